@@ -1,0 +1,72 @@
+//! Names for things that live in tables. Indices, never pointers.
+
+use core::fmt;
+
+/// A hardware queue (hctx) of a device, counted from zero.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
+pub struct HwQueue(pub u16);
+
+/// A driver tag: the number under which a request is known to its hardware queue, `0..hw_queue_depth`.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct Tag(pub u32);
+
+/// Who pays for an I/O: a tenant, an export, a process. Requests of different owners never merge, as those
+/// of different cgroups never do in Linux.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
+pub struct Owner(pub u32);
+
+/// A registered submitter of a queue (the software queue, ctx), counted from zero.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct SubmitterId(pub u16);
+
+/// A request, named by its slot: 24 bits of index, 8 of generation.
+///
+/// An index, so that a policy keeps its own state in arrays beside the slots; a generation, so that a name
+/// kept too long is caught instead of obeyed. The generation wraps after 256 reuses of a slot.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct RequestId(u32);
+
+impl RequestId {
+    /// The largest index plus one.
+    pub const MAX_SLOTS: u32 = 1 << 24;
+
+    /// Names slot `index` in its `generation`.
+    ///
+    /// # Panics
+    /// If `index` needs more than 24 bits.
+    #[must_use]
+    pub const fn new(index: u32, generation: u8) -> Self {
+        assert!(index < Self::MAX_SLOTS, "a request index has 24 bits");
+        Self(index | (generation as u32) << 24)
+    }
+
+    /// The slot, for indexing side tables.
+    #[must_use]
+    pub const fn index(self) -> usize {
+        (self.0 & (Self::MAX_SLOTS - 1)) as usize
+    }
+
+    /// How often the slot had been used before, modulo 256.
+    #[must_use]
+    pub const fn generation(self) -> u8 {
+        (self.0 >> 24) as u8
+    }
+}
+
+impl fmt::Debug for RequestId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "rq{}.{}", self.index(), self.generation())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn index_and_generation_survive_packing() {
+        let id = RequestId::new(RequestId::MAX_SLOTS - 1, 255);
+        assert_eq!((id.index(), id.generation()), (0xff_ffff, 255));
+        assert_ne!(RequestId::new(3, 1), RequestId::new(3, 2));
+    }
+}

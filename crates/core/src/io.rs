@@ -1,0 +1,181 @@
+//! One I/O as policies see it: no buffers, no completion route, no tag.
+
+use crate::{HwQueue, Instant, IoPrio, Owner};
+use core::fmt;
+use core::ops::BitOr;
+
+/// What an I/O asks for.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+#[repr(u8)]
+pub enum Op {
+    /// Read data.
+    Read = 0,
+    /// Write data.
+    Write = 1,
+    /// Make every completed write durable. Carries no sectors and never enters a scheduler.
+    Flush = 2,
+    /// Forget a range.
+    Discard = 3,
+    /// Write zeroes without sending them. Never merges.
+    WriteZeroes = 4,
+}
+
+impl Op {
+    /// Anything that changes the device counts as a write for direction, discard included.
+    #[must_use]
+    pub const fn is_write(self) -> bool {
+        !matches!(self, Self::Read)
+    }
+}
+
+/// Modifiers of an I/O; a set of bits.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub struct IoFlags(u8);
+
+impl IoFlags {
+    /// Nothing special.
+    pub const NONE: Self = Self(0);
+    /// Somebody waits for it. Every read is sync unless it is read-ahead.
+    pub const SYNC: Self = Self(1);
+    /// Durable before it completes.
+    pub const FUA: Self = Self(1 << 1);
+    /// Everything completed earlier is durable before it starts.
+    pub const PREFLUSH: Self = Self(1 << 2);
+    /// Never merge it.
+    pub const NOMERGE: Self = Self(1 << 3);
+
+    /// Are all bits of `other` set here?
+    #[must_use]
+    pub const fn contains(self, other: Self) -> bool {
+        self.0 & other.0 == other.0
+    }
+
+    /// Is any bit of `other` set here?
+    #[must_use]
+    pub const fn intersects(self, other: Self) -> bool {
+        self.0 & other.0 != 0
+    }
+}
+
+impl BitOr for IoFlags {
+    type Output = Self;
+    fn bitor(self, other: Self) -> Self {
+        Self(self.0 | other.0)
+    }
+}
+
+/// The part of an I/O, and of a request made of several, that policy may look at.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct IoMeta {
+    /// First sector.
+    pub sector: u64,
+    /// Length in sectors; grows when neighbours merge.
+    pub sectors: u32,
+    /// Who pays.
+    pub owner: Owner,
+    /// When the oldest part arrived.
+    pub arrived: Instant,
+    /// Scatter-gather segments, or ranges for a discard.
+    pub segments: u16,
+    /// The hardware queue that the submitter maps to. A queue-wide policy may be asked by another one.
+    pub hw: HwQueue,
+    /// Priority class and level.
+    pub ioprio: IoPrio,
+    /// What to do.
+    pub op: Op,
+    /// How.
+    pub flags: IoFlags,
+    /// Expected lifetime of written data, as Linux numbers write hints; 0 is "not set".
+    pub write_hint: u8,
+}
+
+impl IoMeta {
+    /// An I/O of `sectors` sectors at `sector`, one segment, with every other field at its default.
+    #[must_use]
+    pub const fn new(op: Op, sector: u64, sectors: u32) -> Self {
+        let flags = if matches!(op, Op::Read) { IoFlags::SYNC } else { IoFlags::NONE };
+        Self {
+            sector,
+            sectors,
+            owner: Owner(0),
+            arrived: Instant::ZERO,
+            segments: 1,
+            hw: HwQueue(0),
+            ioprio: IoPrio::from_bits(0),
+            op,
+            flags,
+            write_hint: 0,
+        }
+    }
+
+    /// The sector behind the last one.
+    #[must_use]
+    pub const fn end(&self) -> u64 {
+        self.sector + self.sectors as u64
+    }
+
+    /// A read that somebody waits for: the kind that depth limits never hold back.
+    #[must_use]
+    pub const fn is_sync_read(&self) -> bool {
+        matches!(self.op, Op::Read) && self.flags.contains(IoFlags::SYNC)
+    }
+}
+
+/// Why an I/O failed: an errno, as the block layer's callers expect it.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct IoError(pub u16);
+
+impl IoError {
+    /// `EIO`: the medium or the transport failed.
+    pub const IO: Self = Self(5);
+    /// `EINVAL`: the device cannot do what was asked.
+    pub const INVALID: Self = Self(22);
+    /// `ENOSPC`: beyond the end, or no room.
+    pub const NO_SPACE: Self = Self(28);
+    /// `EOPNOTSUPP`: the device does not have this operation.
+    pub const NOT_SUPPORTED: Self = Self(95);
+    /// `ETIMEDOUT`: the device did not answer.
+    pub const TIMED_OUT: Self = Self(110);
+    /// `ECANCELED`: the queue went away before the I/O was done.
+    pub const CANCELLED: Self = Self(125);
+}
+
+impl fmt::Display for IoError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match *self {
+            Self::IO => f.write_str("I/O error"),
+            Self::INVALID => f.write_str("invalid request"),
+            Self::NO_SPACE => f.write_str("no space"),
+            Self::NOT_SUPPORTED => f.write_str("operation not supported"),
+            Self::TIMED_OUT => f.write_str("timed out"),
+            Self::CANCELLED => f.write_str("cancelled"),
+            Self(errno) => write!(f, "errno {errno}"),
+        }
+    }
+}
+
+impl core::error::Error for IoError {}
+
+/// How an I/O ended.
+pub type IoResult = Result<(), IoError>;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn metadata_fits_a_cache_line_with_room_for_the_engine() {
+        assert!(size_of::<IoMeta>() <= 40);
+    }
+
+    #[test]
+    fn discards_count_as_writes() {
+        assert!(Op::Discard.is_write() && !Op::Read.is_write());
+    }
+
+    #[test]
+    fn reads_are_sync_by_default_and_writes_are_not() {
+        assert!(IoMeta::new(Op::Read, 0, 8).is_sync_read());
+        assert!(!IoMeta::new(Op::Write, 0, 8).flags.contains(IoFlags::SYNC));
+    }
+}

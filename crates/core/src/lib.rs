@@ -1,0 +1,34 @@
+//! The nouns of blkmq: what every other crate speaks of.
+//!
+//! Time ([`Instant`], [`Nanos`]), names ([`RequestId`], [`HwQueue`], [`Owner`]), the part of an I/O that a
+//! policy may look at ([`IoMeta`]), what a device can take ([`Limits`]), a small generator whose streams
+//! outlive a release ([`Rng`]), and a latency histogram ([`Histogram`]).
+//!
+//! Nothing here can read a clock, start a thread or touch memory it was not given: the crate is `no_std`,
+//! forbids `unsafe` and depends on nothing. That is how the build proves that policies are pure.
+//!
+//! A *sector* is always 512 bytes, whatever the logical block size of a device.
+
+#![no_std]
+#![forbid(unsafe_code)]
+
+extern crate alloc;
+
+mod histogram;
+mod ids;
+mod io;
+mod limits;
+mod prio;
+mod rng;
+mod time;
+
+pub use histogram::Histogram;
+pub use ids::{HwQueue, Owner, RequestId, SubmitterId, Tag};
+pub use io::{IoError, IoFlags, IoMeta, IoResult, Op};
+pub use limits::{Limits, LimitsError};
+pub use prio::{Class, IoPrio};
+pub use rng::Rng;
+pub use time::{Instant, Nanos};
+
+/// Bytes in a sector, the unit of every address and length in blkmq.
+pub const SECTOR_SIZE: u32 = 512;

@@ -1,0 +1,92 @@
+//! The port that a device implements: one [`DeviceQueue`] per hardware queue.
+//!
+//! A device sees requests in the order in which the elevator chose them, one hardware queue at a time, and
+//! is told the time. It never blocks, never calls back into the queue, and answers every request once.
+
+use crate::{BioTable, Inflight};
+use blkmq_core::{Instant, IoResult, Limits};
+
+/// What a device says about itself when a queue is built around it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct DeviceShape {
+    /// Hardware queues.
+    pub hw_queues: u16,
+    /// Driver tags per hardware queue, or in all if they are shared.
+    pub hw_queue_depth: u32,
+    /// One set of driver tags for all hardware queues (`shared_tag_bitmap`).
+    pub shared_tags: bool,
+    /// How many requests may have left the elevators at once, over all hardware queues, before any of them
+    /// has a driver tag. `None`: the device has no budgets.
+    pub budget: Option<u32>,
+    /// What fits into a request.
+    pub limits: Limits,
+}
+
+/// One hardware queue of a device, owned by one pump: `&mut self` throughout, no locks.
+///
+/// # Contract
+///
+/// Calls come in the order: any number of [`enqueue`](Self::enqueue), one [`commit`](Self::commit) if any
+/// was accepted, one [`reap`](Self::reap). `now` never runs backwards between calls. Every [`Inflight`]
+/// taken comes back exactly once: from `enqueue`, `reap` or [`abandon`](Self::abandon).
+pub trait DeviceQueue<P>: Send {
+    /// Take a request, finish it on the spot, or give it back for lack of room. The bios of the request
+    /// are read through `bios`; they stay in place until the token comes back.
+    fn enqueue(&mut self, now: Instant, bios: &BioTable<P>, rq: Inflight) -> Enqueued;
+
+    /// Ring the doorbell for everything accepted since the last time.
+    fn commit(&mut self, _now: Instant) {}
+
+    /// Move what has finished by `now` into `out`. Never blocks.
+    fn reap(&mut self, now: Instant, out: &mut Vec<Finished>);
+
+    /// When `reap` will next have something, or `enqueue` room again, if the device can tell. Virtual
+    /// devices can; real ones say `None` and wake their pump.
+    fn next_event(&self) -> Option<Instant> {
+        None
+    }
+
+    /// Give back every request still held, in any order. Called once, when the queue goes away.
+    fn abandon(&mut self, out: &mut Vec<Inflight>);
+}
+
+/// The answer to [`DeviceQueue::enqueue`].
+#[must_use]
+#[derive(Debug)]
+pub enum Enqueued {
+    /// Taken; it will come back from `reap`.
+    Accepted,
+    /// Finished within the call (null_blk's irqmode 0).
+    Done(Inflight, IoResult),
+    /// No room. The engine keeps it ahead of everything the elevator holds.
+    Busy(Inflight, Busy),
+}
+
+/// Why a device had no room, which decides who tries again (`spec/framework.md` 8.1).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Busy {
+    /// Some resource is missing and nobody will announce its return: the engine tries again in 3 ms.
+    Resource,
+    /// The device promises that a completion on this queue, or the time named by `next_event`, will make
+    /// room: no timer is needed.
+    DevResource,
+}
+
+/// A request that the device is done with.
+#[must_use]
+#[derive(Debug)]
+pub struct Finished {
+    /// Which.
+    pub rq: Inflight,
+    /// How.
+    pub verdict: Verdict,
+}
+
+/// What became of a request at the device.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Verdict {
+    /// Finished, for better or worse.
+    Done(IoResult),
+    /// The device wants it back later: it loses its tag and goes to the head of the scheduler.
+    Requeue,
+}

@@ -1,0 +1,39 @@
+//! I/O schedulers as plain, single-threaded state machines.
+//!
+//! A policy is told the time, told what happened, and asked what to do next. It has no lock, clock, thread
+//! or random source, and allocates nothing per request: the crate is `no_std` and forbids `unsafe`, so the
+//! build enforces it. Everything concurrent lives in `blkmq-engine`, which calls a policy from one thread
+//! at a time; the laboratory calls the same policy in virtual time.
+//!
+//! # Writing a scheduler
+//!
+//! In the order in which one writes it:
+//!
+//! 1. Copy [`none.rs`](none) to `src/mine.rs`. It is a complete policy and short on purpose.
+//! 2. Decide what you keep per held request. Keep it in side tables indexed by [`RequestId::index`], sized
+//!    by [`Shape::slots`] at creation; [`index`] has ready-made ones (a FIFO linked by index, a sector
+//!    order) that never allocate afterwards.
+//! 3. Implement the five required methods of [`Scheduler`]. The contract is on the trait.
+//! 4. Write `doc/mine.md`: the idea, the options, the bound within which every request is picked, and where
+//!    you deviate from a model.
+//! 5. Add one line to [`registry::ALL`]. The command line, the conformance suite, the
+//!    comparisons and the documentation find it there; there is no second list.
+//! 6. Write the naive O(n) twin from your page into `testkit/naive/` and the differential test covers it.
+//!
+//! [`RequestId::index`]: blkmq_core::RequestId::index
+
+#![no_std]
+#![forbid(unsafe_code)]
+
+extern crate alloc;
+
+pub mod index;
+pub mod none;
+mod options;
+mod policy;
+pub mod registry;
+mod requests;
+
+pub use options::{Attribute, OptionError, Options, Unit};
+pub use policy::{At, Cx, DepthLimits, Done, Factory, Grown, Pick, Scheduler, Scope, Shape};
+pub use requests::Requests;

@@ -1,0 +1,49 @@
+//! `none`: first come, first served. The specimen to copy for a new policy.
+//!
+//! It still merges, because merging is the engine's work; it has no options and no opinions.
+
+use crate::index::Fifo;
+use crate::{At, Cx, Done, Factory, Pick, Scheduler, Scope};
+use alloc::boxed::Box;
+use blkmq_core::{HwQueue, RequestId};
+
+/// The registry line.
+pub const FACTORY: Factory = Factory {
+    name: "none",
+    summary: "first come, first served",
+    scope: Scope::HwQueue,
+    doc: include_str!("../doc/none.md"),
+    attributes: &[],
+    build: |shape, _| Box::new(Noop { queue: Fifo::new(shape.slots) }),
+};
+
+struct Noop {
+    queue: Fifo,
+}
+
+impl Scheduler for Noop {
+    fn insert(&mut self, _: &Cx<'_>, rq: RequestId, at: At) {
+        match at {
+            At::Head => self.queue.push_front(rq),
+            At::Tail => self.queue.push_back(rq),
+        }
+    }
+
+    fn pick(&mut self, _: &Cx<'_>, _: HwQueue) -> Pick {
+        self.queue.pop_front().map_or(Pick::Empty, Pick::Issue)
+    }
+
+    fn completed(&mut self, _: &Cx<'_>, _: &Done) {}
+
+    fn evict(&mut self, _: &Cx<'_>) -> Option<RequestId> {
+        self.queue.pop_front()
+    }
+
+    fn absorbed(&mut self, _: &Cx<'_>, _into: RequestId, gone: RequestId) {
+        self.queue.remove(gone);
+    }
+
+    fn inspect(&self, out: &mut dyn FnMut(&'static str, u64)) {
+        out("queued", self.queue.len() as u64);
+    }
+}
