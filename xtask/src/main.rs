@@ -1,1 +1,85 @@
-fn main() {}
+//! The chores of the workspace: `cargo xtask VERB`.
+//!
+//! One file per verb. What `.ci/run` does is here too, so that a person runs exactly what CI runs. Nothing
+//! here is part of the product, and no crate of the product depends on it.
+
+#![forbid(unsafe_code)]
+
+mod bench;
+mod ci;
+mod interop;
+mod loom;
+mod shell;
+mod shuttle;
+mod soak;
+mod tidy;
+
+use std::process::ExitCode;
+
+/// What a verb gives back: nothing, or the reason to exit with status 1.
+type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
+
+/// One line of the table below.
+struct Verb {
+    name: &'static str,
+    usage: &'static str,
+    summary: &'static str,
+    run: fn(&[String]) -> Result<()>,
+}
+
+/// Every verb. The usage text is printed from here; there is no second list.
+const VERBS: &[Verb] = &[
+    Verb { name: "tidy", usage: "", summary: "check the rules of STYLE.md", run: tidy::main },
+    Verb {
+        name: "ci",
+        usage: "[--skip STEP]... [STEP]...",
+        summary: "everything that CI runs, or the named steps of it",
+        run: ci::main,
+    },
+    Verb { name: "loom", usage: "[FILTER]", summary: "model-check the protocols", run: loom::main },
+    Verb {
+        name: "shuttle",
+        usage: "[FILTER]",
+        summary: "random schedules of the whole queue",
+        run: shuttle::main,
+    },
+    Verb {
+        name: "soak",
+        usage: "[SEEDS]",
+        summary: "simulate that many seeds in virtual time",
+        run: soak::main,
+    },
+    Verb {
+        name: "bench",
+        usage: "[--test-size] [--out DIR]",
+        summary: "the comparison set, against fio and against the locks",
+        run: bench::main,
+    },
+    Verb { name: "interop", usage: "", summary: "checks with real clients", run: interop::main },
+];
+
+fn usage() -> String {
+    let mut text = String::from("usage: cargo xtask VERB\n\n");
+    for verb in VERBS {
+        let call = format!("{} {}", verb.name, verb.usage);
+        text.push_str(&format!("  {call:<34} {}\n", verb.summary));
+    }
+    text
+}
+
+fn main() -> ExitCode {
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    let verb = args.first().and_then(|name| VERBS.iter().find(|verb| verb.name == name));
+    let Some(verb) = verb else {
+        let asked_for_help = matches!(args.first().map(String::as_str), Some("help" | "--help"));
+        eprint!("{}", usage());
+        return if asked_for_help { ExitCode::SUCCESS } else { ExitCode::from(2) };
+    };
+    match (verb.run)(&args[1..]) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("xtask {}: {error}", verb.name);
+            ExitCode::FAILURE
+        }
+    }
+}

@@ -1,1 +1,54 @@
-//! blkmq
+//! The multi-queue block layer for user space: put a scheduler, tags, budgets and merging between your I/O
+//! and your device, without the lock that holds the kernel's schedulers back.
+//!
+//! A [`Service`] is a queue around a device. Each thread takes a [`Client`] (a completion queue with cookies)
+//! or a [`Blocking`] one, pushes I/Os, and gets completions back. A scheduler is chosen by name.
+//!
+//! ```
+//! use blkmq::prelude::*;
+//!
+//! // A device: here null_blk's stand-in, one hardware queue of depth 64 that completes at once.
+//! let device = blkmq::device("null,irqmode=0")?;
+//! let config = Config::new(device.shape, device.queues::<Vec<u8>>())
+//!     .scheduler(blkmq::scheduler("mq-deadline").expect("built in"));
+//! let service = Service::start(config, Placement::Anywhere)?;
+//!
+//! // One client per thread. Buffers are owned by the I/O until it completes.
+//! let mut client = service.client()?;
+//! let now = client.clock().now();
+//! for block in 0..8 {
+//!     client.push(now, Io::new(Op::Write, block * 8, 8, block, vec![0; 4096]))?;
+//! }
+//! let done = client.wait(8, 8, |io| assert!(io.result.is_ok()));
+//! assert_eq!(done, 8);
+//! assert_eq!(service.stats().merges.plug, 7);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! The layers below are crates of their own, re-exported here: [`core`](mod@core) has the nouns, [`sched`] the policies and
+//! how to write one, [`engine`] the queue and the device port, [`device`](mod@device) virtual devices,
+//! [`runtime`] clocks, threads and clients.
+
+#![forbid(unsafe_code)]
+
+pub use blkmq_core as core;
+pub use blkmq_device as device;
+pub use blkmq_engine as engine;
+pub use blkmq_runtime as runtime;
+pub use blkmq_sched as sched;
+
+pub use blkmq_engine::{Access, Config, Io, Queue, QueueStats};
+pub use blkmq_runtime::{Blocking, Client, Service};
+
+/// What most programs need.
+pub mod prelude {
+    pub use blkmq_core::{Class, IoFlags, IoPrio, IoResult, Op, Owner};
+    pub use blkmq_engine::{Access, Completion, Config, Io, PumpMode, Queue};
+    pub use blkmq_runtime::{Blocking, Client, Clock, Placement, Service};
+}
+
+/// The scheduler called `name`, as sysfs spells it.
+#[must_use]
+pub fn scheduler(name: &str) -> Option<&'static sched::Factory> {
+    sched::registry::find(name)
+}

@@ -1,1 +1,52 @@
-//! engine
+//! The block layer itself: everything between a submitter and a device, and all of the concurrency.
+//!
+//! ```text
+//!  submitter ---> plug ---> staging ring --.                     .--> outbox --> pump --> device
+//!      ^          (merge)   (if contended)  \                   /                 |
+//!      |                                     >--> elevator --->+                  |
+//!      |          `-- straight in if free --'    merge, slots,  \                 |
+//!      |                                         policy, tags    `<-- returns ----+
+//!      `------------------------ completion ring <---------------------------------'
+//! ```
+//!
+//! One thread at a time runs an elevator, and one a pump; who that is, is decided by a word each
+//! (`sync/run_state.rs`) and never by waiting (D3): whoever comes while it is taken leaves its work and goes
+//! on, and whoever holds it looks again before letting go. Everything behind those two words is plain
+//! `&mut self` code.
+//!
+//! The engine is passive: it starts no thread, reads no clock and never blocks. [`Submitter`] is how to drive
+//! it, [`DeviceQueue`] what to put behind it, [`Host`] what it asks for.
+
+mod config;
+mod device;
+mod drive;
+mod elevator;
+mod gate;
+mod hctx;
+mod host;
+mod inflight;
+mod locked;
+mod merge;
+mod merge_index;
+mod plug;
+mod pump;
+mod queue;
+mod runner;
+mod slots;
+mod stats;
+mod submitter;
+mod sync;
+
+pub use config::{
+    Config, ConfigError, MAX_HW_QUEUE_DEPTH, MAX_NR_REQUESTS, MIN_NR_REQUESTS, PumpMode,
+};
+pub use device::{Busy, DeviceQueue, DeviceShape, Enqueued, Finished, Verdict};
+pub use gate::Access;
+pub use host::{Host, NoHost};
+pub use inflight::Inflight;
+pub use merge::NoMerges;
+pub use plug::{PLUG_REQUESTS, PLUG_REQUESTS_MULTI, PLUG_SECTORS};
+pub use queue::{NoSubmitterLeft, Queue};
+pub use slots::{BioRef, BioTable};
+pub use stats::{MergeStats, QueueStats};
+pub use submitter::{Completion, Io, Refusal, Refused, Submitter};

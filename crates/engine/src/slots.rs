@@ -2,23 +2,28 @@
 //!
 //! Every submitter owns a range of cells. A free cell is an index in its owner's private list. A cell in
 //! use is named by exactly one [`Bio`] token; whoever has the token has the cell. Tokens move: from the
-//! submitter's plug through staging into the elevator, inside an [`Inflight`] to the device, and through
-//! the completion queue back. Nothing here is locked, because ownership is never shared.
+//! submitter's plug through staging into the elevator, inside an [`Inflight`](crate::Inflight) to the
+//! device, and through the completion ring back. Nothing here is locked, because ownership is never shared.
 //!
-//! A request is a chain of bios: the head's token names them all, since each cell owns the next one's.
+//! A request is a chain of bios in ascending order: the head's token stands for all of them, since each
+//! cell owns the next one.
 //!
 //! # Why this is sound
 //!
-//! *Invariant: for every cell there is at most one token, and cells are reached only through tokens.*
-//! [`Bio`] is neither `Clone` nor forgeable outside this file; a token carries the number of its table and
-//! is checked against it on every access, so it cannot open a cell of another queue. `&Bio` gives `&cell`
-//! and `&mut Bio` gives `&mut cell`, and the borrow checker does the rest. A cell's `next` is part of the
-//! cell, so holding the head means holding the chain. Moving a token between threads goes through rings
-//! whose release and acquire make the cell's contents visible with it.
+//! *Invariant: for every cell there is at most one token or one link, and cells are reached only through
+//! them.* [`Bio`] is neither `Clone` nor forgeable outside this file; a token carries the number of its
+//! table, unique in the process, and is checked against it on every access, so it cannot open a cell of
+//! another queue. `&Bio` gives shared and `&mut Bio` exclusive access, and the borrow checker does the rest.
+//! A cell's `next` is part of the cell, so holding the head means holding the chain. A token moves between
+//! threads only through rings whose release and acquire make the cell's contents visible with it.
+//!
+//! A free cell's index is in its owner's [`Credit`], and nowhere else. Claiming takes it out and makes the
+//! token; a completion ring carries the index of a token that was given up, and taking it from there puts
+//! the index back. Both ends of those rings are wrapped here, so that no other number gets into them.
 
-use crate::sync::UnsafeCell;
-use blkmq_core::{HwQueue, Instant, IoMeta, Op, RequestId, SubmitterId, Tag};
-use std::mem::ManuallyDrop;
+use crate::sync::{CompletionReceiver, CompletionSender, UnsafeCell, completion_ring};
+use blkmq_core::{IoError, IoResult, SubmitterId};
+use std::num::NonZeroU32;
 
 const NIL: u32 = u32::MAX;
 
@@ -26,20 +31,17 @@ const NIL: u32 = u32::MAX;
 #[derive(Debug)]
 pub(crate) struct Bio {
     index: u32,
-    table: u32,
+    table: NonZeroU32,
 }
 
-/// What is kept of one bio. A head's `meta` covers its whole chain.
-#[repr(align(64))]
+/// What is kept of one bio.
 struct Cell<P> {
-    meta: IoMeta,
+    sector: u64,
     cookie: u64,
-    /// This bio's own length; `meta.sectors` is the chain's in a head.
-    own_sectors: u32,
+    sectors: u32,
     next: u32,
-    /// Last of the chain; only meaningful in a head.
+    /// Last of the chain; kept up to date in a head only.
     tail: u32,
-    submitter: SubmitterId,
     payload: Option<P>,
 }
 
@@ -49,14 +51,15 @@ struct Cell<P> {
 /// bio's completion is taken, and never looks inside.
 pub struct BioTable<P> {
     cells: Box<[UnsafeCell<Cell<P>>]>,
-    id: u32,
+    /// Cells per submitter, as a shift, so that a token names its submitter without touching the cell.
+    shift: u32,
+    id: NonZeroU32,
 }
 
 // SAFETY: a cell is only reached through its unique token (module invariant), so sharing the table between
-// threads amounts to sending cells between them; `P: Send` is all that needs.
+// threads amounts to sending cells between them; `P: Send` is all that needs. Two threads may read one cell
+// through two `&Bio` only where they share the token itself, and nothing in the engine shares tokens.
 unsafe impl<P: Send> Sync for BioTable<P> {}
-// SAFETY: as above; the table owns its cells.
-unsafe impl<P: Send> Send for BioTable<P> {}
 
 /// One bio as a device sees it.
 #[derive(Debug)]
@@ -73,62 +76,316 @@ pub struct BioRef<'a, P> {
     pub payload: &'a P,
 }
 
+/// A submitter's free cells: what it may still submit.
+#[derive(Debug)]
+pub(crate) struct Credit {
+    free: Vec<u32>,
+    depth: u32,
+    table: NonZeroU32,
+}
+
+impl Credit {
+    /// I/Os that may be in flight at once.
+    pub(crate) fn depth(&self) -> u32 {
+        self.depth
+    }
+
+    /// I/Os that may still be submitted.
+    pub(crate) fn left(&self) -> u32 {
+        self.free.len() as u32
+    }
+}
+
+/// The way of finished bios back to one submitter; shared by all who finish them.
+pub(crate) struct BioSender {
+    ring: CompletionSender,
+    table: NonZeroU32,
+}
+
+/// The submitter's end of it.
+pub(crate) struct BioReceiver {
+    ring: CompletionReceiver,
+    table: NonZeroU32,
+}
+
+/// Finished bios of one submitter, gathered to be sent together.
+pub(crate) struct Finish {
+    payloads: Vec<u64>,
+    table: NonZeroU32,
+}
+
+fn next_table_id() -> NonZeroU32 {
+    NonZeroU32::new(crate::sync::unique_number()).expect("fewer than 2^32 queues are made in one process")
+}
+
 impl<P> BioTable<P> {
-    /// `cells` cells, all free. `id` must differ from that of every other table that tokens could meet.
-    pub(crate) fn new(cells: u32, id: u32) -> Self {
-        let cell = || Cell {
-            meta: IoMeta::new(Op::Read, 0, 0),
-            cookie: 0,
-            own_sectors: 0,
-            next: NIL,
-            tail: NIL,
-            submitter: SubmitterId(0),
-            payload: None,
+    /// Room for `submitters` times `depth` bios, and each submitter's credit; `depth` is rounded up to a
+    /// power of two.
+    pub(crate) fn new(submitters: u16, depth: u32) -> (Self, Vec<Credit>) {
+        let depth = depth.next_power_of_two();
+        let shift = depth.trailing_zeros();
+        let cell = || Cell { sector: 0, cookie: 0, sectors: 0, next: NIL, tail: NIL, payload: None };
+        let cells = u32::from(submitters) << shift;
+        let id = next_table_id();
+        let credit = |submitter: u16| {
+            let first = u32::from(submitter) << shift;
+            // Taken from the end: the lowest cells are used most and stay in the cache.
+            Credit { free: (first..first + depth).rev().collect(), depth, table: id }
         };
-        Self { cells: (0..cells).map(|_| UnsafeCell::new(cell())).collect(), id }
+        let credits = (0..submitters).map(credit).collect();
+        (Self { cells: (0..cells).map(|_| UnsafeCell::new(cell())).collect(), shift, id }, credits)
     }
 
-    fn index(&self, bio: &Bio) -> usize {
-        assert_eq!(bio.table, self.id, "a bio token of another queue");
-        bio.index as usize
+    /// A ring for the finished bios of a submitter with this credit.
+    pub(crate) fn finish_ring(&self, credit: &Credit) -> (BioSender, BioReceiver) {
+        let (sender, receiver) = completion_ring(credit.depth);
+        (BioSender { ring: sender, table: self.id }, BioReceiver { ring: receiver, table: self.id })
     }
 
-    fn with<R>(&self, bio: &Bio, f: impl FnOnce(&Cell<P>) -> R) -> R {
-        let index = self.index(bio);
-        // SAFETY: `&Bio` is a shared borrow of the cell's only token, so nobody has `&mut` to the cell.
-        self.cells[index].with(|cell| f(unsafe { &*cell }))
+    /// An empty batch for up to `most` finished bios.
+    pub(crate) fn finish_batch(&self, most: usize) -> Finish {
+        Finish { payloads: Vec::with_capacity(most), table: self.id }
     }
 
-    fn with_mut<R>(&self, bio: &mut Bio, f: impl FnOnce(&mut Cell<P>) -> R) -> R {
-        let index = self.index(bio);
-        // SAFETY: `&mut Bio` is an exclusive borrow of the cell's only token.
-        self.cells[index].with_mut(|cell| f(unsafe { &mut *cell }))
+
+    /// Whose bio it is.
+    #[inline]
+    pub(crate) fn submitter(&self, bio: &Bio) -> SubmitterId {
+        SubmitterId((bio.index >> self.shift) as u16)
     }
 
-    /// Makes the token of a free cell.
+    #[inline]
+    fn check(&self, bio: &Bio) {
+        assert!(bio.table == self.id, "a bio token of another queue");
+    }
+
+    /// Reads a cell of a chain whose token the caller has borrowed.
     ///
     /// # Safety
-    /// Cell `index` must be free: no token for it may exist, neither as a [`Bio`] nor in a chain.
-    pub(crate) unsafe fn claim(
+    /// The caller holds, for `'a`, a shared borrow of the token at the head of the chain that cell `index`
+    /// belongs to.
+    #[inline]
+    unsafe fn cell<'a>(&'a self, index: u32) -> &'a Cell<P> {
+        // SAFETY: by the caller's borrow nobody has exclusive access to the chain for `'a`.
+        self.cells[index as usize].with(|cell| unsafe { &*cell })
+    }
+
+    /// Changes a cell of a chain whose token the caller has borrowed exclusively.
+    ///
+    /// # Safety
+    /// The caller holds an exclusive borrow (or the value) of the token at the head of the chain that cell
+    /// `index` belongs to, or the cell is free and the caller is about to make its token.
+    #[inline]
+    unsafe fn cell_mut<R>(&self, index: u32, f: impl FnOnce(&mut Cell<P>) -> R) -> R {
+        // SAFETY: by the caller's exclusive hold on the chain nobody else reaches the cell.
+        self.cells[index as usize].with_mut(|cell| f(unsafe { &mut *cell }))
+    }
+
+    /// Makes a bio of the submitter with this credit; gives the payload back if none is left.
+    #[inline]
+    pub(crate) fn claim(
         &self,
-        index: u32,
-        submitter: SubmitterId,
-        meta: IoMeta,
+        credit: &mut Credit,
+        sector: u64,
+        sectors: u32,
         cookie: u64,
         payload: P,
-    ) -> Bio {
-        let mut bio = Bio { index, table: self.id };
-        self.with_mut(&mut bio, |cell| {
-            *cell = Cell {
-                meta,
-                cookie,
-                own_sectors: meta.sectors,
-                next: NIL,
-                tail: index,
-                submitter,
-                payload: Some(payload),
-            };
-        });
-        bio
+    ) -> Result<Bio, P> {
+        assert!(credit.table == self.id, "credit of another queue");
+        let Some(index) = credit.free.pop() else { return Err(payload) };
+        // SAFETY: the index was in the credit, so the cell was free, and it is out of it now.
+        unsafe {
+            self.cell_mut(index, |cell| {
+                *cell = Cell { sector, cookie, sectors, next: NIL, tail: index, payload: Some(payload) };
+            });
+        }
+        Ok(Bio { index, table: self.id })
+    }
+
+    /// Chains `behind` to the end of `head`'s chain. O(1).
+    pub(crate) fn append(&self, head: &mut Bio, behind: Bio) {
+        self.check(head);
+        self.check(&behind);
+        // SAFETY: the caller holds both chains exclusively; `behind` is consumed and becomes a link.
+        unsafe {
+            let tail = self.cell_mut(behind.index, |cell| cell.tail);
+            let old_tail = self.cell_mut(head.index, |cell| std::mem::replace(&mut cell.tail, tail));
+            self.cell_mut(old_tail, |cell| cell.next = behind.index);
+        }
+    }
+
+    /// Takes the first bio off a chain. O(1).
+    pub(crate) fn split_first(&self, head: Bio) -> (Bio, Option<Bio>) {
+        self.check(&head);
+        // SAFETY: the caller gave up the chain; the link that is cut becomes a token again, once.
+        let rest = unsafe {
+            let (next, tail) =
+                self.cell_mut(head.index, |cell| (std::mem::replace(&mut cell.next, NIL), cell.tail));
+            if next != NIL {
+                self.cell_mut(next, |cell| cell.tail = tail);
+            }
+            (next != NIL).then_some(Bio { index: next, table: self.id })
+        };
+        (head, rest)
+    }
+
+    /// The bios of a chain in ascending order, with their payloads.
+    pub(crate) fn iter<'a>(&'a self, head: &'a Bio) -> impl Iterator<Item = BioRef<'a, P>> + 'a {
+        self.check(head);
+        let mut next = head.index;
+        std::iter::from_fn(move || {
+            if next == NIL {
+                return None;
+            }
+            // SAFETY: `head` is borrowed for `'a`, and `next` was reached through its links.
+            let cell = unsafe { self.cell(next) };
+            let submitter = SubmitterId((next >> self.shift) as u16);
+            next = cell.next;
+            let payload = cell.payload.as_ref().expect("a bio in flight has its payload");
+            Some(BioRef { sector: cell.sector, sectors: cell.sectors, submitter, cookie: cell.cookie, payload })
+        })
+    }
+}
+
+/// Above the cell's index in a payload of the completion ring.
+const ERRNO_SHIFT: u32 = 32;
+
+impl Finish {
+    pub(crate) fn len(&self) -> usize {
+        self.payloads.len()
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.payloads.is_empty()
+    }
+
+    /// Ends a bio that is not chained to others.
+    #[inline]
+    #[allow(clippy::needless_pass_by_value, reason = "the token is given up: its number travels on")]
+    pub(crate) fn push(&mut self, bio: Bio, result: IoResult) {
+        assert!(bio.table == self.table, "a bio token of another queue");
+        let errno = result.err().map_or(0, |IoError(errno)| errno);
+        self.payloads.push(u64::from(bio.index) | u64::from(errno) << ERRNO_SHIFT);
+    }
+
+    /// Sends what was gathered. True if the submitter is parked and the caller has to wake it.
+    #[inline]
+    pub(crate) fn send(&mut self, to: &BioSender) -> bool {
+        assert!(to.table == self.table, "a ring of another queue");
+        let wake = to.ring.push(&self.payloads);
+        self.payloads.clear();
+        wake
+    }
+}
+
+impl BioSender {
+    /// See [`CompletionSender::take_parked`].
+    pub(crate) fn take_parked(&self) -> bool {
+        self.ring.take_parked()
+    }
+}
+
+impl BioReceiver {
+    /// Takes the oldest finished bio: cookie, result and payload. Its cell is part of the credit again.
+    #[inline]
+    pub(crate) fn pop<P>(&mut self, table: &BioTable<P>, credit: &mut Credit) -> Option<(u64, IoResult, P)> {
+        assert!(self.table == table.id && credit.table == table.id, "a ring of another queue");
+        let payload = self.ring.pop()?;
+        let index = payload as u32;
+        // SAFETY: only `Finish` puts numbers into the ring, each for a token that it was given, so the cell
+        // is held by nobody else; the ring gives each number out once.
+        let (cookie, data) = unsafe {
+            table.cell_mut(index, |cell| {
+                (cell.cookie, cell.payload.take().expect("a finished bio has its payload"))
+            })
+        };
+        credit.free.push(index);
+        let result = match (payload >> ERRNO_SHIFT) as u16 {
+            0 => Ok(()),
+            errno => Err(IoError(errno)),
+        };
+        Some((cookie, result, data))
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.ring.is_empty()
+    }
+
+    /// See [`CompletionReceiver::prepare_park`].
+    pub(crate) fn prepare_park(&mut self) -> bool {
+        self.ring.prepare_park()
+    }
+
+    /// See [`CompletionReceiver::cancel_park`].
+    pub(crate) fn cancel_park(&mut self) {
+        self.ring.cancel_park();
+    }
+}
+
+#[cfg(all(test, not(loom), not(shuttle)))]
+mod tests {
+    use super::*;
+
+    fn table(submitters: u16, depth: u32) -> (BioTable<&'static str>, Vec<Credit>) {
+        BioTable::new(submitters, depth)
+    }
+
+    fn claim(table: &BioTable<&'static str>, credit: &mut Credit, payload: &'static str) -> Bio {
+        table.claim(credit, 0, 8, 7, payload).expect("there is credit")
+    }
+
+    #[test]
+    fn a_chain_keeps_its_order_and_comes_apart_again() {
+        let (table, mut credits) = table(2, 2);
+        let [one, two] = &mut credits[..] else { panic!("two submitters") };
+        let mut a = claim(&table, one, "a");
+        let mut b = claim(&table, one, "b");
+        table.append(&mut b, claim(&table, two, "c"));
+        table.append(&mut a, b);
+        table.append(&mut a, claim(&table, two, "d"));
+        let names: Vec<_> = table.iter(&a).map(|bio| *bio.payload).collect();
+        assert_eq!(names, ["a", "b", "c", "d"]);
+
+        let rings: Vec<_> = [&*one, &*two].map(|credit| table.finish_ring(credit)).into();
+        let mut finish = table.finish_batch(4);
+        let mut rest = Some(a);
+        while let Some(head) = rest {
+            let (bio, tail) = table.split_first(head);
+            let to = usize::from(table.submitter(&bio).0);
+            finish.push(bio, if to == 0 { Ok(()) } else { Err(IoError::IO) });
+            assert!(!finish.send(&rings[to].0), "nobody is parked");
+            rest = tail;
+        }
+        let mut receivers = rings.into_iter().map(|(_, receiver)| receiver);
+        for (credit, expected) in [(one, ["a", "b"]), (two, ["c", "d"])] {
+            let mut receiver = receivers.next().expect("two rings");
+            assert_eq!(credit.left(), 0);
+            let got: Vec<_> = std::iter::from_fn(|| receiver.pop(&table, credit)).collect();
+            assert_eq!(got.iter().map(|(_, _, p)| *p).collect::<Vec<_>>(), expected);
+            assert_eq!(credit.left(), 2);
+            let failed = expected[0] == "c";
+            assert!(got.iter().all(|(cookie, r, _)| *cookie == 7 && r.is_err() == failed));
+        }
+    }
+
+    #[test]
+    fn without_credit_the_payload_comes_back() {
+        let (table, mut credits) = table(1, 1);
+        let _bio = claim(&table, &mut credits[0], "a");
+        assert_eq!(table.claim(&mut credits[0], 0, 8, 7, "b").expect_err("one is out"), "b");
+    }
+
+    #[test]
+    #[should_panic(expected = "a bio token of another queue")]
+    fn a_token_opens_no_cell_of_another_table() {
+        let (one, mut credits) = table(1, 1);
+        let (other, _) = table(1, 1);
+        let bio = claim(&one, &mut credits[0], "x");
+        let _ = other.iter(&bio).count();
+    }
+
+    #[test]
+    fn without_a_payload_two_cells_share_a_line() {
+        assert_eq!(size_of::<UnsafeCell<Cell<()>>>(), 32);
     }
 }

@@ -27,12 +27,15 @@
 
 extern crate alloc;
 
+pub mod deadline;
 pub mod index;
 pub mod none;
 mod options;
 mod policy;
 pub mod registry;
 mod requests;
+#[cfg(feature = "testkit")]
+pub mod testkit;
 
 pub use options::{Attribute, OptionError, Options, Unit};
 pub use policy::{At, Cx, DepthLimits, Done, Factory, Grown, Pick, Scheduler, Scope, Shape};

@@ -1,12 +1,51 @@
 //! Every policy by name. Adding a line here is all it takes to be offered, tested and compared.
 
-use crate::{Factory, none};
+use crate::{Factory, deadline, none};
 
 /// All policies, in the order in which lists show them.
-pub const ALL: &[&Factory] = &[&none::FACTORY];
+pub const ALL: &[&Factory] = &[&none::FACTORY, &deadline::FACTORY];
 
 /// The policy called `name`.
 #[must_use]
 pub fn find(name: &str) -> Option<&'static Factory> {
     ALL.iter().copied().find(|f| f.name == name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Options;
+
+    #[test]
+    fn every_page_has_its_title_and_names_every_attribute() {
+        for factory in ALL {
+            let (name, doc) = (factory.name, factory.doc);
+            assert_eq!(doc.lines().next(), Some(alloc::format!("# {name}").as_str()));
+            for attribute in factory.attributes {
+                let quoted = alloc::format!("`{}`", attribute.name);
+                assert!(doc.contains(&quoted), "doc/{name}.md does not name {quoted}");
+            }
+        }
+    }
+
+    #[test]
+    fn names_are_unique_and_fit_where_linux_keeps_them() {
+        for (at, factory) in ALL.iter().enumerate() {
+            assert!(factory.name.len() < 16, "{} is longer than an elevator name", factory.name);
+            assert!(ALL[..at].iter().all(|other| other.name != factory.name));
+            assert!(find(factory.name).is_some());
+        }
+        assert!(find("deadline").is_none());
+    }
+
+    #[test]
+    fn every_default_lies_within_its_range() {
+        for factory in ALL {
+            for a in factory.attributes {
+                assert!((a.min..=a.max).contains(&a.default), "{} {}", factory.name, a.name);
+                assert_eq!(Options::defaults(factory.attributes).get(a.name), a.default);
+                assert!(!a.help.is_empty());
+            }
+        }
+    }
 }

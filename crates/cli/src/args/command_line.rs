@@ -1,0 +1,125 @@
+//! The words of a command line: options with their values, and job files.
+//!
+//! As fio does, one dash is as good as two, and a value stands behind `=` or is the next word. A boolean
+//! takes the next word only if it is `0` or `1`, so that `--time_based jobs.fio` means what it says.
+
+use super::options::{self, Kind};
+use super::setting::{Origin, Setting};
+use crate::error::UsageError;
+
+/// A command line, taken apart.
+#[derive(Debug, Default)]
+pub struct Words {
+    /// Options in order.
+    pub settings: Vec<Setting>,
+    /// Job files in order.
+    pub files: Vec<String>,
+    /// Was help asked for?
+    pub help: bool,
+}
+
+/// Takes `args` apart.
+///
+/// # Errors
+/// If an option is unknown or lacks its value.
+pub fn read(args: &[String]) -> Result<Words, UsageError> {
+    let mut words = Words::default();
+    let mut rest = args.iter().peekable();
+    while let Some(arg) = rest.next() {
+        if arg == "--" {
+            words.files.extend(rest.by_ref().cloned());
+            break;
+        }
+        let Some(option) = arg.strip_prefix("--").or_else(|| arg.strip_prefix('-')) else {
+            words.files.push(arg.clone());
+            continue;
+        };
+        if matches!(option, "h" | "help") {
+            words.help = true;
+            continue;
+        }
+        let (name, mut value) = match option.split_once('=') {
+            Some((name, value)) => (name, Some(value.to_owned())),
+            None => (option, None),
+        };
+        let bare = Setting { name: name.into(), value: None, origin: Origin::CommandLine };
+        let known = options::find(name).ok_or_else(|| bare.refuse(&options::unknown(name)))?;
+        if value.is_none() {
+            let takes = |next: &&String| match known.kind {
+                Kind::Flag => matches!(next.as_str(), "0" | "1"),
+                Kind::Value => !looks_like_option(next),
+            };
+            value = rest.next_if(takes).cloned();
+        }
+        words.settings.push(Setting { value, ..bare });
+    }
+    Ok(words)
+}
+
+/// `-1` is a value, `-rw` and `--rw` are not.
+fn looks_like_option(word: &str) -> bool {
+    let second = word.strip_prefix('-').and_then(|rest| rest.chars().next());
+    second.is_some_and(|c| c == '-' || c.is_ascii_alphabetic())
+}
+
+/// The words of `blkmq bench` with `args`, quoted so that a shell reads them back.
+pub fn quote(args: &[String]) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "-_=./:,+%@".contains(c);
+    let mut line = String::from("blkmq bench");
+    for arg in args {
+        line.push(' ');
+        if !arg.is_empty() && arg.chars().all(plain) {
+            line.push_str(arg);
+        } else {
+            line.push_str(&format!("'{}'", arg.replace('\'', r"'\''")));
+        }
+    }
+    line
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn words(line: &str) -> Result<Words, UsageError> {
+        read(&Vec::from_iter(line.split_whitespace().map(String::from)))
+    }
+
+    fn settings(line: &str) -> Vec<String> {
+        words(line).expect(line).settings.iter().map(Setting::to_string).collect()
+    }
+
+    #[test]
+    fn dashes_equals_and_spaces_are_alike() {
+        let expected = ["--rw=randread", "--iodepth=32"];
+        for line in [
+            "--rw=randread --iodepth=32",
+            "-rw=randread -iodepth=32",
+            "--rw randread -iodepth 32",
+        ] {
+            assert_eq!(settings(line), expected, "{line}");
+        }
+        assert_eq!(settings("--offset -1"), ["--offset=-1"]);
+    }
+
+    #[test]
+    fn a_boolean_leaves_a_job_file_alone() {
+        let words = words("--time_based a.fio --direct 1 --thread 0 b.fio").expect("valid");
+        let settings = Vec::from_iter(words.settings.iter().map(Setting::to_string));
+        assert_eq!(settings, ["--time_based", "--direct=1", "--thread=0"]);
+        assert_eq!(words.files, ["a.fio", "b.fio"]);
+        assert_eq!(super::read(&["--".into(), "--x".into()]).expect("a file").files, ["--x"]);
+    }
+
+    #[test]
+    fn unknown_options_name_their_neighbours() {
+        let message = words("--iodpeth=3").expect_err("unknown").to_string();
+        assert!(message.starts_with("--iodpeth: unknown option; nearest: --iodepth"), "{message}");
+    }
+
+    #[test]
+    fn the_command_is_quoted_for_a_shell() {
+        let args = ["--name=it's", "", "--bs=4k"].map(String::from);
+        assert_eq!(quote(&args), r"blkmq bench '--name=it'\''s' '' --bs=4k");
+    }
+}

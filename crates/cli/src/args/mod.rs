@@ -1,0 +1,45 @@
+//! From the words of a command line, and of job files, to a [`Plan`].
+//!
+//! [`options`] is the one table of what can be said; parsing, help and error messages come from it.
+//! [`command_line`] and [`job_file`] only find out which option was given what and where, [`sections`] to
+//! which job it belongs, and [`drafts`] collect the meaning until it can be checked as a whole.
+
+mod command_line;
+mod drafts;
+mod help;
+mod job_draft;
+mod job_file;
+mod nearest;
+mod options;
+mod run_draft;
+mod sections;
+mod setting;
+mod value;
+
+pub use help::help;
+use crate::error::UsageError;
+use crate::plan::Plan;
+
+/// What `blkmq bench` was asked to do.
+#[derive(Debug)]
+pub enum Request {
+    /// Print the help.
+    Help,
+    /// Run, or show, this.
+    Plan(Box<Plan>),
+}
+
+/// Understands the arguments behind `blkmq bench`.
+///
+/// # Errors
+/// For the first thing that cannot be accepted.
+pub fn parse(args: &[String]) -> Result<Request, UsageError> {
+    let words = command_line::read(args)?;
+    if words.help {
+        return Ok(Request::Help);
+    }
+    drafts::plan(words, args).map(|plan| Request::Plan(Box::new(plan)))
+}
+
+#[cfg(test)]
+mod tests;

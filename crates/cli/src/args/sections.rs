@@ -1,0 +1,80 @@
+//! Which settings belong to which job: globals, `--name`, `[sections]`, and several job files.
+
+use super::command_line::Words;
+use super::job_file;
+use super::setting::Setting;
+use crate::error::UsageError;
+
+/// Settings that belong together.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Section {
+    /// The job's name; `None` for globals.
+    pub name: Option<String>,
+    /// In order.
+    pub settings: Vec<Setting>,
+    /// Must this job wait for all before it? Set for the first job of every job file but the first.
+    pub serialize: bool,
+    /// Do globals of an earlier file end here?
+    pub new_file: bool,
+}
+
+impl Section {
+    /// An empty section; the name `global` stands for globals, as in fio.
+    pub fn named(name: &str) -> Self {
+        let name = (name != "global").then(|| name.to_owned());
+        Self { name, ..Self::default() }
+    }
+}
+
+/// All sections in the order in which they apply: the command line first, then each file. Options before
+/// the first `--name` are globals of everything. As in fio, jobs of different files run one file after
+/// another.
+///
+/// # Errors
+/// If a job file cannot be read, or `--section` names none of them.
+pub fn collect(words: Words) -> Result<Vec<Section>, UsageError> {
+    let mut sections = vec![Section::default()];
+    let mut wanted: Vec<Setting> = Vec::new();
+    for setting in words.settings {
+        match (setting.name.as_str(), &setting.value) {
+            ("name", Some(name)) if !name.is_empty() => sections.push(Section::named(name)),
+            ("name", _) => {
+                let message = UsageError::new("no value; accepted: the name of a job");
+                return Err(setting.refuse(&message));
+            }
+            ("section", _) => wanted.push(setting),
+            _ => sections.last_mut().expect("begins with globals").settings.push(setting),
+        }
+    }
+    for (at, path) in words.files.iter().enumerate() {
+        let mut file = job_file::read(path)?;
+        if let Some(first) = file.first_mut() {
+            first.new_file = true;
+        }
+        let first_job = file.iter_mut().find(|section| section.name.is_some());
+        if let Some(job) = first_job.filter(|_| at > 0) {
+            job.serialize = true;
+        }
+        sections.extend(file);
+    }
+    keep_wanted(sections, &wanted)
+}
+
+/// Drops the jobs that no `--section` names, if there is one at all.
+fn keep_wanted(sections: Vec<Section>, wanted: &[Setting]) -> Result<Vec<Section>, UsageError> {
+    if wanted.is_empty() {
+        return Ok(sections);
+    }
+    for setting in wanted {
+        let known = sections.iter().filter_map(|section| section.name.as_deref());
+        if !known.clone().any(|name| Some(name) == setting.value.as_deref()) {
+            let known = Vec::from_iter(known).join(", ");
+            let message = UsageError::new(format!("no such section; accepted: {known}"));
+            return Err(setting.refuse(&message));
+        }
+    }
+    let is_wanted = |section: &Section| {
+        section.name.is_none() || wanted.iter().any(|setting| setting.value == section.name)
+    };
+    Ok(sections.into_iter().filter(is_wanted).collect())
+}

@@ -1,0 +1,53 @@
+//! One option as it was written, and where.
+
+use crate::error::UsageError;
+use std::fmt;
+use std::rc::Rc;
+
+/// Where something was written.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Origin {
+    /// On the command line.
+    CommandLine,
+    /// In a job file, in this line (from 1).
+    File(Rc<str>, usize),
+}
+
+/// `name=value` or a bare `name`.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Setting {
+    /// As written, without dashes.
+    pub name: String,
+    /// `None` if nothing was said.
+    pub value: Option<String>,
+    /// Where it stands.
+    pub origin: Origin,
+}
+
+impl Setting {
+    /// `message` behind the place and the words that it is about.
+    pub fn refuse(&self, message: &UsageError) -> UsageError {
+        UsageError::new(format!("{self}: {message}"))
+    }
+}
+
+impl fmt::Display for Origin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::CommandLine => Ok(()),
+            Self::File(path, line) => write!(f, "{path}:{line}"),
+        }
+    }
+}
+
+impl fmt::Display for Setting {
+    /// As the user wrote it: `--bs=0`, or `jobs.fio:3: bs=0`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.origin {
+            Origin::CommandLine => f.write_str("--")?,
+            file @ Origin::File(..) => write!(f, "{file}: ")?,
+        }
+        f.write_str(&self.name)?;
+        self.value.as_ref().map_or(Ok(()), |value| write!(f, "={value}"))
+    }
+}

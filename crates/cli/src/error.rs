@@ -1,0 +1,84 @@
+//! What the command line says when it cannot go on. Always one line.
+
+use std::fmt;
+use std::process::ExitCode;
+
+/// Something that the user wrote and that cannot be accepted. The message says what would be.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct UsageError {
+    message: String,
+}
+
+impl UsageError {
+    /// A message that names what was refused and what is accepted.
+    pub fn new(message: impl Into<String>) -> Self {
+        Self { message: message.into() }
+    }
+
+    /// The same, behind the place where it was written.
+    pub fn at(self, place: impl fmt::Display) -> Self {
+        Self { message: format!("{place}: {}", self.message) }
+    }
+}
+
+impl fmt::Display for UsageError {
+    /// One line, whatever was in the arguments.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for c in self.message.chars() {
+            if c.is_control() { write!(f, "{}", c.escape_default())? } else { write!(f, "{c}")? }
+        }
+        Ok(())
+    }
+}
+
+impl std::error::Error for UsageError {}
+
+/// Why the command ends early.
+#[derive(Debug)]
+pub enum Failure {
+    /// The command line cannot be understood.
+    Usage(UsageError),
+    /// Standard output cannot be written.
+    Output(std::io::Error),
+    /// Asked for something that this build cannot do.
+    NotBuilt(&'static str),
+}
+
+impl Failure {
+    /// 2 for a command line that cannot be understood, else 1; a reader that went away is no failure.
+    pub fn exit_code(&self) -> ExitCode {
+        ExitCode::from(match self {
+            Self::Usage(_) => 2,
+            Self::Output(_) | Self::NotBuilt(_) => 1,
+        })
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Usage(e) => e.fmt(f),
+            Self::Output(e) => write!(f, "standard output: {e}"),
+            Self::NotBuilt(what) => f.write_str(what),
+        }
+    }
+}
+
+impl std::error::Error for Failure {}
+
+impl From<UsageError> for Failure {
+    fn from(e: UsageError) -> Self {
+        Self::Usage(e)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_message_stays_on_one_line() {
+        let error = UsageError::new("a\nb\tc").at("place");
+        assert_eq!(error.to_string(), "place: a\\nb\\tc");
+    }
+}

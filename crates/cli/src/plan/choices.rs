@@ -1,0 +1,112 @@
+//! What can be chosen besides jobs, devices and schedulers, each with the words that choose it.
+
+use crate::error::UsageError;
+use std::fmt;
+
+/// A closed set of words.
+pub trait Choice: Copy + PartialEq + 'static {
+    /// Every member with its word.
+    const WORDS: &'static [(&'static str, Self)];
+
+    /// The word for this member.
+    fn word(self) -> &'static str {
+        let found = Self::WORDS.iter().find(|(_, member)| *member == self);
+        found.map(|(word, _)| *word).expect("every member has a word")
+    }
+
+    /// The member that `word` stands for.
+    ///
+    /// # Errors
+    /// If there is none; the message lists them all.
+    fn from_word(word: &str) -> Result<Self, UsageError> {
+        let found = Self::WORDS.iter().find(|(known, _)| *known == word);
+        found.map(|(_, member)| *member).ok_or_else(|| {
+            let words = Vec::from_iter(Self::WORDS.iter().map(|(word, _)| *word)).join(", ");
+            UsageError::new(format!("'{word}' is none of the choices; accepted: {words}"))
+        })
+    }
+}
+
+/// How threads share an elevator.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum AccessChoice {
+    /// One request at a time under a spin lock, as the kernel does it.
+    Spin,
+    /// The same under a mutex.
+    Mutex,
+    /// Whoever holds the elevator works for all.
+    Combining,
+}
+
+/// Who moves requests from the elevator to the device.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum PumpChoice {
+    /// The threads that submit and wait.
+    Inline,
+    /// Threads of their own, one per hardware queue.
+    Threads,
+}
+
+/// How much merging is tried; sysfs's `nomerges`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Nomerges {
+    /// Everything (0).
+    All,
+    /// Only what costs no search (1).
+    Simple,
+    /// Nothing (2).
+    None,
+}
+
+/// How many elevators a queue has, where the user overrules the scheduler.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum ScopeChoice {
+    /// One for the whole queue.
+    Queue,
+    /// One for each hardware queue.
+    HwQueue,
+}
+
+impl Choice for AccessChoice {
+    const WORDS: &'static [(&'static str, Self)] =
+        &[("spin", Self::Spin), ("mutex", Self::Mutex), ("combining", Self::Combining)];
+}
+
+impl Choice for PumpChoice {
+    const WORDS: &'static [(&'static str, Self)] =
+        &[("inline", Self::Inline), ("threads", Self::Threads)];
+}
+
+impl Choice for Nomerges {
+    const WORDS: &'static [(&'static str, Self)] =
+        &[("0", Self::All), ("1", Self::Simple), ("2", Self::None)];
+}
+
+impl Choice for ScopeChoice {
+    const WORDS: &'static [(&'static str, Self)] =
+        &[("queue", Self::Queue), ("hwqueue", Self::HwQueue)];
+}
+
+macro_rules! print_as_word {
+    ($($choice:ty),*) => {$(
+        impl fmt::Display for $choice {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.pad(self.word())
+            }
+        }
+    )*};
+}
+print_as_word!(AccessChoice, PumpChoice, Nomerges, ScopeChoice);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_choose_and_print() {
+        assert_eq!(AccessChoice::from_word("mutex"), Ok(AccessChoice::Mutex));
+        assert_eq!(Nomerges::Simple.to_string(), "1");
+        let message = PumpChoice::from_word("thread").expect_err("no such word").to_string();
+        assert_eq!(message, "'thread' is none of the choices; accepted: inline, threads");
+    }
+}

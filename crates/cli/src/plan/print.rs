@@ -1,0 +1,177 @@
+//! Jobs back into fio's spelling: what is printed can be given to `blkmq bench`, or to fio, as a job file.
+
+use blkmq_core::{Class, Nanos};
+use blkmq_lab::workload::{Amount, BlockSize, Direction, Distribution, Job, Latencies, PerDirection};
+use std::fmt::{Display, Write};
+
+/// A job file that means `jobs`. Options at their default are left out, except the pattern and the sizes
+/// that one always wants to see.
+pub fn job_file(jobs: &[Job]) -> String {
+    let mut text = String::new();
+    for job in jobs {
+        let mut out = Section(&mut text);
+        out.header(&job.name);
+        pattern(&mut out, job);
+        place(&mut out, job);
+        depth(&mut out, job);
+        pace(&mut out, job);
+        schedule(&mut out, job);
+        measure(&mut out, job);
+    }
+    text
+}
+
+/// A time in the largest unit that shows it whole.
+pub fn time(span: Nanos) -> String {
+    match span.0 {
+        0 => "0".into(),
+        ns if ns.is_multiple_of(1_000_000_000) => format!("{}s", ns / 1_000_000_000),
+        ns if ns.is_multiple_of(1_000_000) => format!("{}ms", ns / 1_000_000),
+        ns => format!("{}us", ns / 1_000),
+    }
+}
+
+struct Section<'a>(&'a mut String);
+
+impl Section<'_> {
+    fn header(&mut self, name: &str) {
+        let gap = if self.0.is_empty() { "" } else { "\n" };
+        writeln!(self.0, "{gap}[{name}]").expect("a string takes any text");
+    }
+
+    fn line(&mut self, key: &str, value: impl Display) {
+        writeln!(self.0, "{key}={value}").expect("a string takes any text");
+    }
+
+    fn unless<T: PartialEq + Display>(&mut self, key: &str, value: T, default: T) {
+        if value != default {
+            self.line(key, value);
+        }
+    }
+
+    fn flag(&mut self, key: &str, set: bool) {
+        if set {
+            self.line(key, 1);
+        }
+    }
+
+    /// `r,w,t`; a direction without a value stays empty, which is how fio leaves it at its default.
+    fn directions<T: Display>(&mut self, key: &str, values: &PerDirection<Option<T>>) {
+        if values.iter().all(|(_, value)| value.is_none()) {
+            return;
+        }
+        let one = |(_, value): (_, &Option<T>)| value.as_ref().map(T::to_string).unwrap_or_default();
+        self.line(key, Vec::from_iter(values.iter().map(one)).join(","));
+    }
+}
+
+fn pattern(out: &mut Section<'_>, job: &Job) {
+    let default = Job::default();
+    out.line("rw", job.rw);
+    out.unless("rwmixread", job.rwmixread, default.rwmixread);
+    block_sizes(out, &job.bs);
+    out.directions("blockalign", &job.blockalign);
+    out.flag("norandommap", job.norandommap);
+    if job.random_distribution != Distribution::Uniform {
+        out.line("random_distribution", job.random_distribution);
+    }
+    if job.percentage_random != default.percentage_random {
+        let Job { percentage_random: p, .. } = job;
+        let all = Direction::ALL.map(|direction| p[direction].to_string());
+        out.line("percentage_random", all.join(","));
+    }
+    out.unless("randseed", job.randseed, default.randseed);
+    out.flag("direct", job.direct);
+    out.flag("sync", job.sync);
+    out.unless("fsync", job.fsync, 0);
+}
+
+/// One of `bs`, `bsrange` and `bssplit`, whichever can say it. The parser makes no other mixtures.
+fn block_sizes(out: &mut Section<'_>, sizes: &PerDirection<BlockSize>) {
+    let all = Direction::ALL.map(|direction| &sizes[direction]);
+    let split = all.iter().any(|size| matches!(size, BlockSize::Split(_)));
+    let range = all.iter().any(|size| matches!(size, BlockSize::Range { .. }));
+    let text = all.map(|size| match size {
+        BlockSize::Fixed(bs) if split => format!("{bs}/100"),
+        BlockSize::Fixed(bs) if range => format!("{bs}-{bs}"),
+        BlockSize::Range { min, .. } if split => format!("{min}/100"),
+        other => other.to_string(),
+    });
+    let key = if split {
+        "bssplit"
+    } else if range {
+        "bsrange"
+    } else {
+        "bs"
+    };
+    let same = text[1..].iter().all(|other| *other == text[0]);
+    out.line(key, if same { text[0].clone() } else { text.join(",") });
+}
+
+fn place(out: &mut Section<'_>, job: &Job) {
+    for (key, amount) in [("size", job.size), ("io_size", job.io_size)] {
+        if let Some(amount) = amount {
+            out.line(key, amount);
+        }
+    }
+    for (key, amount) in [("offset", job.offset), ("offset_increment", job.offset_increment)] {
+        if amount != Amount::ZERO {
+            out.line(key, amount);
+        }
+    }
+    if let Some(ios) = job.number_ios {
+        out.line("number_ios", ios);
+    }
+    out.unless("loops", job.loops, 1);
+}
+
+fn depth(out: &mut Section<'_>, job: &Job) {
+    let depth = job.depth;
+    out.line("iodepth", depth.iodepth);
+    out.unless("iodepth_low", depth.low, depth.iodepth);
+    out.unless("iodepth_batch_submit", depth.batch_submit, 1);
+    out.unless("iodepth_batch_complete_min", depth.batch_complete_min, 1);
+    let least = depth.batch_complete_min.max(1);
+    out.unless("iodepth_batch_complete_max", depth.batch_complete_max, least);
+    out.line("numjobs", job.numjobs);
+}
+
+fn pace(out: &mut Section<'_>, job: &Job) {
+    out.directions("rate_iops", &job.rate_iops);
+    out.directions("rate", &job.rate);
+    if let Some(think) = job.thinktime {
+        out.line("thinktime", time(think.pause));
+        out.unless("thinktime_blocks", think.blocks, 1);
+    }
+    if job.prio.to_bits() != 0 {
+        let class = job.prio.class();
+        out.line("prioclass", class as u8);
+        out.unless("prio", job.prio.level(), if class == Class::None { 8 } else { 0 });
+    }
+}
+
+fn schedule(out: &mut Section<'_>, job: &Job) {
+    if let Some(runtime) = job.runtime {
+        out.line("runtime", time(runtime));
+    }
+    out.flag("time_based", job.time_based);
+    for (key, span) in [("ramp_time", job.ramp_time), ("startdelay", job.startdelay)] {
+        if span != Nanos::ZERO {
+            out.line(key, time(span));
+        }
+    }
+    out.flag("stonewall", job.stonewall);
+    out.flag("new_group", job.new_group);
+}
+
+fn measure(out: &mut Section<'_>, job: &Job) {
+    out.flag("group_reporting", job.group_reporting);
+    let Latencies { slat, clat, lat } = job.latencies;
+    out.flag("disable_slat", !slat);
+    out.flag("disable_clat", !clat);
+    out.flag("disable_lat", !lat);
+    if job.percentile_list != Job::default().percentile_list {
+        let list = job.percentile_list.iter().map(f64::to_string);
+        out.line("percentile_list", Vec::from_iter(list).join(":"));
+    }
+}

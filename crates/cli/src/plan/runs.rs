@@ -1,0 +1,107 @@
+//! The runs that a plan expands to, in order.
+
+use super::{AccessChoice, DeviceChoice, Plan, ScopeChoice, SchedulerChoice};
+use blkmq_core::Nanos;
+use blkmq_sched::Scope;
+
+/// One run: one queue, built and torn down.
+#[derive(Clone, Debug)]
+pub struct RunSpec<'a> {
+    /// Runs with the same number repeat one measurement. Counts from 0 without gaps.
+    pub case: usize,
+    /// Which repetition of the case, from 0.
+    pub repetition: u32,
+    /// On what.
+    pub device: &'a DeviceChoice,
+    /// Under which policy.
+    pub scheduler: &'a SchedulerChoice,
+    /// How threads share the elevator.
+    pub access: AccessChoice,
+    /// How many elevators there are.
+    pub scope: Scope,
+    /// Every thread of every job.
+    pub threads: Vec<ThreadSpec>,
+}
+
+/// One thread of one job.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct ThreadSpec {
+    /// Index into the plan's jobs.
+    pub job: usize,
+    /// Index within the job, from 0: the `thread` of the workload generator.
+    pub thread: u32,
+    /// Reporting group (`new_group`, `stonewall`), from 0.
+    pub group: u32,
+    /// Threads of phase n start when all threads of phase n - 1 have ended (`stonewall`), from 0.
+    pub phase: u32,
+}
+
+impl Plan {
+    /// Every run, in the order in which they happen. Repetitions are the outermost loop and schedulers the
+    /// innermost, so that what is compared runs close together and a drift of the machine hits all alike.
+    pub fn runs(&self) -> Vec<RunSpec<'_>> {
+        let mut runs = Vec::new();
+        for repetition in 0..self.repeat {
+            let mut case = 0;
+            for device in &self.devices {
+                for &numjobs in &self.threads {
+                    for &access in &self.access {
+                        for scheduler in &self.schedulers {
+                            let scope = self.scope_of(scheduler);
+                            let threads = self.threads_of(numjobs);
+                            let spec =
+                                RunSpec { case, repetition, device, scheduler, access, scope, threads };
+                            runs.push(spec);
+                            case += 1;
+                        }
+                    }
+                }
+            }
+        }
+        runs
+    }
+
+    /// How many different measurements there are.
+    pub fn cases(&self) -> usize {
+        self.devices.len() * self.threads.len() * self.access.len() * self.schedulers.len()
+    }
+
+    /// How many elevators a queue with `scheduler` has.
+    pub fn scope_of(&self, scheduler: &SchedulerChoice) -> Scope {
+        match self.scope {
+            None => scheduler.factory.scope,
+            Some(ScopeChoice::Queue) => Scope::Queue,
+            Some(ScopeChoice::HwQueue) => Scope::HwQueue,
+        }
+    }
+
+    /// The threads of a run with `numjobs` threads per job, or as many as each job says.
+    pub fn threads_of(&self, numjobs: Option<u32>) -> Vec<ThreadSpec> {
+        let mut threads = Vec::new();
+        let (mut group, mut phase) = (0, 0);
+        for (job, spec) in self.jobs.iter().enumerate() {
+            if job > 0 {
+                // As in fio, a stonewall also begins a new group.
+                group += u32::from(spec.new_group || spec.stonewall);
+                phase += u32::from(spec.stonewall);
+            }
+            let count = numjobs.unwrap_or(spec.numjobs);
+            threads.extend((0..count).map(|thread| ThreadSpec { job, thread, group, phase }));
+        }
+        threads
+    }
+
+    /// How long a run takes: the longest job of each phase. `None` if a job has no runtime; it then ends
+    /// when its I/O is done.
+    pub fn run_time(&self) -> Option<Nanos> {
+        let (mut done, mut phase) = (0u64, 0u64);
+        for (i, job) in self.jobs.iter().enumerate() {
+            if i > 0 && job.stonewall {
+                done = done.saturating_add(std::mem::take(&mut phase));
+            }
+            let time = job.startdelay.0.saturating_add(job.ramp_time.0);
+            phase = phase.max(time.saturating_add(job.runtime?.0));
+        }
+        Some(Nanos(done.saturating_add(phase)))
+    }
+}

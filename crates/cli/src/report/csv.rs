@@ -1,0 +1,169 @@
+//! The report as CSV (RFC 4180 quoting, lines end in a newline): one line for each job of each run, units
+//! in the names of the columns.
+//!
+//! Counters are those of the queue, which all jobs of a run share; `run` tells which lines belong to one.
+//! A figure that was not measured is an empty cell, never 0.
+
+use super::job::{Direction, JobResult};
+use super::model::{Report, Run};
+use super::percentile::Percentile;
+
+/// Column names and cells of one line.
+type Line = Vec<(String, String)>;
+
+/// The report as CSV; the header alone if there are no runs.
+#[must_use]
+pub fn render(report: &Report) -> String {
+    let mut out = String::new();
+    let blank = cells(0, &Run::default(), &JobResult::default());
+    push(&mut out, blank.iter().map(|(name, _)| name.as_str()));
+    for (index, run) in report.runs.iter().enumerate() {
+        for job in &run.jobs {
+            push(&mut out, cells(index, run, job).iter().map(|(_, cell)| cell.as_str()));
+        }
+    }
+    out
+}
+
+fn push<'a>(out: &mut String, cells: impl Iterator<Item = &'a str>) {
+    out.push_str(&cells.map(quoted).collect::<Vec<_>>().join(","));
+    out.push('\n');
+}
+
+fn quoted(cell: &str) -> String {
+    if cell.contains(['"', ',', '\n', '\r']) {
+        format!("\"{}\"", cell.replace('"', "\"\""))
+    } else {
+        cell.to_owned()
+    }
+}
+
+fn cells(index: usize, run: &Run, job: &JobResult) -> Line {
+    let mut line = Line::new();
+    let mut add = |name: &str, cell: String| line.push((name.to_owned(), cell));
+    add("run", index.to_string());
+    add("scheduler", run.scheduler.clone());
+    add("scheduler_options", run.scheduler_options.clone());
+    add("device", run.device.text.clone());
+    add("access", run.access.clone());
+    add("scope", run.scope.clone());
+    add("threads", run.threads.to_string());
+    add("job", job.name.clone());
+    add("group", job.group.to_string());
+    add("error", job.error.to_string());
+    add("job_runtime_ns", job.runtime_ns.to_string());
+    for (name, direction) in job.directions() {
+        transfer(&mut line, name, direction);
+    }
+    let mut add = |name: &str, cell: String| line.push((name.to_owned(), cell));
+    add("usr_cpu_percent", format!("{:.3}", job.usr_cpu));
+    add("sys_cpu_percent", format!("{:.3}", job.sys_cpu));
+    add("run_iops", format!("{:.3}", run.iops()));
+    let (low, high) = run.range().map_or((None, None), |(low, high)| (Some(low), Some(high)));
+    add("run_iops_min", optional(low));
+    add("run_iops_max", optional(high));
+    add("run_repetitions", run.repetitions.len().to_string());
+    add("run_cpu_ns_per_io", optional(run.cpu_ns_per_io()));
+    counters(&mut line, run);
+    line
+}
+
+fn transfer(line: &mut Line, name: &str, direction: &Direction) {
+    let mut add = |field: &str, cell: String| line.push((format!("{name}_{field}"), cell));
+    add("ios", direction.total_ios.to_string());
+    add("bytes", direction.io_bytes.to_string());
+    add("iops", format!("{:.3}", direction.iops()));
+    add("bytes_per_s", format!("{:.3}", direction.bytes_per_second()));
+    let latency = direction.clat.as_ref().filter(|l| l.0.count() > 0);
+    let whole = |value: Option<u64>| value.map_or_else(String::new, |v| v.to_string());
+    add("clat_mean_ns", optional(latency.map(|l| l.0.mean())));
+    let percentiles = [
+        ("clat_p50_ns", Percentile::P50),
+        ("clat_p90_ns", Percentile::P90),
+        ("clat_p99_ns", Percentile::P99),
+        ("clat_p99_9_ns", Percentile::P99_9),
+    ];
+    for (field, percentile) in percentiles {
+        add(field, whole(latency.map(|l| percentile.of(&l.0))));
+    }
+    add("clat_max_ns", whole(latency.map(|l| l.0.max())));
+}
+
+fn counters(line: &mut Line, run: &Run) {
+    let counters = &run.counters;
+    let mut add = |name: &str, cell: u64| line.push((name.to_owned(), cell.to_string()));
+    add("bios_submitted", counters.submitted);
+    add("bios_completed", counters.completed);
+    for (name, n) in counters.merges.each() {
+        add(&format!("{name}_merges"), n);
+    }
+    add("dispatches", counters.dispatches);
+    add("requests_completed", counters.requests_completed);
+    add("kicks_sent", counters.kicks.sent);
+    add("kicks_coalesced", counters.kicks.coalesced);
+    add("requeues", counters.requeues);
+    add("longest_run_passes", counters.longest_run_passes);
+    line.push(("batch_mean_requests".into(), format!("{:.3}", counters.batch_mean)));
+}
+
+fn optional(value: Option<f64>) -> String {
+    value.map_or_else(String::new, |v| format!("{v:.3}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::sample;
+    use super::*;
+
+    /// A reader of CSV that knows nothing of the writer.
+    fn parse(text: &str) -> Vec<Vec<String>> {
+        let (mut rows, mut row, mut cell, mut is_quoted) = (vec![], vec![], String::new(), false);
+        let mut chars = text.chars().peekable();
+        while let Some(c) = chars.next() {
+            match c {
+                '"' if is_quoted && chars.next_if_eq(&'"').is_some() => cell.push('"'),
+                '"' => is_quoted = !is_quoted,
+                ',' if !is_quoted => row.push(std::mem::take(&mut cell)),
+                '\n' if !is_quoted => {
+                    row.push(std::mem::take(&mut cell));
+                    rows.push(std::mem::take(&mut row));
+                }
+                other => cell.push(other),
+            }
+        }
+        assert!(!is_quoted && cell.is_empty() && row.is_empty(), "ends inside a line");
+        rows
+    }
+
+    fn cell<'a>(rows: &'a [Vec<String>], line: usize, name: &str) -> &'a str {
+        let at = rows[0].iter().position(|n| n == name).expect("the header names the column");
+        &rows[line][at]
+    }
+
+    #[test]
+    fn a_line_for_each_job() {
+        assert_eq!(render(&sample::single()), include_str!("testdata/single.csv"));
+        let rows = parse(&render(&sample::comparison()));
+        assert_eq!(rows.len(), 10);
+        assert!(rows.iter().all(|row| row.len() == rows[0].len()));
+        assert_eq!(cell(&rows, 6, "scheduler"), "mq-deadline");
+        assert_eq!(cell(&rows, 6, "threads"), "4");
+        assert_eq!(cell(&rows, 6, "read_iops"), "4800000.000");
+        assert_eq!(cell(&rows, 6, "run_iops_max"), "4896000.000");
+        assert_eq!(cell(&rows, 6, "write_clat_p99_ns"), "");
+    }
+
+    #[test]
+    fn any_text_survives() {
+        let mut report = sample::hostile();
+        for (run, text) in report.runs.iter_mut().zip(["a=1,b=2", "two\nlines", "\"", "\r"]) {
+            run.scheduler_options = text.into();
+        }
+        let rows = parse(&render(&report));
+        assert_eq!(cell(&rows, 2, "job"), report.runs[1].jobs[0].name);
+        for (line, run) in report.runs.iter().enumerate().take(4) {
+            assert_eq!(cell(&rows, line + 1, "scheduler_options"), run.scheduler_options);
+        }
+        assert_eq!(cell(&rows, 9, "device"), report.runs[8].device.text);
+    }
+}

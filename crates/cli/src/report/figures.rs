@@ -1,0 +1,94 @@
+//! The columns of a comparison, named and formatted once for the terminal and for the page.
+
+use super::label::{Varying, scheduler};
+use super::model::{Report, Run, ratio};
+use super::number::{bandwidth, count, nanos, percent};
+use super::percentile::Percentile;
+use super::text_table::Align;
+
+/// One column.
+pub struct Column {
+    /// Its heading.
+    pub name: &'static str,
+    /// What it means, a sentence for those who see it for the first time.
+    pub help: &'static str,
+    /// Words or figures.
+    pub align: Align,
+    cell: fn(&Run, &Run) -> String,
+}
+
+impl Column {
+    /// The cell of `run`, in a report whose first run is `first`.
+    #[must_use]
+    pub fn cell(&self, run: &Run, first: &Run) -> String {
+        (self.cell)(run, first)
+    }
+}
+
+const fn words(name: &'static str, help: &'static str, cell: fn(&Run, &Run) -> String) -> Column {
+    Column { name, help, align: Align::Left, cell }
+}
+
+const fn figures(name: &'static str, help: &'static str, cell: fn(&Run, &Run) -> String) -> Column {
+    Column { name, help, align: Align::Right, cell }
+}
+
+/// The columns that say something about this report: what never varies and what was never measured is
+/// left out.
+#[must_use]
+pub fn columns(report: &Report) -> Vec<Column> {
+    let varying = Varying::of(report);
+    let timed = report.runs.iter().any(|run| run.latency().is_some());
+    let merged = report.runs.iter().any(|run| run.counters.merges.total() > 0);
+    let all = [
+        (
+            true,
+            words("scheduler", "and those of its attributes that were set", |r, _| scheduler(r)),
+        ),
+        (true, words("access", "how threads reach the elevator", |r, _| r.access.clone())),
+        (varying.scope, words("scope", "what one elevator serves", |r, _| r.scope.clone())),
+        (varying.device, words("device", "what the I/O went to", |r, _| r.device.text.clone())),
+        (true, figures("threads", "that submitted", |r, _| r.threads.to_string())),
+        (true, figures("IOPS", "I/Os per second of all threads", |r, _| count(r.iops()))),
+        (true, figures("bandwidth", "bytes per second", |r, _| bandwidth(r.bytes_per_second()))),
+        (
+            timed,
+            figures("p50", "half of the I/Os took no longer", |r, _| latency(r, Percentile::P50)),
+        ),
+        (
+            timed,
+            figures("p99", "99 % of the I/Os took no longer", |r, _| latency(r, Percentile::P99)),
+        ),
+        (
+            true,
+            figures("CPU us/IO", "CPU time of all threads per I/O, in microseconds", |r, _| cpu(r)),
+        ),
+        (
+            merged,
+            figures("merged", "I/Os that needed no request of their own", |r, _| {
+                percent(r.counters.merged_share())
+            }),
+        ),
+        (
+            true,
+            figures("rq/batch", "requests per batch that left the elevator", |r, _| {
+                format!("{:.1}", r.counters.batch_mean)
+            }),
+        ),
+        (
+            true,
+            figures("vs first", "IOPS relative to the first row", |r, first| {
+                format!("{:.2}x", ratio(r.iops(), first.iops()))
+            }),
+        ),
+    ];
+    all.into_iter().filter_map(|(shown, column)| shown.then_some(column)).collect()
+}
+
+fn latency(run: &Run, percentile: Percentile) -> String {
+    run.latency().map_or_else(|| "-".into(), |l| nanos(percentile.of(&l.0) as f64))
+}
+
+fn cpu(run: &Run) -> String {
+    run.cpu_ns_per_io().map_or_else(|| "-".into(), |ns| format!("{:.3}", ns / 1e3))
+}

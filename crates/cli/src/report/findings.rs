@@ -1,0 +1,203 @@
+//! What the figures of a comparison mean, in sentences: the cost of a scheduler, what threads do to it,
+//! and which way to reach the elevator is the better one.
+//!
+//! A difference that the repetitions do not exceed is called none. Nothing is concluded from one run.
+
+use super::label::{Series, Varying, scheduler, series};
+use super::model::{Report, Run};
+use super::number::{counted, nanos, percent};
+
+/// More names than this in one sentence are no sentence.
+const MOST: usize = 4;
+
+/// The sentences, at most four; none for a single run.
+#[must_use]
+pub fn findings(report: &Report) -> Vec<String> {
+    if report.runs.len() < 2 {
+        return vec![];
+    }
+    let all = series(report);
+    [cost(report), scaling(report, &all), access(report), merging(report)]
+        .into_iter()
+        .flatten()
+        .collect()
+}
+
+/// What each scheduler costs over `none` with the fewest threads that were tried.
+fn cost(report: &Report) -> Option<String> {
+    let fewest = report.runs.iter().map(|run| run.threads).min()?;
+    let start = || report.runs.iter().filter(move |run| run.threads == fewest);
+    let base = start().find(|run| run.scheduler == "none" && run.iops() > 0.0)?;
+    let all = || {
+        start()
+            .filter(|run| run.scheduler != "none" && run.iops() > 0.0)
+            .filter(|run| run.device.text == base.device.text)
+    };
+    let is_like = |run: &&Run| run.access == base.access && run.scope == base.scope;
+    let mut others: Vec<&Run> = all().filter(is_like).collect();
+    let mut varying = Varying::default();
+    if others.is_empty() {
+        others = all().collect();
+        varying = Varying { threads: false, ..Varying::of(report) };
+    }
+    if others.is_empty() {
+        return None;
+    }
+    let per_io = |run: &Run| 1e9 / run.iops();
+    let in_time = fewest == 1 && base.device.kind.is_cpu_bound();
+    let clause = |run: &&Run| {
+        let name = varying.series_name(run);
+        if !is_apart(base, run) {
+            format!("{name} makes no difference that the repetitions can tell")
+        } else if in_time && per_io(run) > per_io(base) {
+            format!("{name} costs {} more", nanos(per_io(run) - per_io(base)))
+        } else {
+            format!("{name} does {} of that", percent(run.iops() / base.iops()))
+        }
+    };
+    let clauses = list(others.iter().map(clause).collect(), "; ");
+    let threads = at_threads(fewest);
+    Some(if in_time {
+        format!("{threads}, an I/O takes {} with none; {clauses}.", nanos(per_io(base)))
+    } else {
+        let rate = super::number::count(base.iops());
+        format!("{threads}, none does {rate} I/Os per second; {clauses}.")
+    })
+}
+
+/// What the most threads do to the rate of one.
+fn scaling(report: &Report, all: &[Series]) -> Option<String> {
+    let most = report.runs.iter().map(|run| run.threads).max()?;
+    let gain = |s: &Series| {
+        let at = |threads| s.runs.iter().map(|&i| &report.runs[i]).find(|r| r.threads == threads);
+        let (one, many) = (at(1)?, at(most)?);
+        (one.iops() > 0.0).then(|| many.iops() / one.iops())
+    };
+    let gains = all.iter().filter_map(|s| Some(format!("{:.2}x for {}", gain(s)?, s.label)));
+    let clauses: Vec<String> = gains.collect();
+    if most < 2 || clauses.is_empty() {
+        return None;
+    }
+    let cores = counted(report.machine.cores.into(), "core");
+    let (threads, clauses) = (at_threads(most), list(clauses, ", "));
+    Some(format!("{threads} on {cores}, the rate relative to one thread is {clauses}."))
+}
+
+/// The best and the worst way to reach one and the same elevator.
+fn access(report: &Report) -> Option<String> {
+    let most = report.runs.iter().map(|run| run.threads).max()?;
+    let counts =
+        move |run: &&Run| run.threads == most && run.iops() > 0.0 && run.scheduler != "none";
+    let candidates = || report.runs.iter().filter(counts);
+    let mut widest: Option<(&Run, &Run)> = None;
+    for a in candidates() {
+        for b in candidates() {
+            let same = scheduler(a) == scheduler(b)
+                && a.device.text == b.device.text
+                && a.scope == b.scope
+                && a.access != b.access;
+            let gain = |(x, y): (&Run, &Run)| x.iops() / y.iops();
+            if same && is_apart(a, b) && widest.is_none_or(|w| gain((a, b)) > gain(w)) {
+                widest = Some((a, b));
+            }
+        }
+    }
+    let (best, worst) = widest.filter(|(a, b)| a.iops() > b.iops())?;
+    Some(format!(
+        "{}, {} does {:.2} times as many I/Os with access {} as with {}.",
+        at_threads(most),
+        scheduler(best),
+        best.iops() / worst.iops(),
+        best.access,
+        worst.access
+    ))
+}
+
+/// Which run merged most.
+fn merging(report: &Report) -> Option<String> {
+    let share = |run: &&Run| run.counters.merged_share();
+    let most = report.runs.iter().max_by(|a, b| share(a).total_cmp(&share(b)))?;
+    if share(&most) < 0.01 {
+        return None;
+    }
+    Some(format!(
+        "Merging spared the device {} of the I/Os with {}.",
+        percent(share(&most)),
+        Varying::of(report).run_name(most)
+    ))
+}
+
+/// Whether the rates differ by more than the repetitions of either do among themselves. Without
+/// repetitions a tenth is asked for.
+fn is_apart(a: &Run, b: &Run) -> bool {
+    let noise = match (a.spread(), b.spread()) {
+        (None, None) => 0.10,
+        (x, y) => x.unwrap_or(0.0).max(y.unwrap_or(0.0)),
+    };
+    (a.iops() - b.iops()).abs() > noise * a.iops().min(b.iops())
+}
+
+fn at_threads(threads: u32) -> String {
+    if threads == 1 { "With one thread".into() } else { format!("With {threads} threads") }
+}
+
+/// The clauses in a row, cut where it becomes unreadable.
+fn list(mut clauses: Vec<String>, separator: &str) -> String {
+    let left_out = clauses.len().saturating_sub(MOST);
+    clauses.truncate(MOST);
+    let mut text = clauses.join(separator);
+    if left_out > 0 {
+        text.push_str(&format!("{separator}and {left_out} more in the table"));
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::model::DeviceKind;
+    use super::super::sample;
+    use super::*;
+
+    #[test]
+    fn the_comparison_in_words() {
+        let expected = [
+            "With one thread, an I/O takes 125 ns with none; mq-deadline costs 75.0 ns more.",
+            "With 4 threads on 2 cores, the rate relative to one thread is 1.93x for none (combining), \
+             0.96x for mq-deadline (combining), 0.13x for mq-deadline (spin).",
+            "With 4 threads, mq-deadline does 8.00 times as many I/Os with access combining as with spin.",
+            "Merging spared the device 12.5 % of the I/Os with mq-deadline (spin), 4 threads.",
+        ];
+        assert_eq!(findings(&sample::comparison()), expected);
+    }
+
+    #[test]
+    fn a_difference_within_the_noise_is_none() {
+        let mut report = sample::comparison();
+        report.runs.truncate(1);
+        report.runs.push(sample::run("kyber", "combining", 1, 7_900_000, 180));
+        assert!(
+            findings(&report)[0]
+                .ends_with("kyber makes no difference that the repetitions can tell.")
+        );
+        report.runs[1] = sample::run("kyber", "combining", 1, 7_000_000, 180);
+        report.runs[0].device.kind = DeviceKind::File;
+        let text = &findings(&report)[0];
+        assert_eq!(
+            text,
+            "With one thread, none does 8.00M I/Os per second; kyber does 87.5 % of that."
+        );
+    }
+
+    #[test]
+    fn a_scheduler_reached_in_another_way_is_named_with_it() {
+        let mut report = sample::comparison();
+        report.runs.drain(3..6);
+        let text = &findings(&report)[0];
+        assert!(text.ends_with("none; mq-deadline (spin) costs 92.4 ns more."), "{text}");
+    }
+
+    #[test]
+    fn one_run_proves_nothing() {
+        assert!(findings(&sample::single()).is_empty());
+    }
+}

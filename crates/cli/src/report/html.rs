@@ -1,0 +1,253 @@
+//! The report as one HTML page: no script, nothing loaded from elsewhere, light or dark as the reader
+//! prefers. It can be mailed, archived, and opened in ten years.
+//!
+//! All text from the report is escaped by [`Markup`]; layout is in `html.css`.
+
+use super::figures::columns;
+use super::findings::findings;
+use super::label::series;
+use super::machine::Machine;
+use super::markup::Markup;
+use super::model::{Merges, Report};
+use super::number::{bytes, counted, date, nanos};
+use super::svg::{self, Swatch};
+use super::table::limits;
+use super::text_table::Align;
+use super::warnings::warnings;
+
+/// Nothing may be loaded, from anywhere; styles are the page's own.
+const POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'";
+
+/// The report as an HTML document.
+#[must_use]
+pub fn render(report: &Report) -> String {
+    let mut m = Markup::html();
+    m.element("html", &[("lang", &"en")], |m| {
+        m.element("head", &[], |m| {
+            m.empty("meta", &[("charset", &"utf-8")]);
+            m.empty("meta", &[("http-equiv", &"Content-Security-Policy"), ("content", &POLICY)]);
+            let content = "width=device-width, initial-scale=1";
+            m.empty("meta", &[("name", &"viewport"), ("content", &content)]);
+            m.leaf("title", &[], &title(report));
+            m.style(include_str!("html.css"));
+        });
+        m.element("body", &[], |m| body(m, report));
+    });
+    m.finish()
+}
+
+fn body(m: &mut Markup, report: &Report) {
+    m.leaf("h1", &[], &title(report));
+    let Machine { cpu_model, cores, .. } = &report.machine;
+    let cores = counted((*cores).into(), "core");
+    let subtitle = format!("{} UTC, {cpu_model}, {cores}", date(report.time_ms));
+    m.leaf("p", &[("class", &"soft")], &subtitle);
+    if report.runs.is_empty() {
+        m.leaf("p", &[], "No run was made.");
+    }
+    let mut sentences = findings(report);
+    sentences.extend(limits(&report.runs).into_iter().map(String::from));
+    list(m, "findings", &sentences);
+    let warnings: Vec<String> =
+        warnings(report).iter().map(|warning| format!("Warning: {warning}")).collect();
+    list(m, "warnings", &warnings);
+    let notes: Vec<String> = report.notes.iter().map(|note| format!("Note: {note}")).collect();
+    list(m, "notes", &notes);
+    if !report.runs.is_empty() {
+        rates(m, report);
+        latencies(m, report);
+        merges(m, report);
+        figures(m, report);
+        queues(m, report);
+    }
+    method(m, report);
+}
+
+/// The schedulers that were compared.
+fn title(report: &Report) -> String {
+    let mut names: Vec<&str> = report.runs.iter().map(|run| run.scheduler.as_str()).collect();
+    let mut seen = Vec::new();
+    names.retain(|name| {
+        let is_new = !seen.contains(name);
+        seen.push(*name);
+        is_new
+    });
+    if names.is_empty() {
+        "blkmq bench".into()
+    } else {
+        format!("blkmq bench: {}", names.join(", "))
+    }
+}
+
+fn list(m: &mut Markup, class: &str, lines: &[String]) {
+    if lines.is_empty() {
+        return;
+    }
+    m.element("ul", &[("class", &class)], |m| {
+        for line in lines {
+            m.leaf("li", &[], line);
+        }
+    });
+}
+
+fn rates(m: &mut Markup, report: &Report) {
+    m.leaf("h2", &[], "I/Os per second");
+    let repeated = report.runs.iter().map(|run| run.repetitions.len()).max().unwrap_or(0);
+    let error_bars = if repeated > 1 {
+        format!(" Error bars: slowest and fastest of {repeated} repetitions.")
+    } else {
+        String::new()
+    };
+    m.leaf("p", &[("class", &"soft")], &format!("More is better.{error_bars}"));
+    let mut plot = Markup::default();
+    if svg::rates(&mut plot, report) {
+        let all = series(report);
+        let names = all.iter().map(|s| s.label.as_str());
+        legend(m, Swatch::Curve, names.zip(svg::series_classes(report, &all)));
+    }
+    m.append(&plot);
+}
+
+fn latencies(m: &mut Markup, report: &Report) {
+    let mut plot = Markup::default();
+    if !svg::latencies(&mut plot, report) {
+        return;
+    }
+    m.leaf("h2", &[], "Completion latency");
+    let says = "Less is better; each gridline is ten times the one before. From left to right: full dot \
+                half of the I/Os (p50), large ring 99 % (p99), small ring 99.9 %, upright stroke the \
+                slowest.";
+    m.leaf("p", &[("class", &"soft")], says);
+    m.append(&plot);
+}
+
+fn merges(m: &mut Markup, report: &Report) {
+    let mut plot = Markup::default();
+    m.leaf("h2", &[], "Merges");
+    if !svg::merges(&mut plot, report) {
+        m.leaf("p", &[("class", &"soft")], "No I/O was merged with another.");
+        return;
+    }
+    let says = "I/Os that became part of another request and so cost the device nothing.";
+    m.leaf("p", &[("class", &"soft")], says);
+    let kinds = Merges::default().each().into_iter().zip(svg::KINDS).enumerate();
+    let occurs = |kind: usize| report.runs.iter().any(|run| run.counters.merges.each()[kind].1 > 0);
+    let shown = kinds.filter(|(kind, _)| occurs(*kind));
+    legend(m, Swatch::Bar, shown.map(|(_, ((name, _), class))| (name, class.to_owned())));
+    m.append(&plot);
+}
+
+/// Names and the classes that they are drawn with.
+fn legend<'a>(m: &mut Markup, kind: Swatch, entries: impl Iterator<Item = (&'a str, String)>) {
+    m.element("ul", &[("class", &"legend")], |m| {
+        for (name, class) in entries {
+            m.element("li", &[], |m| {
+                svg::swatch(m, kind, &class);
+                m.text(name);
+            });
+        }
+    });
+}
+
+fn figures(m: &mut Markup, report: &Report) {
+    m.leaf("h2", &[], "All figures");
+    let columns = columns(report);
+    let heading: Vec<(&str, &str, Align)> =
+        columns.iter().map(|c| (c.name, c.help, c.align)).collect();
+    let rows = report
+        .runs
+        .iter()
+        .map(|run| columns.iter().map(|c| c.cell(run, &report.runs[0])).collect());
+    table(m, &heading, &rows.collect::<Vec<_>>());
+}
+
+/// The counters of each queue, in the order of the runs.
+fn queues(m: &mut Markup, report: &Report) {
+    m.leaf("h2", &[], "What the queues counted");
+    let says = "Over the whole life of each queue, ramp included. Submitted bios less merges are the \
+                requests that the device completed.";
+    m.leaf("p", &[("class", &"soft")], says);
+    let mut heading = vec![("run", "scheduler and what else differs", Align::Left)];
+    let names = [
+        ("submitted", "bios handed in"),
+        ("plug", "merged in the submitter's plug"),
+        ("back", "merged at the end of a request"),
+        ("front", "merged at the front of a request"),
+        ("request", "two requests fused"),
+        ("discard", "merged into a discard"),
+        ("dispatched", "requests handed to the device"),
+        ("requeued", "requests that came back"),
+        ("completed", "requests that the device completed"),
+        ("kicks", "wake-ups delivered"),
+        ("spared", "wake-ups that were already on their way"),
+    ];
+    heading.extend(names.map(|(name, help)| (name, help, Align::Right)));
+    let varying = super::label::Varying::of(report);
+    let rows = report.runs.iter().map(|run| {
+        let c = &run.counters;
+        let merges = c.merges.each().map(|(_, n)| n);
+        let after =
+            [c.dispatches, c.requeues, c.requests_completed, c.kicks.sent, c.kicks.coalesced];
+        let counts = [c.submitted].into_iter().chain(merges).chain(after);
+        [varying.run_name(run)].into_iter().chain(counts.map(|n| n.to_string())).collect()
+    });
+    table(m, &heading, &rows.collect::<Vec<_>>());
+}
+
+fn table(m: &mut Markup, columns: &[(&str, &str, Align)], rows: &[Vec<String>]) {
+    let class = |align| if align == Align::Right { "right" } else { "text" };
+    m.element("div", &[("class", &"scroll")], |m| {
+        m.element("table", &[], |m| {
+            m.element("thead", &[], |m| {
+                m.element("tr", &[], |m| {
+                    for (name, help, align) in columns {
+                        m.leaf("th", &[("class", &class(*align)), ("title", help)], name);
+                    }
+                });
+            });
+            m.element("tbody", &[], |m| {
+                for row in rows {
+                    m.element("tr", &[], |m| {
+                        for (cell, (_, _, align)) in row.iter().zip(columns) {
+                            m.leaf("td", &[("class", &class(*align))], cell);
+                        }
+                    });
+                }
+            });
+        });
+    });
+}
+
+/// What it takes to repeat the measurement.
+fn method(m: &mut Markup, report: &Report) {
+    m.leaf("h2", &[], "How it was measured");
+    m.leaf("pre", &[], &report.command);
+    let Machine { cpu_model, cores, memory_bytes, os, kernel, .. } = &report.machine;
+    let machine = &report.machine;
+    let mut facts = vec![
+        ("blkmq", report.version.clone()),
+        ("processor", format!("{cpu_model}, {}", counted((*cores).into(), "core"))),
+        ("memory", bytes(*memory_bytes as f64)),
+        ("system", format!("{os}, kernel {kernel}")),
+    ];
+    facts.extend(machine.hypervisor.iter().map(|host| ("virtual machine", host.clone())));
+    facts.extend(machine.governor.iter().map(|governor| ("frequency governor", governor.clone())));
+    facts.extend(machine.load_average.map(|load| ("load before", format!("{load:.2}"))));
+    if let Some(run) = report.runs.first() {
+        let (measured, ramp) = (nanos(run.elapsed_ns as f64), nanos(run.ramp_ns as f64));
+        facts.push(("first run", format!("{measured} measured after {ramp} of ramp")));
+        facts.push(("device", run.device.text.clone()));
+    }
+    for (key, value) in &report.global_options {
+        facts.push(("option", format!("{key}={value}")));
+    }
+    m.element("dl", &[], |m| {
+        for (name, value) in &facts {
+            m.leaf("dt", &[], name);
+            m.leaf("dd", &[], value);
+        }
+    });
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,274 @@
+//! What one job of a run did: plain data with fio's meaning, and what follows from it.
+//!
+//! A job may stand for several threads (fio's `group_reporting`); `members` says for how many. This file
+//! does not know how any of it is printed.
+
+use blkmq_core::Histogram;
+
+use super::model::ratio;
+
+/// The figures of one job, or of a group of jobs reported together.
+#[derive(Clone, Debug, Default)]
+pub struct JobResult {
+    /// fio's `jobname`.
+    pub name: String,
+    /// fio's `groupid`.
+    pub group: u32,
+    /// The options of the job file or command line, in order, as given.
+    pub options: Vec<(String, String)>,
+    /// Threads whose figures are added up here, at least 1.
+    pub members: u32,
+    /// The first error as an errno, 0 if there was none.
+    pub error: i32,
+    /// Reads.
+    pub read: Direction,
+    /// Writes.
+    pub write: Direction,
+    /// Discards.
+    pub trim: Direction,
+    /// Flushes.
+    pub sync: SyncResult,
+    /// Wall time of the job while measuring, in nanoseconds (the longest of its members).
+    pub runtime_ns: u64,
+    /// CPU time in user space, percent of `runtime_ns` of each member (100 is one busy core each).
+    pub usr_cpu: f64,
+    /// CPU time in the kernel, likewise.
+    pub sys_cpu: f64,
+    /// Context switches.
+    pub ctx: u64,
+    /// Page faults that needed I/O.
+    pub majf: u64,
+    /// Page faults that needed none.
+    pub minf: u64,
+    /// The largest number of I/Os in flight that the job was allowed.
+    pub iodepth: u32,
+    /// I/Os in flight when each I/O was submitted.
+    pub iodepth_level: Levels,
+    /// I/Os per submission call.
+    pub iodepth_submit: Batches,
+    /// I/Os per completion call.
+    pub iodepth_complete: Batches,
+}
+
+/// One kind of data transfer.
+#[derive(Clone, Debug, Default)]
+pub struct Direction {
+    /// Bytes moved.
+    pub io_bytes: u64,
+    /// From the first to the last I/O of this kind while measuring, in nanoseconds.
+    pub runtime_ns: u64,
+    /// I/Os completed.
+    pub total_ios: u64,
+    /// I/Os that moved less than asked for.
+    pub short_ios: u64,
+    /// I/Os given up.
+    pub drop_ios: u64,
+    /// From the job's decision to issue until the I/O was handed to the queue.
+    pub slat: Option<Latency>,
+    /// From there to the completion.
+    pub clat: Option<Latency>,
+    /// Both together.
+    pub lat: Option<Latency>,
+    /// I/Os per second, sampled.
+    pub iops_samples: Samples,
+    /// Bytes per second, sampled.
+    pub bw_samples: Samples,
+}
+
+/// Flushes of a job.
+#[derive(Clone, Debug, Default)]
+pub struct SyncResult {
+    /// Flushes completed.
+    pub total_ios: u64,
+    /// Their latency, if measured.
+    pub lat: Option<Latency>,
+}
+
+/// Times of many I/Os in nanoseconds.
+#[derive(Clone, Debug, Default)]
+pub struct Latency(pub Histogram);
+
+/// What a rate did over time.
+#[derive(Clone, Copy, PartialEq, Debug, Default)]
+pub struct Samples {
+    /// The lowest sample.
+    pub min: f64,
+    /// The highest sample.
+    pub max: f64,
+    /// The mean.
+    pub mean: f64,
+    /// The standard deviation of a sample.
+    pub stddev: f64,
+    /// How many samples were taken.
+    pub count: u64,
+}
+
+/// Counts of numbers in flight; each class reaches up to the next one.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Levels(pub [u64; 7]);
+
+/// Counts of batch sizes; each class reaches down to the one before.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Batches(pub [u64; 7]);
+
+impl JobResult {
+    /// Data transfers completed, all kinds.
+    #[must_use]
+    pub fn total_ios(&self) -> u64 {
+        self.read.total_ios + self.write.total_ios + self.trim.total_ios
+    }
+
+    /// CPU time of all members in nanoseconds.
+    #[must_use]
+    pub fn cpu_ns(&self) -> f64 {
+        (self.usr_cpu + self.sys_cpu) / 100.0
+            * self.runtime_ns as f64
+            * f64::from(self.members.max(1))
+    }
+
+    /// The kinds of transfer with fio's names.
+    #[must_use]
+    pub fn directions(&self) -> [(&'static str, &Direction); 3] {
+        [("read", &self.read), ("write", &self.write), ("trim", &self.trim)]
+    }
+}
+
+impl Direction {
+    /// I/Os per second.
+    #[must_use]
+    pub fn iops(&self) -> f64 {
+        ratio(self.total_ios as f64 * 1e9, self.runtime_ns as f64)
+    }
+
+    /// Bytes per second.
+    #[must_use]
+    pub fn bytes_per_second(&self) -> f64 {
+        ratio(self.io_bytes as f64 * 1e9, self.runtime_ns as f64)
+    }
+
+    /// Whether I/Os were done and their completion was not timed (`gtod_reduce`, `disable_clat`).
+    #[must_use]
+    pub fn is_untimed(&self) -> bool {
+        self.total_ios > 0 && self.clat.is_none() && self.lat.is_none()
+    }
+}
+
+impl Latency {
+    /// The standard deviation in nanoseconds, 0 below two values.
+    #[must_use]
+    pub fn stddev(&self) -> f64 {
+        self.0.variance().sqrt()
+    }
+
+    /// Whether some value was too large for the histogram, so that the highest percentiles are too low.
+    #[must_use]
+    pub fn is_clipped(&self) -> bool {
+        self.0.buckets().last().is_some_and(|(upper, _)| upper < self.0.max())
+    }
+}
+
+impl Samples {
+    /// Summarises samples of a rate.
+    #[must_use]
+    pub fn of(values: &[f64]) -> Self {
+        let (Some(min), Some(max)) =
+            (values.iter().copied().reduce(f64::min), values.iter().copied().reduce(f64::max))
+        else {
+            return Self::default();
+        };
+        let n = values.len() as f64;
+        let mean = values.iter().sum::<f64>() / n;
+        let squares: f64 = values.iter().map(|v| (v - mean) * (v - mean)).sum();
+        let stddev = if values.len() < 2 { 0.0 } else { (squares / (n - 1.0)).sqrt() };
+        Self { min, max, mean, stddev, count: values.len() as u64 }
+    }
+}
+
+/// Shares in percent, 0 each if nothing was counted.
+fn shares(names: [&'static str; 7], counts: &[u64; 7]) -> [(&'static str, f64); 7] {
+    let total: u64 = counts.iter().sum();
+    let mut at = 0;
+    names.map(|name| {
+        let share = 100.0 * ratio(counts[at] as f64, total as f64);
+        at += 1;
+        (name, share)
+    })
+}
+
+impl Levels {
+    /// Counts an I/O submitted as the `depth`-th in flight (1 is alone).
+    pub fn record(&mut self, depth: u32) {
+        self.0[(depth.max(1).ilog2() as usize).min(6)] += 1;
+    }
+
+    /// fio's names of the classes, and the percentage of I/Os in each.
+    #[must_use]
+    pub fn shares(&self) -> [(&'static str, f64); 7] {
+        shares(["1", "2", "4", "8", "16", "32", ">=64"], &self.0)
+    }
+}
+
+impl Batches {
+    /// Counts a call that moved `size` I/Os.
+    pub fn record(&mut self, size: u32) {
+        let class = match size {
+            0 => 0,
+            1..=4 => 1,
+            larger => ((larger - 1).ilog2() as usize).min(6),
+        };
+        self.0[class] += 1;
+    }
+
+    /// fio's names of the classes, and the percentage of calls in each.
+    #[must_use]
+    pub fn shares(&self) -> [(&'static str, f64); 7] {
+        shares(["0", "4", "8", "16", "32", "64", ">=64"], &self.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn levels_reach_up_and_batches_reach_down() {
+        let mut levels = Levels::default();
+        [1, 2, 3, 4, 31, 32, 63, 64, 9_999].into_iter().for_each(|d| levels.record(d));
+        assert_eq!(levels.0, [1, 2, 1, 0, 1, 2, 2]);
+        let mut batches = Batches::default();
+        [0, 1, 4, 5, 8, 9, 16, 17, 32, 33, 64, 65].into_iter().for_each(|s| batches.record(s));
+        assert_eq!(batches.0, [1, 2, 2, 2, 2, 2, 1]);
+        let sum: f64 = batches.shares().iter().map(|(_, share)| share).sum();
+        assert!((sum - 100.0).abs() < 1e-9);
+        assert_eq!(Levels::default().shares()[0], ("1", 0.0));
+    }
+
+    #[test]
+    fn only_a_value_beyond_its_bucket_is_clipped() {
+        let mut latency = Latency::default();
+        latency.0.record((1 << 40) - 1);
+        assert!(!latency.is_clipped());
+        latency.0.record(1 << 41);
+        assert!(latency.is_clipped());
+    }
+
+    #[test]
+    fn samples_are_summarised() {
+        let s = Samples::of(&[2.0, 4.0, 6.0]);
+        assert_eq!((s.min, s.max, s.mean, s.stddev, s.count), (2.0, 6.0, 4.0, 2.0, 3));
+        assert_eq!(Samples::of(&[]), Samples::default());
+        assert_eq!(Samples::of(&[7.0]).stddev, 0.0);
+    }
+
+    #[test]
+    fn cpu_time_counts_every_member() {
+        let job = JobResult {
+            members: 4,
+            runtime_ns: 1_000,
+            usr_cpu: 40.0,
+            sys_cpu: 10.0,
+            ..JobResult::default()
+        };
+        assert!((job.cpu_ns() - 2_000.0).abs() < 1e-9);
+    }
+}

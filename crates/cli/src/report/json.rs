@@ -1,0 +1,44 @@
+//! The report as JSON in the schema of `fio --output-format=json` (fio 3.33), so that what reads fio's
+//! output reads ours.
+//!
+//! Units are fio's: `bw` in KiB/s, `bw_bytes` in bytes/s, `runtime` and `job_runtime` in milliseconds,
+//! `elapsed` in whole seconds with the ramp, depths and latency classes in percent. Keys, nesting and
+//! order are fio's too. What is ours is in objects named `blkmq`: one at the top (command, machine,
+//! notes, warnings) and one in each job (the queue and what it counted; all jobs of a run share a queue,
+//! so they repeat the same counts, and `run` says which belong together). When runs are compared, the
+//! jobs of every run stand in `jobs`, run by run.
+//!
+//! Three figures are computed otherwise than fio's: `latency_ns`, `latency_us` and `latency_ms` are read
+//! off the histogram of completion latencies, whose buckets are 1/64 wide; a percentile is the upper end
+//! of its bucket and not the middle; `time` is in UTC.
+//!
+//! fio's schema has figures that blkmq does not measure. They are what fio prints when they do not apply:
+//! `eta` 0, `latency_target` 0, `latency_window` 0, `latency_percentile` 100. There is no `disk_util`,
+//! and no `percentile` where no I/O was timed, again as in fio.
+
+mod schema;
+mod style;
+mod transfer;
+
+use super::model::Report;
+use schema::Document;
+
+/// How much to write.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Detail {
+    /// fio's `json`.
+    Plain,
+    /// fio's `json+`: every bucket of the completion latencies as well, as `bins`.
+    Bins,
+}
+
+/// The report as a JSON text that ends in a newline.
+#[must_use]
+pub fn render(report: &Report, detail: Detail) -> String {
+    let mut text = style::to_string(&Document::new(report, detail));
+    text.push('\n');
+    text
+}
+
+#[cfg(test)]
+mod tests;

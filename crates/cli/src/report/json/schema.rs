@@ -1,0 +1,235 @@
+//! The document and its jobs as types: the order of the fields is the order of the keys.
+
+use serde::ser::{Serialize, SerializeMap, Serializer};
+
+use super::super::job::{Direction, JobResult};
+use super::super::model::{Report, Run, ratio};
+use super::super::{number, warnings};
+use super::Detail;
+use super::transfer::{Show, Times, Transfer, latency_classes, millis};
+
+/// A JSON object whose keys are data.
+pub(super) struct Map<K, V>(pub(super) Vec<(K, V)>);
+
+impl<K: Serialize, V: Serialize> Serialize for Map<K, V> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut map = serializer.serialize_map(Some(self.0.len()))?;
+        for (key, value) in &self.0 {
+            map.serialize_entry(key, value)?;
+        }
+        map.end()
+    }
+}
+
+impl<K, V> Map<K, V> {
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
+/// Options as fio prints them: an option without a value has the empty text.
+fn texts(options: &[(String, String)]) -> Map<&str, &str> {
+    Map(options.iter().map(|(key, value)| (key.as_str(), value.as_str())).collect())
+}
+
+#[derive(serde::Serialize)]
+pub(super) struct Document<'a> {
+    #[serde(rename = "fio version")]
+    version: String,
+    timestamp: u64,
+    timestamp_ms: u64,
+    time: String,
+    #[serde(rename = "global options", skip_serializing_if = "Map::is_empty")]
+    global_options: Map<&'a str, &'a str>,
+    jobs: Vec<Job<'a>>,
+    blkmq: About<'a>,
+}
+
+/// Ours: what a reader needs to judge and to repeat the report.
+#[derive(serde::Serialize)]
+struct About<'a> {
+    command: &'a str,
+    cpu_model: &'a str,
+    cores: u32,
+    memory_bytes: u64,
+    os: &'a str,
+    kernel: &'a str,
+    load_average: Option<f64>,
+    hypervisor: Option<&'a str>,
+    governor: Option<&'a str>,
+    notes: &'a [String],
+    warnings: Vec<String>,
+}
+
+#[derive(serde::Serialize)]
+struct Job<'a> {
+    jobname: &'a str,
+    groupid: u32,
+    error: i32,
+    eta: u64,
+    elapsed: u64,
+    #[serde(rename = "job options")]
+    options: Map<&'a str, &'a str>,
+    read: Transfer,
+    write: Transfer,
+    trim: Transfer,
+    sync: Sync,
+    job_runtime: u64,
+    usr_cpu: f64,
+    sys_cpu: f64,
+    ctx: u64,
+    majf: u64,
+    minf: u64,
+    iodepth_level: Map<&'static str, f64>,
+    iodepth_submit: Map<&'static str, f64>,
+    iodepth_complete: Map<&'static str, f64>,
+    latency_ns: Map<&'static str, f64>,
+    latency_us: Map<&'static str, f64>,
+    latency_ms: Map<&'static str, f64>,
+    latency_depth: u32,
+    latency_target: u64,
+    latency_percentile: f64,
+    latency_window: u64,
+    blkmq: Queue<'a>,
+}
+
+/// Ours: the queue that the job used, and what it counted.
+#[derive(serde::Serialize)]
+struct Queue<'a> {
+    run: usize,
+    scheduler: &'a str,
+    scheduler_options: &'a str,
+    device: &'a str,
+    access: &'a str,
+    scope: &'a str,
+    threads: u32,
+    elapsed_ns: u64,
+    ramp_ns: u64,
+    cpu_ns: Option<u64>,
+    repetitions_iops: &'a [f64],
+    submitted: u64,
+    completed: u64,
+    merges: Map<&'static str, u64>,
+    dispatches: u64,
+    requests_completed: u64,
+    batch_mean: f64,
+    kicks: Map<&'static str, u64>,
+    requeues: u64,
+    longest_run_passes: u64,
+}
+
+#[derive(serde::Serialize)]
+struct Sync {
+    total_ios: u64,
+    lat_ns: Times,
+}
+
+impl<'a> Document<'a> {
+    pub(super) fn new(report: &'a Report, detail: Detail) -> Self {
+        let jobs = report.runs.iter().enumerate().flat_map(|(index, run)| {
+            run.jobs.iter().map(move |job| Job::new(index, run, job, detail))
+        });
+        Self {
+            version: format!("blkmq-{}", report.version),
+            timestamp: report.time_ms / 1000,
+            timestamp_ms: report.time_ms,
+            time: number::date(report.time_ms),
+            global_options: texts(&report.global_options),
+            jobs: jobs.collect(),
+            blkmq: About::new(report),
+        }
+    }
+}
+
+impl<'a> About<'a> {
+    fn new(report: &'a Report) -> Self {
+        let machine = &report.machine;
+        Self {
+            command: &report.command,
+            cpu_model: &machine.cpu_model,
+            cores: machine.cores,
+            memory_bytes: machine.memory_bytes,
+            os: &machine.os,
+            kernel: &machine.kernel,
+            load_average: machine.load_average,
+            hypervisor: machine.hypervisor.as_deref(),
+            governor: machine.governor.as_deref(),
+            notes: &report.notes,
+            warnings: warnings::warnings(report).iter().map(ToString::to_string).collect(),
+        }
+    }
+}
+
+impl<'a> Job<'a> {
+    fn new(index: usize, run: &'a Run, job: &'a JobResult, detail: Detail) -> Self {
+        let [latency_ns, latency_us, latency_ms] = latency_classes(job).map(Map);
+        let share = |direction: fn(&JobResult) -> &Direction| {
+            let group = run.jobs.iter().filter(|j| j.group == job.group);
+            let total: f64 = group.map(|j| direction(j).bytes_per_second()).sum();
+            (100.0 * ratio(direction(job).bw_samples.mean, total)).min(100.0)
+        };
+        Self {
+            jobname: &job.name,
+            groupid: job.group,
+            error: job.error,
+            eta: 0,
+            elapsed: (run.elapsed_ns + run.ramp_ns).div_ceil(1_000_000_000),
+            options: texts(&job.options),
+            read: Transfer::new(&job.read, share(|j| &j.read), detail),
+            write: Transfer::new(&job.write, share(|j| &j.write), detail),
+            trim: Transfer::new(&job.trim, share(|j| &j.trim), detail),
+            sync: Sync {
+                total_ios: job.sync.total_ios,
+                lat_ns: Times::new(job.sync.lat.as_ref(), Show::Summary),
+            },
+            job_runtime: millis(job.runtime_ns),
+            usr_cpu: job.usr_cpu,
+            sys_cpu: job.sys_cpu,
+            ctx: job.ctx,
+            majf: job.majf,
+            minf: job.minf,
+            iodepth_level: Map(job.iodepth_level.shares().to_vec()),
+            iodepth_submit: Map(job.iodepth_submit.shares().to_vec()),
+            iodepth_complete: Map(job.iodepth_complete.shares().to_vec()),
+            latency_ns,
+            latency_us,
+            latency_ms,
+            latency_depth: job.iodepth,
+            latency_target: 0,
+            latency_percentile: 100.0,
+            latency_window: 0,
+            blkmq: Queue::new(index, run),
+        }
+    }
+}
+
+impl<'a> Queue<'a> {
+    fn new(index: usize, run: &'a Run) -> Self {
+        let counters = &run.counters;
+        Self {
+            run: index,
+            scheduler: &run.scheduler,
+            scheduler_options: &run.scheduler_options,
+            device: &run.device.text,
+            access: &run.access,
+            scope: &run.scope,
+            threads: run.threads,
+            elapsed_ns: run.elapsed_ns,
+            ramp_ns: run.ramp_ns,
+            cpu_ns: run.cpu_ns,
+            repetitions_iops: &run.repetitions,
+            submitted: counters.submitted,
+            completed: counters.completed,
+            merges: Map(counters.merges.each().to_vec()),
+            dispatches: counters.dispatches,
+            requests_completed: counters.requests_completed,
+            batch_mean: counters.batch_mean,
+            kicks: Map(vec![
+                ("sent", counters.kicks.sent),
+                ("coalesced", counters.kicks.coalesced),
+            ]),
+            requeues: counters.requeues,
+            longest_run_passes: counters.longest_run_passes,
+        }
+    }
+}

@@ -1,0 +1,175 @@
+//! One kind of transfer of a job, its times, and the classes of completion latency.
+
+use serde::Serialize;
+
+use super::super::PERCENTILES;
+use super::super::job::{Direction, JobResult, Latency};
+use super::super::model::ratio;
+use super::Detail;
+use super::schema::Map;
+
+#[derive(Serialize)]
+pub(super) struct Transfer {
+    io_bytes: u64,
+    io_kbytes: u64,
+    bw_bytes: u64,
+    bw: u64,
+    iops: f64,
+    runtime: u64,
+    total_ios: u64,
+    short_ios: u64,
+    drop_ios: u64,
+    slat_ns: Times,
+    clat_ns: Times,
+    lat_ns: Times,
+    bw_min: u64,
+    bw_max: u64,
+    bw_agg: f64,
+    bw_mean: f64,
+    bw_dev: f64,
+    bw_samples: u64,
+    iops_min: u64,
+    iops_max: u64,
+    iops_mean: f64,
+    iops_stddev: f64,
+    iops_samples: u64,
+}
+
+#[derive(Serialize)]
+pub(super) struct Times {
+    min: u64,
+    max: u64,
+    mean: f64,
+    stddev: f64,
+    #[serde(rename = "N")]
+    count: u64,
+    #[serde(skip_serializing_if = "Map::is_empty")]
+    percentile: Map<String, u64>,
+    #[serde(skip_serializing_if = "Map::is_empty")]
+    bins: Map<u64, u64>,
+}
+
+/// Which distributions of a latency fio prints beside its summary.
+#[derive(Clone, Copy)]
+pub(super) enum Show {
+    Summary,
+    Percentiles,
+    Bins,
+}
+
+impl Transfer {
+    pub(super) fn new(direction: &Direction, bw_agg: f64, detail: Detail) -> Self {
+        let Direction { bw_samples: bw, iops_samples: iops, .. } = *direction;
+        let bw_bytes = direction.bytes_per_second().round() as u64;
+        let shown = match detail {
+            Detail::Plain => Show::Percentiles,
+            Detail::Bins => Show::Bins,
+        };
+        let (kib, whole) =
+            (|value: f64| (value / 1024.0).round() as u64, |v: f64| v.round() as u64);
+        Self {
+            io_bytes: direction.io_bytes,
+            io_kbytes: direction.io_bytes / 1024,
+            bw_bytes,
+            bw: bw_bytes / 1024,
+            iops: direction.iops(),
+            runtime: millis(direction.runtime_ns),
+            total_ios: direction.total_ios,
+            short_ios: direction.short_ios,
+            drop_ios: direction.drop_ios,
+            slat_ns: Times::new(direction.slat.as_ref(), Show::Summary),
+            clat_ns: Times::new(direction.clat.as_ref(), shown),
+            lat_ns: Times::new(direction.lat.as_ref(), Show::Summary),
+            bw_min: kib(bw.min),
+            bw_max: kib(bw.max),
+            bw_agg,
+            bw_mean: bw.mean / 1024.0,
+            bw_dev: bw.stddev / 1024.0,
+            bw_samples: bw.count,
+            iops_min: whole(iops.min),
+            iops_max: whole(iops.max),
+            iops_mean: iops.mean,
+            iops_stddev: iops.stddev,
+            iops_samples: iops.count,
+        }
+    }
+}
+
+impl Times {
+    pub(super) fn new(latency: Option<&Latency>, show: Show) -> Self {
+        let Some(latency) = latency.filter(|l| l.0.count() > 0) else { return Self::none() };
+        let times = &latency.0;
+        let percentile = match show {
+            Show::Summary => vec![],
+            Show::Percentiles | Show::Bins => {
+                PERCENTILES.iter().map(|p| (format!("{:.6}", p.percent()), p.of(times))).collect()
+            }
+        };
+        let bins = if matches!(show, Show::Bins) { times.buckets().collect() } else { vec![] };
+        Self {
+            min: times.min(),
+            max: times.max(),
+            mean: times.mean(),
+            stddev: latency.stddev(),
+            count: times.count(),
+            percentile: Map(percentile),
+            bins: Map(bins),
+        }
+    }
+
+    /// What fio prints where nothing was timed.
+    fn none() -> Self {
+        Self {
+            min: 0,
+            max: 0,
+            mean: 0.0,
+            stddev: 0.0,
+            count: 0,
+            percentile: Map(vec![]),
+            bins: Map(vec![]),
+        }
+    }
+}
+
+/// Milliseconds, rounded; not 0 for something that took time.
+pub(super) fn millis(ns: u64) -> u64 {
+    ((ns + 500_000) / 1_000_000).max(u64::from(ns > 0))
+}
+
+/// fio's classes of completion latency: names and upper ends (exclusive) in the unit of each object.
+const FINE: [(&str, u64); 10] = [
+    ("2", 2),
+    ("4", 4),
+    ("10", 10),
+    ("20", 20),
+    ("50", 50),
+    ("100", 100),
+    ("250", 250),
+    ("500", 500),
+    ("750", 750),
+    ("1000", 1000),
+];
+const SLOW: [(&str, u64); 2] = [("2000", 2000), (">=2000", u64::MAX)];
+
+/// The percentage of the job's timed I/Os in each class, for nanoseconds, microseconds and milliseconds.
+pub(super) fn latency_classes(job: &JobResult) -> [Vec<(&'static str, f64)>; 3] {
+    let timed = || job.directions().into_iter().filter_map(|(_, d)| d.clat.as_ref());
+    let total: u64 = timed().map(|l| l.0.count()).sum();
+    let classes = |unit: u64, first: u64, names: &[(&'static str, u64)]| {
+        let mut from = first;
+        let class = |&(name, end): &(&'static str, u64)| {
+            let range = from..end.saturating_mul(unit);
+            from = range.end;
+            let buckets = timed().flat_map(|l| l.0.buckets());
+            let n: u64 = buckets.filter(|(value, _)| range.contains(value)).map(|(_, n)| n).sum();
+            (name, 100.0 * ratio(n as f64, total as f64))
+        };
+        names.iter().map(class).collect::<Vec<_>>()
+    };
+    let milliseconds: Vec<_> = FINE.into_iter().chain(SLOW).collect();
+    [
+        classes(1, 0, &FINE),
+        classes(1_000, 1_000, &FINE),
+        classes(1_000_000, 1_000_000, &milliseconds),
+    ]
+}

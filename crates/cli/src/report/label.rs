@@ -1,0 +1,125 @@
+//! What to call a run, in as few words as tell it from the others, and which runs form a curve.
+
+use super::model::{Report, Run};
+use super::number::counted;
+
+/// Which properties differ between the runs of a report, so that naming them says something.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Varying {
+    /// How threads reach the elevator.
+    pub access: bool,
+    /// What one elevator serves.
+    pub scope: bool,
+    /// The number of threads.
+    pub threads: bool,
+    /// What the I/O went to.
+    pub device: bool,
+}
+
+/// Runs that differ in nothing but the number of threads.
+#[derive(Clone, Debug)]
+pub struct Series {
+    /// What they have in common and others do not.
+    pub label: String,
+    /// Their places in the report, by number of threads.
+    pub runs: Vec<usize>,
+}
+
+impl Varying {
+    /// Compares all runs of a report.
+    #[must_use]
+    pub fn of(report: &Report) -> Self {
+        let Some((first, rest)) = report.runs.split_first() else { return Self::default() };
+        let differs = |same: fn(&Run, &Run) -> bool| rest.iter().any(|run| !same(first, run));
+        Self {
+            access: differs(|a, b| a.access == b.access),
+            scope: differs(|a, b| a.scope == b.scope),
+            threads: differs(|a, b| a.threads == b.threads),
+            device: differs(|a, b| a.device.text == b.device.text),
+        }
+    }
+
+    /// The run's name without its number of threads.
+    #[must_use]
+    pub fn series_name(self, run: &Run) -> String {
+        let mut name = scheduler(run);
+        let details =
+            [(self.access, &run.access), (self.scope, &run.scope), (self.device, &run.device.text)];
+        let shown: Vec<&str> = details
+            .into_iter()
+            .filter(|(shown, _)| *shown)
+            .map(|(_, text)| text.as_str())
+            .collect();
+        if !shown.is_empty() {
+            name.push_str(&format!(" ({})", shown.join(", ")));
+        }
+        name
+    }
+
+    /// The run's name.
+    #[must_use]
+    pub fn run_name(self, run: &Run) -> String {
+        let name = self.series_name(run);
+        if self.threads {
+            format!("{name}, {}", counted(run.threads.into(), "thread"))
+        } else {
+            name
+        }
+    }
+}
+
+/// The scheduler and those of its attributes that were set.
+#[must_use]
+pub fn scheduler(run: &Run) -> String {
+    if run.scheduler_options.is_empty() {
+        run.scheduler.clone()
+    } else {
+        format!("{} {}", run.scheduler, run.scheduler_options)
+    }
+}
+
+/// All runs as series, in the order in which each first appears. Runs of one series with the same number
+/// of threads (another workload, say) all stay.
+#[must_use]
+pub fn series(report: &Report) -> Vec<Series> {
+    let varying = Varying::of(report);
+    let mut all: Vec<Series> = Vec::new();
+    for (index, run) in report.runs.iter().enumerate() {
+        let label = varying.series_name(run);
+        match all.iter_mut().find(|s| s.label == label) {
+            Some(series) => series.runs.push(index),
+            None => all.push(Series { label, runs: vec![index] }),
+        }
+    }
+    for series in &mut all {
+        series.runs.sort_by_key(|&index| report.runs[index].threads);
+    }
+    all
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::sample;
+    use super::*;
+
+    #[test]
+    fn only_what_differs_is_named() {
+        let report = sample::comparison();
+        let varying = Varying::of(&report);
+        assert!(varying.access && varying.threads && !varying.scope && !varying.device);
+        let names: Vec<String> = series(&report).into_iter().map(|s| s.label).collect();
+        assert_eq!(names, ["none (combining)", "mq-deadline (combining)", "mq-deadline (spin)"]);
+        let one = Report { runs: vec![report.runs[0].clone()], ..report };
+        assert_eq!(Varying::of(&one).run_name(&one.runs[0]), "none");
+    }
+
+    #[test]
+    fn a_series_ascends() {
+        let mut report = sample::comparison();
+        report.runs.reverse();
+        for series in series(&report) {
+            let threads: Vec<u32> = series.runs.iter().map(|&i| report.runs[i].threads).collect();
+            assert!(threads.is_sorted(), "{threads:?}");
+        }
+    }
+}

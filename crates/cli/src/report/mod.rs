@@ -1,0 +1,137 @@
+//! What `blkmq bench` found, and every way to show it.
+//!
+//! The runner fills a [`model::Report`]; [`render`] turns it into text, fio's JSON, CSV or one HTML page.
+//! All formats read the same plain data, so they cannot disagree, and none of them measures or rounds
+//! for another. [`warnings`] says when not to believe a report, [`findings`] what its figures mean.
+//!
+//! To use it: [`machine::Machine::detect`] and [`open`] before the first run, [`Output::write`] after each.
+
+pub mod findings;
+pub mod job;
+pub mod machine;
+pub mod model;
+pub mod warnings;
+
+mod csv;
+mod figures;
+mod html;
+mod json;
+mod label;
+mod markup;
+mod number;
+mod output;
+mod percentile;
+#[cfg(test)]
+mod sample;
+mod svg;
+mod table;
+mod text_table;
+
+use std::fmt;
+use std::path::Path;
+use std::str::FromStr;
+
+use model::Report;
+pub use output::{Output, OutputError, open, open_as};
+use percentile::PERCENTILES;
+
+/// How a report is shown.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Format {
+    /// Text for a terminal; fio's name for it is `normal`.
+    Normal,
+    /// fio's JSON.
+    Json,
+    /// fio's JSON with every bucket of the latencies, `json+`.
+    JsonPlus,
+    /// A line for each job.
+    Csv,
+    /// One page with plots.
+    Html,
+}
+
+impl Format {
+    /// Every format with the name that the command line knows it by.
+    pub const ALL: [(&'static str, Self); 5] = [
+        ("normal", Self::Normal),
+        ("json", Self::Json),
+        ("json+", Self::JsonPlus),
+        ("csv", Self::Csv),
+        ("html", Self::Html),
+    ];
+
+    /// The format that a file name suggests; text if it suggests none.
+    #[must_use]
+    pub fn of_path(path: &Path) -> Self {
+        let extension = path.extension().and_then(|e| e.to_str()).map(str::to_ascii_lowercase);
+        match extension.as_deref() {
+            Some("json") => Self::Json,
+            Some("csv") => Self::Csv,
+            Some("html" | "htm") => Self::Html,
+            _ => Self::Normal,
+        }
+    }
+}
+
+/// A format that does not exist.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct UnknownFormat(pub String);
+
+impl fmt::Display for UnknownFormat {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let names = Format::ALL.map(|(name, _)| name).join(", ");
+        write!(f, "no output format '{}'; accepted: {names}", self.0)
+    }
+}
+
+impl std::error::Error for UnknownFormat {}
+
+impl FromStr for Format {
+    type Err = UnknownFormat;
+
+    fn from_str(name: &str) -> Result<Self, UnknownFormat> {
+        let found = Self::ALL.iter().find(|(known, _)| *known == name);
+        found.map(|(_, format)| *format).ok_or_else(|| UnknownFormat(name.to_owned()))
+    }
+}
+
+/// The report in the given format, ending in a newline.
+#[must_use]
+pub fn render(report: &Report, format: Format) -> String {
+    match format {
+        Format::Normal => table::render(report),
+        Format::Json => json::render(report, json::Detail::Plain),
+        Format::JsonPlus => json::render(report, json::Detail::Bins),
+        Format::Csv => csv::render(report),
+        Format::Html => html::render(report),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn formats_have_names_and_files_suggest_them() {
+        for (name, format) in Format::ALL {
+            assert_eq!(name.parse(), Ok(format));
+        }
+        let error = "xml".parse::<Format>().unwrap_err();
+        let expected = "no output format 'xml'; accepted: normal, json, json+, csv, html";
+        assert_eq!(error.to_string(), expected);
+        assert_eq!(Format::of_path(Path::new("a.b/x.JSON")), Format::Json);
+        assert_eq!(Format::of_path(Path::new("x.txt")), Format::Normal);
+    }
+
+    #[test]
+    fn every_format_of_every_report_ends_in_a_newline() {
+        let reports =
+            [Report::default(), sample::single(), sample::comparison(), sample::hostile()];
+        for report in &reports {
+            for (name, format) in Format::ALL {
+                let text = render(report, format);
+                assert!(text.ends_with('\n') && !text.ends_with("\n\n"), "{name}: {text:?}");
+            }
+        }
+    }
+}

@@ -1,0 +1,313 @@
+//! What a benchmark found: plain data, filled by the runner and read by every output format.
+//!
+//! Whatever follows from other figures is a method and not a field, so no two figures can disagree.
+//! Nothing here measures, prints or judges: see [`warnings`](super::warnings) for the last.
+
+use super::job::{Direction, JobResult, Latency};
+use super::machine::Machine;
+
+/// Everything that one `blkmq bench` found.
+#[derive(Clone, Debug, Default)]
+pub struct Report {
+    /// The command line as typed; running it again repeats the measurement.
+    pub command: String,
+    /// The version of blkmq, `0.1.0`.
+    pub version: String,
+    /// When the first run began: milliseconds since the epoch, UTC.
+    pub time_ms: u64,
+    /// Where it ran.
+    pub machine: Machine,
+    /// Options that hold for every job, as fio's `global options`.
+    pub global_options: Vec<(String, String)>,
+    /// What a reader should know besides, a sentence each.
+    pub notes: Vec<String>,
+    /// In the order in which they are to be shown; the first is what others are compared with.
+    pub runs: Vec<Run>,
+}
+
+/// One workload on one queue. If it was repeated, everything but `repetitions` is of the repetition with
+/// the median rate.
+#[derive(Clone, Debug, Default)]
+pub struct Run {
+    /// The scheduler's name, `mq-deadline`.
+    pub scheduler: String,
+    /// Its attributes that were set, `read_expire=100,fifo_batch=8`; empty with defaults.
+    pub scheduler_options: String,
+    /// What the I/O went to.
+    pub device: Device,
+    /// How threads reach the elevator, in the spelling of the option `access`.
+    pub access: String,
+    /// What one elevator serves, in the spelling of the option `scope`.
+    pub scope: String,
+    /// Threads that submitted.
+    pub threads: u32,
+    /// What each job (or group of jobs) did.
+    pub jobs: Vec<JobResult>,
+    /// Measured wall time in nanoseconds, without the ramp.
+    pub elapsed_ns: u64,
+    /// Wall time before measuring began, in nanoseconds; excluded from every figure of the jobs.
+    pub ramp_ns: u64,
+    /// I/Os per second over all jobs, one value for each repetition.
+    pub repetitions: Vec<f64>,
+    /// CPU time of the whole process while measuring, in nanoseconds: threads that serve no job of their
+    /// own (pumps) included. None if it was not read; the jobs' own times stand in then.
+    pub cpu_ns: Option<u64>,
+    /// What the queue counted.
+    pub counters: Counters,
+}
+
+/// What the I/O of a run went to.
+#[derive(Clone, Debug, Default)]
+pub struct Device {
+    /// Decides which conclusions the figures allow.
+    pub kind: DeviceKind,
+    /// Name and parameters, `null(irqmode=0,submit_queues=2)`.
+    pub text: String,
+}
+
+/// What makes a device take its time.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum DeviceKind {
+    /// Nothing: the cost of the block layer alone.
+    #[default]
+    Null,
+    /// Copying memory.
+    Memory,
+    /// A model of a disk or an SSD.
+    Model,
+    /// A file or block device of this machine.
+    File,
+}
+
+impl DeviceKind {
+    /// Whether the processor is the bottleneck, so that time per I/O is CPU time.
+    #[must_use]
+    pub fn is_cpu_bound(self) -> bool {
+        matches!(self, Self::Null | Self::Memory)
+    }
+}
+
+/// What the queue of a run counted over its whole life, ramp included, after it was drained: only then do
+/// the books balance.
+#[derive(Clone, Debug, Default)]
+pub struct Counters {
+    /// Bios handed to the queue.
+    pub submitted: u64,
+    /// Bios completed, with an error or without.
+    pub completed: u64,
+    /// Bios and requests that became part of another request.
+    pub merges: Merges,
+    /// Requests that left the elevator for the device; one that came back counts again.
+    pub dispatches: u64,
+    /// Requests that the device completed.
+    pub requests_completed: u64,
+    /// Mean number of requests in a batch that left the elevator.
+    pub batch_mean: f64,
+    /// Wake-ups of the side that pumps.
+    pub kicks: Kicks,
+    /// Requests that the device wanted back later.
+    pub requeues: u64,
+    /// Most passes over an elevator by one thread without letting go. (The engine reads no clock, so this
+    /// is no time.)
+    pub longest_run_passes: u64,
+}
+
+/// How bios (or, with `request`, requests) were merged. Each of these is one request less for the device.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Merges {
+    /// Into a request of the submitter's own plug.
+    pub plug: u64,
+    /// At the end of a queued request.
+    pub back: u64,
+    /// At the front of a queued request.
+    pub front: u64,
+    /// Two queued requests fused.
+    pub request: u64,
+    /// Into a discard of several ranges.
+    pub discard: u64,
+}
+
+/// Wake-ups, asked for and spared.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Kicks {
+    /// Delivered.
+    pub sent: u64,
+    /// Spared because one was already on its way.
+    pub coalesced: u64,
+}
+
+/// Counters that contradict each other: an I/O was lost, doubled or miscounted.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Imbalance {
+    /// Bios submitted and completed differ.
+    Bios {
+        /// Handed in.
+        submitted: u64,
+        /// Given back.
+        completed: u64,
+    },
+    /// Bios less merges are not the dispatches less requeues.
+    Dispatches {
+        /// Bios less merges.
+        expected: i128,
+        /// Dispatches less requeues.
+        dispatched: i128,
+    },
+    /// Requests dispatched and completed differ.
+    Requests {
+        /// Dispatches less requeues.
+        dispatched: i128,
+        /// Given back by it.
+        completed: u64,
+    },
+}
+
+impl Merges {
+    /// Names and counts, in the order of a request's life.
+    #[must_use]
+    pub fn each(&self) -> [(&'static str, u64); 5] {
+        [
+            ("plug", self.plug),
+            ("back", self.back),
+            ("front", self.front),
+            ("request", self.request),
+            ("discard", self.discard),
+        ]
+    }
+
+    /// Requests spared the device.
+    #[must_use]
+    pub fn total(&self) -> u64 {
+        self.each().iter().map(|(_, n)| n).sum()
+    }
+}
+
+impl Counters {
+    /// The first contradiction, or None if every bio is accounted for.
+    #[must_use]
+    pub fn imbalance(&self) -> Option<Imbalance> {
+        let expected = i128::from(self.submitted) - i128::from(self.merges.total());
+        let dispatched = i128::from(self.dispatches) - i128::from(self.requeues);
+        if self.submitted != self.completed {
+            Some(Imbalance::Bios { submitted: self.submitted, completed: self.completed })
+        } else if expected != dispatched {
+            Some(Imbalance::Dispatches { expected, dispatched })
+        } else if dispatched != i128::from(self.requests_completed) {
+            Some(Imbalance::Requests { dispatched, completed: self.requests_completed })
+        } else {
+            None
+        }
+    }
+
+    /// The share of bios that needed no request of their own, 0 to 1.
+    #[must_use]
+    pub fn merged_share(&self) -> f64 {
+        ratio(self.merges.total() as f64, self.submitted as f64)
+    }
+}
+
+impl Run {
+    /// I/Os that the jobs completed while measuring.
+    #[must_use]
+    pub fn total_ios(&self) -> u64 {
+        self.jobs.iter().map(JobResult::total_ios).sum()
+    }
+
+    /// I/Os per second, all jobs and directions together.
+    #[must_use]
+    pub fn iops(&self) -> f64 {
+        self.directions().map(Direction::iops).sum()
+    }
+
+    /// Bytes per second, all jobs and directions together.
+    #[must_use]
+    pub fn bytes_per_second(&self) -> f64 {
+        self.directions().map(Direction::bytes_per_second).sum()
+    }
+
+    /// Completion latency of all I/Os (from issue; where that was not measured, from submission). None
+    /// if nothing was measured, as under `gtod_reduce`.
+    #[must_use]
+    pub fn latency(&self) -> Option<Latency> {
+        self.directions().filter_map(|d| d.clat.as_ref().or(d.lat.as_ref())).fold(None, |all, l| {
+            let mut all: Latency = all.unwrap_or_default();
+            all.0.merge(&l.0);
+            Some(all)
+        })
+    }
+
+    /// CPU time per I/O in nanoseconds, or None if no I/O was done.
+    #[must_use]
+    pub fn cpu_ns_per_io(&self) -> Option<f64> {
+        let by_jobs = || self.jobs.iter().map(JobResult::cpu_ns).sum();
+        let cpu = self.cpu_ns.map_or_else(by_jobs, |ns| ns as f64);
+        (self.total_ios() > 0).then(|| cpu / self.total_ios() as f64)
+    }
+
+    /// The lowest and the highest rate of the repetitions, in I/Os per second; None without any.
+    #[must_use]
+    pub fn range(&self) -> Option<(f64, f64)> {
+        let low = self.repetitions.iter().copied().reduce(f64::min)?;
+        let high = self.repetitions.iter().copied().reduce(f64::max)?;
+        Some((low, high))
+    }
+
+    /// How far the repetitions lie apart, as a share of their median. None with fewer than two.
+    #[must_use]
+    pub fn spread(&self) -> Option<f64> {
+        if self.repetitions.len() < 2 {
+            return None;
+        }
+        let mut sorted = self.repetitions.clone();
+        sorted.sort_by(f64::total_cmp);
+        let median = sorted[(sorted.len() - 1) / 2];
+        Some(ratio(sorted[sorted.len() - 1] - sorted[0], median))
+    }
+
+    fn directions(&self) -> impl Iterator<Item = &Direction> {
+        self.jobs.iter().flat_map(|j| [&j.read, &j.write, &j.trim])
+    }
+}
+
+/// `part / whole`, and 0 where there is no whole.
+pub(super) fn ratio(part: f64, whole: f64) -> f64 {
+    if whole > 0.0 { part / whole } else { 0.0 }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn balanced() -> Counters {
+        Counters {
+            submitted: 100,
+            completed: 100,
+            merges: Merges { plug: 1, back: 2, front: 3, request: 4, discard: 5 },
+            dispatches: 88,
+            requeues: 3,
+            requests_completed: 85,
+            ..Counters::default()
+        }
+    }
+
+    #[test]
+    fn every_bio_is_accounted_for() {
+        assert_eq!(balanced().imbalance(), None);
+        assert!((balanced().merged_share() - 0.15).abs() < 1e-12);
+        let lost = Counters { completed: 99, ..balanced() };
+        assert_eq!(lost.imbalance(), Some(Imbalance::Bios { submitted: 100, completed: 99 }));
+        let extra = Counters { dispatches: 89, ..balanced() };
+        assert_eq!(extra.imbalance(), Some(Imbalance::Dispatches { expected: 85, dispatched: 86 }));
+        let stuck = Counters { requests_completed: 84, ..balanced() };
+        assert_eq!(stuck.imbalance(), Some(Imbalance::Requests { dispatched: 85, completed: 84 }));
+    }
+
+    #[test]
+    fn the_spread_is_relative_to_the_median() {
+        let run = Run { repetitions: vec![110.0, 90.0, 100.0], ..Run::default() };
+        assert_eq!(run.range(), Some((90.0, 110.0)));
+        assert!((run.spread().expect("three repetitions") - 0.2).abs() < 1e-12);
+        assert_eq!(Run { repetitions: vec![5.0], ..Run::default() }.spread(), None);
+        assert_eq!(Run::default().range(), None);
+    }
+}

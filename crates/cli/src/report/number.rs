@@ -1,0 +1,138 @@
+//! Figures as people read them: three significant digits and a unit, and dates.
+//!
+//! For eyes only. What programs read (JSON, CSV) carries full numbers in the unit that the name states.
+
+/// Three significant digits of a number from 0 to 999.
+fn three(value: f64) -> String {
+    if value >= 99.95 || value == 0.0 {
+        format!("{value:.0}")
+    } else if value >= 9.995 {
+        format!("{value:.1}")
+    } else {
+        format!("{value:.2}")
+    }
+}
+
+/// Scales `value` by the largest of `units` (factor, name) that leaves at least 1, as rounding sees it.
+fn scaled(value: f64, units: &[(f64, &str)]) -> String {
+    let fits = |factor: f64| value / factor >= 0.9995;
+    let &(factor, unit) = units.iter().rev().find(|(factor, _)| fits(*factor)).unwrap_or(&units[0]);
+    format!("{}{unit}", three(value / factor))
+}
+
+/// A count or rate: `950`, `31.2k`, `8.21M`.
+#[must_use]
+pub fn count(value: f64) -> String {
+    scaled(value, &[(1.0, ""), (1e3, "k"), (1e6, "M"), (1e9, "G")])
+}
+
+/// A round count on an axis: as [`count`], without zeros that carry nothing: `5M`, `0.5`.
+#[must_use]
+pub fn tick(value: f64) -> String {
+    let text = count(value);
+    let digits = text.trim_end_matches(char::is_alphabetic);
+    let unit = &text[digits.len()..];
+    if digits.contains('.') {
+        format!("{}{unit}", digits.trim_end_matches('0').trim_end_matches('.'))
+    } else {
+        text
+    }
+}
+
+/// Nanoseconds: `950 ns`, `12.3 us`, `4.00 ms`, `10.0 s`.
+#[must_use]
+pub fn nanos(value: f64) -> String {
+    scaled(value, &[(1.0, " ns"), (1e3, " us"), (1e6, " ms"), (1e9, " s")])
+}
+
+/// Bytes in powers of 1024: `4.00 KiB`, `31.3 GiB`.
+#[must_use]
+pub fn bytes(value: f64) -> String {
+    const K: f64 = 1024.0;
+    let units =
+        [(1.0, " B"), (K, " KiB"), (K * K, " MiB"), (K * K * K, " GiB"), (K * K * K * K, " TiB")];
+    scaled(value, &units)
+}
+
+/// Bytes per second: `31.3 GiB/s`.
+#[must_use]
+pub fn bandwidth(value: f64) -> String {
+    format!("{}/s", bytes(value))
+}
+
+/// A share from 0 to 1: `12.3 %`.
+#[must_use]
+pub fn percent(share: f64) -> String {
+    format!("{:.1} %", share * 100.0)
+}
+
+/// `1 thread`, `4 threads`.
+#[must_use]
+pub fn counted(n: u64, noun: &str) -> String {
+    if n == 1 { format!("1 {noun}") } else { format!("{n} {noun}s") }
+}
+
+/// Milliseconds since the epoch as `Sat Nov 21 11:16:37 2026`, in UTC.
+#[must_use]
+pub fn date(ms: u64) -> String {
+    const DAYS: [&str; 7] = ["Thu", "Fri", "Sat", "Sun", "Mon", "Tue", "Wed"];
+    const MONTHS: [&str; 12] =
+        ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
+    let seconds = ms / 1000;
+    let (day, second) = (seconds / 86_400, seconds % 86_400);
+    let weekday = DAYS[(day % 7) as usize];
+    let is_leap = |y: u64| y.is_multiple_of(4) && (!y.is_multiple_of(100) || y.is_multiple_of(400));
+    let (mut year, mut left) = (1970, day);
+    while left >= 365 + u64::from(is_leap(year)) {
+        left -= 365 + u64::from(is_leap(year));
+        year += 1;
+    }
+    let february = 28 + u64::from(is_leap(year));
+    let mut month = 0;
+    for length in [31, february, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31] {
+        if left < length {
+            break;
+        }
+        left -= length;
+        month += 1;
+    }
+    let (hours, minutes) = (second / 3600, second / 60 % 60);
+    let clock = format!("{hours:02}:{minutes:02}:{:02}", second % 60);
+    format!("{weekday} {} {:2} {clock} {year}", MONTHS[month], left + 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn three_digits_and_a_unit() {
+        let counts = [(0.0, "0"), (950.0, "950"), (999.7, "1.00k"), (31_249.0, "31.2k")];
+        for (value, text) in counts.into_iter().chain([(8_214_000.0, "8.21M"), (99.96, "100")]) {
+            assert_eq!(count(value), text);
+        }
+        let ticks = [(0.0, "0"), (0.5, "0.5"), (100.0, "100"), (2e4, "20k"), (2.5e6, "2.5M")];
+        for (value, text) in ticks {
+            assert_eq!(tick(value), text);
+        }
+        assert_eq!(nanos(77.04), "77.0 ns");
+        assert_eq!(nanos(12_340.0), "12.3 us");
+        assert_eq!(nanos(10e9), "10.0 s");
+        assert_eq!(nanos(0.25), "0.25 ns");
+        assert_eq!(bytes(4096.0), "4.00 KiB");
+        assert_eq!(bandwidth(33.6e9), "31.3 GiB/s");
+        assert_eq!(percent(0.1234), "12.3 %");
+        assert_eq!(
+            (counted(1, "thread"), counted(2, "core")),
+            ("1 thread".into(), "2 cores".into())
+        );
+    }
+
+    #[test]
+    fn dates_across_leap_years() {
+        assert_eq!(date(0), "Thu Jan  1 00:00:00 1970");
+        assert_eq!(date(951_782_400_000), "Tue Feb 29 00:00:00 2000");
+        assert_eq!(date(1_795_259_797_343), "Sat Nov 21 11:16:37 2026");
+        assert_eq!(date(1_798_761_599_999), "Thu Dec 31 23:59:59 2026");
+    }
+}

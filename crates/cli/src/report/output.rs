@@ -1,0 +1,159 @@
+//! Files for a report, opened before the first run: an hour of measuring must not end in "no such
+//! directory".
+//!
+//! A file that exists keeps its content until the report is written over it; a file that was created for
+//! a report which never came is removed again.
+
+use std::fmt;
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+use super::model::Report;
+use super::{Format, render};
+
+/// A place for a report, ready to be written to.
+#[derive(Debug)]
+pub struct Output {
+    path: PathBuf,
+    format: Format,
+    file: File,
+    /// Whether the file exists only because of us and holds nothing yet.
+    is_ours: bool,
+}
+
+/// A file that could not be opened or written.
+#[derive(Debug)]
+pub struct OutputError {
+    path: PathBuf,
+    cause: io::Error,
+}
+
+impl fmt::Display for OutputError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "cannot write the report to '{}': {}", self.path.display(), self.cause)
+    }
+}
+
+impl std::error::Error for OutputError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        Some(&self.cause)
+    }
+}
+
+/// Opens `path` for a report in the format that its name suggests (`.json`, `.csv`, `.html`, otherwise
+/// text). Nothing is written, and an existing file is left as it is.
+///
+/// # Errors
+/// If the file cannot be opened for writing.
+pub fn open(path: &Path) -> Result<Output, OutputError> {
+    open_as(path, Format::of_path(path))
+}
+
+/// Opens `path` for a report in the given format.
+///
+/// # Errors
+/// If the file cannot be opened for writing.
+pub fn open_as(path: &Path, format: Format) -> Result<Output, OutputError> {
+    let failed = |cause| OutputError { path: path.to_owned(), cause };
+    let mut options = OpenOptions::new();
+    options.write(true);
+    let (file, is_ours) = match options.clone().create_new(true).open(path) {
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+            (options.open(path).map_err(failed)?, false)
+        }
+        created => (created.map_err(failed)?, true),
+    };
+    Ok(Output { path: path.to_owned(), format, file, is_ours })
+}
+
+impl Output {
+    /// Replaces what the file holds by the report. May be called after each run, so that what is done is
+    /// saved.
+    ///
+    /// # Errors
+    /// If the file cannot be written; it may then hold a part of the report.
+    pub fn write(&mut self, report: &Report) -> Result<(), OutputError> {
+        let text = render(report, self.format);
+        self.replace(text.as_bytes())
+            .map_err(|cause| OutputError { path: self.path.clone(), cause })?;
+        self.is_ours = false;
+        Ok(())
+    }
+
+    fn replace(&mut self, text: &[u8]) -> io::Result<()> {
+        use std::io::Seek;
+        // A pipe or a terminal can be neither rewound nor cut; there a report follows the one before.
+        if self.file.metadata()?.is_file() {
+            self.file.rewind()?;
+            self.file.set_len(0)?;
+        }
+        self.file.write_all(text)?;
+        self.file.flush()
+    }
+}
+
+impl Drop for Output {
+    fn drop(&mut self) {
+        if self.is_ours {
+            // An empty file that stays is a nuisance and no harm, so a failure here is let go.
+            let _ = fs::remove_file(&self.path);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::sample;
+    use super::*;
+
+    fn path(name: &str) -> PathBuf {
+        std::env::temp_dir().join(format!("blkmq-output-{}-{name}", std::process::id()))
+    }
+
+    #[test]
+    fn a_typo_is_found_before_the_run() {
+        let error = open(Path::new("/nonexistent/report.json")).unwrap_err();
+        let text = error.to_string();
+        let start = "cannot write the report to '/nonexistent/report.json': ";
+        assert!(text.starts_with(start) && text.len() > start.len(), "{text}");
+    }
+
+    #[test]
+    fn an_existing_file_is_kept_until_it_is_replaced() {
+        let path = path("kept.csv");
+        let old = "x".repeat(100_000);
+        fs::write(&path, &old).unwrap();
+        let mut output = open(&path).unwrap();
+        assert_eq!(fs::read_to_string(&path).unwrap(), old);
+        for report in [sample::comparison(), sample::single()] {
+            output.write(&report).unwrap();
+            assert_eq!(fs::read_to_string(&path).unwrap(), render(&report, Format::Csv));
+        }
+        drop(output);
+        assert!(path.exists());
+        drop(open(&path).unwrap());
+        assert!(path.exists(), "a file that was there before is not ours to remove");
+        fs::remove_file(&path).unwrap();
+    }
+
+    #[test]
+    fn a_file_that_was_never_written_goes_again() {
+        let path = path("unused.html");
+        let output = open(&path).unwrap();
+        assert!(path.exists());
+        drop(output);
+        assert!(!path.exists());
+    }
+
+    #[test]
+    fn a_full_disk_is_an_error() {
+        let full = Path::new("/dev/full");
+        if !full.exists() {
+            println!("SKIP a_full_disk_is_an_error: no /dev/full");
+            return;
+        }
+        let mut output = open_as(full, Format::Json).unwrap();
+        assert!(output.write(&sample::single()).is_err());
+    }
+}

@@ -1,0 +1,132 @@
+//! Small made-up reports for the tests of this module: fixed figures, nothing measured.
+
+use super::job::{Batches, Direction, JobResult, Latency, Levels, Samples};
+use super::machine::Machine;
+use super::model::{Counters, Device, DeviceKind, Kicks, Merges, Report, Run};
+
+/// A run of one job: `iops` for ten seconds, latencies around `clat` nanoseconds.
+pub fn run(scheduler: &str, access: &str, threads: u32, iops: u64, clat: u64) -> Run {
+    let elapsed_ns = 10_000_000_000;
+    let ios = iops * 10;
+    let mut latency = Latency::default();
+    // A ramp, and a tail for the last two in a hundred.
+    let tail = |i: u64| i.saturating_sub(979).pow(3);
+    (0..1000).for_each(|i| latency.0.record(clat + clat * i / 2_000 + clat * tail(i) / 100));
+    let mut slat = Latency::default();
+    (0..1000).for_each(|i| slat.0.record(20 + i / 100));
+    let merged = if scheduler == "none" { 0 } else { ios / 8 };
+    let rate = iops as f64;
+    let read = Direction {
+        io_bytes: ios * 4096,
+        runtime_ns: elapsed_ns,
+        total_ios: ios,
+        slat: Some(slat),
+        clat: Some(latency.clone()),
+        lat: Some(latency),
+        iops_samples: Samples::of(&[rate * 0.99, rate, rate * 1.01]),
+        bw_samples: Samples::of(&[rate * 4055.0, rate * 4096.0, rate * 4137.0]),
+        ..Direction::default()
+    };
+    let job = JobResult {
+        name: "randread".into(),
+        options: vec![("rw".into(), "randread".into()), ("bs".into(), "4k".into())],
+        members: threads,
+        read,
+        runtime_ns: elapsed_ns,
+        usr_cpu: 95.0,
+        sys_cpu: 1.5,
+        ctx: 12,
+        minf: 8,
+        iodepth: 32,
+        iodepth_level: Levels([1, 1, 2, 4, 8, ios, 0]),
+        iodepth_submit: Batches([0, 0, ios / 8, 0, 0, 0, 0]),
+        iodepth_complete: Batches([0, 0, ios / 8, 0, 0, 0, 0]),
+        ..JobResult::default()
+    };
+    Run {
+        scheduler: scheduler.into(),
+        device: Device { kind: DeviceKind::Null, text: "null(irqmode=0)".into() },
+        access: access.into(),
+        scope: "queue".into(),
+        threads,
+        jobs: vec![job],
+        elapsed_ns,
+        ramp_ns: 1_000_000_000,
+        repetitions: vec![rate * 0.97, rate, rate * 1.02],
+        counters: Counters {
+            submitted: ios,
+            completed: ios,
+            merges: Merges { plug: merged / 2, back: merged - merged / 2, ..Merges::default() },
+            dispatches: ios - merged + 3,
+            requests_completed: ios - merged,
+            batch_mean: 7.25,
+            kicks: Kicks { sent: 40, coalesced: 960 },
+            requeues: 3,
+            longest_run_passes: 16,
+        },
+        ..Run::default()
+    }
+}
+
+fn report(runs: Vec<Run>) -> Report {
+    Report {
+        command: "blkmq bench --rw=randread --schedulers=none,mq-deadline".into(),
+        version: "0.1.0".into(),
+        time_ms: 1_795_259_797_343,
+        machine: Machine {
+            cpu_model: "Some CPU @ 2.0GHz".into(),
+            cores: 2,
+            memory_bytes: 8 << 30,
+            os: "Some OS 12".into(),
+            kernel: "6.1.0".into(),
+            ..Machine::default()
+        },
+        runs,
+        ..Report::default()
+    }
+}
+
+/// One run of one job.
+pub fn single() -> Report {
+    report(vec![run("none", "combining", 1, 8_000_000, 180)])
+}
+
+/// Two schedulers, one of them in two ways, with one, two and four threads.
+pub fn comparison() -> Report {
+    report(vec![
+        run("none", "combining", 1, 8_000_000, 180),
+        run("none", "combining", 2, 15_500_000, 190),
+        run("none", "combining", 4, 15_400_000, 400),
+        run("mq-deadline", "combining", 1, 5_000_000, 260),
+        run("mq-deadline", "combining", 2, 5_300_000, 520),
+        run("mq-deadline", "combining", 4, 4_800_000, 1_100),
+        run("mq-deadline", "spin", 1, 4_600_000, 280),
+        run("mq-deadline", "spin", 2, 1_900_000, 1_700),
+        run("mq-deadline", "spin", 4, 600_000, 21_000),
+    ])
+}
+
+/// The comparison with text that would break a careless writer, in every place that holds text.
+pub fn hostile() -> Report {
+    let evil = "<script>alert('x')</script> & \"quoted\", \u{1b}[31mred\u{7}\nnext";
+    let mut report = comparison();
+    report.command = evil.into();
+    report.version = evil.into();
+    report.notes = vec![evil.into()];
+    report.global_options = vec![(evil.into(), evil.into())];
+    report.machine.cpu_model = evil.into();
+    report.machine.os = evil.into();
+    report.machine.kernel = evil.into();
+    report.machine.hypervisor = Some(evil.into());
+    report.machine.governor = Some(evil.into());
+    for run in report.runs.iter_mut().skip(1) {
+        run.scheduler_options = evil.into();
+        run.access = format!("{}{evil}", run.access);
+        run.device.text = format!("{}{evil}", run.threads);
+        run.scope = format!("{}{evil}", run.threads);
+        run.jobs[0].name = evil.into();
+        run.jobs[0].options = vec![(evil.into(), evil.into())];
+    }
+    report.runs[0].jobs[0].name = evil.into();
+    report
+}

@@ -1,0 +1,86 @@
+//! The frame of a plot with one row for each run: names on the left, an axis below, a figure on the right.
+
+use super::super::markup::Markup;
+use super::{WIDTH, line, plot, text};
+
+/// Where names end.
+const NAMES: f64 = 272.0;
+/// Where the axis begins.
+pub(super) const LEFT: f64 = 284.0;
+/// Where the axis ends.
+pub(super) const RIGHT: f64 = 728.0;
+/// Height of a row.
+pub(super) const ROW: f64 = 26.0;
+const TOP: f64 = 22.0;
+/// Longer names are cut; the whole name shows under the pointer.
+const NAME_CHARS: usize = 40;
+
+/// A row before its marks.
+pub(super) struct Row {
+    /// The run.
+    pub(super) name: String,
+    /// The figure at its end.
+    pub(super) figure: String,
+}
+
+/// An axis and what the figures on the right are.
+pub(super) struct Axis {
+    /// Pixel and name of each tick.
+    pub(super) ticks: Vec<(f64, String)>,
+    /// Heading of the figures on the right.
+    pub(super) figures: &'static str,
+}
+
+/// Draws the frame, and the marks of each row by `mark` (which is told the row's number and the middle of
+/// the row).
+pub(super) fn rows(
+    m: &mut Markup,
+    says: &str,
+    axis: &Axis,
+    rows: &[Row],
+    mark: impl Fn(&mut Markup, usize, f64),
+) {
+    let bottom = TOP + ROW * rows.len() as f64;
+    plot(m, bottom + 24.0, says, |m| {
+        for (x, name) in &axis.ticks {
+            line(m, "grid", (*x, TOP - 4.0), (*x, bottom + 2.0));
+            text(m, "tick", "middle", (*x, bottom + 18.0), name);
+        }
+        text(m, "tick", "end", (WIDTH - 4.0, TOP - 8.0), axis.figures);
+        for (index, row) in rows.iter().enumerate() {
+            let middle = TOP + ROW * (index as f64 + 0.5);
+            m.element("g", &[], |m| {
+                m.leaf("title", &[], &row.name);
+                text(m, "name", "end", (NAMES, middle + 4.0), &shortened(&row.name));
+            });
+            mark(m, index, middle);
+            text(m, "figure", "end", (WIDTH - 4.0, middle + 4.0), &row.figure);
+        }
+    });
+}
+
+/// The name, or its two ends: the scheduler stands at the beginning and the number of threads at the end.
+fn shortened(name: &str) -> String {
+    let chars: Vec<char> = name.chars().collect();
+    if chars.len() <= NAME_CHARS {
+        return name.to_owned();
+    }
+    let tail = NAME_CHARS / 3;
+    let head: String = chars[..NAME_CHARS - tail - 3].iter().collect();
+    let tail: String = chars[chars.len() - tail..].iter().collect();
+    format!("{head}...{tail}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn long_names_keep_both_ends() {
+        let name = format!("mq-deadline {}, 16 threads", "x".repeat(100));
+        let short = shortened(&name);
+        assert_eq!(short.chars().count(), NAME_CHARS);
+        assert!(short.starts_with("mq-deadline ") && short.ends_with(", 16 threads"), "{short}");
+        assert_eq!(shortened("none"), "none");
+    }
+}

@@ -1,0 +1,256 @@
+//! The report for the terminal: a summary of each job if there is one run, and one table if there are
+//! several; then what the figures mean, what they do not mean, and when not to believe them.
+
+use std::fmt::Write as _;
+
+use super::figures::columns;
+use super::findings::findings;
+use super::job::{Direction, JobResult, Latency, Samples};
+use super::label::scheduler;
+use super::model::{Device, Report, Run};
+use super::number::{bandwidth, bytes, count, counted, nanos};
+use super::percentile::PERCENTILES;
+use super::text_table::{TextTable, printable};
+use super::warnings::{limits_of, warnings};
+
+/// Columns of a terminal, for text that wraps.
+const WIDTH: usize = 100;
+
+/// The report as lines of text.
+#[must_use]
+pub fn render(report: &Report) -> String {
+    let mut out = String::new();
+    match &report.runs[..] {
+        [] => out.push_str("No run was made.\n"),
+        [run] => summary(&mut out, run),
+        runs => comparison(&mut out, report, runs),
+    }
+    let warnings = warnings(report);
+    if !report.notes.is_empty() || !warnings.is_empty() {
+        out.push('\n');
+    }
+    for note in &report.notes {
+        paragraph(&mut out, "Note: ", note);
+    }
+    for warning in warnings {
+        paragraph(&mut out, "Warning: ", &warning.to_string());
+    }
+    out
+}
+
+fn comparison(out: &mut String, report: &Report, runs: &[Run]) {
+    let columns = columns(report);
+    let mut table = TextTable::new(columns.iter().map(|c| (c.name.to_owned(), c.align)).collect());
+    for run in runs {
+        table.row(&columns.iter().map(|c| c.cell(run, &runs[0])).collect::<Vec<_>>());
+    }
+    out.push_str(&table.render());
+    out.push('\n');
+    for sentence in findings(report).iter().map(String::as_str).chain(limits(runs)) {
+        paragraph(out, "- ", sentence);
+    }
+}
+
+/// What the devices used cannot show, each kind once.
+pub(super) fn limits(runs: &[Run]) -> Vec<&'static str> {
+    let mut said: Vec<&'static str> = runs.iter().map(|run| limits_of(run.device.kind)).collect();
+    said.sort_unstable();
+    said.dedup();
+    said
+}
+
+fn summary(out: &mut String, run: &Run) {
+    let Device { text: device, .. } = &run.device;
+    let threads = counted(run.threads.into(), "thread");
+    let (name, access, scope) = (scheduler(run), &run.access, &run.scope);
+    let line = format!("{name} on {device}: {threads}, access={access}, scope={scope}");
+    push_line(out, 0, &line);
+    for job in &run.jobs {
+        out.push('\n');
+        job_summary(out, job);
+    }
+    out.push('\n');
+    queue_summary(out, run);
+    out.push('\n');
+    for sentence in limits(std::slice::from_ref(run)) {
+        paragraph(out, "", sentence);
+    }
+}
+
+fn job_summary(out: &mut String, job: &JobResult) {
+    let threads = counted(job.members.max(1).into(), "thread");
+    let heading = format!("{}: (group {}, {threads}, error {})", job.name, job.group, job.error);
+    push_line(out, 0, &heading);
+    for (name, direction) in job.directions().into_iter().filter(|(_, d)| d.total_ios > 0) {
+        direction_summary(out, name, direction);
+    }
+    if job.sync.total_ios > 0 {
+        push_line(out, 2, &format!("sync: {} flushes", job.sync.total_ios));
+        times(out, "lat", job.sync.lat.as_ref());
+    }
+    let cpu = format!(
+        "cpu      : usr={:.1} %, sys={:.1} %, ctx={}, majf={}, minf={}",
+        job.usr_cpu, job.sys_cpu, job.ctx, job.majf, job.minf
+    );
+    push_line(out, 2, &cpu);
+    push_line(out, 2, &format!("IO depths: {}", shares(&job.iodepth_level.shares())));
+    push_line(out, 2, &format!("submit   : {}", shares(&job.iodepth_submit.shares())));
+    push_line(out, 2, &format!("complete : {}", shares(&job.iodepth_complete.shares())));
+}
+
+fn direction_summary(out: &mut String, name: &str, direction: &Direction) {
+    let line = format!(
+        "{name}: IOPS={}, BW={} ({} in {})",
+        count(direction.iops()),
+        bandwidth(direction.bytes_per_second()),
+        bytes(direction.io_bytes as f64),
+        nanos(direction.runtime_ns as f64)
+    );
+    push_line(out, 2, &line);
+    if direction.short_ios + direction.drop_ios > 0 {
+        let line = format!("short={}, dropped={}", direction.short_ios, direction.drop_ios);
+        push_line(out, 4, &line);
+    }
+    times(out, "slat", direction.slat.as_ref());
+    times(out, "clat", direction.clat.as_ref());
+    times(out, "lat", direction.lat.as_ref());
+    if let Some(latency) = direction.clat.as_ref().or(direction.lat.as_ref()) {
+        percentiles(out, latency);
+    }
+    samples(out, "BW", &direction.bw_samples, bandwidth);
+    samples(out, "IOPS", &direction.iops_samples, count);
+}
+
+fn times(out: &mut String, name: &str, latency: Option<&Latency>) {
+    let Some(latency) = latency.filter(|l| l.0.count() > 0) else { return };
+    let line = format!(
+        "{name:>4}: min={}, max={}, avg={}, stdev={}",
+        nanos(latency.0.min() as f64),
+        nanos(latency.0.max() as f64),
+        nanos(latency.0.mean()),
+        nanos(latency.stddev())
+    );
+    push_line(out, 4, &line);
+}
+
+fn percentiles(out: &mut String, latency: &Latency) {
+    push_line(out, 4, "percentiles:");
+    for row in PERCENTILES.chunks(4) {
+        let cell = |p: &super::percentile::Percentile| {
+            format!("{:>5.2}th=[{:>8}]", p.percent(), nanos(p.of(&latency.0) as f64))
+        };
+        push_line(out, 5, &row.iter().map(cell).collect::<Vec<_>>().join(", "));
+    }
+}
+
+fn samples(out: &mut String, name: &str, samples: &Samples, show: fn(f64) -> String) {
+    if samples.count == 0 {
+        return;
+    }
+    let Samples { min, max, mean, stddev, count } = *samples;
+    let [min, max, mean, stddev] = [min, max, mean, stddev].map(show);
+    let line =
+        format!("{name:>4}: min={min}, max={max}, avg={mean}, stdev={stddev}, samples={count}");
+    push_line(out, 4, &line);
+}
+
+fn shares(shares: &[(&str, f64)]) -> String {
+    let text = shares.iter().map(|(name, share)| format!("{name}={share:.1}%"));
+    text.collect::<Vec<_>>().join(", ")
+}
+
+fn queue_summary(out: &mut String, run: &Run) {
+    let counters = &run.counters;
+    let merges: Vec<String> =
+        counters.merges.each().iter().map(|(name, n)| format!("{name}={n}")).collect();
+    push_line(out, 0, "queue (ramp included):");
+    let bios =
+        format!("bios     : submitted={}, completed={}", counters.submitted, counters.completed);
+    push_line(out, 2, &bios);
+    push_line(out, 2, &format!("merges   : {}", merges.join(", ")));
+    let dispatch = format!(
+        "dispatch : {} requests, {:.1} in a batch, {} requeued, longest run {} passes",
+        counters.dispatches, counters.batch_mean, counters.requeues, counters.longest_run_passes
+    );
+    push_line(out, 2, &dispatch);
+    let kicks = &counters.kicks;
+    push_line(out, 2, &format!("kicks    : sent={}, coalesced={}", kicks.sent, kicks.coalesced));
+}
+
+fn push_line(out: &mut String, indent: usize, text: &str) {
+    writeln!(out, "{:indent$}{}", "", printable(text)).expect("a String takes every text");
+}
+
+/// Wraps text at [`WIDTH`], with the lines after the first under the text of the first.
+fn paragraph(out: &mut String, lead: &str, text: &str) {
+    let indent = lead.len();
+    let mut line = lead.to_owned();
+    for word in printable(text).split(' ').filter(|word| !word.is_empty()) {
+        let gap = usize::from(line.len() > indent);
+        if line.len() > indent && line.chars().count() + gap + word.chars().count() > WIDTH {
+            push_line(out, 0, &line);
+            line = " ".repeat(indent);
+        } else if gap == 1 {
+            line.push(' ');
+        }
+        line.push_str(word);
+    }
+    push_line(out, 0, &line);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::sample;
+    use super::*;
+
+    /// Shows the first difference; the texts are too long to print whole.
+    fn assert_same(text: &str, expected: &str) {
+        for (number, (line, wanted)) in text.lines().zip(expected.lines()).enumerate() {
+            assert_eq!(line, wanted, "line {}", number + 1);
+        }
+        assert_eq!(text.lines().count(), expected.lines().count(), "{text}");
+    }
+
+    #[test]
+    fn one_run_is_summarised_by_job() {
+        assert_same(&render(&sample::single()), include_str!("testdata/single.txt"));
+    }
+
+    #[test]
+    fn several_runs_are_one_table() {
+        assert_same(&render(&sample::comparison()), include_str!("testdata/comparison.txt"));
+    }
+
+    #[test]
+    fn what_was_not_measured_has_no_column() {
+        let mut report = sample::comparison();
+        for run in &mut report.runs {
+            run.jobs[0].read.clat = None;
+            run.jobs[0].read.lat = None;
+        }
+        let heading = render(&report);
+        let heading = heading.lines().next().expect("a table has a heading");
+        assert!(!heading.contains("p50") && heading.contains("IOPS"), "{heading}");
+    }
+
+    #[test]
+    fn no_control_character_reaches_the_terminal() {
+        let mut single = sample::hostile();
+        single.runs.truncate(1);
+        for report in [sample::hostile(), single] {
+            let text = render(&report);
+            assert!(text.chars().all(|c| c == '\n' || !c.is_control()), "{text:?}");
+        }
+        assert_eq!(render(&Report::default()), "No run was made.\n");
+    }
+
+    #[test]
+    fn long_text_wraps_under_itself() {
+        let mut out = String::new();
+        paragraph(&mut out, "Note: ", &"word ".repeat(40));
+        let lines: Vec<&str> = out.lines().collect();
+        assert_eq!(lines.len(), 3);
+        assert!(lines.iter().all(|l| l.len() <= WIDTH && !l.ends_with(' ')), "{lines:?}");
+        assert!(lines[1].starts_with("      word"));
+    }
+}

@@ -1,0 +1,195 @@
+//! fio's units: amounts of data, times, counts and shares.
+//!
+//! With fio's default `kb_base` of 1024, `k` is 1024 and `ki` is 1000, the reverse of the standards; with
+//! `kb_base=1000` it is the other way round. A trailing `b` or `B` changes nothing. Every error says what
+//! is accepted.
+
+use crate::error::UsageError;
+use blkmq_core::Nanos;
+use std::fmt::Display;
+use std::ops::RangeInclusive;
+
+/// What `k` means.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum KbBase {
+    /// fio's default: `k` is 1024, `ki` is 1000.
+    Binary,
+    /// The standards: `k` is 1000, `ki` is 1024.
+    Decimal,
+}
+
+/// A unit of time.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum TimeUnit {
+    /// `us`.
+    Micros,
+    /// `s`.
+    Seconds,
+}
+
+const PREFIXES: [char; 6] = ['k', 'm', 'g', 't', 'p', 'e'];
+
+fn refuse(text: &str, accepted: &str) -> UsageError {
+    if text.is_empty() {
+        UsageError::new(format!("no value; accepted: {accepted}"))
+    } else {
+        UsageError::new(format!("'{text}' is not valid; accepted: {accepted}"))
+    }
+}
+
+/// Splits `4k` into 4 and `k` (in lower case).
+fn split(text: &str) -> Option<(u64, String)> {
+    if let Some(hex) = text.strip_prefix("0x").or_else(|| text.strip_prefix("0X")) {
+        // A trailing b would be a digit, so a hexadecimal number has no unit.
+        return u64::from_str_radix(hex, 16).ok().map(|number| (number, String::new()));
+    }
+    let digits = text.bytes().take_while(u8::is_ascii_digit).count();
+    let number = text[..digits].parse().ok()?;
+    Some((number, text[digits..].to_ascii_lowercase()))
+}
+
+/// An amount of data in bytes.
+///
+/// # Errors
+/// If it is no number with a unit of data, or above 2^64 - 1 bytes.
+pub fn bytes(text: &str, base: KbBase) -> Result<u64, UsageError> {
+    const ACCEPTED: &str = "bytes, such as 4096, 4k, 1m, 2g, 1t, 1p";
+    let (number, unit) = split(text).ok_or_else(|| refuse(text, ACCEPTED))?;
+    let unit = unit.strip_suffix('b').unwrap_or(&unit);
+    let (unit, swapped) = match unit.strip_suffix('i') {
+        Some(unit) if !unit.is_empty() => (unit, true),
+        _ => (unit, false),
+    };
+    let factor: u64 = if swapped == (base == KbBase::Decimal) { 1024 } else { 1000 };
+    let power = match unit.chars().next() {
+        None => 0,
+        Some(c) if unit.len() == 1 => {
+            let at = PREFIXES.iter().position(|prefix| *prefix == c);
+            at.ok_or_else(|| refuse(text, ACCEPTED))? as u32 + 1
+        }
+        Some(_) => return Err(refuse(text, ACCEPTED)),
+    };
+    let overflow = || UsageError::new(format!("'{text}' is too large; accepted: up to 15e"));
+    factor.checked_pow(power).and_then(|scale| number.checked_mul(scale)).ok_or_else(overflow)
+}
+
+/// A time; without a unit, in `default`.
+///
+/// # Errors
+/// If it is no number with a unit of time, or above 584 years.
+pub fn time(text: &str, default: TimeUnit) -> Result<Nanos, UsageError> {
+    let accepted = match default {
+        TimeUnit::Micros => "a time, such as 50 (us), 50us, 10ms, 1s, 5m, 1h, 1d",
+        TimeUnit::Seconds => "a time, such as 30 (s), 50us, 10ms, 1s, 5m, 1h, 1d",
+    };
+    let (number, unit) = split(text).ok_or_else(|| refuse(text, accepted))?;
+    let ns: u64 = match (unit.as_str(), default) {
+        ("us" | "usec", _) | ("", TimeUnit::Micros) => 1_000,
+        ("ms" | "msec", _) => 1_000_000,
+        ("s" | "sec", _) | ("", TimeUnit::Seconds) => 1_000_000_000,
+        ("m" | "min", _) => 60 * 1_000_000_000,
+        ("h" | "hour", _) => 3_600 * 1_000_000_000,
+        ("d" | "day", _) => 86_400 * 1_000_000_000,
+        _ => return Err(refuse(text, accepted)),
+    };
+    let overflow = || UsageError::new(format!("'{text}' is too long; accepted: up to 200000d"));
+    number.checked_mul(ns).map(Nanos).ok_or_else(overflow)
+}
+
+/// A whole number in `range`, with fio's prefixes (`1k` is 1024 unless `base` says otherwise).
+///
+/// # Errors
+/// If it is no number or out of range.
+pub fn count<T>(text: &str, range: RangeInclusive<T>, base: KbBase) -> Result<T, UsageError>
+where
+    T: Copy + PartialOrd + Display + TryFrom<u64>,
+{
+    let accepted = format!("{} to {}", range.start(), range.end());
+    let number = bytes(text, base).map_err(|_| refuse(text, &accepted))?;
+    let number = T::try_from(number).ok().filter(|number| range.contains(number));
+    number.ok_or_else(|| UsageError::new(format!("out of range; accepted: {accepted}")))
+}
+
+/// A share of 0 to 100 percent, without a sign.
+///
+/// # Errors
+/// If it is no such number.
+pub fn percent(text: &str) -> Result<u8, UsageError> {
+    count(text, 0..=100, KbBase::Binary)
+}
+
+/// A decimal number; the caller checks its range.
+///
+/// # Errors
+/// If it is no finite number.
+pub fn decimal(text: &str, accepted: &str) -> Result<f64, UsageError> {
+    let number = text.parse().ok().filter(|number: &f64| number.is_finite());
+    number.ok_or_else(|| refuse(text, accepted))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn amounts_are_read_as_fio_reads_them() {
+        let (binary, decimal) = (KbBase::Binary, KbBase::Decimal);
+        // Each of these was tried on fio 3.33.
+        for (text, base, expected) in [
+            ("40ki", binary, 40_000),
+            ("40kib", binary, 40_000),
+            ("40kb", binary, 40_960),
+            ("40K", binary, 40_960),
+            ("40ki", decimal, 40_960),
+            ("40k", decimal, 40_000),
+        ] {
+            assert_eq!(bytes(text, base), Ok(expected), "{text}");
+        }
+        for (text, expected) in [
+            ("0", 0),
+            ("512", 512),
+            ("512b", 512),
+            ("0x200", 512),
+            ("1m", 1 << 20),
+            ("3G", 3 << 30),
+            ("2tb", 2 << 40),
+            ("1p", 1 << 50),
+            ("15e", 15 << 60),
+        ] {
+            assert_eq!(bytes(text, binary), Ok(expected), "{text}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_amount_is_refused_with_an_example() {
+        for text in ["", "k", "4kk", "4x", "-1", "1.5k", "4 k", "i", "4i", "16e", "99999999999999999999", "0x"]
+        {
+            let message = bytes(text, KbBase::Binary).expect_err(text).to_string();
+            assert!(message.contains("accepted"), "{message}");
+        }
+    }
+
+    #[test]
+    fn times_have_a_default_unit_of_their_own() {
+        assert_eq!(time("30", TimeUnit::Seconds), Ok(Nanos::from_secs(30)));
+        assert_eq!(time("30", TimeUnit::Micros), Ok(Nanos::from_micros(30)));
+        assert_eq!(time("5ms", TimeUnit::Seconds), Ok(Nanos::from_millis(5)));
+        assert_eq!(time("2m", TimeUnit::Micros), Ok(Nanos::from_secs(120)));
+        assert_eq!(time("1h", TimeUnit::Seconds), Ok(Nanos::from_secs(3600)));
+        assert_eq!(time("1d", TimeUnit::Seconds), Ok(Nanos::from_secs(86_400)));
+        for text in ["", "s", "1y", "-1", "300000d"] {
+            assert!(time(text, TimeUnit::Seconds).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn counts_name_their_range() {
+        assert_eq!(count("1k", 1..=2048u32, KbBase::Binary), Ok(1024));
+        for text in ["0", "2049", "many", "", "18446744073709551616"] {
+            let message = count(text, 1..=2048u32, KbBase::Binary).expect_err(text).to_string();
+            assert!(message.contains("1 to 2048"), "{message}");
+        }
+        assert_eq!(percent("100"), Ok(100));
+        assert!(percent("101").is_err());
+    }
+}

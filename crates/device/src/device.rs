@@ -1,0 +1,67 @@
+//! [`Device`]: a model with its parameters decided, ready to be given to a queue.
+//!
+//! It is a description; [`Device::queues`] makes the parts that do something.
+
+use crate::ArrivalLog;
+use crate::null::{self, NullParams};
+use blkmq_engine::{Config, DeviceQueue, DeviceShape};
+
+/// What a device's defaults depend on. Given by the caller, so that a run can pretend to be on another
+/// machine.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct MachineShape {
+    /// CPUs that may be used, at least 1.
+    pub cpus: u16,
+    /// NUMA nodes, at least 1.
+    pub nodes: u16,
+}
+
+/// A device, described.
+#[derive(Clone, Debug)]
+pub struct Device {
+    /// What the engine must know.
+    pub shape: DeviceShape,
+    /// It announces itself as rotational. Whoever chooses tunables may ask; the engine does not.
+    pub rotational: bool,
+    /// It asks not to be given a scheduler unless the user names one.
+    pub no_sched: bool,
+    /// What was rounded, clamped, replaced, or accepted without a meaning: one sentence each, for the user.
+    pub notes: Vec<String>,
+    /// Where arrivals are recorded, if they are.
+    pub log: Option<ArrivalLog>,
+    pub(crate) model: Model,
+}
+
+/// What it is a model of.
+#[derive(Clone, Debug)]
+pub(crate) enum Model {
+    Null(NullParams),
+}
+
+impl Device {
+    /// Its hardware queues, `shape.hw_queues` of them, for payloads of type `P`.
+    ///
+    /// Every call powers the device on anew: nothing in flight, a full bandwidth budget, faults from the
+    /// beginning of their seed. The arrival log goes on.
+    #[must_use]
+    pub fn queues<P: Send + 'static>(&self) -> Vec<Box<dyn DeviceQueue<P>>> {
+        match &self.model {
+            Model::Null(params) => null::queues(params, self.log.as_ref()),
+        }
+    }
+
+    /// The configuration of a queue around it: everything but the device at its default.
+    #[must_use]
+    pub fn config<P: Send + 'static>(&self) -> Config<P> {
+        Config::new(self.shape, self.queues())
+    }
+
+    /// The name of the scheduler that Linux would give it if nobody chooses: `mq-deadline` for one hardware
+    /// queue or shared tags unless the device asks for none, and `none` otherwise
+    /// (`spec/framework.md` section 11).
+    #[must_use]
+    pub fn default_scheduler(&self) -> &'static str {
+        let few = self.shape.hw_queues == 1 || self.shape.shared_tags;
+        if few && !self.no_sched { "mq-deadline" } else { "none" }
+    }
+}

@@ -1,0 +1,121 @@
+//! Fault points: when to fail, in the four numbers of the kernel's fault injection.
+//!
+//! What failing means is up to who asks. Written `interval:probability:space:times`, with colons because
+//! commas separate a device's parameters.
+
+use blkmq_core::Rng;
+
+/// How a fault is written, for messages.
+pub const FORM: &str = "interval:probability:space:times as in 1:100:0:-1 (interval at least 1, \
+                        probability 0 to 100 percent, times -1 for ever)";
+
+/// When a fault point fails. A *call* is one time that the point is reached.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Fault {
+    /// Of the calls that get so far, every so many may fail; at least 1.
+    pub interval: u32,
+    /// Those fail with this probability, in percent.
+    pub probability: u8,
+    /// So many calls are let through before anything fails.
+    pub space: u32,
+    /// It fails at most so often; `None` for ever.
+    pub times: Option<u32>,
+}
+
+impl Fault {
+    /// Reads `interval:probability:space:times`; `None` if it is not of that form ([`FORM`]).
+    #[must_use]
+    pub fn parse(text: &str) -> Option<Self> {
+        let mut fields = text.split(':');
+        let mut next = || fields.next().map(str::trim);
+        let interval = next()?.parse().ok().filter(|n| *n >= 1)?;
+        let probability = next()?.parse().ok().filter(|n| *n <= 100)?;
+        let space = next()?.parse().ok()?;
+        let times = match next()? {
+            "-1" => None,
+            number => Some(number.parse().ok()?),
+        };
+        next().is_none().then_some(Self { interval, probability, space, times })
+    }
+}
+
+/// A fault and how far it has got.
+#[derive(Clone, Debug)]
+pub struct FaultPoint {
+    fault: Fault,
+    /// Calls still to be let through.
+    space: u32,
+    /// Failures still to come; `None` for no end.
+    times: Option<u32>,
+    /// Calls since the last candidate.
+    calls: u32,
+}
+
+impl FaultPoint {
+    /// A point that has not been reached yet.
+    #[must_use]
+    pub fn new(fault: Fault) -> Self {
+        Self { space: fault.space, times: fault.times, calls: 0, fault }
+    }
+
+    /// One call: does it fail? Draws from `rng` only where a probability other than 0 and 100 decides.
+    pub fn should_fail(&mut self, rng: &mut Rng) -> bool {
+        if self.times == Some(0) {
+            return false;
+        }
+        if self.space > 0 {
+            self.space -= 1;
+            return false;
+        }
+        self.calls += 1;
+        if self.calls < self.fault.interval {
+            return false;
+        }
+        self.calls = 0;
+        let fails = match self.fault.probability {
+            0 => false,
+            100.. => true,
+            percent => rng.chance(percent.into(), 100),
+        };
+        if fails && let Some(left) = &mut self.times {
+            *left -= 1;
+        }
+        fails
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn failures(text: &str, calls: usize) -> Vec<usize> {
+        let mut point = FaultPoint::new(Fault::parse(text).expect("well formed"));
+        let mut rng = Rng::new(1);
+        (0..calls).filter(|_| point.should_fail(&mut rng)).collect()
+    }
+
+    #[test]
+    fn interval_space_and_times_choose_the_calls() {
+        assert_eq!(failures("1:100:0:-1", 4), [0, 1, 2, 3]);
+        assert_eq!(failures("3:100:0:-1", 9), [2, 5, 8]);
+        assert_eq!(failures("1:100:2:2", 9), [2, 3]);
+        assert_eq!(failures("2:100:1:1", 9), [2]);
+        assert_eq!(failures("1:0:0:-1", 9), []);
+        assert_eq!(failures("1:100:0:0", 9), []);
+    }
+
+    #[test]
+    fn a_probability_is_met_on_average_and_repeats() {
+        let one = failures("1:25:0:-1", 10_000);
+        assert!((2300..2700).contains(&one.len()), "{} of 10000 at 25 percent", one.len());
+        assert_eq!(one, failures("1:25:0:-1", 10_000));
+    }
+
+    #[test]
+    fn what_is_no_fault_is_refused() {
+        for bad in ["", "1", "1:100:0", "0:100:0:1", "1:101:0:1", "1:1:-1:1", "1:1:0:-2", "1:1:0:1:1"]
+        {
+            assert_eq!(Fault::parse(bad), None, "{bad}");
+        }
+    }
+}

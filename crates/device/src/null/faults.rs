@@ -1,0 +1,81 @@
+//! Which faults strike a request of one hardware queue.
+//!
+//! Only draws; what a strike means is in `queue.rs`. At most one fault strikes an attempt, in the order of
+//! [`FaultPlan`]'s fields; points behind it are not reached by that attempt.
+
+use crate::fault::{Fault, FaultPoint};
+use blkmq_core::{HwQueue, Rng};
+
+/// The faults of a null device. `None` is never.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct FaultPlan {
+    /// `resource`: refuse with RESOURCE.
+    pub resource: Option<Fault>,
+    /// `dev_resource`: refuse with DEV_RESOURCE.
+    pub dev_resource: Option<Fault>,
+    /// `requeue`: alternately refuse with RESOURCE, and take the request and ask for it to be requeued.
+    pub requeue: Option<Fault>,
+    /// `timeout`: take the request and lose it.
+    pub timeout: Option<Fault>,
+}
+
+impl FaultPlan {
+    /// No faults at all?
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
+/// What befalls an attempt.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Strike {
+    Resource,
+    DevResource,
+    Requeue,
+    Lose,
+}
+
+/// Fault points of one hardware queue, with a stream of their own: a run repeats whichever thread pumps
+/// which queue first.
+pub(super) struct Faults {
+    resource: Option<FaultPoint>,
+    dev_resource: Option<FaultPoint>,
+    requeue: Option<FaultPoint>,
+    timeout: Option<FaultPoint>,
+    /// The form that the next requeue fault takes.
+    refuse_next: bool,
+    rng: Rng,
+}
+
+impl Faults {
+    pub(super) fn new(plan: &FaultPlan, seed: u64, hw: HwQueue) -> Self {
+        Self {
+            resource: plan.resource.map(FaultPoint::new),
+            dev_resource: plan.dev_resource.map(FaultPoint::new),
+            requeue: plan.requeue.map(FaultPoint::new),
+            timeout: plan.timeout.map(FaultPoint::new),
+            refuse_next: true,
+            rng: Rng::new(seed.wrapping_add(u64::from(hw.0) << 48)),
+        }
+    }
+
+    /// One attempt to hand the device a request.
+    pub(super) fn draw(&mut self) -> Option<Strike> {
+        let rng = &mut self.rng;
+        let mut strikes = |point: &mut Option<FaultPoint>| {
+            point.as_mut().is_some_and(|point| point.should_fail(rng))
+        };
+        if strikes(&mut self.resource) {
+            return Some(Strike::Resource);
+        }
+        if strikes(&mut self.dev_resource) {
+            return Some(Strike::DevResource);
+        }
+        if strikes(&mut self.requeue) {
+            let refuse = std::mem::replace(&mut self.refuse_next, !self.refuse_next);
+            return Some(if refuse { Strike::Resource } else { Strike::Requeue });
+        }
+        strikes(&mut self.timeout).then_some(Strike::Lose)
+    }
+}

@@ -1,0 +1,65 @@
+//! The null device's parameters by name: what can be set, and what null_blk has that is not built here.
+//!
+//! Only names, defaults and help; values are read in `params.rs`.
+
+use crate::Parameter;
+
+const fn parameter(name: &'static str, default: &'static str, help: &'static str) -> Parameter {
+    Parameter { name, default, help }
+}
+
+/// In the order in which help shows them: null_blk's own, then ours.
+pub(super) const PARAMETERS: &[Parameter] = &[
+    parameter("submit_queues", "1", "hardware queues; at most one per CPU"),
+    parameter("use_per_node_hctx", "0", "one hardware queue per NUMA node, instead of submit_queues"),
+    parameter("hw_queue_depth", "64", "driver tags per hardware queue, 1 to 10240"),
+    parameter("irqmode", "1", "0: complete within the call; 1: at the next reap; 2: after completion_nsec"),
+    parameter("completion_nsec", "10000", "service time in ns; only with irqmode=2"),
+    parameter("bs", "512", "logical block size in bytes: 512, 1024, 2048 or 4096"),
+    parameter("blocksize", "512", "another name of bs"),
+    parameter("gb", "250", "size in GiB"),
+    parameter("size", "", "size in MiB; wins over gb"),
+    parameter("max_sectors", "0", "most sectors in a request; 0: the block layer's default"),
+    parameter("mbps", "0", "bandwidth cap in MiB/s, at most 40960; 0: none"),
+    parameter("shared_tags", "0", "one set of driver tags for all hardware queues"),
+    parameter("shared_tag_bitmap", "0", "another name of shared_tags: there is only one device"),
+    parameter("virt_boundary", "0", "segments may meet only at multiples of a page"),
+    parameter("no_sched", "0", "ask for no default scheduler"),
+    parameter("home_node", "-1", "NUMA node of allocations; has no meaning here and is reported"),
+    parameter("queue_mode", "2", "2: multi-queue; 0 is turned into 2, 1 is refused"),
+    parameter("discard", "0", "support discard"),
+    parameter("rotational", "0", "announce a rotational device"),
+    parameter("requeue", "", "fault: alternately RESOURCE and requeue, interval:probability:space:times"),
+    parameter("timeout", "", "fault: lose the request; it ends after 5 s with ETIMEDOUT"),
+    parameter("resource", "", "fault: refuse with RESOURCE"),
+    parameter("dev_resource", "", "fault: refuse with DEV_RESOURCE"),
+    parameter("seed", "0", "of the faults' probabilities"),
+    parameter("budget", "", "requests that may be between scheduler and device at once; none unless given"),
+    parameter("service_limit", "", "requests inside a hardware queue beyond which it says DEV_RESOURCE"),
+    parameter("log", "0", "record every arrival"),
+    parameter("log_size", "65536", "arrivals that the log keeps"),
+];
+
+/// Of null_blk but not built; the second is the value that says "off" and is therefore accepted.
+pub(super) const NOT_BUILT: &[(&str, Option<&str>)] = &[
+    ("memory_backed", Some("0")),
+    ("zoned", Some("0")),
+    ("cache_size", Some("0")),
+    ("poll_queues", Some("0")),
+    ("blocking", Some("0")),
+    ("badblocks", None),
+    ("badblocks_once", Some("0")),
+    ("badblocks_partial_io", Some("0")),
+    ("fua", None),
+    ("zone_size", None),
+    ("zone_capacity", None),
+    ("zone_nr_conv", None),
+    ("zone_max_open", None),
+    ("zone_max_active", None),
+    ("zone_append_max_sectors", None),
+    ("zone_full", None),
+    ("zone_readonly", None),
+    ("zone_offline", None),
+    ("init_hctx", None),
+    ("nr_devices", Some("1")),
+];

@@ -1,0 +1,141 @@
+use super::tables::{NOT_BUILT, PARAMETERS};
+use super::*;
+use blkmq_core::Nanos;
+
+const HOST: MachineShape = MachineShape { cpus: 4, nodes: 2 };
+
+fn pairs(text: &str) -> Vec<(String, String)> {
+    let pairs = text.split(',').filter(|pair| !pair.is_empty());
+    pairs.map(|pair| pair.split_once('=').unwrap()).map(|(k, v)| (k.into(), v.into())).collect()
+}
+
+fn parse(text: &str) -> (NullParams, Vec<String>) {
+    NullParams::parse(&pairs(text), &HOST).unwrap()
+}
+
+fn refusal(text: &str) -> String {
+    (FACTORY.build)(&pairs(text), &HOST).expect_err("refused").to_string()
+}
+
+#[test]
+fn defaults_are_those_of_null_blk() {
+    let (params, notes) = parse("");
+    assert_eq!(params, NullParams::default());
+    assert_eq!(notes, [] as [&str; 0]);
+    assert_eq!((params.submit_queues, params.hw_queue_depth, params.size), (1, 64, 250 * 1024));
+    assert_eq!(parse("irqmode=2").0.irqmode, IrqMode::Timer(Nanos(10_000)));
+}
+
+#[test]
+fn every_parameter_in_the_table_takes_its_own_default() {
+    for parameter in PARAMETERS.iter().filter(|p| !p.default.is_empty()) {
+        let (params, _) = parse(&format!("{}={}", parameter.name, parameter.default));
+        assert_eq!(params, NullParams::default(), "{}", parameter.name);
+    }
+}
+
+/// Nothing is accepted and then ignored: every parameter changes the device or leaves a note.
+#[test]
+fn every_parameter_in_the_table_has_an_effect() {
+    let other = |name: &str| match name {
+        "use_per_node_hctx" | "shared_tags" | "shared_tag_bitmap" | "virt_boundary" | "no_sched"
+        | "discard" | "rotational" | "log" => "1",
+        "bs" | "blocksize" => "1024",
+        "home_node" | "queue_mode" | "irqmode" => "0",
+        "requeue" | "timeout" | "resource" | "dev_resource" => "2:50:1:3",
+        _ => "3",
+    };
+    for parameter in PARAMETERS {
+        let (params, notes) = parse(&format!("{}={}", parameter.name, other(parameter.name)));
+        let changed = params != NullParams::default() || !notes.is_empty();
+        assert!(changed, "{} was ignored", parameter.name);
+    }
+}
+
+/// `spec/null_blk.md` section 6, line 8.
+#[test]
+fn s6_8_blocksize_is_rounded_down_and_clamped() {
+    for (given, becomes) in [(513, 512), (8192, 4096), (100, 512), (2048, 2048), (0, 512)] {
+        let (params, notes) = parse(&format!("bs={given}"));
+        assert_eq!((params.blocksize, notes.len()), (becomes, usize::from(given != becomes)));
+    }
+    assert!(refusal("blocksize=1536").contains("accepted are 512, 1024, 2048 and 4096"));
+}
+
+/// `spec/null_blk.md` section 6, line 3.
+#[test]
+fn s6_3_submit_queues_are_clamped_and_nodes_override() {
+    assert_eq!(parse("submit_queues=128").0.submit_queues, 4);
+    assert_eq!(parse("submit_queues=128").1, ["submit_queues=128 is lowered to 4"]);
+    assert_eq!(parse("submit_queues=0").0.submit_queues, 1);
+    assert_eq!(parse("submit_queues=4").1, [] as [&str; 0]);
+    let (per_node, notes) = parse("submit_queues=3,use_per_node_hctx=1");
+    assert_eq!((per_node.submit_queues, notes.len()), (2, 1));
+}
+
+#[test]
+fn the_seeds_device_is_understood() {
+    let (params, notes) = parse(
+        "completion_nsec=0,blocksize=512,home_node=0,irqmode=0,submit_queues=128,\
+         hw_queue_depth=1024,size=1024,memory_backed=0,queue_mode=2",
+    );
+    assert_eq!(notes.len(), 3, "{notes:?}");
+    assert!(params.is_plain());
+    assert_eq!((params.hw_queue_depth, params.limits().capacity), (1024, 1 << 21));
+}
+
+#[test]
+fn size_wins_over_gb_whatever_the_order() {
+    assert_eq!(parse("size=7,gb=3").0.size, 7);
+    assert_eq!(parse("gb=3").0.size, 3 * 1024);
+    assert!(refusal("gb=0").contains("a whole number from 1 to"));
+}
+
+#[test]
+fn limits_follow_from_parameters() {
+    let limits = parse("max_sectors=64,virt_boundary=1,discard=1,bs=4096").0.limits();
+    assert_eq!((limits.max_sectors, limits.virt_boundary_mask), (64, 4095));
+    assert_eq!(limits.max_discard_sectors, 8_388_600);
+    assert_eq!(parse("").0.limits().max_discard_sectors, 0);
+    assert!(refusal("max_sectors=4,bs=4096").contains("max_sectors is 4"));
+}
+
+#[test]
+fn what_is_not_built_says_so_and_off_is_accepted() {
+    for (name, off) in NOT_BUILT {
+        let message = refusal(&format!("{name}=17"));
+        assert!(message.contains(&format!("{name} is not built yet")), "{message}");
+        if let Some(off) = off {
+            assert_eq!(parse(&format!("{name}={off}")).0, NullParams::default());
+        }
+    }
+}
+
+#[test]
+fn refusals_say_what_would_be_accepted() {
+    assert!(refusal("queues=1").starts_with("device null: no parameter 'queues'; accepted: submit_"));
+    assert!(refusal("irqmode=3").ends_with("irqmode=3 is not possible; accepted: a whole number from 0 to 2"));
+    assert!(refusal("queue_mode=1").contains("1 (single queue) no longer exists"));
+    assert!(refusal("timeout=1,100,0,-1".split(',').next().unwrap()).contains("interval:probability"));
+    assert!(refusal("budget=0").contains("a whole number from 1"));
+}
+
+#[test]
+fn what_would_have_no_effect_is_said() {
+    for text in ["completion_nsec=5", "service_limit=4", "log_size=9", "home_node=1", "queue_mode=0"] {
+        assert_eq!(parse(text).1.len(), 1, "{text}");
+    }
+    assert_eq!(parse("irqmode=2,completion_nsec=5,service_limit=4,log=1,log_size=9").1.len(), 0);
+    assert_eq!(parse("service_limit=4,timeout=1:100:0:1").1.len(), 0, "what is lost stays inside");
+    assert_eq!(parse("mbps=50000").0.mbps, 40 * 1024);
+    assert_eq!(parse("hw_queue_depth=20000").0.hw_queue_depth, 10240);
+}
+
+#[test]
+fn the_default_scheduler_is_that_of_linux() {
+    let device = |text: &str| (FACTORY.build)(&pairs(text), &HOST).unwrap();
+    assert_eq!(device("").default_scheduler(), "mq-deadline");
+    assert_eq!(device("no_sched=1").default_scheduler(), "none");
+    assert_eq!(device("submit_queues=2").default_scheduler(), "none");
+    assert_eq!(device("submit_queues=2,shared_tags=1").default_scheduler(), "mq-deadline");
+}

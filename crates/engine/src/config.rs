@@ -1,0 +1,193 @@
+//! What a queue is built from, and why that may fail.
+
+use crate::device::{DeviceQueue, DeviceShape};
+use crate::{Access, Host, NoMerges};
+use blkmq_core::{HwQueue, LimitsError, RequestId};
+use blkmq_sched::{Factory, Options, Scope, none};
+use std::fmt;
+
+/// Who pumps requests from outboxes to the device and back (D16).
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum PumpMode {
+    /// Whoever submits, polls or waits: no hand-over to another thread.
+    #[default]
+    Inline,
+    /// A thread per hardware queue, called through [`Host::wake_pump`], that calls
+    /// [`Queue::pump`](crate::Queue::pump).
+    Thread,
+}
+
+/// `nr_requests` below this is raised to it (`spec/framework.md` section 3).
+pub const MIN_NR_REQUESTS: u32 = 4;
+/// The most that `nr_requests` may be with a scheduler.
+pub const MAX_NR_REQUESTS: u32 = 2048;
+/// The deepest hardware queue.
+pub const MAX_HW_QUEUE_DEPTH: u32 = 10240;
+/// Half of the default `nr_requests`, unless the hardware queue is shallower.
+const DEFAULT_DEPTH: u32 = 128;
+
+/// How a queue is to be built. Every field has a default; `device` and `queues` make it concrete.
+pub struct Config<P> {
+    /// What the device says about itself.
+    pub device: DeviceShape,
+    /// Its hardware queues, as many as `device.hw_queues`.
+    pub queues: Vec<Box<dyn DeviceQueue<P>>>,
+    /// The policy.
+    pub scheduler: &'static Factory,
+    /// Its options.
+    pub options: Options,
+    /// One elevator for the queue or one per hardware queue; `None`: what the policy prefers (D11).
+    pub scope: Option<Scope>,
+    /// Scheduler tags per hardware queue; `None`: twice the hardware depth, at most 256, and exactly the
+    /// hardware depth for `none`.
+    pub nr_requests: Option<u32>,
+    /// Access to the elevator.
+    pub access: Access,
+    /// How much to merge.
+    pub nomerges: NoMerges,
+    /// Who pumps.
+    pub pump: PumpMode,
+    /// How many submitters may be registered at once.
+    pub submitters: u16,
+    /// I/Os that each of them may have in flight: its credit. Rounded up to a power of two.
+    pub depth: u32,
+    /// Where to send wake-ups.
+    pub host: Box<dyn Host>,
+}
+
+/// Why a queue could not be built.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum ConfigError {
+    /// The device's limits contradict themselves.
+    Limits(LimitsError),
+    /// The number of device queues given is not that of the shape, or is zero.
+    Queues {
+        /// What the shape says.
+        wanted: u16,
+        /// What was given.
+        given: usize,
+    },
+    /// `hw_queue_depth` is zero or too large.
+    HwQueueDepth(u32),
+    /// `nr_requests` is too large.
+    NrRequests(u32),
+    /// No submitters, or no credit, or more bios in all than can be numbered.
+    Submitters {
+        /// How many submitters.
+        submitters: u16,
+        /// With how much credit.
+        depth: u32,
+    },
+    /// A device cannot have a budget of zero.
+    Budget,
+}
+
+impl fmt::Display for ConfigError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Limits(e) => e.fmt(f),
+            Self::Queues { wanted, given } => {
+                write!(f, "the device has {given} hardware queues and says it has {wanted}; at least 1")
+            }
+            Self::HwQueueDepth(n) => {
+                write!(f, "hw_queue_depth is {n}; accepted are 1 to {MAX_HW_QUEUE_DEPTH}")
+            }
+            Self::NrRequests(n) => write!(
+                f,
+                "nr_requests is {n}; accepted are up to {MAX_NR_REQUESTS} (below {MIN_NR_REQUESTS} is raised to it)"
+            ),
+            Self::Submitters { submitters, depth } => write!(
+                f,
+                "{submitters} submitters with a depth of {depth}; both must be at least 1 and their product \
+                 below 16 million"
+            ),
+            Self::Budget => f.write_str("a device with a budget of 0 could never be given a request"),
+        }
+    }
+}
+
+impl std::error::Error for ConfigError {}
+
+impl From<LimitsError> for ConfigError {
+    fn from(e: LimitsError) -> Self {
+        Self::Limits(e)
+    }
+}
+
+impl<P> Config<P> {
+    /// A queue around a device, with `none`, one submitter of depth 256, and nobody to wake.
+    #[must_use]
+    pub fn new(device: DeviceShape, queues: Vec<Box<dyn DeviceQueue<P>>>) -> Self {
+        Self {
+            device,
+            queues,
+            scheduler: &none::FACTORY,
+            options: Options::defaults(none::FACTORY.attributes),
+            scope: None,
+            nr_requests: None,
+            access: Access::default(),
+            nomerges: NoMerges::default(),
+            pump: PumpMode::default(),
+            submitters: 1,
+            depth: 256,
+            host: Box::new(crate::NoHost),
+        }
+    }
+
+    /// With this policy and its default options.
+    #[must_use]
+    pub fn scheduler(mut self, factory: &'static Factory) -> Self {
+        self.scheduler = factory;
+        self.options = Options::defaults(factory.attributes);
+        self
+    }
+
+    /// The scheduler depth that results (`spec/framework.md` section 3).
+    #[must_use]
+    pub fn effective_nr_requests(&self) -> u32 {
+        let depth = self.device.hw_queue_depth;
+        let default = if self.scheduler.name == none::FACTORY.name {
+            depth
+        } else {
+            2 * depth.min(DEFAULT_DEPTH)
+        };
+        self.nr_requests.map_or(default, |n| n.max(MIN_NR_REQUESTS))
+    }
+
+    /// Elevators that result.
+    pub(crate) fn shards(&self) -> u16 {
+        match self.scope.unwrap_or(self.scheduler.scope) {
+            Scope::Queue => 1,
+            Scope::HwQueue => self.device.hw_queues,
+        }
+    }
+
+    /// The hardware queue that submitter `index` maps to.
+    pub(crate) fn home(&self, index: u16) -> HwQueue {
+        HwQueue(index % self.device.hw_queues)
+    }
+
+    pub(crate) fn validate(&self) -> Result<(), ConfigError> {
+        self.device.limits.validate()?;
+        let given = self.queues.len();
+        if given == 0 || given != usize::from(self.device.hw_queues) {
+            return Err(ConfigError::Queues { wanted: self.device.hw_queues, given });
+        }
+        if !(1..=MAX_HW_QUEUE_DEPTH).contains(&self.device.hw_queue_depth) {
+            return Err(ConfigError::HwQueueDepth(self.device.hw_queue_depth));
+        }
+        let nr_requests = self.effective_nr_requests();
+        if self.nr_requests.is_some() && nr_requests > MAX_NR_REQUESTS {
+            return Err(ConfigError::NrRequests(nr_requests));
+        }
+        let (submitters, depth) = (self.submitters, self.depth);
+        let bios = u64::from(submitters) * u64::from(depth).next_power_of_two();
+        if submitters == 0 || depth == 0 || bios >= RequestId::MAX_SLOTS.into() {
+            return Err(ConfigError::Submitters { submitters, depth });
+        }
+        if self.device.budget == Some(0) {
+            return Err(ConfigError::Budget);
+        }
+        Ok(())
+    }
+}

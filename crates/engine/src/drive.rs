@@ -1,0 +1,236 @@
+//! Who runs, for how long, and what comes next: the loops around a pass and a pump's turn.
+//!
+//! Nothing here blocks. A caller runs the elevator and the pumps inline until there is nothing left to do or
+//! it has done its share (D8, D16); then whatever is still due stands in the run states, and the next caller
+//! that submits, polls or waits takes it up. One that has parked is woken for it.
+
+use crate::config::PumpMode;
+use crate::queue::{Shard, Shared};
+use crate::runner::{Own, Ready, Runner};
+use crate::stats::SubmitterCounters;
+use crate::sync::{Kick, Ordering, RunGuard, fence};
+use blkmq_core::{HwQueue, Instant, SubmitterId};
+
+/// Passes that one thread makes before it lets somebody else run.
+const RUN_PASSES: u32 = 4;
+/// Turns that one thread makes at one pump before it lets go.
+const PUMP_TURNS: u32 = 4;
+/// Rounds of elevator and pump that one call makes; a device of depth 1 needs one for each request.
+const DRIVE_ROUNDS: u32 = 64;
+
+impl<P: Send> Shared<P> {
+    /// Runs the elevator of `shard` if it is free, with the caller's own submission; leaves word if not.
+    /// True if the submission was taken.
+    pub(crate) fn submit(
+        &self,
+        shard: &Shard,
+        now: Instant,
+        home: HwQueue,
+        own: Own<'_>,
+        tally: &SubmitterCounters,
+    ) {
+        if let Some(guard) = shard.gate.run().try_enter() {
+            tally.direct.add(1);
+            let ready = self.run(shard, guard, now, home, Some(own));
+            self.drive(shard, ready, now, home, tally);
+            return;
+        }
+        tally.staged.add(1);
+        for proto in own.plug.drain() {
+            own.staging.stage(proto).expect("staging holds a submitter's whole credit");
+        }
+        own.staging.publish();
+        shard.pending.set(own.id.0);
+        self.kick_and_drive(shard, now, home, tally);
+    }
+
+    /// Runs the elevator of `shard`, or leaves word that somebody should.
+    pub(crate) fn kick_and_drive(
+        &self,
+        shard: &Shard,
+        now: Instant,
+        home: HwQueue,
+        tally: &SubmitterCounters,
+    ) {
+        if let Some(guard) = shard.gate.run().enter_or_owe() {
+            tally.kicks_sent.add(1);
+            let ready = self.run(shard, guard, now, home, None);
+            self.drive(shard, ready, now, home, tally);
+        } else {
+            tally.kicks_coalesced.add(1);
+        }
+    }
+
+    /// Passes over the elevator until nobody owes another one, or this thread has done its share.
+    fn run(
+        &self,
+        shard: &Shard,
+        mut guard: RunGuard<'_, Runner>,
+        now: Instant,
+        home: HwQueue,
+        mut own: Option<Own<'_>>,
+    ) -> Ready {
+        let mut ready = Ready::default();
+        let mut passes = 0;
+        let mut wakes = Vec::new();
+        loop {
+            ready.merge(guard.pass(self, shard, now, home, own.take()));
+            passes += 1;
+            if !guard.wakes.is_empty() {
+                wakes.append(&mut guard.wakes);
+            }
+            guard.elevator.counters.longest_run.raise(passes);
+            if passes >= u64::from(RUN_PASSES) {
+                guard.elevator.counters.hand_overs.add(1);
+                guard.hand_over();
+                wakes.extend(self.find_parked(shard));
+                break;
+            }
+            match guard.finish() {
+                None => break,
+                Some(again) => guard = again,
+            }
+        }
+        self.wake(&wakes);
+        ready
+    }
+
+    /// Pumps what is ready, and runs the elevator again where it waited for what the pumps gave back.
+    pub(crate) fn drive(
+        &self,
+        shard: &Shard,
+        mut ready: Ready,
+        now: Instant,
+        home: HwQueue,
+        tally: &SubmitterCounters,
+    ) {
+        for _ in 0..DRIVE_ROUNDS {
+            let mut restart = false;
+            for hw in ready.iter(shard.hws()) {
+                restart |= self.pump_or_call(hw, now, tally);
+            }
+            if !restart {
+                return;
+            }
+            let Some(guard) = shard.gate.run().enter_or_owe() else { return };
+            ready = self.run(shard, guard, now, home, None);
+        }
+        // The last run's work still needs its pumps, and there may be more behind it.
+        for hw in ready.iter(shard.hws()) {
+            if self.pump_or_call(hw, now, tally) {
+                let parked = self.kick_shard(shard.index);
+                self.wake(parked.as_slice());
+            }
+        }
+    }
+
+    /// Runs the pump of `hw` here, or calls its thread. True if an elevator waited for what it gave back.
+    fn pump_or_call(&self, hw: HwQueue, now: Instant, tally: &SubmitterCounters) -> bool {
+        if self.pump_mode == PumpMode::Inline {
+            return self.pump(hw, now, tally);
+        }
+        match self.hctxs[usize::from(hw.0)].pump.kick() {
+            Kick::Queued => {
+                tally.kicks_sent.add(1);
+                self.host.wake_pump(hw);
+            }
+            Kick::Coalesced => tally.kicks_coalesced.add(1),
+        }
+        false
+    }
+
+    /// Runs the pump of `hw` unless somebody else does. True if an elevator waited for what it gave back.
+    pub(crate) fn pump(&self, hw: HwQueue, now: Instant, tally: &SubmitterCounters) -> bool {
+        let hctx = &self.hctxs[usize::from(hw.0)];
+        let Some(mut guard) = hctx.pump.run().enter_or_owe() else {
+            tally.kicks_coalesced.add(1);
+            return false;
+        };
+        tally.kicks_sent.add(1);
+        let (mut restart, mut turns) = (false, 0);
+        let mut wakes = Vec::new();
+        loop {
+            restart |= guard.turn(self, hctx, now);
+            guard.take_wakes(&mut wakes);
+            turns += 1;
+            if turns == PUMP_TURNS {
+                guard.hand_over();
+                wakes.extend(self.find_parked(&self.shards[self.shard_of(hw)]));
+                break;
+            }
+            match guard.finish() {
+                None => break,
+                Some(again) => guard = again,
+            }
+        }
+        self.wake(&wakes);
+        restart
+    }
+
+    /// Asks for a pass over shard `index`. A parked submitter that must be woken for it, if there is one;
+    /// if not, somebody is awake and will come by.
+    pub(crate) fn kick_shard(&self, index: u16) -> Option<SubmitterId> {
+        let shard = &self.shards[usize::from(index)];
+        match shard.gate.kick() {
+            Kick::Queued => self.find_parked(shard),
+            Kick::Coalesced => None,
+        }
+    }
+
+    /// Takes one parked submitter of `shard` out of its sleep; the caller must wake it.
+    ///
+    /// Pairs with [`Submitter::prepare_park`](crate::Submitter::prepare_park): that sets its mark, then looks
+    /// whether something is due; here something became due before marks are looked at.
+    pub(crate) fn find_parked(&self, shard: &Shard) -> Option<SubmitterId> {
+        fence(Ordering::SeqCst);
+        let parked = |id: &SubmitterId| self.senders[usize::from(id.0)].take_parked();
+        shard.submitters.iter().copied().find(parked)
+    }
+
+    /// Gives back budgets. Elevators that wait for one are kicked.
+    pub(crate) fn put_budget(&self, budgets: u32, wakes: &mut Vec<SubmitterId>) {
+        if !self.budget.is_limited() {
+            return;
+        }
+        self.budget.put(budgets);
+        fence(Ordering::SeqCst);
+        if self.budget_wait.any() {
+            self.budget_wait.take(|shard| wakes.extend(self.kick_shard(shard)));
+        }
+    }
+
+    pub(crate) fn wake(&self, submitters: &[SubmitterId]) {
+        for id in submitters {
+            self.host.wake_submitter(*id);
+        }
+    }
+
+    /// Does what is due for `shard`: its elevator if a pass is owed, its pumps if they have something.
+    pub(crate) fn poll(&self, shard: &Shard, now: Instant, home: HwQueue, tally: &SubmitterCounters) {
+        let mut ready = Ready::default();
+        for hw in shard.hws().map(HwQueue) {
+            if self.pump_mode == PumpMode::Inline && self.pump_due(hw, now) {
+                ready.add(hw);
+            }
+        }
+        self.drive(shard, ready, now, home, tally);
+        if shard.gate.due(now)
+            && let Some(guard) = shard.gate.run().try_enter()
+        {
+            let ready = self.run(shard, guard, now, home, None);
+            self.drive(shard, ready, now, home, tally);
+        }
+    }
+
+    /// Is there anything that a submitter of `shard` should do by now?
+    pub(crate) fn is_due(&self, shard: &Shard, now: Instant) -> bool {
+        let inline = self.pump_mode == PumpMode::Inline;
+        shard.gate.due(now) || inline && shard.hws().any(|hw| self.pump_due(HwQueue(hw), now))
+    }
+
+    /// Is there anything for the pump of `hw` to do by now?
+    pub(crate) fn pump_due(&self, hw: HwQueue, now: Instant) -> bool {
+        let hctx = &self.hctxs[usize::from(hw.0)];
+        hctx.pump.due(now) || hctx.next_event().is_some_and(|at| at <= now)
+    }
+}

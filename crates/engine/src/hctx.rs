@@ -1,0 +1,123 @@
+//! What is shared about one hardware queue: its driver tags, and what its pump tells the elevators.
+//!
+//! The pump owns the device side (`pump.rs`); here are the few words that others read.
+
+use crate::gate::Gate;
+use crate::pump::Pump;
+use crate::stats::PumpCounters;
+use crate::sync::{Arc, AtomicBool, AtomicU8, AtomicU64, Ordering, Restart, TagSet};
+use blkmq_core::Instant;
+use crossbeam_utils::CachePadded;
+
+/// Weight of the old value in the busy average, of 8.
+const EWMA_WEIGHT: u8 = 8;
+/// What a busy dispatch adds, before division by the weight.
+const EWMA_FACTOR: u8 = 16;
+
+pub(crate) struct Hctx<P> {
+    pub(crate) pump: Gate<Pump<P>>,
+    pub(crate) tags: Arc<TagSet>,
+    pub(crate) restart: CachePadded<Restart>,
+    said: CachePadded<Said>,
+    pub(crate) counters: Arc<PumpCounters>,
+}
+
+/// Written by the pump, read by runners and waiters.
+struct Said {
+    busy: DispatchBusy,
+    /// Requests that the device refused wait in the pump: nothing may overtake them (D7).
+    stuck: AtomicBool,
+    /// Nanoseconds; `u64::MAX` for none.
+    next_event: AtomicU64,
+}
+
+/// The exponential average of "the device had no room" (`spec/framework.md` 8.2). Only zero or not matters.
+#[derive(Default)]
+pub(crate) struct DispatchBusy(AtomicU8);
+
+impl DispatchBusy {
+    /// Notes how a dispatch ended. One writer at a time.
+    pub(crate) fn note(&self, busy: bool) {
+        let old = self.0.load(Ordering::Relaxed);
+        if old != 0 || busy {
+            let new = (old * (EWMA_WEIGHT - 1) + if busy { EWMA_FACTOR } else { 0 }) / EWMA_WEIGHT;
+            self.0.store(new, Ordering::Relaxed);
+        }
+    }
+
+    pub(crate) fn get(&self) -> u8 {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+impl<P> Hctx<P> {
+    pub(crate) fn new(pump: Gate<Pump<P>>, tags: Arc<TagSet>, counters: Arc<PumpCounters>) -> Self {
+        Self {
+            pump,
+            tags,
+            restart: CachePadded::new(Restart::new()),
+            said: CachePadded::new(Said {
+                busy: DispatchBusy::default(),
+                stuck: AtomicBool::new(false),
+                next_event: AtomicU64::new(u64::MAX),
+            }),
+            counters,
+        }
+    }
+
+    pub(crate) fn busy(&self) -> &DispatchBusy {
+        &self.said.busy
+    }
+
+    /// Does something that the device refused wait in the pump?
+    #[inline]
+    pub(crate) fn is_stuck(&self) -> bool {
+        self.said.stuck.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn set_stuck(&self, stuck: bool) {
+        if self.is_stuck() != stuck {
+            self.said.stuck.store(stuck, Ordering::Release);
+        }
+    }
+
+    /// When the device will next have something, as its pump last heard.
+    #[inline]
+    pub(crate) fn next_event(&self) -> Option<Instant> {
+        match self.said.next_event.load(Ordering::Acquire) {
+            u64::MAX => None,
+            ns => Some(Instant::from_nanos(ns)),
+        }
+    }
+
+    pub(crate) fn set_next_event(&self, at: Option<Instant>) {
+        let ns = at.map_or(u64::MAX, Instant::as_nanos);
+        if self.said.next_event.load(Ordering::Relaxed) != ns {
+            self.said.next_event.store(ns, Ordering::Release);
+        }
+    }
+}
+
+#[cfg(all(test, not(loom), not(shuttle)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn s16_05_ewma_rises_and_decays_as_specified() {
+        let busy = DispatchBusy::default();
+        let mut up = vec![busy.get()];
+        for _ in 0..9 {
+            busy.note(true);
+            up.push(busy.get());
+        }
+        assert_eq!(up, [0, 2, 3, 4, 5, 6, 7, 8, 9, 9]);
+        let mut down = Vec::new();
+        for _ in 0..8 {
+            busy.note(false);
+            down.push(busy.get());
+        }
+        assert_eq!(down, [7, 6, 5, 4, 3, 2, 1, 0]);
+        busy.note(false);
+        assert_eq!(busy.get(), 0);
+    }
+}

@@ -1,0 +1,184 @@
+//! Which I/Os may become one request: kinds, attributes and limits (`spec/framework.md` section 13).
+//!
+//! Pure questions about metadata. Finding candidates is `merge_index.rs`, doing it is `elevator.rs`.
+
+use blkmq_core::{IoFlags, IoMeta, Limits, Op};
+
+/// How much merging is wanted; sysfs `nomerges`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum NoMerges {
+    /// 0: every kind of merge.
+    #[default]
+    All = 0,
+    /// 1: only the one-hit cache is tried.
+    Simple = 1,
+    /// 2: none at all.
+    None = 2,
+}
+
+/// Where an I/O joins a request.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Kind {
+    Back,
+    Front,
+    /// Discards gather ranges; where they lie does not matter.
+    Discard,
+}
+
+/// Whether a position match is a merge.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Fit {
+    Merge(Kind),
+    /// Not adjacent, or not alike.
+    No,
+    /// Adjacent and alike but full: too many segments. The request will not grow any more.
+    Full,
+}
+
+/// May an I/O like `meta` take part in merging at all?
+pub(crate) fn mergeable(meta: &IoMeta) -> bool {
+    let barred = IoFlags::NOMERGE | IoFlags::PREFLUSH | IoFlags::FUA;
+    matches!(meta.op, Op::Read | Op::Write | Op::Discard) && !meta.flags.intersects(barred)
+}
+
+/// Equal in everything that a merged request can have only one of.
+fn alike(a: &IoMeta, b: &IoMeta) -> bool {
+    a.op == b.op && a.owner == b.owner && a.ioprio == b.ioprio && a.write_hint == b.write_hint
+}
+
+fn kind(limits: &Limits, rq: &IoMeta, io: &IoMeta) -> Option<Kind> {
+    if rq.op == Op::Discard && limits.max_discard_segments > 1 {
+        Some(Kind::Discard)
+    } else if rq.end() == io.sector {
+        Some(Kind::Back)
+    } else if io.end() == rq.sector {
+        Some(Kind::Front)
+    } else {
+        None
+    }
+}
+
+/// Does `io` fit into the mergeable request `rq`? `io` may itself be a request: then this is a
+/// request-request merge.
+pub(crate) fn fit(limits: &Limits, rq: &IoMeta, io: &IoMeta) -> Fit {
+    if !alike(rq, io) {
+        return Fit::No;
+    }
+    let Some(kind) = kind(limits, rq, io) else { return Fit::No };
+    let discard = rq.op == Op::Discard;
+    let start = if kind == Kind::Front { io.sector } else { rq.sector };
+    // A gathered discard is bounded by its total length alone; it has no one place for a chunk boundary.
+    let most = match kind {
+        Kind::Discard => limits.max_discard_sectors,
+        Kind::Back | Kind::Front => limits.max_sectors_at(start, discard),
+    };
+    if u64::from(rq.sectors) + u64::from(io.sectors) > u64::from(most) {
+        return Fit::No;
+    }
+    let most_segments = if discard { limits.max_discard_segments } else { limits.max_segments };
+    // A contiguous discard is one range however many bios it has.
+    let counts = !discard || kind == Kind::Discard;
+    if counts && u32::from(rq.segments) + u32::from(io.segments) > u32::from(most_segments) {
+        return Fit::Full;
+    }
+    let first_bytes = match kind {
+        Kind::Back => u64::from(rq.sectors) * 512,
+        Kind::Front => u64::from(io.sectors) * 512,
+        Kind::Discard => 0,
+    };
+    // Buffers start on a boundary, so the joint is where the first part ends.
+    if first_bytes & limits.virt_boundary_mask != 0 {
+        return Fit::No;
+    }
+    Fit::Merge(kind)
+}
+
+/// The metadata of `rq` after `io` joined it at `kind`.
+pub(crate) fn joined(rq: &IoMeta, io: &IoMeta, kind: Kind) -> IoMeta {
+    let contiguous_discard = rq.op == Op::Discard && kind != Kind::Discard;
+    IoMeta {
+        sector: if kind == Kind::Front { io.sector } else { rq.sector },
+        sectors: rq.sectors + io.sectors,
+        segments: if contiguous_discard { rq.segments } else { rq.segments + io.segments },
+        arrived: rq.arrived.min(io.arrived),
+        ..*rq
+    }
+}
+
+#[cfg(all(test, not(loom), not(shuttle)))]
+mod tests {
+    use super::*;
+    use blkmq_core::{Class, Instant, IoPrio, Owner};
+
+    fn io(sector: u64, sectors: u32) -> IoMeta {
+        IoMeta::new(Op::Write, sector, sectors)
+    }
+
+    /// Each limit at the limit and one beyond it.
+    #[test]
+    fn s16_14_merge_limits_at_limit_and_limit_plus_one() {
+        let limits = Limits { max_sectors: 16, max_segments: 2, ..Limits::default() };
+        assert_eq!(fit(&limits, &io(0, 8), &io(8, 8)), Fit::Merge(Kind::Back));
+        assert_eq!(fit(&limits, &io(0, 8), &io(8, 9)), Fit::No);
+        let mut two_segments = io(0, 8);
+        two_segments.segments = 2;
+        assert_eq!(fit(&limits, &two_segments, &io(8, 8)), Fit::Full);
+
+        let chunked = Limits { chunk_sectors: 12, ..Limits::default() };
+        assert_eq!(fit(&chunked, &io(0, 8), &io(8, 4)), Fit::Merge(Kind::Back));
+        assert_eq!(fit(&chunked, &io(0, 8), &io(8, 5)), Fit::No);
+        assert_eq!(fit(&chunked, &io(12, 4), &io(8, 4)), Fit::No, "a front merge moves the start");
+
+        let virt = Limits { virt_boundary_mask: 4095, ..Limits::default() };
+        assert_eq!(fit(&virt, &io(0, 8), &io(8, 1)), Fit::Merge(Kind::Back));
+        assert_eq!(fit(&virt, &io(0, 7), &io(7, 1)), Fit::No);
+    }
+
+    #[test]
+    fn s16_14_discards_gather_ranges_up_to_their_own_limits() {
+        let limits =
+            Limits { max_discard_sectors: 100, max_discard_segments: 2, ..Limits::default() };
+        let discard = |sector, sectors| IoMeta::new(Op::Discard, sector, sectors);
+        assert_eq!(fit(&limits, &discard(0, 50), &discard(9000, 50)), Fit::Merge(Kind::Discard));
+        assert_eq!(fit(&limits, &discard(0, 50), &discard(9000, 51)), Fit::No);
+        let both = joined(&discard(0, 50), &discard(9000, 20), Kind::Discard);
+        assert_eq!((both.sector, both.sectors, both.segments), (0, 70, 2));
+        assert_eq!(fit(&limits, &both, &discard(70, 8)), Fit::Full);
+
+        let one_range = Limits { max_discard_segments: 1, ..limits };
+        assert_eq!(fit(&one_range, &discard(0, 50), &discard(50, 50)), Fit::Merge(Kind::Back));
+        assert_eq!(fit(&one_range, &discard(0, 50), &discard(60, 8)), Fit::No);
+    }
+
+    #[test]
+    fn s16_15_unlike_attributes_do_not_merge() {
+        let limits = Limits::default();
+        let rq = io(0, 8);
+        let rt = IoPrio::new(Class::Realtime, 0).expect("0 is a level");
+        for other in [
+            IoMeta { ioprio: rt, ..io(8, 8) },
+            IoMeta { write_hint: 2, ..io(8, 8) },
+            IoMeta { owner: Owner(1), ..io(8, 8) },
+            IoMeta { op: Op::Read, ..io(8, 8) },
+        ] {
+            assert_eq!(fit(&limits, &rq, &other), Fit::No, "{other:?}");
+        }
+    }
+
+    #[test]
+    fn some_ios_never_merge() {
+        for flag in [IoFlags::NOMERGE, IoFlags::FUA, IoFlags::PREFLUSH] {
+            assert!(!mergeable(&IoMeta { flags: flag, ..io(0, 8) }));
+        }
+        assert!(!mergeable(&IoMeta::new(Op::WriteZeroes, 0, 8)));
+        assert!(!mergeable(&IoMeta::new(Op::Flush, 0, 0)));
+        assert!(mergeable(&io(0, 8)));
+    }
+
+    #[test]
+    fn a_merged_request_is_as_old_as_its_oldest_part() {
+        let old = IoMeta { arrived: Instant::from_nanos(5), ..io(0, 8) };
+        let new = IoMeta { arrived: Instant::from_nanos(9), ..io(8, 8) };
+        assert_eq!(joined(&new, &old, Kind::Front).arrived, Instant::from_nanos(5));
+    }
+}

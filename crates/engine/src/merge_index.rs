@@ -1,0 +1,162 @@
+//! Finds a held request by the sector at which it starts or ends.
+//!
+//! Two hash tables over slots, chained by index: no allocation after creation, O(1) for each operation. The
+//! key sits beside the links, so a miss touches one bucket head and nothing else.
+
+use blkmq_core::RequestId;
+
+const NIL: u32 = u32::MAX;
+
+#[derive(Clone, Copy)]
+struct Entry {
+    sector: u64,
+    id: Option<RequestId>,
+    next: u32,
+    prev: u32,
+}
+
+/// One table: request ids by a sector.
+pub(crate) struct SectorHash {
+    buckets: Box<[u32]>,
+    entries: Box<[Entry]>,
+    shift: u32,
+}
+
+impl SectorHash {
+    fn new(slots: u32) -> Self {
+        let buckets = (slots as usize * 2).next_power_of_two().clamp(64, 1 << 16);
+        let empty = Entry { sector: 0, id: None, next: NIL, prev: NIL };
+        Self {
+            buckets: vec![NIL; buckets].into_boxed_slice(),
+            entries: vec![empty; slots as usize].into_boxed_slice(),
+            shift: 64 - buckets.trailing_zeros(),
+        }
+    }
+
+    #[inline]
+    fn bucket(&self, sector: u64) -> usize {
+        // Fibonacci hashing: neighbours in sectors land far apart.
+        (sector.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> self.shift) as usize
+    }
+
+    #[inline]
+    fn insert(&mut self, sector: u64, id: RequestId) {
+        let bucket = self.bucket(sector);
+        let index = id.index();
+        let next = std::mem::replace(&mut self.buckets[bucket], index as u32);
+        debug_assert!(self.entries[index].id.is_none(), "{id:?} is indexed already");
+        self.entries[index] = Entry { sector, id: Some(id), next, prev: NIL };
+        if next != NIL {
+            self.entries[next as usize].prev = index as u32;
+        }
+    }
+
+    #[inline]
+    fn remove(&mut self, id: RequestId) {
+        let entry = self.entries[id.index()];
+        debug_assert!(entry.id == Some(id), "{id:?} is not indexed");
+        if entry.prev == NIL {
+            let bucket = self.bucket(entry.sector);
+            self.buckets[bucket] = entry.next;
+        } else {
+            self.entries[entry.prev as usize].next = entry.next;
+        }
+        if entry.next != NIL {
+            self.entries[entry.next as usize].prev = entry.prev;
+        }
+        self.entries[id.index()].id = None;
+    }
+
+    /// Those filed under `sector`, the newest first.
+    #[inline]
+    fn find(&self, sector: u64) -> impl Iterator<Item = RequestId> + '_ {
+        let mut at = self.buckets[self.bucket(sector)];
+        std::iter::from_fn(move || {
+            while at != NIL {
+                let entry = &self.entries[at as usize];
+                at = entry.next;
+                if entry.sector == sector {
+                    return entry.id;
+                }
+            }
+            None
+        })
+    }
+}
+
+/// Held, mergeable requests by both edges.
+pub(crate) struct MergeIndex {
+    starts: SectorHash,
+    ends: SectorHash,
+}
+
+impl MergeIndex {
+    pub(crate) fn new(slots: u32) -> Self {
+        Self { starts: SectorHash::new(slots), ends: SectorHash::new(slots) }
+    }
+
+    #[inline]
+    pub(crate) fn insert(&mut self, id: RequestId, start: u64, end: u64) {
+        self.starts.insert(start, id);
+        self.ends.insert(end, id);
+    }
+
+    #[inline]
+    pub(crate) fn contains(&self, id: RequestId) -> bool {
+        self.ends.entries[id.index()].id == Some(id)
+    }
+
+    /// Takes `id` out; false if it was not in.
+    #[inline]
+    pub(crate) fn remove(&mut self, id: RequestId) -> bool {
+        let there = self.contains(id);
+        if there {
+            self.starts.remove(id);
+            self.ends.remove(id);
+        }
+        there
+    }
+
+    pub(crate) fn starting_at(&self, sector: u64) -> impl Iterator<Item = RequestId> + '_ {
+        self.starts.find(sector)
+    }
+
+    pub(crate) fn ending_at(&self, sector: u64) -> impl Iterator<Item = RequestId> + '_ {
+        self.ends.find(sector)
+    }
+}
+
+#[cfg(all(test, not(loom), not(shuttle)))]
+mod tests {
+    use super::*;
+    use blkmq_core::Rng;
+    use std::collections::BTreeMap;
+
+    #[test]
+    fn agrees_with_a_map_over_random_histories() {
+        let mut rng = Rng::new(11);
+        let mut index = MergeIndex::new(32);
+        let mut naive: BTreeMap<u32, (u64, u64)> = BTreeMap::new();
+        for step in 0..20_000 {
+            let slot = rng.below(32) as u32;
+            let id = RequestId::new(slot, 0);
+            if naive.remove(&slot).is_some() {
+                assert!(index.remove(id), "step {step}");
+            } else {
+                let (start, end) = (rng.below(16), 16 + rng.below(16));
+                index.insert(id, start, end);
+                naive.insert(slot, (start, end));
+            }
+            let sector = rng.below(32);
+            let mut found: Vec<u32> = index.starting_at(sector).map(|id| id.index() as u32).collect();
+            found.extend(index.ending_at(sector).map(|id| id.index() as u32));
+            found.sort_unstable();
+            let expected: Vec<u32> = naive
+                .iter()
+                .filter(|(_, (start, end))| *start == sector || *end == sector)
+                .map(|(slot, _)| *slot)
+                .collect();
+            assert_eq!(found, expected, "step {step}");
+        }
+    }
+}

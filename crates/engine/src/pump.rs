@@ -1,0 +1,237 @@
+//! One hardware queue's way to its device and back: outbox, device, completions.
+//!
+//! One turn never blocks. Whoever holds the pump runs it: the thread that submitted or waits, or a pump
+//! thread. What the device refuses stays here, ahead of everything else, and keeps its driver tag.
+//!
+//! *Invariant: requests reach the device in the order in which the elevator chose them* (D6): the outbox is
+//! filled by whoever runs the elevator, in order, and emptied here, in order.
+
+use crate::device::{Busy, DeviceQueue, Enqueued, Finished, Verdict};
+use crate::hctx::Hctx;
+use crate::queue::Shared;
+use crate::sync::{Consumer, Producer};
+use crate::slots::{Bio, Finish};
+use crate::{BioTable, Inflight, runner::Return};
+use blkmq_core::{Instant, IoResult, Nanos, SubmitterId, Tag};
+use blkmq_sched::Done;
+use std::collections::VecDeque;
+
+/// After RESOURCE nobody may ever call: try again after this (`spec/framework.md` section 1).
+pub(crate) const RESOURCE_DELAY: Nanos = Nanos::from_millis(3);
+/// Completions gathered for one submitter, and driver tags given back, at a time.
+const BATCH: usize = 32;
+
+pub(crate) struct Pump<P> {
+    device: Box<dyn DeviceQueue<P>>,
+    outbox: Consumer<Inflight>,
+    returns: Producer<Return>,
+    stuck: VecDeque<Inflight>,
+    finished: Vec<Finished>,
+    tags: Vec<Tag>,
+    completions: Completions,
+    /// Requests at the device.
+    at_device: u32,
+}
+
+/// Completions on their way to one submitter.
+struct Completions {
+    to: SubmitterId,
+    batch: Finish,
+    /// Parked submitters that have something now, to be woken when the pump is released.
+    wake: Vec<SubmitterId>,
+}
+
+impl<P: Send> Pump<P> {
+    pub(crate) fn new(
+        device: Box<dyn DeviceQueue<P>>,
+        outbox: Consumer<Inflight>,
+        returns: Producer<Return>,
+        table: &BioTable<P>,
+    ) -> Self {
+        Self {
+            device,
+            outbox,
+            returns,
+            stuck: VecDeque::new(),
+            finished: Vec::new(),
+            tags: Vec::with_capacity(BATCH),
+            completions: Completions {
+                to: SubmitterId(0),
+                batch: table.finish_batch(BATCH),
+                wake: Vec::new(),
+            },
+            at_device: 0,
+        }
+    }
+
+    /// Issues what the outbox holds, then takes back what is finished. True if an elevator waits for what
+    /// this turn gave back.
+    pub(crate) fn turn(&mut self, q: &Shared<P>, hctx: &Hctx<P>, now: Instant) -> bool {
+        self.turn_with(q, hctx, now, |pump| pump.outbox.pop())
+    }
+
+    /// The same with requests from elsewhere: the list that a caller of the one-at-a-time modes collected.
+    pub(crate) fn turn_with(
+        &mut self,
+        q: &Shared<P>,
+        hctx: &Hctx<P>,
+        now: Instant,
+        mut next: impl FnMut(&mut Self) -> Option<Inflight>,
+    ) -> bool {
+        hctx.counters.turns.add(1);
+        let (mut accepted, mut inline) = (0, 0);
+        let mut refused = None;
+        while let Some(mut rq) = self.stuck.pop_front().or_else(|| next(self)) {
+            rq.issued = now;
+            match self.device.enqueue(now, &q.table, rq) {
+                Enqueued::Accepted => accepted += 1,
+                Enqueued::Done(rq, result) => {
+                    inline += 1;
+                    self.finish(q, now, rq, result);
+                }
+                Enqueued::Busy(rq, why) => {
+                    self.stuck.push_front(rq);
+                    refused = Some(why);
+                    break;
+                }
+            }
+        }
+        // What the caller brought must not be lost behind a refusal.
+        if refused.is_some() {
+            while let Some(rq) = next(self) {
+                self.stuck.push_back(rq);
+            }
+        }
+        if accepted > 0 {
+            self.at_device += accepted;
+            self.device.commit(now);
+        }
+        let issued = accepted + inline;
+        if issued > 0 || refused.is_some() {
+            hctx.busy().note(refused.is_some());
+        }
+        hctx.counters.issued.add(u64::from(issued));
+        let requeued = self.at_device > 0 && self.reap(q, now);
+        self.settle(q, hctx, now, refused);
+        hctx.restart.take() || requeued
+    }
+
+    /// Takes back what is finished. True if the device wants some of it again later.
+    fn reap(&mut self, q: &Shared<P>, now: Instant) -> bool {
+        self.device.reap(now, &mut self.finished);
+        let mut finished = std::mem::take(&mut self.finished);
+        let mut requeued = false;
+        for Finished { rq, verdict } in finished.drain(..) {
+            self.at_device -= 1;
+            match verdict {
+                Verdict::Done(result) => self.finish(q, now, rq, result),
+                Verdict::Requeue => {
+                    requeued = true;
+                    self.give_back_tag(q, rq.hw, rq.tag);
+                    self.send_return(Return::Requeue(rq));
+                }
+            }
+        }
+        self.finished = finished;
+        requeued
+    }
+
+    /// Says what elevators and waiters need to know after a turn.
+    fn settle(&mut self, q: &Shared<P>, hctx: &Hctx<P>, now: Instant, refused: Option<Busy>) {
+        // First what elevators need, then the clients: a client may submit again at once.
+        self.returns.publish();
+        self.free_tags(q, hctx);
+        self.completions.flush(q);
+        hctx.set_stuck(!self.stuck.is_empty());
+        if let Some(why) = refused {
+            hctx.counters.busy.add(1);
+            if why == Busy::Resource {
+                hctx.pump.arm(now + RESOURCE_DELAY);
+            }
+        }
+        let next = self.device.next_event();
+        // A device that holds requests and cannot tell is polled by whoever waits.
+        let polled = (self.at_device > 0).then_some(Instant::ZERO);
+        let idle = self.at_device == 0 && self.stuck.is_empty();
+        hctx.set_next_event(if idle { None } else { next.or(polled) });
+    }
+
+    fn finish(&mut self, q: &Shared<P>, now: Instant, rq: Inflight, result: IoResult) {
+        q.hctxs[usize::from(rq.hw.0)].counters.completed.add(1);
+        self.give_back_tag(q, rq.hw, rq.tag);
+        let done = Done { rq: rq.id, result, issued: rq.issued, completed: now };
+        self.send_return(Return::Done(done));
+        let bios = rq.bios;
+        let mut rest = Some(rq.into_head());
+        for left in (0..bios).rev() {
+            let head = rest.take().expect("a chain has as many bios as it says");
+            let bio = if left == 0 {
+                head
+            } else {
+                let (bio, tail) = q.table.split_first(head);
+                rest = tail;
+                bio
+            };
+            self.completions.push(q, bio, result);
+        }
+    }
+
+    fn send_return(&mut self, done: Return) {
+        // As many entries as there are slots, and each issued slot returns once.
+        assert!(self.returns.stage(done).is_ok(), "more returns than slots");
+    }
+
+    fn give_back_tag(&mut self, q: &Shared<P>, hw: blkmq_core::HwQueue, tag: Tag) {
+        self.tags.push(tag);
+        if self.tags.len() == BATCH {
+            self.free_tags(q, &q.hctxs[usize::from(hw.0)]);
+        }
+    }
+
+    fn free_tags(&mut self, q: &Shared<P>, hctx: &Hctx<P>) {
+        if self.tags.is_empty() {
+            return;
+        }
+        let wake = &mut self.completions.wake;
+        q.put_budget(self.tags.len() as u32, wake);
+        hctx.tags.put(&self.tags, &mut |shard| wake.extend(q.kick_shard(shard)));
+        self.tags.clear();
+    }
+
+    /// Whom to wake, now that the pump is about to be released. Rarely anybody: parked submitters are the
+    /// exception while a queue is busy.
+    pub(crate) fn take_wakes(&mut self, into: &mut Vec<SubmitterId>) {
+        if !self.completions.wake.is_empty() {
+            into.append(&mut self.completions.wake);
+        }
+    }
+
+}
+
+impl<P> Pump<P> {
+    /// Ends everything that is still on its way, for a queue that goes away.
+    pub(crate) fn abandon(&mut self) -> impl Iterator<Item = Inflight> + '_ {
+        let mut held = Vec::new();
+        self.device.abandon(&mut held);
+        self.stuck.drain(..).chain(std::iter::from_fn(|| self.outbox.pop())).chain(held)
+    }
+}
+
+impl Completions {
+    #[inline]
+    fn push<P>(&mut self, q: &Shared<P>, bio: Bio, result: IoResult) {
+        let to = q.table.submitter(&bio);
+        if to != self.to || self.batch.len() == BATCH {
+            self.flush(q);
+            self.to = to;
+        }
+        self.batch.push(bio, result);
+    }
+
+    #[inline]
+    fn flush<P>(&mut self, q: &Shared<P>) {
+        if !self.batch.is_empty() && self.batch.send(&q.senders[usize::from(self.to.0)]) {
+            self.wake.push(self.to);
+        }
+    }
+}

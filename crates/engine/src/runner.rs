@@ -1,0 +1,393 @@
+//! One pass over an elevator, by whoever holds the run of its shard (D3).
+//!
+//! A pass takes back what devices finished, drains everybody's staging, takes the caller's own plug straight
+//! in, and fills the outboxes in the elevator's order. It makes no system call and does a bounded amount of
+//! work; who runs how many passes is decided in `drive.rs`.
+
+use crate::elevator::{Elevator, Proto};
+use crate::hctx::Hctx;
+use crate::plug::Plug;
+use crate::queue::{Shard, Shared};
+use crate::sync::{Consumer, Producer};
+use crate::{BioTable, Inflight};
+use blkmq_core::{HwQueue, Instant, SubmitterId, Tag};
+use blkmq_sched::{Done, Pick};
+
+/// Requests that one pass hands to one hardware queue at most (D8).
+const PASS_REQUESTS: u32 = 128;
+/// Driver tags taken at a time.
+const TAG_BATCH: u32 = 32;
+/// Budgets taken at a time (`spec/framework.md` section 15).
+const BUDGET_BATCH: u32 = 8;
+
+/// What a pump gives back to its elevator.
+#[derive(Debug)]
+pub(crate) enum Return {
+    /// Finished: the slot can be freed.
+    Done(Done),
+    /// To be picked again later.
+    Requeue(Inflight),
+}
+
+/// The way to and from one hardware queue, seen from the elevator.
+pub(crate) struct Lane {
+    pub(crate) outbox: Producer<Inflight>,
+    pub(crate) returns: Consumer<Return>,
+    /// Where the last driver tag was found.
+    pub(crate) hint: u32,
+}
+
+/// Everything that only the holder of a shard's run may touch.
+pub(crate) struct Runner {
+    pub(crate) elevator: Elevator,
+    pub(crate) lanes: Box<[Lane]>,
+    pub(crate) first_hw: u16,
+    /// Staging rings of this shard's submitters, by submitter; `None` for those of other shards.
+    staging: Box<[Option<Consumer<Proto>>]>,
+    /// Submitters whose oldest staged request found no slot, in the order in which they came.
+    blocked: Vec<SubmitterId>,
+    /// That request, by submitter; everything younger is still in the staging ring.
+    oldest: Box<[Option<Proto>]>,
+    /// Tags taken and not needed.
+    unused: Vec<Tag>,
+    /// Parked submitters that a tag or budget given back concerns; woken when the run is released.
+    pub(crate) wakes: Vec<SubmitterId>,
+}
+
+/// The caller's own submission, which need not be staged when the elevator is free.
+pub(crate) struct Own<'a> {
+    pub(crate) id: SubmitterId,
+    pub(crate) plug: &'a mut Plug,
+    pub(crate) staging: &'a mut Producer<Proto>,
+}
+
+/// Hardware queues that a pass gave work to; few as a rule.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Ready {
+    few: [u16; 4],
+    len: u8,
+    /// More than fit above: look at all.
+    many: bool,
+}
+
+impl Ready {
+    pub(crate) fn one(hw: HwQueue) -> Self {
+        Self { few: [hw.0, 0, 0, 0], len: 1, many: false }
+    }
+
+    /// Those of `other` too.
+    pub(crate) fn merge(&mut self, other: Self) {
+        self.many |= other.many;
+        for hw in &other.few[..other.len.into()] {
+            self.add(HwQueue(*hw));
+        }
+    }
+
+    pub(crate) fn add(&mut self, hw: HwQueue) {
+        if self.few[..self.len.into()].contains(&hw.0) {
+            return;
+        }
+        match self.few.get_mut(usize::from(self.len)) {
+            Some(place) => {
+                *place = hw.0;
+                self.len += 1;
+            }
+            None => self.many = true,
+        }
+    }
+
+    /// The hardware queues to pump; `all` are those of the shard.
+    pub(crate) fn iter(self, all: std::ops::Range<u16>) -> impl Iterator<Item = HwQueue> {
+        let few = (!self.many).then(|| self.few.into_iter().take(self.len.into()));
+        let many = self.many.then_some(all);
+        few.into_iter().flatten().chain(many.into_iter().flatten()).map(HwQueue)
+    }
+}
+
+impl Runner {
+    pub(crate) fn new(
+        elevator: Elevator,
+        lanes: Box<[Lane]>,
+        first_hw: u16,
+        staging: Box<[Option<Consumer<Proto>>]>,
+    ) -> Self {
+        let submitters = staging.len();
+        Self {
+            elevator,
+            lanes,
+            first_hw,
+            staging,
+            blocked: Vec::with_capacity(submitters),
+            oldest: (0..submitters).map(|_| None).collect(),
+            unused: Vec::with_capacity(TAG_BATCH as usize),
+            wakes: Vec::new(),
+        }
+    }
+
+    /// One pass. `home` is the hardware queue that the caller maps to; it is served first.
+    pub(crate) fn pass<P: Send>(
+        &mut self,
+        q: &Shared<P>,
+        shard: &Shard,
+        now: Instant,
+        home: HwQueue,
+        own: Option<Own<'_>>,
+    ) -> Ready {
+        self.elevator.advance(now);
+        self.elevator.counters.passes.add(1);
+        let freed = self.take_returns();
+        self.admit_all(q, shard, freed, own);
+        let mut ready = Ready::default();
+        self.dispatch_all(q, shard, home, &mut ready);
+        ready
+    }
+
+    /// Takes in who waited for a slot, if some became free, then what was staged, then the caller's plug.
+    pub(crate) fn admit_all<P: Send>(
+        &mut self,
+        q: &Shared<P>,
+        shard: &Shard,
+        freed: bool,
+        own: Option<Own<'_>>,
+    ) {
+        if freed && !self.blocked.is_empty() {
+            self.retry_blocked(&q.table);
+        }
+        if shard.pending.any() {
+            shard.pending.take(|id| self.drain_staged(&q.table, SubmitterId(id)));
+        }
+        if let Some(own) = own {
+            self.admit_plug(q, shard, own);
+        }
+        if !self.blocked.is_empty() {
+            self.wait_for_slots(q, shard);
+        }
+    }
+
+    /// Takes back what the pumps returned. True if a slot became free.
+    pub(crate) fn take_returns(&mut self) -> bool {
+        let mut freed = false;
+        for lane in &mut self.lanes {
+            while let Some(done) = lane.returns.pop() {
+                match done {
+                    Return::Done(done) => {
+                        freed = true;
+                        self.elevator.done(&done);
+                    }
+                    Return::Requeue(rq) => self.elevator.requeue(rq),
+                }
+            }
+        }
+        freed
+    }
+
+    /// Admits what `id` staged, oldest first, until something finds no slot.
+    fn drain_staged<P>(&mut self, table: &BioTable<P>, id: SubmitterId) {
+        let at = usize::from(id.0);
+        match self.oldest[at].take() {
+            None => {
+                if !self.admit_staged(table, id) {
+                    self.blocked.push(id);
+                }
+            }
+            // It has its place among those who wait for a slot, but may join what others inserted since.
+            Some(oldest) => self.merge_staged(table, id, oldest),
+        }
+    }
+
+    fn ring(&mut self, id: SubmitterId) -> &mut Consumer<Proto> {
+        self.staging[usize::from(id.0)].as_mut().expect("a submitter of this shard")
+    }
+
+    /// True if everything that `id` staged is in; false if its oldest found no slot.
+    fn admit_staged<P>(&mut self, table: &BioTable<P>, id: SubmitterId) -> bool {
+        let at = usize::from(id.0);
+        while let Some(proto) = self.oldest[at].take().or_else(|| self.ring(id).pop()) {
+            if let Err(proto) = self.elevator.admit(table, proto) {
+                self.oldest[at] = Some(proto);
+                return false;
+            }
+        }
+        true
+    }
+
+    /// Merges what `id` staged, beginning with `oldest`, as far as that goes without slots.
+    fn merge_staged<P>(&mut self, table: &BioTable<P>, id: SubmitterId, oldest: Proto) {
+        let mut next = Some(oldest);
+        while let Some(proto) = next {
+            if let Err(proto) = self.elevator.merge(table, proto) {
+                self.oldest[usize::from(id.0)] = Some(proto);
+                return;
+            }
+            next = self.ring(id).pop();
+        }
+        self.blocked.retain(|other| *other != id);
+    }
+
+    /// Slots have become free: those who wait get them in the order in which they came.
+    fn retry_blocked<P>(&mut self, table: &BioTable<P>) {
+        let mut waiting = std::mem::take(&mut self.blocked);
+        waiting.retain(|id| !self.admit_staged(table, *id));
+        self.blocked = waiting;
+    }
+
+    /// The caller's plug, straight in. What finds no slot is staged behind what already is.
+    fn admit_plug<P: Send>(&mut self, q: &Shared<P>, shard: &Shard, own: Own<'_>) {
+        let at = usize::from(own.id.0);
+        let was_blocked = self.oldest[at].is_some();
+        let mut staged = false;
+        for proto in own.plug.drain() {
+            if self.oldest[at].is_some() {
+                own.staging.stage(proto).expect("staging holds a submitter's whole credit");
+                staged = true;
+            } else if let Err(proto) = self.elevator.admit(&q.table, proto) {
+                self.oldest[at] = Some(proto);
+                self.blocked.push(own.id);
+            }
+        }
+        if staged {
+            own.staging.publish();
+            if was_blocked {
+                // What is new may merge although what is older waits: let the next pass look.
+                shard.pending.set(own.id.0);
+            }
+        }
+    }
+
+    /// Somebody waits for a slot: completions must bring a runner back.
+    fn wait_for_slots<P: Send>(&mut self, q: &Shared<P>, shard: &Shard) {
+        for at in 0..self.lanes.len() {
+            q.hctxs[usize::from(self.first_hw) + at].restart.mark();
+        }
+        // A pump that returned slots before it could see the mark will not call.
+        if self.lanes.iter_mut().any(|lane| !lane.returns.is_empty()) {
+            let _ = shard.gate.kick();
+        }
+    }
+
+    fn dispatch_all<P: Send>(&mut self, q: &Shared<P>, shard: &Shard, home: HwQueue, ready: &mut Ready) {
+        let lanes = self.lanes.len();
+        let first = usize::from(home.0 - self.first_hw);
+        for step in 0..lanes {
+            if self.elevator.held() == 0 {
+                break;
+            }
+            let at = (first + step) % lanes;
+            let hw = HwQueue(self.first_hw + at as u16);
+            if self.dispatch(q, shard, hw) {
+                ready.add(hw);
+            }
+        }
+    }
+
+    /// Fills the outbox of `hw` until the policy, tags, budgets or the quota say stop. True if anything went.
+    fn dispatch<P: Send>(&mut self, q: &Shared<P>, shard: &Shard, hw: HwQueue) -> bool {
+        let hctx = &q.hctxs[usize::from(hw.0)];
+        if hctx.is_stuck() {
+            // Leave the rest where it can merge (D7). The pump calls when the device takes requests again.
+            hctx.restart.mark();
+            if hctx.is_stuck() {
+                return false;
+            }
+        }
+        let quota = if hctx.busy().get() == 0 { PASS_REQUESTS } else { 1 };
+        let mut sent = 0;
+        while sent < quota && self.elevator.held() > 0 {
+            let want = (quota - sent).min(self.elevator.held()).min(TAG_BATCH);
+            let (got, more) = self.dispatch_batch(q, shard, hw, hctx, want);
+            sent += got;
+            if !more {
+                break;
+            }
+        }
+        if sent == 0 {
+            return false;
+        }
+        if sent >= quota && self.elevator.held() > 0 {
+            // The quota is for fairness or back-pressure, not for want of work: the pump calls again.
+            hctx.restart.mark();
+        }
+        let lane = &mut self.lanes[usize::from(hw.0 - self.first_hw)];
+        lane.outbox.publish();
+        self.elevator.counters.batches.add(1);
+        true
+    }
+
+    /// Takes budgets, then tags, then requests; gives back what it could not use. The second answer is
+    /// whether asking again makes sense.
+    fn dispatch_batch<P: Send>(
+        &mut self,
+        q: &Shared<P>,
+        shard: &Shard,
+        hw: HwQueue,
+        hctx: &Hctx<P>,
+        want: u32,
+    ) -> (u32, bool) {
+        let lane = &mut self.lanes[usize::from(hw.0 - self.first_hw)];
+        let mut budget = want;
+        if q.budget.is_limited() {
+            budget = take_budget(q, shard, want.min(BUDGET_BATCH));
+            if budget == 0 {
+                return (0, false);
+            }
+        }
+        let mut tags = hctx.tags.get_batch(&mut lane.hint, budget);
+        if tags.is_none() {
+            hctx.restart.mark();
+            if q.shared_tags {
+                hctx.tags.wait(shard.index);
+            }
+            tags = hctx.tags.get_batch(&mut lane.hint, budget);
+        }
+        let Some(mut tags) = tags else {
+            self.give_back(q, hctx, budget);
+            return (0, false);
+        };
+        let (mut sent, mut more) = (0, true);
+        while let Some(tag) = tags.pop() {
+            match self.elevator.pick(hw) {
+                Pick::Issue(id) => {
+                    let rq = self.elevator.issue(id, hw, tag);
+                    let lane = &mut self.lanes[usize::from(hw.0 - self.first_hw)];
+                    assert!(lane.outbox.stage(rq).is_ok(), "an outbox holds as many as there are tags");
+                    sent += 1;
+                    continue;
+                }
+                Pick::Empty => {}
+                Pick::WaitUntil(at) => shard.gate.arm(at),
+                Pick::WaitCompletion => self.wait_for_slots(q, shard),
+            }
+            more = false;
+            self.unused.push(tag);
+            break;
+        }
+        while let Some(tag) = tags.pop() {
+            self.unused.push(tag);
+        }
+        self.give_back(q, hctx, budget - sent);
+        (sent, more)
+    }
+
+    /// Gives back budgets and the tags in `unused`. Others may wait for them if they are shared.
+    fn give_back<P: Send>(&mut self, q: &Shared<P>, hctx: &Hctx<P>, budget: u32) {
+        if budget > 0 {
+            q.put_budget(budget, &mut self.wakes);
+        }
+        if !self.unused.is_empty() {
+            let wakes = &mut self.wakes;
+            hctx.tags.put(&self.unused, &mut |shard| wakes.extend(q.kick_shard(shard)));
+            self.unused.clear();
+        }
+    }
+}
+
+/// Takes up to `want` budgets; if there are none, asks to be called and looks once more.
+fn take_budget<P: Send>(q: &Shared<P>, shard: &Shard, want: u32) -> u32 {
+    match q.budget.take(want) {
+        0 => {
+            q.budget_wait.set(shard.index);
+            q.budget.take(want)
+        }
+        got => got,
+    }
+}

@@ -1,0 +1,146 @@
+//! Counters: written by whoever owns a part, read by anybody without stopping anything.
+//!
+//! Each counter has one writer at a time (the runner, a pump, a submitter), so that counting is a plain load
+//! and store. A reader may see one counter a little ahead of another; at rest they agree.
+
+use crate::sync::Counter;
+
+/// Written by the runner of one shard.
+#[derive(Default)]
+pub(crate) struct ElevatorCounters {
+    pub(crate) inserted: Counter,
+    pub(crate) back: Counter,
+    pub(crate) front: Counter,
+    pub(crate) discard: Counter,
+    pub(crate) request: Counter,
+    pub(crate) dispatched: Counter,
+    pub(crate) batches: Counter,
+    pub(crate) requeues: Counter,
+    pub(crate) passes: Counter,
+    pub(crate) longest_run: Counter,
+    pub(crate) hand_overs: Counter,
+}
+
+/// Written by the pump of one hardware queue.
+#[derive(Default)]
+pub(crate) struct PumpCounters {
+    pub(crate) issued: Counter,
+    pub(crate) completed: Counter,
+    pub(crate) busy: Counter,
+    pub(crate) turns: Counter,
+}
+
+/// Written by one submitter.
+#[derive(Default)]
+pub(crate) struct SubmitterCounters {
+    pub(crate) submitted: Counter,
+    pub(crate) completed: Counter,
+    pub(crate) plug_merges: Counter,
+    pub(crate) staged: Counter,
+    pub(crate) direct: Counter,
+    pub(crate) kicks_sent: Counter,
+    pub(crate) kicks_coalesced: Counter,
+}
+
+/// Merges by where they happened.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct MergeStats {
+    /// In a submitter's plug.
+    pub plug: u64,
+    /// To the end of a held request.
+    pub back: u64,
+    /// To the start of a held request.
+    pub front: u64,
+    /// Two held requests that became neighbours.
+    pub request: u64,
+    /// Discard ranges gathered.
+    pub discard: u64,
+}
+
+/// A queue's counters since it was built.
+///
+/// At rest, `submitted == completed`, and `completed_requests == submitted - merges.total()`, and
+/// `dispatched == completed_requests + requeues`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct QueueStats {
+    /// I/Os taken from submitters.
+    pub submitted: u64,
+    /// I/Os whose completions were taken by their submitters.
+    pub completed: u64,
+    /// Merges.
+    pub merges: MergeStats,
+    /// Requests that took a scheduler tag and were handed to a policy.
+    pub inserted: u64,
+    /// Requests that left an elevator for a hardware queue; a requeued one counts again.
+    pub dispatched: u64,
+    /// Batches in which they left; `dispatched / batches` is the mean batch.
+    pub batches: u64,
+    /// Requests accepted by the device.
+    pub issued: u64,
+    /// Requests that the device finished.
+    pub completed_requests: u64,
+    /// Requests that the device wanted back later.
+    pub requeues: u64,
+    /// Times that the device had no room (RESOURCE or DEV_RESOURCE).
+    pub busy: u64,
+    /// Passes over an elevator.
+    pub passes: u64,
+    /// Most passes by one thread without letting go.
+    pub longest_run: u64,
+    /// Runs that ended because they had become too long.
+    pub hand_overs: u64,
+    /// Plugs that found the elevator free and went straight in.
+    pub direct: u64,
+    /// Plugs that were staged because somebody else was in.
+    pub staged: u64,
+    /// Kicks that started something.
+    pub kicks_sent: u64,
+    /// Kicks that found it started already.
+    pub kicks_coalesced: u64,
+}
+
+impl MergeStats {
+    /// All merges.
+    #[must_use]
+    pub fn total(&self) -> u64 {
+        self.plug + self.back + self.front + self.request + self.discard
+    }
+}
+
+impl QueueStats {
+    /// Requests per batch, 0 if there was none.
+    #[must_use]
+    pub fn batch_mean(&self) -> f64 {
+        if self.batches == 0 { 0.0 } else { self.dispatched as f64 / self.batches as f64 }
+    }
+
+    pub(crate) fn add_elevator(&mut self, c: &ElevatorCounters) {
+        self.inserted += c.inserted.get();
+        self.merges.back += c.back.get();
+        self.merges.front += c.front.get();
+        self.merges.discard += c.discard.get();
+        self.merges.request += c.request.get();
+        self.dispatched += c.dispatched.get();
+        self.batches += c.batches.get();
+        self.requeues += c.requeues.get();
+        self.passes += c.passes.get();
+        self.longest_run = self.longest_run.max(c.longest_run.get());
+        self.hand_overs += c.hand_overs.get();
+    }
+
+    pub(crate) fn add_pump(&mut self, c: &PumpCounters) {
+        self.issued += c.issued.get();
+        self.completed_requests += c.completed.get();
+        self.busy += c.busy.get();
+    }
+
+    pub(crate) fn add_submitter(&mut self, c: &SubmitterCounters) {
+        self.submitted += c.submitted.get();
+        self.completed += c.completed.get();
+        self.merges.plug += c.plug_merges.get();
+        self.staged += c.staged.get();
+        self.direct += c.direct.get();
+        self.kicks_sent += c.kicks_sent.get();
+        self.kicks_coalesced += c.kicks_coalesced.get();
+    }
+}

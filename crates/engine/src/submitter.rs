@@ -1,0 +1,372 @@
+//! A submitter: one thread's way into a queue and back, the software queue (ctx) of the kernel.
+//!
+//! It owns its bio cells (its credit), its plug and its ends of two rings; pushing and reaping touch nothing
+//! that others write. Contention begins, if at all, at [`flush`](Submitter::flush).
+
+use crate::elevator::Proto;
+use crate::plug::{PLUG_REQUESTS, Plug};
+use crate::queue::{Shard, Shared};
+use crate::runner::Own;
+use crate::stats::SubmitterCounters;
+use crate::slots::{BioReceiver, Credit};
+use crate::sync::{Arc, Ordering, Producer, fence};
+use crate::{Access, NoMerges};
+use blkmq_core::{HwQueue, Instant, IoFlags, IoMeta, IoPrio, IoResult, Op, Owner, SubmitterId};
+use crossbeam_utils::CachePadded;
+use std::fmt;
+
+/// An I/O as its submitter describes it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Io<P> {
+    /// What to do.
+    pub op: Op,
+    /// Where: a multiple of the logical block size, in sectors.
+    pub sector: u64,
+    /// How much, likewise. 0 only for a flush.
+    pub sectors: u32,
+    /// How. Reads are made [`IoFlags::SYNC`] unless this is set by hand.
+    pub flags: IoFlags,
+    /// With which priority.
+    pub ioprio: IoPrio,
+    /// Who pays.
+    pub owner: Owner,
+    /// Expected lifetime of what is written; 0 for unknown.
+    pub write_hint: u8,
+    /// Comes back with the completion.
+    pub cookie: u64,
+    /// What the device needs to find the bytes; comes back with the completion.
+    pub payload: P,
+}
+
+impl<P> Io<P> {
+    /// An I/O with defaults for everything else: sync if it is a read, no priority, owner 0.
+    pub fn new(op: Op, sector: u64, sectors: u32, cookie: u64, payload: P) -> Self {
+        Self {
+            op,
+            sector,
+            sectors,
+            flags: if op == Op::Read { IoFlags::SYNC } else { IoFlags::NONE },
+            ioprio: IoPrio::default(),
+            owner: Owner(0),
+            write_hint: 0,
+            cookie,
+            payload,
+        }
+    }
+}
+
+/// A finished I/O.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Completion<P> {
+    /// As in its [`Io`].
+    pub cookie: u64,
+    /// How it ended.
+    pub result: IoResult,
+    /// As in its [`Io`].
+    pub payload: P,
+}
+
+/// Why an I/O was not taken.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Refusal {
+    /// As many are in flight as the submitter has credit for. Reap, then try again.
+    NoCredit {
+        /// The credit.
+        depth: u32,
+    },
+    /// Start or length is no multiple of the logical block size, or the length is zero.
+    Misaligned {
+        /// The logical block size in bytes.
+        block: u32,
+    },
+    /// Longer than the device takes at once.
+    TooLong {
+        /// The most, in sectors.
+        most: u32,
+    },
+    /// Beyond the end of the device.
+    OutOfRange {
+        /// Its size in sectors.
+        capacity: u64,
+    },
+    /// The device does not have this operation.
+    Unsupported(Op),
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NoCredit { depth } => write!(f, "all {depth} I/Os of this submitter are in flight; reap first"),
+            Self::Misaligned { block } => {
+                write!(f, "start and length must be multiples of {block} bytes, the length above 0")
+            }
+            Self::TooLong { most } => write!(f, "longer than the {most} sectors that the device takes at once"),
+            Self::OutOfRange { capacity } => write!(f, "beyond the end of the device at sector {capacity}"),
+            Self::Unsupported(op) => write!(f, "the device does not support {op:?}"),
+        }
+    }
+}
+
+/// An I/O that was not taken, and why.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Refused<P> {
+    /// Unchanged.
+    pub io: Io<P>,
+    /// Why.
+    pub why: Refusal,
+}
+
+impl<P> fmt::Display for Refused<P> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.why.fmt(f)
+    }
+}
+
+impl<P: fmt::Debug> std::error::Error for Refused<P> {}
+
+/// A submitter's private things, kept by the queue while nobody is registered under its number.
+pub(crate) struct Parts {
+    pub(crate) id: SubmitterId,
+    pub(crate) hw: HwQueue,
+    pub(crate) staging: Producer<Proto>,
+    pub(crate) receiver: BioReceiver,
+    pub(crate) credit: Credit,
+}
+
+/// One thread's handle to a queue.
+///
+/// # Contract
+///
+/// I/Os are taken in the order of [`push`](Self::push) and may complete in any. A pushed I/O is on its way
+/// after the next [`flush`](Self::flush) at the latest. With
+/// [`PumpMode::Inline`](crate::PumpMode::Inline) they make progress while any submitter of the queue submits,
+/// polls, or is parked as [`prepare_park`](Self::prepare_park) allows: a thread that leaves for a long
+/// computation with I/Os in flight should flush first and expect to find them when it comes back.
+///
+/// Dropping a submitter with I/Os in flight keeps its number and its cells out of use for good; nothing is
+/// freed that a device may still write to.
+pub struct Submitter<P> {
+    q: Arc<Shared<P>>,
+    /// `None` only while it is being dropped.
+    parts: Option<Parts>,
+    plug: Plug,
+    shard: usize,
+    depth: u32,
+    tally: Arc<CachePadded<SubmitterCounters>>,
+}
+
+impl<P> fmt::Debug for Submitter<P> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Submitter").field("depth", &self.depth).finish_non_exhaustive()
+    }
+}
+
+impl<P: Send> Submitter<P> {
+    pub(crate) fn new(q: Arc<Shared<P>>, parts: Parts) -> Self {
+        let depth = parts.credit.depth();
+        let tally = Arc::clone(&q.tallies[usize::from(parts.id.0)]);
+        let shard = q.shard_of(parts.hw);
+        Self { q, parts: Some(parts), plug: Plug::new(PLUG_REQUESTS), shard, depth, tally }
+    }
+
+    fn parts(&mut self) -> &mut Parts {
+        self.parts.as_mut().expect("parts are there until the submitter is dropped")
+    }
+
+    fn shard(&self) -> &Shard {
+        &self.q.shards[self.shard]
+    }
+
+    /// Its number.
+    #[must_use]
+    pub fn id(&self) -> SubmitterId {
+        self.parts.as_ref().expect("parts are there until the submitter is dropped").id
+    }
+
+    /// The hardware queue that it maps to.
+    #[must_use]
+    pub fn hw(&self) -> HwQueue {
+        self.parts.as_ref().expect("parts are there until the submitter is dropped").hw
+    }
+
+    /// I/Os that it may have in flight at once.
+    #[must_use]
+    pub fn depth(&self) -> u32 {
+        self.depth
+    }
+
+    /// I/Os taken and not yet reaped, plugged ones included.
+    #[must_use]
+    pub fn in_flight(&self) -> u32 {
+        self.depth - self.parts.as_ref().map_or(0, |parts| parts.credit.left())
+    }
+
+    fn check(&self, op: Op, sector: u64, sectors: u32) -> Result<(), Refusal> {
+        let limits = &self.q.limits;
+        if op == Op::Flush {
+            return Ok(());
+        }
+        let mask = u64::from(limits.logical_block_size / blkmq_core::SECTOR_SIZE - 1);
+        if sectors == 0 || (sector | u64::from(sectors)) & mask != 0 {
+            return Err(Refusal::Misaligned { block: limits.logical_block_size });
+        }
+        let most = limits.max_sectors_at(sector, op == Op::Discard);
+        if most == 0 {
+            return Err(Refusal::Unsupported(op));
+        }
+        if sectors > most {
+            return Err(Refusal::TooLong { most });
+        }
+        if sector.checked_add(sectors.into()).is_none_or(|end| end > limits.capacity) {
+            return Err(Refusal::OutOfRange { capacity: limits.capacity });
+        }
+        Ok(())
+    }
+
+    /// Takes an I/O into the plug, merging it with the newest one there if they fit. Flushes the plug first
+    /// when it is full.
+    ///
+    /// # Errors
+    /// Gives the I/O back if there is no credit for it or the device could not take it.
+    #[inline]
+    pub fn push(&mut self, now: Instant, io: Io<P>) -> Result<(), Refused<P>> {
+        if let Err(why) = self.check(io.op, io.sector, io.sectors) {
+            return Err(Refused { io, why });
+        }
+        let parts = self.parts.as_mut().expect("parts are there until the submitter is dropped");
+        let hw = parts.hw;
+        let bio =
+            match self.q.table.claim(&mut parts.credit, io.sector, io.sectors, io.cookie, io.payload) {
+                Ok(bio) => bio,
+                Err(payload) => {
+                    let why = Refusal::NoCredit { depth: self.depth };
+                    return Err(Refused { io: Io { payload, ..io }, why });
+                }
+            };
+        let meta = IoMeta {
+            sector: io.sector,
+            sectors: io.sectors,
+            owner: io.owner,
+            arrived: now,
+            segments: 1,
+            hw,
+            ioprio: io.ioprio,
+            op: io.op,
+            flags: io.flags,
+            write_hint: io.write_hint,
+        };
+        self.tally.submitted.add(1);
+        let proto = Proto { meta, bio, bios: 1 };
+        if let Err(proto) = self.plug.merge(&self.q.table, &self.q.limits, self.q.nomerges, proto) {
+            self.append(now, proto);
+        } else {
+            self.tally.plug_merges.add(1);
+        }
+        Ok(())
+    }
+
+    fn append(&mut self, now: Instant, proto: Proto) {
+        let proto = if self.q.access == Access::Combining {
+            proto
+        } else {
+            // As in the kernel: the lock is taken for the merge attempt of each bio.
+            let who = self.id();
+            match self.q.locked_merge(self.shard(), who, now, proto) {
+                Ok(()) => return,
+                Err(proto) => proto,
+            }
+        };
+        if self.plug.must_flush(self.q.nomerges != NoMerges::None) {
+            self.flush(now);
+        }
+        self.plug.append(proto);
+    }
+
+    /// Sends the plug on its way: straight into the elevator if that is free, else where whoever runs it
+    /// will find it. Runs elevator and pumps inline as far as there is something to do.
+    pub fn flush(&mut self, now: Instant) {
+        if self.plug.is_empty() {
+            return;
+        }
+        let q = &*self.q;
+        let shard = &q.shards[self.shard];
+        let parts = self.parts.as_mut().expect("parts are there until the submitter is dropped");
+        let own = Own { id: parts.id, plug: &mut self.plug, staging: &mut parts.staging };
+        match q.access {
+            Access::Combining => q.submit(shard, now, parts.hw, own, &self.tally),
+            Access::Spin | Access::Mutex => q.locked_submit(shard, now, parts.hw, own),
+        }
+    }
+
+    /// Does what is due by `now`: an owed pass over the elevator, hardware queues with something to finish.
+    pub fn poll(&mut self, now: Instant) {
+        let (id, hw) = (self.id(), self.hw());
+        let shard = self.shard();
+        match self.q.access {
+            Access::Combining => self.q.poll(shard, now, hw, &self.tally),
+            Access::Spin | Access::Mutex => self.q.locked_poll(shard, id.0.into(), now, hw),
+        }
+    }
+
+    /// Hands up to `most` completions to `take`, oldest first. Returns how many.
+    pub fn reap(&mut self, most: u32, mut take: impl FnMut(Completion<P>)) -> u32 {
+        let q = &*self.q;
+        let parts = self.parts.as_mut().expect("parts are there until the submitter is dropped");
+        let mut reaped = 0;
+        while reaped < most
+            && let Some((cookie, result, payload)) = parts.receiver.pop(&q.table, &mut parts.credit)
+        {
+            take(Completion { cookie, result, payload });
+            reaped += 1;
+        }
+        self.tally.completed.add(u64::from(reaped));
+        reaped
+    }
+
+    /// Are there completions to reap?
+    #[must_use]
+    pub fn has_completions(&mut self) -> bool {
+        !self.parts().receiver.is_empty()
+    }
+
+    /// May the thread park? If so it must, until [`Host::wake_submitter`](crate::Host::wake_submitter) names
+    /// it or [`next_deadline`](Self::next_deadline) passes, and then call [`unpark`](Self::unpark). Not
+    /// allowed while there is something to reap or to do, or to flush.
+    #[must_use]
+    pub fn prepare_park(&mut self, now: Instant) -> bool {
+        if !self.plug.is_empty() || !self.parts().receiver.prepare_park() {
+            return false;
+        }
+        // Pairs with `find_parked`: the mark is set, then looked for what is due; there it is the other way
+        // round, so one of both sees the other.
+        fence(Ordering::SeqCst);
+        let q = &*self.q;
+        let shard = &q.shards[self.shard];
+        let due = q.is_due(shard, now);
+        if due {
+            self.parts().receiver.cancel_park();
+        }
+        !due
+    }
+
+    /// After parking, however it ended.
+    pub fn unpark(&mut self) {
+        self.parts().receiver.cancel_park();
+    }
+
+    /// When something will be due without anybody asking again, and should be polled for.
+    #[must_use]
+    pub fn next_deadline(&self) -> Option<Instant> {
+        self.q.deadline(self.shard())
+    }
+}
+
+impl<P> Drop for Submitter<P> {
+    fn drop(&mut self) {
+        if let Some(parts) = self.parts.take()
+            && parts.credit.left() == self.depth
+        {
+            self.q.retire(parts);
+        }
+    }
+}

@@ -1,0 +1,376 @@
+//! Numbers handed out and taken back by many threads: Linux's sbitmap.
+//!
+//! The numbers are spread over words, each on a line of its own, so that threads that stay with a word do
+//! not meet. What is given back does not go to the word that others are allocating from but to a second one
+//! beside it, on another line, which is folded back when the first looks empty: one write to the busy line
+//! for up to 64 numbers.
+//!
+//! # States
+//!
+//! A number is *free* (its bit is in `free`), *cleared* (its bit is in `cleared`), or *in use* (in neither).
+//! `folds` counts the threads that have emptied `cleared` and not yet filled `free`.
+//!
+//! | word | `get` | `put` |
+//! |---|---|---|
+//! | `free` has bits | takes some: *yours* | adds to `cleared` |
+//! | `free` empty, `cleared` not | folds: takes all, keeps some, the rest goes to `free` | likewise |
+//! | both empty, `folds` > 0 | waits for the folder: a few instructions | likewise |
+//! | both empty, `folds` 0 | goes to the next word; after the last, none | likewise |
+//!
+//! Invariant: a number is in at most one of `free`, `cleared`, the hands of one folder, and use; it moves by
+//! one read-modify-write, so it is never in two. And `get` says none only if it saw each word with nothing
+//! free, cleared or being folded: numbers that nobody uses are not overlooked because they are on the way.
+//!
+//! # Why the orderings are enough
+//!
+//! What was done with a number before `put` is visible after the next `get` of it: put releases into
+//! `cleared`, the folder acquires from there and releases into `free`, the getter acquires.
+//!
+//! A folder raises `folds`, swaps `cleared` (releasing), fills `free`, lowers `folds` (releasing). Whoever
+//! looks loads `cleared`, then `folds`, then `free`, the first two acquiring. If it reads the zero that a
+//! folder left in `cleared`, it sees `folds` raised; and if it sees it lowered again, it sees `free` filled.
+//!
+//! Read-modify-writes: one per `get`, single or batch; one per word touched by a `put`; four per fold.
+
+use super::{AtomicU32, AtomicU64, Backoff, Ordering};
+use crossbeam_utils::CachePadded;
+
+/// A set of the numbers `0..depth`, each free or in use.
+pub(crate) struct Bitmap {
+    words: Box<[Word]>,
+    depth: u32,
+    /// Numbers per word, as a power of two.
+    shift: u32,
+}
+
+struct Word {
+    free: CachePadded<AtomicU64>,
+    cleared: CachePadded<Cleared>,
+}
+
+struct Cleared {
+    bits: AtomicU64,
+    folds: AtomicU32,
+}
+
+// Allocating from a word and giving back to it are on different lines, and so are two words.
+const _: () = assert!(size_of::<CachePadded<AtomicU64>>() >= 64 && align_of::<Word>() >= 64);
+
+/// Numbers of one word, taken together.
+#[must_use = "numbers that are not put back are lost"]
+#[derive(Debug)]
+pub(crate) struct BitBatch {
+    base: u32,
+    bits: u64,
+}
+
+impl BitBatch {
+    /// Takes one out, the lowest first.
+    #[inline]
+    pub(crate) fn pop(&mut self) -> Option<u32> {
+        if self.bits == 0 {
+            return None;
+        }
+        let bit = self.bits.trailing_zeros();
+        self.bits &= self.bits - 1;
+        Some(self.base + bit)
+    }
+
+    /// The numbers that are left, without taking them out.
+    #[inline]
+    pub(crate) fn numbers(&self) -> impl Iterator<Item = u32> + use<> {
+        let mut copy = Self { base: self.base, bits: self.bits };
+        std::iter::from_fn(move || copy.pop())
+    }
+
+    /// Takes all of them out.
+    #[inline]
+    pub(crate) fn take(&mut self) -> Self {
+        Self { base: self.base, bits: std::mem::take(&mut self.bits) }
+    }
+
+    /// How many are left.
+    #[inline]
+    #[must_use]
+    pub(crate) fn len(&self) -> u32 {
+        self.bits.count_ones()
+    }
+
+    /// Is none left?
+    #[inline]
+    #[must_use]
+    pub(crate) fn is_empty(&self) -> bool {
+        self.bits == 0
+    }
+}
+
+impl Bitmap {
+    /// All of `0..depth` free.
+    ///
+    /// Words hold 64 numbers, halved while four of them would exceed the depth, so that even a small bitmap
+    /// has some four words (`spec/framework.md` section 3.2).
+    ///
+    /// # Panics
+    /// If `depth` is 0.
+    pub(crate) fn new(depth: u32) -> Self {
+        assert!(depth > 0, "a bitmap of nothing");
+        let mut shift = 6;
+        while depth >= 4 && 4 << shift > u64::from(depth) {
+            shift -= 1;
+        }
+        let word = |first: u32| Word::new(mask((depth - first).min(1 << shift)));
+        Self { words: (0..depth).step_by(1 << shift).map(word).collect(), depth, shift }
+    }
+
+    /// How many numbers there are.
+    #[inline]
+    #[must_use]
+    pub(crate) fn depth(&self) -> u32 {
+        self.depth
+    }
+
+    /// How many are in use: a snapshot, exact while nobody else acts. Never too high on account of numbers
+    /// that are just being folded.
+    #[must_use]
+    pub(crate) fn in_use(&self) -> u32 {
+        self.words.iter().enumerate().map(|(at, word)| self.used_in(at, word)).sum()
+    }
+
+    /// Are `n` or more in use? Stops counting there.
+    pub(crate) fn in_use_reaches(&self, n: u32) -> bool {
+        let mut used = 0;
+        self.words.iter().enumerate().any(|(at, word)| {
+            used += self.used_in(at, word);
+            used >= n
+        })
+    }
+
+    fn used_in(&self, at: usize, word: &Word) -> u32 {
+        word.vacant().map_or(0, |vacant| self.word_depth(at as u32) - vacant.count_ones())
+    }
+
+    /// Takes a number. `hint` is the caller's: where to begin, and afterwards where it was found, so that
+    /// callers stay with the word in which they succeed.
+    #[inline]
+    pub(crate) fn get(&self, hint: &mut u32) -> Option<u32> {
+        self.search(hint, 1, |_| u64::MAX)?.pop()
+    }
+
+    /// Takes up to `want` numbers of one word.
+    #[inline]
+    pub(crate) fn get_batch(&self, hint: &mut u32, want: u32) -> Option<BitBatch> {
+        self.search(hint, want, |_| u64::MAX)
+    }
+
+    /// Takes a number from a share of `shallow_depth` numbers of the whole bitmap, for callers that must
+    /// leave the rest to others. Each word contributes in proportion, rounded down; what rounding lost goes
+    /// to the first words (`spec/framework.md` section 3.2, as since Linux 6.18). The share is the same
+    /// numbers every time, so those who are confined to it never hold more than `shallow_depth`.
+    #[inline]
+    pub(crate) fn get_shallow(&self, hint: &mut u32, shallow_depth: u32) -> Option<u32> {
+        if shallow_depth >= self.depth {
+            return self.get(hint);
+        }
+        self.search(hint, 1, |word| mask(self.share(word, shallow_depth)))?.pop()
+    }
+
+    /// Gives a number back. One read-modify-write.
+    ///
+    /// # Panics
+    /// If it is not below the depth; in debug builds also if it is not in use.
+    #[inline]
+    pub(crate) fn put(&self, bit: u32) {
+        self.words[(bit >> self.shift) as usize].put(self.bit(bit));
+    }
+
+    /// Gives the rest of a batch back. One read-modify-write.
+    #[inline]
+    pub(crate) fn put_batch(&self, mut batch: BitBatch) {
+        let BitBatch { base, bits } = batch.take();
+        if bits != 0 {
+            self.words[(base >> self.shift) as usize].put(bits);
+        }
+    }
+
+    /// Gives numbers back: one read-modify-write for each run of numbers of the same word.
+    #[inline]
+    pub(crate) fn put_many(&self, mut numbers: impl Iterator<Item = u32>) {
+        let Some(first) = numbers.next() else { return };
+        let (mut word, mut bits) = (first >> self.shift, self.bit(first));
+        for number in numbers {
+            let (at, bit) = (number >> self.shift, self.bit(number));
+            if at == word {
+                debug_assert!(bits & bit == 0, "{number} is given back twice");
+                bits |= bit;
+            } else {
+                self.words[word as usize].put(bits);
+                (word, bits) = (at, bit);
+            }
+        }
+        self.words[word as usize].put(bits);
+    }
+
+    #[inline]
+    fn bit(&self, number: u32) -> u64 {
+        assert!(number < self.depth, "{number} in a bitmap of {}", self.depth);
+        1 << (number & ((1 << self.shift) - 1))
+    }
+
+    /// Up to `want` numbers of the first word from `hint` on that has any among `allowed(word)`.
+    #[inline]
+    fn search(
+        &self,
+        hint: &mut u32,
+        want: u32,
+        allowed: impl Fn(u32) -> u64,
+    ) -> Option<BitBatch> {
+        let words = self.words.len() as u32;
+        let start = if *hint < self.depth { *hint } else { 0 };
+        let (mut at, mut offset) = (start >> self.shift, start & ((1 << self.shift) - 1));
+        for _ in 0..words {
+            let bits = self.words[at as usize].get(offset, want, allowed(at));
+            if bits != 0 {
+                let base = at << self.shift;
+                *hint = base + bits.trailing_zeros();
+                return Some(BitBatch { base, bits });
+            }
+            at = if at + 1 == words { 0 } else { at + 1 };
+            offset = 0;
+        }
+        None
+    }
+
+    /// Numbers in word `word`: all words are full but for the last.
+    #[inline]
+    fn word_depth(&self, word: u32) -> u32 {
+        (self.depth - (word << self.shift)).min(1 << self.shift)
+    }
+
+    /// What word `word` contributes to a share of `shallow` numbers, which is less than the depth.
+    #[inline]
+    fn share(&self, word: u32, shallow: u32) -> u32 {
+        let floor = |word_depth: u32| {
+            (u64::from(word_depth) * u64::from(shallow) / u64::from(self.depth)) as u32
+        };
+        let last = self.words.len() as u32 - 1;
+        let rounded = floor(1 << self.shift) * last + floor(self.word_depth(last));
+        floor(self.word_depth(word)) + u32::from(word < shallow - rounded)
+    }
+}
+
+/// The lowest `n` bits.
+#[inline]
+fn mask(n: u32) -> u64 {
+    if n == 0 { 0 } else { u64::MAX >> (u64::BITS - n) }
+}
+
+/// Up to `want` of `bits`, from bit `offset` upwards and round.
+#[inline]
+fn choose(bits: u64, offset: u32, want: u32) -> u64 {
+    if bits.count_ones() <= want {
+        return bits;
+    }
+    let mut left = bits.rotate_right(offset);
+    let rotated = left;
+    for _ in 0..want {
+        left &= left - 1;
+    }
+    (rotated ^ left).rotate_left(offset)
+}
+
+impl Word {
+    fn new(free: u64) -> Self {
+        Self {
+            free: CachePadded::new(AtomicU64::new(free)),
+            cleared: CachePadded::new(Cleared {
+                bits: AtomicU64::new(0),
+                folds: AtomicU32::new(0),
+            }),
+        }
+    }
+
+    /// Takes up to `want` numbers out of `allowed`; 0 if there is none, and none is on the way.
+    #[inline]
+    fn get(&self, offset: u32, want: u32, allowed: u64) -> u64 {
+        if want == 0 || allowed == 0 {
+            return 0;
+        }
+        match self.get_free(offset, want, allowed) {
+            0 => self.get_cleared(offset, want, allowed),
+            taken => taken,
+        }
+    }
+
+    #[inline]
+    fn get_free(&self, offset: u32, want: u32, allowed: u64) -> u64 {
+        let mut free = self.free.load(Ordering::Relaxed) & allowed;
+        while free != 0 {
+            let chosen = choose(free, offset, want);
+            let before = self.free.fetch_and(!chosen, Ordering::Acquire);
+            if before & chosen != 0 {
+                return before & chosen;
+            }
+            // Others were quicker, so somebody got on.
+            free = before & allowed;
+        }
+        0
+    }
+
+    /// As [`get`](Self::get), for when nothing seems free.
+    #[inline(never)]
+    fn get_cleared(&self, offset: u32, want: u32, allowed: u64) -> u64 {
+        let mut backoff = Backoff::new();
+        loop {
+            if self.cleared.bits.load(Ordering::Relaxed) & allowed != 0 {
+                let taken = self.fold(offset, want, allowed);
+                if taken != 0 {
+                    return taken;
+                }
+            }
+            match self.vacant() {
+                Some(vacant) if vacant & allowed == 0 => return 0,
+                Some(_) => {}
+                None => backoff.wait(),
+            }
+            let taken = self.get_free(offset, want, allowed);
+            if taken != 0 {
+                return taken;
+            }
+        }
+    }
+
+    /// Empties `cleared`, keeps up to `want` numbers out of `allowed`, and makes the rest free.
+    fn fold(&self, offset: u32, want: u32, allowed: u64) -> u64 {
+        self.cleared.folds.fetch_add(1, Ordering::Relaxed);
+        let held = self.cleared.bits.swap(0, Ordering::AcqRel);
+        let kept = choose(held & allowed, offset, want);
+        if held != kept {
+            self.free.fetch_or(held & !kept, Ordering::Release);
+        }
+        self.cleared.folds.fetch_sub(1, Ordering::Release);
+        kept
+    }
+
+    /// The numbers that nobody uses; `None` while some are being folded.
+    ///
+    /// What has been vacant since before the call, and still is, is in the answer.
+    fn vacant(&self) -> Option<u64> {
+        let cleared = self.cleared.bits.load(Ordering::Acquire);
+        if self.cleared.folds.load(Ordering::Acquire) != 0 {
+            return None;
+        }
+        Some(cleared | self.free.load(Ordering::Acquire))
+    }
+
+    #[inline]
+    fn put(&self, bits: u64) {
+        debug_assert!(self.free.load(Ordering::Relaxed) & bits == 0, "given back, but free: {bits:#x}");
+        let before = self.cleared.bits.fetch_or(bits, Ordering::Release);
+        debug_assert!(before & bits == 0, "given back twice: {:#x}", before & bits);
+    }
+}
+
+#[cfg(all(test, loom))]
+mod model;
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests;

@@ -1,0 +1,176 @@
+//! How much may have left the elevators at once, over all hardware queues (`spec/framework.md` section 8.3).
+//!
+//! | in use | `take(want)` | `put(n)` |
+//! |---|---|---|
+//! | limit | 0: *you* try again when told (`Restart`) | in use - n: *you* tell whoever waits |
+//! | below | the smaller of `want` and what is left: *yours* | likewise |
+//!
+//! Invariant: in use never exceeds the limit, and is the sum of what was taken and not put back.
+//!
+//! Taking is a compare-and-exchange and not an optimistic addition: an addition that overshoots and is
+//! taken back makes others fail, in the meantime, to take what is there, and nobody would tell them. Put
+//! releases and take acquires, so whoever takes a budget sees what was done with it. Without a limit there
+//! is no shared word at all.
+
+use super::{AtomicU32, Ordering};
+use crossbeam_utils::CachePadded;
+
+/// A counter of permissions.
+pub(crate) struct Budget(Option<Limited>);
+
+struct Limited {
+    limit: u32,
+    in_use: CachePadded<AtomicU32>,
+}
+
+impl Budget {
+    /// `limit` permissions; without a limit, as many as anybody wants.
+    pub(crate) fn new(limit: Option<u32>) -> Self {
+        let in_use = || CachePadded::new(AtomicU32::new(0));
+        Self(limit.map(|limit| Limited { limit, in_use: in_use() }))
+    }
+
+    /// Takes up to `want`; says how many. One read-modify-write; none if nothing is left, or no limit.
+    #[inline]
+    #[must_use = "what was taken has to be put back"]
+    pub(crate) fn take(&self, want: u32) -> u32 {
+        let Some(Limited { limit, in_use }) = &self.0 else { return want };
+        let mut seen = in_use.load(Ordering::Relaxed);
+        loop {
+            let got = want.min(limit - seen);
+            if got == 0 {
+                return 0;
+            }
+            match in_use.compare_exchange_weak(
+                seen,
+                seen + got,
+                Ordering::Acquire,
+                Ordering::Relaxed,
+            ) {
+                Ok(_) => return got,
+                Err(now) => seen = now,
+            }
+        }
+    }
+
+    /// Gives `n` back. One read-modify-write; none without a limit.
+    #[inline]
+    pub(crate) fn put(&self, n: u32) {
+        if let (Some(Limited { in_use, .. }), 1..) = (&self.0, n) {
+            let before = in_use.fetch_sub(n, Ordering::Release);
+            debug_assert!(before >= n, "{n} put back, {before} taken");
+        }
+    }
+
+    /// The limit.
+    #[inline]
+    #[must_use]
+    pub(crate) fn limit(&self) -> Option<u32> {
+        self.0.as_ref().map(|limited| limited.limit)
+    }
+
+    /// Is there a limit?
+    #[inline]
+    #[must_use]
+    pub(crate) fn is_limited(&self) -> bool {
+        self.0.is_some()
+    }
+
+    /// How many are taken just now; 0 without a limit, where nobody counts.
+    #[must_use]
+    pub(crate) fn in_use(&self) -> u32 {
+        self.0.as_ref().map_or(0, |limited| limited.in_use.load(Ordering::Relaxed))
+    }
+}
+
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_more_than_the_limit_is_out_at_once() {
+        let budget = Budget::new(Some(10));
+        assert_eq!((budget.take(8), budget.take(8), budget.take(1)), (8, 2, 0));
+        assert_eq!(budget.in_use(), 10);
+        budget.put(3);
+        assert_eq!((budget.take(1), budget.in_use()), (1, 8));
+    }
+
+    #[test]
+    fn without_a_limit_everybody_gets_what_he_wants() {
+        let budget = Budget::new(None);
+        assert_eq!(budget.take(u32::MAX), u32::MAX);
+        budget.put(u32::MAX);
+        assert_eq!((budget.limit(), budget.in_use()), (None, 0));
+    }
+
+    #[test]
+    #[should_panic(expected = "4 put back, 3 taken")]
+    #[cfg(debug_assertions)]
+    fn putting_back_too_much_is_a_bug() {
+        let budget = Budget::new(Some(10));
+        let taken = budget.take(3);
+        budget.put(taken + 1);
+    }
+}
+
+#[cfg(all(test, loom))]
+mod model {
+    use super::*;
+    use crate::sync::Arc;
+    use loom::thread;
+
+    fn the_limit_holds(take: fn(&Budget, u32) -> u32) {
+        loom::model(move || {
+            let shared = Arc::new((Budget::new(Some(2)), AtomicU32::new(0)));
+            let use_some = move |shared: &(Budget, AtomicU32)| {
+                let got = take(&shared.0, 2);
+                if got > 0 {
+                    let out = shared.1.fetch_add(got, Ordering::Relaxed) + got;
+                    assert!(out <= 2, "{out} out, limit 2");
+                    shared.1.fetch_sub(got, Ordering::Relaxed);
+                    shared.0.put(got);
+                }
+                got
+            };
+            let other = {
+                let shared = Arc::clone(&shared);
+                thread::spawn(move || use_some(&shared))
+            };
+            let got = use_some(&shared) + other.join().expect("nobody panics");
+            assert!(got >= 2, "both failed although the budget was free");
+            assert_eq!(shared.0.in_use(), 0);
+        });
+    }
+
+    #[test]
+    fn loom_the_limit_holds() {
+        the_limit_holds(Budget::take);
+    }
+
+    #[test]
+    #[should_panic(expected = "out, limit 2")]
+    fn loom_planted_take_that_stores() {
+        the_limit_holds(|budget, want| {
+            let Some(Limited { limit, in_use }) = &budget.0 else { return want };
+            let seen = in_use.load(Ordering::Acquire);
+            let got = want.min(limit - seen);
+            in_use.store(seen + got, Ordering::Release);
+            got
+        });
+    }
+
+    #[test]
+    #[should_panic(expected = "both failed")]
+    fn loom_planted_take_that_overshoots() {
+        the_limit_holds(|budget, want| {
+            let Some(Limited { limit, in_use }) = &budget.0 else { return want };
+            if in_use.fetch_add(want + 1, Ordering::AcqRel) + want > *limit {
+                in_use.fetch_sub(want + 1, Ordering::AcqRel);
+                return 0;
+            }
+            in_use.fetch_sub(1, Ordering::AcqRel);
+            want
+        });
+    }
+}

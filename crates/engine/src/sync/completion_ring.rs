@@ -1,0 +1,192 @@
+//! Completions on their way to their submitter: any number of senders, one receiver, who may park.
+//!
+//! It cannot overflow, by construction: the receiver has a credit of I/Os, each completes once, and the ring
+//! has an entry for each. So there is no "full", and a sender never waits.
+//!
+//! # States
+//!
+//! `tail` counts the entries reserved so far, in its upper 63 bits; the lowest is `PARKED`. An entry holds
+//! the lap in which it was written (16 bits) over 48 bits of payload. Laps begin at 1, so a new entry, 0, is
+//! unwritten; later, the lap before is. The receiver's position is its own.
+//!
+//! | `tail` | `push` | `prepare_park` | `cancel_park` |
+//! |---|---|---|---|
+//! | all taken | + n, entries published: the receiver will look | `PARKED`, true: the next sender wakes you | same |
+//! | some reserved | likewise | same, false: *you* look again | same |
+//! | `PARKED`, all taken | + n, entries published, `PARKED` cleared, true: *you* wake the receiver | - | cleared |
+//! | `PARKED`, some reserved | + n, published; whoever clears `PARKED` wakes the receiver | - | cleared |
+//!
+//! Invariant: `PARKED` is set only by a receiver that has taken everything reserved, and whoever clears it
+//! sees to the receiver; so a parked receiver has taken everything or somebody is about to wake it.
+//!
+//! # Why the orderings are enough
+//!
+//! `tail` is changed by read-modify-writes alone. A push is either before the parking one, which then finds
+//! it reserved and does not park, or after, and then finds `PARKED`. Nothing else hangs on `tail`, so
+//! relaxed will do. Payloads are published by storing the entry with release and loading it with acquire.
+//! An entry is overwritten only for an I/O that was submitted after the old payload was taken, because the
+//! credit came back with it; so the old one has been read.
+//!
+//! A woken receiver may find its next entry reserved and not yet written, by a sender that was interrupted
+//! between the two. It looks again; `prepare_park` refuses until then.
+//!
+//! Read-modify-writes: one per batch pushed, one more to wake; none to pop.
+
+use super::{Arc, AtomicU64, Ordering};
+use crossbeam_utils::CachePadded;
+
+/// Bits of payload.
+const PAYLOAD_BITS: u32 = 48;
+const PAYLOAD_MASK: u64 = (1 << PAYLOAD_BITS) - 1;
+const PARKED: u64 = 1;
+/// One entry, in units of `tail`.
+const ONE: u64 = 2;
+
+/// The sending end, one per sender or shared.
+#[derive(Clone)]
+pub(crate) struct CompletionSender {
+    shared: Arc<Shared>,
+}
+
+/// The receiving end.
+pub(crate) struct CompletionReceiver {
+    shared: Arc<Shared>,
+    /// Entries taken so far.
+    head: u64,
+}
+
+struct Shared {
+    tail: CachePadded<AtomicU64>,
+    entries: Box<[AtomicU64]>,
+    /// The receiver's position, for catching a credit that was exceeded.
+    #[cfg(debug_assertions)]
+    taken: CachePadded<AtomicU64>,
+}
+
+/// A ring for a receiver with a credit of `capacity` payloads, rounded up to a power of two.
+///
+/// # Panics
+/// If `capacity` is 0 or above 2^31.
+pub(crate) fn completion_ring(capacity: u32) -> (CompletionSender, CompletionReceiver) {
+    assert!((1..=1 << 31).contains(&capacity), "a ring of {capacity} entries");
+    let shared = Arc::new(Shared {
+        tail: CachePadded::new(AtomicU64::new(0)),
+        entries: (0..capacity.next_power_of_two()).map(|_| AtomicU64::new(0)).collect(),
+        #[cfg(debug_assertions)]
+        taken: CachePadded::new(AtomicU64::new(0)),
+    });
+    (CompletionSender { shared: Arc::clone(&shared) }, CompletionReceiver { shared, head: 0 })
+}
+
+impl Shared {
+    #[inline]
+    fn entry(&self, position: u64) -> &AtomicU64 {
+        &self.entries[(position & (self.entries.len() as u64 - 1)) as usize]
+    }
+
+    /// The lap of `position`, where the entry keeps it. Consecutive laps differ, and the first is not 0.
+    #[inline]
+    fn lap(&self, position: u64) -> u64 {
+        ((position >> self.entries.len().trailing_zeros()) + 1) << PAYLOAD_BITS
+    }
+}
+
+impl CompletionSender {
+    /// Sends payloads, of 48 bits each, in order and together. True if the receiver is parked and this
+    /// caller has to wake it.
+    #[inline]
+    #[must_use = "if it says true, nobody else wakes the receiver"]
+    pub(crate) fn push(&self, payloads: &[u64]) -> bool {
+        if payloads.is_empty() {
+            return false;
+        }
+        let added = payloads.len() as u64 * ONE;
+        let before = self.shared.tail.fetch_add(added, Ordering::Relaxed);
+        self.publish(before / ONE, payloads);
+        before & PARKED != 0 && self.unpark()
+    }
+
+    /// Fills the entries reserved from `first` on.
+    #[inline]
+    fn publish(&self, first: u64, payloads: &[u64]) {
+        #[cfg(debug_assertions)]
+        {
+            let held = first + payloads.len() as u64 - self.shared.taken.load(Ordering::Acquire);
+            assert!(held <= self.shared.entries.len() as u64, "a receiver exceeded its credit");
+        }
+        for (position, payload) in (first..).zip(payloads) {
+            debug_assert!(payload & !PAYLOAD_MASK == 0, "{payload:#x} exceeds 48 bits");
+            let entry = self.shared.lap(position) | payload;
+            self.shared.entry(position).store(entry, Ordering::Release);
+        }
+    }
+
+    /// For waking the receiver for another reason than a payload. True if it is parked; then this caller has
+    /// to wake it. One load if it is not.
+    #[inline]
+    #[must_use = "if it says true, nobody else wakes the receiver"]
+    pub(crate) fn take_parked(&self) -> bool {
+        self.shared.tail.load(Ordering::Relaxed) & PARKED != 0 && self.unpark()
+    }
+
+    /// Clears `PARKED`: true for the one who did.
+    #[cold]
+    fn unpark(&self) -> bool {
+        self.shared.tail.fetch_and(!PARKED, Ordering::Relaxed) & PARKED != 0
+    }
+}
+
+impl CompletionReceiver {
+    /// Takes the oldest payload.
+    #[inline]
+    pub(crate) fn pop(&mut self) -> Option<u64> {
+        let payload = self.peek()?;
+        self.head += 1;
+        #[cfg(debug_assertions)]
+        self.shared.taken.store(self.head, Ordering::Release);
+        Some(payload)
+    }
+
+    /// Is nothing there to [`pop`](Self::pop)?
+    #[inline]
+    #[must_use]
+    pub(crate) fn is_empty(&self) -> bool {
+        self.peek().is_none()
+    }
+
+    #[inline]
+    fn peek(&self) -> Option<u64> {
+        let entry = self.shared.entry(self.head).load(Ordering::Acquire);
+        let written = entry & !PAYLOAD_MASK == self.shared.lap(self.head);
+        written.then_some(entry & PAYLOAD_MASK)
+    }
+
+    /// Announces that the receiver is about to sleep. True: the next push wakes it. False: something has
+    /// been reserved meanwhile; it is there or will be at once, so look again. One read-modify-write if
+    /// nothing is there, none otherwise.
+    #[inline]
+    #[must_use = "false means do not sleep"]
+    pub(crate) fn prepare_park(&mut self) -> bool {
+        let tail = &self.shared.tail;
+        let all_taken = self.head * ONE;
+        if tail.load(Ordering::Relaxed) / ONE != self.head {
+            return false;
+        }
+        let parked = all_taken | PARKED;
+        match tail.compare_exchange(all_taken, parked, Ordering::Relaxed, Ordering::Relaxed) {
+            Ok(_) => true,
+            Err(now) => now == parked,
+        }
+    }
+
+    /// Takes the announcement back, after waking up or changing one's mind. True if a sender has been
+    /// quicker: its wake-up is on the way, or has arrived.
+    pub(crate) fn cancel_park(&mut self) -> bool {
+        self.shared.tail.fetch_and(!PARKED, Ordering::Relaxed) & PARKED == 0
+    }
+}
+
+#[cfg(all(test, loom))]
+mod model;
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests;

@@ -1,0 +1,122 @@
+//! No wake-up is lost and no payload is read before it is written.
+
+use super::super::UnsafeCell;
+use super::*;
+use loom::thread;
+
+type Push = fn(&CompletionSender, u64) -> bool;
+type Park = fn(&mut CompletionReceiver) -> bool;
+
+fn push(tx: &CompletionSender, payload: u64) -> bool {
+    tx.push(&[payload])
+}
+
+/// Two senders, and a receiver that sleeps as soon as it may. Waking is left out: whether somebody was told
+/// to wake a receiver that sleeps is what is checked.
+fn a_sleeper_is_woken(push: Push, park: Park) {
+    loom::model(move || {
+        let (tx, mut rx) = completion_ring(2);
+        let senders: Vec<_> = (0..2)
+            .map(|n| {
+                let tx = tx.clone();
+                thread::spawn(move || push(&tx, n))
+            })
+            .collect();
+        let mut popped = 0;
+        while rx.pop().is_some() {
+            popped += 1;
+        }
+        let asleep = popped < 2 && park(&mut rx);
+        let woken = senders.into_iter().map(|sender| sender.join().expect("no sender panics"));
+        let woken = woken.filter(|woken| *woken).count();
+        assert!(!asleep || woken == 1, "{woken} were told to wake a sleeper");
+        assert!(asleep || woken == 0, "{woken} were told to wake a receiver that is awake");
+        while rx.pop().is_some() {
+            popped += 1;
+        }
+        assert_eq!(popped, 2);
+    });
+}
+
+#[test]
+fn loom_a_sleeper_is_woken() {
+    a_sleeper_is_woken(push, CompletionReceiver::prepare_park);
+}
+
+#[test]
+#[should_panic(expected = "0 were told")]
+fn loom_planted_park_without_looking_again() {
+    a_sleeper_is_woken(push, |rx| {
+        if rx.shared.tail.load(Ordering::Relaxed) / ONE != rx.head {
+            return false;
+        }
+        rx.shared.tail.fetch_or(PARKED, Ordering::Relaxed);
+        true
+    });
+}
+
+#[test]
+#[should_panic(expected = "0 were told")]
+fn loom_planted_look_before_reserving() {
+    a_sleeper_is_woken(
+        |tx, payload| {
+            let parked = tx.shared.tail.load(Ordering::Relaxed) & PARKED != 0;
+            let before = tx.shared.tail.fetch_add(ONE, Ordering::Relaxed);
+            tx.publish(before / ONE, &[payload]);
+            parked && tx.unpark()
+        },
+        CompletionReceiver::prepare_park,
+    );
+}
+
+/// Two senders that both saw the receiver parked: it is woken once, not once by each.
+#[test]
+#[should_panic(expected = "2 were told")]
+fn loom_planted_wake_without_claiming_it() {
+    a_sleeper_is_woken(
+        |tx, payload| {
+            let before = tx.shared.tail.fetch_add(ONE, Ordering::Relaxed);
+            tx.publish(before / ONE, &[payload]);
+            tx.shared.tail.fetch_and(!PARKED, Ordering::Relaxed);
+            before & PARKED != 0
+        },
+        CompletionReceiver::prepare_park,
+    );
+}
+
+/// What a sender did before it pushed is visible to whoever pops.
+fn a_completion_carries_its_cell(push: Push) {
+    loom::model(move || {
+        let (tx, mut rx) = completion_ring(1);
+        let cell = Arc::new(UnsafeCell::new(0));
+        let sender = {
+            let cell = Arc::clone(&cell);
+            thread::spawn(move || {
+                // SAFETY: nobody else touches the cell before the payload arrives; loom checks it.
+                cell.with_mut(|cell| unsafe { *cell = 5 });
+                push(&tx, 0)
+            })
+        };
+        if rx.pop() == Some(0) {
+            // SAFETY: the sender is done with the cell; loom checks it.
+            assert_eq!(cell.with(|cell| unsafe { *cell }), 5);
+        }
+        let _ = sender.join().expect("the sender does not panic");
+    });
+}
+
+#[test]
+fn loom_a_completion_carries_its_cell() {
+    a_completion_carries_its_cell(push);
+}
+
+#[test]
+#[should_panic(expected = "Causality violation")]
+fn loom_planted_publish_without_release() {
+    a_completion_carries_its_cell(|tx, payload| {
+        let before = tx.shared.tail.fetch_add(ONE, Ordering::Relaxed);
+        let entry = tx.shared.lap(before / ONE) | payload;
+        tx.shared.entry(before / ONE).store(entry, Ordering::Relaxed);
+        false
+    });
+}

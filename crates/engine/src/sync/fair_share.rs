@@ -1,0 +1,253 @@
+//! Who may hold how many of a set of tags that several users share (`spec/framework.md` section 3.1).
+//!
+//! A user is a hardware queue or a queue. While it is active, it may hold its part of the tags, rounded up,
+//! but at least 4; the others' parts are kept for them even if they do not use them just now.
+//!
+//! | user | `activate` | `deactivate` | `admit(want)` | `release(n)` |
+//! |---|---|---|---|---|
+//! | idle | active, one user more | same | want, and counted: no limit | held - n |
+//! | active, held < limit | same | idle, one user less | the smaller of want and what is left | held - n |
+//! | active, held >= limit | same | idle, one user less | 0 | held - n |
+//!
+//! Invariant: `users` is the number of active users as soon as nobody changes that; `held` is what was
+//! admitted and not released.
+//!
+//! Relaxed throughout: this is a count of tags, not a way to them. The bitmap orders what is done with a
+//! tag, and the barriers of `TagSet` make a release visible to whoever waits for it. A limit that is a
+//! moment old admits a tag too many or too few.
+//!
+//! Read-modify-writes: `admit` one, `release` one, on a line that only the user and its completions touch.
+
+use super::{AtomicBool, AtomicU32, Ordering};
+use crossbeam_utils::CachePadded;
+
+/// No user's limit is below this.
+const MIN_LIMIT: u32 = 4;
+
+/// The users of a set of tags.
+pub(crate) struct FairShare {
+    depth: u32,
+    users: CachePadded<AtomicU32>,
+    each: Box<[CachePadded<User>]>,
+}
+
+struct User {
+    active: AtomicBool,
+    held: AtomicU32,
+}
+
+impl FairShare {
+    /// `depth` tags for users numbered `0..users`, all idle.
+    pub(crate) fn new(depth: u32, users: u16) -> Self {
+        let user = |_| {
+            CachePadded::new(User { active: AtomicBool::new(false), held: AtomicU32::new(0) })
+        };
+        Self {
+            depth,
+            users: CachePadded::new(AtomicU32::new(0)),
+            each: (0..users).map(user).collect(),
+        }
+    }
+
+    /// Counts `who` among the active: to be called with its first tag. True if it was not. A plain load if
+    /// it is active already.
+    #[inline]
+    pub(crate) fn activate(&self, who: u16) -> bool {
+        let active = &self.each[usize::from(who)].active;
+        let new = !active.load(Ordering::Relaxed) && !active.swap(true, Ordering::Relaxed);
+        if new {
+            self.users.fetch_add(1, Ordering::Relaxed);
+        }
+        new
+    }
+
+    /// Counts `who` as idle: nothing of it has been pending for a while. True if it was active; then the
+    /// others may have more.
+    pub(crate) fn deactivate(&self, who: u16) -> bool {
+        let old = self.each[usize::from(who)].active.swap(false, Ordering::Relaxed);
+        if old {
+            self.users.fetch_sub(1, Ordering::Relaxed);
+        }
+        old
+    }
+
+    /// Active users.
+    #[inline]
+    #[must_use]
+    pub(crate) fn users(&self) -> u32 {
+        self.users.load(Ordering::Relaxed)
+    }
+
+    /// What an active user may hold; `None` if there is nothing to divide: no active user, or one tag.
+    #[inline]
+    #[must_use]
+    pub(crate) fn limit(&self) -> Option<u32> {
+        let users = self.users();
+        let divided = users > 0 && self.depth > 1;
+        divided.then(|| self.depth.div_ceil(users).max(MIN_LIMIT))
+    }
+
+    /// Admits `who` to up to `want` tags, and counts them as held.
+    #[inline]
+    #[must_use = "what was admitted has to be released"]
+    pub(crate) fn admit(&self, who: u16, want: u32) -> u32 {
+        let user = &self.each[usize::from(who)];
+        let limit = match self.limit() {
+            Some(limit) if user.active.load(Ordering::Relaxed) => limit,
+            _ => u32::MAX,
+        };
+        let mut held = user.held.load(Ordering::Relaxed);
+        loop {
+            let got = want.min(limit.saturating_sub(held));
+            if got == 0 {
+                return 0;
+            }
+            match user.held.compare_exchange_weak(
+                held,
+                held + got,
+                Ordering::Relaxed,
+                Ordering::Relaxed,
+            ) {
+                Ok(_) => return got,
+                Err(now) => held = now,
+            }
+        }
+    }
+
+    /// Counts `n` tags of `who` as given back.
+    #[inline]
+    pub(crate) fn release(&self, who: u16, n: u32) {
+        if n > 0 {
+            let before = self.each[usize::from(who)].held.fetch_sub(n, Ordering::Relaxed);
+            debug_assert!(before >= n, "user {who} gives back {n} of {before} tags");
+        }
+    }
+
+    /// Tags that `who` holds.
+    #[must_use]
+    pub(crate) fn held(&self, who: u16) -> u32 {
+        self.each[usize::from(who)].held.load(Ordering::Relaxed)
+    }
+}
+
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests {
+    use super::*;
+
+    fn with_active(depth: u32, users: u16) -> FairShare {
+        let share = FairShare::new(depth, users.max(1));
+        assert!((0..users).all(|who| share.activate(who)));
+        share
+    }
+
+    #[test]
+    fn s16_04_limits() {
+        for (depth, users, limit) in
+            [(32, 5, Some(7)), (8, 5, Some(4)), (32, 1, Some(32)), (64, 3, Some(22)), (2, 2, Some(4))]
+        {
+            assert_eq!(with_active(depth, users).limit(), limit, "depth {depth}, {users} users");
+        }
+        assert_eq!(with_active(32, 0).limit(), None, "nobody is active");
+        assert_eq!(with_active(1, 2).limit(), None, "one tag cannot be divided");
+    }
+
+    #[test]
+    fn s16_04_five_users_of_32_tags_hold_seven_each() {
+        let share = with_active(32, 5);
+        for who in 0..5 {
+            assert_eq!(share.admit(who, 100), 7);
+            assert_eq!(share.admit(who, 1), 0);
+        }
+        share.release(3, 2);
+        assert_eq!((share.admit(3, 100), share.held(3)), (2, 7));
+    }
+
+    #[test]
+    fn users_count_once_and_those_who_leave_make_room() {
+        let share = with_active(32, 4);
+        assert!(!share.activate(2));
+        assert_eq!((share.users(), share.admit(0, 100)), (4, 8));
+        assert!(share.deactivate(1) && !share.deactivate(1) && share.deactivate(2));
+        assert_eq!((share.users(), share.admit(0, 100)), (2, 8));
+    }
+
+    #[test]
+    fn an_idle_user_is_not_limited_but_counted() {
+        let share = FairShare::new(32, 2);
+        share.activate(0);
+        assert_eq!((share.admit(1, 100), share.held(1)), (100, 100));
+        share.release(1, 100);
+        assert_eq!(share.held(1), 0);
+    }
+}
+
+#[cfg(all(test, loom))]
+mod model {
+    use super::*;
+    use crate::sync::Arc;
+    use loom::thread;
+
+    fn users_count_once(activate: fn(&FairShare, u16) -> bool) {
+        loom::model(move || {
+            let share = Arc::new(FairShare::new(32, 1));
+            let other = {
+                let share = Arc::clone(&share);
+                thread::spawn(move || activate(&share, 0))
+            };
+            let new = activate(&share, 0);
+            assert!(new != other.join().expect("nobody panics"), "one of the two activates it");
+            assert_eq!(share.users(), 1);
+        });
+    }
+
+    #[test]
+    fn loom_users_count_once() {
+        users_count_once(FairShare::activate);
+    }
+
+    #[test]
+    #[should_panic(expected = "one of the two")]
+    fn loom_planted_activation_without_a_swap() {
+        users_count_once(|share, who| {
+            let active = &share.each[usize::from(who)].active;
+            let new = !active.load(Ordering::Relaxed);
+            if new {
+                active.store(true, Ordering::Relaxed);
+                share.users.fetch_add(1, Ordering::Relaxed);
+            }
+            new
+        });
+    }
+
+    /// Two threads of one user, whose limit is 4.
+    fn the_limit_holds(admit: fn(&FairShare, u16, u32) -> u32) {
+        loom::model(move || {
+            let share = Arc::new(FairShare::new(8, 2));
+            share.activate(0);
+            share.activate(1);
+            let other = {
+                let share = Arc::clone(&share);
+                thread::spawn(move || admit(&share, 0, 3))
+            };
+            let got = admit(&share, 0, 3) + other.join().expect("nobody panics");
+            assert_eq!(got, 4, "what two threads were admitted to");
+            assert_eq!(share.held(0), 4);
+        });
+    }
+
+    #[test]
+    fn loom_the_limit_holds() {
+        the_limit_holds(FairShare::admit);
+    }
+
+    #[test]
+    #[should_panic(expected = "what two threads were admitted to")]
+    fn loom_planted_admission_that_adds_after_looking() {
+        the_limit_holds(|share, who, want| {
+            let held = &share.each[usize::from(who)].held;
+            let got = want.min(4 - held.load(Ordering::Relaxed).min(4));
+            held.fetch_add(got, Ordering::Relaxed);
+            got
+        });
+    }
+}

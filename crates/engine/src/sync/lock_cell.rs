@@ -1,0 +1,217 @@
+//! A value under a lock: the *before* that `RunCell` is compared with.
+//!
+//! *Invariant: a [`LockGuard`] exists only while its lock is held, and the value is reached only through
+//! guards.* Acquiring and releasing orders what follows each other, as in any lock.
+//!
+//! | lock | `enter(who)` | guard dropped |
+//! |---|---|---|
+//! | free | *you* hold | - |
+//! | held | waits: spinning in line, or parked | the next in line, or somebody parked, holds |
+//!
+//! The lock has lines of its own, so that waiting does not disturb the holder at work.
+
+use super::poison::{Poison, Unwinding};
+use super::{Mutex, MutexGuard, PoisonError, QueuedLock, UnsafeCell};
+use crossbeam_utils::CachePadded;
+use std::marker::PhantomData;
+use std::ops::{Deref, DerefMut};
+
+/// How to wait.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum LockKind {
+    /// In line, spinning: what the kernel does.
+    Spin,
+    /// Parked.
+    Mutex,
+}
+
+/// A value under a lock.
+pub(crate) struct LockCell<T> {
+    lock: Lock,
+    held: CachePadded<Held<T>>,
+}
+
+enum Lock {
+    Spin(QueuedLock),
+    Mutex(CachePadded<Mutex<()>>),
+}
+
+struct Held<T> {
+    poison: Poison,
+    value: UnsafeCell<T>,
+}
+
+// SAFETY: the value is reached by one guard at a time (module invariant), so sharing the cell amounts to
+// sending the value from holder to holder.
+unsafe impl<T: Send> Sync for LockCell<T> {}
+
+/// The right to the value; dropping it gives the lock back.
+pub(crate) struct LockGuard<'a, T> {
+    held: &'a Held<T>,
+    unwinding: Unwinding,
+    /// Dropped after `drop` has run, that is, after the poison is noted.
+    _release: Release<'a>,
+    /// As `&mut T`: the guard is `Sync` only if `T` is.
+    _value: PhantomData<&'a mut T>,
+}
+
+/// Gives the lock back when dropped.
+enum Release<'a> {
+    Spin(&'a QueuedLock, usize),
+    Mutex { _guard: MutexGuard<'a, ()> },
+}
+
+impl Drop for Release<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        if let Self::Spin(lock, who) = self {
+            lock.unlock(*who);
+        }
+    }
+}
+
+impl<T> LockCell<T> {
+    /// Free, for callers numbered `0..waiters`.
+    pub(crate) fn new(kind: LockKind, waiters: usize, value: T) -> Self {
+        let lock = match kind {
+            LockKind::Spin => Lock::Spin(QueuedLock::new(waiters)),
+            LockKind::Mutex => Lock::Mutex(CachePadded::new(Mutex::new(()))),
+        };
+        let held = Held { poison: Poison::new(), value: UnsafeCell::new(value) };
+        Self { lock, held: CachePadded::new(held) }
+    }
+
+    /// Waits for the lock. `who` is the caller's number, in use once at a time.
+    ///
+    /// # Panics
+    /// If an earlier holder panicked, or if `who` is out of range.
+    #[inline]
+    pub(crate) fn enter(&self, who: usize) -> LockGuard<'_, T> {
+        let release = match &self.lock {
+            Lock::Spin(lock) => {
+                lock.lock(who);
+                Release::Spin(lock, who)
+            }
+            // Our own poison covers both kinds.
+            Lock::Mutex(mutex) => Release::Mutex {
+                _guard: mutex.lock().unwrap_or_else(PoisonError::into_inner),
+            },
+        };
+        let unwinding = (self.held.poison.check())
+            .expect("what a lock holder panicked in the middle of is unusable");
+        LockGuard { held: &self.held, unwinding, _release: release, _value: PhantomData }
+    }
+
+    /// The value, without the lock: `&mut self` says that nobody holds it.
+    pub(crate) fn get_mut(&mut self) -> &mut T {
+        // SAFETY: `&mut self` excludes guards, which borrow the cell.
+        self.held.value.with_mut(|value| unsafe { &mut *value })
+    }
+}
+
+impl<T> Drop for LockGuard<'_, T> {
+    #[inline]
+    fn drop(&mut self) {
+        self.held.poison.note(self.unwinding);
+    }
+}
+
+impl<T> Deref for LockGuard<'_, T> {
+    type Target = T;
+    #[inline]
+    fn deref(&self) -> &T {
+        // SAFETY: the lock is held (module invariant), and the guard is borrowed, so nobody has `&mut`.
+        self.held.value.with(|value| unsafe { &*value })
+    }
+}
+
+impl<T> DerefMut for LockGuard<'_, T> {
+    #[inline]
+    fn deref_mut(&mut self) -> &mut T {
+        // SAFETY: the lock is held (module invariant), and the guard is borrowed mutably.
+        self.held.value.with_mut(|value| unsafe { &mut *value })
+    }
+}
+
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests {
+    use super::*;
+    use std::panic::{AssertUnwindSafe, catch_unwind};
+
+    const KINDS: [LockKind; 2] = [LockKind::Spin, LockKind::Mutex];
+
+    #[test]
+    fn threads_add_up_under_either_kind() {
+        const THREADS: usize = 4;
+        const EACH: usize = 5_000;
+        for kind in KINDS {
+            let mut cell = LockCell::new(kind, THREADS, 0);
+            std::thread::scope(|scope| {
+                for who in 0..THREADS {
+                    let cell = &cell;
+                    scope.spawn(move || (0..EACH).for_each(|_| *cell.enter(who) += 1));
+                }
+            });
+            assert_eq!(*cell.get_mut(), THREADS * EACH);
+        }
+    }
+
+    #[test]
+    fn a_panic_under_the_lock_is_told_to_whoever_enters_next() {
+        for kind in KINDS {
+            let cell = LockCell::new(kind, 1, 0);
+            let hold = || {
+                let _guard = cell.enter(0);
+                panic!("in the middle of it");
+            };
+            assert!(catch_unwind(AssertUnwindSafe(hold)).is_err());
+            for _ in 0..2 {
+                let next = catch_unwind(AssertUnwindSafe(|| *cell.enter(0)));
+                let said = next.expect_err("entering must panic");
+                assert!(said.downcast_ref::<String>().is_some_and(|said| said.contains("lock holder")));
+            }
+        }
+    }
+}
+
+#[cfg(all(test, loom))]
+mod model {
+    use super::*;
+    use crate::sync::Arc;
+    use loom::thread;
+
+    fn holders_exclude_each_other(kind: LockKind, enter: fn(&LockCell<u32>, usize) -> LockGuard<'_, u32>) {
+        loom::model(move || {
+            let cell = Arc::new(LockCell::new(kind, 2, 0));
+            let other = {
+                let cell = Arc::clone(&cell);
+                thread::spawn(move || *enter(&cell, 1) += 1)
+            };
+            *enter(&cell, 0) += 1;
+            other.join().expect("no holder panics");
+            assert_eq!(*cell.enter(0), 2);
+        });
+    }
+
+    #[test]
+    fn loom_holders_exclude_each_other() {
+        holders_exclude_each_other(LockKind::Spin, LockCell::enter);
+        holders_exclude_each_other(LockKind::Mutex, LockCell::enter);
+    }
+
+    /// Takes a lock that nobody else knows of.
+    #[test]
+    #[should_panic(expected = "Causality violation")]
+    fn loom_planted_lock_of_ones_own() {
+        holders_exclude_each_other(LockKind::Spin, |cell, _| {
+            let own = Box::leak(Box::new(QueuedLock::new(1)));
+            own.lock(0);
+            LockGuard {
+                held: &cell.held,
+                unwinding: cell.held.poison.check().expect("nobody panics"),
+                _release: Release::Spin(own, 0),
+                _value: PhantomData,
+            }
+        });
+    }
+}

@@ -1,0 +1,207 @@
+//! Which submitters have staged work that a runner should look at.
+//!
+//! A submitter stages into its own ring and then sets its bit; a runner takes all bits and drains those
+//! rings. The bits say where to look, so that a pass does not touch the rings of all who are silent.
+//!
+//! | bit | `set(id)` | `take` |
+//! |---|---|---|
+//! | 0 | 1: the next `take` visits id | - |
+//! | 1 | 1 | 0, and id is visited: *the caller* drains it |
+//!
+//! Invariant: what was staged before a `set` is found by the visit of the `take` that clears the bit, or by
+//! an earlier one.
+//!
+//! # Why the orderings are enough
+//!
+//! `set` is a read-modify-write that releases; `take` swaps with acquire, and whichever read-modify-write it
+//! reads from, all sets of the word so far are in that release sequence. The plain look at a word before the
+//! swap may be late; it is the run state that makes a `set` followed by a kick be seen by the pass after it
+//! (`run_state`, R1), because begin and kick put a full fence or a read-modify-write between.
+//!
+//! `set` writes even where the bit looks set already: that look may be older than the swap of a runner who
+//! drains the ring just before the new work gets there, and then nobody would come again.
+
+use super::{AtomicU32, AtomicU64, Ordering};
+use crossbeam_utils::CachePadded;
+
+const WORD_BITS: u32 = u64::BITS;
+
+/// A set of submitter numbers.
+pub(crate) struct Pending {
+    words: Box<[CachePadded<AtomicU64>]>,
+    /// Where the next `take` begins. Written by runners only, one at a time.
+    start: CachePadded<AtomicU32>,
+}
+
+impl Pending {
+    /// Empty, for ids below `submitters`.
+    pub(crate) fn new(submitters: u16) -> Self {
+        let words = u32::from(submitters).div_ceil(WORD_BITS).max(1);
+        Self {
+            words: (0..words).map(|_| CachePadded::new(AtomicU64::new(0))).collect(),
+            start: CachePadded::new(AtomicU32::new(0)),
+        }
+    }
+
+    /// Has `id` visited by the next [`take`](Self::take). One read-modify-write.
+    ///
+    /// # Panics
+    /// If `id` is beyond the words of the set.
+    #[inline]
+    pub(crate) fn set(&self, id: u16) {
+        let (word, bit) = (u32::from(id) / WORD_BITS, u32::from(id) % WORD_BITS);
+        self.words[word as usize].fetch_or(1 << bit, Ordering::AcqRel);
+    }
+
+    /// Is anybody in the set? Plain loads.
+    #[inline]
+    #[must_use]
+    pub(crate) fn any(&self) -> bool {
+        self.words.iter().any(|word| word.load(Ordering::Relaxed) != 0)
+    }
+
+    /// Empties the set and visits who was in it: in ascending order from a start that moves behind the first
+    /// one visited, so that each is first in turn. For the runner: one caller at a time. One
+    /// read-modify-write per word that is not empty.
+    #[inline]
+    pub(crate) fn take(&self, mut f: impl FnMut(u16)) {
+        let start = self.start.load(Ordering::Relaxed);
+        let (first, offset) = ((start / WORD_BITS) as usize, start % WORD_BITS);
+        let wrapped = self.swap(first);
+        let mut visited = None;
+        let mut visit = |word: usize, mut bits: u64| {
+            while bits != 0 {
+                let id = word as u32 * WORD_BITS + bits.trailing_zeros();
+                bits &= bits - 1;
+                visited.get_or_insert(id);
+                // There are at most 2^16 bits, for ids are 16 bits wide.
+                f(id as u16);
+            }
+        };
+        let below = (1 << offset) - 1;
+        visit(first, wrapped & !below);
+        for word in (first + 1..self.words.len()).chain(0..first) {
+            visit(word, self.swap(word));
+        }
+        visit(first, wrapped & below);
+        if let Some(id) = visited {
+            let next = (id + 1) % (self.words.len() as u32 * WORD_BITS);
+            self.start.store(next, Ordering::Relaxed);
+        }
+    }
+
+    #[inline]
+    fn swap(&self, word: usize) -> u64 {
+        let word = &self.words[word];
+        if word.load(Ordering::Relaxed) == 0 { 0 } else { word.swap(0, Ordering::AcqRel) }
+    }
+}
+
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests {
+    use super::*;
+
+    fn taken(pending: &Pending) -> Vec<u16> {
+        let mut ids = Vec::new();
+        pending.take(|id| ids.push(id));
+        ids
+    }
+
+    #[test]
+    fn each_is_visited_once_and_first_in_turn() {
+        let pending = Pending::new(200);
+        let set = |ids: &[u16]| ids.iter().for_each(|id| pending.set(*id));
+        assert!(!pending.any());
+        set(&[3, 70, 199, 70]);
+        assert!(pending.any());
+        assert_eq!(taken(&pending), [3, 70, 199]);
+        assert!(!pending.any());
+        assert_eq!(taken(&pending), []);
+        set(&[3, 70, 199]);
+        assert_eq!(taken(&pending), [70, 199, 3]);
+        set(&[3, 70, 199]);
+        assert_eq!(taken(&pending), [199, 3, 70]);
+        set(&[3, 70, 199]);
+        assert_eq!(taken(&pending), [3, 70, 199]);
+    }
+
+    #[test]
+    fn a_start_within_a_word_goes_round_that_word() {
+        let pending = Pending::new(4);
+        for expected in [[0, 1, 2, 3], [1, 2, 3, 0], [2, 3, 0, 1], [3, 0, 1, 2], [0, 1, 2, 3]] {
+            (0..4).for_each(|id| pending.set(id));
+            assert_eq!(taken(&pending), expected);
+        }
+    }
+
+    #[test]
+    fn the_largest_id() {
+        let pending = Pending::new(u16::MAX);
+        pending.set(u16::MAX - 1);
+        assert_eq!(taken(&pending), [u16::MAX - 1]);
+        pending.set(0);
+        assert_eq!(taken(&pending), [0]);
+    }
+
+    #[test]
+    fn whoever_is_set_during_a_visit_is_visited_next_time() {
+        let pending = Pending::new(2);
+        pending.set(0);
+        pending.take(|_| pending.set(0));
+        assert_eq!(taken(&pending), [0]);
+    }
+}
+
+#[cfg(all(test, loom))]
+mod model {
+    use super::*;
+    use crate::sync::Arc;
+    use loom::thread;
+
+    /// A submitter stages twice while a runner takes; what is left is taken afterwards.
+    fn nothing_staged_is_missed(take: fn(&Pending, &mut dyn FnMut(u16))) {
+        loom::model(move || {
+            let shared = Arc::new((Pending::new(1), AtomicU32::new(0)));
+            let submitter = {
+                let shared = Arc::clone(&shared);
+                thread::spawn(move || {
+                    for n in 1..=2 {
+                        shared.1.store(n, Ordering::Relaxed);
+                        shared.0.set(0);
+                    }
+                })
+            };
+            let mut drained = 0;
+            take(&shared.0, &mut |_| drained = shared.1.load(Ordering::Relaxed));
+            submitter.join().expect("the submitter does not panic");
+            take(&shared.0, &mut |_| drained = shared.1.load(Ordering::Relaxed));
+            assert_eq!(drained, 2, "something staged was missed");
+        });
+    }
+
+    #[test]
+    fn loom_nothing_staged_is_missed() {
+        nothing_staged_is_missed(|pending, f| pending.take(f));
+    }
+
+    #[test]
+    #[should_panic(expected = "was missed")]
+    fn loom_planted_bits_cleared_after_the_visit() {
+        nothing_staged_is_missed(|pending, f| {
+            if pending.any() {
+                f(0);
+                pending.swap(0);
+            }
+        });
+    }
+
+    #[test]
+    #[should_panic(expected = "was missed")]
+    fn loom_planted_take_without_acquire() {
+        nothing_staged_is_missed(|pending, f| {
+            if pending.words[0].swap(0, Ordering::Relaxed) != 0 {
+                f(0);
+            }
+        });
+    }
+}

@@ -1,0 +1,261 @@
+//! A fair spin lock, the kind that the kernel uses: waiters queue up, and each spins on a line of its own.
+//!
+//! The algorithm is that of Mellor-Crummey and Scott, with numbered nodes in place of pointers: every
+//! possible waiter has a node, named by the `who` that it calls with. The engine uses it for the *before* of
+//! its comparisons, so it is meant to be a good spin lock. Where threads outnumber CPUs no spin lock is
+//! good; this one at least yields after a while.
+//!
+//! # States
+//!
+//! `tail` holds the number of the last in line, plus one; `next` that of the one behind, plus one; 0 is
+//! nobody. `waiting` says that a node's turn has not come.
+//!
+//! | `tail` | own `next` | `lock(who)` | `unlock(who)` by the holder |
+//! |---|---|---|---|
+//! | 0, free | - | `tail` = who: *you* hold | - |
+//! | holder | 0 | `tail` = who, then the holder's `next` = who; wait | `tail` = 0: free |
+//! | somebody else | 0 | the same behind the last in line | wait: that one is about to set `next` |
+//! | somebody else | set | the same behind the last in line | clear the next one's `waiting`: *it* holds |
+//!
+//! Invariant: from `tail` to the holder the nodes are linked, or the missing link is about to be made by the
+//! one whose `lock` swapped `tail`.
+//!
+//! # Why the orderings are enough
+//!
+//! Hand-over is `waiting`: stored false with release by the old holder, loaded with acquire by the new one.
+//! A free lock is `tail`: written 0 with release, read by an acquiring swap. Resetting one's own `next` and
+//! `waiting` comes before the releasing swap, which a successor acquires before it writes `next`.
+//!
+//! Read-modify-writes: one to lock, one to unlock if nobody waits, none to hand over.
+
+use super::{AtomicBool, AtomicU32, Backoff, Ordering};
+use crossbeam_utils::CachePadded;
+
+const NOBODY: u32 = 0;
+
+/// The lock. It protects nothing by itself; `LockCell` puts a value under it.
+pub(crate) struct QueuedLock {
+    tail: CachePadded<AtomicU32>,
+    nodes: Box<[CachePadded<Node>]>,
+}
+
+struct Node {
+    next: AtomicU32,
+    waiting: AtomicBool,
+    #[cfg(debug_assertions)]
+    used: AtomicBool,
+}
+
+/// Catching a number that two callers use at once, in debug builds.
+impl Node {
+    #[inline]
+    fn begin_use(&self, who: usize) {
+        #[cfg(debug_assertions)]
+        assert!(!self.used.swap(true, Ordering::Relaxed), "waiter {who} waits or holds already");
+        let _ = who;
+    }
+
+    #[inline]
+    fn end_use(&self, who: usize) {
+        #[cfg(debug_assertions)]
+        assert!(self.used.swap(false, Ordering::Relaxed), "waiter {who} does not hold the lock");
+        let _ = who;
+    }
+}
+
+impl QueuedLock {
+    /// Free, for callers numbered `0..waiters`.
+    pub(crate) fn new(waiters: usize) -> Self {
+        assert!(waiters < u32::MAX as usize, "{waiters} waiters do not fit into 32 bits");
+        let node = |_| {
+            CachePadded::new(Node {
+                next: AtomicU32::new(NOBODY),
+                waiting: AtomicBool::new(false),
+                #[cfg(debug_assertions)]
+                used: AtomicBool::new(false),
+            })
+        };
+        let nodes = (0..waiters).map(node).collect();
+        Self { tail: CachePadded::new(AtomicU32::new(NOBODY)), nodes }
+    }
+
+    /// Waits until the lock is `who`'s. First come, first served.
+    ///
+    /// # Panics
+    /// If `who` is not below the number of waiters; in debug builds also if it is used twice at once.
+    #[inline]
+    pub(crate) fn lock(&self, who: usize) {
+        let node = &self.nodes[who];
+        node.begin_use(who);
+        node.next.store(NOBODY, Ordering::Relaxed);
+        node.waiting.store(true, Ordering::Relaxed);
+        let me = who as u32 + 1;
+        let ahead = self.tail.swap(me, Ordering::AcqRel);
+        if ahead != NOBODY {
+            self.node(ahead).next.store(me, Ordering::Release);
+            let mut backoff = Backoff::new();
+            while node.waiting.load(Ordering::Acquire) {
+                backoff.wait();
+            }
+        }
+    }
+
+    /// Gives the lock to the next in line.
+    ///
+    /// `who` must be the holder.
+    #[inline]
+    pub(crate) fn unlock(&self, who: usize) {
+        let node = &self.nodes[who];
+        // Before the lock goes: afterwards, `who` may be locking again.
+        node.end_use(who);
+        let next = self.next_of(node, who as u32 + 1);
+        if next != NOBODY {
+            self.node(next).waiting.store(false, Ordering::Release);
+        }
+    }
+
+    /// Who is behind `me`; if that is nobody, the lock has become free.
+    #[inline]
+    fn next_of(&self, node: &Node, me: u32) -> u32 {
+        let next = node.next.load(Ordering::Acquire);
+        if next != NOBODY {
+            return next;
+        }
+        let free = self.tail.compare_exchange(me, NOBODY, Ordering::Release, Ordering::Relaxed);
+        if free.is_ok() {
+            return NOBODY;
+        }
+        let mut backoff = Backoff::new();
+        loop {
+            let next = node.next.load(Ordering::Acquire);
+            if next != NOBODY {
+                return next;
+            }
+            backoff.wait();
+        }
+    }
+
+    fn node(&self, number: u32) -> &Node {
+        &self.nodes[number as usize - 1]
+    }
+}
+
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn it_can_be_locked_again_by_anybody() {
+        let lock = QueuedLock::new(2);
+        for who in [0, 1, 1, 0] {
+            lock.lock(who);
+            lock.unlock(who);
+        }
+        assert_eq!(lock.tail.load(Ordering::Relaxed), NOBODY);
+    }
+
+    #[test]
+    fn waiters_are_served_in_the_order_in_which_they_came() {
+        let lock = QueuedLock::new(3);
+        let served = crate::sync::Mutex::new(Vec::new());
+        lock.lock(0);
+        std::thread::scope(|scope| {
+            for who in 1..3 {
+                let (lock, served) = (&lock, &served);
+                scope.spawn(move || {
+                    lock.lock(who);
+                    served.lock().unwrap().push(who);
+                    lock.unlock(who);
+                });
+                while lock.tail.load(Ordering::Relaxed) != who as u32 + 1 {
+                    std::thread::yield_now();
+                }
+            }
+            lock.unlock(0);
+        });
+        assert_eq!(*served.lock().unwrap(), [1, 2]);
+    }
+
+    #[test]
+    #[should_panic(expected = "already")]
+    #[cfg(debug_assertions)]
+    fn a_number_is_for_one_caller_at_a_time() {
+        let lock = QueuedLock::new(1);
+        lock.lock(0);
+        lock.lock(0);
+    }
+}
+
+#[cfg(all(test, loom))]
+mod model {
+    use super::*;
+    use crate::sync::{Arc, UnsafeCell};
+    use loom::thread;
+
+    fn holders_exclude_each_other(waiters: usize, times: usize, unlock: fn(&QueuedLock, usize)) {
+        loom::model(move || {
+            let shared = Arc::new((QueuedLock::new(waiters), UnsafeCell::new(0)));
+            let add = |who: usize, shared: Arc<(QueuedLock, UnsafeCell<usize>)>| {
+                move || {
+                    for _ in 0..times {
+                        shared.0.lock(who);
+                        // SAFETY: the lock is held; loom checks that this is exclusive.
+                        shared.1.with_mut(|n| unsafe { *n += 1 });
+                        unlock(&shared.0, who);
+                    }
+                }
+            };
+            let others: Vec<_> =
+                (1..waiters).map(|who| thread::spawn(add(who, Arc::clone(&shared)))).collect();
+            add(0, Arc::clone(&shared))();
+            others.into_iter().for_each(|other| other.join().expect("no holder panics"));
+            // SAFETY: everybody is gone.
+            assert_eq!(shared.1.with(|n| unsafe { *n }), waiters * times);
+        });
+    }
+
+    #[test]
+    fn loom_holders_exclude_each_other() {
+        holders_exclude_each_other(2, 2, QueuedLock::unlock);
+    }
+
+    #[test]
+    fn loom_a_line_of_three() {
+        holders_exclude_each_other(3, 1, QueuedLock::unlock);
+    }
+
+    /// Marks the lock free although somebody may just be queueing up: two hold it.
+    #[test]
+    #[should_panic(expected = "Causality violation")]
+    fn loom_planted_unlock_without_a_compare() {
+        holders_exclude_each_other(3, 1, |lock, who| {
+            let node = &lock.nodes[who];
+            node.end_use(who);
+            let next = node.next.load(Ordering::Acquire);
+            let last = lock.tail.swap(NOBODY, Ordering::Release);
+            if last != who as u32 + 1 {
+                let mut backoff = Backoff::new();
+                let mut next = next;
+                while next == NOBODY {
+                    backoff.wait();
+                    next = node.next.load(Ordering::Acquire);
+                }
+                lock.node(next).waiting.store(false, Ordering::Release);
+            }
+        });
+    }
+
+    /// Hands over without releasing: the next holder does not see the value.
+    #[test]
+    #[should_panic(expected = "Causality violation")]
+    fn loom_planted_hand_over_without_release() {
+        holders_exclude_each_other(2, 1, |lock, who| {
+            let node = &lock.nodes[who];
+            node.end_use(who);
+            let next = lock.next_of(node, who as u32 + 1);
+            if next != NOBODY {
+                lock.node(next).waiting.store(false, Ordering::Relaxed);
+            }
+        });
+    }
+}

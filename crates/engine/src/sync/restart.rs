@@ -1,0 +1,143 @@
+//! "Tell me when something has been freed": Linux's `SCHED_RESTART`, one bit per hardware queue
+//! (`spec/framework.md` section 8.4).
+//!
+//! A dispatcher that found no driver tag marks the bit and *tries once more*; only then it leaves. Whoever
+//! frees a tag of that hardware queue takes the bit *afterwards*, and if it was set, has the queue run.
+//!
+//! | state | `mark`, then a retry | free, then `take` |
+//! |---|---|---|
+//! | clear | set: a completer will run the queue, or the retry finds the tag | false: nobody waits |
+//! | set | set | clear, true: *you* run the queue |
+//!
+//! Invariant: either the completer sees the bit, or the retry of the one who marked it sees what was freed;
+//! never neither.
+//!
+//! # Why the orderings are enough
+//!
+//! Marking is write the bit, full fence, read the tags; completing is write the tags, full fence, read the
+//! bit. One of the two fences is first, and the reader behind the other one sees the write ahead of it.
+//! `mark` is a read-modify-write even if the bit is set: if a completer is about to take the bit, that one
+//! either reads from our mark, and then its run sees our leftovers, or the bit stays set behind it.
+
+use super::{AtomicBool, Ordering, fence, fence_after_rmw};
+
+/// The bit.
+#[derive(Debug)]
+pub(crate) struct Restart(AtomicBool);
+
+impl Restart {
+    /// Clear.
+    pub(crate) fn new() -> Self {
+        Self(AtomicBool::new(false))
+    }
+
+    /// Asks to be told. The caller tries again before it relies on that. One read-modify-write.
+    #[inline]
+    pub(crate) fn mark(&self) {
+        self.0.swap(true, Ordering::AcqRel);
+        fence_after_rmw();
+    }
+
+    /// After freeing: did somebody ask to be told? The one who hears true has to do it. A fence and a load,
+    /// and one read-modify-write if the bit is set.
+    #[inline]
+    #[must_use = "whoever marked the bit relies on it"]
+    pub(crate) fn take(&self) -> bool {
+        fence(Ordering::SeqCst);
+        self.0.load(Ordering::Relaxed) && self.0.swap(false, Ordering::AcqRel)
+    }
+}
+
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_mark_is_taken_once() {
+        let restart = Restart::new();
+        assert!(!restart.take());
+        restart.mark();
+        restart.mark();
+        assert!(restart.take());
+        assert!(!restart.take());
+    }
+}
+
+#[cfg(all(test, loom))]
+mod model {
+    use super::*;
+    use crate::sync::Arc;
+    use loom::thread;
+
+    /// One tag, in use. It is freed while somebody who could not get it marks the bit and tries again.
+    fn somebody_notices(mark: fn(&Restart), take: fn(&Restart) -> bool) {
+        loom::model(move || {
+            let shared = Arc::new((Restart::new(), AtomicBool::new(false)));
+            let completer = {
+                let shared = Arc::clone(&shared);
+                thread::spawn(move || {
+                    shared.1.store(true, Ordering::Relaxed);
+                    take(&shared.0)
+                })
+            };
+            mark(&shared.0);
+            let retried = shared.1.load(Ordering::Relaxed);
+            let told = completer.join().expect("the completer does not panic");
+            assert!(retried || told, "the tag is free and nobody knows");
+        });
+    }
+
+    #[test]
+    fn loom_somebody_notices() {
+        somebody_notices(Restart::mark, Restart::take);
+    }
+
+    #[test]
+    #[should_panic(expected = "nobody knows")]
+    fn loom_planted_mark_without_a_fence() {
+        somebody_notices(|restart| restart.0.store(true, Ordering::Release), Restart::take);
+    }
+
+    #[test]
+    #[should_panic(expected = "nobody knows")]
+    fn loom_planted_take_without_a_fence() {
+        somebody_notices(Restart::mark, |restart| {
+            restart.0.load(Ordering::Relaxed) && restart.0.swap(false, Ordering::AcqRel)
+        });
+    }
+
+    /// A second dispatcher marks a bit that is set already while it is being taken. Whoever takes it sees
+    /// the leftovers of both, or the bit is still set.
+    fn a_second_mark_counts(mark: fn(&Restart)) {
+        loom::model(move || {
+            let shared = Arc::new((Restart::new(), AtomicBool::new(false)));
+            shared.0.mark();
+            let completer = {
+                let shared = Arc::clone(&shared);
+                thread::spawn(move || {
+                    assert!(shared.0.take());
+                    shared.1.load(Ordering::Relaxed)
+                })
+            };
+            shared.1.store(true, Ordering::Relaxed);
+            mark(&shared.0);
+            let seen = completer.join().expect("the completer does not panic");
+            assert!(seen || shared.0.take(), "a mark was swallowed");
+        });
+    }
+
+    #[test]
+    fn loom_a_second_mark_counts() {
+        a_second_mark_counts(Restart::mark);
+    }
+
+    #[test]
+    #[should_panic(expected = "a mark was swallowed")]
+    fn loom_planted_mark_that_skips_a_set_bit() {
+        a_second_mark_counts(|restart| {
+            if !restart.0.load(Ordering::Relaxed) {
+                restart.mark();
+            }
+        });
+    }
+}

@@ -1,0 +1,213 @@
+//! A bounded ring between one producer and one consumer, each owning its end: staging, and outboxes.
+//!
+//! # States
+//!
+//! `head` counts what was taken, `tail` what was published; both wrap around. `tail - head` entries from
+//! `head` are the consumer's, the others are the producer's.
+//!
+//! | `tail - head` | `stage` | `publish` | `pop` |
+//! |---|---|---|---|
+//! | 0, empty | writes an entry that is still the producer's | `tail` + staged: the consumer may take them | none |
+//! | between | likewise | likewise | `head` + 1: the entry is the producer's again |
+//! | capacity, full | gives the value back | nothing is staged | likewise |
+//!
+//! Invariant: each entry is touched by one side only; the counters hand it over.
+//!
+//! # Why the orderings are enough
+//!
+//! The producer writes an entry, then stores `tail` with release; the consumer loads it with acquire, then
+//! reads the entry. The way back is the same with `head`: the entry was read before it is written again.
+//! Each counter has one writer, so a plain load and store will do: there is no read-modify-write. Each side
+//! remembers what it last saw of the other's counter and looks again only when that says full or empty, so
+//! the lines go back and forth once per batch and not once per entry.
+
+use super::{Arc, AtomicU32, Ordering, UnsafeCell};
+use crossbeam_utils::CachePadded;
+use std::mem::MaybeUninit;
+
+/// The writing end.
+pub(crate) struct Producer<T> {
+    shared: Arc<Shared<T>>,
+    /// Staged entries included.
+    tail: u32,
+    published: u32,
+    /// The consumer's counter as last seen.
+    head: u32,
+}
+
+/// The reading end.
+pub(crate) struct Consumer<T> {
+    shared: Arc<Shared<T>>,
+    head: u32,
+    /// The producer's counter as last seen.
+    tail: u32,
+}
+
+struct Shared<T> {
+    head: CachePadded<AtomicU32>,
+    tail: CachePadded<AtomicU32>,
+    entries: Box<[UnsafeCell<MaybeUninit<T>>]>,
+}
+
+// SAFETY: an entry is touched by one side at a time, and the counters order the two (module invariant), so
+// sharing the ring amounts to sending values from the producer to the consumer.
+unsafe impl<T: Send> Sync for Shared<T> {}
+// SAFETY: as above; the ring owns the values in it.
+unsafe impl<T: Send> Send for Shared<T> {}
+
+/// A ring for `capacity` values, rounded up to a power of two.
+///
+/// # Panics
+/// If `capacity` is 0 or above 2^31.
+pub(crate) fn ring<T>(capacity: u32) -> (Producer<T>, Consumer<T>) {
+    assert!((1..=1 << 31).contains(&capacity), "a ring of {capacity} entries");
+    let entry = |_| UnsafeCell::new(MaybeUninit::uninit());
+    let shared = Arc::new(Shared {
+        head: CachePadded::new(AtomicU32::new(0)),
+        tail: CachePadded::new(AtomicU32::new(0)),
+        entries: (0..capacity.next_power_of_two()).map(entry).collect(),
+    });
+    let producer = Producer { shared: Arc::clone(&shared), tail: 0, published: 0, head: 0 };
+    (producer, Consumer { shared, head: 0, tail: 0 })
+}
+
+impl<T> Shared<T> {
+    #[inline]
+    fn capacity(&self) -> u32 {
+        self.entries.len() as u32
+    }
+
+    #[inline]
+    fn entry(&self, at: u32) -> &UnsafeCell<MaybeUninit<T>> {
+        &self.entries[(at & (self.capacity() - 1)) as usize]
+    }
+
+    /// Moves the value out of the entry at `at`.
+    ///
+    /// # Safety
+    /// The entry holds a value and is the caller's; it must be treated as empty from here on.
+    #[inline]
+    unsafe fn take(&self, at: u32) -> T {
+        // SAFETY: the caller says that a value is there, and that nobody else touches it.
+        self.entry(at).with(|entry| unsafe { (*entry).assume_init_read() })
+    }
+}
+
+impl<T> Producer<T> {
+    /// Adds a value and publishes it, and whatever was staged before it.
+    ///
+    /// # Errors
+    /// Gives the value back if the ring is full.
+    #[inline]
+    pub(crate) fn push(&mut self, value: T) -> Result<(), T> {
+        self.stage(value)?;
+        self.publish();
+        Ok(())
+    }
+
+    /// Adds a value that the consumer does not see yet.
+    ///
+    /// # Errors
+    /// Gives the value back if the ring is full.
+    #[inline]
+    pub(crate) fn stage(&mut self, value: T) -> Result<(), T> {
+        let capacity = self.shared.capacity();
+        if self.tail.wrapping_sub(self.head) == capacity {
+            self.head = self.shared.head.load(Ordering::Acquire);
+            if self.tail.wrapping_sub(self.head) == capacity {
+                return Err(value);
+            }
+        }
+        self.shared.entry(self.tail).with_mut(|entry| {
+            // SAFETY: less than `capacity` entries lie between `head` and `tail`, so this one is ours, and
+            // empty: the acquiring load of `head` is behind the consumer's last reading of it.
+            unsafe { (*entry).write(value) };
+        });
+        self.tail = self.tail.wrapping_add(1);
+        Ok(())
+    }
+
+    /// Shows the consumer everything staged. One store, none if nothing is.
+    #[inline]
+    pub(crate) fn publish(&mut self) {
+        if self.published != self.tail {
+            self.shared.tail.store(self.tail, Ordering::Release);
+            self.published = self.tail;
+        }
+    }
+
+    /// How many values are in the ring, staged ones included. The consumer may meanwhile have taken some.
+    #[inline]
+    #[must_use]
+    pub(crate) fn len(&self) -> u32 {
+        self.tail.wrapping_sub(self.shared.head.load(Ordering::Relaxed))
+    }
+
+    /// How many values fit into the ring.
+    #[inline]
+    #[must_use]
+    pub(crate) fn capacity(&self) -> u32 {
+        self.shared.capacity()
+    }
+}
+
+impl<T> Drop for Producer<T> {
+    /// Publishes what is staged: a value is not lost because its producer is.
+    fn drop(&mut self) {
+        self.publish();
+    }
+}
+
+impl<T> Consumer<T> {
+    /// Takes the oldest value.
+    #[inline]
+    pub(crate) fn pop(&mut self) -> Option<T> {
+        if self.is_empty() {
+            return None;
+        }
+        // SAFETY: the entry lies between `head` and a `tail` that was loaded with acquire, so it was
+        // written and is ours; `head` moves on at once.
+        let value = unsafe { self.shared.take(self.head) };
+        self.head = self.head.wrapping_add(1);
+        self.shared.head.store(self.head, Ordering::Release);
+        Some(value)
+    }
+
+    /// The oldest value.
+    #[inline]
+    pub(crate) fn peek(&mut self) -> Option<&T> {
+        if self.is_empty() {
+            return None;
+        }
+        // SAFETY: as in `pop`; the borrow of `self` keeps the entry from being taken meanwhile.
+        Some(self.shared.entry(self.head).with(|entry| unsafe { (*entry).assume_init_ref() }))
+    }
+
+    /// Is nothing published? Looks at the producer's counter only if everything seen so far is taken.
+    #[inline]
+    #[must_use]
+    pub(crate) fn is_empty(&mut self) -> bool {
+        if self.head == self.tail {
+            self.tail = self.shared.tail.load(Ordering::Acquire);
+        }
+        self.head == self.tail
+    }
+}
+
+impl<T> Drop for Shared<T> {
+    fn drop(&mut self) {
+        // Both ends are gone, and with the last `Arc` everything they did is visible.
+        let tail = self.tail.load(Ordering::Relaxed);
+        let mut head = self.head.load(Ordering::Relaxed);
+        while head != tail {
+            // SAFETY: entries from `head` to `tail` hold values, and nobody else is left.
+            drop(unsafe { self.take(head) });
+            head = head.wrapping_add(1);
+        }
+    }
+}
+
+#[cfg(all(test, loom))]
+mod model;
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests;

@@ -1,0 +1,82 @@
+//! Entries change hands without being touched by both sides: loom watches the `UnsafeCell`s.
+
+use super::*;
+use loom::thread;
+
+type Publish = fn(&mut Producer<u32>);
+type Pop = fn(&mut Consumer<u32>) -> Option<u32>;
+
+/// Three values through a ring of two, the first two published together.
+fn values_arrive_in_order(publish: Publish, pop: Pop) {
+    loom::model(move || {
+        let (mut tx, mut rx) = ring(2);
+        let producer = thread::spawn(move || {
+            assert!(tx.stage(0).is_ok() && tx.stage(1).is_ok());
+            publish(&mut tx);
+            while tx.stage(2).is_err() {
+                thread::yield_now();
+            }
+            publish(&mut tx);
+        });
+        let mut expected = 0;
+        while expected < 3 {
+            match pop(&mut rx) {
+                Some(n) => {
+                    assert_eq!(n, expected);
+                    expected += 1;
+                }
+                None => thread::yield_now(),
+            }
+        }
+        producer.join().expect("the producer does not panic");
+    });
+}
+
+#[test]
+fn loom_values_arrive_in_order() {
+    values_arrive_in_order(Producer::publish, Consumer::pop);
+}
+
+#[test]
+#[should_panic(expected = "Causality violation")]
+fn loom_planted_publish_without_release() {
+    let publish: Publish = |tx| {
+        tx.shared.tail.store(tx.tail, Ordering::Relaxed);
+        tx.published = tx.tail;
+    };
+    values_arrive_in_order(publish, Consumer::pop);
+}
+
+#[test]
+#[should_panic(expected = "Causality violation")]
+fn loom_planted_entry_given_back_without_release() {
+    let pop: Pop = |rx| {
+        if rx.is_empty() {
+            return None;
+        }
+        // SAFETY: none; that is the bug.
+        let value = unsafe { rx.shared.take(rx.head) };
+        rx.head = rx.head.wrapping_add(1);
+        rx.shared.head.store(rx.head, Ordering::Relaxed);
+        Some(value)
+    };
+    values_arrive_in_order(Producer::publish, pop);
+}
+
+/// What is in the ring when both ends go away is dropped, whoever goes last.
+#[test]
+fn loom_what_is_left_is_dropped() {
+    loom::model(|| {
+        let counted = Arc::new(());
+        let (mut tx, mut rx) = ring(2);
+        let value = Arc::clone(&counted);
+        let producer = thread::spawn(move || {
+            assert!(tx.stage(value).is_ok());
+        });
+        let popped = rx.pop();
+        drop(rx);
+        producer.join().expect("the producer does not panic");
+        drop(popped);
+        assert_eq!(Arc::strong_count(&counted), 1);
+    });
+}

@@ -1,0 +1,170 @@
+//! A value that only the runner touches: [`RunState`] beside what it protects.
+//!
+//! Entering never waits. Whoever finds a runner leaves its work where the runner will look, says so, and
+//! goes on.
+//!
+//! *Invariant: while the state is `RUNNING` or `RERUN` there is exactly one [`RunGuard`], and the value is
+//! reached only through it.* A guard comes from a successful `begin`, which has no second success before the
+//! guard's `finish` or `hand_over`; both consume the guard. `finish` and `hand_over` release, `begin`
+//! acquires, so guards that follow each other see each other's changes.
+//!
+//! The state is written by kickers all the time and so has a line for itself; the value begins another one.
+
+use super::poison::{Poison, Unwinding};
+use super::{Kick, RunState, UnsafeCell};
+use blkmq_core::Instant;
+use crossbeam_utils::CachePadded;
+use std::marker::PhantomData;
+use std::ops::{Deref, DerefMut};
+
+/// A value with a runner.
+pub(crate) struct RunCell<T> {
+    state: CachePadded<RunState>,
+    held: CachePadded<Held<T>>,
+}
+
+struct Held<T> {
+    poison: Poison,
+    value: UnsafeCell<T>,
+}
+
+// SAFETY: the value is reached by one guard at a time (module invariant), so sharing the cell amounts to
+// sending the value from runner to runner.
+unsafe impl<T: Send> Sync for RunCell<T> {}
+
+/// The run. Ends with [`finish`](Self::finish) or [`hand_over`](Self::hand_over); dropping it hands over.
+#[must_use = "dropping the guard leaves a pass that somebody has to begin"]
+pub(crate) struct RunGuard<'a, T> {
+    cell: &'a RunCell<T>,
+    unwinding: Unwinding,
+    /// As `&mut T`: the guard is `Sync` only if `T` is.
+    _value: PhantomData<&'a mut T>,
+}
+
+impl<T> RunCell<T> {
+    /// Nobody runs.
+    pub(crate) fn new(value: T) -> Self {
+        let held = Held { poison: Poison::new(), value: UnsafeCell::new(value) };
+        Self { state: CachePadded::new(RunState::new()), held: CachePadded::new(held) }
+    }
+
+    /// The run, if nobody has it. Leaves no mark otherwise.
+    ///
+    /// # Panics
+    /// If an earlier runner panicked.
+    #[inline]
+    pub(crate) fn try_enter(&self) -> Option<RunGuard<'_, T>> {
+        self.state.try_begin().then(|| self.guard())
+    }
+
+    /// The run, if nobody has it; otherwise whoever has it owes another pass.
+    ///
+    /// # Panics
+    /// As [`try_enter`](Self::try_enter).
+    #[inline]
+    pub(crate) fn enter_or_owe(&self) -> Option<RunGuard<'_, T>> {
+        self.state.begin_or_owe().then(|| self.guard())
+    }
+
+    /// As [`RunState::kick`].
+    #[inline]
+    pub(crate) fn kick(&self) -> Kick {
+        self.state.kick()
+    }
+
+    /// As [`RunState::arm`].
+    #[inline]
+    pub(crate) fn arm(&self, at: Instant) -> bool {
+        self.state.arm(at)
+    }
+
+    /// As [`RunState::due`].
+    #[inline]
+    #[must_use]
+    pub(crate) fn due(&self, now: Instant) -> bool {
+        self.state.due(now)
+    }
+
+    /// As [`RunState::deadline`].
+    #[inline]
+    #[must_use]
+    pub(crate) fn deadline(&self) -> Option<Instant> {
+        self.state.deadline()
+    }
+
+    /// As [`RunState::is_running`].
+    #[inline]
+    #[must_use]
+    pub(crate) fn is_running(&self) -> bool {
+        self.state.is_running()
+    }
+
+    /// The value, without entering: `&mut self` says that nobody runs.
+    pub(crate) fn get_mut(&mut self) -> &mut T {
+        // SAFETY: `&mut self` excludes guards, which borrow the cell.
+        self.held.value.with_mut(|value| unsafe { &mut *value })
+    }
+
+    /// To be called once after each successful begin.
+    #[inline]
+    fn guard(&self) -> RunGuard<'_, T> {
+        match self.held.poison.check() {
+            Ok(unwinding) => RunGuard { cell: self, unwinding, _value: PhantomData },
+            Err(_) => {
+                self.state.hand_over();
+                panic!("a runner panicked in the middle of a pass; what it ran is unusable");
+            }
+        }
+    }
+}
+
+impl<T> RunGuard<'_, T> {
+    /// Ends the pass. `None`: done. Otherwise another pass is owed and has begun.
+    #[inline]
+    #[must_use = "if another pass is owed, it has to take place"]
+    pub(crate) fn finish(self) -> Option<Self> {
+        if self.cell.state.finish() {
+            // The state is no longer ours to hand over.
+            std::mem::forget(self);
+            return None;
+        }
+        Some(self)
+    }
+
+    /// Leaves although there may be more to do: a pass is due now, and the caller must see to it that
+    /// somebody begins it.
+    #[inline]
+    pub(crate) fn hand_over(self) {
+        drop(self);
+    }
+}
+
+impl<T> Drop for RunGuard<'_, T> {
+    #[inline]
+    fn drop(&mut self) {
+        self.cell.held.poison.note(self.unwinding);
+        self.cell.state.hand_over();
+    }
+}
+
+impl<T> Deref for RunGuard<'_, T> {
+    type Target = T;
+    #[inline]
+    fn deref(&self) -> &T {
+        // SAFETY: this is the only guard (module invariant), and it is borrowed, so nobody has `&mut`.
+        self.cell.held.value.with(|value| unsafe { &*value })
+    }
+}
+
+impl<T> DerefMut for RunGuard<'_, T> {
+    #[inline]
+    fn deref_mut(&mut self) -> &mut T {
+        // SAFETY: this is the only guard (module invariant), and it is borrowed mutably.
+        self.cell.held.value.with_mut(|value| unsafe { &mut *value })
+    }
+}
+
+#[cfg(all(test, loom))]
+mod model;
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests;

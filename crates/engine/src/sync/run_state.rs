@@ -1,0 +1,283 @@
+//! Who runs a thing that one thread at a time may run, whether another pass is owed, and until when it may
+//! sleep. The whole combining protocol, in one word.
+//!
+//! A *pass* is one look at everything there is to do. The thing is an elevator or a pump; this file does not
+//! know. It holds no work and wakes nobody: it says who has to.
+//!
+//! # States
+//!
+//! Two bits of state, 62 bits of deadline in nanoseconds (0: none). `QUEUED` and `RERUN` have no deadline,
+//! because a pass is due at once, and it satisfies every deadline.
+//!
+//! | from \ call | `try_begin` | `begin_or_owe` | `kick` | `arm(d)` | `finish` | `hand_over` |
+//! |---|---|---|---|---|---|---|
+//! | `IDLE` | `RUNNING`: *you* run | `RUNNING`: *you* run | `QUEUED`: *you* see that somebody begins | `IDLE(d)`: *you* see that somebody begins at d | - | - |
+//! | `IDLE(e)`, armed | `RUNNING`: *you* run | `RUNNING`: *you* run | `QUEUED`: *you* see that somebody begins | `IDLE(min)` | - | - |
+//! | `QUEUED` | `RUNNING`: *you* run | `RUNNING`: *you* run | same: whoever was queued | same: whoever was queued | - | - |
+//! | `RUNNING(e)` | same, refused | `RERUN`: the runner | `RERUN`: the runner | `RUNNING(min)`: the runner leaves it armed | `IDLE(e)`: done | `QUEUED`: *you* see that somebody begins |
+//! | `RERUN` | same, refused | same: the runner | same: the runner | same: the runner | `RUNNING`: *you* run again | `QUEUED`: *you* see that somebody begins |
+//!
+//! Invariant: in `QUEUED` somebody is on the way who will begin; in `RUNNING` and `RERUN` there is exactly
+//! one runner; in `RERUN` it will begin again.
+//!
+//! # Guarantees
+//!
+//! The three of `spec/framework.md` section 9.1. *Published* means stored into an atomic that the pass loads.
+//!
+//! * R1: after `kick` returns, a pass that starts afterwards sees everything published before the call.
+//! * R2: after `arm(d)` returns, such a pass is due no later than d; an earlier deadline stays.
+//! * R3: a kick is dropped only in `QUEUED` and `RERUN`, when a pass is due at once and has not begun.
+//!   `begin` and `finish` publish that it has begun before the pass looks.
+//!
+//! # Why the orderings are enough
+//!
+//! *A call that writes the word.* Every transition is a read-modify-write, so all of them lie in one release
+//! sequence: a beginning (acquire) sees what any earlier call (release) had before it.
+//!
+//! *A call that finds nothing to write* (R3, and `arm` behind an earlier deadline) decides on a load that
+//! follows a full fence K. The beginning B writes the word, then has a full fence, then looks. Either K
+//! comes before B's fence, and the look sees what was published before K; or after, and the load sees that
+//! B has begun, so it decides otherwise. Without either fence both can miss (store buffering).
+//!
+//! *A pass after a pass.* `finish` releases what the pass did to the value; the next beginning acquires it.
+
+use super::{AtomicU64, Ordering, fence, fence_after_rmw};
+use blkmq_core::Instant;
+
+const STATE_BITS: u32 = 2;
+const STATE_MASK: u64 = (1 << STATE_BITS) - 1;
+
+/// The word described above. Not padded: `RunCell` gives it a line of its own.
+pub(crate) struct RunState(AtomicU64);
+
+/// What became of a kick.
+#[must_use = "a queued kick is lost unless somebody begins a pass"]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Kick {
+    /// A pass is due now, and the caller must see to it that somebody begins it.
+    Queued,
+    /// A pass that has not begun yet, and that somebody already sees to, will do.
+    Coalesced,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum State {
+    Idle,
+    Queued,
+    Running,
+    Rerun,
+}
+
+/// A value of the word.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Word(u64);
+
+impl Word {
+    const IDLE: Self = Self(0);
+    const QUEUED: Self = Self(1);
+    const RUNNING: Self = Self(2);
+    const RERUN: Self = Self(3);
+
+    const fn state(self) -> State {
+        match Self(self.0 & STATE_MASK) {
+            Self::IDLE => State::Idle,
+            Self::QUEUED => State::Queued,
+            Self::RUNNING => State::Running,
+            _ => State::Rerun,
+        }
+    }
+
+    const fn deadline(self) -> Option<Instant> {
+        match self.0 >> STATE_BITS {
+            0 => None,
+            ns => Some(Instant::from_nanos(ns)),
+        }
+    }
+
+    /// The same state, due at `at`. 62 bits of nanoseconds are 146 years; what is further away than that
+    /// becomes due too early. The epoch itself, 0, becomes due a nanosecond late.
+    fn due_at(self, at: Instant) -> Self {
+        let ns = at.as_nanos().clamp(1, u64::MAX >> STATE_BITS);
+        Self(ns << STATE_BITS | self.0 & STATE_MASK)
+    }
+
+    const fn in_state(self, state: Self) -> Self {
+        Self(self.0 & !STATE_MASK | state.0)
+    }
+}
+
+impl RunState {
+    /// Nobody runs, nothing is owed.
+    pub(crate) fn new() -> Self {
+        Self(AtomicU64::new(Word::IDLE.0))
+    }
+
+    /// Becomes the runner if nobody is. Leaves no mark otherwise: for those who would run but need not.
+    /// One read-modify-write, none if refused.
+    #[inline]
+    #[must_use]
+    pub(crate) fn try_begin(&self) -> bool {
+        let mut seen = Word(self.0.load(Ordering::Relaxed));
+        while matches!(seen.state(), State::Idle | State::Queued) {
+            match self.exchange(seen, Word::RUNNING) {
+                Ok(()) => {
+                    fence_after_rmw();
+                    return true;
+                }
+                Err(now) => seen = now,
+            }
+        }
+        false
+    }
+
+    /// Becomes the runner if nobody is; otherwise sees to it that the runner begins another pass. One
+    /// read-modify-write, none if that pass is owed already.
+    #[inline]
+    #[must_use]
+    pub(crate) fn begin_or_owe(&self) -> bool {
+        let before = self.update(|word| match word.state() {
+            State::Idle | State::Queued => Some(Word::RUNNING),
+            State::Running => Some(Word::RERUN),
+            State::Rerun => None,
+        });
+        let begun = before.is_some_and(|word| word.state() != State::Running);
+        if begun {
+            fence_after_rmw();
+        }
+        begun
+    }
+
+    /// Makes a pass due now. One read-modify-write, none if one is due already.
+    #[inline]
+    pub(crate) fn kick(&self) -> Kick {
+        let before = self.update(|word| match word.state() {
+            State::Idle => Some(Word::QUEUED),
+            State::Running => Some(Word::RERUN),
+            State::Queued | State::Rerun => None,
+        });
+        match before.map(Word::state) {
+            Some(State::Idle) => Kick::Queued,
+            _ => Kick::Coalesced,
+        }
+    }
+
+    /// Makes a pass due at `at`, unless one is due earlier. True if the earliest deadline has changed, so
+    /// that whoever sleeps until it has to be told. One read-modify-write if so, none otherwise.
+    #[inline]
+    pub(crate) fn arm(&self, at: Instant) -> bool {
+        let changed = self.update(|word| match word.state() {
+            State::Queued | State::Rerun => None,
+            State::Idle | State::Running => {
+                let armed = word.due_at(at);
+                // Deadlines are the upper bits, so within a state words compare as they do.
+                let sooner = word.deadline().is_none() || armed.0 < word.0;
+                sooner.then_some(armed)
+            }
+        });
+        changed.is_some()
+    }
+
+    /// For the runner, at the end of a pass: true if it may leave. False if another pass is owed; that one
+    /// has then begun. One read-modify-write.
+    #[inline]
+    #[must_use]
+    pub(crate) fn finish(&self) -> bool {
+        let mut seen = Word(self.0.load(Ordering::Relaxed));
+        loop {
+            debug_assert!(seen.is_running(), "finish by somebody who does not run");
+            let done = seen.state() == State::Running;
+            let next = if done { seen.in_state(Word::IDLE) } else { Word::RUNNING };
+            match self.exchange(seen, next) {
+                Ok(()) if done => return true,
+                Ok(()) => {
+                    fence_after_rmw();
+                    return false;
+                }
+                Err(now) => seen = now,
+            }
+        }
+    }
+
+    /// For the runner: leaves although there may be more to do. A pass is due now, and the caller must see
+    /// to it that somebody begins it. One read-modify-write.
+    #[inline]
+    pub(crate) fn hand_over(&self) {
+        // A swap would do, but for telling a misuse in time.
+        let mut seen = Word(self.0.load(Ordering::Relaxed));
+        loop {
+            debug_assert!(seen.is_running(), "handed over by somebody who does not run");
+            match self.exchange(seen, Word::QUEUED) {
+                Ok(()) => return,
+                Err(now) => seen = now,
+            }
+        }
+    }
+
+    /// Should somebody begin a pass at `now`? A hint, by one plain load: whoever goes to sleep on a "no"
+    /// announces that first, with a full fence in between, as for any flag.
+    #[inline]
+    #[must_use]
+    pub(crate) fn due(&self, now: Instant) -> bool {
+        let word = Word(self.0.load(Ordering::Relaxed));
+        match word.state() {
+            State::Queued => true,
+            State::Idle => word.deadline().is_some_and(|at| at <= now),
+            State::Running | State::Rerun => false,
+        }
+    }
+
+    /// When the next pass is due, if it is not due at once. A hint, as [`due`](Self::due).
+    #[inline]
+    #[must_use]
+    pub(crate) fn deadline(&self) -> Option<Instant> {
+        Word(self.0.load(Ordering::Relaxed)).deadline()
+    }
+
+    /// Does somebody run? A hint, as [`due`](Self::due).
+    #[inline]
+    #[must_use]
+    pub(crate) fn is_running(&self) -> bool {
+        Word(self.0.load(Ordering::Relaxed)).is_running()
+    }
+
+    #[inline]
+    fn exchange(&self, seen: Word, next: Word) -> Result<(), Word> {
+        self.0
+            .compare_exchange_weak(seen.0, next.0, Ordering::AcqRel, Ordering::Relaxed)
+            .map(drop)
+            .map_err(Word)
+    }
+
+    /// Writes what `step` makes of the word, and answers with the word before. `None` if `step` found
+    /// nothing to write, on a load that follows a full fence.
+    #[inline]
+    fn update(&self, step: impl Fn(Word) -> Option<Word>) -> Option<Word> {
+        let mut fenced = false;
+        let mut seen = Word(self.0.load(Ordering::Relaxed));
+        loop {
+            match step(seen) {
+                Some(next) => match self.exchange(seen, next) {
+                    Ok(()) => return Some(seen),
+                    Err(now) => seen = now,
+                },
+                None if fenced => return None,
+                None => {
+                    fence(Ordering::SeqCst);
+                    fenced = true;
+                    seen = Word(self.0.load(Ordering::Relaxed));
+                }
+            }
+        }
+    }
+}
+
+impl Word {
+    fn is_running(self) -> bool {
+        matches!(self.state(), State::Running | State::Rerun)
+    }
+}
+
+#[cfg(all(test, loom))]
+mod model;
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests;

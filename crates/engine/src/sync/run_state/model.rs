@@ -1,0 +1,235 @@
+//! R1 to R3 under every schedule and every outcome that the memory model allows. What a pass looks at are
+//! relaxed loads on purpose: only the word's own ordering may make them right.
+
+use super::super::{Arc, AtomicBool, AtomicU32};
+use super::*;
+use loom::thread;
+
+type Bool = fn(&RunState) -> bool;
+
+/// Runs passes until none is owed; each counts what is staged.
+fn serve(state: &RunState, staged: &[AtomicU32], drained: &AtomicU32, finish: Bool) {
+    loop {
+        for inbox in staged {
+            let n = inbox.swap(0, Ordering::Relaxed);
+            if n > 0 {
+                drained.fetch_add(n, Ordering::Relaxed);
+            }
+        }
+        if finish(state) {
+            return;
+        }
+    }
+}
+
+/// Submitters leave work and go on when somebody else runs; in the end nothing is left.
+fn nothing_is_left_behind(finish: Bool) {
+    loom::model(move || {
+        let shared = Arc::new((
+            RunState::new(),
+            [AtomicU32::new(0), AtomicU32::new(0)],
+            AtomicU32::new(0),
+        ));
+        let submit = move |who: usize| {
+            let shared = Arc::clone(&shared);
+            move || {
+                let (state, staged, drained) = &*shared;
+                staged[who].fetch_add(1, Ordering::Relaxed);
+                if state.begin_or_owe() {
+                    serve(state, staged, drained, finish);
+                }
+                shared
+            }
+        };
+        let (mine, other) = (submit(0), thread::spawn(submit(1)));
+        let shared = mine();
+        other.join().expect("no submitter panics");
+        assert_eq!(shared.2.load(Ordering::Relaxed), 2, "work was left behind");
+        assert!(!shared.0.is_running());
+    });
+}
+
+#[test]
+fn loom_nothing_is_left_behind() {
+    nothing_is_left_behind(RunState::finish);
+}
+
+#[test]
+#[should_panic(expected = "left behind")]
+fn loom_planted_finish_that_stores() {
+    nothing_is_left_behind(|state| {
+        let word = Word(state.0.load(Ordering::Acquire));
+        let done = word.state() == State::Running;
+        let next = if done { Word::IDLE } else { Word::RUNNING };
+        state.0.store(next.0, Ordering::SeqCst);
+        done
+    });
+}
+
+/// A word that somebody else has queued, and one worker who begins. Whoever publishes and then kicks is
+/// either seen by that pass, or a pass is due afterwards.
+fn a_kick_is_never_dropped_too_late(kick: fn(&RunState) -> Kick, begin: Bool, finish: Bool, passes: u32) {
+    loom::model(move || {
+        let shared = Arc::new((RunState::new(), AtomicBool::new(false)));
+        assert_eq!(shared.0.kick(), Kick::Queued);
+        let worker = {
+            let shared = Arc::clone(&shared);
+            thread::spawn(move || {
+                let (state, work) = &*shared;
+                assert!(begin(state), "nobody else begins");
+                for _ in 1..passes {
+                    assert_eq!(state.kick(), Kick::Coalesced);
+                    assert!(!finish(state));
+                }
+                let seen = work.load(Ordering::Relaxed);
+                (seen, !finish(state))
+            })
+        };
+        let (state, work) = &*shared;
+        work.store(true, Ordering::Relaxed);
+        let answer = kick(state);
+        let (seen, owed) = worker.join().expect("the worker does not panic");
+        let due = state.due(Instant::ZERO);
+        assert_eq!(answer == Kick::Queued, due, "the one who queued it is the one who knows");
+        assert!(seen || owed || due, "a kick was dropped after the pass had begun");
+    });
+}
+
+#[test]
+fn loom_a_kick_is_never_dropped_too_late() {
+    a_kick_is_never_dropped_too_late(RunState::kick, RunState::try_begin, RunState::finish, 1);
+    a_kick_is_never_dropped_too_late(RunState::kick, RunState::begin_or_owe, RunState::finish, 1);
+}
+
+#[test]
+fn loom_a_kick_is_never_dropped_too_late_for_a_second_pass() {
+    a_kick_is_never_dropped_too_late(RunState::kick, RunState::try_begin, RunState::finish, 2);
+}
+
+#[test]
+#[should_panic(expected = "dropped after the pass had begun")]
+fn loom_planted_kick_without_a_fence() {
+    let kick = |state: &RunState| {
+        if Word(state.0.load(Ordering::Relaxed)).state() == State::Queued {
+            return Kick::Coalesced;
+        }
+        state.kick()
+    };
+    a_kick_is_never_dropped_too_late(kick, RunState::try_begin, RunState::finish, 1);
+}
+
+#[test]
+#[should_panic(expected = "dropped after the pass had begun")]
+fn loom_planted_begin_without_a_fence() {
+    let begin = |state: &RunState| {
+        let next = |_| Some(Word::RUNNING.0);
+        state.0.fetch_update(Ordering::AcqRel, Ordering::Relaxed, next).is_ok()
+    };
+    a_kick_is_never_dropped_too_late(RunState::kick, begin, RunState::finish, 1);
+}
+
+#[test]
+#[should_panic(expected = "dropped after the pass had begun")]
+fn loom_planted_rerun_without_a_fence() {
+    let finish = |state: &RunState| {
+        let mut done = false;
+        let next = |word| {
+            let word = Word(word);
+            done = word.state() == State::Running;
+            Some(if done { word.in_state(Word::IDLE).0 } else { Word::RUNNING.0 })
+        };
+        state.0.fetch_update(Ordering::AcqRel, Ordering::Relaxed, next).expect("it always goes on");
+        done
+    };
+    a_kick_is_never_dropped_too_late(RunState::kick, RunState::try_begin, finish, 2);
+}
+
+/// R2: something is published and a pass asked for no later than 20, while another pass, armed for 10,
+/// takes place.
+fn an_armed_pass_comes_no_later(arm: fn(&RunState, Instant) -> bool, finish: Bool) {
+    const EARLY: Instant = Instant::from_nanos(10);
+    const LATE: Instant = Instant::from_nanos(20);
+    loom::model(move || {
+        let shared = Arc::new((RunState::new(), AtomicBool::new(false)));
+        assert!(shared.0.arm(EARLY));
+        let worker = {
+            let shared = Arc::clone(&shared);
+            thread::spawn(move || {
+                let (state, work) = &*shared;
+                assert!(state.try_begin(), "nobody else begins");
+                let seen = work.load(Ordering::Relaxed);
+                assert!(finish(state), "nobody kicks");
+                seen
+            })
+        };
+        let (state, work) = &*shared;
+        work.store(true, Ordering::Relaxed);
+        arm(state, LATE);
+        let seen = worker.join().expect("the worker does not panic");
+        assert!(seen || state.due(LATE), "nobody will come by the deadline");
+    });
+}
+
+#[test]
+fn loom_an_armed_pass_comes_no_later() {
+    an_armed_pass_comes_no_later(RunState::arm, RunState::finish);
+}
+
+#[test]
+#[should_panic(expected = "nobody will come")]
+fn loom_planted_arm_without_a_fence() {
+    let arm = |state: &RunState, at| {
+        let word = Word(state.0.load(Ordering::Relaxed));
+        let earlier = word.state() == State::Idle && word.deadline().is_some_and(|e| e <= at);
+        !earlier && state.arm(at)
+    };
+    an_armed_pass_comes_no_later(arm, RunState::finish);
+}
+
+#[test]
+#[should_panic(expected = "nobody will come")]
+fn loom_planted_finish_that_forgets_the_deadline() {
+    let finish = |state: &RunState| {
+        state.0.swap(Word::IDLE.0, Ordering::AcqRel);
+        true
+    };
+    an_armed_pass_comes_no_later(RunState::arm, finish);
+}
+
+/// A runner that hands over leaves the pass to somebody else, who sees what the runner did.
+fn a_hand_over_is_taken_up(hand_over: fn(&RunState)) {
+    loom::model(move || {
+        let shared = Arc::new((RunState::new(), AtomicBool::new(false)));
+        assert!(shared.0.try_begin());
+        let kicker = {
+            let shared = Arc::clone(&shared);
+            thread::spawn(move || {
+                let (state, work) = &*shared;
+                work.store(true, Ordering::Relaxed);
+                state.begin_or_owe()
+            })
+        };
+        let (state, work) = &*shared;
+        hand_over(state);
+        let kicker_runs = kicker.join().expect("the kicker does not panic");
+        if !kicker_runs {
+            assert!(state.try_begin(), "a pass was owed and nobody is told");
+            assert!(work.load(Ordering::Relaxed));
+            assert!(state.finish());
+        }
+    });
+}
+
+#[test]
+fn loom_a_hand_over_is_taken_up() {
+    a_hand_over_is_taken_up(RunState::hand_over);
+}
+
+#[test]
+#[should_panic(expected = "nobody is told")]
+fn loom_planted_hand_over_that_forgets_who_came_meanwhile() {
+    a_hand_over_is_taken_up(|state| {
+        // It means to write QUEUED only if nobody was there, and forgets that RERUN is also running.
+        let _ = state.exchange(Word::RUNNING, Word::QUEUED);
+    });
+}

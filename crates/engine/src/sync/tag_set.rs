@@ -1,0 +1,366 @@
+//! Tags, and who waits for one.
+//!
+//! A bitmap hands the tags out. An elevator that gets none registers as a waiter, *tries once more*, and
+//! leaves; whoever gives tags back is told which waiters to wake. Waiters are woken in batches, so that a
+//! device that completes one request at a time does not wake an elevator for each (`spec/framework.md`
+//! section 3.2).
+//!
+//! # States
+//!
+//! A waiter has a bit in `waiting`. `freed` counts tags given back while somebody waited, less those acted on.
+//!
+//! | waiter's bit | `wait` | retry succeeds, `cancel` | `put` by somebody |
+//! |---|---|---|---|
+//! | clear | set; *you* try again | - | nothing to do for it |
+//! | set | set; *you* try again | clear, true | in its turn: cleared, *you* wake it |
+//! | cleared by a `put` | set; *you* try again | clear, false: a wake-up was spent on you | - |
+//!
+//! # When waiters are woken
+//!
+//! As soon as `freed` reaches the wake batch, that many waiters, in rotation. And whenever a `put` leaves
+//! less than a wake batch of tags in use, all of them: the batch might not fill again.
+//!
+//! So nobody is stranded when frees stop: of all puts, take the one whose fence is last in the order of full
+//! fences. It sees every put, so it finds nothing in use, and wakes everybody whose `wait` has its fence
+//! before it. Those behind it find in their retry that everything is free. (A count of 0 is never missed:
+//! `Bitmap::in_use` may be too low, but counts no number that is free, cleared or being folded.)
+//!
+//! # Why the orderings are enough
+//!
+//! `wait` sets the bit, has a full fence, and the caller looks at the bitmap. `put` changes the bitmap, has a
+//! full fence, and looks at the bits. So the caller finds the tag, or `put` finds the waiter. A bit is taken
+//! by a read-modify-write, so a waiter is woken once per registration. `freed` and the turn are only counts.
+//!
+//! Read-modify-writes: those of the bitmap while nobody waits; then two more per `put`, and one per word
+//! woken from.
+
+use super::{
+    AtomicU16, AtomicU32, AtomicU64, BitBatch, Bitmap, FairShare, Ordering, fence_after_rmw,
+};
+use blkmq_core::Tag;
+use crossbeam_utils::CachePadded;
+
+const WORD_BITS: u32 = u64::BITS;
+const MAX_WAKE_BATCH: u32 = 8;
+
+/// What a set is made for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct TagSetShape {
+    /// Tags.
+    pub(crate) depth: u32,
+    /// The smallest share that anybody is confined to by [`TagSet::get_shallow`]; `depth` if nobody is. If
+    /// it is not announced, those who are wait for batches that only others' frees could fill.
+    pub(crate) min_shallow: u32,
+    /// Waiters are numbered below this.
+    pub(crate) waiters: u16,
+    /// Users among whom the tags are divided are numbered below this; 0 if they are not divided.
+    pub(crate) users: u16,
+}
+
+impl TagSetShape {
+    /// Tags that nobody divides and everybody may have all of.
+    #[must_use]
+    pub(crate) const fn new(depth: u32, waiters: u16) -> Self {
+        Self { depth, min_shallow: depth, waiters, users: 0 }
+    }
+}
+
+/// The driver tags of a hardware queue, or of several that share them.
+pub(crate) struct TagSet {
+    bitmap: Bitmap,
+    min_shallow: u32,
+    waiting: Box<[CachePadded<AtomicU64>]>,
+    wake: CachePadded<Wake>,
+    shares: Option<Shares>,
+}
+
+/// Written only while somebody waits.
+struct Wake {
+    freed: AtomicU32,
+    /// Whose turn it is.
+    next: AtomicU32,
+}
+
+struct Shares {
+    fair: FairShare,
+    /// The user that each tag was taken for; written and read by whoever has the tag.
+    holders: Box<[AtomicU16]>,
+}
+
+/// Tags taken together. What is left of them goes to [`TagSet::put_rest`], or through `put`.
+#[must_use = "tags that are not put back are lost"]
+#[derive(Debug)]
+pub(crate) struct TagBatch(BitBatch);
+
+impl TagBatch {
+    /// Takes one out.
+    #[inline]
+    pub(crate) fn pop(&mut self) -> Option<Tag> {
+        self.0.pop().map(Tag)
+    }
+
+    /// How many are left.
+    #[inline]
+    #[must_use]
+    pub(crate) fn len(&self) -> u32 {
+        self.0.len()
+    }
+
+    /// Is none left?
+    #[inline]
+    #[must_use]
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
+impl Drop for TagBatch {
+    #[inline]
+    fn drop(&mut self) {
+        debug_assert!(self.is_empty() || std::thread::panicking(), "{} tags are lost", self.len());
+    }
+}
+
+impl TagSet {
+    /// All tags free, nobody waiting, all users idle.
+    ///
+    /// # Panics
+    /// If the depth is 0.
+    pub(crate) fn new(shape: &TagSetShape) -> Self {
+        let words = u32::from(shape.waiters).div_ceil(WORD_BITS);
+        let holders = || (0..shape.depth).map(|_| AtomicU16::new(0)).collect();
+        Self {
+            bitmap: Bitmap::new(shape.depth),
+            min_shallow: shape.min_shallow,
+            waiting: (0..words).map(|_| CachePadded::new(AtomicU64::new(0))).collect(),
+            wake: CachePadded::new(Wake { freed: AtomicU32::new(0), next: AtomicU32::new(0) }),
+            shares: (shape.users > 0).then(|| Shares {
+                fair: FairShare::new(shape.depth, shape.users),
+                holders: holders(),
+            }),
+        }
+    }
+
+    /// Tags in all.
+    #[must_use]
+    pub(crate) fn depth(&self) -> u32 {
+        self.bitmap.depth()
+    }
+
+    /// Tags in use; as [`Bitmap::in_use`].
+    #[must_use]
+    pub(crate) fn in_use(&self) -> u32 {
+        self.bitmap.in_use()
+    }
+
+    /// Takes a tag, whoever's share it may be. `hint` as in [`Bitmap::get`].
+    #[inline]
+    pub(crate) fn get(&self, hint: &mut u32) -> Option<Tag> {
+        self.get_batch(hint, 1)?.pop()
+    }
+
+    /// Takes up to `want` tags, whoever's share they may be.
+    #[inline]
+    pub(crate) fn get_batch(&self, hint: &mut u32, want: u32) -> Option<TagBatch> {
+        debug_assert!(self.shares.is_none(), "tags that are divided are taken for somebody");
+        self.bitmap.get_batch(hint, want).map(TagBatch)
+    }
+
+    /// Takes a tag out of a share of `shallow_depth`; as [`Bitmap::get_shallow`].
+    #[inline]
+    pub(crate) fn get_shallow(&self, hint: &mut u32, shallow_depth: u32) -> Option<Tag> {
+        debug_assert!(self.shares.is_none(), "tags that are divided are taken for somebody");
+        debug_assert!(shallow_depth >= self.min_shallow, "a share that was not announced");
+        self.bitmap.get_shallow(hint, shallow_depth).map(Tag)
+    }
+
+    /// Takes up to `want` tags for `user`, which becomes active, within its fair share. As
+    /// [`get_batch`](Self::get_batch) if the tags are not divided. One thread at a time per user: its run.
+    #[inline]
+    pub(crate) fn get_batch_for(&self, user: u16, hint: &mut u32, want: u32) -> Option<TagBatch> {
+        let Some(Shares { fair, holders }) = &self.shares else {
+            return self.get_batch(hint, want);
+        };
+        fair.activate(user);
+        let admitted = fair.admit(user, want);
+        let Some(batch) = self.bitmap.get_batch(hint, admitted) else {
+            fair.release(user, admitted);
+            return None;
+        };
+        fair.release(user, admitted - batch.len());
+        for tag in batch.numbers() {
+            holders[tag as usize].store(user, Ordering::Relaxed);
+        }
+        Some(TagBatch(batch))
+    }
+
+    /// How the tags are divided, if they are.
+    #[must_use]
+    pub(crate) fn fair_share(&self) -> Option<&FairShare> {
+        self.shares.as_ref().map(|shares| &shares.fair)
+    }
+
+    /// Counts `user` as idle. The others may have more from now on, so all waiters are to be woken.
+    pub(crate) fn deactivate(&self, user: u16, woken: &mut dyn FnMut(u16)) {
+        if self.fair_share().is_some_and(|fair| fair.deactivate(user)) {
+            fence_after_rmw();
+            self.wake_up(u32::MAX, woken);
+        }
+    }
+
+    /// Gives tags back, and names the waiters to wake. One read-modify-write per run of tags of the same
+    /// word while nobody waits.
+    #[inline]
+    pub(crate) fn put(&self, tags: &[Tag], woken: &mut dyn FnMut(u16)) {
+        if tags.is_empty() {
+            return;
+        }
+        self.release_shares(tags.iter().map(|tag| tag.0));
+        self.bitmap.put_many(tags.iter().map(|tag| tag.0));
+        fence_after_rmw();
+        self.after_put(tags.len() as u32, woken);
+    }
+
+    /// Gives back what is left of a batch, and names the waiters to wake: they may have tried meanwhile.
+    #[inline]
+    pub(crate) fn put_rest(&self, mut batch: TagBatch, woken: &mut dyn FnMut(u16)) {
+        let rest = batch.0.take();
+        if rest.is_empty() {
+            return;
+        }
+        let n = rest.len();
+        self.release_shares(rest.numbers());
+        self.bitmap.put_batch(rest);
+        fence_after_rmw();
+        self.after_put(n, woken);
+    }
+
+    /// Registers `who` for a wake-up, once. The caller tries again before it relies on it.
+    ///
+    /// # Panics
+    /// If `who` is beyond the words of the set.
+    pub(crate) fn wait(&self, who: u16) {
+        let (word, bit) = self.waiter(who);
+        word.fetch_or(bit, Ordering::AcqRel);
+        fence_after_rmw();
+    }
+
+    /// Takes a registration back. False if a `put` has used it up: the wake-up is on its way.
+    pub(crate) fn cancel(&self, who: u16) -> bool {
+        let (word, bit) = self.waiter(who);
+        word.fetch_and(!bit, Ordering::AcqRel) & bit != 0
+    }
+
+    /// How many tags must come back before waiters are woken. Small enough that whoever is confined to a
+    /// share of the tags fills a batch with its own.
+    #[must_use]
+    pub(crate) fn wake_batch(&self) -> u32 {
+        let users = self.fair_share().map_or(1, |fair| fair.users().max(1));
+        let depth = self.depth().div_ceil(users).min(self.min_shallow);
+        (depth / 8).clamp(1, MAX_WAKE_BATCH)
+    }
+
+    fn waiter(&self, who: u16) -> (&AtomicU64, u64) {
+        let who = u32::from(who);
+        (&self.waiting[(who / WORD_BITS) as usize], 1 << (who % WORD_BITS))
+    }
+
+    #[inline]
+    fn release_shares(&self, tags: impl Iterator<Item = u32>) {
+        let Some(Shares { fair, holders }) = &self.shares else { return };
+        let mut run: Option<(u16, u32)> = None;
+        for tag in tags {
+            let user = holders[tag as usize].load(Ordering::Relaxed);
+            run = match run {
+                Some((same, n)) if same == user => Some((user, n + 1)),
+                Some((other, n)) => {
+                    fair.release(other, n);
+                    Some((user, 1))
+                }
+                None => Some((user, 1)),
+            };
+        }
+        if let Some((user, n)) = run {
+            fair.release(user, n);
+        }
+    }
+
+    /// Behind the full fence that follows a change of the bitmap.
+    #[inline]
+    fn after_put(&self, n: u32, woken: &mut dyn FnMut(u16)) {
+        if self.waiting.iter().any(|word| word.load(Ordering::Relaxed) != 0) {
+            self.wake_some(n, woken);
+        }
+    }
+
+    #[inline(never)]
+    fn wake_some(&self, n: u32, woken: &mut dyn FnMut(u16)) {
+        let batch = self.wake_batch();
+        let due = if self.bitmap.in_use_reaches(batch) { self.count(n, batch) } else { u32::MAX };
+        if due > 0 {
+            self.wake_up(due, woken);
+        }
+    }
+
+    /// Counts `n` frees; how many waiters are to be woken on account of them: whole batches.
+    fn count(&self, n: u32, batch: u32) -> u32 {
+        let freed = &self.wake.freed;
+        let mut seen = freed.load(Ordering::Relaxed);
+        loop {
+            let (total, rest) = (seen + n, (seen + n) % batch);
+            match freed.compare_exchange_weak(seen, rest, Ordering::Relaxed, Ordering::Relaxed) {
+                Ok(_) => return total - rest,
+                Err(now) => seen = now,
+            }
+        }
+    }
+
+    /// Wakes up to `n` waiters, beginning with whose turn it is. Two callers at once may begin at the same
+    /// one; each waiter is still woken once, and the turn moves on.
+    fn wake_up(&self, mut n: u32, woken: &mut dyn FnMut(u16)) {
+        let words = self.waiting.len() as u32;
+        let start = self.wake.next.load(Ordering::Relaxed) % (words * WORD_BITS).max(1);
+        let (first, below) = (start / WORD_BITS, (1 << (start % WORD_BITS)) - 1);
+        // The word with the start is visited twice: from there on, and at the end up to there.
+        for step in 0..=words {
+            let word = (first + step) % words.max(1);
+            let part = match step {
+                0 => !below,
+                _ if step == words => below,
+                _ => u64::MAX,
+            };
+            n -= self.wake_in(word, part, n, woken);
+            if n == 0 {
+                return;
+            }
+        }
+    }
+
+    /// Wakes up to `n` waiters of a part of a word, and says how many.
+    fn wake_in(&self, at: u32, part: u64, n: u32, woken: &mut dyn FnMut(u16)) -> u32 {
+        let Some(word) = self.waiting.get(at as usize) else { return 0 };
+        let mut rest = word.load(Ordering::Relaxed) & part;
+        let all = rest;
+        for _ in 0..n.min(all.count_ones()) {
+            rest &= rest - 1;
+        }
+        if all == rest {
+            return 0;
+        }
+        let mut claimed = word.fetch_and(!(all ^ rest), Ordering::AcqRel) & (all ^ rest);
+        let count = claimed.count_ones();
+        while claimed != 0 {
+            let who = at * WORD_BITS + claimed.trailing_zeros();
+            claimed &= claimed - 1;
+            self.wake.next.store(who + 1, Ordering::Relaxed);
+            // Waiters are numbered in 16 bits.
+            woken(who as u16);
+        }
+        count
+    }
+}
+
+#[cfg(all(test, loom))]
+mod model;
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests;

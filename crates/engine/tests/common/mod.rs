@@ -1,0 +1,184 @@
+//! A device whose every answer the test decides, and a queue around it.
+
+#![allow(dead_code, reason = "each test file uses a part")]
+
+use blkmq_core::{HwQueue, Instant, IoMeta, IoResult, Limits, Op};
+use blkmq_engine::{
+    BioTable, Busy, Config, DeviceQueue, DeviceShape, Enqueued, Finished, Inflight, Io, Queue, Submitter,
+    Verdict,
+};
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex};
+
+/// One request as it arrived.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Arrival {
+    pub op: Op,
+    pub sector: u64,
+    pub sectors: u32,
+    pub bios: u32,
+    pub hw: u16,
+    pub at: Instant,
+}
+
+/// What the device does next.
+#[derive(Default)]
+pub struct Control {
+    /// Answers to the next requests: `None` accepts. Past the end everything is accepted.
+    pub script: VecDeque<Option<Busy>>,
+    /// Finish within the call.
+    pub inline: bool,
+    /// Finish so many at the next reap.
+    pub finish: usize,
+    /// Send so many back at the next reap instead.
+    pub requeue: usize,
+    /// Keep at most so many; 0 for no limit.
+    pub room: usize,
+    pub result: Option<IoResult>,
+    pub arrivals: Vec<Arrival>,
+    /// Requests inside, over all hardware queues.
+    pub inside: usize,
+    pub most_inside: usize,
+}
+
+#[derive(Clone, Default)]
+pub struct Handle(Arc<Mutex<Control>>);
+
+impl Handle {
+    pub fn with<R>(&self, f: impl FnOnce(&mut Control) -> R) -> R {
+        f(&mut self.0.lock().expect("no test panics while holding it"))
+    }
+
+    pub fn sectors(&self) -> Vec<u64> {
+        self.with(|c| c.arrivals.iter().map(|a| a.sector).collect())
+    }
+
+    pub fn finish(&self, n: usize) {
+        self.with(|c| c.finish = n);
+    }
+}
+
+struct TestQueue {
+    control: Handle,
+    inside: VecDeque<Inflight>,
+}
+
+impl<P> DeviceQueue<P> for TestQueue {
+    fn enqueue(&mut self, now: Instant, bios: &BioTable<P>, rq: Inflight) -> Enqueued {
+        self.control.with(|c| {
+            if let Some(Some(why)) = c.script.pop_front() {
+                return Enqueued::Busy(rq, why);
+            }
+            if c.room > 0 && self.inside.len() >= c.room {
+                return Enqueued::Busy(rq, Busy::DevResource);
+            }
+            assert_eq!(rq.bios(bios).count() as u32, rq.bio_count());
+            let total: u32 = rq.bios(bios).map(|b| b.sectors).sum();
+            assert_eq!(total, rq.sectors(), "a request is as long as its bios");
+            c.arrivals.push(Arrival {
+                op: rq.op(),
+                sector: rq.sector(),
+                sectors: rq.sectors(),
+                bios: rq.bio_count(),
+                hw: rq.hw().0,
+                at: now,
+            });
+            c.inside += 1;
+            c.most_inside = c.most_inside.max(c.inside);
+            if c.inline {
+                c.inside -= 1;
+                return Enqueued::Done(rq, c.result.unwrap_or(Ok(())));
+            }
+            self.inside.push_back(rq);
+            Enqueued::Accepted
+        })
+    }
+
+    fn reap(&mut self, _: Instant, out: &mut Vec<Finished>) {
+        self.control.with(|c| {
+            while c.finish + c.requeue > 0 {
+                let Some(rq) = self.inside.pop_front() else { break };
+                c.inside -= 1;
+                let verdict = if c.requeue > 0 {
+                    c.requeue -= 1;
+                    Verdict::Requeue
+                } else {
+                    c.finish -= 1;
+                    Verdict::Done(c.result.unwrap_or(Ok(())))
+                };
+                out.push(Finished { rq, verdict });
+            }
+        });
+    }
+
+    fn abandon(&mut self, out: &mut Vec<Inflight>) {
+        out.extend(self.inside.drain(..));
+    }
+}
+
+pub fn shape(hw_queues: u16, depth: u32) -> DeviceShape {
+    DeviceShape {
+        hw_queues,
+        hw_queue_depth: depth,
+        shared_tags: false,
+        budget: None,
+        limits: Limits::default(),
+    }
+}
+
+/// A configuration around a test device.
+pub fn config(shape: DeviceShape) -> (Config<u32>, Handle) {
+    let handle = Handle::default();
+    let queues = (0..shape.hw_queues)
+        .map(|_| Box::new(TestQueue { control: handle.clone(), inside: VecDeque::new() }) as _)
+        .collect();
+    (Config::new(shape, queues), handle)
+}
+
+pub fn write(sector: u64, sectors: u32) -> Io<u32> {
+    Io::new(Op::Write, sector, sectors, sector, sector as u32)
+}
+
+pub fn read(sector: u64, sectors: u32) -> Io<u32> {
+    Io::new(Op::Read, sector, sectors, sector, sector as u32)
+}
+
+/// Submits each I/O with a flush of its own.
+pub fn submit_each(submitter: &mut Submitter<u32>, now: Instant, ios: impl IntoIterator<Item = Io<u32>>) {
+    for io in ios {
+        submitter.push(now, io).expect("there is credit");
+        submitter.flush(now);
+    }
+}
+
+/// Polls and reaps until nothing is in flight, stepping time to the next deadline; the cookies in order of
+/// completion. Panics if that takes more than `steps` steps.
+pub fn drain(submitter: &mut Submitter<u32>, now: &mut Instant, steps: u32) -> Vec<u64> {
+    let mut done = Vec::new();
+    for _ in 0..steps {
+        submitter.poll(*now);
+        submitter.reap(u32::MAX, |c| {
+            assert_eq!(c.payload, c.cookie as u32, "the payload comes back with its cookie");
+            done.push(c.cookie);
+        });
+        if submitter.in_flight() == 0 {
+            return done;
+        }
+        *now = submitter.next_deadline().map_or(*now, |at| at.max(*now));
+    }
+    panic!("{} I/Os still in flight after {steps} steps", submitter.in_flight());
+}
+
+/// Nothing is left anywhere.
+pub fn assert_at_rest(queue: &Queue<u32>, hw_queues: u16) {
+    let stats = queue.stats();
+    assert_eq!(stats.submitted, stats.completed, "{stats:?}");
+    assert_eq!(stats.completed_requests, stats.submitted - stats.merges.total(), "{stats:?}");
+    assert_eq!(stats.dispatched, stats.completed_requests + stats.requeues, "{stats:?}");
+    assert!((0..hw_queues).all(|hw| queue.tags_in_use(HwQueue(hw)) == 0));
+    assert_eq!(queue.budgets_in_use(), 0);
+}
+
+pub fn meta(op: Op, sector: u64, sectors: u32) -> IoMeta {
+    IoMeta::new(op, sector, sectors)
+}

@@ -1,0 +1,194 @@
+//! How long an I/O is: fio's `bs`, `bsrange` and `bssplit`.
+
+use blkmq_core::{Rng, SECTOR_SIZE};
+use std::fmt;
+
+/// The lengths that one direction of a job uses, in bytes.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum BlockSize {
+    /// Always the same (`bs`).
+    Fixed(u32),
+    /// Any multiple of `min` from `min` to `max`, all equally likely (`bsrange`).
+    Range {
+        /// Smallest.
+        min: u32,
+        /// Largest.
+        max: u32,
+    },
+    /// Each size with its share in percent (`bssplit`); the shares sum to 100.
+    Split(Vec<(u32, u8)>),
+}
+
+/// Block sizes that cannot be issued.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum BlockSizeError {
+    /// Zero, or no multiple of a sector.
+    NotSectors(u32),
+    /// More than a gigabyte in one I/O.
+    TooLarge(u32),
+    /// A range whose end is below its start.
+    Inverted(u32, u32),
+    /// Shares that sum to this and not to 100.
+    Shares(u32),
+}
+
+impl fmt::Display for BlockSizeError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NotSectors(n) => {
+                write!(f, "{n} bytes; accepted are multiples of 512 bytes from 512 to 1g")
+            }
+            Self::TooLarge(n) => write!(f, "{n} bytes; accepted is up to 1g"),
+            Self::Inverted(min, max) => {
+                write!(f, "the range {min}-{max} is empty; accepted: smallest-largest")
+            }
+            Self::Shares(sum) => write!(f, "the shares sum to {sum} percent; accepted is 100"),
+        }
+    }
+}
+
+impl std::error::Error for BlockSizeError {}
+
+impl BlockSize {
+    /// The longest I/O that a job may ask for, in bytes.
+    pub const MAX: u32 = 1 << 30;
+
+    /// The smallest size that can occur, in bytes. Random places are multiples of it.
+    #[must_use]
+    pub fn min(&self) -> u32 {
+        match self {
+            Self::Fixed(bs) => *bs,
+            Self::Range { min, .. } => *min,
+            Self::Split(parts) => parts.iter().map(|(bs, _)| *bs).min().unwrap_or(0),
+        }
+    }
+
+    /// Checks every size.
+    ///
+    /// # Errors
+    /// For the first size that is no number of sectors, a range without members, or shares that do not
+    /// sum to 100.
+    pub fn validate(&self) -> Result<(), BlockSizeError> {
+        let check = |bs: u32| match bs {
+            0 => Err(BlockSizeError::NotSectors(0)),
+            _ if !bs.is_multiple_of(SECTOR_SIZE) => Err(BlockSizeError::NotSectors(bs)),
+            _ if bs > Self::MAX => Err(BlockSizeError::TooLarge(bs)),
+            _ => Ok(()),
+        };
+        match self {
+            Self::Fixed(bs) => check(*bs),
+            Self::Range { min, max } => {
+                check(*min)?;
+                check(*max)?;
+                if min > max { Err(BlockSizeError::Inverted(*min, *max)) } else { Ok(()) }
+            }
+            Self::Split(parts) => {
+                parts.iter().try_for_each(|(bs, _)| check(*bs))?;
+                match parts.iter().map(|(_, share)| u32::from(*share)).sum() {
+                    100 => Ok(()),
+                    sum => Err(BlockSizeError::Shares(sum)),
+                }
+            }
+        }
+    }
+}
+
+impl fmt::Display for BlockSize {
+    /// In fio's spelling, in bytes.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Fixed(bs) => write!(f, "{bs}"),
+            Self::Range { min, max } => write!(f, "{min}-{max}"),
+            Self::Split(parts) => {
+                for (i, (bs, share)) in parts.iter().enumerate() {
+                    write!(f, "{}{bs}/{share}", if i == 0 { "" } else { ":" })?;
+                }
+                Ok(())
+            }
+        }
+    }
+}
+
+/// Draws lengths, in sectors.
+#[derive(Clone, Debug)]
+pub(super) enum Sizes {
+    Fixed(u32),
+    Steps { unit: u32, steps: u64 },
+    Split(Vec<(u32, u32)>),
+}
+
+impl Sizes {
+    /// Of a block size that [`BlockSize::validate`] accepts.
+    pub(super) fn new(bs: &BlockSize) -> Self {
+        match bs {
+            BlockSize::Fixed(bs) => Self::Fixed(bs / SECTOR_SIZE),
+            BlockSize::Range { min, max } => {
+                Self::Steps { unit: min / SECTOR_SIZE, steps: u64::from(max / min) }
+            }
+            BlockSize::Split(parts) => {
+                let cumulate = |below: &mut u32, (bs, share): &(u32, u8)| {
+                    *below += u32::from(*share);
+                    Some((*below, bs / SECTOR_SIZE))
+                };
+                Self::Split(parts.iter().scan(0, cumulate).collect())
+            }
+        }
+    }
+
+    #[inline]
+    pub(super) fn next(&self, rng: &mut Rng) -> u32 {
+        match self {
+            Self::Fixed(sectors) => *sectors,
+            Self::Steps { unit, steps } => unit * (rng.below(*steps) as u32 + 1),
+            Self::Split(parts) => {
+                let percent = rng.below(100) as u32;
+                let part = parts.iter().find(|(below, _)| percent < *below);
+                part.expect("shares sum to 100").1
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_split_is_met_within_a_percent() {
+        let sizes = Sizes::new(&BlockSize::Split(vec![(4096, 70), (65536, 20), (512, 10)]));
+        let mut rng = Rng::new(3);
+        let mut seen = [0u32; 3];
+        for _ in 0..100_000 {
+            match sizes.next(&mut rng) {
+                8 => seen[0] += 1,
+                128 => seen[1] += 1,
+                1 => seen[2] += 1,
+                other => panic!("{other} sectors was never asked for"),
+            }
+        }
+        for (count, share) in seen.iter().zip([70_000, 20_000, 10_000u32]) {
+            assert!(count.abs_diff(share) < 1_000, "{seen:?}");
+        }
+    }
+
+    #[test]
+    fn a_range_gives_multiples_of_its_start_and_both_ends() {
+        let sizes = Sizes::new(&BlockSize::Range { min: 1024, max: 4096 });
+        let mut rng = Rng::new(1);
+        let mut seen = std::collections::BTreeSet::new();
+        (0..1_000).for_each(|_| {
+            seen.insert(sizes.next(&mut rng));
+        });
+        assert_eq!(Vec::from_iter(seen), [2, 4, 6, 8]);
+    }
+
+    #[test]
+    fn impossible_sizes_are_named() {
+        let wrong = |bs: BlockSize| bs.validate().expect_err("not a size").to_string();
+        assert!(wrong(BlockSize::Fixed(0)).starts_with("0 bytes"));
+        assert!(wrong(BlockSize::Fixed(513)).starts_with("513 bytes"));
+        assert!(wrong(BlockSize::Range { min: 8192, max: 4096 }).contains("8192-4096"));
+        assert!(wrong(BlockSize::Split(vec![(512, 50), (1024, 49)])).contains("99 percent"));
+        assert_eq!(BlockSize::Split(vec![(512, 0), (1024, 100)]).validate(), Ok(()));
+    }
+}

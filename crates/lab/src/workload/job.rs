@@ -1,0 +1,376 @@
+//! What one fio job means, typed. Defaults are fio's.
+
+use super::{Amount, BlockSize, BlockSizeError, Direction, Distribution, DistributionError};
+use super::{PerDirection, Rw};
+use blkmq_core::{IoPrio, Nanos, SECTOR_SIZE};
+use std::fmt;
+
+/// One job: a pattern, how hard `numjobs` threads press it on the device, and for how long.
+///
+/// Fields carry the names of fio's options. [`validate`](Self::validate) checks what a single field cannot.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Job {
+    /// `name`.
+    pub name: String,
+    /// Position in the plan. Part of the seed, so that two equal jobs do not issue equal streams.
+    pub index: u32,
+    /// `rw`.
+    pub rw: Rw,
+    /// `rwmixread`: reads in a mix, in percent.
+    pub rwmixread: u8,
+    /// `bs`, `bsrange` or `bssplit`.
+    pub bs: PerDirection<BlockSize>,
+    /// `blockalign`: random places are multiples of this many bytes, counted from the offset. As in fio,
+    /// setting it implies `norandommap`. `None`: the smallest block.
+    pub blockalign: PerDirection<Option<u32>>,
+    /// `size`: the length of each thread's region; `None` is the rest of the device.
+    pub size: Option<Amount>,
+    /// `io_size`: what a thread issues in one pass; `None` is `size`.
+    pub io_size: Option<Amount>,
+    /// `offset` of the first thread's region.
+    pub offset: Amount,
+    /// `offset_increment`: each further thread starts this much later.
+    pub offset_increment: Amount,
+    /// `number_ios`: at most so many per pass. As in fio, `time_based` wins over it.
+    pub number_ios: Option<u64>,
+    /// `loops`: passes.
+    pub loops: u32,
+    /// `norandommap`: draw every block independently, instead of each once per pass.
+    pub norandommap: bool,
+    /// `random_distribution`. Anything but uniform implies `norandommap`.
+    pub random_distribution: Distribution,
+    /// `percentage_random`: the rest of a random job goes on where the last I/O of its direction ended.
+    pub percentage_random: PerDirection<u8>,
+    /// `randseed`.
+    pub randseed: u64,
+    /// `direct` (or `buffered=0`): writes are waited for, hence sync to a scheduler. Otherwise they are
+    /// async, as writeback is.
+    pub direct: bool,
+    /// `sync`: each write is durable before it completes (FUA).
+    pub sync: bool,
+    /// `fsync`: a flush after every so many writes; 0 for none.
+    pub fsync: u32,
+    /// `prioclass` and `prio`.
+    pub prio: IoPrio,
+    /// `iodepth` and its companions.
+    pub depth: Depth,
+    /// `rate_iops`: I/Os per second and thread.
+    pub rate_iops: PerDirection<Option<u64>>,
+    /// `rate`: bytes per second and thread.
+    pub rate: PerDirection<Option<u64>>,
+    /// `thinktime` and `thinktime_blocks`.
+    pub thinktime: Option<ThinkTime>,
+    /// `numjobs`: threads.
+    pub numjobs: u32,
+    /// `runtime`: stop after this long, ramp included not.
+    pub runtime: Option<Nanos>,
+    /// `time_based`: begin again until the runtime is over.
+    pub time_based: bool,
+    /// `ramp_time`: run this long before anything is counted.
+    pub ramp_time: Nanos,
+    /// `startdelay`.
+    pub startdelay: Nanos,
+    /// `stonewall`: wait until all earlier jobs are done.
+    pub stonewall: bool,
+    /// `new_group`: begin a reporting group.
+    pub new_group: bool,
+    /// `group_reporting`: one report for the group.
+    pub group_reporting: bool,
+    /// Which latencies are taken (`gtod_reduce`, `disable_*`).
+    pub latencies: Latencies,
+    /// `percentile_list`, ascending, in percent.
+    pub percentile_list: Vec<f64>,
+}
+
+/// How many I/Os a thread keeps in flight and in what portions. Counts are at least 1 unless said otherwise.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Depth {
+    /// `iodepth`: in flight at most.
+    pub iodepth: u32,
+    /// `iodepth_low`: once full, submit again when only this many are in flight.
+    pub low: u32,
+    /// `iodepth_batch_submit`: submitted together, in one plug.
+    pub batch_submit: u32,
+    /// `iodepth_batch_complete_min`: wait for this many; 0 is to look without waiting.
+    pub batch_complete_min: u32,
+    /// `iodepth_batch_complete_max`: take at most this many at once.
+    pub batch_complete_max: u32,
+}
+
+impl Default for Depth {
+    fn default() -> Self {
+        Self { iodepth: 1, low: 1, batch_submit: 1, batch_complete_min: 1, batch_complete_max: 1 }
+    }
+}
+
+/// A pause, as long as a process computes between I/Os.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct ThinkTime {
+    /// `thinktime`.
+    pub pause: Nanos,
+    /// `thinktime_blocks`: I/Os between two pauses, at least 1.
+    pub blocks: u32,
+}
+
+/// Which latencies are taken for every I/O; each costs clock readings.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Latencies {
+    /// Submission (fio's slat).
+    pub slat: bool,
+    /// Completion (fio's clat).
+    pub clat: bool,
+    /// Both together (fio's lat).
+    pub lat: bool,
+}
+
+impl Latencies {
+    /// Every latency.
+    pub const ALL: Self = Self { slat: true, clat: true, lat: true };
+    /// None (`gtod_reduce`).
+    pub const NONE: Self = Self { slat: false, clat: false, lat: false };
+}
+
+/// fio's default `percentile_list`.
+const PERCENTILES: [f64; 17] = [
+    1.0, 5.0, 10.0, 20.0, 30.0, 40.0, 50.0, 60.0, 70.0, 80.0, 90.0, 95.0, 99.0, 99.5, 99.9, 99.95,
+    99.99,
+];
+
+impl Default for Job {
+    fn default() -> Self {
+        Self {
+            name: String::from("job"),
+            index: 0,
+            rw: Rw::Read,
+            rwmixread: 50,
+            bs: PerDirection::all(BlockSize::Fixed(4096)),
+            blockalign: PerDirection::all(None),
+            size: None,
+            io_size: None,
+            offset: Amount::ZERO,
+            offset_increment: Amount::ZERO,
+            number_ios: None,
+            loops: 1,
+            norandommap: false,
+            random_distribution: Distribution::Uniform,
+            percentage_random: PerDirection::all(100),
+            randseed: 0x89,
+            direct: false,
+            sync: false,
+            fsync: 0,
+            prio: IoPrio::default(),
+            depth: Depth::default(),
+            rate_iops: PerDirection::all(None),
+            rate: PerDirection::all(None),
+            thinktime: None,
+            numjobs: 1,
+            runtime: None,
+            time_based: false,
+            ramp_time: Nanos::ZERO,
+            startdelay: Nanos::ZERO,
+            stonewall: false,
+            new_group: false,
+            group_reporting: false,
+            latencies: Latencies::ALL,
+            percentile_list: PERCENTILES.to_vec(),
+        }
+    }
+}
+
+/// Fields that contradict each other, or values that cannot be run. Messages name fio's options.
+#[derive(Clone, PartialEq, Debug)]
+pub enum JobError {
+    /// A block size of a direction that the job uses.
+    BlockSize(Direction, BlockSizeError),
+    /// The distribution's parameter.
+    Distribution(DistributionError),
+    /// A count that must be at least 1, by option.
+    Zero(&'static str),
+    /// More than 100 percent, by option.
+    Percent(&'static str, u8),
+    /// Not a multiple of a sector, by option.
+    NotSectors(&'static str, u64),
+    /// `size` below the smallest block.
+    SizeBelowBlock {
+        /// Bytes.
+        size: u64,
+        /// Bytes.
+        bs: u32,
+    },
+    /// `time_based` without `runtime`.
+    NoRuntime,
+    /// A portion larger than `iodepth`, by option.
+    AboveDepth(&'static str, u32, u32),
+    /// `iodepth_batch_complete_min` above `iodepth_batch_complete_max`.
+    BatchInverted(u32, u32),
+}
+
+impl fmt::Display for JobError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::BlockSize(direction, e) => write!(f, "bs of {}: {e}", direction.name()),
+            Self::Distribution(e) => write!(f, "random_distribution={e}"),
+            Self::Zero(option) => write!(f, "{option}=0; accepted is 1 or more"),
+            Self::Percent(option, n) => write!(f, "{option}={n}; accepted is 0 to 100"),
+            Self::NotSectors(option, n) => {
+                write!(f, "{option}={n}; accepted are multiples of {SECTOR_SIZE} bytes")
+            }
+            Self::SizeBelowBlock { size, bs } => {
+                write!(f, "size={size} is smaller than one block; accepted is {bs} (bs) or more")
+            }
+            Self::NoRuntime => f.write_str("time_based needs a runtime, such as runtime=30"),
+            Self::AboveDepth(option, n, iodepth) => {
+                write!(f, "{option}={n}; accepted is up to iodepth={iodepth}")
+            }
+            Self::BatchInverted(min, max) => write!(
+                f,
+                "iodepth_batch_complete_min={min}; accepted is up to \
+                 iodepth_batch_complete_max={max}"
+            ),
+        }
+    }
+}
+
+impl std::error::Error for JobError {}
+
+impl Job {
+    /// Block sizes of the directions that the job issues.
+    pub(super) fn used_block_sizes(&self) -> impl Iterator<Item = &BlockSize> + Clone {
+        self.rw.directions().iter().map(|&direction| &self.bs[direction])
+    }
+
+    /// Checks that the job can be run, on a device that is large enough.
+    ///
+    /// # Errors
+    /// The first thing that is wrong.
+    pub fn validate(&self) -> Result<(), JobError> {
+        for &direction in self.rw.directions() {
+            let sized = self.bs[direction].validate();
+            sized.map_err(|e| JobError::BlockSize(direction, e))?;
+            match self.blockalign[direction] {
+                Some(0) => return Err(JobError::Zero("blockalign")),
+                Some(align) => sectors("blockalign", Amount::Bytes(align.into()))?,
+                None => {}
+            }
+            percent("percentage_random", self.percentage_random[direction])?;
+            for (option, rate) in [("rate_iops", &self.rate_iops), ("rate", &self.rate)] {
+                if rate[direction] == Some(0) {
+                    return Err(JobError::Zero(option));
+                }
+            }
+        }
+        percent("rwmixread", self.rwmixread)?;
+        self.random_distribution.validate().map_err(JobError::Distribution)?;
+        for (option, count) in [("numjobs", self.numjobs), ("loops", self.loops)] {
+            if count == 0 {
+                return Err(JobError::Zero(option));
+            }
+        }
+        if self.thinktime.is_some_and(|t| t.blocks == 0) {
+            return Err(JobError::Zero("thinktime_blocks"));
+        }
+        self.validate_amounts()?;
+        self.depth.validate()?;
+        if self.time_based && self.runtime.is_none() { Err(JobError::NoRuntime) } else { Ok(()) }
+    }
+
+    fn validate_amounts(&self) -> Result<(), JobError> {
+        sectors("offset", self.offset)?;
+        sectors("offset_increment", self.offset_increment)?;
+        let bs = self.used_block_sizes().map(BlockSize::min).max().unwrap_or(0);
+        match self.size {
+            Some(Amount::Bytes(size)) if size < bs.into() => {
+                return Err(JobError::SizeBelowBlock { size, bs });
+            }
+            Some(Amount::Percent(0)) => return Err(JobError::Zero("size")),
+            Some(Amount::Percent(share)) => percent("size", share)?,
+            _ => {}
+        }
+        match self.io_size {
+            Some(Amount::Bytes(0) | Amount::Percent(0)) => Err(JobError::Zero("io_size")),
+            Some(Amount::Percent(share)) => percent("io_size", share),
+            _ => Ok(()),
+        }
+    }
+}
+
+impl Depth {
+    fn validate(&self) -> Result<(), JobError> {
+        for (option, count, least) in [
+            ("iodepth", self.iodepth, 1),
+            ("iodepth_low", self.low, 1),
+            ("iodepth_batch_submit", self.batch_submit, 1),
+            ("iodepth_batch_complete_min", self.batch_complete_min, 0),
+            ("iodepth_batch_complete_max", self.batch_complete_max, 1),
+        ] {
+            if count < least {
+                return Err(JobError::Zero(option));
+            }
+            if count > self.iodepth {
+                return Err(JobError::AboveDepth(option, count, self.iodepth));
+            }
+        }
+        if self.batch_complete_max < self.batch_complete_min {
+            let (min, max) = (self.batch_complete_min, self.batch_complete_max);
+            return Err(JobError::BatchInverted(min, max));
+        }
+        Ok(())
+    }
+}
+
+fn percent(option: &'static str, value: u8) -> Result<(), JobError> {
+    if value > 100 { Err(JobError::Percent(option, value)) } else { Ok(()) }
+}
+
+fn sectors(option: &'static str, amount: Amount) -> Result<(), JobError> {
+    match amount {
+        Amount::Bytes(n) if !n.is_multiple_of(SECTOR_SIZE.into()) => {
+            Err(JobError::NotSectors(option, n))
+        }
+        Amount::Percent(share) => percent(option, share),
+        Amount::Bytes(_) => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_defaults_can_be_run() {
+        assert_eq!(Job::default().validate(), Ok(()));
+    }
+
+    #[test]
+    fn each_impossible_job_is_refused_by_name() {
+        let depth = |depth: Depth| Job { depth, ..Job::default() };
+        let base = Depth { iodepth: 4, ..Depth::default() };
+        for (job, expected) in [
+            (Job { rwmixread: 101, ..Job::default() }, "rwmixread=101"),
+            (Job { numjobs: 0, ..Job::default() }, "numjobs=0"),
+            (Job { loops: 0, ..Job::default() }, "loops=0"),
+            (Job { bs: PerDirection::all(BlockSize::Fixed(0)), ..Job::default() }, "bs of read"),
+            (Job { blockalign: PerDirection::all(Some(100)), ..Job::default() }, "blockalign=100"),
+            (Job { size: Some(Amount::Bytes(4095)), ..Job::default() }, "size=4095"),
+            (Job { io_size: Some(Amount::ZERO), ..Job::default() }, "io_size=0"),
+            (Job { offset: Amount::Bytes(1), ..Job::default() }, "offset=1"),
+            (Job { offset: Amount::Percent(101), ..Job::default() }, "offset=101"),
+            (Job { time_based: true, ..Job::default() }, "time_based"),
+            (Job { rate: PerDirection::all(Some(0)), ..Job::default() }, "rate=0"),
+            (depth(Depth { iodepth: 0, ..base }), "iodepth=0"),
+            (depth(Depth { low: 5, ..base }), "iodepth_low=5"),
+            (depth(Depth { batch_submit: 0, ..base }), "iodepth_batch_submit=0"),
+            (depth(Depth { batch_complete_min: 3, ..base }), "iodepth_batch_complete_min=3"),
+        ] {
+            let message = job.validate().expect_err(expected).to_string();
+            assert!(message.starts_with(expected), "{message}");
+        }
+    }
+
+    #[test]
+    fn directions_that_a_job_does_not_use_are_not_checked() {
+        let mut job = Job::default();
+        job.bs[Direction::Trim] = BlockSize::Fixed(7);
+        assert_eq!(job.validate(), Ok(()));
+    }
+}

@@ -1,0 +1,190 @@
+//! Where on the device a thread works: `offset`, `offset_increment` and `size`, resolved.
+
+use super::Job;
+use blkmq_core::SECTOR_SIZE;
+use std::fmt;
+
+/// An amount of data: in bytes, or as a share of the device.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Amount {
+    /// So many bytes.
+    Bytes(u64),
+    /// So many percent of the device, 0 to 100.
+    Percent(u8),
+}
+
+impl Amount {
+    /// Nothing.
+    pub const ZERO: Self = Self::Bytes(0);
+
+    /// The amount in bytes. A share is rounded down to a multiple of `granule` bytes.
+    #[must_use]
+    pub fn bytes(self, device_bytes: u64, granule: u64) -> u64 {
+        match self {
+            Self::Bytes(bytes) => bytes,
+            Self::Percent(percent) => {
+                let exact = u128::from(device_bytes) * u128::from(percent) / 100;
+                let exact = u64::try_from(exact).unwrap_or(u64::MAX);
+                exact - exact % granule.max(1)
+            }
+        }
+    }
+}
+
+impl fmt::Display for Amount {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Bytes(bytes) => write!(f, "{bytes}"),
+            Self::Percent(percent) => write!(f, "{percent}%"),
+        }
+    }
+}
+
+/// The part of the device that one thread touches, in bytes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Region {
+    /// First byte, a multiple of a sector.
+    pub start: u64,
+    /// Length: a multiple of the smallest block that the job issues, and at least one of its largest
+    /// smallest block.
+    pub size: u64,
+    /// What one pass issues: `io_size`, or else `size`.
+    pub io_size: u64,
+}
+
+/// A thread whose region does not exist on the device. All fields are bytes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum RegionError {
+    /// It would start at or behind the end.
+    BeyondDevice {
+        /// Where it would start.
+        start: u64,
+        /// Size of the device.
+        device: u64,
+    },
+    /// It would end behind the end.
+    DoesNotFit {
+        /// The length asked for.
+        size: u64,
+        /// Where it would start.
+        start: u64,
+        /// Size of the device.
+        device: u64,
+    },
+    /// Not one block fits into it.
+    TooSmall {
+        /// Its length.
+        size: u64,
+        /// The smallest block of the job.
+        bs: u64,
+    },
+}
+
+impl fmt::Display for RegionError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::BeyondDevice { start, device } => write!(
+                f,
+                "offset + offset_increment * thread is {start}, but the device ends at {device}; \
+                 accepted are offsets below that"
+            ),
+            Self::DoesNotFit { size, start, device } => write!(
+                f,
+                "size={size} from offset {start} does not fit into a device of {device} bytes; \
+                 accepted is up to {}",
+                device - start
+            ),
+            Self::TooSmall { size, bs } => write!(
+                f,
+                "size={size} is smaller than the block size; accepted is {bs} (bs) or more"
+            ),
+        }
+    }
+}
+
+impl std::error::Error for RegionError {}
+
+impl Job {
+    /// Where thread `thread` (0 to `numjobs - 1`) of this job works on a device of `device_bytes`.
+    ///
+    /// # Errors
+    /// If the region leaves the device or holds no block.
+    pub fn region(&self, thread: u32, device_bytes: u64) -> Result<Region, RegionError> {
+        let device = device_bytes - device_bytes % u64::from(SECTOR_SIZE);
+        let smallest = self.used_block_sizes().map(|bs| u64::from(bs.min()));
+        let granule = smallest.clone().min().unwrap_or(1).max(1);
+        let needed = smallest.max().unwrap_or(1);
+        let step = self.offset_increment.bytes(device, granule);
+        let start = self
+            .offset
+            .bytes(device, granule)
+            .saturating_add(step.saturating_mul(u64::from(thread)));
+        if start >= device {
+            return Err(RegionError::BeyondDevice { start, device });
+        }
+        let room = device - start;
+        // A share is of the whole device, so it is cut where it does not fit; a number is meant.
+        let size = match self.size {
+            None => room,
+            Some(share @ Amount::Percent(_)) => share.bytes(device, granule).min(room),
+            Some(Amount::Bytes(size)) if size > room => {
+                return Err(RegionError::DoesNotFit { size, start, device });
+            }
+            Some(Amount::Bytes(size)) => size,
+        };
+        if size < needed {
+            return Err(RegionError::TooSmall { size, bs: needed });
+        }
+        let size = size - size % granule;
+        let io_size = self.io_size.map_or(size, |amount| amount.bytes(device, granule));
+        Ok(Region { start, size, io_size })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const GIB: u64 = 1 << 30;
+
+    #[test]
+    fn threads_start_an_increment_apart() {
+        let job = Job {
+            offset: Amount::Bytes(4096),
+            offset_increment: Amount::Bytes(GIB),
+            ..Job::default()
+        };
+        let region = job.region(3, 10 * GIB).expect("fits");
+        assert_eq!(
+            region,
+            Region { start: 4096 + 3 * GIB, size: 7 * GIB - 4096, io_size: 7 * GIB - 4096 }
+        );
+        let beyond = job.region(10, 10 * GIB).expect_err("ends before");
+        assert_eq!(beyond, RegionError::BeyondDevice { start: 4096 + 10 * GIB, device: 10 * GIB });
+    }
+
+    #[test]
+    fn shares_are_of_the_device_and_whole_blocks() {
+        let job =
+            Job { size: Some(Amount::Percent(50)), offset: Amount::Percent(33), ..Job::default() };
+        let region = job.region(0, 1_000_448).expect("fits");
+        assert_eq!((region.start % 4096, region.size % 4096), (0, 0));
+        assert_eq!((region.start, region.size), (327_680, 499_712));
+    }
+
+    #[test]
+    fn a_tail_shorter_than_a_block_is_left_alone() {
+        let job = Job { size: Some(Amount::Bytes(10 * 1024)), ..Job::default() };
+        assert_eq!(job.region(0, GIB).expect("fits").size, 8192);
+    }
+
+    #[test]
+    fn sizes_that_cannot_be_are_refused() {
+        let sized = |bytes| Job { size: Some(Amount::Bytes(bytes)), ..Job::default() };
+        assert_eq!(sized(1024).region(0, GIB), Err(RegionError::TooSmall { size: 1024, bs: 4096 }));
+        assert_eq!(
+            sized(2 * GIB).region(0, GIB),
+            Err(RegionError::DoesNotFit { size: 2 * GIB, start: 0, device: GIB })
+        );
+    }
+}

@@ -1,0 +1,182 @@
+//! The two faces of a submitter: a completion queue with cookies, and one blocking call at a time.
+
+use crate::Clock;
+use crate::host::Threads;
+use crate::pump_thread::park_until;
+use blkmq_core::{Instant, IoResult, Nanos};
+use blkmq_engine::{Completion, Io, Refused, Submitter};
+use std::sync::Arc;
+
+/// How long a waiting thread stays awake before it parks (D10).
+///
+/// Waking a thread on another core costs some 50 us, so a short wait is better spun. But where threads
+/// outnumber cores, the thread that one waits for may need this very core.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Waiting {
+    /// Looks at one's own completion queue between two looks for work to help with.
+    pub spins: u32,
+    /// Looks for work before giving the CPU away.
+    pub rounds: u32,
+    /// Times to give the CPU away before parking.
+    pub yields: u32,
+}
+
+impl Waiting {
+    /// For a thread that shares `cpus` CPUs with others, `threads` in all.
+    #[must_use]
+    pub const fn for_threads(threads: u16, cpus: u16) -> Self {
+        if threads <= cpus {
+            Self { spins: 32, rounds: 64, yields: 16 }
+        } else {
+            Self { spins: 16, rounds: 4, yields: 32 }
+        }
+    }
+}
+
+/// Deadlines nearer than this are spun for: a timer would overshoot by more.
+const SPIN_DEADLINE: Nanos = Nanos::from_micros(60);
+
+/// A completion queue with cookies: push I/Os, flush, reap; the base of everything else.
+///
+/// One per thread. What it cannot do at once it never waits for, except in [`wait`](Self::wait).
+#[derive(Debug)]
+pub struct Client<P> {
+    submitter: Submitter<P>,
+    clock: Clock,
+    waiting: Waiting,
+}
+
+impl<P: Send> Client<P> {
+    pub(crate) fn new(submitter: Submitter<P>, clock: Clock, waiting: Waiting, threads: &Arc<Threads>) -> Self {
+        threads.enrol_submitter(submitter.id());
+        Self { submitter, clock, waiting }
+    }
+
+    /// The clock that times are given by.
+    #[must_use]
+    pub fn clock(&self) -> Clock {
+        self.clock
+    }
+
+    /// I/Os that may be in flight at once.
+    #[must_use]
+    pub fn depth(&self) -> u32 {
+        self.submitter.depth()
+    }
+
+    /// I/Os pushed and not yet reaped.
+    #[must_use]
+    pub fn in_flight(&self) -> u32 {
+        self.submitter.in_flight()
+    }
+
+    /// Takes an I/O into the plug; it is on its way after the next [`flush`](Self::flush) at the latest.
+    /// `now` may be the time of the batch that the I/O belongs to.
+    ///
+    /// # Errors
+    /// Gives the I/O back if there is no credit for it or the device could not take it.
+    #[inline]
+    pub fn push(&mut self, now: Instant, io: Io<P>) -> Result<(), Refused<P>> {
+        self.submitter.push(now, io)
+    }
+
+    /// Sends the plug on its way, and does inline whatever there is to do.
+    #[inline]
+    pub fn flush(&mut self, now: Instant) {
+        self.submitter.flush(now);
+    }
+
+    /// Hands up to `most` finished I/Os to `take`. Returns how many. Never waits.
+    #[inline]
+    pub fn reap(&mut self, most: u32, take: impl FnMut(Completion<P>)) -> u32 {
+        self.submitter.reap(most, take)
+    }
+
+    /// Does what is due, so that I/Os make progress, without waiting.
+    pub fn poll(&mut self) {
+        self.submitter.poll(self.clock.now());
+    }
+
+    /// Flushes, then waits until at least `least` I/Os have finished, but not for more than are in flight.
+    /// Hands up to `most` to `take`; returns how many.
+    pub fn wait(&mut self, least: u32, most: u32, mut take: impl FnMut(Completion<P>)) -> u32 {
+        self.wait_until(Instant::MAX, least, most, &mut take)
+    }
+
+    /// As [`wait`](Self::wait), but returns at `deadline` with what there is.
+    pub fn wait_until(
+        &mut self,
+        deadline: Instant,
+        least: u32,
+        most: u32,
+        mut take: impl FnMut(Completion<P>),
+    ) -> u32 {
+        let mut got = self.submitter.reap(most, &mut take);
+        let least = least.min(most).min(got + self.in_flight());
+        let mut idle = 0;
+        while got < least {
+            let now = self.clock.now();
+            if now >= deadline {
+                break;
+            }
+            self.submitter.flush(now);
+            self.submitter.poll(now);
+            let more = self.submitter.reap(most - got, &mut take);
+            got += more;
+            idle = if more > 0 { 0 } else { idle + 1 };
+            if got < least && idle > 0 {
+                self.pause(idle, deadline);
+            }
+        }
+        got
+    }
+
+    /// Waits a little, the more patiently the longer nothing has come.
+    fn pause(&mut self, idle: u32, deadline: Instant) {
+        let Waiting { spins, rounds, yields } = self.waiting;
+        if idle <= rounds {
+            for _ in 0..spins {
+                if self.submitter.has_completions() {
+                    return;
+                }
+                std::hint::spin_loop();
+            }
+            return;
+        }
+        let now = self.clock.now();
+        let next = self.submitter.next_deadline().map_or(deadline, |at| at.min(deadline));
+        if idle <= rounds + yields || next - now <= SPIN_DEADLINE {
+            std::thread::yield_now();
+        } else if self.submitter.prepare_park(now) {
+            park_until((next < Instant::MAX).then_some(next), self.clock);
+            self.submitter.unpark();
+        }
+    }
+}
+
+/// One I/O at a time: [`call`](Self::call) returns when it is done.
+#[derive(Debug)]
+pub struct Blocking<P> {
+    client: Client<P>,
+}
+
+impl<P: Send> Blocking<P> {
+    pub(crate) fn new(client: Client<P>) -> Self {
+        Self { client }
+    }
+
+    /// Does `io` and waits for it. Gives the payload back with the result.
+    ///
+    /// # Errors
+    /// Gives the I/O back if the device could not take it.
+    ///
+    /// # Panics
+    /// Never for want of credit: there is one I/O at a time.
+    pub fn call(&mut self, io: Io<P>) -> Result<(IoResult, P), Refused<P>> {
+        let now = self.client.clock.now();
+        self.client.push(now, io)?;
+        let mut answer = None;
+        self.client.wait(1, 1, |done| answer = Some((done.result, done.payload)));
+        Ok(answer.expect("waited for the one I/O in flight"))
+    }
+}

@@ -1,0 +1,50 @@
+//! The only file that reads a clock.
+
+// The rule that time is an argument has this one exception.
+#![allow(clippy::disallowed_methods)]
+
+use blkmq_core::Instant;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+/// A monotonic clock whose epoch is its creation. Copies agree with each other.
+///
+/// A reading costs some 23 ns on the machines that the project was measured on, as much as a third of a
+/// request's whole way through the engine: take one per batch.
+#[derive(Clone, Copy, Debug)]
+pub struct Clock {
+    epoch: std::time::Instant,
+}
+
+impl Clock {
+    /// Starts at zero.
+    #[must_use]
+    pub fn start() -> Self {
+        Self { epoch: std::time::Instant::now() }
+    }
+
+    /// The time since the epoch.
+    #[inline]
+    #[must_use]
+    pub fn now(&self) -> Instant {
+        Instant::from_nanos(self.epoch.elapsed().as_nanos() as u64)
+    }
+}
+
+/// Milliseconds since 1970, for the date on a report.
+#[must_use]
+pub fn wall_clock_millis() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_millis() as u64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn time_does_not_run_backwards_and_copies_agree() {
+        let clock = Clock::start();
+        let copy = clock;
+        let readings = [clock.now(), copy.now(), clock.now()];
+        assert!(readings.is_sorted());
+    }
+}

@@ -1,0 +1,112 @@
+//! A queue on its feet: built, with its threads, stopped in the right order.
+
+use crate::host::{ThreadHost, Threads};
+use crate::pump_thread::PumpThreads;
+use crate::{Blocking, Client, Clock, Placement, Waiting, available_cpus};
+use blkmq_engine::{Config, ConfigError, NoSubmitterLeft, PumpMode, Queue, QueueStats};
+use std::fmt;
+use std::sync::Arc;
+
+/// A block queue, its clock, and its pump threads if it has any. Dropping it stops the threads; clients keep
+/// the queue itself alive.
+pub struct Service<P> {
+    // Before the queue, so that its threads are gone first.
+    _pumps: Option<PumpThreads>,
+    queue: Queue<P>,
+    clock: Clock,
+    waiting: Waiting,
+    threads: Arc<Threads>,
+}
+
+impl<P> fmt::Debug for Service<P> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Service").field("queue", &self.queue).finish_non_exhaustive()
+    }
+}
+
+/// Why a service could not start.
+#[derive(Debug)]
+pub enum ServiceError {
+    /// The configuration is impossible.
+    Config(ConfigError),
+    /// A pump thread could not be started.
+    Thread(std::io::Error),
+}
+
+impl fmt::Display for ServiceError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Config(e) => e.fmt(f),
+            Self::Thread(e) => write!(f, "a pump thread could not be started: {e}"),
+        }
+    }
+}
+
+impl std::error::Error for ServiceError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::Config(e) => Some(e),
+            Self::Thread(e) => Some(e),
+        }
+    }
+}
+
+impl<P: Send + 'static> Service<P> {
+    /// Builds the queue that `config` describes, with a host that parks threads (`config.host` is replaced),
+    /// and starts pump threads if `config.pump` asks for them.
+    ///
+    /// # Errors
+    /// If the configuration is impossible or a thread cannot be started.
+    pub fn start(mut config: Config<P>, placement: Placement) -> Result<Self, ServiceError> {
+        let (submitters, hw_queues) = (config.submitters, config.device.hw_queues);
+        let threads = Threads::new(submitters, hw_queues);
+        config.host = Box::new(ThreadHost(Arc::clone(&threads)));
+        let pump = config.pump;
+        let queue = Queue::new(config).map_err(ServiceError::Config)?;
+        let clock = Clock::start();
+        let pumps = match pump {
+            PumpMode::Inline => None,
+            PumpMode::Thread => Some(
+                PumpThreads::start(&queue, hw_queues, clock, &threads, placement)
+                    .map_err(ServiceError::Thread)?,
+            ),
+        };
+        let waiting = Waiting::for_threads(submitters, available_cpus());
+        Ok(Self { _pumps: pumps, queue, clock, waiting, threads })
+    }
+
+    /// Its clock.
+    #[must_use]
+    pub fn clock(&self) -> Clock {
+        self.clock
+    }
+
+    /// The queue.
+    #[must_use]
+    pub fn queue(&self) -> &Queue<P> {
+        &self.queue
+    }
+
+    /// Counters so far.
+    #[must_use]
+    pub fn stats(&self) -> QueueStats {
+        self.queue.stats()
+    }
+
+    /// A client for the calling thread.
+    ///
+    /// # Errors
+    /// If the queue was built for fewer.
+    pub fn client(&self) -> Result<Client<P>, NoSubmitterLeft> {
+        let submitter = self.queue.submitter()?;
+        Ok(Client::new(submitter, self.clock, self.waiting, &self.threads))
+    }
+
+    /// A blocking client for the calling thread.
+    ///
+    /// # Errors
+    /// If the queue was built for fewer.
+    pub fn blocking(&self) -> Result<Blocking<P>, NoSubmitterLeft> {
+        self.client().map(Blocking::new)
+    }
+}

@@ -1,0 +1,283 @@
+//! `mq-deadline`: sector order in batches, deadlines between batches, three priority classes.
+//!
+//! Behaviour is that of `spec/mq-deadline.md`; `doc/mq-deadline.md` says where it differs. This file is the
+//! [`Scheduler`]: what happens to a request from insertion to completion. Which request is next is decided
+//! in `select.rs`.
+
+mod class;
+mod options;
+mod select;
+
+use crate::index::{Lists, SectorIndex};
+use crate::{At, Cx, DepthLimits, Done, Factory, Grown, Options, Pick, Scheduler, Scope, Shape};
+use alloc::boxed::Box;
+use alloc::vec;
+use blkmq_core::{HwQueue, Instant, IoMeta, RequestId};
+use class::{Dir, Lane, PerClass, Rank};
+use options::{ATTRIBUTES, Tunables};
+
+/// The registry line.
+pub const FACTORY: Factory = Factory {
+    name: "mq-deadline",
+    summary: "sector order in batches, deadlines between them, priority classes",
+    scope: Scope::Queue,
+    doc: include_str!("../../doc/mq-deadline.md"),
+    attributes: ATTRIBUTES,
+    build: |shape, options| Box::new(Deadline::new(shape, options)),
+};
+
+/// The dispatch list of the whole queue. Lanes have the numbers below.
+const HEAD: usize = Lane::COUNT;
+/// With `head_per_class`: the dispatch list of the class with this number more.
+const HEAD_OF: usize = HEAD + 1;
+const LISTS: usize = HEAD_OF + Rank::ALL.len();
+
+/// What is known of a slot's request beyond its metadata, from insertion to completion.
+#[derive(Clone, Copy)]
+struct Item {
+    rq: RequestId,
+    lane: Lane,
+    /// Given out by `pick`, and neither completed nor requeued.
+    issued: bool,
+    inserted: Instant,
+    deadline: Instant,
+}
+
+/// Invariant: a held request is in exactly one list of `lists`; if that is a lane, it is in the same lane of
+/// `order` too. `held` and `queued` of each class say how many there are.
+struct Deadline {
+    tunables: Tunables,
+    /// A FIFO per lane, and dispatch lists.
+    lists: Lists,
+    /// A sector order per lane.
+    order: SectorIndex,
+    items: Box<[Item]>,
+    classes: [PerClass; 3],
+    /// Sum of `held` over the classes.
+    held: u32,
+    /// The direction of the batch.
+    last_dir: Dir,
+    /// Requests issued in the batch.
+    batching: i64,
+    /// Batches of reads chosen since writes began to wait.
+    starved: i64,
+}
+
+impl Deadline {
+    fn new(shape: &Shape, options: &Options) -> Self {
+        let nothing = Item {
+            rq: RequestId::new(0, 0),
+            lane: Lane { rank: Rank::BestEffort, dir: Dir::Read },
+            issued: false,
+            inserted: Instant::ZERO,
+            deadline: Instant::ZERO,
+        };
+        Self {
+            tunables: Tunables::new(shape, options),
+            lists: Lists::new(shape.slots, LISTS),
+            order: SectorIndex::new(shape.slots, Lane::COUNT),
+            items: vec![nothing; shape.slots as usize].into_boxed_slice(),
+            classes: [PerClass::default(); 3],
+            held: 0,
+            last_dir: Dir::Write,
+            batching: 0,
+            starved: 0,
+        }
+    }
+
+    fn class(&mut self, rank: Rank) -> &mut PerClass {
+        &mut self.classes[rank as usize]
+    }
+
+    /// Where a request inserted at the head goes.
+    fn head_list(&self, rank: Rank) -> usize {
+        if self.tunables.head_per_class { HEAD_OF + rank as usize } else { HEAD }
+    }
+
+    /// Moves what waits at the head to where the switch `head_per_class` now wants it. Within a class order is
+    /// kept; back in one list, higher classes come first.
+    fn rearrange_heads(&mut self) {
+        if self.tunables.head_per_class {
+            while let Some(rq) = self.lists.pop_front(HEAD) {
+                let rank = self.items[rq.index()].lane.rank;
+                self.lists.push_back(HEAD_OF + rank as usize, rq);
+            }
+        } else {
+            for rank in Rank::ALL {
+                while let Some(rq) = self.lists.pop_front(HEAD_OF + rank as usize) {
+                    self.lists.push_back(HEAD, rq);
+                }
+            }
+        }
+    }
+
+    /// Files `rq` anew if its start has changed.
+    fn refile(&mut self, cx: &Cx<'_>, rq: RequestId) {
+        let sector = cx.requests.get(rq).sector;
+        if let Some((lane, filed)) = self.order.filed(rq)
+            && filed != sector
+        {
+            self.order.remove(rq);
+            self.order.insert(lane, sector, rq);
+        }
+    }
+
+    /// Unlinks the held request `rq` from everything and takes it off the counts of what waits.
+    fn unlink(&mut self, rq: RequestId) -> Lane {
+        if self.order.filed(rq).is_some() {
+            self.order.remove(rq);
+        }
+        self.lists.remove(rq);
+        let lane = self.items[rq.index()].lane;
+        self.held -= 1;
+        self.class(lane.rank).held -= 1;
+        lane
+    }
+}
+
+impl Scheduler for Deadline {
+    fn insert(&mut self, cx: &Cx<'_>, rq: RequestId, at: At) {
+        let meta = cx.requests.get(rq);
+        let lane = Lane::of(meta);
+        let item = &mut self.items[rq.index()];
+        let requeued = core::mem::take(&mut item.issued);
+        assert!(!requeued || item.rq == rq, "{rq:?} took the slot of {:?}, still issued", item.rq);
+        // A request at the head is due at once (spec/mq-deadline.md section 3).
+        let wait = match at {
+            At::Head => blkmq_core::Nanos::ZERO,
+            At::Tail => self.tunables.expire[lane.dir as usize],
+        };
+        let deadline = cx.now + wait;
+        *item = Item { rq, lane, issued: false, inserted: cx.now, deadline };
+        match at {
+            At::Head => self.lists.push_front(self.head_list(lane.rank), rq),
+            At::Tail => {
+                self.lists.push_back(lane.index(), rq);
+                self.order.insert(lane.index(), meta.sector, rq);
+            }
+        }
+        self.held += 1;
+        let class = self.class(lane.rank);
+        class.held += 1;
+        // A requeued request never left the count.
+        class.queued += u32::from(!requeued);
+        class.inserted += u64::from(!requeued);
+    }
+
+    fn pick(&mut self, cx: &Cx<'_>, _: HwQueue) -> Pick {
+        self.next(cx)
+    }
+
+    fn completed(&mut self, _: &Cx<'_>, done: &Done) {
+        let item = &mut self.items[done.rq.index()];
+        assert!(item.issued && item.rq == done.rq, "{:?} completed without being issued", done.rq);
+        item.issued = false;
+        let rank = item.lane.rank;
+        let class = self.class(rank);
+        class.completed += 1;
+        class.queued -= 1;
+    }
+
+    /// Dispatch lists first, then the oldest of each class and direction. O(log held).
+    fn evict(&mut self, _: &Cx<'_>) -> Option<RequestId> {
+        let rq = (HEAD..LISTS).chain(0..HEAD).find_map(|list| self.lists.front(list))?;
+        let lane = self.unlink(rq);
+        self.class(lane.rank).queued -= 1;
+        Some(rq)
+    }
+
+    fn absorbed(&mut self, cx: &Cx<'_>, into: RequestId, gone: RequestId) {
+        let (kept, lost) = (self.items[into.index()], self.items[gone.index()]);
+        if lost.deadline < kept.deadline && self.lists.list_of(into) == self.lists.list_of(gone) {
+            self.lists.remove(into);
+            self.lists.insert_before(into, gone);
+            self.items[into.index()].deadline = lost.deadline;
+        }
+        self.items[into.index()].inserted = kept.inserted.min(lost.inserted);
+        let lane = self.unlink(gone);
+        let class = self.class(lane.rank);
+        class.merged += 1;
+        class.queued -= 1;
+        self.refile(cx, into);
+    }
+
+    fn inspect(&self, out: &mut dyn FnMut(&'static str, u64)) {
+        const NAMES: [[&str; 7]; 3] = [
+            [
+                "rt_queued",
+                "rt_reads",
+                "rt_writes",
+                "rt_inserted",
+                "rt_merged",
+                "rt_dispatched",
+                "rt_completed",
+            ],
+            [
+                "be_queued",
+                "be_reads",
+                "be_writes",
+                "be_inserted",
+                "be_merged",
+                "be_dispatched",
+                "be_completed",
+            ],
+            [
+                "idle_queued",
+                "idle_reads",
+                "idle_writes",
+                "idle_inserted",
+                "idle_merged",
+                "idle_dispatched",
+                "idle_completed",
+            ],
+        ];
+        for (rank, names) in Rank::ALL.into_iter().zip(NAMES) {
+            let class = &self.classes[rank as usize];
+            let waiting = |dir| self.lists.len(Lane { rank, dir }.index()) as u64;
+            let values = [
+                class.queued.into(),
+                waiting(Dir::Read),
+                waiting(Dir::Write),
+                class.inserted,
+                class.merged,
+                class.dispatched,
+                class.completed,
+            ];
+            names.into_iter().zip(values).for_each(|(name, value)| out(name, value));
+        }
+        out("dispatch", (HEAD..LISTS).map(|list| self.lists.len(list) as u64).sum());
+        out("batching", self.batching as u64);
+        out("starved", self.starved as u64);
+        out("last_dir_write", u64::from(self.last_dir == Dir::Write));
+    }
+
+    fn may_merge(&self, _: &Cx<'_>, into: RequestId, _: &IoMeta) -> bool {
+        // What waits at the head is in no sector order, and others may depend on where it is.
+        self.order.filed(into).is_some()
+    }
+
+    fn front_merges(&self) -> bool {
+        self.tunables.front_merges
+    }
+
+    fn grown(&mut self, cx: &Cx<'_>, rq: RequestId, edge: Grown) {
+        match edge {
+            Grown::Back => {}
+            Grown::Front { .. } | Grown::Discard => self.refile(cx, rq),
+        }
+    }
+
+    fn depth_limits(&self) -> DepthLimits {
+        DepthLimits { async_depth: Some(self.tunables.async_depth) }
+    }
+
+    fn attribute(&self, name: &str) -> Option<i64> {
+        self.tunables.get(name)
+    }
+
+    fn set_attribute(&mut self, name: &str, value: i64) -> bool {
+        let known = self.tunables.set(name, value);
+        self.rearrange_heads();
+        known
+    }
+}

@@ -1,0 +1,349 @@
+//! Requests in order of sector, in several lanes over one pool of nodes.
+//!
+//! A B+ tree per lane: sorted runs of up to 32 sectors, and above them, once there are more, nodes that say
+//! which run to look in. Up to 32 requests a lane is a single node. Nodes come from a pool that all lanes
+//! share and that is made for the worst case at creation, so nothing is allocated afterwards.
+//!
+//! Each sector is in its tree once. Further requests at the same sector wait in a ring behind the first, in
+//! order of insertion; so a thousand writes to one block cost no more than one each.
+//!
+//! It keeps sectors as they were when filed: whoever changes a request's start files it anew.
+
+use super::node::{FULL, LEAST, NONE, Node};
+use alloc::boxed::Box;
+use alloc::vec;
+use blkmq_core::RequestId;
+
+/// Joining stops short of a full node, so that the next insert does not split it again.
+const JOIN: usize = FULL / 4 * 3;
+
+/// Where a slot's request is filed, and its neighbours in the ring of requests at that sector. Not filed if
+/// `lane` is [`NONE`].
+#[derive(Clone, Copy)]
+struct Peers {
+    sector: u64,
+    prev: RequestId,
+    next: RequestId,
+    lane: u32,
+}
+
+#[derive(Clone, Copy)]
+struct Lane {
+    root: u32,
+    /// Levels of inner nodes above the runs.
+    height: u32,
+    len: u32,
+}
+
+/// Where a search ended: a filed request, to be looked at and perhaps [taken](SectorIndex::take). Good until
+/// the index next changes.
+#[derive(Clone, Copy, Debug)]
+pub struct Found {
+    /// The request; of several at one sector, the one filed first.
+    pub rq: RequestId,
+    /// The sector under which it is filed.
+    pub sector: u64,
+    node: u32,
+    at: u32,
+}
+
+/// An order over (sector, request) for each of several lanes. Insertion, search and removal are O(log n) in
+/// the requests of a lane; nothing allocates after creation.
+pub struct SectorIndex {
+    nodes: Box<[Node]>,
+    free: u32,
+    lanes: Box<[Lane]>,
+    peers: Box<[Peers]>,
+}
+
+/// An id as a leaf keeps it: in 32 bits beside child numbers.
+#[inline]
+fn pack(rq: RequestId) -> u32 {
+    rq.index() as u32 | u32::from(rq.generation()) << 24
+}
+
+#[inline]
+fn unpack(value: u32) -> RequestId {
+    RequestId::new(value & (RequestId::MAX_SLOTS - 1), (value >> 24) as u8)
+}
+
+/// Nodes that suffice for any state: on each level all but one node per lane have at least [`LEAST`]
+/// entries, and the lowest level has no more entries than there are slots.
+fn nodes_needed(slots: u32, lanes: usize) -> usize {
+    let mut on_level = slots as usize;
+    let mut total = 0;
+    while on_level > 0 {
+        on_level /= LEAST;
+        total += on_level + lanes;
+    }
+    total.max(lanes)
+}
+
+impl SectorIndex {
+    /// Empty `lanes` for requests with indices below `slots`, each of which is in one lane at most.
+    #[must_use]
+    pub fn new(slots: u32, lanes: usize) -> Self {
+        let mut nodes = vec![Node::EMPTY; nodes_needed(slots, lanes)].into_boxed_slice();
+        let spare = nodes.len() as u32;
+        for (index, node) in (0..spare).zip(&mut nodes).skip(lanes) {
+            node.next = if index + 1 == spare { NONE } else { index + 1 };
+        }
+        let nobody = RequestId::new(0, 0);
+        Self {
+            nodes,
+            free: if lanes as u32 == spare { NONE } else { lanes as u32 },
+            lanes: (0..lanes as u32).map(|root| Lane { root, height: 0, len: 0 }).collect(),
+            peers: vec![
+                Peers { sector: 0, prev: nobody, next: nobody, lane: NONE };
+                slots as usize
+            ]
+            .into_boxed_slice(),
+        }
+    }
+
+    /// Requests in `lane`.
+    #[inline]
+    #[must_use]
+    pub fn len(&self, lane: usize) -> usize {
+        self.lanes[lane].len as usize
+    }
+
+    /// Nothing in `lane`?
+    #[inline]
+    #[must_use]
+    pub fn is_empty(&self, lane: usize) -> bool {
+        self.lanes[lane].len == 0
+    }
+
+    /// Files `rq` in `lane`, behind those already at `sector`.
+    ///
+    /// # Panics
+    /// If its slot is filed already.
+    #[inline]
+    pub fn insert(&mut self, lane: usize, sector: u64, rq: RequestId) {
+        assert!(self.peers[rq.index()].lane == NONE, "{rq:?} is filed already");
+        let leaf = self.leaf_with_room(lane, sector);
+        let node = &mut self.nodes[leaf as usize];
+        let at = node.at_or_after(sector);
+        if node.keys().get(at) == Some(&sector) {
+            let first = unpack(node.value(at));
+            self.join_ring(first, rq);
+        } else {
+            node.insert(at, sector, pack(rq));
+            self.peers[rq.index()] = Peers { sector, prev: rq, next: rq, lane: lane as u32 };
+        }
+        self.lanes[lane].len += 1;
+    }
+
+    /// The first request of `lane` at `sector` or behind it.
+    #[inline]
+    #[must_use]
+    pub fn at_or_after(&self, lane: usize, sector: u64) -> Option<Found> {
+        let leaf = self.leaf(lane, sector);
+        let node = &self.nodes[leaf as usize];
+        let at = node.at_or_after(sector);
+        if let Some(key) = node.keys().get(at) {
+            return Some(Found {
+                rq: unpack(node.value(at)),
+                sector: *key,
+                node: leaf,
+                at: at as u32,
+            });
+        }
+        // Runs below a root are never empty, so the next one begins with the answer.
+        let right = self.nodes.get(node.next as usize)?;
+        Some(Found { rq: unpack(right.value(0)), sector: right.keys()[0], node: node.next, at: 0 })
+    }
+
+    /// Takes out what a search of `lane` has just found, without searching again.
+    ///
+    /// # Panics
+    /// If the index has changed since and `found` is no longer there.
+    #[inline]
+    pub fn take(&mut self, lane: usize, found: Found) {
+        let (node, at) = (&mut self.nodes[found.node as usize], found.at as usize);
+        assert!(
+            node.keys().get(at) == Some(&found.sector) && node.value(at) == pack(found.rq),
+            "{:?} is no longer where it was found",
+            found.rq
+        );
+        let next = self.peers[found.rq.index()].next;
+        if next == found.rq {
+            node.remove(at);
+            let short = node.len() < LEAST;
+            if short && self.lanes[lane].height > 0 {
+                self.refill(lane, found.sector);
+            }
+        } else {
+            node.set_value(at, pack(next));
+        }
+        self.leave_ring(lane, found.rq);
+    }
+
+    /// The lane and the sector that `rq` is filed under; `None` if it is not filed. O(1).
+    #[inline]
+    #[must_use]
+    pub fn filed(&self, rq: RequestId) -> Option<(usize, u64)> {
+        let Peers { sector, next, lane, .. } = self.peers[rq.index()];
+        // Only the ring knows the generation.
+        let here = lane != NONE && self.peers[next.index()].prev == rq;
+        here.then_some((lane as usize, sector))
+    }
+
+    /// Takes out `rq`, wherever it is.
+    ///
+    /// # Panics
+    /// If it is not filed.
+    pub fn remove(&mut self, rq: RequestId) {
+        let (lane, sector) = self.filed(rq).unwrap_or_else(|| panic!("{rq:?} is not filed"));
+        match self.at_or_after(lane, sector) {
+            Some(found) if found.rq == rq => self.take(lane, found),
+            // Behind another request at this sector: the tree does not know it.
+            _ => self.leave_ring(lane, rq),
+        }
+    }
+
+    fn join_ring(&mut self, first: RequestId, rq: RequestId) {
+        let Peers { sector, prev: last, lane, .. } = self.peers[first.index()];
+        self.peers[rq.index()] = Peers { sector, prev: last, next: first, lane };
+        self.peers[last.index()].next = rq;
+        self.peers[first.index()].prev = rq;
+    }
+
+    #[inline]
+    fn leave_ring(&mut self, lane: usize, rq: RequestId) {
+        let Peers { prev, next, .. } = self.peers[rq.index()];
+        self.peers[prev.index()].next = next;
+        self.peers[next.index()].prev = prev;
+        self.peers[rq.index()].lane = NONE;
+        self.lanes[lane].len -= 1;
+    }
+
+    /// The run that `sector` belongs to.
+    #[inline]
+    fn leaf(&self, lane: usize, sector: u64) -> u32 {
+        let Lane { root, height, .. } = self.lanes[lane];
+        (0..height).fold(root, |node, _| {
+            let node = &self.nodes[node as usize];
+            node.value(node.child_of(sector))
+        })
+    }
+
+    /// The run that `sector` belongs to, not full. Full nodes are split on the way down, so that a split
+    /// always finds room above it.
+    #[inline]
+    fn leaf_with_room(&mut self, lane: usize, sector: u64) -> u32 {
+        let mut node = self.lanes[lane].root;
+        if self.nodes[node as usize].is_full() {
+            node = self.raise(lane);
+        }
+        for _ in 0..self.lanes[lane].height {
+            let at = self.nodes[node as usize].child_of(sector);
+            let child = self.nodes[node as usize].value(at);
+            if self.nodes[child as usize].is_full() {
+                self.split(node, at);
+                let at = self.nodes[node as usize].child_of(sector);
+                node = self.nodes[node as usize].value(at);
+            } else {
+                node = child;
+            }
+        }
+        node
+    }
+
+    /// Puts a new root above the old one, which becomes its only child.
+    #[cold]
+    fn raise(&mut self, lane: usize) -> u32 {
+        let root = self.node();
+        let Lane { root: below, height, .. } = &mut self.lanes[lane];
+        self.nodes[root as usize].insert(0, 0, *below);
+        *below = root;
+        *height += 1;
+        root
+    }
+
+    /// Splits child `at` of `parent` into two halves.
+    #[cold]
+    fn split(&mut self, parent: u32, at: usize) {
+        let child = self.nodes[parent as usize].value(at);
+        let right = self.node();
+        let (left_node, right_node) = self.two(child, right);
+        left_node.share(right_node, FULL / 2);
+        right_node.next = left_node.next;
+        left_node.next = right;
+        let key = right_node.keys()[0];
+        self.nodes[parent as usize].insert(at + 1, key, right);
+    }
+
+    /// Restores the least filling of the run that `sector` belongs to, and of the nodes above it. They are
+    /// mended on the way down, so that a node which loses a child below can afford it.
+    #[cold]
+    fn refill(&mut self, lane: usize, sector: u64) {
+        let Lane { root, height, .. } = self.lanes[lane];
+        let mut node = root;
+        for level in (0..height).rev() {
+            let at = self.nodes[node as usize].child_of(sector);
+            let child = self.nodes[node as usize].value(at);
+            let needed = if level == 0 { LEAST } else { LEAST + 1 };
+            if self.nodes[child as usize].len() < needed {
+                self.mend(node, at);
+            }
+            let at = self.nodes[node as usize].child_of(sector);
+            node = self.nodes[node as usize].value(at);
+        }
+        self.lower(lane);
+    }
+
+    /// Joins child `at` of `parent` with a neighbour, or evens the two out if they are too many for one node.
+    fn mend(&mut self, parent: u32, at: usize) {
+        let at = at.max(1);
+        let parent_node = &self.nodes[parent as usize];
+        let (left, right) = (parent_node.value(at - 1), parent_node.value(at));
+        let (left_node, right_node) = self.two(left, right);
+        let both = left_node.len() + right_node.len();
+        if both <= JOIN {
+            left_node.share(right_node, both);
+            left_node.next = right_node.next;
+            self.nodes[parent as usize].remove(at);
+            self.give_back(right);
+        } else {
+            left_node.share(right_node, both / 2);
+            let key = right_node.keys()[0];
+            self.nodes[parent as usize].set_key(at, key);
+        }
+    }
+
+    /// Drops a root that has only one child left.
+    fn lower(&mut self, lane: usize) {
+        let Lane { root, height, .. } = self.lanes[lane];
+        if height > 0 && self.nodes[root as usize].len() == 1 {
+            self.lanes[lane].root = self.nodes[root as usize].value(0);
+            self.lanes[lane].height = height - 1;
+            self.give_back(root);
+        }
+    }
+
+    fn two(&mut self, a: u32, b: u32) -> (&mut Node, &mut Node) {
+        let [a, b] = self
+            .nodes
+            .get_disjoint_mut([a as usize, b as usize])
+            .expect("neighbours are two different nodes of the pool");
+        (a, b)
+    }
+
+    fn node(&mut self) -> u32 {
+        let node = self.free;
+        assert!(node != NONE, "the pool is sized for the worst case");
+        self.free = core::mem::replace(&mut self.nodes[node as usize], Node::EMPTY).next;
+        node
+    }
+
+    fn give_back(&mut self, node: u32) {
+        self.nodes[node as usize].next = self.free;
+        self.free = node;
+    }
+}
+
+#[cfg(test)]
+#[path = "sector_tests.rs"]
+mod tests;

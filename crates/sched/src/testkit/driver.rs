@@ -1,0 +1,249 @@
+//! A policy with a slot table and a clock, driven by hand.
+
+use super::Checked;
+use crate::{At, Cx, DepthLimits, Done, Factory, Grown, Options, Pick, Requests, Scheduler, Shape};
+use alloc::boxed::Box;
+use alloc::vec::Vec;
+use blkmq_core::{HwQueue, Instant, IoMeta, Nanos, Op, RequestId};
+
+/// Plays the engine for one policy, which it watches through [`Checked`].
+pub struct Driver {
+    policy: Checked,
+    requests: Requests,
+    now: Instant,
+}
+
+macro_rules! cx {
+    ($driver:ident) => {
+        Cx { now: $driver.now, requests: &$driver.requests }
+    };
+}
+
+impl Driver {
+    /// Drives `policy`, which was built for `slots`.
+    #[must_use]
+    pub fn new(policy: Box<dyn Scheduler>, slots: u32) -> Self {
+        Self { policy: Checked::new(policy), requests: Requests::new(slots), now: Instant::ZERO }
+    }
+
+    /// Builds the policy of `factory` with `options` as `key=value,...`, for one hardware queue with half as
+    /// many driver tags as there are slots.
+    ///
+    /// # Panics
+    /// If the options are refused.
+    #[must_use]
+    pub fn of(factory: &Factory, slots: u32, options: &str) -> Self {
+        let options = Options::parse(factory.attributes, options)
+            .unwrap_or_else(|e| panic!("{}: {e}", factory.name));
+        let shape = Shape { slots, nr_requests: slots, hw_depth: slots.div_ceil(2), hw_queues: 1 };
+        Self::new((factory.build)(&shape, &options), slots)
+    }
+
+    /// The time that the policy is told.
+    #[must_use]
+    pub fn now(&self) -> Instant {
+        self.now
+    }
+
+    /// Lets time pass.
+    pub fn advance(&mut self, span: Nanos) {
+        self.now += span;
+    }
+
+    /// Requests that the policy holds, ascending by id.
+    #[must_use]
+    pub fn held(&self) -> Vec<RequestId> {
+        self.policy.held().iter().copied().collect()
+    }
+
+    /// Requests picked and not completed, ascending by id.
+    #[must_use]
+    pub fn issued(&self) -> Vec<RequestId> {
+        self.policy.issued().iter().copied().collect()
+    }
+
+    /// The metadata of a live request.
+    #[must_use]
+    pub fn meta(&self, rq: RequestId) -> &IoMeta {
+        self.requests.get(rq)
+    }
+
+    /// Inserts an I/O of eight sectors, of no class.
+    ///
+    /// # Panics
+    /// If no slot is free.
+    pub fn insert(&mut self, op: Op, sector: u64) -> RequestId {
+        self.insert_meta(IoMeta::new(op, sector, 8), At::Tail).expect("a slot is free")
+    }
+
+    /// Inserts a request; `None` if no slot is free.
+    pub fn insert_meta(&mut self, meta: IoMeta, at: At) -> Option<RequestId> {
+        let rq = self.requests.alloc(IoMeta { arrived: self.now, ..meta })?;
+        self.policy.insert(&cx!(self), rq, at);
+        Some(rq)
+    }
+
+    /// Asks for hardware queue 0.
+    pub fn pick(&mut self) -> Pick {
+        self.policy.pick(&cx!(self), HwQueue(0))
+    }
+
+    /// Asks for hardware queue 0, which must get a request.
+    ///
+    /// # Panics
+    /// If it gets none.
+    pub fn issue(&mut self) -> RequestId {
+        match self.pick() {
+            Pick::Issue(rq) => rq,
+            other => panic!("expected a request, got {other:?}"),
+        }
+    }
+
+    /// As [`issue`](Self::issue), answered by the start sector.
+    pub fn issue_sector(&mut self) -> u64 {
+        let rq = self.issue();
+        self.meta(rq).sector
+    }
+
+    /// Issues and completes the next request, answered by its start sector.
+    pub fn serve_sector(&mut self) -> u64 {
+        let rq = self.issue();
+        let sector = self.meta(rq).sector;
+        self.complete(rq);
+        sector
+    }
+
+    /// Completes an issued request and frees its slot.
+    pub fn complete(&mut self, rq: RequestId) {
+        let done = Done { rq, result: Ok(()), issued: self.now, completed: self.now };
+        self.policy.completed(&cx!(self), &done);
+        self.requests.free(rq);
+    }
+
+    /// Puts an issued request back.
+    pub fn requeue(&mut self, rq: RequestId) {
+        self.policy.insert(&cx!(self), rq, At::Head);
+    }
+
+    /// Takes any one held request away and frees its slot.
+    pub fn evict(&mut self) -> Option<RequestId> {
+        let rq = self.policy.evict(&cx!(self))?;
+        self.requests.free(rq);
+        Some(rq)
+    }
+
+    /// May `io` join `into`?
+    #[must_use]
+    pub fn may_merge(&self, into: RequestId, io: &IoMeta) -> bool {
+        self.policy.may_merge(&cx!(self), into, io)
+    }
+
+    /// Appends `sectors` to a held request.
+    pub fn grow_back(&mut self, rq: RequestId, sectors: u32) {
+        self.requests.get_mut(rq).sectors += sectors;
+        self.policy.grown(&cx!(self), rq, Grown::Back);
+    }
+
+    /// Puts `sectors` ahead of a held request, as far as the device has them.
+    pub fn grow_front(&mut self, rq: RequestId, sectors: u32) {
+        let meta = self.requests.get_mut(rq);
+        let old_sector = meta.sector;
+        meta.sector = old_sector.saturating_sub(sectors.into());
+        meta.sectors += (old_sector - meta.sector) as u32;
+        self.policy.grown(&cx!(self), rq, Grown::Front { old_sector });
+    }
+
+    /// Adds a range at `sector` to a held discard, which then starts at the lower of the two.
+    pub fn grow_discard(&mut self, rq: RequestId, sector: u64, sectors: u32) {
+        let meta = self.requests.get_mut(rq);
+        meta.sector = meta.sector.min(sector);
+        meta.sectors += sectors;
+        meta.segments += 1;
+        self.policy.grown(&cx!(self), rq, Grown::Discard);
+    }
+
+    /// Fuses the held request `gone` into the held request `into`, which then starts at the lower of the two.
+    pub fn absorb(&mut self, into: RequestId, gone: RequestId) {
+        let lost = *self.requests.get(gone);
+        let kept = self.requests.get_mut(into);
+        kept.sector = kept.sector.min(lost.sector);
+        kept.sectors += lost.sectors;
+        kept.segments += lost.segments;
+        kept.arrived = kept.arrived.min(lost.arrived);
+        self.policy.absorbed(&cx!(self), into, gone);
+        self.requests.free(gone);
+    }
+
+    /// Sets an attribute, which must exist.
+    ///
+    /// # Panics
+    /// If it does not.
+    pub fn set(&mut self, name: &str, value: i64) {
+        assert!(self.policy.set_attribute(name, value), "no attribute '{name}'");
+    }
+
+    /// The value of an attribute.
+    #[must_use]
+    pub fn attribute(&self, name: &str) -> Option<i64> {
+        self.policy.attribute(name)
+    }
+
+    /// The caps on slot use.
+    #[must_use]
+    pub fn depth_limits(&self) -> DepthLimits {
+        self.policy.depth_limits()
+    }
+
+    /// Whether front merges are to be looked for.
+    #[must_use]
+    pub fn front_merges(&self) -> bool {
+        self.policy.front_merges()
+    }
+
+    /// Everything that the policy shows of itself.
+    #[must_use]
+    pub fn inspect(&self) -> Vec<(&'static str, u64)> {
+        let mut all = Vec::new();
+        self.policy.inspect(&mut |name, value| all.push((name, value)));
+        all
+    }
+
+    /// One value of [`inspect`](Self::inspect).
+    ///
+    /// # Panics
+    /// If the policy shows nothing of that name.
+    #[must_use]
+    pub fn shown(&self, name: &str) -> u64 {
+        let found = self.inspect().into_iter().find(|(n, _)| *n == name);
+        found.unwrap_or_else(|| panic!("nothing called '{name}' is shown")).1
+    }
+
+    /// Liveness: asks until nothing is held, doing what the answers ask for, and completes everything.
+    /// Returns the order in which requests were picked.
+    ///
+    /// # Panics
+    /// If the policy waits more often than twice per request plus a hundred times.
+    pub fn drain(&mut self) -> Vec<RequestId> {
+        let mut order = Vec::new();
+        let mut waits = 2 * (self.held().len() + self.issued().len()) + 100;
+        loop {
+            match self.pick() {
+                Pick::Issue(rq) => {
+                    order.push(rq);
+                    continue;
+                }
+                Pick::Empty => break,
+                Pick::WaitUntil(at) => self.now = at,
+                Pick::WaitCompletion => {
+                    let oldest = self.issued().first().copied();
+                    self.complete(oldest.expect("checked: something is in flight"));
+                }
+            }
+            waits -= 1;
+            assert!(waits > 0, "held for ever: {:?}", self.held());
+        }
+        self.issued().into_iter().for_each(|rq| self.complete(rq));
+        assert_eq!(self.requests.in_use(), 0, "a request was lost");
+        order
+    }
+}

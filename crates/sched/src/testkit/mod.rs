@@ -1,0 +1,18 @@
+//! What it takes to test a policy: scripts that drive it, an oracle that checks the contract, and stupid
+//! twins to compare decisions with. Behind the feature `testkit`; never part of a release build.
+//!
+//! - [`Driver`] is a policy with a slot table and a clock, driven by hand: the tool for tests of one
+//!   behaviour.
+//! - [`Checked`] wraps any policy and panics when it breaks the contract of [`Scheduler`](crate::Scheduler).
+//!   Every driver has one.
+//! - [`Script`] draws steps from a seed and applies them to a driver.
+//! - [`naive`] holds a twin for each policy of the registry.
+
+mod driver;
+pub mod naive;
+mod oracle;
+mod script;
+
+pub use driver::Driver;
+pub use oracle::Checked;
+pub use script::{Event, Script, Step};

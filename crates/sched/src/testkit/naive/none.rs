@@ -1,0 +1,37 @@
+//! `none`, as its page has it: a list.
+
+use crate::{At, Cx, Done, Options, Pick, Scheduler, Shape};
+use alloc::boxed::Box;
+use alloc::vec::Vec;
+use blkmq_core::{HwQueue, RequestId};
+
+pub(super) fn build(_: &Shape, _: &Options) -> Box<dyn Scheduler> {
+    Box::new(Naive(Vec::new()))
+}
+
+struct Naive(Vec<RequestId>);
+
+impl Scheduler for Naive {
+    fn insert(&mut self, _: &Cx<'_>, rq: RequestId, at: At) {
+        let place = if at == At::Head { 0 } else { self.0.len() };
+        self.0.insert(place, rq);
+    }
+
+    fn pick(&mut self, cx: &Cx<'_>, _: HwQueue) -> Pick {
+        self.evict(cx).map_or(Pick::Empty, Pick::Issue)
+    }
+
+    fn completed(&mut self, _: &Cx<'_>, _: &Done) {}
+
+    fn evict(&mut self, _: &Cx<'_>) -> Option<RequestId> {
+        (!self.0.is_empty()).then(|| self.0.remove(0))
+    }
+
+    fn absorbed(&mut self, _: &Cx<'_>, _: RequestId, gone: RequestId) {
+        self.0.retain(|rq| *rq != gone);
+    }
+
+    fn inspect(&self, out: &mut dyn FnMut(&'static str, u64)) {
+        out("queued", self.0.len() as u64);
+    }
+}

@@ -1,0 +1,214 @@
+//! The contract of [`Scheduler`], checked on every call.
+//!
+//! Safety is checked as calls come: what is picked was held, nothing is picked twice, `Empty` means empty, a
+//! time to wait for lies ahead, and somebody is in flight when the policy waits for one. That everything held
+//! is picked *eventually* needs a driver that goes on asking: [`Driver::drain`](super::Driver::drain).
+
+use crate::{At, Cx, DepthLimits, Done, Grown, Pick, Scheduler};
+use alloc::boxed::Box;
+use alloc::collections::BTreeSet;
+use blkmq_core::{HwQueue, Instant, IoMeta, RequestId};
+
+/// A policy under observation; itself a policy, so that it fits wherever one does.
+pub struct Checked {
+    inner: Box<dyn Scheduler>,
+    held: BTreeSet<RequestId>,
+    issued: BTreeSet<RequestId>,
+    now: Instant,
+}
+
+impl Checked {
+    /// Watches `inner`, which holds nothing yet.
+    #[must_use]
+    pub fn new(inner: Box<dyn Scheduler>) -> Self {
+        Self { inner, held: BTreeSet::new(), issued: BTreeSet::new(), now: Instant::ZERO }
+    }
+
+    /// Requests that the policy holds.
+    #[must_use]
+    pub fn held(&self) -> &BTreeSet<RequestId> {
+        &self.held
+    }
+
+    /// Requests picked and not completed.
+    #[must_use]
+    pub fn issued(&self) -> &BTreeSet<RequestId> {
+        &self.issued
+    }
+
+    fn tick(&mut self, cx: &Cx<'_>) {
+        assert!(cx.now >= self.now, "the driver turned the clock back");
+        self.now = cx.now;
+    }
+
+    fn give_up(&mut self, cx: &Cx<'_>, rq: RequestId) {
+        assert!(self.held.remove(&rq), "{rq:?} was given out without being held");
+        // Panics if the id is stale.
+        let _ = cx.requests.get(rq);
+    }
+}
+
+impl Scheduler for Checked {
+    fn insert(&mut self, cx: &Cx<'_>, rq: RequestId, at: At) {
+        self.tick(cx);
+        let _ = cx.requests.get(rq);
+        let requeued = self.issued.remove(&rq);
+        assert!(!requeued || at == At::Head, "the driver requeued {rq:?} at the tail");
+        assert!(self.held.insert(rq), "the driver inserted {rq:?} twice");
+        self.inner.insert(cx, rq, at);
+    }
+
+    fn pick(&mut self, cx: &Cx<'_>, hw: HwQueue) -> Pick {
+        self.tick(cx);
+        let pick = self.inner.pick(cx, hw);
+        let held = self.held.len();
+        match pick {
+            Pick::Issue(rq) => {
+                self.give_up(cx, rq);
+                self.issued.insert(rq);
+            }
+            Pick::Empty => assert!(held == 0, "Empty with {held} held: {:?}", self.held),
+            Pick::WaitUntil(at) => {
+                assert!(held > 0, "WaitUntil with nothing held");
+                assert!(at > cx.now, "WaitUntil {at:?} at {:?}: not in the future", cx.now);
+            }
+            Pick::WaitCompletion => {
+                assert!(held > 0, "WaitCompletion with nothing held");
+                assert!(!self.issued.is_empty(), "WaitCompletion with nothing in flight");
+            }
+        }
+        pick
+    }
+
+    fn completed(&mut self, cx: &Cx<'_>, done: &Done) {
+        self.tick(cx);
+        let _ = cx.requests.get(done.rq);
+        assert!(self.issued.remove(&done.rq), "the driver completed {:?}, not issued", done.rq);
+        self.inner.completed(cx, done);
+    }
+
+    fn evict(&mut self, cx: &Cx<'_>) -> Option<RequestId> {
+        self.tick(cx);
+        let rq = self.inner.evict(cx);
+        match rq {
+            Some(rq) => self.give_up(cx, rq),
+            None => assert!(self.held.is_empty(), "nothing to evict with {:?} held", self.held),
+        }
+        rq
+    }
+
+    fn absorbed(&mut self, cx: &Cx<'_>, into: RequestId, gone: RequestId) {
+        self.tick(cx);
+        assert!(into != gone && self.held.contains(&into), "the driver fused into {into:?}");
+        self.give_up(cx, gone);
+        self.inner.absorbed(cx, into, gone);
+    }
+
+    fn inspect(&self, out: &mut dyn FnMut(&'static str, u64)) {
+        self.inner.inspect(out);
+    }
+
+    fn may_merge(&self, cx: &Cx<'_>, into: RequestId, io: &IoMeta) -> bool {
+        assert!(self.held.contains(&into), "the driver asked about {into:?}, which is not held");
+        self.inner.may_merge(cx, into, io)
+    }
+
+    fn front_merges(&self) -> bool {
+        self.inner.front_merges()
+    }
+
+    fn grown(&mut self, cx: &Cx<'_>, rq: RequestId, edge: Grown) {
+        self.tick(cx);
+        assert!(self.held.contains(&rq), "the driver grew {rq:?}, which is not held");
+        self.inner.grown(cx, rq, edge);
+    }
+
+    fn depth_limits(&self) -> DepthLimits {
+        self.inner.depth_limits()
+    }
+
+    fn attribute(&self, name: &str) -> Option<i64> {
+        self.inner.attribute(name)
+    }
+
+    fn set_attribute(&mut self, name: &str, value: i64) -> bool {
+        let known = self.inner.set_attribute(name, value);
+        assert_eq!(known, self.inner.attribute(name).is_some(), "'{name}' set but not shown");
+        known
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testkit::Driver;
+    use crate::{Options, Shape, none};
+    use blkmq_core::Op;
+
+    const SHAPE: Shape = Shape { slots: 4, nr_requests: 4, hw_depth: 2, hw_queues: 1 };
+
+    /// `none` with one answer replaced.
+    struct Liar {
+        inner: Box<dyn Scheduler>,
+        lie: fn(Pick) -> Pick,
+    }
+
+    impl Scheduler for Liar {
+        fn insert(&mut self, cx: &Cx<'_>, rq: RequestId, at: At) {
+            self.inner.insert(cx, rq, at);
+        }
+        fn pick(&mut self, cx: &Cx<'_>, hw: HwQueue) -> Pick {
+            (self.lie)(self.inner.pick(cx, hw))
+        }
+        fn completed(&mut self, cx: &Cx<'_>, done: &Done) {
+            self.inner.completed(cx, done);
+        }
+        fn evict(&mut self, cx: &Cx<'_>) -> Option<RequestId> {
+            self.inner.evict(cx)
+        }
+        fn absorbed(&mut self, cx: &Cx<'_>, into: RequestId, gone: RequestId) {
+            self.inner.absorbed(cx, into, gone);
+        }
+        fn inspect(&self, out: &mut dyn FnMut(&'static str, u64)) {
+            self.inner.inspect(out);
+        }
+    }
+
+    fn pick_from_liar(lie: fn(Pick) -> Pick) {
+        let inner = (none::FACTORY.build)(&SHAPE, &Options::defaults(&[]));
+        let mut driver = Driver::new(Box::new(Liar { inner, lie }), SHAPE.slots);
+        driver.insert(Op::Read, 0);
+        driver.insert(Op::Read, 8);
+        driver.pick();
+        driver.pick();
+    }
+
+    #[test]
+    fn honest_policies_pass() {
+        pick_from_liar(|pick| pick);
+    }
+
+    #[test]
+    #[should_panic(expected = "Empty with 2 held")]
+    fn empty_while_holding_is_caught() {
+        pick_from_liar(|_| Pick::Empty);
+    }
+
+    #[test]
+    #[should_panic(expected = "without being held")]
+    fn a_request_given_twice_is_caught() {
+        pick_from_liar(|_| Pick::Issue(RequestId::new(0, 0)));
+    }
+
+    #[test]
+    #[should_panic(expected = "not in the future")]
+    fn waiting_for_the_present_is_caught() {
+        pick_from_liar(|_| Pick::WaitUntil(Instant::ZERO));
+    }
+
+    #[test]
+    #[should_panic(expected = "nothing in flight")]
+    fn waiting_for_nobody_is_caught() {
+        pick_from_liar(|_| Pick::WaitCompletion);
+    }
+}

@@ -1,0 +1,237 @@
+//! Random scripts: a seed draws how busy, how mergeable and how disturbed a run is, and then every step.
+//!
+//! Steps name requests by position among those held or issued, so that one script drives any policy, and two
+//! policies through the same states as long as they decide alike.
+
+use super::Driver;
+use crate::{At, Attribute, Options, Pick};
+use alloc::string::{String, ToString};
+use alloc::vec::Vec;
+use blkmq_core::{Class, IoMeta, IoPrio, Nanos, Op, RequestId, Rng};
+
+/// One thing that happens to a policy. Positions wrap around; a step that finds nobody does nothing.
+#[derive(Clone, Copy, Debug)]
+pub enum Step {
+    /// A new request.
+    Insert(IoMeta, At),
+    /// What next?
+    Pick,
+    /// The issued request at this position finishes.
+    Complete(u64),
+    /// The issued request at this position is put back.
+    Requeue(u64),
+    /// The held request at this position grows at its end.
+    Back(u64),
+    /// It grows at its start by so many sectors.
+    Front(u64, u32),
+    /// It takes in a discarded range at this sector.
+    Discard(u64, u64),
+    /// The held request at the first position absorbs the next one that is like it.
+    Absorb(u64),
+    /// Any one held request is taken away.
+    Evict,
+    /// An attribute changes.
+    Set(&'static str, i64),
+    /// Time passes.
+    Advance(Nanos),
+}
+
+/// What came of a step, for comparing two policies.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Event {
+    /// Nobody to do it to, or nothing to tell.
+    Quiet,
+    /// The answer to a pick.
+    Picked(Pick),
+    /// The request taken away.
+    Evicted(Option<RequestId>),
+    /// Whether the policy allowed a merge.
+    MayMerge(bool),
+}
+
+/// A stream of steps.
+pub struct Script {
+    rng: Rng,
+    attributes: &'static [Attribute],
+    /// Weights of the steps in the order of [`Self::step`].
+    weights: [u64; 11],
+    /// Sectors are multiples of 8 below 8 times this.
+    span: u64,
+    /// Of 8 requests, this many are writes of some kind.
+    writes: u64,
+    /// Of 8 requests, this many have a class drawn at random.
+    classes: u64,
+    /// Time passes in steps below this.
+    stride: Nanos,
+}
+
+impl Script {
+    /// The script of `seed`, changing those `attributes` that it may.
+    #[must_use]
+    pub fn new(seed: u64, attributes: &'static [Attribute]) -> Self {
+        let mut rng = Rng::new(seed);
+        let settings = if attributes.is_empty() || rng.chance(1, 2) { 0 } else { 1 };
+        let rare = |rng: &mut Rng, most| if rng.chance(1, 2) { 0 } else { rng.below(most) };
+        let weights = [
+            20 + rng.below(30),
+            15 + rng.below(30),
+            15 + rng.below(30),
+            rare(&mut rng, 6),
+            rare(&mut rng, 6),
+            rare(&mut rng, 6),
+            rare(&mut rng, 4),
+            rare(&mut rng, 6),
+            rare(&mut rng, 2),
+            settings,
+            rng.below(12),
+        ];
+        Self {
+            weights,
+            attributes,
+            span: 1 << rng.below(12),
+            writes: rng.below(9),
+            classes: if rng.chance(1, 3) { 0 } else { rng.below(9) },
+            stride: Nanos(1 << (10 + rng.below(24))),
+            rng,
+        }
+    }
+
+    /// Options drawn for the policy under test, as `key=value,...`; about half of them are set.
+    pub fn options(&mut self) -> String {
+        let mut pairs = Vec::new();
+        for attribute in self.attributes {
+            if self.rng.chance(1, 2) {
+                let value = self.value_of(attribute).to_string();
+                pairs.push([attribute.name, &value].join("="));
+            }
+        }
+        let text = pairs.join(",");
+        debug_assert!(Options::parse(self.attributes, &text).is_ok());
+        text
+    }
+
+    /// A value within the attribute's range: mostly small, sometimes the default or a bound.
+    fn value_of(&mut self, attribute: &Attribute) -> i64 {
+        let value = match self.rng.below(8) {
+            0 => attribute.default,
+            1 => attribute.min,
+            2 => attribute.max,
+            _ => {
+                let bits = self.rng.below(10);
+                self.rng.below(1 << bits) as i64 - 1
+            }
+        };
+        value.clamp(attribute.min, attribute.max)
+    }
+
+    /// The next step.
+    pub fn step(&mut self) -> Step {
+        let mut at = self.rng.below(self.weights.iter().sum());
+        let kind = self.weights.iter().position(|weight| {
+            let hit = at < *weight;
+            at = at.wrapping_sub(*weight);
+            hit
+        });
+        let position = self.rng.next_u64() >> 1;
+        match kind {
+            Some(0) => {
+                let at = if self.rng.chance(1, 16) { At::Head } else { At::Tail };
+                Step::Insert(self.meta(), at)
+            }
+            Some(1) => Step::Pick,
+            Some(2) => Step::Complete(position),
+            Some(3) => Step::Requeue(position),
+            Some(4) => Step::Back(position),
+            Some(5) => Step::Front(position, 8 * self.rng.below(4) as u32),
+            Some(6) => Step::Discard(position, 8 * self.rng.below(self.span)),
+            Some(7) => Step::Absorb(position),
+            Some(8) => Step::Evict,
+            Some(9) => {
+                let nth = self.rng.below(self.attributes.len() as u64) as usize;
+                let attribute = &self.attributes[nth];
+                Step::Set(attribute.name, self.value_of(attribute))
+            }
+            _ => Step::Advance(Nanos(self.rng.below(self.stride.0))),
+        }
+    }
+
+    fn meta(&mut self) -> IoMeta {
+        let op = match (self.rng.chance(self.writes, 8), self.rng.below(8)) {
+            (false, _) => Op::Read,
+            (true, 0) => Op::Discard,
+            (true, 1) => Op::WriteZeroes,
+            (true, _) => Op::Write,
+        };
+        let mut meta = IoMeta::new(op, 8 * self.rng.below(self.span), 8);
+        if self.rng.chance(self.classes, 8) {
+            let class = match self.rng.below(4) {
+                0 => Class::Realtime,
+                1 => Class::BestEffort,
+                2 => Class::Idle,
+                _ => Class::None,
+            };
+            let level = self.rng.below(2) as u16;
+            meta.ioprio = IoPrio::new(class, level).expect("levels 0 and 1 exist");
+        }
+        meta
+    }
+}
+
+impl Driver {
+    /// Applies one step.
+    pub fn apply(&mut self, step: Step) -> Event {
+        match step {
+            Step::Insert(meta, at) => {
+                let _ = self.insert_meta(meta, at);
+            }
+            Step::Pick => return Event::Picked(self.pick()),
+            Step::Complete(nth) => {
+                let _ = nth_of(&self.issued(), nth).map(|rq| self.complete(rq));
+            }
+            Step::Requeue(nth) => {
+                let _ = nth_of(&self.issued(), nth).map(|rq| self.requeue(rq));
+            }
+            Step::Back(nth) => return self.merge(nth, |d, rq| d.grow_back(rq, 8)),
+            Step::Front(nth, sectors) => return self.merge(nth, |d, rq| d.grow_front(rq, sectors)),
+            Step::Discard(nth, sector) => {
+                return self.merge(nth, |d, rq| d.grow_discard(rq, sector, 8));
+            }
+            Step::Absorb(nth) => return self.merge(nth, Self::absorb_a_like),
+            Step::Evict => return Event::Evicted(self.evict()),
+            Step::Set(name, value) => self.set(name, value),
+            Step::Advance(span) => self.advance(span),
+        }
+        Event::Quiet
+    }
+
+    /// Does `how` to the held request at position `nth`, if the policy lets it merge.
+    fn merge(&mut self, nth: u64, how: impl Fn(&mut Self, RequestId)) -> Event {
+        let Some(into) = nth_of(&self.held(), nth) else { return Event::Quiet };
+        let io = *self.meta(into);
+        let allowed = self.may_merge(into, &io);
+        if allowed {
+            how(self, into);
+        }
+        Event::MayMerge(allowed)
+    }
+
+    fn absorb_a_like(&mut self, into: RequestId) {
+        let meta = *self.meta(into);
+        let alike = |rq: &RequestId| {
+            let other = self.meta(*rq);
+            *rq != into
+                && (other.op, other.ioprio) == (meta.op, meta.ioprio)
+                && self.may_merge(*rq, &meta)
+        };
+        let held = self.held();
+        let later = held.iter().copied().find(|rq| *rq > into && alike(rq));
+        if let Some(gone) = later.or_else(|| held.iter().copied().find(alike)) {
+            self.absorb(into, gone);
+        }
+    }
+}
+
+fn nth_of(ids: &[RequestId], nth: u64) -> Option<RequestId> {
+    let len = ids.len() as u64;
+    (len > 0).then(|| ids[(nth % len) as usize])
+}

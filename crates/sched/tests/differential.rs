@@ -1,0 +1,72 @@
+//! Every policy against its naive twin, decision by decision.
+//!
+//! The seed draws options, workload and steps. On a difference the message names the seed, the options and
+//! the step; `ONE_SEED` below reruns it alone.
+
+use blkmq_core::Rng;
+use blkmq_sched::testkit::{Driver, Event, Script, naive};
+use blkmq_sched::{Factory, Options, Pick, Shape, registry};
+
+/// Set to a seed to run only that one.
+const ONE_SEED: Option<u64> = None;
+const SEEDS: u64 = 600;
+const STEPS: usize = 1_500;
+
+fn pair(factory: &Factory, slots: u32, options: &str) -> (Driver, Driver) {
+    let twin = naive::twin(factory.name)
+        .unwrap_or_else(|| panic!("{} has no twin in testkit/naive", factory.name));
+    let parsed = Options::parse(factory.attributes, options).expect("drawn from the table");
+    let shape = Shape { slots, nr_requests: slots, hw_depth: slots.div_ceil(2), hw_queues: 1 };
+    (Driver::of(factory, slots, options), Driver::new(twin(&shape, &parsed), slots))
+}
+
+/// Runs one seed; returns how many requests were picked and how often picking was refused.
+fn compare(factory: &Factory, seed: u64) -> (u32, u32) {
+    let mut script = Script::new(seed, factory.attributes);
+    let options = script.options();
+    let slots = 1 << Rng::new(seed).below(8);
+    let (mut policy, mut twin) = pair(factory, slots, &options);
+    let (mut issued, mut refused) = (0, 0);
+    for nth in 0..STEPS {
+        let step = script.step();
+        let (got, expected) = (policy.apply(step), twin.apply(step));
+        let at = format!("{} seed {seed} options '{options}' step {nth}: {step:?}", factory.name);
+        assert_eq!(got, expected, "{at}");
+        assert_eq!(policy.inspect(), twin.inspect(), "{at}");
+        match got {
+            Event::Picked(Pick::Issue(_)) => issued += 1,
+            Event::Picked(Pick::WaitUntil(_) | Pick::WaitCompletion) => refused += 1,
+            _ => {}
+        }
+    }
+    for attribute in factory.attributes {
+        assert_eq!(policy.attribute(attribute.name), twin.attribute(attribute.name));
+    }
+    assert_eq!(policy.depth_limits(), twin.depth_limits());
+    assert_eq!(policy.front_merges(), twin.front_merges());
+    assert_eq!(policy.drain(), twin.drain(), "{} seed {seed}: the order of the rest", factory.name);
+    (issued, refused)
+}
+
+#[test]
+fn every_policy_decides_as_its_twin_does() {
+    let seeds = ONE_SEED.map_or(0..SEEDS, |seed| seed..seed + 1);
+    for factory in registry::ALL {
+        let issued: u32 = seeds.clone().map(|seed| compare(factory, seed).0).sum();
+        assert!(u64::from(issued) > 100 * (seeds.end - seeds.start), "{issued} picks prove little");
+    }
+}
+
+#[test]
+fn the_scripts_reach_refusals_of_mq_deadline() {
+    let factory = registry::find("mq-deadline").expect("it is registered");
+    let refused: u32 = (0..SEEDS / 4).map(|seed| compare(factory, seed).1).sum();
+    assert!(refused > 100, "only {refused} picks were refused");
+}
+
+#[test]
+fn no_twin_is_without_its_policy() {
+    for (name, _) in naive::TWINS {
+        assert!(registry::find(name).is_some(), "twin '{name}' mimics nothing");
+    }
+}

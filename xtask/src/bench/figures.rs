@@ -1,0 +1,199 @@
+//! Rates of I/O, read from the JSON of fio and of `blkmq bench`, sorted into cells.
+
+use crate::Result;
+use serde_json::Value;
+use std::collections::BTreeMap;
+
+/// What was measured: one line of a table.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(super) struct Cell {
+    pub(super) workload: Workload,
+    /// A policy's name.
+    pub(super) scheduler: String,
+    /// `combining`, `spin`, `mutex`, or `fio` for no block layer at all.
+    pub(super) access: String,
+    pub(super) threads: u32,
+}
+
+/// Which experiment.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(super) enum Workload {
+    /// Several threads, one elevator, random writes.
+    Contention,
+    /// One thread, random reads.
+    Alone,
+}
+
+impl Cell {
+    pub(super) fn contention(access: &str, threads: u32) -> Self {
+        Self {
+            workload: Workload::Contention,
+            scheduler: "mq-deadline".into(),
+            access: access.into(),
+            threads,
+        }
+    }
+
+    pub(super) fn alone(scheduler: &str) -> Self {
+        Self {
+            workload: Workload::Alone,
+            scheduler: scheduler.into(),
+            access: "combining".into(),
+            threads: 1,
+        }
+    }
+
+    /// fio, measured in turns with the policy `scheduler`.
+    pub(super) fn fio_beside(scheduler: &str) -> Self {
+        Self { access: "fio".into(), ..Self::alone(scheduler) }
+    }
+}
+
+/// I/Os per second of every repetition of every cell.
+#[derive(Default)]
+pub(super) struct Figures(pub(super) BTreeMap<Cell, Vec<f64>>);
+
+impl Figures {
+    /// Adds a result of `blkmq bench`: its runs are told apart by the `blkmq` object of their jobs, and
+    /// each run carries the rates of its repetitions.
+    ///
+    /// # Errors
+    /// If a job failed, lacks a field, or did no I/O.
+    pub(super) fn add_ours(&mut self, report: &Value) -> Result<()> {
+        let mut seen = Vec::new();
+        for job in jobs(report)? {
+            check(job)?;
+            let ours = &job["blkmq"];
+            // All jobs of a run repeat the run's rates.
+            if seen.contains(&&ours["run"]) {
+                continue;
+            }
+            seen.push(&ours["run"]);
+            let text = |key: &str| ours[key].as_str().ok_or(format!("a job without blkmq.{key}"));
+            let threads = ours["threads"].as_u64().ok_or("a job without blkmq.threads")?;
+            let is_read = job["read"]["total_ios"].as_u64().is_some_and(|n| n > 0);
+            let cell = Cell {
+                workload: if is_read { Workload::Alone } else { Workload::Contention },
+                scheduler: text("scheduler")?.into(),
+                access: text("access")?.into(),
+                threads: u32::try_from(threads)?,
+            };
+            let rates = ours["repetitions_iops"].as_array().filter(|rates| !rates.is_empty());
+            for rate in rates.ok_or("a job without blkmq.repetitions_iops")? {
+                self.add(&cell, rate.as_f64().unwrap_or(0.0))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Adds a result of fio: one run, whose rate is the sum over its jobs.
+    ///
+    /// # Errors
+    /// If a job failed or did no I/O.
+    pub(super) fn add_fio(&mut self, cell: &Cell, report: &Value) -> Result<()> {
+        let mut rate = 0.0;
+        for job in jobs(report)? {
+            check(job)?;
+            for direction in ["read", "write", "trim"] {
+                rate += job[direction]["iops"].as_f64().unwrap_or(0.0);
+            }
+        }
+        self.add(cell, rate)
+    }
+
+    fn add(&mut self, cell: &Cell, rate: f64) -> Result<()> {
+        if rate <= 0.0 {
+            return Err(format!("{cell:?} did no I/O").into());
+        }
+        self.0.entry(cell.clone()).or_default().push(rate);
+        Ok(())
+    }
+
+    /// The median rate of a cell, if it was measured.
+    pub(super) fn median(&self, cell: &Cell) -> Option<f64> {
+        median(self.0.get(cell)?)
+    }
+
+    /// How far apart the repetitions of a cell are, as a share of its median.
+    pub(super) fn spread(&self, cell: &Cell) -> Option<f64> {
+        let rates = self.0.get(cell)?;
+        let max = rates.iter().copied().fold(f64::MIN, f64::max);
+        let min = rates.iter().copied().fold(f64::MAX, f64::min);
+        Some((max - min) / median(rates)?)
+    }
+}
+
+fn jobs(report: &Value) -> Result<&Vec<Value>> {
+    let jobs = report["jobs"].as_array().filter(|jobs| !jobs.is_empty());
+    Ok(jobs.ok_or("a report without jobs")?)
+}
+
+fn check(job: &Value) -> Result<()> {
+    match job["error"].as_i64() {
+        Some(0) => Ok(()),
+        error => Err(format!("job {} ended with error {error:?}", job["jobname"]).into()),
+    }
+}
+
+/// The middle value, or the mean of the two in the middle.
+fn median(values: &[f64]) -> Option<f64> {
+    let mut sorted = values.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    let upper = *sorted.get(sorted.len() / 2)?;
+    let lower = sorted[(sorted.len() - 1) / 2];
+    Some(f64::midpoint(lower, upper))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn job(run: u32, access: &str, rates: &[f64], error: i32) -> Value {
+        json!({
+            "error": error, "read": { "total_ios": 0 }, "write": { "total_ios": 5 },
+            "blkmq": { "run": run, "scheduler": "mq-deadline", "access": access, "threads": 2,
+                       "repetitions_iops": rates },
+        })
+    }
+
+    #[test]
+    fn jobs_of_one_run_count_once() {
+        let rates = [3.0, 1.0, 2.0];
+        let report = json!({ "jobs": [job(0, "spin", &rates, 0), job(0, "spin", &rates, 0),
+                                      job(1, "mutex", &[7.0], 0)] });
+        let mut figures = Figures::default();
+        figures.add_ours(&report).unwrap();
+        assert_eq!(figures.median(&Cell::contention("spin", 2)), Some(2.0));
+        assert_eq!(figures.spread(&Cell::contention("spin", 2)), Some(1.0));
+        assert_eq!(figures.0[&Cell::contention("spin", 2)].len(), 3);
+        assert_eq!(figures.median(&Cell::contention("mutex", 2)), Some(7.0));
+        assert_eq!(figures.median(&Cell::contention("combining", 2)), None);
+    }
+
+    #[test]
+    fn a_failed_or_idle_job_is_an_error() {
+        let report = |job: Value| json!({ "jobs": [job] });
+        assert!(Figures::default().add_ours(&report(job(0, "spin", &[1.0], 5))).is_err());
+        assert!(Figures::default().add_ours(&report(job(0, "spin", &[0.0], 0))).is_err());
+        assert!(Figures::default().add_ours(&report(job(0, "spin", &[], 0))).is_err());
+        assert!(Figures::default().add_ours(&json!({ "jobs": [] })).is_err());
+    }
+
+    #[test]
+    fn fio_is_summed_over_its_jobs() {
+        let report = json!({ "jobs": [
+            { "error": 0, "read": { "iops": 1.5 }, "write": { "iops": 0.0 } },
+            { "error": 0, "read": { "iops": 2.0 } },
+        ]});
+        let mut figures = Figures::default();
+        figures.add_fio(&Cell::fio_beside("none"), &report).unwrap();
+        assert_eq!(figures.median(&Cell::fio_beside("none")), Some(3.5));
+    }
+
+    #[test]
+    fn the_median_of_an_even_number_is_in_between() {
+        assert_eq!(median(&[4.0, 1.0, 2.0, 3.0]), Some(2.5));
+        assert_eq!(median(&[]), None);
+    }
+}

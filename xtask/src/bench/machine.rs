@@ -1,0 +1,150 @@
+//! The machine, as far as a reader needs it to judge a figure.
+//!
+//! What cannot be found out is "unknown"; nothing is guessed. The machine's network name is not recorded.
+
+use crate::shell::{Cmd, is_installed};
+use std::fs;
+
+/// Where and when a result was taken.
+pub(super) struct Machine {
+    pub(super) cpu: String,
+    /// That this process may use.
+    pub(super) cores: u32,
+    pub(super) memory: String,
+    pub(super) kernel: String,
+    pub(super) rustc: String,
+    pub(super) fio: String,
+    /// Of the minute before the first benchmark.
+    pub(super) load: String,
+    /// What was measured.
+    pub(super) commit: String,
+    /// UTC, `2026-01-31`.
+    pub(super) date: String,
+}
+
+impl Machine {
+    /// Looks around; to be called before the first benchmark.
+    pub(super) fn describe() -> Self {
+        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        Self {
+            cpu: field("/proc/cpuinfo", "model name"),
+            cores: u32::try_from(cores).unwrap_or(u32::MAX),
+            memory: memory(&field("/proc/meminfo", "MemTotal")),
+            kernel: read("/proc/sys/kernel/osrelease"),
+            rustc: first_line("rustc --version"),
+            fio: if is_installed("fio") { first_line("fio --version") } else { "none".into() },
+            load: read("/proc/loadavg").split(' ').next().unwrap_or_default().to_owned(),
+            commit: commit(),
+            date: first_line("date -u +%Y-%m-%d"),
+        }
+    }
+
+    /// The machine as the beginning of a file name: `amd-epyc-7763-2cpu`.
+    pub(super) fn slug(&self) -> String {
+        let cpu = self.cpu.replace("(R)", "").replace("(TM)", "").to_lowercase();
+        let words = cpu.split(|c: char| !c.is_ascii_alphanumeric()).filter(|word| !word.is_empty());
+        let words: Vec<&str> = words.filter(|word| !is_noise(word)).take(5).collect();
+        format!("{}-{}cpu", words.join("-"), self.cores)
+    }
+
+    /// Why the figures of this run should not be believed, if there is a reason.
+    pub(super) fn warnings(&self) -> Vec<String> {
+        let mut warnings = Vec::new();
+        if self.load.parse::<f64>().is_ok_and(|load| load > 0.25 * f64::from(self.cores)) {
+            let (load, cores) = (&self.load, self.cores);
+            warnings.push(format!("The machine was busy: load {load} on {cores} cores."));
+        }
+        if self.commit.ends_with("changed") {
+            warnings.push("The working tree had changes that are in no commit.".into());
+        }
+        warnings
+    }
+
+    /// Names and values, for tables.
+    pub(super) fn rows(&self) -> [(&'static str, String); 9] {
+        [
+            ("cpu", self.cpu.clone()),
+            ("cores", self.cores.to_string()),
+            ("memory", self.memory.clone()),
+            ("kernel", self.kernel.clone()),
+            ("rustc", self.rustc.clone()),
+            ("fio", self.fio.clone()),
+            ("load before", self.load.clone()),
+            ("commit", self.commit.clone()),
+            ("date", self.date.clone()),
+        ]
+    }
+}
+
+/// Words of a processor's name that do not tell it from another.
+fn is_noise(word: &str) -> bool {
+    matches!(word, "processor" | "cpu" | "core" | "with") || word.ends_with("ghz")
+}
+
+fn read(path: &str) -> String {
+    fs::read_to_string(path).map_or_else(|_| "unknown".into(), |text| text.trim().to_owned())
+}
+
+/// The value of the first line `name : value` of a file.
+fn field(path: &str, name: &str) -> String {
+    let text = read(path);
+    let value = text.lines().find_map(|line| line.strip_prefix(name)?.split_once(':'));
+    value.map_or_else(|| "unknown".into(), |(_, value)| value.trim().to_owned())
+}
+
+/// `16384000 kB` in GiB.
+fn memory(total: &str) -> String {
+    let kib = total.strip_suffix(" kB").and_then(|kib| kib.parse::<f64>().ok());
+    kib.map_or_else(|| "unknown".into(), |kib| format!("{:.1} GiB", kib / f64::from(1 << 20)))
+}
+
+fn first_line(command: &str) -> String {
+    let output = Cmd::new(command).output();
+    let line = output.ok().and_then(|output| output.lines().next().map(str::to_owned));
+    line.unwrap_or_else(|| "unknown".into())
+}
+
+fn commit() -> String {
+    let commit = first_line("git rev-parse --short=12 HEAD");
+    let is_clean = Cmd::new("git status --porcelain").output().is_ok_and(|text| text.is_empty());
+    if is_clean { commit } else { format!("{commit}, changed") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn machine(cpu: &str, load: &str) -> Machine {
+        let text = String::new;
+        Machine {
+            cpu: cpu.into(),
+            cores: 2,
+            memory: text(),
+            kernel: text(),
+            rustc: text(),
+            fio: text(),
+            load: load.into(),
+            commit: "abc".into(),
+            date: text(),
+        }
+    }
+
+    #[test]
+    fn the_slug_is_short_and_plain() {
+        let slug = |cpu| machine(cpu, "0").slug();
+        assert_eq!(slug("AMD EPYC 7763 64-Core Processor"), "amd-epyc-7763-64-2cpu");
+        assert_eq!(slug("Intel(R) Xeon(R) CPU E5-2680 v4 @ 2.40GHz"), "intel-xeon-e5-2680-v4-2cpu");
+    }
+
+    #[test]
+    fn a_busy_machine_is_said_to_be_busy() {
+        assert_eq!(machine("x", "0.4").warnings().len(), 0);
+        assert_eq!(machine("x", "1.7").warnings().len(), 1);
+    }
+
+    #[test]
+    fn memory_is_in_gib() {
+        assert_eq!(memory("8388608 kB"), "8.0 GiB");
+        assert_eq!(memory("unknown"), "unknown");
+    }
+}

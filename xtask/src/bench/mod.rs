@@ -1,0 +1,120 @@
+//! `bench`: the comparison set of the project, and what came of it on this machine.
+//!
+//! Two experiments. *Contention*: one mq-deadline elevator for all threads, reached by spin lock, by mutex
+//! and by combining. *Alone*: one thread through the whole block layer against fio's null engine, which has
+//! none, in turns. Figures are ratios within one run on one machine; both sides are named.
+//!
+//! Nothing fails because a figure is low: machines differ and neighbours disturb. A benchmark that does not
+//! run, or that counts no I/O, does fail.
+
+mod figures;
+mod machine;
+mod plan;
+mod report;
+mod targets;
+
+use crate::shell::{Cmd, is_installed};
+use crate::{Result, interop};
+use figures::{Cell, Figures};
+use machine::Machine;
+use plan::Plan;
+use std::path::PathBuf;
+
+/// `cargo xtask bench [--test-size] [--out DIR]`
+///
+/// # Errors
+/// If a benchmark cannot be run or read, or the results cannot be written.
+pub(crate) fn main(args: &[String]) -> Result<()> {
+    let options = Options::parse(args)?;
+    build()?;
+    let plan = if options.test_size { Plan::test_size() } else { Plan::full() };
+    let machine = Machine::describe();
+    let figures = measure(&plan)?;
+    let markdown = report::markdown(&machine, &plan, &figures);
+    println!("\n{markdown}");
+    if options.test_size {
+        println!("bench: every benchmark ran (test size, nothing written)");
+        return Ok(());
+    }
+    std::fs::create_dir_all(&options.out)?;
+    let stem = options.out.join(format!("{}-{}", machine.slug(), machine.date));
+    let json = serde_json::to_string_pretty(&report::json(&machine, &plan, &figures))?;
+    std::fs::write(stem.with_extension("json"), json + "\n")?;
+    std::fs::write(stem.with_extension("md"), markdown)?;
+    println!("bench: written to {}.json and .md", stem.display());
+    Ok(())
+}
+
+/// Builds the binary that is measured.
+///
+/// # Errors
+/// If it does not build.
+pub(crate) fn build() -> Result<()> {
+    Cmd::new("cargo build --release -p blkmq-cli").run()
+}
+
+/// Runs every command of the plan and collects the rates.
+fn measure(plan: &Plan) -> Result<Figures> {
+    let mut figures = Figures::default();
+    run(&plan.contention(), &mut figures)?;
+    if !is_installed("fio") {
+        println!("fio is not installed: SKIPPED the comparison with it");
+    }
+    // In turns, so that a change of the machine's mood hits both sides.
+    for _ in 0..plan.repetitions {
+        for scheduler in plan::SCHEDULERS {
+            run(&plan.alone(scheduler), &mut figures)?;
+            if is_installed("fio") {
+                let report = interop::parse(&shown(&plan.fio())?)?;
+                figures.add_fio(&Cell::fio_beside(scheduler), &report)?;
+            }
+        }
+    }
+    Ok(figures)
+}
+
+fn run(cmd: &Cmd, figures: &mut Figures) -> Result<()> {
+    figures.add_ours(&interop::parse(&shown(cmd)?)?)
+}
+
+fn shown(cmd: &Cmd) -> Result<String> {
+    println!("$ {cmd}");
+    cmd.output()
+}
+
+struct Options {
+    test_size: bool,
+    out: PathBuf,
+}
+
+impl Options {
+    fn parse(args: &[String]) -> Result<Self> {
+        let out = crate::shell::root().join("bench/results");
+        let mut options = Self { test_size: false, out };
+        let mut args = args.iter();
+        while let Some(arg) = args.next() {
+            match arg.as_str() {
+                "--test-size" => options.test_size = true,
+                "--out" => options.out = args.next().ok_or("--out needs a folder")?.into(),
+                other => return Err(format!("bench does not know {other}").into()),
+            }
+        }
+        Ok(options)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn options_are_checked() {
+        let parse = |args: &[&str]| {
+            Options::parse(&args.iter().map(|arg| (*arg).to_owned()).collect::<Vec<_>>())
+        };
+        assert!(parse(&["--test-size"]).is_ok_and(|options| options.test_size));
+        assert!(parse(&["--out", "x"]).is_ok_and(|options| options.out.ends_with("x")));
+        assert!(parse(&["--out"]).is_err());
+        assert!(parse(&["--fast"]).is_err());
+    }
+}

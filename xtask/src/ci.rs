@@ -1,0 +1,115 @@
+//! `ci`: everything that must hold before a change is taken, in the order in which it is cheapest to fail.
+
+use crate::shell::{Cmd, timed};
+use crate::{Result, bench, interop, loom, shuttle, soak, tidy};
+use std::time::Duration;
+
+/// A named part of the whole.
+struct Step {
+    name: &'static str,
+    run: fn() -> Result<()>,
+}
+
+const STEPS: &[Step] = &[
+    Step {
+        name: "test",
+        run: || {
+            let passed = Cmd::new("cargo test --workspace").run_tests()?;
+            println!("test: {passed} tests passed");
+            Ok(())
+        },
+    },
+    Step {
+        name: "clippy",
+        run: || Cmd::new("cargo clippy --workspace --all-targets -- -D warnings").run(),
+    },
+    Step { name: "fmt", run: || Cmd::new("cargo fmt --all -- --check").run() },
+    Step {
+        name: "doc",
+        run: || {
+            let cmd = Cmd::new("cargo doc --workspace --no-deps");
+            cmd.env("RUSTDOCFLAGS", "-Dwarnings").run()
+        },
+    },
+    Step { name: "tidy", run: || tidy::main(&[]) },
+    Step { name: "loom", run: || loom::main(&[]) },
+    Step { name: "shuttle", run: || shuttle::main(&[]) },
+    Step { name: "soak", run: || soak::main(&[]) },
+    // Benchmarks run small, so that they cannot rot. Nothing is gated on their figures.
+    Step { name: "bench", run: || bench::main(&["--test-size".to_owned()]) },
+    Step { name: "interop", run: || interop::main(&[]) },
+];
+
+/// `cargo xtask ci [--skip STEP]... [STEP]...`
+///
+/// # Errors
+/// At the first step that fails, or if a step is unknown.
+pub(crate) fn main(args: &[String]) -> Result<()> {
+    let mut times: Vec<(&str, Duration)> = Vec::new();
+    for step in select(args)? {
+        println!("\n== {}", step.name);
+        let (result, time) = timed(step.run);
+        result.map_err(|error| format!("{} failed after {time:.1?}: {error}", step.name))?;
+        println!("== {} passed in {time:.1?}", step.name);
+        times.push((step.name, time));
+    }
+    println!();
+    for (name, time) in &times {
+        println!("{name:<10}{:>8.1} s", time.as_secs_f64());
+    }
+    let total: Duration = times.iter().map(|(_, time)| time).sum();
+    println!("{:<10}{:>8.1} s, {} steps passed", "ci", total.as_secs_f64(), times.len());
+    Ok(())
+}
+
+/// The steps to run, always in the order of the table.
+fn select(args: &[String]) -> Result<Vec<&'static Step>> {
+    let (mut wanted, mut skipped) = (Vec::new(), Vec::new());
+    let mut args = args.iter();
+    while let Some(arg) = args.next() {
+        let (name, list) = if arg == "--skip" {
+            (args.next().ok_or("--skip needs the name of a step")?, &mut skipped)
+        } else {
+            (arg, &mut wanted)
+        };
+        if STEPS.iter().all(|step| step.name != name) {
+            let names: Vec<&str> = STEPS.iter().map(|step| step.name).collect();
+            return Err(format!("no step {name}; there are {}", names.join(", ")).into());
+        }
+        list.push(name.as_str());
+    }
+    let is_chosen =
+        |name: &str| (wanted.is_empty() || wanted.contains(&name)) && !skipped.contains(&name);
+    let steps: Vec<&Step> = STEPS.iter().filter(|step| is_chosen(step.name)).collect();
+    if steps.is_empty() { Err("no step is left to run".into()) } else { Ok(steps) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn names(args: &[&str]) -> Vec<&'static str> {
+        let args: Vec<String> = args.iter().map(|arg| (*arg).to_owned()).collect();
+        select(&args).unwrap().iter().map(|step| step.name).collect()
+    }
+
+    #[test]
+    fn steps_can_be_named_and_skipped() {
+        assert_eq!(names(&[]).len(), STEPS.len());
+        assert_eq!(names(&["tidy", "fmt"]), ["fmt", "tidy"]);
+        assert_eq!(names(&["--skip", "test"])[0], "clippy");
+    }
+
+    #[test]
+    fn running_nothing_is_an_error() {
+        let args = ["tidy", "--skip", "tidy"].map(str::to_owned);
+        assert!(select(&args).is_err());
+    }
+
+    #[test]
+    fn an_unknown_step_is_an_error_that_lists_the_steps() {
+        let error = select(&["lint".to_owned()]).err().unwrap().to_string();
+        assert!(error.contains("clippy") && error.contains("interop"), "{error}");
+        assert!(select(&["--skip".to_owned()]).is_err());
+    }
+}

@@ -1,0 +1,173 @@
+//! `interop`: checks against real clients.
+//!
+//! A check names the program that it requires. A missing program is a skip that is named and counted, so
+//! that "passed" never hides "was not looked at"; `.ci/run` installs what it can.
+
+use crate::shell::{BLKMQ, Cmd, is_installed};
+use crate::{Result, bench::build};
+use serde_json::Value;
+
+/// One check.
+struct Check {
+    name: &'static str,
+    requires: &'static str,
+    run: fn() -> Result<()>,
+}
+
+const CHECKS: &[Check] = &[
+    Check { name: "fio-json-schema", requires: "fio", run: same_schema },
+    Check { name: "fio-same-work", requires: "fio", run: same_work },
+];
+
+/// `cargo xtask interop`
+///
+/// # Errors
+/// If a check fails. All are run.
+pub(crate) fn main(args: &[String]) -> Result<()> {
+    if let Some(arg) = args.first() {
+        return Err(format!("interop takes no argument, got {arg}").into());
+    }
+    build()?;
+    let (mut passed, mut skipped, mut failed) = (0, 0, 0);
+    for Check { name, requires, run } in CHECKS {
+        if !is_installed(requires) {
+            println!("{name}: SKIPPED, {requires} is not installed");
+            skipped += 1;
+            continue;
+        }
+        match run() {
+            Ok(()) => {
+                println!("{name}: ok");
+                passed += 1;
+            }
+            Err(error) => {
+                println!("{name}: FAILED, {error}");
+                failed += 1;
+            }
+        }
+    }
+    println!("interop: {passed} passed, {skipped} skipped, {failed} failed");
+    if failed == 0 { Ok(()) } else { Err(format!("{failed} checks failed").into()) }
+}
+
+/// Options that fio and blkmq must understand alike: 16384 I/Os, however they are mixed.
+const JOB: &str = "--name=check --bs=4k --iodepth=32 --size=64m --norandommap";
+
+/// What fio and blkmq report of the same job, as JSON.
+fn reports(options: &str) -> Result<[Value; 2]> {
+    let fio = format!("fio --ioengine=null --output-format=json {JOB} {options}");
+    let ours = format!("{BLKMQ} bench --device null --output-format=json {JOB} {options}");
+    Ok([parse(&Cmd::new(&fio).output()?)?, parse(&Cmd::new(&ours).output()?)?])
+}
+
+/// The JSON object in what a program printed. fio puts its remarks in front of it.
+pub(crate) fn parse(output: &str) -> Result<Value> {
+    let start = output.find('{').ok_or("no JSON in the output")?;
+    Ok(serde_json::from_str(&output[start..])?)
+}
+
+/// What reads fio's results must be able to read ours: every key of a job, with the same type.
+fn same_schema() -> Result<()> {
+    for options in ["--rw=randread", "--rw=randwrite", "--rw=randrw --gtod_reduce=1"] {
+        let [fio, ours] = reports(options)?;
+        let mut missing = Vec::new();
+        compare(&fio["jobs"][0], &ours["jobs"][0], "jobs[0]", &mut missing);
+        if !missing.is_empty() {
+            return Err(format!("with {options}: {}", missing.join(", ")).into());
+        }
+    }
+    Ok(())
+}
+
+/// Every key of `fio` must be in `ours` with a value of the same type.
+fn compare(fio: &Value, ours: &Value, path: &str, missing: &mut Vec<String>) {
+    match (fio, ours) {
+        (Value::Object(fio), Value::Object(ours)) => {
+            // What the user typed; not every option of fio's engine has a meaning here.
+            for (key, value) in fio.iter().filter(|(key, _)| *key != "job options") {
+                let path = format!("{path}.{key}");
+                match ours.get(key) {
+                    Some(ours) => compare(value, ours, &path, missing),
+                    None => missing.push(format!("{path} is missing")),
+                }
+            }
+        }
+        (Value::Number(_), Value::Number(_)) | (Value::String(_), Value::String(_)) => {}
+        (Value::Array(_), Value::Array(_)) => {}
+        (fio, ours) => missing.push(format!("{path} is {ours}, fio has {fio}")),
+    }
+}
+
+/// The same options must mean the same number of I/Os and bytes.
+fn same_work() -> Result<()> {
+    let options = [
+        "--rw=read",
+        "--rw=write",
+        "--rw=randread",
+        "--rw=randrw --rwmixread=70",
+        "--rw=randwrite",
+    ];
+    for options in options {
+        let [fio, ours] = reports(options)?.map(|report| work(&report));
+        let expected = (16384, 64 << 20);
+        if fio != expected || ours != expected {
+            let text =
+                format!("with {options}: fio {fio:?}, blkmq {ours:?}, expected {expected:?}");
+            return Err(text.into());
+        }
+    }
+    Ok(())
+}
+
+/// I/Os and bytes of all jobs.
+fn work(report: &Value) -> (u64, u64) {
+    let jobs = report["jobs"].as_array().map_or(&[][..], Vec::as_slice);
+    let sum = |key: &str| {
+        let directions = jobs.iter().flat_map(|job| [&job["read"], &job["write"], &job["trim"]]);
+        directions.map(|direction| direction[key].as_u64().unwrap_or(0)).sum()
+    };
+    (sum("total_ios"), sum("io_bytes"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn differences(fio: &Value, ours: &Value) -> Vec<String> {
+        let mut missing = Vec::new();
+        compare(fio, ours, "job", &mut missing);
+        missing
+    }
+
+    #[test]
+    fn a_missing_key_and_a_changed_type_are_found() {
+        let fio = json!({ "read": { "iops": 1.5, "runtime": 2 }, "error": 0 });
+        assert_eq!(differences(&fio, &fio).len(), 0);
+        let missing = json!({ "read": { "iops": 1.5 }, "error": 0 });
+        assert_eq!(differences(&fio, &missing), ["job.read.runtime is missing"]);
+        let changed = json!({ "read": { "iops": "fast", "runtime": 2 }, "error": 0 });
+        assert_eq!(differences(&fio, &changed), ["job.read.iops is \"fast\", fio has 1.5"]);
+    }
+
+    #[test]
+    fn our_own_keys_are_an_addition() {
+        let ours = json!({ "error": 0, "blkmq": { "run": 0 } });
+        assert_eq!(differences(&json!({ "error": 0 }), &ours).len(), 0);
+    }
+
+    #[test]
+    fn work_is_summed_over_jobs_and_directions() {
+        let report = json!({ "jobs": [
+            { "read": { "total_ios": 1, "io_bytes": 10 }, "write": { "total_ios": 2, "io_bytes": 20 } },
+            { "trim": { "total_ios": 4, "io_bytes": 40 } },
+        ]});
+        assert_eq!(work(&report), (7, 70));
+    }
+
+    #[test]
+    fn remarks_before_the_json_are_skipped() {
+        assert_eq!(parse("note: iodepth\n{\"a\": 1}").unwrap(), json!({ "a": 1 }));
+        assert!(parse("nothing").is_err());
+    }
+}

@@ -1,0 +1,36 @@
+//! `loom`: every interleaving of the protocols in the engine's `sync` modules, up to a number of
+//! preemptions.
+//!
+//! The build differs (atomics become the model's), so it has a target folder of its own. It uses the test
+//! profile, which optimises and keeps assertions.
+
+use crate::Result;
+use crate::shell::{Cmd, target_dir};
+
+/// Preemptions per execution unless `LOOM_MAX_PREEMPTIONS` says otherwise. Nearly every known bug of
+/// protocols this small needs two; three doubles as a margin and finishes in seconds.
+const PREEMPTIONS: &str = "3";
+
+/// `cargo xtask loom [FILTER]`
+///
+/// # Errors
+/// If a model finds a bug, a planted bug is not found, or no test matches.
+pub(crate) fn main(args: &[String]) -> Result<()> {
+    let passed = command(args)?.run_tests()?;
+    println!("loom: {passed} models");
+    Ok(())
+}
+
+fn command(args: &[String]) -> Result<Cmd> {
+    let filter = match args {
+        [] => "loom_",
+        [filter] => filter,
+        _ => return Err("usage: cargo xtask loom [FILTER]".into()),
+    };
+    let preemptions = std::env::var("LOOM_MAX_PREEMPTIONS").unwrap_or_else(|_| PREEMPTIONS.into());
+    let target = target_dir().join("loom");
+    Ok(Cmd::new(&format!("cargo test -p blkmq-engine --lib -- {filter}"))
+        .env("RUSTFLAGS", "--cfg loom")
+        .env("LOOM_MAX_PREEMPTIONS", preemptions)
+        .env("CARGO_TARGET_DIR", target.to_string_lossy()))
+}

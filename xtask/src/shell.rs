@@ -1,0 +1,191 @@
+//! Running other programs from the root of the workspace, and saying what is run.
+//!
+//! The only file of the chores that starts a process or reads the clock.
+
+use crate::Result;
+use std::fmt;
+use std::io::{BufRead, BufReader};
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// A command line, kept as text so that it can be printed and recorded exactly.
+#[derive(Clone, Debug)]
+pub(crate) struct Cmd {
+    /// How the program is written down; see [`Cmd::program`].
+    words: Vec<String>,
+    env: Vec<(&'static str, String)>,
+}
+
+/// The program that `cargo xtask bench` measures, as it is written down in results.
+pub(crate) const BLKMQ: &str = "target/release/blkmq";
+
+impl Cmd {
+    /// The words of `line`, split at blanks; nothing is expanded.
+    pub(crate) fn new(line: &str) -> Self {
+        Self { words: line.split_whitespace().map(str::to_owned).collect(), env: Vec::new() }
+    }
+
+    pub(crate) fn env(mut self, name: &'static str, value: impl Into<String>) -> Self {
+        self.env.push((name, value.into()));
+        self
+    }
+
+    /// What the first word stands for: `cargo` is the cargo that runs us, and the target folder may have
+    /// been moved.
+    fn program(&self) -> PathBuf {
+        match self.words[0].as_str() {
+            "cargo" => cargo(),
+            BLKMQ => target_dir().join("release/blkmq"),
+            other => other.into(),
+        }
+    }
+
+    fn command(&self) -> Command {
+        let mut command = Command::new(self.program());
+        command.args(&self.words[1..]).envs(self.env.iter().map(|(k, v)| (k, v)));
+        command.current_dir(root());
+        command
+    }
+
+    /// Runs it with our output.
+    ///
+    /// # Errors
+    /// If it cannot be started or does not succeed.
+    pub(crate) fn run(&self) -> Result<()> {
+        println!("$ {self}");
+        let status = self.command().status().map_err(|error| format!("{self}: {error}"))?;
+        if status.success() { Ok(()) } else { Err(format!("{self}: {status}").into()) }
+    }
+
+    /// Runs it and returns what it printed on standard output.
+    ///
+    /// # Errors
+    /// If it cannot be started or does not succeed.
+    pub(crate) fn output(&self) -> Result<String> {
+        let output = self.command().stderr(Stdio::inherit()).output();
+        let output = output.map_err(|error| format!("{self}: {error}"))?;
+        if !output.status.success() {
+            return Err(format!("{self}: {}", output.status).into());
+        }
+        Ok(String::from_utf8(output.stdout)?)
+    }
+
+    /// Runs a `cargo test`, passing its output on, and counts the tests that passed.
+    ///
+    /// # Errors
+    /// If it does not succeed, or if no test ran: a filter that matches nothing must not look like success.
+    pub(crate) fn run_tests(&self) -> Result<u32> {
+        println!("$ {self}");
+        let mut child = self.command().stdout(Stdio::piped()).spawn()?;
+        let stdout = child.stdout.take().expect("its standard output was asked for");
+        let mut passed = 0;
+        for line in BufReader::new(stdout).lines() {
+            let line = line?;
+            println!("{line}");
+            passed += passed_tests(&line).unwrap_or(0);
+        }
+        let status = child.wait()?;
+        if !status.success() {
+            return Err(format!("{self}: {status}").into());
+        }
+        if passed == 0 {
+            return Err(format!("{self}: no test ran").into());
+        }
+        Ok(passed)
+    }
+}
+
+impl fmt::Display for Cmd {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (name, value) in &self.env {
+            if value.contains(' ') {
+                write!(f, "{name}='{value}' ")?;
+            } else {
+                write!(f, "{name}={value} ")?;
+            }
+        }
+        f.write_str(&self.words.join(" "))
+    }
+}
+
+/// `Some(3)` for `test result: ok. 3 passed; 0 failed; ...`.
+fn passed_tests(line: &str) -> Option<u32> {
+    let (_, counts) = line.strip_prefix("test result: ")?.split_once(". ")?;
+    counts.split_once(" passed")?.0.parse().ok()
+}
+
+/// The cargo that runs us.
+pub(crate) fn cargo() -> PathBuf {
+    std::env::var_os("CARGO").map_or_else(|| "cargo".into(), PathBuf::from)
+}
+
+/// The root of the workspace.
+pub(crate) fn root() -> PathBuf {
+    // Set by cargo for `cargo run` and `cargo test`; the other one is for calling the binary directly.
+    let manifest = std::env::var_os("CARGO_MANIFEST_DIR");
+    let mut root = manifest.map_or_else(|| env!("CARGO_MANIFEST_DIR").into(), PathBuf::from);
+    root.pop();
+    root
+}
+
+/// Where cargo puts what it builds.
+pub(crate) fn target_dir() -> PathBuf {
+    std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root().join("target"), PathBuf::from)
+}
+
+/// Is there a program called `name`?
+pub(crate) fn is_installed(name: &str) -> bool {
+    let mut command = Command::new(name);
+    command.arg("--version").stdout(Stdio::null()).stderr(Stdio::null());
+    command.status().is_ok_and(|status| status.success())
+}
+
+/// Runs `work` and says how long it took, by the wall clock.
+pub(crate) fn timed<R>(work: impl FnOnce() -> R) -> (R, Duration) {
+    #[expect(clippy::disallowed_methods, reason = "the time of a step is only printed")]
+    let now = Instant::now;
+    let start = now();
+    let result = work();
+    (result, now() - start)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn passed_tests_are_counted() {
+        let line = "test result: ok. 12 passed; 0 failed; 1 ignored; 0 measured; 3 filtered out";
+        assert_eq!(passed_tests(line), Some(12));
+        assert_eq!(passed_tests("test result: FAILED. 4 passed; 1 failed; 0 ignored"), Some(4));
+        assert_eq!(passed_tests("running 12 tests"), None);
+    }
+
+    #[test]
+    fn a_command_is_printed_as_it_can_be_typed() {
+        let cmd = Cmd::new("cargo test -p x").env("RUSTFLAGS", "--cfg loom").env("A", "3");
+        assert_eq!(cmd.to_string(), "RUSTFLAGS='--cfg loom' A=3 cargo test -p x");
+    }
+
+    #[test]
+    fn a_command_that_fails_is_an_error() {
+        assert!(Cmd::new("false").run().is_err());
+        assert!(Cmd::new("false").output().is_err());
+        assert!(Cmd::new("no-such-program-here").run().is_err());
+        assert!(Cmd::new("true").run().is_ok());
+    }
+
+    #[test]
+    fn a_test_run_without_tests_is_an_error() {
+        let error = Cmd::new("true").run_tests().unwrap_err().to_string();
+        assert!(error.contains("no test ran"), "{error}");
+        let one = Cmd::new("echo test result: ok. 1 passed; 0 failed");
+        assert_eq!(one.run_tests().unwrap(), 1);
+    }
+
+    #[test]
+    fn the_root_is_the_workspace() {
+        assert!(root().join("xtask/Cargo.toml").is_file());
+    }
+}

@@ -1,0 +1,79 @@
+//! `tidy`: the rules of STYLE.md that a machine can check.
+//!
+//! One file per kind of rule. Each is a function from the tree of files to findings, with a test that shows
+//! it a bad example and a good one. What rustfmt, clippy and rustdoc already check is not repeated here.
+
+mod attributes;
+mod banned;
+mod dependencies;
+mod edges;
+mod lexer;
+mod pages;
+mod paths;
+mod scope;
+mod size;
+mod text;
+mod tree;
+
+use crate::{Result, shell};
+use tree::{Finding, Tree};
+
+type Rule = fn(&Tree, &mut Vec<Finding>);
+
+/// Every rule; adding one here is all it takes.
+const RULES: &[Rule] = &[
+    edges::check,
+    attributes::check,
+    size::check,
+    banned::check,
+    text::check,
+    paths::check,
+    dependencies::check,
+    pages::check,
+];
+
+/// `cargo xtask tidy`
+///
+/// # Errors
+/// If any rule is broken; each finding has been printed by then.
+pub(crate) fn main(args: &[String]) -> Result<()> {
+    if let Some(arg) = args.first() {
+        return Err(format!("tidy takes no argument, got {arg}").into());
+    }
+    let (files, findings) = findings()?;
+    for finding in &findings {
+        println!("{finding}");
+    }
+    match findings.len() {
+        0 => {
+            println!("tidy: {files} files, nothing to say");
+            Ok(())
+        }
+        n => Err(format!("{n} findings in {files} files").into()),
+    }
+}
+
+/// How many files there are, and what is wrong with them.
+fn findings() -> Result<(usize, Vec<Finding>)> {
+    let tree = Tree::read(&shell::root())?;
+    let mut findings = Vec::new();
+    for rule in RULES {
+        rule(&tree, &mut findings);
+    }
+    findings.sort_by(|a, b| (&a.path, a.line).cmp(&(&b.path, b.line)));
+    Ok((tree.files.len(), findings))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// So that `cargo test --workspace` alone finds what CI would.
+    #[test]
+    fn tidy_passes() {
+        let (files, findings) = findings().unwrap();
+        assert!(files > 20, "the workspace was not found");
+        let lines: Vec<String> = findings.iter().map(ToString::to_string).collect();
+        assert!(lines.is_empty(), "\n{}\n", lines.join("\n"));
+    }
+}

@@ -1,0 +1,189 @@
+//! The files that the rules look at, and what a rule says about one of them.
+
+use super::lexer::{Masked, mask};
+use super::scope::Scopes;
+use crate::Result;
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+/// A broken rule: where, what, and what to do instead.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Finding {
+    pub(super) path: String,
+    /// Counts from 1.
+    pub(super) line: usize,
+    pub(super) what: String,
+    pub(super) remedy: &'static str,
+}
+
+impl fmt::Display for Finding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}: {}; {}", self.path, self.line, self.what, self.remedy)
+    }
+}
+
+/// One text file.
+pub(super) struct File {
+    /// From the root of the workspace, with forward slashes.
+    pub(super) path: String,
+    pub(super) text: String,
+    /// Only for `.rs` files.
+    pub(super) rust: Option<Rust>,
+}
+
+/// What the rules know of a Rust file beyond its text.
+pub(super) struct Rust {
+    pub(super) masked: Masked,
+    pub(super) scopes: Scopes,
+}
+
+impl File {
+    fn new(path: String, text: String) -> Self {
+        let rust = path.ends_with(".rs").then(|| {
+            let masked = mask(&text);
+            let scopes = Scopes::new(&path, &masked.code);
+            Rust { masked, scopes }
+        });
+        Self { path, text, rust }
+    }
+
+    /// The line of a byte offset, counted from 1.
+    pub(super) fn line(&self, offset: usize) -> usize {
+        1 + self.text.as_bytes()[..offset].iter().filter(|byte| **byte == b'\n').count()
+    }
+
+    pub(super) fn finding(&self, line: usize, what: String, remedy: &'static str) -> Finding {
+        Finding { path: self.path.clone(), line, what, remedy }
+    }
+
+    /// The folder under `crates/` that the file is in: `engine` for `crates/engine/src/lib.rs`.
+    pub(super) fn krate(&self) -> Option<&str> {
+        self.path.strip_prefix("crates/")?.split('/').next()
+    }
+}
+
+/// The workspace's own files, sorted by path.
+pub(super) struct Tree {
+    pub(super) root: PathBuf,
+    pub(super) files: Vec<File>,
+}
+
+/// What is text and ours. Everything else (lock files, results, pictures) is nobody's prose.
+const EXTENSIONS: [&str; 5] = ["rs", "md", "toml", "sh", "yml"];
+
+impl Tree {
+    /// Reads every file of ours below `root`.
+    pub(super) fn read(root: &Path) -> Result<Self> {
+        let mut paths = Vec::new();
+        walk(root, root, &mut paths)?;
+        paths.sort();
+        let read = |path: String| -> Result<(String, String)> {
+            let bytes = std::fs::read(root.join(&path))?;
+            Ok((path, String::from_utf8_lossy(&bytes).into_owned()))
+        };
+        let texts = paths.into_iter().map(read).collect::<Result<Vec<_>>>()?;
+        Ok(Self::new(root.to_path_buf(), texts))
+    }
+
+    fn new(root: PathBuf, texts: Vec<(String, String)>) -> Self {
+        let mut files: Vec<File> =
+            texts.into_iter().map(|(path, text)| File::new(path, text)).collect();
+        mark_test_modules(&mut files);
+        Self { root, files }
+    }
+
+    /// A tree that exists only in memory.
+    #[cfg(test)]
+    pub(super) fn of(files: &[(&str, &str)]) -> Self {
+        let texts = files.iter().map(|(path, text)| ((*path).into(), (*text).into())).collect();
+        Self::new(PathBuf::from("nowhere"), texts)
+    }
+
+    pub(super) fn file(&self, path: &str) -> Option<&File> {
+        self.files.iter().find(|file| file.path == path)
+    }
+
+    /// Every Rust file with its lexical halves.
+    pub(super) fn rust(&self) -> impl Iterator<Item = (&File, &Rust)> {
+        self.files.iter().filter_map(|file| file.rust.as_ref().map(|rust| (file, rust)))
+    }
+}
+
+fn walk(root: &Path, folder: &Path, out: &mut Vec<String>) -> Result<()> {
+    for entry in std::fs::read_dir(folder)? {
+        let path = entry?.path();
+        let relative = path.strip_prefix(root)?.to_string_lossy().replace('\\', "/");
+        let name = relative.rsplit('/').next().unwrap_or(&relative);
+        if path.is_dir() {
+            let ours = !matches!(name, "target" | "results") && !name.starts_with('.');
+            if ours || matches!(name, ".ci" | ".cargo" | ".github") {
+                walk(root, &path, out)?;
+            }
+        } else if relative == ".ci/run" || EXTENSIONS.iter().any(|ext| has_extension(name, ext)) {
+            out.push(relative);
+        }
+    }
+    Ok(())
+}
+
+fn has_extension(name: &str, ext: &str) -> bool {
+    name.strip_suffix(ext).is_some_and(|stem| stem.ends_with('.'))
+}
+
+/// A file that is only declared under `#[cfg(test)]` is a test, and so is everything below it.
+fn mark_test_modules(files: &mut [File]) {
+    let mut prefixes = Vec::new();
+    for file in files.iter() {
+        let Some(rust) = &file.rust else { continue };
+        let folder = module_folder(&file.path);
+        for name in &rust.scopes.test_modules {
+            prefixes.push((format!("{folder}/{name}.rs"), format!("{folder}/{name}/")));
+        }
+    }
+    for file in files {
+        let is_test =
+            prefixes.iter().any(|(one, many)| file.path == *one || file.path.starts_with(many));
+        if let (true, Some(rust)) = (is_test, &mut file.rust) {
+            rust.scopes.whole_file_is_test = true;
+        }
+    }
+}
+
+/// Where the modules declared in `path` live.
+fn module_folder(path: &str) -> String {
+    let (folder, name) = path.rsplit_once('/').unwrap_or(("", path));
+    match name {
+        "lib.rs" | "main.rs" | "mod.rs" => folder.to_owned(),
+        _ => path.trim_end_matches(".rs").to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_module_declared_under_cfg_test_is_a_test() {
+        let tree = Tree::of(&[
+            ("crates/a/src/lib.rs", "#[cfg(test)]\nmod model;\nmod real;\n"),
+            ("crates/a/src/model.rs", ""),
+            ("crates/a/src/model/deep.rs", ""),
+            ("crates/a/src/real.rs", "#[cfg(all(test, loom))]\nmod planted;\n"),
+            ("crates/a/src/real/planted.rs", ""),
+        ]);
+        let tests: Vec<&str> = tree
+            .rust()
+            .filter(|(_, rust)| rust.scopes.whole_file_is_test)
+            .map(|(file, _)| file.path.as_str())
+            .collect();
+        let expected =
+            ["crates/a/src/model.rs", "crates/a/src/model/deep.rs", "crates/a/src/real/planted.rs"];
+        assert_eq!(tests, expected);
+    }
+
+    #[test]
+    fn lines_count_from_one() {
+        let file = File::new("a.md".into(), "x\ny\n".into());
+        assert_eq!((file.line(0), file.line(2)), (1, 2));
+    }
+}
