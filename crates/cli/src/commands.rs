@@ -2,7 +2,7 @@
 
 use crate::args::{self, Request};
 use crate::error::{Failure, UsageError};
-use crate::{doc, dry_run};
+use crate::{bench, doc, dry_run};
 use std::io::{ErrorKind, Write};
 
 /// A subcommand.
@@ -76,9 +76,7 @@ fn bench(args: &[String]) -> Result<(), Failure> {
     match args::parse(args)? {
         Request::Help => print(&args::help()),
         Request::Plan(plan) if plan.dry_run => print(&dry_run::render(&plan)),
-        Request::Plan(_) => Err(Failure::NotBuilt(
-            "bench: the runner is not built yet; --dry-run shows what it would run",
-        )),
+        Request::Plan(plan) => bench::run(&plan),
     }
 }
 

@@ -1,31 +1,13 @@
-//! The one place where the command line meets the devices: their names, pages and parameters.
+//! Where the command line meets the registry of devices.
 
 use crate::error::UsageError;
 use crate::plan::DeviceChoice;
+use blkmq_core::SECTOR_SIZE;
+use blkmq_device::{MachineShape, registry};
 
-/// What the command line needs to know of a kind of device.
-pub struct Device {
-    /// As in `--device`.
-    pub name: &'static str,
-    /// One line for a list.
-    pub summary: &'static str,
-    /// The page that `blkmq doc NAME` prints.
-    pub doc: &'static str,
-}
-
-/// Every kind of device.
-pub fn all() -> &'static [Device] {
-    &[Device {
-        name: "null",
-        summary: "null_blk: takes any I/O and moves no data",
-        doc: "# null\n\nnull_blk's parameters by their own names: submit_queues, hw_queue_depth, irqmode,\n\
-              completion_nsec, gb or size (MiB), and so on.\n",
-    }]
-}
-
-/// Is there a device called `name`?
-pub fn is_known(name: &str) -> bool {
-    all().iter().any(|device| device.name == name)
+/// This machine, on which defaults such as the number of hardware queues depend.
+pub fn machine() -> MachineShape {
+    MachineShape { cpus: blkmq_runtime::available_cpus(), nodes: blkmq_runtime::numa_nodes() }
 }
 
 /// The device `name` with `params`.
@@ -33,28 +15,42 @@ pub fn is_known(name: &str) -> bool {
 /// # Errors
 /// If there is no such device or a parameter cannot be; the message says what is accepted.
 pub fn choose(name: &str, params: Vec<(String, String)>) -> Result<DeviceChoice, UsageError> {
-    if !is_known(name) {
-        let names = Vec::from_iter(all().iter().map(|device| device.name)).join(", ");
-        return Err(UsageError::new(format!("no device '{name}'; accepted: {names}")));
-    }
-    let size_bytes = size_bytes(&params)?;
+    let factory = registry::find(name).ok_or_else(|| {
+        let names = Vec::from_iter(registry::ALL.iter().map(|factory| factory.name)).join(", ");
+        UsageError::new(format!("no device '{name}'; accepted: {names}"))
+    })?;
+    let refuse = |e: blkmq_device::DeviceError| UsageError::new(e.to_string());
+    let device = (factory.build)(&params, &machine()).map_err(refuse)?;
     let mut text = String::from(name);
     params.iter().for_each(|(key, value)| text.push_str(&format!(",{key}={value}")));
-    Ok(DeviceChoice { name: name.into(), params, text, size_bytes })
+    Ok(DeviceChoice {
+        name: name.into(),
+        params,
+        text,
+        size_bytes: device.shape.limits.capacity.saturating_mul(SECTOR_SIZE.into()),
+        notes: device.notes,
+    })
 }
 
-/// null_blk's size: `size` in MiB, or else `gb` in GiB, 250 GiB by default (`spec/null_blk.md` section 2).
-fn size_bytes(params: &[(String, String)]) -> Result<u64, UsageError> {
-    let last = |key: &str| params.iter().rev().find(|(name, _)| name == key);
-    let (param, shift) = match (last("size"), last("gb")) {
-        (Some(param), _) => (param, 20),
-        (None, Some(param)) => (param, 30),
-        (None, None) => return Ok(250 << 30),
-    };
-    let (key, value) = param;
-    let max = u64::MAX >> 10 >> shift;
-    let number = value.parse().ok().filter(|number| (1..=max).contains(number));
-    number.map(|number: u64| number << shift).ok_or_else(|| {
-        UsageError::new(format!("{key}={value} is not valid; accepted: 1 to {max}"))
-    })
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_choice_knows_its_size_and_how_to_say_itself() {
+        let pairs = [("submit_queues", "1"), ("size", "1024")];
+        let pairs = pairs.map(|(key, value)| (key.into(), value.into()));
+        let choice = choose("null", pairs.to_vec()).expect("null_blk's own parameters");
+        assert_eq!(choice.size_bytes, 1 << 30);
+        assert_eq!(choice.text, "null,submit_queues=1,size=1024");
+    }
+
+    #[test]
+    fn unknown_devices_and_parameters_list_the_known_ones() {
+        let message = choose("zram", Vec::new()).expect_err("no such device").to_string();
+        assert!(message.contains("accepted: null"), "{message}");
+        let pair = ("depth".to_owned(), "1".to_owned());
+        let message = choose("null", vec![pair]).expect_err("no such parameter").to_string();
+        assert!(message.contains("hw_queue_depth"), "{message}");
+    }
 }

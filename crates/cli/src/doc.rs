@@ -1,17 +1,17 @@
 //! `blkmq doc`: the pages that schedulers and devices carry with them.
 
-use crate::devices;
 use crate::error::UsageError;
-use blkmq_sched::registry;
+use blkmq_device::registry as devices;
+use blkmq_sched::registry as schedulers;
 
 /// Everything that has a page.
 pub fn list() -> String {
     let mut text = String::from("Schedulers (--scheduler):\n");
-    for factory in registry::ALL {
+    for factory in schedulers::ALL {
         text.push_str(&format!("  {:<14}{}\n", factory.name, factory.summary));
     }
     text.push_str("\nDevices (--device):\n");
-    for device in devices::all() {
+    for device in devices::ALL {
         text.push_str(&format!("  {:<14}{}\n", device.name, device.summary));
     }
     text.push_str("\nblkmq doc NAME prints a page.\n");
@@ -23,11 +23,11 @@ pub fn list() -> String {
 /// # Errors
 /// If there is none; the message lists them all.
 pub fn page(name: &str) -> Result<&'static str, UsageError> {
-    let scheduler = registry::find(name).map(|factory| factory.doc);
-    let device = devices::all().iter().find(|device| device.name == name);
-    scheduler.or(device.map(|device| device.doc)).ok_or_else(|| {
-        let schedulers = registry::ALL.iter().map(|factory| factory.name);
-        let names = schedulers.chain(devices::all().iter().map(|device| device.name));
+    let scheduler = schedulers::find(name).map(|factory| factory.doc);
+    let device = devices::find(name).map(|factory| factory.doc);
+    scheduler.or(device).ok_or_else(|| {
+        let schedulers = schedulers::ALL.iter().map(|factory| factory.name);
+        let names = schedulers.chain(devices::ALL.iter().map(|device| device.name));
         let names = Vec::from_iter(names).join(", ");
         UsageError::new(format!("doc {name}: no such page; accepted: {names}"))
     })
@@ -39,12 +39,12 @@ mod tests {
 
     #[test]
     fn every_name_in_the_list_has_a_page_that_begins_with_it() {
-        for factory in registry::ALL {
+        for factory in schedulers::ALL {
             assert!(list().contains(factory.name));
             let page = page(factory.name).expect("a registered scheduler");
             assert!(page.starts_with(&format!("# {}", factory.name)), "{page}");
         }
-        for device in devices::all() {
+        for device in devices::ALL {
             assert!(page(device.name).is_ok());
         }
     }

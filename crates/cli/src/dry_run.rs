@@ -9,6 +9,11 @@ pub fn render(plan: &Plan) -> String {
     let mut text = format!("{}\n\n", plan.command);
     text.push_str(&totals(plan));
     text.push_str("\nJobs, as a job file:\n\n");
+    if !plan.annotations.is_empty() {
+        text.push_str("[global]\n");
+        plan.annotations.iter().for_each(|(key, value)| text.push_str(&format!("{key}={value}\n")));
+        text.push('\n');
+    }
     text.push_str(&job_file(&plan.jobs));
     text.push_str("\nRuns, in order:\n\n");
     text.push_str(&runs(plan));
@@ -22,15 +27,19 @@ pub fn render(plan: &Plan) -> String {
 fn totals(plan: &Plan) -> String {
     let of = |n: usize, what: &str| format!("{n} {what}{}", if n == 1 { "" } else { "s" });
     let runs = plan.cases() * plan.repeat as usize;
-    let mut text = format!(
+    let mut text = String::new();
+    if plan.default_matrix {
+        text.push_str("Nothing was asked for, so everything is compared.\n");
+    }
+    text.push_str(&format!(
         "{}: {} x {} x {} x {}, each {}\n",
         of(runs, "run"),
         of(plan.devices.len(), "device"),
         of(plan.threads.len(), "thread count"),
-        of(plan.access.len(), "way of access"),
+        of(plan.access.len(), "access path"),
         of(plan.schedulers.len(), "scheduler"),
         if plan.repeat == 1 { "once".into() } else { format!("{} times", plan.repeat) },
-    );
+    ));
     match plan.run_time() {
         Some(run) => {
             let total = Nanos(run.0.saturating_mul(runs as u64));
@@ -43,9 +52,10 @@ fn totals(plan: &Plan) -> String {
         path.as_ref().map_or(without.into(), |path| path.display().to_string())
     };
     text.push_str(&format!(
-        "nomerges={} nr_requests={nr_requests} pump={} output={} report={}\n",
+        "nomerges={} nr_requests={nr_requests} pump={} format={} output={} report={}\n",
         plan.nomerges,
-        plan.pump.word(),
+        plan.pump,
+        plan.format.word(),
         file(&plan.output, "standard output"),
         file(&plan.report, "none"),
     ));

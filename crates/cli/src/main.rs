@@ -4,13 +4,13 @@
 //! 1 for what went wrong while working, and 2 for a command line that cannot be understood.
 
 mod args;
+mod bench;
 mod commands;
 mod devices;
 mod doc;
 mod dry_run;
 mod error;
 mod plan;
-#[expect(dead_code, reason = "the bench runner fills reports; only the formats are used so far")]
 mod report;
 mod units;
 

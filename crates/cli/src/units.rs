@@ -7,6 +7,7 @@
 use crate::error::UsageError;
 use blkmq_core::Nanos;
 use std::fmt::Display;
+use std::num::IntErrorKind;
 use std::ops::RangeInclusive;
 
 /// What `k` means.
@@ -37,15 +38,20 @@ fn refuse(text: &str, accepted: &str) -> UsageError {
     }
 }
 
-/// Splits `4k` into 4 and `k` (in lower case).
+/// Splits `4k` into 4 and `k` (in lower case). A number that no `u64` holds becomes the largest one, which
+/// is out of everybody's range.
 fn split(text: &str) -> Option<(u64, String)> {
-    if let Some(hex) = text.strip_prefix("0x").or_else(|| text.strip_prefix("0X")) {
+    let number = |digits: &str, radix| match u64::from_str_radix(digits, radix) {
+        Err(e) if *e.kind() == IntErrorKind::PosOverflow => Some(u64::MAX),
+        number => number.ok(),
+    };
+    let hex = text.strip_prefix("0x").or_else(|| text.strip_prefix("0X"));
+    if let Some(hex) = hex.filter(|hex| !hex.starts_with('+')) {
         // A trailing b would be a digit, so a hexadecimal number has no unit.
-        return u64::from_str_radix(hex, 16).ok().map(|number| (number, String::new()));
+        return Some((number(hex, 16)?, String::new()));
     }
     let digits = text.bytes().take_while(u8::is_ascii_digit).count();
-    let number = text[..digits].parse().ok()?;
-    Some((number, text[digits..].to_ascii_lowercase()))
+    Some((number(&text[..digits], 10)?, text[digits..].to_ascii_lowercase()))
 }
 
 /// An amount of data in bytes.
@@ -70,7 +76,8 @@ pub fn bytes(text: &str, base: KbBase) -> Result<u64, UsageError> {
         Some(_) => return Err(refuse(text, ACCEPTED)),
     };
     let overflow = || UsageError::new(format!("'{text}' is too large; accepted: up to 15e"));
-    factor.checked_pow(power).and_then(|scale| number.checked_mul(scale)).ok_or_else(overflow)
+    let scaled = factor.checked_pow(power).and_then(|scale| number.checked_mul(scale));
+    scaled.filter(|bytes| *bytes < u64::MAX).ok_or_else(overflow)
 }
 
 /// A time; without a unit, in `default`.

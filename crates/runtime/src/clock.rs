@@ -28,6 +28,14 @@ impl Clock {
     pub fn now(&self) -> Instant {
         Instant::from_nanos(self.epoch.elapsed().as_nanos() as u64)
     }
+
+    /// Sleeps until `at`; returns at once if that is past. The kernel may add some 50 us.
+    pub fn sleep_until(&self, at: Instant) {
+        let left = at - self.now();
+        if left.0 > 0 && at < Instant::MAX {
+            std::thread::sleep(std::time::Duration::from_nanos(left.0));
+        }
+    }
 }
 
 /// Milliseconds since 1970, for the date on a report.

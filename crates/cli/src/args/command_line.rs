@@ -38,6 +38,10 @@ pub fn read(args: &[String]) -> Result<Words, UsageError> {
             words.help = true;
             continue;
         }
+        if option.is_empty() {
+            let text = "accepted: an option such as --bs=4k, or the path of a job file";
+            return Err(UsageError::new(text).at(arg));
+        }
         let (name, mut value) = match option.split_once('=') {
             Some((name, value)) => (name, Some(value.to_owned())),
             None => (option, None),

@@ -12,10 +12,8 @@ pub struct Section {
     pub name: Option<String>,
     /// In order.
     pub settings: Vec<Setting>,
-    /// Must this job wait for all before it? Set for the first job of every job file but the first.
-    pub serialize: bool,
-    /// Do globals of an earlier file end here?
-    pub new_file: bool,
+    /// The file that it stands in, from 1; 0 is the command line.
+    pub file: usize,
 }
 
 impl Section {
@@ -27,8 +25,7 @@ impl Section {
 }
 
 /// All sections in the order in which they apply: the command line first, then each file. Options before
-/// the first `--name` are globals of everything. As in fio, jobs of different files run one file after
-/// another.
+/// the first `--name` are globals of everything.
 ///
 /// # Errors
 /// If a job file cannot be read, or `--section` names none of them.
@@ -47,15 +44,8 @@ pub fn collect(words: Words) -> Result<Vec<Section>, UsageError> {
         }
     }
     for (at, path) in words.files.iter().enumerate() {
-        let mut file = job_file::read(path)?;
-        if let Some(first) = file.first_mut() {
-            first.new_file = true;
-        }
-        let first_job = file.iter_mut().find(|section| section.name.is_some());
-        if let Some(job) = first_job.filter(|_| at > 0) {
-            job.serialize = true;
-        }
-        sections.extend(file);
+        let file = job_file::read(path)?.into_iter();
+        sections.extend(file.map(|section| Section { file: at + 1, ..section }));
     }
     keep_wanted(sections, &wanted)
 }

@@ -1,6 +1,7 @@
 //! What can be chosen besides jobs, devices and schedulers, each with the words that choose it.
 
 use crate::error::UsageError;
+use crate::report::Format;
 use std::fmt;
 
 /// A closed set of words.
@@ -85,6 +86,10 @@ impl Choice for Nomerges {
 impl Choice for ScopeChoice {
     const WORDS: &'static [(&'static str, Self)] =
         &[("queue", Self::Queue), ("hwqueue", Self::HwQueue)];
+}
+
+impl Choice for Format {
+    const WORDS: &'static [(&'static str, Self)] = &Self::ALL;
 }
 
 macro_rules! print_as_word {

@@ -4,6 +4,7 @@
 //! happen. Whoever runs them needs no option and no default.
 
 pub mod choices;
+pub mod matrix;
 mod print;
 pub mod runs;
 pub mod scheduler;
@@ -68,4 +69,6 @@ pub struct DeviceChoice {
     pub text: String,
     /// Capacity.
     pub size_bytes: u64,
+    /// What the device had to say about its parameters.
+    pub notes: Vec<String>,
 }

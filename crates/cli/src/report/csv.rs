@@ -103,6 +103,7 @@ fn counters(line: &mut Line, run: &Run) {
     add("kicks_coalesced", counters.kicks.coalesced);
     add("requeues", counters.requeues);
     add("longest_run_passes", counters.longest_run_passes);
+    add("longest_run_ns", counters.longest_run_ns);
     line.push(("batch_mean_requests".into(), format!("{:.3}", counters.batch_mean)));
 }
 

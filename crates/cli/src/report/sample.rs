@@ -63,6 +63,7 @@ pub fn run(scheduler: &str, access: &str, threads: u32, iops: u64, clat: u64) ->
             kicks: Kicks { sent: 40, coalesced: 960 },
             requeues: 3,
             longest_run_passes: 16,
+            longest_run_ns: 4_200,
         },
         ..Run::default()
     }

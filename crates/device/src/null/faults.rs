@@ -73,8 +73,8 @@ impl Faults {
             return Some(Strike::DevResource);
         }
         if strikes(&mut self.requeue) {
-            let refuse = std::mem::replace(&mut self.refuse_next, !self.refuse_next);
-            return Some(if refuse { Strike::Resource } else { Strike::Requeue });
+            self.refuse_next = !self.refuse_next;
+            return Some(if self.refuse_next { Strike::Requeue } else { Strike::Resource });
         }
         strikes(&mut self.timeout).then_some(Strike::Lose)
     }

@@ -52,27 +52,6 @@ fn every_parameter_in_the_table_has_an_effect() {
     }
 }
 
-/// `spec/null_blk.md` section 6, line 8.
-#[test]
-fn s6_8_blocksize_is_rounded_down_and_clamped() {
-    for (given, becomes) in [(513, 512), (8192, 4096), (100, 512), (2048, 2048), (0, 512)] {
-        let (params, notes) = parse(&format!("bs={given}"));
-        assert_eq!((params.blocksize, notes.len()), (becomes, usize::from(given != becomes)));
-    }
-    assert!(refusal("blocksize=1536").contains("accepted are 512, 1024, 2048 and 4096"));
-}
-
-/// `spec/null_blk.md` section 6, line 3.
-#[test]
-fn s6_3_submit_queues_are_clamped_and_nodes_override() {
-    assert_eq!(parse("submit_queues=128").0.submit_queues, 4);
-    assert_eq!(parse("submit_queues=128").1, ["submit_queues=128 is lowered to 4"]);
-    assert_eq!(parse("submit_queues=0").0.submit_queues, 1);
-    assert_eq!(parse("submit_queues=4").1, [] as [&str; 0]);
-    let (per_node, notes) = parse("submit_queues=3,use_per_node_hctx=1");
-    assert_eq!((per_node.submit_queues, notes.len()), (2, 1));
-}
-
 #[test]
 fn the_seeds_device_is_understood() {
     let (params, notes) = parse(

@@ -218,12 +218,7 @@ impl Bitmap {
 
     /// Up to `want` numbers of the first word from `hint` on that has any among `allowed(word)`.
     #[inline]
-    fn search(
-        &self,
-        hint: &mut u32,
-        want: u32,
-        allowed: impl Fn(u32) -> u64,
-    ) -> Option<BitBatch> {
+    fn search(&self, hint: &mut u32, want: u32, allowed: impl Fn(u32) -> u64) -> Option<BitBatch> {
         let words = self.words.len() as u32;
         let start = if *hint < self.depth { *hint } else { 0 };
         let (mut at, mut offset) = (start >> self.shift, start & ((1 << self.shift) - 1));
@@ -364,7 +359,10 @@ impl Word {
 
     #[inline]
     fn put(&self, bits: u64) {
-        debug_assert!(self.free.load(Ordering::Relaxed) & bits == 0, "given back, but free: {bits:#x}");
+        debug_assert!(
+            self.free.load(Ordering::Relaxed) & bits == 0,
+            "given back, but free: {bits:#x}"
+        );
         let before = self.cleared.bits.fetch_or(bits, Ordering::Release);
         debug_assert!(before & bits == 0, "given back twice: {:#x}", before & bits);
     }

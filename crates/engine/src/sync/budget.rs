@@ -120,26 +120,19 @@ mod model {
     use crate::sync::Arc;
     use loom::thread;
 
-    fn the_limit_holds(take: fn(&Budget, u32) -> u32) {
+    type Take = fn(&Budget, u32) -> u32;
+
+    fn the_limit_holds(take: Take) {
         loom::model(move || {
-            let shared = Arc::new((Budget::new(Some(2)), AtomicU32::new(0)));
-            let use_some = move |shared: &(Budget, AtomicU32)| {
-                let got = take(&shared.0, 2);
-                if got > 0 {
-                    let out = shared.1.fetch_add(got, Ordering::Relaxed) + got;
-                    assert!(out <= 2, "{out} out, limit 2");
-                    shared.1.fetch_sub(got, Ordering::Relaxed);
-                    shared.0.put(got);
-                }
-                got
-            };
+            let budget = Arc::new(Budget::new(Some(2)));
             let other = {
-                let shared = Arc::clone(&shared);
-                thread::spawn(move || use_some(&shared))
+                let budget = Arc::clone(&budget);
+                thread::spawn(move || take(&budget, 2))
             };
-            let got = use_some(&shared) + other.join().expect("nobody panics");
-            assert!(got >= 2, "both failed although the budget was free");
-            assert_eq!(shared.0.in_use(), 0);
+            let got = take(&budget, 1) + other.join().expect("nobody panics");
+            assert_eq!(got, 2, "what was taken of a budget of 2");
+            budget.put(got);
+            assert_eq!(budget.in_use(), 0);
         });
     }
 
@@ -149,7 +142,7 @@ mod model {
     }
 
     #[test]
-    #[should_panic(expected = "out, limit 2")]
+    #[should_panic(expected = "taken of a budget")]
     fn loom_planted_take_that_stores() {
         the_limit_holds(|budget, want| {
             let Some(Limited { limit, in_use }) = &budget.0 else { return want };
@@ -160,17 +153,35 @@ mod model {
         });
     }
 
+    /// One is put back and wanted again, while somebody else would like to have both.
+    fn what_is_there_is_not_refused(take: Take) {
+        loom::model(move || {
+            let budget = Arc::new(Budget::new(Some(2)));
+            assert_eq!(budget.take(1), 1);
+            let other = {
+                let budget = Arc::clone(&budget);
+                thread::spawn(move || take(&budget, 2))
+            };
+            budget.put(1);
+            let got = take(&budget, 1) + other.join().expect("nobody panics");
+            assert_eq!(got, 2, "one was there and was refused");
+        });
+    }
+
     #[test]
-    #[should_panic(expected = "both failed")]
+    fn loom_what_is_there_is_not_refused() {
+        what_is_there_is_not_refused(Budget::take);
+    }
+
+    #[test]
+    #[should_panic(expected = "was refused")]
     fn loom_planted_take_that_overshoots() {
-        the_limit_holds(|budget, want| {
+        what_is_there_is_not_refused(|budget, want| {
             let Some(Limited { limit, in_use }) = &budget.0 else { return want };
-            if in_use.fetch_add(want + 1, Ordering::AcqRel) + want > *limit {
-                in_use.fetch_sub(want + 1, Ordering::AcqRel);
-                return 0;
-            }
-            in_use.fetch_sub(1, Ordering::AcqRel);
-            want
+            let before = in_use.fetch_add(want, Ordering::AcqRel);
+            let got = want.min(limit.saturating_sub(before));
+            in_use.fetch_sub(want - got, Ordering::AcqRel);
+            got
         });
     }
 }

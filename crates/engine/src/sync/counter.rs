@@ -64,7 +64,8 @@ mod tests {
 
     #[test]
     fn sums_and_maxima() {
-        let (one, shared, largest) = (Counter::default(), SharedCounter::default(), Counter::default());
+        let (one, shared, largest) =
+            (Counter::default(), SharedCounter::default(), Counter::default());
         for n in [3, 9, 4] {
             one.add(n);
             shared.add(n);

@@ -39,9 +39,8 @@ struct User {
 impl FairShare {
     /// `depth` tags for users numbered `0..users`, all idle.
     pub(crate) fn new(depth: u32, users: u16) -> Self {
-        let user = |_| {
-            CachePadded::new(User { active: AtomicBool::new(false), held: AtomicU32::new(0) })
-        };
+        let user =
+            |_| CachePadded::new(User { active: AtomicBool::new(false), held: AtomicU32::new(0) });
         Self {
             depth,
             users: CachePadded::new(AtomicU32::new(0)),
@@ -142,9 +141,13 @@ mod tests {
 
     #[test]
     fn s16_04_limits() {
-        for (depth, users, limit) in
-            [(32, 5, Some(7)), (8, 5, Some(4)), (32, 1, Some(32)), (64, 3, Some(22)), (2, 2, Some(4))]
-        {
+        for (depth, users, limit) in [
+            (32, 5, Some(7)),
+            (8, 5, Some(4)),
+            (32, 1, Some(32)),
+            (64, 3, Some(22)),
+            (2, 2, Some(4)),
+        ] {
             assert_eq!(with_active(depth, users).limit(), limit, "depth {depth}, {users} users");
         }
         assert_eq!(with_active(32, 0).limit(), None, "nobody is active");

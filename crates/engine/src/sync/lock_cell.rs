@@ -93,9 +93,9 @@ impl<T> LockCell<T> {
                 Release::Spin(lock, who)
             }
             // Our own poison covers both kinds.
-            Lock::Mutex(mutex) => Release::Mutex {
-                _guard: mutex.lock().unwrap_or_else(PoisonError::into_inner),
-            },
+            Lock::Mutex(mutex) => {
+                Release::Mutex { _guard: mutex.lock().unwrap_or_else(PoisonError::into_inner) }
+            }
         };
         let unwinding = (self.held.poison.check())
             .expect("what a lock holder panicked in the middle of is unusable");
@@ -168,7 +168,9 @@ mod tests {
             for _ in 0..2 {
                 let next = catch_unwind(AssertUnwindSafe(|| *cell.enter(0)));
                 let said = next.expect_err("entering must panic");
-                assert!(said.downcast_ref::<String>().is_some_and(|said| said.contains("lock holder")));
+                assert!(
+                    said.downcast_ref::<String>().is_some_and(|said| said.contains("lock holder"))
+                );
             }
         }
     }
@@ -180,7 +182,10 @@ mod model {
     use crate::sync::Arc;
     use loom::thread;
 
-    fn holders_exclude_each_other(kind: LockKind, enter: fn(&LockCell<u32>, usize) -> LockGuard<'_, u32>) {
+    fn holders_exclude_each_other(
+        kind: LockKind,
+        enter: fn(&LockCell<u32>, usize) -> LockGuard<'_, u32>,
+    ) {
         loom::model(move || {
             let cell = Arc::new(LockCell::new(kind, 2, 0));
             let other = {

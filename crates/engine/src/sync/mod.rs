@@ -24,12 +24,23 @@
 //! This file is also the only one that names `std::sync`: the same code compiles against loom, which
 //! checks memory orderings exhaustively, and shuttle, which runs whole queues under random schedules.
 //!
-//! Loom: `RUSTFLAGS="--cfg loom" LOOM_MAX_PREEMPTIONS=3 cargo test -p blkmq-engine --lib --release loom_`
-//! (all of it takes well under two minutes). Every model has a sibling, marked `should_panic`, in which one
-//! step is replaced by a subtly wrong one; it proves that the model can see the bug it exists for.
+//! ```text
+//! RUSTFLAGS="--cfg loom" LOOM_MAX_PREEMPTIONS=3 cargo test -p blkmq-engine --lib --release loom_
+//! RUSTFLAGS="--cfg shuttle" cargo test -p blkmq-engine --lib --release shuttle_
+//! ```
+//!
+//! The first takes a few seconds with three preemptions; four is for those who have changed something here.
+//! Every model has a sibling, marked `should_panic`, in which one step is replaced by a subtly wrong one; it
+//! proves that the model can see the bug it exists for.
 //!
 //! Loom explores acquire, release and relaxed orderings and `SeqCst` fences, but takes a `SeqCst` load or
 //! store for a weaker one. Nothing here relies on those: where a total order is needed, there is a fence.
+
+#![allow(
+    dead_code,
+    unused_imports,
+    reason = "a protocol has calls that only its models and tests make, and is kept whole"
+)]
 
 pub(crate) mod bitmap;
 pub(crate) mod budget;

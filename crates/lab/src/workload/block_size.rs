@@ -63,6 +63,16 @@ impl BlockSize {
         }
     }
 
+    /// The largest size that can occur, in bytes.
+    #[must_use]
+    pub fn max(&self) -> u32 {
+        match self {
+            Self::Fixed(bs) => *bs,
+            Self::Range { max, .. } => *max,
+            Self::Split(parts) => parts.iter().map(|(bs, _)| *bs).max().unwrap_or(0),
+        }
+    }
+
     /// Checks every size.
     ///
     /// # Errors

@@ -9,10 +9,13 @@
 //!
 //! It keeps sectors as they were when filed: whoever changes a request's start files it anew.
 
-use super::node::{FULL, LEAST, NONE, Node};
+use super::node::{FULL, LEAST, NONE, Node, UNUSED};
 use alloc::boxed::Box;
 use alloc::vec;
 use blkmq_core::RequestId;
+
+/// The highest sector that can be filed: a device has less than 2^63.
+const LAST: u64 = UNUSED - 1;
 
 /// Joining stops short of a full node, so that the next insert does not split it again.
 const JOIN: usize = FULL / 4 * 3;
@@ -33,6 +36,10 @@ struct Lane {
     /// Levels of inner nodes above the runs.
     height: u32,
     len: u32,
+    /// The run that the last request was taken from, and its sector: whoever goes on from there need not
+    /// start at the root. [`NONE`] once a run has been split, joined or evened out.
+    finger: u32,
+    finger_sector: u64,
 }
 
 /// Where a search ended: a filed request, to be looked at and perhaps [taken](SectorIndex::take). Good until
@@ -92,7 +99,9 @@ impl SectorIndex {
         Self {
             nodes,
             free: if lanes as u32 == spare { NONE } else { lanes as u32 },
-            lanes: (0..lanes as u32).map(|root| Lane { root, height: 0, len: 0 }).collect(),
+            lanes: (0..lanes as u32)
+                .map(|root| Lane { root, height: 0, len: 0, finger: NONE, finger_sector: 0 })
+                .collect(),
             peers: vec![
                 Peers { sector: 0, prev: nobody, next: nobody, lane: NONE };
                 slots as usize
@@ -122,10 +131,11 @@ impl SectorIndex {
     #[inline]
     pub fn insert(&mut self, lane: usize, sector: u64, rq: RequestId) {
         assert!(self.peers[rq.index()].lane == NONE, "{rq:?} is filed already");
+        assert!(sector <= LAST, "sector {sector} is beyond any device");
         let leaf = self.leaf_with_room(lane, sector);
         let node = &mut self.nodes[leaf as usize];
         let at = node.at_or_after(sector);
-        if node.keys().get(at) == Some(&sector) {
+        if node.key(at) == sector {
             let first = unpack(node.value(at));
             self.join_ring(first, rq);
         } else {
@@ -139,20 +149,35 @@ impl SectorIndex {
     #[inline]
     #[must_use]
     pub fn at_or_after(&self, lane: usize, sector: u64) -> Option<Found> {
-        let leaf = self.leaf(lane, sector);
+        let sector = sector.min(UNUSED);
+        if let Some(found) = self.by_finger(lane, sector) {
+            return Some(found);
+        }
+        let leaf = self.leaf(lane, sector.min(LAST));
         let node = &self.nodes[leaf as usize];
         let at = node.at_or_after(sector);
-        if let Some(key) = node.keys().get(at) {
-            return Some(Found {
-                rq: unpack(node.value(at)),
-                sector: *key,
-                node: leaf,
-                at: at as u32,
-            });
+        if at < node.len() {
+            let rq = unpack(node.value(at));
+            return Some(Found { rq, sector: node.key(at), node: leaf, at: at as u32 });
         }
         // Runs below a root are never empty, so the next one begins with the answer.
         let right = self.nodes.get(node.next as usize)?;
-        Some(Found { rq: unpack(right.value(0)), sector: right.keys()[0], node: node.next, at: 0 })
+        Some(Found { rq: unpack(right.value(0)), sector: right.key(0), node: node.next, at: 0 })
+    }
+
+    /// The answer of [`at_or_after`](Self::at_or_after) if it is in the run under the finger. All runs to the
+    /// left end before the finger's sector.
+    #[inline]
+    fn by_finger(&self, lane: usize, sector: u64) -> Option<Found> {
+        let Lane { finger, finger_sector, .. } = self.lanes[lane];
+        let node = self.nodes.get(finger as usize).filter(|_| sector >= finger_sector)?;
+        let at = node.at_or_after(sector);
+        (at < node.len()).then(|| Found {
+            rq: unpack(node.value(at)),
+            sector: node.key(at),
+            node: finger,
+            at: at as u32,
+        })
     }
 
     /// Takes out what a search of `lane` has just found, without searching again.
@@ -163,10 +188,12 @@ impl SectorIndex {
     pub fn take(&mut self, lane: usize, found: Found) {
         let (node, at) = (&mut self.nodes[found.node as usize], found.at as usize);
         assert!(
-            node.keys().get(at) == Some(&found.sector) && node.value(at) == pack(found.rq),
+            node.key(at) == found.sector && node.value(at) == pack(found.rq),
             "{:?} is no longer where it was found",
             found.rq
         );
+        self.lanes[lane].finger = found.node;
+        self.lanes[lane].finger_sector = found.sector;
         let next = self.peers[found.rq.index()].next;
         if next == found.rq {
             node.remove(at);
@@ -241,6 +268,7 @@ impl SectorIndex {
             let at = self.nodes[node as usize].child_of(sector);
             let child = self.nodes[node as usize].value(at);
             if self.nodes[child as usize].is_full() {
+                self.lanes[lane].finger = NONE;
                 self.split(node, at);
                 let at = self.nodes[node as usize].child_of(sector);
                 node = self.nodes[node as usize].value(at);
@@ -271,7 +299,7 @@ impl SectorIndex {
         left_node.share(right_node, FULL / 2);
         right_node.next = left_node.next;
         left_node.next = right;
-        let key = right_node.keys()[0];
+        let key = right_node.key(0);
         self.nodes[parent as usize].insert(at + 1, key, right);
     }
 
@@ -280,6 +308,7 @@ impl SectorIndex {
     #[cold]
     fn refill(&mut self, lane: usize, sector: u64) {
         let Lane { root, height, .. } = self.lanes[lane];
+        self.lanes[lane].finger = NONE;
         let mut node = root;
         for level in (0..height).rev() {
             let at = self.nodes[node as usize].child_of(sector);
@@ -308,7 +337,7 @@ impl SectorIndex {
             self.give_back(right);
         } else {
             left_node.share(right_node, both / 2);
-            let key = right_node.keys()[0];
+            let key = right_node.key(0);
             self.nodes[parent as usize].set_key(at, key);
         }
     }

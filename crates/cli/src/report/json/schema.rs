@@ -116,6 +116,7 @@ struct Queue<'a> {
     kicks: Map<&'static str, u64>,
     requeues: u64,
     longest_run_passes: u64,
+    longest_run_ns: u64,
 }
 
 #[derive(serde::Serialize)]
@@ -230,6 +231,7 @@ impl<'a> Queue<'a> {
             ]),
             requeues: counters.requeues,
             longest_run_passes: counters.longest_run_passes,
+            longest_run_ns: counters.longest_run_ns,
         }
     }
 }

@@ -49,7 +49,7 @@ fn loom_planted_put_without_release() {
 
 /// Fills `free` before it empties `cleared`: two folders make the same number free twice.
 #[test]
-#[should_panic]
+#[should_panic(expected = "Causality violation")]
 fn loom_planted_fold_that_adds_before_it_removes() {
     owners_follow_each_other(
         |word| {

@@ -4,9 +4,17 @@ use std::collections::BTreeSet;
 
 #[test]
 fn words_are_halved_until_there_are_about_four() {
-    for (depth, words, each) in
-        [(1, 1, 64), (3, 1, 64), (4, 4, 1), (8, 4, 2), (31, 8, 4), (32, 4, 8), (128, 4, 32), (256, 4, 64), (1000, 16, 64)]
-    {
+    for (depth, words, each) in [
+        (1, 1, 64),
+        (3, 1, 64),
+        (4, 4, 1),
+        (8, 4, 2),
+        (31, 8, 4),
+        (32, 4, 8),
+        (128, 4, 32),
+        (256, 4, 64),
+        (1000, 16, 64),
+    ] {
         let bitmap = Bitmap::new(depth);
         assert_eq!((bitmap.words.len(), 1 << bitmap.shift), (words, each), "depth {depth}");
     }
@@ -149,7 +157,8 @@ fn giving_back_twice_is_a_bug() {
 fn threads_never_hold_the_same_number() {
     const DEPTH: u32 = 24;
     let bitmap = Bitmap::new(DEPTH);
-    let held: Vec<crate::sync::AtomicBool> = (0..DEPTH).map(|_| crate::sync::AtomicBool::new(false)).collect();
+    let held: Vec<crate::sync::AtomicBool> =
+        (0..DEPTH).map(|_| crate::sync::AtomicBool::new(false)).collect();
     std::thread::scope(|scope| {
         for thread in 0..4 {
             let (bitmap, held) = (&bitmap, &held);
@@ -158,7 +167,8 @@ fn threads_never_hold_the_same_number() {
                 for _ in 0..30_000 {
                     // All four together never want more than there is, so nobody may be refused.
                     let want = 1 + rng.below(6) as u32;
-                    let batch = bitmap.get_batch(&mut hint, want).expect("24 numbers for four threads");
+                    let batch =
+                        bitmap.get_batch(&mut hint, want).expect("24 numbers for four threads");
                     for number in batch.numbers() {
                         assert!(!held[number as usize].swap(true, Ordering::Relaxed));
                     }

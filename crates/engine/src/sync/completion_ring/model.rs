@@ -120,3 +120,53 @@ fn loom_planted_publish_without_release() {
         false
     });
 }
+
+/// A ring of one entry, used twice: the second payload is sent when the credit has come back, and neither is
+/// taken for the other.
+fn an_entry_is_reused(pop: fn(&mut CompletionReceiver) -> Option<u64>) {
+    loom::model(move || {
+        let (tx, mut rx) = completion_ring(1);
+        let credit = Arc::new(AtomicU64::new(1));
+        let sender = {
+            let credit = Arc::clone(&credit);
+            thread::spawn(move || {
+                for n in 0..2 {
+                    while credit.load(Ordering::Acquire) <= n {
+                        thread::yield_now();
+                    }
+                    assert!(!push(&tx, n), "nobody parks");
+                }
+            })
+        };
+        for n in 0..2 {
+            let payload = loop {
+                match pop(&mut rx) {
+                    Some(payload) => break payload,
+                    None => thread::yield_now(),
+                }
+            };
+            assert_eq!(payload, n, "an old payload was taken for a new one");
+            credit.fetch_add(1, Ordering::Release);
+        }
+        sender.join().expect("the sender does not panic");
+    });
+}
+
+#[test]
+fn loom_an_entry_is_reused() {
+    an_entry_is_reused(CompletionReceiver::pop);
+}
+
+/// Knows a written entry by not being empty.
+#[test]
+#[should_panic(expected = "an old payload")]
+fn loom_planted_pop_that_ignores_the_lap() {
+    an_entry_is_reused(|rx| {
+        let entry = rx.shared.entry(rx.head).load(Ordering::Acquire);
+        let written = entry != 0;
+        rx.head += u64::from(written);
+        #[cfg(debug_assertions)]
+        rx.shared.taken.store(rx.head, Ordering::Release);
+        written.then_some(entry & PAYLOAD_MASK)
+    });
+}

@@ -44,7 +44,7 @@ fn loom_planted_refusal_without_a_mark() {
 
 /// Looks first and begins afterwards.
 #[test]
-#[should_panic]
+#[should_panic(expected = "Causality violation")]
 fn loom_planted_entry_without_a_compare() {
     runs_do_not_overlap(|cell| {
         if cell.is_running() {

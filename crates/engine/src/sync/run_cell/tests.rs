@@ -62,7 +62,8 @@ fn threads_combine_without_losing_anything() {
     const THREADS: u64 = 4;
     const EACH: u64 = 20_000;
     let cell = Arc::new(RunCell::new(0u64));
-    let staged: Arc<Vec<_>> = Arc::new((0..THREADS).map(|_| crate::sync::AtomicU64::new(0)).collect());
+    let staged: Arc<Vec<_>> =
+        Arc::new((0..THREADS).map(|_| crate::sync::AtomicU64::new(0)).collect());
     let threads: Vec<_> = (0..THREADS as usize)
         .map(|who| {
             let (cell, staged) = (Arc::clone(&cell), Arc::clone(&staged));

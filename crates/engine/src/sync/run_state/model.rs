@@ -22,42 +22,47 @@ fn serve(state: &RunState, staged: &[AtomicU32], drained: &AtomicU32, finish: Bo
     }
 }
 
-/// Submitters leave work and go on when somebody else runs; in the end nothing is left.
-fn nothing_is_left_behind(finish: Bool) {
+/// `threads` submitters leave work, each `times` times, and go on when somebody else runs; in the end
+/// nothing is left.
+fn nothing_is_left_behind(threads: usize, times: u32, finish: Bool) {
     loom::model(move || {
-        let shared = Arc::new((
-            RunState::new(),
-            [AtomicU32::new(0), AtomicU32::new(0)],
-            AtomicU32::new(0),
-        ));
-        let submit = move |who: usize| {
+        let staged: Box<[_]> = (0..threads).map(|_| AtomicU32::new(0)).collect();
+        let shared = Arc::new((RunState::new(), staged, AtomicU32::new(0)));
+        let submit = |who: usize| {
             let shared = Arc::clone(&shared);
             move || {
                 let (state, staged, drained) = &*shared;
-                staged[who].fetch_add(1, Ordering::Relaxed);
-                if state.begin_or_owe() {
-                    serve(state, staged, drained, finish);
+                for _ in 0..times {
+                    staged[who].fetch_add(1, Ordering::Relaxed);
+                    if state.begin_or_owe() {
+                        serve(state, staged, drained, finish);
+                    }
                 }
-                shared
             }
         };
-        let (mine, other) = (submit(0), thread::spawn(submit(1)));
-        let shared = mine();
-        other.join().expect("no submitter panics");
-        assert_eq!(shared.2.load(Ordering::Relaxed), 2, "work was left behind");
+        let others: Vec<_> = (1..threads).map(|who| thread::spawn(submit(who))).collect();
+        submit(0)();
+        others.into_iter().for_each(|other| other.join().expect("no submitter panics"));
+        let drained = shared.2.load(Ordering::Relaxed);
+        assert_eq!(drained, threads as u32 * times, "work was left behind");
         assert!(!shared.0.is_running());
     });
 }
 
 #[test]
 fn loom_nothing_is_left_behind() {
-    nothing_is_left_behind(RunState::finish);
+    nothing_is_left_behind(2, 2, RunState::finish);
+}
+
+#[test]
+fn loom_nothing_is_left_behind_by_three() {
+    nothing_is_left_behind(3, 1, RunState::finish);
 }
 
 #[test]
 #[should_panic(expected = "left behind")]
 fn loom_planted_finish_that_stores() {
-    nothing_is_left_behind(|state| {
+    nothing_is_left_behind(2, 1, |state| {
         let word = Word(state.0.load(Ordering::Acquire));
         let done = word.state() == State::Running;
         let next = if done { Word::IDLE } else { Word::RUNNING };
@@ -66,9 +71,52 @@ fn loom_planted_finish_that_stores() {
     });
 }
 
+/// A runner that never goes on for long: it hands over after each pass, and whoever is told so begins. All
+/// the calls of the table at once.
+#[test]
+fn loom_a_pump_and_two_kickers() {
+    loom::model(|| {
+        let shared = Arc::new((RunState::new(), [AtomicBool::new(false), AtomicBool::new(false)]));
+        let kickers: Vec<_> = (0..2)
+            .map(|who| {
+                let shared = Arc::clone(&shared);
+                thread::spawn(move || {
+                    let (state, work) = &*shared;
+                    work[who].store(true, Ordering::Relaxed);
+                    match who {
+                        0 => state.kick() == Kick::Queued,
+                        _ => state.arm(Instant::from_nanos(5)),
+                    }
+                })
+            })
+            .collect();
+        let (state, work) = &*shared;
+        let mut seen = [false; 2];
+        let mut look = || (0..2).for_each(|who| seen[who] |= work[who].load(Ordering::Relaxed));
+        if state.try_begin() {
+            look();
+            state.hand_over();
+        }
+        for kicker in kickers {
+            let _somebody_must_come = kicker.join().expect("no kicker panics");
+        }
+        if state.due(Instant::from_nanos(5)) {
+            assert!(state.try_begin());
+            look();
+            assert!(state.finish());
+        }
+        assert_eq!(seen, [true; 2], "somebody's work was not looked at by the time it asked for");
+    });
+}
+
 /// A word that somebody else has queued, and one worker who begins. Whoever publishes and then kicks is
 /// either seen by that pass, or a pass is due afterwards.
-fn a_kick_is_never_dropped_too_late(kick: fn(&RunState) -> Kick, begin: Bool, finish: Bool, passes: u32) {
+fn a_kick_is_never_dropped_too_late(
+    kick: fn(&RunState) -> Kick,
+    begin: Bool,
+    finish: Bool,
+    passes: u32,
+) {
     loom::model(move || {
         let shared = Arc::new((RunState::new(), AtomicBool::new(false)));
         assert_eq!(shared.0.kick(), Kick::Queued);

@@ -67,7 +67,8 @@ fn every_cell_of_the_table() {
         let state = make();
         assert_eq!((state.arm(LATE), word(&state)), (changed, after));
     }
-    for (make, done, after) in [(running as fn() -> RunState, true, Idle), (rerun, false, Running)] {
+    for (make, done, after) in [(running as fn() -> RunState, true, Idle), (rerun, false, Running)]
+    {
         let state = make();
         assert_eq!((state.finish(), word(&state)), (done, (after, None)));
         let state = make();
@@ -118,7 +119,8 @@ enum Call {
 /// All six orders of now, delay, now.
 fn orders() -> [[Call; 3]; 6] {
     let calls = [Call::Now, Call::Delay, Call::Now];
-    [[0, 1, 2], [0, 2, 1], [1, 0, 2], [1, 2, 0], [2, 0, 1], [2, 1, 0]].map(|order| order.map(|i| calls[i]))
+    [[0, 1, 2], [0, 2, 1], [1, 0, 2], [1, 2, 0], [2, 0, 1], [2, 1, 0]]
+        .map(|order| order.map(|i| calls[i]))
 }
 
 fn make(state: &RunState, calls: &[Call]) -> usize {

@@ -56,13 +56,12 @@ fn loom_planted_put_without_a_fence() {
     a_waiter_finds_a_tag_or_is_woken(TagSet::wait, put_without_a_fence);
 }
 
-/// Two holders give back the last tags while three wait, and each free wakes only one: whoever is last must
-/// notice that he is.
+/// Two holders give back the last tags, of different words, while three wait, and each free wakes only one:
+/// whoever is last must notice that he is.
 fn everybody_is_woken_in_the_end(put: Put) {
     loom::model(move || {
-        let set = Arc::new(TagSet::new(&TagSetShape::new(2, 3)));
-        let mut hint = 0;
-        let tags = [0, 1].map(|_| set.get(&mut hint).expect("two are free"));
+        let set = Arc::new(TagSet::new(&TagSetShape::new(4, 3)));
+        let tags = [0, 1].map(|mut hint| set.get(&mut hint).expect("four are free"));
         (0..3).for_each(|who| set.wait(who));
         let other = {
             let set = Arc::clone(&set);

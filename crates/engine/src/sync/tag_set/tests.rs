@@ -20,9 +20,15 @@ fn put(set: &TagSet, tags: &[Tag]) -> Vec<u16> {
 
 #[test]
 fn wake_batches() {
-    for (depth, min_shallow, batch) in
-        [(1, 1, 1), (8, 8, 1), (16, 16, 2), (64, 64, 8), (1024, 1024, 8), (1024, 24, 3), (1024, 2, 1)]
-    {
+    for (depth, min_shallow, batch) in [
+        (1, 1, 1),
+        (8, 8, 1),
+        (16, 16, 2),
+        (64, 64, 8),
+        (1024, 1024, 8),
+        (1024, 24, 3),
+        (1024, 2, 1),
+    ] {
         let shape = TagSetShape { min_shallow, ..TagSetShape::new(depth, 1) };
         assert_eq!(TagSet::new(&shape).wake_batch(), batch, "{shape:?}");
     }
@@ -73,7 +79,11 @@ fn nobody_is_stranded_when_frees_stop() {
         (0..20).for_each(|who| set.wait(who));
     }
     assert_eq!(set.in_use(), 7);
-    assert_eq!(woken.len(), 7 * 8 + 20, "seven batches, and everybody once less than eight are in use");
+    assert_eq!(
+        woken.len(),
+        7 * 8 + 20,
+        "seven batches, and everybody once less than eight are in use"
+    );
     let woken: BTreeSet<u16> = put(&set, &last).into_iter().collect();
     assert!(woken.into_iter().eq(0..20));
     assert_eq!(set.in_use(), 0);

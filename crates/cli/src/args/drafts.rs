@@ -1,0 +1,113 @@
+//! Applies settings, section by section, and makes the plan.
+
+use super::command_line::Words;
+use super::job_draft::JobDraft;
+use super::options::{self, Kind, Meaning, Opt};
+use super::run_draft::RunDraft;
+use super::sections::{self, Section};
+use super::setting::Setting;
+use super::value::Value;
+use crate::error::UsageError;
+use crate::plan::Plan;
+use crate::units::KbBase;
+
+/// The name of a job that has options but no name.
+const UNNAMED: &str = "blkmq";
+
+/// Understands a command line; `args` are its words as they were.
+///
+/// # Errors
+/// For the first thing that cannot be accepted.
+pub fn plan(words: Words, args: &[String]) -> Result<Plan, UsageError> {
+    let mut run = RunDraft::default();
+    let mut jobs = Vec::new();
+    // Globals of the command line hold for every file, those of a file only for its own jobs.
+    let mut everywhere = JobDraft::default();
+    let mut globals = JobDraft::default();
+    let (mut file, mut last_job_file) = (0, None);
+    for section in sections::collect(words)? {
+        if section.file != file {
+            (file, globals) = (section.file, everywhere.clone());
+        }
+        let Some(name) = &section.name else {
+            apply(&section, &mut globals, &mut run)?;
+            if file == 0 {
+                everywhere = globals.clone();
+            }
+            continue;
+        };
+        let mut draft = globals.clone();
+        apply(&section, &mut draft, &mut run)?;
+        // As in fio, the jobs of a second file wait for those of the first.
+        draft.job.stonewall |= file > 1 && last_job_file.is_some_and(|last| last != file);
+        last_job_file = Some(file);
+        jobs.push(draft.finish(name, jobs.len(), &mut run.notes)?);
+    }
+    if jobs.is_empty() && everywhere.touched {
+        jobs.push(everywhere.finish(UNNAMED, 0, &mut run.notes)?);
+    }
+    run.finish(jobs, args)
+}
+
+fn apply(section: &Section, job: &mut JobDraft, run: &mut RunDraft) -> Result<(), UsageError> {
+    job.base = kb_base(section)?.unwrap_or(job.base);
+    for setting in &section.settings {
+        let option = options::find(&setting.name)
+            .ok_or_else(|| setting.refuse(&options::unknown(&setting.name)))?;
+        if let Meaning::Unsupported(why) = option.meaning {
+            let text = format!("fio's, but not built: {why}; accepted: see blkmq bench --help");
+            return Err(setting.refuse(&UsageError::new(text)));
+        }
+        let value = Value { text: text(setting, option)?, base: job.base };
+        let applied = match option.meaning {
+            Meaning::Structure | Meaning::Unsupported(_) => {
+                Err(UsageError::new("accepted on the command line only"))
+            }
+            Meaning::Job(apply) => {
+                job.touched = true;
+                apply(job, value)
+            }
+            Meaning::Run(apply) => apply(run, value),
+            Meaning::Annotate => {
+                push_new(&mut run.annotations, (option.name, value.text.to_owned()));
+                Ok(())
+            }
+            Meaning::NoOp(why) => {
+                push_new(&mut run.ignored, (option.name, why));
+                Ok(())
+            }
+        };
+        applied.map_err(|e| setting.refuse(&e))?;
+    }
+    Ok(())
+}
+
+/// The value, or what a bare option stands for.
+fn text<'a>(setting: &'a Setting, option: &Opt) -> Result<&'a str, UsageError> {
+    match (&setting.value, option.kind) {
+        (Some(text), _) => Ok(text),
+        (None, Kind::Flag) => Ok("1"),
+        (None, Kind::Value) => {
+            let accepts = if option.accepts.is_empty() { "a value" } else { option.accepts };
+            Err(setting.refuse(&UsageError::new(format!("needs a value; accepted: {accepts}"))))
+        }
+    }
+}
+
+/// `kb_base` is read first: the meaning of all sizes in its section depends on it.
+fn kb_base(section: &Section) -> Result<Option<KbBase>, UsageError> {
+    let Some(setting) = section.settings.iter().rfind(|setting| matches!(setting.name.as_str(), "kb_base" | "kb-base")) else {
+        return Ok(None);
+    };
+    match setting.value.as_deref() {
+        Some("1024") => Ok(Some(KbBase::Binary)),
+        Some("1000") => Ok(Some(KbBase::Decimal)),
+        _ => Err(setting.refuse(&UsageError::new("accepted: 1024, 1000"))),
+    }
+}
+
+fn push_new<T: PartialEq>(list: &mut Vec<T>, item: T) {
+    if !list.contains(&item) {
+        list.push(item);
+    }
+}

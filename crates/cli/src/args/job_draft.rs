@@ -1,0 +1,217 @@
+//! A job while its options are being read, and what its values mean.
+
+use super::value::Value;
+use crate::error::UsageError;
+use crate::units::{self, KbBase};
+use blkmq_core::{Class, IoPrio, Nanos};
+use blkmq_lab::workload::{
+    BlockSize, Depth, Direction, Distribution, Job, Latencies, PerDirection, ThinkTime,
+};
+
+/// What has been said about a job so far. What depends on several options is put together in
+/// [`finish`](Self::finish), so that their order does not matter.
+#[derive(Clone, Debug)]
+pub struct JobDraft {
+    /// What can be filled in directly.
+    pub job: Job,
+    /// `kb_base`.
+    pub base: KbBase,
+    /// `bssplit`, which wins over `bs` and `bsrange` in any order, as in fio.
+    pub bssplit: PerDirection<Option<BlockSize>>,
+    /// `iodepth`.
+    pub iodepth: u32,
+    /// `iodepth_low`.
+    pub low: Option<u32>,
+    /// `iodepth_batch_submit`.
+    pub batch_submit: Option<u32>,
+    /// `iodepth_batch_complete_min`.
+    pub complete_min: Option<u32>,
+    /// `iodepth_batch_complete_max`.
+    pub complete_max: Option<u32>,
+    /// `thinktime`.
+    pub thinktime: Nanos,
+    /// `thinktime_blocks`.
+    pub thinktime_blocks: u32,
+    /// `prioclass`.
+    pub prioclass: Option<u8>,
+    /// `prio`.
+    pub prio: Option<u16>,
+    /// `gtod_reduce`.
+    pub gtod_reduce: bool,
+    /// Has any option about the workload been given?
+    pub touched: bool,
+}
+
+impl Default for JobDraft {
+    fn default() -> Self {
+        Self {
+            job: Job::default(),
+            base: KbBase::Binary,
+            bssplit: PerDirection::default(),
+            iodepth: 1,
+            low: None,
+            batch_submit: None,
+            complete_min: None,
+            complete_max: None,
+            thinktime: Nanos::ZERO,
+            thinktime_blocks: 1,
+            prioclass: None,
+            prio: None,
+            gtod_reduce: false,
+            touched: false,
+        }
+    }
+}
+
+impl JobDraft {
+    /// The job called `name` in place `index`. What had to be adjusted goes to `notes`.
+    ///
+    /// # Errors
+    /// If the options contradict each other.
+    pub fn finish(
+        self,
+        name: &str,
+        index: usize,
+        notes: &mut Vec<String>,
+    ) -> Result<Job, UsageError> {
+        let depth = self.depth(name, notes);
+        let mut job = Job { name: name.into(), index: index as u32, depth, ..self.job };
+        for direction in Direction::ALL {
+            if let Some(split) = &self.bssplit[direction] {
+                job.bs[direction] = split.clone();
+            }
+        }
+        job.thinktime = (self.thinktime > Nanos::ZERO)
+            .then_some(ThinkTime { pause: self.thinktime, blocks: self.thinktime_blocks });
+        job.prio = prio(self.prioclass, self.prio);
+        if self.gtod_reduce {
+            job.latencies = Latencies::NONE;
+        }
+        let refuse = |e: blkmq_lab::workload::JobError| UsageError::new(e.to_string());
+        job.validate().map_err(|e| refuse(e).at(format!("job '{name}'")))?;
+        Ok(job)
+    }
+
+    /// fio's rules: 0 is iodepth where it says so, and nothing is larger than iodepth.
+    fn depth(&self, name: &str, notes: &mut Vec<String>) -> Depth {
+        let iodepth = self.iodepth;
+        let mut cut = |option: &str, count: u32| {
+            if count > iodepth {
+                notes.push(format!("job '{name}': {option}={count} is cut to iodepth={iodepth}"));
+            }
+            count.min(iodepth)
+        };
+        let or_full = |count: u32| if count == 0 { iodepth } else { count };
+        let low = cut("iodepth_low", or_full(self.low.unwrap_or(0)));
+        let submit = or_full(self.batch_submit.unwrap_or(1));
+        let batch_submit = cut("iodepth_batch_submit", submit);
+        let min = cut("iodepth_batch_complete_min", self.complete_min.unwrap_or(1));
+        let max = cut("iodepth_batch_complete_max", self.complete_max.unwrap_or(1));
+        Depth {
+            iodepth,
+            low,
+            batch_submit,
+            batch_complete_min: min,
+            batch_complete_max: max.max(min).max(1),
+        }
+    }
+}
+
+/// A level without a class is best-effort, since class 0 has no levels.
+fn prio(class: Option<u8>, level: Option<u16>) -> IoPrio {
+    let class = match (class, level) {
+        (Some(1), _) => Class::Realtime,
+        (Some(2), _) | (None, Some(_)) => Class::BestEffort,
+        (Some(3), _) => Class::Idle,
+        _ => Class::None,
+    };
+    IoPrio::new(class, level.unwrap_or(0)).expect("the option's range is that of levels")
+}
+
+/// A block size in bytes.
+pub fn block_size(value: Value<'_>) -> Result<u32, UsageError> {
+    let bytes = units::bytes(value.text, value.base)?;
+    let bs = u32::try_from(bytes).unwrap_or(u32::MAX);
+    let checked = if bytes > BlockSize::MAX.into() {
+        Err(format!("{bytes} bytes; accepted are multiples of 512 bytes from 512 to 1g"))
+    } else {
+        BlockSize::Fixed(bs).validate().map_err(|e| e.to_string())
+    };
+    match checked {
+        Ok(()) => Ok(bs),
+        Err(e) if value.base == KbBase::Binary && value.text.contains(['i', 'I']) => {
+            Err(UsageError::new(format!("{e}; with kb_base=1024, ki is 1000 as in fio: write k")))
+        }
+        Err(e) => Err(UsageError::new(e)),
+    }
+}
+
+/// One direction of `bssplit`: `4k/60:8k/40`. Sizes without a share divide what is left among them.
+pub fn split(value: Value<'_>) -> Result<BlockSize, UsageError> {
+    let mut parts = Vec::new();
+    for part in value.text.split(':') {
+        let (size, share) = part.split_once('/').unwrap_or((part, ""));
+        let share = if share.is_empty() { None } else { Some(units::percent(share)?) };
+        parts.push((block_size(Value { text: size, ..value })?, share));
+    }
+    let given: u32 = parts.iter().filter_map(|(_, share)| share.map(u32::from)).sum();
+    let blank = parts.iter().filter(|(_, share)| share.is_none()).count() as u32;
+    if given > 100 || (blank == 0 && given != 100) {
+        let text = format!("the shares sum to {given} percent; accepted: 100, as in 4k/60:8k/40");
+        return Err(UsageError::new(text));
+    }
+    let mut left = 100 - given;
+    let mut open = blank;
+    let filled = parts.into_iter().map(|(bs, share)| {
+        let share = share.unwrap_or_else(|| {
+            let share = left / open;
+            (left, open) = (left - share, open - 1);
+            share as u8
+        });
+        (bs, share)
+    });
+    Ok(BlockSize::Split(filled.collect()))
+}
+
+/// `random_distribution`, with fio's default parameters.
+pub fn distribution(text: &str) -> Result<Distribution, UsageError> {
+    const ACCEPTED: &str = "random, zipf:THETA, pareto:POWER, normal:DEVIATION";
+    let (kind, parameter) = match text.split_once(':') {
+        Some((kind, parameter)) => (kind, Some(units::decimal(parameter, ACCEPTED)?)),
+        None => (text, None),
+    };
+    let distribution = match (kind, parameter) {
+        ("random", None) => Distribution::Uniform,
+        ("zipf", theta) => Distribution::Zipf(theta.unwrap_or(1.1)),
+        ("pareto", power) => Distribution::Pareto(power.unwrap_or(0.2)),
+        ("normal", Some(deviation)) => Distribution::Normal(deviation),
+        _ => return Err(UsageError::new(format!("accepted: {ACCEPTED}"))),
+    };
+    distribution.validate().map_err(|e| UsageError::new(e.to_string()))?;
+    Ok(distribution)
+}
+
+/// Rates by direction; 0 is fio's "unlimited".
+pub fn rates(value: Value<'_>) -> Result<PerDirection<Option<u64>>, UsageError> {
+    let mut rates = value.directions(|value| value.count(0..=u64::MAX))?;
+    for direction in Direction::ALL {
+        rates[direction] = rates[direction].filter(|rate| *rate > 0);
+    }
+    Ok(rates)
+}
+
+/// `percentile_list`, in ascending order.
+pub fn percentiles(text: &str) -> Result<Vec<f64>, UsageError> {
+    const ACCEPTED: &str = "up to 20 numbers above 0 and up to 100, such as 50:99:99.9";
+    let refuse = || UsageError::new(format!("accepted: {ACCEPTED}"));
+    let mut list = Vec::new();
+    for part in text.split(':') {
+        let percentile = units::decimal(part, ACCEPTED)?;
+        if !(percentile > 0.0 && percentile <= 100.0) {
+            return Err(refuse());
+        }
+        list.push(percentile);
+    }
+    list.sort_by(f64::total_cmp);
+    if list.len() > 20 { Err(refuse()) } else { Ok(list) }
+}

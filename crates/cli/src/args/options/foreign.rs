@@ -1,0 +1,153 @@
+//! fio's options that mean nothing here, and those that would but are not built.
+
+use super::{Group, Kind, Meaning, Opt};
+
+const THREADS: &str = "jobs are always threads";
+const CACHE: &str = "there is no page cache";
+const DATA: &str = "I/O carries no data";
+const ENGINE: &str = "I/O goes through blkmq, not through a system call";
+const FILES: &str = "there are no files to lay out";
+const REPEATS: &str = "streams always repeat; randseed chooses another";
+const PROGRESS: &str = "results come at the end";
+const BANDWIDTH: &str = "bandwidth is counted, which costs nothing";
+const NO_DISK: &str = "no disk of the system is used";
+
+const NO_VERIFY: &str = "contents are not carried, so they cannot be verified";
+const NO_LOGS: &str = "no logs are written; see --output-format=json+";
+const NO_ZONES: &str = "zones are not built";
+const NO_REPLAY: &str = "traces are not replayed by bench";
+const NO_PLACEMENT: &str = "threads are not bound to CPUs or nodes";
+const NO_CONTROL: &str = "jobs do not steer each other or themselves";
+const NO_VARIANT: &str = "this variant of the workload is not built";
+const NO_FORMAT: &str = "the format of results is fixed; see --output-format";
+
+const fn no_op(name: &'static str, kind: Kind, why: &'static str) -> Opt {
+    let (aliases, group): (&[&str], _) = (&[], Group::Foreign);
+    Opt { name, aliases, group, kind, accepts: "", help: "", meaning: Meaning::NoOp(why) }
+}
+
+const fn bare(name: &'static str, why: &'static str) -> Opt {
+    no_op(name, Kind::Flag, why)
+}
+
+const fn valued(name: &'static str, why: &'static str) -> Opt {
+    no_op(name, Kind::Value, why)
+}
+
+const fn not_built(name: &'static str, why: &'static str) -> Opt {
+    let (aliases, group, kind): (&[&str], _, _) = (&[], Group::Foreign, Kind::Value);
+    Opt { name, aliases, group, kind, accepts: "", help: "", meaning: Meaning::Unsupported(why) }
+}
+
+/// The table.
+pub const OPTIONS: &[Opt] = &[
+    bare("thread", THREADS),
+    bare("invalidate", CACHE),
+    bare("uncached", CACHE),
+    bare("pre_read", CACHE),
+    valued("fadvise_hint", CACHE),
+    bare("fixedbufs", DATA),
+    bare("zero_buffers", DATA),
+    bare("refill_buffers", DATA),
+    bare("scramble_buffers", DATA),
+    valued("buffer_pattern", DATA),
+    valued("buffer_compress_percentage", DATA),
+    valued("buffer_compress_chunk", DATA),
+    valued("dedupe_percentage", DATA),
+    valued("mem", DATA).or(&["iomem"]),
+    valued("mem_align", DATA).or(&["iomem_align"]),
+    valued("lockmem", DATA),
+    bare("hipri", ENGINE),
+    bare("registerfiles", ENGINE),
+    bare("sqthread_poll", ENGINE),
+    valued("sqthread_poll_cpu", ENGINE),
+    bare("nonvectored", ENGINE),
+    valued("force_async", ENGINE),
+    bare("userspace_reap", ENGINE),
+    valued("clocksource", ENGINE),
+    valued("directory", FILES),
+    valued("fallocate", FILES),
+    bare("overwrite", FILES),
+    bare("create_serialize", FILES),
+    bare("create_fsync", FILES),
+    bare("create_on_open", FILES),
+    bare("allow_file_create", FILES),
+    bare("allow_mounted_write", FILES),
+    bare("unlink", FILES),
+    bare("randrepeat", REPEATS),
+    bare("allrandrepeat", REPEATS),
+    valued("random_generator", REPEATS),
+    valued("eta", PROGRESS),
+    valued("eta_newline", PROGRESS),
+    valued("eta_interval", PROGRESS),
+    valued("status_interval", PROGRESS),
+    bare("disable_bw_measurement", BANDWIDTH).or(&["disable_bw"]),
+    bare("disk_util", NO_DISK),
+    not_built("verify", NO_VERIFY),
+    not_built("do_verify", NO_VERIFY),
+    not_built("verify_pattern", NO_VERIFY),
+    not_built("verify_fatal", NO_VERIFY),
+    not_built("verify_backlog", NO_VERIFY),
+    not_built("trim_percentage", NO_VERIFY),
+    not_built("write_bw_log", NO_LOGS),
+    not_built("write_lat_log", NO_LOGS),
+    not_built("write_iops_log", NO_LOGS),
+    not_built("write_hist_log", NO_LOGS),
+    not_built("log_avg_msec", NO_LOGS),
+    not_built("log_hist_msec", NO_LOGS),
+    not_built("bandwidth_log", NO_LOGS),
+    not_built("zonemode", NO_ZONES),
+    not_built("zonesize", NO_ZONES),
+    not_built("zonerange", NO_ZONES),
+    not_built("zoneskip", NO_ZONES),
+    not_built("max_open_zones", NO_ZONES),
+    not_built("read_iolog", NO_REPLAY),
+    not_built("write_iolog", NO_REPLAY),
+    not_built("replay_no_stall", NO_REPLAY),
+    not_built("merge_blktrace_file", NO_REPLAY),
+    not_built("cpumask", NO_PLACEMENT),
+    not_built("cpus_allowed", NO_PLACEMENT),
+    not_built("cpus_allowed_policy", NO_PLACEMENT),
+    not_built("numa_cpu_nodes", NO_PLACEMENT),
+    not_built("numa_mem_policy", NO_PLACEMENT),
+    not_built("nice", NO_PLACEMENT),
+    not_built("gtod_cpu", NO_PLACEMENT),
+    not_built("wait_for", NO_CONTROL),
+    not_built("exitall", NO_CONTROL),
+    not_built("flow", NO_CONTROL),
+    not_built("rate_min", NO_CONTROL),
+    not_built("rate_iops_min", NO_CONTROL),
+    not_built("latency_target", NO_CONTROL),
+    not_built("latency_window", NO_CONTROL),
+    not_built("latency_percentile", NO_CONTROL),
+    not_built("max_latency", NO_CONTROL),
+    not_built("steadystate", NO_CONTROL).or(&["ss"]),
+    not_built("continue_on_error", NO_CONTROL),
+    not_built("cgroup", NO_CONTROL),
+    not_built("cgroup_weight", NO_CONTROL),
+    not_built("rate_process", NO_VARIANT),
+    not_built("rw_sequencer", NO_VARIANT),
+    not_built("bs_unaligned", NO_VARIANT),
+    not_built("end_fsync", NO_VARIANT),
+    not_built("fsync_on_close", NO_VARIANT),
+    not_built("thinktime_spin", NO_VARIANT),
+    not_built("thinktime_blocks_type", NO_VARIANT),
+    not_built("thinktime_iotime", NO_VARIANT),
+    not_built("io_submit_mode", NO_VARIANT),
+    not_built("serialize_overlap", NO_VARIANT),
+    not_built("cmdprio_percentage", NO_VARIANT),
+    not_built("cmdprio_class", NO_VARIANT),
+    not_built("cmdprio_bssplit", NO_VARIANT),
+    not_built("write_hint", NO_VARIANT),
+    not_built("nrfiles", NO_VARIANT),
+    not_built("filesize", NO_VARIANT),
+    not_built("unified_rw_reporting", NO_FORMAT),
+    not_built("significant_figures", NO_FORMAT),
+    not_built("unit_base", NO_FORMAT),
+    not_built("minimal", NO_FORMAT),
+    not_built("terse_version", NO_FORMAT),
+    not_built("append_terse", NO_FORMAT),
+    not_built("clat_percentiles", NO_FORMAT),
+    not_built("lat_percentiles", NO_FORMAT),
+    not_built("slat_percentiles", NO_FORMAT),
+];

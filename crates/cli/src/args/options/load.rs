@@ -1,0 +1,139 @@
+//! fio's options for how hard, how fast and how long a job works.
+
+use super::super::job_draft::{percentiles, rates};
+use super::{Group, Opt};
+use crate::units::TimeUnit;
+
+const fn job(
+    name: &'static str,
+    accepts: &'static str,
+    help: &'static str,
+    apply: super::ApplyJob,
+) -> Opt {
+    Opt::job(Group::Load, name, accepts, help, apply)
+}
+
+/// The deepest queue that a thread may ask for.
+const MAX_DEPTH: u32 = 65_536;
+/// The most threads of a job.
+pub const MAX_THREADS: u32 = 4_096;
+
+/// The table.
+pub const OPTIONS: &[Opt] = &[
+    job("iodepth", "1-65536", "I/Os that a thread keeps in flight (default 1)", |d, v| {
+        d.iodepth = v.count(1..=MAX_DEPTH)?;
+        Ok(())
+    }),
+    job("iodepth_low", "0-65536", "once full, submit again at this many (default iodepth)", |d, v| {
+        d.low = Some(v.count(0..=MAX_DEPTH)?);
+        Ok(())
+    }),
+    job("iodepth_batch_submit", "0-65536", "I/Os submitted in one plug (default 1; 0 is iodepth)", |d, v| {
+        d.batch_submit = Some(v.count(0..=MAX_DEPTH)?);
+        Ok(())
+    })
+    .or(&["iodepth_batch"]),
+    job("iodepth_batch_complete_min", "0-65536", "completions to wait for (default 1)", |d, v| {
+        d.complete_min = Some(v.count(0..=MAX_DEPTH)?);
+        Ok(())
+    })
+    .or(&["iodepth_batch_complete"]),
+    job("iodepth_batch_complete_max", "1-65536", "completions to take at once (default: the min)", |d, v| {
+        d.complete_max = Some(v.count(1..=MAX_DEPTH)?);
+        Ok(())
+    }),
+    job("numjobs", "1-4096", "threads of the job (default 1)", |d, v| {
+        d.job.numjobs = v.count(1..=MAX_THREADS)?;
+        Ok(())
+    }),
+    job("runtime", "TIME", "stop after this long; seconds unless a unit is given", |d, v| {
+        d.job.runtime = Some(v.time(TimeUnit::Seconds)?).filter(|span| span.0 > 0);
+        Ok(())
+    })
+    .or(&["timeout"]),
+    job("time_based", "", "begin again until the runtime is over", |d, v| {
+        d.job.time_based = v.flag()?;
+        Ok(())
+    })
+    .flag(),
+    job("ramp_time", "TIME", "run this long before anything is counted", |d, v| {
+        d.job.ramp_time = v.time(TimeUnit::Seconds)?;
+        Ok(())
+    }),
+    job("startdelay", "TIME", "begin this much later", |d, v| {
+        d.job.startdelay = v.time(TimeUnit::Seconds)?;
+        Ok(())
+    }),
+    job("loops", "COUNT", "passes over the region (default 1)", |d, v| {
+        d.job.loops = v.count(1..=u32::MAX)?;
+        Ok(())
+    }),
+    job("number_ios", "COUNT", "end a pass after this many I/Os", |d, v| {
+        d.job.number_ios = Some(v.count(0..=u64::MAX)?).filter(|ios| *ios > 0);
+        Ok(())
+    }),
+    job("rate_iops", "COUNT[,COUNT[,COUNT]]", "I/Os per second and thread, by direction", |d, v| {
+        d.job.rate_iops = rates(v)?;
+        Ok(())
+    }),
+    job("rate", "SIZE[,SIZE[,SIZE]]", "bytes per second and thread, by direction", |d, v| {
+        d.job.rate = rates(v)?;
+        Ok(())
+    }),
+    job("thinktime", "TIME", "pause between I/Os; microseconds unless a unit is given", |d, v| {
+        d.thinktime = v.time(TimeUnit::Micros)?;
+        Ok(())
+    }),
+    job("thinktime_blocks", "COUNT", "I/Os between two pauses (default 1)", |d, v| {
+        d.thinktime_blocks = v.count(1..=u32::MAX)?;
+        Ok(())
+    }),
+    job("prioclass", "0-3", "0 none, 1 realtime, 2 best-effort, 3 idle", |d, v| {
+        d.prioclass = Some(v.count(0..=3)?);
+        Ok(())
+    }),
+    job("prio", "0-7", "level within the class, 0 first; alone, it implies best-effort", |d, v| {
+        d.prio = Some(v.count(0..=7)?);
+        Ok(())
+    }),
+    job("stonewall", "", "wait until all earlier jobs have ended", |d, v| {
+        d.job.stonewall = v.flag()?;
+        Ok(())
+    })
+    .flag()
+    .or(&["wait_for_previous"]),
+    job("new_group", "", "begin a reporting group", |d, v| {
+        d.job.new_group = v.flag()?;
+        Ok(())
+    })
+    .flag(),
+    job("group_reporting", "", "one result for the group instead of one for each thread", |d, v| {
+        d.job.group_reporting = v.flag()?;
+        Ok(())
+    })
+    .flag(),
+    job("gtod_reduce", "", "read the clock as rarely as possible: no latencies", |d, v| {
+        d.gtod_reduce = v.flag()?;
+        Ok(())
+    })
+    .flag(),
+    job("disable_lat", "", "take no total latencies", |d, v| {
+        d.job.latencies.lat = !v.flag()?;
+        Ok(())
+    })
+    .flag(),
+    job("disable_clat", "", "take no completion latencies", |d, v| {
+        d.job.latencies.clat = !v.flag()?;
+        Ok(())
+    })
+    .flag(),
+    job("disable_slat", "", "take no submission latencies", |d, v| {
+        d.job.latencies.slat = !v.flag()?;
+        Ok(())
+    })
+    .flag(),
+    job("percentile_list", "P:P:...", "percentiles of latency to report, up to 20", |d, v| {
+        d.job.percentile_list = percentiles(v.text)?;
+        Ok(())
+    }),
+];

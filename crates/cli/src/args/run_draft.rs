@@ -1,0 +1,190 @@
+//! What has been said about the bench as a whole, and the plan that it makes with the jobs.
+
+use super::command_line;
+use crate::devices;
+use crate::error::UsageError;
+use crate::plan::{
+    AccessChoice, DeviceChoice, Nomerges, Plan, PumpChoice, SchedulerChoice, ScopeChoice, matrix,
+};
+use crate::report::Format;
+use blkmq_lab::workload::{Direction, Job};
+use std::path::PathBuf;
+
+/// Options that hold for all runs, wherever they stand.
+#[derive(Debug)]
+pub struct RunDraft {
+    /// `scheduler`.
+    pub schedulers: Vec<SchedulerChoice>,
+    /// `ioscheduler`.
+    pub ioscheduler: Option<String>,
+    /// `device`.
+    pub devices: Vec<DeviceChoice>,
+    /// `threads`.
+    pub threads: Vec<u32>,
+    /// `access`.
+    pub access: Vec<AccessChoice>,
+    /// `scope`.
+    pub scope: Option<ScopeChoice>,
+    /// `nomerges`.
+    pub nomerges: Nomerges,
+    /// `nr_requests`.
+    pub nr_requests: Option<u32>,
+    /// `pump`.
+    pub pump: PumpChoice,
+    /// `repeat`.
+    pub repeat: Option<u32>,
+    /// `readonly`.
+    pub readonly: bool,
+    /// `dry_run`.
+    pub dry_run: bool,
+    /// `output_format`.
+    pub format: Format,
+    /// `output`.
+    pub output: Option<PathBuf>,
+    /// `report`.
+    pub report: Option<PathBuf>,
+    /// Options that only describe, each value once.
+    pub annotations: Vec<(&'static str, String)>,
+    /// Options without effect, each once, with the reason.
+    pub ignored: Vec<(&'static str, &'static str)>,
+    /// Adjustments that the user should know.
+    pub notes: Vec<String>,
+}
+
+impl Default for RunDraft {
+    fn default() -> Self {
+        Self {
+            schedulers: Vec::new(),
+            ioscheduler: None,
+            devices: Vec::new(),
+            threads: Vec::new(),
+            access: vec![AccessChoice::Combining],
+            scope: None,
+            nomerges: Nomerges::All,
+            nr_requests: None,
+            pump: PumpChoice::Inline,
+            repeat: None,
+            readonly: false,
+            dry_run: false,
+            format: Format::Normal,
+            output: None,
+            report: None,
+            annotations: Vec::new(),
+            ignored: Vec::new(),
+            notes: Vec::new(),
+        }
+    }
+}
+
+/// The most threads that a run may have, over all jobs.
+const MAX_THREADS: usize = 4_096;
+
+impl RunDraft {
+    /// The plan for `jobs`; without jobs, for those that suit everyone.
+    ///
+    /// # Errors
+    /// If choices contradict each other or a job does not fit a device.
+    pub fn finish(mut self, jobs: Vec<Job>, args: &[String]) -> Result<Plan, UsageError> {
+        let schedulers = self.take_schedulers()?;
+        if self.devices.is_empty() {
+            self.devices.push(devices::choose("null", Vec::new())?);
+        }
+        let free_choice = jobs.is_empty();
+        let mut threads = Vec::from_iter(self.threads.iter().copied().map(Some));
+        if threads.is_empty() {
+            threads = if free_choice { matrix::thread_counts() } else { vec![None] };
+        }
+        let repeat = self.repeat.unwrap_or(if free_choice { matrix::REPEAT } else { 1 });
+        let notes = self.all_notes(&schedulers);
+        let mut plan = Plan {
+            jobs,
+            devices: self.devices,
+            schedulers,
+            access: self.access,
+            threads,
+            scope: self.scope,
+            nomerges: self.nomerges,
+            nr_requests: self.nr_requests,
+            pump: self.pump,
+            repeat,
+            format: self.format,
+            output: self.output,
+            report: self.report,
+            annotations: self.annotations,
+            notes,
+            command: command_line::quote(args),
+            default_matrix: args.is_empty(),
+            dry_run: self.dry_run,
+        };
+        if free_choice {
+            plan.jobs = vec![matrix::job(plan.cases() * repeat as usize)];
+        }
+        check(&plan, self.readonly)?;
+        Ok(plan)
+    }
+
+    fn take_schedulers(&mut self) -> Result<Vec<SchedulerChoice>, UsageError> {
+        let given = std::mem::take(&mut self.schedulers);
+        match &self.ioscheduler {
+            Some(name) if given.is_empty() => SchedulerChoice::parse(name),
+            Some(name) if given.iter().any(|choice| choice.text != *name) => {
+                let text = "contradicts --scheduler; accepted: one of the two";
+                Err(UsageError::new(text).at(format!("--ioscheduler={name}")))
+            }
+            _ if given.is_empty() => Ok(SchedulerChoice::all()),
+            _ => Ok(given),
+        }
+    }
+
+    fn all_notes(&mut self, schedulers: &[SchedulerChoice]) -> Vec<String> {
+        let mut notes = Vec::new();
+        if !self.annotations.is_empty() {
+            let said = self.annotations.iter().map(|(name, value)| format!("{name}={value}"));
+            let said = Vec::from_iter(said).join(", ");
+            let names = Vec::from_iter(self.devices.iter().map(|device| device.name.as_str()));
+            let names = names.join(", ");
+            notes.push(format!("{said}: annotates the run; I/O goes to device {names}"));
+        }
+        if !self.ignored.is_empty() {
+            let said = self.ignored.iter().map(|(name, why)| format!("{name} ({why})"));
+            notes.push(format!("no effect here: {}", Vec::from_iter(said).join(", ")));
+        }
+        for note in self.devices.iter().flat_map(|device| &device.notes) {
+            // Two choices of one device say the same.
+            if !notes.contains(note) {
+                notes.push(note.clone());
+            }
+        }
+        notes.extend(schedulers.iter().flat_map(|choice| choice.clamped.iter().cloned()));
+        notes.append(&mut self.notes);
+        notes
+    }
+}
+
+/// Does every job fit every device, with every number of threads?
+fn check(plan: &Plan, readonly: bool) -> Result<(), UsageError> {
+    for job in &plan.jobs {
+        let writes = job.rw.directions().iter().any(|way| *way != Direction::Read);
+        if readonly && writes {
+            let text = format!("rw={} writes; accepted with --readonly: read, randread", job.rw);
+            return Err(UsageError::new(text).at(format!("job '{}'", job.name)));
+        }
+        for numjobs in plan.threads.iter().map(|numjobs| numjobs.unwrap_or(job.numjobs)) {
+            for device in &plan.devices {
+                // Threads begin one behind the other, so that the last one has the least room.
+                job.region(numjobs - 1, device.size_bytes).map_err(|e| {
+                    let place = format!("job '{}' on device {}", job.name, device.text);
+                    UsageError::new(e.to_string()).at(place)
+                })?;
+            }
+        }
+    }
+    for &numjobs in &plan.threads {
+        let threads = plan.threads_of(numjobs).len();
+        if threads > MAX_THREADS {
+            let text = format!("{threads} threads in one run; accepted: up to {MAX_THREADS}");
+            return Err(UsageError::new(text));
+        }
+    }
+    Ok(())
+}

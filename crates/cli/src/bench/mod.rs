@@ -1,0 +1,125 @@
+//! Runs a plan: builds each queue, drives it with real threads, and fills a report.
+//!
+//! Order and repetition are the plan's; what a single thread does is `worker.rs`.
+
+mod progress;
+mod run;
+mod tally;
+mod usage;
+mod worker;
+
+use crate::error::{Failure, UsageError};
+use crate::plan::Plan;
+use crate::plan::runs::RunSpec;
+use crate::report::machine::Machine;
+use crate::report::model::{Report, Run};
+use crate::report::{Format, open, open_as, render};
+use progress::Progress;
+use std::io::Write;
+
+/// Runs everything that `plan` asks for, and prints and writes its report.
+///
+/// # Errors
+/// If the device or queue cannot be what was asked for, or a result cannot be written.
+pub fn run(plan: &Plan) -> Result<(), Failure> {
+    let mut outputs = Vec::new();
+    if let Some(path) = &plan.output {
+        outputs.push(open_as(path, plan.format)?);
+    }
+    if let Some(path) = &plan.report {
+        outputs.push(open(path)?);
+    }
+    let mut report = Report {
+        command: plan.command.clone(),
+        version: env!("CARGO_PKG_VERSION").into(),
+        time_ms: blkmq_runtime::wall_clock_millis(),
+        machine: Machine::detect(),
+        notes: plan.notes.clone(),
+        ..Report::default()
+    };
+    let specs = plan.runs();
+    // Everything that can be refused is refused before the first second is spent.
+    for spec in specs.iter().take(plan.cases()) {
+        run::check(plan, spec)?;
+    }
+    let mut repetitions: Vec<Vec<Run>> = (0..plan.cases()).map(|_| Vec::new()).collect();
+    let mut progress = Progress::new(plan, specs.len());
+    for spec in &specs {
+        progress.begin(&label(plan, spec));
+        let outcome = run::run(plan, spec)?;
+        for note in outcome.notes {
+            if !report.notes.contains(&note) {
+                report.notes.push(note);
+            }
+        }
+        repetitions[spec.case].push(outcome.run);
+        report.runs = repetitions.iter().filter_map(|runs| median(runs)).collect();
+        for output in &mut outputs {
+            output.write(&report)?;
+        }
+        progress.end();
+    }
+    progress.finish();
+    if plan.output.is_none() {
+        print(&render(&report, plan.format))?;
+    }
+    if let Some(path) = &plan.report
+        && plan.format == Format::Normal
+        && plan.output.is_none()
+    {
+        print(&format!("\nThe same with plots: {}\n", path.display()))?;
+    }
+    Ok(())
+}
+
+/// The run with the median rate, carrying the rates of all of them.
+fn median(runs: &[Run]) -> Option<Run> {
+    let mut order: Vec<usize> = (0..runs.len()).collect();
+    order.sort_by(|a, b| runs[*a].iops().total_cmp(&runs[*b].iops()));
+    let middle = *order.get(order.len().checked_sub(1)? / 2)?;
+    let repetitions = runs.iter().map(Run::iops).collect();
+    Some(Run { repetitions, ..runs[middle].clone() })
+}
+
+fn label(plan: &Plan, spec: &RunSpec<'_>) -> String {
+    let mut label = spec.scheduler.text.clone();
+    if plan.devices.len() > 1 {
+        label.push_str(&format!(" on {}", spec.device.text));
+    }
+    if plan.access.len() > 1 {
+        label.push_str(&format!(", {}", spec.access));
+    }
+    let threads = spec.threads.len();
+    label.push_str(&format!(", {threads} thread{}", if threads == 1 { "" } else { "s" }));
+    label
+}
+
+fn print(text: &str) -> Result<(), Failure> {
+    let mut out = std::io::stdout().lock();
+    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+        // A reader that went away has seen enough.
+        Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(()),
+        result => result.map_err(Failure::Output),
+    }
+}
+
+impl From<crate::report::OutputError> for Failure {
+    fn from(e: crate::report::OutputError) -> Self {
+        Self::Usage(UsageError::new(e.to_string()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::report::sample;
+
+    #[test]
+    fn the_median_repetition_is_reported_with_all_rates() {
+        let runs = [300, 100, 200].map(|iops| sample::run("none", "combining", 1, iops, 1000));
+        let run = median(&runs).expect("three runs");
+        assert_eq!(run.iops().round() as u64, 200);
+        assert_eq!(run.repetitions.iter().map(|r| r.round() as u64).collect::<Vec<_>>(), [300, 100, 200]);
+        assert!(median(&[]).is_none());
+    }
+}

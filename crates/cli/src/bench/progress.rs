@@ -1,0 +1,33 @@
+//! A bar on standard error while runs go on; nothing where that is no terminal.
+
+use crate::plan::Plan;
+use indicatif::{ProgressBar, ProgressStyle};
+use std::time::Duration;
+
+/// Shows which run is on and how many are left.
+pub struct Progress(ProgressBar);
+
+impl Progress {
+    pub fn new(plan: &Plan, runs: usize) -> Self {
+        let bar = ProgressBar::new(runs as u64);
+        let template = "{spinner} [{bar:30}] {pos}/{len}  {msg}  (about {eta} left)";
+        let style = ProgressStyle::with_template(template).expect("the template is well-formed");
+        bar.set_style(style.progress_chars("=> "));
+        if plan.run_time().is_some() {
+            bar.enable_steady_tick(Duration::from_millis(200));
+        }
+        Self(bar)
+    }
+
+    pub fn begin(&mut self, label: &str) {
+        self.0.set_message(label.to_owned());
+    }
+
+    pub fn end(&mut self) {
+        self.0.inc(1);
+    }
+
+    pub fn finish(&self) {
+        self.0.finish_and_clear();
+    }
+}

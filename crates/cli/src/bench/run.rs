@@ -1,0 +1,253 @@
+//! One run: a queue is built, the threads of each phase drive it, and everything is counted.
+
+use super::tally::{self, Tally};
+use super::usage::Usage;
+use super::worker::{Window, Worker};
+use crate::error::{Failure, UsageError};
+use crate::plan::runs::{RunSpec, ThreadSpec};
+use crate::plan::{self, AccessChoice, Nomerges, Plan, PumpChoice};
+use crate::report::job::JobResult;
+use crate::report::model::{Counters, Device, DeviceKind, Kicks, Merges, Run};
+use blkmq_core::{Limits, Nanos, SECTOR_SIZE};
+use blkmq_device::MachineShape;
+use blkmq_engine::{Access, Config, NoMerges, PumpMode, QueueStats};
+use blkmq_lab::workload::{Direction, Generator, Job};
+use blkmq_runtime::{Placement, Service, available_cpus, numa_nodes};
+use blkmq_sched::Scope;
+use std::sync::Barrier;
+
+/// What came of a run.
+pub struct Outcome {
+    pub run: Run,
+    /// What the device had to say about its parameters.
+    pub notes: Vec<String>,
+}
+
+fn device(spec: &RunSpec<'_>) -> Result<blkmq_device::Device, UsageError> {
+    let machine = MachineShape { cpus: available_cpus(), nodes: numa_nodes() };
+    let name = &spec.device.name;
+    let factory = blkmq_device::registry::find(name).expect("the plan holds known devices");
+    (factory.build)(&spec.device.params, &machine)
+        .map_err(|e| UsageError::new(format!("--device {name}: {e}")))
+}
+
+/// Refuses what could not be run.
+///
+/// # Errors
+/// If a job does not fit the device, or the queue cannot be built.
+pub fn check(plan: &Plan, spec: &RunSpec<'_>) -> Result<(), Failure> {
+    let device = device(spec)?;
+    for thread in &spec.threads {
+        let job = &plan.jobs[thread.job];
+        fits(job, &device.shape.limits)?;
+        generator(job, *thread, &device)?;
+    }
+    start(plan, spec, &device).map(drop)
+}
+
+fn fits(job: &Job, limits: &Limits) -> Result<(), UsageError> {
+    let refuse = |what: String| Err(UsageError::new(format!("job '{}': {what}", job.name)));
+    for direction in job.rw.directions() {
+        let discard = *direction == Direction::Trim;
+        let most = if discard { limits.max_discard_sectors } else { limits.max_sectors };
+        if most == 0 {
+            return refuse("the device takes no discards; for the null device add discard=1".into());
+        }
+        let most = u64::from(most) * u64::from(SECTOR_SIZE);
+        let bs = &job.bs[*direction];
+        if u64::from(bs.max()) > most {
+            let name = direction.name();
+            return refuse(format!("bs={} of {name}; the device takes up to {most} bytes", bs.max()));
+        }
+        if !bs.min().is_multiple_of(limits.logical_block_size) {
+            let block = limits.logical_block_size;
+            return refuse(format!("bs={}; the device takes multiples of {block}", bs.min()));
+        }
+    }
+    Ok(())
+}
+
+fn generator(
+    job: &Job,
+    thread: ThreadSpec,
+    device: &blkmq_device::Device,
+) -> Result<Generator, UsageError> {
+    let bytes = device.shape.limits.capacity * u64::from(SECTOR_SIZE);
+    Generator::new(job, thread.thread, bytes)
+        .map_err(|e| UsageError::new(format!("job '{}': {e}", job.name)))
+}
+
+fn start(
+    plan: &Plan,
+    spec: &RunSpec<'_>,
+    device: &blkmq_device::Device,
+) -> Result<Service<()>, Failure> {
+    let threads = u16::try_from(spec.threads.len())
+        .map_err(|_| UsageError::new(format!("{} threads; at most {}", spec.threads.len(), u16::MAX)))?;
+    let depths = spec.threads.iter().map(|thread| plan.jobs[thread.job].depth.iodepth);
+    let config = Config {
+        options: spec.scheduler.options.clone(),
+        scope: Some(spec.scope),
+        nr_requests: plan.nr_requests,
+        access: match spec.access {
+            AccessChoice::Spin => Access::Spin,
+            AccessChoice::Mutex => Access::Mutex,
+            AccessChoice::Combining => Access::Combining,
+        },
+        nomerges: match plan.nomerges {
+            Nomerges::All => NoMerges::All,
+            Nomerges::Simple => NoMerges::Simple,
+            Nomerges::None => NoMerges::None,
+        },
+        pump: match plan.pump {
+            PumpChoice::Inline => PumpMode::Inline,
+            PumpChoice::Threads => PumpMode::Thread,
+        },
+        submitters: threads,
+        depth: depths.max().unwrap_or(1),
+        ..device.config().scheduler(spec.scheduler.factory)
+    };
+    Service::start(config, Placement::Anywhere)
+        .map_err(|e| UsageError::new(format!("the queue cannot be built: {e}")).into())
+}
+
+/// Runs `spec`.
+///
+/// # Errors
+/// As [`check`].
+pub fn run(plan: &Plan, spec: &RunSpec<'_>) -> Result<Outcome, Failure> {
+    let device = device(spec)?;
+    let service = start(plan, spec, &device)?;
+    let clock = service.clock();
+    let before = (clock.now(), Usage::of_process());
+    let mut parts: Vec<(ThreadSpec, Tally)> = Vec::new();
+    let phases = spec.threads.iter().map(|thread| thread.phase).max().unwrap_or(0);
+    for phase in 0..=phases {
+        let threads: Vec<ThreadSpec> =
+            spec.threads.iter().copied().filter(|thread| thread.phase == phase).collect();
+        parts.extend(run_phase(plan, &device, &service, &threads)?);
+    }
+    let (elapsed, cpu) = (clock.now() - before.0, Usage::of_process().since(before.1));
+    let jobs = results(plan, &parts);
+    let ramp = plan.jobs.iter().map(|job| job.startdelay.0 + job.ramp_time.0).max().unwrap_or(0);
+    let longest = parts.iter().map(|(_, tally)| tally.longest_call).max().unwrap_or_default();
+    let (name, options) = name_and_options(&spec.scheduler.text);
+    let run = Run {
+        scheduler: name,
+        scheduler_options: options,
+        device: Device { kind: DeviceKind::Null, text: spec.device.text.clone() },
+        access: spec.access.to_string(),
+        scope: match spec.scope {
+            Scope::Queue => "queue".into(),
+            Scope::HwQueue => "hwqueue".into(),
+        },
+        threads: spec.threads.len() as u32,
+        jobs,
+        elapsed_ns: elapsed.0.saturating_sub(ramp),
+        ramp_ns: ramp,
+        repetitions: Vec::new(),
+        // With a ramp the process's time is not that of the measurement; the jobs' own is.
+        cpu_ns: (ramp == 0).then_some(cpu.user_ns + cpu.system_ns),
+        counters: counters(&service.stats(), longest),
+    };
+    Ok(Outcome { run, notes: device.notes })
+}
+
+fn name_and_options(text: &str) -> (String, String) {
+    let (name, options) = text.split_once(':').unwrap_or((text, ""));
+    (name.into(), options.into())
+}
+
+fn run_phase(
+    plan: &Plan,
+    device: &blkmq_device::Device,
+    service: &Service<()>,
+    threads: &[ThreadSpec],
+) -> Result<Vec<(ThreadSpec, Tally)>, Failure> {
+    let generators: Vec<Generator> = threads
+        .iter()
+        .map(|thread| generator(&plan.jobs[thread.job], *thread, device))
+        .collect::<Result<_, _>>()?;
+    let barrier = Barrier::new(threads.len());
+    let tallies = std::thread::scope(|scope| {
+        let handles: Vec<_> = threads
+            .iter()
+            .zip(generators)
+            .map(|(thread, generator)| {
+                let (job, barrier) = (&plan.jobs[thread.job], &barrier);
+                scope.spawn(move || {
+                    let client = service.client().expect("the queue was built for all threads");
+                    barrier.wait();
+                    let window = Window::of(job, client.clock().now());
+                    Worker::new(job, generator, client, window).run(window)
+                })
+            })
+            .collect();
+        let join = |handle: std::thread::ScopedJoinHandle<'_, Tally>| match handle.join() {
+            Ok(tally) => tally,
+            Err(panic) => std::panic::resume_unwind(panic),
+        };
+        handles.into_iter().map(join).collect::<Vec<_>>()
+    });
+    Ok(threads.iter().copied().zip(tallies).collect())
+}
+
+/// One result per thread, or per group where that was asked for, as fio reports.
+fn results(plan: &Plan, parts: &[(ThreadSpec, Tally)]) -> Vec<JobResult> {
+    let mut results = Vec::new();
+    let mut at = 0;
+    let mut parts: Vec<(ThreadSpec, Option<&Tally>)> =
+        parts.iter().map(|(thread, tally)| (*thread, Some(tally))).collect();
+    while at < parts.len() {
+        let thread = parts[at].0;
+        let job = &plan.jobs[thread.job];
+        let together = |other: &ThreadSpec| {
+            *other == thread
+                || job.group_reporting
+                    && other.group == thread.group
+                    && plan.jobs[other.job].group_reporting
+        };
+        let mine: Vec<&Tally> = parts
+            .iter_mut()
+            .filter(|(other, tally)| tally.is_some() && together(other))
+            .filter_map(|(_, tally)| tally.take())
+            .collect();
+        if !mine.is_empty() {
+            results.push(tally::result(job, thread.group, options(job), &mine));
+        }
+        at += 1;
+    }
+    results
+}
+
+/// The job's options as a job file would have them.
+fn options(job: &Job) -> Vec<(String, String)> {
+    let text = plan::job_file(std::slice::from_ref(job));
+    let pair = |line: &str| match line.split_once('=') {
+        Some((key, value)) => (key.to_owned(), value.to_owned()),
+        None => (line.to_owned(), "1".to_owned()),
+    };
+    text.lines().filter(|line| !line.is_empty() && !line.starts_with('[')).map(pair).collect()
+}
+
+fn counters(stats: &QueueStats, longest: Nanos) -> Counters {
+    let merges = stats.merges;
+    Counters {
+        submitted: stats.submitted,
+        completed: stats.completed,
+        merges: Merges {
+            plug: merges.plug,
+            back: merges.back,
+            front: merges.front,
+            request: merges.request,
+            discard: merges.discard,
+        },
+        dispatches: stats.dispatched,
+        requests_completed: stats.completed_requests,
+        batch_mean: stats.batch_mean(),
+        kicks: Kicks { sent: stats.kicks_sent, coalesced: stats.kicks_coalesced },
+        requeues: stats.requeues,
+        longest_run_passes: stats.longest_run,
+        longest_run_ns: longest.0,
+    }
+}

@@ -1,0 +1,47 @@
+//! What is run when nobody says what: a workload and thread counts that show differences on any machine,
+//! in well under a minute.
+
+use blkmq_core::Nanos;
+use blkmq_lab::workload::{Depth, Job, Latencies, Rw};
+
+/// Repetitions, for a median.
+pub const REPEAT: u32 = 3;
+
+/// All runs together.
+const BUDGET: Nanos = Nanos::from_secs(20);
+const SHORTEST: Nanos = Nanos::from_millis(50);
+const LONGEST: Nanos = Nanos::from_secs(1);
+
+/// One thread, two, and twice as many as there are cores, since waiting threads are where locks hurt.
+pub fn thread_counts() -> Vec<Option<u32>> {
+    let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+    let mut counts = vec![1, 2, u32::try_from(2 * cores).unwrap_or(64).min(256)];
+    counts.dedup();
+    counts.into_iter().map(Some).collect()
+}
+
+/// The job of each of `runs` runs: the random writes in portions of eight by which the kernel's
+/// schedulers were found not to scale.
+pub fn job(runs: usize) -> Job {
+    let share = BUDGET.0 / (runs.max(1) as u64);
+    // Whole tens of milliseconds print well.
+    let runtime = share.clamp(SHORTEST.0, LONGEST.0) / 10_000_000 * 10_000_000;
+    Job {
+        name: "randwrite".into(),
+        rw: Rw::RandWrite,
+        direct: true,
+        norandommap: true,
+        depth: Depth {
+            iodepth: 32,
+            low: 32,
+            batch_submit: 8,
+            batch_complete_min: 8,
+            batch_complete_max: 8,
+        },
+        runtime: Some(Nanos(runtime)),
+        time_based: true,
+        group_reporting: true,
+        latencies: Latencies::ALL,
+        ..Job::default()
+    }
+}

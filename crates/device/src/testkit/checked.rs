@@ -1,0 +1,218 @@
+//! [`Checked`]: a device with a witness beside it.
+//!
+//! Passes every call on and panics as soon as the device, or the engine that drives it, breaks the contract
+//! of [`DeviceQueue`]: a token swallowed or given back twice, a tag used twice, a DEV_RESOURCE without a
+//! promise, a time named and not kept, something finished before the time that was named.
+
+use blkmq_core::{HwQueue, Instant, Op, SubmitterId, Tag};
+use blkmq_engine::{BioRef, BioTable, Busy, DeviceQueue, DeviceShape, Enqueued, Finished, Inflight, Verdict};
+use std::cell::Cell;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, MutexGuard};
+
+/// An I/O that reached the device.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Taken {
+    /// On which hardware queue.
+    pub hw: HwQueue,
+    /// Who submitted it.
+    pub submitter: SubmitterId,
+    /// Its cookie.
+    pub cookie: u64,
+    /// What it asked for.
+    pub op: Op,
+}
+
+/// What the witnesses of all hardware queues of a device saw.
+#[derive(Debug, Default)]
+pub struct Watch {
+    /// I/Os in the order in which the device first took them.
+    pub taken: Vec<Taken>,
+    /// Times that the device said RESOURCE.
+    pub resource: u64,
+    /// Times that the device said DEV_RESOURCE.
+    pub dev_resource: u64,
+    /// Requests that the device wanted back later.
+    pub requeued: u64,
+    /// Most requests held by one hardware queue at once.
+    pub most_held: usize,
+    /// Requests given back because the queue went away.
+    pub abandoned: usize,
+    seen: BTreeSet<(SubmitterId, u64)>,
+}
+
+/// One hardware queue with its witness.
+pub struct Checked<P> {
+    inner: Box<dyn DeviceQueue<P>>,
+    hw: HwQueue,
+    depth: u32,
+    watch: Arc<Mutex<Watch>>,
+    /// What the device has not given back, by tag, with its first sector.
+    held: BTreeMap<Tag, u64>,
+    now: Instant,
+    /// The last request offered was refused with DEV_RESOURCE.
+    refused: bool,
+    /// Something was taken or finished since `next_event` was asked last.
+    progress: Cell<bool>,
+    /// What `next_event` said, unless something was taken since.
+    named: Cell<Option<Instant>>,
+}
+
+impl<P: 'static> Checked<P> {
+    /// Puts a witness beside each of `queues`; together they write the returned report.
+    #[must_use]
+    pub fn wrap(
+        shape: &DeviceShape,
+        queues: Vec<Box<dyn DeviceQueue<P>>>,
+    ) -> (Vec<Box<dyn DeviceQueue<P>>>, Arc<Mutex<Watch>>) {
+        let watch = Arc::new(Mutex::new(Watch::default()));
+        let wrap = |(hw, inner)| {
+            Box::new(Self {
+                inner,
+                hw: HwQueue(hw),
+                depth: shape.hw_queue_depth,
+                watch: Arc::clone(&watch),
+                held: BTreeMap::new(),
+                now: Instant::ZERO,
+                refused: false,
+                progress: Cell::new(false),
+                named: Cell::new(None),
+            }) as Box<dyn DeviceQueue<P>>
+        };
+        ((0..).zip(queues).map(wrap).collect(), watch)
+    }
+}
+
+impl<P> Checked<P> {
+    fn watch(&self) -> MutexGuard<'_, Watch> {
+        self.watch.lock().expect("a witness that saw a violation has ended the test")
+    }
+
+    fn at(&mut self, now: Instant) {
+        assert!(now >= self.now, "{:?}: time ran backwards, {now:?} after {:?}", self.hw, self.now);
+        self.now = now;
+    }
+
+    /// A request as it arrives: rightly addressed, and made of bios that add up to it.
+    fn check_arrival(&self, bios: &BioTable<P>, rq: &Inflight) {
+        assert_eq!(rq.hw(), self.hw, "issued to another hardware queue");
+        assert!(rq.tag().0 < self.depth, "tag {} of {}", rq.tag().0, self.depth);
+        assert!(!self.held.contains_key(&rq.tag()), "tag {} is in use", rq.tag().0);
+        let (mut sectors, mut count) = (0, 0);
+        for bio in rq.bios(bios) {
+            sectors += bio.sectors;
+            count += 1;
+        }
+        assert_eq!((sectors, count), (rq.sectors(), rq.bio_count()), "bios do not add up");
+    }
+
+    fn note_taken(&self, inside: Vec<Taken>) {
+        let mut watch = self.watch();
+        for taken in inside {
+            // A requeued request comes again.
+            if watch.seen.insert((taken.submitter, taken.cookie)) {
+                watch.taken.push(taken);
+            }
+        }
+        watch.most_held = watch.most_held.max(self.held.len());
+    }
+
+    fn note_busy(&mut self, why: Busy) {
+        self.refused = why == Busy::DevResource;
+        let mut watch = self.watch();
+        match why {
+            Busy::Resource => watch.resource += 1,
+            Busy::DevResource => watch.dev_resource += 1,
+        }
+    }
+
+    fn give_back(&mut self, rq: &Inflight) {
+        let sector = self.held.remove(&rq.tag());
+        assert_eq!(sector, Some(rq.sector()), "tag {} was given back, not being held", rq.tag().0);
+    }
+}
+
+impl<P> DeviceQueue<P> for Checked<P> {
+    fn enqueue(&mut self, now: Instant, bios: &BioTable<P>, rq: Inflight) -> Enqueued {
+        self.at(now);
+        self.check_arrival(bios, &rq);
+        let (tag, sector) = (rq.tag(), rq.sector());
+        let (hw, op) = (self.hw, rq.op());
+        let taken = |bio: BioRef<'_, P>| Taken {
+            hw,
+            submitter: bio.submitter,
+            cookie: bio.cookie,
+            op,
+        };
+        let inside = rq.bios(bios).map(taken).collect();
+        let answer = self.inner.enqueue(now, bios, rq);
+        match &answer {
+            Enqueued::Accepted => {
+                self.held.insert(tag, sector);
+                self.named.set(None);
+            }
+            Enqueued::Done(rq, _) | Enqueued::Busy(rq, _) => {
+                assert_eq!((rq.tag(), rq.sector()), (tag, sector), "another request came back");
+            }
+        }
+        if let Enqueued::Busy(_, why) = answer {
+            self.note_busy(why);
+        } else {
+            self.refused = false;
+            self.progress.set(true);
+            self.note_taken(inside);
+        }
+        answer
+    }
+
+    fn commit(&mut self, now: Instant) {
+        self.at(now);
+        self.inner.commit(now);
+    }
+
+    fn reap(&mut self, now: Instant, out: &mut Vec<Finished>) {
+        self.at(now);
+        let before = out.len();
+        self.inner.reap(now, out);
+        let finished = &out[before..];
+        if finished.is_empty() {
+            return;
+        }
+        if let Some(named) = self.named.get() {
+            assert!(named <= now, "finished something at {now:?}, having named {named:?}");
+        }
+        self.progress.set(true);
+        for done in finished {
+            self.give_back(&done.rq);
+        }
+        let requeued = finished.iter().filter(|done| done.verdict == Verdict::Requeue).count();
+        self.watch().requeued += requeued as u64;
+    }
+
+    fn next_event(&self) -> Option<Instant> {
+        let named = self.inner.next_event();
+        self.named.set(named);
+        let never = named == Some(Instant::MAX);
+        assert!(!(never && !self.held.is_empty()), "holds {} requests for ever", self.held.len());
+        assert!(!(never && self.refused), "DEV_RESOURCE with nothing in service and no time named");
+        if let Some(at) = named {
+            let kept = at > self.now || self.progress.get();
+            assert!(kept, "named {at:?}, and at {:?} nothing had happened", self.now);
+        }
+        self.progress.set(false);
+        named
+    }
+
+    fn abandon(&mut self, out: &mut Vec<Inflight>) {
+        let before = out.len();
+        self.inner.abandon(out);
+        if std::thread::panicking() {
+            return;
+        }
+        self.watch().abandoned += out.len() - before;
+        for rq in &out[before..] {
+            self.give_back(rq);
+        }
+        assert!(self.held.is_empty(), "kept {} requests for good", self.held.len());
+    }
+}

@@ -1,0 +1,143 @@
+//! What the tests of this crate share: devices by text, and one list of what a scheduler was asked and what
+//! a device was given, in the order in which it happened.
+
+#![allow(dead_code, reason = "each test binary uses its own part of this")]
+
+use blkmq_core::{HwQueue, Instant, RequestId};
+use blkmq_device::testkit::Rig;
+use blkmq_device::{Device, MachineShape, registry};
+use blkmq_engine::{BioTable, Config, DeviceQueue, Enqueued, Finished, Inflight, NoMerges};
+use blkmq_sched::{At, Cx, Done, Factory, Pick, Scheduler, Scope, none};
+use std::cell::RefCell;
+
+/// The machine that all tests run on.
+pub const HOST: MachineShape = MachineShape { cpus: 4, nodes: 2 };
+
+/// The null device with these parameters.
+pub fn null(text: &str) -> Device {
+    device("null", text)
+}
+
+/// A device of the registry with these parameters.
+pub fn device(name: &str, text: &str) -> Device {
+    let pair = |text: &str| text.split_once('=').map(|(k, v)| (k.to_owned(), v.to_owned()));
+    let pairs = text.split(',').filter(|text| !text.is_empty());
+    let pairs: Vec<_> = pairs.map(|text| pair(text).expect("key=value")).collect();
+    let factory = registry::find(name).expect("it is in the registry");
+    (factory.build)(&pairs, &HOST).unwrap_or_else(|e| panic!("{text}: {e}"))
+}
+
+/// A queue around `device` without merging, so that every I/O is a request.
+pub fn unmerged(device: &Device, submitters: u16, depth: u32) -> Config<u64> {
+    Config { nomerges: NoMerges::None, submitters, depth, ..device.config() }
+}
+
+/// One submitter with ample credit on such a queue.
+pub fn rig(device: &Device) -> Rig {
+    Rig::new(unmerged(device, 1, 4096))
+}
+
+/// Something that happened between scheduler and device.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Event {
+    /// The scheduler was asked and gave out the request at this sector.
+    Picked(u64),
+    /// The scheduler was asked and gave out nothing.
+    AskedInVain,
+    /// The device took the request at this sector.
+    Taken(u64),
+    /// The device refused it.
+    Refused(u64),
+}
+
+thread_local! {
+    static EVENTS: RefCell<Vec<Event>> = const { RefCell::new(Vec::new()) };
+}
+
+fn note(event: Event) {
+    EVENTS.with_borrow_mut(|events| events.push(event));
+}
+
+/// What happened on this thread since it was asked last.
+pub fn events() -> Vec<Event> {
+    EVENTS.take()
+}
+
+/// A queue around `device` whose scheduler, first come first served, and hardware queues write [`events`].
+pub fn observed(device: &Device) -> Rig {
+    let tap = |inner| Box::new(Tap(inner)) as Box<dyn DeviceQueue<u64>>;
+    let queues = device.queues().into_iter().map(tap).collect();
+    let config = Config::new(device.shape, queues).scheduler(&OBSERVED);
+    let nr_requests = Some(128);
+    Rig::new(Config { nomerges: NoMerges::None, depth: 4096, nr_requests, ..config })
+}
+
+const OBSERVED: Factory = Factory {
+    name: "observed",
+    summary: "none, under observation",
+    scope: Scope::HwQueue,
+    doc: "",
+    attributes: &[],
+    build: |shape, options| Box::new(Observed((none::FACTORY.build)(shape, options))),
+};
+
+struct Observed(Box<dyn Scheduler>);
+
+impl Scheduler for Observed {
+    fn insert(&mut self, cx: &Cx<'_>, rq: RequestId, at: At) {
+        self.0.insert(cx, rq, at);
+    }
+
+    fn pick(&mut self, cx: &Cx<'_>, hw: HwQueue) -> Pick {
+        let pick = self.0.pick(cx, hw);
+        note(match pick {
+            Pick::Issue(id) => Event::Picked(cx.requests.get(id).sector),
+            _ => Event::AskedInVain,
+        });
+        pick
+    }
+
+    fn completed(&mut self, cx: &Cx<'_>, done: &Done) {
+        self.0.completed(cx, done);
+    }
+
+    fn evict(&mut self, cx: &Cx<'_>) -> Option<RequestId> {
+        self.0.evict(cx)
+    }
+
+    fn absorbed(&mut self, cx: &Cx<'_>, into: RequestId, gone: RequestId) {
+        self.0.absorbed(cx, into, gone);
+    }
+
+    fn inspect(&self, out: &mut dyn FnMut(&'static str, u64)) {
+        self.0.inspect(out);
+    }
+}
+
+struct Tap(Box<dyn DeviceQueue<u64>>);
+
+impl DeviceQueue<u64> for Tap {
+    fn enqueue(&mut self, now: Instant, bios: &BioTable<u64>, rq: Inflight) -> Enqueued {
+        let sector = rq.sector();
+        let answer = self.0.enqueue(now, bios, rq);
+        let refused = matches!(answer, Enqueued::Busy(..));
+        note(if refused { Event::Refused(sector) } else { Event::Taken(sector) });
+        answer
+    }
+
+    fn commit(&mut self, now: Instant) {
+        self.0.commit(now);
+    }
+
+    fn reap(&mut self, now: Instant, out: &mut Vec<Finished>) {
+        self.0.reap(now, out);
+    }
+
+    fn next_event(&self) -> Option<Instant> {
+        self.0.next_event()
+    }
+
+    fn abandon(&mut self, out: &mut Vec<Inflight>) {
+        self.0.abandon(out);
+    }
+}

@@ -1,0 +1,95 @@
+//! Every device of the registry passes the suite, with its defaults and with whatever a seed turns on.
+
+mod common;
+
+use blkmq_core::Rng;
+use blkmq_device::registry;
+use blkmq_device::testkit::{self, Outcome};
+use common::device;
+
+fn null(text: &str, seed: u64) -> Outcome {
+    let device = device("null", text);
+    testkit::conformance(device.shape, device.queues(), seed)
+}
+
+#[test]
+fn every_registered_device_conforms_with_its_defaults() {
+    for factory in registry::ALL {
+        assert!(factory.doc.starts_with(&format!("# {}\n", factory.name)));
+        for parameter in factory.parameters {
+            let mentioned = factory.doc.contains(&format!("`{}`", parameter.name));
+            assert!(mentioned, "the page of {} lacks {}", factory.name, parameter.name);
+        }
+        for seed in 0..4 {
+            let device = device(factory.name, "");
+            let outcome = testkit::conformance(device.shape, device.queues(), seed);
+            assert_eq!(outcome.failed, 0, "{} fails without faults", factory.name);
+            testkit::abandonment(device.shape, device.queues(), seed);
+        }
+    }
+}
+
+/// Parameters that work together in every combination, each with a few values.
+const CHOICES: &[(&str, &[&str])] = &[
+    ("submit_queues", &["1", "2", "4"]),
+    ("hw_queue_depth", &["1", "2", "7", "64", "300"]),
+    ("irqmode", &["0", "1", "2"]),
+    ("completion_nsec", &["0", "1000", "10000", "3000000"]),
+    ("bs", &["512", "1024", "4096"]),
+    ("max_sectors", &["0", "8", "64"]),
+    ("mbps", &["0", "1", "30", "1000"]),
+    ("shared_tags", &["0", "1"]),
+    ("virt_boundary", &["0", "1"]),
+    ("discard", &["0", "1"]),
+    ("budget", &["1", "3", "50"]),
+    ("service_limit", &["1", "2", "40"]),
+    ("log", &["0", "1"]),
+    ("requeue", &["1:100:0:20", "3:50:10:40"]),
+    ("timeout", &["7:100:0:3", "1:2:50:5"]),
+    ("resource", &["1:100:20:9", "2:20:0:30"]),
+    ("dev_resource", &["1:100:0:30", "5:60:9:40"]),
+];
+
+/// A subset of the choices, each with probability one in three, printed by whoever fails.
+fn drawn(rng: &mut Rng) -> String {
+    let mut text = format!("seed={}", rng.next_u64());
+    for (name, values) in CHOICES {
+        if rng.chance(1, 3) {
+            let value = values[rng.below(values.len() as u64) as usize];
+            text.push_str(&format!(",{name}={value}"));
+        }
+    }
+    text
+}
+
+#[test]
+fn whatever_a_seed_turns_on_conforms() {
+    let (mut merged, mut refused, mut requeued, mut failed) = (0, 0, 0, 0);
+    for seed in 0..200 {
+        let text = drawn(&mut Rng::new(seed));
+        println!("seed {seed}: --device null,{text}");
+        let outcome = null(&text, seed);
+        merged += outcome.merged;
+        refused += outcome.resource.min(outcome.dev_resource);
+        requeued += outcome.requeued;
+        failed += outcome.failed;
+        let device = device("null", &text);
+        testkit::abandonment(device.shape, device.queues(), seed);
+    }
+    assert!(merged > 0 && refused > 0 && requeued > 0 && failed > 0, "the choices exercise too little");
+}
+
+#[test]
+fn a_run_repeats_to_the_nanosecond() {
+    let text = "submit_queues=2,irqmode=2,mbps=50,requeue=3:50:10:40,timeout=9:50:0:4,seed=7";
+    assert_eq!(null(text, 11), null(text, 11));
+    assert_ne!(null(text, 11), null(&text.replace("seed=7", "seed=8"), 11));
+}
+
+#[test]
+fn a_queue_taken_apart_gets_everything_back() {
+    let busy = device("null", "irqmode=2,hw_queue_depth=16,submit_queues=2");
+    assert_eq!(testkit::abandonment(busy.shape, busy.queues(), 1), 32, "both were full");
+    let lost = device("null", "irqmode=0,hw_queue_depth=16,timeout=1:100:0:-1");
+    assert_eq!(testkit::abandonment(lost.shape, lost.queues(), 1), 16);
+}
