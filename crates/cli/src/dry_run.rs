@@ -63,8 +63,10 @@ fn totals(plan: &Plan) -> String {
 }
 
 fn runs(plan: &Plan) -> String {
-    let mut rows = vec![["run", "case", "rep", "threads", "access", "scope", "scheduler", "device"]
-        .map(String::from)];
+    let mut rows = vec![
+        ["run", "case", "rep", "threads", "access", "scope", "scheduler", "device"]
+            .map(String::from),
+    ];
     for (i, run) in plan.runs().iter().enumerate() {
         let scope = match run.scope {
             Scope::Queue => "queue",

@@ -40,8 +40,6 @@ pub enum Failure {
     Usage(UsageError),
     /// Standard output cannot be written.
     Output(std::io::Error),
-    /// Asked for something that this build cannot do.
-    NotBuilt(&'static str),
 }
 
 impl Failure {
@@ -49,7 +47,7 @@ impl Failure {
     pub fn exit_code(&self) -> ExitCode {
         ExitCode::from(match self {
             Self::Usage(_) => 2,
-            Self::Output(_) | Self::NotBuilt(_) => 1,
+            Self::Output(_) => 1,
         })
     }
 }
@@ -59,7 +57,6 @@ impl fmt::Display for Failure {
         match self {
             Self::Usage(e) => e.fmt(f),
             Self::Output(e) => write!(f, "standard output: {e}"),
-            Self::NotBuilt(what) => f.write_str(what),
         }
     }
 }

@@ -3,6 +3,8 @@
 //! This file finds the subcommand and turns every error into one line on standard error. Exit codes are 0,
 //! 1 for what went wrong while working, and 2 for a command line that cannot be understood.
 
+#![forbid(unsafe_code)]
+
 mod args;
 mod bench;
 mod commands;

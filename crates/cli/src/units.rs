@@ -38,11 +38,11 @@ fn refuse(text: &str, accepted: &str) -> UsageError {
     }
 }
 
-/// Splits `4k` into 4 and `k` (in lower case). A number that no `u64` holds becomes the largest one, which
-/// is out of everybody's range.
-fn split(text: &str) -> Option<(u64, String)> {
-    let number = |digits: &str, radix| match u64::from_str_radix(digits, radix) {
-        Err(e) if *e.kind() == IntErrorKind::PosOverflow => Some(u64::MAX),
+/// Splits `4k` into 4 and `k` (in lower case). A number that nothing holds becomes the largest one, which is
+/// out of everybody's range.
+fn split(text: &str) -> Option<(u128, String)> {
+    let number = |digits: &str, radix| match u128::from_str_radix(digits, radix) {
+        Err(e) if *e.kind() == IntErrorKind::PosOverflow => Some(u128::MAX),
         number => number.ok(),
     };
     let hex = text.strip_prefix("0x").or_else(|| text.strip_prefix("0X"));
@@ -66,7 +66,7 @@ pub fn bytes(text: &str, base: KbBase) -> Result<u64, UsageError> {
         Some(unit) if !unit.is_empty() => (unit, true),
         _ => (unit, false),
     };
-    let factor: u64 = if swapped == (base == KbBase::Decimal) { 1024 } else { 1000 };
+    let factor: u128 = if swapped == (base == KbBase::Decimal) { 1024 } else { 1000 };
     let power = match unit.chars().next() {
         None => 0,
         Some(c) if unit.len() == 1 => {
@@ -76,8 +76,8 @@ pub fn bytes(text: &str, base: KbBase) -> Result<u64, UsageError> {
         Some(_) => return Err(refuse(text, ACCEPTED)),
     };
     let overflow = || UsageError::new(format!("'{text}' is too large; accepted: up to 15e"));
-    let scaled = factor.checked_pow(power).and_then(|scale| number.checked_mul(scale));
-    scaled.filter(|bytes| *bytes < u64::MAX).ok_or_else(overflow)
+    let scaled = number.saturating_mul(factor.pow(power));
+    u64::try_from(scaled).map_err(|_| overflow())
 }
 
 /// A time; without a unit, in `default`.
@@ -90,7 +90,7 @@ pub fn time(text: &str, default: TimeUnit) -> Result<Nanos, UsageError> {
         TimeUnit::Seconds => "a time, such as 30 (s), 50us, 10ms, 1s, 5m, 1h, 1d",
     };
     let (number, unit) = split(text).ok_or_else(|| refuse(text, accepted))?;
-    let ns: u64 = match (unit.as_str(), default) {
+    let ns: u128 = match (unit.as_str(), default) {
         ("us" | "usec", _) | ("", TimeUnit::Micros) => 1_000,
         ("ms" | "msec", _) => 1_000_000,
         ("s" | "sec", _) | ("", TimeUnit::Seconds) => 1_000_000_000,
@@ -100,7 +100,7 @@ pub fn time(text: &str, default: TimeUnit) -> Result<Nanos, UsageError> {
         _ => return Err(refuse(text, accepted)),
     };
     let overflow = || UsageError::new(format!("'{text}' is too long; accepted: up to 200000d"));
-    number.checked_mul(ns).map(Nanos).ok_or_else(overflow)
+    u64::try_from(number.saturating_mul(ns)).map(Nanos).map_err(|_| overflow())
 }
 
 /// A whole number in `range`, with fio's prefixes (`1k` is 1024 unless `base` says otherwise).
@@ -169,8 +169,20 @@ mod tests {
 
     #[test]
     fn what_is_no_amount_is_refused_with_an_example() {
-        for text in ["", "k", "4kk", "4x", "-1", "1.5k", "4 k", "i", "4i", "16e", "99999999999999999999", "0x"]
-        {
+        for text in [
+            "",
+            "k",
+            "4kk",
+            "4x",
+            "-1",
+            "1.5k",
+            "4 k",
+            "i",
+            "4i",
+            "16e",
+            "99999999999999999999",
+            "0x",
+        ] {
             let message = bytes(text, KbBase::Binary).expect_err(text).to_string();
             assert!(message.contains("accepted"), "{message}");
         }

@@ -16,6 +16,9 @@ pub struct MachineShape {
     pub nodes: u16,
 }
 
+/// The hardware queues of a device, in order.
+pub type Queues<P> = Vec<Box<dyn DeviceQueue<P>>>;
+
 /// A device, described.
 #[derive(Clone, Debug)]
 pub struct Device {
@@ -44,7 +47,7 @@ impl Device {
     /// Every call powers the device on anew: nothing in flight, a full bandwidth budget, faults from the
     /// beginning of their seed. The arrival log goes on.
     #[must_use]
-    pub fn queues<P: Send + 'static>(&self) -> Vec<Box<dyn DeviceQueue<P>>> {
+    pub fn queues<P: Send + 'static>(&self) -> Queues<P> {
         match &self.model {
             Model::Null(params) => null::queues(params, self.log.as_ref()),
         }

@@ -47,7 +47,7 @@ pub mod param;
 pub mod registry;
 pub mod testkit;
 
-pub use device::{Device, MachineShape};
+pub use device::{Device, MachineShape, Queues};
 pub use log::{Answer, Arrival, ArrivalLog};
 pub use param::{DeviceError, ParamError, Parameter};
 pub use registry::DeviceFactory;

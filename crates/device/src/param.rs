@@ -51,7 +51,9 @@ pub enum ParamError {
 impl fmt::Display for ParamError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Unknown { name, accepted } => write!(f, "no parameter '{name}'; accepted: {accepted}"),
+            Self::Unknown { name, accepted } => {
+                write!(f, "no parameter '{name}'; accepted: {accepted}")
+            }
             Self::Value { name, value, accepted } => {
                 write!(f, "{name}={value} is not possible; accepted: {accepted}")
             }

@@ -3,6 +3,12 @@
 use crate::{Device, DeviceError, MachineShape, Parameter, null};
 use std::fmt;
 
+/// Makes a device from pairs of names and values, for a machine like `host`.
+pub type Build = fn(pairs: &[Pair], host: &MachineShape) -> Result<Device, DeviceError>;
+
+/// A parameter's name and its value, as the user wrote them.
+pub type Pair = (String, String);
+
 /// One line of the registry. Everything that offers devices by name iterates over these.
 pub struct DeviceFactory {
     /// As after `--device`.
@@ -13,9 +19,9 @@ pub struct DeviceFactory {
     pub doc: &'static str,
     /// What can be set.
     pub parameters: &'static [Parameter],
-    /// Makes one from pairs of names and values; of two pairs with one name the later counts. The error
+    /// Makes one. Of two pairs with one name the later counts. The error
     /// names the pair and what would be accepted.
-    pub build: fn(pairs: &[(String, String)], host: &MachineShape) -> Result<Device, DeviceError>,
+    pub build: Build,
 }
 
 impl fmt::Debug for DeviceFactory {

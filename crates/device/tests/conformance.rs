@@ -76,7 +76,10 @@ fn whatever_a_seed_turns_on_conforms() {
         let device = device("null", &text);
         testkit::abandonment(device.shape, device.queues(), seed);
     }
-    assert!(merged > 0 && refused > 0 && requeued > 0 && failed > 0, "the choices exercise too little");
+    assert!(
+        merged > 0 && refused > 0 && requeued > 0 && failed > 0,
+        "the choices exercise too little"
+    );
 }
 
 #[test]

@@ -19,7 +19,9 @@ fn offered(device: &Device, sector: u64) -> Vec<Nanos> {
 
 #[test]
 fn s16_02_driver_tags_in_use_never_exceed_the_hardware_depth() {
-    for text in ["irqmode=2,hw_queue_depth=4", "irqmode=2,hw_queue_depth=4,shared_tags=1,submit_queues=2"] {
+    for text in
+        ["irqmode=2,hw_queue_depth=4", "irqmode=2,hw_queue_depth=4,shared_tags=1,submit_queues=2"]
+    {
         let device = null(&format!("{text},log=1"));
         let (queues, watch) = Checked::wrap(&device.shape, device.queues());
         let mut rig = Rig::new(Config { queues, ..unmerged(&device, 4, 64) });

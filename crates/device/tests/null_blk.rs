@@ -230,7 +230,11 @@ fn s6_6_a_lost_request_ends_after_5_s_with_exactly_one_status() {
         rig.run_for(Nanos::from_millis(1));
         assert!(rig.ended(other).result.is_ok(), "others are not held up");
         rig.run_until(after(Nanos::from_millis(5007)).saturating_sub(Nanos(1)));
-        assert_eq!((rig.in_flight(), rig.queue.tags_in_use(HwQueue(0))), (1, 1), "it keeps its tag");
+        assert_eq!(
+            (rig.in_flight(), rig.queue.tags_in_use(HwQueue(0))),
+            (1, 1),
+            "it keeps its tag"
+        );
         rig.finish();
         let ended = rig.ended(lost);
         assert_eq!(ended.result, Err(IoError::TIMED_OUT));

@@ -37,7 +37,8 @@ impl<P: Send> Shared<P> {
         }
         tally.staged.add(1);
         for proto in own.plug.drain() {
-            own.staging.stage(proto).expect("staging holds a submitter's whole credit");
+            // Staging holds a submitter's whole credit.
+            own.staging.put(proto);
         }
         own.staging.publish();
         shard.pending.set(own.id.0);
@@ -109,7 +110,8 @@ impl<P: Send> Shared<P> {
             for hw in ready.iter(shard.hws()) {
                 restart |= self.pump_or_call(hw, now, tally);
             }
-            if !restart {
+            // A pump may also have kicked this very elevator, over a budget that came back.
+            if !restart && !shard.gate.due(now) {
                 return;
             }
             let Some(guard) = shard.gate.run().enter_or_owe() else { return };

@@ -125,28 +125,32 @@ impl Elevator {
 
     /// Takes an I/O in: merges it, or gives it a slot and hands it to the policy. Gives it back if there is
     /// no slot that it may have.
+    #[inline]
     pub(crate) fn admit<P>(&mut self, table: &BioTable<P>, proto: Proto) -> Result<(), Proto> {
-        let proto = match self.merge(table, proto) {
-            Ok(()) => return Ok(()),
-            Err(proto) => proto,
-        };
-        let id = self.take_slot(proto)?;
-        self.insert(id);
+        if let Some((into, kind)) = self.merge_target(&proto.meta) {
+            self.join(table, into, kind, proto);
+            return Ok(());
+        }
+        if !self.has_slot_for(&proto.meta) {
+            return Err(proto);
+        }
+        self.insert(proto);
         Ok(())
     }
 
     /// Tries to make `proto` part of a held request. O(1) look-ups.
     pub(crate) fn merge<P>(&mut self, table: &BioTable<P>, proto: Proto) -> Result<(), Proto> {
-        if self.held == 0 || self.config.nomerges == NoMerges::None || !merge::mergeable(&proto.meta) {
-            return Err(proto);
+        let Some((into, kind)) = self.merge_target(&proto.meta) else { return Err(proto) };
+        self.join(table, into, kind, proto);
+        Ok(())
+    }
+
+    #[inline]
+    fn merge_target(&mut self, io: &IoMeta) -> Option<(RequestId, Kind)> {
+        if self.held == 0 || self.config.nomerges == NoMerges::None || !merge::mergeable(io) {
+            return None;
         }
-        match self.find(&proto.meta) {
-            Some((into, kind)) => {
-                self.join(table, into, kind, proto);
-                Ok(())
-            }
-            None => Err(proto),
-        }
+        self.find(io)
     }
 
     /// The request that `io` should join: the one-hit cache, then who ends where it starts, then who starts
@@ -290,45 +294,43 @@ impl Elevator {
         }
     }
 
-    /// Gives `proto` a slot; gives it back if there is none that it may have.
-    fn take_slot(&mut self, proto: Proto) -> Result<RequestId, Proto> {
-        let limited = !proto.meta.is_sync_read();
-        let flush = proto.meta.op == Op::Flush;
-        let (most, async_depth) = (self.config.nr_requests, self.depth_limits.async_depth);
-        let used = self.used(proto.meta.hw);
-        let full = used.all >= most || limited && async_depth.is_some_and(|depth| used.limited >= depth);
-        if full && !flush {
-            return Err(proto);
-        }
-        let Some(id) = self.requests.alloc(proto.meta) else { return Err(proto) };
-        if !flush {
-            let used = self.used(proto.meta.hw);
-            used.all += 1;
-            used.limited += u32::from(limited);
-        }
-        self.chains[id.index()] = Some(Chain { head: proto.bio, bios: proto.bios });
-        self.counters.inserted.add(1);
-        Ok(id)
+    /// Is there a slot that `io` may have?
+    #[inline]
+    fn has_slot_for(&self, io: &IoMeta) -> bool {
+        let used = &self.used[usize::from(io.hw.0 - self.config.first_hw)];
+        let limit = self.depth_limits.async_depth;
+        let below = used.all < self.config.nr_requests
+            && (io.is_sync_read() || limit.is_none_or(|depth| used.limited < depth));
+        (below || io.op == Op::Flush) && self.requests.in_use() < self.requests.capacity()
     }
 
+    #[inline]
     fn free_slot(&mut self, id: RequestId) {
-        let meta = *self.requests.get(id);
+        let meta = self.requests.get(id);
         if meta.op != Op::Flush {
-            let used = self.used(meta.hw);
+            let (hw, limited) = (meta.hw, !meta.is_sync_read());
+            let used = self.used(hw);
             used.all -= 1;
-            used.limited -= u32::from(!meta.is_sync_read());
+            used.limited -= u32::from(limited);
         }
         self.requests.free(id);
     }
 
-    /// Hands a request that has a slot to the policy; a bare flush goes ahead of it instead.
-    fn insert(&mut self, id: RequestId) {
-        let meta = *self.requests.get(id);
+    /// Gives `proto` a slot, which there is, and hands it to the policy; a bare flush goes ahead of it.
+    #[inline]
+    fn insert(&mut self, proto: Proto) {
+        let Proto { meta, bio, bios } = proto;
+        let id = self.requests.alloc(meta).expect("a free slot was seen");
+        self.chains[id.index()] = Some(Chain { head: bio, bios });
+        self.counters.inserted.add(1);
         self.held += 1;
         if meta.op == Op::Flush {
             self.bypass.push_front(id);
             return;
         }
+        let used = self.used(meta.hw);
+        used.all += 1;
+        used.limited += u32::from(!meta.is_sync_read());
         if self.config.nomerges != NoMerges::None && merge::mergeable(&meta) {
             self.index.insert(id, meta.sector, meta.end());
             if self.last_merge.is_none() {
@@ -362,7 +364,6 @@ impl Elevator {
     #[inline]
     pub(crate) fn issue(&mut self, id: RequestId, hw: HwQueue, tag: Tag) -> Inflight {
         let chain = self.chains[id.index()].take().expect("a picked request has its bios");
-        self.counters.dispatched.add(1);
         Inflight::new(chain.head, chain.bios, id, tag, hw, self.requests.get(id))
     }
 

@@ -83,8 +83,11 @@ impl<T> Gate<T> {
         }
     }
 
-    /// When a pass is due without anybody asking again.
+    /// When a pass is due without anybody asking again; time zero if it has been asked for.
     pub(crate) fn deadline(&self) -> Option<Instant> {
+        if self.due(Instant::ZERO) {
+            return Some(Instant::ZERO);
+        }
         match self {
             Self::Run(cell) => cell.deadline(),
             Self::Lock(_, due) => due.deadline(),
@@ -96,7 +99,8 @@ impl<T> Gate<T> {
         if let Self::Lock(_, due) = self
             && due.try_begin()
         {
-            due.finish();
+            // A kick that came in between is for this caller too.
+            while !due.finish() {}
         }
     }
 

@@ -174,7 +174,10 @@ impl<P: Send> Shared<P> {
                 None
             }
         };
-        runner.elevator.counters.batches.add(u64::from(picked.is_some()));
+        if picked.is_some() {
+            runner.elevator.counters.batches.add(1);
+            runner.elevator.counters.dispatched.add(1);
+        }
         Self::leave(shard, runner);
         match picked {
             Some(rq) => Step::Took(rq),

@@ -8,10 +8,9 @@
 
 use crate::device::{Busy, DeviceQueue, Enqueued, Finished, Verdict};
 use crate::hctx::Hctx;
-use crate::queue::Shared;
-use crate::sync::{Consumer, Producer};
+use crate::queue::{Ends, Shared};
 use crate::slots::{Bio, Finish};
-use crate::{BioTable, Inflight, runner::Return};
+use crate::{BioTable, Inflight};
 use blkmq_core::{Instant, IoResult, Nanos, SubmitterId, Tag};
 use blkmq_sched::Done;
 use std::collections::VecDeque;
@@ -23,14 +22,23 @@ const BATCH: usize = 32;
 
 pub(crate) struct Pump<P> {
     device: Box<dyn DeviceQueue<P>>,
-    outbox: Consumer<Inflight>,
-    returns: Producer<Return>,
+    ends: Ends,
     stuck: VecDeque<Inflight>,
     finished: Vec<Finished>,
     tags: Vec<Tag>,
     completions: Completions,
     /// Requests at the device.
     at_device: u32,
+    /// Finished in this turn and not yet counted.
+    completed: u64,
+}
+
+/// What came of offering requests to a device.
+#[derive(Default)]
+struct Issued {
+    accepted: u32,
+    inline: u32,
+    refused: Option<Busy>,
 }
 
 /// Completions on their way to one submitter.
@@ -44,14 +52,12 @@ struct Completions {
 impl<P: Send> Pump<P> {
     pub(crate) fn new(
         device: Box<dyn DeviceQueue<P>>,
-        outbox: Consumer<Inflight>,
-        returns: Producer<Return>,
+        ends: Ends,
         table: &BioTable<P>,
     ) -> Self {
         Self {
             device,
-            outbox,
-            returns,
+            ends,
             stuck: VecDeque::new(),
             finished: Vec::new(),
             tags: Vec::with_capacity(BATCH),
@@ -61,13 +67,14 @@ impl<P: Send> Pump<P> {
                 wake: Vec::new(),
             },
             at_device: 0,
+            completed: 0,
         }
     }
 
     /// Issues what the outbox holds, then takes back what is finished. True if an elevator waits for what
     /// this turn gave back.
     pub(crate) fn turn(&mut self, q: &Shared<P>, hctx: &Hctx<P>, now: Instant) -> bool {
-        self.turn_with(q, hctx, now, |pump| pump.outbox.pop())
+        self.turn_with(q, hctx, now, |pump| pump.ends.outbox.pop())
     }
 
     /// The same with requests from elsewhere: the list that a caller of the one-at-a-time modes collected.
@@ -79,41 +86,55 @@ impl<P: Send> Pump<P> {
         mut next: impl FnMut(&mut Self) -> Option<Inflight>,
     ) -> bool {
         hctx.counters.turns.add(1);
-        let (mut accepted, mut inline) = (0, 0);
-        let mut refused = None;
-        while let Some(mut rq) = self.stuck.pop_front().or_else(|| next(self)) {
-            rq.issued = now;
-            match self.device.enqueue(now, &q.table, rq) {
-                Enqueued::Accepted => accepted += 1,
-                Enqueued::Done(rq, result) => {
-                    inline += 1;
-                    self.finish(q, now, rq, result);
-                }
-                Enqueued::Busy(rq, why) => {
-                    self.stuck.push_front(rq);
-                    refused = Some(why);
-                    break;
-                }
+        let mut issued = Issued::default();
+        while let Some(rq) = self.stuck.pop_front() {
+            if !self.enqueue(q, now, rq, &mut issued) {
+                break;
             }
         }
+        while issued.refused.is_none()
+            && let Some(rq) = next(self)
+        {
+            self.enqueue(q, now, rq, &mut issued);
+        }
         // What the caller brought must not be lost behind a refusal.
-        if refused.is_some() {
+        if issued.refused.is_some() {
             while let Some(rq) = next(self) {
                 self.stuck.push_back(rq);
             }
         }
-        if accepted > 0 {
-            self.at_device += accepted;
+        if issued.accepted > 0 {
+            self.at_device += issued.accepted;
             self.device.commit(now);
         }
-        let issued = accepted + inline;
-        if issued > 0 || refused.is_some() {
-            hctx.busy().note(refused.is_some());
+        let all = issued.accepted + issued.inline;
+        if all > 0 || issued.refused.is_some() {
+            hctx.busy().note(issued.refused.is_some());
+            hctx.counters.issued.add(all.into());
         }
-        hctx.counters.issued.add(u64::from(issued));
+        self.completed += u64::from(issued.inline);
         let requeued = self.at_device > 0 && self.reap(q, now);
-        self.settle(q, hctx, now, refused);
+        self.settle(q, hctx, now, issued.refused);
         hctx.restart.take() || requeued
+    }
+
+    /// Offers one request to the device; what it refuses waits ahead of everything. False if it refused.
+    #[inline]
+    fn enqueue(&mut self, q: &Shared<P>, now: Instant, mut rq: Inflight, issued: &mut Issued) -> bool {
+        rq.issued = now;
+        match self.device.enqueue(now, &q.table, rq) {
+            Enqueued::Accepted => issued.accepted += 1,
+            Enqueued::Done(rq, result) => {
+                issued.inline += 1;
+                self.finish(q, now, rq, result);
+            }
+            Enqueued::Busy(rq, why) => {
+                self.stuck.push_front(rq);
+                issued.refused = Some(why);
+                return false;
+            }
+        }
+        true
     }
 
     /// Takes back what is finished. True if the device wants some of it again later.
@@ -124,11 +145,14 @@ impl<P: Send> Pump<P> {
         for Finished { rq, verdict } in finished.drain(..) {
             self.at_device -= 1;
             match verdict {
-                Verdict::Done(result) => self.finish(q, now, rq, result),
+                Verdict::Done(result) => {
+                    self.completed += 1;
+                    self.finish(q, now, rq, result);
+                }
                 Verdict::Requeue => {
                     requeued = true;
                     self.give_back_tag(q, rq.hw, rq.tag);
-                    self.send_return(Return::Requeue(rq));
+                    self.ends.requeues.put(rq);
                 }
             }
         }
@@ -139,7 +163,9 @@ impl<P: Send> Pump<P> {
     /// Says what elevators and waiters need to know after a turn.
     fn settle(&mut self, q: &Shared<P>, hctx: &Hctx<P>, now: Instant, refused: Option<Busy>) {
         // First what elevators need, then the clients: a client may submit again at once.
-        self.returns.publish();
+        self.ends.returns.publish();
+        self.ends.requeues.publish();
+        hctx.counters.completed.add(std::mem::take(&mut self.completed));
         self.free_tags(q, hctx);
         self.completions.flush(q);
         hctx.set_stuck(!self.stuck.is_empty());
@@ -156,31 +182,31 @@ impl<P: Send> Pump<P> {
         hctx.set_next_event(if idle { None } else { next.or(polled) });
     }
 
+    #[inline]
     fn finish(&mut self, q: &Shared<P>, now: Instant, rq: Inflight, result: IoResult) {
-        q.hctxs[usize::from(rq.hw.0)].counters.completed.add(1);
         self.give_back_tag(q, rq.hw, rq.tag);
         let done = Done { rq: rq.id, result, issued: rq.issued, completed: now };
-        self.send_return(Return::Done(done));
-        let bios = rq.bios;
-        let mut rest = Some(rq.into_head());
-        for left in (0..bios).rev() {
-            let head = rest.take().expect("a chain has as many bios as it says");
-            let bio = if left == 0 {
-                head
-            } else {
-                let (bio, tail) = q.table.split_first(head);
-                rest = tail;
-                bio
-            };
-            self.completions.push(q, bio, result);
+        // As many entries as there are slots, and each issued slot returns once.
+        self.ends.returns.put(done);
+        let more = rq.bios - 1;
+        let head = rq.into_head();
+        if more == 0 {
+            self.completions.push(q, head, result);
+        } else {
+            self.finish_chain(q, head, result);
         }
     }
 
-    fn send_return(&mut self, done: Return) {
-        // As many entries as there are slots, and each issued slot returns once.
-        assert!(self.returns.stage(done).is_ok(), "more returns than slots");
+    fn finish_chain(&mut self, q: &Shared<P>, head: Bio, result: IoResult) {
+        let mut rest = Some(head);
+        while let Some(head) = rest {
+            let (bio, tail) = q.table.split_first(head);
+            self.completions.push(q, bio, result);
+            rest = tail;
+        }
     }
 
+    #[inline]
     fn give_back_tag(&mut self, q: &Shared<P>, hw: blkmq_core::HwQueue, tag: Tag) {
         self.tags.push(tag);
         if self.tags.len() == BATCH {
@@ -213,7 +239,7 @@ impl<P> Pump<P> {
     pub(crate) fn abandon(&mut self) -> impl Iterator<Item = Inflight> + '_ {
         let mut held = Vec::new();
         self.device.abandon(&mut held);
-        self.stuck.drain(..).chain(std::iter::from_fn(|| self.outbox.pop())).chain(held)
+        self.stuck.drain(..).chain(std::iter::from_fn(|| self.ends.outbox.pop())).chain(held)
     }
 }
 

@@ -8,14 +8,14 @@ use crate::elevator::{self, Elevator, Proto};
 use crate::gate::Gate;
 use crate::hctx::Hctx;
 use crate::pump::Pump;
-use crate::runner::{Lane, Return, Runner};
+use crate::runner::{Lane, Runner};
 use crate::stats::{ElevatorCounters, PumpCounters, QueueStats, SubmitterCounters};
 use crate::submitter::{Parts, Submitter};
 use crate::slots::BioSender;
-use crate::sync::{Arc, Budget, Consumer, Mutex, Pending, TagSet, TagSetShape, ring};
-use crate::{Access, BioTable, Host, NoMerges};
+use crate::sync::{Arc, Budget, Consumer, Mutex, Pending, Producer, TagSet, TagSetShape, ring};
+use crate::{Access, BioTable, Host, Inflight, NoMerges};
 use blkmq_core::{HwQueue, Instant, Limits, SubmitterId};
-use blkmq_sched::Shape;
+use blkmq_sched::{Done, Shape};
 use crossbeam_utils::CachePadded;
 use std::fmt;
 
@@ -116,7 +116,11 @@ impl fmt::Display for NoSubmitterLeft {
 impl std::error::Error for NoSubmitterLeft {}
 
 /// The ends of the rings between an elevator and one hardware queue's pump, while a queue is being built.
-type Ends = (Consumer<crate::Inflight>, crate::sync::Producer<Return>);
+pub(crate) struct Ends {
+    pub(crate) outbox: Consumer<Inflight>,
+    pub(crate) returns: Producer<Done>,
+    pub(crate) requeues: Producer<Inflight>,
+}
 
 impl<P: Send + 'static> Queue<P> {
     /// Builds a queue.
@@ -141,7 +145,7 @@ impl<P: Send + 'static> Queue<P> {
         let waiters = lockers(config.submitters, config.device.hw_queues);
         let gate = |pump| Gate::new(config.access, waiters, pump);
         let pumps = config.queues.into_iter().zip(ends);
-        let pumps = pumps.map(|(queue, (outbox, returns))| gate(Pump::new(queue, outbox, returns, &table)));
+        let pumps = pumps.map(|(queue, ends)| gate(Pump::new(queue, ends, &table)));
         let hctxs = build_hctxs(pumps, &config.device, shards.len());
         let tallies = senders.iter().map(|_| Arc::default()).collect();
         let shared = Shared {
@@ -278,8 +282,9 @@ fn build_shards<P>(
         let lanes = (0..per_shard).map(|_| {
             let (outbox, outbox_end) = ring(config.device.hw_queue_depth);
             let (returns_end, returns) = ring(slots);
-            ends.push((outbox_end, returns_end));
-            Lane { outbox, returns, hint: 0 }
+            let (requeues_end, requeues) = ring(slots);
+            ends.push(Ends { outbox: outbox_end, returns: returns_end, requeues: requeues_end });
+            Lane { outbox, returns, requeues, hint: 0 }
         });
         let runner = Runner::new(
             Elevator::new(elevator_config, policy, Arc::clone(&counters)),

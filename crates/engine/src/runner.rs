@@ -20,19 +20,13 @@ const TAG_BATCH: u32 = 32;
 /// Budgets taken at a time (`spec/framework.md` section 15).
 const BUDGET_BATCH: u32 = 8;
 
-/// What a pump gives back to its elevator.
-#[derive(Debug)]
-pub(crate) enum Return {
-    /// Finished: the slot can be freed.
-    Done(Done),
-    /// To be picked again later.
-    Requeue(Inflight),
-}
-
 /// The way to and from one hardware queue, seen from the elevator.
 pub(crate) struct Lane {
     pub(crate) outbox: Producer<Inflight>,
-    pub(crate) returns: Consumer<Return>,
+    /// What the device finished: slots to be freed.
+    pub(crate) returns: Consumer<Done>,
+    /// What the device wants back later.
+    pub(crate) requeues: Consumer<Inflight>,
     /// Where the last driver tag was found.
     pub(crate) hint: u32,
 }
@@ -169,13 +163,11 @@ impl Runner {
         let mut freed = false;
         for lane in &mut self.lanes {
             while let Some(done) = lane.returns.pop() {
-                match done {
-                    Return::Done(done) => {
-                        freed = true;
-                        self.elevator.done(&done);
-                    }
-                    Return::Requeue(rq) => self.elevator.requeue(rq),
-                }
+                freed = true;
+                self.elevator.done(&done);
+            }
+            while let Some(rq) = lane.requeues.pop() {
+                self.elevator.requeue(rq);
             }
         }
         freed
@@ -238,7 +230,7 @@ impl Runner {
         let mut staged = false;
         for proto in own.plug.drain() {
             if self.oldest[at].is_some() {
-                own.staging.stage(proto).expect("staging holds a submitter's whole credit");
+                own.staging.put(proto);
                 staged = true;
             } else if let Err(proto) = self.elevator.admit(&q.table, proto) {
                 self.oldest[at] = Some(proto);
@@ -310,6 +302,7 @@ impl Runner {
         let lane = &mut self.lanes[usize::from(hw.0 - self.first_hw)];
         lane.outbox.publish();
         self.elevator.counters.batches.add(1);
+        self.elevator.counters.dispatched.add(sent.into());
         true
     }
 
@@ -349,7 +342,8 @@ impl Runner {
                 Pick::Issue(id) => {
                     let rq = self.elevator.issue(id, hw, tag);
                     let lane = &mut self.lanes[usize::from(hw.0 - self.first_hw)];
-                    assert!(lane.outbox.stage(rq).is_ok(), "an outbox holds as many as there are tags");
+                    // An outbox holds as many as there are tags.
+                    lane.outbox.put(rq);
                     sent += 1;
                     continue;
                 }

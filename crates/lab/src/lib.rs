@@ -1,3 +1,5 @@
 //! lab
 
+#![forbid(unsafe_code)]
+
 pub mod workload;

@@ -96,11 +96,9 @@ mod tests {
     #[test]
     fn dashes_equals_and_spaces_are_alike() {
         let expected = ["--rw=randread", "--iodepth=32"];
-        for line in [
-            "--rw=randread --iodepth=32",
-            "-rw=randread -iodepth=32",
-            "--rw randread -iodepth 32",
-        ] {
+        for line in
+            ["--rw=randread --iodepth=32", "-rw=randread -iodepth=32", "--rw randread -iodepth 32"]
+        {
             assert_eq!(settings(line), expected, "{line}");
         }
         assert_eq!(settings("--offset -1"), ["--offset=-1"]);
@@ -112,13 +110,13 @@ mod tests {
         let settings = Vec::from_iter(words.settings.iter().map(Setting::to_string));
         assert_eq!(settings, ["--time_based", "--direct=1", "--thread=0"]);
         assert_eq!(words.files, ["a.fio", "b.fio"]);
-        assert_eq!(super::read(&["--".into(), "--x".into()]).expect("a file").files, ["--x"]);
+        assert_eq!(read(&["--".into(), "--x".into()]).expect("a file").files, ["--x"]);
     }
 
     #[test]
     fn unknown_options_name_their_neighbours() {
         let message = words("--iodpeth=3").expect_err("unknown").to_string();
-        assert!(message.starts_with("--iodpeth: unknown option; nearest: --iodepth"), "{message}");
+        assert!(message.starts_with("--iodpeth: unknown option; nearest: iodepth"), "{message}");
     }
 
     #[test]

@@ -96,7 +96,11 @@ fn text<'a>(setting: &'a Setting, option: &Opt) -> Result<&'a str, UsageError> {
 
 /// `kb_base` is read first: the meaning of all sizes in its section depends on it.
 fn kb_base(section: &Section) -> Result<Option<KbBase>, UsageError> {
-    let Some(setting) = section.settings.iter().rfind(|setting| matches!(setting.name.as_str(), "kb_base" | "kb-base")) else {
+    let Some(setting) = section
+        .settings
+        .iter()
+        .rfind(|setting| matches!(setting.name.as_str(), "kb_base" | "kb-base"))
+    else {
         return Ok(None);
     };
     match setting.value.as_deref() {

@@ -26,7 +26,9 @@ pub fn help() -> String {
         text.push_str(&format!("\n{heading}:\n"));
         options::all().filter(|option| option.group == group).for_each(|o| text.push_str(&line(o)));
     }
-    text.push_str("\nSeveral names in --scheduler and --device: a word with '=' sets an option of the name");
+    text.push_str(
+        "\nSeveral names in --scheduler and --device: a word with '=' sets an option of the name",
+    );
     text.push_str("\nbefore it, as in --scheduler=mq-deadline:fifo_batch=8,read_expire=100,none\n");
     let no_op = |meaning: Meaning| match meaning {
         Meaning::NoOp(why) => Some(why),
@@ -44,7 +46,8 @@ pub fn help() -> String {
 }
 
 fn line(option: &Opt) -> String {
-    let value = if option.kind == Kind::Flag { String::new() } else { format!("={}", option.accepts) };
+    let value =
+        if option.kind == Kind::Flag { String::new() } else { format!("={}", option.accepts) };
     let spelling = format!("--{}{value}", option.name);
     let aliases = if option.aliases.is_empty() {
         String::new()

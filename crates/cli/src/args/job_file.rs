@@ -51,7 +51,8 @@ pub fn parse(
         }
         let setting = setting(&line, origin)?;
         let section = sections.last_mut().ok_or_else(|| {
-            let accepted = "stands before the first section; accepted: [global] or [job name] first";
+            let accepted =
+                "stands before the first section; accepted: [global] or [job name] first";
             setting.refuse(&UsageError::new(accepted))
         })?;
         section.settings.push(setting);
@@ -78,17 +79,16 @@ fn setting(line: &str, origin: Origin) -> Result<Setting, UsageError> {
 }
 
 /// Replaces each `${NAME}`.
-fn expand(
-    line: &str,
-    environment: &impl Fn(&str) -> Option<String>,
-) -> Result<String, UsageError> {
+fn expand(line: &str, environment: &impl Fn(&str) -> Option<String>) -> Result<String, UsageError> {
     let mut expanded = String::new();
     let mut rest = line;
     while let Some((before, behind)) = rest.split_once("${") {
         let unclosed = || UsageError::new("'${' without '}'; accepted: ${VARIABLE}");
         let (name, behind) = behind.split_once('}').ok_or_else(unclosed)?;
         let unset = || {
-            UsageError::new(format!("${{{name}}} is not set; accepted: variables of the environment"))
+            UsageError::new(format!(
+                "${{{name}}} is not set; accepted: variables of the environment"
+            ))
         };
         expanded.push_str(before);
         expanded.push_str(&environment(name).ok_or_else(unset)?);
@@ -108,10 +108,14 @@ mod tests {
 
     #[test]
     fn sections_comments_booleans_and_variables() {
-        let text = "; head\n[global]\nrw = randread # inline\ntime_based\n\n[a job]\niodepth=${DEPTH}\n";
+        let text =
+            "; head\n[global]\nrw = randread # inline\ntime_based\n\n[a job]\niodepth=${DEPTH}\n";
         let sections = read(text).expect("well formed");
         assert_eq!(sections.len(), 2);
-        assert_eq!((sections[0].name.as_deref(), sections[1].name.as_deref()), (None, Some("a job")));
+        assert_eq!(
+            (sections[0].name.as_deref(), sections[1].name.as_deref()),
+            (None, Some("a job"))
+        );
         let settings = sections.iter().flat_map(|section| &section.settings);
         let settings = Vec::from_iter(settings.map(Setting::to_string));
         assert_eq!(settings, ["j.fio:3: rw=randread", "j.fio:4: time_based", "j.fio:7: iodepth=8"]);

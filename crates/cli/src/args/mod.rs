@@ -16,9 +16,9 @@ mod sections;
 mod setting;
 mod value;
 
-pub use help::help;
 use crate::error::UsageError;
 use crate::plan::Plan;
+pub use help::help;
 
 /// What `blkmq bench` was asked to do.
 #[derive(Debug)]

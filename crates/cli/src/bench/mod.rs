@@ -119,7 +119,10 @@ mod tests {
         let runs = [300, 100, 200].map(|iops| sample::run("none", "combining", 1, iops, 1000));
         let run = median(&runs).expect("three runs");
         assert_eq!(run.iops().round() as u64, 200);
-        assert_eq!(run.repetitions.iter().map(|r| r.round() as u64).collect::<Vec<_>>(), [300, 100, 200]);
+        assert_eq!(
+            run.repetitions.iter().map(|r| r.round() as u64).collect::<Vec<_>>(),
+            [300, 100, 200]
+        );
         assert!(median(&[]).is_none());
     }
 }

@@ -51,13 +51,18 @@ fn fits(job: &Job, limits: &Limits) -> Result<(), UsageError> {
         let discard = *direction == Direction::Trim;
         let most = if discard { limits.max_discard_sectors } else { limits.max_sectors };
         if most == 0 {
-            return refuse("the device takes no discards; for the null device add discard=1".into());
+            return refuse(
+                "the device takes no discards; for the null device add discard=1".into(),
+            );
         }
         let most = u64::from(most) * u64::from(SECTOR_SIZE);
         let bs = &job.bs[*direction];
         if u64::from(bs.max()) > most {
             let name = direction.name();
-            return refuse(format!("bs={} of {name}; the device takes up to {most} bytes", bs.max()));
+            return refuse(format!(
+                "bs={} of {name}; the device takes up to {most} bytes",
+                bs.max()
+            ));
         }
         if !bs.min().is_multiple_of(limits.logical_block_size) {
             let block = limits.logical_block_size;
@@ -82,8 +87,9 @@ fn start(
     spec: &RunSpec<'_>,
     device: &blkmq_device::Device,
 ) -> Result<Service<()>, Failure> {
-    let threads = u16::try_from(spec.threads.len())
-        .map_err(|_| UsageError::new(format!("{} threads; at most {}", spec.threads.len(), u16::MAX)))?;
+    let threads = u16::try_from(spec.threads.len()).map_err(|_| {
+        UsageError::new(format!("{} threads; at most {}", spec.threads.len(), u16::MAX))
+    })?;
     let depths = spec.threads.iter().map(|thread| plan.jobs[thread.job].depth.iodepth);
     let config = Config {
         options: spec.scheduler.options.clone(),

@@ -102,10 +102,16 @@ impl Tally {
 
 /// The result of `job` from the counts of its threads, or of a group of jobs reported under the first one's
 /// name.
-pub fn result(job: &Job, group: u32, options: Vec<(String, String)>, parts: &[&Tally]) -> JobResult {
+pub fn result(
+    job: &Job,
+    group: u32,
+    options: Vec<(String, String)>,
+    parts: &[&Tally],
+) -> JobResult {
     let runtime_ns = parts.iter().map(|part| part.runtime().0).max().unwrap_or(0);
     let usage = parts.iter().fold(Usage::default(), |sum, part| sum.plus(part.usage));
-    let percent = |ns: u64| 100.0 * ns as f64 / (runtime_ns.max(1) as f64 * parts.len().max(1) as f64);
+    let percent =
+        |ns: u64| 100.0 * ns as f64 / (runtime_ns.max(1) as f64 * parts.len().max(1) as f64);
     let direction = |d: workload::Direction| direction(parts, d, runtime_ns);
     let mut result = JobResult {
         name: job.name.clone(),

@@ -139,7 +139,9 @@ impl<'a> Worker<'a> {
             if in_flight == depth.iodepth {
                 break Stop::Depth;
             }
-            let Some(io) = self.next.take().or_else(|| self.generator.next()) else { break Stop::End };
+            let Some(io) = self.next.take().or_else(|| self.generator.next()) else {
+                break Stop::End;
+            };
             match self.pacer.poll(now, &io, in_flight) {
                 Pace::Go => {}
                 Pace::WaitUntil(at) => {
@@ -167,9 +169,8 @@ impl<'a> Worker<'a> {
     fn push(&mut self, now: Instant, io: &NextIo) {
         let slot = self.stamps.as_mut().map_or(0, |stamps| stamps.begin(now));
         let direction = Direction::of(io.op).map_or(FLUSH, |d| d as u64);
-        let cookie = direction
-            | u64::from(io.sectors) << SECTORS_SHIFT
-            | u64::from(slot) << SLOT_SHIFT;
+        let cookie =
+            direction | u64::from(io.sectors) << SECTORS_SHIFT | u64::from(slot) << SLOT_SHIFT;
         let io = Io {
             flags: io.flags,
             ioprio: io.prio,
@@ -233,7 +234,9 @@ impl<'a> Worker<'a> {
             }
             Stop::Batch | Stop::Depth => loop {
                 self.wait(end, depth.batch_complete_min.max(1), depth.batch_complete_max);
-                if self.client.in_flight() <= depth.low.min(depth.iodepth - 1) || self.clock.now() >= end {
+                if self.client.in_flight() <= depth.low.min(depth.iodepth - 1)
+                    || self.clock.now() >= end
+                {
                     break;
                 }
                 // With `iodepth_low` at its default one portion is enough.

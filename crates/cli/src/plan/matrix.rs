@@ -14,8 +14,7 @@ const LONGEST: Nanos = Nanos::from_secs(1);
 
 /// One thread, two, and twice as many as there are cores, since waiting threads are where locks hurt.
 pub fn thread_counts() -> Vec<Option<u32>> {
-    let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
-    let mut counts = vec![1, 2, u32::try_from(2 * cores).unwrap_or(64).min(256)];
+    let mut counts = vec![1, 2, 2 * u32::from(blkmq_runtime::available_cpus())];
     counts.dedup();
     counts.into_iter().map(Some).collect()
 }

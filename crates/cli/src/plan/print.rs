@@ -1,7 +1,9 @@
 //! Jobs back into fio's spelling: what is printed can be given to `blkmq bench`, or to fio, as a job file.
 
 use blkmq_core::{Class, Nanos};
-use blkmq_lab::workload::{Amount, BlockSize, Direction, Distribution, Job, Latencies, PerDirection};
+use blkmq_lab::workload::{
+    Amount, BlockSize, Direction, Distribution, Job, Latencies, PerDirection,
+};
 use std::fmt::{Display, Write};
 
 /// A job file that means `jobs`. Options at their default are left out, except the pattern and the sizes
@@ -43,7 +45,7 @@ impl Section<'_> {
         writeln!(self.0, "{key}={value}").expect("a string takes any text");
     }
 
-    fn unless<T: PartialEq + Display>(&mut self, key: &str, value: T, default: T) {
+    fn unless<T: Copy + PartialEq + Display>(&mut self, key: &str, value: T, default: T) {
         if value != default {
             self.line(key, value);
         }
@@ -60,7 +62,8 @@ impl Section<'_> {
         if values.iter().all(|(_, value)| value.is_none()) {
             return;
         }
-        let one = |(_, value): (_, &Option<T>)| value.as_ref().map(T::to_string).unwrap_or_default();
+        let one =
+            |(_, value): (_, &Option<T>)| value.as_ref().map(T::to_string).unwrap_or_default();
         self.line(key, Vec::from_iter(values.iter().map(one)).join(","));
     }
 }
@@ -140,7 +143,8 @@ fn pace(out: &mut Section<'_>, job: &Job) {
     out.directions("rate_iops", &job.rate_iops);
     out.directions("rate", &job.rate);
     if let Some(think) = job.thinktime {
-        out.line("thinktime", time(think.pause));
+        // In bare microseconds: older fio takes no unit here.
+        out.line("thinktime", think.pause.0 / 1_000);
         out.unless("thinktime_blocks", think.blocks, 1);
     }
     if job.prio.to_bits() != 0 {

@@ -1,6 +1,6 @@
 //! The runs that a plan expands to, in order.
 
-use super::{AccessChoice, DeviceChoice, Plan, ScopeChoice, SchedulerChoice};
+use super::{AccessChoice, DeviceChoice, Plan, SchedulerChoice, ScopeChoice};
 use blkmq_core::Nanos;
 use blkmq_sched::Scope;
 
@@ -49,8 +49,15 @@ impl Plan {
                         for scheduler in &self.schedulers {
                             let scope = self.scope_of(scheduler);
                             let threads = self.threads_of(numjobs);
-                            let spec =
-                                RunSpec { case, repetition, device, scheduler, access, scope, threads };
+                            let spec = RunSpec {
+                                case,
+                                repetition,
+                                device,
+                                scheduler,
+                                access,
+                                scope,
+                                threads,
+                            };
                             runs.push(spec);
                             case += 1;
                         }

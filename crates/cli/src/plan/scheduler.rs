@@ -54,7 +54,9 @@ impl SchedulerChoice {
             choice.text.push_str(&format!("{}{key}={value}", if i == 0 { ":" } else { "," }));
             let used = choice.options.get(key);
             if value.parse() != Ok(used) {
-                choice.clamped.push(format!("{name}: {key}={value} is out of range; {used} is used"));
+                choice
+                    .clamped
+                    .push(format!("{name}: {key}={value} is out of range; {used} is used"));
             }
         }
         Ok(choice)

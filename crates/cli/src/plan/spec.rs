@@ -74,8 +74,14 @@ mod tests {
     fn a_word_without_equals_begins_the_next_name() {
         assert_eq!(printed("none"), "none()");
         assert_eq!(printed("none,mq-deadline"), "none() mq-deadline()");
-        assert_eq!(printed("bfq:slice_idle=0,low_latency=0,none"), "bfq(slice_idle=0 low_latency=0) none()");
-        assert_eq!(printed("null,submit_queues=4,hw_queue_depth=64"), "null(submit_queues=4 hw_queue_depth=64)");
+        assert_eq!(
+            printed("bfq:slice_idle=0,low_latency=0,none"),
+            "bfq(slice_idle=0 low_latency=0) none()"
+        );
+        assert_eq!(
+            printed("null,submit_queues=4,hw_queue_depth=64"),
+            "null(submit_queues=4 hw_queue_depth=64)"
+        );
         assert_eq!(printed("null:timeout=1:2,none"), "null(timeout=1:2) none()");
         assert_eq!(printed(" none : a=1 , b=2 "), "none(a=1 b=2)");
     }

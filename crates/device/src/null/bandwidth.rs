@@ -63,7 +63,11 @@ mod tests {
     fn a_refusal_names_the_first_refill_that_pays_the_debt() {
         // 1 MiB/s: 20971.52 bytes in a quantum.
         let mut cap = Bandwidth::new(1);
-        assert_eq!(cap.take(at(0), 20_972), Ok(()), "the budget may be overdrawn by the last request");
+        assert_eq!(
+            cap.take(at(0), 20_972),
+            Ok(()),
+            "the budget may be overdrawn by the last request"
+        );
         assert_eq!(cap.take(at(1), 1), Err(at(20)));
         assert_eq!(cap.take(at(20), 60_000), Ok(()));
         // In debt by 39029 bytes: two refills make 41943.

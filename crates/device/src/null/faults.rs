@@ -43,8 +43,8 @@ pub(super) struct Faults {
     dev_resource: Option<FaultPoint>,
     requeue: Option<FaultPoint>,
     timeout: Option<FaultPoint>,
-    /// The form that the next requeue fault takes.
-    refuse_next: bool,
+    /// The next requeue fault takes the request and asks for it back, instead of refusing it.
+    take_next: bool,
     rng: Rng,
 }
 
@@ -55,7 +55,7 @@ impl Faults {
             dev_resource: plan.dev_resource.map(FaultPoint::new),
             requeue: plan.requeue.map(FaultPoint::new),
             timeout: plan.timeout.map(FaultPoint::new),
-            refuse_next: true,
+            take_next: false,
             rng: Rng::new(seed.wrapping_add(u64::from(hw.0) << 48)),
         }
     }
@@ -73,8 +73,9 @@ impl Faults {
             return Some(Strike::DevResource);
         }
         if strikes(&mut self.requeue) {
-            self.refuse_next = !self.refuse_next;
-            return Some(if self.refuse_next { Strike::Requeue } else { Strike::Resource });
+            let take = self.take_next;
+            self.take_next = !take;
+            return Some(if take { Strike::Requeue } else { Strike::Resource });
         }
         strikes(&mut self.timeout).then_some(Strike::Lose)
     }

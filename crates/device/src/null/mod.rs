@@ -1,7 +1,7 @@
 //! The null device: answers every request and stores nothing, with null_blk's parameters.
 //!
 //! What it models, and what it cannot show, is on its page (`doc/null.md`). Two kinds of hardware queue:
-//! [`inline`](self) ones for `irqmode=0` with every feature off, which is what benchmarks of the block layer
+//! inline ones for `irqmode=0` with every feature off, which is what benchmarks of the block layer
 //! run on and must cost nothing, and modelled ones for the rest.
 
 mod bandwidth;
@@ -9,6 +9,7 @@ mod faults;
 mod inline;
 mod params;
 mod queue;
+mod read;
 mod tables;
 #[cfg(test)]
 mod tests;
@@ -17,11 +18,10 @@ pub use faults::FaultPlan;
 pub use params::{IrqMode, NullParams};
 pub use queue::{DEV_RESOURCE_DELAY, REQUEST_TIMEOUT};
 
-use crate::device::Model;
+use crate::device::{Model, Queues};
 use crate::{ArrivalLog, Device, DeviceError, DeviceFactory, MachineShape};
 use bandwidth::Bandwidth;
 use blkmq_core::HwQueue;
-use blkmq_engine::DeviceQueue;
 use inline::InlineQueue;
 use queue::NullQueue;
 use std::sync::{Arc, Mutex};
@@ -36,8 +36,8 @@ pub const FACTORY: DeviceFactory = DeviceFactory {
 };
 
 fn build(pairs: &[(String, String)], host: &MachineShape) -> Result<Device, DeviceError> {
-    let (params, notes) = NullParams::parse(pairs, host)
-        .map_err(|why| DeviceError { device: FACTORY.name, why })?;
+    let (params, notes) =
+        NullParams::parse(pairs, host).map_err(|why| DeviceError { device: FACTORY.name, why })?;
     Ok(Device {
         shape: params.shape(),
         rotational: params.rotational,
@@ -52,12 +52,13 @@ fn build(pairs: &[(String, String)], host: &MachineShape) -> Result<Device, Devi
 pub(crate) fn queues<P: Send + 'static>(
     params: &NullParams,
     log: Option<&ArrivalLog>,
-) -> Vec<Box<dyn DeviceQueue<P>>> {
+) -> Queues<P> {
     let hws = (0..params.submit_queues).map(HwQueue);
     if params.is_plain() {
-        return hws.map(|_| Box::new(InlineQueue) as Box<dyn DeviceQueue<P>>).collect();
+        return hws.map(|_| Box::new(InlineQueue) as _).collect();
     }
     let limited = params.mbps > 0;
     let bandwidth = limited.then(|| Arc::new(Mutex::new(Bandwidth::new(params.mbps))));
-    hws.map(|hw| Box::new(NullQueue::new(params, hw, bandwidth.clone(), log.cloned())) as _).collect()
+    hws.map(|hw| Box::new(NullQueue::new(params, hw, bandwidth.clone(), log.cloned())) as _)
+        .collect()
 }

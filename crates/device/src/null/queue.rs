@@ -144,7 +144,8 @@ impl<P> DeviceQueue<P> for NullQueue {
     fn enqueue(&mut self, now: Instant, _: &BioTable<P>, rq: Inflight) -> Enqueued {
         let decision = self.admit(now, &rq);
         if let Some(log) = &self.log {
-            let answer = decision.as_ref().map_or_else(|busy| Answer::from(*busy), |_| Answer::Taken);
+            let answer =
+                decision.as_ref().map_or_else(|busy| Answer::from(*busy), |_| Answer::Taken);
             log.record(now, &rq, answer);
         }
         match decision {

@@ -11,9 +11,17 @@ const fn parameter(name: &'static str, default: &'static str, help: &'static str
 /// In the order in which help shows them: null_blk's own, then ours.
 pub(super) const PARAMETERS: &[Parameter] = &[
     parameter("submit_queues", "1", "hardware queues; at most one per CPU"),
-    parameter("use_per_node_hctx", "0", "one hardware queue per NUMA node, instead of submit_queues"),
+    parameter(
+        "use_per_node_hctx",
+        "0",
+        "one hardware queue per NUMA node, instead of submit_queues",
+    ),
     parameter("hw_queue_depth", "64", "driver tags per hardware queue, 1 to 10240"),
-    parameter("irqmode", "1", "0: complete within the call; 1: at the next reap; 2: after completion_nsec"),
+    parameter(
+        "irqmode",
+        "1",
+        "0: complete within the call; 1: at the next reap; 2: after completion_nsec",
+    ),
     parameter("completion_nsec", "10000", "service time in ns; only with irqmode=2"),
     parameter("bs", "512", "logical block size in bytes: 512, 1024, 2048 or 4096"),
     parameter("blocksize", "512", "another name of bs"),
@@ -29,13 +37,25 @@ pub(super) const PARAMETERS: &[Parameter] = &[
     parameter("queue_mode", "2", "2: multi-queue; 0 is turned into 2, 1 is refused"),
     parameter("discard", "0", "support discard"),
     parameter("rotational", "0", "announce a rotational device"),
-    parameter("requeue", "", "fault: alternately RESOURCE and requeue, interval:probability:space:times"),
+    parameter(
+        "requeue",
+        "",
+        "fault: alternately RESOURCE and requeue, interval:probability:space:times",
+    ),
     parameter("timeout", "", "fault: lose the request; it ends after 5 s with ETIMEDOUT"),
     parameter("resource", "", "fault: refuse with RESOURCE"),
     parameter("dev_resource", "", "fault: refuse with DEV_RESOURCE"),
     parameter("seed", "0", "of the faults' probabilities"),
-    parameter("budget", "", "requests that may be between scheduler and device at once; none unless given"),
-    parameter("service_limit", "", "requests inside a hardware queue beyond which it says DEV_RESOURCE"),
+    parameter(
+        "budget",
+        "",
+        "requests that may be between scheduler and device at once; none unless given",
+    ),
+    parameter(
+        "service_limit",
+        "",
+        "requests inside a hardware queue beyond which it says DEV_RESOURCE",
+    ),
     parameter("log", "0", "record every arrival"),
     parameter("log_size", "65536", "arrivals that the log keeps"),
 ];

@@ -38,8 +38,8 @@ fn every_parameter_in_the_table_takes_its_own_default() {
 #[test]
 fn every_parameter_in_the_table_has_an_effect() {
     let other = |name: &str| match name {
-        "use_per_node_hctx" | "shared_tags" | "shared_tag_bitmap" | "virt_boundary" | "no_sched"
-        | "discard" | "rotational" | "log" => "1",
+        "use_per_node_hctx" | "shared_tags" | "shared_tag_bitmap" | "virt_boundary"
+        | "no_sched" | "discard" | "rotational" | "log" => "1",
         "bs" | "blocksize" => "1024",
         "home_node" | "queue_mode" | "irqmode" => "0",
         "requeue" | "timeout" | "resource" | "dev_resource" => "2:50:1:3",
@@ -92,16 +92,30 @@ fn what_is_not_built_says_so_and_off_is_accepted() {
 
 #[test]
 fn refusals_say_what_would_be_accepted() {
-    assert!(refusal("queues=1").starts_with("device null: no parameter 'queues'; accepted: submit_"));
-    assert!(refusal("irqmode=3").ends_with("irqmode=3 is not possible; accepted: a whole number from 0 to 2"));
+    assert!(
+        refusal("queues=1").starts_with("device null: no parameter 'queues'; accepted: submit_")
+    );
+    assert!(
+        refusal("irqmode=3")
+            .ends_with("irqmode=3 is not possible; accepted: a whole number from 0 to 2")
+    );
     assert!(refusal("queue_mode=1").contains("1 (single queue) no longer exists"));
-    assert!(refusal("timeout=1,100,0,-1".split(',').next().unwrap()).contains("interval:probability"));
+    assert!(
+        refusal("timeout=1,100,0,-1".split(',').next().unwrap()).contains("interval:probability")
+    );
     assert!(refusal("budget=0").contains("a whole number from 1"));
 }
 
 #[test]
 fn what_would_have_no_effect_is_said() {
-    for text in ["completion_nsec=5", "service_limit=4", "log_size=9", "home_node=1", "queue_mode=0"] {
+    for text in [
+        "completion_nsec=5",
+        "service_limit=4",
+        "log_size=9",
+        "home_node=1",
+        "queue_mode=0",
+        "seed=5",
+    ] {
         assert_eq!(parse(text).1.len(), 1, "{text}");
     }
     assert_eq!(parse("irqmode=2,completion_nsec=5,service_limit=4,log=1,log_size=9").1.len(), 0);

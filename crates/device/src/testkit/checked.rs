@@ -4,8 +4,11 @@
 //! of [`DeviceQueue`]: a token swallowed or given back twice, a tag used twice, a DEV_RESOURCE without a
 //! promise, a time named and not kept, something finished before the time that was named.
 
+use crate::Queues;
 use blkmq_core::{HwQueue, Instant, Op, SubmitterId, Tag};
-use blkmq_engine::{BioRef, BioTable, Busy, DeviceQueue, DeviceShape, Enqueued, Finished, Inflight, Verdict};
+use blkmq_engine::{
+    BioRef, BioTable, Busy, DeviceQueue, DeviceShape, Enqueued, Finished, Inflight, Verdict,
+};
 use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -61,10 +64,7 @@ pub struct Checked<P> {
 impl<P: 'static> Checked<P> {
     /// Puts a witness beside each of `queues`; together they write the returned report.
     #[must_use]
-    pub fn wrap(
-        shape: &DeviceShape,
-        queues: Vec<Box<dyn DeviceQueue<P>>>,
-    ) -> (Vec<Box<dyn DeviceQueue<P>>>, Arc<Mutex<Watch>>) {
+    pub fn wrap(shape: &DeviceShape, queues: Queues<P>) -> (Queues<P>, Arc<Mutex<Watch>>) {
         let watch = Arc::new(Mutex::new(Watch::default()));
         let wrap = |(hw, inner)| {
             Box::new(Self {
@@ -138,12 +138,8 @@ impl<P> DeviceQueue<P> for Checked<P> {
         self.check_arrival(bios, &rq);
         let (tag, sector) = (rq.tag(), rq.sector());
         let (hw, op) = (self.hw, rq.op());
-        let taken = |bio: BioRef<'_, P>| Taken {
-            hw,
-            submitter: bio.submitter,
-            cookie: bio.cookie,
-            op,
-        };
+        let taken =
+            |bio: BioRef<'_, P>| Taken { hw, submitter: bio.submitter, cookie: bio.cookie, op };
         let inside = rq.bios(bios).map(taken).collect();
         let answer = self.inner.enqueue(now, bios, rq);
         match &answer {
@@ -193,8 +189,12 @@ impl<P> DeviceQueue<P> for Checked<P> {
         let named = self.inner.next_event();
         self.named.set(named);
         let never = named == Some(Instant::MAX);
-        assert!(!(never && !self.held.is_empty()), "holds {} requests for ever", self.held.len());
-        assert!(!(never && self.refused), "DEV_RESOURCE with nothing in service and no time named");
+        assert!(!never || self.held.is_empty(), "holds {} requests for ever", self.held.len());
+        let promised = !self.held.is_empty() || named.is_some() && !never;
+        assert!(
+            promised || !self.refused,
+            "DEV_RESOURCE with nothing in service and no time named"
+        );
         if let Some(at) = named {
             let kept = at > self.now || self.progress.get();
             assert!(kept, "named {at:?}, and at {:?} nothing had happened", self.now);

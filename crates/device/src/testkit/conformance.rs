@@ -1,8 +1,9 @@
 //! The suite that every device passes, whatever its parameters, as long as its faults end.
 
 use super::{Checked, Rig, Watch};
+use crate::Queues;
 use blkmq_core::{Instant, Nanos, Op, Rng};
-use blkmq_engine::{Config, DeviceQueue, DeviceShape, NoMerges};
+use blkmq_engine::{Access, Config, DeviceShape, NoMerges};
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -34,21 +35,20 @@ pub struct Outcome {
 
 /// Drives a device with a thousand I/Os drawn from `seed`, under a [`Checked`]: every I/O ends once, tags
 /// and budgets come back, named times are kept, and, without merging, the device sees each submitter's I/Os
-/// in the order in which they were submitted. A seed decides about merging as well.
+/// in the order in which they were submitted. The seed also decides about merging and about the access to the
+/// elevator.
 ///
 /// # Panics
 /// At the first violation.
-pub fn conformance(
-    shape: DeviceShape,
-    queues: Vec<Box<dyn DeviceQueue<u64>>>,
-    seed: u64,
-) -> Outcome {
+pub fn conformance(shape: DeviceShape, queues: Queues<u64>, seed: u64) -> Outcome {
     let mut rng = Rng::new(seed);
     let merging = rng.chance(1, 2);
+    let (_, access) = Access::ALL[rng.below(Access::ALL.len() as u64) as usize];
     let (queues, watch) = Checked::wrap(&shape, queues);
     let mut rig = Rig::new(Config {
         submitters: SUBMITTERS,
         depth: CREDIT,
+        access,
         nomerges: if merging { NoMerges::All } else { NoMerges::None },
         ..Config::new(shape, queues)
     });
@@ -75,11 +75,7 @@ pub fn conformance(
 ///
 /// # Panics
 /// If it keeps one, or gives back one that it did not hold.
-pub fn abandonment(
-    shape: DeviceShape,
-    queues: Vec<Box<dyn DeviceQueue<u64>>>,
-    seed: u64,
-) -> usize {
+pub fn abandonment(shape: DeviceShape, queues: Queues<u64>, seed: u64) -> usize {
     let mut rng = Rng::new(seed);
     let (queues, watch) = Checked::wrap(&shape, queues);
     let config = Config { submitters: SUBMITTERS, depth: CREDIT, ..Config::new(shape, queues) };
@@ -153,6 +149,9 @@ fn check_order(watch: &Watch) {
     let mut last = BTreeMap::new();
     for taken in watch.taken.iter().filter(|taken| taken.op != Op::Flush) {
         let before = last.insert((taken.hw, taken.submitter), taken.cookie);
-        assert!(before.is_none_or(|before| before < taken.cookie), "{taken:?} came behind {before:?}");
+        assert!(
+            before.is_none_or(|before| before < taken.cookie),
+            "{taken:?} came behind {before:?}"
+        );
     }
 }

@@ -9,12 +9,12 @@
 //! the lap in which it was written (16 bits) over 48 bits of payload. Laps begin at 1, so a new entry, 0, is
 //! unwritten; later, the lap before is. The receiver's position is its own.
 //!
-//! | `tail` | `push` | `prepare_park` | `cancel_park` |
-//! |---|---|---|---|
-//! | all taken | + n, entries published: the receiver will look | `PARKED`, true: the next sender wakes you | same |
-//! | some reserved | likewise | same, false: *you* look again | same |
-//! | `PARKED`, all taken | + n, entries published, `PARKED` cleared, true: *you* wake the receiver | - | cleared |
-//! | `PARKED`, some reserved | + n, published; whoever clears `PARKED` wakes the receiver | - | cleared |
+//! | `tail` | `push` | `prepare_park` | `cancel_park` | `take_parked` |
+//! |---|---|---|---|---|
+//! | all taken | + n, entries published: the receiver will look | `PARKED`, true: the next sender wakes you | same | same, false |
+//! | some reserved | likewise | same, false: *you* look again | same | same, false |
+//! | `PARKED`, all taken | + n, entries published, `PARKED` cleared, true: *you* wake the receiver | same, true | cleared | cleared, true: *you* wake the receiver |
+//! | `PARKED`, some reserved | + n, published; whoever clears `PARKED` wakes the receiver | - | cleared | cleared, true: *you* wake the receiver |
 //!
 //! Invariant: `PARKED` is set only by a receiver that has taken everything reserved, and whoever clears it
 //! sees to the receiver; so a parked receiver has taken everything or somebody is about to wake it.
@@ -26,6 +26,10 @@
 //! relaxed will do. Payloads are published by storing the entry with release and loading it with acquire.
 //! An entry is overwritten only for an I/O that was submitted after the old payload was taken, because the
 //! credit came back with it; so the old one has been read.
+//!
+//! `take_parked` is for those who have something else for the receiver to do. They make it due, have a full
+//! fence, and look for `PARKED`; the receiver parks, has a full fence, and looks for what is due. The fences
+//! are theirs, for only they know what is due.
 //!
 //! A woken receiver may find its next entry reserved and not yet written, by a sender that was interrupted
 //! between the two. It looks again; `prepare_park` refuses until then.

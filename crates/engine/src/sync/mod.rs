@@ -10,8 +10,8 @@
 //! | [`run_state`] | who runs, and is another pass owed | begin 1, finish 1, kick 1 or 0 |
 //! | [`run_cell`] | a value that only the runner touches | as above |
 //! | [`queued_lock`], [`lock_cell`] | the *before* of the comparison: a lock around the same value | lock 1, unlock 1 |
-//! | [`ring`] | staging: one producer, one consumer | 0 |
-//! | [`completion_ring`] | many producers, one consumer, sized so that it cannot overflow | 1 per batch |
+//! | [`mod@ring`] | staging: one producer, one consumer | 0 |
+//! | [`mod@completion_ring`] | many producers, one consumer, sized so that it cannot overflow | 1 per batch |
 //! | [`pending`] | which submitters have staged work | set 1, take 1 per non-empty word |
 //! | [`bitmap`] | tags without a lock | get 1 per batch, put 1 per word |
 //! | [`tag_set`], [`fair_share`] | tags with waiters, and their division among users | as `bitmap` while nobody waits |

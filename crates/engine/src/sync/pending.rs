@@ -21,7 +21,7 @@
 //! `set` writes even where the bit looks set already: that look may be older than the swap of a runner who
 //! drains the ring just before the new work gets there, and then nobody would come again.
 
-use super::{AtomicU32, AtomicU64, Ordering};
+use super::{AtomicU32, AtomicU64, Ordering, fence_after_rmw};
 use crossbeam_utils::CachePadded;
 
 const WORD_BITS: u32 = u64::BITS;
@@ -43,7 +43,9 @@ impl Pending {
         }
     }
 
-    /// Has `id` visited by the next [`take`](Self::take). One read-modify-write.
+    /// Has `id` visited by the next [`take`](Self::take). One read-modify-write and a full fence, so that the
+    /// caller may look again at whatever made it set the bit: it finds that changed, or is visited by
+    /// whoever changes it, has a full fence, and then takes.
     ///
     /// # Panics
     /// If `id` is beyond the words of the set.
@@ -51,6 +53,7 @@ impl Pending {
     pub(crate) fn set(&self, id: u16) {
         let (word, bit) = (u32::from(id) / WORD_BITS, u32::from(id) % WORD_BITS);
         self.words[word as usize].fetch_or(1 << bit, Ordering::AcqRel);
+        fence_after_rmw();
     }
 
     /// Is anybody in the set? Plain loads.
@@ -155,7 +158,7 @@ mod tests {
 #[cfg(all(test, loom))]
 mod model {
     use super::*;
-    use crate::sync::Arc;
+    use crate::sync::{Arc, Budget, fence};
     use loom::thread;
 
     /// A submitter stages twice while a runner takes; what is left is taken afterwards.
@@ -202,6 +205,41 @@ mod model {
             if pending.words[0].swap(0, Ordering::Relaxed) != 0 {
                 f(0);
             }
+        });
+    }
+
+    /// Somebody who finds no budget sets its bit and looks again, while the budget is put back.
+    fn a_refused_one_is_told(set: fn(&Pending, u16)) {
+        loom::model(move || {
+            let shared = Arc::new((Pending::new(1), Budget::new(Some(1))));
+            assert_eq!(shared.1.take(1), 1);
+            let holder = {
+                let shared = Arc::clone(&shared);
+                thread::spawn(move || {
+                    shared.1.put(1);
+                    fence(Ordering::SeqCst);
+                    let mut told = false;
+                    shared.0.take(|_| told = true);
+                    told
+                })
+            };
+            set(&shared.0, 0);
+            let got = shared.1.take(1);
+            let told = holder.join().expect("the holder does not panic");
+            assert!(got == 1 || told, "the budget is free and nobody knows");
+        });
+    }
+
+    #[test]
+    fn loom_a_refused_one_is_told() {
+        a_refused_one_is_told(Pending::set);
+    }
+
+    #[test]
+    #[should_panic(expected = "nobody knows")]
+    fn loom_planted_set_without_a_fence() {
+        a_refused_one_is_told(|pending, id| {
+            pending.words[0].fetch_or(1 << id, Ordering::AcqRel);
         });
     }
 }

@@ -127,6 +127,25 @@ impl<T> Producer<T> {
         Ok(())
     }
 
+    /// As [`stage`](Self::stage), for a ring that is as large as what can be in it: the value is built where
+    /// it will lie, since there is no way back for it.
+    ///
+    /// # Panics
+    /// If the ring is full.
+    #[inline]
+    pub(crate) fn put(&mut self, value: T) {
+        let capacity = self.shared.capacity();
+        if self.tail.wrapping_sub(self.head) == capacity {
+            self.head = self.shared.head.load(Ordering::Acquire);
+            assert!(self.tail.wrapping_sub(self.head) != capacity, "a ring was made too small");
+        }
+        self.shared.entry(self.tail).with_mut(|entry| {
+            // SAFETY: as in `stage`.
+            unsafe { (*entry).write(value) };
+        });
+        self.tail = self.tail.wrapping_add(1);
+    }
+
     /// Shows the consumer everything staged. One store, none if nothing is.
     #[inline]
     pub(crate) fn publish(&mut self) {

@@ -52,8 +52,7 @@ impl Node {
 
     #[inline]
     fn cell(&self, rank: usize) -> usize {
-        // The mask on the shift spares a check; ranks are below 16.
-        (self.order >> (4 * rank as u32 & 63)) as usize & (FULL - 1)
+        (self.order >> nibble(rank)) as usize & (FULL - 1)
     }
 
     /// The key of rank `rank`; [`UNUSED`] if there are not so many.
@@ -77,16 +76,10 @@ impl Node {
         self.keys[self.cell(rank)] = key;
     }
 
-    /// How many keys are below `key`, which is at most [`UNUSED`].
+    /// How many keys are below `key`, which is at most [`UNUSED`]: the rank of the first key that is not.
     #[inline]
-    fn below(&self, key: u64) -> usize {
+    pub(super) fn below(&self, key: u64) -> usize {
         self.keys.iter().map(|k| k.wrapping_sub(key) >> 63).sum::<u64>() as usize
-    }
-
-    /// The rank of the first key that is at least `key`; `len` if there is none.
-    #[inline]
-    pub(super) fn at_or_after(&self, key: u64) -> usize {
-        self.below(key)
     }
 
     /// In an inner node, the rank of the child that `key` belongs to. Children's keys are where they begin,
@@ -104,10 +97,9 @@ impl Node {
         self.keys[cell] = key;
         self.values[cell] = value;
         // The nibble of the cell moves down from rank `len` to `rank`, those between move up.
-        let (below, between, above) = ranks(rank, len);
-        let order = self.order;
-        self.order =
-            order & (below | above) | (order & between) << 4 | (cell as u64) << (4 * rank as u32);
+        let (between, others) = ranks(rank, len);
+        let moved = (self.order & between) << 4;
+        self.order = (self.order & others) | moved | (cell as u64) << nibble(rank);
         self.len += 1;
     }
 
@@ -118,10 +110,9 @@ impl Node {
         let cell = self.cell(rank);
         self.keys[cell] = UNUSED;
         // The other way round: the nibble of the cell moves up to where the unused ones are.
-        let (below, between, above) = ranks(rank, last);
-        let order = self.order;
-        self.order =
-            order & (below | above) | order >> 4 & between | (cell as u64) << (4 * last as u32);
+        let (between, others) = ranks(rank, last);
+        let moved = (self.order >> 4) & between;
+        self.order = (self.order & others) | moved | (cell as u64) << nibble(last);
         self.len -= 1;
     }
 
@@ -140,10 +131,76 @@ impl Node {
     }
 }
 
-/// Masks over the nibbles of an order: ranks below `from`, ranks `from..to`, and ranks above `to`.
+/// Where the nibble of a rank begins. The mask is for the compiler; ranks are below 16.
 #[inline]
-fn ranks(from: usize, to: usize) -> (u64, u64, u64) {
-    let below = (1 << (4 * from as u32 & 63)) - 1;
-    let up_to = (1 << (4 * to as u32 & 63)) - 1;
-    (below, up_to & !below, !(up_to << 4 | 15))
+fn nibble(rank: usize) -> u32 {
+    4 * (rank as u32 % FULL as u32)
+}
+
+/// Masks over the nibbles of an order: those of the ranks `from..to`, and those below `from` and above `to`.
+#[inline]
+fn ranks(from: usize, to: usize) -> (u64, u64) {
+    let below = |rank| (1u64 << nibble(rank)) - 1;
+    let between = below(to) & !below(from);
+    (between, !(between | 15 << nibble(to)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use alloc::vec::Vec;
+    use blkmq_core::Rng;
+
+    fn of(keys: impl IntoIterator<Item = u64>) -> Node {
+        let mut node = Node::EMPTY;
+        keys.into_iter().for_each(|k| node.insert(node.below(k), k, k as u32 + 100));
+        node
+    }
+
+    fn entries(node: &Node) -> Vec<(u64, u32)> {
+        (0..node.len()).map(|rank| (node.key(rank), node.value(rank))).collect()
+    }
+
+    #[test]
+    fn any_sequence_leaves_a_permutation_in_order() {
+        let mut rng = Rng::new(1);
+        let (mut node, mut model) = (Node::EMPTY, Vec::new());
+        for _ in 0..20_000 {
+            let key = rng.below(1 << 20);
+            let rank = node.below(key);
+            assert_eq!(rank, model.partition_point(|(k, _)| *k < key));
+            if !node.is_full() && rng.chance(1, 2) {
+                node.insert(rank, key, key as u32);
+                model.insert(rank, (key, key as u32));
+            } else if rank < node.len() {
+                node.remove(rank);
+                model.remove(rank);
+            }
+            assert_eq!(entries(&node), model);
+            let cells = (0..FULL).fold(0u32, |seen, rank| seen | 1 << node.cell(rank));
+            assert_eq!(cells, 0xffff, "a cell was lost");
+        }
+    }
+
+    #[test]
+    fn sharing_keeps_order_whatever_the_split() {
+        let whole = entries(&of(0..12));
+        for before in 0..=12 {
+            for keep in 0..=12 {
+                let (mut left, mut right) = (of(0..before), of(before..12));
+                left.share(&mut right, keep);
+                assert_eq!(left.len(), keep);
+                let mut both = entries(&left);
+                both.extend(entries(&right));
+                assert_eq!(both, whole, "{before} then {keep}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_child_takes_everything_from_its_key_to_the_next_ones() {
+        let node = of([50, 70, 60]);
+        let chosen: Vec<usize> = [50, 59, 60, 69, 70, 99].map(|k| node.child_of(k)).into();
+        assert_eq!(chosen, [0, 0, 1, 1, 2, 2]);
+    }
 }

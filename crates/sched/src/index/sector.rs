@@ -1,7 +1,7 @@
 //! Requests in order of sector, in several lanes over one pool of nodes.
 //!
-//! A B+ tree per lane: sorted runs of up to 32 sectors, and above them, once there are more, nodes that say
-//! which run to look in. Up to 32 requests a lane is a single node. Nodes come from a pool that all lanes
+//! A B+ tree per lane: sorted runs of up to 16 sectors, and above them, once there are more, nodes that say
+//! which run to look in. Up to 16 requests a lane is a single node. Nodes come from a pool that all lanes
 //! share and that is made for the worst case at creation, so nothing is allocated afterwards.
 //!
 //! Each sector is in its tree once. Further requests at the same sector wait in a ring behind the first, in
@@ -36,10 +36,6 @@ struct Lane {
     /// Levels of inner nodes above the runs.
     height: u32,
     len: u32,
-    /// The run that the last request was taken from, and its sector: whoever goes on from there need not
-    /// start at the root. [`NONE`] once a run has been split, joined or evened out.
-    finger: u32,
-    finger_sector: u64,
 }
 
 /// Where a search ended: a filed request, to be looked at and perhaps [taken](SectorIndex::take). Good until
@@ -99,9 +95,7 @@ impl SectorIndex {
         Self {
             nodes,
             free: if lanes as u32 == spare { NONE } else { lanes as u32 },
-            lanes: (0..lanes as u32)
-                .map(|root| Lane { root, height: 0, len: 0, finger: NONE, finger_sector: 0 })
-                .collect(),
+            lanes: (0..lanes as u32).map(|root| Lane { root, height: 0, len: 0 }).collect(),
             peers: vec![
                 Peers { sector: 0, prev: nobody, next: nobody, lane: NONE };
                 slots as usize
@@ -134,7 +128,7 @@ impl SectorIndex {
         assert!(sector <= LAST, "sector {sector} is beyond any device");
         let leaf = self.leaf_with_room(lane, sector);
         let node = &mut self.nodes[leaf as usize];
-        let at = node.at_or_after(sector);
+        let at = node.below(sector);
         if node.key(at) == sector {
             let first = unpack(node.value(at));
             self.join_ring(first, rq);
@@ -150,12 +144,9 @@ impl SectorIndex {
     #[must_use]
     pub fn at_or_after(&self, lane: usize, sector: u64) -> Option<Found> {
         let sector = sector.min(UNUSED);
-        if let Some(found) = self.by_finger(lane, sector) {
-            return Some(found);
-        }
         let leaf = self.leaf(lane, sector.min(LAST));
         let node = &self.nodes[leaf as usize];
-        let at = node.at_or_after(sector);
+        let at = node.below(sector);
         if at < node.len() {
             let rq = unpack(node.value(at));
             return Some(Found { rq, sector: node.key(at), node: leaf, at: at as u32 });
@@ -163,21 +154,6 @@ impl SectorIndex {
         // Runs below a root are never empty, so the next one begins with the answer.
         let right = self.nodes.get(node.next as usize)?;
         Some(Found { rq: unpack(right.value(0)), sector: right.key(0), node: node.next, at: 0 })
-    }
-
-    /// The answer of [`at_or_after`](Self::at_or_after) if it is in the run under the finger. All runs to the
-    /// left end before the finger's sector.
-    #[inline]
-    fn by_finger(&self, lane: usize, sector: u64) -> Option<Found> {
-        let Lane { finger, finger_sector, .. } = self.lanes[lane];
-        let node = self.nodes.get(finger as usize).filter(|_| sector >= finger_sector)?;
-        let at = node.at_or_after(sector);
-        (at < node.len()).then(|| Found {
-            rq: unpack(node.value(at)),
-            sector: node.key(at),
-            node: finger,
-            at: at as u32,
-        })
     }
 
     /// Takes out what a search of `lane` has just found, without searching again.
@@ -192,8 +168,6 @@ impl SectorIndex {
             "{:?} is no longer where it was found",
             found.rq
         );
-        self.lanes[lane].finger = found.node;
-        self.lanes[lane].finger_sector = found.sector;
         let next = self.peers[found.rq.index()].next;
         if next == found.rq {
             node.remove(at);
@@ -268,7 +242,6 @@ impl SectorIndex {
             let at = self.nodes[node as usize].child_of(sector);
             let child = self.nodes[node as usize].value(at);
             if self.nodes[child as usize].is_full() {
-                self.lanes[lane].finger = NONE;
                 self.split(node, at);
                 let at = self.nodes[node as usize].child_of(sector);
                 node = self.nodes[node as usize].value(at);
@@ -308,7 +281,6 @@ impl SectorIndex {
     #[cold]
     fn refill(&mut self, lane: usize, sector: u64) {
         let Lane { root, height, .. } = self.lanes[lane];
-        self.lanes[lane].finger = NONE;
         let mut node = root;
         for level in (0..height).rev() {
             let at = self.nodes[node as usize].child_of(sector);

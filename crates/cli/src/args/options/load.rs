@@ -24,24 +24,39 @@ pub const OPTIONS: &[Opt] = &[
         d.iodepth = v.count(1..=MAX_DEPTH)?;
         Ok(())
     }),
-    job("iodepth_low", "0-65536", "once full, submit again at this many (default iodepth)", |d, v| {
-        d.low = Some(v.count(0..=MAX_DEPTH)?);
-        Ok(())
-    }),
-    job("iodepth_batch_submit", "0-65536", "I/Os submitted in one plug (default 1; 0 is iodepth)", |d, v| {
-        d.batch_submit = Some(v.count(0..=MAX_DEPTH)?);
-        Ok(())
-    })
+    job(
+        "iodepth_low",
+        "0-65536",
+        "once full, submit again at this many (default iodepth)",
+        |d, v| {
+            d.low = Some(v.count(0..=MAX_DEPTH)?);
+            Ok(())
+        },
+    ),
+    job(
+        "iodepth_batch_submit",
+        "0-65536",
+        "I/Os submitted in one plug (default 1; 0 is iodepth)",
+        |d, v| {
+            d.batch_submit = Some(v.count(0..=MAX_DEPTH)?);
+            Ok(())
+        },
+    )
     .or(&["iodepth_batch"]),
     job("iodepth_batch_complete_min", "0-65536", "completions to wait for (default 1)", |d, v| {
         d.complete_min = Some(v.count(0..=MAX_DEPTH)?);
         Ok(())
     })
     .or(&["iodepth_batch_complete"]),
-    job("iodepth_batch_complete_max", "1-65536", "completions to take at once (default: the min)", |d, v| {
-        d.complete_max = Some(v.count(1..=MAX_DEPTH)?);
-        Ok(())
-    }),
+    job(
+        "iodepth_batch_complete_max",
+        "1-65536",
+        "completions to take at once (default: the min)",
+        |d, v| {
+            d.complete_max = Some(v.count(1..=MAX_DEPTH)?);
+            Ok(())
+        },
+    ),
     job("numjobs", "1-4096", "threads of the job (default 1)", |d, v| {
         d.job.numjobs = v.count(1..=MAX_THREADS)?;
         Ok(())
@@ -72,10 +87,15 @@ pub const OPTIONS: &[Opt] = &[
         d.job.number_ios = Some(v.count(0..=u64::MAX)?).filter(|ios| *ios > 0);
         Ok(())
     }),
-    job("rate_iops", "COUNT[,COUNT[,COUNT]]", "I/Os per second and thread, by direction", |d, v| {
-        d.job.rate_iops = rates(v)?;
-        Ok(())
-    }),
+    job(
+        "rate_iops",
+        "COUNT[,COUNT[,COUNT]]",
+        "I/Os per second and thread, by direction",
+        |d, v| {
+            d.job.rate_iops = rates(v)?;
+            Ok(())
+        },
+    ),
     job("rate", "SIZE[,SIZE[,SIZE]]", "bytes per second and thread, by direction", |d, v| {
         d.job.rate = rates(v)?;
         Ok(())
@@ -107,10 +127,15 @@ pub const OPTIONS: &[Opt] = &[
         Ok(())
     })
     .flag(),
-    job("group_reporting", "", "one result for the group instead of one for each thread", |d, v| {
-        d.job.group_reporting = v.flag()?;
-        Ok(())
-    })
+    job(
+        "group_reporting",
+        "",
+        "one result for the group instead of one for each thread",
+        |d, v| {
+            d.job.group_reporting = v.flag()?;
+            Ok(())
+        },
+    )
     .flag(),
     job("gtod_reduce", "", "read the clock as rarely as possible: no latencies", |d, v| {
         d.gtod_reduce = v.flag()?;

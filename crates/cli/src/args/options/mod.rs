@@ -114,7 +114,9 @@ impl Opt {
 
 /// Every option, in the order of the help.
 pub fn all() -> impl Iterator<Item = &'static Opt> {
-    [run::JOBS, pattern::OPTIONS, load::OPTIONS, run::OPTIONS, foreign::OPTIONS].into_iter().flatten()
+    [run::JOBS, pattern::OPTIONS, load::OPTIONS, run::OPTIONS, foreign::OPTIONS]
+        .into_iter()
+        .flatten()
 }
 
 /// The option called `name`. Dashes and underscores within it are alike.
@@ -128,8 +130,8 @@ pub fn unknown(name: &str) -> UsageError {
     let usable = all().filter(|option| !matches!(option.meaning, Meaning::Unsupported(_)));
     let names = usable.flat_map(|option| std::iter::once(&option.name).chain(option.aliases));
     let near = nearest(&name.replace('-', "_"), names.copied());
-    let near: Vec<String> = near.into_iter().map(|name| format!("--{name}")).collect();
-    let near = if near.is_empty() { String::new() } else { format!("nearest: {}; ", near.join(", ")) };
+    let near =
+        if near.is_empty() { String::new() } else { format!("nearest: {}; ", near.join(", ")) };
     UsageError::new(format!("unknown option; {near}accepted: see blkmq bench --help"))
 }
 
@@ -153,7 +155,11 @@ mod tests {
     fn every_option_says_what_it_does_and_takes() {
         for option in all() {
             let foreign = option.group == Group::Foreign;
-            assert!(foreign || !(option.help.is_empty() || option.accepts.is_empty()), "{}", option.name);
+            assert!(
+                foreign || !(option.help.is_empty() || option.accepts.is_empty()),
+                "{}",
+                option.name
+            );
         }
     }
 

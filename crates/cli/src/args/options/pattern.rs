@@ -17,7 +17,7 @@ const fn job(
 
 /// The table.
 pub const OPTIONS: &[Opt] = &[
-    job("rw", "PATTERN", "read, write, trim, their rand forms, rw, randrw, trimwrite, randtrimwrite", |d, v| {
+    job("rw", "PATTERN", "read, write, trim, rw, trimwrite, or rand and one of them", |d, v| {
         d.job.rw = Rw::parse(v.text).ok_or_else(|| {
             let names = Rw::NAMES.iter().flat_map(|(_, names)| names.iter().copied());
             let names = Vec::from_iter(names).join(", ");
@@ -61,63 +61,103 @@ pub const OPTIONS: &[Opt] = &[
         Ok(())
     })
     .or(&["blocksize_range"]),
-    job("bssplit", "SIZE/PERCENT:...", "block sizes with their shares; wins over bs and bsrange", |d, v| {
-        d.bssplit = v.directions(split)?;
-        Ok(())
-    }),
-    job("blockalign", "SIZE[,SIZE[,SIZE]]", "grid of random places (default bs); implies norandommap", |d, v| {
-        let grid = v.directions(block_size)?;
-        for direction in Direction::ALL {
-            d.job.blockalign[direction] = grid[direction].or(d.job.blockalign[direction]);
-        }
-        Ok(())
-    })
+    job(
+        "bssplit",
+        "SIZE/PERCENT:...",
+        "block sizes with their shares; wins over bs and bsrange",
+        |d, v| {
+            d.bssplit = v.directions(split)?;
+            Ok(())
+        },
+    ),
+    job(
+        "blockalign",
+        "SIZE[,SIZE[,SIZE]]",
+        "grid of random places (default bs); implies norandommap",
+        |d, v| {
+            let grid = v.directions(block_size)?;
+            for direction in Direction::ALL {
+                d.job.blockalign[direction] = grid[direction].or(d.job.blockalign[direction]);
+            }
+            Ok(())
+        },
+    )
     .or(&["ba"]),
     job("norandommap", "", "draw blocks independently, instead of each once per pass", |d, v| {
         d.job.norandommap = v.flag()?;
         Ok(())
     })
     .flag(),
-    job("random_distribution", "KIND", "random, zipf:THETA, pareto:POWER or normal:DEVIATION", |d, v| {
-        d.job.random_distribution = distribution(v.text)?;
-        Ok(())
-    }),
-    job("percentage_random", "0-100[,0-100...]", "random share of a random job (default 100)", |d, v| {
-        let shares = v.directions(|v| units::percent(v.text))?;
-        for direction in Direction::ALL {
-            if let Some(share) = shares[direction] {
-                d.job.percentage_random[direction] = share;
+    job(
+        "random_distribution",
+        "KIND",
+        "random, zipf:THETA, pareto:POWER or normal:DEVIATION",
+        |d, v| {
+            d.job.random_distribution = distribution(v.text)?;
+            Ok(())
+        },
+    ),
+    job(
+        "percentage_random",
+        "0-100[,0-100...]",
+        "random share of a random job (default 100)",
+        |d, v| {
+            let shares = v.directions(|v| units::percent(v.text))?;
+            for direction in Direction::ALL {
+                if let Some(share) = shares[direction] {
+                    d.job.percentage_random[direction] = share;
+                }
             }
-        }
-        Ok(())
-    }),
+            Ok(())
+        },
+    ),
     job("randseed", "NUMBER", "seed of all random choices (default 0x89)", |d, v| {
         d.job.randseed = v.count(0..=u64::MAX)?;
         Ok(())
     }),
-    job("size", "SIZE or PERCENT%", "region of each thread (default: to the end of the device)", |d, v| {
-        d.job.size = Some(v.amount()?);
-        Ok(())
-    }),
+    job(
+        "size",
+        "SIZE or PERCENT%",
+        "region of each thread (default: to the end of the device)",
+        |d, v| {
+            d.job.size = Some(v.amount()?);
+            Ok(())
+        },
+    ),
     job("io_size", "SIZE or PERCENT%", "what a thread issues in a pass (default: size)", |d, v| {
         let amount = v.amount()?;
         d.job.io_size = Some(amount).filter(|amount| *amount != blkmq_lab::workload::Amount::ZERO);
         Ok(())
     })
     .or(&["io_limit"]),
-    job("offset", "SIZE or PERCENT%", "where the first thread's region begins (default 0)", |d, v| {
-        d.job.offset = v.amount()?;
-        Ok(())
-    })
+    job(
+        "offset",
+        "SIZE or PERCENT%",
+        "where the first thread's region begins (default 0)",
+        |d, v| {
+            d.job.offset = v.amount()?;
+            Ok(())
+        },
+    )
     .or(&["fileoffset"]),
-    job("offset_increment", "SIZE or PERCENT%", "each further thread begins this much later", |d, v| {
-        d.job.offset_increment = v.amount()?;
-        Ok(())
-    }),
-    job("direct", "", "writes are waited for, hence sync to a scheduler, as with O_DIRECT", |d, v| {
-        d.job.direct = v.flag()?;
-        Ok(())
-    })
+    job(
+        "offset_increment",
+        "SIZE or PERCENT%",
+        "each further thread begins this much later",
+        |d, v| {
+            d.job.offset_increment = v.amount()?;
+            Ok(())
+        },
+    ),
+    job(
+        "direct",
+        "",
+        "writes are waited for, hence sync to a scheduler, as with O_DIRECT",
+        |d, v| {
+            d.job.direct = v.flag()?;
+            Ok(())
+        },
+    )
     .flag(),
     job("buffered", "", "the opposite of direct: writes are async, as writeback is", |d, v| {
         d.job.direct = !v.flag()?;
@@ -132,12 +172,22 @@ pub const OPTIONS: &[Opt] = &[
         };
         Ok(())
     }),
-    job("fsync", "COUNT", "flush the device after every COUNT writes (default 0, never)", |d, v| {
-        d.job.fsync = v.count(0..=u32::MAX)?;
-        Ok(())
-    })
+    job(
+        "fsync",
+        "COUNT",
+        "flush the device after every COUNT writes (default 0, never)",
+        |d, v| {
+            d.job.fsync = v.count(0..=u32::MAX)?;
+            Ok(())
+        },
+    )
     .or(&["fdatasync"]),
-    job("kb_base", "1024 or 1000", "what k means in sizes (default 1024; ki is then 1000, as in fio)", |_, _| {
-        Ok(()) // Read before all other options, because their values depend on it.
-    }),
+    job(
+        "kb_base",
+        "1024 or 1000",
+        "what k means in sizes (default 1024; ki is then 1000, as in fio)",
+        |_, _| {
+            Ok(()) // Read before all other options, because their values depend on it.
+        },
+    ),
 ];

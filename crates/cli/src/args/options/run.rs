@@ -1,9 +1,9 @@
 //! blkmq's own options: what is compared, how often, and what comes out; and how jobs are told apart.
 
 use super::{Group, Kind, Meaning, Opt};
+use crate::devices;
 use crate::error::UsageError;
 use crate::plan::{SchedulerChoice, spec};
-use crate::devices;
 
 const fn compare(
     name: &'static str,
@@ -34,8 +34,18 @@ const fn about_jobs(
 
 /// Options about jobs as such.
 pub const JOBS: &[Opt] = &[
-    about_jobs("name", "NAME", "begin a job; options before the first one hold for all", Meaning::Structure),
-    about_jobs("section", "NAME", "use only this job of the job files; repeatable", Meaning::Structure),
+    about_jobs(
+        "name",
+        "NAME",
+        "begin a job; options before the first one hold for all",
+        Meaning::Structure,
+    ),
+    about_jobs(
+        "section",
+        "NAME",
+        "use only this job of the job files; repeatable",
+        Meaning::Structure,
+    ),
     about_jobs("description", "TEXT", "annotates the run", Meaning::Annotate),
     about_jobs("filename", "PATH", "annotates the run; I/O goes to --device", Meaning::Annotate),
     about_jobs("ioengine", "NAME", "annotates the run; I/O goes through blkmq", Meaning::Annotate),
@@ -43,58 +53,100 @@ pub const JOBS: &[Opt] = &[
 
 /// The table.
 pub const OPTIONS: &[Opt] = &[
-    compare("scheduler", "NAME[:KEY=VALUE,...],...", "schedulers to compare, or all (default)", |d, v| {
-        d.schedulers.extend(SchedulerChoice::parse(v.text)?);
-        Ok(())
-    }),
+    compare(
+        "scheduler",
+        "NAME[:KEY=VALUE,...],...",
+        "schedulers to compare, or all (default)",
+        |d, v| {
+            d.schedulers.extend(SchedulerChoice::parse(v.text)?);
+            Ok(())
+        },
+    ),
     compare("ioscheduler", "NAME", "fio's spelling for a single scheduler", |d, v| {
         let name = v.non_empty("the name of a scheduler")?;
         if let Some(other) = d.ioscheduler.as_ref().filter(|other| *other != name) {
-            let text = format!("an earlier job says {other}; accepted: the same for all jobs, or --scheduler");
+            let text = format!(
+                "an earlier job says {other}; accepted: the same for all jobs, or --scheduler"
+            );
             return Err(UsageError::new(text));
         }
         SchedulerChoice::parse(name)?;
         d.ioscheduler = Some(name.into());
         Ok(())
     }),
-    compare("device", "NAME[,KEY=VALUE]...", "device to run on, null_blk's parameters; repeatable", |d, v| {
-        for spec in spec::parse(v.text)? {
-            d.devices.push(devices::choose(&spec.name, spec.params)?);
-        }
-        Ok(())
-    }),
-    compare("threads", "COUNT[,COUNT]...", "thread counts to compare; each replaces numjobs", |d, v| {
-        let parts = v.text.split(',');
-        let counts = parts.map(|text| {
-            super::Value { text: text.trim(), ..v }.count(1..=super::load::MAX_THREADS)
-        });
-        d.threads = counts.collect::<Result<_, _>>()?;
-        Ok(())
-    }),
-    compare("access", "spin,mutex,combining", "ways to share an elevator (default combining)", |d, v| {
-        d.access = v.choices()?;
-        Ok(())
-    }),
-    compare("scope", "queue or hwqueue", "one elevator, or one per hardware queue (default: the scheduler's)", |d, v| {
-        d.scope = Some(v.choice()?);
-        Ok(())
-    }),
-    compare("nomerges", "0, 1 or 2", "0 merges all, 1 what costs no search, 2 nothing (default 0)", |d, v| {
-        d.nomerges = v.choice()?;
-        Ok(())
-    }),
+    compare(
+        "device",
+        "NAME[,KEY=VALUE]...",
+        "device to run on, null_blk's parameters; repeatable",
+        |d, v| {
+            for spec in spec::parse(v.text)? {
+                d.devices.push(devices::choose(&spec.name, spec.params)?);
+            }
+            Ok(())
+        },
+    ),
+    compare(
+        "threads",
+        "COUNT[,COUNT]...",
+        "thread counts to compare; each replaces numjobs",
+        |d, v| {
+            let parts = v.text.split(',');
+            let counts = parts.map(|text| {
+                super::Value { text: text.trim(), ..v }.count(1..=super::load::MAX_THREADS)
+            });
+            d.threads = counts.collect::<Result<_, _>>()?;
+            Ok(())
+        },
+    ),
+    compare(
+        "access",
+        "spin,mutex,combining",
+        "ways to share an elevator (default combining)",
+        |d, v| {
+            d.access = v.choices()?;
+            Ok(())
+        },
+    ),
+    compare(
+        "scope",
+        "queue or hwqueue",
+        "one elevator, or one per hardware queue (default: the scheduler's)",
+        |d, v| {
+            d.scope = Some(v.choice()?);
+            Ok(())
+        },
+    ),
+    compare(
+        "nomerges",
+        "0, 1 or 2",
+        "0 merges all, 1 what costs no search, 2 nothing (default 0)",
+        |d, v| {
+            d.nomerges = v.choice()?;
+            Ok(())
+        },
+    ),
     compare("nr_requests", "1-65536", "scheduler tags", |d, v| {
         d.nr_requests = Some(v.count(1..=65_536)?);
         Ok(())
     }),
-    compare("pump", "inline or threads", "who moves requests to the device (default inline)", |d, v| {
-        d.pump = v.choice()?;
-        Ok(())
-    }),
-    compare("repeat", "1-1000", "repetitions, interleaved; the median counts (default 1)", |d, v| {
-        d.repeat = Some(v.count(1..=1_000)?);
-        Ok(())
-    }),
+    compare(
+        "pump",
+        "inline or threads",
+        "who moves requests to the device (default inline)",
+        |d, v| {
+            d.pump = v.choice()?;
+            Ok(())
+        },
+    ),
+    compare(
+        "repeat",
+        "1-1000",
+        "repetitions, interleaved; the median counts (default 1)",
+        |d, v| {
+            d.repeat = Some(v.count(1..=1_000)?);
+            Ok(())
+        },
+    ),
     compare("readonly", "", "refuse jobs that write", |d, v| {
         d.readonly = v.flag()?;
         Ok(())
@@ -106,16 +158,26 @@ pub const OPTIONS: &[Opt] = &[
     })
     .flag()
     .or(&["parse_only"]),
-    output("output_format", "FORMAT", "normal, json, json+, csv or html (default normal)", |d, v| {
-        d.format = v.choice()?;
-        Ok(())
-    }),
+    output(
+        "output_format",
+        "FORMAT",
+        "normal, json, json+, csv or html (default normal)",
+        |d, v| {
+            d.format = v.choice()?;
+            Ok(())
+        },
+    ),
     output("output", "FILE", "print results there", |d, v| {
         d.output = Some(v.non_empty("the path of a file")?.into());
         Ok(())
     }),
-    output("report", "FILE", "also write a page with plots (.html) or data (.json, .csv)", |d, v| {
-        d.report = Some(v.non_empty("the path of a file")?.into());
-        Ok(())
-    }),
+    output(
+        "report",
+        "FILE",
+        "also write a page with plots (.html) or data (.json, .csv)",
+        |d, v| {
+            d.report = Some(v.non_empty("the path of a file")?.into());
+            Ok(())
+        },
+    ),
 ];

@@ -1,6 +1,6 @@
 //! No wake-up is lost and no payload is read before it is written.
 
-use super::super::UnsafeCell;
+use super::super::{AtomicBool, UnsafeCell, fence};
 use super::*;
 use loom::thread;
 
@@ -169,4 +169,67 @@ fn loom_planted_pop_that_ignores_the_lap() {
         rx.shared.taken.store(rx.head, Ordering::Release);
         written.then_some(entry & PAYLOAD_MASK)
     });
+}
+
+/// Somebody has other work for the receiver while a payload arrives: a receiver that sleeps is woken, once.
+fn a_sleeper_hears_of_other_work(fence: fn()) {
+    loom::model(move || {
+        let (tx, mut rx) = completion_ring(1);
+        let due = Arc::new(AtomicBool::new(false));
+        let waker = {
+            let (tx, due) = (tx.clone(), Arc::clone(&due));
+            thread::spawn(move || {
+                due.store(true, Ordering::Relaxed);
+                fence();
+                tx.take_parked()
+            })
+        };
+        let sender = thread::spawn(move || tx.push(&[1]));
+        let mut asleep = rx.prepare_park();
+        fence();
+        if asleep && due.load(Ordering::Relaxed) {
+            rx.cancel_park();
+            asleep = false;
+        }
+        let told = [waker, sender].map(|thread| thread.join().expect("nobody panics"));
+        let told = told.into_iter().filter(|told| *told).count();
+        assert!(!asleep || told == 1, "{told} were told to wake a sleeper");
+    });
+}
+
+#[test]
+fn loom_a_sleeper_hears_of_other_work() {
+    a_sleeper_hears_of_other_work(|| fence(Ordering::SeqCst));
+}
+
+/// The same while no payload comes.
+fn other_work_alone(fence: fn()) {
+    loom::model(move || {
+        let (tx, mut rx) = completion_ring(1);
+        let due = Arc::new(AtomicBool::new(false));
+        let waker = {
+            let due = Arc::clone(&due);
+            thread::spawn(move || {
+                due.store(true, Ordering::Relaxed);
+                fence();
+                tx.take_parked()
+            })
+        };
+        let asleep = rx.prepare_park();
+        fence();
+        let seen = due.load(Ordering::Relaxed);
+        let told = waker.join().expect("the waker does not panic");
+        assert!(!asleep || seen || told, "a receiver sleeps and nobody wakes it");
+    });
+}
+
+#[test]
+fn loom_other_work_alone() {
+    other_work_alone(|| fence(Ordering::SeqCst));
+}
+
+#[test]
+#[should_panic(expected = "nobody wakes it")]
+fn loom_planted_park_without_a_fence() {
+    other_work_alone(|| ());
 }

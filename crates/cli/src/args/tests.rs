@@ -1,0 +1,302 @@
+//! The meaning of options, through the same door as the command line.
+
+use super::{Request, parse};
+use crate::plan::{AccessChoice, Plan, ScopeChoice, job_file};
+use blkmq_core::{Class, Nanos};
+use blkmq_lab::workload::{
+    Amount, BlockSize, Depth, Direction, Distribution, Job, Latencies, PerDirection, Rw,
+};
+
+fn plan(line: &str) -> Plan {
+    let args = Vec::from_iter(line.split_whitespace().map(String::from));
+    match parse(&args) {
+        Ok(Request::Plan(plan)) => *plan,
+        other => panic!("{line}: {other:?}"),
+    }
+}
+
+fn job(line: &str) -> Job {
+    let plan = plan(line);
+    assert_eq!(plan.jobs.len(), 1, "{line}");
+    plan.jobs[0].clone()
+}
+
+fn refusal(line: &str) -> String {
+    let args = Vec::from_iter(line.split_whitespace().map(String::from));
+    parse(&args).expect_err(line).to_string()
+}
+
+/// A job file in the folder for temporary files, gone when dropped.
+struct File(std::path::PathBuf);
+
+impl File {
+    fn new(name: &str, text: &str) -> Self {
+        let path = std::env::temp_dir().join(format!("blkmq-{}-{name}.fio", std::process::id()));
+        std::fs::write(&path, text).expect("the temporary folder can be written");
+        Self(path)
+    }
+
+    fn path(&self) -> &str {
+        self.0.to_str().expect("made of ASCII")
+    }
+}
+
+impl Drop for File {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.0);
+    }
+}
+
+/// Each line, and what it makes of a job that reads.
+#[test]
+fn every_workload_option_reaches_its_field() {
+    let base = || Job { name: "blkmq".into(), ..Job::default() };
+    let fixed = |bs| PerDirection::all(BlockSize::Fixed(bs));
+    let table: &[(&str, Job)] = &[
+        ("--rw=randrw", Job { rw: Rw::RandRw, ..base() }),
+        ("--readwrite randread", Job { rw: Rw::RandRead, ..base() }),
+        ("--rwmixwrite=30", Job { rwmixread: 70, ..base() }),
+        ("--bs=8k", Job { bs: fixed(8192), ..base() }),
+        (
+            "--bs=8k,512",
+            Job {
+                bs: PerDirection::new(
+                    BlockSize::Fixed(8192),
+                    BlockSize::Fixed(512),
+                    BlockSize::Fixed(512),
+                ),
+                ..base()
+            },
+        ),
+        ("--bs=512ki --kb_base=1024", Job { bs: fixed(512_000), ..base() }),
+        ("--bs=8ki --kb_base=1000", Job { bs: fixed(8192), ..base() }),
+        (
+            "--bsrange=1k-4k",
+            Job { bs: PerDirection::all(BlockSize::Range { min: 1024, max: 4096 }), ..base() },
+        ),
+        (
+            "--bssplit=4k/60:8k/40 --bs=1k",
+            Job { bs: PerDirection::all(BlockSize::Split(vec![(4096, 60), (8192, 40)])), ..base() },
+        ),
+        (
+            "--bssplit=4k/50:1k/:32k/",
+            Job {
+                bs: PerDirection::all(BlockSize::Split(vec![(4096, 50), (1024, 25), (32768, 25)])),
+                ..base()
+            },
+        ),
+        ("--ba=512", Job { blockalign: PerDirection::all(Some(512)), ..base() }),
+        ("--norandommap", Job { norandommap: true, ..base() }),
+        (
+            "--random_distribution=zipf:1.2",
+            Job { random_distribution: Distribution::Zipf(1.2), ..base() },
+        ),
+        (
+            "--random_distribution=pareto",
+            Job { random_distribution: Distribution::Pareto(0.2), ..base() },
+        ),
+        (
+            "--percentage_random=50,25",
+            Job { percentage_random: PerDirection::new(50, 25, 25), ..base() },
+        ),
+        ("--randseed=0x10", Job { randseed: 16, ..base() }),
+        ("--size=1g", Job { size: Some(Amount::Bytes(1 << 30)), ..base() }),
+        ("--size=20%", Job { size: Some(Amount::Percent(20)), ..base() }),
+        ("--io_limit=2m", Job { io_size: Some(Amount::Bytes(2 << 20)), ..base() }),
+        (
+            "--offset=1m --offset_increment=1g",
+            Job {
+                offset: Amount::Bytes(1 << 20),
+                offset_increment: Amount::Bytes(1 << 30),
+                ..base()
+            },
+        ),
+        ("--direct=1", Job { direct: true, ..base() }),
+        ("--buffered=0", Job { direct: true, ..base() }),
+        ("--sync=dsync --fdatasync=8", Job { sync: true, fsync: 8, ..base() }),
+        (
+            "--numjobs=8 --loops=2 --number_ios=1k",
+            Job { numjobs: 8, loops: 2, number_ios: Some(1024), ..base() },
+        ),
+        (
+            "--runtime=30 --time_based",
+            Job { runtime: Some(Nanos::from_secs(30)), time_based: true, ..base() },
+        ),
+        (
+            "--ramp_time=500ms --startdelay=2",
+            Job { ramp_time: Nanos::from_millis(500), startdelay: Nanos::from_secs(2), ..base() },
+        ),
+        ("--rate_iops=100,", Job { rate_iops: PerDirection::new(Some(100), None, None), ..base() }),
+        ("--rate=,1m,", Job { rate: PerDirection::new(None, Some(1 << 20), None), ..base() }),
+        ("--rate=0", base()),
+        (
+            "--stonewall --new_group=1 --group_reporting",
+            Job { stonewall: true, new_group: true, group_reporting: true, ..base() },
+        ),
+        ("--gtod_reduce=1", Job { latencies: Latencies::NONE, ..base() }),
+        (
+            "--disable_lat 1 --disable_slat=0",
+            Job { latencies: Latencies { lat: false, ..Latencies::ALL }, ..base() },
+        ),
+        ("--percentile_list=99.9:50", Job { percentile_list: vec![50.0, 99.9], ..base() }),
+    ];
+    for (line, expected) in table {
+        assert_eq!(job(line), *expected, "{line}");
+    }
+}
+
+#[test]
+fn depths_follow_each_other_as_in_fio() {
+    let depth = |line: &str| job(line).depth;
+    let deep = Depth { iodepth: 32, low: 32, ..Depth::default() };
+    assert_eq!(depth("--iodepth=32"), deep);
+    assert_eq!(
+        depth("--iodepth_batch=8 --iodepth_batch_complete=4 --iodepth=32"),
+        Depth { batch_submit: 8, batch_complete_min: 4, batch_complete_max: 4, ..deep }
+    );
+    assert_eq!(
+        depth(
+            "--iodepth=32 --iodepth_batch_submit=0 --iodepth_low=3 --iodepth_batch_complete_min=0 --iodepth_batch_complete_max=9"
+        ),
+        Depth { low: 3, batch_submit: 32, batch_complete_min: 0, batch_complete_max: 9, ..deep }
+    );
+    let cut = plan("--iodepth=4 --iodepth_batch_submit=8");
+    assert_eq!(cut.jobs[0].depth.batch_submit, 4);
+    assert_eq!(cut.notes, ["job 'blkmq': iodepth_batch_submit=8 is cut to iodepth=4"]);
+}
+
+#[test]
+fn a_level_alone_is_best_effort() {
+    let prio = |line: &str| {
+        let prio = job(line).prio;
+        (prio.class(), prio.level())
+    };
+    assert_eq!(prio("--rw=read"), (Class::None, 0));
+    assert_eq!(prio("--prio=3"), (Class::BestEffort, 3));
+    assert_eq!(prio("--prioclass=1 --prio=2"), (Class::Realtime, 2));
+    assert_eq!(prio("--prioclass=3"), (Class::Idle, 0));
+}
+
+#[test]
+fn thinktime_counts_microseconds() {
+    let think = job("--thinktime=50 --thinktime_blocks=4").thinktime.expect("asked for");
+    assert_eq!((think.pause, think.blocks), (Nanos::from_micros(50), 4));
+    assert_eq!(job("--thinktime=0").thinktime, None);
+}
+
+#[test]
+fn names_begin_jobs_and_globals_come_before() {
+    let plan = plan("--bs=8k --name=a --rw=write --name=b --bs=1k --name=global --bs=2k --name=c");
+    let seen = plan
+        .jobs
+        .iter()
+        .map(|job| (job.name.as_str(), job.index, job.rw, job.bs[Direction::Read].min()));
+    let expected = [("a", 0, Rw::Write, 8192), ("b", 1, Rw::Read, 1024), ("c", 2, Rw::Read, 2048)];
+    assert_eq!(Vec::from_iter(seen), expected);
+}
+
+#[test]
+fn files_are_serialized_and_keep_their_globals() {
+    let first = File::new("first", "[global]\nbs=8k\n[a]\n[b]\nrw=write\n");
+    let second = File::new("second", "[c]\niodepth=4\n[d]\n");
+    let line = format!("--numjobs=2 {} {}", first.path(), second.path());
+    let jobs = plan(&line).jobs;
+    let seen = jobs
+        .iter()
+        .map(|job| (job.name.as_str(), job.stonewall, job.bs[Direction::Read].min(), job.numjobs));
+    let expected =
+        [("a", false, 8192, 2), ("b", false, 8192, 2), ("c", true, 4096, 2), ("d", false, 4096, 2)];
+    assert_eq!(Vec::from_iter(seen), expected);
+    let only = plan(&format!("{line} --section=b --section=d"));
+    let seen = only.jobs.iter().map(|job| (job.name.as_str(), job.stonewall));
+    assert_eq!(Vec::from_iter(seen), [("b", false), ("d", true)]);
+    let message = refusal(&format!("{line} --section=x"));
+    assert_eq!(message, "--section=x: no such section; accepted: a, b, c, d");
+}
+
+#[test]
+fn jobs_survive_being_printed_and_read_again() {
+    let lines = [
+        "--name=a --rw=randrw --rwmixread=70 --bs=4k,8k --direct --iodepth=32 --iodepth_batch=8",
+        "--name=a --bsrange=1k-4k,8k-16k --ba=512 --norandommap --size=50% --offset=1m",
+        "--name=a --bssplit=4k/60:8k/40,16k --rw=randwrite --random_distribution=zipf:1.2 --fsync=8",
+        "--name=a --rate_iops=10,20 --rate=1m, --thinktime=5ms --thinktime_blocks=3 --prio=3",
+        "--name=a --prioclass=3 --runtime=90 --time_based --ramp_time=1500us --gtod_reduce=1",
+        "--name=a --stonewall --name=b --iodepth=8 --iodepth_low=2 --iodepth_batch_complete_min=0 \
+         --iodepth_batch_complete_max=4 --percentile_list=50:99.99 --number_ios=9 --loops=2 --sync=1 \
+         --percentage_random=10,20,30 --randseed=7 --io_size=1g --offset_increment=2m --startdelay=1",
+    ];
+    for (at, line) in lines.iter().enumerate() {
+        let jobs = plan(line).jobs;
+        let file = File::new(&format!("printed{at}"), &job_file(&jobs));
+        assert_eq!(plan(file.path()).jobs, jobs, "{line}");
+    }
+}
+
+#[test]
+fn what_is_compared_multiplies_and_repeats_are_interleaved() {
+    let plan =
+        plan("--rw=read --scheduler=none,none --access=spin,combining --threads=1,2 --repeat=2");
+    assert_eq!((plan.cases(), plan.runs().len()), (8, 16));
+    let order = plan.runs().iter().map(|run| (run.case, run.repetition)).collect::<Vec<_>>();
+    let expected = (0..2).flat_map(|rep| (0..8).map(move |case| (case, rep)));
+    assert_eq!(order, Vec::from_iter(expected));
+    let run = &plan.runs()[2];
+    assert_eq!((run.access, run.threads.len()), (AccessChoice::Combining, 1));
+    assert_eq!(plan.runs()[4].threads.len(), 2);
+}
+
+#[test]
+fn stonewalls_make_phases_and_groups() {
+    let plan = plan(
+        "--runtime=2 --name=a --numjobs=2 --name=b --new_group --name=c --stonewall --startdelay=1",
+    );
+    let threads = plan.threads_of(None);
+    let seen = threads.iter().map(|t| (t.job, t.thread, t.group, t.phase));
+    assert_eq!(Vec::from_iter(seen), [(0, 0, 0, 0), (0, 1, 0, 0), (1, 0, 1, 0), (2, 0, 2, 1)]);
+    assert_eq!(plan.run_time(), Some(Nanos::from_secs(5)));
+}
+
+#[test]
+fn foreign_options_are_named_once() {
+    let plan = plan(
+        "--thread --filename=/dev/x --name=a --invalidate=1 --thread --name=b --fixedbufs --filename=/dev/x",
+    );
+    assert_eq!(plan.annotations, [("filename", "/dev/x".to_owned())]);
+    assert_eq!(plan.notes.len(), 2, "{:?}", plan.notes);
+    assert_eq!(plan.notes[0], "filename=/dev/x: annotates the run; I/O goes to device null");
+    assert_eq!(plan.notes[1].matches("thread (").count(), 1);
+    for name in ["invalidate", "fixedbufs"] {
+        assert!(plan.notes[1].contains(name), "{}", plan.notes[1]);
+    }
+}
+
+#[test]
+fn schedulers_come_from_either_option() {
+    assert_eq!(plan("--ioscheduler=none").schedulers.len(), 1);
+    assert_eq!(plan("--name=a --ioscheduler=none --name=b --ioscheduler=none").schedulers.len(), 1);
+    assert_eq!(plan("--scheduler none --scheduler none").schedulers.len(), 2);
+    assert_eq!(plan("--rw=read").schedulers.len(), blkmq_sched::registry::ALL.len());
+    assert_eq!(plan("--rw=read --scope=queue").scope, Some(ScopeChoice::Queue));
+}
+
+#[test]
+fn without_arguments_everything_is_compared_within_a_minute() {
+    let plan = plan("");
+    assert!(plan.default_matrix);
+    assert_eq!(plan.schedulers.len(), blkmq_sched::registry::ALL.len());
+    assert_eq!(plan.threads[..2], [Some(1), Some(2)]);
+    let run = plan.run_time().expect("has a runtime");
+    assert!(run.0 * plan.runs().len() as u64 <= 30_000_000_000, "{run}");
+}
+
+#[test]
+fn jobs_that_do_not_fit_the_device_are_refused() {
+    let small = "--device=null,size=64 --name=a";
+    assert!(
+        refusal(&format!("{small} --size=1g")).starts_with("job 'a' on device null,size=64: size=")
+    );
+    assert!(refusal(&format!("{small} --offset_increment=32m --threads=1,3")).contains("offset"));
+    assert_eq!(plan(&format!("{small} --offset_increment=32m --numjobs=2")).jobs.len(), 1);
+    assert!(refusal("--readonly --name=a --rw=randwrite").contains("accepted with --readonly"));
+}

@@ -1,0 +1,257 @@
+//! The binary as its users meet it: what it refuses, how it says so, and the command lines that the
+//! project comes from.
+
+use std::path::PathBuf;
+use std::process::{Command, Output};
+
+fn blkmq(args: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_blkmq")).args(args).output().expect("the binary starts")
+}
+
+fn split(line: &str) -> Vec<&str> {
+    line.split_whitespace().collect()
+}
+
+/// Exit code 2, nothing on standard output, one line on standard error that begins with `blkmq: `.
+fn refusal(args: &[&str]) -> String {
+    let output = blkmq(args);
+    let message = String::from_utf8(output.stderr).expect("messages are text");
+    assert_eq!(output.status.code(), Some(2), "{args:?}: {message}");
+    assert!(output.stdout.is_empty(), "{args:?}");
+    let line = message.strip_suffix('\n').expect("a whole line");
+    assert!(line.starts_with("blkmq: ") && !line.contains('\n'), "{args:?}: {message}");
+    line.to_owned()
+}
+
+fn shown(args: &[&str]) -> String {
+    let output = blkmq(args);
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{args:?}: {errors}");
+    assert!(errors.is_empty(), "{args:?}: {errors}");
+    String::from_utf8(output.stdout).expect("text")
+}
+
+/// A file for one test, in the folder that cargo gives to integration tests.
+fn file(name: &str, text: &str) -> String {
+    let path = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(name);
+    std::fs::write(&path, text).expect("the folder for temporary files can be written");
+    path.to_str().expect("a UTF-8 path").to_owned()
+}
+
+/// Every kind of bad input, and what its message must hold.
+const REFUSED: &[(&str, &[&str])] = &[
+    ("", &["accepted: bench"]),
+    ("bensh", &["bensh: no such command", "accepted: bench"]),
+    ("doc cfq", &["doc cfq: no such page", "none", "null"]),
+    ("doc none null", &["null: one argument too many"]),
+    ("help bensh", &["bensh: no such command"]),
+    ("bench --iodpeth=3", &["--iodpeth: unknown option", "nearest: iodepth", "bench --help"]),
+    ("bench --xyzzy", &["--xyzzy: unknown option", "bench --help"]),
+    ("bench -", &["-: accepted: an option"]),
+    ("bench --=", &["unknown option"]),
+    ("bench --bs", &["--bs: needs a value", "SIZE"]),
+    ("bench --bs --rw=read", &["--bs: needs a value"]),
+    ("bench --bs=", &["--bs=: ", "r,w,t"]),
+    ("bench --bs=0", &["--bs=0: 0 bytes", "multiples of 512"]),
+    ("bench --bs=513", &["--bs=513: 513 bytes", "multiples of 512"]),
+    ("bench --bs=4ki", &["4000 bytes", "kb_base=1024"]),
+    ("bench --bs=2g", &["2147483648 bytes", "to 1g"]),
+    ("bench --bs=1,2,3,4", &["up to three values"]),
+    ("bench --bsrange=4k", &["a range of sizes, such as 1k-4k"]),
+    ("bench --bsrange=8k-4k", &["the range 8192-4096 is empty"]),
+    ("bench --bssplit=4k/50:8k/20", &["sum to 70 percent", "accepted: 100"]),
+    ("bench --bssplit=4k/90:8k/20", &["sum to 110 percent"]),
+    ("bench --bssplit=4k/101", &["out of range", "0 to 100"]),
+    ("bench --iodepth=0", &["--iodepth=0: out of range", "1 to 65536"]),
+    ("bench --iodepth=many", &["'many' is not valid", "1 to 65536"]),
+    ("bench --iodepth=", &["--iodepth=: no value", "1 to 65536"]),
+    ("bench --iodepth=-1", &["1 to 65536"]),
+    ("bench --numjobs=99999999999999999999999999999999999999999999", &["1 to 4096"]),
+    ("bench --rwmixread=101", &["0 to 100"]),
+    ("bench --prio=8", &["0 to 7"]),
+    ("bench --prioclass=4", &["0 to 3"]),
+    ("bench --rw=randomread", &["randread", "randtrimwrite"]),
+    ("bench --size=99999999999999999999", &["too large", "up to 15e"]),
+    ("bench --size=1k", &["size=1024 is smaller than one block", "4096 (bs) or more"]),
+    ("bench --size=101%", &["0 to 100"]),
+    ("bench --size=ten", &["'ten' is not valid", "4k"]),
+    ("bench --size=300g --device=null,gb=200", &["does not fit", "device null,gb=200"]),
+    ("bench --offset=100", &["offset=100", "multiples of 512"]),
+    ("bench --runtime=1y", &["'1y' is not valid", "30 (s)"]),
+    ("bench --runtime=999999999999d", &["too long"]),
+    ("bench --thinktime=x", &["50 (us)"]),
+    ("bench --time_based", &["time_based needs a runtime"]),
+    ("bench --direct=yes", &["--direct=yes: accepted: 0, 1"]),
+    ("bench --sync=always", &["none", "dsync"]),
+    ("bench --random_distribution=zoned:50/5", &["accepted: random, zipf"]),
+    ("bench --random_distribution=zipf:0", &["theta above 0"]),
+    ("bench --percentile_list=50:101", &["up to 100"]),
+    ("bench --kb_base=1001", &["accepted: 1024, 1000"]),
+    ("bench --verify=crc32c", &["not built", "cannot be verified"]),
+    ("bench --verify crc32c", &["--verify=crc32c", "not built"]),
+    ("bench --scheduler=cfq", &["no scheduler 'cfq'", "accepted: none"]),
+    ("bench --scheduler=none:depth=1", &["none: no option 'depth'"]),
+    ("bench --scheduler=", &["NAME[:KEY=VALUE"]),
+    ("bench --scheduler=fifo_batch=1", &["before any name"]),
+    ("bench --scheduler=none --ioscheduler=cfq", &["no scheduler 'cfq'"]),
+    ("bench --device=zram", &["no device 'zram'", "accepted: null"]),
+    ("bench --device=null,depth=1", &["no parameter 'depth'", "hw_queue_depth"]),
+    ("bench --access=rcu", &["accepted: spin, mutex, combining"]),
+    ("bench --scope=core", &["accepted: queue, hwqueue"]),
+    ("bench --pump=none", &["accepted: inline, threads"]),
+    ("bench --nomerges=3", &["accepted: 0, 1, 2"]),
+    ("bench --nr_requests=0", &["1 to 65536"]),
+    ("bench --repeat=0", &["1 to 1000"]),
+    ("bench --threads=1,,2", &["1 to 4096"]),
+    ("bench --threads=4097", &["1 to 4096"]),
+    ("bench --output-format=terse", &["normal, json, json+, csv"]),
+    ("bench --output=", &["--output=: no value"]),
+    ("bench --name=", &["the name of a job"]),
+    ("bench --readonly --rw=write", &["rw=write writes", "read, randread"]),
+    ("bench --numjobs=4096 --name=a --name=b --offset_increment=0", &["8192 threads", "4096"]),
+    ("bench no-such-file.fio", &["no-such-file.fio: "]),
+    ("bench .", &["not a job file"]),
+];
+
+#[test]
+fn every_refusal_is_one_line_that_says_what_is_accepted() {
+    for (line, parts) in REFUSED {
+        let message = refusal(&split(line));
+        for part in *parts {
+            assert!(message.contains(part), "{line}: {message} lacks '{part}'");
+        }
+    }
+}
+
+#[test]
+fn malformed_job_files_name_file_and_line() {
+    for (name, text, expected) in [
+        ("header.fio", "[a]\n[b\n", ":2: malformed section header"),
+        ("junk.fio", "[a]\n\nnot an option\n", ":3: not an option: malformed line"),
+        ("early.fio", "rw=read\n[a]\n", ":1: rw=read: stands before the first section"),
+        ("value.fio", "; c\n[a]\niodepth=0\n", ":3: iodepth=0: out of range; accepted: 1 to 65536"),
+        ("bare.fio", "[a]\nbs\n", ":2: bs: needs a value"),
+        ("unknown.fio", "[a]\niodpeth=1\n", ":2: iodpeth: unknown option; nearest: iodepth"),
+        ("name.fio", "[a]\nname=b\n", ":2: name=b: accepted on the command line only"),
+        ("empty.fio", "", ": no job in this file"),
+    ] {
+        let path = file(name, text);
+        let message = refusal(&["bench", &path]);
+        assert!(message.starts_with(&format!("blkmq: {path}{expected}")), "{message}");
+    }
+}
+
+#[test]
+fn arguments_cannot_break_the_line_or_the_program() {
+    let message = refusal(&["bench", "--rw=a\nb"]);
+    assert!(message.contains("a\\nb"), "{message}");
+    refusal(&["bench", "--bs=\u{fc}"]);
+    refusal(&["bench", "--\u{1f600}=1"]);
+    #[cfg(unix)]
+    {
+        use std::os::unix::ffi::OsStrExt;
+        let mut command = Command::new(env!("CARGO_BIN_EXE_blkmq"));
+        command.args(["bench".as_ref(), std::ffi::OsStr::from_bytes(b"--bs=\xff")]);
+        let output = command.output().expect("the binary starts");
+        assert_eq!(output.status.code(), Some(2));
+        assert!(String::from_utf8_lossy(&output.stderr).contains("not UTF-8"));
+    }
+}
+
+/// Yu Kuai's measurement of batch dispatch, verbatim but for the first word.
+#[test]
+fn the_first_seed_is_understood() {
+    let text = shown(&split(
+        "bench -filename=/dev/nullb0 -name=test -rw=randwrite -bs=4k -iodepth=32 -numjobs=16 \
+         --iodepth_batch_submit=8 --iodepth_batch_complete=8 -direct=1 -ioengine=io_uring \
+         -group_reporting -time_based -runtime=30 --dry-run --scheduler none",
+    ));
+    for part in [
+        "1 run: ",
+        "At most 30s a run",
+        "[test]\nrw=randwrite\nbs=4096\ndirect=1\niodepth=32\niodepth_batch_submit=8\n\
+         iodepth_batch_complete_min=8\nnumjobs=16\nruntime=30s\ntime_based=1\ngroup_reporting=1\n",
+        "filename=/dev/nullb0, ioengine=io_uring: annotates the run; I/O goes to device null",
+    ] {
+        assert!(text.contains(part), "'{part}' is missing in\n{text}");
+    }
+}
+
+/// Jens Axboe's measurement of lock contention, verbatim but for the first word.
+#[test]
+fn the_second_seed_is_understood() {
+    let text = shown(&split(
+        "bench --bs=512 --group_reporting=1 --gtod_reduce=1 --invalidate=1 --ioengine=io_uring \
+         --norandommap --runtime=60 --rw=randread --thread --time_based=1 --buffered=0 --fixedbufs=1 \
+         --numjobs=32 --iodepth=4 --iodepth_batch_submit=4 --iodepth_batch_complete=4 \
+         --name=scaletest --filename=/dev/nullb0 --dry-run --scheduler none",
+    ));
+    for part in [
+        "[scaletest]\nrw=randread\nbs=512\nnorandommap=1\ndirect=1\niodepth=4\n\
+         iodepth_batch_submit=4\niodepth_batch_complete_min=4\nnumjobs=32\nruntime=60s\ntime_based=1\n\
+         group_reporting=1\ndisable_slat=1\ndisable_clat=1\ndisable_lat=1\n",
+        "no effect here: invalidate (",
+        "thread (jobs are always threads)",
+        "fixedbufs (",
+    ] {
+        assert!(text.contains(part), "'{part}' is missing in\n{text}");
+    }
+    assert!(!text.contains("norandommap ("), "norandommap is real");
+}
+
+/// Yu Kuai's device, as his configfs commands set it up.
+#[test]
+fn the_device_of_the_first_seed_is_understood() {
+    let device = "null,completion_nsec=0,blocksize=512,home_node=0,irqmode=0,submit_queues=128,\
+                  hw_queue_depth=1024,size=1024,memory_backed=0,queue_mode=2";
+    let text = shown(&["bench", "--dry-run", "--rw=randwrite", "--device", device]);
+    assert!(text.contains(device), "{text}");
+}
+
+#[test]
+fn a_dry_run_prints_a_job_file_that_means_the_same() {
+    let path = file(
+        "round.fio",
+        "[global]\nbs=8k ; comment\ntime_based\nruntime=2\n[a]\n[b]\nrw=randrw\n",
+    );
+    let first = shown(&["bench", "--dry-run", &path]);
+    let jobs = |text: &str| {
+        let (_, rest) = text.split_once("as a job file:\n\n").expect("jobs are printed");
+        rest.split_once("\nRuns, in order").expect("runs are printed").0.to_owned()
+    };
+    let printed = jobs(&first);
+    assert!(
+        printed.contains("[a]\nrw=read\nbs=8192") && printed.contains("[b]\nrw=randrw"),
+        "{printed}"
+    );
+    let again = shown(&["bench", "--dry-run", &file("again.fio", &printed)]);
+    assert_eq!(jobs(&again), printed);
+}
+
+#[test]
+fn help_and_pages_are_printed() {
+    let help = shown(&["bench", "--help"]);
+    for option in ["--rw=", "--iodepth=", "--scheduler=", "--dry_run", "fixedbufs", "verify"] {
+        assert!(help.contains(option), "{option}");
+    }
+    assert_eq!(help, shown(&["help", "bench"]));
+    assert_eq!(help, shown(&["bench", "--rw=read", "-h"]));
+    assert_eq!(shown(&["help"]), shown(&["--help"]));
+    assert!(shown(&["--version"]).starts_with("blkmq "));
+    assert!(shown(&["doc"]).contains("none"));
+    assert!(shown(&["doc", "none"]).starts_with("# none"));
+    assert!(shown(&["doc", "null"]).contains("null"));
+}
+
+#[test]
+fn a_reader_that_goes_away_is_no_failure() {
+    let mut child = Command::new(env!("CARGO_BIN_EXE_blkmq"))
+        .args(["bench", "--help"])
+        .stdout(std::process::Stdio::piped())
+        .stderr(std::process::Stdio::piped())
+        .spawn()
+        .expect("the binary starts");
+    drop(child.stdout.take());
+    let output = child.wait_with_output().expect("it ends");
+    assert!(output.status.success() && output.stderr.is_empty(), "{output:?}");
+}

@@ -1,0 +1,145 @@
+//! The testkit can fail: each test plants a bug in a device and expects the witness to see it.
+
+mod common;
+
+use blkmq_core::{Instant, Nanos, Op};
+use blkmq_device::testkit::{self, Checked, Rig};
+use blkmq_engine::{
+    BioTable, Busy, Config, DeviceQueue, DeviceShape, Enqueued, Finished, Inflight, Verdict,
+};
+use common::null;
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Bug {
+    /// None: one request at a time, 10 us each.
+    None,
+    /// Says DEV_RESOURCE without a reason or a time.
+    BreaksPromise,
+    /// Accepts and forgets.
+    Swallows,
+    /// Names a time and does nothing then.
+    NamesAndForgets,
+    /// Finishes earlier than it said.
+    TooEarly,
+    /// Keeps what it holds when it is taken apart.
+    KeepsOnAbandon,
+    /// Says that it is done with another request than the one it was given.
+    Swaps,
+}
+
+struct Faulty {
+    bug: Bug,
+    held: Vec<(Instant, Inflight)>,
+}
+
+impl DeviceQueue<u64> for Faulty {
+    fn enqueue(&mut self, now: Instant, _: &BioTable<u64>, rq: Inflight) -> Enqueued {
+        match self.bug {
+            Bug::BreaksPromise => return Enqueued::Busy(rq, Busy::DevResource),
+            Bug::Swallows => {
+                std::mem::forget(rq);
+                return Enqueued::Accepted;
+            }
+            Bug::Swaps if !self.held.is_empty() => {
+                let (_, other) = std::mem::replace(&mut self.held[0], (now, rq));
+                return Enqueued::Done(other, Ok(()));
+            }
+            _ => {}
+        }
+        if self.held.iter().any(|(until, _)| *until > now) {
+            return Enqueued::Busy(rq, Busy::DevResource);
+        }
+        self.held.push((now + Nanos(10_000), rq));
+        Enqueued::Accepted
+    }
+
+    fn reap(&mut self, now: Instant, out: &mut Vec<Finished>) {
+        let early = if self.bug == Bug::TooEarly { 5_000 } else { 0 };
+        while self.bug != Bug::NamesAndForgets
+            && self.held.first().is_some_and(|(until, _)| *until <= now + Nanos(early))
+        {
+            let (_, rq) = self.held.remove(0);
+            out.push(Finished { rq, verdict: Verdict::Done(Ok(())) });
+        }
+    }
+
+    fn next_event(&self) -> Option<Instant> {
+        Some(self.held.first().map_or(Instant::MAX, |(until, _)| *until))
+    }
+
+    fn abandon(&mut self, out: &mut Vec<Inflight>) {
+        if self.bug != Bug::KeepsOnAbandon {
+            out.extend(self.held.drain(..).map(|(_, rq)| rq));
+        }
+    }
+}
+
+fn faulty(bug: Bug) -> (DeviceShape, Vec<Box<dyn DeviceQueue<u64>>>) {
+    (null("").shape, vec![Box::new(Faulty { bug, held: Vec::new() })])
+}
+
+#[test]
+fn without_a_bug_it_conforms() {
+    let (shape, queues) = faulty(Bug::None);
+    let outcome = testkit::conformance(shape, queues, 1);
+    assert!(outcome.dev_resource > 0 && outcome.failed == 0);
+    let (shape, queues) = faulty(Bug::None);
+    assert_eq!(testkit::abandonment(shape, queues, 1), 1);
+}
+
+#[test]
+#[should_panic(expected = "DEV_RESOURCE with nothing in service and no time named")]
+fn a_broken_promise_is_seen() {
+    let (shape, queues) = faulty(Bug::BreaksPromise);
+    testkit::conformance(shape, queues, 1);
+}
+
+#[test]
+#[should_panic(expected = "requests for ever")]
+fn a_swallowed_request_is_seen() {
+    let (shape, queues) = faulty(Bug::Swallows);
+    testkit::conformance(shape, queues, 1);
+}
+
+#[test]
+#[should_panic(expected = "nothing had happened")]
+fn a_time_that_is_not_kept_is_seen() {
+    let (shape, queues) = faulty(Bug::NamesAndForgets);
+    testkit::conformance(shape, queues, 1);
+}
+
+#[test]
+#[should_panic(expected = "another request came back")]
+fn a_swapped_request_is_seen() {
+    let (shape, queues) = faulty(Bug::Swaps);
+    testkit::conformance(shape, queues, 1);
+}
+
+#[test]
+#[should_panic(expected = "kept 1 requests for good")]
+fn a_request_kept_for_good_is_seen() {
+    let (shape, queues) = faulty(Bug::KeepsOnAbandon);
+    testkit::abandonment(shape, queues, 1);
+}
+
+#[test]
+#[should_panic(expected = "finished something at Instant(6000), having named Instant(10000)")]
+fn finishing_before_the_named_time_is_seen() {
+    let (shape, queues) = faulty(Bug::TooEarly);
+    let (queues, _) = Checked::wrap(&shape, queues);
+    let mut rig = Rig::new(Config::new(shape, queues));
+    rig.submit(Op::Read, 0, 8);
+    // The second makes the queue look at the device while the first is in service.
+    rig.now = Instant::from_nanos(6_000);
+    rig.submit(Op::Read, 64, 8);
+}
+
+/// A queue that lies about its state would be found by the driver as well.
+#[test]
+#[should_panic(expected = "1 I/Os are in flight and nothing will ever happen")]
+fn a_queue_that_stops_is_seen_without_a_witness() {
+    let (shape, queues) = faulty(Bug::BreaksPromise);
+    let mut rig = Rig::new(Config::new(shape, queues));
+    rig.submit(Op::Read, 0, 8);
+    rig.finish();
+}
