@@ -46,6 +46,12 @@ impl RequestId {
         (self.0 & (Self::MAX_SLOTS - 1)) as usize
     }
 
+    /// The name of the slot's next request.
+    #[must_use]
+    pub const fn next_generation(self) -> Self {
+        Self(self.0.wrapping_add(Self::MAX_SLOTS))
+    }
+
     /// How often the slot had been used before, modulo 256.
     #[must_use]
     pub const fn generation(self) -> u8 {
@@ -68,5 +74,6 @@ mod tests {
         let id = RequestId::new(RequestId::MAX_SLOTS - 1, 255);
         assert_eq!((id.index(), id.generation()), (0xff_ffff, 255));
         assert_ne!(RequestId::new(3, 1), RequestId::new(3, 2));
+        assert_eq!(id.next_generation(), RequestId::new(RequestId::MAX_SLOTS - 1, 0));
     }
 }

@@ -87,7 +87,10 @@ impl fmt::Display for ConfigError {
         match self {
             Self::Limits(e) => e.fmt(f),
             Self::Queues { wanted, given } => {
-                write!(f, "the device has {given} hardware queues and says it has {wanted}; at least 1")
+                write!(
+                    f,
+                    "the device has {given} hardware queues and says it has {wanted}; at least 1"
+                )
             }
             Self::HwQueueDepth(n) => {
                 write!(f, "hw_queue_depth is {n}; accepted are 1 to {MAX_HW_QUEUE_DEPTH}")
@@ -101,7 +104,9 @@ impl fmt::Display for ConfigError {
                 "{submitters} submitters with a depth of {depth}; both must be at least 1 and their product \
                  below 16 million"
             ),
-            Self::Budget => f.write_str("a device with a budget of 0 could never be given a request"),
+            Self::Budget => {
+                f.write_str("a device with a budget of 0 could never be given a request")
+            }
         }
     }
 }

@@ -5,7 +5,7 @@
 //! that submits, polls or waits takes it up. One that has parked is woken for it.
 
 use crate::config::PumpMode;
-use crate::queue::{Shard, Shared};
+use crate::queue::{Queue, Shard, Shared};
 use crate::runner::{Own, Ready, Runner};
 use crate::stats::SubmitterCounters;
 use crate::sync::{Kick, Ordering, RunGuard, fence};
@@ -94,6 +94,12 @@ impl<P: Send> Shared<P> {
         }
         self.wake(&wakes);
         ready
+    }
+
+    /// Takes the run of `shard`'s elevator and keeps it.
+    fn begin<'a>(&'a self, shard: &'a Shard, home: HwQueue) -> Option<Run<'a, P>> {
+        let guard = shard.gate.run().try_enter()?;
+        Some(Run { q: self, shard, guard, home, ready: Ready::default() })
     }
 
     /// Pumps what is ready, and runs the elevator again where it waited for what the pumps gave back.
@@ -208,7 +214,13 @@ impl<P: Send> Shared<P> {
     }
 
     /// Does what is due for `shard`: its elevator if a pass is owed, its pumps if they have something.
-    pub(crate) fn poll(&self, shard: &Shard, now: Instant, home: HwQueue, tally: &SubmitterCounters) {
+    pub(crate) fn poll(
+        &self,
+        shard: &Shard,
+        now: Instant,
+        home: HwQueue,
+        tally: &SubmitterCounters,
+    ) {
         let mut ready = Ready::default();
         for hw in shard.hws().map(HwQueue) {
             if self.pump_mode == PumpMode::Inline && self.pump_due(hw, now) {
@@ -234,5 +246,49 @@ impl<P: Send> Shared<P> {
     pub(crate) fn pump_due(&self, hw: HwQueue, now: Instant) -> bool {
         let hctx = &self.hctxs[usize::from(hw.0)];
         hctx.pump.due(now) || hctx.next_event().is_some_and(|at| at <= now)
+    }
+}
+
+/// The run of an elevator, taken and kept: a thread caught in the middle of its work.
+///
+/// While it exists, every submission to the same elevator is staged. For drivers in virtual time, where a
+/// thread alone would never find the elevator busy; programs have no use for it.
+pub struct Run<'a, P> {
+    q: &'a Shared<P>,
+    shard: &'a Shard,
+    guard: RunGuard<'a, Runner>,
+    home: HwQueue,
+    ready: Ready,
+}
+
+impl<P> std::fmt::Debug for Run<'_, P> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Run").field("home", &self.home).finish_non_exhaustive()
+    }
+}
+
+impl<P: Send> Run<'_, P> {
+    /// One pass over the elevator: takes in what is staged and fills the outboxes. The pumps wait.
+    pub fn step(&mut self, now: Instant) {
+        self.ready.merge(self.guard.pass(self.q, self.shard, now, self.home, None));
+    }
+
+    /// Lets go as any runner does: further passes while they are owed, then the pumps.
+    pub fn finish(self, now: Instant) {
+        let Self { q, shard, guard, home, mut ready } = self;
+        ready.merge(q.run(shard, guard, now, home, None));
+        let tally = &q.pump_tallies[usize::from(home.0)];
+        q.drive(shard, ready, now, home, tally);
+    }
+}
+
+impl<P: Send> Queue<P> {
+    /// Takes the run of the elevator that serves `hw`, unless somebody has it.
+    ///
+    /// # Panics
+    /// If the device has no such hardware queue, or the queue is not accessed by combining.
+    #[must_use]
+    pub fn begin_run(&self, hw: HwQueue) -> Option<Run<'_, P>> {
+        self.shared.begin(&self.shared.shards[self.shared.shard_of(hw)], hw)
     }
 }

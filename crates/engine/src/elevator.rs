@@ -157,6 +157,7 @@ impl Elevator {
     /// where it ends.
     fn find(&mut self, io: &IoMeta) -> Option<(RequestId, Kind)> {
         if let Some(last) = self.last_merge
+            && merge::could_join(self.requests.get(last), io)
             && let Some(kind) = self.fits(last, io)
         {
             return Some((last, kind));
@@ -249,7 +250,10 @@ impl Elevator {
     /// `id` has grown at its end: fuse the request that now starts there into it (D5).
     fn absorb_next<P>(&mut self, table: &BioTable<P>, id: RequestId) {
         let meta = *self.requests.get(id);
-        let next = self.index.starting_at(meta.end()).find(|n| *n != id && self.alike(id, self.requests.get(*n)));
+        let next = self
+            .index
+            .starting_at(meta.end())
+            .find(|n| *n != id && self.alike(id, self.requests.get(*n)));
         if let Some(next) = next {
             self.absorb(table, id, next);
         }

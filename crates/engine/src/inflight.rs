@@ -38,7 +38,14 @@ const OPS: [Op; 5] = [Op::Read, Op::Write, Op::Flush, Op::Discard, Op::WriteZero
 
 impl Inflight {
     #[inline]
-    pub(crate) fn new(head: Bio, bios: u32, id: RequestId, tag: Tag, hw: HwQueue, meta: &blkmq_core::IoMeta) -> Self {
+    pub(crate) fn new(
+        head: Bio,
+        bios: u32,
+        id: RequestId,
+        tag: Tag,
+        hw: HwQueue,
+        meta: &blkmq_core::IoMeta,
+    ) -> Self {
         Self {
             head: Some(head),
             sector: meta.sector,
@@ -104,7 +111,10 @@ impl Inflight {
     }
 
     /// The bios in ascending order of sectors, with their payloads.
-    pub fn bios<'a, P>(&'a self, table: &'a BioTable<P>) -> impl Iterator<Item = BioRef<'a, P>> + 'a {
+    pub fn bios<'a, P>(
+        &'a self,
+        table: &'a BioTable<P>,
+    ) -> impl Iterator<Item = BioRef<'a, P>> + 'a {
         table.iter(self.head.as_ref().expect("an inflight request has its bios"))
     }
 

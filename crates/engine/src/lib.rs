@@ -41,6 +41,7 @@ pub use config::{
     Config, ConfigError, MAX_HW_QUEUE_DEPTH, MAX_NR_REQUESTS, MIN_NR_REQUESTS, PumpMode,
 };
 pub use device::{Busy, DeviceQueue, DeviceShape, Enqueued, Finished, Verdict};
+pub use drive::Run;
 pub use gate::Access;
 pub use host::{Host, NoHost};
 pub use inflight::Inflight;

@@ -203,4 +203,3 @@ impl<P: Send> Shared<P> {
         restart
     }
 }
-

@@ -148,7 +148,8 @@ mod tests {
                 naive.insert(slot, (start, end));
             }
             let sector = rng.below(32);
-            let mut found: Vec<u32> = index.starting_at(sector).map(|id| id.index() as u32).collect();
+            let mut found: Vec<u32> =
+                index.starting_at(sector).map(|id| id.index() as u32).collect();
             found.extend(index.ending_at(sector).map(|id| id.index() as u32));
             found.sort_unstable();
             let expected: Vec<u32> = naive

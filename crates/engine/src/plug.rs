@@ -4,7 +4,7 @@
 use crate::elevator::Proto;
 use crate::merge::{self, Fit, Kind};
 use crate::{BioTable, NoMerges};
-use blkmq_core::Limits;
+use blkmq_core::{IoMeta, Limits};
 
 /// Requests that a plug holds before it must be flushed.
 pub const PLUG_REQUESTS: usize = 32;
@@ -12,7 +12,6 @@ pub const PLUG_REQUESTS: usize = 32;
 pub const PLUG_REQUESTS_MULTI: usize = 64;
 /// A last request of this many sectors (128 KiB) flushes the plug at the next append.
 pub const PLUG_SECTORS: u32 = 256;
-
 
 /// Requests in the order of submission.
 #[derive(Debug)]
@@ -33,20 +32,21 @@ impl Plug {
             || merging && self.requests.last().is_some_and(|last| last.meta.sectors >= PLUG_SECTORS)
     }
 
-    /// Tries to make `io` part of the newest request: the one candidate that a plug looks at.
+    /// Would `io` fit into the newest request, the one candidate that a plug looks at?
     #[inline]
-    pub(crate) fn merge<P>(
-        &mut self,
-        table: &BioTable<P>,
-        limits: &Limits,
-        nomerges: NoMerges,
-        io: Proto,
-    ) -> Result<(), Proto> {
-        let Some(last) = self.requests.last_mut() else { return Err(io) };
-        if nomerges == NoMerges::None || !merge::mergeable(&io.meta) || !merge::mergeable(&last.meta) {
-            return Err(io);
+    pub(crate) fn fits(&self, limits: &Limits, nomerges: NoMerges, io: &IoMeta) -> Option<Kind> {
+        let last = self.requests.last()?;
+        // By value, so that the common case keeps `io` in registers.
+        if merge::could_join(&last.meta, io) {
+            fits(limits, nomerges, &last.meta, *io)
+        } else {
+            None
         }
-        let Fit::Merge(kind) = merge::fit(limits, &last.meta, &io.meta) else { return Err(io) };
+    }
+
+    /// Makes `io` part of the newest request, which it [`fits`](Self::fits).
+    pub(crate) fn merge<P>(&mut self, table: &BioTable<P>, kind: Kind, io: Proto) {
+        let last = self.requests.last_mut().expect("there is a request that it fits");
         last.meta = merge::joined(&last.meta, &io.meta, kind);
         last.bios += io.bios;
         if kind == Kind::Front {
@@ -55,7 +55,6 @@ impl Plug {
         } else {
             table.append(&mut last.bio, io.bio);
         }
-        Ok(())
     }
 
     /// Adds a request behind all others.
@@ -72,5 +71,16 @@ impl Plug {
     /// Takes everything out, in the order of submission.
     pub(crate) fn drain(&mut self) -> impl Iterator<Item = Proto> + '_ {
         self.requests.drain(..)
+    }
+}
+
+#[inline(never)]
+fn fits(limits: &Limits, nomerges: NoMerges, last: &IoMeta, io: IoMeta) -> Option<Kind> {
+    if nomerges == NoMerges::None || !merge::mergeable(&io) || !merge::mergeable(last) {
+        return None;
+    }
+    match merge::fit(limits, last, &io) {
+        Fit::Merge(kind) => Some(kind),
+        Fit::No | Fit::Full => None,
     }
 }

@@ -50,11 +50,7 @@ struct Completions {
 }
 
 impl<P: Send> Pump<P> {
-    pub(crate) fn new(
-        device: Box<dyn DeviceQueue<P>>,
-        ends: Ends,
-        table: &BioTable<P>,
-    ) -> Self {
+    pub(crate) fn new(device: Box<dyn DeviceQueue<P>>, ends: Ends, table: &BioTable<P>) -> Self {
         Self {
             device,
             ends,
@@ -120,7 +116,13 @@ impl<P: Send> Pump<P> {
 
     /// Offers one request to the device; what it refuses waits ahead of everything. False if it refused.
     #[inline]
-    fn enqueue(&mut self, q: &Shared<P>, now: Instant, mut rq: Inflight, issued: &mut Issued) -> bool {
+    fn enqueue(
+        &mut self,
+        q: &Shared<P>,
+        now: Instant,
+        mut rq: Inflight,
+        issued: &mut Issued,
+    ) -> bool {
         rq.issued = now;
         match self.device.enqueue(now, &q.table, rq) {
             Enqueued::Accepted => issued.accepted += 1,
@@ -231,7 +233,6 @@ impl<P: Send> Pump<P> {
             into.append(&mut self.completions.wake);
         }
     }
-
 }
 
 impl<P> Pump<P> {

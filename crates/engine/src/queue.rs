@@ -9,9 +9,9 @@ use crate::gate::Gate;
 use crate::hctx::Hctx;
 use crate::pump::Pump;
 use crate::runner::{Lane, Runner};
+use crate::slots::BioSender;
 use crate::stats::{ElevatorCounters, PumpCounters, QueueStats, SubmitterCounters};
 use crate::submitter::{Parts, Submitter};
-use crate::slots::BioSender;
 use crate::sync::{Arc, Budget, Consumer, Mutex, Pending, Producer, TagSet, TagSetShape, ring};
 use crate::{Access, BioTable, Host, Inflight, NoMerges};
 use blkmq_core::{HwQueue, Instant, Limits, SubmitterId};
@@ -57,7 +57,7 @@ pub(crate) struct Shared<P> {
     pub(crate) host: Box<dyn Host>,
     pub(crate) tallies: Box<[Arc<CachePadded<SubmitterCounters>>]>,
     /// What pump threads count, by hardware queue.
-    pump_tallies: Box<[CachePadded<SubmitterCounters>]>,
+    pub(crate) pump_tallies: Box<[CachePadded<SubmitterCounters>]>,
     idle: Mutex<Vec<Parts>>,
 }
 
@@ -109,7 +109,11 @@ pub struct NoSubmitterLeft {
 
 impl fmt::Display for NoSubmitterLeft {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "all {} submitters of the queue are registered; build it for more", self.submitters)
+        write!(
+            f,
+            "all {} submitters of the queue are registered; build it for more",
+            self.submitters
+        )
     }
 }
 
@@ -293,7 +297,11 @@ fn build_shards<P>(
             rings.collect(),
         );
         Shard {
-            gate: Gate::new(config.access, lockers(config.submitters, config.device.hw_queues), runner),
+            gate: Gate::new(
+                config.access,
+                lockers(config.submitters, config.device.hw_queues),
+                runner,
+            ),
             pending: Pending::new(config.submitters),
             held: CachePadded::default(),
             submitters: (0..config.submitters).filter(|id| mine(*id)).map(SubmitterId).collect(),
@@ -316,7 +324,8 @@ fn build_hctxs<P: Send>(
     device: &crate::DeviceShape,
     shards: usize,
 ) -> Box<[Hctx<P>]> {
-    let new_tags = || Arc::new(TagSet::new(&TagSetShape::new(device.hw_queue_depth, shards as u16)));
+    let new_tags =
+        || Arc::new(TagSet::new(&TagSetShape::new(device.hw_queue_depth, shards as u16)));
     let shared = new_tags();
     let hctxs = pumps.map(|pump| {
         let tags = if device.shared_tags { Arc::clone(&shared) } else { new_tags() };

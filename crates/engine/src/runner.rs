@@ -257,7 +257,13 @@ impl Runner {
         }
     }
 
-    fn dispatch_all<P: Send>(&mut self, q: &Shared<P>, shard: &Shard, home: HwQueue, ready: &mut Ready) {
+    fn dispatch_all<P: Send>(
+        &mut self,
+        q: &Shared<P>,
+        shard: &Shard,
+        home: HwQueue,
+        ready: &mut Ready,
+    ) {
         let lanes = self.lanes.len();
         let first = usize::from(home.0 - self.first_hw);
         for step in 0..lanes {
@@ -340,10 +346,9 @@ impl Runner {
         while let Some(tag) = tags.pop() {
             match self.elevator.pick(hw) {
                 Pick::Issue(id) => {
-                    let rq = self.elevator.issue(id, hw, tag);
                     let lane = &mut self.lanes[usize::from(hw.0 - self.first_hw)];
                     // An outbox holds as many as there are tags.
-                    lane.outbox.put(rq);
+                    lane.outbox.put_with(|| self.elevator.issue(id, hw, tag));
                     sent += 1;
                     continue;
                 }

@@ -115,7 +115,8 @@ pub(crate) struct Finish {
 }
 
 fn next_table_id() -> NonZeroU32 {
-    NonZeroU32::new(crate::sync::unique_number()).expect("fewer than 2^32 queues are made in one process")
+    NonZeroU32::new(crate::sync::unique_number())
+        .expect("fewer than 2^32 queues are made in one process")
 }
 
 impl<P> BioTable<P> {
@@ -124,7 +125,8 @@ impl<P> BioTable<P> {
     pub(crate) fn new(submitters: u16, depth: u32) -> (Self, Vec<Credit>) {
         let depth = depth.next_power_of_two();
         let shift = depth.trailing_zeros();
-        let cell = || Cell { sector: 0, cookie: 0, sectors: 0, next: NIL, tail: NIL, payload: None };
+        let cell =
+            || Cell { sector: 0, cookie: 0, sectors: 0, next: NIL, tail: NIL, payload: None };
         let cells = u32::from(submitters) << shift;
         let id = next_table_id();
         let credit = |submitter: u16| {
@@ -146,7 +148,6 @@ impl<P> BioTable<P> {
     pub(crate) fn finish_batch(&self, most: usize) -> Finish {
         Finish { payloads: Vec::with_capacity(most), table: self.id }
     }
-
 
     /// Whose bio it is.
     #[inline]
@@ -196,7 +197,14 @@ impl<P> BioTable<P> {
         // SAFETY: the index was in the credit, so the cell was free, and it is out of it now.
         unsafe {
             self.cell_mut(index, |cell| {
-                *cell = Cell { sector, cookie, sectors, next: NIL, tail: index, payload: Some(payload) };
+                *cell = Cell {
+                    sector,
+                    cookie,
+                    sectors,
+                    next: NIL,
+                    tail: index,
+                    payload: Some(payload),
+                };
             });
         }
         Ok(Bio { index, table: self.id })
@@ -209,7 +217,8 @@ impl<P> BioTable<P> {
         // SAFETY: the caller holds both chains exclusively; `behind` is consumed and becomes a link.
         unsafe {
             let tail = self.cell_mut(behind.index, |cell| cell.tail);
-            let old_tail = self.cell_mut(head.index, |cell| std::mem::replace(&mut cell.tail, tail));
+            let old_tail =
+                self.cell_mut(head.index, |cell| std::mem::replace(&mut cell.tail, tail));
             self.cell_mut(old_tail, |cell| cell.next = behind.index);
         }
     }
@@ -219,8 +228,8 @@ impl<P> BioTable<P> {
         self.check(&head);
         // SAFETY: the caller gave up the chain; the link that is cut becomes a token again, once.
         let rest = unsafe {
-            let (next, tail) =
-                self.cell_mut(head.index, |cell| (std::mem::replace(&mut cell.next, NIL), cell.tail));
+            let (next, tail) = self
+                .cell_mut(head.index, |cell| (std::mem::replace(&mut cell.next, NIL), cell.tail));
             if next != NIL {
                 self.cell_mut(next, |cell| cell.tail = tail);
             }
@@ -242,7 +251,13 @@ impl<P> BioTable<P> {
             let submitter = SubmitterId((next >> self.shift) as u16);
             next = cell.next;
             let payload = cell.payload.as_ref().expect("a bio in flight has its payload");
-            Some(BioRef { sector: cell.sector, sectors: cell.sectors, submitter, cookie: cell.cookie, payload })
+            Some(BioRef {
+                sector: cell.sector,
+                sectors: cell.sectors,
+                submitter,
+                cookie: cell.cookie,
+                payload,
+            })
         })
     }
 }
@@ -261,7 +276,10 @@ impl Finish {
 
     /// Ends a bio that is not chained to others.
     #[inline]
-    #[allow(clippy::needless_pass_by_value, reason = "the token is given up: its number travels on")]
+    #[allow(
+        clippy::needless_pass_by_value,
+        reason = "the token is given up: its number travels on"
+    )]
     pub(crate) fn push(&mut self, bio: Bio, result: IoResult) {
         assert!(bio.table == self.table, "a bio token of another queue");
         let errno = result.err().map_or(0, |IoError(errno)| errno);
@@ -288,7 +306,11 @@ impl BioSender {
 impl BioReceiver {
     /// Takes the oldest finished bio: cookie, result and payload. Its cell is part of the credit again.
     #[inline]
-    pub(crate) fn pop<P>(&mut self, table: &BioTable<P>, credit: &mut Credit) -> Option<(u64, IoResult, P)> {
+    pub(crate) fn pop<P>(
+        &mut self,
+        table: &BioTable<P>,
+        credit: &mut Credit,
+    ) -> Option<(u64, IoResult, P)> {
         assert!(self.table == table.id && credit.table == table.id, "a ring of another queue");
         let payload = self.ring.pop()?;
         let index = payload as u32;

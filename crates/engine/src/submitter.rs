@@ -7,8 +7,8 @@ use crate::elevator::Proto;
 use crate::plug::{PLUG_REQUESTS, Plug};
 use crate::queue::{Shard, Shared};
 use crate::runner::Own;
-use crate::stats::SubmitterCounters;
 use crate::slots::{BioReceiver, Credit};
+use crate::stats::SubmitterCounters;
 use crate::sync::{Arc, Ordering, Producer, fence};
 use crate::{Access, NoMerges};
 use blkmq_core::{HwQueue, Instant, IoFlags, IoMeta, IoPrio, IoResult, Op, Owner, SubmitterId};
@@ -96,12 +96,18 @@ pub enum Refusal {
 impl fmt::Display for Refusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::NoCredit { depth } => write!(f, "all {depth} I/Os of this submitter are in flight; reap first"),
+            Self::NoCredit { depth } => {
+                write!(f, "all {depth} I/Os of this submitter are in flight; reap first")
+            }
             Self::Misaligned { block } => {
                 write!(f, "start and length must be multiples of {block} bytes, the length above 0")
             }
-            Self::TooLong { most } => write!(f, "longer than the {most} sectors that the device takes at once"),
-            Self::OutOfRange { capacity } => write!(f, "beyond the end of the device at sector {capacity}"),
+            Self::TooLong { most } => {
+                write!(f, "longer than the {most} sectors that the device takes at once")
+            }
+            Self::OutOfRange { capacity } => {
+                write!(f, "beyond the end of the device at sector {capacity}")
+            }
             Self::Unsupported(op) => write!(f, "the device does not support {op:?}"),
         }
     }
@@ -235,14 +241,19 @@ impl<P: Send> Submitter<P> {
         }
         let parts = self.parts.as_mut().expect("parts are there until the submitter is dropped");
         let hw = parts.hw;
-        let bio =
-            match self.q.table.claim(&mut parts.credit, io.sector, io.sectors, io.cookie, io.payload) {
-                Ok(bio) => bio,
-                Err(payload) => {
-                    let why = Refusal::NoCredit { depth: self.depth };
-                    return Err(Refused { io: Io { payload, ..io }, why });
-                }
-            };
+        let bio = match self.q.table.claim(
+            &mut parts.credit,
+            io.sector,
+            io.sectors,
+            io.cookie,
+            io.payload,
+        ) {
+            Ok(bio) => bio,
+            Err(payload) => {
+                let why = Refusal::NoCredit { depth: self.depth };
+                return Err(Refused { io: Io { payload, ..io }, why });
+            }
+        };
         let meta = IoMeta {
             sector: io.sector,
             sectors: io.sectors,
@@ -256,30 +267,32 @@ impl<P: Send> Submitter<P> {
             write_hint: io.write_hint,
         };
         self.tally.submitted.add(1);
-        let proto = Proto { meta, bio, bios: 1 };
-        if let Err(proto) = self.plug.merge(&self.q.table, &self.q.limits, self.q.nomerges, proto) {
-            self.append(now, proto);
-        } else {
+        if let Some(kind) = self.plug.fits(&self.q.limits, self.q.nomerges, &meta) {
+            self.plug.merge(&self.q.table, kind, Proto { meta, bio, bios: 1 });
             self.tally.plug_merges.add(1);
+        } else if self.q.access == Access::Combining {
+            self.make_room(now);
+            self.plug.append(Proto { meta, bio, bios: 1 });
+        } else {
+            self.push_locked(now, Proto { meta, bio, bios: 1 });
         }
         Ok(())
     }
 
-    fn append(&mut self, now: Instant, proto: Proto) {
-        let proto = if self.q.access == Access::Combining {
-            proto
-        } else {
-            // As in the kernel: the lock is taken for the merge attempt of each bio.
-            let who = self.id();
-            match self.q.locked_merge(self.shard(), who, now, proto) {
-                Ok(()) => return,
-                Err(proto) => proto,
-            }
-        };
+    #[inline]
+    fn make_room(&mut self, now: Instant) {
         if self.plug.must_flush(self.q.nomerges != NoMerges::None) {
             self.flush(now);
         }
-        self.plug.append(proto);
+    }
+
+    /// As in the kernel: the lock is taken for the merge attempt of each bio.
+    fn push_locked(&mut self, now: Instant, proto: Proto) {
+        let who = self.id();
+        if let Err(proto) = self.q.locked_merge(self.shard(), who, now, proto) {
+            self.make_room(now);
+            self.plug.append(proto);
+        }
     }
 
     /// Sends the plug on its way: straight into the elevator if that is free, else where whoever runs it

@@ -152,7 +152,8 @@ fn s16_22_a_busy_device_is_given_one_request_at_a_time() {
         sub.poll(now);
         let stats = queue.stats();
         if queue.dispatch_busy(HwQueue(0)) > 0 {
-            let (requests, batches) = (stats.dispatched - last.dispatched, stats.batches - last.batches);
+            let (requests, batches) =
+                (stats.dispatched - last.dispatched, stats.batches - last.batches);
             assert_eq!(requests, batches, "batches of one");
         }
     }
@@ -201,7 +202,8 @@ fn errors_reach_every_bio_of_the_request() {
 #[test]
 fn s16_21_budgets_bound_what_leaves_the_scheduler_and_unused_ones_return() {
     for access in accesses() {
-        let (config, device) = config(blkmq_engine::DeviceShape { budget: Some(3), ..shape(1, 16) });
+        let (config, device) =
+            config(blkmq_engine::DeviceShape { budget: Some(3), ..shape(1, 16) });
         let queue = Queue::new(Config { access, ..deadline(config) }).expect("valid");
         let mut sub = queue.submitter().expect("one is free");
         push_all(&mut sub, (0..10).map(|i| write(i * 100, 8)));
@@ -251,4 +253,3 @@ fn dropping_a_queue_with_requests_in_flight_is_no_bug() {
     drop(sub);
     drop(queue);
 }
-

@@ -152,7 +152,8 @@ fn s16_16_an_io_that_bridges_two_requests_leaves_one_with_the_earliest_deadline(
     device.with(|c| c.inline = true);
     device.finish(1000);
     drain(&mut sub, &mut Instant::from_nanos(5_000_000_000), 1000);
-    let order = device.with(|c| c.arrivals[1..].iter().map(|a| (a.sector, a.bios)).collect::<Vec<_>>());
+    let order =
+        device.with(|c| c.arrivals[1..].iter().map(|a| (a.sector, a.bios)).collect::<Vec<_>>());
     assert_eq!(order, [(92, 3), (50, 1)]);
     assert_at_rest(&queue, 1);
 }
@@ -207,7 +208,11 @@ fn nomerges_1_keeps_the_one_hit_cache_and_2_nothing() {
         (merges.plug, merges.total())
     };
     assert_eq!(run(NoMerges::All), (0, 3));
-    assert_eq!(run(NoMerges::Simple), (0, 1), "0 is in the cache, so 8 joins it; the stream at 500 has no luck");
+    assert_eq!(
+        run(NoMerges::Simple),
+        (0, 1),
+        "0 is in the cache, so 8 joins it; the stream at 500 has no luck"
+    );
     assert_eq!(run(NoMerges::None), (0, 0));
 }
 

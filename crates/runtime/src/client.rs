@@ -47,7 +47,12 @@ pub struct Client<P> {
 }
 
 impl<P: Send> Client<P> {
-    pub(crate) fn new(submitter: Submitter<P>, clock: Clock, waiting: Waiting, threads: &Arc<Threads>) -> Self {
+    pub(crate) fn new(
+        submitter: Submitter<P>,
+        clock: Clock,
+        waiting: Waiting,
+        threads: &Arc<Threads>,
+    ) -> Self {
         threads.enrol_submitter(submitter.id());
         Self { submitter, clock, waiting }
     }

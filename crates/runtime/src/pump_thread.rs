@@ -25,7 +25,8 @@ impl PumpThreads {
         placement: Placement,
     ) -> std::io::Result<Self> {
         let stop = Arc::new(AtomicBool::new(false));
-        let mut started = Self { stop: Arc::clone(&stop), threads: Arc::clone(threads), handles: Vec::new() };
+        let mut started =
+            Self { stop: Arc::clone(&stop), threads: Arc::clone(threads), handles: Vec::new() };
         for hw in (0..hw_queues).map(HwQueue) {
             let (queue, threads, stop) = (queue.clone(), Arc::clone(threads), Arc::clone(&stop));
             let body = move || {
@@ -36,7 +37,9 @@ impl PumpThreads {
                     park_until(queue.pump(hw, now), clock);
                 }
             };
-            started.handles.push(thread::Builder::new().name(format!("blkmq-pump-{}", hw.0)).spawn(body)?);
+            started
+                .handles
+                .push(thread::Builder::new().name(format!("blkmq-pump-{}", hw.0)).spawn(body)?);
         }
         Ok(started)
     }

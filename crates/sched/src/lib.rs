@@ -18,7 +18,8 @@
 //!    you deviate from a model.
 //! 5. Add one line to [`registry::ALL`]. The command line, the conformance suite, the
 //!    comparisons and the documentation find it there; there is no second list.
-//! 6. Write the naive O(n) twin from your page into `testkit/naive/` and the differential test covers it.
+//! 6. Write the naive O(n) twin from your page into `testkit/naive/`, with a line in its table, and the
+//!    differential test covers your policy; it fails until there is one.
 //!
 //! [`RequestId::index`]: blkmq_core::RequestId::index
 

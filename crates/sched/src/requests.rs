@@ -15,7 +15,8 @@ pub struct Requests {
 
 struct Slot {
     meta: IoMeta,
-    generation: u8,
+    /// The name that the slot's present or next request has.
+    id: RequestId,
     live: bool,
 }
 
@@ -27,9 +28,13 @@ impl Requests {
     #[must_use]
     pub fn new(slots: u32) -> Self {
         assert!(slots <= RequestId::MAX_SLOTS, "{slots} slots; a request index has 24 bits");
-        let empty = || Slot { meta: IoMeta::new(Op::Read, 0, 0), generation: 0, live: false };
+        let empty = |index| Slot {
+            meta: IoMeta::new(Op::Read, 0, 0),
+            id: RequestId::new(index, 0),
+            live: false,
+        };
         Self {
-            slots: (0..slots).map(|_| empty()).collect(),
+            slots: (0..slots).map(empty).collect(),
             // Popped from the end: low indices first, so that a shallow queue stays in few lines.
             free: (0..slots).rev().collect(),
         }
@@ -43,7 +48,7 @@ impl Requests {
     #[must_use]
     pub fn get(&self, id: RequestId) -> &IoMeta {
         let slot = &self.slots[id.index()];
-        assert!(slot.live && slot.generation == id.generation(), "stale request id {id:?}");
+        assert!(slot.live && slot.id == id, "stale request id {id:?}");
         &slot.meta
     }
 
@@ -54,7 +59,7 @@ impl Requests {
     #[inline]
     pub fn get_mut(&mut self, id: RequestId) -> &mut IoMeta {
         let slot = &mut self.slots[id.index()];
-        assert!(slot.live && slot.generation == id.generation(), "stale request id {id:?}");
+        assert!(slot.live && slot.id == id, "stale request id {id:?}");
         &mut slot.meta
     }
 
@@ -65,7 +70,7 @@ impl Requests {
         let slot = &mut self.slots[index as usize];
         slot.meta = meta;
         slot.live = true;
-        Some(RequestId::new(index, slot.generation))
+        Some(slot.id)
     }
 
     /// For the engine: gives a slot back; `id` is stale from here on. O(1).
@@ -75,9 +80,9 @@ impl Requests {
     #[inline]
     pub fn free(&mut self, id: RequestId) {
         let slot = &mut self.slots[id.index()];
-        assert!(slot.live && slot.generation == id.generation(), "double free of {id:?}");
+        assert!(slot.live && slot.id == id, "double free of {id:?}");
         slot.live = false;
-        slot.generation = slot.generation.wrapping_add(1);
+        slot.id = id.next_generation();
         self.free.push(id.index() as u32);
     }
 

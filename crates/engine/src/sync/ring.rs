@@ -127,21 +127,30 @@ impl<T> Producer<T> {
         Ok(())
     }
 
-    /// As [`stage`](Self::stage), for a ring that is as large as what can be in it: the value is built where
-    /// it will lie, since there is no way back for it.
+    /// As [`stage`](Self::stage), for a ring that is as large as what can be in it.
     ///
     /// # Panics
     /// If the ring is full.
     #[inline]
     pub(crate) fn put(&mut self, value: T) {
+        self.put_with(|| value);
+    }
+
+    /// The same with a value that is made in its place: there is no way back for it, so it need not be made
+    /// elsewhere first.
+    ///
+    /// # Panics
+    /// If the ring is full.
+    #[inline]
+    pub(crate) fn put_with(&mut self, make: impl FnOnce() -> T) {
         let capacity = self.shared.capacity();
         if self.tail.wrapping_sub(self.head) == capacity {
             self.head = self.shared.head.load(Ordering::Acquire);
             assert!(self.tail.wrapping_sub(self.head) != capacity, "a ring was made too small");
         }
         self.shared.entry(self.tail).with_mut(|entry| {
-            // SAFETY: as in `stage`.
-            unsafe { (*entry).write(value) };
+            // SAFETY: as in `stage`. If `make` panics, the entry stays empty and is not counted.
+            unsafe { (*entry).write(make()) };
         });
         self.tail = self.tail.wrapping_add(1);
     }

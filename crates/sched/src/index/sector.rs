@@ -46,6 +46,7 @@ pub struct Found {
     pub rq: RequestId,
     /// The sector under which it is filed.
     pub sector: u64,
+    lane: u32,
     node: u32,
     at: u32,
 }
@@ -86,22 +87,18 @@ impl SectorIndex {
     /// Empty `lanes` for requests with indices below `slots`, each of which is in one lane at most.
     #[must_use]
     pub fn new(slots: u32, lanes: usize) -> Self {
-        let mut nodes = vec![Node::EMPTY; nodes_needed(slots, lanes)].into_boxed_slice();
-        let spare = nodes.len() as u32;
-        for (index, node) in (0..spare).zip(&mut nodes).skip(lanes) {
-            node.next = if index + 1 == spare { NONE } else { index + 1 };
-        }
+        let nodes = nodes_needed(slots, lanes);
         let nobody = RequestId::new(0, 0);
-        Self {
-            nodes,
-            free: if lanes as u32 == spare { NONE } else { lanes as u32 },
+        let unfiled = Peers { sector: 0, prev: nobody, next: nobody, lane: NONE };
+        let mut index = Self {
+            nodes: vec![Node::EMPTY; nodes].into_boxed_slice(),
+            free: NONE,
             lanes: (0..lanes as u32).map(|root| Lane { root, height: 0, len: 0 }).collect(),
-            peers: vec![
-                Peers { sector: 0, prev: nobody, next: nobody, lane: NONE };
-                slots as usize
-            ]
-            .into_boxed_slice(),
-        }
+            peers: vec![unfiled; slots as usize].into_boxed_slice(),
+        };
+        // The first ones are the roots. Low numbers are given out first.
+        (lanes..nodes).rev().for_each(|node| index.give_back(node as u32));
+        index
     }
 
     /// Requests in `lane`.
@@ -121,7 +118,7 @@ impl SectorIndex {
     /// Files `rq` in `lane`, behind those already at `sector`.
     ///
     /// # Panics
-    /// If its slot is filed already.
+    /// If its slot is filed already, or if `sector` is 2^63 - 1 or more.
     #[inline]
     pub fn insert(&mut self, lane: usize, sector: u64, rq: RequestId) {
         assert!(self.peers[rq.index()].lane == NONE, "{rq:?} is filed already");
@@ -144,41 +141,37 @@ impl SectorIndex {
     #[must_use]
     pub fn at_or_after(&self, lane: usize, sector: u64) -> Option<Found> {
         let sector = sector.min(UNUSED);
-        let leaf = self.leaf(lane, sector.min(LAST));
-        let node = &self.nodes[leaf as usize];
-        let at = node.below(sector);
-        if at < node.len() {
-            let rq = unpack(node.value(at));
-            return Some(Found { rq, sector: node.key(at), node: leaf, at: at as u32 });
+        let mut node = self.leaf(lane, sector.min(LAST));
+        let mut at = self.nodes[node as usize].below(sector);
+        if at == self.nodes[node as usize].len() {
+            // Runs below a root are never empty, so the next one begins with the answer.
+            (node, at) = (self.nodes[node as usize].next, 0);
         }
-        // Runs below a root are never empty, so the next one begins with the answer.
-        let right = self.nodes.get(node.next as usize)?;
-        Some(Found { rq: unpack(right.value(0)), sector: right.key(0), node: node.next, at: 0 })
+        let run = self.nodes.get(node as usize)?;
+        let rq = unpack(run.value(at));
+        Some(Found { rq, sector: run.key(at), lane: lane as u32, node, at: at as u32 })
     }
 
-    /// Takes out what a search of `lane` has just found, without searching again.
+    /// Takes out what a search has just found, without searching again.
     ///
     /// # Panics
     /// If the index has changed since and `found` is no longer there.
     #[inline]
-    pub fn take(&mut self, lane: usize, found: Found) {
+    pub fn take(&mut self, found: Found) {
+        let Found { rq, sector, .. } = found;
         let (node, at) = (&mut self.nodes[found.node as usize], found.at as usize);
-        assert!(
-            node.key(at) == found.sector && node.value(at) == pack(found.rq),
-            "{:?} is no longer where it was found",
-            found.rq
-        );
-        let next = self.peers[found.rq.index()].next;
-        if next == found.rq {
+        let still_there = node.key(at) == sector && node.value(at) == pack(rq);
+        assert!(still_there, "{rq:?} is no longer where it was found");
+        let next = self.peers[rq.index()].next;
+        if next == rq {
             node.remove(at);
-            let short = node.len() < LEAST;
-            if short && self.lanes[lane].height > 0 {
-                self.refill(lane, found.sector);
+            if node.len() < LEAST && self.lanes[found.lane as usize].height > 0 {
+                self.refill(found.lane as usize, sector);
             }
         } else {
             node.set_value(at, pack(next));
         }
-        self.leave_ring(lane, found.rq);
+        self.leave_ring(rq);
     }
 
     /// The lane and the sector that `rq` is filed under; `None` if it is not filed. O(1).
@@ -198,9 +191,9 @@ impl SectorIndex {
     pub fn remove(&mut self, rq: RequestId) {
         let (lane, sector) = self.filed(rq).unwrap_or_else(|| panic!("{rq:?} is not filed"));
         match self.at_or_after(lane, sector) {
-            Some(found) if found.rq == rq => self.take(lane, found),
+            Some(found) if found.rq == rq => self.take(found),
             // Behind another request at this sector: the tree does not know it.
-            _ => self.leave_ring(lane, rq),
+            _ => self.leave_ring(rq),
         }
     }
 
@@ -212,12 +205,12 @@ impl SectorIndex {
     }
 
     #[inline]
-    fn leave_ring(&mut self, lane: usize, rq: RequestId) {
-        let Peers { prev, next, .. } = self.peers[rq.index()];
+    fn leave_ring(&mut self, rq: RequestId) {
+        let Peers { prev, next, lane, .. } = self.peers[rq.index()];
         self.peers[prev.index()].next = next;
         self.peers[next.index()].prev = prev;
         self.peers[rq.index()].lane = NONE;
-        self.lanes[lane].len -= 1;
+        self.lanes[lane as usize].len -= 1;
     }
 
     /// The run that `sector` belongs to.

@@ -60,7 +60,7 @@ impl Pair {
 
     fn take(&mut self, lane: usize, sector: u64) {
         if let Some(found) = self.index.at_or_after(lane, sector) {
-            self.index.take(lane, found);
+            self.index.take(found);
             self.forget(found.rq);
         }
     }
@@ -155,7 +155,7 @@ fn equal_sectors_leave_in_order_of_insertion() {
     index.remove(rq(0));
     let mut left = Vec::new();
     while let Some(found) = index.at_or_after(0, 0) {
-        index.take(0, found);
+        index.take(found);
         left.push(found.rq.index());
     }
     assert_eq!(left, [1, 3, 4]);
@@ -187,5 +187,5 @@ fn a_search_result_does_not_outlive_a_change() {
     index.insert(0, 8, RequestId::new(0, 0));
     let found = index.at_or_after(0, 0).expect("it was filed");
     index.insert(0, 4, RequestId::new(1, 0));
-    index.take(0, found);
+    index.take(found);
 }

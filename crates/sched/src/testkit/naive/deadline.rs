@@ -111,7 +111,7 @@ impl Naive {
         self.value(name) == 1
     }
 
-    fn entry(&mut self, cx: &Cx<'_>, rq: RequestId, at: At) -> Entry {
+    fn entry(&mut self, cx: &Cx<'_>, rq: RequestId) -> Entry {
         let meta = cx.requests.get(rq);
         let class = match meta.ioprio.class() {
             Class::Realtime => 0,
@@ -120,7 +120,7 @@ impl Naive {
         };
         let write = meta.op.is_write();
         let expire = self.span(if write { "write_expire" } else { "read_expire" });
-        let deadline = if at == At::Head { cx.now } else { cx.now + expire };
+        let deadline = cx.now + expire;
         self.filings += 1;
         let (sector, filing) = (meta.sector, self.filings);
         Entry { rq, class, write, sector, filing, inserted: cx.now, deadline }
@@ -226,7 +226,7 @@ impl Naive {
 
 impl Scheduler for Naive {
     fn insert(&mut self, cx: &Cx<'_>, rq: RequestId, at: At) {
-        let entry = self.entry(cx, rq, at);
+        let entry = self.entry(cx, rq);
         let before = self.issued.len();
         self.issued.retain(|e| e.rq != rq);
         if self.issued.len() == before {

@@ -1,0 +1,7 @@
+//! `mq-deadline` against `spec/mq-deadline.md`: section 8 line by line, the consequences of section 4.2, and the
+//! bounds of `doc/mq-deadline.md`.
+
+mod bounds;
+mod common;
+mod section4;
+mod section8;
