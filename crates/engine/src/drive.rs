@@ -5,6 +5,7 @@
 //! that submits, polls or waits takes it up. One that has parked is woken for it.
 
 use crate::config::PumpMode;
+use crate::follow::Follow;
 use crate::queue::{Queue, Shard, Shared};
 use crate::runner::{Own, Ready, Runner};
 use crate::stats::SubmitterCounters;
@@ -19,18 +20,21 @@ const PUMP_TURNS: u32 = 4;
 const DRIVE_ROUNDS: u32 = 64;
 
 impl<P: Send> Shared<P> {
-    /// Runs the elevator of `shard` if it is free, with the caller's own submission; leaves word if not.
-    /// True if the submission was taken.
+    /// Runs the elevator of `shard` if it is free, with the caller's own submission; leaves word if not, or
+    /// if somebody else has been running it and will be back.
     pub(crate) fn submit(
         &self,
         shard: &Shard,
         now: Instant,
         home: HwQueue,
         own: Own<'_>,
+        follow: &mut Follow,
         tally: &SubmitterCounters,
     ) {
-        if let Some(guard) = shard.gate.run().try_enter() {
+        let leave = follow.should_leave(&shard.lead);
+        if !leave && let Some(guard) = shard.gate.run().try_enter() {
             tally.direct.add(1);
+            shard.lead.take(own.id);
             let ready = self.run(shard, guard, now, home, Some(own));
             self.drive(shard, ready, now, home, tally);
             return;
@@ -42,7 +46,14 @@ impl<P: Send> Shared<P> {
         }
         own.staging.publish();
         shard.pending.set(own.id.0);
-        self.kick_and_drive(shard, now, home, tally);
+        if leave {
+            match shard.gate.kick() {
+                Kick::Queued => tally.kicks_sent.add(1),
+                Kick::Coalesced => tally.kicks_coalesced.add(1),
+            }
+        } else {
+            self.kick_and_drive(shard, now, home, tally);
+        }
     }
 
     /// Runs the elevator of `shard`, or leaves word that somebody should.
@@ -219,6 +230,7 @@ impl<P: Send> Shared<P> {
         shard: &Shard,
         now: Instant,
         home: HwQueue,
+        follow: &mut Follow,
         tally: &SubmitterCounters,
     ) {
         let mut ready = Ready::default();
@@ -229,8 +241,10 @@ impl<P: Send> Shared<P> {
         }
         self.drive(shard, ready, now, home, tally);
         if shard.gate.due(now)
+            && follow.should_run(&shard.lead)
             && let Some(guard) = shard.gate.run().try_enter()
         {
+            shard.lead.take(follow.id());
             let ready = self.run(shard, guard, now, home, None);
             self.drive(shard, ready, now, home, tally);
         }

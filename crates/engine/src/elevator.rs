@@ -21,12 +21,21 @@ use std::collections::VecDeque;
 /// Slots kept for bare flushes, which must pass a full scheduler (`spec/framework.md` section 6).
 const FLUSH_SLOTS: u32 = 4;
 
-/// A request in the making: what a plug or a staging ring carries. One bio, or several merged in a plug.
+/// A request in the making: what a plug or a staging ring carries. One bio, or several merged in a plug. A
+/// line of its own, since staging takes it from one core to another.
 #[derive(Debug)]
+#[repr(align(64))]
 pub(crate) struct Proto {
     pub(crate) meta: IoMeta,
     pub(crate) bio: Bio,
     pub(crate) bios: u32,
+}
+
+/// Where an I/O goes.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Place {
+    Join(RequestId, Kind),
+    Slot,
 }
 
 struct Chain {
@@ -110,32 +119,28 @@ impl Elevator {
         self.held
     }
 
-    /// Slots in use: held, at the device, or finished and not yet returned.
-    pub(crate) fn in_use(&self) -> usize {
-        self.requests.in_use()
-    }
-
-    pub(crate) fn inspect(&self, out: &mut dyn FnMut(&'static str, u64)) {
-        self.policy.inspect(out);
-    }
-
     fn used(&mut self, hw: HwQueue) -> &mut Used {
         &mut self.used[usize::from(hw.0 - self.config.first_hw)]
     }
 
-    /// Takes an I/O in: merges it, or gives it a slot and hands it to the policy. Gives it back if there is
-    /// no slot that it may have.
+    /// Where an I/O like `io` would go: into a held request, or into a slot of its own. `None` if there is no
+    /// slot that it may have. O(1) look-ups.
     #[inline]
-    pub(crate) fn admit<P>(&mut self, table: &BioTable<P>, proto: Proto) -> Result<(), Proto> {
-        if let Some((into, kind)) = self.merge_target(&proto.meta) {
-            self.join(table, into, kind, proto);
-            return Ok(());
+    pub(crate) fn place(&mut self, io: &IoMeta) -> Option<Place> {
+        match self.merge_target(io) {
+            Some((into, kind)) => Some(Place::Join(into, kind)),
+            None if self.has_slot_for(io) => Some(Place::Slot),
+            None => None,
         }
-        if !self.has_slot_for(&proto.meta) {
-            return Err(proto);
+    }
+
+    /// Takes an I/O in where [`place`](Self::place) said.
+    #[inline]
+    pub(crate) fn admit<P>(&mut self, table: &BioTable<P>, place: Place, proto: Proto) {
+        match place {
+            Place::Join(into, kind) => self.join(table, into, kind, proto),
+            Place::Slot => self.insert(proto),
         }
-        self.insert(proto);
-        Ok(())
     }
 
     /// Tries to make `proto` part of a held request. O(1) look-ups.
@@ -368,7 +373,7 @@ impl Elevator {
     #[inline]
     pub(crate) fn issue(&mut self, id: RequestId, hw: HwQueue, tag: Tag) -> Inflight {
         let chain = self.chains[id.index()].take().expect("a picked request has its bios");
-        Inflight::new(chain.head, chain.bios, id, tag, hw, self.requests.get(id))
+        Inflight::new(chain.head, chain.bios, id, tag, hw, self.now, self.requests.get(id))
     }
 
     /// A request has finished: tells the policy and frees the slot.

@@ -2,7 +2,7 @@
 
 use crate::slots::Bio;
 use crate::{BioRef, BioTable};
-use blkmq_core::{HwQueue, Instant, IoFlags, Op, RequestId, Tag};
+use blkmq_core::{HwQueue, Instant, IoFlags, IoMeta, Op, RequestId, Tag};
 
 /// A request on its way to, at, or on its way back from a device.
 ///
@@ -44,12 +44,13 @@ impl Inflight {
         id: RequestId,
         tag: Tag,
         hw: HwQueue,
-        meta: &blkmq_core::IoMeta,
+        now: Instant,
+        meta: &IoMeta,
     ) -> Self {
         Self {
             head: Some(head),
             sector: meta.sector,
-            issued: Instant::ZERO,
+            issued: now,
             sectors: meta.sectors,
             id,
             tag,

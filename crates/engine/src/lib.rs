@@ -21,6 +21,7 @@ mod config;
 mod device;
 mod drive;
 mod elevator;
+mod follow;
 mod gate;
 mod hctx;
 mod host;

@@ -116,14 +116,7 @@ impl<P: Send> Pump<P> {
 
     /// Offers one request to the device; what it refuses waits ahead of everything. False if it refused.
     #[inline]
-    fn enqueue(
-        &mut self,
-        q: &Shared<P>,
-        now: Instant,
-        mut rq: Inflight,
-        issued: &mut Issued,
-    ) -> bool {
-        rq.issued = now;
+    fn enqueue(&mut self, q: &Shared<P>, now: Instant, rq: Inflight, issued: &mut Issued) -> bool {
         match self.device.enqueue(now, &q.table, rq) {
             Enqueued::Accepted => issued.accepted += 1,
             Enqueued::Done(rq, result) => {

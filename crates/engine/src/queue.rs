@@ -5,6 +5,7 @@
 
 use crate::config::{Config, ConfigError, PumpMode};
 use crate::elevator::{self, Elevator, Proto};
+use crate::follow::Lead;
 use crate::gate::Gate;
 use crate::hctx::Hctx;
 use crate::pump::Pump;
@@ -24,6 +25,8 @@ pub(crate) struct Shard {
     pub(crate) gate: Gate<Runner>,
     /// Submitters that staged something since it was last drained.
     pub(crate) pending: Pending,
+    /// Who runs the elevator lately.
+    pub(crate) lead: CachePadded<Lead>,
     /// Requests held, for the locked modes' look before the lock. Written under the lock.
     pub(crate) held: CachePadded<crate::sync::AtomicU32>,
     pub(crate) submitters: Box<[SubmitterId]>,
@@ -303,6 +306,7 @@ fn build_shards<P>(
                 runner,
             ),
             pending: Pending::new(config.submitters),
+            lead: CachePadded::default(),
             held: CachePadded::default(),
             submitters: (0..config.submitters).filter(|id| mine(*id)).map(SubmitterId).collect(),
             index,

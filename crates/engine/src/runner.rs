@@ -4,7 +4,7 @@
 //! in, and fills the outboxes in the elevator's order. It makes no system call and does a bounded amount of
 //! work; who runs how many passes is decided in `drive.rs`.
 
-use crate::elevator::{Elevator, Proto};
+use crate::elevator::{Elevator, Place, Proto};
 use crate::hctx::Hctx;
 use crate::plug::Plug;
 use crate::queue::{Shard, Shared};
@@ -15,6 +15,10 @@ use blkmq_sched::{Done, Pick};
 
 /// Requests that one pass hands to one hardware queue at most (D8).
 const PASS_REQUESTS: u32 = 128;
+/// Staged requests that one pass takes from one submitter. A policy's structures cost more the fuller they
+/// are, so while the device takes requests it is better to keep them moving: 8 at a time gave 6.4 M IOPS
+/// where all that was there (27 on average) gave 5.8 M.
+const PASS_STAGED: u32 = 8;
 /// Driver tags taken at a time.
 const TAG_BATCH: u32 = 32;
 /// Budgets taken at a time (`spec/framework.md` section 15).
@@ -40,8 +44,9 @@ pub(crate) struct Runner {
     staging: Box<[Option<Consumer<Proto>>]>,
     /// Submitters whose oldest staged request found no slot, in the order in which they came.
     blocked: Vec<SubmitterId>,
-    /// That request, by submitter; everything younger is still in the staging ring.
-    oldest: Box<[Option<Proto>]>,
+    is_blocked: Box<[bool]>,
+    /// Submitters that had more staged than a pass takes.
+    unfinished: Vec<SubmitterId>,
     /// Tags taken and not needed.
     unused: Vec<Tag>,
     /// Parked submitters that a tag or budget given back concerns; woken when the run is released.
@@ -65,10 +70,6 @@ pub(crate) struct Ready {
 }
 
 impl Ready {
-    pub(crate) fn one(hw: HwQueue) -> Self {
-        Self { few: [hw.0, 0, 0, 0], len: 1, many: false }
-    }
-
     /// Those of `other` too.
     pub(crate) fn merge(&mut self, other: Self) {
         self.many |= other.many;
@@ -112,7 +113,8 @@ impl Runner {
             first_hw,
             staging,
             blocked: Vec::with_capacity(submitters),
-            oldest: (0..submitters).map(|_| None).collect(),
+            is_blocked: vec![false; submitters].into_boxed_slice(),
+            unfinished: Vec::with_capacity(submitters),
             unused: Vec::with_capacity(TAG_BATCH as usize),
             wakes: Vec::new(),
         }
@@ -129,11 +131,25 @@ impl Runner {
     ) -> Ready {
         self.elevator.advance(now);
         self.elevator.counters.passes.add(1);
+        shard.lead.note_pass();
         let freed = self.take_returns();
         self.admit_all(q, shard, freed, own);
         let mut ready = Ready::default();
         self.dispatch_all(q, shard, home, &mut ready);
+        self.owe_unfinished(shard);
         ready
+    }
+
+    /// Asks for another pass over what this one left in staging.
+    fn owe_unfinished(&mut self, shard: &Shard) {
+        if self.unfinished.is_empty() {
+            return;
+        }
+        for id in self.unfinished.drain(..) {
+            shard.pending.set(id.0);
+        }
+        // This is the runner's own pass, so the answer is that it owes another one.
+        let _ = shard.gate.kick();
     }
 
     /// Takes in who waited for a slot, if some became free, then what was staged, then the caller's plug.
@@ -162,9 +178,10 @@ impl Runner {
     pub(crate) fn take_returns(&mut self) -> bool {
         let mut freed = false;
         for lane in &mut self.lanes {
-            while let Some(done) = lane.returns.pop() {
+            while let Some(done) = lane.returns.peek() {
                 freed = true;
-                self.elevator.done(&done);
+                self.elevator.done(done);
+                lane.returns.take();
             }
             while let Some(rq) = lane.requeues.pop() {
                 self.elevator.requeue(rq);
@@ -176,66 +193,71 @@ impl Runner {
     /// Admits what `id` staged, oldest first, until something finds no slot.
     fn drain_staged<P>(&mut self, table: &BioTable<P>, id: SubmitterId) {
         let at = usize::from(id.0);
-        match self.oldest[at].take() {
-            None => {
-                if !self.admit_staged(table, id) {
-                    self.blocked.push(id);
-                }
-            }
+        if self.is_blocked[at] {
             // It has its place among those who wait for a slot, but may join what others inserted since.
-            Some(oldest) => self.merge_staged(table, id, oldest),
+            self.merge_staged(table, id);
+        } else if !self.admit_staged(table, id) {
+            self.is_blocked[at] = true;
+            self.blocked.push(id);
         }
-    }
-
-    fn ring(&mut self, id: SubmitterId) -> &mut Consumer<Proto> {
-        self.staging[usize::from(id.0)].as_mut().expect("a submitter of this shard")
     }
 
     /// True if everything that `id` staged is in; false if its oldest found no slot.
     fn admit_staged<P>(&mut self, table: &BioTable<P>, id: SubmitterId) -> bool {
-        let at = usize::from(id.0);
-        while let Some(proto) = self.oldest[at].take().or_else(|| self.ring(id).pop()) {
-            if let Err(proto) = self.elevator.admit(table, proto) {
-                self.oldest[at] = Some(proto);
-                return false;
-            }
+        let ring = ring_of(&mut self.staging, id);
+        ring.prefetch(PASS_STAGED);
+        for _ in 0..PASS_STAGED {
+            let Some(staged) = ring.peek() else { return true };
+            let Some(place) = self.elevator.place(&staged.meta) else { return false };
+            self.elevator.admit(table, place, ring.take());
+        }
+        if !ring.is_empty() {
+            self.unfinished.push(id);
         }
         true
     }
 
-    /// Merges what `id` staged, beginning with `oldest`, as far as that goes without slots.
-    fn merge_staged<P>(&mut self, table: &BioTable<P>, id: SubmitterId, oldest: Proto) {
-        let mut next = Some(oldest);
-        while let Some(proto) = next {
-            if let Err(proto) = self.elevator.merge(table, proto) {
-                self.oldest[usize::from(id.0)] = Some(proto);
-                return;
+    /// Merges what `id` staged as far as that goes without slots.
+    fn merge_staged<P>(&mut self, table: &BioTable<P>, id: SubmitterId) {
+        let ring = ring_of(&mut self.staging, id);
+        while let Some(staged) = ring.peek() {
+            match self.elevator.place(&staged.meta) {
+                Some(place @ Place::Join(..)) => self.elevator.admit(table, place, ring.take()),
+                Some(Place::Slot) | None => return,
             }
-            next = self.ring(id).pop();
         }
+        self.is_blocked[usize::from(id.0)] = false;
         self.blocked.retain(|other| *other != id);
     }
 
     /// Slots have become free: those who wait get them in the order in which they came.
     fn retry_blocked<P>(&mut self, table: &BioTable<P>) {
         let mut waiting = std::mem::take(&mut self.blocked);
-        waiting.retain(|id| !self.admit_staged(table, *id));
+        waiting.retain(|id| {
+            let still = !self.admit_staged(table, *id);
+            self.is_blocked[usize::from(id.0)] = still;
+            still
+        });
         self.blocked = waiting;
     }
 
     /// The caller's plug, straight in. What finds no slot is staged behind what already is.
     fn admit_plug<P: Send>(&mut self, q: &Shared<P>, shard: &Shard, own: Own<'_>) {
         let at = usize::from(own.id.0);
-        let was_blocked = self.oldest[at].is_some();
+        let was_blocked = self.is_blocked[at];
         let mut staged = false;
         for proto in own.plug.drain() {
-            if self.oldest[at].is_some() {
-                own.staging.put(proto);
-                staged = true;
-            } else if let Err(proto) = self.elevator.admit(&q.table, proto) {
-                self.oldest[at] = Some(proto);
+            let place = if self.is_blocked[at] { None } else { self.elevator.place(&proto.meta) };
+            if let Some(place) = place {
+                self.elevator.admit(&q.table, place, proto);
+                continue;
+            }
+            if !self.is_blocked[at] {
+                self.is_blocked[at] = true;
                 self.blocked.push(own.id);
             }
+            own.staging.put(proto);
+            staged = true;
         }
         if staged {
             own.staging.publish();
@@ -389,4 +411,8 @@ fn take_budget<P: Send>(q: &Shared<P>, shard: &Shard, want: u32) -> u32 {
         }
         got => got,
     }
+}
+
+fn ring_of(staging: &mut [Option<Consumer<Proto>>], id: SubmitterId) -> &mut Consumer<Proto> {
+    staging[usize::from(id.0)].as_mut().expect("a submitter of this shard")
 }

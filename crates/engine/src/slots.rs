@@ -329,8 +329,10 @@ impl BioReceiver {
         Some((cookie, result, data))
     }
 
-    pub(crate) fn is_empty(&self) -> bool {
-        self.ring.is_empty()
+    /// See [`CompletionReceiver::reaches`].
+    #[inline]
+    pub(crate) fn reaches(&self, n: u32) -> bool {
+        self.ring.reaches(n)
     }
 
     /// See [`CompletionReceiver::prepare_park`].

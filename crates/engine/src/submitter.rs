@@ -4,6 +4,7 @@
 //! that others write. Contention begins, if at all, at [`flush`](Submitter::flush).
 
 use crate::elevator::Proto;
+use crate::follow::Follow;
 use crate::plug::{PLUG_REQUESTS, Plug};
 use crate::queue::{Shard, Shared};
 use crate::runner::Own;
@@ -158,6 +159,7 @@ pub struct Submitter<P> {
     plug: Plug,
     shard: usize,
     depth: u32,
+    follow: Follow,
     tally: Arc<CachePadded<SubmitterCounters>>,
 }
 
@@ -172,7 +174,8 @@ impl<P: Send> Submitter<P> {
         let depth = parts.credit.depth();
         let tally = Arc::clone(&q.tallies[usize::from(parts.id.0)]);
         let shard = q.shard_of(parts.hw);
-        Self { q, parts: Some(parts), plug: Plug::new(PLUG_REQUESTS), shard, depth, tally }
+        let follow = Follow::new(parts.id, &q.shards[shard].lead);
+        Self { q, parts: Some(parts), plug: Plug::new(PLUG_REQUESTS), shard, depth, follow, tally }
     }
 
     fn parts(&mut self) -> &mut Parts {
@@ -306,7 +309,7 @@ impl<P: Send> Submitter<P> {
         let parts = self.parts.as_mut().expect("parts are there until the submitter is dropped");
         let own = Own { id: parts.id, plug: &mut self.plug, staging: &mut parts.staging };
         match q.access {
-            Access::Combining => q.submit(shard, now, parts.hw, own, &self.tally),
+            Access::Combining => q.submit(shard, now, parts.hw, own, &mut self.follow, &self.tally),
             Access::Spin | Access::Mutex => q.locked_submit(shard, now, parts.hw, own),
         }
     }
@@ -314,10 +317,12 @@ impl<P: Send> Submitter<P> {
     /// Does what is due by `now`: an owed pass over the elevator, hardware queues with something to finish.
     pub fn poll(&mut self, now: Instant) {
         let (id, hw) = (self.id(), self.hw());
-        let shard = self.shard();
-        match self.q.access {
-            Access::Combining => self.q.poll(shard, now, hw, &self.tally),
-            Access::Spin | Access::Mutex => self.q.locked_poll(shard, id.0.into(), now, hw),
+        let q = &*self.q;
+        let shard = &q.shards[self.shard];
+        match q.access {
+            Access::Combining if !self.follow.should_look() => {}
+            Access::Combining => q.poll(shard, now, hw, &mut self.follow, &self.tally),
+            Access::Spin | Access::Mutex => q.locked_poll(shard, id.0.into(), now, hw),
         }
     }
 
@@ -336,10 +341,11 @@ impl<P: Send> Submitter<P> {
         reaped
     }
 
-    /// Are there completions to reap?
+    /// Are there probably `n` completions to reap? Looks at one entry of the ring only, so that a thread that
+    /// spins on this does not take a line that is being filled. With `n` of 1 the answer is exact.
     #[must_use]
-    pub fn has_completions(&mut self) -> bool {
-        !self.parts().receiver.is_empty()
+    pub fn has_completions(&mut self, n: u32) -> bool {
+        self.parts().receiver.reaches(n)
     }
 
     /// May the thread park? If so it must, until [`Host::wake_submitter`](crate::Host::wake_submitter) names

@@ -130,18 +130,18 @@ impl<P: Send> Client<P> {
             got += more;
             idle = if more > 0 { 0 } else { idle + 1 };
             if got < least && idle > 0 {
-                self.pause(idle, deadline);
+                self.pause(idle, least - got, deadline);
             }
         }
         got
     }
 
-    /// Waits a little, the more patiently the longer nothing has come.
-    fn pause(&mut self, idle: u32, deadline: Instant) {
+    /// Waits a little for `least` completions, the more patiently the longer nothing has come.
+    fn pause(&mut self, idle: u32, least: u32, deadline: Instant) {
         let Waiting { spins, rounds, yields } = self.waiting;
         if idle <= rounds {
             for _ in 0..spins {
-                if self.submitter.has_completions() {
+                if self.submitter.has_completions(least) {
                     return;
                 }
                 std::hint::spin_loop();

@@ -58,7 +58,7 @@ pub struct Done {
     pub rq: RequestId,
     /// How it ended.
     pub result: IoResult,
-    /// When it was handed to the device.
+    /// When it left the elevator for the device.
     pub issued: Instant,
     /// When the device was found to have finished it.
     pub completed: Instant,

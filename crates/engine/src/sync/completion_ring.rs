@@ -158,6 +158,16 @@ impl CompletionReceiver {
         self.peek().is_none()
     }
 
+    /// Is the `n`th entry from here written? Those before it may still be missing, for senders fill what they
+    /// reserved independently; a hint when to look. One load.
+    #[inline]
+    #[must_use]
+    pub(crate) fn reaches(&self, n: u32) -> bool {
+        let position = self.head + u64::from(n.max(1)) - 1;
+        let entry = self.shared.entry(position).load(Ordering::Acquire);
+        entry & !PAYLOAD_MASK == self.shared.lap(position)
+    }
+
     #[inline]
     fn peek(&self) -> Option<u64> {
         let entry = self.shared.entry(self.head).load(Ordering::Acquire);

@@ -140,6 +140,19 @@ pub(crate) fn fence_after_rmw() {
     fence(Ordering::SeqCst);
 }
 
+/// Begins to fetch a line that is about to be read. A hint: without effect where the target has none.
+#[inline(always)]
+pub(crate) fn prefetch<T>(line: *const T) {
+    #[cfg(all(target_arch = "x86_64", not(any(loom, shuttle))))]
+    // SAFETY: a prefetch accesses nothing; any address will do.
+    unsafe {
+        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+        _mm_prefetch::<_MM_HINT_T0>(line.cast());
+    }
+    #[cfg(not(all(target_arch = "x86_64", not(any(loom, shuttle)))))]
+    let _ = line;
+}
+
 /// A number that no other call in this process returns; from 1 up.
 ///
 /// # Panics

@@ -21,6 +21,7 @@
 //! remembers what it last saw of the other's counter and looks again only when that says full or empty, so
 //! the lines go back and forth once per batch and not once per entry.
 
+use super::prefetch;
 use super::{Arc, AtomicU32, Ordering, UnsafeCell};
 use crossbeam_utils::CachePadded;
 use std::mem::MaybeUninit;
@@ -187,6 +188,21 @@ impl<T> Drop for Producer<T> {
 }
 
 impl<T> Consumer<T> {
+    /// Takes the oldest value, which the caller has just [`peek`](Self::peek)ed at. Without the detour through
+    /// an `Option`, whose copy is dearer than the value's.
+    ///
+    /// # Panics
+    /// If the ring is empty.
+    #[inline]
+    pub(crate) fn take(&mut self) -> T {
+        assert!(self.head != self.tail, "nothing was seen");
+        // SAFETY: as in `pop`.
+        let value = unsafe { self.shared.take(self.head) };
+        self.head = self.head.wrapping_add(1);
+        self.shared.head.store(self.head, Ordering::Release);
+        value
+    }
+
     /// Takes the oldest value.
     #[inline]
     pub(crate) fn pop(&mut self) -> Option<T> {
@@ -209,6 +225,16 @@ impl<T> Consumer<T> {
         }
         // SAFETY: as in `pop`; the borrow of `self` keeps the entry from being taken meanwhile.
         Some(self.shared.entry(self.head).with(|entry| unsafe { (*entry).assume_init_ref() }))
+    }
+
+    /// Begins to fetch the oldest `n` published values from the core that produced them. They come one line
+    /// each and independently, so asking for all of them first costs hardly more than one.
+    #[inline]
+    pub(crate) fn prefetch(&mut self, n: u32) {
+        if !self.is_empty() {
+            let there = self.tail.wrapping_sub(self.head).min(n);
+            (0..there).for_each(|at| self.shared.entry(self.head.wrapping_add(at)).with(prefetch));
+        }
     }
 
     /// Is nothing published? Looks at the producer's counter only if everything seen so far is taken.

@@ -1,0 +1,137 @@
+//! Keeping an elevator on one core while that core keeps at it.
+//!
+//! A run touches some fifty cache lines (slots, indices, the policy's tables, outbox, returns). If threads
+//! take turns at it, each turn begins by fetching them from another core, which costs more than the run
+//! itself. So a submitter that sees somebody else running leaves its work staged even when the elevator is
+//! free at that moment: whoever leads is about to come back with work of its own, and takes this along.
+//!
+//! That is a guess, and cheap to be wrong about: a submitter that has seen no pass since its last look runs
+//! the elevator itself. Nothing here is needed for progress; the run state says what is due.
+
+use crate::sync::{AtomicU64, Ordering};
+use blkmq_core::SubmitterId;
+
+/// Submissions and polls that a follower lets pass before it looks again who runs: looking takes the lines
+/// that the leader is about to write. Some 4 us where a client spins between polls.
+const PATIENCE: u32 = 8;
+const ID_BITS: u32 = 16;
+
+/// Who leads, and how many passes there have been: `passes << 16 | submitter`. Written by the runner only.
+#[derive(Default)]
+pub(crate) struct Lead(AtomicU64);
+
+impl Lead {
+    /// The calling submitter has taken the run.
+    #[inline]
+    pub(crate) fn take(&self, id: SubmitterId) {
+        let word = self.0.load(Ordering::Relaxed);
+        if word as u16 != id.0 {
+            self.0.store(word >> ID_BITS << ID_BITS | u64::from(id.0), Ordering::Relaxed);
+        }
+    }
+
+    /// The runner begins a pass.
+    #[inline]
+    pub(crate) fn note_pass(&self) {
+        let word = self.0.load(Ordering::Relaxed);
+        self.0.store(word.wrapping_add(1 << ID_BITS), Ordering::Relaxed);
+    }
+
+    fn get(&self) -> (SubmitterId, u64) {
+        let word = self.0.load(Ordering::Relaxed);
+        (SubmitterId(word as u16), word >> ID_BITS)
+    }
+}
+
+/// What one submitter has seen of who leads.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Follow {
+    id: SubmitterId,
+    seen: u64,
+    /// Submissions and polls to let pass.
+    patience: u32,
+}
+
+impl Follow {
+    pub(crate) fn new(id: SubmitterId, lead: &Lead) -> Self {
+        Self { id, seen: lead.get().1, patience: 0 }
+    }
+
+    pub(crate) fn id(&self) -> SubmitterId {
+        self.id
+    }
+
+    /// Has somebody else run since this submitter last looked?
+    #[inline]
+    fn is_led(&mut self, lead: &Lead) -> bool {
+        let (leader, passes) = lead.get();
+        let moved = passes != self.seen;
+        self.seen = passes;
+        moved && leader != self.id
+    }
+
+    /// With something to submit: leave it for the leader?
+    #[inline]
+    pub(crate) fn should_leave(&mut self, lead: &Lead) -> bool {
+        if self.is_led(lead) {
+            self.patience = PATIENCE;
+            return true;
+        }
+        // Several plugs may fit between two passes of the leader.
+        self.patience = if lead.get().0 == self.id { 0 } else { self.patience.saturating_sub(1) };
+        self.patience > 0
+    }
+
+    /// With nothing else to do: is it time to look what is due?
+    #[inline]
+    pub(crate) fn should_look(&mut self) -> bool {
+        if self.patience == 0 {
+            return true;
+        }
+        self.patience -= 1;
+        false
+    }
+
+    /// With a pass due: run it? Not if the leader has made one meanwhile.
+    pub(crate) fn should_run(&mut self, lead: &Lead) -> bool {
+        let led = self.is_led(lead);
+        self.patience = if led { PATIENCE } else { 0 };
+        !led
+    }
+}
+
+#[cfg(all(test, not(loom), not(shuttle)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_follower_leaves_its_work_only_while_the_leader_keeps_at_it() {
+        let lead = Lead::default();
+        let mut me = Follow::new(SubmitterId(1), &lead);
+        assert!(!me.should_leave(&lead), "nobody has run");
+        lead.take(SubmitterId(2));
+        lead.note_pass();
+        assert!(me.should_leave(&lead));
+        let left = (0..).take_while(|_| me.should_leave(&lead)).count();
+        assert_eq!(left, PATIENCE as usize - 1, "nobody has run since");
+        lead.take(SubmitterId(1));
+        lead.note_pass();
+        assert!(!me.should_leave(&lead), "that was this one itself");
+    }
+
+    #[test]
+    fn a_waiting_follower_takes_over_when_its_patience_is_at_an_end() {
+        let lead = Lead::default();
+        let mut me = Follow::new(SubmitterId(1), &lead);
+        lead.take(SubmitterId(2));
+        lead.note_pass();
+        assert!(me.should_leave(&lead));
+        let polls = (0..).take_while(|_| !me.should_look()).count();
+        assert_eq!(polls, PATIENCE as usize);
+        lead.note_pass();
+        assert!(!me.should_run(&lead), "the leader was back meanwhile");
+        assert!(!me.should_look());
+        (1..PATIENCE).for_each(|_| assert!(!me.should_look()));
+        assert!(me.should_look() && me.should_run(&lead), "and now it was not");
+    }
+}

@@ -1,0 +1,30 @@
+//! What a virtual CPU wants of its queue: the port for workloads.
+
+use blkmq_core::Instant;
+use blkmq_engine::{Completion, Io};
+
+/// What goes with an I/O through the engine and must come back with it; derived from the cookie.
+pub type Payload = u64;
+
+/// What a client wants next.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Want {
+    /// This I/O. Its cookie and payload are chosen by the world.
+    Io(Io<Payload>),
+    /// Nothing before an I/O of its own has completed.
+    Completion,
+    /// Nothing before this time.
+    At(Instant),
+    /// Nothing ever again.
+    Nothing,
+}
+
+/// A program on a virtual CPU.
+pub trait Client {
+    /// Asked again and again, until it wants no I/O or its CPU's batch is full. `in_flight` counts its I/Os
+    /// that have not ended.
+    fn next(&mut self, now: Instant, in_flight: u32) -> Want;
+
+    /// One of its I/Os has ended.
+    fn done(&mut self, _now: Instant, _completion: &Completion<Payload>) {}
+}

@@ -1,0 +1,56 @@
+//! What things cost in virtual time.
+//!
+//! The figures of [`Costs::TYPICAL`] are round numbers of the size that measurements of the engine give; a
+//! claim about speed needs a real machine. What they are for is the order of events: whether an I/O arrives
+//! while somebody else is in the elevator depends on how long one is in there.
+
+use blkmq_core::{Nanos, Rng};
+
+/// Time that a virtual CPU spends.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Costs {
+    /// Taking one I/O into the plug.
+    pub push: Nanos,
+    /// Sending a plug on its way.
+    pub flush: Nanos,
+    /// Looking for what is due.
+    pub poll: Nanos,
+    /// Taking one completion.
+    pub reap: Nanos,
+    /// One pass over an elevator by a CPU that is caught in it.
+    pub step: Nanos,
+    /// Between a wake-up and the first thing that who was woken does.
+    pub wake: Nanos,
+}
+
+impl Costs {
+    /// An ordinary machine.
+    pub const TYPICAL: Self = Self {
+        push: Nanos(20),
+        flush: Nanos(200),
+        poll: Nanos(50),
+        reap: Nanos(20),
+        step: Nanos(500),
+        wake: Nanos(5_000),
+    };
+
+    /// Some machine: each cost up to four times the typical one, or next to nothing.
+    pub(crate) fn draw(rng: &mut Rng) -> Self {
+        let mut some = |typical: Nanos| Nanos(1 + rng.below(4 * typical.0));
+        let Self { push, flush, poll, reap, step, wake } = Self::TYPICAL;
+        Self {
+            push: some(push),
+            flush: some(flush),
+            poll: some(poll),
+            reap: some(reap),
+            step: some(step),
+            wake: some(wake),
+        }
+    }
+
+    /// The most that one event can take, apart from what its CPU adds on its own, with `ios` I/Os in it.
+    pub(crate) fn most(&self, ios: u64) -> Nanos {
+        let each = (self.push.0 + self.reap.0) * ios;
+        Nanos(each + self.flush.0 + self.poll.0 + self.step.0 + self.wake.0)
+    }
+}

@@ -1,0 +1,40 @@
+//! Wake-ups, recorded instead of obeyed: the engine's [`Host`] in virtual time.
+//!
+//! The engine may not be called back from a wake-up, and a real one takes its time, so the world looks here
+//! after each call and wakes whom it finds, some time later.
+
+use blkmq_core::{HwQueue, SubmitterId};
+use blkmq_engine::Host;
+use std::sync::{Arc, Mutex};
+
+/// Somebody is to be woken.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Wake {
+    Submitter(SubmitterId),
+    Pump(HwQueue),
+}
+
+/// A list of wake-ups; clones are the same list.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Wakes(Arc<Mutex<Vec<Wake>>>);
+
+impl Wakes {
+    fn push(&self, wake: Wake) {
+        self.0.lock().expect("nobody panics while holding the list").push(wake);
+    }
+
+    /// Takes all, in the order in which they came.
+    pub(crate) fn take(&self) -> Vec<Wake> {
+        std::mem::take(&mut *self.0.lock().expect("nobody panics while holding the list"))
+    }
+}
+
+impl Host for Wakes {
+    fn wake_submitter(&self, submitter: SubmitterId) {
+        self.push(Wake::Submitter(submitter));
+    }
+
+    fn wake_pump(&self, hw: HwQueue) {
+        self.push(Wake::Pump(hw));
+    }
+}

@@ -1,0 +1,203 @@
+//! Conservation: every I/O goes to the device and back to its submitter once, whole and with its own payload.
+
+use crate::Payload;
+use crate::violation::{Stage, Violation};
+use blkmq_core::{HwQueue, IoFlags, IoResult, Op, SubmitterId};
+use blkmq_engine::{Completion, Io};
+
+/// Every I/O of a run, by cookie.
+#[derive(Default)]
+pub(crate) struct Ledger {
+    ios: Vec<Entry>,
+    ended: u64,
+}
+
+struct Entry {
+    io: Io<Payload>,
+    by: SubmitterId,
+    stage: Stage,
+}
+
+/// A bio as the device saw it.
+pub(crate) struct Seen {
+    pub(crate) cookie: u64,
+    pub(crate) by: SubmitterId,
+    pub(crate) sector: u64,
+    pub(crate) sectors: u32,
+    pub(crate) payload: Payload,
+}
+
+/// The payload that goes with a cookie; another number, so that one is not taken for the other.
+fn payload_of(cookie: u64) -> Payload {
+    cookie.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ 0x5bd1_e995
+}
+
+impl Ledger {
+    /// The next cookie, and the payload to go with it.
+    pub(crate) fn next(&self) -> (u64, Payload) {
+        let cookie = self.ios.len() as u64;
+        (cookie, payload_of(cookie))
+    }
+
+    /// I/Os taken by the engine so far.
+    pub(crate) fn submitted(&self) -> u64 {
+        self.ios.len() as u64
+    }
+
+    /// I/Os that have ended.
+    pub(crate) fn ended(&self) -> u64 {
+        self.ended
+    }
+
+    /// `io`, with the next cookie, was taken by the engine.
+    pub(crate) fn push(&mut self, by: SubmitterId, io: Io<Payload>) {
+        assert_eq!((io.cookie, io.payload), self.next(), "cookies are given out in order");
+        self.ios.push(Entry { io, by, stage: Stage::Submitted });
+    }
+
+    fn entry(&mut self, cookie: u64) -> Result<&mut Entry, Violation> {
+        self.ios.get_mut(cookie as usize).ok_or(Violation::Unknown { cookie })
+    }
+
+    fn go(&mut self, cookie: u64, from: Stage, to: Stage) -> Result<(), Violation> {
+        let entry = self.entry(cookie)?;
+        if entry.stage != from {
+            return Err(Violation::Stages { cookie, was: entry.stage, now: to });
+        }
+        entry.stage = to;
+        Ok(())
+    }
+
+    /// The device took it.
+    pub(crate) fn taken(&mut self, cookie: u64) -> Result<(), Violation> {
+        self.go(cookie, Stage::Submitted, Stage::AtDevice)
+    }
+
+    /// The device wants it back later.
+    pub(crate) fn put_back(&mut self, cookie: u64) -> Result<(), Violation> {
+        self.go(cookie, Stage::AtDevice, Stage::Submitted)
+    }
+
+    /// The device finished it.
+    pub(crate) fn served(&mut self, cookie: u64, result: IoResult) -> Result<(), Violation> {
+        self.go(cookie, Stage::AtDevice, Stage::Served(result))
+    }
+
+    /// `by` took it back.
+    pub(crate) fn end(
+        &mut self,
+        by: SubmitterId,
+        completion: &Completion<Payload>,
+    ) -> Result<(), Violation> {
+        let cookie = completion.cookie;
+        let entry = self.entry(cookie)?;
+        if entry.by != by || entry.io.payload != completion.payload {
+            return Err(Violation::Misrouted { cookie, by });
+        }
+        self.go(cookie, Stage::Served(completion.result), Stage::Ended)?;
+        self.ended += 1;
+        Ok(())
+    }
+
+    /// A request that arrived on `hw`, as long as it says and for `op`, made of `bios`: are they what was
+    /// submitted, do they follow each other, and may they be in one request?
+    pub(crate) fn check_request(
+        &mut self,
+        hw: HwQueue,
+        op: Op,
+        sector: u64,
+        bios: &[Seen],
+    ) -> Result<(), Violation> {
+        let wrong = |what| Err(Violation::Malformed { hw, what, sector });
+        let Some(first) = bios.first() else { return wrong("it has no bios") };
+        let head = self.entry(first.cookie)?.io;
+        let mut end = first.sector;
+        for bio in bios {
+            let entry = self.entry(bio.cookie)?;
+            let io = entry.io;
+            if entry.by != bio.by || io.payload != bio.payload {
+                return Err(Violation::Misrouted { cookie: bio.cookie, by: bio.by });
+            }
+            if (io.op, io.sector, io.sectors) != (op, bio.sector, bio.sectors) {
+                return wrong("a bio in it is not what was submitted");
+            }
+            if (io.owner, io.ioprio, io.write_hint) != (head.owner, head.ioprio, head.write_hint) {
+                return wrong("bios of different owners, priorities or hints were merged");
+            }
+            let barred = IoFlags::NOMERGE | IoFlags::FUA | IoFlags::PREFLUSH;
+            let merges = matches!(op, Op::Read | Op::Write | Op::Discard);
+            if bios.len() > 1 && (!merges || io.flags.intersects(barred)) {
+                return wrong("a bio in it may not merge");
+            }
+            if op != Op::Discard && bio.sector != end {
+                return wrong("its bios do not follow each other");
+            }
+            end = bio.sector + u64::from(bio.sectors);
+        }
+        // A discard that gathered ranges keeps the start of the first one it was made of.
+        if op != Op::Discard && first.sector != sector {
+            return wrong("it does not begin with its first bio");
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ledger() -> (Ledger, Completion<Payload>) {
+        let mut ledger = Ledger::default();
+        let (cookie, payload) = ledger.next();
+        ledger.push(SubmitterId(1), Io::new(Op::Write, 8, 8, cookie, payload));
+        (ledger, Completion { cookie, result: Ok(()), payload })
+    }
+
+    #[test]
+    fn an_io_goes_there_and_back_once() {
+        let (mut ledger, completion) = ledger();
+        assert_eq!(ledger.taken(0), Ok(()));
+        assert_eq!(ledger.put_back(0), Ok(()));
+        assert_eq!(ledger.taken(0), Ok(()));
+        assert_eq!(ledger.served(0, Ok(())), Ok(()));
+        assert_eq!(ledger.end(SubmitterId(1), &completion), Ok(()));
+        assert_eq!((ledger.submitted(), ledger.ended()), (1, 1));
+        let twice = ledger.end(SubmitterId(1), &completion);
+        assert!(matches!(twice, Err(Violation::Stages { was: Stage::Ended, .. })), "{twice:?}");
+    }
+
+    #[test]
+    fn what_the_device_never_had_does_not_complete() {
+        let (mut ledger, completion) = ledger();
+        let early = ledger.end(SubmitterId(1), &completion);
+        assert!(matches!(early, Err(Violation::Stages { was: Stage::Submitted, .. })), "{early:?}");
+    }
+
+    #[test]
+    fn another_submitter_or_payload_or_cookie_is_noticed() {
+        let (mut ledger, completion) = ledger();
+        let other = ledger.end(SubmitterId(2), &completion);
+        assert!(matches!(other, Err(Violation::Misrouted { .. })), "{other:?}");
+        let payload = Completion { payload: 0, ..completion };
+        let other = ledger.end(SubmitterId(1), &payload);
+        assert!(matches!(other, Err(Violation::Misrouted { .. })), "{other:?}");
+        let cookie = Completion { cookie: 7, ..completion };
+        let other = ledger.end(SubmitterId(1), &cookie);
+        assert_eq!(other, Err(Violation::Unknown { cookie: 7 }));
+    }
+
+    #[test]
+    fn a_request_is_made_of_what_was_submitted() {
+        let (mut ledger, Completion { cookie, payload, .. }) = ledger();
+        let by = SubmitterId(1);
+        let seen = |sector| [Seen { cookie, by, sector, sectors: 8, payload }];
+        let hw = HwQueue(0);
+        assert_eq!(ledger.check_request(hw, Op::Write, 8, &seen(8)), Ok(()));
+        for (op, sector, bios) in
+            [(Op::Read, 8, seen(8)), (Op::Write, 8, seen(16)), (Op::Write, 0, seen(8))]
+        {
+            let wrong = ledger.check_request(hw, op, sector, &bios);
+            assert!(matches!(wrong, Err(Violation::Malformed { .. })), "{wrong:?}");
+        }
+    }
+}

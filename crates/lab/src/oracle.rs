@@ -1,0 +1,258 @@
+//! Everything that must hold of a run, fed by witnesses around the policy and the device and by the world.
+//!
+//! The first violation is kept, since witnesses are called from inside the engine and cannot end a run; the
+//! world asks after each event. A panic of the engine is a violation too, and needs no oracle.
+
+use crate::Payload;
+use crate::hash::EventHash;
+use crate::ledger::{Ledger, Seen};
+use crate::order::{Order, Picked};
+use crate::promise::Promises;
+use crate::violation::Violation;
+use blkmq_core::{HwQueue, Instant, IoResult, Nanos, SubmitterId, Tag};
+use blkmq_engine::{Busy, Completion, DeviceShape, Io};
+use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// What kind of event went into the hash; the first word of each.
+#[derive(Clone, Copy)]
+enum Kind {
+    Push,
+    Arrive,
+    Finish,
+    PutBack,
+    End,
+    Act,
+}
+
+/// What witnesses know; clones are the same.
+#[derive(Clone)]
+pub(crate) struct Oracle(Arc<Mutex<Evidence>>);
+
+/// All of it together.
+pub(crate) struct Evidence {
+    hash: EventHash,
+    ledger: Ledger,
+    order: Order,
+    promises: Promises,
+    shape: DeviceShape,
+    /// Driver tags at the device, by hardware queue, or all under 0 if they are shared.
+    tags: BTreeSet<(u16, Tag)>,
+    /// Times that the device had no room.
+    busy: u64,
+    violation: Option<Violation>,
+}
+
+/// What became of a request that was offered to the device.
+pub(crate) enum Answer {
+    Accepted,
+    Done(IoResult),
+    Busy(Busy),
+}
+
+/// A request offered to the device.
+pub(crate) struct Offer {
+    pub(crate) now: Instant,
+    pub(crate) hw: HwQueue,
+    pub(crate) tag: Tag,
+    pub(crate) what: Picked,
+    pub(crate) bios: Vec<Seen>,
+}
+
+impl Oracle {
+    /// An oracle about a queue around a device of this shape. `slack`: how late a CPU may be.
+    pub(crate) fn new(shape: DeviceShape, slack: Nanos) -> Self {
+        Self(Arc::new(Mutex::new(Evidence {
+            hash: EventHash::new(),
+            ledger: Ledger::default(),
+            order: Order::new(shape.hw_queues),
+            promises: Promises::new(shape.hw_queues, slack),
+            shape,
+            tags: BTreeSet::new(),
+            busy: 0,
+            violation: None,
+        })))
+    }
+
+    /// Looks at the evidence, or adds to it. A planted bug may have made a witness panic; what it knew is
+    /// still right.
+    pub(crate) fn with<R>(&self, f: impl FnOnce(&mut Evidence) -> R) -> R {
+        f(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+impl Evidence {
+    /// Keeps the first violation.
+    fn judge(&mut self, verdict: Result<(), Violation>) {
+        if let Err(violation) = verdict {
+            self.violation.get_or_insert(violation);
+        }
+    }
+
+    fn note(&mut self, kind: Kind, at: Instant, words: [u64; 3]) {
+        let [a, b, c] = words;
+        self.hash.note(&[kind as u64, at.as_nanos(), a, b, c]);
+    }
+
+    /// The violation, if there is one by now.
+    pub(crate) fn check(&self) -> Result<(), Violation> {
+        self.violation.clone().map_or(Ok(()), Err)
+    }
+
+    /// It has become `now`.
+    pub(crate) fn advance(&mut self, now: Instant) {
+        let kept = self.promises.check(now);
+        self.judge(kept);
+    }
+
+    /// Somebody numbered `who` is about to do something.
+    pub(crate) fn acts(&mut self, now: Instant, who: u64) {
+        self.note(Kind::Act, now, [who, 0, 0]);
+    }
+
+    /// The I/O that is pushed next, as the engine will get it.
+    pub(crate) fn label(&self, io: Io<Payload>) -> Io<Payload> {
+        let (cookie, payload) = self.ledger.next();
+        Io { cookie, payload, ..io }
+    }
+
+    /// The engine took `io`.
+    pub(crate) fn pushed(&mut self, now: Instant, by: SubmitterId, io: Io<Payload>) {
+        self.note(Kind::Push, now, [by.0.into(), io.sector, io.sectors.into()]);
+        self.ledger.push(by, io);
+    }
+
+    /// The policy chose `what` for `hw`.
+    pub(crate) fn picked(&mut self, hw: HwQueue, what: Picked) {
+        self.order.picked(hw, what);
+    }
+
+    /// The device was offered something and has answered.
+    pub(crate) fn offered(&mut self, offer: &Offer, answer: &Answer) {
+        let &Offer { now, hw, tag, what, ref bios } = offer;
+        let taken = !matches!(answer, Answer::Busy(_));
+        self.note(Kind::Arrive, now, [hw.0.into(), what.sector, taken.into()]);
+        let form = self.ledger.check_request(hw, what.op, what.sector, bios);
+        self.judge(form);
+        let order = self.order.arrived(hw, what, taken);
+        self.judge(order);
+        let resource = matches!(answer, Answer::Busy(Busy::Resource));
+        self.promises.offered(hw, now, resource);
+        if !taken {
+            self.busy += 1;
+            return;
+        }
+        for bio in bios {
+            let verdict = self.ledger.taken(bio.cookie);
+            self.judge(verdict);
+        }
+        if let Answer::Done(result) = answer {
+            self.finish(now, hw, bios.iter().map(|bio| bio.cookie), *result);
+        } else {
+            self.take_tag(hw, tag);
+        }
+    }
+
+    fn tag_key(&self, hw: HwQueue, tag: Tag) -> (u16, Tag) {
+        if self.shape.shared_tags { (0, tag) } else { (hw.0, tag) }
+    }
+
+    fn take_tag(&mut self, hw: HwQueue, tag: Tag) {
+        let key = self.tag_key(hw, tag);
+        if !self.tags.insert(key) {
+            self.judge(Err(Violation::TagTwice { hw, tag }));
+        }
+        let used = self.tags.len() as u32;
+        let sets = if self.shape.shared_tags { 1 } else { self.shape.hw_queues.into() };
+        let depth = self.shape.hw_queue_depth * sets;
+        for (what, of) in [("driver tags", Some(depth)), ("budgets", self.shape.budget)] {
+            if let Some(of) = of.filter(|of| used > *of) {
+                self.judge(Err(Violation::TooMany { what, used, of }));
+            }
+        }
+    }
+
+    /// The device gave back the request under `tag`, made of `cookies`.
+    pub(crate) fn returned(
+        &mut self,
+        now: Instant,
+        (hw, tag): (HwQueue, Tag),
+        cookies: Vec<u64>,
+        result: Option<IoResult>,
+    ) {
+        let key = self.tag_key(hw, tag);
+        self.tags.remove(&key);
+        match result {
+            Some(result) => self.finish(now, hw, cookies, result),
+            None => {
+                for cookie in cookies {
+                    self.note(Kind::PutBack, now, [hw.0.into(), cookie, 0]);
+                    let verdict = self.ledger.put_back(cookie);
+                    self.judge(verdict);
+                }
+            }
+        }
+    }
+
+    fn finish(
+        &mut self,
+        now: Instant,
+        hw: HwQueue,
+        cookies: impl IntoIterator<Item = u64>,
+        result: IoResult,
+    ) {
+        for cookie in cookies {
+            self.note(Kind::Finish, now, [hw.0.into(), cookie, errno(result)]);
+            let verdict = self.ledger.served(cookie, result);
+            self.judge(verdict);
+        }
+    }
+
+    /// The device of `hw` named the time at which it will have something.
+    pub(crate) fn named(&mut self, hw: HwQueue, at: Option<Instant>) {
+        self.promises.named(hw, at);
+    }
+
+    /// Submitter `by` took a completion.
+    pub(crate) fn ended(
+        &mut self,
+        now: Instant,
+        by: SubmitterId,
+        completion: &Completion<Payload>,
+    ) {
+        self.note(Kind::End, now, [by.0.into(), completion.cookie, errno(completion.result)]);
+        let verdict = self.ledger.end(by, completion);
+        self.judge(verdict);
+    }
+
+    /// Something is used more often than there is of it.
+    pub(crate) fn check_use(&mut self, what: &'static str, used: u32, of: u32) {
+        if used > of {
+            self.judge(Err(Violation::TooMany { what, used, of }));
+        }
+    }
+
+    /// I/Os taken by the engine.
+    pub(crate) fn submitted(&self) -> u64 {
+        self.ledger.submitted()
+    }
+
+    /// I/Os that have not ended.
+    pub(crate) fn in_flight(&self) -> u32 {
+        (self.ledger.submitted() - self.ledger.ended()) as u32
+    }
+
+    /// Times that the device had no room.
+    pub(crate) fn busy(&self) -> u64 {
+        self.busy
+    }
+
+    /// What the run amounts to so far.
+    pub(crate) fn hash(&self) -> u64 {
+        self.hash.get()
+    }
+}
+
+fn errno(result: IoResult) -> u64 {
+    result.map_or_else(|error| error.0.into(), |()| 0)
+}

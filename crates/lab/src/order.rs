@@ -1,0 +1,90 @@
+//! The device's order is the policy's: per hardware queue, what was picked first arrives first.
+//!
+//! Holds for requests that the device refuses, because they wait ahead of everything, and for those that it
+//! puts back, because the policy picks them again. Bare flushes pass by the policy and are not looked at.
+
+use crate::violation::Violation;
+use blkmq_core::{HwQueue, IoMeta, Op};
+use std::collections::VecDeque;
+
+/// A request as the policy knew it when it picked it, which is as the device must get it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Picked {
+    pub(crate) op: Op,
+    pub(crate) sector: u64,
+    pub(crate) sectors: u32,
+}
+
+impl From<&IoMeta> for Picked {
+    fn from(meta: &IoMeta) -> Self {
+        Self { op: meta.op, sector: meta.sector, sectors: meta.sectors }
+    }
+}
+
+/// Picked and not yet taken by the device, by hardware queue.
+pub(crate) struct Order(Vec<VecDeque<Picked>>);
+
+impl Order {
+    /// Nothing picked.
+    pub(crate) fn new(hw_queues: u16) -> Self {
+        Self((0..hw_queues).map(|_| VecDeque::new()).collect())
+    }
+
+    /// The policy chose this for `hw`.
+    pub(crate) fn picked(&mut self, hw: HwQueue, what: Picked) {
+        self.0[usize::from(hw.0)].push_back(what);
+    }
+
+    /// The device was offered this on `hw`; `taken` if it did not refuse.
+    pub(crate) fn arrived(
+        &mut self,
+        hw: HwQueue,
+        what: Picked,
+        taken: bool,
+    ) -> Result<(), Violation> {
+        if what.op == Op::Flush {
+            return Ok(());
+        }
+        let lane = &mut self.0[usize::from(hw.0)];
+        let next = lane.front().copied();
+        if next != Some(what) {
+            let picked = next.map(|next| next.sector);
+            return Err(Violation::OutOfOrder { hw, picked, arrived: what.sector });
+        }
+        if taken {
+            lane.pop_front();
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HW: HwQueue = HwQueue(0);
+
+    fn at(sector: u64) -> Picked {
+        Picked { op: Op::Write, sector, sectors: 8 }
+    }
+
+    #[test]
+    fn a_refused_request_comes_again_before_the_next_one() {
+        let mut order = Order::new(1);
+        order.picked(HW, at(8));
+        order.picked(HW, at(0));
+        assert_eq!(order.arrived(HW, at(8), false), Ok(()));
+        assert!(order.arrived(HW, at(0), true).is_err());
+        assert_eq!(order.arrived(HW, at(8), true), Ok(()));
+        assert_eq!(order.arrived(HW, at(0), true), Ok(()));
+        assert!(order.arrived(HW, at(0), true).is_err(), "it was picked once");
+    }
+
+    #[test]
+    fn flushes_pass() {
+        let mut order = Order::new(1);
+        order.picked(HW, at(8));
+        assert_eq!(order.arrived(HW, Picked { op: Op::Flush, ..at(0) }, true), Ok(()));
+        assert_eq!(order.arrived(HW, at(8), true), Ok(()));
+    }
+}
