@@ -136,7 +136,6 @@ impl Runner {
         self.admit_all(q, shard, freed, own);
         let mut ready = Ready::default();
         self.dispatch_all(q, shard, home, &mut ready);
-        self.owe_unfinished(shard);
         ready
     }
 
@@ -148,7 +147,7 @@ impl Runner {
         for id in self.unfinished.drain(..) {
             shard.pending.set(id.0);
         }
-        // This is the runner's own pass, so the answer is that it owes another one.
+        // To the runner itself, which owes another pass by that; in the locked modes, to whoever polls next.
         let _ = shard.gate.kick();
     }
 
@@ -172,6 +171,7 @@ impl Runner {
         if !self.blocked.is_empty() {
             self.wait_for_slots(q, shard);
         }
+        self.owe_unfinished(shard);
     }
 
     /// Takes back what the pumps returned. True if a slot became free.

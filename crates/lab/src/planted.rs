@@ -1,0 +1,201 @@
+//! Bugs on purpose: each breaks one promise, so that a run can show that it would be noticed.
+//!
+//! They sit where the engine cannot tell them from the real thing: between it and the policy, the device, or
+//! the host.
+
+use crate::Payload;
+use crate::host::Wakes;
+use blkmq_core::{HwQueue, IoMeta, Instant, RequestId, SubmitterId};
+use blkmq_device::Queues;
+use blkmq_engine::{BioTable, DeviceQueue, Enqueued, Finished, Host, Inflight};
+use blkmq_sched::{At, Cx, DepthLimits, Done, Grown, Pick, Scheduler};
+use std::sync::atomic::{AtomicU32, Ordering};
+
+/// What is to go wrong.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Bug {
+    /// Every third wake-up of a submitter is lost.
+    LostWakeUp,
+    /// The device forgets every fiftieth request.
+    LostRequest,
+    /// The device does not say when it will have something.
+    SilentDevice,
+    /// The policy hands out every twentieth request after the one that it picked behind it.
+    SwappedPicks,
+    /// The policy hands out every twentieth request twice.
+    PickedTwice,
+}
+
+impl Bug {
+    /// Every kind.
+    pub const ALL: [Self; 5] = [
+        Self::LostWakeUp,
+        Self::LostRequest,
+        Self::SilentDevice,
+        Self::SwappedPicks,
+        Self::PickedTwice,
+    ];
+}
+
+/// One wake-up in so many is lost.
+const WAKE_UPS: u32 = 3;
+/// One request in so many is forgotten.
+const REQUESTS: u32 = 50;
+/// One pick in so many goes wrong.
+const PICKS: u32 = 20;
+
+/// Counts, and says at each `every`-th count that it is time.
+fn strikes(count: &mut u32, every: u32) -> bool {
+    *count += 1;
+    count.is_multiple_of(every)
+}
+
+/// The host, with the bug in it if it is one of a host.
+pub(crate) fn in_host(bug: Option<Bug>, wakes: Wakes) -> Box<dyn Host> {
+    match bug {
+        Some(Bug::LostWakeUp) => Box::new(Drowsy { wakes, count: AtomicU32::new(0) }),
+        _ => Box::new(wakes),
+    }
+}
+
+/// The device, with the bug in it if it is one of a device.
+pub(crate) fn in_device(bug: Option<Bug>, queues: Queues<Payload>) -> Queues<Payload> {
+    let Some(bug @ (Bug::LostRequest | Bug::SilentDevice)) = bug else { return queues };
+    let broken = |inner| Box::new(BrokenQueue { inner, bug, count: 0 }) as Box<dyn DeviceQueue<_>>;
+    queues.into_iter().map(broken).collect()
+}
+
+/// The policy, with the bug in it if it is one of a policy.
+pub(crate) fn in_policy(bug: Option<Bug>, inner: Box<dyn Scheduler>) -> Box<dyn Scheduler> {
+    let Some(bug @ (Bug::SwappedPicks | Bug::PickedTwice)) = bug else { return inner };
+    Box::new(BrokenPolicy { inner, bug, count: 0, kept: None })
+}
+
+struct Drowsy {
+    wakes: Wakes,
+    count: AtomicU32,
+}
+
+impl Host for Drowsy {
+    fn wake_submitter(&self, submitter: SubmitterId) {
+        if !(self.count.fetch_add(1, Ordering::Relaxed) + 1).is_multiple_of(WAKE_UPS) {
+            self.wakes.wake_submitter(submitter);
+        }
+    }
+
+    fn wake_pump(&self, hw: HwQueue) {
+        self.wakes.wake_pump(hw);
+    }
+}
+
+struct BrokenQueue {
+    inner: Box<dyn DeviceQueue<Payload>>,
+    bug: Bug,
+    count: u32,
+}
+
+impl DeviceQueue<Payload> for BrokenQueue {
+    fn enqueue(&mut self, now: Instant, bios: &BioTable<Payload>, rq: Inflight) -> Enqueued {
+        self.inner.enqueue(now, bios, rq)
+    }
+
+    fn commit(&mut self, now: Instant) {
+        self.inner.commit(now);
+    }
+
+    fn reap(&mut self, now: Instant, out: &mut Vec<Finished>) {
+        let before = out.len();
+        self.inner.reap(now, out);
+        if self.bug == Bug::LostRequest {
+            let lost = out.extract_if(before.., |_| strikes(&mut self.count, REQUESTS));
+            lost.for_each(std::mem::forget);
+        }
+    }
+
+    fn next_event(&self) -> Option<Instant> {
+        let at = self.inner.next_event();
+        if self.bug == Bug::SilentDevice { at.map(|_| Instant::MAX) } else { at }
+    }
+
+    fn abandon(&mut self, out: &mut Vec<Inflight>) {
+        self.inner.abandon(out);
+    }
+}
+
+struct BrokenPolicy {
+    inner: Box<dyn Scheduler>,
+    bug: Bug,
+    count: u32,
+    /// To be handed out next.
+    kept: Option<RequestId>,
+}
+
+impl BrokenPolicy {
+    /// What becomes of `first`, which the policy has picked.
+    fn spoil(&mut self, cx: &Cx<'_>, hw: HwQueue, first: RequestId) -> RequestId {
+        match self.bug {
+            Bug::SwappedPicks => match self.inner.pick(cx, hw) {
+                Pick::Issue(second) => {
+                    self.kept = Some(first);
+                    second
+                }
+                _ => first,
+            },
+            _ => {
+                self.kept = Some(first);
+                first
+            }
+        }
+    }
+}
+
+impl Scheduler for BrokenPolicy {
+    fn pick(&mut self, cx: &Cx<'_>, hw: HwQueue) -> Pick {
+        if let Some(kept) = self.kept.take() {
+            return Pick::Issue(kept);
+        }
+        match self.inner.pick(cx, hw) {
+            Pick::Issue(first) if strikes(&mut self.count, PICKS) => {
+                Pick::Issue(self.spoil(cx, hw, first))
+            }
+            other => other,
+        }
+    }
+
+    fn insert(&mut self, cx: &Cx<'_>, rq: RequestId, at: At) {
+        self.inner.insert(cx, rq, at);
+    }
+
+    fn completed(&mut self, cx: &Cx<'_>, done: &Done) {
+        self.inner.completed(cx, done);
+    }
+
+    fn evict(&mut self, cx: &Cx<'_>) -> Option<RequestId> {
+        self.kept.take().or_else(|| self.inner.evict(cx))
+    }
+
+    fn absorbed(&mut self, cx: &Cx<'_>, into: RequestId, gone: RequestId) {
+        self.inner.absorbed(cx, into, gone);
+    }
+
+    fn inspect(&self, out: &mut dyn FnMut(&'static str, u64)) {
+        self.inner.inspect(out);
+    }
+
+    fn may_merge(&self, cx: &Cx<'_>, into: RequestId, io: &IoMeta) -> bool {
+        // What is kept here is out of the policy's hands; only the order is to be wrong.
+        self.kept != Some(into) && self.inner.may_merge(cx, into, io)
+    }
+
+    fn front_merges(&self) -> bool {
+        self.inner.front_merges()
+    }
+
+    fn grown(&mut self, cx: &Cx<'_>, rq: RequestId, edge: Grown) {
+        self.inner.grown(cx, rq, edge);
+    }
+
+    fn depth_limits(&self) -> DepthLimits {
+        self.inner.depth_limits()
+    }
+}
