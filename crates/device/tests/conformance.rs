@@ -86,7 +86,8 @@ fn whatever_a_seed_turns_on_conforms() {
 fn a_run_repeats_to_the_nanosecond() {
     let text = "submit_queues=2,irqmode=2,mbps=50,requeue=3:50:10:40,timeout=9:50:0:4,seed=7";
     assert_eq!(null(text, 11), null(text, 11));
-    assert_ne!(null(text, 11), null(&text.replace("seed=7", "seed=8"), 11));
+    let other = |seed| null(&text.replace("seed=7", &format!("seed={seed}")), 11);
+    assert!((8..16).any(|seed| other(seed) != null(text, 11)), "the faults' seed has no effect");
 }
 
 #[test]

@@ -206,6 +206,15 @@ impl<P: Send> Shared<P> {
         shard.submitters.iter().copied().find(parked)
     }
 
+    /// For a thread that may not come back: if there is something to come back for, now or later, wakes a
+    /// parked submitter of `shard` to see to it. If none is parked, those who have I/Os in flight are awake.
+    pub(crate) fn hand_on(&self, shard: &Shard) {
+        if self.deadline(shard).is_some() {
+            let parked = self.find_parked(shard);
+            self.wake(parked.as_slice());
+        }
+    }
+
     /// Gives back budgets. Elevators that wait for one are kicked.
     pub(crate) fn put_budget(&self, budgets: u32, wakes: &mut Vec<SubmitterId>) {
         if !self.budget.is_limited() {

@@ -96,9 +96,12 @@ impl<P: Send> Shared<P> {
                     restart |= self.issue(hw, who, now, &mut list);
                 }
             }
-            if !restart {
+            // What was kicked meanwhile, by this thread too, is this thread's to do: it may not come back.
+            let due = shard.gate.due(now);
+            if !restart && !due {
                 return;
             }
+            shard.gate.take_due();
             let mut runner = self.enter(shard, who, now);
             let freed = runner.take_returns();
             runner.admit_all(self, shard, freed, None);

@@ -83,15 +83,49 @@ impl<P: Send> Pump<P> {
     ) -> bool {
         hctx.counters.turns.add(1);
         let mut issued = Issued::default();
+        let (mut busy, mut requeued) = (false, false);
+        loop {
+            self.offer(q, now, &mut issued, &mut next);
+            busy |= issued.refused.is_some();
+            let inside = self.at_device;
+            requeued |= inside > 0 && self.reap(q, now);
+            // DEV_RESOURCE was the promise that a completion makes room. If that was it, nobody else calls.
+            let has_room = self.at_device < inside;
+            if !has_room || issued.refused != Some(Busy::DevResource) {
+                break;
+            }
+        }
+        let all = issued.accepted + issued.inline;
+        if all > 0 || busy {
+            hctx.busy().note(busy);
+            hctx.counters.busy.add(busy.into());
+            hctx.counters.issued.add(all.into());
+        }
+        self.completed += u64::from(issued.inline);
+        self.settle(q, hctx, now, issued.refused);
+        hctx.restart.take() || requeued
+    }
+
+    /// Offers the device what it refused earlier, then what `next` brings, until it refuses.
+    #[inline]
+    fn offer(
+        &mut self,
+        q: &Shared<P>,
+        now: Instant,
+        issued: &mut Issued,
+        next: &mut impl FnMut(&mut Self) -> Option<Inflight>,
+    ) {
+        issued.refused = None;
+        let before = issued.accepted;
         while let Some(rq) = self.stuck.pop_front() {
-            if !self.enqueue(q, now, rq, &mut issued) {
+            if !self.enqueue(q, now, rq, issued) {
                 break;
             }
         }
         while issued.refused.is_none()
             && let Some(rq) = next(self)
         {
-            self.enqueue(q, now, rq, &mut issued);
+            self.enqueue(q, now, rq, issued);
         }
         // What the caller brought must not be lost behind a refusal.
         if issued.refused.is_some() {
@@ -99,19 +133,10 @@ impl<P: Send> Pump<P> {
                 self.stuck.push_back(rq);
             }
         }
-        if issued.accepted > 0 {
-            self.at_device += issued.accepted;
+        if issued.accepted > before {
+            self.at_device += issued.accepted - before;
             self.device.commit(now);
         }
-        let all = issued.accepted + issued.inline;
-        if all > 0 || issued.refused.is_some() {
-            hctx.busy().note(issued.refused.is_some());
-            hctx.counters.issued.add(all.into());
-        }
-        self.completed += u64::from(issued.inline);
-        let requeued = self.at_device > 0 && self.reap(q, now);
-        self.settle(q, hctx, now, issued.refused);
-        hctx.restart.take() || requeued
     }
 
     /// Offers one request to the device; what it refuses waits ahead of everything. False if it refused.
@@ -164,11 +189,8 @@ impl<P: Send> Pump<P> {
         self.free_tags(q, hctx);
         self.completions.flush(q);
         hctx.set_stuck(!self.stuck.is_empty());
-        if let Some(why) = refused {
-            hctx.counters.busy.add(1);
-            if why == Busy::Resource {
-                hctx.pump.arm(now + RESOURCE_DELAY);
-            }
+        if refused == Some(Busy::Resource) {
+            hctx.pump.arm(now + RESOURCE_DELAY);
         }
         let next = self.device.next_event();
         // A device that holds requests and cannot tell is polled by whoever waits.

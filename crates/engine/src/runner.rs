@@ -269,7 +269,7 @@ impl Runner {
     }
 
     /// Somebody waits for a slot: completions must bring a runner back.
-    fn wait_for_slots<P: Send>(&mut self, q: &Shared<P>, shard: &Shard) {
+    pub(crate) fn wait_for_slots<P: Send>(&mut self, q: &Shared<P>, shard: &Shard) {
         for at in 0..self.lanes.len() {
             q.hctxs[usize::from(self.first_hw) + at].restart.mark();
         }

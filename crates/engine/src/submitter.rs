@@ -338,6 +338,10 @@ impl<P: Send> Submitter<P> {
             reaped += 1;
         }
         self.tally.completed.add(u64::from(reaped));
+        if reaped > 0 && parts.credit.left() == self.depth {
+            // Nothing in flight, so this thread may never come back; somebody may sleep who counts on it.
+            q.hand_on(&q.shards[self.shard]);
+        }
         reaped
     }
 
