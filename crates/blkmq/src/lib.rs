@@ -47,6 +47,17 @@ pub mod prelude {
     pub use blkmq_runtime::{Blocking, Client, Clock, Placement, Service};
 }
 
+/// The device that `text` describes on this machine: `NAME[,KEY=VALUE]...`, as after the command line's
+/// `--device`. How many hardware queues it has by default depends on the machine.
+///
+/// # Errors
+/// If there is no such device, or it does not take what is said about it; the error lists what is accepted.
+pub fn device(text: &str) -> Result<device::Device, device::DeviceError> {
+    let cpus = runtime::available_cpus();
+    let machine = device::MachineShape { cpus, nodes: runtime::numa_nodes() };
+    device::registry::parse(text, &machine)
+}
+
 /// The scheduler called `name`, as sysfs spells it.
 #[must_use]
 pub fn scheduler(name: &str) -> Option<&'static sched::Factory> {

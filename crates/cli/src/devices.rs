@@ -15,11 +15,8 @@ pub fn machine() -> MachineShape {
 /// # Errors
 /// If there is no such device or a parameter cannot be; the message says what is accepted.
 pub fn choose(name: &str, params: Vec<(String, String)>) -> Result<DeviceChoice, UsageError> {
-    let factory = registry::find(name).ok_or_else(|| {
-        let names = Vec::from_iter(registry::ALL.iter().map(|factory| factory.name)).join(", ");
-        UsageError::new(format!("no device '{name}'; accepted: {names}"))
-    })?;
     let refuse = |e: blkmq_device::DeviceError| UsageError::new(e.to_string());
+    let factory = registry::named(name).map_err(refuse)?;
     let device = (factory.build)(&params, &machine()).map_err(refuse)?;
     let mut text = String::from(name);
     params.iter().for_each(|(key, value)| text.push_str(&format!(",{key}={value}")));

@@ -70,22 +70,48 @@ impl std::error::Error for ParamError {}
 
 /// Why a device could not be made.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct DeviceError {
-    /// The device's name in the registry.
-    pub device: &'static str,
-    /// What was wrong.
-    pub why: ParamError,
+pub enum DeviceError {
+    /// The registry has no device of that name.
+    Unknown {
+        /// What was asked for.
+        name: String,
+        /// Every name there is, separated by commas.
+        accepted: String,
+    },
+    /// A description is not of the form `NAME,KEY=VALUE,...`.
+    Syntax {
+        /// The word that is no pair.
+        word: String,
+    },
+    /// It does not take these parameters.
+    Parameter {
+        /// The device's name in the registry.
+        device: &'static str,
+        /// What was wrong.
+        why: ParamError,
+    },
 }
 
 impl fmt::Display for DeviceError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "device {}: {}", self.device, self.why)
+        match self {
+            Self::Unknown { name, accepted } => {
+                write!(f, "no device '{name}'; accepted: {accepted}")
+            }
+            Self::Syntax { word } => {
+                write!(f, "'{word}' is no KEY=VALUE; accepted: NAME[,KEY=VALUE]...")
+            }
+            Self::Parameter { device, why } => write!(f, "device {device}: {why}"),
+        }
     }
 }
 
 impl std::error::Error for DeviceError {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        Some(&self.why)
+        match self {
+            Self::Parameter { why, .. } => Some(why),
+            Self::Unknown { .. } | Self::Syntax { .. } => None,
+        }
     }
 }
 

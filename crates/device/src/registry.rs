@@ -38,3 +38,55 @@ pub const ALL: &[&DeviceFactory] = &[&null::FACTORY];
 pub fn find(name: &str) -> Option<&'static DeviceFactory> {
     ALL.iter().copied().find(|f| f.name == name)
 }
+
+/// The device called `name`, or an error that lists what there is.
+///
+/// # Errors
+/// [`DeviceError::Unknown`].
+pub fn named(name: &str) -> Result<&'static DeviceFactory, DeviceError> {
+    find(name).ok_or_else(|| {
+        let accepted = Vec::from_iter(ALL.iter().map(|f| f.name)).join(", ");
+        DeviceError::Unknown { name: name.into(), accepted }
+    })
+}
+
+/// The device that `text` describes, `NAME[,KEY=VALUE]...`, for a machine like `host`.
+///
+/// # Errors
+/// If there is no such device, or it does not take what is said about it.
+pub fn parse(text: &str, host: &MachineShape) -> Result<Device, DeviceError> {
+    let mut words = text.split(',').map(str::trim);
+    let factory = named(words.next().unwrap_or_default())?;
+    let pair = |word: &str| match word.split_once('=') {
+        Some((key, value)) => Ok((key.trim().into(), value.trim().into())),
+        None => Err(DeviceError::Syntax { word: word.into() }),
+    };
+    let pairs = words.map(pair).collect::<Result<Vec<Pair>, _>>()?;
+    (factory.build)(&pairs, host)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HOST: MachineShape = MachineShape { cpus: 2, nodes: 1 };
+
+    fn refusal(text: &str) -> String {
+        parse(text, &HOST).expect_err(text).to_string()
+    }
+
+    #[test]
+    fn a_description_makes_the_device() {
+        let device = parse("null, submit_queues=2,hw_queue_depth = 8", &HOST).expect("right");
+        assert_eq!((device.shape.hw_queues, device.shape.hw_queue_depth), (2, 8));
+        assert!(parse("null", &HOST).is_ok());
+    }
+
+    #[test]
+    fn what_is_wrong_with_a_description_is_said() {
+        assert!(refusal("").contains("accepted: null"));
+        assert!(refusal("zram").contains("no device 'zram'; accepted: null"));
+        assert!(refusal("null,fast").contains("'fast' is no KEY=VALUE"));
+        assert!(refusal("null,fast=1").contains("device null: no parameter 'fast'; accepted:"));
+    }
+}

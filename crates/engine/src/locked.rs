@@ -6,6 +6,7 @@
 //! sections 8 and 15). A hardware queue has a lock of its own, taken once per issued list, as NVMe's
 //! submission queues have.
 
+use crate::config::PumpMode;
 use crate::elevator::Proto;
 use crate::queue::{Shard, Shared};
 use crate::runner::{Own, Runner};
@@ -31,7 +32,13 @@ impl<P: Send> Shared<P> {
         runner
     }
 
+    /// The number that the pump thread of `hw` takes locks with.
+    fn pump_thread(&self, hw: HwQueue) -> usize {
+        self.senders.len() + usize::from(hw.0)
+    }
+
     /// Publishes what `has_work` looks at before it takes the lock.
+    #[allow(clippy::needless_pass_by_value, reason = "the lock is let go")]
     fn leave(shard: &Shard, runner: LockGuard<'_, Runner>) {
         shard.held.store(runner.elevator.held(), Ordering::Release);
     }
@@ -61,9 +68,13 @@ impl<P: Send> Shared<P> {
     /// Does what is due: timers, finished requests, submitters that waited for a slot.
     pub(crate) fn locked_poll(&self, shard: &Shard, who: usize, now: Instant, home: HwQueue) {
         let mut due = shard.gate.due(now);
-        shard.gate.take_due();
+        if due {
+            // Not otherwise: that would swallow a deadline yet to come, or a kick of this very moment.
+            shard.gate.take_due();
+        }
         for hw in shard.hws().map(HwQueue) {
-            if self.pump_due(hw, now) {
+            // A pump thread is here because it was called: its device may have interrupted.
+            if who == self.pump_thread(hw) || self.pump_due(hw, now) {
                 self.hctxs[usize::from(hw.0)].pump.take_due();
                 due |= self.issue(hw, who, now, &mut VecDeque::new());
             }
@@ -101,7 +112,9 @@ impl<P: Send> Shared<P> {
             if !restart && !due {
                 return;
             }
-            shard.gate.take_due();
+            if due {
+                shard.gate.take_due();
+            }
             let mut runner = self.enter(shard, who, now);
             let freed = runner.take_returns();
             runner.admit_all(self, shard, freed, None);
@@ -170,10 +183,11 @@ impl<P: Send> Shared<P> {
             Pick::Empty => None,
             Pick::WaitUntil(at) => {
                 shard.gate.arm(at);
+                runner.wait_for_completion(self, shard);
                 None
             }
             Pick::WaitCompletion => {
-                hctx.restart.mark();
+                runner.wait_for_completion(self, shard);
                 None
             }
         };
@@ -203,6 +217,13 @@ impl<P: Send> Shared<P> {
         pump.take_wakes(&mut wakes);
         drop(pump);
         self.wake(&wakes);
+        if self.pump_mode == PumpMode::Thread && who != self.pump_thread(hw) {
+            // Whoever issues does it here, but what the device does later is for the pump thread.
+            let later = hctx.next_event().is_some() || hctx.pump.deadline().is_some();
+            if later {
+                self.host.wake_pump(hw);
+            }
+        }
         restart
     }
 }

@@ -83,10 +83,10 @@ impl<P: Send> Pump<P> {
     ) -> bool {
         hctx.counters.turns.add(1);
         let mut issued = Issued::default();
-        let (mut busy, mut requeued) = (false, false);
+        let (mut busy, mut requeued) = (0, false);
         loop {
             self.offer(q, now, &mut issued, &mut next);
-            busy |= issued.refused.is_some();
+            busy += u64::from(issued.refused.is_some());
             let inside = self.at_device;
             requeued |= inside > 0 && self.reap(q, now);
             // DEV_RESOURCE was the promise that a completion makes room. If that was it, nobody else calls.
@@ -96,9 +96,9 @@ impl<P: Send> Pump<P> {
             }
         }
         let all = issued.accepted + issued.inline;
-        if all > 0 || busy {
-            hctx.busy().note(busy);
-            hctx.counters.busy.add(busy.into());
+        if all > 0 || busy > 0 {
+            hctx.busy().note(busy > 0);
+            hctx.counters.busy.add(busy);
             hctx.counters.issued.add(all.into());
         }
         self.completed += u64::from(issued.inline);

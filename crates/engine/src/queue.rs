@@ -343,7 +343,8 @@ impl<P> Drop for Shared<P> {
     fn drop(&mut self) {
         for hctx in &mut self.hctxs {
             for rq in hctx.pump.get_mut().abandon() {
-                drop(rq.into_head());
+                // What its bios hold goes with the table.
+                let _ = rq.into_head();
             }
         }
     }

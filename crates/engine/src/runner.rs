@@ -169,7 +169,7 @@ impl Runner {
             self.admit_plug(q, shard, own);
         }
         if !self.blocked.is_empty() {
-            self.wait_for_slots(q, shard);
+            self.wait_for_completion(q, shard);
         }
         self.owe_unfinished(shard);
     }
@@ -242,6 +242,7 @@ impl Runner {
     }
 
     /// The caller's plug, straight in. What finds no slot is staged behind what already is.
+    #[allow(clippy::needless_pass_by_value, reason = "it borrows what the caller submits")]
     fn admit_plug<P: Send>(&mut self, q: &Shared<P>, shard: &Shard, own: Own<'_>) {
         let at = usize::from(own.id.0);
         let was_blocked = self.is_blocked[at];
@@ -268,8 +269,8 @@ impl Runner {
         }
     }
 
-    /// Somebody waits for a slot: completions must bring a runner back.
-    pub(crate) fn wait_for_slots<P: Send>(&mut self, q: &Shared<P>, shard: &Shard) {
+    /// Somebody waits for a slot, or the policy holds something back: completions must bring a runner back.
+    pub(crate) fn wait_for_completion<P: Send>(&mut self, q: &Shared<P>, shard: &Shard) {
         for at in 0..self.lanes.len() {
             q.hctxs[usize::from(self.first_hw) + at].restart.mark();
         }
@@ -375,8 +376,11 @@ impl Runner {
                     continue;
                 }
                 Pick::Empty => {}
-                Pick::WaitUntil(at) => shard.gate.arm(at),
-                Pick::WaitCompletion => self.wait_for_slots(q, shard),
+                Pick::WaitUntil(at) => {
+                    shard.gate.arm(at);
+                    self.wait_for_completion(q, shard);
+                }
+                Pick::WaitCompletion => self.wait_for_completion(q, shard),
             }
             more = false;
             self.unused.push(tag);

@@ -163,11 +163,11 @@ impl<P> BioTable<P> {
     /// Reads a cell of a chain whose token the caller has borrowed.
     ///
     /// # Safety
-    /// The caller holds, for `'a`, a shared borrow of the token at the head of the chain that cell `index`
+    /// The caller holds, for as long as the result lives, a shared borrow of the token at the head of the chain that cell `index`
     /// belongs to.
     #[inline]
-    unsafe fn cell<'a>(&'a self, index: u32) -> &'a Cell<P> {
-        // SAFETY: by the caller's borrow nobody has exclusive access to the chain for `'a`.
+    unsafe fn cell(&self, index: u32) -> &Cell<P> {
+        // SAFETY: by the caller's borrow nobody has exclusive access to the chain meanwhile.
         self.cells[index as usize].with(|cell| unsafe { &*cell })
     }
 
@@ -211,6 +211,7 @@ impl<P> BioTable<P> {
     }
 
     /// Chains `behind` to the end of `head`'s chain. O(1).
+    #[allow(clippy::needless_pass_by_value, reason = "the token is given up: it becomes a link")]
     pub(crate) fn append(&self, head: &mut Bio, behind: Bio) {
         self.check(head);
         self.check(&behind);

@@ -73,8 +73,7 @@ mod tests {
         for (at, what) in [(5, 'a'), (3, 'b'), (5, 'c'), (0, 'd'), (3, 'e')] {
             agenda.enter(Instant::from_nanos(at), what);
         }
-        let order: String =
-            std::iter::from_fn(|| agenda.pop()).map(|(_, what)| what).collect();
+        let order: String = std::iter::from_fn(|| agenda.pop()).map(|(_, what)| what).collect();
         assert_eq!(order, "dbeac");
     }
 }

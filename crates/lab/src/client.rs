@@ -25,6 +25,10 @@ pub trait Client {
     /// that have not ended.
     fn next(&mut self, now: Instant, in_flight: u32) -> Want;
 
+    /// The I/O that it wanted was taken by the engine: some time after it was asked for, where a batch is full
+    /// or there is no credit.
+    fn submitted(&mut self, _now: Instant, _io: &Io<Payload>) {}
+
     /// One of its I/Os has ended.
-    fn done(&mut self, _now: Instant, _completion: &Completion<Payload>) {}
+    fn ended(&mut self, _now: Instant, _completion: &Completion<Payload>) {}
 }

@@ -10,7 +10,7 @@ use crate::habits::Habits;
 use crate::oracle::Oracle;
 use crate::violation::Violation;
 use crate::{Client, Payload, Want};
-use blkmq_core::{Instant, Nanos, Rng, SubmitterId};
+use blkmq_core::{Instant, Nanos, Rng};
 use blkmq_engine::{Access, Io, Queue, Refusal, Run, Submitter};
 
 /// A virtual CPU to be.
@@ -57,6 +57,8 @@ pub(crate) enum Next {
     At(Instant),
     /// When somebody wakes it, or then.
     Parked(Option<Instant>),
+    /// Never: it has gone.
+    Never,
 }
 
 impl<'q> Cpu<'q> {
@@ -96,6 +98,8 @@ impl<'q> Cpu<'q> {
     fn go_on(&mut self, turn: &Turn<'_, 'q>, mut run: Run<'q, Payload>, steps: u32) -> Next {
         if steps == 0 {
             run.finish(turn.now);
+            // As at the end of every turn: what became due meanwhile is not left for another time.
+            self.submitter.poll(turn.now);
             return Next::At(turn.now + turn.costs.step);
         }
         run.step(turn.now);
@@ -132,6 +136,7 @@ impl<'q> Cpu<'q> {
             return Ok(Next::At(then + Nanos(self.rng.below(self.habits.absence.0 + 1))));
         }
         Ok(match want {
+            Want::Nothing if self.habits.leaves && self.submitter.in_flight() == 0 => Next::Never,
             Want::Io(_) => Next::At(then),
             Want::Completion | Want::Nothing => self.rest(now, then, None),
             Want::At(at) => self.rest(now, then, Some(at)),
@@ -143,7 +148,7 @@ impl<'q> Cpu<'q> {
         let by = submitter.id();
         submitter.reap(u32::MAX, |completion| {
             turn.oracle.with(|oracle| oracle.ended(turn.now, by, &completion));
-            client.done(turn.now, &completion);
+            client.ended(turn.now, &completion);
         })
     }
 
@@ -173,11 +178,12 @@ impl<'q> Cpu<'q> {
     /// False if there is no credit for it.
     fn push(&mut self, turn: &Turn<'_, 'q>, io: Io<Payload>) -> Result<bool, Violation> {
         let io = turn.oracle.with(|oracle| oracle.label(io));
-        let by: SubmitterId = self.submitter.id();
-        // Before the engine sees it: a full plug is flushed inside the call, and the device may have it at once.
+        let by = self.submitter.id();
+        // A full plug is flushed inside the call, but this I/O stays in it.
         match self.submitter.push(turn.now, io) {
             Ok(()) => {
                 turn.oracle.with(|oracle| oracle.pushed(turn.now, by, io));
+                self.client.submitted(turn.now, &io);
                 Ok(true)
             }
             Err(refused) if matches!(refused.why, Refusal::NoCredit { .. }) => Ok(false),

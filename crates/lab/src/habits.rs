@@ -36,6 +36,9 @@ pub struct Habits {
     pub absent: Permille,
     /// For how long, at most.
     pub absence: Nanos,
+    /// When its client wants nothing more and everything has ended, it goes away instead of parking: it
+    /// will neither poll nor be woken.
+    pub leaves: bool,
 }
 
 impl Habits {
@@ -47,15 +50,16 @@ impl Habits {
             caught: Caught { chance: Permille(0), steps: 0, gap: Nanos::ZERO },
             absent: Permille(0),
             absence: Nanos::ZERO,
+            leaves: false,
         }
     }
 
-    /// The longest that it may keep others waiting.
-    pub(crate) fn longest(&self) -> Nanos {
+    /// The longest that it may keep others waiting, if a pass takes `step`.
+    pub(crate) fn longest(&self, step: Nanos) -> Nanos {
         let held = if self.caught.chance == Permille(0) {
             0
         } else {
-            self.caught.gap.0 * (u64::from(self.caught.steps) + 1)
+            (self.caught.gap.0 + step.0) * (u64::from(self.caught.steps) + 1)
         };
         let away = if self.absent == Permille(0) { 0 } else { self.absence.0 };
         Nanos(held + away)

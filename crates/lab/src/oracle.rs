@@ -4,6 +4,7 @@
 //! world asks after each event. A panic of the engine is a violation too, and needs no oracle.
 
 use crate::Payload;
+use crate::asking::Asking;
 use crate::hash::EventHash;
 use crate::ledger::{Ledger, Seen};
 use crate::order::{Order, Picked};
@@ -11,6 +12,7 @@ use crate::promise::Promises;
 use crate::violation::Violation;
 use blkmq_core::{HwQueue, Instant, IoResult, Nanos, SubmitterId, Tag};
 use blkmq_engine::{Busy, Completion, DeviceShape, Io};
+use blkmq_sched::Pick;
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -35,9 +37,12 @@ pub(crate) struct Evidence {
     ledger: Ledger,
     order: Order,
     promises: Promises,
+    asking: Asking,
     shape: DeviceShape,
     /// Driver tags at the device, by hardware queue, or all under 0 if they are shared.
     tags: BTreeSet<(u16, Tag)>,
+    /// Hardware queues with a request that the device refused and has not taken since.
+    refused: BTreeSet<u16>,
     /// Times that the device had no room.
     busy: u64,
     violation: Option<Violation>,
@@ -60,15 +65,18 @@ pub(crate) struct Offer {
 }
 
 impl Oracle {
-    /// An oracle about a queue around a device of this shape. `slack`: how late a CPU may be.
-    pub(crate) fn new(shape: DeviceShape, slack: Nanos) -> Self {
+    /// An oracle about a queue with so many elevators around a device of this shape. `slack`: how late a CPU
+    /// may be.
+    pub(crate) fn new(shape: DeviceShape, elevators: u16, slack: Nanos) -> Self {
         Self(Arc::new(Mutex::new(Evidence {
             hash: EventHash::new(),
             ledger: Ledger::default(),
             order: Order::new(shape.hw_queues),
             promises: Promises::new(shape.hw_queues, slack),
+            asking: Asking::new(elevators, shape.hw_queues, slack),
             shape,
             tags: BTreeSet::new(),
+            refused: BTreeSet::new(),
             busy: 0,
             violation: None,
         })))
@@ -103,6 +111,8 @@ impl Evidence {
     pub(crate) fn advance(&mut self, now: Instant) {
         let kept = self.promises.check(now);
         self.judge(kept);
+        let asked = self.asking.check(now);
+        self.judge(asked);
     }
 
     /// Somebody numbered `who` is about to do something.
@@ -122,9 +132,18 @@ impl Evidence {
         self.ledger.push(by, io);
     }
 
-    /// The policy chose `what` for `hw`.
-    pub(crate) fn picked(&mut self, hw: HwQueue, what: Picked) {
-        self.order.picked(hw, what);
+    /// The device holds nothing, and nothing that it refused is kept for it.
+    fn is_idle(&self) -> bool {
+        self.tags.is_empty() && self.refused.is_empty()
+    }
+
+    /// The policy was asked for `hw`. `what` is the request that it picked, if it did.
+    pub(crate) fn asked(&mut self, now: Instant, hw: HwQueue, answer: Pick, what: Option<Picked>) {
+        let idle = self.is_idle();
+        self.asking.asked(now, hw, answer, idle);
+        if let Some(what) = what {
+            self.order.picked(hw, what);
+        }
     }
 
     /// The device was offered something and has answered.
@@ -138,16 +157,20 @@ impl Evidence {
         self.judge(order);
         let resource = matches!(answer, Answer::Busy(Busy::Resource));
         self.promises.offered(hw, now, resource);
+        self.asking.busy();
         if !taken {
             self.busy += 1;
+            self.refused.insert(hw.0);
             return;
         }
+        self.refused.remove(&hw.0);
         for bio in bios {
             let verdict = self.ledger.taken(bio.cookie);
             self.judge(verdict);
         }
         if let Answer::Done(result) = answer {
             self.finish(now, hw, bios.iter().map(|bio| bio.cookie), *result);
+            self.came_back(now);
         } else {
             self.take_tag(hw, tag);
         }
@@ -191,6 +214,13 @@ impl Evidence {
                     self.judge(verdict);
                 }
             }
+        }
+        self.came_back(now);
+    }
+
+    fn came_back(&mut self, now: Instant) {
+        if self.is_idle() {
+            self.asking.idle(now);
         }
     }
 

@@ -5,7 +5,7 @@
 
 use crate::Payload;
 use crate::host::Wakes;
-use blkmq_core::{HwQueue, IoMeta, Instant, RequestId, SubmitterId};
+use blkmq_core::{HwQueue, Instant, IoMeta, RequestId, SubmitterId};
 use blkmq_device::Queues;
 use blkmq_engine::{BioTable, DeviceQueue, Enqueued, Finished, Host, Inflight};
 use blkmq_sched::{At, Cx, DepthLimits, Done, Grown, Pick, Scheduler};

@@ -72,10 +72,11 @@ struct Recorder {
 impl Scheduler for Recorder {
     fn pick(&mut self, cx: &Cx<'_>, hw: HwQueue) -> Pick {
         let pick = self.inner.pick(cx, hw);
-        if let Pick::Issue(rq) = pick {
-            let what = Picked::from(cx.requests.get(rq));
-            self.oracle.with(|oracle| oracle.picked(hw, what));
-        }
+        let what = match pick {
+            Pick::Issue(rq) => Some(Picked::from(cx.requests.get(rq))),
+            _ => None,
+        };
+        self.oracle.with(|oracle| oracle.asked(cx.now, hw, pick, what));
         pick
     }
 

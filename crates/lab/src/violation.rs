@@ -87,6 +87,17 @@ pub enum Violation {
         /// How much later would have been all right.
         slack: Nanos,
     },
+    /// The device was idle, and the policy, which was holding requests back, was not asked again.
+    NotAsked {
+        /// For which hardware queue it was asked last.
+        hw: HwQueue,
+        /// When it should have been.
+        due: Instant,
+        /// The time.
+        now: Instant,
+        /// How much later would have been all right.
+        slack: Nanos,
+    },
     /// I/Os are in flight and nothing will ever happen again.
     Stuck {
         /// How many.
@@ -138,6 +149,13 @@ impl fmt::Display for Violation {
             Self::Late { hw, due, now, slack } => write!(
                 f,
                 "{hw:?} was due at {} ns and nobody has come by {} ns, with {slack} allowed",
+                due.as_nanos(),
+                now.as_nanos()
+            ),
+            Self::NotAsked { hw, due, now, slack } => write!(
+                f,
+                "the device was idle, and the policy of {hw:?} was to be asked at {} ns and was not by \
+                 {} ns, with {slack} allowed",
                 due.as_nanos(),
                 now.as_nanos()
             ),

@@ -298,8 +298,8 @@ impl<'a> Taking<'a> {
 
     #[inline]
     fn take(&mut self, io: &Completion<()>) {
-        let direction = io.cookie & (1 << SECTORS_SHIFT) - 1;
-        let sectors = io.cookie >> SECTORS_SHIFT & u64::from(u32::MAX);
+        let direction = io.cookie & ((1 << SECTORS_SHIFT) - 1);
+        let sectors = (io.cookie >> SECTORS_SHIFT) & u64::from(u32::MAX);
         if let Err(IoError(errno)) = io.result {
             self.failed = true;
             if self.tally.error == 0 {

@@ -22,7 +22,7 @@ mod number;
 mod output;
 mod percentile;
 #[cfg(test)]
-mod sample;
+pub(crate) mod sample;
 mod svg;
 mod table;
 mod text_table;
@@ -32,7 +32,7 @@ use std::path::Path;
 use std::str::FromStr;
 
 use model::Report;
-pub use output::{Output, OutputError, open, open_as};
+pub use output::{OutputError, open, open_as};
 use percentile::PERCENTILES;
 
 /// How a report is shown.

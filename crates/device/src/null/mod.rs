@@ -36,8 +36,8 @@ pub const FACTORY: DeviceFactory = DeviceFactory {
 };
 
 fn build(pairs: &[(String, String)], host: &MachineShape) -> Result<Device, DeviceError> {
-    let (params, notes) =
-        NullParams::parse(pairs, host).map_err(|why| DeviceError { device: FACTORY.name, why })?;
+    let refused = |why| DeviceError::Parameter { device: FACTORY.name, why };
+    let (params, notes) = NullParams::parse(pairs, host).map_err(refused)?;
     Ok(Device {
         shape: params.shape(),
         rotational: params.rotational,

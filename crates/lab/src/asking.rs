@@ -1,0 +1,101 @@
+//! A policy that holds something back is asked again in time.
+//!
+//! A policy that says "wait" also says for what: for a time, or for a completion; and in both cases a
+//! completion is a reason to ask again ([`Pick`]). Tags, budgets and a busy device can be reasons not to ask.
+//! So only this is demanded: a device that is idle does not stay idle while a policy waits to be asked.
+
+use crate::violation::Violation;
+use blkmq_core::{HwQueue, Instant, Nanos};
+use blkmq_sched::Pick;
+
+/// What the elevators' policies said last, and when that calls for another question.
+pub(crate) struct Asking {
+    /// By elevator; `None` for a policy that did not say "wait".
+    waits: Vec<Option<Wait>>,
+    hw_queues_per_elevator: u16,
+    slack: Nanos,
+}
+
+#[derive(Clone, Copy)]
+struct Wait {
+    hw: HwQueue,
+    /// When it must be asked; `None` while the device is at work.
+    due: Option<Instant>,
+}
+
+impl Asking {
+    /// Nobody waits. Coming up to `slack` late will be all right.
+    pub(crate) fn new(elevators: u16, hw_queues: u16, slack: Nanos) -> Self {
+        let hw_queues_per_elevator = hw_queues / elevators;
+        Self { waits: vec![None; elevators.into()], hw_queues_per_elevator, slack }
+    }
+
+    /// The policy of the elevator that serves `hw` was asked. `idle`: the device holds nothing.
+    pub(crate) fn asked(&mut self, now: Instant, hw: HwQueue, answer: Pick, idle: bool) {
+        let due = match answer {
+            Pick::Issue(_) | Pick::Empty => None,
+            Pick::WaitUntil(at) => Some(at),
+            // It has not heard of the last completion yet.
+            Pick::WaitCompletion => Some(now),
+        };
+        let elevator = usize::from(hw.0 / self.hw_queues_per_elevator);
+        self.waits[elevator] = due.map(|due| Wait { hw, due: idle.then_some(due) });
+    }
+
+    /// The device has finished all that it held, at this time.
+    pub(crate) fn idle(&mut self, now: Instant) {
+        for wait in self.waits.iter_mut().flatten() {
+            wait.due = Some(now);
+        }
+    }
+
+    /// The device was offered something.
+    pub(crate) fn busy(&mut self) {
+        for wait in self.waits.iter_mut().flatten() {
+            wait.due = None;
+        }
+    }
+
+    /// It has become `now`.
+    pub(crate) fn check(&self, now: Instant) -> Result<(), Violation> {
+        for Wait { hw, due } in self.waits.iter().flatten() {
+            if let Some(due) = due.filter(|due| *due + self.slack < now) {
+                return Err(Violation::NotAsked { hw: *hw, due, now, slack: self.slack });
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HW: HwQueue = HwQueue(1);
+
+    fn at(ns: u64) -> Instant {
+        Instant::from_nanos(ns)
+    }
+
+    #[test]
+    fn a_policy_that_waits_is_asked_after_the_last_completion() {
+        let mut asking = Asking::new(1, 2, Nanos(5));
+        asking.asked(at(0), HW, Pick::WaitUntil(at(1000)), false);
+        assert_eq!(asking.check(at(900)), Ok(()));
+        asking.idle(at(900));
+        assert_eq!(asking.check(at(905)), Ok(()));
+        assert!(asking.check(at(906)).is_err());
+        asking.asked(at(904), HW, Pick::Empty, true);
+        assert_eq!(asking.check(at(906)), Ok(()));
+    }
+
+    #[test]
+    fn a_policy_that_waits_for_a_time_with_the_device_idle_is_asked_then() {
+        let mut asking = Asking::new(2, 2, Nanos(5));
+        asking.asked(at(0), HW, Pick::WaitUntil(at(1000)), true);
+        assert_eq!(asking.check(at(1005)), Ok(()));
+        assert!(asking.check(at(1006)).is_err());
+        asking.busy();
+        assert_eq!(asking.check(at(1006)), Ok(()));
+    }
+}

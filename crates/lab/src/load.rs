@@ -1,0 +1,168 @@
+//! What the CPUs of a random scenario submit: every kind of I/O, in patterns that merge, collide and mix.
+//!
+//! Not a workload that anybody has; those are in [`workload`](crate::workload). This one is for finding what
+//! nobody thought of.
+
+use crate::{Client, Permille, Want};
+use blkmq_core::{Class, Instant, IoFlags, IoPrio, Limits, Nanos, Op, Owner, Rng, SECTOR_SIZE};
+use blkmq_engine::Io;
+
+/// Where I/Os go.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Pattern {
+    /// Each CPU one after the other through a region of its own, next to that of the next CPU.
+    Sequential,
+    /// Each CPU takes every so-many-th block of one region, so that neighbours come from different CPUs.
+    Interleaved,
+    /// Backwards through a region of its own.
+    Backwards,
+    /// Anywhere in the region of all.
+    Random,
+    /// Anywhere in the first few blocks, so that I/Os overlap.
+    Hot,
+}
+
+impl Pattern {
+    /// Every pattern.
+    pub(crate) const ALL: [Self; 5] =
+        [Self::Sequential, Self::Interleaved, Self::Backwards, Self::Random, Self::Hot];
+}
+
+/// Blocks of the hot spot.
+const HOT: u64 = 16;
+
+/// What all CPUs of a scenario have in common.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Load {
+    /// Where.
+    pub pattern: Pattern,
+    /// How many of what: weights of reads, writes, flushes, discards and write-zeroes.
+    pub ops: [u16; 5],
+    /// Blocks of one CPU's region, at least 1.
+    pub region: u64,
+    /// Blocks in an I/O, at most.
+    pub blocks: u32,
+    /// Owners, at least 1; each I/O has one of them.
+    pub owners: u32,
+    /// Whether I/Os have priorities of their own.
+    pub prios: bool,
+    /// How often an I/O has flags that bar merging.
+    pub flags: Permille,
+    /// How often a CPU pauses before an I/O.
+    pub pause: Permille,
+    /// For how long, at most.
+    pub pauses: Nanos,
+}
+
+/// By weight.
+const OPS: [Op; 5] = [Op::Read, Op::Write, Op::Flush, Op::Discard, Op::WriteZeroes];
+
+/// The client of one CPU under a [`Load`].
+pub(crate) struct LoadClient {
+    load: Load,
+    limits: Limits,
+    rng: Rng,
+    cpu: u64,
+    cpus: u64,
+    /// I/Os still to be submitted.
+    left: u32,
+    /// Blocks submitted so far, for the patterns that go through their region.
+    cursor: u64,
+    paused: Option<Instant>,
+}
+
+impl LoadClient {
+    /// The client of CPU `cpu` of `cpus`, which submits `ios` I/Os to a device with these limits.
+    pub(crate) fn new(
+        load: Load,
+        limits: Limits,
+        (cpu, cpus): (u16, u16),
+        ios: u32,
+        seed: u64,
+    ) -> Self {
+        Self {
+            load,
+            limits,
+            rng: Rng::new(seed),
+            cpu: cpu.into(),
+            cpus: cpus.into(),
+            left: ios,
+            cursor: 0,
+            paused: None,
+        }
+    }
+
+    fn op(&mut self) -> Op {
+        let all: u64 = self.load.ops.iter().map(|weight| u64::from(*weight)).sum();
+        let mut at = self.rng.below(all);
+        for (op, weight) in OPS.into_iter().zip(self.load.ops) {
+            match at.checked_sub(weight.into()) {
+                Some(rest) => at = rest,
+                None => return op,
+            }
+        }
+        Op::Read
+    }
+
+    /// The first block of the next I/O, of `blocks` blocks.
+    fn place(&mut self, blocks: u64) -> u64 {
+        let Load { pattern, region, .. } = self.load;
+        let at = self.cursor % region;
+        self.cursor += if pattern == Pattern::Interleaved { 1 } else { blocks };
+        match pattern {
+            Pattern::Sequential => self.cpu * region + at,
+            Pattern::Interleaved => at * self.cpus + self.cpu,
+            Pattern::Backwards => (self.cpu + 1) * region - 1 - at,
+            Pattern::Random => self.rng.below(self.cpus * region),
+            Pattern::Hot => self.rng.below(HOT),
+        }
+    }
+
+    fn io(&mut self) -> Io<u64> {
+        let mut op = self.op();
+        if op == Op::Discard && self.limits.max_discard_sectors == 0 {
+            op = Op::Write;
+        }
+        if op == Op::Flush {
+            return Io::new(op, 0, 0, 0, 0);
+        }
+        let block = self.limits.logical_block_size / SECTOR_SIZE;
+        let wanted = match self.load.pattern {
+            Pattern::Interleaved => 1,
+            _ => 1 + self.rng.below(self.load.blocks.into()),
+        };
+        let sector = self.place(wanted) * u64::from(block);
+        let most = self.limits.max_sectors_at(sector, op == Op::Discard) / block;
+        let sectors = wanted.min(most.into()) as u32 * block;
+        let mut io = Io::new(op, sector, sectors, 0, 0);
+        io.owner = Owner(self.rng.below(self.load.owners.into()) as u32);
+        if self.load.prios {
+            let classes = [Class::None, Class::Realtime, Class::BestEffort, Class::Idle];
+            let class = classes[self.rng.below(4) as usize];
+            let level = self.rng.below(2) as u16;
+            io.ioprio = IoPrio::new(class, level).expect("0 and 1 are levels");
+        }
+        if self.load.flags.strikes(&mut self.rng) {
+            let flags = [IoFlags::NOMERGE, IoFlags::FUA, IoFlags::PREFLUSH, IoFlags::SYNC];
+            io.flags = flags[self.rng.below(4) as usize];
+        }
+        io
+    }
+}
+
+impl Client for LoadClient {
+    fn next(&mut self, now: Instant, _in_flight: u32) -> Want {
+        if self.left == 0 {
+            return Want::Nothing;
+        }
+        if self.paused.is_none() && self.load.pause.strikes(&mut self.rng) {
+            self.paused = Some(now + Nanos(self.rng.below(self.load.pauses.0 + 1)));
+        }
+        if let Some(until) = self.paused.filter(|until| *until > now) {
+            return Want::At(until);
+        }
+        self.paused = None;
+        self.left -= 1;
+        Want::Io(self.io())
+    }
+}

@@ -1,0 +1,116 @@
+//! The queue under test, with a witness beside its policy and its device.
+
+use crate::host::Wakes;
+use crate::oracle::Oracle;
+use crate::planted::{self, Bug};
+use crate::recording;
+use crate::witness::witnessed;
+use crate::{Payload, Violation};
+use blkmq_core::{HwQueue, Nanos};
+use blkmq_device::testkit::Checked;
+use blkmq_engine::{Access, Config, ConfigError, DeviceShape, PumpMode, Queue, QueueStats};
+use blkmq_sched::Scope;
+
+/// A queue, and what is needed to watch it. A [`World`](crate::World) drives it.
+pub struct Subject {
+    pub(crate) queue: Queue<Payload>,
+    pub(crate) wakes: Wakes,
+    pub(crate) oracle: Oracle,
+    pub(crate) shape: DeviceShape,
+    pub(crate) access: Access,
+    pub(crate) pump: PumpMode,
+}
+
+impl Subject {
+    /// Builds the queue that `config` describes; its host is replaced. Coming up to `slack` late to a
+    /// hardware queue is all right.
+    ///
+    /// # Errors
+    /// If the configuration is impossible.
+    ///
+    /// # Panics
+    /// If its scheduler is not in the registry.
+    pub fn new(
+        config: Config<Payload>,
+        slack: Nanos,
+        bug: Option<Bug>,
+    ) -> Result<Self, ConfigError> {
+        let (shape, access, pump) = (config.device, config.access, config.pump);
+        let elevators = match config.scope.unwrap_or(config.scheduler.scope) {
+            Scope::Queue => 1,
+            Scope::HwQueue => shape.hw_queues,
+        };
+        let oracle = Oracle::new(shape, elevators, slack);
+        let wakes = Wakes::default();
+        let (checked, _) = Checked::wrap(&shape, config.queues);
+        let queues = planted::in_device(bug, witnessed(checked, &oracle));
+        let plan = recording::Plan { factory: config.scheduler, oracle: oracle.clone(), bug };
+        let config = Config {
+            queues,
+            scheduler: recording::factory(config.scheduler),
+            host: planted::in_host(bug, wakes.clone()),
+            ..config
+        };
+        let queue = recording::build_with(plan, || Queue::new(config))?;
+        Ok(Self { queue, wakes, oracle, shape, access, pump })
+    }
+
+    /// Its counters.
+    #[must_use]
+    pub fn stats(&self) -> QueueStats {
+        self.queue.stats()
+    }
+
+    /// The hash of everything that has happened: equal for two runs exactly if they were alike.
+    #[must_use]
+    pub fn hash(&self) -> u64 {
+        self.oracle.with(|oracle| oracle.hash())
+    }
+
+    /// What must hold at any time between two calls.
+    pub(crate) fn check(&self) -> Result<(), Violation> {
+        self.oracle.with(|oracle| {
+            for hw in (0..self.shape.hw_queues).map(HwQueue) {
+                let used = self.queue.tags_in_use(hw);
+                oracle.check_use("driver tags", used, self.shape.hw_queue_depth);
+            }
+            if let Some(budget) = self.shape.budget {
+                oracle.check_use("budgets", self.queue.budgets_in_use(), budget);
+            }
+            oracle.check()
+        })
+    }
+
+    /// What must hold when every I/O has ended: nothing is in use, and the counters agree with each other
+    /// and with what the witnesses saw.
+    ///
+    /// # Errors
+    /// The first rule that is broken.
+    pub fn check_at_rest(&self) -> Result<(), Violation> {
+        self.check()?;
+        let stats = self.queue.stats();
+        let (submitted, busy) = self.oracle.with(|oracle| (oracle.submitted(), oracle.busy()));
+        let tags: u32 =
+            (0..self.shape.hw_queues).map(|hw| self.queue.tags_in_use(HwQueue(hw))).sum();
+        let merges = stats.merges;
+        let joined = merges.plug + merges.back + merges.front + merges.discard;
+        let requests = stats.completed_requests;
+        for (rule, holds) in [
+            ("no driver tag in use", tags == 0),
+            ("no budget in use", self.queue.budgets_in_use() == 0),
+            ("submitted as many as witnessed", stats.submitted == submitted),
+            ("completed == submitted", stats.completed == submitted),
+            ("inserted == submitted - joined", stats.inserted == submitted - joined),
+            ("completed_requests == submitted - merges", requests == submitted - merges.total()),
+            ("dispatched == completed + requeues", stats.dispatched == requests + stats.requeues),
+            ("issued == dispatched", stats.issued == stats.dispatched),
+            ("busy as often as witnessed", stats.busy == busy),
+            ("no batch without a request", stats.batches <= stats.dispatched),
+        ] {
+            if !holds {
+                return Err(Violation::Counters { rule, stats: Box::new(stats) });
+            }
+        }
+        Ok(())
+    }
+}

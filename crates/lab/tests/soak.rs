@@ -1,0 +1,46 @@
+//! Seeds in virtual time: every parameter of a run drawn from its seed, every oracle watching.
+
+use blkmq_lab::Bug;
+use blkmq_lab::soak::{Failure, Outcome, soak};
+
+fn from_environment(name: &str, default: u64) -> u64 {
+    match std::env::var(name) {
+        Ok(text) => text.parse().unwrap_or_else(|_| panic!("{name}={text} is not a number")),
+        Err(_) => default,
+    }
+}
+
+#[test]
+fn soak_seeds() {
+    let seeds = from_environment("BLKMQ_SOAK_SEEDS", 300);
+    let first = from_environment("BLKMQ_SOAK_FIRST", 1);
+    let failures: Vec<Box<Failure>> =
+        (first..first + seeds).filter_map(|seed| soak(seed, None).err()).collect();
+    let shown: Vec<String> =
+        failures.iter().take(40).map(|failure| format!("\n{failure}")).collect();
+    assert!(failures.is_empty(), "{} of {seeds} seeds fail:{}", failures.len(), shown.concat());
+}
+
+fn outcome(seed: u64) -> Outcome {
+    soak(seed, None).unwrap_or_else(|failure| panic!("{failure}"))
+}
+
+#[test]
+fn soak_repeats_bit_for_bit() {
+    let first: Vec<Outcome> = (1..=40).map(outcome).collect();
+    let again: Vec<Outcome> = (1..=40).map(outcome).collect();
+    assert_eq!(first, again);
+    let mut hashes: Vec<u64> = first.iter().map(|outcome| outcome.hash).collect();
+    hashes.sort_unstable();
+    hashes.dedup();
+    assert_eq!(hashes.len(), first.len(), "runs of different seeds are told apart");
+}
+
+#[test]
+fn soak_finds_a_planted_bug() {
+    for bug in Bug::ALL {
+        let found = (1..=1000).find_map(|seed| soak(seed, Some(bug)).err());
+        let found = found.unwrap_or_else(|| panic!("{bug:?} is not noticed in 1000 seeds"));
+        println!("{bug:?} is noticed by seed {}: {:?}", found.scenario.seed, found.cause);
+    }
+}
