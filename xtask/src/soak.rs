@@ -7,7 +7,7 @@ use crate::Result;
 use crate::shell::Cmd;
 
 /// Seeds of a run that nobody asked more of: some seconds.
-const SEEDS: u64 = 200;
+const SEEDS: u64 = 50_000;
 
 /// `cargo xtask soak [SEEDS]`
 ///

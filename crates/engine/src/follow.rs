@@ -50,11 +50,14 @@ pub(crate) struct Follow {
     seen: u64,
     /// Submissions and polls to let pass.
     patience: u32,
+    /// Polls let pass since the last look. A leader that is slow to come by resets the patience again and
+    /// again, and devices do not wait.
+    skipped: u32,
 }
 
 impl Follow {
     pub(crate) fn new(id: SubmitterId, lead: &Lead) -> Self {
-        Self { id, seen: lead.get().1, patience: 0 }
+        Self { id, seen: lead.get().1, patience: 0, skipped: 0 }
     }
 
     pub(crate) fn id(&self) -> SubmitterId {
@@ -85,10 +88,12 @@ impl Follow {
     /// With nothing else to do: is it time to look what is due?
     #[inline]
     pub(crate) fn should_look(&mut self) -> bool {
-        if self.patience == 0 {
+        if self.patience == 0 || self.skipped == PATIENCE {
+            self.skipped = 0;
             return true;
         }
         self.patience -= 1;
+        self.skipped += 1;
         false
     }
 
@@ -117,6 +122,19 @@ mod tests {
         lead.take(SubmitterId(1));
         lead.note_pass();
         assert!(!me.should_leave(&lead), "that was this one itself");
+    }
+
+    #[test]
+    fn a_follower_that_submits_and_is_led_looks_all_the_same() {
+        let lead = Lead::default();
+        let mut me = Follow::new(SubmitterId(1), &lead);
+        lead.take(SubmitterId(2));
+        let turn = |_: &u32| {
+            lead.note_pass();
+            assert!(me.should_leave(&lead));
+            !me.should_look()
+        };
+        assert_eq!((0..100).take_while(turn).count(), PATIENCE as usize);
     }
 
     #[test]

@@ -12,7 +12,7 @@ fn from_environment(name: &str, default: u64) -> u64 {
 
 #[test]
 fn soak_seeds() {
-    let seeds = from_environment("BLKMQ_SOAK_SEEDS", 300);
+    let seeds = from_environment("BLKMQ_SOAK_SEEDS", 2000);
     let first = from_environment("BLKMQ_SOAK_FIRST", 1);
     let failures: Vec<Box<Failure>> =
         (first..first + seeds).filter_map(|seed| soak(seed, None).err()).collect();

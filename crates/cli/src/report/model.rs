@@ -67,7 +67,7 @@ pub struct Device {
 
 /// What makes a device take its time.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-#[cfg_attr(not(test), expect(dead_code, reason = "so far there is only the null device to run on"))]
+#[expect(dead_code, reason = "so far there is only the null device to run on")]
 pub enum DeviceKind {
     /// Nothing: the cost of the block layer alone.
     #[default]
