@@ -32,7 +32,7 @@ impl fmt::Display for Unit {
 }
 
 /// One thing about a policy that can be set.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Attribute {
     /// As in `iosched/`.
     pub name: &'static str,
@@ -61,8 +61,8 @@ pub struct Options {
 pub enum OptionError {
     /// No attribute of that name; the second field lists those that exist.
     Unknown(String, String),
-    /// The value of the named attribute is not an integer.
-    NotANumber(&'static str, String),
+    /// The value of the attribute is not an integer.
+    NotANumber(&'static Attribute, String),
     /// Something is not of the form `key=value`.
     NoValue(String),
 }
@@ -74,7 +74,9 @@ impl fmt::Display for OptionError {
                 write!(f, "no option '{name}': this scheduler has none")
             }
             Self::Unknown(name, accepted) => write!(f, "no option '{name}'; accepted: {accepted}"),
-            Self::NotANumber(name, value) => write!(f, "{name}={value}: not an integer"),
+            Self::NotANumber(Attribute { name, unit, min, max, .. }, value) => {
+                write!(f, "{name}={value}: accepted: a whole number from {min} to {max} ({unit})")
+            }
             Self::NoValue(text) => write!(f, "'{text}' is not of the form key=value"),
         }
     }
@@ -117,9 +119,8 @@ impl Options {
             return Err(OptionError::Unknown(name.to_string(), accepted.join(", ")));
         };
         let attribute = &self.attributes[at];
-        let number: i128 = value
-            .parse()
-            .map_err(|_| OptionError::NotANumber(attribute.name, value.to_string()))?;
+        let number: i128 =
+            value.parse().map_err(|_| OptionError::NotANumber(attribute, value.to_string()))?;
         self.values[at] = number.clamp(attribute.min.into(), attribute.max.into()) as i64;
         self.set[at] = true;
         Ok(())
@@ -175,7 +176,10 @@ mod tests {
     fn errors_say_what_would_be_accepted() {
         let message = |text| Options::parse(TWO, text).expect_err("bad input").to_string();
         assert_eq!(message("deep=1"), "no option 'deep'; accepted: depth, front");
-        assert_eq!(message("depth=many"), "depth=many: not an integer");
+        assert_eq!(
+            message("depth=many"),
+            "depth=many: accepted: a whole number from 1 to 9 (count)"
+        );
         assert_eq!(message("depth"), "'depth' is not of the form key=value");
     }
 }

@@ -113,7 +113,7 @@ impl Opt {
 }
 
 /// Every option, in the order of the help.
-pub fn all() -> impl Iterator<Item = &'static Opt> {
+pub fn all() -> impl Iterator<Item = &'static Opt> + Clone {
     [run::JOBS, pattern::OPTIONS, load::OPTIONS, run::OPTIONS, foreign::OPTIONS]
         .into_iter()
         .flatten()
@@ -128,11 +128,16 @@ pub fn find(name: &str) -> Option<&'static Opt> {
 /// What to say of a name that is no option.
 pub fn unknown(name: &str) -> UsageError {
     let usable = all().filter(|option| !matches!(option.meaning, Meaning::Unsupported(_)));
-    let names = usable.flat_map(|option| std::iter::once(&option.name).chain(option.aliases));
+    let names =
+        usable.clone().flat_map(|option| std::iter::once(&option.name).chain(option.aliases));
     let near = nearest(&name.replace('-', "_"), names.copied());
-    let near =
-        if near.is_empty() { String::new() } else { format!("nearest: {}; ", near.join(", ")) };
-    UsageError::new(format!("unknown option; {near}accepted: see blkmq bench --help"))
+    // With a good guess the whole list would only hide it.
+    let what = if near.is_empty() {
+        format!("accepted: {}", Vec::from_iter(usable.map(|option| option.name)).join(", "))
+    } else {
+        format!("nearest: {}", near.join(", "))
+    };
+    UsageError::new(format!("unknown option; {what}; see blkmq bench --help"))
 }
 
 #[cfg(test)]
