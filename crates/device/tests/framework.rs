@@ -5,7 +5,7 @@ mod common;
 use blkmq_core::{HwQueue, Instant, Nanos, Op};
 use blkmq_device::Device;
 use blkmq_device::testkit::{Checked, Rig};
-use blkmq_engine::Config;
+use blkmq_engine::{Access, Config};
 use common::{Event, events, null, observed, rig, unmerged};
 
 const HW: HwQueue = HwQueue(0);
@@ -82,27 +82,33 @@ fn s16_06_dev_resource_is_retried_promptly_on_a_completion() {
 
 #[test]
 fn s16_07_leftovers_keep_their_order_and_the_scheduler_is_not_asked_meanwhile() {
+    for (_, access) in Access::ALL {
+        leftovers_keep_their_order(access);
+    }
+}
+
+fn leftovers_keep_their_order(access: Access) {
     use Event::{Refused, Taken};
     let (a, b, c, d) = (0, 100, 200, 300);
     // b, the second attempt, finds no room twice.
-    let mut rig = observed(&null("irqmode=2,resource=1:100:1:2"));
+    let mut rig = observed(&null("irqmode=2,resource=1:100:1:2"), access);
     for sector in [a, b, c] {
         rig.push(0, Op::Write, sector, 8).expect("there is credit");
     }
     rig.flush(0);
     let first = events();
     let arrivals: Vec<_> = arrivals(&first);
-    assert_eq!(arrivals, [Taken(a), Refused(b)]);
+    assert_eq!(arrivals, [Taken(a), Refused(b)], "{access:?}");
     // While b is stuck, more comes in and a completes; nobody asks the scheduler.
     rig.submit(Op::Write, d, 8);
     rig.run_for(Nanos::from_millis(2));
     assert_eq!(rig.ended.len(), 1, "a has completed");
-    assert!(!events().iter().any(is_question), "asked while b was stuck");
+    assert!(!events().iter().any(is_question), "{access:?}: asked while b was stuck");
     rig.finish();
     let rest = events();
     let order = self::arrivals(&rest);
     let order: Vec<_> = order.into_iter().skip_while(|event| *event == Refused(b)).collect();
-    assert_eq!(order, [Taken(b), Taken(c), Taken(d)]);
+    assert_eq!(order, [Taken(b), Taken(c), Taken(d)], "{access:?}");
     let asked = rest.iter().position(is_question).expect("d was in the scheduler");
     let c_taken = rest.iter().position(|event| *event == Taken(c)).expect("c was taken");
     assert!(c_taken < asked, "{rest:?}");
@@ -110,22 +116,24 @@ fn s16_07_leftovers_keep_their_order_and_the_scheduler_is_not_asked_meanwhile() 
 
 #[test]
 fn s16_22_while_dispatch_busy_is_set_requests_leave_one_at_a_time() {
-    // Refused at 0, 3, 6, 9 and 12 ms: the average is 6 when it is taken at 15 ms.
-    let mut rig = observed(&null("irqmode=0,resource=1:100:0:5,hw_queue_depth=64"));
-    rig.submit(Op::Write, 0, 8);
-    assert!(rig.queue.dispatch_busy(HW) > 0);
-    for io in 1..=30 {
-        rig.push(0, Op::Write, io * 64, 8).expect("there is credit");
+    for (_, access) in Access::ALL {
+        // Refused at 0, 3, 6, 9 and 12 ms: the average is 6 when it is taken at 15 ms.
+        let mut rig = observed(&null("irqmode=0,resource=1:100:0:5,hw_queue_depth=64"), access);
+        rig.submit(Op::Write, 0, 8);
+        assert!(rig.queue.dispatch_busy(HW) > 0);
+        for io in 1..=30 {
+            rig.push(0, Op::Write, io * 64, 8).expect("there is credit");
+        }
+        rig.flush(0);
+        rig.run_until(Instant::ZERO + Nanos::from_millis(14));
+        assert_eq!(rig.queue.dispatch_busy(HW), 6);
+        events();
+        rig.finish();
+        let batches = batches(&events());
+        // The first request decays it to 5; then one at a time until it is 0, and then the rest together.
+        assert_eq!(batches, [1, 1, 1, 1, 1, 25], "{access:?}: picked between two arrivals");
+        assert_eq!(rig.queue.dispatch_busy(HW), 0);
     }
-    rig.flush(0);
-    rig.run_until(Instant::ZERO + Nanos::from_millis(14));
-    assert_eq!(rig.queue.dispatch_busy(HW), 6);
-    events();
-    rig.finish();
-    let batches = batches(&events());
-    // The first request decays it to 5; then one at a time until it is 0, and then the rest together.
-    assert_eq!(batches, [1, 1, 1, 1, 1, 25], "requests picked between two looks at the device");
-    assert_eq!(rig.queue.dispatch_busy(HW), 0);
 }
 
 fn is_question(event: &Event) -> bool {

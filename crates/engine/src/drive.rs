@@ -6,18 +6,21 @@
 
 use crate::config::PumpMode;
 use crate::follow::Follow;
+use crate::planted::{self, Planted};
 use crate::queue::{Queue, Shard, Shared};
 use crate::runner::{Own, Ready, Runner};
 use crate::stats::SubmitterCounters;
 use crate::sync::{Kick, Ordering, RunGuard, fence};
 use blkmq_core::{HwQueue, Instant, SubmitterId};
 
+// Shares of work are small in models, which would never get to their ends.
+
 /// Passes that one thread makes before it lets somebody else run.
-const RUN_PASSES: u32 = 4;
+const RUN_PASSES: u32 = if cfg!(shuttle) { 2 } else { 4 };
 /// Turns that one thread makes at one pump before it lets go.
-const PUMP_TURNS: u32 = 4;
+const PUMP_TURNS: u32 = if cfg!(shuttle) { 2 } else { 4 };
 /// Rounds of elevator and pump that one call makes; a device of depth 1 needs one for each request.
-const DRIVE_ROUNDS: u32 = 64;
+const DRIVE_ROUNDS: u32 = if cfg!(shuttle) { 2 } else { 64 };
 
 impl<P: Send> Shared<P> {
     /// Runs the elevator of `shard` if it is free, with the caller's own submission; leaves word if not, or
@@ -113,7 +116,8 @@ impl<P: Send> Shared<P> {
         Some(Run { q: self, shard, guard, home, ready: Ready::default() })
     }
 
-    /// Pumps what is ready, and runs the elevator again where it waited for what the pumps gave back.
+    /// Pumps what is ready, and runs the elevator again where it waited for what the pumps gave back. True if
+    /// anything was run, so that this thread may have left something to come back for.
     pub(crate) fn drive(
         &self,
         shard: &Shard,
@@ -121,7 +125,8 @@ impl<P: Send> Shared<P> {
         now: Instant,
         home: HwQueue,
         tally: &SubmitterCounters,
-    ) {
+    ) -> bool {
+        let mut ran = !ready.is_empty();
         for _ in 0..DRIVE_ROUNDS {
             let mut restart = false;
             for hw in ready.iter(shard.hws()) {
@@ -129,9 +134,10 @@ impl<P: Send> Shared<P> {
             }
             // A pump may also have kicked this very elevator, over a budget that came back.
             if !restart && !shard.gate.due(now) {
-                return;
+                return ran;
             }
-            let Some(guard) = shard.gate.run().enter_or_owe() else { return };
+            let Some(guard) = shard.gate.run().enter_or_owe() else { return ran };
+            ran = true;
             ready = self.run(shard, guard, now, home, None);
         }
         // The last run's work still needs its pumps, and there may be more behind it.
@@ -141,6 +147,7 @@ impl<P: Send> Shared<P> {
                 self.wake(parked.as_slice());
             }
         }
+        true
     }
 
     /// Runs the pump of `hw` here, or calls its thread. True if an elevator waited for what it gave back.
@@ -201,6 +208,9 @@ impl<P: Send> Shared<P> {
     /// Pairs with [`Submitter::prepare_park`](crate::Submitter::prepare_park): that sets its mark, then looks
     /// whether something is due; here something became due before marks are looked at.
     pub(crate) fn find_parked(&self, shard: &Shard) -> Option<SubmitterId> {
+        if planted::is(Planted::ForgetsParked) {
+            return None;
+        }
         fence(Ordering::SeqCst);
         let parked = |id: &SubmitterId| self.senders[usize::from(id.0)].take_parked();
         shard.submitters.iter().copied().find(parked)
@@ -209,7 +219,7 @@ impl<P: Send> Shared<P> {
     /// For a thread that may not come back: if there is something to come back for, now or later, wakes a
     /// parked submitter of `shard` to see to it. If none is parked, those who have I/Os in flight are awake.
     pub(crate) fn hand_on(&self, shard: &Shard) {
-        if self.deadline(shard).is_some() {
+        if self.deadline(shard).is_some() && !planted::is(Planted::ForgetsToHandOn) {
             let parked = self.find_parked(shard);
             self.wake(parked.as_slice());
         }
@@ -222,7 +232,7 @@ impl<P: Send> Shared<P> {
         }
         self.budget.put(budgets);
         fence(Ordering::SeqCst);
-        if self.budget_wait.any() {
+        if self.budget_wait.any() && !planted::is(Planted::ForgetsBudgetWaiters) {
             self.budget_wait.take(|shard| wakes.extend(self.kick_shard(shard)));
         }
     }
@@ -233,7 +243,8 @@ impl<P: Send> Shared<P> {
         }
     }
 
-    /// Does what is due for `shard`: its elevator if a pass is owed, its pumps if they have something.
+    /// Does what is due for `shard`: its elevator if a pass is owed, its pumps if they have something. True
+    /// if anything was run.
     pub(crate) fn poll(
         &self,
         shard: &Shard,
@@ -241,14 +252,14 @@ impl<P: Send> Shared<P> {
         home: HwQueue,
         follow: &mut Follow,
         tally: &SubmitterCounters,
-    ) {
+    ) -> bool {
         let mut ready = Ready::default();
         for hw in shard.hws().map(HwQueue) {
             if self.pump_mode == PumpMode::Inline && self.pump_due(hw, now) {
                 ready.add(hw);
             }
         }
-        self.drive(shard, ready, now, home, tally);
+        let mut ran = self.drive(shard, ready, now, home, tally);
         if shard.gate.due(now)
             && follow.should_run(&shard.lead)
             && let Some(guard) = shard.gate.run().try_enter()
@@ -256,7 +267,9 @@ impl<P: Send> Shared<P> {
             shard.lead.take(follow.id());
             let ready = self.run(shard, guard, now, home, None);
             self.drive(shard, ready, now, home, tally);
+            ran = true;
         }
+        ran
     }
 
     /// Is there anything that a submitter of `shard` should do by now?
@@ -302,6 +315,13 @@ impl<P: Send> Run<'_, P> {
         ready.merge(q.run(shard, guard, now, home, None));
         let tally = &q.pump_tallies[usize::from(home.0)];
         q.drive(shard, ready, now, home, tally);
+    }
+
+    /// The same for a thread that has nothing of its own in flight and may not come back.
+    pub fn leave(self, now: Instant) {
+        let Self { q, shard, .. } = self;
+        self.finish(now);
+        q.hand_on(shard);
     }
 }
 

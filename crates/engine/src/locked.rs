@@ -16,8 +16,9 @@ use blkmq_core::{HwQueue, Instant, SubmitterId};
 use blkmq_sched::Pick;
 use std::collections::VecDeque;
 
-/// Rounds of collecting and issuing that one call makes before it lets others go on.
-const ROUNDS: u32 = 64;
+/// Rounds of collecting and issuing that one call makes before it lets others go on; few in models, which
+/// would never get there.
+const ROUNDS: u32 = if cfg!(shuttle) { 2 } else { 64 };
 
 /// What came of asking for one request.
 enum Step {
@@ -65,9 +66,17 @@ impl<P: Send> Shared<P> {
         self.locked_run(shard, who, now, home);
     }
 
-    /// Does what is due: timers, finished requests, submitters that waited for a slot.
-    pub(crate) fn locked_poll(&self, shard: &Shard, who: usize, now: Instant, home: HwQueue) {
+    /// Does what is due: timers, finished requests, submitters that waited for a slot. True if there was
+    /// anything.
+    pub(crate) fn locked_poll(
+        &self,
+        shard: &Shard,
+        who: usize,
+        now: Instant,
+        home: HwQueue,
+    ) -> bool {
         let mut due = shard.gate.due(now);
+        let mut ran = due;
         if due {
             // Not otherwise: that would swallow a deadline yet to come, or a kick of this very moment.
             shard.gate.take_due();
@@ -77,11 +86,13 @@ impl<P: Send> Shared<P> {
             if who == self.pump_thread(hw) || self.pump_due(hw, now) {
                 self.hctxs[usize::from(hw.0)].pump.take_due();
                 due |= self.issue(hw, who, now, &mut VecDeque::new());
+                ran = true;
             }
         }
         if due {
             self.locked_restart(shard, who, now, home);
         }
+        ran
     }
 
     /// Something that the elevator waited for came back.

@@ -6,10 +6,9 @@ use crate::merge::{self, Fit, Kind};
 use crate::{BioTable, NoMerges};
 use blkmq_core::{IoMeta, Limits};
 
-/// Requests that a plug holds before it must be flushed.
+/// Requests that a plug holds before it must be flushed. (Linux: 64 if it spans several queues; here each
+/// queue has plugs of its own.)
 pub const PLUG_REQUESTS: usize = 32;
-/// The same for a plug that spans several queues.
-pub const PLUG_REQUESTS_MULTI: usize = 64;
 /// A last request of this many sectors (128 KiB) flushes the plug at the next append.
 pub const PLUG_SECTORS: u32 = 256;
 

@@ -27,6 +27,8 @@ pub(crate) struct Pump<P> {
     finished: Vec<Finished>,
     tags: Vec<Tag>,
     completions: Completions,
+    /// The latest time that anybody has run it with.
+    now: Instant,
     /// Requests at the device.
     at_device: u32,
     /// Finished in this turn and not yet counted.
@@ -62,6 +64,7 @@ impl<P: Send> Pump<P> {
                 batch: table.finish_batch(BATCH),
                 wake: Vec::new(),
             },
+            now: Instant::ZERO,
             at_device: 0,
             completed: 0,
         }
@@ -82,6 +85,9 @@ impl<P: Send> Pump<P> {
         mut next: impl FnMut(&mut Self) -> Option<Inflight>,
     ) -> bool {
         hctx.counters.turns.add(1);
+        // Callers read clocks on their own, and a device is never told an earlier time than before.
+        let now = self.now.max(now);
+        self.now = now;
         let mut issued = Issued::default();
         let (mut busy, mut requeued) = (0, false);
         loop {

@@ -319,10 +319,14 @@ impl<P: Send> Submitter<P> {
         let (id, hw) = (self.id(), self.hw());
         let q = &*self.q;
         let shard = &q.shards[self.shard];
-        match q.access {
-            Access::Combining if !self.follow.should_look() => {}
+        let ran = match q.access {
+            Access::Combining if !self.follow.should_look() => false,
             Access::Combining => q.poll(shard, now, hw, &mut self.follow, &self.tally),
             Access::Spin | Access::Mutex => q.locked_poll(shard, id.0.into(), now, hw),
+        };
+        if ran && self.in_flight() == 0 {
+            // As in `reap`: what this thread ran for others it may leave behind.
+            q.hand_on(shard);
         }
     }
 

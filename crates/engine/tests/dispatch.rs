@@ -2,10 +2,11 @@
 
 mod common;
 
-use blkmq_core::{HwQueue, Instant, IoError, Op};
-use blkmq_engine::{Access, Busy, Config, Io, Queue, Submitter};
-use blkmq_sched::registry;
-use common::{assert_at_rest, config, drain, shape, submit_each, write};
+use blkmq_core::{HwQueue, Instant, IoError, Nanos, Op, RequestId, Rng};
+use blkmq_engine::{Access, Busy, Config, DeviceShape, Io, Queue, Submitter};
+use blkmq_sched::{At, Cx, Done, Factory, Options, Pick, Scheduler, Scope, registry};
+use common::{Moods, accesses, assert_at_rest, config, drain, shape, submit_each, write};
+use std::cell::RefCell;
 
 const T0: Instant = Instant::ZERO;
 const MS: u64 = 1_000_000;
@@ -19,10 +20,6 @@ fn push_all(sub: &mut Submitter<u32>, ios: impl IntoIterator<Item = Io<u32>>) {
         sub.push(T0, io).expect("there is credit");
     }
     sub.flush(T0);
-}
-
-fn accesses() -> [Access; 3] {
-    Access::ALL.map(|(_, access)| access)
 }
 
 #[test]
@@ -43,6 +40,57 @@ fn s16_01_and_02_tags_are_conserved_and_never_more_than_the_device_has() {
         drain(&mut sub, &mut { T0 }, 1);
         assert_eq!(device.with(|c| c.most_inside), 4);
         assert_at_rest(&queue, 1);
+    }
+}
+
+/// The other tag space. After any history a queue takes in as many requests as when it was new: no
+/// scheduler tag was lost on the way, and none was given back twice.
+#[test]
+fn s16_01_scheduler_tags_driver_tags_and_budgets_all_come_back() {
+    let budgets = DeviceShape { budget: Some(3), ..shape(1, 8) };
+    let shared = DeviceShape { shared_tags: true, ..shape(2, 4) };
+    for access in accesses() {
+        for (seed, shape) in (0..).zip([shape(1, 4), budgets, shared]) {
+            let hw_queues = shape.hw_queues;
+            let (config, device) = config(shape);
+            let config =
+                Config { access, nr_requests: Some(16), submitters: 2, ..deadline(config) };
+            let queue = Queue::new(config).expect("valid");
+            let mut subs = [(); 2].map(|()| queue.submitter().expect("two were asked for"));
+            let mut now = T0;
+            let rng = || Rng::new(seed);
+            let moods = Moods { rng: rng(), resource: 10, dev_resource: 20, requeue: 10 };
+            device.with(|c| (c.service, c.moods) = (Some(Nanos::from_micros(50)), Some(moods)));
+            let mut sectors = rng();
+            for _ in 0..100 {
+                for sub in &mut subs {
+                    // Dense enough that many merge, in the plug, in the elevator and with each other.
+                    (0..8).for_each(|_| {
+                        sub.push(now, write(sectors.below(32) * 8, 8)).expect("there is credit");
+                    });
+                    sub.flush(now);
+                }
+                subs.iter_mut().for_each(|sub| drop(drain(sub, &mut now, 2000)));
+            }
+            let stats = queue.stats();
+            let merges = stats.merges;
+            assert!(stats.busy > 50 && stats.requeues > 10, "{stats:?}");
+            assert!(merges.request > 10 && merges.back > 10 && merges.front > 10, "{merges:?}");
+            assert_at_rest(&queue, hw_queues);
+
+            device.with(|c| (c.service, c.moods) = (None, None));
+            let before = queue.stats().inserted;
+            for sub in &mut subs {
+                submit_each(sub, now, (0..60).map(|i| write((1 << 20) + i * 100, 8)));
+            }
+            let nr_requests = 16 * u64::from(hw_queues);
+            assert_eq!(queue.stats().inserted - before, nr_requests, "{access:?} {shape:?}");
+            device.with(|c| c.inline = true);
+            device.finish(1000);
+            subs.iter_mut().for_each(|sub| sub.poll(now));
+            subs.iter_mut().for_each(|sub| drop(drain(sub, &mut now, 1000)));
+            assert_at_rest(&queue, hw_queues);
+        }
     }
 }
 
@@ -82,6 +130,35 @@ fn s16_06_dev_resource_waits_for_a_completion_and_for_no_timer() {
         assert_eq!(device.sectors(), [0, 100], "the completion brought the retry");
         device.finish(1);
         drain(&mut sub, &mut { T0 }, 2);
+        assert_at_rest(&queue, 1);
+    }
+}
+
+/// A device that calls when it has something, and never does.
+#[test]
+fn s16_06_dev_resource_without_a_completion_is_never_retried() {
+    for access in accesses() {
+        let (config, device) = config(shape(1, 4));
+        let queue = Queue::new(Config { access, ..config }).expect("valid");
+        let mut sub = queue.submitter().expect("one is free");
+        device.with(|c| c.interrupts = true);
+        device.with(|c| c.script.extend([None, Some(Busy::DevResource)]));
+        push_all(&mut sub, [write(0, 8), write(100, 8)]);
+        assert_eq!(queue.stats().busy, 1);
+        assert_eq!(sub.next_deadline(), None, "{access:?}: no timer");
+        for hour in 1..4 {
+            let now = Instant::from_nanos(hour * 3600 * 1000 * MS);
+            sub.poll(now);
+            assert!(sub.prepare_park(now), "nothing is due");
+            sub.unpark();
+        }
+        assert_eq!((queue.stats().busy, device.sectors().len()), (1, 1), "it was not asked again");
+        device.finish(1);
+        let _ = queue.pump(HwQueue(0), Instant::from_nanos(5 * 3600 * 1000 * MS));
+        assert_eq!(device.sectors(), [0, 100]);
+        device.finish(1);
+        let _ = queue.pump(HwQueue(0), Instant::from_nanos(5 * 3600 * 1000 * MS));
+        drain(&mut sub, &mut { T0 }, 1);
         assert_at_rest(&queue, 1);
     }
 }
@@ -202,8 +279,7 @@ fn errors_reach_every_bio_of_the_request() {
 #[test]
 fn s16_21_budgets_bound_what_leaves_the_scheduler_and_unused_ones_return() {
     for access in accesses() {
-        let (config, device) =
-            config(blkmq_engine::DeviceShape { budget: Some(3), ..shape(1, 16) });
+        let (config, device) = config(DeviceShape { budget: Some(3), ..shape(1, 16) });
         let queue = Queue::new(Config { access, ..deadline(config) }).expect("valid");
         let mut sub = queue.submitter().expect("one is free");
         push_all(&mut sub, (0..10).map(|i| write(i * 100, 8)));
@@ -219,27 +295,180 @@ fn s16_21_budgets_bound_what_leaves_the_scheduler_and_unused_ones_return() {
     }
 }
 
+thread_local! {
+    /// The queue under test, and the most budgets that were taken ahead of a request.
+    static BUDGETED: RefCell<(Option<Queue<u32>>, u64)> = const { RefCell::new((None, 0)) };
+}
+
+/// mq-deadline, which notes at each choice how many budgets are taken that no request has. Requests leave
+/// one by one; those that have left and not come back have one each.
+struct Budgeted {
+    inner: Box<dyn Scheduler>,
+    issued: u64,
+    completed: u64,
+}
+
+const BUDGETED_FACTORY: Factory = Factory {
+    name: "budgeted",
+    summary: "mq-deadline, counting budgets",
+    scope: Scope::Queue,
+    doc: "",
+    attributes: &[],
+    build: |shape, _| {
+        let factory = registry::find("mq-deadline").expect("registered");
+        let inner = (factory.build)(shape, &Options::defaults(factory.attributes));
+        Box::new(Budgeted { inner, issued: 0, completed: 0 })
+    },
+};
+
+impl Scheduler for Budgeted {
+    fn insert(&mut self, cx: &Cx<'_>, rq: RequestId, at: At) {
+        self.inner.insert(cx, rq, at);
+    }
+
+    fn pick(&mut self, cx: &Cx<'_>, hw: HwQueue) -> Pick {
+        BUDGETED.with_borrow_mut(|(queue, most)| {
+            let queue = queue.as_ref().expect("set before anything is submitted");
+            let taken = u64::from(queue.budgets_in_use());
+            *most = (*most).max(taken - (self.issued - self.completed));
+        });
+        let pick = self.inner.pick(cx, hw);
+        self.issued += u64::from(matches!(pick, Pick::Issue(_)));
+        pick
+    }
+
+    fn completed(&mut self, cx: &Cx<'_>, done: &Done) {
+        self.completed += 1;
+        self.inner.completed(cx, done);
+    }
+
+    fn evict(&mut self, cx: &Cx<'_>) -> Option<RequestId> {
+        self.inner.evict(cx)
+    }
+
+    fn absorbed(&mut self, cx: &Cx<'_>, into: RequestId, gone: RequestId) {
+        self.inner.absorbed(cx, into, gone);
+    }
+
+    fn inspect(&self, out: &mut dyn FnMut(&'static str, u64)) {
+        self.inner.inspect(out);
+    }
+}
+
+#[test]
+fn s16_21_at_most_8_budgets_are_taken_ahead_of_requests_and_one_by_a_lock() {
+    for access in accesses() {
+        let (config, device) = config(DeviceShape { budget: Some(60), ..shape(1, 64) });
+        let config = config.scheduler(&BUDGETED_FACTORY);
+        let queue = Queue::new(Config { access, nr_requests: Some(128), ..config }).expect("valid");
+        BUDGETED.set((Some(queue.clone()), 0));
+        let mut sub = queue.submitter().expect("one is free");
+        for round in 1..5 {
+            for i in 0..30 {
+                sub.push(T0, write((round * 30 + i) * 100, 8)).expect("there is credit");
+            }
+            sub.flush(T0);
+            let inside = device.with(|c| c.inside);
+            assert_eq!(inside as u64, (round * 30).min(60));
+            assert_eq!(queue.budgets_in_use() as usize, inside, "those not needed are back");
+        }
+        device.with(|c| c.inline = true);
+        device.finish(1000);
+        drain(&mut sub, &mut { T0 }, 100);
+        assert_at_rest(&queue, 1);
+        let (_, most) = BUDGETED.replace((None, 0));
+        assert_eq!(most, if access == Access::Combining { 8 } else { 1 }, "{access:?}");
+    }
+}
+
 /// Two hardware queues with an elevator each share tags or budgets; what one gives back the other gets.
 #[test]
 fn shared_tags_and_budgets_wake_the_other_elevator() {
-    let tags = blkmq_engine::DeviceShape { shared_tags: true, ..shape(2, 1) };
-    let budgets = blkmq_engine::DeviceShape { budget: Some(1), ..shape(2, 8) };
-    for shape in [tags, budgets] {
-        let (mut config, device) = config(shape);
-        config.submitters = 2;
-        let queue = Queue::new(config).expect("valid");
-        let (mut a, mut b) = (queue.submitter().expect("free"), queue.submitter().expect("free"));
-        submit_each(&mut a, T0, [write(0, 8)]);
-        submit_each(&mut b, T0, [write(1000, 8)]);
-        assert_eq!(device.sectors(), [0], "{shape:?}");
-        device.finish(1);
-        a.poll(T0);
-        b.poll(T0);
-        assert_eq!(device.sectors(), [0, 1000]);
-        device.finish(1);
-        drain(&mut b, &mut { T0 }, 2);
-        drain(&mut a, &mut { T0 }, 2);
-        assert_at_rest(&queue, 2);
+    let tags = DeviceShape { shared_tags: true, ..shape(2, 1) };
+    let budgets = DeviceShape { budget: Some(1), ..shape(2, 8) };
+    for access in accesses() {
+        for shape in [tags, budgets] {
+            let (config, device) = config(shape);
+            let queue = Queue::new(Config { access, submitters: 2, ..config }).expect("valid");
+            let mut a = queue.submitter().expect("two were asked for");
+            let mut b = queue.submitter().expect("two were asked for");
+            submit_each(&mut a, T0, [write(0, 8)]);
+            submit_each(&mut b, T0, [write(1000, 8)]);
+            assert_eq!(device.sectors(), [0], "{access:?} {shape:?}");
+            device.finish(1);
+            a.poll(T0);
+            b.poll(T0);
+            assert_eq!(device.sectors(), [0, 1000]);
+            device.finish(1);
+            drain(&mut b, &mut { T0 }, 2);
+            drain(&mut a, &mut { T0 }, 2);
+            assert_at_rest(&queue, 2);
+        }
+    }
+}
+
+#[test]
+fn s16_02_shared_tags_bound_all_hardware_queues_together() {
+    for access in accesses() {
+        for scope in [Scope::Queue, Scope::HwQueue] {
+            let (config, device) = config(DeviceShape { shared_tags: true, ..shape(3, 5) });
+            let config = Config { access, scope: Some(scope), submitters: 3, ..deadline(config) };
+            let queue = Queue::new(config).expect("valid");
+            let mut subs = [(); 3].map(|()| queue.submitter().expect("three were asked for"));
+            for i in 0..20 {
+                for (who, sub) in (0..).zip(&mut subs) {
+                    submit_each(sub, T0, [write(who * 100_000 + i * 100, 8)]);
+                }
+            }
+            assert_eq!(queue.tags_in_use(HwQueue(0)), 5, "{access:?} {scope:?}");
+            for _ in 0..60 {
+                device.finish(1);
+                subs.iter_mut().for_each(|sub| sub.poll(T0));
+                assert!(device.with(|c| c.inside) <= 5);
+            }
+            for sub in &mut subs {
+                device.finish(60);
+                drain(sub, &mut { T0 }, 200);
+            }
+            assert_eq!(device.with(|c| c.most_inside), 5);
+            assert_at_rest(&queue, 3);
+        }
+    }
+}
+
+/// One elevator sees everything, and merges and sorts it; two do not know of each other.
+#[test]
+fn one_elevator_for_all_hardware_queues_or_one_each() {
+    for access in accesses() {
+        let run = |scope| {
+            let (config, device) = config(shape(2, 1));
+            let nr_requests = Some(4);
+            let config = Config { access, scope, nr_requests, submitters: 2, ..deadline(config) };
+            let queue = Queue::new(config).expect("valid");
+            let mut subs = [(); 2].map(|()| queue.submitter().expect("two were asked for"));
+            // One request fills each hardware queue, then the second submitter's write follows on from the
+            // first one's.
+            for (first, sub) in [1 << 20, 2 << 20].into_iter().zip(&mut subs) {
+                submit_each(sub, T0, [write(first, 8)]);
+            }
+            submit_each(&mut subs[0], T0, [write(0, 8)]);
+            submit_each(&mut subs[1], T0, [write(8, 8)]);
+            // A submitter that has seen another one run leaves its work to that one for a while.
+            (0..10).for_each(|_| subs.iter_mut().for_each(|sub| sub.poll(T0)));
+            let merges = queue.stats().merges.back;
+            // nr_requests is per hardware queue either way.
+            submit_each(&mut subs[0], T0, (0..9).map(|i| write(5000 + i * 100, 8)));
+            let inserted = queue.stats().inserted;
+            device.with(|c| c.inline = true);
+            device.finish(1000);
+            subs.iter_mut().for_each(|sub| sub.poll(T0));
+            subs.iter_mut().for_each(|sub| drop(drain(sub, &mut { T0 }, 200)));
+            assert_at_rest(&queue, 2);
+            (merges, inserted)
+        };
+        assert_eq!(run(None), (1, 5), "{access:?}: mq-deadline prefers one");
+        assert_eq!(run(Some(Scope::Queue)), (1, 5));
+        assert_eq!(run(Some(Scope::HwQueue)), (0, 6));
     }
 }
 

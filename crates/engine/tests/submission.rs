@@ -3,15 +3,13 @@
 mod common;
 
 use blkmq_core::{Class, HwQueue, Instant, IoFlags, IoPrio, Limits, Op, Owner};
-use blkmq_engine::{Config, ConfigError, Io, NoMerges, Queue, Refusal};
-use blkmq_sched::registry;
-use common::{assert_at_rest, config, drain, read, shape, submit_each, write};
+use blkmq_engine::{Access, Config, ConfigError, Io, NoMerges, Queue, Refusal, Submitter};
+use blkmq_sched::{Factory, registry};
+use common::{
+    Handle, accesses, assert_at_rest, config, deadline, drain, read, shape, submit_each, write,
+};
 
 const T0: Instant = Instant::ZERO;
-
-fn deadline() -> &'static blkmq_sched::Factory {
-    registry::find("mq-deadline").expect("registered")
-}
 
 #[test]
 fn one_io_goes_there_and_back() {
@@ -29,7 +27,7 @@ fn one_io_goes_there_and_back() {
 
 #[test]
 fn s16_03_nr_requests_defaults() {
-    let nr = |depth, factory: &'static blkmq_sched::Factory| {
+    let nr = |depth, factory: &'static Factory| {
         config(shape(1, depth)).0.scheduler(factory).effective_nr_requests()
     };
     let none = registry::find("none").expect("registered");
@@ -42,43 +40,117 @@ fn s16_03_nr_requests_defaults() {
     assert_eq!(Queue::new(with(2049)).expect_err("too deep"), ConfigError::NrRequests(2049));
 }
 
+/// What the numbers mean: so many requests are taken in, and the next one waits outside.
+#[test]
+fn s16_03_a_queue_takes_in_nr_requests_and_no_more() {
+    for access in accesses() {
+        for (scheduler, depth, nr_requests) in
+            [("mq-deadline", 16, 32), ("mq-deadline", 130, 256), ("none", 16, 16)]
+        {
+            let (config, device) = config(shape(1, depth));
+            let config = config.scheduler(registry::find(scheduler).expect("registered"));
+            let queue = Queue::new(Config { access, depth: 512, ..config }).expect("valid");
+            let mut sub = queue.submitter().expect("one is free");
+            submit_each(&mut sub, T0, (0..300).map(|i| write(i * 100, 8)));
+            assert_eq!(queue.stats().inserted, nr_requests, "{scheduler} {access:?}");
+            device.finish(1);
+            sub.poll(T0);
+            assert_eq!(queue.stats().inserted, nr_requests + 1, "one for one");
+            device.with(|c| c.inline = true);
+            device.finish(1000);
+            drain(&mut sub, &mut { T0 }, 1000);
+            assert_at_rest(&queue, 1);
+        }
+    }
+}
+
 #[test]
 fn s16_12_the_33rd_append_flushes_the_plug() {
-    let (config, device) = config(shape(1, 64));
-    let queue = Queue::new(config).expect("valid");
-    let mut sub = queue.submitter().expect("one is free");
-    for i in 0..32 {
-        sub.push(T0, write(i * 100, 8)).expect("there is credit");
+    for access in accesses() {
+        let (config, device) = config(shape(1, 64));
+        let queue = Queue::new(Config { access, ..config }).expect("valid");
+        let mut sub = queue.submitter().expect("one is free");
+        for i in 0..32 {
+            sub.push(T0, write(i * 100, 8)).expect("there is credit");
+        }
+        assert_eq!(device.sectors().len(), 0);
+        sub.push(T0, write(3200, 8)).expect("there is credit");
+        let expected: Vec<u64> = (0..32).map(|i| i * 100).collect();
+        assert_eq!(device.sectors(), expected, "{access:?}: all but the 33rd, in order");
     }
-    assert_eq!(device.sectors().len(), 0);
-    sub.push(T0, write(3200, 8)).expect("there is credit");
-    let expected: Vec<u64> = (0..32).map(|i| i * 100).collect();
-    assert_eq!(device.sectors(), expected, "all but the 33rd, in order");
 }
 
 #[test]
 fn s16_12_a_128_kib_tail_flushes_at_the_next_append() {
+    let flushed = |access, nomerges, first| {
+        let (config, device) = config(shape(1, 64));
+        let queue = Queue::new(Config { access, nomerges, ..config }).expect("valid");
+        let mut sub = queue.submitter().expect("one is free");
+        sub.push(T0, write(0, first)).expect("there is credit");
+        assert_eq!(device.sectors(), [], "not before");
+        sub.push(T0, write(1000, 8)).expect("there is credit");
+        device.sectors()
+    };
+    for access in accesses() {
+        assert_eq!(flushed(access, NoMerges::All, 256), [0], "{access:?}");
+        assert_eq!(flushed(access, NoMerges::All, 255), [], "one sector less");
+        assert_eq!(flushed(access, NoMerges::None, 256), [], "without merging it is no reason");
+    }
+}
+
+/// By merging, too, a tail may become as long.
+#[test]
+fn s16_12_a_tail_that_has_grown_to_128_kib_flushes() {
     let (config, device) = config(shape(1, 64));
     let queue = Queue::new(config).expect("valid");
     let mut sub = queue.submitter().expect("one is free");
-    sub.push(T0, write(0, 256)).expect("there is credit");
+    for i in 0..32 {
+        sub.push(T0, write(i * 8, 8)).expect("there is credit");
+    }
+    sub.push(T0, write(256, 8)).expect("it still merges");
     assert_eq!(device.sectors(), []);
     sub.push(T0, write(1000, 8)).expect("there is credit");
-    assert_eq!(device.sectors(), [0]);
+    device.with(|c| assert_eq!((c.arrivals.len(), c.arrivals[0].sectors), (1, 264)));
+}
 
-    let (mut config, device) = common::config(shape(1, 64));
-    config.nomerges = NoMerges::None;
-    let queue = Queue::new(config).expect("valid");
-    let mut sub = queue.submitter().expect("one is free");
-    sub.push(T0, write(0, 256)).expect("there is credit");
-    sub.push(T0, write(1000, 8)).expect("there is credit");
-    assert_eq!(device.sectors(), [], "without merging a long tail is no reason");
+#[test]
+fn s16_12_each_submitters_order_out_is_its_order_in() {
+    for access in accesses() {
+        let (config, device) = config(shape(2, 3));
+        let config = Config { access, submitters: 4, nr_requests: Some(8), ..config };
+        let queue = Queue::new(config).expect("valid");
+        let mut subs: Vec<_> = (0..4).map(|_| queue.submitter().expect("free")).collect();
+        // Descending, so that no order but that of arrival explains the outcome.
+        for i in (0..40).rev() {
+            for (who, sub) in (0..).zip(&mut subs) {
+                sub.push(T0, write(who * 10_000 + i * 100, 8)).expect("there is credit");
+                if (i + who) % 5 == 0 {
+                    sub.flush(T0);
+                }
+            }
+            device.finish(1);
+        }
+        subs.iter_mut().for_each(|sub| sub.flush(T0));
+        device.with(|c| c.inline = true);
+        device.finish(1000);
+        for _ in 0..10 {
+            subs.iter_mut().for_each(|sub| sub.poll(T0));
+        }
+        subs.iter_mut().for_each(|sub| drop(drain(sub, &mut { T0 }, 100)));
+        assert_at_rest(&queue, 2);
+        for who in 0..4 {
+            let mine = |sector: &u64| sector / 10_000 == who;
+            let order: Vec<u64> = device.sectors().into_iter().filter(mine).collect();
+            let expected: Vec<u64> = (0..40).rev().map(|i| who * 10_000 + i * 100).collect();
+            assert_eq!(order, expected, "{access:?}, submitter {who}");
+        }
+    }
 }
 
 /// The device is full, so that everything else waits in the elevator. Returns the queue's handle too.
 fn behind_a_full_device(
     adjust: impl FnOnce(&mut Config<u32>),
-) -> (Queue<u32>, common::Handle, blkmq_engine::Submitter<u32>) {
+) -> (Queue<u32>, Handle, Submitter<u32>) {
     let (config, device) = config(shape(1, 1));
     let mut config = config.scheduler(deadline());
     config.nr_requests = Some(64);
@@ -91,11 +163,7 @@ fn behind_a_full_device(
 }
 
 /// Lets everything finish; the requests after the first as (sector, sectors, bios).
-fn finish(
-    queue: &Queue<u32>,
-    device: &common::Handle,
-    sub: &mut blkmq_engine::Submitter<u32>,
-) -> Vec<(u64, u32, u32)> {
+fn finish(queue: &Queue<u32>, device: &Handle, sub: &mut Submitter<u32>) -> Vec<(u64, u32, u32)> {
     device.with(|c| c.inline = true);
     device.finish(1000);
     drain(sub, &mut { T0 }, 1000);
@@ -105,14 +173,16 @@ fn finish(
 
 #[test]
 fn s16_13_a_plug_looks_at_one_candidate_and_the_hash_at_all() {
-    let (queue, device, mut sub) = behind_a_full_device(|_| {});
-    for io in [write(0, 8), write(100, 8), write(8, 8)] {
-        sub.push(T0, io).expect("there is credit");
+    for access in accesses() {
+        let (queue, device, mut sub) = behind_a_full_device(|config| config.access = access);
+        for io in [write(0, 8), write(100, 8), write(8, 8)] {
+            sub.push(T0, io).expect("there is credit");
+        }
+        assert_eq!(queue.stats().merges.plug, 0, "the tail of the plug was 100");
+        sub.flush(T0);
+        assert_eq!(queue.stats().merges.back, 1, "{access:?}");
+        assert_eq!(finish(&queue, &device, &mut sub), [(0, 16, 2), (100, 8, 1)]);
     }
-    assert_eq!(queue.stats().merges.plug, 0, "the tail of the plug was 100");
-    sub.flush(T0);
-    assert_eq!(queue.stats().merges.back, 1);
-    assert_eq!(finish(&queue, &device, &mut sub), [(0, 16, 2), (100, 8, 1)]);
 }
 
 #[test]
@@ -132,39 +202,138 @@ fn neighbours_merge_in_the_plug_at_both_ends() {
 
 #[test]
 fn back_and_front_merges_in_the_elevator() {
-    let (queue, device, mut sub) = behind_a_full_device(|_| {});
-    submit_each(&mut sub, T0, [write(100, 8), write(108, 8), write(92, 8)]);
-    let merges = queue.stats().merges;
-    assert_eq!((merges.back, merges.front, merges.request), (1, 1, 0));
-    assert_eq!(finish(&queue, &device, &mut sub), [(92, 24, 3)]);
+    for access in accesses() {
+        let (queue, device, mut sub) = behind_a_full_device(|config| config.access = access);
+        submit_each(&mut sub, T0, [write(100, 8), write(108, 8), write(92, 8)]);
+        let merges = queue.stats().merges;
+        assert_eq!((merges.back, merges.front, merges.request), (1, 1, 0), "{access:?}");
+        assert_eq!(finish(&queue, &device, &mut sub), [(92, 24, 3)]);
+    }
 }
 
-#[test]
-fn s16_16_an_io_that_bridges_two_requests_leaves_one_with_the_earliest_deadline() {
-    let (queue, device, mut sub) = behind_a_full_device(|_| {});
+/// Three queued writes, the first a second older than the others; then what bridges two of them. What
+/// reaches the device 5 s after the first was queued, as (sector, bios).
+fn bridged(
+    adjust: impl FnOnce(&mut Config<u32>),
+    queued: [u64; 3],
+    bridge: u64,
+) -> (blkmq_engine::MergeStats, Vec<(u64, u32)>) {
+    let (config, device) = config(shape(1, 1));
+    let mut config = config.scheduler(deadline());
+    config.nr_requests = Some(64);
+    // Every request begins a batch, and so looks whether the oldest has expired.
+    config.options.set("fifo_batch", "1").expect("mq-deadline has it");
+    adjust(&mut config);
+    let queue = Queue::new(config).expect("valid");
+    let mut sub = queue.submitter().expect("one is free");
     let late = Instant::from_nanos(1_000_000_000);
-    submit_each(&mut sub, T0, [write(108, 8)]);
-    submit_each(&mut sub, late, [write(92, 8), write(50, 8), write(100, 8)]);
+    submit_each(&mut sub, T0, [write(0, 8), write(queued[0], 8)]);
+    let later = [queued[1], queued[2], bridge].map(|sector| write(sector, 8));
+    submit_each(&mut sub, late, later);
     let merges = queue.stats().merges;
-    // The one-hit cache held 108, so the bridge went to its front; then both went to the end of 92.
-    assert_eq!((merges.back, merges.front, merges.request), (0, 1, 1));
-    // 5 s after T0 the bridge's oldest part has expired, and nothing else has: it goes first.
     device.with(|c| c.inline = true);
     device.finish(1000);
     drain(&mut sub, &mut Instant::from_nanos(5_000_000_000), 1000);
-    let order =
-        device.with(|c| c.arrivals[1..].iter().map(|a| (a.sector, a.bios)).collect::<Vec<_>>());
-    assert_eq!(order, [(92, 3), (50, 1)]);
     assert_at_rest(&queue, 1);
+    (merges, device.with(|c| c.arrivals[1..].iter().map(|a| (a.sector, a.bios)).collect()))
+}
+
+/// 50 is ahead in sector order and older in the FIFO; only a deadline that has passed puts 92 before it.
+#[test]
+fn s16_16_an_io_that_bridges_two_requests_leaves_one_with_the_earliest_deadline() {
+    for access in accesses() {
+        let (merges, order) = bridged(|config| config.access = access, [108, 50, 92], 100);
+        // The one-hit cache held 108, so the bridge went to its front; then both to the end of 92.
+        assert_eq!((merges.back, merges.front, merges.request), (0, 1, 1), "{access:?}");
+        assert_eq!(order, [(92, 3), (50, 1)]);
+        // And the other way round: to the end of the older, which then takes in what follows.
+        let (merges, order) = bridged(|config| config.access = access, [92, 50, 108], 100);
+        assert_eq!((merges.back, merges.front, merges.request), (1, 0, 1));
+        assert_eq!(order, [(92, 3), (50, 1)]);
+        // Without a bridge 92 and 108 keep their own deadlines, and nothing but 108 has expired.
+        let (merges, order) = bridged(|config| config.access = access, [108, 50, 92], 70);
+        assert_eq!(merges.total(), 0);
+        assert_eq!(order[0], (108, 1));
+    }
+}
+
+/// Pairs of contiguous writes, or discards, and whether limits like these let them become one.
+#[test]
+fn s16_14_each_limit_holds_in_the_plug_and_in_the_elevator() {
+    let discard = |sector, sectors| Io { op: Op::Discard, ..write(sector, sectors) };
+    let base = Limits { max_discard_sectors: 64, ..Limits::default() };
+    let gather = Limits { max_discard_segments: 2, ..base };
+    let cases = [
+        (Limits { max_sectors: 16, ..base }, write(0, 8), write(8, 8), true),
+        (Limits { max_sectors: 16, ..base }, write(0, 8), write(8, 9), false),
+        (Limits { max_sectors: 16, ..base }, write(8, 9), write(0, 8), false),
+        (Limits { max_segments: 2, ..base }, write(0, 8), write(8, 8), true),
+        (Limits { max_segments: 1, ..base }, write(0, 8), write(8, 8), false),
+        (Limits { chunk_sectors: 16, ..base }, write(0, 8), write(8, 8), true),
+        (Limits { chunk_sectors: 16, ..base }, write(8, 8), write(16, 8), false),
+        (Limits { chunk_sectors: 16, ..base }, write(16, 8), write(8, 8), false),
+        (Limits { virt_boundary_mask: 4095, ..base }, write(0, 8), write(8, 1), true),
+        (Limits { virt_boundary_mask: 4095, ..base }, write(0, 7), write(7, 8), false),
+        (base, discard(0, 32), discard(32, 32), true),
+        (base, discard(0, 32), discard(32, 33), false),
+        (base, discard(0, 8), discard(16, 8), false),
+        (gather, discard(0, 32), discard(400, 32), true),
+        (gather, discard(0, 32), discard(400, 33), false),
+    ];
+    for (limits, first, second, merges) in cases {
+        let adjust = |config: &mut Config<u32>| config.device.limits = limits;
+        let (queue, device, mut sub) = behind_a_full_device(adjust);
+        submit_each(&mut sub, T0, [first, second]);
+        assert_eq!(queue.stats().merges.total(), merges.into(), "{limits:?} {first:?} {second:?}");
+        assert_eq!(finish(&queue, &device, &mut sub).len(), 2 - usize::from(merges));
+
+        let (queue, device, mut sub) = behind_a_full_device(adjust);
+        sub.push(T0, first).expect("there is credit");
+        sub.push(T0, second).expect("there is credit");
+        assert_eq!(queue.stats().merges.plug, merges.into(), "{limits:?} {first:?} {second:?}");
+        sub.flush(T0);
+        assert_eq!(finish(&queue, &device, &mut sub).len(), 2 - usize::from(merges));
+    }
 }
 
 #[test]
 fn s16_14_a_request_full_of_segments_grows_no_more() {
-    let (queue, device, mut sub) = behind_a_full_device(|config| {
-        config.device.limits = Limits { max_segments: 2, ..Limits::default() };
-    });
-    submit_each(&mut sub, T0, (0..4).map(|i| write(i * 8, 8)));
-    assert_eq!(finish(&queue, &device, &mut sub), [(0, 16, 2), (16, 16, 2)]);
+    for access in accesses() {
+        let (queue, device, mut sub) = behind_a_full_device(|config| {
+            config.device.limits = Limits { max_segments: 2, ..Limits::default() };
+            config.access = access;
+        });
+        submit_each(&mut sub, T0, (0..4).map(|i| write(i * 8, 8)));
+        assert_eq!(finish(&queue, &device, &mut sub), [(0, 16, 2), (16, 16, 2)], "{access:?}");
+    }
+}
+
+/// A request that had no room for two segments is offered one, for which it has room.
+#[test]
+fn s16_14_a_segment_failure_is_for_good() {
+    let merged = |offer_two: bool| {
+        let (queue, device, mut sub) = behind_a_full_device(|config| {
+            config.device.limits = Limits { max_segments: 3, ..Limits::default() };
+        });
+        let pair = |sub: &mut Submitter<u32>, sector| {
+            sub.push(T0, write(sector, 8)).expect("there is credit");
+            sub.push(T0, write(sector + 8, 8)).expect("there is credit");
+            sub.flush(T0);
+        };
+        pair(&mut sub, 100);
+        // So that the one-hit cache is not the only way to it.
+        submit_each(&mut sub, T0, [write(5000, 8), write(5008, 8)]);
+        if offer_two {
+            pair(&mut sub, 116);
+        }
+        let before = queue.stats().merges.total();
+        submit_each(&mut sub, T0, [write(92, 8)]);
+        let merges = queue.stats().merges.total() - before;
+        finish(&queue, &device, &mut sub);
+        merges
+    };
+    assert_eq!(merged(false), 1);
+    assert_eq!(merged(true), 0);
 }
 
 #[test]
@@ -177,11 +346,23 @@ fn s16_15_unlike_ios_do_not_merge_though_contiguous() {
         Io { flags: IoFlags::FUA, ..write(8, 8) },
         read(8, 8),
     ];
-    for io in unlike {
-        let (queue, device, mut sub) = behind_a_full_device(|_| {});
-        submit_each(&mut sub, T0, [write(0, 8), io]);
-        assert_eq!(queue.stats().merges.total(), 0, "{io:?}");
-        assert_eq!(finish(&queue, &device, &mut sub).len(), 2);
+    for access in accesses() {
+        for io in unlike {
+            let (queue, device, mut sub) = behind_a_full_device(|config| config.access = access);
+            submit_each(&mut sub, T0, [write(0, 8), io]);
+            assert_eq!(queue.stats().merges.total(), 0, "{access:?} {io:?}");
+            // Nor in the plug.
+            sub.push(T0, write(1000, 8)).expect("there is credit");
+            sub.push(T0, Io { sector: 1008, cookie: 1008, payload: 1008, ..io })
+                .expect("there is credit");
+            assert_eq!(queue.stats().merges.plug, 0, "{io:?}");
+            sub.flush(T0);
+            assert_eq!(finish(&queue, &device, &mut sub).len(), 4);
+        }
+        let (queue, _, mut sub) = behind_a_full_device(|config| config.access = access);
+        submit_each(&mut sub, T0, [write(0, 8), write(8, 8)]);
+        assert_eq!(queue.stats().merges.total(), 1, "alike ones do");
+        drop(sub);
     }
 }
 
@@ -216,44 +397,89 @@ fn nomerges_1_keeps_the_one_hit_cache_and_2_nothing() {
     assert_eq!(run(NoMerges::None), (0, 0));
 }
 
+/// An I/O that ends where a request starts: looked for in the sector order only if `front_merges` says so,
+/// but taken in any case if the one-hit cache has it.
+#[test]
+fn s8_08_front_merges_0_turns_off_the_look_up_and_not_the_one_hit_cache() {
+    for access in accesses() {
+        let run = |front_merges, other: Option<u64>| {
+            let (queue, device, mut sub) = behind_a_full_device(|config| {
+                config.options.set("front_merges", front_merges).expect("mq-deadline has it");
+                config.access = access;
+            });
+            // The first request is in the cache until another one merges.
+            submit_each(&mut sub, T0, [write(100, 8)]);
+            submit_each(
+                &mut sub,
+                T0,
+                other.into_iter().flat_map(|s| [write(s, 8), write(s + 8, 8)]),
+            );
+            submit_each(&mut sub, T0, [write(92, 8)]);
+            let merges = queue.stats().merges;
+            finish(&queue, &device, &mut sub);
+            (merges.back, merges.front)
+        };
+        assert_eq!(run("1", Some(5000)), (1, 1), "{access:?}: by look-up");
+        assert_eq!(run("0", Some(5000)), (1, 0));
+        assert_eq!(run("0", None), (0, 1), "by the cache");
+    }
+}
+
 /// The lesson of the reverted kernel series: what waits for a scheduler tag can still merge.
 #[test]
 fn an_io_without_a_slot_still_merges() {
-    let (queue, device, mut sub) = behind_a_full_device(|config| {
-        config.nr_requests = Some(4);
-        config.submitters = 2;
-    });
-    // One slot is at the device; three wait; the fourth finds none.
-    submit_each(&mut sub, T0, [write(0, 8), write(1000, 8), write(2000, 8), write(3000, 8)]);
+    for access in accesses() {
+        let (queue, device, mut sub) = behind_a_full_device(|config| {
+            config.nr_requests = Some(4);
+            config.submitters = 2;
+            config.access = access;
+        });
+        // One slot is at the device; three wait; the fourth finds none.
+        submit_each(&mut sub, T0, [write(0, 8), write(1000, 8), write(2000, 8), write(3000, 8)]);
+        let mut other = queue.submitter().expect("two were asked for");
+        submit_each(&mut other, T0, [write(8, 8), write(1008, 8)]);
+        assert_eq!(queue.stats().merges.back, 2, "{access:?}");
+        device.with(|c| c.inline = true);
+        device.finish(1000);
+        drain(&mut sub, &mut { T0 }, 1000);
+        drain(&mut other, &mut { T0 }, 1000);
+        assert_at_rest(&queue, 1);
+    }
+}
+
+/// `async_depth` of 8 and two submitters: `limited` fills what it may, then sync reads take the rest.
+fn async_depth_is_shared_by(access: Access, limited: impl Fn(u64) -> Io<u32>) {
+    let (config, device) = config(shape(1, 1));
+    let mut config = config.scheduler(deadline());
+    config.nr_requests = Some(16);
+    config.submitters = 2;
+    config.access = access;
+    config.options.set("async_depth", "8").expect("mq-deadline has it");
+    let queue = Queue::new(config).expect("valid");
     let mut other = queue.submitter().expect("two were asked for");
-    submit_each(&mut other, T0, [write(8, 8), write(1008, 8)]);
-    assert_eq!(queue.stats().merges.back, 2);
+    let mut reader = queue.submitter().expect("two were asked for");
+    submit_each(&mut other, T0, (0..20).map(limited));
+    assert_eq!(queue.stats().inserted, 8, "{access:?}");
+    submit_each(&mut reader, T0, (0..20).map(|i| read(i * 100 + 50, 8)));
+    assert_eq!(queue.stats().inserted, 16, "sync reads have the other eight");
     device.with(|c| c.inline = true);
     device.finish(1000);
-    drain(&mut sub, &mut { T0 }, 1000);
+    drain(&mut reader, &mut { T0 }, 1000);
     drain(&mut other, &mut { T0 }, 1000);
     assert_at_rest(&queue, 1);
 }
 
 #[test]
 fn s8_09_async_depth_leaves_the_rest_to_sync_reads() {
-    let (config, device) = config(shape(1, 1));
-    let mut config = config.scheduler(deadline());
-    config.nr_requests = Some(16);
-    config.submitters = 2;
-    config.options.set("async_depth", "8").expect("mq-deadline has it");
-    let queue = Queue::new(config).expect("valid");
-    let mut writer = queue.submitter().expect("two were asked for");
-    let mut reader = queue.submitter().expect("two were asked for");
-    submit_each(&mut writer, T0, (0..20).map(|i| write(i * 100, 8)));
-    assert_eq!(queue.stats().inserted, 8);
-    submit_each(&mut reader, T0, (0..20).map(|i| read(i * 100 + 50, 8)));
-    assert_eq!(queue.stats().inserted, 16, "reads have the other eight");
-    device.with(|c| c.inline = true);
-    device.finish(1000);
-    drain(&mut reader, &mut { T0 }, 1000);
-    drain(&mut writer, &mut { T0 }, 1000);
-    assert_at_rest(&queue, 1);
+    let async_read = |i| Io { flags: IoFlags::NONE, ..read(i * 100, 8) };
+    let write = |i| write(i * 100, 8);
+    for access in accesses() {
+        async_depth_is_shared_by(access, write);
+        async_depth_is_shared_by(access, async_read);
+        // The ninth is of either kind.
+        async_depth_is_shared_by(access, |i| if i % 2 == 0 { write(i) } else { async_read(i) });
+        async_depth_is_shared_by(access, |i| if i % 2 == 1 { write(i) } else { async_read(i) });
+    }
 }
 
 #[test]
@@ -263,7 +489,7 @@ fn refusals_hand_back_what_they_refuse() {
     config.device.limits = Limits { logical_block_size: 4096, capacity: 80, ..Limits::default() };
     let queue = Queue::new(config).expect("valid");
     let mut sub = queue.submitter().expect("one is free");
-    let why = |sub: &mut blkmq_engine::Submitter<u32>, io: Io<u32>| {
+    let why = |sub: &mut Submitter<u32>, io: Io<u32>| {
         let refused = sub.push(T0, io).expect_err("impossible");
         assert_eq!(refused.io, io);
         refused.why

@@ -97,7 +97,11 @@ impl<'q> Cpu<'q> {
 
     fn go_on(&mut self, turn: &Turn<'_, 'q>, mut run: Run<'q, Payload>, steps: u32) -> Next {
         if steps == 0 {
-            run.finish(turn.now);
+            if self.submitter.in_flight() == 0 {
+                run.leave(turn.now);
+            } else {
+                run.finish(turn.now);
+            }
             // As at the end of every turn: what became due meanwhile is not left for another time.
             self.submitter.poll(turn.now);
             return Next::At(turn.now + turn.costs.step);

@@ -64,7 +64,7 @@ impl Scenario {
             options: options(dice, scheduler.attributes),
             scope: dice.among(&[None, None, Some(Scope::Queue), Some(Scope::HwQueue)]),
             access,
-            pump: pump(dice, access),
+            pump: dice.among(&[PumpMode::Inline, PumpMode::Inline, PumpMode::Thread]),
             nr_requests: dice.sometimes(2, |dice| dice.magnitude(1, 256) as u32),
             nomerges: dice.among(&[NoMerges::All, NoMerges::All, NoMerges::Simple, NoMerges::None]),
             device: device(dice, faulty),
@@ -77,12 +77,6 @@ impl Scenario {
             costs: Costs::draw(&mut dice.0),
         }
     }
-}
-
-/// The locked ways in never call a pump thread: an ignored test in `tests/waiting.rs` shows it.
-fn pump(dice: &mut Dice, access: Access) -> PumpMode {
-    let pump = dice.among(&[PumpMode::Inline, PumpMode::Inline, PumpMode::Thread]);
-    if access == Access::Combining { pump } else { PumpMode::Inline }
 }
 
 fn options(dice: &mut Dice, attributes: &[Attribute]) -> String {
@@ -165,9 +159,7 @@ fn habits(dice: &mut Dice) -> Habits {
         },
         absent: dice.permille(),
         absence: Nanos(dice.magnitude(1, 10_000_000)),
-        // Who leaves wakes nobody, so that those who have parked may sleep beyond what is due: an ignored test
-        // in `tests/waiting.rs` shows it.
-        leaves: false,
+        leaves: dice.one_in(2),
     }
 }
 

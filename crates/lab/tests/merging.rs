@@ -200,7 +200,7 @@ fn is_within_a_hundredth(a: u64, b: u64) -> bool {
 /// the more, for which the one thread has no occasion. And against writers that are never caught, who go
 /// on at their own pace, the ratio is the same within 1 %, whatever happens.
 #[test]
-fn merge_ratio_under_contention_is_that_of_one_thread() {
+fn s8_13_merge_ratio_under_contention_is_that_of_one_thread() {
     for iodepth in [1, 4, 32] {
         let (_, arrivals) = together(iodepth, Habits::diligent(1), NoMerges::All);
         let own_pace = ratio(&alone(Access::Mutex, &arrivals));
@@ -229,7 +229,7 @@ fn merge_ratio_under_contention_is_that_of_one_thread() {
 /// The same measure with part of the merging switched off, as it would be where parked requests cannot
 /// merge: it notices.
 #[test]
-fn lost_merges_would_be_noticed() {
+fn s8_13_lost_merges_would_be_noticed() {
     let (stats, arrivals) = together(4, CONTENTIONS[0].habits(), NoMerges::Simple);
     let (contended, one) = (ratio(&stats), ratio(&alone(Access::Combining, &arrivals)));
     assert!(contended * 100 < one * 99, "{contended} merges per million writes, alone {one}");

@@ -57,7 +57,7 @@ fn run(scheduler: &'static Factory, bug: Option<Bug>) -> Result<Subject, Violati
 }
 
 #[test]
-fn s15_combining_keeps_the_elevators_order() {
+fn s16_21_combining_keeps_the_elevators_order() {
     for scheduler in registry::ALL {
         let subject =
             run(scheduler, None).unwrap_or_else(|why| panic!("{}: {why}", scheduler.name));
@@ -68,7 +68,7 @@ fn s15_combining_keeps_the_elevators_order() {
 }
 
 #[test]
-fn s15_another_order_would_be_noticed() {
+fn s16_21_another_order_would_be_noticed() {
     for scheduler in registry::ALL {
         let why = run(scheduler, Some(Bug::SwappedPicks)).err();
         assert!(matches!(why, Some(Violation::OutOfOrder { .. })), "{}: {why:?}", scheduler.name);

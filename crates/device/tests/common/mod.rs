@@ -6,7 +6,7 @@
 use blkmq_core::{HwQueue, Instant, RequestId};
 use blkmq_device::testkit::Rig;
 use blkmq_device::{Device, MachineShape, registry};
-use blkmq_engine::{BioTable, Config, DeviceQueue, Enqueued, Finished, Inflight, NoMerges};
+use blkmq_engine::{Access, BioTable, Config, DeviceQueue, Enqueued, Finished, Inflight, NoMerges};
 use blkmq_sched::{At, Cx, Done, Factory, Pick, Scheduler, Scope, none};
 use std::cell::RefCell;
 
@@ -64,12 +64,12 @@ pub fn events() -> Vec<Event> {
 }
 
 /// A queue around `device` whose scheduler, first come first served, and hardware queues write [`events`].
-pub fn observed(device: &Device) -> Rig {
+pub fn observed(device: &Device, access: Access) -> Rig {
     let tap = |inner| Box::new(Tap(inner)) as Box<dyn DeviceQueue<u64>>;
     let queues = device.queues().into_iter().map(tap).collect();
     let config = Config::new(device.shape, queues).scheduler(&OBSERVED);
     let nr_requests = Some(128);
-    Rig::new(Config { nomerges: NoMerges::None, depth: 4096, nr_requests, ..config })
+    Rig::new(Config { access, nomerges: NoMerges::None, depth: 4096, nr_requests, ..config })
 }
 
 const OBSERVED: Factory = Factory {

@@ -20,6 +20,7 @@
 //! either reads from our mark, and then its run sees our leftovers, or the bit stays set behind it.
 
 use super::{AtomicBool, Ordering, fence, fence_after_rmw};
+use crate::planted::{self, Planted};
 
 /// The bit.
 #[derive(Debug)]
@@ -34,6 +35,9 @@ impl Restart {
     /// Asks to be told. The caller tries again before it relies on that. One read-modify-write.
     #[inline]
     pub(crate) fn mark(&self) {
+        if planted::is(Planted::ForgetsRestart) {
+            return;
+        }
         self.0.swap(true, Ordering::AcqRel);
         fence_after_rmw();
     }

@@ -42,6 +42,7 @@
 //! *A pass after a pass.* `finish` releases what the pass did to the value; the next beginning acquires it.
 
 use super::{AtomicU64, Ordering, fence, fence_after_rmw};
+use crate::planted::{self, Planted};
 use blkmq_core::Instant;
 
 const STATE_BITS: u32 = 2;
@@ -185,7 +186,7 @@ impl RunState {
         let mut seen = Word(self.0.load(Ordering::Relaxed));
         loop {
             debug_assert!(seen.is_running(), "finish by somebody who does not run");
-            let done = seen.state() == State::Running;
+            let done = seen.state() == State::Running || planted::is(Planted::LosesOwedPass);
             let next = if done { seen.in_state(Word::IDLE) } else { Word::RUNNING };
             match self.exchange(seen, next) {
                 Ok(()) if done => return true,

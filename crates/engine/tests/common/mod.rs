@@ -2,11 +2,12 @@
 
 #![allow(dead_code, reason = "each test file uses a part")]
 
-use blkmq_core::{HwQueue, Instant, IoMeta, IoResult, Limits, Op};
+use blkmq_core::{HwQueue, Instant, IoMeta, IoResult, Limits, Nanos, Op, Rng, SubmitterId};
 use blkmq_engine::{
-    BioTable, Busy, Config, DeviceQueue, DeviceShape, Enqueued, Finished, Inflight, Io, Queue,
-    Submitter, Verdict,
+    Access, BioTable, Busy, Config, DeviceQueue, DeviceShape, Enqueued, Finished, Host, Inflight,
+    Io, Queue, Submitter, Verdict,
 };
+use blkmq_sched::{Factory, registry};
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
 
@@ -34,11 +35,40 @@ pub struct Control {
     pub requeue: usize,
     /// Keep at most so many; 0 for no limit.
     pub room: usize,
+    /// Finish each request this long after it came, without being told to, and say when that will be.
+    pub service: Option<Nanos>,
+    /// Never name a time: the device would interrupt.
+    pub interrupts: bool,
+    /// Answer at random.
+    pub moods: Option<Moods>,
     pub result: Option<IoResult>,
     pub arrivals: Vec<Arrival>,
     /// Requests inside, over all hardware queues.
     pub inside: usize,
     pub most_inside: usize,
+}
+
+/// How often, in percent, a device that answers at random says what.
+pub struct Moods {
+    pub rng: Rng,
+    pub resource: u64,
+    /// Only while it holds something; otherwise it could not keep the promise.
+    pub dev_resource: u64,
+    /// Instead of finishing.
+    pub requeue: u64,
+}
+
+impl Moods {
+    fn refuse(&mut self, holds_something: bool) -> Option<Busy> {
+        let drawn = self.rng.below(100);
+        if drawn < self.resource {
+            Some(Busy::Resource)
+        } else if drawn < self.resource + self.dev_resource && holds_something {
+            Some(Busy::DevResource)
+        } else {
+            None
+        }
+    }
 }
 
 #[derive(Clone, Default)]
@@ -60,7 +90,8 @@ impl Handle {
 
 struct TestQueue {
     control: Handle,
-    inside: VecDeque<Inflight>,
+    /// With the times at which they end by themselves.
+    inside: VecDeque<(Instant, Inflight)>,
 }
 
 impl<P> DeviceQueue<P> for TestQueue {
@@ -71,6 +102,10 @@ impl<P> DeviceQueue<P> for TestQueue {
             }
             if c.room > 0 && self.inside.len() >= c.room {
                 return Enqueued::Busy(rq, Busy::DevResource);
+            }
+            let held = !self.inside.is_empty();
+            if let Some(why) = c.moods.as_mut().and_then(|moods| moods.refuse(held)) {
+                return Enqueued::Busy(rq, why);
             }
             assert_eq!(rq.bios(bios).count() as u32, rq.bio_count());
             let total: u32 = rq.bios(bios).map(|b| b.sectors).sum();
@@ -89,21 +124,27 @@ impl<P> DeviceQueue<P> for TestQueue {
                 c.inside -= 1;
                 return Enqueued::Done(rq, c.result.unwrap_or(Ok(())));
             }
-            self.inside.push_back(rq);
+            self.inside.push_back((c.service.map_or(Instant::MAX, |service| now + service), rq));
             Enqueued::Accepted
         })
     }
 
-    fn reap(&mut self, _: Instant, out: &mut Vec<Finished>) {
+    fn reap(&mut self, now: Instant, out: &mut Vec<Finished>) {
         self.control.with(|c| {
-            while c.finish + c.requeue > 0 {
-                let Some(rq) = self.inside.pop_front() else { break };
+            while let Some((until, _)) = self.inside.front() {
+                let ended = *until <= now;
+                if !ended && c.finish + c.requeue == 0 {
+                    break;
+                }
+                let (_, rq) = self.inside.pop_front().expect("there is a front");
                 c.inside -= 1;
-                let verdict = if c.requeue > 0 {
-                    c.requeue -= 1;
+                let back =
+                    c.requeue > 0 || c.moods.as_mut().is_some_and(|m| m.rng.chance(m.requeue, 100));
+                c.requeue = c.requeue.saturating_sub(1);
+                let verdict = if back {
                     Verdict::Requeue
                 } else {
-                    c.finish -= 1;
+                    c.finish -= usize::from(!ended);
                     Verdict::Done(c.result.unwrap_or(Ok(())))
                 };
                 out.push(Finished { rq, verdict });
@@ -111,8 +152,13 @@ impl<P> DeviceQueue<P> for TestQueue {
         });
     }
 
+    fn next_event(&self) -> Option<Instant> {
+        let ends = || self.inside.front().map_or(Instant::MAX, |(until, _)| *until);
+        self.control.with(|c| (c.service.is_some() || c.interrupts).then(ends))
+    }
+
     fn abandon(&mut self, out: &mut Vec<Inflight>) {
-        out.extend(self.inside.drain(..));
+        out.extend(self.inside.drain(..).map(|(_, rq)| rq));
     }
 }
 
@@ -133,6 +179,47 @@ pub fn config(shape: DeviceShape) -> (Config<u32>, Handle) {
         .map(|_| Box::new(TestQueue { control: handle.clone(), inside: VecDeque::new() }) as _)
         .collect();
     (Config::new(shape, queues), handle)
+}
+
+pub fn deadline() -> &'static Factory {
+    registry::find("mq-deadline").expect("registered")
+}
+
+/// Every way into an elevator.
+pub fn accesses() -> [Access; 3] {
+    Access::ALL.map(|(_, access)| access)
+}
+
+/// A call of a queue to its host.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Call {
+    Submitter(SubmitterId),
+    Pump(HwQueue),
+}
+
+/// A host that does nothing but write down what it is called for.
+#[derive(Clone, Default)]
+pub struct Calls(Arc<Mutex<Vec<Call>>>);
+
+impl Calls {
+    fn note(&self, call: Call) {
+        self.0.lock().expect("no test panics while holding it").push(call);
+    }
+
+    /// The calls since this was asked last.
+    pub fn take(&self) -> Vec<Call> {
+        std::mem::take(&mut *self.0.lock().expect("no test panics while holding it"))
+    }
+}
+
+impl Host for Calls {
+    fn wake_submitter(&self, submitter: SubmitterId) {
+        self.note(Call::Submitter(submitter));
+    }
+
+    fn wake_pump(&self, hw: HwQueue) {
+        self.note(Call::Pump(hw));
+    }
 }
 
 pub fn write(sector: u64, sectors: u32) -> Io<u32> {

@@ -1,0 +1,121 @@
+//! A small storage engine on top of blkmq: two writers that append to logs and commit, one reader that looks
+//! pages up meanwhile.
+//!
+//! It shows what an engine has to decide: a client for each thread, one reading of the clock for each batch,
+//! buffers that go in with an I/O and come back with its completion, a flush to make a group durable, owners
+//! and priorities. The device is the null device and keeps nothing; `own_device.rs` has one that does.
+//!
+//! `cargo run --release --example embed`
+
+use blkmq::core::{Histogram, Rng};
+use blkmq::prelude::*;
+use blkmq::sched::Options;
+use std::error::Error;
+use std::thread;
+
+/// What belongs to an I/O. The queue never looks inside; a device that stores something does.
+type Page = Vec<u8>;
+type Failure = Box<dyn Error + Send + Sync>;
+
+const PAGE: usize = 4096;
+/// Of a page. A sector is 512 bytes, whatever the device's block size.
+const SECTORS: u32 = 8;
+const WRITERS: u64 = 2;
+const READERS: u64 = 1;
+/// Pages that become durable together.
+const GROUP: u64 = 16;
+/// Groups that each writer appends.
+const COMMITS: u64 = 100;
+const LOG_PAGES: u64 = GROUP * COMMITS;
+const LOOK_UPS: u64 = 500;
+
+/// Runs the engine and prints what the queue made of it.
+pub fn main() -> Result<(), Failure> {
+    let service = open()?;
+    let latencies = thread::scope(|scope| {
+        let service = &service;
+        let writers: Vec<_> =
+            (0..WRITERS).map(|log| scope.spawn(move || append(service, log))).collect();
+        let reader = scope.spawn(move || look_up(service));
+        for writer in writers {
+            writer.join().expect("a writer answers with an error and does not panic")?;
+        }
+        reader.join().expect("a reader answers with an error and does not panic")
+    })?;
+    let stats = service.stats();
+    let micros = |share| latencies.quantile(share, 100) / 1000;
+    println!("{} pages appended in {} commits", WRITERS * LOG_PAGES, WRITERS * COMMITS);
+    println!("{LOOK_UPS} look-ups: p50 {} us, p99 {} us", micros(50), micros(99));
+    println!(
+        "{} I/Os became {} requests for the device: {} merged in plugs, {} in the scheduler",
+        stats.submitted,
+        stats.completed_requests,
+        stats.merges.plug,
+        stats.merges.total() - stats.merges.plug,
+    );
+    Ok(())
+}
+
+/// A queue around the device, with a scheduler.
+fn open() -> Result<Service<Page>, Failure> {
+    // Something like a disk of the faster kind: every request takes 20 us, 64 of them at once.
+    let device = blkmq::device("null,submit_queues=1,irqmode=2,completion_nsec=20000")?;
+    let scheduler = blkmq::scheduler("mq-deadline").expect("built in");
+    let mut config = device.config().scheduler(scheduler);
+    // Attributes are those of sysfs: a read is overdue after 50 ms.
+    config.options = Options::parse(scheduler.attributes, "read_expire=50")?;
+    // One submitter for each thread, and what each may have in flight.
+    config.submitters = (WRITERS + READERS) as u16;
+    config.depth = 64;
+    Ok(Service::start(config, Placement::Anywhere)?)
+}
+
+/// Appends groups of pages to one log. Each group is durable before the next one begins.
+fn append(service: &Service<Page>, log: u64) -> Result<(), Failure> {
+    // A client belongs to the thread that asks for it.
+    let mut client = service.client()?;
+    let mut spare: Vec<Page> = (0..GROUP).map(|_| vec![log as u8; PAGE]).collect();
+    for commit in 0..COMMITS {
+        // Reading a clock costs a third of an I/O, so a batch is given one time.
+        let now = client.clock().now();
+        for page in 0..GROUP {
+            let sector = (log * LOG_PAGES + commit * GROUP + page) * u64::from(SECTORS);
+            let buffer = spare.pop().expect("every buffer has come back");
+            let io = Io::new(Op::Write, sector, SECTORS, page, buffer);
+            // I/Os of different owners never merge, as those of different cgroups in Linux.
+            client.push(now, Io { owner: Owner(log as u32), ..io })?;
+        }
+        finish(&mut client, GROUP as u32, &mut spare)?;
+        client.push(now, Io::new(Op::Flush, 0, 0, commit, Page::new()))?;
+        finish(&mut client, 1, &mut Vec::new())?;
+    }
+    Ok(())
+}
+
+/// Sends the plug on its way, waits for the `ios` I/Os in flight, and keeps their buffers.
+fn finish(client: &mut Client<Page>, ios: u32, buffers: &mut Vec<Page>) -> IoResult {
+    let mut outcome = Ok(());
+    client.wait(ios, ios, |done| {
+        outcome = outcome.and(done.result);
+        buffers.push(done.payload);
+    });
+    outcome
+}
+
+/// Reads pages one at a time, for somebody who waits for each. Says how long that took.
+fn look_up(service: &Service<Page>) -> Result<Histogram, Failure> {
+    let mut reader = service.blocking()?;
+    let (mut page, mut random) = (vec![0; PAGE], Rng::new(1));
+    let urgent = IoPrio::new(Class::Realtime, 0).expect("0 is a level");
+    let mut latencies = Histogram::new();
+    for nth in 0..LOOK_UPS {
+        let sector = random.below(WRITERS * LOG_PAGES) * u64::from(SECTORS);
+        let begun = service.clock().now();
+        let io = Io::new(Op::Read, sector, SECTORS, nth, page);
+        let (result, buffer) = reader.call(Io { ioprio: urgent, ..io })?;
+        result?;
+        latencies.record(service.clock().now().since(begun).0);
+        page = buffer;
+    }
+    Ok(latencies)
+}

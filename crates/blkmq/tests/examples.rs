@@ -1,0 +1,87 @@
+//! The examples run, and what two of them show is right: the scheduler keeps the contract of schedulers, and
+//! the device that of devices.
+
+#[path = "../examples/embed.rs"]
+mod embed;
+#[path = "../examples/own_device.rs"]
+mod own_device;
+#[path = "../examples/own_scheduler.rs"]
+mod own_scheduler;
+
+use blkmq::core::{IoMeta, IoResult, Op};
+use blkmq::device::testkit;
+use blkmq::sched::testkit::{Driver, Script};
+use blkmq::sched::{At, Pick};
+use own_device::{Bytes, Ram};
+
+#[test]
+fn embed_runs() {
+    embed::main().expect("nothing fails on the null device");
+}
+
+#[test]
+fn own_scheduler_runs() {
+    own_scheduler::main().expect("nothing fails on the null device");
+}
+
+#[test]
+fn own_device_runs_and_gives_back_what_was_written() {
+    own_device::main().expect("pages come back as written");
+}
+
+#[test]
+fn own_scheduler_keeps_the_contract() {
+    for seed in 0..100 {
+        let mut script = Script::new(seed, own_scheduler::FACTORY.attributes);
+        let options = script.options();
+        let mut driver = Driver::of(&own_scheduler::FACTORY, 1 + seed as u32 % 40, &options);
+        (0..2_000).for_each(|_| {
+            let _ = driver.apply(script.step());
+        });
+        driver.drain();
+        assert_eq!((driver.pick(), driver.evict()), (Pick::Empty, None), "seed {seed}");
+    }
+}
+
+#[test]
+fn own_scheduler_caps_writes_and_lets_reads_pass() {
+    let mut driver = Driver::of(&own_scheduler::FACTORY, 16, "writes=2");
+    let insert = |driver: &mut Driver, op, n: u64| -> Vec<_> {
+        let meta = |nth| IoMeta::new(op, nth * 64, 8);
+        (0..n).map(|nth| driver.insert_meta(meta(nth), At::Tail).expect("a free slot")).collect()
+    };
+    let writes = insert(&mut driver, Op::Write, 3);
+    let reads = insert(&mut driver, Op::Read, 3);
+    // In turns, and only reads once two writes are at the device.
+    for expected in [reads[0], writes[0], reads[1], writes[1], reads[2]] {
+        assert_eq!(driver.pick(), Pick::Issue(expected));
+    }
+    assert_eq!(driver.pick(), Pick::WaitCompletion);
+    driver.complete(writes[0]);
+    assert_eq!(driver.pick(), Pick::Issue(writes[2]));
+    assert_eq!(driver.pick(), Pick::Empty);
+    driver.requeue(writes[1]);
+    assert_eq!(driver.pick(), Pick::Issue(writes[1]));
+    driver.drain();
+}
+
+/// The suite for devices moves no bytes.
+impl Bytes for u64 {
+    fn write_to(&self, _: &mut [u8]) -> IoResult {
+        Ok(())
+    }
+
+    fn read_from(&self, _: &[u8]) -> IoResult {
+        Ok(())
+    }
+}
+
+#[test]
+fn own_device_conforms() {
+    for seed in 0..20 {
+        let outcome = testkit::conformance(Ram::shape(), vec![Box::new(Ram::zeroed())], seed);
+        assert_eq!(outcome.failed, 0, "seed {seed}");
+        let held = testkit::abandonment(Ram::shape(), vec![Box::new(Ram::zeroed())], seed);
+        assert!(held > 0, "seed {seed}: nothing was inside");
+    }
+}

@@ -1,0 +1,312 @@
+//! The order in which a device is given requests, against the order in which the elevator picked them
+//! (`spec/framework.md` sections 15 and 16, line 21).
+//!
+//! Combining: the same, whatever the threads do (design decision D6). Under a lock, one request at a time as
+//! in the kernel: not the same, and here is a thread caught between its pick and its issue.
+
+mod common;
+
+use blkmq_core::{HwQueue, Instant, Op, RequestId, Rng, SubmitterId};
+use blkmq_device::Device;
+use blkmq_engine::{Access, Config, Host, Io, NoMerges, Queue, Submitter};
+use blkmq_sched::{
+    At, Cx, DepthLimits, Done, Factory, Grown, Pick, Scheduler, Scope, deadline, none,
+};
+use common::null;
+use std::cell::RefCell;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Mutex};
+
+/// What an elevator picked: for whom, and at which sector.
+type Picks = Arc<Mutex<Vec<(HwQueue, u64)>>>;
+/// Called before the policy is asked, with the number of requests picked so far. Its answer, if it has one,
+/// is the policy's.
+type Before = Box<dyn FnMut(usize) -> Option<Pick> + Send>;
+
+/// A policy whose picks are written down.
+struct Recorded {
+    inner: Box<dyn Scheduler>,
+    picks: Picks,
+    before: Before,
+}
+
+/// Every question goes to the policy.
+fn unasked() -> Before {
+    Box::new(|_| None)
+}
+
+thread_local! {
+    /// What the next policy built on this thread is given. A factory is a plain function and brings nothing.
+    static RECORDER: RefCell<Option<(Picks, Before)>> = const { RefCell::new(None) };
+}
+
+fn recorded(inner: Box<dyn Scheduler>) -> Box<dyn Scheduler> {
+    let (picks, before) = RECORDER.take().unwrap_or_else(|| (Picks::default(), unasked()));
+    Box::new(Recorded { inner, picks, before })
+}
+
+const NONE: Factory = Factory {
+    name: "none, recorded",
+    summary: "",
+    scope: Scope::Queue,
+    doc: "",
+    attributes: &[],
+    build: |shape, options| recorded((none::FACTORY.build)(shape, options)),
+};
+
+const MQ_DEADLINE: Factory = Factory {
+    name: "mq-deadline, recorded",
+    summary: "",
+    scope: Scope::Queue,
+    doc: "",
+    attributes: deadline::FACTORY.attributes,
+    build: |shape, options| recorded((deadline::FACTORY.build)(shape, options)),
+};
+
+impl Scheduler for Recorded {
+    fn pick(&mut self, cx: &Cx<'_>, hw: HwQueue) -> Pick {
+        let so_far = self.picks.lock().expect("nobody panics with it").len();
+        if let Some(pick) = (self.before)(so_far) {
+            return pick;
+        }
+        let pick = self.inner.pick(cx, hw);
+        if let Pick::Issue(id) = pick {
+            self.picks
+                .lock()
+                .expect("nobody panics with it")
+                .push((hw, cx.requests.get(id).sector));
+        }
+        pick
+    }
+
+    fn insert(&mut self, cx: &Cx<'_>, rq: RequestId, at: At) {
+        self.inner.insert(cx, rq, at);
+    }
+
+    fn completed(&mut self, cx: &Cx<'_>, done: &Done) {
+        self.inner.completed(cx, done);
+    }
+
+    fn evict(&mut self, cx: &Cx<'_>) -> Option<RequestId> {
+        self.inner.evict(cx)
+    }
+
+    fn absorbed(&mut self, cx: &Cx<'_>, into: RequestId, gone: RequestId) {
+        self.inner.absorbed(cx, into, gone);
+    }
+
+    fn grown(&mut self, cx: &Cx<'_>, rq: RequestId, edge: Grown) {
+        self.inner.grown(cx, rq, edge);
+    }
+
+    fn depth_limits(&self) -> DepthLimits {
+        self.inner.depth_limits()
+    }
+
+    fn inspect(&self, out: &mut dyn FnMut(&'static str, u64)) {
+        self.inner.inspect(out);
+    }
+}
+
+/// A queue, and what its first elevator picks.
+fn queue(factory: &'static Factory, before: Before, config: Config<u64>) -> (Queue<u64>, Picks) {
+    let picks = Picks::default();
+    RECORDER.set(Some((Arc::clone(&picks), before)));
+    let config = Config { nomerges: NoMerges::None, ..config.scheduler(factory) };
+    (Queue::new(config).expect("a valid queue"), picks)
+}
+
+/// What the device took on `hw`, in order.
+fn taken(device: &Device, hw: HwQueue) -> Vec<u64> {
+    let log = device.log.as_ref().expect("log=1");
+    assert_eq!(log.missed(), 0, "the log was too small");
+    log.taken().iter().filter(|arrival| arrival.hw == hw).map(|arrival| arrival.sector).collect()
+}
+
+fn picked(picks: &Picks, hw: HwQueue) -> Vec<u64> {
+    picks
+        .lock()
+        .expect("nobody panics with it")
+        .iter()
+        .filter(|pick| pick.0 == hw)
+        .map(|pick| pick.1)
+        .collect()
+}
+
+const THREADS: u16 = 4;
+/// I/Os of each thread.
+const IOS: u64 = 30_000;
+const DEPTH: u32 = 32;
+
+/// Submits in plugs of a few. When nothing is due, the thread that finds out moves the time on.
+fn drive(mut submitter: Submitter<u64>, clock: &AtomicU64) {
+    let mut rng = Rng::new(submitter.id().0.into());
+    let mut next_sector = 0;
+    let (mut pushed, mut ended) = (0, 0);
+    while ended < IOS {
+        let now = Instant::from_nanos(clock.fetch_add(1, Ordering::Relaxed));
+        let room = IOS.min(ended + u64::from(DEPTH)) - pushed;
+        for _ in 0..room.min(1 + rng.below(8)) {
+            // A sector of its own for each I/O, in no order: threads interleave, multiplication scatters.
+            next_sector += 1;
+            let number = next_sector * u64::from(THREADS) + u64::from(submitter.id().0);
+            let sector = number * 0x9e37 % (1 << 20) * 8;
+            let op = if rng.chance(1, 2) { Op::Read } else { Op::Write };
+            submitter.push(now, Io::new(op, sector, 8, pushed, pushed)).expect("there is credit");
+            pushed += 1;
+        }
+        submitter.flush(now);
+        submitter.poll(now);
+        let got = submitter.reap(u32::MAX, |done| assert_eq!(done.result, Ok(())));
+        ended += u64::from(got);
+        if got == 0 {
+            let due = submitter.next_deadline().filter(|at| *at < Instant::MAX);
+            clock.fetch_max(due.map_or(0, Instant::as_nanos), Ordering::Relaxed);
+            std::thread::yield_now();
+        }
+    }
+}
+
+/// Four threads, and the device has seen exactly what the elevator picked, in that order.
+fn keeps_order(factory: &'static Factory, parameters: &str) {
+    let device = null(&format!("log=1,log_size=1000000,{parameters}"));
+    let config = Config { submitters: THREADS, depth: DEPTH, ..device.config() };
+    let (queue, picks) = queue(factory, unasked(), config);
+    let clock = AtomicU64::new(0);
+    std::thread::scope(|scope| {
+        for _ in 0..THREADS {
+            let submitter = queue.submitter().expect("one per thread");
+            scope.spawn(|| drive(submitter, &clock));
+        }
+    });
+    let ios = u64::from(THREADS) * IOS;
+    let mut seen = 0;
+    for hw in (0..device.shape.hw_queues).map(HwQueue) {
+        let (arrived, picked) = (taken(&device, hw), picked(&picks, hw));
+        let parted = arrived.iter().zip(&picked).position(|(arrived, picked)| arrived != picked);
+        assert_eq!(parted, None, "arrivals and picks part here: {parameters}");
+        assert_eq!(arrived.len(), picked.len(), "{parameters}");
+        seen += arrived.len() as u64;
+    }
+    let requeues = queue.stats().requeues;
+    assert_eq!(seen, ios + requeues, "each request once, and again when it was requeued");
+    assert_eq!(queue.stats().busy > 0, parameters.contains("resource"));
+}
+
+#[test]
+fn s15_combining_keeps_the_elevators_order() {
+    for factory in [&NONE, &MQ_DEADLINE] {
+        keeps_order(factory, "irqmode=0");
+        keeps_order(factory, "irqmode=2,completion_nsec=3000,hw_queue_depth=8");
+    }
+}
+
+/// What the device refuses waits ahead of what was picked later (D7).
+#[test]
+fn s15_combining_keeps_the_elevators_order_while_the_device_refuses() {
+    for factory in [&NONE, &MQ_DEADLINE] {
+        keeps_order(factory, "irqmode=0,resource=5:10:0:-1,dev_resource=3:10:0:-1");
+        keeps_order(
+            factory,
+            "irqmode=1,hw_queue_depth=4,service_limit=2,dev_resource=1:5:0:-1,requeue=1:2:0:-1",
+        );
+    }
+}
+
+/// Of several hardware queues behind one elevator, each sees its own part in order.
+#[test]
+fn s15_combining_keeps_the_elevators_order_for_each_hardware_queue() {
+    keeps_order(&NONE, "irqmode=1,submit_queues=2,resource=7:10:0:-1");
+}
+
+/// Catches a thread in [`Host::wake_submitter`], the first time that it gets there.
+struct Catch(Mutex<Option<(Sender<()>, Receiver<()>)>>);
+
+impl Host for Catch {
+    fn wake_submitter(&self, _: SubmitterId) {
+        let caught = self.0.lock().expect("nobody panics with it").take();
+        if let Some((caught, go)) = caught {
+            caught.send(()).expect("somebody waits for it");
+            go.recv().expect("it is let go");
+        }
+    }
+
+    fn wake_pump(&self, _: HwQueue) {}
+}
+
+/// The kernel's way: a thread takes one request under the lock, lets go of it, takes the next; and issues
+/// what it has collected in the end, when others may long have issued what they picked later.
+#[test]
+fn s15_one_at_a_time_dispatch_can_invert_the_order() {
+    for access in [Access::Spin, Access::Mutex] {
+        let (picked, taken) = caught_between_pick_and_issue(access);
+        assert_eq!(picked, [1, 2, 3], "{access:?}: the elevator's order");
+        assert_eq!(taken, [2, 3, 1], "{access:?}: the device's order");
+    }
+}
+
+/// The sectors that were picked and those that the device took, each in their order.
+///
+/// The first thread submits 1 and 2 and is caught between the pick of 1 and its issue: the policy has it wait
+/// for 2, so it gives back the budget that it had for that, and wakes a submitter of the other hardware queue
+/// for it; the host keeps it there. Meanwhile the second thread submits 3 and finds 2 as well.
+fn caught_between_pick_and_issue(access: Access) -> (Vec<u64>, Vec<u64>) {
+    let (caught, is_caught) = channel();
+    let (let_go, may_go) = channel();
+    let (asked_again, is_asked_again) = channel();
+    let (asleep, is_asleep) = channel();
+    let mut questions = 0;
+    let before = move |so_far| {
+        questions += 1;
+        if questions != 2 {
+            return None;
+        }
+        assert_eq!(so_far, 1, "1 is picked");
+        asked_again.send(()).expect("somebody waits for it");
+        is_asleep.recv().expect("somebody else begins to wait for a budget");
+        Some(Pick::WaitCompletion)
+    };
+    let device = null("irqmode=0,submit_queues=2,budget=2,log=1");
+    let host = Box::new(Catch(Mutex::new(Some((caught, may_go)))));
+    let scope = Some(Scope::HwQueue);
+    let config = Config { access, scope, host, submitters: 3, ..device.config() };
+    let (queue, picks) = queue(&NONE, Box::new(before), config);
+    let [mut first, mut other, mut second] = [(); 3].map(|()| queue.submitter().expect("of three"));
+    std::thread::scope(|scope| {
+        scope.spawn(move || {
+            submit(&mut first, &[1, 2]);
+            finish(&mut first);
+        });
+        is_asked_again.recv().expect("the policy is asked for 2");
+        submit(&mut other, &[100]);
+        assert_eq!(taken(&device, other.hw()), [], "the first thread has all budgets");
+        assert!(other.prepare_park(Instant::ZERO));
+        asleep.send(()).expect("the policy waits for it");
+        is_caught.recv().expect("the first thread wakes somebody");
+        other.unpark();
+        submit(&mut second, &[3]);
+        let_go.send(()).expect("the first thread waits for it");
+        finish(&mut second);
+        finish(&mut other);
+    });
+    assert_eq!(queue.stats().completed, 4);
+    (picked(&picks, second.hw()), taken(&device, second.hw()))
+}
+
+fn submit(submitter: &mut Submitter<u64>, sectors: &[u64]) {
+    for sector in sectors {
+        let io = Io::new(Op::Write, *sector, 1, *sector, *sector);
+        submitter.push(Instant::ZERO, io).expect("there is credit");
+    }
+    submitter.flush(Instant::ZERO);
+}
+
+/// Polls until nothing is in flight.
+fn finish(submitter: &mut Submitter<u64>) {
+    while submitter.in_flight() > 0 {
+        submitter.poll(Instant::ZERO);
+        submitter.reap(u32::MAX, |done| assert_eq!(done.result, Ok(())));
+        std::thread::yield_now();
+    }
+}

@@ -1,0 +1,47 @@
+//! Bugs that the models in `shuttle_tests` plant, to prove that they would be found. Everywhere else
+//! [`is`] is the constant `false`, and the steps that ask it are what they were.
+
+/// A step left out or done wrongly.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Planted {
+    /// Something becomes due and nobody looks whom to wake for it.
+    ForgetsParked,
+    /// A budget comes back and the elevators that wait for one are not told.
+    ForgetsBudgetWaiters,
+    /// An elevator goes away without asking to be told of what comes back.
+    ForgetsRestart,
+    /// A run ends although another pass is owed.
+    LosesOwedPass,
+    /// A submitter goes away and does not hand on what it alone would have come back for.
+    ForgetsToHandOn,
+}
+
+/// Is this bug planted?
+#[cfg(not(all(test, shuttle)))]
+#[inline(always)]
+pub(crate) const fn is(_: Planted) -> bool {
+    false
+}
+
+#[cfg(all(test, shuttle))]
+pub(crate) use models::{is, plant};
+
+#[cfg(all(test, shuttle))]
+mod models {
+    use super::Planted;
+    use std::cell::Cell;
+
+    thread_local! {
+        // All threads of a model are coroutines on the thread of its test.
+        static PLANTED: Cell<Option<Planted>> = const { Cell::new(None) };
+    }
+
+    pub(crate) fn is(bug: Planted) -> bool {
+        PLANTED.get() == Some(bug)
+    }
+
+    /// From now on `bug` is planted, and no other.
+    pub(crate) fn plant(bug: Option<Planted>) {
+        PLANTED.set(bug);
+    }
+}

@@ -1,0 +1,106 @@
+//! Everything that is submitted completes once, at the submitter that submitted it, and nothing is left.
+
+use super::device::{Says, Script};
+use super::model::{Client, Model};
+use crate::planted::Planted;
+use blkmq_core::Nanos;
+use blkmq_sched::deadline;
+
+const TWO: &[Client] = &[Client::new(6, 4, 2), Client::new(6, 4, 2)];
+const THREE: &[Client] = &[Client::new(4, 4, 2), Client::new(4, 2, 1), Client::new(4, 4, 4)];
+/// Neighbouring I/Os, which merge in plugs and in the elevator.
+const MERGEABLE: &[Client] =
+    &[Client { stride: 8, ..Client::new(6, 6, 3) }, Client { stride: 8, ..Client::new(6, 6, 1) }];
+
+/// Every fault, and every way of completing.
+const MOODY: Script = Script {
+    room: 1,
+    resource: 5,
+    dev_resource: 3,
+    requeue: 7,
+    inline: 2,
+    service: Nanos(10_000),
+    says: Says::When,
+};
+
+/// RESOURCE may strike at every attempt in a row and costs 3 ms each time.
+const A_TIMER_EACH: Nanos = Nanos::from_millis(60);
+
+#[test]
+fn shuttle_two_submitters_inline() {
+    Model::new(1, TWO).check();
+}
+
+#[test]
+fn shuttle_three_submitters_inline_mq_deadline() {
+    Model { scheduler: &deadline::FACTORY, ..Model::new(2, THREE) }.check();
+}
+
+#[test]
+fn shuttle_three_submitters_later() {
+    // One at a time: twelve times the service time, if nothing ever waits for nothing.
+    let most_time = Nanos(12 * Script::LATER.service.0);
+    Model { device: Script::LATER, most_time, ..Model::new(3, THREE) }.check();
+}
+
+#[test]
+fn shuttle_three_submitters_and_a_moody_device() {
+    let model = Model { device: MOODY, most_time: A_TIMER_EACH, ..Model::new(4, THREE) };
+    model.check();
+}
+
+#[test]
+fn shuttle_two_submitters_and_a_moody_device_mq_deadline() {
+    let model = Model { device: MOODY, most_time: A_TIMER_EACH, ..Model::new(5, TWO) };
+    Model { scheduler: &deadline::FACTORY, hw_queue_depth: 2, drift: true, ..model }.check();
+}
+
+#[test]
+fn shuttle_a_device_that_cannot_tell() {
+    let device = Script { says: Says::Nothing, inline: 3, dev_resource: 4, ..Script::LATER };
+    Model { device, hw_queue_depth: 2, ..Model::new(6, THREE) }.check();
+}
+
+#[test]
+fn shuttle_merging_while_slots_are_short() {
+    let most_time = Nanos(12 * Script::LATER.service.0);
+    let model = Model { device: Script::LATER, most_time, ..Model::new(7, MERGEABLE) };
+    Model { nr_requests: Some(4), scheduler: &deadline::FACTORY, ..model }.check();
+}
+
+/// A single I/O each: short schedules, so that more of all there are get tried.
+const TINY: Model = Model { schedules: 10_000, ..Model::new(8, &[Client::new(1, 1, 1); 2]) };
+
+/// The second of them finds no slot while the first one's comes back.
+#[test]
+fn shuttle_tiny_inline() {
+    TINY.check();
+}
+
+/// The second of them finds the way blocked by what was refused, while that is taken.
+#[test]
+fn shuttle_tiny_refused() {
+    let device = Script { dev_resource: 3, resource: 2, inline: 1, ..Script::INLINE };
+    let model = Model { device, nr_requests: Some(4), most_time: A_TIMER_EACH, ..TINY };
+    Model { hw_queue_depth: 2, seed: 9, ..model }.check();
+}
+
+/// Each finds the other one's tag in use.
+#[test]
+fn shuttle_tiny_later() {
+    let (device, most_time) = (Script::LATER, Nanos(2 * Script::LATER.service.0));
+    Model { device, nr_requests: Some(4), most_time, seed: 10, ..TINY }.check();
+}
+
+#[test]
+#[should_panic(expected = "nobody will ever be woken")]
+fn shuttle_planted_a_run_that_loses_an_owed_pass() {
+    Model { planted: Some(Planted::LosesOwedPass), ..Model::new(1, TWO) }.check();
+}
+
+#[test]
+#[should_panic(expected = "nobody will ever be woken")]
+fn shuttle_planted_an_elevator_that_does_not_ask_to_be_told() {
+    let device = Script::LATER;
+    Model { planted: Some(Planted::ForgetsRestart), device, ..Model::new(3, THREE) }.check();
+}

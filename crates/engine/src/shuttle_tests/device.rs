@@ -1,0 +1,172 @@
+//! A device that does a little of everything, by counting.
+//!
+//! *Fault model.* Every so many attempts it refuses with RESOURCE, or with DEV_RESOURCE, or takes the request
+//! and wants it back later; every so many it answers within the call. It refuses with DEV_RESOURCE also when
+//! it is full. It never answers twice, and keeps the promise of DEV_RESOURCE unless a bug is planted.
+
+use crate::sync::{Arc, Mutex};
+use crate::{BioTable, Busy, DeviceQueue, Enqueued, Finished, Inflight, Verdict};
+use blkmq_core::{HwQueue, Instant, Nanos};
+use std::collections::VecDeque;
+
+/// What it does. Of every `n` attempts that find room, the last is treated in that way; 0 for never.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Script {
+    /// Requests inside one hardware queue at once.
+    pub(super) room: usize,
+    pub(super) resource: u32,
+    pub(super) dev_resource: u32,
+    pub(super) requeue: u32,
+    pub(super) inline: u32,
+    /// How long a request stays if it is not answered within the call.
+    pub(super) service: Nanos,
+    pub(super) says: Says,
+}
+
+/// What it answers to the question for the next event.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Says {
+    /// The truth.
+    When,
+    /// That it cannot tell: then it is asked again and again, and has something at every second look.
+    Nothing,
+    /// Planted: that there is nothing to come, whatever it holds.
+    Never,
+}
+
+impl Script {
+    /// Answers everything within the call.
+    pub(super) const INLINE: Self = Self {
+        room: 1,
+        resource: 0,
+        dev_resource: 0,
+        requeue: 0,
+        inline: 1,
+        service: Nanos(0),
+        says: Says::When,
+    };
+    /// Answers everything 10 us later.
+    pub(super) const LATER: Self = Self { inline: 0, service: Nanos(10_000), ..Self::INLINE };
+}
+
+/// Sectors in the order in which a device took them, with their hardware queue.
+pub(super) type Arrivals = Arc<Mutex<Vec<(HwQueue, u64)>>>;
+
+struct Held {
+    until: Instant,
+    rq: Inflight,
+    verdict: Verdict,
+}
+
+pub(super) struct TestDevice {
+    script: Script,
+    attempts: u32,
+    looks: u32,
+    held: VecDeque<Held>,
+    /// When the request refused last may come again.
+    retry_at: Option<Instant>,
+    now: Instant,
+    arrivals: Option<Arrivals>,
+}
+
+/// With nothing inside there is room again this long after a DEV_RESOURCE.
+const RETRY: Nanos = Nanos(10_000);
+
+impl TestDevice {
+    pub(super) fn new(script: Script, arrivals: Option<Arrivals>) -> Self {
+        Self {
+            script,
+            attempts: 0,
+            looks: 0,
+            held: VecDeque::new(),
+            retry_at: None,
+            now: Instant::ZERO,
+            arrivals,
+        }
+    }
+
+    fn at(&mut self, now: Instant) {
+        assert!(now >= self.now, "the device saw time run backwards: {now:?} after {:?}", self.now);
+        self.now = now;
+    }
+
+    /// Something inside will end later, so a completion will make room.
+    fn is_busy(&self) -> bool {
+        self.script.says == Says::Nothing && !self.held.is_empty()
+            || self.held.back().is_some_and(|held| held.until > self.now)
+    }
+
+    fn refusal(&mut self) -> Option<Busy> {
+        self.retry_at = None;
+        if self.held.len() >= self.script.room {
+            return Some(Busy::DevResource);
+        }
+        self.attempts += 1;
+        if self.strikes(self.script.resource) {
+            return Some(Busy::Resource);
+        }
+        // Without a time to name, only a completion can keep the promise.
+        let keeps = self.script.says != Says::Nothing || !self.held.is_empty();
+        if self.strikes(self.script.dev_resource) && keeps {
+            self.retry_at = (!self.is_busy()).then(|| self.now + RETRY);
+            return Some(Busy::DevResource);
+        }
+        None
+    }
+
+    fn strikes(&self, every: u32) -> bool {
+        every > 0 && self.attempts.is_multiple_of(every)
+    }
+}
+
+impl<P> DeviceQueue<P> for TestDevice {
+    fn enqueue(&mut self, now: Instant, _: &BioTable<P>, rq: Inflight) -> Enqueued {
+        self.at(now);
+        if let Some(why) = self.refusal() {
+            return Enqueued::Busy(rq, why);
+        }
+        if let Some(arrivals) = &self.arrivals {
+            arrivals.lock().expect("a panic ends the schedule").push((rq.hw(), rq.sector()));
+        }
+        let requeue = self.strikes(self.script.requeue);
+        if self.strikes(self.script.inline) && !requeue {
+            return Enqueued::Done(rq, Ok(()));
+        }
+        let (verdict, stay) = if requeue {
+            (Verdict::Requeue, Nanos(0))
+        } else {
+            (Verdict::Done(Ok(())), self.script.service)
+        };
+        // What is behind ends no earlier, so the front is next.
+        let until = (now + stay).max(self.held.back().map_or(now, |last| last.until));
+        self.held.push_back(Held { until, rq, verdict });
+        Enqueued::Accepted
+    }
+
+    fn reap(&mut self, now: Instant, out: &mut Vec<Finished>) {
+        self.at(now);
+        self.looks += 1;
+        let ready = |held: &Held| match self.script.says {
+            Says::Nothing => self.looks.is_multiple_of(2),
+            Says::When | Says::Never => held.until <= now,
+        };
+        while self.held.front().is_some_and(ready) {
+            out.extend(
+                self.held.pop_front().map(|Held { rq, verdict, .. }| Finished { rq, verdict }),
+            );
+        }
+    }
+
+    fn next_event(&self) -> Option<Instant> {
+        let ends = self.held.front().map(|held| held.until);
+        match self.script.says {
+            Says::When => Some(ends.into_iter().chain(self.retry_at).min().unwrap_or(Instant::MAX)),
+            Says::Nothing => None,
+            Says::Never => Some(Instant::MAX),
+        }
+    }
+
+    fn abandon(&mut self, out: &mut Vec<Inflight>) {
+        out.extend(self.held.drain(..).map(|held| held.rq));
+    }
+}

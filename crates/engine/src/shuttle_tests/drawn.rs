@@ -1,0 +1,105 @@
+//! Models of which a seed draws every parameter: combinations that nobody thought of.
+
+use super::device::{Says, Script};
+use super::model::{Client, Leaves, Model, times};
+use crate::{Access, PumpMode};
+use blkmq_core::{Nanos, Rng};
+use blkmq_sched::{Scope, registry};
+
+/// Models per test; `BLKMQ_SHUTTLE_TIMES` as many on demand.
+const MODELS: u64 = 100;
+/// Of each model.
+const SCHEDULES: usize = 40;
+
+const ONE: Client = Client::new(3, 1, 1);
+const SMALL: Client = Client::new(4, 2, 1);
+const LARGE: Client = Client::new(6, 6, 3);
+const NEIGHBOURS: Client = Client { stride: 8, ..LARGE };
+const MEDDLER: Client = Client { leaves: Leaves::AfterAPoll, ..SMALL };
+
+const CROWDS: &[&[Client]] = &[
+    &[SMALL, SMALL],
+    &[LARGE, ONE],
+    &[MEDDLER, ONE],
+    &[NEIGHBOURS, NEIGHBOURS],
+    &[SMALL, SMALL, SMALL],
+    &[LARGE, ONE, ONE],
+    &[MEDDLER, ONE, ONE],
+    &[NEIGHBOURS, LARGE, ONE],
+    &[ONE, ONE, ONE, ONE],
+];
+
+fn device(rng: &mut Rng) -> Script {
+    let mut every =
+        |sometimes: u64| if rng.chance(1, 3) { 2 + rng.below(sometimes) as u32 } else { 0 };
+    let (resource, dev_resource, requeue) = (every(5), every(5), every(5));
+    let inline = [0, 1, 2, 3][rng.below(4) as usize];
+    let says = if rng.chance(1, 4) { Says::Nothing } else { Says::When };
+    let service = Nanos(rng.below(3) * 5_000);
+    let room = 1 + rng.below(3) as usize;
+    Script { room, resource, dev_resource, requeue, inline, service, says }
+}
+
+fn model(seed: u64, access: Access) -> Model {
+    let rng = &mut Rng::new(seed);
+    let hw_queues = 1 + rng.below(2) as u16;
+    let device = device(rng);
+    let threaded = rng.chance(1, 3);
+    let model = Model {
+        access,
+        scheduler: registry::ALL[rng.below(registry::ALL.len() as u64) as usize],
+        scope: Some(if rng.chance(1, 2) { Scope::Queue } else { Scope::HwQueue }),
+        pump: if threaded { PumpMode::Thread } else { PumpMode::Inline },
+        hw_queues,
+        hw_queue_depth: 1 + rng.below(4) as u32,
+        shared_tags: rng.chance(1, 3),
+        budget: rng.chance(1, 3).then(|| 1 + rng.below(3) as u32),
+        nr_requests: rng.chance(1, 2).then_some(4),
+        device,
+        drift: rng.chance(1, 4),
+        ..Model::new(seed, CROWDS[rng.below(CROWDS.len() as u64) as usize])
+    };
+    Model { most_time: most_time(&model), ..model }
+}
+
+/// One request after the other, and each refusal and each reading of a running clock on top.
+fn most_time(model: &Model) -> Nanos {
+    let ios: u64 = model.clients.iter().map(|client| client.ios).sum();
+    // At worst every second attempt is refused.
+    let Script { resource, dev_resource, requeue, service, .. } = model.device;
+    let faults =
+        [resource, dev_resource, requeue].iter().filter(|every| **every > 0).count() as u64;
+    let attempts = ios * (1 + 2 * faults);
+    let timers = if resource > 0 { attempts * Nanos::from_millis(3).0 } else { 0 };
+    let retries = if dev_resource > 0 { attempts * 10_000 } else { 0 };
+    let drift = if model.drift { 1_000_000 } else { 0 };
+    Nanos(ios * service.0 + timers + retries + drift)
+}
+
+fn check(first: u64, access: Access) {
+    for seed in first..first + MODELS * times() as u64 {
+        let model = model(seed, access);
+        println!("{model:?}");
+        model.explore_in(SCHEDULES, |model| model.schedule(None));
+    }
+}
+
+#[test]
+fn shuttle_drawn_combining() {
+    check(1_000_000, Access::Combining);
+}
+
+#[test]
+fn shuttle_drawn_combining_too() {
+    check(2_000_000, Access::Combining);
+}
+
+#[test]
+fn shuttle_drawn_spin() {
+    check(3_000_000, Access::Spin);
+}
+
+#[test]
+fn shuttle_drawn_mutex() {
+    check(4_000_000, Access::Mutex);
+}

@@ -1,0 +1,248 @@
+//! [`Model`]: a queue, its device and its clients, and what must be true at the end of every schedule.
+
+use super::device::{Arrivals, Script, TestDevice};
+use super::world::{Bell, Bells, World};
+use crate::planted::{self, Planted};
+use crate::sync::{Arc, yield_now};
+use crate::{Access, Config, DeviceQueue, DeviceShape, Io, NoMerges, PumpMode, Queue, Submitter};
+use blkmq_core::{HwQueue, Instant, Limits, Nanos, Op};
+use blkmq_sched::{Factory, Scope, none};
+use shuttle::scheduler::{PctScheduler, RandomScheduler};
+use shuttle::thread;
+
+/// Steps of one schedule beyond which it is taken to turn on the spot. The longest real ones take a tenth.
+const MOST_STEPS: usize = 200_000;
+/// Changes of priority in a schedule of [`PctScheduler`]: bugs are found that need one less.
+const PCT_DEPTH: usize = 4;
+
+/// A model. Small numbers: a schedule has a point of choice at every atomic access, so that ten I/Os are
+/// hundreds of them.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Model {
+    pub(super) seed: u64,
+    /// Half of them random, half with few preemptions (PCT).
+    pub(super) schedules: usize,
+    pub(super) access: Access,
+    pub(super) scheduler: &'static Factory,
+    pub(super) scope: Option<Scope>,
+    pub(super) pump: PumpMode,
+    pub(super) hw_queues: u16,
+    pub(super) hw_queue_depth: u32,
+    pub(super) shared_tags: bool,
+    pub(super) budget: Option<u32>,
+    pub(super) nr_requests: Option<u32>,
+    pub(super) device: Script,
+    /// A client per entry, each with a submitter of its own.
+    pub(super) clients: &'static [Client],
+    pub(super) bell: Bell,
+    pub(super) drift: bool,
+    /// The virtual time that everything may take; that tells a wake-up that came from a timer which was not
+    /// meant for it.
+    pub(super) most_time: Nanos,
+    pub(super) planted: Option<Planted>,
+}
+
+/// What one thread submits.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Client {
+    pub(super) ios: u64,
+    /// I/Os in flight at once.
+    pub(super) depth: u64,
+    /// I/Os between two flushes.
+    pub(super) plug: u64,
+    /// Sectors between the starts of two I/Os of 8 sectors: 8 makes them mergeable.
+    pub(super) stride: u64,
+    pub(super) leaves: Leaves,
+}
+
+/// What a client does when it has got everything back.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Leaves {
+    /// It goes away at once.
+    AtOnce,
+    /// It polls once more, with nothing of its own in flight.
+    AfterAPoll,
+}
+
+impl Client {
+    pub(super) const fn new(ios: u64, depth: u64, plug: u64) -> Self {
+        Self { ios, depth, plug, stride: 64, leaves: Leaves::AtOnce }
+    }
+}
+
+/// How many times as many schedules to try as a test asks for: `BLKMQ_SHUTTLE_TIMES`, 1 if it is not set.
+pub(super) fn times() -> usize {
+    std::env::var("BLKMQ_SHUTTLE_TIMES")
+        .map_or(1, |n| n.parse().expect("BLKMQ_SHUTTLE_TIMES is a number"))
+}
+
+impl Model {
+    /// Two clients around an inline device of depth 1, with a single elevator.
+    pub(super) const fn new(seed: u64, clients: &'static [Client]) -> Self {
+        Self {
+            seed,
+            schedules: 2000,
+            access: Access::Combining,
+            scheduler: &none::FACTORY,
+            scope: Some(Scope::Queue),
+            pump: PumpMode::Inline,
+            hw_queues: 1,
+            hw_queue_depth: 1,
+            shared_tags: false,
+            budget: None,
+            nr_requests: None,
+            device: Script::INLINE,
+            clients,
+            bell: Bell::Remembers,
+            drift: false,
+            most_time: Nanos(0),
+            planted: None,
+        }
+    }
+
+    /// Runs all schedules.
+    pub(super) fn check(self) {
+        self.explore(|model| model.schedule(None));
+    }
+
+    /// Runs all schedules of `one`, which runs one.
+    pub(super) fn explore(self, one: fn(&Self)) {
+        self.explore_in(self.schedules * times(), one);
+    }
+
+    /// Runs so many schedules of `one`.
+    pub(super) fn explore_in(self, schedules: usize, one: fn(&Self)) {
+        let mut config = shuttle::Config::new();
+        config.max_steps = shuttle::MaxSteps::FailAfter(MOST_STEPS);
+        config.silence_warnings = true;
+        let half = schedules / 2;
+        let random = RandomScheduler::new_from_seed(self.seed, half);
+        shuttle::Runner::new(random, config.clone()).run(move || one(&self));
+        let pct = PctScheduler::new_from_seed(self.seed, PCT_DEPTH, half);
+        shuttle::Runner::new(pct, config).run(move || one(&self));
+    }
+
+    fn config(&self, world: &Arc<World>, arrivals: Option<&Arrivals>) -> Config<u64> {
+        let shape = DeviceShape {
+            hw_queues: self.hw_queues,
+            hw_queue_depth: self.hw_queue_depth,
+            shared_tags: self.shared_tags,
+            budget: self.budget,
+            limits: Limits::default(),
+        };
+        let device = |_| {
+            let device = TestDevice::new(self.device, arrivals.map(Arc::clone));
+            Box::new(device) as Box<dyn DeviceQueue<u64>>
+        };
+        let queues = (0..self.hw_queues).map(device).collect();
+        Config {
+            scope: self.scope,
+            nr_requests: self.nr_requests,
+            access: self.access,
+            nomerges: NoMerges::All,
+            pump: self.pump,
+            submitters: self.clients.len() as u16,
+            depth: self.clients.iter().map(|client| client.depth).max().unwrap_or(1) as u32,
+            host: Box::new(Bells(Arc::clone(world))),
+            ..Config::new(shape, queues).scheduler(self.scheduler)
+        }
+    }
+
+    /// One schedule: all clients from their first I/O to their last, then a look at what is left.
+    pub(super) fn schedule(&self, arrivals: Option<&Arrivals>) {
+        planted::plant(self.planted);
+        let threaded = self.pump == PumpMode::Thread;
+        let pumps = if threaded { self.hw_queues } else { 0 };
+        let world = World::new(self.clients.len() as u16, pumps, self.bell, self.drift);
+        let queue = Queue::new(self.config(&world, arrivals)).expect("the model is a valid queue");
+        let submitters: Vec<_> = (self.clients.iter())
+            .map(|_| queue.submitter().expect("the queue was built for as many"))
+            .collect();
+        let mut threads = Vec::new();
+        for hw in (0..pumps).map(HwQueue) {
+            let (queue, world) = (queue.clone(), Arc::clone(&world));
+            threads.push(thread::spawn(move || pump(&queue, &world, hw)));
+        }
+        for (client, submitter) in self.clients.iter().zip(submitters) {
+            let world = Arc::clone(&world);
+            threads.push(thread::spawn(move || client.run(submitter, &world)));
+        }
+        threads.into_iter().for_each(|thread| thread.join().expect("a panic ends the schedule"));
+        self.check_at_rest(&queue, &world);
+    }
+
+    fn check_at_rest(&self, queue: &Queue<u64>, world: &World) {
+        let ios: u64 = self.clients.iter().map(|client| client.ios).sum();
+        let stats = queue.stats();
+        assert_eq!((stats.submitted, stats.completed), (ios, ios), "{stats:?}");
+        assert_eq!(stats.completed_requests, ios - stats.merges.total(), "{stats:?}");
+        assert_eq!(stats.dispatched, stats.completed_requests + stats.requeues, "{stats:?}");
+        assert_eq!(stats.issued, stats.dispatched, "{stats:?}");
+        for hw in (0..self.hw_queues).map(HwQueue) {
+            assert_eq!(queue.tags_in_use(hw), 0, "driver tags of {hw:?} in use");
+        }
+        assert_eq!(queue.budgets_in_use(), 0, "budgets in use");
+        let (took, most) = (world.now().since(Instant::ZERO), self.most_time);
+        assert!(took <= most, "something waited for a timer: {took:?}, at most {most:?}");
+    }
+}
+
+impl Client {
+    /// Submits, polls, reaps, and sleeps whenever the queue agrees.
+    fn run(&self, mut submitter: Submitter<u64>, world: &World) {
+        let id = submitter.id().0;
+        // Cookies and payloads name client and I/O, so that a completion gone astray is seen.
+        let name = |io: u64| u64::from(id) << 32 | io;
+        let mut ended = vec![false; self.ios as usize];
+        let (mut pushed, mut reaped) = (0, 0);
+        while reaped < self.ios {
+            let now = world.now();
+            while pushed < self.ios && pushed - reaped < self.depth {
+                let sector = u64::from(id) * 4096 + pushed * self.stride;
+                let io = Io::new(Op::Write, sector, 8, name(pushed), !name(pushed));
+                submitter.push(now, io).expect("there is credit for it");
+                pushed += 1;
+                if pushed.is_multiple_of(self.plug) {
+                    submitter.flush(now);
+                }
+            }
+            submitter.flush(now);
+            submitter.poll(now);
+            let got = submitter.reap(u32::MAX, |done| {
+                let io = done.cookie as u32 as usize;
+                assert_eq!(done.cookie, name(io as u64), "a completion of another submitter");
+                assert_eq!(done.payload, !done.cookie, "a completion with another's payload");
+                assert!(!std::mem::replace(&mut ended[io], true), "I/O {io} completed twice");
+            });
+            reaped += u64::from(got);
+            if got == 0 {
+                wait(&mut submitter, world, now);
+            }
+        }
+        if self.leaves == Leaves::AfterAPoll {
+            submitter.poll(world.now());
+        }
+        drop(submitter);
+        world.leave(id.into());
+    }
+}
+
+fn wait(submitter: &mut Submitter<u64>, world: &World, now: Instant) {
+    if submitter.prepare_park(now) {
+        let until = submitter.next_deadline();
+        world.sleep(submitter.id().0.into(), until);
+        submitter.unpark();
+    } else {
+        yield_now();
+    }
+}
+
+/// A pump thread.
+fn pump(queue: &Queue<u64>, world: &World, hw: HwQueue) {
+    let seat = world.pump_seat(hw);
+    while !world.is_over() {
+        let until = queue.pump(hw, world.now());
+        world.sleep(seat, until);
+    }
+    world.leave(seat);
+}

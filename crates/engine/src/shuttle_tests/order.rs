@@ -1,0 +1,136 @@
+//! The device sees the elevator's order (D6): per hardware queue, requests arrive as they were picked.
+
+use super::device::{Arrivals, Script};
+use super::model::{Client, Model};
+use crate::{Access, PumpMode};
+use blkmq_core::{HwQueue, Nanos, RequestId};
+use blkmq_sched::{At, Cx, Done, Factory, Pick, Scheduler, Scope, none};
+use std::cell::{Cell, RefCell};
+
+const THREE: &[Client] = &[Client::new(4, 4, 2), Client::new(4, 2, 1), Client::new(4, 4, 4)];
+const PAIR: &[Client] = &[Client::new(2, 2, 2), Client::new(2, 2, 2)];
+
+thread_local! {
+    // All threads of a model are coroutines on the thread of its test.
+    static PICKS: RefCell<Vec<(HwQueue, u64)>> = const { RefCell::new(Vec::new()) };
+}
+
+/// First come, first served, and everything that is picked is written down.
+const RECORDED: Factory = Factory {
+    name: "recorded",
+    summary: "none, under observation",
+    scope: Scope::Queue,
+    doc: "",
+    attributes: &[],
+    build: |shape, options| Box::new(Recorded((none::FACTORY.build)(shape, options))),
+};
+
+struct Recorded(Box<dyn Scheduler>);
+
+impl Scheduler for Recorded {
+    fn insert(&mut self, cx: &Cx<'_>, rq: RequestId, at: At) {
+        self.0.insert(cx, rq, at);
+    }
+
+    fn pick(&mut self, cx: &Cx<'_>, hw: HwQueue) -> Pick {
+        let pick = self.0.pick(cx, hw);
+        if let Pick::Issue(id) = pick {
+            PICKS.with_borrow_mut(|picks| picks.push((hw, cx.requests.get(id).sector)));
+        }
+        pick
+    }
+
+    fn completed(&mut self, cx: &Cx<'_>, done: &Done) {
+        self.0.completed(cx, done);
+    }
+
+    fn evict(&mut self, cx: &Cx<'_>) -> Option<RequestId> {
+        self.0.evict(cx)
+    }
+
+    fn absorbed(&mut self, cx: &Cx<'_>, into: RequestId, gone: RequestId) {
+        self.0.absorbed(cx, into, gone);
+    }
+
+    fn inspect(&self, out: &mut dyn FnMut(&'static str, u64)) {
+        self.0.inspect(out);
+    }
+}
+
+/// What was picked and what arrived, in order, with hardware queues.
+type Orders = (Vec<(HwQueue, u64)>, Vec<(HwQueue, u64)>);
+
+/// One schedule.
+fn picks_and_arrivals(model: &Model) -> Orders {
+    PICKS.take();
+    let arrivals = Arrivals::default();
+    model.schedule(Some(&arrivals));
+    let arrivals = arrivals.lock().expect("a panic ends the schedule").clone();
+    assert!(arrivals.len() >= model.clients.len());
+    (PICKS.take(), arrivals)
+}
+
+fn in_order(model: &Model) {
+    let (picks, arrivals) = picks_and_arrivals(model);
+    for hw in (0..model.hw_queues).map(HwQueue) {
+        let of = |list: &[(HwQueue, u64)]| -> Vec<u64> {
+            list.iter().filter(|entry| entry.0 == hw).map(|entry| entry.1).collect()
+        };
+        assert_eq!(of(&arrivals), of(&picks), "arrivals on {hw:?} are not in the order of picks");
+    }
+}
+
+const ORDERED: Model = Model {
+    scheduler: &RECORDED,
+    hw_queue_depth: 4,
+    device: Script { room: 4, ..Script::INLINE },
+    ..Model::new(61, THREE)
+};
+
+#[test]
+fn shuttle_the_device_sees_the_order_of_picks() {
+    ORDERED.explore(in_order);
+}
+
+/// What the device refuses waits ahead of everything that was picked later (D7).
+#[test]
+fn shuttle_the_device_sees_the_order_of_picks_through_refusals() {
+    let device = Script { room: 2, resource: 5, dev_resource: 3, inline: 2, ..Script::LATER };
+    let most_time = Nanos::from_millis(30);
+    Model { device, most_time, drift: true, seed: 62, ..ORDERED }.explore(in_order);
+}
+
+#[test]
+fn shuttle_two_hardware_queues_each_see_the_order_of_their_picks() {
+    Model { hw_queues: 2, seed: 63, ..ORDERED }.explore(in_order);
+}
+
+#[test]
+fn shuttle_a_pump_thread_keeps_the_order_of_picks() {
+    Model { pump: PumpMode::Thread, seed: 64, ..ORDERED }.explore(in_order);
+}
+
+/// The kernel's way: each thread picks under the lock, and issues after letting go of it
+/// (`spec/framework.md` section 15).
+#[test]
+#[should_panic(expected = "are not in the order of picks")]
+fn shuttle_planted_one_at_a_time_dispatch_inverts_the_order() {
+    Model { access: Access::Mutex, ..ORDERED }.explore(in_order);
+}
+
+/// Two threads that take turns at the lock: one collects 1 and 3, the other 2 and 4.
+#[test]
+fn shuttle_one_at_a_time_dispatch_shows_1_3_2_4() {
+    thread_local! {
+        static SEEN: Cell<u32> = const { Cell::new(0) };
+    }
+    let model = Model { access: Access::Spin, clients: PAIR, seed: 65, ..ORDERED };
+    model.explore(|model| {
+        let (picks, arrivals) = picks_and_arrivals(model);
+        let [one, two, three, four] = picks[..] else { panic!("{picks:?} are not four") };
+        if arrivals == [one, three, two, four] {
+            SEEN.set(SEEN.get() + 1);
+        }
+    });
+    assert!(SEEN.get() > 0, "no schedule has shown it");
+}

@@ -1,0 +1,58 @@
+//! Elevators that share something: budgets, or driver tags. What one gives back, another waits for.
+
+use super::device::Script;
+use super::model::{Client, Model};
+use crate::planted::Planted;
+use blkmq_core::Nanos;
+use blkmq_sched::{Scope, deadline};
+
+/// Consecutive submitters map to consecutive hardware queues.
+const FOUR: &[Client] =
+    &[Client::new(3, 2, 1), Client::new(3, 2, 2), Client::new(3, 1, 1), Client::new(3, 3, 1)];
+
+const TWO_SHARDS: Model = Model {
+    scope: Some(Scope::HwQueue),
+    hw_queues: 2,
+    device: Script::LATER,
+    most_time: Nanos(12 * Script::LATER.service.0),
+    ..Model::new(21, FOUR)
+};
+
+#[test]
+fn shuttle_one_budget_for_two_elevators() {
+    Model { budget: Some(1), ..TWO_SHARDS }.check();
+}
+
+#[test]
+fn shuttle_two_budgets_and_one_elevator_mq_deadline() {
+    let scope = Some(Scope::Queue);
+    let model = Model { budget: Some(2), scope, seed: 22, ..TWO_SHARDS };
+    Model { scheduler: &deadline::FACTORY, ..model }.check();
+}
+
+#[test]
+fn shuttle_one_tag_for_two_elevators() {
+    Model { shared_tags: true, seed: 23, ..TWO_SHARDS }.check();
+}
+
+#[test]
+fn shuttle_shared_tags_and_budgets_and_an_inline_device() {
+    let device = Script { inline: 2, dev_resource: 5, ..Script::LATER };
+    let model = Model { device, shared_tags: true, budget: Some(1), seed: 24, ..TWO_SHARDS };
+    // A refusal costs 10 us more.
+    Model { hw_queue_depth: 2, most_time: Nanos(2 * TWO_SHARDS.most_time.0), ..model }.check();
+}
+
+#[test]
+#[should_panic(expected = "nobody will ever be woken")]
+fn shuttle_planted_a_budget_that_comes_back_in_silence() {
+    let planted = Some(Planted::ForgetsBudgetWaiters);
+    Model { planted, budget: Some(1), ..TWO_SHARDS }.check();
+}
+
+#[test]
+#[should_panic(expected = "nobody will ever be woken")]
+fn shuttle_planted_a_shared_tag_and_nobody_is_woken_for_it() {
+    let planted = Some(Planted::ForgetsParked);
+    Model { planted, shared_tags: true, ..TWO_SHARDS }.check();
+}

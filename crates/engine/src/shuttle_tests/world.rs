@@ -1,0 +1,169 @@
+//! Where threads sleep, and the clock.
+//!
+//! Time stands still while anybody is awake. When the last one goes to sleep, or away, it jumps to the
+//! earliest time that a sleeper wants to be called at. So a model needs no timer thread, and a wake-up that
+//! got lost cannot hide: either nobody will ever be called again, which panics here, or the time at the end
+//! tells that something waited for a timer that had another purpose.
+
+use crate::Host;
+use crate::pump::RESOURCE_DELAY;
+use crate::sync::{Arc, Mutex, MutexGuard};
+use blkmq_core::{HwQueue, Instant, Nanos, SubmitterId};
+use shuttle::rand::Rng;
+use shuttle::sync::Condvar;
+
+/// What a host makes of a wake-up for somebody who is awake, because it has not got to bed yet.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Bell {
+    /// As thread parking does: the next sleep ends at once.
+    Remembers,
+    /// Planted: nobody hears it.
+    Forgets,
+}
+
+/// Where a thread is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Seat {
+    Awake,
+    Asleep(Option<Instant>),
+    Gone,
+}
+
+struct State {
+    now: Instant,
+    seats: Vec<Seat>,
+    rung: Vec<bool>,
+}
+
+/// Sleepers and clock of one schedule. The first seats are the submitters', then come pump threads.
+pub(super) struct World {
+    state: Mutex<State>,
+    bells: Vec<Condvar>,
+    submitters: usize,
+    bell: Bell,
+    /// Threads read slightly different times, as from a clock that runs.
+    drift: bool,
+}
+
+impl World {
+    pub(super) fn new(submitters: u16, pumps: u16, bell: Bell, drift: bool) -> Arc<Self> {
+        let seats = usize::from(submitters + pumps);
+        Arc::new(Self {
+            state: Mutex::new(State {
+                now: Instant::ZERO,
+                seats: vec![Seat::Awake; seats],
+                rung: vec![false; seats],
+            }),
+            bells: (0..seats).map(|_| Condvar::new()).collect(),
+            submitters: submitters.into(),
+            bell,
+            drift,
+        })
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().expect("a panic ends the schedule")
+    }
+
+    /// The time.
+    pub(super) fn now(&self) -> Instant {
+        let mut state = self.state();
+        if self.drift {
+            state.now += Nanos(shuttle::rand::thread_rng().gen_range(0..3));
+        }
+        state.now
+    }
+
+    /// The seat of the pump thread of `hw`.
+    pub(super) fn pump_seat(&self, hw: HwQueue) -> usize {
+        self.submitters + usize::from(hw.0)
+    }
+
+    /// Sleeps until the bell rings or `until`, which is at most 3 ms away: the engine knows no longer timer
+    /// (`spec/framework.md` section 16, line 8).
+    pub(super) fn sleep(&self, seat: usize, until: Option<Instant>) {
+        let mut state = self.state();
+        let until = until.filter(|at| *at < Instant::MAX);
+        let far = until.filter(|at| *at > state.now + RESOURCE_DELAY);
+        assert!(far.is_none(), "seat {seat} was told {far:?} at {:?}", state.now);
+        while !std::mem::take(&mut state.rung[seat]) && until.is_none_or(|at| at > state.now) {
+            state.seats[seat] = Seat::Asleep(until);
+            self.settle(&mut state);
+            if state.seats[seat] == Seat::Awake {
+                continue;
+            }
+            state = self.bells[seat].wait(state).expect("a panic ends the schedule");
+        }
+        state.seats[seat] = Seat::Awake;
+    }
+
+    /// This one will not come back.
+    pub(super) fn leave(&self, seat: usize) {
+        let mut state = self.state();
+        state.seats[seat] = Seat::Gone;
+        self.settle(&mut state);
+    }
+
+    /// Have all submitters left? Then pump threads may go as well.
+    pub(super) fn is_over(&self) -> bool {
+        self.state().submitters_gone(self.submitters)
+    }
+
+    fn ring(&self, seat: usize) {
+        let mut state = self.state();
+        let asleep = matches!(state.seats[seat], Seat::Asleep(_));
+        if asleep || self.bell == Bell::Remembers {
+            state.rung[seat] = true;
+            self.rouse(&mut state, seat);
+        }
+    }
+
+    fn rouse(&self, state: &mut State, seat: usize) {
+        if matches!(state.seats[seat], Seat::Asleep(_)) {
+            state.seats[seat] = Seat::Awake;
+            self.bells[seat].notify_one();
+        }
+    }
+
+    /// Lets time pass if nobody is awake.
+    fn settle(&self, state: &mut State) {
+        if state.seats.contains(&Seat::Awake) {
+            return;
+        }
+        if state.submitters_gone(self.submitters) {
+            for seat in self.submitters..state.seats.len() {
+                state.rung[seat] = true;
+                self.rouse(state, seat);
+            }
+            return;
+        }
+        let wanted = |seat: &Seat| if let Seat::Asleep(until) = seat { *until } else { None };
+        let next = state.seats.iter().filter_map(wanted).min();
+        let next = next.expect("nobody will ever be woken: everybody sleeps and no time was named");
+        state.now = state.now.max(next);
+        for seat in 0..state.seats.len() {
+            if wanted(&state.seats[seat]).is_some_and(|at| at <= state.now) {
+                self.rouse(state, seat);
+            }
+        }
+    }
+}
+
+impl State {
+    fn submitters_gone(&self, submitters: usize) -> bool {
+        self.seats[..submitters].iter().all(|seat| *seat == Seat::Gone)
+    }
+}
+
+/// The queue's view of a [`World`].
+pub(super) struct Bells(pub(super) Arc<World>);
+
+impl Host for Bells {
+    fn wake_submitter(&self, submitter: SubmitterId) {
+        self.0.ring(submitter.0.into());
+    }
+
+    fn wake_pump(&self, hw: HwQueue) {
+        self.0.ring(self.0.pump_seat(hw));
+    }
+}

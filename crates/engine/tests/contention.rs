@@ -1,0 +1,417 @@
+//! Several who want in at once: staging, kicks and hand-overs (`spec/framework.md` section 9, lines 9, 10 and 21 of
+//! section 16; lines 11 and 12 of `spec/mq-deadline.md` section 8).
+//!
+//! Mostly by one thread: a [`Run`] that is kept is a thread caught in mid-pass, and a policy or a device that
+//! submits while it is being called is another thread doing so. Schedules between real instructions are for the
+//! model checkers.
+
+mod common;
+
+use blkmq_core::{Class, HwQueue, Instant, IoPrio, Nanos, RequestId};
+use blkmq_engine::{
+    BioTable, Config, DeviceQueue, Enqueued, Finished, Inflight, Io, Queue, Run, Submitter,
+};
+use blkmq_sched::{At, Cx, Done, Factory, Options, Pick, Scheduler, Scope, registry};
+use common::{
+    Handle, accesses, assert_at_rest, config, deadline, drain, shape, submit_each, write,
+};
+use std::cell::RefCell;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+const T0: Instant = Instant::ZERO;
+const HW: HwQueue = HwQueue(0);
+
+/// A queue around one deep hardware queue, and so many submitters.
+fn queue_for<const N: usize>(
+    scheduler: &'static Factory,
+) -> (Queue<u32>, Handle, [Submitter<u32>; N]) {
+    let (config, device) = config(shape(1, 64));
+    let config = Config { submitters: N as u16, ..config.scheduler(scheduler) };
+    let queue = Queue::new(config).expect("valid");
+    let subs = [(); N].map(|()| queue.submitter().expect("so many were asked for"));
+    (queue, device, subs)
+}
+
+/// Polls until the submitter may park, and so has seen to everything that is due.
+fn settle(sub: &mut Submitter<u32>, now: Instant) {
+    for _ in 0..100 {
+        sub.poll(now);
+        if sub.prepare_park(now) {
+            return sub.unpark();
+        }
+    }
+    panic!("something is always due");
+}
+
+/// A submission that finds the elevator taken. The kernel's loser tries again within 3 ms; ours is served by
+/// the winner, at once.
+#[test]
+fn s8_11_whoever_loses_the_race_is_served_when_the_winner_lets_go() {
+    let (queue, device, [mut loser]) = queue_for(deadline());
+    let mut winner = queue.begin_run(HW).expect("nobody has it");
+    winner.step(T0);
+    submit_each(&mut loser, T0, [write(0, 8), write(100, 8)]);
+    assert!(queue.begin_run(HW).is_none());
+    assert_eq!((queue.stats().staged, queue.stats().inserted), (2, 0));
+    assert_eq!(device.sectors(), []);
+    winner.finish(T0);
+    assert_eq!(device.sectors(), [0, 100], "without a call of the loser, and without a timer");
+    device.finish(2);
+    drain(&mut loser, &mut { T0 }, 3);
+    assert_at_rest(&queue, 1);
+}
+
+/// mq-deadline that notices when two threads are in it.
+struct Exclusive {
+    inner: Box<dyn Scheduler>,
+    inside: AtomicBool,
+}
+
+const EXCLUSIVE: Factory = Factory {
+    name: "exclusive",
+    summary: "mq-deadline, for one thread at a time",
+    scope: Scope::Queue,
+    doc: "",
+    attributes: &[],
+    build: |shape, _| {
+        let factory = deadline();
+        let inner = (factory.build)(shape, &Options::defaults(factory.attributes));
+        Box::new(Exclusive { inner, inside: AtomicBool::new(false) })
+    },
+};
+
+impl Exclusive {
+    fn alone<R>(&mut self, f: impl FnOnce(&mut dyn Scheduler) -> R) -> R {
+        let other = self.inside.swap(true, Ordering::SeqCst);
+        assert!(!other, "two threads are in one policy");
+        std::thread::yield_now();
+        let result = f(&mut *self.inner);
+        self.inside.store(false, Ordering::SeqCst);
+        result
+    }
+}
+
+impl Scheduler for Exclusive {
+    fn insert(&mut self, cx: &Cx<'_>, rq: RequestId, at: At) {
+        self.alone(|inner| inner.insert(cx, rq, at));
+    }
+
+    fn pick(&mut self, cx: &Cx<'_>, hw: HwQueue) -> Pick {
+        self.alone(|inner| inner.pick(cx, hw))
+    }
+
+    fn completed(&mut self, cx: &Cx<'_>, done: &Done) {
+        self.alone(|inner| inner.completed(cx, done));
+    }
+
+    fn evict(&mut self, cx: &Cx<'_>) -> Option<RequestId> {
+        self.alone(|inner| inner.evict(cx))
+    }
+
+    fn absorbed(&mut self, cx: &Cx<'_>, into: RequestId, gone: RequestId) {
+        self.alone(|inner| inner.absorbed(cx, into, gone));
+    }
+
+    fn inspect(&self, out: &mut dyn FnMut(&'static str, u64)) {
+        self.inner.inspect(out);
+    }
+}
+
+/// Polls and reaps until no more than `most` are in flight.
+fn wait_until_at_most(most: u32, sub: &mut Submitter<u32>) {
+    for _ in 0..5_000_000 {
+        sub.poll(T0);
+        sub.reap(u32::MAX, |done| assert!(done.result.is_ok()));
+        if sub.in_flight() <= most {
+            return;
+        }
+        std::thread::yield_now();
+    }
+    panic!("{} I/Os do not come back", sub.in_flight());
+}
+
+#[test]
+fn s8_11_one_thread_at_a_time_is_in_the_policy_and_everything_completes() {
+    const THREADS: u16 = 4;
+    const IOS: u64 = 400;
+    for access in accesses() {
+        let (config, device) = config(shape(1, 2));
+        let config = Config { access, submitters: THREADS, ..config.scheduler(&EXCLUSIVE) };
+        let queue = Queue::new(config).expect("valid");
+        device.finish(usize::MAX / 2);
+        std::thread::scope(|scope| {
+            for who in 0..u64::from(THREADS) {
+                let mut sub = queue.submitter().expect("one for each thread");
+                scope.spawn(move || {
+                    for i in 0..IOS {
+                        sub.push(T0, write((who * IOS + i) * 16, 8)).expect("there is credit");
+                        if i % 4 == 3 {
+                            sub.flush(T0);
+                            wait_until_at_most(8, &mut sub);
+                        }
+                    }
+                    wait_until_at_most(0, &mut sub);
+                });
+            }
+        });
+        assert_eq!(queue.stats().completed, IOS * u64::from(THREADS), "{access:?}");
+        assert_at_rest(&queue, 1);
+    }
+}
+
+/// What one of the three does next.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Step {
+    Submit(usize),
+    Begin,
+    Pass,
+    Finish,
+}
+
+/// Every way in which the steps of three threads can follow each other.
+fn interleavings(left: [&[Step]; 3]) -> Vec<Vec<Step>> {
+    let mut all = Vec::new();
+    for who in 0..3 {
+        if let Some((first, rest)) = left[who].split_first() {
+            let mut left = left;
+            left[who] = rest;
+            all.extend(interleavings(left).into_iter().map(|mut order| {
+                order.insert(0, *first);
+                order
+            }));
+        }
+    }
+    if all.is_empty() { vec![Vec::new()] } else { all }
+}
+
+/// Two inserters and a dispatcher in every order of their calls: staging takes the place of the kernel series'
+/// buckets, and must be empty when all are done, although nobody looks into it on purpose. Between instructions
+/// it is `sync`'s models that say so.
+#[test]
+fn s8_12_nothing_stays_staged_whatever_the_order_of_two_inserters_and_a_dispatcher() {
+    use Step::{Begin, Finish, Pass, Submit};
+    let orders = interleavings([&[Submit(0); 2], &[Submit(1); 2], &[Begin, Pass, Finish]]);
+    assert_eq!(orders.len(), 210);
+    let (mut staged, mut direct) = (0, 0);
+    for order in orders {
+        let (queue, device, mut subs) = queue_for::<2>(deadline());
+        device.with(|c| c.interrupts = true);
+        let mut run: Option<Run<'_, u32>> = None;
+        for (at, step) in (0..).zip(&order) {
+            match step {
+                Submit(who) => submit_each(&mut subs[*who], T0, [write(at * 100, 8)]),
+                Begin => run = Some(queue.begin_run(HW).expect("nobody is in the middle of one")),
+                Pass => run.as_mut().expect("it has begun").step(T0),
+                Finish => run.take().expect("it has begun").finish(T0),
+            }
+        }
+        subs.iter_mut().for_each(|sub| settle(sub, T0));
+        assert_eq!(queue.stats().inserted, 4, "{order:?}");
+        assert_eq!(device.with(|c| c.inside), 4, "{order:?}");
+        staged += queue.stats().staged;
+        direct += queue.stats().direct;
+        device.finish(4);
+        let _ = queue.pump(HW, T0);
+        subs.iter_mut().for_each(|sub| drop(drain(sub, &mut { T0 }, 20)));
+        assert_at_rest(&queue, 1);
+    }
+    assert!(staged > 300 && direct > 100, "both ways were gone: {staged} {direct}");
+}
+
+/// A submitter, and what it has to submit.
+type Intruder = (Submitter<u32>, Vec<Io<u32>>);
+
+thread_local! {
+    /// Who submits what as soon as somebody is in the middle of something.
+    static MEANWHILE: RefCell<Option<Intruder>> = const { RefCell::new(None) };
+}
+
+/// The other thread's turn. Its submitter goes away with I/Os in flight, so its number stays out of use.
+fn meanwhile() {
+    if let Some((mut sub, ios)) = MEANWHILE.take() {
+        submit_each(&mut sub, T0, ios);
+    }
+}
+
+/// `none`, in whose midst somebody submits.
+struct Interrupted(Box<dyn Scheduler>);
+
+const INTERRUPTED: Factory = Factory {
+    name: "interrupted",
+    summary: "none, with somebody else submitting",
+    scope: Scope::HwQueue,
+    doc: "",
+    attributes: &[],
+    build: |shape, options| {
+        Box::new(Interrupted((registry::find("none").expect("registered").build)(shape, options)))
+    },
+};
+
+impl Scheduler for Interrupted {
+    fn insert(&mut self, cx: &Cx<'_>, rq: RequestId, at: At) {
+        self.0.insert(cx, rq, at);
+    }
+
+    fn pick(&mut self, cx: &Cx<'_>, hw: HwQueue) -> Pick {
+        meanwhile();
+        self.0.pick(cx, hw)
+    }
+
+    fn completed(&mut self, cx: &Cx<'_>, done: &Done) {
+        self.0.completed(cx, done);
+    }
+
+    fn evict(&mut self, cx: &Cx<'_>) -> Option<RequestId> {
+        self.0.evict(cx)
+    }
+
+    fn absorbed(&mut self, cx: &Cx<'_>, into: RequestId, gone: RequestId) {
+        self.0.absorbed(cx, into, gone);
+    }
+
+    fn inspect(&self, out: &mut dyn FnMut(&'static str, u64)) {
+        self.0.inspect(out);
+    }
+}
+
+#[test]
+fn s16_10_a_submission_during_a_pass_makes_another_pass() {
+    let (queue, device, [mut sub, other]) = queue_for(&INTERRUPTED);
+    MEANWHILE.set(Some((other, vec![write(1000, 8)])));
+    submit_each(&mut sub, T0, [write(0, 8)]);
+    assert_eq!(device.sectors(), [0, 1000], "by the one call");
+    let stats = queue.stats();
+    assert_eq!((stats.staged, stats.kicks_coalesced, stats.passes), (1, 1, 2));
+}
+
+/// A device in whose midst somebody submits.
+struct InterruptedDevice(Box<dyn DeviceQueue<u32>>);
+
+impl DeviceQueue<u32> for InterruptedDevice {
+    fn enqueue(&mut self, now: Instant, bios: &BioTable<u32>, rq: Inflight) -> Enqueued {
+        meanwhile();
+        self.0.enqueue(now, bios, rq)
+    }
+
+    fn reap(&mut self, now: Instant, out: &mut Vec<Finished>) {
+        self.0.reap(now, out);
+    }
+
+    fn abandon(&mut self, out: &mut Vec<Inflight>) {
+        self.0.abandon(out);
+    }
+}
+
+/// Enough plugs for a submitter to see that nobody else runs the elevator any more, and to do so itself. Below
+/// the sectors that the tests submit first.
+fn until_it_runs_the_elevator() -> Vec<Io<u32>> {
+    (0..9).map(|i| write(i * 100, 8)).collect()
+}
+
+/// A queue around such a device, what reaches it, and a submitter; another one will submit
+/// [`until_it_runs_the_elevator`] when the device is first called.
+fn interrupted_device(scheduler: &'static Factory) -> (Queue<u32>, Handle, Submitter<u32>) {
+    let (config, device) = config(shape(1, 64));
+    let queues = config.queues.into_iter().map(|queue| Box::new(InterruptedDevice(queue)) as _);
+    let config = Config::new(shape(1, 64), queues.collect()).scheduler(scheduler);
+    let queue = Queue::new(Config { submitters: 2, ..config }).expect("valid");
+    let sub = queue.submitter().expect("two were asked for");
+    let other = queue.submitter().expect("two were asked for");
+    MEANWHILE.set(Some((other, until_it_runs_the_elevator())));
+    (queue, device, sub)
+}
+
+/// The same one level below: the elevator is free, so the other thread chooses requests, but the hardware queue
+/// is taken.
+#[test]
+fn s16_10_requests_chosen_while_the_device_is_being_fed_make_another_turn() {
+    let (queue, device, mut sub) = interrupted_device(deadline());
+    submit_each(&mut sub, T0, [write(5000, 8)]);
+    let sectors: Vec<u64> =
+        [5000].into_iter().chain(until_it_runs_the_elevator().iter().map(|io| io.sector)).collect();
+    assert_eq!(device.sectors(), sectors, "by the one call");
+    let stats = queue.stats();
+    assert_eq!((stats.direct, stats.batches), (2, 2), "both ran the elevator");
+}
+
+/// Two dispatchers, the second of which chooses its batch while the first one's is on its way to the device. The
+/// kernel's could mix; here the device sees the order in which they were chosen.
+#[test]
+fn s16_21_a_batch_stays_together_whoever_chooses_in_between() {
+    for scheduler in registry::ALL {
+        let (queue, device, mut sub) = interrupted_device(scheduler);
+        let first = [5000, 5100, 5200, 5300];
+        for sector in first {
+            sub.push(T0, write(sector, 8)).expect("there is credit");
+        }
+        sub.flush(T0);
+        let second = until_it_runs_the_elevator();
+        let sectors: Vec<u64> =
+            first.into_iter().chain(second.iter().map(|io| io.sector)).collect();
+        assert_eq!(device.sectors(), sectors, "{}", scheduler.name);
+        let stats = queue.stats();
+        assert_eq!((stats.direct, stats.batches), (2, 2), "both ran the elevator");
+    }
+}
+
+/// Line 9 for a whole queue. A real-time request is in the device, so that one of the best-effort class makes
+/// the policy ask for a pass in 10 s (the delay); real-time submissions are the calls for one now. All of that
+/// while the one who runs the elevator is stalled.
+#[test]
+fn s16_09_calls_for_a_pass_now_and_later_in_any_order_while_the_runner_is_stalled() {
+    const AGE: Instant = Instant::from_nanos(10_000_000_000);
+    let ioprio = |class| IoPrio::new(class, 0).expect("0 is a level");
+    for now_at in [[0, 1], [0, 2], [1, 2]] {
+        let (queue, device, [mut sub]) = queue_for(deadline());
+        device.with(|c| c.interrupts = true);
+        let rt = |sector| Io { ioprio: ioprio(Class::Realtime), ..write(sector, 8) };
+        submit_each(&mut sub, T0, [rt(0)]);
+        let mut stalled = queue.begin_run(HW).expect("nobody has it");
+        for call in 0..3 {
+            if now_at.contains(&call) {
+                submit_each(&mut sub, T0, [rt(1000 * (call + 1))]);
+            } else {
+                submit_each(&mut sub, T0, [write(500, 8)]);
+                stalled.step(T0);
+            }
+        }
+        stalled.finish(T0);
+        let expected: Vec<u64> =
+            [0].into_iter().chain(now_at.map(|call| 1000 * (call + 1))).collect();
+        assert_eq!(device.sectors(), expected, "at once");
+        assert_eq!(sub.next_deadline(), Some(AGE), "and the delay stands");
+        sub.poll(AGE.saturating_sub(Nanos(1)));
+        assert_eq!(device.sectors().len(), 3);
+        sub.poll(AGE);
+        assert_eq!(device.sectors()[3..], [500]);
+        device.finish(4);
+        let _ = queue.pump(HW, AGE);
+        drain(&mut sub, &mut { AGE }, 2);
+        assert_at_rest(&queue, 1);
+    }
+}
+
+/// A delay alone: no earlier than it says, and it goes away when what it waited for comes first.
+#[test]
+fn s16_09_a_pass_now_does_what_a_later_one_was_asked_for() {
+    for access in accesses() {
+        let (config, device) = config(shape(1, 8));
+        let queue = Queue::new(Config { access, ..config.scheduler(deadline()) }).expect("valid");
+        let mut sub = queue.submitter().expect("one is free");
+        device.with(|c| c.interrupts = true);
+        let ioprio = IoPrio::new(Class::Realtime, 0).expect("0 is a level");
+        submit_each(&mut sub, T0, [Io { ioprio, ..write(0, 8) }, write(500, 8)]);
+        let ms = |ms| T0 + Nanos::from_millis(ms);
+        assert_eq!(sub.next_deadline(), Some(ms(10_000)), "{access:?}");
+        sub.poll(ms(9_999));
+        assert_eq!(device.sectors(), [0]);
+        // The real-time request completes long before.
+        device.finish(1);
+        let _ = queue.pump(HW, ms(9_999));
+        assert_eq!(device.sectors(), [0, 500], "{access:?}");
+        device.finish(1);
+        let _ = queue.pump(HW, ms(9_999));
+        drain(&mut sub, &mut ms(9_999), 2);
+        assert_at_rest(&queue, 1);
+    }
+}

@@ -1,0 +1,225 @@
+//! Line 8 of `spec/framework.md` section 16: no lost wake-up. Threads that sleep whenever they are allowed to
+//! and are woken by nothing but the host's calls and the deadlines that they were told before they slept.
+//!
+//! One real thread plays all of them, and a seed decides whose turn it is; what can happen between two
+//! instructions is for the model checkers. Two sleepers that wait for each other are found at once: nobody can
+//! go on, and something is in flight.
+
+mod common;
+
+use blkmq_core::{HwQueue, Instant, Nanos, Rng};
+use blkmq_engine::{Access, Config, DeviceShape, PumpMode, Queue, QueueStats, Submitter};
+use blkmq_sched::{Scope, registry};
+use common::{Call, Calls, Moods, assert_at_rest, config, shape, write};
+
+/// I/Os of each submitter.
+const IOS: u32 = 60;
+/// Turns after which a run that still moves is taken to turn on the spot.
+const TURNS: u32 = 200_000;
+
+/// One submitting thread.
+struct Client {
+    sub: Submitter<u32>,
+    left: u32,
+    asleep: bool,
+    /// What it was told before it fell asleep.
+    alarm: Option<Instant>,
+}
+
+impl Client {
+    /// Has everything back, and never comes again.
+    fn is_gone(&self) -> bool {
+        self.left == 0 && self.sub.in_flight() == 0
+    }
+
+    fn can_go_on(&self, now: Instant) -> bool {
+        !self.is_gone() && (!self.asleep || self.alarm.is_some_and(|at| at <= now))
+    }
+
+    /// Does a little, as a thread does it: submits, or takes back and looks what is due, and sleeps if it may.
+    fn turn(&mut self, now: Instant, rng: &mut Rng) {
+        if std::mem::take(&mut self.asleep) {
+            self.sub.unpark();
+        }
+        let room = u64::from((self.sub.depth() - self.sub.in_flight()).min(self.left).min(6));
+        if room > 0 && rng.chance(2, 3) {
+            for _ in 0..=rng.below(room) {
+                self.sub.push(now, write(rng.below(400) * 8, 8)).expect("there is credit");
+                self.left -= 1;
+            }
+            self.sub.flush(now);
+            return;
+        }
+        self.sub.poll(now);
+        self.sub.reap(u32::MAX, |done| assert!(done.result.is_ok()));
+        let wants_to_sleep = self.sub.in_flight() > 0 && (room == 0 || rng.chance(1, 2));
+        if wants_to_sleep && self.sub.prepare_park(now) {
+            self.asleep = true;
+            self.alarm = self.sub.next_deadline();
+        }
+    }
+}
+
+/// One pump thread.
+#[derive(Clone, Copy, Default)]
+struct PumpThread {
+    called: bool,
+    alarm: Option<Instant>,
+}
+
+impl PumpThread {
+    fn can_go_on(&self, now: Instant) -> bool {
+        self.called || self.alarm.is_some_and(|at| at <= now)
+    }
+}
+
+struct Threads {
+    queue: Queue<u32>,
+    calls: Calls,
+    /// Of every so many calls to the host one is lost on the way; 0 for none.
+    lose: u64,
+    clients: Vec<Client>,
+    pumps: Vec<PumpThread>,
+    now: Instant,
+    rng: Rng,
+}
+
+/// Nobody can go on.
+#[derive(Debug)]
+struct Stuck;
+
+impl Threads {
+    fn deliver(&mut self) {
+        for call in self.calls.take() {
+            if self.lose > 0 && self.rng.chance(1, self.lose) {
+                continue;
+            }
+            match call {
+                Call::Submitter(id) => {
+                    let client = self.clients.iter_mut().find(|client| client.sub.id() == id);
+                    client.expect("it is registered").alarm = Some(self.now);
+                }
+                Call::Pump(hw) => self.pumps[usize::from(hw.0)].called = true,
+            }
+        }
+    }
+
+    /// The next moment at which somebody wakes by himself.
+    fn next_alarm(&self) -> Option<Instant> {
+        let clients = self.clients.iter().filter(|client| !client.is_gone());
+        let clients = clients.filter_map(|client| client.alarm.filter(|_| client.asleep));
+        clients.chain(self.pumps.iter().filter_map(|pump| pump.alarm)).min()
+    }
+
+    fn run(&mut self) -> Result<(), Stuck> {
+        for _ in 0..TURNS {
+            let now = self.now;
+            let awake: Vec<usize> = (0..self.clients.len() + self.pumps.len())
+                .filter(|who| match self.clients.get(*who) {
+                    Some(client) => client.can_go_on(now),
+                    None => self.pumps[who - self.clients.len()].can_go_on(now),
+                })
+                .collect();
+            if self.clients.iter().all(Client::is_gone) {
+                return Ok(());
+            }
+            let Some(turn) = (!awake.is_empty()).then(|| self.rng.below(awake.len() as u64)) else {
+                self.now = self.next_alarm().ok_or(Stuck)?.max(now);
+                continue;
+            };
+            let who = awake[turn as usize];
+            match self.clients.get_mut(who) {
+                Some(client) => client.turn(now, &mut self.rng),
+                None => {
+                    let hw = who - self.clients.len();
+                    self.pumps[hw].called = false;
+                    self.pumps[hw].alarm = self.queue.pump(HwQueue(hw as u16), now);
+                }
+            }
+            self.deliver();
+            self.now += Nanos(self.rng.below(300));
+        }
+        panic!("everybody is awake and nothing ends");
+    }
+}
+
+/// Everything but what a test insists on, drawn from the seed.
+fn threads(seed: u64, resource: u64, dev_resource: u64, lose: u64) -> (Threads, u16) {
+    let mut rng = Rng::new(seed);
+    let hw_queues = 1 + rng.below(3) as u16;
+    let shape = DeviceShape {
+        shared_tags: rng.chance(1, 3),
+        budget: rng.chance(1, 3).then(|| 1 + rng.below(3) as u32),
+        // Room for one in any case. With more tags than that the device refuses what exceeds it.
+        ..shape(hw_queues, if dev_resource > 0 { 4 } else { 1 })
+    };
+    let (config, device) = config(shape);
+    let submitters = 1 + rng.below(4) as u16;
+    let calls = Calls::default();
+    let mut config = Config { submitters, host: Box::new(calls.clone()), ..config };
+    config = config.scheduler(registry::ALL[rng.below(registry::ALL.len() as u64) as usize]);
+    config.scope = [None, Some(Scope::Queue), Some(Scope::HwQueue)][rng.below(3) as usize];
+    config.access = Access::ALL[rng.below(3) as usize].1;
+    config.nr_requests = rng.chance(1, 2).then_some(4);
+    config.depth = 1 << rng.below(6);
+    config.pump = if rng.chance(1, 2) { PumpMode::Inline } else { PumpMode::Thread };
+    let pumps = if config.pump == PumpMode::Thread { hw_queues } else { 0 };
+    device.with(|c| {
+        c.room = 1;
+        c.service = Some(Nanos(rng.below(20_000)));
+        c.moods = Some(Moods { rng: Rng::new(!seed), resource, dev_resource, requeue: 5 });
+    });
+    let queue = Queue::new(config).expect("valid");
+    let client = |_| {
+        let sub = queue.submitter().expect("so many were asked for");
+        Client { sub, left: IOS, asleep: false, alarm: None }
+    };
+    let clients = (0..submitters).map(client).collect();
+    let pumps = vec![PumpThread::default(); pumps.into()];
+    let threads = Threads { clients, pumps, queue, calls, lose, now: Instant::ZERO, rng };
+    (threads, hw_queues)
+}
+
+fn all_complete(resource: u64, dev_resource: u64) -> QueueStats {
+    let mut total = QueueStats::default();
+    for seed in 0..4000 {
+        let (mut threads, hw_queues) = threads(seed, resource, dev_resource, 0);
+        threads.run().unwrap_or_else(|_| {
+            panic!("seed {seed}: all are asleep at {:?}: {:?}", threads.now, threads.queue.stats())
+        });
+        assert_at_rest(&threads.queue, hw_queues);
+        let stats = threads.queue.stats();
+        assert_eq!(stats.completed, u64::from(IOS) * threads.clients.len() as u64);
+        total.busy += stats.busy;
+        total.staged += stats.staged;
+        total.direct += stats.direct;
+        total.requeues += stats.requeues;
+    }
+    total
+}
+
+#[test]
+fn s16_08_no_lost_wake_up_with_a_device_of_depth_1() {
+    let stats = all_complete(0, 0);
+    assert!(stats.staged > 1_000 && stats.direct > 1_000 && stats.requeues > 1_000, "{stats:?}");
+}
+
+#[test]
+fn s16_08_no_lost_wake_up_with_no_timers_but_those_of_3_ms() {
+    let stats = all_complete(15, 15);
+    assert!(stats.busy > 10_000, "{stats:?}");
+}
+
+#[test]
+fn s16_08_no_lost_wake_up_with_dev_resource_and_no_timer_at_all() {
+    let stats = all_complete(0, 30);
+    assert!(stats.busy > 3_000, "{stats:?}");
+}
+
+/// The same with a host that forgets a call now and then: that is what a lost wake-up looks like here.
+#[test]
+fn s16_08_a_lost_wake_up_would_be_noticed() {
+    let stuck = |seed: &u64| threads(*seed, 0, 10, 10).0.run().is_err();
+    let found = (0..100).filter(stuck).count();
+    assert!(found > 20, "{found} of 100");
+}
