@@ -77,12 +77,14 @@ fn shuttle_tiny_inline() {
     TINY.check();
 }
 
-/// The second of them finds the way blocked by what was refused, while that is taken.
+/// One submits its second I/O while the other takes away what the device refused, which blocked the way.
 #[test]
 fn shuttle_tiny_refused() {
-    let device = Script { dev_resource: 3, resource: 2, inline: 1, ..Script::INLINE };
-    let model = Model { device, nr_requests: Some(4), most_time: A_TIMER_EACH, ..TINY };
-    Model { hw_queue_depth: 2, seed: 9, ..model }.check();
+    // The first is taken for 10 us, the second refused until then, and when it comes again answered at once.
+    let device = Script { room: 2, dev_resource: 2, inline: 3, ..Script::LATER };
+    const CLIENTS: &[Client] = &[Client::new(1, 1, 1), Client::new(2, 1, 1)];
+    let model = Model { device, clients: CLIENTS, most_time: Nanos(60_000), seed: 9, ..TINY };
+    Model { nr_requests: Some(4), hw_queue_depth: 2, ..model }.check();
 }
 
 /// Each finds the other one's tag in use.

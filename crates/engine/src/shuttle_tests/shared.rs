@@ -43,6 +43,31 @@ fn shuttle_shared_tags_and_budgets_and_an_inline_device() {
     Model { hw_queue_depth: 2, most_time: Nanos(2 * TWO_SHARDS.most_time.0), ..model }.check();
 }
 
+/// A single I/O for each of two elevators: short schedules, so that more of all there are get tried.
+const TINY: Model = Model {
+    schedules: 10_000,
+    clients: &[Client::new(1, 1, 1); 2],
+    most_time: Nanos(2 * Script::LATER.service.0),
+    ..TWO_SHARDS
+};
+
+#[test]
+fn shuttle_tiny_budget() {
+    Model { budget: Some(1), device: Script::INLINE, most_time: Nanos(0), seed: 25, ..TINY }
+        .check();
+}
+
+#[test]
+fn shuttle_tiny_budget_later() {
+    Model { budget: Some(1), seed: 26, ..TINY }.check();
+}
+
+#[test]
+fn shuttle_tiny_shared_tag() {
+    let device = Script::INLINE;
+    Model { shared_tags: true, device, most_time: Nanos(0), seed: 27, ..TINY }.check();
+}
+
 #[test]
 #[should_panic(expected = "nobody will ever be woken")]
 fn shuttle_planted_a_budget_that_comes_back_in_silence() {
