@@ -259,7 +259,8 @@ impl<P: Send> Shared<P> {
                 ready.add(hw);
             }
         }
-        let mut ran = self.drive(shard, ready, now, home, tally);
+        // Not without anything to pump: whether to run the elevator is decided below.
+        let mut ran = !ready.is_empty() && self.drive(shard, ready, now, home, tally);
         if shard.gate.due(now)
             && follow.should_run(&shard.lead)
             && let Some(guard) = shard.gate.run().try_enter()
