@@ -1,5 +1,6 @@
 //! Rates of I/O, read from the JSON of fio and of `blkmq bench`, sorted into cells.
 
+use super::plan::Fio;
 use crate::Result;
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -10,7 +11,7 @@ pub(super) struct Cell {
     pub(super) workload: Workload,
     /// A policy's name.
     pub(super) scheduler: String,
-    /// `combining`, `spin`, `mutex`, or `fio` for no block layer at all.
+    /// `combining`, `spin`, `mutex`, or one of [`Fio`]'s names for no block layer at all.
     pub(super) access: String,
     pub(super) threads: u32,
 }
@@ -44,8 +45,8 @@ impl Cell {
     }
 
     /// fio, measured in turns with the policy `scheduler`.
-    pub(super) fn fio_beside(scheduler: &str) -> Self {
-        Self { access: "fio".into(), ..Self::alone(scheduler) }
+    pub(super) fn fio_beside(scheduler: &str, fio: Fio) -> Self {
+        Self { access: fio.name().into(), ..Self::alone(scheduler) }
     }
 }
 
@@ -187,8 +188,8 @@ mod tests {
             { "error": 0, "read": { "iops": 2.0 } },
         ]});
         let mut figures = Figures::default();
-        figures.add_fio(&Cell::fio_beside("none"), &report).unwrap();
-        assert_eq!(figures.median(&Cell::fio_beside("none")), Some(3.5));
+        figures.add_fio(&Cell::fio_beside("none", Fio::Plain), &report).unwrap();
+        assert_eq!(figures.median(&Cell::fio_beside("none", Fio::Plain)), Some(3.5));
     }
 
     #[test]

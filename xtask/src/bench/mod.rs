@@ -17,7 +17,7 @@ use crate::shell::{Cmd, is_installed};
 use crate::{Result, interop};
 use figures::{Cell, Figures};
 use machine::Machine;
-use plan::Plan;
+use plan::{Fio, Plan};
 use std::path::PathBuf;
 
 /// `cargo xtask bench [--test-size] [--out DIR]`
@@ -64,9 +64,9 @@ fn measure(plan: &Plan) -> Result<Figures> {
     for _ in 0..plan.repetitions {
         for scheduler in plan::SCHEDULERS {
             run(&plan.alone(scheduler), &mut figures)?;
-            if is_installed("fio") {
-                let report = interop::parse(&shown(&plan.fio())?)?;
-                figures.add_fio(&Cell::fio_beside(scheduler), &report)?;
+            for fio in Fio::ALL.into_iter().filter(|_| is_installed("fio")) {
+                let report = interop::parse(&shown(&plan.fio(fio))?)?;
+                figures.add_fio(&Cell::fio_beside(scheduler, fio), &report)?;
             }
         }
     }

@@ -2,7 +2,7 @@
 
 use super::figures::{Cell, Figures};
 use super::machine::Machine;
-use super::plan::{ACCESS, Plan, SCHEDULERS};
+use super::plan::{ACCESS, Fio, Plan, SCHEDULERS};
 use super::targets::targets;
 use serde_json::{Value, json};
 
@@ -53,12 +53,14 @@ fn contention(plan: &Plan, figures: &Figures) -> String {
 fn alone(figures: &Figures) -> String {
     let mut table = String::from(
         "\n## One thread, against fio's null engine\n\n\
-         | scheduler | blkmq | spread | fio | spread |\n|---|---|---|---|---|\n",
+         | scheduler | blkmq, plugs of 8 | spread | fio | spread | fio, batches of 8 | spread |\n\
+         |---|---|---|---|---|---|---|\n",
     );
     for scheduler in SCHEDULERS {
         let ours = rate_and_spread(figures, &Cell::alone(scheduler));
-        let fio = rate_and_spread(figures, &Cell::fio_beside(scheduler));
-        table += &format!("| {scheduler} | {ours} | {fio} |\n");
+        let [plain, batched] =
+            Fio::ALL.map(|fio| rate_and_spread(figures, &Cell::fio_beside(scheduler, fio)));
+        table += &format!("| {scheduler} | {ours} | {plain} | {batched} |\n");
     }
     table
 }

@@ -1,7 +1,7 @@
 //! What the project calls fast, as ratios of two measured cells.
 
 use super::figures::{Cell, Figures};
-use super::plan::{Plan, SCHEDULERS};
+use super::plan::{Fio, Plan, SCHEDULERS};
 
 /// A claim about two cells: `left` is at least `target` times `right`.
 pub(super) struct Target {
@@ -61,7 +61,7 @@ fn alone(scheduler: &str) -> Target {
     Target {
         what: format!("{scheduler}, one thread, against fio's null engine"),
         left: Cell::alone(scheduler),
-        right: Cell::fio_beside(scheduler),
+        right: Cell::fio_beside(scheduler, Fio::Plain),
         target: if scheduler == "none" { 1.2 } else { 0.6 },
     }
 }
@@ -89,7 +89,7 @@ mod tests {
         let mut figures = Figures::default();
         assert_eq!(target.verdict(&figures), "not measured");
         figures.0.insert(Cell::alone("mq-deadline"), vec![6.0]);
-        figures.0.insert(Cell::fio_beside("mq-deadline"), vec![10.0]);
+        figures.0.insert(Cell::fio_beside("mq-deadline", Fio::Plain), vec![10.0]);
         assert_eq!(target.verdict(&figures), "met");
         figures.0.insert(Cell::alone("mq-deadline"), vec![5.9]);
         assert_eq!(target.verdict(&figures), "missed");
