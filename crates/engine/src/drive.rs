@@ -22,24 +22,27 @@ const PUMP_TURNS: u32 = if cfg!(shuttle) { 2 } else { 4 };
 /// Rounds of elevator and pump that one call makes; a device of depth 1 needs one for each request.
 const DRIVE_ROUNDS: u32 = if cfg!(shuttle) { 2 } else { 64 };
 
+/// On whose behalf, and when.
+#[derive(Clone, Copy)]
+pub(crate) struct Caller<'a> {
+    /// The submitter whose thread this is; `None` for a pump thread, which leads nobody.
+    pub(crate) id: Option<SubmitterId>,
+    pub(crate) now: Instant,
+    /// The hardware queue that the caller maps to; it is served first.
+    pub(crate) home: HwQueue,
+    pub(crate) tally: &'a SubmitterCounters,
+}
+
 impl<P: Send> Shared<P> {
     /// Runs the elevator of `shard` if it is free, with the caller's own submission; leaves word if not, or
     /// if somebody else has been running it and will be back.
-    pub(crate) fn submit(
-        &self,
-        shard: &Shard,
-        now: Instant,
-        home: HwQueue,
-        own: Own<'_>,
-        follow: &mut Follow,
-        tally: &SubmitterCounters,
-    ) {
+    pub(crate) fn submit(&self, shard: &Shard, by: Caller<'_>, own: Own<'_>, follow: &mut Follow) {
+        let tally = by.tally;
         let leave = follow.should_leave(&shard.lead);
         if !leave && let Some(guard) = shard.gate.run().try_enter() {
             tally.direct.add(1);
-            shard.lead.take(own.id);
-            let ready = self.run(shard, guard, now, home, Some(own));
-            self.drive(shard, ready, now, home, tally);
+            let ready = self.run(shard, guard, by, Some(own));
+            self.drive(shard, ready, by);
             return;
         }
         tally.staged.add(1);
@@ -55,24 +58,18 @@ impl<P: Send> Shared<P> {
                 Kick::Coalesced => tally.kicks_coalesced.add(1),
             }
         } else {
-            self.kick_and_drive(shard, now, home, tally);
+            self.kick_and_drive(shard, by);
         }
     }
 
     /// Runs the elevator of `shard`, or leaves word that somebody should.
-    pub(crate) fn kick_and_drive(
-        &self,
-        shard: &Shard,
-        now: Instant,
-        home: HwQueue,
-        tally: &SubmitterCounters,
-    ) {
+    pub(crate) fn kick_and_drive(&self, shard: &Shard, by: Caller<'_>) {
         if let Some(guard) = shard.gate.run().enter_or_owe() {
-            tally.kicks_sent.add(1);
-            let ready = self.run(shard, guard, now, home, None);
-            self.drive(shard, ready, now, home, tally);
+            by.tally.kicks_sent.add(1);
+            let ready = self.run(shard, guard, by, None);
+            self.drive(shard, ready, by);
         } else {
-            tally.kicks_coalesced.add(1);
+            by.tally.kicks_coalesced.add(1);
         }
     }
 
@@ -81,15 +78,17 @@ impl<P: Send> Shared<P> {
         &self,
         shard: &Shard,
         mut guard: RunGuard<'_, Runner>,
-        now: Instant,
-        home: HwQueue,
+        by: Caller<'_>,
         mut own: Option<Own<'_>>,
     ) -> Ready {
         let mut ready = Ready::default();
         let mut passes = 0;
         let mut wakes = Vec::new();
         loop {
-            ready.merge(guard.pass(self, shard, now, home, own.take()));
+            if let Some(id) = by.id {
+                shard.lead.note_pass(id);
+            }
+            ready.merge(guard.pass(self, shard, by.now, by.home, own.take()));
             passes += 1;
             if !guard.wakes.is_empty() {
                 wakes.append(&mut guard.wakes);
@@ -118,31 +117,24 @@ impl<P: Send> Shared<P> {
 
     /// Pumps what is ready, and runs the elevator again where it waited for what the pumps gave back. True if
     /// anything was run, so that this thread may have left something to come back for.
-    pub(crate) fn drive(
-        &self,
-        shard: &Shard,
-        mut ready: Ready,
-        now: Instant,
-        home: HwQueue,
-        tally: &SubmitterCounters,
-    ) -> bool {
+    pub(crate) fn drive(&self, shard: &Shard, mut ready: Ready, by: Caller<'_>) -> bool {
         let mut ran = !ready.is_empty();
         for _ in 0..DRIVE_ROUNDS {
             let mut restart = false;
             for hw in ready.iter(shard.hws()) {
-                restart |= self.pump_or_call(hw, now, tally);
+                restart |= self.pump_or_call(hw, by);
             }
             // A pump may also have kicked this very elevator, over a budget that came back.
-            if !restart && !shard.gate.due(now) {
+            if !restart && !shard.gate.due(by.now) {
                 return ran;
             }
             let Some(guard) = shard.gate.run().enter_or_owe() else { return ran };
             ran = true;
-            ready = self.run(shard, guard, now, home, None);
+            ready = self.run(shard, guard, by, None);
         }
         // The last run's work still needs its pumps, and there may be more behind it.
         for hw in ready.iter(shard.hws()) {
-            if self.pump_or_call(hw, now, tally) {
+            if self.pump_or_call(hw, by) {
                 let parked = self.kick_shard(shard.index);
                 self.wake(parked.as_slice());
             }
@@ -151,16 +143,16 @@ impl<P: Send> Shared<P> {
     }
 
     /// Runs the pump of `hw` here, or calls its thread. True if an elevator waited for what it gave back.
-    fn pump_or_call(&self, hw: HwQueue, now: Instant, tally: &SubmitterCounters) -> bool {
+    fn pump_or_call(&self, hw: HwQueue, by: Caller<'_>) -> bool {
         if self.pump_mode == PumpMode::Inline {
-            return self.pump(hw, now, tally);
+            return self.pump(hw, by.now, by.tally);
         }
         match self.hctxs[usize::from(hw.0)].pump.kick() {
             Kick::Queued => {
-                tally.kicks_sent.add(1);
+                by.tally.kicks_sent.add(1);
                 self.host.wake_pump(hw);
             }
-            Kick::Coalesced => tally.kicks_coalesced.add(1),
+            Kick::Coalesced => by.tally.kicks_coalesced.add(1),
         }
         false
     }
@@ -245,14 +237,8 @@ impl<P: Send> Shared<P> {
 
     /// Does what is due for `shard`: its elevator if a pass is owed, its pumps if they have something. True
     /// if anything was run.
-    pub(crate) fn poll(
-        &self,
-        shard: &Shard,
-        now: Instant,
-        home: HwQueue,
-        follow: &mut Follow,
-        tally: &SubmitterCounters,
-    ) -> bool {
+    pub(crate) fn poll(&self, shard: &Shard, by: Caller<'_>, follow: &mut Follow) -> bool {
+        let now = by.now;
         let mut ready = Ready::default();
         for hw in shard.hws().map(HwQueue) {
             if self.pump_mode == PumpMode::Inline && self.pump_due(hw, now) {
@@ -260,14 +246,13 @@ impl<P: Send> Shared<P> {
             }
         }
         // Not without anything to pump: whether to run the elevator is decided below.
-        let mut ran = !ready.is_empty() && self.drive(shard, ready, now, home, tally);
+        let mut ran = !ready.is_empty() && self.drive(shard, ready, by);
         if shard.gate.due(now)
             && follow.should_run(&shard.lead)
             && let Some(guard) = shard.gate.run().try_enter()
         {
-            shard.lead.take(follow.id());
-            let ready = self.run(shard, guard, now, home, None);
-            self.drive(shard, ready, now, home, tally);
+            let ready = self.run(shard, guard, by, None);
+            self.drive(shard, ready, by);
             ran = true;
         }
         ran
@@ -313,9 +298,10 @@ impl<P: Send> Run<'_, P> {
     /// Lets go as any runner does: further passes while they are owed, then the pumps.
     pub fn finish(self, now: Instant) {
         let Self { q, shard, guard, home, mut ready } = self;
-        ready.merge(q.run(shard, guard, now, home, None));
         let tally = &q.pump_tallies[usize::from(home.0)];
-        q.drive(shard, ready, now, home, tally);
+        let by = Caller { id: None, now, home, tally };
+        ready.merge(q.run(shard, guard, by, None));
+        q.drive(shard, ready, by);
     }
 
     /// The same for a thread that has nothing of its own in flight and may not come back.

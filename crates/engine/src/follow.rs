@@ -16,25 +16,18 @@ use blkmq_core::SubmitterId;
 const PATIENCE: u32 = 8;
 const ID_BITS: u32 = 16;
 
-/// Who leads, and how many passes there have been: `passes << 16 | submitter`. Written by the runner only.
+/// Who leads, and how many passes submitters have made: `passes << 16 | submitter`. Written by the runner only;
+/// a pump thread does not write it, since it comes when its device calls and not when somebody submits.
 #[derive(Default)]
 pub(crate) struct Lead(AtomicU64);
 
 impl Lead {
-    /// The calling submitter has taken the run.
+    /// The runner, `id`, begins a pass.
     #[inline]
-    pub(crate) fn take(&self, id: SubmitterId) {
-        let word = self.0.load(Ordering::Relaxed);
-        if word as u16 != id.0 {
-            self.0.store(word >> ID_BITS << ID_BITS | u64::from(id.0), Ordering::Relaxed);
-        }
-    }
-
-    /// The runner begins a pass.
-    #[inline]
-    pub(crate) fn note_pass(&self) {
-        let word = self.0.load(Ordering::Relaxed);
-        self.0.store(word.wrapping_add(1 << ID_BITS), Ordering::Relaxed);
+    pub(crate) fn note_pass(&self, id: SubmitterId) {
+        let (_, passes) = self.get();
+        let word = passes.wrapping_add(1) << ID_BITS | u64::from(id.0);
+        self.0.store(word, Ordering::Relaxed);
     }
 
     fn get(&self) -> (SubmitterId, u64) {
@@ -58,10 +51,6 @@ pub(crate) struct Follow {
 impl Follow {
     pub(crate) fn new(id: SubmitterId, lead: &Lead) -> Self {
         Self { id, seen: lead.get().1, patience: 0, skipped: 0 }
-    }
-
-    pub(crate) fn id(&self) -> SubmitterId {
-        self.id
     }
 
     /// Has somebody else run since this submitter last looked?
@@ -114,13 +103,11 @@ mod tests {
         let lead = Lead::default();
         let mut me = Follow::new(SubmitterId(1), &lead);
         assert!(!me.should_leave(&lead), "nobody has run");
-        lead.take(SubmitterId(2));
-        lead.note_pass();
+        lead.note_pass(SubmitterId(2));
         assert!(me.should_leave(&lead));
         let left = (0..).take_while(|_| me.should_leave(&lead)).count();
         assert_eq!(left, PATIENCE as usize - 1, "nobody has run since");
-        lead.take(SubmitterId(1));
-        lead.note_pass();
+        lead.note_pass(SubmitterId(1));
         assert!(!me.should_leave(&lead), "that was this one itself");
     }
 
@@ -128,9 +115,8 @@ mod tests {
     fn a_follower_that_submits_and_is_led_looks_all_the_same() {
         let lead = Lead::default();
         let mut me = Follow::new(SubmitterId(1), &lead);
-        lead.take(SubmitterId(2));
         let turn = |_: &u32| {
-            lead.note_pass();
+            lead.note_pass(SubmitterId(2));
             assert!(me.should_leave(&lead));
             !me.should_look()
         };
@@ -141,12 +127,11 @@ mod tests {
     fn a_waiting_follower_takes_over_when_its_patience_is_at_an_end() {
         let lead = Lead::default();
         let mut me = Follow::new(SubmitterId(1), &lead);
-        lead.take(SubmitterId(2));
-        lead.note_pass();
+        lead.note_pass(SubmitterId(2));
         assert!(me.should_leave(&lead));
         let polls = (0..).take_while(|_| !me.should_look()).count();
         assert_eq!(polls, PATIENCE as usize);
-        lead.note_pass();
+        lead.note_pass(SubmitterId(2));
         assert!(!me.should_run(&lead), "the leader was back meanwhile");
         assert!(!me.should_look());
         (1..PATIENCE).for_each(|_| assert!(!me.should_look()));

@@ -4,6 +4,7 @@
 //! I/O is in `submitter.rs`, `drive.rs`, `runner.rs` and `pump.rs`, in this order.
 
 use crate::config::{Config, ConfigError, PumpMode};
+use crate::drive::Caller;
 use crate::elevator::{self, Elevator, Proto};
 use crate::follow::Lead;
 use crate::gate::Gate;
@@ -198,11 +199,12 @@ impl<P: Send + 'static> Queue<P> {
         let shard = &q.shards[q.shard_of(hw)];
         let tally = &q.pump_tallies[usize::from(hw.0)];
         if q.access == Access::Combining {
+            let by = Caller { id: None, now, home: hw, tally };
             if q.pump(hw, now, tally) {
-                q.kick_and_drive(shard, now, hw, tally);
+                q.kick_and_drive(shard, by);
             }
             if shard.gate.due(now) {
-                q.kick_and_drive(shard, now, hw, tally);
+                q.kick_and_drive(shard, by);
             }
         } else {
             q.locked_poll(shard, usize::from(q.senders.len() as u16 + hw.0), now, hw);

@@ -135,7 +135,6 @@ impl Runner {
     ) -> Ready {
         self.elevator.advance(now);
         self.elevator.counters.passes.add(1);
-        shard.lead.note_pass();
         let freed = self.take_returns();
         self.admit_all(q, shard, freed, own);
         let mut ready = Ready::default();

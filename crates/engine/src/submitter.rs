@@ -3,6 +3,7 @@
 //! It owns its bio cells (its credit), its plug and its ends of two rings; pushing and reaping touch nothing
 //! that others write. Contention begins, if at all, at [`flush`](Submitter::flush).
 
+use crate::drive::Caller;
 use crate::elevator::Proto;
 use crate::follow::Follow;
 use crate::plug::{PLUG_REQUESTS, Plug};
@@ -309,7 +310,10 @@ impl<P: Send> Submitter<P> {
         let parts = self.parts.as_mut().expect("parts are there until the submitter is dropped");
         let own = Own { id: parts.id, plug: &mut self.plug, staging: &mut parts.staging };
         match q.access {
-            Access::Combining => q.submit(shard, now, parts.hw, own, &mut self.follow, &self.tally),
+            Access::Combining => {
+                let by = Caller { id: Some(parts.id), now, home: parts.hw, tally: &self.tally };
+                q.submit(shard, by, own, &mut self.follow);
+            }
             Access::Spin | Access::Mutex => q.locked_submit(shard, now, parts.hw, own),
         }
     }
@@ -321,7 +325,10 @@ impl<P: Send> Submitter<P> {
         let shard = &q.shards[self.shard];
         let ran = match q.access {
             Access::Combining if !self.follow.should_look() => false,
-            Access::Combining => q.poll(shard, now, hw, &mut self.follow, &self.tally),
+            Access::Combining => {
+                let by = Caller { id: Some(id), now, home: hw, tally: &self.tally };
+                q.poll(shard, by, &mut self.follow)
+            }
             Access::Spin | Access::Mutex => q.locked_poll(shard, id.0.into(), now, hw),
         };
         if ran && self.in_flight() == 0 {
