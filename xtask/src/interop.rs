@@ -56,7 +56,9 @@ const JOB: &str = "--name=check --bs=4k --iodepth=32 --size=64m --norandommap";
 /// What fio and blkmq report of the same job, as JSON.
 fn reports(options: &str) -> Result<[Value; 2]> {
     let fio = format!("fio --ioengine=null --output-format=json {JOB} {options}");
-    let ours = format!("{BLKMQ} bench --device null --output-format=json {JOB} {options}");
+    let ours = format!(
+        "{BLKMQ} bench --device null --scheduler none --output-format=json {JOB} {options}"
+    );
     Ok([parse(&Cmd::new(&fio).output()?)?, parse(&Cmd::new(&ours).output()?)?])
 }
 
