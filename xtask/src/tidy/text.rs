@@ -102,7 +102,7 @@ mod tests {
         assert_eq!(count("README.md", "see /home/me/x\n"), 1);
         assert_eq!(count("crates/a/src/a.rs", "//! x\nconst A: &str = \"/tmp/x\";\n"), 1);
         assert_eq!(count("crates/a/tests/a.rs", "//! x\nconst A: &str = \"/tmp/x\";\n"), 0);
-        assert_eq!(count("README.md", "see crates/work/x and $HOME/home/x\n"), 0);
+        assert_eq!(count("README.md", "see crates/home/x and $HOME/home/x\n"), 0);
     }
 
     #[test]
