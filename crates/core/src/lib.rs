@@ -1,7 +1,7 @@
 //! The nouns of blkmq: what every other crate speaks of.
 //!
 //! Time ([`Instant`], [`Nanos`]), names ([`RequestId`], [`HwQueue`], [`Owner`]), the part of an I/O that a
-//! policy may look at ([`IoMeta`]), what a device can take ([`Limits`]), a small generator whose streams
+//! policy may look at ([`IoMeta`]), the part that it may not ([`Payload`]), what a device can take ([`Limits`]), a small generator whose streams
 //! outlive a release ([`Rng`]), and a latency histogram ([`Histogram`]).
 //!
 //! Nothing here can read a clock, start a thread or touch memory it was not given: the crate is `no_std`,
@@ -18,6 +18,7 @@ mod histogram;
 mod ids;
 mod io;
 mod limits;
+mod payload;
 mod prio;
 mod rng;
 mod time;
@@ -26,6 +27,7 @@ pub use histogram::Histogram;
 pub use ids::{HwQueue, Owner, RequestId, SubmitterId, Tag};
 pub use io::{IoError, IoFlags, IoMeta, IoResult, Op};
 pub use limits::{Limits, LimitsError};
+pub use payload::{Buffer, Payload};
 pub use prio::{Class, IoPrio};
 pub use rng::Rng;
 pub use time::{Instant, Nanos};
