@@ -8,8 +8,8 @@
 //! `cargo run --release --example own_device`
 
 use blkmq::core::{Instant, IoError, Limits, Nanos, SECTOR_SIZE};
-use blkmq::engine::Verdict;
 use blkmq::engine::{BioTable, DeviceQueue, DeviceShape, Enqueued, Finished, Inflight, NoMerges};
+use blkmq::engine::{Verdict, WriteCache};
 use blkmq::prelude::*;
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -75,6 +75,8 @@ impl Ram {
             shared_tags: false,
             budget: None,
             limits: Limits { max_sectors: 1024, capacity: CAPACITY, ..Limits::default() },
+            // What is written is where it stays: there is nothing to flush.
+            cache: WriteCache::Through,
         }
     }
 

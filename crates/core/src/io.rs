@@ -12,7 +12,8 @@ pub enum Op {
     Read = 0,
     /// Write data.
     Write = 1,
-    /// Make every completed write durable. Carries no sectors and never enters a scheduler.
+    /// Make every completed write durable. Carries no sectors and never enters a scheduler. Devices without a
+    /// volatile cache never get one.
     Flush = 2,
     /// Forget a range.
     Discard = 3,
@@ -44,6 +45,18 @@ impl IoFlags {
     /// Never merge it.
     pub const NOMERGE: Self = Self(1 << 3);
 
+    /// The bits of both, as `|`; for constants.
+    #[must_use]
+    pub const fn union(self, other: Self) -> Self {
+        Self(self.0 | other.0)
+    }
+
+    /// The bits that are not in `other`.
+    #[must_use]
+    pub const fn without(self, other: Self) -> Self {
+        Self(self.0 & !other.0)
+    }
+
     /// Are all bits of `other` set here?
     #[must_use]
     pub const fn contains(self, other: Self) -> bool {
@@ -60,7 +73,7 @@ impl IoFlags {
 impl BitOr for IoFlags {
     type Output = Self;
     fn bitor(self, other: Self) -> Self {
-        Self(self.0 | other.0)
+        self.union(other)
     }
 }
 
@@ -166,6 +179,13 @@ mod tests {
     #[test]
     fn metadata_fits_a_cache_line_with_room_for_the_engine() {
         assert!(size_of::<IoMeta>() <= 40);
+    }
+
+    #[test]
+    fn flags_are_a_set() {
+        let both = IoFlags::FUA | IoFlags::SYNC;
+        assert!(both.contains(IoFlags::FUA) && !IoFlags::FUA.contains(both));
+        assert_eq!(both.without(IoFlags::FUA | IoFlags::PREFLUSH), IoFlags::SYNC);
     }
 
     #[test]

@@ -20,6 +20,25 @@ pub struct DeviceShape {
     pub budget: Option<u32>,
     /// What fits into a request.
     pub limits: Limits,
+    /// When what was written is durable.
+    pub cache: WriteCache,
+}
+
+/// The device's write cache, which decides about what flushes and [`FUA`](blkmq_core::IoFlags::FUA) take
+/// (`spec/framework.md` section 12). The two values of sysfs `queue/write_cache`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum WriteCache {
+    /// None, or none that forgets: a write is durable when it is done. The device gets no flushes; bare ones
+    /// are answered at once, and flags on data that ask for one mean nothing.
+    #[default]
+    Through,
+    /// A volatile one: a write is durable when a flush is done that began after the write was. Any hardware
+    /// queue may be given the flush, and it has to cover what was written through all of them.
+    Back {
+        /// The device makes a write with `FUA` durable by itself, and every other operation that it may come
+        /// with. If not, a flush follows.
+        fua: bool,
+    },
 }
 
 /// One hardware queue of a device, owned by one pump: `&mut self` throughout, no locks.

@@ -8,17 +8,22 @@
 //! still merge into what waits inside. The kernel series that parked requests holding tags lost 72.9 % on
 //! one disk for want of this (`spec/history.md` section 2).
 
+use crate::flush::{FlushQueues, Way};
 use crate::merge::{self, Fit, Kind, NoMerges};
 use crate::merge_index::MergeIndex;
 use crate::slots::Bio;
 use crate::stats::ElevatorCounters;
 use crate::sync::Arc;
-use crate::{BioTable, Inflight};
-use blkmq_core::{HwQueue, Instant, IoMeta, Limits, Op, RequestId, Tag};
+use crate::{BioTable, Inflight, WriteCache};
+use blkmq_core::{HwQueue, Instant, IoFlags, IoMeta, Limits, Op, RequestId, Tag};
 use blkmq_sched::{At, Cx, DepthLimits, Done, Grown, Pick, Requests, Scheduler};
 use std::collections::VecDeque;
 
-/// Slots kept for bare flushes, which must pass a full scheduler (`spec/framework.md` section 6).
+mod sequence;
+
+/// Slots that only bare flushes may have, which must pass a full scheduler (`spec/framework.md` section 6).
+/// While others are free they may have those too, so that one flush of the device serves as many as possible;
+/// when none is, they wait like everything else.
 const FLUSH_SLOTS: u32 = 4;
 
 /// A request in the making: what a plug or a staging ring carries. One bio, or several merged in a plug. A
@@ -45,6 +50,7 @@ struct Chain {
 
 pub(crate) struct Config {
     pub(crate) limits: Limits,
+    pub(crate) cache: WriteCache,
     pub(crate) nomerges: NoMerges,
     /// Hardware queues that this elevator serves: `first_hw..first_hw + hw_queues`.
     pub(crate) first_hw: u16,
@@ -77,8 +83,14 @@ pub(crate) struct Elevator {
     chains: Box<[Option<Chain>]>,
     index: MergeIndex,
     last_merge: Option<RequestId>,
-    /// Bare flushes: ahead of the policy, the newest first.
-    bypass: VecDeque<RequestId>,
+    flushes: FlushQueues,
+    /// Those in whose name a flush is to leave, ahead of what the policy holds; one for each hardware queue at
+    /// most.
+    carriers: VecDeque<RequestId>,
+    /// Those whose flush is over and whose data is next; empty between two calls.
+    released: Vec<RequestId>,
+    /// Flags on data that take a flush sequence.
+    sequenced: IoFlags,
     used: Box<[Used]>,
     held: u32,
     now: Instant,
@@ -100,7 +112,18 @@ impl Elevator {
             chains: (0..slots).map(|_| None).collect(),
             index: MergeIndex::new(slots),
             last_merge: None,
-            bypass: VecDeque::with_capacity(FLUSH_SLOTS as usize),
+            carriers: VecDeque::with_capacity(config.hw_queues.into()),
+            // One flush may serve everybody.
+            released: Vec::with_capacity(match config.cache {
+                WriteCache::Through => 0,
+                WriteCache::Back { .. } => slots as usize,
+            }),
+            flushes: FlushQueues::new(
+                config.cache,
+                config.first_hw..config.first_hw + config.hw_queues,
+                slots,
+            ),
+            sequenced: config.cache.sequenced(),
             used: vec![Used::default(); config.hw_queues.into()].into_boxed_slice(),
             held: 0,
             now: Instant::ZERO,
@@ -325,18 +348,18 @@ impl Elevator {
         self.requests.free(id);
     }
 
-    /// Gives `proto` a slot, which there is, and hands it to the policy; a bare flush goes ahead of it.
+    /// Gives `proto` a slot, which there is, and hands it to the policy, or begins its flush sequence.
     #[inline]
     fn insert(&mut self, proto: Proto) {
+        if proto.meta.op == Op::Flush || proto.meta.flags.intersects(self.sequenced) {
+            self.insert_sequence(proto);
+            return;
+        }
         let Proto { meta, bio, bios } = proto;
         let id = self.requests.alloc(meta).expect("a free slot was seen");
         self.chains[id.index()] = Some(Chain { head: bio, bios });
         self.counters.inserted.add(1);
         self.held += 1;
-        if meta.op == Op::Flush {
-            self.bypass.push_front(id);
-            return;
-        }
         let used = self.used(meta.hw);
         used.all += 1;
         used.limited += u32::from(!meta.is_sync_read());
@@ -356,9 +379,9 @@ impl Elevator {
         if self.held == 0 {
             return Pick::Empty;
         }
-        if let Some(flush) = self.bypass.pop_front() {
+        if let Some(carrier) = self.carriers.pop_front() {
             self.held -= 1;
-            return Pick::Issue(flush);
+            return Pick::Issue(carrier);
         }
         let cx = Cx { now: self.now, requests: &self.requests };
         let pick = self.policy.pick(&cx, hw);
@@ -372,6 +395,15 @@ impl Elevator {
     /// Turns a picked request into a token for the device.
     #[inline]
     pub(crate) fn issue(&mut self, id: RequestId, hw: HwQueue, tag: Tag) -> Inflight {
+        // A plain request needs no look at this, and comes into being where it is going to be.
+        if !self.flushes.is_empty() {
+            return self.issue_step(id, hw, tag);
+        }
+        self.issue_plain(id, hw, tag)
+    }
+
+    #[inline]
+    fn issue_plain(&mut self, id: RequestId, hw: HwQueue, tag: Tag) -> Inflight {
         let chain = self.chains[id.index()].take().expect("a picked request has its bios");
         Inflight::new(chain.head, chain.bios, id, tag, hw, self.now, self.requests.get(id))
     }
@@ -380,20 +412,18 @@ impl Elevator {
     #[inline]
     pub(crate) fn done(&mut self, done: &Done) {
         let cx = Cx { now: self.now, requests: &self.requests };
-        if self.requests.get(done.rq).op != Op::Flush {
-            self.policy.completed(&cx, done);
-        }
+        self.policy.completed(&cx, done);
         self.free_slot(done.rq);
     }
 
     /// The device wants `rq` back later: it goes to the head, where nothing merges with it.
-    pub(crate) fn requeue(&mut self, rq: Inflight) {
-        let (id, bios) = (rq.id, rq.bios);
+    fn requeue(&mut self, rq: Inflight) {
+        let (id, bios, way) = (rq.id, rq.bios, rq.way());
         self.chains[id.index()] = Some(Chain { head: rq.into_head(), bios });
         self.counters.requeues.add(1);
         self.held += 1;
-        if self.requests.get(id).op == Op::Flush {
-            self.bypass.push_front(id);
+        if way == Way::Flush {
+            self.carriers.push_front(id);
             return;
         }
         let cx = Cx { now: self.now, requests: &self.requests };

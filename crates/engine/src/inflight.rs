@@ -1,5 +1,7 @@
 //! [`Inflight`]: proof that one request has left its elevator and is owed an answer.
 
+use crate::device::Verdict;
+use crate::flush::Way;
 use crate::slots::Bio;
 use crate::{BioRef, BioTable};
 use blkmq_core::{HwQueue, Instant, IoFlags, IoMeta, Op, RequestId, Tag};
@@ -25,7 +27,9 @@ pub struct Inflight {
     /// An index into `OPS` and not an [`Op`]: see below.
     op: u8,
     pub(crate) flags: IoFlags,
-    _pad: [u8; 2],
+    /// An index into `WAYS`.
+    way: u8,
+    _pad: [u8; 1],
 }
 
 // It travels by value through the outbox and back: three aligned moves of 16 bytes. An unused value of any
@@ -35,6 +39,18 @@ const _: () = assert!(size_of::<Inflight>() == 48 && size_of::<Option<Inflight>>
 
 /// By discriminant.
 const OPS: [Op; 5] = [Op::Read, Op::Write, Op::Flush, Op::Discard, Op::WriteZeroes];
+/// By discriminant.
+const WAYS: [Way; 3] = [Way::Plain, Way::Data, Way::Flush];
+
+/// A request that goes back to its elevator in one piece, because it is not over with it: the device wants it
+/// back later, or it is a step of a flush sequence.
+#[derive(Debug)]
+pub(crate) struct Handback {
+    pub(crate) rq: Inflight,
+    pub(crate) verdict: Verdict,
+    /// When the pump found out.
+    pub(crate) at: Instant,
+}
 
 impl Inflight {
     #[inline]
@@ -59,8 +75,35 @@ impl Inflight {
             segments: meta.segments,
             op: meta.op as u8,
             flags: meta.flags,
-            _pad: [0; 2],
+            way: Way::Plain as u8,
+            _pad: [0; 1],
         }
+    }
+
+    /// The data step of a flush sequence.
+    pub(crate) fn into_data_step(mut self) -> Self {
+        self.way = Way::Data as u8;
+        self
+    }
+
+    /// A flush of the device in this request's name: with its slot and tag, and none of its data.
+    pub(crate) fn into_flush(mut self) -> Self {
+        self.way = Way::Flush as u8;
+        self.op = Op::Flush as u8;
+        self.flags = IoFlags::NONE;
+        (self.sector, self.sectors, self.segments, self.bios) = (0, 0, 0, 0);
+        self
+    }
+
+    /// What it is there for.
+    pub(crate) fn way(&self) -> Way {
+        WAYS[usize::from(self.way)]
+    }
+
+    /// Does it go back to its elevator when it is done, instead of its bios to their submitters?
+    #[inline]
+    pub(crate) fn is_step(&self) -> bool {
+        self.way != Way::Plain as u8
     }
 
     /// First sector.
@@ -81,7 +124,7 @@ impl Inflight {
         OPS[usize::from(self.op)]
     }
 
-    /// How.
+    /// How. Never [`IoFlags::PREFLUSH`]; [`IoFlags::FUA`] only if the device said that it can do that.
     #[must_use]
     pub fn flags(&self) -> IoFlags {
         self.flags
@@ -105,7 +148,8 @@ impl Inflight {
         self.segments
     }
 
-    /// How many bios were merged into it; at least 1.
+    /// How many bios were merged into it; 0 for a flush, which is for whoever waits for one, and at least 1 for
+    /// everything else.
     #[must_use]
     pub fn bio_count(&self) -> u32 {
         self.bios
@@ -116,7 +160,9 @@ impl Inflight {
         &'a self,
         table: &'a BioTable<P>,
     ) -> impl Iterator<Item = BioRef<'a, P>> + 'a {
-        table.iter(self.head.as_ref().expect("an inflight request has its bios"))
+        let all = table.iter(self.head.as_ref().expect("an inflight request has its bios"));
+        // A flush is issued in the name of a request whose bios are not its own.
+        all.take(self.bios as usize)
     }
 
     /// Takes the chain out; what is left may be dropped.

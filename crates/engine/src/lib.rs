@@ -17,10 +17,12 @@
 //! The engine is passive: it starts no thread, reads no clock and never blocks. [`Submitter`] is how to drive
 //! it, [`DeviceQueue`] what to put behind it, [`Host`] what it asks for.
 
+mod completions;
 mod config;
 mod device;
 mod drive;
 mod elevator;
+mod flush;
 mod follow;
 mod gate;
 mod hctx;
@@ -44,7 +46,7 @@ mod sync;
 pub use config::{
     Config, ConfigError, MAX_HW_QUEUE_DEPTH, MAX_NR_REQUESTS, MIN_NR_REQUESTS, PumpMode,
 };
-pub use device::{Busy, DeviceQueue, DeviceShape, Enqueued, Finished, Verdict};
+pub use device::{Busy, DeviceQueue, DeviceShape, Enqueued, Finished, Verdict, WriteCache};
 pub use drive::Run;
 pub use gate::Access;
 pub use host::{Host, NoHost};
@@ -53,5 +55,5 @@ pub use merge::NoMerges;
 pub use plug::{PLUG_REQUESTS, PLUG_SECTORS};
 pub use queue::{NoSubmitterLeft, Queue};
 pub use slots::{BioRef, BioTable};
-pub use stats::{MergeStats, QueueStats};
+pub use stats::{FlushStats, MergeStats, QueueStats};
 pub use submitter::{Completion, Io, Refusal, Refused, Submitter};

@@ -38,10 +38,13 @@ impl<P: Send> Shared<P> {
         self.senders.len() + usize::from(hw.0)
     }
 
-    /// Publishes what `has_work` looks at before it takes the lock.
-    #[allow(clippy::needless_pass_by_value, reason = "the lock is let go")]
-    fn leave(shard: &Shard, runner: LockGuard<'_, Runner>) {
+    /// Publishes what `has_work` looks at before it takes the lock, lets go of that, and wakes whom it
+    /// concerns.
+    fn leave(&self, shard: &Shard, mut runner: LockGuard<'_, Runner>) {
         shard.held.store(runner.elevator.held(), Ordering::Release);
+        let wakes = std::mem::take(&mut runner.wakes);
+        drop(runner);
+        self.wake(&wakes);
     }
 
     /// One bio's merge attempt.
@@ -60,9 +63,9 @@ impl<P: Send> Shared<P> {
     pub(crate) fn locked_submit(&self, shard: &Shard, now: Instant, home: HwQueue, own: Own<'_>) {
         let who = usize::from(own.id.0);
         let mut runner = self.enter(shard, who, now);
-        let freed = runner.take_returns();
+        let freed = runner.take_returns(self);
         runner.admit_all(self, shard, freed, Some(own));
-        Self::leave(shard, runner);
+        self.leave(shard, runner);
         self.locked_run(shard, who, now, home);
     }
 
@@ -98,9 +101,9 @@ impl<P: Send> Shared<P> {
     /// Something that the elevator waited for came back.
     fn locked_restart(&self, shard: &Shard, who: usize, now: Instant, home: HwQueue) {
         let mut runner = self.enter(shard, who, now);
-        runner.take_returns();
+        runner.take_returns(self);
         runner.admit_all(self, shard, true, None);
-        Self::leave(shard, runner);
+        self.leave(shard, runner);
         self.locked_run(shard, who, now, home);
     }
 
@@ -127,9 +130,9 @@ impl<P: Send> Shared<P> {
                 shard.gate.take_due();
             }
             let mut runner = self.enter(shard, who, now);
-            let freed = runner.take_returns();
+            let freed = runner.take_returns(self);
             runner.admit_all(self, shard, freed, None);
-            Self::leave(shard, runner);
+            self.leave(shard, runner);
             if round + 1 == ROUNDS {
                 let parked = self.kick_shard(shard.index);
                 self.wake(parked.as_slice());
@@ -206,7 +209,7 @@ impl<P: Send> Shared<P> {
             runner.elevator.counters.batches.add(1);
             runner.elevator.counters.dispatched.add(1);
         }
-        Self::leave(shard, runner);
+        self.leave(shard, runner);
         match picked {
             Some(rq) => Step::Took(rq),
             None => {

@@ -14,6 +14,10 @@ pub(crate) enum Planted {
     LosesOwedPass,
     /// A submitter goes away and does not hand on what it alone would have come back for.
     ForgetsToHandOn,
+    /// A flush under way serves also those who begin to wait for one.
+    ServesLateComers,
+    /// A pump hands something back and calls nobody for it.
+    ForgetsHandedBack,
 }
 
 /// Is this bug planted?

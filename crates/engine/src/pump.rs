@@ -6,10 +6,13 @@
 //! *Invariant: requests reach the device in the order in which the elevator chose them* (D6): the outbox is
 //! filled by whoever runs the elevator, in order, and emptied here, in order.
 
+use crate::completions::{BATCH, Completions};
 use crate::device::{Busy, DeviceQueue, Enqueued, Finished, Verdict};
 use crate::hctx::Hctx;
+use crate::inflight::Handback;
+use crate::planted::{self, Planted};
 use crate::queue::{Ends, Shared};
-use crate::slots::{Bio, Finish};
+use crate::slots::Bio;
 use crate::{BioTable, Inflight};
 use blkmq_core::{Instant, IoResult, Nanos, SubmitterId, Tag};
 use blkmq_sched::Done;
@@ -17,8 +20,6 @@ use std::collections::VecDeque;
 
 /// After RESOURCE nobody may ever call: try again after this (`spec/framework.md` section 1).
 pub(crate) const RESOURCE_DELAY: Nanos = Nanos::from_millis(3);
-/// Completions gathered for one submitter, and driver tags given back, at a time.
-const BATCH: usize = 32;
 
 pub(crate) struct Pump<P> {
     device: Box<dyn DeviceQueue<P>>,
@@ -33,6 +34,8 @@ pub(crate) struct Pump<P> {
     at_device: u32,
     /// Finished in this turn and not yet counted.
     completed: u64,
+    /// Something goes back to the elevator in this turn that somebody has to take up there.
+    handed_back: bool,
 }
 
 /// What came of offering requests to a device.
@@ -43,14 +46,6 @@ struct Issued {
     refused: Option<Busy>,
 }
 
-/// Completions on their way to one submitter.
-struct Completions {
-    to: SubmitterId,
-    batch: Finish,
-    /// Parked submitters that have something now, to be woken when the pump is released.
-    wake: Vec<SubmitterId>,
-}
-
 impl<P: Send> Pump<P> {
     pub(crate) fn new(device: Box<dyn DeviceQueue<P>>, ends: Ends, table: &BioTable<P>) -> Self {
         Self {
@@ -59,14 +54,11 @@ impl<P: Send> Pump<P> {
             stuck: VecDeque::new(),
             finished: Vec::new(),
             tags: Vec::with_capacity(BATCH),
-            completions: Completions {
-                to: SubmitterId(0),
-                batch: table.finish_batch(BATCH),
-                wake: Vec::new(),
-            },
+            completions: Completions::new(table),
             now: Instant::ZERO,
             at_device: 0,
             completed: 0,
+            handed_back: false,
         }
     }
 
@@ -89,12 +81,14 @@ impl<P: Send> Pump<P> {
         let now = self.now.max(now);
         self.now = now;
         let mut issued = Issued::default();
-        let (mut busy, mut requeued) = (0, false);
+        let mut busy = 0;
         loop {
             self.offer(q, now, &mut issued, &mut next);
             busy += u64::from(issued.refused.is_some());
             let inside = self.at_device;
-            requeued |= inside > 0 && self.reap(q, now);
+            if inside > 0 {
+                self.reap(q, now);
+            }
             // DEV_RESOURCE was the promise that a completion makes room. If that was it, nobody else calls.
             let has_room = self.at_device < inside;
             if !has_room || issued.refused != Some(Busy::DevResource) {
@@ -109,7 +103,8 @@ impl<P: Send> Pump<P> {
         }
         self.completed += u64::from(issued.inline);
         self.settle(q, hctx, now, issued.refused);
-        hctx.restart.take() || requeued
+        let handed_back = std::mem::take(&mut self.handed_back);
+        hctx.restart.take() || handed_back && !planted::is(Planted::ForgetsHandedBack)
     }
 
     /// Offers the device what it refused earlier, then what `next` brings, until it refuses.
@@ -163,11 +158,10 @@ impl<P: Send> Pump<P> {
         true
     }
 
-    /// Takes back what is finished. True if the device wants some of it again later.
-    fn reap(&mut self, q: &Shared<P>, now: Instant) -> bool {
+    /// Takes back what is finished, or what the device wants again later.
+    fn reap(&mut self, q: &Shared<P>, now: Instant) {
         self.device.reap(now, &mut self.finished);
         let mut finished = std::mem::take(&mut self.finished);
-        let mut requeued = false;
         for Finished { rq, verdict } in finished.drain(..) {
             self.at_device -= 1;
             match verdict {
@@ -176,21 +170,19 @@ impl<P: Send> Pump<P> {
                     self.finish(q, now, rq, result);
                 }
                 Verdict::Requeue => {
-                    requeued = true;
                     self.give_back_tag(q, rq.hw, rq.tag);
-                    self.ends.requeues.put(rq);
+                    self.hand_back(Handback { rq, verdict, at: now });
                 }
             }
         }
         self.finished = finished;
-        requeued
     }
 
     /// Says what elevators and waiters need to know after a turn.
     fn settle(&mut self, q: &Shared<P>, hctx: &Hctx<P>, now: Instant, refused: Option<Busy>) {
         // First what elevators need, then the clients: a client may submit again at once.
         self.ends.returns.publish();
-        self.ends.requeues.publish();
+        self.ends.handbacks.publish();
         hctx.counters.completed.add(std::mem::take(&mut self.completed));
         self.free_tags(q, hctx);
         self.completions.flush(q);
@@ -208,6 +200,10 @@ impl<P: Send> Pump<P> {
     #[inline]
     fn finish(&mut self, q: &Shared<P>, now: Instant, rq: Inflight, result: IoResult) {
         self.give_back_tag(q, rq.hw, rq.tag);
+        if rq.is_step() {
+            self.hand_back(Handback { rq, verdict: Verdict::Done(result), at: now });
+            return;
+        }
         let done = Done { rq: rq.id, result, issued: rq.issued, completed: now };
         // As many entries as there are slots, and each issued slot returns once.
         self.ends.returns.put(done);
@@ -218,6 +214,13 @@ impl<P: Send> Pump<P> {
         } else {
             self.finish_chain(q, head, result);
         }
+    }
+
+    #[cold]
+    fn hand_back(&mut self, back: Handback) {
+        self.handed_back = true;
+        // As many entries as there are slots, as above.
+        self.ends.handbacks.put(back);
     }
 
     fn finish_chain(&mut self, q: &Shared<P>, head: Bio, result: IoResult) {
@@ -262,24 +265,5 @@ impl<P> Pump<P> {
         let mut held = Vec::new();
         self.device.abandon(&mut held);
         self.stuck.drain(..).chain(std::iter::from_fn(|| self.ends.outbox.pop())).chain(held)
-    }
-}
-
-impl Completions {
-    #[inline]
-    fn push<P>(&mut self, q: &Shared<P>, bio: Bio, result: IoResult) {
-        let to = q.table.submitter(&bio);
-        if to != self.to || self.batch.len() == BATCH {
-            self.flush(q);
-            self.to = to;
-        }
-        self.batch.push(bio, result);
-    }
-
-    #[inline]
-    fn flush<P>(&mut self, q: &Shared<P>) {
-        if !self.batch.is_empty() && self.batch.send(&q.senders[usize::from(self.to.0)]) {
-            self.wake.push(self.to);
-        }
     }
 }

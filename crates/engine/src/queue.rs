@@ -3,20 +3,22 @@
 //! Passive: starts no thread, reads no clock, never blocks. Building and taking apart is here; the way of an
 //! I/O is in `submitter.rs`, `drive.rs`, `runner.rs` and `pump.rs`, in this order.
 
+use crate::completions::Completions;
 use crate::config::{Config, ConfigError, PumpMode};
 use crate::drive::Caller;
 use crate::elevator::{self, Elevator, Proto};
 use crate::follow::Lead;
 use crate::gate::Gate;
 use crate::hctx::Hctx;
+use crate::inflight::Handback;
 use crate::pump::Pump;
 use crate::runner::{Lane, Runner};
 use crate::slots::BioSender;
 use crate::stats::{ElevatorCounters, PumpCounters, QueueStats, SubmitterCounters};
 use crate::submitter::{Parts, Submitter};
 use crate::sync::{Arc, Budget, Consumer, Mutex, Pending, Producer, TagSet, TagSetShape, ring};
-use crate::{Access, BioTable, Host, Inflight, NoMerges};
-use blkmq_core::{HwQueue, Instant, Limits, SubmitterId};
+use crate::{Access, BioTable, Host, Inflight, NoMerges, WriteCache};
+use blkmq_core::{HwQueue, Instant, IoFlags, Limits, SubmitterId};
 use blkmq_sched::{Done, Shape};
 use crossbeam_utils::CachePadded;
 use std::fmt;
@@ -48,6 +50,10 @@ impl Shard {
 pub(crate) struct Shared<P> {
     pub(crate) table: BioTable<P>,
     pub(crate) limits: Limits,
+    /// Bare flushes are answered at once: the device needs none.
+    pub(crate) needs_no_flush: bool,
+    /// Flags that mean nothing to the device.
+    pub(crate) meaningless: IoFlags,
     pub(crate) access: Access,
     pub(crate) nomerges: NoMerges,
     pub(crate) pump_mode: PumpMode,
@@ -127,7 +133,7 @@ impl std::error::Error for NoSubmitterLeft {}
 pub(crate) struct Ends {
     pub(crate) outbox: Consumer<Inflight>,
     pub(crate) returns: Producer<Done>,
-    pub(crate) requeues: Producer<Inflight>,
+    pub(crate) handbacks: Producer<Handback>,
 }
 
 impl<P: Send + 'static> Queue<P> {
@@ -149,7 +155,7 @@ impl<P: Send + 'static> Queue<P> {
             idle.push(Parts { id, hw: config.home(id.0), staging: producer, receiver, credit });
         }
         idle.reverse();
-        let (shards, ends) = build_shards(&config, &mut staging);
+        let (shards, ends) = build_shards(&config, &table, &mut staging);
         let waiters = lockers(config.submitters, config.device.hw_queues);
         let gate = |pump| Gate::new(config.access, waiters, pump);
         let pumps = config.queues.into_iter().zip(ends);
@@ -159,6 +165,8 @@ impl<P: Send + 'static> Queue<P> {
         let shared = Shared {
             table,
             limits: config.device.limits,
+            needs_no_flush: config.device.cache == WriteCache::Through,
+            meaningless: config.device.cache.meaningless(),
             access: config.access,
             nomerges: config.nomerges,
             pump_mode: config.pump,
@@ -262,6 +270,7 @@ impl<P> Shared<P> {
 
 fn build_shards<P>(
     config: &Config<P>,
+    table: &BioTable<P>,
     staging: &mut [Option<Consumer<Proto>>],
 ) -> (Box<[Shard]>, Vec<Ends>) {
     let shards = config.shards();
@@ -272,6 +281,7 @@ fn build_shards<P>(
         let first_hw = index * per_shard;
         let elevator_config = elevator::Config {
             limits: config.device.limits,
+            cache: config.device.cache,
             nomerges: config.nomerges,
             first_hw,
             hw_queues: per_shard,
@@ -291,15 +301,16 @@ fn build_shards<P>(
         let lanes = (0..per_shard).map(|_| {
             let (outbox, outbox_end) = ring(config.device.hw_queue_depth);
             let (returns_end, returns) = ring(slots);
-            let (requeues_end, requeues) = ring(slots);
-            ends.push(Ends { outbox: outbox_end, returns: returns_end, requeues: requeues_end });
-            Lane { outbox, returns, requeues, hint: 0 }
+            let (handbacks_end, handbacks) = ring(slots);
+            ends.push(Ends { outbox: outbox_end, returns: returns_end, handbacks: handbacks_end });
+            Lane { outbox, returns, handbacks, hint: 0 }
         });
         let runner = Runner::new(
             Elevator::new(elevator_config, policy, Arc::clone(&counters)),
             lanes.collect(),
             first_hw,
             rings.collect(),
+            Completions::new(table),
         );
         Shard {
             gate: Gate::new(
@@ -346,6 +357,11 @@ impl<P> Drop for Shared<P> {
         for hctx in &mut self.hctxs {
             for rq in hctx.pump.get_mut().abandon() {
                 // What its bios hold goes with the table.
+                let _ = rq.into_head();
+            }
+        }
+        for shard in &mut self.shards {
+            for rq in shard.gate.get_mut().abandon() {
                 let _ = rq.into_head();
             }
         }

@@ -4,8 +4,10 @@
 //! in, and fills the outboxes in the elevator's order. It makes no system call and does a bounded amount of
 //! work; who runs how many passes is decided in `drive.rs`.
 
+use crate::completions::Completions;
 use crate::elevator::{Elevator, Place, Proto};
 use crate::hctx::Hctx;
+use crate::inflight::Handback;
 use crate::plug::Plug;
 use crate::queue::{Shard, Shared};
 use crate::sync::{Consumer, Producer};
@@ -29,8 +31,8 @@ pub(crate) struct Lane {
     pub(crate) outbox: Producer<Inflight>,
     /// What the device finished: slots to be freed.
     pub(crate) returns: Consumer<Done>,
-    /// What the device wants back later.
-    pub(crate) requeues: Consumer<Inflight>,
+    /// What the device wants back later, and steps of flush sequences.
+    pub(crate) handbacks: Consumer<Handback>,
     /// Where the last driver tag was found.
     pub(crate) hint: u32,
 }
@@ -49,7 +51,10 @@ pub(crate) struct Runner {
     unfinished: Vec<SubmitterId>,
     /// Tags taken and not needed.
     unused: Vec<Tag>,
-    /// Parked submitters that a tag or budget given back concerns; woken when the run is released.
+    /// What ends at a flush, which a runner learns of and no pump.
+    completions: Completions,
+    /// Parked submitters that a tag or budget given back, or a completion, concerns; woken when the run is
+    /// released.
     pub(crate) wakes: Vec<SubmitterId>,
 }
 
@@ -109,6 +114,7 @@ impl Runner {
         lanes: Box<[Lane]>,
         first_hw: u16,
         staging: Box<[Option<Consumer<Proto>>]>,
+        completions: Completions,
     ) -> Self {
         let submitters = staging.len();
         Self {
@@ -120,6 +126,7 @@ impl Runner {
             is_blocked: vec![false; submitters].into_boxed_slice(),
             unfinished: Vec::with_capacity(submitters),
             unused: Vec::with_capacity(TAG_BATCH as usize),
+            completions,
             wakes: Vec::new(),
         }
     }
@@ -135,7 +142,7 @@ impl Runner {
     ) -> Ready {
         self.elevator.advance(now);
         self.elevator.counters.passes.add(1);
-        let freed = self.take_returns();
+        let freed = self.take_returns(q);
         self.admit_all(q, shard, freed, own);
         let mut ready = Ready::default();
         self.dispatch_all(q, shard, home, &mut ready);
@@ -154,7 +161,8 @@ impl Runner {
         let _ = shard.gate.kick();
     }
 
-    /// Takes in who waited for a slot, if some became free, then what was staged, then the caller's plug.
+    /// Takes in who waited for a slot, if some became free, then what was staged, then the caller's plug; and
+    /// begins the flushes that all of that, and what came back, asked for.
     pub(crate) fn admit_all<P: Send>(
         &mut self,
         q: &Shared<P>,
@@ -171,6 +179,9 @@ impl Runner {
         if let Some(own) = own {
             self.admit_plug(q, shard, own);
         }
+        if let Some(at) = self.elevator.begin_flushes() {
+            shard.gate.arm(at);
+        }
         if !self.blocked.is_empty() {
             self.wait_for_completion(q, shard);
         }
@@ -178,19 +189,28 @@ impl Runner {
     }
 
     /// Takes back what the pumps returned. True if a slot became free.
-    pub(crate) fn take_returns(&mut self) -> bool {
+    pub(crate) fn take_returns<P>(&mut self, q: &Shared<P>) -> bool {
+        let Self { elevator, lanes, completions, wakes, .. } = self;
         let mut freed = false;
-        for lane in &mut self.lanes {
+        for lane in lanes {
             while let Some(done) = lane.returns.peek() {
                 freed = true;
-                self.elevator.done(done);
+                elevator.done(done);
                 lane.returns.take();
             }
-            while let Some(rq) = lane.requeues.pop() {
-                self.elevator.requeue(rq);
+            while let Some(back) = lane.handbacks.pop() {
+                freed |= elevator.take_back(back, |bio, result| completions.push(q, bio, result));
             }
         }
+        completions.flush(q);
+        wakes.append(&mut completions.wake);
         freed
+    }
+
+    /// What pumps handed back and nobody took up, for a queue that goes away.
+    pub(crate) fn abandon(&mut self) -> impl Iterator<Item = Inflight> + '_ {
+        let pop = |lane: &mut Lane| lane.handbacks.pop().map(|back| back.rq);
+        self.lanes.iter_mut().flat_map(move |lane| std::iter::from_fn(move || pop(lane)))
     }
 
     /// Admits what `id` staged, oldest first, until something finds no slot.

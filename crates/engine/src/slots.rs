@@ -266,6 +266,16 @@ impl<P> BioTable<P> {
 /// Above the cell's index in a payload of the completion ring.
 const ERRNO_SHIFT: u32 = 32;
 
+impl Bio {
+    /// The token is given up: its number travels on, through a ring of the table with this number.
+    #[inline]
+    fn into_payload(self, table: NonZeroU32, result: IoResult) -> u64 {
+        assert!(self.table == table, "a bio token of another queue");
+        let errno = result.err().map_or(0, |IoError(errno)| errno);
+        u64::from(self.index) | u64::from(errno) << ERRNO_SHIFT
+    }
+}
+
 impl Finish {
     pub(crate) fn len(&self) -> usize {
         self.payloads.len()
@@ -277,14 +287,8 @@ impl Finish {
 
     /// Ends a bio that is not chained to others.
     #[inline]
-    #[allow(
-        clippy::needless_pass_by_value,
-        reason = "the token is given up: its number travels on"
-    )]
     pub(crate) fn push(&mut self, bio: Bio, result: IoResult) {
-        assert!(bio.table == self.table, "a bio token of another queue");
-        let errno = result.err().map_or(0, |IoError(errno)| errno);
-        self.payloads.push(u64::from(bio.index) | u64::from(errno) << ERRNO_SHIFT);
+        self.payloads.push(bio.into_payload(self.table, result));
     }
 
     /// Sends what was gathered. True if the submitter is parked and the caller has to wake it.
@@ -298,6 +302,12 @@ impl Finish {
 }
 
 impl BioSender {
+    /// Ends a bio that is not chained to others and sends it by itself. True if the submitter is parked and the
+    /// caller has to wake it.
+    pub(crate) fn send_one(&self, bio: Bio, result: IoResult) -> bool {
+        self.ring.push(&[bio.into_payload(self.table, result)])
+    }
+
     /// See [`CompletionSender::take_parked`].
     pub(crate) fn take_parked(&self) -> bool {
         self.ring.take_parked()
@@ -315,7 +325,7 @@ impl BioReceiver {
         assert!(self.table == table.id && credit.table == table.id, "a ring of another queue");
         let payload = self.ring.pop()?;
         let index = payload as u32;
-        // SAFETY: only `Finish` puts numbers into the ring, each for a token that it was given, so the cell
+        // SAFETY: numbers in the ring come from `into_payload` alone, each for a token that was given up, so the cell
         // is held by nobody else; the ring gives each number out once.
         let (cookie, data) = unsafe {
             table.cell_mut(index, |cell| {

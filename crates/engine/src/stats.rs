@@ -19,6 +19,9 @@ pub(crate) struct ElevatorCounters {
     pub(crate) passes: Counter,
     pub(crate) longest_run: Counter,
     pub(crate) hand_overs: Counter,
+    pub(crate) flushes_asked: Counter,
+    pub(crate) flushes_issued: Counter,
+    pub(crate) dataless: Counter,
 }
 
 /// Written by the pump of one hardware queue.
@@ -36,6 +39,7 @@ pub(crate) struct SubmitterCounters {
     pub(crate) submitted: Counter,
     pub(crate) completed: Counter,
     pub(crate) plug_merges: Counter,
+    pub(crate) needless_flushes: Counter,
     pub(crate) staged: Counter,
     pub(crate) direct: Counter,
     pub(crate) kicks_sent: Counter,
@@ -57,9 +61,34 @@ pub struct MergeStats {
     pub discard: u64,
 }
 
+/// Flushes asked for and done.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct FlushStats {
+    /// Waits for a flush: bare ones, those ahead of data and those behind it. `asked / issued` is how many
+    /// shared one.
+    pub asked: u64,
+    /// Flushes begun at the device.
+    pub issued: u64,
+    /// Requests that ended at a flush without data of theirs having been at the device: bare flushes, and data
+    /// whose flush ahead of it failed.
+    pub dataless: u64,
+    /// Bare flushes answered at once, because the device has no volatile cache.
+    pub needless: u64,
+}
+
+impl FlushStats {
+    /// What a queue's requests at the device differ by from those of its submitters: so many more, less than
+    /// nothing as a rule.
+    #[must_use]
+    pub fn surplus(&self) -> i64 {
+        self.issued as i64 - (self.dataless + self.needless) as i64
+    }
+}
+
 /// A queue's counters since it was built.
 ///
-/// At rest, `submitted == completed`, and `completed_requests == submitted - merges.total()`, and
+/// At rest, `submitted == completed`, and
+/// `completed_requests == submitted - merges.total() + flushes.surplus()`, and
 /// `dispatched == completed_requests + requeues`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct QueueStats {
@@ -69,9 +98,11 @@ pub struct QueueStats {
     pub completed: u64,
     /// Merges.
     pub merges: MergeStats,
-    /// Requests that took a scheduler tag and were handed to a policy.
+    /// Flushes.
+    pub flushes: FlushStats,
+    /// Requests that took a scheduler tag.
     pub inserted: u64,
-    /// Requests that left an elevator for a hardware queue; a requeued one counts again.
+    /// Requests that left an elevator for a hardware queue, flushes included; a requeued one counts again.
     pub dispatched: u64,
     /// Batches in which they left; `dispatched / batches` is the mean batch.
     pub batches: u64,
@@ -126,6 +157,9 @@ impl QueueStats {
         self.passes += c.passes.get();
         self.longest_run = self.longest_run.max(c.longest_run.get());
         self.hand_overs += c.hand_overs.get();
+        self.flushes.asked += c.flushes_asked.get();
+        self.flushes.issued += c.flushes_issued.get();
+        self.flushes.dataless += c.dataless.get();
     }
 
     pub(crate) fn add_pump(&mut self, c: &PumpCounters) {
@@ -138,6 +172,7 @@ impl QueueStats {
         self.submitted += c.submitted.get();
         self.completed += c.completed.get();
         self.merges.plug += c.plug_merges.get();
+        self.flushes.needless += c.needless_flushes.get();
         self.staged += c.staged.get();
         self.direct += c.direct.get();
         self.kicks_sent += c.kicks_sent.get();

@@ -234,7 +234,7 @@ impl<P: Send> Submitter<P> {
     }
 
     /// Takes an I/O into the plug, merging it with the newest one there if they fit. Flushes the plug first
-    /// when it is full.
+    /// when it is full. A bare flush that the device has no need of is not plugged but done.
     ///
     /// # Errors
     /// Gives the I/O back if there is no credit for it or the device could not take it.
@@ -242,6 +242,9 @@ impl<P: Send> Submitter<P> {
     pub fn push(&mut self, now: Instant, io: Io<P>) -> Result<(), Refused<P>> {
         if let Err(why) = self.check(io.op, io.sector, io.sectors) {
             return Err(Refused { io, why });
+        }
+        if io.op == Op::Flush && self.q.needs_no_flush {
+            return self.answer_flush(io);
         }
         let parts = self.parts.as_mut().expect("parts are there until the submitter is dropped");
         let hw = parts.hw;
@@ -267,7 +270,7 @@ impl<P: Send> Submitter<P> {
             hw,
             ioprio: io.ioprio,
             op: io.op,
-            flags: io.flags,
+            flags: io.flags.without(self.q.meaningless),
             write_hint: io.write_hint,
         };
         self.tally.submitted.add(1);
@@ -281,6 +284,27 @@ impl<P: Send> Submitter<P> {
             self.push_locked(now, Proto { meta, bio, bios: 1 });
         }
         Ok(())
+    }
+
+    /// A bare flush for a device that has nothing to flush.
+    #[cold]
+    fn answer_flush(&mut self, io: Io<P>) -> Result<(), Refused<P>> {
+        let parts = self.parts.as_mut().expect("parts are there until the submitter is dropped");
+        match self.q.table.claim(&mut parts.credit, 0, 0, io.cookie, io.payload) {
+            Ok(bio) => {
+                self.tally.submitted.add(1);
+                self.tally.needless_flushes.add(1);
+                let id = parts.id;
+                if self.q.senders[usize::from(id.0)].send_one(bio, Ok(())) {
+                    self.q.wake(&[id]);
+                }
+                Ok(())
+            }
+            Err(payload) => {
+                let why = Refusal::NoCredit { depth: self.depth };
+                Err(Refused { io: Io { payload, ..io }, why })
+            }
+        }
     }
 
     #[inline]

@@ -3,7 +3,7 @@
 mod common;
 
 use blkmq_core::{HwQueue, Instant, IoError, Nanos, Op, RequestId, Rng};
-use blkmq_engine::{Access, Busy, Config, DeviceShape, Io, Queue, Submitter};
+use blkmq_engine::{Access, Busy, Config, DeviceShape, Io, Queue, Submitter, WriteCache};
 use blkmq_sched::{At, Cx, Done, Factory, Options, Pick, Scheduler, Scope, registry};
 use common::{Moods, accesses, assert_at_rest, config, drain, shape, submit_each, write};
 use std::cell::RefCell;
@@ -189,7 +189,8 @@ fn s16_07_leftovers_keep_their_order_ahead_of_the_scheduler() {
 #[test]
 fn s16_11_a_flush_passes_a_full_scheduler() {
     for access in accesses() {
-        let (config, device) = config(shape(1, 1));
+        let cache = WriteCache::Back { fua: false };
+        let (config, device) = config(DeviceShape { cache, ..shape(1, 1) });
         let mut config = Config { access, ..deadline(config) };
         config.nr_requests = Some(4);
         let queue = Queue::new(config).expect("valid");
@@ -206,6 +207,35 @@ fn s16_11_a_flush_passes_a_full_scheduler() {
         }
         drain(&mut sub, &mut { T0 }, 1);
         assert_at_rest(&queue, 1);
+    }
+}
+
+/// Only what had left the scheduler before, and was refused by the device, is ahead of it.
+#[test]
+fn s16_11_a_flush_passes_a_full_scheduler_on_a_busy_device() {
+    for access in accesses() {
+        for why in [Busy::Resource, Busy::DevResource] {
+            let cache = WriteCache::Back { fua: false };
+            let (config, device) = config(DeviceShape { cache, ..shape(1, 8) });
+            let config = Config { access, nr_requests: Some(4), ..deadline(config) };
+            let queue = Queue::new(config).expect("valid");
+            let mut sub = queue.submitter().expect("one is free");
+            device.with(|c| c.script.extend([None, Some(why)]));
+            submit_each(&mut sub, T0, [write(0, 8), write(100, 8)]);
+            push_all(&mut sub, [200, 300].map(|sector| write(sector, 8)));
+            submit_each(&mut sub, T0, [Io { op: Op::Flush, sectors: 0, ..write(0, 8) }]);
+            assert_eq!((device.sectors(), queue.stats().inserted), (vec![0], 5), "{access:?}");
+            device.finish(1);
+            sub.poll(Instant::from_nanos(3 * MS));
+            for _ in 0..4 {
+                device.finish(1);
+                sub.poll(Instant::from_nanos(3 * MS));
+            }
+            assert_eq!(device.sectors(), [0, 100, 0, 200, 300], "{access:?} {why:?}");
+            assert_eq!(device.with(|c| c.arrivals[2].op), Op::Flush);
+            drain(&mut sub, &mut { T0 }, 1);
+            assert_at_rest(&queue, 1);
+        }
     }
 }
 

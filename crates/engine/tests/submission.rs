@@ -3,7 +3,9 @@
 mod common;
 
 use blkmq_core::{Class, HwQueue, Instant, IoFlags, IoPrio, Limits, Op, Owner};
-use blkmq_engine::{Access, Config, ConfigError, Io, NoMerges, Queue, Refusal, Submitter};
+use blkmq_engine::{
+    Access, Config, ConfigError, Io, NoMerges, Queue, Refusal, Submitter, WriteCache,
+};
 use blkmq_sched::{Factory, registry};
 use common::{
     Handle, accesses, assert_at_rest, config, deadline, drain, read, shape, submit_each, write,
@@ -348,7 +350,11 @@ fn s16_15_unlike_ios_do_not_merge_though_contiguous() {
     ];
     for access in accesses() {
         for io in unlike {
-            let (queue, device, mut sub) = behind_a_full_device(|config| config.access = access);
+            let (queue, device, mut sub) = behind_a_full_device(|config| {
+                config.access = access;
+                // Otherwise FUA would mean nothing and not be in the way.
+                config.device.cache = WriteCache::Back { fua: true };
+            });
             submit_each(&mut sub, T0, [write(0, 8), io]);
             assert_eq!(queue.stats().merges.total(), 0, "{access:?} {io:?}");
             // Nor in the plug.

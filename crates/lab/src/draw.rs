@@ -111,6 +111,10 @@ fn device(dice: &mut Dice, faulty: bool) -> Vec<(String, String)> {
     }
     set("bs", dice.among(&[512, 512, 1024, 4096]).to_string());
     set("discard", dice.among(&[0, 1]).to_string());
+    if dice.one_in(2) {
+        set("write_cache", "1".to_owned());
+        set("fua", dice.among(&[0, 1]).to_string());
+    }
     let rare = [
         ("shared_tags", 1, 1),
         ("virt_boundary", 1, 1),

@@ -1,15 +1,17 @@
 //! Conservation: every I/O goes to the device and back to its submitter once, whole and with its own payload.
+//! Bare flushes do not go there, but need one that does (`durable.rs`).
 
 use crate::Payload;
+use crate::durable::Durable;
 use crate::violation::{Stage, Violation};
 use blkmq_core::{HwQueue, IoFlags, IoResult, Op, SubmitterId};
-use blkmq_engine::{Completion, Io};
+use blkmq_engine::{Completion, Io, WriteCache};
 
 /// Every I/O of a run, by cookie.
-#[derive(Default)]
 pub(crate) struct Ledger {
     ios: Vec<Entry>,
     ended: u64,
+    pub(crate) durable: Durable,
 }
 
 struct Entry {
@@ -33,6 +35,11 @@ fn payload_of(cookie: u64) -> Payload {
 }
 
 impl Ledger {
+    /// No I/O yet, and a device with this cache.
+    pub(crate) fn new(cache: WriteCache) -> Self {
+        Self { ios: Vec::new(), ended: 0, durable: Durable::new(cache) }
+    }
+
     /// The next cookie, and the payload to go with it.
     pub(crate) fn next(&self) -> (u64, Payload) {
         let cookie = self.ios.len() as u64;
@@ -53,6 +60,7 @@ impl Ledger {
     pub(crate) fn push(&mut self, by: SubmitterId, io: Io<Payload>) {
         assert_eq!((io.cookie, io.payload), self.next(), "cookies are given out in order");
         self.ios.push(Entry { io, by, stage: Stage::Submitted });
+        self.durable.pushed();
     }
 
     fn entry(&mut self, cookie: u64) -> Result<&mut Entry, Violation> {
@@ -70,7 +78,9 @@ impl Ledger {
 
     /// The device took it.
     pub(crate) fn taken(&mut self, cookie: u64) -> Result<(), Violation> {
-        self.go(cookie, Stage::Submitted, Stage::AtDevice)
+        self.go(cookie, Stage::Submitted, Stage::AtDevice)?;
+        let io = self.entry(cookie)?.io;
+        self.durable.taken(&io)
     }
 
     /// The device wants it back later.
@@ -80,6 +90,7 @@ impl Ledger {
 
     /// The device finished it.
     pub(crate) fn served(&mut self, cookie: u64, result: IoResult) -> Result<(), Violation> {
+        self.durable.served(cookie);
         self.go(cookie, Stage::AtDevice, Stage::Served(result))
     }
 
@@ -94,23 +105,30 @@ impl Ledger {
         if entry.by != by || entry.io.payload != completion.payload {
             return Err(Violation::Misrouted { cookie, by });
         }
-        self.go(cookie, Stage::Served(completion.result), Stage::Ended)?;
+        let (io, stage) = (entry.io, std::mem::replace(&mut entry.stage, Stage::Ended));
         self.ended += 1;
-        Ok(())
+        self.durable.end(&io, stage, completion.result)
     }
 
-    /// A request that arrived on `hw`, as long as it says and for `op`, made of `bios`: are they what was
-    /// submitted, do they follow each other, and may they be in one request?
+    /// A request that arrived on `hw` for `op` with these flags, made of `bios`: are they what was submitted, do
+    /// they follow each other, and may they be in one request?
     pub(crate) fn check_request(
         &mut self,
         hw: HwQueue,
-        op: Op,
+        (op, flags): (Op, IoFlags),
         sector: u64,
         bios: &[Seen],
     ) -> Result<(), Violation> {
         let wrong = |what| Err(Violation::Malformed { hw, what, sector });
+        if op == Op::Flush {
+            let right = self.durable.is_flush_right(bios.len());
+            return if right { Ok(()) } else { wrong("a flush with bios, or of nothing") };
+        }
         let Some(first) = bios.first() else { return wrong("it has no bios") };
         let head = self.entry(first.cookie)?.io;
+        if !self.durable.are_flags_right(&head, flags) {
+            return wrong("FUA or PREFLUSH is not as the device can do it");
+        }
         let mut end = first.sector;
         for bio in bios {
             let entry = self.entry(bio.cookie)?;
@@ -124,9 +142,8 @@ impl Ledger {
             if (io.owner, io.ioprio, io.write_hint) != (head.owner, head.ioprio, head.write_hint) {
                 return wrong("bios of different owners, priorities or hints were merged");
             }
-            let barred = IoFlags::NOMERGE | IoFlags::FUA | IoFlags::PREFLUSH;
             let merges = matches!(op, Op::Read | Op::Write | Op::Discard);
-            if bios.len() > 1 && (!merges || io.flags.intersects(barred)) {
+            if bios.len() > 1 && (!merges || self.durable.bars_merging(io.flags)) {
                 return wrong("a bio in it may not merge");
             }
             if op != Op::Discard && bio.sector != end {
@@ -147,7 +164,7 @@ mod tests {
     use super::*;
 
     fn ledger() -> (Ledger, Completion<Payload>) {
-        let mut ledger = Ledger::default();
+        let mut ledger = Ledger::new(WriteCache::Through);
         let (cookie, payload) = ledger.next();
         ledger.push(SubmitterId(1), Io::new(Op::Write, 8, 8, cookie, payload));
         (ledger, Completion { cookie, result: Ok(()), payload })
@@ -192,11 +209,11 @@ mod tests {
         let by = SubmitterId(1);
         let seen = |sector| [Seen { cookie, by, sector, sectors: 8, payload }];
         let hw = HwQueue(0);
-        assert_eq!(ledger.check_request(hw, Op::Write, 8, &seen(8)), Ok(()));
+        assert_eq!(ledger.check_request(hw, (Op::Write, IoFlags::NONE), 8, &seen(8)), Ok(()));
         for (op, sector, bios) in
             [(Op::Read, 8, seen(8)), (Op::Write, 8, seen(16)), (Op::Write, 0, seen(8))]
         {
-            let wrong = ledger.check_request(hw, op, sector, &bios);
+            let wrong = ledger.check_request(hw, (op, IoFlags::NONE), sector, &bios);
             assert!(matches!(wrong, Err(Violation::Malformed { .. })), "{wrong:?}");
         }
     }

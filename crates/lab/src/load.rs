@@ -143,8 +143,9 @@ impl LoadClient {
             io.ioprio = IoPrio::new(class, level).expect("0 and 1 are levels");
         }
         if self.load.flags.strikes(&mut self.rng) {
-            let flags = [IoFlags::NOMERGE, IoFlags::FUA, IoFlags::PREFLUSH, IoFlags::SYNC];
-            io.flags = flags[self.rng.below(4) as usize];
+            let both = IoFlags::FUA | IoFlags::PREFLUSH;
+            let flags = [IoFlags::NOMERGE, IoFlags::FUA, IoFlags::PREFLUSH, both, IoFlags::SYNC];
+            io.flags = flags[self.rng.below(flags.len() as u64) as usize];
         }
         io
     }

@@ -5,12 +5,13 @@
 
 use crate::Payload;
 use crate::asking::Asking;
+use crate::durable::FlushFates;
 use crate::hash::EventHash;
 use crate::ledger::{Ledger, Seen};
 use crate::order::{Order, Picked};
 use crate::promise::Promises;
 use crate::violation::Violation;
-use blkmq_core::{HwQueue, Instant, IoResult, Nanos, SubmitterId, Tag};
+use blkmq_core::{HwQueue, Instant, IoFlags, IoResult, Nanos, Op, SubmitterId, Tag};
 use blkmq_engine::{Busy, Completion, DeviceShape, Io};
 use blkmq_sched::Pick;
 use std::collections::BTreeSet;
@@ -61,6 +62,7 @@ pub(crate) struct Offer {
     pub(crate) hw: HwQueue,
     pub(crate) tag: Tag,
     pub(crate) what: Picked,
+    pub(crate) flags: IoFlags,
     pub(crate) bios: Vec<Seen>,
 }
 
@@ -70,7 +72,7 @@ impl Oracle {
     pub(crate) fn new(shape: DeviceShape, elevators: u16, slack: Nanos) -> Self {
         Self(Arc::new(Mutex::new(Evidence {
             hash: EventHash::new(),
-            ledger: Ledger::default(),
+            ledger: Ledger::new(shape.cache),
             order: Order::new(shape.hw_queues),
             promises: Promises::new(shape.hw_queues, slack),
             asking: Asking::new(elevators, shape.hw_queues, slack),
@@ -148,13 +150,15 @@ impl Evidence {
 
     /// The device was offered something and has answered.
     pub(crate) fn offered(&mut self, offer: &Offer, answer: &Answer) {
-        let &Offer { now, hw, tag, what, ref bios } = offer;
+        let &Offer { now, hw, tag, what, flags, ref bios } = offer;
         let taken = !matches!(answer, Answer::Busy(_));
         self.note(Kind::Arrive, now, [hw.0.into(), what.sector, taken.into()]);
-        let form = self.ledger.check_request(hw, what.op, what.sector, bios);
+        let form = self.ledger.check_request(hw, (what.op, flags), what.sector, bios);
         self.judge(form);
-        let order = self.order.arrived(hw, what, taken);
-        self.judge(order);
+        if what.op != Op::Flush {
+            let order = self.order.arrived(hw, what, taken);
+            self.judge(order);
+        }
         let resource = matches!(answer, Answer::Busy(Busy::Resource));
         self.promises.offered(hw, now, resource);
         self.asking.busy();
@@ -164,11 +168,15 @@ impl Evidence {
             return;
         }
         self.refused.remove(&hw.0);
+        if what.op == Op::Flush {
+            self.ledger.durable.flush_began(hw, tag);
+        }
         for bio in bios {
             let verdict = self.ledger.taken(bio.cookie);
             self.judge(verdict);
         }
         if let Answer::Done(result) = answer {
+            self.ledger.durable.gave_back(hw, tag, Some(*result));
             self.finish(now, hw, bios.iter().map(|bio| bio.cookie), *result);
             self.came_back(now);
         } else {
@@ -205,6 +213,7 @@ impl Evidence {
     ) {
         let key = self.tag_key(hw, tag);
         self.tags.remove(&key);
+        self.ledger.durable.gave_back(hw, tag, result);
         match result {
             Some(result) => self.finish(now, hw, cookies, result),
             None => {
@@ -270,6 +279,11 @@ impl Evidence {
     /// I/Os that have not ended.
     pub(crate) fn in_flight(&self) -> u32 {
         (self.ledger.submitted() - self.ledger.ended()) as u32
+    }
+
+    /// What became of flushes.
+    pub(crate) fn flushes(&self) -> FlushFates {
+        self.ledger.durable.fates()
     }
 
     /// Times that the device had no room.

@@ -5,7 +5,7 @@
 
 use crate::Payload;
 use crate::host::Wakes;
-use blkmq_core::{HwQueue, Instant, IoMeta, RequestId, SubmitterId};
+use blkmq_core::{HwQueue, Instant, IoMeta, Op, RequestId, SubmitterId};
 use blkmq_device::Queues;
 use blkmq_engine::{BioTable, DeviceQueue, Enqueued, Finished, Host, Inflight};
 use blkmq_sched::{At, Cx, DepthLimits, Done, Grown, Pick, Scheduler};
@@ -18,6 +18,8 @@ pub enum Bug {
     LostWakeUp,
     /// The device forgets every fiftieth request.
     LostRequest,
+    /// The device answers every third flush and does not do it.
+    SwallowedFlush,
     /// The device does not say when it will have something.
     SilentDevice,
     /// The policy hands out every twentieth request after the one that it picked behind it.
@@ -28,9 +30,10 @@ pub enum Bug {
 
 impl Bug {
     /// Every kind.
-    pub const ALL: [Self; 5] = [
+    pub const ALL: [Self; 6] = [
         Self::LostWakeUp,
         Self::LostRequest,
+        Self::SwallowedFlush,
         Self::SilentDevice,
         Self::SwappedPicks,
         Self::PickedTwice,
@@ -41,6 +44,8 @@ impl Bug {
 const WAKE_UPS: u32 = 3;
 /// One request in so many is forgotten.
 const REQUESTS: u32 = 50;
+/// One flush in so many is not done.
+const FLUSHES: u32 = 3;
 /// One pick in so many goes wrong.
 const PICKS: u32 = 20;
 
@@ -60,7 +65,9 @@ pub(crate) fn in_host(bug: Option<Bug>, wakes: Wakes) -> Box<dyn Host> {
 
 /// The device, with the bug in it if it is one of a device.
 pub(crate) fn in_device(bug: Option<Bug>, queues: Queues<Payload>) -> Queues<Payload> {
-    let Some(bug @ (Bug::LostRequest | Bug::SilentDevice)) = bug else { return queues };
+    let Some(bug @ (Bug::LostRequest | Bug::SwallowedFlush | Bug::SilentDevice)) = bug else {
+        return queues;
+    };
     let broken = |inner| Box::new(BrokenQueue { inner, bug, count: 0 }) as Box<dyn DeviceQueue<_>>;
     queues.into_iter().map(broken).collect()
 }
@@ -96,6 +103,10 @@ struct BrokenQueue {
 
 impl DeviceQueue<Payload> for BrokenQueue {
     fn enqueue(&mut self, now: Instant, bios: &BioTable<Payload>, rq: Inflight) -> Enqueued {
+        let flush = self.bug == Bug::SwallowedFlush && rq.op() == Op::Flush;
+        if flush && strikes(&mut self.count, FLUSHES) {
+            return Enqueued::Done(rq, Ok(()));
+        }
         self.inner.enqueue(now, bios, rq)
     }
 

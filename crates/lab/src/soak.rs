@@ -4,7 +4,7 @@
 //! broken. In the second nobody submits any more; faults come to an end, and everything must end too, without
 //! anybody waiting longer than the times that the engine itself names.
 
-use crate::{Bug, Scenario, Subject, Violation, World};
+use crate::{Bug, FlushFates, Scenario, Subject, Violation, World};
 use blkmq_core::Instant;
 use blkmq_engine::QueueStats;
 use std::any::Any;
@@ -22,6 +22,8 @@ pub struct Outcome {
     pub ended_at: Instant,
     /// The queue's counters.
     pub stats: QueueStats,
+    /// What became of flushes at the device.
+    pub flushes: FlushFates,
 }
 
 /// What went wrong.
@@ -95,5 +97,6 @@ fn run(scenario: &Scenario, bug: Option<Bug>) -> Result<Outcome, Violation> {
         events: world.events(),
         ended_at: world.now(),
         stats: subject.stats(),
+        flushes: subject.flushes(),
     })
 }

@@ -5,7 +5,7 @@ use crate::oracle::Oracle;
 use crate::planted::{self, Bug};
 use crate::recording;
 use crate::witness::witnessed;
-use crate::{Payload, Violation};
+use crate::{FlushFates, Payload, Violation};
 use blkmq_core::{HwQueue, Nanos};
 use blkmq_device::testkit::Checked;
 use blkmq_engine::{Access, Config, ConfigError, DeviceShape, PumpMode, Queue, QueueStats};
@@ -61,6 +61,12 @@ impl Subject {
         self.queue.stats()
     }
 
+    /// What became of the flushes that its device was given.
+    #[must_use]
+    pub fn flushes(&self) -> FlushFates {
+        self.oracle.with(|oracle| oracle.flushes())
+    }
+
     /// The hash of everything that has happened: equal for two runs exactly if they were alike.
     #[must_use]
     pub fn hash(&self) -> u64 {
@@ -89,10 +95,13 @@ impl Subject {
     pub fn check_at_rest(&self) -> Result<(), Violation> {
         self.check()?;
         let stats = self.queue.stats();
-        let (submitted, busy) = self.oracle.with(|oracle| (oracle.submitted(), oracle.busy()));
+        let (submitted, busy, flushes) =
+            self.oracle.with(|oracle| (oracle.submitted(), oracle.busy(), oracle.flushes()));
         let tags: u32 =
             (0..self.shape.hw_queues).map(|hw| self.queue.tags_in_use(HwQueue(hw))).sum();
         let merges = stats.merges;
+        let expected = (submitted - merges.total()).checked_add_signed(stats.flushes.surplus());
+        let needless = stats.flushes.needless;
         let joined = merges.plug + merges.back + merges.front + merges.discard;
         let requests = stats.completed_requests;
         for (rule, holds) in [
@@ -100,11 +109,18 @@ impl Subject {
             ("no budget in use", self.queue.budgets_in_use() == 0),
             ("submitted as many as witnessed", stats.submitted == submitted),
             ("completed == submitted", stats.completed == submitted),
-            ("inserted == submitted - joined", stats.inserted == submitted - joined),
-            ("completed_requests == submitted - merges", requests == submitted - merges.total()),
+            (
+                "inserted == submitted - joined - needless flushes",
+                stats.inserted == submitted - joined - needless,
+            ),
+            (
+                "completed_requests == submitted - merges + flushes.surplus",
+                Some(requests) == expected,
+            ),
             ("dispatched == completed + requeues", stats.dispatched == requests + stats.requeues),
             ("issued == dispatched", stats.issued == stats.dispatched),
             ("busy as often as witnessed", stats.busy == busy),
+            ("as many flushes as witnessed", stats.flushes.issued == flushes.ended()),
             ("no batch without a request", stats.batches <= stats.dispatched),
         ] {
             if !holds {

@@ -51,6 +51,13 @@ pub enum Violation {
         /// Its first sector.
         sector: u64,
     },
+    /// An I/O began or ended without a flush that it needed.
+    NotDurable {
+        /// Which.
+        cookie: u64,
+        /// What was missing.
+        what: &'static str,
+    },
     /// A driver tag was used twice at a time.
     TagTwice {
         /// On which hardware queue.
@@ -135,6 +142,9 @@ impl fmt::Display for Violation {
             }
             Self::Malformed { hw, what, sector } => {
                 write!(f, "the request at sector {sector} on {hw:?}: {what}")
+            }
+            Self::NotDurable { cookie, what } => {
+                write!(f, "I/O {cookie} did not get {what}, or not in time")
             }
             Self::TagTwice { hw, tag } => write!(f, "driver tag {} of {hw:?} is used twice", tag.0),
             Self::TooMany { what, used, of } => write!(f, "{used} {what} in use, of {of}"),

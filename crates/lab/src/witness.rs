@@ -43,7 +43,8 @@ impl DeviceQueue<Payload> for Witness {
             })
             .collect();
         let what = Picked { op: rq.op(), sector: rq.sector(), sectors: rq.sectors() };
-        let offer = Offer { now, hw: self.hw, tag: rq.tag(), what, bios };
+        let (tag, flags) = (rq.tag(), rq.flags());
+        let offer = Offer { now, hw: self.hw, tag, what, flags, bios };
         let answer = self.inner.enqueue(now, table, rq);
         let seen = match &answer {
             Enqueued::Accepted => Answer::Accepted,

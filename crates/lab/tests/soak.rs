@@ -1,7 +1,8 @@
 //! Seeds in virtual time: every parameter of a run drawn from its seed, every oracle watching.
 
-use blkmq_lab::Bug;
+use blkmq_engine::{Access, WriteCache};
 use blkmq_lab::soak::{Failure, Outcome, soak};
+use blkmq_lab::{Bug, FlushFates, Scenario};
 
 fn from_environment(name: &str, default: u64) -> u64 {
     match std::env::var(name) {
@@ -34,6 +35,30 @@ fn soak_repeats_bit_for_bit() {
     hashes.sort_unstable();
     hashes.dedup();
     assert_eq!(hashes.len(), first.len(), "runs of different seeds are told apart");
+}
+
+/// What seeds draw has to contain what they are there to try: with both kinds of a volatile cache and each way
+/// into an elevator, flushes that serve several, that fail, and that the device wants again.
+#[test]
+fn soak_seeds_draw_flushes_of_every_kind() {
+    for (name, access) in Access::ALL {
+        for fua in [false, true] {
+            let (mut fates, mut asked) = (FlushFates::default(), 0);
+            let drawn = (1..=12_000).filter(|seed| {
+                let config = Scenario::draw(*seed).config();
+                (config.access, config.device.cache) == (access, WriteCache::Back { fua })
+            });
+            for Outcome { flushes, stats, .. } in drawn.map(outcome) {
+                fates.succeeded += flushes.succeeded;
+                fates.failed += flushes.failed;
+                fates.requeued += flushes.requeued;
+                asked += stats.flushes.asked;
+            }
+            println!("{name}, fua={}: {asked} asked for, {fates:?}", u8::from(fua));
+            assert!(fates.succeeded > 1000 && fates.failed > 5 && fates.requeued > 5, "{fates:?}");
+            assert!(4 * asked > 5 * fates.ended(), "and many are shared");
+        }
+    }
 }
 
 #[test]

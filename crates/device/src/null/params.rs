@@ -6,7 +6,7 @@ use super::faults::FaultPlan;
 use super::read::read;
 use crate::{MachineShape, ParamError};
 use blkmq_core::{Limits, Nanos, SECTOR_SIZE};
-use blkmq_engine::DeviceShape;
+use blkmq_engine::{DeviceShape, WriteCache};
 
 /// Sectors in a MiB.
 const MIB_SECTORS: u64 = (1 << 20) / SECTOR_SIZE as u64;
@@ -53,6 +53,8 @@ pub struct NullParams {
     pub discard: bool,
     /// Announces itself as rotational.
     pub rotational: bool,
+    /// Announces a volatile write cache, and whether it does FUA.
+    pub cache: WriteCache,
     /// Faults.
     pub faults: FaultPlan,
     /// Of the faults.
@@ -81,6 +83,7 @@ impl Default for NullParams {
             no_sched: false,
             discard: false,
             rotational: false,
+            cache: WriteCache::Through,
             faults: FaultPlan::default(),
             seed: 0,
             budget: None,
@@ -134,6 +137,7 @@ impl NullParams {
             shared_tags: self.shared_tags,
             budget: self.budget,
             limits: self.limits(),
+            cache: self.cache,
         }
     }
 

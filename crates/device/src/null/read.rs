@@ -9,7 +9,7 @@ use crate::fault::{self, Fault};
 use crate::param::Given;
 use crate::{MachineShape, ParamError};
 use blkmq_core::{Nanos, SECTOR_SIZE};
-use blkmq_engine::MAX_HW_QUEUE_DEPTH;
+use blkmq_engine::{MAX_HW_QUEUE_DEPTH, WriteCache};
 
 /// The largest device: 2^63 bytes, where offsets end.
 const MAX_MIB: u64 = 1 << 43;
@@ -59,6 +59,8 @@ struct Raw {
     gb: u64,
     size: Option<u64>,
     mbps: u64,
+    write_cache: bool,
+    fua: bool,
     log: bool,
     log_size: Option<usize>,
     seed: Option<u64>,
@@ -78,6 +80,8 @@ impl Default for Raw {
             gb: 250,
             size: None,
             mbps: 0,
+            write_cache: false,
+            fua: true,
             log: false,
             log_size: None,
             seed: None,
@@ -101,6 +105,8 @@ impl Raw {
             "virt_boundary" => self.done.virt_boundary = given.flag()?,
             "no_sched" => self.done.no_sched = given.flag()?,
             "discard" => self.done.discard = given.flag()?,
+            "write_cache" => self.write_cache = given.flag()?,
+            "fua" => self.fua = given.flag()?,
             "rotational" => self.done.rotational = given.flag()?,
             "budget" => self.done.budget = Some(given.number(1..=u32::MAX)?),
             _ => return Ok(false),
@@ -159,6 +165,7 @@ impl Raw {
             blocksize: self.finish_blocksize(notes),
             size: self.size.unwrap_or(self.gb * 1024),
             mbps: clamp(notes, "mbps", self.mbps, MAX_MBPS) as u32,
+            cache: self.finish_cache(notes),
             log_size: self.finish_log(notes),
             seed: self.finish_seed(notes),
             ..self.done
@@ -219,6 +226,17 @@ impl Raw {
             notes.push("seed has no effect without faults".into());
         }
         self.seed.unwrap_or(0)
+    }
+
+    fn finish_cache(&self, notes: &mut Vec<String>) -> WriteCache {
+        match (self.write_cache, self.fua) {
+            (true, fua) => WriteCache::Back { fua },
+            (false, true) => WriteCache::Through,
+            (false, false) => {
+                notes.push("fua has no effect without write_cache=1".into());
+                WriteCache::Through
+            }
+        }
     }
 
     fn finish_log(&self, notes: &mut Vec<String>) -> Option<usize> {

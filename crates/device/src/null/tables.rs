@@ -36,6 +36,8 @@ pub(super) const PARAMETERS: &[Parameter] = &[
     parameter("home_node", "-1", "NUMA node of allocations; has no meaning here and is reported"),
     parameter("queue_mode", "2", "2: multi-queue; 0 is turned into 2, 1 is refused"),
     parameter("discard", "0", "support discard"),
+    parameter("write_cache", "0", "announce a volatile write cache: flushes reach the device"),
+    parameter("fua", "1", "announce FUA; only with write_cache=1"),
     parameter("rotational", "0", "announce a rotational device"),
     parameter(
         "requeue",
@@ -70,7 +72,6 @@ pub(super) const NOT_BUILT: &[(&str, Option<&str>)] = &[
     ("badblocks", None),
     ("badblocks_once", Some("0")),
     ("badblocks_partial_io", Some("0")),
-    ("fua", None),
     ("zone_size", None),
     ("zone_capacity", None),
     ("zone_nr_conv", None),

@@ -39,9 +39,9 @@ fn every_parameter_in_the_table_takes_its_own_default() {
 fn every_parameter_in_the_table_has_an_effect() {
     let other = |name: &str| match name {
         "use_per_node_hctx" | "shared_tags" | "shared_tag_bitmap" | "virt_boundary"
-        | "no_sched" | "discard" | "rotational" | "log" => "1",
+        | "no_sched" | "discard" | "rotational" | "write_cache" | "log" => "1",
         "bs" | "blocksize" => "1024",
-        "home_node" | "queue_mode" | "irqmode" => "0",
+        "home_node" | "queue_mode" | "irqmode" | "fua" => "0",
         "requeue" | "timeout" | "resource" | "dev_resource" => "2:50:1:3",
         _ => "3",
     };
@@ -50,6 +50,23 @@ fn every_parameter_in_the_table_has_an_effect() {
         let changed = params != NullParams::default() || !notes.is_empty();
         assert!(changed, "{} was ignored", parameter.name);
     }
+}
+
+#[test]
+fn a_write_cache_is_announced_with_or_without_fua() {
+    use blkmq_engine::WriteCache;
+    for (text, cache) in [
+        ("", WriteCache::Through),
+        ("write_cache=1", WriteCache::Back { fua: true }),
+        ("write_cache=1,fua=1", WriteCache::Back { fua: true }),
+        ("write_cache=1,fua=0", WriteCache::Back { fua: false }),
+        ("fua=1", WriteCache::Through),
+    ] {
+        assert_eq!((parse(text).0.shape().cache, parse(text).1.len()), (cache, 0), "{text}");
+    }
+    let (params, notes) = parse("fua=0");
+    assert_eq!(params.shape().cache, WriteCache::Through);
+    assert_eq!(notes, ["fua has no effect without write_cache=1"]);
 }
 
 #[test]

@@ -4,6 +4,7 @@
 //! and wants it back later; every so many it answers within the call. It refuses with DEV_RESOURCE also when
 //! it is full. It never answers twice, and keeps the promise of DEV_RESOURCE unless a bug is planted.
 
+use super::durable;
 use crate::sync::{Arc, Mutex};
 use crate::{BioTable, Busy, DeviceQueue, Enqueued, Finished, Inflight, Verdict};
 use blkmq_core::{HwQueue, Instant, Nanos};
@@ -129,7 +130,9 @@ impl<P> DeviceQueue<P> for TestDevice {
             arrivals.lock().expect("a panic ends the schedule").push((rq.hw(), rq.sector()));
         }
         let requeue = self.strikes(self.script.requeue);
+        durable::began(&rq);
         if self.strikes(self.script.inline) && !requeue {
+            durable::done(&rq);
             return Enqueued::Done(rq, Ok(()));
         }
         let (verdict, stay) = if requeue {
@@ -151,9 +154,11 @@ impl<P> DeviceQueue<P> for TestDevice {
             Says::When | Says::Never => held.until <= now,
         };
         while self.held.front().is_some_and(ready) {
-            out.extend(
-                self.held.pop_front().map(|Held { rq, verdict, .. }| Finished { rq, verdict }),
-            );
+            let Held { rq, verdict, .. } = self.held.pop_front().expect("there is a front");
+            if matches!(verdict, Verdict::Done(_)) {
+                durable::done(&rq);
+            }
+            out.push(Finished { rq, verdict });
         }
     }
 

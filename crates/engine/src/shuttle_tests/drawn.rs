@@ -2,8 +2,8 @@
 
 use super::device::{Says, Script};
 use super::model::{Client, Leaves, Model, times};
-use crate::{Access, PumpMode};
-use blkmq_core::{Nanos, Rng};
+use crate::{Access, PumpMode, WriteCache};
+use blkmq_core::{IoFlags, Nanos, Rng};
 use blkmq_sched::{Scope, registry};
 
 /// Models per test; `BLKMQ_SHUTTLE_TIMES` as many on demand.
@@ -16,6 +16,8 @@ const SMALL: Client = Client::new(4, 2, 1);
 const LARGE: Client = Client::new(6, 6, 3);
 const NEIGHBOURS: Client = Client { stride: 8, ..LARGE };
 const MEDDLER: Client = Client { leaves: Leaves::AfterAPoll, ..SMALL };
+const SAFE: Client = Client { flags: IoFlags::FUA, ..LARGE };
+const SAFER: Client = Client { flags: IoFlags::FUA.union(IoFlags::PREFLUSH), ..SMALL };
 
 const CROWDS: &[&[Client]] = &[
     &[SMALL, SMALL],
@@ -27,6 +29,15 @@ const CROWDS: &[&[Client]] = &[
     &[MEDDLER, ONE, ONE],
     &[NEIGHBOURS, LARGE, ONE],
     &[ONE, ONE, ONE, ONE],
+    &[SAFE, SAFER],
+    &[SAFE, SAFER, SMALL],
+];
+
+const CACHES: &[WriteCache] = &[
+    WriteCache::Through,
+    WriteCache::Back { fua: false },
+    WriteCache::Back { fua: false },
+    WriteCache::Back { fua: true },
 ];
 
 fn device(rng: &mut Rng) -> Script {
@@ -57,6 +68,7 @@ fn model(seed: u64, access: Access) -> Model {
         nr_requests: rng.chance(1, 2).then_some(4),
         device,
         drift: rng.chance(1, 4),
+        cache: CACHES[rng.below(CACHES.len() as u64) as usize],
         ..Model::new(seed, CROWDS[rng.below(CROWDS.len() as u64) as usize])
     };
     Model { most_time: most_time(&model), ..model }
@@ -64,7 +76,11 @@ fn model(seed: u64, access: Access) -> Model {
 
 /// One request after the other, and each refusal and each reading of a running clock on top.
 fn most_time(model: &Model) -> Nanos {
-    let ios: u64 = model.clients.iter().map(|client| client.ios).sum();
+    let all = |client: &Client| {
+        let flushes = if client.flags == IoFlags::NONE { 0 } else { 2 };
+        client.ios * (1 + flushes)
+    };
+    let ios: u64 = model.clients.iter().map(all).sum();
     // At worst every second attempt is refused.
     let Script { resource, dev_resource, requeue, service, .. } = model.device;
     let faults =

@@ -16,6 +16,8 @@
 mod complete;
 mod device;
 mod drawn;
+mod durable;
+mod flush;
 mod leader;
 mod locked;
 mod model;

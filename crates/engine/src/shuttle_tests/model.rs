@@ -1,11 +1,16 @@
 //! [`Model`]: a queue, its device and its clients, and what must be true at the end of every schedule.
 
 use super::device::{Arrivals, Script, TestDevice};
+use super::durable;
 use super::world::{Bell, Bells, World};
+use crate::flush::PENDING_AGE;
 use crate::planted::{self, Planted};
+use crate::pump::RESOURCE_DELAY;
 use crate::sync::{Arc, yield_now};
-use crate::{Access, Config, DeviceQueue, DeviceShape, Io, NoMerges, PumpMode, Queue, Submitter};
-use blkmq_core::{HwQueue, Instant, Limits, Nanos, Op};
+use crate::{
+    Access, Config, DeviceQueue, DeviceShape, Io, NoMerges, PumpMode, Queue, Submitter, WriteCache,
+};
+use blkmq_core::{HwQueue, Instant, IoFlags, Limits, Nanos, Op};
 use blkmq_sched::{Factory, Scope, none};
 use shuttle::scheduler::{PctScheduler, RandomScheduler};
 use shuttle::thread;
@@ -31,6 +36,7 @@ pub(super) struct Model {
     pub(super) shared_tags: bool,
     pub(super) budget: Option<u32>,
     pub(super) nr_requests: Option<u32>,
+    pub(super) cache: WriteCache,
     pub(super) device: Script,
     /// A client per entry, each with a submitter of its own.
     pub(super) clients: &'static [Client],
@@ -52,6 +58,8 @@ pub(super) struct Client {
     pub(super) plug: u64,
     /// Sectors between the starts of two I/Os of 8 sectors: 8 makes them mergeable.
     pub(super) stride: u64,
+    /// Of every I/O.
+    pub(super) flags: IoFlags,
     pub(super) leaves: Leaves,
 }
 
@@ -66,7 +74,7 @@ pub(super) enum Leaves {
 
 impl Client {
     pub(super) const fn new(ios: u64, depth: u64, plug: u64) -> Self {
-        Self { ios, depth, plug, stride: 64, leaves: Leaves::AtOnce }
+        Self { ios, depth, plug, stride: 64, flags: IoFlags::NONE, leaves: Leaves::AtOnce }
     }
 }
 
@@ -91,6 +99,7 @@ impl Model {
             shared_tags: false,
             budget: None,
             nr_requests: None,
+            cache: WriteCache::Through,
             device: Script::INLINE,
             clients,
             bell: Bell::Remembers,
@@ -129,6 +138,7 @@ impl Model {
             shared_tags: self.shared_tags,
             budget: self.budget,
             limits: Limits::default(),
+            cache: self.cache,
         };
         let device = |_| {
             let device = TestDevice::new(self.device, arrivals.map(Arc::clone));
@@ -151,9 +161,14 @@ impl Model {
     /// One schedule: all clients from their first I/O to their last, then a look at what is left.
     pub(super) fn schedule(&self, arrivals: Option<&Arrivals>) {
         planted::plant(self.planted);
+        durable::begin(self.cache);
         let threaded = self.pump == PumpMode::Thread;
         let pumps = if threaded { self.hw_queues } else { 0 };
-        let world = World::new(self.clients.len() as u16, pumps, self.bell, self.drift);
+        let timer = match self.cache {
+            WriteCache::Through => RESOURCE_DELAY,
+            WriteCache::Back { .. } => PENDING_AGE,
+        };
+        let world = World::new(self.clients.len() as u16, pumps, self.bell, self.drift, timer);
         let queue = Queue::new(self.config(&world, arrivals)).expect("the model is a valid queue");
         let submitters: Vec<_> = (self.clients.iter())
             .map(|_| queue.submitter().expect("the queue was built for as many"))
@@ -175,7 +190,8 @@ impl Model {
         let ios: u64 = self.clients.iter().map(|client| client.ios).sum();
         let stats = queue.stats();
         assert_eq!((stats.submitted, stats.completed), (ios, ios), "{stats:?}");
-        assert_eq!(stats.completed_requests, ios - stats.merges.total(), "{stats:?}");
+        let requests = (ios - stats.merges.total()).checked_add_signed(stats.flushes.surplus());
+        assert_eq!(Some(stats.completed_requests), requests, "{stats:?}");
         assert_eq!(stats.dispatched, stats.completed_requests + stats.requeues, "{stats:?}");
         assert_eq!(stats.issued, stats.dispatched, "{stats:?}");
         for hw in (0..self.hw_queues).map(HwQueue) {
@@ -188,6 +204,11 @@ impl Model {
 }
 
 impl Client {
+    /// Where the client with this number writes.
+    fn sector(&self, client: u16, io: u64) -> u64 {
+        u64::from(client) * 4096 + io * self.stride
+    }
+
     /// Submits, polls, reaps, and sleeps whenever the queue agrees.
     fn run(&self, mut submitter: Submitter<u64>, world: &World) {
         let id = submitter.id().0;
@@ -198,8 +219,10 @@ impl Client {
         while reaped < self.ios {
             let now = world.now();
             while pushed < self.ios && pushed - reaped < self.depth {
-                let sector = u64::from(id) * 4096 + pushed * self.stride;
+                let sector = self.sector(id, pushed);
                 let io = Io::new(Op::Write, sector, 8, name(pushed), !name(pushed));
+                let io = Io { flags: self.flags, ..io };
+                durable::pushed(sector, io.flags);
                 submitter.push(now, io).expect("there is credit for it");
                 pushed += 1;
                 if pushed.is_multiple_of(self.plug) {
@@ -213,6 +236,7 @@ impl Client {
                 assert_eq!(done.cookie, name(io as u64), "a completion of another submitter");
                 assert_eq!(done.payload, !done.cookie, "a completion with another's payload");
                 assert!(!std::mem::replace(&mut ended[io], true), "I/O {io} completed twice");
+                durable::ended(self.sector(id, io as u64));
             });
             reaped += u64::from(got);
             if got == 0 {

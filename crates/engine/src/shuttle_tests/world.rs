@@ -6,7 +6,6 @@
 //! tells that something waited for a timer that had another purpose.
 
 use crate::Host;
-use crate::pump::RESOURCE_DELAY;
 use crate::sync::{Arc, Mutex, MutexGuard};
 use blkmq_core::{HwQueue, Instant, Nanos, SubmitterId};
 use shuttle::rand::Rng;
@@ -43,10 +42,18 @@ pub(super) struct World {
     bell: Bell,
     /// Threads read slightly different times, as from a clock that runs.
     drift: bool,
+    /// The longest timer that the engine has a use for.
+    timer: Nanos,
 }
 
 impl World {
-    pub(super) fn new(submitters: u16, pumps: u16, bell: Bell, drift: bool) -> Arc<Self> {
+    pub(super) fn new(
+        submitters: u16,
+        pumps: u16,
+        bell: Bell,
+        drift: bool,
+        timer: Nanos,
+    ) -> Arc<Self> {
         let seats = usize::from(submitters + pumps);
         Arc::new(Self {
             state: Mutex::new(State {
@@ -58,6 +65,7 @@ impl World {
             submitters: submitters.into(),
             bell,
             drift,
+            timer,
         })
     }
 
@@ -80,11 +88,11 @@ impl World {
     }
 
     /// Sleeps until the bell rings or `until`, which is at most 3 ms away: the engine knows no longer timer
-    /// (`spec/framework.md` section 16, line 8).
+    /// (`spec/framework.md` section 16, line 8), except for flushes, of 5 s.
     pub(super) fn sleep(&self, seat: usize, until: Option<Instant>) {
         let mut state = self.state();
         let until = until.filter(|at| *at < Instant::MAX);
-        let far = until.filter(|at| *at > state.now + RESOURCE_DELAY);
+        let far = until.filter(|at| *at > state.now + self.timer);
         assert!(far.is_none(), "seat {seat} was told {far:?} at {:?}", state.now);
         while !std::mem::take(&mut state.rung[seat]) && until.is_none_or(|at| at > state.now) {
             state.seats[seat] = Seat::Asleep(until);

@@ -1,0 +1,43 @@
+//! Finished bios on their way to their submitters, gathered so that one after the other to the same submitter
+//! goes together. Pumps have one each, and so has every runner, for what ends without a device.
+
+use crate::BioTable;
+use crate::queue::Shared;
+use crate::slots::{Bio, Finish};
+use blkmq_core::{IoResult, SubmitterId};
+
+/// Completions gathered for one submitter at a time.
+pub(crate) const BATCH: usize = 32;
+
+/// Completions on their way to one submitter.
+pub(crate) struct Completions {
+    to: SubmitterId,
+    batch: Finish,
+    /// Parked submitters that have something now, to be woken when the pump or elevator is released.
+    pub(crate) wake: Vec<SubmitterId>,
+}
+
+impl Completions {
+    pub(crate) fn new<P>(table: &BioTable<P>) -> Self {
+        Self { to: SubmitterId(0), batch: table.finish_batch(BATCH), wake: Vec::new() }
+    }
+
+    /// Ends a bio that is not chained to others.
+    #[inline]
+    pub(crate) fn push<P>(&mut self, q: &Shared<P>, bio: Bio, result: IoResult) {
+        let to = q.table.submitter(&bio);
+        if to != self.to || self.batch.len() == BATCH {
+            self.flush(q);
+            self.to = to;
+        }
+        self.batch.push(bio, result);
+    }
+
+    /// Sends what was gathered.
+    #[inline]
+    pub(crate) fn flush<P>(&mut self, q: &Shared<P>) {
+        if !self.batch.is_empty() && self.batch.send(&q.senders[usize::from(self.to.0)]) {
+            self.wake.push(self.to);
+        }
+    }
+}

@@ -1,0 +1,141 @@
+//! Requests in flush sequences: the elevator's hands for what [`FlushQueues`](crate::flush::FlushQueues)
+//! decides (`spec/framework.md` section 12).
+//!
+//! Such a request keeps its slot from the first step to the last. A flush has no slot and no bio of its own:
+//! it goes out in the name of the first request that it serves, takes a driver tag as every request does, and
+//! leaves ahead of what the policy holds. Data is the policy's like any other: at the tail, or at the head if
+//! it has waited for a flush already. Nothing in a sequence merges.
+
+use super::{At, Chain, Cx, Done, Elevator, HwQueue, Inflight, Instant, Op, Proto, RequestId, Tag};
+use crate::device::Verdict;
+use crate::flush::{Next, Sequence, Way};
+use crate::inflight::Handback;
+use crate::slots::Bio;
+use blkmq_core::{IoFlags, IoMeta, IoResult};
+
+/// Sequences are of one bio: what asks for one merges with nothing.
+const BIOS: u32 = 1;
+
+impl Elevator {
+    /// Gives `proto`, which asks for a flush, a slot, which there is, and begins its sequence.
+    #[cold]
+    pub(super) fn insert_sequence(&mut self, proto: Proto) {
+        let Proto { meta, bio, bios } = proto;
+        let steps = Sequence::of(self.config.cache, meta.op, meta.flags)
+            .expect("bare flushes for a device without a cache are answered at once");
+        assert!(bios == BIOS, "what asks for a flush merges with nothing");
+        // The device sees neither flag, and somebody always waits for such an I/O.
+        let flags = meta.flags.without(self.sequenced) | IoFlags::SYNC;
+        let meta = IoMeta { flags, ..meta };
+        let id = self.requests.alloc(meta).expect("a free slot was seen");
+        self.chains[id.index()] = Some(Chain { head: bio, bios });
+        self.counters.inserted.add(1);
+        if meta.op != Op::Flush {
+            let used = self.used(meta.hw);
+            used.all += 1;
+            used.limited += u32::from(!meta.is_sync_read());
+        }
+        if self.flushes.enter(self.now, meta.hw, id, steps) {
+            self.insert_data(id, At::Tail);
+        } else {
+            self.counters.flushes_asked.add(1);
+        }
+    }
+
+    fn insert_data(&mut self, id: RequestId, at: At) {
+        self.held += 1;
+        let cx = Cx { now: self.now, requests: &self.requests };
+        self.policy.insert(&cx, id, at);
+    }
+
+    /// Turns a picked request, which may be in a sequence, into a token for the device.
+    #[inline(never)]
+    pub(super) fn issue_step(&mut self, id: RequestId, hw: HwQueue, tag: Tag) -> Inflight {
+        let rq = self.issue_plain(id, hw, tag);
+        match self.flushes.way(id) {
+            Way::Plain => rq,
+            Way::Data => rq.into_data_step(),
+            Way::Flush => rq.into_flush(),
+        }
+    }
+
+    /// Takes back a request that its pump did not finish with. `end` is given the bios of what has ended by
+    /// that. True if slots became free.
+    #[cold]
+    pub(crate) fn take_back(&mut self, back: Handback, mut end: impl FnMut(Bio, IoResult)) -> bool {
+        let Handback { rq, verdict, at } = back;
+        let Verdict::Done(result) = verdict else {
+            self.requeue(rq);
+            return false;
+        };
+        let (id, way, issued) = (rq.id, rq.way(), rq.issued);
+        self.chains[id.index()] = Some(Chain { head: rq.into_head(), bios: BIOS });
+        match way {
+            Way::Plain => unreachable!("a plain request that is done goes to its submitters"),
+            Way::Data => self.data_done(&Done { rq: id, result, issued, completed: at }, &mut end),
+            Way::Flush => self.flushed(id, result, &mut end),
+        }
+    }
+
+    fn data_done(&mut self, done: &Done, end: &mut impl FnMut(Bio, IoResult)) -> bool {
+        let id = done.rq;
+        let cx = Cx { now: self.now, requests: &self.requests };
+        self.policy.completed(&cx, done);
+        let hw = self.requests.get(id).hw;
+        if let Some(result) = self.flushes.data_done(self.now, hw, id, done.result) {
+            self.end(id, result, end);
+            return true;
+        }
+        self.counters.flushes_asked.add(1);
+        false
+    }
+
+    fn flushed(
+        &mut self,
+        carrier: RequestId,
+        result: IoResult,
+        end: &mut impl FnMut(Bio, IoResult),
+    ) -> bool {
+        let hw = self.requests.get(carrier).hw;
+        self.flushes.flushed(hw, carrier, result);
+        let mut freed = false;
+        while let Some((id, next)) = self.flushes.next_served(hw) {
+            match next {
+                Next::Data => self.released.push(id),
+                Next::End { result, data } => {
+                    self.counters.dataless.add((!data).into());
+                    self.end(id, result, end);
+                    freed = true;
+                }
+            }
+        }
+        // Each goes to the head, so the last of them first, and they leave in the order in which they came.
+        while let Some(id) = self.released.pop() {
+            self.insert_data(id, At::Head);
+        }
+        freed
+    }
+
+    fn end(&mut self, id: RequestId, result: IoResult, end: &mut impl FnMut(Bio, IoResult)) {
+        let chain = self.chains[id.index()].take().expect("between two steps it has its bios");
+        end(chain.head, result);
+        self.free_slot(id);
+    }
+
+    /// Begins what flushes may begin. When to look again if nothing happens before, if some wait.
+    pub(crate) fn begin_flushes(&mut self) -> Option<Instant> {
+        if self.flushes.is_empty() {
+            return None;
+        }
+        let mut next: Option<Instant> = None;
+        for hw in self.flushes.hws() {
+            if let Some(carrier) = self.flushes.begin(self.now, hw) {
+                self.counters.flushes_issued.add(1);
+                self.held += 1;
+                self.carriers.push_back(carrier);
+            }
+            next = next.into_iter().chain(self.flushes.deadline(hw)).min();
+        }
+        next
+    }
+}

@@ -1,0 +1,91 @@
+//! What flushes promise, held against what the device did: an I/O with FUA ends after a flush that began when its
+//! data was done, and one with PREFLUSH begins after a flush that began when it was submitted.
+//!
+//! Sectors name I/Os: no two of a model have the same one, and what asks for a flush is not merged.
+
+use crate::{Inflight, WriteCache};
+use blkmq_core::{HwQueue, IoFlags, Op, Tag};
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+
+/// Counts what happens. Only the order matters.
+type Moment = u64;
+
+#[derive(Default)]
+struct Witness {
+    cache: WriteCache,
+    now: Moment,
+    /// By sector: when it was submitted, and with which flags that matter.
+    pushed: BTreeMap<u64, (Moment, IoFlags)>,
+    /// By sector: when its data was done.
+    done: BTreeMap<u64, Moment>,
+    /// Flushes at the device, and when they began.
+    under_way: BTreeMap<(HwQueue, Tag), Moment>,
+    /// When the latest one began of those that are over.
+    flushed: Moment,
+}
+
+thread_local! {
+    // All threads of a model are coroutines on the thread of its test.
+    static WITNESS: RefCell<Witness> = RefCell::default();
+}
+
+fn with<R>(f: impl FnOnce(&mut Witness, Moment) -> R) -> R {
+    WITNESS.with_borrow_mut(|w| {
+        w.now += 1;
+        let now = w.now;
+        f(w, now)
+    })
+}
+
+/// A new schedule, on a device with this cache.
+pub(super) fn begin(cache: WriteCache) {
+    WITNESS.set(Witness { cache, ..Witness::default() });
+}
+
+/// A client submits the I/O at `sector`.
+pub(super) fn pushed(sector: u64, flags: IoFlags) {
+    with(|w, now| {
+        // What takes a flush on this device.
+        let flags = match w.cache {
+            WriteCache::Through => IoFlags::NONE,
+            WriteCache::Back { fua: true } => flags.without(IoFlags::FUA),
+            WriteCache::Back { fua: false } => flags,
+        };
+        w.pushed.insert(sector, (now, flags));
+    });
+}
+
+/// The device takes `rq`.
+pub(super) fn began(rq: &Inflight) {
+    with(|w, now| {
+        if rq.op() == Op::Flush {
+            w.under_way.insert((rq.hw(), rq.tag()), now);
+            return;
+        }
+        let (pushed, flags) = w.pushed[&rq.sector()];
+        let ahead = !flags.contains(IoFlags::PREFLUSH) || w.flushed > pushed;
+        assert!(ahead, "the I/O at {} has had no flush since it was submitted", rq.sector());
+    });
+}
+
+/// The device is done with `rq`.
+pub(super) fn done(rq: &Inflight) {
+    with(|w, now| {
+        if rq.op() == Op::Flush {
+            let began = w.under_way.remove(&(rq.hw(), rq.tag())).expect("it began");
+            w.flushed = w.flushed.max(began);
+        } else {
+            w.done.insert(rq.sector(), now);
+        }
+    });
+}
+
+/// The client has the I/O at `sector` back.
+pub(super) fn ended(sector: u64) {
+    with(|w, _| {
+        let (_, flags) = w.pushed[&sector];
+        let behind = !flags.contains(IoFlags::FUA) || w.flushed > w.done[&sector];
+        assert!(behind, "the I/O at {sector} has had no flush since its data was done");
+    });
+}

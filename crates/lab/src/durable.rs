@@ -1,0 +1,260 @@
+//! What a flush, FUA or PREFLUSH promises, held against the flushes that the device really did
+//! (`spec/framework.md` section 12).
+//!
+//! A flush makes durable what was finished before it began. So a bare flush, and data that asks for one ahead of
+//! it, needs a flush that began after it was submitted; data that has to be durable itself needs one that began
+//! after it was finished, unless the device does that alone. The flush has to be over, and well over, in time.
+
+use crate::Payload;
+use crate::violation::{Stage, Violation};
+use blkmq_core::{HwQueue, IoError, IoFlags, IoResult, Op, Tag};
+use blkmq_engine::{Io, WriteCache};
+use std::collections::BTreeMap;
+
+/// Counts what matters to the order of flushes and data.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
+struct Moment(u64);
+
+/// When an I/O came, and when its data was finished.
+#[derive(Clone, Copy, Default)]
+struct Times {
+    pushed: Moment,
+    served: Moment,
+}
+
+/// What became of the flushes that the device was given.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct FlushFates {
+    /// They succeeded.
+    pub succeeded: u64,
+    /// They ended with an error.
+    pub failed: u64,
+    /// The device wanted them again later; counted each time.
+    pub requeued: u64,
+}
+
+impl FlushFates {
+    /// Flushes that are over.
+    #[must_use]
+    pub fn ended(&self) -> u64 {
+        self.succeeded + self.failed
+    }
+}
+
+/// Flushes and what waits for them.
+pub(crate) struct Durable {
+    cache: WriteCache,
+    now: Moment,
+    /// By cookie.
+    times: Vec<Times>,
+    /// Flushes at the device, and when they began.
+    flushing: BTreeMap<(HwQueue, Tag), Moment>,
+    /// When the latest one began of those that succeeded.
+    flushed: Moment,
+    /// When those began that failed.
+    failed: Vec<(Moment, IoError)>,
+    fates: FlushFates,
+}
+
+impl Durable {
+    /// Nothing has happened to a device with this cache.
+    pub(crate) fn new(cache: WriteCache) -> Self {
+        Self {
+            cache,
+            now: Moment::default(),
+            times: Vec::new(),
+            flushing: BTreeMap::new(),
+            flushed: Moment::default(),
+            failed: Vec::new(),
+            fates: FlushFates::default(),
+        }
+    }
+
+    fn moment(&mut self) -> Moment {
+        self.now.0 += 1;
+        self.now
+    }
+
+    /// The engine took the I/O with the next cookie.
+    pub(crate) fn pushed(&mut self) {
+        let pushed = self.moment();
+        self.times.push(Times { pushed, served: Moment::default() });
+    }
+
+    /// The device took a flush.
+    pub(crate) fn flush_began(&mut self, hw: HwQueue, tag: Tag) {
+        let now = self.moment();
+        self.flushing.insert((hw, tag), now);
+    }
+
+    /// The device gave something back; if it was a flush, it is over, or `None` to come again.
+    pub(crate) fn gave_back(&mut self, hw: HwQueue, tag: Tag, result: Option<IoResult>) {
+        let Some(began) = self.flushing.remove(&(hw, tag)) else { return };
+        match result {
+            Some(Ok(())) => {
+                self.flushed = self.flushed.max(began);
+                self.fates.succeeded += 1;
+            }
+            Some(Err(error)) => {
+                self.failed.push((began, error));
+                self.fates.failed += 1;
+            }
+            None => self.fates.requeued += 1,
+        }
+    }
+
+    /// What has become of them so far.
+    pub(crate) fn fates(&self) -> FlushFates {
+        self.fates
+    }
+
+    fn is_cached(&self) -> bool {
+        self.cache != WriteCache::Through
+    }
+
+    fn has_flush_ahead(&self, io: &Io<Payload>) -> bool {
+        self.is_cached() && (io.op == Op::Flush || io.flags.contains(IoFlags::PREFLUSH))
+    }
+
+    fn has_flush_behind(&self, io: &Io<Payload>) -> bool {
+        let fua = io.op != Op::Flush && io.flags.contains(IoFlags::FUA);
+        fua && self.cache == WriteCache::Back { fua: false }
+    }
+
+    /// Of a request's flags: the device gets FUA if it said that it does that, and never PREFLUSH.
+    pub(crate) fn are_flags_right(&self, io: &Io<Payload>, flags: IoFlags) -> bool {
+        let fua = self.cache == WriteCache::Back { fua: true } && io.flags.contains(IoFlags::FUA);
+        !flags.contains(IoFlags::PREFLUSH) && flags.contains(IoFlags::FUA) == fua
+    }
+
+    /// Do these flags keep an I/O from being merged?
+    pub(crate) fn bars_merging(&self, flags: IoFlags) -> bool {
+        let barriers = self.is_cached() && flags.intersects(IoFlags::FUA | IoFlags::PREFLUSH);
+        flags.contains(IoFlags::NOMERGE) || barriers
+    }
+
+    /// May a request with these bios be a flush? It has none, and the device has something to flush.
+    pub(crate) fn is_flush_right(&self, bios: usize) -> bool {
+        self.is_cached() && bios == 0
+    }
+
+    /// The device took the data of `io`.
+    pub(crate) fn taken(&self, io: &Io<Payload>) -> Result<(), Violation> {
+        let cookie = io.cookie;
+        if self.has_flush_ahead(io) && self.flushed <= self.times[cookie as usize].pushed {
+            return Err(Violation::NotDurable { cookie, what: "the flush ahead of it" });
+        }
+        Ok(())
+    }
+
+    /// The device finished the data of the I/O with this cookie.
+    pub(crate) fn served(&mut self, cookie: u64) {
+        let now = self.moment();
+        if let Some(times) = self.times.get_mut(cookie as usize) {
+            times.served = now;
+        }
+    }
+
+    fn failed_since(&self, since: Moment, error: IoError) -> bool {
+        self.failed.iter().any(|(began, why)| *began > since && *why == error)
+    }
+
+    /// `io`, which was at `stage` as far as the device knows, ended with `result`.
+    pub(crate) fn end(
+        &self,
+        io: &Io<Payload>,
+        stage: Stage,
+        result: IoResult,
+    ) -> Result<(), Violation> {
+        let cookie = io.cookie;
+        let Times { pushed, served } = self.times[cookie as usize];
+        let lacks = |what| Err(Violation::NotDurable { cookie, what });
+        match (stage, result) {
+            (Stage::Served(Ok(())), Ok(())) if self.has_flush_behind(io) => {
+                if self.flushed > served { Ok(()) } else { lacks("the flush behind it") }
+            }
+            (Stage::Served(of_data), _) if of_data == result => Ok(()),
+            (Stage::Served(Ok(())), Err(error))
+                if self.has_flush_behind(io) && self.failed_since(served, error) =>
+            {
+                Ok(())
+            }
+            (Stage::Submitted, Ok(())) if io.op == Op::Flush => {
+                let done = !self.is_cached() || self.flushed > pushed;
+                if done { Ok(()) } else { lacks("the flush that it is") }
+            }
+            (Stage::Submitted, Err(error))
+                if self.has_flush_ahead(io) && self.failed_since(pushed, error) =>
+            {
+                Ok(())
+            }
+            _ => Err(Violation::Stages { cookie, was: stage, now: Stage::Ended }),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HW: HwQueue = HwQueue(0);
+
+    fn flush(durable: &mut Durable, result: IoResult) {
+        durable.flush_began(HW, Tag(0));
+        durable.gave_back(HW, Tag(0), Some(result));
+    }
+
+    fn io(op: Op, flags: IoFlags) -> Io<Payload> {
+        Io { flags, ..Io::new(op, 0, 8, 0, 0) }
+    }
+
+    fn durable(fua: bool) -> Durable {
+        let mut durable = Durable::new(WriteCache::Back { fua });
+        durable.pushed();
+        durable
+    }
+
+    #[test]
+    fn a_flush_counts_for_what_was_finished_before_it_began() {
+        let fua = io(Op::Write, IoFlags::FUA);
+        let mut d = durable(false);
+        let served = Stage::Served(Ok(()));
+        d.flush_began(HW, Tag(0));
+        d.served(0);
+        d.gave_back(HW, Tag(0), Some(Ok(())));
+        assert!(d.end(&fua, served, Ok(())).is_err(), "it began too early");
+        flush(&mut d, Err(IoError::IO));
+        assert!(d.end(&fua, served, Ok(())).is_err(), "it failed");
+        assert_eq!(d.end(&fua, served, Err(IoError::IO)), Ok(()));
+        flush(&mut d, Ok(()));
+        assert_eq!(d.end(&fua, served, Ok(())), Ok(()));
+        assert_eq!(d.fates(), FlushFates { succeeded: 2, failed: 1, requeued: 0 });
+        assert_eq!(durable(true).end(&fua, served, Ok(())), Ok(()), "the device did it");
+    }
+
+    #[test]
+    fn a_flush_ahead_must_be_over_before_the_data_begins() {
+        let pre = io(Op::Write, IoFlags::PREFLUSH);
+        let mut d = durable(true);
+        assert!(d.taken(&pre).is_err());
+        assert!(d.end(&pre, Stage::Submitted, Err(IoError::IO)).is_err(), "nothing failed");
+        d.flush_began(HW, Tag(1));
+        assert!(d.taken(&pre).is_err());
+        d.gave_back(HW, Tag(1), Some(Ok(())));
+        assert_eq!(d.taken(&pre), Ok(()));
+    }
+
+    #[test]
+    fn a_bare_flush_needs_one_that_is_no_older() {
+        let bare = io(Op::Flush, IoFlags::NONE);
+        let mut d = Durable::new(WriteCache::Back { fua: false });
+        flush(&mut d, Ok(()));
+        d.pushed();
+        assert!(d.end(&bare, Stage::Submitted, Ok(())).is_err());
+        flush(&mut d, Ok(()));
+        assert_eq!(d.end(&bare, Stage::Submitted, Ok(())), Ok(()));
+        let mut through = Durable::new(WriteCache::Through);
+        through.pushed();
+        assert_eq!(through.end(&bare, Stage::Submitted, Ok(())), Ok(()));
+    }
+}
