@@ -2,7 +2,7 @@
 //! goes together. Pumps have one each, and so has every runner, for what ends without a device.
 
 use crate::BioTable;
-use crate::queue::Shared;
+use crate::shared::Shared;
 use crate::slots::{Bio, Finish};
 use blkmq_core::{IoResult, SubmitterId};
 

@@ -1,8 +1,9 @@
 //! What a queue is built from, and why that may fail.
 
 use crate::device::{DeviceQueue, DeviceShape};
+use crate::plan::Plan;
 use crate::{Access, Host, NoMerges};
-use blkmq_core::{HwQueue, LimitsError, RequestId};
+use blkmq_core::{LimitsError, RequestId};
 use blkmq_sched::{Factory, Options, Scope, none};
 use std::fmt;
 
@@ -23,8 +24,6 @@ pub const MIN_NR_REQUESTS: u32 = 4;
 pub const MAX_NR_REQUESTS: u32 = 2048;
 /// The deepest hardware queue.
 pub const MAX_HW_QUEUE_DEPTH: u32 = 10240;
-/// Half of the default `nr_requests`, unless the hardware queue is shallower.
-const DEFAULT_DEPTH: u32 = 128;
 
 /// How a queue is to be built. Every field has a default; `device` and `queues` make it concrete.
 pub struct Config<P> {
@@ -147,52 +146,35 @@ impl<P> Config<P> {
         self
     }
 
+    /// The part that can be changed later.
+    pub(crate) fn plan(&self) -> Plan {
+        Plan {
+            scheduler: self.scheduler,
+            options: self.options.clone(),
+            scope: self.scope,
+            nr_requests: self.nr_requests,
+            access: self.access,
+            nomerges: self.nomerges,
+            device: self.device,
+        }
+    }
+
     /// The scheduler depth that results (`spec/framework.md` section 3).
     #[must_use]
     pub fn effective_nr_requests(&self) -> u32 {
-        let depth = self.device.hw_queue_depth;
-        let default = if self.scheduler.name == none::FACTORY.name {
-            depth
-        } else {
-            2 * depth.min(DEFAULT_DEPTH)
-        };
-        self.nr_requests.map_or(default, |n| n.max(MIN_NR_REQUESTS))
-    }
-
-    /// Elevators that result.
-    pub(crate) fn shards(&self) -> u16 {
-        match self.scope.unwrap_or(self.scheduler.scope) {
-            Scope::Queue => 1,
-            Scope::HwQueue => self.device.hw_queues,
-        }
-    }
-
-    /// The hardware queue that submitter `index` maps to.
-    pub(crate) fn home(&self, index: u16) -> HwQueue {
-        HwQueue(index % self.device.hw_queues)
+        self.plan().effective_nr_requests()
     }
 
     pub(crate) fn validate(&self) -> Result<(), ConfigError> {
-        self.device.limits.validate()?;
         let given = self.queues.len();
         if given == 0 || given != usize::from(self.device.hw_queues) {
             return Err(ConfigError::Queues { wanted: self.device.hw_queues, given });
-        }
-        if !(1..=MAX_HW_QUEUE_DEPTH).contains(&self.device.hw_queue_depth) {
-            return Err(ConfigError::HwQueueDepth(self.device.hw_queue_depth));
-        }
-        let nr_requests = self.effective_nr_requests();
-        if self.nr_requests.is_some() && nr_requests > MAX_NR_REQUESTS {
-            return Err(ConfigError::NrRequests(nr_requests));
         }
         let (submitters, depth) = (self.submitters, self.depth);
         let bios = u64::from(submitters) * u64::from(depth).next_power_of_two();
         if submitters == 0 || depth == 0 || bios >= RequestId::MAX_SLOTS.into() {
             return Err(ConfigError::Submitters { submitters, depth });
         }
-        if self.device.budget == Some(0) {
-            return Err(ConfigError::Budget);
-        }
-        Ok(())
+        self.plan().validate()
     }
 }

@@ -7,10 +7,11 @@
 use crate::config::PumpMode;
 use crate::follow::Follow;
 use crate::planted::{self, Planted};
-use crate::queue::{Queue, Shard, Shared};
-use crate::runner::{Own, Ready, Runner};
+use crate::queue::Queue;
+use crate::runner::{Own, Ready, Runner, stage};
+use crate::shared::{Shard, Shared};
 use crate::stats::SubmitterCounters;
-use crate::sync::{Kick, Ordering, RunGuard, fence};
+use crate::sync::{Arc, Detached, Kick, Ordering, RunGuard, fence};
 use blkmq_core::{HwQueue, Instant, SubmitterId};
 
 // Shares of work are small in models, which would never get to their ends.
@@ -46,12 +47,7 @@ impl<P: Send> Shared<P> {
             return;
         }
         tally.staged.add(1);
-        for proto in own.plug.drain() {
-            // Staging holds a submitter's whole credit.
-            own.staging.put(proto);
-        }
-        own.staging.publish();
-        shard.pending.set(own.id.0);
+        stage(shard, own);
         if leave {
             match shard.gate.kick() {
                 Kick::Queued => tally.kicks_sent.add(1),
@@ -107,12 +103,6 @@ impl<P: Send> Shared<P> {
         }
         self.wake(&wakes);
         ready
-    }
-
-    /// Takes the run of `shard`'s elevator and keeps it.
-    fn begin<'a>(&'a self, shard: &'a Shard, home: HwQueue) -> Option<Run<'a, P>> {
-        let guard = shard.gate.run().try_enter()?;
-        Some(Run { q: self, shard, guard, home, ready: Ready::default() })
     }
 
     /// Pumps what is ready, and runs the elevator again where it waited for what the pumps gave back. True if
@@ -274,41 +264,63 @@ impl<P: Send> Shared<P> {
 /// The run of an elevator, taken and kept: a thread caught in the middle of its work.
 ///
 /// While it exists, every submission to the same elevator is staged. For drivers in virtual time, where a
-/// thread alone would never find the elevator busy; programs have no use for it.
-pub struct Run<'a, P> {
-    q: &'a Shared<P>,
-    shard: &'a Shard,
-    guard: RunGuard<'a, Runner>,
+/// thread alone would never find the elevator busy; programs have no use for it. Dropping it hands over.
+pub struct Run<P> {
+    q: Arc<Shared<P>>,
+    shard: usize,
+    /// `None` only while it is being given back.
+    run: Option<Detached>,
     home: HwQueue,
     ready: Ready,
 }
 
-impl<P> std::fmt::Debug for Run<'_, P> {
+impl<P> std::fmt::Debug for Run<P> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Run").field("home", &self.home).finish_non_exhaustive()
     }
 }
 
-impl<P: Send> Run<'_, P> {
+impl<P> Drop for Run<P> {
+    fn drop(&mut self) {
+        if let Some(run) = self.run.take() {
+            self.q.shards[self.shard].gate.run().attach(run).hand_over();
+        }
+    }
+}
+
+impl<P: Send> Run<P> {
+    fn take(&mut self) -> Detached {
+        self.run.take().expect("the run is kept until it is given back")
+    }
+
     /// One pass over the elevator: takes in what is staged and fills the outboxes. The pumps wait.
     pub fn step(&mut self, now: Instant) {
-        self.ready.merge(self.guard.pass(self.q, self.shard, now, self.home, None));
+        let run = self.take();
+        let shard = &self.q.shards[self.shard];
+        let mut guard = shard.gate.run().attach(run);
+        let ready = guard.pass(&*self.q, shard, now, self.home, None);
+        self.run = Some(guard.detach());
+        self.ready.merge(ready);
     }
 
     /// Lets go as any runner does: further passes while they are owed, then the pumps.
-    pub fn finish(self, now: Instant) {
-        let Self { q, shard, guard, home, mut ready } = self;
-        let tally = &q.pump_tallies[usize::from(home.0)];
-        let by = Caller { id: None, now, home, tally };
-        ready.merge(q.run(shard, guard, by, None));
-        q.drive(shard, ready, by);
+    pub fn finish(mut self, now: Instant) {
+        self.let_go(now);
+    }
+
+    fn let_go(&mut self, now: Instant) {
+        let run = self.take();
+        let (q, home) = (&*self.q, self.home);
+        let shard = &q.shards[self.shard];
+        let by = Caller { id: None, now, home, tally: &q.pump_tallies[usize::from(home.0)] };
+        self.ready.merge(q.run(shard, shard.gate.run().attach(run), by, None));
+        q.drive(shard, self.ready, by);
     }
 
     /// The same for a thread that has nothing of its own in flight and may not come back.
-    pub fn leave(self, now: Instant) {
-        let Self { q, shard, .. } = self;
-        self.finish(now);
-        q.hand_on(shard);
+    pub fn leave(mut self, now: Instant) {
+        self.let_go(now);
+        self.q.hand_on(&self.q.shards[self.shard]);
     }
 }
 
@@ -318,7 +330,10 @@ impl<P: Send> Queue<P> {
     /// # Panics
     /// If the device has no such hardware queue, or the queue is not accessed by combining.
     #[must_use]
-    pub fn begin_run(&self, hw: HwQueue) -> Option<Run<'_, P>> {
-        self.shared.begin(&self.shared.shards[self.shared.shard_of(hw)], hw)
+    pub fn begin_run(&self, hw: HwQueue) -> Option<Run<P>> {
+        let q = self.root.current();
+        let shard = q.shard_of(hw);
+        let run = q.shards[shard].gate.run().try_enter()?.detach();
+        Some(Run { q, shard, run: Some(run), home: hw, ready: Ready::default() })
     }
 }

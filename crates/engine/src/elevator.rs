@@ -142,6 +142,21 @@ impl Elevator {
         self.held
     }
 
+    /// No request has a slot.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.requests.in_use() == 0
+    }
+
+    /// Sets attributes of the policy, whose values are within their ranges.
+    pub(crate) fn tune(&mut self, changed: &[(&'static str, i64)]) {
+        for (name, value) in changed {
+            let known = self.policy.set_attribute(name, *value);
+            assert!(known, "the policy has no attribute '{name}' although its table says so");
+        }
+        self.front_merges = self.policy.front_merges();
+        self.depth_limits = self.policy.depth_limits();
+    }
+
     fn used(&mut self, hw: HwQueue) -> &mut Used {
         &mut self.used[usize::from(hw.0 - self.config.first_hw)]
     }

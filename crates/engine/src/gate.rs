@@ -1,7 +1,8 @@
 //! How an elevator or a pump is entered: by combining, or by a lock as the kernel does it.
 
-use crate::sync::{Kick, LockCell, LockGuard, LockKind, RunCell, RunState};
+use crate::sync::{Kick, LockCell, LockGuard, LockKind, RunCell, RunGuard, RunState};
 use blkmq_core::Instant;
+use std::ops::{Deref, DerefMut};
 
 /// Access to the elevator. An option, so that before and after run in the same binary.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -27,6 +28,32 @@ pub(crate) enum Gate<T> {
     Run(RunCell<T>),
     /// The lock has no word for kicks and timers, so one stands beside it.
     Lock(LockCell<T>, RunState),
+}
+
+/// The right to what is behind a gate, whichever way it was entered.
+pub(crate) enum Entered<'a, T> {
+    /// Given back by handing over: a pass is due, which somebody has to begin.
+    Run(RunGuard<'a, T>),
+    Lock(LockGuard<'a, T>),
+}
+
+impl<T> Deref for Entered<'_, T> {
+    type Target = T;
+    fn deref(&self) -> &T {
+        match self {
+            Self::Run(guard) => guard,
+            Self::Lock(guard) => guard,
+        }
+    }
+}
+
+impl<T> DerefMut for Entered<'_, T> {
+    fn deref_mut(&mut self) -> &mut T {
+        match self {
+            Self::Run(guard) => guard,
+            Self::Lock(guard) => guard,
+        }
+    }
 }
 
 impl<T> Gate<T> {
@@ -55,6 +82,14 @@ impl<T> Gate<T> {
         match self {
             Self::Lock(cell, _) => cell.enter(who),
             Self::Run(_) => unreachable!("a queue is driven by the access it was built with"),
+        }
+    }
+
+    /// Either way in, for whoever changes a queue: `None` if somebody runs; waits for a lock.
+    pub(crate) fn enter(&self, who: usize) -> Option<Entered<'_, T>> {
+        match self {
+            Self::Run(cell) => cell.try_enter().map(Entered::Run),
+            Self::Lock(cell, _) => Some(Entered::Lock(cell.enter(who))),
         }
     }
 

@@ -17,6 +17,8 @@
 //! The engine is passive: it starts no thread, reads no clock and never blocks. [`Submitter`] is how to drive
 //! it, [`DeviceQueue`] what to put behind it, [`Host`] what it asks for.
 
+mod build;
+mod change;
 mod completions;
 mod config;
 mod device;
@@ -31,11 +33,13 @@ mod inflight;
 mod locked;
 mod merge;
 mod merge_index;
+mod plan;
 mod planted;
 mod plug;
 mod pump;
 mod queue;
 mod runner;
+mod shared;
 #[cfg(all(test, shuttle))]
 mod shuttle_tests;
 mod slots;
@@ -43,6 +47,7 @@ mod stats;
 mod submitter;
 mod sync;
 
+pub use change::{Change, ChangeError, Freeze, Quiesce};
 pub use config::{
     Config, ConfigError, MAX_HW_QUEUE_DEPTH, MAX_NR_REQUESTS, MIN_NR_REQUESTS, PumpMode,
 };
@@ -52,6 +57,7 @@ pub use gate::Access;
 pub use host::{Host, NoHost};
 pub use inflight::Inflight;
 pub use merge::NoMerges;
+pub use plan::Plan;
 pub use plug::{PLUG_REQUESTS, PLUG_SECTORS};
 pub use queue::{NoSubmitterLeft, Queue};
 pub use slots::{BioRef, BioTable};

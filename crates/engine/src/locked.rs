@@ -8,8 +8,8 @@
 
 use crate::config::PumpMode;
 use crate::elevator::Proto;
-use crate::queue::{Shard, Shared};
 use crate::runner::{Own, Runner};
+use crate::shared::{Shard, Shared};
 use crate::sync::{LockGuard, Ordering};
 use crate::{Inflight, pump::Pump};
 use blkmq_core::{HwQueue, Instant, SubmitterId};
@@ -33,11 +33,6 @@ impl<P: Send> Shared<P> {
         runner
     }
 
-    /// The number that the pump thread of `hw` takes locks with.
-    fn pump_thread(&self, hw: HwQueue) -> usize {
-        self.senders.len() + usize::from(hw.0)
-    }
-
     /// Publishes what `has_work` looks at before it takes the lock, lets go of that, and wakes whom it
     /// concerns.
     fn leave(&self, shard: &Shard, mut runner: LockGuard<'_, Runner>) {
@@ -56,6 +51,9 @@ impl<P: Send> Shared<P> {
         proto: Proto,
     ) -> Result<(), Proto> {
         let mut runner = self.enter(shard, who.0.into(), now);
+        if runner.admits_nothing(self) {
+            return Err(proto);
+        }
         runner.elevator.merge(&self.table, proto)
     }
 

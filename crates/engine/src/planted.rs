@@ -12,6 +12,10 @@ pub(crate) enum Planted {
     ForgetsRestart,
     /// A run ends although another pass is owed.
     LosesOwedPass,
+    /// A queue that is rebuilt does not look at what was staged before.
+    ForgetsStaged,
+    /// A submitter stages something and does not look whether that is still the queue.
+    ForgetsVersion,
     /// A submitter goes away and does not hand on what it alone would have come back for.
     ForgetsToHandOn,
     /// A flush under way serves also those who begin to wait for one.

@@ -6,12 +6,13 @@
 //! *Invariant: requests reach the device in the order in which the elevator chose them* (D6): the outbox is
 //! filled by whoever runs the elevator, in order, and emptied here, in order.
 
+use crate::build::{Ends, Installed, Vacant};
 use crate::completions::{BATCH, Completions};
 use crate::device::{Busy, DeviceQueue, Enqueued, Finished, Verdict};
 use crate::hctx::Hctx;
 use crate::inflight::Handback;
 use crate::planted::{self, Planted};
-use crate::queue::{Ends, Shared};
+use crate::shared::Shared;
 use crate::slots::Bio;
 use crate::{BioTable, Inflight};
 use blkmq_core::{Instant, IoResult, Nanos, SubmitterId, Tag};
@@ -107,6 +108,12 @@ impl<P: Send> Pump<P> {
         hctx.restart.take() || handed_back && !planted::is(Planted::ForgetsHandedBack)
     }
 
+    /// Gives it its device.
+    pub(crate) fn install(&mut self, (device, now): Installed<P>) {
+        self.device = device;
+        self.now = now;
+    }
+
     /// Offers the device what it refused earlier, then what `next` brings, until it refuses.
     #[inline]
     fn offer(
@@ -117,6 +124,13 @@ impl<P: Send> Pump<P> {
         next: &mut impl FnMut(&mut Self) -> Option<Inflight>,
     ) {
         issued.refused = None;
+        if q.control.is_quiesced() {
+            // Ahead of everything else when the queue goes on.
+            while let Some(rq) = next(self) {
+                self.stuck.push_back(rq);
+            }
+            return;
+        }
         let before = issued.accepted;
         while let Some(rq) = self.stuck.pop_front() {
             if !self.enqueue(q, now, rq, issued) {
@@ -191,9 +205,12 @@ impl<P: Send> Pump<P> {
             hctx.pump.arm(now + RESOURCE_DELAY);
         }
         let next = self.device.next_event();
+        // While quiesced nothing is offered, so that room, which is all that may be there by now, is of no use.
+        let quiesced = q.control.is_quiesced();
+        let next = next.filter(|at| !quiesced || *at > now);
         // A device that holds requests and cannot tell is polled by whoever waits.
         let polled = (self.at_device > 0).then_some(Instant::ZERO);
-        let idle = self.at_device == 0 && self.stuck.is_empty();
+        let idle = self.at_device == 0 && (self.stuck.is_empty() || quiesced);
         hctx.set_next_event(if idle { None } else { next.or(polled) });
     }
 
@@ -260,6 +277,16 @@ impl<P: Send> Pump<P> {
 }
 
 impl<P> Pump<P> {
+    /// Nothing is on its way to the device, at it, or on its way back.
+    pub(crate) fn is_idle(&mut self) -> bool {
+        self.at_device == 0 && self.stuck.is_empty() && self.ends.outbox.is_empty()
+    }
+
+    /// Takes the device away, for another queue.
+    pub(crate) fn take_device(&mut self) -> Installed<P> {
+        (std::mem::replace(&mut self.device, Box::new(Vacant)), self.now)
+    }
+
     /// Ends everything that is still on its way, for a queue that goes away.
     pub(crate) fn abandon(&mut self) -> impl Iterator<Item = Inflight> + '_ {
         let mut held = Vec::new();

@@ -9,7 +9,7 @@ use crate::elevator::{Elevator, Place, Proto};
 use crate::hctx::Hctx;
 use crate::inflight::Handback;
 use crate::plug::Plug;
-use crate::queue::{Shard, Shared};
+use crate::shared::{Shard, Shared};
 use crate::sync::{Consumer, Producer};
 use crate::{BioTable, Inflight};
 use blkmq_core::{HwQueue, Instant, SubmitterId, Tag};
@@ -37,6 +37,9 @@ pub(crate) struct Lane {
     pub(crate) hint: u32,
 }
 
+/// A submitter's staging ring, as the runner has it.
+pub(crate) type Staging = Consumer<Proto>;
+
 /// Everything that only the holder of a shard's run may touch.
 pub(crate) struct Runner {
     pub(crate) elevator: Elevator,
@@ -56,6 +59,10 @@ pub(crate) struct Runner {
     /// Parked submitters that a tag or budget given back, or a completion, concerns; woken when the run is
     /// released.
     pub(crate) wakes: Vec<SubmitterId>,
+    /// A later queue has taken over: nothing is admitted here any more.
+    retired: bool,
+    /// Those who wait for a slot were not looked at when they could have had one.
+    retry: bool,
 }
 
 /// The caller's own submission, which need not be staged when the elevator is free.
@@ -113,22 +120,42 @@ impl Runner {
         elevator: Elevator,
         lanes: Box<[Lane]>,
         first_hw: u16,
-        staging: Box<[Option<Consumer<Proto>>]>,
+        submitters: u16,
         completions: Completions,
     ) -> Self {
-        let submitters = staging.len();
+        let submitters = usize::from(submitters);
         Self {
             elevator,
             lanes,
             first_hw,
-            staging,
+            staging: (0..submitters).map(|_| None).collect(),
             blocked: Vec::with_capacity(submitters),
             is_blocked: vec![false; submitters].into_boxed_slice(),
             unfinished: Vec::with_capacity(submitters),
             unused: Vec::with_capacity(TAG_BATCH as usize),
             completions,
             wakes: Vec::new(),
+            retired: false,
+            retry: false,
         }
+    }
+
+    /// Sets attributes of the policy. Who waits for a slot may have one by that.
+    pub(crate) fn tune(&mut self, changed: &[(&'static str, i64)]) {
+        self.elevator.tune(changed);
+        self.retry = true;
+    }
+
+    /// Gives it the staging ring of one of its submitters.
+    pub(crate) fn install(&mut self, id: SubmitterId, ring: Consumer<Proto>) {
+        self.staging[usize::from(id.0)] = Some(ring);
+    }
+
+    /// Takes the staging rings away, for another queue. From now on nothing is admitted here.
+    pub(crate) fn retire(&mut self) -> impl Iterator<Item = (SubmitterId, Consumer<Proto>)> + '_ {
+        self.retired = true;
+        let rings = (0..).map(SubmitterId).zip(&mut self.staging);
+        rings.filter_map(|(id, ring)| Some((id, ring.take()?)))
     }
 
     /// One pass. `home` is the hardware queue that the caller maps to; it is served first.
@@ -147,6 +174,11 @@ impl Runner {
         let mut ready = Ready::default();
         self.dispatch_all(q, shard, home, &mut ready);
         ready
+    }
+
+    /// The queue is frozen, or is no longer the queue.
+    pub(crate) fn admits_nothing<P>(&self, q: &Shared<P>) -> bool {
+        self.retired || q.control.is_frozen()
     }
 
     /// Asks for another pass over what this one left in staging.
@@ -170,14 +202,22 @@ impl Runner {
         freed: bool,
         own: Option<Own<'_>>,
     ) {
-        if freed && !self.blocked.is_empty() {
-            self.retry_blocked(&q.table);
-        }
-        if shard.pending.any() {
-            shard.pending.take(|id| self.drain_staged(&q.table, SubmitterId(id)));
-        }
-        if let Some(own) = own {
-            self.admit_plug(q, shard, own);
+        if self.admits_nothing(q) {
+            self.retry = true;
+            if let Some(own) = own {
+                stage(shard, own);
+            }
+        } else {
+            let freed = freed | std::mem::take(&mut self.retry);
+            if freed && !self.blocked.is_empty() {
+                self.retry_blocked(&q.table);
+            }
+            if shard.pending.any() {
+                shard.pending.take(|id| self.drain_staged(&q.table, SubmitterId(id)));
+            }
+            if let Some(own) = own {
+                self.admit_plug(q, shard, own);
+            }
         }
         if let Some(at) = self.elevator.begin_flushes() {
             shard.gate.arm(at);
@@ -427,6 +467,17 @@ impl Runner {
             self.unused.clear();
         }
     }
+}
+
+/// Leaves the caller's plug where a later pass, here or in the queue that takes over, will look.
+#[allow(clippy::needless_pass_by_value, reason = "it borrows what the caller submits")]
+pub(crate) fn stage(shard: &Shard, own: Own<'_>) {
+    for proto in own.plug.drain() {
+        // Staging holds a submitter's whole credit.
+        own.staging.put(proto);
+    }
+    own.staging.publish();
+    shard.pending.set(own.id.0);
 }
 
 /// Takes up to `want` budgets; if there are none, asks to be called and looks once more.

@@ -6,9 +6,11 @@
 use crate::drive::Caller;
 use crate::elevator::Proto;
 use crate::follow::Follow;
+use crate::planted::{self, Planted};
 use crate::plug::{PLUG_REQUESTS, Plug};
-use crate::queue::{Shard, Shared};
+use crate::queue::Root;
 use crate::runner::Own;
+use crate::shared::{Shard, Shared};
 use crate::slots::{BioReceiver, Credit};
 use crate::stats::SubmitterCounters;
 use crate::sync::{Arc, Ordering, Producer, fence};
@@ -154,6 +156,8 @@ pub(crate) struct Parts {
 /// Dropping a submitter with I/Os in flight keeps its number and its cells out of use for good; nothing is
 /// freed that a device may still write to.
 pub struct Submitter<P> {
+    root: Arc<Root<P>>,
+    /// The queue as this submitter last knew it.
     q: Arc<Shared<P>>,
     /// `None` only while it is being dropped.
     parts: Option<Parts>,
@@ -171,12 +175,22 @@ impl<P> fmt::Debug for Submitter<P> {
 }
 
 impl<P: Send> Submitter<P> {
-    pub(crate) fn new(q: Arc<Shared<P>>, parts: Parts) -> Self {
+    pub(crate) fn new(root: Arc<Root<P>>, parts: Parts) -> Self {
+        let q = root.current();
         let depth = parts.credit.depth();
         let tally = Arc::clone(&q.tallies[usize::from(parts.id.0)]);
         let shard = q.shard_of(parts.hw);
         let follow = Follow::new(parts.id, &q.shards[shard].lead);
-        Self { q, parts: Some(parts), plug: Plug::new(PLUG_REQUESTS), shard, depth, follow, tally }
+        Self {
+            root,
+            q,
+            parts: Some(parts),
+            plug: Plug::new(PLUG_REQUESTS),
+            shard,
+            depth,
+            follow,
+            tally,
+        }
     }
 
     fn parts(&mut self) -> &mut Parts {
@@ -329,6 +343,7 @@ impl<P: Send> Submitter<P> {
         if self.plug.is_empty() {
             return;
         }
+        self.catch_up();
         let q = &*self.q;
         let shard = &q.shards[self.shard];
         let parts = self.parts.as_mut().expect("parts are there until the submitter is dropped");
@@ -340,10 +355,47 @@ impl<P: Send> Submitter<P> {
             }
             Access::Spin | Access::Mutex => q.locked_submit(shard, now, parts.hw, own),
         }
+        // After what was staged, if so, was marked, which is a full fence (`sync/control.rs`).
+        if !self.is_current() && !planted::is(Planted::ForgetsVersion) {
+            self.show_staged(now);
+        }
+    }
+
+    /// Is the queue that this submitter knows the queue?
+    #[inline]
+    fn is_current(&self) -> bool {
+        self.q.version == self.q.control.version()
+    }
+
+    /// Takes up the queue as it is made up at present.
+    #[inline]
+    fn catch_up(&mut self) {
+        if !self.is_current() {
+            self.take_up();
+        }
+    }
+
+    #[cold]
+    fn take_up(&mut self) {
+        self.q = self.root.current();
+        self.shard = self.q.shard_of(self.hw());
+        self.follow = Follow::new(self.id(), &self.q.shards[self.shard].lead);
+    }
+
+    /// The queue was rebuilt while this submitter used it: what it staged may not have been seen.
+    #[cold]
+    fn show_staged(&mut self, now: Instant) {
+        self.take_up();
+        let id = self.id();
+        let shard = self.shard();
+        shard.pending.set(id.0);
+        let _ = shard.gate.kick();
+        self.poll(now);
     }
 
     /// Does what is due by `now`: an owed pass over the elevator, hardware queues with something to finish.
     pub fn poll(&mut self, now: Instant) {
+        self.catch_up();
         let (id, hw) = (self.id(), self.hw());
         let q = &*self.q;
         let shard = &q.shards[self.shard];
@@ -375,7 +427,8 @@ impl<P: Send> Submitter<P> {
         self.tally.completed.add(u64::from(reaped));
         if reaped > 0 && parts.credit.left() == self.depth {
             // Nothing in flight, so this thread may never come back; somebody may sleep who counts on it.
-            q.hand_on(&q.shards[self.shard]);
+            self.catch_up();
+            self.q.hand_on(self.shard());
         }
         reaped
     }
@@ -392,15 +445,14 @@ impl<P: Send> Submitter<P> {
     /// allowed while there is something to reap or to do, or to flush.
     #[must_use]
     pub fn prepare_park(&mut self, now: Instant) -> bool {
+        self.catch_up();
         if !self.plug.is_empty() || !self.parts().receiver.prepare_park() {
             return false;
         }
         // Pairs with `find_parked`: the mark is set, then looked for what is due; there it is the other way
-        // round, so one of both sees the other.
+        // round, so one of both sees the other. Likewise whoever rebuilds the queue.
         fence(Ordering::SeqCst);
-        let q = &*self.q;
-        let shard = &q.shards[self.shard];
-        let due = q.is_due(shard, now);
+        let due = !self.is_current() || self.q.is_due(self.shard(), now);
         if due {
             self.parts().receiver.cancel_park();
         }
@@ -424,7 +476,7 @@ impl<P> Drop for Submitter<P> {
         if let Some(parts) = self.parts.take()
             && parts.credit.left() == self.depth
         {
-            self.q.retire(parts);
+            self.root.retire(parts);
         }
     }
 }

@@ -196,7 +196,7 @@ fn s8_12_nothing_stays_staged_whatever_the_order_of_two_inserters_and_a_dispatch
     for order in orders {
         let (queue, device, mut subs) = queue_for::<2>(deadline());
         device.with(|c| c.interrupts = true);
-        let mut run: Option<Run<'_, u32>> = None;
+        let mut run: Option<Run<u32>> = None;
         for (at, step) in (0..).zip(&order) {
             match step {
                 Submit(who) => submit_each(&mut subs[*who], T0, [write(at * 100, 8)]),

@@ -56,6 +56,19 @@ impl Asking {
         }
     }
 
+    /// Nobody could be asked until now.
+    pub(crate) fn put_off(&mut self, now: Instant) {
+        for wait in self.waits.iter_mut().flatten() {
+            wait.due = wait.due.map(|due| due.max(now));
+        }
+    }
+
+    /// The same for so many elevators with new policies.
+    pub(crate) fn anew(&self, elevators: u16) -> Self {
+        let hw_queues = self.waits.len() as u16 * self.hw_queues_per_elevator;
+        Self::new(elevators, hw_queues, self.slack)
+    }
+
     /// It has become `now`.
     pub(crate) fn check(&self, now: Instant) -> Result<(), Violation> {
         for Wait { hw, due } in self.waits.iter().flatten() {

@@ -23,28 +23,28 @@ pub struct Plan {
     pub seed: u64,
 }
 
-pub(crate) struct Cpu<'q> {
+pub(crate) struct Cpu {
     submitter: Submitter<Payload>,
     client: Box<dyn Client>,
     habits: Habits,
     rng: Rng,
-    state: State<'q>,
+    state: State,
     /// An I/O that the client wants and for which there was no credit.
     refused: Option<Io<Payload>>,
     /// The client wants nothing more.
     finished: bool,
 }
 
-enum State<'q> {
+enum State {
     Awake,
-    Caught { run: Run<'q, Payload>, steps: u32 },
+    Caught { run: Run<Payload>, steps: u32 },
     Parked,
 }
 
 /// What a CPU needs for a turn.
-pub(crate) struct Turn<'a, 'q> {
+pub(crate) struct Turn<'a> {
     pub(crate) now: Instant,
-    pub(crate) queue: &'q Queue<Payload>,
+    pub(crate) queue: &'a Queue<Payload>,
     pub(crate) access: Access,
     pub(crate) costs: &'a Costs,
     pub(crate) oracle: &'a Oracle,
@@ -61,7 +61,7 @@ pub(crate) enum Next {
     Never,
 }
 
-impl<'q> Cpu<'q> {
+impl Cpu {
     pub(crate) fn new(submitter: Submitter<Payload>, plan: Plan) -> Self {
         Self {
             submitter,
@@ -84,7 +84,7 @@ impl<'q> Cpu<'q> {
     }
 
     /// One turn.
-    pub(crate) fn turn(&mut self, turn: &Turn<'_, 'q>) -> Result<Next, Violation> {
+    pub(crate) fn turn(&mut self, turn: &Turn<'_>) -> Result<Next, Violation> {
         match std::mem::replace(&mut self.state, State::Awake) {
             State::Caught { run, steps } => Ok(self.go_on(turn, run, steps)),
             State::Parked => {
@@ -95,7 +95,7 @@ impl<'q> Cpu<'q> {
         }
     }
 
-    fn go_on(&mut self, turn: &Turn<'_, 'q>, mut run: Run<'q, Payload>, steps: u32) -> Next {
+    fn go_on(&mut self, turn: &Turn<'_>, mut run: Run<Payload>, steps: u32) -> Next {
         if steps == 0 {
             if self.submitter.in_flight() == 0 {
                 run.leave(turn.now);
@@ -116,7 +116,7 @@ impl<'q> Cpu<'q> {
         Nanos(self.rng.below(self.habits.caught.gap.0 + 1))
     }
 
-    fn work(&mut self, turn: &Turn<'_, 'q>) -> Result<Next, Violation> {
+    fn work(&mut self, turn: &Turn<'_>) -> Result<Next, Violation> {
         let Turn { now, costs, .. } = *turn;
         let reaped = self.reap(turn);
         let (want, pushed) = self.push_batch(turn)?;
@@ -147,7 +147,7 @@ impl<'q> Cpu<'q> {
         })
     }
 
-    fn reap(&mut self, turn: &Turn<'_, 'q>) -> u32 {
+    fn reap(&mut self, turn: &Turn<'_>) -> u32 {
         let Self { submitter, client, .. } = self;
         let by = submitter.id();
         submitter.reap(u32::MAX, |completion| {
@@ -158,7 +158,7 @@ impl<'q> Cpu<'q> {
 
     /// Pushes up to a batch. Says what the client wants then (an I/O if the batch is full), and how many
     /// were pushed.
-    fn push_batch(&mut self, turn: &Turn<'_, 'q>) -> Result<(Want, u32), Violation> {
+    fn push_batch(&mut self, turn: &Turn<'_>) -> Result<(Want, u32), Violation> {
         let mut pushed = 0;
         loop {
             let want = match self.refused.take() {
@@ -180,7 +180,7 @@ impl<'q> Cpu<'q> {
     }
 
     /// False if there is no credit for it.
-    fn push(&mut self, turn: &Turn<'_, 'q>, io: Io<Payload>) -> Result<bool, Violation> {
+    fn push(&mut self, turn: &Turn<'_>, io: Io<Payload>) -> Result<bool, Violation> {
         let io = turn.oracle.with(|oracle| oracle.label(io));
         let by = self.submitter.id();
         // A full plug is flushed inside the call, but this I/O stays in it.

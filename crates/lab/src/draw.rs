@@ -5,7 +5,7 @@
 
 use crate::load::{Load, Pattern};
 use crate::scenario::Bounds;
-use crate::{Caught, Costs, Habits, Permille, Scenario};
+use crate::{Caught, Costs, Habits, Meddling, Permille, Scenario};
 use blkmq_core::{Nanos, Rng};
 use blkmq_engine::{Access, NoMerges, PumpMode};
 use blkmq_sched::{Attribute, Scope, registry};
@@ -61,7 +61,7 @@ impl Scenario {
         Self {
             seed,
             scheduler,
-            options: options(dice, scheduler.attributes),
+            options: some_options(dice, scheduler.attributes),
             scope: dice.among(&[None, None, Some(Scope::Queue), Some(Scope::HwQueue)]),
             access,
             pump: dice.among(&[PumpMode::Inline, PumpMode::Inline, PumpMode::Thread]),
@@ -75,11 +75,20 @@ impl Scenario {
             habits: habits(dice),
             load: load(dice),
             costs: Costs::draw(&mut dice.0),
+            meddling: dice.sometimes(2, meddling),
         }
     }
 }
 
-fn options(dice: &mut Dice, attributes: &[Attribute]) -> String {
+/// Options of a policy with these attributes, as `key=value,...`.
+pub(crate) fn options(rng: &mut Rng, attributes: &[Attribute]) -> String {
+    let mut dice = Dice(rng.clone());
+    let options = some_options(&mut dice, attributes);
+    *rng = dice.0;
+    options
+}
+
+fn some_options(dice: &mut Dice, attributes: &[Attribute]) -> String {
     let mut options = Vec::new();
     for attribute in attributes {
         if dice.one_in(3) {
@@ -150,6 +159,14 @@ fn bounds(dice: &mut Dice) -> Bounds {
         max_discard_segments: dice.sometimes(2, |dice| dice.magnitude(1, 8)).unwrap_or(1) as u16,
         // Chunks are multiples of every block size.
         chunk_sectors: dice.sometimes(4, |dice| 8 * dice.magnitude(1, 8)).unwrap_or(0) as u32,
+    }
+}
+
+fn meddling(dice: &mut Dice) -> Meddling {
+    Meddling {
+        most: dice.magnitude(1, 20) as u32,
+        pause: Nanos(dice.magnitude(1, 1_000_000)),
+        hold: Nanos(dice.magnitude(1, 1_000_000)),
     }
 }
 

@@ -46,6 +46,8 @@ pub(crate) struct Evidence {
     refused: BTreeSet<u16>,
     /// Times that the device had no room.
     busy: u64,
+    /// Nothing is issued just now, and so nothing is late.
+    held: bool,
     violation: Option<Violation>,
 }
 
@@ -80,6 +82,7 @@ impl Oracle {
             tags: BTreeSet::new(),
             refused: BTreeSet::new(),
             busy: 0,
+            held: false,
             violation: None,
         })))
     }
@@ -111,10 +114,33 @@ impl Evidence {
 
     /// It has become `now`.
     pub(crate) fn advance(&mut self, now: Instant) {
+        if self.held {
+            return;
+        }
         let kept = self.promises.check(now);
         self.judge(kept);
         let asked = self.asking.check(now);
         self.judge(asked);
+    }
+
+    /// From now on nothing need be issued, or everything again.
+    pub(crate) fn hold(&mut self, now: Instant, held: bool) {
+        self.held = held;
+        self.promises.put_off(now);
+        self.asking.put_off(now);
+    }
+
+    /// The queue has so many elevators now, with policies that have said nothing yet.
+    pub(crate) fn rebuilt(&mut self, elevators: u16) {
+        self.asking = self.asking.anew(elevators);
+    }
+
+    /// The queue is frozen: the device holds nothing.
+    pub(crate) fn check_frozen(&mut self) {
+        if !self.is_idle() {
+            let at_device = (self.tags.len() + self.refused.len()) as u32;
+            self.judge(Err(Violation::NotFrozen { at_device }));
+        }
     }
 
     /// Somebody numbered `who` is about to do something.

@@ -40,6 +40,14 @@ impl Promises {
         self.owed[usize::from(hw.0)].resource = resource.then_some(now + RESOURCE_DELAY);
     }
 
+    /// Nothing could be kept until now: what was owed is owed from here on.
+    pub(crate) fn put_off(&mut self, now: Instant) {
+        for Owed { named, resource } in &mut self.owed {
+            *named = named.map(|at| at.max(now));
+            *resource = resource.map(|at| at.max(now));
+        }
+    }
+
     /// It has become `now`.
     pub(crate) fn check(&self, now: Instant) -> Result<(), Violation> {
         for (hw, owed) in self.owed.iter().enumerate() {

@@ -1,7 +1,7 @@
 //! A run with all its parameters: drawn from one seed, printed in one line.
 
 use crate::load::{Load, LoadClient};
-use crate::{Costs, Habits, Payload, Plan};
+use crate::{Costs, Habits, Meddling, Payload, Plan};
 use blkmq_core::{Limits, Nanos};
 use blkmq_device::{Device, DeviceError, MachineShape, null};
 use blkmq_engine::{Access, Config, NoMerges, PumpMode};
@@ -61,6 +61,8 @@ pub struct Scenario {
     pub load: Load,
     /// What things cost.
     pub costs: Costs,
+    /// Changes of the queue while it runs, if there are any.
+    pub meddling: Option<Meddling>,
 }
 
 impl Scenario {
@@ -135,6 +137,7 @@ impl fmt::Display for Scenario {
         for (at, (name, value)) in self.device.iter().enumerate() {
             write!(f, "{}{name}={value}", if at > 0 { "," } else { "" })?;
         }
-        write!(f, "] {:?} {:?} {:?} {:?}", self.bounds, self.habits, self.load, self.costs)
+        write!(f, "] {:?} {:?} {:?} {:?}", self.bounds, self.habits, self.load, self.costs)?;
+        write!(f, " {:?}", self.meddling)
     }
 }

@@ -89,6 +89,9 @@ fn run(scenario: &Scenario, bug: Option<Bug>) -> Result<Outcome, Violation> {
     let subject = Subject::new(config, scenario.slack(), bug);
     let subject = subject.expect("scenarios are drawn from what queues can be built for");
     let mut world = World::new(&subject, scenario.costs, scenario.plans(limits));
+    if let Some(meddling) = scenario.meddling {
+        world.meddle(meddling, scenario.seed, bug);
+    }
     world.submit_all(scenario.most_events())?;
     world.finish(scenario.most_events())?;
     subject.check_at_rest()?;

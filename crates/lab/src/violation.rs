@@ -105,6 +105,11 @@ pub enum Violation {
         /// How much later would have been all right.
         slack: Nanos,
     },
+    /// The queue said that it was frozen.
+    NotFrozen {
+        /// Requests that the device held all the same, or was about to be offered again.
+        at_device: u32,
+    },
     /// I/Os are in flight and nothing will ever happen again.
     Stuck {
         /// How many.
@@ -169,6 +174,9 @@ impl fmt::Display for Violation {
                 due.as_nanos(),
                 now.as_nanos()
             ),
+            Self::NotFrozen { at_device } => {
+                write!(f, "the queue is frozen, with {at_device} requests at its device")
+            }
             Self::Stuck { in_flight, since } => write!(
                 f,
                 "{in_flight} I/Os in flight, and nothing will ever happen after {} ns",

@@ -8,9 +8,10 @@ use crate::agenda::Agenda;
 use crate::costs::Costs;
 use crate::cpu::{Cpu, Next, Plan, Turn};
 use crate::host::Wake;
-use crate::{Subject, Violation};
+use crate::operator::{Meddling, Operator};
+use crate::{Bug, Subject, Violation};
 use blkmq_core::{HwQueue, Instant};
-use blkmq_engine::PumpMode;
+use blkmq_engine::{Access, PumpMode};
 
 /// Somebody's next turn, unless it was rescheduled since.
 #[derive(Clone, Copy)]
@@ -24,6 +25,8 @@ enum Who {
     Cpu(usize),
     /// A pump thread.
     Pump(HwQueue),
+    /// Whoever changes the queue.
+    Operator,
 }
 
 /// When somebody has its next turn.
@@ -44,8 +47,11 @@ pub struct World<'q> {
     costs: Costs,
     now: Instant,
     agenda: Agenda<Event>,
-    cpus: Vec<(Cpu<'q>, Scheduled)>,
+    cpus: Vec<(Cpu, Scheduled)>,
     pumps: Vec<Scheduled>,
+    operator: Option<(Operator, Scheduled)>,
+    /// The queue's present access.
+    access: Access,
     events: u64,
 }
 
@@ -77,6 +83,8 @@ impl<'q> World<'q> {
             agenda: Agenda::new(),
             cpus,
             pumps: vec![Scheduled::default(); pumps.into()],
+            operator: None,
+            access: subject.access,
             events: 0,
         };
         for at in 0..world.cpus.len() {
@@ -86,6 +94,12 @@ impl<'q> World<'q> {
             world.schedule(Who::Pump(hw), Some(Instant::ZERO));
         }
         world
+    }
+
+    /// From now on somebody changes the queue now and then, with `bug` in the policies that they build.
+    pub fn meddle(&mut self, meddling: Meddling, seed: u64, bug: Option<Bug>) {
+        self.operator = Some((Operator::new(meddling, !seed, bug), Scheduled::default()));
+        self.schedule(Who::Operator, Some(self.now));
     }
 
     /// The time.
@@ -160,6 +174,7 @@ impl<'q> World<'q> {
         match who {
             Who::Cpu(at) => &mut self.cpus[at].1,
             Who::Pump(hw) => &mut self.pumps[usize::from(hw.0)],
+            Who::Operator => &mut self.operator.as_mut().expect("there is one").1,
         }
     }
 
@@ -179,6 +194,7 @@ impl<'q> World<'q> {
         let number = match who {
             Who::Cpu(at) => at as u64,
             Who::Pump(hw) => 1 << 32 | u64::from(hw.0),
+            Who::Operator => 1 << 33,
         };
         self.subject.oracle.with(|oracle| oracle.acts(now, number));
         let next = match who {
@@ -186,6 +202,11 @@ impl<'q> World<'q> {
             Who::Pump(hw) => {
                 let due = self.subject.queue.pump(hw, now).filter(|at| *at < Instant::MAX);
                 due.map(|at| at.max(now + self.costs.poll))
+            }
+            Who::Operator => {
+                let Subject { queue, oracle, .. } = self.subject;
+                let (operator, _) = self.operator.as_mut().expect("there is one");
+                operator.turn(now, queue, oracle, &mut self.access)
             }
         };
         self.schedule(who, next);
@@ -199,7 +220,7 @@ impl<'q> World<'q> {
         let turn = Turn {
             now: self.now,
             queue: &self.subject.queue,
-            access: self.subject.access,
+            access: self.access,
             costs: &self.costs,
             oracle: &self.subject.oracle,
         };
@@ -218,7 +239,7 @@ impl<'q> World<'q> {
         };
         let sleeps = match who {
             Who::Cpu(at) => self.cpus[at].0.is_parked(),
-            Who::Pump(_) => true,
+            Who::Pump(_) | Who::Operator => true,
         };
         let at = self.now + self.costs.wake;
         if sleeps && self.scheduled(who).at.is_none_or(|before| before > at) {

@@ -53,8 +53,12 @@ pub struct Checked<P> {
     /// What the device has not given back, by tag, with its first sector.
     held: BTreeMap<Tag, u64>,
     now: Instant,
-    /// The last request offered was refused with DEV_RESOURCE.
+    /// The last request offered was refused.
     refused: bool,
+    /// With DEV_RESOURCE, and nothing has finished since.
+    owes_room: bool,
+    /// Something was offered since `next_event` was asked last.
+    offered: Cell<bool>,
     /// Something was taken or finished since `next_event` was asked last.
     progress: Cell<bool>,
     /// What `next_event` said, unless something was taken since.
@@ -75,6 +79,8 @@ impl<P: 'static> Checked<P> {
                 held: BTreeMap::new(),
                 now: Instant::ZERO,
                 refused: false,
+                owes_room: false,
+                offered: Cell::new(false),
                 progress: Cell::new(false),
                 named: Cell::new(None),
             }) as Box<dyn DeviceQueue<P>>
@@ -118,7 +124,8 @@ impl<P> Checked<P> {
     }
 
     fn note_busy(&mut self, why: Busy) {
-        self.refused = why == Busy::DevResource;
+        self.refused = true;
+        self.owes_room = why == Busy::DevResource;
         let mut watch = self.watch();
         match why {
             Busy::Resource => watch.resource += 1,
@@ -141,6 +148,7 @@ impl<P> DeviceQueue<P> for Checked<P> {
         let taken =
             |bio: BioRef<'_, P>| Taken { hw, submitter: bio.submitter, cookie: bio.cookie, op };
         let inside = rq.bios(bios).map(taken).collect();
+        self.offered.set(true);
         let answer = self.inner.enqueue(now, bios, rq);
         match &answer {
             Enqueued::Accepted => {
@@ -154,7 +162,7 @@ impl<P> DeviceQueue<P> for Checked<P> {
         if let Enqueued::Busy(_, why) = answer {
             self.note_busy(why);
         } else {
-            self.refused = false;
+            (self.refused, self.owes_room) = (false, false);
             self.progress.set(true);
             self.note_taken(inside);
         }
@@ -178,6 +186,8 @@ impl<P> DeviceQueue<P> for Checked<P> {
             assert!(named <= now, "finished something at {now:?}, having named {named:?}");
         }
         self.progress.set(true);
+        // As it promised, whether or not anybody makes use of it.
+        self.owes_room = false;
         for done in finished {
             self.give_back(&done.rq);
         }
@@ -188,15 +198,18 @@ impl<P> DeviceQueue<P> for Checked<P> {
     fn next_event(&self) -> Option<Instant> {
         let named = self.inner.next_event();
         self.named.set(named);
+        let offered = self.offered.replace(false);
         let never = named == Some(Instant::MAX);
         assert!(!never || self.held.is_empty(), "holds {} requests for ever", self.held.len());
         let promised = !self.held.is_empty() || named.is_some() && !never;
         assert!(
-            promised || !self.refused,
+            promised || !self.owes_room,
             "DEV_RESOURCE with nothing in service and no time named"
         );
         if let Some(at) = named {
-            let kept = at > self.now || self.progress.get();
+            // Room is of no use to a queue that has been told to offer nothing.
+            let unused = self.refused && !offered;
+            let kept = at > self.now || self.progress.get() || unused;
             assert!(kept, "named {at:?}, and at {:?} nothing had happened", self.now);
         }
         self.progress.set(false);

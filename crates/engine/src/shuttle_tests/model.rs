@@ -20,6 +20,9 @@ const MOST_STEPS: usize = 200_000;
 /// Changes of priority in a schedule of [`PctScheduler`]: bugs are found that need one less.
 const PCT_DEPTH: usize = 4;
 
+/// What somebody does to the queue while it is used.
+pub(super) type Meddle = fn(&Queue<u64>, &World);
+
 /// A model. Small numbers: a schedule has a point of choice at every atomic access, so that ten I/Os are
 /// hundreds of them.
 #[derive(Clone, Copy, Debug)]
@@ -46,6 +49,8 @@ pub(super) struct Model {
     /// meant for it.
     pub(super) most_time: Nanos,
     pub(super) planted: Option<Planted>,
+    /// What one more thread does to the queue meanwhile.
+    pub(super) meddle: Option<Meddle>,
 }
 
 /// What one thread submits.
@@ -106,6 +111,7 @@ impl Model {
             drift: false,
             most_time: Nanos(0),
             planted: None,
+            meddle: None,
         }
     }
 
@@ -168,7 +174,8 @@ impl Model {
             WriteCache::Through => RESOURCE_DELAY,
             WriteCache::Back { .. } => PENDING_AGE,
         };
-        let world = World::new(self.clients.len() as u16, pumps, self.bell, self.drift, timer);
+        let others = pumps + u16::from(self.meddle.is_some());
+        let world = World::new(self.clients.len() as u16, others, self.bell, self.drift, timer);
         let queue = Queue::new(self.config(&world, arrivals)).expect("the model is a valid queue");
         let submitters: Vec<_> = (self.clients.iter())
             .map(|_| queue.submitter().expect("the queue was built for as many"))
@@ -177,6 +184,13 @@ impl Model {
         for hw in (0..pumps).map(HwQueue) {
             let (queue, world) = (queue.clone(), Arc::clone(&world));
             threads.push(thread::spawn(move || pump(&queue, &world, hw)));
+        }
+        if let Some(meddle) = self.meddle {
+            let (queue, world) = (queue.clone(), Arc::clone(&world));
+            threads.push(thread::spawn(move || {
+                meddle(&queue, &world);
+                world.leave(world.last_seat());
+            }));
         }
         for (client, submitter) in self.clients.iter().zip(submitters) {
             let world = Arc::clone(&world);

@@ -87,6 +87,11 @@ impl World {
         self.submitters + usize::from(hw.0)
     }
 
+    /// The seat of whoever changes the queue: behind all others.
+    pub(super) fn last_seat(&self) -> usize {
+        self.bells.len() - 1
+    }
+
     /// Sleeps until the bell rings or `until`, which is at most 3 ms away: the engine knows no longer timer
     /// (`spec/framework.md` section 16, line 8), except for flushes, of 5 s.
     pub(super) fn sleep(&self, seat: usize, until: Option<Instant>) {

@@ -17,6 +17,7 @@
 //! | [`tag_set`], [`fair_share`] | tags with waiters, and their division among users | as `bitmap` while nobody waits |
 //! | [`restart`] | "somebody wants to be told of the next free tag" | mark 1, take 0 or 1 |
 //! | [`budget`] | how much may be at the device | take 1, put 1, none if unlimited |
+//! | [`control`] | freeze, quiesce, "the queue is another one" | 0 |
 //! | [`counter`] | statistics | 0, or 1 if shared |
 //!
 //! # The facade
@@ -45,6 +46,7 @@
 pub(crate) mod bitmap;
 pub(crate) mod budget;
 pub(crate) mod completion_ring;
+pub(crate) mod control;
 pub(crate) mod counter;
 pub(crate) mod fair_share;
 pub(crate) mod lock_cell;
@@ -60,6 +62,7 @@ pub(crate) mod tag_set;
 pub(crate) use bitmap::{BitBatch, Bitmap};
 pub(crate) use budget::Budget;
 pub(crate) use completion_ring::{CompletionReceiver, CompletionSender, completion_ring};
+pub(crate) use control::Control;
 pub(crate) use counter::{Counter, SharedCounter};
 pub(crate) use fair_share::FairShare;
 pub(crate) use lock_cell::{LockCell, LockGuard, LockKind};
@@ -67,7 +70,7 @@ pub(crate) use pending::Pending;
 pub(crate) use queued_lock::QueuedLock;
 pub(crate) use restart::Restart;
 pub(crate) use ring::{Consumer, Producer, ring};
-pub(crate) use run_cell::{RunCell, RunGuard};
+pub(crate) use run_cell::{Detached, RunCell, RunGuard};
 pub(crate) use run_state::{Kick, RunState};
 pub(crate) use tag_set::{TagBatch, TagSet, TagSetShape};
 

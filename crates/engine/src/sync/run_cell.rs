@@ -3,8 +3,8 @@
 //! Entering never waits. Whoever finds a runner leaves its work where the runner will look, says so, and
 //! goes on.
 //!
-//! *Invariant: while the state is `RUNNING` or `RERUN` there is exactly one [`RunGuard`], and the value is
-//! reached only through it.* A guard comes from a successful `begin`, which has no second success before the
+//! *Invariant: while the state is `RUNNING` or `RERUN` there is exactly one [`RunGuard`] or [`Detached`], and the
+//! value is reached only through the former.* A guard comes from a successful `begin`, which has no second success before the
 //! guard's `finish` or `hand_over`; both consume the guard. `finish` and `hand_over` release, `begin`
 //! acquires, so guards that follow each other see each other's changes.
 //!
@@ -41,6 +41,15 @@ pub(crate) struct RunGuard<'a, T> {
     _value: PhantomData<&'a mut T>,
 }
 
+/// A run that is kept for a while without borrowing its cell. Whoever has it gives it back with
+/// [`RunCell::attach`].
+#[must_use = "nobody else can run until it is given back"]
+pub(crate) struct Detached {
+    /// The address of the cell, as its name; never followed.
+    cell: usize,
+    unwinding: Unwinding,
+}
+
 impl<T> RunCell<T> {
     /// Nobody runs.
     pub(crate) fn new(value: T) -> Self {
@@ -64,6 +73,22 @@ impl<T> RunCell<T> {
     #[inline]
     pub(crate) fn enter_or_owe(&self) -> Option<RunGuard<'_, T>> {
         self.state.begin_or_owe().then(|| self.guard())
+    }
+
+    /// The run that was detached from this cell.
+    ///
+    /// # Panics
+    /// If it was another cell's.
+    #[allow(clippy::needless_pass_by_value, reason = "the detached run is given up")]
+    pub(crate) fn attach(&self, run: Detached) -> RunGuard<'_, T> {
+        let Detached { cell, unwinding } = run;
+        assert!(cell == self.name(), "a run of another cell");
+        // There is no guard now: making the detached run took the one there was, and this took that.
+        RunGuard { cell: self, unwinding, _value: PhantomData }
+    }
+
+    fn name(&self) -> usize {
+        std::ptr::from_ref(self).addr()
     }
 
     /// As [`RunState::kick`].
@@ -129,6 +154,13 @@ impl<T> RunGuard<'_, T> {
             return None;
         }
         Some(self)
+    }
+
+    /// Keeps the run without borrowing the cell, which must stay where it is until it is given back.
+    pub(crate) fn detach(self) -> Detached {
+        let detached = Detached { cell: self.cell.name(), unwinding: self.unwinding };
+        std::mem::forget(self);
+        detached
     }
 
     /// Leaves although there may be more to do: a pass is due now, and the caller must see to it that

@@ -1,0 +1,169 @@
+//! Building a queue from its plan: elevators, hardware queues and the rings between them.
+//!
+//! What is built is complete but for its devices and its submitters' staging, which it gets last
+//! ([`Shared::install`]), because a queue that is rebuilt has to take them from the one before.
+
+use crate::completions::Completions;
+use crate::device::{DeviceQueue, Enqueued, Finished};
+use crate::elevator::{self, Elevator, Proto};
+use crate::gate::Gate;
+use crate::hctx::Hctx;
+use crate::inflight::Handback;
+use crate::plan::Plan;
+use crate::pump::Pump;
+use crate::runner::{Lane, Runner};
+use crate::shared::{Lasting, Shard, Shared};
+use crate::stats::{ElevatorCounters, PumpCounters};
+use crate::sync::{Arc, Budget, Consumer, Pending, Producer, TagSet, TagSetShape, ring};
+use crate::{BioTable, DeviceShape, Inflight, WriteCache};
+use blkmq_core::{Instant, SubmitterId};
+use blkmq_sched::{Done, Shape};
+use crossbeam_utils::CachePadded;
+
+/// The ends of the rings between an elevator and one hardware queue's pump, while a queue is being built.
+pub(crate) struct Ends {
+    pub(crate) outbox: Consumer<Inflight>,
+    pub(crate) returns: Producer<Done>,
+    pub(crate) handbacks: Producer<Handback>,
+}
+
+/// A hardware queue of a device, and the latest time that it was told.
+pub(crate) type Installed<P> = (Box<dyn DeviceQueue<P>>, Instant);
+
+/// In the place of a device that is yet to come, or that has gone to a later queue.
+pub(crate) struct Vacant;
+
+impl<P> DeviceQueue<P> for Vacant {
+    fn enqueue(&mut self, _: Instant, _: &BioTable<P>, _: Inflight) -> Enqueued {
+        unreachable!("nothing is issued by a queue without its device")
+    }
+
+    fn reap(&mut self, _: Instant, _: &mut Vec<Finished>) {}
+
+    fn next_event(&self) -> Option<Instant> {
+        Some(Instant::MAX)
+    }
+
+    fn abandon(&mut self, _: &mut Vec<Inflight>) {}
+}
+
+impl<P: Send + 'static> Shared<P> {
+    /// A queue as `plan` says, without devices and staging. The plan is valid.
+    pub(crate) fn build(plan: &Plan, lasting: Lasting<P>, version: u32) -> Self {
+        let Lasting { table, senders, host, tallies, pump_tallies, control, pump_mode } = lasting;
+        // Whoever may wait for a lock: every submitter, every pump thread, and one that changes the queue.
+        let lockers = senders.len() + usize::from(plan.device.hw_queues) + 1;
+        let (shards, ends) = build_shards(plan, &table, senders.len() as u16, lockers);
+        let pump =
+            |ends| Gate::new(plan.access, lockers, Pump::new(Box::new(Vacant), ends, &table));
+        let hctxs = build_hctxs(ends.into_iter().map(pump), &plan.device, shards.len());
+        Self {
+            limits: plan.device.limits,
+            needs_no_flush: plan.device.cache == WriteCache::Through,
+            meaningless: plan.device.cache.meaningless(),
+            access: plan.access,
+            nomerges: plan.nomerges,
+            shared_tags: plan.device.shared_tags,
+            budget: Budget::new(plan.device.budget),
+            budget_wait: Pending::new(shards.len() as u16),
+            shards,
+            hctxs,
+            table,
+            senders,
+            host,
+            tallies,
+            pump_tallies,
+            control,
+            pump_mode,
+            version,
+        }
+    }
+
+    /// Gives it its devices, by hardware queue, and the staging rings of all submitters.
+    pub(crate) fn install(
+        &mut self,
+        devices: Vec<Installed<P>>,
+        staging: Vec<(SubmitterId, Consumer<Proto>)>,
+    ) {
+        assert!(devices.len() == self.hctxs.len() && staging.len() == self.senders.len());
+        for (hctx, device) in self.hctxs.iter_mut().zip(devices) {
+            hctx.pump.get_mut().install(device);
+        }
+        for (id, ring) in staging {
+            let mut shards = self.shards.iter_mut();
+            let shard = shards.find(|shard| shard.submitters.contains(&id));
+            let shard = shard.expect("every submitter has an elevator");
+            shard.gate.get_mut().install(id, ring);
+        }
+    }
+}
+
+fn build_shards<P>(
+    plan: &Plan,
+    table: &BioTable<P>,
+    submitters: u16,
+    lockers: usize,
+) -> (Box<[Shard]>, Vec<Ends>) {
+    let shards = plan.shards();
+    let per_shard = plan.device.hw_queues / shards;
+    let nr_requests = plan.effective_nr_requests();
+    let mut ends = Vec::new();
+    let shards = (0..shards).map(|index| {
+        let first_hw = index * per_shard;
+        let elevator_config = elevator::Config {
+            limits: plan.device.limits,
+            cache: plan.device.cache,
+            nomerges: plan.nomerges,
+            first_hw,
+            hw_queues: per_shard,
+            nr_requests,
+        };
+        let slots = elevator_config.slots();
+        let hw_depth = plan.device.hw_queue_depth;
+        let shape = Shape { slots, nr_requests, hw_depth, hw_queues: per_shard };
+        let policy = (plan.scheduler.build)(&shape, &plan.options);
+        let counters = Arc::new(ElevatorCounters::default());
+        let mine = |id: &u16| plan.shards() == 1 || plan.home(*id).0 == index;
+        let lanes = (0..per_shard).map(|_| {
+            let (outbox, outbox_end) = ring(hw_depth);
+            let (returns_end, returns) = ring(slots);
+            let (handbacks_end, handbacks) = ring(slots);
+            ends.push(Ends { outbox: outbox_end, returns: returns_end, handbacks: handbacks_end });
+            Lane { outbox, returns, handbacks, hint: 0 }
+        });
+        let runner = Runner::new(
+            Elevator::new(elevator_config, policy, Arc::clone(&counters)),
+            lanes.collect(),
+            first_hw,
+            submitters,
+            Completions::new(table),
+        );
+        Shard {
+            gate: Gate::new(plan.access, lockers, runner),
+            pending: Pending::new(submitters),
+            lead: CachePadded::default(),
+            held: CachePadded::default(),
+            submitters: (0..submitters).filter(mine).map(SubmitterId).collect(),
+            index,
+            first_hw,
+            hw_queues: per_shard,
+            counters,
+        }
+    });
+    (shards.collect(), ends)
+}
+
+fn build_hctxs<P: Send>(
+    pumps: impl Iterator<Item = Gate<Pump<P>>>,
+    device: &DeviceShape,
+    shards: usize,
+) -> Box<[Hctx<P>]> {
+    let new_tags =
+        || Arc::new(TagSet::new(&TagSetShape::new(device.hw_queue_depth, shards as u16)));
+    let shared = new_tags();
+    let hctxs = pumps.map(|pump| {
+        let tags = if device.shared_tags { Arc::clone(&shared) } else { new_tags() };
+        Hctx::new(pump, tags, Arc::new(PumpCounters::default()))
+    });
+    hctxs.collect()
+}

@@ -1,0 +1,384 @@
+//! Freeze, quiesce, and making a queue up anew while I/O runs (`spec/framework.md` sections 10 and 11).
+//!
+//! *Frozen*: what is submitted waits in staging, and what was admitted before comes to its end; then nothing is
+//! in flight. *Quiesced*: devices are given nothing; completions go on, and so do submissions. Both nest.
+//!
+//! A [`Change`] freezes the queue, waits until it is drained, and puts another one in its place, with the same
+//! devices and the same staging: another scheduler, depth, scope or access. What was staged meanwhile is
+//! admitted by the new one, in its order, so nothing is lost, doubled, or reordered against a flush.
+//!
+//! Like everything in the engine this never waits. Whoever asked calls `step` until it says that it is done;
+//! each step does a share of the I/O that is in the way.
+
+use crate::build::Installed;
+use crate::config::{ConfigError, PumpMode};
+use crate::drive::Caller;
+use crate::gate::Entered;
+use crate::plan::Plan;
+use crate::planted::{self, Planted};
+use crate::pump::Pump;
+use crate::queue::{Queue, Root};
+use crate::runner::{Ready, Runner};
+use crate::shared::{Shard, Shared};
+use crate::sync::Arc;
+use crate::{Access, DeviceShape};
+use blkmq_core::{HwQueue, Instant, SubmitterId};
+use std::fmt;
+
+/// Why a queue cannot be changed as asked.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum ChangeError {
+    /// The plan contradicts itself or exceeds a limit.
+    Config(ConfigError),
+    /// The plan is for another device: with other hardware queues, driver tags or budgets.
+    Device,
+    /// Somebody else is in the middle of a change.
+    Busy,
+}
+
+impl fmt::Display for ChangeError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Config(e) => e.fmt(f),
+            Self::Device => f.write_str(
+                "the number of hardware queues, driver tags and budgets is the device's and cannot be changed",
+            ),
+            Self::Busy => f.write_str("another change of this queue is under way; try again"),
+        }
+    }
+}
+
+impl std::error::Error for ChangeError {}
+
+/// A queue on its way to another plan. Dropping it before it is done leaves the queue as it was.
+#[must_use = "a change takes place in its steps"]
+pub struct Change<P> {
+    root: Arc<Root<P>>,
+    to: Plan,
+    way: Way<P>,
+}
+
+/// What a change takes.
+enum Way<P> {
+    /// Only options of the policy, which are set where it is: `next` is the first elevator still to be told.
+    Tune {
+        changed: Vec<(&'static str, i64)>,
+        next: usize,
+    },
+    /// Another queue, built and waiting for this one to be drained.
+    Rebuild(Box<Shared<P>>),
+    Done,
+}
+
+/// A hold on a queue: nothing that is submitted is admitted. Dropping it lets go.
+#[must_use = "a queue thaws when this is dropped"]
+pub struct Freeze<P> {
+    root: Arc<Root<P>>,
+}
+
+/// A hold on a queue: nothing is issued to its devices. Dropping it lets go.
+#[must_use = "a queue goes on when this is dropped"]
+pub struct Quiesce<P> {
+    root: Arc<Root<P>>,
+    /// Hardware queues whose pumps have been found at rest.
+    seen: usize,
+}
+
+macro_rules! opaque {
+    ($($name:ident),*) => {
+        $(impl<P> fmt::Debug for $name<P> {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.debug_struct(stringify!($name)).finish_non_exhaustive()
+            }
+        })*
+    };
+}
+
+opaque!(Change, Freeze, Quiesce);
+
+impl<P: Send + 'static> Queue<P> {
+    /// How the queue is made up at present.
+    #[must_use]
+    pub fn plan(&self) -> Plan {
+        self.root.desk().plan.clone()
+    }
+
+    /// Begins to make the queue up as `to` says. Changes of options are made where the policy is; everything
+    /// else freezes the queue, and is done when what was in flight has come to its end. While it is quiesced,
+    /// that does not happen.
+    ///
+    /// # Errors
+    /// If the plan is impossible or for another device, or another change is under way.
+    pub fn change(&self, to: Plan) -> Result<Change<P>, ChangeError> {
+        to.validate().map_err(ChangeError::Config)?;
+        let mut desk = self.root.desk();
+        if desk.taken {
+            return Err(ChangeError::Busy);
+        }
+        if !same_device(&desk.plan.device, &to.device) {
+            return Err(ChangeError::Device);
+        }
+        let way = match tuning(&desk.plan, &to) {
+            Some(changed) => Way::Tune { changed, next: 0 },
+            None => {
+                let q = self.root.current();
+                // Before the queue is frozen: allocating takes a while.
+                let next = Shared::build(&to, q.lasting(), q.version.wrapping_add(1));
+                self.root.control.freeze();
+                Way::Rebuild(Box::new(next))
+            }
+        };
+        desk.taken = true;
+        drop(desk);
+        Ok(Change { root: Arc::clone(&self.root), to, way })
+    }
+
+    /// Holds the queue: what is submitted from now on waits in staging.
+    pub fn freeze(&self) -> Freeze<P> {
+        self.root.control.freeze();
+        Freeze { root: Arc::clone(&self.root) }
+    }
+
+    /// Holds the queue: devices are given nothing from the time on that [`Quiesce::step`] says so.
+    pub fn quiesce(&self) -> Quiesce<P> {
+        self.root.control.quiesce();
+        Quiesce { root: Arc::clone(&self.root), seen: 0 }
+    }
+}
+
+fn same_device(one: &DeviceShape, other: &DeviceShape) -> bool {
+    one.hw_queues == other.hw_queues
+        && one.hw_queue_depth == other.hw_queue_depth
+        && one.shared_tags == other.shared_tags
+        && one.budget == other.budget
+}
+
+/// The options to set, if these are all that the plans differ in.
+fn tuning(from: &Plan, to: &Plan) -> Option<Vec<(&'static str, i64)>> {
+    let alike = from.scheduler.name == to.scheduler.name
+        && from.effective_scope() == to.effective_scope()
+        && from.effective_nr_requests() == to.effective_nr_requests()
+        && from.access == to.access
+        && from.nomerges == to.nomerges
+        && from.device == to.device;
+    let names = to.scheduler.attributes.iter().map(|attribute| attribute.name);
+    let values = names.map(|name| (name, from.options.get(name), to.options.get(name)));
+    alike.then(|| {
+        values.filter(|(_, old, new)| old != new).map(|(name, _, new)| (name, new)).collect()
+    })
+}
+
+impl<P: Send + 'static> Change<P> {
+    /// Goes on with the change. True if it is done; otherwise to be called again, soon. Does I/O that is due.
+    #[must_use = "it may have to be called again"]
+    pub fn step(&mut self, now: Instant) -> bool {
+        let root = Arc::clone(&self.root);
+        let mut desk = root.desk();
+        let q = root.current();
+        match &mut self.way {
+            Way::Done => return true,
+            Way::Tune { changed, next } => {
+                *next += q.tune(*next, changed);
+                q.help(now);
+                if *next < q.shards.len() {
+                    return false;
+                }
+            }
+            Way::Rebuild(_) => {
+                let Some(held) = q.enter_idle() else {
+                    q.help(now);
+                    return false;
+                };
+                let Way::Rebuild(mut next) = std::mem::replace(&mut self.way, Way::Done) else {
+                    unreachable!("it was to be rebuilt a moment ago")
+                };
+                let (devices, staging) = held.take();
+                next.install(devices, staging);
+                q.count_into(&mut desk.past);
+                let next = root.replace(*next);
+                if root.control.thaw() {
+                    next.reopen();
+                }
+            }
+        }
+        self.way = Way::Done;
+        desk.plan = self.to.clone();
+        desk.taken = false;
+        true
+    }
+}
+
+impl<P> Drop for Change<P> {
+    fn drop(&mut self) {
+        if matches!(self.way, Way::Done) {
+            return;
+        }
+        let mut desk = self.root.desk();
+        desk.taken = false;
+        if matches!(self.way, Way::Rebuild(_)) && self.root.control.thaw() {
+            self.root.current().reopen();
+        }
+    }
+}
+
+impl<P: Send> Freeze<P> {
+    /// True if nothing is in flight, which then stays so; otherwise to be called again, soon. Does I/O that is
+    /// due.
+    #[must_use = "the queue is frozen when it says so"]
+    pub fn step(&mut self, now: Instant) -> bool {
+        let _desk = self.root.desk();
+        let q = self.root.current();
+        let idle = q.enter_idle().is_some();
+        q.help(now);
+        idle
+    }
+}
+
+impl<P> Drop for Freeze<P> {
+    fn drop(&mut self) {
+        let _desk = self.root.desk();
+        if self.root.control.thaw() {
+            self.root.current().reopen();
+        }
+    }
+}
+
+impl<P: Send> Quiesce<P> {
+    /// True if no device is being given anything, which then stays so; otherwise to be called again, soon.
+    #[must_use = "the queue is quiesced when it says so"]
+    pub fn step(&mut self, now: Instant) -> bool {
+        let _desk = self.root.desk();
+        let q = self.root.current();
+        // A pump that is not in its turn reads the word in its next one.
+        while self.seen < q.hctxs.len() && q.hctxs[self.seen].pump.enter(q.changer()).is_some() {
+            self.seen += 1;
+        }
+        q.help(now);
+        self.seen == q.hctxs.len()
+    }
+}
+
+impl<P> Drop for Quiesce<P> {
+    fn drop(&mut self) {
+        let _desk = self.root.desk();
+        if self.root.control.unquiesce() {
+            self.root.current().reopen();
+        }
+    }
+}
+
+/// Every elevator and every pump of a queue that has nothing in flight.
+struct Held<'a, P> {
+    runners: Vec<Entered<'a, Runner>>,
+    pumps: Vec<Entered<'a, Pump<P>>>,
+}
+
+impl<P> Held<'_, P> {
+    /// Takes away what the next queue needs. This one is never used again, except by those who have not heard
+    /// of it, and they find nothing to do.
+    fn take(mut self) -> (Vec<Installed<P>>, Vec<(SubmitterId, crate::runner::Staging)>) {
+        let devices = self.pumps.iter_mut().map(|pump| pump.take_device()).collect();
+        let staging = self.runners.iter_mut().flat_map(|runner| runner.retire()).collect();
+        (devices, staging)
+    }
+}
+
+impl<P: Send> Shared<P> {
+    /// Enters everything, if nothing is in flight and nobody else is inside.
+    fn enter_idle(&self) -> Option<Held<'_, P>> {
+        let mut wakes = Vec::new();
+        let held = self.enter_all(&mut wakes);
+        self.wake(&wakes);
+        held
+    }
+
+    fn enter_all(&self, wakes: &mut Vec<SubmitterId>) -> Option<Held<'_, P>> {
+        let who = self.changer();
+        let mut held = Held { runners: Vec::new(), pumps: Vec::new() };
+        for shard in &self.shards {
+            let mut runner = shard.gate.enter(who)?;
+            // What came back last has kicked nobody, if nobody waited for it.
+            runner.take_returns(self);
+            wakes.append(&mut runner.wakes);
+            held.runners.push(runner.elevator.is_idle().then_some(runner)?);
+        }
+        for hctx in &self.hctxs {
+            let mut pump = hctx.pump.enter(who)?;
+            held.pumps.push(pump.is_idle().then_some(pump)?);
+        }
+        Some(held)
+    }
+
+    /// Sets options in the elevators from number `first` on, as far as they can be entered. How many it were.
+    fn tune(&self, first: usize, changed: &[(&'static str, i64)]) -> usize {
+        let mut tuned = 0;
+        for shard in &self.shards[first..] {
+            let Some(mut runner) = shard.gate.enter(self.changer()) else { break };
+            runner.tune(changed);
+            let _ = shard.gate.kick();
+            tuned += 1;
+        }
+        tuned
+    }
+
+    /// Does what is due anywhere, on behalf of whoever changes the queue. That includes what entering and
+    /// leaving put off: a pass, and a turn of each pump.
+    fn help(&self, now: Instant) {
+        if self.pump_mode == PumpMode::Thread {
+            let due = |hw: &HwQueue| self.hctxs[usize::from(hw.0)].pump.due(now);
+            let hws = (0..self.hctxs.len() as u16).map(HwQueue);
+            hws.filter(due).for_each(|hw| self.host.wake_pump(hw));
+        }
+        for shard in &self.shards {
+            let home = HwQueue(shard.first_hw);
+            if self.help_shard(shard, home, now) {
+                // Whoever changes the queue may come back late, or not at all.
+                self.hand_on(shard);
+            }
+        }
+    }
+
+    /// True if anything was run.
+    fn help_shard(&self, shard: &Shard, home: HwQueue, now: Instant) -> bool {
+        if self.access != Access::Combining {
+            return self.locked_poll(shard, self.changer(), now, home);
+        }
+        let tally = &self.pump_tallies[self.hctxs.len()];
+        let by = Caller { id: None, now, home, tally };
+        let mut ready = Ready::default();
+        for hw in shard.hws().map(HwQueue).filter(|hw| self.pump_due(*hw, now)) {
+            ready.add(hw);
+        }
+        let ran = self.drive(shard, ready, by);
+        if !shard.gate.due(now) {
+            return ran;
+        }
+        self.kick_and_drive(shard, by);
+        true
+    }
+}
+
+impl<P> Shared<P> {
+    /// Has everybody look at everything: what was staged, what was put off, and whether this is the queue.
+    fn reopen(&self) {
+        for shard in &self.shards {
+            for id in &shard.submitters {
+                if !planted::is(Planted::ForgetsStaged) {
+                    shard.pending.set(id.0);
+                }
+            }
+            let _ = shard.gate.kick();
+        }
+        for hctx in &self.hctxs {
+            let _ = hctx.pump.kick();
+        }
+        for (id, sender) in (0..).map(SubmitterId).zip(self.senders.iter()) {
+            if sender.take_parked() {
+                self.host.wake_submitter(id);
+            }
+        }
+        if self.pump_mode == PumpMode::Thread {
+            (0..self.hctxs.len() as u16).for_each(|hw| self.host.wake_pump(HwQueue(hw)));
+        }
+    }
+}

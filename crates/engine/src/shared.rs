@@ -1,0 +1,153 @@
+//! What all handles to a queue share, as it is made up at present: elevators, hardware queues, budgets.
+//!
+//! A queue that is changed while it is in use gets a new one of these (`change.rs`); what outlives that is in
+//! [`Lasting`]. Building is in `build.rs`.
+
+use crate::config::PumpMode;
+use crate::follow::Lead;
+use crate::gate::Gate;
+use crate::hctx::Hctx;
+use crate::runner::Runner;
+use crate::slots::BioSender;
+use crate::stats::{ElevatorCounters, QueueStats, SubmitterCounters};
+use crate::sync::{Arc, AtomicU32, Budget, Control, Pending};
+use crate::{Access, BioTable, Host, NoMerges};
+use blkmq_core::{HwQueue, Instant, IoFlags, Limits, SubmitterId};
+use crossbeam_utils::CachePadded;
+
+/// One elevator and those who share it.
+pub(crate) struct Shard {
+    pub(crate) gate: Gate<Runner>,
+    /// Submitters that staged something since it was last drained.
+    pub(crate) pending: Pending,
+    /// Who runs the elevator lately.
+    pub(crate) lead: CachePadded<Lead>,
+    /// Requests held, for the locked modes' look before the lock. Written under the lock.
+    pub(crate) held: CachePadded<AtomicU32>,
+    pub(crate) submitters: Box<[SubmitterId]>,
+    pub(crate) index: u16,
+    pub(crate) first_hw: u16,
+    pub(crate) hw_queues: u16,
+    pub(crate) counters: Arc<ElevatorCounters>,
+}
+
+impl Shard {
+    /// The hardware queues that this elevator serves.
+    pub(crate) fn hws(&self) -> std::ops::Range<u16> {
+        self.first_hw..self.first_hw + self.hw_queues
+    }
+}
+
+/// What stays as it is from the first day of a queue to its last.
+pub(crate) struct Lasting<P> {
+    pub(crate) table: Arc<BioTable<P>>,
+    pub(crate) senders: Arc<[BioSender]>,
+    pub(crate) host: Arc<dyn Host>,
+    pub(crate) tallies: Arc<[Arc<CachePadded<SubmitterCounters>>]>,
+    /// What pump threads count, by hardware queue; behind them, what whoever changes the queue counts.
+    pub(crate) pump_tallies: Arc<[CachePadded<SubmitterCounters>]>,
+    pub(crate) control: Arc<Control>,
+    pub(crate) pump_mode: PumpMode,
+}
+
+impl<P> Clone for Lasting<P> {
+    fn clone(&self) -> Self {
+        Self {
+            table: Arc::clone(&self.table),
+            senders: Arc::clone(&self.senders),
+            host: Arc::clone(&self.host),
+            tallies: Arc::clone(&self.tallies),
+            pump_tallies: Arc::clone(&self.pump_tallies),
+            control: Arc::clone(&self.control),
+            pump_mode: self.pump_mode,
+        }
+    }
+}
+
+/// A queue as it is made up at present.
+pub(crate) struct Shared<P> {
+    /// From [`Lasting`].
+    pub(crate) table: Arc<BioTable<P>>,
+    pub(crate) senders: Arc<[BioSender]>,
+    pub(crate) host: Arc<dyn Host>,
+    pub(crate) tallies: Arc<[Arc<CachePadded<SubmitterCounters>>]>,
+    pub(crate) pump_tallies: Arc<[CachePadded<SubmitterCounters>]>,
+    pub(crate) control: Arc<Control>,
+    pub(crate) pump_mode: PumpMode,
+    /// As in [`Control`].
+    pub(crate) version: u32,
+    pub(crate) limits: Limits,
+    /// Bare flushes are answered at once: the device needs none.
+    pub(crate) needs_no_flush: bool,
+    /// Flags that mean nothing to the device.
+    pub(crate) meaningless: IoFlags,
+    pub(crate) access: Access,
+    pub(crate) nomerges: NoMerges,
+    pub(crate) shared_tags: bool,
+    pub(crate) shards: Box<[Shard]>,
+    pub(crate) hctxs: Box<[Hctx<P>]>,
+    pub(crate) budget: Budget,
+    /// Shards that wait for a budget.
+    pub(crate) budget_wait: Pending,
+}
+
+impl<P> Shared<P> {
+    /// What of it lasts.
+    pub(crate) fn lasting(&self) -> Lasting<P> {
+        Lasting {
+            table: Arc::clone(&self.table),
+            senders: Arc::clone(&self.senders),
+            host: Arc::clone(&self.host),
+            tallies: Arc::clone(&self.tallies),
+            pump_tallies: Arc::clone(&self.pump_tallies),
+            control: Arc::clone(&self.control),
+            pump_mode: self.pump_mode,
+        }
+    }
+
+    /// The elevator that serves `hw`.
+    pub(crate) fn shard_of(&self, hw: HwQueue) -> usize {
+        if self.shards.len() == 1 { 0 } else { hw.0.into() }
+    }
+
+    /// The number that the pump thread of `hw` takes locks with: behind those of all submitters.
+    pub(crate) fn pump_thread(&self, hw: HwQueue) -> usize {
+        self.senders.len() + usize::from(hw.0)
+    }
+
+    /// The number that whoever changes the queue takes locks with: the last one.
+    pub(crate) fn changer(&self) -> usize {
+        self.senders.len() + self.hctxs.len()
+    }
+
+    /// When a submitter of `shard` should look again without anybody asking.
+    pub(crate) fn deadline(&self, shard: &Shard) -> Option<Instant> {
+        let inline = self.pump_mode == PumpMode::Inline;
+        let hctxs = shard.hws().filter(|_| inline).map(|hw| &self.hctxs[usize::from(hw)]);
+        let pumps = hctxs.flat_map(|hctx| [hctx.pump.deadline(), hctx.next_event()]);
+        pumps.flatten().chain(shard.gate.deadline()).min()
+    }
+
+    /// Adds what elevators and pumps have counted.
+    pub(crate) fn count_into(&self, stats: &mut QueueStats) {
+        self.shards.iter().for_each(|shard| stats.add_elevator(&shard.counters));
+        self.hctxs.iter().for_each(|hctx| stats.add_pump(&hctx.counters));
+    }
+}
+
+impl<P> Drop for Shared<P> {
+    /// Whatever is still on its way ends here: its submitters are gone, or they would hold the queue.
+    fn drop(&mut self) {
+        for hctx in &mut self.hctxs {
+            for rq in hctx.pump.get_mut().abandon() {
+                // What its bios hold goes with the table.
+                let _ = rq.into_head();
+            }
+        }
+        for shard in &mut self.shards {
+            for rq in shard.gate.get_mut().abandon() {
+                let _ = rq.into_head();
+            }
+        }
+    }
+}

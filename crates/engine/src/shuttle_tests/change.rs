@@ -1,0 +1,121 @@
+//! The queue is made up anew, frozen and quiesced while clients use it (`change.rs`): nothing that they submit
+//! meanwhile is stranded in what was replaced.
+
+use super::device::Script;
+use super::model::{Client, Meddle, Model};
+use super::world::World;
+use crate::planted::Planted;
+use crate::{Access, Plan, PumpMode, Queue};
+use blkmq_core::Nanos;
+use blkmq_sched::{Scope, deadline, none};
+
+const CLIENTS: &[Client] = &[Client::new(4, 2, 1), Client::new(3, 1, 1)];
+
+/// Between two steps, so that time passes for devices that take some.
+const PAUSE: Nanos = Nanos(100);
+/// Of which there may be as many as the scheduler of threads likes.
+const MOST_TIME: Nanos = Nanos::from_millis(1);
+
+fn pause(world: &World) {
+    world.sleep(world.last_seat(), Some(world.now() + PAUSE));
+}
+
+fn change(queue: &Queue<u64>, world: &World, to: impl FnOnce(Plan) -> Plan) {
+    let mut change = queue.change(to(queue.plan())).expect("there is one who changes it");
+    while !change.step(world.now()) {
+        pause(world);
+    }
+}
+
+fn rebuild(queue: &Queue<u64>, world: &World) {
+    change(queue, world, |plan| plan.scheduler(&deadline::FACTORY));
+}
+
+fn rebuild_twice(queue: &Queue<u64>, world: &World) {
+    change(queue, world, |plan| Plan { nr_requests: Some(4), ..plan });
+    change(queue, world, |plan| plan.scheduler(&none::FACTORY));
+}
+
+fn other_access(queue: &Queue<u64>, world: &World) {
+    change(queue, world, |plan| Plan { access: Access::Mutex, ..plan });
+    change(queue, world, |plan| Plan { access: Access::Combining, ..plan });
+}
+
+fn other_scope(queue: &Queue<u64>, world: &World) {
+    change(queue, world, |plan| Plan { scope: Some(Scope::HwQueue), ..plan });
+}
+
+fn hold(queue: &Queue<u64>, world: &World) {
+    let mut freeze = queue.freeze();
+    while !freeze.step(world.now()) {
+        pause(world);
+    }
+    drop(freeze);
+    let mut quiesce = queue.quiesce();
+    while !quiesce.step(world.now()) {
+        pause(world);
+    }
+}
+
+fn give_up(queue: &Queue<u64>, world: &World) {
+    let plan = queue.plan().scheduler(&deadline::FACTORY);
+    let mut change = queue.change(plan).expect("nobody else changes it");
+    if !change.step(world.now()) {
+        drop(change);
+    }
+}
+
+const fn model(seed: u64, meddle: Meddle) -> Model {
+    Model { meddle: Some(meddle), most_time: MOST_TIME, ..Model::new(seed, CLIENTS) }
+}
+
+#[test]
+fn shuttle_a_queue_is_rebuilt() {
+    model(81, rebuild).check();
+}
+
+#[test]
+fn shuttle_a_queue_is_rebuilt_twice_around_a_slow_device() {
+    Model { device: Script::LATER, ..model(82, rebuild_twice) }.check();
+}
+
+#[test]
+fn shuttle_a_queue_is_accessed_otherwise() {
+    model(83, other_access).check();
+    Model { access: Access::Spin, ..model(84, other_access) }.check();
+}
+
+#[test]
+fn shuttle_a_queue_gets_an_elevator_for_each_hardware_queue() {
+    Model { hw_queues: 2, ..model(85, other_scope) }.check();
+}
+
+#[test]
+fn shuttle_a_queue_is_frozen_and_quiesced() {
+    model(86, hold).check();
+    Model { access: Access::Mutex, ..model(87, hold) }.check();
+}
+
+#[test]
+fn shuttle_a_queue_with_a_pump_thread_is_rebuilt_frozen_and_quiesced() {
+    Model { pump: PumpMode::Thread, ..model(88, rebuild) }.check();
+    Model { pump: PumpMode::Thread, ..model(89, hold) }.check();
+}
+
+#[test]
+fn shuttle_a_change_is_given_up() {
+    model(90, give_up).check();
+}
+
+#[test]
+#[should_panic(expected = "nobody will ever be woken")]
+fn shuttle_planted_a_submitter_that_does_not_look_whether_the_queue_is_another() {
+    Model { planted: Some(Planted::ForgetsVersion), schedules: 20_000, ..model(91, rebuild) }
+        .check();
+}
+
+#[test]
+#[should_panic(expected = "nobody will ever be woken")]
+fn shuttle_planted_a_rebuilt_queue_that_looks_at_nothing_staged() {
+    Model { planted: Some(Planted::ForgetsStaged), ..model(92, rebuild) }.check();
+}

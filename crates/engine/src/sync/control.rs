@@ -1,0 +1,95 @@
+//! What whoever changes a queue tells everybody else: admit nothing, issue nothing, look at the queue anew.
+//!
+//! | word | 0 | n > 0 |
+//! |---|---|---|
+//! | `frozen` | runners admit what was submitted | n hold it: runners admit nothing; staging fills up |
+//! | `quiesced` | pumps offer requests to their devices | n hold it: pumps offer none |
+//!
+//! | `version` | |
+//! |---|---|
+//! | equal to that of the queue that a submitter knows | it is the queue |
+//! | another | the queue was rebuilt: the submitter takes up the new one, and shows it what it staged |
+//!
+//! Invariant: once whoever froze the queue has had a run after [`freeze`](Control::freeze), no run admits
+//! anything until the last [`thaw`](Control::thaw); likewise pumps. Invariant: what a submitter staged is
+//! visited in the queue of the latest version.
+//!
+//! # Why the orderings are enough
+//!
+//! `frozen` and `quiesced` are read inside a run and a pump's turn. Runs exclude each other, and each begins
+//! with an acquire of what the one before released. Who froze the queue takes every run once; whoever has it
+//! afterwards has seen the word. Before that it does not matter. So relaxed loads do.
+//!
+//! `version`: a submitter stages, marks its bit in the set of the queue that it knows, and then looks at the
+//! version, with a full fence in between. Who rebuilds publishes the new version, and then, behind a full
+//! fence, marks everybody in the set of the new queue and has it visited. If the submitter's look came first in
+//! the order of fences, what it staged is seen by that visit. If not, it sees the new version, and marks itself
+//! in the new set.
+
+use super::{AtomicU32, Ordering, fence};
+use crossbeam_utils::CachePadded;
+
+struct Words {
+    frozen: AtomicU32,
+    quiesced: AtomicU32,
+    version: AtomicU32,
+}
+
+/// One for a queue, whatever becomes of it. Rarely written, so that the line stays with everybody.
+pub(crate) struct Control(CachePadded<Words>);
+
+impl Control {
+    pub(crate) fn new() -> Self {
+        let zero = || AtomicU32::new(0);
+        Self(CachePadded::new(Words { frozen: zero(), quiesced: zero(), version: zero() }))
+    }
+
+    pub(crate) fn freeze(&self) {
+        let before = self.0.frozen.fetch_add(1, Ordering::AcqRel);
+        assert!(before < u32::MAX, "a queue is frozen more often than can be counted");
+    }
+
+    /// True if that was the last hold.
+    pub(crate) fn thaw(&self) -> bool {
+        let before = self.0.frozen.fetch_sub(1, Ordering::AcqRel);
+        assert!(before > 0, "a queue is thawed that is not frozen");
+        before == 1
+    }
+
+    /// For runners, in their run.
+    #[inline]
+    pub(crate) fn is_frozen(&self) -> bool {
+        self.0.frozen.load(Ordering::Relaxed) > 0
+    }
+
+    pub(crate) fn quiesce(&self) {
+        let before = self.0.quiesced.fetch_add(1, Ordering::AcqRel);
+        assert!(before < u32::MAX, "a queue is quiesced more often than can be counted");
+    }
+
+    /// True if that was the last hold.
+    pub(crate) fn unquiesce(&self) -> bool {
+        let before = self.0.quiesced.fetch_sub(1, Ordering::AcqRel);
+        assert!(before > 0, "a queue is unquiesced that is not quiesced");
+        before == 1
+    }
+
+    /// For pumps, in their turn.
+    #[inline]
+    pub(crate) fn is_quiesced(&self) -> bool {
+        self.0.quiesced.load(Ordering::Relaxed) > 0
+    }
+
+    /// The version of the present queue.
+    #[inline]
+    pub(crate) fn version(&self) -> u32 {
+        self.0.version.load(Ordering::Acquire)
+    }
+
+    /// The queue of this version can be had from now on. A full fence: what is staged by anybody who does not
+    /// see the version is seen after this.
+    pub(crate) fn publish(&self, version: u32) {
+        self.0.version.store(version, Ordering::Release);
+        fence(Ordering::SeqCst);
+    }
+}
