@@ -1,4 +1,4 @@
-//! `soak`: many seeds through the laboratory's oracles, in virtual time.
+//! `soak`: many seeds through the laboratory's oracles, in virtual time, and a million races against timeouts.
 //!
 //! The tests named `soak` of the lab crate read the number of seeds from `BLKMQ_SOAK_SEEDS`; every
 //! parameter of a run is drawn from its seed, and a failure prints the seed that repeats it.
@@ -8,6 +8,9 @@ use crate::shell::Cmd;
 
 /// Seeds of a run that nobody asked more of: some seconds.
 const SEEDS: u64 = 50_000;
+
+/// Seeds of the interleavings of completions and timeouts: half a minute.
+const RACES: u64 = 1_000_000;
 
 /// `cargo xtask soak [SEEDS]`
 ///
@@ -26,5 +29,7 @@ pub(crate) fn main(args: &[String]) -> Result<()> {
     let cmd = Cmd::new("cargo test -p blkmq-lab -- soak");
     let passed = cmd.env("BLKMQ_SOAK_SEEDS", seeds.to_string()).run_tests()?;
     println!("soak: {passed} tests, {seeds} seeds each");
+    let cmd = Cmd::new("cargo test -p blkmq-engine --test interleavings -- --nocapture");
+    cmd.env("BLKMQ_RACE_SEEDS", RACES.to_string()).run_tests()?;
     Ok(())
 }

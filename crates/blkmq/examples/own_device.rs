@@ -9,7 +9,7 @@
 
 use blkmq::core::{Instant, IoError, Limits, Nanos, SECTOR_SIZE};
 use blkmq::engine::{BioTable, DeviceQueue, DeviceShape, Enqueued, Finished, Inflight, NoMerges};
-use blkmq::engine::{Verdict, WriteCache};
+use blkmq::engine::{DEFAULT_TIMEOUT, Verdict, WriteCache};
 use blkmq::prelude::*;
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -77,6 +77,7 @@ impl Ram {
             limits: Limits { max_sectors: 1024, capacity: CAPACITY, ..Limits::default() },
             // What is written is where it stays: there is nothing to flush.
             cache: WriteCache::Through,
+            timeout: DEFAULT_TIMEOUT,
         }
     }
 

@@ -25,6 +25,26 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
+//! Where callers are many, or are tasks of an executor, they share a [`Reactor`]: a client with a thread of its
+//! own. Its [`Handle`]s take I/Os from any thread and answer with a callback or a future. A dropped future does
+//! not take the buffer from under the device:
+//!
+//! ```rust
+//! use blkmq::prelude::*;
+//!
+//! # fn block_on<F: std::future::Future>(future: F) -> F::Output {
+//! #     tokio::runtime::Builder::new_multi_thread().worker_threads(1).build().unwrap().block_on(future)
+//! # }
+//! let service = Service::start(blkmq::device("null")?.config(), Placement::Anywhere)?;
+//! let reactor = service.reactor()?;
+//! let disk = reactor.handle();
+//!
+//! let done = block_on(async { disk.submit(Io::new(Op::Write, 0, 8, 1, vec![7; 4096])).await })?;
+//! assert_eq!((done.result, done.payload.len()), (Ok(()), 4096));
+//! disk.call(Io::new(Op::Flush, 0, 0, 2, vec![]), |answer| assert!(answer.is_ok()))?;
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
 //! The layers below are crates of their own, re-exported here: [`core`](mod@core) has the nouns, [`sched`] the policies and
 //! how to write one, [`engine`] the queue and the device port, [`device`](mod@device) virtual devices,
 //! [`runtime`] clocks, threads and clients.
@@ -38,13 +58,15 @@ pub use blkmq_runtime as runtime;
 pub use blkmq_sched as sched;
 
 pub use blkmq_engine::{Access, Config, Io, Queue, QueueStats};
-pub use blkmq_runtime::{Blocking, Client, Service};
+pub use blkmq_runtime::{Blocking, Client, Handle, Reactor, Service};
 
 /// What most programs need.
 pub mod prelude {
     pub use blkmq_core::{Class, IoFlags, IoPrio, IoResult, Op, Owner};
     pub use blkmq_engine::{Access, Completion, Config, Io, PumpMode, Queue};
-    pub use blkmq_runtime::{Blocking, Client, Clock, Placement, Service};
+    pub use blkmq_runtime::{
+        Answer, Blocking, Client, Clock, Handle, Placement, Reactor, Service, Submitted,
+    };
 }
 
 /// The device that `text` describes on this machine: `NAME[,KEY=VALUE]...`, as after the command line's

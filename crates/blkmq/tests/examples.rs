@@ -1,12 +1,18 @@
-//! The examples run, and what two of them show is right: the scheduler keeps the contract of schedulers, and
-//! the device that of devices.
+//! The examples run and check themselves, and what two of them show is right: the scheduler keeps the contract
+//! of schedulers, and the device that of devices.
 
+#[path = "../examples/callbacks.rs"]
+mod callbacks;
 #[path = "../examples/embed.rs"]
 mod embed;
 #[path = "../examples/own_device.rs"]
 mod own_device;
 #[path = "../examples/own_scheduler.rs"]
 mod own_scheduler;
+#[path = "../examples/storage_engine.rs"]
+mod storage_engine;
+#[path = "../examples/tokio.rs"]
+mod tokio_tasks;
 
 use blkmq::core::{IoMeta, IoResult, Op};
 use blkmq::device::testkit;
@@ -17,6 +23,21 @@ use own_device::{Bytes, Ram};
 #[test]
 fn embed_runs() {
     embed::main().expect("nothing fails on the null device");
+}
+
+#[test]
+fn callbacks_runs() {
+    callbacks::main().expect("nothing fails on the null device");
+}
+
+#[test]
+fn tokio_runs() {
+    tokio_tasks::main().expect("nothing fails on the null device");
+}
+
+#[test]
+fn storage_engine_loses_nothing_that_it_acknowledged() {
+    storage_engine::main().expect("its disk keeps what was flushed");
 }
 
 #[test]

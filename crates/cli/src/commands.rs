@@ -25,7 +25,7 @@ const COMMANDS: &[Command] = &[
     Command {
         name: "doc",
         usage: "doc [NAME]",
-        summary: "print the page of a scheduler or device; without a name, list them",
+        summary: "print the page of a scheduler or device, or the table of attributes; without a name, list them",
         run: doc,
         help: doc::list,
     },
@@ -83,7 +83,7 @@ fn bench(args: &[String]) -> Result<(), Failure> {
 fn doc(args: &[String]) -> Result<(), Failure> {
     match args {
         [] => print(&doc::list()),
-        [name] => print(doc::page(name)?),
+        [name] => print(&doc::page(name)?),
         [_, more, ..] => Err(surplus("doc", more).into()),
     }
 }

@@ -1,8 +1,13 @@
-//! `blkmq doc`: the pages that schedulers and devices carry with them.
+//! `blkmq doc`: the pages that schedulers and devices carry with them, and the table of attributes.
 
 use crate::error::UsageError;
 use blkmq_device::registry as devices;
+use blkmq_engine::attributes;
 use blkmq_sched::registry as schedulers;
+use std::borrow::Cow;
+
+/// The page that is about queues.
+const ATTRIBUTES: &str = "attributes";
 
 /// Everything that has a page.
 pub fn list() -> String {
@@ -13,7 +18,10 @@ pub fn list() -> String {
     text.push_str("\nDevices (--device):\n");
     for device in devices::ALL {
         text.push_str(&format!("  {:<14}{}\n", device.name, device.summary));
+        text.push_str(&format!("  {:<14}{}\n", "", device.form()));
     }
+    text.push_str("\nQueues:\n");
+    text.push_str(&format!("  {ATTRIBUTES:<14}what can be read and set while a queue is in use\n"));
     text.push_str("\nblkmq doc NAME prints a page.\n");
     text
 }
@@ -22,12 +30,16 @@ pub fn list() -> String {
 ///
 /// # Errors
 /// If there is none; the message lists them all.
-pub fn page(name: &str) -> Result<&'static str, UsageError> {
+pub fn page(name: &str) -> Result<Cow<'static, str>, UsageError> {
+    if name == ATTRIBUTES {
+        return Ok(attributes::table().into());
+    }
     let scheduler = schedulers::find(name).map(|factory| factory.doc);
     let device = devices::find(name).map(|factory| factory.doc);
-    scheduler.or(device).ok_or_else(|| {
+    scheduler.or(device).map(Cow::Borrowed).ok_or_else(|| {
         let schedulers = schedulers::ALL.iter().map(|factory| factory.name);
         let names = schedulers.chain(devices::ALL.iter().map(|device| device.name));
+        let names = names.chain([ATTRIBUTES]);
         let names = Vec::from_iter(names).join(", ");
         UsageError::new(format!("doc {name}: no such page; accepted: {names}"))
     })
@@ -47,6 +59,12 @@ mod tests {
         for device in devices::ALL {
             assert!(page(device.name).is_ok());
         }
+    }
+
+    #[test]
+    fn the_table_of_attributes_is_a_page() {
+        assert!(list().contains(ATTRIBUTES));
+        assert!(page(ATTRIBUTES).expect("listed").contains("| `queue/scheduler` | rw |"));
     }
 
     #[test]

@@ -40,6 +40,8 @@ pub enum Failure {
     Usage(UsageError),
     /// Standard output cannot be written.
     Output(std::io::Error),
+    /// Contents were not what was written, or could not be verified; what and where.
+    Verify(String),
 }
 
 impl Failure {
@@ -47,7 +49,7 @@ impl Failure {
     pub fn exit_code(&self) -> ExitCode {
         ExitCode::from(match self {
             Self::Usage(_) => 2,
-            Self::Output(_) => 1,
+            Self::Output(_) | Self::Verify(_) => 1,
         })
     }
 }
@@ -57,6 +59,7 @@ impl fmt::Display for Failure {
         match self {
             Self::Usage(e) => e.fmt(f),
             Self::Output(e) => write!(f, "standard output: {e}"),
+            Self::Verify(what) => f.write_str(what),
         }
     }
 }

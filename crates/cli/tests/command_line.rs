@@ -87,8 +87,34 @@ const REFUSED: &[(&str, &[&str])] = &[
     ("bench --random_distribution=zipf:0", &["theta above 0"]),
     ("bench --percentile_list=50:101", &["up to 100"]),
     ("bench --kb_base=1001", &["accepted: 1024, 1000"]),
-    ("bench --verify=crc32c", &["not built", "cannot be verified"]),
-    ("bench --verify crc32c", &["--verify=crc32c", "not built"]),
+    ("bench --verify=md5", &["--verify=md5: not built", "crc32c, crc32, xxhash, pattern, null"]),
+    ("bench --verify_pattern=abcd", &["not understood from 'abcd' on", "0xdeadbeef", "%o"]),
+    ("bench --verify_interval=100", &["multiples of 512"]),
+    ("bench --verify_backlog=-1", &["0 to 4294967295"]),
+    ("bench --do_verify=2", &["accepted: 0, 1"]),
+    ("bench --verify_dump=1", &["not built", "variant of verification"]),
+    (
+        "bench --verify=pattern --rw=write --device=memory",
+        &["verify=pattern needs a verify_pattern"],
+    ),
+    ("bench --verify=crc32 --rw=trim --device=memory", &["only trims", "reads or writes"]),
+    (
+        "bench --verify=crc32 --rw=write --bs=4k --verify_interval=8k --device=memory",
+        &["verify_interval=8192", "divide 4096"],
+    ),
+    ("bench --verify=crc32 --rw=read --verify_only --device=memory", &["verify_only repeats"]),
+    (
+        "bench --verify=crc32 --rw=write --verify_only --do_verify=0 --device=memory",
+        &["verify_only with do_verify=0"],
+    ),
+    (
+        "bench --verify=crc32 --rw=write --numjobs=2 --device=memory",
+        &["thread 0 verifies", "do not overlap", "offset_increment"],
+    ),
+    (
+        "bench --verify crc32c",
+        &["device null", "verify=crc32c, but this device keeps nothing", "memory"],
+    ),
     ("bench --scheduler=cfq", &["no scheduler 'cfq'", "accepted: none"]),
     ("bench --scheduler=none:depth=1", &["none: no option 'depth'"]),
     ("bench --scheduler=", &["NAME[:KEY=VALUE"]),
@@ -96,6 +122,10 @@ const REFUSED: &[(&str, &[&str])] = &[
     ("bench --scheduler=none --ioscheduler=cfq", &["no scheduler 'cfq'"]),
     ("bench --device=zram", &["no device 'zram'", "accepted: null"]),
     ("bench --device=null,depth=1", &["no parameter 'depth'", "hw_queue_depth"]),
+    ("bench --device=null,memory_backed=1", &["a parameter of device memory", "accepted: 0"]),
+    ("bench --device=faults,late=0.1", &["DEVICE is missing", "faults[,KEY=VALUE]...:DEVICE"]),
+    ("bench --device=faults,late=2:null", &["device faults: late=2", "a probability from 0 to 1"]),
+    ("bench --device=faults:null,depth=1", &["device null: no parameter 'depth'"]),
     ("bench --access=rcu", &["accepted: spin, mutex, combining"]),
     ("bench --scope=core", &["accepted: queue, hwqueue"]),
     ("bench --pump=none", &["accepted: inline, threads"]),
@@ -197,6 +227,14 @@ fn the_second_seed_is_understood() {
         assert!(text.contains(part), "'{part}' is missing in\n{text}");
     }
     assert!(!text.contains("norandommap ("), "norandommap is real");
+}
+
+#[test]
+fn devices_around_devices_can_be_compared() {
+    let list = "null,irqmode=0,faults,late=0.5,error=0.01,seed=7:memory,size=64";
+    let text = shown(&["bench", "--dry-run", "--rw=randwrite", "--size=1m", "--device", list]);
+    assert!(text.contains("2 devices"), "{text}");
+    assert!(text.contains("faults,late=0.5,error=0.01,seed=7:memory,size=64"), "{text}");
 }
 
 /// Yu Kuai's device, as his configfs commands set it up.

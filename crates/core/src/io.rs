@@ -151,6 +151,13 @@ impl IoError {
     pub const TIMED_OUT: Self = Self(110);
     /// `ECANCELED`: the queue went away before the I/O was done.
     pub const CANCELLED: Self = Self(125);
+
+    /// May the same request succeed if it is tried again? If the medium, the transport or the time failed, yes;
+    /// what cannot be done or was cancelled stays so.
+    #[must_use]
+    pub const fn is_retryable(self) -> bool {
+        matches!(self, Self::IO | Self::TIMED_OUT)
+    }
 }
 
 impl fmt::Display for IoError {

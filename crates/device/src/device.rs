@@ -3,7 +3,10 @@
 //! It is a description; [`Device::queues`] makes the parts that do something.
 
 use crate::ArrivalLog;
+use crate::faults::{FaultsParams, Faulty};
+use crate::memory::{self, MemoryParams, MemoryStore};
 use crate::null::{self, NullParams};
+use blkmq_core::Payload;
 use blkmq_engine::{Config, DeviceQueue, DeviceShape};
 
 /// What a device's defaults depend on. Given by the caller, so that a run can pretend to be on another
@@ -39,23 +42,38 @@ pub struct Device {
 #[derive(Clone, Debug)]
 pub(crate) enum Model {
     Null(NullParams),
+    Memory(MemoryParams, MemoryStore),
+    /// Around another device.
+    Faults(FaultsParams, Box<Device>),
 }
 
 impl Device {
     /// Its hardware queues, `shape.hw_queues` of them, for payloads of type `P`.
     ///
     /// Every call powers the device on anew: nothing in flight, a full bandwidth budget, faults from the
-    /// beginning of their seed. The arrival log goes on.
+    /// beginning of their seed. The arrival log goes on, and so does what is stored, all of it durable.
     #[must_use]
-    pub fn queues<P: Send + 'static>(&self) -> Queues<P> {
+    pub fn queues<P: Payload>(&self) -> Queues<P> {
         match &self.model {
             Model::Null(params) => null::queues(params, self.log.as_ref()),
+            Model::Memory(params, store) => memory::queues(params, store, self.log.as_ref()),
+            Model::Faults(params, inner) => Faulty::wrap(params, &self.shape, inner.queues()),
+        }
+    }
+
+    /// What it stores, if it or the one inside it does; to look at it, or to pull its plug. Clones of a device share it.
+    #[must_use]
+    pub fn memory(&self) -> Option<&MemoryStore> {
+        match &self.model {
+            Model::Null(_) => None,
+            Model::Memory(_, store) => Some(store),
+            Model::Faults(_, inner) => inner.memory(),
         }
     }
 
     /// The configuration of a queue around it: everything but the device at its default.
     #[must_use]
-    pub fn config<P: Send + 'static>(&self) -> Config<P> {
+    pub fn config<P: Payload>(&self) -> Config<P> {
         Config::new(self.shape, self.queues())
     }
 

@@ -1,21 +1,77 @@
-//! Fault points: when to fail, in the four numbers of the kernel's fault injection.
+//! Fault points: when to fail, in the four numbers of the kernel's fault injection or with a plain chance.
 //!
-//! What failing means is up to who asks. Written `interval:probability:space:times`, with colons because
-//! commas separate a device's parameters.
+//! What failing means is up to who asks. The four are written `interval:probability:space:times`, with colons
+//! because commas separate a device's parameters.
 
-use blkmq_core::Rng;
+use blkmq_core::{HwQueue, Rng};
 
 /// How a fault is written, for messages.
 pub const FORM: &str = "interval:probability:space:times as in 1:100:0:-1 (interval at least 1, \
                         probability 0 to 100 percent, times -1 for ever)";
+
+/// The faults of hardware queue `hw`, of a device with `seed`: a stream of its own, so that a run repeats
+/// whichever thread pumps which queue first.
+#[must_use]
+pub fn stream(seed: u64, hw: HwQueue) -> Rng {
+    Rng::new(seed.wrapping_add(u64::from(hw.0) << 48))
+}
+
+/// A probability, in millionths.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
+pub struct Chance(u32);
+
+impl Chance {
+    /// 0.
+    pub const NEVER: Self = Self(0);
+    /// 1.
+    pub const ALWAYS: Self = Self(Self::ONE);
+    /// Millionths in 1.
+    const ONE: u32 = 1_000_000;
+    /// How a probability is written, for messages.
+    pub const FORM: &str =
+        "a probability from 0 to 1 as in 0.01, with at most 6 digits behind the point";
+
+    /// So many hundredths.
+    ///
+    /// # Panics
+    /// If that is more than 1.
+    #[must_use]
+    pub const fn percent(percent: u8) -> Self {
+        assert!(percent <= 100, "nothing is more likely than certain");
+        Self(percent as u32 * (Self::ONE / 100))
+    }
+
+    /// Reads a decimal fraction; `None` if it is not of that form ([`FORM`](Self::FORM)).
+    #[must_use]
+    pub fn parse(text: &str) -> Option<Self> {
+        let (whole, fraction) = text.split_once('.').unwrap_or((text, "0"));
+        let digits = |text: &str| !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
+        if !digits(whole) || !digits(fraction) || fraction.len() > 6 {
+            return None;
+        }
+        let whole: u32 = whole.parse().ok().filter(|whole| *whole <= 1)?;
+        let fraction: u32 = format!("{fraction:0<6}").parse().ok()?;
+        let chance = whole * Self::ONE + fraction;
+        (chance <= Self::ONE).then_some(Self(chance))
+    }
+
+    /// Does it happen this time? Draws from `rng` only if that is open.
+    pub fn draw(self, rng: &mut Rng) -> bool {
+        match self {
+            Self::NEVER => false,
+            Self::ALWAYS => true,
+            Self(millionths) => rng.chance(millionths.into(), Self::ONE.into()),
+        }
+    }
+}
 
 /// When a fault point fails. A *call* is one time that the point is reached.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Fault {
     /// Of the calls that get so far, every so many may fail; at least 1.
     pub interval: u32,
-    /// Those fail with this probability, in percent.
-    pub probability: u8,
+    /// Those fail with this probability.
+    pub probability: Chance,
     /// So many calls are let through before anything fails.
     pub space: u32,
     /// It fails at most so often; `None` for ever.
@@ -29,7 +85,7 @@ impl Fault {
         let mut fields = text.split(':');
         let mut next = || fields.next().map(str::trim);
         let interval = next()?.parse().ok().filter(|n| *n >= 1)?;
-        let probability = next()?.parse().ok().filter(|n| *n <= 100)?;
+        let probability = next()?.parse().ok().filter(|n| *n <= 100).map(Chance::percent)?;
         let space = next()?.parse().ok()?;
         let times = match next()? {
             "-1" => None,
@@ -58,7 +114,7 @@ impl FaultPoint {
         Self { space: fault.space, times: fault.times, calls: 0, fault }
     }
 
-    /// One call: does it fail? Draws from `rng` only where a probability other than 0 and 100 decides.
+    /// One call: does it fail? Draws from `rng` only where a probability between never and always decides.
     pub fn should_fail(&mut self, rng: &mut Rng) -> bool {
         if self.times == Some(0) {
             return false;
@@ -72,11 +128,7 @@ impl FaultPoint {
             return false;
         }
         self.calls = 0;
-        let fails = match self.fault.probability {
-            0 => false,
-            100.. => true,
-            percent => rng.chance(percent.into(), 100),
-        };
+        let fails = self.fault.probability.draw(rng);
         if fails && let Some(left) = &mut self.times {
             *left -= 1;
         }
@@ -109,6 +161,20 @@ mod tests {
         let one = failures("1:25:0:-1", 10_000);
         assert!((2300..2700).contains(&one.len()), "{} of 10000 at 25 percent", one.len());
         assert_eq!(one, failures("1:25:0:-1", 10_000));
+    }
+
+    #[test]
+    fn chances_are_read_as_decimal_fractions() {
+        let parse = |text| Chance::parse(text).map(|chance| chance.0);
+        for (text, millionths) in
+            [("0", 0), ("1", 1_000_000), ("0.01", 10_000), ("1.0", 1_000_000), ("0.000001", 1)]
+        {
+            assert_eq!(parse(text), Some(millionths), "{text}");
+        }
+        for bad in ["", "2", "1.000001", "-0.1", "+1", ".5", "0.", "0.0000001", "1e-3", "5%"] {
+            assert_eq!(parse(bad), None, "{bad}");
+        }
+        assert_eq!(Chance::percent(100), Chance::ALWAYS);
     }
 
     #[test]

@@ -4,8 +4,8 @@
 //! thread and never blocks, so the same model serves a benchmark in real time and the laboratory in virtual
 //! time. Real storage is elsewhere (`blkmq-uring`); nothing here does I/O.
 //!
-//! [`registry::ALL`] lists what there is. A [`DeviceFactory`] makes a [`Device`] from `key=value` pairs, and
-//! [`Device::queues`] its hardware queues.
+//! [`registry::ALL`] lists what there is. A [`DeviceFactory`] makes a [`Device`] from its description, and
+//! [`Device::queues`] its hardware queues. [`faults`] stands around any of them.
 //!
 //! # Writing a device
 //!
@@ -17,9 +17,9 @@
 //! 2. Make `src/mine/mod.rs` with its `FACTORY`, and a typed struct of parameters read with [`param`]:
 //!    names and defaults of the thing that is modelled, numbers out of range rounded with a note, nothing
 //!    accepted and then ignored.
-//! 3. Implement [`DeviceQueue`] for one hardware queue, for any payload `P` that the model can do without.
-//!    A device that answers within the call says `Enqueued::Done` and keeps nothing. One that answers later
-//!    keeps its [`Inflight`] tokens in the order in which they end, and [`next_event`] names the first.
+//! 3. Implement [`DeviceQueue`] for one hardware queue, for any payload, or any [`Payload`] if it
+//!    stores. A device that answers within the call says `Enqueued::Done` and keeps nothing. One that answers
+//!    later keeps its [`Inflight`] tokens in the order in which they end, and [`next_event`] names the first.
 //!    *Nothing more by itself* is [`Instant::MAX`]; `None` would mean "cannot tell" and have it polled.
 //! 4. Say [`Busy::DevResource`] only where the promise holds: something in service on this queue will end,
 //!    or `next_event` names when there is room. Otherwise it is [`Busy::Resource`].
@@ -31,6 +31,7 @@
 //!    [`testkit::conformance`] on it with every feature and fault switched on in turn.
 //!
 //! [`DeviceQueue`]: blkmq_engine::DeviceQueue
+//! [`Payload`]: blkmq_core::Payload
 //! [`Inflight`]: blkmq_engine::Inflight
 //! [`next_event`]: blkmq_engine::DeviceQueue::next_event
 //! [`Instant::MAX`]: blkmq_core::Instant::MAX
@@ -39,14 +40,20 @@
 
 #![forbid(unsafe_code)]
 
+mod basics;
+mod description;
 mod device;
 pub mod fault;
+pub mod faults;
 mod log;
+pub mod memory;
 pub mod null;
 pub mod param;
 pub mod registry;
+mod service;
 pub mod testkit;
 
+pub use description::descriptions;
 pub use device::{Device, MachineShape, Queues};
 pub use log::{Answer, Arrival, ArrivalLog};
 pub use param::{DeviceError, ParamError, Parameter};

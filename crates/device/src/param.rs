@@ -44,6 +44,15 @@ pub enum ParamError {
         /// What it may still be set to, if anything.
         accepted: Option<&'static str>,
     },
+    /// The parameter exists in the model's original; another device has it.
+    Elsewhere {
+        /// Which.
+        name: &'static str,
+        /// That device.
+        device: &'static str,
+        /// What it may be set to here, if anything.
+        accepted: Option<&'static str>,
+    },
     /// The parameters together describe a device that no request fits.
     Limits(LimitsError),
 }
@@ -60,6 +69,12 @@ impl fmt::Display for ParamError {
             Self::NotBuilt { name, accepted: None } => write!(f, "{name} is not built yet"),
             Self::NotBuilt { name, accepted: Some(off) } => {
                 write!(f, "{name} is not built yet; accepted: {off}")
+            }
+            Self::Elsewhere { name, device, accepted: None } => {
+                write!(f, "{name} is a parameter of device {device}")
+            }
+            Self::Elsewhere { name, device, accepted: Some(off) } => {
+                write!(f, "{name} is a parameter of device {device}; accepted: {off}")
             }
             Self::Limits(e) => e.fmt(f),
         }
@@ -78,10 +93,19 @@ pub enum DeviceError {
         /// Every name there is, separated by commas.
         accepted: String,
     },
-    /// A description is not of the form `NAME,KEY=VALUE,...`.
+    /// A word of a description is no pair.
     Syntax {
-        /// The word that is no pair.
+        /// Which.
         word: String,
+        /// How the device is described.
+        accepted: String,
+    },
+    /// Behind the colon of a description there is nothing, or there is no colon.
+    Argument {
+        /// What should be there.
+        what: &'static str,
+        /// How the device is described.
+        accepted: String,
     },
     /// It does not take these parameters.
     Parameter {
@@ -98,8 +122,11 @@ impl fmt::Display for DeviceError {
             Self::Unknown { name, accepted } => {
                 write!(f, "no device '{name}'; accepted: {accepted}")
             }
-            Self::Syntax { word } => {
-                write!(f, "'{word}' is no KEY=VALUE; accepted: NAME[,KEY=VALUE]...")
+            Self::Syntax { word, accepted } => {
+                write!(f, "'{word}' is no KEY=VALUE; accepted: {accepted}")
+            }
+            Self::Argument { what, accepted } => {
+                write!(f, "{what} is missing; accepted: {accepted}")
             }
             Self::Parameter { device, why } => write!(f, "device {device}: {why}"),
         }
@@ -110,7 +137,7 @@ impl std::error::Error for DeviceError {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
             Self::Parameter { why, .. } => Some(why),
-            Self::Unknown { .. } | Self::Syntax { .. } => None,
+            Self::Unknown { .. } | Self::Syntax { .. } | Self::Argument { .. } => None,
         }
     }
 }

@@ -1,13 +1,9 @@
 //! Every device by name. Adding a line here is all it takes to be offered, documented and tested.
 
-use crate::{Device, DeviceError, MachineShape, Parameter, null};
+pub use crate::description::{Argument, Build, Description, Pair};
+
+use crate::{Device, DeviceError, MachineShape, Parameter, faults, memory, null};
 use std::fmt;
-
-/// Makes a device from pairs of names and values, for a machine like `host`.
-pub type Build = fn(pairs: &[Pair], host: &MachineShape) -> Result<Device, DeviceError>;
-
-/// A parameter's name and its value, as the user wrote them.
-pub type Pair = (String, String);
 
 /// One line of the registry. Everything that offers devices by name iterates over these.
 pub struct DeviceFactory {
@@ -17,6 +13,8 @@ pub struct DeviceFactory {
     pub summary: &'static str,
     /// The page that `blkmq doc NAME` prints.
     pub doc: &'static str,
+    /// What stands behind a colon.
+    pub argument: Argument,
     /// What can be set.
     pub parameters: &'static [Parameter],
     /// Makes one. Of two pairs with one name the later counts. The error
@@ -31,7 +29,7 @@ impl fmt::Debug for DeviceFactory {
 }
 
 /// All devices, in the order in which lists show them.
-pub const ALL: &[&DeviceFactory] = &[&null::FACTORY];
+pub const ALL: &[&DeviceFactory] = &[&null::FACTORY, &memory::FACTORY, &faults::FACTORY];
 
 /// The device called `name`.
 #[must_use]
@@ -50,19 +48,15 @@ pub fn named(name: &str) -> Result<&'static DeviceFactory, DeviceError> {
     })
 }
 
-/// The device that `text` describes, `NAME[,KEY=VALUE]...`, for a machine like `host`.
+/// The device that `text` describes, of the form that its factory says ([`DeviceFactory::form`]), for a
+/// machine like `host`.
 ///
 /// # Errors
 /// If there is no such device, or it does not take what is said about it.
 pub fn parse(text: &str, host: &MachineShape) -> Result<Device, DeviceError> {
-    let mut words = text.split(',').map(str::trim);
-    let factory = named(words.next().unwrap_or_default())?;
-    let pair = |word: &str| match word.split_once('=') {
-        Some((key, value)) => Ok((key.trim().into(), value.trim().into())),
-        None => Err(DeviceError::Syntax { word: word.into() }),
-    };
-    let pairs = words.map(pair).collect::<Result<Vec<Pair>, _>>()?;
-    (factory.build)(&pairs, host)
+    let end = text.find([',', ':']).unwrap_or(text.len());
+    let factory = named(text[..end].trim())?;
+    (factory.build)(&factory.describe(&text[end..])?, host)
 }
 
 #[cfg(test)]
@@ -80,13 +74,22 @@ mod tests {
         let device = parse("null, submit_queues=2,hw_queue_depth = 8", &HOST).expect("right");
         assert_eq!((device.shape.hw_queues, device.shape.hw_queue_depth), (2, 8));
         assert!(parse("null", &HOST).is_ok());
+        assert!(parse("null:submit_queues=2,timeout=1:100:0:1", &HOST).is_ok());
+        let device =
+            parse("faults, error=0.1 : faults,late=1:memory, size=3", &HOST).expect("right");
+        assert_eq!(device.shape.limits.capacity, 3 << 11);
+        assert!(device.memory().is_some(), "the wrapped one is reached");
     }
 
     #[test]
     fn what_is_wrong_with_a_description_is_said() {
         assert!(refusal("").contains("accepted: null"));
         assert!(refusal("zram").contains("no device 'zram'; accepted: null"));
-        assert!(refusal("null,fast").contains("'fast' is no KEY=VALUE"));
+        assert!(refusal("null,fast").contains("'fast' is no KEY=VALUE; accepted: null[,KEY"));
+        assert!(refusal("faults").contains("DEVICE is missing; accepted: faults[,KEY=VALUE]..."));
+        assert!(refusal("faults:zram").contains("no device 'zram'"));
+        assert!(refusal("faults,error=2:null").contains("device faults: error=2 is not possible"));
+        assert!(refusal("faults:null,fast=1").contains("device null: no parameter 'fast'"));
         assert!(refusal("null,fast=1").contains("device null: no parameter 'fast'; accepted:"));
     }
 }

@@ -3,9 +3,9 @@
 mod common;
 
 use blkmq_core::Rng;
-use blkmq_device::registry;
+use blkmq_device::registry::{self, Argument};
 use blkmq_device::testkit::{self, Outcome};
-use common::device;
+use common::{described, device};
 
 fn null(text: &str, seed: u64) -> Outcome {
     let device = device("null", text);
@@ -21,7 +21,11 @@ fn every_registered_device_conforms_with_its_defaults() {
             assert!(mentioned, "the page of {} lacks {}", factory.name, parameter.name);
         }
         for seed in 0..4 {
-            let device = device(factory.name, "");
+            let device = described(&match factory.argument {
+                Argument::None => factory.name.to_owned(),
+                Argument::Device => format!("{}:null", factory.name),
+                Argument::Word(what) => panic!("{} needs a {what}: test it apart", factory.name),
+            });
             let outcome = testkit::conformance(device.shape, device.queues(), seed);
             assert_eq!(outcome.failed, 0, "{} fails without faults", factory.name);
             testkit::abandonment(device.shape, device.queues(), seed);
@@ -45,7 +49,9 @@ const CHOICES: &[(&str, &[&str])] = &[
     ("service_limit", &["1", "2", "40"]),
     ("log", &["0", "1"]),
     ("requeue", &["1:100:0:20", "3:50:10:40"]),
+    ("requeue_tail", &["1:100:0:20", "2:30:5:40"]),
     ("timeout", &["7:100:0:3", "1:2:50:5"]),
+    ("timeout_resets", &["1", "3"]),
     ("resource", &["1:100:20:9", "2:20:0:30"]),
     ("dev_resource", &["1:100:0:30", "5:60:9:40"]),
 ];

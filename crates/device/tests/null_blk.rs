@@ -4,11 +4,11 @@
 
 mod common;
 
-use blkmq_core::{HwQueue, Instant, IoError, Nanos, Op};
+use blkmq_core::{HwQueue, Instant, IoError, Nanos, Op, Tag};
 use blkmq_device::testkit::{Checked, Rig};
 use blkmq_device::{Answer, registry};
 use blkmq_engine::{
-    BioTable, Config, DeviceQueue, Enqueued, Finished, Inflight, Io, Queue, Submitter,
+    BioTable, Config, DeviceQueue, Enqueued, Expiry, Finished, Inflight, Io, Queue, Submitter,
 };
 use common::{HOST, null, rig, unmerged};
 use std::sync::Arc;
@@ -54,6 +54,10 @@ impl DeviceQueue<u64> for Inside {
     }
 
     fn reap(&mut self, _: Instant, _: &mut Vec<Finished>) {
+        unreachable!("nothing was accepted");
+    }
+
+    fn timed_out(&mut self, _: Instant, _: Tag) -> Expiry {
         unreachable!("nothing was accepted");
     }
 
@@ -224,6 +228,7 @@ fn s6_5_requeue_alternates_both_forms_and_everything_finishes() {
 fn s6_6_a_lost_request_ends_after_5_s_with_exactly_one_status() {
     for irqmode in 0..3 {
         let mut rig = rig(&null(&format!("irqmode={irqmode},timeout=1:100:0:1")));
+        assert_eq!(null("").shape.timeout, Nanos::from_secs(5));
         rig.run_for(Nanos::from_millis(7));
         let lost = rig.submit(Op::Write, 0, 8);
         let other = rig.submit(Op::Write, 64, 8);
@@ -240,9 +245,84 @@ fn s6_6_a_lost_request_ends_after_5_s_with_exactly_one_status() {
         assert_eq!(ended.result, Err(IoError::TIMED_OUT));
         assert_eq!(ended.at, after(Nanos::from_millis(5007)));
         rig.run_for(Nanos::from_secs(20));
-        assert_eq!(rig.ended.len(), 2, "each ends once");
+        assert_eq!((rig.ended.len(), rig.queue.stats().timeouts), (2, 1), "each ends once");
         rig.check_at_rest(1);
     }
+}
+
+/// RESET_TIMER as often as was asked for, each time for another 5 s.
+#[test]
+fn s6_6_a_lost_request_may_have_its_timer_reset_first() {
+    let (device, resets) = (null("irqmode=2,timeout=1:100:0:1,timeout_resets=2"), 2);
+    let (queues, watch) = Checked::wrap(&device.shape, device.queues());
+    let mut rig = Rig::new(Config { queues, ..device.config() });
+    let lost = rig.submit(Op::Write, 0, 8);
+    for resets in 1..=resets {
+        rig.run_until(after(Nanos::from_secs(5 * resets)));
+        assert_eq!((rig.queue.stats().timeouts, rig.in_flight()), (resets, 1));
+    }
+    rig.finish();
+    assert_eq!(rig.ended(lost).result, Err(IoError::TIMED_OUT));
+    assert_eq!(rig.ended(lost).at, after(Nanos::from_secs(15)));
+    assert_eq!((rig.queue.stats().timeouts, watch.lock().unwrap().timeouts), (3, 3));
+    rig.check_at_rest(1);
+}
+
+/// With retries it is the client that notices nothing.
+#[test]
+fn s6_6_a_lost_request_that_is_tried_again_succeeds() {
+    let device = null("irqmode=1,timeout=1:100:0:2,log=1");
+    let mut rig = Rig::new(Config { retries: 2, ..device.config() });
+    let lost = rig.submit(Op::Write, 0, 8);
+    rig.finish();
+    assert_eq!((rig.ended(lost).result, rig.ended(lost).at), (Ok(()), after(Nanos::from_secs(10))));
+    assert_eq!((rig.queue.stats().timeouts, rig.queue.stats().retries), (2, 2));
+    assert_eq!(device.log.as_ref().expect("log=1").arrivals().len(), 3);
+    rig.check_at_rest(1);
+}
+
+/// A timeout is a question; what is still on its way is waited for.
+#[test]
+fn s6_6_what_is_slow_is_not_lost() {
+    let mut rig = rig(&null("irqmode=2,completion_nsec=12000000000"));
+    let slow = rig.submit(Op::Write, 0, 8);
+    rig.finish();
+    assert_eq!((rig.ended(slow).result, rig.ended(slow).at), (Ok(()), after(Nanos::from_secs(12))));
+    assert_eq!(rig.queue.stats().timeouts, 2);
+    rig.check_at_rest(1);
+}
+
+/// Lost requests count as inside, and nobody but the timer makes room again.
+#[test]
+fn s6_6_lost_requests_hold_up_the_rest_behind_a_service_limit() {
+    let mut rig = rig(&null("irqmode=2,service_limit=2,timeout=1:100:0:2"));
+    for io in 0..4 {
+        rig.push(0, Op::Write, io * 64, 8).expect("there is credit");
+    }
+    rig.finish();
+    let five = Nanos::from_secs(5);
+    let times: Vec<Instant> = rig.ended.iter().map(|ended| ended.at).collect();
+    let served = after(five) + Nanos(10_000);
+    assert_eq!(times, [after(five), after(five), served, served]);
+    rig.check_at_rest(1);
+}
+
+/// `spec/framework.md` section 10: past the scheduler and behind what waits, with its tag.
+#[test]
+fn requeue_tail_keeps_the_tag_and_finishes_when_the_fault_stops() {
+    let device = null("irqmode=1,requeue_tail=1:100:0:3,log=1");
+    let mut rig = rig(&device);
+    rig.submit(Op::Read, 0, 8);
+    assert_eq!(rig.queue.tags_in_use(HwQueue(0)), 1);
+    rig.finish();
+    let arrivals = device.log.as_ref().expect("log=1").arrivals();
+    let times: Vec<Instant> = arrivals.iter().map(|arrival| arrival.at).collect();
+    let expected: Vec<Instant> = (0..4).map(|i| after(Nanos::from_millis(3 * i))).collect();
+    assert_eq!(times, expected);
+    assert!(arrivals.iter().all(|arrival| arrival.tag == arrivals[0].tag));
+    let stats = rig.queue.stats();
+    assert_eq!((stats.tail_requeues, stats.requeues, stats.dispatched), (3, 0, 1));
+    rig.check_at_rest(1);
 }
 
 #[test]
@@ -252,9 +332,7 @@ fn s6_8_block_sizes_are_rounded_and_clamped() {
         assert_eq!(device.shape.limits.logical_block_size, becomes);
         assert_eq!(device.notes.len(), usize::from(given != becomes), "{:?}", device.notes);
     }
-    let pairs = [("blocksize".to_owned(), "2600".to_owned())];
-    let null = registry::find("null").expect("it is registered");
-    let error = (null.build)(&pairs, &HOST).expect_err("2560 is no power of two");
+    let error = registry::parse("null,blocksize=2600", &HOST).expect_err("2560 is no power of two");
     assert!(error.to_string().ends_with("accepted are 512, 1024, 2048 and 4096"), "{error}");
 }
 

@@ -10,11 +10,11 @@
 
 mod common;
 
-use blkmq_core::{HwQueue, Instant, Nanos, Op, Rng, SubmitterId};
+use blkmq_core::{HwQueue, Instant, Nanos, Op, Rng, SubmitterId, Tag};
 use blkmq_device::null::DEV_RESOURCE_DELAY;
 use blkmq_engine::{
-    Access, BioTable, Busy, Config, DeviceQueue, Enqueued, Finished, Host, Inflight, Io, Queue,
-    QueueStats, Submitter,
+    Access, BioTable, Busy, Config, DeviceQueue, Enqueued, Expiry, Finished, Host, Inflight, Io,
+    Queue, QueueStats, Submitter,
 };
 use blkmq_sched::{Factory, registry};
 use common::null;
@@ -180,6 +180,13 @@ impl DeviceQueue<u64> for Witness {
         let before = out.len();
         self.inner.reap(now, out);
         self.held -= (out.len() - before) as u32;
+    }
+
+    fn timed_out(&mut self, now: Instant, tag: Tag) -> Expiry {
+        self.at(now);
+        let answer = self.inner.timed_out(now, tag);
+        self.held -= u32::from(matches!(answer, Expiry::Done(..)));
+        answer
     }
 
     fn next_event(&self) -> Option<Instant> {

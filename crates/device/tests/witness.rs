@@ -2,10 +2,10 @@
 
 mod common;
 
-use blkmq_core::{Instant, Nanos, Op};
+use blkmq_core::{Instant, Nanos, Op, Tag};
 use blkmq_device::testkit::{self, Checked, Rig};
 use blkmq_engine::{
-    BioTable, Busy, Config, DeviceQueue, DeviceShape, Enqueued, Finished, Inflight, Verdict,
+    BioTable, Busy, Config, DeviceQueue, DeviceShape, Enqueued, Expiry, Finished, Inflight, Verdict,
 };
 use common::null;
 
@@ -23,6 +23,8 @@ enum Bug {
     TooEarly,
     /// Keeps what it holds when it is taken apart.
     KeepsOnAbandon,
+    /// Gives back another request than the one that it is asked about.
+    SwapsExpired,
     /// Says that it is done with another request than the one it was given.
     Swaps,
 }
@@ -46,11 +48,23 @@ impl DeviceQueue<u64> for Faulty {
             }
             _ => {}
         }
-        if self.held.iter().any(|(until, _)| *until > now) {
+        let queues = self.bug == Bug::SwapsExpired;
+        if !queues && self.held.iter().any(|(until, _)| *until > now) {
             return Enqueued::Busy(rq, Busy::DevResource);
         }
-        self.held.push((now + Nanos(10_000), rq));
+        let stays = if queues { Nanos(u64::MAX) } else { Nanos(10_000) };
+        self.held.push((now + stays, rq));
         Enqueued::Accepted
+    }
+
+    fn timed_out(&mut self, _: Instant, _: Tag) -> Expiry {
+        match self.held.pop() {
+            Some((_, rq)) if self.bug == Bug::SwapsExpired => Expiry::Done(rq, Ok(())),
+            other => {
+                self.held.extend(other);
+                Expiry::ResetTimer
+            }
+        }
     }
 
     fn reap(&mut self, now: Instant, out: &mut Vec<Finished>) {
@@ -112,6 +126,13 @@ fn a_time_that_is_not_kept_is_seen() {
 #[should_panic(expected = "another request came back")]
 fn a_swapped_request_is_seen() {
     let (shape, queues) = faulty(Bug::Swaps);
+    testkit::conformance(shape, queues, 1);
+}
+
+#[test]
+#[should_panic(expected = "another request came back")]
+fn a_wrong_answer_to_a_timeout_is_seen() {
+    let (shape, queues) = faulty(Bug::SwapsExpired);
     testkit::conformance(shape, queues, 1);
 }
 

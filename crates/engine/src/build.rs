@@ -10,7 +10,7 @@ use crate::gate::Gate;
 use crate::hctx::Hctx;
 use crate::inflight::Handback;
 use crate::plan::Plan;
-use crate::pump::Pump;
+use crate::pump::{Patience, Pump};
 use crate::runner::{Lane, Runner};
 use crate::shared::{Lasting, Shard, Shared};
 use crate::stats::{ElevatorCounters, PumpCounters};
@@ -54,8 +54,14 @@ impl<P: Send + 'static> Shared<P> {
         // Whoever may wait for a lock: every submitter, every pump thread, and one that changes the queue.
         let lockers = senders.len() + usize::from(plan.device.hw_queues) + 1;
         let (shards, ends) = build_shards(plan, &table, senders.len() as u16, lockers);
-        let pump =
-            |ends| Gate::new(plan.access, lockers, Pump::new(Box::new(Vacant), ends, &table));
+        let patience = Patience {
+            tags: plan.device.hw_queue_depth,
+            timeout: plan.device.timeout,
+            retries: plan.retries,
+        };
+        let pump = |ends| {
+            Gate::new(plan.access, lockers, Pump::new(Box::new(Vacant), ends, &table, patience))
+        };
         let hctxs = build_hctxs(ends.into_iter().map(pump), &plan.device, shards.len());
         Self {
             limits: plan.device.limits,
@@ -112,11 +118,12 @@ fn build_shards<P>(
         let first_hw = index * per_shard;
         let elevator_config = elevator::Config {
             limits: plan.device.limits,
-            cache: plan.device.cache,
+            cache: plan.flushed_cache(),
             nomerges: plan.nomerges,
             first_hw,
             hw_queues: per_shard,
             nr_requests,
+            async_depth: plan.effective_async_depth(),
         };
         let slots = elevator_config.slots();
         let hw_depth = plan.device.hw_queue_depth;

@@ -13,6 +13,7 @@
 use crate::build::Installed;
 use crate::config::{ConfigError, PumpMode};
 use crate::drive::Caller;
+use crate::elevator::Tuning;
 use crate::gate::Entered;
 use crate::plan::Plan;
 use crate::planted::{self, Planted};
@@ -54,15 +55,15 @@ impl std::error::Error for ChangeError {}
 #[must_use = "a change takes place in its steps"]
 pub struct Change<P> {
     root: Arc<Root<P>>,
-    to: Plan,
+    to: Box<Plan>,
     way: Way<P>,
 }
 
 /// What a change takes.
 enum Way<P> {
-    /// Only options of the policy, which are set where it is: `next` is the first elevator still to be told.
+    /// Only what is set where the policy is: `next` is the first elevator still to be told.
     Tune {
-        changed: Vec<(&'static str, i64)>,
+        tuning: Tuning,
         next: usize,
     },
     /// Another queue, built and waiting for this one to be drained.
@@ -103,23 +104,32 @@ impl<P: Send + 'static> Queue<P> {
         self.root.desk().plan.clone()
     }
 
-    /// Begins to make the queue up as `to` says. Changes of options are made where the policy is; everything
-    /// else freezes the queue, and is done when what was in flight has come to its end. While it is quiesced,
+    /// Begins to make the queue up as `to` says. Changes of options and of `async_depth` are made where the
+    /// policy is; everything else freezes the queue, and is done when what was in flight has come to its end. While it is quiesced,
     /// that does not happen.
     ///
     /// # Errors
     /// If the plan is impossible or for another device, or another change is under way.
     pub fn change(&self, to: Plan) -> Result<Change<P>, ChangeError> {
-        to.validate().map_err(ChangeError::Config)?;
+        self.change_by(|_| Ok(to))
+    }
+
+    /// As [`change`](Self::change), to what `edit` makes of the present plan, which stays what it is meanwhile.
+    pub(crate) fn change_by<E: From<ChangeError>>(
+        &self,
+        edit: impl FnOnce(&Plan) -> Result<Plan, E>,
+    ) -> Result<Change<P>, E> {
         let mut desk = self.root.desk();
         if desk.taken {
-            return Err(ChangeError::Busy);
+            return Err(ChangeError::Busy.into());
         }
-        if !same_device(&desk.plan.device, &to.device) {
-            return Err(ChangeError::Device);
+        let to = edit(&desk.plan)?;
+        to.validate().map_err(ChangeError::Config)?;
+        if !same_device(&desk.plan, &to) {
+            return Err(ChangeError::Device.into());
         }
         let way = match tuning(&desk.plan, &to) {
-            Some(changed) => Way::Tune { changed, next: 0 },
+            Some(tuning) => Way::Tune { tuning, next: 0 },
             None => {
                 let q = self.root.current();
                 // Before the queue is frozen: allocating takes a while.
@@ -130,7 +140,7 @@ impl<P: Send + 'static> Queue<P> {
         };
         desk.taken = true;
         drop(desk);
-        Ok(Change { root: Arc::clone(&self.root), to, way })
+        Ok(Change { root: Arc::clone(&self.root), to: Box::new(to), way })
     }
 
     /// Holds the queue: what is submitted from now on waits in staging.
@@ -146,25 +156,28 @@ impl<P: Send + 'static> Queue<P> {
     }
 }
 
-fn same_device(one: &DeviceShape, other: &DeviceShape) -> bool {
-    one.hw_queues == other.hw_queues
-        && one.hw_queue_depth == other.hw_queue_depth
-        && one.shared_tags == other.shared_tags
-        && one.budget == other.budget
+fn same_device(one: &Plan, other: &Plan) -> bool {
+    let counts = |d: &DeviceShape| (d.hw_queues, d.hw_queue_depth, d.shared_tags, d.budget);
+    one.hardware == other.hardware && counts(&one.device) == counts(&other.device)
 }
 
-/// The options to set, if these are all that the plans differ in.
-fn tuning(from: &Plan, to: &Plan) -> Option<Vec<(&'static str, i64)>> {
+/// What to set, if that is all that the plans differ in.
+fn tuning(from: &Plan, to: &Plan) -> Option<Tuning> {
     let alike = from.scheduler.name == to.scheduler.name
         && from.effective_scope() == to.effective_scope()
         && from.effective_nr_requests() == to.effective_nr_requests()
         && from.access == to.access
         && from.nomerges == to.nomerges
+        && from.retries == to.retries
         && from.device == to.device;
     let names = to.scheduler.attributes.iter().map(|attribute| attribute.name);
     let values = names.map(|name| (name, from.options.get(name), to.options.get(name)));
-    alike.then(|| {
-        values.filter(|(_, old, new)| old != new).map(|(name, _, new)| (name, new)).collect()
+    alike.then(|| Tuning {
+        options: values
+            .filter(|(_, old, new)| old != new)
+            .map(|(name, _, new)| (name, new))
+            .collect(),
+        async_depth: to.effective_async_depth(),
     })
 }
 
@@ -177,8 +190,8 @@ impl<P: Send + 'static> Change<P> {
         let q = root.current();
         match &mut self.way {
             Way::Done => return true,
-            Way::Tune { changed, next } => {
-                *next += q.tune(*next, changed);
+            Way::Tune { tuning, next } => {
+                *next += q.tune(*next, tuning);
                 q.help(now);
                 if *next < q.shards.len() {
                     return false;
@@ -202,7 +215,7 @@ impl<P: Send + 'static> Change<P> {
             }
         }
         self.way = Way::Done;
-        desk.plan = self.to.clone();
+        desk.plan = (*self.to).clone();
         desk.taken = false;
         true
     }
@@ -309,12 +322,12 @@ impl<P: Send> Shared<P> {
         Some(held)
     }
 
-    /// Sets options in the elevators from number `first` on, as far as they can be entered. How many it were.
-    fn tune(&self, first: usize, changed: &[(&'static str, i64)]) -> usize {
+    /// Tunes the elevators from number `first` on, as far as they can be entered. How many it were.
+    fn tune(&self, first: usize, tuning: &Tuning) -> usize {
         let mut tuned = 0;
         for shard in &self.shards[first..] {
             let Some(mut runner) = shard.gate.enter(self.changer()) else { break };
-            runner.tune(changed);
+            runner.tune(tuning);
             let _ = shard.gate.kick();
             tuned += 1;
         }

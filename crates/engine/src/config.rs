@@ -40,6 +40,12 @@ pub struct Config<P> {
     /// Scheduler tags per hardware queue; `None`: twice the hardware depth, at most 256, and exactly the
     /// hardware depth for `none`.
     pub nr_requests: Option<u32>,
+    /// How many of those everything but sync reads may hold; `None`: all, unless the policy allows them less.
+    pub async_depth: Option<u32>,
+    /// How often a request that ends with [`EIO`](blkmq_core::IoError::IO) or
+    /// [`ETIMEDOUT`](blkmq_core::IoError::TIMED_OUT) is tried again before its submitters hear of it, ahead of
+    /// what its scheduler holds. 0, the default, leaves it to the device; SCSI disks have 5.
+    pub retries: u8,
     /// Access to the elevator.
     pub access: Access,
     /// How much to merge.
@@ -77,8 +83,25 @@ pub enum ConfigError {
         /// With how much credit.
         depth: u32,
     },
+    /// `async_depth` is zero, or there is no scheduler whose tags it could divide.
+    AsyncDepth(u32),
     /// A device cannot have a budget of zero.
     Budget,
+    /// A limit is to be larger than the device's own.
+    BeyondDevice {
+        /// As in [`Limits`](blkmq_core::Limits).
+        name: &'static str,
+        /// What it is to be.
+        asked: u32,
+        /// What the device takes.
+        most: u32,
+    },
+    /// The device has no volatile cache, so there is nothing to flush.
+    NoWriteCache,
+    /// The device cannot do `FUA`.
+    NoFua,
+    /// A device cannot answer in no time.
+    Timeout,
 }
 
 impl fmt::Display for ConfigError {
@@ -103,9 +126,23 @@ impl fmt::Display for ConfigError {
                 "{submitters} submitters with a depth of {depth}; both must be at least 1 and their product \
                  below 16 million"
             ),
+            Self::AsyncDepth(n) => write!(
+                f,
+                "async_depth is {n}; it must be at least 1, and takes a scheduler other than none"
+            ),
             Self::Budget => {
                 f.write_str("a device with a budget of 0 could never be given a request")
             }
+            Self::BeyondDevice { name, asked, most } => {
+                write!(f, "{name} is {asked}; the device takes at most {most}")
+            }
+            Self::NoWriteCache => {
+                f.write_str("the device has no volatile write cache: it can only write through")
+            }
+            Self::NoFua => f.write_str("the device cannot do FUA; a flush must follow instead"),
+            Self::Timeout => f.write_str(
+                "with a timeout of 0 every request would time out; 30 s is usual, and u64::MAX is for ever",
+            ),
         }
     }
 }
@@ -129,6 +166,8 @@ impl<P> Config<P> {
             options: Options::defaults(none::FACTORY.attributes),
             scope: None,
             nr_requests: None,
+            async_depth: None,
+            retries: 0,
             access: Access::default(),
             nomerges: NoMerges::default(),
             pump: PumpMode::default(),
@@ -153,9 +192,12 @@ impl<P> Config<P> {
             options: self.options.clone(),
             scope: self.scope,
             nr_requests: self.nr_requests,
+            async_depth: self.async_depth,
             access: self.access,
             nomerges: self.nomerges,
+            retries: self.retries,
             device: self.device,
+            hardware: self.device,
         }
     }
 

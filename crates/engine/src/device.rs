@@ -4,7 +4,10 @@
 //! is told the time. It never blocks, never calls back into the queue, and answers every request once.
 
 use crate::{BioTable, Inflight};
-use blkmq_core::{Instant, IoResult, Limits};
+use blkmq_core::{Instant, IoResult, Limits, Nanos, Tag};
+
+/// How long a device may keep a request unless it says otherwise (`spec/framework.md` section 1).
+pub const DEFAULT_TIMEOUT: Nanos = Nanos::from_secs(30);
 
 /// What a device says about itself when a queue is built around it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -22,6 +25,10 @@ pub struct DeviceShape {
     pub limits: Limits,
     /// When what was written is durable.
     pub cache: WriteCache,
+    /// How long it may keep a request before it is asked about it with
+    /// [`timed_out`](DeviceQueue::timed_out); [`DEFAULT_TIMEOUT`] as a rule. Not zero. `Nanos(u64::MAX)` is for
+    /// ever.
+    pub timeout: Nanos,
 }
 
 /// The device's write cache, which decides about what flushes and [`FUA`](blkmq_core::IoFlags::FUA) take
@@ -46,8 +53,9 @@ pub enum WriteCache {
 /// # Contract
 ///
 /// Calls come in the order: any number of [`enqueue`](Self::enqueue), one [`commit`](Self::commit) if any
-/// was accepted, one [`reap`](Self::reap). `now` never runs backwards between calls. Every [`Inflight`]
-/// taken comes back exactly once: from `enqueue`, `reap` or [`abandon`](Self::abandon).
+/// was accepted, one [`reap`](Self::reap), one [`timed_out`](Self::timed_out) for each request whose time is
+/// up and that `reap` did not bring. `now` never runs backwards between calls. Every [`Inflight`] taken comes
+/// back exactly once: from `enqueue`, `reap`, `timed_out` or [`abandon`](Self::abandon).
 pub trait DeviceQueue<P>: Send {
     /// Take a request, finish it on the spot, or give it back for lack of room. The bios of the request
     /// are read through `bios`; they stay in place until the token comes back.
@@ -58,6 +66,16 @@ pub trait DeviceQueue<P>: Send {
 
     /// Move what has finished by `now` into `out`. Never blocks.
     fn reap(&mut self, now: Instant, out: &mut Vec<Finished>);
+
+    /// The request with this tag was accepted [`timeout`](DeviceShape::timeout) ago, or its timer was reset
+    /// that long ago, and it has not come back. Called once for each time that this happens.
+    ///
+    /// A device that can take it back does, and answers [`Expiry::Done`]; from then on it knows nothing of it.
+    /// One that cannot, because hardware may still write to its buffers, begins to cancel it and answers
+    /// [`Expiry::ResetTimer`], as one does that is still at it.
+    fn timed_out(&mut self, _now: Instant, _tag: Tag) -> Expiry {
+        Expiry::ResetTimer
+    }
 
     /// When `reap` will next have something, or `enqueue` room again, if the device can tell. Virtual
     /// devices can; real ones say `None` and wake their pump.
@@ -91,6 +109,17 @@ pub enum Busy {
     DevResource,
 }
 
+/// The answer to [`DeviceQueue::timed_out`].
+#[must_use]
+#[derive(Debug)]
+pub enum Expiry {
+    /// Given back, with this result ([`IoError::TIMED_OUT`](blkmq_core::IoError::TIMED_OUT) as a rule). It will
+    /// not come from `reap`.
+    Done(Inflight, IoResult),
+    /// The device still has it, and its whole time begins again.
+    ResetTimer,
+}
+
 /// A request that the device is done with.
 #[must_use]
 #[derive(Debug)]
@@ -108,4 +137,8 @@ pub enum Verdict {
     Done(IoResult),
     /// The device wants it back later: it loses its tag and goes to the head of the scheduler.
     Requeue,
+    /// The device wants this very request back later, as it is: it keeps its tag, passes by the scheduler, and
+    /// waits behind what the hardware queue has waiting already. It is offered again when anything else makes
+    /// the pump look at the device, a completion for one, and after 3 ms at the latest.
+    RequeueTail,
 }

@@ -9,6 +9,7 @@
 //! one disk for want of this (`spec/history.md` section 2).
 
 use crate::flush::{FlushQueues, Way};
+use crate::inflight::Chain;
 use crate::merge::{self, Fit, Kind, NoMerges};
 use crate::merge_index::MergeIndex;
 use crate::slots::Bio;
@@ -16,7 +17,7 @@ use crate::stats::ElevatorCounters;
 use crate::sync::Arc;
 use crate::{BioTable, Inflight, WriteCache};
 use blkmq_core::{HwQueue, Instant, IoFlags, IoMeta, Limits, Op, RequestId, Tag};
-use blkmq_sched::{At, Cx, DepthLimits, Done, Grown, Pick, Requests, Scheduler};
+use blkmq_sched::{At, Cx, Done, Grown, Pick, Requests, Scheduler};
 use std::collections::VecDeque;
 
 mod sequence;
@@ -43,11 +44,6 @@ pub(crate) enum Place {
     Slot,
 }
 
-struct Chain {
-    head: Bio,
-    bios: u32,
-}
-
 pub(crate) struct Config {
     pub(crate) limits: Limits,
     pub(crate) cache: WriteCache,
@@ -57,6 +53,8 @@ pub(crate) struct Config {
     pub(crate) hw_queues: u16,
     /// Scheduler tags per hardware queue.
     pub(crate) nr_requests: u32,
+    /// How many of those anything but sync reads may have, if the policy does not allow less.
+    pub(crate) async_depth: u32,
 }
 
 impl Config {
@@ -66,11 +64,24 @@ impl Config {
     }
 }
 
+/// What is set in an elevator where it is, while requests are held.
+pub(crate) struct Tuning {
+    /// Attributes of the policy, with values within their ranges.
+    pub(crate) options: Vec<(&'static str, i64)>,
+    /// As in [`Config`].
+    pub(crate) async_depth: u32,
+}
+
+/// What is left of the queue's `limit` by the policy.
+fn async_depth(policy: &dyn Scheduler, limit: u32) -> u32 {
+    policy.depth_limits().async_depth.map_or(limit, |depth| depth.min(limit))
+}
+
 /// Scheduler tags in use, per hardware queue.
 #[derive(Clone, Copy, Default)]
 struct Used {
     all: u32,
-    /// By anything but sync reads: what `async_depth` bounds.
+    /// By anything but sync reads: what the async depth bounds.
     limited: u32,
 }
 
@@ -78,7 +89,8 @@ pub(crate) struct Elevator {
     config: Config,
     policy: Box<dyn Scheduler>,
     front_merges: bool,
-    depth_limits: DepthLimits,
+    /// The queue's `async_depth` or the policy's, whichever is less.
+    async_depth: u32,
     requests: Requests,
     chains: Box<[Option<Chain>]>,
     index: MergeIndex,
@@ -106,7 +118,7 @@ impl Elevator {
         let slots = config.slots();
         Self {
             front_merges: policy.front_merges(),
-            depth_limits: policy.depth_limits(),
+            async_depth: async_depth(&*policy, config.async_depth),
             policy,
             requests: Requests::new(slots),
             chains: (0..slots).map(|_| None).collect(),
@@ -147,14 +159,15 @@ impl Elevator {
         self.requests.in_use() == 0
     }
 
-    /// Sets attributes of the policy, whose values are within their ranges.
-    pub(crate) fn tune(&mut self, changed: &[(&'static str, i64)]) {
-        for (name, value) in changed {
+    /// Sets what can be set while requests are held.
+    pub(crate) fn tune(&mut self, tuning: &Tuning) {
+        for (name, value) in &tuning.options {
             let known = self.policy.set_attribute(name, *value);
             assert!(known, "the policy has no attribute '{name}' although its table says so");
         }
         self.front_merges = self.policy.front_merges();
-        self.depth_limits = self.policy.depth_limits();
+        self.config.async_depth = tuning.async_depth;
+        self.async_depth = async_depth(&*self.policy, tuning.async_depth);
     }
 
     fn used(&mut self, hw: HwQueue) -> &mut Used {
@@ -345,9 +358,8 @@ impl Elevator {
     #[inline]
     fn has_slot_for(&self, io: &IoMeta) -> bool {
         let used = &self.used[usize::from(io.hw.0 - self.config.first_hw)];
-        let limit = self.depth_limits.async_depth;
         let below = used.all < self.config.nr_requests
-            && (io.is_sync_read() || limit.is_none_or(|depth| used.limited < depth));
+            && (io.is_sync_read() || used.limited < self.async_depth);
         (below || io.op == Op::Flush) && self.requests.in_use() < self.requests.capacity()
     }
 
@@ -372,7 +384,7 @@ impl Elevator {
         }
         let Proto { meta, bio, bios } = proto;
         let id = self.requests.alloc(meta).expect("a free slot was seen");
-        self.chains[id.index()] = Some(Chain { head: bio, bios });
+        self.chains[id.index()] = Some(Chain { head: bio, bios, retries: 0 });
         self.counters.inserted.add(1);
         self.held += 1;
         let used = self.used(meta.hw);
@@ -420,7 +432,7 @@ impl Elevator {
     #[inline]
     fn issue_plain(&mut self, id: RequestId, hw: HwQueue, tag: Tag) -> Inflight {
         let chain = self.chains[id.index()].take().expect("a picked request has its bios");
-        Inflight::new(chain.head, chain.bios, id, tag, hw, self.now, self.requests.get(id))
+        Inflight::new(chain, id, tag, hw, self.now, self.requests.get(id))
     }
 
     /// A request has finished: tells the policy and frees the slot.
@@ -431,10 +443,10 @@ impl Elevator {
         self.free_slot(done.rq);
     }
 
-    /// The device wants `rq` back later: it goes to the head, where nothing merges with it.
+    /// The device is to have `rq` again later: it goes to the head, where nothing merges with it.
     fn requeue(&mut self, rq: Inflight) {
-        let (id, bios, way) = (rq.id, rq.bios, rq.way());
-        self.chains[id.index()] = Some(Chain { head: rq.into_head(), bios });
+        let (id, way) = (rq.id, rq.way());
+        self.chains[id.index()] = Some(rq.into_chain());
         self.counters.requeues.add(1);
         self.held += 1;
         if way == Way::Flush {

@@ -81,7 +81,8 @@ impl<P> Hctx<P> {
         }
     }
 
-    /// When the device will next have something, as its pump last heard.
+    /// When its pump next has something to do by itself: the device will have something, or something there
+    /// may have timed out.
     #[inline]
     pub(crate) fn next_event(&self) -> Option<Instant> {
         match self.said.next_event.load(Ordering::Acquire) {

@@ -29,7 +29,8 @@ pub struct Inflight {
     pub(crate) flags: IoFlags,
     /// An index into `WAYS`.
     way: u8,
-    _pad: [u8; 1],
+    /// How often it was tried again after an error.
+    pub(crate) retries: u8,
 }
 
 // It travels by value through the outbox and back: three aligned moves of 16 bytes. An unused value of any
@@ -42,8 +43,16 @@ const OPS: [Op; 5] = [Op::Read, Op::Write, Op::Flush, Op::Discard, Op::WriteZero
 /// By discriminant.
 const WAYS: [Way; 3] = [Way::Plain, Way::Data, Way::Flush];
 
+/// The bios of a request, and what must not be lost with a token that is taken apart and made anew.
+pub(crate) struct Chain {
+    pub(crate) head: Bio,
+    pub(crate) bios: u32,
+    /// How often the request was tried again after an error.
+    pub(crate) retries: u8,
+}
+
 /// A request that goes back to its elevator in one piece, because it is not over with it: the device wants it
-/// back later, or it is a step of a flush sequence.
+/// back later, it is to be tried again after an error, or it is a step of a flush sequence.
 #[derive(Debug)]
 pub(crate) struct Handback {
     pub(crate) rq: Inflight,
@@ -55,8 +64,7 @@ pub(crate) struct Handback {
 impl Inflight {
     #[inline]
     pub(crate) fn new(
-        head: Bio,
-        bios: u32,
+        chain: Chain,
         id: RequestId,
         tag: Tag,
         hw: HwQueue,
@@ -64,19 +72,19 @@ impl Inflight {
         meta: &IoMeta,
     ) -> Self {
         Self {
-            head: Some(head),
+            head: Some(chain.head),
             sector: meta.sector,
             issued: now,
             sectors: meta.sectors,
             id,
             tag,
-            bios,
+            bios: chain.bios,
             hw,
             segments: meta.segments,
             op: meta.op as u8,
             flags: meta.flags,
             way: Way::Plain as u8,
-            _pad: [0; 1],
+            retries: chain.retries,
         }
     }
 
@@ -155,6 +163,13 @@ impl Inflight {
         self.bios
     }
 
+    /// How often it came before and ended with an error that made the engine try again. Times that the device
+    /// wanted it back later do not count.
+    #[must_use]
+    pub fn retries(&self) -> u8 {
+        self.retries
+    }
+
     /// The bios in ascending order of sectors, with their payloads.
     pub fn bios<'a, P>(
         &'a self,
@@ -165,10 +180,16 @@ impl Inflight {
         all.take(self.bios as usize)
     }
 
-    /// Takes the chain out; what is left may be dropped.
+    /// Takes the bios out; what is left may be dropped.
     #[inline]
     pub(crate) fn into_head(mut self) -> Bio {
         self.head.take().expect("an inflight request has its bios")
+    }
+
+    /// The same with what goes with them.
+    pub(crate) fn into_chain(self) -> Chain {
+        let (bios, retries) = (self.bios, self.retries);
+        Chain { head: self.into_head(), bios, retries }
     }
 }
 

@@ -15,8 +15,10 @@
 //! `&mut self` code.
 //!
 //! The engine is passive: it starts no thread, reads no clock and never blocks. [`Submitter`] is how to drive
-//! it, [`DeviceQueue`] what to put behind it, [`Host`] what it asks for.
+//! it, [`DeviceQueue`] what to put behind it, [`Host`] what it asks for, [`attributes`] what can be read and set
+//! by name.
 
+pub mod attributes;
 mod build;
 mod change;
 mod completions;
@@ -24,6 +26,7 @@ mod config;
 mod device;
 mod drive;
 mod elevator;
+mod expiry;
 mod flush;
 mod follow;
 mod gate;
@@ -51,7 +54,10 @@ pub use change::{Change, ChangeError, Freeze, Quiesce};
 pub use config::{
     Config, ConfigError, MAX_HW_QUEUE_DEPTH, MAX_NR_REQUESTS, MIN_NR_REQUESTS, PumpMode,
 };
-pub use device::{Busy, DeviceQueue, DeviceShape, Enqueued, Finished, Verdict, WriteCache};
+pub use device::{
+    Busy, DEFAULT_TIMEOUT, DeviceQueue, DeviceShape, Enqueued, Expiry, Finished, Verdict,
+    WriteCache,
+};
 pub use drive::Run;
 pub use gate::Access;
 pub use host::{Host, NoHost};

@@ -1,8 +1,8 @@
 //! [`Plan`]: how a queue is made up at present, and can be made up anew while I/O runs (`change.rs`).
 
 use crate::config::{ConfigError, MAX_HW_QUEUE_DEPTH, MAX_NR_REQUESTS, MIN_NR_REQUESTS};
-use crate::{Access, DeviceShape, NoMerges};
-use blkmq_core::HwQueue;
+use crate::{Access, DeviceShape, NoMerges, WriteCache};
+use blkmq_core::{HwQueue, Nanos};
 use blkmq_sched::{Factory, Options, Scope, none};
 
 /// Half of the default `nr_requests`, unless the hardware queue is shallower.
@@ -20,13 +20,21 @@ pub struct Plan {
     pub scope: Option<Scope>,
     /// Scheduler tags per hardware queue; `None`: the default for the policy.
     pub nr_requests: Option<u32>,
+    /// How many of those everything but sync reads may hold; `None`: all. What the policy allows them by itself
+    /// holds as well, so the smaller of both counts.
+    pub async_depth: Option<u32>,
     /// Access to the elevator.
     pub access: Access,
     /// How much to merge.
     pub nomerges: NoMerges,
-    /// What the device says about itself. Its limits, write cache and timeout can be changed; how many hardware
-    /// queues, tags and budgets it has cannot.
+    /// How often a request that failed in a way that may pass is tried again.
+    pub retries: u8,
+    /// What the queue keeps to at the device. Its limits and write cache can be changed, but not beyond
+    /// [`hardware`](Self::hardware), and its timeout; how many hardware queues, tags and budgets there are cannot.
     pub device: DeviceShape,
+    /// What the device said about itself when the queue was built. It stays what it is: a plan that says otherwise
+    /// is for another device.
+    pub hardware: DeviceShape,
 }
 
 impl Plan {
@@ -36,7 +44,20 @@ impl Plan {
     pub fn scheduler(mut self, factory: &'static Factory) -> Self {
         self.scheduler = factory;
         self.options = Options::defaults(factory.attributes);
-        self.nr_requests = None;
+        (self.nr_requests, self.async_depth) = (None, None);
+        self
+    }
+
+    /// With this scheduler depth, and `async_depth` in proportion: rounded down, and at least 1
+    /// (`spec/framework.md` section 3).
+    #[must_use]
+    pub fn nr_requests(mut self, nr_requests: u32) -> Self {
+        let (before, limited) = (self.effective_nr_requests(), self.effective_async_depth());
+        self.nr_requests = Some(nr_requests);
+        let scaled = u64::from(limited) * u64::from(self.effective_nr_requests());
+        let scaled = scaled / u64::from(before);
+        // At most the new depth, because `limited` is at most the old one.
+        self.async_depth = self.async_depth.map(|_| scaled.max(1) as u32);
         self
     }
 
@@ -44,12 +65,15 @@ impl Plan {
     #[must_use]
     pub fn effective_nr_requests(&self) -> u32 {
         let depth = self.device.hw_queue_depth;
-        let default = if self.scheduler.name == none::FACTORY.name {
-            depth
-        } else {
-            2 * depth.min(DEFAULT_DEPTH)
-        };
+        let default = if self.has_scheduler() { 2 * depth.min(DEFAULT_DEPTH) } else { depth };
         self.nr_requests.map_or(default, |n| n.max(MIN_NR_REQUESTS))
+    }
+
+    /// How many scheduler tags everything but sync reads may hold, as far as the queue is concerned.
+    #[must_use]
+    pub fn effective_async_depth(&self) -> u32 {
+        let nr_requests = self.effective_nr_requests();
+        self.async_depth.map_or(nr_requests, |depth| depth.min(nr_requests))
     }
 
     /// How many elevators serve how many hardware queues each.
@@ -71,8 +95,18 @@ impl Plan {
         HwQueue(index % self.device.hw_queues)
     }
 
+    /// The cache that flushes are sequenced for. Where the device has one, that does not end with a change to
+    /// [`WriteCache::Through`]: what was submitted before still has its flushes to come.
+    pub(crate) fn flushed_cache(&self) -> WriteCache {
+        match self.device.cache {
+            WriteCache::Through => self.hardware.cache,
+            back @ WriteCache::Back { .. } => back,
+        }
+    }
+
     pub(crate) fn validate(&self) -> Result<(), ConfigError> {
         self.device.limits.validate()?;
+        self.within_hardware()?;
         if !(1..=MAX_HW_QUEUE_DEPTH).contains(&self.device.hw_queue_depth) {
             return Err(ConfigError::HwQueueDepth(self.device.hw_queue_depth));
         }
@@ -80,9 +114,48 @@ impl Plan {
         if self.nr_requests.is_some() && nr_requests > MAX_NR_REQUESTS {
             return Err(ConfigError::NrRequests(nr_requests));
         }
+        if let Some(depth) = self.async_depth
+            && (depth == 0 || !self.has_scheduler())
+        {
+            return Err(ConfigError::AsyncDepth(depth));
+        }
         if self.device.budget == Some(0) {
             return Err(ConfigError::Budget);
         }
+        if self.device.timeout == Nanos::ZERO {
+            return Err(ConfigError::Timeout);
+        }
         Ok(())
+    }
+
+    /// Is there a policy that schedules?
+    pub(crate) fn has_scheduler(&self) -> bool {
+        self.scheduler.name != none::FACTORY.name
+    }
+
+    fn within_hardware(&self) -> Result<(), ConfigError> {
+        let (asked, most) = (&self.device.limits, &self.hardware.limits);
+        for (name, asked, most) in [
+            ("max_sectors", asked.max_sectors, most.max_sectors),
+            ("max_discard_sectors", asked.max_discard_sectors, most.max_discard_sectors),
+            (
+                "max_discard_segments",
+                asked.max_discard_segments.into(),
+                most.max_discard_segments.into(),
+            ),
+            ("max_segments", asked.max_segments.into(), most.max_segments.into()),
+            ("max_segment_size", asked.max_segment_size, most.max_segment_size),
+        ] {
+            if asked > most {
+                return Err(ConfigError::BeyondDevice { name, asked, most });
+            }
+        }
+        match (self.device.cache, self.hardware.cache) {
+            (WriteCache::Back { .. }, WriteCache::Through) => Err(ConfigError::NoWriteCache),
+            (WriteCache::Back { fua: true }, WriteCache::Back { fua: false }) => {
+                Err(ConfigError::NoFua)
+            }
+            _ => Ok(()),
+        }
     }
 }

@@ -22,6 +22,10 @@ pub(crate) enum Planted {
     ServesLateComers,
     /// A pump hands something back and calls nobody for it.
     ForgetsHandedBack,
+    /// A request that its device gave up is still taken to be there.
+    KeepsExpired,
+    /// Nobody is told when to come back for what the device may lose.
+    ForgetsTimer,
 }
 
 /// Is this bug planted?

@@ -8,7 +8,8 @@
 
 use crate::build::{Ends, Installed, Vacant};
 use crate::completions::{BATCH, Completions};
-use crate::device::{Busy, DeviceQueue, Enqueued, Finished, Verdict};
+use crate::device::{Busy, DeviceQueue, Enqueued, Expiry, Finished, Verdict};
+use crate::expiry::Deadlines;
 use crate::hctx::Hctx;
 use crate::inflight::Handback;
 use crate::planted::{self, Planted};
@@ -25,18 +26,35 @@ pub(crate) const RESOURCE_DELAY: Nanos = Nanos::from_millis(3);
 pub(crate) struct Pump<P> {
     device: Box<dyn DeviceQueue<P>>,
     ends: Ends,
+    /// Offered first, from the front.
     stuck: VecDeque<Inflight>,
+    /// Wanted back later, and not offered again in this turn.
+    later: VecDeque<Inflight>,
     finished: Vec<Finished>,
     tags: Vec<Tag>,
     completions: Completions,
     /// The latest time that anybody has run it with.
     now: Instant,
-    /// Requests at the device.
+    /// Requests at the device, and how long they may stay there.
     at_device: u32,
-    /// Finished in this turn and not yet counted.
+    deadlines: Deadlines,
+    /// How often a request is tried again after an error.
+    retries: u8,
+    /// Came back with a result in this turn, and is not yet counted.
     completed: u64,
+    /// Of those, tried again.
+    retried: u64,
     /// Something goes back to the elevator in this turn that somebody has to take up there.
     handed_back: bool,
+}
+
+/// How much a pump puts up with.
+#[derive(Clone, Copy)]
+pub(crate) struct Patience {
+    /// Driver tags are below this.
+    pub(crate) tags: u32,
+    pub(crate) timeout: Nanos,
+    pub(crate) retries: u8,
 }
 
 /// What came of offering requests to a device.
@@ -48,17 +66,26 @@ struct Issued {
 }
 
 impl<P: Send> Pump<P> {
-    pub(crate) fn new(device: Box<dyn DeviceQueue<P>>, ends: Ends, table: &BioTable<P>) -> Self {
+    pub(crate) fn new(
+        device: Box<dyn DeviceQueue<P>>,
+        ends: Ends,
+        table: &BioTable<P>,
+        patience: Patience,
+    ) -> Self {
         Self {
             device,
             ends,
             stuck: VecDeque::new(),
+            later: VecDeque::new(),
             finished: Vec::new(),
             tags: Vec::with_capacity(BATCH),
             completions: Completions::new(table),
             now: Instant::ZERO,
             at_device: 0,
+            deadlines: Deadlines::new(patience.tags, patience.timeout),
+            retries: patience.retries,
             completed: 0,
+            retried: 0,
             handed_back: false,
         }
     }
@@ -88,7 +115,11 @@ impl<P: Send> Pump<P> {
             busy += u64::from(issued.refused.is_some());
             let inside = self.at_device;
             if inside > 0 {
-                self.reap(q, now);
+                self.reap(q, hctx, now);
+                // Behind the reap: what the device has finished by now has not timed out.
+                if self.deadlines.is_due(now) {
+                    self.expire(q, hctx, now);
+                }
             }
             // DEV_RESOURCE was the promise that a completion makes room. If that was it, nobody else calls.
             let has_room = self.at_device < inside;
@@ -157,8 +188,12 @@ impl<P: Send> Pump<P> {
     /// Offers one request to the device; what it refuses waits ahead of everything. False if it refused.
     #[inline]
     fn enqueue(&mut self, q: &Shared<P>, now: Instant, rq: Inflight, issued: &mut Issued) -> bool {
+        let tag = rq.tag;
         match self.device.enqueue(now, &q.table, rq) {
-            Enqueued::Accepted => issued.accepted += 1,
+            Enqueued::Accepted => {
+                issued.accepted += 1;
+                self.deadlines.begin(now, tag);
+            }
             Enqueued::Done(rq, result) => {
                 issued.inline += 1;
                 self.finish(q, now, rq, result);
@@ -173,11 +208,12 @@ impl<P: Send> Pump<P> {
     }
 
     /// Takes back what is finished, or what the device wants again later.
-    fn reap(&mut self, q: &Shared<P>, now: Instant) {
+    fn reap(&mut self, q: &Shared<P>, hctx: &Hctx<P>, now: Instant) {
         self.device.reap(now, &mut self.finished);
         let mut finished = std::mem::take(&mut self.finished);
         for Finished { rq, verdict } in finished.drain(..) {
             self.at_device -= 1;
+            self.deadlines.end(rq.tag);
             match verdict {
                 Verdict::Done(result) => {
                     self.completed += 1;
@@ -187,9 +223,36 @@ impl<P: Send> Pump<P> {
                     self.give_back_tag(q, rq.hw, rq.tag);
                     self.hand_back(Handback { rq, verdict, at: now });
                 }
+                Verdict::RequeueTail => {
+                    hctx.counters.tail_requeues.add(1);
+                    self.later.push_back(rq);
+                }
             }
         }
         self.finished = finished;
+    }
+
+    /// Asks the device about everything whose time is up.
+    #[cold]
+    fn expire(&mut self, q: &Shared<P>, hctx: &Hctx<P>, now: Instant) {
+        let mut from = 0;
+        while let Some(tag) = self.deadlines.next_expired(from, now) {
+            from = tag.0 + 1;
+            hctx.counters.timeouts.add(1);
+            match self.device.timed_out(now, tag) {
+                Expiry::ResetTimer => self.deadlines.restart(now, tag),
+                Expiry::Done(rq, result) => {
+                    assert!(rq.tag == tag, "asked about tag {}, and got {}", tag.0, rq.tag.0);
+                    self.at_device -= 1;
+                    if !planted::is(Planted::KeepsExpired) {
+                        self.deadlines.end(tag);
+                    }
+                    self.completed += 1;
+                    self.finish(q, now, rq, result);
+                }
+            }
+        }
+        self.deadlines.look_again(now);
     }
 
     /// Says what elevators and waiters need to know after a turn.
@@ -197,26 +260,51 @@ impl<P: Send> Pump<P> {
         // First what elevators need, then the clients: a client may submit again at once.
         self.ends.returns.publish();
         self.ends.handbacks.publish();
-        hctx.counters.completed.add(std::mem::take(&mut self.completed));
+        let retried = std::mem::take(&mut self.retried);
+        hctx.counters.completed.add(std::mem::take(&mut self.completed) - retried);
+        if retried > 0 {
+            hctx.counters.retries.add(retried);
+        }
         self.free_tags(q, hctx);
         self.completions.flush(q);
-        hctx.set_stuck(!self.stuck.is_empty());
-        if refused == Some(Busy::Resource) {
+        // What the device wants back later is treated like what it refused for reasons of its own.
+        if refused == Some(Busy::Resource) || !self.later.is_empty() {
+            self.stuck.append(&mut self.later);
             hctx.pump.arm(now + RESOURCE_DELAY);
         }
+        hctx.set_stuck(!self.stuck.is_empty());
+        hctx.set_next_event(self.next_event(q.control.is_quiesced()));
+    }
+
+    /// When to look at the device if nobody calls before. The timer of what is there goes this way and not
+    /// through the gate, which forgets what it was armed with whenever a turn begins: this is a store, and
+    /// only when it changes.
+    fn next_event(&self, quiesced: bool) -> Option<Instant> {
         let next = self.device.next_event();
-        // While quiesced nothing is offered, so that room, which is all that may be there by now, is of no use.
-        let quiesced = q.control.is_quiesced();
-        let next = next.filter(|at| !quiesced || *at > now);
-        // A device that holds requests and cannot tell is polled by whoever waits.
-        let polled = (self.at_device > 0).then_some(Instant::ZERO);
-        let idle = self.at_device == 0 && (self.stuck.is_empty() || quiesced);
-        hctx.set_next_event(if idle { None } else { next.or(polled) });
+        if self.at_device == 0 {
+            return next.filter(|_| !self.stuck.is_empty() && !quiesced);
+        }
+        // A device that holds requests and cannot tell is polled by whoever waits. While the queue is quiesced
+        // nothing is offered, so that room, which is all that may be there by now, is of no use.
+        let next = match next {
+            None => Instant::ZERO,
+            Some(at) if quiesced && at <= self.now => Instant::MAX,
+            Some(at) => at,
+        };
+        let timer = self.deadlines.timer().filter(|_| !planted::is(Planted::ForgetsTimer));
+        Some(timer.map_or(next, |timer| timer.min(next)))
     }
 
     #[inline]
     fn finish(&mut self, q: &Shared<P>, now: Instant, rq: Inflight, result: IoResult) {
         self.give_back_tag(q, rq.hw, rq.tag);
+        if let Err(error) = result
+            && rq.retries < self.retries
+            && error.is_retryable()
+        {
+            self.try_again(now, rq);
+            return;
+        }
         if rq.is_step() {
             self.hand_back(Handback { rq, verdict: Verdict::Done(result), at: now });
             return;
@@ -231,6 +319,13 @@ impl<P: Send> Pump<P> {
         } else {
             self.finish_chain(q, head, result);
         }
+    }
+
+    #[cold]
+    fn try_again(&mut self, now: Instant, mut rq: Inflight) {
+        rq.retries += 1;
+        self.retried += 1;
+        self.hand_back(Handback { rq, verdict: Verdict::Requeue, at: now });
     }
 
     #[cold]
@@ -279,7 +374,10 @@ impl<P: Send> Pump<P> {
 impl<P> Pump<P> {
     /// Nothing is on its way to the device, at it, or on its way back.
     pub(crate) fn is_idle(&mut self) -> bool {
-        self.at_device == 0 && self.stuck.is_empty() && self.ends.outbox.is_empty()
+        self.at_device == 0
+            && self.stuck.is_empty()
+            && self.later.is_empty()
+            && self.ends.outbox.is_empty()
     }
 
     /// Takes the device away, for another queue.
@@ -291,6 +389,7 @@ impl<P> Pump<P> {
     pub(crate) fn abandon(&mut self) -> impl Iterator<Item = Inflight> + '_ {
         let mut held = Vec::new();
         self.device.abandon(&mut held);
+        self.stuck.append(&mut self.later);
         self.stuck.drain(..).chain(std::iter::from_fn(|| self.ends.outbox.pop())).chain(held)
     }
 }

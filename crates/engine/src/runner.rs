@@ -5,7 +5,7 @@
 //! work; who runs how many passes is decided in `drive.rs`.
 
 use crate::completions::Completions;
-use crate::elevator::{Elevator, Place, Proto};
+use crate::elevator::{Elevator, Place, Proto, Tuning};
 use crate::hctx::Hctx;
 use crate::inflight::Handback;
 use crate::plug::Plug;
@@ -140,9 +140,9 @@ impl Runner {
         }
     }
 
-    /// Sets attributes of the policy. Who waits for a slot may have one by that.
-    pub(crate) fn tune(&mut self, changed: &[(&'static str, i64)]) {
-        self.elevator.tune(changed);
+    /// Sets what can be set while requests are held. Who waits for a slot may have one by that.
+    pub(crate) fn tune(&mut self, tuning: &Tuning) {
+        self.elevator.tune(tuning);
         self.retry = true;
     }
 

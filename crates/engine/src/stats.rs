@@ -30,6 +30,9 @@ pub(crate) struct PumpCounters {
     pub(crate) issued: Counter,
     pub(crate) completed: Counter,
     pub(crate) busy: Counter,
+    pub(crate) tail_requeues: Counter,
+    pub(crate) timeouts: Counter,
+    pub(crate) retries: Counter,
     pub(crate) turns: Counter,
 }
 
@@ -89,7 +92,7 @@ impl FlushStats {
 ///
 /// At rest, `submitted == completed`, and
 /// `completed_requests == submitted - merges.total() + flushes.surplus()`, and
-/// `dispatched == completed_requests + requeues`.
+/// `dispatched == completed_requests + requeues`, and `issued == dispatched + tail_requeues`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct QueueStats {
     /// I/Os taken from submitters.
@@ -110,8 +113,15 @@ pub struct QueueStats {
     pub issued: u64,
     /// Requests that the device finished.
     pub completed_requests: u64,
-    /// Requests that the device wanted back later.
+    /// Requests that went back to their elevator, because the device wanted them later or they are tried again.
     pub requeues: u64,
+    /// Requests that the device wanted back later and that stayed with their hardware queue; they are issued
+    /// again without being dispatched.
+    pub tail_requeues: u64,
+    /// Times that a device was asked about a request that it had kept for too long.
+    pub timeouts: u64,
+    /// Requests that are tried again after an error; they are among `requeues`.
+    pub retries: u64,
     /// Times that the device had no room (RESOURCE or DEV_RESOURCE).
     pub busy: u64,
     /// Passes over an elevator.
@@ -166,6 +176,9 @@ impl QueueStats {
         self.issued += c.issued.get();
         self.completed_requests += c.completed.get();
         self.busy += c.busy.get();
+        self.tail_requeues += c.tail_requeues.get();
+        self.timeouts += c.timeouts.get();
+        self.retries += c.retries.get();
     }
 
     pub(crate) fn add_submitter(&mut self, c: &SubmitterCounters) {

@@ -117,6 +117,9 @@ impl fmt::Display for Refusal {
     }
 }
 
+/// Without the I/O, for errors that outlive it or cross threads; a buffer often may not.
+impl std::error::Error for Refusal {}
+
 /// An I/O that was not taken, and why.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Refused<P> {

@@ -7,9 +7,9 @@
 
 mod common;
 
-use blkmq_core::{Class, HwQueue, Instant, IoPrio, Nanos, RequestId};
+use blkmq_core::{Class, HwQueue, Instant, IoPrio, Nanos, RequestId, Tag};
 use blkmq_engine::{
-    BioTable, Config, DeviceQueue, Enqueued, Finished, Inflight, Io, Queue, Run, Submitter,
+    BioTable, Config, DeviceQueue, Enqueued, Expiry, Finished, Inflight, Io, Queue, Run, Submitter,
 };
 use blkmq_sched::{At, Cx, Done, Factory, Options, Pick, Scheduler, Scope, registry};
 use common::{
@@ -295,6 +295,10 @@ impl DeviceQueue<u32> for InterruptedDevice {
 
     fn reap(&mut self, now: Instant, out: &mut Vec<Finished>) {
         self.0.reap(now, out);
+    }
+
+    fn timed_out(&mut self, now: Instant, tag: Tag) -> Expiry {
+        self.0.timed_out(now, tag)
     }
 
     fn abandon(&mut self, out: &mut Vec<Inflight>) {

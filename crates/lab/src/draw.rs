@@ -67,6 +67,7 @@ impl Scenario {
             pump: dice.among(&[PumpMode::Inline, PumpMode::Inline, PumpMode::Thread]),
             nr_requests: dice.sometimes(2, |dice| dice.magnitude(1, 256) as u32),
             nomerges: dice.among(&[NoMerges::All, NoMerges::All, NoMerges::Simple, NoMerges::None]),
+            retries: dice.among(&[0, 0, 1, 5]),
             device: device(dice, faulty),
             bounds: bounds(dice),
             cpus,
@@ -142,12 +143,14 @@ fn device(dice: &mut Dice, faulty: bool) -> Vec<(String, String)> {
             ("resource", FAULTS),
             ("dev_resource", FAULTS),
             ("requeue", FAULTS),
+            ("requeue_tail", FAULTS),
             ("timeout", LOSSES),
         ] {
             if let Some(value) = dice.sometimes(2, |dice| fault(dice, most)) {
                 set(name, value);
             }
         }
+        set("timeout_resets", dice.among(&[0, 0, 1, 3]).to_string());
         set("seed", dice.0.next_u64().to_string());
     }
     pairs

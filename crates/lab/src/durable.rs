@@ -29,7 +29,7 @@ pub struct FlushFates {
     pub succeeded: u64,
     /// They ended with an error.
     pub failed: u64,
-    /// The device wanted them again later; counted each time.
+    /// The device wanted them again later, or the engine tries them again; counted each time.
     pub requeued: u64,
 }
 

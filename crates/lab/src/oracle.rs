@@ -54,8 +54,19 @@ pub(crate) struct Evidence {
 /// What became of a request that was offered to the device.
 pub(crate) enum Answer {
     Accepted,
-    Done(IoResult),
+    Done(Return),
     Busy(Busy),
+}
+
+/// What follows for a request that came back from the device.
+#[derive(Clone, Copy)]
+pub(crate) enum Return {
+    /// It has ended.
+    Done(IoResult),
+    /// It goes back to its elevator.
+    Again,
+    /// It stays with its hardware queue, behind what waits there.
+    Tail,
 }
 
 /// A request offered to the device.
@@ -201,9 +212,8 @@ impl Evidence {
             let verdict = self.ledger.taken(bio.cookie);
             self.judge(verdict);
         }
-        if let Answer::Done(result) = answer {
-            self.ledger.durable.gave_back(hw, tag, Some(*result));
-            self.finish(now, hw, bios.iter().map(|bio| bio.cookie), *result);
+        if let Answer::Done(how) = answer {
+            self.gave_back(now, (hw, tag), bios.iter().map(|bio| bio.cookie), *how);
             self.came_back(now);
         } else {
             self.take_tag(hw, tag);
@@ -229,16 +239,37 @@ impl Evidence {
         }
     }
 
-    /// The device gave back the request under `tag`, made of `cookies`.
+    /// The device gave back the request `what` under `tag`, made of `cookies`.
     pub(crate) fn returned(
         &mut self,
         now: Instant,
         (hw, tag): (HwQueue, Tag),
+        what: Picked,
         cookies: Vec<u64>,
-        result: Option<IoResult>,
+        how: Return,
     ) {
         let key = self.tag_key(hw, tag);
         self.tags.remove(&key);
+        if matches!(how, Return::Tail) {
+            if what.op != Op::Flush {
+                self.order.stays(hw, what);
+            }
+            // It waits with what was refused, and as long as if it had been.
+            self.refused.insert(hw.0);
+            self.promises.offered(hw, now, true);
+        }
+        self.gave_back(now, (hw, tag), cookies, how);
+        self.came_back(now);
+    }
+
+    fn gave_back(
+        &mut self,
+        now: Instant,
+        (hw, tag): (HwQueue, Tag),
+        cookies: impl IntoIterator<Item = u64>,
+        how: Return,
+    ) {
+        let result = if let Return::Done(result) = how { Some(result) } else { None };
         self.ledger.durable.gave_back(hw, tag, result);
         match result {
             Some(result) => self.finish(now, hw, cookies, result),
@@ -250,7 +281,6 @@ impl Evidence {
                 }
             }
         }
-        self.came_back(now);
     }
 
     fn came_back(&mut self, now: Instant) {

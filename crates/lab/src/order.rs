@@ -1,7 +1,8 @@
 //! The device's order is the policy's: per hardware queue, what was picked first arrives first.
 //!
 //! Holds for requests that the device refuses, because they wait ahead of everything, and for those that it
-//! puts back, because the policy picks them again. Flushes pass by the policy and are not to be shown here.
+//! puts back, because the policy picks them again, or because they wait behind what was picked by then. Flushes
+//! pass by the policy and are not to be shown here.
 
 use crate::violation::Violation;
 use blkmq_core::{HwQueue, IoMeta, Op};
@@ -33,6 +34,11 @@ impl Order {
     /// The policy chose this for `hw`.
     pub(crate) fn picked(&mut self, hw: HwQueue, what: Picked) {
         self.0[usize::from(hw.0)].push_back(what);
+    }
+
+    /// The device gave this back on `hw`, to come again without being picked.
+    pub(crate) fn stays(&mut self, hw: HwQueue, what: Picked) {
+        self.picked(hw, what);
     }
 
     /// The device was offered this on `hw`; `taken` if it did not refuse.

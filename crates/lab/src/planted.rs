@@ -5,9 +5,9 @@
 
 use crate::Payload;
 use crate::host::Wakes;
-use blkmq_core::{HwQueue, Instant, IoMeta, Op, RequestId, SubmitterId};
+use blkmq_core::{HwQueue, Instant, IoMeta, Op, RequestId, SubmitterId, Tag};
 use blkmq_device::Queues;
-use blkmq_engine::{BioTable, DeviceQueue, Enqueued, Finished, Host, Inflight};
+use blkmq_engine::{BioTable, DeviceQueue, Enqueued, Expiry, Finished, Host, Inflight};
 use blkmq_sched::{At, Cx, DepthLimits, Done, Grown, Pick, Scheduler};
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -121,6 +121,10 @@ impl DeviceQueue<Payload> for BrokenQueue {
             let lost = out.extract_if(before.., |_| strikes(&mut self.count, REQUESTS));
             lost.for_each(std::mem::forget);
         }
+    }
+
+    fn timed_out(&mut self, now: Instant, tag: Tag) -> Expiry {
+        self.inner.timed_out(now, tag)
     }
 
     fn next_event(&self) -> Option<Instant> {

@@ -3,6 +3,7 @@
 use crate::load::{Load, LoadClient};
 use crate::{Costs, Habits, Meddling, Payload, Plan};
 use blkmq_core::{Limits, Nanos};
+use blkmq_device::registry::Description;
 use blkmq_device::{Device, DeviceError, MachineShape, null};
 use blkmq_engine::{Access, Config, NoMerges, PumpMode};
 use blkmq_sched::{Factory, Options, Scope};
@@ -45,6 +46,8 @@ pub struct Scenario {
     pub nr_requests: Option<u32>,
     /// How much to merge.
     pub nomerges: NoMerges,
+    /// How often a request is tried again after an error.
+    pub retries: u8,
     /// Parameters of the null device, faults included.
     pub device: Vec<(String, String)>,
     /// What else bounds requests.
@@ -67,7 +70,8 @@ pub struct Scenario {
 
 impl Scenario {
     fn device(&self) -> Result<Device, DeviceError> {
-        let mut device = (null::FACTORY.build)(&self.device, &MACHINE)?;
+        let description = Description { argument: "", pairs: self.device.clone() };
+        let mut device = (null::FACTORY.build)(&description, &MACHINE)?;
         let limits = &mut device.shape.limits;
         limits.max_segments = self.bounds.max_segments;
         limits.max_discard_segments = self.bounds.max_discard_segments;
@@ -90,6 +94,7 @@ impl Scenario {
             nr_requests: self.nr_requests,
             access: self.access,
             nomerges: self.nomerges,
+            retries: self.retries,
             pump: self.pump,
             submitters: self.cpus,
             depth: self.credit,
@@ -133,7 +138,8 @@ impl fmt::Display for Scenario {
         )?;
         write!(f, " scheduler={}[{}]", scheduler.name, self.options)?;
         write!(f, " scope={:?} nr_requests={:?}", self.scope, self.nr_requests)?;
-        write!(f, " nomerges={} device=null[", self.nomerges as u8)?;
+        write!(f, " nomerges={} retries={}", self.nomerges as u8, self.retries)?;
+        f.write_str(" device=null[")?;
         for (at, (name, value)) in self.device.iter().enumerate() {
             write!(f, "{}{name}={value}", if at > 0 { "," } else { "" })?;
         }

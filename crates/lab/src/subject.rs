@@ -43,7 +43,8 @@ impl Subject {
         let oracle = Oracle::new(shape, elevators, slack);
         let wakes = Wakes::default();
         let (checked, _) = Checked::wrap(&shape, config.queues);
-        let queues = planted::in_device(bug, witnessed(checked, &oracle));
+        let watched = witnessed(checked, &shape, config.retries, &oracle);
+        let queues = planted::in_device(bug, watched);
         let plan = recording::Plan { factory: config.scheduler, oracle: oracle.clone(), bug };
         let config = Config {
             queues,
@@ -118,7 +119,11 @@ impl Subject {
                 Some(requests) == expected,
             ),
             ("dispatched == completed + requeues", stats.dispatched == requests + stats.requeues),
-            ("issued == dispatched", stats.issued == stats.dispatched),
+            (
+                "issued == dispatched + tail_requeues",
+                stats.issued == stats.dispatched + stats.tail_requeues,
+            ),
+            ("retries are requeues", stats.retries <= stats.requeues),
             ("busy as often as witnessed", stats.busy == busy),
             ("as many flushes as witnessed", stats.flushes.issued == flushes.ended()),
             ("no batch without a request", stats.batches <= stats.dispatched),

@@ -2,11 +2,13 @@
 
 use crate::Payload;
 use crate::ledger::Seen;
-use crate::oracle::{Answer, Offer, Oracle};
+use crate::oracle::{Answer, Offer, Oracle, Return};
 use crate::order::Picked;
-use blkmq_core::{HwQueue, Instant, Tag};
+use blkmq_core::{HwQueue, Instant, IoResult, Nanos, Tag};
 use blkmq_device::Queues;
-use blkmq_engine::{BioTable, DeviceQueue, Enqueued, Finished, Inflight, Verdict};
+use blkmq_engine::{
+    BioTable, DeviceQueue, DeviceShape, Enqueued, Expiry, Finished, Inflight, Verdict,
+};
 use std::collections::BTreeMap;
 
 /// One hardware queue with its witness.
@@ -14,20 +16,55 @@ struct Witness {
     inner: Box<dyn DeviceQueue<Payload>>,
     hw: HwQueue,
     oracle: Oracle,
-    /// The I/Os in what the device holds, by driver tag.
-    held: BTreeMap<Tag, Vec<u64>>,
+    /// How long the device may keep a request, and how often one is tried again.
+    timeout: Nanos,
+    retries: u8,
+    /// What the device holds, by driver tag.
+    held: BTreeMap<Tag, Held>,
     /// The last request offered was refused.
     refused: bool,
 }
 
-/// Puts a witness beside each of `queues`.
-pub(crate) fn witnessed(queues: Queues<Payload>, oracle: &Oracle) -> Queues<Payload> {
+/// A request at the device.
+struct Held {
+    what: Picked,
+    cookies: Vec<u64>,
+    /// When the engine has to ask about it.
+    deadline: Instant,
+}
+
+/// Puts a witness beside each of `queues`, which belong to a device of this shape; the engine tries a request
+/// again so often.
+pub(crate) fn witnessed(
+    queues: Queues<Payload>,
+    shape: &DeviceShape,
+    retries: u8,
+    oracle: &Oracle,
+) -> Queues<Payload> {
+    let timeout = shape.timeout;
     let witness = |(hw, inner)| {
         let (hw, oracle) = (HwQueue(hw), oracle.clone());
-        let held = BTreeMap::new();
-        Box::new(Witness { inner, hw, oracle, held, refused: false }) as Box<dyn DeviceQueue<_>>
+        let (held, refused) = (BTreeMap::new(), false);
+        Box::new(Witness { inner, hw, oracle, timeout, retries, held, refused })
+            as Box<dyn DeviceQueue<_>>
     };
     (0..).zip(queues).map(witness).collect()
+}
+
+impl Witness {
+    /// What follows for a request with which the device is done.
+    fn outcome(&self, rq: &Inflight, result: IoResult) -> Return {
+        match result {
+            Err(error) if error.is_retryable() && rq.retries() < self.retries => Return::Again,
+            _ => Return::Done(result),
+        }
+    }
+
+    fn returned(&mut self, now: Instant, tag: Tag, how: Return) {
+        let Some(Held { what, cookies, .. }) = self.held.remove(&tag) else { return };
+        let place = (self.hw, tag);
+        self.oracle.with(|oracle| oracle.returned(now, place, what, cookies, how));
+    }
 }
 
 impl DeviceQueue<Payload> for Witness {
@@ -48,11 +85,12 @@ impl DeviceQueue<Payload> for Witness {
         let answer = self.inner.enqueue(now, table, rq);
         let seen = match &answer {
             Enqueued::Accepted => Answer::Accepted,
-            Enqueued::Done(_, result) => Answer::Done(*result),
+            Enqueued::Done(rq, result) => Answer::Done(self.outcome(rq, *result)),
             Enqueued::Busy(_, why) => Answer::Busy(*why),
         };
         if matches!(seen, Answer::Accepted) {
-            self.held.insert(offer.tag, offer.bios.iter().map(|bio| bio.cookie).collect());
+            let cookies = offer.bios.iter().map(|bio| bio.cookie).collect();
+            self.held.insert(offer.tag, Held { what, cookies, deadline: now + self.timeout });
         }
         self.refused = matches!(seen, Answer::Busy(_));
         self.oracle.with(|oracle| oracle.offered(&offer, &seen));
@@ -67,21 +105,35 @@ impl DeviceQueue<Payload> for Witness {
         let before = out.len();
         self.inner.reap(now, out);
         for Finished { rq, verdict } in &out[before..] {
-            let cookies = self.held.remove(&rq.tag()).unwrap_or_default();
-            let result = match verdict {
-                Verdict::Done(result) => Some(*result),
-                Verdict::Requeue => None,
+            let how = match verdict {
+                Verdict::Done(result) => self.outcome(rq, *result),
+                Verdict::Requeue => Return::Again,
+                Verdict::RequeueTail => Return::Tail,
             };
-            let place = (self.hw, rq.tag());
-            self.oracle.with(|oracle| oracle.returned(now, place, cookies, result));
+            self.returned(now, rq.tag(), how);
         }
+    }
+
+    fn timed_out(&mut self, now: Instant, tag: Tag) -> Expiry {
+        let answer = self.inner.timed_out(now, tag);
+        match &answer {
+            Expiry::Done(rq, result) => self.returned(now, tag, self.outcome(rq, *result)),
+            Expiry::ResetTimer => {
+                let held = self.held.get_mut(&tag);
+                held.expect("it was asked about what it holds").deadline = now + self.timeout;
+            }
+        }
+        answer
     }
 
     fn next_event(&self) -> Option<Instant> {
         let at = self.inner.next_event();
         // What an empty device says about room matters to nobody.
         let matters = !self.held.is_empty() || self.refused;
-        self.oracle.with(|oracle| oracle.named(self.hw, at.filter(|_| matters)));
+        // The engine has to come for what may have been lost, whatever the device says.
+        let timer = self.held.values().map(|held| held.deadline).min();
+        let due = at.filter(|_| matters).into_iter().chain(timer).min();
+        self.oracle.with(|oracle| oracle.named(self.hw, due));
         at
     }
 

@@ -6,7 +6,7 @@
 //! never caught.
 
 use blkmq_core::{Instant, Nanos, Op};
-use blkmq_device::{Device, MachineShape, null};
+use blkmq_device::{Device, MachineShape, registry as devices};
 use blkmq_engine::{Access, Config, Io, NoMerges, Queue, QueueStats, Submitter};
 use blkmq_lab::{Caught, Client, Costs, Habits, Payload, Permille, Plan, Subject, Want, World};
 use blkmq_sched::registry;
@@ -58,9 +58,8 @@ impl Client for Writer {
 }
 
 fn device() -> Device {
-    let pairs = [("hw_queue_depth", "32"), ("irqmode", "2"), ("completion_nsec", "100000")];
-    let pairs = pairs.map(|(name, value)| (name.to_owned(), value.to_owned()));
-    (null::FACTORY.build)(&pairs, &MachineShape { cpus: 64, nodes: 1 }).expect("a null device")
+    let text = "null,hw_queue_depth=32,irqmode=2,completion_nsec=100000";
+    devices::parse(text, &MachineShape { cpus: 64, nodes: 1 }).expect("a null device")
 }
 
 fn config(access: Access, credit: u32, nomerges: NoMerges) -> Config<Payload> {

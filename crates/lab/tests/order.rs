@@ -4,7 +4,7 @@
 //! collection, where the engine calls nobody; so it cannot be shown here, in virtual time.
 
 use blkmq_core::{Instant, Nanos, Op, Rng};
-use blkmq_device::{MachineShape, null};
+use blkmq_device::{MachineShape, registry as devices};
 use blkmq_engine::{Config, Io};
 use blkmq_lab::{
     Bug, Caught, Client, Costs, Habits, Payload, Permille, Plan, Subject, Violation, Want, World,
@@ -36,10 +36,9 @@ impl Client for Reader {
 /// Four submitters at one hardware queue, caught in mid-run again and again. The witnesses compare each arrival at
 /// the device with the policy's choice.
 fn run(scheduler: &'static Factory, bug: Option<Bug>) -> Result<Subject, Violation> {
-    let pairs = [("hw_queue_depth", "8"), ("irqmode", "2"), ("dev_resource", "7:50:0:-1")];
-    let pairs = pairs.map(|(name, value)| (name.to_owned(), value.to_owned()));
+    let text = "null,hw_queue_depth=8,irqmode=2,dev_resource=7:50:0:-1";
     let machine = MachineShape { cpus: 4, nodes: 1 };
-    let device = (null::FACTORY.build)(&pairs, &machine).expect("a null device");
+    let device = devices::parse(text, &machine).expect("a null device");
     let config = Config { submitters: SUBMITTERS, depth: 16, ..device.config::<Payload>() };
     let subject = Subject::new(config.scheduler(scheduler), Nanos::from_millis(1), bug);
     let subject = subject.expect("the queue is possible");

@@ -61,6 +61,21 @@ fn soak_seeds_draw_flushes_of_every_kind() {
     }
 }
 
+/// The same for what takes long or comes back: each of these happens, and more often than once.
+#[test]
+fn soak_seeds_draw_timeouts_retries_and_requeues() {
+    let drawn = (1..=1000).map(outcome).map(|outcome| outcome.stats);
+    let (mut timeouts, mut retries, mut requeues, mut tail_requeues) = (0, 0, 0, 0);
+    for stats in drawn {
+        timeouts += stats.timeouts;
+        retries += stats.retries;
+        requeues += stats.requeues - stats.retries;
+        tail_requeues += stats.tail_requeues;
+    }
+    println!("{timeouts} timeouts, {retries} retries, {requeues} and {tail_requeues} requeues");
+    assert!(timeouts > 300 && retries > 50 && requeues > 200 && tail_requeues > 500);
+}
+
 #[test]
 fn soak_finds_a_planted_bug() {
     for bug in Bug::ALL {

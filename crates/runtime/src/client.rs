@@ -3,7 +3,7 @@
 use crate::Clock;
 use crate::host::Threads;
 use crate::pump_thread::park_until;
-use blkmq_core::{Instant, IoResult, Nanos};
+use blkmq_core::{Instant, IoResult, Nanos, Op, Payload, SECTOR_SIZE};
 use blkmq_engine::{Completion, Io, Refused, Submitter};
 use std::sync::Arc;
 
@@ -30,6 +30,30 @@ impl Waiting {
         } else {
             Self { spins: 16, rounds: 4, yields: 32 }
         }
+    }
+}
+
+/// Somebody else who may have something to do for a client that waits.
+///
+/// Whoever makes it ring after [`listen`](Self::listen) said that it had not must wake the thread, as
+/// [`Threads::wake_submitter`] does.
+pub(crate) trait Bell {
+    /// Has it rung?
+    fn rang(&self) -> bool;
+    /// The same, last thing before parking.
+    fn listen(&self) -> bool;
+}
+
+/// Nobody else.
+struct NoBell;
+
+impl Bell for NoBell {
+    fn rang(&self) -> bool {
+        false
+    }
+
+    fn listen(&self) -> bool {
+        false
     }
 }
 
@@ -114,7 +138,42 @@ impl<P: Send> Client<P> {
         deadline: Instant,
         least: u32,
         most: u32,
+        take: impl FnMut(Completion<P>),
+    ) -> u32 {
+        self.wait_with(deadline, least, most, take, &NoBell)
+    }
+
+    /// Waits until at least one I/O has finished or the bell has rung; hands all that have to `take`.
+    pub(crate) fn wait_or(&mut self, bell: &impl Bell, take: impl FnMut(Completion<P>)) -> u32 {
+        self.wait_with(Instant::MAX, 1, u32::MAX, take, bell)
+    }
+
+    /// With nothing in flight: waits until the bell has rung. Marks nothing in the engine, which therefore
+    /// does not count on this thread, nor wakes it.
+    pub(crate) fn idle(&mut self, bell: &impl Bell) {
+        let Waiting { spins, rounds, yields } = self.waiting;
+        for round in 0..rounds + yields {
+            if bell.rang() {
+                return;
+            }
+            if round < rounds {
+                (0..spins).for_each(|_| std::hint::spin_loop());
+            } else {
+                std::thread::yield_now();
+            }
+        }
+        while !bell.listen() {
+            park_until(None, self.clock);
+        }
+    }
+
+    fn wait_with(
+        &mut self,
+        deadline: Instant,
+        least: u32,
+        most: u32,
         mut take: impl FnMut(Completion<P>),
+        bell: &impl Bell,
     ) -> u32 {
         let mut got = self.submitter.reap(most, &mut take);
         let least = least.min(most).min(got + self.in_flight());
@@ -129,15 +188,19 @@ impl<P: Send> Client<P> {
             let more = self.submitter.reap(most - got, &mut take);
             got += more;
             idle = if more > 0 { 0 } else { idle + 1 };
+            // After work has been looked for, so that a bell that never stops does not stop the rest.
+            if got < least && bell.rang() {
+                break;
+            }
             if got < least && idle > 0 {
-                self.pause(idle, least - got, deadline);
+                self.pause(idle, least - got, deadline, bell);
             }
         }
         got
     }
 
     /// Waits a little for `least` completions, the more patiently the longer nothing has come.
-    fn pause(&mut self, idle: u32, least: u32, deadline: Instant) {
+    fn pause(&mut self, idle: u32, least: u32, deadline: Instant, bell: &impl Bell) {
         let Waiting { spins, rounds, yields } = self.waiting;
         if idle <= rounds {
             for _ in 0..spins {
@@ -153,7 +216,9 @@ impl<P: Send> Client<P> {
         if idle <= rounds + yields || next - now <= SPIN_DEADLINE {
             std::thread::yield_now();
         } else if self.submitter.prepare_park(now) {
-            park_until((next < Instant::MAX).then_some(next), self.clock);
+            if !bell.listen() {
+                park_until((next < Instant::MAX).then_some(next), self.clock);
+            }
             self.submitter.unpark();
         }
     }
@@ -183,5 +248,50 @@ impl<P: Send> Blocking<P> {
         let mut answer = None;
         self.client.wait(1, 1, |done| answer = Some((done.result, done.payload)));
         Ok(answer.expect("waited for the one I/O in flight"))
+    }
+
+    /// Makes everything durable that has been written.
+    ///
+    /// # Errors
+    /// As the device answers.
+    pub fn flush(&mut self) -> IoResult
+    where
+        P: Default,
+    {
+        match self.call(Io::new(Op::Flush, 0, 0, 0, P::default())) {
+            Ok((result, _)) => result,
+            Err(refused) => unreachable!("a flush has no place or length to refuse: {refused}"),
+        }
+    }
+}
+
+impl<P: Payload> Blocking<P> {
+    /// Reads as many bytes as `payload` carries from `sector` on into it, which must be able to be read into,
+    /// as a [`Buffer`](blkmq_core::Buffer) is.
+    ///
+    /// # Errors
+    /// Gives the I/O back if the device could not take it, or if the payload carries no whole sectors.
+    pub fn read(&mut self, sector: u64, payload: P) -> Result<(IoResult, P), Refused<P>> {
+        self.call(Io::new(Op::Read, sector, whole_sectors(&payload), 0, payload))
+    }
+
+    /// Writes the bytes of `payload` to where `sector` begins. Durable after the next
+    /// [`flush`](Self::flush).
+    ///
+    /// # Errors
+    /// As for [`read`](Self::read).
+    pub fn write(&mut self, sector: u64, payload: P) -> Result<(IoResult, P), Refused<P>> {
+        self.call(Io::new(Op::Write, sector, whole_sectors(&payload), 0, payload))
+    }
+}
+
+/// The length of an I/O that moves all of `payload`. 0, which every queue refuses, if that is no whole number
+/// of sectors. Saturates, which every queue refuses, too.
+fn whole_sectors(payload: &impl Payload) -> u32 {
+    let bytes = payload.data_len().unwrap_or(0);
+    if bytes.is_multiple_of(SECTOR_SIZE as usize) {
+        u32::try_from(bytes / SECTOR_SIZE as usize).unwrap_or(u32::MAX)
+    } else {
+        0
     }
 }

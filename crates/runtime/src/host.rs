@@ -27,6 +27,11 @@ impl Threads {
         enrol(&self.pumps[usize::from(hw.0)]);
     }
 
+    /// Wakes the thread that waits as this submitter, or makes it return at once when it parks next.
+    pub(crate) fn wake_submitter(&self, id: SubmitterId) {
+        unpark(&self.submitters[usize::from(id.0)]);
+    }
+
     pub(crate) fn wake_all_pumps(&self) {
         self.pumps.iter().for_each(unpark);
     }
@@ -48,7 +53,7 @@ pub(crate) struct ThreadHost(pub(crate) Arc<Threads>);
 
 impl Host for ThreadHost {
     fn wake_submitter(&self, submitter: SubmitterId) {
-        unpark(&self.0.submitters[usize::from(submitter.0)]);
+        self.0.wake_submitter(submitter);
     }
 
     fn wake_pump(&self, hw: HwQueue) {

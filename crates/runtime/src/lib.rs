@@ -2,21 +2,30 @@
 //!
 //! [`Service`] puts a queue on its feet: it builds the queue with a host that parks and wakes threads, starts
 //! pump threads if they are wanted, and hands out clients. [`Client`] is the base: a completion queue with
-//! cookies. [`Blocking`] sits on top, for callers that want one answer at a time.
+//! cookies. On top of it sit [`Blocking`], for callers that want one answer at a time, and [`Reactor`], which
+//! gives a client a thread of its own, so that any number of others can share it: they get answers as
+//! callbacks or as futures, from [`Handle::call`] and [`Handle::submit`].
 //!
 //! By default there are no threads but the caller's: whoever submits or waits runs elevator and pumps
-//! inline, because waking another thread costs more than all the rest at queue depth 1.
+//! inline, because waking another thread costs more than all the rest at queue depth 1. A reactor pays that
+//! price, once in each direction for a batch; a program that has a thread for each core does better with a
+//! client in each.
 
 #![forbid(unsafe_code)]
 
 mod client;
 mod clock;
+mod control;
 mod host;
 mod placement;
 mod pump_thread;
+mod reactor;
 mod service;
 
 pub use client::{Blocking, Client, Waiting};
 pub use clock::{Clock, wall_clock_millis};
 pub use placement::{Placement, available_cpus, numa_nodes};
+pub use reactor::{
+    Answer, Handle, NotTaken, Reactor, ReactorError, SubmitError, Submitted, Unavailable,
+};
 pub use service::{Service, ServiceError};

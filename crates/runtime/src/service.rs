@@ -2,19 +2,21 @@
 
 use crate::host::{ThreadHost, Threads};
 use crate::pump_thread::PumpThreads;
-use crate::{Blocking, Client, Clock, Placement, Waiting, available_cpus};
+use crate::reactor::Launch;
+use crate::{Blocking, Client, Clock, Placement, Reactor, ReactorError, Waiting, available_cpus};
 use blkmq_engine::{Config, ConfigError, NoSubmitterLeft, PumpMode, Queue, QueueStats};
 use std::fmt;
 use std::sync::Arc;
 
-/// A block queue, its clock, and its pump threads if it has any. Dropping it stops the threads; clients keep
-/// the queue itself alive.
+/// A block queue, its clock, and its pump threads if it has any. Dropping it stops the threads, unless a
+/// [`Reactor`] still needs them; clients keep the queue itself alive.
 pub struct Service<P> {
     // Before the queue, so that its threads are gone first.
-    _pumps: Option<PumpThreads>,
+    pumps: Option<Arc<PumpThreads>>,
     queue: Queue<P>,
     clock: Clock,
     waiting: Waiting,
+    submitters: u16,
     threads: Arc<Threads>,
 }
 
@@ -68,11 +70,12 @@ impl<P: Send + 'static> Service<P> {
             PumpMode::Inline => None,
             PumpMode::Thread => Some(
                 PumpThreads::start(&queue, hw_queues, clock, &threads, placement)
+                    .map(Arc::new)
                     .map_err(ServiceError::Thread)?,
             ),
         };
         let waiting = Waiting::for_threads(submitters, available_cpus());
-        Ok(Self { _pumps: pumps, queue, clock, waiting, threads })
+        Ok(Self { pumps, queue, clock, waiting, submitters, threads })
     }
 
     /// Its clock.
@@ -108,5 +111,20 @@ impl<P: Send + 'static> Service<P> {
     /// If the queue was built for fewer.
     pub fn blocking(&self) -> Result<Blocking<P>, NoSubmitterLeft> {
         self.client().map(Blocking::new)
+    }
+    /// A client with a thread of its own, for callbacks and futures from any number of threads.
+    ///
+    /// # Errors
+    /// If the queue was built for fewer submitters, or the thread cannot be started.
+    pub fn reactor(&self) -> Result<Reactor<P>, ReactorError> {
+        let submitter = self.queue.submitter().map_err(ReactorError::NoSubmitterLeft)?;
+        Reactor::start(Launch {
+            submitter,
+            clock: self.clock,
+            // Those who call it have threads, too, and answers are of no use before they run.
+            waiting: Waiting::for_threads(self.submitters.saturating_add(1), available_cpus()),
+            threads: Arc::clone(&self.threads),
+            pumps: self.pumps.clone(),
+        })
     }
 }

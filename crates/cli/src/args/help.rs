@@ -1,6 +1,7 @@
 //! `blkmq bench --help`, made from the table of options.
 
 use super::options::{self, Group, Kind, Meaning, Opt};
+use blkmq_device::registry;
 
 const HEAD: &str = "\
 usage: blkmq bench [OPTION]... [JOB FILE]...
@@ -11,13 +12,30 @@ is compared on the null device with 1, 2 and twice as many threads as cores.
 ";
 
 /// A heading and its options.
-const GROUPS: [(Group, &str); 5] = [
+const GROUPS: [(Group, &str); 6] = [
     (Group::Jobs, "Jobs"),
     (Group::Pattern, "Pattern"),
     (Group::Load, "Load and time"),
+    (Group::Verify, "Verification"),
     (Group::Compare, "What is compared"),
     (Group::Output, "Output"),
 ];
+
+const VERIFYING: &str = "
+Verification needs a device that keeps what is written. Each block of verify_interval bytes begins with
+a header: which block it is, which write of it, and a checksum of the rest. Reading back follows the
+writes of all passes, whether or not the runtime is over; it is in no figure but its own. Reads of a mix
+check what the job has written so far; a job that only reads checks what an earlier one has written with
+the same verify, verify_interval and randseed. What is trimmed is forgotten, and an I/O to blocks that
+another one is on its way to waits for it. Nobody else may write there meanwhile: threads that overlap
+are refused, where fio would find errors. A wrong block is error 84, and exit code 1.
+
+  blkmq bench --device=memory --rw=randwrite --bs=4k --size=64m --iodepth=32 --verify=crc32c
+  blkmq bench --device=memory --rw=randrw --norandommap --numjobs=4 --size=64m --offset_increment=64m
+              --loops=4 --verify=xxhash --verify_backlog=1024 --verify_fatal
+  blkmq bench --device=memory --bs=64k --size=1g --verify=pattern --verify_pattern='0xfeed%o\"text\"'
+              --name=fill --rw=write --do_verify=0 --name=check --stonewall --rw=read
+";
 
 /// The whole text.
 pub fn help() -> String {
@@ -26,10 +44,15 @@ pub fn help() -> String {
         text.push_str(&format!("\n{heading}:\n"));
         options::all().filter(|option| option.group == group).for_each(|o| text.push_str(&line(o)));
     }
+    text.push_str(VERIFYING);
     text.push_str(
         "\nSeveral names in --scheduler and --device: a word with '=' sets an option of the name",
     );
     text.push_str("\nbefore it, as in --scheduler=mq-deadline:fifo_batch=8,read_expire=100,none\n");
+    text.push_str("\nDevices, each with a page in blkmq doc:\n");
+    for device in registry::ALL {
+        text.push_str(&format!("  {}\n      {}\n", device.form(), device.summary));
+    }
     let no_op = |meaning: Meaning| match meaning {
         Meaning::NoOp(why) => Some(why),
         _ => None,
@@ -97,6 +120,7 @@ mod tests {
         for option in options::all() {
             assert!(text.contains(option.name), "{} is missing", option.name);
         }
+        assert!(text.contains("faults[,KEY=VALUE]...:DEVICE"));
         for line in text.lines() {
             assert!(line.len() <= 120, "{line}");
         }

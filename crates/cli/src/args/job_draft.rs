@@ -1,6 +1,7 @@
 //! A job while its options are being read, and what its values mean.
 
 use super::value::Value;
+use super::verify_draft::VerifyDraft;
 use crate::error::UsageError;
 use crate::units::{self, KbBase};
 use blkmq_core::{Class, IoPrio, Nanos};
@@ -38,6 +39,8 @@ pub struct JobDraft {
     pub prio: Option<u16>,
     /// `gtod_reduce`.
     pub gtod_reduce: bool,
+    /// `verify` and its companions.
+    pub verify: VerifyDraft,
     /// Has any option about the workload been given?
     pub touched: bool,
 }
@@ -58,6 +61,7 @@ impl Default for JobDraft {
             prioclass: None,
             prio: None,
             gtod_reduce: false,
+            verify: VerifyDraft::default(),
             touched: false,
         }
     }
@@ -87,6 +91,7 @@ impl JobDraft {
         if self.gtod_reduce {
             job.latencies = Latencies::NONE;
         }
+        job.verify = self.verify.finish(name, job.rw, notes);
         let refuse = |e: blkmq_lab::workload::JobError| UsageError::new(e.to_string());
         job.validate().map_err(|e| refuse(e).at(format!("job '{name}'")))?;
         Ok(job)

@@ -15,6 +15,7 @@ mod run_draft;
 mod sections;
 mod setting;
 mod value;
+mod verify_draft;
 
 use crate::error::UsageError;
 use crate::plan::Plan;

@@ -5,6 +5,7 @@ use crate::devices;
 use crate::error::UsageError;
 use crate::plan::{
     AccessChoice, DeviceChoice, Nomerges, Plan, PumpChoice, SchedulerChoice, ScopeChoice, matrix,
+    overlap,
 };
 use crate::report::Format;
 use blkmq_lab::workload::{Direction, Job};
@@ -87,7 +88,7 @@ impl RunDraft {
     pub fn finish(mut self, jobs: Vec<Job>, args: &[String]) -> Result<Plan, UsageError> {
         let schedulers = self.take_schedulers()?;
         if self.devices.is_empty() {
-            self.devices.push(devices::choose("null", Vec::new())?);
+            self.devices.push(devices::choose("null")?);
         }
         let free_choice = jobs.is_empty();
         let mut threads = Vec::from_iter(self.threads.iter().copied().map(Some));
@@ -186,5 +187,5 @@ fn check(plan: &Plan, readonly: bool) -> Result<(), UsageError> {
             return Err(UsageError::new(text));
         }
     }
-    Ok(())
+    overlap::check(plan)
 }

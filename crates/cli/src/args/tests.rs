@@ -4,7 +4,8 @@ use super::{Request, parse};
 use crate::plan::{AccessChoice, Plan, ScopeChoice, job_file};
 use blkmq_core::{Class, Nanos};
 use blkmq_lab::workload::{
-    Amount, BlockSize, Depth, Direction, Distribution, Job, Latencies, PerDirection, Rw,
+    Amount, BlockSize, Depth, Direction, Distribution, Job, Latencies, PerDirection, Rw, Verify,
+    verify::{Method, Pattern},
 };
 
 fn plan(line: &str) -> Plan {
@@ -225,11 +226,16 @@ fn jobs_survive_being_printed_and_read_again() {
         "--name=a --stonewall --name=b --iodepth=8 --iodepth_low=2 --iodepth_batch_complete_min=0 \
          --iodepth_batch_complete_max=4 --percentile_list=50:99.99 --number_ios=9 --loops=2 --sync=1 \
          --percentage_random=10,20,30 --randseed=7 --io_size=1g --offset_increment=2m --startdelay=1",
+        "--device=memory --name=a --rw=write --verify=crc32c-intel",
+        "--device=memory --name=a --rw=write --verify=crc32 --verify_backlog=9 --verify_fatal \
+         --name=b --stonewall --rw=write --verify=xxhash --verify_only --name=c --stonewall \
+         --rw=randwrite --verify=pattern --verify_pattern=0xff%o\"a;#b\"-12 --verify_interval=512 \
+         --do_verify=0",
     ];
     for (at, line) in lines.iter().enumerate() {
         let jobs = plan(line).jobs;
         let file = File::new(&format!("printed{at}"), &job_file(&jobs));
-        assert_eq!(plan(file.path()).jobs, jobs, "{line}");
+        assert_eq!(plan(&format!("--device=memory {}", file.path())).jobs, jobs, "{line}");
     }
 }
 
@@ -268,6 +274,88 @@ fn foreign_options_are_named_once() {
     assert_eq!(plan.notes[1].matches("thread (").count(), 1);
     for name in ["invalidate", "fixedbufs"] {
         assert!(plan.notes[1].contains(name), "{}", plan.notes[1]);
+    }
+}
+
+#[test]
+fn every_option_of_verification_reaches_its_field() {
+    let verify = Verify::new;
+    let table: &[(&str, Option<Verify>)] = &[
+        ("--verify=crc32c", Some(verify(Method::Crc32c))),
+        ("--verify=crc32 --verify=0", None),
+        (
+            "--verify=pattern --verify_pattern=0xff%o --verify_interval=1k --verify_fatal",
+            Some(Verify {
+                pattern: Pattern::parse("0xff%o").ok(),
+                interval: Some(1024),
+                fatal: true,
+                ..verify(Method::Pattern)
+            }),
+        ),
+        (
+            "--verify=xxhash --verify_backlog=1k",
+            Some(Verify { backlog: 1024, ..verify(Method::Xxhash) }),
+        ),
+        (
+            "--verify=crc32 --do_verify=0 --verify_only=0",
+            Some(Verify { do_verify: false, ..verify(Method::Crc32) }),
+        ),
+        ("--verify=null --verify_only", Some(Verify { only: true, ..verify(Method::Null) })),
+    ];
+    for (line, expected) in table {
+        assert_eq!(job(&format!("--device=memory --rw=write {line}")).verify, *expected, "{line}");
+    }
+}
+
+#[test]
+fn options_of_verification_without_effect_are_named() {
+    let notes = |line: &str| plan(&format!("--device=memory --name=a {line}")).notes.join("; ");
+    for (line, expected) in [
+        (
+            "--verify_pattern=1 --do_verify=1",
+            "job 'a': verify_pattern, do_verify: no effect without",
+        ),
+        (
+            "--verify=crc32 --rw=read --verify_backlog=2",
+            "verify_backlog: no effect on a job that only",
+        ),
+        (
+            "--verify=crc32 --rw=write --verify_only --verify_backlog=2",
+            "no effect with verify_only",
+        ),
+        (
+            "--verify=crc32 --rw=write --do_verify=0 --verify_backlog=2",
+            "no effect with do_verify=0",
+        ),
+        ("--verify=null --rw=write --verify_fatal", "verify_fatal: no effect with verify=null"),
+        ("--verify=null --rw=write --verifysort=0", "verifysort (what was written is read back"),
+    ] {
+        assert!(notes(line).contains(expected), "{line}: {}", notes(line));
+    }
+    assert_eq!(notes("--verify=crc32 --rw=write --verify_backlog=2 --verify_fatal"), "");
+}
+
+#[test]
+fn threads_that_write_where_others_verify_are_refused() {
+    let verify = |line: &str| format!("--device=memory --rw=randwrite --verify=crc32c {line}");
+    let message = refusal(&verify("--name=a --numjobs=2 --size=1m"));
+    assert!(
+        message.starts_with("job 'a': thread 0 verifies bytes 0 to 1048576, and thread 1"),
+        "{message}"
+    );
+    assert!(message.contains("offset_increment"), "{message}");
+    let message = refusal(&verify("--size=1m --name=a --name=b --offset=1020k --verify=0"));
+    assert!(message.contains("thread 0 of job 'b' writes from 1044480 to 2093056"), "{message}");
+    refusal(&verify("--size=1m --offset_increment=512k --threads=1,2"));
+    refusal(&verify("--size=1m --name=a --name=b --rw=trim --verify=0"));
+    for line in [
+        "--name=a --numjobs=4 --size=1m --offset_increment=1m",
+        "--size=1m --offset_increment=512k --threads=1",
+        "--size=1m --name=a --name=b --stonewall",
+        "--size=1m --name=a --name=b --rw=read --verify=0",
+        "--size=1m --rw=read --numjobs=4",
+    ] {
+        assert!(!plan(&verify(line)).jobs.is_empty(), "{line}");
     }
 }
 

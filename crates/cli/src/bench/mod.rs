@@ -2,10 +2,13 @@
 //!
 //! Order and repetition are the plan's; what a single thread does is `worker.rs`.
 
+mod completions;
+mod payload;
 mod progress;
 mod run;
 mod tally;
 mod usage;
+mod verify;
 mod worker;
 
 use crate::error::{Failure, UsageError};
@@ -20,7 +23,8 @@ use std::io::Write;
 /// Runs everything that `plan` asks for, and prints and writes its report.
 ///
 /// # Errors
-/// If the device or queue cannot be what was asked for, or a result cannot be written.
+/// If the device or queue cannot be what was asked for, a result cannot be written, or contents were not what
+/// was written.
 pub fn run(plan: &Plan) -> Result<(), Failure> {
     let mut outputs = Vec::new();
     if let Some(path) = &plan.output {
@@ -44,6 +48,7 @@ pub fn run(plan: &Plan) -> Result<(), Failure> {
     }
     let mut repetitions: Vec<Vec<Run>> = (0..plan.cases()).map(|_| Vec::new()).collect();
     let mut progress = Progress::new(plan, specs.len());
+    let mut wrong = Vec::new();
     for spec in &specs {
         progress.begin(&label(plan, spec));
         let outcome = run::run(plan, spec)?;
@@ -51,6 +56,12 @@ pub fn run(plan: &Plan) -> Result<(), Failure> {
             if !report.notes.contains(&note) {
                 report.notes.push(note);
             }
+        }
+        if let Some(what) = outcome.wrong {
+            // A note as well, since the repetition that is reported may be another one.
+            let line = format!("{}: {what}", label(plan, spec));
+            report.notes.push(format!("Verification failed with {line}"));
+            wrong.push(line);
         }
         repetitions[spec.case].push(outcome.run);
         report.runs = repetitions.iter().filter_map(|runs| median(runs)).collect();
@@ -69,7 +80,19 @@ pub fn run(plan: &Plan) -> Result<(), Failure> {
     {
         print(&format!("\nThe same with plots: {}\n", path.display()))?;
     }
-    Ok(())
+    verdict(&wrong, specs.len())
+}
+
+/// An error if any run was `wrong`.
+fn verdict(wrong: &[String], runs: usize) -> Result<(), Failure> {
+    let Some(first) = wrong.first() else { return Ok(()) };
+    let failed = wrong.len();
+    let what = if runs == 1 {
+        format!("verification failed with {first}")
+    } else {
+        format!("verification failed in {failed} of {runs} runs, first with {first}")
+    };
+    Err(Failure::Verify(what))
 }
 
 /// The run with the median rate, carrying the rates of all of them.

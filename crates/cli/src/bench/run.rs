@@ -1,17 +1,18 @@
 //! One run: a queue is built, the threads of each phase drive it, and everything is counted.
 
+use super::payload::BenchPayload;
 use super::tally::{self, Tally};
 use super::usage::Usage;
-use super::worker::{Window, Worker};
+use super::worker::{Stream, Window, Worker};
 use crate::error::{Failure, UsageError};
 use crate::plan::runs::{RunSpec, ThreadSpec};
 use crate::plan::{self, AccessChoice, Nomerges, Plan, PumpChoice};
 use crate::report::job::JobResult;
 use crate::report::model::{Counters, Device, DeviceKind, Kicks, Merges, Run};
-use blkmq_core::{Limits, Nanos, SECTOR_SIZE};
+use blkmq_core::{Buffer, Limits, Nanos, SECTOR_SIZE};
 use blkmq_device::MachineShape;
 use blkmq_engine::{Access, Config, NoMerges, PumpMode, QueueStats};
-use blkmq_lab::workload::{Direction, Generator, Job};
+use blkmq_lab::workload::{Direction, Generator, GeneratorError, Job, Verifier};
 use blkmq_runtime::{Placement, Service, available_cpus, numa_nodes};
 use blkmq_sched::Scope;
 use std::sync::Barrier;
@@ -21,14 +22,19 @@ pub struct Outcome {
     pub run: Run,
     /// What the device had to say about its parameters.
     pub notes: Vec<String>,
+    /// What verification found wrong, or that it was not completed.
+    pub wrong: Option<String>,
 }
 
 fn device(spec: &RunSpec<'_>) -> Result<blkmq_device::Device, UsageError> {
     let machine = MachineShape { cpus: available_cpus(), nodes: numa_nodes() };
-    let name = &spec.device.name;
-    let factory = blkmq_device::registry::find(name).expect("the plan holds known devices");
-    (factory.build)(&spec.device.params, &machine)
-        .map_err(|e| UsageError::new(format!("--device {name}: {e}")))
+    let text = &spec.device.text;
+    blkmq_device::registry::parse(text, &machine)
+        .map_err(|e| UsageError::new(format!("--device {text}: {e}")))
+}
+
+fn kind(device: &blkmq_device::Device) -> DeviceKind {
+    if device.memory().is_some() { DeviceKind::Memory } else { DeviceKind::Null }
 }
 
 /// Refuses what could not be run.
@@ -40,9 +46,9 @@ pub fn check(plan: &Plan, spec: &RunSpec<'_>) -> Result<(), Failure> {
     for thread in &spec.threads {
         let job = &plan.jobs[thread.job];
         fits(job, &device.shape.limits)?;
-        generator(job, *thread, &device)?;
+        stream(job, *thread, &device)?;
     }
-    start(plan, spec, &device).map(drop)
+    start::<()>(plan, spec, &device).map(drop)
 }
 
 fn fits(job: &Job, limits: &Limits) -> Result<(), UsageError> {
@@ -52,7 +58,7 @@ fn fits(job: &Job, limits: &Limits) -> Result<(), UsageError> {
         let most = if discard { limits.max_discard_sectors } else { limits.max_sectors };
         if most == 0 {
             return refuse(
-                "the device takes no discards; for the null device add discard=1".into(),
+                "the device takes no discards; for null and memory add discard=1".into(),
             );
         }
         let most = u64::from(most) * u64::from(SECTOR_SIZE);
@@ -72,21 +78,23 @@ fn fits(job: &Job, limits: &Limits) -> Result<(), UsageError> {
     Ok(())
 }
 
-fn generator(
+fn stream(
     job: &Job,
     thread: ThreadSpec,
     device: &blkmq_device::Device,
-) -> Result<Generator, UsageError> {
+) -> Result<Stream, UsageError> {
     let bytes = device.shape.limits.capacity * u64::from(SECTOR_SIZE);
-    Generator::new(job, thread.thread, bytes)
-        .map_err(|e| UsageError::new(format!("job '{}': {e}", job.name)))
+    let refuse = |e: GeneratorError| UsageError::new(format!("job '{}': {e}", job.name));
+    let generator = Generator::new(job, thread.thread, bytes).map_err(refuse)?;
+    let verifier = Verifier::new(job, thread.thread, bytes).map_err(refuse)?;
+    Ok(Stream { generator, verifier })
 }
 
-fn start(
+fn start<P: BenchPayload>(
     plan: &Plan,
     spec: &RunSpec<'_>,
     device: &blkmq_device::Device,
-) -> Result<Service<()>, Failure> {
+) -> Result<Service<P>, Failure> {
     let threads = u16::try_from(spec.threads.len()).map_err(|_| {
         UsageError::new(format!("{} threads; at most {}", spec.threads.len(), u16::MAX))
     })?;
@@ -123,7 +131,22 @@ fn start(
 /// As [`check`].
 pub fn run(plan: &Plan, spec: &RunSpec<'_>) -> Result<Outcome, Failure> {
     let device = device(spec)?;
-    let service = start(plan, spec, &device)?;
+    let verifies = spec.threads.iter().any(|thread| plan.jobs[thread.job].verify.is_some());
+    // Where nobody looks at contents and nothing keeps them, carrying none leaves the cost of the queue.
+    if verifies || spec.device.keeps {
+        run_with::<Buffer>(plan, spec, device)
+    } else {
+        run_with::<()>(plan, spec, device)
+    }
+}
+
+/// [`run`] with payloads of type `P`.
+fn run_with<P: BenchPayload>(
+    plan: &Plan,
+    spec: &RunSpec<'_>,
+    device: blkmq_device::Device,
+) -> Result<Outcome, Failure> {
+    let service = start::<P>(plan, spec, &device)?;
     let clock = service.clock();
     let before = (clock.now(), Usage::of_process());
     let mut parts: Vec<(ThreadSpec, Tally)> = Vec::new();
@@ -134,6 +157,8 @@ pub fn run(plan: &Plan, spec: &RunSpec<'_>) -> Result<Outcome, Failure> {
         parts.extend(run_phase(plan, &device, &service, &threads)?);
     }
     let (elapsed, cpu) = (clock.now() - before.0, Usage::of_process().since(before.1));
+    let wrong = wrong(plan, &parts);
+    let verifies = parts.iter().any(|(_, tally)| tally.verify.is_some());
     let jobs = results(plan, &parts);
     let ramp = plan.jobs.iter().map(|job| job.startdelay.0 + job.ramp_time.0).max().unwrap_or(0);
     let longest = parts.iter().map(|(_, tally)| tally.longest_call).max().unwrap_or_default();
@@ -141,7 +166,7 @@ pub fn run(plan: &Plan, spec: &RunSpec<'_>) -> Result<Outcome, Failure> {
     let run = Run {
         scheduler: name,
         scheduler_options: options,
-        device: Device { kind: DeviceKind::Null, text: spec.device.text.clone() },
+        device: Device { kind: kind(&device), text: spec.device.text.clone() },
         access: spec.access.to_string(),
         scope: match spec.scope {
             Scope::Queue => "queue".into(),
@@ -152,11 +177,31 @@ pub fn run(plan: &Plan, spec: &RunSpec<'_>) -> Result<Outcome, Failure> {
         elapsed_ns: elapsed.0.saturating_sub(ramp),
         ramp_ns: ramp,
         repetitions: Vec::new(),
-        // With a ramp the process's time is not that of the measurement; the jobs' own is.
-        cpu_ns: (ramp == 0).then_some(cpu.user_ns + cpu.system_ns),
+        // With a ramp, or reading back, the process's time is not that of the measurement; the jobs' own is.
+        cpu_ns: (ramp == 0 && !verifies).then_some(cpu.user_ns + cpu.system_ns),
         counters: counters(&service.stats(), longest),
     };
-    Ok(Outcome { run, notes: device.notes })
+    Ok(Outcome { run, notes: device.notes, wrong })
+}
+
+/// What verification found wrong in all threads together, and the first of it; or else the first thread that
+/// could not verify everything.
+fn wrong(plan: &Plan, parts: &[(ThreadSpec, Tally)]) -> Option<String> {
+    let place = |thread: &ThreadSpec| {
+        format!("job '{}', thread {}", plan.jobs[thread.job].name, thread.thread)
+    };
+    let found =
+        || parts.iter().filter_map(|(thread, tally)| Some((thread, tally.verify.as_ref()?)));
+    let errors: u64 = found().map(|(_, findings)| findings.errors).sum();
+    if let Some((thread, first)) = found().find_map(|(thread, found)| Some((thread, found.first?)))
+    {
+        let blocks = if errors == 1 { "block" } else { "blocks" };
+        return Some(format!("{errors} wrong {blocks}; the first: {}, {first}", place(thread)));
+    }
+    let failed = parts.iter().find(|(_, tally)| tally.verify.is_some() && tally.error != 0);
+    failed.map(|(thread, tally)| {
+        format!("{}: error {} before everything was verified", place(thread), tally.error)
+    })
 }
 
 fn name_and_options(text: &str) -> (String, String) {
@@ -164,28 +209,28 @@ fn name_and_options(text: &str) -> (String, String) {
     (name.into(), options.into())
 }
 
-fn run_phase(
+fn run_phase<P: BenchPayload>(
     plan: &Plan,
     device: &blkmq_device::Device,
-    service: &Service<()>,
+    service: &Service<P>,
     threads: &[ThreadSpec],
 ) -> Result<Vec<(ThreadSpec, Tally)>, Failure> {
-    let generators: Vec<Generator> = threads
+    let streams: Vec<Stream> = threads
         .iter()
-        .map(|thread| generator(&plan.jobs[thread.job], *thread, device))
+        .map(|thread| stream(&plan.jobs[thread.job], *thread, device))
         .collect::<Result<_, _>>()?;
     let barrier = Barrier::new(threads.len());
     let tallies = std::thread::scope(|scope| {
         let handles: Vec<_> = threads
             .iter()
-            .zip(generators)
-            .map(|(thread, generator)| {
+            .zip(streams)
+            .map(|(thread, stream)| {
                 let (job, barrier) = (&plan.jobs[thread.job], &barrier);
                 scope.spawn(move || {
                     let client = service.client().expect("the queue was built for all threads");
                     barrier.wait();
                     let window = Window::of(job, client.clock().now());
-                    Worker::new(job, generator, client, window).run(window)
+                    Worker::new(job, stream, client, window).run(window)
                 })
             })
             .collect();
@@ -253,6 +298,8 @@ fn counters(stats: &QueueStats, longest: Nanos) -> Counters {
         batch_mean: stats.batch_mean(),
         kicks: Kicks { sent: stats.kicks_sent, coalesced: stats.kicks_coalesced },
         requeues: stats.requeues,
+        timeouts: stats.timeouts,
+        retries: stats.retries,
         longest_run_passes: stats.longest_run,
         longest_run_ns: longest.0,
     }

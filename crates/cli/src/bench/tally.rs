@@ -1,9 +1,9 @@
 //! What one thread counts while it runs, and how the counts of several become a job's result.
 
 use super::usage::Usage;
-use crate::report::job::{Batches, Direction, JobResult, Latency, Levels, Samples};
+use crate::report::job::{Batches, Direction, JobResult, Latency, Levels, Samples, Verified};
 use blkmq_core::{Histogram, Instant, Nanos};
-use blkmq_lab::workload::{self, Job};
+use blkmq_lab::workload::{self, Job, verify::Findings};
 
 /// fio samples rates over windows of this length.
 const WINDOW: Nanos = Nanos::from_millis(500);
@@ -37,6 +37,8 @@ pub struct Tally {
     pub completes: Batches,
     /// The first error, as an errno.
     pub error: u16,
+    /// What verification found, if there was any.
+    pub verify: Option<Findings>,
     /// The longest that one call held the engine, as far as calls were timed.
     pub longest_call: Nanos,
     pub usage: Usage,
@@ -66,6 +68,7 @@ impl Tally {
             submits: Batches::default(),
             completes: Batches::default(),
             error: 0,
+            verify: None,
             longest_call: Nanos::ZERO,
             usage: Usage::default(),
             started: now,
@@ -129,6 +132,7 @@ pub fn result(
         majf: usage.major_faults,
         minf: usage.minor_faults,
         iodepth: job.depth.iodepth,
+        verify: verified(parts),
         ..JobResult::default()
     };
     result.sync.total_ios = parts.iter().map(|part| part.flushes).sum();
@@ -138,6 +142,18 @@ pub fn result(
         add(&mut result.iodepth_complete.0, &part.completes.0);
     }
     result
+}
+
+/// None if no thread verified.
+fn verified(parts: &[&Tally]) -> Option<Verified> {
+    let findings = parts.iter().filter_map(|part| part.verify.as_ref());
+    findings.fold(None, |sum, found| {
+        let mut sum: Verified = sum.unwrap_or_default();
+        sum.bytes += found.verified;
+        sum.errors += found.errors;
+        sum.first = sum.first.or_else(|| found.first.map(|first| first.to_string()));
+        Some(sum)
+    })
 }
 
 fn add(into: &mut [u64; 7], from: &[u64; 7]) {

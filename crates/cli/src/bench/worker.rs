@@ -1,24 +1,27 @@
-//! One thread of a job: issues what its generator says, when its pacer lets it, in fio's portions.
+//! One thread of a job: issues what its generator says, when its pacer lets it, in fio's portions; and reads
+//! back what it wrote, if it verifies.
+//!
+//! What becomes of what has come back is in `completions.rs`.
 
-use super::tally::{Tally, Times};
+use super::completions::{Cookie, Stamps, Taking};
+use super::payload::{BenchPayload, Pool};
+use super::tally::Tally;
 use super::usage::Usage;
-use blkmq_core::{Instant, IoError, Nanos, SECTOR_SIZE};
-use blkmq_engine::{Completion, Io, Refusal};
-use blkmq_lab::workload::{Direction, Generator, Job, NextIo, Pace, Pacer};
+use super::verify::{Purpose, Verifying};
+use blkmq_core::{Instant, IoError, Op, SECTOR_SIZE};
+use blkmq_engine::{Io, Refusal, Refused};
+use blkmq_lab::workload::{BlockSize, Generator, Job, NextIo, Pace, Pacer, Verifier};
 use blkmq_runtime::{Client, Clock};
 
 /// Under `gtod_reduce` one submission in so many is timed, to know the longest.
 const TIMED_SUBMISSIONS: u32 = 64;
-/// Cookie layout: direction, then length in sectors, then the place in the table of times.
-const SECTORS_SHIFT: u32 = 2;
-const SLOT_SHIFT: u32 = 34;
-/// The direction of a flush, which has none.
-const FLUSH: u64 = 3;
+/// fio's error for contents that are not what was written: EILSEQ.
+const WRONG_CONTENTS: u16 = 84;
 
-/// Drives one client.
-pub struct Worker<'a> {
+/// Drives one client, with payloads of type `P`.
+pub struct Worker<'a, P> {
     job: &'a Job,
-    client: Client<()>,
+    client: Client<P>,
     clock: Clock,
     generator: Generator,
     pacer: Pacer,
@@ -26,17 +29,10 @@ pub struct Worker<'a> {
     next: Option<NextIo>,
     tally: Tally,
     stamps: Option<Stamps>,
+    verify: Option<Verifying>,
+    pool: Pool<P>,
     submissions: u32,
     stopped: bool,
-}
-
-/// When each I/O in flight was decided on and handed over.
-struct Stamps {
-    free: Vec<u32>,
-    /// Places of the batch that is being gathered.
-    batch: Vec<u32>,
-    start: Box<[Instant]>,
-    issued: Box<[Instant]>,
 }
 
 /// Why a portion ended.
@@ -46,12 +42,27 @@ enum Stop {
     Batch,
     /// As many as may be in flight.
     Depth,
+    /// The next one goes to blocks that something else is on its way to.
+    Occupied,
     /// The next one's time has not come.
     Paced(Instant),
     /// A pause begins when nothing is in flight.
     Drain,
     /// There are no more.
     End,
+}
+
+/// What a thread is to issue, and how its contents are checked if they are.
+pub struct Stream {
+    pub generator: Generator,
+    /// Only with a payload that carries something.
+    pub verifier: Option<Verifier>,
+}
+
+/// Bytes of the longest I/O of `job`.
+fn longest(job: &Job) -> usize {
+    let used = job.rw.directions().iter().map(|direction| &job.bs[*direction]);
+    used.map(BlockSize::max).max().unwrap_or(0) as usize
 }
 
 /// When a thread runs and when it counts.
@@ -71,36 +82,36 @@ impl Window {
     }
 }
 
-impl<'a> Worker<'a> {
-    pub fn new(job: &'a Job, generator: Generator, client: Client<()>, window: Window) -> Self {
-        let depth = job.depth.iodepth as usize;
+impl<'a, P: BenchPayload> Worker<'a, P> {
+    pub fn new(job: &'a Job, stream: Stream, client: Client<P>, window: Window) -> Self {
+        let depth = job.depth.iodepth;
         let latencies = job.latencies;
-        let timed = latencies.slat || latencies.clat || latencies.lat;
-        let clock = client.clock();
+        let Stream { generator, verifier } = stream;
+        // Verification needs the places in flight, if not their times.
+        let timed = latencies.slat || latencies.clat || latencies.lat || verifier.is_some();
         Self {
             job,
-            clock,
+            clock: client.clock(),
             generator,
             pacer: Pacer::new(job, window.start),
             next: None,
             tally: Tally::new(job, window.start),
-            stamps: timed.then(|| Stamps {
-                free: (0..depth as u32).rev().collect(),
-                batch: Vec::with_capacity(depth),
-                start: vec![Instant::ZERO; depth].into_boxed_slice(),
-                issued: vec![Instant::ZERO; depth].into_boxed_slice(),
-            }),
+            stamps: timed.then(|| Stamps::new(depth)),
+            verify: verifier.map(|verifier| Verifying::new(verifier, depth)),
+            pool: Pool::new(depth, longest(job)),
             client,
             submissions: 0,
             stopped: false,
         }
     }
 
-    /// Runs until its time is over or there is no more to do, then waits for what is in flight.
+    /// Runs until its time is over or there is no more to do, waits for what is in flight, and then reads back
+    /// what is to be verified.
     pub fn run(mut self, window: Window) -> Tally {
         self.clock.sleep_until(window.start);
         let mut usage = Usage::of_thread();
         let mut measuring = window.measure <= window.start;
+        self.skip_if_only_verifying();
         loop {
             let now = self.clock.now();
             if now >= window.end || self.stopped {
@@ -117,14 +128,71 @@ impl<'a> Worker<'a> {
             if !self.complete(stop, window.end) {
                 break;
             }
+            if self.verifying().is_some_and(|verify| verify.verifier().is_due()) {
+                self.read_back();
+            }
         }
+        self.drain();
+        self.tally.ended = self.clock.now();
+        self.tally.usage = Usage::of_thread().since(usage);
+        self.read_back();
+        if let Some(verify) = self.verify {
+            let findings = verify.into_findings();
+            if findings.errors > 0 && self.tally.error == 0 {
+                self.tally.error = WRONG_CONTENTS;
+            }
+            self.tally.verify = Some(findings);
+        }
+        self.tally
+    }
+
+    /// None where there is nothing to carry, which the compiler knows.
+    #[inline]
+    fn verifying(&mut self) -> Option<&mut Verifying> {
+        if P::CARRIES { self.verify.as_mut() } else { None }
+    }
+
+    /// With `verify_only` the whole stream counts as issued, by an earlier run.
+    fn skip_if_only_verifying(&mut self) {
+        if let Some(verify) = &mut self.verify
+            && verify.verifier().is_only()
+        {
+            verify.verifier().replay(&mut self.generator);
+        }
+    }
+
+    /// Waits for everything in flight.
+    fn drain(&mut self) {
         while self.client.in_flight() > 0 {
             let in_flight = self.client.in_flight();
             self.wait(Instant::MAX, in_flight, in_flight);
         }
-        self.tally.ended = self.clock.now();
-        self.tally.usage = Usage::of_thread().since(usage);
-        self.tally
+    }
+
+    /// Issues the reads that are to check what was written, and waits for everything in flight. Neither paced
+    /// nor ended by the clock, as nothing would be known of what is left.
+    fn read_back(&mut self) {
+        while !self.stopped {
+            let now = self.clock.now();
+            let mut batch = 0;
+            while batch < self.job.depth.batch_submit
+                && self.client.in_flight() < self.job.depth.iodepth
+                && let Some(io) = self.verifying().and_then(Verifying::next_check)
+            {
+                self.push(now, &io, Purpose::Check);
+                batch += 1;
+            }
+            let in_flight = self.client.in_flight();
+            if batch > 0 {
+                self.flush(now);
+            } else if in_flight == 0 {
+                break;
+            }
+            if batch == 0 || in_flight == self.job.depth.iodepth {
+                self.wait(Instant::MAX, 1, in_flight);
+            }
+        }
+        self.drain();
     }
 
     /// Submits one portion.
@@ -142,6 +210,10 @@ impl<'a> Worker<'a> {
             let Some(io) = self.next.take().or_else(|| self.generator.next()) else {
                 break Stop::End;
             };
+            if self.verifying().is_some_and(|verify| !verify.verifier().admits(&io)) {
+                self.next = Some(io);
+                break Stop::Occupied;
+            }
             match self.pacer.poll(now, &io, in_flight) {
                 Pace::Go => {}
                 Pace::WaitUntil(at) => {
@@ -153,7 +225,7 @@ impl<'a> Worker<'a> {
                     break Stop::Drain;
                 }
             }
-            self.push(now, &io);
+            self.push(now, &io, Purpose::Work);
             self.pacer.issued(&io);
             self.tally.levels.record(in_flight + 1);
             batch += 1;
@@ -166,31 +238,40 @@ impl<'a> Worker<'a> {
     }
 
     #[inline]
-    fn push(&mut self, now: Instant, io: &NextIo) {
+    fn push(&mut self, now: Instant, io: &NextIo, purpose: Purpose) {
         let slot = self.stamps.as_mut().map_or(0, |stamps| stamps.begin(now));
-        let direction = Direction::of(io.op).map_or(FLUSH, |d| d as u64);
-        let cookie =
-            direction | u64::from(io.sectors) << SECTORS_SHIFT | u64::from(slot) << SLOT_SHIFT;
+        let moves = matches!(io.op, Op::Read | Op::Write);
+        let bytes = if moves { io.sectors * SECTOR_SIZE } else { 0 };
+        let mut payload = self.pool.take(bytes as usize);
+        if let Some(verify) = self.verifying() {
+            verify.begin(slot, io, purpose, payload.bytes());
+        }
+        let cookie = Cookie::new(io, slot).0;
         let io = Io {
             flags: io.flags,
             ioprio: io.prio,
-            ..Io::new(io.op, io.sector, io.sectors, cookie, ())
+            ..Io::new(io.op, io.sector, io.sectors, cookie, payload)
         };
         if let Err(refused) = self.client.push(now, io) {
             // Shapes were checked before the run; this ends the thread with an error instead of a panic.
-            self.refused(refused.why, slot);
+            self.refused(refused, slot);
         }
     }
 
     #[cold]
-    fn refused(&mut self, why: Refusal, slot: u32) {
-        let error = match why {
+    fn refused(&mut self, refused: Refused<P>, slot: u32) {
+        let error = match refused.why {
             Refusal::Unsupported(_) => IoError::NOT_SUPPORTED,
             Refusal::OutOfRange { .. } => IoError::NO_SPACE,
             Refusal::NoCredit { .. } | Refusal::Misaligned { .. } | Refusal::TooLong { .. } => {
                 IoError::INVALID
             }
         };
+        let mut payload = refused.io.payload;
+        if let Some(verify) = self.verifying() {
+            verify.end(slot, Err(error), payload.bytes());
+        }
+        self.pool.give(payload);
         self.tally.error = error.0;
         self.stopped = true;
         if let Some(stamps) = &mut self.stamps {
@@ -251,6 +332,7 @@ impl<'a> Worker<'a> {
                 }
                 self.clock.sleep_until(until);
             }
+            Stop::Occupied => self.wait(end, 1, in_flight),
             Stop::Drain => self.wait(end, in_flight, in_flight),
             Stop::End => return false,
         }
@@ -258,81 +340,34 @@ impl<'a> Worker<'a> {
     }
 
     fn wait(&mut self, until: Instant, least: u32, most: u32) {
-        let mut taking = Taking::new(&mut self.tally, &mut self.stamps, self.clock);
-        let got = self.client.wait_until(until, least, most, |io| taking.take(&io));
-        self.stopped |= taking.failed;
-        self.tally.completes.record(got);
+        self.take(|client, taking| client.wait_until(until, least, most, |io| taking.take(io)));
     }
 
     fn reap(&mut self, most: u32) {
-        let mut taking = Taking::new(&mut self.tally, &mut self.stamps, self.clock);
-        let got = self.client.reap(most, |io| taking.take(&io));
-        self.stopped |= taking.failed;
-        self.tally.completes.record(got);
-    }
-}
-
-impl Stamps {
-    fn begin(&mut self, now: Instant) -> u32 {
-        let slot = self.free.pop().expect("a place for each I/O that may be in flight");
-        self.start[slot as usize] = now;
-        self.batch.push(slot);
-        slot
-    }
-}
-
-/// Counts the completions of one portion.
-struct Taking<'a> {
-    tally: &'a mut Tally,
-    stamps: &'a mut Option<Stamps>,
-    clock: Clock,
-    /// Read once for what is taken together.
-    now: Option<Instant>,
-    failed: bool,
-}
-
-impl<'a> Taking<'a> {
-    fn new(tally: &'a mut Tally, stamps: &'a mut Option<Stamps>, clock: Clock) -> Self {
-        Self { tally, stamps, clock, now: None, failed: false }
+        self.take(|client, taking| client.reap(most, |io| taking.take(io)));
     }
 
     #[inline]
-    fn take(&mut self, io: &Completion<()>) {
-        let direction = io.cookie & ((1 << SECTORS_SHIFT) - 1);
-        let sectors = (io.cookie >> SECTORS_SHIFT) & u64::from(u32::MAX);
-        if let Err(IoError(errno)) = io.result {
-            self.failed = true;
-            if self.tally.error == 0 {
-                self.tally.error = errno;
-            }
-        }
-        if direction == FLUSH {
-            self.tally.flushes += 1;
-        } else {
-            let counts = &mut self.tally.counts[direction as usize];
-            counts.ios += 1;
-            counts.bytes += sectors * u64::from(SECTOR_SIZE);
-        }
-        if let Some(stamps) = self.stamps {
-            let now = *self.now.get_or_insert_with(|| self.clock.now());
-            let slot = (io.cookie >> SLOT_SHIFT) as u32;
-            stamps.free.push(slot);
-            if direction != FLUSH {
-                let times = &mut self.tally.counts[direction as usize].times;
-                let (start, issued) = (stamps.start[slot as usize], stamps.issued[slot as usize]);
-                record(times, start, issued, now);
-            }
+    fn take(&mut self, from: impl FnOnce(&mut Client<P>, &mut Taking<'_, P>) -> u32) {
+        let mut taking = Taking {
+            tally: &mut self.tally,
+            stamps: &mut self.stamps,
+            verify: &mut self.verify,
+            pool: &mut self.pool,
+            clock: self.clock,
+            now: None,
+            checks: 0,
+            failed: false,
+        };
+        let got = from(&mut self.client, &mut taking);
+        let (failed, checks) = (taking.failed, taking.checks);
+        self.stopped |= failed;
+        if checks == 0 || got > checks {
+            self.tally.completes.record(got - checks);
         }
     }
 }
 
-fn record(times: &mut Times, start: Instant, issued: Instant, now: Instant) {
-    let take = |histogram: &mut Option<_>, span: Nanos| {
-        if let Some(histogram) = histogram.as_mut() {
-            blkmq_core::Histogram::record(histogram, span.0);
-        }
-    };
-    take(&mut times.slat, issued - start);
-    take(&mut times.clat, now - issued);
-    take(&mut times.lat, now - start);
-}
+#[cfg(test)]
+#[path = "worker_tests.rs"]
+mod tests;

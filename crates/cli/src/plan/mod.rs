@@ -5,6 +5,7 @@
 
 pub mod choices;
 pub mod matrix;
+pub mod overlap;
 mod print;
 pub mod runs;
 pub mod scheduler;
@@ -63,12 +64,12 @@ pub struct Plan {
 pub struct DeviceChoice {
     /// A name in the registry of devices.
     pub name: String,
-    /// As given, in order.
-    pub params: Vec<(String, String)>,
-    /// As `--device` takes it.
+    /// Its whole description, as `--device` takes it.
     pub text: String,
     /// Capacity.
     pub size_bytes: u64,
+    /// Does it keep what is written?
+    pub keeps: bool,
     /// What the device had to say about its parameters.
     pub notes: Vec<String>,
 }

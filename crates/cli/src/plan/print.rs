@@ -16,6 +16,7 @@ pub fn job_file(jobs: &[Job]) -> String {
         pattern(&mut out, job);
         place(&mut out, job);
         depth(&mut out, job);
+        verify(&mut out, job);
         pace(&mut out, job);
         schedule(&mut out, job);
         measure(&mut out, job);
@@ -137,6 +138,23 @@ fn depth(out: &mut Section<'_>, job: &Job) {
     let least = depth.batch_complete_min.max(1);
     out.unless("iodepth_batch_complete_max", depth.batch_complete_max, least);
     out.line("numjobs", job.numjobs);
+}
+
+fn verify(out: &mut Section<'_>, job: &Job) {
+    let Some(verify) = &job.verify else { return };
+    out.line("verify", verify.method);
+    if let Some(pattern) = &verify.pattern {
+        out.line("verify_pattern", pattern);
+    }
+    if let Some(interval) = verify.interval {
+        out.line("verify_interval", interval);
+    }
+    if !verify.do_verify {
+        out.line("do_verify", 0);
+    }
+    out.flag("verify_fatal", verify.fatal);
+    out.unless("verify_backlog", verify.backlog, 0);
+    out.flag("verify_only", verify.only);
 }
 
 fn pace(out: &mut Section<'_>, job: &Job) {

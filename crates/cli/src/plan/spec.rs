@@ -1,4 +1,4 @@
-//! The grammar of `--scheduler` and `--device`: names with options, several in one list.
+//! The grammar of `--scheduler`: names with options, several in one list.
 //!
 //! ```text
 //! list  = word { "," word }
@@ -7,8 +7,8 @@
 //! ```
 //!
 //! A word that holds `=` before any `:` sets an option of the last name; any other word is a name. So
-//! `mq-deadline:fifo_batch=8,read_expire=100,none` and `null,submit_queues=4` need no quoting rules: no name
-//! holds a `=`, and no option comes without one.
+//! `mq-deadline:fifo_batch=8,read_expire=100,none` and `bfq,slice_idle=0` need no quoting rules: no name holds a
+//! `=`, and no option comes without one.
 
 use crate::error::UsageError;
 
@@ -78,11 +78,8 @@ mod tests {
             printed("bfq:slice_idle=0,low_latency=0,none"),
             "bfq(slice_idle=0 low_latency=0) none()"
         );
-        assert_eq!(
-            printed("null,submit_queues=4,hw_queue_depth=64"),
-            "null(submit_queues=4 hw_queue_depth=64)"
-        );
-        assert_eq!(printed("null:timeout=1:2,none"), "null(timeout=1:2) none()");
+        assert_eq!(printed("bfq,slice_idle=4,low_latency=64"), "bfq(slice_idle=4 low_latency=64)");
+        assert_eq!(printed("a:b=1:2,none"), "a(b=1:2) none()");
         assert_eq!(printed(" none : a=1 , b=2 "), "none(a=1 b=2)");
     }
 

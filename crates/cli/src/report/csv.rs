@@ -56,6 +56,9 @@ fn cells(index: usize, run: &Run, job: &JobResult) -> Line {
         transfer(&mut line, name, direction);
     }
     let mut add = |name: &str, cell: String| line.push((name.to_owned(), cell));
+    let found = job.verify.as_ref();
+    add("verified_bytes", found.map_or_else(String::new, |found| found.bytes.to_string()));
+    add("verify_errors", found.map_or_else(String::new, |found| found.errors.to_string()));
     add("usr_cpu_percent", format!("{:.3}", job.usr_cpu));
     add("sys_cpu_percent", format!("{:.3}", job.sys_cpu));
     add("run_iops", format!("{:.3}", run.iops()));
@@ -113,6 +116,7 @@ fn optional(value: Option<f64>) -> String {
 
 #[cfg(test)]
 mod tests {
+    use super::super::job::Verified;
     use super::super::sample;
     use super::*;
 
@@ -152,6 +156,16 @@ mod tests {
         assert_eq!(cell(&rows, 6, "read_iops"), "4800000.000");
         assert_eq!(cell(&rows, 6, "run_iops_max"), "4896000.000");
         assert_eq!(cell(&rows, 6, "write_clat_p99_ns"), "");
+    }
+
+    #[test]
+    fn what_was_not_verified_has_empty_cells() {
+        let mut report = sample::comparison();
+        let found = Verified { bytes: 4096, errors: 0, first: None };
+        report.runs[1].jobs[0].verify = Some(found);
+        let rows = parse(&render(&report));
+        let cells = |line| ["verified_bytes", "verify_errors"].map(|name| cell(&rows, line, name));
+        assert_eq!((cells(1), cells(2)), (["", ""], ["4096", "0"]));
     }
 
     #[test]

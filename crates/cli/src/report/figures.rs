@@ -2,7 +2,7 @@
 
 use super::label::{Varying, scheduler};
 use super::model::{Report, Run, ratio};
-use super::number::{bandwidth, count, nanos, percent};
+use super::number::{bandwidth, bytes, count, nanos, percent};
 use super::percentile::Percentile;
 use super::text_table::Align;
 
@@ -40,6 +40,7 @@ pub fn columns(report: &Report) -> Vec<Column> {
     let varying = Varying::of(report);
     let timed = report.runs.iter().any(|run| run.latency().is_some());
     let merged = report.runs.iter().any(|run| run.counters.merges.total() > 0);
+    let verified = report.runs.iter().any(|run| verified(run).is_some());
     let all = [
         (
             true,
@@ -81,12 +82,30 @@ pub fn columns(report: &Report) -> Vec<Column> {
                 format!("{:.2}x", ratio(r.iops(), first.iops()))
             }),
         ),
+        (
+            verified,
+            figures("verified", "bytes compared, or blocks that were wrong", |r, _| verify(r)),
+        ),
     ];
     all.into_iter().filter_map(|(shown, column)| shown.then_some(column)).collect()
 }
 
 fn latency(run: &Run, percentile: Percentile) -> String {
     run.latency().map_or_else(|| "-".into(), |l| nanos(percentile.of(&l.0) as f64))
+}
+
+/// Bytes and errors of all jobs of a run; None if none of them verified.
+fn verified(run: &Run) -> Option<(u64, u64)> {
+    let found = run.jobs.iter().filter_map(|job| job.verify.as_ref());
+    found.map(|found| (found.bytes, found.errors)).reduce(|a, b| (a.0 + b.0, a.1 + b.1))
+}
+
+fn verify(run: &Run) -> String {
+    match verified(run) {
+        None => "-".into(),
+        Some((compared, 0)) => bytes(compared as f64),
+        Some((_, errors)) => format!("{errors} WRONG"),
+    }
 }
 
 fn cpu(run: &Run) -> String {

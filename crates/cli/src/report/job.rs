@@ -48,6 +48,19 @@ pub struct JobResult {
     pub iodepth_submit: Batches,
     /// I/Os per completion call.
     pub iodepth_complete: Batches,
+    /// What verification found; None if nothing was verified.
+    pub verify: Option<Verified>,
+}
+
+/// What came of comparing contents with what was written. Reads that only checked are in no other figure.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Verified {
+    /// Bytes that were compared.
+    pub bytes: u64,
+    /// Blocks that were wrong.
+    pub errors: u64,
+    /// The first of them, as text.
+    pub first: Option<String>,
 }
 
 /// One kind of data transfer.

@@ -67,7 +67,7 @@ pub struct Device {
 
 /// What makes a device take its time.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-#[expect(dead_code, reason = "so far there is only the null device to run on")]
+#[expect(dead_code, reason = "so far there are only the null and the memory device to run on")]
 pub enum DeviceKind {
     /// Nothing: the cost of the block layer alone.
     #[default]
@@ -106,8 +106,12 @@ pub struct Counters {
     pub batch_mean: f64,
     /// Wake-ups of the side that pumps.
     pub kicks: Kicks,
-    /// Requests that the device wanted back later.
+    /// Requests that went back to the elevator: the device wanted them later, or they were tried again.
     pub requeues: u64,
+    /// Times that the device was asked about a request that it had kept for too long.
+    pub timeouts: u64,
+    /// Requests tried again after an error.
+    pub retries: u64,
     /// Most passes over an elevator by one thread without letting go.
     pub longest_run_passes: u64,
     /// The longest that one submission held its thread in the queue, in nanoseconds: an upper bound of the

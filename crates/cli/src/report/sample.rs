@@ -62,6 +62,8 @@ pub fn run(scheduler: &str, access: &str, threads: u32, iops: u64, clat: u64) ->
             batch_mean: 7.25,
             kicks: Kicks { sent: 40, coalesced: 960 },
             requeues: 3,
+            timeouts: 0,
+            retries: 0,
             longest_run_passes: 16,
             longest_run_ns: 4_200,
         },

@@ -88,6 +88,15 @@ fn job_summary(out: &mut String, job: &JobResult) {
         push_line(out, 2, &format!("sync: {} flushes", job.sync.total_ios));
         times(out, "lat", job.sync.lat.as_ref());
     }
+    if let Some(found) = &job.verify {
+        let line = format!(
+            "verify   : {} compared, {} wrong",
+            bytes(found.bytes as f64),
+            counted(found.errors, "block")
+        );
+        push_line(out, 2, &line);
+        found.first.iter().for_each(|first| push_line(out, 4, &format!("first: {first}")));
+    }
     let cpu = format!(
         "cpu      : usr={:.1} %, sys={:.1} %, ctx={}, majf={}, minf={}",
         job.usr_cpu, job.sys_cpu, job.ctx, job.majf, job.minf
@@ -200,6 +209,7 @@ fn paragraph(out: &mut String, lead: &str, text: &str) {
 
 #[cfg(test)]
 mod tests {
+    use super::super::job::Verified;
     use super::super::sample;
     use super::*;
 
@@ -231,6 +241,36 @@ mod tests {
         let heading = render(&report);
         let heading = heading.lines().next().expect("a table has a heading");
         assert!(!heading.contains("p50") && heading.contains("IOPS"), "{heading}");
+    }
+
+    #[test]
+    fn verification_is_shown_where_there_was_any() {
+        let found = |errors| {
+            let first = (errors > 0).then(|| "offset 4096 (block 1)".to_owned());
+            Some(Verified { bytes: 1 << 20, errors, first })
+        };
+        let mut report = sample::single();
+        report.runs[0].jobs[0].verify = found(0);
+        assert!(
+            render(&report).contains("\n  verify   : 1.00 MiB compared, 0 blocks wrong\n  cpu")
+        );
+        report.runs[0].jobs[0].verify = found(3);
+        let text = render(&report);
+        assert!(
+            text.contains("compared, 3 blocks wrong\n    first: offset 4096 (block 1)\n"),
+            "{text}"
+        );
+
+        let mut report = sample::comparison();
+        (report.runs[0].jobs[0].verify, report.runs[1].jobs[0].verify) = (found(0), found(3));
+        let text = render(&report);
+        let ends = |line: usize, end: &str| {
+            assert!(text.lines().nth(line).is_some_and(|l| l.trim_end().ends_with(end)), "{text}");
+        };
+        ends(0, "verified");
+        ends(2, "1.00 MiB");
+        ends(3, "3 WRONG");
+        ends(4, "-");
     }
 
     #[test]

@@ -171,7 +171,9 @@ fn fact(doubt: Doubt, run: &Run, report: &Report) -> Option<Fact> {
         Doubt::Imbalance => (true, 0.0, imbalance(run.counters.imbalance()?)),
         Doubt::Failed => {
             let job = run.jobs.iter().find(|job| job.error != 0)?;
-            (true, 0.0, format!("job {} ended with error {}.", job.name, job.error))
+            let first = job.verify.as_ref().and_then(|verify| verify.first.as_ref());
+            let first = first.map(|first| format!(" ({first})")).unwrap_or_default();
+            (true, 0.0, format!("job {} ended with error {}{first}.", job.name, job.error))
         }
         Doubt::Short => {
             let ns = run.elapsed_ns as f64;
@@ -234,7 +236,7 @@ pub fn limits_of(kind: DeviceKind) -> &'static str {
              scheduler suits a disk."
         }
         DeviceKind::Memory => {
-            "A memory device costs a copy per I/O and has no positional cost: this shows the cost of the \
+            "A memory device has no positional cost, and the I/Os of a bench carry no bytes: this shows the cost of the \
              block layer, not which scheduler suits a disk."
         }
         DeviceKind::Model => {
@@ -250,7 +252,7 @@ pub fn limits_of(kind: DeviceKind) -> &'static str {
 
 #[cfg(test)]
 mod tests {
-    use super::super::job::Latency;
+    use super::super::job::{Latency, Verified};
     use super::super::sample;
     use super::*;
 
@@ -293,6 +295,16 @@ mod tests {
         for (doubt, change) in cases {
             assert_eq!(doubts(change), [doubt]);
         }
+    }
+
+    #[test]
+    fn wrong_contents_are_named() {
+        let mut report = sample::single();
+        let job = &mut report.runs[0].jobs[0];
+        job.error = 84;
+        job.verify = Some(Verified { bytes: 0, errors: 1, first: Some("offset 4096".into()) });
+        let found = warnings(&report);
+        assert!(found[0].problem.contains("ended with error 84 (offset 4096)."), "{found:?}");
     }
 
     #[test]

@@ -3,7 +3,7 @@
 //! Only draws; what a strike means is in `queue.rs`. At most one fault strikes an attempt, in the order of
 //! [`FaultPlan`]'s fields; points behind it are not reached by that attempt.
 
-use crate::fault::{Fault, FaultPoint};
+use crate::fault::{self, Fault, FaultPoint};
 use blkmq_core::{HwQueue, Rng};
 
 /// The faults of a null device. `None` is never.
@@ -15,6 +15,8 @@ pub struct FaultPlan {
     pub dev_resource: Option<Fault>,
     /// `requeue`: alternately refuse with RESOURCE, and take the request and ask for it to be requeued.
     pub requeue: Option<Fault>,
+    /// `requeue_tail`: take the request and ask for it to be requeued past the scheduler.
+    pub requeue_tail: Option<Fault>,
     /// `timeout`: take the request and lose it.
     pub timeout: Option<Fault>,
 }
@@ -33,15 +35,16 @@ pub(super) enum Strike {
     Resource,
     DevResource,
     Requeue,
+    RequeueTail,
     Lose,
 }
 
-/// Fault points of one hardware queue, with a stream of their own: a run repeats whichever thread pumps
-/// which queue first.
+/// Fault points of one hardware queue.
 pub(super) struct Faults {
     resource: Option<FaultPoint>,
     dev_resource: Option<FaultPoint>,
     requeue: Option<FaultPoint>,
+    requeue_tail: Option<FaultPoint>,
     timeout: Option<FaultPoint>,
     /// The next requeue fault takes the request and asks for it back, instead of refusing it.
     take_next: bool,
@@ -54,9 +57,10 @@ impl Faults {
             resource: plan.resource.map(FaultPoint::new),
             dev_resource: plan.dev_resource.map(FaultPoint::new),
             requeue: plan.requeue.map(FaultPoint::new),
+            requeue_tail: plan.requeue_tail.map(FaultPoint::new),
             timeout: plan.timeout.map(FaultPoint::new),
             take_next: false,
-            rng: Rng::new(seed.wrapping_add(u64::from(hw.0) << 48)),
+            rng: fault::stream(seed, hw),
         }
     }
 
@@ -76,6 +80,9 @@ impl Faults {
             let take = self.take_next;
             self.take_next = !take;
             return Some(if take { Strike::Requeue } else { Strike::Resource });
+        }
+        if strikes(&mut self.requeue_tail) {
+            return Some(Strike::RequeueTail);
         }
         strikes(&mut self.timeout).then_some(Strike::Lose)
     }

@@ -14,11 +14,13 @@ mod tables;
 #[cfg(test)]
 mod tests;
 
+pub use crate::service::IrqMode;
 pub use faults::FaultPlan;
-pub use params::{IrqMode, NullParams};
+pub use params::NullParams;
 pub use queue::{DEV_RESOURCE_DELAY, REQUEST_TIMEOUT};
 
 use crate::device::{Model, Queues};
+use crate::registry::{Argument, Description};
 use crate::{ArrivalLog, Device, DeviceError, DeviceFactory, MachineShape};
 use bandwidth::Bandwidth;
 use blkmq_core::HwQueue;
@@ -31,13 +33,14 @@ pub const FACTORY: DeviceFactory = DeviceFactory {
     name: "null",
     summary: "answers everything, stores nothing; null_blk's parameters, faults on demand",
     doc: include_str!("../../doc/null.md"),
+    argument: Argument::None,
     parameters: tables::PARAMETERS,
     build,
 };
 
-fn build(pairs: &[(String, String)], host: &MachineShape) -> Result<Device, DeviceError> {
+fn build(given: &Description<'_>, host: &MachineShape) -> Result<Device, DeviceError> {
     let refused = |why| DeviceError::Parameter { device: FACTORY.name, why };
-    let (params, notes) = NullParams::parse(pairs, host).map_err(refused)?;
+    let (params, notes) = NullParams::parse(&given.pairs, host).map_err(refused)?;
     Ok(Device {
         shape: params.shape(),
         rotational: params.rotational,

@@ -3,29 +3,16 @@
 //! How they are read, rounded and clamped is in `read.rs`.
 
 use super::faults::FaultPlan;
+use super::queue::REQUEST_TIMEOUT;
 use super::read::read;
+use crate::basics;
+use crate::service::IrqMode;
 use crate::{MachineShape, ParamError};
-use blkmq_core::{Limits, Nanos, SECTOR_SIZE};
+use blkmq_core::Limits;
 use blkmq_engine::{DeviceShape, WriteCache};
 
-/// Sectors in a MiB.
-const MIB_SECTORS: u64 = (1 << 20) / SECTOR_SIZE as u64;
 /// What a virtual boundary is a multiple of, in bytes.
 const PAGE: u64 = 4096;
-/// Sectors in one discard: as many as fit 32 bits of bytes.
-const MAX_DISCARD_SECTORS: u32 = u32::MAX >> 9;
-
-/// `irqmode`: when a request is answered.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum IrqMode {
-    /// 0: within the call.
-    Inline,
-    /// 1: at the next reap.
-    Softirq,
-    /// 2: this long (`completion_nsec`) after it was issued, whatever else is going on.
-    Timer(Nanos),
-}
-
 /// A null device, decided.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct NullParams {
@@ -59,6 +46,8 @@ pub struct NullParams {
     pub faults: FaultPlan,
     /// Of the faults.
     pub seed: u64,
+    /// How often the engine is told to wait for a lost request before it is given up.
+    pub timeout_resets: u32,
     /// Requests that may have left the schedulers; `None` for as many as there are tags.
     pub budget: Option<u32>,
     /// Requests inside one hardware queue; `None` for as many as there are tags.
@@ -86,6 +75,7 @@ impl Default for NullParams {
             cache: WriteCache::Through,
             faults: FaultPlan::default(),
             seed: 0,
+            timeout_resets: 0,
             budget: None,
             service_limit: None,
             log_size: None,
@@ -112,19 +102,9 @@ impl NullParams {
     /// What fits into a request.
     #[must_use]
     pub fn limits(&self) -> Limits {
-        let default = Limits::default();
-        let blocks = MAX_DISCARD_SECTORS / (self.blocksize / SECTOR_SIZE);
         Limits {
-            logical_block_size: self.blocksize,
-            max_sectors: if self.max_sectors == 0 { default.max_sectors } else { self.max_sectors },
-            max_discard_sectors: if self.discard {
-                blocks * (self.blocksize / SECTOR_SIZE)
-            } else {
-                0
-            },
             virt_boundary_mask: if self.virt_boundary { PAGE - 1 } else { 0 },
-            capacity: self.size * MIB_SECTORS,
-            ..default
+            ..basics::limits(self.blocksize, self.max_sectors, self.discard, self.size)
         }
     }
 
@@ -138,6 +118,7 @@ impl NullParams {
             budget: self.budget,
             limits: self.limits(),
             cache: self.cache,
+            timeout: REQUEST_TIMEOUT,
         }
     }
 

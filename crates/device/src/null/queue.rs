@@ -1,49 +1,52 @@
 //! One hardware queue of the null device, with everything that can be switched on.
 //!
-//! What holds on every path: a refusal with DEV_RESOURCE leaves something in service on this queue, or a
-//! time in `retry_at` at which there is room. Service times are all alike, so whatever is in service ends in
-//! the order in which it came, and a ring does where a device with varying times needs a heap.
+//! What holds on every path: a refusal with DEV_RESOURCE leaves something inside this queue, or a time in
+//! `retry_at` at which there is room. What is lost has no time of its own: it stays until the engine has had
+//! enough and asks for it.
 
 use super::bandwidth::Bandwidth;
 use super::faults::{Faults, Strike};
-use super::params::{IrqMode, NullParams};
+use super::params::NullParams;
+use crate::service::{IrqMode, Ring};
 use crate::{Answer, ArrivalLog};
-use blkmq_core::{HwQueue, Instant, IoError, Nanos, Op, SECTOR_SIZE};
-use blkmq_engine::{BioTable, Busy, DeviceQueue, Enqueued, Finished, Inflight, Verdict};
-use std::collections::VecDeque;
+use blkmq_core::{HwQueue, Instant, IoError, Nanos, Op, SECTOR_SIZE, Tag};
+use blkmq_engine::{BioTable, Busy, DeviceQueue, Enqueued, Expiry, Finished, Inflight, Verdict};
 use std::sync::{Arc, Mutex};
 
-/// After this a lost request is ended with [`IoError::TIMED_OUT`]: null_blk's request timeout.
+/// How long the engine waits for a request before it asks: null_blk's request timeout.
 pub const REQUEST_TIMEOUT: Nanos = Nanos::from_secs(5);
 /// A `dev_resource` fault with nothing in service has room again after this: nothing else could keep the
 /// promise that DEV_RESOURCE makes.
 pub const DEV_RESOURCE_DELAY: Nanos = Nanos::from_millis(1);
 
-/// A request inside the device.
-struct Held {
-    until: Instant,
+/// A request that was lost, and is inside all the same.
+struct Lost {
     rq: Inflight,
+    /// So often the engine is still told to wait.
+    resets: u32,
 }
 
 /// What becomes of a request that is taken.
 enum Fate {
     Serve,
     Lose,
-    Requeue,
+    /// Ask for it to be issued again, in this way.
+    AskBack(Verdict),
 }
 
 pub(super) struct NullQueue {
     irqmode: IrqMode,
     service_limit: Option<u32>,
+    timeout_resets: u32,
     bandwidth: Option<Arc<Mutex<Bandwidth>>>,
     faults: Option<Faults>,
     log: Option<ArrivalLog>,
     /// In service; the front ends first.
-    serving: VecDeque<Held>,
-    /// Lost; the front is given up first.
-    lost: VecDeque<Held>,
+    serving: Ring<()>,
+    /// Few.
+    lost: Vec<Lost>,
     /// To be asked back at the next reap.
-    requeued: VecDeque<Held>,
+    asked_back: Vec<Finished>,
     /// When the request refused last may come again, if that can be told.
     retry_at: Option<Instant>,
 }
@@ -60,50 +63,47 @@ impl NullQueue {
         Self {
             irqmode: params.irqmode,
             service_limit: params.service_limit,
+            timeout_resets: params.timeout_resets,
             bandwidth,
             faults: (!faults.is_empty()).then(|| Faults::new(faults, params.seed, hw)),
             log,
-            serving: VecDeque::with_capacity(serving as usize),
-            lost: VecDeque::new(),
-            requeued: VecDeque::new(),
+            serving: Ring::with_capacity(serving),
+            lost: Vec::new(),
+            asked_back: Vec::new(),
             retry_at: None,
         }
     }
 
     /// Decides about `rq` without touching it.
     fn admit(&mut self, now: Instant, rq: &Inflight) -> Result<Fate, Busy> {
-        self.retry_at = self.full_until(now);
-        if self.retry_at.is_some() {
+        self.retry_at = None;
+        if let Some(limit) = self.service_limit
+            && self.inside(now) >= limit as usize
+        {
+            // The first one in service leaves at the time that `next_event` names, and lost ones when the
+            // engine asks for them.
             return Err(Busy::DevResource);
         }
         match self.faults.as_mut().and_then(Faults::draw) {
             Some(Strike::Resource) => Err(Busy::Resource),
             Some(Strike::DevResource) => {
                 // What has ended by now is taken back before anybody retries, so it keeps no promise.
-                if self.serving.back().is_none_or(|last| last.until <= now) {
+                if self.serving.last().is_none_or(|last| last <= now) {
                     self.retry_at = Some(now + DEV_RESOURCE_DELAY);
                 }
                 Err(Busy::DevResource)
             }
-            Some(Strike::Requeue) => Ok(Fate::Requeue),
+            Some(Strike::Requeue) => Ok(Fate::AskBack(Verdict::Requeue)),
+            Some(Strike::RequeueTail) => Ok(Fate::AskBack(Verdict::RequeueTail)),
             Some(Strike::Lose) => Ok(Fate::Lose),
             None => self.pay(now, rq).map(|()| Fate::Serve),
         }
     }
 
-    /// If as many are inside as may be: when the first of them leaves.
-    fn full_until(&self, now: Instant) -> Option<Instant> {
-        let limit = self.service_limit?;
-        let inside = |held: &VecDeque<Held>| {
-            let ended = held.partition_point(|held| held.until <= now);
-            (held.len() - ended, held.get(ended).map(|first| first.until))
-        };
-        let (serving, first) = inside(&self.serving);
-        let (lost, first_lost) = inside(&self.lost);
-        if serving + lost < limit as usize {
-            return None;
-        }
-        first.into_iter().chain(first_lost).min()
+    /// Requests that have not ended by `now`.
+    fn inside(&self, now: Instant) -> usize {
+        let (serving, _) = self.serving.inside(now);
+        serving + self.lost.len()
     }
 
     /// Charges the bandwidth for the data that `rq` moves; discards and flushes move none.
@@ -120,23 +120,11 @@ impl NullQueue {
         })
     }
 
-    fn take(&mut self, now: Instant, rq: Inflight, fate: &Fate) -> Enqueued {
-        let (held, until) = match (fate, self.irqmode) {
-            (Fate::Serve, IrqMode::Inline) => return Enqueued::Done(rq, Ok(())),
-            (Fate::Serve, IrqMode::Softirq) => (&mut self.serving, now),
-            (Fate::Serve, IrqMode::Timer(service)) => (&mut self.serving, now + service),
-            (Fate::Lose, _) => (&mut self.lost, now + REQUEST_TIMEOUT),
-            (Fate::Requeue, _) => (&mut self.requeued, now),
-        };
-        held.push_back(Held { until, rq });
+    #[inline]
+    fn serve(&mut self, now: Instant, rq: Inflight) -> Enqueued {
+        let Some(until) = self.irqmode.end(now) else { return Enqueued::Done(rq, Ok(())) };
+        self.serving.push(until, rq, ());
         Enqueued::Accepted
-    }
-}
-
-/// Moves what ended by `now` from `held` to `out`.
-fn reap(held: &mut VecDeque<Held>, now: Instant, verdict: Verdict, out: &mut Vec<Finished>) {
-    while held.front().is_some_and(|first| first.until <= now) {
-        out.extend(held.pop_front().map(|first| Finished { rq: first.rq, verdict }));
     }
 }
 
@@ -149,27 +137,47 @@ impl<P> DeviceQueue<P> for NullQueue {
             log.record(now, &rq, answer);
         }
         match decision {
-            Ok(fate) => self.take(now, rq, &fate),
-            Err(busy) => Enqueued::Busy(rq, busy),
+            Ok(Fate::Serve) => return self.serve(now, rq),
+            Ok(Fate::Lose) => self.lost.push(Lost { rq, resets: self.timeout_resets }),
+            Ok(Fate::AskBack(verdict)) => self.asked_back.push(Finished { rq, verdict }),
+            Err(busy) => return Enqueued::Busy(rq, busy),
         }
+        Enqueued::Accepted
     }
 
     fn reap(&mut self, now: Instant, out: &mut Vec<Finished>) {
-        reap(&mut self.serving, now, Verdict::Done(Ok(())), out);
-        reap(&mut self.lost, now, Verdict::Done(Err(IoError::TIMED_OUT)), out);
-        reap(&mut self.requeued, now, Verdict::Requeue, out);
+        while let Some(ended) = self.serving.pop(now) {
+            out.push(Finished { rq: ended.rq, verdict: Verdict::Done(Ok(())) });
+        }
+        if !self.asked_back.is_empty() {
+            out.append(&mut self.asked_back);
+        }
+    }
+
+    /// A lost request is given up when its resets are used up. Everything else is on its way, however slow.
+    fn timed_out(&mut self, _: Instant, tag: Tag) -> Expiry {
+        let Some(at) = self.lost.iter().position(|lost| lost.rq.tag() == tag) else {
+            return Expiry::ResetTimer;
+        };
+        if let Some(left) = self.lost[at].resets.checked_sub(1) {
+            self.lost[at].resets = left;
+            return Expiry::ResetTimer;
+        }
+        Expiry::Done(self.lost.swap_remove(at).rq, Err(IoError::TIMED_OUT))
     }
 
     /// Never `None`: this device always knows. [`Instant::MAX`] if nothing will happen by itself.
     fn next_event(&self) -> Option<Instant> {
-        let held = [&self.serving, &self.lost, &self.requeued];
-        let ends = held.into_iter().filter_map(|held| held.front()).map(|first| first.until);
-        Some(ends.chain(self.retry_at).min().unwrap_or(Instant::MAX))
+        if !self.asked_back.is_empty() {
+            return Some(Instant::ZERO);
+        }
+        let ends = self.serving.first();
+        Some(ends.into_iter().chain(self.retry_at).min().unwrap_or(Instant::MAX))
     }
 
     fn abandon(&mut self, out: &mut Vec<Inflight>) {
-        for held in [&mut self.serving, &mut self.lost, &mut self.requeued] {
-            out.extend(held.drain(..).map(|held| held.rq));
-        }
+        self.serving.abandon(out);
+        out.extend(self.asked_back.drain(..).map(|back| back.rq));
+        out.extend(self.lost.drain(..).map(|lost| lost.rq));
     }
 }

@@ -1,33 +1,22 @@
-//! The null device's parameters by name: what can be set, and what null_blk has that is not built here.
+//! The null device's parameters by name: what can be set, and what null_blk has that is not here.
 //!
 //! Only names, defaults and help; values are read in `params.rs`.
 
 use crate::Parameter;
-
-const fn parameter(name: &'static str, default: &'static str, help: &'static str) -> Parameter {
-    Parameter { name, default, help }
-}
+use crate::basics::{self, parameter};
 
 /// In the order in which help shows them: null_blk's own, then ours.
 pub(super) const PARAMETERS: &[Parameter] = &[
-    parameter("submit_queues", "1", "hardware queues; at most one per CPU"),
-    parameter(
-        "use_per_node_hctx",
-        "0",
-        "one hardware queue per NUMA node, instead of submit_queues",
-    ),
-    parameter("hw_queue_depth", "64", "driver tags per hardware queue, 1 to 10240"),
-    parameter(
-        "irqmode",
-        "1",
-        "0: complete within the call; 1: at the next reap; 2: after completion_nsec",
-    ),
-    parameter("completion_nsec", "10000", "service time in ns; only with irqmode=2"),
-    parameter("bs", "512", "logical block size in bytes: 512, 1024, 2048 or 4096"),
-    parameter("blocksize", "512", "another name of bs"),
+    basics::SUBMIT_QUEUES,
+    basics::USE_PER_NODE_HCTX,
+    basics::HW_QUEUE_DEPTH,
+    basics::IRQMODE,
+    basics::COMPLETION_NSEC_PARAMETER,
+    basics::BS,
+    basics::BLOCKSIZE,
     parameter("gb", "250", "size in GiB"),
-    parameter("size", "", "size in MiB; wins over gb"),
-    parameter("max_sectors", "0", "most sectors in a request; 0: the block layer's default"),
+    basics::SIZE,
+    basics::MAX_SECTORS,
     parameter("mbps", "0", "bandwidth cap in MiB/s, at most 40960; 0: none"),
     parameter("shared_tags", "0", "one set of driver tags for all hardware queues"),
     parameter("shared_tag_bitmap", "0", "another name of shared_tags: there is only one device"),
@@ -44,7 +33,13 @@ pub(super) const PARAMETERS: &[Parameter] = &[
         "",
         "fault: alternately RESOURCE and requeue, interval:probability:space:times",
     ),
+    parameter("requeue_tail", "", "fault: requeue past the scheduler"),
     parameter("timeout", "", "fault: lose the request; it ends after 5 s with ETIMEDOUT"),
+    parameter(
+        "timeout_resets",
+        "0",
+        "times that the timer of a lost request is reset before it ends, 5 s each",
+    ),
     parameter("resource", "", "fault: refuse with RESOURCE"),
     parameter("dev_resource", "", "fault: refuse with DEV_RESOURCE"),
     parameter("seed", "0", "of the faults' probabilities"),
@@ -58,20 +53,15 @@ pub(super) const PARAMETERS: &[Parameter] = &[
         "",
         "requests inside a hardware queue beyond which it says DEV_RESOURCE",
     ),
-    parameter("log", "0", "record every arrival"),
-    parameter("log_size", "65536", "arrivals that the log keeps"),
+    basics::LOG,
+    basics::LOG_SIZE_PARAMETER,
 ];
 
 /// Of null_blk but not built; the second is the value that says "off" and is therefore accepted.
 pub(super) const NOT_BUILT: &[(&str, Option<&str>)] = &[
-    ("memory_backed", Some("0")),
     ("zoned", Some("0")),
-    ("cache_size", Some("0")),
     ("poll_queues", Some("0")),
     ("blocking", Some("0")),
-    ("badblocks", None),
-    ("badblocks_once", Some("0")),
-    ("badblocks_partial_io", Some("0")),
     ("zone_size", None),
     ("zone_capacity", None),
     ("zone_nr_conv", None),
@@ -83,4 +73,13 @@ pub(super) const NOT_BUILT: &[(&str, Option<&str>)] = &[
     ("zone_offline", None),
     ("init_hctx", None),
     ("nr_devices", Some("1")),
+];
+
+/// Of null_blk with `memory_backed`, which is the device `memory` here; in the same way.
+pub(super) const OF_MEMORY: &[(&str, Option<&str>)] = &[
+    ("memory_backed", Some("0")),
+    ("cache_size", Some("0")),
+    ("badblocks", None),
+    ("badblocks_once", Some("0")),
+    ("badblocks_partial_io", Some("0")),
 ];

@@ -1,4 +1,4 @@
-use super::tables::{NOT_BUILT, PARAMETERS};
+use super::tables::{NOT_BUILT, OF_MEMORY, PARAMETERS};
 use super::*;
 use blkmq_core::Nanos;
 
@@ -13,8 +13,12 @@ fn parse(text: &str) -> (NullParams, Vec<String>) {
     NullParams::parse(&pairs(text), &HOST).unwrap()
 }
 
+fn device(text: &str) -> Result<Device, DeviceError> {
+    (FACTORY.build)(&Description { argument: "", pairs: pairs(text) }, &HOST)
+}
+
 fn refusal(text: &str) -> String {
-    (FACTORY.build)(&pairs(text), &HOST).expect_err("refused").to_string()
+    device(text).expect_err("refused").to_string()
 }
 
 #[test]
@@ -42,7 +46,7 @@ fn every_parameter_in_the_table_has_an_effect() {
         | "no_sched" | "discard" | "rotational" | "write_cache" | "log" => "1",
         "bs" | "blocksize" => "1024",
         "home_node" | "queue_mode" | "irqmode" | "fua" => "0",
-        "requeue" | "timeout" | "resource" | "dev_resource" => "2:50:1:3",
+        "requeue" | "requeue_tail" | "timeout" | "resource" | "dev_resource" => "2:50:1:3",
         _ => "3",
     };
     for parameter in PARAMETERS {
@@ -97,10 +101,12 @@ fn limits_follow_from_parameters() {
 }
 
 #[test]
-fn what_is_not_built_says_so_and_off_is_accepted() {
-    for (name, off) in NOT_BUILT {
+fn what_is_not_here_says_so_and_off_is_accepted() {
+    let not_built = NOT_BUILT.iter().map(|row| (row, "not built yet"));
+    let of_memory = OF_MEMORY.iter().map(|row| (row, "a parameter of device memory"));
+    for ((name, off), why) in not_built.chain(of_memory) {
         let message = refusal(&format!("{name}=17"));
-        assert!(message.contains(&format!("{name} is not built yet")), "{message}");
+        assert!(message.contains(&format!("{name} is {why}")), "{message}");
         if let Some(off) = off {
             assert_eq!(parse(&format!("{name}={off}")).0, NullParams::default());
         }
@@ -132,6 +138,7 @@ fn what_would_have_no_effect_is_said() {
         "home_node=1",
         "queue_mode=0",
         "seed=5",
+        "timeout_resets=1",
     ] {
         assert_eq!(parse(text).1.len(), 1, "{text}");
     }
@@ -143,7 +150,7 @@ fn what_would_have_no_effect_is_said() {
 
 #[test]
 fn the_default_scheduler_is_that_of_linux() {
-    let device = |text: &str| (FACTORY.build)(&pairs(text), &HOST).unwrap();
+    let device = |text: &str| device(text).unwrap();
     assert_eq!(device("").default_scheduler(), "mq-deadline");
     assert_eq!(device("no_sched=1").default_scheduler(), "none");
     assert_eq!(device("submit_queues=2").default_scheduler(), "none");

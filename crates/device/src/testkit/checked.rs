@@ -2,16 +2,20 @@
 //!
 //! Passes every call on and panics as soon as the device, or the engine that drives it, breaks the contract
 //! of [`DeviceQueue`]: a token swallowed or given back twice, a tag used twice, a DEV_RESOURCE without a
-//! promise, a time named and not kept, something finished before the time that was named.
+//! promise, a time named and not kept, something finished before the time that was named, a timeout too early,
+//! too late or twice.
 
 use crate::Queues;
-use blkmq_core::{HwQueue, Instant, Op, SubmitterId, Tag};
+use blkmq_core::{HwQueue, Instant, Nanos, Op, SubmitterId, Tag};
 use blkmq_engine::{
-    BioRef, BioTable, Busy, DeviceQueue, DeviceShape, Enqueued, Finished, Inflight, Verdict,
+    BioRef, BioTable, Busy, DeviceQueue, DeviceShape, Enqueued, Expiry, Finished, Inflight, Verdict,
 };
 use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard};
+
+/// A virtual device that has the timer of a request reset more often than this will never answer.
+const MOST_RESETS: u32 = 16;
 
 /// An I/O that reached the device.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -37,6 +41,8 @@ pub struct Watch {
     pub dev_resource: u64,
     /// Requests that the device wanted back later.
     pub requeued: u64,
+    /// Times that the device was asked about a request whose time was up.
+    pub timeouts: u64,
     /// Most requests held by one hardware queue at once.
     pub most_held: usize,
     /// Requests given back because the queue went away.
@@ -44,14 +50,23 @@ pub struct Watch {
     seen: BTreeSet<(SubmitterId, u64)>,
 }
 
+/// A request inside the device.
+struct Held {
+    sector: u64,
+    /// When its time is up.
+    deadline: Instant,
+    resets: u32,
+}
+
 /// One hardware queue with its witness.
 pub struct Checked<P> {
     inner: Box<dyn DeviceQueue<P>>,
     hw: HwQueue,
     depth: u32,
+    timeout: Nanos,
     watch: Arc<Mutex<Watch>>,
-    /// What the device has not given back, by tag, with its first sector.
-    held: BTreeMap<Tag, u64>,
+    /// What the device has not given back, by tag.
+    held: BTreeMap<Tag, Held>,
     now: Instant,
     /// The last request offered was refused.
     refused: bool,
@@ -75,6 +90,7 @@ impl<P: 'static> Checked<P> {
                 inner,
                 hw: HwQueue(hw),
                 depth: shape.hw_queue_depth,
+                timeout: shape.timeout,
                 watch: Arc::clone(&watch),
                 held: BTreeMap::new(),
                 now: Instant::ZERO,
@@ -134,7 +150,7 @@ impl<P> Checked<P> {
     }
 
     fn give_back(&mut self, rq: &Inflight) {
-        let sector = self.held.remove(&rq.tag());
+        let sector = self.held.remove(&rq.tag()).map(|held| held.sector);
         assert_eq!(sector, Some(rq.sector()), "tag {} was given back, not being held", rq.tag().0);
     }
 }
@@ -152,7 +168,8 @@ impl<P> DeviceQueue<P> for Checked<P> {
         let answer = self.inner.enqueue(now, bios, rq);
         match &answer {
             Enqueued::Accepted => {
-                self.held.insert(tag, sector);
+                let deadline = now + self.timeout;
+                self.held.insert(tag, Held { sector, deadline, resets: 0 });
                 self.named.set(None);
             }
             Enqueued::Done(rq, _) | Enqueued::Busy(rq, _) => {
@@ -191,16 +208,38 @@ impl<P> DeviceQueue<P> for Checked<P> {
         for done in finished {
             self.give_back(&done.rq);
         }
-        let requeued = finished.iter().filter(|done| done.verdict == Verdict::Requeue).count();
+        let back = |verdict| matches!(verdict, Verdict::Requeue | Verdict::RequeueTail);
+        let requeued = finished.iter().filter(|done| back(done.verdict)).count();
         self.watch().requeued += requeued as u64;
+    }
+
+    fn timed_out(&mut self, now: Instant, tag: Tag) -> Expiry {
+        self.at(now);
+        self.watch().timeouts += 1;
+        let all = self.held.len();
+        let held = self.held.get_mut(&tag);
+        let held = held.unwrap_or_else(|| panic!("tag {} timed out, not being held", tag.0));
+        assert!(held.deadline <= now, "tag {} timed out too early, or twice", tag.0);
+        held.deadline = now + self.timeout;
+        held.resets += 1;
+        assert!(held.resets <= MOST_RESETS, "holds {all} requests for ever");
+        let answer = self.inner.timed_out(now, tag);
+        if let Expiry::Done(rq, _) = &answer {
+            assert_eq!(rq.tag(), tag, "another request came back");
+            self.give_back(rq);
+        }
+        self.progress.set(true);
+        answer
     }
 
     fn next_event(&self) -> Option<Instant> {
         let named = self.inner.next_event();
         self.named.set(named);
         let offered = self.offered.replace(false);
+        for (tag, held) in &self.held {
+            assert!(held.deadline > self.now, "tag {} has timed out, and nobody asked", tag.0);
+        }
         let never = named == Some(Instant::MAX);
-        assert!(!never || self.held.is_empty(), "holds {} requests for ever", self.held.len());
         let promised = !self.held.is_empty() || named.is_some() && !never;
         assert!(
             promised || !self.owes_room,

@@ -231,5 +231,6 @@ impl Rig {
         let requests = requests.checked_add_signed(stats.flushes.surplus());
         assert_eq!(Some(stats.completed_requests), requests, "{stats:?}");
         assert_eq!(stats.dispatched, stats.completed_requests + stats.requeues, "{stats:?}");
+        assert_eq!(stats.issued, stats.dispatched + stats.tail_requeues, "{stats:?}");
     }
 }

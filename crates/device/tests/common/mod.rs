@@ -3,10 +3,12 @@
 
 #![allow(dead_code, reason = "each test binary uses its own part of this")]
 
-use blkmq_core::{HwQueue, Instant, RequestId};
+use blkmq_core::{HwQueue, Instant, RequestId, Tag};
 use blkmq_device::testkit::Rig;
 use blkmq_device::{Device, MachineShape, registry};
-use blkmq_engine::{Access, BioTable, Config, DeviceQueue, Enqueued, Finished, Inflight, NoMerges};
+use blkmq_engine::{
+    Access, BioTable, Config, DeviceQueue, Enqueued, Expiry, Finished, Inflight, NoMerges,
+};
 use blkmq_sched::{At, Cx, Done, Factory, Pick, Scheduler, Scope, none};
 use std::cell::RefCell;
 
@@ -20,11 +22,12 @@ pub fn null(text: &str) -> Device {
 
 /// A device of the registry with these parameters.
 pub fn device(name: &str, text: &str) -> Device {
-    let pair = |text: &str| text.split_once('=').map(|(k, v)| (k.to_owned(), v.to_owned()));
-    let pairs = text.split(',').filter(|text| !text.is_empty());
-    let pairs: Vec<_> = pairs.map(|text| pair(text).expect("key=value")).collect();
-    let factory = registry::find(name).expect("it is in the registry");
-    (factory.build)(&pairs, &HOST).unwrap_or_else(|e| panic!("{text}: {e}"))
+    described([name, text].join(if text.is_empty() { "" } else { "," }).as_str())
+}
+
+/// The device of this description.
+pub fn described(text: &str) -> Device {
+    registry::parse(text, &HOST).unwrap_or_else(|e| panic!("{text}: {e}"))
 }
 
 /// A queue around `device` without merging, so that every I/O is a request.
@@ -131,6 +134,10 @@ impl DeviceQueue<u64> for Tap {
 
     fn reap(&mut self, now: Instant, out: &mut Vec<Finished>) {
         self.0.reap(now, out);
+    }
+
+    fn timed_out(&mut self, now: Instant, tag: Tag) -> Expiry {
+        self.0.timed_out(now, tag)
     }
 
     fn next_event(&self) -> Option<Instant> {

@@ -18,6 +18,8 @@ const MOODY: Script = Script {
     resource: 5,
     dev_resource: 3,
     requeue: 7,
+    requeue_tail: 0,
+    lose: 0,
     inline: 2,
     service: Nanos(10_000),
     says: Says::When,

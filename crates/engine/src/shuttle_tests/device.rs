@@ -1,13 +1,13 @@
 //! A device that does a little of everything, by counting.
 //!
 //! *Fault model.* Every so many attempts it refuses with RESOURCE, or with DEV_RESOURCE, or takes the request
-//! and wants it back later; every so many it answers within the call. It refuses with DEV_RESOURCE also when
-//! it is full. It never answers twice, and keeps the promise of DEV_RESOURCE unless a bug is planted.
+//! and wants it back later, or loses it until it is asked about it; every so many it answers within the call.
+//! It refuses with DEV_RESOURCE also when it is full. It never answers twice, and keeps the promise of DEV_RESOURCE unless a bug is planted.
 
 use super::durable;
 use crate::sync::{Arc, Mutex};
-use crate::{BioTable, Busy, DeviceQueue, Enqueued, Finished, Inflight, Verdict};
-use blkmq_core::{HwQueue, Instant, Nanos};
+use crate::{BioTable, Busy, DeviceQueue, Enqueued, Expiry, Finished, Inflight, Verdict};
+use blkmq_core::{HwQueue, Instant, IoError, Nanos, Tag};
 use std::collections::VecDeque;
 
 /// What it does. Of every `n` attempts that find room, the last is treated in that way; 0 for never.
@@ -18,6 +18,9 @@ pub(super) struct Script {
     pub(super) resource: u32,
     pub(super) dev_resource: u32,
     pub(super) requeue: u32,
+    pub(super) requeue_tail: u32,
+    /// In turns: given up when its time is up, and after a reset of its timer.
+    pub(super) lose: u32,
     pub(super) inline: u32,
     /// How long a request stays if it is not answered within the call.
     pub(super) service: Nanos,
@@ -42,6 +45,8 @@ impl Script {
         resource: 0,
         dev_resource: 0,
         requeue: 0,
+        requeue_tail: 0,
+        lose: 0,
         inline: 1,
         service: Nanos(0),
         says: Says::When,
@@ -64,6 +69,8 @@ pub(super) struct TestDevice {
     attempts: u32,
     looks: u32,
     held: VecDeque<Held>,
+    /// With how often their timers are still to be reset.
+    lost: Vec<(Inflight, u32)>,
     /// When the request refused last may come again.
     retry_at: Option<Instant>,
     now: Instant,
@@ -80,6 +87,7 @@ impl TestDevice {
             attempts: 0,
             looks: 0,
             held: VecDeque::new(),
+            lost: Vec::new(),
             retry_at: None,
             now: Instant::ZERO,
             arrivals,
@@ -99,7 +107,7 @@ impl TestDevice {
 
     fn refusal(&mut self) -> Option<Busy> {
         self.retry_at = None;
-        if self.held.len() >= self.script.room {
+        if self.held.len() + self.lost.len() >= self.script.room {
             return Some(Busy::DevResource);
         }
         self.attempts += 1;
@@ -129,14 +137,19 @@ impl<P> DeviceQueue<P> for TestDevice {
         if let Some(arrivals) = &self.arrivals {
             arrivals.lock().expect("a panic ends the schedule").push((rq.hw(), rq.sector()));
         }
-        let requeue = self.strikes(self.script.requeue);
         durable::began(&rq);
+        if self.strikes(self.script.lose) {
+            self.lost.push((rq, self.attempts / self.script.lose % 2));
+            return Enqueued::Accepted;
+        }
+        let tail = self.strikes(self.script.requeue_tail);
+        let requeue = tail || self.strikes(self.script.requeue);
         if self.strikes(self.script.inline) && !requeue {
             durable::done(&rq);
             return Enqueued::Done(rq, Ok(()));
         }
         let (verdict, stay) = if requeue {
-            (Verdict::Requeue, Nanos(0))
+            (if tail { Verdict::RequeueTail } else { Verdict::Requeue }, Nanos(0))
         } else {
             (Verdict::Done(Ok(())), self.script.service)
         };
@@ -162,6 +175,20 @@ impl<P> DeviceQueue<P> for TestDevice {
         }
     }
 
+    fn timed_out(&mut self, now: Instant, tag: Tag) -> Expiry {
+        self.at(now);
+        let Some(at) = self.lost.iter().position(|(rq, _)| rq.tag() == tag) else {
+            let held = self.held.iter().any(|held| held.rq.tag() == tag);
+            assert!(held, "asked about tag {}, which is not here", tag.0);
+            return Expiry::ResetTimer;
+        };
+        if let Some(left) = self.lost[at].1.checked_sub(1) {
+            self.lost[at].1 = left;
+            return Expiry::ResetTimer;
+        }
+        Expiry::Done(self.lost.swap_remove(at).0, Err(IoError::TIMED_OUT))
+    }
+
     fn next_event(&self) -> Option<Instant> {
         let ends = self.held.front().map(|held| held.until);
         match self.script.says {
@@ -173,5 +200,6 @@ impl<P> DeviceQueue<P> for TestDevice {
 
     fn abandon(&mut self, out: &mut Vec<Inflight>) {
         out.extend(self.held.drain(..).map(|held| held.rq));
+        out.extend(self.lost.drain(..).map(|(rq, _)| rq));
     }
 }

@@ -8,6 +8,8 @@ use blkmq_sched::{Scope, registry};
 
 /// Models per test; `BLKMQ_SHUTTLE_TIMES` as many on demand.
 const MODELS: u64 = 100;
+/// Longer than any service.
+const TIMEOUT: Nanos = Nanos::from_millis(1);
 /// Of each model.
 const SCHEDULES: usize = 40;
 
@@ -44,11 +46,14 @@ fn device(rng: &mut Rng) -> Script {
     let mut every =
         |sometimes: u64| if rng.chance(1, 3) { 2 + rng.below(sometimes) as u32 } else { 0 };
     let (resource, dev_resource, requeue) = (every(5), every(5), every(5));
+    let (requeue_tail, lose) = (every(5), every(5));
     let inline = [0, 1, 2, 3][rng.below(4) as usize];
     let says = if rng.chance(1, 4) { Says::Nothing } else { Says::When };
+    // Nobody sleeps while a device is polled, so the time of what it lost would never be up.
+    let lose = if says == Says::Nothing { 0 } else { lose };
     let service = Nanos(rng.below(3) * 5_000);
     let room = 1 + rng.below(3) as usize;
-    Script { room, resource, dev_resource, requeue, inline, service, says }
+    Script { room, resource, dev_resource, requeue, requeue_tail, lose, inline, service, says }
 }
 
 fn model(seed: u64, access: Access) -> Model {
@@ -67,6 +72,8 @@ fn model(seed: u64, access: Access) -> Model {
         budget: rng.chance(1, 3).then(|| 1 + rng.below(3) as u32),
         nr_requests: rng.chance(1, 2).then_some(4),
         device,
+        timeout: TIMEOUT,
+        retries: rng.below(3) as u8,
         drift: rng.chance(1, 4),
         cache: CACHES[rng.below(CACHES.len() as u64) as usize],
         ..Model::new(seed, CROWDS[rng.below(CROWDS.len() as u64) as usize])
@@ -74,7 +81,7 @@ fn model(seed: u64, access: Access) -> Model {
     Model { most_time: most_time(&model), ..model }
 }
 
-/// One request after the other, and each refusal and each reading of a running clock on top.
+/// One request after the other, and each refusal, loss and reading of a running clock on top.
 fn most_time(model: &Model) -> Nanos {
     let all = |client: &Client| {
         let flushes = if client.flags == IoFlags::NONE { 0 } else { 2 };
@@ -82,11 +89,14 @@ fn most_time(model: &Model) -> Nanos {
     };
     let ios: u64 = model.clients.iter().map(all).sum();
     // At worst every second attempt is refused.
-    let Script { resource, dev_resource, requeue, service, .. } = model.device;
-    let faults =
-        [resource, dev_resource, requeue].iter().filter(|every| **every > 0).count() as u64;
+    let Script { resource, dev_resource, requeue, requeue_tail, lose, service, .. } = model.device;
+    let faults = [resource, dev_resource, requeue, requeue_tail, lose];
+    let faults = faults.iter().filter(|every| **every > 0).count() as u64;
     let attempts = ios * (1 + 2 * faults);
-    let timers = if resource > 0 { attempts * Nanos::from_millis(3).0 } else { 0 };
+    let waits = resource > 0 || requeue_tail > 0;
+    let timers = if waits { attempts * Nanos::from_millis(3).0 } else { 0 };
+    // A timer may be reset once.
+    let timers = timers + if lose > 0 { attempts * 2 * TIMEOUT.0 } else { 0 };
     let retries = if dev_resource > 0 { attempts * 10_000 } else { 0 };
     let drift = if model.drift { 1_000_000 } else { 0 };
     Nanos(ios * service.0 + timers + retries + drift)

@@ -26,4 +26,5 @@ mod order;
 mod park;
 mod pump_threads;
 mod shared;
+mod timeouts;
 mod world;

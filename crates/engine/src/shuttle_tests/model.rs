@@ -40,6 +40,9 @@ pub(super) struct Model {
     pub(super) budget: Option<u32>,
     pub(super) nr_requests: Option<u32>,
     pub(super) cache: WriteCache,
+    /// At most 3 ms, or for ever.
+    pub(super) timeout: Nanos,
+    pub(super) retries: u8,
     pub(super) device: Script,
     /// A client per entry, each with a submitter of its own.
     pub(super) clients: &'static [Client],
@@ -105,6 +108,8 @@ impl Model {
             budget: None,
             nr_requests: None,
             cache: WriteCache::Through,
+            timeout: Nanos(u64::MAX),
+            retries: 0,
             device: Script::INLINE,
             clients,
             bell: Bell::Remembers,
@@ -145,6 +150,7 @@ impl Model {
             budget: self.budget,
             limits: Limits::default(),
             cache: self.cache,
+            timeout: self.timeout,
         };
         let device = |_| {
             let device = TestDevice::new(self.device, arrivals.map(Arc::clone));
@@ -154,6 +160,7 @@ impl Model {
         Config {
             scope: self.scope,
             nr_requests: self.nr_requests,
+            retries: self.retries,
             access: self.access,
             nomerges: NoMerges::All,
             pump: self.pump,
@@ -207,7 +214,7 @@ impl Model {
         let requests = (ios - stats.merges.total()).checked_add_signed(stats.flushes.surplus());
         assert_eq!(Some(stats.completed_requests), requests, "{stats:?}");
         assert_eq!(stats.dispatched, stats.completed_requests + stats.requeues, "{stats:?}");
-        assert_eq!(stats.issued, stats.dispatched, "{stats:?}");
+        assert_eq!(stats.issued, stats.dispatched + stats.tail_requeues, "{stats:?}");
         for hw in (0..self.hw_queues).map(HwQueue) {
             assert_eq!(queue.tags_in_use(hw), 0, "driver tags of {hw:?} in use");
         }
@@ -250,7 +257,9 @@ impl Client {
                 assert_eq!(done.cookie, name(io as u64), "a completion of another submitter");
                 assert_eq!(done.payload, !done.cookie, "a completion with another's payload");
                 assert!(!std::mem::replace(&mut ended[io], true), "I/O {io} completed twice");
-                durable::ended(self.sector(id, io as u64));
+                if done.result.is_ok() {
+                    durable::ended(self.sector(id, io as u64));
+                }
             });
             reaped += u64::from(got);
             if got == 0 {

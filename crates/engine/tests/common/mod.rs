@@ -2,6 +2,8 @@
 
 #![allow(dead_code, reason = "each test file uses a part")]
 
+pub mod fated;
+
 use blkmq_core::{
     HwQueue, Instant, IoFlags, IoMeta, IoResult, Limits, Nanos, Op, Rng, SubmitterId,
 };
@@ -178,6 +180,8 @@ pub fn shape(hw_queues: u16, depth: u32) -> DeviceShape {
         budget: None,
         limits: Limits::default(),
         cache: WriteCache::Through,
+        // What these devices keep waits for the test.
+        timeout: Nanos(u64::MAX),
     }
 }
 
@@ -277,6 +281,7 @@ pub fn assert_at_rest(queue: &Queue<u32>, hw_queues: u16) {
     let requests = requests.checked_add_signed(stats.flushes.surplus());
     assert_eq!(Some(stats.completed_requests), requests, "{stats:?}");
     assert_eq!(stats.dispatched, stats.completed_requests + stats.requeues, "{stats:?}");
+    assert_eq!(stats.issued, stats.dispatched + stats.tail_requeues, "{stats:?}");
     assert!((0..hw_queues).all(|hw| queue.tags_in_use(HwQueue(hw)) == 0));
     assert_eq!(queue.budgets_in_use(), 0);
 }

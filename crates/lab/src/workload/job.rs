@@ -1,5 +1,6 @@
 //! What one fio job means, typed. Defaults are fio's.
 
+use super::verify::{Verify, VerifyError};
 use super::{Amount, BlockSize, BlockSizeError, Direction, Distribution, DistributionError};
 use super::{PerDirection, Rw};
 use blkmq_core::{IoPrio, Nanos, SECTOR_SIZE};
@@ -50,6 +51,8 @@ pub struct Job {
     pub sync: bool,
     /// `fsync`: a flush after every so many writes; 0 for none.
     pub fsync: u32,
+    /// `verify` and its companions; `None` is not to look at contents.
+    pub verify: Option<Verify>,
     /// `prioclass` and `prio`.
     pub prio: IoPrio,
     /// `iodepth` and its companions.
@@ -158,6 +161,7 @@ impl Default for Job {
             direct: false,
             sync: false,
             fsync: 0,
+            verify: None,
             prio: IoPrio::default(),
             depth: Depth::default(),
             rate_iops: PerDirection::all(None),
@@ -203,6 +207,8 @@ pub enum JobError {
     AboveDepth(&'static str, u32, u32),
     /// `iodepth_batch_complete_min` above `iodepth_batch_complete_max`.
     BatchInverted(u32, u32),
+    /// `verify` and its companions.
+    Verify(VerifyError),
 }
 
 impl fmt::Display for JobError {
@@ -227,6 +233,7 @@ impl fmt::Display for JobError {
                 "iodepth_batch_complete_min={min}; accepted is up to \
                  iodepth_batch_complete_max={max}"
             ),
+            Self::Verify(e) => e.fmt(f),
         }
     }
 }
@@ -271,6 +278,7 @@ impl Job {
         }
         self.validate_amounts()?;
         self.depth.validate()?;
+        self.validate_verify().map_err(JobError::Verify)?;
         if self.time_based && self.runtime.is_none() { Err(JobError::NoRuntime) } else { Ok(()) }
     }
 

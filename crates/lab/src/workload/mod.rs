@@ -4,8 +4,10 @@
 //! generator per thread, and a [`Pacer`] says when the next one may leave. Both are told the time, use no
 //! thread and allocate nothing per I/O, so that the same stream drives real threads and virtual ones.
 //!
+//! A [`Verifier`] besides says what a job's blocks must hold, and finds out whether they do.
+//!
 //! Not here: fio's spelling (the command line owns it), submission and completion (whoever drives a queue
-//! owns them), and contents of buffers: blkmq's workloads carry addresses only.
+//! owns them), and buffers: I/Os carry addresses only.
 
 mod block_size;
 mod direction;
@@ -15,6 +17,7 @@ mod job;
 mod pacing;
 mod permutation;
 mod region;
+pub mod verify;
 
 pub use block_size::{BlockSize, BlockSizeError};
 pub use direction::{Direction, PerDirection, Rw};
@@ -24,3 +27,4 @@ pub use job::{Depth, Job, JobError, Latencies, ThinkTime};
 pub use pacing::{Pace, Pacer};
 pub use permutation::Permutation;
 pub use region::{Amount, Region, RegionError};
+pub use verify::{Verifier, Verify};

@@ -4,15 +4,18 @@ use super::{Group, Kind, Meaning, Opt};
 
 const THREADS: &str = "jobs are always threads";
 const CACHE: &str = "there is no page cache";
-const DATA: &str = "I/O carries no data";
+const DATA: &str =
+    "what is written is zeroes, or nothing on a device that keeps nothing; see verify";
 const ENGINE: &str = "I/O goes through blkmq, not through a system call";
 const FILES: &str = "there are no files to lay out";
 const REPEATS: &str = "streams always repeat; randseed chooses another";
 const PROGRESS: &str = "results come at the end";
 const BANDWIDTH: &str = "bandwidth is counted, which costs nothing";
+const IN_ORDER: &str =
+    "what was written is read back in order of place, or of writing with verify_backlog";
 const NO_DISK: &str = "no disk of the system is used";
 
-const NO_VERIFY: &str = "contents are not carried, so they cannot be verified";
+const NO_VERIFY: &str = "this variant of verification is not built";
 const NO_LOGS: &str = "no logs are written; see --output-format=json+";
 const NO_ZONES: &str = "zones are not built";
 const NO_REPLAY: &str = "traces are not replayed by bench";
@@ -83,12 +86,22 @@ pub const OPTIONS: &[Opt] = &[
     valued("status_interval", PROGRESS),
     bare("disable_bw_measurement", BANDWIDTH).or(&["disable_bw"]),
     bare("disk_util", NO_DISK),
-    not_built("verify", NO_VERIFY),
-    not_built("do_verify", NO_VERIFY),
-    not_built("verify_pattern", NO_VERIFY),
-    not_built("verify_fatal", NO_VERIFY),
-    not_built("verify_backlog", NO_VERIFY),
+    bare("verifysort", IN_ORDER),
+    valued("verifysort_nr", IN_ORDER),
+    not_built("verify_offset", NO_VERIFY),
+    not_built("verify_dump", NO_VERIFY),
+    not_built("verify_async", NO_VERIFY),
+    not_built("verify_async_cpus", NO_VERIFY),
+    not_built("verify_backlog_batch", NO_VERIFY),
+    not_built("verify_header_seed", NO_VERIFY),
+    not_built("verify_write_sequence", NO_VERIFY),
+    not_built("verify_state_load", NO_VERIFY),
+    not_built("verify_state_save", NO_VERIFY),
+    not_built("experimental_verify", NO_VERIFY),
     not_built("trim_percentage", NO_VERIFY),
+    not_built("trim_verify_zero", NO_VERIFY),
+    not_built("trim_backlog", NO_VERIFY),
+    not_built("trim_backlog_batch", NO_VERIFY),
     not_built("write_bw_log", NO_LOGS),
     not_built("write_lat_log", NO_LOGS),
     not_built("write_iops_log", NO_LOGS),

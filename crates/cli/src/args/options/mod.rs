@@ -7,6 +7,7 @@ mod foreign;
 mod load;
 mod pattern;
 mod run;
+mod verify;
 
 use super::job_draft::JobDraft;
 use super::nearest::nearest;
@@ -41,6 +42,8 @@ pub enum Group {
     Pattern,
     /// How many, how fast, how long.
     Load,
+    /// Whether contents are right.
+    Verify,
     /// What is compared.
     Compare,
     /// What is printed.
@@ -114,9 +117,8 @@ impl Opt {
 
 /// Every option, in the order of the help.
 pub fn all() -> impl Iterator<Item = &'static Opt> + Clone {
-    [run::JOBS, pattern::OPTIONS, load::OPTIONS, run::OPTIONS, foreign::OPTIONS]
-        .into_iter()
-        .flatten()
+    let tables = [run::JOBS, pattern::OPTIONS, load::OPTIONS, verify::OPTIONS];
+    tables.into_iter().chain([run::OPTIONS, foreign::OPTIONS]).flatten()
 }
 
 /// The option called `name`. Dashes and underscores within it are alike.

@@ -3,7 +3,7 @@
 use super::{Group, Kind, Meaning, Opt};
 use crate::devices;
 use crate::error::UsageError;
-use crate::plan::{SchedulerChoice, spec};
+use crate::plan::SchedulerChoice;
 
 const fn compare(
     name: &'static str,
@@ -76,12 +76,10 @@ pub const OPTIONS: &[Opt] = &[
     }),
     compare(
         "device",
-        "NAME[,KEY=VALUE]...",
-        "device to run on, null_blk's parameters; repeatable",
+        "DEVICE[,DEVICE]...",
+        "devices to run on, each NAME[,KEY=VALUE]..., as blkmq doc lists them; repeatable",
         |d, v| {
-            for spec in spec::parse(v.text)? {
-                d.devices.push(devices::choose(&spec.name, spec.params)?);
-            }
+            d.devices.extend(devices::choose_all(v.text)?);
             Ok(())
         },
     ),

@@ -115,8 +115,19 @@ struct Queue<'a> {
     batch_mean: f64,
     kicks: Map<&'static str, u64>,
     requeues: u64,
+    timeouts: u64,
+    retries: u64,
     longest_run_passes: u64,
     longest_run_ns: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    verify: Option<Verify>,
+}
+
+/// Ours: what the job verified.
+#[derive(serde::Serialize)]
+struct Verify {
+    verified: u64,
+    errors: u64,
 }
 
 #[derive(serde::Serialize)]
@@ -199,13 +210,13 @@ impl<'a> Job<'a> {
             latency_target: 0,
             latency_percentile: 100.0,
             latency_window: 0,
-            blkmq: Queue::new(index, run),
+            blkmq: Queue::new(index, run, job),
         }
     }
 }
 
 impl<'a> Queue<'a> {
-    fn new(index: usize, run: &'a Run) -> Self {
+    fn new(index: usize, run: &'a Run, job: &JobResult) -> Self {
         let counters = &run.counters;
         Self {
             run: index,
@@ -230,8 +241,14 @@ impl<'a> Queue<'a> {
                 ("coalesced", counters.kicks.coalesced),
             ]),
             requeues: counters.requeues,
+            timeouts: counters.timeouts,
+            retries: counters.retries,
             longest_run_passes: counters.longest_run_passes,
             longest_run_ns: counters.longest_run_ns,
+            verify: job
+                .verify
+                .as_ref()
+                .map(|found| Verify { verified: found.bytes, errors: found.errors }),
         }
     }
 }

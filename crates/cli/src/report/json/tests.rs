@@ -3,6 +3,7 @@ use std::process::Command;
 
 use serde_json::Value;
 
+use super::super::job::Verified;
 use super::super::model::Report;
 use super::super::{PERCENTILES, sample};
 use super::*;
@@ -162,6 +163,17 @@ fn the_books_can_be_checked_by_a_reader() {
         assert_eq!(n("submitted") - merged, n("dispatches") - n("requeues"));
         assert_eq!(n("requests_completed"), n("dispatches") - n("requeues"));
     }
+}
+
+#[test]
+fn verification_is_beside_the_queue_where_there_was_any() {
+    let mut report = sample::comparison();
+    let found = Verified { bytes: 8192, errors: 2, first: Some("offset 0".into()) };
+    report.runs[1].jobs[0].verify = Some(found);
+    let json = parsed(&report, Detail::Plain);
+    assert_eq!(json["jobs"][0]["blkmq"].get("verify"), None);
+    let expected = serde_json::json!({ "verified": 8192, "errors": 2 });
+    assert_eq!(json["jobs"][1]["blkmq"]["verify"], expected);
 }
 
 #[test]

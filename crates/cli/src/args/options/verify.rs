@@ -1,0 +1,78 @@
+//! fio's options for checking that what is read is what was written.
+
+use super::super::job_draft::block_size;
+use super::{Group, Opt};
+use crate::error::UsageError;
+use blkmq_lab::workload::verify::{Method, Pattern};
+
+const fn job(
+    name: &'static str,
+    accepts: &'static str,
+    help: &'static str,
+    apply: super::ApplyJob,
+) -> Opt {
+    Opt::job(Group::Verify, name, accepts, help, apply)
+}
+
+/// The table.
+pub const OPTIONS: &[Opt] = &[
+    job(
+        "verify",
+        "crc32c, crc32, xxhash, pattern, null",
+        "read back what was written, and check it; or check what is read",
+        |d, v| {
+            d.verify.method = match v.text {
+                "0" => None,
+                word => Some(Method::parse(word).ok_or_else(|| {
+                    let words = Method::NAMES.iter().map(|(_, words)| words[0]);
+                    let words = Vec::from_iter(words).join(", ");
+                    UsageError::new(format!("not built; accepted: {words}, 0 (none)"))
+                })?),
+            };
+            Ok(())
+        },
+    ),
+    job(
+        "verify_pattern",
+        "0xHEX, NUMBER, \"TEXT\", %o",
+        "fill blocks with this, %o being their offset (default: from a seed)",
+        |d, v| {
+            let pattern = Pattern::parse(v.text).map_err(|e| UsageError::new(e.to_string()))?;
+            d.verify.pattern = Some(pattern);
+            Ok(())
+        },
+    ),
+    job(
+        "verify_interval",
+        "SIZE",
+        "block with a header of its own (default: what all block sizes have in common)",
+        |d, v| {
+            d.verify.interval = Some(block_size(v)?);
+            Ok(())
+        },
+    ),
+    job("do_verify", "", "read back at the end of the job (default 1)", |d, v| {
+        d.verify.do_verify = Some(v.flag()?);
+        Ok(())
+    })
+    .flag(),
+    job("verify_fatal", "", "end the job at the first wrong block", |d, v| {
+        d.verify.fatal = Some(v.flag()?);
+        Ok(())
+    })
+    .flag(),
+    job(
+        "verify_backlog",
+        "COUNT",
+        "read back after every COUNT writes (default 0, at the end)",
+        |d, v| {
+            d.verify.backlog = Some(v.count(0..=u32::MAX)?);
+            Ok(())
+        },
+    ),
+    job("verify_only", "", "write nothing; check what the same job has written before", |d, v| {
+        d.verify.only = Some(v.flag()?);
+        Ok(())
+    })
+    .flag(),
+];

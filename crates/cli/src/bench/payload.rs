@@ -1,0 +1,115 @@
+//! What a worker hands to the queue with each I/O: nothing, or a buffer, taken from a pool.
+//!
+//! What is in a buffer is the business of `verify.rs`.
+
+use blkmq_core::{Buffer, Payload};
+
+/// The bytes that a worker's I/Os carry.
+///
+/// A worker makes as many as it has in flight, each for its longest I/O, and uses them again and again:
+/// [`set_len`](Self::set_len), the I/O, [`bytes`](Self::bytes).
+pub trait BenchPayload: Payload {
+    /// Is there anything to carry? If not, no other method needs to do anything.
+    const CARRIES: bool = true;
+
+    /// One for I/Os of up to `most` bytes, of whatever contents.
+    fn with_capacity(most: usize) -> Self;
+
+    /// Makes it carry `len` bytes, at most as many as it was made for; 0 for what moves none. Contents are
+    /// left to chance. Does not allocate.
+    fn set_len(&mut self, len: usize);
+
+    /// What it carries.
+    fn bytes(&mut self) -> &mut [u8];
+}
+
+impl BenchPayload for () {
+    const CARRIES: bool = false;
+
+    fn with_capacity(_: usize) -> Self {}
+
+    fn set_len(&mut self, _: usize) {}
+
+    fn bytes(&mut self) -> &mut [u8] {
+        &mut []
+    }
+}
+
+impl BenchPayload for Buffer {
+    fn with_capacity(most: usize) -> Self {
+        // Zeroed once, so that what is written is never what another program has left behind.
+        Self::new(vec![0; most])
+    }
+
+    fn set_len(&mut self, len: usize) {
+        self.get_mut().resize(len, 0);
+    }
+
+    fn bytes(&mut self) -> &mut [u8] {
+        self.get_mut()
+    }
+}
+
+/// The payloads of one worker that are not under way.
+pub struct Pool<P> {
+    free: Vec<P>,
+    most: usize,
+}
+
+impl<P: BenchPayload> Pool<P> {
+    /// For `depth` I/Os in flight of up to `most` bytes. They are made when they are first needed, so that a
+    /// deep queue that is never filled costs nothing.
+    pub fn new(depth: u32, most: usize) -> Self {
+        Self { free: Vec::with_capacity(if P::CARRIES { depth as usize } else { 0 }), most }
+    }
+
+    /// One that carries `len` bytes.
+    #[inline]
+    pub fn take(&mut self, len: usize) -> P {
+        if !P::CARRIES {
+            return P::with_capacity(0);
+        }
+        let mut payload = self.free.pop().unwrap_or_else(|| P::with_capacity(self.most));
+        payload.set_len(len);
+        payload
+    }
+
+    /// One has come back.
+    #[inline]
+    pub fn give(&mut self, payload: P) {
+        if P::CARRIES {
+            self.free.push(payload);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Where the bytes of a payload of `len` bytes were, and how many.
+    fn used<P: BenchPayload>(pool: &mut Pool<P>, len: usize) -> (*const u8, Option<usize>) {
+        let mut payload = pool.take(len);
+        let place = (payload.bytes().as_ptr(), payload.data_len());
+        assert_eq!(payload.bytes().len(), place.1.unwrap_or(0));
+        pool.give(payload);
+        place
+    }
+
+    #[test]
+    fn buffers_are_used_again_and_never_grow() {
+        let mut pool: Pool<Buffer> = Pool::new(2, 8192);
+        let (first, _) = used(&mut pool, 8192);
+        for len in [512, 8192, 0, 4096] {
+            assert_eq!(used(&mut pool, len), (first, Some(len)), "one buffer, never moved");
+        }
+        assert_eq!(pool.free.len(), 1);
+    }
+
+    #[test]
+    fn nothing_is_carried_by_nothing() {
+        let mut pool: Pool<()> = Pool::new(2, 8192);
+        assert_eq!(used(&mut pool, 4096).1, None);
+        assert!(pool.free.is_empty());
+    }
+}

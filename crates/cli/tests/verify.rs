@@ -1,0 +1,188 @@
+//! `blkmq bench --verify` as its users meet it: real threads on the memory device, and what it says when
+//! contents are not what was written.
+
+use serde_json::Value;
+use std::process::{Command, Output};
+
+/// On a memory device, unless the line names another one.
+fn bench(line: &str) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_blkmq"));
+    command.args(["bench", "--output-format=json"]).args(line.split_whitespace());
+    if !line.contains("--device") {
+        command.arg("--device=memory,size=64,discard=1");
+    }
+    command.output().expect("the binary starts")
+}
+
+fn jobs(output: &Output) -> Vec<Value> {
+    let report: Value = serde_json::from_slice(&output.stdout).expect("the report is JSON");
+    report["jobs"].as_array().expect("jobs are a list").clone()
+}
+
+/// The jobs of a bench in which everything was right.
+fn right(line: &str) -> Vec<Value> {
+    let output = bench(line);
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success() && errors.is_empty(), "{line}: {errors}");
+    let jobs = jobs(&output);
+    for job in &jobs {
+        assert_eq!(
+            (&job["error"], &job["blkmq"]["verify"]["errors"]),
+            (&0.into(), &0.into()),
+            "{line}"
+        );
+    }
+    jobs
+}
+
+/// The jobs of a bench that found something wrong, and its one line on standard error.
+fn wrong(line: &str) -> (Vec<Value>, String) {
+    let output = bench(line);
+    let message = String::from_utf8(output.stderr.clone()).expect("messages are text");
+    assert_eq!(output.status.code(), Some(1), "{line}: {message}");
+    let message = message.strip_suffix('\n').expect("a whole line").to_owned();
+    assert!(!message.contains('\n'), "{message}");
+    (jobs(&output), message)
+}
+
+fn verified(job: &Value) -> u64 {
+    job["blkmq"]["verify"]["verified"].as_u64().expect("a count")
+}
+
+/// Sequential writers in plugs of eight, so that there is something to merge, with pumps of either kind.
+#[test]
+fn merged_writes_of_several_threads_are_right_under_every_scheduler() {
+    for pump in ["inline", "threads"] {
+        let jobs = right(&format!(
+            "--rw=write --bs=4k --size=2m --numjobs=4 --offset_increment=2m --iodepth=32 \
+             --iodepth_batch_submit=8 --verify=crc32c --group_reporting --pump={pump} \
+             --access=combining,mutex"
+        ));
+        assert!(jobs.len() >= 4, "two schedulers at least, in two ways");
+        for job in jobs {
+            assert_eq!(verified(&job), 8 << 20);
+            assert_eq!(job["read"]["total_ios"], 0, "reading back is no part of the workload");
+            let merges = job["blkmq"]["merges"].as_object().expect("an object").values();
+            let merged: u64 = merges.filter_map(Value::as_u64).sum();
+            assert!(merged > 0, "{}", job["blkmq"]);
+        }
+    }
+}
+
+/// Blocks are drawn independently, so that writes, reads and trims of one block meet in flight.
+#[test]
+fn overlapping_io_raises_no_false_alarm() {
+    for line in [
+        "--rw=randrw --bssplit=4k/50:12k/50 --norandommap --loops=4 --verify=crc32",
+        "--rw=randwrite --bs=8k --blockalign=512 --norandommap --loops=4 --verify=xxhash --gtod_reduce=1",
+        "--rw=randtrimwrite --bs=4k --norandommap --loops=4 --verify=crc32c --verify_backlog=64",
+        "--rw=randrw --bs=4k --random_distribution=zipf:1.2 --loops=8 --verify=crc32c --verify_backlog=1",
+        "--rw=randwrite --bs=16k --verify=pattern --verify_pattern=0xfeed%o --verify_interval=512 --fsync=8",
+    ] {
+        let common =
+            "--size=1m --numjobs=2 --offset_increment=1m --iodepth=16 --iodepth_batch_submit=4";
+        for job in right(&format!("{line} {common}")) {
+            assert!(verified(&job) >= 64 << 10, "{line}: {}", verified(&job));
+        }
+    }
+}
+
+/// Requests are refused, wanted back, and answered late and out of order. None of it is damage.
+#[test]
+fn faults_that_damage_nothing_are_not_taken_for_damage() {
+    let device = "faults,resource=0.001,dev_resource=0.01,requeue=0.05,late=0.02,reorder=0.1,\
+                  seed=7:memory,size=4,submit_queues=2";
+    for line in [
+        "--rw=randrw --norandommap --verify=crc32c --verify_backlog=32",
+        "--rw=randwrite --norandommap --verify=xxhash --pump=threads",
+    ] {
+        let jobs = right(&format!(
+            "--device={device} {line} --size=512k --numjobs=2 --offset_increment=512k --loops=4 \
+             --iodepth=16 --iodepth_batch_submit=8"
+        ));
+        assert!(jobs.iter().any(|job| job["blkmq"]["requeues"].as_u64() > Some(0)));
+    }
+}
+
+#[test]
+fn a_timed_job_is_read_back_when_its_time_is_over() {
+    let jobs = right(
+        "--rw=randwrite --size=1m --runtime=20ms --ramp_time=5ms --time_based --iodepth=4 --verify=crc32c",
+    );
+    assert!(jobs.iter().all(|job| verified(job) > 0));
+}
+
+#[test]
+fn a_later_job_checks_what_an_earlier_one_wrote() {
+    let line = "--bs=8k --size=1m --verify=crc32c --name=fill --rw=randwrite --do_verify=0 \
+                --name=check --stonewall --rw=randread --iodepth=8";
+    for job in right(line) {
+        let bytes = if job["jobname"] == "check" { 1 << 20 } else { 0 };
+        assert_eq!(verified(&job), bytes);
+    }
+    // Sequential streams are the same whatever the job's place in the plan.
+    let line = "--size=1m --verify=crc32 --rw=write --name=fill --do_verify=0 \
+                --name=check --stonewall --verify_only";
+    for job in right(line) {
+        let only = job["jobname"] == "check";
+        assert_eq!(verified(&job), if only { 1 << 20 } else { 0 });
+        assert_eq!(job["write"]["total_ios"], if only { 0 } else { 256 });
+    }
+}
+
+/// Somebody else's zeroes lie in the third and fourth block.
+const DAMAGE: &str = "--bs=4k --scheduler=none --name=fill --rw=write --size=64k --verify=crc32c \
+                      --name=damage --stonewall --rw=write --offset=8k --size=8k \
+                      --name=check --stonewall --rw=read --size=64k --verify=crc32c";
+
+#[test]
+fn damage_is_found_where_it_is_and_counted() {
+    let (jobs, message) = wrong(DAMAGE);
+    assert_eq!(
+        message,
+        "blkmq: verification failed with none, 3 threads: 2 wrong blocks; the first: job 'check', thread 0, \
+         offset 8192 (block 2 of 4096 bytes): no header, expected 0x31567162, found 0x00000000"
+    );
+    let (fill, check) = (&jobs[0], &jobs[2]);
+    assert_eq!((&fill["error"], verified(fill)), (&0.into(), 64 << 10));
+    assert_eq!((&check["error"], &check["blkmq"]["verify"]["errors"]), (&84.into(), &2.into()));
+    assert_eq!((verified(check), &check["read"]["total_ios"]), (64 << 10, &16.into()));
+    assert_eq!(jobs[1]["blkmq"].get("verify"), None);
+}
+
+#[test]
+fn the_first_wrong_block_is_fatal_if_it_is_to_be() {
+    let (jobs, message) = wrong(&format!("{DAMAGE} --verify_fatal"));
+    assert!(message.contains("1 wrong block; the first: job 'check'"), "{message}");
+    assert_eq!(jobs[2]["read"]["total_ios"], 3);
+}
+
+#[test]
+fn contents_of_another_seed_are_wrong() {
+    let (_, message) = wrong(
+        "--size=64k --verify=xxhash --scheduler=none --name=fill --rw=write --name=check --stonewall \
+         --rw=read --randseed=1",
+    );
+    assert!(
+        message.contains("16 wrong blocks") && message.contains("seed, expected 0x"),
+        "{message}"
+    );
+}
+
+/// A bad block ends the job, and nothing is read back then.
+#[test]
+fn what_could_not_be_read_back_is_no_success() {
+    let (jobs, message) = wrong(
+        "--device=memory,size=1,badblocks=+64-71 --scheduler=none --rw=write --size=64k --verify=crc32c",
+    );
+    assert!(message.contains("error 5 before everything was verified"), "{message}");
+    assert_eq!(jobs[0]["blkmq"]["verify"]["errors"], 0);
+}
+
+#[test]
+fn null_does_everything_but_look() {
+    let jobs = right("--device=null --verify=null --rw=randwrite --size=64k --scheduler=none");
+    let job = &jobs[0];
+    assert_eq!(verified(job), 0);
+    assert_eq!(job["blkmq"]["completed"], 32, "16 writes, and 16 reads to check them");
+}

@@ -1,0 +1,198 @@
+//! Parameters that null_blk's descendants share: hardware queues, timing, sizes, the log.
+//!
+//! Their lines for a device's table, how they are read, rounded and clamped as null_blk does it, and the
+//! limits that follow. Whatever is not taken as it was given, or has no effect, is said in a note.
+
+use crate::param::Given;
+use crate::service::IrqMode;
+use crate::{MachineShape, ParamError, Parameter};
+use blkmq_core::{Limits, Nanos, SECTOR_SIZE};
+use blkmq_engine::MAX_HW_QUEUE_DEPTH;
+
+/// The largest device: 2^63 bytes, where offsets end.
+const MAX_MIB: u64 = 1 << 43;
+/// `completion_nsec` unless given.
+const COMPLETION_NSEC: u64 = 10_000;
+/// `log_size` unless given.
+const LOG_SIZE: usize = 65_536;
+/// Sectors in a MiB.
+const MIB_SECTORS: u64 = (1 << 20) / SECTOR_SIZE as u64;
+/// Sectors in one discard: as many as fit 32 bits of bytes.
+const MAX_DISCARD_SECTORS: u32 = u32::MAX >> 9;
+
+pub(crate) const fn parameter(
+    name: &'static str,
+    default: &'static str,
+    help: &'static str,
+) -> Parameter {
+    Parameter { name, default, help }
+}
+
+pub(crate) const SUBMIT_QUEUES: Parameter =
+    parameter("submit_queues", "1", "hardware queues; at most one per CPU");
+pub(crate) const USE_PER_NODE_HCTX: Parameter = parameter(
+    "use_per_node_hctx",
+    "0",
+    "one hardware queue per NUMA node, instead of submit_queues",
+);
+pub(crate) const HW_QUEUE_DEPTH: Parameter =
+    parameter("hw_queue_depth", "64", "driver tags per hardware queue, 1 to 10240");
+pub(crate) const IRQMODE: Parameter = parameter(
+    "irqmode",
+    "1",
+    "0: complete within the call; 1: at the next reap; 2: after completion_nsec",
+);
+pub(crate) const COMPLETION_NSEC_PARAMETER: Parameter =
+    parameter("completion_nsec", "10000", "service time in ns; only with irqmode=2");
+pub(crate) const BS: Parameter =
+    parameter("bs", "512", "logical block size in bytes: 512, 1024, 2048 or 4096");
+pub(crate) const BLOCKSIZE: Parameter = parameter("blocksize", "512", "another name of bs");
+pub(crate) const SIZE: Parameter = parameter("size", "", "size in MiB; wins over gb");
+pub(crate) const MAX_SECTORS: Parameter =
+    parameter("max_sectors", "0", "most sectors in a request; 0: the block layer's default");
+pub(crate) const LOG: Parameter = parameter("log", "0", "record every arrival");
+pub(crate) const LOG_SIZE_PARAMETER: Parameter =
+    parameter("log_size", "65536", "arrivals that the log keeps");
+
+/// What was given, before rounding and before one parameter is held against another.
+pub(crate) struct Basics {
+    submit_queues: Option<u64>,
+    use_per_node_hctx: bool,
+    hw_queue_depth: u64,
+    irqmode: u8,
+    completion_nsec: Option<u64>,
+    blocksize: u64,
+    gb: u64,
+    size: Option<u64>,
+    log: bool,
+    log_size: Option<usize>,
+    pub(crate) max_sectors: u32,
+    pub(crate) discard: bool,
+}
+
+impl Default for Basics {
+    fn default() -> Self {
+        Self {
+            submit_queues: None,
+            use_per_node_hctx: false,
+            hw_queue_depth: 64,
+            irqmode: 1,
+            completion_nsec: None,
+            blocksize: 512,
+            gb: 250,
+            size: None,
+            log: false,
+            log_size: None,
+            max_sectors: 0,
+            discard: false,
+        }
+    }
+}
+
+impl Basics {
+    /// The defaults of a device of `gb` GiB.
+    pub(crate) fn sized(gb: u64) -> Self {
+        Self { gb, ..Self::default() }
+    }
+
+    /// Takes one parameter; false if `given` is none of these.
+    pub(crate) fn set(&mut self, given: &Given<'_>) -> Result<bool, ParamError> {
+        match given.name {
+            "submit_queues" => self.submit_queues = Some(given.number(0..=u64::MAX)?),
+            "use_per_node_hctx" => self.use_per_node_hctx = given.flag()?,
+            "hw_queue_depth" => self.hw_queue_depth = given.number(1..=u64::MAX)?,
+            "irqmode" => self.irqmode = given.number(0..=2)?,
+            "completion_nsec" => self.completion_nsec = Some(given.number(0..=u64::MAX)?),
+            "bs" | "blocksize" => self.blocksize = given.number(0..=u64::MAX)?,
+            "gb" => self.gb = given.number(1..=MAX_MIB / 1024)?,
+            "size" => self.size = Some(given.number(1..=MAX_MIB)?),
+            "max_sectors" => self.max_sectors = given.number(0..=u32::MAX)?,
+            "discard" => self.discard = given.flag()?,
+            "log" => self.log = given.flag()?,
+            "log_size" => self.log_size = Some(given.number(1..=1 << 32)?),
+            _ => return Ok(false),
+        }
+        Ok(true)
+    }
+
+    /// At least one, at most one per CPU; or one per node.
+    pub(crate) fn submit_queues(&self, host: &MachineShape, notes: &mut Vec<String>) -> u16 {
+        let (cpus, nodes) = (host.cpus.max(1), host.nodes.max(1));
+        match self.submit_queues {
+            Some(given) if self.use_per_node_hctx => {
+                if given != nodes.into() {
+                    notes.push(format!(
+                        "submit_queues={given} gives way to use_per_node_hctx: {nodes}, one per node"
+                    ));
+                }
+                nodes
+            }
+            None if self.use_per_node_hctx => nodes,
+            None => 1,
+            Some(0) => {
+                notes.push("submit_queues=0 is raised to 1".into());
+                1
+            }
+            Some(given) => clamp(notes, "submit_queues", given, cpus.into()) as u16,
+        }
+    }
+
+    pub(crate) fn hw_queue_depth(&self, notes: &mut Vec<String>) -> u32 {
+        clamp(notes, "hw_queue_depth", self.hw_queue_depth, MAX_HW_QUEUE_DEPTH.into()) as u32
+    }
+
+    pub(crate) fn irqmode(&self, notes: &mut Vec<String>) -> IrqMode {
+        if self.completion_nsec.is_some() && self.irqmode != 2 {
+            notes.push(format!("completion_nsec has no effect with irqmode={}", self.irqmode));
+        }
+        match self.irqmode {
+            0 => IrqMode::Inline,
+            1 => IrqMode::Softirq,
+            _ => IrqMode::Timer(Nanos(self.completion_nsec.unwrap_or(COMPLETION_NSEC))),
+        }
+    }
+
+    /// Down to a multiple of 512, then into 512 to 4096. Limits refuse what is no power of two.
+    pub(crate) fn blocksize(&self, notes: &mut Vec<String>) -> u32 {
+        let sector = u64::from(SECTOR_SIZE);
+        let rounded = (self.blocksize / sector * sector).clamp(sector, 4096);
+        if rounded != self.blocksize {
+            notes.push(format!("bs={} becomes {rounded}", self.blocksize));
+        }
+        rounded as u32
+    }
+
+    /// In MiB.
+    pub(crate) fn size(&self) -> u64 {
+        self.size.unwrap_or(self.gb * 1024)
+    }
+
+    /// Arrivals to record; `None` for no log.
+    pub(crate) fn log_size(&self, notes: &mut Vec<String>) -> Option<usize> {
+        if self.log_size.is_some() && !self.log {
+            notes.push("log_size has no effect without log=1".into());
+        }
+        self.log.then_some(self.log_size.unwrap_or(LOG_SIZE))
+    }
+}
+
+/// `given` or the most there can be, with a note.
+pub(crate) fn clamp(notes: &mut Vec<String>, name: &str, given: u64, most: u64) -> u64 {
+    if given > most {
+        notes.push(format!("{name}={given} is lowered to {most}"));
+    }
+    given.min(most)
+}
+
+/// What fits into a request of a device of `size` MiB; 0 sectors stand for the default.
+pub(crate) fn limits(blocksize: u32, max_sectors: u32, discard: bool, size: u64) -> Limits {
+    let default = Limits::default();
+    let block = blocksize / SECTOR_SIZE;
+    Limits {
+        logical_block_size: blocksize,
+        max_sectors: if max_sectors == 0 { default.max_sectors } else { max_sectors },
+        max_discard_sectors: if discard { MAX_DISCARD_SECTORS / block * block } else { 0 },
+        capacity: size * MIB_SECTORS,
+        ..default
+    }
+}

@@ -1,0 +1,186 @@
+//! The grammar of a device's description: a name, pairs, and what stands behind a colon.
+//!
+//! ```text
+//! NAME [ "," KEY "=" VALUE ]...                a device as such
+//! NAME ":" WORD [ "," KEY "=" VALUE ]...       one that is about a file or the like
+//! NAME [ "," KEY "=" VALUE ]... ":" DEVICE     one around another device, down to the end of the text
+//! ```
+//!
+//! The name says which; so a value may hold colons, except around another device. Nothing here knows what a
+//! parameter means.
+
+use crate::registry::DeviceFactory;
+use crate::{DeviceError, MachineShape};
+
+/// A parameter's name and its value, as the user wrote them.
+pub type Pair = (String, String);
+
+/// Makes a device from its description, for a machine like `host`.
+pub type Build =
+    fn(given: &Description<'_>, host: &MachineShape) -> Result<crate::Device, DeviceError>;
+
+/// What stands behind the colon of a device's description.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Argument {
+    /// Nothing. A colon behind the name is read as a comma, as in a scheduler's description.
+    None,
+    /// A word without commas, which must be there; what it is called in messages, such as `PATH`.
+    Word(&'static str),
+    /// The whole description of another device, which must be there.
+    Device,
+}
+
+/// What was said about a device, besides its name.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Description<'a> {
+    /// What stands behind the colon; empty for [`Argument::None`] only.
+    pub argument: &'a str,
+    /// In the order in which they were given.
+    pub pairs: Vec<Pair>,
+}
+
+impl DeviceFactory {
+    /// How it is described, for messages and lists: `null[,KEY=VALUE]...`.
+    #[must_use]
+    pub fn form(&self) -> String {
+        let name = self.name;
+        match self.argument {
+            Argument::None => format!("{name}[,KEY=VALUE]..."),
+            Argument::Word(what) => format!("{name}:{what}[,KEY=VALUE]..."),
+            Argument::Device => format!("{name}[,KEY=VALUE]...:DEVICE"),
+        }
+    }
+
+    /// Takes apart what stands behind the name: nothing, or what begins with a comma or a colon.
+    pub(crate) fn describe<'a>(&self, text: &'a str) -> Result<Description<'a>, DeviceError> {
+        let missing = |what| DeviceError::Argument { what, accepted: self.form() };
+        let (argument, pairs) = match self.argument {
+            Argument::None => ("", text.get(1..)),
+            Argument::Word(what) => {
+                let behind = text.strip_prefix(':').ok_or_else(|| missing(what))?;
+                let (word, pairs) = behind
+                    .split_once(',')
+                    .map_or((behind, None), |(word, pairs)| (word, Some(pairs)));
+                (
+                    Some(word.trim())
+                        .filter(|word| !word.is_empty())
+                        .ok_or_else(|| missing(what))?,
+                    pairs,
+                )
+            }
+            Argument::Device => {
+                let (pairs, device) = text.split_once(':').ok_or_else(|| missing("DEVICE"))?;
+                let device = Some(device.trim()).filter(|device| !device.is_empty());
+                (device.ok_or_else(|| missing("DEVICE"))?, pairs.get(1..))
+            }
+        };
+        let pairs = pairs.into_iter().flat_map(|pairs| pairs.split(','));
+        let pairs = pairs.map(|word| self.pair(word.trim())).collect::<Result<_, _>>()?;
+        Ok(Description { argument, pairs })
+    }
+
+    fn pair(&self, word: &str) -> Result<Pair, DeviceError> {
+        match word.split_once('=') {
+            Some((key, value)) => Ok((key.trim().into(), value.trim().into())),
+            None => Err(DeviceError::Syntax { word: word.into(), accepted: self.form() }),
+        }
+    }
+}
+
+/// Takes apart a list of descriptions, separated by commas as pairs are: a word that holds `=` before any `:`
+/// belongs to the description before it, any other begins one. Never empty.
+///
+/// ```
+/// let list = "null,submit_queues=2,faults,error=0.01:memory,size=64";
+/// let texts = ["null,submit_queues=2", "faults,error=0.01:memory,size=64"];
+/// assert_eq!(blkmq_device::descriptions(list), texts);
+/// ```
+#[must_use]
+pub fn descriptions(list: &str) -> Vec<&str> {
+    let (mut texts, mut from, mut at) = (Vec::new(), 0, 0);
+    for word in list.split(',') {
+        let goes_on = word.split(':').next().is_some_and(|head| head.contains('='));
+        if at > 0 && !goes_on {
+            texts.push(list[from..at - 1].trim());
+            from = at;
+        }
+        at += word.len() + 1;
+    }
+    texts.push(list[from..].trim());
+    texts
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::registry;
+
+    fn factory(argument: Argument) -> DeviceFactory {
+        DeviceFactory {
+            name: "it",
+            summary: "",
+            doc: "",
+            argument,
+            parameters: &[],
+            build: |_, host| registry::parse("null", host),
+        }
+    }
+
+    /// Argument and pairs, printed; or the error.
+    fn read(argument: Argument, text: &str) -> String {
+        match factory(argument).describe(text) {
+            Ok(Description { argument, pairs }) => {
+                let pairs = pairs.iter().map(|(key, value)| format!(" {key}={value}"));
+                format!("{argument}{}", pairs.collect::<String>())
+            }
+            Err(e) => e.to_string(),
+        }
+    }
+
+    #[test]
+    fn a_plain_device_has_pairs_only() {
+        assert_eq!(read(Argument::None, ""), "");
+        assert_eq!(read(Argument::None, ",a=1:2, b = 3"), " a=1:2 b=3");
+        assert_eq!(read(Argument::None, ":a=1"), " a=1");
+        let message = "'x' is no KEY=VALUE; accepted: it[,KEY=VALUE]...";
+        assert_eq!(read(Argument::None, ":x"), message);
+        assert_eq!(read(Argument::None, ",a=1,x"), message);
+    }
+
+    #[test]
+    fn a_word_stands_behind_the_name() {
+        let path = Argument::Word("PATH");
+        assert_eq!(read(path, ":/a=b:c,direct=1"), "/a=b:c direct=1");
+        for text in ["", ",direct=1", ":", ": ,direct=1"] {
+            assert_eq!(read(path, text), "PATH is missing; accepted: it:PATH[,KEY=VALUE]...");
+        }
+        assert!(read(path, ":/a,/b").starts_with("'/b' is no KEY=VALUE; accepted: it:PATH["));
+    }
+
+    #[test]
+    fn another_device_stands_behind_the_pairs() {
+        assert_eq!(read(Argument::Device, ":null"), "null");
+        assert_eq!(read(Argument::Device, ",a=1,b=2:null,c=1:2"), "null,c=1:2 a=1 b=2");
+        assert_eq!(read(Argument::Device, ":it,a=1:null"), "it,a=1:null");
+        for text in ["", ",a=1", ":", ",a=1: "] {
+            let message = "DEVICE is missing; accepted: it[,KEY=VALUE]...:DEVICE";
+            assert_eq!(read(Argument::Device, text), message);
+        }
+        assert!(read(Argument::Device, ",a:null").starts_with("'a' is no KEY=VALUE"));
+    }
+
+    #[test]
+    fn a_list_falls_into_descriptions() {
+        let split = |list| descriptions(list).join(" | ");
+        assert_eq!(split(""), "");
+        assert_eq!(split("null"), "null");
+        assert_eq!(split("null, memory ,size=1"), "null | memory ,size=1");
+        assert_eq!(
+            split("faults:memory,size=1,null:a=1,b=2"),
+            "faults:memory,size=1 | null:a=1,b=2"
+        );
+        assert_eq!(split("faults,error=1:uring:/a=b,null"), "faults,error=1:uring:/a=b | null");
+        assert_eq!(split("null,,null"), "null |  | null");
+        assert_eq!(split("a=1,null"), "a=1 | null");
+    }
+}

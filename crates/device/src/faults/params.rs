@@ -1,0 +1,152 @@
+//! The parameters of faults, typed, and how they are read from pairs.
+
+use super::tables::PARAMETERS;
+use crate::fault::{Chance, Fault};
+use crate::null::REQUEST_TIMEOUT;
+use crate::param::Given;
+use crate::{ParamError, registry::Pair};
+use blkmq_core::{IoError, Nanos, Op};
+
+/// The largest errno that Linux returns.
+const MAX_ERRNO: u16 = 4095;
+
+/// The longest that anything is held back: an hour, which is as good as never and yet ends.
+const MAX_NSEC: u64 = 3_600_000_000_000;
+
+/// What befalls requests. Every chance is for one attempt to hand the device a request.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct FaultsParams {
+    /// Refused with RESOURCE.
+    pub resource: Chance,
+    /// Refused with DEV_RESOURCE.
+    pub dev_resource: Chance,
+    /// Taken, and asked to be requeued.
+    pub requeue: Chance,
+    /// Taken and lost.
+    pub timeout: Chance,
+    /// Failing, for each [`Op`] by its discriminant.
+    pub errors: [Chance; 5],
+    /// Answered late.
+    pub late: Chance,
+    /// Overtaken by another answer.
+    pub reorder: Chance,
+    /// What a failing request ends with.
+    pub errno: IoError,
+    /// What is lost ends after this.
+    pub timeout_nsec: Nanos,
+    /// The most by which answers are late.
+    pub late_nsec: Nanos,
+    /// Attempts let through before a fault strikes.
+    pub space: u32,
+    /// How often each fault strikes at most; `None` for ever.
+    pub times: Option<u32>,
+    /// Of the chances.
+    pub seed: u64,
+}
+
+impl Default for FaultsParams {
+    /// No faults.
+    fn default() -> Self {
+        Self {
+            resource: Chance::NEVER,
+            dev_resource: Chance::NEVER,
+            requeue: Chance::NEVER,
+            timeout: Chance::NEVER,
+            errors: [Chance::NEVER; 5],
+            late: Chance::NEVER,
+            reorder: Chance::NEVER,
+            errno: IoError::IO,
+            timeout_nsec: REQUEST_TIMEOUT,
+            late_nsec: Nanos::from_millis(1),
+            space: 0,
+            times: None,
+            seed: 0,
+        }
+    }
+}
+
+impl FaultsParams {
+    /// Reads pairs; of two with one name the later counts. Also says, in a sentence each, what has no effect.
+    ///
+    /// # Errors
+    /// For the first pair that has no such name or no such value.
+    pub fn parse(pairs: &[Pair]) -> Result<(Self, Vec<String>), ParamError> {
+        let mut raw = Raw::default();
+        let mut given_names = Vec::new();
+        for (name, value) in pairs {
+            let given = Given::find(PARAMETERS, name, value)?;
+            raw.set(&given)?;
+            given_names.push(given.name);
+        }
+        let params = raw.finish();
+        let notes = params.notes(&given_names);
+        Ok((params, notes))
+    }
+
+    /// A fault point's settings.
+    pub(super) fn fault(&self, probability: Chance) -> Fault {
+        Fault { interval: 1, probability, space: self.space, times: self.times }
+    }
+
+    fn notes(&self, given: &[&'static str]) -> Vec<String> {
+        let fails = self.errors.iter().any(|chance| *chance > Chance::NEVER);
+        let chances = [self.resource, self.dev_resource, self.requeue, self.timeout, self.late];
+        let strikes =
+            fails || self.reorder.max(*chances.iter().max().expect("five")) > Chance::NEVER;
+        let needs = [
+            ("errno", fails, "an error"),
+            ("timeout_nsec", self.timeout > Chance::NEVER, "timeout"),
+            ("late_nsec", self.late > Chance::NEVER, "late"),
+            ("space", strikes, "faults"),
+            ("times", strikes, "faults"),
+            ("seed", strikes, "faults"),
+        ];
+        let idle = needs.iter().filter(|(name, used, _)| !used && given.contains(name));
+        idle.map(|(name, _, what)| format!("{name} has no effect without {what}")).collect()
+    }
+}
+
+/// What was given, before `error` is held against the errors of single operations.
+#[derive(Default)]
+struct Raw {
+    error: Chance,
+    errors: [Option<Chance>; 5],
+    done: FaultsParams,
+}
+
+impl Raw {
+    fn set(&mut self, given: &Given<'_>) -> Result<(), ParamError> {
+        let chance = || Chance::parse(given.value).ok_or_else(|| given.refuse(Chance::FORM));
+        let done = &mut self.done;
+        match given.name {
+            "resource" => done.resource = chance()?,
+            "dev_resource" => done.dev_resource = chance()?,
+            "requeue" => done.requeue = chance()?,
+            "timeout" => done.timeout = chance()?,
+            "error" => self.error = chance()?,
+            "read_error" => self.errors[Op::Read as usize] = Some(chance()?),
+            "write_error" => self.errors[Op::Write as usize] = Some(chance()?),
+            "flush_error" => self.errors[Op::Flush as usize] = Some(chance()?),
+            "discard_error" => self.errors[Op::Discard as usize] = Some(chance()?),
+            "write_zeroes_error" => self.errors[Op::WriteZeroes as usize] = Some(chance()?),
+            "late" => done.late = chance()?,
+            "reorder" => done.reorder = chance()?,
+            "errno" => done.errno = IoError(given.number(1..=MAX_ERRNO)?),
+            "timeout_nsec" => done.timeout_nsec = Nanos(given.number(0..=MAX_NSEC)?),
+            "late_nsec" => done.late_nsec = Nanos(given.number(1..=MAX_NSEC)?),
+            "space" => done.space = given.number(0..=u32::MAX)?,
+            "times" if given.value == "-1" => done.times = None,
+            "times" => {
+                let accepted = || given.refuse("a whole number, or -1 for ever");
+                done.times = Some(given.value.parse().map_err(|_| accepted())?);
+            }
+            "seed" => done.seed = given.number(0..=u64::MAX)?,
+            _ => unreachable!("every name in the table is read here"),
+        }
+        Ok(())
+    }
+
+    fn finish(self) -> FaultsParams {
+        FaultsParams { errors: self.errors.map(|own| own.unwrap_or(self.error)), ..self.done }
+    }
+}

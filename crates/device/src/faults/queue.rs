@@ -1,0 +1,216 @@
+//! [`Faulty`]: one hardware queue of any device, with faults around it.
+//!
+//! Everything that is held back here will leave at a time that `next_event` names, or with the next answer of
+//! the device inside, which it owes; what is lost, when the engine has had enough and asks for it. So promises that the device makes are kept, and so is our own
+//! DEV_RESOURCE, which always names a time.
+
+use super::FaultsParams;
+use super::draw::{Draw, Fate, Strike};
+use crate::Queues;
+use crate::null::DEV_RESOURCE_DELAY;
+use blkmq_core::{HwQueue, Instant, IoError, Tag};
+use blkmq_engine::{
+    BioTable, Busy, DeviceQueue, DeviceShape, Enqueued, Expiry, Finished, Inflight, Verdict,
+};
+use std::collections::BTreeMap;
+
+/// How a request is passed on.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Passing {
+    /// What becomes of its answer is drawn when the device inside takes it.
+    Untouched,
+    /// Whatever comes of it, it fails.
+    Failing,
+}
+
+/// A hardware queue that fails on purpose.
+pub struct Faulty<P> {
+    inner: Box<dyn DeviceQueue<P>>,
+    draw: Draw,
+    errno: IoError,
+    /// Requests in the device inside.
+    inside: u32,
+    /// What becomes of their answers, by driver tag.
+    fates: Box<[Fate]>,
+    /// The device inside was given something since its doorbell was rung.
+    unrung: bool,
+    /// What leaves at a certain time, numbered, so that of two with one time the earlier leaves first.
+    held: BTreeMap<(Instant, u64), Finished>,
+    number: u64,
+    /// What was lost; few.
+    lost: Vec<Inflight>,
+    /// Answers that wait to be overtaken. Never without something inside.
+    waiting: Vec<Finished>,
+    /// How the request was passed on that the device inside refused last. It is the next to come, and is passed
+    /// on in the same way: else a time that the device named would come and nobody would ask it.
+    refused: Option<Passing>,
+    /// When the request refused last may come again, if it was refused here.
+    retry_at: Option<Instant>,
+    /// Scratch space; empty between calls.
+    reaped: Vec<Finished>,
+}
+
+impl<P: 'static> Faulty<P> {
+    /// Puts faults around the hardware queues of a device of this shape.
+    #[must_use]
+    pub fn wrap(params: &FaultsParams, shape: &DeviceShape, queues: Queues<P>) -> Queues<P> {
+        let wrap = |(hw, inner)| {
+            Box::new(Self {
+                inner,
+                draw: Draw::new(params, HwQueue(hw)),
+                errno: params.errno,
+                inside: 0,
+                fates: vec![Fate::Pass; shape.hw_queue_depth as usize].into(),
+                unrung: false,
+                held: BTreeMap::new(),
+                number: 0,
+                lost: Vec::new(),
+                waiting: Vec::new(),
+                refused: None,
+                retry_at: None,
+                reaped: Vec::new(),
+            }) as Box<dyn DeviceQueue<P>>
+        };
+        (0..).zip(queues).map(wrap).collect()
+    }
+}
+
+impl<P> Faulty<P> {
+    /// Takes `rq`, to be given back with `verdict` at the first reap from `until` on.
+    fn hold(&mut self, until: Instant, rq: Inflight, verdict: Verdict) -> Enqueued {
+        self.held.insert((until, self.number), Finished { rq, verdict });
+        self.number += 1;
+        Enqueued::Accepted
+    }
+
+    /// Hands `rq` to the device inside.
+    fn pass(&mut self, now: Instant, bios: &BioTable<P>, rq: Inflight, how: Passing) -> Enqueued {
+        let tag = rq.tag();
+        let answer = self.inner.enqueue(now, bios, rq);
+        if let Enqueued::Busy(..) = answer {
+            self.refused = Some(how);
+            return answer;
+        }
+        let fate = match how {
+            Passing::Untouched => self.draw.taken(),
+            Passing::Failing => Fate::Fail,
+        };
+        let Enqueued::Done(rq, result) = answer else {
+            self.fates[tag.0 as usize] = fate;
+            self.inside += 1;
+            self.unrung = true;
+            return answer;
+        };
+        match fate {
+            Fate::Pass => Enqueued::Done(rq, result),
+            Fate::Fail => Enqueued::Done(rq, Err(self.errno)),
+            Fate::Late(by) => self.hold(now + by, rq, Verdict::Done(result)),
+            // Whatever else is done within the call passes it.
+            Fate::Overtaken => self.hold(now, rq, Verdict::Done(result)),
+        }
+    }
+
+    /// Lets an answer of the device inside out, or holds it back.
+    fn answer(&mut self, now: Instant, done: Finished, out: &mut Vec<Finished>) {
+        self.inside -= 1;
+        let fate = std::mem::take(&mut self.fates[done.rq.tag().0 as usize]);
+        // It comes again, and will then have another fate.
+        let requeued = !matches!(done.verdict, Verdict::Done(_));
+        match fate {
+            Fate::Late(by) if !requeued => _ = self.hold(now + by, done.rq, done.verdict),
+            Fate::Overtaken if !requeued => self.waiting.push(done),
+            Fate::Fail if !requeued => {
+                self.pass_out(
+                    Finished { rq: done.rq, verdict: Verdict::Done(Err(self.errno)) },
+                    out,
+                );
+            }
+            _ => self.pass_out(done, out),
+        }
+    }
+
+    /// Lets an answer out, and behind it what was waiting for that, the latest first.
+    fn pass_out(&mut self, done: Finished, out: &mut Vec<Finished>) {
+        out.push(done);
+        out.extend(self.waiting.drain(..).rev());
+    }
+}
+
+impl<P> DeviceQueue<P> for Faulty<P> {
+    fn enqueue(&mut self, now: Instant, bios: &BioTable<P>, rq: Inflight) -> Enqueued {
+        self.retry_at = None;
+        if let Some(how) = self.refused.take() {
+            return self.pass(now, bios, rq, how);
+        }
+        match self.draw.attempt(rq.op()) {
+            Some(Strike::Resource) => Enqueued::Busy(rq, Busy::Resource),
+            Some(Strike::DevResource) => {
+                self.retry_at = Some(now + DEV_RESOURCE_DELAY);
+                Enqueued::Busy(rq, Busy::DevResource)
+            }
+            Some(Strike::Requeue) => self.hold(now, rq, Verdict::Requeue),
+            Some(Strike::Lose) => {
+                self.lost.push(rq);
+                Enqueued::Accepted
+            }
+            Some(Strike::FailUndone) => self.hold(now, rq, Verdict::Done(Err(self.errno))),
+            Some(Strike::FailDone) => self.pass(now, bios, rq, Passing::Failing),
+            None => self.pass(now, bios, rq, Passing::Untouched),
+        }
+    }
+
+    fn commit(&mut self, now: Instant) {
+        if std::mem::take(&mut self.unrung) {
+            self.inner.commit(now);
+        }
+    }
+
+    fn reap(&mut self, now: Instant, out: &mut Vec<Finished>) {
+        while let Some(first) = self.held.first_entry().filter(|first| first.key().0 <= now) {
+            out.push(first.remove());
+        }
+        let mut reaped = std::mem::take(&mut self.reaped);
+        self.inner.reap(now, &mut reaped);
+        reaped.drain(..).for_each(|done| self.answer(now, done, out));
+        self.reaped = reaped;
+        if self.inside == 0 {
+            // Nothing is left that could overtake them but themselves.
+            out.extend(self.waiting.drain(..).rev());
+        }
+    }
+
+    /// What was lost comes back by this; what is held back here is on its way; everything else is for the device
+    /// inside to say.
+    fn timed_out(&mut self, now: Instant, tag: Tag) -> Expiry {
+        if let Some(at) = self.lost.iter().position(|rq| rq.tag() == tag) {
+            return Expiry::Done(self.lost.swap_remove(at), Err(IoError::TIMED_OUT));
+        }
+        if self.held.values().chain(&self.waiting).any(|done| done.rq.tag() == tag) {
+            return Expiry::ResetTimer;
+        }
+        let expiry = self.inner.timed_out(now, tag);
+        if let Expiry::Done(..) = expiry {
+            self.inside -= 1;
+            self.fates[tag.0 as usize] = Fate::default();
+        }
+        expiry
+    }
+
+    /// If the device inside cannot tell and holds something, `None`: it is polled, and we with it.
+    fn next_event(&self) -> Option<Instant> {
+        let held = self.held.first_key_value().map(|((until, _), _)| *until);
+        let own = held.into_iter().chain(self.retry_at).min().unwrap_or(Instant::MAX);
+        match self.inner.next_event() {
+            Some(inner) => Some(inner.min(own)),
+            None if self.inside > 0 => None,
+            None => Some(own),
+        }
+    }
+
+    fn abandon(&mut self, out: &mut Vec<Inflight>) {
+        self.inner.abandon(out);
+        let held = std::mem::take(&mut self.held).into_values();
+        out.extend(held.chain(self.waiting.drain(..)).map(|done| done.rq));
+        out.append(&mut self.lost);
+    }
+}

@@ -1,0 +1,153 @@
+//! What is not durable yet: dirty sectors of pages, and since when each of them is owed to a flush.
+//!
+//! Holds the volatile cache and the writes in flight alike: the newest bytes of a sector are what a read
+//! sees, whoever wrote them. When something leaves is decided in `store.rs`.
+
+use super::image::{Extent, Image, Page, Part, WHOLE, ZEROES, bytes_of, sectors_of};
+use std::collections::BTreeMap;
+
+/// Not owed: only writes that have not completed made it dirty.
+const NOT_OWED: u64 = u64::MAX;
+
+/// Dirty sectors of one page.
+#[derive(Debug)]
+struct Dirty {
+    /// `None`: all of them are zero.
+    data: Option<Box<Page>>,
+    /// Never empty once it is marked.
+    mask: u8,
+    /// For each sector, the number of the completion since which it is owed.
+    owed: [u64; 8],
+}
+
+impl Dirty {
+    /// The sectors among `mask` that are owed since before `number`.
+    fn owed_before(&self, number: u64, mask: u8) -> u8 {
+        sectors_of(self.mask & mask)
+            .filter(|sector| self.owed[*sector] < number)
+            .fold(0, |found, sector| found | 1 << sector)
+    }
+}
+
+/// Dirty pages by number.
+#[derive(Debug, Default)]
+pub(super) struct Cache {
+    pages: BTreeMap<u64, Dirty>,
+    /// Where write-back for want of room goes on.
+    cursor: u64,
+}
+
+impl Cache {
+    /// Pages in it.
+    #[cfg(test)]
+    pub(super) fn len(&self) -> usize {
+        self.pages.len()
+    }
+
+    /// Bytes that are dirty.
+    pub(super) fn dirty_bytes(&self) -> u64 {
+        let sectors: u32 = self.pages.values().map(|dirty| dirty.mask.count_ones()).sum();
+        u64::from(sectors) * u64::from(blkmq_core::SECTOR_SIZE)
+    }
+
+    /// Numbers of the pages within `range`.
+    pub(super) fn numbers(&self, range: std::ops::Range<u64>) -> Vec<u64> {
+        self.pages.range(range).map(|(n, _)| *n).collect()
+    }
+
+    /// The dirty sectors of page `n`.
+    pub(super) fn mask(&self, n: u64) -> u8 {
+        self.pages.get(&n).map_or(0, |dirty| dirty.mask)
+    }
+
+    /// The bytes of page `n`, of which only dirty sectors count.
+    pub(super) fn page(&self, n: u64) -> &Page {
+        self.pages.get(&n).and_then(|dirty| dirty.data.as_deref()).unwrap_or(&ZEROES)
+    }
+
+    fn entry(&mut self, n: u64) -> &mut Dirty {
+        let clean = || Dirty { data: None, mask: 0, owed: [NOT_OWED; 8] };
+        self.pages.entry(n).or_insert_with(clean)
+    }
+
+    /// Where the bytes of `part` go. To be followed by [`mark`](Self::mark).
+    pub(super) fn slot(&mut self, part: &Part) -> &mut [u8] {
+        let data = self.entry(part.page).data.get_or_insert_with(|| Box::new(ZEROES));
+        &mut data[part.start..][..part.len]
+    }
+
+    /// The sectors of page `n` that are in `mask` are dirty.
+    pub(super) fn mark(&mut self, n: u64, mask: u8) {
+        self.entry(n).mask |= mask;
+        self.forget(n, 0);
+    }
+
+    /// Makes sectors of page `n` dirty and zero.
+    pub(super) fn zero(&mut self, n: u64, mask: u8) {
+        let dirty = self.entry(n);
+        dirty.mask |= mask;
+        if mask == WHOLE {
+            dirty.data = None;
+        } else if let Some(data) = &mut dirty.data {
+            sectors_of(mask).for_each(|sector| data[bytes_of(sector)].fill(0));
+        }
+    }
+
+    /// A write of `extent` has completed as number `number`: what is dirty there is owed to the next flush.
+    pub(super) fn owe(&mut self, extent: Extent, number: u64) {
+        for (n, dirty) in self.pages.range_mut(extent.pages()) {
+            for sector in sectors_of(dirty.mask & extent.mask(*n)) {
+                dirty.owed[sector] = dirty.owed[sector].min(number);
+            }
+        }
+    }
+
+    /// Sectors of page `n` are durable in another way, or lost.
+    pub(super) fn forget(&mut self, n: u64, mask: u8) {
+        let Some(dirty) = self.pages.get_mut(&n) else { return };
+        dirty.mask &= !mask;
+        sectors_of(mask).for_each(|sector| dirty.owed[sector] = NOT_OWED);
+        if dirty.mask == 0 {
+            self.pages.remove(&n);
+        }
+    }
+
+    /// Writes the sectors of page `n` that are in `mask` back to `image`, if they are dirty.
+    pub(super) fn write_back(&mut self, n: u64, mask: u8, image: &mut Image) {
+        let mask = mask & self.mask(n);
+        if mask == WHOLE {
+            let page = self.pages.remove(&n).and_then(|dirty| dirty.data);
+            return image.replace(n, page);
+        }
+        match self.pages.get(&n).map(|dirty| &dirty.data) {
+            Some(Some(data)) if mask != 0 => {
+                let page = image.page_mut(n);
+                for sector in sectors_of(mask) {
+                    page[bytes_of(sector)].copy_from_slice(&data[bytes_of(sector)]);
+                }
+            }
+            Some(None) => image.zero(n, mask),
+            _ => {}
+        }
+        self.forget(n, mask);
+    }
+
+    /// Writes back whatever has been owed since before `number`. O(pages).
+    pub(super) fn write_back_owed(&mut self, number: u64, image: &mut Image) {
+        let owed = self.pages.iter().map(|(n, dirty)| (*n, dirty.owed_before(number, WHOLE)));
+        for (n, mask) in owed.filter(|(_, mask)| *mask != 0).collect::<Vec<_>>() {
+            self.write_back(n, mask, image);
+        }
+    }
+
+    /// Writes back pages in ascending order, from where it stopped last and around, until at most `most` are
+    /// left.
+    pub(super) fn evict(&mut self, most: usize, image: &mut Image) {
+        while self.pages.len() > most {
+            let next = self.pages.range(self.cursor..).next().or_else(|| self.pages.iter().next());
+            let n = *next.expect("there are more than `most`").0;
+            self.cursor = n + 1;
+            self.write_back(n, WHOLE, image);
+        }
+    }
+}

@@ -1,0 +1,178 @@
+//! [`Image`]: bytes in pages, of which those that hold nothing are not there; and how ranges of sectors lie
+//! on pages.
+
+use blkmq_core::SECTOR_SIZE;
+use std::collections::BTreeMap;
+use std::fmt;
+
+/// Bytes in a page, as in Linux. A logical block never crosses one.
+pub const PAGE: usize = 4096;
+/// Sectors in a page.
+pub(super) const PAGE_SECTORS: u64 = PAGE as u64 / SECTOR_SIZE as u64;
+/// Every sector of a page, as a mask.
+pub(super) const WHOLE: u8 = u8::MAX;
+const _: () = assert!(PAGE_SECTORS == u8::BITS as u64, "a bit per sector");
+
+/// The contents of one page.
+pub(super) type Page = [u8; PAGE];
+
+/// What a page that is not there reads as.
+pub(super) const ZEROES: Page = [0; PAGE];
+
+/// Sparse contents of a device: what is not there is zero.
+#[derive(Clone, PartialEq, Eq, Default)]
+pub struct Image {
+    pages: BTreeMap<u64, Box<Page>>,
+}
+
+impl fmt::Debug for Image {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Image").field("pages", &self.pages.len()).finish()
+    }
+}
+
+impl Image {
+    /// Copies the bytes from `offset` on into `out`. Zeroes beyond the end of the device.
+    pub fn read_at(&self, offset: u64, out: &mut [u8]) {
+        let (mut offset, mut left) = (offset, out);
+        while !left.is_empty() {
+            let start = (offset % PAGE as u64) as usize;
+            let (now, later) = left.split_at_mut(left.len().min(PAGE - start));
+            now.copy_from_slice(&self.page(offset / PAGE as u64)[start..][..now.len()]);
+            offset += now.len() as u64;
+            left = later;
+        }
+    }
+
+    /// Bytes of memory that its pages take.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        self.pages.len() as u64 * PAGE as u64
+    }
+
+    /// Page `n` as it reads.
+    pub(super) fn page(&self, n: u64) -> &Page {
+        self.pages.get(&n).map_or(&ZEROES, |page| page)
+    }
+
+    /// Page `n`, made if it is not there.
+    pub(super) fn page_mut(&mut self, n: u64) -> &mut Page {
+        self.pages.entry(n).or_insert_with(|| Box::new(ZEROES))
+    }
+
+    /// Replaces page `n`; `None` for zeroes.
+    pub(super) fn replace(&mut self, n: u64, page: Option<Box<Page>>) {
+        match page {
+            Some(page) => self.pages.insert(n, page),
+            None => self.pages.remove(&n),
+        };
+    }
+
+    /// Zeroes the sectors of page `n` that are in `mask`.
+    pub(super) fn zero(&mut self, n: u64, mask: u8) {
+        if mask == WHOLE {
+            self.pages.remove(&n);
+        } else if let Some(page) = self.pages.get_mut(&n) {
+            sectors_of(mask).for_each(|sector| page[bytes_of(sector)].fill(0));
+        }
+    }
+
+    /// Numbers of the pages within `range` that are there.
+    pub(super) fn numbers(&self, range: std::ops::Range<u64>) -> impl Iterator<Item = u64> + '_ {
+        self.pages.range(range).map(|(n, _)| *n)
+    }
+}
+
+/// A range of sectors.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Extent {
+    pub(super) sector: u64,
+    pub(super) sectors: u32,
+}
+
+/// The part of an extent that lies on one page.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Part {
+    /// The number of the page.
+    pub(super) page: u64,
+    /// Its first byte on the page.
+    pub(super) start: usize,
+    /// How many bytes.
+    pub(super) len: usize,
+    /// Its first byte in the extent.
+    pub(super) at: usize,
+}
+
+impl Extent {
+    /// Its parts, page by page.
+    pub(super) fn parts(self) -> impl Iterator<Item = Part> {
+        let (mut sector, end) = (self.sector, self.sector + u64::from(self.sectors));
+        std::iter::from_fn(move || {
+            let page = sector / PAGE_SECTORS;
+            let until = ((page + 1) * PAGE_SECTORS).min(end);
+            let bytes = |sectors: u64| (sectors * u64::from(SECTOR_SIZE)) as usize;
+            let part = Part {
+                page,
+                start: bytes(sector % PAGE_SECTORS),
+                len: bytes(until.checked_sub(sector).filter(|left| *left > 0)?),
+                at: bytes(sector - self.sector),
+            };
+            sector = until;
+            Some(part)
+        })
+    }
+
+    /// Numbers of the pages that it touches.
+    pub(super) fn pages(self) -> std::ops::Range<u64> {
+        let end = self.sector + u64::from(self.sectors);
+        self.sector / PAGE_SECTORS..end.div_ceil(PAGE_SECTORS)
+    }
+
+    /// The sectors of page `n` that it covers.
+    pub(super) fn mask(self, n: u64) -> u8 {
+        let first = n * PAGE_SECTORS;
+        let from = self.sector.saturating_sub(first).min(PAGE_SECTORS);
+        let to = (self.sector + u64::from(self.sectors)).saturating_sub(first).min(PAGE_SECTORS);
+        (((1_u16 << to) - 1) & !((1_u16 << from) - 1)) as u8
+    }
+}
+
+/// The sectors in a mask.
+pub(super) fn sectors_of(mask: u8) -> impl Iterator<Item = usize> {
+    (0..PAGE_SECTORS as usize).filter(move |sector| mask & 1 << sector != 0)
+}
+
+/// Where a sector of a page lies on it.
+pub(super) fn bytes_of(sector: usize) -> std::ops::Range<usize> {
+    let size = SECTOR_SIZE as usize;
+    sector * size..(sector + 1) * size
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn extents_fall_into_pages() {
+        let extent = Extent { sector: 6, sectors: 12 };
+        let parts: Vec<_> = extent.parts().map(|p| (p.page, p.start, p.len, p.at)).collect();
+        assert_eq!(parts, [(0, 3072, 1024, 0), (1, 0, 4096, 1024), (2, 0, 1024, 5120)]);
+        assert_eq!(extent.pages(), 0..3);
+        let masks: Vec<_> = (0..4).map(|n| extent.mask(n)).collect();
+        assert_eq!(masks, [0b1100_0000, WHOLE, 0b11, 0]);
+        assert_eq!(Extent { sector: 8, sectors: 0 }.parts().count(), 0);
+    }
+
+    #[test]
+    fn an_image_reads_across_pages_that_are_there_and_not() {
+        let mut image = Image::default();
+        image.page_mut(1)[0] = 7;
+        let mut out = [1; 3];
+        image.read_at(4095, &mut out);
+        assert_eq!(out, [0, 7, 0]);
+        image.zero(1, 0b10);
+        assert_eq!(image.page(1)[0], 7);
+        image.zero(1, WHOLE);
+        assert_eq!(image, Image::default());
+    }
+}

@@ -1,0 +1,62 @@
+//! The memory device: stores what is written, with a volatile cache to lose and bad blocks to meet.
+//!
+//! What it models, what a crash may take and what it cannot show is on its page (`doc/memory.md`). One
+//! store behind one mutex serves all hardware queues; it is a device to check contents with, and no benchmark.
+
+mod badblocks;
+mod cache;
+mod command;
+mod image;
+mod params;
+mod queue;
+mod read;
+mod store;
+mod tables;
+#[cfg(test)]
+mod tests;
+
+pub use badblocks::BadBlocks;
+pub use image::{Image, PAGE};
+pub use params::MemoryParams;
+pub use store::MemoryStore;
+
+use crate::device::{Model, Queues};
+use crate::registry::{Argument, Description};
+use crate::{ArrivalLog, Device, DeviceError, DeviceFactory, MachineShape};
+use blkmq_core::Payload;
+use queue::MemoryQueue;
+
+/// The registry line.
+pub const FACTORY: DeviceFactory = DeviceFactory {
+    name: "memory",
+    summary: "stores what is written; volatile cache, crashes and bad blocks to test with",
+    doc: include_str!("../../doc/memory.md"),
+    argument: Argument::None,
+    parameters: tables::PARAMETERS,
+    build,
+};
+
+fn build(given: &Description<'_>, host: &MachineShape) -> Result<Device, DeviceError> {
+    let refused = |why| DeviceError::Parameter { device: FACTORY.name, why };
+    let (params, notes) = MemoryParams::parse(&given.pairs, host).map_err(refused)?;
+    let store = MemoryStore::new(&params);
+    Ok(Device {
+        shape: params.shape(),
+        rotational: false,
+        no_sched: false,
+        notes,
+        log: params.log_size.map(ArrivalLog::new),
+        model: Model::Memory(params, store),
+    })
+}
+
+/// The hardware queues of a memory device, all on one store.
+pub(crate) fn queues<P: Payload>(
+    params: &MemoryParams,
+    store: &MemoryStore,
+    log: Option<&ArrivalLog>,
+) -> Queues<P> {
+    store.power_on();
+    let queue = |_| Box::new(MemoryQueue::new(params, store.clone(), log.cloned())) as _;
+    (0..params.submit_queues).map(queue).collect()
+}

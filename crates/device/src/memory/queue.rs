@@ -1,0 +1,64 @@
+//! One hardware queue of a memory device: requests wait here until their time has come.
+
+use super::command::{self, Owed};
+use super::{MemoryParams, MemoryStore};
+use crate::service::{IrqMode, Ring};
+use crate::{Answer, ArrivalLog};
+use blkmq_core::{Instant, Payload};
+use blkmq_engine::{BioTable, DeviceQueue, Enqueued, Finished, Inflight, Verdict};
+
+pub(super) struct MemoryQueue {
+    store: MemoryStore,
+    irqmode: IrqMode,
+    log: Option<ArrivalLog>,
+    serving: Ring<Owed>,
+}
+
+impl MemoryQueue {
+    pub(super) fn new(params: &MemoryParams, store: MemoryStore, log: Option<ArrivalLog>) -> Self {
+        let inline = params.irqmode == IrqMode::Inline;
+        let serving = Ring::with_capacity(if inline { 0 } else { params.hw_queue_depth });
+        Self { store, irqmode: params.irqmode, log, serving }
+    }
+}
+
+impl<P: Payload> DeviceQueue<P> for MemoryQueue {
+    fn enqueue(&mut self, now: Instant, bios: &BioTable<P>, rq: Inflight) -> Enqueued {
+        if let Some(log) = &self.log {
+            log.record(now, &rq, Answer::Taken);
+        }
+        let until = self.irqmode.end(now);
+        let mut store = self.store.lock();
+        let owed = command::begin(&mut store, bios, &rq, until.is_none());
+        match until {
+            None => {
+                let result = command::end(&mut store, owed);
+                Enqueued::Done(rq, result)
+            }
+            Some(until) => {
+                self.serving.push(until, rq, owed);
+                Enqueued::Accepted
+            }
+        }
+    }
+
+    fn reap(&mut self, now: Instant, out: &mut Vec<Finished>) {
+        if self.serving.first().is_none_or(|until| until > now) {
+            return;
+        }
+        let mut store = self.store.lock();
+        while let Some(ended) = self.serving.pop(now) {
+            let result = command::end(&mut store, ended.then);
+            out.push(Finished { rq: ended.rq, verdict: Verdict::Done(result) });
+        }
+    }
+
+    /// Never `None`: this device always knows. [`Instant::MAX`] if nothing will happen by itself.
+    fn next_event(&self) -> Option<Instant> {
+        Some(self.serving.first().unwrap_or(Instant::MAX))
+    }
+
+    fn abandon(&mut self, out: &mut Vec<Inflight>) {
+        self.serving.abandon(out);
+    }
+}

@@ -1,0 +1,91 @@
+//! Reading the memory device's parameters from pairs.
+//!
+//! Whatever is not taken as it was given, or has no effect, is said in a note; what cannot be meant at all
+//! is an error.
+
+use super::badblocks;
+use super::params::MemoryParams;
+use super::tables::PARAMETERS;
+use crate::basics::{Basics, clamp};
+use crate::param::Given;
+use crate::service::IrqMode;
+use crate::{MachineShape, ParamError};
+
+/// Reads `pairs` for a machine like `host`.
+pub(super) fn read(
+    pairs: &[(String, String)],
+    host: &MachineShape,
+    notes: &mut Vec<String>,
+) -> Result<MemoryParams, ParamError> {
+    let mut raw =
+        Raw { basics: Basics::sized(1), fua: None, seed: None, done: MemoryParams::default() };
+    for (name, value) in pairs {
+        let given = Given::find(PARAMETERS, name, value)?;
+        if !raw.basics.set(&given)? {
+            raw.set(&given)?;
+        }
+    }
+    Ok(raw.finish(host, notes))
+}
+
+/// What was given, before one parameter is held against another.
+struct Raw {
+    basics: Basics,
+    fua: Option<bool>,
+    seed: Option<u64>,
+    /// Those that need no second look.
+    done: MemoryParams,
+}
+
+impl Raw {
+    fn set(&mut self, given: &Given<'_>) -> Result<(), ParamError> {
+        let done = &mut self.done;
+        match given.name {
+            "cache_size" | "cache" => done.cache_size = given.number(0..=1 << 43)?,
+            "fua" => self.fua = Some(given.flag()?),
+            "badblocks" => {
+                if !done.badblocks.change(given.value) {
+                    return Err(given.refuse(badblocks::FORM));
+                }
+            }
+            "badblocks_once" => done.badblocks_once = given.flag()?,
+            "badblocks_partial_io" => done.badblocks_partial_io = given.flag()?,
+            "seed" => self.seed = Some(given.number(0..=u64::MAX)?),
+            _ => unreachable!("every name in the table is read here or is one of the basics"),
+        }
+        Ok(())
+    }
+
+    fn finish(self, host: &MachineShape, notes: &mut Vec<String>) -> MemoryParams {
+        let basics = &self.basics;
+        let params = MemoryParams {
+            submit_queues: basics.submit_queues(host, notes),
+            hw_queue_depth: basics.hw_queue_depth(notes),
+            irqmode: basics.irqmode(notes),
+            blocksize: basics.blocksize(notes),
+            size: basics.size(),
+            max_sectors: basics.max_sectors,
+            discard: basics.discard,
+            cache_size: clamp(notes, "cache_size", self.done.cache_size, basics.size()),
+            fua: self.fua.unwrap_or(true),
+            seed: self.seed.unwrap_or(0),
+            log_size: basics.log_size(notes),
+            ..self.done
+        };
+        if self.fua.is_some() && params.cache_size == 0 {
+            notes
+                .push("fua has no effect without cache_size: everything written is durable".into());
+        }
+        let loses = params.cache_size > 0 || params.irqmode != IrqMode::Inline;
+        if self.seed.is_some() && !loses {
+            notes.push(
+                "seed has no effect with irqmode=0 and no cache: a crash takes nothing".into(),
+            );
+        }
+        let capacity = params.shape().limits.capacity;
+        for (first, last) in params.badblocks.ranges().filter(|(_, last)| *last >= capacity) {
+            notes.push(format!("bad blocks {first}-{last} reach beyond the end at {capacity}"));
+        }
+        params
+    }
+}

@@ -1,0 +1,285 @@
+//! The store of a memory device, and [`MemoryStore`], the handle to it.
+//!
+//! Two layers: what is durable, and above it what a crash may take. What a request does to it is in
+//! `command.rs`; when, in `queue.rs`.
+
+use super::badblocks::{self, BadBlocks};
+use super::cache::Cache;
+use super::image::{Extent, Image, PAGE_SECTORS, WHOLE, bytes_of};
+use super::{MemoryParams, PAGE};
+use crate::ParamError;
+use blkmq_core::{IoResult, Rng, SECTOR_SIZE};
+use blkmq_engine::WriteCache;
+use std::sync::{Arc, Mutex, MutexGuard};
+
+/// The contents of a memory device, shared by its hardware queues and whoever wants to look or to pull the
+/// plug; clones are the same store.
+///
+/// One mutex around all of it, held while bytes are copied.
+#[derive(Clone, Debug)]
+pub struct MemoryStore(Arc<Mutex<Store>>);
+
+impl MemoryStore {
+    pub(super) fn new(params: &MemoryParams) -> Self {
+        Self(Arc::new(Mutex::new(Store::new(params))))
+    }
+
+    pub(super) fn lock(&self) -> MutexGuard<'_, Store> {
+        self.0.lock().expect("nobody panics while holding the store")
+    }
+
+    /// Copies the newest bytes from byte `offset` on into `out`, as a read that arrived now would see them:
+    /// writes in flight included, bad blocks ignored. Zeroes beyond the end.
+    pub fn read_at(&self, offset: u64, out: &mut [u8]) {
+        let store = self.lock();
+        let mut image = [0; PAGE];
+        let (mut offset, mut left) = (offset, out);
+        while !left.is_empty() {
+            let start = (offset % PAGE as u64) as usize;
+            let (now, later) = left.split_at_mut(left.len().min(PAGE - start));
+            store.newest(offset / PAGE as u64, &mut image);
+            now.copy_from_slice(&image[start..][..now.len()]);
+            offset += now.len() as u64;
+            left = later;
+        }
+    }
+
+    /// What would certainly be left if the power went now: a copy, O(stored bytes).
+    #[must_use]
+    pub fn durable_image(&self) -> Image {
+        self.lock().durable.clone()
+    }
+
+    /// Bytes that a crash may take: in the cache or in flight.
+    #[must_use]
+    pub fn dirty_bytes(&self) -> u64 {
+        self.lock().cache.dirty_bytes()
+    }
+
+    /// Bytes that the durable contents occupy in memory.
+    #[must_use]
+    pub fn stored_bytes(&self) -> u64 {
+        self.lock().durable.bytes()
+    }
+
+    /// The power goes and comes back. Of what is not durable, each logical block had either been written back
+    /// by chance or is lost; `seed`, together with the device's own, decides, and never within a block. What
+    /// is in flight ends with EIO at its time, as if it had not been heard of, whatever has become of it.
+    /// Returns how many logical blocks were lost.
+    pub fn crash(&self, seed: u64) -> u64 {
+        self.lock().crash(seed)
+    }
+
+    /// Changes the bad blocks while the device runs: `+START-END` or `-START-END`, in sectors, END included.
+    ///
+    /// # Errors
+    /// If `change` is not of that form.
+    pub fn badblocks(&self, change: &str) -> Result<(), ParamError> {
+        if self.lock().bad.change(change) {
+            return Ok(());
+        }
+        let accepted = badblocks::FORM.into();
+        Err(ParamError::Value { name: "badblocks", value: change.into(), accepted })
+    }
+
+    /// The bad blocks that are left.
+    #[must_use]
+    pub fn bad(&self) -> BadBlocks {
+        self.lock().bad.clone()
+    }
+
+    /// New hardware queues: an orderly power-off and power-on, after which everything is durable.
+    pub(super) fn power_on(&self) {
+        let mut store = self.lock();
+        let Store { cache, durable, .. } = &mut *store;
+        cache.evict(0, durable);
+        store.epoch += 1;
+    }
+}
+
+/// Where a write goes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Landing {
+    /// Straight to what is durable.
+    Durable,
+    /// To what a crash may take.
+    Volatile,
+}
+
+#[derive(Debug)]
+pub(super) struct Store {
+    durable: Image,
+    cache: Cache,
+    /// Pages that the cache may hold; `None` if there is no cache, and writes in flight are all there is.
+    room: Option<usize>,
+    pub(super) write_cache: WriteCache,
+    pub(super) bad: BadBlocks,
+    pub(super) once: bool,
+    pub(super) partial_io: bool,
+    /// Sectors in a logical block.
+    pub(super) block: u32,
+    /// Counts completed writes, so that a flush knows which came before it.
+    number: u64,
+    /// Counts the times that the power went.
+    pub(super) epoch: u64,
+    seed: u64,
+}
+
+impl Store {
+    pub(super) fn new(params: &MemoryParams) -> Self {
+        let pages = (params.cache_size << 20) / PAGE as u64;
+        Self {
+            durable: Image::default(),
+            cache: Cache::default(),
+            room: (pages > 0).then_some(pages as usize),
+            write_cache: params.shape().cache,
+            bad: params.badblocks.clone(),
+            once: params.badblocks_once,
+            partial_io: params.badblocks_partial_io,
+            block: params.blocksize / SECTOR_SIZE,
+            number: 0,
+            epoch: 0,
+            seed: params.seed,
+        }
+    }
+
+    /// Shows `extent` to `put`, piece by piece with its place in the extent, newest bytes first.
+    pub(super) fn read(
+        &self,
+        extent: Extent,
+        mut put: impl FnMut(usize, &[u8]) -> IoResult,
+    ) -> IoResult {
+        let mut mixed = [0; PAGE];
+        extent.parts().try_for_each(|part| {
+            let wanted = extent.mask(part.page);
+            let page = match self.cache.mask(part.page) & wanted {
+                0 => self.durable.page(part.page),
+                dirty if dirty == wanted => self.cache.page(part.page),
+                _ => {
+                    self.newest(part.page, &mut mixed);
+                    &mixed
+                }
+            };
+            put(part.at, &page[part.start..][..part.len])
+        })
+    }
+
+    /// Page `n` as a read sees it.
+    fn newest(&self, n: u64, out: &mut [u8; PAGE]) {
+        out.copy_from_slice(self.durable.page(n));
+        let (dirty, page) = (self.cache.mask(n), self.cache.page(n));
+        for sector in super::image::sectors_of(dirty) {
+            out[bytes_of(sector)].copy_from_slice(&page[bytes_of(sector)]);
+        }
+    }
+
+    /// Fills `extent` from `get`, piece by piece with its place in the extent. Makes room in the cache.
+    pub(super) fn write(
+        &mut self,
+        extent: Extent,
+        landing: Landing,
+        mut get: impl FnMut(usize, &mut [u8]) -> IoResult,
+    ) -> IoResult {
+        for part in extent.parts() {
+            let mask = extent.mask(part.page);
+            match landing {
+                Landing::Durable => {
+                    let page = self.durable.page_mut(part.page);
+                    get(part.at, &mut page[part.start..][..part.len])?;
+                    self.cache.forget(part.page, mask);
+                }
+                Landing::Volatile => {
+                    let filled = get(part.at, self.cache.slot(&part));
+                    self.cache.mark(part.page, if filled.is_ok() { mask } else { 0 });
+                    filled?;
+                }
+            }
+            self.make_room();
+        }
+        Ok(())
+    }
+
+    /// Zeroes `extent`. Pages that read as zero already are left alone, so that a large discard costs what is
+    /// stored, and not what it covers.
+    pub(super) fn zero(&mut self, extent: Extent, landing: Landing) {
+        let mut numbers = self.cache.numbers(extent.pages());
+        numbers.extend(self.durable.numbers(extent.pages()));
+        numbers.sort_unstable();
+        numbers.dedup();
+        for n in numbers {
+            let mask = extent.mask(n);
+            match landing {
+                Landing::Durable => {
+                    self.cache.forget(n, mask);
+                    self.durable.zero(n, mask);
+                }
+                Landing::Volatile => self.cache.zero(n, mask),
+            }
+            self.make_room();
+        }
+    }
+
+    fn make_room(&mut self) {
+        if let Some(room) = self.room {
+            self.cache.evict(room, &mut self.durable);
+        }
+    }
+
+    /// A write of `extent` that landed in what is volatile has completed. If it promised to be durable, it is.
+    pub(super) fn complete(&mut self, extent: Extent, durable: bool) {
+        if durable {
+            for n in self.cache.numbers(extent.pages()) {
+                self.cache.write_back(n, extent.mask(n), &mut self.durable);
+            }
+        } else {
+            self.number += 1;
+            self.cache.owe(extent, self.number);
+        }
+    }
+
+    /// A flush begins: what [`end_flush`](Self::end_flush) is to be told.
+    pub(super) fn begin_flush(&self) -> u64 {
+        self.number + 1
+    }
+
+    /// A flush ends: what had completed when it began is durable.
+    pub(super) fn end_flush(&mut self, before: u64) {
+        self.cache.write_back_owed(before, &mut self.durable);
+    }
+
+    /// See [`MemoryStore::crash`].
+    fn crash(&mut self, seed: u64) -> u64 {
+        let mut rng = Rng::new(self.seed ^ seed.rotate_left(32));
+        // Some crashes take everything and some nothing: those are the ones that find most.
+        let survive = rng.below(5);
+        let block = ((1_u16 << self.block) - 1) as u8;
+        let mut lost = 0;
+        for n in self.cache.numbers(0..u64::MAX) {
+            for first in (0..PAGE_SECTORS).step_by(self.block as usize) {
+                let mask = block << first;
+                if self.cache.mask(n) & mask == 0 {
+                    continue;
+                }
+                if rng.chance(survive, 4) {
+                    self.cache.write_back(n, mask, &mut self.durable);
+                } else {
+                    lost += 1;
+                }
+            }
+            self.cache.forget(n, WHOLE);
+        }
+        self.epoch += 1;
+        lost
+    }
+}
+
+#[cfg(test)]
+impl Store {
+    pub(super) fn cached_pages(&self) -> usize {
+        self.cache.len()
+    }
+
+    pub(super) fn durable_for_test(&self) -> &Image {
+        &self.durable
+    }
+}

@@ -1,0 +1,79 @@
+//! When a request is answered, and where it waits until then: shared by devices of constant service time.
+//!
+//! Times are all alike, so whatever is in service ends in the order in which it came, and a ring does where
+//! a device with varying times needs a heap.
+
+use blkmq_core::{Instant, Nanos};
+use blkmq_engine::Inflight;
+use std::collections::VecDeque;
+
+/// `irqmode`: when a request is answered.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum IrqMode {
+    /// 0: within the call.
+    Inline,
+    /// 1: at the next reap.
+    Softirq,
+    /// 2: this long (`completion_nsec`) after it was issued, whatever else is going on.
+    Timer(Nanos),
+}
+
+impl IrqMode {
+    /// When what is issued now ends; `None` for within the call.
+    pub(crate) fn end(self, now: Instant) -> Option<Instant> {
+        match self {
+            Self::Inline => None,
+            Self::Softirq => Some(now),
+            Self::Timer(service) => Some(now + service),
+        }
+    }
+}
+
+/// A request inside a device, and what is to be done when it ends.
+pub(crate) struct Held<T> {
+    pub(crate) until: Instant,
+    pub(crate) rq: Inflight,
+    pub(crate) then: T,
+}
+
+/// Requests in the order in which they end.
+pub(crate) struct Ring<T>(VecDeque<Held<T>>);
+
+impl<T> Ring<T> {
+    /// Empty, with room for `most` before it allocates again.
+    pub(crate) fn with_capacity(most: u32) -> Self {
+        Self(VecDeque::with_capacity(most as usize))
+    }
+
+    /// Adds what ends no earlier than anything before it.
+    pub(crate) fn push(&mut self, until: Instant, rq: Inflight, then: T) {
+        self.0.push_back(Held { until, rq, then });
+    }
+
+    /// Takes the first out if it has ended by `now`.
+    pub(crate) fn pop(&mut self, now: Instant) -> Option<Held<T>> {
+        let ended = self.first().is_some_and(|until| until <= now);
+        if ended { self.0.pop_front() } else { None }
+    }
+
+    /// When the first ends.
+    pub(crate) fn first(&self) -> Option<Instant> {
+        self.0.front().map(|first| first.until)
+    }
+
+    /// When the last ends.
+    pub(crate) fn last(&self) -> Option<Instant> {
+        self.0.back().map(|last| last.until)
+    }
+
+    /// How many have not ended by `now`, and when the first of those will. O(log n).
+    pub(crate) fn inside(&self, now: Instant) -> (usize, Option<Instant>) {
+        let ended = self.0.partition_point(|held| held.until <= now);
+        (self.0.len() - ended, self.0.get(ended).map(|first| first.until))
+    }
+
+    /// Takes everything out, unanswered.
+    pub(crate) fn abandon(&mut self, out: &mut Vec<Inflight>) {
+        out.extend(self.0.drain(..).map(|held| held.rq));
+    }
+}

@@ -1,0 +1,277 @@
+//! What power cuts take, over tens of thousands of them: everything that was promised to be durable survives,
+//! nothing that no flush has covered is durable, no block is torn, and what comes back was written there at
+//! some time since.
+//!
+//! First the memory device almost alone, then through whole queues with everything that they do.
+
+#[path = "common/application.rs"]
+mod application;
+#[path = "common/bytes.rs"]
+mod bytes;
+mod common;
+
+use application::{Application, Tally, with_room};
+use blkmq_core::{Buffer, Instant, IoError, IoFlags, Nanos, Op, Rng};
+use blkmq_device::Device;
+use blkmq_engine::{
+    Access, BioTable, DeviceQueue, Enqueued, Finished, Inflight, NoMerges, WriteCache,
+};
+use bytes::Disk;
+use common::{described, device};
+
+/// Cuts of a device that a single submitter writes to without merging, two thousand for each kind.
+#[test]
+fn ten_thousand_crashes_take_only_what_was_not_promised() {
+    let texts = [
+        "cache_size=1,bs=512",
+        "cache_size=1,bs=4096,fua=0",
+        "cache_size=1,bs=1024,seed=7",
+        "cache_size=0,bs=512",
+        "cache_size=0,bs=2048",
+    ];
+    for (from, text) in (0..).step_by(2000).zip(texts) {
+        let tally = crashes(text, from..from + 2000).unwrap_or_else(|e| panic!("{text}: {e}"));
+        println!("{text}: {tally:?}");
+        assert_eq!((tally.cuts, tally.failed), (2000, 0));
+        assert!(tally.lost > 1000 && tally.kept > 1000, "{text} exercises too little");
+        assert!(tally.in_flight > 500 && tally.promised > 1000 && tally.strict > 500, "{text}");
+        let again = || crashes(text, from..from + 100);
+        assert_eq!(again(), again(), "{text} does not repeat");
+    }
+}
+
+fn crashes(text: &str, seeds: std::ops::Range<u64>) -> Result<Tally, String> {
+    const DEPTH: usize = 8;
+    let text = format!("size=1,hw_queue_depth={DEPTH},irqmode=2,discard=1,{text}");
+    let device = device("memory", &text);
+    let fua = device.shape.cache != WriteCache::Back { fua: false };
+    let mut application = Application::new(device.clone(), Disk::plain(&device), DEPTH);
+    for seed in seeds {
+        let mut rng = Rng::new(seed);
+        for _ in 0..rng.below(24) {
+            let flags = if fua && rng.chance(1, 6) { IoFlags::FUA } else { IoFlags::NONE };
+            application.send(&mut rng, 0, flags);
+            some_time(&mut application, &mut rng);
+        }
+        application.disk.settle();
+        application.cut(seed, Disk::plain).map_err(|e| format!("seed {seed}: {e}"))?;
+    }
+    Ok(application.tally)
+}
+
+fn some_time(application: &mut Application, rng: &mut Rng) {
+    match rng.below(4) {
+        0 => application.disk.run_for(Nanos(rng.below(15_000))),
+        1 => application.disk.settle(),
+        _ => {}
+    }
+    application.take();
+}
+
+/// What is put between the queue and the device, to see that it is found out.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Plant {
+    Nothing,
+    /// The queue is told that there is no cache.
+    CacheDenied,
+    /// The queue is told that the device honours FUA.
+    FuaClaimed,
+    /// Flushes are answered and never reach the device.
+    FlushesSwallowed,
+    /// The queue and the application are told of a cache that is not there.
+    CacheInvented,
+}
+
+struct Swallows(Box<dyn DeviceQueue<Buffer>>);
+
+impl DeviceQueue<Buffer> for Swallows {
+    fn enqueue(&mut self, now: Instant, bios: &BioTable<Buffer>, rq: Inflight) -> Enqueued {
+        if rq.op() == Op::Flush {
+            Enqueued::Done(rq, Ok(()))
+        } else {
+            self.0.enqueue(now, bios, rq)
+        }
+    }
+
+    fn reap(&mut self, now: Instant, out: &mut Vec<Finished>) {
+        self.0.reap(now, out);
+    }
+
+    fn next_event(&self) -> Option<Instant> {
+        self.0.next_event()
+    }
+
+    fn abandon(&mut self, out: &mut Vec<Inflight>) {
+        self.0.abandon(out);
+    }
+}
+
+/// A device and the habits of who uses it, drawn from a seed.
+struct Drawn {
+    device: Device,
+    scheduler: &'static blkmq_sched::Factory,
+    access: Access,
+    nomerges: NoMerges,
+    submitters: u16,
+    nr_requests: Option<u32>,
+    depth: usize,
+}
+
+fn one<T: Copy>(rng: &mut Rng, all: &[T]) -> T {
+    all[rng.below(all.len() as u64) as usize]
+}
+
+impl Drawn {
+    fn new(rng: &mut Rng, cache: &str) -> Self {
+        let bs = one(rng, &["512", "512", "1024", "4096"]);
+        let mut text = format!(
+            "memory,size=1,discard=1,{cache},bs={bs},irqmode={},completion_nsec={},hw_queue_depth={},\
+             submit_queues={}",
+            rng.below(3),
+            rng.below(20_000),
+            1 + rng.below(8),
+            1 + rng.below(3),
+        );
+        if rng.chance(1, 2) {
+            let faults = "requeue=0.1,dev_resource=0.05,resource=0.01,late=0.2,late_nsec=30000,reorder=0.2,\
+                          error=0.02,timeout=0.005,timeout_nsec=50000";
+            text = format!("faults,{faults},seed={}:{text}", rng.next_u64());
+        }
+        Self {
+            device: described(&text),
+            scheduler: one(rng, blkmq_sched::registry::ALL),
+            access: one(rng, &Access::ALL).1,
+            nomerges: one(rng, &[NoMerges::All, NoMerges::All, NoMerges::Simple, NoMerges::None]),
+            submitters: 1 + rng.below(4) as u16,
+            nr_requests: one(rng, &[None, Some(4)]),
+            depth: 4 + rng.below(28) as usize,
+        }
+    }
+
+    fn disk(&self, device: &Device, plant: Plant) -> Disk {
+        let mut config = device.config();
+        match plant {
+            Plant::CacheDenied => config.device.cache = WriteCache::Through,
+            Plant::FuaClaimed => config.device.cache = WriteCache::Back { fua: true },
+            Plant::FlushesSwallowed => {
+                let swallow = |queue| Box::new(Swallows(queue)) as Box<dyn DeviceQueue<Buffer>>;
+                config.queues = config.queues.into_iter().map(swallow).collect();
+            }
+            Plant::Nothing | Plant::CacheInvented => {}
+        }
+        config.access = self.access;
+        config.nomerges = self.nomerges;
+        config.nr_requests = self.nr_requests;
+        Disk::new(with_room(config, self.submitters).scheduler(self.scheduler))
+    }
+}
+
+/// One seed: a queue, some work of several submitters, a cut, and the same once more on what is left.
+fn cut_twice(seed: u64, cache: &str, plant: Plant) -> Result<Tally, String> {
+    let mut rng = Rng::new(seed);
+    let mut drawn = Drawn::new(&mut rng, cache);
+    if plant == Plant::CacheInvented {
+        drawn.device.shape.cache = WriteCache::Back { fua: false };
+    }
+    let disk = drawn.disk(&drawn.device, plant);
+    let mut application = Application::new(drawn.device.clone(), disk, drawn.depth);
+    for cut in 0..2 {
+        for _ in 0..rng.below(40) {
+            let flags = [IoFlags::FUA, IoFlags::PREFLUSH, IoFlags::FUA | IoFlags::PREFLUSH];
+            let flags = if rng.chance(1, 5) { one(&mut rng, &flags) } else { IoFlags::NONE };
+            let who = rng.below(drawn.submitters.into()) as usize;
+            application.send(&mut rng, who, flags);
+            some_time(&mut application, &mut rng);
+        }
+        let disk = |device: &Device| drawn.disk(device, plant);
+        application.cut(2 * seed + cut, disk).map_err(|e| format!("seed {seed}: {e}"))?;
+    }
+    Ok(application.tally)
+}
+
+const FUA: &str = "cache_size=1";
+const NO_FUA: &str = "cache_size=1,fua=0";
+const NO_CACHE: &str = "cache_size=0";
+
+#[test]
+fn ten_thousand_power_cuts_of_whole_queues() {
+    for (from, count, cache) in [(0, 5000, FUA), (5000, 4000, NO_FUA), (9000, 1000, NO_CACHE)] {
+        let mut tally = Tally::default();
+        for seed in from..from + count {
+            tally +=
+                cut_twice(seed, cache, Plant::Nothing).unwrap_or_else(|e| panic!("{cache}: {e}"));
+        }
+        println!("{cache}: {tally:?}");
+        assert_eq!(tally.cuts, 2 * count);
+        assert!(tally.lost > count && tally.kept > count && tally.promised > count, "{tally:?}");
+        assert!(tally.merged > count && tally.requeued > count / 4, "{tally:?}");
+        assert!(tally.in_flight > count && tally.failed > count / 10, "{tally:?}");
+        assert!((tally.flushes > count) == (cache != NO_CACHE), "{tally:?}");
+    }
+}
+
+#[test]
+fn a_cut_repeats() {
+    for seed in 0..20 {
+        let run = || cut_twice(seed, NO_FUA, Plant::Nothing);
+        assert_eq!(run(), run());
+    }
+}
+
+/// The judge can condemn: each lie about what is durable is found within a few seeds.
+#[test]
+fn what_breaks_a_promise_is_found() {
+    for (plant, cache) in [
+        (Plant::CacheDenied, FUA),
+        (Plant::CacheDenied, NO_FUA),
+        (Plant::FuaClaimed, NO_FUA),
+        (Plant::FlushesSwallowed, FUA),
+        (Plant::FlushesSwallowed, NO_FUA),
+        (Plant::CacheInvented, NO_CACHE),
+    ] {
+        let found = (0..100).find_map(|seed| cut_twice(seed, cache, plant).err());
+        println!("{plant:?} with {cache}: {found:?}");
+        assert!(found.is_some(), "{plant:?} with {cache} passes");
+    }
+}
+
+/// A device that loses its power alone: what is in flight ends with EIO, flushes too, and what comes after is
+/// a life of its own.
+#[test]
+fn what_is_in_flight_at_a_crash_ends_with_an_error() {
+    let device = device("memory", "irqmode=2,cache_size=1");
+    let mut disk = Disk::plain(&device);
+    disk.one(Op::Write, 0, vec![1; 512]);
+    let ios = [(Op::Write, 1), (Op::Read, 1), (Op::Flush, 0)];
+    let ios = ios.map(|(op, n)| disk.push(0, op, n as u64, vec![2; n * 512], IoFlags::NONE));
+    disk.settle();
+    device.memory().expect("it stores").crash(0);
+    disk.finish();
+    assert!(ios.iter().all(|io| disk.done[io].result == Err(IoError::IO)));
+    assert_eq!(disk.one(Op::Write, 1, vec![3; 512]).result, Ok(()));
+    assert_eq!(disk.read(1, 1), [3; 512]);
+}
+
+#[test]
+fn a_crash_depends_on_its_seed_and_on_the_devices() {
+    let left = |text: &str, crash: u64| {
+        let device = device("memory", &format!("irqmode=0,cache_size=1,{text}"));
+        let mut disk = Disk::plain(&device);
+        disk.one(Op::Write, 0, vec![1; 64 * 512]);
+        device.memory().expect("it stores").crash(crash);
+        disk.read(0, 64)
+    };
+    assert_eq!(left("seed=0", 3), left("seed=0", 3));
+    assert!((4..20).any(|crash| left("seed=0", crash) != left("seed=0", 3)));
+    assert!((1..20).any(|seed| left(&format!("seed={seed}"), 3) != left("seed=0", 3)));
+}
+
+/// Without a cache, and with answers within the call, there is nothing that a crash could take.
+#[test]
+fn what_is_completed_without_a_cache_survives() {
+    let device = device("memory", "irqmode=0");
+    let mut disk = Disk::plain(&device);
+    disk.one(Op::Write, 3, vec![8; 4096]);
+    assert_eq!(device.memory().expect("it stores").crash(1), 0);
+    assert_eq!(disk.read(3, 8), [8; 4096]);
+}

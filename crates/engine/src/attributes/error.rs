@@ -1,0 +1,166 @@
+//! Why an attribute cannot be read or written, and what could be.
+
+use super::{Unit, nodes, table};
+use crate::change::ChangeError;
+use crate::plan::Plan;
+use std::borrow::Cow;
+use std::fmt;
+
+/// Which numbers an attribute accepts at present.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Accepted {
+    /// The smallest.
+    pub min: i64,
+    /// The largest.
+    pub max: i64,
+    /// All are multiples of this; 1 or more.
+    pub step: i64,
+    /// What they count.
+    pub unit: Unit,
+}
+
+impl fmt::Display for Accepted {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { min, max, step, unit } = self;
+        match min == max {
+            true => write!(f, "only {min}")?,
+            false => write!(f, "a whole number from {min} to {max}")?,
+        }
+        if *step > 1 {
+            write!(f, " that is a multiple of {step}")?;
+        }
+        write!(f, " ({unit})")
+    }
+}
+
+/// Why an attribute cannot be read or written.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum AttributeError {
+    /// There is none of that name.
+    Unknown {
+        /// What was asked for.
+        path: String,
+        /// Those that it may have been, or all.
+        accepted: Vec<Cow<'static, str>>,
+    },
+    /// It cannot be written.
+    ReadOnly {
+        /// Which.
+        path: String,
+    },
+    /// The text is no number.
+    NotANumber {
+        /// Of which attribute.
+        path: String,
+        /// What was written.
+        text: String,
+        /// What could be.
+        accepted: Accepted,
+    },
+    /// The number is too large or too small, or none of the multiples that are accepted.
+    OutOfRange {
+        /// Of which attribute.
+        path: String,
+        /// What was written.
+        text: String,
+        /// What could be.
+        accepted: Accepted,
+    },
+    /// The text is none of the words.
+    NotAWord {
+        /// Of which attribute.
+        path: String,
+        /// What was written.
+        text: String,
+        /// What could be.
+        accepted: Vec<&'static str>,
+    },
+    /// As the queue is made up, there is nothing that could be set.
+    NotNow {
+        /// Which attribute.
+        path: String,
+        /// Why, and what to do about it.
+        why: &'static str,
+    },
+}
+
+impl fmt::Display for AttributeError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Unknown { path, accepted } => {
+                write!(f, "{path}: no such attribute; accepted: {}", accepted.join(", "))
+            }
+            Self::ReadOnly { path } => write!(f, "{path} can only be read"),
+            Self::NotANumber { path, text, accepted }
+            | Self::OutOfRange { path, text, accepted } => {
+                write!(f, "{path}={text}: accepted: {accepted}")
+            }
+            Self::NotAWord { path, text, accepted } => {
+                write!(f, "{path}={text}: accepted: {}", accepted.join(", "))
+            }
+            Self::NotNow { path, why } => write!(f, "{path} cannot be set: {why}"),
+        }
+    }
+}
+
+impl std::error::Error for AttributeError {}
+
+impl AttributeError {
+    /// For a path that a queue made up like `plan` does not have. Lists those whose last part is like the
+    /// one asked for; if there are none, all, with N for the number of a hardware queue.
+    pub(super) fn unknown(plan: &Plan, path: &str) -> Self {
+        let hws = table::HW_QUEUE.iter().map(|row| Cow::Borrowed(row.pattern));
+        let single = nodes(plan).map(super::Node::path).filter(|path| !is_of_hw_queue(path));
+        let all: Vec<_> = single.chain(hws).collect();
+        let like: Vec<_> = all.iter().filter(|known| is_like(name(known), name(path))).collect();
+        let accepted = if like.is_empty() { all } else { like.into_iter().cloned().collect() };
+        Self::Unknown { path: path.to_string(), accepted }
+    }
+}
+
+fn is_of_hw_queue(path: &str) -> bool {
+    path.starts_with("mq/") || path.starts_with("hctx")
+}
+
+/// The last part of a path.
+fn name(path: &str) -> &str {
+    path.rsplit('/').next().unwrap_or(path)
+}
+
+/// Two thirds of what was asked for are how a name begins, or all of it is somewhere in it.
+fn is_like(known: &str, asked: &str) -> bool {
+    let same = known.bytes().zip(asked.bytes()).take_while(|(a, b)| a == b).count();
+    3 * same >= 2 * asked.len() || known.contains(asked)
+}
+
+/// Why an attribute of a queue was not set.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum SetAttributeError {
+    /// It cannot be, or not to that.
+    Attribute(AttributeError),
+    /// The queue cannot be changed.
+    Change(ChangeError),
+}
+
+impl fmt::Display for SetAttributeError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Attribute(e) => e.fmt(f),
+            Self::Change(e) => e.fmt(f),
+        }
+    }
+}
+
+impl std::error::Error for SetAttributeError {}
+
+impl From<AttributeError> for SetAttributeError {
+    fn from(e: AttributeError) -> Self {
+        Self::Attribute(e)
+    }
+}
+
+impl From<ChangeError> for SetAttributeError {
+    fn from(e: ChangeError) -> Self {
+        Self::Change(e)
+    }
+}

@@ -1,0 +1,199 @@
+//! The attributes of a queue by the names, units and spelling of sysfs: one tree, read and written as text.
+//!
+//! Pure. What is shown comes from a [`Snapshot`]; to write an attribute is to make another [`Plan`], which
+//! [`Queue::change`] carries out. So nothing here knows of threads, of time or of waiting.
+//!
+//! | part of the tree | what it is about | from |
+//! |---|---|---|
+//! | `size`, `queue/*` | the queue and its device | `table.rs` |
+//! | `iosched/*` | the present scheduler | its [`Factory`](blkmq_sched::Factory), by `iosched.rs` |
+//! | `mq/N/*`, `hctxN/*` | hardware queue N, as in sysfs and in debugfs | `table.rs` |
+//! | `blkmq/*` | what the kernel does not have | `table.rs` |
+//!
+//! To offer another attribute is a line of the table. What a value may be, and what is said about one that is
+//! refused, follows from the line (`form.rs`).
+
+mod error;
+mod form;
+mod iosched;
+mod page;
+mod queue;
+mod table;
+
+pub use error::{Accepted, AttributeError, SetAttributeError};
+pub use page::table;
+
+use crate::config::PumpMode;
+use crate::plan::Plan;
+use blkmq_core::HwQueue;
+use blkmq_sched::Unit as Count;
+use std::borrow::Cow;
+use std::fmt;
+use table::{HwRow, Row};
+
+/// One thing about a queue that has a name.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Attribute {
+    /// Where it is in the tree: `queue/nr_requests`.
+    pub path: Cow<'static, str>,
+    /// What its text is, or what its number counts.
+    pub unit: Unit,
+    /// What it is, in a line.
+    pub help: &'static str,
+    /// What may be done with it.
+    pub permission: Permission,
+}
+
+/// What may be done with an attribute.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Permission {
+    /// It can be read.
+    ReadOnly,
+    /// It can be read and written.
+    ReadWrite,
+}
+
+/// What the text of an attribute is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Unit {
+    /// A number, as schedulers count.
+    Number(Count),
+    /// A number of bytes.
+    Bytes,
+    /// A number of 1024 bytes each.
+    KiB,
+    /// A number of sectors of 512 bytes.
+    Sectors,
+    /// One of a few words.
+    Word,
+}
+
+impl Unit {
+    /// A plain number.
+    pub const COUNT: Self = Self::Number(Count::Count);
+    /// Milliseconds.
+    pub const MILLIS: Self = Self::Number(Count::Millis);
+    /// 0 or 1.
+    pub const FLAG: Self = Self::Number(Count::Flag);
+}
+
+impl fmt::Display for Unit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Number(unit) => unit.fmt(f),
+            Self::Bytes => f.write_str("bytes"),
+            Self::KiB => f.write_str("KiB"),
+            Self::Sectors => f.write_str("sectors"),
+            Self::Word => f.write_str("word"),
+        }
+    }
+}
+
+/// What a queue says about itself at one moment.
+#[derive(Clone, Debug)]
+pub struct Snapshot {
+    /// How it is made up.
+    pub plan: Plan,
+    /// Who pumps.
+    pub pump: PumpMode,
+    /// Its hardware queues.
+    pub hctxs: Vec<HctxSnapshot>,
+}
+
+/// What a hardware queue says about itself at one moment.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct HctxSnapshot {
+    /// Driver tags in use; where they are shared, by all hardware queues.
+    pub active: u32,
+    /// The busy average (`spec/framework.md` section 8.2).
+    pub dispatch_busy: u8,
+}
+
+/// The attributes of a queue that is made up like `plan`, in the order of lists.
+pub fn list(plan: &Plan) -> impl Iterator<Item = Attribute> + '_ {
+    nodes(plan).map(Node::describe)
+}
+
+/// The attribute at `path`, as text. Linear in the number of attributes.
+///
+/// # Errors
+/// If there is no such attribute.
+pub fn read(snapshot: &Snapshot, path: &str) -> Result<String, AttributeError> {
+    find(&snapshot.plan, path).map(|node| node.read(snapshot))
+}
+
+/// All attributes with their values, in the order of lists.
+#[must_use]
+pub fn read_all(snapshot: &Snapshot) -> Vec<(Attribute, String)> {
+    nodes(&snapshot.plan).map(|node| (node.describe(), node.read(snapshot))).collect()
+}
+
+/// The plan that `plan` becomes when `text` is written to the attribute at `path`. White space around the text,
+/// such as the line end that `echo` sends, does not matter. To write what is there already changes nothing.
+///
+/// # Errors
+/// If there is no such attribute, it cannot be written, or `text` is not what it accepts.
+pub fn write(plan: &Plan, path: &str, text: &str) -> Result<Plan, AttributeError> {
+    let text = text.trim();
+    match find(plan, path)? {
+        Node::Row(row) => row.write(plan, text),
+        Node::Scheduler(attribute) => iosched::write(plan, attribute, text),
+        Node::Hw(..) => Err(AttributeError::ReadOnly { path: path.to_string() }),
+    }
+}
+
+/// An attribute, by where it is defined.
+#[derive(Clone, Copy)]
+enum Node {
+    Row(&'static Row),
+    Scheduler(&'static blkmq_sched::Attribute),
+    Hw(&'static HwRow, HwQueue),
+}
+
+fn nodes(plan: &Plan) -> impl Iterator<Item = Node> + '_ {
+    let hws = (0..plan.device.hw_queues).map(HwQueue);
+    let hws = hws.flat_map(|hw| table::HW_QUEUE.iter().map(move |row| Node::Hw(row, hw)));
+    let scheduler = plan.scheduler.attributes.iter().map(Node::Scheduler);
+    table::QUEUE.iter().map(Node::Row).chain(scheduler).chain(hws)
+}
+
+fn find(plan: &Plan, path: &str) -> Result<Node, AttributeError> {
+    let found = nodes(plan).find(|node| node.path() == path);
+    found.ok_or_else(|| AttributeError::unknown(plan, path))
+}
+
+impl Node {
+    fn path(self) -> Cow<'static, str> {
+        match self {
+            Self::Row(row) => row.path.into(),
+            Self::Scheduler(attribute) => iosched::path(attribute).into(),
+            Self::Hw(row, hw) => row.path_of(hw).into(),
+        }
+    }
+
+    fn describe(self) -> Attribute {
+        let (unit, help, permission) = match self {
+            Self::Row(row) => (row.unit, row.help, row.permission()),
+            Self::Scheduler(a) => (Unit::Number(a.unit), a.help, Permission::ReadWrite),
+            Self::Hw(row, _) => (row.unit, row.help, Permission::ReadOnly),
+        };
+        Attribute { path: self.path(), unit, help, permission }
+    }
+
+    fn read(self, snapshot: &Snapshot) -> String {
+        match self {
+            Self::Row(row) => row.read(snapshot),
+            Self::Scheduler(attribute) => iosched::read(&snapshot.plan, attribute),
+            Self::Hw(row, hw) => (row.get)(snapshot, hw).to_string(),
+        }
+    }
+}
+
+impl Snapshot {
+    /// Of a queue that would be made up like this, with nothing in flight.
+    #[must_use]
+    pub fn idle(plan: Plan) -> Self {
+        let hctxs = vec![HctxSnapshot::default(); plan.device.hw_queues.into()];
+        Self { plan, pump: PumpMode::default(), hctxs }
+    }
+}

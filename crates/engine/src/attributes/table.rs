@@ -1,0 +1,341 @@
+//! Which attributes there are. One line each: path, unit, what it is, where its value comes from, and, if it can
+//! be written, what is accepted and what becomes of the plan.
+
+use super::form::{Edges, Form, SetNumber, Shown, Words};
+use super::{Snapshot, Unit};
+use crate::config::{MAX_NR_REQUESTS, MIN_NR_REQUESTS, PumpMode};
+use crate::plan::Plan;
+use crate::{Access, NoMerges, WriteCache};
+use blkmq_core::{HwQueue, Nanos, SECTOR_SIZE};
+use blkmq_sched::{Scope, registry};
+use std::ops::RangeInclusive;
+
+/// An attribute of which a queue has one.
+#[derive(Clone, Copy)]
+pub(super) struct Row {
+    pub(super) path: &'static str,
+    pub(super) unit: Unit,
+    pub(super) help: &'static str,
+    pub(super) form: Form,
+}
+
+/// An attribute of which every hardware queue has one. It can only be read.
+pub(super) struct HwRow {
+    /// With N for the number of the hardware queue.
+    pub(super) pattern: &'static str,
+    pub(super) unit: Unit,
+    pub(super) help: &'static str,
+    pub(super) get: fn(&Snapshot, HwQueue) -> u64,
+}
+
+impl HwRow {
+    pub(super) fn path_of(&self, hw: HwQueue) -> String {
+        self.pattern.replace('N', &hw.0.to_string())
+    }
+}
+
+/// What may be written to a number, or why nothing may.
+type Range = Result<RangeInclusive<u64>, &'static str>;
+
+/// A number that can be read.
+const fn number(path: &'static str, unit: Unit, help: &'static str, get: fn(&Plan) -> u64) -> Row {
+    Row { path, unit, help, form: Form::Number { get, set: None } }
+}
+
+/// A choice among words that can be read and written.
+const fn words(path: &'static str, help: &'static str, words: Words) -> Row {
+    Row { path, unit: Unit::Word, help, form: Form::Words(words) }
+}
+
+impl Row {
+    /// It can be written, too.
+    const fn set(
+        self,
+        range: fn(&Plan) -> Range,
+        edges: Edges,
+        set: fn(Plan, u64) -> Plan,
+    ) -> Self {
+        self.set_in_steps(range, edges, |_| 1, set)
+    }
+
+    /// It can be written, too, in multiples of `step`.
+    const fn set_in_steps(
+        self,
+        range: fn(&Plan) -> Range,
+        edges: Edges,
+        step: fn(&Plan) -> u64,
+        set: fn(Plan, u64) -> Plan,
+    ) -> Self {
+        let Form::Number { get, .. } = self.form else { panic!("only numbers have a range") };
+        let set = SetNumber { range, edges, step, set };
+        Self { form: Form::Number { get, set: Some(set) }, ..self }
+    }
+}
+
+/// Everything but the present scheduler's and the hardware queues', in the order of lists.
+pub(super) const QUEUE: &[Row] = &[
+    number("size", Unit::Sectors, "the device's size", |plan| plan.device.limits.capacity),
+    words("queue/scheduler", "the policy; another one begins with its defaults", SCHEDULER),
+    number(
+        "queue/nr_requests",
+        Unit::COUNT,
+        "scheduler tags per hardware queue; less than 4 is raised to 4",
+        |plan| plan.effective_nr_requests().into(),
+    )
+    .set(nr_requests, Edges::Raise, |plan, n| plan.nr_requests(n as u32)),
+    number(
+        "queue/async_depth",
+        Unit::COUNT,
+        "how many of nr_requests everything but sync reads may hold; iosched/async_depth counts if it is less",
+        |plan| plan.effective_async_depth().into(),
+    )
+    .set(async_depth, Edges::Lower, |plan, n| Plan { async_depth: Some(n as u32), ..plan }),
+    number("queue/nomerges", Unit::COUNT, "0: all merges; 1: only simple ones; 2: none", |plan| {
+        plan.nomerges as u64
+    })
+    .set(|_| Ok(0..=2), Edges::Strict, |plan, n| Plan { nomerges: no_merges(n), ..plan }),
+    words(
+        "queue/write_cache",
+        "'write back' or 'write through'; to write the latter to a device that has a volatile cache ends its \
+         flushes, at your risk",
+        WRITE_CACHE,
+    ),
+    number("queue/fua", Unit::FLAG, "the device makes single writes durable by itself", |plan| {
+        (plan.flushed_cache() == WriteCache::Back { fua: true }).into()
+    }),
+    number("queue/logical_block_size", Unit::Bytes, "every I/O is a multiple of this", |plan| {
+        plan.device.limits.logical_block_size.into()
+    }),
+    number("queue/hw_sector_size", Unit::Bytes, "the old name of logical_block_size", |plan| {
+        plan.device.limits.logical_block_size.into()
+    }),
+    number("queue/max_sectors_kb", Unit::KiB, "the largest read or write", |plan| {
+        kib(plan.device.limits.max_sectors)
+    })
+    .set_in_steps(max_sectors_kb, Edges::Strict, block_kib, set_max_sectors_kb),
+    number("queue/max_hw_sectors_kb", Unit::KiB, "the largest that the device takes", |plan| {
+        kib(plan.hardware.limits.max_sectors)
+    }),
+    number("queue/max_segments", Unit::COUNT, "scatter-gather segments of a request", |plan| {
+        plan.device.limits.max_segments.into()
+    }),
+    number("queue/max_segment_size", Unit::Bytes, "the largest segment", |plan| {
+        plan.device.limits.max_segment_size.into()
+    }),
+    number("queue/max_discard_segments", Unit::COUNT, "ranges in one discard", |plan| {
+        plan.device.limits.max_discard_segments.into()
+    }),
+    number("queue/discard_max_bytes", Unit::Bytes, "the largest discard; 0: none at all", |plan| {
+        bytes(plan.device.limits.max_discard_sectors)
+    })
+    .set_in_steps(
+        |plan| Ok(0..=bytes(plan.hardware.limits.max_discard_sectors)),
+        Edges::Strict,
+        |plan| plan.device.limits.logical_block_size.into(),
+        set_discard_max_bytes,
+    ),
+    number(
+        "queue/discard_max_hw_bytes",
+        Unit::Bytes,
+        "the largest discard that the device takes; 0 if it takes none",
+        |plan| bytes(plan.hardware.limits.max_discard_sectors),
+    ),
+    number(
+        "queue/chunk_sectors",
+        Unit::Sectors,
+        "no request crosses a multiple of this; 0 if they may",
+        |plan| plan.device.limits.chunk_sectors.into(),
+    ),
+    number(
+        "queue/virt_boundary_mask",
+        Unit::Bytes,
+        "segments meet only at multiples of this plus one; 0 if anywhere",
+        |plan| plan.device.limits.virt_boundary_mask,
+    ),
+    number(
+        "queue/io_timeout",
+        Unit::MILLIS,
+        "how long the device may keep a request before it is asked about it",
+        |plan| plan.device.timeout.0 / MILLI.0,
+    )
+    .set(|_| Ok(1..=u32::MAX.into()), Edges::Strict, set_io_timeout),
+    number(
+        "blkmq/retries",
+        Unit::COUNT,
+        "blkmq's own: how often a request is tried again that failed or timed out",
+        |plan| plan.retries.into(),
+    )
+    .set(|_| Ok(0..=u8::MAX.into()), Edges::Strict, |plan, n| Plan { retries: n as u8, ..plan }),
+    words("blkmq/access", "blkmq's own: how threads share an elevator: 'combining', 'spin' or 'mutex'", ACCESS),
+    words(
+        "blkmq/scope",
+        "blkmq's own: one elevator for the 'queue', one per 'hwqueue', or 'auto', as the policy prefers",
+        SCOPE,
+    ),
+    Row {
+        path: "blkmq/pump",
+        unit: Unit::Word,
+        help: "blkmq's own: who pumps: 'inline', whoever submits or waits, or a 'thread' per hardware queue",
+        form: Form::Said(|snapshot| match snapshot.pump {
+            PumpMode::Inline => "inline".into(),
+            PumpMode::Thread => "thread".into(),
+        }),
+    },
+];
+
+/// What each hardware queue has.
+pub(super) const HW_QUEUE: &[HwRow] = &[
+    HwRow {
+        pattern: "mq/N/nr_tags",
+        unit: Unit::COUNT,
+        help: "its driver tags; where they are shared, those of all hardware queues",
+        get: |snapshot, _| snapshot.plan.device.hw_queue_depth.into(),
+    },
+    HwRow {
+        pattern: "mq/N/nr_reserved_tags",
+        unit: Unit::COUNT,
+        help: "driver tags that only drivers may take; none here",
+        get: |_, _| 0,
+    },
+    HwRow {
+        pattern: "hctxN/active",
+        unit: Unit::COUNT,
+        help: "driver tags in use; where they are shared, by all hardware queues",
+        get: |snapshot, hw| snapshot.hctxs[usize::from(hw.0)].active.into(),
+    },
+    HwRow {
+        pattern: "hctxN/dispatch_busy",
+        unit: Unit::COUNT,
+        help: "average of how often the device had no room; above 0, one request is issued at a time",
+        get: |snapshot, hw| snapshot.hctxs[usize::from(hw.0)].dispatch_busy.into(),
+    },
+];
+
+const MILLI: Nanos = Nanos::from_millis(1);
+
+/// A scheduler of the user's own, which no list has, is shown behind those that are on it.
+const SCHEDULER: Words = Words {
+    get: |plan| plan.scheduler.name,
+    accepted: |plan| {
+        let mut names: Vec<_> = registry::ALL.iter().map(|factory| factory.name).collect();
+        if !names.contains(&plan.scheduler.name) {
+            names.push(plan.scheduler.name);
+        }
+        names
+    },
+    shown: Shown::AmongAll,
+    set: |plan, name| match registry::find(name) {
+        Some(factory) => plan.scheduler(factory),
+        None => plan,
+    },
+};
+
+const BACK: &str = "write back";
+const THROUGH: &str = "write through";
+
+const WRITE_CACHE: Words = Words {
+    get: |plan| match plan.device.cache {
+        WriteCache::Through => THROUGH,
+        WriteCache::Back { .. } => BACK,
+    },
+    accepted: |plan| match plan.hardware.cache {
+        WriteCache::Through => vec![THROUGH],
+        WriteCache::Back { .. } => vec![BACK, THROUGH],
+    },
+    shown: Shown::Alone,
+    set: |mut plan, text| {
+        plan.device.cache = if text == BACK { plan.hardware.cache } else { WriteCache::Through };
+        plan
+    },
+};
+
+const ACCESS: Words = Words {
+    get: |plan| {
+        let named = Access::ALL.iter().find(|(_, access)| *access == plan.access);
+        named.expect("every access has a name").0
+    },
+    accepted: |_| Access::ALL.map(|(name, _)| name).to_vec(),
+    shown: Shown::Alone,
+    set: |plan, name| {
+        let named = Access::ALL.iter().find(|(known, _)| *known == name);
+        Plan { access: named.expect("only names are accepted").1, ..plan }
+    },
+};
+
+const SCOPE: Words = Words {
+    get: |plan| match plan.scope {
+        None => "auto",
+        Some(Scope::Queue) => "queue",
+        Some(Scope::HwQueue) => "hwqueue",
+    },
+    accepted: |_| vec!["auto", "queue", "hwqueue"],
+    shown: Shown::Alone,
+    set: |plan, name| Plan {
+        scope: match name {
+            "queue" => Some(Scope::Queue),
+            "hwqueue" => Some(Scope::HwQueue),
+            _ => None,
+        },
+        ..plan
+    },
+};
+
+/// Without a scheduler the device's tags are all there is; with one, more than the most that the kernel takes is
+/// refused (`spec/framework.md` section 3).
+fn nr_requests(plan: &Plan) -> Range {
+    let most = if plan.has_scheduler() { MAX_NR_REQUESTS } else { plan.device.hw_queue_depth };
+    Ok(MIN_NR_REQUESTS.into()..=most.max(MIN_NR_REQUESTS).into())
+}
+
+fn async_depth(plan: &Plan) -> Range {
+    if !plan.has_scheduler() {
+        return Err(
+            "without a scheduler there is nothing to divide; choose one in queue/scheduler",
+        );
+    }
+    Ok(1..=plan.effective_nr_requests().into())
+}
+
+fn no_merges(n: u64) -> NoMerges {
+    match n {
+        0 => NoMerges::All,
+        1 => NoMerges::Simple,
+        _ => NoMerges::None,
+    }
+}
+
+fn bytes(sectors: u32) -> u64 {
+    u64::from(sectors) * u64::from(SECTOR_SIZE)
+}
+
+fn kib(sectors: u32) -> u64 {
+    bytes(sectors) / 1024
+}
+
+/// A logical block, but at least the 1 KiB that can be said.
+fn block_kib(plan: &Plan) -> u64 {
+    (u64::from(plan.device.limits.logical_block_size) / 1024).max(1)
+}
+
+fn max_sectors_kb(plan: &Plan) -> Range {
+    let (least, most) = (block_kib(plan), kib(plan.hardware.limits.max_sectors));
+    if most < least { Err("the device takes less than 1 KiB at once") } else { Ok(least..=most) }
+}
+
+fn set_max_sectors_kb(mut plan: Plan, n: u64) -> Plan {
+    let most = plan.hardware.limits.max_sectors;
+    // The device's own limit need not be a number of KiB; to ask for all of it is to get it.
+    plan.device.limits.max_sectors =
+        if n == kib(most) { most } else { (n * 1024 / u64::from(SECTOR_SIZE)) as u32 };
+    plan
+}
+
+fn set_io_timeout(mut plan: Plan, n: u64) -> Plan {
+    plan.device.timeout = Nanos::from_millis(n);
+    plan
+}
+
+fn set_discard_max_bytes(mut plan: Plan, n: u64) -> Plan {
+    plan.device.limits.max_discard_sectors = (n / u64::from(SECTOR_SIZE)) as u32;
+    plan
+}

@@ -1,0 +1,197 @@
+//! Until when a device may keep what it has: a deadline for each driver tag, and when to look at them
+//! (`spec/framework.md` section 10).
+//!
+//! A plain structure that a pump owns. It is told what goes to the device and what comes back, and says whose
+//! time is up; asking the device about those, and what becomes of them, is the pump's. It knows no requests.
+//!
+//! Taking something down and striking it out is a store each. There is no order among the deadlines: the
+//! earliest is found by a walk over all tags, made only when the earliest known so far has passed, or
+//! [`LOOK_AHEAD`] has. So there is no more than one walk for each request that was at the device at its
+//! deadline, or was thought to be, and none while the device is idle. Linux rounds the time of its scan up to a
+//! whole second, to have one timer for several deadlines. Here the time is exact: it costs no timer, only a
+//! number that whoever comes by compares with the time.
+//!
+//! *Invariant: no request at the device has a deadline before the time of the next look.*
+
+use blkmq_core::{Instant, Nanos, Tag};
+
+/// The next look is never further away than this (`spec/framework.md` section 1).
+const LOOK_AHEAD: Nanos = Nanos::from_secs(5);
+
+/// The deadline of a tag that is not at the device.
+const AWAY: Instant = Instant::MAX;
+
+/// The deadline of a request that may stay for ever: later than any time that occurs.
+const NEVER: Instant = Instant::from_nanos(u64::MAX - 1);
+
+/// The deadlines of one hardware queue.
+pub(crate) struct Deadlines {
+    by_tag: Box<[Instant]>,
+    timeout: Nanos,
+    look_at: Instant,
+}
+
+impl Deadlines {
+    /// For tags below `tags`, none of which is at the device.
+    pub(crate) fn new(tags: u32, timeout: Nanos) -> Self {
+        let by_tag = vec![AWAY; tags as usize].into_boxed_slice();
+        let mut deadlines = Self { by_tag, timeout, look_at: NEVER };
+        deadlines.set_timeout(timeout);
+        deadlines
+    }
+
+    /// For what goes to the device from now on (`io_timeout`); what is there keeps its deadline. A time that
+    /// leads beyond the end of time is none.
+    ///
+    /// # Panics
+    /// If it is zero: no device could ever keep it.
+    pub(crate) fn set_timeout(&mut self, timeout: Nanos) {
+        assert!(timeout > Nanos::ZERO, "no device can answer in no time");
+        self.timeout = timeout;
+        // The next look may be too far away for it.
+        self.look_at = Instant::ZERO;
+    }
+
+    fn after(&self, now: Instant) -> Instant {
+        (now + self.timeout).min(NEVER)
+    }
+
+    /// The request with this tag went to the device.
+    #[inline]
+    pub(crate) fn begin(&mut self, now: Instant, tag: Tag) {
+        let deadline = self.after(now);
+        let entry = &mut self.by_tag[tag.0 as usize];
+        assert!(*entry == AWAY, "tag {} is at the device already", tag.0);
+        *entry = deadline;
+    }
+
+    /// The request with this tag came back.
+    #[inline]
+    pub(crate) fn end(&mut self, tag: Tag) {
+        let entry = &mut self.by_tag[tag.0 as usize];
+        assert!(*entry != AWAY, "tag {} came back and was not at the device", tag.0);
+        *entry = AWAY;
+    }
+
+    /// The device is still at it, and has the whole time again.
+    pub(crate) fn restart(&mut self, now: Instant, tag: Tag) {
+        self.end(tag);
+        self.begin(now, tag);
+    }
+
+    /// Is it time to look? Then go through [`next_expired`](Self::next_expired), and
+    /// [`look_again`](Self::look_again).
+    #[inline]
+    pub(crate) fn is_due(&self, now: Instant) -> bool {
+        self.look_at <= now
+    }
+
+    /// The first tag from `from` on whose time is up. A walk over the tags in between.
+    pub(crate) fn next_expired(&self, from: u32, now: Instant) -> Option<Tag> {
+        let rest = &self.by_tag[from as usize..];
+        let found = rest.iter().position(|deadline| *deadline <= now)?;
+        Some(Tag(from + found as u32))
+    }
+
+    /// After a look: finds when the next one is. A walk over all tags.
+    pub(crate) fn look_again(&mut self, now: Instant) {
+        let earliest = self.by_tag.iter().copied().min().unwrap_or(AWAY);
+        // Of those that are there, and of those that may come.
+        let earliest = earliest.min(self.after(now));
+        self.look_at = if earliest == NEVER { NEVER } else { earliest.min(now + LOOK_AHEAD) };
+    }
+
+    /// When to come back for what is at the device, if nothing happens before. `None` if all of that may stay
+    /// for ever.
+    #[inline]
+    pub(crate) fn timer(&self) -> Option<Instant> {
+        (self.look_at < NEVER).then_some(self.look_at)
+    }
+}
+
+#[cfg(all(test, not(loom), not(shuttle)))]
+mod tests {
+    use super::*;
+
+    const T: Nanos = Nanos::from_millis(10);
+
+    fn ms(ms: u64) -> Instant {
+        Instant::ZERO + Nanos::from_millis(ms)
+    }
+
+    /// One look: who has expired. The next look is exact.
+    fn look(deadlines: &mut Deadlines, now: Instant) -> Vec<u32> {
+        assert!(deadlines.is_due(now));
+        let (mut expired, mut from) = (Vec::new(), 0);
+        while let Some(tag) = deadlines.next_expired(from, now) {
+            expired.push(tag.0);
+            deadlines.end(tag);
+            from = tag.0 + 1;
+        }
+        deadlines.look_again(now);
+        expired
+    }
+
+    #[test]
+    fn the_next_look_is_at_the_earliest_deadline() {
+        let mut d = Deadlines::new(4, T);
+        d.begin(ms(0), Tag(3));
+        d.begin(ms(2), Tag(0));
+        assert_eq!(look(&mut d, ms(2)), [], "the first one, to find out");
+        assert_eq!(d.timer(), Some(ms(10)));
+        assert!(!d.is_due(ms(9)));
+        assert_eq!(look(&mut d, ms(10)), [3]);
+        assert_eq!(d.timer(), Some(ms(12)));
+        d.end(Tag(0));
+        d.begin(ms(11), Tag(1));
+        assert_eq!(look(&mut d, ms(12)), [], "what it was for has come back");
+        assert_eq!(d.timer(), Some(ms(21)));
+        d.restart(ms(20), Tag(1));
+        assert_eq!(look(&mut d, ms(21)), []);
+        assert_eq!(look(&mut d, ms(30)), [1]);
+    }
+
+    #[test]
+    fn with_nothing_there_the_next_look_is_early_enough_for_what_may_come() {
+        let mut d = Deadlines::new(1, T);
+        assert_eq!(look(&mut d, ms(5)), []);
+        d.begin(ms(5), Tag(0));
+        assert_eq!(d.timer(), Some(ms(15)));
+    }
+
+    #[test]
+    fn the_next_look_is_at_most_5_s_away() {
+        let mut d = Deadlines::new(1, Nanos::from_secs(30));
+        d.begin(ms(0), Tag(0));
+        let looks: Vec<_> = (0..6).map(|i| (look(&mut d, ms(i * 5000)), d.timer())).collect();
+        let expected: Vec<_> = (1..7).map(|i| (Vec::<u32>::new(), Some(ms(i * 5000)))).collect();
+        assert_eq!(looks, expected);
+        assert_eq!(look(&mut d, ms(30_000)), [0]);
+    }
+
+    #[test]
+    fn a_shorter_timeout_is_looked_after_at_once() {
+        let mut d = Deadlines::new(2, Nanos(u64::MAX));
+        d.begin(ms(1), Tag(0));
+        assert_eq!((look(&mut d, ms(1)), d.timer()), (vec![], None), "it may stay for ever");
+        d.set_timeout(T);
+        d.begin(ms(2), Tag(1));
+        assert_eq!(look(&mut d, ms(2)), []);
+        assert_eq!(look(&mut d, ms(12)), [1]);
+        assert_eq!(d.timer(), Some(ms(22)), "what may come has a deadline");
+    }
+
+    #[test]
+    #[should_panic(expected = "tag 1 is at the device already")]
+    fn a_tag_is_not_there_twice() {
+        let mut d = Deadlines::new(2, T);
+        d.begin(ms(0), Tag(1));
+        d.begin(ms(1), Tag(1));
+    }
+
+    #[test]
+    #[should_panic(expected = "tag 1 came back and was not at the device")]
+    fn what_comes_back_was_there() {
+        Deadlines::new(2, T).end(Tag(1));
+    }
+}

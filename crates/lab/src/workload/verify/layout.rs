@@ -1,0 +1,302 @@
+//! What a written block looks like.
+//!
+//! A block begins with a header that says which block it is, which write of it, and what the rest must be;
+//! the rest is drawn from a seed, or is a pattern. All numbers are little-endian:
+//!
+//! | bytes | what |
+//! | --- | --- |
+//! | 0-3 | magic |
+//! | 4-7 | length of the block |
+//! | 8-15 | its offset on the device |
+//! | 16-23 | the seed of the rest, which follows from `randseed`, offset and generation |
+//! | 24-27 | generation: which write of this block it is |
+//! | 28-31 | method |
+//! | 32-39 | checksum of the rest |
+//! | 40-43 | CRC-32C of all of the above |
+//!
+//! This is our own format: fio cannot check it. With `verify=pattern` there is no header, and with
+//! `verify=null` nothing is looked at.
+
+use super::{Fault, Method, Pattern};
+use blkmq_core::Rng;
+
+/// `bqV1`.
+const MAGIC: u32 = u32::from_le_bytes(*b"bqV1");
+/// Where the checksum of the header is, which ends it.
+const CHECKSUM: usize = 40;
+/// Bytes of the header.
+const HEADER: usize = CHECKSUM + 4;
+
+/// What must have been written into a block.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Expect {
+    /// This generation.
+    Generation(u32),
+    /// Any generation: another job has written it.
+    Any,
+}
+
+/// How the blocks of a job are filled and checked.
+#[derive(Clone, Debug)]
+pub(super) struct Layout {
+    pub(super) method: Method,
+    pub(super) pattern: Option<Pattern>,
+    pub(super) randseed: u64,
+}
+
+impl Layout {
+    /// Makes `block` the generation `generation` of the block at `offset` bytes.
+    pub(super) fn fill(&self, offset: u64, generation: u32, block: &mut [u8]) {
+        if matches!(self.method, Method::Pattern | Method::Null) {
+            if let Some(pattern) = &self.pattern {
+                pattern.fill(offset, block);
+            }
+            return;
+        }
+        let len = block.len() as u32;
+        let seed = self.seed(offset, generation);
+        let (header, data) = block.split_at_mut(HEADER);
+        match &self.pattern {
+            Some(pattern) => pattern.fill(offset, data),
+            None => draw(seed, data),
+        }
+        header[0..4].copy_from_slice(&MAGIC.to_le_bytes());
+        header[4..8].copy_from_slice(&len.to_le_bytes());
+        header[8..16].copy_from_slice(&offset.to_le_bytes());
+        header[16..24].copy_from_slice(&seed.to_le_bytes());
+        header[24..28].copy_from_slice(&generation.to_le_bytes());
+        header[28..32].copy_from_slice(&number(self.method).to_le_bytes());
+        header[32..40].copy_from_slice(&self.checksum(data).to_le_bytes());
+        let checksum = crc32c::crc32c(&header[..CHECKSUM]);
+        header[CHECKSUM..].copy_from_slice(&checksum.to_le_bytes());
+    }
+
+    /// Is `block` what was written at `offset` bytes?
+    pub(super) fn check(&self, offset: u64, expect: Expect, block: &[u8]) -> Result<(), Fault> {
+        match self.method {
+            Method::Null => Ok(()),
+            Method::Pattern => self.check_pattern(offset, block),
+            Method::Crc32c | Method::Crc32 | Method::Xxhash => {
+                self.check_header(offset, expect, block)
+            }
+        }
+    }
+
+    fn check_pattern(&self, offset: u64, block: &[u8]) -> Result<(), Fault> {
+        match self.pattern.as_ref().and_then(|pattern| pattern.differs(offset, block)) {
+            None => Ok(()),
+            Some((at, expected)) => {
+                Err(Fault::Pattern { at: at as u32, expected, found: block[at] })
+            }
+        }
+    }
+
+    /// What is most wrong is said first: bytes that are no header, then a header that lies, then data.
+    fn check_header(&self, offset: u64, expect: Expect, block: &[u8]) -> Result<(), Fault> {
+        let (header, data) = block.split_at(HEADER);
+        let word = |at: usize| u32::from_le_bytes([0, 1, 2, 3].map(|i| header[at + i]));
+        let long = |at: usize| u64::from(word(at)) | u64::from(word(at + 4)) << 32;
+        same(MAGIC, word(0)).map_err(|(expected, found)| Fault::NoHeader { expected, found })?;
+        same(crc32c::crc32c(&header[..CHECKSUM]), word(CHECKSUM))
+            .map_err(|(expected, found)| Fault::Header { expected, found })?;
+        if word(28) != number(self.method) {
+            let found = Method::NAMES.iter().map(|(method, _)| *method);
+            let found = found.into_iter().find(|method| number(*method) == word(28));
+            return Err(Fault::Method { expected: self.method, found });
+        }
+        same(block.len() as u32, word(4))
+            .map_err(|(expected, found)| Fault::Length { expected, found })?;
+        same(offset, long(8)).map_err(|(expected, found)| Fault::Offset { expected, found })?;
+        let generation = word(24);
+        if let Expect::Generation(expected) = expect {
+            same(expected, generation)
+                .map_err(|(expected, found)| Fault::Generation { expected, found })?;
+        }
+        same(self.seed(offset, generation), long(16))
+            .map_err(|(expected, found)| Fault::Seed { expected, found })?;
+        same(long(32), self.checksum(data)).map_err(|(expected, found)| Fault::Checksum {
+            generation,
+            expected,
+            found,
+        })
+    }
+
+    fn seed(&self, offset: u64, generation: u32) -> u64 {
+        let place = Rng::new(offset ^ u64::from(generation) << 40).next_u64();
+        Rng::new(self.randseed ^ place).next_u64()
+    }
+
+    fn checksum(&self, data: &[u8]) -> u64 {
+        match self.method {
+            Method::Crc32c => crc32c::crc32c(data).into(),
+            Method::Crc32 => crc32fast::hash(data).into(),
+            Method::Xxhash => twox_hash::XxHash64::oneshot(0, data),
+            Method::Pattern | Method::Null => 0,
+        }
+    }
+}
+
+/// How a method is written into a header.
+fn number(method: Method) -> u32 {
+    match method {
+        Method::Crc32c => 1,
+        Method::Crc32 => 2,
+        Method::Xxhash => 3,
+        Method::Pattern => 4,
+        Method::Null => 5,
+    }
+}
+
+fn same<T: PartialEq>(expected: T, found: T) -> Result<(), (T, T)> {
+    if expected == found { Ok(()) } else { Err((expected, found)) }
+}
+
+/// Fills `data` with the stream of `seed`.
+fn draw(seed: u64, data: &mut [u8]) {
+    let mut rng = Rng::new(seed);
+    let mut chunks = data.chunks_exact_mut(8);
+    for chunk in &mut chunks {
+        chunk.copy_from_slice(&rng.next_u64().to_le_bytes());
+    }
+    let rest = chunks.into_remainder();
+    let last = rng.next_u64().to_le_bytes();
+    rest.copy_from_slice(&last[..rest.len()]);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const AT: u64 = 0x1234_5600;
+
+    fn layout(method: Method, pattern: Option<&str>) -> Layout {
+        let pattern = pattern.map(|text| Pattern::parse(text).expect(text));
+        Layout { method, pattern, randseed: 0x89 }
+    }
+
+    fn filled(layout: &Layout, generation: u32, len: usize) -> Vec<u8> {
+        let mut block = vec![0; len];
+        layout.fill(AT, generation, &mut block);
+        block
+    }
+
+    fn layouts() -> [Layout; 5] {
+        [
+            layout(Method::Crc32c, None),
+            layout(Method::Crc32, None),
+            layout(Method::Xxhash, None),
+            layout(Method::Crc32, Some("0xdeadbeef%o")),
+            layout(Method::Pattern, Some("\"abc\"%o")),
+        ]
+    }
+
+    #[test]
+    fn every_single_bit_counts() {
+        for layout in layouts() {
+            let mut block = filled(&layout, 3, 512);
+            for expect in [Expect::Generation(3), Expect::Any] {
+                assert_eq!(layout.check(AT, expect, &block), Ok(()), "{:?}", layout.method);
+                for bit in 0..block.len() * 8 {
+                    block[bit / 8] ^= 1 << (bit % 8);
+                    assert!(
+                        layout.check(AT, expect, &block).is_err(),
+                        "{:?} bit {bit}",
+                        layout.method
+                    );
+                    block[bit / 8] ^= 1 << (bit % 8);
+                }
+            }
+        }
+    }
+
+    proptest! {
+        /// Damage of any kind and length is found, in blocks of any length.
+        #[test]
+        fn any_damage_is_found(
+            which in 0..5usize,
+            sectors in 1..40usize,
+            generation in 1..1000u32,
+            at in any::<proptest::sample::Index>(),
+            damage in proptest::collection::vec(any::<u8>(), 1..64),
+        ) {
+            let layout = &layouts()[which];
+            let whole = filled(layout, generation, sectors * 512);
+            prop_assert_eq!(layout.check(AT, Expect::Generation(generation), &whole), Ok(()));
+            let mut block = whole.clone();
+            let at = at.index(block.len());
+            for (byte, damage) in block[at..].iter_mut().zip(damage) {
+                *byte ^= damage;
+            }
+            let found = layout.check(AT, Expect::Generation(generation), &block);
+            prop_assert_eq!(found.is_err(), block != whole);
+        }
+    }
+
+    #[test]
+    fn each_lie_of_a_header_is_told_apart() {
+        let layout = layout(Method::Crc32c, None);
+        let block = filled(&layout, 3, 1024);
+        let check = |layout: &Layout, at, generation, block: &[u8]| {
+            layout.check(at, Expect::Generation(generation), block).expect_err("wrong")
+        };
+        let zeroes = vec![0; 1024];
+        assert_eq!(
+            check(&layout, AT, 3, &zeroes),
+            Fault::NoHeader { expected: MAGIC, found: 0 },
+            "never written"
+        );
+        assert_eq!(
+            check(&layout, AT, 4, &block),
+            Fault::Generation { expected: 4, found: 3 },
+            "a lost write"
+        );
+        assert_eq!(
+            check(&layout, AT + 512, 3, &block),
+            Fault::Offset { expected: AT + 512, found: AT },
+            "a write that went elsewhere"
+        );
+        assert_eq!(
+            check(&layout, AT, 3, &block[..512]),
+            Fault::Length { expected: 512, found: 1024 }
+        );
+        let other = Layout { method: Method::Crc32, ..layout.clone() };
+        assert_eq!(
+            check(&other, AT, 3, &block),
+            Fault::Method { expected: Method::Crc32, found: Some(Method::Crc32c) }
+        );
+        let other = Layout { randseed: 1, ..layout.clone() };
+        assert!(matches!(check(&other, AT, 3, &block), Fault::Seed { .. }), "another run's");
+        let mut torn = block.clone();
+        torn[512..].copy_from_slice(&filled(&layout, 2, 1024)[512..]);
+        assert!(matches!(check(&layout, AT, 3, &torn), Fault::Checksum { generation: 3, .. }));
+        torn.copy_from_slice(&block);
+        torn[16] ^= 1;
+        assert!(matches!(check(&layout, AT, 3, &torn), Fault::Header { .. }));
+    }
+
+    #[test]
+    fn blocks_and_generations_differ() {
+        let layout = layout(Method::Crc32c, None);
+        let mut other = vec![0; 512];
+        layout.fill(AT + 512, 1, &mut other);
+        let (first, second) = (filled(&layout, 1, 512), filled(&layout, 2, 512));
+        assert!(first[HEADER..] != second[HEADER..] && first[HEADER..] != other[HEADER..]);
+    }
+
+    #[test]
+    fn null_looks_at_nothing() {
+        let layout = layout(Method::Null, None);
+        assert_eq!(filled(&layout, 1, 512), vec![0; 512]);
+        assert_eq!(layout.check(AT, Expect::Generation(9), &[7; 512]), Ok(()));
+    }
+
+    /// The checksums are the ones that they are called after: their values for `123456789`, as published.
+    #[test]
+    fn checksums_have_their_published_values() {
+        let of = |method| layout(method, None).checksum(b"123456789");
+        assert_eq!(of(Method::Crc32c), 0xe306_9283);
+        assert_eq!(of(Method::Crc32), 0xcbf4_3926);
+        assert_eq!(of(Method::Xxhash), 0x8cb8_41db_40e6_ae83);
+    }
+}

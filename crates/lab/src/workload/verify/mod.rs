@@ -1,0 +1,247 @@
+//! Verification: what fio's `verify` and its companions mean, and the pure parts that carry it out.
+//!
+//! A job that verifies works in blocks of `verify_interval` bytes. What is written into one says which block
+//! it is and which write of it ([`layout`]), a table remembers the latest write of each ([`table`]), and
+//! [`Verifier`] is both together, as whoever drives a queue uses it. Nothing here issues an I/O, owns a
+//! buffer, or knows the time.
+
+mod findings;
+mod layout;
+mod pattern;
+mod table;
+mod verifier;
+
+pub use findings::{Fault, Findings, Mismatch};
+pub use pattern::{Pattern, PatternError};
+pub use verifier::Verifier;
+
+use super::{BlockSize, Job, Rw};
+use blkmq_core::SECTOR_SIZE;
+use std::fmt;
+
+/// How a block shows that it is what was written.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Method {
+    /// A header, and in it a CRC-32C of the rest (`crc32c`).
+    Crc32c,
+    /// A header, and in it a CRC-32, that of zip and Ethernet (`crc32`).
+    Crc32,
+    /// A header, and in it an XXH64 (`xxhash`).
+    Xxhash,
+    /// No header: the whole block is `verify_pattern` (`pattern`). An older write cannot be told from the
+    /// latest.
+    Pattern,
+    /// Everything but filling and comparing (`null`).
+    Null,
+}
+
+impl Method {
+    /// Each with fio's words for it; the first is the one to print.
+    pub const NAMES: [(Self, &'static [&'static str]); 5] = [
+        (Self::Crc32c, &["crc32c", "crc32c-intel"]),
+        (Self::Crc32, &["crc32"]),
+        (Self::Xxhash, &["xxhash"]),
+        (Self::Pattern, &["pattern"]),
+        (Self::Null, &["null"]),
+    ];
+
+    /// The method that `word` stands for.
+    #[must_use]
+    pub fn parse(word: &str) -> Option<Self> {
+        let found = Self::NAMES.iter().find(|(_, words)| words.contains(&word));
+        found.map(|(method, _)| *method)
+    }
+}
+
+impl fmt::Display for Method {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let found = Self::NAMES.iter().find(|(method, _)| method == self);
+        f.pad(found.expect("every method has a name").1[0])
+    }
+}
+
+/// What a job verifies and when. Fields carry the names of fio's options.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Verify {
+    /// `verify`.
+    pub method: Method,
+    /// `verify_pattern`: what blocks are filled with; `None` is bytes drawn from a seed.
+    pub pattern: Option<Pattern>,
+    /// `verify_interval`: bytes in a block; `None` is the largest that divides every I/O of the job.
+    pub interval: Option<u32>,
+    /// `do_verify`: read back what was written.
+    pub do_verify: bool,
+    /// `verify_fatal`: the first mismatch ends the job.
+    pub fatal: bool,
+    /// `verify_backlog`: read back after every so many writes; 0 is at the end.
+    pub backlog: u32,
+    /// `verify_only`: write nothing; check what an earlier run of the same job has written.
+    pub only: bool,
+}
+
+impl Verify {
+    /// Everything at fio's default.
+    #[must_use]
+    pub fn new(method: Method) -> Self {
+        Self {
+            method,
+            pattern: None,
+            interval: None,
+            do_verify: true,
+            fatal: false,
+            backlog: 0,
+            only: false,
+        }
+    }
+}
+
+/// A job that cannot be verified as asked. Messages name fio's options.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum VerifyError {
+    /// `verify_interval` does not divide every I/O.
+    Interval {
+        /// Bytes, as given.
+        interval: u32,
+        /// Bytes that divide every I/O of the job.
+        unit: u32,
+    },
+    /// `verify=pattern` without `verify_pattern`.
+    NoPattern,
+    /// A job that only trims.
+    OnlyTrims,
+    /// `verify_only` of a job that writes nothing.
+    OnlyReads,
+    /// `verify_only` of a job that ends by the clock.
+    Timed,
+    /// `verify_only` that is not to read either.
+    Nothing,
+}
+
+impl fmt::Display for VerifyError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Interval { interval, unit } => write!(
+                f,
+                "verify_interval={interval}; accepted are multiples of {SECTOR_SIZE} that divide {unit}, \
+                 which is what all block sizes have in common"
+            ),
+            Self::NoPattern => f.write_str("verify=pattern needs a verify_pattern, such as 0xdeadbeef"),
+            Self::OnlyTrims => {
+                f.write_str("verify of a job that only trims; accepted: one that reads or writes")
+            }
+            Self::OnlyReads => f.write_str(
+                "verify_only repeats the writes of a job in thought, and this one has none; a job that \
+                 reads needs no more than verify",
+            ),
+            Self::Timed => f.write_str(
+                "verify_only of a job that ends by the clock, so that nobody knows what it has written; \
+                 accepted: without runtime",
+            ),
+            Self::Nothing => f.write_str("verify_only with do_verify=0; accepted: one of the two"),
+        }
+    }
+}
+
+impl std::error::Error for VerifyError {}
+
+impl Job {
+    /// Checks `verify` and its companions against the rest of the job.
+    pub(super) fn validate_verify(&self) -> Result<(), VerifyError> {
+        let Some(verify) = &self.verify else { return Ok(()) };
+        let unit = self.io_unit();
+        if let Some(interval) = verify.interval
+            && (interval == 0
+                || !interval.is_multiple_of(SECTOR_SIZE)
+                || !unit.is_multiple_of(interval))
+        {
+            return Err(VerifyError::Interval { interval, unit });
+        }
+        if verify.method == Method::Pattern && verify.pattern.is_none() {
+            return Err(VerifyError::NoPattern);
+        }
+        match self.rw {
+            Rw::Trim | Rw::RandTrim => Err(VerifyError::OnlyTrims),
+            Rw::Read | Rw::RandRead if verify.only => Err(VerifyError::OnlyReads),
+            _ if verify.only && !verify.do_verify => Err(VerifyError::Nothing),
+            _ if verify.only && self.runtime.is_some() => Err(VerifyError::Timed),
+            _ => Ok(()),
+        }
+    }
+
+    /// The most bytes that divide the length of every I/O, and its distance from the start of the region.
+    pub(super) fn io_unit(&self) -> u32 {
+        let mut unit = 0;
+        for &direction in self.rw.directions() {
+            match &self.bs[direction] {
+                // All others are multiples of the smallest.
+                BlockSize::Fixed(bs) | BlockSize::Range { min: bs, .. } => unit = gcd(unit, *bs),
+                BlockSize::Split(parts) => parts.iter().for_each(|(bs, _)| unit = gcd(unit, *bs)),
+            }
+            unit = gcd(unit, self.blockalign[direction].unwrap_or(0));
+        }
+        unit
+    }
+}
+
+/// The greatest common divisor; 0 divides nothing and is ignored.
+fn gcd(a: u32, b: u32) -> u32 {
+    if b == 0 { a } else { gcd(b, a % b) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Direction, PerDirection};
+    use super::*;
+    use blkmq_core::Nanos;
+
+    fn job(rw: Rw, verify: Verify) -> Job {
+        Job { rw, verify: Some(verify), ..Job::default() }
+    }
+
+    #[test]
+    fn the_unit_divides_every_place_and_length() {
+        let mut job = job(Rw::RandRw, Verify::new(Method::Crc32c));
+        assert_eq!(job.io_unit(), 4096);
+        job.bs[Direction::Write] = BlockSize::Split(vec![(8192, 50), (12288, 50)]);
+        assert_eq!(job.io_unit(), 4096);
+        job.bs[Direction::Write] = BlockSize::Range { min: 1536, max: 6144 };
+        assert_eq!(job.io_unit(), 512);
+        job.bs = PerDirection::all(BlockSize::Fixed(65536));
+        job.blockalign = PerDirection::all(Some(16384));
+        assert_eq!(job.io_unit(), 16384);
+        job.bs[Direction::Trim] = BlockSize::Fixed(512);
+        assert_eq!(job.io_unit(), 16384, "it does not trim");
+    }
+
+    #[test]
+    fn what_cannot_be_verified_is_refused_by_name() {
+        let verify = Verify::new(Method::Crc32c);
+        let interval = |interval| Verify { interval: Some(interval), ..verify.clone() };
+        let only = Verify { only: true, ..verify.clone() };
+        let timed = Job { runtime: Some(Nanos::from_secs(1)), ..job(Rw::Write, only.clone()) };
+        for (job, expected) in [
+            (job(Rw::Write, interval(0)), "verify_interval=0"),
+            (job(Rw::Write, interval(256)), "verify_interval=256"),
+            (job(Rw::Write, interval(1536)), "verify_interval=1536"),
+            (job(Rw::Write, interval(8192)), "verify_interval=8192"),
+            (job(Rw::Write, Verify::new(Method::Pattern)), "verify=pattern needs"),
+            (job(Rw::RandTrim, verify.clone()), "verify of a job that only trims"),
+            (job(Rw::RandRead, only.clone()), "verify_only repeats"),
+            (job(Rw::Write, Verify { do_verify: false, ..only }), "verify_only with do_verify=0"),
+            (timed, "verify_only of a job that ends by the clock"),
+        ] {
+            let message = job.validate().expect_err(expected).to_string();
+            assert!(message.starts_with(expected), "{message}");
+        }
+        assert_eq!(job(Rw::Write, interval(1024)).validate(), Ok(()));
+    }
+
+    #[test]
+    fn every_word_is_its_method() {
+        for (method, words) in Method::NAMES {
+            assert!(words.iter().all(|word| Method::parse(word) == Some(method)));
+            assert_eq!(Method::parse(&method.to_string()), Some(method));
+        }
+        assert_eq!(Method::parse("md5"), None);
+    }
+}

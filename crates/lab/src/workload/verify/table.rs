@@ -1,0 +1,152 @@
+//! What is known of each block of a region: which write of it was the latest, and whether an I/O is on its
+//! way to it.
+//!
+//! Contents are not here, nor what they should look like.
+
+use std::ops::Range;
+
+/// An I/O touches it.
+const BUSY: u32 = 1 << 31;
+/// It holds its latest generation. Not if it was never written, or was trimmed, or a write of it failed.
+const KNOWN: u32 = 1 << 30;
+/// The rest is the generation: how often it was written, from 1. What is trimmed keeps counting, so that what
+/// was there before is never taken for the next write.
+const GENERATION: u32 = KNOWN - 1;
+
+/// Blocks by number. Four bytes each, which the operating system hands out when they are first touched.
+#[derive(Clone, Debug)]
+pub(super) struct Table(Box<[u32]>);
+
+impl Table {
+    /// `blocks` blocks of which nothing is known.
+    pub(super) fn new(blocks: usize) -> Self {
+        Self(vec![0; blocks].into_boxed_slice())
+    }
+
+    /// Does no I/O touch any of `blocks`? O(blocks), as the other methods.
+    pub(super) fn is_idle(&self, blocks: Range<usize>) -> bool {
+        self.0[blocks].iter().all(|entry| entry & BUSY == 0)
+    }
+
+    /// An I/O that does not write touches `blocks` from now on. None may do so already.
+    pub(super) fn claim(&mut self, blocks: Range<usize>) {
+        for entry in &mut self.0[blocks] {
+            debug_assert!(*entry & BUSY == 0, "two I/Os on one block");
+            *entry |= BUSY;
+        }
+    }
+
+    /// As [`claim`](Self::claim), for a write: the next generation of each of `blocks` is on its way.
+    pub(super) fn claim_write(&mut self, blocks: Range<usize>) {
+        self.claim(blocks.clone());
+        for entry in &mut self.0[blocks] {
+            // A generation is never 0; that it comes round takes a billion writes of one block.
+            let next = (*entry & GENERATION) % GENERATION + 1;
+            *entry = *entry & !GENERATION | next;
+        }
+    }
+
+    /// The I/O is over; what was known is.
+    pub(super) fn release(&mut self, blocks: Range<usize>) {
+        self.0[blocks].iter_mut().for_each(|entry| *entry &= !BUSY);
+    }
+
+    /// The write is over; `blocks` hold their latest generation.
+    pub(super) fn written(&mut self, blocks: Range<usize>) {
+        self.0[blocks].iter_mut().for_each(|entry| *entry = *entry & !BUSY | KNOWN);
+    }
+
+    /// The I/O is over; nobody knows what `blocks` hold.
+    pub(super) fn forget(&mut self, blocks: Range<usize>) {
+        self.0[blocks].iter_mut().for_each(|entry| *entry &= GENERATION);
+    }
+
+    /// How often block `block` was written, the write on its way included.
+    pub(super) fn generation(&self, block: usize) -> u32 {
+        self.0[block] & GENERATION
+    }
+
+    /// The generation that block `block` holds, if it is known to.
+    pub(super) fn known(&self, block: usize) -> Option<u32> {
+        (self.0[block] & KNOWN != 0).then(|| self.generation(block))
+    }
+
+    /// The next blocks from `from` on that hold something known, at most `most` of them, without a gap.
+    pub(super) fn next_known(&self, from: usize, most: usize) -> Option<Range<usize>> {
+        let is_known = |entry: &u32| entry & KNOWN != 0;
+        let start = from + self.0.get(from..)?.iter().position(is_known)?;
+        let len = self.0[start..].iter().take(most).take_while(|entry| is_known(entry)).count();
+        Some(start..start + len)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_block_is_known_from_the_end_of_a_write_to_the_next_trim() {
+        let mut table = Table::new(4);
+        assert_eq!((table.known(1), table.generation(1)), (None, 0));
+        table.claim_write(1..3);
+        assert_eq!((table.known(1), table.generation(1)), (None, 1), "not before it is over");
+        table.written(1..3);
+        assert_eq!((table.known(0), table.known(1), table.known(2)), (None, Some(1), Some(1)));
+        table.claim(2..4);
+        table.forget(2..4);
+        assert_eq!((table.known(1), table.known(2), table.known(3)), (Some(1), None, None));
+        table.claim_write(2..3);
+        table.written(2..3);
+        assert_eq!(table.known(2), Some(2), "what was trimmed is not written again");
+    }
+
+    #[test]
+    fn a_read_changes_nothing_and_keeps_others_away() {
+        let mut table = Table::new(8);
+        table.claim_write(0..4);
+        table.written(0..4);
+        table.claim(2..6);
+        assert!(table.is_idle(0..2) && table.is_idle(6..8));
+        assert!(!table.is_idle(0..3) && !table.is_idle(5..8) && !table.is_idle(0..8));
+        table.release(2..6);
+        assert!(table.is_idle(0..8));
+        assert_eq!((table.known(3), table.known(4)), (Some(1), None));
+    }
+
+    #[test]
+    fn a_failed_overwrite_leaves_nothing_known_and_no_generation_twice() {
+        let mut table = Table::new(1);
+        table.claim_write(0..1);
+        table.written(0..1);
+        table.claim_write(0..1);
+        table.forget(0..1);
+        assert_eq!(table.known(0), None);
+        table.claim_write(0..1);
+        table.written(0..1);
+        assert_eq!(table.known(0), Some(3));
+    }
+
+    #[test]
+    fn a_generation_comes_round_to_one() {
+        let mut table = Table(vec![GENERATION | KNOWN].into());
+        table.claim_write(0..1);
+        table.written(0..1);
+        assert_eq!(table.known(0), Some(1));
+    }
+
+    #[test]
+    fn known_blocks_are_found_in_portions_without_gaps() {
+        let mut table = Table::new(12);
+        for blocks in [1..4, 6..7, 7..12] {
+            table.claim_write(blocks.clone());
+            table.written(blocks);
+        }
+        let (mut at, mut found) = (0, Vec::new());
+        while let Some(next) = table.next_known(at, 4) {
+            at = next.end;
+            found.push(next);
+        }
+        assert_eq!(found, [1..4, 6..10, 10..12]);
+        assert_eq!(table.next_known(99, 4), None);
+    }
+}

@@ -1,0 +1,229 @@
+//! [`Verifier`]: one thread's verification, as whoever drives a queue uses it.
+
+use super::findings::{Findings, Mismatch};
+use super::layout::{Expect, Layout};
+use super::table::Table;
+use super::{Method, Verify};
+use crate::workload::{Direction, Generator, GeneratorError, Job, NextIo, Region, Rw};
+use blkmq_core::{IoFlags, IoPrio, IoResult, Op, SECTOR_SIZE};
+use std::collections::VecDeque;
+use std::ops::Range;
+
+/// Fills what a thread writes, checks what it reads, and says what is to be read back.
+///
+/// # Contract
+///
+/// Each I/O of the thread, whether it comes from the [`Generator`] or from [`next_check`](Self::next_check),
+/// is asked about with [`admits`](Self::admits) until the answer is yes; then [`begin`](Self::begin) follows,
+/// and [`end`](Self::end) exactly once when it is over or was not taken. So no two I/Os are ever on their way
+/// to one block, and what a read must find is known. Nobody else may write to the thread's region meanwhile.
+///
+/// Memory: 4 bytes for each block of the region, which count from when they are first touched. Time: O(blocks)
+/// of an I/O, besides its bytes.
+#[derive(Clone, Debug)]
+pub struct Verifier {
+    layout: Layout,
+    table: Table,
+    verify: Verify,
+    /// Does the job itself write? One that only reads takes any generation.
+    writes: bool,
+    prio: IoPrio,
+    /// First sector of the region.
+    start: u64,
+    /// Sectors in a block.
+    block: u32,
+    /// Blocks that are read back at once, without a backlog.
+    portion: usize,
+    /// Where reading back goes on, without a backlog.
+    cursor: usize,
+    /// Blocks that were written and not yet read back, in portions as written; with a backlog.
+    backlog: VecDeque<Range<usize>>,
+    findings: Findings,
+}
+
+impl Verifier {
+    /// For thread `thread` of `job` on a device of `device_bytes`; `None` if the job does not verify.
+    ///
+    /// # Errors
+    /// As [`Generator::new`].
+    pub fn new(job: &Job, thread: u32, device_bytes: u64) -> Result<Option<Self>, GeneratorError> {
+        job.validate().map_err(GeneratorError::Job)?;
+        let Region { start, size, .. } =
+            job.region(thread, device_bytes).map_err(GeneratorError::Region)?;
+        let Some(verify) = job.verify.clone() else { return Ok(None) };
+        let interval = verify.interval.unwrap_or_else(|| job.io_unit());
+        let longest = job.bs[Direction::Write].max() / job.bs[Direction::Write].min().max(1);
+        let portion = longest * job.bs[Direction::Write].min() / interval;
+        let blocks = usize::try_from(size / u64::from(interval)).unwrap_or(usize::MAX);
+        let writes = !matches!(job.rw, Rw::Read | Rw::RandRead);
+        Ok(Some(Self {
+            layout: Layout {
+                method: verify.method,
+                pattern: verify.pattern.clone(),
+                randseed: job.randseed,
+            },
+            // A job that only reads has no generations and is in nobody's way.
+            table: Table::new(if writes { blocks } else { 0 }),
+            writes,
+            verify,
+            prio: job.prio,
+            start: start / u64::from(SECTOR_SIZE),
+            block: interval / SECTOR_SIZE,
+            portion: portion.max(1) as usize,
+            cursor: 0,
+            backlog: VecDeque::new(),
+            findings: Findings::default(),
+        }))
+    }
+
+    /// What was found so far.
+    #[must_use]
+    pub fn findings(&self) -> &Findings {
+        &self.findings
+    }
+
+    /// Must the job end now (`verify_fatal`)?
+    #[must_use]
+    pub fn is_fatal(&self) -> bool {
+        self.verify.fatal && self.findings.errors > 0
+    }
+
+    /// Does the job write nothing, and only check (`verify_only`)?
+    #[must_use]
+    pub fn is_only(&self) -> bool {
+        self.verify.only
+    }
+
+    /// Takes everything that `ios` says as done, by an earlier run (`verify_only`).
+    pub fn replay(&mut self, ios: &mut Generator) {
+        for io in ios {
+            let blocks = self.blocks(&io);
+            match io.op {
+                Op::Write => {
+                    self.table.claim_write(blocks.clone());
+                    self.table.written(blocks);
+                }
+                Op::Discard | Op::WriteZeroes => self.table.forget(blocks),
+                Op::Read | Op::Flush => {}
+            }
+        }
+    }
+
+    /// May `io` leave, or must something on its way to the same blocks come back first?
+    #[must_use]
+    pub fn admits(&self, io: &NextIo) -> bool {
+        !self.writes || self.table.is_idle(self.blocks(io))
+    }
+
+    /// `io` leaves with `bytes`, which are as long as it is, and are filled if it writes.
+    pub fn begin(&mut self, io: &NextIo, bytes: &mut [u8]) {
+        if !self.writes {
+            return;
+        }
+        let blocks = self.blocks(io);
+        if io.op != Op::Write {
+            return self.table.claim(blocks);
+        }
+        self.table.claim_write(blocks.clone());
+        for (number, block) in blocks.zip(bytes.chunks_exact_mut(self.block_bytes())) {
+            self.layout.fill(self.offset(number), self.table.generation(number), block);
+        }
+    }
+
+    /// `io` is over, with `bytes` as they came back.
+    pub fn end(&mut self, io: &NextIo, result: IoResult, bytes: &[u8]) {
+        if io.op == Op::Read && result.is_ok() {
+            self.compare(self.blocks(io), bytes);
+        }
+        if !self.writes {
+            return;
+        }
+        let blocks = self.blocks(io);
+        match (io.op, result) {
+            (Op::Write, Ok(())) => {
+                self.table.written(blocks.clone());
+                if self.verify.backlog > 0 && self.verify.do_verify {
+                    self.backlog.push_back(blocks);
+                }
+            }
+            (Op::Read | Op::Flush, _) => self.table.release(blocks),
+            // A write that failed may have been done in part, and what is trimmed reads as anything.
+            (Op::Write | Op::Discard | Op::WriteZeroes, _) => self.table.forget(blocks),
+        }
+    }
+
+    /// Have so many writes come together that it is time to read them back (`verify_backlog`)?
+    #[must_use]
+    pub fn is_due(&self) -> bool {
+        self.verify.backlog > 0 && self.backlog.len() >= self.verify.backlog as usize
+    }
+
+    /// The next read to check with; `None` when everything has been read back that is to be. What was read
+    /// back once is not due again before it is written again.
+    pub fn next_check(&mut self) -> Option<NextIo> {
+        if !self.verify.do_verify {
+            return None;
+        }
+        let blocks = if self.verify.backlog > 0 {
+            self.backlog.pop_front()?
+        } else {
+            let next = self.table.next_known(self.cursor, self.portion)?;
+            self.cursor = next.end;
+            next
+        };
+        Some(NextIo {
+            op: Op::Read,
+            flags: IoFlags::SYNC,
+            prio: self.prio,
+            sectors: (blocks.len() as u32) * self.block,
+            sector: self.start + blocks.start as u64 * u64::from(self.block),
+        })
+    }
+
+    fn compare(&mut self, blocks: Range<usize>, bytes: &[u8]) {
+        if self.layout.method == Method::Null {
+            return;
+        }
+        let len = self.block_bytes();
+        for (number, block) in blocks.zip(bytes.chunks_exact(len)) {
+            let expect = match self.writes.then(|| self.table.known(number)) {
+                None => Expect::Any,
+                Some(Some(generation)) => Expect::Generation(generation),
+                Some(None) => continue,
+            };
+            let offset = self.offset(number);
+            self.findings.verified += len as u64;
+            if let Err(fault) = self.layout.check(offset, expect, block) {
+                self.findings.errors += 1;
+                let (block, len) = (number as u64, len as u32);
+                self.findings.first.get_or_insert(Mismatch { offset, block, len, fault });
+            }
+        }
+    }
+
+    /// The blocks that `io` touches; none for a flush.
+    fn blocks(&self, io: &NextIo) -> Range<usize> {
+        if io.sectors == 0 {
+            return 0..0;
+        }
+        let at = io.sector - self.start;
+        debug_assert!(
+            at.is_multiple_of(self.block.into()) && io.sectors.is_multiple_of(self.block),
+            "the interval divides every I/O"
+        );
+        let first = (at / u64::from(self.block)) as usize;
+        first..first + (io.sectors / self.block) as usize
+    }
+
+    fn block_bytes(&self) -> usize {
+        (self.block * SECTOR_SIZE) as usize
+    }
+
+    fn offset(&self, block: usize) -> u64 {
+        (self.start + block as u64 * u64::from(self.block)) * u64::from(SECTOR_SIZE)
+    }
+}
+
+#[cfg(test)]
+#[path = "verifier_tests.rs"]
+mod tests;

@@ -1,0 +1,96 @@
+//! What comes back from a reactor, and what it does not take. Values only.
+
+use blkmq_engine::{Completion, Io, Refused};
+use std::fmt;
+
+/// How an I/O that a reactor took ended. Whether the device succeeded is in [`Completion::result`].
+pub type Answer<P> = Result<Completion<P>, SubmitError<P>>;
+
+/// Why an I/O never reached the device, or did not come back from there.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum SubmitError<P> {
+    /// The queue would not have it; never for want of credit.
+    Refused(Refused<P>),
+    /// The reactor was gone before it was the I/O's turn. Unchanged, and not done.
+    Closed(Io<P>),
+    /// The reactor's thread panicked, in a device that it pumped, while it had the I/O. Nobody knows whether
+    /// it was done, and its payload does not come back: a device may still write to it.
+    Lost {
+        /// As in its [`Io`].
+        cookie: u64,
+    },
+}
+
+impl<P> SubmitError<P> {
+    /// The I/O, if it was not done.
+    pub fn into_io(self) -> Option<Io<P>> {
+        match self {
+            Self::Refused(refused) => Some(refused.io),
+            Self::Closed(io) => Some(io),
+            Self::Lost { .. } => None,
+        }
+    }
+}
+
+impl<P> fmt::Display for SubmitError<P> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Refused(refused) => refused.fmt(f),
+            Self::Closed(_) => f.write_str("the reactor was dropped; the I/O was not done"),
+            Self::Lost { cookie } => {
+                write!(f, "the reactor panicked while it had I/O {cookie}; it may have been done")
+            }
+        }
+    }
+}
+
+impl<P: fmt::Debug> std::error::Error for SubmitError<P> {}
+
+/// Why a reactor takes nothing at the moment.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Unavailable {
+    /// Its inbox is full, or others are in line. Wait for an answer, then try again.
+    Full {
+        /// I/Os that the inbox holds, beside those in flight.
+        most: u32,
+    },
+    /// It was dropped.
+    Closed,
+}
+
+impl fmt::Display for Unavailable {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Full { most } => {
+                write!(f, "all {most} places of the reactor's inbox are taken; wait for an answer")
+            }
+            Self::Closed => f.write_str("the reactor was dropped"),
+        }
+    }
+}
+
+/// An I/O that a reactor did not take, with what was to be called when it is done.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct NotTaken<P, F = ()> {
+    /// Unchanged.
+    pub io: Io<P>,
+    /// The callback, uncalled.
+    pub then: F,
+    /// Why.
+    pub why: Unavailable,
+}
+
+impl<P: fmt::Debug, F> fmt::Debug for NotTaken<P, F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { io, why, .. } = self;
+        f.debug_struct("NotTaken").field("io", io).field("why", why).finish_non_exhaustive()
+    }
+}
+
+impl<P, F> fmt::Display for NotTaken<P, F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.why.fmt(f)
+    }
+}
+
+impl<P: fmt::Debug, F> std::error::Error for NotTaken<P, F> {}

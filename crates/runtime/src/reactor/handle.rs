@@ -1,0 +1,181 @@
+//! The callers' end of a reactor: callbacks and futures. Any thread, any executor, any number of clones.
+
+use super::answer::{Answer, NotTaken, SubmitError, Unavailable};
+use super::inbox::Shared;
+use blkmq_engine::Io;
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+/// Submits to a [`Reactor`](crate::Reactor), from any thread. Cheap to clone; all clones are the same.
+///
+/// It keeps nothing alive: when the reactor is dropped, I/Os come back undone.
+///
+/// I/Os are taken in order, by one thread. Devices see a number of the reactor's own as their cookie; answers
+/// have that of the [`Io`].
+pub struct Handle<P> {
+    shared: Arc<Shared<P>>,
+}
+
+impl<P> Clone for Handle<P> {
+    fn clone(&self) -> Self {
+        Self { shared: Arc::clone(&self.shared) }
+    }
+}
+
+impl<P> fmt::Debug for Handle<P> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Handle").finish_non_exhaustive()
+    }
+}
+
+impl<P> Handle<P> {
+    pub(super) fn new(shared: Arc<Shared<P>>) -> Self {
+        Self { shared }
+    }
+
+    /// Submits `io`. It is on its way when this returns, or in line if the reactor's inbox is full; what is
+    /// submitted before anything is awaited may merge. Never waits. O(1).
+    ///
+    /// The future's answer has the payload back, whatever happened. See [`Submitted`] about dropping it.
+    pub fn submit(&self, io: Io<P>) -> Submitted<P> {
+        let mut inbox = self.shared.lock();
+        let state = match inbox.check_room() {
+            Ok(()) => State::New(inbox.send(io)),
+            Err(Unavailable::Full { .. }) => State::New(inbox.stand_in_line(io)),
+            Err(Unavailable::Closed) => State::Closed(io),
+        };
+        self.shared.unlock_and_ring(inbox);
+        Submitted { shared: Arc::clone(&self.shared), state }
+    }
+
+    /// As [`submit`](Self::submit), but never stands in line.
+    ///
+    /// # Errors
+    /// Gives the I/O back if the inbox is full or the reactor is gone.
+    pub fn try_submit(&self, io: Io<P>) -> Result<Submitted<P>, NotTaken<P>> {
+        let mut inbox = self.shared.lock();
+        if let Err(why) = inbox.check_room() {
+            return Err(NotTaken { io, then: (), why });
+        }
+        let state = State::New(inbox.send(io));
+        self.shared.unlock_and_ring(inbox);
+        Ok(Submitted { shared: Arc::clone(&self.shared), state })
+    }
+
+    /// Submits `io` and has `then` called with the answer, once, on the reactor's thread; callbacks are called
+    /// in the order in which I/Os complete. Never waits. O(1).
+    ///
+    /// # Contract
+    ///
+    /// A callback must not block: no I/O makes progress meanwhile. It may submit, but not wait for what it
+    /// submitted. If it panics, the panic is reported as in any thread, is counted
+    /// ([`Reactor::panics`](crate::Reactor::panics)), and ends there: the reactor goes on.
+    ///
+    /// # Errors
+    /// Gives I/O and callback back if the inbox is full or the reactor is gone.
+    pub fn call<F>(&self, io: Io<P>, then: F) -> Result<(), NotTaken<P, F>>
+    where
+        F: FnOnce(Answer<P>) + Send + 'static,
+    {
+        // Allocates, so not under the lock.
+        let then = Box::new(then);
+        let mut inbox = self.shared.lock();
+        if let Err(why) = inbox.check_room() {
+            drop(inbox);
+            return Err(NotTaken { io, then: *then, why });
+        }
+        inbox.call(io, then);
+        self.shared.unlock_and_ring(inbox);
+        Ok(())
+    }
+}
+
+/// An I/O on its way; a future of its [`Answer`]. Needs nothing of an executor but to be woken.
+///
+/// # Dropping it
+///
+/// The I/O goes on, its payload stays with it until the device has finished, and is dropped on the reactor's
+/// thread. An I/O that still stands in line is not done; its payload is dropped with the future. So at most
+/// the inbox and the queue are full of what nobody waits for.
+#[must_use = "without waiting for the answer nobody knows whether the I/O was done"]
+pub struct Submitted<P> {
+    shared: Arc<Shared<P>>,
+    state: State<P>,
+}
+
+enum State<P> {
+    /// Not polled yet, so no waker has been left.
+    New(u32),
+    Polled(u32),
+    /// The reactor was gone.
+    Closed(Io<P>),
+    Answered,
+}
+
+/// A payload is moved in and out, and never pinned.
+impl<P> Unpin for Submitted<P> {}
+
+impl<P> fmt::Debug for Submitted<P> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Submitted").finish_non_exhaustive()
+    }
+}
+
+impl<P> Future for Submitted<P> {
+    type Output = Answer<P>;
+
+    /// # Panics
+    /// If it has been ready before.
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Answer<P>> {
+        // A waker's clone is code of others, so it is made outside the lock: beforehand where it is needed for
+        // sure.
+        let (ticket, mut waker) = match self.state {
+            State::New(ticket) => (ticket, Some(cx.waker().clone())),
+            State::Polled(ticket) => (ticket, None),
+            State::Closed(_) | State::Answered => return Poll::Ready(self.closed()),
+        };
+        loop {
+            let mut inbox = self.shared.lock();
+            if let Some(answer) = inbox.fetch(ticket) {
+                drop(inbox);
+                self.state = State::Answered;
+                return Poll::Ready(answer);
+            }
+            let kept = inbox.waker(ticket);
+            if kept.as_ref().is_some_and(|kept| kept.will_wake(cx.waker())) {
+                return Poll::Pending;
+            }
+            if let Some(waker) = waker.take() {
+                let old = kept.replace(waker);
+                drop(inbox);
+                drop(old);
+                self.state = State::Polled(ticket);
+                return Poll::Pending;
+            }
+            drop(inbox);
+            waker = Some(cx.waker().clone());
+        }
+    }
+}
+
+impl<P> Submitted<P> {
+    fn closed(&mut self) -> Answer<P> {
+        match std::mem::replace(&mut self.state, State::Answered) {
+            State::Closed(io) => Err(SubmitError::Closed(io)),
+            _ => panic!("polled after it was ready"),
+        }
+    }
+}
+
+impl<P> Drop for Submitted<P> {
+    fn drop(&mut self) {
+        if let State::New(ticket) | State::Polled(ticket) = self.state {
+            // Dropped behind the lock's guard, which goes first.
+            let remains = self.shared.lock().forsake(ticket);
+            drop(remains);
+        }
+    }
+}

@@ -1,0 +1,132 @@
+//! A client with a thread of its own, for those who want to be called back or to await.
+//!
+//! [`Reactor`] starts and stops the thread and makes [`Handle`]s; the loop is in `turn.rs`, what both ends share
+//! in `inbox.rs`. It does everything inline, elevator, pumps and delivery, so an I/O changes threads once on its
+//! way in and once on its way back. It knows nothing of executors.
+
+mod answer;
+mod handle;
+mod inbox;
+mod slab;
+mod turn;
+
+pub use answer::{Answer, NotTaken, SubmitError, Unavailable};
+pub use handle::{Handle, Submitted};
+
+use crate::host::Threads;
+use crate::pump_thread::PumpThreads;
+use crate::{Client, Clock, Waiting};
+use blkmq_engine::{NoSubmitterLeft, Submitter};
+use inbox::Shared;
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread::{self, JoinHandle};
+use turn::Turns;
+
+/// What a reactor is made from.
+pub(crate) struct Launch<P> {
+    pub(crate) submitter: Submitter<P>,
+    pub(crate) clock: Clock,
+    pub(crate) waiting: Waiting,
+    pub(crate) threads: Arc<Threads>,
+    /// Without them, in a queue that has pump threads, nothing would complete.
+    pub(crate) pumps: Option<Arc<PumpThreads>>,
+}
+
+/// Why a reactor could not start.
+#[derive(Debug)]
+pub enum ReactorError {
+    /// The queue was built for fewer submitters.
+    NoSubmitterLeft(NoSubmitterLeft),
+    /// Its thread could not be started.
+    Thread(std::io::Error),
+}
+
+impl fmt::Display for ReactorError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NoSubmitterLeft(e) => e.fmt(f),
+            Self::Thread(e) => write!(f, "the reactor's thread could not be started: {e}"),
+        }
+    }
+}
+
+impl std::error::Error for ReactorError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::NoSubmitterLeft(e) => Some(e),
+            Self::Thread(e) => Some(e),
+        }
+    }
+}
+
+/// A thread that does I/O for all who hold a [`Handle`]: one submitter of the queue, and so at most its credit
+/// in flight. What comes beyond that waits in an inbox of bounded size, and then in line.
+///
+/// Everything that is in the inbox is pushed before anything is flushed, so the I/Os of many callers merge in
+/// one plug. While there is nothing to do, the thread sleeps.
+///
+/// Dropping it takes nothing more, finishes and delivers what has been taken, gives back what stands in line
+/// ([`SubmitError::Closed`]), and waits for all that; for a device that never answers, forever. Dropped on its
+/// own thread, by a callback, it does the same but does not wait.
+pub struct Reactor<P> {
+    shared: Arc<Shared<P>>,
+    panics: Arc<AtomicU64>,
+    /// `None` only while it is being dropped.
+    thread: Option<JoinHandle<()>>,
+}
+
+impl<P> fmt::Debug for Reactor<P> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Reactor").field("panics", &self.panics()).finish_non_exhaustive()
+    }
+}
+
+impl<P: Send + 'static> Reactor<P> {
+    pub(crate) fn start(launch: Launch<P>) -> Result<Self, ReactorError> {
+        let Launch { submitter, clock, waiting, threads, pumps } = launch;
+        let shared = Shared::new(submitter.depth(), Arc::clone(&threads), submitter.id());
+        let panics = Arc::new(AtomicU64::new(0));
+        let (its_shared, its_panics) = (Arc::clone(&shared), Arc::clone(&panics));
+        let body = move || {
+            // A client waits as the thread that makes it.
+            let client = Client::new(submitter, clock, waiting, &threads);
+            Turns::new(client, its_shared, its_panics).run();
+            // Not before the last I/O is done.
+            drop(pumps);
+        };
+        let thread = thread::Builder::new().name("blkmq-reactor".into()).spawn(body);
+        Ok(Self { shared, panics, thread: Some(thread.map_err(ReactorError::Thread)?) })
+    }
+}
+
+impl<P> Reactor<P> {
+    /// A handle to submit with, for any thread.
+    #[must_use]
+    pub fn handle(&self) -> Handle<P> {
+        Handle::new(Arc::clone(&self.shared))
+    }
+
+    /// Callbacks, wakers and drops of forsaken payloads that have panicked, and the reactor itself, which is
+    /// closed then.
+    #[must_use]
+    pub fn panics(&self) -> u64 {
+        self.panics.load(Ordering::Relaxed)
+    }
+}
+
+impl<P> Drop for Reactor<P> {
+    fn drop(&mut self) {
+        self.shared.close();
+        if let Some(thread) = self.thread.take()
+            && thread.thread().id() != thread::current().id()
+        {
+            // Its panic has been printed; a second one here would hide it.
+            let _ = thread.join();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,97 @@
+//! Places with numbers, used again and again. Plain data: no locks, and nothing about I/Os.
+
+/// Values under numbers that stay the same until they are taken out. Never shrinks.
+pub(super) struct Slab<T> {
+    entries: Vec<Entry<T>>,
+    /// The first free one.
+    free: u32,
+}
+
+enum Entry<T> {
+    Used(T),
+    /// The next free one, or [`NIL`].
+    Free(u32),
+}
+
+const NIL: u32 = u32::MAX;
+
+impl<T> Slab<T> {
+    /// Empty, with room for `n` before it allocates.
+    pub(super) fn with_capacity(n: usize) -> Self {
+        Self { entries: Vec::with_capacity(n), free: NIL }
+    }
+
+    /// Puts a value in. O(1), except when more are used than ever before.
+    ///
+    /// # Panics
+    /// If 2^32 - 1 are used.
+    pub(super) fn insert(&mut self, value: T) -> u32 {
+        let at = self.free;
+        if at == NIL {
+            let at = u32::try_from(self.entries.len()).ok().filter(|at| *at != NIL);
+            self.entries.push(Entry::Used(value));
+            return at.expect("fewer I/Os wait than memory could hold");
+        }
+        match std::mem::replace(&mut self.entries[at as usize], Entry::Used(value)) {
+            Entry::Free(next) => self.free = next,
+            Entry::Used(_) => unreachable!("entry {at} is in the list of free ones"),
+        }
+        at
+    }
+
+    /// Takes the value at `at` out. O(1).
+    ///
+    /// # Panics
+    /// If nothing is there.
+    pub(super) fn remove(&mut self, at: u32) -> T {
+        match std::mem::replace(&mut self.entries[at as usize], Entry::Free(self.free)) {
+            Entry::Used(value) => {
+                self.free = at;
+                value
+            }
+            Entry::Free(_) => panic!("nothing is at {at}"),
+        }
+    }
+
+    /// The value at `at`.
+    ///
+    /// # Panics
+    /// If nothing is there.
+    pub(super) fn get_mut(&mut self, at: u32) -> &mut T {
+        match &mut self.entries[at as usize] {
+            Entry::Used(value) => value,
+            Entry::Free(_) => panic!("nothing is at {at}"),
+        }
+    }
+
+    /// The numbers in use, ascending. O(n).
+    pub(super) fn used(&self) -> impl Iterator<Item = u32> + '_ {
+        let used = |(at, entry): (u32, _)| matches!(entry, &Entry::Used(_)).then_some(at);
+        (0..).zip(&self.entries).filter_map(used)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_used_again_before_new_ones_are_made() {
+        let mut slab = Slab::with_capacity(2);
+        let numbers: Vec<u32> = ["a", "b", "c"].map(|value| slab.insert(value)).into();
+        assert_eq!(numbers, [0, 1, 2]);
+        assert_eq!((slab.remove(0), slab.remove(2)), ("a", "c"));
+        assert_eq!(slab.used().collect::<Vec<_>>(), [1]);
+        assert_eq!((slab.insert("d"), slab.insert("e"), slab.insert("f")), (2, 0, 3));
+        assert_eq!(*slab.get_mut(0), "e");
+    }
+
+    #[test]
+    #[should_panic(expected = "nothing is at 0")]
+    fn a_number_is_good_once() {
+        let mut slab = Slab::with_capacity(1);
+        let at = slab.insert(());
+        slab.remove(at);
+        slab.remove(at);
+    }
+}

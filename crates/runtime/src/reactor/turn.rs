@@ -1,0 +1,145 @@
+//! The loop of a reactor: take what is new, push and flush it, wait, deliver.
+//!
+//! All that it does not do itself it has from [`Client`] (waiting) and [`Inbox`](super::inbox::Inbox) (who gets
+//! what).
+
+use super::answer::{Answer, SubmitError};
+use super::inbox::{Delivery, Shared};
+use crate::Client;
+use crate::client::Bell;
+use blkmq_engine::Io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::task::Waker;
+
+/// The reactor's thread. Its lists have room for a whole depth, the most that can be in any of them.
+pub(super) struct Turns<P> {
+    client: Client<P>,
+    shared: Arc<Shared<P>>,
+    panics: Arc<AtomicU64>,
+    /// Taken from the inbox, to be pushed.
+    fresh: Vec<Io<P>>,
+    /// Answered, by ticket.
+    done: Vec<(u32, Answer<P>)>,
+    deliveries: Vec<Delivery<P>>,
+}
+
+/// The inbox, for a client that waits.
+struct Inboxes<'a, P> {
+    shared: &'a Shared<P>,
+    in_flight: u32,
+    depth: u32,
+}
+
+impl<P> Bell for Inboxes<'_, P> {
+    fn rang(&self) -> bool {
+        self.shared.lock().calls(self.in_flight, self.depth)
+    }
+
+    fn listen(&self) -> bool {
+        self.shared.lock().listen(self.in_flight, self.depth)
+    }
+}
+
+impl<P: Send> Turns<P> {
+    pub(super) fn new(client: Client<P>, shared: Arc<Shared<P>>, panics: Arc<AtomicU64>) -> Self {
+        let depth = client.depth() as usize;
+        Self {
+            client,
+            shared,
+            panics,
+            fresh: Vec::with_capacity(depth),
+            done: Vec::with_capacity(depth),
+            deliveries: Vec::with_capacity(depth),
+        }
+    }
+
+    /// Until the inbox is closed and all is delivered.
+    pub(super) fn run(mut self) {
+        let turns = AssertUnwindSafe(|| {
+            while self.exchange() {
+                self.push();
+                self.gather();
+            }
+        });
+        // A device that this thread pumps may panic. Its I/Os stay in the queue, for good; those who wait for
+        // them must not.
+        if catch_unwind(turns).is_err() {
+            self.panics.fetch_add(1, Ordering::Relaxed);
+            self.give_up();
+        }
+    }
+
+    /// Hands over answers, takes new I/Os. False when there is nothing left to do, ever.
+    fn exchange(&mut self) -> bool {
+        let in_flight = self.client.in_flight();
+        let mut inbox = self.shared.lock();
+        let answers = self.done.drain(..);
+        self.deliveries.extend(answers.map(|(ticket, answer)| inbox.deliver(ticket, answer)));
+        inbox.take(self.client.depth() - in_flight, &mut self.fresh);
+        let is_over = inbox.is_over() && self.fresh.is_empty() && in_flight == 0;
+        drop(inbox);
+        self.deliver();
+        !is_over
+    }
+
+    /// Pushes all before it flushes, so that they merge.
+    fn push(&mut self) {
+        if self.fresh.is_empty() {
+            return;
+        }
+        let now = self.client.clock().now();
+        for io in self.fresh.drain(..) {
+            let ticket = io.cookie as u32;
+            if let Err(refused) = self.client.push(now, io) {
+                self.done.push((ticket, Err(SubmitError::Refused(refused))));
+            }
+        }
+        self.client.flush(now);
+    }
+
+    /// Has at least one answer when it returns, or the inbox calls.
+    fn gather(&mut self) {
+        let Self { client, shared, done, .. } = self;
+        let bell = Inboxes { shared, in_flight: client.in_flight(), depth: client.depth() };
+        if !done.is_empty() {
+            // Refused ones have their answer without waiting.
+            client.poll();
+            client.reap(u32::MAX, |completion| done.push(answer(completion)));
+        } else if bell.in_flight > 0 {
+            client.wait_or(&bell, |completion| done.push(answer(completion)));
+        } else {
+            client.idle(&bell);
+        }
+    }
+
+    /// Runs what is not ours, each by itself, so that a panic ends nothing else.
+    fn deliver(&mut self) {
+        for delivery in self.deliveries.drain(..) {
+            let one = AssertUnwindSafe(move || match delivery {
+                Delivery::Wake(waker) => waker.map_or((), Waker::wake),
+                Delivery::Call(then, answer) => then(answer),
+                Delivery::Drop { .. } => {}
+            });
+            if catch_unwind(one).is_err() {
+                self.panics.fetch_add(1, Ordering::Relaxed);
+            }
+        }
+    }
+
+    fn give_up(&mut self) {
+        self.shared.close();
+        let mut inbox = self.shared.lock();
+        let answers = self.done.drain(..);
+        self.deliveries.extend(answers.map(|(ticket, answer)| inbox.deliver(ticket, answer)));
+        self.deliveries.extend(inbox.give_up());
+        drop(inbox);
+        self.deliver();
+    }
+}
+
+/// The ticket of a completion, and its answer.
+fn answer<P>(completion: blkmq_engine::Completion<P>) -> (u32, Answer<P>) {
+    (completion.cookie as u32, Ok(completion))
+}
