@@ -3,6 +3,8 @@
 //! A check names the program that it requires. A missing program is a skip that is named and counted, so
 //! that "passed" never hides "was not looked at"; `.ci/run` installs what it can.
 
+mod files;
+
 use crate::shell::{BLKMQ, Cmd, is_installed};
 use crate::{Result, bench::build};
 use serde_json::Value;
@@ -10,13 +12,24 @@ use serde_json::Value;
 /// One check.
 struct Check {
     name: &'static str,
-    requires: &'static str,
-    run: fn() -> Result<()>,
+    /// A program that must be installed; none if it is ours.
+    requires: Option<&'static str>,
+    run: fn() -> Result<Outcome>,
+}
+
+/// What came of a check that did not fail.
+pub(crate) enum Outcome {
+    /// It was looked at, and holds.
+    Passed,
+    /// This machine lacks something.
+    Skipped(String),
 }
 
 const CHECKS: &[Check] = &[
-    Check { name: "fio-json-schema", requires: "fio", run: same_schema },
-    Check { name: "fio-same-work", requires: "fio", run: same_work },
+    Check { name: "fio-json-schema", requires: Some("fio"), run: same_schema },
+    Check { name: "fio-same-work", requires: Some("fio"), run: same_work },
+    Check { name: "file-contents", requires: None, run: files::contents },
+    Check { name: "loop-contents", requires: Some("losetup"), run: files::loop_contents },
 ];
 
 /// `cargo xtask interop`
@@ -30,15 +43,19 @@ pub(crate) fn main(args: &[String]) -> Result<()> {
     build()?;
     let (mut passed, mut skipped, mut failed) = (0, 0, 0);
     for Check { name, requires, run } in CHECKS {
-        if !is_installed(requires) {
-            println!("{name}: SKIPPED, {requires} is not installed");
-            skipped += 1;
-            continue;
-        }
-        match run() {
-            Ok(()) => {
+        let missing = requires.filter(|program| !is_installed(program));
+        let outcome = match missing {
+            Some(program) => Ok(Outcome::Skipped(format!("{program} is not installed"))),
+            None => run(),
+        };
+        match outcome {
+            Ok(Outcome::Passed) => {
                 println!("{name}: ok");
                 passed += 1;
+            }
+            Ok(Outcome::Skipped(why)) => {
+                println!("{name}: SKIPPED, {why}");
+                skipped += 1;
             }
             Err(error) => {
                 println!("{name}: FAILED, {error}");
@@ -69,7 +86,7 @@ pub(crate) fn parse(output: &str) -> Result<Value> {
 }
 
 /// What reads fio's results must be able to read ours: every key of a job, with the same type.
-fn same_schema() -> Result<()> {
+fn same_schema() -> Result<Outcome> {
     for options in ["--rw=randread", "--rw=randwrite", "--rw=randrw --gtod_reduce=1"] {
         let [fio, ours] = reports(options)?;
         let mut missing = Vec::new();
@@ -78,7 +95,7 @@ fn same_schema() -> Result<()> {
             return Err(format!("with {options}: {}", missing.join(", ")).into());
         }
     }
-    Ok(())
+    Ok(Outcome::Passed)
 }
 
 /// Every key of `fio` must be in `ours` with a value of the same type.
@@ -101,7 +118,7 @@ fn compare(fio: &Value, ours: &Value, path: &str, missing: &mut Vec<String>) {
 }
 
 /// The same options must mean the same number of I/Os and bytes.
-fn same_work() -> Result<()> {
+fn same_work() -> Result<Outcome> {
     let options = [
         "--rw=read",
         "--rw=write",
@@ -118,7 +135,7 @@ fn same_work() -> Result<()> {
             return Err(text.into());
         }
     }
-    Ok(())
+    Ok(Outcome::Passed)
 }
 
 /// I/Os and bytes of all jobs.

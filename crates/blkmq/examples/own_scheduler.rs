@@ -116,15 +116,14 @@ impl Scheduler for WriteCap {
         self.came_back(done.rq);
     }
 
-    fn evict(&mut self, _: &Cx<'_>) -> Option<RequestId> {
-        let (reads, writes) = (&mut self.reads, &mut self.writes);
-        self.head.pop_front().or_else(|| reads.pop_front()).or_else(|| writes.pop_front())
+    fn withdraw(&mut self, cx: &Cx<'_>, rq: RequestId) {
+        let list = if self.head.contains(rq) { &mut self.head } else { self.list_of(cx, rq) };
+        list.remove(rq);
     }
 
     fn absorbed(&mut self, cx: &Cx<'_>, _into: RequestId, gone: RequestId) {
         // The other one keeps its own place, which is in the same order.
-        let list = if self.head.contains(gone) { &mut self.head } else { self.list_of(cx, gone) };
-        list.remove(gone);
+        self.withdraw(cx, gone);
     }
 
     fn inspect(&self, out: &mut dyn FnMut(&'static str, u64)) {

@@ -47,7 +47,7 @@
 //!
 //! The layers below are crates of their own, re-exported here: [`core`](mod@core) has the nouns, [`sched`] the policies and
 //! how to write one, [`engine`] the queue and the device port, [`device`](mod@device) virtual devices,
-//! [`runtime`] clocks, threads and clients.
+//! [`runtime`] clocks, threads and clients. On Linux, `uring` has files and block devices.
 
 #![forbid(unsafe_code)]
 
@@ -56,6 +56,8 @@ pub use blkmq_device as device;
 pub use blkmq_engine as engine;
 pub use blkmq_runtime as runtime;
 pub use blkmq_sched as sched;
+#[cfg(target_os = "linux")]
+pub use blkmq_uring as uring;
 
 pub use blkmq_engine::{Access, Config, Io, Queue, QueueStats};
 pub use blkmq_runtime::{Blocking, Client, Handle, Reactor, Service};

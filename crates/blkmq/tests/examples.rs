@@ -60,7 +60,7 @@ fn own_scheduler_keeps_the_contract() {
             let _ = driver.apply(script.step());
         });
         driver.drain();
-        assert_eq!((driver.pick(), driver.evict()), (Pick::Empty, None), "seed {seed}");
+        assert_eq!((driver.pick(), driver.held()), (Pick::Empty, vec![]), "seed {seed}");
     }
 }
 

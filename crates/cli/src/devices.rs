@@ -1,13 +1,107 @@
-//! Where the command line meets the registry of devices.
+//! Where the command line meets devices: virtual ones from their registry, and files through io_uring.
 
 use crate::error::UsageError;
 use crate::plan::DeviceChoice;
+use crate::report::model::DeviceKind;
 use blkmq_core::SECTOR_SIZE;
-use blkmq_device::{MachineShape, descriptions, registry};
+use blkmq_device::{Device, DeviceError, MachineShape, descriptions, registry};
+use blkmq_engine::DeviceShape;
+#[cfg(target_os = "linux")]
+use blkmq_uring::UringDevice;
+use std::fmt::Display;
 
 /// This machine, on which defaults such as the number of hardware queues depend.
 pub fn machine() -> MachineShape {
     MachineShape { cpus: blkmq_runtime::available_cpus(), nodes: blkmq_runtime::numa_nodes() }
+}
+
+/// A device, as lists and help show it.
+pub struct Offer {
+    pub name: &'static str,
+    pub summary: &'static str,
+    /// How it is described.
+    pub form: String,
+    /// Its page.
+    pub doc: &'static str,
+}
+
+/// Every device there is, in the order of lists.
+pub fn offers() -> Vec<Offer> {
+    let offer = |factory: &&registry::DeviceFactory| {
+        let registry::DeviceFactory { name, summary, doc, .. } = **factory;
+        Offer { name, summary, form: factory.form(), doc }
+    };
+    let mut offers = Vec::from_iter(registry::ALL.iter().map(offer));
+    #[cfg(target_os = "linux")]
+    {
+        let blkmq_uring::UringFactory { name, summary, doc, .. } = blkmq_uring::FACTORY;
+        let form = format!("{name}:PATH[,KEY=VALUE]...");
+        offers.push(Offer { name, summary, form, doc });
+    }
+    offers
+}
+
+/// A device, ready to be given to queues.
+pub enum Opened {
+    Virtual(Device),
+    #[cfg(target_os = "linux")]
+    File(UringDevice),
+}
+
+impl Opened {
+    pub fn shape(&self) -> &DeviceShape {
+        match self {
+            Self::Virtual(device) => &device.shape,
+            #[cfg(target_os = "linux")]
+            Self::File(device) => &device.shape,
+        }
+    }
+
+    pub fn kind(&self) -> DeviceKind {
+        match self {
+            Self::Virtual(device) if device.memory().is_some() => DeviceKind::Memory,
+            Self::Virtual(_) => DeviceKind::Null,
+            #[cfg(target_os = "linux")]
+            Self::File(_) => DeviceKind::File,
+        }
+    }
+
+    /// What the device had to say about its parameters.
+    pub fn into_notes(self) -> Vec<String> {
+        match self {
+            Self::Virtual(device) => device.notes,
+            #[cfg(target_os = "linux")]
+            Self::File(device) => device.notes,
+        }
+    }
+
+    /// Is what is written there later?
+    fn keeps(&self) -> bool {
+        self.kind() != DeviceKind::Null
+    }
+}
+
+/// Opens the device of this description. A file is created or extended if that is asked for.
+///
+/// # Errors
+/// If there is no such device or a parameter cannot be; the message says what is accepted.
+pub fn open(text: &str) -> Result<Opened, UsageError> {
+    let refuse = |e: &dyn Display| UsageError::new(e.to_string());
+    #[cfg(target_os = "linux")]
+    if let Some(file) = text.trim().strip_prefix(blkmq_uring::FACTORY.name)
+        && (file.is_empty() || file.starts_with([':', ',']))
+    {
+        let file = file.strip_prefix(':').unwrap_or_default();
+        return UringDevice::parse(file).map(Opened::File).map_err(|e| refuse(&e));
+    }
+    match registry::parse(text, &machine()) {
+        Ok(device) => Ok(Opened::Virtual(device)),
+        Err(DeviceError::Unknown { name, .. }) => {
+            let accepted = Vec::from_iter(offers().iter().map(|offer| offer.name)).join(", ");
+            Err(refuse(&DeviceError::Unknown { name, accepted }))
+        }
+        Err(e) => Err(refuse(&e)),
+    }
 }
 
 /// The devices of a list of descriptions.
@@ -21,26 +115,24 @@ pub fn choose_all(list: &str) -> Result<Vec<DeviceChoice>, UsageError> {
 /// The device of this description.
 ///
 /// # Errors
-/// If there is no such device or a parameter cannot be; the message says what is accepted.
+/// As [`open`].
 pub fn choose(text: &str) -> Result<DeviceChoice, UsageError> {
-    let refuse = |e: blkmq_device::DeviceError| UsageError::new(e.to_string());
-    let device = registry::parse(text, &machine()).map_err(refuse)?;
+    let device = open(text)?;
     let name = text.split([',', ':']).next().unwrap_or_default();
     Ok(DeviceChoice {
         name: name.trim().into(),
         text: text.into(),
-        keeps: device.memory().is_some(),
-        size_bytes: device.shape.limits.capacity.saturating_mul(SECTOR_SIZE.into()),
-        notes: device.notes,
+        keeps: device.keeps(),
+        size_bytes: device.shape().limits.capacity.saturating_mul(SECTOR_SIZE.into()),
+        notes: device.into_notes(),
     })
 }
 
 /// The names of all devices that keep what is written, for messages.
 pub fn keeping() -> String {
-    let keeps = |factory: &&&registry::DeviceFactory| {
-        registry::parse(factory.name, &machine()).is_ok_and(|device| device.memory().is_some())
-    };
-    let names = registry::ALL.iter().filter(keeps).map(|factory| factory.name);
+    let keeps =
+        |offer: &Offer| open(offer.name).map_or(offer.form.contains("PATH"), |it| it.keeps());
+    let names = offers().into_iter().filter(keeps).map(|offer| offer.name);
     Vec::from_iter(names).join(", ")
 }
 

@@ -1,7 +1,7 @@
 //! `blkmq doc`: the pages that schedulers and devices carry with them, and the table of attributes.
 
+use crate::devices;
 use crate::error::UsageError;
-use blkmq_device::registry as devices;
 use blkmq_engine::attributes;
 use blkmq_sched::registry as schedulers;
 use std::borrow::Cow;
@@ -16,9 +16,9 @@ pub fn list() -> String {
         text.push_str(&format!("  {:<14}{}\n", factory.name, factory.summary));
     }
     text.push_str("\nDevices (--device):\n");
-    for device in devices::ALL {
+    for device in devices::offers() {
         text.push_str(&format!("  {:<14}{}\n", device.name, device.summary));
-        text.push_str(&format!("  {:<14}{}\n", "", device.form()));
+        text.push_str(&format!("  {:<14}{}\n", "", device.form));
     }
     text.push_str("\nQueues:\n");
     text.push_str(&format!("  {ATTRIBUTES:<14}what can be read and set while a queue is in use\n"));
@@ -35,10 +35,11 @@ pub fn page(name: &str) -> Result<Cow<'static, str>, UsageError> {
         return Ok(attributes::table().into());
     }
     let scheduler = schedulers::find(name).map(|factory| factory.doc);
-    let device = devices::find(name).map(|factory| factory.doc);
+    let devices = devices::offers();
+    let device = devices.iter().find(|device| device.name == name).map(|device| device.doc);
     scheduler.or(device).map(Cow::Borrowed).ok_or_else(|| {
         let schedulers = schedulers::ALL.iter().map(|factory| factory.name);
-        let names = schedulers.chain(devices::ALL.iter().map(|device| device.name));
+        let names = schedulers.chain(devices.iter().map(|device| device.name));
         let names = names.chain([ATTRIBUTES]);
         let names = Vec::from_iter(names).join(", ");
         UsageError::new(format!("doc {name}: no such page; accepted: {names}"))
@@ -56,7 +57,7 @@ mod tests {
             let page = page(factory.name).expect("a registered scheduler");
             assert!(page.starts_with(&format!("# {}", factory.name)), "{page}");
         }
-        for device in devices::ALL {
+        for device in devices::offers() {
             assert!(page(device.name).is_ok());
         }
     }

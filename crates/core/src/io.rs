@@ -149,7 +149,7 @@ impl IoError {
     pub const NOT_SUPPORTED: Self = Self(95);
     /// `ETIMEDOUT`: the device did not answer.
     pub const TIMED_OUT: Self = Self(110);
-    /// `ECANCELED`: the queue went away before the I/O was done.
+    /// `ECANCELED`: the I/O was not done because its submitter gave it up, or the queue went away.
     pub const CANCELLED: Self = Self(125);
 
     /// May the same request succeed if it is tried again? If the medium, the transport or the time failed, yes;

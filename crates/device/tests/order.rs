@@ -88,8 +88,8 @@ impl Scheduler for Recorded {
         self.inner.completed(cx, done);
     }
 
-    fn evict(&mut self, cx: &Cx<'_>) -> Option<RequestId> {
-        self.inner.evict(cx)
+    fn withdraw(&mut self, cx: &Cx<'_>, rq: RequestId) {
+        self.inner.withdraw(cx, rq);
     }
 
     fn absorbed(&mut self, cx: &Cx<'_>, into: RequestId, gone: RequestId) {

@@ -5,13 +5,13 @@
 
 use crate::completions::Completions;
 use crate::device::{DeviceQueue, Enqueued, Finished};
-use crate::elevator::{self, Elevator, Proto};
+use crate::elevator::{self, Elevator};
 use crate::gate::Gate;
 use crate::hctx::Hctx;
 use crate::inflight::Handback;
 use crate::plan::Plan;
 use crate::pump::{Patience, Pump};
-use crate::runner::{Lane, Runner};
+use crate::runner::{Lane, Runner, Staging};
 use crate::shared::{Lasting, Shard, Shared};
 use crate::stats::{ElevatorCounters, PumpCounters};
 use crate::sync::{Arc, Budget, Consumer, Pending, Producer, TagSet, TagSetShape, ring};
@@ -49,18 +49,18 @@ impl<P> DeviceQueue<P> for Vacant {
 
 impl<P: Send + 'static> Shared<P> {
     /// A queue as `plan` says, without devices and staging. The plan is valid.
-    pub(crate) fn build(plan: &Plan, lasting: Lasting<P>, version: u32) -> Self {
-        let Lasting { table, senders, host, tallies, pump_tallies, control, pump_mode } = lasting;
+    pub(crate) fn build(plan: &Plan, lasting: Arc<Lasting<P>>, version: u32) -> Self {
+        let Lasting { table, senders, .. } = &*lasting;
         // Whoever may wait for a lock: every submitter, every pump thread, and one that changes the queue.
         let lockers = senders.len() + usize::from(plan.device.hw_queues) + 1;
-        let (shards, ends) = build_shards(plan, &table, senders.len() as u16, lockers);
+        let (shards, ends) = build_shards(plan, table, senders.len() as u16, lockers);
         let patience = Patience {
             tags: plan.device.hw_queue_depth,
             timeout: plan.device.timeout,
             retries: plan.retries,
         };
         let pump = |ends| {
-            Gate::new(plan.access, lockers, Pump::new(Box::new(Vacant), ends, &table, patience))
+            Gate::new(plan.access, lockers, Pump::new(Box::new(Vacant), ends, table, patience))
         };
         let hctxs = build_hctxs(ends.into_iter().map(pump), &plan.device, shards.len());
         Self {
@@ -74,13 +74,7 @@ impl<P: Send + 'static> Shared<P> {
             budget_wait: Pending::new(shards.len() as u16),
             shards,
             hctxs,
-            table,
-            senders,
-            host,
-            tallies,
-            pump_tallies,
-            control,
-            pump_mode,
+            lasting,
             version,
         }
     }
@@ -89,17 +83,19 @@ impl<P: Send + 'static> Shared<P> {
     pub(crate) fn install(
         &mut self,
         devices: Vec<Installed<P>>,
-        staging: Vec<(SubmitterId, Consumer<Proto>)>,
+        staging: Vec<(SubmitterId, Staging)>,
     ) {
-        assert!(devices.len() == self.hctxs.len() && staging.len() == self.senders.len());
+        assert!(devices.len() == self.hctxs.len() && staging.len() == self.lasting.senders.len());
         for (hctx, device) in self.hctxs.iter_mut().zip(devices) {
             hctx.pump.get_mut().install(device);
         }
-        for (id, ring) in staging {
+        for (id, staging) in staging {
             let mut shards = self.shards.iter_mut();
             let shard = shards.find(|shard| shard.submitters.contains(&id));
             let shard = shard.expect("every submitter has an elevator");
-            shard.gate.get_mut().install(id, ring);
+            shard.gate.get_mut().install(id, staging);
+            // What it asked for elsewhere and was not answered is answered before anything is admitted here.
+            shard.asked.set(id.0);
         }
     }
 }
@@ -148,6 +144,7 @@ fn build_shards<P>(
         Shard {
             gate: Gate::new(plan.access, lockers, runner),
             pending: Pending::new(submitters),
+            asked: Pending::new(submitters),
             lead: CachePadded::default(),
             held: CachePadded::default(),
             submitters: (0..submitters).filter(mine).map(SubmitterId).collect(),

@@ -133,8 +133,8 @@ impl<P: Send + 'static> Queue<P> {
             None => {
                 let q = self.root.current();
                 // Before the queue is frozen: allocating takes a while.
-                let next = Shared::build(&to, q.lasting(), q.version.wrapping_add(1));
-                self.root.control.freeze();
+                let next = Shared::build(&to, Arc::clone(&q.lasting), q.version.wrapping_add(1));
+                self.root.lasting.control.freeze();
                 Way::Rebuild(Box::new(next))
             }
         };
@@ -145,13 +145,13 @@ impl<P: Send + 'static> Queue<P> {
 
     /// Holds the queue: what is submitted from now on waits in staging.
     pub fn freeze(&self) -> Freeze<P> {
-        self.root.control.freeze();
+        self.root.lasting.control.freeze();
         Freeze { root: Arc::clone(&self.root) }
     }
 
     /// Holds the queue: devices are given nothing from the time on that [`Quiesce::step`] says so.
     pub fn quiesce(&self) -> Quiesce<P> {
-        self.root.control.quiesce();
+        self.root.lasting.control.quiesce();
         Quiesce { root: Arc::clone(&self.root), seen: 0 }
     }
 }
@@ -209,7 +209,7 @@ impl<P: Send + 'static> Change<P> {
                 next.install(devices, staging);
                 q.count_into(&mut desk.past);
                 let next = root.replace(*next);
-                if root.control.thaw() {
+                if root.lasting.control.thaw() {
                     next.reopen();
                 }
             }
@@ -228,7 +228,7 @@ impl<P> Drop for Change<P> {
         }
         let mut desk = self.root.desk();
         desk.taken = false;
-        if matches!(self.way, Way::Rebuild(_)) && self.root.control.thaw() {
+        if matches!(self.way, Way::Rebuild(_)) && self.root.lasting.control.thaw() {
             self.root.current().reopen();
         }
     }
@@ -250,7 +250,7 @@ impl<P: Send> Freeze<P> {
 impl<P> Drop for Freeze<P> {
     fn drop(&mut self) {
         let _desk = self.root.desk();
-        if self.root.control.thaw() {
+        if self.root.lasting.control.thaw() {
             self.root.current().reopen();
         }
     }
@@ -274,7 +274,7 @@ impl<P: Send> Quiesce<P> {
 impl<P> Drop for Quiesce<P> {
     fn drop(&mut self) {
         let _desk = self.root.desk();
-        if self.root.control.unquiesce() {
+        if self.root.lasting.control.unquiesce() {
             self.root.current().reopen();
         }
     }
@@ -337,10 +337,10 @@ impl<P: Send> Shared<P> {
     /// Does what is due anywhere, on behalf of whoever changes the queue. That includes what entering and
     /// leaving put off: a pass, and a turn of each pump.
     fn help(&self, now: Instant) {
-        if self.pump_mode == PumpMode::Thread {
+        if self.lasting.pump_mode == PumpMode::Thread {
             let due = |hw: &HwQueue| self.hctxs[usize::from(hw.0)].pump.due(now);
             let hws = (0..self.hctxs.len() as u16).map(HwQueue);
-            hws.filter(due).for_each(|hw| self.host.wake_pump(hw));
+            hws.filter(due).for_each(|hw| self.lasting.host.wake_pump(hw));
         }
         for shard in &self.shards {
             let home = HwQueue(shard.first_hw);
@@ -356,7 +356,7 @@ impl<P: Send> Shared<P> {
         if self.access != Access::Combining {
             return self.locked_poll(shard, self.changer(), now, home);
         }
-        let tally = &self.pump_tallies[self.hctxs.len()];
+        let tally = &self.lasting.pump_tallies[self.hctxs.len()];
         let by = Caller { id: None, now, home, tally };
         let mut ready = Ready::default();
         for hw in shard.hws().map(HwQueue).filter(|hw| self.pump_due(*hw, now)) {
@@ -379,19 +379,20 @@ impl<P> Shared<P> {
                 if !planted::is(Planted::ForgetsStaged) {
                     shard.pending.set(id.0);
                 }
+                shard.asked.set(id.0);
             }
             let _ = shard.gate.kick();
         }
         for hctx in &self.hctxs {
             let _ = hctx.pump.kick();
         }
-        for (id, sender) in (0..).map(SubmitterId).zip(self.senders.iter()) {
+        for (id, sender) in (0..).map(SubmitterId).zip(self.lasting.senders.iter()) {
             if sender.take_parked() {
-                self.host.wake_submitter(id);
+                self.lasting.host.wake_submitter(id);
             }
         }
-        if self.pump_mode == PumpMode::Thread {
-            (0..self.hctxs.len() as u16).for_each(|hw| self.host.wake_pump(HwQueue(hw)));
+        if self.lasting.pump_mode == PumpMode::Thread {
+            (0..self.hctxs.len() as u16).for_each(|hw| self.lasting.host.wake_pump(HwQueue(hw)));
         }
     }
 }

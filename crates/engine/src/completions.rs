@@ -25,7 +25,7 @@ impl Completions {
     /// Ends a bio that is not chained to others.
     #[inline]
     pub(crate) fn push<P>(&mut self, q: &Shared<P>, bio: Bio, result: IoResult) {
-        let to = q.table.submitter(&bio);
+        let to = q.lasting.table.submitter(&bio);
         if to != self.to || self.batch.len() == BATCH {
             self.flush(q);
             self.to = to;
@@ -36,7 +36,7 @@ impl Completions {
     /// Sends what was gathered.
     #[inline]
     pub(crate) fn flush<P>(&mut self, q: &Shared<P>) {
-        if !self.batch.is_empty() && self.batch.send(&q.senders[usize::from(self.to.0)]) {
+        if !self.batch.is_empty() && self.batch.send(&q.lasting.senders[usize::from(self.to.0)]) {
             self.wake.push(self.to);
         }
     }

@@ -5,6 +5,8 @@
 
 use crate::{BioTable, Inflight};
 use blkmq_core::{Instant, IoResult, Limits, Nanos, Tag};
+#[cfg(target_os = "linux")]
+use std::os::fd::BorrowedFd;
 
 /// How long a device may keep a request unless it says otherwise (`spec/framework.md` section 1).
 pub const DEFAULT_TIMEOUT: Nanos = Nanos::from_secs(30);
@@ -78,12 +80,27 @@ pub trait DeviceQueue<P>: Send {
     }
 
     /// When `reap` will next have something, or `enqueue` room again, if the device can tell. Virtual
-    /// devices can; real ones say `None` and wake their pump.
+    /// devices can. A real one says `None`; then it has an [`event_fd`](Self::event_fd), or is polled by
+    /// whoever waits.
     fn next_event(&self) -> Option<Instant> {
         None
     }
 
-    /// Give back every request still held, in any order. Called once, when the queue goes away.
+    /// A descriptor that is readable whenever `reap` would find something, and until it has: level-triggered,
+    /// like a ring with completions in it. The same one as long as the device exists.
+    ///
+    /// With it nobody has to be awake for the device. Who sleeps must watch it, together with the wake-ups of
+    /// [`Host`](crate::Host): the engine will not call anybody on its account, and what it has is not counted
+    /// by [`next_deadline`](crate::Submitter::next_deadline). With pump threads, that is the pump thread of
+    /// this hardware queue; without, every submitter, as which of them share an elevator may change.
+    #[cfg(target_os = "linux")]
+    fn event_fd(&self) -> Option<BorrowedFd<'_>> {
+        None
+    }
+
+    /// Give back every request still held, in any order. Called once, when the queue goes away. Their payloads
+    /// may be freed right afterwards, so a device that others work for waits here until they have let go of
+    /// them: the only call that may block.
     fn abandon(&mut self, out: &mut Vec<Inflight>);
 }
 

@@ -134,13 +134,13 @@ impl<P: Send> Shared<P> {
 
     /// Runs the pump of `hw` here, or calls its thread. True if an elevator waited for what it gave back.
     fn pump_or_call(&self, hw: HwQueue, by: Caller<'_>) -> bool {
-        if self.pump_mode == PumpMode::Inline {
+        if self.lasting.pump_mode == PumpMode::Inline {
             return self.pump(hw, by.now, by.tally);
         }
         match self.hctxs[usize::from(hw.0)].pump.kick() {
             Kick::Queued => {
                 by.tally.kicks_sent.add(1);
-                self.host.wake_pump(hw);
+                self.lasting.host.wake_pump(hw);
             }
             Kick::Coalesced => by.tally.kicks_coalesced.add(1),
         }
@@ -194,7 +194,7 @@ impl<P: Send> Shared<P> {
             return None;
         }
         fence(Ordering::SeqCst);
-        let parked = |id: &SubmitterId| self.senders[usize::from(id.0)].take_parked();
+        let parked = |id: &SubmitterId| self.lasting.senders[usize::from(id.0)].take_parked();
         shard.submitters.iter().copied().find(parked)
     }
 
@@ -221,7 +221,7 @@ impl<P: Send> Shared<P> {
 
     pub(crate) fn wake(&self, submitters: &[SubmitterId]) {
         for id in submitters {
-            self.host.wake_submitter(*id);
+            self.lasting.host.wake_submitter(*id);
         }
     }
 
@@ -231,7 +231,7 @@ impl<P: Send> Shared<P> {
         let now = by.now;
         let mut ready = Ready::default();
         for hw in shard.hws().map(HwQueue) {
-            if self.pump_mode == PumpMode::Inline && self.pump_due(hw, now) {
+            if self.lasting.pump_mode == PumpMode::Inline && self.pump_due(hw, now) {
                 ready.add(hw);
             }
         }
@@ -248,14 +248,19 @@ impl<P: Send> Shared<P> {
         ran
     }
 
-    /// Is there anything that a submitter of `shard` should do by now?
+    /// Is there anything that a submitter of `shard` should do by now, and not sleep?
     pub(crate) fn is_due(&self, shard: &Shard, now: Instant) -> bool {
-        let inline = self.pump_mode == PumpMode::Inline;
-        shard.gate.due(now) || inline && shard.hws().any(|hw| self.pump_due(HwQueue(hw), now))
+        let inline = self.lasting.pump_mode == PumpMode::Inline;
+        shard.gate.due(now) || inline && shard.hws().any(|hw| self.pump_owed(HwQueue(hw), now))
     }
 
-    /// Is there anything for the pump of `hw` to do by now?
+    /// Is a turn of the pump of `hw` worth while, for who is awake anyway?
     pub(crate) fn pump_due(&self, hw: HwQueue, now: Instant) -> bool {
+        self.hctxs[usize::from(hw.0)].signals() || self.pump_owed(hw, now)
+    }
+
+    /// Does somebody have to run the pump of `hw` by now?
+    fn pump_owed(&self, hw: HwQueue, now: Instant) -> bool {
         let hctx = &self.hctxs[usize::from(hw.0)];
         hctx.pump.due(now) || hctx.next_event().is_some_and(|at| at <= now)
     }
@@ -312,7 +317,8 @@ impl<P: Send> Run<P> {
         let run = self.take();
         let (q, home) = (&*self.q, self.home);
         let shard = &q.shards[self.shard];
-        let by = Caller { id: None, now, home, tally: &q.pump_tallies[usize::from(home.0)] };
+        let by =
+            Caller { id: None, now, home, tally: &q.lasting.pump_tallies[usize::from(home.0)] };
         self.ready.merge(q.run(shard, shard.gate.run().attach(run), by, None));
         q.drive(shard, self.ready, by);
     }

@@ -12,11 +12,12 @@ use crate::flush::{FlushQueues, Way};
 use crate::inflight::Chain;
 use crate::merge::{self, Fit, Kind, NoMerges};
 use crate::merge_index::MergeIndex;
+use crate::planted::{self, Planted};
 use crate::slots::Bio;
 use crate::stats::ElevatorCounters;
 use crate::sync::Arc;
 use crate::{BioTable, Inflight, WriteCache};
-use blkmq_core::{HwQueue, Instant, IoFlags, IoMeta, Limits, Op, RequestId, Tag};
+use blkmq_core::{HwQueue, Instant, IoFlags, IoMeta, Limits, Op, RequestId, SubmitterId, Tag};
 use blkmq_sched::{At, Cx, Done, Grown, Pick, Requests, Scheduler};
 use std::collections::VecDeque;
 
@@ -345,6 +346,37 @@ impl Elevator {
         self.counters.request.add(1);
         self.held -= 1;
         self.free_slot(gone);
+    }
+
+    /// Takes back the oldest held request that is nothing but the I/O of `by` with this cookie, and frees its
+    /// slot; of several as old, any. O(slots).
+    #[cold]
+    pub(crate) fn give_up<P>(
+        &mut self,
+        table: &BioTable<P>,
+        by: SubmitterId,
+        cookie: u64,
+    ) -> Option<Bio> {
+        // What has its bios here is held by the policy, if it is in no sequence.
+        let is = |id: &RequestId| {
+            let chain = self.chains[id.index()].as_ref().filter(|chain| chain.bios == 1);
+            chain.is_some_and(|Chain { head, .. }| {
+                table.submitter(head) == by
+                    && table.cookie(head) == cookie
+                    && !self.flushes.has(*id)
+            })
+        };
+        let found = self.requests.live().filter(is);
+        let id = found.min_by_key(|id| self.requests.get(*id).arrived)?;
+        self.unindex(id);
+        self.held -= 1;
+        if !planted::is(Planted::ForgetsToWithdraw) {
+            let cx = Cx { now: self.now, requests: &self.requests };
+            self.policy.withdraw(&cx, id);
+        }
+        self.counters.cancelled_held.add(1);
+        self.free_slot(id);
+        self.chains[id.index()].take().map(|chain| chain.head)
     }
 
     fn unindex(&mut self, id: RequestId) {

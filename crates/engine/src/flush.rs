@@ -259,6 +259,12 @@ impl FlushQueues {
         }
     }
 
+    /// Is the request `id` in a sequence?
+    pub(crate) fn has(&self, id: RequestId) -> bool {
+        let entry = self.entries.get(id.index());
+        entry.is_some_and(|entry| entry.id == id && entry.step != Step::Outside)
+    }
+
     /// What the request `id`, which is about to be issued, is there for.
     #[inline]
     pub(crate) fn way(&self, id: RequestId) -> Way {

@@ -27,6 +27,8 @@ struct Said {
     busy: DispatchBusy,
     /// Requests that the device refused wait in the pump: nothing may overtake them (D7).
     stuck: AtomicBool,
+    /// The device holds requests and says through its descriptor when it has something.
+    signals: AtomicBool,
     /// Nanoseconds; `u64::MAX` for none.
     next_event: AtomicU64,
 }
@@ -59,6 +61,7 @@ impl<P> Hctx<P> {
             said: CachePadded::new(Said {
                 busy: DispatchBusy::default(),
                 stuck: AtomicBool::new(false),
+                signals: AtomicBool::new(false),
                 next_event: AtomicU64::new(u64::MAX),
             }),
             counters,
@@ -78,6 +81,19 @@ impl<P> Hctx<P> {
     pub(crate) fn set_stuck(&self, stuck: bool) {
         if self.is_stuck() != stuck {
             self.said.stuck.store(stuck, Ordering::Release);
+        }
+    }
+
+    /// Does the device hold requests, so that a look may find some finished, while nobody needs to be awake
+    /// for it? A hint: who sleeps watches the device's descriptor, whatever this says.
+    #[inline]
+    pub(crate) fn signals(&self) -> bool {
+        self.said.signals.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn set_signals(&self, signals: bool) {
+        if self.signals() != signals {
+            self.said.signals.store(signals, Ordering::Relaxed);
         }
     }
 

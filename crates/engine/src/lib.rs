@@ -20,6 +20,7 @@
 
 pub mod attributes;
 mod build;
+mod cancel;
 mod change;
 mod completions;
 mod config;
@@ -67,5 +68,5 @@ pub use plan::Plan;
 pub use plug::{PLUG_REQUESTS, PLUG_SECTORS};
 pub use queue::{NoSubmitterLeft, Queue};
 pub use slots::{BioRef, BioTable};
-pub use stats::{FlushStats, MergeStats, QueueStats};
+pub use stats::{CancelStats, FlushStats, MergeStats, QueueStats};
 pub use submitter::{Completion, Io, Refusal, Refused, Submitter};

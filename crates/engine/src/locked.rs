@@ -54,7 +54,7 @@ impl<P: Send> Shared<P> {
         if runner.admits_nothing(self) {
             return Err(proto);
         }
-        runner.elevator.merge(&self.table, proto)
+        runner.elevator.merge(&self.lasting.table, proto)
     }
 
     /// One plug inserted, then the hardware queue run by this thread.
@@ -229,11 +229,11 @@ impl<P: Send> Shared<P> {
         pump.take_wakes(&mut wakes);
         drop(pump);
         self.wake(&wakes);
-        if self.pump_mode == PumpMode::Thread && who != self.pump_thread(hw) {
+        if self.lasting.pump_mode == PumpMode::Thread && who != self.pump_thread(hw) {
             // Whoever issues does it here, but what the device does later is for the pump thread.
             let later = hctx.next_event().is_some() || hctx.pump.deadline().is_some();
             if later {
-                self.host.wake_pump(hw);
+                self.lasting.host.wake_pump(hw);
             }
         }
         restart

@@ -26,6 +26,12 @@ pub(crate) enum Planted {
     KeepsExpired,
     /// Nobody is told when to come back for what the device may lose.
     ForgetsTimer,
+    /// An I/O is given up for a submitter that sleeps, and nobody wakes it.
+    CancelsInSilence,
+    /// An ask is for whoever has the cookie when it is answered.
+    ForgetsMarks,
+    /// A request is given up, and the policy is not told.
+    ForgetsToWithdraw,
 }
 
 /// Is this bug planted?

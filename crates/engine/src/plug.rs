@@ -3,6 +3,7 @@
 
 use crate::elevator::Proto;
 use crate::merge::{self, Fit, Kind};
+use crate::slots::Bio;
 use crate::{BioTable, NoMerges};
 use blkmq_core::{IoMeta, Limits};
 
@@ -61,6 +62,13 @@ impl Plug {
     pub(crate) fn append(&mut self, io: Proto) {
         assert!(self.requests.len() < self.most, "a full plug is flushed first");
         self.requests.push(io);
+    }
+
+    /// Takes out the oldest I/O that bears `cookie` and is merged with no other. O(requests).
+    pub(crate) fn remove<P>(&mut self, table: &BioTable<P>, cookie: u64) -> Option<Bio> {
+        let is = |io: &Proto| io.bios == 1 && table.cookie(&io.bio) == cookie;
+        let at = self.requests.iter().position(is)?;
+        Some(self.requests.remove(at).bio)
     }
 
     pub(crate) fn is_empty(&self) -> bool {

@@ -25,6 +25,8 @@ pub(crate) const RESOURCE_DELAY: Nanos = Nanos::from_millis(3);
 
 pub(crate) struct Pump<P> {
     device: Box<dyn DeviceQueue<P>>,
+    /// The device has a descriptor to watch.
+    has_event_fd: bool,
     ends: Ends,
     /// Offered first, from the front.
     stuck: VecDeque<Inflight>,
@@ -73,6 +75,7 @@ impl<P: Send> Pump<P> {
         patience: Patience,
     ) -> Self {
         Self {
+            has_event_fd: has_event_fd(&*device),
             device,
             ends,
             stuck: VecDeque::new(),
@@ -141,6 +144,7 @@ impl<P: Send> Pump<P> {
 
     /// Gives it its device.
     pub(crate) fn install(&mut self, (device, now): Installed<P>) {
+        self.has_event_fd = has_event_fd(&*device);
         self.device = device;
         self.now = now;
     }
@@ -155,7 +159,7 @@ impl<P: Send> Pump<P> {
         next: &mut impl FnMut(&mut Self) -> Option<Inflight>,
     ) {
         issued.refused = None;
-        if q.control.is_quiesced() {
+        if q.lasting.control.is_quiesced() {
             // Ahead of everything else when the queue goes on.
             while let Some(rq) = next(self) {
                 self.stuck.push_back(rq);
@@ -189,7 +193,7 @@ impl<P: Send> Pump<P> {
     #[inline]
     fn enqueue(&mut self, q: &Shared<P>, now: Instant, rq: Inflight, issued: &mut Issued) -> bool {
         let tag = rq.tag;
-        match self.device.enqueue(now, &q.table, rq) {
+        match self.device.enqueue(now, &q.lasting.table, rq) {
             Enqueued::Accepted => {
                 issued.accepted += 1;
                 self.deadlines.begin(now, tag);
@@ -273,7 +277,8 @@ impl<P: Send> Pump<P> {
             hctx.pump.arm(now + RESOURCE_DELAY);
         }
         hctx.set_stuck(!self.stuck.is_empty());
-        hctx.set_next_event(self.next_event(q.control.is_quiesced()));
+        hctx.set_signals(self.at_device > 0 && self.has_event_fd);
+        hctx.set_next_event(self.next_event(q.lasting.control.is_quiesced()));
     }
 
     /// When to look at the device if nobody calls before. The timer of what is there goes this way and not
@@ -284,9 +289,11 @@ impl<P: Send> Pump<P> {
         if self.at_device == 0 {
             return next.filter(|_| !self.stuck.is_empty() && !quiesced);
         }
-        // A device that holds requests and cannot tell is polled by whoever waits. While the queue is quiesced
-        // nothing is offered, so that room, which is all that may be there by now, is of no use.
+        // A device that holds requests and neither can tell nor has a descriptor is polled by whoever waits.
+        // While the queue is quiesced nothing is offered, so that room, which is all that may be there by now,
+        // is of no use.
         let next = match next {
+            None if self.has_event_fd => Instant::MAX,
             None => Instant::ZERO,
             Some(at) if quiesced && at <= self.now => Instant::MAX,
             Some(at) => at,
@@ -338,7 +345,7 @@ impl<P: Send> Pump<P> {
     fn finish_chain(&mut self, q: &Shared<P>, head: Bio, result: IoResult) {
         let mut rest = Some(head);
         while let Some(head) = rest {
-            let (bio, tail) = q.table.split_first(head);
+            let (bio, tail) = q.lasting.table.split_first(head);
             self.completions.push(q, bio, result);
             rest = tail;
         }
@@ -368,6 +375,16 @@ impl<P: Send> Pump<P> {
         if !self.completions.wake.is_empty() {
             into.append(&mut self.completions.wake);
         }
+    }
+}
+
+fn has_event_fd<P>(device: &dyn DeviceQueue<P>) -> bool {
+    #[cfg(target_os = "linux")]
+    return device.event_fd().is_some();
+    #[cfg(not(target_os = "linux"))]
+    {
+        let _ = device;
+        false
     }
 }
 

@@ -8,6 +8,7 @@ use crate::BioTable;
 use crate::config::{Config, ConfigError};
 use crate::drive::Caller;
 use crate::plan::Plan;
+use crate::runner::Staging;
 use crate::shared::{Lasting, Shared};
 use crate::stats::QueueStats;
 use crate::submitter::{Parts, Submitter};
@@ -18,7 +19,7 @@ use std::fmt;
 
 /// What is behind every handle to a queue, however often it is rebuilt.
 pub(crate) struct Root<P> {
-    pub(crate) control: Arc<Control>,
+    pub(crate) lasting: Arc<Lasting<P>>,
     current: Mutex<Arc<Shared<P>>>,
     /// Submitters' parts while nobody is registered under their numbers.
     idle: Mutex<Vec<Parts>>,
@@ -45,7 +46,7 @@ impl<P> Root<P> {
     pub(crate) fn replace(&self, next: Shared<P>) -> Arc<Shared<P>> {
         let (version, next) = (next.version, Arc::new(next));
         *self.current.lock().expect("nobody panics while holding it") = Arc::clone(&next);
-        self.control.publish(version);
+        self.lasting.control.publish(version);
         next
     }
 
@@ -117,30 +118,32 @@ impl<P: Send + 'static> Queue<P> {
         let (table, credits) = BioTable::new(config.submitters, config.depth);
         let (mut idle, mut staging, mut senders) = (Vec::new(), Vec::new(), Vec::new());
         for (id, credit) in (0..config.submitters).map(SubmitterId).zip(credits) {
-            let (producer, consumer) = ring(credit.depth());
+            let (producer, protos) = ring(credit.depth());
+            // As many as there can be I/Os to ask for.
+            let (asks_end, asks) = ring(credit.depth());
             let (sender, receiver) = table.finish_ring(&credit);
-            staging.push((id, consumer));
+            staging.push((id, Staging { protos, asks }));
             senders.push(sender);
-            idle.push(Parts { id, hw: plan.home(id.0), staging: producer, receiver, credit });
+            let hw = plan.home(id.0);
+            idle.push(Parts { id, hw, staging: producer, asks: asks_end, receiver, credit });
         }
         idle.reverse();
         // The last one is for whoever changes the queue.
         let pump_tallies = (0..=plan.device.hw_queues).map(|_| CachePadded::default()).collect();
-        let control = Arc::new(Control::new());
-        let lasting = Lasting {
-            table: Arc::new(table),
+        let lasting = Arc::new(Lasting {
+            table,
             tallies: senders.iter().map(|_| Arc::default()).collect(),
-            senders: senders.into(),
-            host: config.host.into(),
+            senders: senders.into_boxed_slice(),
+            host: config.host,
             pump_tallies,
-            control: Arc::clone(&control),
+            control: Control::new(),
             pump_mode: config.pump,
-        };
-        let mut shared = Shared::build(&plan, lasting, control.version());
+        });
+        let mut shared = Shared::build(&plan, Arc::clone(&lasting), lasting.control.version());
         let devices = config.queues.into_iter().map(|queue| (queue, Instant::ZERO));
         shared.install(devices.collect(), staging);
         let root = Root {
-            control,
+            lasting,
             current: Mutex::new(Arc::new(shared)),
             idle: Mutex::new(idle),
             desk: Mutex::new(Desk { plan, past: QueueStats::default(), taken: false }),
@@ -157,7 +160,7 @@ impl<P: Send + 'static> Queue<P> {
         let parts = self.root.idle.lock().expect("nobody panics while holding the list").pop();
         match parts {
             Some(parts) => Ok(Submitter::new(Arc::clone(&self.root), parts)),
-            None => Err(NoSubmitterLeft { submitters: self.root.current().senders.len() as u16 }),
+            None => Err(NoSubmitterLeft { submitters: self.root.lasting.senders.len() as u16 }),
         }
     }
 
@@ -169,7 +172,7 @@ impl<P: Send + 'static> Queue<P> {
     pub fn pump(&self, hw: HwQueue, now: Instant) -> Option<Instant> {
         let q = &*self.root.current();
         let shard = &q.shards[q.shard_of(hw)];
-        let tally = &q.pump_tallies[usize::from(hw.0)];
+        let tally = &q.lasting.pump_tallies[usize::from(hw.0)];
         if q.access == Access::Combining {
             let by = Caller { id: None, now, home: hw, tally };
             if q.pump(hw, now, tally) {
@@ -192,8 +195,8 @@ impl<P: Send + 'static> Queue<P> {
         let desk = self.root.desk();
         let (q, mut stats) = (self.root.current(), desk.past);
         q.count_into(&mut stats);
-        q.tallies.iter().for_each(|tally| stats.add_submitter(tally));
-        q.pump_tallies.iter().for_each(|tally| stats.add_submitter(tally));
+        q.lasting.tallies.iter().for_each(|tally| stats.add_submitter(tally));
+        q.lasting.pump_tallies.iter().for_each(|tally| stats.add_submitter(tally));
         stats
     }
 

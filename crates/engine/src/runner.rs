@@ -4,6 +4,7 @@
 //! in, and fills the outboxes in the elevator's order. It makes no system call and does a bounded amount of
 //! work; who runs how many passes is decided in `drive.rs`.
 
+use crate::cancel::Ask;
 use crate::completions::Completions;
 use crate::elevator::{Elevator, Place, Proto, Tuning};
 use crate::hctx::Hctx;
@@ -37,16 +38,20 @@ pub(crate) struct Lane {
     pub(crate) hint: u32,
 }
 
-/// A submitter's staging ring, as the runner has it.
-pub(crate) type Staging = Consumer<Proto>;
+/// What a submitter leaves for the runner, as the runner has it.
+pub(crate) struct Staging {
+    pub(crate) protos: Consumer<Proto>,
+    /// What it wants to be given up (`cancel.rs`).
+    pub(crate) asks: Consumer<Ask>,
+}
 
 /// Everything that only the holder of a shard's run may touch.
 pub(crate) struct Runner {
     pub(crate) elevator: Elevator,
     pub(crate) lanes: Box<[Lane]>,
     pub(crate) first_hw: u16,
-    /// Staging rings of this shard's submitters, by submitter; `None` for those of other shards.
-    staging: Box<[Option<Consumer<Proto>>]>,
+    /// Staging of this shard's submitters, by submitter; `None` for those of other shards.
+    pub(crate) staging: Box<[Option<Staging>]>,
     /// Submitters whose oldest staged request found no slot, in the order in which they came.
     blocked: Vec<SubmitterId>,
     is_blocked: Box<[bool]>,
@@ -54,8 +59,8 @@ pub(crate) struct Runner {
     unfinished: Vec<SubmitterId>,
     /// Tags taken and not needed.
     unused: Vec<Tag>,
-    /// What ends at a flush, which a runner learns of and no pump.
-    completions: Completions,
+    /// What ends at a flush or is given up, which a runner learns of and no pump.
+    pub(crate) completions: Completions,
     /// Parked submitters that a tag or budget given back, or a completion, concerns; woken when the run is
     /// released.
     pub(crate) wakes: Vec<SubmitterId>,
@@ -146,16 +151,16 @@ impl Runner {
         self.retry = true;
     }
 
-    /// Gives it the staging ring of one of its submitters.
-    pub(crate) fn install(&mut self, id: SubmitterId, ring: Consumer<Proto>) {
-        self.staging[usize::from(id.0)] = Some(ring);
+    /// Gives it the staging of one of its submitters.
+    pub(crate) fn install(&mut self, id: SubmitterId, staging: Staging) {
+        self.staging[usize::from(id.0)] = Some(staging);
     }
 
-    /// Takes the staging rings away, for another queue. From now on nothing is admitted here.
-    pub(crate) fn retire(&mut self) -> impl Iterator<Item = (SubmitterId, Consumer<Proto>)> + '_ {
+    /// Takes all staging away, for another queue. From now on nothing is admitted here.
+    pub(crate) fn retire(&mut self) -> impl Iterator<Item = (SubmitterId, Staging)> + '_ {
         self.retired = true;
-        let rings = (0..).map(SubmitterId).zip(&mut self.staging);
-        rings.filter_map(|(id, ring)| Some((id, ring.take()?)))
+        let all = (0..).map(SubmitterId).zip(&mut self.staging);
+        all.filter_map(|(id, staging)| Some((id, staging.take()?)))
     }
 
     /// One pass. `home` is the hardware queue that the caller maps to; it is served first.
@@ -178,7 +183,7 @@ impl Runner {
 
     /// The queue is frozen, or is no longer the queue.
     pub(crate) fn admits_nothing<P>(&self, q: &Shared<P>) -> bool {
-        self.retired || q.control.is_frozen()
+        self.retired || q.lasting.control.is_frozen()
     }
 
     /// Asks for another pass over what this one left in staging.
@@ -193,8 +198,9 @@ impl Runner {
         let _ = shard.gate.kick();
     }
 
-    /// Takes in who waited for a slot, if some became free, then what was staged, then the caller's plug; and
-    /// begins the flushes that all of that, and what came back, asked for.
+    /// Gives up what its submitters do not want any more; takes in who waited for a slot, if some became free,
+    /// then what was staged, then the caller's plug; and begins the flushes that all of that, and what came
+    /// back, asked for.
     pub(crate) fn admit_all<P: Send>(
         &mut self,
         q: &Shared<P>,
@@ -202,6 +208,7 @@ impl Runner {
         freed: bool,
         own: Option<Own<'_>>,
     ) {
+        let freed = freed | (shard.asked.any() && self.answer_all(q, shard));
         if self.admits_nothing(q) {
             self.retry = true;
             if let Some(own) = own {
@@ -210,13 +217,15 @@ impl Runner {
         } else {
             let freed = freed | std::mem::take(&mut self.retry);
             if freed && !self.blocked.is_empty() {
-                self.retry_blocked(&q.table);
+                self.retry_blocked(&q.lasting.table);
             }
             if shard.pending.any() {
-                shard.pending.take(|id| self.drain_staged(&q.table, SubmitterId(id)));
+                shard.pending.take(|id| self.drain_staged(q, shard, SubmitterId(id)));
             }
-            if let Some(own) = own {
-                self.admit_plug(q, shard, own);
+            match own {
+                Some(own) if shard.asked.has(own.id.0) => stage(shard, own),
+                Some(own) => self.admit_plug(q, shard, own),
+                None => {}
             }
         }
         if let Some(at) = self.elevator.begin_flushes() {
@@ -254,12 +263,15 @@ impl Runner {
     }
 
     /// Admits what `id` staged, oldest first, until something finds no slot.
-    fn drain_staged<P>(&mut self, table: &BioTable<P>, id: SubmitterId) {
+    fn drain_staged<P>(&mut self, q: &Shared<P>, shard: &Shard, id: SubmitterId) {
         let at = usize::from(id.0);
-        if self.is_blocked[at] {
+        if shard.asked.has(id.0) {
+            // It asked for more to be given up than was answered, or has just asked: that comes first.
+            self.unfinished.push(id);
+        } else if self.is_blocked[at] {
             // It has its place among those who wait for a slot, but may join what others inserted since.
-            self.merge_staged(table, id);
-        } else if !self.admit_staged(table, id) {
+            self.merge_staged(&q.lasting.table, id);
+        } else if !self.admit_staged(&q.lasting.table, id) {
             self.is_blocked[at] = true;
             self.blocked.push(id);
         }
@@ -313,7 +325,7 @@ impl Runner {
         for proto in own.plug.drain() {
             let place = if self.is_blocked[at] { None } else { self.elevator.place(&proto.meta) };
             if let Some(place) = place {
-                self.elevator.admit(&q.table, place, proto);
+                self.elevator.admit(&q.lasting.table, place, proto);
                 continue;
             }
             if !self.is_blocked[at] {
@@ -491,6 +503,6 @@ fn take_budget<P: Send>(q: &Shared<P>, shard: &Shard, want: u32) -> u32 {
     }
 }
 
-fn ring_of(staging: &mut [Option<Consumer<Proto>>], id: SubmitterId) -> &mut Consumer<Proto> {
-    staging[usize::from(id.0)].as_mut().expect("a submitter of this shard")
+fn ring_of(staging: &mut [Option<Staging>], id: SubmitterId) -> &mut Consumer<Proto> {
+    &mut staging[usize::from(id.0)].as_mut().expect("a submitter of this shard").protos
 }

@@ -20,6 +20,9 @@ pub(crate) struct Shard {
     pub(crate) gate: Gate<Runner>,
     /// Submitters that staged something since it was last drained.
     pub(crate) pending: Pending,
+    /// Submitters that asked for something to be given up. Apart from `pending`, so that a pass which finds
+    /// nobody here has looked at a line that is not written.
+    pub(crate) asked: Pending,
     /// Who runs the elevator lately.
     pub(crate) lead: CachePadded<Lead>,
     /// Requests held, for the locked modes' look before the lock. Written under the lock.
@@ -40,40 +43,19 @@ impl Shard {
 
 /// What stays as it is from the first day of a queue to its last.
 pub(crate) struct Lasting<P> {
-    pub(crate) table: Arc<BioTable<P>>,
-    pub(crate) senders: Arc<[BioSender]>,
-    pub(crate) host: Arc<dyn Host>,
-    pub(crate) tallies: Arc<[Arc<CachePadded<SubmitterCounters>>]>,
+    pub(crate) table: BioTable<P>,
+    pub(crate) senders: Box<[BioSender]>,
+    pub(crate) host: Box<dyn Host>,
+    pub(crate) tallies: Box<[Arc<CachePadded<SubmitterCounters>>]>,
     /// What pump threads count, by hardware queue; behind them, what whoever changes the queue counts.
-    pub(crate) pump_tallies: Arc<[CachePadded<SubmitterCounters>]>,
-    pub(crate) control: Arc<Control>,
+    pub(crate) pump_tallies: Box<[CachePadded<SubmitterCounters>]>,
+    pub(crate) control: Control,
     pub(crate) pump_mode: PumpMode,
-}
-
-impl<P> Clone for Lasting<P> {
-    fn clone(&self) -> Self {
-        Self {
-            table: Arc::clone(&self.table),
-            senders: Arc::clone(&self.senders),
-            host: Arc::clone(&self.host),
-            tallies: Arc::clone(&self.tallies),
-            pump_tallies: Arc::clone(&self.pump_tallies),
-            control: Arc::clone(&self.control),
-            pump_mode: self.pump_mode,
-        }
-    }
 }
 
 /// A queue as it is made up at present.
 pub(crate) struct Shared<P> {
-    /// From [`Lasting`].
-    pub(crate) table: Arc<BioTable<P>>,
-    pub(crate) senders: Arc<[BioSender]>,
-    pub(crate) host: Arc<dyn Host>,
-    pub(crate) tallies: Arc<[Arc<CachePadded<SubmitterCounters>>]>,
-    pub(crate) pump_tallies: Arc<[CachePadded<SubmitterCounters>]>,
-    pub(crate) control: Arc<Control>,
-    pub(crate) pump_mode: PumpMode,
+    pub(crate) lasting: Arc<Lasting<P>>,
     /// As in [`Control`].
     pub(crate) version: u32,
     pub(crate) limits: Limits,
@@ -92,19 +74,6 @@ pub(crate) struct Shared<P> {
 }
 
 impl<P> Shared<P> {
-    /// What of it lasts.
-    pub(crate) fn lasting(&self) -> Lasting<P> {
-        Lasting {
-            table: Arc::clone(&self.table),
-            senders: Arc::clone(&self.senders),
-            host: Arc::clone(&self.host),
-            tallies: Arc::clone(&self.tallies),
-            pump_tallies: Arc::clone(&self.pump_tallies),
-            control: Arc::clone(&self.control),
-            pump_mode: self.pump_mode,
-        }
-    }
-
     /// The elevator that serves `hw`.
     pub(crate) fn shard_of(&self, hw: HwQueue) -> usize {
         if self.shards.len() == 1 { 0 } else { hw.0.into() }
@@ -112,17 +81,17 @@ impl<P> Shared<P> {
 
     /// The number that the pump thread of `hw` takes locks with: behind those of all submitters.
     pub(crate) fn pump_thread(&self, hw: HwQueue) -> usize {
-        self.senders.len() + usize::from(hw.0)
+        self.lasting.senders.len() + usize::from(hw.0)
     }
 
     /// The number that whoever changes the queue takes locks with: the last one.
     pub(crate) fn changer(&self) -> usize {
-        self.senders.len() + self.hctxs.len()
+        self.lasting.senders.len() + self.hctxs.len()
     }
 
     /// When a submitter of `shard` should look again without anybody asking.
     pub(crate) fn deadline(&self, shard: &Shard) -> Option<Instant> {
-        let inline = self.pump_mode == PumpMode::Inline;
+        let inline = self.lasting.pump_mode == PumpMode::Inline;
         let hctxs = shard.hws().filter(|_| inline).map(|hw| &self.hctxs[usize::from(hw)]);
         let pumps = hctxs.flat_map(|hctx| [hctx.pump.deadline(), hctx.next_event()]);
         pumps.flatten().chain(shard.gate.deadline()).min()

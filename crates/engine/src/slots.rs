@@ -155,6 +155,13 @@ impl<P> BioTable<P> {
         SubmitterId((bio.index >> self.shift) as u16)
     }
 
+    /// What the submitter of `bio`, or of the first one of its chain, finds its completion by.
+    pub(crate) fn cookie(&self, bio: &Bio) -> u64 {
+        self.check(bio);
+        // SAFETY: `bio` is borrowed.
+        unsafe { self.cell(bio.index) }.cookie
+    }
+
     #[inline]
     fn check(&self, bio: &Bio) {
         assert!(bio.table == self.id, "a bio token of another queue");

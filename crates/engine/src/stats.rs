@@ -22,6 +22,8 @@ pub(crate) struct ElevatorCounters {
     pub(crate) flushes_asked: Counter,
     pub(crate) flushes_issued: Counter,
     pub(crate) dataless: Counter,
+    pub(crate) cancelled_staged: Counter,
+    pub(crate) cancelled_held: Counter,
 }
 
 /// Written by the pump of one hardware queue.
@@ -43,6 +45,7 @@ pub(crate) struct SubmitterCounters {
     pub(crate) completed: Counter,
     pub(crate) plug_merges: Counter,
     pub(crate) needless_flushes: Counter,
+    pub(crate) cancelled: Counter,
     pub(crate) staged: Counter,
     pub(crate) direct: Counter,
     pub(crate) kicks_sent: Counter,
@@ -88,10 +91,30 @@ impl FlushStats {
     }
 }
 
+/// I/Os given up because their submitters asked for it, by where they were. They are submitted and completed,
+/// merged with nothing, and never seen by the device, or not since it wanted them back later.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct CancelStats {
+    /// In a submitter's plug.
+    pub plugged: u64,
+    /// In staging.
+    pub staged: u64,
+    /// In an elevator: inserted, but not dispatched (again).
+    pub held: u64,
+}
+
+impl CancelStats {
+    /// All of them.
+    #[must_use]
+    pub fn total(&self) -> u64 {
+        self.plugged + self.staged + self.held
+    }
+}
+
 /// A queue's counters since it was built.
 ///
 /// At rest, `submitted == completed`, and
-/// `completed_requests == submitted - merges.total() + flushes.surplus()`, and
+/// `completed_requests == submitted - merges.total() - cancelled.total() + flushes.surplus()`, and
 /// `dispatched == completed_requests + requeues`, and `issued == dispatched + tail_requeues`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct QueueStats {
@@ -103,6 +126,8 @@ pub struct QueueStats {
     pub merges: MergeStats,
     /// Flushes.
     pub flushes: FlushStats,
+    /// I/Os given up.
+    pub cancelled: CancelStats,
     /// Requests that took a scheduler tag.
     pub inserted: u64,
     /// Requests that left an elevator for a hardware queue, flushes included; a requeued one counts again.
@@ -170,6 +195,8 @@ impl QueueStats {
         self.flushes.asked += c.flushes_asked.get();
         self.flushes.issued += c.flushes_issued.get();
         self.flushes.dataless += c.dataless.get();
+        self.cancelled.staged += c.cancelled_staged.get();
+        self.cancelled.held += c.cancelled_held.get();
     }
 
     pub(crate) fn add_pump(&mut self, c: &PumpCounters) {
@@ -186,6 +213,7 @@ impl QueueStats {
         self.completed += c.completed.get();
         self.merges.plug += c.plug_merges.get();
         self.flushes.needless += c.needless_flushes.get();
+        self.cancelled.plugged += c.cancelled.get();
         self.staged += c.staged.get();
         self.direct += c.direct.get();
         self.kicks_sent += c.kicks_sent.get();

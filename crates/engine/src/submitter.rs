@@ -3,6 +3,7 @@
 //! It owns its bio cells (its credit), its plug and its ends of two rings; pushing and reaping touch nothing
 //! that others write. Contention begins, if at all, at [`flush`](Submitter::flush).
 
+use crate::cancel::Ask;
 use crate::drive::Caller;
 use crate::elevator::Proto;
 use crate::follow::Follow;
@@ -15,7 +16,9 @@ use crate::slots::{BioReceiver, Credit};
 use crate::stats::SubmitterCounters;
 use crate::sync::{Arc, Ordering, Producer, fence};
 use crate::{Access, NoMerges};
-use blkmq_core::{HwQueue, Instant, IoFlags, IoMeta, IoPrio, IoResult, Op, Owner, SubmitterId};
+use blkmq_core::{
+    HwQueue, Instant, IoError, IoFlags, IoMeta, IoPrio, IoResult, Op, Owner, SubmitterId,
+};
 use crossbeam_utils::CachePadded;
 use std::fmt;
 
@@ -142,6 +145,7 @@ pub(crate) struct Parts {
     pub(crate) id: SubmitterId,
     pub(crate) hw: HwQueue,
     pub(crate) staging: Producer<Proto>,
+    pub(crate) asks: Producer<Ask>,
     pub(crate) receiver: BioReceiver,
     pub(crate) credit: Credit,
 }
@@ -181,7 +185,7 @@ impl<P: Send> Submitter<P> {
     pub(crate) fn new(root: Arc<Root<P>>, parts: Parts) -> Self {
         let q = root.current();
         let depth = parts.credit.depth();
-        let tally = Arc::clone(&q.tallies[usize::from(parts.id.0)]);
+        let tally = Arc::clone(&q.lasting.tallies[usize::from(parts.id.0)]);
         let shard = q.shard_of(parts.hw);
         let follow = Follow::new(parts.id, &q.shards[shard].lead);
         Self {
@@ -265,7 +269,7 @@ impl<P: Send> Submitter<P> {
         }
         let parts = self.parts.as_mut().expect("parts are there until the submitter is dropped");
         let hw = parts.hw;
-        let bio = match self.q.table.claim(
+        let bio = match self.q.lasting.table.claim(
             &mut parts.credit,
             io.sector,
             io.sectors,
@@ -292,7 +296,7 @@ impl<P: Send> Submitter<P> {
         };
         self.tally.submitted.add(1);
         if let Some(kind) = self.plug.fits(&self.q.limits, self.q.nomerges, &meta) {
-            self.plug.merge(&self.q.table, kind, Proto { meta, bio, bios: 1 });
+            self.plug.merge(&self.q.lasting.table, kind, Proto { meta, bio, bios: 1 });
             self.tally.plug_merges.add(1);
         } else if self.q.access == Access::Combining {
             self.make_room(now);
@@ -307,12 +311,12 @@ impl<P: Send> Submitter<P> {
     #[cold]
     fn answer_flush(&mut self, io: Io<P>) -> Result<(), Refused<P>> {
         let parts = self.parts.as_mut().expect("parts are there until the submitter is dropped");
-        match self.q.table.claim(&mut parts.credit, 0, 0, io.cookie, io.payload) {
+        match self.q.lasting.table.claim(&mut parts.credit, 0, 0, io.cookie, io.payload) {
             Ok(bio) => {
                 self.tally.submitted.add(1);
                 self.tally.needless_flushes.add(1);
                 let id = parts.id;
-                if self.q.senders[usize::from(id.0)].send_one(bio, Ok(())) {
+                if self.q.lasting.senders[usize::from(id.0)].send_one(bio, Ok(())) {
                     self.q.wake(&[id]);
                 }
                 Ok(())
@@ -364,10 +368,57 @@ impl<P: Send> Submitter<P> {
         }
     }
 
+    /// Asks for the I/O with this cookie to be given up. If it still waits, in the plug, in staging or in an
+    /// elevator, and as a request of its own, it ends with [`IoError::CANCELLED`] without having been done;
+    /// otherwise it goes on and ends as it ends. That is the case when it has been merged with another one,
+    /// when its flush sequence has begun, and when it has been issued to a device. Either way it has one
+    /// completion, which says what happened to it. If no I/O in flight has the cookie, nothing happens.
+    ///
+    /// Cookies by which I/Os are to be cancelled should differ. If several that still wait bear this one, it is
+    /// the oldest in the plug, and if none is there, the oldest beyond it, going by the times that they were
+    /// pushed with.
+    ///
+    /// O(everything that waits for the same elevator): not for every I/O. Runs elevator and pumps inline, as
+    /// [`flush`](Self::flush) does, but leaves the plug alone.
+    pub fn cancel(&mut self, now: Instant, cookie: u64) {
+        let parts = self.parts.as_mut().expect("parts are there until the submitter is dropped");
+        let (id, home) = (parts.id, parts.hw);
+        if let Some(bio) = self.plug.remove(&self.q.lasting.table, cookie) {
+            self.tally.cancelled.add(1);
+            if self.q.lasting.senders[usize::from(id.0)].send_one(bio, Err(IoError::CANCELLED)) {
+                self.q.wake(&[id]);
+            }
+            return;
+        }
+        let ask = Ask { cookie, before: parts.staging.mark() };
+        // As many asks as there can be I/Os wait already: one of them is for this one, or it is not to be had.
+        if self.in_flight() == 0 || self.parts().asks.push(ask).is_err() {
+            return;
+        }
+        self.catch_up();
+        let q = &*self.q;
+        let shard = &q.shards[self.shard];
+        shard.asked.set(id.0);
+        match q.access {
+            Access::Combining => {
+                let by = Caller { id: Some(id), now, home, tally: &self.tally };
+                q.kick_and_drive(shard, by);
+            }
+            Access::Spin | Access::Mutex => {
+                let _ = shard.gate.kick();
+                q.locked_poll(shard, id.0.into(), now, home);
+            }
+        }
+        // After the mark, which is a full fence (`sync/control.rs`).
+        if !self.is_current() {
+            self.show_staged(now);
+        }
+    }
+
     /// Is the queue that this submitter knows the queue?
     #[inline]
     fn is_current(&self) -> bool {
-        self.q.version == self.q.control.version()
+        self.q.version == self.q.lasting.control.version()
     }
 
     /// Takes up the queue as it is made up at present.
@@ -385,13 +436,14 @@ impl<P: Send> Submitter<P> {
         self.follow = Follow::new(self.id(), &self.q.shards[self.shard].lead);
     }
 
-    /// The queue was rebuilt while this submitter used it: what it staged may not have been seen.
+    /// The queue was rebuilt while this submitter used it: what it staged, or asked for, may not have been seen.
     #[cold]
     fn show_staged(&mut self, now: Instant) {
         self.take_up();
         let id = self.id();
         let shard = self.shard();
         shard.pending.set(id.0);
+        shard.asked.set(id.0);
         let _ = shard.gate.kick();
         self.poll(now);
     }
@@ -422,7 +474,8 @@ impl<P: Send> Submitter<P> {
         let parts = self.parts.as_mut().expect("parts are there until the submitter is dropped");
         let mut reaped = 0;
         while reaped < most
-            && let Some((cookie, result, payload)) = parts.receiver.pop(&q.table, &mut parts.credit)
+            && let Some((cookie, result, payload)) =
+                parts.receiver.pop(&q.lasting.table, &mut parts.credit)
         {
             take(Completion { cookie, result, payload });
             reaped += 1;

@@ -90,8 +90,9 @@ impl Scheduler for Accountant {
         self.inner.completed(cx, done);
     }
 
-    fn evict(&mut self, cx: &Cx<'_>) -> Option<RequestId> {
-        self.inner.evict(cx)
+    fn withdraw(&mut self, cx: &Cx<'_>, rq: RequestId) {
+        note(self.number, |(_, ends)| *ends += 1);
+        self.inner.withdraw(cx, rq);
     }
 
     fn absorbed(&mut self, cx: &Cx<'_>, into: RequestId, gone: RequestId) {

@@ -104,8 +104,8 @@ impl Scheduler for Exclusive {
         self.alone(|inner| inner.completed(cx, done));
     }
 
-    fn evict(&mut self, cx: &Cx<'_>) -> Option<RequestId> {
-        self.alone(|inner| inner.evict(cx))
+    fn withdraw(&mut self, cx: &Cx<'_>, rq: RequestId) {
+        self.alone(|inner| inner.withdraw(cx, rq));
     }
 
     fn absorbed(&mut self, cx: &Cx<'_>, into: RequestId, gone: RequestId) {
@@ -261,8 +261,8 @@ impl Scheduler for Interrupted {
         self.0.completed(cx, done);
     }
 
-    fn evict(&mut self, cx: &Cx<'_>) -> Option<RequestId> {
-        self.0.evict(cx)
+    fn withdraw(&mut self, cx: &Cx<'_>, rq: RequestId) {
+        self.0.withdraw(cx, rq);
     }
 
     fn absorbed(&mut self, cx: &Cx<'_>, into: RequestId, gone: RequestId) {

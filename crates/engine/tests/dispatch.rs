@@ -372,8 +372,8 @@ impl Scheduler for Budgeted {
         self.inner.completed(cx, done);
     }
 
-    fn evict(&mut self, cx: &Cx<'_>) -> Option<RequestId> {
-        self.inner.evict(cx)
+    fn withdraw(&mut self, cx: &Cx<'_>, rq: RequestId) {
+        self.inner.withdraw(cx, rq);
     }
 
     fn absorbed(&mut self, cx: &Cx<'_>, into: RequestId, gone: RequestId) {

@@ -42,6 +42,11 @@ impl Asking {
         self.waits[elevator] = due.map(|due| Wait { hw, due: idle.then_some(due) });
     }
 
+    /// The policy of the elevator that serves `hw` holds nothing any more.
+    pub(crate) fn emptied(&mut self, hw: HwQueue) {
+        self.waits[usize::from(hw.0 / self.hw_queues_per_elevator)] = None;
+    }
+
     /// The device has finished all that it held, at this time.
     pub(crate) fn idle(&mut self, now: Instant) {
         for wait in self.waits.iter_mut().flatten() {
@@ -100,6 +105,16 @@ mod tests {
         assert!(asking.check(at(906)).is_err());
         asking.asked(at(904), HW, Pick::Empty, true);
         assert_eq!(asking.check(at(906)), Ok(()));
+    }
+
+    #[test]
+    fn a_policy_that_holds_nothing_any_more_need_not_be_asked() {
+        let mut asking = Asking::new(2, 2, Nanos(5));
+        asking.asked(at(0), HW, Pick::WaitCompletion, true);
+        asking.emptied(HwQueue(0));
+        assert!(asking.check(at(6)).is_err(), "that was the other one");
+        asking.emptied(HW);
+        assert_eq!(asking.check(at(6)), Ok(()));
     }
 
     #[test]

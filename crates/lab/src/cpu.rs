@@ -29,6 +29,8 @@ pub(crate) struct Cpu {
     habits: Habits,
     rng: Rng,
     state: State,
+    /// Cookies of what it has pushed and not taken back.
+    in_flight: Vec<u64>,
     /// An I/O that the client wants and for which there was no credit.
     refused: Option<Io<Payload>>,
     /// The client wants nothing more.
@@ -69,6 +71,7 @@ impl Cpu {
             habits: plan.habits,
             rng: Rng::new(plan.seed),
             state: State::Awake,
+            in_flight: Vec::new(),
             refused: None,
             finished: false,
         }
@@ -123,18 +126,21 @@ impl Cpu {
         let spent = costs.reap.0 * u64::from(reaped) + costs.push.0 * u64::from(pushed);
         let flush = if pushed > 0 { costs.flush } else { Nanos::ZERO };
         let then = now + Nanos(spent) + flush + costs.poll;
+        self.cancel(turn);
         if turn.access == Access::Combining
             && self.habits.caught.chance.strikes(&mut self.rng)
             && let Some(run) = turn.queue.begin_run(self.submitter.hw())
         {
             // Its own plug is staged like everybody's, and taken in by its next pass.
             self.submitter.flush(now);
+            self.cancel(turn);
             let steps = self.rng.below(u64::from(self.habits.caught.steps) + 1) as u32;
             self.state = State::Caught { run, steps };
             let gap = self.gap();
             return Ok(Next::At(then + gap));
         }
         self.submitter.flush(now);
+        self.cancel(turn);
         self.submitter.poll(now);
         if self.habits.absent.strikes(&mut self.rng) {
             return Ok(Next::At(then + Nanos(self.rng.below(self.habits.absence.0 + 1))));
@@ -147,10 +153,21 @@ impl Cpu {
         })
     }
 
+    /// Perhaps asks for one of its I/Os to be given up.
+    fn cancel(&mut self, turn: &Turn<'_>) {
+        if self.in_flight.is_empty() || !self.habits.cancels.strikes(&mut self.rng) {
+            return;
+        }
+        let cookie = self.in_flight[self.rng.below(self.in_flight.len() as u64) as usize];
+        turn.oracle.with(|oracle| oracle.asked_to_cancel(turn.now, self.submitter.id(), cookie));
+        self.submitter.cancel(turn.now, cookie);
+    }
+
     fn reap(&mut self, turn: &Turn<'_>) -> u32 {
-        let Self { submitter, client, .. } = self;
+        let Self { submitter, client, in_flight, .. } = self;
         let by = submitter.id();
         submitter.reap(u32::MAX, |completion| {
+            in_flight.retain(|cookie| *cookie != completion.cookie);
             turn.oracle.with(|oracle| oracle.ended(turn.now, by, &completion));
             client.ended(turn.now, &completion);
         })
@@ -187,6 +204,7 @@ impl Cpu {
         match self.submitter.push(turn.now, io) {
             Ok(()) => {
                 turn.oracle.with(|oracle| oracle.pushed(turn.now, by, io));
+                self.in_flight.push(io.cookie);
                 self.client.submitted(turn.now, &io);
                 Ok(true)
             }

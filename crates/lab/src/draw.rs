@@ -58,7 +58,7 @@ impl Scenario {
         let cpus = dice.magnitude(1, 8) as u16;
         let ios = dice.magnitude(1, IOS / u64::from(cpus)) as u32;
         let faulty = dice.one_in(2);
-        Self {
+        let scenario = Self {
             seed,
             scheduler,
             options: some_options(dice, scheduler.attributes),
@@ -77,7 +77,10 @@ impl Scenario {
             load: load(dice),
             costs: Costs::draw(&mut dice.0),
             meddling: dice.sometimes(2, meddling),
-        }
+        };
+        // Last, so that it decides about nothing else.
+        let cancels = dice.permille();
+        Self { habits: Habits { cancels, ..scenario.habits }, ..scenario }
     }
 }
 
@@ -183,6 +186,7 @@ fn habits(dice: &mut Dice) -> Habits {
         },
         absent: dice.permille(),
         absence: Nanos(dice.magnitude(1, 10_000_000)),
+        cancels: Permille(0),
         leaves: dice.one_in(2),
     }
 }

@@ -36,6 +36,9 @@ pub struct Habits {
     pub absent: Permille,
     /// For how long, at most.
     pub absence: Nanos,
+    /// How often, per turn, it asks for one of its I/Os to be given up: before it flushes, and once more behind
+    /// that. Which one is drawn from all that have not come back.
+    pub cancels: Permille,
     /// When its client wants nothing more and everything has ended, it goes away instead of parking: it
     /// will neither poll nor be woken.
     pub leaves: bool,
@@ -50,6 +53,7 @@ impl Habits {
             caught: Caught { chance: Permille(0), steps: 0, gap: Nanos::ZERO },
             absent: Permille(0),
             absence: Nanos::ZERO,
+            cancels: Permille(0),
             leaves: false,
         }
     }

@@ -1,16 +1,18 @@
 //! Conservation: every I/O goes to the device and back to its submitter once, whole and with its own payload.
-//! Bare flushes do not go there, but need one that does (`durable.rs`).
+//! Bare flushes do not go there, but need one that does (`durable.rs`); and what ends cancelled must not be there,
+//! or not any more, and its submitter must have asked for it.
 
 use crate::Payload;
 use crate::durable::Durable;
 use crate::violation::{Stage, Violation};
-use blkmq_core::{HwQueue, IoFlags, IoResult, Op, SubmitterId};
+use blkmq_core::{HwQueue, IoError, IoFlags, IoResult, Op, SubmitterId};
 use blkmq_engine::{Completion, Io, WriteCache};
 
 /// Every I/O of a run, by cookie.
 pub(crate) struct Ledger {
     ios: Vec<Entry>,
     ended: u64,
+    cancelled: u64,
     pub(crate) durable: Durable,
 }
 
@@ -18,6 +20,8 @@ struct Entry {
     io: Io<Payload>,
     by: SubmitterId,
     stage: Stage,
+    /// Its submitter asked for it to be given up.
+    unwanted: bool,
 }
 
 /// A bio as the device saw it.
@@ -37,7 +41,7 @@ fn payload_of(cookie: u64) -> Payload {
 impl Ledger {
     /// No I/O yet, and a device with this cache.
     pub(crate) fn new(cache: WriteCache) -> Self {
-        Self { ios: Vec::new(), ended: 0, durable: Durable::new(cache) }
+        Self { ios: Vec::new(), ended: 0, cancelled: 0, durable: Durable::new(cache) }
     }
 
     /// The next cookie, and the payload to go with it.
@@ -56,10 +60,15 @@ impl Ledger {
         self.ended
     }
 
+    /// Of these, I/Os that were given up.
+    pub(crate) fn cancelled(&self) -> u64 {
+        self.cancelled
+    }
+
     /// `io`, with the next cookie, was taken by the engine.
     pub(crate) fn push(&mut self, by: SubmitterId, io: Io<Payload>) {
         assert_eq!((io.cookie, io.payload), self.next(), "cookies are given out in order");
-        self.ios.push(Entry { io, by, stage: Stage::Submitted });
+        self.ios.push(Entry { io, by, stage: Stage::Submitted, unwanted: false });
         self.durable.pushed();
     }
 
@@ -73,6 +82,12 @@ impl Ledger {
             return Err(Violation::Stages { cookie, was: entry.stage, now: to });
         }
         entry.stage = to;
+        Ok(())
+    }
+
+    /// Its submitter does not want it any more.
+    pub(crate) fn unwanted(&mut self, cookie: u64) -> Result<(), Violation> {
+        self.entry(cookie)?.unwanted = true;
         Ok(())
     }
 
@@ -106,7 +121,14 @@ impl Ledger {
             return Err(Violation::Misrouted { cookie, by });
         }
         let (io, stage) = (entry.io, std::mem::replace(&mut entry.stage, Stage::Ended));
+        let given_up = completion.result == Err(IoError::CANCELLED);
+        let may_be = entry.unwanted && stage == Stage::Submitted;
         self.ended += 1;
+        if given_up {
+            self.cancelled += 1;
+            let wrong = Violation::Stages { cookie, was: stage, now: Stage::Ended };
+            return if may_be { Ok(()) } else { Err(wrong) };
+        }
         self.durable.end(&io, stage, completion.result)
     }
 
@@ -181,6 +203,28 @@ mod tests {
         assert_eq!((ledger.submitted(), ledger.ended()), (1, 1));
         let twice = ledger.end(SubmitterId(1), &completion);
         assert!(matches!(twice, Err(Violation::Stages { was: Stage::Ended, .. })), "{twice:?}");
+    }
+
+    #[test]
+    fn an_io_is_given_up_once_if_that_was_asked_for_and_while_it_waits() {
+        let by = SubmitterId(1);
+        let gone = |completion| Completion { result: Err(IoError::CANCELLED), ..completion };
+        let fails = |verdict, stage| {
+            let wrong = matches!(verdict, Err(Violation::Stages { was, .. }) if was == stage);
+            assert!(wrong, "{verdict:?}");
+        };
+        let (mut unasked, completion) = ledger();
+        fails(unasked.end(by, &gone(completion)), Stage::Submitted);
+        let (mut ledger, completion) = ledger();
+        assert_eq!(ledger.unwanted(0), Ok(()));
+        assert_eq!((ledger.taken(0), ledger.put_back(0)), (Ok(()), Ok(())));
+        assert_eq!(ledger.end(by, &gone(completion)), Ok(()));
+        assert_eq!((ledger.ended(), ledger.cancelled()), (1, 1));
+        fails(ledger.taken(0), Stage::Ended);
+        fails(ledger.end(by, &gone(completion)), Stage::Ended);
+        let (mut late, completion) = self::ledger();
+        assert_eq!((late.unwanted(0), late.taken(0)), (Ok(()), Ok(())));
+        fails(late.end(by, &gone(completion)), Stage::AtDevice);
     }
 
     #[test]

@@ -26,6 +26,7 @@ enum Kind {
     PutBack,
     End,
     Act,
+    Cancel,
 }
 
 /// What witnesses know; clones are the same.
@@ -171,6 +172,13 @@ impl Evidence {
         self.ledger.push(by, io);
     }
 
+    /// Its submitter asks for the I/O with this cookie to be given up.
+    pub(crate) fn asked_to_cancel(&mut self, now: Instant, by: SubmitterId, cookie: u64) {
+        self.note(Kind::Cancel, now, [by.0.into(), cookie, 0]);
+        let verdict = self.ledger.unwanted(cookie);
+        self.judge(verdict);
+    }
+
     /// The device holds nothing, and nothing that it refused is kept for it.
     fn is_idle(&self) -> bool {
         self.tags.is_empty() && self.refused.is_empty()
@@ -183,6 +191,11 @@ impl Evidence {
         if let Some(what) = what {
             self.order.picked(hw, what);
         }
+    }
+
+    /// What the policy that serves `hw` held was all taken back: it need not be asked any more.
+    pub(crate) fn emptied(&mut self, hw: HwQueue) {
+        self.asking.emptied(hw);
     }
 
     /// The device was offered something and has answered.
@@ -335,6 +348,11 @@ impl Evidence {
     /// I/Os that have not ended.
     pub(crate) fn in_flight(&self) -> u32 {
         (self.ledger.submitted() - self.ledger.ended()) as u32
+    }
+
+    /// I/Os that were given up.
+    pub(crate) fn cancelled(&self) -> u64 {
+        self.ledger.cancelled()
     }
 
     /// What became of flushes.

@@ -26,17 +26,20 @@ pub enum Bug {
     SwappedPicks,
     /// The policy hands out every twentieth request twice.
     PickedTwice,
+    /// The policy keeps every third request that was taken back from it, and hands it out later.
+    KeptWithdrawn,
 }
 
 impl Bug {
     /// Every kind.
-    pub const ALL: [Self; 6] = [
+    pub const ALL: [Self; 7] = [
         Self::LostWakeUp,
         Self::LostRequest,
         Self::SwallowedFlush,
         Self::SilentDevice,
         Self::SwappedPicks,
         Self::PickedTwice,
+        Self::KeptWithdrawn,
     ];
 }
 
@@ -48,6 +51,8 @@ const REQUESTS: u32 = 50;
 const FLUSHES: u32 = 3;
 /// One pick in so many goes wrong.
 const PICKS: u32 = 20;
+/// One request taken back in so many is kept.
+const WITHDRAWALS: u32 = 3;
 
 /// Counts, and says at each `every`-th count that it is time.
 fn strikes(count: &mut u32, every: u32) -> bool {
@@ -74,7 +79,9 @@ pub(crate) fn in_device(bug: Option<Bug>, queues: Queues<Payload>) -> Queues<Pay
 
 /// The policy, with the bug in it if it is one of a policy.
 pub(crate) fn in_policy(bug: Option<Bug>, inner: Box<dyn Scheduler>) -> Box<dyn Scheduler> {
-    let Some(bug @ (Bug::SwappedPicks | Bug::PickedTwice)) = bug else { return inner };
+    let Some(bug @ (Bug::SwappedPicks | Bug::PickedTwice | Bug::KeptWithdrawn)) = bug else {
+        return inner;
+    };
     Box::new(BrokenPolicy { inner, bug, count: 0, kept: None })
 }
 
@@ -170,7 +177,9 @@ impl Scheduler for BrokenPolicy {
             return Pick::Issue(kept);
         }
         match self.inner.pick(cx, hw) {
-            Pick::Issue(first) if strikes(&mut self.count, PICKS) => {
+            Pick::Issue(first)
+                if self.bug != Bug::KeptWithdrawn && strikes(&mut self.count, PICKS) =>
+            {
                 Pick::Issue(self.spoil(cx, hw, first))
             }
             other => other,
@@ -185,8 +194,16 @@ impl Scheduler for BrokenPolicy {
         self.inner.completed(cx, done);
     }
 
-    fn evict(&mut self, cx: &Cx<'_>) -> Option<RequestId> {
-        self.kept.take().or_else(|| self.inner.evict(cx))
+    fn withdraw(&mut self, cx: &Cx<'_>, rq: RequestId) {
+        if self.bug == Bug::KeptWithdrawn && strikes(&mut self.count, WITHDRAWALS) {
+            return;
+        }
+        if self.kept == Some(rq) {
+            // The policy believes it to be issued.
+            self.kept = None;
+            self.inner.insert(cx, rq, At::Head);
+        }
+        self.inner.withdraw(cx, rq);
     }
 
     fn absorbed(&mut self, cx: &Cx<'_>, into: RequestId, gone: RequestId) {
@@ -212,5 +229,13 @@ impl Scheduler for BrokenPolicy {
 
     fn depth_limits(&self) -> DepthLimits {
         self.inner.depth_limits()
+    }
+
+    fn attribute(&self, name: &str) -> Option<i64> {
+        self.inner.attribute(name)
+    }
+
+    fn set_attribute(&mut self, name: &str, value: i64) -> bool {
+        self.inner.set_attribute(name, value)
     }
 }

@@ -59,7 +59,7 @@ fn build(shape: &Shape, options: &Options) -> Box<dyn Scheduler> {
     PLAN.with_borrow(|plan| {
         let plan = plan.as_ref().expect("a recorded policy is built within `build_with`");
         let inner = (plan.factory.build)(shape, options);
-        let recorder = Box::new(Recorder { inner, oracle: plan.oracle.clone() });
+        let recorder = Box::new(Recorder { inner, oracle: plan.oracle.clone(), held: 0 });
         planted::in_policy(plan.bug, recorder)
     })
 }
@@ -67,13 +67,17 @@ fn build(shape: &Shape, options: &Options) -> Box<dyn Scheduler> {
 struct Recorder {
     inner: Box<dyn Scheduler>,
     oracle: Oracle,
+    held: u32,
 }
 
 impl Scheduler for Recorder {
     fn pick(&mut self, cx: &Cx<'_>, hw: HwQueue) -> Pick {
         let pick = self.inner.pick(cx, hw);
         let what = match pick {
-            Pick::Issue(rq) => Some(Picked::from(cx.requests.get(rq))),
+            Pick::Issue(rq) => {
+                self.held -= 1;
+                Some(Picked::from(cx.requests.get(rq)))
+            }
             _ => None,
         };
         self.oracle.with(|oracle| oracle.asked(cx.now, hw, pick, what));
@@ -81,6 +85,7 @@ impl Scheduler for Recorder {
     }
 
     fn insert(&mut self, cx: &Cx<'_>, rq: RequestId, at: At) {
+        self.held += 1;
         self.inner.insert(cx, rq, at);
     }
 
@@ -88,11 +93,17 @@ impl Scheduler for Recorder {
         self.inner.completed(cx, done);
     }
 
-    fn evict(&mut self, cx: &Cx<'_>) -> Option<RequestId> {
-        self.inner.evict(cx)
+    fn withdraw(&mut self, cx: &Cx<'_>, rq: RequestId) {
+        self.inner.withdraw(cx, rq);
+        self.held -= 1;
+        if self.held == 0 {
+            let hw = cx.requests.get(rq).hw;
+            self.oracle.with(|oracle| oracle.emptied(hw));
+        }
     }
 
     fn absorbed(&mut self, cx: &Cx<'_>, into: RequestId, gone: RequestId) {
+        self.held -= 1;
         self.inner.absorbed(cx, into, gone);
     }
 

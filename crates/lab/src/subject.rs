@@ -98,10 +98,13 @@ impl Subject {
         let stats = self.queue.stats();
         let (submitted, busy, flushes) =
             self.oracle.with(|oracle| (oracle.submitted(), oracle.busy(), oracle.flushes()));
+        let (cancelled, seen) = (stats.cancelled, self.oracle.with(|oracle| oracle.cancelled()));
+        let outside = cancelled.plugged + cancelled.staged;
         let tags: u32 =
             (0..self.shape.hw_queues).map(|hw| self.queue.tags_in_use(HwQueue(hw))).sum();
         let merges = stats.merges;
-        let expected = (submitted - merges.total()).checked_add_signed(stats.flushes.surplus());
+        let alone = submitted - merges.total() - cancelled.total();
+        let expected = alone.checked_add_signed(stats.flushes.surplus());
         let needless = stats.flushes.needless;
         let joined = merges.plug + merges.back + merges.front + merges.discard;
         let requests = stats.completed_requests;
@@ -111,11 +114,11 @@ impl Subject {
             ("submitted as many as witnessed", stats.submitted == submitted),
             ("completed == submitted", stats.completed == submitted),
             (
-                "inserted == submitted - joined - needless flushes",
-                stats.inserted == submitted - joined - needless,
+                "inserted == submitted - joined - cancelled outside - needless flushes",
+                stats.inserted == submitted - joined - outside - needless,
             ),
             (
-                "completed_requests == submitted - merges + flushes.surplus",
+                "completed_requests == submitted - merges - cancelled + flushes.surplus",
                 Some(requests) == expected,
             ),
             ("dispatched == completed + requeues", stats.dispatched == requests + stats.requeues),
@@ -124,6 +127,7 @@ impl Subject {
                 stats.issued == stats.dispatched + stats.tail_requeues,
             ),
             ("retries are requeues", stats.retries <= stats.requeues),
+            ("cancelled as many as witnessed", cancelled.total() == seen),
             ("busy as often as witnessed", stats.busy == busy),
             ("as many flushes as witnessed", stats.flushes.issued == flushes.ended()),
             ("no batch without a request", stats.batches <= stats.dispatched),

@@ -1,8 +1,8 @@
 //! Seeds in virtual time: every parameter of a run drawn from its seed, every oracle watching.
 
-use blkmq_engine::{Access, WriteCache};
+use blkmq_engine::{Access, CancelStats, WriteCache};
 use blkmq_lab::soak::{Failure, Outcome, soak};
-use blkmq_lab::{Bug, FlushFates, Scenario};
+use blkmq_lab::{Bug, FlushFates, Permille, Scenario};
 
 fn from_environment(name: &str, default: u64) -> u64 {
     match std::env::var(name) {
@@ -74,6 +74,29 @@ fn soak_seeds_draw_timeouts_retries_and_requeues() {
     }
     println!("{timeouts} timeouts, {retries} retries, {requeues} and {tail_requeues} requeues");
     assert!(timeouts > 300 && retries > 50 && requeues > 200 && tail_requeues > 500);
+}
+
+/// Through each way into an elevator, I/Os are given up wherever they wait, on queues
+/// that are changed meanwhile and on others.
+#[test]
+fn soak_seeds_give_up_ios_everywhere() {
+    for (name, access) in Access::ALL {
+        for meddled in [false, true] {
+            let mut all = CancelStats::default();
+            let drawn = (1..=4_000).filter(|seed| {
+                let scenario = Scenario::draw(*seed);
+                let cancels = scenario.habits.cancels > Permille(0);
+                cancels && scenario.access == access && scenario.meddling.is_some() == meddled
+            });
+            for Outcome { stats, .. } in drawn.map(outcome) {
+                all.plugged += stats.cancelled.plugged;
+                all.staged += stats.cancelled.staged;
+                all.held += stats.cancelled.held;
+            }
+            println!("{name}, meddled={}: {all:?}", u8::from(meddled));
+            assert!(all.plugged > 200 && all.staged > 200 && all.held > 200, "{all:?}");
+        }
+    }
 }
 
 #[test]

@@ -2,42 +2,17 @@
 
 use crate::Clock;
 use crate::host::Threads;
-use crate::pump_thread::park_until;
+use crate::seat::Seat;
+use crate::waiting::{Patience, Pause, Waiting};
 use blkmq_core::{Instant, IoResult, Nanos, Op, Payload, SECTOR_SIZE};
 use blkmq_engine::{Completion, Io, Refused, Submitter};
 use std::sync::Arc;
-
-/// How long a waiting thread stays awake before it parks (D10).
-///
-/// Waking a thread on another core costs some 50 us, so a short wait is better spun. But where threads
-/// outnumber cores, the thread that one waits for may need this very core.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Waiting {
-    /// Looks at one's own completion queue between two looks for work to help with.
-    pub spins: u32,
-    /// Looks for work before giving the CPU away.
-    pub rounds: u32,
-    /// Times to give the CPU away before parking.
-    pub yields: u32,
-}
-
-impl Waiting {
-    /// For a thread that shares `cpus` CPUs with others, `threads` in all.
-    #[must_use]
-    pub const fn for_threads(threads: u16, cpus: u16) -> Self {
-        if threads <= cpus {
-            Self { spins: 32, rounds: 64, yields: 16 }
-        } else {
-            Self { spins: 16, rounds: 4, yields: 32 }
-        }
-    }
-}
 
 /// Somebody else who may have something to do for a client that waits.
 ///
 /// Whoever makes it ring after [`listen`](Self::listen) said that it had not must wake the thread, as
 /// [`Threads::wake_submitter`] does.
-pub(crate) trait Bell {
+pub(crate) trait Summons {
     /// Has it rung?
     fn rang(&self) -> bool;
     /// The same, last thing before parking.
@@ -45,9 +20,9 @@ pub(crate) trait Bell {
 }
 
 /// Nobody else.
-struct NoBell;
+struct NoSummons;
 
-impl Bell for NoBell {
+impl Summons for NoSummons {
     fn rang(&self) -> bool {
         false
     }
@@ -67,7 +42,8 @@ const SPIN_DEADLINE: Nanos = Nanos::from_micros(60);
 pub struct Client<P> {
     submitter: Submitter<P>,
     clock: Clock,
-    waiting: Waiting,
+    patience: Patience,
+    seat: Seat,
 }
 
 impl<P: Send> Client<P> {
@@ -77,8 +53,8 @@ impl<P: Send> Client<P> {
         waiting: Waiting,
         threads: &Arc<Threads>,
     ) -> Self {
-        threads.enrol_submitter(submitter.id());
-        Self { submitter, clock, waiting }
+        let seat = threads.seat_submitter(submitter.id());
+        Self { submitter, clock, patience: Patience::new(waiting), seat }
     }
 
     /// The clock that times are given by.
@@ -115,6 +91,12 @@ impl<P: Send> Client<P> {
         self.submitter.flush(now);
     }
 
+    /// Asks for the I/O with this cookie to be given up, which it is if it still waits by itself; its completion
+    /// says. See [`Submitter::cancel`].
+    pub fn cancel(&mut self, cookie: u64) {
+        self.submitter.cancel(self.clock.now(), cookie);
+    }
+
     /// Hands up to `most` finished I/Os to `take`. Returns how many. Never waits.
     #[inline]
     pub fn reap(&mut self, most: u32, take: impl FnMut(Completion<P>)) -> u32 {
@@ -140,30 +122,29 @@ impl<P: Send> Client<P> {
         most: u32,
         take: impl FnMut(Completion<P>),
     ) -> u32 {
-        self.wait_with(deadline, least, most, take, &NoBell)
+        self.wait_with(deadline, least, most, take, &NoSummons)
     }
 
     /// Waits until at least one I/O has finished or the bell has rung; hands all that have to `take`.
-    pub(crate) fn wait_or(&mut self, bell: &impl Bell, take: impl FnMut(Completion<P>)) -> u32 {
+    pub(crate) fn wait_or(&mut self, bell: &impl Summons, take: impl FnMut(Completion<P>)) -> u32 {
         self.wait_with(Instant::MAX, 1, u32::MAX, take, bell)
     }
 
     /// With nothing in flight: waits until the bell has rung. Marks nothing in the engine, which therefore
     /// does not count on this thread, nor wakes it.
-    pub(crate) fn idle(&mut self, bell: &impl Bell) {
-        let Waiting { spins, rounds, yields } = self.waiting;
-        for round in 0..rounds + yields {
+    pub(crate) fn idle(&mut self, bell: &impl Summons) {
+        for looks in 1.. {
             if bell.rang() {
                 return;
             }
-            if round < rounds {
-                (0..spins).for_each(|_| std::hint::spin_loop());
-            } else {
-                std::thread::yield_now();
+            match self.patience.next(looks) {
+                Pause::Spin(spins) => (0..spins).for_each(|_| std::hint::spin_loop()),
+                Pause::Yield => std::thread::yield_now(),
+                Pause::Sleep => break,
             }
         }
         while !bell.listen() {
-            park_until(None, self.clock);
+            self.seat.park_until(None, self.clock);
         }
     }
 
@@ -173,7 +154,7 @@ impl<P: Send> Client<P> {
         least: u32,
         most: u32,
         mut take: impl FnMut(Completion<P>),
-        bell: &impl Bell,
+        bell: &impl Summons,
     ) -> u32 {
         let mut got = self.submitter.reap(most, &mut take);
         let least = least.min(most).min(got + self.in_flight());
@@ -187,7 +168,12 @@ impl<P: Send> Client<P> {
             self.submitter.poll(now);
             let more = self.submitter.reap(most - got, &mut take);
             got += more;
-            idle = if more > 0 { 0 } else { idle + 1 };
+            if more > 0 {
+                self.patience.came(idle);
+                idle = 0;
+            } else {
+                idle += 1;
+            }
             // After work has been looked for, so that a bell that never stops does not stop the rest.
             if got < least && bell.rang() {
                 break;
@@ -200,9 +186,9 @@ impl<P: Send> Client<P> {
     }
 
     /// Waits a little for `least` completions, the more patiently the longer nothing has come.
-    fn pause(&mut self, idle: u32, least: u32, deadline: Instant, bell: &impl Bell) {
-        let Waiting { spins, rounds, yields } = self.waiting;
-        if idle <= rounds {
+    fn pause(&mut self, idle: u32, least: u32, deadline: Instant, bell: &impl Summons) {
+        let pause = self.patience.next(idle);
+        if let Pause::Spin(spins) = pause {
             for _ in 0..spins {
                 if self.submitter.has_completions(least) {
                     return;
@@ -213,11 +199,11 @@ impl<P: Send> Client<P> {
         }
         let now = self.clock.now();
         let next = self.submitter.next_deadline().map_or(deadline, |at| at.min(deadline));
-        if idle <= rounds + yields || next - now <= SPIN_DEADLINE {
+        if pause == Pause::Yield || next - now <= SPIN_DEADLINE {
             std::thread::yield_now();
         } else if self.submitter.prepare_park(now) {
             if !bell.listen() {
-                park_until((next < Instant::MAX).then_some(next), self.clock);
+                self.seat.park_until((next < Instant::MAX).then_some(next), self.clock);
             }
             self.submitter.unpark();
         }

@@ -1,50 +1,90 @@
-//! Wake-ups by thread parking.
+//! Who sleeps where: a bell for each submitter and each pump, and the engine's view of them.
 
+use crate::bell::Bell;
+#[cfg(target_os = "linux")]
+use crate::bell::DeviceFds;
+use crate::seat::Seat;
 use blkmq_core::{HwQueue, SubmitterId};
-use blkmq_engine::Host;
-use std::sync::{Arc, Mutex};
-use std::thread::Thread;
+use blkmq_engine::{Config, Host, PumpMode};
+use std::io;
+use std::ops::Range;
+use std::sync::Arc;
 
-/// Which thread stands behind each submitter and each pump.
+/// The bells of one queue's threads, and the devices that some of them watch while they sleep.
 pub(crate) struct Threads {
-    submitters: Box<[Mutex<Option<Thread>>]>,
-    pumps: Box<[Mutex<Option<Thread>>]>,
+    submitters: Box<[Bell]>,
+    pumps: Box<[Bell]>,
+    pump_mode: PumpMode,
+    #[cfg(target_os = "linux")]
+    pub(crate) devices: DeviceFds,
 }
 
 impl Threads {
-    pub(crate) fn new(submitters: u16, hw_queues: u16) -> Arc<Self> {
-        let places = |n| (0..n).map(|_| Mutex::new(None)).collect();
-        Arc::new(Self { submitters: places(submitters), pumps: places(hw_queues) })
+    /// For the queue that `config` describes; takes what there is to watch of its device queues.
+    pub(crate) fn new<P>(config: &Config<P>) -> io::Result<Arc<Self>> {
+        let (submitters, hw_queues) = (config.submitters, config.device.hw_queues);
+        #[cfg(target_os = "linux")]
+        {
+            let devices = DeviceFds::of(&config.queues)?;
+            let new: fn() -> io::Result<Bell> =
+                if devices.is_empty() { || Ok(Bell::thread()) } else { Bell::event };
+            let bells = |n: u16| (0..n).map(|_| new()).collect::<io::Result<_>>();
+            let (submitters, pumps) = (bells(submitters)?, bells(hw_queues)?);
+            Ok(Arc::new(Self { submitters, pumps, pump_mode: config.pump, devices }))
+        }
+        #[cfg(not(target_os = "linux"))]
+        {
+            let bells = |n: u16| (0..n).map(|_| Bell::thread()).collect();
+            let (submitters, pumps) = (bells(submitters), bells(hw_queues));
+            Ok(Arc::new(Self { submitters, pumps, pump_mode: config.pump }))
+        }
+    }
+
+    /// Do threads sleep on the devices themselves?
+    pub(crate) fn watch_devices(&self) -> bool {
+        #[cfg(target_os = "linux")]
+        return !self.devices.is_empty();
+        #[cfg(not(target_os = "linux"))]
+        false
     }
 
     /// The calling thread waits as this submitter from now on.
-    pub(crate) fn enrol_submitter(&self, id: SubmitterId) {
-        enrol(&self.submitters[usize::from(id.0)]);
+    pub(crate) fn seat_submitter(self: &Arc<Self>, id: SubmitterId) -> Seat {
+        self.submitters[usize::from(id.0)].enrol();
+        Seat::submitter(Arc::clone(self), id, self.watched_by_submitters())
     }
 
     /// The calling thread is the pump of `hw`.
-    pub(crate) fn enrol_pump(&self, hw: HwQueue) {
-        enrol(&self.pumps[usize::from(hw.0)]);
+    pub(crate) fn seat_pump(self: &Arc<Self>, hw: HwQueue) -> Seat {
+        self.pumps[usize::from(hw.0)].enrol();
+        Seat::pump(Arc::clone(self), hw, hw.0..hw.0 + 1)
+    }
+
+    /// The hardware queues that a submitter watches: with pump threads none. Otherwise all, because those who
+    /// share its elevator may sleep while its own requests are at the device; and how many hardware queues one
+    /// elevator serves may change while it sleeps.
+    fn watched_by_submitters(&self) -> Range<u16> {
+        match self.pump_mode {
+            PumpMode::Thread => 0..0,
+            PumpMode::Inline => 0..self.pumps.len() as u16,
+        }
+    }
+
+    pub(crate) fn submitter(&self, id: SubmitterId) -> &Bell {
+        &self.submitters[usize::from(id.0)]
+    }
+
+    pub(crate) fn pump(&self, hw: HwQueue) -> &Bell {
+        &self.pumps[usize::from(hw.0)]
     }
 
     /// Wakes the thread that waits as this submitter, or makes it return at once when it parks next.
     pub(crate) fn wake_submitter(&self, id: SubmitterId) {
-        unpark(&self.submitters[usize::from(id.0)]);
+        self.submitters[usize::from(id.0)].ring();
     }
 
     pub(crate) fn wake_all_pumps(&self) {
-        self.pumps.iter().for_each(unpark);
-    }
-}
-
-fn enrol(place: &Mutex<Option<Thread>>) {
-    *place.lock().expect("nobody panics while holding it") = Some(std::thread::current());
-}
-
-/// Does nothing before the thread has enrolled: it looks for work before it parks for the first time.
-fn unpark(place: &Mutex<Option<Thread>>) {
-    if let Some(thread) = &*place.lock().expect("nobody panics while holding it") {
-        thread.unpark();
+        self.pumps.iter().for_each(Bell::ring);
     }
 }
 
@@ -57,6 +97,6 @@ impl Host for ThreadHost {
     }
 
     fn wake_pump(&self, hw: HwQueue) {
-        unpark(&self.0.pumps[usize::from(hw.0)]);
+        self.0.pump(hw).ring();
     }
 }

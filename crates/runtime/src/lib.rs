@@ -13,6 +13,7 @@
 
 #![forbid(unsafe_code)]
 
+mod bell;
 mod client;
 mod clock;
 mod control;
@@ -20,12 +21,15 @@ mod host;
 mod placement;
 mod pump_thread;
 mod reactor;
+mod seat;
 mod service;
+mod waiting;
 
-pub use client::{Blocking, Client, Waiting};
+pub use client::{Blocking, Client};
 pub use clock::{Clock, wall_clock_millis};
 pub use placement::{Placement, available_cpus, numa_nodes};
 pub use reactor::{
     Answer, Handle, NotTaken, Reactor, ReactorError, SubmitError, Submitted, Unavailable,
 };
 pub use service::{Service, ServiceError};
+pub use waiting::Waiting;

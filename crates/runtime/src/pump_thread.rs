@@ -2,12 +2,11 @@
 
 use crate::host::Threads;
 use crate::{Clock, Placement};
-use blkmq_core::{HwQueue, Instant};
+use blkmq_core::HwQueue;
 use blkmq_engine::Queue;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
-use std::time::Duration;
 
 /// Running pump threads; dropping stops and joins them.
 pub(crate) struct PumpThreads {
@@ -31,10 +30,10 @@ impl PumpThreads {
             let (queue, threads, stop) = (queue.clone(), Arc::clone(threads), Arc::clone(&stop));
             let body = move || {
                 placement.apply(hw.0);
-                threads.enrol_pump(hw);
+                let seat = threads.seat_pump(hw);
                 while !stop.load(Ordering::Acquire) {
                     let now = clock.now();
-                    park_until(queue.pump(hw, now), clock);
+                    seat.park_until(queue.pump(hw, now), clock);
                 }
             };
             started
@@ -42,20 +41,6 @@ impl PumpThreads {
                 .push(thread::Builder::new().name(format!("blkmq-pump-{}", hw.0)).spawn(body)?);
         }
         Ok(started)
-    }
-}
-
-/// Parks until somebody calls or `at` comes. A call since the last parking makes it return at once, so none
-/// is lost between looking for work and parking.
-pub(crate) fn park_until(at: Option<Instant>, clock: Clock) {
-    match at {
-        None => thread::park(),
-        Some(at) => {
-            let left = at - clock.now();
-            if left.0 > 0 {
-                thread::park_timeout(Duration::from_nanos(left.0));
-            }
-        }
     }
 }
 

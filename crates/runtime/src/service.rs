@@ -31,6 +31,8 @@ impl<P> fmt::Debug for Service<P> {
 pub enum ServiceError {
     /// The configuration is impossible.
     Config(ConfigError),
+    /// What a thread would sleep on and be woken by could not be made.
+    Bell(std::io::Error),
     /// A pump thread could not be started.
     Thread(std::io::Error),
 }
@@ -39,6 +41,9 @@ impl fmt::Display for ServiceError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Config(e) => e.fmt(f),
+            Self::Bell(e) => {
+                write!(f, "no descriptors to sleep on (ulimit -n says how many there may be): {e}")
+            }
             Self::Thread(e) => write!(f, "a pump thread could not be started: {e}"),
         }
     }
@@ -48,7 +53,7 @@ impl std::error::Error for ServiceError {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
             Self::Config(e) => Some(e),
-            Self::Thread(e) => Some(e),
+            Self::Bell(e) | Self::Thread(e) => Some(e),
         }
     }
 }
@@ -61,7 +66,8 @@ impl<P: Send + 'static> Service<P> {
     /// If the configuration is impossible or a thread cannot be started.
     pub fn start(mut config: Config<P>, placement: Placement) -> Result<Self, ServiceError> {
         let (submitters, hw_queues) = (config.submitters, config.device.hw_queues);
-        let threads = Threads::new(submitters, hw_queues);
+        // While the device queues are still here: what there is to watch of them.
+        let threads = Threads::new(&config).map_err(ServiceError::Bell)?;
         config.host = Box::new(ThreadHost(Arc::clone(&threads)));
         let pump = config.pump;
         let queue = Queue::new(config).map_err(ServiceError::Config)?;
@@ -75,6 +81,7 @@ impl<P: Send + 'static> Service<P> {
             ),
         };
         let waiting = Waiting::for_threads(submitters, available_cpus());
+        let waiting = if threads.watch_devices() { waiting.on_device() } else { waiting };
         Ok(Self { pumps, queue, clock, waiting, submitters, threads })
     }
 

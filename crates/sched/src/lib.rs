@@ -13,8 +13,8 @@
 //! 2. Decide what you keep per held request. Keep it in side tables indexed by [`RequestId::index`], sized
 //!    by [`Shape::slots`] at creation; [`index`] has ready-made ones (a FIFO linked by index, a sector
 //!    order) that never allocate afterwards.
-//! 3. Implement the six required methods of [`Scheduler`]: `insert`, `pick`, `completed`, `evict`, `absorbed`,
-//!    `inspect`. The contract is on the trait. A policy with attributes also has `attribute` and
+//! 3. Implement the six required methods of [`Scheduler`]: `insert`, `pick`, `completed`, `withdraw`,
+//!    `absorbed`, `inspect`. The contract is on the trait. A policy with attributes also has `attribute` and
 //!    `set_attribute`.
 //! 4. Write `doc/mine.md`: the idea, the options, the bound within which every request is picked, and where
 //!    you deviate from a model.

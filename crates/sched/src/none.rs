@@ -35,8 +35,8 @@ impl Scheduler for Noop {
 
     fn completed(&mut self, _: &Cx<'_>, _: &Done) {}
 
-    fn evict(&mut self, _: &Cx<'_>) -> Option<RequestId> {
-        self.queue.pop_front()
+    fn withdraw(&mut self, _: &Cx<'_>, rq: RequestId) {
+        self.queue.remove(rq);
     }
 
     fn absorbed(&mut self, _: &Cx<'_>, _into: RequestId, gone: RequestId) {

@@ -79,16 +79,16 @@ pub struct DepthLimits {
 ///
 /// # Contract
 ///
-/// A request is *held* from [`insert`](Self::insert) until [`pick`](Self::pick) or [`evict`](Self::evict)
-/// returns it, or [`absorbed`](Self::absorbed) says that it was fused into another; exactly one of these
-/// happens, once. It is *issued* from `pick` until [`completed`](Self::completed). An issued request may be
+/// A request is *held* from [`insert`](Self::insert) until [`pick`](Self::pick) returns it,
+/// [`withdraw`](Self::withdraw) takes it back, or [`absorbed`](Self::absorbed) says that it was fused into
+/// another; exactly one of these happens, once. It is *issued* from `pick` until [`completed`](Self::completed). An issued request may be
 /// inserted again, always with [`At::Head`], without a `completed` in between: that is a requeue, and the
 /// policy takes back what it had given to it (tokens, service).
 ///
 /// `pick` does not say [`Pick::Empty`] while anything is held. Every held request is picked within a bound
 /// that the policy's page states, as long as `pick` is called and issued requests complete. Each call does
-/// at most O(log held) work and allocates nothing. Ids are reused: after `completed`, `evict` or `absorbed`
-/// the slot's next request has another generation.
+/// at most O(log held) work and allocates nothing. Ids are reused: after `completed`, `withdraw` or
+/// `absorbed` the slot's next request has another generation.
 pub trait Scheduler: Send {
     /// Take `rq` in.
     fn insert(&mut self, cx: &Cx<'_>, rq: RequestId, at: At);
@@ -100,9 +100,10 @@ pub trait Scheduler: Send {
     /// An issued request has finished.
     fn completed(&mut self, cx: &Cx<'_>, done: &Done);
 
-    /// Give back any one held request, whatever the policy thinks of it; `None` when none is left. For a
-    /// dead device, a change of policy, and tests.
-    fn evict(&mut self, cx: &Cx<'_>) -> Option<RequestId>;
+    /// The held request `rq` is taken back, whatever the policy thinks of it: its submitter has given it up,
+    /// or the device is dead. It is no longer held and its slot is freed after the call; its metadata is
+    /// still readable here.
+    fn withdraw(&mut self, cx: &Cx<'_>, rq: RequestId);
 
     /// A held request was fused into another held one, whose metadata already covers both. `gone` is no
     /// longer held and its slot is freed after the call; its metadata is still readable here. The better of

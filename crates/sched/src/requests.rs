@@ -43,7 +43,7 @@ impl Requests {
     /// The metadata of `id`. O(1).
     ///
     /// # Panics
-    /// If `id` is stale: its request has completed, been merged away or been evicted.
+    /// If `id` is stale: its request has completed, been merged away or been withdrawn.
     #[inline]
     #[must_use]
     pub fn get(&self, id: RequestId) -> &IoMeta {
@@ -86,6 +86,11 @@ impl Requests {
         self.free.push(id.index() as u32);
     }
 
+    /// For the engine: the requests that have slots, in no particular order. O(slots).
+    pub fn live(&self) -> impl Iterator<Item = RequestId> + '_ {
+        self.slots.iter().filter(|slot| slot.live).map(|slot| slot.id)
+    }
+
     /// Slots in use.
     #[must_use]
     pub fn in_use(&self) -> usize {
@@ -112,6 +117,7 @@ mod tests {
         let b = requests.alloc(IoMeta::new(Op::Write, 16, 8)).expect("it was given back");
         assert_eq!(a.index(), b.index());
         assert_ne!(a, b);
+        assert!(requests.live().eq([b]));
         assert_eq!(requests.get(b).sector, 16);
     }
 

@@ -30,13 +30,14 @@ fn random_scripts_keep_the_contract_and_lose_nothing() {
         });
         driver.drain();
         assert_eq!(driver.pick(), Pick::Empty);
-        assert_eq!(driver.evict(), None);
+        assert!(driver.held().is_empty());
     });
 }
 
 #[test]
-fn everything_can_be_evicted_at_any_time_and_the_policy_goes_on() {
+fn everything_can_be_withdrawn_in_any_order_at_any_time_and_the_policy_goes_on() {
     each(|factory, seed| {
+        let mut rng = Rng::new(seed);
         let mut script = Script::new(seed, factory.attributes);
         let options = script.options();
         let mut driver = Driver::of(factory, few_slots(seed), &options);
@@ -44,7 +45,11 @@ fn everything_can_be_evicted_at_any_time_and_the_policy_goes_on() {
             (0..100).for_each(|_| {
                 let _ = driver.apply(script.step());
             });
-            while driver.evict().is_some() {}
+            let mut held = driver.held();
+            while !held.is_empty() {
+                let at = rng.below(held.len() as u64) as usize;
+                driver.withdraw(held.swap_remove(at));
+            }
             assert_eq!(driver.pick(), Pick::Empty);
         }
         driver.drain();

@@ -1,7 +1,7 @@
 //! `blkmq bench --help`, made from the table of options.
 
 use super::options::{self, Group, Kind, Meaning, Opt};
-use blkmq_device::registry;
+use crate::devices;
 
 const HEAD: &str = "\
 usage: blkmq bench [OPTION]... [JOB FILE]...
@@ -50,8 +50,8 @@ pub fn help() -> String {
     );
     text.push_str("\nbefore it, as in --scheduler=mq-deadline:fifo_batch=8,read_expire=100,none\n");
     text.push_str("\nDevices, each with a page in blkmq doc:\n");
-    for device in registry::ALL {
-        text.push_str(&format!("  {}\n      {}\n", device.form(), device.summary));
+    for device in devices::offers() {
+        text.push_str(&format!("  {}\n      {}\n", device.form, device.summary));
     }
     let no_op = |meaning: Meaning| match meaning {
         Meaning::NoOp(why) => Some(why),

@@ -2,7 +2,12 @@
 //!
 //! What is in a buffer is the business of `verify.rs`.
 
+use crate::devices::Opened;
+use crate::error::UsageError;
 use blkmq_core::{Buffer, Payload};
+use blkmq_engine::Config;
+#[cfg(target_os = "linux")]
+use blkmq_uring::AlignedBuf;
 
 /// The bytes that a worker's I/Os carry.
 ///
@@ -21,6 +26,21 @@ pub trait BenchPayload: Payload {
 
     /// What it carries.
     fn bytes(&mut self) -> &mut [u8];
+
+    /// The configuration of a queue around `device`, everything but the device at its default.
+    ///
+    /// # Errors
+    /// If the device cannot make its queues.
+    fn config(device: &Opened) -> Result<Config<Self>, UsageError>;
+}
+
+/// For payloads that virtual devices take.
+fn virtual_config<P: Payload>(device: &Opened) -> Result<Config<P>, UsageError> {
+    match device {
+        Opened::Virtual(device) => Ok(device.config()),
+        #[cfg(target_os = "linux")]
+        Opened::File(_) => unreachable!("files are given buffers that the kernel can use"),
+    }
 }
 
 impl BenchPayload for () {
@@ -32,6 +52,10 @@ impl BenchPayload for () {
 
     fn bytes(&mut self) -> &mut [u8] {
         &mut []
+    }
+
+    fn config(device: &Opened) -> Result<Config<Self>, UsageError> {
+        virtual_config(device)
     }
 }
 
@@ -47,6 +71,33 @@ impl BenchPayload for Buffer {
 
     fn bytes(&mut self) -> &mut [u8] {
         self.get_mut()
+    }
+
+    fn config(device: &Opened) -> Result<Config<Self>, UsageError> {
+        virtual_config(device)
+    }
+}
+
+/// For files past the page cache, which want their memory aligned.
+#[cfg(target_os = "linux")]
+impl BenchPayload for AlignedBuf {
+    fn with_capacity(most: usize) -> Self {
+        Self::new(most)
+    }
+
+    fn set_len(&mut self, len: usize) {
+        Self::set_len(self, len);
+    }
+
+    fn bytes(&mut self) -> &mut [u8] {
+        self.as_mut_slice()
+    }
+
+    fn config(device: &Opened) -> Result<Config<Self>, UsageError> {
+        match device {
+            Opened::Virtual(device) => Ok(device.config()),
+            Opened::File(device) => device.config().map_err(|e| UsageError::new(e.to_string())),
+        }
     }
 }
 

@@ -4,17 +4,19 @@ use super::payload::BenchPayload;
 use super::tally::{self, Tally};
 use super::usage::Usage;
 use super::worker::{Stream, Window, Worker};
+use crate::devices::{self, Opened};
 use crate::error::{Failure, UsageError};
 use crate::plan::runs::{RunSpec, ThreadSpec};
 use crate::plan::{self, AccessChoice, Nomerges, Plan, PumpChoice};
 use crate::report::job::JobResult;
-use crate::report::model::{Counters, Device, DeviceKind, Kicks, Merges, Run};
+use crate::report::model::{Counters, Device, Kicks, Merges, Run};
 use blkmq_core::{Buffer, Limits, Nanos, SECTOR_SIZE};
-use blkmq_device::MachineShape;
 use blkmq_engine::{Access, Config, NoMerges, PumpMode, QueueStats};
 use blkmq_lab::workload::{Direction, Generator, GeneratorError, Job, Verifier};
-use blkmq_runtime::{Placement, Service, available_cpus, numa_nodes};
+use blkmq_runtime::{Placement, Service};
 use blkmq_sched::Scope;
+#[cfg(target_os = "linux")]
+use blkmq_uring::AlignedBuf;
 use std::sync::Barrier;
 
 /// What came of a run.
@@ -26,15 +28,9 @@ pub struct Outcome {
     pub wrong: Option<String>,
 }
 
-fn device(spec: &RunSpec<'_>) -> Result<blkmq_device::Device, UsageError> {
-    let machine = MachineShape { cpus: available_cpus(), nodes: numa_nodes() };
-    let text = &spec.device.text;
-    blkmq_device::registry::parse(text, &machine)
-        .map_err(|e| UsageError::new(format!("--device {text}: {e}")))
-}
-
-fn kind(device: &blkmq_device::Device) -> DeviceKind {
-    if device.memory().is_some() { DeviceKind::Memory } else { DeviceKind::Null }
+fn device(spec: &RunSpec<'_>) -> Result<Opened, UsageError> {
+    devices::open(&spec.device.text)
+        .map_err(|e| UsageError::new(format!("--device {}: {e}", spec.device.text)))
 }
 
 /// Refuses what could not be run.
@@ -45,10 +41,14 @@ pub fn check(plan: &Plan, spec: &RunSpec<'_>) -> Result<(), Failure> {
     let device = device(spec)?;
     for thread in &spec.threads {
         let job = &plan.jobs[thread.job];
-        fits(job, &device.shape.limits)?;
+        fits(job, &device.shape().limits)?;
         stream(job, *thread, &device)?;
     }
-    start::<()>(plan, spec, &device).map(drop)
+    match device {
+        Opened::Virtual(_) => start::<()>(plan, spec, &device).map(drop),
+        #[cfg(target_os = "linux")]
+        Opened::File(_) => start::<AlignedBuf>(plan, spec, &device).map(drop),
+    }
 }
 
 fn fits(job: &Job, limits: &Limits) -> Result<(), UsageError> {
@@ -78,12 +78,8 @@ fn fits(job: &Job, limits: &Limits) -> Result<(), UsageError> {
     Ok(())
 }
 
-fn stream(
-    job: &Job,
-    thread: ThreadSpec,
-    device: &blkmq_device::Device,
-) -> Result<Stream, UsageError> {
-    let bytes = device.shape.limits.capacity * u64::from(SECTOR_SIZE);
+fn stream(job: &Job, thread: ThreadSpec, device: &Opened) -> Result<Stream, UsageError> {
+    let bytes = device.shape().limits.capacity * u64::from(SECTOR_SIZE);
     let refuse = |e: GeneratorError| UsageError::new(format!("job '{}': {e}", job.name));
     let generator = Generator::new(job, thread.thread, bytes).map_err(refuse)?;
     let verifier = Verifier::new(job, thread.thread, bytes).map_err(refuse)?;
@@ -93,7 +89,7 @@ fn stream(
 fn start<P: BenchPayload>(
     plan: &Plan,
     spec: &RunSpec<'_>,
-    device: &blkmq_device::Device,
+    device: &Opened,
 ) -> Result<Service<P>, Failure> {
     let threads = u16::try_from(spec.threads.len()).map_err(|_| {
         UsageError::new(format!("{} threads; at most {}", spec.threads.len(), u16::MAX))
@@ -119,7 +115,7 @@ fn start<P: BenchPayload>(
         },
         submitters: threads,
         depth: depths.max().unwrap_or(1),
-        ..device.config().scheduler(spec.scheduler.factory)
+        ..P::config(device)?.scheduler(spec.scheduler.factory)
     };
     Service::start(config, Placement::Anywhere)
         .map_err(|e| UsageError::new(format!("the queue cannot be built: {e}")).into())
@@ -133,10 +129,13 @@ pub fn run(plan: &Plan, spec: &RunSpec<'_>) -> Result<Outcome, Failure> {
     let device = device(spec)?;
     let verifies = spec.threads.iter().any(|thread| plan.jobs[thread.job].verify.is_some());
     // Where nobody looks at contents and nothing keeps them, carrying none leaves the cost of the queue.
-    if verifies || spec.device.keeps {
-        run_with::<Buffer>(plan, spec, device)
-    } else {
-        run_with::<()>(plan, spec, device)
+    match device {
+        #[cfg(target_os = "linux")]
+        Opened::File(_) => run_with::<AlignedBuf>(plan, spec, device),
+        Opened::Virtual(_) if verifies || spec.device.keeps => {
+            run_with::<Buffer>(plan, spec, device)
+        }
+        Opened::Virtual(_) => run_with::<()>(plan, spec, device),
     }
 }
 
@@ -144,7 +143,7 @@ pub fn run(plan: &Plan, spec: &RunSpec<'_>) -> Result<Outcome, Failure> {
 fn run_with<P: BenchPayload>(
     plan: &Plan,
     spec: &RunSpec<'_>,
-    device: blkmq_device::Device,
+    device: Opened,
 ) -> Result<Outcome, Failure> {
     let service = start::<P>(plan, spec, &device)?;
     let clock = service.clock();
@@ -166,7 +165,7 @@ fn run_with<P: BenchPayload>(
     let run = Run {
         scheduler: name,
         scheduler_options: options,
-        device: Device { kind: kind(&device), text: spec.device.text.clone() },
+        device: Device { kind: device.kind(), text: spec.device.text.clone() },
         access: spec.access.to_string(),
         scope: match spec.scope {
             Scope::Queue => "queue".into(),
@@ -181,7 +180,7 @@ fn run_with<P: BenchPayload>(
         cpu_ns: (ramp == 0 && !verifies).then_some(cpu.user_ns + cpu.system_ns),
         counters: counters(&service.stats(), longest),
     };
-    Ok(Outcome { run, notes: device.notes, wrong })
+    Ok(Outcome { run, notes: device.into_notes(), wrong })
 }
 
 /// What verification found wrong in all threads together, and the first of it; or else the first thread that
@@ -211,7 +210,7 @@ fn name_and_options(text: &str) -> (String, String) {
 
 fn run_phase<P: BenchPayload>(
     plan: &Plan,
-    device: &blkmq_device::Device,
+    device: &Opened,
     service: &Service<P>,
     threads: &[ThreadSpec],
 ) -> Result<Vec<(ThreadSpec, Tally)>, Failure> {

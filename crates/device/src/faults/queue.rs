@@ -129,6 +129,15 @@ impl<P> Faulty<P> {
         }
     }
 
+    /// Has the device inside a descriptor that tells?
+    fn is_watched(&self) -> bool {
+        #[cfg(target_os = "linux")]
+        let watched = self.inner.event_fd().is_some();
+        #[cfg(not(target_os = "linux"))]
+        let watched = false;
+        watched
+    }
+
     /// Lets an answer out, and behind it what was waiting for that, the latest first.
     fn pass_out(&mut self, done: Finished, out: &mut Vec<Finished>) {
         out.push(done);
@@ -196,15 +205,22 @@ impl<P> DeviceQueue<P> for Faulty<P> {
         expiry
     }
 
-    /// If the device inside cannot tell and holds something, `None`: it is polled, and we with it.
+    /// If the device inside cannot tell, has no descriptor and holds something, `None`: it is polled, and we with
+    /// it.
     fn next_event(&self) -> Option<Instant> {
         let held = self.held.first_key_value().map(|((until, _), _)| *until);
         let own = held.into_iter().chain(self.retry_at).min().unwrap_or(Instant::MAX);
         match self.inner.next_event() {
             Some(inner) => Some(inner.min(own)),
-            None if self.inside > 0 => None,
+            None if self.inside > 0 && !self.is_watched() => None,
             None => Some(own),
         }
+    }
+
+    /// The device's own. What is held back here has a time, which is told apart from it.
+    #[cfg(target_os = "linux")]
+    fn event_fd(&self) -> Option<std::os::fd::BorrowedFd<'_>> {
+        self.inner.event_fd()
     }
 
     fn abandon(&mut self, out: &mut Vec<Inflight>) {

@@ -17,7 +17,7 @@ impl<P: Send + 'static> Queue<P> {
             active: hctx.tags.in_use(),
             dispatch_busy: hctx.busy().get(),
         });
-        Snapshot { plan: desk.plan.clone(), pump: q.pump_mode, hctxs: hctxs.collect() }
+        Snapshot { plan: desk.plan.clone(), pump: q.lasting.pump_mode, hctxs: hctxs.collect() }
     }
 
     /// The attribute at `path`, as text.

@@ -18,6 +18,7 @@ const SMALL: Client = Client::new(4, 2, 1);
 const LARGE: Client = Client::new(6, 6, 3);
 const NEIGHBOURS: Client = Client { stride: 8, ..LARGE };
 const MEDDLER: Client = Client { leaves: Leaves::AfterAPoll, ..SMALL };
+const QUITTER: Client = Client { cancels: 2, ..LARGE };
 const SAFE: Client = Client { flags: IoFlags::FUA, ..LARGE };
 const SAFER: Client = Client { flags: IoFlags::FUA.union(IoFlags::PREFLUSH), ..SMALL };
 
@@ -31,6 +32,8 @@ const CROWDS: &[&[Client]] = &[
     &[MEDDLER, ONE, ONE],
     &[NEIGHBOURS, LARGE, ONE],
     &[ONE, ONE, ONE, ONE],
+    &[QUITTER, QUITTER],
+    &[QUITTER, SAFE],
     &[SAFE, SAFER],
     &[SAFE, SAFER, SMALL],
 ];

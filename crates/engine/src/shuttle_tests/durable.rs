@@ -6,7 +6,7 @@
 use crate::{Inflight, WriteCache};
 use blkmq_core::{HwQueue, IoFlags, Op, Tag};
 use std::cell::RefCell;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Counts what happens. Only the order matters.
 type Moment = u64;
@@ -19,6 +19,8 @@ struct Witness {
     pushed: BTreeMap<u64, (Moment, IoFlags)>,
     /// By sector: when its data was done.
     done: BTreeMap<u64, Moment>,
+    /// Sectors of I/Os that were given up.
+    gone: BTreeSet<u64>,
     /// Flushes at the device, and when they began.
     under_way: BTreeMap<(HwQueue, Tag), Moment>,
     /// When the latest one began of those that are over.
@@ -63,6 +65,7 @@ pub(super) fn began(rq: &Inflight) {
             w.under_way.insert((rq.hw(), rq.tag()), now);
             return;
         }
+        assert!(!w.gone.contains(&rq.sector()), "the I/O at {} was given up", rq.sector());
         let (pushed, flags) = w.pushed[&rq.sector()];
         let ahead = !flags.contains(IoFlags::PREFLUSH) || w.flushed > pushed;
         assert!(ahead, "the I/O at {} has had no flush since it was submitted", rq.sector());
@@ -81,7 +84,15 @@ pub(super) fn done(rq: &Inflight) {
     });
 }
 
-/// The client has the I/O at `sector` back.
+/// The client has the I/O at `sector` back, given up.
+pub(super) fn gave_up(sector: u64) {
+    with(|w, _| {
+        assert!(!w.done.contains_key(&sector), "the I/O at {sector} was done and given up");
+        w.gone.insert(sector);
+    });
+}
+
+/// The client has the I/O at `sector` back, done.
 pub(super) fn ended(sector: u64) {
     with(|w, _| {
         let (_, flags) = w.pushed[&sector];

@@ -13,6 +13,7 @@
 //! Schedules come from a fixed seed; another one is tried with `SHUTTLE_RANDOM_SEED`, and more of them with
 //! `BLKMQ_SHUTTLE_TIMES`. A failure prints its schedule, to be replayed with `shuttle::replay`.
 
+mod cancel;
 mod change;
 mod complete;
 mod device;

@@ -10,7 +10,7 @@ use crate::sync::{Arc, yield_now};
 use crate::{
     Access, Config, DeviceQueue, DeviceShape, Io, NoMerges, PumpMode, Queue, Submitter, WriteCache,
 };
-use blkmq_core::{HwQueue, Instant, IoFlags, Limits, Nanos, Op};
+use blkmq_core::{HwQueue, Instant, IoError, IoFlags, Limits, Nanos, Op};
 use blkmq_sched::{Factory, Scope, none};
 use shuttle::scheduler::{PctScheduler, RandomScheduler};
 use shuttle::thread;
@@ -68,6 +68,10 @@ pub(super) struct Client {
     pub(super) stride: u64,
     /// Of every I/O.
     pub(super) flags: IoFlags,
+    /// Of so many I/Os one is asked to be given up, every other time at once; 0 for none.
+    pub(super) cancels: u64,
+    /// Cookies are used again as soon as they have come back, as if they were numbers of buffers.
+    pub(super) reuses: bool,
     pub(super) leaves: Leaves,
 }
 
@@ -82,7 +86,16 @@ pub(super) enum Leaves {
 
 impl Client {
     pub(super) const fn new(ios: u64, depth: u64, plug: u64) -> Self {
-        Self { ios, depth, plug, stride: 64, flags: IoFlags::NONE, leaves: Leaves::AtOnce }
+        Self {
+            ios,
+            depth,
+            plug,
+            stride: 64,
+            flags: IoFlags::NONE,
+            cancels: 0,
+            reuses: false,
+            leaves: Leaves::AtOnce,
+        }
     }
 }
 
@@ -211,7 +224,8 @@ impl Model {
         let ios: u64 = self.clients.iter().map(|client| client.ios).sum();
         let stats = queue.stats();
         assert_eq!((stats.submitted, stats.completed), (ios, ios), "{stats:?}");
-        let requests = (ios - stats.merges.total()).checked_add_signed(stats.flushes.surplus());
+        let requests = ios - stats.merges.total() - stats.cancelled.total();
+        let requests = requests.checked_add_signed(stats.flushes.surplus());
         assert_eq!(Some(stats.completed_requests), requests, "{stats:?}");
         assert_eq!(stats.dispatched, stats.completed_requests + stats.requeues, "{stats:?}");
         assert_eq!(stats.issued, stats.dispatched + stats.tail_requeues, "{stats:?}");
@@ -230,18 +244,30 @@ impl Client {
         u64::from(client) * 4096 + io * self.stride
     }
 
+    /// Is it one that the client asks to be given up?
+    fn asks_for(&self, io: u64) -> bool {
+        self.cancels > 0 && io.is_multiple_of(self.cancels)
+    }
+
     /// Submits, polls, reaps, and sleeps whenever the queue agrees.
     fn run(&self, mut submitter: Submitter<u64>, world: &World) {
         let id = submitter.id().0;
         // Cookies and payloads name client and I/O, so that a completion gone astray is seen.
         let name = |io: u64| u64::from(id) << 32 | io;
+        let mut cookies: Vec<u64> = (0..self.ios).map(name).collect();
+        let mut free: Vec<u64> = (0..self.depth).map(name).collect();
         let mut ended = vec![false; self.ios as usize];
+        let mut asked = Vec::new();
         let (mut pushed, mut reaped) = (0, 0);
         while reaped < self.ios {
             let now = world.now();
             while pushed < self.ios && pushed - reaped < self.depth {
                 let sector = self.sector(id, pushed);
-                let io = Io::new(Op::Write, sector, 8, name(pushed), !name(pushed));
+                if self.reuses {
+                    cookies[pushed as usize] = free.pop().expect("as many as may be in flight");
+                }
+                let cookie = cookies[pushed as usize];
+                let io = Io::new(Op::Write, sector, 8, cookie, !name(pushed));
                 let io = Io { flags: self.flags, ..io };
                 durable::pushed(sector, io.flags);
                 submitter.push(now, io).expect("there is credit for it");
@@ -249,16 +275,34 @@ impl Client {
                 if pushed.is_multiple_of(self.plug) {
                     submitter.flush(now);
                 }
+                if self.asks_for(pushed - 1) && asked.len().is_multiple_of(2) {
+                    submitter.cancel(now, cookie);
+                    asked.push(pushed - 1);
+                }
             }
             submitter.flush(now);
             submitter.poll(now);
+            let late = |io: &u64| self.asks_for(*io) && !asked.contains(io) && !ended[*io as usize];
+            if let Some(io) = (0..pushed).find(late) {
+                submitter.cancel(now, cookies[io as usize]);
+                asked.push(io);
+            }
             let got = submitter.reap(u32::MAX, |done| {
-                let io = done.cookie as u32 as usize;
-                assert_eq!(done.cookie, name(io as u64), "a completion of another submitter");
-                assert_eq!(done.payload, !done.cookie, "a completion with another's payload");
-                assert!(!std::mem::replace(&mut ended[io], true), "I/O {io} completed twice");
-                if done.result.is_ok() {
-                    durable::ended(self.sector(id, io as u64));
+                let io = u64::from(!done.payload as u32);
+                assert_eq!(done.cookie, cookies[io as usize], "a completion with another's cookie");
+                free.push(done.cookie);
+                assert_eq!(done.payload, !name(io), "a completion of another submitter");
+                let twice = std::mem::replace(&mut ended[io as usize], true);
+                assert!(!twice, "I/O {io} completed twice");
+                let sector = self.sector(id, io);
+                match done.result {
+                    Ok(()) => durable::ended(sector),
+                    Err(IoError::CANCELLED) => {
+                        assert!(asked.contains(&io), "I/O {io} is gone, that nobody asked for");
+                        durable::gave_up(sector);
+                    }
+                    // The device said so.
+                    Err(_) => {}
                 }
             });
             reaped += u64::from(got);

@@ -44,8 +44,8 @@ impl Scheduler for Recorded {
         self.0.completed(cx, done);
     }
 
-    fn evict(&mut self, cx: &Cx<'_>) -> Option<RequestId> {
-        self.0.evict(cx)
+    fn withdraw(&mut self, cx: &Cx<'_>, rq: RequestId) {
+        self.0.withdraw(cx, rq);
     }
 
     fn absorbed(&mut self, cx: &Cx<'_>, into: RequestId, gone: RequestId) {

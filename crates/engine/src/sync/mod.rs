@@ -69,7 +69,7 @@ pub(crate) use lock_cell::{LockCell, LockGuard, LockKind};
 pub(crate) use pending::Pending;
 pub(crate) use queued_lock::QueuedLock;
 pub(crate) use restart::Restart;
-pub(crate) use ring::{Consumer, Producer, ring};
+pub(crate) use ring::{Consumer, Mark, Producer, ring};
 pub(crate) use run_cell::{Detached, RunCell, RunGuard};
 pub(crate) use run_state::{Kick, RunState};
 pub(crate) use tag_set::{TagBatch, TagSet, TagSetShape};

@@ -56,6 +56,17 @@ impl Pending {
         fence_after_rmw();
     }
 
+    /// Is `id` in the set? A plain load.
+    ///
+    /// # Panics
+    /// If `id` is beyond the words of the set.
+    #[inline]
+    #[must_use]
+    pub(crate) fn has(&self, id: u16) -> bool {
+        let (word, bit) = (u32::from(id) / WORD_BITS, u32::from(id) % WORD_BITS);
+        self.words[word as usize].load(Ordering::Relaxed) & 1 << bit != 0
+    }
+
     /// Is anybody in the set? Plain loads.
     #[inline]
     #[must_use]
@@ -116,7 +127,7 @@ mod tests {
         let set = |ids: &[u16]| ids.iter().for_each(|id| pending.set(*id));
         assert!(!pending.any());
         set(&[3, 70, 199, 70]);
-        assert!(pending.any());
+        assert!(pending.any() && pending.has(70) && !pending.has(71) && !pending.has(6));
         assert_eq!(taken(&pending), [3, 70, 199]);
         assert!(!pending.any());
         assert_eq!(taken(&pending), []);

@@ -13,6 +13,10 @@
 //!
 //! Invariant: each entry is touched by one side only; the counters hand it over.
 //!
+//! What the consumer may take it may also take out of order
+//! ([`remove_before`](Consumer::remove_before)): it moves the entries ahead, which are its own, up by one, and
+//! then gives the first one back as a `pop` does.
+//!
 //! # Why the orderings are enough
 //!
 //! The producer writes an entry, then stores `tail` with release; the consumer loads it with acquire, then
@@ -25,6 +29,10 @@ use super::prefetch;
 use super::{Arc, AtomicU32, Ordering, UnsafeCell};
 use crossbeam_utils::CachePadded;
 use std::mem::MaybeUninit;
+
+/// A place in a ring: behind everything that was published when it was taken, and ahead of everything else.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Mark(u32);
 
 /// The writing end.
 pub(crate) struct Producer<T> {
@@ -165,6 +173,12 @@ impl<T> Producer<T> {
         }
     }
 
+    /// The place behind everything published so far.
+    #[must_use]
+    pub(crate) fn mark(&self) -> Mark {
+        Mark(self.published)
+    }
+
     /// How many values are in the ring, staged ones included. The consumer may meanwhile have taken some.
     #[inline]
     #[must_use]
@@ -225,6 +239,49 @@ impl<T> Consumer<T> {
         }
         // SAFETY: as in `pop`; the borrow of `self` keeps the entry from being taken meanwhile.
         Some(self.shared.entry(self.head).with(|entry| unsafe { (*entry).assume_init_ref() }))
+    }
+
+    /// Has anything been taken that lay behind `mark`?
+    #[must_use]
+    pub(crate) fn has_passed(&self, mark: Mark) -> bool {
+        // Counters wrap around, and a mark is never further away than they count in half a turn.
+        mark.0.wrapping_sub(self.head).cast_signed() < 0
+    }
+
+    /// Takes the oldest value ahead of `mark` that `is` accepts; the others keep their order. The caller has
+    /// got the mark from the producer, by something that acquires. O(values ahead of it).
+    pub(crate) fn remove_before(
+        &mut self,
+        mark: Mark,
+        mut is: impl FnMut(&T) -> bool,
+    ) -> Option<T> {
+        if self.has_passed(mark) {
+            return None;
+        }
+        self.tail = self.shared.tail.load(Ordering::Acquire);
+        let ahead = mark.0.wrapping_sub(self.head);
+        assert!(ahead <= self.tail.wrapping_sub(self.head), "a mark of another ring");
+        let found = (0..ahead).map(|n| self.head.wrapping_add(n)).find(|at| {
+            // SAFETY: as in `pop`; the mark lies no further than `tail`.
+            self.shared.entry(*at).with(|entry| is(unsafe { (*entry).assume_init_ref() }))
+        })?;
+        // SAFETY: as in `pop`; what is moved into the entry below, or its being counted out, makes it whole.
+        let value = unsafe { self.shared.take(found) };
+        let mut hole = found;
+        while hole != self.head {
+            let before = hole.wrapping_sub(1);
+            // SAFETY: `before` lies from `head` on and ahead of `found`, so that it holds a value and is ours,
+            // and it is the hole from here on.
+            let moved = unsafe { self.shared.take(before) };
+            self.shared.entry(hole).with_mut(|entry| {
+                // SAFETY: ours, as it lies between `head` and `tail`, and its value has been moved out.
+                unsafe { (*entry).write(moved) };
+            });
+            hole = before;
+        }
+        self.head = self.head.wrapping_add(1);
+        self.shared.head.store(self.head, Ordering::Release);
+        Some(value)
     }
 
     /// Begins to fetch the oldest `n` published values from the core that produced them. They come one line

@@ -97,6 +97,9 @@ impl Handle {
 
 struct TestQueue {
     control: Handle,
+    /// What to watch while it holds something. The engine only asks whether there is such a thing.
+    #[cfg(target_os = "linux")]
+    event_fd: Option<std::fs::File>,
     /// With the times at which they end by themselves.
     inside: VecDeque<(Instant, Inflight)>,
 }
@@ -167,6 +170,11 @@ impl<P> DeviceQueue<P> for TestQueue {
         self.control.with(|c| (c.service.is_some() || c.interrupts).then(ends))
     }
 
+    #[cfg(target_os = "linux")]
+    fn event_fd(&self) -> Option<std::os::fd::BorrowedFd<'_>> {
+        self.event_fd.as_ref().map(std::os::fd::AsFd::as_fd)
+    }
+
     fn abandon(&mut self, out: &mut Vec<Inflight>) {
         out.extend(self.inside.drain(..).map(|(_, rq)| rq));
     }
@@ -187,10 +195,27 @@ pub fn shape(hw_queues: u16, depth: u32) -> DeviceShape {
 
 /// A configuration around a test device.
 pub fn config(shape: DeviceShape) -> (Config<u32>, Handle) {
+    config_of(shape, |control| TestQueue {
+        control,
+        #[cfg(target_os = "linux")]
+        event_fd: None,
+        inside: VecDeque::new(),
+    })
+}
+
+/// The same with a device that has a descriptor to watch.
+#[cfg(target_os = "linux")]
+pub fn watched_config(shape: DeviceShape) -> (Config<u32>, Handle) {
+    config_of(shape, |control| TestQueue {
+        control,
+        event_fd: Some(std::fs::File::open("/dev/null").expect("every Linux has it")),
+        inside: VecDeque::new(),
+    })
+}
+
+fn config_of(shape: DeviceShape, new: impl Fn(Handle) -> TestQueue) -> (Config<u32>, Handle) {
     let handle = Handle::default();
-    let queues = (0..shape.hw_queues)
-        .map(|_| Box::new(TestQueue { control: handle.clone(), inside: VecDeque::new() }) as _)
-        .collect();
+    let queues = (0..shape.hw_queues).map(|_| Box::new(new(handle.clone())) as _).collect();
     (Config::new(shape, queues), handle)
 }
 
@@ -277,7 +302,7 @@ pub fn drain(submitter: &mut Submitter<u32>, now: &mut Instant, steps: u32) -> V
 pub fn assert_at_rest(queue: &Queue<u32>, hw_queues: u16) {
     let stats = queue.stats();
     assert_eq!(stats.submitted, stats.completed, "{stats:?}");
-    let requests = stats.submitted - stats.merges.total();
+    let requests = stats.submitted - stats.merges.total() - stats.cancelled.total();
     let requests = requests.checked_add_signed(stats.flushes.surplus());
     assert_eq!(Some(stats.completed_requests), requests, "{stats:?}");
     assert_eq!(stats.dispatched, stats.completed_requests + stats.requeues, "{stats:?}");

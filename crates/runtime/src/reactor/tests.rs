@@ -31,7 +31,7 @@ fn parking_reactor(device: &str, pump: PumpMode, depth: u32) -> Reactor<u64> {
     let machine = MachineShape { cpus: 2, nodes: 1 };
     let mut config = registry::parse(device, &machine).unwrap().config();
     (config.pump, config.depth) = (pump, depth);
-    let threads = Threads::new(1, 1);
+    let threads = Threads::new(&config).unwrap();
     config.host = Box::new(crate::host::ThreadHost(Arc::clone(&threads)));
     let (queue, clock) = (Queue::new(config).unwrap(), Clock::start());
     let start =

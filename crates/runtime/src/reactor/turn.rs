@@ -6,7 +6,7 @@
 use super::answer::{Answer, SubmitError};
 use super::inbox::{Delivery, Shared};
 use crate::Client;
-use crate::client::Bell;
+use crate::client::Summons;
 use blkmq_engine::Io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -32,7 +32,7 @@ struct Inboxes<'a, P> {
     depth: u32,
 }
 
-impl<P> Bell for Inboxes<'_, P> {
+impl<P> Summons for Inboxes<'_, P> {
     fn rang(&self) -> bool {
         self.shared.lock().calls(self.in_flight, self.depth)
     }

@@ -54,7 +54,7 @@ impl Lane {
 /// What is kept per class.
 #[derive(Clone, Copy, Default)]
 pub(super) struct PerClass {
-    /// Inserted and not yet completed, merged away or evicted: those in the device count. While it is not
+    /// Inserted and not yet completed, merged away or withdrawn: those in the device count. While it is not
     /// zero, lower classes wait.
     pub(super) queued: u32,
     /// Inserted and not yet picked.

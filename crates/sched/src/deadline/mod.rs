@@ -174,12 +174,9 @@ impl Scheduler for Deadline {
         class.queued -= 1;
     }
 
-    /// Dispatch lists first, then the oldest of each class and direction. O(log held).
-    fn evict(&mut self, _: &Cx<'_>) -> Option<RequestId> {
-        let rq = (HEAD..LISTS).chain(0..HEAD).find_map(|list| self.lists.front(list))?;
+    fn withdraw(&mut self, _: &Cx<'_>, rq: RequestId) {
         let lane = self.unlink(rq);
         self.class(lane.rank).queued -= 1;
-        Some(rq)
     }
 
     fn absorbed(&mut self, cx: &Cx<'_>, into: RequestId, gone: RequestId) {

@@ -125,11 +125,10 @@ impl Driver {
         self.policy.insert(&cx!(self), rq, At::Head);
     }
 
-    /// Takes any one held request away and frees its slot.
-    pub fn evict(&mut self) -> Option<RequestId> {
-        let rq = self.policy.evict(&cx!(self))?;
+    /// Takes a held request back and frees its slot.
+    pub fn withdraw(&mut self, rq: RequestId) {
+        self.policy.withdraw(&cx!(self), rq);
         self.requests.free(rq);
-        Some(rq)
     }
 
     /// May `io` join `into`?

@@ -87,14 +87,11 @@ impl Scheduler for Checked {
         self.inner.completed(cx, done);
     }
 
-    fn evict(&mut self, cx: &Cx<'_>) -> Option<RequestId> {
+    fn withdraw(&mut self, cx: &Cx<'_>, rq: RequestId) {
         self.tick(cx);
-        let rq = self.inner.evict(cx);
-        match rq {
-            Some(rq) => self.give_up(cx, rq),
-            None => assert!(self.held.is_empty(), "nothing to evict with {:?} held", self.held),
-        }
-        rq
+        assert!(self.held.remove(&rq), "the driver withdrew {rq:?}, which is not held");
+        let _ = cx.requests.get(rq);
+        self.inner.withdraw(cx, rq);
     }
 
     fn absorbed(&mut self, cx: &Cx<'_>, into: RequestId, gone: RequestId) {
@@ -147,10 +144,11 @@ mod tests {
 
     const SHAPE: Shape = Shape { slots: 4, nr_requests: 4, hw_depth: 2, hw_queues: 1 };
 
-    /// `none` with one answer replaced.
+    /// `none` with one answer replaced, and with another request withdrawn than it was told to.
     struct Liar {
         inner: Box<dyn Scheduler>,
         lie: fn(Pick) -> Pick,
+        withdraws: fn(RequestId) -> Option<RequestId>,
     }
 
     impl Scheduler for Liar {
@@ -163,8 +161,10 @@ mod tests {
         fn completed(&mut self, cx: &Cx<'_>, done: &Done) {
             self.inner.completed(cx, done);
         }
-        fn evict(&mut self, cx: &Cx<'_>) -> Option<RequestId> {
-            self.inner.evict(cx)
+        fn withdraw(&mut self, cx: &Cx<'_>, rq: RequestId) {
+            if let Some(rq) = (self.withdraws)(rq) {
+                self.inner.withdraw(cx, rq);
+            }
         }
         fn absorbed(&mut self, cx: &Cx<'_>, into: RequestId, gone: RequestId) {
             self.inner.absorbed(cx, into, gone);
@@ -174,18 +174,43 @@ mod tests {
         }
     }
 
-    fn pick_from_liar(lie: fn(Pick) -> Pick) {
+    fn driver(lie: fn(Pick) -> Pick, withdraws: fn(RequestId) -> Option<RequestId>) -> Driver {
         let inner = (none::FACTORY.build)(&SHAPE, &Options::defaults(&[]));
-        let mut driver = Driver::new(Box::new(Liar { inner, lie }), SHAPE.slots);
+        Driver::new(Box::new(Liar { inner, lie, withdraws }), SHAPE.slots)
+    }
+
+    fn pick_from_liar(lie: fn(Pick) -> Pick) {
+        let mut driver = driver(lie, Some);
         driver.insert(Op::Read, 0);
         driver.insert(Op::Read, 8);
         driver.pick();
         driver.pick();
     }
 
+    fn withdraw_from_liar(withdraws: fn(RequestId) -> Option<RequestId>) {
+        let mut driver = driver(|pick| pick, withdraws);
+        driver.insert(Op::Read, 0);
+        let second = driver.insert(Op::Read, 8);
+        driver.withdraw(second);
+        driver.drain();
+    }
+
     #[test]
     fn honest_policies_pass() {
         pick_from_liar(|pick| pick);
+        withdraw_from_liar(Some);
+    }
+
+    #[test]
+    #[should_panic(expected = "without being held")]
+    fn a_request_kept_although_it_was_withdrawn_is_caught() {
+        withdraw_from_liar(|_| None);
+    }
+
+    #[test]
+    #[should_panic(expected = "without being held")]
+    fn another_request_withdrawn_is_caught() {
+        withdraw_from_liar(|_| Some(RequestId::new(0, 0)));
     }
 
     #[test]

@@ -28,8 +28,8 @@ pub enum Step {
     Discard(u64, u64),
     /// The held request at the first position absorbs the next one that is like it.
     Absorb(u64),
-    /// Any one held request is taken away.
-    Evict,
+    /// The held request at this position is taken back.
+    Withdraw(u64),
     /// An attribute changes.
     Set(&'static str, i64),
     /// Time passes.
@@ -43,8 +43,8 @@ pub enum Event {
     Quiet,
     /// The answer to a pick.
     Picked(Pick),
-    /// The request taken away.
-    Evicted(Option<RequestId>),
+    /// The request taken back, if there was one.
+    Withdrawn(Option<RequestId>),
     /// Whether the policy allowed a merge.
     MayMerge(bool),
 }
@@ -81,7 +81,7 @@ impl Script {
             rare(&mut rng, 6),
             rare(&mut rng, 4),
             rare(&mut rng, 6),
-            rare(&mut rng, 2),
+            rare(&mut rng, 6),
             settings,
             rng.below(12),
         ];
@@ -145,7 +145,7 @@ impl Script {
             Some(5) => Step::Front(position, 8 * self.rng.below(4) as u32),
             Some(6) => Step::Discard(position, 8 * self.rng.below(self.span)),
             Some(7) => Step::Absorb(position),
-            Some(8) => Step::Evict,
+            Some(8) => Step::Withdraw(position),
             Some(9) => {
                 let nth = self.rng.below(self.attributes.len() as u64) as usize;
                 let attribute = &self.attributes[nth];
@@ -197,7 +197,11 @@ impl Driver {
                 return self.merge(nth, |d, rq| d.grow_discard(rq, sector, 8));
             }
             Step::Absorb(nth) => return self.merge(nth, Self::absorb_a_like),
-            Step::Evict => return Event::Evicted(self.evict()),
+            Step::Withdraw(nth) => {
+                let rq = nth_of(&self.held(), nth);
+                let _ = rq.map(|rq| self.withdraw(rq));
+                return Event::Withdrawn(rq);
+            }
             Step::Set(name, value) => self.set(name, value),
             Step::Advance(span) => self.advance(span),
         }

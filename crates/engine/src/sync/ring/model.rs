@@ -80,3 +80,52 @@ fn loom_what_is_left_is_dropped() {
         assert_eq!(Arc::strong_count(&counted), 1);
     });
 }
+
+type Remove = fn(&mut Consumer<u32>, Mark) -> Option<u32>;
+
+/// The second of two values is taken out while the producer waits for room for a third.
+fn a_value_is_taken_out_of_order(remove: Remove) {
+    loom::model(move || {
+        let (mut tx, mut rx) = ring(2);
+        assert!(tx.push(0).is_ok() && tx.push(1).is_ok());
+        let mark = tx.mark();
+        let producer = thread::spawn(move || {
+            while tx.push(2).is_err() {
+                thread::yield_now();
+            }
+        });
+        assert_eq!(remove(&mut rx, mark), Some(1));
+        let mut left = Vec::new();
+        while left.len() < 2 {
+            match rx.pop() {
+                Some(n) => left.push(n),
+                None => thread::yield_now(),
+            }
+        }
+        assert_eq!(left, [0, 2]);
+        producer.join().expect("the producer does not panic");
+    });
+}
+
+#[test]
+fn loom_a_value_is_taken_out_of_order() {
+    a_value_is_taken_out_of_order(|rx, mark| rx.remove_before(mark, |n| *n == 1));
+}
+
+#[test]
+#[should_panic(expected = "Causality violation")]
+fn loom_planted_entry_given_back_before_it_is_moved() {
+    a_value_is_taken_out_of_order(|rx, _| {
+        assert!(!rx.is_empty(), "two were published");
+        rx.shared.head.store(rx.head.wrapping_add(1), Ordering::Release);
+        let (first, second) = (rx.head, rx.head.wrapping_add(1));
+        // SAFETY: none; that is the bug.
+        let (kept, value) = unsafe { (rx.shared.take(first), rx.shared.take(second)) };
+        rx.shared.entry(second).with_mut(|entry| {
+            // SAFETY: none, as above.
+            unsafe { (*entry).write(kept) };
+        });
+        rx.head = second;
+        Some(value)
+    });
+}

@@ -37,6 +37,11 @@ fn counters_wrap_around() {
     tx.shared.tail.store(near, Ordering::Relaxed);
     (tx.tail, tx.published, tx.head, rx.head, rx.tail) = (near, near, near, near, near);
     for n in 0..8 {
+        let mark = tx.mark();
+        assert_eq!(tx.push(n), Ok(()));
+        assert_eq!(rx.remove_before(mark, |_| true), None);
+        assert_eq!(rx.remove_before(tx.mark(), |_| true), Some(n));
+        assert!(rx.has_passed(mark));
         assert_eq!(tx.push(n), Ok(()));
         assert_eq!(tx.push(n + 100), Ok(()));
         assert_eq!(tx.push(0), Err(0));
@@ -80,4 +85,40 @@ fn a_million_values_through_a_small_ring() {
         assert_eq!(n, expected);
     }
     producer.join().unwrap();
+}
+
+#[test]
+fn a_value_ahead_of_a_mark_is_taken_out_of_order() {
+    let (mut tx, mut rx) = ring(4);
+    let all = |rx: &mut Consumer<u32>| std::iter::from_fn(|| rx.pop()).collect::<Vec<_>>();
+    // Also where the entries in question lie across the end of the ring.
+    for lap in 0..4 {
+        (0..lap).for_each(|_| assert_eq!((tx.push(9), rx.pop()), (Ok(()), Some(9))));
+        for (even, left) in [(true, [1, 2, 3]), (false, [0, 2, 3])] {
+            (0..3).for_each(|n| assert_eq!(tx.push(n), Ok(())));
+            let mark = tx.mark();
+            assert_eq!(tx.push(3), Ok(()));
+            assert_eq!(rx.remove_before(mark, |n| *n == 3), None, "it lies behind the mark");
+            let expected = u32::from(!even);
+            assert_eq!(rx.remove_before(mark, |n| (*n % 2 == 0) == even), Some(expected));
+            assert!(!rx.has_passed(mark));
+            assert_eq!(tx.push(4), Ok(()), "there is room for one");
+            assert_eq!((tx.push(5), all(&mut rx)), (Err(5), [&left[..], &[4]].concat()));
+            assert!(rx.has_passed(mark));
+            assert_eq!(rx.remove_before(mark, |_| true), None, "what it lay behind is gone");
+        }
+    }
+}
+
+#[test]
+fn a_mark_is_passed_when_something_behind_it_is_taken() {
+    let (mut tx, mut rx) = ring(4);
+    let start = tx.mark();
+    assert!(tx.stage(0).is_ok());
+    tx.publish();
+    let mark = tx.mark();
+    assert!(!rx.has_passed(start) && !rx.has_passed(mark));
+    assert_eq!(rx.pop(), Some(0));
+    assert!(rx.has_passed(start) && !rx.has_passed(mark));
+    assert_eq!(rx.remove_before(mark, |_| true), None);
 }

@@ -268,14 +268,9 @@ impl Scheduler for Naive {
         self.counts[entry.class][3] += 1;
     }
 
-    fn evict(&mut self, _: &Cx<'_>) -> Option<RequestId> {
-        let per_class = (0..3).find_map(|class| self.dispatch_head(class));
-        let head = if self.on("head_per_class") { per_class } else { self.heads.first().copied() };
-        let lanes = (0..6).find_map(|lane| self.fifo_head(lane / 2, lane % 2 == 1));
-        let rq = head.or(lanes)?.rq;
+    fn withdraw(&mut self, _: &Cx<'_>, rq: RequestId) {
         self.heads.retain(|e| e.rq != rq);
         self.rest.retain(|e| e.rq != rq);
-        Some(rq)
     }
 
     fn absorbed(&mut self, cx: &Cx<'_>, into: RequestId, gone: RequestId) {

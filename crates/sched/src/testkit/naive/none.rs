@@ -17,14 +17,14 @@ impl Scheduler for Naive {
         self.0.insert(place, rq);
     }
 
-    fn pick(&mut self, cx: &Cx<'_>, _: HwQueue) -> Pick {
-        self.evict(cx).map_or(Pick::Empty, Pick::Issue)
+    fn pick(&mut self, _: &Cx<'_>, _: HwQueue) -> Pick {
+        if self.0.is_empty() { Pick::Empty } else { Pick::Issue(self.0.remove(0)) }
     }
 
     fn completed(&mut self, _: &Cx<'_>, _: &Done) {}
 
-    fn evict(&mut self, _: &Cx<'_>) -> Option<RequestId> {
-        (!self.0.is_empty()).then(|| self.0.remove(0))
+    fn withdraw(&mut self, _: &Cx<'_>, rq: RequestId) {
+        self.0.retain(|other| *other != rq);
     }
 
     fn absorbed(&mut self, _: &Cx<'_>, _: RequestId, gone: RequestId) {

@@ -1,0 +1,127 @@
+//! Devices that have a descriptor to watch: nobody has to be awake for them, and who is awake looks all the same.
+
+#![cfg(target_os = "linux")]
+
+mod common;
+
+use blkmq_core::{HwQueue, Instant, Nanos};
+use blkmq_engine::{Access, Busy, Config, PumpMode, Queue};
+use common::{
+    Calls, Handle, accesses, assert_at_rest, config, deadline, drain, shape, submit_each,
+    watched_config, write,
+};
+
+const T0: Instant = Instant::ZERO;
+const HW: HwQueue = HwQueue(0);
+
+fn queue(
+    (config, device): (Config<u32>, Handle),
+    access: Access,
+    pump: PumpMode,
+) -> (Queue<u32>, Handle, Calls) {
+    let calls = Calls::default();
+    let host = Box::new(calls.clone());
+    let config = Config { access, pump, host, submitters: 2, ..config.scheduler(deadline()) };
+    (Queue::new(config).expect("valid"), device, calls)
+}
+
+#[test]
+fn a_waiter_sleeps_while_the_device_works_and_finds_what_it_has_done() {
+    for access in accesses() {
+        let (queue, device, _) = queue(watched_config(shape(1, 8)), access, PumpMode::Inline);
+        let mut sub = queue.submitter().expect("two were asked for");
+        submit_each(&mut sub, T0, [write(0, 8), write(100, 8)]);
+        assert_eq!(device.sectors(), [0, 100], "{access:?}");
+        assert!(sub.prepare_park(T0), "{access:?}: the descriptor will tell");
+        assert_eq!(sub.next_deadline(), None, "{access:?}");
+        sub.unpark();
+        device.finish(2);
+        assert_eq!(drain(&mut sub, &mut { T0 }, 1).len(), 2, "{access:?}");
+        assert_at_rest(&queue, 1);
+    }
+}
+
+/// The sibling without a descriptor: what the test above would find if nothing was made of it.
+#[test]
+fn without_a_descriptor_a_device_that_cannot_tell_is_polled() {
+    let (queue, device, _) = queue(config(shape(1, 8)), Access::default(), PumpMode::Inline);
+    let mut sub = queue.submitter().expect("two were asked for");
+    submit_each(&mut sub, T0, [write(0, 8)]);
+    assert!(!sub.prepare_park(T0), "nobody else would look");
+    assert_eq!(sub.next_deadline(), Some(T0));
+    device.finish(1);
+    drain(&mut sub, &mut { T0 }, 1);
+}
+
+#[test]
+fn a_pump_thread_is_told_to_sleep() {
+    for access in accesses() {
+        let (queue, device, _) = queue(watched_config(shape(1, 8)), access, PumpMode::Thread);
+        let mut sub = queue.submitter().expect("two were asked for");
+        submit_each(&mut sub, T0, [write(0, 8)]);
+        assert_eq!(queue.pump(HW, T0), None, "{access:?}");
+        device.finish(1);
+        assert_eq!(queue.pump(HW, T0), None, "{access:?}");
+        assert_eq!(drain(&mut sub, &mut { T0 }, 1).len(), 1, "{access:?}");
+        assert_at_rest(&queue, 1);
+    }
+}
+
+/// Who leaves wakes nobody to look after the device: they watch it themselves.
+#[test]
+fn who_has_everything_back_leaves_the_device_to_those_who_watch_it() {
+    let (queue, device, calls) =
+        queue(watched_config(shape(1, 8)), Access::default(), PumpMode::Inline);
+    let mut leaver = queue.submitter().expect("two were asked for");
+    let mut sleeper = queue.submitter().expect("two were asked for");
+    submit_each(&mut leaver, T0, [write(0, 8)]);
+    submit_each(&mut sleeper, T0, [write(100, 8)]);
+    while !device.sectors().contains(&100) {
+        sleeper.poll(T0);
+    }
+    assert!(sleeper.prepare_park(T0));
+    calls.take();
+    device.finish(1);
+    assert_eq!(drain(&mut leaver, &mut { T0 }, 1), [0]);
+    assert_eq!(calls.take(), [], "one is still at the device, and there is nothing else to do");
+    sleeper.unpark();
+    device.finish(1);
+    assert_eq!(drain(&mut sleeper, &mut { T0 }, 1), [100]);
+    assert_at_rest(&queue, 1);
+}
+
+/// A time that the device names, or one that the engine has set itself, is kept as ever.
+#[test]
+fn times_count_as_before() {
+    let (queue, device, _) =
+        queue(watched_config(shape(1, 8)), Access::default(), PumpMode::Inline);
+    let mut sub = queue.submitter().expect("two were asked for");
+    device.with(|c| c.script.push_back(Some(Busy::Resource)));
+    submit_each(&mut sub, T0, [write(0, 8)]);
+    let retry = T0 + Nanos::from_millis(3);
+    assert_eq!(sub.next_deadline(), Some(retry));
+    device.with(|c| c.service = Some(Nanos(5)));
+    sub.poll(retry);
+    assert_eq!(sub.next_deadline(), Some(retry + Nanos(5)), "the device knows when");
+    assert!(!sub.prepare_park(retry + Nanos(5)));
+    drain(&mut sub, &mut { retry + Nanos(5) }, 1);
+    assert_at_rest(&queue, 1);
+}
+
+/// The device moves to another queue when the scheduler changes, and its descriptor with it.
+#[test]
+fn a_changed_queue_knows_the_descriptor_of_the_device_that_it_took_over() {
+    let (queue, device, _) =
+        queue(watched_config(shape(1, 8)), Access::default(), PumpMode::Inline);
+    let mut sub = queue.submitter().expect("two were asked for");
+    let none = blkmq_sched::registry::find("none").expect("registered");
+    let mut change = queue.change(queue.plan().scheduler(none)).expect("possible");
+    assert!((0..100).any(|_| change.step(T0)), "nothing is in its way");
+    submit_each(&mut sub, T0, [write(0, 8)]);
+    assert_eq!(device.sectors(), [0]);
+    assert!(sub.prepare_park(T0), "the descriptor will tell");
+    sub.unpark();
+    device.finish(1);
+    drain(&mut sub, &mut { T0 }, 1);
+    assert_at_rest(&queue, 1);
+}

@@ -1,0 +1,134 @@
+//! What one thread sleeps on and others wake it by.
+//!
+//! Without anything else to watch that is thread parking. Where a device has a descriptor to watch
+//! ([`event_fd`]), it is poll(2) on that and on an eventfd of the thread's own.
+//!
+//! # No lost wake-up
+//!
+//! Both remember one ring: parking by its token, the eventfd by its count, and only the sleeper takes that away,
+//! when it wakes. So a ring between a thread's last look for work and its falling asleep ends that sleep at once.
+//! Descriptors are level-triggered: poll(2) looks at the state and not at changes, and a device's stays readable
+//! until somebody has reaped. So of a completion before, during or after the look, none is slept through: if the
+//! look missed it, poll(2) finds it. If somebody else reaped it in between, that one is awake, and rings for
+//! whoever it concerns as the engine's protocols have it.
+//!
+//! [`event_fd`]: blkmq_engine::DeviceQueue::event_fd
+
+use blkmq_core::Nanos;
+use std::sync::Mutex;
+use std::thread::{self, Thread};
+use std::time::Duration;
+
+#[cfg(target_os = "linux")]
+pub(crate) use linux::DeviceFds;
+
+/// One thread's.
+pub(crate) enum Bell {
+    /// Once it has enrolled.
+    Thread(Mutex<Option<Thread>>),
+    #[cfg(target_os = "linux")]
+    Event(std::os::fd::OwnedFd),
+}
+
+impl Bell {
+    /// For a thread with nothing else to watch.
+    pub(crate) fn thread() -> Self {
+        Self::Thread(Mutex::new(None))
+    }
+
+    /// The calling thread is the one to wake.
+    pub(crate) fn enrol(&self) {
+        match self {
+            Self::Thread(place) => {
+                *place.lock().expect("nobody panics while holding it") = Some(thread::current());
+            }
+            // Whoever polls it is woken.
+            #[cfg(target_os = "linux")]
+            Self::Event(_) => {}
+        }
+    }
+
+    /// Wakes the thread, or keeps it from sleeping next time. Does nothing before it has enrolled: it looks for
+    /// work before it sleeps for the first time.
+    pub(crate) fn ring(&self) {
+        match self {
+            Self::Thread(place) => {
+                if let Some(thread) = &*place.lock().expect("nobody panics while holding it") {
+                    thread.unpark();
+                }
+            }
+            #[cfg(target_os = "linux")]
+            Self::Event(fd) => linux::ring(fd),
+        }
+    }
+
+    /// Sleeps on parking alone, for `left` at most.
+    pub(crate) fn park(left: Option<Nanos>) {
+        match left {
+            None => thread::park(),
+            Some(Nanos(ns)) => thread::park_timeout(Duration::from_nanos(ns)),
+        }
+    }
+}
+
+#[cfg(target_os = "linux")]
+mod linux {
+    use super::Bell;
+    use blkmq_core::Nanos;
+    use blkmq_engine::DeviceQueue;
+    use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
+    use std::io;
+    use std::ops::Range;
+    use std::os::fd::{AsFd, OwnedFd};
+
+    impl Bell {
+        /// For a thread that watches devices as well.
+        pub(crate) fn event() -> io::Result<Self> {
+            // Non-blocking, so that neither side ever waits for the other at a full or an empty count.
+            Ok(Self::Event(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?))
+        }
+    }
+
+    pub(super) fn ring(bell: &OwnedFd) {
+        // Fails only at a count of 2^64 - 2, and then it is readable.
+        let _ = rustix::io::write(bell, &1_u64.to_ne_bytes());
+    }
+
+    /// The descriptors of a queue's devices, by hardware queue; ours, so that threads may sleep on them whatever
+    /// becomes of the queue.
+    pub(crate) struct DeviceFds(Box<[Option<OwnedFd>]>);
+
+    impl DeviceFds {
+        pub(crate) fn of<P>(queues: &[Box<dyn DeviceQueue<P>>]) -> io::Result<Self> {
+            let fds = queues.iter().map(|queue| {
+                let fd = queue.event_fd();
+                fd.map(|fd| fd.try_clone_to_owned()).transpose()
+            });
+            fds.collect::<io::Result<_>>().map(Self)
+        }
+
+        /// Has no device one?
+        pub(crate) fn is_empty(&self) -> bool {
+            self.0.iter().all(Option::is_none)
+        }
+
+        /// Sleeps until `bell` rings, a device of the hardware queues `hws` has something, or `left` is over;
+        /// now and then for no reason. Ends a ring.
+        pub(crate) fn sleep(&self, bell: &OwnedFd, hws: Range<u16>, left: Option<Nanos>) {
+            let hws = usize::from(hws.start)..usize::from(hws.end);
+            let devices = self.0[hws].iter().flatten().map(AsFd::as_fd);
+            let watch = |fd| PollFd::from_borrowed_fd(fd, PollFlags::IN);
+            let mut fds: Vec<_> = std::iter::once(bell.as_fd()).chain(devices).map(watch).collect();
+            let timeout = left.map(|Nanos(ns)| Timespec {
+                tv_sec: (ns / 1_000_000_000) as i64,
+                tv_nsec: (ns % 1_000_000_000) as i64,
+            });
+            // Interrupted, or out of memory: as if somebody had called; the thread looks, and comes back.
+            let polled = poll(&mut fds, timeout.as_ref());
+            if polled.is_err() || !fds[0].revents().is_empty() {
+                // Nothing to read is an error that says so.
+                let _ = rustix::io::read(bell, &mut [0; 8]);
+            }
+        }
+    }
+}

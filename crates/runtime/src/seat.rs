@@ -1,0 +1,58 @@
+//! [`Seat`]: where one thread sleeps, and what it watches meanwhile.
+
+use crate::Clock;
+use crate::bell::Bell;
+use crate::host::Threads;
+use blkmq_core::{HwQueue, Instant, SubmitterId};
+use std::fmt;
+use std::ops::Range;
+use std::sync::Arc;
+
+/// Of the thread that made it.
+pub(crate) struct Seat {
+    threads: Arc<Threads>,
+    who: Who,
+    /// Hardware queues whose devices it watches, if they can be watched.
+    #[cfg_attr(not(target_os = "linux"), allow(dead_code))]
+    watches: Range<u16>,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Who {
+    Submitter(SubmitterId),
+    Pump(HwQueue),
+}
+
+impl Seat {
+    pub(crate) fn submitter(threads: Arc<Threads>, id: SubmitterId, watches: Range<u16>) -> Self {
+        Self { threads, who: Who::Submitter(id), watches }
+    }
+
+    pub(crate) fn pump(threads: Arc<Threads>, hw: HwQueue, watches: Range<u16>) -> Self {
+        Self { threads, who: Who::Pump(hw), watches }
+    }
+
+    /// Sleeps until somebody calls, a watched device has something, or `at` comes; now and then for no reason.
+    /// A call since the last time makes it return at once, and so does what a device has by now.
+    pub(crate) fn park_until(&self, at: Option<Instant>, clock: Clock) {
+        let left = at.map(|at| at - clock.now());
+        if left.is_some_and(|left| left.0 == 0) {
+            return;
+        }
+        let bell = match self.who {
+            Who::Submitter(id) => self.threads.submitter(id),
+            Who::Pump(hw) => self.threads.pump(hw),
+        };
+        match bell {
+            Bell::Thread(_) => Bell::park(left),
+            #[cfg(target_os = "linux")]
+            Bell::Event(fd) => self.threads.devices.sleep(fd, self.watches.clone(), left),
+        }
+    }
+}
+
+impl fmt::Debug for Seat {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Seat").field("who", &self.who).finish_non_exhaustive()
+    }
+}

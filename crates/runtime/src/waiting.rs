@@ -1,0 +1,153 @@
+//! How a thread waits: how long it stays awake before it sleeps (D10), and when to stop trying that.
+
+/// How long a waiting thread stays awake before it parks.
+///
+/// Waking a thread on another core costs some 50 us, so a short wait is better spun. But where threads
+/// outnumber cores, the thread that one waits for may need this very core.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Waiting {
+    /// Looks at one's own completion queue between two looks for work to help with.
+    pub spins: u32,
+    /// Looks for work before giving the CPU away.
+    pub rounds: u32,
+    /// Times to give the CPU away before parking.
+    pub yields: u32,
+}
+
+impl Waiting {
+    /// For a thread that shares `cpus` CPUs with others, `threads` in all.
+    #[must_use]
+    pub const fn for_threads(threads: u16, cpus: u16) -> Self {
+        if threads <= cpus {
+            Self { spins: 32, rounds: 64, yields: 16 }
+        } else {
+            Self { spins: 16, rounds: 4, yields: 32 }
+        }
+    }
+
+    /// The same for a thread that can sleep on the device itself.
+    ///
+    /// Then the one that is waited for is a disk, which needs no CPU, and its interrupt wakes the sleeper without
+    /// another thread in between. A few rounds catch what is fast; to give the CPU away instead of sleeping only
+    /// costs the claim to have it back at once. On two busy CPUs and a disk of 90 us, one read at a time: 9 900
+    /// IOPS asleep at once, 7 400 with 16 rounds, 6 300 with 64 rounds and 16 yields; fio 10 000.
+    #[must_use]
+    pub const fn on_device(self) -> Self {
+        let rounds = if self.rounds < 8 { self.rounds } else { 8 };
+        Self { rounds, yields: 0, ..self }
+    }
+}
+
+/// Waits in a row whose spinning was in vain before that is left out.
+const GIVE_UP: u32 = 4;
+/// Waits without spinning before it is tried once more: the device may be faster now.
+const TRY_AGAIN: u32 = 32;
+
+/// What to do for lack of anything else.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Pause {
+    /// Look so often at one's own completion queue.
+    Spin(u32),
+    /// Give the CPU away.
+    Yield,
+    /// Sleep, if that is allowed.
+    Sleep,
+}
+
+/// One thread's way of waiting, with what it has learnt from its waits.
+#[derive(Debug)]
+pub(crate) struct Patience {
+    waiting: Waiting,
+    /// Waits in a row that spun in vain.
+    in_vain: u32,
+    /// Waits since then that did not spin.
+    left_out: u32,
+    /// This one does.
+    spins: bool,
+}
+
+impl Patience {
+    pub(crate) fn new(waiting: Waiting) -> Self {
+        Self { waiting, in_vain: 0, left_out: 0, spins: true }
+    }
+
+    /// What to do when `looks` in a row have found nothing; a wait begins with 1.
+    pub(crate) fn next(&mut self, looks: u32) -> Pause {
+        let Waiting { spins, rounds, yields } = self.waiting;
+        if looks == 1 {
+            self.begin();
+        }
+        if self.spins && looks <= rounds {
+            return Pause::Spin(spins);
+        }
+        if self.spins && looks == rounds + 1 {
+            self.in_vain = self.in_vain.saturating_add(1);
+        }
+        if looks <= rounds + yields { Pause::Yield } else { Pause::Sleep }
+    }
+
+    /// Who yields before it sleeps always spins as well: it counts on somebody who is awake.
+    fn begin(&mut self) {
+        let pays = self.waiting.yields > 0 || self.in_vain < GIVE_UP;
+        self.spins = pays || self.left_out == TRY_AGAIN;
+        self.left_out = if self.spins { 0 } else { self.left_out + 1 };
+    }
+
+    /// Something came after `looks` that had found nothing.
+    pub(crate) fn came(&mut self, looks: u32) {
+        if self.spins && looks > 0 && looks <= self.waiting.rounds {
+            self.in_vain = 0;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// One wait in which nothing comes for `looks`; how often it spun.
+    fn wait(patience: &mut Patience, looks: u32) -> usize {
+        let pauses = Vec::from_iter((1..=looks).map(|n| patience.next(n)));
+        patience.came(looks);
+        pauses.iter().filter(|pause| matches!(pause, Pause::Spin(_))).count()
+    }
+
+    #[test]
+    fn it_spins_then_yields_then_sleeps() {
+        let mut patience = Patience::new(Waiting { spins: 5, rounds: 2, yields: 1 });
+        for _ in 0..GIVE_UP + 1 {
+            let pauses = [1, 2, 3, 4, 5].map(|looks| patience.next(looks));
+            let expected =
+                [Pause::Spin(5), Pause::Spin(5), Pause::Yield, Pause::Sleep, Pause::Sleep];
+            assert_eq!(pauses, expected);
+        }
+    }
+
+    #[test]
+    fn on_a_device_spinning_that_never_pays_is_given_up_and_tried_now_and_then() {
+        let mut patience = Patience::new(Waiting::for_threads(1, 2).on_device());
+        let spun =
+            Vec::from_iter((0..GIVE_UP + 2 * (TRY_AGAIN + 1)).map(|_| wait(&mut patience, 20)));
+        let (first, rest) = spun.split_at(GIVE_UP as usize);
+        assert!(first.iter().all(|n| *n == 8), "{first:?}");
+        for period in rest.chunks(TRY_AGAIN as usize + 1) {
+            let (last, others) = period.split_last().expect("a period");
+            assert!(*last == 8 && others.iter().all(|n| *n == 0), "{period:?}");
+        }
+    }
+
+    #[test]
+    fn spinning_that_pays_goes_on_and_comes_back() {
+        let mut patience = Patience::new(Waiting::for_threads(1, 2).on_device());
+        for _ in 0..100 {
+            assert_eq!(wait(&mut patience, 3), 3);
+        }
+        (0..GIVE_UP).for_each(|_| _ = wait(&mut patience, 20));
+        (0..TRY_AGAIN).for_each(|_| assert_eq!(wait(&mut patience, 20), 0));
+        assert_eq!(
+            (wait(&mut patience, 3), wait(&mut patience, 3)),
+            (3, 3),
+            "the device is fast now"
+        );
+    }
+}

@@ -1,0 +1,327 @@
+//! [`IoBuf`]: where a payload's bytes are. [`AlignedBuf`]: bytes that direct I/O accepts.
+//!
+//! A buffer is a range of an allocation, or of a buffer in a pool (`pool.rs`), that nobody else has. Dividing
+//! one makes two ranges of the same owner; nothing is copied or allocated.
+
+use crate::pool::Lease;
+use blkmq_core::{IoResult, Payload};
+use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
+use std::fmt;
+use std::ptr::{self, NonNull};
+use std::sync::Arc;
+
+/// What buffers are aligned to, in bytes: at least what any disk and file system asks of direct I/O.
+pub const PAGE: usize = 4096;
+
+/// A payload whose bytes the kernel may read and write where they are.
+///
+/// # Safety
+///
+/// From the call that submits an I/O until its completion has been taken, the range that
+/// [`io_range`](Self::io_range) names must be valid for reads and writes, must stay the same however often it is
+/// asked for and wherever the payload itself is moved, and must not be read or written by anybody but the device
+/// (and [`Payload`]'s methods, which are for devices too). It is as long as [`Payload::data_len`] says, or empty
+/// if that says `None`. The parts of a divided payload do not overlap.
+pub unsafe trait IoBuf: Payload {
+    /// Where its bytes are, and how many.
+    fn io_range(&self) -> *mut [u8];
+}
+
+/// Page-aligned memory, zeroed when it is made.
+pub(crate) struct Memory {
+    start: NonNull<u8>,
+    layout: Layout,
+}
+
+// SAFETY: it only owns its bytes, and never reads or writes them; who may is decided by the ranges handed out.
+unsafe impl Send for Memory {}
+// SAFETY: as above; there is nothing to be done with a shared reference but to ask where the bytes are.
+unsafe impl Sync for Memory {}
+
+impl Memory {
+    /// `len` bytes, above 0, rounded up to whole pages.
+    pub(crate) fn new(len: usize) -> Self {
+        assert!(len > 0, "an allocation has at least one byte");
+        let layout = Layout::from_size_align(len.next_multiple_of(PAGE), PAGE)
+            .expect("a length that fits the address space");
+        // SAFETY: the layout's size is above 0.
+        let start = unsafe { alloc_zeroed(layout) };
+        match NonNull::new(start) {
+            Some(start) => Self { start, layout },
+            None => handle_alloc_error(layout),
+        }
+    }
+
+    pub(crate) fn start(&self) -> NonNull<u8> {
+        self.start
+    }
+
+    /// Bytes, a multiple of the page size.
+    pub(crate) fn len(&self) -> usize {
+        self.layout.size()
+    }
+
+    /// Just behind the last byte.
+    pub(crate) fn end(&self) -> *mut u8 {
+        self.start.as_ptr().wrapping_add(self.len())
+    }
+}
+
+impl Drop for Memory {
+    fn drop(&mut self) {
+        // SAFETY: allocated in `new` with this layout, and every range of it has an `Arc` to it.
+        unsafe { dealloc(self.start.as_ptr(), self.layout) }
+    }
+}
+
+/// What keeps the bytes of a range in place.
+#[derive(Clone)]
+enum Owner {
+    /// There are none.
+    Nobody,
+    Alloc(#[allow(dead_code, reason = "held, not looked at")] Arc<Memory>),
+    Pool(Lease),
+}
+
+/// Bytes aligned to [`PAGE`], for direct I/O.
+///
+/// Its bytes are reached through `&mut` only: there is no `Deref`, because [`Payload::read_from`] changes them
+/// through a shared reference, as a device does whose I/O is in flight, and a slice borrowed at the same time
+/// would change under its reader. For the same reason it is `Send` and not `Sync`.
+///
+/// ```
+/// # #[cfg(target_os = "linux")] {
+/// use blkmq_uring::AlignedBuf;
+/// let mut buf = AlignedBuf::new(4096);
+/// buf.as_mut_slice()[..5].copy_from_slice(b"hello");
+/// assert_eq!(buf.as_mut_slice().as_ptr() as usize % 4096, 0);
+/// # }
+/// ```
+pub struct AlignedBuf {
+    start: NonNull<u8>,
+    len: usize,
+    owner: Owner,
+}
+
+// SAFETY: a range is reached through its one `AlignedBuf` only, so sending that sends the bytes.
+unsafe impl Send for AlignedBuf {}
+
+impl AlignedBuf {
+    /// `len` bytes of zeroes, in memory of its own. Allocates, unless `len` is 0.
+    #[must_use]
+    pub fn new(len: usize) -> Self {
+        if len == 0 {
+            return Self::empty();
+        }
+        let memory = Arc::new(Memory::new(len));
+        Self { start: memory.start(), len, owner: Owner::Alloc(memory) }
+    }
+
+    /// No bytes, for I/Os that carry none: flushes, discards, zeroes. Allocates nothing.
+    #[must_use]
+    pub const fn empty() -> Self {
+        Self { start: NonNull::dangling(), len: 0, owner: Owner::Nobody }
+    }
+
+    /// A copy of `bytes` in memory of its own.
+    #[must_use]
+    pub fn copy_of(bytes: &[u8]) -> Self {
+        let mut buf = Self::new(bytes.len());
+        buf.as_mut_slice().copy_from_slice(bytes);
+        buf
+    }
+
+    /// `len` bytes at `start`, which the pool has just leased to nobody else.
+    pub(crate) fn leased(start: NonNull<u8>, len: usize, lease: Lease) -> Self {
+        Self { start, len, owner: Owner::Pool(lease) }
+    }
+
+    /// Bytes.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Has it no bytes?
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Makes it `len` bytes long, from where it begins. Bytes that come back hold what they held.
+    ///
+    /// # Panics
+    /// If that is beyond what it was made with, or parts of it were given away.
+    pub fn set_len(&mut self, len: usize) {
+        let (end, is_whole) = match &self.owner {
+            Owner::Nobody => (self.start.as_ptr(), true),
+            Owner::Alloc(memory) => (memory.end(), Arc::strong_count(memory) == 1),
+            Owner::Pool(lease) => (lease.end(), lease.is_only()),
+        };
+        let most = end as usize - self.start.as_ptr() as usize;
+        assert!(len <= most, "{len} bytes of a buffer of {most}");
+        // What lies behind its bytes is somebody else's as long as there is another range.
+        assert!(is_whole || len <= self.len, "a part of a buffer cannot grow");
+        self.len = len;
+    }
+
+    /// Its bytes, to read and to write.
+    #[must_use]
+    pub fn as_mut_slice(&mut self) -> &mut [u8] {
+        // SAFETY: the range is valid and initialised as long as its owner lives, nobody else has it, and the
+        // result borrows `self` exclusively, so that nothing reaches the bytes through `&self` meanwhile.
+        unsafe { std::slice::from_raw_parts_mut(self.start.as_ptr(), self.len) }
+    }
+
+    /// Where `len` bytes from `at` on begin.
+    fn place(&self, at: usize, len: usize) -> *mut u8 {
+        let fits = at.checked_add(len).is_some_and(|end| end <= self.len);
+        assert!(fits, "{len} bytes at {at} of a buffer of {}", self.len);
+        // SAFETY: within the range, or just behind it.
+        unsafe { self.start.as_ptr().add(at) }
+    }
+}
+
+impl Default for AlignedBuf {
+    fn default() -> Self {
+        Self::empty()
+    }
+}
+
+impl AsMut<[u8]> for AlignedBuf {
+    fn as_mut(&mut self) -> &mut [u8] {
+        self.as_mut_slice()
+    }
+}
+
+impl fmt::Debug for AlignedBuf {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let is_pooled = matches!(self.owner, Owner::Pool(_));
+        f.debug_struct("AlignedBuf").field("len", &self.len).field("is_pooled", &is_pooled).finish()
+    }
+}
+
+impl Payload for AlignedBuf {
+    fn data_len(&self) -> Option<usize> {
+        (self.len > 0).then_some(self.len)
+    }
+
+    fn write_to(&self, at: usize, memory: &mut [u8]) -> IoResult {
+        let from = self.place(at, memory.len());
+        // SAFETY: `place` has checked the range. `memory` is borrowed exclusively and no buffer lends its
+        // bytes while it is borrowed shared, so they do not overlap; nobody writes here meanwhile, because
+        // whoever could would need this very buffer, and it is not `Sync`.
+        unsafe { ptr::copy_nonoverlapping(from, memory.as_mut_ptr(), memory.len()) };
+        Ok(())
+    }
+
+    fn read_from(&self, at: usize, memory: &[u8]) -> IoResult {
+        let to = self.place(at, memory.len());
+        // SAFETY: as above. No slice of these bytes exists: `as_mut_slice` would still have `self` borrowed.
+        unsafe { ptr::copy_nonoverlapping(memory.as_ptr(), to, memory.len()) };
+        Ok(())
+    }
+
+    /// O(1). Of one without bytes both parts have none.
+    fn split_off(&mut self, at: usize) -> Option<Self> {
+        if self.is_empty() {
+            return Some(Self::empty());
+        }
+        let at = at.min(self.len);
+        let start = NonNull::new(self.place(at, 0)).expect("an address within an allocation");
+        let rest = Self { start, len: self.len - at, owner: self.owner.clone() };
+        self.len = at;
+        Some(rest)
+    }
+
+    /// O(1).
+    ///
+    /// # Panics
+    /// If `rest` does not lie directly behind.
+    fn join(&mut self, rest: Self) {
+        let is_next = self.place(self.len, 0) == rest.start.as_ptr() && self.is_one_with(&rest);
+        assert!(is_next || rest.is_empty() && self.is_empty(), "parts of one buffer, in order");
+        self.len += rest.len;
+    }
+}
+
+impl AlignedBuf {
+    /// Ranges of two allocations may happen to touch, but cannot become one range.
+    fn is_one_with(&self, other: &Self) -> bool {
+        match (&self.owner, &other.owner) {
+            (Owner::Alloc(a), Owner::Alloc(b)) => Arc::ptr_eq(a, b),
+            (Owner::Pool(a), Owner::Pool(b)) => a.is_same(b),
+            _ => false,
+        }
+    }
+}
+
+// SAFETY: the range lies in memory that its owner keeps in place; the buffer may be moved, but its bytes are
+// reached only through it (`&mut`, or `Payload`), and parts are disjoint.
+unsafe impl IoBuf for AlignedBuf {
+    #[inline]
+    fn io_range(&self) -> *mut [u8] {
+        ptr::slice_from_raw_parts_mut(self.start.as_ptr(), self.len)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bytes_are_aligned_zeroed_and_copied_both_ways() {
+        let mut buf = AlignedBuf::new(5000);
+        assert_eq!(buf.io_range().cast::<u8>() as usize % PAGE, 0);
+        assert!(buf.as_mut_slice().iter().all(|b| *b == 0) && buf.len() == 5000);
+        assert_eq!(buf.read_from(4998, &[7, 8]), Ok(()));
+        let mut two = [0; 2];
+        assert_eq!((buf.write_to(4998, &mut two), two), (Ok(()), [7, 8]));
+        assert_eq!(AlignedBuf::copy_of(b"ab").as_mut_slice(), b"ab");
+    }
+
+    #[test]
+    #[should_panic(expected = "2 bytes at 4999 of a buffer of 5000")]
+    fn nothing_is_written_behind_the_end() {
+        let _ = AlignedBuf::new(5000).read_from(4999, &[7, 8]);
+    }
+
+    #[test]
+    fn parts_share_the_memory_and_come_together_again() {
+        let mut whole = AlignedBuf::copy_of(&[1, 2, 3, 4, 5, 6]);
+        let mut tail = whole.split_off(2).expect("it can be divided");
+        let mut last = tail.split_off(2).expect("and again");
+        last.as_mut_slice()[0] = 9;
+        assert_eq!((whole.len(), tail.as_mut_slice(), last.len()), (2, &mut [3, 4][..], 2));
+        tail.join(last);
+        whole.join(tail);
+        assert_eq!(whole.as_mut_slice(), [1, 2, 3, 4, 9, 6]);
+    }
+
+    #[test]
+    fn a_part_outlives_the_others() {
+        let mut whole = AlignedBuf::copy_of(&[1, 2, 3, 4]);
+        let mut tail = whole.split_off(2).expect("it can be divided");
+        drop(whole);
+        let seen = std::thread::spawn(move || tail.as_mut_slice().to_vec());
+        assert_eq!(seen.join().expect("it only looks"), [3, 4]);
+    }
+
+    #[test]
+    #[should_panic(expected = "parts of one buffer, in order")]
+    fn what_does_not_belong_together_is_not_joined() {
+        let mut whole = AlignedBuf::new(4);
+        let mut tail = whole.split_off(2).expect("it can be divided");
+        let last = tail.split_off(1).expect("and again");
+        whole.join(last);
+    }
+
+    #[test]
+    fn without_bytes_every_part_is_alike() {
+        let mut none = AlignedBuf::default();
+        assert!(none.is_empty() && none.data_len().is_none() && none.as_mut_slice().is_empty());
+        let rest = none.split_off(4096).expect("a discard can be divided");
+        none.join(rest);
+        assert!(none.is_empty());
+    }
+}

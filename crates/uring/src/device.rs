@@ -1,0 +1,121 @@
+//! [`UringDevice`]: an open file, described, from which hardware queues are made.
+
+use crate::queue::UringQueue;
+use crate::ring::Ring;
+use crate::target::Target;
+use crate::{BufferPool, IoBuf, OpenError, Options};
+use blkmq_engine::{Config, DEFAULT_TIMEOUT, DeviceQueue, DeviceShape};
+use std::path::Path;
+
+/// The hardware queues of a device, in order.
+pub type Queues<P> = Vec<Box<dyn DeviceQueue<P>>>;
+
+/// A file or block device, open.
+///
+/// # How to use it
+///
+/// [`open`](Self::open) it, give it the pools whose buffers the kernel should have mapped in advance
+/// ([`register`](Self::register)), then build queues around its [`queues`](Self::queues) and
+/// [`shape`](Self::shape), one after another or at once.
+#[derive(Clone, Debug)]
+pub struct UringDevice {
+    /// What the engine must know.
+    pub shape: DeviceShape,
+    /// The disk below announces itself as rotational. Whoever chooses tunables may ask; the engine does not.
+    pub rotational: bool,
+    /// What is done otherwise than was asked: one sentence each, for the user.
+    pub notes: Vec<String>,
+    target: Target,
+    options: Options,
+    pools: Vec<BufferPool>,
+}
+
+impl UringDevice {
+    /// Opens a file or block device, which is created or extended first if `options.size` says so.
+    ///
+    /// A block device that is to be written to is claimed: that fails while it is mounted or somebody else has
+    /// it, and nobody else can mount it meanwhile.
+    ///
+    /// # Errors
+    /// If there is no such file, it is neither file nor block device, is empty, cannot be opened or extended,
+    /// or io_uring is not available or too old ([`OpenError::is_unavailable`]).
+    pub fn open(path: impl AsRef<Path>, options: &Options) -> Result<Self, OpenError> {
+        // First, and once more for each hardware queue: whether there is io_uring decides about everything.
+        Ring::new(1)?;
+        let target = Target::open(path.as_ref(), options)?;
+        let shape = DeviceShape {
+            hw_queues: options.hw_queues,
+            hw_queue_depth: options.hw_queue_depth,
+            shared_tags: false,
+            budget: None,
+            limits: target.limits,
+            cache: target.cache,
+            timeout: DEFAULT_TIMEOUT,
+        };
+        let (rotational, notes) = (target.rotational, target.notes.clone());
+        let (options, pools) = (options.clone(), Vec::new());
+        Ok(Self { shape, rotational, notes, target, options, pools })
+    }
+
+    /// Opens what `text` describes, `PATH[,KEY=VALUE]...`; the parameters are those of [`FACTORY`].
+    ///
+    /// # Errors
+    /// If `text` is not understood, then as [`open`](Self::open).
+    ///
+    /// [`FACTORY`]: crate::FACTORY
+    pub fn parse(text: &str) -> Result<Self, OpenError> {
+        let (path, options) = Options::parse(text)?;
+        Self::open(path, &options)
+    }
+
+    /// As it was opened.
+    #[must_use]
+    pub fn options(&self) -> &Options {
+        &self.options
+    }
+
+    /// Does it go past the page cache?
+    #[must_use]
+    pub fn is_direct(&self) -> bool {
+        self.target.is_direct
+    }
+
+    /// What buffers must be aligned to in memory, in bytes; 1 if it does not matter.
+    #[must_use]
+    pub fn memory_alignment(&self) -> u32 {
+        self.target.alignment.memory
+    }
+
+    /// Has queues that are made from now on register the memory of `pool` with the kernel. It is then mapped as
+    /// long as they exist, which counts towards `RLIMIT_MEMLOCK`; buffers of other memory can be used as well.
+    /// Without effect with [`fixed`](Options::fixed) off.
+    pub fn register(&mut self, pool: &BufferPool) {
+        if !self.pools.iter().any(|known| known.is_same(pool)) {
+            self.pools.push(pool.clone());
+        }
+    }
+
+    /// Hardware queues, `shape.hw_queues` of them, each with a ring of its own.
+    ///
+    /// # Errors
+    /// If there is no memory for the rings, or more may not be locked for them and the registered buffers.
+    pub fn queues<P: IoBuf>(&self) -> Result<Queues<P>, OpenError> {
+        let queue = |_| UringQueue::new(&self.target, &self.options, &self.pools);
+        (0..self.options.hw_queues).map(|n| Ok(Box::new(queue(n)?) as _)).collect()
+    }
+
+    /// The configuration of a queue around it: everything but the device at its default.
+    ///
+    /// # Errors
+    /// As [`queues`](Self::queues).
+    pub fn config<P: IoBuf>(&self) -> Result<Config<P>, OpenError> {
+        Ok(Config::new(self.shape, self.queues()?))
+    }
+
+    /// The name of the scheduler that Linux would give it if nobody chooses: `mq-deadline` for one hardware
+    /// queue, `none` for several (`spec/framework.md` section 11).
+    #[must_use]
+    pub fn default_scheduler(&self) -> &'static str {
+        if self.shape.hw_queues == 1 { "mq-deadline" } else { "none" }
+    }
+}

@@ -1,0 +1,180 @@
+//! Why a file could not be made a device, and what would help.
+
+use crate::param::ParamError;
+use std::fmt;
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// Why a device could not be opened, or its rings not be made.
+#[derive(Debug)]
+pub enum OpenError {
+    /// The description was not understood.
+    Parameter(ParamError),
+    /// The operating system refused something about the file.
+    File {
+        /// Which.
+        path: PathBuf,
+        /// What was tried: "open", "extend".
+        what: &'static str,
+        /// Why not.
+        why: io::Error,
+    },
+    /// It is neither a regular file nor a block device.
+    NotStorage {
+        /// Which.
+        path: PathBuf,
+    },
+    /// It has not room for a single block.
+    Empty {
+        /// Which.
+        path: PathBuf,
+        /// Its block size in bytes.
+        block: u32,
+    },
+    /// `size` was given for a block device, or together with `readonly` for a file that is smaller.
+    NotExtended {
+        /// Which.
+        path: PathBuf,
+        /// What stands against it.
+        why: &'static str,
+    },
+    /// io_uring is not to be had: not built into the kernel, switched off, or filtered.
+    NoIoUring {
+        /// `ENOSYS`, `EPERM` or `EACCES`.
+        why: io::Error,
+        /// What `kernel.io_uring_disabled` says, if it exists.
+        disabled: Option<String>,
+    },
+    /// The kernel's io_uring is too old.
+    Missing {
+        /// Which operations it lacks.
+        operations: Vec<&'static str>,
+    },
+    /// A ring could not be made or set up.
+    Ring {
+        /// What was tried.
+        what: &'static str,
+        /// Why not.
+        why: io::Error,
+    },
+}
+
+impl OpenError {
+    pub(crate) fn file(path: &Path, what: &'static str) -> impl FnOnce(io::Error) -> Self {
+        let path = path.to_path_buf();
+        move |why| Self::File { path, what, why }
+    }
+
+    pub(crate) fn ring(what: &'static str) -> impl FnOnce(io::Error) -> Self {
+        move |why| Self::Ring { what, why }
+    }
+
+    /// Is it that this machine, or this container, has no io_uring (that is recent enough)?
+    #[must_use]
+    pub fn is_unavailable(&self) -> bool {
+        matches!(self, Self::NoIoUring { .. } | Self::Missing { .. })
+    }
+}
+
+impl fmt::Display for OpenError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Parameter(e) => e.fmt(f),
+            Self::File { path, what, why } => write!(f, "cannot {what} {}: {why}", path.display()),
+            Self::NotStorage { path } => {
+                write!(f, "{} is neither a regular file nor a block device", path.display())
+            }
+            Self::Empty { path, block } => write!(
+                f,
+                "{} has not room for one block of {block} bytes; size=MIB makes it larger",
+                path.display()
+            ),
+            Self::NotExtended { path, why } => {
+                write!(f, "{} cannot be extended: {why}", path.display())
+            }
+            Self::NoIoUring { why, disabled } => {
+                write!(f, "io_uring is not available here ({why}): ")?;
+                match disabled.as_deref() {
+                    Some("0") => f.write_str(
+                        "sysctl kernel.io_uring_disabled is 0, so a seccomp filter (as containers have) \
+                         forbids io_uring_setup; allow it there",
+                    ),
+                    Some(n) => write!(
+                        f,
+                        "sysctl kernel.io_uring_disabled is {n}; 0 allows everybody, 1 only \
+                         kernel.io_uring_group and CAP_SYS_ADMIN, 2 nobody"
+                    ),
+                    None => f.write_str(
+                        "the kernel is older than Linux 5.6 or built without CONFIG_IO_URING, or a \
+                         seccomp filter (as containers have) forbids io_uring_setup",
+                    ),
+                }
+            }
+            Self::Missing { operations } => write!(
+                f,
+                "the kernel's io_uring lacks {}; Linux 5.6 and later have them",
+                operations.join(", ")
+            ),
+            Self::Ring { what, why } => {
+                write!(f, "cannot {what}: {why}")?;
+                if why.raw_os_error() == Some(libc::ENOMEM) {
+                    f.write_str(
+                        "; raise RLIMIT_MEMLOCK (ulimit -l), or use fewer hw_queues, a smaller \
+                         hw_queue_depth or fixed=0",
+                    )?;
+                }
+                Ok(())
+            }
+        }
+    }
+}
+
+impl std::error::Error for OpenError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::Parameter(e) => Some(e),
+            Self::File { why, .. } | Self::NoIoUring { why, .. } | Self::Ring { why, .. } => {
+                Some(why)
+            }
+            Self::NotStorage { .. }
+            | Self::Empty { .. }
+            | Self::NotExtended { .. }
+            | Self::Missing { .. } => None,
+        }
+    }
+}
+
+impl From<ParamError> for OpenError {
+    fn from(e: ParamError) -> Self {
+        Self::Parameter(e)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn refused(errno: i32, disabled: Option<&str>) -> String {
+        let why = io::Error::from_raw_os_error(errno);
+        let error = OpenError::NoIoUring { why, disabled: disabled.map(Into::into) };
+        assert!(error.is_unavailable());
+        error.to_string()
+    }
+
+    #[test]
+    fn a_refused_ring_names_the_sysctl_or_the_filter() {
+        let text = refused(libc::EPERM, Some("2"));
+        assert!(text.contains("kernel.io_uring_disabled is 2"), "{text}");
+        let text = refused(libc::EPERM, Some("0"));
+        assert!(text.contains("seccomp"), "{text}");
+        let text = refused(libc::ENOSYS, None);
+        assert!(text.contains("CONFIG_IO_URING") && text.contains("seccomp"), "{text}");
+    }
+
+    #[test]
+    fn memory_that_may_not_be_locked_is_explained() {
+        let why = io::Error::from_raw_os_error(libc::ENOMEM);
+        let text = OpenError::ring("register buffers")(why).to_string();
+        assert!(text.starts_with("cannot register buffers") && text.contains("RLIMIT_MEMLOCK"));
+    }
+}

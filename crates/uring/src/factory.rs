@@ -1,0 +1,56 @@
+//! The device as lists and help show it.
+
+use crate::options::PARAMETERS;
+use crate::{OpenError, Options, Parameter, UringDevice};
+use std::fmt;
+
+/// Opens a device from pairs of names and values.
+pub type Open = fn(pairs: &[(String, String)]) -> Result<UringDevice, OpenError>;
+
+/// What there is to say about the device, and how to open one.
+pub struct UringFactory {
+    /// As after `--device`.
+    pub name: &'static str,
+    /// One line for a list.
+    pub summary: &'static str,
+    /// Its page.
+    pub doc: &'static str,
+    /// What can be set.
+    pub parameters: &'static [Parameter],
+    /// Opens one from pairs of names and values, `path` among them; of two pairs with one name the later counts.
+    /// The error names the pair and what would be accepted.
+    pub open: Open,
+}
+
+impl fmt::Debug for UringFactory {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("UringFactory").field("name", &self.name).finish_non_exhaustive()
+    }
+}
+
+/// For whoever offers devices by name.
+pub const FACTORY: UringFactory = UringFactory {
+    name: "uring",
+    summary: "a file or block device through io_uring, past the page cache",
+    doc: include_str!("../doc/uring.md"),
+    parameters: PARAMETERS,
+    open,
+};
+
+fn open(pairs: &[(String, String)]) -> Result<UringDevice, OpenError> {
+    let (path, options) = Options::from_pairs(pairs)?;
+    UringDevice::open(path, &options)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_page_names_every_parameter() {
+        for parameter in FACTORY.parameters {
+            let name = format!("`{}`", parameter.name);
+            assert!(FACTORY.doc.contains(&name), "{name} is not on the page");
+        }
+    }
+}

@@ -1,0 +1,158 @@
+//! What can be said about a file that is opened, typed, and how it is read from text.
+
+use crate::param::{Given, ParamError, Parameter};
+use blkmq_engine::MAX_HW_QUEUE_DEPTH;
+use std::path::PathBuf;
+
+/// More hardware queues than this would only waste rings; machines have fewer CPUs.
+const MAX_HW_QUEUES: u16 = 1024;
+/// The largest file in MiB: 2^63 bytes, where offsets end.
+const MAX_MIB: u64 = (1 << 43) - 1;
+
+const fn parameter(name: &'static str, default: &'static str, help: &'static str) -> Parameter {
+    Parameter { name, default, help }
+}
+
+/// Everything that can be set, for help and for the reader below.
+pub(crate) const PARAMETERS: &[Parameter] = &[
+    parameter("path", "", "file or block device; in PATH[,KEY=VALUE]... the first word"),
+    parameter("hw_queues", "1", "hardware queues, each with a ring of its own, 1 to 1024"),
+    parameter("hw_queue_depth", "128", "requests in flight per hardware queue, 1 to 10240"),
+    parameter("direct", "1", "1: past the page cache (O_DIRECT); 0: through it"),
+    parameter("fixed", "1", "register the file, and the buffers of pools, with the kernel"),
+    parameter("size", "", "create the file, or extend it, to at least so many MiB of random bytes"),
+    parameter("create_size", "", "another name of size"),
+    parameter("readonly", "0", "open for reading; everything else is answered with EROFS"),
+];
+
+/// How a file is opened.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Options {
+    /// Hardware queues, at least 1.
+    pub hw_queues: u16,
+    /// Requests in flight per hardware queue, 1 to [`MAX_HW_QUEUE_DEPTH`].
+    pub hw_queue_depth: u32,
+    /// Past the page cache, if the file system can.
+    pub direct: bool,
+    /// Register the file, and the buffers of pools that are given to the device, with the kernel.
+    pub fixed: bool,
+    /// Create or extend the file to at least so many MiB.
+    pub size: Option<u64>,
+    /// Open for reading only.
+    pub readonly: bool,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            hw_queues: 1,
+            hw_queue_depth: 128,
+            direct: true,
+            fixed: true,
+            size: None,
+            readonly: false,
+        }
+    }
+}
+
+impl Options {
+    /// Reads `PATH[,KEY=VALUE]...`. A path with a comma in it has to be given by [`UringDevice::open`]
+    /// directly, or as the pair `path` to [`from_pairs`](Self::from_pairs).
+    ///
+    /// # Errors
+    /// For the first word that is no pair, has no such name or no such value.
+    ///
+    /// [`UringDevice::open`]: crate::UringDevice::open
+    pub fn parse(text: &str) -> Result<(PathBuf, Self), ParamError> {
+        let (path, rest) = text.split_once(',').unwrap_or((text, ""));
+        let mut pairs = vec![("path".to_owned(), path.trim().to_owned())];
+        for word in rest.split(',').map(str::trim).filter(|word| !word.is_empty()) {
+            let Some((key, value)) = word.split_once('=') else {
+                return Err(ParamError::Syntax { word: word.to_owned() });
+            };
+            pairs.push((key.trim().to_owned(), value.trim().to_owned()));
+        }
+        Self::from_pairs(&pairs)
+    }
+
+    /// Reads pairs of names and values; of two with one name the later counts.
+    ///
+    /// # Errors
+    /// For the first pair that has no such name or no such value, or if none of them is `path`.
+    pub fn from_pairs(pairs: &[(String, String)]) -> Result<(PathBuf, Self), ParamError> {
+        let mut options = Self::default();
+        let mut path = PathBuf::new();
+        for (name, value) in pairs {
+            let given = Given::find(PARAMETERS, name, value)?;
+            match given.name {
+                "path" => path = PathBuf::from(given.value),
+                "hw_queues" => options.hw_queues = given.number(1..=MAX_HW_QUEUES)?,
+                "hw_queue_depth" => {
+                    options.hw_queue_depth = given.number(1..=MAX_HW_QUEUE_DEPTH)?;
+                }
+                "direct" => options.direct = given.flag()?,
+                "fixed" => options.fixed = given.flag()?,
+                "size" | "create_size" => options.size = Some(given.number(1..=MAX_MIB)?),
+                "readonly" => options.readonly = given.flag()?,
+                name => unreachable!("{name} is in the table and not read"),
+            }
+        }
+        if path.as_os_str().is_empty() {
+            return Err(ParamError::NoPath);
+        }
+        Ok((path, options))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn refusal(text: &str) -> String {
+        Options::parse(text).expect_err("refused").to_string()
+    }
+
+    #[test]
+    fn every_parameter_is_read() {
+        let text = "/dev/sda, hw_queues=4,hw_queue_depth=32,direct=0,fixed=off,size=7,readonly=y";
+        let (path, options) = Options::parse(text).expect("valid");
+        let expected = Options {
+            hw_queues: 4,
+            hw_queue_depth: 32,
+            direct: false,
+            fixed: false,
+            size: Some(7),
+            readonly: true,
+        };
+        assert_eq!((path, options), (PathBuf::from("/dev/sda"), expected));
+        let (_, options) = Options::parse("a,create_size=3").expect("valid");
+        assert_eq!(options.size, Some(3));
+    }
+
+    #[test]
+    fn defaults_are_those_of_the_table() {
+        let given = PARAMETERS.iter().filter(|p| !p.default.is_empty());
+        let words = Vec::from_iter(given.map(|p| format!("{}={}", p.name, p.default)));
+        let (_, options) = Options::parse(&format!("x,{}", words.join(","))).expect("valid");
+        assert_eq!(options, Options::default());
+    }
+
+    #[test]
+    fn refusals_list_what_is_accepted() {
+        assert_eq!(
+            refusal("a,depth=1"),
+            "no parameter 'depth'; accepted: path, hw_queues, hw_queue_depth, direct, fixed, size, \
+             create_size, readonly"
+        );
+        assert_eq!(
+            refusal("a,hw_queue_depth=0"),
+            "hw_queue_depth=0 is not possible; accepted: a whole number from 1 to 10240"
+        );
+        assert_eq!(
+            refusal("a,direct=2"),
+            "direct=2 is not possible; accepted: 0, 1, n, y, off, on"
+        );
+        assert_eq!(refusal("a,direct"), "'direct' is no KEY=VALUE; accepted: PATH[,KEY=VALUE]...");
+        assert!(refusal("").starts_with("no path"));
+    }
+}

@@ -1,0 +1,214 @@
+//! [`BufferPool`]: one allocation, divided into equal buffers that are handed out and come back by being
+//! dropped. Nothing is allocated on the way, and a device can have the kernel map the whole of it in advance.
+
+use crate::buf::{AlignedBuf, Memory, PAGE};
+use std::fmt;
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex};
+
+/// Buffers of one size in one piece of memory. Cheap to clone; all clones are the same pool.
+#[derive(Clone)]
+pub struct BufferPool(Arc<Shared>);
+
+struct Shared {
+    memory: Memory,
+    /// Bytes of a buffer as handed out.
+    len: usize,
+    /// Bytes from one buffer to the next.
+    stride: usize,
+    /// Taken from the end, so that the buffer used last is used next, while the cache has it.
+    free: Mutex<Vec<u32>>,
+    /// By buffer: how many ranges of it there are.
+    ranges: Box<[AtomicU32]>,
+}
+
+/// A share in one buffer of a pool. The last one to go gives it back.
+pub(crate) struct Lease {
+    pool: Arc<Shared>,
+    index: u32,
+}
+
+impl BufferPool {
+    /// `count` buffers of `len` bytes each, all zeroes; both above 0. Each begins on a page of its own, which
+    /// costs up to a page per buffer if `len` is no multiple of [`PAGE`].
+    ///
+    /// # Panics
+    /// If either is 0, or there is no such amount of memory.
+    #[must_use]
+    pub fn new(count: u32, len: usize) -> Self {
+        assert!(count > 0 && len > 0, "a pool of {count} buffers of {len} bytes holds nothing");
+        let stride = len.next_multiple_of(PAGE);
+        let bytes = stride.checked_mul(count as usize).expect("a pool fits the address space");
+        Self(Arc::new(Shared {
+            memory: Memory::new(bytes),
+            len,
+            stride,
+            free: Mutex::new((0..count).rev().collect()),
+            ranges: (0..count).map(|_| AtomicU32::new(0)).collect(),
+        }))
+    }
+
+    /// A buffer with whatever was in it last; `None` if all are out.
+    #[must_use]
+    pub fn take(&self) -> Option<AlignedBuf> {
+        let index = self.0.free.lock().expect("nobody panics while holding the list").pop()?;
+        // Nobody else has a range of it: it was free. The lock has made visible what was written there.
+        self.0.ranges[index as usize].store(1, Ordering::Relaxed);
+        // SAFETY: there are `count` strides in the memory, and `index` is below that.
+        let start = unsafe { self.0.memory.start().add(index as usize * self.0.stride) };
+        let lease = Lease { pool: Arc::clone(&self.0), index };
+        Some(AlignedBuf::leased(start, self.0.len, lease))
+    }
+
+    /// Bytes in each buffer.
+    #[must_use]
+    pub fn buffer_len(&self) -> usize {
+        self.0.len
+    }
+
+    /// Buffers that could be taken now.
+    #[must_use]
+    pub fn free(&self) -> usize {
+        self.0.free.lock().expect("nobody panics while holding the list").len()
+    }
+
+    /// Where all of it is. Stays as long as there is a clone of the pool.
+    pub(crate) fn region(&self) -> (NonNull<u8>, usize) {
+        (self.0.memory.start(), self.0.memory.len())
+    }
+
+    /// Is it the same pool?
+    pub(crate) fn is_same(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+}
+
+impl fmt::Debug for BufferPool {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("BufferPool")
+            .field("count", &self.0.ranges.len())
+            .field("len", &self.0.len)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Lease {
+    pub(crate) fn is_same(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.pool, &other.pool) && self.index == other.index
+    }
+
+    /// Just behind the last byte of the buffer.
+    pub(crate) fn end(&self) -> *mut u8 {
+        let begin = self.index as usize * self.pool.stride;
+        self.pool.memory.start().as_ptr().wrapping_add(begin + self.pool.len)
+    }
+
+    /// Is there no other range of the buffer? Nobody else can make one then.
+    pub(crate) fn is_only(&self) -> bool {
+        self.ranges().load(Ordering::Acquire) == 1
+    }
+
+    fn ranges(&self) -> &AtomicU32 {
+        &self.pool.ranges[self.index as usize]
+    }
+}
+
+impl Clone for Lease {
+    fn clone(&self) -> Self {
+        // As in `Arc`: whoever clones has a share already, so the count cannot reach 0 meanwhile.
+        self.ranges().fetch_add(1, Ordering::Relaxed);
+        Self { pool: Arc::clone(&self.pool), index: self.index }
+    }
+}
+
+impl Drop for Lease {
+    fn drop(&mut self) {
+        // Release what was done with this range, acquire what was done with the others: the list hands all of
+        // it on to the next one who takes the buffer.
+        if self.ranges().fetch_sub(1, Ordering::AcqRel) == 1 {
+            let mut free = self.pool.free.lock().expect("nobody panics while holding the list");
+            // It has room for every buffer.
+            free.push(self.index);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::IoBuf;
+    use blkmq_core::Payload;
+
+    #[test]
+    fn buffers_come_back_when_they_are_dropped_the_last_one_first() {
+        let pool = BufferPool::new(2, 512);
+        let (one, two) = (pool.take().expect("free"), pool.take().expect("free"));
+        assert!(pool.take().is_none() && pool.free() == 0);
+        let places = [&one, &two].map(|buf| buf.io_range().cast::<u8>() as usize);
+        assert_eq!(places[1] - places[0], PAGE, "each has a page of its own");
+        drop(one);
+        let again = pool.take().expect("it is back");
+        assert_eq!((again.io_range().cast::<u8>() as usize, again.len()), (places[0], 512));
+    }
+
+    #[test]
+    fn a_divided_buffer_comes_back_with_its_last_part() {
+        let pool = BufferPool::new(1, PAGE);
+        let mut head = pool.take().expect("free");
+        let mut tail = head.split_off(512).expect("it can be divided");
+        let last = tail.split_off(512).expect("and again");
+        drop(head);
+        tail.join(last);
+        assert_eq!((pool.free(), tail.len()), (0, PAGE - 512));
+        drop(tail);
+        assert_eq!(pool.free(), 1);
+    }
+
+    #[test]
+    fn a_buffer_grows_again_when_it_is_whole() {
+        let pool = BufferPool::new(2, PAGE);
+        for mut buf in [pool.take().expect("free"), AlignedBuf::new(PAGE)] {
+            buf.set_len(512);
+            assert_eq!(buf.as_mut_slice().len(), 512);
+            buf.set_len(PAGE);
+            let tail = buf.split_off(1024).expect("it can be divided");
+            buf.set_len(512);
+            let grows =
+                std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| buf.set_len(2048)));
+            assert!(grows.is_err(), "what is behind is the other part's");
+            drop(tail);
+            buf.set_len(PAGE);
+        }
+    }
+
+    #[test]
+    #[should_panic(expected = "of a buffer of 512")]
+    fn a_buffer_of_a_pool_grows_no_further_than_it_was() {
+        BufferPool::new(1, 512).take().expect("free").set_len(513);
+    }
+
+    #[test]
+    fn threads_take_from_one_pool_and_never_the_same() {
+        let pool = BufferPool::new(3, 512);
+        std::thread::scope(|scope| {
+            for who in 1..=4_u8 {
+                let pool = pool.clone();
+                scope.spawn(move || {
+                    let mut taken = 0;
+                    while taken < 2000 {
+                        let Some(mut buf) = pool.take() else {
+                            std::thread::yield_now();
+                            continue;
+                        };
+                        buf.as_mut_slice().fill(who);
+                        std::hint::spin_loop();
+                        assert!(buf.as_mut_slice().iter().all(|b| *b == who));
+                        taken += 1;
+                    }
+                });
+            }
+        });
+        assert_eq!(pool.free(), 3);
+    }
+}

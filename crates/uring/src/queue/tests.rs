@@ -1,0 +1,133 @@
+//! Answers that the kernel rarely gives: a test bends what it said.
+
+use super::*;
+use crate::AlignedBuf;
+use blkmq_core::Op;
+use blkmq_engine::{Config, DeviceShape, Io, Queue, Submitter};
+
+const BLOCK: usize = 4096;
+const T0: Instant = Instant::ZERO;
+
+/// A queue around a file of 16 blocks, each of whose bytes are its number, and the file.
+struct Rig {
+    queue: Queue<AlignedBuf>,
+    path: std::path::PathBuf,
+}
+
+impl Rig {
+    /// `None`, and a line that names the test, if there is no io_uring here.
+    fn new(test: &str, answers: &[fn(i32) -> i32]) -> Option<Self> {
+        let path = std::env::temp_dir().join(format!("blkmq-{test}-{}", std::process::id()));
+        let bytes = Vec::from_iter((0..16).flat_map(|n| [n; BLOCK]));
+        std::fs::write(&path, bytes).expect("a small file");
+        let options = Options { hw_queue_depth: 8, ..Options::default() };
+        if let Err(e) = Ring::new(1) {
+            println!("skipped {test}: {e}");
+            return None;
+        }
+        let target = Target::open(&path, &options).expect("it opens");
+        let mut queue = UringQueue::new(&target, &options, &[]).expect("a small ring");
+        queue.answers.extend(answers);
+        let shape = DeviceShape {
+            hw_queues: 1,
+            hw_queue_depth: 8,
+            shared_tags: false,
+            budget: None,
+            limits: target.limits,
+            cache: target.cache,
+            // Never.
+            timeout: Nanos(u64::MAX),
+        };
+        let queue = Queue::new(Config::new(shape, vec![Box::new(queue) as _])).expect("valid");
+        Some(Self { queue, path })
+    }
+
+    fn submit(&self, io: Io<AlignedBuf>) -> Submitter<AlignedBuf> {
+        let mut submitter = self.queue.submitter().expect("one was asked for");
+        submitter.push(T0, io).expect("there is credit");
+        submitter.flush(T0);
+        submitter
+    }
+}
+
+impl Drop for Rig {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.path);
+    }
+}
+
+fn read(n: u64, blocks: u32) -> Io<AlignedBuf> {
+    Io::new(Op::Read, n * 8, blocks * 8, n, AlignedBuf::new(blocks as usize * BLOCK))
+}
+
+/// Polls at `now` until it is done; the real disk takes real time.
+fn finish(submitter: &mut Submitter<AlignedBuf>, now: Instant) -> (IoResult, AlignedBuf) {
+    let mut answer = None;
+    for _ in 0..50_000_000_u64 {
+        submitter.poll(now);
+        submitter.reap(1, |done| answer = Some((done.result, done.payload)));
+        if let Some(answer) = answer {
+            return answer;
+        }
+        std::thread::yield_now();
+    }
+    panic!("the read has not come back");
+}
+
+fn holds(buf: &mut AlignedBuf, first: u8) -> bool {
+    buf.as_mut_slice().chunks(BLOCK).zip(first..).all(|(block, n)| block.iter().all(|b| *b == n))
+}
+
+#[test]
+fn a_short_read_goes_on() {
+    let short: [fn(i32) -> i32; 2] = [|_| 5000, |all| all - 1];
+    let Some(rig) = Rig::new("a_short_read_goes_on", &short) else { return };
+    let mut submitter = rig.submit(read(3, 4));
+    let (result, mut buf) = finish(&mut submitter, T0);
+    assert!(result.is_ok() && holds(&mut buf, 3));
+}
+
+#[test]
+fn nothing_is_the_end_of_the_file() {
+    let Some(rig) = Rig::new("nothing_is_the_end_of_the_file", &[|_| 5000, |_| 0]) else { return };
+    let mut submitter = rig.submit(read(3, 4));
+    assert_eq!(finish(&mut submitter, T0).0, Err(IoError::IO));
+}
+
+/// In virtual time: not before it is due, and then without anybody calling.
+#[test]
+fn what_the_kernel_could_not_do_is_tried_again_a_millisecond_later() {
+    let test = "what_the_kernel_could_not_do";
+    let answers: [fn(i32) -> i32; 3] = [|_| -libc::EAGAIN, |_| -libc::ECANCELED, |all| all];
+    let Some(rig) = Rig::new(test, &answers) else { return };
+    let mut submitter = rig.submit(read(5, 2));
+    let mut now = T0;
+    for _ in 0..2 {
+        assert!(submitter.next_deadline().is_none(), "nobody waits for a clock");
+        while submitter.next_deadline().is_none() {
+            submitter.poll(now);
+            std::thread::yield_now();
+        }
+        assert_eq!(submitter.next_deadline(), Some(now + RETRY_DELAY));
+        assert!(submitter.prepare_park(now), "until then it may sleep");
+        submitter.unpark();
+        now += RETRY_DELAY;
+        assert!(!submitter.prepare_park(now), "then it is due");
+        submitter.poll(now);
+    }
+    let (result, mut buf) = finish(&mut submitter, now);
+    assert!(result.is_ok() && holds(&mut buf, 5));
+}
+
+/// Requests that wait to be tried again are not the kernel's, so a queue that goes away need not wait for them.
+#[test]
+fn a_queue_can_go_while_something_waits_to_be_tried_again() {
+    let test = "a_queue_can_go_while_something_waits";
+    let Some(rig) = Rig::new(test, &[|_| -libc::EAGAIN]) else { return };
+    let mut submitter = rig.submit(read(5, 2));
+    while submitter.next_deadline().is_none() {
+        submitter.poll(T0);
+        std::thread::yield_now();
+    }
+    drop((submitter, rig));
+}

@@ -1,0 +1,349 @@
+//! One request at the kernel: what was asked, how far it has got, and what an answer means.
+//!
+//! Pure: it makes entries and judges answers, and touches no ring.
+
+use crate::ring::Ring;
+use blkmq_core::{IoError, IoFlags, IoResult, Op, SECTOR_SIZE};
+use blkmq_engine::Inflight;
+use io_uring::types::{Fd, FsyncFlags};
+use io_uring::{opcode, squeue};
+
+/// Where the I/O goes: a descriptor, or a number among the ring's own files.
+#[derive(Clone, Copy)]
+pub(crate) struct File {
+    pub(crate) fd: i32,
+    pub(crate) flags: squeue::Flags,
+}
+
+/// How zeroes are written.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum ZeroBy {
+    /// `FALLOC_FL_ZERO_RANGE`.
+    Range,
+    /// A hole, where the file system has nothing better; it reads as zeroes too.
+    Hole,
+}
+
+/// What the kernel is asked for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Kind {
+    Read,
+    Write { durable: bool },
+    Flush,
+    Discard,
+    Zero(ZeroBy),
+}
+
+/// What an answer means for the request.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Step {
+    /// It is over.
+    Done(IoResult),
+    /// The rest is to be asked for.
+    Again,
+    /// The kernel could not for the moment.
+    Later,
+}
+
+/// A place for one request.
+pub(crate) struct Request {
+    /// `None` while the place is free.
+    pub(crate) rq: Option<Inflight>,
+    kind: Kind,
+    /// In the file, in bytes, of what is still to be done.
+    offset: u64,
+    left: u64,
+    /// The memory of a read or write, neighbours joined. It has to stay in place with the entry.
+    pieces: Vec<libc::iovec>,
+    /// The first that is not done.
+    first: usize,
+    /// The registered piece of memory that all of it lies in.
+    fixed: Option<u16>,
+    /// The engine has had enough: it is not asked for again.
+    pub(crate) given_up: bool,
+}
+
+// SAFETY: the pointers are of payloads whose I/O `rq` stands for; they are passed to the kernel and never read
+// through here, so it does not matter which thread holds them.
+unsafe impl Send for Request {}
+
+impl Kind {
+    pub(crate) fn of(rq: &Inflight, zero: ZeroBy) -> Self {
+        match rq.op() {
+            Op::Read => Self::Read,
+            Op::Write => Self::Write { durable: rq.flags().contains(IoFlags::FUA) },
+            Op::Flush => Self::Flush,
+            Op::Discard => Self::Discard,
+            Op::WriteZeroes => Self::Zero(zero),
+        }
+    }
+
+    pub(crate) fn moves_data(self) -> bool {
+        matches!(self, Self::Read | Self::Write { .. })
+    }
+}
+
+impl Request {
+    /// A free place, with room for `segments` pieces of memory.
+    pub(crate) fn new(segments: u16) -> Self {
+        Self {
+            rq: None,
+            kind: Kind::Flush,
+            offset: 0,
+            left: 0,
+            pieces: Vec::with_capacity(segments.into()),
+            first: 0,
+            fixed: None,
+            given_up: false,
+        }
+    }
+
+    /// Takes the place for a request. Memory is given with [`add`](Self::add).
+    #[inline]
+    pub(crate) fn begin(&mut self, rq: &Inflight, kind: Kind) {
+        self.kind = kind;
+        self.offset = rq.sector() * u64::from(SECTOR_SIZE);
+        self.left = u64::from(rq.sectors()) * u64::from(SECTOR_SIZE);
+        self.pieces.clear();
+        self.first = 0;
+        self.fixed = None;
+        self.given_up = false;
+    }
+
+    /// The next bytes of memory.
+    #[inline]
+    pub(crate) fn add(&mut self, start: *mut u8, len: usize) {
+        if let Some(last) = self.pieces.last_mut()
+            && last.iov_base.cast::<u8>().wrapping_add(last.iov_len) == start
+        {
+            last.iov_len += len;
+        } else {
+            self.pieces.push(libc::iovec { iov_base: start.cast(), iov_len: len });
+        }
+    }
+
+    /// After the last [`add`](Self::add): does the kernel have this memory mapped already?
+    #[inline]
+    pub(crate) fn find_fixed(&mut self, ring: &Ring) {
+        if self.pieces.len() > 1 && !ring.has_vectored_fixed {
+            return;
+        }
+        let mut pieces = self.pieces.iter().map(|p| ring.piece_of(p.iov_base as usize, p.iov_len));
+        let first = pieces.next().flatten();
+        self.fixed = first.filter(|_| pieces.all(|piece| piece == first));
+    }
+
+    /// The entry for what is still to be done.
+    #[inline]
+    pub(crate) fn entry(&self, file: File) -> squeue::Entry {
+        let fd = Fd(file.fd);
+        let entry = match self.kind {
+            Kind::Read => self.read(fd),
+            Kind::Write { durable } => self.write(fd, if durable { libc::RWF_DSYNC } else { 0 }),
+            Kind::Flush => opcode::Fsync::new(fd).flags(FsyncFlags::DATASYNC).build(),
+            Kind::Discard | Kind::Zero(ZeroBy::Hole) => {
+                self.allocate(fd, libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE)
+            }
+            Kind::Zero(ZeroBy::Range) => {
+                self.allocate(fd, libc::FALLOC_FL_ZERO_RANGE | libc::FALLOC_FL_KEEP_SIZE)
+            }
+        };
+        entry.flags(file.flags)
+    }
+
+    #[inline]
+    fn read(&self, fd: Fd) -> squeue::Entry {
+        let (at, pieces) = (self.offset, &self.pieces[self.first..]);
+        let (start, len) = (pieces[0].iov_base.cast::<u8>(), pieces[0].iov_len as u32);
+        let (list, count) = (pieces.as_ptr(), pieces.len() as u32);
+        match self.fixed {
+            None if count == 1 => opcode::Read::new(fd, start, len).offset(at).build(),
+            None => opcode::Readv::new(fd, list, count).offset(at).build(),
+            Some(n) if count == 1 => opcode::ReadFixed::new(fd, start, len, n).offset(at).build(),
+            Some(n) => opcode::ReadvFixed::new(fd, list, count, n).offset(at).build(),
+        }
+    }
+
+    #[inline]
+    fn write(&self, fd: Fd, flags: i32) -> squeue::Entry {
+        let (at, pieces) = (self.offset, &self.pieces[self.first..]);
+        let (start, len) = (pieces[0].iov_base.cast::<u8>(), pieces[0].iov_len as u32);
+        let (list, count) = (pieces.as_ptr(), pieces.len() as u32);
+        match self.fixed {
+            None if count == 1 => {
+                opcode::Write::new(fd, start, len).offset(at).rw_flags(flags).build()
+            }
+            None => opcode::Writev::new(fd, list, count).offset(at).rw_flags(flags).build(),
+            Some(n) if count == 1 => {
+                opcode::WriteFixed::new(fd, start, len, n).offset(at).rw_flags(flags).build()
+            }
+            Some(n) => {
+                opcode::WritevFixed::new(fd, list, count, n).offset(at).rw_flags(flags).build()
+            }
+        }
+    }
+
+    fn allocate(&self, fd: Fd, mode: i32) -> squeue::Entry {
+        opcode::Fallocate::new(fd, self.left).offset(self.offset).mode(mode).build()
+    }
+
+    /// What the kernel's answer means: bytes, or an errno below 0. `block` is the logical block size.
+    ///
+    /// `EINTR` and `ECANCELED` say as little about the I/O as `EAGAIN`: unless it was given up, nobody has asked
+    /// for that, but the thread that submitted it may have ended while the kernel was still to begin.
+    #[inline]
+    pub(crate) fn judge(&mut self, answer: i32, block: u32) -> Step {
+        match answer {
+            n if n >= 0 && self.kind.moves_data() => self.advance(n as u64, block),
+            0.. => Step::Done(Ok(())),
+            n if [libc::EAGAIN, libc::EINTR, libc::ECANCELED].contains(&-n) => {
+                if self.given_up {
+                    Step::Done(Err(IoError::TIMED_OUT))
+                } else {
+                    Step::Later
+                }
+            }
+            n if -n == libc::EOPNOTSUPP && self.kind == Kind::Zero(ZeroBy::Range) => {
+                self.kind = Kind::Zero(ZeroBy::Hole);
+                Step::Again
+            }
+            n => Step::Done(Err(IoError(u16::try_from(-n).unwrap_or(IoError::IO.0)))),
+        }
+    }
+
+    /// Does it make do with holes for zeroes, for want of anything better?
+    pub(crate) fn zeroes_by_hole(&self) -> bool {
+        self.kind == Kind::Zero(ZeroBy::Hole)
+    }
+
+    /// `done` bytes have been moved. A short one goes on at the last whole block, since direct I/O can begin
+    /// nowhere else; one that got no further is at the end of a file that has become shorter.
+    #[inline]
+    fn advance(&mut self, done: u64, block: u32) -> Step {
+        if done >= self.left {
+            return Step::Done(Ok(()));
+        }
+        let mut done = done - done % u64::from(block);
+        if done == 0 {
+            return Step::Done(Err(IoError::IO));
+        }
+        self.offset += done;
+        self.left -= done;
+        while done > 0 {
+            let piece = &mut self.pieces[self.first];
+            let part = done.min(piece.iov_len as u64);
+            piece.iov_base = piece.iov_base.wrapping_byte_add(part as usize);
+            piece.iov_len -= part as usize;
+            self.first += usize::from(piece.iov_len == 0);
+            done -= part;
+        }
+        Step::Again
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{AlignedBuf, BufferPool, IoBuf};
+
+    /// A transfer of `lens` bytes each, in pieces that do not touch, at 8192.
+    fn request(kind: Kind, lens: &[usize]) -> Request {
+        let mut request = Request::new(4);
+        request.kind = kind;
+        request.offset = 8192;
+        request.left = lens.iter().sum::<usize>() as u64;
+        for (n, len) in lens.iter().enumerate() {
+            request.add(std::ptr::without_provenance_mut((n + 1) << 20), *len);
+        }
+        request
+    }
+
+    fn rest(request: &Request) -> Vec<(usize, usize)> {
+        request.pieces[request.first..].iter().map(|p| (p.iov_base as usize, p.iov_len)).collect()
+    }
+
+    #[test]
+    fn memory_that_touches_is_one_piece() {
+        let mut request = request(Kind::Read, &[4096]);
+        request.add(std::ptr::without_provenance_mut((1 << 20) + 4096), 4096);
+        request.add(std::ptr::without_provenance_mut(1 << 19), 512);
+        assert_eq!(rest(&request), [(1 << 20, 8192), (1 << 19, 512)]);
+    }
+
+    #[test]
+    fn memory_decides_about_the_operation() {
+        let test = "memory_decides_about_the_operation";
+        let Ok(mut ring) = Ring::new(1) else {
+            println!("skipped {test}: no io_uring");
+            return;
+        };
+        let pool = BufferPool::new(3, 4096);
+        ring.register_buffers(std::slice::from_ref(&pool)).expect("a few pages");
+        let pooled: [_; 3] = std::array::from_fn(|_| pool.take().expect("free"));
+        let [a, b, c] = pooled.each_ref().map(IoBuf::io_range);
+        let other = AlignedBuf::new(4096);
+        let opcodes = |ring: &Ring, ranges: &[*mut [u8]]| {
+            [Kind::Read, Kind::Write { durable: false }].map(|kind| {
+                let mut request = request(kind, &[]);
+                ranges.iter().for_each(|range| request.add(range.cast(), range.len()));
+                request.find_fixed(ring);
+                request.entry(File { fd: 0, flags: squeue::Flags::empty() }).get_opcode() as u8
+            })
+        };
+        let fixed = [opcode::ReadFixed::CODE, opcode::WriteFixed::CODE];
+        let vectored = [opcode::Readv::CODE, opcode::Writev::CODE];
+        assert_eq!(opcodes(&ring, &[a]), fixed);
+        assert_eq!(opcodes(&ring, &[a, b, c]), fixed, "one piece");
+        assert_eq!(opcodes(&ring, &[other.io_range()]), [opcode::Read::CODE, opcode::Write::CODE]);
+        assert_eq!(opcodes(&ring, &[a, other.io_range()]), vectored);
+        ring.has_vectored_fixed = false;
+        assert_eq!(opcodes(&ring, &[c, a]), vectored);
+        ring.has_vectored_fixed = true;
+        let both = [opcode::ReadvFixed::CODE, opcode::WritevFixed::CODE];
+        assert_eq!(opcodes(&ring, &[c, a]), both);
+    }
+
+    #[test]
+    fn a_short_transfer_goes_on_where_it_stopped() {
+        let mut request = request(Kind::Write { durable: false }, &[4096, 4096, 4096]);
+        assert_eq!(request.judge(5120, 512), Step::Again);
+        assert_eq!((request.offset, request.left), (8192 + 5120, 12288 - 5120));
+        assert_eq!(rest(&request), [((2 << 20) + 1024, 3072), (3 << 20, 4096)]);
+        // Not at a block: the last one is done once more.
+        assert_eq!(request.judge(3072 + 700, 512), Step::Again);
+        assert_eq!(rest(&request), [((3 << 20) + 512, 3584)]);
+        assert_eq!(request.judge(3584, 512), Step::Done(Ok(())));
+    }
+
+    #[test]
+    fn the_end_of_the_file_is_an_error() {
+        for answer in [0, 300] {
+            let step = request(Kind::Read, &[4096]).judge(answer, 512);
+            assert_eq!(step, Step::Done(Err(IoError::IO)), "{answer}");
+        }
+    }
+
+    #[test]
+    fn errors_keep_their_number_and_passing_ones_are_tried_again() {
+        let mut request = request(Kind::Read, &[4096]);
+        for errno in [libc::EAGAIN, libc::EINTR, libc::ECANCELED] {
+            assert_eq!(request.judge(-errno, 512), Step::Later);
+        }
+        for errno in [libc::EIO, libc::ENOSPC, libc::EOPNOTSUPP] {
+            let step = request.judge(-errno, 512);
+            assert_eq!(step, Step::Done(Err(IoError(errno as u16))));
+        }
+        assert_eq!(rest(&request), [(1 << 20, 4096)], "nothing has been done");
+    }
+
+    #[test]
+    fn what_moves_no_data_is_done_at_once_and_zeroes_have_a_second_way() {
+        assert_eq!(request(Kind::Flush, &[]).judge(0, 512), Step::Done(Ok(())));
+        assert_eq!(request(Kind::Discard, &[]).judge(0, 512), Step::Done(Ok(())));
+        let mut zeroes = request(Kind::Zero(ZeroBy::Range), &[]);
+        assert_eq!(zeroes.judge(-libc::EOPNOTSUPP, 512), Step::Again);
+        assert!(zeroes.zeroes_by_hole());
+        let step = zeroes.judge(-libc::EOPNOTSUPP, 512);
+        assert_eq!(step, Step::Done(Err(IoError::NOT_SUPPORTED)));
+    }
+}

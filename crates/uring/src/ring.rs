@@ -1,0 +1,216 @@
+//! One ring: made, asked what it can do, and given the file and the buffers to keep.
+//!
+//! Any thread may use it, one at a time, and the one that submits may not be the one that reaps. That decides
+//! about the flags of its set-up: `SINGLE_ISSUER` and `DEFER_TASKRUN` tie a ring to one thread; and with
+//! `COOP_TASKRUN` a completion waits until the thread that *submitted* enters the kernel for some other reason,
+//! while whoever looks at the ring waits for it. So completions interrupt, as they do by default.
+
+use crate::OpenError;
+use crate::pool::BufferPool;
+use io_uring::types::{CancelBuilder, Timespec};
+use io_uring::{IoUring, Probe, cqueue, opcode, squeue};
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+
+/// The kernel takes no more in one registered buffer, so a larger pool is registered in pieces of this.
+const PIECE: usize = 1 << 30;
+
+/// Operations that everything here is made of, all there since Linux 5.6.
+const NEEDED: [(u8, &str); 6] = [
+    (opcode::Read::CODE, "READ"),
+    (opcode::Write::CODE, "WRITE"),
+    (opcode::Readv::CODE, "READV"),
+    (opcode::Writev::CODE, "WRITEV"),
+    (opcode::Fsync::CODE, "FSYNC"),
+    (opcode::Fallocate::CODE, "FALLOCATE"),
+];
+
+pub(crate) struct Ring {
+    ring: IoUring,
+    regions: Vec<Region>,
+    /// It has vectored I/O on registered buffers (Linux 6.15).
+    pub(crate) has_vectored_fixed: bool,
+}
+
+/// A pool that is registered.
+struct Region {
+    start: usize,
+    len: usize,
+    /// Number of its first piece.
+    first: usize,
+    /// So that the addresses stay the pool's.
+    _pool: BufferPool,
+}
+
+impl Ring {
+    /// A ring for `depth` requests. A request has at most one entry in either queue, so none can overflow.
+    pub(crate) fn new(depth: u32) -> Result<Self, OpenError> {
+        let ring = build(depth.next_power_of_two()).map_err(refused)?;
+        let mut probe = Probe::new();
+        let asked = ring.submitter().register_probe(&mut probe);
+        // Older than the probe is older than what is needed.
+        let lacks = |code| asked.is_err() || !probe.is_supported(code);
+        let missing = NEEDED.iter().filter(|(code, _)| lacks(*code)).map(|(_, name)| *name);
+        let operations = Vec::from_iter(missing);
+        if !operations.is_empty() {
+            return Err(OpenError::Missing { operations });
+        }
+        let has_vectored_fixed =
+            !lacks(opcode::ReadvFixed::CODE) && !lacks(opcode::WritevFixed::CODE);
+        Ok(Self { ring, regions: Vec::new(), has_vectored_fixed })
+    }
+
+    /// Makes `file` number 0 of the ring's own files.
+    pub(crate) fn register_file(&self, file: &File) -> Result<(), OpenError> {
+        let registered = self.ring.submitter().register_files(&[file.as_raw_fd()]);
+        registered.map_err(OpenError::ring("register the file with the ring"))
+    }
+
+    /// Has the kernel map the memory of `pools` for the life of the ring.
+    pub(crate) fn register_buffers(&mut self, pools: &[BufferPool]) -> Result<(), OpenError> {
+        let mut pieces = Vec::new();
+        for pool in pools {
+            let (start, len) = pool.region();
+            let region = Region {
+                start: start.as_ptr() as usize,
+                len,
+                first: pieces.len(),
+                _pool: pool.clone(),
+            };
+            self.regions.push(region);
+            pieces.extend((0..len).step_by(PIECE).map(|at| libc::iovec {
+                iov_base: start.as_ptr().wrapping_add(at).cast(),
+                iov_len: (len - at).min(PIECE),
+            }));
+        }
+        if pieces.is_empty() {
+            return Ok(());
+        }
+        // SAFETY: the memory is the pools', which `regions` keeps for as long as the ring is there. It is only
+        // mapped by this; what is read and written there is decided by each request.
+        let registered = unsafe { self.ring.submitter().register_buffers(&pieces) };
+        registered.map_err(OpenError::ring("register buffers with the ring"))
+    }
+
+    /// The registered piece that `len` bytes at `start` lie in.
+    #[inline]
+    pub(crate) fn piece_of(&self, start: usize, len: usize) -> Option<u16> {
+        self.regions.iter().find_map(|region| {
+            let at = start.checked_sub(region.start).filter(|at| at + len <= region.len)?;
+            let is_whole = at / PIECE == (at + len.max(1) - 1) / PIECE;
+            is_whole.then(|| (region.first + at / PIECE) as u16)
+        })
+    }
+
+    /// Puts an entry into the submission queue.
+    ///
+    /// # Safety
+    /// What the entry points to stays valid until its completion has been taken.
+    ///
+    /// # Panics
+    /// If more entries are in the queue than the ring was made for.
+    #[inline]
+    pub(crate) unsafe fn push(&mut self, entry: &squeue::Entry) {
+        // SAFETY: promised by the caller.
+        let pushed = unsafe { self.ring.submission().push(entry) };
+        pushed.expect("an entry for each request that the ring was made for");
+    }
+
+    /// Hands over what is in the submission queue. One system call.
+    pub(crate) fn submit(&self) -> io::Result<()> {
+        loop {
+            match self.ring.submit() {
+                Ok(_) => return Ok(()),
+                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+                Err(e) => return Err(e),
+            }
+        }
+    }
+
+    /// The same, and sleeps until there is a completion.
+    pub(crate) fn submit_and_wait(&self) -> io::Result<()> {
+        self.ring.submit_and_wait(1).map(|_| ())
+    }
+
+    /// The oldest completion. No system call.
+    #[inline]
+    pub(crate) fn pop(&mut self) -> Option<cqueue::Entry> {
+        self.ring.completion().next()
+    }
+
+    /// Asks the kernel to give up what it has not begun. It may have begun everything, or not know how to:
+    /// whatever comes of this, completions are what tells.
+    pub(crate) fn cancel(&self) {
+        let at_once = Some(Timespec::new());
+        let _ = self.ring.submitter().register_sync_cancel(at_once, CancelBuilder::any());
+    }
+
+    /// The same for the request that has this number.
+    pub(crate) fn cancel_one(&self, number: u32) {
+        let one = CancelBuilder::user_data(number.into());
+        let _ = self.ring.submitter().register_sync_cancel(Some(Timespec::new()), one);
+    }
+
+    /// Readable while there are completions.
+    pub(crate) fn fd(&self) -> BorrowedFd<'_> {
+        self.ring.as_fd()
+    }
+}
+
+impl Drop for Ring {
+    fn drop(&mut self) {
+        // Whoever watches the ring has a descriptor of its own, and it would keep the pages.
+        if !self.regions.is_empty() {
+            let _ = self.ring.submitter().unregister_buffers();
+        }
+    }
+}
+
+/// With all that the kernel knows and nothing that it does not.
+fn build(entries: u32) -> io::Result<IoUring> {
+    let mut with = [IoUring::builder(), IoUring::builder(), IoUring::builder()];
+    // One bad entry must not leave those behind it for the next call; and entries need no index (Linux 6.6).
+    with[0].setup_submit_all().setup_no_sqarray();
+    // Linux 5.18.
+    with[1].setup_submit_all();
+    let mut last = io::Error::from_raw_os_error(libc::EINVAL);
+    for builder in &mut with {
+        match builder.dontfork().build(entries) {
+            Err(e) if e.raw_os_error() == Some(libc::EINVAL) => last = e,
+            built => return built,
+        }
+    }
+    Err(last)
+}
+
+fn refused(why: io::Error) -> OpenError {
+    match why.raw_os_error() {
+        Some(libc::ENOSYS | libc::EPERM | libc::EACCES) => {
+            let disabled = std::fs::read_to_string("/proc/sys/kernel/io_uring_disabled").ok();
+            OpenError::NoIoUring { why, disabled: disabled.map(|text| text.trim().to_owned()) }
+        }
+        _ => OpenError::ring("make a ring")(why),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::IoBuf;
+
+    #[test]
+    fn memory_of_a_registered_pool_is_found_by_its_address() {
+        let Ok(mut ring) = Ring::new(4) else {
+            println!("skipped memory_of_a_registered_pool_is_found_by_its_address: no io_uring");
+            return;
+        };
+        let (one, two) = (BufferPool::new(2, 4096), BufferPool::new(1, 512));
+        ring.register_buffers(&[one.clone(), two.clone()]).expect("a few pages");
+        let place = |pool: &BufferPool| pool.take().expect("free").io_range().cast::<u8>() as usize;
+        let (a, b) = (place(&one), place(&two));
+        assert_eq!((ring.piece_of(a, 4096), ring.piece_of(a, 8192)), (Some(0), Some(0)));
+        assert_eq!((ring.piece_of(a, 8193), ring.piece_of(a - 1, 1)), (None, None));
+        assert_eq!((ring.piece_of(b, 512), ring.piece_of(b + 4096, 1)), (Some(1), None));
+    }
+}

@@ -1,0 +1,248 @@
+//! Opening a file or block device, and finding out what it can take.
+//!
+//! Nothing here knows about rings. What had to be done differently from what was asked is said in a note.
+
+use crate::buf::{AlignedBuf, PAGE};
+use crate::{OpenError, Options, layout, sysfs};
+use blkmq_core::{Limits, SECTOR_SIZE};
+use blkmq_engine::WriteCache;
+use rustix::fs::{AtFlags, FallocateFlags, StatxFlags};
+use std::fs::{File, OpenOptions};
+use std::io::{self, Seek, SeekFrom};
+use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt};
+use std::path::Path;
+use std::sync::Arc;
+
+/// The most pieces of memory that one call takes.
+const IOV_MAX: u64 = 1024;
+/// The largest logical block that the block layer has.
+const MAX_BLOCK: u32 = 4096;
+/// Sectors in one discard of a file: as many as fit 32 bits of bytes.
+const MAX_DISCARD_SECTORS: u64 = (u32::MAX >> 9) as u64;
+
+/// What is behind a path.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Kind {
+    File,
+    BlockDevice,
+}
+
+/// What an I/O must be a multiple of, in bytes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Alignment {
+    /// In the file: its logical block size.
+    pub(crate) block: u32,
+    /// In memory.
+    pub(crate) memory: u32,
+}
+
+/// An open file, looked at.
+#[derive(Clone, Debug)]
+pub(crate) struct Target {
+    pub(crate) file: Arc<File>,
+    pub(crate) alignment: Alignment,
+    pub(crate) limits: Limits,
+    pub(crate) cache: WriteCache,
+    pub(crate) rotational: bool,
+    pub(crate) readonly: bool,
+    pub(crate) is_direct: bool,
+    pub(crate) notes: Vec<String>,
+}
+
+impl Target {
+    pub(crate) fn open(path: &Path, options: &Options) -> Result<Self, OpenError> {
+        let kind = prepare(path, options)?;
+        let mut notes = Vec::new();
+        let opened = open_direct(path, kind, options, &mut notes)?;
+        let is_direct = opened.is_some();
+        let (file, alignment) = match opened {
+            Some(opened) => opened,
+            None => {
+                let file =
+                    open_file(path, kind, options, 0).map_err(OpenError::file(path, "open"))?;
+                let block = block_size(&file, kind).unwrap_or(SECTOR_SIZE);
+                (file, Alignment { block, memory: 1 })
+            }
+        };
+        let about = |e| OpenError::file(path, "look at")(e);
+        let meta = file.metadata().map_err(about)?;
+        let bytes = match kind {
+            Kind::File => meta.len(),
+            Kind::BlockDevice => (&file).seek(SeekFrom::End(0)).map_err(about)?,
+        };
+        let rest = bytes % u64::from(alignment.block);
+        if bytes == rest {
+            return Err(OpenError::Empty { path: path.into(), block: alignment.block });
+        }
+        if rest > 0 {
+            notes.push(format!("the last {rest} bytes are no whole block and are left alone"));
+        }
+        let queue = sysfs::Queue::of(if kind == Kind::File { meta.dev() } else { meta.rdev() });
+        let rotational = queue.as_ref().is_some_and(|queue| queue.is_set("rotational"));
+        let cache = match &queue {
+            Some(queue) if kind == Kind::BlockDevice && is_direct => device_cache(queue),
+            // A file has metadata, and what goes through the page cache is in memory.
+            _ => WriteCache::Back { fua: true },
+        };
+        let mut limits = limits(queue.as_ref(), alignment.block, bytes - rest);
+        if !options.readonly {
+            let most = match kind {
+                Kind::File => discard_of_file(&file, bytes),
+                Kind::BlockDevice => discard_of_device(queue.as_ref(), &mut notes),
+            };
+            let block = u64::from(alignment.block / SECTOR_SIZE);
+            limits.max_discard_sectors = (most / block * block) as u32;
+        }
+        let file = Arc::new(file);
+        let readonly = options.readonly;
+        Ok(Self { file, alignment, limits, cache, rotational, readonly, is_direct, notes })
+    }
+}
+
+/// Makes the file as large as it is wanted, and says what it is.
+fn prepare(path: &Path, options: &Options) -> Result<Kind, OpenError> {
+    let found = match std::fs::metadata(path) {
+        Err(e) if e.kind() == io::ErrorKind::NotFound && options.size.is_some() => None,
+        found => Some(found.map_err(OpenError::file(path, "open"))?),
+    };
+    let kind = match found.as_ref().map(std::fs::Metadata::file_type) {
+        Some(file_type) if file_type.is_block_device() => Kind::BlockDevice,
+        Some(file_type) if !file_type.is_file() => {
+            return Err(OpenError::NotStorage { path: path.into() });
+        }
+        _ => Kind::File,
+    };
+    let Some(mib) = options.size else { return Ok(kind) };
+    let refuse = |why| Err(OpenError::NotExtended { path: path.into(), why });
+    let is_large_enough = found.is_some_and(|found| found.len() >> 20 >= mib);
+    match kind {
+        Kind::BlockDevice => return refuse("a block device has the size that it has"),
+        Kind::File if is_large_enough => {}
+        Kind::File if options.readonly => return refuse("it is to be opened with readonly=1"),
+        Kind::File => layout::extend(path, mib)?,
+    }
+    Ok(kind)
+}
+
+fn open_file(path: &Path, kind: Kind, options: &Options, flags: i32) -> io::Result<File> {
+    // A device that is mounted, or that somebody else has claimed, is not to be written to.
+    let claim = kind == Kind::BlockDevice && !options.readonly;
+    let flags = if claim { flags | libc::O_EXCL } else { flags };
+    OpenOptions::new().read(true).write(!options.readonly).custom_flags(flags).open(path)
+}
+
+/// The file past the page cache, and what that asks of I/Os. `None`, and a note unless it was not wanted, if
+/// that is not possible.
+fn open_direct(
+    path: &Path,
+    kind: Kind,
+    options: &Options,
+    notes: &mut Vec<String>,
+) -> Result<Option<(File, Alignment)>, OpenError> {
+    if !options.direct {
+        return Ok(None);
+    }
+    let file = match open_file(path, kind, options, libc::O_DIRECT) {
+        Ok(file) => file,
+        Err(e) if e.raw_os_error() == Some(libc::EINVAL) => {
+            notes.push(
+                "the file system has no direct I/O; it is done through the page cache".into(),
+            );
+            return Ok(None);
+        }
+        Err(e) => return Err(OpenError::file(path, "open")(e)),
+    };
+    match direct_alignment(&file, kind) {
+        Some(alignment) if alignment.block <= MAX_BLOCK => Ok(Some((file, alignment))),
+        Some(Alignment { block, .. }) => {
+            notes.push(format!(
+                "direct I/O needs blocks of {block} bytes there, and {MAX_BLOCK} is the most here; it is \
+                 done through the page cache"
+            ));
+            Ok(None)
+        }
+        None => {
+            notes.push("this file has no direct I/O; it is done through the page cache".into());
+            Ok(None)
+        }
+    }
+}
+
+/// What direct I/O asks for: as statx says, since Linux 6.1; before, the logical block size of a device, and of
+/// a file what the file system accepts when it is tried. `None` if it has no direct I/O after all.
+fn direct_alignment(file: &File, kind: Kind) -> Option<Alignment> {
+    let wanted = StatxFlags::DIOALIGN;
+    if let Ok(stat) = rustix::fs::statx(file, "", AtFlags::EMPTY_PATH, wanted)
+        && StatxFlags::from_bits_retain(stat.stx_mask).contains(wanted)
+    {
+        let (block, memory) = (stat.stx_dio_offset_align, stat.stx_dio_mem_align);
+        let has_direct = block > 0 && memory > 0;
+        return has_direct.then(|| Alignment { block: block.max(SECTOR_SIZE), memory });
+    }
+    let block = block_size(file, kind).or_else(|| smallest_read(file))?;
+    Some(Alignment { block, memory: block })
+}
+
+/// The logical block size of a device.
+fn block_size(file: &File, kind: Kind) -> Option<u32> {
+    (kind == Kind::BlockDevice).then(|| rustix::fs::ioctl_blksszget(file).ok()).flatten()
+}
+
+/// The smallest block that can be read: a direct read of too little is refused.
+fn smallest_read(file: &File) -> Option<u32> {
+    let mut page = AlignedBuf::new(PAGE);
+    [SECTOR_SIZE, MAX_BLOCK].into_iter().find(|block| {
+        let bytes = &mut page.as_mut_slice()[..*block as usize];
+        file.read_at(bytes, 0).is_ok()
+    })
+}
+
+fn limits(queue: Option<&sysfs::Queue>, block: u32, bytes: u64) -> Limits {
+    let default = Limits::default();
+    let number = |attribute| queue.and_then(|queue| queue.number(attribute));
+    let blocks = |sectors: u64| sectors / u64::from(block / SECTOR_SIZE);
+    let max_sectors = number("max_sectors_kb").map_or(default.max_sectors.into(), |kb| kb * 2);
+    let max_blocks = blocks(max_sectors).clamp(1, blocks(u64::from(u32::MAX >> 9)));
+    Limits {
+        logical_block_size: block,
+        max_sectors: max_blocks as u32 * (block / SECTOR_SIZE),
+        max_segments: number("max_segments").map_or(IOV_MAX, |n| n.clamp(1, IOV_MAX)) as u16,
+        // A piece of memory that the disk cannot take at once is divided by the kernel, and so is what crosses
+        // a chunk.
+        max_segment_size: u32::MAX,
+        capacity: bytes / u64::from(SECTOR_SIZE),
+        ..default
+    }
+}
+
+/// As the kernel has found out, or was told, about a device.
+fn device_cache(queue: &sysfs::Queue) -> WriteCache {
+    match queue.text("write_cache").as_deref() {
+        Some("write through") => WriteCache::Through,
+        _ => WriteCache::Back { fua: queue.is_set("fua") },
+    }
+}
+
+/// Sectors in one discard; 0 if the file system makes no holes. Tried behind the end, where nothing is lost.
+fn discard_of_file(file: &File, bytes: u64) -> u64 {
+    let behind = bytes.next_multiple_of(PAGE as u64);
+    let hole = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+    let can = rustix::fs::fallocate(file, hole, behind, PAGE as u64).is_ok();
+    if can { MAX_DISCARD_SECTORS } else { 0 }
+}
+
+/// Sectors in one discard; 0 if the device has none. Holes in a device are zeroes that it unmaps, so it must
+/// have both.
+fn discard_of_device(queue: Option<&sysfs::Queue>, notes: &mut Vec<String>) -> u64 {
+    let sectors = |attribute| {
+        let bytes = queue.and_then(|queue| queue.number(attribute)).unwrap_or(0);
+        (bytes / u64::from(SECTOR_SIZE)).min(MAX_DISCARD_SECTORS)
+    };
+    let (discard, zeroes) = (sectors("discard_max_bytes"), sectors("write_zeroes_max_bytes"));
+    if discard > 0 && zeroes == 0 {
+        notes.push(
+            "the device discards, but not so that zeroes are left; no discards are sent".into(),
+        );
+    }
+    discard.min(zeroes)
+}

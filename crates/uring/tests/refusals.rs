@@ -1,0 +1,229 @@
+//! What cannot be opened, what is not done, and what becomes of I/Os when the file or the queue goes away.
+
+#![cfg(target_os = "linux")]
+
+mod common;
+
+use blkmq_core::{IoError, Op, Payload};
+use blkmq_engine::{Config, Io, Refusal};
+use blkmq_runtime::Client;
+use blkmq_uring::{AlignedBuf, BufferPool, OpenError};
+use common::{BLOCK, SECTORS, TempFile, block, call, fill, io, is_filled, open, service, start};
+
+const EROFS: IoError = IoError(30);
+
+#[test]
+fn what_is_no_storage_is_refused_with_a_reason() {
+    let test = "what_is_no_storage_is_refused";
+    let refused = |text: &str| open(test, text).map(|opened| opened.expect_err("refused"));
+    let Some(folder) = refused("/") else { return };
+    assert!(matches!(folder, OpenError::NotStorage { .. }), "{folder}");
+    let text = refused("/nowhere/at/all").expect("io_uring is there").to_string();
+    assert!(text.starts_with("cannot open /nowhere/at/all: "), "{text}");
+    let file = TempFile::new(test, 0);
+    let path = file.path().display();
+    let text = refused(&path.to_string()).expect("io_uring is there").to_string();
+    assert!(text.contains("has not room for one block of") && text.contains("size="), "{text}");
+    let text =
+        refused(&format!("{path},size=1,readonly=1")).expect("io_uring is there").to_string();
+    assert!(text.ends_with("cannot be extended: it is to be opened with readonly=1"), "{text}");
+    let text = refused(&format!("{path},depth=1")).expect("io_uring is there").to_string();
+    assert!(text.starts_with("no parameter 'depth'; accepted: path, hw_queues"), "{text}");
+}
+
+#[test]
+fn a_file_is_made_as_large_as_it_is_wanted_and_never_smaller() {
+    let test = "a_file_is_made_as_large_as_it_is_wanted";
+    let file = TempFile::new(test, 5);
+    let Some(device) = file.open(test, ",size=2") else { return };
+    assert_eq!(device.shape.limits.capacity, 2 << 11);
+    let bytes = file.bytes();
+    assert!(bytes[..5] == [0; 5] && bytes[5..].chunks(BLOCK).all(|b| b.iter().any(|b| *b != 0)));
+    let device = file.open(test, ",size=1,readonly=1").expect("io_uring is there");
+    assert_eq!(device.shape.limits.capacity, 2 << 11, "large enough already");
+}
+
+#[test]
+fn the_capacity_is_in_whole_blocks() {
+    let test = "the_capacity_is_in_whole_blocks";
+    let file = TempFile::new(test, 3 * BLOCK as u64 + 100);
+    let Some(device) = file.open(test, "") else { return };
+    assert_eq!(device.shape.limits.capacity, 24);
+    assert!(device.notes.iter().any(|note| note.starts_with("the last 100 bytes")));
+    let service = service(&device, 1);
+    let mut client = service.client().expect("one submitter");
+    assert_eq!(call(&mut client, io(Op::Read, 2, block(1))).0, Ok(()));
+    let now = client.clock().now();
+    let refused = client.push(now, io(Op::Read, 3, block(1))).expect_err("beyond the end");
+    assert_eq!(refused.why, Refusal::OutOfRange { capacity: 24 });
+}
+
+#[test]
+fn memory_that_does_not_fit_is_refused() {
+    let test = "memory_that_does_not_fit_is_refused";
+    let file = TempFile::new(test, 4 * BLOCK as u64);
+    let Some(device) = file.open(test, "") else { return };
+    let service = service(&device, 1);
+    let mut client = service.client().expect("one submitter");
+    for op in [Op::Read, Op::Write] {
+        for wrong in [AlignedBuf::new(BLOCK - 512), AlignedBuf::new(2 * BLOCK), AlignedBuf::empty()]
+        {
+            assert_eq!(call(&mut client, io(op, 0, wrong)).0, Err(IoError::INVALID), "{op:?}");
+        }
+        let crooked = AlignedBuf::new(BLOCK + 1).split_off(1).expect("it can be divided");
+        let expected = if device.memory_alignment() > 1 { Err(IoError::INVALID) } else { Ok(()) };
+        assert_eq!(call(&mut client, io(op, 0, crooked)).0, expected, "{op:?}");
+        assert_eq!(
+            call(&mut client, io(op, 0, block(1))).0,
+            Ok(()),
+            "the device is none the worse"
+        );
+    }
+    let half = Io { sectors: 0, ..io(Op::Read, 0, block(1)) };
+    let now = client.clock().now();
+    let refused = client.push(now, half).expect_err("no blocks at all");
+    let block = device.shape.limits.logical_block_size;
+    assert_eq!(refused.why, Refusal::Misaligned { block });
+}
+
+#[test]
+fn a_read_only_device_is_not_changed() {
+    let test = "a_read_only_device_is_not_changed";
+    let file = TempFile::new(test, 4 * BLOCK as u64);
+    let Some(device) = file.open(test, ",readonly=1") else { return };
+    let service = service(&device, 1);
+    let mut client = service.client().expect("one submitter");
+    assert_eq!(call(&mut client, io(Op::Write, 0, block(1))).0, Err(EROFS));
+    assert_eq!(call(&mut client, io(Op::WriteZeroes, 0, AlignedBuf::empty())).0, Err(EROFS));
+    let now = client.clock().now();
+    let discard = io(Op::Discard, 0, AlignedBuf::empty());
+    let refused = client.push(now, discard).expect_err("not offered");
+    assert_eq!(refused.why, Refusal::Unsupported(Op::Discard));
+    let flush = Io::new(Op::Flush, 0, 0, 0, AlignedBuf::empty());
+    assert_eq!(call(&mut client, flush).0, Ok(()));
+    assert_eq!(call(&mut client, io(Op::Read, 0, block(1))).0, Ok(()));
+    assert_eq!(file.bytes(), [0; 4 * BLOCK]);
+}
+
+/// Somebody else shortens the file: what is gone cannot be read, and nothing is made up in its place.
+#[test]
+fn the_end_of_the_file_is_an_error() {
+    let test = "the_end_of_the_file_is_an_error";
+    let file = TempFile::new(test, 4 * BLOCK as u64);
+    let Some(device) = file.open(test, "") else { return };
+    let service = service(&device, 1);
+    let mut client = service.client().expect("one submitter");
+    let handle = std::fs::OpenOptions::new().write(true).open(file.path()).expect("it is there");
+    handle.set_len(2 * BLOCK as u64).expect("it can be shortened");
+    assert_eq!(call(&mut client, io(Op::Read, 1, block(1))).0, Ok(()));
+    assert_eq!(call(&mut client, io(Op::Read, 2, block(1))).0, Err(IoError::IO));
+    let across = Io::new(Op::Read, 0, 4 * SECTORS, 0, AlignedBuf::new(4 * BLOCK));
+    assert_eq!(call(&mut client, across).0, Err(IoError::IO));
+}
+
+/// A queue that has more driver tags than its ring has places.
+#[test]
+fn a_full_ring_makes_the_rest_wait() {
+    let test = "a_full_ring_makes_the_rest_wait";
+    let file = TempFile::new(test, 256 * BLOCK as u64);
+    let Some(device) = file.open(test, ",hw_queue_depth=4") else { return };
+    let mut config: Config<AlignedBuf> = device.config().expect("a small ring");
+    config.device.hw_queue_depth = 64;
+    let service = start(config, 1);
+    let mut client = service.client().expect("one submitter");
+    let now = client.clock().now();
+    // Every other block, so that nothing merges.
+    for n in 0..128 {
+        client.push(now, io(Op::Write, 2 * n, block(n))).expect("there is credit");
+    }
+    let mut done = 0;
+    client.wait(128, 128, |io| {
+        assert_eq!(io.result, Ok(()));
+        done += 1;
+    });
+    let stats = service.stats();
+    assert_eq!((done, stats.completed_requests), (128, 128));
+    assert!(stats.busy > 0, "it was full: {stats:?}");
+}
+
+/// The queue goes away while the disk still writes into buffers; they come back only when it no longer does. If
+/// they came earlier, what is read would turn up in them after they have got other contents.
+#[test]
+fn a_queue_that_goes_away_waits_for_the_kernel() {
+    const LEN: usize = 256 << 10;
+    let test = "a_queue_that_goes_away_waits_for_the_kernel";
+    let file = TempFile::new(test, 0);
+    // Laid out, because holes are read at once.
+    let Some(mut device) = file.open(test, ",size=16") else { return };
+    let pool = BufferPool::new(64, LEN);
+    device.register(&pool);
+    let submit = |client: &mut Client<AlignedBuf>| {
+        let now = client.clock().now();
+        for n in 0..64 {
+            let buf = pool.take().expect("all came back before");
+            let sector = (n * 37 % 64) * (LEN as u64 / 512);
+            let read = Io::new(Op::Read, sector, LEN as u32 / 512, n, buf);
+            client.push(now, read).expect("there is credit");
+        }
+        client
+            .push(now, Io::new(Op::Flush, 0, 0, 64, AlignedBuf::empty()))
+            .expect("there is credit");
+        client.flush(now);
+    };
+    for round in 0..4 {
+        let queue = service(&device, 1);
+        let mut client = queue.client().expect("one submitter");
+        submit(&mut client);
+        assert!(client.in_flight() > 0);
+        drop((client, queue));
+        assert_eq!(pool.free(), 64, "round {round}");
+        let mut all = Vec::from_iter((0..64).map_while(|_| pool.take()));
+        all.iter_mut().for_each(|buf| fill(buf, u64::MAX));
+        // As long as the disk takes for all that was in flight.
+        let other = service(&device, 1);
+        let mut client = other.client().expect("one submitter");
+        for n in 0..64 {
+            let sector = n * (LEN as u64 / 512);
+            let read = Io::new(Op::Read, sector, LEN as u32 / 512, n, AlignedBuf::new(LEN));
+            assert_eq!(call(&mut client, read).0, Ok(()));
+        }
+        let untouched = all.iter_mut().all(|buf| is_filled(buf.as_mut_slice(), u64::MAX));
+        assert!(untouched, "round {round}: written to after they had come back");
+    }
+}
+
+/// The thread that submitted ends before the kernel has begun; somebody else takes it up.
+#[test]
+fn a_thread_may_submit_and_go() {
+    let test = "a_thread_may_submit_and_go";
+    let file = TempFile::new(test, 64 * BLOCK as u64);
+    // Through the page cache writes are left to the kernel's own workers, which belong to the submitting thread.
+    for options in ["", ",direct=0"] {
+        let Some(device) = file.open(test, options) else { return };
+        for _ in 0..4 {
+            let service = service(&device, 1);
+            let clock = service.clock();
+            let mut submitter = service.queue().submitter().expect("one submitter");
+            let mut submitter = std::thread::scope(|scope| {
+                let gone = scope.spawn(move || {
+                    for n in 0..32 {
+                        submitter
+                            .push(clock.now(), io(Op::Write, 2 * n, block(n)))
+                            .expect("credit");
+                    }
+                    let flush = Io::new(Op::Flush, 0, 0, 99, AlignedBuf::empty());
+                    submitter.push(clock.now(), flush).expect("credit");
+                    submitter.flush(clock.now());
+                    submitter
+                });
+                gone.join().expect("it only submits")
+            });
+            let mut done = 0;
+            while done < 33 {
+                submitter.poll(clock.now());
+                done += submitter.reap(u32::MAX, |io| assert_eq!(io.result, Ok(())));
+                std::thread::yield_now();
+            }
+        }
+    }
+}
