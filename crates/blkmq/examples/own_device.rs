@@ -74,7 +74,12 @@ impl Ram {
             hw_queue_depth: 32,
             shared_tags: false,
             budget: None,
-            limits: Limits { max_sectors: 1024, capacity: CAPACITY, ..Limits::default() },
+            limits: Limits {
+                max_sectors: 1024,
+                max_write_zeroes_sectors: 1024,
+                capacity: CAPACITY,
+                ..Limits::default()
+            },
             // What is written is where it stays: there is nothing to flush.
             cache: WriteCache::Through,
             timeout: DEFAULT_TIMEOUT,

@@ -177,7 +177,7 @@ fn push(client: &mut Client<Buffer>, io: Io<Buffer>) -> Result<(), Failure> {
 
 /// Waits for all that is in flight.
 fn finish(client: &mut Client<Buffer>) -> IoResult {
-    let (all, mut outcome) = (client.in_flight(), Ok(()));
+    let (all, mut outcome) = (client.outstanding(), Ok(()));
     client.wait(all, all, |done| outcome = outcome.and(done.result));
     outcome
 }

@@ -281,6 +281,33 @@ fn help_and_pages_are_printed() {
     assert!(shown(&["doc", "null"]).contains("null"));
 }
 
+/// A block that the device does not take whole is one I/O of the job and several bios of the queue.
+#[test]
+fn blocks_longer_than_the_device_takes_are_divided() {
+    let json = shown(&[
+        "bench",
+        "--rw=randwrite",
+        "--bs=64k",
+        "--iodepth=4",
+        "--number_ios=100",
+        "--size=64m",
+        "--device=null,max_sectors=24,irqmode=1",
+        "--output-format=json",
+    ]);
+    let number = |name: &str| -> u64 {
+        let (_, rest) = json.split_once(&format!("\"{name}\"")).expect("it is reported");
+        let digits = rest.trim_start_matches([' ', ':']).split(|c: char| !c.is_ascii_digit());
+        digits.into_iter().next().expect("a value").parse().expect("a number")
+    };
+    // Of 128 sectors, 24 at a time.
+    assert_eq!((number("submitted"), number("completed"), number("splits")), (600, 600, 500));
+    let (_, writes) = json.split_once("\"write\"").expect("writes are reported");
+    assert!(
+        writes.contains("\"total_ios\": 100") || writes.contains("\"total_ios\" : 100"),
+        "{json}"
+    );
+}
+
 #[test]
 fn a_reader_that_goes_away_is_no_failure() {
     let mut child = Command::new(env!("CARGO_BIN_EXE_blkmq"))

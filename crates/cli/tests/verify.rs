@@ -87,6 +87,25 @@ fn overlapping_io_raises_no_false_alarm() {
     }
 }
 
+/// What the device takes in parts, some of them merged, is put together again; fewer I/Os are in flight than bios.
+#[test]
+fn blocks_longer_than_the_device_takes_are_right() {
+    for line in [
+        "--rw=write --bs=64k --verify=crc32c",
+        "--rw=randrw --bssplit=4k/50:52k/50 --norandommap --loops=4 --verify=crc32c --verify_backlog=8",
+        "--rw=randtrimwrite --bs=64k --norandommap --loops=4 --verify=xxhash --fsync=4",
+    ] {
+        let jobs = right(&format!(
+            "--device=memory,size=8,discard=1,cache_size=1,max_sectors=24,submit_queues=2 {line} \
+             --size=2m --numjobs=2 --offset_increment=2m --iodepth=8 --iodepth_batch_submit=4"
+        ));
+        for job in jobs {
+            assert!(verified(&job) >= 64 << 10, "{line}: {}", verified(&job));
+            assert!(job["blkmq"]["splits"].as_u64() > Some(0), "{}", job["blkmq"]);
+        }
+    }
+}
+
 /// Requests are refused, wanted back, and answered late and out of order. None of it is damage.
 #[test]
 fn faults_that_damage_nothing_are_not_taken_for_damage() {

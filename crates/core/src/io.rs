@@ -44,6 +44,9 @@ impl IoFlags {
     pub const PREFLUSH: Self = Self(1 << 2);
     /// Never merge it.
     pub const NOMERGE: Self = Self(1 << 3);
+    /// Rather fail than wait for anything: refused if it would have to be divided. Submitting waits for
+    /// nothing else.
+    pub const NOWAIT: Self = Self(1 << 4);
 
     /// The bits of both, as `|`; for constants.
     #[must_use]
@@ -141,6 +144,8 @@ pub struct IoError(pub u16);
 impl IoError {
     /// `EIO`: the medium or the transport failed.
     pub const IO: Self = Self(5);
+    /// `EAGAIN`: it would have had to wait, and was not to.
+    pub const AGAIN: Self = Self(11);
     /// `EINVAL`: the device cannot do what was asked.
     pub const INVALID: Self = Self(22);
     /// `ENOSPC`: beyond the end, or no room.
@@ -164,6 +169,7 @@ impl fmt::Display for IoError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match *self {
             Self::IO => f.write_str("I/O error"),
+            Self::AGAIN => f.write_str("would have to wait"),
             Self::INVALID => f.write_str("invalid request"),
             Self::NO_SPACE => f.write_str("no space"),
             Self::NOT_SUPPORTED => f.write_str("operation not supported"),

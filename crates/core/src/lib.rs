@@ -1,8 +1,9 @@
 //! The nouns of blkmq: what every other crate speaks of.
 //!
 //! Time ([`Instant`], [`Nanos`]), names ([`RequestId`], [`HwQueue`], [`Owner`]), the part of an I/O that a
-//! policy may look at ([`IoMeta`]), the part that it may not ([`Payload`]), what a device can take ([`Limits`]), a small generator whose streams
-//! outlive a release ([`Rng`]), and a latency histogram ([`Histogram`]).
+//! policy may look at ([`IoMeta`]), the part that it may not ([`Payload`]), what a device can take and where
+//! an I/O is divided that exceeds it ([`Limits`]), a small generator whose streams outlive a release
+//! ([`Rng`]), and a latency histogram ([`Histogram`]).
 //!
 //! Nothing here can read a clock, start a thread or touch memory it was not given: the crate is `no_std`,
 //! forbids `unsafe` and depends on nothing. That is how the build proves that policies are pure.
@@ -14,6 +15,7 @@
 
 extern crate alloc;
 
+mod cut;
 mod histogram;
 mod ids;
 mod io;
@@ -23,6 +25,7 @@ mod prio;
 mod rng;
 mod time;
 
+pub use cut::Parts;
 pub use histogram::Histogram;
 pub use ids::{HwQueue, Owner, RequestId, SubmitterId, Tag};
 pub use io::{IoError, IoFlags, IoMeta, IoResult, Op};

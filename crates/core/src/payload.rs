@@ -45,7 +45,8 @@ pub trait Payload: Send + Sized + 'static {
 
     /// Keeps the first `at` bytes of the I/O's and gives away the rest, for an I/O that is divided. `None`,
     /// and nothing changed, if it cannot be. Called with `at` within the I/O's length, both parts not empty,
-    /// and for discards and zeroes as well.
+    /// and for discards and zeroes as well. An I/O of several parts is divided from its end, so that each
+    /// byte is given away once.
     fn split_off(&mut self, at: usize) -> Option<Self> {
         _ = at;
         None

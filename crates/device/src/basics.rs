@@ -188,10 +188,15 @@ pub(crate) fn clamp(notes: &mut Vec<String>, name: &str, given: u64, most: u64) 
 pub(crate) fn limits(blocksize: u32, max_sectors: u32, discard: bool, size: u64) -> Limits {
     let default = Limits::default();
     let block = blocksize / SECTOR_SIZE;
+    let max_sectors = if max_sectors == 0 { default.max_sectors } else { max_sectors };
     Limits {
         logical_block_size: blocksize,
-        max_sectors: if max_sectors == 0 { default.max_sectors } else { max_sectors },
+        physical_block_size: blocksize,
+        max_sectors,
+        // Ours: null_blk writes no zeroes. To these devices they are as easy as any write.
+        max_write_zeroes_sectors: max_sectors,
         max_discard_sectors: if discard { MAX_DISCARD_SECTORS / block * block } else { 0 },
+        discard_granularity: if discard { blocksize } else { 0 },
         capacity: size * MIB_SECTORS,
         ..default
     }

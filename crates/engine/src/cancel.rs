@@ -9,6 +9,7 @@
 //! | staged | it is taken out of the ring, from between others if need be, frozen queue or not |
 //! | held by the policy | it is withdrawn and its slot is free |
 //! | in a request with others | nothing: it goes on |
+//! | in parts, divided | nothing, wherever they are: they bear its cookie, but are not it |
 //! | in a flush sequence, which begins with its slot | nothing |
 //! | issued, or on its way back | nothing |
 //!
@@ -68,7 +69,7 @@ impl Runner {
             // What is held was pushed before what is staged.
             let bio = elevator.give_up(&q.lasting.table, id, cookie).or_else(|| {
                 let is =
-                    |proto: &Proto| proto.bios == 1 && q.lasting.table.cookie(&proto.bio) == cookie;
+                    |proto: &Proto| proto.bios == 1 && q.lasting.table.is_io(&proto.bio, cookie);
                 let proto = protos.remove_before(before, is)?;
                 elevator.counters.cancelled_staged.add(1);
                 Some(proto.bio)

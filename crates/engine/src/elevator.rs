@@ -361,9 +361,7 @@ impl Elevator {
         let is = |id: &RequestId| {
             let chain = self.chains[id.index()].as_ref().filter(|chain| chain.bios == 1);
             chain.is_some_and(|Chain { head, .. }| {
-                table.submitter(head) == by
-                    && table.cookie(head) == cookie
-                    && !self.flushes.has(*id)
+                table.submitter(head) == by && table.is_io(head, cookie) && !self.flushes.has(*id)
             })
         };
         let found = self.requests.live().filter(is);

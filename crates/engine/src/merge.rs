@@ -77,7 +77,7 @@ pub(crate) fn fit(limits: &Limits, rq: &IoMeta, io: &IoMeta) -> Fit {
     // A gathered discard is bounded by its total length alone; it has no one place for a chunk boundary.
     let most = match kind {
         Kind::Discard => limits.max_discard_sectors,
-        Kind::Back | Kind::Front => limits.max_sectors_at(start, discard),
+        Kind::Back | Kind::Front => limits.max_sectors_at(start, rq.op),
     };
     if u64::from(rq.sectors) + u64::from(io.sectors) > u64::from(most) {
         return Fit::No;

@@ -139,6 +139,11 @@ impl Plan {
             ("max_sectors", asked.max_sectors, most.max_sectors),
             ("max_discard_sectors", asked.max_discard_sectors, most.max_discard_sectors),
             (
+                "max_write_zeroes_sectors",
+                asked.max_write_zeroes_sectors,
+                most.max_write_zeroes_sectors,
+            ),
+            (
                 "max_discard_segments",
                 asked.max_discard_segments.into(),
                 most.max_discard_segments.into(),

@@ -66,7 +66,7 @@ impl Plug {
 
     /// Takes out the oldest I/O that bears `cookie` and is merged with no other. O(requests).
     pub(crate) fn remove<P>(&mut self, table: &BioTable<P>, cookie: u64) -> Option<Bio> {
-        let is = |io: &Proto| io.bios == 1 && table.cookie(&io.bio) == cookie;
+        let is = |io: &Proto| io.bios == 1 && table.is_io(&io.bio, cookie);
         let at = self.requests.iter().position(is)?;
         Some(self.requests.remove(at).bio)
     }

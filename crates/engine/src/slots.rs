@@ -42,6 +42,8 @@ struct Cell<P> {
     next: u32,
     /// Last of the chain; kept up to date in a head only.
     tail: u32,
+    /// Part of an I/O that was divided; its submitter knows of which.
+    part: bool,
     payload: Option<P>,
 }
 
@@ -70,9 +72,9 @@ pub struct BioRef<'a, P> {
     pub sectors: u32,
     /// Who submitted it.
     pub submitter: SubmitterId,
-    /// What the submitter gave it to find its completion by.
+    /// What the submitter gave it to find its completion by. Parts of a divided I/O have the same.
     pub cookie: u64,
-    /// What the submitter gave it for the device.
+    /// What the submitter gave it for the device, or as much of it as belongs to this part.
     pub payload: &'a P,
 }
 
@@ -82,6 +84,18 @@ pub(crate) struct Credit {
     free: Vec<u32>,
     depth: u32,
     table: NonZeroU32,
+}
+
+/// A finished bio, out of its cell.
+pub(crate) struct Popped<P> {
+    pub(crate) cookie: u64,
+    pub(crate) result: IoResult,
+    pub(crate) payload: P,
+    /// Number of the cell.
+    pub(crate) cell: u32,
+    /// It is part of a divided I/O, and its cell is at the [`place`](BioTable::place) that
+    /// [`BioTable::mark_part`] named.
+    pub(crate) part: bool,
 }
 
 impl Credit {
@@ -125,8 +139,15 @@ impl<P> BioTable<P> {
     pub(crate) fn new(submitters: u16, depth: u32) -> (Self, Vec<Credit>) {
         let depth = depth.next_power_of_two();
         let shift = depth.trailing_zeros();
-        let cell =
-            || Cell { sector: 0, cookie: 0, sectors: 0, next: NIL, tail: NIL, payload: None };
+        let cell = || Cell {
+            sector: 0,
+            cookie: 0,
+            sectors: 0,
+            next: NIL,
+            tail: NIL,
+            part: false,
+            payload: None,
+        };
         let cells = u32::from(submitters) << shift;
         let id = next_table_id();
         let credit = |submitter: u16| {
@@ -155,11 +176,12 @@ impl<P> BioTable<P> {
         SubmitterId((bio.index >> self.shift) as u16)
     }
 
-    /// What the submitter of `bio`, or of the first one of its chain, finds its completion by.
-    pub(crate) fn cookie(&self, bio: &Bio) -> u64 {
+    /// Is `bio`, or the first one of its chain, an I/O with this cookie? A part of a divided one is none.
+    pub(crate) fn is_io(&self, bio: &Bio, cookie: u64) -> bool {
         self.check(bio);
         // SAFETY: `bio` is borrowed.
-        unsafe { self.cell(bio.index) }.cookie
+        let cell = unsafe { self.cell(bio.index) };
+        cell.cookie == cookie && !cell.part
     }
 
     #[inline]
@@ -210,11 +232,26 @@ impl<P> BioTable<P> {
                     sectors,
                     next: NIL,
                     tail: index,
+                    part: false,
                     payload: Some(payload),
                 };
             });
         }
         Ok(Bio { index, table: self.id })
+    }
+
+    /// Says that a bio is part of a divided I/O. Returns its place among those of its submitter, below the
+    /// credit's depth, which comes back with it.
+    pub(crate) fn mark_part(&self, bio: &mut Bio) -> u32 {
+        self.check(bio);
+        // SAFETY: the caller holds the bio exclusively.
+        unsafe { self.cell_mut(bio.index, |cell| cell.part = true) };
+        self.place(bio.index)
+    }
+
+    /// The place of a cell among those of its submitter.
+    pub(crate) fn place(&self, index: u32) -> u32 {
+        index & ((1 << self.shift) - 1)
     }
 
     /// Chains `behind` to the end of `head`'s chain. O(1).
@@ -322,29 +359,35 @@ impl BioSender {
 }
 
 impl BioReceiver {
-    /// Takes the oldest finished bio: cookie, result and payload. Its cell is part of the credit again.
-    #[inline]
-    pub(crate) fn pop<P>(
-        &mut self,
-        table: &BioTable<P>,
-        credit: &mut Credit,
-    ) -> Option<(u64, IoResult, P)> {
+    /// Takes the oldest finished bio. Its cell is part of the credit again.
+    #[inline(always)]
+    pub(crate) fn pop<P>(&mut self, table: &BioTable<P>, credit: &mut Credit) -> Option<Popped<P>> {
         assert!(self.table == table.id && credit.table == table.id, "a ring of another queue");
-        let payload = self.ring.pop()?;
-        let index = payload as u32;
+        let entry = self.ring.pop()?;
+        let index = entry as u32;
         // SAFETY: numbers in the ring come from `into_payload` alone, each for a token that was given up, so the cell
         // is held by nobody else; the ring gives each number out once.
-        let (cookie, data) = unsafe {
+        let (cookie, part, payload) = unsafe {
             table.cell_mut(index, |cell| {
-                (cell.cookie, cell.payload.take().expect("a finished bio has its payload"))
+                let payload = cell.payload.take().expect("a finished bio has its payload");
+                (cell.cookie, cell.part, payload)
             })
         };
         credit.free.push(index);
-        let result = match (payload >> ERRNO_SHIFT) as u16 {
+        let result = match (entry >> ERRNO_SHIFT) as u16 {
             0 => Ok(()),
             errno => Err(IoError(errno)),
         };
-        Some((cookie, result, data))
+        Some(Popped { cookie, result, payload, cell: index, part })
+    }
+
+    /// The place of the oldest finished bio if there is one and it is part of a divided I/O.
+    pub(crate) fn peek_part<P>(&self, table: &BioTable<P>) -> Option<u32> {
+        assert!(self.table == table.id, "a ring of another queue");
+        let index = self.ring.peek()? as u32;
+        // SAFETY: as for `pop`, of which the caller is the only one; nobody writes to the cell meanwhile.
+        let part = unsafe { table.cell(index).part };
+        part.then(|| table.place(index))
     }
 
     /// See [`CompletionReceiver::reaches`].
@@ -403,10 +446,36 @@ mod tests {
             let mut receiver = receivers.next().expect("two rings");
             assert_eq!(credit.left(), 0);
             let got: Vec<_> = std::iter::from_fn(|| receiver.pop(&table, credit)).collect();
-            assert_eq!(got.iter().map(|(_, _, p)| *p).collect::<Vec<_>>(), expected);
+            assert_eq!(got.iter().map(|bio| bio.payload).collect::<Vec<_>>(), expected);
             assert_eq!(credit.left(), 2);
             let failed = expected[0] == "c";
-            assert!(got.iter().all(|(cookie, r, _)| *cookie == 7 && r.is_err() == failed));
+            assert!(got.iter().all(|bio| bio.cookie == 7 && bio.result.is_err() == failed));
+            assert!(got.iter().all(|bio| !bio.part));
+        }
+    }
+
+    #[test]
+    fn a_part_is_known_by_its_place_and_the_next_bio_of_the_cell_is_none() {
+        let (table, mut credits) = table(2, 4);
+        let credit = &mut credits[1];
+        let (sender, mut receiver) = table.finish_ring(credit);
+        let mut finish = table.finish_batch(1);
+        let whole = claim(&table, credit, "whole");
+        let mut part = claim(&table, credit, "part");
+        assert_eq!(table.mark_part(&mut part), 1, "the second cell of its submitter");
+        finish.push(part, Ok(()));
+        assert!(!finish.send(&sender));
+        assert_eq!(receiver.peek_part(&table), Some(1));
+        let popped = receiver.pop(&table, credit).expect("it is finished");
+        assert_eq!((popped.payload, popped.part), ("part", true));
+        assert_eq!(table.place(popped.cell), 1);
+        let again = claim(&table, credit, "again");
+        for bio in [again, whole] {
+            assert_eq!(receiver.peek_part(&table), None);
+            finish.push(bio, Ok(()));
+            assert!(!finish.send(&sender));
+            assert_eq!(receiver.peek_part(&table), None);
+            assert!(!receiver.pop(&table, credit).expect("it is finished").part);
         }
     }
 

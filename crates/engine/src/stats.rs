@@ -43,6 +43,7 @@ pub(crate) struct PumpCounters {
 pub(crate) struct SubmitterCounters {
     pub(crate) submitted: Counter,
     pub(crate) completed: Counter,
+    pub(crate) splits: Counter,
     pub(crate) plug_merges: Counter,
     pub(crate) needless_flushes: Counter,
     pub(crate) cancelled: Counter,
@@ -118,10 +119,13 @@ impl CancelStats {
 /// `dispatched == completed_requests + requeues`, and `issued == dispatched + tail_requeues`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct QueueStats {
-    /// I/Os taken from submitters.
+    /// Bios taken from submitters: an I/O each, or a part of one that was divided. There were
+    /// `submitted - splits` I/Os.
     pub submitted: u64,
-    /// I/Os whose completions were taken by their submitters.
+    /// Bios that their submitters have back.
     pub completed: u64,
+    /// Cuts made in I/Os that the device does not take whole.
+    pub splits: u64,
     /// Merges.
     pub merges: MergeStats,
     /// Flushes.
@@ -211,6 +215,7 @@ impl QueueStats {
     pub(crate) fn add_submitter(&mut self, c: &SubmitterCounters) {
         self.submitted += c.submitted.get();
         self.completed += c.completed.get();
+        self.splits += c.splits.get();
         self.merges.plug += c.plug_merges.get();
         self.flushes.needless += c.needless_flushes.get();
         self.cancelled.plugged += c.cancelled.get();

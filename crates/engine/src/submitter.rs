@@ -7,138 +7,22 @@ use crate::cancel::Ask;
 use crate::drive::Caller;
 use crate::elevator::Proto;
 use crate::follow::Follow;
+use crate::io::{Completion, Io, Refusal, Refused};
 use crate::planted::{self, Planted};
 use crate::plug::{PLUG_REQUESTS, Plug};
 use crate::queue::Root;
 use crate::runner::Own;
 use crate::shared::{Shard, Shared};
-use crate::slots::{BioReceiver, Credit};
+use crate::slots::{Bio, BioReceiver, Credit, Popped};
+use crate::split::Splits;
 use crate::stats::SubmitterCounters;
 use crate::sync::{Arc, Ordering, Producer, fence};
 use crate::{Access, NoMerges};
 use blkmq_core::{
-    HwQueue, Instant, IoError, IoFlags, IoMeta, IoPrio, IoResult, Op, Owner, SubmitterId,
+    HwQueue, Instant, IoError, IoMeta, Limits, Op, Payload, SECTOR_SIZE, SubmitterId,
 };
 use crossbeam_utils::CachePadded;
 use std::fmt;
-
-/// An I/O as its submitter describes it.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Io<P> {
-    /// What to do.
-    pub op: Op,
-    /// Where: a multiple of the logical block size, in sectors.
-    pub sector: u64,
-    /// How much, likewise. 0 only for a flush.
-    pub sectors: u32,
-    /// How. Reads are made [`IoFlags::SYNC`] unless this is set by hand.
-    pub flags: IoFlags,
-    /// With which priority.
-    pub ioprio: IoPrio,
-    /// Who pays.
-    pub owner: Owner,
-    /// Expected lifetime of what is written; 0 for unknown.
-    pub write_hint: u8,
-    /// Comes back with the completion.
-    pub cookie: u64,
-    /// What the device needs to find the bytes; comes back with the completion.
-    pub payload: P,
-}
-
-impl<P> Io<P> {
-    /// An I/O with defaults for everything else: sync if it is a read, no priority, owner 0.
-    pub fn new(op: Op, sector: u64, sectors: u32, cookie: u64, payload: P) -> Self {
-        Self {
-            op,
-            sector,
-            sectors,
-            flags: if op == Op::Read { IoFlags::SYNC } else { IoFlags::NONE },
-            ioprio: IoPrio::default(),
-            owner: Owner(0),
-            write_hint: 0,
-            cookie,
-            payload,
-        }
-    }
-}
-
-/// A finished I/O.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Completion<P> {
-    /// As in its [`Io`].
-    pub cookie: u64,
-    /// How it ended.
-    pub result: IoResult,
-    /// As in its [`Io`].
-    pub payload: P,
-}
-
-/// Why an I/O was not taken.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Refusal {
-    /// As many are in flight as the submitter has credit for. Reap, then try again.
-    NoCredit {
-        /// The credit.
-        depth: u32,
-    },
-    /// Start or length is no multiple of the logical block size, or the length is zero.
-    Misaligned {
-        /// The logical block size in bytes.
-        block: u32,
-    },
-    /// Longer than the device takes at once.
-    TooLong {
-        /// The most, in sectors.
-        most: u32,
-    },
-    /// Beyond the end of the device.
-    OutOfRange {
-        /// Its size in sectors.
-        capacity: u64,
-    },
-    /// The device does not have this operation.
-    Unsupported(Op),
-}
-
-impl fmt::Display for Refusal {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::NoCredit { depth } => {
-                write!(f, "all {depth} I/Os of this submitter are in flight; reap first")
-            }
-            Self::Misaligned { block } => {
-                write!(f, "start and length must be multiples of {block} bytes, the length above 0")
-            }
-            Self::TooLong { most } => {
-                write!(f, "longer than the {most} sectors that the device takes at once")
-            }
-            Self::OutOfRange { capacity } => {
-                write!(f, "beyond the end of the device at sector {capacity}")
-            }
-            Self::Unsupported(op) => write!(f, "the device does not support {op:?}"),
-        }
-    }
-}
-
-/// Without the I/O, for errors that outlive it or cross threads; a buffer often may not.
-impl std::error::Error for Refusal {}
-
-/// An I/O that was not taken, and why.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Refused<P> {
-    /// Unchanged.
-    pub io: Io<P>,
-    /// Why.
-    pub why: Refusal,
-}
-
-impl<P> fmt::Display for Refused<P> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.why.fmt(f)
-    }
-}
-
-impl<P: fmt::Debug> std::error::Error for Refused<P> {}
 
 /// A submitter's private things, kept by the queue while nobody is registered under its number.
 pub(crate) struct Parts {
@@ -154,7 +38,9 @@ pub(crate) struct Parts {
 ///
 /// # Contract
 ///
-/// I/Os are taken in the order of [`push`](Self::push) and may complete in any. A pushed I/O is on its way
+/// I/Os are taken in the order of [`push`](Self::push) and may complete in any. One that exceeds what the
+/// device takes at once is divided, and completes when all its parts have (`spec/framework.md` section 13): it
+/// costs a credit for each part, and its payload must allow it ([`Payload::split_off`]). A pushed I/O is on its way
 /// after the next [`flush`](Self::flush) at the latest. With
 /// [`PumpMode::Inline`](crate::PumpMode::Inline) they make progress while any submitter of the queue submits,
 /// polls, or is parked as [`prepare_park`](Self::prepare_park) allows: a thread that leaves for a long
@@ -172,7 +58,22 @@ pub struct Submitter<P> {
     shard: usize,
     depth: u32,
     follow: Follow,
+    /// By operation: the most sectors that are taken whole, as one segment. Of a flush, which has none, there
+    /// is more to ask.
+    plain: [u32; 5],
+    splits: Splits<P>,
     tally: Arc<CachePadded<SubmitterCounters>>,
+}
+
+/// The most sectors of each operation that need no second look, wherever they are.
+fn plain_sizes(limits: &Limits) -> [u32; 5] {
+    let segment = limits.max_segment_size / SECTOR_SIZE;
+    let mut plain = [0; 5];
+    for op in [Op::Read, Op::Write, Op::Discard, Op::WriteZeroes] {
+        let one_segment = if matches!(op, Op::Read | Op::Write) { segment } else { u32::MAX };
+        plain[op as usize] = limits.max_whole_sectors(op).min(one_segment);
+    }
+    plain
 }
 
 impl<P> fmt::Debug for Submitter<P> {
@@ -188,6 +89,7 @@ impl<P: Send> Submitter<P> {
         let tally = Arc::clone(&q.lasting.tallies[usize::from(parts.id.0)]);
         let shard = q.shard_of(parts.hw);
         let follow = Follow::new(parts.id, &q.shards[shard].lead);
+        let plain = plain_sizes(&q.limits);
         Self {
             root,
             q,
@@ -196,6 +98,8 @@ impl<P: Send> Submitter<P> {
             shard,
             depth,
             follow,
+            plain,
+            splits: Splits::new(),
             tally,
         }
     }
@@ -220,33 +124,46 @@ impl<P: Send> Submitter<P> {
         self.parts.as_ref().expect("parts are there until the submitter is dropped").hw
     }
 
-    /// I/Os that it may have in flight at once.
+    /// Its credit: bios that it may have in flight at once, an I/O or a part of a divided one each.
     #[must_use]
     pub fn depth(&self) -> u32 {
         self.depth
     }
 
-    /// I/Os taken and not yet reaped, plugged ones included.
+    /// Credit in use: bios taken and not yet back, plugged ones included. Each part of a divided I/O counts
+    /// until it is back, so this can exceed [`outstanding`](Self::outstanding).
     #[must_use]
     pub fn in_flight(&self) -> u32 {
         self.depth - self.parts.as_ref().map_or(0, |parts| parts.credit.left())
     }
 
+    /// I/Os taken and not yet reaped, plugged ones included: completions still to come.
+    #[must_use]
+    pub fn outstanding(&self) -> u32 {
+        self.in_flight() - self.splits.extra()
+    }
+
+    /// Is this an I/O like nearly all: possible, in one segment, and taken whole?
+    #[inline]
+    fn is_plain(&self, op: Op, sector: u64, sectors: u32) -> bool {
+        let limits = &self.q.limits;
+        let mask = u64::from(limits.logical_block_size / SECTOR_SIZE - 1);
+        let most = limits.within_chunk(sector, self.plain[op as usize]);
+        (sector | u64::from(sectors)) & mask == 0
+            // Neither zero nor too many.
+            && sectors.wrapping_sub(1) < most
+            && sector.checked_add(sectors.into()).is_some_and(|end| end <= limits.capacity)
+    }
+
+    /// Is it possible at all, whole or in parts?
     fn check(&self, op: Op, sector: u64, sectors: u32) -> Result<(), Refusal> {
         let limits = &self.q.limits;
-        if op == Op::Flush {
-            return Ok(());
-        }
-        let mask = u64::from(limits.logical_block_size / blkmq_core::SECTOR_SIZE - 1);
+        let mask = u64::from(limits.logical_block_size / SECTOR_SIZE - 1);
         if sectors == 0 || (sector | u64::from(sectors)) & mask != 0 {
             return Err(Refusal::Misaligned { block: limits.logical_block_size });
         }
-        let most = limits.max_sectors_at(sector, op == Op::Discard);
-        if most == 0 {
+        if limits.max_sectors_of(op) == 0 {
             return Err(Refusal::Unsupported(op));
-        }
-        if sectors > most {
-            return Err(Refusal::TooLong { most });
         }
         if sector.checked_add(sectors.into()).is_none_or(|end| end > limits.capacity) {
             return Err(Refusal::OutOfRange { capacity: limits.capacity });
@@ -254,46 +171,10 @@ impl<P: Send> Submitter<P> {
         Ok(())
     }
 
-    /// Takes an I/O into the plug, merging it with the newest one there if they fit. Flushes the plug first
-    /// when it is full. A bare flush that the device has no need of is not plugged but done.
-    ///
-    /// # Errors
-    /// Gives the I/O back if there is no credit for it or the device could not take it.
-    #[inline]
-    pub fn push(&mut self, now: Instant, io: Io<P>) -> Result<(), Refused<P>> {
-        if let Err(why) = self.check(io.op, io.sector, io.sectors) {
-            return Err(Refused { io, why });
-        }
-        if io.op == Op::Flush && self.q.needs_no_flush {
-            return self.answer_flush(io);
-        }
-        let parts = self.parts.as_mut().expect("parts are there until the submitter is dropped");
-        let hw = parts.hw;
-        let bio = match self.q.lasting.table.claim(
-            &mut parts.credit,
-            io.sector,
-            io.sectors,
-            io.cookie,
-            io.payload,
-        ) {
-            Ok(bio) => bio,
-            Err(payload) => {
-                let why = Refusal::NoCredit { depth: self.depth };
-                return Err(Refused { io: Io { payload, ..io }, why });
-            }
-        };
-        let meta = IoMeta {
-            sector: io.sector,
-            sectors: io.sectors,
-            owner: io.owner,
-            arrived: now,
-            segments: 1,
-            hw,
-            ioprio: io.ioprio,
-            op: io.op,
-            flags: io.flags.without(self.q.meaningless),
-            write_hint: io.write_hint,
-        };
+    /// Puts a bio into the plug. Inlined by force: it is most of what a push is, and being called from the
+    /// rare paths as well must not make it a call there.
+    #[inline(always)]
+    fn enqueue(&mut self, now: Instant, meta: IoMeta, bio: Bio) {
         self.tally.submitted.add(1);
         if let Some(kind) = self.plug.fits(&self.q.limits, self.q.nomerges, &meta) {
             self.plug.merge(&self.q.lasting.table, kind, Proto { meta, bio, bios: 1 });
@@ -304,7 +185,6 @@ impl<P: Send> Submitter<P> {
         } else {
             self.push_locked(now, Proto { meta, bio, bios: 1 });
         }
-        Ok(())
     }
 
     /// A bare flush for a device that has nothing to flush.
@@ -371,7 +251,8 @@ impl<P: Send> Submitter<P> {
     /// Asks for the I/O with this cookie to be given up. If it still waits, in the plug, in staging or in an
     /// elevator, and as a request of its own, it ends with [`IoError::CANCELLED`] without having been done;
     /// otherwise it goes on and ends as it ends. That is the case when it has been merged with another one,
-    /// when its flush sequence has begun, and when it has been issued to a device. Either way it has one
+    /// when its flush sequence has begun, when it has been issued to a device, and from the start when it was
+    /// divided: its parts are on their way one by one, and some would be done. Either way it has one
     /// completion, which says what happened to it. If no I/O in flight has the cookie, nothing happens.
     ///
     /// Cookies by which I/Os are to be cancelled should differ. If several that still wait bear this one, it is
@@ -434,6 +315,7 @@ impl<P: Send> Submitter<P> {
         self.q = self.root.current();
         self.shard = self.q.shard_of(self.hw());
         self.follow = Follow::new(self.id(), &self.q.shards[self.shard].lead);
+        self.plain = plain_sizes(&self.q.limits);
     }
 
     /// The queue was rebuilt while this submitter used it: what it staged, or asked for, may not have been seen.
@@ -468,34 +350,6 @@ impl<P: Send> Submitter<P> {
         }
     }
 
-    /// Hands up to `most` completions to `take`, oldest first. Returns how many.
-    pub fn reap(&mut self, most: u32, mut take: impl FnMut(Completion<P>)) -> u32 {
-        let q = &*self.q;
-        let parts = self.parts.as_mut().expect("parts are there until the submitter is dropped");
-        let mut reaped = 0;
-        while reaped < most
-            && let Some((cookie, result, payload)) =
-                parts.receiver.pop(&q.lasting.table, &mut parts.credit)
-        {
-            take(Completion { cookie, result, payload });
-            reaped += 1;
-        }
-        self.tally.completed.add(u64::from(reaped));
-        if reaped > 0 && parts.credit.left() == self.depth {
-            // Nothing in flight, so this thread may never come back; somebody may sleep who counts on it.
-            self.catch_up();
-            self.q.hand_on(self.shard());
-        }
-        reaped
-    }
-
-    /// Are there probably `n` completions to reap? Looks at one entry of the ring only, so that a thread that
-    /// spins on this does not take a line that is being filled. With `n` of 1 the answer is exact.
-    #[must_use]
-    pub fn has_completions(&mut self, n: u32) -> bool {
-        self.parts().receiver.reaches(n)
-    }
-
     /// May the thread park? If so it must, until [`Host::wake_submitter`](crate::Host::wake_submitter) names
     /// it or [`next_deadline`](Self::next_deadline) passes, and then call [`unpark`](Self::unpark). Not
     /// allowed while there is something to reap or to do, or to flush.
@@ -525,6 +379,175 @@ impl<P: Send> Submitter<P> {
     pub fn next_deadline(&self) -> Option<Instant> {
         self.q.deadline(self.shard())
     }
+}
+
+impl<P: Payload> Submitter<P> {
+    /// Takes an I/O into the plug, merging it with the newest one there if they fit. Flushes the plug first
+    /// when it is full. An I/O that the device does not take whole goes in as several bios, each under the
+    /// same rules, of which only the last may merge. A bare flush that the device has no need of is not plugged
+    /// but done.
+    ///
+    /// # Errors
+    /// Gives the I/O back, and has taken nothing of it, if there is no credit for it or the device could not
+    /// take it.
+    #[inline]
+    pub fn push(&mut self, now: Instant, io: Io<P>) -> Result<(), Refused<P>> {
+        if self.is_plain(io.op, io.sector, io.sectors) {
+            self.push_whole(now, io, 1)
+        } else {
+            self.push_large(now, io)
+        }
+    }
+
+    #[inline(always)]
+    fn push_whole(&mut self, now: Instant, io: Io<P>, segments: u16) -> Result<(), Refused<P>> {
+        let parts = self.parts.as_mut().expect("parts are there until the submitter is dropped");
+        let hw = parts.hw;
+        let bio = match self.q.lasting.table.claim(
+            &mut parts.credit,
+            io.sector,
+            io.sectors,
+            io.cookie,
+            io.payload,
+        ) {
+            Ok(bio) => bio,
+            Err(payload) => {
+                let why = Refusal::NoCredit { depth: self.depth };
+                return Err(Refused { io: Io { payload, ..io }, why });
+            }
+        };
+        let meta = IoMeta {
+            sector: io.sector,
+            sectors: io.sectors,
+            owner: io.owner,
+            arrived: now,
+            segments,
+            hw,
+            ioprio: io.ioprio,
+            op: io.op,
+            flags: io.flags.without(self.q.meaningless),
+            write_hint: io.write_hint,
+        };
+        self.enqueue(now, meta, bio);
+        Ok(())
+    }
+
+    /// Flushes, and what is impossible, has several segments, or is not taken whole.
+    #[cold]
+    #[inline(never)]
+    fn push_large(&mut self, now: Instant, io: Io<P>) -> Result<(), Refused<P>> {
+        if io.op == Op::Flush {
+            return if self.q.needs_no_flush {
+                self.answer_flush(io)
+            } else {
+                self.push_whole(now, io, 1)
+            };
+        }
+        if let Err(why) = self.check(io.op, io.sector, io.sectors) {
+            return Err(Refused { io, why });
+        }
+        // Parts are those of one set of limits, even if a full plug that is flushed between two of them finds
+        // that the queue has others by now.
+        let limits = self.q.limits;
+        if limits.first_part(io.op, io.sector, io.sectors) == io.sectors {
+            let segments = segments(&limits, io.op, io.sectors);
+            return self.push_whole(now, io, segments);
+        }
+        let Io { op, flags, owner, ioprio, write_hint, cookie, .. } = io;
+        let credit = (self.depth, self.depth - self.in_flight());
+        let count = self.splits.divide(&limits, io, credit)?;
+        self.tally.splits.add(u64::from(count - 1));
+        while let Some(part) = self.splits.next_part() {
+            let (sector, sectors) = (part.sector, part.sectors);
+            let q = &*self.q;
+            let parts =
+                self.parts.as_mut().expect("parts are there until the submitter is dropped");
+            let bio =
+                q.lasting.table.claim(&mut parts.credit, sector, sectors, cookie, part.payload);
+            let mut bio = bio.unwrap_or_else(|_| unreachable!("there is credit for every part"));
+            self.splits.placed(part.number, q.lasting.table.mark_part(&mut bio));
+            let meta = IoMeta {
+                sector,
+                sectors,
+                owner,
+                arrived: now,
+                segments: segments(&limits, op, sectors),
+                hw: parts.hw,
+                ioprio,
+                op,
+                // FUA and PREFLUSH are for every part: each is written by itself, so each must be durable
+                // before the I/O is, and each must wait for the flush, which it would otherwise overtake.
+                flags: flags.without(q.meaningless) | part.flags,
+                write_hint,
+            };
+            self.enqueue(now, meta, bio);
+        }
+        Ok(())
+    }
+
+    /// Hands up to `most` completions to `take`, oldest first. Returns how many. A part of a divided I/O that
+    /// is back is none, unless it is the last one missing: then the I/O completes, with the first error in
+    /// ascending order of sectors if there was one.
+    pub fn reap(&mut self, most: u32, mut take: impl FnMut(Completion<P>)) -> u32 {
+        let q = &*self.q;
+        let parts = self.parts.as_mut().expect("parts are there until the submitter is dropped");
+        let (mut reaped, mut bios) = (0, 0);
+        while reaped < most
+            && let Some(popped) = parts.receiver.pop(&q.lasting.table, &mut parts.credit)
+        {
+            bios += 1;
+            let Popped { cookie, mut result, mut payload, cell, part } = popped;
+            if part {
+                match self.splits.part_done(q.lasting.table.place(cell), result, payload) {
+                    Some(whole) => (result, payload) = whole,
+                    None => continue,
+                }
+            }
+            take(Completion { cookie, result, payload });
+            reaped += 1;
+        }
+        self.tally.completed.add(bios);
+        if bios > 0 && parts.credit.left() == self.depth {
+            // Nothing in flight, so this thread may never come back; somebody may sleep who counts on it.
+            self.catch_up();
+            self.q.hand_on(self.shard());
+        }
+        reaped
+    }
+
+    /// Are there probably `n` completions to reap? Looks at one entry of the ring only, so that a thread that
+    /// spins on this does not take a line that is being filled. With `n` of 1 the answer is exact.
+    ///
+    /// Takes in parts of divided I/Os that have come back, if they are the oldest there and not the last ones
+    /// missing.
+    #[must_use]
+    pub fn has_completions(&mut self, n: u32) -> bool {
+        if self.splits.extra() > 0 {
+            self.take_parts_in();
+        }
+        self.parts().receiver.reaches(n)
+    }
+
+    /// Leaves nothing at the front of the ring but what is a completion.
+    #[cold]
+    fn take_parts_in(&mut self) {
+        let q = &*self.q;
+        let parts = self.parts.as_mut().expect("parts are there until the submitter is dropped");
+        while let Some(place) = parts.receiver.peek_part(&q.lasting.table)
+            && !self.splits.completes(place)
+        {
+            let popped = parts.receiver.pop(&q.lasting.table, &mut parts.credit);
+            let part = popped.expect("it was seen just now");
+            let whole = self.splits.part_done(place, part.result, part.payload);
+            assert!(whole.is_none(), "others are missing");
+            self.tally.completed.add(1);
+        }
+    }
+}
+
+/// Segments of a bio that the device takes whole.
+fn segments(limits: &Limits, op: Op, sectors: u32) -> u16 {
+    u16::try_from(limits.segments(op, sectors)).expect("no more than the limit, which fits")
 }
 
 impl<P> Drop for Submitter<P> {

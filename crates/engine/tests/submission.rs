@@ -504,7 +504,7 @@ fn refusals_hand_back_what_they_refuse() {
     assert_eq!(why(&mut sub, write(0, 0)), Refusal::Misaligned { block: 4096 });
     assert_eq!(why(&mut sub, write(80, 8)), Refusal::OutOfRange { capacity: 80 });
     assert_eq!(why(&mut sub, write(u64::MAX - 7, 8)), Refusal::OutOfRange { capacity: 80 });
-    assert_eq!(why(&mut sub, write(0, 1 << 20)), Refusal::TooLong { most: 8192 });
+    assert_eq!(why(&mut sub, write(0, 1 << 20)), Refusal::OutOfRange { capacity: 80 });
     let discard = Io { op: Op::Discard, ..write(0, 8) };
     assert_eq!(why(&mut sub, discard), Refusal::Unsupported(Op::Discard));
     sub.push(T0, write(0, 8)).expect("there is credit");

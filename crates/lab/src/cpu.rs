@@ -33,6 +33,8 @@ pub(crate) struct Cpu {
     in_flight: Vec<u64>,
     /// An I/O that the client wants and for which there was no credit.
     refused: Option<Io<Payload>>,
+    /// I/Os taken from it that have not ended.
+    outstanding: u32,
     /// The client wants nothing more.
     finished: bool,
 }
@@ -73,6 +75,7 @@ impl Cpu {
             state: State::Awake,
             in_flight: Vec::new(),
             refused: None,
+            outstanding: 0,
             finished: false,
         }
     }
@@ -166,11 +169,16 @@ impl Cpu {
     fn reap(&mut self, turn: &Turn<'_>) -> u32 {
         let Self { submitter, client, in_flight, .. } = self;
         let by = submitter.id();
-        submitter.reap(u32::MAX, |completion| {
+        let announced = submitter.has_completions(1);
+        let reaped = submitter.reap(u32::MAX, |completion| {
             in_flight.retain(|cookie| *cookie != completion.cookie);
             turn.oracle.with(|oracle| oracle.ended(turn.now, by, &completion));
             client.ended(turn.now, &completion);
-        })
+        });
+        assert_eq!(announced, reaped > 0, "has_completions(1) is exact");
+        self.outstanding -= reaped;
+        assert_eq!(self.submitter.outstanding(), self.outstanding, "after reaping");
+        reaped
     }
 
     /// Pushes up to a batch. Says what the client wants then (an I/O if the batch is full), and how many
@@ -180,7 +188,7 @@ impl Cpu {
         loop {
             let want = match self.refused.take() {
                 Some(io) => Want::Io(io),
-                None => self.client.next(turn.now, self.submitter.in_flight()),
+                None => self.client.next(turn.now, self.outstanding),
             };
             self.finished |= want == Want::Nothing;
             let Want::Io(io) = want else { return Ok((want, pushed)) };
@@ -198,17 +206,23 @@ impl Cpu {
 
     /// False if there is no credit for it.
     fn push(&mut self, turn: &Turn<'_>, io: Io<Payload>) -> Result<bool, Violation> {
-        let io = turn.oracle.with(|oracle| oracle.label(io));
         let by = self.submitter.id();
-        // A full plug is flushed inside the call, but this I/O stays in it.
+        // Before the call: a full plug is flushed in it, with the first parts of this I/O if it has several.
+        let io = turn.oracle.with(|oracle| oracle.announced(by, io));
         match self.submitter.push(turn.now, io) {
             Ok(()) => {
+                self.outstanding += 1;
+                assert_eq!(self.submitter.outstanding(), self.outstanding, "after pushing");
                 turn.oracle.with(|oracle| oracle.pushed(turn.now, by, io));
                 self.in_flight.push(io.cookie);
                 self.client.submitted(turn.now, &io);
                 Ok(true)
             }
-            Err(refused) if matches!(refused.why, Refusal::NoCredit { .. }) => Ok(false),
+            Err(refused) if matches!(refused.why, Refusal::NoCredit { .. }) => {
+                assert_eq!(refused.io, io, "a refused I/O comes back unchanged");
+                turn.oracle.with(|oracle| oracle.refused(&io));
+                Ok(false)
+            }
             Err(refused) => Err(Violation::Refused(refused.why)),
         }
     }

@@ -134,7 +134,7 @@ fn device(dice: &mut Dice, faulty: bool) -> Vec<(String, String)> {
         ("budget", 1, 64),
         ("service_limit", 1, 64),
         ("mbps", 1, 200),
-        ("max_sectors", 8, 256),
+        ("max_sectors", 8, 64),
     ];
     for (name, least, most) in rare {
         if let Some(value) = dice.sometimes(4, |dice| dice.magnitude(least, most)) {
@@ -160,7 +160,20 @@ fn device(dice: &mut Dice, faulty: bool) -> Vec<(String, String)> {
 }
 
 fn bounds(dice: &mut Dice) -> Bounds {
+    // Lengths of pages, which are multiples of every block size.
+    let mut pages = |one_in, most, otherwise, unit: u32| {
+        dice.sometimes(one_in, |dice| unit * dice.magnitude(1, most) as u32).unwrap_or(otherwise)
+    };
+    let max_segment_size = pages(3, 8, 65536, 4096);
+    let max_discard_sectors = pages(2, 16, u32::MAX, 8);
+    let discard_granularity = pages(3, 8, 0, 4096);
+    let max_write_zeroes_sectors = pages(2, 16, u32::MAX, 8);
     Bounds {
+        physical_block_size: dice.among(&[512, 512, 1024, 4096, 16384]),
+        max_segment_size,
+        max_discard_sectors,
+        discard_granularity,
+        max_write_zeroes_sectors: if dice.one_in(8) { 0 } else { max_write_zeroes_sectors },
         max_segments: dice.sometimes(3, |dice| dice.magnitude(1, 16)).unwrap_or(128) as u16,
         max_discard_segments: dice.sometimes(2, |dice| dice.magnitude(1, 8)).unwrap_or(1) as u16,
         // Chunks are multiples of every block size.
@@ -202,7 +215,7 @@ fn load(dice: &mut Dice) -> Load {
         pattern: dice.among(&Pattern::ALL),
         ops,
         region: dice.magnitude(1, 4096),
-        blocks: dice.magnitude(1, 16) as u32,
+        blocks: dice.magnitude(1, 64) as u32,
         owners: dice.among(&[1, 1, 3]),
         prios: dice.one_in(4),
         flags: dice.permille(),

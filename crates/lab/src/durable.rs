@@ -13,13 +13,19 @@ use std::collections::BTreeMap;
 
 /// Counts what matters to the order of flushes and data.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
-struct Moment(u64);
+pub(crate) struct Moment(u64);
 
-/// When an I/O came, and when its data was finished.
-#[derive(Clone, Copy, Default)]
-struct Times {
-    pushed: Moment,
-    served: Moment,
+/// How far an I/O has come, or a part of one.
+#[derive(Clone, Copy)]
+pub(crate) struct Progress {
+    pub(crate) stage: Stage,
+    /// When the device finished its data.
+    pub(crate) served: Moment,
+}
+
+impl Progress {
+    /// The device has had nothing of it.
+    pub(crate) const NONE: Self = Self { stage: Stage::Submitted, served: Moment(0) };
 }
 
 /// What became of the flushes that the device was given.
@@ -45,8 +51,8 @@ impl FlushFates {
 pub(crate) struct Durable {
     cache: WriteCache,
     now: Moment,
-    /// By cookie.
-    times: Vec<Times>,
+    /// When each I/O came, by cookie.
+    pushed: Vec<Moment>,
     /// Flushes at the device, and when they began.
     flushing: BTreeMap<(HwQueue, Tag), Moment>,
     /// When the latest one began of those that succeeded.
@@ -62,7 +68,7 @@ impl Durable {
         Self {
             cache,
             now: Moment::default(),
-            times: Vec::new(),
+            pushed: Vec::new(),
             flushing: BTreeMap::new(),
             flushed: Moment::default(),
             failed: Vec::new(),
@@ -75,10 +81,20 @@ impl Durable {
         self.now
     }
 
-    /// The engine took the I/O with the next cookie.
-    pub(crate) fn pushed(&mut self) {
-        let pushed = self.moment();
-        self.times.push(Times { pushed, served: Moment::default() });
+    /// The I/O with the next cookie is offered to the engine.
+    pub(crate) fn announced(&mut self) {
+        let now = self.moment();
+        self.pushed.push(now);
+    }
+
+    /// The engine did not take it.
+    pub(crate) fn withdrawn(&mut self) {
+        self.pushed.pop();
+    }
+
+    /// The engine took it, and nothing that began before is for it.
+    pub(crate) fn pushed(&mut self, cookie: u64) {
+        self.pushed[cookie as usize] = self.moment();
     }
 
     /// The device took a flush.
@@ -141,33 +157,47 @@ impl Durable {
     /// The device took the data of `io`.
     pub(crate) fn taken(&self, io: &Io<Payload>) -> Result<(), Violation> {
         let cookie = io.cookie;
-        if self.has_flush_ahead(io) && self.flushed <= self.times[cookie as usize].pushed {
+        if self.has_flush_ahead(io) && self.flushed <= self.pushed[cookie as usize] {
             return Err(Violation::NotDurable { cookie, what: "the flush ahead of it" });
         }
         Ok(())
     }
 
-    /// The device finished the data of the I/O with this cookie.
-    pub(crate) fn served(&mut self, cookie: u64) {
-        let now = self.moment();
-        if let Some(times) = self.times.get_mut(cookie as usize) {
-            times.served = now;
+    /// The device finished data. When that was.
+    pub(crate) fn served(&mut self) -> Moment {
+        self.moment()
+    }
+
+    /// Errors of the flushes that began later than `since`.
+    fn failed_since(&self, since: Moment) -> impl Iterator<Item = IoError> {
+        self.failed.iter().filter(move |(began, _)| *began > since).map(|(_, why)| *why)
+    }
+
+    /// Has a part of `io` that has come so far ended, in whatever way?
+    pub(crate) fn is_over(&self, io: &Io<Payload>, part: &Progress) -> bool {
+        let pushed = self.pushed[io.cookie as usize];
+        match part.stage {
+            Stage::Served(Ok(())) if self.has_flush_behind(io) => {
+                self.flushed > part.served || self.failed_since(part.served).next().is_some()
+            }
+            Stage::Served(_) => true,
+            Stage::Submitted => {
+                self.has_flush_ahead(io) && self.failed_since(pushed).next().is_some()
+            }
+            Stage::AtDevice | Stage::Ended => false,
         }
     }
 
-    fn failed_since(&self, since: Moment, error: IoError) -> bool {
-        self.failed.iter().any(|(began, why)| *began > since && *why == error)
-    }
-
-    /// `io`, which was at `stage` as far as the device knows, ended with `result`.
+    /// May `io`, or a part of it, that has come so far as the device knows have ended with `result`?
     pub(crate) fn end(
         &self,
         io: &Io<Payload>,
-        stage: Stage,
+        &Progress { stage, served }: &Progress,
         result: IoResult,
     ) -> Result<(), Violation> {
         let cookie = io.cookie;
-        let Times { pushed, served } = self.times[cookie as usize];
+        let pushed = self.pushed[cookie as usize];
+        let failed = |since, error| self.failed_since(since).any(|why| why == error);
         let lacks = |what| Err(Violation::NotDurable { cookie, what });
         match (stage, result) {
             (Stage::Served(Ok(())), Ok(())) if self.has_flush_behind(io) => {
@@ -175,7 +205,7 @@ impl Durable {
             }
             (Stage::Served(of_data), _) if of_data == result => Ok(()),
             (Stage::Served(Ok(())), Err(error))
-                if self.has_flush_behind(io) && self.failed_since(served, error) =>
+                if self.has_flush_behind(io) && failed(served, error) =>
             {
                 Ok(())
             }
@@ -183,9 +213,7 @@ impl Durable {
                 let done = !self.is_cached() || self.flushed > pushed;
                 if done { Ok(()) } else { lacks("the flush that it is") }
             }
-            (Stage::Submitted, Err(error))
-                if self.has_flush_ahead(io) && self.failed_since(pushed, error) =>
-            {
+            (Stage::Submitted, Err(error)) if self.has_flush_ahead(io) && failed(pushed, error) => {
                 Ok(())
             }
             _ => Err(Violation::Stages { cookie, was: stage, now: Stage::Ended }),
@@ -210,7 +238,7 @@ mod tests {
 
     fn durable(fua: bool) -> Durable {
         let mut durable = Durable::new(WriteCache::Back { fua });
-        durable.pushed();
+        durable.announced();
         durable
     }
 
@@ -218,18 +246,19 @@ mod tests {
     fn a_flush_counts_for_what_was_finished_before_it_began() {
         let fua = io(Op::Write, IoFlags::FUA);
         let mut d = durable(false);
-        let served = Stage::Served(Ok(()));
         d.flush_began(HW, Tag(0));
-        d.served(0);
+        let served = Progress { stage: Stage::Served(Ok(())), served: d.served() };
         d.gave_back(HW, Tag(0), Some(Ok(())));
-        assert!(d.end(&fua, served, Ok(())).is_err(), "it began too early");
+        assert!(d.end(&fua, &served, Ok(())).is_err(), "it began too early");
+        assert!(!d.is_over(&fua, &served));
         flush(&mut d, Err(IoError::IO));
-        assert!(d.end(&fua, served, Ok(())).is_err(), "it failed");
-        assert_eq!(d.end(&fua, served, Err(IoError::IO)), Ok(()));
+        assert!(d.end(&fua, &served, Ok(())).is_err(), "it failed");
+        assert_eq!(d.end(&fua, &served, Err(IoError::IO)), Ok(()));
+        assert!(d.is_over(&fua, &served));
         flush(&mut d, Ok(()));
-        assert_eq!(d.end(&fua, served, Ok(())), Ok(()));
+        assert_eq!(d.end(&fua, &served, Ok(())), Ok(()));
         assert_eq!(d.fates(), FlushFates { succeeded: 2, failed: 1, requeued: 0 });
-        assert_eq!(durable(true).end(&fua, served, Ok(())), Ok(()), "the device did it");
+        assert_eq!(durable(true).end(&fua, &served, Ok(())), Ok(()), "the device did it");
     }
 
     #[test]
@@ -237,7 +266,7 @@ mod tests {
         let pre = io(Op::Write, IoFlags::PREFLUSH);
         let mut d = durable(true);
         assert!(d.taken(&pre).is_err());
-        assert!(d.end(&pre, Stage::Submitted, Err(IoError::IO)).is_err(), "nothing failed");
+        assert!(d.end(&pre, &Progress::NONE, Err(IoError::IO)).is_err(), "nothing failed");
         d.flush_began(HW, Tag(1));
         assert!(d.taken(&pre).is_err());
         d.gave_back(HW, Tag(1), Some(Ok(())));
@@ -249,12 +278,12 @@ mod tests {
         let bare = io(Op::Flush, IoFlags::NONE);
         let mut d = Durable::new(WriteCache::Back { fua: false });
         flush(&mut d, Ok(()));
-        d.pushed();
-        assert!(d.end(&bare, Stage::Submitted, Ok(())).is_err());
+        d.announced();
+        assert!(d.end(&bare, &Progress::NONE, Ok(())).is_err());
         flush(&mut d, Ok(()));
-        assert_eq!(d.end(&bare, Stage::Submitted, Ok(())), Ok(()));
+        assert_eq!(d.end(&bare, &Progress::NONE, Ok(())), Ok(()));
         let mut through = Durable::new(WriteCache::Through);
-        through.pushed();
-        assert_eq!(through.end(&bare, Stage::Submitted, Ok(())), Ok(()));
+        through.announced();
+        assert_eq!(through.end(&bare, &Progress::NONE, Ok(())), Ok(()));
     }
 }

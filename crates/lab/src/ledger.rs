@@ -1,16 +1,23 @@
 //! Conservation: every I/O goes to the device and back to its submitter once, whole and with its own payload.
 //! Bare flushes do not go there, but need one that does (`durable.rs`); and what ends cancelled must not be there,
 //! or not any more, and its submitter must have asked for it.
+//!
+//! An I/O may reach the device in parts, if it cannot be taken whole. Where it is cut is not foretold: whatever
+//! arrives is noted, and in the end the parts must make up the I/O. What is missing then never got there, which
+//! only a flush ahead of it can have been in the way of. What was divided is not cancelled.
 
 use crate::Payload;
-use crate::durable::Durable;
+use crate::durable::{Durable, Progress};
 use crate::violation::{Stage, Violation};
-use blkmq_core::{HwQueue, IoError, IoFlags, IoResult, Op, SubmitterId};
+use blkmq_core::{HwQueue, IoError, IoFlags, IoResult, Limits, Op, SubmitterId};
 use blkmq_engine::{Completion, Io, WriteCache};
+use std::collections::BTreeMap;
 
 /// Every I/O of a run, by cookie.
 pub(crate) struct Ledger {
+    limits: Limits,
     ios: Vec<Entry>,
+    bios: u64,
     ended: u64,
     cancelled: u64,
     pub(crate) durable: Durable,
@@ -19,12 +26,27 @@ pub(crate) struct Ledger {
 struct Entry {
     io: Io<Payload>,
     by: SubmitterId,
-    stage: Stage,
+    /// What the device has had of it, by first sector.
+    parts: BTreeMap<u64, Part>,
     /// Its submitter asked for it to be given up.
     unwanted: bool,
+    ended: bool,
+}
+
+struct Part {
+    sectors: u32,
+    progress: Progress,
+}
+
+/// A bio by name: the I/O that it is, or is part of, and where it begins.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Bio {
+    pub(crate) cookie: u64,
+    pub(crate) sector: u64,
 }
 
 /// A bio as the device saw it.
+#[derive(Clone, Copy)]
 pub(crate) struct Seen {
     pub(crate) cookie: u64,
     pub(crate) by: SubmitterId,
@@ -33,15 +55,110 @@ pub(crate) struct Seen {
     pub(crate) payload: Payload,
 }
 
-/// The payload that goes with a cookie; another number, so that one is not taken for the other.
+impl Seen {
+    pub(crate) fn bio(&self) -> Bio {
+        Bio { cookie: self.cookie, sector: self.sector }
+    }
+
+    fn end(&self) -> u64 {
+        self.sector + u64::from(self.sectors)
+    }
+}
+
+/// The payload that goes with a cookie; another number, so that one is not taken for the other. Parts of an I/O
+/// have the same.
 fn payload_of(cookie: u64) -> Payload {
     cookie.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ 0x5bd1_e995
 }
 
+impl Entry {
+    /// The sector behind the last one.
+    fn end(&self) -> u64 {
+        self.io.sector + u64::from(self.io.sectors)
+    }
+
+    /// Is `bio` this I/O, or a part that it may have beside those seen so far? Says what is wrong.
+    fn check_part(&self, limits: &Limits, bio: &Seen) -> Result<(), &'static str> {
+        let io = &self.io;
+        if bio.sector < io.sector || bio.end() > self.end() {
+            return Err("a bio in it is not what was submitted");
+        }
+        if bio.sectors < io.sectors && takes_whole(limits, io) {
+            return Err("a bio in it is part of an I/O that need not have been divided");
+        }
+        if io.sectors > 0 && bio.sectors == 0 {
+            return Err("a bio in it is empty");
+        }
+        if bio.sectors < io.sectors && io.flags.contains(IoFlags::NOWAIT) {
+            return Err("a bio in it is part of an I/O that was not to be divided");
+        }
+        let before = self.parts.range(..bio.sector).next_back();
+        let next = self.parts.range(bio.sector + 1..).next();
+        if before.is_some_and(|(at, part)| at + u64::from(part.sectors) > bio.sector)
+            || next.is_some_and(|(at, _)| *at < bio.end())
+            || self.parts.get(&bio.sector).is_some_and(|part| part.sectors != bio.sectors)
+        {
+            return Err("a bio in it overlaps another part of its I/O");
+        }
+        Ok(())
+    }
+
+    /// How far each part has come, in ascending order; what is missing between two of them is one, too.
+    fn progress(&self) -> Vec<Progress> {
+        let (mut at, mut all) = (self.io.sector, Vec::new());
+        for (sector, part) in &self.parts {
+            if *sector > at {
+                all.push(Progress::NONE);
+            }
+            all.push(part.progress);
+            at = sector + u64::from(part.sectors);
+        }
+        if at < self.end() || all.is_empty() {
+            all.push(Progress::NONE);
+        }
+        all
+    }
+
+    /// May the I/O end with `result`? When all its parts are over, with the first error in ascending order.
+    fn check_end(&self, durable: &Durable, result: IoResult) -> Result<(), Violation> {
+        let stages = |was| Violation::Stages { cookie: self.io.cookie, was, now: Stage::Ended };
+        let all = self.progress();
+        for (nth, part) in all.iter().enumerate() {
+            if result.is_err() && durable.end(&self.io, part, result).is_ok() {
+                let waits = all[nth + 1..].iter().find(|part| !durable.is_over(&self.io, part));
+                return waits.map_or(Ok(()), |part| Err(stages(part.stage)));
+            }
+            durable.end(&self.io, part, Ok(()))?;
+        }
+        if result.is_ok() { Ok(()) } else { Err(stages(Stage::Served(Ok(())))) }
+    }
+
+    /// May the I/O have been given up? If that was asked for, and nothing of it is at the device or was served.
+    fn check_cancelled(&self, limits: &Limits) -> Result<(), Violation> {
+        let wrong = |was| Err(Violation::Stages { cookie: self.io.cookie, was, now: Stage::Ended });
+        if let Some(part) = self.parts.values().find(|part| part.progress.stage != Stage::Submitted)
+        {
+            return wrong(part.progress.stage);
+        }
+        let is_whole = self.io.op == Op::Flush || takes_whole(limits, &self.io);
+        if self.unwanted && is_whole { Ok(()) } else { wrong(Stage::Submitted) }
+    }
+}
+
+/// Does the device take `io` as it is? Asked of each limit by itself.
+fn takes_whole(limits: &Limits, io: &Io<Payload>) -> bool {
+    let chunk = u64::from(limits.chunk_sectors);
+    let last = io.sector + u64::from(io.sectors.max(1)) - 1;
+    io.sectors <= limits.max_sectors_of(io.op)
+        && limits.segments(io.op, io.sectors) <= limits.max_segments.into()
+        && (chunk == 0 || io.sector / chunk == last / chunk)
+}
+
 impl Ledger {
-    /// No I/O yet, and a device with this cache.
-    pub(crate) fn new(cache: WriteCache) -> Self {
-        Self { ios: Vec::new(), ended: 0, cancelled: 0, durable: Durable::new(cache) }
+    /// No I/Os yet, for a device with these limits and this cache.
+    pub(crate) fn new(limits: Limits, cache: WriteCache) -> Self {
+        let durable = Durable::new(cache);
+        Self { limits, ios: Vec::new(), bios: 0, ended: 0, cancelled: 0, durable }
     }
 
     /// The next cookie, and the payload to go with it.
@@ -55,6 +172,11 @@ impl Ledger {
         self.ios.len() as u64
     }
 
+    /// Bios that the device has taken of them so far, requeued ones once, and I/Os given up that it never had.
+    pub(crate) fn bios(&self) -> u64 {
+        self.bios
+    }
+
     /// I/Os that have ended.
     pub(crate) fn ended(&self) -> u64 {
         self.ended
@@ -65,24 +187,56 @@ impl Ledger {
         self.cancelled
     }
 
-    /// `io`, with the next cookie, was taken by the engine.
-    pub(crate) fn push(&mut self, by: SubmitterId, io: Io<Payload>) {
+    /// `io`, with the next cookie, is offered to the engine.
+    pub(crate) fn announce(&mut self, by: SubmitterId, io: Io<Payload>) {
         assert_eq!((io.cookie, io.payload), self.next(), "cookies are given out in order");
-        self.ios.push(Entry { io, by, stage: Stage::Submitted, unwanted: false });
-        self.durable.pushed();
+        self.ios.push(Entry { io, by, parts: BTreeMap::new(), unwanted: false, ended: false });
+        self.durable.announced();
+    }
+
+    /// The engine took the I/O with this cookie, the one that was offered last.
+    pub(crate) fn pushed(&mut self, cookie: u64) {
+        let entry = &self.ios[cookie as usize];
+        // Of one in parts, the first ones may have gone on while the others were pushed.
+        if entry.parts.is_empty() && takes_whole(&self.limits, &entry.io) {
+            self.durable.pushed(cookie);
+        }
+    }
+
+    /// The engine did not take the I/O that was offered last: then the device has seen nothing of it.
+    pub(crate) fn withdraw(&mut self, cookie: u64) -> Result<(), Violation> {
+        assert_eq!(cookie + 1, self.ios.len() as u64, "the last one");
+        let entry = self.ios.pop().ok_or(Violation::Unknown { cookie })?;
+        self.durable.withdrawn();
+        match entry.parts.values().next() {
+            None => Ok(()),
+            Some(part) => {
+                let was = part.progress.stage;
+                Err(Violation::Stages { cookie, was, now: Stage::Submitted })
+            }
+        }
     }
 
     fn entry(&mut self, cookie: u64) -> Result<&mut Entry, Violation> {
         self.ios.get_mut(cookie as usize).ok_or(Violation::Unknown { cookie })
     }
 
-    fn go(&mut self, cookie: u64, from: Stage, to: Stage) -> Result<(), Violation> {
+    fn go(&mut self, bio: Bio, from: Stage, to: Stage) -> Result<(), Violation> {
+        let cookie = bio.cookie;
         let entry = self.entry(cookie)?;
-        if entry.stage != from {
-            return Err(Violation::Stages { cookie, was: entry.stage, now: to });
+        let part = entry.parts.get_mut(&bio.sector);
+        let was = match &part {
+            _ if entry.ended => Stage::Ended,
+            Some(part) => part.progress.stage,
+            None => Stage::Submitted,
+        };
+        match part {
+            Some(part) if was == from => {
+                part.progress.stage = to;
+                Ok(())
+            }
+            _ => Err(Violation::Stages { cookie, was, now: to }),
         }
-        entry.stage = to;
-        Ok(())
     }
 
     /// Its submitter does not want it any more.
@@ -92,21 +246,30 @@ impl Ledger {
     }
 
     /// The device took it.
-    pub(crate) fn taken(&mut self, cookie: u64) -> Result<(), Violation> {
-        self.go(cookie, Stage::Submitted, Stage::AtDevice)?;
-        let io = self.entry(cookie)?.io;
+    pub(crate) fn taken(&mut self, bio: &Seen) -> Result<(), Violation> {
+        let entry = self.entry(bio.cookie)?;
+        let io = entry.io;
+        if !entry.ended && !entry.parts.contains_key(&bio.sector) {
+            let part = Part { sectors: bio.sectors, progress: Progress::NONE };
+            entry.parts.insert(bio.sector, part);
+            self.bios += 1;
+        }
+        self.go(bio.bio(), Stage::Submitted, Stage::AtDevice)?;
         self.durable.taken(&io)
     }
 
     /// The device wants it back later.
-    pub(crate) fn put_back(&mut self, cookie: u64) -> Result<(), Violation> {
-        self.go(cookie, Stage::AtDevice, Stage::Submitted)
+    pub(crate) fn put_back(&mut self, bio: Bio) -> Result<(), Violation> {
+        self.go(bio, Stage::AtDevice, Stage::Submitted)
     }
 
     /// The device finished it.
-    pub(crate) fn served(&mut self, cookie: u64, result: IoResult) -> Result<(), Violation> {
-        self.durable.served(cookie);
-        self.go(cookie, Stage::AtDevice, Stage::Served(result))
+    pub(crate) fn served(&mut self, bio: Bio, result: IoResult) -> Result<(), Violation> {
+        let now = self.durable.served();
+        if let Some(part) = self.entry(bio.cookie)?.parts.get_mut(&bio.sector) {
+            part.progress.served = now;
+        }
+        self.go(bio, Stage::AtDevice, Stage::Served(result))
     }
 
     /// `by` took it back.
@@ -116,20 +279,24 @@ impl Ledger {
         completion: &Completion<Payload>,
     ) -> Result<(), Violation> {
         let cookie = completion.cookie;
-        let entry = self.entry(cookie)?;
+        let entry = self.ios.get_mut(cookie as usize).ok_or(Violation::Unknown { cookie })?;
         if entry.by != by || entry.io.payload != completion.payload {
             return Err(Violation::Misrouted { cookie, by });
         }
-        let (io, stage) = (entry.io, std::mem::replace(&mut entry.stage, Stage::Ended));
-        let given_up = completion.result == Err(IoError::CANCELLED);
-        let may_be = entry.unwanted && stage == Stage::Submitted;
-        self.ended += 1;
-        if given_up {
-            self.cancelled += 1;
-            let wrong = Violation::Stages { cookie, was: stage, now: Stage::Ended };
-            return if may_be { Ok(()) } else { Err(wrong) };
+        if entry.ended {
+            return Err(Violation::Stages { cookie, was: Stage::Ended, now: Stage::Ended });
         }
-        self.durable.end(&io, stage, completion.result)
+        if completion.result == Err(IoError::CANCELLED) {
+            entry.check_cancelled(&self.limits)?;
+            // The device will have none of it any more.
+            self.bios += u64::from(entry.parts.is_empty());
+            self.cancelled += 1;
+        } else {
+            entry.check_end(&self.durable, completion.result)?;
+        }
+        entry.ended = true;
+        self.ended += 1;
+        Ok(())
     }
 
     /// A request that arrived on `hw` for `op` with these flags, made of `bios`: are they what was submitted, do
@@ -147,6 +314,7 @@ impl Ledger {
             return if right { Ok(()) } else { wrong("a flush with bios, or of nothing") };
         }
         let Some(first) = bios.first() else { return wrong("it has no bios") };
+        let limits = self.limits;
         let head = self.entry(first.cookie)?.io;
         if !self.durable.are_flags_right(&head, flags) {
             return wrong("FUA or PREFLUSH is not as the device can do it");
@@ -158,20 +326,25 @@ impl Ledger {
             if entry.by != bio.by || io.payload != bio.payload {
                 return Err(Violation::Misrouted { cookie: bio.cookie, by: bio.by });
             }
-            if (io.op, io.sector, io.sectors) != (op, bio.sector, bio.sectors) {
-                return wrong("a bio in it is not what was submitted");
+            if io.op != op {
+                return wrong("a bio in it is for another operation");
+            }
+            if let Err(what) = entry.check_part(&limits, bio) {
+                return wrong(what);
             }
             if (io.owner, io.ioprio, io.write_hint) != (head.owner, head.ioprio, head.write_hint) {
                 return wrong("bios of different owners, priorities or hints were merged");
             }
             let merges = matches!(op, Op::Read | Op::Write | Op::Discard);
-            if bios.len() > 1 && (!merges || self.durable.bars_merging(io.flags)) {
+            let front_part = bio.end() < entry.end();
+            let barred = self.durable.bars_merging(io.flags);
+            if bios.len() > 1 && (!merges || front_part || barred) {
                 return wrong("a bio in it may not merge");
             }
             if op != Op::Discard && bio.sector != end {
                 return wrong("its bios do not follow each other");
             }
-            end = bio.sector + u64::from(bio.sectors);
+            end = bio.end();
         }
         // A discard that gathered ranges keeps the start of the first one it was made of.
         if op != Op::Discard && first.sector != sector {
@@ -184,54 +357,184 @@ impl Ledger {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use blkmq_core::Tag;
+
+    const BY: SubmitterId = SubmitterId(1);
+
+    /// With one write with these flags, of 8 sectors where 4 are taken at once, to a device with this cache.
+    fn ledger_of(cache: WriteCache, flags: IoFlags) -> (Ledger, Completion<Payload>) {
+        let mut ledger = Ledger::new(Limits { max_sectors: 4, ..Limits::default() }, cache);
+        let (cookie, payload) = ledger.next();
+        ledger.announce(BY, Io { flags, ..Io::new(Op::Write, 8, 8, cookie, payload) });
+        ledger.pushed(cookie);
+        (ledger, Completion { cookie, result: Ok(()), payload })
+    }
 
     fn ledger() -> (Ledger, Completion<Payload>) {
-        let mut ledger = Ledger::new(WriteCache::Through);
-        let (cookie, payload) = ledger.next();
-        ledger.push(SubmitterId(1), Io::new(Op::Write, 8, 8, cookie, payload));
-        (ledger, Completion { cookie, result: Ok(()), payload })
+        ledger_of(WriteCache::Through, IoFlags::NONE)
+    }
+
+    fn seen(sector: u64, sectors: u32) -> Seen {
+        Seen { cookie: 0, by: BY, sector, sectors, payload: payload_of(0) }
+    }
+
+    fn check(ledger: &mut Ledger, bios: &[Seen]) -> Result<(), Violation> {
+        let plain = (Op::Write, IoFlags::NONE);
+        ledger.check_request(HwQueue(0), plain, bios[0].sector, bios)
+    }
+
+    fn serve(ledger: &mut Ledger, bio: Seen, result: IoResult) {
+        assert_eq!(check(ledger, &[bio]), Ok(()));
+        assert_eq!(ledger.taken(&bio), Ok(()));
+        assert_eq!(ledger.served(bio.bio(), result), Ok(()));
     }
 
     #[test]
     fn an_io_goes_there_and_back_once() {
         let (mut ledger, completion) = ledger();
-        assert_eq!(ledger.taken(0), Ok(()));
-        assert_eq!(ledger.put_back(0), Ok(()));
-        assert_eq!(ledger.taken(0), Ok(()));
-        assert_eq!(ledger.served(0, Ok(())), Ok(()));
-        assert_eq!(ledger.end(SubmitterId(1), &completion), Ok(()));
-        assert_eq!((ledger.submitted(), ledger.ended()), (1, 1));
-        let twice = ledger.end(SubmitterId(1), &completion);
-        assert!(matches!(twice, Err(Violation::Stages { was: Stage::Ended, .. })), "{twice:?}");
+        let bio = seen(8, 8);
+        assert_eq!(ledger.taken(&bio), Ok(()));
+        assert_eq!(ledger.put_back(bio.bio()), Ok(()));
+        assert_eq!(ledger.taken(&bio), Ok(()));
+        assert_eq!(ledger.served(bio.bio(), Ok(())), Ok(()));
+        assert_eq!(ledger.end(BY, &completion), Ok(()));
+        assert_eq!((ledger.submitted(), ledger.bios(), ledger.ended()), (1, 1, 1));
+        let again = ledger.end(BY, &completion);
+        assert!(matches!(again, Err(Violation::Stages { was: Stage::Ended, .. })), "{again:?}");
+        let again = ledger.taken(&bio);
+        assert!(matches!(again, Err(Violation::Stages { was: Stage::Ended, .. })), "{again:?}");
     }
 
     #[test]
     fn an_io_is_given_up_once_if_that_was_asked_for_and_while_it_waits() {
-        let by = SubmitterId(1);
         let gone = |completion| Completion { result: Err(IoError::CANCELLED), ..completion };
         let fails = |verdict, stage| {
             let wrong = matches!(verdict, Err(Violation::Stages { was, .. }) if was == stage);
             assert!(wrong, "{verdict:?}");
         };
+        let bio = seen(8, 8);
+        // Taken whole.
+        let ledger = || {
+            let (mut ledger, completion) = ledger();
+            ledger.limits.max_sectors = 8;
+            (ledger, completion)
+        };
         let (mut unasked, completion) = ledger();
-        fails(unasked.end(by, &gone(completion)), Stage::Submitted);
-        let (mut ledger, completion) = ledger();
-        assert_eq!(ledger.unwanted(0), Ok(()));
-        assert_eq!((ledger.taken(0), ledger.put_back(0)), (Ok(()), Ok(())));
-        assert_eq!(ledger.end(by, &gone(completion)), Ok(()));
-        assert_eq!((ledger.ended(), ledger.cancelled()), (1, 1));
-        fails(ledger.taken(0), Stage::Ended);
-        fails(ledger.end(by, &gone(completion)), Stage::Ended);
-        let (mut late, completion) = self::ledger();
-        assert_eq!((late.unwanted(0), late.taken(0)), (Ok(()), Ok(())));
-        fails(late.end(by, &gone(completion)), Stage::AtDevice);
+        fails(unasked.end(BY, &gone(completion)), Stage::Submitted);
+        let (mut asked, completion) = ledger();
+        assert_eq!(asked.unwanted(0), Ok(()));
+        assert_eq!((asked.taken(&bio), asked.put_back(bio.bio())), (Ok(()), Ok(())));
+        assert_eq!(asked.end(BY, &gone(completion)), Ok(()));
+        assert_eq!((asked.bios(), asked.ended(), asked.cancelled()), (1, 1, 1));
+        fails(asked.taken(&bio), Stage::Ended);
+        fails(asked.end(BY, &gone(completion)), Stage::Ended);
+        let (mut late, completion) = ledger();
+        assert_eq!((late.unwanted(0), late.taken(&bio)), (Ok(()), Ok(())));
+        fails(late.end(BY, &gone(completion)), Stage::AtDevice);
+        let (mut divided, completion) = self::ledger();
+        assert_eq!(divided.unwanted(0), Ok(()));
+        fails(divided.end(BY, &gone(completion)), Stage::Submitted);
+        let mut unseen = ledger().0;
+        assert_eq!((unseen.unwanted(0), unseen.end(BY, &gone(completion))), (Ok(()), Ok(())));
+        assert_eq!(unseen.bios(), 1, "the device will have none of it");
     }
 
     #[test]
     fn what_the_device_never_had_does_not_complete() {
         let (mut ledger, completion) = ledger();
-        let early = ledger.end(SubmitterId(1), &completion);
+        let early = ledger.end(BY, &completion);
         assert!(matches!(early, Err(Violation::Stages { was: Stage::Submitted, .. })), "{early:?}");
+        serve(&mut ledger, seen(8, 4), Ok(()));
+        let early = ledger.end(BY, &completion);
+        assert!(matches!(early, Err(Violation::Stages { was: Stage::Submitted, .. })), "{early:?}");
+        assert_eq!(ledger.taken(&seen(12, 4)), Ok(()));
+        let early = ledger.end(BY, &completion);
+        assert!(matches!(early, Err(Violation::Stages { was: Stage::AtDevice, .. })), "{early:?}");
+    }
+
+    #[test]
+    fn an_io_in_parts_ends_with_the_first_error_in_ascending_order() {
+        let (mut ledger, completion) = ledger();
+        serve(&mut ledger, seen(12, 4), Err(IoError::NO_SPACE));
+        serve(&mut ledger, seen(8, 4), Err(IoError::IO));
+        for result in [Ok(()), Err(IoError::NO_SPACE)] {
+            let wrong = ledger.end(BY, &Completion { result, ..completion });
+            assert!(matches!(wrong, Err(Violation::Stages { .. })), "{wrong:?}");
+        }
+        assert_eq!(ledger.end(BY, &Completion { result: Err(IoError::IO), ..completion }), Ok(()));
+        assert_eq!((ledger.submitted(), ledger.bios(), ledger.ended()), (1, 2, 1));
+    }
+
+    fn flush(ledger: &mut Ledger, result: IoResult) {
+        ledger.durable.flush_began(HwQueue(0), Tag(0));
+        ledger.durable.gave_back(HwQueue(0), Tag(0), Some(result));
+    }
+
+    #[test]
+    fn a_part_whose_flush_ahead_fails_need_not_get_there() {
+        let back = WriteCache::Back { fua: true };
+        let (mut ledger, completion) = ledger_of(back, IoFlags::PREFLUSH);
+        let failed = Completion { result: Err(IoError::IO), ..completion };
+        assert!(ledger.taken(&seen(8, 4)).is_err(), "no flush went ahead");
+        let (mut ledger, _) = ledger_of(back, IoFlags::PREFLUSH);
+        flush(&mut ledger, Ok(()));
+        serve(&mut ledger, seen(8, 4), Ok(()));
+        assert!(ledger.end(BY, &completion).is_err(), "a part is missing");
+        assert!(ledger.end(BY, &failed).is_err(), "and nothing has failed");
+        flush(&mut ledger, Err(IoError::IO));
+        assert!(ledger.end(BY, &completion).is_err());
+        assert_eq!(ledger.end(BY, &failed), Ok(()));
+    }
+
+    #[test]
+    fn the_flush_behind_an_io_is_behind_each_of_its_parts() {
+        let (mut ledger, completion) = ledger_of(WriteCache::Back { fua: false }, IoFlags::FUA);
+        let failed = Completion { result: Err(IoError::IO), ..completion };
+        serve(&mut ledger, seen(8, 4), Ok(()));
+        flush(&mut ledger, Ok(()));
+        serve(&mut ledger, seen(12, 4), Ok(()));
+        assert!(ledger.end(BY, &completion).is_err(), "the second part may be lost");
+        assert!(ledger.end(BY, &failed).is_err(), "and nothing has failed");
+        flush(&mut ledger, Err(IoError::IO));
+        assert!(ledger.end(BY, &completion).is_err());
+        flush(&mut ledger, Ok(()));
+        assert_eq!(ledger.end(BY, &completion), Ok(()));
+    }
+
+    #[test]
+    fn parts_are_of_the_io_and_of_nothing_else() {
+        let (mut ledger, _) = ledger();
+        serve(&mut ledger, seen(10, 2), Ok(()));
+        for bio in [seen(8, 4), seen(10, 4), seen(11, 1), seen(4, 8), seen(12, 8), seen(12, 0)] {
+            let wrong = check(&mut ledger, &[bio]);
+            assert!(matches!(wrong, Err(Violation::Malformed { .. })), "{wrong:?}");
+        }
+        assert_eq!(check(&mut ledger, &[seen(12, 4)]), Ok(()));
+        // The front part of an I/O merges with nothing.
+        let wrong = check(&mut ledger, &[seen(8, 2), seen(10, 2)]);
+        assert!(matches!(wrong, Err(Violation::Malformed { .. })), "{wrong:?}");
+    }
+
+    #[test]
+    fn what_the_device_takes_whole_is_not_divided() {
+        for (max_sectors, flags) in [(8, IoFlags::NONE), (4, IoFlags::NOWAIT)] {
+            let limits = Limits { max_sectors, ..Limits::default() };
+            let mut ledger = Ledger::new(limits, WriteCache::Through);
+            let (cookie, payload) = ledger.next();
+            ledger.announce(BY, Io { flags, ..Io::new(Op::Write, 8, 8, cookie, payload) });
+            let wrong = check(&mut ledger, &[seen(8, 4)]);
+            assert!(matches!(wrong, Err(Violation::Malformed { .. })), "{wrong:?}");
+        }
+    }
+
+    #[test]
+    fn what_was_refused_has_not_reached_the_device() {
+        let (mut one, _) = ledger();
+        assert_eq!((one.withdraw(0), one.submitted()), (Ok(()), 0));
+        let (mut one, _) = ledger();
+        assert_eq!(one.taken(&seen(8, 4)), Ok(()));
+        let seen = one.withdraw(0);
+        assert!(matches!(seen, Err(Violation::Stages { was: Stage::AtDevice, .. })), "{seen:?}");
     }
 
     #[test]
@@ -240,24 +543,23 @@ mod tests {
         let other = ledger.end(SubmitterId(2), &completion);
         assert!(matches!(other, Err(Violation::Misrouted { .. })), "{other:?}");
         let payload = Completion { payload: 0, ..completion };
-        let other = ledger.end(SubmitterId(1), &payload);
+        let other = ledger.end(BY, &payload);
         assert!(matches!(other, Err(Violation::Misrouted { .. })), "{other:?}");
         let cookie = Completion { cookie: 7, ..completion };
-        let other = ledger.end(SubmitterId(1), &cookie);
+        let other = ledger.end(BY, &cookie);
         assert_eq!(other, Err(Violation::Unknown { cookie: 7 }));
     }
 
     #[test]
     fn a_request_is_made_of_what_was_submitted() {
-        let (mut ledger, Completion { cookie, payload, .. }) = ledger();
-        let by = SubmitterId(1);
-        let seen = |sector| [Seen { cookie, by, sector, sectors: 8, payload }];
+        let (mut ledger, _) = ledger();
         let hw = HwQueue(0);
-        assert_eq!(ledger.check_request(hw, (Op::Write, IoFlags::NONE), 8, &seen(8)), Ok(()));
-        for (op, sector, bios) in
-            [(Op::Read, 8, seen(8)), (Op::Write, 8, seen(16)), (Op::Write, 0, seen(8))]
+        let plain = IoFlags::NONE;
+        assert_eq!(ledger.check_request(hw, (Op::Write, plain), 8, &[seen(8, 8)]), Ok(()));
+        for (op, sector, bio) in
+            [(Op::Read, 8, seen(8, 8)), (Op::Write, 8, seen(16, 8)), (Op::Write, 0, seen(8, 8))]
         {
-            let wrong = ledger.check_request(hw, (op, IoFlags::NONE), sector, &bios);
+            let wrong = ledger.check_request(hw, (op, plain), sector, &[bio]);
             assert!(matches!(wrong, Err(Violation::Malformed { .. })), "{wrong:?}");
         }
     }

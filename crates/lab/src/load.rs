@@ -64,6 +64,8 @@ pub(crate) struct LoadClient {
     rng: Rng,
     cpu: u64,
     cpus: u64,
+    /// Parts that an I/O may have.
+    credit: u32,
     /// I/Os still to be submitted.
     left: u32,
     /// Blocks submitted so far, for the patterns that go through their region.
@@ -72,12 +74,13 @@ pub(crate) struct LoadClient {
 }
 
 impl LoadClient {
-    /// The client of CPU `cpu` of `cpus`, which submits `ios` I/Os to a device with these limits.
+    /// The client of CPU `cpu` of `cpus`, which submits `ios` I/Os, of up to `credit` parts each, to a device
+    /// with these limits.
     pub(crate) fn new(
         load: Load,
         limits: Limits,
         (cpu, cpus): (u16, u16),
-        ios: u32,
+        (ios, credit): (u32, u32),
         seed: u64,
     ) -> Self {
         Self {
@@ -86,6 +89,7 @@ impl LoadClient {
             rng: Rng::new(seed),
             cpu: cpu.into(),
             cpus: cpus.into(),
+            credit,
             left: ios,
             cursor: 0,
             paused: None,
@@ -120,11 +124,11 @@ impl LoadClient {
 
     fn io(&mut self) -> Io<u64> {
         let mut op = self.op();
-        if op == Op::Discard && self.limits.max_discard_sectors == 0 {
-            op = Op::Write;
-        }
         if op == Op::Flush {
             return Io::new(op, 0, 0, 0, 0);
+        }
+        if self.limits.max_sectors_of(op) == 0 {
+            op = Op::Write;
         }
         let block = self.limits.logical_block_size / SECTOR_SIZE;
         let wanted = match self.load.pattern {
@@ -132,8 +136,8 @@ impl LoadClient {
             _ => 1 + self.rng.below(self.load.blocks.into()),
         };
         let sector = self.place(wanted) * u64::from(block);
-        let most = self.limits.max_sectors_at(sector, op == Op::Discard) / block;
-        let sectors = wanted.min(most.into()) as u32 * block;
+        let parts = self.limits.parts(op, sector, wanted as u32 * block);
+        let sectors = parts.take(self.credit as usize).map(|(_, sectors)| sectors).sum();
         let mut io = Io::new(op, sector, sectors, 0, 0);
         io.owner = Owner(self.rng.below(self.load.owners.into()) as u32);
         if self.load.prios {
@@ -144,8 +148,12 @@ impl LoadClient {
         }
         if self.load.flags.strikes(&mut self.rng) {
             let both = IoFlags::FUA | IoFlags::PREFLUSH;
-            let flags = [IoFlags::NOMERGE, IoFlags::FUA, IoFlags::PREFLUSH, both, IoFlags::SYNC];
+            let (alone, sync) = (IoFlags::NOMERGE, IoFlags::SYNC);
+            let flags = [alone, IoFlags::FUA, IoFlags::PREFLUSH, both, sync, IoFlags::NOWAIT];
             io.flags = flags[self.rng.below(flags.len() as u64) as usize];
+        }
+        if io.flags.contains(IoFlags::NOWAIT) {
+            io.sectors = self.limits.first_part(op, sector, io.sectors);
         }
         io
     }

@@ -7,7 +7,7 @@ use crate::Payload;
 use crate::asking::Asking;
 use crate::durable::FlushFates;
 use crate::hash::EventHash;
-use crate::ledger::{Ledger, Seen};
+use crate::ledger::{Bio, Ledger, Seen};
 use crate::order::{Order, Picked};
 use crate::promise::Promises;
 use crate::violation::Violation;
@@ -86,7 +86,7 @@ impl Oracle {
     pub(crate) fn new(shape: DeviceShape, elevators: u16, slack: Nanos) -> Self {
         Self(Arc::new(Mutex::new(Evidence {
             hash: EventHash::new(),
-            ledger: Ledger::new(shape.cache),
+            ledger: Ledger::new(shape.limits, shape.cache),
             order: Order::new(shape.hw_queues),
             promises: Promises::new(shape.hw_queues, slack),
             asking: Asking::new(elevators, shape.hw_queues, slack),
@@ -160,16 +160,24 @@ impl Evidence {
         self.note(Kind::Act, now, [who, 0, 0]);
     }
 
-    /// The I/O that is pushed next, as the engine will get it.
-    pub(crate) fn label(&self, io: Io<Payload>) -> Io<Payload> {
+    /// `by` is about to push `io`. Returns it as the engine will get it.
+    pub(crate) fn announced(&mut self, by: SubmitterId, io: Io<Payload>) -> Io<Payload> {
         let (cookie, payload) = self.ledger.next();
-        Io { cookie, payload, ..io }
+        let io = Io { cookie, payload, ..io };
+        self.ledger.announce(by, io);
+        io
     }
 
     /// The engine took `io`.
     pub(crate) fn pushed(&mut self, now: Instant, by: SubmitterId, io: Io<Payload>) {
+        self.ledger.pushed(io.cookie);
         self.note(Kind::Push, now, [by.0.into(), io.sector, io.sectors.into()]);
-        self.ledger.push(by, io);
+    }
+
+    /// The engine did not take `io`.
+    pub(crate) fn refused(&mut self, io: &Io<Payload>) {
+        let verdict = self.ledger.withdraw(io.cookie);
+        self.judge(verdict);
     }
 
     /// Its submitter asks for the I/O with this cookie to be given up.
@@ -222,11 +230,11 @@ impl Evidence {
             self.ledger.durable.flush_began(hw, tag);
         }
         for bio in bios {
-            let verdict = self.ledger.taken(bio.cookie);
+            let verdict = self.ledger.taken(bio);
             self.judge(verdict);
         }
         if let Answer::Done(how) = answer {
-            self.gave_back(now, (hw, tag), bios.iter().map(|bio| bio.cookie), *how);
+            self.gave_back(now, (hw, tag), bios.iter().map(Seen::bio), *how);
             self.came_back(now);
         } else {
             self.take_tag(hw, tag);
@@ -252,13 +260,13 @@ impl Evidence {
         }
     }
 
-    /// The device gave back the request `what` under `tag`, made of `cookies`.
+    /// The device gave back the request `what` under `tag`, made of `bios`.
     pub(crate) fn returned(
         &mut self,
         now: Instant,
         (hw, tag): (HwQueue, Tag),
         what: Picked,
-        cookies: Vec<u64>,
+        bios: Vec<Bio>,
         how: Return,
     ) {
         let key = self.tag_key(hw, tag);
@@ -271,7 +279,7 @@ impl Evidence {
             self.refused.insert(hw.0);
             self.promises.offered(hw, now, true);
         }
-        self.gave_back(now, (hw, tag), cookies, how);
+        self.gave_back(now, (hw, tag), bios, how);
         self.came_back(now);
     }
 
@@ -279,17 +287,17 @@ impl Evidence {
         &mut self,
         now: Instant,
         (hw, tag): (HwQueue, Tag),
-        cookies: impl IntoIterator<Item = u64>,
+        bios: impl IntoIterator<Item = Bio>,
         how: Return,
     ) {
         let result = if let Return::Done(result) = how { Some(result) } else { None };
         self.ledger.durable.gave_back(hw, tag, result);
         match result {
-            Some(result) => self.finish(now, hw, cookies, result),
+            Some(result) => self.finish(now, hw, bios, result),
             None => {
-                for cookie in cookies {
-                    self.note(Kind::PutBack, now, [hw.0.into(), cookie, 0]);
-                    let verdict = self.ledger.put_back(cookie);
+                for bio in bios {
+                    self.note(Kind::PutBack, now, [hw.0.into(), bio.cookie, bio.sector]);
+                    let verdict = self.ledger.put_back(bio);
                     self.judge(verdict);
                 }
             }
@@ -306,12 +314,12 @@ impl Evidence {
         &mut self,
         now: Instant,
         hw: HwQueue,
-        cookies: impl IntoIterator<Item = u64>,
+        bios: impl IntoIterator<Item = Bio>,
         result: IoResult,
     ) {
-        for cookie in cookies {
-            self.note(Kind::Finish, now, [hw.0.into(), cookie, errno(result)]);
-            let verdict = self.ledger.served(cookie, result);
+        for bio in bios {
+            self.note(Kind::Finish, now, [hw.0.into(), bio.cookie, errno(result)]);
+            let verdict = self.ledger.served(bio, result);
             self.judge(verdict);
         }
     }
@@ -343,6 +351,12 @@ impl Evidence {
     /// I/Os taken by the engine.
     pub(crate) fn submitted(&self) -> u64 {
         self.ledger.submitted()
+    }
+
+    /// Bios that the device has seen of them, more where it did not take one whole, or would have if they had not been
+    /// given up.
+    pub(crate) fn bios(&self) -> u64 {
+        self.ledger.bios()
     }
 
     /// I/Os that have not ended.

@@ -19,8 +19,18 @@ const LET_PASS: u64 = 10;
 /// What merging and submission are bounded by, beyond what a null device says about itself.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Bounds {
+    /// At least this is a physical block, in bytes.
+    pub physical_block_size: u32,
     /// Segments in one request.
     pub max_segments: u16,
+    /// Bytes in one segment.
+    pub max_segment_size: u32,
+    /// Sectors in one discard, at most, if there are any.
+    pub max_discard_sectors: u32,
+    /// What is discarded at once, in bytes; 0 for the device's own.
+    pub discard_granularity: u32,
+    /// Sectors in one write of zeroes, at most; 0 for none.
+    pub max_write_zeroes_sectors: u32,
     /// Ranges in one discard.
     pub max_discard_segments: u16,
     /// A boundary that no request crosses, in sectors; 0 for none.
@@ -73,9 +83,16 @@ impl Scenario {
         let description = Description { argument: "", pairs: self.device.clone() };
         let mut device = (null::FACTORY.build)(&description, &MACHINE)?;
         let limits = &mut device.shape.limits;
-        limits.max_segments = self.bounds.max_segments;
-        limits.max_discard_segments = self.bounds.max_discard_segments;
-        limits.chunk_sectors = self.bounds.chunk_sectors;
+        let bounds = &self.bounds;
+        limits.physical_block_size = limits.physical_block_size.max(bounds.physical_block_size);
+        limits.max_segment_size = bounds.max_segment_size;
+        limits.max_discard_sectors = limits.max_discard_sectors.min(bounds.max_discard_sectors);
+        limits.discard_granularity = limits.discard_granularity.max(bounds.discard_granularity);
+        limits.max_write_zeroes_sectors =
+            limits.max_write_zeroes_sectors.min(bounds.max_write_zeroes_sectors);
+        limits.max_segments = bounds.max_segments;
+        limits.max_discard_segments = bounds.max_discard_segments;
+        limits.chunk_sectors = bounds.chunk_sectors;
         Ok(device)
     }
 
@@ -109,7 +126,8 @@ impl Scenario {
             .map(|cpu| {
                 let seed = self.seed ^ u64::from(cpu + 1) << 40;
                 let place = (cpu, self.cpus);
-                let client = LoadClient::new(self.load, limits, place, self.ios, seed);
+                let client =
+                    LoadClient::new(self.load, limits, place, (self.ios, self.credit), seed);
                 Plan { client: Box::new(client), habits: self.habits, seed: !seed }
             })
             .collect()

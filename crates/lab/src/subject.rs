@@ -8,7 +8,9 @@ use crate::witness::witnessed;
 use crate::{FlushFates, Payload, Violation};
 use blkmq_core::{HwQueue, Nanos};
 use blkmq_device::testkit::Checked;
-use blkmq_engine::{Access, Config, ConfigError, DeviceShape, PumpMode, Queue, QueueStats};
+use blkmq_engine::{
+    Access, Config, ConfigError, DeviceShape, FlushStats, PumpMode, Queue, QueueStats,
+};
 use blkmq_sched::Scope;
 
 /// A queue, and what is needed to watch it. A [`World`](crate::World) drives it.
@@ -96,22 +98,28 @@ impl Subject {
     pub fn check_at_rest(&self) -> Result<(), Violation> {
         self.check()?;
         let stats = self.queue.stats();
-        let (submitted, busy, flushes) =
-            self.oracle.with(|oracle| (oracle.submitted(), oracle.busy(), oracle.flushes()));
+        let (ios, bios, busy, flushes) = self
+            .oracle
+            .with(|oracle| (oracle.submitted(), oracle.bios(), oracle.busy(), oracle.flushes()));
         let (cancelled, seen) = (stats.cancelled, self.oracle.with(|oracle| oracle.cancelled()));
         let outside = cancelled.plugged + cancelled.staged;
         let tags: u32 =
             (0..self.shape.hw_queues).map(|hw| self.queue.tags_in_use(HwQueue(hw))).sum();
         let merges = stats.merges;
+        let submitted = stats.submitted;
         let alone = submitted - merges.total() - cancelled.total();
         let expected = alone.checked_add_signed(stats.flushes.surplus());
-        let needless = stats.flushes.needless;
+        let FlushStats { dataless, needless, .. } = stats.flushes;
         let joined = merges.plug + merges.back + merges.front + merges.discard;
         let requests = stats.completed_requests;
         for (rule, holds) in [
             ("no driver tag in use", tags == 0),
             ("no budget in use", self.queue.budgets_in_use() == 0),
-            ("submitted as many as witnessed", stats.submitted == submitted),
+            (
+                "bios witnessed, or given up before == submitted - dataless - needless flushes",
+                bios == submitted - dataless - needless,
+            ),
+            ("submitted - splits == I/Os", submitted - stats.splits == ios),
             ("completed == submitted", stats.completed == submitted),
             (
                 "inserted == submitted - joined - cancelled outside - needless flushes",

@@ -1,7 +1,7 @@
 //! A witness beside a device: tells the oracle what arrives and what goes back, and changes nothing.
 
 use crate::Payload;
-use crate::ledger::Seen;
+use crate::ledger::{Bio, Seen};
 use crate::oracle::{Answer, Offer, Oracle, Return};
 use crate::order::Picked;
 use blkmq_core::{HwQueue, Instant, IoResult, Nanos, Tag};
@@ -28,7 +28,7 @@ struct Witness {
 /// A request at the device.
 struct Held {
     what: Picked,
-    cookies: Vec<u64>,
+    bios: Vec<Bio>,
     /// When the engine has to ask about it.
     deadline: Instant,
 }
@@ -61,9 +61,9 @@ impl Witness {
     }
 
     fn returned(&mut self, now: Instant, tag: Tag, how: Return) {
-        let Some(Held { what, cookies, .. }) = self.held.remove(&tag) else { return };
+        let Some(Held { what, bios, .. }) = self.held.remove(&tag) else { return };
         let place = (self.hw, tag);
-        self.oracle.with(|oracle| oracle.returned(now, place, what, cookies, how));
+        self.oracle.with(|oracle| oracle.returned(now, place, what, bios, how));
     }
 }
 
@@ -89,8 +89,8 @@ impl DeviceQueue<Payload> for Witness {
             Enqueued::Busy(_, why) => Answer::Busy(*why),
         };
         if matches!(seen, Answer::Accepted) {
-            let cookies = offer.bios.iter().map(|bio| bio.cookie).collect();
-            self.held.insert(offer.tag, Held { what, cookies, deadline: now + self.timeout });
+            let bios = offer.bios.iter().map(Seen::bio).collect();
+            self.held.insert(offer.tag, Held { what, bios, deadline: now + self.timeout });
         }
         self.refused = matches!(seen, Answer::Busy(_));
         self.oracle.with(|oracle| oracle.offered(&offer, &seen));

@@ -37,6 +37,15 @@ fn soak_repeats_bit_for_bit() {
     assert_eq!(hashes.len(), first.len(), "runs of different seeds are told apart");
 }
 
+/// The seeds would say nothing about splitting if hardly anything were split.
+#[test]
+fn soak_divides_ios() {
+    let outcomes: Vec<Outcome> = (1..=300).map(outcome).collect();
+    let with = outcomes.iter().filter(|outcome| outcome.stats.splits > 0).count();
+    let splits: u64 = outcomes.iter().map(|outcome| outcome.stats.splits).sum();
+    assert!(with >= 40 && splits >= 2000, "{splits} cuts in {with} of 300 runs");
+}
+
 /// What seeds draw has to contain what they are there to try: with both kinds of a volatile cache and each way
 /// into an elevator, flushes that serve several, that fail, and that the device wants again.
 #[test]
@@ -44,7 +53,7 @@ fn soak_seeds_draw_flushes_of_every_kind() {
     for (name, access) in Access::ALL {
         for fua in [false, true] {
             let (mut fates, mut asked) = (FlushFates::default(), 0);
-            let drawn = (1..=12_000).filter(|seed| {
+            let drawn = (1..=16_000).filter(|seed| {
                 let config = Scenario::draw(*seed).config();
                 (config.access, config.device.cache) == (access, WriteCache::Back { fua })
             });

@@ -46,7 +46,7 @@ pub struct Client<P> {
     seat: Seat,
 }
 
-impl<P: Send> Client<P> {
+impl<P: Payload> Client<P> {
     pub(crate) fn new(
         submitter: Submitter<P>,
         clock: Clock,
@@ -63,16 +63,22 @@ impl<P: Send> Client<P> {
         self.clock
     }
 
-    /// I/Os that may be in flight at once.
+    /// Credit: I/Os that may be in flight at once, or parts of those that the device does not take whole.
     #[must_use]
     pub fn depth(&self) -> u32 {
         self.submitter.depth()
     }
 
-    /// I/Os pushed and not yet reaped.
+    /// Credit in use. Parts of divided I/Os count each, until they are back.
     #[must_use]
     pub fn in_flight(&self) -> u32 {
         self.submitter.in_flight()
+    }
+
+    /// I/Os pushed and not yet reaped: completions still to come.
+    #[must_use]
+    pub fn outstanding(&self) -> u32 {
+        self.submitter.outstanding()
     }
 
     /// Takes an I/O into the plug; it is on its way after the next [`flush`](Self::flush) at the latest.
@@ -108,7 +114,7 @@ impl<P: Send> Client<P> {
         self.submitter.poll(self.clock.now());
     }
 
-    /// Flushes, then waits until at least `least` I/Os have finished, but not for more than are in flight.
+    /// Flushes, then waits until at least `least` I/Os have finished, but not for more than are outstanding.
     /// Hands up to `most` to `take`; returns how many.
     pub fn wait(&mut self, least: u32, most: u32, mut take: impl FnMut(Completion<P>)) -> u32 {
         self.wait_until(Instant::MAX, least, most, &mut take)
@@ -157,7 +163,7 @@ impl<P: Send> Client<P> {
         bell: &impl Summons,
     ) -> u32 {
         let mut got = self.submitter.reap(most, &mut take);
-        let least = least.min(most).min(got + self.in_flight());
+        let least = least.min(most).min(got + self.outstanding());
         let mut idle = 0;
         while got < least {
             let now = self.clock.now();
@@ -216,7 +222,7 @@ pub struct Blocking<P> {
     client: Client<P>,
 }
 
-impl<P: Send> Blocking<P> {
+impl<P: Payload> Blocking<P> {
     pub(crate) fn new(client: Client<P>) -> Self {
         Self { client }
     }
@@ -224,7 +230,8 @@ impl<P: Send> Blocking<P> {
     /// Does `io` and waits for it. Gives the payload back with the result.
     ///
     /// # Errors
-    /// Gives the I/O back if the device could not take it.
+    /// Gives the I/O back if the device could not take it, or it would have more parts than the client has
+    /// credit for.
     ///
     /// # Panics
     /// Never for want of credit: there is one I/O at a time.

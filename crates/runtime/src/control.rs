@@ -3,11 +3,11 @@
 //! The engine says what is possible and takes the steps; here is the loop around them.
 
 use crate::{Clock, Service};
-use blkmq_core::Nanos;
+use blkmq_core::{Nanos, Payload};
 use blkmq_engine::attributes::{self, Attribute, AttributeError, SetAttributeError};
 use blkmq_engine::{Change, ChangeError, Plan};
 
-impl<P: Send + 'static> Service<P> {
+impl<P: Payload> Service<P> {
     /// Every attribute of the queue with its present value, in the order of lists.
     #[must_use]
     pub fn attributes(&self) -> Vec<(Attribute, String)> {

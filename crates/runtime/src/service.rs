@@ -4,6 +4,7 @@ use crate::host::{ThreadHost, Threads};
 use crate::pump_thread::PumpThreads;
 use crate::reactor::Launch;
 use crate::{Blocking, Client, Clock, Placement, Reactor, ReactorError, Waiting, available_cpus};
+use blkmq_core::Payload;
 use blkmq_engine::{Config, ConfigError, NoSubmitterLeft, PumpMode, Queue, QueueStats};
 use std::fmt;
 use std::sync::Arc;
@@ -58,7 +59,7 @@ impl std::error::Error for ServiceError {
     }
 }
 
-impl<P: Send + 'static> Service<P> {
+impl<P: Payload> Service<P> {
     /// Builds the queue that `config` describes, with a host that parks threads (`config.host` is replaced),
     /// and starts pump threads if `config.pump` asks for them.
     ///

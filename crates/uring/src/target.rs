@@ -17,8 +17,8 @@ use std::sync::Arc;
 const IOV_MAX: u64 = 1024;
 /// The largest logical block that the block layer has.
 const MAX_BLOCK: u32 = 4096;
-/// Sectors in one discard of a file: as many as fit 32 bits of bytes.
-const MAX_DISCARD_SECTORS: u64 = (u32::MAX >> 9) as u64;
+/// Sectors in one discard, or one write of zeroes: as many as fit 32 bits of bytes.
+const MAX_HOLE_SECTORS: u64 = (u32::MAX >> 9) as u64;
 
 /// What is behind a path.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -85,13 +85,31 @@ impl Target {
             _ => WriteCache::Back { fua: true },
         };
         let mut limits = limits(queue.as_ref(), alignment.block, bytes - rest);
+        let whole = |sectors: u64| {
+            let block = u64::from(alignment.block / SECTOR_SIZE);
+            (sectors / block * block) as u32
+        };
+        // The kernel writes zeroes to a device that cannot do so by itself. If opened for reading, they are
+        // answered like writes.
+        limits.max_write_zeroes_sectors = whole(MAX_HOLE_SECTORS);
         if !options.readonly {
             let most = match kind {
-                Kind::File => discard_of_file(&file, bytes),
+                Kind::File => holes_of_file(&file, bytes),
                 Kind::BlockDevice => discard_of_device(queue.as_ref(), &mut notes),
             };
-            let block = u64::from(alignment.block / SECTOR_SIZE);
-            limits.max_discard_sectors = (most / block * block) as u32;
+            limits.max_discard_sectors = whole(most);
+            if kind == Kind::File {
+                // What has a better way to zeroes than holes has holes, too.
+                limits.max_write_zeroes_sectors = limits.max_discard_sectors;
+            }
+            let granularity = match kind {
+                Kind::File => Some(meta.blksize()),
+                Kind::BlockDevice => queue.as_ref().and_then(|q| q.number("discard_granularity")),
+            };
+            limits.discard_granularity = granularity
+                .filter(|bytes| bytes.is_multiple_of(alignment.block.into()))
+                .and_then(|bytes| u32::try_from(bytes).ok())
+                .unwrap_or(0);
         }
         let file = Arc::new(file);
         let readonly = options.readonly;
@@ -203,8 +221,10 @@ fn limits(queue: Option<&sysfs::Queue>, block: u32, bytes: u64) -> Limits {
     let blocks = |sectors: u64| sectors / u64::from(block / SECTOR_SIZE);
     let max_sectors = number("max_sectors_kb").map_or(default.max_sectors.into(), |kb| kb * 2);
     let max_blocks = blocks(max_sectors).clamp(1, blocks(u64::from(u32::MAX >> 9)));
+    let physical = number("physical_block_size").and_then(|bytes| u32::try_from(bytes).ok());
     Limits {
         logical_block_size: block,
+        physical_block_size: physical.filter(|bytes| bytes.is_power_of_two()).unwrap_or(block),
         max_sectors: max_blocks as u32 * (block / SECTOR_SIZE),
         max_segments: number("max_segments").map_or(IOV_MAX, |n| n.clamp(1, IOV_MAX)) as u16,
         // A piece of memory that the disk cannot take at once is divided by the kernel, and so is what crosses
@@ -223,12 +243,12 @@ fn device_cache(queue: &sysfs::Queue) -> WriteCache {
     }
 }
 
-/// Sectors in one discard; 0 if the file system makes no holes. Tried behind the end, where nothing is lost.
-fn discard_of_file(file: &File, bytes: u64) -> u64 {
+/// Sectors in one hole; 0 if the file system makes none. Tried behind the end, where nothing is lost.
+fn holes_of_file(file: &File, bytes: u64) -> u64 {
     let behind = bytes.next_multiple_of(PAGE as u64);
     let hole = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
     let can = rustix::fs::fallocate(file, hole, behind, PAGE as u64).is_ok();
-    if can { MAX_DISCARD_SECTORS } else { 0 }
+    if can { MAX_HOLE_SECTORS } else { 0 }
 }
 
 /// Sectors in one discard; 0 if the device has none. Holes in a device are zeroes that it unmaps, so it must
@@ -236,7 +256,7 @@ fn discard_of_file(file: &File, bytes: u64) -> u64 {
 fn discard_of_device(queue: Option<&sysfs::Queue>, notes: &mut Vec<String>) -> u64 {
     let sectors = |attribute| {
         let bytes = queue.and_then(|queue| queue.number(attribute)).unwrap_or(0);
-        (bytes / u64::from(SECTOR_SIZE)).min(MAX_DISCARD_SECTORS)
+        (bytes / u64::from(SECTOR_SIZE)).min(MAX_HOLE_SECTORS)
     };
     let (discard, zeroes) = (sectors("discard_max_bytes"), sectors("write_zeroes_max_bytes"));
     if discard > 0 && zeroes == 0 {

@@ -71,7 +71,7 @@ impl Stamps {
 }
 
 /// Takes the completions of one portion.
-pub struct Taking<'a, P> {
+pub struct Taking<'a, P: BenchPayload> {
     pub tally: &'a mut Tally,
     pub stamps: &'a mut Option<Stamps>,
     pub verify: &'a mut Option<Verifying>,

@@ -7,7 +7,7 @@ use crate::error::UsageError;
 use blkmq_core::{Buffer, Payload};
 use blkmq_engine::Config;
 #[cfg(target_os = "linux")]
-use blkmq_uring::AlignedBuf;
+use blkmq_uring::{AlignedBuf, BufferPool};
 
 /// The bytes that a worker's I/Os carry.
 ///
@@ -17,8 +17,14 @@ pub trait BenchPayload: Payload {
     /// Is there anything to carry? If not, no other method needs to do anything.
     const CARRIES: bool = true;
 
+    /// Where they are taken from, shared by all workers.
+    type Source: Clone + Send + Sync;
+
+    /// A source of `count` for I/Os of up to `most` bytes, with whatever `device` makes faster by knowing of it.
+    fn source(device: &mut Opened, count: u32, most: usize) -> Self::Source;
+
     /// One for I/Os of up to `most` bytes, of whatever contents.
-    fn with_capacity(most: usize) -> Self;
+    fn with_capacity(source: &Self::Source, most: usize) -> Self;
 
     /// Makes it carry `len` bytes, at most as many as it was made for; 0 for what moves none. Contents are
     /// left to chance. Does not allocate.
@@ -46,7 +52,11 @@ fn virtual_config<P: Payload>(device: &Opened) -> Result<Config<P>, UsageError> 
 impl BenchPayload for () {
     const CARRIES: bool = false;
 
-    fn with_capacity(_: usize) -> Self {}
+    type Source = ();
+
+    fn source(_: &mut Opened, _: u32, _: usize) {}
+
+    fn with_capacity((): &(), _: usize) -> Self {}
 
     fn set_len(&mut self, _: usize) {}
 
@@ -60,7 +70,11 @@ impl BenchPayload for () {
 }
 
 impl BenchPayload for Buffer {
-    fn with_capacity(most: usize) -> Self {
+    type Source = ();
+
+    fn source(_: &mut Opened, _: u32, _: usize) {}
+
+    fn with_capacity((): &(), most: usize) -> Self {
         // Zeroed once, so that what is written is never what another program has left behind.
         Self::new(vec![0; most])
     }
@@ -81,8 +95,19 @@ impl BenchPayload for Buffer {
 /// For files past the page cache, which want their memory aligned.
 #[cfg(target_os = "linux")]
 impl BenchPayload for AlignedBuf {
-    fn with_capacity(most: usize) -> Self {
-        Self::new(most)
+    /// Registered with the kernel; nothing for I/Os without bytes.
+    type Source = Option<BufferPool>;
+
+    fn source(device: &mut Opened, count: u32, most: usize) -> Self::Source {
+        let pool = (count > 0 && most > 0).then(|| BufferPool::new(count, most))?;
+        if let Opened::File(device) = device {
+            device.register(&pool);
+        }
+        Some(pool)
+    }
+
+    fn with_capacity(source: &Self::Source, most: usize) -> Self {
+        source.as_ref().and_then(BufferPool::take).unwrap_or_else(|| Self::new(most))
     }
 
     fn set_len(&mut self, len: usize) {
@@ -102,25 +127,27 @@ impl BenchPayload for AlignedBuf {
 }
 
 /// The payloads of one worker that are not under way.
-pub struct Pool<P> {
+pub struct Pool<P: BenchPayload> {
     free: Vec<P>,
+    source: P::Source,
     most: usize,
 }
 
 impl<P: BenchPayload> Pool<P> {
     /// For `depth` I/Os in flight of up to `most` bytes. They are made when they are first needed, so that a
     /// deep queue that is never filled costs nothing.
-    pub fn new(depth: u32, most: usize) -> Self {
-        Self { free: Vec::with_capacity(if P::CARRIES { depth as usize } else { 0 }), most }
+    pub fn new(depth: u32, most: usize, source: P::Source) -> Self {
+        Self { free: Vec::with_capacity(if P::CARRIES { depth as usize } else { 0 }), source, most }
     }
 
     /// One that carries `len` bytes.
     #[inline]
     pub fn take(&mut self, len: usize) -> P {
         if !P::CARRIES {
-            return P::with_capacity(0);
+            return P::with_capacity(&self.source, 0);
         }
-        let mut payload = self.free.pop().unwrap_or_else(|| P::with_capacity(self.most));
+        let mut payload =
+            self.free.pop().unwrap_or_else(|| P::with_capacity(&self.source, self.most));
         payload.set_len(len);
         payload
     }
@@ -149,7 +176,7 @@ mod tests {
 
     #[test]
     fn buffers_are_used_again_and_never_grow() {
-        let mut pool: Pool<Buffer> = Pool::new(2, 8192);
+        let mut pool: Pool<Buffer> = Pool::new(2, 8192, ());
         let (first, _) = used(&mut pool, 8192);
         for len in [512, 8192, 0, 4096] {
             assert_eq!(used(&mut pool, len), (first, Some(len)), "one buffer, never moved");
@@ -159,7 +186,7 @@ mod tests {
 
     #[test]
     fn nothing_is_carried_by_nothing() {
-        let mut pool: Pool<()> = Pool::new(2, 8192);
+        let mut pool: Pool<()> = Pool::new(2, 8192, ());
         assert_eq!(used(&mut pool, 4096).1, None);
         assert!(pool.free.is_empty());
     }

@@ -3,7 +3,7 @@
 use super::payload::BenchPayload;
 use super::tally::{self, Tally};
 use super::usage::Usage;
-use super::worker::{Stream, Window, Worker};
+use super::worker::{Stream, Window, Worker, longest};
 use crate::devices::{self, Opened};
 use crate::error::{Failure, UsageError};
 use crate::plan::runs::{RunSpec, ThreadSpec};
@@ -51,25 +51,16 @@ pub fn check(plan: &Plan, spec: &RunSpec<'_>) -> Result<(), Failure> {
     }
 }
 
+/// Blocks may be longer than the device takes at once: they are divided.
 fn fits(job: &Job, limits: &Limits) -> Result<(), UsageError> {
     let refuse = |what: String| Err(UsageError::new(format!("job '{}': {what}", job.name)));
     for direction in job.rw.directions() {
-        let discard = *direction == Direction::Trim;
-        let most = if discard { limits.max_discard_sectors } else { limits.max_sectors };
-        if most == 0 {
+        if limits.max_sectors_of(direction.op()) == 0 {
             return refuse(
                 "the device takes no discards; for null and memory add discard=1".into(),
             );
         }
-        let most = u64::from(most) * u64::from(SECTOR_SIZE);
         let bs = &job.bs[*direction];
-        if u64::from(bs.max()) > most {
-            let name = direction.name();
-            return refuse(format!(
-                "bs={} of {name}; the device takes up to {most} bytes",
-                bs.max()
-            ));
-        }
         if !bs.min().is_multiple_of(limits.logical_block_size) {
             let block = limits.logical_block_size;
             return refuse(format!("bs={}; the device takes multiples of {block}", bs.min()));
@@ -86,6 +77,17 @@ fn stream(job: &Job, thread: ThreadSpec, device: &Opened) -> Result<Stream, Usag
     Ok(Stream { generator, verifier })
 }
 
+/// What a thread of `job` needs to have `iodepth` I/Os in flight, each in as many parts as it may have.
+fn credit(job: &Job, limits: &Limits) -> u32 {
+    // What reads back to verify is no longer than what was written.
+    let parts = |direction: &Direction| {
+        limits.most_parts(direction.op(), job.bs[*direction].max() / SECTOR_SIZE)
+    };
+    let parts = job.rw.directions().iter().map(parts).max().unwrap_or(1);
+    // Too much is refused when the queue is built.
+    u32::try_from(parts * u64::from(job.depth.iodepth)).unwrap_or(u32::MAX)
+}
+
 fn start<P: BenchPayload>(
     plan: &Plan,
     spec: &RunSpec<'_>,
@@ -94,7 +96,8 @@ fn start<P: BenchPayload>(
     let threads = u16::try_from(spec.threads.len()).map_err(|_| {
         UsageError::new(format!("{} threads; at most {}", spec.threads.len(), u16::MAX))
     })?;
-    let depths = spec.threads.iter().map(|thread| plan.jobs[thread.job].depth.iodepth);
+    let limits = &device.shape().limits;
+    let depths = spec.threads.iter().map(|thread| credit(&plan.jobs[thread.job], limits));
     let config = Config {
         options: spec.scheduler.options.clone(),
         scope: Some(spec.scope),
@@ -143,8 +146,11 @@ pub fn run(plan: &Plan, spec: &RunSpec<'_>) -> Result<Outcome, Failure> {
 fn run_with<P: BenchPayload>(
     plan: &Plan,
     spec: &RunSpec<'_>,
-    device: Opened,
+    mut device: Opened,
 ) -> Result<Outcome, Failure> {
+    let jobs = || spec.threads.iter().map(|thread| &plan.jobs[thread.job]);
+    let in_flight = jobs().map(|job| job.depth.iodepth).sum();
+    let source = P::source(&mut device, in_flight, jobs().map(longest).max().unwrap_or(0));
     let service = start::<P>(plan, spec, &device)?;
     let clock = service.clock();
     let before = (clock.now(), Usage::of_process());
@@ -153,7 +159,7 @@ fn run_with<P: BenchPayload>(
     for phase in 0..=phases {
         let threads: Vec<ThreadSpec> =
             spec.threads.iter().copied().filter(|thread| thread.phase == phase).collect();
-        parts.extend(run_phase(plan, &device, &service, &threads)?);
+        parts.extend(run_phase(plan, &device, &service, &source, &threads)?);
     }
     let (elapsed, cpu) = (clock.now() - before.0, Usage::of_process().since(before.1));
     let wrong = wrong(plan, &parts);
@@ -212,6 +218,7 @@ fn run_phase<P: BenchPayload>(
     plan: &Plan,
     device: &Opened,
     service: &Service<P>,
+    source: &P::Source,
     threads: &[ThreadSpec],
 ) -> Result<Vec<(ThreadSpec, Tally)>, Failure> {
     let streams: Vec<Stream> = threads
@@ -225,11 +232,12 @@ fn run_phase<P: BenchPayload>(
             .zip(streams)
             .map(|(thread, stream)| {
                 let (job, barrier) = (&plan.jobs[thread.job], &barrier);
+                let source = source.clone();
                 scope.spawn(move || {
                     let client = service.client().expect("the queue was built for all threads");
                     barrier.wait();
                     let window = Window::of(job, client.clock().now());
-                    Worker::new(job, stream, client, window).run(window)
+                    Worker::new(job, stream, client, source, window).run(window)
                 })
             })
             .collect();
@@ -285,6 +293,7 @@ fn counters(stats: &QueueStats, longest: Nanos) -> Counters {
     Counters {
         submitted: stats.submitted,
         completed: stats.completed,
+        splits: stats.splits,
         merges: Merges {
             plug: merges.plug,
             back: merges.back,

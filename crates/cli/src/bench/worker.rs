@@ -19,7 +19,7 @@ const TIMED_SUBMISSIONS: u32 = 64;
 const WRONG_CONTENTS: u16 = 84;
 
 /// Drives one client, with payloads of type `P`.
-pub struct Worker<'a, P> {
+pub struct Worker<'a, P: BenchPayload> {
     job: &'a Job,
     client: Client<P>,
     clock: Clock,
@@ -60,7 +60,7 @@ pub struct Stream {
 }
 
 /// Bytes of the longest I/O of `job`.
-fn longest(job: &Job) -> usize {
+pub fn longest(job: &Job) -> usize {
     let used = job.rw.directions().iter().map(|direction| &job.bs[*direction]);
     used.map(BlockSize::max).max().unwrap_or(0) as usize
 }
@@ -83,7 +83,13 @@ impl Window {
 }
 
 impl<'a, P: BenchPayload> Worker<'a, P> {
-    pub fn new(job: &'a Job, stream: Stream, client: Client<P>, window: Window) -> Self {
+    pub fn new(
+        job: &'a Job,
+        stream: Stream,
+        client: Client<P>,
+        source: P::Source,
+        window: Window,
+    ) -> Self {
         let depth = job.depth.iodepth;
         let latencies = job.latencies;
         let Stream { generator, verifier } = stream;
@@ -98,7 +104,7 @@ impl<'a, P: BenchPayload> Worker<'a, P> {
             tally: Tally::new(job, window.start),
             stamps: timed.then(|| Stamps::new(depth)),
             verify: verifier.map(|verifier| Verifying::new(verifier, depth)),
-            pool: Pool::new(depth, longest(job)),
+            pool: Pool::new(depth, longest(job), source),
             client,
             submissions: 0,
             stopped: false,
@@ -163,8 +169,8 @@ impl<'a, P: BenchPayload> Worker<'a, P> {
 
     /// Waits for everything in flight.
     fn drain(&mut self) {
-        while self.client.in_flight() > 0 {
-            let in_flight = self.client.in_flight();
+        while self.client.outstanding() > 0 {
+            let in_flight = self.client.outstanding();
             self.wait(Instant::MAX, in_flight, in_flight);
         }
     }
@@ -176,13 +182,13 @@ impl<'a, P: BenchPayload> Worker<'a, P> {
             let now = self.clock.now();
             let mut batch = 0;
             while batch < self.job.depth.batch_submit
-                && self.client.in_flight() < self.job.depth.iodepth
+                && self.client.outstanding() < self.job.depth.iodepth
                 && let Some(io) = self.verifying().and_then(Verifying::next_check)
             {
                 self.push(now, &io, Purpose::Check);
                 batch += 1;
             }
-            let in_flight = self.client.in_flight();
+            let in_flight = self.client.outstanding();
             if batch > 0 {
                 self.flush(now);
             } else if in_flight == 0 {
@@ -203,7 +209,7 @@ impl<'a, P: BenchPayload> Worker<'a, P> {
             if batch == depth.batch_submit {
                 break Stop::Batch;
             }
-            let in_flight = self.client.in_flight();
+            let in_flight = self.client.outstanding();
             if in_flight == depth.iodepth {
                 break Stop::Depth;
             }
@@ -263,6 +269,7 @@ impl<'a, P: BenchPayload> Worker<'a, P> {
         let error = match refused.why {
             Refusal::Unsupported(_) => IoError::NOT_SUPPORTED,
             Refusal::OutOfRange { .. } => IoError::NO_SPACE,
+            Refusal::NoWait { .. } => IoError::AGAIN,
             Refusal::NoCredit { .. } | Refusal::Misaligned { .. } | Refusal::TooLong { .. } => {
                 IoError::INVALID
             }
@@ -305,7 +312,7 @@ impl<'a, P: BenchPayload> Worker<'a, P> {
     /// Takes completions as the portion's end asks for. False if there is nothing more to do.
     fn complete(&mut self, stop: Stop, end: Instant) -> bool {
         let depth = self.job.depth;
-        let in_flight = self.client.in_flight();
+        let in_flight = self.client.outstanding();
         match stop {
             Stop::Batch if in_flight < depth.iodepth => {
                 if depth.batch_complete_min == 0 {
@@ -315,7 +322,7 @@ impl<'a, P: BenchPayload> Worker<'a, P> {
             }
             Stop::Batch | Stop::Depth => loop {
                 self.wait(end, depth.batch_complete_min.max(1), depth.batch_complete_max);
-                if self.client.in_flight() <= depth.low.min(depth.iodepth - 1)
+                if self.client.outstanding() <= depth.low.min(depth.iodepth - 1)
                     || self.clock.now() >= end
                 {
                     break;

@@ -101,7 +101,7 @@ fn run(job: &Job, lie: Lie, after: u32) -> Tally {
         verifier: Verifier::new(job, 0, bytes).expect("possible"),
     };
     let window = Window::of(job, client.clock().now());
-    Worker::new(job, stream, client, window).run(window)
+    Worker::new(job, stream, client, (), window).run(window)
 }
 
 /// Writes all of 64 blocks twice.

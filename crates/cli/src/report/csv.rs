@@ -97,6 +97,7 @@ fn counters(line: &mut Line, run: &Run) {
     let mut add = |name: &str, cell: u64| line.push((name.to_owned(), cell.to_string()));
     add("bios_submitted", counters.submitted);
     add("bios_completed", counters.completed);
+    add("splits", counters.splits);
     for (name, n) in counters.merges.each() {
         add(&format!("{name}_merges"), n);
     }

@@ -170,6 +170,7 @@ fn queues(m: &mut Markup, report: &Report) {
     let mut heading = vec![("run", "scheduler and what else differs", Align::Left)];
     let names = [
         ("submitted", "bios handed in"),
+        ("split", "cuts in I/Os that the device does not take whole; each makes a bio more"),
         ("plug", "merged in the submitter's plug"),
         ("back", "merged at the end of a request"),
         ("front", "merged at the front of a request"),
@@ -188,7 +189,7 @@ fn queues(m: &mut Markup, report: &Report) {
         let merges = c.merges.each().map(|(_, n)| n);
         let after =
             [c.dispatches, c.requeues, c.requests_completed, c.kicks.sent, c.kicks.coalesced];
-        let counts = [c.submitted].into_iter().chain(merges).chain(after);
+        let counts = [c.submitted, c.splits].into_iter().chain(merges).chain(after);
         [varying.run_name(run)].into_iter().chain(counts.map(|n| n.to_string())).collect()
     });
     table(m, &heading, &rows.collect::<Vec<_>>());

@@ -92,10 +92,12 @@ impl DeviceKind {
 /// the books balance.
 #[derive(Clone, Debug, Default)]
 pub struct Counters {
-    /// Bios handed to the queue.
+    /// Bios handed to the queue: I/Os, or the parts of those that the device does not take whole.
     pub submitted: u64,
     /// Bios completed, with an error or without.
     pub completed: u64,
+    /// Cuts made to get those parts: so many bios more than I/Os.
+    pub splits: u64,
     /// Bios and requests that became part of another request.
     pub merges: Merges,
     /// Requests that left the elevator for the device; one that came back counts again.

@@ -56,6 +56,7 @@ pub fn run(scheduler: &str, access: &str, threads: u32, iops: u64, clat: u64) ->
         counters: Counters {
             submitted: ios,
             completed: ios,
+            splits: 0,
             merges: Merges { plug: merged / 2, back: merged - merged / 2, ..Merges::default() },
             dispatches: ios - merged + 3,
             requests_completed: ios - merged,

@@ -7,7 +7,7 @@ use super::figures::columns;
 use super::findings::findings;
 use super::job::{Direction, JobResult, Latency, Samples};
 use super::label::scheduler;
-use super::model::{Device, Report, Run};
+use super::model::{Counters, Device, Report, Run};
 use super::number::{bandwidth, bytes, count, counted, nanos};
 use super::percentile::PERCENTILES;
 use super::text_table::{TextTable, printable};
@@ -173,8 +173,8 @@ fn queue_summary(out: &mut String, run: &Run) {
     let merges: Vec<String> =
         counters.merges.each().iter().map(|(name, n)| format!("{name}={n}")).collect();
     push_line(out, 0, "queue (ramp included):");
-    let bios =
-        format!("bios     : submitted={}, completed={}", counters.submitted, counters.completed);
+    let Counters { submitted, completed, splits, .. } = counters;
+    let bios = format!("bios     : submitted={submitted}, completed={completed}, splits={splits}");
     push_line(out, 2, &bios);
     push_line(out, 2, &format!("merges   : {}", merges.join(", ")));
     let dispatch = format!(

@@ -15,7 +15,7 @@ pub struct BadBlocks {
 }
 
 impl BadBlocks {
-    /// Takes a change, `+START-END` or `-START-END`; false if it is not of that form ([`FORM`]).
+    /// Takes a change, `+START-END` or `-START-END`; false if it is not of that form (`FORM`).
     pub fn change(&mut self, text: &str) -> bool {
         let parse = || {
             let (first, last) = text.get(1..)?.split_once('-')?;

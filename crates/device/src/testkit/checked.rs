@@ -3,10 +3,10 @@
 //! Passes every call on and panics as soon as the device, or the engine that drives it, breaks the contract
 //! of [`DeviceQueue`]: a token swallowed or given back twice, a tag used twice, a DEV_RESOURCE without a
 //! promise, a time named and not kept, something finished before the time that was named, a timeout too early,
-//! too late or twice.
+//! too late or twice; or a request that exceeds a limit.
 
 use crate::Queues;
-use blkmq_core::{HwQueue, Instant, Nanos, Op, SubmitterId, Tag};
+use blkmq_core::{HwQueue, Instant, Limits, Nanos, Op, SubmitterId, Tag};
 use blkmq_engine::{
     BioRef, BioTable, Busy, DeviceQueue, DeviceShape, Enqueued, Expiry, Finished, Inflight, Verdict,
 };
@@ -63,6 +63,7 @@ pub struct Checked<P> {
     inner: Box<dyn DeviceQueue<P>>,
     hw: HwQueue,
     depth: u32,
+    limits: Limits,
     timeout: Nanos,
     watch: Arc<Mutex<Watch>>,
     /// What the device has not given back, by tag.
@@ -90,6 +91,7 @@ impl<P: 'static> Checked<P> {
                 inner,
                 hw: HwQueue(hw),
                 depth: shape.hw_queue_depth,
+                limits: shape.limits,
                 timeout: shape.timeout,
                 watch: Arc::clone(&watch),
                 held: BTreeMap::new(),
@@ -126,6 +128,35 @@ impl<P> Checked<P> {
             count += 1;
         }
         assert_eq!((sectors, count), (rq.sectors(), rq.bio_count()), "bios do not add up");
+        if rq.op() != Op::Flush {
+            self.check_limits(bios, rq);
+        }
+    }
+
+    /// A request is within every limit, whether it was merged or divided.
+    fn check_limits(&self, bios: &BioTable<P>, rq: &Inflight) {
+        let (op, sector, sectors) = (rq.op(), rq.sector(), rq.sectors());
+        let limits = &self.limits;
+        let what = || format!("{op:?} of {sectors} sectors at {sector}, {limits:?}");
+        assert!(sectors <= limits.max_sectors_of(op), "too long: {}", what());
+        // What gathered ranges lies in no one chunk.
+        let gathered = op == Op::Discard && limits.max_discard_segments > 1 && rq.bio_count() > 1;
+        let chunk = u64::from(limits.chunk_sectors);
+        if chunk > 0 && !gathered {
+            let last = sector + u64::from(sectors) - 1;
+            assert_eq!(sector / chunk, last / chunk, "across a chunk's end: {}", what());
+        }
+        let block = limits.logical_block_size / blkmq_core::SECTOR_SIZE;
+        assert!(
+            rq.bios(bios).all(|bio| (bio.sector | u64::from(bio.sectors)) % u64::from(block) == 0),
+            "no whole blocks: {}",
+            what()
+        );
+        if matches!(op, Op::Read | Op::Write) {
+            let segments: u64 = rq.bios(bios).map(|bio| limits.segments(op, bio.sectors)).sum();
+            assert_eq!(segments, rq.segments().into(), "segments are not counted: {}", what());
+            assert!(rq.segments() <= limits.max_segments, "too many segments: {}", what());
+        }
     }
 
     fn note_taken(&self, inside: Vec<Taken>) {

@@ -129,19 +129,18 @@ fn wait(rig: &mut Rig) {
     }
 }
 
-/// One I/O within the limits, as likely as not next to the one before. False if there is no credit.
+/// One I/O that the device takes whole or in a few parts. False if there is no credit.
 fn push(rig: &mut Rig, shape: &DeviceShape, rng: &mut Rng, who: usize) -> bool {
     let limits = &shape.limits;
     let block = limits.logical_block_size / blkmq_core::SECTOR_SIZE;
     let op = match rng.below(16) {
         0 => return rig.push(who, Op::Flush, 0, 0).is_some(),
         1 if limits.max_discard_sectors >= 8 * block => Op::Discard,
-        2 => Op::WriteZeroes,
+        2 if limits.max_write_zeroes_sectors >= 8 * block => Op::WriteZeroes,
         3..10 => Op::Read,
         _ => Op::Write,
     };
-    let most = (limits.max_sectors / block).min(8);
-    let sectors = block * (1 + rng.below(most.into()) as u32);
+    let sectors = block * (1 + rng.below(8) as u32);
     let blocks = limits.capacity.min(1 << 10) / u64::from(block) - 8;
     rig.push(who, op, rng.below(blocks) * u64::from(block), sectors).is_some()
 }

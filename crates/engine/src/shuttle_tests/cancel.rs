@@ -101,6 +101,7 @@ fn an_ask_comes_late(model: &Model) {
         budget: None,
         limits: Limits::default(),
         cache: WriteCache::Through,
+        timeout: crate::DEFAULT_TIMEOUT,
     };
     let device = TestDevice::new(Script { says: Says::Nothing, ..Script::LATER }, None);
     let config = Config { nr_requests: Some(4), ..Config::new(shape, vec![Box::new(device)]) };

@@ -168,8 +168,9 @@ impl CompletionReceiver {
         entry & !PAYLOAD_MASK == self.shared.lap(position)
     }
 
+    /// The oldest payload, which stays.
     #[inline]
-    fn peek(&self) -> Option<u64> {
+    pub(crate) fn peek(&self) -> Option<u64> {
         let entry = self.shared.entry(self.head).load(Ordering::Acquire);
         let written = entry & !PAYLOAD_MASK == self.shared.lap(self.head);
         written.then_some(entry & PAYLOAD_MASK)

@@ -3,6 +3,7 @@
 #![allow(dead_code, reason = "each test file uses a part")]
 
 pub mod fated;
+pub mod store;
 
 use blkmq_core::{
     HwQueue, Instant, IoFlags, IoMeta, IoResult, Limits, Nanos, Op, Rng, SubmitterId,
@@ -299,7 +300,7 @@ pub fn drain(submitter: &mut Submitter<u32>, now: &mut Instant, steps: u32) -> V
 }
 
 /// Nothing is left anywhere.
-pub fn assert_at_rest(queue: &Queue<u32>, hw_queues: u16) {
+pub fn assert_at_rest<P: Send + 'static>(queue: &Queue<P>, hw_queues: u16) {
     let stats = queue.stats();
     assert_eq!(stats.submitted, stats.completed, "{stats:?}");
     let requests = stats.submitted - stats.merges.total() - stats.cancelled.total();

@@ -208,7 +208,7 @@ impl<P> Inbox<P> {
     }
 
     /// The reactor takes up to `most` I/Os; those in line move up. With what it takes, `cookie` is the ticket.
-    pub(super) fn take(&mut self, most: u32, into: &mut Vec<Io<P>>) {
+    pub(super) fn take(&mut self, most: u32, into: &mut impl Extend<Io<P>>) {
         self.asleep = false;
         let n = self.queue.len().min(most as usize);
         into.extend(self.queue.drain(..n).map(|(ticket, io)| Io { cookie: ticket.into(), ..io }));

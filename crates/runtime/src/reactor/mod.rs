@@ -16,6 +16,7 @@ pub use handle::{Handle, Submitted};
 use crate::host::Threads;
 use crate::pump_thread::PumpThreads;
 use crate::{Client, Clock, Waiting};
+use blkmq_core::Payload;
 use blkmq_engine::{NoSubmitterLeft, Submitter};
 use inbox::Shared;
 use std::fmt;
@@ -62,7 +63,8 @@ impl std::error::Error for ReactorError {
 }
 
 /// A thread that does I/O for all who hold a [`Handle`]: one submitter of the queue, and so at most its credit
-/// in flight. What comes beyond that waits in an inbox of bounded size, and then in line.
+/// in flight. What comes beyond that waits in an inbox of bounded size, and then in line. So does all behind an
+/// I/O with more parts than there is credit for just now; one that never could have so many is refused.
 ///
 /// Everything that is in the inbox is pushed before anything is flushed, so the I/Os of many callers merge in
 /// one plug. While there is nothing to do, the thread sleeps.
@@ -83,7 +85,7 @@ impl<P> fmt::Debug for Reactor<P> {
     }
 }
 
-impl<P: Send + 'static> Reactor<P> {
+impl<P: Payload> Reactor<P> {
     pub(crate) fn start(launch: Launch<P>) -> Result<Self, ReactorError> {
         let Launch { submitter, clock, waiting, threads, pumps } = launch;
         let shared = Shared::new(submitter.depth(), Arc::clone(&threads), submitter.id());

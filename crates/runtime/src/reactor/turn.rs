@@ -7,7 +7,9 @@ use super::answer::{Answer, SubmitError};
 use super::inbox::{Delivery, Shared};
 use crate::Client;
 use crate::client::Summons;
-use blkmq_engine::Io;
+use blkmq_core::Payload;
+use blkmq_engine::{Io, Refusal};
+use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -18,8 +20,9 @@ pub(super) struct Turns<P> {
     client: Client<P>,
     shared: Arc<Shared<P>>,
     panics: Arc<AtomicU64>,
-    /// Taken from the inbox, to be pushed.
-    fresh: Vec<Io<P>>,
+    /// Taken from the inbox, to be pushed. Keeps what there is no credit for yet: an I/O that the device takes
+    /// in parts needs it for each of them.
+    fresh: VecDeque<Io<P>>,
     /// Answered, by ticket.
     done: Vec<(u32, Answer<P>)>,
     deliveries: Vec<Delivery<P>>,
@@ -42,14 +45,14 @@ impl<P> Summons for Inboxes<'_, P> {
     }
 }
 
-impl<P: Send> Turns<P> {
+impl<P: Payload> Turns<P> {
     pub(super) fn new(client: Client<P>, shared: Arc<Shared<P>>, panics: Arc<AtomicU64>) -> Self {
         let depth = client.depth() as usize;
         Self {
             client,
             shared,
             panics,
-            fresh: Vec::with_capacity(depth),
+            fresh: VecDeque::with_capacity(depth),
             done: Vec::with_capacity(depth),
             deliveries: Vec::with_capacity(depth),
         }
@@ -77,7 +80,8 @@ impl<P: Send> Turns<P> {
         let mut inbox = self.shared.lock();
         let answers = self.done.drain(..);
         self.deliveries.extend(answers.map(|(ticket, answer)| inbox.deliver(ticket, answer)));
-        inbox.take(self.client.depth() - in_flight, &mut self.fresh);
+        let room = self.client.depth() - in_flight;
+        inbox.take(room.saturating_sub(self.fresh.len() as u32), &mut self.fresh);
         let is_over = inbox.is_over() && self.fresh.is_empty() && in_flight == 0;
         drop(inbox);
         self.deliver();
@@ -90,10 +94,17 @@ impl<P: Send> Turns<P> {
             return;
         }
         let now = self.client.clock().now();
-        for io in self.fresh.drain(..) {
+        while let Some(io) = self.fresh.pop_front() {
             let ticket = io.cookie as u32;
-            if let Err(refused) = self.client.push(now, io) {
-                self.done.push((ticket, Err(SubmitError::Refused(refused))));
+            match self.client.push(now, io) {
+                Ok(()) => {}
+                Err(refused) if matches!(refused.why, Refusal::NoCredit { .. }) => {
+                    // First in line again when something has come back. Something is in flight, or there
+                    // would be credit.
+                    self.fresh.push_front(refused.io);
+                    break;
+                }
+                Err(refused) => self.done.push((ticket, Err(SubmitError::Refused(refused)))),
             }
         }
         self.client.flush(now);
@@ -101,8 +112,11 @@ impl<P: Send> Turns<P> {
 
     /// Has at least one answer when it returns, or the inbox calls.
     fn gather(&mut self) {
-        let Self { client, shared, done, .. } = self;
-        let bell = Inboxes { shared, in_flight: client.in_flight(), depth: client.depth() };
+        let Self { client, shared, done, fresh, .. } = self;
+        let depth = client.depth();
+        // What waits for credit will have all that comes back.
+        let in_flight = if fresh.is_empty() { client.in_flight() } else { depth };
+        let bell = Inboxes { shared, in_flight, depth };
         if !done.is_empty() {
             // Refused ones have their answer without waiting.
             client.poll();
@@ -130,6 +144,8 @@ impl<P: Send> Turns<P> {
 
     fn give_up(&mut self) {
         self.shared.close();
+        let unpushed = self.fresh.drain(..);
+        self.done.extend(unpushed.map(|io| (io.cookie as u32, Err(SubmitError::Closed(io)))));
         let mut inbox = self.shared.lock();
         let answers = self.done.drain(..);
         self.deliveries.extend(answers.map(|(ticket, answer)| inbox.deliver(ticket, answer)));

@@ -163,13 +163,22 @@ impl<P> DeviceQueue<P> for Gate {
 
 /// A queue of this depth around a gate.
 pub fn gate<P: Payload>(depth: u32, pump: PumpMode) -> (Service<P>, Arc<Keeper>) {
+    gate_of(depth, pump, Limits::default().max_sectors)
+}
+
+/// The same, with a gate that takes no more than so many sectors at once.
+pub fn gate_of<P: Payload>(
+    depth: u32,
+    pump: PumpMode,
+    max_sectors: u32,
+) -> (Service<P>, Arc<Keeper>) {
     let keeper = Arc::new(Keeper::default());
     let shape = DeviceShape {
         hw_queues: 1,
         hw_queue_depth: 32,
         shared_tags: false,
         budget: None,
-        limits: Limits { capacity: 1 << 30, ..Limits::default() },
+        limits: Limits { max_sectors, capacity: 1 << 30, ..Limits::default() },
         cache: WriteCache::Through,
         timeout: DEFAULT_TIMEOUT,
     };

@@ -1,0 +1,122 @@
+//! Where an I/O is divided that a device does not take whole (`spec/framework.md` section 13, Split).
+//!
+//! Arithmetic only. Who divides it, and puts it together again, is the engine.
+
+use crate::{Limits, Op, SECTOR_SIZE};
+
+/// The parts of an I/O in ascending order: where each begins, and how many sectors it has.
+#[derive(Clone, Debug)]
+pub struct Parts {
+    limits: Limits,
+    op: Op,
+    sector: u64,
+    left: u32,
+}
+
+impl Iterator for Parts {
+    type Item = (u64, u32);
+
+    #[inline]
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.left == 0 {
+            return None;
+        }
+        let part = (self.sector, self.limits.first_part(self.op, self.sector, self.left));
+        debug_assert!(part.1 > 0, "limits that were validated take at least a block");
+        self.sector += u64::from(part.1);
+        self.left -= part.1;
+        Some(part)
+    }
+}
+
+impl Limits {
+    /// Where cuts go if they can, in sectors: multiples of the physical block, or of what can be discarded.
+    const fn alignment(&self, op: Op) -> u32 {
+        let preferred = match op {
+            Op::Discard if self.discard_granularity > self.physical_block_size => {
+                self.discard_granularity
+            }
+            _ => self.physical_block_size,
+        };
+        let block = self.logical_block_size;
+        (if preferred > block { preferred } else { block }) / SECTOR_SIZE
+    }
+
+    const fn block_sectors(&self) -> u32 {
+        self.logical_block_size / SECTOR_SIZE
+    }
+
+    /// The most sectors of an I/O that is taken whole if no chunk ends in it: as
+    /// [`max_sectors_of`](Self::max_sectors_of), in whole blocks, and within the segments of one request.
+    #[must_use]
+    pub const fn max_whole_sectors(&self, op: Op) -> u32 {
+        let most = self.max_sectors_of(op) as u64;
+        let most = match op {
+            Op::Read | Op::Write => {
+                let bytes = self.max_segments as u64 * self.max_segment_size as u64;
+                let segments = bytes / SECTOR_SIZE as u64;
+                if segments < most { segments } else { most }
+            }
+            _ => most,
+        };
+        (most - most % self.block_sectors() as u64) as u32
+    }
+
+    /// How many of an I/O's sectors belong to its first part: all of them if the device takes it whole. The
+    /// limits are valid, the device has the operation, and the I/O consists of whole blocks.
+    ///
+    /// A cut is aligned down to the physical block size (a discard's, to the discard granularity), or, where
+    /// that would leave nothing, to the logical block size. O(1).
+    #[must_use]
+    pub const fn first_part(&self, op: Op, sector: u64, sectors: u32) -> u32 {
+        let most = self.within_chunk(sector, self.max_whole_sectors(op));
+        if sectors <= most {
+            return sectors;
+        }
+        let end = sector + most as u64;
+        let aligned = end - end % self.alignment(op) as u64;
+        // Both bounds are multiples of the logical block size, and so is every chunk.
+        if aligned > sector { (aligned - sector) as u32 } else { most }
+    }
+
+    /// The parts that an I/O is divided into; itself if the device takes it whole. Conditions as for
+    /// [`first_part`](Self::first_part).
+    #[must_use]
+    pub const fn parts(&self, op: Op, sector: u64, sectors: u32) -> Parts {
+        Parts { limits: *self, op, sector, left: sectors }
+    }
+
+    /// At most so many parts has an I/O of so many sectors, wherever it begins: what a submitter needs credit
+    /// for. May be more than any has where chunks are no multiples of other limits. 0 if the device does not
+    /// have the operation.
+    #[must_use]
+    pub const fn most_parts(&self, op: Op, sectors: u32) -> u64 {
+        let (most, align) = (self.max_whole_sectors(op), self.alignment(op));
+        if most == 0 {
+            return 0;
+        }
+        if self.chunk_sectors == 0 {
+            return parts_of_stretch(sectors, most, align);
+        }
+        // An I/O has a stretch in each chunk that it touches. The cut before a chunk's end may be aligned
+        // down and leave a rest, which is a part of its own.
+        let chunks = sectors.div_ceil(self.chunk_sectors) as u64 + 1;
+        let stretch = if sectors < self.chunk_sectors { sectors } else { self.chunk_sectors };
+        chunks * (parts_of_stretch(stretch, most, align) + 1)
+    }
+}
+
+/// Parts of so many sectors without a chunk's end, if each is of up to `most` and cuts are aligned to `align`.
+const fn parts_of_stretch(sectors: u32, most: u32, align: u32) -> u64 {
+    if sectors <= most {
+        1
+    } else if most >= align {
+        // Beyond the first cut all are as long as they can be.
+        1 + sectors.div_ceil(most - most % align) as u64
+    } else {
+        (sectors.div_ceil(align) as u64 + 1) * align.div_ceil(most) as u64
+    }
+}
+
+#[cfg(test)]
+mod tests;
