@@ -109,6 +109,12 @@ pub(super) const QUEUE: &[Row] = &[
     number("queue/hw_sector_size", Unit::Bytes, "the old name of logical_block_size", |plan| {
         plan.device.limits.logical_block_size.into()
     }),
+    number(
+        "queue/physical_block_size",
+        Unit::Bytes,
+        "what the device writes at once; I/Os are divided at multiples of this where they can",
+        |plan| plan.device.limits.physical_block_size.into(),
+    ),
     number("queue/max_sectors_kb", Unit::KiB, "the largest read or write", |plan| {
         kib(plan.device.limits.max_sectors)
     })
@@ -139,6 +145,15 @@ pub(super) const QUEUE: &[Row] = &[
         Unit::Bytes,
         "the largest discard that the device takes; 0 if it takes none",
         |plan| bytes(plan.hardware.limits.max_discard_sectors),
+    ),
+    number("queue/discard_granularity", Unit::Bytes, "discards are divided at multiples of this", |plan| {
+        plan.device.limits.discard_granularity.into()
+    }),
+    number(
+        "queue/write_zeroes_max_bytes",
+        Unit::Bytes,
+        "the largest write of zeroes that are not sent; 0: none at all",
+        |plan| bytes(plan.device.limits.max_write_zeroes_sectors),
     ),
     number(
         "queue/chunk_sectors",

@@ -1,7 +1,7 @@
 //! Verification: what fio's `verify` and its companions mean, and the pure parts that carry it out.
 //!
 //! A job that verifies works in blocks of `verify_interval` bytes. What is written into one says which block
-//! it is and which write of it ([`layout`]), a table remembers the latest write of each ([`table`]), and
+//! it is and which write of it (`layout.rs`), a table remembers the latest write of each (`table.rs`), and
 //! [`Verifier`] is both together, as whoever drives a queue uses it. Nothing here issues an I/O, owns a
 //! buffer, or knows the time.
 
