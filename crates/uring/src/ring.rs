@@ -160,10 +160,13 @@ impl Ring {
 
 impl Drop for Ring {
     fn drop(&mut self) {
-        // Whoever watches the ring has a descriptor of its own, and it would keep the pages.
+        // Whoever watches the ring has a descriptor of its own, and it would keep the pages. And the kernel takes a
+        // ring apart when it finds the time; until then a block device would stay claimed.
         if !self.regions.is_empty() {
             let _ = self.ring.submitter().unregister_buffers();
         }
+        // Without effect if there is none.
+        let _ = self.ring.submitter().unregister_files();
     }
 }
 
