@@ -137,7 +137,8 @@ impl<P: Payload> Client<P> {
     }
 
     /// With nothing in flight: waits until the bell has rung. Marks nothing in the engine, which therefore
-    /// does not count on this thread, nor wakes it.
+    /// does not count on this thread, nor wakes it. Does not watch devices: what others have there stays
+    /// readable until they come for it.
     pub(crate) fn idle(&mut self, bell: &impl Summons) {
         for looks in 1.. {
             if bell.rang() {
@@ -150,7 +151,7 @@ impl<P: Payload> Client<P> {
             }
         }
         while !bell.listen() {
-            self.seat.park_until(None, self.clock);
+            self.seat.rest();
         }
     }
 

@@ -3,7 +3,7 @@
 use crate::Clock;
 use crate::bell::Bell;
 use crate::host::Threads;
-use blkmq_core::{HwQueue, Instant, SubmitterId};
+use blkmq_core::{HwQueue, Instant, Nanos, SubmitterId};
 use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
@@ -13,7 +13,6 @@ pub(crate) struct Seat {
     threads: Arc<Threads>,
     who: Who,
     /// Hardware queues whose devices it watches, if they can be watched.
-    #[cfg_attr(not(target_os = "linux"), allow(dead_code))]
     watches: Range<u16>,
 }
 
@@ -39,6 +38,17 @@ impl Seat {
         if left.is_some_and(|left| left.0 == 0) {
             return;
         }
+        self.sleep(self.watches.clone(), left);
+    }
+
+    /// Sleeps until somebody calls, whatever devices have; now and then for no reason. A call since the last
+    /// time makes it return at once.
+    pub(crate) fn rest(&self) {
+        self.sleep(0..0, None);
+    }
+
+    #[cfg_attr(not(target_os = "linux"), allow(unused_variables))]
+    fn sleep(&self, watches: Range<u16>, left: Option<Nanos>) {
         let bell = match self.who {
             Who::Submitter(id) => self.threads.submitter(id),
             Who::Pump(hw) => self.threads.pump(hw),
@@ -46,7 +56,7 @@ impl Seat {
         match bell {
             Bell::Thread(_) => Bell::park(left),
             #[cfg(target_os = "linux")]
-            Bell::Event(fd) => self.threads.devices.sleep(fd, self.watches.clone(), left),
+            Bell::Event(fd) => self.threads.devices.sleep(fd, watches, left),
         }
     }
 }

@@ -43,7 +43,7 @@ pub struct UringQueue {
     resubmit: Option<Instant>,
     /// For tests: what to take for the kernel's answers, one after another.
     #[cfg(test)]
-    answers: VecDeque<fn(i32) -> i32>,
+    answers: tests::Answers,
 }
 
 impl std::fmt::Debug for UringQueue {
@@ -82,7 +82,7 @@ impl UringQueue {
             later: VecDeque::with_capacity(depth as usize),
             resubmit: None,
             #[cfg(test)]
-            answers: VecDeque::new(),
+            answers: tests::Answers::default(),
         })
     }
 
@@ -141,7 +141,7 @@ impl UringQueue {
             let at = completion.user_data() as u32;
             let answer = completion.result();
             #[cfg(test)]
-            let answer = self.answers.pop_front().map_or(answer, |bend| bend(answer));
+            let answer = self.answers.bend(answer);
             let request = &mut self.requests[at as usize];
             match request.judge(answer, self.alignment.block) {
                 Step::Done(result) => over(self, at, result),

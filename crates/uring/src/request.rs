@@ -61,6 +61,8 @@ pub(crate) struct Request {
     fixed: Option<u16>,
     /// The engine has had enough: it is not asked for again.
     pub(crate) given_up: bool,
+    /// A discard or zeroes, to be followed by a flush: their operation has no flag for it.
+    then_flush: bool,
 }
 
 // SAFETY: the pointers are of payloads whose I/O `rq` stands for; they are passed to the kernel and never read
@@ -95,6 +97,7 @@ impl Request {
             first: 0,
             fixed: None,
             given_up: false,
+            then_flush: false,
         }
     }
 
@@ -108,6 +111,8 @@ impl Request {
         self.first = 0;
         self.fixed = None;
         self.given_up = false;
+        let has_no_flag = matches!(kind, Kind::Discard | Kind::Zero(_));
+        self.then_flush = has_no_flag && rq.flags().contains(IoFlags::FUA);
     }
 
     /// The next bytes of memory.
@@ -195,6 +200,11 @@ impl Request {
     pub(crate) fn judge(&mut self, answer: i32, block: u32) -> Step {
         match answer {
             n if n >= 0 && self.kind.moves_data() => self.advance(n as u64, block),
+            0.. if self.then_flush => {
+                self.then_flush = false;
+                self.kind = Kind::Flush;
+                Step::Again
+            }
             0.. => Step::Done(Ok(())),
             n if [libc::EAGAIN, libc::EINTR, libc::ECANCELED].contains(&-n) => {
                 if self.given_up {
@@ -268,6 +278,16 @@ mod tests {
         request.add(std::ptr::without_provenance_mut((1 << 20) + 4096), 4096);
         request.add(std::ptr::without_provenance_mut(1 << 19), 512);
         assert_eq!(rest(&request), [(1 << 20, 8192), (1 << 19, 512)]);
+    }
+
+    #[test]
+    fn what_has_no_flag_is_made_durable_by_a_flush() {
+        let mut zeroes = request(Kind::Zero(ZeroBy::Range), &[]);
+        zeroes.then_flush = true;
+        assert_eq!(zeroes.judge(0, 512), Step::Again);
+        let entry = zeroes.entry(File { fd: 0, flags: squeue::Flags::empty() });
+        assert_eq!(entry.get_opcode() as u8, opcode::Fsync::CODE);
+        assert_eq!(zeroes.judge(0, 512), Step::Done(Ok(())));
     }
 
     #[test]

@@ -166,6 +166,9 @@ fn flushes_and_fua_are_done() {
         let flush = Io::new(Op::Flush, 0, 0, 0, AlignedBuf::empty());
         assert_eq!(call(&mut client, flush).0, Ok(()));
     }
+    let zeroes = io(Op::WriteZeroes, 2, AlignedBuf::empty());
+    let zeroes = Io { flags: IoFlags::FUA, ..zeroes };
+    assert_eq!(call(&mut client, zeroes).0, Ok(()));
     assert!(is_filled(&file.bytes()[BLOCK..][..BLOCK], 7));
 }
 

@@ -4,19 +4,47 @@ use super::*;
 use crate::AlignedBuf;
 use blkmq_core::Op;
 use blkmq_engine::{Config, DeviceShape, Io, Queue, Submitter};
+use std::sync::Mutex;
 
 const BLOCK: usize = 4096;
 const T0: Instant = Instant::ZERO;
 
+/// Makes another answer of one.
+type Bend = fn(i32) -> i32;
+
+/// What to make of the kernel's answers, one after another; behind the last they are what they are.
+#[derive(Clone, Default)]
+pub(super) struct Answers(Arc<Mutex<VecDeque<Bend>>>);
+
+impl Answers {
+    fn of(answers: &[Bend]) -> Self {
+        Self(Arc::new(Mutex::new(answers.iter().copied().collect())))
+    }
+
+    pub(super) fn bend(&self, answer: i32) -> i32 {
+        self.0.lock().unwrap().pop_front().map_or(answer, |bend| bend(answer))
+    }
+
+    fn left(&self) -> usize {
+        self.0.lock().unwrap().len()
+    }
+}
+
 /// A queue around a file of 16 blocks, each of whose bytes are its number, and the file.
 struct Rig {
     queue: Queue<AlignedBuf>,
+    answers: Answers,
     path: std::path::PathBuf,
 }
 
 impl Rig {
     /// `None`, and a line that names the test, if there is no io_uring here.
-    fn new(test: &str, answers: &[fn(i32) -> i32]) -> Option<Self> {
+    fn new(test: &str, answers: &[Bend]) -> Option<Self> {
+        Self::with_timeout(test, answers, Nanos(u64::MAX))
+    }
+
+    /// The same, with so much time for each request.
+    fn with_timeout(test: &str, answers: &[Bend], timeout: Nanos) -> Option<Self> {
         let path = std::env::temp_dir().join(format!("blkmq-{test}-{}", std::process::id()));
         let bytes = Vec::from_iter((0..16).flat_map(|n| [n; BLOCK]));
         std::fs::write(&path, bytes).expect("a small file");
@@ -27,7 +55,8 @@ impl Rig {
         }
         let target = Target::open(&path, &options).expect("it opens");
         let mut queue = UringQueue::new(&target, &options, &[]).expect("a small ring");
-        queue.answers.extend(answers);
+        queue.answers = Answers::of(answers);
+        let answers = queue.answers.clone();
         let shape = DeviceShape {
             hw_queues: 1,
             hw_queue_depth: 8,
@@ -35,15 +64,21 @@ impl Rig {
             budget: None,
             limits: target.limits,
             cache: target.cache,
-            // Never.
-            timeout: Nanos(u64::MAX),
+            timeout,
         };
         let queue = Queue::new(Config::new(shape, vec![Box::new(queue) as _])).expect("valid");
-        Some(Self { queue, path })
+        Some(Self { queue, answers, path })
     }
 
     fn submit(&self, io: Io<AlignedBuf>) -> Submitter<AlignedBuf> {
-        let mut submitter = self.queue.submitter().expect("one was asked for");
+        self.again(self.queue.submitter().expect("one was asked for"), io)
+    }
+
+    fn again(
+        &self,
+        mut submitter: Submitter<AlignedBuf>,
+        io: Io<AlignedBuf>,
+    ) -> Submitter<AlignedBuf> {
         submitter.push(T0, io).expect("there is credit");
         submitter.flush(T0);
         submitter
@@ -58,6 +93,18 @@ impl Drop for Rig {
 
 fn read(n: u64, blocks: u32) -> Io<AlignedBuf> {
     Io::new(Op::Read, n * 8, blocks * 8, n, AlignedBuf::new(blocks as usize * BLOCK))
+}
+
+/// Polls at `now` until so many answers are left; the real disk takes real time.
+fn await_answers(rig: &Rig, submitter: &mut Submitter<AlignedBuf>, now: Instant, left: usize) {
+    for _ in 0..50_000_000_u64 {
+        if rig.answers.left() <= left {
+            return;
+        }
+        submitter.poll(now);
+        std::thread::yield_now();
+    }
+    panic!("the kernel has not answered");
 }
 
 /// Polls at `now` until it is done; the real disk takes real time.
@@ -80,7 +127,7 @@ fn holds(buf: &mut AlignedBuf, first: u8) -> bool {
 
 #[test]
 fn a_short_read_goes_on() {
-    let short: [fn(i32) -> i32; 2] = [|_| 5000, |all| all - 1];
+    let short: [Bend; 2] = [|_| 5000, |all| all - 1];
     let Some(rig) = Rig::new("a_short_read_goes_on", &short) else { return };
     let mut submitter = rig.submit(read(3, 4));
     let (result, mut buf) = finish(&mut submitter, T0);
@@ -98,16 +145,12 @@ fn nothing_is_the_end_of_the_file() {
 #[test]
 fn what_the_kernel_could_not_do_is_tried_again_a_millisecond_later() {
     let test = "what_the_kernel_could_not_do";
-    let answers: [fn(i32) -> i32; 3] = [|_| -libc::EAGAIN, |_| -libc::ECANCELED, |all| all];
+    let answers: [Bend; 3] = [|_| -libc::EAGAIN, |_| -libc::ECANCELED, |all| all];
     let Some(rig) = Rig::new(test, &answers) else { return };
     let mut submitter = rig.submit(read(5, 2));
     let mut now = T0;
-    for _ in 0..2 {
-        assert!(submitter.next_deadline().is_none(), "nobody waits for a clock");
-        while submitter.next_deadline().is_none() {
-            submitter.poll(now);
-            std::thread::yield_now();
-        }
+    for left in [2, 1] {
+        await_answers(&rig, &mut submitter, now, left);
         assert_eq!(submitter.next_deadline(), Some(now + RETRY_DELAY));
         assert!(submitter.prepare_park(now), "until then it may sleep");
         submitter.unpark();
@@ -125,9 +168,36 @@ fn a_queue_can_go_while_something_waits_to_be_tried_again() {
     let test = "a_queue_can_go_while_something_waits";
     let Some(rig) = Rig::new(test, &[|_| -libc::EAGAIN]) else { return };
     let mut submitter = rig.submit(read(5, 2));
-    while submitter.next_deadline().is_none() {
-        submitter.poll(T0);
-        std::thread::yield_now();
-    }
+    await_answers(&rig, &mut submitter, T0, 0);
     drop((submitter, rig));
+}
+
+/// Nobody works on it, so it can be had back.
+#[test]
+fn what_waits_to_be_tried_again_comes_back_when_its_time_is_up() {
+    let test = "what_waits_to_be_tried_again_comes_back";
+    let timeout = Nanos(RETRY_DELAY.0 / 2);
+    let Some(rig) = Rig::with_timeout(test, &[|_| -libc::EAGAIN], timeout) else { return };
+    let mut submitter = rig.submit(read(5, 2));
+    await_answers(&rig, &mut submitter, T0, 0);
+    submitter.poll(T0 + timeout);
+    let mut result = None;
+    submitter.reap(1, |done| result = Some(done.result));
+    assert_eq!(result, Some(Err(IoError::TIMED_OUT)));
+    let (result, _) = finish(&mut rig.again(submitter, read(5, 2)), T0 + timeout);
+    assert_eq!(result, Ok(()), "its place is free again");
+}
+
+/// The kernel has it when its time is up: it is asked to give it up, and says that it has.
+#[test]
+fn what_the_kernel_gives_up_has_timed_out() {
+    let test = "what_the_kernel_gives_up_has_timed_out";
+    let answers: [Bend; 2] = [|_| -libc::EAGAIN, |_| -libc::ECANCELED];
+    let Some(rig) = Rig::with_timeout(test, &answers, RETRY_DELAY) else { return };
+    let mut submitter = rig.submit(read(5, 2));
+    await_answers(&rig, &mut submitter, T0, 1);
+    // One turn hands it to the kernel again and asks for it back.
+    submitter.poll(T0 + RETRY_DELAY);
+    assert_eq!(rig.queue.stats().timeouts, 1);
+    assert_eq!(finish(&mut submitter, T0 + RETRY_DELAY).0, Err(IoError::TIMED_OUT));
 }
