@@ -30,6 +30,7 @@ const CHECKS: &[Check] = &[
     Check { name: "fio-same-work", requires: Some("fio"), run: same_work },
     Check { name: "file-contents", requires: None, run: files::contents },
     Check { name: "loop-contents", requires: Some("losetup"), run: files::loop_contents },
+    Check { name: "loop-device-tests", requires: Some("losetup"), run: files::loop_tests },
 ];
 
 /// `cargo xtask interop`

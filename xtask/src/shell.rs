@@ -58,16 +58,17 @@ impl Cmd {
         if status.success() { Ok(()) } else { Err(format!("{self}: {status}").into()) }
     }
 
-    /// Runs it and returns what it printed on standard output.
+    /// Runs it and returns what it printed on standard output; the rest is passed on.
     ///
     /// # Errors
-    /// If it cannot be started or does not succeed.
+    /// If it cannot be started or does not succeed; then with what it said about that.
     pub(crate) fn output(&self) -> Result<String> {
-        let output = self.command().stderr(Stdio::inherit()).output();
-        let output = output.map_err(|error| format!("{self}: {error}"))?;
+        let output = self.command().output().map_err(|error| format!("{self}: {error}"))?;
+        let remarks = String::from_utf8_lossy(&output.stderr);
         if !output.status.success() {
-            return Err(format!("{self}: {}", output.status).into());
+            return Err(format!("{self}: {}: {}", output.status, remarks.trim()).into());
         }
+        eprint!("{remarks}");
         Ok(String::from_utf8(output.stdout)?)
     }
 
@@ -110,7 +111,7 @@ impl fmt::Display for Cmd {
 }
 
 /// `Some(3)` for `test result: ok. 3 passed; 0 failed; ...`.
-fn passed_tests(line: &str) -> Option<u32> {
+pub(crate) fn passed_tests(line: &str) -> Option<u32> {
     let (_, counts) = line.strip_prefix("test result: ")?.split_once(". ")?;
     counts.split_once(" passed")?.0.parse().ok()
 }
@@ -174,6 +175,8 @@ mod tests {
         assert!(Cmd::new("false").output().is_err());
         assert!(Cmd::new("no-such-program-here").run().is_err());
         assert!(Cmd::new("true").run().is_ok());
+        let error = Cmd::new("cargo no-such-chore").output().unwrap_err().to_string();
+        assert!(error.contains("no such command"), "what it said is in {error}");
     }
 
     #[test]

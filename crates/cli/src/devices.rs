@@ -4,11 +4,14 @@ use crate::error::UsageError;
 use crate::plan::DeviceChoice;
 use crate::report::model::DeviceKind;
 use blkmq_core::SECTOR_SIZE;
+#[cfg(target_os = "linux")]
+use blkmq_device::faults::{Around, FaultsParams, Faulty};
 use blkmq_device::{Device, DeviceError, MachineShape, descriptions, registry};
+#[cfg(target_os = "linux")]
+use blkmq_engine::Config;
 use blkmq_engine::DeviceShape;
 #[cfg(target_os = "linux")]
-use blkmq_uring::UringDevice;
-use std::fmt::Display;
+use blkmq_uring::{IoBuf, UringDevice};
 
 /// This machine, on which defaults such as the number of hardware queues depend.
 pub fn machine() -> MachineShape {
@@ -45,7 +48,50 @@ pub fn offers() -> Vec<Offer> {
 pub enum Opened {
     Virtual(Device),
     #[cfg(target_os = "linux")]
-    File(UringDevice),
+    File(OpenFile),
+}
+
+/// A file or block device, and the faults around it, the outermost first.
+#[cfg(target_os = "linux")]
+pub struct OpenFile {
+    pub device: UringDevice,
+    faults: Vec<FaultsParams>,
+    shape: DeviceShape,
+    notes: Vec<String>,
+}
+
+#[cfg(target_os = "linux")]
+impl OpenFile {
+    /// `None` if `text` is about something else.
+    fn open(text: &str) -> Result<Option<Self>, UsageError> {
+        let refuse = |e: DeviceError| UsageError::new(e.to_string());
+        let (mut faults, mut notes, mut inside) = (Vec::new(), Vec::new(), text.trim());
+        while let Some(around) = Around::parse(inside).map_err(refuse)? {
+            faults.push(around.params);
+            notes.extend(around.notes);
+            inside = around.inside.trim();
+        }
+        let Some(file) = inside.strip_prefix(blkmq_uring::FACTORY.name) else { return Ok(None) };
+        if !(file.is_empty() || file.starts_with([':', ','])) {
+            return Ok(None);
+        }
+        let file = file.strip_prefix(':').unwrap_or_default();
+        let device = UringDevice::parse(file).map_err(|e| UsageError::new(e.to_string()))?;
+        notes.extend(device.notes.iter().cloned());
+        let shape = faults.iter().rev().fold(device.shape, |shape, params| params.shape(&shape));
+        Ok(Some(Self { device, faults, shape, notes }))
+    }
+
+    /// The configuration of a queue around it, everything but the device at its default.
+    ///
+    /// # Errors
+    /// If the rings cannot be made.
+    pub fn config<P: IoBuf>(&self) -> Result<Config<P>, UsageError> {
+        let queues = self.device.queues().map_err(|e| UsageError::new(e.to_string()))?;
+        // All that faults need of a shape they leave as it is.
+        let around = |queues, params| Faulty::wrap(params, &self.shape, queues);
+        Ok(Config::new(self.shape, self.faults.iter().rev().fold(queues, around)))
+    }
 }
 
 impl Opened {
@@ -53,7 +99,7 @@ impl Opened {
         match self {
             Self::Virtual(device) => &device.shape,
             #[cfg(target_os = "linux")]
-            Self::File(device) => &device.shape,
+            Self::File(file) => &file.shape,
         }
     }
 
@@ -71,7 +117,7 @@ impl Opened {
         match self {
             Self::Virtual(device) => device.notes,
             #[cfg(target_os = "linux")]
-            Self::File(device) => device.notes,
+            Self::File(file) => file.notes,
         }
     }
 
@@ -86,22 +132,20 @@ impl Opened {
 /// # Errors
 /// If there is no such device or a parameter cannot be; the message says what is accepted.
 pub fn open(text: &str) -> Result<Opened, UsageError> {
-    let refuse = |e: &dyn Display| UsageError::new(e.to_string());
     #[cfg(target_os = "linux")]
-    if let Some(file) = text.trim().strip_prefix(blkmq_uring::FACTORY.name)
-        && (file.is_empty() || file.starts_with([':', ',']))
-    {
-        let file = file.strip_prefix(':').unwrap_or_default();
-        return UringDevice::parse(file).map(Opened::File).map_err(|e| refuse(&e));
+    if let Some(file) = OpenFile::open(text)? {
+        return Ok(Opened::File(file));
     }
-    match registry::parse(text, &machine()) {
-        Ok(device) => Ok(Opened::Virtual(device)),
-        Err(DeviceError::Unknown { name, .. }) => {
-            let accepted = Vec::from_iter(offers().iter().map(|offer| offer.name)).join(", ");
-            Err(refuse(&DeviceError::Unknown { name, accepted }))
-        }
-        Err(e) => Err(refuse(&e)),
-    }
+    registry::parse(text, &machine()).map(Opened::Virtual).map_err(|e| {
+        let e = match e {
+            DeviceError::Unknown { name, .. } => {
+                let accepted = Vec::from_iter(offers().iter().map(|offer| offer.name)).join(", ");
+                DeviceError::Unknown { name, accepted }
+            }
+            e => e,
+        };
+        UsageError::new(e.to_string())
+    })
 }
 
 /// The devices of a list of descriptions.
@@ -156,6 +200,17 @@ mod tests {
         assert_eq!(texts, ["null,size=1", "faults,late=0.5,seed=7:memory,size=2", "null:size=3"]);
         let sizes = Vec::from_iter(choices.iter().map(|choice| choice.size_bytes >> 20));
         assert_eq!(sizes, [1, 2, 3]);
+    }
+
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn faults_stand_around_files_as_around_others() {
+        let message = |text| choose(text).expect_err("not possible").to_string();
+        let missing = "faults,late=0.1:faults,error=0.5:uring:/nowhere/at/all";
+        assert!(message(missing).contains("/nowhere/at/all"), "{}", message(missing));
+        assert!(message("faults,error=2:uring:/x").contains("error=2 is not possible"));
+        assert!(message("faults,error=0.1:zram").contains("accepted: null, memory, faults, uring"));
+        assert!(message("faults:uring").contains("no path"), "{}", message("faults:uring"));
     }
 
     #[test]

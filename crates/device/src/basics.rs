@@ -3,9 +3,9 @@
 //! Their lines for a device's table, how they are read, rounded and clamped as null_blk does it, and the
 //! limits that follow. Whatever is not taken as it was given, or has no effect, is said in a note.
 
-use crate::param::Given;
 use crate::service::IrqMode;
 use crate::{MachineShape, ParamError, Parameter};
+use blkmq_core::Given;
 use blkmq_core::{Limits, Nanos, SECTOR_SIZE};
 use blkmq_engine::MAX_HW_QUEUE_DEPTH;
 

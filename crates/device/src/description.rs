@@ -2,7 +2,6 @@
 //!
 //! ```text
 //! NAME [ "," KEY "=" VALUE ]...                a device as such
-//! NAME ":" WORD [ "," KEY "=" VALUE ]...       one that is about a file or the like
 //! NAME [ "," KEY "=" VALUE ]... ":" DEVICE     one around another device, down to the end of the text
 //! ```
 //!
@@ -24,8 +23,6 @@ pub type Build =
 pub enum Argument {
     /// Nothing. A colon behind the name is read as a comma, as in a scheduler's description.
     None,
-    /// A word without commas, which must be there; what it is called in messages, such as `PATH`.
-    Word(&'static str),
     /// The whole description of another device, which must be there.
     Device,
 }
@@ -46,7 +43,6 @@ impl DeviceFactory {
         let name = self.name;
         match self.argument {
             Argument::None => format!("{name}[,KEY=VALUE]..."),
-            Argument::Word(what) => format!("{name}:{what}[,KEY=VALUE]..."),
             Argument::Device => format!("{name}[,KEY=VALUE]...:DEVICE"),
         }
     }
@@ -56,18 +52,6 @@ impl DeviceFactory {
         let missing = |what| DeviceError::Argument { what, accepted: self.form() };
         let (argument, pairs) = match self.argument {
             Argument::None => ("", text.get(1..)),
-            Argument::Word(what) => {
-                let behind = text.strip_prefix(':').ok_or_else(|| missing(what))?;
-                let (word, pairs) = behind
-                    .split_once(',')
-                    .map_or((behind, None), |(word, pairs)| (word, Some(pairs)));
-                (
-                    Some(word.trim())
-                        .filter(|word| !word.is_empty())
-                        .ok_or_else(|| missing(what))?,
-                    pairs,
-                )
-            }
             Argument::Device => {
                 let (pairs, device) = text.split_once(':').ok_or_else(|| missing("DEVICE"))?;
                 let device = Some(device.trim()).filter(|device| !device.is_empty());
@@ -145,16 +129,6 @@ mod tests {
         let message = "'x' is no KEY=VALUE; accepted: it[,KEY=VALUE]...";
         assert_eq!(read(Argument::None, ":x"), message);
         assert_eq!(read(Argument::None, ",a=1,x"), message);
-    }
-
-    #[test]
-    fn a_word_stands_behind_the_name() {
-        let path = Argument::Word("PATH");
-        assert_eq!(read(path, ":/a=b:c,direct=1"), "/a=b:c direct=1");
-        for text in ["", ",direct=1", ":", ": ,direct=1"] {
-            assert_eq!(read(path, text), "PATH is missing; accepted: it:PATH[,KEY=VALUE]...");
-        }
-        assert!(read(path, ":/a,/b").starts_with("'/b' is no KEY=VALUE; accepted: it:PATH["));
     }
 
     #[test]

@@ -14,7 +14,7 @@
 //! 1. Write `doc/mine.md` first: what the model charges for, its parameters, which faults it produces, which
 //!    combinations it never will, and what it cannot show. A model whose limits are not written down proves
 //!    whatever its user hopes.
-//! 2. Make `src/mine/mod.rs` with its `FACTORY`, and a typed struct of parameters read with [`param`]:
+//! 2. Make `src/mine/mod.rs` with its `FACTORY`, and a typed struct of parameters read with [`Given`](blkmq_core::Given):
 //!    names and defaults of the thing that is modelled, numbers out of range rounded with a note, nothing
 //!    accepted and then ignored.
 //! 3. Implement [`DeviceQueue`] for one hardware queue, for any payload, or any [`Payload`] if it
@@ -48,13 +48,14 @@ pub mod faults;
 mod log;
 pub mod memory;
 pub mod null;
-pub mod param;
+mod param;
 pub mod registry;
 mod service;
 pub mod testkit;
 
+pub use blkmq_core::Parameter;
 pub use description::descriptions;
 pub use device::{Device, MachineShape, Queues};
 pub use log::{Answer, Arrival, ArrivalLog};
-pub use param::{DeviceError, ParamError, Parameter};
+pub use param::{DeviceError, ParamError};
 pub use registry::DeviceFactory;

@@ -12,7 +12,7 @@ use crate::runner::Staging;
 use crate::shared::{Lasting, Shared};
 use crate::stats::QueueStats;
 use crate::submitter::{Parts, Submitter};
-use crate::sync::{Arc, Control, Mutex, MutexGuard, ring};
+use crate::sync::{Arc, Control, Mutex, MutexGuard, PoisonError, ring};
 use blkmq_core::{HwQueue, Instant, SubmitterId};
 use crossbeam_utils::CachePadded;
 use std::fmt;
@@ -51,7 +51,8 @@ impl<P> Root<P> {
     }
 
     pub(crate) fn desk(&self) -> MutexGuard<'_, Desk> {
-        self.desk.lock().expect("nobody panics while holding it")
+        // What lies there is whole whenever somebody may panic, and those who let go must not do so again.
+        self.desk.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Takes a submitter's ends of its rings back when it goes.

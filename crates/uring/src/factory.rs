@@ -1,7 +1,8 @@
 //! The device as lists and help show it.
 
 use crate::options::PARAMETERS;
-use crate::{OpenError, Options, Parameter, UringDevice};
+use crate::{OpenError, Options, UringDevice};
+use blkmq_core::Parameter;
 use std::fmt;
 
 /// Opens a device from pairs of names and values.

@@ -46,6 +46,7 @@ pub use device::{Queues, UringDevice};
 pub use error::OpenError;
 pub use factory::{FACTORY, Open, UringFactory};
 pub use options::Options;
-pub use param::{ParamError, Parameter};
+pub use param::ParamError;
+
 pub use pool::BufferPool;
 pub use queue::UringQueue;

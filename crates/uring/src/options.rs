@@ -1,6 +1,7 @@
 //! What can be said about a file that is opened, typed, and how it is read from text.
 
-use crate::param::{Given, ParamError, Parameter};
+use crate::param::ParamError;
+use blkmq_core::{Given, Parameter};
 use blkmq_engine::MAX_HW_QUEUE_DEPTH;
 use std::path::PathBuf;
 

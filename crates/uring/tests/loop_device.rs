@@ -38,7 +38,7 @@ impl Drop for Loop {
 }
 
 #[test]
-#[ignore = "needs root and the loop driver"]
+#[ignore = "needs root and the loop driver; cargo xtask interop runs it"]
 fn a_block_device_is_what_sysfs_says_and_is_ours_alone() {
     let test = "a_block_device_is_what_sysfs_says";
     let file = TempFile::new(test, BLOCKS * BLOCK as u64);
@@ -63,7 +63,7 @@ fn a_block_device_is_what_sysfs_says_and_is_ours_alone() {
 }
 
 #[test]
-#[ignore = "needs root and the loop driver"]
+#[ignore = "needs root and the loop driver; cargo xtask interop runs it"]
 fn a_block_device_stores_discards_and_flushes() {
     let test = "a_block_device_stores_discards_and_flushes";
     let file = TempFile::new(test, BLOCKS * BLOCK as u64);

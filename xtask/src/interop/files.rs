@@ -2,7 +2,7 @@
 
 use super::Outcome;
 use crate::Result;
-use crate::shell::{BLKMQ, Cmd, root};
+use crate::shell::{BLKMQ, Cmd, passed_tests, root};
 use std::path::{Path, PathBuf};
 
 /// MiB.
@@ -27,11 +27,27 @@ impl Drop for Scratch {
 }
 
 /// A loop device around a file; released when this is dropped.
-struct Loop(String);
+struct Loop {
+    device: String,
+    _file: Scratch,
+}
+
+impl Loop {
+    /// `None`, with the reason, where none can be made: it takes root and the driver.
+    fn new(name: &str) -> Result<std::result::Result<Self, String>> {
+        let file = Scratch::new(name)?;
+        std::fs::File::create(&file.0)?.set_len(u64::from(SIZE) << 20)?;
+        let made = Cmd::new(&format!("losetup --find --show {}", file.0.display())).output();
+        Ok(match made {
+            Ok(device) => Ok(Self { device: device.trim().to_owned(), _file: file }),
+            Err(why) => Err(format!("no loop device can be made: {why}")),
+        })
+    }
+}
 
 impl Drop for Loop {
     fn drop(&mut self) {
-        let _ = Cmd::new(&format!("losetup -d {}", self.0)).output();
+        let _ = Cmd::new(&format!("losetup -d {}", self.device)).output();
     }
 }
 
@@ -43,15 +59,33 @@ pub(super) fn contents() -> Result<Outcome> {
 
 /// The same on a block device.
 pub(super) fn loop_contents() -> Result<Outcome> {
-    let file = Scratch::new("loop")?;
-    std::fs::File::create(&file.0)?.set_len(u64::from(SIZE) << 20)?;
-    let made = Cmd::new(&format!("losetup --find --show {}", file.0.display())).output();
-    match made {
-        Ok(device) => {
-            let device = Loop(device.trim().to_owned());
-            verify(Path::new(&device.0), "")
-        }
-        Err(why) => Ok(Outcome::Skipped(format!("no loop device can be made: {why}"))),
+    match Loop::new("loop")? {
+        Ok(made) => verify(Path::new(&made.device), ""),
+        Err(why) => Ok(Outcome::Skipped(why)),
+    }
+}
+
+/// The tests that `cargo test` leaves out because they make a loop device.
+pub(super) fn loop_tests() -> Result<Outcome> {
+    // Only to learn whether they can run.
+    if let Err(why) = Loop::new("probe")? {
+        return Ok(Outcome::Skipped(why));
+    }
+    let tests = Cmd::new("cargo test -p blkmq-uring --test loop_device -- --ignored --show-output");
+    println!("$ {tests}");
+    let output = tests.output()?;
+    print!("{output}");
+    ran(&output)
+}
+
+/// Whether the tests that printed this looked at anything: where there is no io_uring, they say so and return.
+fn ran(output: &str) -> Result<Outcome> {
+    if let Some(skipped) = output.lines().find(|line| line.starts_with("skipped ")) {
+        return Ok(Outcome::Skipped(skipped.to_owned()));
+    }
+    match output.lines().find_map(passed_tests) {
+        None | Some(0) => Err("no test ran".into()),
+        Some(_) => Ok(Outcome::Passed),
     }
 }
 
@@ -75,12 +109,44 @@ fn verify(path: &Path, parameters: &str) -> Result<Outcome> {
                     return Err(format!("{scheduler} on {}: {verify}", path.display()).into());
                 }
             }
-            // Containers often forbid io_uring.
-            Err(why) if why.to_string().contains("io_uring") => {
+            Err(why) if is_forbidden(&why.to_string()) => {
                 return Ok(Outcome::Skipped(why.to_string()));
             }
             Err(why) => return Err(why),
         }
     }
     Ok(Outcome::Passed)
+}
+
+/// Whether `error` says that there is no io_uring here, as in many containers, or one too old.
+fn is_forbidden(error: &str) -> bool {
+    error.contains("io_uring is not available here")
+        || error.contains("the kernel's io_uring lacks")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_missing_io_uring_is_a_skip() {
+        let told = "target/release/blkmq bench: exit status: 1: error: io_uring is not available here (EPERM)";
+        assert!(is_forbidden(told));
+        assert!(is_forbidden(
+            "error: the kernel's io_uring lacks fsync; Linux 5.6 and later have them"
+        ));
+        assert!(!is_forbidden(
+            "blkmq bench --device uring:/tmp/a: exit status: 1: 3 blocks differ"
+        ));
+    }
+
+    #[test]
+    fn tests_that_skipped_did_not_pass() {
+        let passed = "running 2 tests\ntest result: ok. 2 passed; 0 failed";
+        assert!(matches!(ran(passed), Ok(Outcome::Passed)));
+        let skipped = format!("skipped a_test: io_uring is not available here\n{passed}");
+        assert!(matches!(ran(&skipped), Ok(Outcome::Skipped(_))));
+        assert!(ran("test result: ok. 0 passed; 0 failed").is_err());
+        assert!(ran("").is_err());
+    }
 }

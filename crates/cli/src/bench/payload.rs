@@ -100,8 +100,8 @@ impl BenchPayload for AlignedBuf {
 
     fn source(device: &mut Opened, count: u32, most: usize) -> Self::Source {
         let pool = (count > 0 && most > 0).then(|| BufferPool::new(count, most))?;
-        if let Opened::File(device) = device {
-            device.register(&pool);
+        if let Opened::File(file) = device {
+            file.device.register(&pool);
         }
         Some(pool)
     }
@@ -121,7 +121,7 @@ impl BenchPayload for AlignedBuf {
     fn config(device: &Opened) -> Result<Config<Self>, UsageError> {
         match device {
             Opened::Virtual(device) => Ok(device.config()),
-            Opened::File(device) => device.config().map_err(|e| UsageError::new(e.to_string())),
+            Opened::File(file) => file.config(),
         }
     }
 }

@@ -15,10 +15,8 @@ pub use params::FaultsParams;
 pub use queue::Faulty;
 
 use crate::device::Model;
-use crate::fault::Chance;
 use crate::registry::{self, Argument, Description};
 use crate::{Device, DeviceError, DeviceFactory, MachineShape};
-use blkmq_engine::DeviceShape;
 
 /// The registry line.
 pub const FACTORY: DeviceFactory = DeviceFactory {
@@ -30,17 +28,46 @@ pub const FACTORY: DeviceFactory = DeviceFactory {
     build,
 };
 
-fn build(given: &Description<'_>, host: &MachineShape) -> Result<Device, DeviceError> {
+fn parameters(given: &Description<'_>) -> Result<(FaultsParams, Vec<String>), DeviceError> {
     let refused = |why| DeviceError::Parameter { device: FACTORY.name, why };
-    let (params, mut notes) = FaultsParams::parse(&given.pairs).map_err(refused)?;
+    FaultsParams::parse(&given.pairs).map_err(refused)
+}
+
+/// Faults around a device that is still a text.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Around<'a> {
+    /// What befalls its requests.
+    pub params: FaultsParams,
+    /// What there is to say about the parameters.
+    pub notes: Vec<String>,
+    /// The device inside.
+    pub inside: &'a str,
+}
+
+impl<'a> Around<'a> {
+    /// What stands around the device that `text` describes; `None` if that is no faults.
+    ///
+    /// For devices that the registry does not know; it looks inside by itself.
+    ///
+    /// # Errors
+    /// If the parameters are not those of faults, or there is nothing inside.
+    pub fn parse(text: &'a str) -> Result<Option<Self>, DeviceError> {
+        let end = text.find([',', ':']).unwrap_or(text.len());
+        if text[..end].trim() != FACTORY.name {
+            return Ok(None);
+        }
+        let given = FACTORY.describe(&text[end..])?;
+        let (params, notes) = parameters(&given)?;
+        Ok(Some(Self { params, notes, inside: given.argument }))
+    }
+}
+
+fn build(given: &Description<'_>, host: &MachineShape) -> Result<Device, DeviceError> {
+    let (params, mut notes) = parameters(given)?;
     let mut inner = registry::parse(given.argument, host)?;
     notes.append(&mut inner.notes);
-    let timeout = match params.timeout {
-        Chance::NEVER => inner.shape.timeout,
-        _ => params.timeout_nsec,
-    };
     Ok(Device {
-        shape: DeviceShape { timeout, ..inner.shape },
+        shape: params.shape(&inner.shape),
         rotational: inner.rotational,
         no_sched: inner.no_sched,
         notes,

@@ -3,9 +3,9 @@
 use super::tables::PARAMETERS;
 use crate::fault::{Chance, Fault};
 use crate::null::REQUEST_TIMEOUT;
-use crate::param::Given;
 use crate::{ParamError, registry::Pair};
-use blkmq_core::{IoError, Nanos, Op};
+use blkmq_core::{Given, IoError, Nanos, Op};
+use blkmq_engine::DeviceShape;
 
 /// The largest errno that Linux returns.
 const MAX_ERRNO: u16 = 4095;
@@ -81,6 +81,16 @@ impl FaultsParams {
         let params = raw.finish();
         let notes = params.notes(&given_names);
         Ok((params, notes))
+    }
+
+    /// What the engine is told of a device with these faults around it. What is lost ends by its timeout.
+    #[must_use]
+    pub fn shape(&self, inner: &DeviceShape) -> DeviceShape {
+        let timeout = match self.timeout {
+            Chance::NEVER => inner.timeout,
+            _ => self.timeout_nsec,
+        };
+        DeviceShape { timeout, ..*inner }
     }
 
     /// A fault point's settings.

@@ -2,6 +2,7 @@ use super::draw::{Draw, Fate, Strike};
 use super::tables::PARAMETERS;
 use super::*;
 use crate::ParamError;
+use crate::fault::Chance;
 use blkmq_core::{HwQueue, IoError, Nanos, Op};
 
 fn parse(text: &str) -> Result<(FaultsParams, Vec<String>), ParamError> {

@@ -7,9 +7,9 @@ use super::badblocks;
 use super::params::MemoryParams;
 use super::tables::PARAMETERS;
 use crate::basics::{Basics, clamp};
-use crate::param::Given;
 use crate::service::IrqMode;
 use crate::{MachineShape, ParamError};
+use blkmq_core::Given;
 
 /// Reads `pairs` for a machine like `host`.
 pub(super) fn read(
@@ -45,7 +45,7 @@ impl Raw {
             "fua" => self.fua = Some(given.flag()?),
             "badblocks" => {
                 if !done.badblocks.change(given.value) {
-                    return Err(given.refuse(badblocks::FORM));
+                    return Err(given.refuse(badblocks::FORM).into());
                 }
             }
             "badblocks_once" => done.badblocks_once = given.flag()?,

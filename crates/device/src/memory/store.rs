@@ -7,8 +7,7 @@ use super::badblocks::{self, BadBlocks};
 use super::cache::Cache;
 use super::image::{Extent, Image, PAGE_SECTORS, WHOLE, bytes_of};
 use super::{MemoryParams, PAGE};
-use crate::ParamError;
-use blkmq_core::{IoResult, Rng, SECTOR_SIZE};
+use blkmq_core::{IoResult, PairError, Rng, SECTOR_SIZE};
 use blkmq_engine::WriteCache;
 use std::sync::{Arc, Mutex, MutexGuard};
 
@@ -74,12 +73,12 @@ impl MemoryStore {
     ///
     /// # Errors
     /// If `change` is not of that form.
-    pub fn badblocks(&self, change: &str) -> Result<(), ParamError> {
+    pub fn badblocks(&self, change: &str) -> Result<(), PairError> {
         if self.lock().bad.change(change) {
             return Ok(());
         }
         let accepted = badblocks::FORM.into();
-        Err(ParamError::Value { name: "badblocks", value: change.into(), accepted })
+        Err(PairError::Value { name: "badblocks", value: change.into(), accepted })
     }
 
     /// The bad blocks that are left.

@@ -7,9 +7,9 @@ use super::params::NullParams;
 use super::tables::{NOT_BUILT, OF_MEMORY, PARAMETERS};
 use crate::basics::{Basics, clamp};
 use crate::fault::{self, Fault};
-use crate::param::Given;
 use crate::service::IrqMode;
 use crate::{MachineShape, ParamError};
+use blkmq_core::{Given, PairError};
 use blkmq_engine::WriteCache;
 
 /// The largest bandwidth cap in MiB/s.
@@ -123,7 +123,11 @@ impl Raw {
                     notes
                         .push("queue_mode=0 (bios) no longer exists: it is 2 (multi-queue)".into());
                 }
-                _ => return Err(given.refuse("2, and 0 for 2; 1 (single queue) no longer exists")),
+                _ => {
+                    return Err(given
+                        .refuse("2, and 0 for 2; 1 (single queue) no longer exists")
+                        .into());
+                }
             },
             _ => return Ok(false),
         }
@@ -191,6 +195,6 @@ impl Raw {
     }
 }
 
-fn read_fault(given: &Given<'_>) -> Result<Fault, ParamError> {
+fn read_fault(given: &Given<'_>) -> Result<Fault, PairError> {
     Fault::parse(given.value).ok_or_else(|| given.refuse(fault::FORM))
 }

@@ -1,0 +1,159 @@
+//! Parameters by name: the tables that help is made of, how values are read from text, and refusals that say what
+//! would have been accepted.
+//!
+//! For devices, whose descriptions are pairs of names and values. Rounding and clamping is theirs: each alone knows
+//! which of its numbers Linux clamps. (What can be set about a policy has ranges of its own, in `blkmq_sched`.)
+
+use alloc::borrow::ToOwned;
+use alloc::format;
+use alloc::string::String;
+use alloc::vec::Vec;
+use core::fmt;
+use core::ops::RangeInclusive;
+use core::str::FromStr;
+
+/// One thing about a device that can be set; a line of its help.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Parameter {
+    /// As one writes it; as in null_blk, where null_blk has it.
+    pub name: &'static str,
+    /// As one would write it; empty if it is off unless given.
+    pub default: &'static str,
+    /// What it does and in which unit, in a line.
+    pub help: &'static str,
+}
+
+/// Why a pair was refused.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum PairError {
+    /// There is no parameter of that name.
+    Unknown {
+        /// What was asked for.
+        name: String,
+        /// Every name there is, separated by commas.
+        accepted: String,
+    },
+    /// The value is none that the parameter can have.
+    Value {
+        /// Whose.
+        name: &'static str,
+        /// What was given.
+        value: String,
+        /// What would be accepted.
+        accepted: String,
+    },
+}
+
+impl fmt::Display for PairError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Unknown { name, accepted } => {
+                write!(f, "no parameter '{name}'; accepted: {accepted}")
+            }
+            Self::Value { name, value, accepted } => {
+                write!(f, "{name}={value} is not possible; accepted: {accepted}")
+            }
+        }
+    }
+}
+
+impl core::error::Error for PairError {}
+
+/// One pair whose name is known.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Given<'a> {
+    /// As the table spells it.
+    pub name: &'static str,
+    /// As the user wrote it.
+    pub value: &'a str,
+}
+
+impl<'a> Given<'a> {
+    /// Looks `name` up in `table`. O(table).
+    ///
+    /// # Errors
+    /// If it is not there; the error lists what is.
+    pub fn find(table: &[Parameter], name: &str, value: &'a str) -> Result<Self, PairError> {
+        match table.iter().find(|p| p.name == name) {
+            Some(parameter) => Ok(Self { name: parameter.name, value }),
+            None => Err(PairError::Unknown {
+                name: name.to_owned(),
+                accepted: Vec::from_iter(table.iter().map(|p| p.name)).join(", "),
+            }),
+        }
+    }
+
+    /// The refusal of this value.
+    #[must_use]
+    pub fn refuse(&self, accepted: impl Into<String>) -> PairError {
+        PairError::Value {
+            name: self.name,
+            value: self.value.to_owned(),
+            accepted: accepted.into(),
+        }
+    }
+
+    /// A switch, as the kernel reads one.
+    ///
+    /// # Errors
+    /// If it is neither 1, y or on, nor 0, n or off.
+    pub fn flag(&self) -> Result<bool, PairError> {
+        match self.value {
+            "1" | "y" | "Y" | "on" => Ok(true),
+            "0" | "n" | "N" | "off" => Ok(false),
+            _ => Err(self.refuse("0, 1, n, y, off, on")),
+        }
+    }
+
+    /// A whole number, decimal, within `range`.
+    ///
+    /// # Errors
+    /// If it is no number or out of range.
+    pub fn number<N>(&self, range: RangeInclusive<N>) -> Result<N, PairError>
+    where
+        N: Copy + PartialOrd + fmt::Display + FromStr,
+    {
+        let number = self.value.parse().ok().filter(|n| range.contains(n));
+        number.ok_or_else(|| {
+            self.refuse(format!("a whole number from {} to {}", range.start(), range.end()))
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use alloc::string::ToString;
+
+    const TABLE: &[Parameter] = &[
+        Parameter { name: "depth", default: "64", help: "" },
+        Parameter { name: "fast", default: "0", help: "" },
+    ];
+
+    fn given(name: &str, value: &'static str) -> Given<'static> {
+        Given::find(TABLE, name, value).expect("in the table")
+    }
+
+    #[test]
+    fn an_unknown_name_lists_those_that_exist() {
+        let error = Given::find(TABLE, "deep", "1").expect_err("no such name");
+        assert_eq!(error.to_string(), "no parameter 'deep'; accepted: depth, fast");
+    }
+
+    #[test]
+    fn switches_are_read_as_the_kernel_reads_them() {
+        assert_eq!(given("fast", "Y").flag(), Ok(true));
+        assert_eq!(given("fast", "off").flag(), Ok(false));
+        let error = given("fast", "2").flag().expect_err("not a switch");
+        assert_eq!(error.to_string(), "fast=2 is not possible; accepted: 0, 1, n, y, off, on");
+    }
+
+    #[test]
+    fn numbers_are_bounded_and_typed() {
+        assert_eq!(given("depth", "7").number(1..=9_u16), Ok(7));
+        for bad in ["0", "10", "-1", "70000", "7k", ""] {
+            let error = given("depth", bad).number(1..=9_u16).expect_err("out of range");
+            assert!(error.to_string().ends_with("a whole number from 1 to 9"), "{error}");
+        }
+    }
+}
