@@ -2,10 +2,10 @@
 //!
 //! It is a description; [`Device::queues`] makes the parts that do something.
 
-use crate::ArrivalLog;
 use crate::faults::{FaultsParams, Faulty};
 use crate::memory::{self, MemoryParams, MemoryStore};
 use crate::null::{self, NullParams};
+use crate::{ArrivalLog, OccupancyLog};
 use blkmq_core::Payload;
 use blkmq_engine::{Config, DeviceQueue, DeviceShape};
 
@@ -35,6 +35,8 @@ pub struct Device {
     pub notes: Vec<String>,
     /// Where arrivals are recorded, if they are.
     pub log: Option<ArrivalLog>,
+    /// Where it is recorded what its parts are busy with, if it models parts and was asked to.
+    pub occupancy: Option<OccupancyLog>,
     pub(crate) model: Model,
 }
 

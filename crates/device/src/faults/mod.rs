@@ -72,6 +72,7 @@ fn build(given: &Description<'_>, host: &MachineShape) -> Result<Device, DeviceE
         no_sched: inner.no_sched,
         notes,
         log: inner.log.clone(),
+        occupancy: inner.occupancy.clone(),
         model: Model::Faults(params, Box::new(inner)),
     })
 }

@@ -46,6 +46,7 @@ fn build(given: &Description<'_>, host: &MachineShape) -> Result<Device, DeviceE
         no_sched: false,
         notes,
         log: params.log_size.map(ArrivalLog::new),
+        occupancy: None,
         model: Model::Memory(params, store),
     })
 }

@@ -47,6 +47,7 @@ fn build(given: &Description<'_>, host: &MachineShape) -> Result<Device, DeviceE
         no_sched: params.no_sched,
         notes,
         log: params.log_size.map(ArrivalLog::new),
+        occupancy: None,
         model: Model::Null(params),
     })
 }
