@@ -24,6 +24,7 @@ pub const FACTORY: Factory = Factory {
           Reads and writes in turns, each in order of arrival, with at most `writes` writes at the device.\n\n\
           **Bound.** A read waits for the reads before it and for as many writes. A write waits for the \
           writes before it, for as many reads, and for one of `writes` writes to complete.\n",
+    common: None,
     attributes: &[Attribute {
         name: "writes",
         unit: Unit::Count,

@@ -15,6 +15,15 @@ pub struct Tag(pub u32);
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct Owner(pub u32);
 
+/// A group of owners, as policies and statistics see it: one node of the tree of groups.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
+pub struct GroupId(pub u16);
+
+impl GroupId {
+    /// The root of the tree: where everything belongs that was not put elsewhere.
+    pub const ROOT: Self = Self(0);
+}
+
 /// A registered submitter of a queue (the software queue, ctx), counted from zero.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct SubmitterId(pub u16);

@@ -1,6 +1,6 @@
 //! One I/O as policies see it: no buffers, no completion route, no tag.
 
-use crate::{HwQueue, Instant, IoPrio, Owner};
+use crate::{GroupId, HwQueue, Instant, IoPrio, Owner};
 use core::fmt;
 use core::ops::BitOr;
 
@@ -89,6 +89,8 @@ pub struct IoMeta {
     pub sectors: u32,
     /// Who pays.
     pub owner: Owner,
+    /// On whose behalf: the owner's group.
+    pub group: GroupId,
     /// When the oldest part arrived.
     pub arrived: Instant,
     /// Scatter-gather segments, or ranges for a discard.
@@ -114,6 +116,7 @@ impl IoMeta {
             sector,
             sectors,
             owner: Owner(0),
+            group: GroupId::ROOT,
             arrived: Instant::ZERO,
             segments: 1,
             hw: HwQueue(0),

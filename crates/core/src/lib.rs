@@ -28,7 +28,7 @@ mod time;
 
 pub use cut::Parts;
 pub use histogram::Histogram;
-pub use ids::{HwQueue, Owner, RequestId, SubmitterId, Tag};
+pub use ids::{GroupId, HwQueue, Owner, RequestId, SubmitterId, Tag};
 pub use io::{IoError, IoFlags, IoMeta, IoResult, Op};
 pub use limits::{Limits, LimitsError};
 pub use param::{Given, PairError, Parameter};

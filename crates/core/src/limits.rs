@@ -35,6 +35,8 @@ pub struct Limits {
     pub virt_boundary_mask: u64,
     /// Size of the device in sectors.
     pub capacity: u64,
+    /// It rotates, or says so: where I/Os lie matters. Policies may ask; the engine does not.
+    pub rotational: bool,
 }
 
 impl Default for Limits {
@@ -52,6 +54,7 @@ impl Default for Limits {
             chunk_sectors: 0,
             virt_boundary_mask: 0,
             capacity: u64::MAX >> 9,
+            rotational: false,
         }
     }
 }

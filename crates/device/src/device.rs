@@ -27,8 +27,6 @@ pub type Queues<P> = Vec<Box<dyn DeviceQueue<P>>>;
 pub struct Device {
     /// What the engine must know.
     pub shape: DeviceShape,
-    /// It announces itself as rotational. Whoever chooses tunables may ask; the engine does not.
-    pub rotational: bool,
     /// It asks not to be given a scheduler unless the user names one.
     pub no_sched: bool,
     /// What was rounded, clamped, replaced, or accepted without a meaning: one sentence each, for the user.

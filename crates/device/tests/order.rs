@@ -52,6 +52,7 @@ const NONE: Factory = Factory {
     scope: Scope::Queue,
     doc: "",
     attributes: &[],
+    common: None,
     build: |shape, options| recorded((none::FACTORY.build)(shape, options)),
 };
 
@@ -61,6 +62,7 @@ const MQ_DEADLINE: Factory = Factory {
     scope: Scope::Queue,
     doc: "",
     attributes: deadline::FACTORY.attributes,
+    common: None,
     build: |shape, options| recorded((deadline::FACTORY.build)(shape, options)),
 };
 

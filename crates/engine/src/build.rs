@@ -123,7 +123,13 @@ fn build_shards<P>(
         };
         let slots = elevator_config.slots();
         let hw_depth = plan.device.hw_queue_depth;
-        let shape = Shape { slots, nr_requests, hw_depth, hw_queues: per_shard };
+        let shape = Shape {
+            slots,
+            nr_requests,
+            hw_depth,
+            hw_queues: per_shard,
+            rotational: plan.device.limits.rotational,
+        };
         let policy = (plan.scheduler.build)(&shape, &plan.options);
         let counters = Arc::new(ElevatorCounters::default());
         let mine = |id: &u16| plan.shards() == 1 || plan.home(*id).0 == index;

@@ -18,7 +18,7 @@ use crate::stats::ElevatorCounters;
 use crate::sync::Arc;
 use crate::{BioTable, Inflight, WriteCache};
 use blkmq_core::{HwQueue, Instant, IoFlags, IoMeta, Limits, Op, RequestId, SubmitterId, Tag};
-use blkmq_sched::{At, Cx, Done, Grown, Pick, Requests, Scheduler};
+use blkmq_sched::{At, Cx, Done, Grown, Nothing, Pick, Requests, Scheduler, Used};
 use std::collections::VecDeque;
 
 mod sequence;
@@ -73,23 +73,23 @@ pub(crate) struct Tuning {
     pub(crate) async_depth: u32,
 }
 
+/// No scheduler tag of a hardware queue, which has so many.
+fn nothing_used(of: u32) -> Used {
+    Used { of, all: 0, limited: 0, unsynced: 0 }
+}
+
 /// What is left of the queue's `limit` by the policy.
 fn async_depth(policy: &dyn Scheduler, limit: u32) -> u32 {
     policy.depth_limits().async_depth.map_or(limit, |depth| depth.min(limit))
 }
 
-/// Scheduler tags in use, per hardware queue.
-#[derive(Clone, Copy, Default)]
-struct Used {
-    all: u32,
-    /// By anything but sync reads: what the async depth bounds.
-    limited: u32,
-}
-
 pub(crate) struct Elevator {
     config: Config,
     policy: Box<dyn Scheduler>,
+    outside: Nothing,
     front_merges: bool,
+    /// The policy wants to be asked about each slot.
+    limits_slots: bool,
     /// The queue's `async_depth` or the policy's, whichever is less.
     async_depth: u32,
     requests: Requests,
@@ -119,6 +119,8 @@ impl Elevator {
         let slots = config.slots();
         Self {
             front_merges: policy.front_merges(),
+            limits_slots: policy.limits_slots(),
+            outside: Nothing,
             async_depth: async_depth(&*policy, config.async_depth),
             policy,
             requests: Requests::new(slots),
@@ -137,7 +139,8 @@ impl Elevator {
                 slots,
             ),
             sequenced: config.cache.sequenced(),
-            used: vec![Used::default(); config.hw_queues.into()].into_boxed_slice(),
+            used: vec![nothing_used(config.nr_requests); config.hw_queues.into()]
+                .into_boxed_slice(),
             held: 0,
             now: Instant::ZERO,
             config,
@@ -169,6 +172,10 @@ impl Elevator {
         self.front_merges = self.policy.front_merges();
         self.config.async_depth = tuning.async_depth;
         self.async_depth = async_depth(&*self.policy, tuning.async_depth);
+    }
+
+    fn cx(&self) -> Cx<'_> {
+        Cx { now: self.now, requests: &self.requests, outside: &self.outside }
     }
 
     fn used(&mut self, hw: HwQueue) -> &mut Used {
@@ -253,7 +260,7 @@ impl Elevator {
     fn fits(&mut self, id: RequestId, io: &IoMeta) -> Option<Kind> {
         match merge::fit(&self.config.limits, self.requests.get(id), io) {
             Fit::Merge(kind) => {
-                let cx = Cx { now: self.now, requests: &self.requests };
+                let cx = Cx { now: self.now, requests: &self.requests, outside: &self.outside };
                 self.policy.may_merge(&cx, id, io).then_some(kind)
             }
             Fit::Full => {
@@ -276,7 +283,7 @@ impl Elevator {
             table.append(&mut chain.head, proto.bio);
         }
         self.rekey(into);
-        let cx = Cx { now: self.now, requests: &self.requests };
+        let cx = Cx { now: self.now, requests: &self.requests, outside: &self.outside };
         let edge = match kind {
             Kind::Back => Grown::Back,
             Kind::Front => Grown::Front { old_sector: old.sector },
@@ -328,7 +335,7 @@ impl Elevator {
     fn absorb<P>(&mut self, table: &BioTable<P>, into: RequestId, gone: RequestId) {
         let other = *self.requests.get(gone);
         let fit = merge::fit(&self.config.limits, self.requests.get(into), &other);
-        let cx = Cx { now: self.now, requests: &self.requests };
+        let cx = Cx { now: self.now, requests: &self.requests, outside: &self.outside };
         if fit != Fit::Merge(Kind::Back) || !self.policy.may_merge(&cx, into, &other) {
             return;
         }
@@ -340,7 +347,7 @@ impl Elevator {
         table.append(&mut chain.head, tail.head);
         self.unindex(gone);
         self.rekey(into);
-        let cx = Cx { now: self.now, requests: &self.requests };
+        let cx = Cx { now: self.now, requests: &self.requests, outside: &self.outside };
         self.policy.absorbed(&cx, into, gone);
         self.last_merge = Some(into);
         self.counters.request.add(1);
@@ -369,7 +376,7 @@ impl Elevator {
         self.unindex(id);
         self.held -= 1;
         if !planted::is(Planted::ForgetsToWithdraw) {
-            let cx = Cx { now: self.now, requests: &self.requests };
+            let cx = Cx { now: self.now, requests: &self.requests, outside: &self.outside };
             self.policy.withdraw(&cx, id);
         }
         self.counters.cancelled_held.add(1);
@@ -389,7 +396,8 @@ impl Elevator {
     fn has_slot_for(&self, io: &IoMeta) -> bool {
         let used = &self.used[usize::from(io.hw.0 - self.config.first_hw)];
         let below = used.all < self.config.nr_requests
-            && (io.is_sync_read() || used.limited < self.async_depth);
+            && (io.is_sync_read() || used.limited < self.async_depth)
+            && (!self.limits_slots || self.policy.admits(&self.cx(), io, *used));
         (below || io.op == Op::Flush) && self.requests.in_use() < self.requests.capacity()
     }
 
@@ -397,10 +405,12 @@ impl Elevator {
     fn free_slot(&mut self, id: RequestId) {
         let meta = self.requests.get(id);
         if meta.op != Op::Flush {
-            let (hw, limited) = (meta.hw, !meta.is_sync_read());
+            let (hw, limited, unsynced) =
+                (meta.hw, !meta.is_sync_read(), !meta.flags.contains(IoFlags::SYNC));
             let used = self.used(hw);
             used.all -= 1;
             used.limited -= u32::from(limited);
+            used.unsynced -= u32::from(unsynced);
         }
         self.requests.free(id);
     }
@@ -420,13 +430,14 @@ impl Elevator {
         let used = self.used(meta.hw);
         used.all += 1;
         used.limited += u32::from(!meta.is_sync_read());
+        used.unsynced += u32::from(!meta.flags.contains(IoFlags::SYNC));
         if self.config.nomerges != NoMerges::None && merge::mergeable(&meta) {
             self.index.insert(id, meta.sector, meta.end());
             if self.last_merge.is_none() {
                 self.last_merge = Some(id);
             }
         }
-        let cx = Cx { now: self.now, requests: &self.requests };
+        let cx = Cx { now: self.now, requests: &self.requests, outside: &self.outside };
         self.policy.insert(&cx, id, At::Tail);
     }
 
@@ -440,7 +451,7 @@ impl Elevator {
             self.held -= 1;
             return Pick::Issue(carrier);
         }
-        let cx = Cx { now: self.now, requests: &self.requests };
+        let cx = Cx { now: self.now, requests: &self.requests, outside: &self.outside };
         let pick = self.policy.pick(&cx, hw);
         if let Pick::Issue(id) = pick {
             self.held -= 1;
@@ -468,7 +479,7 @@ impl Elevator {
     /// A request has finished: tells the policy and frees the slot.
     #[inline]
     pub(crate) fn done(&mut self, done: &Done) {
-        let cx = Cx { now: self.now, requests: &self.requests };
+        let cx = Cx { now: self.now, requests: &self.requests, outside: &self.outside };
         self.policy.completed(&cx, done);
         self.free_slot(done.rq);
     }
@@ -483,7 +494,7 @@ impl Elevator {
             self.carriers.push_front(id);
             return;
         }
-        let cx = Cx { now: self.now, requests: &self.requests };
+        let cx = Cx { now: self.now, requests: &self.requests, outside: &self.outside };
         self.policy.insert(&cx, id, At::Head);
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! Words only; what is refused and why is decided in `submitter.rs` and `split.rs`.
 
-use blkmq_core::{IoFlags, IoPrio, IoResult, Op, Owner};
+use blkmq_core::{GroupId, IoFlags, IoPrio, IoResult, Op, Owner};
 use std::fmt;
 
 /// An I/O as its submitter describes it.
@@ -20,6 +20,8 @@ pub struct Io<P> {
     pub ioprio: IoPrio,
     /// Who pays.
     pub owner: Owner,
+    /// On whose behalf: the group in which the owner is.
+    pub group: GroupId,
     /// Expected lifetime of what is written; 0 for unknown.
     pub write_hint: u8,
     /// Comes back with the completion.
@@ -29,7 +31,7 @@ pub struct Io<P> {
 }
 
 impl<P> Io<P> {
-    /// An I/O with defaults for everything else: sync if it is a read, no priority, owner 0.
+    /// An I/O with defaults for everything else: sync if it is a read, no priority, owner 0, in the root group.
     pub fn new(op: Op, sector: u64, sectors: u32, cookie: u64, payload: P) -> Self {
         Self {
             op,
@@ -38,6 +40,7 @@ impl<P> Io<P> {
             flags: if op == Op::Read { IoFlags::SYNC } else { IoFlags::NONE },
             ioprio: IoPrio::default(),
             owner: Owner(0),
+            group: GroupId::ROOT,
             write_hint: 0,
             cookie,
             payload,

@@ -198,7 +198,7 @@ impl<P: Send> Shared<P> {
                 runner.wait_for_completion(self, shard);
                 None
             }
-            Pick::WaitCompletion => {
+            Pick::WaitCompletion | Pick::WaitToken => {
                 runner.wait_for_completion(self, shard);
                 None
             }

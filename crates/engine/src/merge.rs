@@ -44,7 +44,11 @@ pub(crate) fn mergeable(meta: &IoMeta) -> bool {
 
 /// Equal in everything that a merged request can have only one of.
 fn alike(a: &IoMeta, b: &IoMeta) -> bool {
-    a.op == b.op && a.owner == b.owner && a.ioprio == b.ioprio && a.write_hint == b.write_hint
+    a.op == b.op
+        && a.owner == b.owner
+        && a.group == b.group
+        && a.ioprio == b.ioprio
+        && a.write_hint == b.write_hint
 }
 
 /// Could `io` join `rq` at all, going by where they lie? Cheap, and false for nearly every random I/O.

@@ -455,7 +455,7 @@ impl Runner {
                     shard.gate.arm(at);
                     self.wait_for_completion(q, shard);
                 }
-                Pick::WaitCompletion => self.wait_for_completion(q, shard),
+                Pick::WaitCompletion | Pick::WaitToken => self.wait_for_completion(q, shard),
             }
             more = false;
             self.unused.push(tag);

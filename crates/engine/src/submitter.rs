@@ -420,6 +420,7 @@ impl<P: Payload> Submitter<P> {
             sector: io.sector,
             sectors: io.sectors,
             owner: io.owner,
+            group: io.group,
             arrived: now,
             segments,
             hw,
@@ -453,7 +454,7 @@ impl<P: Payload> Submitter<P> {
             let segments = segments(&limits, io.op, io.sectors);
             return self.push_whole(now, io, segments);
         }
-        let Io { op, flags, owner, ioprio, write_hint, cookie, .. } = io;
+        let Io { op, flags, owner, group, ioprio, write_hint, cookie, .. } = io;
         let credit = (self.depth, self.depth - self.in_flight());
         let count = self.splits.divide(&limits, io, credit)?;
         self.tally.splits.add(u64::from(count - 1));
@@ -470,6 +471,7 @@ impl<P: Payload> Submitter<P> {
                 sector,
                 sectors,
                 owner,
+                group,
                 arrived: now,
                 segments: segments(&limits, op, sectors),
                 hw: parts.hw,

@@ -307,6 +307,7 @@ static FIFO: Factory = Factory {
     scope: Scope::Queue,
     doc: "",
     attributes: &[],
+    common: None,
     build: |shape, options| (none().build)(shape, options),
 };
 

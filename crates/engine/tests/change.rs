@@ -132,6 +132,7 @@ fn s16_17_a_switch_under_load_loses_and_doubles_nothing() {
         name: "accounting",
         build: accounting,
         attributes: deadline().attributes,
+        common: None,
         ..*none()
     });
     for access in accesses() {

@@ -73,6 +73,7 @@ const EXCLUSIVE: Factory = Factory {
     scope: Scope::Queue,
     doc: "",
     attributes: &[],
+    common: None,
     build: |shape, _| {
         let factory = deadline();
         let inner = (factory.build)(shape, &Options::defaults(factory.attributes));
@@ -242,6 +243,7 @@ const INTERRUPTED: Factory = Factory {
     scope: Scope::HwQueue,
     doc: "",
     attributes: &[],
+    common: None,
     build: |shape, options| {
         Box::new(Interrupted((registry::find("none").expect("registered").build)(shape, options)))
     },

@@ -344,6 +344,7 @@ const BUDGETED_FACTORY: Factory = Factory {
     scope: Scope::Queue,
     doc: "",
     attributes: &[],
+    common: None,
     build: |shape, _| {
         let factory = registry::find("mq-deadline").expect("registered");
         let inner = (factory.build)(shape, &Options::defaults(factory.attributes));

@@ -36,7 +36,7 @@ impl Asking {
             Pick::Issue(_) | Pick::Empty => None,
             Pick::WaitUntil(at) => Some(at),
             // It has not heard of the last completion yet.
-            Pick::WaitCompletion => Some(now),
+            Pick::WaitCompletion | Pick::WaitToken => Some(now),
         };
         let elevator = usize::from(hw.0 / self.hw_queues_per_elevator);
         self.waits[elevator] = due.map(|due| Wait { hw, due: idle.then_some(due) });

@@ -5,10 +5,10 @@
 
 use crate::Payload;
 use crate::host::Wakes;
-use blkmq_core::{HwQueue, Instant, IoMeta, Op, RequestId, SubmitterId, Tag};
+use blkmq_core::{HwQueue, Instant, IoMeta, Op, Owner, RequestId, SubmitterId, Tag};
 use blkmq_device::Queues;
 use blkmq_engine::{BioTable, DeviceQueue, Enqueued, Expiry, Finished, Host, Inflight};
-use blkmq_sched::{At, Cx, DepthLimits, Done, Grown, Pick, Scheduler};
+use blkmq_sched::{At, Cx, DepthLimits, Done, GroupChange, Grown, Pick, Scheduler, Used};
 use std::sync::atomic::{AtomicU32, Ordering};
 
 /// What is to go wrong.
@@ -229,6 +229,22 @@ impl Scheduler for BrokenPolicy {
 
     fn depth_limits(&self) -> DepthLimits {
         self.inner.depth_limits()
+    }
+
+    fn limits_slots(&self) -> bool {
+        self.inner.limits_slots()
+    }
+
+    fn admits(&self, cx: &Cx<'_>, io: &IoMeta, used: Used) -> bool {
+        self.inner.admits(cx, io, used)
+    }
+
+    fn regroup(&mut self, cx: &Cx<'_>, change: GroupChange) {
+        self.inner.regroup(cx, change);
+    }
+
+    fn left(&mut self, cx: &Cx<'_>, owner: Owner) {
+        self.inner.left(cx, owner);
     }
 
     fn attribute(&self, name: &str) -> Option<i64> {

@@ -7,9 +7,10 @@
 use crate::oracle::Oracle;
 use crate::order::Picked;
 use crate::planted::{self, Bug};
-use blkmq_core::{HwQueue, IoMeta, RequestId};
+use blkmq_core::{HwQueue, IoMeta, Owner, RequestId};
 use blkmq_sched::{
-    At, Cx, DepthLimits, Done, Factory, Grown, Options, Pick, Scheduler, Shape, registry,
+    At, Cx, DepthLimits, Done, Factory, GroupChange, Grown, Options, Pick, Scheduler, Shape, Used,
+    registry,
 };
 use std::cell::RefCell;
 use std::sync::OnceLock;
@@ -49,6 +50,7 @@ pub(crate) fn factory(inner: &'static Factory) -> &'static Factory {
         scope: f.scope,
         doc: f.doc,
         attributes: f.attributes,
+        common: f.common,
         build,
     };
     let all = RECORDED.get_or_init(|| registry::ALL.iter().map(recorded).collect());
@@ -125,6 +127,22 @@ impl Scheduler for Recorder {
 
     fn depth_limits(&self) -> DepthLimits {
         self.inner.depth_limits()
+    }
+
+    fn limits_slots(&self) -> bool {
+        self.inner.limits_slots()
+    }
+
+    fn admits(&self, cx: &Cx<'_>, io: &IoMeta, used: Used) -> bool {
+        self.inner.admits(cx, io, used)
+    }
+
+    fn regroup(&mut self, cx: &Cx<'_>, change: GroupChange) {
+        self.inner.regroup(cx, change);
+    }
+
+    fn left(&mut self, cx: &Cx<'_>, owner: Owner) {
+        self.inner.left(cx, owner);
     }
 
     fn attribute(&self, name: &str) -> Option<i64> {

@@ -31,15 +31,19 @@
 extern crate alloc;
 
 pub mod deadline;
+mod groups;
 pub mod index;
 pub mod none;
 mod options;
+mod outside;
 mod policy;
 pub mod registry;
 mod requests;
 #[cfg(feature = "testkit")]
 pub mod testkit;
 
+pub use groups::{Event, GroupChange, Note};
 pub use options::{Attribute, OptionError, Options, Unit};
-pub use policy::{At, Cx, DepthLimits, Done, Factory, Grown, Pick, Scheduler, Scope, Shape};
+pub use outside::{Common, Governor, Nothing, Outside, StatsLevel};
+pub use policy::{At, Cx, DepthLimits, Done, Factory, Grown, Pick, Scheduler, Scope, Shape, Used};
 pub use requests::Requests;

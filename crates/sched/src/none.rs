@@ -14,6 +14,7 @@ pub const FACTORY: Factory = Factory {
     scope: Scope::HwQueue,
     doc: include_str!("../doc/none.md"),
     attributes: &[],
+    common: None,
     build: |shape, _| Box::new(Noop { queue: Fifo::new(shape.slots) }),
 };
 

@@ -1,8 +1,8 @@
 //! The contract between the engine and a policy, and nothing else.
 
-use crate::{Attribute, Options, Requests};
+use crate::{Attribute, Common, GroupChange, Options, Outside, Requests};
 use alloc::boxed::Box;
-use blkmq_core::{HwQueue, Instant, IoMeta, IoResult, RequestId};
+use blkmq_core::{HwQueue, Instant, IoMeta, IoResult, Owner, RequestId};
 
 /// What a policy is told on every call.
 #[derive(Clone, Copy)]
@@ -11,6 +11,8 @@ pub struct Cx<'a> {
     pub now: Instant,
     /// The requests, by id. Read-only: only the engine changes them.
     pub requests: &'a Requests,
+    /// What is shared with other instances, and who counts.
+    pub outside: &'a dyn Outside,
 }
 
 /// Where an inserted request goes.
@@ -48,6 +50,8 @@ pub enum Pick {
     WaitUntil(Instant),
     /// Held back until something in flight completes.
     WaitCompletion,
+    /// Held back until a token comes back that [`take`](Outside::take) has refused in this call.
+    WaitToken,
 }
 
 /// A request that has finished at the device. Its metadata is readable in [`Cx::requests`] during the call
@@ -69,6 +73,19 @@ pub struct Done {
 pub struct DepthLimits {
     /// For everything except sync reads, per hardware queue (`async_depth`). `None`: no cap.
     pub async_depth: Option<u32>,
+}
+
+/// Scheduler tags of one hardware queue that are in use.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Used {
+    /// How many there are (`nr_requests`).
+    pub of: u32,
+    /// All that are in use.
+    pub all: u32,
+    /// Those in use by anything but sync reads.
+    pub limited: u32,
+    /// Those in use by I/O without [`SYNC`](blkmq_core::IoFlags::SYNC).
+    pub unsynced: u32,
 }
 
 /// An I/O scheduling policy: a plain state machine.
@@ -132,6 +149,26 @@ pub trait Scheduler: Send {
         DepthLimits::default()
     }
 
+    /// Does the policy want to be asked about each slot ([`admits`](Self::admits))? Asked once, after creation.
+    fn limits_slots(&self) -> bool {
+        false
+    }
+
+    /// May `io`, which has merged with nothing, have a slot of its own? A slot that any I/O may have is free, and
+    /// [`depth_limits`](Self::depth_limits) agree. Refused I/Os wait outside, with everything behind them of the
+    /// same submitter, and are asked about again when a slot has become free; so an owner that has no slot must
+    /// not be refused for ever. Asked only if [`limits_slots`](Self::limits_slots) says so.
+    fn admits(&self, _cx: &Cx<'_>, _io: &IoMeta, _used: Used) -> bool {
+        true
+    }
+
+    /// The tree of groups has changed. Policies that do not share by group need not care.
+    fn regroup(&mut self, _cx: &Cx<'_>, _change: GroupChange) {}
+
+    /// No I/O of this owner will come for a long time, if ever: what is remembered about it may be forgotten. A
+    /// hint, which may also come too early.
+    fn left(&mut self, _cx: &Cx<'_>, _owner: Owner) {}
+
     /// The present value of an attribute of the policy's [`Factory`]; `None` if it has no such attribute.
     fn attribute(&self, _name: &str) -> Option<i64> {
         None
@@ -164,6 +201,8 @@ pub struct Shape {
     pub hw_depth: u32,
     /// Hardware queues that this instance will be asked for.
     pub hw_queues: u16,
+    /// The device announces itself as rotational.
+    pub rotational: bool,
 }
 
 /// One line of the registry. Everything that offers policies by name iterates over these.
@@ -178,6 +217,8 @@ pub struct Factory {
     pub doc: &'static str,
     /// What can be set, with defaults and ranges.
     pub attributes: &'static [Attribute],
+    /// What its instances share, if they do.
+    pub common: Option<Common>,
     /// Makes an instance. `options` has been checked against `attributes`.
     pub build: fn(&Shape, &Options) -> Box<dyn Scheduler>,
 }

@@ -4,8 +4,8 @@
 //! the step; `ONE_SEED` below reruns it alone.
 
 use blkmq_core::Rng;
-use blkmq_sched::testkit::{Driver, Event, Script, naive};
-use blkmq_sched::{Factory, Options, Pick, Shape, registry};
+use blkmq_sched::testkit::{Driver, Event, LocalOutside, Script, naive};
+use blkmq_sched::{Factory, Options, Pick, registry};
 
 /// Set to a seed to run only that one.
 const ONE_SEED: Option<u64> = None;
@@ -16,8 +16,12 @@ fn pair(factory: &Factory, slots: u32, options: &str) -> (Driver, Driver) {
     let twin = naive::twin(factory.name)
         .unwrap_or_else(|| panic!("{} has no twin in testkit/naive", factory.name));
     let parsed = Options::parse(factory.attributes, options).expect("drawn from the table");
-    let shape = Shape { slots, nr_requests: slots, hw_depth: slots.div_ceil(2), hw_queues: 1 };
-    (Driver::of(factory, slots, options), Driver::new(twin(&shape, &parsed), slots))
+    let shape = Driver::shape(slots);
+    let outside = LocalOutside::of(factory, &shape, &parsed);
+    (
+        Driver::of(factory, slots, options),
+        Driver::with_outside(twin(&shape, &parsed), slots, outside),
+    )
 }
 
 /// Runs one seed; returns how many requests were picked and how often picking was refused.
@@ -35,7 +39,9 @@ fn compare(factory: &Factory, seed: u64) -> (u32, u32) {
         assert_eq!(policy.inspect(), twin.inspect(), "{at}");
         match got {
             Event::Picked(Pick::Issue(_)) => issued += 1,
-            Event::Picked(Pick::WaitUntil(_) | Pick::WaitCompletion) => refused += 1,
+            Event::Picked(Pick::WaitUntil(_) | Pick::WaitCompletion | Pick::WaitToken) => {
+                refused += 1
+            }
             _ => {}
         }
     }

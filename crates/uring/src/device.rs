@@ -21,8 +21,6 @@ pub type Queues<P> = Vec<Box<dyn DeviceQueue<P>>>;
 pub struct UringDevice {
     /// What the engine must know.
     pub shape: DeviceShape,
-    /// The disk below announces itself as rotational. Whoever chooses tunables may ask; the engine does not.
-    pub rotational: bool,
     /// What is done otherwise than was asked: one sentence each, for the user.
     pub notes: Vec<String>,
     target: Target,
@@ -52,9 +50,9 @@ impl UringDevice {
             cache: target.cache,
             timeout: DEFAULT_TIMEOUT,
         };
-        let (rotational, notes) = (target.rotational, target.notes.clone());
+        let notes = target.notes.clone();
         let (options, pools) = (options.clone(), Vec::new());
-        Ok(Self { shape, rotational, notes, target, options, pools })
+        Ok(Self { shape, notes, target, options, pools })
     }
 
     /// Opens what `text` describes, `PATH[,KEY=VALUE]...`; the parameters are those of [`FACTORY`].

@@ -43,7 +43,6 @@ pub(crate) struct Target {
     pub(crate) alignment: Alignment,
     pub(crate) limits: Limits,
     pub(crate) cache: WriteCache,
-    pub(crate) rotational: bool,
     pub(crate) readonly: bool,
     pub(crate) is_direct: bool,
     pub(crate) notes: Vec<String>,
@@ -78,13 +77,13 @@ impl Target {
             notes.push(format!("the last {rest} bytes are no whole block and are left alone"));
         }
         let queue = sysfs::Queue::of(if kind == Kind::File { meta.dev() } else { meta.rdev() });
-        let rotational = queue.as_ref().is_some_and(|queue| queue.is_set("rotational"));
         let cache = match &queue {
             Some(queue) if kind == Kind::BlockDevice && is_direct => device_cache(queue),
             // A file has metadata, and what goes through the page cache is in memory.
             _ => WriteCache::Back { fua: true },
         };
         let mut limits = limits(queue.as_ref(), alignment.block, bytes - rest);
+        limits.rotational = queue.as_ref().is_some_and(|queue| queue.is_set("rotational"));
         let whole = |sectors: u64| {
             let block = u64::from(alignment.block / SECTOR_SIZE);
             (sectors / block * block) as u32
@@ -113,7 +112,7 @@ impl Target {
         }
         let file = Arc::new(file);
         let readonly = options.readonly;
-        Ok(Self { file, alignment, limits, cache, rotational, readonly, is_direct, notes })
+        Ok(Self { file, alignment, limits, cache, readonly, is_direct, notes })
     }
 }
 

@@ -52,7 +52,7 @@ fn a_block_device_is_what_sysfs_says_and_is_ours_alone() {
     assert_eq!(limits.max_sectors, kib * 2);
     let is_volatile = disk.attribute("write_cache") == "write back";
     assert_eq!(device.shape.cache != WriteCache::Through, is_volatile);
-    assert_eq!(device.rotational, disk.attribute("rotational") == "1");
+    assert_eq!(device.shape.limits.rotational, disk.attribute("rotational") == "1");
     assert!(device.is_direct());
 
     let again = open(test, &disk.0).expect("io_uring is there").expect_err("claimed");

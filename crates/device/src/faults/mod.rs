@@ -68,7 +68,6 @@ fn build(given: &Description<'_>, host: &MachineShape) -> Result<Device, DeviceE
     notes.append(&mut inner.notes);
     Ok(Device {
         shape: params.shape(&inner.shape),
-        rotational: inner.rotational,
         no_sched: inner.no_sched,
         notes,
         log: inner.log.clone(),

@@ -106,7 +106,7 @@ fn the_device_inside_shows_through() {
     let text =
         "faults,errno=28,error=0.5,space=0,seed=1:null,submit_queues=2,log=1,rotational=1,seed=4";
     let device = registry::parse(text, &host).expect("possible");
-    assert_eq!((device.shape.hw_queues, device.rotational), (2, true));
+    assert_eq!((device.shape.hw_queues, device.shape.limits.rotational), (2, true));
     assert!(device.log.is_some());
     assert_eq!(device.notes, ["seed has no effect without faults"], "the inner one's");
     assert_eq!(params("errno=28").errno, IoError::NO_SPACE);

@@ -42,7 +42,6 @@ fn build(given: &Description<'_>, host: &MachineShape) -> Result<Device, DeviceE
     let store = MemoryStore::new(&params);
     Ok(Device {
         shape: params.shape(),
-        rotational: false,
         no_sched: false,
         notes,
         log: params.log_size.map(ArrivalLog::new),

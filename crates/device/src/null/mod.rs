@@ -43,7 +43,6 @@ fn build(given: &Description<'_>, host: &MachineShape) -> Result<Device, DeviceE
     let (params, notes) = NullParams::parse(&given.pairs, host).map_err(refused)?;
     Ok(Device {
         shape: params.shape(),
-        rotational: params.rotational,
         no_sched: params.no_sched,
         notes,
         log: params.log_size.map(ArrivalLog::new),

@@ -104,6 +104,7 @@ impl NullParams {
     pub fn limits(&self) -> Limits {
         Limits {
             virt_boundary_mask: if self.virt_boundary { PAGE - 1 } else { 0 },
+            rotational: self.rotational,
             ..basics::limits(self.blocksize, self.max_sectors, self.discard, self.size)
         }
     }

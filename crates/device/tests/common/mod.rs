@@ -81,6 +81,7 @@ const OBSERVED: Factory = Factory {
     scope: Scope::HwQueue,
     doc: "",
     attributes: &[],
+    common: None,
     build: |shape, options| Box::new(Observed((none::FACTORY.build)(shape, options))),
 };
 

@@ -20,6 +20,7 @@ pub(super) fn read(plan: &Plan, attribute: &Attribute) -> String {
         nr_requests: plan.effective_nr_requests(),
         hw_depth: plan.device.hw_queue_depth,
         hw_queues: plan.device.hw_queues / plan.shards(),
+        rotational: plan.device.limits.rotational,
     };
     let policy = (plan.scheduler.build)(&shape, &plan.options);
     let value = policy.attribute(attribute.name);

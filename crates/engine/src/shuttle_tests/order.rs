@@ -22,6 +22,7 @@ const RECORDED: Factory = Factory {
     scope: Scope::Queue,
     doc: "",
     attributes: &[],
+    common: None,
     build: |shape, options| Box::new(Recorded((none::FACTORY.build)(shape, options))),
 };
 

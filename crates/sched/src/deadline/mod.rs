@@ -23,6 +23,7 @@ pub const FACTORY: Factory = Factory {
     scope: Scope::Queue,
     doc: include_str!("../../doc/mq-deadline.md"),
     attributes: ATTRIBUTES,
+    common: None,
     build: |shape, options| Box::new(Deadline::new(shape, options)),
 };
 

@@ -157,7 +157,8 @@ mod tests {
     use super::*;
 
     fn tunables(text: &str) -> Tunables {
-        let shape = Shape { slots: 64, nr_requests: 64, hw_depth: 32, hw_queues: 1 };
+        let shape =
+            Shape { slots: 64, nr_requests: 64, hw_depth: 32, hw_queues: 1, rotational: false };
         Tunables::new(&shape, &Options::parse(ATTRIBUTES, text).expect("valid options"))
     }
 

@@ -1,6 +1,6 @@
 //! A policy with a slot table and a clock, driven by hand.
 
-use super::Checked;
+use super::{Checked, LocalOutside};
 use crate::{At, Cx, DepthLimits, Done, Factory, Grown, Options, Pick, Requests, Scheduler, Shape};
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -10,12 +10,13 @@ use blkmq_core::{HwQueue, Instant, IoMeta, Nanos, Op, RequestId};
 pub struct Driver {
     policy: Checked,
     requests: Requests,
+    outside: LocalOutside,
     now: Instant,
 }
 
 macro_rules! cx {
     ($driver:ident) => {
-        Cx { now: $driver.now, requests: &$driver.requests }
+        Cx { now: $driver.now, requests: &$driver.requests, outside: &$driver.outside }
     };
 }
 
@@ -23,7 +24,14 @@ impl Driver {
     /// Drives `policy`, which was built for `slots`.
     #[must_use]
     pub fn new(policy: Box<dyn Scheduler>, slots: u32) -> Self {
-        Self { policy: Checked::new(policy), requests: Requests::new(slots), now: Instant::ZERO }
+        Self::with_outside(policy, slots, LocalOutside::default())
+    }
+
+    /// Drives `policy`, which was built for `slots`, with this outside.
+    #[must_use]
+    pub fn with_outside(policy: Box<dyn Scheduler>, slots: u32, outside: LocalOutside) -> Self {
+        let requests = Requests::new(slots);
+        Self { policy: Checked::new(policy), requests, outside, now: Instant::ZERO }
     }
 
     /// Builds the policy of `factory` with `options` as `key=value,...`, for one hardware queue with half as
@@ -35,8 +43,27 @@ impl Driver {
     pub fn of(factory: &Factory, slots: u32, options: &str) -> Self {
         let options = Options::parse(factory.attributes, options)
             .unwrap_or_else(|e| panic!("{}: {e}", factory.name));
-        let shape = Shape { slots, nr_requests: slots, hw_depth: slots.div_ceil(2), hw_queues: 1 };
-        Self::new((factory.build)(&shape, &options), slots)
+        let shape = Self::shape(slots);
+        let outside = LocalOutside::of(factory, &shape, &options);
+        Self::with_outside((factory.build)(&shape, &options), slots, outside)
+    }
+
+    /// One hardware queue, with half as many driver tags as there are slots, on a device that does not rotate.
+    #[must_use]
+    pub fn shape(slots: u32) -> Shape {
+        Shape {
+            slots,
+            nr_requests: slots,
+            hw_depth: slots.div_ceil(2),
+            hw_queues: 1,
+            rotational: false,
+        }
+    }
+
+    /// What the policy has of the world.
+    #[must_use]
+    pub fn outside(&self) -> &LocalOutside {
+        &self.outside
     }
 
     /// The time that the policy is told.
@@ -85,7 +112,13 @@ impl Driver {
 
     /// Asks for hardware queue 0.
     pub fn pick(&mut self) -> Pick {
-        self.policy.pick(&cx!(self), HwQueue(0))
+        self.outside.review(self.now);
+        let pick = self.policy.pick(&cx!(self), HwQueue(0));
+        self.outside.settle(match pick {
+            Pick::Issue(rq) => Some(rq),
+            _ => None,
+        });
+        pick
     }
 
     /// Asks for hardware queue 0, which must get a request.
@@ -116,12 +149,14 @@ impl Driver {
     /// Completes an issued request and frees its slot.
     pub fn complete(&mut self, rq: RequestId) {
         let done = Done { rq, result: Ok(()), issued: self.now, completed: self.now };
+        self.outside.give_back(rq);
         self.policy.completed(&cx!(self), &done);
         self.requests.free(rq);
     }
 
     /// Puts an issued request back.
     pub fn requeue(&mut self, rq: RequestId) {
+        self.outside.give_back(rq);
         self.policy.insert(&cx!(self), rq, At::Head);
     }
 
@@ -179,6 +214,7 @@ impl Driver {
     /// If it does not.
     pub fn set(&mut self, name: &str, value: i64) {
         assert!(self.policy.set_attribute(name, value), "no attribute '{name}'");
+        self.outside.set_attribute(name, value);
     }
 
     /// The value of an attribute.
@@ -233,7 +269,7 @@ impl Driver {
                 }
                 Pick::Empty => break,
                 Pick::WaitUntil(at) => self.now = at,
-                Pick::WaitCompletion => {
+                Pick::WaitCompletion | Pick::WaitToken => {
                     let oldest = self.issued().first().copied();
                     self.complete(oldest.expect("checked: something is in flight"));
                 }

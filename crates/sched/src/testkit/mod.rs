@@ -5,14 +5,17 @@
 //!   behaviour.
 //! - [`Checked`] wraps any policy and panics when it breaks the contract of [`Scheduler`](crate::Scheduler).
 //!   Every driver has one.
+//! - [`LocalOutside`] is what the engine keeps for a policy, in plain cells.
 //! - [`Script`] draws steps from a seed and applies them to a driver.
 //! - [`naive`] holds a twin for each policy of the registry.
 
 mod driver;
 pub mod naive;
 mod oracle;
+mod outside;
 mod script;
 
 pub use driver::Driver;
 pub use oracle::Checked;
+pub use outside::LocalOutside;
 pub use script::{Event, Script, Step};

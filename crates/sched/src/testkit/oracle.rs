@@ -4,10 +4,10 @@
 //! time to wait for lies ahead, and somebody is in flight when the policy waits for one. That everything held
 //! is picked *eventually* needs a driver that goes on asking: [`Driver::drain`](super::Driver::drain).
 
-use crate::{At, Cx, DepthLimits, Done, Grown, Pick, Scheduler};
+use crate::{At, Cx, DepthLimits, Done, GroupChange, Grown, Pick, Scheduler, Used};
 use alloc::boxed::Box;
 use alloc::collections::BTreeSet;
-use blkmq_core::{HwQueue, Instant, IoMeta, RequestId};
+use blkmq_core::{HwQueue, Instant, IoMeta, Owner, RequestId};
 
 /// A policy under observation; itself a policy, so that it fits wherever one does.
 pub struct Checked {
@@ -72,6 +72,7 @@ impl Scheduler for Checked {
                 assert!(held > 0, "WaitUntil with nothing held");
                 assert!(at > cx.now, "WaitUntil {at:?} at {:?}: not in the future", cx.now);
             }
+            Pick::WaitToken => assert!(held > 0, "WaitToken with nothing held"),
             Pick::WaitCompletion => {
                 assert!(held > 0, "WaitCompletion with nothing held");
                 assert!(!self.issued.is_empty(), "WaitCompletion with nothing in flight");
@@ -124,6 +125,22 @@ impl Scheduler for Checked {
         self.inner.depth_limits()
     }
 
+    fn limits_slots(&self) -> bool {
+        self.inner.limits_slots()
+    }
+
+    fn admits(&self, cx: &Cx<'_>, io: &IoMeta, used: Used) -> bool {
+        self.inner.admits(cx, io, used)
+    }
+
+    fn regroup(&mut self, cx: &Cx<'_>, change: GroupChange) {
+        self.inner.regroup(cx, change);
+    }
+
+    fn left(&mut self, cx: &Cx<'_>, owner: Owner) {
+        self.inner.left(cx, owner);
+    }
+
     fn attribute(&self, name: &str) -> Option<i64> {
         self.inner.attribute(name)
     }
@@ -142,7 +159,8 @@ mod tests {
     use crate::{Options, Shape, none};
     use blkmq_core::Op;
 
-    const SHAPE: Shape = Shape { slots: 4, nr_requests: 4, hw_depth: 2, hw_queues: 1 };
+    const SHAPE: Shape =
+        Shape { slots: 4, nr_requests: 4, hw_depth: 2, hw_queues: 1, rotational: false };
 
     /// `none` with one answer replaced, and with another request withdrawn than it was told to.
     struct Liar {

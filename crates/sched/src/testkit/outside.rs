@@ -1,0 +1,185 @@
+//! The outside of a policy under test: tokens, counters, values and notes in plain cells.
+
+use crate::{Attribute, Factory, Governor, Note, Options, Outside, Shape, StatsLevel};
+use alloc::boxed::Box;
+use alloc::collections::BTreeMap;
+use alloc::vec;
+use alloc::vec::Vec;
+use blkmq_core::{Instant, RequestId};
+use core::cell::{Cell, RefCell};
+
+/// What the engine keeps for a policy, for one thread. Several instances may use one of these together.
+#[derive(Default)]
+pub struct LocalOutside {
+    inner: RefCell<Inner>,
+    /// The pool that the present `pick` took a token from.
+    taken: Cell<Option<usize>>,
+    due: Cell<Option<Instant>>,
+    level: Cell<StatsLevel>,
+}
+
+#[derive(Default)]
+struct Inner {
+    governor: Option<Box<dyn Governor>>,
+    tokens: Vec<u32>,
+    out: Vec<u32>,
+    counters: Vec<u64>,
+    values: Vec<u64>,
+    /// Which pool a token of an issued request is from.
+    held: BTreeMap<RequestId, usize>,
+    notes: Vec<Note>,
+}
+
+impl LocalOutside {
+    /// What instances of `factory` with these options share.
+    #[must_use]
+    pub fn of(factory: &Factory, shape: &Shape, options: &Options) -> Self {
+        let Some(common) = factory.common else { return Self::default() };
+        let outside = Self::default();
+        *outside.inner.borrow_mut() = Inner {
+            governor: Some((common.governor)(shape, options)),
+            tokens: common.tokens.to_vec(),
+            out: vec![0; common.tokens.len()],
+            counters: vec![0; common.counters],
+            values: vec![0; common.values],
+            ..Inner::default()
+        };
+        for Attribute { name, .. } in factory.attributes {
+            outside.set_attribute(name, options.get(name));
+        }
+        outside
+    }
+
+    /// Tells the governor, if there is one, of an attribute.
+    pub fn set_attribute(&self, name: &str, value: i64) {
+        let Inner { governor, tokens, values, .. } = &mut *self.inner.borrow_mut();
+        if let Some(governor) = governor {
+            governor.set_attribute(name, value, tokens, values);
+        }
+    }
+
+    /// Has the governor look, if it is time.
+    pub fn review(&self, now: Instant) {
+        if self.due.get().is_none_or(|due| due > now) {
+            return;
+        }
+        self.due.set(None);
+        let Inner { governor, tokens, counters, values, .. } = &mut *self.inner.borrow_mut();
+        if let Some(governor) = governor {
+            governor.review(now, counters, tokens, values);
+        }
+        counters.fill(0);
+    }
+
+    /// A `pick` is over: a token that it took goes with the request, or back.
+    ///
+    /// # Panics
+    /// If a request is issued that holds one already.
+    pub fn settle(&self, issued: Option<RequestId>) {
+        let Some(pool) = self.taken.take() else { return };
+        let inner = &mut *self.inner.borrow_mut();
+        match issued {
+            Some(rq) => {
+                assert!(inner.held.insert(rq, pool).is_none(), "{rq:?} has a token already")
+            }
+            None => inner.out[pool] -= 1,
+        }
+    }
+
+    /// `rq` has come back from the device.
+    pub fn give_back(&self, rq: RequestId) {
+        let inner = &mut *self.inner.borrow_mut();
+        if let Some(pool) = inner.held.remove(&rq) {
+            inner.out[pool] -= 1;
+        }
+    }
+
+    /// How many tokens each pool has.
+    #[must_use]
+    pub fn tokens(&self) -> Vec<u32> {
+        self.inner.borrow().tokens.clone()
+    }
+
+    /// Sets how many tokens a pool has, as its governor might.
+    ///
+    /// # Panics
+    /// If there is no such pool.
+    pub fn set_tokens(&self, pool: usize, tokens: u32) {
+        self.inner.borrow_mut().tokens[pool] = tokens;
+    }
+
+    /// How many tokens of each pool are out.
+    #[must_use]
+    pub fn out(&self) -> Vec<u32> {
+        self.inner.borrow().out.clone()
+    }
+
+    /// What counters have grown by since the last review.
+    #[must_use]
+    pub fn counters(&self) -> Vec<u64> {
+        self.inner.borrow().counters.clone()
+    }
+
+    /// When the next review is due.
+    #[must_use]
+    pub fn due(&self) -> Option<Instant> {
+        self.due.get()
+    }
+
+    /// From now on so much is noted down.
+    pub fn set_stats(&self, level: StatsLevel) {
+        self.level.set(level);
+    }
+
+    /// Everything noted down since the last time.
+    #[must_use]
+    pub fn take_notes(&self) -> Vec<Note> {
+        core::mem::take(&mut self.inner.borrow_mut().notes)
+    }
+
+    /// Everything that the governor shows of itself.
+    #[must_use]
+    pub fn inspect(&self) -> Vec<(&'static str, u64)> {
+        let mut all = Vec::new();
+        if let Some(governor) = &self.inner.borrow().governor {
+            governor.inspect(&mut |name, value| all.push((name, value)));
+        }
+        all
+    }
+}
+
+impl Outside for LocalOutside {
+    fn take(&self, pool: usize) -> bool {
+        assert!(self.taken.get().is_none(), "a pick takes one token at most");
+        let inner = &mut *self.inner.borrow_mut();
+        let there = inner.out[pool] < inner.tokens[pool];
+        if there {
+            inner.out[pool] += 1;
+            self.taken.set(Some(pool));
+        }
+        there
+    }
+
+    fn count(&self, counter: usize) {
+        self.inner.borrow_mut().counters[counter] += 1;
+    }
+
+    fn value(&self, index: usize) -> u64 {
+        self.inner.borrow().values[index]
+    }
+
+    fn review_by(&self, at: Instant) {
+        let due = self.due.get().map_or(at, |due| due.min(at));
+        self.due.set(Some(due));
+    }
+
+    fn note(&self, note: Note) {
+        if self.level.get() > StatsLevel::Off {
+            self.inner.borrow_mut().notes.push(note);
+        }
+    }
+
+    fn stats(&self) -> StatsLevel {
+        self.level.get()
+    }
+}
