@@ -17,6 +17,7 @@
 //! | [`tag_set`], [`fair_share`] | tags with waiters, and their division among users | as `bitmap` while nobody waits |
 //! | [`restart`] | "somebody wants to be told of the next free tag" | mark 1, take 0 or 1 |
 //! | [`budget`] | how much may be at the device | take 1, put 1, none if unlimited |
+//! | [`tokens`] | the same with a limit that changes, and with those who wait | take 1, put 1 |
 //! | [`control`] | freeze, quiesce, "the queue is another one" | 0 |
 //! | [`counter`] | statistics | 0, or 1 if shared |
 //!
@@ -58,6 +59,7 @@ pub(crate) mod ring;
 pub(crate) mod run_cell;
 pub(crate) mod run_state;
 pub(crate) mod tag_set;
+pub(crate) mod tokens;
 
 pub(crate) use bitmap::{BitBatch, Bitmap};
 pub(crate) use budget::Budget;
@@ -73,6 +75,7 @@ pub(crate) use ring::{Consumer, Mark, Producer, ring};
 pub(crate) use run_cell::{Detached, RunCell, RunGuard};
 pub(crate) use run_state::{Kick, RunState};
 pub(crate) use tag_set::{TagBatch, TagSet, TagSetShape};
+pub(crate) use tokens::TokenPool;
 
 #[cfg(loom)]
 pub(crate) use loom::{

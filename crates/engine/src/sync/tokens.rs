@@ -1,0 +1,292 @@
+//! A pool of tokens that elevators take from and pumps give back to, with those who wait for one.
+//!
+//! The word holds how many are out (low half) and how many there are (high half), which may change.
+//!
+//! | state | `take(want)` | `put(n)` | `set_limit(to)` |
+//! |---|---|---|---|
+//! | out >= limit | 0: *you* wait | out - n; *you* tell those who wait, if out < limit now | limit = to; *you* tell |
+//! | out < limit | the smaller of `want` and the rest: *yours* | out - n; *you* tell | limit = to; *you* tell |
+//!
+//! Invariant: what is out is the sum of what was taken and not put back. It exceeds the limit only where that was
+//! lowered; then nothing is given until enough is back. Who was refused by [`take_or_wait`](TokenPool::take_or_wait)
+//! is told after the next time that there may be something.
+//!
+//! # Why the orderings are enough
+//!
+//! Who is refused sets its bit and looks again; who gives back, or raises the limit, changes the word and then looks
+//! at the bits. Between the two, on both sides, is a full fence ([`Pending::set`] has one, and `fence_after_rmw`), so
+//! at least one of them sees the other: the one the token, or the other the bit. Put releases and take acquires, as
+//! in `budget`. Whoever is told takes again and may be refused again; then the bit is set anew.
+
+use super::{AtomicU64, Ordering, Pending, fence_after_rmw};
+use crossbeam_utils::CachePadded;
+
+/// Tokens, and who waits for one.
+pub(crate) struct TokenPool {
+    word: CachePadded<AtomicU64>,
+    waiting: Pending,
+}
+
+const fn split(word: u64) -> (u32, u32) {
+    (word as u32, (word >> 32) as u32)
+}
+
+const fn join(out: u32, limit: u32) -> u64 {
+    out as u64 | (limit as u64) << 32
+}
+
+impl TokenPool {
+    /// A pool of `limit` tokens, for waiters below `waiters`.
+    pub(crate) fn new(limit: u32, waiters: u16) -> Self {
+        let word = CachePadded::new(AtomicU64::new(join(0, limit)));
+        Self { word, waiting: Pending::new(waiters) }
+    }
+
+    /// Takes up to `want`; says how many. One read-modify-write; none if nothing is left.
+    #[inline]
+    #[must_use = "what was taken has to be put back"]
+    pub(crate) fn take(&self, want: u32) -> u32 {
+        let mut seen = self.word.load(Ordering::Relaxed);
+        loop {
+            let (out, limit) = split(seen);
+            let got = want.min(limit.saturating_sub(out));
+            if got == 0 {
+                return 0;
+            }
+            let next = join(out + got, limit);
+            match self.word.compare_exchange_weak(seen, next, Ordering::Acquire, Ordering::Relaxed)
+            {
+                Ok(_) => return got,
+                Err(now) => seen = now,
+            }
+        }
+    }
+
+    /// The same; if there is nothing, `id` is told when there may be something.
+    #[inline]
+    #[must_use = "what was taken has to be put back"]
+    pub(crate) fn take_or_wait(&self, want: u32, id: u16) -> u32 {
+        match self.take(want) {
+            0 => {
+                self.waiting.set(id);
+                self.take(want)
+            }
+            got => got,
+        }
+    }
+
+    /// Puts `n` back, and tells those who wait. One read-modify-write.
+    #[inline]
+    pub(crate) fn put(&self, n: u32, tell: impl FnMut(u16)) {
+        // The low half cannot run into the high one: no more is put back than was taken.
+        let (out, limit) = split(self.word.fetch_sub(n.into(), Ordering::Release));
+        debug_assert!(out >= n, "{n} put back, {out} taken");
+        fence_after_rmw();
+        if out - n < limit {
+            self.tell(tell);
+        }
+    }
+
+    /// From now on there are `limit` tokens. Those who wait are told if that may help them.
+    pub(crate) fn set_limit(&self, limit: u32, tell: impl FnMut(u16)) {
+        let mut seen = self.word.load(Ordering::Relaxed);
+        loop {
+            let (out, _) = split(seen);
+            let next = join(out, limit);
+            match self.word.compare_exchange_weak(seen, next, Ordering::AcqRel, Ordering::Relaxed) {
+                Ok(_) => break,
+                Err(now) => seen = now,
+            }
+        }
+        fence_after_rmw();
+        self.tell(tell);
+    }
+
+    #[inline]
+    fn tell(&self, tell: impl FnMut(u16)) {
+        if self.waiting.any() {
+            self.waiting.take(tell);
+        }
+    }
+
+    /// How many are out.
+    #[must_use]
+    pub(crate) fn out(&self) -> u32 {
+        split(self.word.load(Ordering::Relaxed)).0
+    }
+
+    /// How many there are.
+    #[must_use]
+    pub(crate) fn limit(&self) -> u32 {
+        split(self.word.load(Ordering::Relaxed)).1
+    }
+}
+
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests {
+    use super::*;
+
+    fn told(f: impl FnOnce(&mut dyn FnMut(u16))) -> Vec<u16> {
+        let mut ids = Vec::new();
+        f(&mut |id| ids.push(id));
+        ids
+    }
+
+    #[test]
+    fn no_more_than_there_are_is_out_at_once() {
+        let pool = TokenPool::new(10, 1);
+        assert_eq!((pool.take(8), pool.take(8), pool.take(1)), (8, 2, 0));
+        pool.put(3, |_| panic!("nobody waits"));
+        assert_eq!((pool.take(1), pool.out(), pool.limit()), (1, 8, 10));
+    }
+
+    #[test]
+    fn a_lowered_limit_lets_nothing_out_until_enough_is_back() {
+        let pool = TokenPool::new(4, 1);
+        assert_eq!(pool.take(4), 4);
+        pool.set_limit(2, |_| panic!("nobody waits"));
+        pool.put(2, |_| {});
+        assert_eq!((pool.take(1), pool.out()), (0, 2));
+        pool.put(1, |_| {});
+        assert_eq!(pool.take(9), 1);
+    }
+
+    #[test]
+    fn who_was_refused_is_told_once_there_is_something() {
+        let pool = TokenPool::new(2, 3);
+        assert_eq!(pool.take(2), 2);
+        assert_eq!((pool.take_or_wait(1, 2), pool.take_or_wait(1, 0)), (0, 0));
+        pool.set_limit(1, |_| {});
+        // They were told of the change, and came again.
+        assert_eq!((pool.take_or_wait(1, 2), pool.take_or_wait(1, 0)), (0, 0));
+        assert_eq!(told(|tell| pool.put(1, tell)), [], "there is none yet");
+        assert_eq!(told(|tell| pool.put(1, tell)), [0, 2]);
+        assert_eq!(pool.take(1), 1);
+        assert_eq!(pool.take_or_wait(1, 1), 0);
+        assert_eq!(told(|tell| pool.set_limit(2, tell)), [1]);
+    }
+
+    #[test]
+    #[should_panic(expected = "2 put back, 1 taken")]
+    #[cfg(debug_assertions)]
+    fn putting_back_too_much_is_a_bug() {
+        let pool = TokenPool::new(10, 1);
+        let taken = pool.take(1);
+        pool.put(taken + 1, |_| {});
+    }
+}
+
+#[cfg(all(test, loom))]
+mod model {
+    use super::*;
+    use crate::sync::{Arc, RunCell};
+    use loom::thread;
+
+    type TakeOrWait = fn(&TokenPool, u32, u16) -> u32;
+
+    /// One token, and elevators that each hold one request which needs it.
+    struct World {
+        pool: TokenPool,
+        /// Is the request still held?
+        elevators: Vec<RunCell<bool>>,
+    }
+
+    /// Runs an elevator as the engine does, or leaves word with who is running it: takes a token for the request
+    /// it holds. The request is served at once, by which the token comes back and others are called.
+    fn call(world: &World, id: u16, take: TakeOrWait) {
+        let Some(mut guard) = world.elevators[usize::from(id)].enter_or_owe() else { return };
+        let mut served = 0;
+        loop {
+            if *guard && take(&world.pool, 1, id) == 1 {
+                *guard = false;
+                served += 1;
+            }
+            match guard.finish() {
+                None => break,
+                Some(again) => guard = again,
+            }
+        }
+        if served > 0 {
+            world.pool.put(served, |other| call(world, other, take));
+        }
+    }
+
+    /// Everybody is called once, and later only if somebody tells him (`spec/kyber.md` section 8, point 2).
+    fn nobody_is_left_with_a_request(elevators: u16, take: TakeOrWait) {
+        loom::model(move || {
+            let world = Arc::new(World {
+                pool: TokenPool::new(1, elevators),
+                elevators: (0..elevators).map(|_| RunCell::new(true)).collect(),
+            });
+            let others: Vec<_> = (1..elevators)
+                .map(|id| {
+                    let world = Arc::clone(&world);
+                    thread::spawn(move || call(&world, id, take))
+                })
+                .collect();
+            call(&world, 0, take);
+            others.into_iter().for_each(|other| other.join().expect("no elevator panics"));
+            assert_eq!(world.pool.out(), 0);
+            for elevator in &world.elevators {
+                let guard = elevator.try_enter().expect("nobody runs any more");
+                assert!(!*guard, "a request is held, the token is there, and nobody comes");
+                assert!(guard.finish().is_none());
+            }
+        });
+    }
+
+    #[test]
+    fn loom_two_elevators_and_one_token() {
+        nobody_is_left_with_a_request(2, TokenPool::take_or_wait);
+    }
+
+    #[test]
+    fn loom_four_elevators_and_one_token() {
+        nobody_is_left_with_a_request(4, TokenPool::take_or_wait);
+    }
+
+    /// The bug that the second look is there for.
+    #[test]
+    #[should_panic(expected = "nobody comes")]
+    fn loom_planted_wait_without_a_second_look() {
+        nobody_is_left_with_a_request(4, |pool, want, id| match pool.take(want) {
+            0 => {
+                pool.waiting.set(id);
+                0
+            }
+            got => got,
+        });
+    }
+
+    /// The limit is raised while somebody is being refused.
+    fn a_raised_limit_is_noticed(set_limit: fn(&TokenPool, u32, &mut dyn FnMut(u16))) {
+        loom::model(move || {
+            let pool = Arc::new(TokenPool::new(0, 1));
+            let governor = {
+                let pool = Arc::clone(&pool);
+                thread::spawn(move || {
+                    let mut told = false;
+                    set_limit(&pool, 1, &mut |_| told = true);
+                    told
+                })
+            };
+            let got = pool.take_or_wait(1, 0);
+            let told = governor.join().expect("the governor does not panic");
+            assert!(got == 1 || told, "there is a token and nobody knows");
+        });
+    }
+
+    #[test]
+    fn loom_a_raised_limit_is_noticed() {
+        a_raised_limit_is_noticed(|pool, limit, tell| pool.set_limit(limit, tell));
+    }
+
+    #[test]
+    #[should_panic(expected = "nobody knows")]
+    fn loom_planted_tells_before_it_raises() {
+        a_raised_limit_is_noticed(|pool, limit, tell| {
+            pool.tell(tell);
+            pool.set_limit(limit, |_| {});
+        });
+    }
+}
