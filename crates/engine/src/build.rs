@@ -3,6 +3,7 @@
 //! What is built is complete but for its devices and its submitters' staging, which it gets last
 //! ([`Shared::install`]), because a queue that is rebuilt has to take them from the one before.
 
+use crate::common::{Common, Surroundings};
 use crate::completions::Completions;
 use crate::device::{DeviceQueue, Enqueued, Finished};
 use crate::elevator::{self, Elevator};
@@ -53,7 +54,9 @@ impl<P: Send + 'static> Shared<P> {
         let Lasting { table, senders, .. } = &*lasting;
         // Whoever may wait for a lock: every submitter, every pump thread, and one that changes the queue.
         let lockers = senders.len() + usize::from(plan.device.hw_queues) + 1;
-        let (shards, ends) = build_shards(plan, table, senders.len() as u16, lockers);
+        let common = build_common(plan);
+        let (shards, ends) =
+            build_shards(plan, table, senders.len() as u16, lockers, common.as_ref());
         let patience = Patience {
             tags: plan.device.hw_queue_depth,
             timeout: plan.device.timeout,
@@ -72,6 +75,7 @@ impl<P: Send + 'static> Shared<P> {
             shared_tags: plan.device.shared_tags,
             budget: Budget::new(plan.device.budget),
             budget_wait: Pending::new(shards.len() as u16),
+            common,
             shards,
             hctxs,
             lasting,
@@ -100,17 +104,34 @@ impl<P: Send + 'static> Shared<P> {
     }
 }
 
+/// What a policy is built for, that has so many slots.
+fn shape(plan: &Plan, slots: u32) -> Shape {
+    Shape {
+        slots,
+        nr_requests: plan.effective_nr_requests(),
+        hw_depth: plan.device.hw_queue_depth,
+        hw_queues: plan.device.hw_queues / plan.shards(),
+        rotational: plan.device.limits.rotational,
+    }
+}
+
+/// What the instances of the policy share. A governor holds no requests.
+fn build_common(plan: &Plan) -> Option<Arc<Common>> {
+    Common::new(plan.scheduler, &shape(plan, 0), &plan.options, plan.shards())
+}
+
 fn build_shards<P>(
     plan: &Plan,
     table: &BioTable<P>,
     submitters: u16,
     lockers: usize,
+    common: Option<&Arc<Common>>,
 ) -> (Box<[Shard]>, Vec<Ends>) {
-    let shards = plan.shards();
-    let per_shard = plan.device.hw_queues / shards;
+    let count = plan.shards();
+    let per_shard = plan.device.hw_queues / count;
     let nr_requests = plan.effective_nr_requests();
     let mut ends = Vec::new();
-    let shards = (0..shards).map(|index| {
+    let shards = (0..count).map(|index| {
         let first_hw = index * per_shard;
         let elevator_config = elevator::Config {
             limits: plan.device.limits,
@@ -123,14 +144,9 @@ fn build_shards<P>(
         };
         let slots = elevator_config.slots();
         let hw_depth = plan.device.hw_queue_depth;
-        let shape = Shape {
-            slots,
-            nr_requests,
-            hw_depth,
-            hw_queues: per_shard,
-            rotational: plan.device.limits.rotational,
-        };
+        let shape = shape(plan, slots);
         let policy = (plan.scheduler.build)(&shape, &plan.options);
+        let outside = Surroundings::new(common.map(Arc::clone), index, count);
         let counters = Arc::new(ElevatorCounters::default());
         let mine = |id: &u16| plan.shards() == 1 || plan.home(*id).0 == index;
         let lanes = (0..per_shard).map(|_| {
@@ -141,7 +157,7 @@ fn build_shards<P>(
             Lane { outbox, returns, handbacks, hint: 0 }
         });
         let runner = Runner::new(
-            Elevator::new(elevator_config, policy, Arc::clone(&counters)),
+            Elevator::new(elevator_config, policy, outside, Arc::clone(&counters)),
             lanes.collect(),
             first_hw,
             submitters,

@@ -325,6 +325,16 @@ impl<P: Send> Shared<P> {
     /// Tunes the elevators from number `first` on, as far as they can be entered. How many it were.
     fn tune(&self, first: usize, tuning: &Tuning) -> usize {
         let mut tuned = 0;
+        if first == 0
+            && let Some(common) = &self.common
+        {
+            let mut wakes = Vec::new();
+            for (name, value) in &tuning.options {
+                let mut tell = |shard| wakes.extend(self.kick_shard(shard));
+                common.set_attribute(name, *value, &mut tell);
+            }
+            self.wake(&wakes);
+        }
         for shard in &self.shards[first..] {
             let Some(mut runner) = shard.gate.enter(self.changer()) else { break };
             runner.tune(tuning);

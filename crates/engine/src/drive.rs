@@ -219,6 +219,16 @@ impl<P: Send> Shared<P> {
         }
     }
 
+    /// Gives back tokens of a pool. Elevators that wait for one are kicked.
+    pub(crate) fn put_tokens(&self, pool: usize, tokens: u32, wakes: &mut Vec<SubmitterId>) {
+        let common = self.common.as_ref().expect("a request has a token of its queue's policy");
+        common.put(pool, tokens, |shard| {
+            if !planted::is(Planted::ForgetsTokenWaiters) {
+                wakes.extend(self.kick_shard(shard));
+            }
+        });
+    }
+
     pub(crate) fn wake(&self, submitters: &[SubmitterId]) {
         for id in submitters {
             self.lasting.host.wake_submitter(*id);

@@ -8,6 +8,7 @@
 //! still merge into what waits inside. The kernel series that parked requests holding tags lost 72.9 % on
 //! one disk for want of this (`spec/history.md` section 2).
 
+use crate::common::Surroundings;
 use crate::flush::{FlushQueues, Way};
 use crate::inflight::Chain;
 use crate::merge::{self, Fit, Kind, NoMerges};
@@ -18,7 +19,7 @@ use crate::stats::ElevatorCounters;
 use crate::sync::Arc;
 use crate::{BioTable, Inflight, WriteCache};
 use blkmq_core::{HwQueue, Instant, IoFlags, IoMeta, Limits, Op, RequestId, SubmitterId, Tag};
-use blkmq_sched::{At, Cx, Done, Grown, Nothing, Pick, Requests, Scheduler, Used};
+use blkmq_sched::{At, Cx, Done, Grown, Pick, Requests, Scheduler, Used};
 use std::collections::VecDeque;
 
 mod sequence;
@@ -86,7 +87,7 @@ fn async_depth(policy: &dyn Scheduler, limit: u32) -> u32 {
 pub(crate) struct Elevator {
     config: Config,
     policy: Box<dyn Scheduler>,
-    outside: Nothing,
+    pub(crate) outside: Surroundings,
     front_merges: bool,
     /// The policy wants to be asked about each slot.
     limits_slots: bool,
@@ -114,13 +115,14 @@ impl Elevator {
     pub(crate) fn new(
         config: Config,
         policy: Box<dyn Scheduler>,
+        outside: Surroundings,
         counters: Arc<ElevatorCounters>,
     ) -> Self {
         let slots = config.slots();
         Self {
             front_merges: policy.front_merges(),
             limits_slots: policy.limits_slots(),
-            outside: Nothing,
+            outside,
             async_depth: async_depth(&*policy, config.async_depth),
             policy,
             requests: Requests::new(slots),
@@ -456,6 +458,8 @@ impl Elevator {
         if let Pick::Issue(id) = pick {
             self.held -= 1;
             self.unindex(id);
+        } else {
+            self.outside.unpicked();
         }
         pick
     }
@@ -473,7 +477,8 @@ impl Elevator {
     #[inline]
     fn issue_plain(&mut self, id: RequestId, hw: HwQueue, tag: Tag) -> Inflight {
         let chain = self.chains[id.index()].take().expect("a picked request has its bios");
-        Inflight::new(chain, id, tag, hw, self.now, self.requests.get(id))
+        let pool = self.outside.picked();
+        Inflight::new(chain, id, tag, hw, self.now, self.requests.get(id), pool)
     }
 
     /// A request has finished: tells the policy and frees the slot.

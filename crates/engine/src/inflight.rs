@@ -27,7 +27,7 @@ pub struct Inflight {
     /// An index into `OPS` and not an [`Op`]: see below.
     op: u8,
     pub(crate) flags: IoFlags,
-    /// An index into `WAYS`.
+    /// An index into `WAYS` in the lower two bits; above, one more than the pool from which it has a token, or 0.
     way: u8,
     /// How often it was tried again after an error.
     pub(crate) retries: u8,
@@ -42,6 +42,10 @@ const _: () = assert!(size_of::<Inflight>() == 48 && size_of::<Option<Inflight>>
 const OPS: [Op; 5] = [Op::Read, Op::Write, Op::Flush, Op::Discard, Op::WriteZeroes];
 /// By discriminant.
 const WAYS: [Way; 3] = [Way::Plain, Way::Data, Way::Flush];
+
+/// Of `Inflight::way`.
+const WAY_BITS: u32 = 2;
+const WAY_MASK: u8 = (1 << WAY_BITS) - 1;
 
 /// The bios of a request, and what must not be lost with a token that is taken apart and made anew.
 pub(crate) struct Chain {
@@ -70,7 +74,9 @@ impl Inflight {
         hw: HwQueue,
         now: Instant,
         meta: &IoMeta,
+        pool: Option<u8>,
     ) -> Self {
+        debug_assert!(pool.is_none_or(|pool| pool < 62), "six bits for a pool");
         Self {
             head: Some(chain.head),
             sector: meta.sector,
@@ -83,35 +89,45 @@ impl Inflight {
             segments: meta.segments,
             op: meta.op as u8,
             flags: meta.flags,
-            way: Way::Plain as u8,
+            way: Way::Plain as u8 | pool.map_or(0, |pool| pool + 1) << WAY_BITS,
             retries: chain.retries,
         }
     }
 
     /// The data step of a flush sequence.
     pub(crate) fn into_data_step(mut self) -> Self {
-        self.way = Way::Data as u8;
+        self.set_way(Way::Data);
         self
     }
 
     /// A flush of the device in this request's name: with its slot and tag, and none of its data.
     pub(crate) fn into_flush(mut self) -> Self {
-        self.way = Way::Flush as u8;
+        self.set_way(Way::Flush);
         self.op = Op::Flush as u8;
         self.flags = IoFlags::NONE;
         (self.sector, self.sectors, self.segments, self.bios) = (0, 0, 0, 0);
         self
     }
 
+    fn set_way(&mut self, way: Way) {
+        self.way = self.way & !WAY_MASK | way as u8;
+    }
+
     /// What it is there for.
     pub(crate) fn way(&self) -> Way {
-        WAYS[usize::from(self.way)]
+        WAYS[usize::from(self.way & WAY_MASK)]
+    }
+
+    /// The pool to which a token goes back with it.
+    #[inline]
+    pub(crate) fn pool(&self) -> Option<u8> {
+        (self.way >> WAY_BITS).checked_sub(1)
     }
 
     /// Does it go back to its elevator when it is done, instead of its bios to their submitters?
     #[inline]
     pub(crate) fn is_step(&self) -> bool {
-        self.way != Way::Plain as u8
+        self.way & WAY_MASK != Way::Plain as u8
     }
 
     /// First sector.

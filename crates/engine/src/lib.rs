@@ -22,6 +22,7 @@ pub mod attributes;
 mod build;
 mod cancel;
 mod change;
+mod common;
 mod completions;
 mod config;
 mod device;

@@ -29,13 +29,14 @@ enum Step {
 impl<P: Send> Shared<P> {
     fn enter<'a>(&'a self, shard: &'a Shard, who: usize, now: Instant) -> LockGuard<'a, Runner> {
         let mut runner = shard.gate.lock(who);
-        runner.elevator.advance(now);
+        runner.begin(self, now);
         runner
     }
 
     /// Publishes what `has_work` looks at before it takes the lock, lets go of that, and wakes whom it
     /// concerns.
     fn leave(&self, shard: &Shard, mut runner: LockGuard<'_, Runner>) {
+        runner.end(self);
         shard.held.store(runner.elevator.held(), Ordering::Release);
         let wakes = std::mem::take(&mut runner.wakes);
         drop(runner);
@@ -192,13 +193,14 @@ impl<P: Send> Shared<P> {
         let mut runner = self.enter(shard, who, now);
         let picked = match runner.elevator.pick(hw) {
             Pick::Issue(id) => Some(runner.elevator.issue(id, hw, tag)),
-            Pick::Empty => None,
+            // Whoever gives a token back calls those that were refused one.
+            Pick::Empty | Pick::WaitToken => None,
             Pick::WaitUntil(at) => {
                 shard.gate.arm(at);
                 runner.wait_for_completion(self, shard);
                 None
             }
-            Pick::WaitCompletion | Pick::WaitToken => {
+            Pick::WaitCompletion => {
                 runner.wait_for_completion(self, shard);
                 None
             }

@@ -8,6 +8,8 @@ pub(crate) enum Planted {
     ForgetsParked,
     /// A budget comes back and the elevators that wait for one are not told.
     ForgetsBudgetWaiters,
+    /// A token comes back and the elevators that wait for one are not told.
+    ForgetsTokenWaiters,
     /// An elevator goes away without asking to be told of what comes back.
     ForgetsRestart,
     /// A run ends although another pass is owed.

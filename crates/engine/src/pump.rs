@@ -34,6 +34,8 @@ pub(crate) struct Pump<P> {
     later: VecDeque<Inflight>,
     finished: Vec<Finished>,
     tags: Vec<Tag>,
+    /// The pools of the tokens that go back with those.
+    tokens: Vec<u8>,
     completions: Completions,
     /// The latest time that anybody has run it with.
     now: Instant,
@@ -82,6 +84,7 @@ impl<P: Send> Pump<P> {
             later: VecDeque::new(),
             finished: Vec::new(),
             tags: Vec::with_capacity(BATCH),
+            tokens: Vec::with_capacity(BATCH),
             completions: Completions::new(table),
             now: Instant::ZERO,
             at_device: 0,
@@ -224,7 +227,7 @@ impl<P: Send> Pump<P> {
                     self.finish(q, now, rq, result);
                 }
                 Verdict::Requeue => {
-                    self.give_back_tag(q, rq.hw, rq.tag);
+                    self.give_back(q, &rq);
                     self.hand_back(Handback { rq, verdict, at: now });
                 }
                 Verdict::RequeueTail => {
@@ -304,7 +307,7 @@ impl<P: Send> Pump<P> {
 
     #[inline]
     fn finish(&mut self, q: &Shared<P>, now: Instant, rq: Inflight, result: IoResult) {
-        self.give_back_tag(q, rq.hw, rq.tag);
+        self.give_back(q, &rq);
         if let Err(error) = result
             && rq.retries < self.retries
             && error.is_retryable()
@@ -351,11 +354,15 @@ impl<P: Send> Pump<P> {
         }
     }
 
+    /// What `rq` had for being at the device: its tag, its budget, and its token.
     #[inline]
-    fn give_back_tag(&mut self, q: &Shared<P>, hw: blkmq_core::HwQueue, tag: Tag) {
-        self.tags.push(tag);
+    fn give_back(&mut self, q: &Shared<P>, rq: &Inflight) {
+        self.tags.push(rq.tag);
+        if let Some(pool) = rq.pool() {
+            self.tokens.push(pool);
+        }
         if self.tags.len() == BATCH {
-            self.free_tags(q, &q.hctxs[usize::from(hw.0)]);
+            self.free_tags(q, &q.hctxs[usize::from(rq.hw.0)]);
         }
     }
 
@@ -365,6 +372,10 @@ impl<P: Send> Pump<P> {
         }
         let wake = &mut self.completions.wake;
         q.put_budget(self.tags.len() as u32, wake);
+        for alike in self.tokens.chunk_by(|one, other| one == other) {
+            q.put_tokens(alike[0].into(), alike.len() as u32, wake);
+        }
+        self.tokens.clear();
         hctx.tags.put(&self.tags, &mut |shard| wake.extend(q.kick_shard(shard)));
         self.tags.clear();
     }

@@ -216,6 +216,19 @@ impl<P: Send + 'static> Queue<P> {
         self.root.current().budget.in_use()
     }
 
+    /// How many tokens are out and how many there are, by pool, if the scheduler has any.
+    #[must_use]
+    pub fn tokens(&self) -> Vec<(u32, u32)> {
+        self.root.current().common.iter().flat_map(|common| common.tokens()).collect()
+    }
+
+    /// Shows what the scheduler's governor shows of itself, if it has one, in a fixed order.
+    pub fn inspect_governor(&self, out: &mut dyn FnMut(&'static str, u64)) {
+        if let Some(common) = &self.root.current().common {
+            common.inspect(out);
+        }
+    }
+
     /// The busy average of `hw` (`spec/framework.md` 8.2); only zero or not matters.
     ///
     /// # Panics

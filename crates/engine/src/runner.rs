@@ -172,13 +172,27 @@ impl Runner {
         home: HwQueue,
         own: Option<Own<'_>>,
     ) -> Ready {
-        self.elevator.advance(now);
+        self.begin(q, now);
         self.elevator.counters.passes.add(1);
         let freed = self.take_returns(q);
         self.admit_all(q, shard, freed, own);
         let mut ready = Ready::default();
         self.dispatch_all(q, shard, home, &mut ready);
+        self.end(q);
         ready
+    }
+
+    /// A pass begins, or whatever comes near one: this is the time.
+    pub(crate) fn begin<P: Send>(&mut self, q: &Shared<P>, now: Instant) {
+        let Self { elevator, wakes, .. } = self;
+        elevator.advance(now);
+        elevator.outside.begin(now, &mut |shard| wakes.extend(q.kick_shard(shard)));
+    }
+
+    /// It is over: others may have what was not needed.
+    pub(crate) fn end<P: Send>(&mut self, q: &Shared<P>) {
+        let Self { elevator, wakes, .. } = self;
+        elevator.outside.end(&mut |shard| wakes.extend(q.kick_shard(shard)));
     }
 
     /// The queue is frozen, or is no longer the queue.
@@ -455,7 +469,9 @@ impl Runner {
                     shard.gate.arm(at);
                     self.wait_for_completion(q, shard);
                 }
-                Pick::WaitCompletion | Pick::WaitToken => self.wait_for_completion(q, shard),
+                Pick::WaitCompletion => self.wait_for_completion(q, shard),
+                // Whoever gives a token back calls those that were refused one.
+                Pick::WaitToken => {}
             }
             more = false;
             self.unused.push(tag);

@@ -3,6 +3,7 @@
 //! A queue that is changed while it is in use gets a new one of these (`change.rs`); what outlives that is in
 //! [`Lasting`]. Building is in `build.rs`.
 
+use crate::common::Common;
 use crate::config::PumpMode;
 use crate::follow::Lead;
 use crate::gate::Gate;
@@ -71,6 +72,8 @@ pub(crate) struct Shared<P> {
     pub(crate) budget: Budget,
     /// Shards that wait for a budget.
     pub(crate) budget_wait: Pending,
+    /// What the policy's instances share, if they do.
+    pub(crate) common: Option<Arc<Common>>,
 }
 
 impl<P> Shared<P> {

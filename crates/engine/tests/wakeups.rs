@@ -9,6 +9,7 @@ mod common;
 
 use blkmq_core::{HwQueue, Instant, Nanos, Rng};
 use blkmq_engine::{Access, Config, DeviceShape, PumpMode, Queue, QueueStats, Submitter};
+use blkmq_sched::testkit::rationed;
 use blkmq_sched::{Scope, registry};
 use common::{Call, Calls, Moods, assert_at_rest, config, shape, write};
 
@@ -157,7 +158,8 @@ fn threads(seed: u64, resource: u64, dev_resource: u64, lose: u64) -> (Threads, 
     let submitters = 1 + rng.below(4) as u16;
     let calls = Calls::default();
     let mut config = Config { submitters, host: Box::new(calls.clone()), ..config };
-    config = config.scheduler(registry::ALL[rng.below(registry::ALL.len() as u64) as usize]);
+    let all: Vec<_> = registry::ALL.iter().copied().chain([&rationed::FACTORY]).collect();
+    config = config.scheduler(all[rng.below(all.len() as u64) as usize]);
     config.scope = [None, Some(Scope::Queue), Some(Scope::HwQueue)][rng.below(3) as usize];
     config.access = Access::ALL[rng.below(3) as usize].1;
     config.nr_requests = rng.chance(1, 2).then_some(4);

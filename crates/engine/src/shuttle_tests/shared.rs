@@ -1,9 +1,10 @@
-//! Elevators that share something: budgets, or driver tags. What one gives back, another waits for.
+//! Elevators that share something: budgets, driver tags, or tokens of their policy. What one gives back, another waits for.
 
 use super::device::Script;
 use super::model::{Client, Model};
 use crate::planted::Planted;
 use blkmq_core::Nanos;
+use blkmq_sched::testkit::rationed;
 use blkmq_sched::{Scope, deadline};
 
 /// Consecutive submitters map to consecutive hardware queues.
@@ -80,4 +81,28 @@ fn shuttle_planted_a_budget_that_comes_back_in_silence() {
 fn shuttle_planted_a_shared_tag_and_nobody_is_woken_for_it() {
     let planted = Some(Planted::ForgetsParked);
     Model { planted, shared_tags: true, ..TWO_SHARDS }.check();
+}
+
+#[test]
+fn shuttle_one_token_for_two_elevators() {
+    Model { scheduler: &rationed::FACTORY, seed: 28, ..TWO_SHARDS }.check();
+}
+
+#[test]
+fn shuttle_one_token_for_four_elevators_of_a_deep_device() {
+    let model = Model { scheduler: &rationed::FACTORY, hw_queues: 4, seed: 29, ..TWO_SHARDS };
+    Model { hw_queue_depth: 4, ..model }.check();
+}
+
+#[test]
+fn shuttle_tiny_token() {
+    let device = Script::INLINE;
+    Model { scheduler: &rationed::FACTORY, device, most_time: Nanos(0), seed: 30, ..TINY }.check();
+}
+
+#[test]
+#[should_panic(expected = "nobody will ever be woken")]
+fn shuttle_planted_a_token_that_comes_back_in_silence() {
+    let planted = Some(Planted::ForgetsTokenWaiters);
+    Model { planted, scheduler: &rationed::FACTORY, hw_queue_depth: 4, ..TWO_SHARDS }.check();
 }

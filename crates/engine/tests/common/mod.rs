@@ -310,6 +310,7 @@ pub fn assert_at_rest<P: Send + 'static>(queue: &Queue<P>, hw_queues: u16) {
     assert_eq!(stats.issued, stats.dispatched + stats.tail_requeues, "{stats:?}");
     assert!((0..hw_queues).all(|hw| queue.tags_in_use(HwQueue(hw)) == 0));
     assert_eq!(queue.budgets_in_use(), 0);
+    assert!(queue.tokens().iter().all(|(out, _)| *out == 0));
 }
 
 pub fn meta(op: Op, sector: u64, sectors: u32) -> IoMeta {

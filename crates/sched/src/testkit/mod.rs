@@ -7,12 +7,14 @@
 //!   Every driver has one.
 //! - [`LocalOutside`] is what the engine keeps for a policy, in plain cells.
 //! - [`Script`] draws steps from a seed and applies them to a driver.
+//! - [`rationed`] is a small policy whose instances share tokens.
 //! - [`naive`] holds a twin for each policy of the registry.
 
 mod driver;
 pub mod naive;
 mod oracle;
 mod outside;
+pub mod rationed;
 mod script;
 
 pub use driver::Driver;

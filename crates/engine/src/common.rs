@@ -1,0 +1,273 @@
+//! What the instances of a policy have in common, where several threads meet: pools of tokens, counters, the
+//! values that a governor publishes, and when it looks again.
+//!
+//! What a policy sees of it is [`Surroundings`], one for each elevator and touched by its runner alone. Tokens are
+//! taken from a pool a few at a time and those left over go back at the end of the pass, so that the pool's line
+//! is not fought for once per request. A token goes with its request and comes back where a budget does, in the
+//! pump; who waits for one is kicked from there.
+//!
+//! A governor is run by whoever makes the first pass after its time, if nobody else is at it. Counters are written
+//! by one runner each and never set back; the governor remembers what it has seen of them.
+
+use crate::sync::{Arc, AtomicU64, Mutex, MutexGuard, Ordering, PoisonError, TokenPool};
+use blkmq_core::Instant;
+use blkmq_sched::{Factory, Governor, Note, Options, Outside, Shape, StatsLevel};
+use crossbeam_utils::CachePadded;
+use std::cell::Cell;
+
+/// Tokens taken from a pool at a time, if it is a large one.
+const MOST_AT_A_TIME: u32 = 16;
+/// No review is due.
+const NEVER: u64 = u64::MAX;
+/// Pools that there may be: their numbers travel in six bits of a request.
+const MAX_POOLS: usize = 62;
+
+/// What all elevators of a queue share for their policy.
+pub(crate) struct Common {
+    pools: Box<[TokenPool]>,
+    /// By elevator. Each on lines of its own: it is written once per I/O.
+    counters: Box<[CachePadded<Box<[AtomicU64]>>]>,
+    values: Box<[AtomicU64]>,
+    /// When the governor looks next, in nanoseconds.
+    due: CachePadded<AtomicU64>,
+    office: Mutex<Office>,
+}
+
+/// The governor and what it works with.
+struct Office {
+    governor: Box<dyn Governor>,
+    /// What the counters stood at when it looked last, summed up.
+    seen: Vec<u64>,
+    grown: Vec<u64>,
+    tokens: Vec<u32>,
+    values: Vec<u64>,
+}
+
+impl Common {
+    /// What `shards` instances of `factory` share; `None` if they do not.
+    ///
+    /// # Panics
+    /// If the policy wants more than 62 pools.
+    pub(crate) fn new(
+        factory: &Factory,
+        shape: &Shape,
+        options: &Options,
+        shards: u16,
+    ) -> Option<Arc<Self>> {
+        let wanted = factory.common?;
+        assert!(wanted.tokens.len() <= MAX_POOLS, "{}: too many pools", factory.name);
+        let words = |count| (0..count).map(|_| AtomicU64::new(0)).collect::<Box<[_]>>();
+        let mut office = Office {
+            governor: (wanted.governor)(shape, options),
+            seen: vec![0; wanted.counters],
+            grown: vec![0; wanted.counters],
+            tokens: wanted.tokens.to_vec(),
+            values: vec![0; wanted.values],
+        };
+        for attribute in factory.attributes {
+            office.set_attribute(attribute.name, options.get(attribute.name));
+        }
+        let common = Self {
+            pools: office.tokens.iter().map(|&tokens| TokenPool::new(tokens, shards)).collect(),
+            counters: (0..shards).map(|_| CachePadded::new(words(wanted.counters))).collect(),
+            values: words(wanted.values),
+            due: CachePadded::new(AtomicU64::new(NEVER)),
+            office: Mutex::new(office),
+        };
+        common.publish(&common.office(), &mut |_| {});
+        Some(Arc::new(common))
+    }
+
+    fn office(&self) -> MutexGuard<'_, Office> {
+        // A governor that has panicked decides nothing any more; what it has said stands.
+        self.office.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Puts tokens back; `tell` is given the elevators that wait for one.
+    pub(crate) fn put(&self, pool: usize, n: u32, tell: impl FnMut(u16)) {
+        self.pools[pool].put(n, tell);
+    }
+
+    /// Tells the governor of an attribute.
+    pub(crate) fn set_attribute(&self, name: &str, value: i64, tell: &mut dyn FnMut(u16)) {
+        let mut office = self.office();
+        office.set_attribute(name, value);
+        self.publish(&office, tell);
+    }
+
+    /// Has the governor look, if it is time and nobody else is at it. A plain load if not.
+    #[inline]
+    pub(crate) fn review(&self, now: Instant, tell: &mut dyn FnMut(u16)) {
+        if self.due.load(Ordering::Relaxed) <= now.as_nanos() {
+            self.review_now(now, tell);
+        }
+    }
+
+    #[cold]
+    fn review_now(&self, now: Instant, tell: &mut dyn FnMut(u16)) {
+        let Ok(mut office) = self.office.try_lock() else { return };
+        // Whoever wants another review from now on arms it anew; the samples of that are counted then.
+        self.due.store(NEVER, Ordering::Relaxed);
+        office.review(now, &self.counters);
+        self.publish(&office, tell);
+    }
+
+    /// Makes known what the governor has decided.
+    fn publish(&self, office: &Office, tell: &mut dyn FnMut(u16)) {
+        for (value, new) in self.values.iter().zip(&office.values) {
+            value.store(*new, Ordering::Relaxed);
+        }
+        for (pool, tokens) in self.pools.iter().zip(&office.tokens) {
+            if pool.limit() != *tokens {
+                pool.set_limit(*tokens, &mut *tell);
+            }
+        }
+    }
+
+    /// How many tokens are out and how many there are, by pool.
+    pub(crate) fn tokens(&self) -> impl Iterator<Item = (u32, u32)> + '_ {
+        self.pools.iter().map(|pool| (pool.out(), pool.limit()))
+    }
+
+    /// Shows what the governor shows of itself.
+    pub(crate) fn inspect(&self, out: &mut dyn FnMut(&'static str, u64)) {
+        self.office().governor.inspect(out);
+    }
+}
+
+impl Office {
+    fn set_attribute(&mut self, name: &str, value: i64) {
+        let Self { governor, tokens, values, .. } = self;
+        governor.set_attribute(name, value, tokens, values);
+    }
+
+    fn review(&mut self, now: Instant, counters: &[CachePadded<Box<[AtomicU64]>>]) {
+        let Self { governor, seen, grown, tokens, values } = self;
+        for (at, (seen, grown)) in seen.iter_mut().zip(grown.iter_mut()).enumerate() {
+            // Relaxed: a sample that is not seen yet counts the next time.
+            let sum = counters.iter().map(|of| of[at].load(Ordering::Relaxed)).sum();
+            *grown = sum - *seen;
+            *seen = sum;
+        }
+        governor.review(now, grown, tokens, values);
+    }
+}
+
+/// The outside of one elevator's policy.
+pub(crate) struct Surroundings {
+    common: Option<Arc<Common>>,
+    /// Which elevator, of how many.
+    shard: u16,
+    shards: u16,
+    /// Taken and not used yet, by pool.
+    stash: Box<[Cell<u32>]>,
+    /// There may be something in the stash.
+    stashed: Cell<bool>,
+    /// The pool from which the request that is being picked has a token.
+    taken: Cell<Option<u8>>,
+}
+
+impl Surroundings {
+    pub(crate) fn new(common: Option<Arc<Common>>, shard: u16, shards: u16) -> Self {
+        let pools = common.as_ref().map_or(0, |common| common.pools.len());
+        Self {
+            common,
+            shard,
+            shards,
+            stash: vec![Cell::new(0); pools].into_boxed_slice(),
+            stashed: Cell::new(false),
+            taken: Cell::new(None),
+        }
+    }
+
+    fn common(&self) -> &Common {
+        self.common.as_deref().expect("only a policy that declared something in common uses it")
+    }
+
+    /// A pass begins. `tell` is given the elevators that wait for a token and may have one now.
+    #[inline]
+    pub(crate) fn begin(&self, now: Instant, tell: &mut dyn FnMut(u16)) {
+        if let Some(common) = &self.common {
+            common.review(now, tell);
+        }
+    }
+
+    /// A pass is over: what it took and did not use goes back.
+    #[inline]
+    pub(crate) fn end(&self, tell: &mut dyn FnMut(u16)) {
+        if !self.stashed.replace(false) {
+            return;
+        }
+        for (pool, stash) in self.stash.iter().enumerate() {
+            let left = stash.take();
+            if left > 0 {
+                self.common().put(pool, left, &mut *tell);
+            }
+        }
+    }
+
+    /// The pool of the token that the request just picked has.
+    #[inline]
+    pub(crate) fn picked(&self) -> Option<u8> {
+        self.taken.take()
+    }
+
+    /// Nothing was picked: a token that was taken for it is free again.
+    #[inline]
+    pub(crate) fn unpicked(&self) {
+        if let Some(pool) = self.taken.take() {
+            let stash = &self.stash[usize::from(pool)];
+            stash.set(stash.get() + 1);
+            self.stashed.set(true);
+        }
+    }
+}
+
+impl Outside for Surroundings {
+    #[inline]
+    fn take(&self, pool: usize) -> bool {
+        assert!(self.taken.get().is_none(), "a pick takes one token at most");
+        let stash = &self.stash[pool];
+        let mut there = stash.get();
+        if there == 0 {
+            let tokens = &self.common().pools[pool];
+            // A few at a time, but most of the pool is left to others.
+            let want = tokens.limit() / (4 * u32::from(self.shards));
+            there = tokens.take_or_wait(want.clamp(1, MOST_AT_A_TIME), self.shard);
+            if there == 0 {
+                return false;
+            }
+            self.stashed.set(true);
+        }
+        stash.set(there - 1);
+        // There are at most 62 pools.
+        self.taken.set(Some(pool as u8));
+        true
+    }
+
+    #[inline]
+    fn count(&self, counter: usize) {
+        let counter = &self.common().counters[usize::from(self.shard)][counter];
+        // One writer at a time, and the run that makes it one orders them.
+        counter.store(counter.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+    }
+
+    #[inline]
+    fn value(&self, index: usize) -> u64 {
+        self.common().values[index].load(Ordering::Relaxed)
+    }
+
+    fn review_by(&self, at: Instant) {
+        let due = &self.common().due;
+        if at.as_nanos() < due.load(Ordering::Relaxed) {
+            due.fetch_min(at.as_nanos(), Ordering::Relaxed);
+        }
+    }
+
+    fn note(&self, _: Note) {}
+
+    #[inline]
+    fn stats(&self) -> StatsLevel {
+        StatsLevel::Off
+    }
+}
