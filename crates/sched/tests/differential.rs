@@ -40,7 +40,7 @@ fn compare(factory: &Factory, seed: u64) -> (u32, u32) {
         match got {
             Event::Picked(Pick::Issue(_)) => issued += 1,
             Event::Picked(Pick::WaitUntil(_) | Pick::WaitCompletion | Pick::WaitToken) => {
-                refused += 1
+                refused += 1;
             }
             _ => {}
         }

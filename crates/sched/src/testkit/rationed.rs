@@ -64,7 +64,7 @@ impl Scheduler for Rationed {
     }
 
     fn pick(&mut self, cx: &Cx<'_>, _: HwQueue) -> Pick {
-        if self.queue.len() == 0 {
+        if self.queue.is_empty() {
             return Pick::Empty;
         }
         if !cx.outside.take(0) {
