@@ -16,7 +16,7 @@ use crate::runner::{Lane, Runner, Staging};
 use crate::shared::{Lasting, Shard, Shared};
 use crate::stats::{ElevatorCounters, PumpCounters};
 use crate::sync::{Arc, Budget, Consumer, Pending, Producer, TagSet, TagSetShape, ring};
-use crate::{BioTable, DeviceShape, Inflight, WriteCache};
+use crate::{BioTable, DeviceShape, GroupTree, Inflight, WriteCache};
 use blkmq_core::{Instant, SubmitterId};
 use blkmq_sched::{Done, Shape};
 use crossbeam_utils::CachePadded;
@@ -156,13 +156,10 @@ fn build_shards<P>(
             ends.push(Ends { outbox: outbox_end, returns: returns_end, handbacks: handbacks_end });
             Lane { outbox, returns, handbacks, hint: 0 }
         });
-        let runner = Runner::new(
-            Elevator::new(elevator_config, policy, outside, Arc::clone(&counters)),
-            lanes.collect(),
-            first_hw,
-            submitters,
-            Completions::new(table),
-        );
+        let mut elevator = Elevator::new(elevator_config, policy, outside, Arc::clone(&counters));
+        elevator.regroup(&GroupTree::default().changes(&plan.groups));
+        let runner =
+            Runner::new(elevator, lanes.collect(), first_hw, submitters, Completions::new(table));
         Shard {
             gate: Gate::new(plan.access, lockers, runner),
             pending: Pending::new(submitters),

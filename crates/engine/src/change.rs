@@ -104,7 +104,7 @@ impl<P: Send + 'static> Queue<P> {
         self.root.desk().plan.clone()
     }
 
-    /// Begins to make the queue up as `to` says. Changes of options and of `async_depth` are made where the
+    /// Begins to make the queue up as `to` says. Changes of options, of `async_depth` and of groups are made where the
     /// policy is; everything else freezes the queue, and is done when what was in flight has come to its end. While it is quiesced,
     /// that does not happen.
     ///
@@ -178,6 +178,7 @@ fn tuning(from: &Plan, to: &Plan) -> Option<Tuning> {
             .map(|(name, _, new)| (name, new))
             .collect(),
         async_depth: to.effective_async_depth(),
+        regroup: from.groups.changes(&to.groups),
     })
 }
 
@@ -215,6 +216,9 @@ impl<P: Send + 'static> Change<P> {
             }
         }
         self.way = Way::Done;
+        if desk.plan.groups != self.to.groups {
+            root.lasting.meters.set(&self.to.groups);
+        }
         desk.plan = (*self.to).clone();
         desk.taken = false;
         true

@@ -2,7 +2,7 @@
 
 use crate::device::{DeviceQueue, DeviceShape};
 use crate::plan::Plan;
-use crate::{Access, Host, NoMerges};
+use crate::{Access, GroupTree, Host, NoMerges};
 use blkmq_core::{LimitsError, RequestId};
 use blkmq_sched::{Factory, Options, Scope, none};
 use std::fmt;
@@ -48,6 +48,8 @@ pub struct Config<P> {
     pub retries: u8,
     /// Access to the elevator.
     pub access: Access,
+    /// Groups of owners, with weights for schedulers that share by them, and limits.
+    pub groups: GroupTree,
     /// How much to merge.
     pub nomerges: NoMerges,
     /// Who pumps.
@@ -168,6 +170,7 @@ impl<P> Config<P> {
             nr_requests: None,
             async_depth: None,
             retries: 0,
+            groups: GroupTree::default(),
             access: Access::default(),
             nomerges: NoMerges::default(),
             pump: PumpMode::default(),
@@ -194,6 +197,7 @@ impl<P> Config<P> {
             nr_requests: self.nr_requests,
             async_depth: self.async_depth,
             access: self.access,
+            groups: self.groups.clone(),
             nomerges: self.nomerges,
             retries: self.retries,
             device: self.device,

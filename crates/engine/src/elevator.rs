@@ -19,7 +19,7 @@ use crate::stats::ElevatorCounters;
 use crate::sync::Arc;
 use crate::{BioTable, Inflight, WriteCache};
 use blkmq_core::{HwQueue, Instant, IoFlags, IoMeta, Limits, Op, RequestId, SubmitterId, Tag};
-use blkmq_sched::{At, Cx, Done, Grown, Pick, Requests, Scheduler, Used};
+use blkmq_sched::{At, Cx, Done, GroupChange, Grown, Pick, Requests, Scheduler, Used};
 use std::collections::VecDeque;
 
 mod sequence;
@@ -72,6 +72,8 @@ pub(crate) struct Tuning {
     pub(crate) options: Vec<(&'static str, i64)>,
     /// As in [`Config`].
     pub(crate) async_depth: u32,
+    /// What has become of the tree of groups.
+    pub(crate) regroup: Vec<GroupChange>,
 }
 
 /// No scheduler tag of a hardware queue, which has so many.
@@ -171,9 +173,16 @@ impl Elevator {
             let known = self.policy.set_attribute(name, *value);
             assert!(known, "the policy has no attribute '{name}' although its table says so");
         }
+        self.regroup(&tuning.regroup);
         self.front_merges = self.policy.front_merges();
         self.config.async_depth = tuning.async_depth;
         self.async_depth = async_depth(&*self.policy, tuning.async_depth);
+    }
+
+    /// Tells the policy what has become of the tree of groups.
+    pub(crate) fn regroup(&mut self, changes: &[GroupChange]) {
+        let cx = Cx { now: self.now, requests: &self.requests, outside: &self.outside };
+        changes.iter().for_each(|change| self.policy.regroup(&cx, *change));
     }
 
     fn cx(&self) -> Cx<'_> {

@@ -32,6 +32,7 @@ mod expiry;
 mod flush;
 mod follow;
 mod gate;
+mod groups;
 mod hctx;
 mod host;
 mod inflight;
@@ -53,6 +54,7 @@ mod split;
 mod stats;
 mod submitter;
 mod sync;
+mod throttle;
 
 pub use change::{Change, ChangeError, Freeze, Quiesce};
 pub use config::{
@@ -64,6 +66,10 @@ pub use device::{
 };
 pub use drive::Run;
 pub use gate::Access;
+pub use groups::{
+    Group, GroupError, GroupTree, IoMax, IoMaxError, MAX_GROUPS, MAX_WEIGHT, Wanted,
+    weight_of_io_weight,
+};
 pub use host::{Host, NoHost};
 pub use inflight::Inflight;
 pub use io::{Completion, Io, Refusal, Refused};

@@ -1,7 +1,7 @@
 //! [`Plan`]: how a queue is made up at present, and can be made up anew while I/O runs (`change.rs`).
 
 use crate::config::{ConfigError, MAX_HW_QUEUE_DEPTH, MAX_NR_REQUESTS, MIN_NR_REQUESTS};
-use crate::{Access, DeviceShape, NoMerges, WriteCache};
+use crate::{Access, DeviceShape, GroupTree, NoMerges, WriteCache};
 use blkmq_core::{HwQueue, Nanos};
 use blkmq_sched::{Factory, Options, Scope, none};
 
@@ -25,6 +25,8 @@ pub struct Plan {
     pub async_depth: Option<u32>,
     /// Access to the elevator.
     pub access: Access,
+    /// Groups of owners. Weights and limits are those of this tree from then on.
+    pub groups: GroupTree,
     /// How much to merge.
     pub nomerges: NoMerges,
     /// How often a request that failed in a way that may pass is tried again.

@@ -7,6 +7,7 @@ use crate::Access;
 use crate::BioTable;
 use crate::config::{Config, ConfigError};
 use crate::drive::Caller;
+use crate::groups::Meters;
 use crate::plan::Plan;
 use crate::runner::Staging;
 use crate::shared::{Lasting, Shared};
@@ -138,8 +139,10 @@ impl<P: Send + 'static> Queue<P> {
             host: config.host,
             pump_tallies,
             control: Control::new(),
+            meters: Meters::new(),
             pump_mode: config.pump,
         });
+        lasting.meters.set(&plan.groups);
         let mut shared = Shared::build(&plan, Arc::clone(&lasting), lasting.control.version());
         let devices = config.queues.into_iter().map(|queue| (queue, Instant::ZERO));
         shared.install(devices.collect(), staging);

@@ -7,6 +7,7 @@ use crate::common::Common;
 use crate::config::PumpMode;
 use crate::follow::Lead;
 use crate::gate::Gate;
+use crate::groups::Meters;
 use crate::hctx::Hctx;
 use crate::runner::Runner;
 use crate::slots::BioSender;
@@ -51,6 +52,8 @@ pub(crate) struct Lasting<P> {
     /// What pump threads count, by hardware queue; behind them, what whoever changes the queue counts.
     pub(crate) pump_tallies: Box<[CachePadded<SubmitterCounters>]>,
     pub(crate) control: Control,
+    /// The limits of groups.
+    pub(crate) meters: Meters,
     pub(crate) pump_mode: PumpMode,
 }
 

@@ -47,6 +47,7 @@ pub(crate) struct SubmitterCounters {
     pub(crate) plug_merges: Counter,
     pub(crate) needless_flushes: Counter,
     pub(crate) cancelled: Counter,
+    pub(crate) throttled: Counter,
     pub(crate) staged: Counter,
     pub(crate) direct: Counter,
     pub(crate) kicks_sent: Counter,
@@ -96,7 +97,7 @@ impl FlushStats {
 /// merged with nothing, and never seen by the device, or not since it wanted them back later.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct CancelStats {
-    /// In a submitter's plug.
+    /// In a submitter's plug, or held back by a limit of its group.
     pub plugged: u64,
     /// In staging.
     pub staged: u64,
@@ -126,6 +127,8 @@ pub struct QueueStats {
     pub completed: u64,
     /// Cuts made in I/Os that the device does not take whole.
     pub splits: u64,
+    /// Bios that waited in their submitter because of a limit of their group.
+    pub throttled: u64,
     /// Merges.
     pub merges: MergeStats,
     /// Flushes.
@@ -219,6 +222,7 @@ impl QueueStats {
         self.merges.plug += c.plug_merges.get();
         self.flushes.needless += c.needless_flushes.get();
         self.cancelled.plugged += c.cancelled.get();
+        self.throttled += c.throttled.get();
         self.staged += c.staged.get();
         self.direct += c.direct.get();
         self.kicks_sent += c.kicks_sent.get();

@@ -17,12 +17,15 @@ use crate::slots::{Bio, BioReceiver, Credit, Popped};
 use crate::split::Splits;
 use crate::stats::SubmitterCounters;
 use crate::sync::{Arc, Ordering, Producer, fence};
+use crate::throttle::Throttle;
 use crate::{Access, NoMerges};
 use blkmq_core::{
     HwQueue, Instant, IoError, IoMeta, Limits, Op, Payload, SECTOR_SIZE, SubmitterId,
 };
 use crossbeam_utils::CachePadded;
 use std::fmt;
+
+mod limited;
 
 /// A submitter's private things, kept by the queue while nobody is registered under its number.
 pub(crate) struct Parts {
@@ -55,6 +58,7 @@ pub struct Submitter<P> {
     /// `None` only while it is being dropped.
     parts: Option<Parts>,
     plug: Plug,
+    throttle: Throttle,
     shard: usize,
     depth: u32,
     follow: Follow,
@@ -95,6 +99,7 @@ impl<P: Send> Submitter<P> {
             q,
             parts: Some(parts),
             plug: Plug::new(PLUG_REQUESTS),
+            throttle: Throttle::default(),
             shard,
             depth,
             follow,
@@ -176,6 +181,15 @@ impl<P: Send> Submitter<P> {
     #[inline(always)]
     fn enqueue(&mut self, now: Instant, meta: IoMeta, bio: Bio) {
         self.tally.submitted.add(1);
+        if self.q.lasting.meters.any() || !self.throttle.is_empty() {
+            self.enqueue_metered(now, Proto { meta, bio, bios: 1 });
+        } else {
+            self.plug(now, meta, bio);
+        }
+    }
+
+    #[inline(always)]
+    fn plug(&mut self, now: Instant, meta: IoMeta, bio: Bio) {
         if let Some(kind) = self.plug.fits(&self.q.limits, self.q.nomerges, &meta) {
             self.plug.merge(&self.q.lasting.table, kind, Proto { meta, bio, bios: 1 });
             self.tally.plug_merges.add(1);
@@ -230,6 +244,10 @@ impl<P: Send> Submitter<P> {
         if self.plug.is_empty() {
             return;
         }
+        self.flush_plug(now);
+    }
+
+    fn flush_plug(&mut self, now: Instant) {
         self.catch_up();
         let q = &*self.q;
         let shard = &q.shards[self.shard];
@@ -264,7 +282,9 @@ impl<P: Send> Submitter<P> {
     pub fn cancel(&mut self, now: Instant, cookie: u64) {
         let parts = self.parts.as_mut().expect("parts are there until the submitter is dropped");
         let (id, home) = (parts.id, parts.hw);
-        if let Some(bio) = self.plug.remove(&self.q.lasting.table, cookie) {
+        let table = &self.q.lasting.table;
+        let private = self.plug.remove(table, cookie);
+        if let Some(bio) = private.or_else(|| self.throttle.remove(table, cookie)) {
             self.tally.cancelled.add(1);
             if self.q.lasting.senders[usize::from(id.0)].send_one(bio, Err(IoError::CANCELLED)) {
                 self.q.wake(&[id]);
@@ -332,6 +352,10 @@ impl<P: Send> Submitter<P> {
 
     /// Does what is due by `now`: an owed pass over the elevator, hardware queues with something to finish.
     pub fn poll(&mut self, now: Instant) {
+        if self.throttle.is_due(now) {
+            self.let_go(now);
+            self.flush(now);
+        }
         self.catch_up();
         let (id, hw) = (self.id(), self.hw());
         let q = &*self.q;
@@ -356,7 +380,8 @@ impl<P: Send> Submitter<P> {
     #[must_use]
     pub fn prepare_park(&mut self, now: Instant) -> bool {
         self.catch_up();
-        if !self.plug.is_empty() || !self.parts().receiver.prepare_park() {
+        let to_do = !self.plug.is_empty() || self.throttle.is_due(now);
+        if to_do || !self.parts().receiver.prepare_park() {
             return false;
         }
         // Pairs with `find_parked`: the mark is set, then looked for what is due; there it is the other way
@@ -377,7 +402,7 @@ impl<P: Send> Submitter<P> {
     /// When something will be due without anybody asking again, and should be polled for.
     #[must_use]
     pub fn next_deadline(&self) -> Option<Instant> {
-        self.q.deadline(self.shard())
+        [self.q.deadline(self.shard()), self.throttle.deadline()].into_iter().flatten().min()
     }
 }
 

@@ -17,6 +17,7 @@
 //! | [`tag_set`], [`fair_share`] | tags with waiters, and their division among users | as `bitmap` while nobody waits |
 //! | [`restart`] | "somebody wants to be told of the next free tag" | mark 1, take 0 or 1 |
 //! | [`budget`] | how much may be at the device | take 1, put 1, none if unlimited |
+//! | [`meter`] | a rate that several threads keep to | reserve 1 |
 //! | [`tokens`] | the same with a limit that changes, and with those who wait | take 1, put 1 |
 //! | [`control`] | freeze, quiesce, "the queue is another one" | 0 |
 //! | [`counter`] | statistics | 0, or 1 if shared |
@@ -51,6 +52,7 @@ pub(crate) mod control;
 pub(crate) mod counter;
 pub(crate) mod fair_share;
 pub(crate) mod lock_cell;
+pub(crate) mod meter;
 pub(crate) mod pending;
 mod poison;
 pub(crate) mod queued_lock;
@@ -68,6 +70,7 @@ pub(crate) use control::Control;
 pub(crate) use counter::{Counter, SharedCounter};
 pub(crate) use fair_share::FairShare;
 pub(crate) use lock_cell::{LockCell, LockGuard, LockKind};
+pub(crate) use meter::Meter;
 pub(crate) use pending::Pending;
 pub(crate) use queued_lock::QueuedLock;
 pub(crate) use restart::Restart;

@@ -160,7 +160,7 @@ mod tests {
         // They were told of the change, and came again.
         assert_eq!((pool.take_or_wait(1, 2), pool.take_or_wait(1, 0)), (0, 0));
         assert_eq!(told(|tell| pool.put(1, tell)), [], "there is none yet");
-        assert_eq!(told(|tell| pool.put(1, tell)), [0, 2]);
+        assert_eq!(told(|tell| pool.put(1, tell)), [2, 0]);
         assert_eq!(pool.take(1), 1);
         assert_eq!(pool.take_or_wait(1, 1), 0);
         assert_eq!(told(|tell| pool.set_limit(2, tell)), [1]);

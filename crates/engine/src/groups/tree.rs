@@ -1,0 +1,345 @@
+//! [`GroupTree`]: which groups there are, in which order, with which weights and limits.
+
+use super::error::GroupError;
+use super::limits::IoMax;
+use blkmq_core::GroupId;
+use blkmq_sched::GroupChange;
+
+/// The most groups that a tree may have, without the root.
+pub const MAX_GROUPS: u16 = 1023;
+/// The largest weight.
+pub const MAX_WEIGHT: u32 = 1000;
+/// The weight of a group unless something else is said.
+const DEFAULT_WEIGHT: u32 = 100;
+/// Characters in a name.
+pub(super) const MAX_NAME: usize = 64;
+
+/// A group.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Group {
+    /// Its number, which I/Os bear.
+    pub id: GroupId,
+    /// Its name, unique in its tree.
+    pub name: String,
+    /// The group that it is below.
+    pub parent: GroupId,
+    /// Its share among its siblings, 1 to 1000.
+    pub weight: u32,
+    /// What it may use at most.
+    pub max: IoMax,
+}
+
+/// A tree of groups. The root is always there, without a name (or as `/`), weight or limits.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct GroupTree {
+    /// Parents before children.
+    groups: Vec<Group>,
+    /// The number given out last: they go round, so that a number is not used again soon.
+    last: u16,
+}
+
+/// What a weight of cgroup v2's `io.weight`, 1 to 10000 with 100 in the middle, is among 1 to 1000: unchanged up to
+/// 100, and above that in proportion, as systemd has it.
+///
+/// # Errors
+/// If it is out of range.
+pub fn weight_of_io_weight(io_weight: u32) -> Result<u32, GroupError> {
+    match io_weight {
+        1..=100 => Ok(io_weight),
+        101..=10_000 => Ok(100 + (io_weight - 100) * (1000 - 100) / (10_000 - 100)),
+        _ => Err(GroupError::IoWeight(io_weight)),
+    }
+}
+
+fn checked_weight(weight: u32) -> Result<u32, GroupError> {
+    if (1..=MAX_WEIGHT).contains(&weight) { Ok(weight) } else { Err(GroupError::Weight(weight)) }
+}
+
+fn is_root(name: &str) -> bool {
+    matches!(name, "" | "/")
+}
+
+/// A group to be, as somebody writes it down: its parent may come later in the list.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Wanted {
+    /// Its name.
+    pub name: String,
+    /// The name of the group above; `/` for the root.
+    pub parent: String,
+    /// Its weight.
+    pub weight: u32,
+    /// Its limits.
+    pub max: IoMax,
+}
+
+impl GroupTree {
+    /// A tree of these groups, in whatever order they are.
+    ///
+    /// # Errors
+    /// As [`add`](Self::add) and [`set_weight`](Self::set_weight); and if groups are below each other.
+    pub fn of(mut wanted: Vec<Wanted>) -> Result<Self, GroupError> {
+        let mut tree = Self::default();
+        while !wanted.is_empty() {
+            let (ready, rest): (Vec<_>, Vec<_>) =
+                wanted.into_iter().partition(|group| tree.find(&group.parent).is_ok());
+            if ready.is_empty() {
+                return Err(tree.without_parent(&rest));
+            }
+            for Wanted { name, parent, weight, max } in ready {
+                tree.add(&name, &parent)?;
+                tree.set_weight(&name, weight)?;
+                tree.set_max(&name, max)?;
+            }
+            wanted = rest;
+        }
+        Ok(tree)
+    }
+
+    /// Why none of `rest` has a parent in the tree.
+    fn without_parent(&self, rest: &[Wanted]) -> GroupError {
+        let is_wanted = |name: &str| rest.iter().any(|group| group.name == name);
+        match rest.iter().find(|group| !is_wanted(&group.parent)) {
+            Some(orphan) => self.find(&orphan.parent).expect_err("it would be in the tree"),
+            // Everybody's parent is one of them: going up, one comes back to where one was.
+            None => {
+                let (name, parent) = (rest[0].name.clone(), rest[0].parent.clone());
+                GroupError::Cycle { name, parent }
+            }
+        }
+    }
+
+    /// Every group but the root, parents before children.
+    pub fn iter(&self) -> impl Iterator<Item = &Group> {
+        self.groups.iter()
+    }
+
+    /// There is only the root.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.groups.is_empty()
+    }
+
+    /// The group of that number; `None` for the root and for one that is gone. O(groups).
+    #[must_use]
+    pub fn get(&self, id: GroupId) -> Option<&Group> {
+        self.groups.iter().find(|group| group.id == id)
+    }
+
+    /// The number of the group called `name`; `/` is the root. O(groups).
+    ///
+    /// # Errors
+    /// If there is none.
+    pub fn find(&self, name: &str) -> Result<GroupId, GroupError> {
+        if is_root(name) {
+            return Ok(GroupId::ROOT);
+        }
+        Ok(self.groups[self.position(name)?].id)
+    }
+
+    fn position(&self, name: &str) -> Result<usize, GroupError> {
+        let at = self.groups.iter().position(|group| group.name == name);
+        at.ok_or_else(|| GroupError::Unknown {
+            name: name.into(),
+            known: Vec::from_iter(self.groups.iter().map(|group| &*group.name)).join(", "),
+        })
+    }
+
+    fn named(&mut self, name: &str) -> Result<&mut Group, GroupError> {
+        if is_root(name) {
+            return Err(GroupError::Root);
+        }
+        let at = self.position(name)?;
+        Ok(&mut self.groups[at])
+    }
+
+    /// Adds a group below `parent`, with a weight of 100 and no limits.
+    ///
+    /// # Errors
+    /// If the name is taken or impossible, the parent unknown, or there are too many.
+    pub fn add(&mut self, name: &str, parent: &str) -> Result<GroupId, GroupError> {
+        let possible = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-');
+        if name.is_empty() || name.len() > MAX_NAME || !name.chars().all(possible) {
+            return Err(GroupError::Name(name.into()));
+        }
+        if self.groups.iter().any(|group| group.name == name) {
+            return Err(GroupError::Exists(name.into()));
+        }
+        let parent = self.find(parent)?;
+        let id = self.free_id().ok_or(GroupError::Full)?;
+        self.last = id.0;
+        let (weight, max) = (DEFAULT_WEIGHT, IoMax::default());
+        self.groups.push(Group { id, name: name.into(), parent, weight, max });
+        Ok(id)
+    }
+
+    fn free_id(&self) -> Option<GroupId> {
+        let after = (self.last..MAX_GROUPS).map(|id| id + 1);
+        let mut ids = after.chain(1..=self.last).map(GroupId);
+        ids.find(|id| self.get(*id).is_none())
+    }
+
+    /// Gives a group a weight.
+    ///
+    /// # Errors
+    /// If there is no such group, it is the root, or the weight is none.
+    pub fn set_weight(&mut self, name: &str, weight: u32) -> Result<(), GroupError> {
+        self.named(name)?.weight = checked_weight(weight)?;
+        Ok(())
+    }
+
+    /// Gives a group limits.
+    ///
+    /// # Errors
+    /// If there is no such group, or it is the root.
+    pub fn set_max(&mut self, name: &str, max: IoMax) -> Result<(), GroupError> {
+        self.named(name)?.max = max;
+        Ok(())
+    }
+
+    /// The group above; the root is above itself and above what is gone.
+    #[must_use]
+    pub fn parent(&self, id: GroupId) -> GroupId {
+        self.get(id).map_or(GroupId::ROOT, |group| group.parent)
+    }
+
+    /// Takes a group out of the tree. What it has waiting, and what still comes in its name, is its parent's.
+    ///
+    /// # Errors
+    /// If there is no such group, it is the root, or groups are below it.
+    pub fn remove(&mut self, name: &str) -> Result<(), GroupError> {
+        let id = self.named(name)?.id;
+        if let Some(child) = self.groups.iter().find(|group| group.parent == id) {
+            let child = child.name.clone();
+            return Err(GroupError::HasChildren { name: name.into(), child });
+        }
+        self.groups.retain(|group| group.id != id);
+        Ok(())
+    }
+
+    /// What schedulers have to be told so that a picture of this tree becomes one of `to`, in order.
+    pub(crate) fn changes(&self, to: &Self) -> Vec<GroupChange> {
+        let is_in = |tree: &Self, group: &Group| {
+            // One of another name has only the number in common.
+            tree.get(group.id)
+                .is_some_and(|other| other.name == group.name && other.parent == group.parent)
+        };
+        let mut changes = Vec::new();
+        // Children first.
+        for gone in self.groups.iter().rev().filter(|group| !is_in(to, group)) {
+            changes.push(GroupChange::Removed { group: gone.id });
+        }
+        for &Group { id: group, parent, weight, .. } in &to.groups {
+            match self.get(group).filter(|old| is_in(to, old)) {
+                None => changes.push(GroupChange::Added { group, parent, weight }),
+                Some(old) if old.weight != weight => {
+                    changes.push(GroupChange::Weight { group, weight });
+                }
+                Some(_) => {}
+            }
+        }
+        changes
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn wanted(name: &str, parent: &str, weight: u32) -> Wanted {
+        Wanted { name: name.into(), parent: parent.into(), weight, max: IoMax::default() }
+    }
+
+    fn refusal(result: Result<impl std::fmt::Debug, GroupError>) -> String {
+        result.expect_err("it is not possible").to_string()
+    }
+
+    #[test]
+    fn groups_are_found_by_name_and_by_number() {
+        let mut tree = GroupTree::default();
+        assert!(tree.is_empty() && tree.find("/") == Ok(GroupId::ROOT));
+        let web = tree.add("web", "/").expect("free");
+        let shop = tree.add("shop", "web").expect("free");
+        tree.set_weight("shop", 300).expect("there");
+        assert_eq!(
+            (tree.find("shop"), tree.parent(shop), tree.parent(web)),
+            (Ok(shop), web, GroupId::ROOT)
+        );
+        assert_eq!(tree.get(shop).map(|group| group.weight), Some(300));
+        assert_eq!(tree.iter().count(), 2);
+        tree.remove("shop").expect("nothing is below it");
+        assert_eq!(tree.get(shop), None);
+        assert_ne!(tree.add("shop", "/"), Ok(shop), "a number rests before it is used again");
+    }
+
+    #[test]
+    fn a_list_may_be_in_any_order() {
+        let tree =
+            GroupTree::of(vec![wanted("c", "b", 3), wanted("a", "/", 1), wanted("b", "a", 2)]);
+        let tree = tree.expect("a tree");
+        let names: Vec<_> = tree.iter().map(|group| (&*group.name, group.weight)).collect();
+        assert_eq!(names, [("a", 1), ("b", 2), ("c", 3)]);
+    }
+
+    #[test]
+    fn what_is_impossible_is_said() {
+        let mut tree =
+            GroupTree::of(vec![wanted("a", "/", 1), wanted("b", "a", 2)]).expect("a tree");
+        assert!(refusal(tree.find("x")).contains("no group 'x'; there are: a, b"));
+        assert!(refusal(GroupTree::default().find("x")).contains("none is defined"));
+        assert!(refusal(tree.add("a", "/")).contains("already"));
+        assert!(refusal(tree.add("a b", "/")).contains("letters, digits"));
+        assert!(refusal(tree.add("", "/")).contains("letters"));
+        assert!(refusal(tree.add("n".repeat(65).as_str(), "/")).contains("1 to 64"));
+        assert!(refusal(tree.set_weight("a", 0)).contains("1 to 1000"));
+        assert!(refusal(tree.set_weight("a", 1001)).contains("1 to 1000"));
+        assert!(refusal(tree.set_weight("/", 5)).contains("root"));
+        assert!(refusal(tree.remove("a")).contains("'b' for one"));
+        let looped = vec![wanted("a", "b", 1), wanted("b", "c", 1), wanted("c", "a", 1)];
+        assert!(refusal(GroupTree::of(looped)).contains("below"));
+        assert!(refusal(GroupTree::of(vec![wanted("a", "a", 1)])).contains("below 'a'"));
+        assert!(refusal(GroupTree::of(vec![wanted("a", "x", 1)])).contains("no group 'x'"));
+    }
+
+    #[test]
+    fn there_is_a_most() {
+        let mut tree = GroupTree::default();
+        for n in 0..MAX_GROUPS {
+            tree.add(&n.to_string(), "/").expect("there is room");
+        }
+        assert_eq!(tree.add("one-more", "/"), Err(GroupError::Full));
+        tree.remove("7").expect("nothing is below it");
+        assert_eq!(tree.add("one-more", "/"), Ok(GroupId(8)));
+    }
+
+    #[test]
+    fn weights_of_cgroup_v2_are_taken_in_proportion() {
+        let weights = [1, 50, 100, 101, 1000, 5050, 10_000]
+            .map(|w| weight_of_io_weight(w).expect("in range"));
+        assert_eq!(weights, [1, 50, 100, 100, 181, 550, 1000]);
+        assert_eq!(weight_of_io_weight(0), Err(GroupError::IoWeight(0)));
+        assert_eq!(weight_of_io_weight(10_001), Err(GroupError::IoWeight(10_001)));
+    }
+
+    #[test]
+    fn schedulers_hear_of_what_is_different_children_first() {
+        let from =
+            GroupTree::of(vec![wanted("a", "/", 1), wanted("b", "a", 2), wanted("c", "/", 3)]);
+        let from = from.expect("a tree");
+        let (a, b, c) = (GroupId(1), GroupId(3), GroupId(2));
+        assert_eq!(from.find("b"), Ok(b));
+        let mut to = from.clone();
+        to.remove("b").expect("nothing is below it");
+        to.remove("a").expect("nothing is below it any more");
+        to.set_weight("c", 30).expect("there");
+        let d = to.add("d", "c").expect("free");
+        let expected = [
+            GroupChange::Removed { group: b },
+            GroupChange::Removed { group: a },
+            GroupChange::Weight { group: c, weight: 30 },
+            GroupChange::Added { group: d, parent: c, weight: 100 },
+        ];
+        assert_eq!(from.changes(&to), expected);
+        assert_eq!(to.changes(&to), []);
+        assert_eq!(GroupTree::default().changes(&from).len(), 3);
+    }
+}

@@ -1,0 +1,92 @@
+//! What a submitter holds back because its group has had its share: the limits of `io.max`.
+//!
+//! Above every scheduler, and private to the thread: nobody else has to know what waits here, no change of the queue
+//! concerns it, and groups do not wait behind each other. Only the oldest I/O of each group has a time; the next
+//! one gets its own when that is on its way, so that a limit that is lifted is felt after one I/O.
+
+use crate::BioTable;
+use crate::elevator::Proto;
+use crate::groups::Meters;
+use crate::slots::Bio;
+use blkmq_core::{GroupId, Instant};
+use std::collections::VecDeque;
+
+/// I/Os of one group, in the order of submission.
+struct Line {
+    group: GroupId,
+    waiting: VecDeque<Proto>,
+    /// When the first of them may go.
+    at: Instant,
+}
+
+/// Lines of I/Os that may not go yet. Empty lines are dropped.
+#[derive(Default)]
+pub(crate) struct Throttle(Vec<Line>);
+
+impl Throttle {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Does anything of this group wait?
+    pub(crate) fn waits(&self, group: GroupId) -> bool {
+        self.0.iter().any(|line| line.group == group)
+    }
+
+    /// May something go by now?
+    #[inline]
+    pub(crate) fn is_due(&self, now: Instant) -> bool {
+        !self.is_empty() && self.0.iter().any(|line| line.at <= now)
+    }
+
+    /// Takes an I/O that is limited, or gives it back if it may go now and nothing of its group waits. O(groups that
+    /// wait).
+    pub(crate) fn hold(&mut self, now: Instant, meters: &Meters, proto: Proto) -> Option<Proto> {
+        let group = proto.meta.group;
+        if let Some(line) = self.0.iter_mut().find(|line| line.group == group) {
+            line.waiting.push_back(proto);
+            return None;
+        }
+        let at = meters.reserve(now, &proto.meta);
+        if at <= now {
+            return Some(proto);
+        }
+        self.0.push(Line { group, waiting: VecDeque::from([proto]), at });
+        None
+    }
+
+    /// One that may go by now; the group behind it goes on waiting. O(groups that wait).
+    pub(crate) fn next_due(&mut self, now: Instant, meters: &Meters) -> Option<Proto> {
+        let at = self.0.iter().position(|line| line.at <= now)?;
+        let line = &mut self.0[at];
+        let proto = line.waiting.pop_front().expect("a line is not empty");
+        match line.waiting.front() {
+            Some(next) => line.at = meters.reserve(now, &next.meta),
+            None => {
+                self.0.swap_remove(at);
+            }
+        }
+        Some(proto)
+    }
+
+    /// When the next one may go.
+    pub(crate) fn deadline(&self) -> Option<Instant> {
+        self.0.iter().map(|line| line.at).min()
+    }
+
+    /// Takes out the oldest I/O that bears `cookie`. O(everything that waits).
+    pub(crate) fn remove<P>(&mut self, table: &BioTable<P>, cookie: u64) -> Option<Bio> {
+        let is = |proto: &Proto| table.is_io(&proto.bio, cookie);
+        let place = |(at, line): (usize, &Line)| {
+            let within = line.waiting.iter().position(is)?;
+            Some((line.waiting[within].meta.arrived, at, within))
+        };
+        let (_, at, within) = self.0.iter().enumerate().filter_map(place).min()?;
+        let line = &mut self.0[at];
+        let proto = line.waiting.remove(within).expect("it was found there");
+        if line.waiting.is_empty() {
+            self.0.swap_remove(at);
+        }
+        Some(proto.bio)
+    }
+}
