@@ -31,7 +31,7 @@ pub(crate) struct Meter {
 }
 
 impl Meter {
-    pub(crate) const fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self { price: AtomicU64::new(0), free_at: AtomicU64::new(0) }
     }
 
