@@ -15,7 +15,8 @@ use crate::pump::{Patience, Pump};
 use crate::runner::{Lane, Runner, Staging};
 use crate::shared::{Lasting, Shard, Shared};
 use crate::stats::{ElevatorCounters, PumpCounters};
-use crate::sync::{Arc, Budget, Consumer, Pending, Producer, TagSet, TagSetShape, ring};
+use crate::sync::{Arc, Budget, Consumer, Pending, Producer, ring};
+use crate::tags::{Membership, Tags};
 use crate::{BioTable, DeviceShape, GroupTree, Inflight, WriteCache};
 use blkmq_core::{Instant, SubmitterId};
 use blkmq_sched::{Done, Shape};
@@ -65,16 +66,21 @@ impl<P: Send + 'static> Shared<P> {
         let pump = |ends| {
             Gate::new(plan.access, lockers, Pump::new(Box::new(Vacant), ends, table, patience))
         };
-        let hctxs = build_hctxs(ends.into_iter().map(pump), &plan.device, shards.len());
+        let hctxs = build_hctxs(
+            ends.into_iter().map(pump),
+            &plan.device,
+            shards.len(),
+            lasting.membership.as_ref(),
+        );
         Self {
             limits: plan.device.limits,
             needs_no_flush: plan.device.cache == WriteCache::Through,
             meaningless: plan.device.cache.meaningless(),
             access: plan.access,
             nomerges: plan.nomerges,
-            shared_tags: plan.device.shared_tags,
             budget: Budget::new(plan.device.budget),
             budget_wait: Pending::new(shards.len() as u16),
+            tag_wait: Pending::new(shards.len() as u16),
             common,
             shards,
             hctxs,
@@ -180,12 +186,15 @@ fn build_hctxs<P: Send>(
     pumps: impl Iterator<Item = Gate<Pump<P>>>,
     device: &DeviceShape,
     shards: usize,
+    shared: Option<&Membership>,
 ) -> Box<[Hctx<P>]> {
-    let new_tags =
-        || Arc::new(TagSet::new(&TagSetShape::new(device.hw_queue_depth, shards as u16)));
-    let shared = new_tags();
+    let new_tags = || Tags::new(device.hw_queue_depth, shards as u16, device.shared_tags);
+    let all = match shared {
+        Some(Membership { tags, user }) => Some(Tags::of(tags, *user)),
+        None => device.shared_tags.then(new_tags),
+    };
     let hctxs = pumps.map(|pump| {
-        let tags = if device.shared_tags { Arc::clone(&shared) } else { new_tags() };
+        let tags = all.clone().unwrap_or_else(new_tags);
         Hctx::new(pump, tags, Arc::new(PumpCounters::default()))
     });
     hctxs.collect()

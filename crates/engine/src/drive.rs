@@ -233,6 +233,8 @@ impl<P: Send> Shared<P> {
         for id in submitters {
             self.lasting.host.wake_submitter(*id);
         }
+        // Tags are shared by all hardware queues, if by several queues.
+        self.hctxs[0].tags.call_others();
     }
 
     /// Does what is due for `shard`: its elevator if a pass is owed, its pumps if they have something. True

@@ -157,6 +157,11 @@ impl Elevator {
         self.now = self.now.max(now);
     }
 
+    /// The latest time that it was told.
+    pub(crate) fn now(&self) -> Instant {
+        self.now
+    }
+
     /// Requests that wait here.
     pub(crate) fn held(&self) -> u32 {
         self.held

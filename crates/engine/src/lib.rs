@@ -54,6 +54,7 @@ mod split;
 mod stats;
 mod submitter;
 mod sync;
+mod tags;
 mod throttle;
 
 pub use change::{Change, ChangeError, Freeze, Quiesce};
@@ -80,3 +81,4 @@ pub use queue::{NoSubmitterLeft, Queue};
 pub use slots::{BioRef, BioTable};
 pub use stats::{CancelStats, FlushStats, MergeStats, QueueStats};
 pub use submitter::Submitter;
+pub use tags::{MAX_TAG_USERS, SharedTags};

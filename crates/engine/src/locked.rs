@@ -178,12 +178,11 @@ impl<P: Send> Shared<P> {
             return Step::Nothing;
         }
         let mut hint = who as u32;
-        let tag = hctx.tags.get(&mut hint).or_else(|| {
+        let mut get = || hctx.tags.get_batch(&mut hint, 1)?.pop();
+        let tag = get().or_else(|| {
             hctx.restart.mark();
-            if self.shared_tags {
-                hctx.tags.wait(shard.index);
-            }
-            hctx.tags.get(&mut hint)
+            hctx.tags.wait(self, shard, now);
+            get()
         });
         let Some(tag) = tag else {
             self.put_budget(1, &mut wakes);
@@ -214,7 +213,7 @@ impl<P: Send> Shared<P> {
             Some(rq) => Step::Took(rq),
             None => {
                 self.put_budget(1, &mut wakes);
-                hctx.tags.put(&[tag], &mut |other| wakes.extend(self.kick_shard(other)));
+                hctx.tags.put(self, &[tag], &mut wakes);
                 self.wake(&wakes);
                 Step::Nothing
             }

@@ -117,6 +117,10 @@ impl<P: Send + 'static> Queue<P> {
     pub fn new(config: Config<P>) -> Result<Self, ConfigError> {
         config.validate()?;
         let plan = config.plan();
+        let membership = match &config.tags {
+            Some(tags) => Some(tags.reserve().ok_or(ConfigError::TagUsers)?),
+            None => None,
+        };
         let (table, credits) = BioTable::new(config.submitters, config.depth);
         let (mut idle, mut staging, mut senders) = (Vec::new(), Vec::new(), Vec::new());
         for (id, credit) in (0..config.submitters).map(SubmitterId).zip(credits) {
@@ -141,6 +145,7 @@ impl<P: Send + 'static> Queue<P> {
             control: Control::new(),
             meters: Meters::new(),
             pump_mode: config.pump,
+            membership,
         });
         lasting.meters.set(&plan.groups);
         let mut shared = Shared::build(&plan, Arc::clone(&lasting), lasting.control.version());
@@ -152,7 +157,13 @@ impl<P: Send + 'static> Queue<P> {
             idle: Mutex::new(idle),
             desk: Mutex::new(Desk { plan, past: QueueStats::default(), taken: false }),
         };
-        Ok(Self { root: Arc::new(root) })
+        let root = Arc::new(root);
+        // Loom has no weak pointers, and models no queues.
+        #[cfg(not(loom))]
+        if let Some(membership) = &root.lasting.membership {
+            membership.take(Arc::downgrade(&root));
+        }
+        Ok(Self { root })
     }
 
     /// Registers a submitter: one per thread, the software queue of the kernel. It maps to a hardware queue;

@@ -445,9 +445,7 @@ impl Runner {
         let mut tags = hctx.tags.get_batch(&mut lane.hint, budget);
         if tags.is_none() {
             hctx.restart.mark();
-            if q.shared_tags {
-                hctx.tags.wait(shard.index);
-            }
+            hctx.tags.wait(q, shard, self.elevator.now());
             tags = hctx.tags.get_batch(&mut lane.hint, budget);
         }
         let Some(mut tags) = tags else {
@@ -490,8 +488,7 @@ impl Runner {
             q.put_budget(budget, &mut self.wakes);
         }
         if !self.unused.is_empty() {
-            let wakes = &mut self.wakes;
-            hctx.tags.put(&self.unused, &mut |shard| wakes.extend(q.kick_shard(shard)));
+            hctx.tags.put(q, &self.unused, &mut self.wakes);
             self.unused.clear();
         }
     }
