@@ -8,7 +8,7 @@
 use crate::queue::Root;
 use crate::shared::{Shard, Shared};
 use crate::sync::{
-    Arc, Mutex, MutexGuard, Pending, PoisonError, TagBatch, TagSet, TagSetShape, Weak,
+    Arc, FairShare, Mutex, MutexGuard, Pending, PoisonError, TagBatch, TagSet, TagSetShape, Weak,
 };
 use blkmq_core::{Instant, SubmitterId, Tag};
 use std::fmt;
@@ -100,7 +100,7 @@ impl SharedTags {
     /// What each queue that is counted may have at present; `None` while none is.
     #[must_use]
     pub fn share(&self) -> Option<u32> {
-        self.0.tags.fair_share().and_then(|fair| fair.limit())
+        self.0.tags.fair_share().and_then(FairShare::limit)
     }
 
     fn seats(&self) -> MutexGuard<'_, Vec<Seat>> {
