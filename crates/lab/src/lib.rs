@@ -19,6 +19,7 @@
 
 mod agenda;
 mod asking;
+mod body;
 mod client;
 mod costs;
 mod cpu;
@@ -36,8 +37,10 @@ mod planted;
 mod promise;
 mod recording;
 mod scenario;
+pub mod simulation;
 pub mod soak;
 mod subject;
+mod timeline;
 mod violation;
 mod witness;
 pub mod workload;

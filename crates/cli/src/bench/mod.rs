@@ -1,15 +1,16 @@
 //! Runs a plan: builds each queue, drives it with real threads, and fills a report.
 //!
-//! Order and repetition are the plan's; what a single thread does is `worker.rs`.
+//! Order and repetition are the plan's; what a single thread does is the laboratory's [`Worker`], which `drive.rs`
+//! keeps going.
+//!
+//! [`Worker`]: blkmq_lab::workload::Worker
 
-mod completions;
+mod drive;
 mod payload;
 mod progress;
 mod run;
 mod tally;
 mod usage;
-mod verify;
-mod worker;
 
 use crate::error::{Failure, UsageError};
 use crate::plan::Plan;

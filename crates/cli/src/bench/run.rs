@@ -1,9 +1,9 @@
 //! One run: a queue is built, the threads of each phase drive it, and everything is counted.
 
-use super::payload::BenchPayload;
-use super::tally::{self, Tally};
+use super::drive::drive;
+use super::payload::{BenchPayload, Pool};
+use super::tally::{self, Part};
 use super::usage::Usage;
-use super::worker::{Stream, Window, Worker, longest};
 use crate::devices::{self, Opened};
 use crate::error::{Failure, UsageError};
 use crate::plan::runs::{RunSpec, ThreadSpec};
@@ -12,7 +12,9 @@ use crate::report::job::JobResult;
 use crate::report::model::{Counters, Device, Kicks, Merges, Run};
 use blkmq_core::{Buffer, Limits, Nanos, SECTOR_SIZE};
 use blkmq_engine::{Access, Config, NoMerges, PumpMode, QueueStats};
-use blkmq_lab::workload::{Direction, Generator, GeneratorError, Job, Verifier};
+use blkmq_lab::workload::{
+    Direction, Generator, GeneratorError, Job, Stream, Verifier, Window, Worker, longest,
+};
 use blkmq_runtime::{Placement, Service};
 use blkmq_sched::Scope;
 #[cfg(target_os = "linux")]
@@ -154,7 +156,7 @@ fn run_with<P: BenchPayload>(
     let service = start::<P>(plan, spec, &device)?;
     let clock = service.clock();
     let before = (clock.now(), Usage::of_process());
-    let mut parts: Vec<(ThreadSpec, Tally)> = Vec::new();
+    let mut parts: Vec<(ThreadSpec, Part)> = Vec::new();
     let phases = spec.threads.iter().map(|thread| thread.phase).max().unwrap_or(0);
     for phase in 0..=phases {
         let threads: Vec<ThreadSpec> =
@@ -163,10 +165,10 @@ fn run_with<P: BenchPayload>(
     }
     let (elapsed, cpu) = (clock.now() - before.0, Usage::of_process().since(before.1));
     let wrong = wrong(plan, &parts);
-    let verifies = parts.iter().any(|(_, tally)| tally.verify.is_some());
+    let verifies = parts.iter().any(|(_, part)| part.tally.verify.is_some());
     let jobs = results(plan, &parts);
     let ramp = plan.jobs.iter().map(|job| job.startdelay.0 + job.ramp_time.0).max().unwrap_or(0);
-    let longest = parts.iter().map(|(_, tally)| tally.longest_call).max().unwrap_or_default();
+    let longest = parts.iter().map(|(_, part)| part.tally.longest_call).max().unwrap_or_default();
     let (name, options) = name_and_options(&spec.scheduler.text);
     let run = Run {
         scheduler: name,
@@ -191,19 +193,22 @@ fn run_with<P: BenchPayload>(
 
 /// What verification found wrong in all threads together, and the first of it; or else the first thread that
 /// could not verify everything.
-fn wrong(plan: &Plan, parts: &[(ThreadSpec, Tally)]) -> Option<String> {
+fn wrong(plan: &Plan, parts: &[(ThreadSpec, Part)]) -> Option<String> {
     let place = |thread: &ThreadSpec| {
         format!("job '{}', thread {}", plan.jobs[thread.job].name, thread.thread)
     };
     let found =
-        || parts.iter().filter_map(|(thread, tally)| Some((thread, tally.verify.as_ref()?)));
+        || parts.iter().filter_map(|(thread, part)| Some((thread, part.tally.verify.as_ref()?)));
     let errors: u64 = found().map(|(_, findings)| findings.errors).sum();
     if let Some((thread, first)) = found().find_map(|(thread, found)| Some((thread, found.first?)))
     {
         let blocks = if errors == 1 { "block" } else { "blocks" };
         return Some(format!("{errors} wrong {blocks}; the first: {}, {first}", place(thread)));
     }
-    let failed = parts.iter().find(|(_, tally)| tally.verify.is_some() && tally.error != 0);
+    let failed = parts
+        .iter()
+        .map(|(thread, part)| (thread, &part.tally))
+        .find(|(_, tally)| tally.verify.is_some() && tally.error != 0);
     failed.map(|(thread, tally)| {
         format!("{}: error {} before everything was verified", place(thread), tally.error)
     })
@@ -220,7 +225,7 @@ fn run_phase<P: BenchPayload>(
     service: &Service<P>,
     source: &P::Source,
     threads: &[ThreadSpec],
-) -> Result<Vec<(ThreadSpec, Tally)>, Failure> {
+) -> Result<Vec<(ThreadSpec, Part)>, Failure> {
     let streams: Vec<Stream> = threads
         .iter()
         .map(|thread| stream(&plan.jobs[thread.job], *thread, device))
@@ -237,12 +242,13 @@ fn run_phase<P: BenchPayload>(
                     let client = service.client().expect("the queue was built for all threads");
                     barrier.wait();
                     let window = Window::of(job, client.clock().now());
-                    Worker::new(job, stream, client, source, window).run(window)
+                    let pool = Pool::new(job.depth.iodepth, longest(job), source);
+                    drive(Worker::new(job, stream, pool, window), client)
                 })
             })
             .collect();
-        let join = |handle: std::thread::ScopedJoinHandle<'_, Tally>| match handle.join() {
-            Ok(tally) => tally,
+        let join = |handle: std::thread::ScopedJoinHandle<'_, Part>| match handle.join() {
+            Ok(part) => part,
             Err(panic) => std::panic::resume_unwind(panic),
         };
         handles.into_iter().map(join).collect::<Vec<_>>()
@@ -251,11 +257,11 @@ fn run_phase<P: BenchPayload>(
 }
 
 /// One result per thread, or per group where that was asked for, as fio reports.
-fn results(plan: &Plan, parts: &[(ThreadSpec, Tally)]) -> Vec<JobResult> {
+fn results(plan: &Plan, parts: &[(ThreadSpec, Part)]) -> Vec<JobResult> {
     let mut results = Vec::new();
     let mut at = 0;
-    let mut parts: Vec<(ThreadSpec, Option<&Tally>)> =
-        parts.iter().map(|(thread, tally)| (*thread, Some(tally))).collect();
+    let mut parts: Vec<(ThreadSpec, Option<&Part>)> =
+        parts.iter().map(|(thread, part)| (*thread, Some(part))).collect();
     while at < parts.len() {
         let thread = parts[at].0;
         let job = &plan.jobs[thread.job];
@@ -265,10 +271,10 @@ fn results(plan: &Plan, parts: &[(ThreadSpec, Tally)]) -> Vec<JobResult> {
                     && other.group == thread.group
                     && plan.jobs[other.job].group_reporting
         };
-        let mine: Vec<&Tally> = parts
+        let mine: Vec<&Part> = parts
             .iter_mut()
-            .filter(|(other, tally)| tally.is_some() && together(other))
-            .filter_map(|(_, tally)| tally.take())
+            .filter(|(other, part)| part.is_some() && together(other))
+            .filter_map(|(_, part)| part.take())
             .collect();
         if !mine.is_empty() {
             results.push(tally::result(job, thread.group, options(job), &mine));
