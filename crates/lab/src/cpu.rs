@@ -96,7 +96,9 @@ impl Cpu {
             return Ok(Next::At(then + absence));
         }
         Ok(match want {
-            Want::Nothing if self.body.habits.leaves && self.body.submitter.in_flight() == 0 => Next::Never,
+            Want::Nothing if self.body.habits.leaves && self.body.submitter.in_flight() == 0 => {
+                Next::Never
+            }
             Want::Io(_) => Next::At(then),
             Want::Completion | Want::Nothing => self.body.rest(now, then, None),
             Want::At(at) => self.body.rest(now, then, Some(at)),
@@ -109,7 +111,8 @@ impl Cpu {
             return;
         }
         let cookie = self.in_flight[self.body.rng.below(self.in_flight.len() as u64) as usize];
-        turn.oracle.with(|oracle| oracle.asked_to_cancel(turn.now, self.body.submitter.id(), cookie));
+        turn.oracle
+            .with(|oracle| oracle.asked_to_cancel(turn.now, self.body.submitter.id(), cookie));
         self.body.submitter.cancel(turn.now, cookie);
     }
 

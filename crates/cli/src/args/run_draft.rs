@@ -1,11 +1,11 @@
-//! What has been said about the bench as a whole, and the plan that it makes with the jobs.
+//! What has been said about the runs as a whole, and the plan that it makes with the jobs.
 
 use super::command_line;
 use crate::devices;
 use crate::error::UsageError;
 use crate::plan::{
-    AccessChoice, DeviceChoice, Nomerges, Plan, PumpChoice, SchedulerChoice, ScopeChoice, matrix,
-    overlap,
+    AccessChoice, DeviceChoice, Nomerges, Plan, PumpChoice, SchedulerChoice, ScopeChoice, Time,
+    matrix, overlap,
 };
 use crate::report::Format;
 use blkmq_lab::workload::{Direction, Job};
@@ -14,6 +14,8 @@ use std::path::PathBuf;
 /// Options that hold for all runs, wherever they stand.
 #[derive(Debug)]
 pub struct RunDraft {
+    /// The command, and `seed`.
+    pub time: Time,
     /// `scheduler`.
     pub schedulers: Vec<SchedulerChoice>,
     /// `ioscheduler`.
@@ -52,9 +54,11 @@ pub struct RunDraft {
     pub notes: Vec<String>,
 }
 
-impl Default for RunDraft {
-    fn default() -> Self {
+impl RunDraft {
+    /// Nothing has been said yet.
+    pub fn new(time: Time) -> Self {
         Self {
+            time,
             schedulers: Vec::new(),
             ioscheduler: None,
             devices: Vec::new(),
@@ -88,16 +92,17 @@ impl RunDraft {
     pub fn finish(mut self, jobs: Vec<Job>, args: &[String]) -> Result<Plan, UsageError> {
         let schedulers = self.take_schedulers()?;
         if self.devices.is_empty() {
-            self.devices.push(devices::choose("null")?);
+            self.devices.push(devices::choose("null", self.time)?);
         }
         let free_choice = jobs.is_empty();
         let mut threads = Vec::from_iter(self.threads.iter().copied().map(Some));
         if threads.is_empty() {
-            threads = if free_choice { matrix::thread_counts() } else { vec![None] };
+            threads = if free_choice { matrix::thread_counts(self.time) } else { vec![None] };
         }
-        let repeat = self.repeat.unwrap_or(if free_choice { matrix::REPEAT } else { 1 });
+        let repeat = self.repeat.unwrap_or(if free_choice { matrix::repeat(self.time) } else { 1 });
         let notes = self.all_notes(&schedulers);
         let mut plan = Plan {
+            time: self.time,
             jobs,
             devices: self.devices,
             schedulers,
@@ -113,12 +118,12 @@ impl RunDraft {
             report: self.report,
             annotations: self.annotations,
             notes,
-            command: command_line::quote(args),
+            command: command_line::quote(self.time.command(), args),
             default_matrix: args.is_empty(),
             dry_run: self.dry_run,
         };
         if free_choice {
-            plan.jobs = vec![matrix::job(plan.cases() * repeat as usize)];
+            plan.jobs = vec![matrix::job(plan.cases() * repeat as usize, plan.time)];
         }
         check(&plan, self.readonly)?;
         Ok(plan)

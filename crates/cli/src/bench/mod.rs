@@ -1,4 +1,4 @@
-//! Runs a plan: builds each queue, drives it with real threads, and fills a report.
+//! Runs a plan: builds each queue, drives it with real threads or in virtual time, and fills a report.
 //!
 //! Order and repetition are the plan's; what a single thread does is the laboratory's [`Worker`], which `drive.rs`
 //! keeps going.
@@ -6,15 +6,18 @@
 //! [`Worker`]: blkmq_lab::workload::Worker
 
 mod drive;
+mod outcome;
 mod payload;
 mod progress;
 mod run;
+mod setup;
+mod simulate;
 mod tally;
 mod usage;
 
 use crate::error::{Failure, UsageError};
-use crate::plan::Plan;
 use crate::plan::runs::RunSpec;
+use crate::plan::{Plan, Time};
 use crate::report::machine::Machine;
 use crate::report::model::{Report, Run};
 use crate::report::{Format, open, open_as, render};
@@ -37,22 +40,34 @@ pub fn run(plan: &Plan) -> Result<(), Failure> {
     let mut report = Report {
         command: plan.command.clone(),
         version: env!("CARGO_PKG_VERSION").into(),
-        time_ms: blkmq_runtime::wall_clock_millis(),
-        machine: Machine::detect(),
+        seed: plan.time.seed(),
         notes: plan.notes.clone(),
         ..Report::default()
     };
     let specs = plan.runs();
+    match plan.time {
+        Time::Real => {
+            report.time_ms = blkmq_runtime::wall_clock_millis();
+            report.machine = Machine::detect();
+        }
+        Time::Virtual { .. } => {
+            let cpus = specs.iter().map(|spec| spec.threads.len()).max().unwrap_or(0);
+            report.machine = Machine::simulated(cpus as u32);
+        }
+    }
     // Everything that can be refused is refused before the first second is spent.
     for spec in specs.iter().take(plan.cases()) {
-        run::check(plan, spec)?;
+        setup::check(plan, spec)?;
     }
     let mut repetitions: Vec<Vec<Run>> = (0..plan.cases()).map(|_| Vec::new()).collect();
     let mut progress = Progress::new(plan, specs.len());
     let mut wrong = Vec::new();
     for spec in &specs {
         progress.begin(&label(plan, spec));
-        let outcome = run::run(plan, spec)?;
+        let outcome = match plan.time {
+            Time::Real => run::run(plan, spec)?,
+            Time::Virtual { seed } => simulate::run(plan, spec, seed)?,
+        };
         for note in outcome.notes {
             if !report.notes.contains(&note) {
                 report.notes.push(note);

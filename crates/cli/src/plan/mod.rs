@@ -1,4 +1,4 @@
-//! What a bench is to do, completely: the command line understood, nothing run yet.
+//! What a bench or a simulation is to do, completely: the command line understood, nothing run yet.
 //!
 //! A [`Plan`] holds every choice; [`Plan::runs`] expands it into single runs in the order in which they
 //! happen. Whoever runs them needs no option and no default.
@@ -10,6 +10,7 @@ mod print;
 pub mod runs;
 pub mod scheduler;
 pub mod spec;
+mod time;
 
 use crate::report::Format;
 use blkmq_lab::workload::Job;
@@ -17,10 +18,13 @@ pub use choices::{AccessChoice, Choice, Nomerges, PumpChoice, ScopeChoice};
 pub use print::{job_file, time};
 pub use scheduler::SchedulerChoice;
 use std::path::PathBuf;
+pub use time::Time;
 
 /// Everything that was asked for.
 #[derive(Clone, Debug)]
 pub struct Plan {
+    /// Real or virtual.
+    pub time: Time,
     /// The jobs, in the order in which they were given; `Job::index` is the position.
     pub jobs: Vec<Job>,
     /// The devices to compare; at least one.

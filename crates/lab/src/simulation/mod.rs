@@ -240,9 +240,7 @@ impl<'a, P: Payload + 'static, B: Buffers<P>> Simulation<'a, P, B> {
                 let due = self.queue.pump(hw, now).filter(|at| *at < Instant::MAX);
                 due.map(|at| at.max(now + self.settings.costs.poll))
             }
-            Who::Operator => {
-                self.operator.as_mut().and_then(|operator| operator(now, &self.queue))
-            }
+            Who::Operator => self.operator.as_mut().and_then(|operator| operator(now, &self.queue)),
         };
         self.timeline.schedule(who, next);
         let mut woken = std::mem::take(&mut self.woken);

@@ -102,12 +102,7 @@ const PACES: (u64, u64) = (768, 513);
 
 impl<'a, P: Payload + 'static, B: Buffers<P>> Thread<'a, P, B> {
     /// On a CPU like this, from `now` on.
-    pub(super) fn new(
-        body: Body<P>,
-        program: Program<'a, B>,
-        number: usize,
-        now: Instant,
-    ) -> Self {
+    pub(super) fn new(body: Body<P>, program: Program<'a, B>, number: usize, now: Instant) -> Self {
         let Program { job, stream, buffers, course } = program;
         let worker = Worker::new(job, stream, buffers, Window::of(job, now));
         Self {
@@ -183,12 +178,7 @@ impl<'a, P: Payload + 'static, B: Buffers<P>> Thread<'a, P, B> {
     }
 
     #[inline]
-    fn reap(
-        worker: &mut Worker<'a, P, B>,
-        port: &mut Virtual<'_, P>,
-        most: u32,
-        got: &mut u32,
-    ) {
+    fn reap(worker: &mut Worker<'a, P, B>, port: &mut Virtual<'_, P>, most: u32, got: &mut u32) {
         if !port.body.submitter.has_completions(1) {
             return;
         }
@@ -205,13 +195,7 @@ impl<'a, P: Payload + 'static, B: Buffers<P>> Thread<'a, P, B> {
         *got += reaped;
     }
 
-    fn next(
-        &mut self,
-        now: Instant,
-        then: Instant,
-        waits: bool,
-        caught: Option<Run<P>>,
-    ) -> Next {
+    fn next(&mut self, now: Instant, then: Instant, waits: bool, caught: Option<Run<P>>) -> Next {
         if let Some(run) = caught {
             return Next::At(then + self.body.is_caught_with(run));
         }

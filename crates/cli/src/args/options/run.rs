@@ -3,7 +3,7 @@
 use super::{Group, Kind, Meaning, Opt};
 use crate::devices;
 use crate::error::UsageError;
-use crate::plan::SchedulerChoice;
+use crate::plan::{SchedulerChoice, Time};
 
 const fn compare(
     name: &'static str,
@@ -79,7 +79,7 @@ pub const OPTIONS: &[Opt] = &[
         "DEVICE[,DEVICE]...",
         "devices to run on, each NAME[,KEY=VALUE]..., as blkmq doc lists them; repeatable",
         |d, v| {
-            d.devices.extend(devices::choose_all(v.text)?);
+            d.devices.extend(devices::choose_all(v.text, d.time)?);
             Ok(())
         },
     ),
@@ -142,6 +142,23 @@ pub const OPTIONS: &[Opt] = &[
         "repetitions, interleaved; the median counts (default 1)",
         |d, v| {
             d.repeat = Some(v.count(1..=1_000)?);
+            Ok(())
+        },
+    ),
+    Opt::run(
+        Group::Virtual,
+        "seed",
+        "NUMBER",
+        "what all chance comes from, with each job's randseed (default 0)",
+        |d, v| {
+            let seed = v.count(0..=u64::MAX)?;
+            match &mut d.time {
+                Time::Virtual { seed: present } => *present = seed,
+                Time::Real => {
+                    let text = "chance in real time has no seed; accepted by blkmq sim, or randseed for places";
+                    return Err(UsageError::new(text));
+                }
+            }
             Ok(())
         },
     ),
