@@ -10,7 +10,7 @@ fn blkmq(line: &str) -> String {
     String::from_utf8(output.stdout).expect("text")
 }
 
-const JOB: &str = "--rw=randread --numjobs=8 --iodepth=4 --runtime=2ms --time_based";
+const JOB: &str = "--rw=randread --numjobs=8 --iodepth=4 --runtime=200us --time_based";
 
 #[test]
 fn the_same_seed_gives_the_same_bytes_in_every_format_and_another_one_others() {

@@ -32,6 +32,7 @@ fn programs<'a>(text: &str, job: &'a Job) -> Vec<Program<'a, NoBuffers>> {
             stream: Stream { generator, verifier: None },
             buffers: NoBuffers,
             course: true,
+            pid: thread,
         }
     };
     (0..job.numjobs).map(program).collect()

@@ -5,7 +5,7 @@ use crate::devices;
 use crate::error::UsageError;
 use crate::plan::{
     AccessChoice, DeviceChoice, Nomerges, Plan, PumpChoice, SchedulerChoice, ScopeChoice, Time,
-    matrix, overlap,
+    TracePlan, matrix, overlap,
 };
 use crate::report::Format;
 use blkmq_lab::workload::{Direction, Job};
@@ -46,6 +46,10 @@ pub struct RunDraft {
     pub output: Option<PathBuf>,
     /// `report`.
     pub report: Option<PathBuf>,
+    /// `trace`.
+    pub trace: Option<String>,
+    /// `trace_events`.
+    pub trace_events: Option<usize>,
     /// Options that only describe, each value once.
     pub annotations: Vec<(&'static str, String)>,
     /// Options without effect, each once, with the reason.
@@ -74,12 +78,17 @@ impl RunDraft {
             format: Format::Normal,
             output: None,
             report: None,
+            trace: None,
+            trace_events: None,
             annotations: Vec::new(),
             ignored: Vec::new(),
             notes: Vec::new(),
         }
     }
 }
+
+/// Events that a trace keeps on each CPU unless told otherwise: some 50 MB.
+const TRACE_EVENTS: usize = 1 << 20;
 
 /// The most threads that a run may have, over all jobs.
 const MAX_THREADS: usize = 4_096;
@@ -91,6 +100,11 @@ impl RunDraft {
     /// If choices contradict each other or a job does not fit a device.
     pub fn finish(mut self, jobs: Vec<Job>, args: &[String]) -> Result<Plan, UsageError> {
         let schedulers = self.take_schedulers()?;
+        if self.trace.is_none() && self.trace_events.is_some() {
+            return Err(UsageError::new(
+                "trace_events without a trace; accepted: with --trace=PREFIX",
+            ));
+        }
         if self.devices.is_empty() {
             self.devices.push(devices::choose("null", self.time)?);
         }
@@ -116,6 +130,10 @@ impl RunDraft {
             format: self.format,
             output: self.output,
             report: self.report,
+            trace: self.trace.map(|prefix| TracePlan {
+                prefix,
+                events: self.trace_events.unwrap_or(TRACE_EVENTS),
+            }),
             annotations: self.annotations,
             notes,
             command: command_line::quote(self.time.command(), args),

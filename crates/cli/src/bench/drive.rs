@@ -5,6 +5,7 @@ use super::tally::Part;
 use super::usage::Usage;
 use blkmq_core::Instant;
 use blkmq_engine::{Io, Refused};
+use blkmq_lab::trace::{ClientTrace, Plugged, Traced, on_cpu};
 use blkmq_lab::workload::{Port, Step, Worker};
 use blkmq_runtime::{Client, Clock};
 
@@ -46,12 +47,49 @@ impl<P: BenchPayload> Port<P> for Real<P> {
     }
 }
 
+impl<P: BenchPayload> Plugged for Real<P> {
+    fn plugged(&self) -> (u32, u64) {
+        self.client.plugged()
+    }
+}
+
+/// Where a thread notes what it does.
+pub struct OnCpu {
+    /// Its number as a CPU.
+    pub cpu: u16,
+    /// Its number as a process.
+    pub pid: u32,
+    pub trace: ClientTrace,
+}
+
 /// Runs `worker` to its end.
-pub fn drive<P: BenchPayload>(mut worker: Worker<'_, P, Pool<P>>, client: Client<P>) -> Part {
+pub fn drive<P: BenchPayload>(
+    worker: Worker<'_, P, Pool<P>>,
+    client: Client<P>,
+    trace: Option<OnCpu>,
+) -> Part {
+    // Two loops, so that the usual one knows nothing of traces.
+    match trace {
+        None => drive_with(worker, client, |worker, port| worker.step(port)),
+        Some(OnCpu { cpu, pid, mut trace }) => {
+            on_cpu(cpu, pid);
+            drive_with(worker, client, |worker, port| {
+                worker.step(&mut Traced { port, trace: &mut trace })
+            })
+        }
+    }
+}
+
+#[inline]
+fn drive_with<'a, P: BenchPayload>(
+    mut worker: Worker<'a, P, Pool<P>>,
+    client: Client<P>,
+    mut step: impl FnMut(&mut Worker<'a, P, Pool<P>>, &mut Real<P>) -> Step,
+) -> Part {
     let clock = client.clock();
     let mut port = Real { client, clock, usage: Usage::default() };
     loop {
-        match worker.step(&mut port) {
+        match step(&mut worker, &mut port) {
             Step::Go => {}
             Step::Look { most } => {
                 port.client.poll();

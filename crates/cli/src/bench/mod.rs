@@ -14,6 +14,7 @@ mod setup;
 mod simulate;
 mod tally;
 mod usage;
+mod watch;
 
 use crate::error::{Failure, UsageError};
 use crate::plan::runs::RunSpec;
@@ -62,13 +63,15 @@ pub fn run(plan: &Plan) -> Result<(), Failure> {
     let mut repetitions: Vec<Vec<Run>> = (0..plan.cases()).map(|_| Vec::new()).collect();
     let mut progress = Progress::new(plan, specs.len());
     let mut wrong = Vec::new();
-    for spec in &specs {
+    for (number, spec) in specs.iter().enumerate() {
         progress.begin(&label(plan, spec));
+        let observation = watch::observation(plan, spec);
         let outcome = match plan.time {
-            Time::Real => run::run(plan, spec)?,
-            Time::Virtual { seed } => simulate::run(plan, spec, seed)?,
+            Time::Real => run::run(plan, spec, &observation)?,
+            Time::Virtual { seed } => simulate::run(plan, spec, seed, &observation)?,
         };
-        for note in outcome.notes {
+        let written = watch::write(plan, spec, number, &observation)?;
+        for note in outcome.notes.into_iter().chain(written) {
             if !report.notes.contains(&note) {
                 report.notes.push(note);
             }

@@ -1,16 +1,19 @@
 //! One run in real time: a queue is built, the threads of each phase drive it, and everything is counted.
 
-use super::drive::drive;
+use super::drive::{OnCpu, drive};
 use super::outcome::{Counted, Outcome, outcome};
 use super::payload::{BenchPayload, Pool};
 use super::setup;
 use super::tally::Part;
 use super::usage::Usage;
+use super::watch;
 use crate::devices::Opened;
 use crate::error::Failure;
 use crate::plan::Plan;
 use crate::plan::runs::{RunSpec, ThreadSpec};
 use blkmq_core::Buffer;
+use blkmq_lab::observe::Observation;
+use blkmq_lab::trace::ClientTrace;
 use blkmq_lab::workload::{Stream, Window, Worker, longest};
 use blkmq_runtime::{Placement, Service};
 #[cfg(target_os = "linux")]
@@ -21,17 +24,17 @@ use std::sync::Barrier;
 ///
 /// # Errors
 /// As [`setup::check`].
-pub fn run(plan: &Plan, spec: &RunSpec<'_>) -> Result<Outcome, Failure> {
+pub fn run(plan: &Plan, spec: &RunSpec<'_>, observation: &Observation) -> Result<Outcome, Failure> {
     let device = setup::device(plan, spec)?;
     let verifies = spec.threads.iter().any(|thread| plan.jobs[thread.job].verify.is_some());
     // Where nobody looks at contents and nothing keeps them, carrying none leaves the cost of the queue.
     match device {
         #[cfg(target_os = "linux")]
-        Opened::File(_) => run_with::<AlignedBuf>(plan, spec, device),
+        Opened::File(_) => run_with::<AlignedBuf>(plan, spec, device, observation),
         Opened::Virtual(_) if verifies || spec.device.keeps => {
-            run_with::<Buffer>(plan, spec, device)
+            run_with::<Buffer>(plan, spec, device, observation)
         }
-        Opened::Virtual(_) => run_with::<()>(plan, spec, device),
+        Opened::Virtual(_) => run_with::<()>(plan, spec, device, observation),
     }
 }
 
@@ -40,20 +43,24 @@ fn run_with<P: BenchPayload>(
     plan: &Plan,
     spec: &RunSpec<'_>,
     mut device: Opened,
+    observation: &Observation,
 ) -> Result<Outcome, Failure> {
     let jobs = || spec.threads.iter().map(|thread| &plan.jobs[thread.job]);
     let in_flight = jobs().map(|job| job.depth.iodepth).sum();
     let source = P::source(&mut device, in_flight, jobs().map(longest).max().unwrap_or(0));
     let config = setup::config::<P>(plan, spec, &device)?;
-    let service = Service::start(config, Placement::Anywhere).map_err(setup::impossible)?;
+    let start = |config| Service::start(config, Placement::Anywhere);
+    let service = observation.of(config, start).map_err(setup::impossible)?;
     let clock = service.clock();
+    if let Some(tracer) = &observation.tracer {
+        tracer.set_clock(move || clock.now());
+    }
     let before = (clock.now(), Usage::of_process());
     let mut parts: Vec<(ThreadSpec, Part)> = Vec::new();
     let phases = spec.threads.iter().map(|thread| thread.phase).max().unwrap_or(0);
     for phase in 0..=phases {
-        let threads: Vec<ThreadSpec> =
-            spec.threads.iter().copied().filter(|thread| thread.phase == phase).collect();
-        parts.extend(run_phase((plan, spec), &device, &service, &source, &threads)?);
+        let phase = Phase { plan, spec, number: phase, device: &device, observation };
+        parts.extend(phase.run(&service, &source)?);
     }
     let (elapsed, cpu) = (clock.now() - before.0, Usage::of_process().since(before.1));
     let counted = Counted {
@@ -65,39 +72,56 @@ fn run_with<P: BenchPayload>(
     Ok(outcome(plan, spec, device, &counted))
 }
 
-fn run_phase<P: BenchPayload>(
-    (plan, spec): (&Plan, &RunSpec<'_>),
-    device: &Opened,
-    service: &Service<P>,
-    source: &P::Source,
-    threads: &[ThreadSpec],
-) -> Result<Vec<(ThreadSpec, Part)>, Failure> {
-    let streams: Vec<Stream> = threads
-        .iter()
-        .map(|thread| setup::stream(plan, spec, *thread, device))
-        .collect::<Result<_, _>>()?;
-    let barrier = Barrier::new(threads.len());
-    let tallies = std::thread::scope(|scope| {
-        let handles: Vec<_> = threads
-            .iter()
-            .zip(streams)
-            .map(|(thread, stream)| {
+/// Threads that run side by side.
+struct Phase<'a> {
+    plan: &'a Plan,
+    spec: &'a RunSpec<'a>,
+    number: u32,
+    device: &'a Opened,
+    observation: &'a Observation,
+}
+
+impl Phase<'_> {
+    /// Starts them together, and waits until all are over.
+    fn run<P: BenchPayload>(
+        &self,
+        service: &Service<P>,
+        source: &P::Source,
+    ) -> Result<Vec<(ThreadSpec, Part)>, Failure> {
+        let Self { plan, spec, device, .. } = *self;
+        let mine = |(_, thread): &(usize, &ThreadSpec)| thread.phase == self.number;
+        let threads: Vec<(usize, &ThreadSpec)> =
+            spec.threads.iter().enumerate().filter(mine).collect();
+        let stream =
+            |(_, thread): &(usize, &ThreadSpec)| setup::stream(plan, spec, **thread, device);
+        let streams: Vec<Stream> = threads.iter().map(stream).collect::<Result<_, _>>()?;
+        let barrier = Barrier::new(threads.len());
+        let parts = std::thread::scope(|scope| {
+            let start = |((number, thread), stream): (&(usize, &ThreadSpec), Stream)| {
                 let (job, barrier) = (&plan.jobs[thread.job], &barrier);
-                let source = source.clone();
+                let (source, trace) = (source.clone(), self.trace(*number));
                 scope.spawn(move || {
                     let client = service.client().expect("the queue was built for all threads");
                     barrier.wait();
                     let window = Window::of(job, client.clock().now());
                     let pool = Pool::new(job.depth.iodepth, longest(job), source);
-                    drive(Worker::new(job, stream, pool, window), client)
+                    drive(Worker::new(job, stream, pool, window), client, trace)
                 })
-            })
-            .collect();
-        let join = |handle: std::thread::ScopedJoinHandle<'_, Part>| match handle.join() {
-            Ok(part) => part,
-            Err(panic) => std::panic::resume_unwind(panic),
-        };
-        handles.into_iter().map(join).collect::<Vec<_>>()
-    });
-    Ok(threads.iter().copied().zip(tallies).collect())
+            };
+            let handles: Vec<_> = threads.iter().zip(streams).map(start).collect();
+            let join = |handle: std::thread::ScopedJoinHandle<'_, Part>| match handle.join() {
+                Ok(part) => part,
+                Err(panic) => std::panic::resume_unwind(panic),
+            };
+            handles.into_iter().map(join).collect::<Vec<_>>()
+        });
+        Ok(threads.iter().map(|(_, thread)| **thread).zip(parts).collect())
+    }
+
+    /// Where thread `number` of the run notes what it does, if it does.
+    fn trace(&self, number: usize) -> Option<OnCpu> {
+        let tracer = self.observation.tracer.clone()?;
+        let (cpu, pid) = (number as u16, watch::pid(number));
+        Some(OnCpu { cpu, pid, trace: ClientTrace::new(tracer, self.device.shape()) })
+    }
 }

@@ -51,6 +51,8 @@ pub struct Plan {
     pub output: Option<PathBuf>,
     /// A page with plots besides.
     pub report: Option<PathBuf>,
+    /// Where traces go, and how much of them is kept.
+    pub trace: Option<TracePlan>,
     /// fio options that describe the run and change nothing, by name and value.
     pub annotations: Vec<(&'static str, String)>,
     /// What the user should know before believing a result, a line each.
@@ -61,6 +63,15 @@ pub struct Plan {
     pub default_matrix: bool,
     /// Show the plan instead of running it.
     pub dry_run: bool,
+}
+
+/// A trace to be written.
+#[derive(Clone, Debug)]
+pub struct TracePlan {
+    /// What the names of its files begin with.
+    pub prefix: String,
+    /// Events kept on each CPU.
+    pub events: usize,
 }
 
 /// A device with its parameters.

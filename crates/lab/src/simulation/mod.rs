@@ -12,10 +12,12 @@ use crate::body::Body;
 use crate::costs::Costs;
 use crate::habits::Habits;
 use crate::host::{Wake, Wakes};
+use crate::observe::Observation;
 use crate::timeline::{Timeline, Who};
+use crate::trace::{ClientTrace, Tracer, on_cpu};
 use crate::workload::{Buffers, Job, Stream, Tally};
 use blkmq_core::{HwQueue, Instant, Nanos, Payload, Rng};
-use blkmq_engine::{Access, Config, ConfigError, PumpMode, Queue, QueueStats};
+use blkmq_engine::{Access, Config, ConfigError, DeviceShape, PumpMode, Queue, QueueStats};
 use std::fmt;
 use thread::{Thread, Turn};
 
@@ -48,6 +50,8 @@ pub struct Program<'a, B> {
     pub buffers: B,
     /// Note completions over time as well.
     pub course: bool,
+    /// Its process number in traces.
+    pub pid: u32,
 }
 
 /// What came of a program.
@@ -93,17 +97,8 @@ pub struct Simulation<'a, P, B> {
     /// By the number of their submitter.
     threads: Vec<Option<Thread<'a, P, B>>>,
     operator: Option<Operator<'a, P>>,
-    /// Told whose turn it is.
-    on_turn: Option<Box<dyn FnMut(Instant, Actor) + 'a>>,
-}
-
-/// Whose turn it is.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Actor {
-    /// The virtual CPU of the submitter with this number.
-    Cpu(u16),
-    /// The pump thread of a hardware queue.
-    Pump(HwQueue),
+    /// Where events are noted, and what clients need to note theirs.
+    tracer: Option<(Tracer, DeviceShape)>,
 }
 
 impl<'a, P: Payload + 'static, B: Buffers<P>> Simulation<'a, P, B> {
@@ -112,13 +107,27 @@ impl<'a, P: Payload + 'static, B: Buffers<P>> Simulation<'a, P, B> {
     /// # Errors
     /// If the configuration is impossible.
     pub fn new(config: Config<P>, settings: Settings) -> Result<Self, ConfigError> {
+        Self::observed(config, settings, &Observation::default())
+    }
+
+    /// The same with observers.
+    ///
+    /// # Errors
+    /// If the configuration is impossible.
+    pub fn observed(
+        config: Config<P>,
+        settings: Settings,
+        observation: &Observation,
+    ) -> Result<Self, ConfigError> {
+        let shape = config.device;
         let wakes = Wakes::default();
         let (cpus, access) = (config.submitters, config.access);
         let pumps = match config.pump {
             PumpMode::Inline => 0,
             PumpMode::Thread => config.device.hw_queues,
         };
-        let queue = Queue::new(Config { host: Box::new(wakes.clone()), ..config })?;
+        let config = Config { host: Box::new(wakes.clone()), ..config };
+        let queue = observation.of(config, Queue::new)?;
         let mut timeline = Timeline::new(cpus.into(), pumps);
         for hw in (0..pumps).map(HwQueue) {
             timeline.schedule(Who::Pump(hw), Some(Instant::ZERO));
@@ -133,7 +142,7 @@ impl<'a, P: Payload + 'static, B: Buffers<P>> Simulation<'a, P, B> {
             woken: Vec::new(),
             threads: (0..cpus).map(|_| None).collect(),
             operator: None,
-            on_turn: None,
+            tracer: observation.tracer.clone().map(|tracer| (tracer, shape)),
         })
     }
 
@@ -146,11 +155,6 @@ impl<'a, P: Payload + 'static, B: Buffers<P>> Simulation<'a, P, B> {
     ) {
         self.operator = Some(Box::new(operator));
         self.timeline.schedule(Who::Operator, Some(at));
-    }
-
-    /// `told` hears of every turn before it is taken.
-    pub fn on_turn(&mut self, told: impl FnMut(Instant, Actor) + 'a) {
-        self.on_turn = Some(Box::new(told));
     }
 
     /// The time.
@@ -190,7 +194,9 @@ impl<'a, P: Payload + 'static, B: Buffers<P>> Simulation<'a, P, B> {
             let submitter = submitter.expect("the queue was built for as many CPUs");
             let cpu = usize::from(submitter.id().0);
             let body = Body::new(submitter, self.settings.habits, self.rng.next_u64());
-            self.threads[cpu] = Some(Thread::new(body, program, number, now));
+            let trace = self.tracer.as_ref();
+            let trace = trace.map(|(tracer, shape)| ClientTrace::new(tracer.clone(), shape));
+            self.threads[cpu] = Some(Thread::new(body, program, trace, number, now));
             self.timeline.schedule(Who::Cpu(cpu), Some(now));
             done.push(None);
         }
@@ -213,12 +219,8 @@ impl<'a, P: Payload + 'static, B: Buffers<P>> Simulation<'a, P, B> {
     /// One turn. If a program is over with it, what came of it.
     fn turn(&mut self, who: Who) -> Option<(usize, Done)> {
         let now = self.timeline.now();
-        if let Some(told) = &mut self.on_turn {
-            match who {
-                Who::Cpu(cpu) => told(now, Actor::Cpu(cpu as u16)),
-                Who::Pump(hw) => told(now, Actor::Pump(hw)),
-                Who::Operator => {}
-            }
+        if self.tracer.is_some() {
+            self.say_who(who);
         }
         let mut over = None;
         let next = match who {
@@ -248,6 +250,14 @@ impl<'a, P: Payload + 'static, B: Buffers<P>> Simulation<'a, P, B> {
         woken.drain(..).for_each(|wake| self.wake(wake));
         self.woken = woken;
         over
+    }
+
+    /// Events from here on are those of `who`.
+    fn say_who(&self, who: Who) {
+        match who {
+            Who::Cpu(cpu) => on_cpu(cpu as u16, self.threads[cpu].as_ref().map_or(0, |it| it.pid)),
+            Who::Pump(_) | Who::Operator => on_cpu(self.threads.len() as u16, 0),
+        }
     }
 
     /// The engine wants somebody awake. Who is awake, or has gone, hears nothing of it.

@@ -7,6 +7,7 @@
 use super::{Done, Program};
 use crate::body::{Body, Next};
 use crate::costs::Costs;
+use crate::trace::{ClientTrace, Plugged, Traced};
 use crate::workload::{Buffers, Port, Step, Window, Worker};
 use blkmq_core::{Instant, Nanos, Payload};
 use blkmq_engine::{Access, Io, Queue, Refused, Run};
@@ -21,6 +22,10 @@ pub(super) struct Thread<'a, P, B> {
     /// When it parked, if it did.
     rested: Instant,
     meter: Meter,
+    /// Where its doings are noted.
+    trace: Option<ClientTrace>,
+    /// Its process number in traces.
+    pub(super) pid: u32,
     /// Its place in the phase.
     pub(super) number: usize,
 }
@@ -97,13 +102,25 @@ impl<P: Payload + 'static> Port<P> for Virtual<'_, P> {
     }
 }
 
+impl<P: Send> Plugged for Virtual<'_, P> {
+    fn plugged(&self) -> (u32, u64) {
+        self.body.submitter.plugged()
+    }
+}
+
 /// A turn's time differs from what is typical by up to a quarter, so that CPUs do not go in step for ever.
 const PACES: (u64, u64) = (768, 513);
 
 impl<'a, P: Payload + 'static, B: Buffers<P>> Thread<'a, P, B> {
     /// On a CPU like this, from `now` on.
-    pub(super) fn new(body: Body<P>, program: Program<'a, B>, number: usize, now: Instant) -> Self {
-        let Program { job, stream, buffers, course } = program;
+    pub(super) fn new(
+        body: Body<P>,
+        program: Program<'a, B>,
+        trace: Option<ClientTrace>,
+        number: usize,
+        now: Instant,
+    ) -> Self {
+        let Program { job, stream, buffers, course, pid } = program;
         let worker = Worker::new(job, stream, buffers, Window::of(job, now));
         Self {
             body,
@@ -112,6 +129,8 @@ impl<'a, P: Payload + 'static, B: Buffers<P>> Thread<'a, P, B> {
             got: 0,
             rested: now,
             meter: Meter::default(),
+            trace,
+            pid,
             number,
         }
     }
@@ -144,7 +163,10 @@ impl<'a, P: Payload + 'static, B: Buffers<P>> Thread<'a, P, B> {
         let mut port = Virtual { turn, body, meter, spent: 0, pace, caught: None };
         let waits = Self::take(worker, &mut port, self.step, &mut self.got);
         if !waits {
-            self.step = worker.step(&mut port);
+            self.step = match &mut self.trace {
+                None => worker.step(&mut port),
+                Some(trace) => worker.step(&mut Traced { port: &mut port, trace }),
+            };
             self.got = 0;
         }
         let Virtual { spent, caught, .. } = port;

@@ -187,6 +187,24 @@ pub const OPTIONS: &[Opt] = &[
         Ok(())
     }),
     output(
+        "trace",
+        "PREFIX",
+        "write a trace that blkparse and btt read: PREFIX.blktrace.0 and so on",
+        |d, v| {
+            d.trace = Some(v.non_empty("what names of files begin with")?.into());
+            Ok(())
+        },
+    ),
+    output(
+        "trace_events",
+        "COUNT",
+        "events to keep on each CPU (default 1048576); what is missed is counted",
+        |d, v| {
+            d.trace_events = Some(v.count(1..=1 << 30)?);
+            Ok(())
+        },
+    ),
+    output(
         "report",
         "FILE",
         "also write a page with plots (.html) or data (.json, .csv)",
