@@ -40,6 +40,8 @@ pub enum Failure {
     Usage(UsageError),
     /// Standard output cannot be written.
     Output(std::io::Error),
+    /// A simulation stood still.
+    Simulation(String),
     /// Contents were not what was written, or could not be verified; what and where.
     Verify(String),
 }
@@ -49,7 +51,7 @@ impl Failure {
     pub fn exit_code(&self) -> ExitCode {
         ExitCode::from(match self {
             Self::Usage(_) => 2,
-            Self::Output(_) | Self::Verify(_) => 1,
+            Self::Output(_) | Self::Simulation(_) | Self::Verify(_) => 1,
         })
     }
 }
@@ -59,7 +61,7 @@ impl fmt::Display for Failure {
         match self {
             Self::Usage(e) => e.fmt(f),
             Self::Output(e) => write!(f, "standard output: {e}"),
-            Self::Verify(what) => f.write_str(what),
+            Self::Simulation(what) | Self::Verify(what) => f.write_str(what),
         }
     }
 }

@@ -71,6 +71,11 @@ impl Plug {
         Some(self.requests.remove(at).bio)
     }
 
+    /// Requests in it.
+    pub(crate) fn len(&self) -> usize {
+        self.requests.len()
+    }
+
     pub(crate) fn is_empty(&self) -> bool {
         self.requests.is_empty()
     }

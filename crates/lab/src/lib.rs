@@ -19,6 +19,7 @@
 
 mod agenda;
 mod asking;
+mod body;
 mod client;
 mod costs;
 mod cpu;
@@ -29,6 +30,7 @@ mod hash;
 mod host;
 mod ledger;
 mod load;
+pub mod observe;
 mod operator;
 mod oracle;
 mod order;
@@ -36,8 +38,11 @@ mod planted;
 mod promise;
 mod recording;
 mod scenario;
+pub mod simulation;
 pub mod soak;
 mod subject;
+mod timeline;
+pub mod trace;
 mod violation;
 mod witness;
 pub mod workload;

@@ -1,4 +1,4 @@
-//! What a bench is to do, completely: the command line understood, nothing run yet.
+//! What a bench or a simulation is to do, completely: the command line understood, nothing run yet.
 //!
 //! A [`Plan`] holds every choice; [`Plan::runs`] expands it into single runs in the order in which they
 //! happen. Whoever runs them needs no option and no default.
@@ -10,6 +10,7 @@ mod print;
 pub mod runs;
 pub mod scheduler;
 pub mod spec;
+mod time;
 
 use crate::report::Format;
 use blkmq_lab::workload::Job;
@@ -17,10 +18,13 @@ pub use choices::{AccessChoice, Choice, Nomerges, PumpChoice, ScopeChoice};
 pub use print::{job_file, time};
 pub use scheduler::SchedulerChoice;
 use std::path::PathBuf;
+pub use time::Time;
 
 /// Everything that was asked for.
 #[derive(Clone, Debug)]
 pub struct Plan {
+    /// Real or virtual.
+    pub time: Time,
     /// The jobs, in the order in which they were given; `Job::index` is the position.
     pub jobs: Vec<Job>,
     /// The devices to compare; at least one.
@@ -47,6 +51,8 @@ pub struct Plan {
     pub output: Option<PathBuf>,
     /// A page with plots besides.
     pub report: Option<PathBuf>,
+    /// Where traces go, and how much of them is kept.
+    pub trace: Option<TracePlan>,
     /// fio options that describe the run and change nothing, by name and value.
     pub annotations: Vec<(&'static str, String)>,
     /// What the user should know before believing a result, a line each.
@@ -57,6 +63,15 @@ pub struct Plan {
     pub default_matrix: bool,
     /// Show the plan instead of running it.
     pub dry_run: bool,
+}
+
+/// A trace to be written.
+#[derive(Clone, Debug)]
+pub struct TracePlan {
+    /// What the names of its files begin with.
+    pub prefix: String,
+    /// Events kept on each CPU.
+    pub events: usize,
 }
 
 /// A device with its parameters.

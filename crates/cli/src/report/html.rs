@@ -11,7 +11,7 @@ use super::markup::Markup;
 use super::model::{Merges, Report};
 use super::number::{bytes, counted, date, nanos};
 use super::svg::{self, Swatch};
-use super::table::limits;
+use super::table::{limits, virtual_time};
 use super::text_table::Align;
 use super::warnings::warnings;
 
@@ -40,13 +40,17 @@ fn body(m: &mut Markup, report: &Report) {
     m.leaf("h1", &[], &title(report));
     let Machine { cpu_model, cores, .. } = &report.machine;
     let cores = counted((*cores).into(), "core");
-    let subtitle = format!("{} UTC, {cpu_model}, {cores}", date(report.time_ms));
-    m.leaf("p", &[("class", &"soft")], &subtitle);
+    let when = match report.seed {
+        None => format!("{} UTC, {cpu_model}", date(report.time_ms)),
+        Some(seed) => format!("virtual time, seed {seed}, {cpu_model}"),
+    };
+    m.leaf("p", &[("class", &"soft")], &format!("{when}, {cores}"));
     if report.runs.is_empty() {
         m.leaf("p", &[], "No run was made.");
     }
     let mut sentences = findings(report);
-    sentences.extend(limits(&report.runs).into_iter().map(String::from));
+    sentences.extend(limits(report).into_iter().map(String::from));
+    sentences.extend(report.seed.map(virtual_time));
     list(m, "findings", &sentences);
     let warnings: Vec<String> =
         warnings(report).iter().map(|warning| format!("Warning: {warning}")).collect();
@@ -72,11 +76,8 @@ fn title(report: &Report) -> String {
         seen.push(*name);
         is_new
     });
-    if names.is_empty() {
-        "blkmq bench".into()
-    } else {
-        format!("blkmq bench: {}", names.join(", "))
-    }
+    let command = if report.seed.is_some() { "blkmq sim" } else { "blkmq bench" };
+    if names.is_empty() { command.into() } else { format!("{command}: {}", names.join(", ")) }
 }
 
 fn list(m: &mut Markup, class: &str, lines: &[String]) {
@@ -228,9 +229,14 @@ fn method(m: &mut Markup, report: &Report) {
     let mut facts = vec![
         ("blkmq", report.version.clone()),
         ("processor", format!("{cpu_model}, {}", counted((*cores).into(), "core"))),
-        ("memory", bytes(*memory_bytes as f64)),
-        ("system", format!("{os}, kernel {kernel}")),
     ];
+    match report.seed {
+        Some(seed) => facts.push(("seed", seed.to_string())),
+        None => facts.extend([
+            ("memory", bytes(*memory_bytes as f64)),
+            ("system", format!("{os}, kernel {kernel}")),
+        ]),
+    }
     facts.extend(machine.hypervisor.iter().map(|host| ("virtual machine", host.clone())));
     facts.extend(machine.governor.iter().map(|governor| ("frequency governor", governor.clone())));
     facts.extend(machine.load_average.map(|load| ("load before", format!("{load:.2}"))));

@@ -32,7 +32,7 @@ use std::path::Path;
 use std::str::FromStr;
 
 use model::Report;
-pub use output::{OutputError, open, open_as};
+pub use output::{Output, OutputError, open, open_as};
 use percentile::PERCENTILES;
 
 /// How a report is shown.

@@ -6,14 +6,16 @@
 use super::job::{Direction, JobResult, Latency};
 use super::machine::Machine;
 
-/// Everything that one `blkmq bench` found.
+/// Everything that one `blkmq bench` or `blkmq sim` found.
 #[derive(Clone, Debug, Default)]
 pub struct Report {
     /// The command line as typed; running it again repeats the measurement.
     pub command: String,
     /// The version of blkmq, `0.1.0`.
     pub version: String,
-    /// When the first run began: milliseconds since the epoch, UTC.
+    /// What the runs come from, if they are simulated; times are virtual then.
+    pub seed: Option<u64>,
+    /// When the first run began: milliseconds since the epoch, UTC; 0 in virtual time.
     pub time_ms: u64,
     /// Where it ran.
     pub machine: Machine,

@@ -1,13 +1,13 @@
 //! Workers on a device that does not do what it says, as no device of the registry would.
 
 use super::*;
-use blkmq_core::{Buffer, Limits, Payload};
+use blkmq_core::{Buffer, Limits, Op, Payload, SECTOR_SIZE};
 use blkmq_engine::{
     BioTable, Config, DEFAULT_TIMEOUT, DeviceQueue, DeviceShape, Enqueued, Finished, Inflight,
     WriteCache,
 };
 use blkmq_lab::workload::{
-    Amount, Depth, Rw, Verify,
+    Amount, Depth, Generator, Job, Rw, Stream, Tally, Verifier, Verify, Window, longest,
     verify::{Fault, Findings, Method},
 };
 use blkmq_runtime::{Placement, Service};
@@ -101,7 +101,8 @@ fn run(job: &Job, lie: Lie, after: u32) -> Tally {
         verifier: Verifier::new(job, 0, bytes).expect("possible"),
     };
     let window = Window::of(job, client.clock().now());
-    Worker::new(job, stream, client, (), window).run(window)
+    let pool = Pool::new(job.depth.iodepth, longest(job), ());
+    drive(Worker::new(job, stream, pool, window), client, None).tally
 }
 
 /// Writes all of 64 blocks twice.

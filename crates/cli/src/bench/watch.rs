@@ -1,0 +1,70 @@
+//! What is observed of a run beside its figures, and where it is written.
+
+use crate::error::{Failure, UsageError};
+use crate::plan::runs::RunSpec;
+use crate::plan::{Plan, TracePlan};
+use blkmq_lab::observe::Observation;
+use blkmq_lab::trace::Tracer;
+use std::path::PathBuf;
+
+/// What `plan` wants to have observed of each of its runs.
+pub fn observation(plan: &Plan, spec: &RunSpec<'_>) -> Observation {
+    let cpus = u16::try_from(spec.threads.len()).unwrap_or(u16::MAX);
+    let tracer = plan.trace.as_ref().map(|trace| Tracer::new(cpus, trace.events));
+    Observation { tracer, ..Observation::default() }
+}
+
+/// The process number of thread `number` of a run; 0 is nobody.
+pub fn pid(number: usize) -> u32 {
+    number as u32 + 1
+}
+
+/// Writes what was observed of run `number`. What there is to say about it.
+///
+/// # Errors
+/// If a file cannot be written.
+pub fn write(
+    plan: &Plan,
+    spec: &RunSpec<'_>,
+    number: usize,
+    observed: &Observation,
+) -> Result<Vec<String>, Failure> {
+    let mut notes = Vec::new();
+    if let (Some(trace), Some(tracer)) = (&plan.trace, &observed.tracer) {
+        notes.extend(write_trace(plan, spec, number, trace, tracer)?);
+    }
+    Ok(notes)
+}
+
+fn write_trace(
+    plan: &Plan,
+    spec: &RunSpec<'_>,
+    number: usize,
+    trace: &TracePlan,
+    tracer: &Tracer,
+) -> Result<Option<String>, Failure> {
+    let names = spec.threads.iter().enumerate();
+    let names = names.map(|(at, thread)| (pid(at), plan.jobs[thread.job].name.as_str()));
+    let missed = tracer.missed();
+    let prefix = of_run(plan, &trace.prefix, number);
+    for buffer in tracer.buffers(&names.collect::<Vec<_>>()) {
+        let path = PathBuf::from(format!("{prefix}.blktrace.{}", buffer.cpu));
+        std::fs::write(&path, &buffer.bytes).map_err(|e| unwritable(&path, &e))?;
+    }
+    Ok((missed > 0).then(|| {
+        format!(
+            "{missed} events are missing at the end of trace {prefix}; a shorter run or a larger trace_events keeps \
+             them."
+        )
+    }))
+}
+
+fn unwritable(path: &std::path::Path, e: &std::io::Error) -> Failure {
+    UsageError::new(format!("{}: {e}", path.display())).into()
+}
+
+/// Where something about run `number` goes, of which there may be several.
+fn of_run(plan: &Plan, name: &str, number: usize) -> String {
+    let runs = plan.cases() * plan.repeat as usize;
+    if runs == 1 { name.into() } else { format!("{name}.run{}", number + 1) }
+}
