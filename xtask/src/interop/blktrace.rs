@@ -3,7 +3,6 @@
 use super::{Outcome, parse};
 use crate::Result;
 use crate::shell::{BLKMQ, Cmd, is_installed};
-use serde_json::Value;
 use std::path::Path;
 
 /// Runs to trace, each with what is special about it.
