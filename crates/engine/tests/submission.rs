@@ -2,7 +2,7 @@
 
 mod common;
 
-use blkmq_core::{Class, HwQueue, Instant, IoFlags, IoPrio, Limits, Op, Owner};
+use blkmq_core::{Class, GroupId, HwQueue, Instant, IoFlags, IoPrio, Limits, Op};
 use blkmq_engine::{
     Access, Config, ConfigError, Io, NoMerges, Queue, Refusal, Submitter, WriteCache,
 };
@@ -344,7 +344,7 @@ fn s16_15_unlike_ios_do_not_merge_though_contiguous() {
     let unlike = [
         Io { ioprio: idle, ..write(8, 8) },
         Io { write_hint: 3, ..write(8, 8) },
-        Io { owner: Owner(7), ..write(8, 8) },
+        Io { group: GroupId(7), ..write(8, 8) },
         Io { flags: IoFlags::FUA, ..write(8, 8) },
         read(8, 8),
     ];

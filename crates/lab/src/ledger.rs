@@ -332,8 +332,8 @@ impl Ledger {
             if let Err(what) = entry.check_part(&limits, bio) {
                 return wrong(what);
             }
-            if (io.owner, io.ioprio, io.write_hint) != (head.owner, head.ioprio, head.write_hint) {
-                return wrong("bios of different owners, priorities or hints were merged");
+            if (io.group, io.ioprio, io.write_hint) != (head.group, head.ioprio, head.write_hint) {
+                return wrong("bios of different groups, priorities or hints were merged");
             }
             let merges = matches!(op, Op::Read | Op::Write | Op::Discard);
             let front_part = bio.end() < entry.end();

@@ -1,6 +1,6 @@
 //! Jobs in virtual time: the same seed is the same run, and times are those that follow from the device.
 
-use blkmq_core::{Instant, Nanos, SECTOR_SIZE};
+use blkmq_core::{GroupId, Instant, Nanos, Owner, SECTOR_SIZE};
 use blkmq_device::{Device, MachineShape, registry as devices};
 use blkmq_engine::{Access, Config, PumpMode};
 use blkmq_lab::simulation::{Done, Program, Settings, Simulation};
@@ -29,7 +29,7 @@ fn programs<'a>(text: &str, job: &'a Job) -> Vec<Program<'a, NoBuffers>> {
         let generator = Generator::new(job, thread, bytes).expect("a job that fits");
         Program {
             job,
-            stream: Stream { generator, verifier: None },
+            stream: Stream { generator, verifier: None, owner: Owner(0), group: GroupId::ROOT },
             buffers: NoBuffers,
             course: true,
             pid: thread,

@@ -5,9 +5,10 @@ use crate::devices;
 use crate::error::UsageError;
 use crate::plan::{
     AccessChoice, DeviceChoice, Nomerges, Plan, PumpChoice, SchedulerChoice, ScopeChoice, Time,
-    TracePlan, matrix, overlap,
+    TracePlan, groups, matrix, overlap,
 };
 use crate::report::Format;
+use blkmq_engine::Wanted;
 use blkmq_lab::workload::{Direction, Job};
 use std::path::PathBuf;
 
@@ -20,6 +21,8 @@ pub struct RunDraft {
     pub schedulers: Vec<SchedulerChoice>,
     /// `ioscheduler`.
     pub ioscheduler: Option<String>,
+    /// `group`.
+    pub groups: Vec<Wanted>,
     /// `device`.
     pub devices: Vec<DeviceChoice>,
     /// `threads`.
@@ -65,6 +68,7 @@ impl RunDraft {
             time,
             schedulers: Vec::new(),
             ioscheduler: None,
+            groups: Vec::new(),
             devices: Vec::new(),
             threads: Vec::new(),
             access: vec![AccessChoice::Combining],
@@ -115,9 +119,11 @@ impl RunDraft {
         }
         let repeat = self.repeat.unwrap_or(if free_choice { matrix::repeat(self.time) } else { 1 });
         let notes = self.all_notes(&schedulers);
+        let groups = groups::tree(std::mem::take(&mut self.groups), &jobs)?;
         let mut plan = Plan {
             time: self.time,
             jobs,
+            groups,
             devices: self.devices,
             schedulers,
             access: self.access,

@@ -1,7 +1,7 @@
 //! Workers on a device that does not do what it says, as no device of the registry would.
 
 use super::*;
-use blkmq_core::{Buffer, Limits, Op, Payload, SECTOR_SIZE};
+use blkmq_core::{Buffer, GroupId, Limits, Op, Owner, Payload, SECTOR_SIZE};
 use blkmq_engine::{
     BioTable, Config, DEFAULT_TIMEOUT, DeviceQueue, DeviceShape, Enqueued, Finished, Inflight,
     WriteCache,
@@ -99,6 +99,8 @@ fn run(job: &Job, lie: Lie, after: u32) -> Tally {
     let stream = Stream {
         generator: Generator::new(job, 0, bytes).expect("possible"),
         verifier: Verifier::new(job, 0, bytes).expect("possible"),
+        owner: Owner(1),
+        group: GroupId::ROOT,
     };
     let window = Window::of(job, client.clock().now());
     let pool = Pool::new(job.depth.iodepth, longest(job), ());

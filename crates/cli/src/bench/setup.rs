@@ -5,7 +5,7 @@ use crate::devices::{self, Opened};
 use crate::error::{Failure, UsageError};
 use crate::plan::runs::{RunSpec, ThreadSpec};
 use crate::plan::{AccessChoice, Nomerges, Plan, PumpChoice};
-use blkmq_core::{Limits, SECTOR_SIZE};
+use blkmq_core::{GroupId, Limits, Owner, SECTOR_SIZE};
 use blkmq_engine::{Access, Config, NoMerges, PumpMode, Queue};
 use blkmq_lab::workload::{Direction, Generator, GeneratorError, Job, Stream, Verifier};
 #[cfg(target_os = "linux")]
@@ -96,7 +96,11 @@ pub fn stream(
     let refuse = |e: GeneratorError| UsageError::new(format!("job '{}': {e}", job.name));
     let generator = Generator::new(job, thread.thread, bytes).map_err(refuse)?;
     let verifier = Verifier::new(job, thread.thread, bytes).map_err(refuse)?;
-    Ok(Stream { generator, verifier })
+    // Each thread is a process of its own.
+    let owner = Owner((thread.job as u32) << 16 | (thread.thread + 1));
+    let group = job.cgroup.as_deref().map_or(Ok(GroupId::ROOT), |name| plan.groups.find(name));
+    let group = group.map_err(|e| UsageError::new(e.to_string()))?;
+    Ok(Stream { generator, verifier, owner, group })
 }
 
 /// What a thread of `job` needs to have `iodepth` I/Os in flight, each in as many parts as it may have.
@@ -128,6 +132,7 @@ pub fn config<P: BenchPayload>(
         options: spec.scheduler.options.clone(),
         scope: Some(spec.scope),
         nr_requests: plan.nr_requests,
+        groups: plan.groups.clone(),
         access: match spec.access {
             AccessChoice::Spin => Access::Spin,
             AccessChoice::Mutex => Access::Mutex,

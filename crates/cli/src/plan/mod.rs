@@ -4,6 +4,7 @@
 //! happen. Whoever runs them needs no option and no default.
 
 pub mod choices;
+pub mod groups;
 pub mod matrix;
 pub mod overlap;
 mod print;
@@ -13,6 +14,7 @@ pub mod spec;
 mod time;
 
 use crate::report::Format;
+use blkmq_engine::GroupTree;
 use blkmq_lab::workload::Job;
 pub use choices::{AccessChoice, Choice, Nomerges, PumpChoice, ScopeChoice};
 pub use print::{job_file, time};
@@ -27,6 +29,8 @@ pub struct Plan {
     pub time: Time,
     /// The jobs, in the order in which they were given; `Job::index` is the position.
     pub jobs: Vec<Job>,
+    /// The groups that jobs are in.
+    pub groups: GroupTree,
     /// The devices to compare; at least one.
     pub devices: Vec<DeviceChoice>,
     /// The schedulers to compare; at least one.

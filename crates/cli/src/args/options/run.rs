@@ -3,7 +3,7 @@
 use super::{Group, Kind, Meaning, Opt};
 use crate::devices;
 use crate::error::UsageError;
-use crate::plan::{SchedulerChoice, Time};
+use crate::plan::{SchedulerChoice, Time, groups};
 
 const fn compare(
     name: &'static str,
@@ -53,6 +53,15 @@ pub const JOBS: &[Opt] = &[
 
 /// The table.
 pub const OPTIONS: &[Opt] = &[
+    compare(
+        "group",
+        "NAME[:KEY=VALUE,...]",
+        "a group with weight=, io.weight=, parent= or limits rbps=, wbps=, riops=, wiops=; repeatable",
+        |d, v| {
+            d.groups.push(groups::parse(v.text)?);
+            Ok(())
+        },
+    ),
     compare(
         "scheduler",
         "NAME[:KEY=VALUE,...],...",

@@ -14,7 +14,7 @@ pub use port::{Buffers, NoBuffers, Port};
 pub use taking::Taking;
 
 use super::{BlockSize, Generator, Job, NextIo, Pace, Pacer, Series, Tally, Verifier};
-use blkmq_core::{Instant, IoError, Op, SECTOR_SIZE};
+use blkmq_core::{GroupId, Instant, IoError, Op, Owner, SECTOR_SIZE};
 use blkmq_engine::{Io, Refusal, Refused};
 use flight::{Cookie, Stamps};
 use std::marker::PhantomData;
@@ -29,6 +29,8 @@ const WRONG_CONTENTS: u16 = 84;
 pub struct Worker<'a, P, B> {
     job: &'a Job,
     window: Window,
+    owner: Owner,
+    group: GroupId,
     generator: Generator,
     pacer: Pacer,
     /// Drawn and not yet issued.
@@ -123,6 +125,10 @@ pub struct Stream {
     pub generator: Generator,
     /// Only with a payload that carries something.
     pub verifier: Option<Verifier>,
+    /// Who issues it: a process to schedulers that tell them apart.
+    pub owner: Owner,
+    /// On whose behalf.
+    pub group: GroupId,
 }
 
 /// When a thread runs and when it counts.
@@ -159,12 +165,14 @@ impl<'a, P, B: Buffers<P>> Worker<'a, P, B> {
     pub fn new(job: &'a Job, stream: Stream, buffers: B, window: Window) -> Self {
         let depth = job.depth.iodepth;
         let latencies = job.latencies;
-        let Stream { generator, verifier } = stream;
+        let Stream { generator, verifier, owner, group } = stream;
         // Verification needs the places in flight, if not their times.
         let timed = latencies.slat || latencies.clat || latencies.lat || verifier.is_some();
         Self {
             job,
             window,
+            owner,
+            group,
             generator,
             pacer: Pacer::new(job, window.start),
             next: None,
@@ -418,6 +426,8 @@ impl<'a, P, B: Buffers<P>> Worker<'a, P, B> {
         let io = Io {
             flags: io.flags,
             ioprio: io.prio,
+            owner: self.owner,
+            group: self.group,
             ..Io::new(io.op, io.sector, io.sectors, cookie, payload)
         };
         if let Err(refused) = port.push(now, io) {
