@@ -33,6 +33,7 @@ extern crate alloc;
 pub mod deadline;
 mod groups;
 pub mod index;
+pub mod kyber;
 pub mod none;
 mod options;
 mod outside;

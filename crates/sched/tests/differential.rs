@@ -6,6 +6,7 @@
 use blkmq_core::Rng;
 use blkmq_sched::testkit::{Driver, Event, LocalOutside, Script, naive};
 use blkmq_sched::{Factory, Options, Pick, registry};
+use std::fmt::Debug;
 
 /// Set to a seed to run only that one.
 const ONE_SEED: Option<u64> = None;
@@ -13,15 +14,21 @@ const SEEDS: u64 = 600;
 const STEPS: usize = 1_500;
 
 fn pair(factory: &Factory, slots: u32, options: &str) -> (Driver, Driver) {
-    let twin = naive::twin(factory.name)
+    let (twin, common) = naive::twin(factory.name)
         .unwrap_or_else(|| panic!("{} has no twin in testkit/naive", factory.name));
     let parsed = Options::parse(factory.attributes, options).expect("drawn from the table");
     let shape = Driver::shape(slots);
-    let outside = LocalOutside::of(factory, &shape, &parsed);
+    let outside = LocalOutside::sharing(common, factory, &shape, &parsed);
     (
         Driver::of(factory, slots, options),
         Driver::with_outside(twin(&shape, &parsed), slots, outside),
     )
+}
+
+/// What instances share, but for counters, which are a policy's own business.
+fn shared(driver: &Driver) -> impl PartialEq + Debug {
+    let outside = driver.outside();
+    (outside.inspect(), [outside.tokens(), outside.out()], outside.due())
 }
 
 /// Runs one seed; returns how many requests were picked and how often picking was refused.
@@ -37,6 +44,7 @@ fn compare(factory: &Factory, seed: u64) -> (u32, u32) {
         let at = format!("{} seed {seed} options '{options}' step {nth}: {step:?}", factory.name);
         assert_eq!(got, expected, "{at}");
         assert_eq!(policy.inspect(), twin.inspect(), "{at}");
+        assert_eq!(shared(&policy), shared(&twin), "{at}");
         match got {
             Event::Picked(Pick::Issue(_)) => issued += 1,
             Event::Picked(Pick::WaitUntil(_) | Pick::WaitCompletion | Pick::WaitToken) => {
@@ -72,7 +80,7 @@ fn the_scripts_reach_refusals_of_mq_deadline() {
 
 #[test]
 fn no_twin_is_without_its_policy() {
-    for (name, _) in naive::TWINS {
+    for (name, ..) in naive::TWINS {
         assert!(registry::find(name).is_some(), "twin '{name}' mimics nothing");
     }
 }

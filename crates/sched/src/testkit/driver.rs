@@ -1,8 +1,11 @@
 //! A policy with a slot table and a clock, driven by hand.
 
 use super::{Checked, LocalOutside};
-use crate::{At, Cx, DepthLimits, Done, Factory, Grown, Options, Pick, Requests, Scheduler, Shape};
+use crate::{
+    At, Cx, DepthLimits, Done, Factory, Grown, Options, Pick, Requests, Scheduler, Shape, Used,
+};
 use alloc::boxed::Box;
+use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 use blkmq_core::{HwQueue, Instant, IoMeta, Nanos, Op, RequestId};
 
@@ -12,6 +15,8 @@ pub struct Driver {
     requests: Requests,
     outside: LocalOutside,
     now: Instant,
+    /// When each issued request was picked.
+    picked: BTreeMap<RequestId, Instant>,
 }
 
 macro_rules! cx {
@@ -31,7 +36,8 @@ impl Driver {
     #[must_use]
     pub fn with_outside(policy: Box<dyn Scheduler>, slots: u32, outside: LocalOutside) -> Self {
         let requests = Requests::new(slots);
-        Self { policy: Checked::new(policy), requests, outside, now: Instant::ZERO }
+        let (policy, picked) = (Checked::new(policy), BTreeMap::new());
+        Self { policy, requests, outside, now: Instant::ZERO, picked }
     }
 
     /// Builds the policy of `factory` with `options` as `key=value,...`, for one hardware queue with half as
@@ -89,6 +95,12 @@ impl Driver {
         self.policy.issued().iter().copied().collect()
     }
 
+    /// When a request was last picked that is at the device.
+    #[must_use]
+    pub fn picked_at(&self, rq: RequestId) -> Option<Instant> {
+        self.picked.get(&rq).copied()
+    }
+
     /// The metadata of a live request.
     #[must_use]
     pub fn meta(&self, rq: RequestId) -> &IoMeta {
@@ -115,7 +127,10 @@ impl Driver {
         self.outside.review(self.now);
         let pick = self.policy.pick(&cx!(self), HwQueue(0));
         self.outside.settle(match pick {
-            Pick::Issue(rq) => Some(rq),
+            Pick::Issue(rq) => {
+                self.picked.insert(rq, self.now);
+                Some(rq)
+            }
             _ => None,
         });
         pick
@@ -146,9 +161,10 @@ impl Driver {
         sector
     }
 
-    /// Completes an issued request and frees its slot.
+    /// Completes an issued request and frees its slot. It has been at the device since it was picked.
     pub fn complete(&mut self, rq: RequestId) {
-        let done = Done { rq, result: Ok(()), issued: self.now, completed: self.now };
+        let issued = self.picked.remove(&rq).unwrap_or(self.now);
+        let done = Done { rq, result: Ok(()), issued, completed: self.now };
         self.outside.give_back(rq);
         self.policy.completed(&cx!(self), &done);
         self.requests.free(rq);
@@ -156,6 +172,7 @@ impl Driver {
 
     /// Puts an issued request back.
     pub fn requeue(&mut self, rq: RequestId) {
+        self.picked.remove(&rq);
         self.outside.give_back(rq);
         self.policy.insert(&cx!(self), rq, At::Head);
     }
@@ -227,6 +244,12 @@ impl Driver {
     #[must_use]
     pub fn depth_limits(&self) -> DepthLimits {
         self.policy.depth_limits()
+    }
+
+    /// May `io` have a slot of its own, if so many are in use?
+    #[must_use]
+    pub fn admits(&self, io: &IoMeta, used: Used) -> bool {
+        !self.policy.limits_slots() || self.policy.admits(&cx!(self), io, used)
     }
 
     /// Whether front merges are to be looked for.

@@ -7,7 +7,7 @@ use super::Driver;
 use crate::{At, Attribute, Options, Pick};
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
-use blkmq_core::{Class, IoMeta, IoPrio, Nanos, Op, RequestId, Rng};
+use blkmq_core::{Class, IoMeta, IoPrio, Nanos, Op, Owner, RequestId, Rng};
 
 /// One thing that happens to a policy. Positions wrap around; a step that finds nobody does nothing.
 #[derive(Clone, Copy, Debug)]
@@ -61,6 +61,8 @@ pub struct Script {
     writes: u64,
     /// Of 8 requests, this many have a class drawn at random.
     classes: u64,
+    /// Requests are of so many owners.
+    owners: u64,
     /// Time passes in steps below this.
     stride: Nanos,
 }
@@ -91,6 +93,7 @@ impl Script {
             span: 1 << rng.below(12),
             writes: rng.below(9),
             classes: if rng.chance(1, 3) { 0 } else { rng.below(9) },
+            owners: if rng.chance(1, 2) { 1 } else { 1 << rng.below(9) },
             stride: Nanos(1 << (10 + rng.below(24))),
             rng,
         }
@@ -163,6 +166,7 @@ impl Script {
             (true, _) => Op::Write,
         };
         let mut meta = IoMeta::new(op, 8 * self.rng.below(self.span), 8);
+        meta.owner = Owner(self.rng.below(self.owners) as u32);
         if self.rng.chance(self.classes, 8) {
             let class = match self.rng.below(4) {
                 0 => Class::Realtime,
@@ -224,7 +228,7 @@ impl Driver {
         let alike = |rq: &RequestId| {
             let other = self.meta(*rq);
             *rq != into
-                && (other.op, other.ioprio) == (meta.op, meta.ioprio)
+                && (other.op, other.ioprio, other.owner) == (meta.op, meta.ioprio, meta.owner)
                 && self.may_merge(*rq, &meta)
         };
         let held = self.held();
