@@ -25,6 +25,7 @@ mod costs;
 mod cpu;
 mod draw;
 mod durable;
+pub mod elevator_log;
 mod habits;
 mod hash;
 mod host;

@@ -38,28 +38,12 @@ pub fn run(plan: &Plan) -> Result<(), Failure> {
     if let Some(path) = &plan.report {
         outputs.push(open(path)?);
     }
-    let mut report = Report {
-        command: plan.command.clone(),
-        version: env!("CARGO_PKG_VERSION").into(),
-        seed: plan.time.seed(),
-        notes: plan.notes.clone(),
-        ..Report::default()
-    };
     let specs = plan.runs();
-    match plan.time {
-        Time::Real => {
-            report.time_ms = blkmq_runtime::wall_clock_millis();
-            report.machine = Machine::detect();
-        }
-        Time::Virtual { .. } => {
-            let cpus = specs.iter().map(|spec| spec.threads.len()).max().unwrap_or(0);
-            report.machine = Machine::simulated(cpus as u32);
-        }
-    }
     // Everything that can be refused is refused before the first second is spent.
     for spec in specs.iter().take(plan.cases()) {
         setup::check(plan, spec)?;
     }
+    let mut report = begin(plan, &specs);
     let mut repetitions: Vec<Vec<Run>> = (0..plan.cases()).map(|_| Vec::new()).collect();
     let mut progress = Progress::new(plan, specs.len());
     let mut wrong = Vec::new();
@@ -100,6 +84,28 @@ pub fn run(plan: &Plan) -> Result<(), Failure> {
         print(&format!("\nThe same with plots: {}\n", path.display()))?;
     }
     verdict(&wrong, specs.len())
+}
+
+/// The report before the first run.
+fn begin(plan: &Plan, specs: &[RunSpec<'_>]) -> Report {
+    let mut report = Report {
+        command: plan.command.clone(),
+        version: env!("CARGO_PKG_VERSION").into(),
+        seed: plan.time.seed(),
+        notes: plan.notes.clone(),
+        ..Report::default()
+    };
+    match plan.time {
+        Time::Real => {
+            report.time_ms = blkmq_runtime::wall_clock_millis();
+            report.machine = Machine::detect();
+        }
+        Time::Virtual { .. } => {
+            let cpus = specs.iter().map(|spec| spec.threads.len()).max().unwrap_or(0);
+            report.machine = Machine::simulated(cpus as u32);
+        }
+    }
+    report
 }
 
 /// An error if any run was `wrong`.

@@ -3,15 +3,20 @@
 use crate::error::{Failure, UsageError};
 use crate::plan::runs::RunSpec;
 use crate::plan::{Plan, TracePlan};
+use blkmq_lab::elevator_log::ElevatorLog;
 use blkmq_lab::observe::Observation;
 use blkmq_lab::trace::Tracer;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+
+/// Bytes that are kept of what one policy is told: some ten million calls.
+const LOG_BYTES: usize = 256 << 20;
 
 /// What `plan` wants to have observed of each of its runs.
 pub fn observation(plan: &Plan, spec: &RunSpec<'_>) -> Observation {
     let cpus = u16::try_from(spec.threads.len()).unwrap_or(u16::MAX);
     let tracer = plan.trace.as_ref().map(|trace| Tracer::new(cpus, trace.events));
-    Observation { tracer, ..Observation::default() }
+    let log = plan.elevator_log.as_ref().map(|_| ElevatorLog::new(LOG_BYTES));
+    Observation { tracer, log, ..Observation::default() }
 }
 
 /// The process number of thread `number` of a run; 0 is nobody.
@@ -32,6 +37,14 @@ pub fn write(
     let mut notes = Vec::new();
     if let (Some(trace), Some(tracer)) = (&plan.trace, &observed.tracer) {
         notes.extend(write_trace(plan, spec, number, trace, tracer)?);
+    }
+    if let (Some(file), Some(log)) = (&plan.elevator_log, &observed.log) {
+        let path = PathBuf::from(of_run(plan, file, number));
+        std::fs::write(&path, log.bytes(&plan.command)).map_err(|e| unwritable(&path, &e))?;
+        let missed = log.missed();
+        notes.extend((missed > 0).then(|| {
+            format!("{missed} calls are missing at the end of elevator log {}.", path.display())
+        }));
     }
     Ok(notes)
 }
@@ -59,7 +72,7 @@ fn write_trace(
     }))
 }
 
-fn unwritable(path: &std::path::Path, e: &std::io::Error) -> Failure {
+fn unwritable(path: &Path, e: &std::io::Error) -> Failure {
     UsageError::new(format!("{}: {e}", path.display())).into()
 }
 

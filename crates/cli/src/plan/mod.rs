@@ -53,6 +53,8 @@ pub struct Plan {
     pub report: Option<PathBuf>,
     /// Where traces go, and how much of them is kept.
     pub trace: Option<TracePlan>,
+    /// Where it is written what policies are told and answer.
+    pub elevator_log: Option<String>,
     /// fio options that describe the run and change nothing, by name and value.
     pub annotations: Vec<(&'static str, String)>,
     /// What the user should know before believing a result, a line each.
