@@ -67,6 +67,14 @@ pub struct Plan {
     pub dry_run: bool,
 }
 
+impl Plan {
+    /// Is a page with plots to be written?
+    pub fn draws(&self) -> bool {
+        let paths = || self.report.iter().chain(&self.output);
+        self.format == Format::Html || paths().any(|path| Format::of_path(path) == Format::Html)
+    }
+}
+
 /// A trace to be written.
 #[derive(Clone, Debug)]
 pub struct TracePlan {
