@@ -9,7 +9,7 @@ use blkmq_core::{Histogram, Nanos, SECTOR_SIZE};
 use blkmq_device::{Device, MachineShape, registry};
 use blkmq_engine::Config;
 use blkmq_lab::elevator_log::{
-    ElevatorLog, Instance, Log, LogError, Summary, Waits, Workload, replay, rerun, summary,
+    ElevatorLog, Instance, Log, LogError, Summary, Workload, replay, rerun, summary,
 };
 use blkmq_lab::observe::Observation;
 
@@ -217,6 +217,16 @@ fn simulate(
     Ok(again.bytes(log.command))
 }
 
+/// What is timed.
+type Times = fn(&Summary) -> &Histogram;
+
+const TIMES: [(&str, Times); 4] = [
+    ("reads waited", |s| &s.reads.waited),
+    ("reads at the device", |s| &s.reads.served),
+    ("writes waited", |s| &s.writes.waited),
+    ("writes at the device", |s| &s.writes.served),
+];
+
 /// The figures side by side.
 fn table(columns: &[(&str, &Summary)]) -> String {
     let heading = columns.iter().map(|(name, _)| ((*name).to_owned(), Align::Right));
@@ -236,16 +246,10 @@ fn table(columns: &[(&str, &Summary)]) -> String {
     row("  ahead of an older one", &|s| s.overtaken.to_string());
     row("sectors passed between picks", &|s| s.distance.to_string());
     row("from the first call to the last", &|s| time(s.lasted));
-    let kinds: [(&str, fn(&Summary) -> &Waits); 2] =
-        [("reads", |s| &s.reads), ("writes", |s| &s.writes)];
-    for (kind, of) in kinds {
-        let times: [(&str, fn(&Waits) -> &Histogram); 2] =
-            [("waited", |w| &w.waited), ("at the device", |w| &w.served)];
-        for (what, times) in times {
-            row(&format!("{kind} {what}, median"), &|s| quantile(times(of(s)), 50));
-            row(&format!("{kind} {what}, 99 %"), &|s| quantile(times(of(s)), 99));
-            row(&format!("{kind} {what}, longest"), &|s| quantile(times(of(s)), 100));
-        }
+    for (what, times) in TIMES {
+        row(&format!("{what}, median"), &|s| quantile(times(s), 50));
+        row(&format!("{what}, 99 %"), &|s| quantile(times(s), 99));
+        row(&format!("{what}, longest"), &|s| quantile(times(s), 100));
     }
     table.render()
 }

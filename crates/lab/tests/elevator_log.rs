@@ -4,7 +4,8 @@ use blkmq_core::{Instant, Nanos, SECTOR_SIZE};
 use blkmq_device::{Device, MachineShape, registry as devices};
 use blkmq_engine::{Config, attributes};
 use blkmq_lab::elevator_log::{
-    Call, ElevatorLog, Entry, Log, LogError, ReplayError, Workload, replay, rerun, summary,
+    Call, ElevatorLog, Entry, Instance, Log, LogError, ReplayError, Workload, replay, rerun,
+    summary,
 };
 use blkmq_lab::observe::Observation;
 use blkmq_lab::simulation::{Program, Settings, Simulation};
@@ -135,7 +136,7 @@ fn arrivals_can_be_given_to_another_policy() {
         let after = summary(&Log::parse(&bytes).expect("written here")).expect("it can be read");
         // What was not fused into another one was picked and served.
         let log = Log::parse(&bytes).expect("written here");
-        let calls = log.instances.iter().flat_map(|instance| instance.calls());
+        let calls = log.instances.iter().flat_map(Instance::calls);
         let fused =
             calls.filter(|call| matches!(call, Ok(Call { entry: Entry::Absorbed { .. }, .. })));
         let fused = fused.count() as u64;

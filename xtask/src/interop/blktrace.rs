@@ -3,7 +3,6 @@
 use super::{Outcome, parse};
 use crate::Result;
 use crate::shell::{BLKMQ, Cmd, is_installed};
-use serde_json::Value;
 use std::path::Path;
 
 /// Runs to trace, each with what is special about it.
@@ -69,7 +68,7 @@ fn check_run(run: &str, folder: &Path) -> Result<()> {
             return Err(format!("{what}: {traced} in the trace, {expected} in the run").into());
         }
     }
-    if count("Q") == 0 || report["jobs"][0]["error"] != Value::from(0) {
+    if count("Q") == 0 || report["jobs"][0]["error"] != 0 {
         return Err("nothing was done".into());
     }
     Ok(())

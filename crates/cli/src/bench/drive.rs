@@ -70,7 +70,7 @@ pub fn drive<P: BenchPayload>(
 ) -> Part {
     // Two loops, so that the usual one knows nothing of traces.
     match trace {
-        None => drive_with(worker, client, |worker, port| worker.step(port)),
+        None => drive_with(worker, client, Worker::step),
         Some(OnCpu { cpu, pid, mut trace }) => {
             on_cpu(cpu, pid);
             drive_with(worker, client, |worker, port| {

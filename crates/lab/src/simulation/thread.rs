@@ -63,7 +63,7 @@ struct Virtual<'a, P> {
 
 impl<P> Virtual<'_, P> {
     fn spend(&mut self, cost: Nanos, times: u32) {
-        self.spent += cost.0 * u64::from(times) * self.pace >> 10;
+        self.spent += (cost.0 * u64::from(times) * self.pace) >> 10;
     }
 }
 
