@@ -3,7 +3,7 @@
 use crate::args::{self, Request};
 use crate::error::{Failure, UsageError};
 use crate::plan::Time;
-use crate::{bench, doc, dry_run};
+use crate::{bench, doc, dry_run, replay};
 use std::io::{ErrorKind, Write};
 
 /// A subcommand.
@@ -29,6 +29,13 @@ const COMMANDS: &[Command] = &[
         summary: "the same in virtual time, repeatable bit for bit from a seed",
         run: |args| runs(args, SIM),
         help: || args::help(SIM),
+    },
+    Command {
+        name: "replay",
+        usage: "replay FILE [--scheduler=NAME] [...]",
+        summary: "play an elevator log back, to the same scheduler or to another one",
+        run: replay,
+        help: replay::help,
     },
     Command {
         name: "doc",
@@ -90,6 +97,13 @@ fn runs(args: &[String], time: Time) -> Result<(), Failure> {
         Request::Plan(plan) if plan.dry_run => print(&dry_run::render(&plan)),
         Request::Plan(plan) => bench::run(&plan),
     }
+}
+
+/// Prints what came of it before it says that it went wrong.
+fn replay(args: &[String]) -> Result<(), Failure> {
+    let (text, verdict) = replay::run(args)?;
+    print(&text)?;
+    verdict
 }
 
 fn doc(args: &[String]) -> Result<(), Failure> {

@@ -6,7 +6,7 @@ use crate::report::model::DeviceKind;
 use blkmq_core::SECTOR_SIZE;
 #[cfg(target_os = "linux")]
 use blkmq_device::faults::{Around, FaultsParams, Faulty};
-use blkmq_device::{Device, DeviceError, descriptions, registry};
+use blkmq_device::{Device, DeviceError, OccupancyLog, descriptions, registry};
 #[cfg(target_os = "linux")]
 use blkmq_engine::Config;
 use blkmq_engine::DeviceShape;
@@ -104,6 +104,15 @@ impl Opened {
             Self::Virtual(device) => &device.shape,
             #[cfg(target_os = "linux")]
             Self::File(file) => &file.shape,
+        }
+    }
+
+    /// Where it says what its parts are busy with, if it does.
+    pub fn occupancy(&self) -> Option<&OccupancyLog> {
+        match self {
+            Self::Virtual(device) => device.occupancy.as_ref(),
+            #[cfg(target_os = "linux")]
+            Self::File(_) => None,
         }
     }
 

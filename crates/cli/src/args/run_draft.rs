@@ -53,6 +53,8 @@ pub struct RunDraft {
     pub trace: Option<String>,
     /// `trace_events`.
     pub trace_events: Option<usize>,
+    /// `elevator_log`.
+    pub elevator_log: Option<String>,
     /// Options that only describe, each value once.
     pub annotations: Vec<(&'static str, String)>,
     /// Options without effect, each once, with the reason.
@@ -84,6 +86,7 @@ impl RunDraft {
             report: None,
             trace: None,
             trace_events: None,
+            elevator_log: None,
             annotations: Vec::new(),
             ignored: Vec::new(),
             notes: Vec::new(),
@@ -136,6 +139,7 @@ impl RunDraft {
             format: self.format,
             output: self.output,
             report: self.report,
+            elevator_log: self.elevator_log,
             trace: self.trace.map(|prefix| TracePlan {
                 prefix,
                 events: self.trace_events.unwrap_or(TRACE_EVENTS),

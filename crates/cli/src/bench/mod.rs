@@ -32,28 +32,12 @@ use std::io::Write;
 /// was written.
 pub fn run(plan: &Plan) -> Result<(), Failure> {
     let mut outputs = outputs(plan)?;
-    let mut report = Report {
-        command: plan.command.clone(),
-        version: env!("CARGO_PKG_VERSION").into(),
-        seed: plan.time.seed(),
-        notes: plan.notes.clone(),
-        ..Report::default()
-    };
     let specs = plan.runs();
-    match plan.time {
-        Time::Real => {
-            report.time_ms = blkmq_runtime::wall_clock_millis();
-            report.machine = Machine::detect();
-        }
-        Time::Virtual { .. } => {
-            let cpus = specs.iter().map(|spec| spec.threads.len()).max().unwrap_or(0);
-            report.machine = Machine::simulated(cpus as u32);
-        }
-    }
     // Everything that can be refused is refused before the first second is spent.
     for spec in specs.iter().take(plan.cases()) {
         setup::check(plan, spec)?;
     }
+    let mut report = begin(plan, &specs);
     let mut repetitions: Vec<Vec<Run>> = (0..plan.cases()).map(|_| Vec::new()).collect();
     let mut progress = Progress::new(plan, specs.len());
     let mut wrong = Vec::new();
@@ -106,6 +90,28 @@ fn outputs(plan: &Plan) -> Result<Vec<Output>, Failure> {
         outputs.push(open(path)?);
     }
     Ok(outputs)
+}
+
+/// The report before the first run.
+fn begin(plan: &Plan, specs: &[RunSpec<'_>]) -> Report {
+    let mut report = Report {
+        command: plan.command.clone(),
+        version: env!("CARGO_PKG_VERSION").into(),
+        seed: plan.time.seed(),
+        notes: plan.notes.clone(),
+        ..Report::default()
+    };
+    match plan.time {
+        Time::Real => {
+            report.time_ms = blkmq_runtime::wall_clock_millis();
+            report.machine = Machine::detect();
+        }
+        Time::Virtual { .. } => {
+            let cpus = specs.iter().map(|spec| spec.threads.len()).max().unwrap_or(0);
+            report.machine = Machine::simulated(cpus as u32);
+        }
+    }
+    report
 }
 
 /// An error if any run was `wrong`.

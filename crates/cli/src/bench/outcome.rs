@@ -1,13 +1,15 @@
 //! What came of a run: the counts of its threads and its queue, as the report has them.
 
 use super::tally::{self, Part};
+use super::watch;
 use crate::devices::Opened;
 use crate::plan::runs::{RunSpec, ThreadSpec};
 use crate::plan::{self, Plan};
 use crate::report::job::JobResult;
 use crate::report::model::{Counters, Device, Kicks, Merges, Run};
-use blkmq_core::Nanos;
+use blkmq_core::{Instant, Nanos};
 use blkmq_engine::QueueStats;
+use blkmq_lab::observe::Observation;
 use blkmq_lab::workload::Job;
 use blkmq_sched::Scope;
 
@@ -26,13 +28,17 @@ pub struct Counted<'a> {
     pub stats: &'a QueueStats,
     /// From the first I/O to the last.
     pub elapsed: Nanos,
+    /// When it was over.
+    pub end: Instant,
     /// Of the whole process, if that is known.
     pub cpu_ns: Option<u64>,
+    /// What was observed besides.
+    pub observed: &'a Observation,
 }
 
 /// Puts together what came of `spec`.
 pub fn outcome(plan: &Plan, spec: &RunSpec<'_>, device: Opened, counted: &Counted<'_>) -> Outcome {
-    let Counted { parts, stats, elapsed, cpu_ns } = *counted;
+    let Counted { parts, stats, elapsed, end, cpu_ns, observed } = *counted;
     let ramp = plan.jobs.iter().map(|job| job.startdelay.0 + job.ramp_time.0).max().unwrap_or(0);
     let verifies = parts.iter().any(|(_, part)| part.tally.verify.is_some());
     let longest = parts.iter().map(|(_, part)| part.tally.longest_call).max().unwrap_or_default();
@@ -54,6 +60,7 @@ pub fn outcome(plan: &Plan, spec: &RunSpec<'_>, device: Opened, counted: &Counte
         // With a ramp, or reading back, the process's time is not that of the measurement; the jobs' own is.
         cpu_ns: cpu_ns.filter(|_| ramp == 0 && !verifies),
         counters: counters(stats, longest),
+        courses: watch::courses(plan, parts, &device, observed, end),
     };
     Outcome { run, notes: device.into_notes(), wrong: wrong(plan, parts) }
 }

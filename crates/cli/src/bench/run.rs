@@ -62,12 +62,14 @@ fn run_with<P: BenchPayload>(
         let phase = Phase { plan, spec, number: phase, device: &device, observation };
         parts.extend(phase.run(&service, &source)?);
     }
-    let (elapsed, cpu) = (clock.now() - before.0, Usage::of_process().since(before.1));
+    let (end, cpu) = (clock.now(), Usage::of_process().since(before.1));
     let counted = Counted {
         parts: &parts,
         stats: &service.stats(),
-        elapsed,
+        elapsed: end - before.0,
+        end,
         cpu_ns: Some(cpu.user_ns + cpu.system_ns),
+        observed: observation,
     };
     Ok(outcome(plan, spec, device, &counted))
 }
@@ -105,7 +107,9 @@ impl Phase<'_> {
                     barrier.wait();
                     let window = Window::of(job, client.clock().now());
                     let pool = Pool::new(job.depth.iodepth, longest(job), source);
-                    drive(Worker::new(job, stream, pool, window), client, trace)
+                    let worker = Worker::new(job, stream, pool, window);
+                    let worker = if plan.draws() { worker.with_course() } else { worker };
+                    drive(worker, client, trace)
                 })
             };
             let handles: Vec<_> = threads.iter().zip(streams).map(start).collect();

@@ -10,7 +10,7 @@ use crate::devices::Opened;
 use crate::error::Failure;
 use crate::plan::Plan;
 use crate::plan::runs::{RunSpec, ThreadSpec};
-use blkmq_core::Buffer;
+use blkmq_core::{Buffer, Instant};
 use blkmq_lab::observe::Observation;
 use blkmq_lab::simulation::{Done, Program, Settings, Simulation};
 use blkmq_lab::workload::longest;
@@ -55,7 +55,7 @@ fn run_with<P: BenchPayload<Source = ()> + 'static>(
             let job = &plan.jobs[thread.job];
             let stream = setup::stream(plan, spec, **thread, &device)?;
             let buffers = Pool::<P>::new(job.depth.iodepth, longest(job), ());
-            Ok(Program { job, stream, buffers, course: false, pid: watch::pid(*number) })
+            Ok(Program { job, stream, buffers, course: plan.draws(), pid: watch::pid(*number) })
         };
         let programs: Vec<_> = threads.iter().map(program).collect::<Result<_, Failure>>()?;
         let done = simulation.run(programs).map_err(|e| Failure::Simulation(e.to_string()))?;
@@ -68,9 +68,11 @@ fn run_with<P: BenchPayload<Source = ()> + 'static>(
     let counted = Counted {
         parts: &parts,
         stats: &simulation.stats(),
-        elapsed: simulation.now() - blkmq_core::Instant::ZERO,
+        elapsed: simulation.now() - Instant::ZERO,
+        end: simulation.now(),
         // What virtual CPUs did is in the jobs' own times.
         cpu_ns: None,
+        observed: observation,
     };
     Ok(outcome(plan, spec, device, &counted))
 }

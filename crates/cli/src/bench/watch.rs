@@ -1,17 +1,56 @@
 //! What is observed of a run beside its figures, and where it is written.
 
+use super::tally::Part;
+use crate::devices::Opened;
 use crate::error::{Failure, UsageError};
-use crate::plan::runs::RunSpec;
-use crate::plan::{Plan, TracePlan};
-use blkmq_lab::observe::Observation;
+use crate::plan::runs::{RunSpec, ThreadSpec};
+use crate::plan::{Plan, Time, TracePlan};
+use crate::report::model::Courses;
+use blkmq_core::Instant;
+use blkmq_device::OccupancyLog;
+use blkmq_lab::elevator_log::ElevatorLog;
+use blkmq_lab::observe::{Depths, Observation};
 use blkmq_lab::trace::Tracer;
-use std::path::PathBuf;
+use blkmq_lab::workload::Series;
+use std::path::{Path, PathBuf};
+
+/// Bytes that are kept of what one policy is told: some ten million calls.
+const LOG_BYTES: usize = 256 << 20;
 
 /// What `plan` wants to have observed of each of its runs.
 pub fn observation(plan: &Plan, spec: &RunSpec<'_>) -> Observation {
     let cpus = u16::try_from(spec.threads.len()).unwrap_or(u16::MAX);
     let tracer = plan.trace.as_ref().map(|trace| Tracer::new(cpus, trace.events));
-    Observation { tracer, ..Observation::default() }
+    let log = plan.elevator_log.as_ref().map(|_| ElevatorLog::new(LOG_BYTES));
+    // In real time whoever looks at every request slows it down; where somebody does anyway, this is added.
+    let watched = plan.time != Time::Real || tracer.is_some() || log.is_some();
+    let depths = (plan.draws() && watched).then(Depths::default);
+    Observation { tracer, depths, log }
+}
+
+/// What happened over time in a run of `parts`, which was over at `end`.
+pub fn courses(
+    plan: &Plan,
+    parts: &[(ThreadSpec, Part)],
+    device: &Opened,
+    observed: &Observation,
+    end: Instant,
+) -> Option<Courses> {
+    if !plan.draws() {
+        return None;
+    }
+    let mut completions: Option<Series> = None;
+    for course in parts.iter().filter_map(|(_, part)| part.tally.course.as_ref()) {
+        completions.get_or_insert_with(Series::new).merge(course);
+    }
+    let occupancy = device.occupancy();
+    Some(Courses {
+        completions,
+        elevator: observed.depths.as_ref().map(|depths| depths.elevator(end)),
+        device: observed.depths.as_ref().map(|depths| depths.device(end)),
+        spans: occupancy.map(OccupancyLog::spans).unwrap_or_default(),
+        spans_missed: occupancy.map_or(0, OccupancyLog::missed),
+    })
 }
 
 /// The process number of thread `number` of a run; 0 is nobody.
@@ -32,6 +71,14 @@ pub fn write(
     let mut notes = Vec::new();
     if let (Some(trace), Some(tracer)) = (&plan.trace, &observed.tracer) {
         notes.extend(write_trace(plan, spec, number, trace, tracer)?);
+    }
+    if let (Some(file), Some(log)) = (&plan.elevator_log, &observed.log) {
+        let path = PathBuf::from(of_run(plan, file, number));
+        std::fs::write(&path, log.bytes(&plan.command)).map_err(|e| unwritable(&path, &e))?;
+        let missed = log.missed();
+        notes.extend((missed > 0).then(|| {
+            format!("{missed} calls are missing at the end of elevator log {}.", path.display())
+        }));
     }
     Ok(notes)
 }
@@ -59,7 +106,7 @@ fn write_trace(
     }))
 }
 
-fn unwritable(path: &std::path::Path, e: &std::io::Error) -> Failure {
+fn unwritable(path: &Path, e: &std::io::Error) -> Failure {
     UsageError::new(format!("{}: {e}", path.display())).into()
 }
 

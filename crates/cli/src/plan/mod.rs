@@ -57,6 +57,8 @@ pub struct Plan {
     pub report: Option<PathBuf>,
     /// Where traces go, and how much of them is kept.
     pub trace: Option<TracePlan>,
+    /// Where it is written what policies are told and answer.
+    pub elevator_log: Option<String>,
     /// fio options that describe the run and change nothing, by name and value.
     pub annotations: Vec<(&'static str, String)>,
     /// What the user should know before believing a result, a line each.
@@ -67,6 +69,14 @@ pub struct Plan {
     pub default_matrix: bool,
     /// Show the plan instead of running it.
     pub dry_run: bool,
+}
+
+impl Plan {
+    /// Is a page with plots to be written?
+    pub fn draws(&self) -> bool {
+        let paths = || self.report.iter().chain(&self.output);
+        self.format == Format::Html || paths().any(|path| Format::of_path(path) == Format::Html)
+    }
 }
 
 /// A trace to be written.

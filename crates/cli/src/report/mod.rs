@@ -18,14 +18,14 @@ mod html;
 mod json;
 mod label;
 mod markup;
-mod number;
+pub mod number;
 mod output;
 mod percentile;
 #[cfg(test)]
 pub(crate) mod sample;
 mod svg;
 mod table;
-mod text_table;
+pub mod text_table;
 
 use std::fmt;
 use std::path::Path;

@@ -5,6 +5,8 @@
 
 use super::job::{Direction, JobResult, Latency};
 use super::machine::Machine;
+use blkmq_device::Span;
+use blkmq_lab::workload::Series;
 
 /// Everything that one `blkmq bench` or `blkmq sim` found.
 #[derive(Clone, Debug, Default)]
@@ -56,6 +58,23 @@ pub struct Run {
     pub cpu_ns: Option<u64>,
     /// What the queue counted.
     pub counters: Counters,
+    /// What happened over time, if that was noted: it is, for pages with plots.
+    pub courses: Option<Courses>,
+}
+
+/// What happened over time in a run.
+#[derive(Clone, Debug, Default)]
+pub struct Courses {
+    /// Completions with their latencies in nanoseconds.
+    pub completions: Option<Series>,
+    /// Requests held by schedulers.
+    pub elevator: Option<Series>,
+    /// Requests at the device.
+    pub device: Option<Series>,
+    /// What the parts of a modelled device were busy with, in the order in which it was decided.
+    pub spans: Vec<Span>,
+    /// Spans that are not there, because the log was full.
+    pub spans_missed: u64,
 }
 
 /// What the I/O of a run went to.

@@ -1,4 +1,4 @@
-//! Observers beside a queue's policies and devices: a trace, depths over time.
+//! Observers beside a queue's policies and devices: a trace, depths over time, a log of what policies are told.
 //!
 //! They are put between the engine and its plug-ins when a queue is built, and change nothing. Where nobody asked for
 //! one, nothing is in between, so that what is not observed costs nothing.
@@ -10,8 +10,10 @@ mod tracing;
 
 pub use depths::Depths;
 
+use crate::elevator_log::ElevatorLog;
 use crate::trace::Tracer;
 use blkmq_engine::Config;
+use blkmq_sched::{Factory, Options, Shape};
 use tracing::{TracedDevice, TracedPolicy};
 
 /// What is to be observed of a queue.
@@ -21,13 +23,15 @@ pub struct Observation {
     pub tracer: Option<Tracer>,
     /// Depths over time.
     pub depths: Option<Depths>,
+    /// What policies are told, and what they answer.
+    pub log: Option<ElevatorLog>,
 }
 
 impl Observation {
     /// Is there nothing to observe?
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.tracer.is_none() && self.depths.is_none()
+        self.tracer.is_none() && self.depths.is_none() && self.log.is_none()
     }
 
     /// Hands `config`, with observers in it, to `build`, which builds the queue before it returns.
@@ -46,7 +50,9 @@ impl Observation {
         let queues = device::watched(config.queues, config.retries, || self.beside_device());
         let config = Config { queues, scheduler: policy::factory(inner), ..config };
         let this = self.clone();
-        let wrap = move |inner, shape: &_, _: &_| policy::watched(inner, this.beside_policy(shape));
+        let wrap = move |policy, shape: &Shape, options: &Options| {
+            policy::watched(policy, this.beside_policy(inner, shape, options))
+        };
         policy::build_with(inner, wrap, || build(config))
     }
 
@@ -61,13 +67,21 @@ impl Observation {
         watches
     }
 
-    fn beside_policy(&self, shape: &blkmq_sched::Shape) -> Vec<Box<dyn policy::PolicyWatch>> {
+    fn beside_policy(
+        &self,
+        inner: &'static Factory,
+        shape: &Shape,
+        options: &Options,
+    ) -> Vec<Box<dyn policy::PolicyWatch>> {
         let mut watches: Vec<Box<dyn policy::PolicyWatch>> = Vec::new();
         if let Some(tracer) = &self.tracer {
             watches.push(Box::new(TracedPolicy::new(tracer.clone(), shape)));
         }
         if let Some(depths) = &self.depths {
             watches.push(Box::new(depths.clone()));
+        }
+        if let Some(log) = &self.log {
+            watches.push(log.beside(inner, shape, options));
         }
         watches
     }

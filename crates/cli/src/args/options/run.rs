@@ -214,6 +214,15 @@ pub const OPTIONS: &[Opt] = &[
         },
     ),
     output(
+        "elevator_log",
+        "FILE",
+        "write down what each scheduler is told and answers, for blkmq replay",
+        |d, v| {
+            d.elevator_log = Some(v.non_empty("the path of a file")?.into());
+            Ok(())
+        },
+    ),
+    output(
         "report",
         "FILE",
         "also write a page with plots (.html) or data (.json, .csv)",
