@@ -33,7 +33,7 @@ impl Answers {
     pub(super) fn new(depth: u32, mbps: u32) -> Self {
         let rate = u64::from(mbps) << 20;
         Self {
-            sector: (u64::from(SECTOR_SIZE) * 1_000_000_000 << 16) / rate,
+            sector: ((u64::from(SECTOR_SIZE) * 1_000_000_000) << 16) / rate,
             free: Instant::ZERO,
             heap: BinaryHeap::with_capacity(depth as usize),
             decided: 0,

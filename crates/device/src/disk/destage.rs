@@ -62,3 +62,50 @@ impl Sweep {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::dirty::Dirty;
+    use super::super::params::DiskParams;
+    use super::*;
+    use blkmq_core::{Nanos, Rng};
+
+    /// New writes keep coming, also just ahead of it, and yet the sweep gets on.
+    #[test]
+    fn the_lowest_in_the_window_is_passed_over_so_often_and_not_more() {
+        let mechanics = Mechanics::new(&DiskParams::default().figures).expect("a preset");
+        let (mut dirty, mut sweep, mut rng) = (Dirty::new(1 << 20), Sweep::default(), Rng::new(8));
+        let (mut here, mut passed, mut most) = ((Instant::ZERO, Track::default()), 0, 0);
+        for _ in 0..2000 {
+            while dirty.extents().len() < 50 {
+                let start = rng.below(50_000_000) * 16;
+                dirty.add(&(start..start + 8), 0);
+            }
+            let extents = dirty.extents();
+            let candidate = sweep.candidate(extents, 0, &mechanics, here).expect("there are some");
+            passed = if candidate.is_first { 0 } else { passed + 1 };
+            most = most.max(passed);
+            let range = dirty.take(candidate.index, 8);
+            sweep.went(&candidate, range.end);
+            dirty.arrived();
+            let passage = mechanics.transfer(here, range.start, 8, Access::Write);
+            here = (passage.end + Nanos(1000), passage.track);
+        }
+        assert_eq!(most, WINDOW, "it is, and not for longer");
+    }
+
+    #[test]
+    fn a_flush_asks_for_its_own_eras_only() {
+        let mechanics = Mechanics::new(&DiskParams::default().figures).expect("a preset");
+        let mut dirty = Dirty::new(1 << 20);
+        for era in 0..40 {
+            dirty.add(&(era * 100..era * 100 + 8), era);
+        }
+        let sweep = Sweep { cursor: 2000, passed: 0 };
+        let here = (Instant::ZERO, Track::default());
+        for era in 0..40 {
+            let candidate = sweep.candidate(dirty.extents(), era, &mechanics, here);
+            assert!(candidate.expect("its own").index as u64 <= era);
+        }
+    }
+}

@@ -5,28 +5,24 @@
 //! back are not interrupted once they have begun; reading ahead gives way to everything.
 
 use super::answers::Answers;
-use super::commands::{Command, Commands, Kind, Waiting};
-use super::destage::{Candidate, Sweep};
-use super::dirty::Dirty;
+use super::commands::{Choice, Command, Commands, Kind, Waiting};
+use super::destage::Candidate;
 use super::geometry::Track;
-use super::mechanics::{Access, Mechanics, Passage, Stream};
-use super::params::{DiskParams, MIB_SECTORS};
-use super::segments::Segments;
+use super::mechanics::{Access, Mechanics, Passage};
+use super::params::DiskParams;
+use super::read_ahead::{HasRead, ReadAhead};
 use super::stalls::Stalls;
+use super::write_back::{Want, WriteBack};
 use crate::memory::BadBlocks;
 use crate::{Activity, OccupancyLog, Span};
 use blkmq_core::{Instant, IoError, IoResult, Nanos};
-use std::collections::VecDeque;
 use std::ops::Range;
-
-/// Sectors that are written back at once: long enough for speed, short enough for a read that waits.
-const DESTAGE_SECTORS: u64 = 1024;
 
 /// What the arm does that is not interrupted.
 #[derive(Debug)]
 enum Work {
     Read(Range<u64>),
-    /// A read that failed.
+    /// A read that fails.
     Recover,
     Write(Range<u64>),
     Destage,
@@ -46,38 +42,10 @@ enum State {
     },
 }
 
-/// Reading ahead.
-#[derive(Debug)]
-struct Ahead {
-    /// What it fills.
-    segment: usize,
-    stream: Stream,
-    began: Instant,
-    /// How far it has come, as of the last look.
-    reached: u64,
-}
-
-impl Ahead {
-    /// Has it not come to its end?
-    fn is_running(&self) -> bool {
-        self.reached < self.stream.limit
-    }
-}
-
-/// What was read on demand, and where it is kept.
-#[derive(Clone, Copy, Debug)]
-struct HasRead {
-    segment: usize,
-    end: u64,
-}
-
-/// A flush that waits for the end of an era.
-#[derive(Debug)]
-struct Flush {
-    tag: u32,
-    era: u64,
-    /// It takes note of it then.
-    ready: Instant,
+/// What is best done next.
+enum Next {
+    Command(Choice),
+    Destage(Candidate),
 }
 
 /// See above.
@@ -86,28 +54,17 @@ pub(super) struct Drive {
     mechanics: Mechanics,
     overhead: Nanos,
     hit: Nanos,
-    destage_delay: Nanos,
-    /// Sectors.
-    read_ahead: u64,
-    capacity: u64,
     recovery: Nanos,
     bad: BadBlocks,
     occupancy: Option<OccupancyLog>,
-
-    /// Where the arm is.
+    /// Where the arm is, but for reading ahead.
     track: Track,
     state: State,
-    ahead: Option<Ahead>,
     /// When a command came last.
     touched: Instant,
     commands: Commands,
-    /// Writes that wait for room in the cache, the oldest first.
-    blocked: VecDeque<(Command, Instant)>,
-    flushes: VecDeque<Flush>,
-    era: u64,
-    segments: Segments,
-    dirty: Dirty,
-    sweep: Sweep,
+    reads: ReadAhead,
+    writes: WriteBack,
     stalls: Option<Stalls>,
     answers: Answers,
 }
@@ -121,31 +78,21 @@ impl Drive {
     ) -> Self {
         let figures = &params.figures;
         let depth = figures.hw_queue_depth;
-        let read_ahead = u64::from(figures.read_ahead) * 2;
         let interval = params.recalibration_interval;
         let stalls = || Stalls::new(interval, params.recalibration, params.seed);
         Self {
             mechanics,
             overhead: figures.overhead,
             hit: figures.hit,
-            destage_delay: figures.destage_delay,
-            read_ahead,
-            capacity: figures.capacity,
             recovery: params.recovery,
             bad: params.badblocks.clone(),
             occupancy,
             track: Track::default(),
             state: State::Free { since: Instant::ZERO },
-            ahead: None,
             touched: Instant::ZERO,
             commands: Commands::new(depth, params.reorder, params.age_limit),
-            blocked: VecDeque::with_capacity(depth as usize),
-            flushes: VecDeque::with_capacity(depth as usize),
-            era: 0,
-            // What was asked for last and what may be next.
-            segments: Segments::new(figures.segments, 2 * read_ahead),
-            dirty: Dirty::new(figures.cache_size * MIB_SECTORS),
-            sweep: Sweep::default(),
+            reads: ReadAhead::new(figures),
+            writes: WriteBack::new(figures),
             stalls: (interval > Nanos::ZERO).then(stalls),
             answers: Answers::new(depth, figures.link_mbps),
         }
@@ -155,47 +102,36 @@ impl Drive {
     pub(super) fn submit(&mut self, now: Instant, command: Command, durable: bool) {
         self.advance(now);
         self.touched = now;
-        match command.kind {
-            Kind::Read => self.submit_read(now, command),
-            Kind::Write | Kind::Zeroes => self.submit_write(now, command, durable),
+        if command.kind == Kind::Read {
+            return self.submit_read(now, command);
         }
+        if durable || !self.writes.takes(&command.range) {
+            return self.commands.push(&self.mechanics, command, now, self.overhead);
+        }
+        self.invalidate(now, &command.range);
+        self.writes.write(now, command, &mut self.answers);
     }
 
     fn submit_read(&mut self, now: Instant, command: Command) {
         self.follow(now);
-        let found = self.segments.find(&command.range);
-        if found.is_none() && !self.dirty.holds(&command.range) {
+        let found = self.reads.find(&command.range);
+        if found.is_none() && !self.writes.holds(&command.range) {
             return self.commands.push(&self.mechanics, command, now, self.overhead);
         }
         let Range { start, end } = command.range;
         self.answers.cached(command.tag, now + self.hit, end - start);
-        if let Some(segment) = found {
-            self.consumed(now, segment, end);
+        let again = found.and_then(|segment| self.reads.consumed(segment, end));
+        if let (Some(read), State::Free { .. }) = (again, &self.state) {
+            self.stop_ahead(now);
+            self.reads.begin(&self.mechanics, (now, self.track), read);
         }
-    }
-
-    fn submit_write(&mut self, now: Instant, command: Command, durable: bool) {
-        let range = &command.range;
-        // What would take most of the cache gains nothing from it.
-        let too_long = 2 * (range.end - range.start) > self.dirty.capacity();
-        if durable || too_long {
-            return self.commands.push(&self.mechanics, command, now, self.overhead);
-        }
-        self.invalidate(now, &command.range);
-        self.blocked.push_back((command, now));
-        self.unblock(now);
     }
 
     /// Takes a flush at `now`: it ends when everything that is in the cache is on the medium.
     pub(super) fn submit_flush(&mut self, now: Instant, tag: u32) {
         self.advance(now);
         self.touched = now;
-        let ready = now + self.hit;
-        if self.dirty.is_clean() {
-            return self.answers.end(tag, ready, Ok(()));
-        }
-        self.flushes.push_back(Flush { tag, era: self.era, ready });
-        self.era += 1;
+        self.writes.flush(now, tag, &mut self.answers);
     }
 
     /// A command that has ended by `now`, and how.
@@ -206,8 +142,7 @@ impl Drive {
     /// When a command will have ended, or the arm has to be asked again what comes next; [`Instant::MAX`] if
     /// nobody waits for anything.
     pub(super) fn next_event(&self) -> Instant {
-        let is_awaited =
-            !(self.commands.is_empty() && self.blocked.is_empty() && self.flushes.is_empty());
+        let is_awaited = !self.commands.is_empty() || self.writes.is_awaited();
         let arm = if is_awaited { self.turn() } else { None };
         self.answers.first().into_iter().chain(arm).min().unwrap_or(Instant::MAX)
     }
@@ -221,11 +156,7 @@ impl Drive {
                 State::Free { since } => (since, None),
             };
             self.state = State::Free { since };
-            if !self.decide(since, at)
-                && let Some(read) = read
-            {
-                self.begin_ahead(at, read.segment, read.end);
-            }
+            self.begin(since, at, read);
         }
     }
 
@@ -235,173 +166,122 @@ impl Drive {
             State::Busy { until, .. } => return Some(until),
             State::Free { since } => since,
         };
-        let demand = self.commands.ready();
-        let flush = self.flushes.front().map(|flush| flush.ready);
-        let background = (!self.dirty.is_clean()).then(|| {
-            let delay = if self.is_pressed() { Nanos::ZERO } else { self.destage_delay };
-            self.touched.max(since) + delay
-        });
-        let first = demand.into_iter().chain(flush).chain(background).min();
-        first.map(|at| at.max(since))
+        let first = self.commands.ready().into_iter().chain(self.writes.turn(self.quiet(since)));
+        first.min().map(|at| at.max(since))
     }
 
-    /// Must the cache be emptied although others want the arm?
-    fn is_pressed(&self) -> bool {
-        !self.blocked.is_empty() || self.dirty.presses()
+    /// Since when nothing has been done or asked for, if the arm has been free since `since`.
+    fn quiet(&self, since: Instant) -> Instant {
+        self.touched.max(since)
     }
 
     /// The arm has done `work`. What it may read ahead of, if nothing else is wanted of it.
     fn finish(&mut self, at: Instant, work: Work) -> Option<HasRead> {
         match work {
-            Work::Read(range) => return self.has_read(at, &range),
-            Work::Write(range) => {
-                self.dirty.supersede(&range);
-                self.settle(at);
+            Work::Read(range) => {
+                let read = self.reads.has_read(&range)?;
+                self.answer_from(at, read.segment);
+                return Some(read);
             }
-            Work::Destage => {
-                self.dirty.arrived();
-                self.settle(at);
-            }
+            Work::Write(range) => self.writes.supersede(at, &range, &mut self.answers),
+            Work::Destage => self.writes.arrived(at, &mut self.answers),
             Work::Recover | Work::Stall => {}
         }
         None
     }
 
-    /// There is less in the cache: flushes end, and writes find room.
-    fn settle(&mut self, at: Instant) {
-        if !self.flushes.is_empty() {
-            let oldest = self.dirty.oldest_era();
-            let is_over = |flush: &&Flush| oldest.is_none_or(|oldest| oldest > flush.era);
-            while let Some(flush) = self.flushes.front().filter(is_over) {
-                self.answers.end(flush.tag, flush.ready.max(at), Ok(()));
-                self.flushes.pop_front();
-            }
-        }
-        self.unblock(at);
-    }
-
-    /// Takes writes into the cache as long as they fit, in order.
-    fn unblock(&mut self, at: Instant) {
-        while let Some((command, arrived)) = self.blocked.front()
-            && self.dirty.fits(&command.range)
-        {
-            self.dirty.add(&command.range, self.era);
-            let sent = match command.kind {
-                Kind::Zeroes => 0,
-                Kind::Read | Kind::Write => command.range.end - command.range.start,
-            };
-            self.answers.cached(command.tag, at.max(*arrived + self.hit), sent);
-            self.blocked.pop_front();
-        }
-    }
-
-    /// The free arm, idle since `since`, does what is best now. False if that is nothing.
-    fn decide(&mut self, since: Instant, at: Instant) -> bool {
+    /// The free arm, idle since `since`, begins what is best now; if that is nothing, to read ahead.
+    fn begin(&mut self, since: Instant, at: Instant, read: Option<HasRead>) {
         if let Some(until) = self.stalls.as_mut().and_then(|stalls| stalls.strike(since, at)) {
             self.stop_ahead(at);
             self.state = State::Busy { until, work: Work::Stall };
-            return true;
+            return;
         }
         self.follow(at);
-        if let Some(era) = self.flushes.iter().rev().find(|f| f.ready <= at).map(|f| f.era) {
-            // Nothing else until the flush is over: as long as it takes, somebody waits for all of it.
-            let candidate =
-                self.candidate(at, era).expect("what a flush waits for is in the cache");
-            self.destage(at, &candidate);
-            return true;
-        }
-        let passing = self.passing();
-        let here = (at, self.track);
-        let demand = self.commands.choose(&self.mechanics, here, &passing);
-        let is_quiet = || at >= self.touched.max(since) + self.destage_delay;
-        let may_destage = self.is_pressed() || demand.is_none() && is_quiet();
-        let destage = if may_destage { self.candidate(at, u64::MAX) } else { None };
-        match (demand, destage) {
-            (Some(demand), Some(destage)) if !demand.is_overdue => {
-                let waits = self.blocked.front().map(|(_, arrived)| *arrived);
-                let is_overdue = waits.is_some_and(|it| self.commands.is_overdue(it, at));
-                if is_overdue || destage.estimate < demand.estimate {
-                    self.destage(at, &destage);
-                } else {
-                    self.serve(at, demand.index);
+        match (self.next(since, at), read) {
+            (Some(Next::Command(choice)), _) => {
+                let waiting = self.commands.take(choice.index);
+                match waiting.command.kind {
+                    Kind::Read => self.read(at, waiting.command),
+                    Kind::Write | Kind::Zeroes => self.write(at, &waiting),
                 }
             }
-            (Some(demand), _) => self.serve(at, demand.index),
-            (None, Some(destage)) => self.destage(at, &destage),
-            (None, None) => return false,
+            (Some(Next::Destage(candidate)), _) => self.destage(at, &candidate),
+            (None, Some(read)) => self.reads.begin(&self.mechanics, (at, self.track), read),
+            (None, None) => {}
         }
-        true
     }
 
-    fn candidate(&self, at: Instant, era: u64) -> Option<Candidate> {
+    /// What is best done now.
+    fn next(&self, since: Instant, at: Instant) -> Option<Next> {
         let here = (at, self.track);
-        self.sweep.candidate(self.dirty.extents(), era, &self.mechanics, here)
+        let want = self.writes.wants(at, self.quiet(since));
+        let destage = |want| self.writes.candidate(want, &self.mechanics, here);
+        if let Some(want @ Want::Flush(_)) = want {
+            let candidate = destage(want).expect("what a flush waits for is in the cache");
+            return Some(Next::Destage(candidate));
+        }
+        let command = self.commands.choose(&self.mechanics, here, &self.reads.passing());
+        let Some(command) = command else {
+            return want.and_then(destage).map(Next::Destage);
+        };
+        let rival = want.filter(|want| *want == Want::Room && !command.is_overdue);
+        if let Some(rival) = rival.and_then(destage) {
+            let waits = self.writes.blocked_since();
+            let is_overdue = waits.is_some_and(|since| self.commands.is_overdue(since, at));
+            if is_overdue || rival.estimate < command.estimate {
+                return Some(Next::Destage(rival));
+            }
+        }
+        Some(Next::Command(command))
     }
 
     /// Begins to write a part of the cache back.
     fn destage(&mut self, at: Instant, candidate: &Candidate) {
         self.stop_ahead(at);
-        let range = self.dirty.take(candidate.index, DESTAGE_SECTORS);
-        self.sweep.went(candidate, range.end);
+        let range = self.writes.take(candidate);
         let passage = self.transfer(at, &range, Access::Write);
         self.heal(&range);
         self.note(passage.begin, passage.end, Activity::Housekeeping);
         self.state = State::Busy { until: passage.end, work: Work::Destage };
     }
 
-    /// Begins with the command at `index`.
-    fn serve(&mut self, at: Instant, index: usize) {
-        let waiting = self.commands.take(index);
-        match waiting.command.kind {
-            Kind::Read => self.serve_read(at, waiting.command),
-            Kind::Write | Kind::Zeroes => self.serve_write(at, &waiting),
-        }
-    }
-
-    fn serve_write(&mut self, at: Instant, Waiting { command, arrived, .. }: &Waiting) {
+    /// Begins to write past the cache.
+    fn write(&mut self, at: Instant, Waiting { command, arrived, .. }: &Waiting) {
         let Command { tag, kind, range } = command;
-        self.invalidate(at, range);
         self.stop_ahead(at);
+        self.invalidate(at, range);
         let passage = self.transfer(at, range, Access::Write);
         self.heal(range);
         let sent = if *kind == Kind::Zeroes { 0 } else { range.end - range.start };
         self.answers.written(*tag, *arrived + self.hit, passage.end, sent);
         self.note(passage.begin, passage.end, Activity::Write);
-        let work = Work::Write(range.clone());
-        self.state = State::Busy { until: passage.end, work };
+        self.state = State::Busy { until: passage.end, work: Work::Write(range.clone()) };
     }
 
-    fn serve_read(&mut self, at: Instant, Command { tag, range, .. }: Command) {
-        // Of what is being read ahead, the rest is enough.
-        let missing = match &self.ahead {
-            Some(it) if self.segments.range(it.segment).contains(&range.start) => {
-                it.reached..range.end
-            }
-            _ => range.clone(),
-        };
-        let going_on = self.passing().contains(&range.start);
+    /// Begins to read, or goes on reading ahead as far as it is wanted.
+    fn read(&mut self, at: Instant, Command { tag, range, .. }: Command) {
+        let missing = self.reads.missing(&range);
+        let going_on = self.reads.passing().contains(&range.start);
         let bad = self.bad.first_in(missing.start, (missing.end - missing.start) as u32);
         let readable = missing.start..bad.map_or(missing.end, |bad| bad + 1);
-        let passage = match &self.ahead {
-            Some(ahead) if going_on => {
-                Passage { begin: at, ..ahead.stream.pass_to(&self.mechanics, readable.end) }
-            }
-            _ => {
-                self.stop_ahead(at);
-                self.transfer(at, &readable, Access::Read)
-            }
-        };
+        let passing =
+            if going_on { self.reads.pass_to(&self.mechanics, at, readable.end) } else { None };
         self.stop_ahead(at);
-        self.track = passage.track;
-        let Passage { begin, end, .. } = passage;
+        let Passage { begin, end, track } =
+            passing.unwrap_or_else(|| self.transfer(at, &readable, Access::Read));
+        self.track = track;
         let (until, work) = match bad {
-            None => (end, Work::Read(range.clone())),
-            Some(_) => (end + self.recovery, Work::Recover),
+            None => {
+                self.answers.read(tag, begin, end, range.end - range.start);
+                (end, Work::Read(range))
+            }
+            Some(_) => {
+                let until = end + self.recovery;
+                self.answers.end(tag, until, Err(IoError::IO));
+                (until, Work::Recover)
+            }
         };
-        match work {
-            Work::Read(_) => self.answers.read(tag, begin, end, range.end - range.start),
-            _ => self.answers.end(tag, until, Err(IoError::IO)),
-        }
         self.note(begin, until, Activity::Read);
         self.state = State::Busy { until, work };
     }
@@ -431,93 +311,37 @@ impl Drive {
     fn heal(&mut self, range: &Range<u64>) {
         self.bad.remove(range.start, range.end - 1);
     }
-}
-
-/// Reading ahead, and what comes of it.
-impl Drive {
-    /// The sectors that the arm is reading ahead or has: a read that begins there needs no positioning.
-    fn passing(&self) -> Range<u64> {
-        match self.ahead.as_ref().filter(|ahead| ahead.is_running()) {
-            Some(ahead) => self.segments.range(ahead.segment).start..ahead.reached + 1,
-            None => 0..0,
-        }
-    }
 
     /// Sees how far reading ahead has come, and answers those who wait for that.
     fn follow(&mut self, at: Instant) {
-        let Some(ahead) = &mut self.ahead else { return };
-        ahead.reached = ahead.stream.reached(&self.mechanics, at);
-        let segment = ahead.segment;
-        self.track = ahead.stream.track();
-        self.segments.extend(segment, ahead.reached);
-        self.answer_from(at, segment);
+        if let Some((track, segment)) = self.reads.follow(&self.mechanics, at) {
+            self.track = track;
+            self.answer_from(at, segment);
+        }
     }
 
     /// Answers who waits for what segment `segment` holds.
     fn answer_from(&mut self, at: Instant, segment: usize) {
-        while let Some(it) = self.commands.take_read_within(self.segments.range(segment)) {
+        while let Some(it) = self.commands.take_read_within(self.reads.held(segment)) {
             let Range { start, end } = it.command.range;
             self.answers.cached(it.command.tag, at.max(it.arrived + self.hit), end - start);
         }
     }
 
-    /// `range` has been read on demand.
-    fn has_read(&mut self, at: Instant, range: &Range<u64>) -> Option<HasRead> {
-        let segment = self.segments.put(range)?;
-        self.answer_from(at, segment);
-        Some(HasRead { segment, end: range.end })
-    }
-
-    /// Up to sector `end`, segment `segment` has been of use: reading ahead goes on, or begins again.
-    fn consumed(&mut self, now: Instant, segment: usize, end: u64) {
-        let limit = self.capacity.min(end + self.read_ahead);
-        match &mut self.ahead {
-            Some(ahead) if ahead.is_running() => {
-                if ahead.segment == segment {
-                    ahead.stream.limit = ahead.stream.limit.max(limit);
-                }
-                return;
-            }
-            _ => {}
-        }
-        let is_free = matches!(self.state, State::Free { .. });
-        let left = self.segments.range(segment).end - end;
-        if is_free && 2 * left < self.read_ahead {
-            self.stop_ahead(now);
-            self.begin_ahead(now, segment, end);
-        }
-    }
-
-    /// Reads on behind what segment `segment` holds, of which everything before `end` was asked for.
-    fn begin_ahead(&mut self, at: Instant, segment: usize, end: u64) {
-        let next = self.segments.range(segment).end;
-        let limit = self.capacity.min(end + self.read_ahead);
-        if next < limit {
-            let here = (at, self.track);
-            let stream = Stream::begin(&self.mechanics, here, next, limit);
-            self.ahead = Some(Ahead { segment, stream, began: at, reached: next });
-        }
-    }
-
-    /// The arm is wanted for something else. It is where reading ahead has come to, as of the last look.
+    /// The arm is wanted for something else than reading ahead.
     fn stop_ahead(&mut self, at: Instant) {
-        let Some(ahead) = self.ahead.take() else { return };
-        if ahead.began < at {
-            self.note(ahead.began, at, Activity::Housekeeping);
+        let Some(stopped) = self.reads.stop(&self.mechanics, at) else { return };
+        self.track = stopped.track;
+        if stopped.began < stopped.ended {
+            self.note(stopped.began, stopped.ended, Activity::Housekeeping);
         }
     }
 
     /// `range` is being written: nothing old of it is kept or read ahead.
     fn invalidate(&mut self, at: Instant, range: &Range<u64>) {
-        let affected = |ahead: &Ahead| {
-            let held = self.segments.range(ahead.segment);
-            let all = held.start..ahead.stream.limit;
-            all.start < range.end && range.start < all.end
-        };
-        if self.ahead.as_ref().is_some_and(affected) {
-            self.follow(at);
+        if self.reads.overlaps(range) {
             self.stop_ahead(at);
         }
-        self.segments.invalidate(range);
+        self.reads.invalidate(range);
     }
 }

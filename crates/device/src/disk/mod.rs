@@ -15,6 +15,7 @@ mod params;
 mod presets;
 mod queue;
 mod read;
+mod read_ahead;
 mod rotation;
 mod seek;
 mod segments;
@@ -22,6 +23,7 @@ mod stalls;
 mod tables;
 #[cfg(test)]
 mod tests;
+mod write_back;
 
 pub use geometry::Tracks;
 pub use params::{DiskParams, Figures};

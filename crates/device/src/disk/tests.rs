@@ -285,6 +285,19 @@ fn what_was_read_ahead_is_answered_at_once() {
     bench.until(tag);
     let tag = bench.read(5016..5024);
     assert!(bench.until(tag) > MS);
+    // Nor what was being read ahead with it.
+    let mut ahead = Bench::new("");
+    let tag = ahead.read(5000..5008);
+    ahead.until(tag);
+    ahead.pause(MS / 2);
+    let tag = ahead.write(5050..5058);
+    ahead.until(tag);
+    ahead.pause(MS);
+    for range in [5000..5008, 4900..4908] {
+        let tag = ahead.read(range.clone());
+        let took = ahead.until(tag);
+        assert!(took > MS / 2, "{range:?} took {took}");
+    }
     let mut none = Bench::new("cache_size=0,read_ahead=0");
     for _ in 0..2 {
         let tag = none.read(5000..5008);
