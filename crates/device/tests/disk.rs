@@ -89,7 +89,8 @@ fn the_deskstar_does_what_is_published_of_it() {
     check(&format!("{within}depth 32"), published(942.0), read("", 32, GIB_32));
     // Nothing is published of this one.
     let anywhere = format!("{:.1} reads per second", read("", 32, sectors));
-    assert!(include_str!("../doc/disk.md").contains(&anywhere), "the page should say: {anywhere}");
+    let page = Vec::from_iter(include_str!("../doc/disk.md").split_whitespace()).join(" ");
+    assert!(page.contains(&anywhere), "the page should say: {anywhere}");
     let written = random(rig("cache_size=0"), Op::Write, 1, sectors);
     let derived = 1000.0 / (9.5 + 60_000.0 / 7200.0 / 2.0);
     check("random 4 KiB writes, no cache, depth 1", derived, written);

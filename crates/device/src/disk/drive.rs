@@ -48,7 +48,7 @@ enum Next {
     Destage(Candidate),
 }
 
-/// See above.
+/// A drive: its mechanism, its caches, and the commands that it holds.
 #[derive(Debug)]
 pub(super) struct Drive {
     mechanics: Mechanics,
@@ -120,10 +120,10 @@ impl Drive {
         }
         let Range { start, end } = command.range;
         self.answers.cached(command.tag, now + self.hit, end - start);
-        let again = found.and_then(|segment| self.reads.consumed(segment, end));
+        let again = found.and_then(|segment| self.reads.consumed(segment, end, &self.bad));
         if let (Some(read), State::Free { .. }) = (again, &self.state) {
             self.stop_ahead(now);
-            self.reads.begin(&self.mechanics, (now, self.track), read);
+            self.reads.begin(&self.mechanics, &self.bad, (now, self.track), read);
         }
     }
 
@@ -207,7 +207,9 @@ impl Drive {
                 }
             }
             (Some(Next::Destage(candidate)), _) => self.destage(at, &candidate),
-            (None, Some(read)) => self.reads.begin(&self.mechanics, (at, self.track), read),
+            (None, Some(read)) => {
+                self.reads.begin(&self.mechanics, &self.bad, (at, self.track), read);
+            }
             (None, None) => {}
         }
     }

@@ -7,6 +7,7 @@ use super::geometry::Track;
 use super::mechanics::{Mechanics, Passage, Stream};
 use super::params::Figures;
 use super::segments::Segments;
+use crate::memory::BadBlocks;
 use blkmq_core::Instant;
 use std::ops::Range;
 
@@ -113,24 +114,41 @@ impl ReadAhead {
         Some(HasRead { segment, end: range.end })
     }
 
+    /// How far to read ahead from `next` on if everything before `end` was asked for: not over what is bad.
+    fn limit(&self, next: u64, end: u64, bad: &BadBlocks) -> u64 {
+        let limit = self.capacity.min(end + self.distance);
+        bad.first_in(next, limit.saturating_sub(next) as u32).unwrap_or(limit)
+    }
+
     /// An idle arm, at `here`, reads on behind what has been read.
-    pub(super) fn begin(&mut self, mechanics: &Mechanics, here: (Instant, Track), read: HasRead) {
+    pub(super) fn begin(
+        &mut self,
+        mechanics: &Mechanics,
+        bad: &BadBlocks,
+        here: (Instant, Track),
+        read: HasRead,
+    ) {
         let HasRead { segment, end } = read;
         let next = self.segments.range(segment).end;
-        let limit = self.capacity.min(end + self.distance);
+        let limit = self.limit(next, end, bad);
         if next < limit {
             let stream = Stream::begin(mechanics, here, next, limit);
             self.ahead = Some(Ahead { segment, stream, began: here.0, reached: next });
         }
     }
 
-    /// Up to `end`, segment `segment` has been of use: what is read ahead of that goes on. True if the arm, if it is
-    /// idle, had better begin again.
-    pub(super) fn consumed(&mut self, segment: usize, end: u64) -> Option<HasRead> {
-        if let Some(ahead) = self.ahead.as_mut().filter(|ahead| ahead.is_running()) {
+    /// Up to `end`, segment `segment` has been of use: what is read ahead of that goes on. If it does not, the arm,
+    /// if it is idle, had better begin again behind what is returned.
+    pub(super) fn consumed(
+        &mut self,
+        segment: usize,
+        end: u64,
+        bad: &BadBlocks,
+    ) -> Option<HasRead> {
+        if let Some(ahead) = self.ahead.as_ref().filter(|ahead| ahead.is_running()) {
             if ahead.segment == segment {
-                let limit = self.capacity.min(end + self.distance);
-                ahead.stream.limit = ahead.stream.limit.max(limit);
+                let limit = self.limit(ahead.reached, end, bad).max(ahead.stream.limit);
+                self.ahead.as_mut().expect("it was looked at").stream.limit = limit;
             }
             return None;
         }

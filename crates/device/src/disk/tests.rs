@@ -477,6 +477,20 @@ fn a_bad_sector_takes_its_time_and_fails_until_it_is_written() {
 }
 
 #[test]
+fn a_bad_sector_is_not_read_ahead() {
+    let mut bench = Bench::new("badblocks=+1016-1020,recovery_nsec=2000000000");
+    for (range, is_hit) in [(1000..1008, false), (1008..1016, true)] {
+        let tag = bench.read(range.clone());
+        assert_eq!(bench.until(tag) < 100_000, is_hit, "{range:?}");
+        bench.pause(20 * MS);
+    }
+    let tag = bench.read(1016..1024);
+    assert_eq!(bench.next(), (tag, Err(IoError::IO)));
+    let tag = bench.read(1021..1024);
+    assert!(bench.until(tag) > 100_000, "nor is what lies behind it");
+}
+
+#[test]
 fn now_and_then_everybody_waits_for_a_recalibration() {
     let slowest = |text: &str| {
         let (mut bench, mut rng) = (Bench::new(&format!("{BARE}{text}")), Rng::new(4));
