@@ -136,6 +136,10 @@ impl Dirty {
             let Extent { range: old, era } = self.extents[index].clone();
             let [left, right] =
                 [old.start..range.start.max(old.start), range.end.min(old.end)..old.end];
+            if !left.is_empty() && !right.is_empty() && self.extents.len() > MOST {
+                // There is no descriptor for a second part. What is written again harms nobody.
+                continue;
+            }
             self.sectors -= len(&old) - len(&left) - len(&right);
             match (left.is_empty(), right.is_empty()) {
                 (true, true) => _ = self.extents.remove(index),
@@ -188,6 +192,22 @@ mod tests {
         assert_eq!(dirty.oldest_era(), Some(0));
         dirty.arrived();
         assert!(dirty.fits(&(100..124)) && !dirty.holds(&(0..16)));
+    }
+
+    #[test]
+    fn there_are_never_more_ranges_than_descriptors() {
+        let mut dirty = Dirty::new(1 << 20);
+        let room = dirty.extents.capacity();
+        for n in 0..MOST as u64 {
+            assert!(dirty.fits(&(n * 100..n * 100 + 50)));
+            dirty.add(&(n * 100..n * 100 + 50), 0);
+        }
+        assert!(!dirty.fits(&(1_000_000..1_000_008)) && dirty.presses());
+        for n in 0..10 {
+            dirty.supersede(&(n * 100 + 20..n * 100 + 30));
+        }
+        assert_eq!((dirty.extents.len(), dirty.extents.capacity()), (MOST + 1, room));
+        assert_eq!(dirty.sectors, 50 * MOST as u64 - 10);
     }
 
     #[test]
