@@ -119,6 +119,7 @@ impl Opened {
     pub fn kind(&self) -> DeviceKind {
         match self {
             Self::Virtual(device) if device.memory().is_some() => DeviceKind::Memory,
+            Self::Virtual(device) if device.is_model() => DeviceKind::Model,
             Self::Virtual(_) => DeviceKind::Null,
             #[cfg(target_os = "linux")]
             Self::File(_) => DeviceKind::File,
@@ -136,7 +137,7 @@ impl Opened {
 
     /// Is what is written there later?
     fn keeps(&self) -> bool {
-        self.kind() != DeviceKind::Null
+        !matches!(self.kind(), DeviceKind::Null | DeviceKind::Model)
     }
 }
 
@@ -229,6 +230,14 @@ mod tests {
     }
 
     #[test]
+    fn a_model_is_one_also_behind_faults_and_keeps_nothing() {
+        for text in ["disk", "faults,late=0.1:disk,preset=sas15k"] {
+            let device = open(text, Time::Real).expect("a device of the registry");
+            assert_eq!((device.kind(), device.keeps()), (DeviceKind::Model, false), "{text}");
+        }
+    }
+
+    #[test]
     fn a_list_may_hold_devices_around_devices() {
         let list = "null,size=1,faults,late=0.5,seed=7:memory,size=2,null:size=3";
         let choices = choose_all(list, Time::Real).expect("three devices");
@@ -245,7 +254,10 @@ mod tests {
         let missing = "faults,late=0.1:faults,error=0.5:uring:/nowhere/at/all";
         assert!(message(missing).contains("/nowhere/at/all"), "{}", message(missing));
         assert!(message("faults,error=2:uring:/x").contains("error=2 is not possible"));
-        assert!(message("faults,error=0.1:zram").contains("accepted: null, memory, faults, uring"));
+        assert!(
+            message("faults,error=0.1:zram")
+                .contains("accepted: null, memory, disk, faults, uring")
+        );
         assert!(message("faults:uring").contains("no path"), "{}", message("faults:uring"));
     }
 

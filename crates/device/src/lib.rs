@@ -43,6 +43,7 @@
 mod basics;
 mod description;
 mod device;
+pub mod disk;
 pub mod fault;
 pub mod faults;
 mod log;

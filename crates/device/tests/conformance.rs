@@ -55,10 +55,46 @@ const CHOICES: &[(&str, &[&str])] = &[
     ("dev_resource", &["1:100:0:30", "5:60:9:40"]),
 ];
 
+/// The same for the disk.
+const OF_DISK: &[(&str, &[&str])] = &[
+    ("preset", &["sata7200", "sas15k"]),
+    ("size", &["1", "64", "100000"]),
+    ("rpm", &["5400", "10000"]),
+    ("heads", &["1", "3"]),
+    ("zones", &["1", "7"]),
+    ("outer_sectors", &["1300", "4000"]),
+    ("inner_sectors", &["16", "500"]),
+    ("zone_curve", &["0", "100"]),
+    ("track_skew_nsec", &["0", "2000000"]),
+    ("cylinder_skew_nsec", &["0", "2000000"]),
+    ("seek_knee", &["20", "60"]),
+    ("head_switch_nsec", &["0", "3000000"]),
+    ("overhead_nsec", &["0", "1000000"]),
+    ("hit_nsec", &["0", "300000"]),
+    ("link_mbps", &["1", "10000"]),
+    ("segments", &["0", "1", "64"]),
+    ("read_ahead", &["0", "4", "4096"]),
+    ("cache_size", &["0", "1", "32"]),
+    ("fua", &["0", "1"]),
+    ("destage_delay_nsec", &["0", "100000000"]),
+    ("hw_queue_depth", &["1", "2", "7", "300"]),
+    ("reorder", &["0", "1"]),
+    ("reorder_margin_nsec", &["0", "3000000"]),
+    ("age_limit_nsec", &["0", "30000000"]),
+    ("bs", &["512", "4096"]),
+    ("max_sectors", &["0", "8", "64"]),
+    ("badblocks", &["+0-9", "+100-900"]),
+    ("recovery_nsec", &["0", "200000000"]),
+    ("recalibration_interval_nsec", &["10000000", "1000000000"]),
+    ("recalibration_nsec", &["0", "100000000"]),
+    ("log", &["0", "1"]),
+    ("occupancy", &["0", "1"]),
+];
+
 /// A subset of the choices, each with probability one in three, printed by whoever fails.
-fn drawn(rng: &mut Rng) -> String {
+fn drawn(choices: &[(&str, &[&str])], rng: &mut Rng) -> String {
     let mut text = format!("seed={}", rng.next_u64());
-    for (name, values) in CHOICES {
+    for (name, values) in choices {
         if rng.chance(1, 3) {
             let value = values[rng.below(values.len() as u64) as usize];
             text.push_str(&format!(",{name}={value}"));
@@ -71,7 +107,7 @@ fn drawn(rng: &mut Rng) -> String {
 fn whatever_a_seed_turns_on_conforms() {
     let (mut merged, mut refused, mut requeued, mut failed) = (0, 0, 0, 0);
     for seed in 0..200 {
-        let text = drawn(&mut Rng::new(seed));
+        let text = drawn(CHOICES, &mut Rng::new(seed));
         println!("seed {seed}: --device null,{text}");
         let outcome = null(&text, seed);
         merged += outcome.merged;
@@ -85,6 +121,29 @@ fn whatever_a_seed_turns_on_conforms() {
         merged > 0 && refused > 0 && requeued > 0 && failed > 0,
         "the choices exercise too little"
     );
+}
+
+/// A disk alone, and with faults around it.
+#[test]
+fn whatever_a_seed_turns_on_a_disk_conforms() {
+    let (mut merged, mut failed) = (0, 0);
+    for seed in 0..40 {
+        // Many of the suite's reads meet the bad sectors, and none may be given up.
+        let rest = drawn(OF_DISK, &mut Rng::new(seed));
+        let disk = format!("disk,recovery_nsec=50000000,{rest}");
+        let faults = "faults,error=0.02,requeue=0.02,late=0.1,reorder=0.1,timeout=0.002,times=20";
+        for text in [disk.clone(), format!("{faults}:{disk}")] {
+            println!("seed {seed}: --device {text}");
+            let device = described(&text);
+            let outcome = testkit::conformance(device.shape, device.queues(), seed);
+            merged += outcome.merged;
+            failed += outcome.failed;
+            let again = described(&text);
+            assert_eq!(testkit::conformance(again.shape, again.queues(), seed), outcome);
+            testkit::abandonment(device.shape, device.queues(), seed);
+        }
+    }
+    assert!(merged > 0 && failed > 0, "the choices exercise too little");
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! Elevator logs: what was recorded is replayed answer by answer, what differs is found, and nonsense is refused.
 
-use blkmq_core::{Instant, Nanos, SECTOR_SIZE};
+use blkmq_core::{GroupId, Instant, Nanos, Owner, SECTOR_SIZE};
 use blkmq_device::{Device, MachineShape, registry as devices};
 use blkmq_engine::{Config, attributes};
 use blkmq_lab::elevator_log::{
@@ -43,11 +43,13 @@ fn recorded(scheduler: &str) -> Vec<u8> {
     let mut simulation = simulation.expect("a possible queue");
     if !factory.attributes.is_empty() {
         let mut changes =
-            [("fifo_batch", "2"), ("front_merges", "0"), ("read_expire", "1")].into_iter();
+            factory.attributes.iter().take(3).map(|attribute| {
+                (attribute.name, (attribute.min + 1).min(attribute.max).to_string())
+            });
         simulation.operate(Instant::from_nanos(1_000_000), move |now, queue| {
             let (name, value) = changes.next()?;
             let path = format!("iosched/{name}");
-            let plan = attributes::write(&queue.plan(), &path, value).expect("its own attribute");
+            let plan = attributes::write(&queue.plan(), &path, &value).expect("its own attribute");
             let mut change = queue.change(plan).expect("a possible plan");
             while !change.step(now) {}
             Some(now + Nanos::from_millis(1))
@@ -56,7 +58,8 @@ fn recorded(scheduler: &str) -> Vec<u8> {
     let bytes = device(DEVICE).shape.limits.capacity * u64::from(SECTOR_SIZE);
     let program = |thread| {
         let generator = Generator::new(&job, thread, bytes).expect("a job that fits");
-        let stream = Stream { generator, verifier: None };
+        let stream =
+            Stream { generator, verifier: None, owner: Owner(thread), group: GroupId::ROOT };
         Program { job: &job, stream, buffers: NoBuffers, course: false, pid: 0 }
     };
     simulation.run((0..4).map(program)).expect("everything ends");

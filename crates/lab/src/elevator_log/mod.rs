@@ -7,6 +7,7 @@
 //! An [`ElevatorLog`] is filled through [`Observation`](crate::observe::Observation), in real or in virtual time; it
 //! becomes bytes ([`ElevatorLog::bytes`]), and they a [`Log`] again. The format is in `wire.rs`.
 
+mod outside;
 mod recorder;
 mod replay;
 mod rerun;

@@ -1,9 +1,10 @@
 //! Recording: an observer beside each policy, who writes down every call.
 
 use super::wire::{Call, Entry, put_instance, put_log};
+use crate::observe::outside::Heard;
 use crate::observe::policy::PolicyWatch;
-use blkmq_core::{HwQueue, Instant, IoMeta, RequestId};
-use blkmq_sched::{At, Cx, DepthLimits, Done, Grown, Options, Pick, Shape};
+use blkmq_core::{HwQueue, Instant, IoMeta, Owner, RequestId};
+use blkmq_sched::{At, Cx, DepthLimits, Done, GroupChange, Grown, Options, Pick, Shape, Used};
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -129,6 +130,22 @@ impl PolicyWatch for Recorder {
 
     fn may_merge(&mut self, cx: &Cx<'_>, into: RequestId, io: &IoMeta, answer: bool) {
         self.note(Some(cx.now), Entry::MayMerge { into, io: *io, answer });
+    }
+
+    fn heard(&mut self, now: Instant, what: Heard) {
+        self.note(Some(now), Entry::Heard(what));
+    }
+
+    fn admits(&mut self, cx: &Cx<'_>, io: &IoMeta, used: Used, answer: bool) {
+        self.note(Some(cx.now), Entry::Admits { io: *io, used, answer });
+    }
+
+    fn regrouped(&mut self, cx: &Cx<'_>, change: GroupChange) {
+        self.note(Some(cx.now), Entry::Regroup(change));
+    }
+
+    fn left(&mut self, cx: &Cx<'_>, owner: Owner) {
+        self.note(Some(cx.now), Entry::Left(owner));
     }
 
     fn front_merges(&mut self, answer: bool) {

@@ -1,5 +1,6 @@
 //! Exact replay: the same calls to the same policy, every answer compared.
 
+use super::outside::Recorded;
 use super::wire::{Call, Entry, Instance, LogError};
 use blkmq_core::{IoMeta, Op, RequestId};
 use blkmq_sched::{At, Cx, Factory, OptionError, Options, Pick, Requests, Scheduler, registry};
@@ -115,6 +116,15 @@ pub fn replay(instance: &Instance<'_>) -> Result<Replayed, ReplayError> {
             });
             return Ok(replayed);
         }
+        if let Some(wish) = stage.unheard(&call.entry) {
+            replayed.difference = Some(Difference {
+                call: replayed.calls,
+                recorded: call.to_string(),
+                replayed: wish,
+                before: before.iter().map(Call::to_string).collect(),
+            });
+            return Ok(replayed);
+        }
         stage.follow(&call.entry);
         replayed.calls += 1;
         if before.len() == CONTEXT {
@@ -137,6 +147,7 @@ enum Place {
 struct Stage {
     factory: &'static Factory,
     policy: Box<dyn Scheduler>,
+    outside: Recorded,
     /// All slots are in use at all times, so that any of them can be given any name.
     requests: Requests,
     names: Box<[RequestId]>,
@@ -152,6 +163,7 @@ impl Stage {
         Self {
             factory,
             policy,
+            outside: Recorded::default(),
             requests,
             names,
             places: vec![Place::Nowhere; slots as usize].into(),
@@ -193,7 +205,13 @@ impl Stage {
                     Err(format!("{name}={value} is no attribute of {}", self.factory.name))
                 }
             }
-            Entry::Pick { .. } | Entry::FrontMerges { .. } | Entry::DepthLimits { .. } => Ok(()),
+            Entry::Pick { .. }
+            | Entry::FrontMerges { .. }
+            | Entry::DepthLimits { .. }
+            | Entry::Admits { .. }
+            | Entry::Regroup(_)
+            | Entry::Left(_)
+            | Entry::Heard(_) => Ok(()),
         }
     }
 
@@ -204,7 +222,7 @@ impl Stage {
             Entry::Absorbed { into, meta, .. } => self.set(into, meta),
             _ => {}
         }
-        let cx = Cx { now: call.now, requests: &self.requests };
+        let cx = Cx { now: call.now, requests: &self.requests, outside: &self.outside };
         let policy = &mut *self.policy;
         match call.entry {
             Entry::Insert { rq, at, .. } => policy.insert(&cx, rq, at),
@@ -212,6 +230,12 @@ impl Stage {
             Entry::Withdraw { rq } => policy.withdraw(&cx, rq),
             Entry::Absorbed { into, gone, .. } => policy.absorbed(&cx, into, gone),
             Entry::Grown { rq, edge, .. } => policy.grown(&cx, rq, edge),
+            Entry::Regroup(change) => policy.regroup(&cx, change),
+            Entry::Left(owner) => policy.left(&cx, owner),
+            Entry::Heard(heard) => self.outside.will_say(heard),
+            Entry::Admits { io, used, .. } => {
+                return Some(Entry::Admits { io, used, answer: policy.admits(&cx, &io, used) });
+            }
             Entry::Pick { hw, .. } => {
                 return Some(Entry::Pick { hw, answer: policy.pick(&cx, hw) });
             }
@@ -233,6 +257,11 @@ impl Stage {
             }
         }
         None
+    }
+
+    /// What the policy asked of its outside and the recorded one did not, or the other way round.
+    fn unheard(&mut self, entry: &Entry<'_>) -> Option<String> {
+        if matches!(entry, Entry::Heard(_)) { None } else { self.outside.left_over() }
     }
 
     /// Gives the slot of `rq` this name and metadata.

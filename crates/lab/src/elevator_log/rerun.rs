@@ -180,8 +180,8 @@ const MOST_IDLE_TURNS: u32 = 10_000;
 
 /// False if there is no credit for it.
 fn push(submitter: &mut Submitter<()>, now: Instant, io: &IoMeta) -> Result<bool, RerunError> {
-    let IoMeta { op, sector, sectors, flags, ioprio, owner, write_hint, .. } = *io;
-    let io = Io { flags, ioprio, owner, write_hint, ..Io::new(op, sector, sectors, 0, ()) };
+    let IoMeta { op, sector, sectors, flags, ioprio, owner, group, write_hint, .. } = *io;
+    let io = Io { flags, ioprio, owner, group, write_hint, ..Io::new(op, sector, sectors, 0, ()) };
     match submitter.push(now, io) {
         Ok(()) => Ok(true),
         Err(refused) if matches!(refused.why, Refusal::NoCredit { .. }) => Ok(false),

@@ -138,6 +138,10 @@ impl Elevator {
             }
             Entry::Pick { .. }
             | Entry::MayMerge { .. }
+            | Entry::Admits { .. }
+            | Entry::Regroup(_)
+            | Entry::Left(_)
+            | Entry::Heard(_)
             | Entry::FrontMerges { .. }
             | Entry::DepthLimits { .. }
             | Entry::Set { .. } => {}

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! log      = "blkmqelv" version:number command:text { 1 instance } 0
-//! instance = policy:text slots nr_requests hw_depth hw_queues:number count:number { name:text value:signed }
+//! instance = policy:text slots nr_requests hw_depth hw_queues rotational:number count:number { name:text value:signed }
 //!            missed:number length:number { call }
 //! call     = kind:byte passed:number ...
 //! text     = length:number bytes
@@ -12,8 +12,9 @@
 //! bit. `passed` is the time in nanoseconds since the call before. An instance is one policy from its making to its
 //! end; a queue with several elevators has several, and so has one whose scheduler was changed.
 
-use blkmq_core::{HwQueue, Instant, IoFlags, IoMeta, Op, RequestId};
-use blkmq_sched::{At, DepthLimits, Done, Grown, Pick, Shape};
+use crate::observe::outside::Heard;
+use blkmq_core::{HwQueue, Instant, IoFlags, IoMeta, Op, Owner, RequestId};
+use blkmq_sched::{At, DepthLimits, Done, GroupChange, Grown, Pick, Shape, Used};
 use std::fmt;
 
 mod read;
@@ -90,6 +91,21 @@ pub enum Entry<'a> {
         /// What it said.
         answer: DepthLimits,
     },
+    /// May an I/O have a slot?
+    Admits {
+        /// The I/O.
+        io: IoMeta,
+        /// Slots in use.
+        used: Used,
+        /// What it said.
+        answer: bool,
+    },
+    /// The tree of groups has changed.
+    Regroup(GroupChange),
+    /// An owner has gone.
+    Left(Owner),
+    /// In the next call, it heard this from outside.
+    Heard(Heard),
     /// An attribute was set.
     Set {
         /// Which.
@@ -213,8 +229,8 @@ pub(super) fn put_instance(
 ) -> Vec<u8> {
     let mut out = Vec::with_capacity(calls.len() + 64);
     put_text(&mut out, policy);
-    let Shape { slots, nr_requests, hw_depth, hw_queues } = *shape;
-    for number in [slots, nr_requests, hw_depth, hw_queues.into()] {
+    let Shape { slots, nr_requests, hw_depth, hw_queues, rotational } = *shape;
+    for number in [slots, nr_requests, hw_depth, hw_queues.into(), rotational.into()] {
         put_number(&mut out, number.into());
     }
     put_number(&mut out, options.len() as u64);
@@ -251,6 +267,7 @@ fn put_meta(out: &mut Vec<u8>, now: Instant, meta: &IoMeta) {
     put_number(out, meta.sector);
     put_number(out, meta.sectors.into());
     put_number(out, meta.owner.0.into());
+    put_number(out, meta.group.0.into());
     put_time(out, now, meta.arrived);
     put_number(out, meta.segments.into());
     put_number(out, meta.hw.0.into());
@@ -264,6 +281,15 @@ fn pick_kind(answer: Pick) -> u8 {
         Pick::Empty => 4,
         Pick::WaitCompletion => 5,
         Pick::WaitUntil(_) => 6,
+        Pick::WaitToken => 28,
+    }
+}
+
+fn put_answer(out: &mut Vec<u8>, now: Instant, answer: Pick) {
+    match answer {
+        Pick::Issue(rq) => put_id(out, rq),
+        Pick::WaitUntil(at) => put_time(out, now, at),
+        Pick::Empty | Pick::WaitCompletion | Pick::WaitToken => {}
     }
 }
 
@@ -272,6 +298,44 @@ fn grown_kind(edge: Grown) -> u8 {
         Grown::Back => 10,
         Grown::Front { .. } => 11,
         Grown::Discard => 12,
+    }
+}
+
+fn put_change(out: &mut Vec<u8>, head: impl Fn(&mut Vec<u8>, u8), change: GroupChange) {
+    match change {
+        GroupChange::Added { group, parent, weight } => {
+            head(out, 22);
+            put_number(out, group.0.into());
+            put_number(out, parent.0.into());
+            put_number(out, weight.into());
+        }
+        GroupChange::Weight { group, weight } => {
+            head(out, 23);
+            put_number(out, group.0.into());
+            put_number(out, weight.into());
+        }
+        GroupChange::Removed { group } => {
+            head(out, 24);
+            put_number(out, group.0.into());
+        }
+    }
+}
+
+fn put_heard(out: &mut Vec<u8>, head: impl Fn(&mut Vec<u8>, u8), heard: Heard) {
+    match heard {
+        Heard::Token { pool, there } => {
+            head(out, 26 + u8::from(there));
+            put_number(out, pool.into());
+        }
+        Heard::Value { index, value } => {
+            head(out, 29);
+            put_number(out, index.into());
+            put_number(out, value);
+        }
+        Heard::Level(level) => {
+            head(out, 30);
+            put_number(out, level as u64);
+        }
     }
 }
 
@@ -292,11 +356,7 @@ impl Call<'_> {
             Entry::Pick { hw, answer } => {
                 head(out, pick_kind(*answer));
                 put_number(out, hw.0.into());
-                match answer {
-                    Pick::Issue(rq) => put_id(out, *rq),
-                    Pick::WaitUntil(at) => put_time(out, now, *at),
-                    Pick::Empty | Pick::WaitCompletion => {}
-                }
+                put_answer(out, now, *answer);
             }
             Entry::Completed { done } => {
                 head(out, 7);
@@ -333,6 +393,18 @@ impl Call<'_> {
                 head(out, 17);
                 put_number(out, answer.async_depth.map_or(0, |depth| u64::from(depth) + 1));
             }
+            Entry::Admits { io, used, answer } => {
+                head(out, 20 + u8::from(*answer));
+                put_meta(out, now, io);
+                let Used { of, all, limited, unsynced } = *used;
+                [of, all, limited, unsynced].into_iter().for_each(|n| put_number(out, n.into()));
+            }
+            Entry::Regroup(change) => put_change(out, head, *change),
+            Entry::Left(owner) => {
+                head(out, 25);
+                put_number(out, owner.0.into());
+            }
+            Entry::Heard(heard) => put_heard(out, head, *heard),
             Entry::Set { name, value, answer } => {
                 head(out, 18 + u8::from(*answer));
                 put_text(out, name);
@@ -369,6 +441,14 @@ impl fmt::Display for Call<'_> {
                 io(f, meta)?;
                 write!(f, " join {into:?}? -> {answer}")
             }
+            Entry::Admits { io: meta, used, answer } => {
+                write!(f, "may ")?;
+                io(f, meta)?;
+                write!(f, " have a slot, with {} of {} in use? -> {answer}", used.all, used.of)
+            }
+            Entry::Regroup(change) => write!(f, "groups: {change:?}"),
+            Entry::Left(owner) => write!(f, "owner {} has gone", owner.0),
+            Entry::Heard(heard) => write!(f, "heard {heard:?}"),
             Entry::FrontMerges { answer } => write!(f, "front merges? -> {answer}"),
             Entry::DepthLimits { answer } => write!(f, "caps? -> {:?}", answer.async_depth),
             Entry::Set { name, value, answer } => write!(f, "set {name}={value} -> {answer}"),

@@ -5,6 +5,7 @@
 
 mod depths;
 pub(crate) mod device;
+pub(crate) mod outside;
 pub(crate) mod policy;
 mod tracing;
 

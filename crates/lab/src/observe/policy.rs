@@ -4,7 +4,8 @@
 //! around a policy is left in a thread-local while a queue is being built, and only then: [`build_with`] puts it
 //! there and takes it away again.
 
-use blkmq_core::{HwQueue, IoMeta, Owner, RequestId};
+use super::outside::{Heard, Memory, Spied};
+use blkmq_core::{HwQueue, Instant, IoMeta, Owner, RequestId};
 use blkmq_sched::{
     At, Cx, DepthLimits, Done, Factory, GroupChange, Grown, Options, Pick, Scheduler, Shape, Used,
     registry,
@@ -14,6 +15,14 @@ use std::sync::OnceLock;
 
 /// Somebody beside a policy. Every call comes after the policy's own, with its answer.
 pub(crate) trait PolicyWatch: Send {
+    /// During the call that is told next, it heard this from outside.
+    fn heard(&mut self, _now: Instant, _what: Heard) {}
+    /// It was asked whether `io` may have a slot, and said this.
+    fn admits(&mut self, _cx: &Cx<'_>, _io: &IoMeta, _used: Used, _answer: bool) {}
+    /// It was told of groups.
+    fn regrouped(&mut self, _cx: &Cx<'_>, _change: GroupChange) {}
+    /// It was told that an owner has gone.
+    fn left(&mut self, _cx: &Cx<'_>, _owner: Owner) {}
     /// It took `rq` in.
     fn inserted(&mut self, _cx: &Cx<'_>, _rq: RequestId, _at: At) {}
     /// It was asked for `hw`, and said this.
@@ -95,13 +104,26 @@ pub(crate) fn watched(
     inner: Box<dyn Scheduler>,
     watches: Vec<Box<dyn PolicyWatch>>,
 ) -> Box<dyn Scheduler> {
-    Box::new(Watched { inner, watches: RefCell::new(watches) })
+    Box::new(Watched { inner, watches: RefCell::new(watches), memory: Memory::default() })
 }
 
 struct Watched {
     inner: Box<dyn Scheduler>,
     /// In a cell because some questions are asked of a shared policy.
     watches: RefCell<Vec<Box<dyn PolicyWatch>>>,
+    memory: Memory,
+}
+
+/// Makes a call of the policy with an outside that is listened to, and tells what was heard.
+macro_rules! spied {
+    ($watched:ident, $cx:ident, $call:ident($($argument:expr),*)) => {{
+        let outside = Spied { outside: $cx.outside, memory: &$watched.memory };
+        let answer = $watched.inner.$call(&Cx { outside: &outside, ..*$cx }, $($argument),*);
+        for heard in $watched.memory.take() {
+            $watched.tell(|watch| watch.heard($cx.now, heard));
+        }
+        answer
+    }};
 }
 
 impl Watched {
@@ -112,28 +134,28 @@ impl Watched {
 
 impl Scheduler for Watched {
     fn insert(&mut self, cx: &Cx<'_>, rq: RequestId, at: At) {
-        self.inner.insert(cx, rq, at);
+        spied!(self, cx, insert(rq, at));
         self.tell(|watch| watch.inserted(cx, rq, at));
     }
 
     fn pick(&mut self, cx: &Cx<'_>, hw: HwQueue) -> Pick {
-        let pick = self.inner.pick(cx, hw);
+        let pick = spied!(self, cx, pick(hw));
         self.tell(|watch| watch.asked(cx, hw, pick));
         pick
     }
 
     fn completed(&mut self, cx: &Cx<'_>, done: &Done) {
-        self.inner.completed(cx, done);
+        spied!(self, cx, completed(done));
         self.tell(|watch| watch.completed(cx, done));
     }
 
     fn withdraw(&mut self, cx: &Cx<'_>, rq: RequestId) {
-        self.inner.withdraw(cx, rq);
+        spied!(self, cx, withdraw(rq));
         self.tell(|watch| watch.withdrawn(cx, rq));
     }
 
     fn absorbed(&mut self, cx: &Cx<'_>, into: RequestId, gone: RequestId) {
-        self.inner.absorbed(cx, into, gone);
+        spied!(self, cx, absorbed(into, gone));
         self.tell(|watch| watch.absorbed(cx, into, gone));
     }
 
@@ -142,7 +164,7 @@ impl Scheduler for Watched {
     }
 
     fn may_merge(&self, cx: &Cx<'_>, into: RequestId, io: &IoMeta) -> bool {
-        let answer = self.inner.may_merge(cx, into, io);
+        let answer = spied!(self, cx, may_merge(into, io));
         self.tell(|watch| watch.may_merge(cx, into, io, answer));
         answer
     }
@@ -154,7 +176,7 @@ impl Scheduler for Watched {
     }
 
     fn grown(&mut self, cx: &Cx<'_>, rq: RequestId, edge: Grown) {
-        self.inner.grown(cx, rq, edge);
+        spied!(self, cx, grown(rq, edge));
         self.tell(|watch| watch.grown(cx, rq, edge));
     }
 
@@ -169,15 +191,19 @@ impl Scheduler for Watched {
     }
 
     fn admits(&self, cx: &Cx<'_>, io: &IoMeta, used: Used) -> bool {
-        self.inner.admits(cx, io, used)
+        let answer = spied!(self, cx, admits(io, used));
+        self.tell(|watch| watch.admits(cx, io, used, answer));
+        answer
     }
 
     fn regroup(&mut self, cx: &Cx<'_>, change: GroupChange) {
-        self.inner.regroup(cx, change);
+        spied!(self, cx, regroup(change));
+        self.tell(|watch| watch.regrouped(cx, change));
     }
 
     fn left(&mut self, cx: &Cx<'_>, owner: Owner) {
-        self.inner.left(cx, owner);
+        spied!(self, cx, left(owner));
+        self.tell(|watch| watch.left(cx, owner));
     }
 
     fn attribute(&self, name: &str) -> Option<i64> {

@@ -1,8 +1,11 @@
 //! Elevator logs taken apart. Whatever the bytes are, reading them ends in calls or in an error that says where.
 
 use super::{Call, Entry, FLAGS, Instance, Log, LogError, MAGIC, MOST_SLOTS, OPS, VERSION};
-use blkmq_core::{HwQueue, Instant, IoError, IoFlags, IoMeta, IoPrio, IoResult, Owner, RequestId};
-use blkmq_sched::{At, DepthLimits, Done, Grown, Pick, Shape};
+use crate::observe::outside::Heard;
+use blkmq_core::{
+    GroupId, HwQueue, Instant, IoError, IoFlags, IoMeta, IoPrio, IoResult, Owner, RequestId,
+};
+use blkmq_sched::{At, DepthLimits, Done, GroupChange, Grown, Pick, Shape, StatsLevel, Used};
 
 /// What is left to read.
 struct Input<'a> {
@@ -95,6 +98,7 @@ impl<'a> Input<'a> {
             sector,
             sectors,
             owner: Owner(self.up_to(u32::MAX.into(), "an owner of more than 32 bits")?),
+            group: self.group()?,
             // Later than `now` by a little, where clocks of CPUs differ.
             arrived: self.time(now)?,
             segments: self.up_to(u16::MAX.into(), "more than 65535 segments")?,
@@ -113,6 +117,42 @@ impl<'a> Input<'a> {
         }
     }
 
+    fn small(&mut self, what: &'static str) -> Result<u32, LogError> {
+        self.up_to(u32::MAX.into(), what)
+    }
+
+    fn group(&mut self) -> Result<GroupId, LogError> {
+        Ok(GroupId(self.up_to(u16::MAX.into(), "a group of more than 16 bits")?))
+    }
+
+    fn used(&mut self) -> Result<Used, LogError> {
+        const WHAT: &str = "more slots than can be";
+        let (of, all) = (self.small(WHAT)?, self.small(WHAT)?);
+        Ok(Used { of, all, limited: self.small(WHAT)?, unsynced: self.small(WHAT)? })
+    }
+
+    fn change(&mut self, kind: u8) -> Result<GroupChange, LogError> {
+        const WHAT: &str = "a weight of more than 32 bits";
+        let group = self.group()?;
+        Ok(match kind {
+            22 => GroupChange::Added { group, parent: self.group()?, weight: self.small(WHAT)? },
+            23 => GroupChange::Weight { group, weight: self.small(WHAT)? },
+            _ => GroupChange::Removed { group },
+        })
+    }
+
+    fn heard(&mut self, kind: u8) -> Result<Heard, LogError> {
+        Ok(match kind {
+            26 | 27 => Heard::Token { pool: self.small("a pool beyond all")?, there: kind == 27 },
+            29 => Heard::Value { index: self.small("a value beyond all")?, value: self.number()? },
+            _ => Heard::Level(match self.up_to::<u8>(2, "a level that does not exist")? {
+                0 => StatsLevel::Off,
+                1 => StatsLevel::Basic,
+                _ => StatsLevel::Full,
+            }),
+        })
+    }
+
     fn call(&mut self, shape: &Shape, before: Instant) -> Result<Call<'a>, LogError> {
         let kind = self.byte()?;
         let passed = self.number()?;
@@ -123,12 +163,13 @@ impl<'a> Input<'a> {
                 let at = if kind == 1 { At::Tail } else { At::Head };
                 Entry::Insert { rq: self.id(shape)?, at, meta: self.meta(now)? }
             }
-            3..=6 => {
+            3..=6 | 28 => {
                 let hw = HwQueue(self.up_to(u16::MAX.into(), "a hardware queue beyond 65535")?);
                 let answer = match kind {
                     3 => Pick::Issue(self.id(shape)?),
                     4 => Pick::Empty,
                     5 => Pick::WaitCompletion,
+                    28 => Pick::WaitToken,
                     _ => Pick::WaitUntil(self.time(now)?),
                 };
                 Entry::Pick { hw, answer }
@@ -167,6 +208,12 @@ impl<'a> Input<'a> {
                 let (name, value) = (self.text()?, self.signed()?);
                 Entry::Set { name, value, answer: kind == 19 }
             }
+            20 | 21 => {
+                Entry::Admits { io: self.meta(now)?, used: self.used()?, answer: kind == 21 }
+            }
+            22..=24 => Entry::Regroup(self.change(kind)?),
+            25 => Entry::Left(Owner(self.small("an owner of more than 32 bits")?)),
+            26 | 27 | 29 | 30 => Entry::Heard(self.heard(kind)?),
             _ => return Err(self.invalid("an entry of an unknown kind")),
         };
         Ok(Call { now, entry })
@@ -204,6 +251,7 @@ fn instance<'a>(input: &mut Input<'a>) -> Result<Instance<'a>, LogError> {
         nr_requests: input.up_to(MOST_SLOTS, "more than 2^20 scheduler tags")?,
         hw_depth: input.up_to(MOST_SLOTS, "more than 2^20 driver tags")?,
         hw_queues: input.up_to(u16::MAX.into(), "more than 65535 hardware queues")?,
+        rotational: input.up_to::<u8>(1, "neither rotational nor not")? == 1,
     };
     let count = input.number()?;
     let mut options = Vec::new();
