@@ -30,6 +30,7 @@
 
 extern crate alloc;
 
+pub mod bfq;
 pub mod deadline;
 mod groups;
 pub mod index;

@@ -1,6 +1,7 @@
 //! Stupid twins: each policy of the registry once more, written from its page with nothing but vectors and
 //! scans, to be compared decision by decision.
 
+pub mod bfq;
 mod deadline;
 mod none;
 

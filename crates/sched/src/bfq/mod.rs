@@ -1,0 +1,2 @@
+//! `bfq`.
+pub mod wf2q;

@@ -1,0 +1,3 @@
+//! The twins of `bfq`.
+
+pub mod wf2q;
