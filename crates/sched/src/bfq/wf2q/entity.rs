@@ -120,7 +120,7 @@ mod tests {
 
     #[test]
     fn a_heavier_entity_takes_less_virtual_time() {
-        assert_eq!(delta(8, 10), 10 * delta(8, 100) + 4);
+        assert_eq!(delta(8, 8), 8 * delta(8, 64));
         assert_eq!(delta(1, 1), 1 << 22);
     }
 }
