@@ -5,31 +5,37 @@
 
 use blkmq_core::Rng;
 use blkmq_sched::testkit::{Driver, Event, LocalOutside, Script, naive};
-use blkmq_sched::{Factory, Options, Pick, registry};
+use blkmq_sched::{Factory, Options, Pick, Shape, registry};
 
 /// Set to a seed to run only that one.
 const ONE_SEED: Option<u64> = None;
 const SEEDS: u64 = 600;
 const STEPS: usize = 1_500;
 
-fn pair(factory: &Factory, slots: u32, options: &str) -> (Driver, Driver) {
+fn pair(factory: &Factory, shape: &Shape, options: &str) -> (Driver, Driver) {
     let twin = naive::twin(factory.name)
         .unwrap_or_else(|| panic!("{} has no twin in testkit/naive", factory.name));
     let parsed = Options::parse(factory.attributes, options).expect("drawn from the table");
-    let shape = Driver::shape(slots);
-    let outside = LocalOutside::of(factory, &shape, &parsed);
+    let outside = LocalOutside::of(factory, shape, &parsed);
     (
-        Driver::of(factory, slots, options),
-        Driver::with_outside(twin(&shape, &parsed), slots, outside),
+        Driver::of_shape(factory, shape, options),
+        Driver::with_outside(twin(shape, &parsed), shape.slots, outside),
     )
+}
+
+/// Every other seed has owners in groups, and every third a device that rotates.
+fn script(factory: &Factory, seed: u64) -> (Script, Shape) {
+    let new = if seed.is_multiple_of(2) { Script::new } else { Script::with_tenants };
+    let script = new(seed, factory.attributes).keeping(naive::kept(factory.name));
+    let shape = Driver::shape(1 << Rng::new(seed).below(8));
+    (script, Shape { rotational: seed.is_multiple_of(3), ..shape })
 }
 
 /// Runs one seed; returns how many requests were picked and how often picking was refused.
 fn compare(factory: &Factory, seed: u64) -> (u32, u32) {
-    let mut script = Script::new(seed, factory.attributes);
+    let (mut script, shape) = script(factory, seed);
     let options = script.options();
-    let slots = 1 << Rng::new(seed).below(8);
-    let (mut policy, mut twin) = pair(factory, slots, &options);
+    let (mut policy, mut twin) = pair(factory, &shape, &options);
     let (mut issued, mut refused) = (0, 0);
     for nth in 0..STEPS {
         let step = script.step();

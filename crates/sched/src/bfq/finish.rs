@@ -54,7 +54,9 @@ impl Bfq {
             State::Free | State::Issued => panic!("{rq:?} is not held"),
         }
         self.note_unqueued(cx, level, About::of(meta));
-        self.left_empty(cx, q);
+        if item.state == State::Queued {
+            self.left_empty(cx, q);
+        }
         self.items[rq.index()].state = State::Free;
         self.release(cx, item.proc, q);
     }

@@ -35,6 +35,13 @@ mod tunables;
 mod wakers;
 pub mod wf2q;
 
+#[cfg(feature = "testkit")]
+pub(crate) use habits::{IoShare, Seeks, ThinkTime};
+#[cfg(feature = "testkit")]
+pub(crate) use priority::Priority;
+#[cfg(feature = "testkit")]
+pub(crate) use rate::Dispatch;
+
 use crate::index::{Lists, SectorIndex};
 use crate::{Cx, Factory, Options, Scope, Shape, StatsLevel};
 use alloc::boxed::Box;
@@ -50,8 +57,9 @@ use injection::Sampling;
 use merging::Positions;
 use procs::{Key, Procs};
 use queue::{QueueRef, Queues};
-use rate::PeakRate;
-use tunables::{ATTRIBUTES, Tunables};
+pub(crate) use rate::PeakRate;
+use tunables::ATTRIBUTES;
+pub(crate) use tunables::Tunables;
 use wf2q::Wf2q;
 
 /// The registry line.

@@ -94,7 +94,7 @@ pub(super) const ATTRIBUTES: &[Attribute] = &[
 
 /// Which queues are joined.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub(super) enum Joining {
+pub(crate) enum Joining {
     Nobody,
     /// Those whose requests lie side by side.
     Early,
@@ -104,24 +104,24 @@ pub(super) enum Joining {
 
 /// Present values.
 #[derive(Clone, Debug)]
-pub(super) struct Tunables {
+pub(crate) struct Tunables {
     /// Async, sync.
-    pub(super) fifo_expire: [Nanos; 2],
+    pub(crate) fifo_expire: [Nanos; 2],
     /// In sectors.
-    pub(super) back_seek_max: u64,
-    pub(super) back_seek_penalty: u64,
-    pub(super) slice_idle: Nanos,
+    pub(crate) back_seek_max: u64,
+    pub(crate) back_seek_penalty: u64,
+    pub(crate) slice_idle: Nanos,
     /// In sectors; 0: by the device's rate.
-    pub(super) max_budget: u64,
-    pub(super) timeout: Nanos,
-    pub(super) strict: bool,
-    pub(super) low_latency: bool,
-    pub(super) joining: Joining,
-    pub(super) injection: bool,
+    pub(crate) max_budget: u64,
+    pub(crate) timeout: Nanos,
+    pub(crate) strict: bool,
+    pub(crate) low_latency: bool,
+    pub(crate) joining: Joining,
+    pub(crate) injection: bool,
 }
 
 impl Tunables {
-    pub(super) fn new(options: &Options) -> Self {
+    pub(crate) fn new(options: &Options) -> Self {
         let mut tunables = Self {
             fifo_expire: [Nanos::ZERO; 2],
             back_seek_max: 0,
@@ -147,7 +147,7 @@ impl Tunables {
         tunables
     }
 
-    pub(super) fn get(&self, name: &str) -> Option<i64> {
+    pub(crate) fn get(&self, name: &str) -> Option<i64> {
         let millis = |span: Nanos| (span.0 / 1_000_000) as i64;
         Some(match name {
             "fifo_expire_sync" => millis(self.fifo_expire[1]),
@@ -167,7 +167,7 @@ impl Tunables {
     }
 
     /// Sets `name` to `value`, which is within the attribute's range. Returns false if there is no such attribute.
-    pub(super) fn set(&mut self, name: &str, value: i64) -> bool {
+    pub(crate) fn set(&mut self, name: &str, value: i64) -> bool {
         let count = value.max(0) as u64;
         match name {
             "fifo_expire_sync" => self.fifo_expire[1] = Nanos::from_millis(count),

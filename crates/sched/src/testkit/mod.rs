@@ -14,6 +14,7 @@ pub mod naive;
 mod oracle;
 mod outside;
 mod script;
+mod tenants;
 
 pub use driver::Driver;
 pub use oracle::Checked;

@@ -12,7 +12,15 @@ use alloc::boxed::Box;
 pub type Build = fn(&Shape, &Options) -> Box<dyn Scheduler>;
 
 /// Every twin, under the name of its policy.
-pub const TWINS: &[(&str, Build)] = &[("none", none::build), ("mq-deadline", deadline::build)];
+pub const TWINS: &[(&str, Build)] =
+    &[("none", none::build), ("mq-deadline", deadline::build), ("bfq", bfq::build)];
+
+/// Attributes of a policy that must have these values where its twin is compared with, because that does without what
+/// they switch on.
+#[must_use]
+pub fn kept(name: &str) -> &'static [(&'static str, i64)] {
+    if name == "bfq" { bfq::KEPT } else { &[] }
+}
 
 /// The twin of the policy called `name`.
 #[must_use]

@@ -173,6 +173,21 @@ impl Naive {
     }
 
     #[must_use]
+    pub fn class(&self, queue: u32) -> Class {
+        self.members[queue as usize].class
+    }
+
+    #[must_use]
+    pub fn level(&self, queue: u32) -> u32 {
+        self.members[queue as usize].level as u32
+    }
+
+    #[must_use]
+    pub fn parent(&self, level: u32) -> Option<u32> {
+        (level != ROOT).then(|| self.members[self.queues + level as usize].level as u32)
+    }
+
+    #[must_use]
     pub fn view_level(&self, level: u32) -> View {
         self.view((self.queues + level as usize) as u32)
     }
