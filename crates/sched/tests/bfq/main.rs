@@ -1,3 +1,6 @@
 //! `bfq` against `spec/bfq.md`: the engine of service against its twin, and section 19 line by line.
 
+mod common;
 mod engine;
+mod fairness;
+mod section19;
