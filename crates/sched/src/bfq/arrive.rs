@@ -92,14 +92,13 @@ impl Bfq {
         let queue = &mut self.queues[q];
         queue.queued += 1;
         self.queued += 1;
-        let (before, factor) = (queue.next, queue.raising.factor);
-        let next = self.next_with(before, (rq, meta.sector));
-        self.queues[q].next = Some(next);
+        let factor = queue.raising.factor;
+        let another = self.compete(q, rq, meta.sector);
         self.note_queued(cx, self.wf.level(q), About::of(meta));
         let mut interactive = false;
         if self.queues[q].busy {
             self.raise_rare_async(q);
-            if before != Some(next) {
+            if another {
                 self.next_changed(q);
             }
             self.recount(q);

@@ -18,11 +18,8 @@ impl Bfq {
         queue.queued -= 1;
         self.queued -= 1;
         if queue.next == Some(rq) {
-            let next = self.next_after(q, sector);
-            self.queues[q].next = next;
-            if next.is_some() {
-                self.next_changed(q);
-            }
+            self.choose_after(q, sector);
+            self.next_changed(q);
         }
         if self.queues[q].is_empty() {
             self.lanes.push(core::mem::replace(&mut self.queues[q].lane, NO_LANE));

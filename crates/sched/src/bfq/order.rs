@@ -47,51 +47,48 @@ impl Bfq {
         Ways { back_max: self.tunables.back_seek_max, penalty: self.tunables.back_seek_penalty }
     }
 
-    /// Of two requests of a queue, as seen from `head`. Either may be missing.
+    /// The next request of `q` has to compete with `new`, at `sector`, from now on; whether it is another one.
     #[inline]
-    fn nearer(
-        &self,
-        head: u64,
-        first: Option<(RequestId, u64)>,
-        second: Option<(RequestId, u64)>,
-    ) -> Option<RequestId> {
-        match (first, second) {
-            (Some((a, at_a)), Some((b, at_b))) => {
-                Some(if self.ways().prefer_first(head, at_a, at_b) { a } else { b })
+    pub(super) fn compete(&mut self, q: u32, new: RequestId, sector: u64) -> bool {
+        let queue = &self.queues[q];
+        let next = match queue.next {
+            Some(old) if queue.next_is_due => old,
+            Some(old) => {
+                let at = self.order.filed(old).expect("the next request is in the order").1;
+                let first = self.ways().prefer_first(self.last_position, at, sector);
+                if first { old } else { new }
             }
-            (a, b) => a.or(b).map(|(rq, _)| rq),
-        }
-    }
-
-    /// The next request of a queue that had `next` and now has `new` at `sector`, too.
-    #[inline]
-    pub(super) fn next_with(&self, next: Option<RequestId>, new: (RequestId, u64)) -> RequestId {
-        let Some(old) = next else { return new.0 };
-        let at = self.order.filed(old).expect("the next request is in the order").1;
-        let nearer = self.nearer(self.last_position, Some((old, at)), Some(new));
-        nearer.expect("one of two")
+            None => new,
+        };
+        self.queues[q].next.replace(next) != Some(next)
     }
 
     /// The next request of a queue whose next one, at `sector`, has been taken out: the oldest, if it is due and this
     /// was not looked at in this slot; else the nearest.
     #[inline]
-    pub(super) fn next_after(&mut self, q: u32, sector: u64) -> Option<RequestId> {
+    pub(super) fn choose_after(&mut self, q: u32, sector: u64) {
+        self.queues[q].next_is_due = false;
+        self.queues[q].next = None;
         if self.queues[q].is_empty() {
-            return None;
+            return;
         }
         let lane = self.queues[q].lane as usize;
         if !self.queues[q].fifo_checked {
             self.queues[q].fifo_checked = true;
             let oldest = self.lists.front(lane).expect("it is not empty");
             if self.due(oldest) <= self.now {
-                return Some(oldest);
+                self.queues[q].next_is_due = true;
+                self.queues[q].next = Some(oldest);
+                return;
             }
         }
         let ahead =
             self.order.at_or_after(lane, sector).or_else(|| self.order.at_or_after(lane, 0));
-        let behind = self.order.before(lane, sector);
-        let place = |found: crate::index::Found| (found.rq, found.sector);
-        self.nearer(sector, ahead.map(place), behind.map(place))
+        let ahead = ahead.expect("it is not empty");
+        self.queues[q].next = Some(match self.order.before(lane, sector) {
+            Some(b) if !self.ways().prefer_first(sector, ahead.sector, b.sector) => b.rq,
+            _ => ahead.rq,
+        });
     }
 
     /// When a request goes before the order.

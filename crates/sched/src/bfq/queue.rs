@@ -83,6 +83,8 @@ pub(super) struct Queue {
     pub(super) max_budget: u64,
     /// The age of its oldest request has been looked at in this slot.
     pub(super) fifo_checked: bool,
+    /// `next` was chosen for its age: nothing that comes later takes its place.
+    pub(super) next_is_due: bool,
     /// It ran empty for a moment only, and may go on where it stopped.
     pub(super) back_soon: bool,
     pub(super) just_created: bool,
@@ -140,6 +142,7 @@ impl Queue {
             next_busy: NONE,
             max_budget: 0,
             fifo_checked: false,
+            next_is_due: false,
             back_soon: false,
             just_created: true,
             created: now,
@@ -198,6 +201,7 @@ impl Queue {
 pub(super) struct Queues {
     slab: Box<[Queue]>,
     free: u32,
+    live: u32,
     first_busy: u32,
     last_busy: u32,
 }
@@ -224,12 +228,17 @@ impl Queues {
         for (at, queue) in slab.iter_mut().enumerate() {
             queue.next_busy = if at + 1 < capacity as usize { at as u32 + 1 } else { NONE };
         }
-        Self { slab, free: 0, first_busy: NONE, last_busy: NONE }
+        Self { slab, free: 0, live: 0, first_busy: NONE, last_busy: NONE }
     }
 
     /// How many there is room for.
     pub(super) fn capacity(&self) -> u32 {
         self.slab.len() as u32
+    }
+
+    /// How many there are.
+    pub(super) fn len(&self) -> u32 {
+        self.live
     }
 
     /// A new queue.
@@ -242,6 +251,7 @@ impl Queues {
         let queue = &mut self.slab[q as usize];
         self.free = queue.next_busy;
         *queue = Queue::new(now, queue.generation.wrapping_add(1));
+        self.live += 1;
         q
     }
 
@@ -251,6 +261,7 @@ impl Queues {
         debug_assert!(queue.live && !queue.busy && queue.allocated == 0 && queue.filed.is_none());
         queue.live = false;
         queue.next_busy = self.free;
+        self.live -= 1;
         self.free = q;
     }
 

@@ -20,13 +20,8 @@ impl Bfq {
         }
         self.order.remove(rq);
         self.order.insert(lane, sector, rq);
-        let before = self.queues[q].next;
-        if before != Some(rq) {
-            let next = self.next_with(before, (rq, sector));
-            self.queues[q].next = Some(next);
-            if before != Some(next) {
-                self.next_changed(q);
-            }
+        if self.queues[q].next != Some(rq) && self.compete(q, rq, sector) {
+            self.next_changed(q);
         }
         self.refile(q);
     }
@@ -105,6 +100,7 @@ impl Scheduler for Bfq {
         out("in_driver", self.in_driver.into());
         let names = ["rt_busy", "be_busy", "idle_busy"];
         names.into_iter().zip(self.busy).for_each(|(name, busy)| out(name, busy.into()));
+        out("queues", self.queues.len().into());
         out("raised_busy", self.raised_busy.into());
         out("groups_pending", self.groups.pending().into());
         out("max_budget", self.max_budget());

@@ -140,6 +140,8 @@ pub struct World {
     pub cost: fn(from: u64, meta: &IoMeta) -> Nanos,
     /// Requests that the device takes at a time; it does them in their order.
     pub width: usize,
+    /// It does them all at once, and not one after the other. Their costs must be equal.
+    pub parallel: bool,
     /// In the device: request, client, end.
     flying: VecDeque<(RequestId, usize, Instant)>,
     owners: Vec<(RequestId, usize)>,
@@ -156,6 +158,7 @@ impl World {
             clients,
             cost,
             width: 1,
+            parallel: false,
             flying: VecDeque::new(),
             owners: Vec::new(),
             head: 0,
@@ -194,7 +197,8 @@ impl World {
         let took = (self.cost)(self.head, &meta);
         self.head = meta.end();
         self.clients[client].time.0 += took.0;
-        let from = self.flying.back().map_or(self.driver.now(), |(_, _, end)| *end);
+        let behind = self.flying.back().filter(|_| !self.parallel);
+        let from = behind.map_or(self.driver.now(), |(_, _, end)| *end);
         self.flying.push_back((rq, client, from + took));
         self.most_flying = self.most_flying.max(self.flying.len());
     }

@@ -3,4 +3,7 @@
 mod common;
 mod engine;
 mod fairness;
+mod liveness;
+mod refinements;
 mod section19;
+mod stats;

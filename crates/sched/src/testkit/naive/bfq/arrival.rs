@@ -44,6 +44,7 @@ impl Twin {
             max_budget: self.max_budget() * 2 / 3,
             back_soon: false,
             fifo_looked_at: false,
+            next_is_due: false,
             just_created: true,
             idle_since: None,
             waiting_since: now,
@@ -119,7 +120,7 @@ impl Twin {
     /// `rq` is a new request of its queue.
     fn put_in(&mut self, queue: usize, rq: RequestId) {
         let before = self.q(queue).next;
-        let next = self.next_with(before, rq);
+        let next = self.next_with(queue, rq);
         self.q_mut(queue).next = Some(next);
         let factor = self.q(queue).factor;
         let mut interactive = false;
@@ -137,8 +138,11 @@ impl Twin {
         }
     }
 
-    fn next_with(&self, next: Option<RequestId>, rq: RequestId) -> RequestId {
-        let Some(next) = next else { return rq };
+    fn next_with(&self, queue: usize, rq: RequestId) -> RequestId {
+        let Some(next) = self.q(queue).next else { return rq };
+        if self.q(queue).next_is_due {
+            return next;
+        }
         self.nearer(self.last_position, &self.request(next), &self.request(rq)).rq
     }
 
@@ -206,7 +210,7 @@ impl Twin {
         self.filings += 1;
         (self.requests[at].sector, self.requests[at].filing) = (sector, self.filings);
         let before = self.q(queue).next;
-        let next = self.next_with(before, rq);
+        let next = self.next_with(queue, rq);
         self.q_mut(queue).next = Some(next);
         if before != Some(next) {
             self.next_changed(queue);

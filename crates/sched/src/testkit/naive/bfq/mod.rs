@@ -98,6 +98,7 @@ struct Queue {
     max_budget: u64,
     back_soon: bool,
     fifo_looked_at: bool,
+    next_is_due: bool,
     just_created: bool,
     idle_since: Option<Instant>,
     waiting_since: Instant,
@@ -476,6 +477,7 @@ impl Scheduler for Twin {
         out("rt_busy", busy(Class::Realtime) as u64);
         out("be_busy", busy(Class::BestEffort) as u64);
         out("idle_busy", busy(Class::Idle) as u64);
+        out("queues", self.existing().count() as u64);
         out("raised_busy", self.raised_busy() as u64);
         out("groups_pending", self.groups_pending() as u64);
         out("max_budget", self.max_budget());

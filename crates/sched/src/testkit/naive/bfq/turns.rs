@@ -139,10 +139,12 @@ impl Twin {
     fn next_after(&mut self, queue: usize, sector: u64) -> Option<RequestId> {
         let mut its = self.requests.clone();
         its.retain(|r| r.queue == queue && r.place == Place::Waiting);
+        self.q_mut(queue).next_is_due = false;
         let oldest = its.first().copied()?;
         if !self.q(queue).fifo_looked_at {
             self.q_mut(queue).fifo_looked_at = true;
             if oldest.due <= self.now {
+                self.q_mut(queue).next_is_due = true;
                 return Some(oldest.rq);
             }
         }
