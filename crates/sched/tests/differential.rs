@@ -46,7 +46,7 @@ fn compare(factory: &Factory, seed: u64) -> (u32, u32) {
         match got {
             Event::Picked(Pick::Issue(_)) => issued += 1,
             Event::Picked(Pick::WaitUntil(_) | Pick::WaitCompletion | Pick::WaitToken) => {
-                refused += 1
+                refused += 1;
             }
             _ => {}
         }
@@ -74,6 +74,39 @@ fn the_scripts_reach_refusals_of_mq_deadline() {
     let factory = registry::find("mq-deadline").expect("it is registered");
     let refused: u32 = (0..SEEDS / 4).map(|seed| compare(factory, seed).1).sum();
     assert!(refused > 100, "only {refused} picks were refused");
+}
+
+/// How many of 200 seeds come to a state of `bfq` in which a number that it shows is at least `least`.
+fn seeds_that_show(name: &str, least: u64) -> usize {
+    let factory = registry::find("bfq").expect("it is registered");
+    let shows = |seed: &u64| {
+        let (mut script, shape) = script(factory, *seed);
+        let options = script.options();
+        let mut policy = Driver::of_shape(factory, &shape, &options);
+        (0..STEPS).any(|_| {
+            let _ = policy.apply(script.step());
+            policy.shown(name) >= least
+        })
+    };
+    (0..200).filter(shows).count()
+}
+
+#[test]
+fn the_scripts_reach_what_bfq_is_about() {
+    let states = [
+        ("idling", 1),
+        ("raised_busy", 2),
+        ("serving_raised", 3_000),
+        ("serving_in_burst", 1),
+        ("groups_pending", 3),
+        ("idle_busy", 1),
+        ("rt_busy", 1),
+        ("queues", 10),
+    ];
+    for (name, least) in states {
+        let seeds = seeds_that_show(name, least);
+        assert!(seeds >= 5, "{name} of {least} or more: only {seeds} seeds");
+    }
 }
 
 #[test]

@@ -24,7 +24,7 @@ fn cap(io: &IoMeta, of: u32, raised: bool) -> u32 {
 
 /// `part` of `whole` of `limit`, rounded to the nearest.
 fn share(limit: u64, part: u64, whole: u64) -> u64 {
-    if whole == 0 { limit } else { (limit * part + whole / 2) / whole }
+    (limit * part + whole / 2).checked_div(whole).unwrap_or(limit)
 }
 
 impl Bfq {

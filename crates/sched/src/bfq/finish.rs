@@ -132,9 +132,9 @@ impl Bfq {
         if queue.pending != pending {
             let level = self.wf.level(q);
             if pending {
-                self.groups.begin(level)
+                self.groups.begin(level);
             } else {
-                self.groups.end(level)
+                self.groups.end(level);
             }
             self.queues[q].pending = pending;
         }

@@ -127,9 +127,12 @@ impl Bfq {
         if self.groups.of(level).id != group {
             return;
         }
-        self.drop_async_of(cx, group);
-        for q in 0..self.queues.capacity() {
+        self.abandon_async_of(group);
+        // Those that have been busy for longest first; of the others the order does not matter.
+        let busy: Vec<u32> = self.queues.busy().collect();
+        for q in busy.into_iter().chain(0..self.queues.capacity()) {
             if self.queues[q].live && self.wf.level(q) == level {
+                self.free_if_unused(cx, q);
                 self.move_queue(cx, q, parent);
             }
         }
@@ -145,20 +148,10 @@ impl Bfq {
         its.into_iter().for_each(|proc| self.procs.at_mut(proc).group = None);
     }
 
-    /// The async queues of a group go with it, as soon as they have nothing left.
-    fn drop_async_of(&mut self, cx: &Cx<'_>, group: GroupId) {
-        let its: Vec<u32> = self
-            .procs
-            .all()
-            .filter(|proc| self.procs.at(*proc).key.shared_by() == Some(group))
-            .collect();
-        its.into_iter().for_each(|proc| self.forget_or_mark(cx, proc));
-    }
-
     /// Moves a queue to another level: off the service tree, over, and on again.
     pub(super) fn move_queue(&mut self, cx: &Cx<'_>, q: u32, level: u32) {
         let old = self.wf.level(q);
-        if old == level {
+        if old == level || !self.queues[q].live {
             return;
         }
         if q == self.serving {

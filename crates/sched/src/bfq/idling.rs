@@ -93,8 +93,7 @@ impl Bfq {
         if self.groups.pending() > 1 {
             return true;
         }
-        let [rt, be, idle] = self.busy.map(|n| n > 0);
-        if (rt && be) || (rt && idle) || (be && idle) {
+        if self.busy.iter().filter(|n| **n > 0).count() > 1 {
             return true;
         }
         let counted = q.and_then(|q| self.queues[q].counted_weight);

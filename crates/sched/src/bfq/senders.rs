@@ -7,7 +7,8 @@ use super::queue::Senders;
 use super::wf2q::{Class, ROOT};
 use super::{Bfq, NOBODY, is_sync};
 use crate::Cx;
-use blkmq_core::{IoMeta, Owner};
+use alloc::vec::Vec;
+use blkmq_core::{GroupId, IoMeta, Owner};
 
 impl Bfq {
     /// Under which name the sender of `io` is known.
@@ -127,6 +128,11 @@ impl Bfq {
     /// Forgets a process; as soon as its requests have completed, if there are any.
     pub(super) fn forget_or_mark(&mut self, cx: &Cx<'_>, p: u32) {
         self.leave_queue(cx, p);
+        self.forget_proc(p);
+    }
+
+    /// The rest of [`forget_or_mark`](Self::forget_or_mark), for a process that has no queue.
+    fn forget_proc(&mut self, p: u32) {
         if self.procs.at(p).requests == 0 {
             self.procs.remove(p);
         } else {
@@ -136,9 +142,24 @@ impl Bfq {
 
     /// A process does not send to its queue any more.
     fn leave_queue(&mut self, cx: &Cx<'_>, p: u32) {
-        if let Some(q) = self.procs.at_mut(p).queue.take() {
-            self.queues[q].procs -= 1;
+        if let Some(q) = self.let_go(p) {
             self.free_if_unused(cx, q);
+        }
+    }
+
+    fn let_go(&mut self, p: u32) -> Option<u32> {
+        let q = self.procs.at_mut(p).queue.take()?;
+        self.queues[q].procs -= 1;
+        Some(q)
+    }
+
+    /// A group is going to be removed: nobody sends to its async queues any more. They stay until somebody looks.
+    pub(super) fn abandon_async_of(&mut self, group: GroupId) {
+        let of_group = |p: &u32| self.procs.at(*p).key.shared_by() == Some(group);
+        let its: Vec<u32> = self.procs.all().filter(of_group).collect();
+        for p in its {
+            let _ = self.let_go(p);
+            self.forget_proc(p);
         }
     }
 

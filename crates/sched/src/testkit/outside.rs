@@ -80,7 +80,7 @@ impl LocalOutside {
         let inner = &mut *self.inner.borrow_mut();
         match issued {
             Some(rq) => {
-                assert!(inner.held.insert(rq, pool).is_none(), "{rq:?} has a token already")
+                assert!(inner.held.insert(rq, pool).is_none(), "{rq:?} has a token already");
             }
             None => inner.out[pool] -= 1,
         }

@@ -20,6 +20,8 @@ pub(super) struct Tenants {
     groups: Vec<(GroupId, GroupId)>,
     /// Of a thousand steps, so many change groups or owners.
     changes: u64,
+    /// Steps to go in which groups are made for a start.
+    founding: u32,
     /// Of 8 I/Os, so many are async although they read, or the other way round.
     odd: u64,
     /// Of 8 owners, so many have a priority.
@@ -31,16 +33,18 @@ pub(super) struct Tenants {
 impl Tenants {
     pub(super) fn new(seed: u64) -> Self {
         let mut rng = Rng::new(seed ^ 0x7e4a_97b5);
-        let owners = 1 + rng.below(8);
-        let changes = if rng.chance(1, 3) { 0 } else { rng.below(30) };
+        let owners = 1 + rng.below(12);
+        let changes = if rng.chance(1, 4) { 0 } else { 5 + rng.below(40) };
+        let founding = if changes == 0 { 0 } else { rng.below(40) as u32 };
         Self {
             owners,
             homes: alloc::vec![GroupId::ROOT; owners as usize],
             groups: Vec::new(),
             changes,
+            founding,
             odd: rng.below(4),
             ranked: if rng.chance(1, 2) { 0 } else { rng.below(9) },
-            large: 1 << rng.below(7),
+            large: 1 << rng.below(9),
             rng,
         }
     }
@@ -64,10 +68,15 @@ impl Tenants {
 
     /// Now and then, something that only tenants do.
     pub(super) fn step(&mut self) -> Option<Step> {
+        let owner = self.rng.below(self.owners);
+        if self.founding > 0 {
+            self.founding -= 1;
+            self.homes[owner as usize] = self.any_group();
+            return self.add().map(Step::Regroup);
+        }
         if !self.rng.chance(self.changes, 1_000) {
             return None;
         }
-        let owner = self.rng.below(self.owners);
         match self.rng.below(8) {
             0 => return Some(Step::Left(Owner(owner as u32))),
             1 | 2 => {

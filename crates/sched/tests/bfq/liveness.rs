@@ -137,7 +137,7 @@ fn the_oldest_request_of_a_queue_is_served_once_it_is_due() {
         assert!(n < 400, "it is never served");
         at += 8;
         put(&mut d, read(1, at));
-        put(&mut d, read(1, at + 1 << 10));
+        put(&mut d, read(1, (1 << 24) + at));
         let rq = d.issue();
         if rq == far {
             assert!(d.now() >= Instant::ZERO + ms(20));

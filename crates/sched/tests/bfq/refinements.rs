@@ -42,12 +42,12 @@ fn a_process_that_reads_where_the_one_in_service_does_shares_its_queue() {
 #[test]
 fn a_process_that_reads_where_another_one_is_about_to_shares_its_queue() {
     let mut d = two_busy("low_latency=0");
-    put(&mut d, read(2, 1 << 28 | 8));
+    put(&mut d, read(2, (1 << 28) + 8));
     assert_eq!((d.shown("queues"), d.shown("serving_shared")), (2, 0));
     let mut d = two_busy("low_latency=0");
     put(&mut d, read(9, 1 << 27));
     d.advance(ms(101));
-    put(&mut d, read(2, 1 << 27 | 8));
+    put(&mut d, read(2, (1 << 27) + 8));
     assert_eq!(d.shown("queues"), 2, "it has not been served, so it is not too late");
 }
 
@@ -217,7 +217,7 @@ fn a_queue_that_is_woken_three_times_has_a_waker_that_is_let_in_first() {
         let mut d = driver("low_latency=0");
         for i in 0..rounds {
             // Owner 2 completes something, and a millisecond later owner 1 goes on.
-            let rq = put(&mut d, read(2, 1 << 20 | 8 * i).level(7));
+            let rq = put(&mut d, read(2, (1 << 20) + 8 * i).level(7));
             assert_eq!(d.issue(), rq);
             d.complete(rq);
             d.advance(ms(1));

@@ -20,7 +20,7 @@ fn s19_04_realtime_starves_best_effort_while_it_is_backlogged() {
     let mut d = driver("low_latency=0");
     let rt = |i: u64| read(1, 8 * i).class(Class::Realtime);
     put(&mut d, read(2, 1_000_000));
-    put_all(&mut d, (0..40).map(|i| rt(i)));
+    put_all(&mut d, (0..40).map(rt));
     for i in 40..2_000 {
         assert_eq!(serve_owner(&mut d), 1);
         put(&mut d, rt(i));
@@ -100,7 +100,7 @@ fn after_a_break(away: Nanos) -> (u32, u64) {
     let mut d = driver("low_latency=0");
     let light = put(&mut d, read(1, 0).level(7));
     assert_eq!(d.issue(), light);
-    put_all(&mut d, (0..8).map(|i| read(2, 1 << 20 | 8 * i).level(0)));
+    put_all(&mut d, (0..8).map(|i| read(2, (1 << 20) + 8 * i).level(0)));
     d.advance(ms(1));
     d.complete(light);
     assert_eq!(issue_owner(&mut d), 2);
@@ -306,7 +306,7 @@ fn burst_of(n: u32) -> usize {
         d.advance(ms(10));
     }
     for owner in 1..=n {
-        put(&mut d, read(owner, u64::from(owner) << 20 | 8));
+        put(&mut d, read(owner, (u64::from(owner) << 20) + 8));
     }
     let mut raised = vec![0; n as usize + 1];
     while !d.held().is_empty() {

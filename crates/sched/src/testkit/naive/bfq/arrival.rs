@@ -40,6 +40,7 @@ impl Twin {
             sync,
             priority,
             busy: false,
+            busy_number: 0,
             next: None,
             max_budget: self.max_budget() * 2 / 3,
             back_soon: false,
@@ -167,7 +168,10 @@ impl Twin {
         }
         q.just_created = false;
         let interactive = self.raise_on_arrival(queue);
+        self.filings += 1;
+        let number = self.filings;
         let q = self.q_mut(queue);
+        q.busy_number = number;
         (q.backlogged, q.waiting_since, q.served) = (now, now, 0);
         q.soft_rt_due = false;
         q.busy = true;

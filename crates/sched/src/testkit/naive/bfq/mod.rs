@@ -94,6 +94,8 @@ struct Queue {
     sync: bool,
     priority: Priority,
     busy: bool,
+    /// Rises with each queue that becomes busy.
+    busy_number: u64,
     next: Option<RequestId>,
     max_budget: u64,
     back_soon: bool,
@@ -364,9 +366,12 @@ impl Twin {
         let Some(level) = self.levels.get(&group).copied() else { return };
         let Some(parent) = self.engine.parent(level) else { return };
         self.senders.retain(|sender, _| !matches!(sender, Sender::Async(l, _) if *l == level));
-        let all: Vec<usize> = self.existing().collect();
+        let mut all: Vec<usize> = self.existing().collect();
+        all.sort_by_key(|q| (!self.q(*q).busy, self.q(*q).busy_number));
         for q in all {
-            self.free_if_unused(q);
+            if self.engine.level(q as u32) == level {
+                self.free_if_unused(q);
+            }
             if self.queues[q].is_some() && self.engine.level(q as u32) == level {
                 self.move_queue(q, parent);
             }
