@@ -18,6 +18,7 @@ mod oracle;
 mod outside;
 pub mod rationed;
 mod script;
+mod tenants;
 
 pub use driver::Driver;
 pub use fake_device::FakeDevice;

@@ -350,12 +350,15 @@ fn s8_12_async_io_has_three_quarters_of_the_scheduler_tags() {
     let of = |op, flags| IoMeta { flags, ..IoMeta::new(op, 0, 8) };
     for op in OPS {
         let (sync, unsynced) = (of(op, IoFlags::SYNC), of(op, IoFlags::NONE));
-        assert!(d.admits(&unsynced, used(191)) && !d.admits(&unsynced, used(192)), "{op:?}");
-        assert!(d.admits(&sync, used(255)), "{op:?}");
+        assert!(
+            d.admits_with(&unsynced, used(191)) && !d.admits_with(&unsynced, used(192)),
+            "{op:?}"
+        );
+        assert!(d.admits_with(&sync, used(255)), "{op:?}");
     }
     // Sync writes do not count.
     let synced = Used { of: 256, all: 200, limited: 200, unsynced: 0 };
-    assert!(d.admits(&of(Op::Write, IoFlags::NONE), synced));
+    assert!(d.admits_with(&of(Op::Write, IoFlags::NONE), synced));
     // The limit that knows no sync writes is not used.
     assert_eq!(d.depth_limits().async_depth, None);
     let depth = |nr| Driver::of(crate::common::factory(), nr, "").shown("async_depth");
