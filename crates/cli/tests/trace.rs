@@ -15,7 +15,6 @@ struct Traced {
 
 fn run(name: &str, line: &str) -> Traced {
     let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(name);
-    let _ = std::fs::remove_dir_all(&folder);
     std::fs::create_dir_all(&folder).expect("the folder for temporary files can be written");
     let prefix = folder.join("t");
     let output = Command::new(env!("CARGO_BIN_EXE_blkmq"))
@@ -127,4 +126,14 @@ fn what_does_not_fit_is_counted() {
     // Q, P, U, G, I, D and C of each of 256.
     let missed = 7 * 256 - 100;
     assert!(traced.notes.contains(&format!("{missed} events are missing")), "{}", traced.notes);
+}
+
+/// What an earlier trace of the same name left behind would be taken for a part of this one.
+#[test]
+fn an_earlier_trace_is_replaced_whole() {
+    let line = "sim --scheduler none --rw=randread --size=64k --numjobs";
+    assert_eq!(run("replaced", &format!("{line}=4")).files.len(), 4);
+    let traced = run("replaced", &format!("{line}=2"));
+    assert_eq!(traced.files.len(), 2);
+    traced.check();
 }

@@ -94,9 +94,17 @@ fn write_trace(
     let names = names.map(|(at, thread)| (pid(at), plan.jobs[thread.job].name.as_str()));
     let missed = tracer.missed();
     let prefix = of_run(plan, &trace.prefix, number);
+    let file = |cpu: u32| PathBuf::from(format!("{prefix}.blktrace.{cpu}"));
+    let mut cpus = 0;
     for buffer in tracer.buffers(&names.collect::<Vec<_>>()) {
-        let path = PathBuf::from(format!("{prefix}.blktrace.{}", buffer.cpu));
+        let path = file(buffer.cpu);
         std::fs::write(&path, &buffer.bytes).map_err(|e| unwritable(&path, &e))?;
+        cpus = cpus.max(buffer.cpu + 1);
+    }
+    // Files of an earlier trace of that name, with more CPUs, would be read as part of this one.
+    while file(cpus).exists() {
+        std::fs::remove_file(file(cpus)).map_err(|e| unwritable(&file(cpus), &e))?;
+        cpus += 1;
     }
     Ok((missed > 0).then(|| {
         format!(
