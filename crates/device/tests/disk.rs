@@ -142,7 +142,9 @@ fn a_write_is_as_fast_as_a_cache_lets_it_be() {
 #[test]
 fn it_is_a_disk_to_whoever_asks() {
     let device = device("disk", "");
-    assert!(device.rotational && device.memory().is_none() && device.occupancy.is_none());
+    assert!(
+        device.shape.limits.rotational && device.memory().is_none() && device.occupancy.is_none()
+    );
     assert_eq!((device.shape.hw_queues, device.default_scheduler()), (1, "mq-deadline"));
 }
 

@@ -8,6 +8,7 @@ use crate::completions::Completions;
 use crate::device::{DeviceQueue, Enqueued, Finished};
 use crate::elevator::{self, Elevator};
 use crate::gate::Gate;
+use crate::groups::Ledger;
 use crate::hctx::Hctx;
 use crate::inflight::Handback;
 use crate::plan::Plan;
@@ -56,8 +57,13 @@ impl<P: Send + 'static> Shared<P> {
         // Whoever may wait for a lock: every submitter, every pump thread, and one that changes the queue.
         let lockers = senders.len() + usize::from(plan.device.hw_queues) + 1;
         let common = build_common(plan);
-        let (shards, ends) =
-            build_shards(plan, table, senders.len() as u16, lockers, common.as_ref());
+        let (shards, ends) = build_shards(
+            plan,
+            table,
+            senders.len() as u16,
+            lockers,
+            (common.as_ref(), &lasting.ledger),
+        );
         let patience = Patience {
             tags: plan.device.hw_queue_depth,
             timeout: plan.device.timeout,
@@ -131,7 +137,7 @@ fn build_shards<P>(
     table: &BioTable<P>,
     submitters: u16,
     lockers: usize,
-    common: Option<&Arc<Common>>,
+    (common, ledger): (Option<&Arc<Common>>, &Arc<Ledger>),
 ) -> (Box<[Shard]>, Vec<Ends>) {
     let count = plan.shards();
     let per_shard = plan.device.hw_queues / count;
@@ -152,7 +158,8 @@ fn build_shards<P>(
         let hw_depth = plan.device.hw_queue_depth;
         let shape = shape(plan, slots);
         let policy = (plan.scheduler.build)(&shape, &plan.options);
-        let outside = Surroundings::new(common.map(Arc::clone), index, count);
+        let ledger = Arc::clone(ledger);
+        let outside = Surroundings::new(common.map(Arc::clone), (index, count), plan.stats, ledger);
         let counters = Arc::new(ElevatorCounters::default());
         let mine = |id: &u16| plan.shards() == 1 || plan.home(*id).0 == index;
         let lanes = (0..per_shard).map(|_| {

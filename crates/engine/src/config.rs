@@ -2,7 +2,7 @@
 
 use crate::device::{DeviceQueue, DeviceShape};
 use crate::plan::Plan;
-use crate::{Access, GroupTree, Host, NoMerges, SharedTags};
+use crate::{Access, GroupTree, Host, NoMerges, SharedTags, Stats};
 use blkmq_core::{LimitsError, RequestId};
 use blkmq_sched::{Factory, Options, Scope, none};
 use std::fmt;
@@ -50,6 +50,8 @@ pub struct Config<P> {
     pub access: Access,
     /// Groups of owners, with weights for schedulers that share by them, and limits.
     pub groups: GroupTree,
+    /// What is counted about them, by schedulers that share by them.
+    pub stats: Stats,
     /// How much to merge.
     pub nomerges: NoMerges,
     /// Who pumps.
@@ -187,6 +189,7 @@ impl<P> Config<P> {
             async_depth: None,
             retries: 0,
             groups: GroupTree::default(),
+            stats: Stats::default(),
             access: Access::default(),
             nomerges: NoMerges::default(),
             pump: PumpMode::default(),
@@ -215,6 +218,7 @@ impl<P> Config<P> {
             async_depth: self.async_depth,
             access: self.access,
             groups: self.groups.clone(),
+            stats: self.stats,
             nomerges: self.nomerges,
             retries: self.retries,
             device: self.device,

@@ -68,7 +68,7 @@ pub use device::{
 pub use drive::Run;
 pub use gate::Access;
 pub use groups::{
-    Group, GroupError, GroupTree, IoMax, IoMaxError, MAX_GROUPS, MAX_WEIGHT, Wanted,
+    Group, GroupError, GroupTree, IoMax, IoMaxError, MAX_GROUPS, MAX_WEIGHT, Stats, Wanted,
     weight_of_io_weight,
 };
 pub use host::{Host, NoHost};

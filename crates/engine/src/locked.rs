@@ -39,8 +39,12 @@ impl<P: Send> Shared<P> {
         runner.end(self);
         shard.held.store(runner.elevator.held(), Ordering::Release);
         let wakes = std::mem::take(&mut runner.wakes);
+        let book = runner.elevator.outside.take_notes(&self.lasting.ledger, None);
         drop(runner);
         self.wake(&wakes);
+        if let Some(mut book) = book {
+            book.count();
+        }
     }
 
     /// One bio's merge attempt.

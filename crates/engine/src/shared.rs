@@ -7,7 +7,7 @@ use crate::common::Common;
 use crate::config::PumpMode;
 use crate::follow::Lead;
 use crate::gate::Gate;
-use crate::groups::Meters;
+use crate::groups::{Ledger, Meters};
 use crate::hctx::Hctx;
 use crate::runner::Runner;
 use crate::slots::BioSender;
@@ -55,6 +55,8 @@ pub(crate) struct Lasting<P> {
     pub(crate) control: Control,
     /// The limits of groups.
     pub(crate) meters: Meters,
+    /// What is counted about them.
+    pub(crate) ledger: Arc<Ledger>,
     pub(crate) pump_mode: PumpMode,
     /// Its place among the queues with which it shares its tags, if it does.
     pub(crate) membership: Option<Membership>,

@@ -4,8 +4,8 @@ use super::command_line;
 use crate::devices;
 use crate::error::UsageError;
 use crate::plan::{
-    AccessChoice, DeviceChoice, Nomerges, Plan, PumpChoice, SchedulerChoice, ScopeChoice, Time,
-    TracePlan, groups, matrix, overlap,
+    AccessChoice, DeviceChoice, Nomerges, Plan, PumpChoice, SchedulerChoice, ScopeChoice,
+    StatsChoice, Time, TracePlan, groups, matrix, overlap,
 };
 use crate::report::Format;
 use blkmq_engine::Wanted;
@@ -21,6 +21,8 @@ pub struct RunDraft {
     pub schedulers: Vec<SchedulerChoice>,
     /// `ioscheduler`.
     pub ioscheduler: Option<String>,
+    /// `group_stats`.
+    pub group_stats: StatsChoice,
     /// `group`.
     pub groups: Vec<Wanted>,
     /// `device`.
@@ -70,6 +72,7 @@ impl RunDraft {
             time,
             schedulers: Vec::new(),
             ioscheduler: None,
+            group_stats: StatsChoice::Off,
             groups: Vec::new(),
             devices: Vec::new(),
             threads: Vec::new(),
@@ -127,6 +130,7 @@ impl RunDraft {
             time: self.time,
             jobs,
             groups,
+            group_stats: self.group_stats,
             devices: self.devices,
             schedulers,
             access: self.access,

@@ -4,10 +4,11 @@ use super::payload::BenchPayload;
 use crate::devices::{self, Opened};
 use crate::error::{Failure, UsageError};
 use crate::plan::runs::{RunSpec, ThreadSpec};
-use crate::plan::{AccessChoice, Nomerges, Plan, PumpChoice};
+use crate::plan::{AccessChoice, Nomerges, Plan, PumpChoice, StatsChoice};
 use blkmq_core::{GroupId, Limits, Owner, SECTOR_SIZE};
-use blkmq_engine::{Access, Config, NoMerges, PumpMode, Queue};
+use blkmq_engine::{Access, Config, NoMerges, PumpMode, Queue, Stats};
 use blkmq_lab::workload::{Direction, Generator, GeneratorError, Job, Stream, Verifier};
+use blkmq_sched::StatsLevel;
 #[cfg(target_os = "linux")]
 use blkmq_uring::AlignedBuf;
 use std::borrow::Cow;
@@ -133,6 +134,12 @@ pub fn config<P: BenchPayload>(
         scope: Some(spec.scope),
         nr_requests: plan.nr_requests,
         groups: plan.groups.clone(),
+        stats: match plan.group_stats {
+            StatsChoice::Off => Stats::default(),
+            StatsChoice::Basic => Stats { level: StatsLevel::Basic, inline: false },
+            StatsChoice::Full => Stats { level: StatsLevel::Full, inline: false },
+            StatsChoice::Inline => Stats { level: StatsLevel::Full, inline: true },
+        },
         access: match spec.access {
             AccessChoice::Spin => Access::Spin,
             AccessChoice::Mutex => Access::Mutex,

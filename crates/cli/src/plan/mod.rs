@@ -16,7 +16,7 @@ mod time;
 use crate::report::Format;
 use blkmq_engine::GroupTree;
 use blkmq_lab::workload::Job;
-pub use choices::{AccessChoice, Choice, Nomerges, PumpChoice, ScopeChoice};
+pub use choices::{AccessChoice, Choice, Nomerges, PumpChoice, ScopeChoice, StatsChoice};
 pub use print::{job_file, time};
 pub use scheduler::SchedulerChoice;
 use std::path::PathBuf;
@@ -31,6 +31,8 @@ pub struct Plan {
     pub jobs: Vec<Job>,
     /// The groups that jobs are in.
     pub groups: GroupTree,
+    /// What is counted about them.
+    pub group_stats: StatsChoice,
     /// The devices to compare; at least one.
     pub devices: Vec<DeviceChoice>,
     /// The schedulers to compare; at least one.

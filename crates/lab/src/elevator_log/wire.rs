@@ -301,6 +301,11 @@ fn grown_kind(edge: Grown) -> u8 {
     }
 }
 
+fn put_used(out: &mut Vec<u8>, used: Used) {
+    let Used { of, all, limited, unsynced } = used;
+    [of, all, limited, unsynced].into_iter().for_each(|n| put_number(out, n.into()));
+}
+
 fn put_change(out: &mut Vec<u8>, head: impl Fn(&mut Vec<u8>, u8), change: GroupChange) {
     match change {
         GroupChange::Added { group, parent, weight } => {
@@ -396,8 +401,7 @@ impl Call<'_> {
             Entry::Admits { io, used, answer } => {
                 head(out, 20 + u8::from(*answer));
                 put_meta(out, now, io);
-                let Used { of, all, limited, unsynced } = *used;
-                [of, all, limited, unsynced].into_iter().for_each(|n| put_number(out, n.into()));
+                put_used(out, *used);
             }
             Entry::Regroup(change) => put_change(out, head, *change),
             Entry::Left(owner) => {

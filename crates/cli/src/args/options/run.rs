@@ -3,7 +3,7 @@
 use super::{Group, Kind, Meaning, Opt};
 use crate::devices;
 use crate::error::UsageError;
-use crate::plan::{SchedulerChoice, Time, groups};
+use crate::plan::{Choice, SchedulerChoice, StatsChoice, Time, groups};
 
 const fn compare(
     name: &'static str,
@@ -53,6 +53,15 @@ pub const JOBS: &[Opt] = &[
 
 /// The table.
 pub const OPTIONS: &[Opt] = &[
+    compare(
+        "group_stats",
+        "off|basic|full|inline",
+        "what is counted about groups, by schedulers that share by them; inline: full, under the lock",
+        |d, v| {
+            d.group_stats = StatsChoice::from_word(v.text)?;
+            Ok(())
+        },
+    ),
     compare(
         "group",
         "NAME[:KEY=VALUE,...]",
