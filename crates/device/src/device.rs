@@ -3,6 +3,7 @@
 //! It is a description; [`Device::queues`] makes the parts that do something.
 
 use crate::faults::{FaultsParams, Faulty};
+use crate::flash::{self, FlashDrive, FlashParams};
 use crate::memory::{self, MemoryParams, MemoryStore};
 use crate::null::{self, NullParams};
 use crate::{ArrivalLog, OccupancyLog};
@@ -45,6 +46,7 @@ pub struct Device {
 pub(crate) enum Model {
     Null(NullParams),
     Memory(MemoryParams, MemoryStore),
+    Flash(FlashParams, FlashDrive),
     /// Around another device.
     Faults(FaultsParams, Box<Device>),
 }
@@ -59,6 +61,9 @@ impl Device {
         match &self.model {
             Model::Null(params) => null::queues(params, self.log.as_ref()),
             Model::Memory(params, store) => memory::queues(params, store, self.log.as_ref()),
+            Model::Flash(params, drive) => {
+                flash::queues(params, drive, self.log.as_ref(), self.occupancy.as_ref())
+            }
             Model::Faults(params, inner) => Faulty::wrap(params, &self.shape, inner.queues()),
         }
     }
@@ -67,9 +72,19 @@ impl Device {
     #[must_use]
     pub fn memory(&self) -> Option<&MemoryStore> {
         match &self.model {
-            Model::Null(_) => None,
+            Model::Null(_) | Model::Flash(..) => None,
             Model::Memory(_, store) => Some(store),
             Model::Faults(_, inner) => inner.memory(),
+        }
+    }
+
+    /// What it wrote and moved, if it or the one inside it is a flash device. Clones of a device share it.
+    #[must_use]
+    pub fn flash(&self) -> Option<&FlashDrive> {
+        match &self.model {
+            Model::Null(_) | Model::Memory(..) => None,
+            Model::Flash(_, drive) => Some(drive),
+            Model::Faults(_, inner) => inner.flash(),
         }
     }
 

@@ -45,6 +45,7 @@ mod description;
 mod device;
 pub mod fault;
 pub mod faults;
+pub mod flash;
 mod log;
 pub mod memory;
 pub mod null;
