@@ -35,3 +35,18 @@ fn calibrate() {
         }
     }
 }
+#[test]
+fn calibrate_env() {
+    let text = std::env::var("FT").unwrap();
+    println!("{text}");
+    let d = device("flash", &text);
+    println!("{:?}", d.notes);
+    for job in std::env::var("FJ").unwrap().split(';') {
+        let p: Vec<u64> = job.split(',').skip(1).map(|x| x.parse().unwrap()).collect();
+        let d = device("flash", &text);
+        let j = if job.starts_with('r') { Job::random(p[0], p[1] as u32, p[2]) } else { Job::sequential(p[0], p[1] as u32, p[2]) };
+        let m = j.run(&d);
+        let s = d.flash().unwrap().stats();
+        println!("{job}: iops {} mbps {} r {} w {} wa {} {:?}", m.iops, m.mbps, m.read_ns, m.write_ns, s.write_amplification_permille(), s);
+    }
+}

@@ -23,15 +23,8 @@ const OVERWRITES: u64 = 3;
 
 /// A device that has lived through `before`.
 pub(super) fn aged(mut ftl: Ftl, before: Preconditioned, marks: Watermarks, seed: u64) -> Ftl {
-    let row = ftl.geometry.row_units();
-    let dies = ftl.geometry.dies();
     let logical = ftl.logical();
-    let mut writer = Writer {
-        reclaim: (0..dies).map(|_| Reclaim::new(row)).collect(),
-        row: Vec::with_capacity(row as usize),
-        die: 0,
-        marks,
-    };
+    let mut writer = Writer::new(&ftl, marks);
     if before != Preconditioned::No {
         (0..logical).for_each(|unit| writer.write(&mut ftl, unit));
         writer.write_row(&mut ftl);
@@ -49,7 +42,7 @@ pub(super) fn aged(mut ftl: Ftl, before: Preconditioned, marks: Watermarks, seed
 }
 
 /// Writes units row by row, each row on the next die, and collects garbage meanwhile.
-struct Writer {
+pub(super) struct Writer {
     reclaim: Vec<Reclaim>,
     row: Vec<u32>,
     die: u32,
@@ -57,7 +50,17 @@ struct Writer {
 }
 
 impl Writer {
-    fn write(&mut self, ftl: &mut Ftl, logical: u32) {
+    pub(super) fn new(ftl: &Ftl, marks: Watermarks) -> Self {
+        let row = ftl.geometry.row_units();
+        Self {
+            reclaim: (0..ftl.geometry.dies()).map(|_| Reclaim::new(row)).collect(),
+            row: Vec::with_capacity(row as usize),
+            die: 0,
+            marks,
+        }
+    }
+
+    pub(super) fn write(&mut self, ftl: &mut Ftl, logical: u32) {
         self.row.push(logical);
         if self.row.len() == ftl.geometry.row_units() as usize {
             self.write_row(ftl);
@@ -99,10 +102,12 @@ impl Writer {
         while (reclaim.is_due() || !ftl.host_has_room(die)) && step(reclaim, ftl, die, self.marks) {}
     }
 
-    /// Ends whatever garbage collection has begun.
+    /// Ends what garbage collection has begun as soon as it can be: a device that has been written for long has no
+    /// more room than it needs.
     fn rest(&mut self, ftl: &mut Ftl) {
+        let marks = Watermarks { stop: self.marks.start + 1, ..self.marks };
         for (die, reclaim) in (0..).zip(&mut self.reclaim) {
-            while step(reclaim, ftl, die, self.marks) {}
+            while step(reclaim, ftl, die, marks) {}
         }
     }
 }

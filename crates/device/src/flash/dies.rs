@@ -47,7 +47,9 @@ impl Backend {
     /// The register of a die is free: it does whatever is next.
     pub(super) fn go_on(&mut self, die: u32) {
         let reads = self.reads.waits(die);
-        let background = self.background_waits(die);
+        // Garbage that nobody waits for is collected while nothing else is to be done.
+        let leisure = !reads && self.reclaim[die as usize].is_active();
+        let background = leisure || self.background_waits(die);
         match self.dies[die as usize].choose(reads, background, self.params.reads_first) {
             Choice::Read => self.sense(die, Nanos::ZERO),
             Choice::Resume => self.resume(die),

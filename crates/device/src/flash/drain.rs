@@ -16,10 +16,13 @@ impl Backend {
         self.params.geometry.row_units()
     }
 
-    /// Is there anything for `die` besides reads?
+    /// Is there anything for `die` besides reads that the host will have to wait for sooner or later?
     pub(super) fn background_waits(&self, die: u32) -> bool {
-        let row = self.buffer.has_row(self.row_units());
-        self.reclaim[die as usize].is_active() || (row && self.ftl.host_has_room(die))
+        let reclaim = &self.reclaim[die as usize];
+        if !self.ftl.host_has_room(die) {
+            return reclaim.is_active();
+        }
+        reclaim.is_due() || self.buffer.has_row(self.row_units())
     }
 
     /// Gives rows that wait in the buffer to dies that do nothing.

@@ -187,7 +187,7 @@ impl Raw {
             "fua" => self.fua = given.flag()?,
             "link_duplex" => done.link_duplex = given.flag()?,
             "suspend" => done.suspend = given.flag()?,
-            "reads_first" => done.reads_first = given.number(0..=1 << 20)?,
+            "reads_first" => done.reads_first = given.number(1..=1 << 20)?,
             "gc_start" => done.watermarks.start = given.number(1..=1000)?,
             "gc_stop" => done.watermarks.stop = given.number(2..=1001)?,
             "preconditioned" => {
