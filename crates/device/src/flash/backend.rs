@@ -76,17 +76,18 @@ impl Backend {
         let ftl = Ftl::new(geometry, units);
         let (hws, depth) = (params.submit_queues, params.hw_queue_depth);
         let all = usize::from(hws) * depth as usize;
+        let parts = Parts::new(params);
         Self {
             params: *params,
             now: Instant::ZERO,
             ftl: aged(ftl, params.preconditioned, params.watermarks, params.seed),
             buffer: Buffer::new(params.buffer_units()),
-            dies: (0..dies).map(|_| Die::new()).collect(),
+            dies: parts.dies,
             reclaim: (0..dies).map(|_| Reclaim::new(row)).collect(),
-            channels: (0..geometry.channels).map(|_| Channel::new(dies)).collect(),
-            timers: Timers::new(dies + geometry.channels),
-            requests: Requests::new(hws, depth),
-            reads: PageReads::new(dies * READS_PER_DIE, dies),
+            channels: parts.channels,
+            timers: parts.timers,
+            requests: parts.requests,
+            reads: parts.reads,
             rows: vec![0; (dies * row) as usize],
             idle: dies,
             next_die: 0,
@@ -175,20 +176,22 @@ impl Backend {
         done.map_or(undecided, |done| done.min(undecided))
     }
 
-    /// The power goes, orderly, and comes back: what is in the buffer is programmed, what is under way comes to its
-    /// end, and what the host had asked for is forgotten. Time begins anew.
+    /// The power goes, orderly, and comes back: what is in the buffer is programmed, garbage collection is given up
+    /// where it is, and what the host had asked for is forgotten. Time begins anew.
     pub(super) fn restart(&mut self) {
-        let (hws, depth) = (self.params.submit_queues, self.params.hw_queue_depth);
-        (self.unplanned.clear(), self.stalled.clear(), self.draining.clear());
         (self.decoding.clear(), self.landing.clear());
-        self.buffer.drain();
+        (self.unplanned.clear(), self.stalled.clear(), self.draining.clear());
+        let position = self.buffer.drain();
         self.offer();
-        while self.timers.first().0 < Instant::MAX {
+        while self.durable() < position {
             self.advance(self.timers.first().0);
         }
-        debug_assert!(self.idle == self.params.geometry.dies(), "every die has come to rest");
+        (0..self.params.geometry.dies()).for_each(|die| self.give_up(die));
+        let fresh = Parts::new(&self.params);
+        (self.dies, self.channels, self.timers) = (fresh.dies, fresh.channels, fresh.timers);
+        (self.requests, self.reads) = (fresh.requests, fresh.reads);
+        self.idle = self.params.geometry.dies();
         self.now = Instant::ZERO;
-        self.requests = Requests::new(hws, depth);
         (self.controller, self.filling) = (Server::default(), Server::default());
         self.link = [Server::default(); 2];
         self.done.iter_mut().for_each(BinaryHeap::clear);
@@ -203,6 +206,28 @@ impl Backend {
     /// How long `bytes` take over the host link.
     pub(super) fn link_time(&self, bytes: u64) -> Nanos {
         self.params.timing.link.time(bytes)
+    }
+}
+
+/// What is made anew when the power comes back.
+struct Parts {
+    dies: Vec<Die>,
+    channels: Vec<Channel>,
+    timers: Timers,
+    requests: Requests,
+    reads: PageReads,
+}
+
+impl Parts {
+    fn new(params: &FlashParams) -> Self {
+        let (dies, channels) = (params.geometry.dies(), params.geometry.channels);
+        Self {
+            dies: (0..dies).map(|_| Die::new()).collect(),
+            channels: (0..channels).map(|_| Channel::new(dies)).collect(),
+            timers: Timers::new(dies + channels),
+            requests: Requests::new(params.submit_queues, params.hw_queue_depth),
+            reads: PageReads::new(dies * READS_PER_DIE, dies),
+        }
     }
 }
 

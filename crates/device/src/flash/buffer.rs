@@ -10,119 +10,131 @@ const NONE: u32 = u32::MAX;
 enum State {
     Free,
     Queued,
-    /// Queued, but its contents are wanted no longer.
-    Dead,
     InFlight,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Slot {
+    state: State,
+    logical: u32,
+    /// How many were queued before it, ever.
+    position: u64,
+    /// Neighbours in the queue; of a free one, the next free one.
+    next: u32,
+    previous: u32,
 }
 
 #[derive(Debug)]
 pub(super) struct Buffer {
-    logical: Vec<u32>,
-    state: Vec<State>,
-    /// Behind it in the queue, or in the list of free ones.
-    next: Vec<u32>,
+    slots: Vec<Slot>,
     free: u32,
     head: u32,
     tail: u32,
-    /// Queued and not dead.
-    live: u32,
-    /// Slots ever queued, and ever taken out of the queue: where the tail and the head of it are.
+    queued: u32,
+    /// Slots ever queued.
     pushed: u64,
-    pulled: u64,
     /// Whatever was queued before this is to leave, if need be in rows that are not full.
     drain_to: u64,
 }
 
 impl Buffer {
     pub(super) fn new(slots: u32) -> Self {
+        let empty = Slot { state: State::Free, logical: NONE, position: 0, next: NONE, previous: NONE };
         let mut buffer = Self {
-            logical: vec![NONE; slots as usize],
-            state: vec![State::Free; slots as usize],
-            next: vec![NONE; slots as usize],
+            slots: vec![empty; slots as usize],
             free: NONE,
             head: NONE,
             tail: NONE,
-            live: 0,
+            queued: 0,
             pushed: 0,
-            pulled: 0,
             drain_to: 0,
         };
-        (0..slots).rev().for_each(|slot| buffer.link_free(slot));
+        (0..slots).rev().for_each(|slot| buffer.put_back(slot));
         buffer
     }
 
-    fn link_free(&mut self, slot: u32) {
-        self.state[slot as usize] = State::Free;
-        self.next[slot as usize] = self.free;
+    fn slot(&mut self, slot: u32) -> &mut Slot {
+        &mut self.slots[slot as usize]
+    }
+
+    /// A slot is free.
+    fn put_back(&mut self, slot: u32) {
+        let free = self.free;
+        (self.slot(slot).state, self.slot(slot).next) = (State::Free, free);
         self.free = slot;
+    }
+
+    /// Takes a slot out of the queue, wherever it is.
+    fn leave(&mut self, slot: u32) {
+        let Slot { next, previous, .. } = *self.slot(slot);
+        match previous {
+            NONE => self.head = next,
+            before => self.slot(before).next = next,
+        }
+        match next {
+            NONE => self.tail = previous,
+            behind => self.slot(behind).previous = previous,
+        }
+        self.queued -= 1;
     }
 
     /// The logical unit in a slot that is in flight.
     pub(super) fn logical(&self, slot: u32) -> u32 {
-        self.logical[slot as usize]
+        self.slots[slot as usize].logical
     }
 
     /// Queues `logical`; `None` if there is no room.
     pub(super) fn push(&mut self, logical: u32) -> Option<u32> {
-        let slot = self.free;
+        let (slot, tail, position) = (self.free, self.tail, self.pushed);
         if slot == NONE {
             return None;
         }
-        self.free = self.next[slot as usize];
-        (self.logical[slot as usize], self.next[slot as usize]) = (logical, NONE);
-        self.state[slot as usize] = State::Queued;
-        match self.tail {
+        self.free = self.slot(slot).next;
+        let state = State::Queued;
+        *self.slot(slot) = Slot { state, logical, position, next: NONE, previous: tail };
+        match tail {
             NONE => self.head = slot,
-            last => self.next[last as usize] = slot,
+            last => self.slot(last).next = slot,
         }
         self.tail = slot;
-        self.live += 1;
+        self.queued += 1;
         self.pushed += 1;
         Some(slot)
     }
 
     /// Is the slot still waiting for a die, so that its contents may be replaced?
     pub(super) fn is_queued(&self, slot: u32) -> bool {
-        self.state[slot as usize] == State::Queued
+        self.slots[slot as usize].state == State::Queued
     }
 
     /// The contents of `slot` are wanted no longer. If it is queued, no die will get it.
     pub(super) fn kill(&mut self, slot: u32) {
         if self.is_queued(slot) {
-            self.state[slot as usize] = State::Dead;
-            self.live -= 1;
+            self.leave(slot);
+            self.put_back(slot);
         }
     }
 
     /// Is there a row for a die: a full one, or one that is to leave all the same?
     pub(super) fn has_row(&self, row_units: u32) -> bool {
-        self.live >= row_units || (self.live > 0 && self.pulled < self.drain_to)
+        self.queued >= row_units || self.position() < self.drain_to
     }
 
     /// Takes the next slot out of the queue.
     pub(super) fn pull(&mut self) -> Option<u32> {
-        while self.head != NONE {
-            let slot = self.head;
-            self.head = self.next[slot as usize];
-            if self.head == NONE {
-                self.tail = NONE;
-            }
-            self.pulled += 1;
-            if self.state[slot as usize] == State::Dead {
-                self.link_free(slot);
-                continue;
-            }
-            self.live -= 1;
-            self.state[slot as usize] = State::InFlight;
-            return Some(slot);
+        let slot = self.head;
+        if slot == NONE {
+            return None;
         }
-        None
+        self.leave(slot);
+        self.slot(slot).state = State::InFlight;
+        Some(slot)
     }
 
     /// A slot that was in flight is programmed.
     pub(super) fn release(&mut self, slot: u32) {
-        debug_assert!(self.state[slot as usize] == State::InFlight, "slot {slot} is not in flight");
-        self.link_free(slot);
+        debug_assert!(self.slot(slot).state == State::InFlight, "slot {slot} is not in flight");
+        self.put_back(slot);
     }
 
     /// Everything queued so far is to leave. Returns the position up to which that is.
@@ -133,7 +145,10 @@ impl Buffer {
 
     /// The position of the first slot that waits: everything before has been taken by a die.
     pub(super) fn position(&self) -> u64 {
-        if self.live == 0 { self.pushed } else { self.pulled }
+        match self.head {
+            NONE => self.pushed,
+            head => self.slots[head as usize].position,
+        }
     }
 }
 
@@ -157,13 +172,18 @@ mod tests {
     }
 
     #[test]
-    fn what_is_dead_reaches_no_die_and_still_leaves() {
-        let mut buffer = Buffer::new(4);
-        (0..4).for_each(|logical| _ = buffer.push(logical));
-        [0, 2].into_iter().for_each(|slot| buffer.kill(slot));
+    fn what_is_wanted_no_longer_makes_room_at_once() {
+        let mut buffer = Buffer::new(5);
+        (0..5).for_each(|logical| _ = buffer.push(logical));
+        [0, 2, 4].into_iter().for_each(|slot| buffer.kill(slot));
         assert!(!buffer.has_row(3) && buffer.has_row(2));
-        assert_eq!((buffer.pull(), buffer.pull(), buffer.pull()), (Some(1), Some(3), None));
-        assert_eq!((buffer.push(5), buffer.push(6)), (Some(2), Some(0)));
+        assert_eq!((buffer.push(5), buffer.push(6)), (Some(4), Some(2)));
+        let left = Vec::from_iter(std::iter::from_fn(|| buffer.pull()));
+        assert_eq!(left, [1, 3, 4, 2]);
+        buffer.kill(3);
+        assert!(!buffer.is_queued(3), "what is in flight stays there");
+        assert_eq!(buffer.push(7), Some(0));
+        assert_eq!(buffer.push(8), None);
     }
 
     #[test]

@@ -111,4 +111,20 @@ impl Backend {
         self.dies[die as usize].position = u64::MAX;
         self.ftl.finish_row(die, Stream::Host, used);
     }
+
+    /// The power goes while garbage is collected on `die`: what is under way is done, and the rest left as it is.
+    pub(super) fn give_up(&mut self, die: u32) {
+        let busy = self.dies[die as usize].aside.map(|aside| aside.what);
+        match (self.dies[die as usize].doing, busy) {
+            (_, Some(Long::Program(stream, first)))
+            | (Doing::Receive(stream, first) | Doing::Busy(Long::Program(stream, first)), _) => {
+                self.programmed(die, stream, first);
+            }
+            (_, Some(Long::Erase(block))) | (Doing::Busy(Long::Erase(block)), _) => {
+                self.ftl.erase(block);
+            }
+            _ => {}
+        }
+        self.reclaim[die as usize].give_up(&mut self.ftl);
+    }
 }

@@ -112,7 +112,16 @@ impl Ftl {
 
     /// Can a row of the host be written on `die` without taking the block that garbage collection needs?
     pub(super) fn host_has_room(&self, die: u32) -> bool {
-        self.host[die as usize].block != NONE || self.blocks.free(die) > 1
+        self.has_begun(die, Stream::Host) || self.blocks.free(die) > 1
+    }
+
+    /// Has `stream` a block on `die` with rows that are not written?
+    pub(super) fn has_begun(&self, die: u32, stream: Stream) -> bool {
+        let points = match stream {
+            Stream::Host => &self.host,
+            Stream::Reclaim => &self.reclaim,
+        };
+        points[die as usize].block != NONE
     }
 
     fn point(&mut self, die: u32, stream: Stream) -> &mut Point {

@@ -180,13 +180,18 @@ impl Backend {
         }
     }
 
+    /// The position up to which everything that was in the buffer has been programmed. O(dies).
+    pub(super) fn durable(&self) -> u64 {
+        let rows = self.dies.iter().map(|die| die.position);
+        rows.fold(self.buffer.position(), u64::min)
+    }
+
     /// Ends whatever waits for the buffer to be programmed up to where it is.
     pub(super) fn drained(&mut self) {
         if self.draining.is_empty() {
             return;
         }
-        let rows = self.dies.iter().map(|die| die.position);
-        let durable = rows.fold(self.buffer.position(), u64::min);
+        let durable = self.durable();
         while let Some((position, which)) = self.draining.front().copied() {
             if position > durable {
                 return;

@@ -113,13 +113,19 @@ impl Reclaim {
             let victim = if free < marks.stop { ftl.blocks.victim(die) } else { None };
             self.victim = victim.map(|block| Victim { block, page: 0 });
             if self.victim.is_none() {
-                if !self.carry.is_empty() {
+                if !self.carry.is_empty() && self.gains(ftl, die) {
                     return Some(Step::Program);
                 }
-                self.active = false;
+                self.give_up(ftl);
             }
         }
         None
+    }
+
+    /// Is it worth a row to program the rest of what was read? If that takes a block and gives one back, it is not.
+    fn gains(&self, ftl: &Ftl, die: u32) -> bool {
+        let rows = ftl.geometry.pages_per_block;
+        self.read.len() > 1 || rows > 1 || ftl.has_begun(die, Stream::Reclaim)
     }
 
     /// Takes what is valid in the next row of the victim that has something; `None` at its end.
@@ -142,6 +148,14 @@ impl Reclaim {
         self.victim = None;
         self.read.push(block);
         None
+    }
+
+    /// Leaves everything that has not been moved where it is.
+    pub(super) fn give_up(&mut self, ftl: &mut Ftl) {
+        let victim = self.victim.take().map(|victim| victim.block);
+        self.read.drain(..).chain(victim).for_each(|block| ftl.blocks.close(block));
+        self.carry.clear();
+        self.active = false;
     }
 
     /// A row of what was read has been programmed, from unit `first` on.

@@ -50,7 +50,8 @@ impl Job {
 
     pub fn run(&self, device: &Device) -> Measured {
         let mut rig = rig(device);
-        let mut rng = Rng::new(42);
+        // Not the order in which an earlier job wrote: overwriting in that would be as good as sequential.
+        let mut rng = Rng::new(self.reads << 32 | u64::from(self.depth));
         let sectors = self.bytes / SECTOR_SIZE;
         let places = device.shape.limits.capacity / u64::from(sectors);
         // By cookie: when it was pushed, and what it is.
