@@ -106,6 +106,7 @@ impl Opened {
     pub fn kind(&self) -> DeviceKind {
         match self {
             Self::Virtual(device) if device.memory().is_some() => DeviceKind::Memory,
+            Self::Virtual(device) if device.flash().is_some() => DeviceKind::Model,
             Self::Virtual(_) => DeviceKind::Null,
             #[cfg(target_os = "linux")]
             Self::File(_) => DeviceKind::File,
@@ -123,7 +124,7 @@ impl Opened {
 
     /// Is what is written there later?
     fn keeps(&self) -> bool {
-        self.kind() != DeviceKind::Null
+        matches!(self.kind(), DeviceKind::Memory | DeviceKind::File)
     }
 }
 
@@ -209,7 +210,10 @@ mod tests {
         let missing = "faults,late=0.1:faults,error=0.5:uring:/nowhere/at/all";
         assert!(message(missing).contains("/nowhere/at/all"), "{}", message(missing));
         assert!(message("faults,error=2:uring:/x").contains("error=2 is not possible"));
-        assert!(message("faults,error=0.1:zram").contains("accepted: null, memory, faults, uring"));
+        assert!(
+            message("faults,error=0.1:zram")
+                .contains("accepted: null, memory, flash, faults, uring")
+        );
         assert!(message("faults:uring").contains("no path"), "{}", message("faults:uring"));
     }
 

@@ -67,7 +67,6 @@ pub struct Device {
 
 /// What makes a device take its time.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-#[expect(dead_code, reason = "so far there are only the null and the memory device to run on")]
 pub enum DeviceKind {
     /// Nothing: the cost of the block layer alone.
     #[default]

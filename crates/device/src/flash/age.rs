@@ -99,7 +99,8 @@ impl Writer {
     fn reclaim(&mut self, ftl: &mut Ftl, die: u32) {
         let reclaim = &mut self.reclaim[die as usize];
         reclaim.wake(ftl, die, self.marks);
-        while (reclaim.is_due() || !ftl.host_has_room(die)) && step(reclaim, ftl, die, self.marks) {}
+        while (reclaim.is_due() || !ftl.host_has_room(die)) && step(reclaim, ftl, die, self.marks) {
+        }
     }
 
     /// Ends what garbage collection has begun as soon as it can be: a device that has been written for long has no

@@ -179,12 +179,18 @@ impl Backend {
     /// The power goes, orderly, and comes back: what is in the buffer is programmed, garbage collection is given up
     /// where it is, and what the host had asked for is forgotten. Time begins anew.
     pub(super) fn restart(&mut self) {
-        (self.decoding.clear(), self.landing.clear());
-        (self.unplanned.clear(), self.stalled.clear(), self.draining.clear());
+        [&mut self.decoding, &mut self.landing].into_iter().for_each(VecDeque::clear);
+        [&mut self.unplanned, &mut self.stalled].into_iter().for_each(VecDeque::clear);
+        self.draining.clear();
         let position = self.buffer.drain();
         self.offer();
         while self.durable() < position {
-            self.advance(self.timers.first().0);
+            let (at, _) = self.timers.first();
+            assert!(
+                at < Instant::MAX,
+                "the flash is larger than what is mapped, so that a row finds room"
+            );
+            self.advance(at);
         }
         (0..self.params.geometry.dies()).for_each(|die| self.give_up(die));
         let fresh = Parts::new(&self.params);

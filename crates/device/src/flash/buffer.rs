@@ -39,7 +39,8 @@ pub(super) struct Buffer {
 
 impl Buffer {
     pub(super) fn new(slots: u32) -> Self {
-        let empty = Slot { state: State::Free, logical: NONE, position: 0, next: NONE, previous: NONE };
+        let empty =
+            Slot { state: State::Free, logical: NONE, position: 0, next: NONE, previous: NONE };
         let mut buffer = Self {
             slots: vec![empty; slots as usize],
             free: NONE,

@@ -44,8 +44,8 @@ impl Channel {
         if self.current.is_some() {
             return None;
         }
-        let others_turn = !self.other.is_empty()
-            && (self.host.is_empty() || self.passed >= reads_first);
+        let others_turn =
+            !self.other.is_empty() && (self.host.is_empty() || self.passed >= reads_first);
         if others_turn {
             self.passed = 0;
             self.current = self.other.pop_front();

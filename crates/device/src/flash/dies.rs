@@ -32,7 +32,8 @@ impl Backend {
     /// Interrupts what runs for the reads that wait, if that is allowed and gains something.
     fn interrupt(&mut self, die: u32, what: Long) {
         let left = self.timers.get(die) - self.now;
-        let may = self.params.suspend && self.dies[die as usize].may_suspend(self.params.reads_first);
+        let may =
+            self.params.suspend && self.dies[die as usize].may_suspend(self.params.reads_first);
         if !may || left <= self.params.timing.suspend {
             return;
         }
@@ -130,11 +131,14 @@ impl Backend {
 
     /// Begins the next transfer, or the next part of one.
     fn begin_transfer(&mut self, channel: u32) {
-        let Some(die) = self.channels[channel as usize].begin(self.params.reads_first) else { return };
+        let Some(die) = self.channels[channel as usize].begin(self.params.reads_first) else {
+            return;
+        };
         let die = &mut self.dies[die as usize];
         die.since = self.now;
         let whole = matches!(die.doing, Doing::Send(_));
-        let bytes = if whole { die.to_move } else { die.to_move.min(self.params.geometry.page_size) };
+        let bytes =
+            if whole { die.to_move } else { die.to_move.min(self.params.geometry.page_size) };
         die.to_move -= bytes;
         let span = self.params.timing.channel.time(bytes.into());
         let timer = self.params.geometry.dies() + channel;

@@ -138,7 +138,8 @@ impl Ftl {
     /// If there is no block for it.
     pub(super) fn begin_row(&mut self, die: u32, stream: Stream) -> u32 {
         if self.point(die, stream).block == NONE {
-            let block = self.blocks.take(die).expect("whoever begins a row has seen to room for it");
+            let block =
+                self.blocks.take(die).expect("whoever begins a row has seen to room for it");
             *self.point(die, stream) = Point { block, page: 0 };
         }
         let point = self.point(die, stream);

@@ -8,9 +8,7 @@ use super::params::FlashParams;
 use super::requests::Command;
 use crate::{Answer, ArrivalLog};
 use blkmq_core::{HwQueue, Instant, IoFlags};
-use blkmq_engine::{
-    BioTable, DeviceQueue, Enqueued, Finished, Inflight, Verdict, WriteCache,
-};
+use blkmq_engine::{BioTable, DeviceQueue, Enqueued, Finished, Inflight, Verdict, WriteCache};
 use std::sync::MutexGuard;
 
 pub(super) struct FlashQueue {

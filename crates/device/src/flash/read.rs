@@ -276,7 +276,8 @@ impl Raw {
             return Ok(());
         }
         let value = geometry.pages_per_block.to_string();
-        let accepted = format!("less of it, or of dies and planes: {flash} units of flash, {most} at most");
+        let accepted =
+            format!("less of it, or of dies and planes: {flash} units of flash, {most} at most");
         Err(PairError::Value { name: "pages_per_block", value, accepted })
     }
 

@@ -44,8 +44,11 @@ impl Request {
         let Command { hw, tag, op, sector, sectors, fua } = *command;
         let (unit, end) = (u64::from(UNIT_SECTORS), sector + u64::from(sectors));
         let whole = matches!(op, Op::Discard | Op::WriteZeroes);
-        let (first, last) =
-            if whole { (sector.div_ceil(unit), end / unit) } else { (sector / unit, end.div_ceil(unit)) };
+        let (first, last) = if whole {
+            (sector.div_ceil(unit), end / unit)
+        } else {
+            (sector / unit, end.div_ceil(unit))
+        };
         Self {
             op,
             fua,

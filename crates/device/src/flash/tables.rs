@@ -40,7 +40,11 @@ pub(super) const PARAMETERS: &[Parameter] = &[
     parameter("reads_first", "16", "reads that pass a program or an erase, at most"),
     parameter("gc_start", "2", "free blocks of a die at which garbage collection begins"),
     parameter("gc_stop", "4", "and at which it ends"),
-    parameter("preconditioned", "1", "0: never written; 1: filled in order; 2: then overwritten at random"),
+    parameter(
+        "preconditioned",
+        "1",
+        "0: never written; 1: filled in order; 2: then overwritten at random",
+    ),
     parameter("retry_ppm", "0", "page reads in a million that have to be repeated"),
     parameter("retry_steps", "3", "how often, at most; only with retry_ppm"),
     parameter("seed", "0", "of retries and of preconditioned=2"),

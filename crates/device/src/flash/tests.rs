@@ -125,7 +125,10 @@ fn nothing_is_lost_doubled_or_miscounted_whatever_comes_between() {
             }
             twin.check(&ftl);
         }
-        assert!(rows > 300 && ftl.stats.moved_units > 0 && ftl.stats.erased_blocks > 20, "seed {seed}");
+        assert!(
+            rows > 300 && ftl.stats.moved_units > 0 && ftl.stats.erased_blocks > 20,
+            "seed {seed}"
+        );
     }
 }
 
@@ -187,15 +190,20 @@ fn theory(used: f64) -> f64 {
 
 #[test]
 fn write_amplification_of_random_overwrites_is_what_theory_says() {
-    println!("spare %  theory  model  deviation");
     for overprovisioning in [7, 10, 15, 28, 50] {
         // Two blocks are being filled or are free, on average.
         let blocks = f64::from((1_u32 << 15) * (100 + overprovisioning)) / 12_800.0;
         let expected = theory((blocks.ceil() - 2.0) * 128.0 / f64::from(1 << 15));
         let model = amplification(overprovisioning) as f64;
         let deviation = (model / expected - 1.0) * 100.0;
-        println!("{overprovisioning:7}  {:6.3}  {:5.3}  {deviation:+.1} %", expected / 1000.0, model / 1000.0);
+        let line = format!(
+            "| {overprovisioning} % | {:.3} | {:.3} | {deviation:+.1} % |",
+            expected / 1000.0,
+            model / 1000.0
+        );
+        println!("{line}");
         assert!(deviation.abs() < 8.0);
+        assert!(super::FACTORY.doc.contains(&line), "not on the page: {line}");
     }
 }
 
@@ -251,8 +259,15 @@ fn what_was_written_is_mapped_and_what_was_discarded_is_not() {
             // One at a time where they may meet, so that their order is ours.
             let unit = rng.below(1024);
             let units = (1 + rng.below(40)).min(1024 - unit);
-            let op = [Op::Write, Op::Write, Op::Write, Op::Read, Op::Discard, Op::WriteZeroes, Op::Flush]
-                [rng.below(7) as usize];
+            let op = [
+                Op::Write,
+                Op::Write,
+                Op::Write,
+                Op::Read,
+                Op::Discard,
+                Op::WriteZeroes,
+                Op::Flush,
+            ][rng.below(7) as usize];
             let range = unit..unit + units;
             match op {
                 Op::Write => written.extend(range),
