@@ -110,10 +110,11 @@ impl Reclaim {
                 continue;
             }
             let free = ftl.blocks.free(die) + self.read.len() as u32;
-            let victim = if free < marks.stop { ftl.blocks.victim(die) } else { None };
+            let pays = self.carry.is_empty() || self.gains(ftl, die);
+            let victim = if free < marks.stop || !pays { ftl.blocks.victim(die) } else { None };
             self.victim = victim.map(|block| Victim { block, page: 0 });
             if self.victim.is_none() {
-                if !self.carry.is_empty() && self.gains(ftl, die) {
+                if pays && !self.carry.is_empty() {
                     return Some(Step::Program);
                 }
                 self.give_up(ftl);
@@ -122,7 +123,8 @@ impl Reclaim {
         None
     }
 
-    /// Is it worth a row to program the rest of what was read? If that takes a block and gives one back, it is not.
+    /// Is it worth a row to program the rest of what was read? If that takes a block and gives one back, it is not, and
+    /// more has to be read with it.
     fn gains(&self, ftl: &Ftl, die: u32) -> bool {
         let rows = ftl.geometry.pages_per_block;
         self.read.len() > 1 || rows > 1 || ftl.has_begun(die, Stream::Reclaim)
