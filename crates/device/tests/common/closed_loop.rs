@@ -2,10 +2,10 @@
 
 #![allow(dead_code, reason = "each test binary uses its own part of this")]
 
-use super::common::rig;
+use super::common::unmerged;
 use blkmq_core::{Instant, Op, Rng, SECTOR_SIZE};
 use blkmq_device::Device;
-use std::collections::BTreeMap;
+use blkmq_engine::{Io, Queue, Submitter};
 
 /// Where I/Os go.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -49,51 +49,109 @@ impl Job {
     }
 
     pub fn run(&self, device: &Device) -> Measured {
-        let mut rig = rig(device);
+        let queue = Queue::new(unmerged(device, 1, 2 * self.depth)).expect("a queue");
+        let mut submitter = queue.submitter().expect("there is room for one");
         // Not the order in which an earlier job wrote: overwriting in that would be as good as sequential.
         let mut rng = Rng::new(self.reads << 32 | u64::from(self.depth));
-        let sectors = self.bytes / SECTOR_SIZE;
-        let places = device.shape.limits.capacity / u64::from(sectors);
-        // By cookie: when it was pushed, and what it is.
-        let mut inside: BTreeMap<u64, (Instant, Op)> = BTreeMap::new();
-        let (mut pushed, mut seen, mut from) = (0, 0, Instant::ZERO);
-        let mut latency = [(0, 0); 2];
-        while (seen as u64) < self.ios {
-            while (inside.len() as u32) < self.depth && pushed < self.ios {
-                let place = match self.pattern {
-                    Pattern::Random => rng.below(places),
-                    Pattern::Sequential => pushed % places,
-                };
-                let op = if rng.below(100) < self.reads { Op::Read } else { Op::Write };
-                let cookie = rig.push(0, op, place * u64::from(sectors), sectors);
-                inside.insert(cookie.expect("there is credit"), (rig.now, op));
-                pushed += 1;
+        let mut books = Books::new(self);
+        let mut now = Instant::ZERO;
+        while books.ended < self.ios {
+            while let Some(cookie) = books.begin(self, now, &mut rng) {
+                let op = books.inside[cookie as usize].1;
+                let sector = self.place(device, books.pushed - 1, &mut rng);
+                let io = Io::new(op, sector, self.sectors(), cookie, cookie);
+                submitter.push(now, io).expect("there is credit");
             }
-            rig.settle();
-            if rig.ended.len() == seen {
-                let next = rig.next_deadline().expect("something will happen");
-                rig.now = rig.now.max(next);
-                rig.settle();
-            }
-            for ended in &rig.ended[seen..] {
-                assert_eq!(ended.result, Ok(()));
-                let (at, op) = inside.remove(&ended.cookie).expect("it ends once");
-                seen += 1;
-                if seen as u64 == self.ios / 4 {
-                    (from, latency) = (ended.at, [(0, 0); 2]);
-                }
-                let (sum, count) = &mut latency[usize::from(op.is_write())];
-                (*sum, *count) = (*sum + (ended.at - at).0, *count + 1);
+            submitter.flush(now);
+            let mut reap = |submitter: &mut Submitter<u64>, now| {
+                submitter.reap(u32::MAX, |done| {
+                    assert_eq!(done.result, Ok(()));
+                    books.end(self, done.cookie, now);
+                })
+            };
+            if reap(&mut submitter, now) == 0 {
+                let next = submitter.next_deadline().expect("something will happen");
+                now = now.max(next);
+                submitter.poll(now);
+                reap(&mut submitter, now);
             }
         }
-        let ns = (rig.now - from).0.max(1);
-        let counted = self.ios - self.ios / 4;
+        books.measured(self, now)
+    }
+
+    fn sectors(&self) -> u32 {
+        self.bytes / SECTOR_SIZE
+    }
+
+    fn place(&self, device: &Device, nth: u64, rng: &mut Rng) -> u64 {
+        let sectors = u64::from(self.sectors());
+        let places = device.shape.limits.capacity / sectors;
+        let place = match self.pattern {
+            Pattern::Random => rng.below(places),
+            Pattern::Sequential => nth % places,
+        };
+        place * sectors
+    }
+}
+
+/// What is under way, and what has ended.
+struct Books {
+    /// By cookie: when it was pushed, and what it is.
+    inside: Vec<(Instant, Op)>,
+    /// Cookies that are not used.
+    free: Vec<u64>,
+    pushed: u64,
+    ended: u64,
+    /// Since then it counts.
+    from: Instant,
+    /// Sum and number of latencies of reads and writes.
+    latency: [(u64, u64); 2],
+}
+
+impl Books {
+    fn new(job: &Job) -> Self {
+        Self {
+            inside: vec![(Instant::ZERO, Op::Read); job.depth as usize],
+            free: (0..u64::from(job.depth)).collect(),
+            pushed: 0,
+            ended: 0,
+            from: Instant::ZERO,
+            latency: [(0, 0); 2],
+        }
+    }
+
+    /// The cookie of the next I/O, if there is one to be pushed.
+    fn begin(&mut self, job: &Job, now: Instant, rng: &mut Rng) -> Option<u64> {
+        if self.pushed == job.ios {
+            return None;
+        }
+        let cookie = self.free.pop()?;
+        let op = if rng.below(100) < job.reads { Op::Read } else { Op::Write };
+        self.inside[cookie as usize] = (now, op);
+        self.pushed += 1;
+        Some(cookie)
+    }
+
+    fn end(&mut self, job: &Job, cookie: u64, now: Instant) {
+        let (at, op) = self.inside[cookie as usize];
+        self.free.push(cookie);
+        self.ended += 1;
+        if self.ended == job.ios / 4 {
+            (self.from, self.latency) = (now, [(0, 0); 2]);
+        }
+        let (sum, count) = &mut self.latency[usize::from(op.is_write())];
+        (*sum, *count) = (*sum + (now - at).0, *count + 1);
+    }
+
+    fn measured(&self, job: &Job, now: Instant) -> Measured {
+        let ns = (now - self.from).0.max(1);
+        let counted = job.ios - job.ios / 4;
         let mean = |(sum, count): (u64, u64)| sum.checked_div(count).unwrap_or(0);
         Measured {
             iops: counted * 1_000_000_000 / ns,
-            mbps: (u128::from(counted) * u128::from(self.bytes) * 1000 / u128::from(ns)) as u64,
-            read_ns: mean(latency[0]),
-            write_ns: mean(latency[1]),
+            mbps: (u128::from(counted) * u128::from(job.bytes) * 1000 / u128::from(ns)) as u64,
+            read_ns: mean(self.latency[0]),
+            write_ns: mean(self.latency[1]),
         }
     }
 }
