@@ -256,7 +256,7 @@ mod tests {
         assert!(message("faults,error=2:uring:/x").contains("error=2 is not possible"));
         assert!(
             message("faults,error=0.1:zram")
-                .contains("accepted: null, memory, disk, faults, uring")
+                .contains("accepted: null, memory, disk, flash, faults, uring")
         );
         assert!(message("faults:uring").contains("no path"), "{}", message("faults:uring"));
     }

@@ -4,6 +4,7 @@
 
 use crate::disk::{self, DiskParams};
 use crate::faults::{FaultsParams, Faulty};
+use crate::flash::{self, FlashDrive, FlashParams};
 use crate::memory::{self, MemoryParams, MemoryStore};
 use crate::null::{self, NullParams};
 use crate::{ArrivalLog, OccupancyLog};
@@ -45,6 +46,7 @@ pub(crate) enum Model {
     Null(NullParams),
     Memory(MemoryParams, MemoryStore),
     Disk(DiskParams),
+    Flash(FlashParams, FlashDrive),
     /// Around another device.
     Faults(FaultsParams, Box<Device>),
 }
@@ -60,6 +62,9 @@ impl Device {
             Model::Null(params) => null::queues(params, self.log.as_ref()),
             Model::Memory(params, store) => memory::queues(params, store, self.log.as_ref()),
             Model::Disk(params) => disk::queues(params, self.log.as_ref(), self.occupancy.as_ref()),
+            Model::Flash(params, drive) => {
+                flash::queues(params, drive, self.log.as_ref(), self.occupancy.as_ref())
+            }
             Model::Faults(params, inner) => Faulty::wrap(params, &self.shape, inner.queues()),
         }
     }
@@ -68,7 +73,7 @@ impl Device {
     #[must_use]
     pub fn memory(&self) -> Option<&MemoryStore> {
         match &self.model {
-            Model::Null(_) | Model::Disk(_) => None,
+            Model::Null(_) | Model::Disk(_) | Model::Flash(..) => None,
             Model::Memory(_, store) => Some(store),
             Model::Faults(_, inner) => inner.memory(),
         }
@@ -80,8 +85,18 @@ impl Device {
     pub fn is_model(&self) -> bool {
         match &self.model {
             Model::Null(_) | Model::Memory(..) => false,
-            Model::Disk(_) => true,
+            Model::Disk(_) | Model::Flash(..) => true,
             Model::Faults(_, inner) => inner.is_model(),
+        }
+    }
+
+    /// What it wrote and moved, if it or the one inside it is a flash device. Clones of a device share it.
+    #[must_use]
+    pub fn flash(&self) -> Option<&FlashDrive> {
+        match &self.model {
+            Model::Null(_) | Model::Memory(..) | Model::Disk(_) => None,
+            Model::Flash(_, drive) => Some(drive),
+            Model::Faults(_, inner) => inner.flash(),
         }
     }
 

@@ -46,6 +46,7 @@ mod device;
 pub mod disk;
 pub mod fault;
 pub mod faults;
+pub mod flash;
 mod log;
 pub mod memory;
 pub mod null;

@@ -37,7 +37,7 @@ fn work(queue: &Queue<u32>, submitters: &mut [Submitter<u32>], now: &mut Instant
     for n in 0..ios {
         for (at, submitter) in submitters.iter_mut().enumerate() {
             let op = if n % 4 == 0 { Op::Write } else { Op::Read };
-            let sector = (at as u64) << 20 | n * 1024;
+            let sector = ((at as u64) << 20) | (n * 1024);
             let io = Io::new(op, sector, 8, n, n as u32);
             let io = Io { owner: Owner(at as u32), group: groups[at], ..io };
             submitter.push(*now, io).expect("there is credit");
