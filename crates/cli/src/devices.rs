@@ -266,7 +266,10 @@ mod tests {
         let time = Time::Virtual { seed: 0 };
         let message = |text| choose(text, time).expect_err("refused").to_string();
         assert!(choose("faults,error=0.1:memory,size=1", time).is_ok());
-        assert!(message("zram").contains("no device 'zram'; accepted: null, memory, faults"));
+        assert!(
+            message("zram")
+                .contains("no device 'zram'; accepted: null, memory, disk, flash, faults")
+        );
         #[cfg(target_os = "linux")]
         for text in ["uring:/dev/null", "faults,error=0.1:uring:/dev/null"] {
             let message = message(text);

@@ -41,6 +41,15 @@ fn nothing_of_this_machine_or_moment_is_printed() {
     assert_eq!(device, Some("null"));
 }
 
+#[test]
+fn a_job_without_an_end_is_given_one() {
+    let line = "sim --device disk --rw=randread --numjobs=8 --output-format json --seed";
+    let (first, again) = (blkmq(&format!("{line} 7")), blkmq(&format!("{line} 7")));
+    assert!(first == again && first != blkmq(&format!("{line} 8")));
+    let json: serde_json::Value = serde_json::from_str(&first).expect("JSON");
+    assert!(json["blkmq"]["notes"].to_string().contains("10 s of virtual time"), "{json}");
+}
+
 /// Jobs, phases, verification and files of jobs mean the same in both times.
 #[test]
 fn the_work_is_that_of_a_bench() {

@@ -56,7 +56,7 @@ pub const OPTIONS: &[Opt] = &[
     compare(
         "group_stats",
         "off|basic|full|inline",
-        "what is counted about groups, by schedulers that share by them; inline: full, under the lock",
+        "what is counted about groups (default off); inline: full, under the lock",
         |d, v| {
             d.group_stats = StatsChoice::from_word(v.text)?;
             Ok(())
@@ -65,7 +65,7 @@ pub const OPTIONS: &[Opt] = &[
     compare(
         "group",
         "NAME[:KEY=VALUE,...]",
-        "a group with weight=, io.weight=, parent= or limits rbps=, wbps=, riops=, wiops=; repeatable",
+        "a group: weight, io.weight, parent, rbps, wbps, riops, wiops; repeatable",
         |d, v| {
             d.groups.push(groups::parse(v.text)?);
             Ok(())
