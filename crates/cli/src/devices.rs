@@ -273,7 +273,10 @@ mod tests {
         #[cfg(target_os = "linux")]
         for text in ["uring:/dev/null", "faults,error=0.1:uring:/dev/null"] {
             let message = message(text);
-            assert!(message.contains("accepted by blkmq sim: null, memory, disk, flash, faults"), "{message}");
+            assert!(
+                message.contains("accepted by blkmq sim: null, memory, disk, flash, faults"),
+                "{message}"
+            );
         }
     }
 
