@@ -25,6 +25,7 @@ use blkmq_core::{
 use crossbeam_utils::CachePadded;
 use std::fmt;
 
+mod interrupted;
 mod limited;
 
 /// A submitter's private things, kept by the queue while nobody is registered under its number.
