@@ -9,9 +9,9 @@ use crate::costs::Costs;
 use crate::habits::Habits;
 use crate::oracle::Oracle;
 use crate::violation::Violation;
-use crate::{Client, Payload, Want};
+use crate::{Client, Payload, Stamp, Want};
 use blkmq_core::{Instant, Nanos, Rng};
-use blkmq_engine::{Access, Io, Queue, Refusal, Run, Submitter};
+use blkmq_engine::{Access, Completion, Io, Queue, Refusal, Run, Submitter};
 
 /// A virtual CPU to be.
 pub struct Plan {
@@ -24,7 +24,7 @@ pub struct Plan {
 }
 
 pub(crate) struct Cpu {
-    submitter: Submitter<Payload>,
+    submitter: Submitter<Stamp>,
     client: Box<dyn Client>,
     habits: Habits,
     rng: Rng,
@@ -41,14 +41,19 @@ pub(crate) struct Cpu {
 
 enum State {
     Awake,
-    Caught { run: Run<Payload>, steps: u32 },
+    Caught {
+        run: Run<Stamp>,
+        steps: u32,
+    },
+    /// Its I/Os are in staging, and nobody knows yet.
+    Stalled,
     Parked,
 }
 
 /// What a CPU needs for a turn.
 pub(crate) struct Turn<'a> {
     pub(crate) now: Instant,
-    pub(crate) queue: &'a Queue<Payload>,
+    pub(crate) queue: &'a Queue<Stamp>,
     pub(crate) access: Access,
     pub(crate) costs: &'a Costs,
     pub(crate) oracle: &'a Oracle,
@@ -66,7 +71,7 @@ pub(crate) enum Next {
 }
 
 impl Cpu {
-    pub(crate) fn new(submitter: Submitter<Payload>, plan: Plan) -> Self {
+    pub(crate) fn new(submitter: Submitter<Stamp>, plan: Plan) -> Self {
         Self {
             submitter,
             client: plan.client,
@@ -93,6 +98,10 @@ impl Cpu {
     pub(crate) fn turn(&mut self, turn: &Turn<'_>) -> Result<Next, Violation> {
         match std::mem::replace(&mut self.state, State::Awake) {
             State::Caught { run, steps } => Ok(self.go_on(turn, run, steps)),
+            State::Stalled => {
+                self.submitter.finish_flush(turn.now);
+                self.work(turn)
+            }
             State::Parked => {
                 self.submitter.unpark();
                 self.work(turn)
@@ -101,7 +110,7 @@ impl Cpu {
         }
     }
 
-    fn go_on(&mut self, turn: &Turn<'_>, mut run: Run<Payload>, steps: u32) -> Next {
+    fn go_on(&mut self, turn: &Turn<'_>, mut run: Run<Stamp>, steps: u32) -> Next {
         if steps == 0 {
             if self.submitter.in_flight() == 0 {
                 run.leave(turn.now);
@@ -142,6 +151,10 @@ impl Cpu {
             let gap = self.gap();
             return Ok(Next::At(then + gap));
         }
+        if self.habits.stalls.strikes(&mut self.rng) && self.submitter.begin_flush() {
+            self.state = State::Stalled;
+            return Ok(Next::At(then + Nanos(self.rng.below(self.habits.stall.0 + 1))));
+        }
         self.submitter.flush(now);
         self.cancel(turn);
         self.submitter.poll(now);
@@ -170,9 +183,11 @@ impl Cpu {
         let Self { submitter, client, in_flight, .. } = self;
         let by = submitter.id();
         let announced = submitter.has_completions(1);
-        let reaped = submitter.reap(u32::MAX, |completion| {
-            in_flight.retain(|cookie| *cookie != completion.cookie);
-            turn.oracle.with(|oracle| oracle.ended(turn.now, by, &completion));
+        let reaped = submitter.reap(u32::MAX, |Completion { cookie, result, payload }| {
+            in_flight.retain(|other| *other != cookie);
+            let completion = Completion { cookie, result, payload: payload.key };
+            let found = payload.into_found();
+            turn.oracle.with(|oracle| oracle.ended(turn.now, by, &completion, &found));
             client.ended(turn.now, &completion);
         });
         assert_eq!(announced, reaped > 0, "has_completions(1) is exact");
@@ -208,8 +223,8 @@ impl Cpu {
     fn push(&mut self, turn: &Turn<'_>, io: Io<Payload>) -> Result<bool, Violation> {
         let by = self.submitter.id();
         // Before the call: a full plug is flushed in it, with the first parts of this I/O if it has several.
-        let io = turn.oracle.with(|oracle| oracle.announced(by, io));
-        match self.submitter.push(turn.now, io) {
+        let (io, stores) = turn.oracle.with(|oracle| (oracle.announced(by, io), oracle.stores()));
+        match self.submitter.push(turn.now, Stamp::on(io, stores)) {
             Ok(()) => {
                 self.outstanding += 1;
                 assert_eq!(self.submitter.outstanding(), self.outstanding, "after pushing");
@@ -219,7 +234,8 @@ impl Cpu {
                 Ok(true)
             }
             Err(refused) if matches!(refused.why, Refusal::NoCredit { .. }) => {
-                assert_eq!(refused.io, io, "a refused I/O comes back unchanged");
+                let back = Stamp::off(refused.io);
+                assert_eq!(back, io, "a refused I/O comes back unchanged");
                 turn.oracle.with(|oracle| oracle.refused(&io));
                 Ok(false)
             }

@@ -7,10 +7,10 @@
 use crate::oracle::Oracle;
 use crate::order::Picked;
 use crate::planted::{self, Bug};
+use crate::policies;
 use blkmq_core::{HwQueue, IoMeta, Owner, RequestId};
 use blkmq_sched::{
     At, Cx, DepthLimits, Done, Factory, GroupChange, Grown, Options, Pick, Scheduler, Shape, Used,
-    registry,
 };
 use std::cell::RefCell;
 use std::sync::OnceLock;
@@ -41,7 +41,7 @@ pub(crate) fn build_with<R>(plan: Plan, build: impl FnOnce() -> R) -> R {
 /// [`build_with`].
 ///
 /// # Panics
-/// If `inner` is not in the registry.
+/// If `inner` is none of [`policies`].
 pub(crate) fn factory(inner: &'static Factory) -> &'static Factory {
     static RECORDED: OnceLock<Vec<Factory>> = OnceLock::new();
     let recorded = |f: &&Factory| Factory {
@@ -53,8 +53,8 @@ pub(crate) fn factory(inner: &'static Factory) -> &'static Factory {
         common: f.common,
         build,
     };
-    let all = RECORDED.get_or_init(|| registry::ALL.iter().map(recorded).collect());
-    all.iter().find(|f| f.name == inner.name).expect("the laboratory knows the registry's policies")
+    let all = RECORDED.get_or_init(|| policies::all().iter().map(recorded).collect());
+    all.iter().find(|f| f.name == inner.name).expect("it is one of the policies that are known")
 }
 
 fn build(shape: &Shape, options: &Options) -> Box<dyn Scheduler> {

@@ -10,7 +10,7 @@ use crate::cpu::{Cpu, Next, Plan, Turn};
 use crate::host::Wake;
 use crate::operator::{Meddling, Operator};
 use crate::{Bug, Subject, Violation};
-use blkmq_core::{HwQueue, Instant};
+use blkmq_core::{HwQueue, Instant, Nanos, Rng};
 use blkmq_engine::{Access, PumpMode};
 
 /// Somebody's next turn, unless it was rescheduled since.
@@ -52,6 +52,8 @@ pub struct World<'q> {
     operator: Option<(Operator, Scheduled)>,
     /// The queue's present access.
     access: Access,
+    /// How late pump threads may come, and what decides about it.
+    late: (Nanos, Rng),
     events: u64,
 }
 
@@ -85,6 +87,7 @@ impl<'q> World<'q> {
             pumps: vec![Scheduled::default(); pumps.into()],
             operator: None,
             access: subject.access,
+            late: (Nanos::ZERO, Rng::new(0)),
             events: 0,
         };
         for at in 0..world.cpus.len() {
@@ -100,6 +103,23 @@ impl<'q> World<'q> {
     pub fn meddle(&mut self, meddling: Meddling, seed: u64, bug: Option<Bug>) {
         self.operator = Some((Operator::new(meddling, !seed, bug), Scheduled::default()));
         self.schedule(Who::Operator, Some(self.now));
+    }
+
+    /// From now on pump threads come late, by up to `most` each time.
+    pub fn delay_pumps(&mut self, most: Nanos, seed: u64) {
+        self.late = (most, Rng::new(seed));
+    }
+
+    /// How late a pump thread comes this time.
+    fn late(&mut self) -> Nanos {
+        let (most, rng) = &mut self.late;
+        Nanos(if most.0 > 0 { rng.below(most.0 + 1) } else { 0 })
+    }
+
+    /// Changes and holds of the queue so far.
+    #[must_use]
+    pub fn changes(&self) -> u32 {
+        self.operator.as_ref().map_or(0, |(operator, _)| operator.done())
     }
 
     /// The time.
@@ -142,6 +162,15 @@ impl<'q> World<'q> {
         self.run(events, |world| world.all_submitted() && world.in_flight() == 0)
     }
 
+    /// Runs up to the first event at `until` or behind it, or until every I/O has ended, within so many events.
+    ///
+    /// # Errors
+    /// The first violation.
+    pub fn run_until(&mut self, until: Instant, events: u64) -> Result<(), Violation> {
+        let over = |world: &Self| world.all_submitted() && world.in_flight() == 0;
+        self.run(events, |world| world.now >= until || over(world))
+    }
+
     fn run(&mut self, events: u64, is_over: impl Fn(&Self) -> bool) -> Result<(), Violation> {
         let limit = self.events + events;
         while !is_over(self) {
@@ -153,8 +182,10 @@ impl<'q> World<'q> {
             };
             self.now = at;
             self.events += 1;
-            self.subject.oracle.with(|oracle| oracle.advance(at));
-            self.subject.check()?;
+            self.subject.oracle.with(|oracle| {
+                oracle.advance(at);
+                oracle.check()
+            })?;
             self.turn(who)?;
             self.subject.check()?;
         }
@@ -201,7 +232,7 @@ impl<'q> World<'q> {
             Who::Cpu(at) => self.turn_of_cpu(at)?,
             Who::Pump(hw) => {
                 let due = self.subject.queue.pump(hw, now).filter(|at| *at < Instant::MAX);
-                due.map(|at| at.max(now + self.costs.poll))
+                due.map(|at| at.max(now + self.costs.poll) + self.late())
             }
             Who::Operator => {
                 let Subject { queue, oracle, .. } = self.subject;
@@ -241,7 +272,8 @@ impl<'q> World<'q> {
             Who::Cpu(at) => self.cpus[at].0.is_parked(),
             Who::Pump(_) | Who::Operator => true,
         };
-        let at = self.now + self.costs.wake;
+        let late = if matches!(who, Who::Pump(_)) { self.late() } else { Nanos::ZERO };
+        let at = self.now + self.costs.wake + late;
         if sleeps && self.scheduled(who).at.is_none_or(|before| before > at) {
             self.schedule(who, Some(at));
         }
