@@ -5,7 +5,7 @@
 use crate::Result;
 use std::fmt;
 use std::io::{BufRead, BufReader};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -75,6 +75,20 @@ impl Cmd {
             return Err(format!("{self}: {}: {}", output.status, remarks.trim()).into());
         }
         eprint!("{remarks}");
+        Ok(String::from_utf8(output.stdout)?)
+    }
+
+    /// Runs it in `folder`, where it may leave files, and returns what it printed on standard output.
+    ///
+    /// # Errors
+    /// If it cannot be started or does not succeed, or says anything on standard error.
+    pub(crate) fn silent_output_in(&self, folder: &Path) -> Result<String> {
+        let output = self.command().current_dir(folder).output();
+        let output = output.map_err(|error| format!("{self}: {error}"))?;
+        let remarks = String::from_utf8_lossy(&output.stderr);
+        if !output.status.success() || !remarks.is_empty() {
+            return Err(format!("{self}: {}: {}", output.status, remarks.trim()).into());
+        }
         Ok(String::from_utf8(output.stdout)?)
     }
 

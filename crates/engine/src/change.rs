@@ -179,6 +179,7 @@ fn tuning(from: &Plan, to: &Plan) -> Option<Tuning> {
             .collect(),
         async_depth: to.effective_async_depth(),
         regroup: from.groups.changes(&to.groups),
+        stats: to.stats,
     })
 }
 
@@ -218,6 +219,9 @@ impl<P: Send + 'static> Change<P> {
         self.way = Way::Done;
         if desk.plan.groups != self.to.groups {
             root.lasting.meters.set(&self.to.groups);
+            // Those that came are there before anything is counted for them, for nothing is by those who have not
+            // read these numbers; and those that are gone leave theirs to their parents.
+            root.lasting.ledger.regroup(desk.plan.groups.changes(&self.to.groups));
         }
         desk.plan = (*self.to).clone();
         desk.taken = false;

@@ -54,6 +54,7 @@ mod split;
 mod stats;
 mod submitter;
 mod sync;
+mod tags;
 mod throttle;
 
 pub use change::{Change, ChangeError, Freeze, Quiesce};
@@ -67,7 +68,7 @@ pub use device::{
 pub use drive::Run;
 pub use gate::Access;
 pub use groups::{
-    Group, GroupError, GroupTree, IoMax, IoMaxError, MAX_GROUPS, MAX_WEIGHT, Wanted,
+    Group, GroupError, GroupTree, IoMax, IoMaxError, MAX_GROUPS, MAX_WEIGHT, Stats, Wanted,
     weight_of_io_weight,
 };
 pub use host::{Host, NoHost};
@@ -80,3 +81,4 @@ pub use queue::{NoSubmitterLeft, Queue};
 pub use slots::{BioRef, BioTable};
 pub use stats::{CancelStats, FlushStats, MergeStats, QueueStats};
 pub use submitter::Submitter;
+pub use tags::{MAX_TAG_USERS, SharedTags};

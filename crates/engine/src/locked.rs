@@ -39,8 +39,12 @@ impl<P: Send> Shared<P> {
         runner.end(self);
         shard.held.store(runner.elevator.held(), Ordering::Release);
         let wakes = std::mem::take(&mut runner.wakes);
+        let book = runner.elevator.outside.take_notes(&self.lasting.ledger, None);
         drop(runner);
         self.wake(&wakes);
+        if let Some(mut book) = book {
+            book.count();
+        }
     }
 
     /// One bio's merge attempt.
@@ -178,12 +182,11 @@ impl<P: Send> Shared<P> {
             return Step::Nothing;
         }
         let mut hint = who as u32;
-        let tag = hctx.tags.get(&mut hint).or_else(|| {
+        let mut get = || hctx.tags.get_batch(&mut hint, 1)?.pop();
+        let tag = get().or_else(|| {
             hctx.restart.mark();
-            if self.shared_tags {
-                hctx.tags.wait(shard.index);
-            }
-            hctx.tags.get(&mut hint)
+            hctx.tags.wait(self, shard, now);
+            get()
         });
         let Some(tag) = tag else {
             self.put_budget(1, &mut wakes);
@@ -214,7 +217,7 @@ impl<P: Send> Shared<P> {
             Some(rq) => Step::Took(rq),
             None => {
                 self.put_budget(1, &mut wakes);
-                hctx.tags.put(&[tag], &mut |other| wakes.extend(self.kick_shard(other)));
+                hctx.tags.put(self, &[tag], &mut wakes);
                 self.wake(&wakes);
                 Step::Nothing
             }

@@ -149,6 +149,13 @@ impl<P: Send> Submitter<P> {
         self.in_flight() - self.splits.extra()
     }
 
+    /// Requests in the plug, and I/Os that have merged in plugs of this submitter so far. For who watches what
+    /// becomes of a [`push`](Self::push).
+    #[must_use]
+    pub fn plugged(&self) -> (u32, u64) {
+        (self.plug.len() as u32, self.tally.plug_merges.get())
+    }
+
     /// Is this an I/O like nearly all: possible, in one segment, and taken whole?
     #[inline]
     fn is_plain(&self, op: Op, sector: u64, sectors: u32) -> bool {

@@ -350,9 +350,9 @@ impl Ledger {
             if let Err(what) = entry.check_part(&limits, bio) {
                 return wrong(what);
             }
-            let kind = |io: &Io<Payload>| (io.owner, io.group, io.ioprio, io.write_hint);
+            let kind = |io: &Io<Payload>| (io.group, io.ioprio, io.write_hint);
             if kind(&io) != kind(&head) {
-                return wrong("bios of different owners, groups, priorities or hints were merged");
+                return wrong("bios of different groups, priorities or hints were merged");
             }
             let merges = matches!(op, Op::Read | Op::Write | Op::Discard);
             let front_part = bio.end() < entry.end();

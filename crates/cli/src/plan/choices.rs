@@ -68,6 +68,28 @@ pub enum ScopeChoice {
     HwQueue,
 }
 
+/// What is counted about groups, and when.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum StatsChoice {
+    /// Nothing.
+    Off,
+    /// I/Os and bytes.
+    Basic,
+    /// Everything.
+    Full,
+    /// Everything, while the elevator is run.
+    Inline,
+}
+
+impl Choice for StatsChoice {
+    const WORDS: &'static [(&'static str, Self)] = &[
+        ("off", Self::Off),
+        ("basic", Self::Basic),
+        ("full", Self::Full),
+        ("inline", Self::Inline),
+    ];
+}
+
 impl Choice for AccessChoice {
     const WORDS: &'static [(&'static str, Self)] =
         &[("spin", Self::Spin), ("mutex", Self::Mutex), ("combining", Self::Combining)];
@@ -101,7 +123,7 @@ macro_rules! print_as_word {
         }
     )*};
 }
-print_as_word!(AccessChoice, PumpChoice, Nomerges, ScopeChoice);
+print_as_word!(AccessChoice, PumpChoice, Nomerges, ScopeChoice, StatsChoice);
 
 #[cfg(test)]
 mod tests {

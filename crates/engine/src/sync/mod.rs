@@ -107,7 +107,7 @@ pub(crate) use atomic::{
 };
 
 // The model checkers use the standard one as well.
-pub(crate) use std::sync::PoisonError;
+pub(crate) use std::sync::{PoisonError, Weak};
 
 /// `std::cell::UnsafeCell` in loom's shape, so that loom sees every access begin and end.
 #[cfg(not(loom))]

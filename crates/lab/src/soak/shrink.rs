@@ -13,6 +13,9 @@ use blkmq_device::registry::{self, Argument};
 /// Other seeds tried with each change.
 const SEEDS: [u64; 3] = [1, 2, 3];
 
+/// Numbers not farther from the plain one than this are tried one by one.
+const NEAR: u64 = 64;
+
 /// What is left of a failure.
 #[derive(Clone, Debug)]
 pub struct Shrunk {
@@ -90,13 +93,14 @@ fn smaller(field: &Field, now: &str) -> Vec<String> {
     values
 }
 
-/// The plain number; what lies half way; one less.
+/// The plain number; what lies half way; an eighth of the way; one less, unless that would be tried for ever.
 fn smaller_numbers(plain: &str, now: &str) -> Vec<String> {
     let number = |text: &str| text.parse().expect("it was printed as a number");
     let (plain, now): (u64, u64) = (number(plain), number(now));
     let mut values = vec![plain];
     if now > plain {
-        values.extend([plain + (now - plain) / 2, now - 1]);
+        values.extend([plain + (now - plain) / 2, now - ((now - plain) / 8).max(1)]);
+        values.extend((now - plain <= NEAR).then(|| now - 1));
         values.dedup();
     }
     values.iter().map(u64::to_string).collect()
@@ -140,6 +144,8 @@ mod tests {
     #[test]
     fn numbers_and_lists_become_smaller() {
         assert_eq!(smaller_numbers("1", "9"), ["1", "5", "8"]);
+        assert_eq!(smaller_numbers("0", "32"), ["0", "16", "28", "31"]);
+        assert_eq!(smaller_numbers("0", "8000"), ["0", "4000", "7000"]);
         assert_eq!(smaller_numbers("64", "2"), ["64"]);
         let lists = |now| shorter_lists("null".to_owned(), now).join(" ");
         assert_eq!(lists("a=1,b=2"), "null b=2 a=1");

@@ -2,12 +2,12 @@
 //!
 //! What a block must hold, and what is to be read back, is [`Verifier`]'s.
 
+use crate::workload::{NextIo, Verifier, verify::Findings};
 use blkmq_core::{IoFlags, IoPrio, IoResult, Op};
-use blkmq_lab::workload::{NextIo, Verifier, verify::Findings};
 
 /// Why an I/O was issued.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Purpose {
+pub(super) enum Purpose {
     /// The workload wants it. It counts.
     Work,
     /// To read back what was written. It counts in no figure but those of verification.
@@ -15,7 +15,7 @@ pub enum Purpose {
 }
 
 /// A verifier and the I/Os that it has seen off.
-pub struct Verifying {
+pub(super) struct Verifying {
     verifier: Verifier,
     /// By place in flight.
     under_way: Box<[(NextIo, Purpose)]>,
@@ -25,7 +25,7 @@ pub struct Verifying {
 
 impl Verifying {
     /// For up to `depth` I/Os in flight.
-    pub fn new(verifier: Verifier, depth: u32) -> Self {
+    pub(super) fn new(verifier: Verifier, depth: u32) -> Self {
         let idle = NextIo {
             op: Op::Flush,
             flags: IoFlags::NONE,
@@ -38,12 +38,12 @@ impl Verifying {
     }
 
     /// What the worker asks before it issues something.
-    pub fn verifier(&mut self) -> &mut Verifier {
+    pub(super) fn verifier(&mut self) -> &mut Verifier {
         &mut self.verifier
     }
 
     /// The next read to check with, if it may leave now.
-    pub fn next_check(&mut self) -> Option<NextIo> {
+    pub(super) fn next_check(&mut self) -> Option<NextIo> {
         let io = self.held.take().or_else(|| self.verifier.next_check())?;
         if self.verifier.admits(&io) {
             return Some(io);
@@ -53,20 +53,20 @@ impl Verifying {
     }
 
     /// `io` leaves from place `slot`.
-    pub fn begin(&mut self, slot: u32, io: &NextIo, purpose: Purpose, bytes: &mut [u8]) {
+    pub(super) fn begin(&mut self, slot: u32, io: &NextIo, purpose: Purpose, bytes: &mut [u8]) {
         self.under_way[slot as usize] = (*io, purpose);
         self.verifier.begin(io, bytes);
     }
 
     /// What left from place `slot` is over. Returns why it was issued.
-    pub fn end(&mut self, slot: u32, result: IoResult, bytes: &[u8]) -> Purpose {
+    pub(super) fn end(&mut self, slot: u32, result: IoResult, bytes: &[u8]) -> Purpose {
         let (io, purpose) = self.under_way[slot as usize];
         self.verifier.end(&io, result, bytes);
         purpose
     }
 
     /// What was found.
-    pub fn into_findings(self) -> Findings {
+    pub(super) fn into_findings(self) -> Findings {
         self.verifier.findings().clone()
     }
 }

@@ -1,13 +1,13 @@
 //! Workers on a device that does not do what it says, as no device of the registry would.
 
 use super::*;
-use blkmq_core::{Buffer, Limits, Payload};
+use blkmq_core::{Buffer, GroupId, Limits, Op, Owner, Payload, SECTOR_SIZE};
 use blkmq_engine::{
     BioTable, Config, DEFAULT_TIMEOUT, DeviceQueue, DeviceShape, Enqueued, Finished, Inflight,
     WriteCache,
 };
 use blkmq_lab::workload::{
-    Amount, Depth, Rw, Verify,
+    Amount, Depth, Generator, Job, Rw, Stream, Tally, Verifier, Verify, Window, longest,
     verify::{Fault, Findings, Method},
 };
 use blkmq_runtime::{Placement, Service};
@@ -99,9 +99,12 @@ fn run(job: &Job, lie: Lie, after: u32) -> Tally {
     let stream = Stream {
         generator: Generator::new(job, 0, bytes).expect("possible"),
         verifier: Verifier::new(job, 0, bytes).expect("possible"),
+        owner: Owner(1),
+        group: GroupId::ROOT,
     };
     let window = Window::of(job, client.clock().now());
-    Worker::new(job, stream, client, (), window).run(window)
+    let pool = Pool::new(job.depth.iodepth, longest(job), ());
+    drive(Worker::new(job, stream, pool, window), client, None).tally
 }
 
 /// Writes all of 64 blocks twice.
