@@ -26,6 +26,12 @@ impl Cmd {
         Self { words: line.split_whitespace().map(str::to_owned).collect(), env: Vec::new() }
     }
 
+    /// With one more word, whatever is in it.
+    pub(crate) fn arg(mut self, word: impl Into<String>) -> Self {
+        self.words.push(word.into());
+        self
+    }
+
     pub(crate) fn env(mut self, name: &'static str, value: impl Into<String>) -> Self {
         self.env.push((name, value.into()));
         self
@@ -120,7 +126,11 @@ impl fmt::Display for Cmd {
                 write!(f, "{name}={value} ")?;
             }
         }
-        f.write_str(&self.words.join(" "))
+        for (at, word) in self.words.iter().enumerate() {
+            let gap = if at > 0 { " " } else { "" };
+            if word.contains(' ') { write!(f, "{gap}'{word}'")? } else { write!(f, "{gap}{word}")? }
+        }
+        Ok(())
     }
 }
 
@@ -181,6 +191,7 @@ mod tests {
     fn a_command_is_printed_as_it_can_be_typed() {
         let cmd = Cmd::new("cargo test -p x").env("RUSTFLAGS", "--cfg loom").env("A", "3");
         assert_eq!(cmd.to_string(), "RUSTFLAGS='--cfg loom' A=3 cargo test -p x");
+        assert_eq!(Cmd::new("echo").arg("a b").arg("c").to_string(), "echo 'a b' c");
     }
 
     #[test]

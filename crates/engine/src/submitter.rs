@@ -25,6 +25,7 @@ use blkmq_core::{
 use crossbeam_utils::CachePadded;
 use std::fmt;
 
+mod interrupted;
 mod limited;
 
 /// A submitter's private things, kept by the queue while nobody is registered under its number.
@@ -290,8 +291,12 @@ impl<P: Send> Submitter<P> {
         let parts = self.parts.as_mut().expect("parts are there until the submitter is dropped");
         let (id, home) = (parts.id, parts.hw);
         let table = &self.q.lasting.table;
-        let private = self.plug.remove(table, cookie);
-        if let Some(bio) = private.or_else(|| self.throttle.remove(table, cookie)) {
+        let meters = &self.q.lasting.meters;
+        let mut private = self.plug.remove(table, cookie);
+        if private.is_none() && !self.throttle.is_empty() {
+            private = self.throttle.remove(now, meters, table, cookie);
+        }
+        if let Some(bio) = private {
             self.tally.cancelled.add(1);
             if self.q.lasting.senders[usize::from(id.0)].send_one(bio, Err(IoError::CANCELLED)) {
                 self.q.wake(&[id]);

@@ -16,7 +16,12 @@ pub(crate) struct Body<P> {
 
 enum State<P> {
     Awake,
-    Caught { run: Run<P>, steps: u32 },
+    Caught {
+        run: Run<P>,
+        steps: u32,
+    },
+    /// Its I/Os are in staging, and nobody knows yet.
+    Stalled,
     Parked,
 }
 
@@ -56,6 +61,10 @@ impl<P: Send + 'static> Body<P> {
     pub(crate) fn resume(&mut self, now: Instant, costs: &Costs) -> Option<Next> {
         match std::mem::replace(&mut self.state, State::Awake) {
             State::Caught { run, steps } => Some(self.go_on(now, costs, run, steps)),
+            State::Stalled => {
+                self.submitter.finish_flush(now);
+                None
+            }
             State::Parked => {
                 self.submitter.unpark();
                 None
@@ -99,6 +108,15 @@ impl<P: Send + 'static> Body<P> {
         let steps = self.rng.below(u64::from(self.habits.caught.steps) + 1) as u32;
         self.state = State::Caught { run, steps };
         self.gap()
+    }
+
+    /// If it stops this time in the middle of a flush: for how long.
+    pub(crate) fn stall(&mut self) -> Option<Nanos> {
+        if !self.habits.stalls.strikes(&mut self.rng) || !self.submitter.begin_flush() {
+            return None;
+        }
+        self.state = State::Stalled;
+        Some(Nanos(self.rng.below(self.habits.stall.0 + 1)))
     }
 
     /// If it turns to something else this time: for how long.

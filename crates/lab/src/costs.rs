@@ -49,8 +49,8 @@ impl Costs {
             reap: some(reap),
             step: some(step),
             wake: some(wake),
-            // Sleeping at once is the harder case for wake-ups.
-            spin: Nanos::ZERO,
+            // Only a job's thread looks before it sleeps; under oracles a CPU sleeps at once, which is the harder case.
+            spin: Self::TYPICAL.spin,
         }
     }
 

@@ -9,9 +9,9 @@ use crate::costs::Costs;
 use crate::habits::Habits;
 use crate::oracle::Oracle;
 use crate::violation::Violation;
-use crate::{Client, Payload, Want};
+use crate::{Client, Payload, Stamp, Want};
 use blkmq_core::{Instant, Nanos};
-use blkmq_engine::{Access, Io, Queue, Refusal, Submitter};
+use blkmq_engine::{Access, Completion, Io, Queue, Refusal, Submitter};
 
 /// A virtual CPU to be.
 pub struct Plan {
@@ -24,7 +24,7 @@ pub struct Plan {
 }
 
 pub(crate) struct Cpu {
-    body: Body<Payload>,
+    body: Body<Stamp>,
     client: Box<dyn Client>,
     /// Cookies of what it has pushed and not taken back.
     in_flight: Vec<u64>,
@@ -39,14 +39,14 @@ pub(crate) struct Cpu {
 /// What a CPU needs for a turn.
 pub(crate) struct Turn<'a> {
     pub(crate) now: Instant,
-    pub(crate) queue: &'a Queue<Payload>,
+    pub(crate) queue: &'a Queue<Stamp>,
     pub(crate) access: Access,
     pub(crate) costs: &'a Costs,
     pub(crate) oracle: &'a Oracle,
 }
 
 impl Cpu {
-    pub(crate) fn new(submitter: Submitter<Payload>, plan: Plan) -> Self {
+    pub(crate) fn new(submitter: Submitter<Stamp>, plan: Plan) -> Self {
         Self {
             body: Body::new(submitter, plan.habits, plan.seed),
             client: plan.client,
@@ -89,6 +89,9 @@ impl Cpu {
             let gap = self.body.is_caught_with(run);
             return Ok(Next::At(then + gap));
         }
+        if let Some(stall) = self.body.stall() {
+            return Ok(Next::At(then + stall));
+        }
         self.body.submitter.flush(now);
         self.cancel(turn);
         self.body.submitter.poll(now);
@@ -121,9 +124,11 @@ impl Cpu {
         let submitter = &mut body.submitter;
         let by = submitter.id();
         let announced = submitter.has_completions(1);
-        let reaped = submitter.reap(u32::MAX, |completion| {
-            in_flight.retain(|cookie| *cookie != completion.cookie);
-            turn.oracle.with(|oracle| oracle.ended(turn.now, by, &completion));
+        let reaped = submitter.reap(u32::MAX, |Completion { cookie, result, payload }| {
+            in_flight.retain(|other| *other != cookie);
+            let completion = Completion { cookie, result, payload: payload.key };
+            let found = payload.into_found();
+            turn.oracle.with(|oracle| oracle.ended(turn.now, by, &completion, &found));
             client.ended(turn.now, &completion);
         });
         assert_eq!(announced, reaped > 0, "has_completions(1) is exact");
@@ -159,8 +164,8 @@ impl Cpu {
     fn push(&mut self, turn: &Turn<'_>, io: Io<Payload>) -> Result<bool, Violation> {
         let by = self.body.submitter.id();
         // Before the call: a full plug is flushed in it, with the first parts of this I/O if it has several.
-        let io = turn.oracle.with(|oracle| oracle.announced(by, io));
-        match self.body.submitter.push(turn.now, io) {
+        let (io, stores) = turn.oracle.with(|oracle| (oracle.announced(by, io), oracle.stores()));
+        match self.body.submitter.push(turn.now, Stamp::on(io, stores)) {
             Ok(()) => {
                 self.outstanding += 1;
                 assert_eq!(self.body.submitter.outstanding(), self.outstanding, "after pushing");
@@ -170,7 +175,8 @@ impl Cpu {
                 Ok(true)
             }
             Err(refused) if matches!(refused.why, Refusal::NoCredit { .. }) => {
-                assert_eq!(refused.io, io, "a refused I/O comes back unchanged");
+                let back = Stamp::off(refused.io);
+                assert_eq!(back, io, "a refused I/O comes back unchanged");
                 turn.oracle.with(|oracle| oracle.refused(&io));
                 Ok(false)
             }

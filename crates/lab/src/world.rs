@@ -10,7 +10,7 @@ use crate::host::Wake;
 use crate::operator::{Meddling, Operator};
 use crate::timeline::{Timeline, Who};
 use crate::{Bug, Subject, Violation};
-use blkmq_core::{HwQueue, Instant};
+use blkmq_core::{HwQueue, Instant, Nanos, Rng};
 use blkmq_engine::{Access, PumpMode};
 
 /// A subject and the virtual CPUs that use it.
@@ -28,6 +28,8 @@ pub struct World<'q> {
     operator: Option<Operator>,
     /// The queue's present access.
     access: Access,
+    /// How late pump threads may come, and what decides about it.
+    late: (Nanos, Rng),
 }
 
 impl<'q> World<'q> {
@@ -59,6 +61,7 @@ impl<'q> World<'q> {
             cpus,
             operator: None,
             access: subject.access,
+            late: (Nanos::ZERO, Rng::new(0)),
         };
         for at in 0..world.cpus.len() {
             world.timeline.schedule(Who::Cpu(at), Some(Instant::ZERO));
@@ -73,6 +76,23 @@ impl<'q> World<'q> {
     pub fn meddle(&mut self, meddling: Meddling, seed: u64, bug: Option<Bug>) {
         self.operator = Some(Operator::new(meddling, !seed, bug));
         self.timeline.schedule(Who::Operator, Some(self.now()));
+    }
+
+    /// From now on pump threads come late, by up to `most` each time.
+    pub fn delay_pumps(&mut self, most: Nanos, seed: u64) {
+        self.late = (most, Rng::new(seed));
+    }
+
+    /// How late a pump thread comes this time.
+    fn late(&mut self) -> Nanos {
+        let (most, rng) = &mut self.late;
+        Nanos(if most.0 > 0 { rng.below(most.0 + 1) } else { 0 })
+    }
+
+    /// Changes and holds of the queue so far.
+    #[must_use]
+    pub fn changes(&self) -> u32 {
+        self.operator.as_ref().map_or(0, Operator::done)
     }
 
     /// The time.
@@ -115,6 +135,15 @@ impl<'q> World<'q> {
         self.run(events, |world| world.all_submitted() && world.in_flight() == 0)
     }
 
+    /// Runs up to the first event at `until` or behind it, or until every I/O has ended, within so many events.
+    ///
+    /// # Errors
+    /// The first violation.
+    pub fn run_until(&mut self, until: Instant, events: u64) -> Result<(), Violation> {
+        let over = |world: &Self| world.all_submitted() && world.in_flight() == 0;
+        self.run(events, |world| world.now() >= until || over(world))
+    }
+
     fn run(&mut self, events: u64, is_over: impl Fn(&Self) -> bool) -> Result<(), Violation> {
         let limit = self.events() + events;
         while !is_over(self) {
@@ -124,8 +153,11 @@ impl<'q> World<'q> {
             let Some(who) = self.timeline.next_turn() else {
                 return Err(Violation::Stuck { in_flight: self.in_flight(), since: self.now() });
             };
-            self.subject.oracle.with(|oracle| oracle.advance(self.timeline.now()));
-            self.subject.check()?;
+            let now = self.now();
+            self.subject.oracle.with(|oracle| {
+                oracle.advance(now);
+                oracle.check()
+            })?;
             self.turn(who)?;
             self.subject.check()?;
         }
@@ -144,7 +176,7 @@ impl<'q> World<'q> {
             Who::Cpu(at) => self.turn_of_cpu(at)?,
             Who::Pump(hw) => {
                 let due = self.subject.queue.pump(hw, now).filter(|at| *at < Instant::MAX);
-                due.map(|at| at.max(now + self.costs.poll))
+                due.map(|at| at.max(now + self.costs.poll) + self.late())
             }
             Who::Operator => {
                 let Subject { queue, oracle, .. } = self.subject;
@@ -178,6 +210,7 @@ impl<'q> World<'q> {
             Wake::Submitter(id) => Who::Cpu(id.0.into()),
             Wake::Pump(hw) => Who::Pump(hw),
         };
-        self.timeline.wake(who, self.costs.wake);
+        let late = if matches!(who, Who::Pump(_)) { self.late() } else { Nanos::ZERO };
+        self.timeline.wake(who, Nanos(self.costs.wake.0 + late.0));
     }
 }

@@ -38,7 +38,7 @@ impl Observation {
     /// Hands `config`, with observers in it, to `build`, which builds the queue before it returns.
     ///
     /// # Panics
-    /// If there is something to observe and the scheduler is not in the registry.
+    /// If there is something to observe and the scheduler is neither in the registry nor one of the laboratory's own.
     pub fn of<P: Send + 'static, R>(
         &self,
         config: Config<P>,

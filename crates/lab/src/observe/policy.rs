@@ -5,10 +5,10 @@
 //! there and takes it away again.
 
 use super::outside::{Heard, Memory, Spied};
+use crate::policies;
 use blkmq_core::{HwQueue, Instant, IoMeta, Owner, RequestId};
 use blkmq_sched::{
     At, Cx, DepthLimits, Done, Factory, GroupChange, Grown, Options, Pick, Scheduler, Shape, Used,
-    registry,
 };
 use std::cell::RefCell;
 use std::sync::OnceLock;
@@ -76,7 +76,7 @@ pub(crate) fn build_with<R>(
 /// [`build_with`].
 ///
 /// # Panics
-/// If `inner` is not in the registry.
+/// If `inner` is none of [`policies`].
 pub(crate) fn factory(inner: &'static Factory) -> &'static Factory {
     static WATCHED: OnceLock<Vec<Factory>> = OnceLock::new();
     let watched = |f: &&Factory| Factory {
@@ -88,8 +88,8 @@ pub(crate) fn factory(inner: &'static Factory) -> &'static Factory {
         common: f.common,
         build,
     };
-    let all = WATCHED.get_or_init(|| registry::ALL.iter().map(watched).collect());
-    all.iter().find(|f| f.name == inner.name).expect("the laboratory knows the registry's policies")
+    let all = WATCHED.get_or_init(|| policies::all().iter().map(watched).collect());
+    all.iter().find(|f| f.name == inner.name).expect("it is one of the policies that are known")
 }
 
 fn build(shape: &Shape, options: &Options) -> Box<dyn Scheduler> {

@@ -26,7 +26,7 @@ use thread::{Thread, Turn};
 pub struct Settings {
     /// What things take.
     pub costs: Costs,
-    /// How CPUs behave besides. Their batches are the jobs' own.
+    /// How CPUs behave besides. Their batches are the jobs' own; nobody stalls or cancels here.
     pub habits: Habits,
     /// What everything that is left to chance comes from.
     pub seed: u64,
