@@ -48,7 +48,9 @@ pub struct Bounds {
 }
 
 impl Bounds {
-    fn apply(&self, limits: &mut Limits) {
+    fn apply(&self, device: &mut Device) {
+        let is_model = device.is_model();
+        let limits = &mut device.shape.limits;
         let most = |limit: &mut u32, bound: u32| {
             if bound > 0 {
                 *limit = (*limit).min(bound);
@@ -65,7 +67,8 @@ impl Bounds {
         if self.max_segments > 0 {
             limits.max_segments = limits.max_segments.min(self.max_segments);
         }
-        if self.max_discard_segments > 0 {
+        // A model takes a discard for one range, as it says; the others look at every part of it.
+        if self.max_discard_segments > 0 && !is_model {
             limits.max_discard_segments = self.max_discard_segments;
         }
         if self.chunk_sectors > 0 {
@@ -159,7 +162,7 @@ impl Scenario {
     /// If the registry does not know it.
     pub fn device(&self) -> Result<Device, DeviceError> {
         let mut device = devices::parse(&self.device, &MACHINE)?;
-        self.bounds.apply(&mut device.shape.limits);
+        self.bounds.apply(&mut device);
         Ok(device)
     }
 
