@@ -189,12 +189,12 @@ impl Elevator {
 
     /// Tells the policy what has become of the tree of groups.
     pub(crate) fn regroup(&mut self, changes: &[GroupChange]) {
-        let cx = Cx { now: self.now, requests: &self.requests, outside: &self.outside };
+        let cx = Cx::new(self.now, &self.requests, &self.outside);
         changes.iter().for_each(|change| self.policy.regroup(&cx, *change));
     }
 
     fn cx(&self) -> Cx<'_> {
-        Cx { now: self.now, requests: &self.requests, outside: &self.outside }
+        Cx::new(self.now, &self.requests, &self.outside)
     }
 
     fn used(&mut self, hw: HwQueue) -> &mut Used {
@@ -279,7 +279,7 @@ impl Elevator {
     fn fits(&mut self, id: RequestId, io: &IoMeta) -> Option<Kind> {
         match merge::fit(&self.config.limits, self.requests.get(id), io) {
             Fit::Merge(kind) => {
-                let cx = Cx { now: self.now, requests: &self.requests, outside: &self.outside };
+                let cx = Cx::new(self.now, &self.requests, &self.outside);
                 self.policy.may_merge(&cx, id, io).then_some(kind)
             }
             Fit::Full => {
@@ -302,7 +302,7 @@ impl Elevator {
             table.append(&mut chain.head, proto.bio);
         }
         self.rekey(into);
-        let cx = Cx { now: self.now, requests: &self.requests, outside: &self.outside };
+        let cx = Cx::new(self.now, &self.requests, &self.outside);
         let edge = match kind {
             Kind::Back => Grown::Back,
             Kind::Front => Grown::Front { old_sector: old.sector },
@@ -354,7 +354,7 @@ impl Elevator {
     fn absorb<P>(&mut self, table: &BioTable<P>, into: RequestId, gone: RequestId) {
         let other = *self.requests.get(gone);
         let fit = merge::fit(&self.config.limits, self.requests.get(into), &other);
-        let cx = Cx { now: self.now, requests: &self.requests, outside: &self.outside };
+        let cx = Cx::new(self.now, &self.requests, &self.outside);
         if fit != Fit::Merge(Kind::Back) || !self.policy.may_merge(&cx, into, &other) {
             return;
         }
@@ -366,7 +366,7 @@ impl Elevator {
         table.append(&mut chain.head, tail.head);
         self.unindex(gone);
         self.rekey(into);
-        let cx = Cx { now: self.now, requests: &self.requests, outside: &self.outside };
+        let cx = Cx::new(self.now, &self.requests, &self.outside);
         self.policy.absorbed(&cx, into, gone);
         self.last_merge = Some(into);
         self.counters.request.add(1);
@@ -395,7 +395,7 @@ impl Elevator {
         self.unindex(id);
         self.held -= 1;
         if !planted::is(Planted::ForgetsToWithdraw) {
-            let cx = Cx { now: self.now, requests: &self.requests, outside: &self.outside };
+            let cx = Cx::new(self.now, &self.requests, &self.outside);
             self.policy.withdraw(&cx, id);
         }
         self.counters.cancelled_held.add(1);
@@ -456,7 +456,7 @@ impl Elevator {
                 self.last_merge = Some(id);
             }
         }
-        let cx = Cx { now: self.now, requests: &self.requests, outside: &self.outside };
+        let cx = Cx::new(self.now, &self.requests, &self.outside);
         self.policy.insert(&cx, id, At::Tail);
     }
 
@@ -470,7 +470,7 @@ impl Elevator {
             self.held -= 1;
             return Pick::Issue(carrier);
         }
-        let cx = Cx { now: self.now, requests: &self.requests, outside: &self.outside };
+        let cx = Cx::new(self.now, &self.requests, &self.outside);
         let pick = self.policy.pick(&cx, hw);
         if let Pick::Issue(id) = pick {
             self.held -= 1;
@@ -501,7 +501,7 @@ impl Elevator {
     /// A request has finished: tells the policy and frees the slot.
     #[inline]
     pub(crate) fn done(&mut self, done: &Done) {
-        let cx = Cx { now: self.now, requests: &self.requests, outside: &self.outside };
+        let cx = Cx::new(self.now, &self.requests, &self.outside);
         self.policy.completed(&cx, done);
         self.free_slot(done.rq);
     }
@@ -516,7 +516,7 @@ impl Elevator {
             self.carriers.push_front(id);
             return;
         }
-        let cx = Cx { now: self.now, requests: &self.requests, outside: &self.outside };
+        let cx = Cx::new(self.now, &self.requests, &self.outside);
         self.policy.insert(&cx, id, At::Head);
     }
 }
