@@ -3,6 +3,8 @@
 //!
 //! All text from the report is escaped by [`Markup`]; layout is in `html.css`.
 
+mod groups;
+
 use super::figures::columns;
 use super::findings::findings;
 use super::label::series;
@@ -63,8 +65,11 @@ fn body(m: &mut Markup, report: &Report) {
         over_time(m, report);
         occupancies(m, report);
         merges(m, report);
+        groups::shares(m, report);
         figures(m, report);
         queues(m, report);
+        groups::figures(m, report);
+        groups::governors(m, report);
     }
     method(m, report);
 }

@@ -7,6 +7,7 @@
 //! To use it: [`machine::Machine::detect`] and [`open`] before the first run, [`Output::write`] after each.
 
 pub mod findings;
+pub mod group;
 pub mod job;
 pub mod machine;
 pub mod model;
@@ -14,6 +15,7 @@ pub mod warnings;
 
 mod csv;
 mod figures;
+mod group_figures;
 mod html;
 mod json;
 mod label;

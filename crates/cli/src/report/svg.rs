@@ -1,4 +1,4 @@
-//! The plots of the page: rates, latencies, merges, and what happened over time, as inline SVG without scripts.
+//! The plots of the page: rates, latencies, merges, shares, and what happened over time, as inline SVG without scripts.
 //!
 //! Geometry is here; colours and fonts are classes that the page's style sheet gives a meaning, so that a
 //! plot follows the reader's light or dark theme. Every mark carries its figure as a `title`, which
@@ -13,6 +13,7 @@ mod occupancy;
 mod rates;
 mod rows;
 mod scale;
+mod shares;
 
 pub use course::{Quantity, courses};
 pub use distribution::distributions;
@@ -20,6 +21,7 @@ pub use latency::latencies;
 pub use merges::{KINDS, merges};
 pub use occupancy::{ACTIVITIES, occupancy};
 pub use rates::rates;
+pub use shares::shares;
 
 use super::label::{Series, scheduler, series};
 use super::markup::{Attributes, Markup, Px};
