@@ -16,17 +16,17 @@ pub mod warnings;
 mod csv;
 mod figures;
 mod group_figures;
-mod html;
+pub mod html;
 mod json;
 mod label;
-mod markup;
+pub mod markup;
 pub mod number;
 mod output;
 mod percentile;
 #[cfg(test)]
 pub(crate) mod sample;
-mod svg;
-mod table;
+pub mod svg;
+pub mod table;
 pub mod text_table;
 
 use std::fmt;

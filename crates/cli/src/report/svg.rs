@@ -11,8 +11,8 @@ mod latency;
 mod merges;
 mod occupancy;
 mod rates;
-mod rows;
-mod scale;
+pub mod rows;
+pub mod scale;
 mod shares;
 
 pub use course::{Quantity, courses};
@@ -106,7 +106,8 @@ fn plot(m: &mut Markup, height: f64, says: &str, content: impl FnOnce(&mut Marku
     m.element("svg", &[("viewBox", &view), ("role", &"img"), ("aria-label", &says)], content);
 }
 
-fn line(m: &mut Markup, class: &str, from: (f64, f64), to: (f64, f64)) {
+/// A line.
+pub fn line(m: &mut Markup, class: &str, from: (f64, f64), to: (f64, f64)) {
     let ends: Attributes = &[
         ("class", &class),
         ("x1", &Px(from.0)),
@@ -132,7 +133,7 @@ fn dot(m: &mut Markup, class: &str, at: (f64, f64), radius: f64, title: &str) {
 }
 
 /// An upright rectangle that shows `title` under the pointer.
-fn bar(m: &mut Markup, class: &str, from: (f64, f64), size: (f64, f64), title: &str) {
+pub fn bar(m: &mut Markup, class: &str, from: (f64, f64), size: (f64, f64), title: &str) {
     let place: Attributes = &[
         ("class", &class),
         ("x", &Px(from.0)),

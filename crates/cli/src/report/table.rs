@@ -231,12 +231,13 @@ fn groups(out: &mut String, heading: &str, run: &Run) {
     out.push('\n');
 }
 
-fn push_line(out: &mut String, indent: usize, text: &str) {
+/// A line of `text` behind so many spaces.
+pub fn push_line(out: &mut String, indent: usize, text: &str) {
     writeln!(out, "{:indent$}{}", "", printable(text)).expect("a String takes every text");
 }
 
-/// Wraps text at [`WIDTH`], with the lines after the first under the text of the first.
-fn paragraph(out: &mut String, lead: &str, text: &str) {
+/// Wraps text at 100 columns, with the lines after the first under the text of the first.
+pub fn paragraph(out: &mut String, lead: &str, text: &str) {
     let indent = lead.len();
     let mut line = lead.to_owned();
     for word in printable(text).split(' ').filter(|word| !word.is_empty()) {

@@ -4,7 +4,7 @@ use super::*;
 
 /// A reader of markup as simple as markup gets here: checks nesting and quoting, and returns the tags in
 /// order. Panics where the text is not well-formed.
-fn tags(page: &str) -> Vec<String> {
+pub fn tags(page: &str) -> Vec<String> {
     let (mut open, mut seen): (Vec<String>, Vec<String>) = (vec![], vec![]);
     let mut rest = page.strip_prefix("<!DOCTYPE html>\n").expect("a page says that it is HTML");
     while let Some(start) = rest.find('<') {
@@ -44,7 +44,8 @@ fn tag_end(text: &str) -> usize {
     panic!("a tag without an end: {text:?}");
 }
 
-fn count(tags: &[String], name: &str) -> usize {
+/// How many elements are called `name`.
+pub fn count(tags: &[String], name: &str) -> usize {
     tags.iter().filter(|tag| *tag == name).count()
 }
 
