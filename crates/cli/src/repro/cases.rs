@@ -97,6 +97,37 @@ pub fn cases(name: Name, wanted: &Wanted, cores: u32) -> Vec<Case> {
     cases
 }
 
+/// What is run for `name`, in words, without a full stop.
+pub fn workload(name: Name, wanted: &Wanted) -> String {
+    let load = match name {
+        Name::Contention => {
+            "random reads of 512 bytes, 4 in flight for each thread, submitted and completed in fours; null device \
+             with one hardware queue"
+        }
+        Name::Batch | Name::Order => {
+            "random writes of 4 KiB, 32 in flight for each thread, submitted and completed in eights; null device \
+             with a hardware queue of 1024 for each core"
+        }
+        Name::Merge => {
+            "64 threads that write 4 KiB after 4 KiB, each in a place of its own, 32 in flight each; device of depth \
+             32 that takes 5 ms, scheduler of depth 64"
+        }
+        Name::Kick => {
+            "random reads of 4 KiB by 8 threads, so many in flight in all; device that takes 10 us, with a thread to \
+             look after it"
+        }
+        Name::Depth => {
+            "16 threads that write 4 KiB after 4 KiB, each in a place of its own, 32 in flight each; device of that \
+             depth that takes 1 ms"
+        }
+        Name::Stats => {
+            "random writes of 4 KiB in a group, 32 in flight for each thread, submitted and completed in eights; \
+             null device"
+        }
+    };
+    format!("{load}; {} each", plan::time(wanted.runtime))
+}
+
 /// The load of seed 001, which fio's `--gtod_reduce` leaves without latencies.
 const READS: &str = "--rw=randread --bs=512 --iodepth=4 --iodepth_batch_submit=4 --iodepth_batch_complete=4 \
                      --norandommap --gtod_reduce=1";
@@ -185,7 +216,8 @@ fn statistics(threads: &[u32]) -> Vec<Case> {
     for &value in threads {
         for way in STATS {
             let args = format!(
-                "--device=null,irqmode=0,submit_queues=1 --group=g --cgroup=g --group_stats={} {WRITES} --numjobs={value}",
+                "--device=null,irqmode=0,submit_queues=1 --group=g --cgroup=g --group_stats={} {WRITES} \
+                 --numjobs={value}",
                 way.1
             );
             cases.push(case(way, "bfq", Setting { what: "threads", value }, &args));
@@ -240,6 +272,14 @@ mod tests {
         assert_eq!(counts("", 1), [1, 2]);
         assert_eq!(counts("", 6), [1, 2, 4, 8, 12]);
         assert_eq!(counts("--threads=32,3", 6), [3, 32]);
+    }
+
+    #[test]
+    fn each_claim_has_a_workload_in_words() {
+        let wanted = wanted("--runtime=2500ms");
+        let said = Name::ALL.map(|(_, name)| workload(name, &wanted));
+        assert!(said.iter().all(|text| text.ends_with("; 2500ms each") && text.is_ascii()));
+        assert!(said[0].contains("512 bytes") && said[3].contains("5 ms"));
     }
 
     #[test]

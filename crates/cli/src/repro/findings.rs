@@ -98,13 +98,13 @@ pub fn limits(experiment: &Experiment, machine: &Machine) -> Vec<String> {
                 .into(),
         ),
         Name::Depth => sentences.push(
-            "The slides compare kernels on a disk behind InfiniBand. Here only what they say about depths is varied, so \
-             look at what is merged, and not at the rates."
+            "The slides compare kernels on a disk behind InfiniBand. Here only what they say about depths is varied, \
+             so look at what is merged, and not at the rates."
                 .into(),
         ),
         Name::Stats => sentences.push(
-            "The device costs nothing, so this is the share of bfq's own time that statistics take; a real device hides \
-             most of it."
+            "The device costs nothing, so this is the share of bfq's own time that statistics take; a real device \
+             hides most of it."
                 .into(),
         ),
     }
@@ -122,8 +122,8 @@ pub fn limits(experiment: &Experiment, machine: &Machine) -> Vec<String> {
     }
     sentences.extend(machine.hypervisor.iter().map(|host| {
         format!(
-            "This is a guest ({host}), whose cores may be taken away in the midst of a run: repeat before you believe \
-             a small difference."
+            "This is a guest ({host}), whose cores may be taken away in the midst of a run: repeat before you \
+             believe a small difference."
         )
     }));
     sentences
@@ -167,8 +167,8 @@ mod tests {
         assert_eq!(
             findings(&sample::contention()),
             [
-                "mq-deadline with 4 threads: before (spin) 500k IOPS; as proposed (serialised) 1.50M, 3.00x; ours (combining) \
-              4.00M, 8.00x."
+                "mq-deadline with 4 threads: before (spin) 500k IOPS; as proposed (serialised) 1.50M, 3.00x; ours \
+              (combining) 4.00M, 8.00x."
             ]
         );
         let mut unmeasured = sample::contention();
@@ -181,8 +181,8 @@ mod tests {
         assert_eq!(
             findings(&sample::kick()),
             [
-                "mq-deadline with depth 64: before (combining:kick=always) 200k IOPS; as proposed (combining:kick=flag) \
-                 300k, 1.50x; ours (combining:kick=coalesced) 300k, 1.50x.",
+                "mq-deadline with depth 64: before (combining:kick=always) 200k IOPS; as proposed \
+                 (combining:kick=flag) 300k, 1.50x; ours (combining:kick=coalesced) 300k, 1.50x.",
                 "The last call for a pass now is answered 500 ns later, before (always).",
                 "The last call for a pass now is answered 10.0 ms later, as proposed (flag).",
                 "The last call for a pass now is not answered, ours (coalesced).",

@@ -1,8 +1,8 @@
 //! `blkmq repro`: the published claims that this project grew out of, measured again on this machine.
 //!
-//! For each [`Name`](name::Name) there is what was published ([`published`]), which runs show it here ([`cases`]), and what came
-//! of them ([`model`]); [`render`] shows both beside each other as text, JSON or a page. Nothing here measures: every
-//! case is a command line of `blkmq bench` or `blkmq sim`, and whoever runs it fills a [`model::Point`].
+//! For each [`Name`](name::Name) there is what was published ([`published`]), which runs show it here ([`cases`]), and
+//! what came of them ([`model`]); [`render`] shows both beside each other as text, JSON or a page. Nothing here
+//! measures: every case is a command line of `blkmq bench`, and whoever runs it fills a [`model::Point`].
 
 pub mod args;
 pub mod cases;

@@ -2,6 +2,7 @@
 //!
 //! Whatever follows from other figures is a method and not a field.
 
+use super::cases::Case;
 use super::metric::Metric;
 use super::name::Name;
 use crate::report::job::JobResult;
@@ -132,13 +133,26 @@ impl Timeline {
 }
 
 impl Point {
+    /// What came of `case`, which `command` repeats. What a run does not know is left out.
+    pub fn of(case: &Case, command: String, run: &Run) -> Self {
+        Self {
+            variant: case.variant,
+            how: case.how.into(),
+            scheduler: case.scheduler.into(),
+            setting: case.setting,
+            command,
+            figures: Self::figures_of(run),
+            range: run.range().filter(|_| run.repetitions.len() > 1),
+        }
+    }
+
     /// What was measured of `metric`.
     pub fn get(&self, metric: Metric) -> Option<f64> {
         self.figures.iter().find(|(known, _)| *known == metric).map(|(_, value)| *value)
     }
 
     /// What a run of `blkmq bench` or `blkmq sim` measured.
-    pub fn figures_of(run: &Run) -> Vec<(Metric, f64)> {
+    fn figures_of(run: &Run) -> Vec<(Metric, f64)> {
         let mut figures = vec![(Metric::Iops, run.iops())];
         figures.extend(run.cpu_ns_per_io().map(|ns| (Metric::CpuPerIo, ns)));
         let counters = &run.counters;
@@ -232,15 +246,20 @@ mod tests {
     #[test]
     fn figures_are_those_of_the_run() {
         let run = reports::run("bfq", "spin", 2, 1_000_000, 1_000);
-        let point =
-            Point { figures: Point::figures_of(&run), ..sample::contention().points.remove(0) };
+        let setting = Setting { what: "threads", value: 2 };
+        let (variant, how, scheduler) = (Variant::Before, "spin", "bfq");
+        let case = Case { variant, how, scheduler, setting, args: Vec::new() };
+        let point = Point::of(&case, "blkmq bench".into(), &run);
+        assert_eq!((point.how.as_str(), point.scheduler.as_str()), ("spin", "bfq"));
+        assert_eq!((point.variant, point.setting), (variant, setting));
+        assert_eq!(point.range, Some((970_000.0, 1_020_000.0)));
         assert_eq!(point.get(Metric::Iops), Some(1_000_000.0));
         assert_eq!(point.get(Metric::Merged), Some(0.125));
         assert_eq!(point.get(Metric::Kicks), Some(4e-6));
         assert_eq!(point.get(Metric::RequestSize), Some(4096.0 / 0.875));
         assert_eq!(point.get(Metric::Waiting), None);
         assert!(point.get(Metric::P99).is_some() && point.get(Metric::CpuPerIo).is_some());
-        let nothing = Point::figures_of(&Run::default());
-        assert_eq!(nothing, [(Metric::Iops, 0.0)]);
+        let nothing = Point::of(&case, String::new(), &Run::default());
+        assert_eq!((nothing.figures, nothing.range), (vec![(Metric::Iops, 0.0)], None));
     }
 }

@@ -14,7 +14,8 @@ pub const PUBLISHED: Published = Published {
     tables: &[
         Source {
             by: "Yu Kuai, second version of the series, July 2025",
-            hardware: "null_blk that completes at once, a hardware queue of 1024 for each core; the machine is not named",
+            hardware: "null_blk that completes at once, a hardware queue of 1024 for each core; the \
+                       machine is not named",
             workload: WORKLOAD,
             rows: &[iops("mq-deadline", 263e3, 475e3), iops("bfq", 124e3, 292e3)],
             remark: "",
