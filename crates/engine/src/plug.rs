@@ -71,6 +71,10 @@ impl Plug {
         Some(self.requests.remove(at).bio)
     }
 
+    pub(crate) fn len(&self) -> usize {
+        self.requests.len()
+    }
+
     pub(crate) fn is_empty(&self) -> bool {
         self.requests.is_empty()
     }
@@ -78,6 +82,11 @@ impl Plug {
     /// Takes everything out, in the order of submission.
     pub(crate) fn drain(&mut self) -> impl Iterator<Item = Proto> + '_ {
         self.requests.drain(..)
+    }
+
+    /// Takes the oldest `most` out, in the order of submission. O(requests).
+    pub(crate) fn drain_first(&mut self, most: usize) -> impl Iterator<Item = Proto> + '_ {
+        self.requests.drain(..most)
     }
 }
 

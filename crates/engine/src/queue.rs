@@ -3,8 +3,7 @@
 //! Passive: starts no thread, reads no clock, never blocks. The way of an I/O is in `submitter.rs`, `drive.rs`,
 //! `runner.rs` and `pump.rs`, in this order; how a queue is built in `build.rs`, and rebuilt in `change.rs`.
 
-use crate::Access;
-use crate::BioTable;
+use crate::before::By;
 use crate::config::{Config, ConfigError};
 use crate::drive::Caller;
 use crate::groups::Meters;
@@ -14,6 +13,7 @@ use crate::shared::{Lasting, Shared};
 use crate::stats::QueueStats;
 use crate::submitter::{Parts, Submitter};
 use crate::sync::{Arc, Control, Mutex, MutexGuard, PoisonError, ring};
+use crate::{Access, BioTable};
 use blkmq_core::{HwQueue, Instant, SubmitterId};
 use crossbeam_utils::CachePadded;
 use std::fmt;
@@ -130,8 +130,8 @@ impl<P: Send + 'static> Queue<P> {
             idle.push(Parts { id, hw, staging: producer, asks: asks_end, receiver, credit });
         }
         idle.reverse();
-        // The last one is for whoever changes the queue.
-        let pump_tallies = (0..=plan.device.hw_queues).map(|_| CachePadded::default()).collect();
+        // The last two are for whoever changes the queue, and for whoever keeps a run.
+        let pump_tallies = (0..plan.device.hw_queues + 2).map(|_| CachePadded::default()).collect();
         let lasting = Arc::new(Lasting {
             table,
             tallies: senders.iter().map(|_| Arc::default()).collect(),
@@ -177,16 +177,17 @@ impl<P: Send + 'static> Queue<P> {
         let q = &*self.root.current();
         let shard = &q.shards[q.shard_of(hw)];
         let tally = &q.lasting.pump_tallies[usize::from(hw.0)];
-        if q.access == Access::Combining {
+        let who = q.pump_thread(hw);
+        if q.modes.access == Access::Combining {
             let by = Caller { id: None, now, home: hw, tally };
-            if q.pump(hw, now, tally) {
+            if q.pump_may_run(hw, who, now) && q.pump(hw, now, tally) {
                 q.kick_and_drive(shard, by);
             }
             if shard.gate.due(now) {
                 q.kick_and_drive(shard, by);
             }
         } else {
-            q.locked_poll(shard, q.pump_thread(hw), now, hw);
+            q.locked_poll(shard, By { who, now }, hw);
         }
         let hctx = &q.hctxs[usize::from(hw.0)];
         [hctx.pump.deadline(), hctx.next_event(), shard.gate.deadline()].into_iter().flatten().min()

@@ -4,6 +4,7 @@
 //! in, and fills the outboxes in the elevator's order. It makes no system call and does a bounded amount of
 //! work; who runs how many passes is decided in `drive.rs`.
 
+use crate::before::parking::Parked;
 use crate::cancel::Ask;
 use crate::completions::Completions;
 use crate::elevator::{Elevator, Place, Proto, Tuning};
@@ -68,6 +69,10 @@ pub(crate) struct Runner {
     retired: bool,
     /// Those who wait for a slot were not looked at when they could have had one.
     retry: bool,
+    /// Staged requests that a pass takes from one submitter.
+    portion: u32,
+    /// What came from insertion lists, if there are any (`before/parking.rs`).
+    pub(crate) parked: Parked,
 }
 
 /// The caller's own submission, which need not be staged when the elevator is free.
@@ -127,6 +132,7 @@ impl Runner {
         first_hw: u16,
         submitters: u16,
         completions: Completions,
+        parked: Option<Parked>,
     ) -> Self {
         let submitters = usize::from(submitters);
         Self {
@@ -142,6 +148,9 @@ impl Runner {
             wakes: Vec::new(),
             retired: false,
             retry: false,
+            // In the kernel each waits for a slot of its own.
+            portion: if parked.is_some() { 1 } else { PASS_STAGED },
+            parked: parked.unwrap_or_default(),
         }
     }
 
@@ -242,13 +251,23 @@ impl Runner {
                 None => {}
             }
         }
-        if let Some(at) = self.elevator.begin_flushes() {
-            shard.gate.arm(at);
-        }
+        self.begin_flushes(shard);
         if !self.blocked.is_empty() {
             self.wait_for_completion(q, shard);
         }
         self.owe_unfinished(shard);
+    }
+
+    #[inline]
+    pub(crate) fn begin_flushes(&mut self, shard: &Shard) {
+        if let Some(at) = self.elevator.begin_flushes() {
+            shard.gate.arm(at);
+        }
+    }
+
+    /// No request has a slot, or waits for one that it was promised.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.elevator.is_idle() && self.parked.line().is_empty()
     }
 
     /// Takes back what the pumps returned. True if a slot became free.
@@ -294,8 +313,8 @@ impl Runner {
     /// True if everything that `id` staged is in; false if its oldest found no slot.
     fn admit_staged<P>(&mut self, table: &BioTable<P>, id: SubmitterId) -> bool {
         let ring = ring_of(&mut self.staging, id);
-        ring.prefetch(PASS_STAGED);
-        for _ in 0..PASS_STAGED {
+        ring.prefetch(self.portion);
+        for _ in 0..self.portion {
             let Some(staged) = ring.peek() else { return true };
             let Some(place) = self.elevator.place(&staged.meta) else { return false };
             self.elevator.admit(table, place, ring.take());

@@ -209,7 +209,9 @@ fn s16_18_a_frozen_queue_has_nothing_in_flight_and_admits_nothing() {
         );
         drop(other);
         sub.poll(T0);
-        assert_eq!(device.sectors(), [0, 8], "{access:?}: and merged, as it was staged");
+        // What waits for a slot of its own does not merge meanwhile.
+        let expected = if access == Access::Serialised { &[0, 8, 16][..] } else { &[0, 8] };
+        assert_eq!(device.sectors(), expected, "{access:?}: and merged, as it was staged");
         device.finish(2);
         assert_eq!(drain(&mut sub, &mut { T0 }, 3).len(), 3);
     }
@@ -284,9 +286,9 @@ fn depth_access_scope_and_merging_change() {
             done += drain(&mut sub, &mut { T0 }, 100).len();
         }
     }
-    assert_eq!(done, 120);
+    assert_eq!(done, 160);
     assert_eq!(queue.stats().merges.total(), 0);
-    assert_eq!(queue.stats().dispatched, 120, "those of all that it has been");
+    assert_eq!(queue.stats().dispatched, 160, "those of all that it has been");
     assert_at_rest(&queue, 2);
 }
 
