@@ -2,8 +2,8 @@
 
 use crate::modes::{Access, EffectiveModes, KickMode};
 use crate::sync::{
-    DelayedWork, Detached, DetachedLock, Kick, LockCell, LockGuard, LockKind, RunCell, RunGuard,
-    RunState,
+    DelayedWork, Detached, DetachedLock, Kick, LockCell, LockGuard, LockKind, Ordering, RunCell,
+    RunGuard, RunState, fence,
 };
 use blkmq_core::Instant;
 use std::ops::{Deref, DerefMut};
@@ -213,7 +213,12 @@ impl<T> Gate<T> {
         match self {
             Self::Run(cell) => cell.due(now),
             Self::Lock(_, due) => due.due(now),
-            Self::RunWork(cell, work) => cell.due(now) || work.due(now),
+            Self::RunWork(cell, work) => {
+                // Who runs looks at this when it has finished, and whoever finds it running looks after it has kicked:
+                // with a fence in between on both sides, one of them sees the other.
+                fence(Ordering::SeqCst);
+                cell.due(now) || work.due(now) && !cell.is_running()
+            }
             Self::LockWork(_, due, work) => due.due(now) || work.due(now),
         }
     }
@@ -228,11 +233,15 @@ impl<T> Gate<T> {
         if self.due(Instant::ZERO) {
             return Some(Instant::ZERO);
         }
-        let timer = match self {
-            Self::Run(cell) | Self::RunWork(cell, _) => cell.deadline(),
-            Self::Lock(_, due) | Self::LockWork(_, due, _) => due.deadline(),
+        let (timer, work) = match self {
+            Self::Run(cell) => (cell.deadline(), None),
+            // Who runs sees to the work that is left.
+            Self::RunWork(cell, _) if cell.is_running() => (cell.deadline(), None),
+            Self::RunWork(cell, work) => (cell.deadline(), work.deadline()),
+            Self::Lock(_, due) => (due.deadline(), None),
+            Self::LockWork(_, due, work) => (due.deadline(), work.deadline()),
         };
-        timer.into_iter().chain(self.work().and_then(DelayedWork::deadline)).min()
+        timer.into_iter().chain(work).min()
     }
 
     /// For the locked ways: what was due is about to be done by the caller.

@@ -11,7 +11,7 @@ use crate::oracle::Oracle;
 use crate::violation::Violation;
 use crate::{Client, Payload, Want};
 use blkmq_core::{Instant, Nanos, Rng};
-use blkmq_engine::{Access, Io, Queue, Refusal, Run, Submitter};
+use blkmq_engine::{Io, Queue, Refusal, Run, Submitter};
 
 /// A virtual CPU to be.
 pub struct Plan {
@@ -49,7 +49,6 @@ enum State {
 pub(crate) struct Turn<'a> {
     pub(crate) now: Instant,
     pub(crate) queue: &'a Queue<Payload>,
-    pub(crate) access: Access,
     pub(crate) costs: &'a Costs,
     pub(crate) oracle: &'a Oracle,
 }
@@ -130,11 +129,11 @@ impl Cpu {
         let flush = if pushed > 0 { costs.flush } else { Nanos::ZERO };
         let then = now + Nanos(spent) + flush + costs.poll;
         self.cancel(turn);
-        if turn.access == Access::Combining
-            && self.habits.caught.chance.strikes(&mut self.rng)
+        // Some ways into an elevator have everybody wait for who is inside; nobody is caught there.
+        if self.habits.caught.chance.strikes(&mut self.rng)
             && let Some(run) = turn.queue.begin_run(self.submitter.hw())
         {
-            // Its own plug is staged like everybody's, and taken in by its next pass.
+            // Its own plug is staged or parked like everybody's, and taken in by its next pass.
             self.submitter.flush(now);
             self.cancel(turn);
             let steps = self.rng.below(u64::from(self.habits.caught.steps) + 1) as u32;

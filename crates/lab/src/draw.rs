@@ -7,7 +7,7 @@ use crate::load::{Load, Pattern};
 use crate::scenario::Bounds;
 use crate::{Caught, Costs, Habits, Meddling, Permille, Scenario};
 use blkmq_core::{Nanos, Rng};
-use blkmq_engine::{Access, NoMerges, PumpMode};
+use blkmq_engine::{Access, KickMode, Modes, NoMerges, PumpMode};
 use blkmq_sched::{Attribute, Scope, registry};
 
 /// I/Os of a run, at most, over all CPUs.
@@ -64,6 +64,7 @@ impl Scenario {
             options: some_options(dice, scheduler.attributes),
             scope: dice.among(&[None, None, Some(Scope::Queue), Some(Scope::HwQueue)]),
             access,
+            modes: Modes::default(),
             pump: dice.among(&[PumpMode::Inline, PumpMode::Inline, PumpMode::Thread]),
             nr_requests: dice.sometimes(2, |dice| dice.magnitude(1, 256) as u32),
             nomerges: dice.among(&[NoMerges::All, NoMerges::All, NoMerges::Simple, NoMerges::None]),
@@ -78,10 +79,27 @@ impl Scenario {
             costs: Costs::draw(&mut dice.0),
             meddling: dice.sometimes(2, meddling),
         };
-        // Last, so that it decides about nothing else.
+        // Last, so that they decide about nothing else.
         let cancels = dice.permille();
-        Self { habits: Habits { cancels, ..scenario.habits }, ..scenario }
+        let modes = modes(&mut dice.0, access);
+        Self { habits: Habits { cancels, ..scenario.habits }, modes, ..scenario }
     }
+}
+
+/// Modes that go with `access`; its own, as often as not.
+pub(crate) fn modes(rng: &mut Rng, access: Access) -> Modes {
+    fn some<M: Copy>(dice: &mut Dice, all: &[M]) -> Option<M> {
+        dice.sometimes(2, |dice| dice.among(all))
+    }
+    let mut dice = Dice(rng.clone());
+    let modes = Modes {
+        dispatch: some(&mut dice, access.dispatch()),
+        insert: some(&mut dice, access.insert()),
+        merge: some(&mut dice, access.merge()),
+        kick: dice.sometimes(4, |dice| dice.among(&KickMode::ALL).1),
+    };
+    *rng = dice.0;
+    modes
 }
 
 /// Options of a policy with these attributes, as `key=value,...`.

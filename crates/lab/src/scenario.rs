@@ -5,7 +5,7 @@ use crate::{Costs, Habits, Meddling, Payload, Plan};
 use blkmq_core::{Limits, Nanos};
 use blkmq_device::registry::Description;
 use blkmq_device::{Device, DeviceError, MachineShape, null};
-use blkmq_engine::{Access, Config, NoMerges, PumpMode};
+use blkmq_engine::{Access, Config, KickMode, Modes, NoMerges, PumpMode};
 use blkmq_sched::{Factory, Options, Scope};
 use std::fmt;
 
@@ -50,6 +50,8 @@ pub struct Scenario {
     pub scope: Option<Scope>,
     /// Access to the elevator.
     pub access: Access,
+    /// How the rest of it is done.
+    pub modes: Modes,
     /// Who pumps.
     pub pump: PumpMode,
     /// Scheduler tags per hardware queue; `None`: the default.
@@ -110,6 +112,7 @@ impl Scenario {
             scope: self.scope,
             nr_requests: self.nr_requests,
             access: self.access,
+            modes: self.modes,
             nomerges: self.nomerges,
             retries: self.retries,
             pump: self.pump,
@@ -138,7 +141,12 @@ impl Scenario {
     #[must_use]
     pub fn slack(&self) -> Nanos {
         let turn = self.costs.most(u64::from(self.credit.next_power_of_two() + self.habits.batch));
-        Nanos(LET_PASS * (self.habits.longest(self.costs.step).0 + turn.0))
+        // The kernel's kicks can be put off by the delay after a refusal.
+        let put_off = match self.modes.kick {
+            None | Some(KickMode::Coalesced) => Nanos::ZERO,
+            Some(KickMode::Always | KickMode::Flag) => Nanos::from_millis(3),
+        };
+        Nanos(LET_PASS * (self.habits.longest(self.costs.step).0 + turn.0) + put_off.0)
     }
 
     /// Events that the run may take, by far: it may be slow, but not endless.
@@ -154,6 +162,7 @@ impl fmt::Display for Scenario {
             f,
             "seed={seed} cpus={cpus} credit={credit} ios={ios} access={access:?} pump={pump:?}"
         )?;
+        write!(f, " {:?}", self.modes)?;
         write!(f, " scheduler={}[{}]", scheduler.name, self.options)?;
         write!(f, " scope={:?} nr_requests={:?}", self.scope, self.nr_requests)?;
         write!(f, " nomerges={} retries={}", self.nomerges as u8, self.retries)?;

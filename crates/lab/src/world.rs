@@ -11,7 +11,7 @@ use crate::host::Wake;
 use crate::operator::{Meddling, Operator};
 use crate::{Bug, Subject, Violation};
 use blkmq_core::{HwQueue, Instant};
-use blkmq_engine::{Access, PumpMode};
+use blkmq_engine::PumpMode;
 
 /// Somebody's next turn, unless it was rescheduled since.
 #[derive(Clone, Copy)]
@@ -50,8 +50,6 @@ pub struct World<'q> {
     cpus: Vec<(Cpu, Scheduled)>,
     pumps: Vec<Scheduled>,
     operator: Option<(Operator, Scheduled)>,
-    /// The queue's present access.
-    access: Access,
     events: u64,
 }
 
@@ -84,7 +82,6 @@ impl<'q> World<'q> {
             cpus,
             pumps: vec![Scheduled::default(); pumps.into()],
             operator: None,
-            access: subject.access,
             events: 0,
         };
         for at in 0..world.cpus.len() {
@@ -206,7 +203,7 @@ impl<'q> World<'q> {
             Who::Operator => {
                 let Subject { queue, oracle, .. } = self.subject;
                 let (operator, _) = self.operator.as_mut().expect("there is one");
-                operator.turn(now, queue, oracle, &mut self.access)
+                operator.turn(now, queue, oracle)
             }
         };
         self.schedule(who, next);
@@ -220,7 +217,6 @@ impl<'q> World<'q> {
         let turn = Turn {
             now: self.now,
             queue: &self.subject.queue,
-            access: self.access,
             costs: &self.costs,
             oracle: &self.subject.oracle,
         };

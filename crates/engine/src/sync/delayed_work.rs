@@ -123,7 +123,9 @@ mod tests {
         for call in calls {
             match call {
                 Now => wakes += usize::from(state.kick() == Kick::Queued),
-                Later => drop(state.arm(LATER)),
+                Later => {
+                    state.arm(LATER);
+                }
             }
         }
         (wakes, state.due(T0))
@@ -191,7 +193,9 @@ mod model {
     const COALESCED: Way<RunState> = Way {
         new: RunState::new,
         now: RunState::kick,
-        later: |state| drop(state.arm(LATER)),
+        later: |state| {
+            state.arm(LATER);
+        },
         pass: |state, published| state.try_begin() && look(published),
         is_due: |state| state.due(Instant::ZERO) || state.is_running() && !state.finish(),
     };

@@ -127,7 +127,7 @@ mod model {
     fn nothing_parked_is_left_behind(threads: u32, park: Park) {
         loom::model(move || {
             let shared = Arc::new((InsertLists::new(1), DispatchGate::new(), AtomicU32::new(0)));
-            let work = |who| {
+            let work = |who: u32| {
                 let shared = Arc::clone(&shared);
                 move || {
                     let (lists, gate, taken) = &*shared;
