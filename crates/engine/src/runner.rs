@@ -69,8 +69,6 @@ pub(crate) struct Runner {
     retired: bool,
     /// Those who wait for a slot were not looked at when they could have had one.
     retry: bool,
-    /// Staged requests that a pass takes from one submitter.
-    portion: u32,
     /// What came from insertion lists, if there are any (`before/parking.rs`).
     pub(crate) parked: Parked,
 }
@@ -148,8 +146,6 @@ impl Runner {
             wakes: Vec::new(),
             retired: false,
             retry: false,
-            // In the kernel each waits for a slot of its own.
-            portion: if parked.is_some() { 1 } else { PASS_STAGED },
             parked: parked.unwrap_or_default(),
         }
     }
@@ -313,8 +309,8 @@ impl Runner {
     /// True if everything that `id` staged is in; false if its oldest found no slot.
     fn admit_staged<P>(&mut self, table: &BioTable<P>, id: SubmitterId) -> bool {
         let ring = ring_of(&mut self.staging, id);
-        ring.prefetch(self.portion);
-        for _ in 0..self.portion {
+        ring.prefetch(PASS_STAGED);
+        for _ in 0..PASS_STAGED {
             let Some(staged) = ring.peek() else { return true };
             let Some(place) = self.elevator.place(&staged.meta) else { return false };
             self.elevator.admit(table, place, ring.take());

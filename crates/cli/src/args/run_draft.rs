@@ -8,6 +8,7 @@ use crate::plan::{
     overlap,
 };
 use crate::report::Format;
+use blkmq_engine::{Access, Modes};
 use blkmq_lab::workload::{Direction, Job};
 use std::path::PathBuf;
 
@@ -24,6 +25,8 @@ pub struct RunDraft {
     pub threads: Vec<u32>,
     /// `access`.
     pub access: Vec<AccessChoice>,
+    /// `dispatch`, `insert`, `merge` and `kick`.
+    pub modes: Modes,
     /// `scope`.
     pub scope: Option<ScopeChoice>,
     /// `nomerges`.
@@ -59,7 +62,8 @@ impl Default for RunDraft {
             ioscheduler: None,
             devices: Vec::new(),
             threads: Vec::new(),
-            access: vec![AccessChoice::Combining],
+            access: vec![AccessChoice::plain(Access::Combining)],
+            modes: Modes::default(),
             scope: None,
             nomerges: Nomerges::All,
             nr_requests: None,
@@ -96,6 +100,9 @@ impl RunDraft {
             threads = if free_choice { matrix::thread_counts() } else { vec![None] };
         }
         let repeat = self.repeat.unwrap_or(if free_choice { matrix::REPEAT } else { 1 });
+        for choice in &mut self.access {
+            choice.fill(self.modes)?;
+        }
         let notes = self.all_notes(&schedulers);
         let mut plan = Plan {
             jobs,

@@ -7,11 +7,11 @@ use super::worker::{Stream, Window, Worker, longest};
 use crate::devices::{self, Opened};
 use crate::error::{Failure, UsageError};
 use crate::plan::runs::{RunSpec, ThreadSpec};
-use crate::plan::{self, AccessChoice, Nomerges, Plan, PumpChoice};
+use crate::plan::{self, Nomerges, Plan, PumpChoice};
 use crate::report::job::JobResult;
-use crate::report::model::{Counters, Device, Kicks, Merges, Run};
+use crate::report::model::{Counters, Device, Kicks, Locks, Merges, Run};
 use blkmq_core::{Buffer, Limits, Nanos, SECTOR_SIZE};
-use blkmq_engine::{Access, Config, NoMerges, PumpMode, QueueStats};
+use blkmq_engine::{Config, NoMerges, PumpMode, QueueStats};
 use blkmq_lab::workload::{Direction, Generator, GeneratorError, Job, Verifier};
 use blkmq_runtime::{Placement, Service};
 use blkmq_sched::Scope;
@@ -102,11 +102,8 @@ fn start<P: BenchPayload>(
         options: spec.scheduler.options.clone(),
         scope: Some(spec.scope),
         nr_requests: plan.nr_requests,
-        access: match spec.access {
-            AccessChoice::Spin => Access::Spin,
-            AccessChoice::Mutex => Access::Mutex,
-            AccessChoice::Combining => Access::Combining,
-        },
+        access: spec.access.access,
+        modes: spec.access.modes,
         nomerges: match plan.nomerges {
             Nomerges::All => NoMerges::All,
             Nomerges::Simple => NoMerges::Simple,
@@ -172,7 +169,7 @@ fn run_with<P: BenchPayload>(
         scheduler: name,
         scheduler_options: options,
         device: Device { kind: device.kind(), text: spec.device.text.clone() },
-        access: spec.access.to_string(),
+        access: spec.access.text.clone(),
         scope: match spec.scope {
             Scope::Queue => "queue".into(),
             Scope::HwQueue => "hwqueue".into(),
@@ -305,6 +302,14 @@ fn counters(stats: &QueueStats, longest: Nanos) -> Counters {
         requests_completed: stats.completed_requests,
         batch_mean: stats.batch_mean(),
         kicks: Kicks { sent: stats.kicks_sent, coalesced: stats.kicks_coalesced },
+        locks: Locks {
+            taken: stats.locks.taken,
+            contended: stats.locks.contended,
+            waited_ns: stats.locks.waited.0,
+            merges_skipped: stats.locks.merges_skipped,
+            parked: stats.locks.parked,
+            left: stats.locks.left,
+        },
         requeues: stats.requeues,
         timeouts: stats.timeouts,
         retries: stats.retries,

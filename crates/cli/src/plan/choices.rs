@@ -28,17 +28,6 @@ pub trait Choice: Copy + PartialEq + 'static {
     }
 }
 
-/// How threads share an elevator.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum AccessChoice {
-    /// One request at a time under a spin lock, as the kernel does it.
-    Spin,
-    /// The same under a mutex.
-    Mutex,
-    /// Whoever holds the elevator works for all.
-    Combining,
-}
-
 /// Who moves requests from the elevator to the device.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum PumpChoice {
@@ -66,11 +55,6 @@ pub enum ScopeChoice {
     Queue,
     /// One for each hardware queue.
     HwQueue,
-}
-
-impl Choice for AccessChoice {
-    const WORDS: &'static [(&'static str, Self)] =
-        &[("spin", Self::Spin), ("mutex", Self::Mutex), ("combining", Self::Combining)];
 }
 
 impl Choice for PumpChoice {
@@ -101,7 +85,7 @@ macro_rules! print_as_word {
         }
     )*};
 }
-print_as_word!(AccessChoice, PumpChoice, Nomerges, ScopeChoice);
+print_as_word!(PumpChoice, Nomerges, ScopeChoice);
 
 #[cfg(test)]
 mod tests {
@@ -109,7 +93,7 @@ mod tests {
 
     #[test]
     fn words_choose_and_print() {
-        assert_eq!(AccessChoice::from_word("mutex"), Ok(AccessChoice::Mutex));
+        assert_eq!(PumpChoice::from_word("threads"), Ok(PumpChoice::Threads));
         assert_eq!(Nomerges::Simple.to_string(), "1");
         let message = PumpChoice::from_word("thread").expect_err("no such word").to_string();
         assert_eq!(message, "'thread' is none of the choices; accepted: inline, threads");

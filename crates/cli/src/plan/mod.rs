@@ -3,6 +3,7 @@
 //! A [`Plan`] holds every choice; [`Plan::runs`] expands it into single runs in the order in which they
 //! happen. Whoever runs them needs no option and no default.
 
+pub mod access;
 pub mod choices;
 pub mod matrix;
 pub mod overlap;
@@ -12,8 +13,9 @@ pub mod scheduler;
 pub mod spec;
 
 use crate::report::Format;
+pub use access::AccessChoice;
 use blkmq_lab::workload::Job;
-pub use choices::{AccessChoice, Choice, Nomerges, PumpChoice, ScopeChoice};
+pub use choices::{Choice, Nomerges, PumpChoice, ScopeChoice};
 pub use print::{job_file, time};
 pub use scheduler::SchedulerChoice;
 use std::path::PathBuf;

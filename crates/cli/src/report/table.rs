@@ -8,7 +8,7 @@ use super::findings::findings;
 use super::job::{Direction, JobResult, Latency, Samples};
 use super::label::scheduler;
 use super::model::{Counters, Device, Report, Run};
-use super::number::{bandwidth, bytes, count, counted, nanos};
+use super::number::{bandwidth, bytes, count, counted, nanos, percent};
 use super::percentile::PERCENTILES;
 use super::text_table::{TextTable, printable};
 use super::warnings::{limits_of, warnings};
@@ -184,6 +184,21 @@ fn queue_summary(out: &mut String, run: &Run) {
     push_line(out, 2, &dispatch);
     let kicks = &counters.kicks;
     push_line(out, 2, &format!("kicks    : sent={}, coalesced={}", kicks.sent, kicks.coalesced));
+    if let Some(share) = run.waited_share() {
+        let locks = &counters.locks;
+        let line = format!(
+            "locks    : taken={}, contended={}, {} of the threads' time spent waiting",
+            locks.taken,
+            locks.contended,
+            percent(share)
+        );
+        push_line(out, 2, &line);
+        let line = format!(
+            "relief   : merges skipped={}, requests parked={}, dispatches left to others={}",
+            locks.merges_skipped, locks.parked, locks.left
+        );
+        push_line(out, 2, &line);
+    }
 }
 
 fn push_line(out: &mut String, indent: usize, text: &str) {

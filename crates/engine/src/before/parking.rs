@@ -2,10 +2,10 @@
 //! lock next takes them over (`spec/history.md` section 2).
 //!
 //! As there, what is parked has its slot, and nothing merges with it: it is not where bios are looked for. A bio whose
-//! neighbour is parked, or whose own attempt was skipped, needs a slot of its own, and when there is none left it waits,
-//! each submitter's oldest in turn; by the time that it has one, its neighbour has been issued. That is how the
-//! kernel's attempt lost 72.9 % on one disk. Being taken over, a request is tried against those that are held, as
-//! every inserted request is.
+//! neighbour is parked, or whose own attempt was skipped, needs a slot of its own, and if there is none left it waits for
+//! one, its attempt behind it. Being taken over, or having got a slot, a request is tried against those that are held, as
+//! every inserted request is; by then its neighbour may have been issued. So the device is given more and smaller
+//! requests. On one disk the kernel's attempt lost 72.9 %.
 //!
 //! *Slots.* They are given out under the lock, so outside of it they can only be promised: as many as were free when it
 //! was last let go of, less those that were promised since ([`Promises`]). What is taken over goes ahead of
