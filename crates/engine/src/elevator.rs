@@ -206,7 +206,7 @@ impl Elevator {
     #[inline]
     pub(crate) fn place(&mut self, io: &IoMeta) -> Option<Place> {
         match self.merge_target(io) {
-            Some(_) if self.config.slots_first && !self.has_slot_for(io) => None,
+            Some(_) if self.config.slots_first && self.lacks_slot_for(io) => None,
             Some((into, kind)) => Some(Place::Join(into, kind)),
             None if self.has_slot_for(io) => Some(Place::Slot),
             None => None,
@@ -409,6 +409,13 @@ impl Elevator {
         if self.last_merge == Some(id) {
             self.last_merge = None;
         }
+    }
+
+    /// Out of line, so that [`place`](Self::place) stays what it is for everybody else.
+    #[cold]
+    #[inline(never)]
+    fn lacks_slot_for(&self, io: &IoMeta) -> bool {
+        !self.has_slot_for(io)
     }
 
     /// Is there a slot that `io` may have?

@@ -212,6 +212,14 @@ impl<T> Gate<T> {
     pub(crate) fn due(&self, now: Instant) -> bool {
         match self {
             Self::Run(cell) => cell.due(now),
+            _ => self.due_otherwise(now),
+        }
+    }
+
+    #[inline(never)]
+    fn due_otherwise(&self, now: Instant) -> bool {
+        match self {
+            Self::Run(cell) => cell.due(now),
             Self::Lock(_, due) => due.due(now),
             Self::RunWork(cell, work) => {
                 // Who runs looks at this when it has finished, and whoever finds it running looks after it has kicked:
