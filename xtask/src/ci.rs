@@ -10,6 +10,9 @@ struct Step {
     run: fn() -> Result<()>,
 }
 
+/// How long seeds are simulated.
+const SOAK_MINUTES: u64 = 2;
+
 const STEPS: &[Step] = &[
     Step {
         name: "test",
@@ -34,7 +37,8 @@ const STEPS: &[Step] = &[
     Step { name: "tidy", run: || tidy::main(&[]) },
     Step { name: "loom", run: || loom::main(&[]) },
     Step { name: "shuttle", run: || shuttle::main(&[]) },
-    Step { name: "soak", run: || soak::main(&[]) },
+    // As many seeds as fit, so that a machine of two cores is not the slower for it.
+    Step { name: "soak", run: || soak::for_minutes(SOAK_MINUTES) },
     // Benchmarks run small, so that they cannot rot. Nothing is gated on their figures.
     Step { name: "bench", run: || bench::main(&["--test-size".to_owned()]) },
     Step { name: "interop", run: || interop::main(&[]) },

@@ -3,6 +3,7 @@
 //! A check names the program that it requires. A missing program is a skip that is named and counted, so
 //! that "passed" never hides "was not looked at"; `.ci/run` installs what it can.
 
+mod blktrace;
 mod files;
 
 use crate::shell::{BLKMQ, Cmd, is_installed};
@@ -28,6 +29,7 @@ pub(crate) enum Outcome {
 const CHECKS: &[Check] = &[
     Check { name: "fio-json-schema", requires: Some("fio"), run: same_schema },
     Check { name: "fio-same-work", requires: Some("fio"), run: same_work },
+    Check { name: "blktrace", requires: Some("blkparse"), run: blktrace::check },
     Check { name: "file-contents", requires: None, run: files::contents },
     Check { name: "loop-contents", requires: Some("losetup"), run: files::loop_contents },
     Check { name: "loop-device-tests", requires: Some("losetup"), run: files::loop_tests },

@@ -45,7 +45,7 @@ const VERBS: &[Verb] = &[
     },
     Verb {
         name: "soak",
-        usage: "[SEEDS]",
+        usage: "[--help] [OPTION]... [SEEDS]",
         summary: "simulate that many seeds in virtual time",
         run: soak::main,
     },

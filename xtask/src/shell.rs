@@ -5,7 +5,7 @@
 use crate::Result;
 use std::fmt;
 use std::io::{BufRead, BufReader};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -24,6 +24,12 @@ impl Cmd {
     /// The words of `line`, split at blanks; nothing is expanded.
     pub(crate) fn new(line: &str) -> Self {
         Self { words: line.split_whitespace().map(str::to_owned).collect(), env: Vec::new() }
+    }
+
+    /// With one more word, whatever is in it.
+    pub(crate) fn arg(mut self, word: impl Into<String>) -> Self {
+        self.words.push(word.into());
+        self
     }
 
     pub(crate) fn env(mut self, name: &'static str, value: impl Into<String>) -> Self {
@@ -72,6 +78,20 @@ impl Cmd {
         Ok(String::from_utf8(output.stdout)?)
     }
 
+    /// Runs it in `folder`, where it may leave files, and returns what it printed on standard output.
+    ///
+    /// # Errors
+    /// If it cannot be started or does not succeed, or says anything on standard error.
+    pub(crate) fn silent_output_in(&self, folder: &Path) -> Result<String> {
+        let output = self.command().current_dir(folder).output();
+        let output = output.map_err(|error| format!("{self}: {error}"))?;
+        let remarks = String::from_utf8_lossy(&output.stderr);
+        if !output.status.success() || !remarks.is_empty() {
+            return Err(format!("{self}: {}: {}", output.status, remarks.trim()).into());
+        }
+        Ok(String::from_utf8(output.stdout)?)
+    }
+
     /// Runs a `cargo test`, passing its output on, and counts the tests that passed.
     ///
     /// # Errors
@@ -106,7 +126,11 @@ impl fmt::Display for Cmd {
                 write!(f, "{name}={value} ")?;
             }
         }
-        f.write_str(&self.words.join(" "))
+        for (at, word) in self.words.iter().enumerate() {
+            let gap = if at > 0 { " " } else { "" };
+            if word.contains(' ') { write!(f, "{gap}'{word}'")? } else { write!(f, "{gap}{word}")? }
+        }
+        Ok(())
     }
 }
 
@@ -167,6 +191,7 @@ mod tests {
     fn a_command_is_printed_as_it_can_be_typed() {
         let cmd = Cmd::new("cargo test -p x").env("RUSTFLAGS", "--cfg loom").env("A", "3");
         assert_eq!(cmd.to_string(), "RUSTFLAGS='--cfg loom' A=3 cargo test -p x");
+        assert_eq!(Cmd::new("echo").arg("a b").arg("c").to_string(), "echo 'a b' c");
     }
 
     #[test]

@@ -1,35 +1,191 @@
 //! `soak`: many seeds through the laboratory's oracles, in virtual time, and a million races against timeouts.
 //!
-//! The tests named `soak` of the lab crate read the number of seeds from `BLKMQ_SOAK_SEEDS`; every
-//! parameter of a run is drawn from its seed, and a failure prints the seed that repeats it.
+//! Every parameter of a run is drawn from its seed. What runs them is the example `soak` of the lab crate, on all
+//! cores, some thousand at a time; in between it is said how far it has come, and looked at the clock. A failure is
+//! printed with the line that repeats it.
 
 use crate::Result;
-use crate::shell::Cmd;
+use crate::shell::{Cmd, timed};
+use std::time::Duration;
 
-/// Seeds of a run that nobody asked more of: some seconds.
+/// Seeds of a run that nobody asked more of: less than a minute.
 const SEEDS: u64 = 50_000;
+/// Seeds between two looks at the clock.
+const AT_ONCE: u64 = 5_000;
+/// Seeds in which each planted bug is looked for.
+const CANARY: u64 = 1_000;
 
 /// Seeds of the interleavings of completions and timeouts: half a minute.
 const RACES: u64 = 1_000_000;
 
-/// `cargo xtask soak [SEEDS]`
+const HELP: &str = "usage: cargo xtask soak [OPTION]... [SEEDS]
+
+  --seeds N        run so many seeds (50000)
+  --minutes M      run seeds for so long instead
+  --first SEED     begin with this one (1)
+  --canary         plant each bug that can be planted, and see that it is found and shrunk
+  --replay LINE    run the scenario that a failure printed, 'seed=7 cpus=2 ...'
+  --help           this";
+
+/// What is to be done.
+#[derive(Debug, PartialEq, Eq)]
+enum Job {
+    Help,
+    Canary,
+    Replay(String),
+    Seeds { first: u64, until: Until },
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Until {
+    Seeds(u64),
+    Minutes(u64),
+}
+
+/// `cargo xtask soak`, see [`HELP`].
 ///
 /// # Errors
-/// If a seed fails, or no test is named `soak`.
+/// If a seed fails, a planted bug is not found, or the words are not understood.
 pub(crate) fn main(args: &[String]) -> Result<()> {
-    let seeds = match args {
-        [] => SEEDS,
-        [seeds] => seeds.parse().map_err(|_| format!("{seeds} is not a number of seeds"))?,
-        _ => return Err("usage: cargo xtask soak [SEEDS]".into()),
-    };
-    if seeds == 0 {
+    match parse(args)? {
+        Job::Help => {
+            println!("{HELP}");
+            Ok(())
+        }
+        Job::Canary => lab().arg("--canary").arg("--seeds").arg(CANARY.to_string()).run(),
+        Job::Replay(line) => lab().arg("--replay").arg(line).run(),
+        Job::Seeds { first, until } => {
+            seeds(first, until)?;
+            let cmd = Cmd::new("cargo test -p blkmq-engine --test interleavings -- --nocapture");
+            cmd.env("BLKMQ_RACE_SEEDS", RACES.to_string()).run_tests()?;
+            Ok(())
+        }
+    }
+}
+
+/// As CI has it: for so many minutes, and the canary.
+///
+/// # Errors
+/// As [`main`].
+pub(crate) fn for_minutes(minutes: u64) -> Result<()> {
+    main(&["--canary".to_owned()])?;
+    main(&["--minutes".to_owned(), minutes.to_string()])
+}
+
+fn parse(args: &[String]) -> Result<Job> {
+    let (mut first, mut until, mut canary, mut replay) = (1, Until::Seeds(SEEDS), false, None);
+    let mut args = args.iter();
+    while let Some(word) = args.next() {
+        let mut value = || args.next().ok_or_else(|| format!("{word} needs a value\n{HELP}"));
+        match word.as_str() {
+            "--help" => return Ok(Job::Help),
+            "--canary" => canary = true,
+            "--replay" => replay = Some(value()?.clone()),
+            "--first" => first = number(value()?)?,
+            "--seeds" => until = Until::Seeds(number(value()?)?),
+            "--minutes" => until = Until::Minutes(number(value()?)?),
+            seeds => until = Until::Seeds(number(seeds)?),
+        }
+    }
+    if matches!(until, Until::Seeds(0) | Until::Minutes(0)) {
         return Err("0 seeds show nothing".into());
     }
-    // The test profile: as fast as is needed, and every assertion of the engine is on.
-    let cmd = Cmd::new("cargo test -p blkmq-lab -- soak");
-    let passed = cmd.env("BLKMQ_SOAK_SEEDS", seeds.to_string()).run_tests()?;
-    println!("soak: {passed} tests, {seeds} seeds each");
-    let cmd = Cmd::new("cargo test -p blkmq-engine --test interleavings -- --nocapture");
-    cmd.env("BLKMQ_RACE_SEEDS", RACES.to_string()).run_tests()?;
+    Ok(match replay {
+        Some(line) => Job::Replay(line),
+        None if canary => Job::Canary,
+        None => Job::Seeds { first, until },
+    })
+}
+
+fn number(word: &str) -> Result<u64> {
+    word.parse().map_err(|_| format!("{word} is no number\n{HELP}").into())
+}
+
+/// The test profile: as fast as is needed, and every assertion of the engine is on.
+fn lab() -> Cmd {
+    Cmd::new("cargo run --quiet --profile test -p blkmq-lab --example soak --")
+}
+
+fn seeds(first: u64, until: Until) -> Result<()> {
+    lab().arg("--seeds").arg("1").output().map_err(|error| format!("nothing to run: {error}"))?;
+    let (mut sums, mut time, mut done): (Sums, _, u64) = (Vec::new(), Duration::ZERO, 0);
+    loop {
+        let at_once = match until {
+            Until::Seeds(seeds) => (seeds - done).min(AT_ONCE),
+            Until::Minutes(minutes) if time.as_secs() >= minutes * 60 => 0,
+            Until::Minutes(_) => AT_ONCE,
+        };
+        if at_once == 0 {
+            break;
+        }
+        let cmd = lab().arg("--first").arg((first + done).to_string());
+        let (tally, took) = timed(|| cmd.arg("--seeds").arg(at_once.to_string()).output());
+        add(&mut sums, &tally?)?;
+        time += took;
+        done += at_once;
+        println!("soak: {}", pace(done, time));
+    }
+    println!("soak passed: seeds {first} to {}, {}", first + done - 1, pace(done, time));
+    let reached = sums.iter().map(|(name, sum)| format!(" {name}={sum}"));
+    println!("runs that reached something, of all:{}", reached.collect::<String>());
     Ok(())
+}
+
+fn pace(seeds: u64, time: Duration) -> String {
+    let seconds = time.as_secs_f64();
+    format!("{seeds} seeds in {seconds:.1} s, {:.0} seeds per second", seeds as f64 / seconds)
+}
+
+/// Names with numbers, in the order in which they came first.
+type Sums = Vec<(String, u64)>;
+
+/// Adds the pairs of `tally`.
+fn add(sums: &mut Sums, tally: &str) -> Result<()> {
+    for pair in tally.split_whitespace() {
+        let (name, number) = pair.split_once('=').ok_or_else(|| format!("'{pair}' is no pair"))?;
+        let number: u64 = number.parse()?;
+        match sums.iter_mut().find(|(known, _)| known == name) {
+            Some((_, sum)) => *sum += number,
+            None => sums.push((name.to_owned(), number)),
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn job(line: &str) -> Result<Job> {
+        parse(&Vec::from_iter(line.split_whitespace().map(str::to_owned)))
+    }
+
+    #[test]
+    fn what_is_to_be_done_is_understood() {
+        let seeds = |first, until| Job::Seeds { first, until };
+        assert_eq!(job("").unwrap(), seeds(1, Until::Seeds(SEEDS)));
+        assert_eq!(job("700").unwrap(), seeds(1, Until::Seeds(700)));
+        assert_eq!(job("--seeds 700 --first 9").unwrap(), seeds(9, Until::Seeds(700)));
+        assert_eq!(job("--minutes 2").unwrap(), seeds(1, Until::Minutes(2)));
+        assert_eq!(job("--canary").unwrap(), Job::Canary);
+        assert_eq!(job("--replay seed=7").unwrap(), Job::Replay("seed=7".to_owned()));
+        assert_eq!(job("--help").unwrap(), Job::Help);
+    }
+
+    #[test]
+    fn what_is_not_understood_is_an_error_that_helps() {
+        for line in ["--seeds", "--seeds many", "--first -1", "soon", "--faster 2"] {
+            assert!(job(line).unwrap_err().to_string().contains("--minutes M"), "{line}");
+        }
+        assert!(job("0").is_err() && job("--minutes 0").is_err());
+    }
+
+    #[test]
+    fn tallies_add_up() {
+        let mut sums = Sums::new();
+        add(&mut sums, "seeds=3 merges=1\n").unwrap();
+        add(&mut sums, "seeds=4 merges=2\n").unwrap();
+        assert_eq!(sums, [("seeds".to_owned(), 7), ("merges".to_owned(), 3)]);
+        assert!(add(&mut sums, "merges").is_err());
+    }
 }

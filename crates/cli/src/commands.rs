@@ -2,7 +2,8 @@
 
 use crate::args::{self, Request};
 use crate::error::{Failure, UsageError};
-use crate::{bench, doc, dry_run};
+use crate::plan::Time;
+use crate::{bench, doc, dry_run, replay};
 use std::io::{ErrorKind, Write};
 
 /// A subcommand.
@@ -19,8 +20,22 @@ const COMMANDS: &[Command] = &[
         name: "bench",
         usage: "bench [OPTION]... [JOB FILE]...",
         summary: "run fio's workloads against several schedulers and compare them",
-        run: bench,
-        help: args::help,
+        run: |args| runs(args, Time::Real),
+        help: || args::help(Time::Real),
+    },
+    Command {
+        name: "sim",
+        usage: "sim [OPTION]... [JOB FILE]...",
+        summary: "the same in virtual time, repeatable bit for bit from a seed",
+        run: |args| runs(args, SIM),
+        help: || args::help(SIM),
+    },
+    Command {
+        name: "replay",
+        usage: "replay FILE [--scheduler=NAME] [...]",
+        summary: "play an elevator log back, to the same scheduler or to another one",
+        run: replay,
+        help: replay::help,
     },
     Command {
         name: "doc",
@@ -72,12 +87,23 @@ fn overview() -> String {
     text
 }
 
-fn bench(args: &[String]) -> Result<(), Failure> {
-    match args::parse(args)? {
-        Request::Help => print(&args::help()),
+/// Until a seed is given.
+const SIM: Time = Time::Virtual { seed: 0 };
+
+/// `bench` and `sim`.
+fn runs(args: &[String], time: Time) -> Result<(), Failure> {
+    match args::parse(args, time)? {
+        Request::Help => print(&args::help(time)),
         Request::Plan(plan) if plan.dry_run => print(&dry_run::render(&plan)),
         Request::Plan(plan) => bench::run(&plan),
     }
+}
+
+/// Prints what came of it before it says that it went wrong.
+fn replay(args: &[String]) -> Result<(), Failure> {
+    let (text, verdict) = replay::run(args)?;
+    print(&text)?;
+    verdict
 }
 
 fn doc(args: &[String]) -> Result<(), Failure> {

@@ -1,22 +1,17 @@
 //! Where the command line meets devices: virtual ones from their registry, and files through io_uring.
 
 use crate::error::UsageError;
-use crate::plan::DeviceChoice;
+use crate::plan::{DeviceChoice, Time};
 use crate::report::model::DeviceKind;
 use blkmq_core::SECTOR_SIZE;
 #[cfg(target_os = "linux")]
 use blkmq_device::faults::{Around, FaultsParams, Faulty};
-use blkmq_device::{Device, DeviceError, MachineShape, descriptions, registry};
+use blkmq_device::{Device, DeviceError, OccupancyLog, descriptions, registry};
 #[cfg(target_os = "linux")]
 use blkmq_engine::Config;
 use blkmq_engine::DeviceShape;
 #[cfg(target_os = "linux")]
 use blkmq_uring::{IoBuf, UringDevice};
-
-/// This machine, on which defaults such as the number of hardware queues depend.
-pub fn machine() -> MachineShape {
-    MachineShape { cpus: blkmq_runtime::available_cpus(), nodes: blkmq_runtime::numa_nodes() }
-}
 
 /// A device, as lists and help show it.
 pub struct Offer {
@@ -26,20 +21,29 @@ pub struct Offer {
     pub form: String,
     /// Its page.
     pub doc: &'static str,
+    /// It exists outside this program.
+    real: bool,
+}
+
+impl Offer {
+    /// Can it be used in this time?
+    pub fn is_in(&self, time: Time) -> bool {
+        !self.real || time == Time::Real
+    }
 }
 
 /// Every device there is, in the order of lists.
 pub fn offers() -> Vec<Offer> {
     let offer = |factory: &&registry::DeviceFactory| {
         let registry::DeviceFactory { name, summary, doc, .. } = **factory;
-        Offer { name, summary, form: factory.form(), doc }
+        Offer { name, summary, form: factory.form(), doc, real: false }
     };
     let mut offers = Vec::from_iter(registry::ALL.iter().map(offer));
     #[cfg(target_os = "linux")]
     {
         let blkmq_uring::UringFactory { name, summary, doc, .. } = blkmq_uring::FACTORY;
         let form = format!("{name}:PATH[,KEY=VALUE]...");
-        offers.push(Offer { name, summary, form, doc });
+        offers.push(Offer { name, summary, form, doc, real: true });
     }
     offers
 }
@@ -103,9 +107,19 @@ impl Opened {
         }
     }
 
+    /// Where it says what its parts are busy with, if it does.
+    pub fn occupancy(&self) -> Option<&OccupancyLog> {
+        match self {
+            Self::Virtual(device) => device.occupancy.as_ref(),
+            #[cfg(target_os = "linux")]
+            Self::File(_) => None,
+        }
+    }
+
     pub fn kind(&self) -> DeviceKind {
         match self {
             Self::Virtual(device) if device.memory().is_some() => DeviceKind::Memory,
+            Self::Virtual(device) if device.is_model() => DeviceKind::Model,
             Self::Virtual(_) => DeviceKind::Null,
             #[cfg(target_os = "linux")]
             Self::File(_) => DeviceKind::File,
@@ -123,7 +137,7 @@ impl Opened {
 
     /// Is what is written there later?
     fn keeps(&self) -> bool {
-        self.kind() != DeviceKind::Null
+        !matches!(self.kind(), DeviceKind::Null | DeviceKind::Model)
     }
 }
 
@@ -131,12 +145,15 @@ impl Opened {
 ///
 /// # Errors
 /// If there is no such device or a parameter cannot be; the message says what is accepted.
-pub fn open(text: &str) -> Result<Opened, UsageError> {
+pub fn open(text: &str, time: Time) -> Result<Opened, UsageError> {
+    if time != Time::Real {
+        return open_virtual(text, time).map(Opened::Virtual);
+    }
     #[cfg(target_os = "linux")]
     if let Some(file) = OpenFile::open(text)? {
         return Ok(Opened::File(file));
     }
-    registry::parse(text, &machine()).map(Opened::Virtual).map_err(|e| {
+    registry::parse(text, &time.machine()).map(Opened::Virtual).map_err(|e| {
         let e = match e {
             DeviceError::Unknown { name, .. } => {
                 let accepted = Vec::from_iter(offers().iter().map(|offer| offer.name)).join(", ");
@@ -148,20 +165,39 @@ pub fn open(text: &str) -> Result<Opened, UsageError> {
     })
 }
 
+/// Opens a device that does not exist outside this program, which knows when it will be done.
+///
+/// # Errors
+/// As [`open`]; a real device is none of them.
+pub fn open_virtual(text: &str, time: Time) -> Result<Device, UsageError> {
+    registry::parse(text, &time.machine()).map_err(|e| match e {
+        DeviceError::Unknown { name, accepted } if is_real(&name) => UsageError::new(format!(
+            "device {name}: files and disks are as fast as they are, which no virtual time tells; accepted by \
+             blkmq {}: {accepted}",
+            time.command()
+        )),
+        e => UsageError::new(e.to_string()),
+    })
+}
+
+fn is_real(name: &str) -> bool {
+    offers().iter().any(|offer| offer.name == name && offer.real)
+}
+
 /// The devices of a list of descriptions.
 ///
 /// # Errors
 /// If one is not possible; the message says what is accepted.
-pub fn choose_all(list: &str) -> Result<Vec<DeviceChoice>, UsageError> {
-    descriptions(list).into_iter().map(choose).collect()
+pub fn choose_all(list: &str, time: Time) -> Result<Vec<DeviceChoice>, UsageError> {
+    descriptions(list).into_iter().map(|text| choose(text, time)).collect()
 }
 
 /// The device of this description.
 ///
 /// # Errors
 /// As [`open`].
-pub fn choose(text: &str) -> Result<DeviceChoice, UsageError> {
-    let device = open(text)?;
+pub fn choose(text: &str, time: Time) -> Result<DeviceChoice, UsageError> {
+    let device = open(text, time)?;
     let name = text.split([',', ':']).next().unwrap_or_default();
     Ok(DeviceChoice {
         name: name.trim().into(),
@@ -174,8 +210,9 @@ pub fn choose(text: &str) -> Result<DeviceChoice, UsageError> {
 
 /// The names of all devices that keep what is written, for messages.
 pub fn keeping() -> String {
-    let keeps =
-        |offer: &Offer| open(offer.name).map_or(offer.form.contains("PATH"), |it| it.keeps());
+    let keeps = |offer: &Offer| {
+        open(offer.name, Time::Real).map_or(offer.form.contains("PATH"), |it| it.keeps())
+    };
     let names = offers().into_iter().filter(keeps).map(|offer| offer.name);
     Vec::from_iter(names).join(", ")
 }
@@ -187,15 +224,23 @@ mod tests {
     #[test]
     fn a_choice_knows_its_size_and_how_to_say_itself() {
         let text = "null,submit_queues=1,size=1024";
-        let choice = choose(text).expect("null_blk's own parameters");
+        let choice = choose(text, Time::Real).expect("null_blk's own parameters");
         assert_eq!((choice.size_bytes, choice.name.as_str()), (1 << 30, "null"));
         assert_eq!(choice.text, text);
     }
 
     #[test]
+    fn a_model_is_one_also_behind_faults_and_keeps_nothing() {
+        for text in ["disk", "faults,late=0.1:disk,preset=sas15k"] {
+            let device = open(text, Time::Real).expect("a device of the registry");
+            assert_eq!((device.kind(), device.keeps()), (DeviceKind::Model, false), "{text}");
+        }
+    }
+
+    #[test]
     fn a_list_may_hold_devices_around_devices() {
         let list = "null,size=1,faults,late=0.5,seed=7:memory,size=2,null:size=3";
-        let choices = choose_all(list).expect("three devices");
+        let choices = choose_all(list, Time::Real).expect("three devices");
         let texts = Vec::from_iter(choices.iter().map(|choice| choice.text.as_str()));
         assert_eq!(texts, ["null,size=1", "faults,late=0.5,seed=7:memory,size=2", "null:size=3"]);
         let sizes = Vec::from_iter(choices.iter().map(|choice| choice.size_bytes >> 20));
@@ -205,19 +250,42 @@ mod tests {
     #[cfg(target_os = "linux")]
     #[test]
     fn faults_stand_around_files_as_around_others() {
-        let message = |text| choose(text).expect_err("not possible").to_string();
+        let message = |text| choose(text, Time::Real).expect_err("not possible").to_string();
         let missing = "faults,late=0.1:faults,error=0.5:uring:/nowhere/at/all";
         assert!(message(missing).contains("/nowhere/at/all"), "{}", message(missing));
         assert!(message("faults,error=2:uring:/x").contains("error=2 is not possible"));
-        assert!(message("faults,error=0.1:zram").contains("accepted: null, memory, faults, uring"));
+        assert!(
+            message("faults,error=0.1:zram")
+                .contains("accepted: null, memory, disk, flash, faults, uring")
+        );
         assert!(message("faults:uring").contains("no path"), "{}", message("faults:uring"));
     }
 
     #[test]
+    fn in_virtual_time_there_are_no_real_devices() {
+        let time = Time::Virtual { seed: 0 };
+        let message = |text| choose(text, time).expect_err("refused").to_string();
+        assert!(choose("faults,error=0.1:memory,size=1", time).is_ok());
+        assert!(
+            message("zram")
+                .contains("no device 'zram'; accepted: null, memory, disk, flash, faults")
+        );
+        #[cfg(target_os = "linux")]
+        for text in ["uring:/dev/null", "faults,error=0.1:uring:/dev/null"] {
+            let message = message(text);
+            assert!(
+                message.contains("accepted by blkmq sim: null, memory, disk, flash, faults"),
+                "{message}"
+            );
+        }
+    }
+
+    #[test]
     fn unknown_devices_and_parameters_list_the_known_ones() {
-        let message = choose("zram").expect_err("no such device").to_string();
+        let message = choose("zram", Time::Real).expect_err("no such device").to_string();
         assert!(message.contains("accepted: null"), "{message}");
-        let message = choose("null,depth=1").expect_err("no such parameter").to_string();
+        let message =
+            choose("null,depth=1", Time::Real).expect_err("no such parameter").to_string();
         assert!(message.contains("hw_queue_depth"), "{message}");
     }
 }

@@ -1,4 +1,4 @@
-//! `blkmq bench --dry-run`: the plan in words, so that a long run can be read before it is started.
+//! `--dry-run` of `blkmq bench` and `blkmq sim`: the plan in words, so that a long run can be read before it is started.
 
 use crate::plan::{Choice, Plan, job_file, time};
 use blkmq_core::Nanos;
@@ -52,12 +52,13 @@ fn totals(plan: &Plan) -> String {
         path.as_ref().map_or(without.into(), |path| path.display().to_string())
     };
     text.push_str(&format!(
-        "nomerges={} nr_requests={nr_requests} pump={} format={} output={} report={}\n",
+        "nomerges={} nr_requests={nr_requests} pump={} format={} output={} report={} trace={}\n",
         plan.nomerges,
         plan.pump,
         plan.format.word(),
         file(&plan.output, "standard output"),
         file(&plan.report, "none"),
+        plan.trace.as_ref().map_or("none", |trace| trace.prefix.as_str()),
     ));
     text
 }

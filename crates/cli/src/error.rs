@@ -40,6 +40,10 @@ pub enum Failure {
     Usage(UsageError),
     /// Standard output cannot be written.
     Output(std::io::Error),
+    /// A simulation stood still.
+    Simulation(String),
+    /// A log that is replayed is answered differently, or cannot be replayed.
+    Replay(String),
     /// Contents were not what was written, or could not be verified; what and where.
     Verify(String),
 }
@@ -49,7 +53,7 @@ impl Failure {
     pub fn exit_code(&self) -> ExitCode {
         ExitCode::from(match self {
             Self::Usage(_) => 2,
-            Self::Output(_) | Self::Verify(_) => 1,
+            Self::Output(_) | Self::Simulation(_) | Self::Replay(_) | Self::Verify(_) => 1,
         })
     }
 }
@@ -59,7 +63,7 @@ impl fmt::Display for Failure {
         match self {
             Self::Usage(e) => e.fmt(f),
             Self::Output(e) => write!(f, "standard output: {e}"),
-            Self::Verify(what) => f.write_str(what),
+            Self::Simulation(what) | Self::Replay(what) | Self::Verify(what) => f.write_str(what),
         }
     }
 }

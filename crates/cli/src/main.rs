@@ -13,6 +13,7 @@ mod doc;
 mod dry_run;
 mod error;
 mod plan;
+mod replay;
 mod report;
 mod units;
 

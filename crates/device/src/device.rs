@@ -2,7 +2,9 @@
 //!
 //! It is a description; [`Device::queues`] makes the parts that do something.
 
+use crate::disk::{self, DiskParams};
 use crate::faults::{FaultsParams, Faulty};
+use crate::flash::{self, FlashDrive, FlashParams};
 use crate::memory::{self, MemoryParams, MemoryStore};
 use crate::null::{self, NullParams};
 use crate::{ArrivalLog, OccupancyLog};
@@ -43,6 +45,8 @@ pub struct Device {
 pub(crate) enum Model {
     Null(NullParams),
     Memory(MemoryParams, MemoryStore),
+    Disk(DiskParams),
+    Flash(FlashParams, FlashDrive),
     /// Around another device.
     Faults(FaultsParams, Box<Device>),
 }
@@ -57,6 +61,10 @@ impl Device {
         match &self.model {
             Model::Null(params) => null::queues(params, self.log.as_ref()),
             Model::Memory(params, store) => memory::queues(params, store, self.log.as_ref()),
+            Model::Disk(params) => disk::queues(params, self.log.as_ref(), self.occupancy.as_ref()),
+            Model::Flash(params, drive) => {
+                flash::queues(params, drive, self.log.as_ref(), self.occupancy.as_ref())
+            }
             Model::Faults(params, inner) => Faulty::wrap(params, &self.shape, inner.queues()),
         }
     }
@@ -65,9 +73,30 @@ impl Device {
     #[must_use]
     pub fn memory(&self) -> Option<&MemoryStore> {
         match &self.model {
-            Model::Null(_) => None,
+            Model::Null(_) | Model::Disk(_) | Model::Flash(..) => None,
             Model::Memory(_, store) => Some(store),
             Model::Faults(_, inner) => inner.memory(),
+        }
+    }
+
+    /// Does it, or the one inside it, take the time that hardware would take? Otherwise it is as fast as the
+    /// processor, but for what it was told to take.
+    #[must_use]
+    pub fn is_model(&self) -> bool {
+        match &self.model {
+            Model::Null(_) | Model::Memory(..) => false,
+            Model::Disk(_) | Model::Flash(..) => true,
+            Model::Faults(_, inner) => inner.is_model(),
+        }
+    }
+
+    /// What it wrote and moved, if it or the one inside it is a flash device. Clones of a device share it.
+    #[must_use]
+    pub fn flash(&self) -> Option<&FlashDrive> {
+        match &self.model {
+            Model::Null(_) | Model::Memory(..) | Model::Disk(_) => None,
+            Model::Flash(_, drive) => Some(drive),
+            Model::Faults(_, inner) => inner.flash(),
         }
     }
 

@@ -43,8 +43,10 @@
 mod basics;
 mod description;
 mod device;
+pub mod disk;
 pub mod fault;
 pub mod faults;
+pub mod flash;
 mod log;
 pub mod memory;
 pub mod null;

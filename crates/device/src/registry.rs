@@ -2,7 +2,7 @@
 
 pub use crate::description::{Argument, Build, Description, Pair};
 
-use crate::{Device, DeviceError, MachineShape, Parameter, faults, memory, null};
+use crate::{Device, DeviceError, MachineShape, Parameter, disk, faults, flash, memory, null};
 use std::fmt;
 
 /// One line of the registry. Everything that offers devices by name iterates over these.
@@ -29,7 +29,8 @@ impl fmt::Debug for DeviceFactory {
 }
 
 /// All devices, in the order in which lists show them.
-pub const ALL: &[&DeviceFactory] = &[&null::FACTORY, &memory::FACTORY, &faults::FACTORY];
+pub const ALL: &[&DeviceFactory] =
+    &[&null::FACTORY, &memory::FACTORY, &disk::FACTORY, &flash::FACTORY, &faults::FACTORY];
 
 /// The device called `name`.
 #[must_use]

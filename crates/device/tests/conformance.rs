@@ -7,10 +7,17 @@ use blkmq_device::registry::{self, Argument};
 use blkmq_device::testkit::{self, Outcome};
 use common::{described, device};
 
-fn null(text: &str, seed: u64) -> Outcome {
-    let device = device("null", text);
+fn conforms(name: &str, text: &str, seed: u64) -> Outcome {
+    let device = device(name, text);
     testkit::conformance(device.shape, device.queues(), seed)
 }
+
+fn null(text: &str, seed: u64) -> Outcome {
+    conforms("null", text, seed)
+}
+
+/// Parameters that work together in every combination, each with a few values.
+type Choices = &'static [(&'static str, &'static [&'static str])];
 
 #[test]
 fn every_registered_device_conforms_with_its_defaults() {
@@ -32,8 +39,7 @@ fn every_registered_device_conforms_with_its_defaults() {
     }
 }
 
-/// Parameters that work together in every combination, each with a few values.
-const CHOICES: &[(&str, &[&str])] = &[
+const CHOICES: Choices = &[
     ("submit_queues", &["1", "2", "4"]),
     ("hw_queue_depth", &["1", "2", "7", "64", "300"]),
     ("irqmode", &["0", "1", "2"]),
@@ -55,10 +61,87 @@ const CHOICES: &[(&str, &[&str])] = &[
     ("dev_resource", &["1:100:0:30", "5:60:9:40"]),
 ];
 
+/// The same for the disk.
+const OF_DISK: Choices = &[
+    ("preset", &["sata7200", "sas15k"]),
+    ("size", &["1", "64", "100000"]),
+    ("rpm", &["5400", "10000"]),
+    ("heads", &["1", "3"]),
+    ("zones", &["1", "7"]),
+    ("outer_sectors", &["1300", "4000"]),
+    ("inner_sectors", &["16", "500"]),
+    ("zone_curve", &["0", "100"]),
+    ("track_skew_nsec", &["0", "2000000"]),
+    ("cylinder_skew_nsec", &["0", "2000000"]),
+    ("seek_knee", &["20", "60"]),
+    ("head_switch_nsec", &["0", "3000000"]),
+    ("overhead_nsec", &["0", "1000000"]),
+    ("hit_nsec", &["0", "300000"]),
+    ("link_mbps", &["1", "10000"]),
+    ("segments", &["0", "1", "64"]),
+    ("read_ahead", &["0", "4", "4096"]),
+    ("cache_size", &["0", "1", "32"]),
+    ("fua", &["0", "1"]),
+    ("destage_delay_nsec", &["0", "100000000"]),
+    ("hw_queue_depth", &["1", "2", "7", "300"]),
+    ("reorder", &["0", "1"]),
+    ("reorder_margin_nsec", &["0", "3000000"]),
+    ("age_limit_nsec", &["0", "30000000"]),
+    ("bs", &["512", "4096"]),
+    ("max_sectors", &["0", "8", "64"]),
+    ("badblocks", &["+0-9", "+100-900"]),
+    ("recovery_nsec", &["0", "200000000"]),
+    ("recalibration_interval_nsec", &["10000000", "1000000000"]),
+    ("recalibration_nsec", &["0", "100000000"]),
+    ("log", &["0", "1"]),
+    ("occupancy", &["0", "1"]),
+];
+
+/// Of the flash device, on which no more than a few MiB are needed to fill every buffer and every block.
+const FLASH: Choices = &[
+    ("preset", &["sata", "sata-dc", "nvme-tlc", "nvme-mlc", "low-latency"]),
+    ("submit_queues", &["1", "2", "4"]),
+    ("use_per_node_hctx", &["0", "1"]),
+    ("hw_queue_depth", &["1", "2", "7", "64", "300"]),
+    ("bs", &["512", "1024", "4096"]),
+    ("max_sectors", &["0", "8", "64"]),
+    ("discard", &["0", "1"]),
+    ("write_cache", &["0", "1"]),
+    ("fua", &["0", "1"]),
+    ("channels", &["1", "3", "8"]),
+    ("dies_per_channel", &["1", "2"]),
+    ("planes", &["1", "2", "3"]),
+    ("page_size", &["4096", "12288", "16384"]),
+    ("pages_per_block", &["1", "3", "8"]),
+    ("overprovisioning", &["2", "7", "50"]),
+    ("read_ns", &["0", "3000", "100000"]),
+    ("program_ns", &["0", "10000", "5000000"]),
+    ("erase_ns", &["0", "20000", "9000000"]),
+    ("channel_mbps", &["1", "50", "1200"]),
+    ("link_mbps", &["1", "100", "7000"]),
+    ("link_duplex", &["0", "1"]),
+    ("read_command_ns", &["0", "500", "50000"]),
+    ("write_command_ns", &["0", "500", "50000"]),
+    ("read_latency_ns", &["0", "20000"]),
+    ("write_latency_ns", &["0", "10000"]),
+    ("buffer_kib", &["4", "1000"]),
+    ("buffer_mbps", &["0", "3", "2000"]),
+    ("suspend", &["0", "1"]),
+    ("suspend_ns", &["0", "30000"]),
+    ("reads_first", &["1", "2", "100"]),
+    ("gc_start", &["1", "3"]),
+    ("gc_stop", &["2", "9"]),
+    ("preconditioned", &["0", "1", "2"]),
+    ("retry_ppm", &["0", "300000", "1000000"]),
+    ("retry_steps", &["1", "7"]),
+    ("log", &["0", "1"]),
+    ("occupancy_size", &["0", "100"]),
+];
+
 /// A subset of the choices, each with probability one in three, printed by whoever fails.
-fn drawn(rng: &mut Rng) -> String {
+fn drawn(rng: &mut Rng, choices: Choices) -> String {
     let mut text = format!("seed={}", rng.next_u64());
-    for (name, values) in CHOICES {
+    for (name, values) in choices {
         if rng.chance(1, 3) {
             let value = values[rng.below(values.len() as u64) as usize];
             text.push_str(&format!(",{name}={value}"));
@@ -71,7 +154,7 @@ fn drawn(rng: &mut Rng) -> String {
 fn whatever_a_seed_turns_on_conforms() {
     let (mut merged, mut refused, mut requeued, mut failed) = (0, 0, 0, 0);
     for seed in 0..200 {
-        let text = drawn(&mut Rng::new(seed));
+        let text = drawn(&mut Rng::new(seed), CHOICES);
         println!("seed {seed}: --device null,{text}");
         let outcome = null(&text, seed);
         merged += outcome.merged;
@@ -85,6 +168,55 @@ fn whatever_a_seed_turns_on_conforms() {
         merged > 0 && refused > 0 && requeued > 0 && failed > 0,
         "the choices exercise too little"
     );
+}
+
+/// A disk alone, and with faults around it.
+#[test]
+fn whatever_a_seed_turns_on_a_disk_conforms() {
+    let (mut merged, mut failed) = (0, 0);
+    for seed in 0..40 {
+        // Many of the suite's reads meet the bad sectors, and none may be given up.
+        let rest = drawn(&mut Rng::new(seed), OF_DISK);
+        let disk = format!("disk,recovery_nsec=50000000,{rest}");
+        let faults = "faults,error=0.02,requeue=0.02,late=0.1,reorder=0.1,timeout=0.002,times=20";
+        for text in [disk.clone(), format!("{faults}:{disk}")] {
+            println!("seed {seed}: --device {text}");
+            let device = described(&text);
+            let outcome = testkit::conformance(device.shape, device.queues(), seed);
+            merged += outcome.merged;
+            failed += outcome.failed;
+            let again = described(&text);
+            assert_eq!(testkit::conformance(again.shape, again.queues(), seed), outcome);
+            testkit::abandonment(device.shape, device.queues(), seed);
+        }
+    }
+    assert!(merged > 0 && failed > 0, "the choices exercise too little");
+}
+
+#[test]
+fn whatever_a_seed_turns_on_conforms_on_flash_too() {
+    let (mut merged, mut suspended, mut moved) = (0, 0, 0);
+    for seed in 0..200 {
+        let text = format!("size=4,{}", drawn(&mut Rng::new(seed), FLASH));
+        println!("seed {seed}: --device flash,{text}");
+        let device = device("flash", &text);
+        let outcome = testkit::conformance(device.shape, device.queues(), seed);
+        assert_eq!(outcome.failed, 0);
+        merged += outcome.merged;
+        let stats = device.flash().expect("it is one").stats();
+        suspended += stats.suspensions;
+        moved += stats.moved_units;
+        testkit::abandonment(device.shape, device.queues(), seed);
+    }
+    assert!(merged > 0 && suspended > 0 && moved > 0, "the choices exercise too little");
+}
+
+#[test]
+fn flash_repeats_to_the_nanosecond() {
+    let text = "size=4,submit_queues=2,retry_ppm=200000,seed=7";
+    assert_eq!(conforms("flash", text, 11), conforms("flash", text, 11));
+    let other = |seed| conforms("flash", &text.replace("seed=7", &format!("seed={seed}")), 11);
+    assert!((8..16).any(|seed| other(seed) != conforms("flash", text, 11)), "seed has no effect");
 }
 
 #[test]

@@ -10,6 +10,7 @@ use crate::completions::Completions;
 use crate::device::{DeviceQueue, Enqueued, Finished};
 use crate::elevator::{self, Elevator};
 use crate::gate::Gate;
+use crate::groups::Ledger;
 use crate::hctx::Hctx;
 use crate::inflight::Handback;
 use crate::plan::Plan;
@@ -17,7 +18,8 @@ use crate::pump::{Patience, Pump};
 use crate::runner::{Lane, Runner, Staging};
 use crate::shared::{Lasting, Shard, Shared};
 use crate::stats::{ElevatorCounters, PumpCounters};
-use crate::sync::{Arc, Budget, Consumer, Pending, Producer, TagSet, TagSetShape, ring};
+use crate::sync::{Arc, Budget, Consumer, Pending, Producer, ring};
+use crate::tags::{Membership, Tags};
 use crate::{BioTable, DeviceShape, EffectiveModes, GroupTree, Inflight, InsertMode, WriteCache};
 use blkmq_core::{Instant, SubmitterId};
 use blkmq_sched::{Done, Shape};
@@ -59,8 +61,12 @@ impl<P: Send + 'static> Shared<P> {
         // a run.
         let lockers = senders.len() + usize::from(plan.device.hw_queues) + 2;
         let common = build_common(plan);
-        let (shards, ends) =
-            build_shards(plan, modes, table, (senders.len() as u16, lockers), common.as_ref());
+        let (shards, ends) = build_shards(
+            (plan, modes),
+            table,
+            (senders.len() as u16, lockers),
+            (common.as_ref(), &lasting.ledger),
+        );
         let patience = Patience {
             tags: plan.device.hw_queue_depth,
             timeout: plan.device.timeout,
@@ -68,7 +74,12 @@ impl<P: Send + 'static> Shared<P> {
         };
         let pump =
             |ends| Gate::new(modes, lockers, Pump::new(Box::new(Vacant), ends, table, patience));
-        let hctxs = build_hctxs(ends.into_iter().map(pump), &plan.device, shards.len());
+        let hctxs = build_hctxs(
+            ends.into_iter().map(pump),
+            &plan.device,
+            shards.len(),
+            lasting.membership.as_ref(),
+        );
         Self {
             limits: plan.device.limits,
             needs_no_flush: plan.device.cache == WriteCache::Through,
@@ -76,9 +87,9 @@ impl<P: Send + 'static> Shared<P> {
             modes,
             nr_requests: plan.effective_nr_requests(),
             nomerges: plan.nomerges,
-            shared_tags: plan.device.shared_tags,
             budget: Budget::new(plan.device.budget),
             budget_wait: Pending::new(shards.len() as u16),
+            tag_wait: Pending::new(shards.len() as u16),
             common,
             shards,
             hctxs,
@@ -125,11 +136,10 @@ fn build_common(plan: &Plan) -> Option<Arc<Common>> {
 }
 
 fn build_shards<P>(
-    plan: &Plan,
-    modes: EffectiveModes,
+    (plan, modes): (&Plan, EffectiveModes),
     table: &BioTable<P>,
     (submitters, lockers): (u16, usize),
-    common: Option<&Arc<Common>>,
+    (common, ledger): (Option<&Arc<Common>>, &Arc<Ledger>),
 ) -> (Box<[Shard]>, Vec<Ends>) {
     let count = plan.shards();
     let per_shard = plan.device.hw_queues / count;
@@ -152,7 +162,8 @@ fn build_shards<P>(
         let hw_depth = plan.device.hw_queue_depth;
         let shape = shape(plan, slots);
         let policy = (plan.scheduler.build)(&shape, &plan.options);
-        let outside = Surroundings::new(common.map(Arc::clone), index, count);
+        let ledger = Arc::clone(ledger);
+        let outside = Surroundings::new(common.map(Arc::clone), (index, count), plan.stats, ledger);
         let counters = Arc::new(ElevatorCounters::default());
         let mine = |id: &u16| plan.shards() == 1 || plan.home(*id).0 == index;
         let lanes = (0..per_shard).map(|_| {
@@ -189,12 +200,15 @@ fn build_hctxs<P: Send>(
     pumps: impl Iterator<Item = Gate<Pump<P>>>,
     device: &DeviceShape,
     shards: usize,
+    shared: Option<&Membership>,
 ) -> Box<[Hctx<P>]> {
-    let new_tags =
-        || Arc::new(TagSet::new(&TagSetShape::new(device.hw_queue_depth, shards as u16)));
-    let shared = new_tags();
+    let new_tags = || Tags::new(device.hw_queue_depth, shards as u16, device.shared_tags);
+    let all = match shared {
+        Some(Membership { tags, user }) => Some(Tags::of(tags, *user)),
+        None => device.shared_tags.then(new_tags),
+    };
     let hctxs = pumps.map(|pump| {
-        let tags = if device.shared_tags { Arc::clone(&shared) } else { new_tags() };
+        let tags = all.clone().unwrap_or_else(new_tags);
         Hctx::new(pump, tags, Arc::new(PumpCounters::default()))
     });
     hctxs.collect()

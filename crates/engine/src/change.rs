@@ -180,6 +180,7 @@ fn tuning(from: &Plan, to: &Plan) -> Option<Tuning> {
             .collect(),
         async_depth: to.effective_async_depth(),
         regroup: from.groups.changes(&to.groups),
+        stats: to.stats,
     })
 }
 
@@ -219,6 +220,9 @@ impl<P: Send + 'static> Change<P> {
         self.way = Way::Done;
         if desk.plan.groups != self.to.groups {
             root.lasting.meters.set(&self.to.groups);
+            // Those that came are there before anything is counted for them, for nothing is by those who have not
+            // read these numbers; and those that are gone leave theirs to their parents.
+            root.lasting.ledger.regroup(desk.plan.groups.changes(&self.to.groups));
         }
         desk.plan = (*self.to).clone();
         desk.taken = false;
@@ -330,7 +334,7 @@ impl<P: Send> Shared<P> {
 
     /// The elevator, unless somebody has it whom one does not wait for: one who runs it, or who dispatches where that is
     /// serialised.
-    fn enter_elevator<'a>(&'a self, shard: &'a Shard) -> Option<Entered<'a, Runner>> {
+    pub(crate) fn enter_elevator<'a>(&'a self, shard: &'a Shard) -> Option<Entered<'a, Runner>> {
         match self.modes.access {
             Access::Serialised => shard.gate.try_lock(self.changer()).map(Entered::Lock),
             Access::Combining | Access::Spin | Access::Mutex => shard.gate.enter(self.changer()),

@@ -9,14 +9,17 @@
 //! A governor is run by whoever makes the first pass after its time, if nobody else is at it. Counters are written
 //! by one runner each and never set back; the governor remembers what it has seen of them.
 
+use crate::groups::{Book, Ledger, Stats};
 use crate::sync::{Arc, AtomicU64, Mutex, MutexGuard, Ordering, PoisonError, TokenPool};
 use blkmq_core::Instant;
 use blkmq_sched::{Factory, Governor, Note, Options, Outside, Shape, StatsLevel};
 use crossbeam_utils::CachePadded;
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 
 /// Tokens taken from a pool at a time, if it is a large one.
 const MOST_AT_A_TIME: u32 = 16;
+/// When so many notes lie with an elevator, it is time to count them.
+const MOST_NOTES: usize = 1 << 16;
 /// No review is due.
 const NEVER: u64 = u64::MAX;
 /// Pools that there may be: their numbers travel in six bits of a request.
@@ -165,10 +168,19 @@ pub(crate) struct Surroundings {
     stashed: Cell<bool>,
     /// The pool from which the request that is being picked has a token.
     taken: Cell<Option<u8>>,
+    stats: Cell<Stats>,
+    /// What the policy has noted down and nobody has taken along.
+    notes: RefCell<Vec<Note>>,
+    ledger: Arc<Ledger>,
 }
 
 impl Surroundings {
-    pub(crate) fn new(common: Option<Arc<Common>>, shard: u16, shards: u16) -> Self {
+    pub(crate) fn new(
+        common: Option<Arc<Common>>,
+        (shard, shards): (u16, u16),
+        stats: Stats,
+        ledger: Arc<Ledger>,
+    ) -> Self {
         let pools = common.as_ref().map_or(0, |common| common.pools.len());
         Self {
             common,
@@ -177,7 +189,40 @@ impl Surroundings {
             stash: vec![Cell::new(0); pools].into_boxed_slice(),
             stashed: Cell::new(false),
             taken: Cell::new(None),
+            stats: Cell::new(stats),
+            notes: RefCell::default(),
+            ledger,
         }
+    }
+
+    /// From now on so much is counted.
+    pub(crate) fn set_stats(&self, stats: Stats) {
+        self.stats.set(stats);
+    }
+
+    /// What was noted down goes along with `book`, if there is one, or opens one. To be counted when the run is over.
+    #[inline]
+    pub(crate) fn take_notes<'a>(
+        &self,
+        ledger: &'a Ledger,
+        book: Option<MutexGuard<'a, Book>>,
+    ) -> Option<MutexGuard<'a, Book>> {
+        let mut notes = self.notes.borrow_mut();
+        if notes.is_empty() {
+            return book;
+        }
+        match book {
+            Some(mut book) => {
+                book.take(&mut notes);
+                Some(book)
+            }
+            None => ledger.try_take(&mut notes),
+        }
+    }
+
+    /// Everything that was noted down and not taken along.
+    pub(crate) fn leftover_notes(&self) -> Vec<Note> {
+        self.notes.take()
     }
 
     fn common(&self) -> &Common {
@@ -264,10 +309,27 @@ impl Outside for Surroundings {
         }
     }
 
-    fn note(&self, _: Note) {}
+    fn note(&self, note: Note) {
+        let Stats { level, inline } = self.stats.get();
+        if level == StatsLevel::Off {
+            return;
+        }
+        if inline {
+            self.ledger.count_one(&note);
+            return;
+        }
+        let mut notes = self.notes.borrow_mut();
+        notes.push(note);
+        // Somebody has been counting for long, perhaps this very thread since its last pass.
+        if notes.len() >= MOST_NOTES
+            && let Some(mut book) = self.ledger.try_take(&mut notes)
+        {
+            book.count();
+        }
+    }
 
     #[inline]
     fn stats(&self) -> StatsLevel {
-        StatsLevel::Off
+        self.stats.get().level
     }
 }

@@ -2,7 +2,7 @@
 
 use crate::device::{DeviceQueue, DeviceShape};
 use crate::plan::Plan;
-use crate::{Access, GroupTree, Host, Modes, NoMerges, modes};
+use crate::{Access, GroupTree, Host, Modes, NoMerges, SharedTags, Stats, modes};
 use blkmq_core::{LimitsError, RequestId};
 use blkmq_sched::{Factory, Options, Scope, none};
 use std::fmt;
@@ -52,6 +52,8 @@ pub struct Config<P> {
     pub modes: Modes,
     /// Groups of owners, with weights for schedulers that share by them, and limits.
     pub groups: GroupTree,
+    /// What is counted about them, by schedulers that share by them.
+    pub stats: Stats,
     /// How much to merge.
     pub nomerges: NoMerges,
     /// Who pumps.
@@ -60,6 +62,9 @@ pub struct Config<P> {
     pub submitters: u16,
     /// I/Os that each of them may have in flight: its credit. Rounded up to a power of two.
     pub depth: u32,
+    /// Tags that it shares with other queues; `None` for tags of its own. Then there are as many in all as the
+    /// device's `hw_queue_depth`, and its hardware queues share them, or there is only one.
+    pub tags: Option<SharedTags>,
     /// Where to send wake-ups.
     pub host: Box<dyn Host>,
 }
@@ -80,6 +85,13 @@ pub enum ConfigError {
     HwQueueDepth(u32),
     /// `nr_requests` is too large.
     NrRequests(u32),
+    /// As many queues as the set of tags was made for use it already.
+    TagUsers,
+    /// The set of tags is another one than the device's.
+    Tags {
+        /// Tags in the set.
+        depth: u32,
+    },
     /// No submitters, or no credit, or more bios in all than can be numbered.
     Submitters {
         /// How many submitters.
@@ -131,6 +143,12 @@ impl fmt::Display for ConfigError {
             Self::NrRequests(n) => write!(
                 f,
                 "nr_requests is {n}; accepted are up to {MAX_NR_REQUESTS} (below {MIN_NR_REQUESTS} is raised to it)"
+            ),
+            Self::TagUsers => f.write_str("the set of tags is used by as many queues as it was made for"),
+            Self::Tags { depth } => write!(
+                f,
+                "a set of {depth} tags takes a device of that hw_queue_depth, with one hardware queue or \
+                 shared_tags"
             ),
             Self::Submitters { submitters, depth } => write!(
                 f,
@@ -187,12 +205,14 @@ impl<P> Config<P> {
             async_depth: None,
             retries: 0,
             groups: GroupTree::default(),
+            stats: Stats::default(),
             access: Access::default(),
             modes: Modes::default(),
             nomerges: NoMerges::default(),
             pump: PumpMode::default(),
             submitters: 1,
             depth: 256,
+            tags: None,
             host: Box::new(crate::NoHost),
         }
     }
@@ -216,6 +236,7 @@ impl<P> Config<P> {
             access: self.access,
             modes: self.modes,
             groups: self.groups.clone(),
+            stats: self.stats,
             nomerges: self.nomerges,
             retries: self.retries,
             device: self.device,
@@ -233,6 +254,13 @@ impl<P> Config<P> {
         let given = self.queues.len();
         if given == 0 || given != usize::from(self.device.hw_queues) {
             return Err(ConfigError::Queues { wanted: self.device.hw_queues, given });
+        }
+        if let Some(tags) = &self.tags {
+            let fits = tags.depth() == self.device.hw_queue_depth
+                && (self.device.shared_tags || self.device.hw_queues == 1);
+            if !fits {
+                return Err(ConfigError::Tags { depth: tags.depth() });
+            }
         }
         let (submitters, depth) = (self.submitters, self.depth);
         let bios = u64::from(submitters) * u64::from(depth).next_power_of_two();

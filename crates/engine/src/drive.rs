@@ -79,6 +79,7 @@ impl<P: Send> Shared<P> {
         let mut ready = Ready::default();
         let mut passes = 0;
         let mut wakes = Vec::new();
+        let mut book = None;
         loop {
             if let Some(id) = by.id {
                 shard.lead.note_pass(id);
@@ -88,6 +89,7 @@ impl<P: Send> Shared<P> {
             if !guard.wakes.is_empty() {
                 wakes.append(&mut guard.wakes);
             }
+            book = guard.elevator.outside.take_notes(&self.lasting.ledger, book);
             guard.elevator.counters.longest_run.raise(passes);
             if passes >= u64::from(RUN_PASSES) {
                 guard.elevator.counters.hand_overs.add(1);
@@ -101,6 +103,10 @@ impl<P: Send> Shared<P> {
             }
         }
         self.wake(&wakes);
+        // Nobody waits for the elevator any more.
+        if let Some(mut book) = book {
+            book.count();
+        }
         ready
     }
 
@@ -248,6 +254,8 @@ impl<P: Send> Shared<P> {
         for id in submitters {
             self.lasting.host.wake_submitter(*id);
         }
+        // Tags are shared by all hardware queues, if by several queues.
+        self.hctxs[0].tags.call_others();
     }
 
     /// Does what is due for `shard`: its elevator if a pass is owed, its pumps if they have something. True

@@ -17,7 +17,7 @@ use crate::planted::{self, Planted};
 use crate::slots::Bio;
 use crate::stats::ElevatorCounters;
 use crate::sync::Arc;
-use crate::{BioTable, Inflight, WriteCache};
+use crate::{BioTable, Inflight, Stats, WriteCache};
 use blkmq_core::{HwQueue, Instant, IoFlags, IoMeta, Limits, Op, RequestId, SubmitterId, Tag};
 use blkmq_sched::{At, Cx, Done, GroupChange, Grown, Pick, Requests, Scheduler, Used};
 use std::collections::VecDeque;
@@ -76,6 +76,8 @@ pub(crate) struct Tuning {
     pub(crate) async_depth: u32,
     /// What has become of the tree of groups.
     pub(crate) regroup: Vec<GroupChange>,
+    /// What is counted about them.
+    pub(crate) stats: Stats,
 }
 
 /// No scheduler tag of a hardware queue, which has so many.
@@ -159,6 +161,11 @@ impl Elevator {
         self.now = self.now.max(now);
     }
 
+    /// The latest time that it was told.
+    pub(crate) fn now(&self) -> Instant {
+        self.now
+    }
+
     /// Requests that wait here.
     pub(crate) fn held(&self) -> u32 {
         self.held
@@ -181,6 +188,7 @@ impl Elevator {
             let known = self.policy.set_attribute(name, *value);
             assert!(known, "the policy has no attribute '{name}' although its table says so");
         }
+        self.outside.set_stats(tuning.stats);
         self.regroup(&tuning.regroup);
         self.front_merges = self.policy.front_merges();
         self.config.async_depth = tuning.async_depth;

@@ -5,7 +5,8 @@
 use crate::gate::Gate;
 use crate::pump::Pump;
 use crate::stats::PumpCounters;
-use crate::sync::{Arc, AtomicBool, AtomicU8, AtomicU64, Ordering, Restart, TagSet};
+use crate::sync::{Arc, AtomicBool, AtomicU8, AtomicU64, Ordering, Restart};
+use crate::tags::Tags;
 use blkmq_core::Instant;
 use crossbeam_utils::CachePadded;
 
@@ -16,7 +17,7 @@ const EWMA_FACTOR: u8 = 16;
 
 pub(crate) struct Hctx<P> {
     pub(crate) pump: Gate<Pump<P>>,
-    pub(crate) tags: Arc<TagSet>,
+    pub(crate) tags: Tags,
     pub(crate) restart: CachePadded<Restart>,
     said: CachePadded<Said>,
     pub(crate) counters: Arc<PumpCounters>,
@@ -53,7 +54,7 @@ impl DispatchBusy {
 }
 
 impl<P> Hctx<P> {
-    pub(crate) fn new(pump: Gate<Pump<P>>, tags: Arc<TagSet>, counters: Arc<PumpCounters>) -> Self {
+    pub(crate) fn new(pump: Gate<Pump<P>>, tags: Tags, counters: Arc<PumpCounters>) -> Self {
         Self {
             pump,
             tags,

@@ -56,6 +56,7 @@ mod split;
 mod stats;
 mod submitter;
 mod sync;
+mod tags;
 mod throttle;
 
 pub use change::{Change, ChangeError, Freeze, Quiesce};
@@ -67,7 +68,7 @@ pub use device::{
     WriteCache,
 };
 pub use groups::{
-    Group, GroupError, GroupTree, IoMax, IoMaxError, MAX_GROUPS, MAX_WEIGHT, Wanted,
+    Group, GroupError, GroupTree, IoMax, IoMaxError, MAX_GROUPS, MAX_WEIGHT, Stats, Wanted,
     weight_of_io_weight,
 };
 pub use host::{Host, NoHost};
@@ -82,3 +83,4 @@ pub use run::Run;
 pub use slots::{BioRef, BioTable};
 pub use stats::{CancelStats, FlushStats, LockStats, MergeStats, QueueStats};
 pub use submitter::Submitter;
+pub use tags::{MAX_TAG_USERS, SharedTags};

@@ -42,13 +42,10 @@ pub(crate) fn mergeable(meta: &IoMeta) -> bool {
     matches!(meta.op, Op::Read | Op::Write | Op::Discard) && !meta.flags.intersects(barred)
 }
 
-/// Equal in everything that a merged request can have only one of.
+/// Equal in everything that a merged request can have only one of. Its owner is that of its first part: whether
+/// others may join is for policies to say, to which it matters.
 fn alike(a: &IoMeta, b: &IoMeta) -> bool {
-    a.op == b.op
-        && a.owner == b.owner
-        && a.group == b.group
-        && a.ioprio == b.ioprio
-        && a.write_hint == b.write_hint
+    a.op == b.op && a.group == b.group && a.ioprio == b.ioprio && a.write_hint == b.write_hint
 }
 
 /// Could `io` join `rq` at all, going by where they lie? Cheap, and false for nearly every random I/O.
@@ -119,7 +116,7 @@ pub(crate) fn joined(rq: &IoMeta, io: &IoMeta, kind: Kind) -> IoMeta {
 #[cfg(all(test, not(loom), not(shuttle)))]
 mod tests {
     use super::*;
-    use blkmq_core::{Class, Instant, IoPrio, Owner};
+    use blkmq_core::{Class, GroupId, Instant, IoPrio};
 
     fn io(sector: u64, sectors: u32) -> IoMeta {
         IoMeta::new(Op::Write, sector, sectors)
@@ -169,7 +166,7 @@ mod tests {
         for other in [
             IoMeta { ioprio: rt, ..io(8, 8) },
             IoMeta { write_hint: 2, ..io(8, 8) },
-            IoMeta { owner: Owner(1), ..io(8, 8) },
+            IoMeta { group: GroupId(1), ..io(8, 8) },
             IoMeta { op: Op::Read, ..io(8, 8) },
         ] {
             assert_eq!(fit(&limits, &rq, &other), Fit::No, "{other:?}");

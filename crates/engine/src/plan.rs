@@ -1,7 +1,7 @@
 //! [`Plan`]: how a queue is made up at present, and can be made up anew while I/O runs (`change.rs`).
 
 use crate::config::{ConfigError, MAX_HW_QUEUE_DEPTH, MAX_NR_REQUESTS, MIN_NR_REQUESTS};
-use crate::{Access, DeviceShape, EffectiveModes, GroupTree, Modes, NoMerges, WriteCache};
+use crate::{Access, DeviceShape, EffectiveModes, GroupTree, Modes, NoMerges, Stats, WriteCache};
 use blkmq_core::{HwQueue, Nanos};
 use blkmq_sched::{Factory, Options, Scope, none};
 
@@ -29,6 +29,8 @@ pub struct Plan {
     pub modes: Modes,
     /// Groups of owners. Weights and limits are those of this tree from then on.
     pub groups: GroupTree,
+    /// What is counted about them, by schedulers that share by them.
+    pub stats: Stats,
     /// How much to merge.
     pub nomerges: NoMerges,
     /// How often a request that failed in a way that may pass is tried again.

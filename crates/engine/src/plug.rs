@@ -71,6 +71,7 @@ impl Plug {
         Some(self.requests.remove(at).bio)
     }
 
+    /// Requests in it.
     pub(crate) fn len(&self) -> usize {
         self.requests.len()
     }
@@ -92,7 +93,9 @@ impl Plug {
 
 #[inline(never)]
 fn fits(limits: &Limits, nomerges: NoMerges, last: &IoMeta, io: IoMeta) -> Option<Kind> {
-    if nomerges == NoMerges::None || !merge::mergeable(&io) || !merge::mergeable(last) {
+    // Policies, who may think otherwise of different owners, are not asked here.
+    let apart = last.owner != io.owner || nomerges == NoMerges::None;
+    if apart || !merge::mergeable(&io) || !merge::mergeable(last) {
         return None;
     }
     match merge::fit(limits, last, &io) {

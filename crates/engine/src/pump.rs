@@ -390,7 +390,7 @@ impl<P: Send> Pump<P> {
             q.put_tokens(alike[0].into(), alike.len() as u32, wake);
         }
         self.tokens.clear();
-        hctx.tags.put(&self.tags, &mut |shard| wake.extend(q.kick_shard(shard)));
+        hctx.tags.put(q, &self.tags, wake);
         self.tags.clear();
     }
 

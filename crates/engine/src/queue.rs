@@ -6,15 +6,16 @@
 use crate::before::By;
 use crate::config::{Config, ConfigError};
 use crate::drive::Caller;
-use crate::groups::Meters;
+use crate::groups::{Ledger, Meters};
 use crate::plan::Plan;
 use crate::runner::Staging;
 use crate::shared::{Lasting, Shared};
 use crate::stats::QueueStats;
 use crate::submitter::{Parts, Submitter};
 use crate::sync::{Arc, Control, Mutex, MutexGuard, PoisonError, ring};
-use crate::{Access, BioTable};
-use blkmq_core::{HwQueue, Instant, SubmitterId};
+use crate::{Access, BioTable, GroupTree};
+use blkmq_core::{GroupId, HwQueue, Instant, SubmitterId};
+use blkmq_sched::Reading;
 use crossbeam_utils::CachePadded;
 use std::fmt;
 
@@ -117,6 +118,10 @@ impl<P: Send + 'static> Queue<P> {
     pub fn new(config: Config<P>) -> Result<Self, ConfigError> {
         config.validate()?;
         let plan = config.plan();
+        let membership = match &config.tags {
+            Some(tags) => Some(tags.reserve().ok_or(ConfigError::TagUsers)?),
+            None => None,
+        };
         let (table, credits) = BioTable::new(config.submitters, config.depth);
         let (mut idle, mut staging, mut senders) = (Vec::new(), Vec::new(), Vec::new());
         for (id, credit) in (0..config.submitters).map(SubmitterId).zip(credits) {
@@ -140,9 +145,12 @@ impl<P: Send + 'static> Queue<P> {
             pump_tallies,
             control: Control::new(),
             meters: Meters::new(),
+            ledger: Arc::new(Ledger::new()),
             pump_mode: config.pump,
+            membership,
         });
         lasting.meters.set(&plan.groups);
+        lasting.ledger.regroup(GroupTree::default().changes(&plan.groups));
         let mut shared = Shared::build(&plan, Arc::clone(&lasting), lasting.control.version());
         let devices = config.queues.into_iter().map(|queue| (queue, Instant::ZERO));
         shared.install(devices.collect(), staging);
@@ -152,7 +160,13 @@ impl<P: Send + 'static> Queue<P> {
             idle: Mutex::new(idle),
             desk: Mutex::new(Desk { plan, past: QueueStats::default(), taken: false }),
         };
-        Ok(Self { root: Arc::new(root) })
+        let root = Arc::new(root);
+        // Loom has no weak pointers, and models no queues.
+        #[cfg(not(loom))]
+        if let Some(membership) = &root.lasting.membership {
+            membership.take(Arc::downgrade(&root));
+        }
+        Ok(Self { root })
     }
 
     /// Registers a submitter: one per thread, the software queue of the kernel. It maps to a hardware queue;
@@ -218,6 +232,35 @@ impl<P: Send + 'static> Queue<P> {
     #[must_use]
     pub fn budgets_in_use(&self) -> u32 {
         self.root.current().budget.in_use()
+    }
+
+    /// A statistic of a group, by its name in `blkio.bfq`, as [`GroupStats::read`](blkmq_sched::GroupStats::read) has
+    /// them: `io_serviced`, `time`, `io_wait_time_recursive` and so on. `None` if there is no such name or group.
+    ///
+    /// What an elevator that is being run has not given away yet is not in it; at rest, everything is. Only what
+    /// happened while [`Plan::stats`](crate::Plan::stats) wanted it, and only schedulers that share by group note
+    /// anything down.
+    #[must_use]
+    pub fn group_stat(&self, group: GroupId, name: &str) -> Option<Reading> {
+        // As for a change, in whose name elevators are entered here.
+        let _desk = self.root.desk();
+        let q = self.root.current();
+        // Before the ledger is opened: who runs an elevator may be waiting for it.
+        for shard in &q.shards {
+            if let Some(mut runner) = q.enter_elevator(shard) {
+                // What came back last nobody has told the policy, if nobody waited for it.
+                if runner.take_returns(&q) {
+                    let _ = shard.gate.kick();
+                }
+                let wakes = std::mem::take(&mut runner.wakes);
+                let mut notes = runner.elevator.outside.leftover_notes();
+                runner.publish(shard);
+                drop(runner);
+                q.wake(&wakes);
+                q.lasting.ledger.count(&mut notes);
+            }
+        }
+        q.lasting.ledger.read(group, name)
     }
 
     /// How many tokens are out and how many there are, by pool, if the scheduler has any.

@@ -5,7 +5,7 @@ use crate::gate::{Entered, Kept};
 use crate::queue::Queue;
 use crate::runner::{Ready, Runner};
 use crate::shared::{Shard, Shared};
-use crate::sync::{Arc, Ordering};
+use crate::sync::Arc;
 use crate::{Access, before::By};
 use blkmq_core::{HwQueue, Instant};
 
@@ -34,8 +34,8 @@ impl<P> Drop for Run<P> {
             let shard = &self.q.shards[self.shard];
             match shard.gate.resume(run) {
                 Entered::Run(guard) => guard.hand_over(),
-                Entered::Lock(guard) => {
-                    shard.held.store(guard.elevator.held(), Ordering::Release);
+                Entered::Lock(mut guard) => {
+                    guard.publish(shard);
                     drop(guard);
                     // Whoever comes next does it for those who were sent away.
                     let _ = shard.has_dispatched();

@@ -53,8 +53,10 @@ pub(crate) struct Runner {
     pub(crate) first_hw: u16,
     /// Staging of this shard's submitters, by submitter; `None` for those of other shards.
     pub(crate) staging: Box<[Option<Staging>]>,
-    /// Submitters whose oldest staged request found no slot, in the order in which they came.
+    /// Submitters whose oldest staged request found no slot, in the order in which they get the next ones.
     blocked: Vec<SubmitterId>,
+    /// Of those, who got some just now; empty between two calls.
+    served: Vec<SubmitterId>,
     is_blocked: Box<[bool]>,
     /// Submitters that had more staged than a pass takes.
     unfinished: Vec<SubmitterId>,
@@ -71,6 +73,14 @@ pub(crate) struct Runner {
     retry: bool,
     /// What came from insertion lists, if there are any (`before/parking.rs`).
     pub(crate) parked: Parked,
+}
+
+/// What came of looking at what a submitter staged.
+struct Admitted {
+    /// Something was taken in.
+    any: bool,
+    /// Its oldest found no slot.
+    waits: bool,
 }
 
 /// The caller's own submission, which need not be staged when the elevator is free.
@@ -139,6 +149,7 @@ impl Runner {
             first_hw,
             staging: (0..submitters).map(|_| None).collect(),
             blocked: Vec::with_capacity(submitters),
+            served: Vec::with_capacity(submitters),
             is_blocked: vec![false; submitters].into_boxed_slice(),
             unfinished: Vec::with_capacity(submitters),
             unused: Vec::with_capacity(TAG_BATCH as usize),
@@ -300,25 +311,27 @@ impl Runner {
         } else if self.is_blocked[at] {
             // It has its place among those who wait for a slot, but may join what others inserted since.
             self.merge_staged(&q.lasting.table, id);
-        } else if !self.admit_staged(&q.lasting.table, id) {
+        } else if self.admit_staged(&q.lasting.table, id).waits {
             self.is_blocked[at] = true;
             self.blocked.push(id);
         }
     }
 
-    /// True if everything that `id` staged is in; false if its oldest found no slot.
-    fn admit_staged<P>(&mut self, table: &BioTable<P>, id: SubmitterId) -> bool {
+    /// Takes in what `id` staged, oldest first, until its portion is used up or something finds no slot.
+    fn admit_staged<P>(&mut self, table: &BioTable<P>, id: SubmitterId) -> Admitted {
         let ring = ring_of(&mut self.staging, id);
         ring.prefetch(PASS_STAGED);
-        for _ in 0..PASS_STAGED {
-            let Some(staged) = ring.peek() else { return true };
-            let Some(place) = self.elevator.place(&staged.meta) else { return false };
+        for n in 0..PASS_STAGED {
+            let Some(staged) = ring.peek() else { return Admitted { any: n > 0, waits: false } };
+            let Some(place) = self.elevator.place(&staged.meta) else {
+                return Admitted { any: n > 0, waits: true };
+            };
             self.elevator.admit(table, place, ring.take());
         }
         if !ring.is_empty() {
             self.unfinished.push(id);
         }
-        true
+        Admitted { any: true, waits: false }
     }
 
     /// Merges what `id` staged as far as that goes without slots.
@@ -334,14 +347,19 @@ impl Runner {
         self.blocked.retain(|other| *other != id);
     }
 
-    /// Slots have become free: those who wait get them in the order in which they came.
+    /// Slots have become free: those who wait get them in turn. Who got some and wants more goes behind those who
+    /// got none, or one that always has more would have them all.
     fn retry_blocked<P>(&mut self, table: &BioTable<P>) {
         let mut waiting = std::mem::take(&mut self.blocked);
         waiting.retain(|id| {
-            let still = !self.admit_staged(table, *id);
-            self.is_blocked[usize::from(id.0)] = still;
-            still
+            let Admitted { any, waits } = self.admit_staged(table, *id);
+            self.is_blocked[usize::from(id.0)] = waits;
+            if any && waits {
+                self.served.push(*id);
+            }
+            waits && !any
         });
+        waiting.append(&mut self.served);
         self.blocked = waiting;
     }
 
@@ -460,9 +478,7 @@ impl Runner {
         let mut tags = hctx.tags.get_batch(&mut lane.hint, budget);
         if tags.is_none() {
             hctx.restart.mark();
-            if q.shared_tags {
-                hctx.tags.wait(shard.index);
-            }
+            hctx.tags.wait(q, shard, self.elevator.now());
             tags = hctx.tags.get_batch(&mut lane.hint, budget);
         }
         let Some(mut tags) = tags else {
@@ -505,8 +521,7 @@ impl Runner {
             q.put_budget(budget, &mut self.wakes);
         }
         if !self.unused.is_empty() {
-            let wakes = &mut self.wakes;
-            hctx.tags.put(&self.unused, &mut |shard| wakes.extend(q.kick_shard(shard)));
+            hctx.tags.put(q, &self.unused, &mut self.wakes);
             self.unused.clear();
         }
     }

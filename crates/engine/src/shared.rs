@@ -8,12 +8,13 @@ use crate::common::Common;
 use crate::config::PumpMode;
 use crate::follow::Lead;
 use crate::gate::Gate;
-use crate::groups::Meters;
+use crate::groups::{Ledger, Meters};
 use crate::hctx::Hctx;
 use crate::runner::Runner;
 use crate::slots::BioSender;
 use crate::stats::{ElevatorCounters, QueueStats, SubmitterCounters};
 use crate::sync::{Arc, AtomicU32, Budget, Control, DispatchGate, Pending};
+use crate::tags::Membership;
 use crate::{BioTable, EffectiveModes, Host, NoMerges};
 use blkmq_core::{HwQueue, Instant, IoFlags, Limits, SubmitterId};
 use crossbeam_utils::CachePadded;
@@ -59,7 +60,11 @@ pub(crate) struct Lasting<P> {
     pub(crate) control: Control,
     /// The limits of groups.
     pub(crate) meters: Meters,
+    /// What is counted about them.
+    pub(crate) ledger: Arc<Ledger>,
     pub(crate) pump_mode: PumpMode,
+    /// Its place among the queues with which it shares its tags, if it does.
+    pub(crate) membership: Option<Membership>,
 }
 
 /// A queue as it is made up at present.
@@ -76,12 +81,13 @@ pub(crate) struct Shared<P> {
     /// Requests that one hold of a lock dispatches at most.
     pub(crate) nr_requests: u32,
     pub(crate) nomerges: NoMerges,
-    pub(crate) shared_tags: bool,
     pub(crate) shards: Box<[Shard]>,
     pub(crate) hctxs: Box<[Hctx<P>]>,
     pub(crate) budget: Budget,
     /// Shards that wait for a budget.
     pub(crate) budget_wait: Pending,
+    /// Shards that wait for tags which other queues have as well.
+    pub(crate) tag_wait: Pending,
     /// What the policy's instances share, if they do.
     pub(crate) common: Option<Arc<Common>>,
 }
@@ -127,6 +133,7 @@ impl<P> Drop for Shared<P> {
     fn drop(&mut self) {
         for hctx in &mut self.hctxs {
             for rq in hctx.pump.get_mut().abandon() {
+                hctx.tags.put_abandoned(rq.tag);
                 // What its bios hold goes with the table.
                 let _ = rq.into_head();
             }

@@ -26,6 +26,7 @@ use blkmq_core::{
 use crossbeam_utils::CachePadded;
 use std::fmt;
 
+mod interrupted;
 mod limited;
 
 /// A submitter's private things, kept by the queue while nobody is registered under its number.
@@ -147,6 +148,13 @@ impl<P: Send> Submitter<P> {
     #[must_use]
     pub fn outstanding(&self) -> u32 {
         self.in_flight() - self.splits.extra()
+    }
+
+    /// Requests in the plug, and I/Os that have merged in plugs of this submitter so far. For who watches what
+    /// becomes of a [`push`](Self::push).
+    #[must_use]
+    pub fn plugged(&self) -> (u32, u64) {
+        (self.plug.len() as u32, self.tally.plug_merges.get())
     }
 
     /// Is this an I/O like nearly all: possible, in one segment, and taken whole?
@@ -283,8 +291,12 @@ impl<P: Send> Submitter<P> {
         let parts = self.parts.as_mut().expect("parts are there until the submitter is dropped");
         let (id, home) = (parts.id, parts.hw);
         let table = &self.q.lasting.table;
-        let private = self.plug.remove(table, cookie);
-        if let Some(bio) = private.or_else(|| self.throttle.remove(table, cookie)) {
+        let meters = &self.q.lasting.meters;
+        let mut private = self.plug.remove(table, cookie);
+        if private.is_none() && !self.throttle.is_empty() {
+            private = self.throttle.remove(now, meters, table, cookie);
+        }
+        if let Some(bio) = private {
             self.tally.cancelled.add(1);
             if self.q.lasting.senders[usize::from(id.0)].send_one(bio, Err(IoError::CANCELLED)) {
                 self.q.wake(&[id]);

@@ -75,7 +75,16 @@ impl Throttle {
     }
 
     /// Takes out the oldest I/O that bears `cookie`. O(everything that waits).
-    pub(crate) fn remove<P>(&mut self, table: &BioTable<P>, cookie: u64) -> Option<Bio> {
+    ///
+    /// If it had a time, that is not for the next one, which may cost more: it gets its own, and what was taken out
+    /// counts as gone.
+    pub(crate) fn remove<P>(
+        &mut self,
+        now: Instant,
+        meters: &Meters,
+        table: &BioTable<P>,
+        cookie: u64,
+    ) -> Option<Bio> {
         let is = |proto: &Proto| table.is_io(&proto.bio, cookie);
         let place = |(at, line): (usize, &Line)| {
             let within = line.waiting.iter().position(is)?;
@@ -84,8 +93,12 @@ impl Throttle {
         let (_, at, within) = self.0.iter().enumerate().filter_map(place).min()?;
         let line = &mut self.0[at];
         let proto = line.waiting.remove(within).expect("it was found there");
-        if line.waiting.is_empty() {
-            self.0.swap_remove(at);
+        match line.waiting.front() {
+            Some(next) if within == 0 => line.at = meters.reserve(now, &next.meta),
+            Some(_) => {}
+            None => {
+                self.0.swap_remove(at);
+            }
         }
         Some(proto.bio)
     }

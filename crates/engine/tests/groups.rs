@@ -139,6 +139,41 @@ fn what_is_held_back_keeps_its_order_and_can_be_given_up() {
     assert_at_rest(&queue, 1);
 }
 
+/// Found by the soak. The oldest I/O that a group's limits hold back has a time; the ones behind it get theirs when
+/// it goes. When it was given up, the next one went at that time, without having been counted: a group could have
+/// small I/Os wait, give them up, and send large ones for their price. The next one is given a time of its own.
+#[test]
+fn what_is_given_up_does_not_pay_for_what_is_behind_it() {
+    let groups = tree(&[("slow", "/", "wbps=512000")]);
+    let slow = groups.find("slow").expect("there");
+    let (_, mut submitter) = grouped(groups, |_| {});
+    let begin = Instant::from_nanos(1_000_000_000);
+    let write = |cookie: u64, sectors| {
+        let at = cookie * 2000;
+        Io { group: slow, ..Io::new(Op::Write, at, sectors, cookie, 0) }
+    };
+    // A second's worth, which goes at once. Then by turns little, which is given up, and much.
+    submitter.push(begin, write(0, 1000)).expect("there is credit");
+    for n in 0..10 {
+        submitter.push(begin, write(1 + 2 * n, 1)).expect("there is credit");
+        submitter.push(begin, write(2 + 2 * n, 1000)).expect("there is credit");
+    }
+    submitter.flush(begin);
+    let (mut now, mut ended) = (begin, Vec::new());
+    for n in 0..10 {
+        submitter.cancel(now, 1 + 2 * n);
+        assert!(submitter.prepare_park(now) || submitter.has_completions(1));
+        now = submitter.next_deadline().expect("the next one has a time").max(now);
+        submitter.unpark();
+        submitter.poll(now);
+        submitter.reap(u32::MAX, |done| ended.push((done.cookie, done.result)));
+    }
+    let done = ended.iter().filter(|(_, result)| result.is_ok()).count();
+    assert_eq!((done, ended.len()), (11, 21));
+    let seconds = (now - begin).0 / 1_000_000_000;
+    assert!(seconds >= 9, "11 seconds' worth took {seconds} s");
+}
+
 #[test]
 fn a_limit_that_is_lifted_or_whose_group_goes_away_is_felt_after_one_io() {
     for remove in [false, true] {

@@ -2,7 +2,7 @@
 
 mod common;
 
-use blkmq_core::{Class, HwQueue, Instant, IoFlags, IoPrio, Limits, Op, Owner};
+use blkmq_core::{Class, GroupId, HwQueue, Instant, IoFlags, IoPrio, Limits, Nanos, Op};
 use blkmq_engine::{
     Access, Config, ConfigError, Io, NoMerges, Queue, Refusal, Submitter, WriteCache,
 };
@@ -344,7 +344,7 @@ fn s16_15_unlike_ios_do_not_merge_though_contiguous() {
     let unlike = [
         Io { ioprio: idle, ..write(8, 8) },
         Io { write_hint: 3, ..write(8, 8) },
-        Io { owner: Owner(7), ..write(8, 8) },
+        Io { group: GroupId(7), ..write(8, 8) },
         Io { flags: IoFlags::FUA, ..write(8, 8) },
         read(8, 8),
     ];
@@ -524,4 +524,38 @@ fn submitters_are_limited_and_their_numbers_return() {
     let id = first.id();
     drop(first);
     assert_eq!(queue.submitter().expect("one came back").id(), id);
+}
+
+/// One that always had more staged than there were slots kept its place at the head of those who wait for one: with
+/// four slots and two threads of sixteen I/Os each, one did 300 I/Os in the time in which the other did 17,600.
+#[test]
+fn slots_go_round_among_those_who_always_want_more() {
+    for access in accesses() {
+        let (config, device) = config(shape(1, 4));
+        let config = Config { submitters: 3, depth: 16, nr_requests: Some(4), access, ..config };
+        let queue = Queue::new(config.scheduler(deadline())).expect("valid");
+        let mut submitters = [(); 3].map(|()| queue.submitter().expect("there are three"));
+        let mut ended = [0_u32; 3];
+        for round in 0..1000_u64 {
+            let now = Instant::ZERO + Nanos::from_micros(10 * round);
+            for (n, submitter) in (0..).zip(&mut submitters) {
+                while submitter.in_flight() < 16 {
+                    let sector = 64 * (1000 * n + u64::from(ended[n as usize] % 100));
+                    submitter.push(now, read(sector, 8)).expect("there is credit");
+                }
+                submitter.flush(now);
+            }
+            device.finish(1);
+            // The first one is always there first.
+            for (n, submitter) in submitters.iter_mut().enumerate() {
+                submitter.poll(now);
+                ended[n] += submitter.reap(u32::MAX, |_| {});
+            }
+        }
+        let (least, most) = (ended.iter().min(), ended.iter().max());
+        assert!(
+            least.zip(most).is_some_and(|(least, most)| least * 4 > most * 3),
+            "{access:?}: {ended:?}"
+        );
+    }
 }

@@ -19,6 +19,8 @@ pub(crate) struct Asking {
 #[derive(Clone, Copy)]
 struct Wait {
     hw: HwQueue,
+    /// For this time; `None` for something to come back.
+    until: Option<Instant>,
     /// When it must be asked; `None` while the device is at work.
     due: Option<Instant>,
 }
@@ -32,25 +34,38 @@ impl Asking {
 
     /// The policy of the elevator that serves `hw` was asked. `idle`: the device holds nothing.
     pub(crate) fn asked(&mut self, now: Instant, hw: HwQueue, answer: Pick, idle: bool) {
-        let due = match answer {
-            Pick::Issue(_) | Pick::Empty => None,
+        let until = match answer {
+            Pick::Issue(_) | Pick::Empty => {
+                self.emptied(hw);
+                return;
+            }
             Pick::WaitUntil(at) => Some(at),
-            // It has not heard of the last completion yet.
-            Pick::WaitCompletion | Pick::WaitToken => Some(now),
+            Pick::WaitCompletion | Pick::WaitToken => None,
         };
-        let elevator = usize::from(hw.0 / self.hw_queues_per_elevator);
-        self.waits[elevator] = due.map(|due| Wait { hw, due: idle.then_some(due) });
+        // If for a completion, it has not heard of the last one yet.
+        let due = idle.then_some(until.unwrap_or(now));
+        let elevator = self.elevator(hw);
+        self.waits[elevator] = Some(Wait { hw, until, due });
     }
 
     /// The policy of the elevator that serves `hw` holds nothing any more.
     pub(crate) fn emptied(&mut self, hw: HwQueue) {
-        self.waits[usize::from(hw.0 / self.hw_queues_per_elevator)] = None;
+        let elevator = self.elevator(hw);
+        self.waits[elevator] = None;
     }
 
-    /// The device has finished all that it held, at this time.
-    pub(crate) fn idle(&mut self, now: Instant) {
-        for wait in self.waits.iter_mut().flatten() {
-            wait.due = Some(now);
+    fn elevator(&self, hw: HwQueue) -> usize {
+        usize::from(hw.0 / self.hw_queues_per_elevator)
+    }
+
+    /// The device has finished all that it held, the last of it on `hw`, at this time. Who waits for a time need not
+    /// be asked because of another elevator's completion, of which it hears nothing.
+    pub(crate) fn idle(&mut self, now: Instant, hw: HwQueue) {
+        let own = self.elevator(hw);
+        for (elevator, wait) in self.waits.iter_mut().enumerate() {
+            let Some(wait) = wait else { continue };
+            let until = wait.until.filter(|_| elevator != own);
+            wait.due = Some(until.map_or(now, |at| at.max(now)));
         }
     }
 
@@ -76,7 +91,7 @@ impl Asking {
 
     /// It has become `now`.
     pub(crate) fn check(&self, now: Instant) -> Result<(), Violation> {
-        for Wait { hw, due } in self.waits.iter().flatten() {
+        for Wait { hw, due, .. } in self.waits.iter().flatten() {
             if let Some(due) = due.filter(|due| *due + self.slack < now) {
                 return Err(Violation::NotAsked { hw: *hw, due, now, slack: self.slack });
             }
@@ -100,7 +115,7 @@ mod tests {
         let mut asking = Asking::new(1, 2, Nanos(5));
         asking.asked(at(0), HW, Pick::WaitUntil(at(1000)), false);
         assert_eq!(asking.check(at(900)), Ok(()));
-        asking.idle(at(900));
+        asking.idle(at(900), HW);
         assert_eq!(asking.check(at(905)), Ok(()));
         assert!(asking.check(at(906)).is_err());
         asking.asked(at(904), HW, Pick::Empty, true);
@@ -115,6 +130,25 @@ mod tests {
         assert!(asking.check(at(6)).is_err(), "that was the other one");
         asking.emptied(HW);
         assert_eq!(asking.check(at(6)), Ok(()));
+    }
+
+    #[test]
+    fn a_completion_is_a_reason_for_its_own_elevator() {
+        let mut asking = Asking::new(2, 2, Nanos(5));
+        let wait_until =
+            |asking: &mut Asking, hw| asking.asked(at(0), hw, Pick::WaitUntil(at(1000)), false);
+        wait_until(&mut asking, HwQueue(0));
+        asking.idle(at(900), HW);
+        assert_eq!(asking.check(at(1005)), Ok(()));
+        assert!(asking.check(at(1006)).is_err(), "the time that it named comes all the same");
+        wait_until(&mut asking, HW);
+        asking.emptied(HwQueue(0));
+        asking.idle(at(900), HW);
+        assert!(asking.check(at(906)).is_err());
+        asking.asked(at(900), HwQueue(0), Pick::WaitToken, false);
+        asking.asked(at(900), HW, Pick::Empty, false);
+        asking.idle(at(900), HW);
+        assert!(asking.check(at(906)).is_err(), "a token came back, perhaps");
     }
 
     #[test]

@@ -3,7 +3,8 @@
 use blkmq_core::Instant;
 use blkmq_engine::{Completion, Io};
 
-/// What goes with an I/O through the engine and must come back with it; derived from the cookie.
+/// What stands for an I/O's payload, for clients and oracles: the key of the [`Stamp`](crate::Stamp) that goes with
+/// it through the engine and must come back with it. Derived from the cookie.
 pub type Payload = u64;
 
 /// What a client wants next.

@@ -21,6 +21,9 @@ pub struct Costs {
     pub step: Nanos,
     /// Between a wake-up and the first thing that who was woken does.
     pub wake: Nanos,
+    /// How long one who waits stays awake before it sleeps. Who is woken so early has only been looking
+    /// elsewhere, and comes after a [`poll`](Self::poll).
+    pub spin: Nanos,
 }
 
 impl Costs {
@@ -32,12 +35,13 @@ impl Costs {
         reap: Nanos(20),
         step: Nanos(500),
         wake: Nanos(5_000),
+        spin: Nanos(20_000),
     };
 
     /// Some machine: each cost up to four times the typical one, or next to nothing.
     pub(crate) fn draw(rng: &mut Rng) -> Self {
         let mut some = |typical: Nanos| Nanos(1 + rng.below(4 * typical.0));
-        let Self { push, flush, poll, reap, step, wake } = Self::TYPICAL;
+        let Self { push, flush, poll, reap, step, wake, .. } = Self::TYPICAL;
         Self {
             push: some(push),
             flush: some(flush),
@@ -45,6 +49,8 @@ impl Costs {
             reap: some(reap),
             step: some(step),
             wake: some(wake),
+            // Only a job's thread looks before it sleeps; under oracles a CPU sleeps at once, which is the harder case.
+            spin: Self::TYPICAL.spin,
         }
     }
 

@@ -1,17 +1,17 @@
-//! A virtual CPU: one submitter, the client on it, and what it does with its time.
+//! A virtual CPU under the oracles: the client on it, and what it does with its time.
 //!
 //! Each turn is what a thread does between two moments at which others could come in between: take
 //! completions, push a batch and flush it, poll, and decide whether to go on, wait or park. A call into the
-//! engine takes no virtual time by itself; its cost delays the CPU's next turn. Being caught in mid-run is
-//! what makes others find the elevator busy.
+//! engine takes no virtual time by itself; its cost delays the CPU's next turn.
 
+use crate::body::{Body, Next};
 use crate::costs::Costs;
 use crate::habits::Habits;
 use crate::oracle::Oracle;
 use crate::violation::Violation;
-use crate::{Client, Payload, Want};
-use blkmq_core::{Instant, Nanos, Rng};
-use blkmq_engine::{Io, Queue, Refusal, Run, Submitter};
+use crate::{Client, Payload, Stamp, Want};
+use blkmq_core::{Instant, Nanos};
+use blkmq_engine::{Completion, Io, Queue, Refusal, Submitter};
 
 /// A virtual CPU to be.
 pub struct Plan {
@@ -24,11 +24,8 @@ pub struct Plan {
 }
 
 pub(crate) struct Cpu {
-    submitter: Submitter<Payload>,
+    body: Body<Stamp>,
     client: Box<dyn Client>,
-    habits: Habits,
-    rng: Rng,
-    state: State,
     /// Cookies of what it has pushed and not taken back.
     in_flight: Vec<u64>,
     /// An I/O that the client wants and for which there was no credit.
@@ -39,39 +36,19 @@ pub(crate) struct Cpu {
     finished: bool,
 }
 
-enum State {
-    Awake,
-    Caught { run: Run<Payload>, steps: u32 },
-    Parked,
-}
-
 /// What a CPU needs for a turn.
 pub(crate) struct Turn<'a> {
     pub(crate) now: Instant,
-    pub(crate) queue: &'a Queue<Payload>,
+    pub(crate) queue: &'a Queue<Stamp>,
     pub(crate) costs: &'a Costs,
     pub(crate) oracle: &'a Oracle,
 }
 
-/// When a CPU's next turn is.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Next {
-    /// Then.
-    At(Instant),
-    /// When somebody wakes it, or then.
-    Parked(Option<Instant>),
-    /// Never: it has gone.
-    Never,
-}
-
 impl Cpu {
-    pub(crate) fn new(submitter: Submitter<Payload>, plan: Plan) -> Self {
+    pub(crate) fn new(submitter: Submitter<Stamp>, plan: Plan) -> Self {
         Self {
-            submitter,
+            body: Body::new(submitter, plan.habits, plan.seed),
             client: plan.client,
-            habits: plan.habits,
-            rng: Rng::new(plan.seed),
-            state: State::Awake,
             in_flight: Vec::new(),
             refused: None,
             outstanding: 0,
@@ -85,40 +62,15 @@ impl Cpu {
     }
 
     pub(crate) fn is_parked(&self) -> bool {
-        matches!(self.state, State::Parked)
+        self.body.is_parked()
     }
 
     /// One turn.
     pub(crate) fn turn(&mut self, turn: &Turn<'_>) -> Result<Next, Violation> {
-        match std::mem::replace(&mut self.state, State::Awake) {
-            State::Caught { run, steps } => Ok(self.go_on(turn, run, steps)),
-            State::Parked => {
-                self.submitter.unpark();
-                self.work(turn)
-            }
-            State::Awake => self.work(turn),
+        match self.body.resume(turn.now, turn.costs) {
+            Some(next) => Ok(next),
+            None => self.work(turn),
         }
-    }
-
-    fn go_on(&mut self, turn: &Turn<'_>, mut run: Run<Payload>, steps: u32) -> Next {
-        if steps == 0 {
-            if self.submitter.in_flight() == 0 {
-                run.leave(turn.now);
-            } else {
-                run.finish(turn.now);
-            }
-            // As at the end of every turn: what became due meanwhile is not left for another time.
-            self.submitter.poll(turn.now);
-            return Next::At(turn.now + turn.costs.step);
-        }
-        run.step(turn.now);
-        let gap = self.gap();
-        self.state = State::Caught { run, steps: steps - 1 };
-        Next::At(turn.now + turn.costs.step + gap)
-    }
-
-    fn gap(&mut self) -> Nanos {
-        Nanos(self.rng.below(self.habits.caught.gap.0 + 1))
     }
 
     fn work(&mut self, turn: &Turn<'_>) -> Result<Next, Violation> {
@@ -129,54 +81,58 @@ impl Cpu {
         let flush = if pushed > 0 { costs.flush } else { Nanos::ZERO };
         let then = now + Nanos(spent) + flush + costs.poll;
         self.cancel(turn);
-        // Some ways into an elevator have everybody wait for who is inside; nobody is caught there.
-        if self.habits.caught.chance.strikes(&mut self.rng)
-            && let Some(run) = turn.queue.begin_run(self.submitter.hw())
-        {
+        if let Some(run) = self.body.begin_run(turn.queue) {
             // Its own plug is staged or parked like everybody's, and taken in by its next pass.
-            self.submitter.flush(now);
+            self.body.submitter.flush(now);
             self.cancel(turn);
-            let steps = self.rng.below(u64::from(self.habits.caught.steps) + 1) as u32;
-            self.state = State::Caught { run, steps };
-            let gap = self.gap();
+            let gap = self.body.is_caught_with(run);
             return Ok(Next::At(then + gap));
         }
-        self.submitter.flush(now);
+        if let Some(stall) = self.body.stall() {
+            return Ok(Next::At(then + stall));
+        }
+        self.body.submitter.flush(now);
         self.cancel(turn);
-        self.submitter.poll(now);
-        if self.habits.absent.strikes(&mut self.rng) {
-            return Ok(Next::At(then + Nanos(self.rng.below(self.habits.absence.0 + 1))));
+        self.body.submitter.poll(now);
+        if let Some(absence) = self.body.absence() {
+            return Ok(Next::At(then + absence));
         }
         Ok(match want {
-            Want::Nothing if self.habits.leaves && self.submitter.in_flight() == 0 => Next::Never,
+            Want::Nothing if self.body.habits.leaves && self.body.submitter.in_flight() == 0 => {
+                Next::Never
+            }
             Want::Io(_) => Next::At(then),
-            Want::Completion | Want::Nothing => self.rest(now, then, None),
-            Want::At(at) => self.rest(now, then, Some(at)),
+            Want::Completion | Want::Nothing => self.body.rest(now, then, None),
+            Want::At(at) => self.body.rest(now, then, Some(at)),
         })
     }
 
     /// Perhaps asks for one of its I/Os to be given up.
     fn cancel(&mut self, turn: &Turn<'_>) {
-        if self.in_flight.is_empty() || !self.habits.cancels.strikes(&mut self.rng) {
+        if self.in_flight.is_empty() || !self.body.habits.cancels.strikes(&mut self.body.rng) {
             return;
         }
-        let cookie = self.in_flight[self.rng.below(self.in_flight.len() as u64) as usize];
-        turn.oracle.with(|oracle| oracle.asked_to_cancel(turn.now, self.submitter.id(), cookie));
-        self.submitter.cancel(turn.now, cookie);
+        let cookie = self.in_flight[self.body.rng.below(self.in_flight.len() as u64) as usize];
+        turn.oracle
+            .with(|oracle| oracle.asked_to_cancel(turn.now, self.body.submitter.id(), cookie));
+        self.body.submitter.cancel(turn.now, cookie);
     }
 
     fn reap(&mut self, turn: &Turn<'_>) -> u32 {
-        let Self { submitter, client, in_flight, .. } = self;
+        let Self { body, client, in_flight, .. } = self;
+        let submitter = &mut body.submitter;
         let by = submitter.id();
         let announced = submitter.has_completions(1);
-        let reaped = submitter.reap(u32::MAX, |completion| {
-            in_flight.retain(|cookie| *cookie != completion.cookie);
-            turn.oracle.with(|oracle| oracle.ended(turn.now, by, &completion));
+        let reaped = submitter.reap(u32::MAX, |Completion { cookie, result, payload }| {
+            in_flight.retain(|other| *other != cookie);
+            let completion = Completion { cookie, result, payload: payload.key };
+            let found = payload.into_found();
+            turn.oracle.with(|oracle| oracle.ended(turn.now, by, &completion, &found));
             client.ended(turn.now, &completion);
         });
         assert_eq!(announced, reaped > 0, "has_completions(1) is exact");
         self.outstanding -= reaped;
-        assert_eq!(self.submitter.outstanding(), self.outstanding, "after reaping");
+        assert_eq!(self.body.submitter.outstanding(), self.outstanding, "after reaping");
         reaped
     }
 
@@ -191,7 +147,7 @@ impl Cpu {
             };
             self.finished |= want == Want::Nothing;
             let Want::Io(io) = want else { return Ok((want, pushed)) };
-            if pushed == self.habits.batch.max(1) {
+            if pushed == self.body.habits.batch.max(1) {
                 self.refused = Some(io);
                 return Ok((want, pushed));
             }
@@ -205,35 +161,25 @@ impl Cpu {
 
     /// False if there is no credit for it.
     fn push(&mut self, turn: &Turn<'_>, io: Io<Payload>) -> Result<bool, Violation> {
-        let by = self.submitter.id();
+        let by = self.body.submitter.id();
         // Before the call: a full plug is flushed in it, with the first parts of this I/O if it has several.
-        let io = turn.oracle.with(|oracle| oracle.announced(by, io));
-        match self.submitter.push(turn.now, io) {
+        let (io, stores) = turn.oracle.with(|oracle| (oracle.announced(by, io), oracle.stores()));
+        match self.body.submitter.push(turn.now, Stamp::on(io, stores)) {
             Ok(()) => {
                 self.outstanding += 1;
-                assert_eq!(self.submitter.outstanding(), self.outstanding, "after pushing");
+                assert_eq!(self.body.submitter.outstanding(), self.outstanding, "after pushing");
                 turn.oracle.with(|oracle| oracle.pushed(turn.now, by, io));
                 self.in_flight.push(io.cookie);
                 self.client.submitted(turn.now, &io);
                 Ok(true)
             }
             Err(refused) if matches!(refused.why, Refusal::NoCredit { .. }) => {
-                assert_eq!(refused.io, io, "a refused I/O comes back unchanged");
+                let back = Stamp::off(refused.io);
+                assert_eq!(back, io, "a refused I/O comes back unchanged");
                 turn.oracle.with(|oracle| oracle.refused(&io));
                 Ok(false)
             }
             Err(refused) => Err(Violation::Refused(refused.why)),
         }
-    }
-
-    /// Waits until something is due for it, or until `at`; parks if it may.
-    fn rest(&mut self, now: Instant, then: Instant, at: Option<Instant>) -> Next {
-        // Not before its next turn could be.
-        if !self.submitter.prepare_park(now) {
-            return Next::At(then);
-        }
-        self.state = State::Parked;
-        let timer = self.submitter.next_deadline().into_iter().chain(at).min();
-        Next::Parked(timer.filter(|at| *at < Instant::MAX).map(|at| at.max(then)))
     }
 }

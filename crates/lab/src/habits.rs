@@ -36,6 +36,11 @@ pub struct Habits {
     pub absent: Permille,
     /// For how long, at most.
     pub absence: Nanos,
+    /// How often it stops between leaving a batch in staging and telling anybody, instead of flushing it in one go:
+    /// as one that is descheduled in the worst place.
+    pub stalls: Permille,
+    /// For how long, at most.
+    pub stall: Nanos,
     /// How often, per turn, it asks for one of its I/Os to be given up: before it flushes, and once more behind
     /// that. Which one is drawn from all that have not come back.
     pub cancels: Permille,
@@ -53,6 +58,8 @@ impl Habits {
             caught: Caught { chance: Permille(0), steps: 0, gap: Nanos::ZERO },
             absent: Permille(0),
             absence: Nanos::ZERO,
+            stalls: Permille(0),
+            stall: Nanos::ZERO,
             cancels: Permille(0),
             leaves: false,
         }
@@ -66,6 +73,7 @@ impl Habits {
             (self.caught.gap.0 + step.0) * (u64::from(self.caught.steps) + 1)
         };
         let away = if self.absent == Permille(0) { 0 } else { self.absence.0 };
-        Nanos(held + away)
+        let stalled = if self.stalls == Permille(0) { 0 } else { self.stall.0 };
+        Nanos(held + away + stalled)
     }
 }

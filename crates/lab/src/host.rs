@@ -23,9 +23,10 @@ impl Wakes {
         self.0.lock().expect("nobody panics while holding the list").push(wake);
     }
 
-    /// Takes all, in the order in which they came.
-    pub(crate) fn take(&self) -> Vec<Wake> {
-        std::mem::take(&mut *self.0.lock().expect("nobody panics while holding the list"))
+    /// Takes all, in the order in which they came, into an empty list.
+    pub(crate) fn take_into(&self, list: &mut Vec<Wake>) {
+        debug_assert!(list.is_empty(), "what was taken before has been seen to");
+        std::mem::swap(list, &mut *self.0.lock().expect("nobody panics while holding the list"));
     }
 }
 

@@ -9,13 +9,15 @@
 use crate::Payload;
 use crate::durable::{Durable, Progress};
 use crate::violation::{Stage, Violation};
-use blkmq_core::{HwQueue, IoError, IoFlags, IoResult, Limits, Op, SubmitterId};
+use blkmq_core::{GroupId, HwQueue, IoError, IoFlags, IoResult, Limits, Op, SubmitterId};
 use blkmq_engine::{Completion, Io, WriteCache};
 use std::collections::BTreeMap;
 
 /// Every I/O of a run, by cookie.
 pub(crate) struct Ledger {
     limits: Limits,
+    /// Queues that the device had before this one.
+    life: u32,
     ios: Vec<Entry>,
     bios: u64,
     ended: u64,
@@ -66,9 +68,9 @@ impl Seen {
 }
 
 /// The payload that goes with a cookie; another number, so that one is not taken for the other. Parts of an I/O
-/// have the same.
-fn payload_of(cookie: u64) -> Payload {
-    cookie.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ 0x5bd1_e995
+/// have the same. No two I/Os have, whichever life of a device they are from.
+fn payload_of(life: u32, cookie: u64) -> Payload {
+    (cookie | u64::from(life) << 40).wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ 0x5bd1_e995
 }
 
 impl Entry {
@@ -158,13 +160,23 @@ impl Ledger {
     /// No I/Os yet, for a device with these limits and this cache.
     pub(crate) fn new(limits: Limits, cache: WriteCache) -> Self {
         let durable = Durable::new(cache);
-        Self { limits, ios: Vec::new(), bios: 0, ended: 0, cancelled: 0, durable }
+        Self { limits, life: 0, ios: Vec::new(), bios: 0, ended: 0, cancelled: 0, durable }
     }
 
     /// The next cookie, and the payload to go with it.
     pub(crate) fn next(&self) -> (u64, Payload) {
         let cookie = self.ios.len() as u64;
-        (cookie, payload_of(cookie))
+        (cookie, payload_of(self.life, cookie))
+    }
+
+    /// Payloads are those of the device's life number `life` from now on.
+    pub(crate) fn begin_life(&mut self, life: u32) {
+        self.life = life;
+    }
+
+    /// The I/O with this cookie, and whether the device has had anything of it.
+    pub(crate) fn io(&self, cookie: u64) -> Option<(Io<Payload>, bool)> {
+        self.ios.get(cookie as usize).map(|entry| (entry.io, !entry.parts.is_empty()))
     }
 
     /// I/Os taken by the engine so far.
@@ -243,6 +255,12 @@ impl Ledger {
     pub(crate) fn unwanted(&mut self, cookie: u64) -> Result<(), Violation> {
         self.entry(cookie)?.unwanted = true;
         Ok(())
+    }
+
+    /// The group of a bio that the device has not had before.
+    pub(crate) fn group_of_new(&self, bio: &Seen) -> Option<GroupId> {
+        let entry = self.ios.get(bio.cookie as usize)?;
+        (!entry.parts.contains_key(&bio.sector)).then_some(entry.io.group)
     }
 
     /// The device took it.
@@ -332,8 +350,9 @@ impl Ledger {
             if let Err(what) = entry.check_part(&limits, bio) {
                 return wrong(what);
             }
-            if (io.owner, io.ioprio, io.write_hint) != (head.owner, head.ioprio, head.write_hint) {
-                return wrong("bios of different owners, priorities or hints were merged");
+            let kind = |io: &Io<Payload>| (io.group, io.ioprio, io.write_hint);
+            if kind(&io) != kind(&head) {
+                return wrong("bios of different groups, priorities or hints were merged");
             }
             let merges = matches!(op, Op::Read | Op::Write | Op::Discard);
             let front_part = bio.end() < entry.end();
@@ -375,7 +394,7 @@ mod tests {
     }
 
     fn seen(sector: u64, sectors: u32) -> Seen {
-        Seen { cookie: 0, by: BY, sector, sectors, payload: payload_of(0) }
+        Seen { cookie: 0, by: BY, sector, sectors, payload: payload_of(0, 0) }
     }
 
     fn check(ledger: &mut Ledger, bios: &[Seen]) -> Result<(), Violation> {

@@ -1,43 +1,56 @@
 //! The laboratory: whole queues in virtual time, and workloads for virtual and real time alike.
 //!
-//! Two things live here. [`workload`] turns a job in fio's terms into a stream of I/Os; `blkmq bench` drives
-//! it with real threads. The rest is the simulator: a [`World`] in which virtual CPUs take turns at one
+//! Three things live here. [`workload`] turns a job in fio's terms into a stream of I/Os and a thread that issues it;
+//! `blkmq bench` drives it with real threads, a [`simulation`] on virtual CPUs. [`observe`] puts observers beside a
+//! queue's policies and devices, in either time: [`trace`]s, [`elevator_log`]s. The rest is the simulator for finding
+//! bugs: a [`World`] in which virtual CPUs take turns at one
 //! [`Subject`], a queue that is the very same code as in production, with witnesses beside its policy and its
-//! device. [`soak`] draws a [`Scenario`] from a seed, runs it and says what broke; the same seed gives the
-//! same run, bit for bit. `doc/simulator.md` explains it from the outside.
+//! device. [`soak`](soak::soak) draws a [`Scenario`] from a seed, runs it and says what broke, in a line that repeats it
+//! and that can be made smaller; the same line gives the same run, bit for bit. `doc/simulator.md` explains it from
+//! the outside.
 //!
 //! To write an experiment: implement [`Client`] for what a CPU submits, give each a [`Plan`] with its
 //! [`Habits`], build the [`Subject`] from a configuration, and run a [`World`] over both. To see that a check
 //! can fail, plant a [`Bug`].
 //!
-//! What it does not do: it has no thread and no clock, and chance comes from seeds only; it moves no bytes,
-//! so contents are not checked; it does not see memory orderings, nor two threads inside one call of the
-//! engine (loom and shuttle do, in `blkmq-engine`); and its times say in which order things happen, not how
-//! fast anything is.
+//! What it does not do: it has no thread and no clock, and chance comes from seeds only; it does not see memory
+//! orderings, nor two threads inside one call of the engine (loom and shuttle do, in `blkmq-engine`); and its
+//! times say in which order things happen, not how fast the code is.
 
 #![forbid(unsafe_code)]
 
 mod agenda;
 mod asking;
+mod body;
 mod client;
+mod contents;
 mod costs;
 mod cpu;
 mod draw;
 mod durable;
+pub mod elevator_log;
 mod habits;
 mod hash;
 mod host;
 mod ledger;
 mod load;
+pub mod observe;
 mod operator;
 mod oracle;
 mod order;
 mod planted;
+mod policies;
+mod power;
 mod promise;
+mod rates;
 mod recording;
 mod scenario;
+pub mod simulation;
 pub mod soak;
+mod stamp;
 mod subject;
+mod timeline;
+pub mod trace;
 mod violation;
 mod witness;
 pub mod workload;
@@ -51,7 +64,9 @@ pub use habits::{Caught, Habits, Permille};
 pub use load::{Load, Pattern};
 pub use operator::Meddling;
 pub use planted::Bug;
-pub use scenario::{Bounds, Scenario};
+pub use power::PowerCuts;
+pub use scenario::{Bounds, Scenario, ScenarioError};
+pub use stamp::Stamp;
 pub use subject::Subject;
 pub use violation::{Stage, Violation};
 pub use world::World;

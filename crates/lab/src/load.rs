@@ -4,7 +4,9 @@
 //! nobody thought of.
 
 use crate::{Client, Permille, Want};
-use blkmq_core::{Class, Instant, IoFlags, IoPrio, Limits, Nanos, Op, Owner, Rng, SECTOR_SIZE};
+use blkmq_core::{
+    Class, GroupId, Instant, IoFlags, IoPrio, Limits, Nanos, Op, Owner, Rng, SECTOR_SIZE,
+};
 use blkmq_engine::Io;
 
 /// Where I/Os go.
@@ -23,9 +25,14 @@ pub enum Pattern {
 }
 
 impl Pattern {
-    /// Every pattern.
-    pub(crate) const ALL: [Self; 5] =
-        [Self::Sequential, Self::Interleaved, Self::Backwards, Self::Random, Self::Hot];
+    /// Every pattern, with its name.
+    pub(crate) const ALL: [(&'static str, Self); 5] = [
+        ("sequential", Self::Sequential),
+        ("interleaved", Self::Interleaved),
+        ("backwards", Self::Backwards),
+        ("random", Self::Random),
+        ("hot", Self::Hot),
+    ];
 }
 
 /// Blocks of the hot spot.
@@ -38,7 +45,7 @@ pub struct Load {
     pub pattern: Pattern,
     /// How many of what: weights of reads, writes, flushes, discards and write-zeroes.
     pub ops: [u16; 5],
-    /// Blocks of one CPU's region, at least 1.
+    /// Blocks of one CPU's region, at least 1; fewer if the device is too small.
     pub region: u64,
     /// Blocks in an I/O, at most.
     pub blocks: u32,
@@ -54,13 +61,59 @@ pub struct Load {
     pub pauses: Nanos,
 }
 
+impl Load {
+    /// Writes of a block each, one after the other.
+    pub(crate) const PLAIN: Self = Self {
+        pattern: Pattern::Sequential,
+        ops: [0, 1, 0, 0, 0],
+        region: 4096,
+        blocks: 1,
+        owners: 1,
+        prios: false,
+        flags: Permille(0),
+        pause: Permille(0),
+        pauses: Nanos::ZERO,
+    };
+
+    /// Blocks behind the regions into which an I/O may reach.
+    fn beyond(&self) -> u64 {
+        HOT + u64::from(self.blocks)
+    }
+
+    /// Sectors that a device must have for it and so many CPUs.
+    pub(crate) fn needed(&self, cpus: u16, limits: &Limits) -> u64 {
+        let block = u64::from(limits.logical_block_size / SECTOR_SIZE);
+        (u64::from(cpus) + self.beyond()) * block
+    }
+
+    /// The same with regions that fit.
+    fn within(self, cpus: u16, limits: &Limits) -> Self {
+        let blocks = limits.capacity / u64::from(limits.logical_block_size / SECTOR_SIZE);
+        let most = blocks.saturating_sub(self.beyond()) / u64::from(cpus);
+        Self { region: self.region.min(most).max(1), ..self }
+    }
+}
+
 /// By weight.
 const OPS: [Op; 5] = [Op::Read, Op::Write, Op::Flush, Op::Discard, Op::WriteZeroes];
+
+/// Which of how many CPUs, and what each of them has.
+#[derive(Clone, Copy)]
+pub(crate) struct Place {
+    pub(crate) cpu: u16,
+    pub(crate) cpus: u16,
+    /// I/Os to submit.
+    pub(crate) ios: u32,
+    /// Parts that an I/O may have.
+    pub(crate) credit: u32,
+}
 
 /// The client of one CPU under a [`Load`].
 pub(crate) struct LoadClient {
     load: Load,
     limits: Limits,
+    /// Groups besides the root; each I/O is of one of them, or of the root.
+    groups: u16,
     rng: Rng,
     cpu: u64,
     cpus: u64,
@@ -74,18 +127,13 @@ pub(crate) struct LoadClient {
 }
 
 impl LoadClient {
-    /// The client of CPU `cpu` of `cpus`, which submits `ios` I/Os, of up to `credit` parts each, to a device
-    /// with these limits.
-    pub(crate) fn new(
-        load: Load,
-        limits: Limits,
-        (cpu, cpus): (u16, u16),
-        (ios, credit): (u32, u32),
-        seed: u64,
-    ) -> Self {
+    /// The client of a CPU at a device with these limits.
+    pub(crate) fn new(load: Load, limits: Limits, place: Place, groups: u16, seed: u64) -> Self {
+        let Place { cpu, cpus, ios, credit } = place;
         Self {
-            load,
+            load: load.within(cpus, &limits),
             limits,
+            groups,
             rng: Rng::new(seed),
             cpu: cpu.into(),
             cpus: cpus.into(),
@@ -140,6 +188,9 @@ impl LoadClient {
         let sectors = parts.take(self.credit as usize).map(|(_, sectors)| sectors).sum();
         let mut io = Io::new(op, sector, sectors, 0, 0);
         io.owner = Owner(self.rng.below(self.load.owners.into()) as u32);
+        if self.groups > 0 {
+            io.group = GroupId(self.rng.below(u64::from(self.groups) + 1) as u16);
+        }
         if self.load.prios {
             let classes = [Class::None, Class::Realtime, Class::BestEffort, Class::Idle];
             let class = classes[self.rng.below(4) as usize];

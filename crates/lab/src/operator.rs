@@ -3,14 +3,18 @@
 //! One change after the other, each drawn from the seed when its time has come, each stepped as the runtime
 //! steps it. They come to an end, so that everything else does.
 
-use crate::Payload;
+use crate::Stamp;
 use crate::draw;
 use crate::oracle::{Evidence, Oracle};
 use crate::planted::Bug;
+use crate::policies;
 use crate::recording;
+use crate::scenario::{STATS, group_name, some_limits};
 use blkmq_core::{Instant, Nanos, Rng};
-use blkmq_engine::{Access, Change, Freeze, Modes, NoMerges, Plan, Queue, Quiesce};
-use blkmq_sched::{Factory, Options, Scope, registry};
+use blkmq_engine::{
+    Access, Change, Freeze, GroupError, GroupTree, Modes, NoMerges, Plan, Queue, Quiesce,
+};
+use blkmq_sched::{Factory, Options, Scope};
 
 /// What an operator does with the time, drawn from the seed of the run.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -23,12 +27,17 @@ pub struct Meddling {
     pub hold: Nanos,
 }
 
+impl Meddling {
+    /// There is nobody who changes anything.
+    pub const NONE: Self = Self { most: 0, pause: Nanos::ZERO, hold: Nanos::ZERO };
+}
+
 /// What is under way.
 enum Doing {
     Nothing,
-    Changing(Change<Payload>),
-    Freezing(Freeze<Payload>),
-    Quiescing(Quiesce<Payload>),
+    Changing(Change<Stamp>),
+    Freezing(Freeze<Stamp>),
+    Quiescing(Quiesce<Stamp>),
 }
 
 pub(crate) struct Operator {
@@ -43,9 +52,9 @@ pub(crate) struct Operator {
     bug: Option<Bug>,
 }
 
-/// The policy of the registry called as the recorded one.
+/// The policy called as the recorded one.
 fn real(recorded: &Factory) -> &'static Factory {
-    registry::find(recorded.name).expect("recorded policies are those of the registry")
+    policies::find(recorded.name).expect("recorded policies are those that are known")
 }
 
 impl Operator {
@@ -62,7 +71,7 @@ impl Operator {
     pub(crate) fn turn(
         &mut self,
         now: Instant,
-        queue: &Queue<Payload>,
+        queue: &Queue<Stamp>,
         oracle: &Oracle,
     ) -> Option<Instant> {
         // The longer it takes the more patiently: what is in the way may be a request that got lost.
@@ -120,7 +129,7 @@ impl Operator {
         }
     }
 
-    fn begin(&mut self, now: Instant, queue: &Queue<Payload>, oracle: &Oracle) -> Option<Instant> {
+    fn begin(&mut self, now: Instant, queue: &Queue<Stamp>, oracle: &Oracle) -> Option<Instant> {
         self.doing = match self.rng.below(8) {
             0 => Doing::Freezing(queue.freeze()),
             1 => {
@@ -129,7 +138,7 @@ impl Operator {
                 Doing::Quiescing(queue.quiesce())
             }
             _ => {
-                let plan = self.change(queue.plan());
+                let plan = self.change(oracle, queue.plan());
                 let recorded = recording::Plan {
                     factory: real(plan.scheduler),
                     oracle: oracle.clone(),
@@ -143,11 +152,12 @@ impl Operator {
     }
 
     /// Another plan, by one decision or two.
-    fn change(&mut self, mut plan: Plan) -> Plan {
+    fn change(&mut self, oracle: &Oracle, mut plan: Plan) -> Plan {
         for _ in 0..=self.rng.below(2) {
-            match self.rng.below(6) {
+            // What the tree was without, it stays without.
+            match self.rng.below(if plan.groups.is_empty() { 6 } else { 8 }) {
                 0 | 1 => {
-                    let all = registry::ALL;
+                    let all = policies::all();
                     let next = all[self.rng.below(all.len() as u64) as usize];
                     plan = plan.scheduler(recording::factory(next));
                 }
@@ -163,9 +173,13 @@ impl Operator {
                     let scopes = [None, Some(Scope::Queue), Some(Scope::HwQueue)];
                     plan.scope = scopes[self.rng.below(3) as usize];
                 }
-                _ => {
+                5 => {
                     let all = [NoMerges::All, NoMerges::Simple, NoMerges::None];
                     plan.nomerges = all[self.rng.below(3) as usize];
+                }
+                _ => {
+                    oracle.with(Evidence::regrouped);
+                    self.regroup(&mut plan.groups);
                 }
             }
         }
@@ -174,7 +188,35 @@ impl Operator {
             let text = draw::options(&mut self.rng, attributes);
             plan.options = Options::parse(attributes, &text).expect("options are the policy's");
         }
+        if self.rng.chance(1, 4) {
+            (_, plan.stats) = STATS[self.rng.below(4) as usize];
+        }
         plan
+    }
+}
+
+impl Operator {
+    /// A group comes, goes, or has another weight or other limits; nothing, where that is not possible.
+    fn regroup(&mut self, groups: &mut GroupTree) {
+        let number = groups.iter().count() as u64;
+        let some = groups.iter().nth(self.rng.below(number) as usize);
+        let name = some.map(|group| group.name.clone()).unwrap_or_default();
+        let done = match self.rng.below(4) {
+            0 => groups.set_weight(&name, 1 + self.rng.below(1000) as u32),
+            1 => groups.set_max(&name, some_limits(&mut self.rng, 2)),
+            2 => groups.add(&group_name(1 + self.rng.below(100) as u16), &name).map(|_| ()),
+            // One stays, so that there is something to change.
+            _ if number > 1 => groups.remove(&name),
+            _ => Ok(()),
+        };
+        let is_known =
+            matches!(done, Ok(()) | Err(GroupError::HasChildren { .. } | GroupError::Exists(_)));
+        assert!(is_known, "groups are changed by their names: {done:?}");
+    }
+
+    /// Changes and holds so far.
+    pub(crate) fn done(&self) -> u32 {
+        self.done
     }
 }
 

@@ -5,14 +5,17 @@
 
 use crate::Payload;
 use crate::asking::Asking;
+use crate::contents::Contents;
 use crate::durable::FlushFates;
 use crate::hash::EventHash;
 use crate::ledger::{Bio, Ledger, Seen};
 use crate::order::{Order, Picked};
 use crate::promise::Promises;
+use crate::rates::Rates;
+use crate::stamp::Found;
 use crate::violation::Violation;
-use blkmq_core::{HwQueue, Instant, IoFlags, IoResult, Nanos, Op, SubmitterId, Tag};
-use blkmq_engine::{Busy, Completion, DeviceShape, Io};
+use blkmq_core::{HwQueue, Instant, IoError, IoFlags, IoResult, Nanos, Op, SubmitterId, Tag};
+use blkmq_engine::{Busy, Completion, DeviceShape, GroupTree, Io};
 use blkmq_sched::Pick;
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -40,11 +43,18 @@ pub(crate) struct Evidence {
     order: Order,
     promises: Promises,
     asking: Asking,
+    rates: Rates,
+    /// Of a device that stores.
+    contents: Option<Contents>,
     shape: DeviceShape,
     /// Driver tags at the device, by hardware queue, or all under 0 if they are shared.
     tags: BTreeSet<(u16, Tag)>,
     /// Hardware queues with a request that the device refused and has not taken since.
     refused: BTreeSet<u16>,
+    /// Requests that the device wanted back later, at the tail, and has not taken since.
+    tails: BTreeSet<(u16, Tag)>,
+    /// Tokens that were out, of how many, when they were looked at last, by pool.
+    tokens: Vec<(u32, u32)>,
     /// Times that the device had no room.
     busy: u64,
     /// Nothing is issued just now, and so nothing is late.
@@ -83,16 +93,25 @@ pub(crate) struct Offer {
 impl Oracle {
     /// An oracle about a queue with so many elevators around a device of this shape. `slack`: how late a CPU
     /// may be.
-    pub(crate) fn new(shape: DeviceShape, elevators: u16, slack: Nanos) -> Self {
+    pub(crate) fn new(
+        shape: DeviceShape,
+        groups: &GroupTree,
+        elevators: u16,
+        slack: Nanos,
+    ) -> Self {
         Self(Arc::new(Mutex::new(Evidence {
             hash: EventHash::new(),
             ledger: Ledger::new(shape.limits, shape.cache),
             order: Order::new(shape.hw_queues),
             promises: Promises::new(shape.hw_queues, slack),
             asking: Asking::new(elevators, shape.hw_queues, slack),
+            rates: Rates::new(groups),
+            contents: None,
             shape,
             tags: BTreeSet::new(),
             refused: BTreeSet::new(),
+            tails: BTreeSet::new(),
+            tokens: Vec::new(),
             busy: 0,
             held: false,
             violation: None,
@@ -144,13 +163,19 @@ impl Evidence {
 
     /// The queue has so many elevators now, with policies that have said nothing yet.
     pub(crate) fn rebuilt(&mut self, elevators: u16) {
+        self.tokens.clear();
         self.asking = self.asking.anew(elevators);
+    }
+
+    /// The limits of groups are being changed.
+    pub(crate) fn regrouped(&mut self) {
+        self.rates.forget();
     }
 
     /// The queue is frozen: the device holds nothing.
     pub(crate) fn check_frozen(&mut self) {
         if !self.is_idle() {
-            let at_device = (self.tags.len() + self.refused.len()) as u32;
+            let at_device = (self.tags.len() + self.refused.len() + self.tails.len()) as u32;
             self.judge(Err(Violation::NotFrozen { at_device }));
         }
     }
@@ -165,7 +190,26 @@ impl Evidence {
         let (cookie, payload) = self.ledger.next();
         let io = Io { cookie, payload, ..io };
         self.ledger.announce(by, io);
+        if let Some(contents) = &mut self.contents {
+            contents.announced(&io);
+        }
         io
+    }
+
+    /// The device stores, and this is what is known about it in its life number `life`.
+    pub(crate) fn keep(&mut self, contents: Contents, life: u32) {
+        self.contents = Some(contents);
+        self.ledger.begin_life(life);
+    }
+
+    /// What is known about a device that stores; not any more, if it is taken.
+    pub(crate) fn contents(&mut self) -> &mut Option<Contents> {
+        &mut self.contents
+    }
+
+    /// I/Os carry bytes.
+    pub(crate) fn stores(&self) -> bool {
+        self.contents.is_some()
     }
 
     /// The engine took `io`.
@@ -178,6 +222,9 @@ impl Evidence {
     pub(crate) fn refused(&mut self, io: &Io<Payload>) {
         let verdict = self.ledger.withdraw(io.cookie);
         self.judge(verdict);
+        if let Some(contents) = &mut self.contents {
+            contents.withdrawn(io);
+        }
     }
 
     /// Its submitter asks for the I/O with this cookie to be given up.
@@ -187,9 +234,9 @@ impl Evidence {
         self.judge(verdict);
     }
 
-    /// The device holds nothing, and nothing that it refused is kept for it.
+    /// The device holds nothing, and nothing that it refused or wanted back is kept for it.
     fn is_idle(&self) -> bool {
-        self.tags.is_empty() && self.refused.is_empty()
+        self.tags.is_empty() && self.refused.is_empty() && self.tails.is_empty()
     }
 
     /// The policy was asked for `hw`. `what` is the request that it picked, if it did.
@@ -226,16 +273,21 @@ impl Evidence {
             return;
         }
         self.refused.remove(&hw.0);
+        self.tails.remove(&(hw.0, tag));
         if what.op == Op::Flush {
             self.ledger.durable.flush_began(hw, tag);
         }
         for bio in bios {
+            if let Some(group) = self.ledger.group_of_new(bio) {
+                let verdict = self.rates.arrived(now, group, (what.op, bio.sectors));
+                self.judge(verdict);
+            }
             let verdict = self.ledger.taken(bio);
             self.judge(verdict);
         }
         if let Answer::Done(how) = answer {
             self.gave_back(now, (hw, tag), bios.iter().map(Seen::bio), *how);
-            self.came_back(now);
+            self.came_back(now, hw);
         } else {
             self.take_tag(hw, tag);
         }
@@ -275,12 +327,13 @@ impl Evidence {
             if what.op != Op::Flush {
                 self.order.stays(hw, what);
             }
-            // It waits with what was refused, and as long as if it had been.
-            self.refused.insert(hw.0);
+            // It waits with what was refused, and as long as if it had been; and what is taken before it does not
+            // change that.
+            self.tails.insert((hw.0, tag));
             self.promises.offered(hw, now, true);
         }
         self.gave_back(now, (hw, tag), bios, how);
-        self.came_back(now);
+        self.came_back(now, hw);
     }
 
     fn gave_back(
@@ -304,9 +357,9 @@ impl Evidence {
         }
     }
 
-    fn came_back(&mut self, now: Instant) {
+    fn came_back(&mut self, now: Instant, hw: HwQueue) {
         if self.is_idle() {
-            self.asking.idle(now);
+            self.asking.idle(now, hw);
         }
     }
 
@@ -329,22 +382,47 @@ impl Evidence {
         self.promises.named(hw, at);
     }
 
-    /// Submitter `by` took a completion.
+    /// Submitter `by` took a completion. If the device stores, a read has `found` this.
     pub(crate) fn ended(
         &mut self,
         now: Instant,
         by: SubmitterId,
         completion: &Completion<Payload>,
+        found: &[Found],
     ) {
         self.note(Kind::End, now, [by.0.into(), completion.cookie, errno(completion.result)]);
         let verdict = self.ledger.end(by, completion);
         self.judge(verdict);
+        if let Some(contents) = &mut self.contents
+            && let Some((io, seen)) = self.ledger.io(completion.cookie)
+        {
+            let verdict = match completion.result {
+                Err(IoError::CANCELLED) if !seen => {
+                    contents.withdrawn(&io);
+                    Ok(())
+                }
+                result => contents.ended(&io, result, found),
+            };
+            self.judge(verdict);
+        }
     }
 
     /// Something is used more often than there is of it.
     pub(crate) fn check_use(&mut self, what: &'static str, used: u32, of: u32) {
         if used > of {
             self.judge(Err(Violation::TooMany { what, used, of }));
+        }
+    }
+
+    /// So many tokens of each pool are out, of so many. When there are fewer than before, too many may be out, but
+    /// not more and more.
+    pub(crate) fn check_tokens(&mut self, pools: &[(u32, u32)]) {
+        // Nothing is known about a new pool: of that there may have been more at first.
+        self.tokens.resize(pools.len(), (0, u32::MAX));
+        for (pool, &(out, of)) in pools.iter().enumerate() {
+            // Since the last look, some may have been taken before there were fewer.
+            let (out_before, of_before) = std::mem::replace(&mut self.tokens[pool], (out, of));
+            self.check_use("tokens", out, of.max(of_before).max(out_before));
         }
     }
 

@@ -3,12 +3,14 @@
 //! They sit where the engine cannot tell them from the real thing: between it and the policy, the device, or
 //! the host.
 
-use crate::Payload;
+use crate::Stamp;
 use crate::host::Wakes;
 use blkmq_core::{HwQueue, Instant, IoMeta, Op, Owner, RequestId, SubmitterId, Tag};
 use blkmq_device::Queues;
 use blkmq_engine::{BioTable, DeviceQueue, Enqueued, Expiry, Finished, Host, Inflight};
-use blkmq_sched::{At, Cx, DepthLimits, Done, GroupChange, Grown, Pick, Scheduler, Used};
+use blkmq_sched::{
+    At, Cx, DepthLimits, Done, GroupChange, Grown, Note, Outside, Pick, Scheduler, StatsLevel, Used,
+};
 use std::sync::atomic::{AtomicU32, Ordering};
 
 /// What is to go wrong.
@@ -20,6 +22,10 @@ pub enum Bug {
     LostRequest,
     /// The device answers every third flush and does not do it.
     SwallowedFlush,
+    /// The device answers every twentieth write and does not do it, and nobody but a reader can tell.
+    LostWrite,
+    /// The device answers every flush and does nothing, and only a power cut can tell.
+    IdleFlush,
     /// The device does not say when it will have something.
     SilentDevice,
     /// The policy hands out every twentieth request after the one that it picked behind it.
@@ -32,10 +38,12 @@ pub enum Bug {
 
 impl Bug {
     /// Every kind.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 9] = [
         Self::LostWakeUp,
         Self::LostRequest,
         Self::SwallowedFlush,
+        Self::LostWrite,
+        Self::IdleFlush,
         Self::SilentDevice,
         Self::SwappedPicks,
         Self::PickedTwice,
@@ -49,6 +57,8 @@ const WAKE_UPS: u32 = 3;
 const REQUESTS: u32 = 50;
 /// One flush in so many is not done.
 const FLUSHES: u32 = 3;
+/// One write in so many is not done.
+const WRITES: u32 = 20;
 /// One pick in so many goes wrong.
 const PICKS: u32 = 20;
 /// One request taken back in so many is kept.
@@ -69,10 +79,22 @@ pub(crate) fn in_host(bug: Option<Bug>, wakes: Wakes) -> Box<dyn Host> {
 }
 
 /// The device, with the bug in it if it is one of a device.
-pub(crate) fn in_device(bug: Option<Bug>, queues: Queues<Payload>) -> Queues<Payload> {
+pub(crate) fn in_device(bug: Option<Bug>, queues: Queues<Stamp>) -> Queues<Stamp> {
     let Some(bug @ (Bug::LostRequest | Bug::SwallowedFlush | Bug::SilentDevice)) = bug else {
         return queues;
     };
+    broken(bug, queues)
+}
+
+/// The device, with the bug in it if it is one that no witness beside a device can see.
+pub(crate) fn inside(bug: Option<Bug>, queues: Queues<Stamp>) -> Queues<Stamp> {
+    match bug {
+        Some(bug @ (Bug::LostWrite | Bug::IdleFlush)) => broken(bug, queues),
+        _ => queues,
+    }
+}
+
+fn broken(bug: Bug, queues: Queues<Stamp>) -> Queues<Stamp> {
     let broken = |inner| Box::new(BrokenQueue { inner, bug, count: 0 }) as Box<dyn DeviceQueue<_>>;
     queues.into_iter().map(broken).collect()
 }
@@ -103,15 +125,20 @@ impl Host for Drowsy {
 }
 
 struct BrokenQueue {
-    inner: Box<dyn DeviceQueue<Payload>>,
+    inner: Box<dyn DeviceQueue<Stamp>>,
     bug: Bug,
     count: u32,
 }
 
-impl DeviceQueue<Payload> for BrokenQueue {
-    fn enqueue(&mut self, now: Instant, bios: &BioTable<Payload>, rq: Inflight) -> Enqueued {
-        let flush = self.bug == Bug::SwallowedFlush && rq.op() == Op::Flush;
-        if flush && strikes(&mut self.count, FLUSHES) {
+impl DeviceQueue<Stamp> for BrokenQueue {
+    fn enqueue(&mut self, now: Instant, bios: &BioTable<Stamp>, rq: Inflight) -> Enqueued {
+        let every = match (self.bug, rq.op()) {
+            (Bug::SwallowedFlush, Op::Flush) => Some(FLUSHES),
+            (Bug::LostWrite, Op::Write) => Some(WRITES),
+            (Bug::IdleFlush, Op::Flush) => Some(1),
+            _ => None,
+        };
+        if every.is_some_and(|every| strikes(&mut self.count, every)) {
             return Enqueued::Done(rq, Ok(()));
         }
         self.inner.enqueue(now, bios, rq)
@@ -156,18 +183,50 @@ impl BrokenPolicy {
     /// What becomes of `first`, which the policy has picked.
     fn spoil(&mut self, cx: &Cx<'_>, hw: HwQueue, first: RequestId) -> RequestId {
         match self.bug {
-            Bug::SwappedPicks => match self.inner.pick(cx, hw) {
-                Pick::Issue(second) => {
-                    self.kept = Some(first);
-                    second
+            // The token that was taken for the first one goes with the second.
+            Bug::SwappedPicks => {
+                match self.inner.pick(&Cx { outside: &Lender(cx.outside), ..*cx }, hw) {
+                    Pick::Issue(second) => {
+                        self.kept = Some(first);
+                        second
+                    }
+                    _ => first,
                 }
-                _ => first,
-            },
+            }
             _ => {
                 self.kept = Some(first);
                 first
             }
         }
+    }
+}
+
+/// The outside of a policy whose pick has a token already.
+struct Lender<'a>(&'a dyn Outside);
+
+impl Outside for Lender<'_> {
+    fn take(&self, _: usize) -> bool {
+        true
+    }
+
+    fn count(&self, counter: usize) {
+        self.0.count(counter);
+    }
+
+    fn value(&self, index: usize) -> u64 {
+        self.0.value(index)
+    }
+
+    fn review_by(&self, at: Instant) {
+        self.0.review_by(at);
+    }
+
+    fn note(&self, note: Note) {
+        self.0.note(note);
+    }
+
+    fn stats(&self) -> StatsLevel {
+        self.0.stats()
     }
 }
 

@@ -1,11 +1,12 @@
 //! The queue under test, with a witness beside its policy and its device.
 
+use crate::contents::Contents;
 use crate::host::Wakes;
 use crate::oracle::Oracle;
 use crate::planted::{self, Bug};
 use crate::recording;
 use crate::witness::witnessed;
-use crate::{FlushFates, Payload, Violation};
+use crate::{FlushFates, Stamp, Violation};
 use blkmq_core::{HwQueue, Nanos};
 use blkmq_device::testkit::Checked;
 use blkmq_engine::{Config, ConfigError, DeviceShape, FlushStats, PumpMode, Queue, QueueStats};
@@ -13,7 +14,7 @@ use blkmq_sched::Scope;
 
 /// A queue, and what is needed to watch it. A [`World`](crate::World) drives it.
 pub struct Subject {
-    pub(crate) queue: Queue<Payload>,
+    pub(crate) queue: Queue<Stamp>,
     pub(crate) wakes: Wakes,
     pub(crate) oracle: Oracle,
     pub(crate) shape: DeviceShape,
@@ -28,20 +29,16 @@ impl Subject {
     /// If the configuration is impossible.
     ///
     /// # Panics
-    /// If its scheduler is not in the registry.
-    pub fn new(
-        config: Config<Payload>,
-        slack: Nanos,
-        bug: Option<Bug>,
-    ) -> Result<Self, ConfigError> {
+    /// If its scheduler is neither in the registry nor one of the laboratory's own.
+    pub fn new(config: Config<Stamp>, slack: Nanos, bug: Option<Bug>) -> Result<Self, ConfigError> {
         let (shape, pump) = (config.device, config.pump);
         let elevators = match config.scope.unwrap_or(config.scheduler.scope) {
             Scope::Queue => 1,
             Scope::HwQueue => shape.hw_queues,
         };
-        let oracle = Oracle::new(shape, elevators, slack);
+        let oracle = Oracle::new(shape, &config.groups, elevators, slack);
         let wakes = Wakes::default();
-        let (checked, _) = Checked::wrap(&shape, config.queues);
+        let (checked, _) = Checked::wrap(&shape, planted::inside(bug, config.queues));
         let watched = witnessed(checked, &shape, config.retries, &oracle);
         let queues = planted::in_device(bug, watched);
         let plan = recording::Plan { factory: config.scheduler, oracle: oracle.clone(), bug };
@@ -53,6 +50,16 @@ impl Subject {
         };
         let queue = recording::build_with(plan, || Queue::new(config))?;
         Ok(Self { queue, wakes, oracle, shape, pump })
+    }
+
+    /// Its device stores, and this is what is known about that in its life number `life`.
+    pub(crate) fn keep(&self, contents: Contents, life: u32) {
+        self.oracle.with(|oracle| oracle.keep(contents, life));
+    }
+
+    /// What is known by now about what the device stores.
+    pub(crate) fn take_contents(&self) -> Option<Contents> {
+        self.oracle.with(|oracle| oracle.contents().take())
     }
 
     /// Its counters.
@@ -80,6 +87,7 @@ impl Subject {
                 let used = self.queue.tags_in_use(hw);
                 oracle.check_use("driver tags", used, self.shape.hw_queue_depth);
             }
+            oracle.check_tokens(&self.queue.tokens());
             if let Some(budget) = self.shape.budget {
                 oracle.check_use("budgets", self.queue.budgets_in_use(), budget);
             }
@@ -112,6 +120,7 @@ impl Subject {
         for (rule, holds) in [
             ("no driver tag in use", tags == 0),
             ("no budget in use", self.queue.budgets_in_use() == 0),
+            ("no token out", self.queue.tokens().iter().all(|(out, _)| *out == 0)),
             (
                 "bios witnessed, or given up before == submitted - dataless - needless flushes",
                 bios == submitted - dataless - needless,

@@ -1,6 +1,6 @@
 //! What an oracle says when something does not hold.
 
-use blkmq_core::{HwQueue, Instant, IoResult, Nanos, SubmitterId, Tag};
+use blkmq_core::{GroupId, HwQueue, Instant, IoResult, Nanos, SubmitterId, Tag};
 use blkmq_engine::{QueueStats, Refusal};
 use std::fmt;
 
@@ -74,6 +74,17 @@ pub enum Violation {
         /// Of how many.
         of: u32,
     },
+    /// More has arrived of a group than its limits allow.
+    TooFast {
+        /// Which.
+        group: GroupId,
+        /// Bytes or I/Os that have arrived.
+        units: u64,
+        /// The most that there may be by now.
+        of: u64,
+        /// Per second.
+        rate: u64,
+    },
     /// The device was given another request than the policy picked next for this hardware queue.
     OutOfOrder {
         /// On which hardware queue.
@@ -124,6 +135,13 @@ pub enum Violation {
         /// Events in the phase.
         events: u64,
     },
+    /// Something else is stored than may be there.
+    Contents {
+        /// The first sector of the block.
+        sector: u64,
+        /// What is wrong with it.
+        what: &'static str,
+    },
     /// An I/O within the limits was refused.
     Refused(Refusal),
     /// Everything has ended and the counters do not agree.
@@ -153,6 +171,10 @@ impl fmt::Display for Violation {
             }
             Self::TagTwice { hw, tag } => write!(f, "driver tag {} of {hw:?} is used twice", tag.0),
             Self::TooMany { what, used, of } => write!(f, "{used} {what} in use, of {of}"),
+            Self::TooFast { group, units, of, rate } => write!(
+                f,
+                "{units} bytes or I/Os of {group:?} have arrived, and {of} may have at {rate} per second"
+            ),
             Self::OutOfOrder { hw, picked: Some(picked), arrived } => write!(
                 f,
                 "{hw:?} was given the request at sector {arrived} before that at {picked}, which the \
@@ -185,6 +207,7 @@ impl fmt::Display for Violation {
             Self::Endless { in_flight, events } => {
                 write!(f, "{in_flight} I/Os still in flight after {events} events")
             }
+            Self::Contents { sector, what } => write!(f, "what is at sector {sector}: {what}"),
             Self::Refused(why) => write!(f, "an I/O within the limits was refused: {why}"),
             Self::Counters { rule, stats } => write!(f, "at rest, not {rule}: {stats:?}"),
         }

@@ -1,6 +1,6 @@
 //! A witness beside a device: tells the oracle what arrives and what goes back, and changes nothing.
 
-use crate::Payload;
+use crate::Stamp;
 use crate::ledger::{Bio, Seen};
 use crate::oracle::{Answer, Offer, Oracle, Return};
 use crate::order::Picked;
@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 
 /// One hardware queue with its witness.
 struct Witness {
-    inner: Box<dyn DeviceQueue<Payload>>,
+    inner: Box<dyn DeviceQueue<Stamp>>,
     hw: HwQueue,
     oracle: Oracle,
     /// How long the device may keep a request, and how often one is tried again.
@@ -36,11 +36,11 @@ struct Held {
 /// Puts a witness beside each of `queues`, which belong to a device of this shape; the engine tries a request
 /// again so often.
 pub(crate) fn witnessed(
-    queues: Queues<Payload>,
+    queues: Queues<Stamp>,
     shape: &DeviceShape,
     retries: u8,
     oracle: &Oracle,
-) -> Queues<Payload> {
+) -> Queues<Stamp> {
     let timeout = shape.timeout;
     let witness = |(hw, inner)| {
         let (hw, oracle) = (HwQueue(hw), oracle.clone());
@@ -67,8 +67,8 @@ impl Witness {
     }
 }
 
-impl DeviceQueue<Payload> for Witness {
-    fn enqueue(&mut self, now: Instant, table: &BioTable<Payload>, rq: Inflight) -> Enqueued {
+impl DeviceQueue<Stamp> for Witness {
+    fn enqueue(&mut self, now: Instant, table: &BioTable<Stamp>, rq: Inflight) -> Enqueued {
         let bios: Vec<Seen> = rq
             .bios(table)
             .map(|bio| Seen {
@@ -76,7 +76,7 @@ impl DeviceQueue<Payload> for Witness {
                 by: bio.submitter,
                 sector: bio.sector,
                 sectors: bio.sectors,
-                payload: *bio.payload,
+                payload: bio.payload.key,
             })
             .collect();
         let what = Picked { op: rq.op(), sector: rq.sector(), sectors: rq.sectors() };

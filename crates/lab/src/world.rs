@@ -4,38 +4,14 @@
 //! own: the same subject and plans give the same run, event by event. What a turn does is in `cpu.rs`; what
 //! must hold afterwards, in `oracle.rs`.
 
-use crate::agenda::Agenda;
 use crate::costs::Costs;
-use crate::cpu::{Cpu, Next, Plan, Turn};
+use crate::cpu::{Cpu, Plan, Turn};
 use crate::host::Wake;
 use crate::operator::{Meddling, Operator};
+use crate::timeline::{Timeline, Who};
 use crate::{Bug, Subject, Violation};
-use blkmq_core::{HwQueue, Instant};
+use blkmq_core::{HwQueue, Instant, Nanos, Rng};
 use blkmq_engine::PumpMode;
-
-/// Somebody's next turn, unless it was rescheduled since.
-#[derive(Clone, Copy)]
-struct Event {
-    who: Who,
-    epoch: u64,
-}
-
-#[derive(Clone, Copy)]
-enum Who {
-    Cpu(usize),
-    /// A pump thread.
-    Pump(HwQueue),
-    /// Whoever changes the queue.
-    Operator,
-}
-
-/// When somebody has its next turn.
-#[derive(Clone, Copy, Default)]
-struct Scheduled {
-    at: Option<Instant>,
-    /// Events of earlier epochs do not count any more.
-    epoch: u64,
-}
 
 /// A subject and the virtual CPUs that use it.
 ///
@@ -45,12 +21,13 @@ struct Scheduled {
 pub struct World<'q> {
     subject: &'q Subject,
     costs: Costs,
-    now: Instant,
-    agenda: Agenda<Event>,
-    cpus: Vec<(Cpu, Scheduled)>,
-    pumps: Vec<Scheduled>,
-    operator: Option<(Operator, Scheduled)>,
-    events: u64,
+    timeline: Timeline,
+    /// To take wake-ups into; empty between turns.
+    wakes: Vec<Wake>,
+    cpus: Vec<Cpu>,
+    operator: Option<Operator>,
+    /// How late pump threads may come, and what decides about it.
+    late: (Nanos, Rng),
 }
 
 impl<'q> World<'q> {
@@ -67,7 +44,7 @@ impl<'q> World<'q> {
                 let submitter = subject.queue.submitter();
                 let submitter = submitter.expect("the queue was built for as many CPUs");
                 assert_eq!(usize::from(submitter.id().0), at, "numbers are given out in order");
-                (Cpu::new(submitter, plan), Scheduled::default())
+                Cpu::new(submitter, plan)
             })
             .collect();
         let pumps = match subject.pump {
@@ -77,38 +54,54 @@ impl<'q> World<'q> {
         let mut world = Self {
             subject,
             costs,
-            now: Instant::ZERO,
-            agenda: Agenda::new(),
+            timeline: Timeline::new(cpus.len(), pumps),
+            wakes: Vec::new(),
             cpus,
-            pumps: vec![Scheduled::default(); pumps.into()],
             operator: None,
-            events: 0,
+            late: (Nanos::ZERO, Rng::new(0)),
         };
         for at in 0..world.cpus.len() {
-            world.schedule(Who::Cpu(at), Some(Instant::ZERO));
+            world.timeline.schedule(Who::Cpu(at), Some(Instant::ZERO));
         }
         for hw in (0..pumps).map(HwQueue) {
-            world.schedule(Who::Pump(hw), Some(Instant::ZERO));
+            world.timeline.schedule(Who::Pump(hw), Some(Instant::ZERO));
         }
         world
     }
 
     /// From now on somebody changes the queue now and then, with `bug` in the policies that they build.
     pub fn meddle(&mut self, meddling: Meddling, seed: u64, bug: Option<Bug>) {
-        self.operator = Some((Operator::new(meddling, !seed, bug), Scheduled::default()));
-        self.schedule(Who::Operator, Some(self.now));
+        self.operator = Some(Operator::new(meddling, !seed, bug));
+        self.timeline.schedule(Who::Operator, Some(self.now()));
+    }
+
+    /// From now on pump threads come late, by up to `most` each time.
+    pub fn delay_pumps(&mut self, most: Nanos, seed: u64) {
+        self.late = (most, Rng::new(seed));
+    }
+
+    /// How late a pump thread comes this time.
+    fn late(&mut self) -> Nanos {
+        let (most, rng) = &mut self.late;
+        Nanos(if most.0 > 0 { rng.below(most.0 + 1) } else { 0 })
+    }
+
+    /// Changes and holds of the queue so far.
+    #[must_use]
+    pub fn changes(&self) -> u32 {
+        self.operator.as_ref().map_or(0, Operator::done)
     }
 
     /// The time.
     #[must_use]
     pub fn now(&self) -> Instant {
-        self.now
+        self.timeline.now()
     }
 
     /// Events so far.
     #[must_use]
     pub fn events(&self) -> u64 {
-        self.events
+        self.timeline.events()
     }
 
     /// I/Os that have not ended.
@@ -120,7 +113,7 @@ impl<'q> World<'q> {
     /// Every client has submitted all that it wants to.
     #[must_use]
     pub fn all_submitted(&self) -> bool {
-        self.cpus.iter().all(|(cpu, _)| cpu.is_finished())
+        self.cpus.iter().all(Cpu::is_finished)
     }
 
     /// Runs until every client has submitted everything, within so many events.
@@ -139,55 +132,37 @@ impl<'q> World<'q> {
         self.run(events, |world| world.all_submitted() && world.in_flight() == 0)
     }
 
+    /// Runs up to the first event at `until` or behind it, or until every I/O has ended, within so many events.
+    ///
+    /// # Errors
+    /// The first violation.
+    pub fn run_until(&mut self, until: Instant, events: u64) -> Result<(), Violation> {
+        let over = |world: &Self| world.all_submitted() && world.in_flight() == 0;
+        self.run(events, |world| world.now() >= until || over(world))
+    }
+
     fn run(&mut self, events: u64, is_over: impl Fn(&Self) -> bool) -> Result<(), Violation> {
-        let limit = self.events + events;
+        let limit = self.events() + events;
         while !is_over(self) {
-            if self.events == limit {
+            if self.events() == limit {
                 return Err(Violation::Endless { in_flight: self.in_flight(), events });
             }
-            let Some((at, who)) = self.next_event() else {
-                return Err(Violation::Stuck { in_flight: self.in_flight(), since: self.now });
+            let Some(who) = self.timeline.next_turn() else {
+                return Err(Violation::Stuck { in_flight: self.in_flight(), since: self.now() });
             };
-            self.now = at;
-            self.events += 1;
-            self.subject.oracle.with(|oracle| oracle.advance(at));
-            self.subject.check()?;
+            let now = self.now();
+            self.subject.oracle.with(|oracle| {
+                oracle.advance(now);
+                oracle.check()
+            })?;
             self.turn(who)?;
             self.subject.check()?;
         }
         Ok(())
     }
 
-    fn next_event(&mut self) -> Option<(Instant, Who)> {
-        loop {
-            let (at, Event { who, epoch }) = self.agenda.pop()?;
-            if self.scheduled(who).epoch == epoch {
-                return Some((at, who));
-            }
-        }
-    }
-
-    fn scheduled(&mut self, who: Who) -> &mut Scheduled {
-        match who {
-            Who::Cpu(at) => &mut self.cpus[at].1,
-            Who::Pump(hw) => &mut self.pumps[usize::from(hw.0)],
-            Who::Operator => &mut self.operator.as_mut().expect("there is one").1,
-        }
-    }
-
-    /// The next turn of `who` is at `at`, or when it is woken, and at no other time.
-    fn schedule(&mut self, who: Who, at: Option<Instant>) {
-        let scheduled = self.scheduled(who);
-        scheduled.at = at;
-        scheduled.epoch += 1;
-        let epoch = scheduled.epoch;
-        if let Some(at) = at {
-            self.agenda.enter(at, Event { who, epoch });
-        }
-    }
-
     fn turn(&mut self, who: Who) -> Result<(), Violation> {
-        let now = self.now;
+        let now = self.now();
         let number = match who {
             Who::Cpu(at) => at as u64,
             Who::Pump(hw) => 1 << 32 | u64::from(hw.0),
@@ -198,48 +173,40 @@ impl<'q> World<'q> {
             Who::Cpu(at) => self.turn_of_cpu(at)?,
             Who::Pump(hw) => {
                 let due = self.subject.queue.pump(hw, now).filter(|at| *at < Instant::MAX);
-                due.map(|at| at.max(now + self.costs.poll))
+                due.map(|at| at.max(now + self.costs.poll) + self.late())
             }
             Who::Operator => {
                 let Subject { queue, oracle, .. } = self.subject;
-                let (operator, _) = self.operator.as_mut().expect("there is one");
+                let operator = self.operator.as_mut().expect("there is one");
                 operator.turn(now, queue, oracle)
             }
         };
-        self.schedule(who, next);
-        for wake in self.subject.wakes.take() {
-            self.wake(wake);
-        }
+        self.timeline.schedule(who, next);
+        let mut wakes = std::mem::take(&mut self.wakes);
+        self.subject.wakes.take_into(&mut wakes);
+        wakes.drain(..).for_each(|wake| self.wake(wake));
+        self.wakes = wakes;
         Ok(())
     }
 
     fn turn_of_cpu(&mut self, at: usize) -> Result<Option<Instant>, Violation> {
         let turn = Turn {
-            now: self.now,
+            now: self.now(),
             queue: &self.subject.queue,
             costs: &self.costs,
             oracle: &self.subject.oracle,
         };
-        Ok(match self.cpus[at].0.turn(&turn)? {
-            Next::At(at) => Some(at),
-            Next::Parked(at) => at,
-            Next::Never => None,
-        })
+        Ok(self.cpus[at].turn(&turn)?.at())
     }
 
-    /// The engine wants somebody awake. Who is awake hears nothing of it; who is on the way comes no later.
+    /// The engine wants somebody awake. Who is awake hears nothing of it.
     fn wake(&mut self, wake: Wake) {
         let who = match wake {
+            Wake::Submitter(id) if !self.cpus[usize::from(id.0)].is_parked() => return,
             Wake::Submitter(id) => Who::Cpu(id.0.into()),
             Wake::Pump(hw) => Who::Pump(hw),
         };
-        let sleeps = match who {
-            Who::Cpu(at) => self.cpus[at].0.is_parked(),
-            Who::Pump(_) | Who::Operator => true,
-        };
-        let at = self.now + self.costs.wake;
-        if sleeps && self.scheduled(who).at.is_none_or(|before| before > at) {
-            self.schedule(who, Some(at));
-        }
+        let late = if matches!(who, Who::Pump(_)) { self.late() } else { Nanos::ZERO };
+        self.timeline.wake(who, Nanos(self.costs.wake.0 + late.0));
     }
 }

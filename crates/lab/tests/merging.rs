@@ -64,7 +64,12 @@ fn device(text: &str) -> Device {
     devices::parse(text, &MachineShape { cpus: 64, nodes: 1 }).expect("a null device")
 }
 
-fn config(device: &Device, access: Access, credit: u32, nomerges: NoMerges) -> Config<Payload> {
+fn config<P: blkmq_core::Payload>(
+    device: &Device,
+    access: Access,
+    credit: u32,
+    nomerges: NoMerges,
+) -> Config<P> {
     let scheduler = registry::find("mq-deadline").expect("it is registered");
     let shared = Config { submitters: WRITERS, depth: credit, access, ..device.config() };
     Config { nomerges, ..shared }.scheduler(scheduler)

@@ -7,7 +7,7 @@ use blkmq_core::{Instant, Nanos, Op, Rng};
 use blkmq_device::{MachineShape, registry as devices};
 use blkmq_engine::{Config, Io};
 use blkmq_lab::{
-    Bug, Caught, Client, Costs, Habits, Payload, Permille, Plan, Subject, Violation, Want, World,
+    Bug, Caught, Client, Costs, Habits, Permille, Plan, Subject, Violation, Want, World,
 };
 use blkmq_sched::{Factory, registry};
 
@@ -39,7 +39,7 @@ fn run(scheduler: &'static Factory, bug: Option<Bug>) -> Result<Subject, Violati
     let text = "null,hw_queue_depth=8,irqmode=2,dev_resource=7:50:0:-1";
     let machine = MachineShape { cpus: 4, nodes: 1 };
     let device = devices::parse(text, &machine).expect("a null device");
-    let config = Config { submitters: SUBMITTERS, depth: 16, ..device.config::<Payload>() };
+    let config = Config { submitters: SUBMITTERS, depth: 16, ..device.config() };
     let subject = Subject::new(config.scheduler(scheduler), Nanos::from_millis(1), bug);
     let subject = subject.expect("the queue is possible");
     let caught = Caught { chance: Permille(300), steps: 3, gap: Nanos(3_000) };

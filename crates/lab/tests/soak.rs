@@ -1,25 +1,43 @@
 //! Seeds in virtual time: every parameter of a run drawn from its seed, every oracle watching.
 
 use blkmq_engine::{Access, CancelStats, DispatchMode, KickMode, LockStats, WriteCache};
-use blkmq_lab::soak::{Failure, Outcome, soak};
-use blkmq_lab::{Bug, FlushFates, Permille, Scenario};
+use blkmq_lab::soak::{Outcome, Replay, Tally, run, soak};
+use blkmq_lab::{FlushFates, Permille, Scenario};
 
-fn from_environment(name: &str, default: u64) -> u64 {
-    match std::env::var(name) {
-        Ok(text) => text.parse().unwrap_or_else(|_| panic!("{name}={text} is not a number")),
-        Err(_) => default,
-    }
-}
+/// More of them: `cargo xtask soak`.
+const SEEDS: u64 = 2000;
 
 #[test]
 fn soak_seeds() {
-    let seeds = from_environment("BLKMQ_SOAK_SEEDS", 2000);
-    let first = from_environment("BLKMQ_SOAK_FIRST", 1);
-    let failures: Vec<Box<Failure>> =
-        (first..first + seeds).filter_map(|seed| soak(seed, None).err()).collect();
+    let (mut tally, mut failures) = (Tally::default(), Vec::new());
+    for seed in 1..=SEEDS {
+        match soak(seed, None) {
+            Ok(outcome) => tally.count(&outcome),
+            Err(failure) => failures.push(failure),
+        }
+    }
     let shown: Vec<String> =
-        failures.iter().take(40).map(|failure| format!("\n{failure}")).collect();
-    assert!(failures.is_empty(), "{} of {seeds} seeds fail:{}", failures.len(), shown.concat());
+        failures.iter().take(20).map(|failure| format!("\n{failure}")).collect();
+    assert!(failures.is_empty(), "{} of {SEEDS} seeds fail:{}", failures.len(), shown.concat());
+    println!("{tally}");
+    for name in Tally::names() {
+        assert!(tally.reached(name) > Some(SEEDS / 100), "{name} is hardly reached: {tally}");
+    }
+}
+
+/// Where the soak was wrong and not the engine. A request that the device wants back at the tail waits up to 3 ms
+/// ahead of the elevator, and the device is not idle meanwhile, whatever else it takes. And a policy that waits for a
+/// time hears nothing of another elevator's completions, so that it need not be asked because of one.
+#[test]
+fn soak_demands_nothing_that_was_not_promised() {
+    for line in [
+        "seed=3 cpus=2 ios=13 device=null,dev_resource=3:30:1:12,requeue_tail=1:5:9:15 changes=1 prios=1",
+        "seed=8023 cpus=2 ios=4 scheduler=stingy options=pace=100000 device=null,submit_queues=2,max_sectors=36 \
+         blocks=22 flags=1",
+    ] {
+        let replay: Replay = line.parse().unwrap_or_else(|why| panic!("{line}: {why}"));
+        run(&replay).unwrap_or_else(|failure| panic!("{failure}"));
+    }
 }
 
 fn outcome(seed: u64) -> Outcome {
@@ -53,9 +71,10 @@ fn soak_seeds_draw_flushes_of_every_kind() {
     for (name, access) in Access::ALL {
         for fua in [false, true] {
             let (mut fates, mut asked) = (FlushFates::default(), 0);
-            let drawn = (1..=24_000).filter(|seed| {
-                let config = Scenario::draw(*seed).config();
-                (config.access, config.device.cache) == (access, WriteCache::Back { fua })
+            let drawn = (1..=8_000).filter(|seed| {
+                let scenario = Scenario::draw(*seed);
+                let cache = scenario.device().expect("drawn devices exist").shape.cache;
+                (scenario.access, cache) == (access, WriteCache::Back { fua })
             });
             for Outcome { flushes, stats, .. } in drawn.map(outcome) {
                 fates.succeeded += flushes.succeeded;
@@ -82,7 +101,7 @@ fn soak_seeds_draw_timeouts_retries_and_requeues() {
         tail_requeues += stats.tail_requeues;
     }
     println!("{timeouts} timeouts, {retries} retries, {requeues} and {tail_requeues} requeues");
-    assert!(timeouts > 300 && retries > 50 && requeues > 200 && tail_requeues > 500);
+    assert!(timeouts > 300 && retries > 50 && requeues > 200 && tail_requeues > 150);
 }
 
 /// Through each way into an elevator, I/Os are given up wherever they wait, on queues
@@ -95,7 +114,7 @@ fn soak_seeds_give_up_ios_everywhere() {
             let drawn = (1..=4_000).filter(|seed| {
                 let scenario = Scenario::draw(*seed);
                 let cancels = scenario.habits.cancels > Permille(0);
-                cancels && scenario.access == access && scenario.meddling.is_some() == meddled
+                cancels && scenario.access == access && (scenario.meddling.most > 0) == meddled
             });
             for Outcome { stats, .. } in drawn.map(outcome) {
                 all.plugged += stats.cancelled.plugged;
@@ -130,13 +149,4 @@ fn soak_seeds_meet_at_locks() {
     println!("{locks:?}, {batched} runs with batches, {kicked} with the flag");
     assert!(locks.parked > 500 && locks.merges_skipped > 1000 && locks.left > 2000, "{locks:?}");
     assert!(batched > 100 && kicked > 100, "{batched} {kicked}");
-}
-
-#[test]
-fn soak_finds_a_planted_bug() {
-    for bug in Bug::ALL {
-        let found = (1..=1000).find_map(|seed| soak(seed, Some(bug)).err());
-        let found = found.unwrap_or_else(|| panic!("{bug:?} is not noticed in 1000 seeds"));
-        println!("{bug:?} is noticed by seed {}: {:?}", found.scenario.seed, found.cause);
-    }
 }

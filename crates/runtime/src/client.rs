@@ -81,6 +81,12 @@ impl<P: Payload> Client<P> {
         self.submitter.outstanding()
     }
 
+    /// Requests in the plug, and I/Os that have merged in plugs of this client so far.
+    #[must_use]
+    pub fn plugged(&self) -> (u32, u64) {
+        self.submitter.plugged()
+    }
+
     /// Takes an I/O into the plug; it is on its way after the next [`flush`](Self::flush) at the latest.
     /// `now` may be the time of the batch that the I/O belongs to.
     ///

@@ -30,9 +30,12 @@
 
 extern crate alloc;
 
+pub mod bfq;
 pub mod deadline;
+pub mod group_stats;
 mod groups;
 pub mod index;
+pub mod kyber;
 pub mod none;
 mod options;
 mod outside;
@@ -42,6 +45,7 @@ mod requests;
 #[cfg(feature = "testkit")]
 pub mod testkit;
 
+pub use group_stats::{Flow, GroupStats, Reading};
 pub use groups::{Event, GroupChange, Note};
 pub use options::{Attribute, OptionError, Options, Unit};
 pub use outside::{Common, Governor, Nothing, Outside, StatsLevel};

@@ -12,8 +12,14 @@ use core::fmt;
 pub enum Unit {
     /// Milliseconds.
     Millis,
+    /// Microseconds.
+    Micros,
     /// Nanoseconds.
     Nanos,
+    /// Sectors.
+    Sectors,
+    /// Kibibytes.
+    Kib,
     /// A plain number.
     Count,
     /// 0 or 1.
@@ -24,7 +30,10 @@ impl fmt::Display for Unit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Millis => "ms",
+            Self::Micros => "us",
             Self::Nanos => "ns",
+            Self::Sectors => "sectors",
+            Self::Kib => "KiB",
             Self::Count => "count",
             Self::Flag => "0/1",
         })

@@ -130,8 +130,8 @@ pub trait Scheduler: Send {
     /// Name every counter and queue length, in a fixed order.
     fn inspect(&self, out: &mut dyn FnMut(&'static str, u64));
 
-    /// May `io` join the held request `into`? Operation, owner, priority, geometry and limits have been
-    /// checked and fit.
+    /// May `io` join the held request `into`? Operation, group, priority, geometry and limits have been
+    /// checked and fit; owners may differ, and the request stays its first one's.
     fn may_merge(&self, _cx: &Cx<'_>, _into: RequestId, _io: &IoMeta) -> bool {
         true
     }

@@ -1,9 +1,9 @@
 //! Every policy by name. Adding a line here is all it takes to be offered, tested and compared.
 
-use crate::{Factory, deadline, none};
+use crate::{Factory, bfq, deadline, kyber, none};
 
 /// All policies, in the order in which lists show them.
-pub const ALL: &[&Factory] = &[&none::FACTORY, &deadline::FACTORY];
+pub const ALL: &[&Factory] = &[&none::FACTORY, &deadline::FACTORY, &kyber::FACTORY, &bfq::FACTORY];
 
 /// The policy called `name`.
 #[must_use]

@@ -15,6 +15,12 @@ fn each(test: impl Fn(&'static Factory, u64)) {
     }
 }
 
+/// Every other seed has owners in groups.
+fn script(factory: &Factory, seed: u64) -> Script {
+    let new = if seed.is_multiple_of(2) { Script::new } else { Script::with_tenants };
+    new(seed, factory.attributes)
+}
+
 fn few_slots(seed: u64) -> u32 {
     1 + Rng::new(seed).below(40) as u32
 }
@@ -22,7 +28,7 @@ fn few_slots(seed: u64) -> u32 {
 #[test]
 fn random_scripts_keep_the_contract_and_lose_nothing() {
     each(|factory, seed| {
-        let mut script = Script::new(seed, factory.attributes);
+        let mut script = script(factory, seed);
         let options = script.options();
         let mut driver = Driver::of(factory, few_slots(seed), &options);
         (0..2_000).for_each(|_| {
@@ -38,7 +44,7 @@ fn random_scripts_keep_the_contract_and_lose_nothing() {
 fn everything_can_be_withdrawn_in_any_order_at_any_time_and_the_policy_goes_on() {
     each(|factory, seed| {
         let mut rng = Rng::new(seed);
-        let mut script = Script::new(seed, factory.attributes);
+        let mut script = script(factory, seed);
         let options = script.options();
         let mut driver = Driver::of(factory, few_slots(seed), &options);
         for _ in 0..10 {
@@ -90,7 +96,7 @@ fn the_same_calls_get_the_same_answers() {
             return;
         }
         let run = || {
-            let mut script = Script::new(seed, factory.attributes);
+            let mut script = script(factory, seed);
             let options = script.options();
             let mut driver = Driver::of(factory, few_slots(seed), &options);
             let events: Vec<_> = (0..500).map(|_| driver.apply(script.step())).collect();

@@ -5,31 +5,44 @@
 
 use blkmq_core::Rng;
 use blkmq_sched::testkit::{Driver, Event, LocalOutside, Script, naive};
-use blkmq_sched::{Factory, Options, Pick, registry};
+use blkmq_sched::{Factory, Options, Pick, Shape, registry};
+use std::fmt::Debug;
 
 /// Set to a seed to run only that one.
 const ONE_SEED: Option<u64> = None;
 const SEEDS: u64 = 600;
 const STEPS: usize = 1_500;
 
-fn pair(factory: &Factory, slots: u32, options: &str) -> (Driver, Driver) {
-    let twin = naive::twin(factory.name)
+fn pair(factory: &Factory, shape: &Shape, options: &str) -> (Driver, Driver) {
+    let (twin, common) = naive::twin(factory.name)
         .unwrap_or_else(|| panic!("{} has no twin in testkit/naive", factory.name));
     let parsed = Options::parse(factory.attributes, options).expect("drawn from the table");
-    let shape = Driver::shape(slots);
-    let outside = LocalOutside::of(factory, &shape, &parsed);
+    let outside = LocalOutside::sharing(common, factory, shape, &parsed);
     (
-        Driver::of(factory, slots, options),
-        Driver::with_outside(twin(&shape, &parsed), slots, outside),
+        Driver::of_shape(factory, shape, options),
+        Driver::with_outside(twin(shape, &parsed), shape.slots, outside),
     )
+}
+
+/// What instances share, but for counters, which are a policy's own business.
+fn shared(driver: &Driver) -> impl PartialEq + Debug {
+    let outside = driver.outside();
+    (outside.inspect(), [outside.tokens(), outside.out()], outside.due())
+}
+
+/// Every other seed has owners in groups, and every third a device that rotates.
+fn script(factory: &Factory, seed: u64) -> (Script, Shape) {
+    let new = if seed.is_multiple_of(2) { Script::new } else { Script::with_tenants };
+    let script = new(seed, factory.attributes).keeping(naive::kept(factory.name));
+    let shape = Driver::shape(1 << Rng::new(seed).below(8));
+    (script, Shape { rotational: seed.is_multiple_of(3), ..shape })
 }
 
 /// Runs one seed; returns how many requests were picked and how often picking was refused.
 fn compare(factory: &Factory, seed: u64) -> (u32, u32) {
-    let mut script = Script::new(seed, factory.attributes);
+    let (mut script, shape) = script(factory, seed);
     let options = script.options();
-    let slots = 1 << Rng::new(seed).below(8);
-    let (mut policy, mut twin) = pair(factory, slots, &options);
+    let (mut policy, mut twin) = pair(factory, &shape, &options);
     let (mut issued, mut refused) = (0, 0);
     for nth in 0..STEPS {
         let step = script.step();
@@ -37,6 +50,7 @@ fn compare(factory: &Factory, seed: u64) -> (u32, u32) {
         let at = format!("{} seed {seed} options '{options}' step {nth}: {step:?}", factory.name);
         assert_eq!(got, expected, "{at}");
         assert_eq!(policy.inspect(), twin.inspect(), "{at}");
+        assert_eq!(shared(&policy), shared(&twin), "{at}");
         match got {
             Event::Picked(Pick::Issue(_)) => issued += 1,
             Event::Picked(Pick::WaitUntil(_) | Pick::WaitCompletion | Pick::WaitToken) => {
@@ -70,9 +84,42 @@ fn the_scripts_reach_refusals_of_mq_deadline() {
     assert!(refused > 100, "only {refused} picks were refused");
 }
 
+/// How many of 200 seeds come to a state of `bfq` in which a number that it shows is at least `least`.
+fn seeds_that_show(name: &str, least: u64) -> usize {
+    let factory = registry::find("bfq").expect("it is registered");
+    let shows = |seed: &u64| {
+        let (mut script, shape) = script(factory, *seed);
+        let options = script.options();
+        let mut policy = Driver::of_shape(factory, &shape, &options);
+        (0..STEPS).any(|_| {
+            let _ = policy.apply(script.step());
+            policy.shown(name) >= least
+        })
+    };
+    (0..200).filter(shows).count()
+}
+
+#[test]
+fn the_scripts_reach_what_bfq_is_about() {
+    let states = [
+        ("idling", 1),
+        ("raised_busy", 2),
+        ("serving_raised", 3_000),
+        ("serving_in_burst", 1),
+        ("groups_pending", 3),
+        ("idle_busy", 1),
+        ("rt_busy", 1),
+        ("queues", 10),
+    ];
+    for (name, least) in states {
+        let seeds = seeds_that_show(name, least);
+        assert!(seeds >= 5, "{name} of {least} or more: only {seeds} seeds");
+    }
+}
+
 #[test]
 fn no_twin_is_without_its_policy() {
-    for (name, _) in naive::TWINS {
+    for (name, ..) in naive::TWINS {
         assert!(registry::find(name).is_some(), "twin '{name}' mimics nothing");
     }
 }

@@ -66,10 +66,10 @@ fn looks_like_option(word: &str) -> bool {
     second.is_some_and(|c| c == '-' || c.is_ascii_alphabetic())
 }
 
-/// The words of `blkmq bench` with `args`, quoted so that a shell reads them back.
-pub fn quote(args: &[String]) -> String {
+/// The words of `blkmq` and this command with `args`, quoted so that a shell reads them back.
+pub fn quote(command: &str, args: &[String]) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "-_=./:,+%@".contains(c);
-    let mut line = String::from("blkmq bench");
+    let mut line = format!("blkmq {command}");
     for arg in args {
         line.push(' ');
         if !arg.is_empty() && arg.chars().all(plain) {
@@ -122,6 +122,6 @@ mod tests {
     #[test]
     fn the_command_is_quoted_for_a_shell() {
         let args = ["--name=it's", "", "--bs=4k"].map(String::from);
-        assert_eq!(quote(&args), r"blkmq bench '--name=it'\''s' '' --bs=4k");
+        assert_eq!(quote("bench", &args), r"blkmq bench '--name=it'\''s' '' --bs=4k");
     }
 }

@@ -8,18 +8,18 @@ use super::sections::{self, Section};
 use super::setting::Setting;
 use super::value::Value;
 use crate::error::UsageError;
-use crate::plan::Plan;
+use crate::plan::{Plan, Time};
 use crate::units::KbBase;
 
 /// The name of a job that has options but no name.
 const UNNAMED: &str = "blkmq";
 
-/// Understands a command line; `args` are its words as they were.
+/// Understands a command line for runs in `time`; `args` are its words as they were.
 ///
 /// # Errors
 /// For the first thing that cannot be accepted.
-pub fn plan(words: Words, args: &[String]) -> Result<Plan, UsageError> {
-    let mut run = RunDraft::default();
+pub fn plan(words: Words, args: &[String], time: Time) -> Result<Plan, UsageError> {
+    let mut run = RunDraft::new(time);
     let mut jobs = Vec::new();
     // Globals of the command line hold for every file, those of a file only for its own jobs.
     let mut everywhere = JobDraft::default();
@@ -55,7 +55,7 @@ fn apply(section: &Section, job: &mut JobDraft, run: &mut RunDraft) -> Result<()
         let option = options::find(&setting.name)
             .ok_or_else(|| setting.refuse(&options::unknown(&setting.name)))?;
         if let Meaning::Unsupported(why) = option.meaning {
-            let text = format!("fio's, but not built: {why}; accepted: see blkmq bench --help");
+            let text = format!("fio's, but not built: {why}; accepted: see --help");
             return Err(setting.refuse(&UsageError::new(text)));
         }
         let value = Value { text: text(setting, option)?, base: job.base };

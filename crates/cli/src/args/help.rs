@@ -1,9 +1,10 @@
-//! `blkmq bench --help`, made from the table of options.
+//! `blkmq bench --help` and `blkmq sim --help`, made from the table of options.
 
 use super::options::{self, Group, Kind, Meaning, Opt};
 use crate::devices;
+use crate::plan::Time;
 
-const HEAD: &str = "\
+const BENCH: &str = "\
 usage: blkmq bench [OPTION]... [JOB FILE]...
 
 Runs fio's workloads against several schedulers and compares them. Options are fio's: --opt=value,
@@ -11,13 +12,30 @@ Runs fio's workloads against several schedulers and compares them. Options are f
 is compared on the null device with 1, 2 and twice as many threads as cores.
 ";
 
+const SIM: &str = "\
+usage: blkmq sim [OPTION]... [JOB FILE]...
+
+Runs fio's workloads against several schedulers in virtual time: the queue, the schedulers and the devices
+are the same code as in blkmq bench, the threads are virtual CPUs, and every thread has one of its own. The
+same seed gives the same run, bit for bit, on every machine. What the device takes is simulated; what the CPU
+takes is assumed, so compare schedulers by what they do to the device. Options are those of blkmq bench.
+Files and disks of this machine are no devices here. Without any argument, every scheduler is compared on the
+null device with 1, 2 and 8 threads.
+
+  blkmq sim --device=null,irqmode=2,completion_nsec=100000,hw_queue_depth=1 --rw=randrw --iodepth=32
+            --numjobs=4 --runtime=1 --time_based --report=page.html
+  blkmq sim --scheduler=mq-deadline --rw=write --numjobs=64 --offset_increment=1g --size=16m --seed=7
+            --output-format=json
+";
+
 /// A heading and its options.
-const GROUPS: [(Group, &str); 6] = [
+const GROUPS: [(Group, &str); 7] = [
     (Group::Jobs, "Jobs"),
     (Group::Pattern, "Pattern"),
     (Group::Load, "Load and time"),
     (Group::Verify, "Verification"),
     (Group::Compare, "What is compared"),
+    (Group::Virtual, "Virtual time"),
     (Group::Output, "Output"),
 ];
 
@@ -38,9 +56,10 @@ are refused, where fio would find errors. A wrong block is error 84, and exit co
 ";
 
 /// The whole text.
-pub fn help() -> String {
-    let mut text = String::from(HEAD);
-    for (group, heading) in GROUPS {
+pub fn help(time: Time) -> String {
+    let mut text = String::from(if time == Time::Real { BENCH } else { SIM });
+    let shown = |(group, _): &(Group, _)| *group != Group::Virtual || time != Time::Real;
+    for (group, heading) in GROUPS.into_iter().filter(shown) {
         text.push_str(&format!("\n{heading}:\n"));
         options::all().filter(|option| option.group == group).for_each(|o| text.push_str(&line(o)));
     }
@@ -50,7 +69,7 @@ pub fn help() -> String {
     );
     text.push_str("\nbefore it, as in --scheduler=mq-deadline:fifo_batch=8,read_expire=100,none\n");
     text.push_str("\nDevices, each with a page in blkmq doc:\n");
-    for device in devices::offers() {
+    for device in devices::offers().into_iter().filter(|device| device.is_in(time)) {
         text.push_str(&format!("  {}\n      {}\n", device.form, device.summary));
     }
     let no_op = |meaning: Meaning| match meaning {
@@ -116,12 +135,14 @@ mod tests {
 
     #[test]
     fn every_option_is_named_and_no_line_is_too_long() {
-        let text = help();
-        for option in options::all() {
+        let (text, sim) = (help(Time::Real), help(Time::Virtual { seed: 0 }));
+        assert!(!text.contains("--seed") && sim.contains("--seed"));
+        assert!(text.contains("uring:PATH") != sim.contains("uring:PATH"));
+        for option in options::all().filter(|option| option.group != Group::Virtual) {
             assert!(text.contains(option.name), "{} is missing", option.name);
         }
         assert!(text.contains("faults[,KEY=VALUE]...:DEVICE"));
-        for line in text.lines() {
+        for line in text.lines().chain(sim.lines()) {
             assert!(line.len() <= 120, "{line}");
         }
     }

@@ -18,10 +18,10 @@ mod value;
 mod verify_draft;
 
 use crate::error::UsageError;
-use crate::plan::Plan;
+use crate::plan::{Plan, Time};
 pub use help::help;
 
-/// What `blkmq bench` was asked to do.
+/// What `blkmq bench` or `blkmq sim` was asked to do.
 #[derive(Debug)]
 pub enum Request {
     /// Print the help.
@@ -30,16 +30,16 @@ pub enum Request {
     Plan(Box<Plan>),
 }
 
-/// Understands the arguments behind `blkmq bench`.
+/// Understands the arguments behind `blkmq bench` or, for virtual time, `blkmq sim`.
 ///
 /// # Errors
 /// For the first thing that cannot be accepted.
-pub fn parse(args: &[String]) -> Result<Request, UsageError> {
+pub fn parse(args: &[String], time: Time) -> Result<Request, UsageError> {
     let words = command_line::read(args)?;
     if words.help {
         return Ok(Request::Help);
     }
-    drafts::plan(words, args).map(|plan| Request::Plan(Box::new(plan)))
+    drafts::plan(words, args, time).map(|plan| Request::Plan(Box::new(plan)))
 }
 
 #[cfg(test)]

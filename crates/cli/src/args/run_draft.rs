@@ -1,24 +1,31 @@
-//! What has been said about the bench as a whole, and the plan that it makes with the jobs.
+//! What has been said about the runs as a whole, and the plan that it makes with the jobs.
 
 use super::command_line;
 use crate::devices;
 use crate::error::UsageError;
 use crate::plan::{
-    AccessChoice, DeviceChoice, Nomerges, Plan, PumpChoice, SchedulerChoice, ScopeChoice, matrix,
-    overlap,
+    AccessChoice, DeviceChoice, Nomerges, Plan, PumpChoice, SchedulerChoice, ScopeChoice,
+    StatsChoice, Time, TracePlan, groups, matrix, overlap,
 };
 use crate::report::Format;
-use blkmq_engine::{Access, Modes};
+use blkmq_core::Nanos;
+use blkmq_engine::{Access, Modes, Wanted};
 use blkmq_lab::workload::{Direction, Job};
 use std::path::PathBuf;
 
 /// Options that hold for all runs, wherever they stand.
 #[derive(Debug)]
 pub struct RunDraft {
+    /// The command, and `seed`.
+    pub time: Time,
     /// `scheduler`.
     pub schedulers: Vec<SchedulerChoice>,
     /// `ioscheduler`.
     pub ioscheduler: Option<String>,
+    /// `group_stats`.
+    pub group_stats: StatsChoice,
+    /// `group`.
+    pub groups: Vec<Wanted>,
     /// `device`.
     pub devices: Vec<DeviceChoice>,
     /// `threads`.
@@ -47,6 +54,12 @@ pub struct RunDraft {
     pub output: Option<PathBuf>,
     /// `report`.
     pub report: Option<PathBuf>,
+    /// `trace`.
+    pub trace: Option<String>,
+    /// `trace_events`.
+    pub trace_events: Option<usize>,
+    /// `elevator_log`.
+    pub elevator_log: Option<String>,
     /// Options that only describe, each value once.
     pub annotations: Vec<(&'static str, String)>,
     /// Options without effect, each once, with the reason.
@@ -55,11 +68,15 @@ pub struct RunDraft {
     pub notes: Vec<String>,
 }
 
-impl Default for RunDraft {
-    fn default() -> Self {
+impl RunDraft {
+    /// Nothing has been said yet.
+    pub fn new(time: Time) -> Self {
         Self {
+            time,
             schedulers: Vec::new(),
             ioscheduler: None,
+            group_stats: StatsChoice::Off,
+            groups: Vec::new(),
             devices: Vec::new(),
             threads: Vec::new(),
             access: vec![AccessChoice::plain(Access::Combining)],
@@ -74,12 +91,21 @@ impl Default for RunDraft {
             format: Format::Normal,
             output: None,
             report: None,
+            trace: None,
+            trace_events: None,
+            elevator_log: None,
             annotations: Vec::new(),
             ignored: Vec::new(),
             notes: Vec::new(),
         }
     }
 }
+
+/// Events that a trace keeps on each CPU unless told otherwise: some 50 MB.
+const TRACE_EVENTS: usize = 1 << 20;
+
+/// How long a simulated job runs that has no end.
+const SIMULATED: Nanos = Nanos::from_secs(10);
 
 /// The most threads that a run may have, over all jobs.
 const MAX_THREADS: usize = 4_096;
@@ -89,23 +115,33 @@ impl RunDraft {
     ///
     /// # Errors
     /// If choices contradict each other or a job does not fit a device.
-    pub fn finish(mut self, jobs: Vec<Job>, args: &[String]) -> Result<Plan, UsageError> {
+    pub fn finish(mut self, mut jobs: Vec<Job>, args: &[String]) -> Result<Plan, UsageError> {
+        self.bound(&mut jobs);
         let schedulers = self.take_schedulers()?;
+        if self.trace.is_none() && self.trace_events.is_some() {
+            return Err(UsageError::new(
+                "trace_events without a trace; accepted: with --trace=PREFIX",
+            ));
+        }
         if self.devices.is_empty() {
-            self.devices.push(devices::choose("null")?);
+            self.devices.push(devices::choose("null", self.time)?);
         }
         let free_choice = jobs.is_empty();
         let mut threads = Vec::from_iter(self.threads.iter().copied().map(Some));
         if threads.is_empty() {
-            threads = if free_choice { matrix::thread_counts() } else { vec![None] };
+            threads = if free_choice { matrix::thread_counts(self.time) } else { vec![None] };
         }
-        let repeat = self.repeat.unwrap_or(if free_choice { matrix::REPEAT } else { 1 });
+        let repeat = self.repeat.unwrap_or(if free_choice { matrix::repeat(self.time) } else { 1 });
         for choice in &mut self.access {
             choice.fill(self.modes)?;
         }
         let notes = self.all_notes(&schedulers);
+        let groups = groups::tree(std::mem::take(&mut self.groups), &jobs)?;
         let mut plan = Plan {
+            time: self.time,
             jobs,
+            groups,
+            group_stats: self.group_stats,
             devices: self.devices,
             schedulers,
             access: self.access,
@@ -118,17 +154,38 @@ impl RunDraft {
             format: self.format,
             output: self.output,
             report: self.report,
+            elevator_log: self.elevator_log,
+            trace: self.trace.map(|prefix| TracePlan {
+                prefix,
+                events: self.trace_events.unwrap_or(TRACE_EVENTS),
+            }),
             annotations: self.annotations,
             notes,
-            command: command_line::quote(args),
+            command: command_line::quote(self.time.command(), args),
             default_matrix: args.is_empty(),
             dry_run: self.dry_run,
         };
         if free_choice {
-            plan.jobs = vec![matrix::job(plan.cases() * repeat as usize)];
+            plan.jobs = vec![matrix::job(plan.cases() * repeat as usize, plan.time)];
         }
         check(&plan, self.readonly)?;
         Ok(plan)
+    }
+
+    /// In virtual time nobody notices how long it takes to go over a whole disk.
+    fn bound(&mut self, jobs: &mut [Job]) {
+        if self.time == Time::Real {
+            return;
+        }
+        for job in jobs {
+            let bounded = job.runtime.is_some() || job.number_ios.is_some();
+            if !bounded && job.size.is_none() && job.io_size.is_none() {
+                (job.runtime, job.time_based) = (Some(SIMULATED), true);
+                let text =
+                    format!("job '{}': neither runtime nor size: 10 s of virtual time", job.name);
+                self.notes.push(text);
+            }
+        }
     }
 
     fn take_schedulers(&mut self) -> Result<Vec<SchedulerChoice>, UsageError> {

@@ -1,7 +1,7 @@
 //! The meaning of options, through the same door as the command line.
 
 use super::{Request, parse};
-use crate::plan::{Plan, ScopeChoice, job_file};
+use crate::plan::{Plan, ScopeChoice, Time, job_file};
 use blkmq_core::{Class, Nanos};
 use blkmq_lab::workload::{
     Amount, BlockSize, Depth, Direction, Distribution, Job, Latencies, PerDirection, Rw, Verify,
@@ -10,7 +10,7 @@ use blkmq_lab::workload::{
 
 fn plan(line: &str) -> Plan {
     let args = Vec::from_iter(line.split_whitespace().map(String::from));
-    match parse(&args) {
+    match parse(&args, Time::Real) {
         Ok(Request::Plan(plan)) => *plan,
         other => panic!("{line}: {other:?}"),
     }
@@ -24,7 +24,7 @@ fn job(line: &str) -> Job {
 
 fn refusal(line: &str) -> String {
     let args = Vec::from_iter(line.split_whitespace().map(String::from));
-    parse(&args).expect_err(line).to_string()
+    parse(&args, Time::Real).expect_err(line).to_string()
 }
 
 /// A job file in the folder for temporary files, gone when dropped.

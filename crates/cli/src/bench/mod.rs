@@ -1,22 +1,27 @@
-//! Runs a plan: builds each queue, drives it with real threads, and fills a report.
+//! Runs a plan: builds each queue, drives it with real threads or in virtual time, and fills a report.
 //!
-//! Order and repetition are the plan's; what a single thread does is `worker.rs`.
+//! Order and repetition are the plan's; what a single thread does is the laboratory's [`Worker`], which `drive.rs`
+//! keeps going.
+//!
+//! [`Worker`]: blkmq_lab::workload::Worker
 
-mod completions;
+mod drive;
+mod outcome;
 mod payload;
 mod progress;
 mod run;
+mod setup;
+mod simulate;
 mod tally;
 mod usage;
-mod verify;
-mod worker;
+mod watch;
 
 use crate::error::{Failure, UsageError};
-use crate::plan::Plan;
 use crate::plan::runs::RunSpec;
+use crate::plan::{Plan, Time};
 use crate::report::machine::Machine;
 use crate::report::model::{Report, Run};
-use crate::report::{Format, open, open_as, render};
+use crate::report::{Format, Output, open, open_as, render};
 use progress::Progress;
 use std::io::Write;
 
@@ -26,33 +31,25 @@ use std::io::Write;
 /// If the device or queue cannot be what was asked for, a result cannot be written, or contents were not what
 /// was written.
 pub fn run(plan: &Plan) -> Result<(), Failure> {
-    let mut outputs = Vec::new();
-    if let Some(path) = &plan.output {
-        outputs.push(open_as(path, plan.format)?);
-    }
-    if let Some(path) = &plan.report {
-        outputs.push(open(path)?);
-    }
-    let mut report = Report {
-        command: plan.command.clone(),
-        version: env!("CARGO_PKG_VERSION").into(),
-        time_ms: blkmq_runtime::wall_clock_millis(),
-        machine: Machine::detect(),
-        notes: plan.notes.clone(),
-        ..Report::default()
-    };
+    let mut outputs = outputs(plan)?;
     let specs = plan.runs();
     // Everything that can be refused is refused before the first second is spent.
     for spec in specs.iter().take(plan.cases()) {
-        run::check(plan, spec)?;
+        setup::check(plan, spec)?;
     }
+    let mut report = begin(plan, &specs);
     let mut repetitions: Vec<Vec<Run>> = (0..plan.cases()).map(|_| Vec::new()).collect();
     let mut progress = Progress::new(plan, specs.len());
     let mut wrong = Vec::new();
-    for spec in &specs {
+    for (number, spec) in specs.iter().enumerate() {
         progress.begin(&label(plan, spec));
-        let outcome = run::run(plan, spec)?;
-        for note in outcome.notes {
+        let observation = watch::observation(plan, spec);
+        let outcome = match plan.time {
+            Time::Real => run::run(plan, spec, &observation)?,
+            Time::Virtual { seed } => simulate::run(plan, spec, seed, &observation)?,
+        };
+        let written = watch::write(plan, spec, number, &observation)?;
+        for note in outcome.notes.into_iter().chain(written) {
             if !report.notes.contains(&note) {
                 report.notes.push(note);
             }
@@ -81,6 +78,40 @@ pub fn run(plan: &Plan) -> Result<(), Failure> {
         print(&format!("\nThe same with plots: {}\n", path.display()))?;
     }
     verdict(&wrong, specs.len())
+}
+
+/// The files that the report goes to.
+fn outputs(plan: &Plan) -> Result<Vec<Output>, Failure> {
+    let mut outputs = Vec::new();
+    if let Some(path) = &plan.output {
+        outputs.push(open_as(path, plan.format)?);
+    }
+    if let Some(path) = &plan.report {
+        outputs.push(open(path)?);
+    }
+    Ok(outputs)
+}
+
+/// The report before the first run.
+fn begin(plan: &Plan, specs: &[RunSpec<'_>]) -> Report {
+    let mut report = Report {
+        command: plan.command.clone(),
+        version: env!("CARGO_PKG_VERSION").into(),
+        seed: plan.time.seed(),
+        notes: plan.notes.clone(),
+        ..Report::default()
+    };
+    match plan.time {
+        Time::Real => {
+            report.time_ms = blkmq_runtime::wall_clock_millis();
+            report.machine = Machine::detect();
+        }
+        Time::Virtual { .. } => {
+            let cpus = specs.iter().map(|spec| spec.threads.len()).max().unwrap_or(0);
+            report.machine = Machine::simulated(cpus as u32);
+        }
+    }
+    report
 }
 
 /// An error if any run was `wrong`.

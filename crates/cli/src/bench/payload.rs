@@ -1,11 +1,12 @@
 //! What a worker hands to the queue with each I/O: nothing, or a buffer, taken from a pool.
 //!
-//! What is in a buffer is the business of `verify.rs`.
+//! What is in a buffer is the business of the worker.
 
 use crate::devices::Opened;
 use crate::error::UsageError;
 use blkmq_core::{Buffer, Payload};
 use blkmq_engine::Config;
+use blkmq_lab::workload::Buffers;
 #[cfg(target_os = "linux")]
 use blkmq_uring::{AlignedBuf, BufferPool};
 
@@ -139,10 +140,13 @@ impl<P: BenchPayload> Pool<P> {
     pub fn new(depth: u32, most: usize, source: P::Source) -> Self {
         Self { free: Vec::with_capacity(if P::CARRIES { depth as usize } else { 0 }), source, most }
     }
+}
 
-    /// One that carries `len` bytes.
+impl<P: BenchPayload> Buffers<P> for Pool<P> {
+    const CARRIES: bool = P::CARRIES;
+
     #[inline]
-    pub fn take(&mut self, len: usize) -> P {
+    fn take(&mut self, len: usize) -> P {
         if !P::CARRIES {
             return P::with_capacity(&self.source, 0);
         }
@@ -152,12 +156,16 @@ impl<P: BenchPayload> Pool<P> {
         payload
     }
 
-    /// One has come back.
     #[inline]
-    pub fn give(&mut self, payload: P) {
+    fn give(&mut self, payload: P) {
         if P::CARRIES {
             self.free.push(payload);
         }
+    }
+
+    #[inline]
+    fn bytes(payload: &mut P) -> &mut [u8] {
+        payload.bytes()
     }
 }
 

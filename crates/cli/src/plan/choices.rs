@@ -57,6 +57,28 @@ pub enum ScopeChoice {
     HwQueue,
 }
 
+/// What is counted about groups, and when.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum StatsChoice {
+    /// Nothing.
+    Off,
+    /// I/Os and bytes.
+    Basic,
+    /// Everything.
+    Full,
+    /// Everything, while the elevator is run.
+    Inline,
+}
+
+impl Choice for StatsChoice {
+    const WORDS: &'static [(&'static str, Self)] = &[
+        ("off", Self::Off),
+        ("basic", Self::Basic),
+        ("full", Self::Full),
+        ("inline", Self::Inline),
+    ];
+}
+
 impl Choice for PumpChoice {
     const WORDS: &'static [(&'static str, Self)] =
         &[("inline", Self::Inline), ("threads", Self::Threads)];
@@ -85,7 +107,7 @@ macro_rules! print_as_word {
         }
     )*};
 }
-print_as_word!(PumpChoice, Nomerges, ScopeChoice);
+print_as_word!(PumpChoice, Nomerges, ScopeChoice, StatsChoice);
 
 #[cfg(test)]
 mod tests {

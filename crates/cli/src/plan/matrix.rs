@@ -1,11 +1,17 @@
 //! What is run when nobody says what: a workload and thread counts that show differences on any machine,
 //! in well under a minute.
 
+use super::Time;
 use blkmq_core::Nanos;
 use blkmq_lab::workload::{Depth, Job, Latencies, Rw};
 
-/// Repetitions, for a median.
-pub const REPEAT: u32 = 3;
+/// Repetitions: for a median where they differ.
+pub fn repeat(time: Time) -> u32 {
+    match time {
+        Time::Real => 3,
+        Time::Virtual { .. } => 1,
+    }
+}
 
 /// All runs together.
 const BUDGET: Nanos = Nanos::from_secs(20);
@@ -13,18 +19,27 @@ const SHORTEST: Nanos = Nanos::from_millis(50);
 const LONGEST: Nanos = Nanos::from_secs(1);
 
 /// One thread, two, and twice as many as there are cores, since waiting threads are where locks hurt.
-pub fn thread_counts() -> Vec<Option<u32>> {
-    let mut counts = vec![1, 2, 2 * u32::from(blkmq_runtime::available_cpus())];
+pub fn thread_counts(time: Time) -> Vec<Option<u32>> {
+    let cpus = u32::from(time.machine().cpus);
+    let mut counts = match time {
+        Time::Real => vec![1, 2, 2 * cpus],
+        // Every virtual thread has a CPU of its own.
+        Time::Virtual { .. } => vec![1, 2, cpus],
+    };
     counts.dedup();
     counts.into_iter().map(Some).collect()
 }
 
 /// The job of each of `runs` runs: the random writes in portions of eight by which the kernel's
 /// schedulers were found not to scale.
-pub fn job(runs: usize) -> Job {
+pub fn job(runs: usize, time: Time) -> Job {
     let share = BUDGET.0 / (runs.max(1) as u64);
-    // Whole tens of milliseconds print well.
-    let runtime = share.clamp(SHORTEST.0, LONGEST.0) / 10_000_000 * 10_000_000;
+    let runtime = match time {
+        // Whole tens of milliseconds print well.
+        Time::Real => share.clamp(SHORTEST.0, LONGEST.0) / 10_000_000 * 10_000_000,
+        // Some 100 000 I/Os of each thread, in which nothing drifts.
+        Time::Virtual { .. } => 10_000_000,
+    };
     Job {
         name: "randwrite".into(),
         rw: Rw::RandWrite,

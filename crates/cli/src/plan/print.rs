@@ -170,6 +170,12 @@ fn pace(out: &mut Section<'_>, job: &Job) {
         out.line("prioclass", class as u8);
         out.unless("prio", job.prio.level(), if class == Class::None { 8 } else { 0 });
     }
+    if let Some(cgroup) = &job.cgroup {
+        out.line("cgroup", cgroup);
+    }
+    if let Some(weight) = job.cgroup_weight {
+        out.line("cgroup_weight", weight);
+    }
 }
 
 fn schedule(out: &mut Section<'_>, job: &Job) {

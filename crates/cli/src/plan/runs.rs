@@ -23,6 +23,13 @@ pub struct RunSpec<'a> {
     pub threads: Vec<ThreadSpec>,
 }
 
+impl RunSpec<'_> {
+    /// The seed of this repetition: each has another, or it would be the same run again.
+    pub fn seed_of(&self, seed: u64) -> u64 {
+        seed.wrapping_add(self.repetition.into())
+    }
+}
+
 /// One thread of one job.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ThreadSpec {

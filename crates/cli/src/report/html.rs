@@ -11,7 +11,7 @@ use super::markup::Markup;
 use super::model::{Merges, Report};
 use super::number::{bytes, counted, date, nanos};
 use super::svg::{self, Swatch};
-use super::table::limits;
+use super::table::{limits, virtual_time};
 use super::text_table::Align;
 use super::warnings::warnings;
 
@@ -40,13 +40,17 @@ fn body(m: &mut Markup, report: &Report) {
     m.leaf("h1", &[], &title(report));
     let Machine { cpu_model, cores, .. } = &report.machine;
     let cores = counted((*cores).into(), "core");
-    let subtitle = format!("{} UTC, {cpu_model}, {cores}", date(report.time_ms));
-    m.leaf("p", &[("class", &"soft")], &subtitle);
+    let when = match report.seed {
+        None => format!("{} UTC, {cpu_model}", date(report.time_ms)),
+        Some(seed) => format!("virtual time, seed {seed}, {cpu_model}"),
+    };
+    m.leaf("p", &[("class", &"soft")], &format!("{when}, {cores}"));
     if report.runs.is_empty() {
         m.leaf("p", &[], "No run was made.");
     }
     let mut sentences = findings(report);
-    sentences.extend(limits(&report.runs).into_iter().map(String::from));
+    sentences.extend(limits(report).into_iter().map(String::from));
+    sentences.extend(report.seed.map(virtual_time));
     list(m, "findings", &sentences);
     let warnings: Vec<String> =
         warnings(report).iter().map(|warning| format!("Warning: {warning}")).collect();
@@ -56,6 +60,8 @@ fn body(m: &mut Markup, report: &Report) {
     if !report.runs.is_empty() {
         rates(m, report);
         latencies(m, report);
+        over_time(m, report);
+        occupancies(m, report);
         merges(m, report);
         figures(m, report);
         queues(m, report);
@@ -72,11 +78,8 @@ fn title(report: &Report) -> String {
         seen.push(*name);
         is_new
     });
-    if names.is_empty() {
-        "blkmq bench".into()
-    } else {
-        format!("blkmq bench: {}", names.join(", "))
-    }
+    let command = if report.seed.is_some() { "blkmq sim" } else { "blkmq bench" };
+    if names.is_empty() { command.into() } else { format!("{command}: {}", names.join(", ")) }
 }
 
 fn list(m: &mut Markup, class: &str, lines: &[String]) {
@@ -119,6 +122,68 @@ fn latencies(m: &mut Markup, report: &Report) {
                 slowest.";
     m.leaf("p", &[("class", &"soft")], says);
     m.append(&plot);
+}
+
+/// Distributions and courses, with a curve for each run.
+fn over_time(m: &mut Markup, report: &Report) {
+    let mut plots: Vec<(&str, &str, Markup)> = Vec::new();
+    let mut plot = Markup::default();
+    if svg::distributions(&mut plot, report) {
+        let says = "Which share of the I/Os took no longer; further left is better.";
+        plots.push(("Latency distribution", says, plot));
+    }
+    for quantity in svg::Quantity::ALL {
+        let mut plot = Markup::default();
+        if svg::courses(&mut plot, report, quantity) {
+            plots.push((quantity.heading(), "", plot));
+        }
+    }
+    let varying = super::label::Varying::of(report);
+    for (heading, says, plot) in plots {
+        m.leaf("h2", &[], heading);
+        let (drawn, all) = (svg::drawn(report).count(), report.runs.len());
+        let left_out =
+            if drawn < all { format!("The first {drawn} of {all} runs. ") } else { String::new() };
+        let says = format!("{left_out}{says}");
+        if !says.is_empty() {
+            m.leaf("p", &[("class", &"soft")], says.trim_end());
+        }
+        let names: Vec<(String, String)> = svg::drawn(report)
+            .map(|(index, run)| (varying.run_name(run), svg::distinct(index)))
+            .collect();
+        let entries = names.iter().map(|(name, class)| (name.as_str(), class.clone()));
+        legend(m, Swatch::Curve, entries);
+        m.append(&plot);
+    }
+}
+
+/// Plots of what devices were busy with that one page has; they are large.
+const MOST_OCCUPANCIES: usize = 6;
+
+/// What the parts of modelled devices did, run by run.
+fn occupancies(m: &mut Markup, report: &Report) {
+    let varying = super::label::Varying::of(report);
+    let mut left = MOST_OCCUPANCIES;
+    for run in &report.runs {
+        let mut plot = Markup::default();
+        let Some(drawn) = svg::occupancy(&mut plot, run).filter(|_| left > 0) else { continue };
+        left -= 1;
+        let what =
+            if drawn.heads { "Position of the heads" } else { "What each part was busy with" };
+        m.leaf("h2", &[], &format!("{what}: {}", varying.run_name(run)));
+        let place = if drawn.heads { "cylinders" } else { "parts of the device, such as dies" };
+        let says = format!(
+            "Upwards: {place}. Drawn: the first {} of {} movements.",
+            drawn.spans, drawn.of
+        );
+        m.leaf("p", &[("class", &"soft")], &says);
+        if !drawn.heads {
+            let entries =
+                svg::ACTIVITIES.iter().map(|(_, name, class)| (*name, (*class).to_owned()));
+            legend(m, Swatch::Bar, entries);
+        }
+        m.append(&plot);
+    }
 }
 
 fn merges(m: &mut Markup, report: &Report) {
@@ -228,9 +293,14 @@ fn method(m: &mut Markup, report: &Report) {
     let mut facts = vec![
         ("blkmq", report.version.clone()),
         ("processor", format!("{cpu_model}, {}", counted((*cores).into(), "core"))),
-        ("memory", bytes(*memory_bytes as f64)),
-        ("system", format!("{os}, kernel {kernel}")),
     ];
+    match report.seed {
+        Some(seed) => facts.push(("seed", seed.to_string())),
+        None => facts.extend([
+            ("memory", bytes(*memory_bytes as f64)),
+            ("system", format!("{os}, kernel {kernel}")),
+        ]),
+    }
     facts.extend(machine.hypervisor.iter().map(|host| ("virtual machine", host.clone())));
     facts.extend(machine.governor.iter().map(|governor| ("frequency governor", governor.clone())));
     facts.extend(machine.load_average.map(|load| ("load before", format!("{load:.2}"))));

@@ -34,6 +34,12 @@ impl Machine {
         Self::read(Path::new("/"), cores)
     }
 
+    /// The machine of a simulation, with a CPU for each of `threads` threads.
+    #[must_use]
+    pub fn simulated(threads: u32) -> Self {
+        Self { cpu_model: "virtual CPUs".into(), cores: threads, ..Self::default() }
+    }
+
     /// Describes the machine whose `proc`, `sys` and `etc` are under `root`.
     #[must_use]
     pub fn read(root: &Path, cores: u32) -> Self {

@@ -18,21 +18,21 @@ mod html;
 mod json;
 mod label;
 mod markup;
-mod number;
+pub mod number;
 mod output;
 mod percentile;
 #[cfg(test)]
 pub(crate) mod sample;
 mod svg;
 mod table;
-mod text_table;
+pub mod text_table;
 
 use std::fmt;
 use std::path::Path;
 use std::str::FromStr;
 
 use model::Report;
-pub use output::{OutputError, open, open_as};
+pub use output::{Output, OutputError, open, open_as};
 use percentile::PERCENTILES;
 
 /// How a report is shown.

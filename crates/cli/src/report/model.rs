@@ -5,15 +5,19 @@
 
 use super::job::{Direction, JobResult, Latency};
 use super::machine::Machine;
+use blkmq_device::Span;
+use blkmq_lab::workload::Series;
 
-/// Everything that one `blkmq bench` found.
+/// Everything that one `blkmq bench` or `blkmq sim` found.
 #[derive(Clone, Debug, Default)]
 pub struct Report {
     /// The command line as typed; running it again repeats the measurement.
     pub command: String,
     /// The version of blkmq, `0.1.0`.
     pub version: String,
-    /// When the first run began: milliseconds since the epoch, UTC.
+    /// What the runs come from, if they are simulated; times are virtual then.
+    pub seed: Option<u64>,
+    /// When the first run began: milliseconds since the epoch, UTC; 0 in virtual time.
     pub time_ms: u64,
     /// Where it ran.
     pub machine: Machine,
@@ -54,6 +58,23 @@ pub struct Run {
     pub cpu_ns: Option<u64>,
     /// What the queue counted.
     pub counters: Counters,
+    /// What happened over time, if that was noted: it is, for pages with plots.
+    pub courses: Option<Courses>,
+}
+
+/// What happened over time in a run.
+#[derive(Clone, Debug, Default)]
+pub struct Courses {
+    /// Completions with their latencies in nanoseconds.
+    pub completions: Option<Series>,
+    /// Requests held by schedulers.
+    pub elevator: Option<Series>,
+    /// Requests at the device.
+    pub device: Option<Series>,
+    /// What the parts of a modelled device were busy with, in the order in which it was decided.
+    pub spans: Vec<Span>,
+    /// Spans that are not there, because the log was full.
+    pub spans_missed: u64,
 }
 
 /// What the I/O of a run went to.
@@ -67,7 +88,6 @@ pub struct Device {
 
 /// What makes a device take its time.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-#[expect(dead_code, reason = "so far there are only the null and the memory device to run on")]
 pub enum DeviceKind {
     /// Nothing: the cost of the block layer alone.
     #[default]

@@ -2,7 +2,10 @@
 
 use super::job::{Batches, Direction, JobResult, Latency, Levels, Samples};
 use super::machine::Machine;
-use super::model::{Counters, Device, DeviceKind, Kicks, Locks, Merges, Report, Run};
+use super::model::{Counters, Courses, Device, DeviceKind, Kicks, Locks, Merges, Report, Run};
+use blkmq_core::Instant;
+use blkmq_device::{Activity, Span};
+use blkmq_lab::workload::{Course, Series};
 
 /// What threads that spin meet with: half of a thread's ten seconds and one of the ramp.
 const SPUN: Locks = Locks {
@@ -144,4 +147,41 @@ pub fn hostile() -> Report {
     }
     report.runs[0].jobs[0].name = evil.into();
     report
+}
+
+/// A comparison with everything that a page can draw: courses of all kinds, heads in the first run, dies in the
+/// second, and more runs than there are colours and patterns.
+pub fn drawn() -> Report {
+    let mut runs = comparison().runs;
+    while runs.len() < 30 {
+        let name = format!("a-scheduler-with-a-very-long-name-{}", runs.len());
+        runs.push(run(&name, "combining", 1, 1_000_000, 900));
+    }
+    for run in &mut runs {
+        let (mut completions, mut depth) = (Series::new(), Course::new());
+        for n in 0..1_000 {
+            completions.record(Instant::from_nanos(n * 1_000_000), 900 + n);
+            depth.change(Instant::from_nanos(n * 1_000_000), n % 7);
+        }
+        let depth = depth.into_series(Instant::from_nanos(1_000_000_000));
+        run.courses = Some(Courses {
+            completions: Some(completions),
+            elevator: Some(depth.clone()),
+            device: Some(depth),
+            ..Courses::default()
+        });
+    }
+    let span = |n: u32, activity| Span {
+        start: Instant::from_nanos(u64::from(n) * 1_000_000),
+        end: Instant::from_nanos(u64::from(n) * 1_000_000 + 700_000),
+        place: n * 7_919 % 60_000,
+        activity,
+    };
+    let [first, second] = [Activity::Position, Activity::Write]
+        .map(|activity| (0..3_000).map(|n| span(n, activity)).collect::<Vec<_>>());
+    for (run, spans) in runs.iter_mut().zip([first, second]) {
+        let courses = run.courses.as_mut().expect("every run has courses");
+        (courses.spans, courses.spans_missed) = (spans, 10);
+    }
+    Report { seed: Some(7), ..report(runs) }
 }

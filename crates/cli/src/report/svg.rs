@@ -1,22 +1,29 @@
-//! The plots of the page: rates, latencies and merges, as inline SVG without scripts.
+//! The plots of the page: rates, latencies, merges, and what happened over time, as inline SVG without scripts.
 //!
 //! Geometry is here; colours and fonts are classes that the page's style sheet gives a meaning, so that a
 //! plot follows the reader's light or dark theme. Every mark carries its figure as a `title`, which
 //! browsers show under the pointer and screen readers read.
 
+mod course;
+mod distribution;
+mod graph;
 mod latency;
 mod merges;
+mod occupancy;
 mod rates;
 mod rows;
 mod scale;
 
+pub use course::{Quantity, courses};
+pub use distribution::distributions;
 pub use latency::latencies;
 pub use merges::{KINDS, merges};
+pub use occupancy::{ACTIVITIES, occupancy};
 pub use rates::rates;
 
 use super::label::{Series, scheduler, series};
 use super::markup::{Attributes, Markup, Px};
-use super::model::Report;
+use super::model::{Report, Run};
 
 /// Width of every plot, in the units of its view box; the page scales it.
 const WIDTH: f64 = 860.0;
@@ -43,6 +50,19 @@ pub fn series_classes(report: &Report, all: &[Series]) -> Vec<String> {
         format!("c{}{pattern}", place % COLOURS)
     };
     all.iter().map(class).collect()
+}
+
+/// Runs that have a curve of their own in one plot: as many as differ by colour or pattern.
+const MOST_CURVES: usize = COLOURS * PATTERNS.len();
+
+/// The runs that have curves of their own.
+pub fn drawn(report: &Report) -> impl Iterator<Item = (usize, &Run)> {
+    report.runs.iter().enumerate().take(MOST_CURVES)
+}
+
+/// The class of run `index` where every run has a curve of its own.
+pub fn distinct(index: usize) -> String {
+    format!("c{}{}", index % COLOURS, PATTERNS[index / COLOURS % PATTERNS.len()])
 }
 
 /// The classes of each run, which are those of its series.

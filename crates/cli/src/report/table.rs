@@ -22,8 +22,11 @@ pub fn render(report: &Report) -> String {
     let mut out = String::new();
     match &report.runs[..] {
         [] => out.push_str("No run was made.\n"),
-        [run] => summary(&mut out, run),
+        [run] => summary(&mut out, report, run),
         runs => comparison(&mut out, report, runs),
+    }
+    if let Some(seed) = report.seed {
+        paragraph(&mut out, "", &virtual_time(seed));
     }
     let warnings = warnings(report);
     if !report.notes.is_empty() || !warnings.is_empty() {
@@ -46,20 +49,31 @@ fn comparison(out: &mut String, report: &Report, runs: &[Run]) {
     }
     out.push_str(&table.render());
     out.push('\n');
-    for sentence in findings(report).iter().map(String::as_str).chain(limits(runs)) {
+    for sentence in findings(report).iter().map(String::as_str).chain(limits(report)) {
         paragraph(out, "- ", sentence);
     }
 }
 
+/// What to make of times in a simulation.
+pub(super) fn virtual_time(seed: u64) -> String {
+    format!(
+        "Times are virtual (seed {seed}): what the device takes is simulated, what the processor takes is assumed. \
+         The same command gives the same figures, everywhere."
+    )
+}
+
 /// What the devices used cannot show, each kind once.
-pub(super) fn limits(runs: &[Run]) -> Vec<&'static str> {
-    let mut said: Vec<&'static str> = runs.iter().map(|run| limits_of(run.device.kind)).collect();
+pub(super) fn limits(report: &Report) -> Vec<&'static str> {
+    // Where no device takes its time, a simulation shows nothing but its own assumptions, as is said anyway.
+    let says = |run: &&Run| report.seed.is_none() || !run.device.kind.is_cpu_bound();
+    let runs = report.runs.iter().filter(says);
+    let mut said: Vec<&'static str> = runs.map(|run| limits_of(run.device.kind)).collect();
     said.sort_unstable();
     said.dedup();
     said
 }
 
-fn summary(out: &mut String, run: &Run) {
+fn summary(out: &mut String, report: &Report, run: &Run) {
     let Device { text: device, .. } = &run.device;
     let threads = counted(run.threads.into(), "thread");
     let (name, access, scope) = (scheduler(run), &run.access, &run.scope);
@@ -72,7 +86,7 @@ fn summary(out: &mut String, run: &Run) {
     out.push('\n');
     queue_summary(out, run);
     out.push('\n');
-    for sentence in limits(std::slice::from_ref(run)) {
+    for sentence in limits(report) {
         paragraph(out, "", sentence);
     }
 }

@@ -44,7 +44,7 @@ impl BadBlocks {
     }
 
     /// Sectors `first` to `last` are good.
-    fn remove(&mut self, first: u64, last: u64) {
+    pub(crate) fn remove(&mut self, first: u64, last: u64) {
         while let Some((&from, &to)) = self.ranges.range(..=last).next_back()
             && to >= first
         {

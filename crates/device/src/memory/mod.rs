@@ -16,6 +16,7 @@ mod tables;
 mod tests;
 
 pub use badblocks::BadBlocks;
+pub(crate) use badblocks::FORM as BADBLOCKS_FORM;
 pub use image::{Image, PAGE};
 pub use params::MemoryParams;
 pub use store::MemoryStore;

@@ -8,7 +8,7 @@ use crate::modes::accepted;
 use crate::plan::Plan;
 use crate::{Access, DispatchMode, InsertMode, KickMode, MergeMode, Modes, NoMerges, WriteCache};
 use blkmq_core::{HwQueue, Nanos, SECTOR_SIZE};
-use blkmq_sched::{Scope, registry};
+use blkmq_sched::{Scope, StatsLevel, registry};
 use std::ops::RangeInclusive;
 
 /// An attribute of which a queue has one.
@@ -213,6 +213,21 @@ pub(super) const QUEUE: &[Row] = &[
         "blkmq's own: one elevator for the 'queue', one per 'hwqueue', or 'auto', as the policy prefers",
         SCOPE,
     ),
+    words(
+        "blkmq/group_stats",
+        "blkmq's own: what is counted about groups: 'off', 'basic' (I/Os and bytes) or 'full'",
+        GROUP_STATS,
+    ),
+    number(
+        "blkmq/group_stats_inline",
+        Unit::COUNT,
+        "blkmq's own: 1: at once, while the elevator is run, to compare with; 0: afterwards",
+        |plan| plan.stats.inline.into(),
+    )
+    .set(|_| Ok(0..=1), Edges::Strict, |mut plan, n| {
+        plan.stats.inline = n == 1;
+        plan
+    }),
     Row {
         path: "blkmq/pump",
         unit: Unit::Word,
@@ -323,6 +338,24 @@ const KICK: Words = Words {
     accepted: |plan| accepted(plan.access, "kick"),
     shown: Shown::Alone,
     set: |plan, name| choose(plan, |modes| modes.kick = KickMode::from_name(name)),
+};
+
+const GROUP_STATS: Words = Words {
+    get: |plan| match plan.stats.level {
+        StatsLevel::Off => "off",
+        StatsLevel::Basic => "basic",
+        StatsLevel::Full => "full",
+    },
+    accepted: |_| vec!["off", "basic", "full"],
+    shown: Shown::Alone,
+    set: |mut plan, name| {
+        plan.stats.level = match name {
+            "basic" => StatsLevel::Basic,
+            "full" => StatsLevel::Full,
+            _ => StatsLevel::Off,
+        };
+        plan
+    },
 };
 
 const SCOPE: Words = Words {

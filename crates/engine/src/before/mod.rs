@@ -110,13 +110,22 @@ impl<P: Send> Shared<P> {
         Some(runner)
     }
 
-    /// Publishes what others look at before they take the lock, lets go of that, and wakes whom it concerns.
+    /// Publishes what others look at before they take the lock, and lets go of that.
     pub(crate) fn leave(&self, shard: &Shard, mut runner: LockGuard<'_, Runner>) {
-        runner.end(self);
         runner.publish(shard);
+        self.let_go(runner);
+    }
+
+    /// Lets go of the lock, wakes whom it concerns, and counts what the policy noted down.
+    fn let_go(&self, mut runner: LockGuard<'_, Runner>) {
+        runner.end(self);
         let wakes = std::mem::take(&mut runner.wakes);
+        let book = runner.elevator.outside.take_notes(&self.lasting.ledger, None);
         drop(runner);
         self.wake(&wakes);
+        if let Some(mut book) = book {
+            book.count();
+        }
     }
 
     /// One bio's merge attempt.
@@ -136,10 +145,13 @@ impl<P: Send> Shared<P> {
             self.tally(by.who).merges_skipped.add(1);
             return Err(proto);
         };
-        if runner.admits_nothing(self) {
-            return Err(proto);
-        }
-        runner.elevator.merge(&self.lasting.table, proto)
+        let merged = if runner.admits_nothing(self) {
+            Err(proto)
+        } else {
+            runner.elevator.merge(&self.lasting.table, proto)
+        };
+        self.let_go(runner);
+        merged
     }
 
     /// One plug inserted, then the hardware queue run by this thread.
@@ -289,12 +301,11 @@ impl<P: Send> Shared<P> {
     fn tag(&self, shard: &Shard, by: By, hw: HwQueue) -> Option<Tag> {
         let hctx = &self.hctxs[usize::from(hw.0)];
         let mut hint = by.who as u32;
-        hctx.tags.get(&mut hint).or_else(|| {
+        let mut get = || hctx.tags.get_batch(&mut hint, 1)?.pop();
+        get().or_else(|| {
             hctx.restart.mark();
-            if self.shared_tags {
-                hctx.tags.wait(shard.index);
-            }
-            hctx.tags.get(&mut hint)
+            hctx.tags.wait(self, shard, by.now);
+            get()
         })
     }
 
@@ -319,8 +330,9 @@ impl<P: Send> Shared<P> {
         if budgets > 0 {
             self.put_budget(budgets, &mut wakes);
         }
-        let tags = &self.hctxs[usize::from(hw.0)].tags;
-        tags.put(tag.as_slice(), &mut |other| wakes.extend(self.kick_shard(other)));
+        if let Some(tag) = tag {
+            self.hctxs[usize::from(hw.0)].tags.put(self, &[tag], &mut wakes);
+        }
         self.wake(&wakes);
     }
 

@@ -12,38 +12,54 @@
 //! Invariant: `users` is the number of active users as soon as nobody changes that; `held` is what was
 //! admitted and not released.
 //!
+//! Idle users are found by those who want more than their part (`deactivate_idle`), for there is no timer.
+//!
 //! Relaxed throughout: this is a count of tags, not a way to them. The bitmap orders what is done with a
 //! tag, and the barriers of `TagSet` make a release visible to whoever waits for it. A limit that is a
 //! moment old admits a tag too many or too few.
 //!
 //! Read-modify-writes: `admit` one, `release` one, on a line that only the user and its completions touch.
 
-use super::{AtomicBool, AtomicU32, Ordering};
+use super::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use blkmq_core::{Instant, Nanos};
 use crossbeam_utils::CachePadded;
 
 /// No user's limit is below this.
 const MIN_LIMIT: u32 = 4;
+/// Who takes no tag for so long, and holds none, is idle. (Linux finds out when its timer for timeouts expires,
+/// within 5 s.)
+pub(crate) const IDLE: Nanos = Nanos::from_millis(100);
 
 /// The users of a set of tags.
 pub(crate) struct FairShare {
     depth: u32,
     users: CachePadded<AtomicU32>,
+    /// When it was last looked for users that are idle, in nanoseconds.
+    looked: CachePadded<AtomicU64>,
     each: Box<[CachePadded<User>]>,
 }
 
 struct User {
     active: AtomicBool,
+    /// It has taken a tag since it was last looked at.
+    seen: AtomicBool,
     held: AtomicU32,
 }
 
 impl FairShare {
     /// `depth` tags for users numbered `0..users`, all idle.
     pub(crate) fn new(depth: u32, users: u16) -> Self {
-        let user =
-            |_| CachePadded::new(User { active: AtomicBool::new(false), held: AtomicU32::new(0) });
+        let user = |_| {
+            CachePadded::new(User {
+                active: AtomicBool::new(false),
+                seen: AtomicBool::new(false),
+                held: AtomicU32::new(0),
+            })
+        };
         Self {
             depth,
             users: CachePadded::new(AtomicU32::new(0)),
+            looked: CachePadded::new(AtomicU64::new(0)),
             each: (0..users).map(user).collect(),
         }
     }
@@ -52,7 +68,10 @@ impl FairShare {
     /// it is active already.
     #[inline]
     pub(crate) fn activate(&self, who: u16) -> bool {
-        let active = &self.each[usize::from(who)].active;
+        let User { active, seen, .. } = &*self.each[usize::from(who)];
+        if !seen.load(Ordering::Relaxed) {
+            seen.store(true, Ordering::Relaxed);
+        }
         let new = !active.load(Ordering::Relaxed) && !active.swap(true, Ordering::Relaxed);
         if new {
             self.users.fetch_add(1, Ordering::Relaxed);
@@ -68,6 +87,29 @@ impl FairShare {
             self.users.fetch_sub(1, Ordering::Relaxed);
         }
         old
+    }
+
+    /// Counts as idle whoever holds no tag and has taken none since it was last looked, if that is [`IDLE`] ago.
+    /// True if there was anybody. O(users), once in that time.
+    pub(crate) fn deactivate_idle(&self, now: Instant) -> bool {
+        let (now, looked) = (now.as_nanos(), self.looked.load(Ordering::Relaxed));
+        let due = now.saturating_sub(looked) >= IDLE.0;
+        let mine = || {
+            let (new, relaxed) = (now.max(1), Ordering::Relaxed);
+            self.looked.compare_exchange(looked, new, relaxed, relaxed).is_ok()
+        };
+        if !due || !mine() {
+            return false;
+        }
+        let mut any = false;
+        for (who, user) in (0..).zip(&self.each) {
+            // One that takes its first tag in this very moment is counted again with the next.
+            let idle = !user.seen.swap(false, Ordering::Relaxed)
+                && user.held.load(Ordering::Relaxed) == 0
+                && user.active.load(Ordering::Relaxed);
+            any |= idle && self.deactivate(who);
+        }
+        any
     }
 
     /// Active users.
@@ -172,6 +214,23 @@ mod tests {
         assert_eq!((share.users(), share.admit(0, 100)), (4, 8));
         assert!(share.deactivate(1) && !share.deactivate(1) && share.deactivate(2));
         assert_eq!((share.users(), share.admit(0, 100)), (2, 8));
+    }
+
+    #[test]
+    fn who_takes_nothing_for_a_while_is_idle() {
+        let share = with_active(32, 4);
+        let at = |ms| Instant::ZERO + Nanos::from_millis(ms);
+        assert_eq!(share.admit(3, 1), 1);
+        assert!(!share.deactivate_idle(at(99)), "it is too early to look");
+        assert!(!share.deactivate_idle(at(100)), "all were seen at the beginning");
+        share.activate(0);
+        assert!(!share.deactivate_idle(at(199)));
+        assert!(share.deactivate_idle(at(200)), "1 and 2 were not seen again");
+        // 3 was not seen either, but holds one.
+        assert_eq!(share.users(), 2);
+        share.release(3, 1);
+        assert!(share.deactivate_idle(at(300)));
+        assert_eq!((share.users(), share.activate(2)), (0, true));
     }
 
     #[test]

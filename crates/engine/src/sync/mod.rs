@@ -114,7 +114,7 @@ pub(crate) use atomic::{
 };
 
 // The model checkers use the standard ones as well.
-pub(crate) use std::sync::{PoisonError, TryLockError};
+pub(crate) use std::sync::{PoisonError, TryLockError, Weak};
 
 /// `std::cell::UnsafeCell` in loom's shape, so that loom sees every access begin and end.
 #[cfg(not(loom))]

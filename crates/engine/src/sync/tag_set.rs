@@ -37,7 +37,7 @@
 use super::{
     AtomicU16, AtomicU32, AtomicU64, BitBatch, Bitmap, FairShare, Ordering, fence_after_rmw,
 };
-use blkmq_core::Tag;
+use blkmq_core::{Instant, Tag};
 use crossbeam_utils::CachePadded;
 
 const WORD_BITS: u32 = u64::BITS;
@@ -203,6 +203,14 @@ impl TagSet {
     /// Counts `user` as idle. The others may have more from now on, so all waiters are to be woken.
     pub(crate) fn deactivate(&self, user: u16, woken: &mut dyn FnMut(u16)) {
         if self.fair_share().is_some_and(|fair| fair.deactivate(user)) {
+            fence_after_rmw();
+            self.wake_up(u32::MAX, woken);
+        }
+    }
+
+    /// Counts users as idle that are, now and then ([`FairShare::deactivate_idle`]), and names the waiters to wake.
+    pub(crate) fn deactivate_idle(&self, now: Instant, woken: &mut dyn FnMut(u16)) {
+        if self.fair_share().is_some_and(|fair| fair.deactivate_idle(now)) {
             fence_after_rmw();
             self.wake_up(u32::MAX, woken);
         }

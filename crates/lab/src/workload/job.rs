@@ -55,6 +55,10 @@ pub struct Job {
     pub verify: Option<Verify>,
     /// `prioclass` and `prio`.
     pub prio: IoPrio,
+    /// `cgroup`: the group that the job's I/O is for.
+    pub cgroup: Option<String>,
+    /// `cgroup_weight`: its weight, 1 to 1000.
+    pub cgroup_weight: Option<u32>,
     /// `iodepth` and its companions.
     pub depth: Depth,
     /// `rate_iops`: I/Os per second and thread.
@@ -163,6 +167,8 @@ impl Default for Job {
             fsync: 0,
             verify: None,
             prio: IoPrio::default(),
+            cgroup: None,
+            cgroup_weight: None,
             depth: Depth::default(),
             rate_iops: PerDirection::all(None),
             rate: PerDirection::all(None),

@@ -4,27 +4,36 @@
 //! generator per thread, and a [`Pacer`] says when the next one may leave. Both are told the time, use no
 //! thread and allocate nothing per I/O, so that the same stream drives real threads and virtual ones.
 //!
-//! A [`Verifier`] besides says what a job's blocks must hold, and finds out whether they do.
+//! A [`Verifier`] besides says what a job's blocks must hold, and finds out whether they do. A [`Worker`] is all of
+//! that together: one thread of a job as a state machine, which says what it waits for and counts into a [`Tally`].
 //!
-//! Not here: fio's spelling (the command line owns it), submission and completion (whoever drives a queue
-//! owns them), and buffers: I/Os carry addresses only.
+//! Not here: fio's spelling (the command line owns it), queues, threads and waiting (whoever drives a worker owns
+//! them), and memory: buffers come through [`Buffers`].
 
 mod block_size;
 mod direction;
 mod distribution;
 mod generator;
 mod job;
+mod levels;
 mod pacing;
 mod permutation;
 mod region;
+mod series;
+mod tally;
 pub mod verify;
+mod worker;
 
 pub use block_size::{BlockSize, BlockSizeError};
 pub use direction::{Direction, PerDirection, Rw};
 pub use distribution::{Distribution, DistributionError};
 pub use generator::{Generator, GeneratorError, NextIo};
 pub use job::{Depth, Job, JobError, Latencies, ThinkTime};
+pub use levels::{Batches, Levels};
 pub use pacing::{Pace, Pacer};
 pub use permutation::Permutation;
 pub use region::{Amount, Region, RegionError};
+pub use series::{BINS, Bin, Course, Series};
+pub use tally::{Counts, Sample, Tally, Times};
 pub use verify::{Verifier, Verify};
+pub use worker::{Buffers, NoBuffers, Port, Step, Stream, Taking, Window, Worker, longest};

@@ -68,6 +68,14 @@ impl Lists {
         if head == NONE { None } else { Some(self.links[head as usize].rq) }
     }
 
+    /// The member behind `rq`, which is in a list.
+    #[must_use]
+    pub fn behind(&self, rq: RequestId) -> Option<RequestId> {
+        debug_assert!(self.list_of(rq).is_some());
+        let next = self.links[rq.index()].next;
+        (next != NONE).then(|| self.links[next as usize].rq)
+    }
+
     /// The list that `rq` is in.
     #[inline]
     #[must_use]
@@ -181,6 +189,8 @@ mod tests {
         (0..6).for_each(|i| lists.push_back(i as usize % 2, rq(i)));
         assert_eq!(lists.list_of(rq(3)), Some(1));
         assert_eq!(lists.list_of(RequestId::new(3, 1)), None, "another request of the same slot");
+        assert_eq!(lists.behind(rq(3)), Some(rq(5)));
+        assert_eq!(lists.behind(rq(5)), None);
         assert_eq!(drain(&mut lists, 0), [0, 2, 4]);
         assert_eq!(lists.list_of(rq(2)), None);
         assert_eq!(drain(&mut lists, 1), [1, 3, 5]);

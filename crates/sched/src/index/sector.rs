@@ -71,16 +71,16 @@ fn unpack(value: u32) -> RequestId {
     RequestId::new(value & (RequestId::MAX_SLOTS - 1), (value >> 24) as u8)
 }
 
-/// Nodes that suffice for any state: on each level all but one node per lane have at least [`LEAST`]
-/// entries, and the lowest level has no more entries than there are slots.
+/// Nodes that suffice for any state: a root for each lane, and below the roots, on each level, nodes that have
+/// at least [`LEAST`] entries, of which the lowest level has no more than there are slots.
 fn nodes_needed(slots: u32, lanes: usize) -> usize {
     let mut on_level = slots as usize;
-    let mut total = 0;
+    let mut total = lanes;
     while on_level > 0 {
         on_level /= LEAST;
-        total += on_level + lanes;
+        total += on_level;
     }
-    total.max(lanes)
+    total
 }
 
 impl SectorIndex {
@@ -148,6 +148,36 @@ impl SectorIndex {
             (node, at) = (self.nodes[node as usize].next, 0);
         }
         let run = self.nodes.get(node as usize)?;
+        let rq = unpack(run.value(at));
+        Some(Found { rq, sector: run.key(at), lane: lane as u32, node, at: at as u32 })
+    }
+
+    /// The last sector of `lane` before `sector`, and of several requests there the one filed first.
+    #[must_use]
+    pub fn before(&self, lane: usize, sector: u64) -> Option<Found> {
+        let sector = sector.min(UNUSED);
+        let Lane { root, height, .. } = self.lanes[lane];
+        let mut node = root;
+        // The nearest subtree that ends before the path to `sector`, and how many levels are below its root.
+        let mut left = None;
+        for level in (0..height).rev() {
+            let inner = &self.nodes[node as usize];
+            let at = inner.child_of(sector.min(LAST));
+            if at > 0 {
+                left = Some((inner.value(at - 1), level));
+            }
+            node = inner.value(at);
+        }
+        let mut at = self.nodes[node as usize].below(sector);
+        if at == 0 {
+            let (subtree, levels) = left?;
+            node = (0..levels).fold(subtree, |node, _| {
+                let inner = &self.nodes[node as usize];
+                inner.value(inner.len() - 1)
+            });
+            at = self.nodes[node as usize].len();
+        }
+        let (run, at) = (&self.nodes[node as usize], at - 1);
         let rq = unpack(run.value(at));
         Some(Found { rq, sector: run.key(at), lane: lane as u32, node, at: at as u32 })
     }

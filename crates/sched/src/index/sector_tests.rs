@@ -55,6 +55,11 @@ impl Pair {
         let expected = self.model[lane].range((sector, 0)..).next().map(|((s, _), rq)| (*s, *rq));
         let found = self.index.at_or_after(lane, sector).map(|f| (f.sector, f.rq));
         assert_eq!(found, expected, "lane {lane} at {sector}");
+        let below = self.model[lane].range(..(sector, 0)).next_back().map(|((s, _), _)| *s);
+        let first = below.and_then(|s| self.model[lane].range((s, 0)..).next());
+        let expected = first.map(|((s, _), rq)| (*s, *rq));
+        let found = self.index.before(lane, sector).map(|f| (f.sector, f.rq));
+        assert_eq!(found, expected, "lane {lane} before {sector}");
         assert_eq!(self.index.len(lane), self.model[lane].len());
     }
 

@@ -1,10 +1,14 @@
 //! A policy with a slot table and a clock, driven by hand.
 
 use super::{Checked, LocalOutside};
-use crate::{At, Cx, DepthLimits, Done, Factory, Grown, Options, Pick, Requests, Scheduler, Shape};
+use crate::{
+    At, Cx, DepthLimits, Done, Factory, GroupChange, Grown, Options, Pick, Requests, Scheduler,
+};
+use crate::{Shape, Used};
 use alloc::boxed::Box;
+use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
-use blkmq_core::{HwQueue, Instant, IoMeta, Nanos, Op, RequestId};
+use blkmq_core::{HwQueue, Instant, IoFlags, IoMeta, Nanos, Op, Owner, RequestId};
 
 /// Plays the engine for one policy, which it watches through [`Checked`].
 pub struct Driver {
@@ -12,6 +16,8 @@ pub struct Driver {
     requests: Requests,
     outside: LocalOutside,
     now: Instant,
+    /// When each issued request was issued.
+    issued_at: BTreeMap<RequestId, Instant>,
 }
 
 macro_rules! cx {
@@ -31,7 +37,8 @@ impl Driver {
     #[must_use]
     pub fn with_outside(policy: Box<dyn Scheduler>, slots: u32, outside: LocalOutside) -> Self {
         let requests = Requests::new(slots);
-        Self { policy: Checked::new(policy), requests, outside, now: Instant::ZERO }
+        let (policy, issued_at) = (Checked::new(policy), BTreeMap::new());
+        Self { policy, requests, outside, now: Instant::ZERO, issued_at }
     }
 
     /// Builds the policy of `factory` with `options` as `key=value,...`, for one hardware queue with half as
@@ -41,11 +48,19 @@ impl Driver {
     /// If the options are refused.
     #[must_use]
     pub fn of(factory: &Factory, slots: u32, options: &str) -> Self {
+        Self::of_shape(factory, &Self::shape(slots), options)
+    }
+
+    /// As [`of`](Self::of), for this shape.
+    ///
+    /// # Panics
+    /// If the options are refused.
+    #[must_use]
+    pub fn of_shape(factory: &Factory, shape: &Shape, options: &str) -> Self {
         let options = Options::parse(factory.attributes, options)
             .unwrap_or_else(|e| panic!("{}: {e}", factory.name));
-        let shape = Self::shape(slots);
-        let outside = LocalOutside::of(factory, &shape, &options);
-        Self::with_outside((factory.build)(&shape, &options), slots, outside)
+        let outside = LocalOutside::of(factory, shape, &options);
+        Self::with_outside((factory.build)(shape, &options), shape.slots, outside)
     }
 
     /// One hardware queue, with half as many driver tags as there are slots, on a device that does not rotate.
@@ -89,6 +104,12 @@ impl Driver {
         self.policy.issued().iter().copied().collect()
     }
 
+    /// When a request was last picked that is at the device.
+    #[must_use]
+    pub fn picked_at(&self, rq: RequestId) -> Option<Instant> {
+        self.issued_at.get(&rq).copied()
+    }
+
     /// The metadata of a live request.
     #[must_use]
     pub fn meta(&self, rq: RequestId) -> &IoMeta {
@@ -114,10 +135,12 @@ impl Driver {
     pub fn pick(&mut self) -> Pick {
         self.outside.review(self.now);
         let pick = self.policy.pick(&cx!(self), HwQueue(0));
-        self.outside.settle(match pick {
+        let issued = match pick {
             Pick::Issue(rq) => Some(rq),
             _ => None,
-        });
+        };
+        self.issued_at.extend(issued.map(|rq| (rq, self.now)));
+        self.outside.settle(issued);
         pick
     }
 
@@ -146,9 +169,10 @@ impl Driver {
         sector
     }
 
-    /// Completes an issued request and frees its slot.
+    /// Completes an issued request and frees its slot. It has been at the device since it was picked.
     pub fn complete(&mut self, rq: RequestId) {
-        let done = Done { rq, result: Ok(()), issued: self.now, completed: self.now };
+        let issued = self.issued_at.remove(&rq).unwrap_or(self.now);
+        let done = Done { rq, result: Ok(()), issued, completed: self.now };
         self.outside.give_back(rq);
         self.policy.completed(&cx!(self), &done);
         self.requests.free(rq);
@@ -156,8 +180,33 @@ impl Driver {
 
     /// Puts an issued request back.
     pub fn requeue(&mut self, rq: RequestId) {
+        self.issued_at.remove(&rq);
         self.outside.give_back(rq);
         self.policy.insert(&cx!(self), rq, At::Head);
+    }
+
+    /// The tree of groups changes.
+    pub fn regroup(&mut self, change: GroupChange) {
+        self.policy.regroup(&cx!(self), change);
+    }
+
+    /// An owner is not going to be heard of for long.
+    pub fn left(&mut self, owner: Owner) {
+        self.policy.left(&cx!(self), owner);
+    }
+
+    /// Would the policy give a slot to `io`, as things are? True if it does not want to be asked.
+    #[must_use]
+    pub fn admits(&self, io: &IoMeta) -> bool {
+        let of = self.requests.capacity() as u32;
+        let mut used = Used { of, all: 0, limited: 0, unsynced: 0 };
+        for rq in self.requests.live() {
+            let meta = self.requests.get(rq);
+            used.all += 1;
+            used.limited += u32::from(!meta.is_sync_read());
+            used.unsynced += u32::from(!meta.flags.contains(IoFlags::SYNC));
+        }
+        self.admits_with(io, used)
     }
 
     /// Takes a held request back and frees its slot.
@@ -208,6 +257,15 @@ impl Driver {
         self.requests.free(gone);
     }
 
+    /// Adds `sectors` of another I/O behind a held request if the policy lets it; whether it does.
+    pub fn try_merge(&mut self, into: RequestId, io: &IoMeta) -> bool {
+        let may = self.may_merge(into, io);
+        if may {
+            self.grow_back(into, io.sectors);
+        }
+        may
+    }
+
     /// Sets an attribute, which must exist.
     ///
     /// # Panics
@@ -227,6 +285,12 @@ impl Driver {
     #[must_use]
     pub fn depth_limits(&self) -> DepthLimits {
         self.policy.depth_limits()
+    }
+
+    /// May `io` have a slot of its own, if so many are in use?
+    #[must_use]
+    pub fn admits_with(&self, io: &IoMeta, used: Used) -> bool {
+        !self.policy.limits_slots() || self.policy.admits(&cx!(self), io, used)
     }
 
     /// Whether front merges are to be looked for.

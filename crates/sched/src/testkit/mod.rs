@@ -8,16 +8,20 @@
 //! - [`LocalOutside`] is what the engine keeps for a policy, in plain cells.
 //! - [`Script`] draws steps from a seed and applies them to a driver.
 //! - [`rationed`] is a small policy whose instances share tokens.
+//! - [`FakeDevice`] is something to wait for, when latency matters.
 //! - [`naive`] holds a twin for each policy of the registry.
 
 mod driver;
+mod fake_device;
 pub mod naive;
 mod oracle;
 mod outside;
 pub mod rationed;
 mod script;
+mod tenants;
 
 pub use driver::Driver;
+pub use fake_device::FakeDevice;
 pub use oracle::Checked;
 pub use outside::LocalOutside;
 pub use script::{Event, Script, Step};

@@ -1,6 +1,6 @@
 //! The outside of a policy under test: tokens, counters, values and notes in plain cells.
 
-use crate::{Attribute, Factory, Governor, Note, Options, Outside, Shape, StatsLevel};
+use crate::{Attribute, Common, Factory, Governor, Note, Options, Outside, Shape, StatsLevel};
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
 use alloc::vec;
@@ -34,8 +34,19 @@ impl LocalOutside {
     /// What instances of `factory` with these options share.
     #[must_use]
     pub fn of(factory: &Factory, shape: &Shape, options: &Options) -> Self {
-        let Some(common) = factory.common else { return Self::default() };
+        Self::sharing(factory.common, factory, shape, options)
+    }
+
+    /// The same with something else in common.
+    #[must_use]
+    pub fn sharing(
+        common: Option<Common>,
+        factory: &Factory,
+        shape: &Shape,
+        options: &Options,
+    ) -> Self {
         let outside = Self::default();
+        let Some(common) = common else { return outside };
         *outside.inner.borrow_mut() = Inner {
             governor: Some((common.governor)(shape, options)),
             tokens: common.tokens.to_vec(),
@@ -118,6 +129,12 @@ impl LocalOutside {
     #[must_use]
     pub fn counters(&self) -> Vec<u64> {
         self.inner.borrow().counters.clone()
+    }
+
+    /// What the governor has last said.
+    #[must_use]
+    pub fn values(&self) -> Vec<u64> {
+        self.inner.borrow().values.clone()
     }
 
     /// When the next review is due.

@@ -1,13 +1,17 @@
 //! Random scripts: a seed draws how busy, how mergeable and how disturbed a run is, and then every step.
 //!
+//! A script may have tenants: owners in a tree of groups that changes, with flags and priorities of their own. They are
+//! drawn from a generator of their own, so that a seed without them stays what it was.
+//!
 //! Steps name requests by position among those held or issued, so that one script drives any policy, and two
 //! policies through the same states as long as they decide alike.
 
 use super::Driver;
-use crate::{At, Attribute, Options, Pick};
+use super::tenants::Tenants;
+use crate::{At, Attribute, GroupChange, Options, Pick};
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
-use blkmq_core::{Class, IoMeta, IoPrio, Nanos, Op, RequestId, Rng};
+use blkmq_core::{Class, IoMeta, IoPrio, Nanos, Op, Owner, RequestId, Rng};
 
 /// One thing that happens to a policy. Positions wrap around; a step that finds nobody does nothing.
 #[derive(Clone, Copy, Debug)]
@@ -34,6 +38,12 @@ pub enum Step {
     Set(&'static str, i64),
     /// Time passes.
     Advance(Nanos),
+    /// The tree of groups changes.
+    Regroup(GroupChange),
+    /// An owner is not going to be heard of for long.
+    Left(Owner),
+    /// Would this get a slot?
+    Admits(IoMeta),
 }
 
 /// What came of a step, for comparing two policies.
@@ -47,6 +57,8 @@ pub enum Event {
     Withdrawn(Option<RequestId>),
     /// Whether the policy allowed a merge.
     MayMerge(bool),
+    /// Whether the policy would give a slot.
+    Admitted(bool),
 }
 
 /// A stream of steps.
@@ -61,8 +73,13 @@ pub struct Script {
     writes: u64,
     /// Of 8 requests, this many have a class drawn at random.
     classes: u64,
+    /// Requests are of so many owners.
+    owners: u64,
     /// Time passes in steps below this.
     stride: Nanos,
+    /// Attributes that stay as they are.
+    fixed: &'static [(&'static str, i64)],
+    tenants: Option<Tenants>,
 }
 
 impl Script {
@@ -91,9 +108,24 @@ impl Script {
             span: 1 << rng.below(12),
             writes: rng.below(9),
             classes: if rng.chance(1, 3) { 0 } else { rng.below(9) },
+            owners: if rng.chance(1, 2) { 1 } else { 1 << rng.below(9) },
             stride: Nanos(1 << (10 + rng.below(24))),
+            fixed: &[],
+            tenants: None,
             rng,
         }
+    }
+
+    /// The script of `seed`, with owners in groups.
+    #[must_use]
+    pub fn with_tenants(seed: u64, attributes: &'static [Attribute]) -> Self {
+        Self { tenants: Some(Tenants::new(seed)), ..Self::new(seed, attributes) }
+    }
+
+    /// These attributes have these values from the beginning, and keep them.
+    #[must_use]
+    pub fn keeping(self, fixed: &'static [(&'static str, i64)]) -> Self {
+        Self { fixed, ..self }
     }
 
     /// Options drawn for the policy under test, as `key=value,...`; about half of them are set.
@@ -105,6 +137,8 @@ impl Script {
                 pairs.push([attribute.name, &value].join("="));
             }
         }
+        // Of two values for one attribute the last one counts.
+        pairs.extend(self.fixed.iter().map(|(name, value)| [*name, &value.to_string()].join("=")));
         let text = pairs.join(",");
         debug_assert!(Options::parse(self.attributes, &text).is_ok());
         text
@@ -126,6 +160,21 @@ impl Script {
 
     /// The next step.
     pub fn step(&mut self) -> Step {
+        if let Some(step) = self.tenants.as_mut().and_then(Tenants::step) {
+            return step;
+        }
+        let mut step = self.plain_step();
+        match (&mut step, &mut self.tenants) {
+            (Step::Insert(meta, _), Some(tenants)) => tenants.claim(meta),
+            (Step::Set(name, _), _) if self.fixed.iter().any(|(fixed, _)| fixed == name) => {
+                return Step::Pick;
+            }
+            _ => {}
+        }
+        step
+    }
+
+    fn plain_step(&mut self) -> Step {
         let mut at = self.rng.below(self.weights.iter().sum());
         let kind = self.weights.iter().position(|weight| {
             let hit = at < *weight;
@@ -163,6 +212,7 @@ impl Script {
             (true, _) => Op::Write,
         };
         let mut meta = IoMeta::new(op, 8 * self.rng.below(self.span), 8);
+        meta.owner = Owner(self.rng.below(self.owners) as u32);
         if self.rng.chance(self.classes, 8) {
             let class = match self.rng.below(4) {
                 0 => Class::Realtime,
@@ -204,6 +254,9 @@ impl Driver {
             }
             Step::Set(name, value) => self.set(name, value),
             Step::Advance(span) => self.advance(span),
+            Step::Regroup(change) => self.regroup(change),
+            Step::Left(owner) => self.left(owner),
+            Step::Admits(meta) => return Event::Admitted(self.admits(&meta)),
         }
         Event::Quiet
     }
@@ -225,6 +278,7 @@ impl Driver {
             let other = self.meta(*rq);
             *rq != into
                 && (other.op, other.ioprio) == (meta.op, meta.ioprio)
+                && (other.owner, other.group) == (meta.owner, meta.group)
                 && self.may_merge(*rq, &meta)
         };
         let held = self.held();

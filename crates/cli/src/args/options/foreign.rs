@@ -136,8 +136,6 @@ pub const OPTIONS: &[Opt] = &[
     not_built("max_latency", NO_CONTROL),
     not_built("steadystate", NO_CONTROL).or(&["ss"]),
     not_built("continue_on_error", NO_CONTROL),
-    not_built("cgroup", NO_CONTROL),
-    not_built("cgroup_weight", NO_CONTROL),
     not_built("rate_process", NO_VARIANT),
     not_built("rw_sequencer", NO_VARIANT),
     not_built("bs_unaligned", NO_VARIANT),

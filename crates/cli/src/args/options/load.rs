@@ -116,6 +116,14 @@ pub const OPTIONS: &[Opt] = &[
         d.prio = Some(v.count(0..=7)?);
         Ok(())
     }),
+    job("cgroup", "NAME", "the group that the I/O is for; see group", |d, v| {
+        d.job.cgroup = Some(v.non_empty("the name of a group")?.into());
+        Ok(())
+    }),
+    job("cgroup_weight", "1-1000", "the weight of that group (default 100)", |d, v| {
+        d.job.cgroup_weight = Some(v.count(1..=1000)?);
+        Ok(())
+    }),
     job("stonewall", "", "wait until all earlier jobs have ended", |d, v| {
         d.job.stonewall = v.flag()?;
         Ok(())

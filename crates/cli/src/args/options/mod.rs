@@ -1,4 +1,4 @@
-//! The one table of what `blkmq bench` accepts. Help, parsing and error messages are made from it.
+//! The one table of what `blkmq bench` and `blkmq sim` accept. Help, parsing and error messages are made from it.
 //!
 //! An option of fio is either real here (its meaning is a function), or it can mean nothing here and is
 //! accepted with the reason noted once, or it would mean something that is not built and is refused.
@@ -46,6 +46,8 @@ pub enum Group {
     Verify,
     /// What is compared.
     Compare,
+    /// What only a simulation has.
+    Virtual,
     /// What is printed.
     Output,
     /// Accepted without effect, and refused.
@@ -139,7 +141,7 @@ pub fn unknown(name: &str) -> UsageError {
     } else {
         format!("nearest: {}", near.join(", "))
     };
-    UsageError::new(format!("unknown option; {what}; see blkmq bench --help"))
+    UsageError::new(format!("unknown option; {what}; see --help"))
 }
 
 #[cfg(test)]

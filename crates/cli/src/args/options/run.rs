@@ -3,7 +3,7 @@
 use super::{Group, Kind, Meaning, Opt};
 use crate::devices;
 use crate::error::UsageError;
-use crate::plan::{AccessChoice, SchedulerChoice, access};
+use crate::plan::{AccessChoice, Choice, SchedulerChoice, StatsChoice, Time, access, groups};
 
 const fn compare(
     name: &'static str,
@@ -64,6 +64,24 @@ pub const JOBS: &[Opt] = &[
 /// The table.
 pub const OPTIONS: &[Opt] = &[
     compare(
+        "group_stats",
+        "off|basic|full|inline",
+        "what is counted about groups (default off); inline: full, under the lock",
+        |d, v| {
+            d.group_stats = StatsChoice::from_word(v.text)?;
+            Ok(())
+        },
+    ),
+    compare(
+        "group",
+        "NAME[:KEY=VALUE,...]",
+        "a group: weight, io.weight, parent, rbps, wbps, riops, wiops; repeatable",
+        |d, v| {
+            d.groups.push(groups::parse(v.text)?);
+            Ok(())
+        },
+    ),
+    compare(
         "scheduler",
         "NAME[:KEY=VALUE,...],...",
         "schedulers to compare, or all (default)",
@@ -89,7 +107,7 @@ pub const OPTIONS: &[Opt] = &[
         "DEVICE[,DEVICE]...",
         "devices to run on, each NAME[,KEY=VALUE]..., as blkmq doc lists them; repeatable",
         |d, v| {
-            d.devices.extend(devices::choose_all(v.text)?);
+            d.devices.extend(devices::choose_all(v.text, d.time)?);
             Ok(())
         },
     ),
@@ -170,6 +188,23 @@ pub const OPTIONS: &[Opt] = &[
             Ok(())
         },
     ),
+    Opt::run(
+        Group::Virtual,
+        "seed",
+        "NUMBER",
+        "what all chance comes from, with each job's randseed (default 0)",
+        |d, v| {
+            let seed = v.count(0..=u64::MAX)?;
+            match &mut d.time {
+                Time::Virtual { seed: present } => *present = seed,
+                Time::Real => {
+                    let text = "chance in real time has no seed; accepted by blkmq sim, or randseed for places";
+                    return Err(UsageError::new(text));
+                }
+            }
+            Ok(())
+        },
+    ),
     compare("readonly", "", "refuse jobs that write", |d, v| {
         d.readonly = v.flag()?;
         Ok(())
@@ -194,6 +229,33 @@ pub const OPTIONS: &[Opt] = &[
         d.output = Some(v.non_empty("the path of a file")?.into());
         Ok(())
     }),
+    output(
+        "trace",
+        "PREFIX",
+        "write a trace that blkparse and btt read: PREFIX.blktrace.0 and so on",
+        |d, v| {
+            d.trace = Some(v.non_empty("what names of files begin with")?.into());
+            Ok(())
+        },
+    ),
+    output(
+        "trace_events",
+        "COUNT",
+        "events to keep on each CPU (default 1048576); what is missed is counted",
+        |d, v| {
+            d.trace_events = Some(v.count(1..=1 << 30)?);
+            Ok(())
+        },
+    ),
+    output(
+        "elevator_log",
+        "FILE",
+        "write down what each scheduler is told and answers, for blkmq replay",
+        |d, v| {
+            d.elevator_log = Some(v.non_empty("the path of a file")?.into());
+            Ok(())
+        },
+    ),
     output(
         "report",
         "FILE",

@@ -55,10 +55,10 @@ fn the_page_is_well_formed_and_has_its_parts() {
     assert_eq!(count(&tags, "table"), 2);
     // A heading and nine runs in each table.
     assert_eq!(count(&tags, "tr"), 20);
-    // Three plots, and three series and two kinds of merge in legends.
-    assert_eq!(count(&tags, "svg"), 3 + 3 + 2);
-    // The nine points of the curves, three dots for each latency, and the legend's three.
-    assert_eq!(count(&tags, "circle"), 9 + 27 + 3);
+    // Four plots; three series, nine runs and two kinds of merge in legends.
+    assert_eq!(count(&tags, "svg"), 4 + 3 + 9 + 2);
+    // The nine points of the curves, three dots for each latency, and the legends' three and nine.
+    assert_eq!(count(&tags, "circle"), 9 + 27 + 3 + 9);
     for text in ["blkmq bench --rw=randread", "Some CPU @ 2.0GHz", "15.5M", "No run was"] {
         assert_eq!(page.contains(text), text != "No run was", "{text}");
     }
@@ -98,7 +98,8 @@ fn text_is_escaped_wherever_it_stands() {
 fn few_thread_counts_are_bars_and_no_merges_are_said() {
     let page = render(&sample::single());
     let tags = tags(&page);
-    assert_eq!(count(&tags, "svg"), 2);
+    // Two plots, and a distribution with its legend.
+    assert_eq!(count(&tags, "svg"), 2 + 2);
     assert!(page.contains("No I/O was merged with another."));
     let empty = render(&Report::default());
     assert!(empty.contains("No run was made.") && !empty.contains("<svg"));
@@ -114,4 +115,27 @@ fn no_coordinate_is_a_nan() {
     let page = render(&report);
     tags(&page);
     assert!(!page.contains("NaN") && !page.contains("inf\""));
+}
+
+#[test]
+fn what_happened_over_time_is_drawn_and_no_more_than_can_be_told_apart() {
+    let report = sample::drawn();
+    let page = render(&report);
+    let tags = tags(&page);
+    // A distribution and four courses with a curve for each of 24 runs, and the way of the heads.
+    assert_eq!(count(&tags, "polyline"), 5 * 24 + 1);
+    for heading in [
+        "Latency distribution",
+        "Latency over time",
+        "Requests at the device over time",
+        "Position of the heads",
+    ] {
+        assert!(page.contains(heading), "{heading}");
+    }
+    assert!(page.contains("The first 24 of 30 runs."));
+    assert!(page.contains("the first 2000 of 3010 movements"));
+    assert!(page.contains("virtual time, seed 7") && page.contains("<dt>seed</dt>"));
+    assert!(page.contains("a-scheduler-with-a-very-long-name-12"));
+    let plain = render(&sample::comparison());
+    assert!(!plain.contains("over time") && !plain.contains("heads"), "nothing was noted");
 }

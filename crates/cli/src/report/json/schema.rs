@@ -49,6 +49,8 @@ pub(super) struct Document<'a> {
 #[derive(serde::Serialize)]
 struct About<'a> {
     command: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    seed: Option<u64>,
     cpu_model: &'a str,
     cores: u32,
     memory_bytes: u64,
@@ -160,6 +162,7 @@ impl<'a> About<'a> {
         let machine = &report.machine;
         Self {
             command: &report.command,
+            seed: report.seed,
             cpu_model: &machine.cpu_model,
             cores: machine.cores,
             memory_bytes: machine.memory_bytes,

@@ -71,7 +71,7 @@ fn marks(m: &mut Markup, latency: &Latency, scale: &Log, y: f64, class: &str) {
 }
 
 /// A power of ten: `100 ns`, `10 us`.
-fn decade(ns: f64) -> String {
+pub(super) fn decade(ns: f64) -> String {
     let (value, unit) = match ns {
         ns if ns < 1e3 => (ns, "ns"),
         ns if ns < 1e6 => (ns / 1e3, "us"),

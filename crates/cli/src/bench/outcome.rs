@@ -1,0 +1,165 @@
+//! What came of a run: the counts of its threads and its queue, as the report has them.
+
+use super::tally::{self, Part};
+use super::watch;
+use crate::devices::Opened;
+use crate::plan::runs::{RunSpec, ThreadSpec};
+use crate::plan::{self, Plan};
+use crate::report::job::JobResult;
+use crate::report::model::{Counters, Device, Kicks, Locks, Merges, Run};
+use blkmq_core::{Instant, Nanos};
+use blkmq_engine::QueueStats;
+use blkmq_lab::observe::Observation;
+use blkmq_lab::workload::Job;
+use blkmq_sched::Scope;
+
+/// What came of a run.
+pub struct Outcome {
+    pub run: Run,
+    /// What the device had to say about its parameters.
+    pub notes: Vec<String>,
+    /// What verification found wrong, or that it was not completed.
+    pub wrong: Option<String>,
+}
+
+/// What was counted, to be put together.
+pub struct Counted<'a> {
+    pub parts: &'a [(ThreadSpec, Part)],
+    pub stats: &'a QueueStats,
+    /// From the first I/O to the last.
+    pub elapsed: Nanos,
+    /// When it was over.
+    pub end: Instant,
+    /// Of the whole process, if that is known.
+    pub cpu_ns: Option<u64>,
+    /// What was observed besides.
+    pub observed: &'a Observation,
+}
+
+/// Puts together what came of `spec`.
+pub fn outcome(plan: &Plan, spec: &RunSpec<'_>, device: Opened, counted: &Counted<'_>) -> Outcome {
+    let Counted { parts, stats, elapsed, end, cpu_ns, observed } = *counted;
+    let ramp = plan.jobs.iter().map(|job| job.startdelay.0 + job.ramp_time.0).max().unwrap_or(0);
+    let verifies = parts.iter().any(|(_, part)| part.tally.verify.is_some());
+    let longest = parts.iter().map(|(_, part)| part.tally.longest_call).max().unwrap_or_default();
+    let (name, options) = name_and_options(&spec.scheduler.text);
+    let run = Run {
+        scheduler: name,
+        scheduler_options: options,
+        device: Device { kind: device.kind(), text: spec.device.text.clone() },
+        access: spec.access.text.clone(),
+        scope: match spec.scope {
+            Scope::Queue => "queue".into(),
+            Scope::HwQueue => "hwqueue".into(),
+        },
+        threads: spec.threads.len() as u32,
+        jobs: results(plan, parts),
+        elapsed_ns: elapsed.0.saturating_sub(ramp),
+        ramp_ns: ramp,
+        repetitions: Vec::new(),
+        // With a ramp, or reading back, the process's time is not that of the measurement; the jobs' own is.
+        cpu_ns: cpu_ns.filter(|_| ramp == 0 && !verifies),
+        counters: counters(stats, longest),
+        courses: watch::courses(plan, parts, &device, observed, end),
+    };
+    Outcome { run, notes: device.into_notes(), wrong: wrong(plan, parts) }
+}
+
+/// What verification found wrong in all threads together, and the first of it; or else the first thread that
+/// could not verify everything.
+fn wrong(plan: &Plan, parts: &[(ThreadSpec, Part)]) -> Option<String> {
+    let place = |thread: &ThreadSpec| {
+        format!("job '{}', thread {}", plan.jobs[thread.job].name, thread.thread)
+    };
+    let found =
+        || parts.iter().filter_map(|(thread, part)| Some((thread, part.tally.verify.as_ref()?)));
+    let errors: u64 = found().map(|(_, findings)| findings.errors).sum();
+    if let Some((thread, first)) = found().find_map(|(thread, found)| Some((thread, found.first?)))
+    {
+        let blocks = if errors == 1 { "block" } else { "blocks" };
+        return Some(format!("{errors} wrong {blocks}; the first: {}, {first}", place(thread)));
+    }
+    let failed = parts
+        .iter()
+        .map(|(thread, part)| (thread, &part.tally))
+        .find(|(_, tally)| tally.verify.is_some() && tally.error != 0);
+    failed.map(|(thread, tally)| {
+        format!("{}: error {} before everything was verified", place(thread), tally.error)
+    })
+}
+
+fn name_and_options(text: &str) -> (String, String) {
+    let (name, options) = text.split_once(':').unwrap_or((text, ""));
+    (name.into(), options.into())
+}
+
+/// One result per thread, or per group where that was asked for, as fio reports.
+fn results(plan: &Plan, parts: &[(ThreadSpec, Part)]) -> Vec<JobResult> {
+    let mut results = Vec::new();
+    let mut at = 0;
+    let mut parts: Vec<(ThreadSpec, Option<&Part>)> =
+        parts.iter().map(|(thread, part)| (*thread, Some(part))).collect();
+    while at < parts.len() {
+        let thread = parts[at].0;
+        let job = &plan.jobs[thread.job];
+        let together = |other: &ThreadSpec| {
+            *other == thread
+                || job.group_reporting
+                    && other.group == thread.group
+                    && plan.jobs[other.job].group_reporting
+        };
+        let mine: Vec<&Part> = parts
+            .iter_mut()
+            .filter(|(other, part)| part.is_some() && together(other))
+            .filter_map(|(_, part)| part.take())
+            .collect();
+        if !mine.is_empty() {
+            results.push(tally::result(job, thread.group, options(job), &mine));
+        }
+        at += 1;
+    }
+    results
+}
+
+/// The job's options as a job file would have them.
+fn options(job: &Job) -> Vec<(String, String)> {
+    let text = plan::job_file(std::slice::from_ref(job));
+    let pair = |line: &str| match line.split_once('=') {
+        Some((key, value)) => (key.to_owned(), value.to_owned()),
+        None => (line.to_owned(), "1".to_owned()),
+    };
+    text.lines().filter(|line| !line.is_empty() && !line.starts_with('[')).map(pair).collect()
+}
+
+fn counters(stats: &QueueStats, longest: Nanos) -> Counters {
+    let merges = stats.merges;
+    Counters {
+        submitted: stats.submitted,
+        completed: stats.completed,
+        splits: stats.splits,
+        merges: Merges {
+            plug: merges.plug,
+            back: merges.back,
+            front: merges.front,
+            request: merges.request,
+            discard: merges.discard,
+        },
+        dispatches: stats.dispatched,
+        requests_completed: stats.completed_requests,
+        batch_mean: stats.batch_mean(),
+        kicks: Kicks { sent: stats.kicks_sent, coalesced: stats.kicks_coalesced },
+        locks: Locks {
+            taken: stats.locks.taken,
+            contended: stats.locks.contended,
+            waited_ns: stats.locks.waited.0,
+            merges_skipped: stats.locks.merges_skipped,
+            parked: stats.locks.parked,
+            left: stats.locks.left,
+        },
+        requeues: stats.requeues,
+        timeouts: stats.timeouts,
+        retries: stats.retries,
+        longest_run_passes: stats.longest_run,
+        longest_run_ns: longest.0,
+    }
+}

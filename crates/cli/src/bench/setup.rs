@@ -1,0 +1,158 @@
+//! What a run needs before it can begin: a device, a stream for each thread, and a queue to be.
+
+use super::payload::BenchPayload;
+use crate::devices::{self, Opened};
+use crate::error::{Failure, UsageError};
+use crate::plan::runs::{RunSpec, ThreadSpec};
+use crate::plan::{Nomerges, Plan, PumpChoice, StatsChoice};
+use blkmq_core::{GroupId, Limits, Owner, SECTOR_SIZE};
+use blkmq_engine::{Config, NoMerges, PumpMode, Queue, Stats};
+use blkmq_lab::workload::{Direction, Generator, GeneratorError, Job, Stream, Verifier};
+use blkmq_sched::StatsLevel;
+#[cfg(target_os = "linux")]
+use blkmq_uring::AlignedBuf;
+use std::borrow::Cow;
+
+/// The device of a run.
+///
+/// # Errors
+/// If it cannot be opened.
+pub fn device(plan: &Plan, spec: &RunSpec<'_>) -> Result<Opened, UsageError> {
+    devices::open(&spec.device.text, plan.time)
+        .map_err(|e| UsageError::new(format!("--device {}: {e}", spec.device.text)))
+}
+
+/// Refuses what could not be run.
+///
+/// # Errors
+/// If a job does not fit the device, or the queue cannot be built.
+pub fn check(plan: &Plan, spec: &RunSpec<'_>) -> Result<(), Failure> {
+    let device = device(plan, spec)?;
+    for thread in &spec.threads {
+        let job = &plan.jobs[thread.job];
+        fits(job, &device.shape().limits)?;
+        stream(plan, spec, *thread, &device)?;
+    }
+    match device {
+        Opened::Virtual(_) => built::<()>(plan, spec, &device),
+        #[cfg(target_os = "linux")]
+        Opened::File(_) => built::<AlignedBuf>(plan, spec, &device),
+    }
+}
+
+/// Builds the queue, and forgets it.
+fn built<P: BenchPayload>(plan: &Plan, spec: &RunSpec<'_>, device: &Opened) -> Result<(), Failure> {
+    Queue::new(config::<P>(plan, spec, device)?).map(drop).map_err(impossible)
+}
+
+/// What is said of a queue that cannot be built.
+pub fn impossible(e: impl std::fmt::Display) -> Failure {
+    UsageError::new(format!("the queue cannot be built: {e}")).into()
+}
+
+/// Blocks may be longer than the device takes at once: they are divided.
+fn fits(job: &Job, limits: &Limits) -> Result<(), UsageError> {
+    let refuse = |what: String| Err(UsageError::new(format!("job '{}': {what}", job.name)));
+    for direction in job.rw.directions() {
+        if limits.max_sectors_of(direction.op()) == 0 {
+            return refuse(
+                "the device takes no discards; for null and memory add discard=1".into(),
+            );
+        }
+        let bs = &job.bs[*direction];
+        if !bs.min().is_multiple_of(limits.logical_block_size) {
+            let block = limits.logical_block_size;
+            return refuse(format!("bs={}; the device takes multiples of {block}", bs.min()));
+        }
+    }
+    Ok(())
+}
+
+/// The job of a thread, with the chance that the run's seed gives it. A seed of 0 changes nothing, so that a
+/// simulation has the places of a bench.
+fn seeded<'a>(plan: &'a Plan, spec: &RunSpec<'_>, thread: ThreadSpec) -> Cow<'a, Job> {
+    let job = &plan.jobs[thread.job];
+    match plan.time.seed().map(|seed| spec.seed_of(seed)) {
+        None | Some(0) => Cow::Borrowed(job),
+        Some(seed) => {
+            // Odd, so that no two seeds give the same; otherwise arbitrary.
+            let chance = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15);
+            Cow::Owned(Job { randseed: job.randseed ^ chance, ..job.clone() })
+        }
+    }
+}
+
+/// What a thread issues, and how it is verified.
+///
+/// # Errors
+/// If the job is impossible or does not fit the device.
+pub fn stream(
+    plan: &Plan,
+    spec: &RunSpec<'_>,
+    thread: ThreadSpec,
+    device: &Opened,
+) -> Result<Stream, UsageError> {
+    let job = &*seeded(plan, spec, thread);
+    let bytes = device.shape().limits.capacity * u64::from(SECTOR_SIZE);
+    let refuse = |e: GeneratorError| UsageError::new(format!("job '{}': {e}", job.name));
+    let generator = Generator::new(job, thread.thread, bytes).map_err(refuse)?;
+    let verifier = Verifier::new(job, thread.thread, bytes).map_err(refuse)?;
+    // Each thread is a process of its own.
+    let owner = Owner((thread.job as u32) << 16 | (thread.thread + 1));
+    let group = job.cgroup.as_deref().map_or(Ok(GroupId::ROOT), |name| plan.groups.find(name));
+    let group = group.map_err(|e| UsageError::new(e.to_string()))?;
+    Ok(Stream { generator, verifier, owner, group })
+}
+
+/// What a thread of `job` needs to have `iodepth` I/Os in flight, each in as many parts as it may have.
+fn credit(job: &Job, limits: &Limits) -> u32 {
+    // What reads back to verify is no longer than what was written.
+    let parts = |direction: &Direction| {
+        limits.most_parts(direction.op(), job.bs[*direction].max() / SECTOR_SIZE)
+    };
+    let parts = job.rw.directions().iter().map(parts).max().unwrap_or(1);
+    // Too much is refused when the queue is built.
+    u32::try_from(parts * u64::from(job.depth.iodepth)).unwrap_or(u32::MAX)
+}
+
+/// The queue to build around `device`.
+///
+/// # Errors
+/// If the device cannot make its queues, or there are too many threads.
+pub fn config<P: BenchPayload>(
+    plan: &Plan,
+    spec: &RunSpec<'_>,
+    device: &Opened,
+) -> Result<Config<P>, Failure> {
+    let threads = u16::try_from(spec.threads.len()).map_err(|_| {
+        UsageError::new(format!("{} threads; at most {}", spec.threads.len(), u16::MAX))
+    })?;
+    let limits = &device.shape().limits;
+    let depths = spec.threads.iter().map(|thread| credit(&plan.jobs[thread.job], limits));
+    Ok(Config {
+        options: spec.scheduler.options.clone(),
+        scope: Some(spec.scope),
+        nr_requests: plan.nr_requests,
+        groups: plan.groups.clone(),
+        stats: match plan.group_stats {
+            StatsChoice::Off => Stats::default(),
+            StatsChoice::Basic => Stats { level: StatsLevel::Basic, inline: false },
+            StatsChoice::Full => Stats { level: StatsLevel::Full, inline: false },
+            StatsChoice::Inline => Stats { level: StatsLevel::Full, inline: true },
+        },
+        access: spec.access.access,
+        modes: spec.access.modes,
+        nomerges: match plan.nomerges {
+            Nomerges::All => NoMerges::All,
+            Nomerges::Simple => NoMerges::Simple,
+            Nomerges::None => NoMerges::None,
+        },
+        pump: match plan.pump {
+            PumpChoice::Inline => PumpMode::Inline,
+            PumpChoice::Threads => PumpMode::Thread,
+        },
+        submitters: threads,
+        depth: depths.max().unwrap_or(1),
+        ..P::config(device)?.scheduler(spec.scheduler.factory)
+    })
+}

@@ -1,0 +1,78 @@
+//! One run in virtual time: the same queue and workers as in a real one, on virtual CPUs.
+
+use super::outcome::{Counted, Outcome, outcome};
+use super::payload::{BenchPayload, Pool};
+use super::setup;
+use super::tally::Part;
+use super::usage::Usage;
+use super::watch;
+use crate::devices::Opened;
+use crate::error::Failure;
+use crate::plan::Plan;
+use crate::plan::runs::{RunSpec, ThreadSpec};
+use blkmq_core::{Buffer, Instant};
+use blkmq_lab::observe::Observation;
+use blkmq_lab::simulation::{Done, Program, Settings, Simulation};
+use blkmq_lab::workload::longest;
+
+/// Runs `spec`, all of whose chance comes from `seed`.
+///
+/// # Errors
+/// As [`setup::check`], and if the queue stands still.
+pub fn run(
+    plan: &Plan,
+    spec: &RunSpec<'_>,
+    seed: u64,
+    observation: &Observation,
+) -> Result<Outcome, Failure> {
+    let device = setup::device(plan, spec)?;
+    let verifies = spec.threads.iter().any(|thread| plan.jobs[thread.job].verify.is_some());
+    // Bytes take no virtual time. They are there only for who looks at them.
+    if verifies {
+        run_with::<Buffer>(plan, spec, device, (seed, observation))
+    } else {
+        run_with::<()>(plan, spec, device, (seed, observation))
+    }
+}
+
+fn run_with<P: BenchPayload<Source = ()> + 'static>(
+    plan: &Plan,
+    spec: &RunSpec<'_>,
+    device: Opened,
+    (seed, observation): (u64, &Observation),
+) -> Result<Outcome, Failure> {
+    let config = setup::config::<P>(plan, spec, &device)?;
+    let settings = Settings::new(spec.seed_of(seed));
+    let simulation = Simulation::observed(config, settings, observation);
+    let mut simulation = simulation.map_err(setup::impossible)?;
+    let mut parts: Vec<(ThreadSpec, Part)> = Vec::new();
+    let phases = spec.threads.iter().map(|thread| thread.phase).max().unwrap_or(0);
+    for phase in 0..=phases {
+        let mine = |(_, thread): &(usize, &ThreadSpec)| thread.phase == phase;
+        let threads: Vec<(usize, &ThreadSpec)> =
+            spec.threads.iter().enumerate().filter(mine).collect();
+        let program = |(number, thread): &(usize, &ThreadSpec)| {
+            let job = &plan.jobs[thread.job];
+            let stream = setup::stream(plan, spec, **thread, &device)?;
+            let buffers = Pool::<P>::new(job.depth.iodepth, longest(job), ());
+            Ok(Program { job, stream, buffers, course: plan.draws(), pid: watch::pid(*number) })
+        };
+        let programs: Vec<_> = threads.iter().map(program).collect::<Result<_, Failure>>()?;
+        let done = simulation.run(programs).map_err(|e| Failure::Simulation(e.to_string()))?;
+        let part = |Done { tally, busy }| Part {
+            tally,
+            usage: Usage { user_ns: busy.0, ..Usage::default() },
+        };
+        parts.extend(threads.iter().map(|(_, thread)| **thread).zip(done.into_iter().map(part)));
+    }
+    let counted = Counted {
+        parts: &parts,
+        stats: &simulation.stats(),
+        elapsed: simulation.now() - Instant::ZERO,
+        end: simulation.now(),
+        // What virtual CPUs did is in the jobs' own times.
+        cpu_ns: None,
+        observed: observation,
+    };
+    Ok(outcome(plan, spec, device, &counted))
+}

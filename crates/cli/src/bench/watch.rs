@@ -1,0 +1,125 @@
+//! What is observed of a run beside its figures, and where it is written.
+
+use super::tally::Part;
+use crate::devices::Opened;
+use crate::error::{Failure, UsageError};
+use crate::plan::runs::{RunSpec, ThreadSpec};
+use crate::plan::{Plan, Time, TracePlan};
+use crate::report::model::Courses;
+use blkmq_core::Instant;
+use blkmq_device::OccupancyLog;
+use blkmq_lab::elevator_log::ElevatorLog;
+use blkmq_lab::observe::{Depths, Observation};
+use blkmq_lab::trace::Tracer;
+use blkmq_lab::workload::Series;
+use std::path::{Path, PathBuf};
+
+/// Bytes that are kept of what one policy is told: some ten million calls.
+const LOG_BYTES: usize = 256 << 20;
+
+/// What `plan` wants to have observed of each of its runs.
+pub fn observation(plan: &Plan, spec: &RunSpec<'_>) -> Observation {
+    let cpus = u16::try_from(spec.threads.len()).unwrap_or(u16::MAX);
+    let tracer = plan.trace.as_ref().map(|trace| Tracer::new(cpus, trace.events));
+    let log = plan.elevator_log.as_ref().map(|_| ElevatorLog::new(LOG_BYTES));
+    // In real time whoever looks at every request slows it down; where somebody does anyway, this is added.
+    let watched = plan.time != Time::Real || tracer.is_some() || log.is_some();
+    let depths = (plan.draws() && watched).then(Depths::default);
+    Observation { tracer, depths, log }
+}
+
+/// What happened over time in a run of `parts`, which was over at `end`.
+pub fn courses(
+    plan: &Plan,
+    parts: &[(ThreadSpec, Part)],
+    device: &Opened,
+    observed: &Observation,
+    end: Instant,
+) -> Option<Courses> {
+    if !plan.draws() {
+        return None;
+    }
+    let mut completions: Option<Series> = None;
+    for course in parts.iter().filter_map(|(_, part)| part.tally.course.as_ref()) {
+        completions.get_or_insert_with(Series::new).merge(course);
+    }
+    let occupancy = device.occupancy();
+    Some(Courses {
+        completions,
+        elevator: observed.depths.as_ref().map(|depths| depths.elevator(end)),
+        device: observed.depths.as_ref().map(|depths| depths.device(end)),
+        spans: occupancy.map(OccupancyLog::spans).unwrap_or_default(),
+        spans_missed: occupancy.map_or(0, OccupancyLog::missed),
+    })
+}
+
+/// The process number of thread `number` of a run; 0 is nobody.
+pub fn pid(number: usize) -> u32 {
+    number as u32 + 1
+}
+
+/// Writes what was observed of run `number`. What there is to say about it.
+///
+/// # Errors
+/// If a file cannot be written.
+pub fn write(
+    plan: &Plan,
+    spec: &RunSpec<'_>,
+    number: usize,
+    observed: &Observation,
+) -> Result<Vec<String>, Failure> {
+    let mut notes = Vec::new();
+    if let (Some(trace), Some(tracer)) = (&plan.trace, &observed.tracer) {
+        notes.extend(write_trace(plan, spec, number, trace, tracer)?);
+    }
+    if let (Some(file), Some(log)) = (&plan.elevator_log, &observed.log) {
+        let path = PathBuf::from(of_run(plan, file, number));
+        std::fs::write(&path, log.bytes(&plan.command)).map_err(|e| unwritable(&path, &e))?;
+        let missed = log.missed();
+        notes.extend((missed > 0).then(|| {
+            format!("{missed} calls are missing at the end of elevator log {}.", path.display())
+        }));
+    }
+    Ok(notes)
+}
+
+fn write_trace(
+    plan: &Plan,
+    spec: &RunSpec<'_>,
+    number: usize,
+    trace: &TracePlan,
+    tracer: &Tracer,
+) -> Result<Option<String>, Failure> {
+    let names = spec.threads.iter().enumerate();
+    let names = names.map(|(at, thread)| (pid(at), plan.jobs[thread.job].name.as_str()));
+    let missed = tracer.missed();
+    let prefix = of_run(plan, &trace.prefix, number);
+    let file = |cpu: u32| PathBuf::from(format!("{prefix}.blktrace.{cpu}"));
+    let mut cpus = 0;
+    for buffer in tracer.buffers(&names.collect::<Vec<_>>()) {
+        let path = file(buffer.cpu);
+        std::fs::write(&path, &buffer.bytes).map_err(|e| unwritable(&path, &e))?;
+        cpus = cpus.max(buffer.cpu + 1);
+    }
+    // Files of an earlier trace of that name, with more CPUs, would be read as part of this one.
+    while file(cpus).exists() {
+        std::fs::remove_file(file(cpus)).map_err(|e| unwritable(&file(cpus), &e))?;
+        cpus += 1;
+    }
+    Ok((missed > 0).then(|| {
+        format!(
+            "{missed} events are missing at the end of trace {prefix}; a shorter run or a larger trace_events keeps \
+             them."
+        )
+    }))
+}
+
+fn unwritable(path: &Path, e: &std::io::Error) -> Failure {
+    UsageError::new(format!("{}: {e}", path.display())).into()
+}
+
+/// Where something about run `number` goes, of which there may be several.
+fn of_run(plan: &Plan, name: &str, number: usize) -> String {
+    let runs = plan.cases() * plan.repeat as usize;
+    if runs == 1 { name.into() } else { format!("{name}.run{}", number + 1) }
+}

@@ -1,0 +1,137 @@
+//! Groups as the command line describes them: `--group NAME[:KEY=VALUE,...]`, and fio's `cgroup` of a job.
+
+use crate::error::UsageError;
+use crate::units::{self, KbBase};
+use blkmq_engine::{GroupTree, IoMax, Wanted, weight_of_io_weight};
+use blkmq_lab::workload::Job;
+
+/// What a group may be given.
+const KEYS: &str =
+    "weight=1-1000, io.weight=1-10000, parent=NAME, rbps, wbps, riops, wiops=N or max";
+/// The weight of a group unless something else is said.
+const WEIGHT: u32 = 100;
+
+/// The group that `text` describes.
+///
+/// # Errors
+/// If it is of another form.
+pub fn parse(text: &str) -> Result<Wanted, UsageError> {
+    let (name, pairs) = text.split_once(':').unwrap_or((text, ""));
+    let mut group =
+        Wanted { name: name.into(), parent: "/".into(), weight: WEIGHT, max: IoMax::default() };
+    for pair in pairs.split(',').filter(|pair| !pair.is_empty()) {
+        let (key, value) = pair.split_once('=').ok_or_else(|| unknown(pair))?;
+        match key {
+            "weight" => group.weight = number(pair, value)?,
+            "io.weight" => {
+                let weight = weight_of_io_weight(number(pair, value)?);
+                group.weight = weight.map_err(|e| UsageError::new(e.to_string()))?;
+            }
+            "parent" => group.parent = value.into(),
+            "rbps" | "wbps" | "riops" | "wiops" => {
+                // With units, as everywhere on the command line.
+                let limit = match value {
+                    "max" => "max".to_owned(),
+                    size => units::bytes(size, KbBase::Binary)?.to_string(),
+                };
+                let max = group.max.set(&format!("{key}={limit}"));
+                group.max = max.map_err(|e| UsageError::new(e.to_string()))?;
+            }
+            _ => return Err(unknown(pair)),
+        }
+    }
+    Ok(group)
+}
+
+fn unknown(pair: &str) -> UsageError {
+    UsageError::new(format!("'{pair}' says nothing about a group; accepted: {KEYS}"))
+}
+
+fn number(pair: &str, value: &str) -> Result<u32, UsageError> {
+    value.parse().map_err(|_| UsageError::new(format!("{pair}: no number; accepted: {KEYS}")))
+}
+
+/// The tree of the groups that were described, and of those that `jobs` are in without their having been.
+///
+/// # Errors
+/// If groups contradict each other, or a job is in one that is not there although others are described.
+pub fn tree(mut wanted: Vec<Wanted>, jobs: &[Job]) -> Result<GroupTree, UsageError> {
+    let described = !wanted.is_empty();
+    for job in jobs {
+        let Some(name) = &job.cgroup else { continue };
+        let at = |e: UsageError| e.at(format!("job '{}'", job.name));
+        match (wanted.iter().find(|group| group.name == *name), job.cgroup_weight) {
+            (Some(group), Some(weight)) if group.weight != weight => {
+                return Err(at(UsageError::new(format!(
+                    "cgroup_weight={weight}, and group '{name}' has a weight of {}; accepted: one of the two",
+                    group.weight
+                ))));
+            }
+            (Some(_), _) => {}
+            (None, None) if described => {
+                let known = Vec::from_iter(wanted.iter().map(|group| &*group.name)).join(", ");
+                return Err(at(UsageError::new(format!("no group '{name}'; accepted: {known}"))));
+            }
+            (None, weight) => wanted.push(Wanted {
+                name: name.clone(),
+                parent: "/".into(),
+                weight: weight.unwrap_or(WEIGHT),
+                max: IoMax::default(),
+            }),
+        }
+    }
+    GroupTree::of(wanted).map_err(|e| UsageError::new(e.to_string()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn refusal(text: &str) -> String {
+        let group = parse(text).and_then(|group| tree(vec![group], &[]));
+        group.expect_err(text).to_string()
+    }
+
+    fn job(cgroup: &str, cgroup_weight: Option<u32>) -> Job {
+        Job { cgroup: Some(cgroup.into()), cgroup_weight, ..Job::default() }
+    }
+
+    #[test]
+    fn a_group_is_described_by_pairs() {
+        let text = "web:weight=200,parent=top,rbps=1m,wiops=500,riops=max";
+        let web = parse(text).expect("right");
+        assert_eq!((&*web.name, &*web.parent, web.weight), ("web", "top", 200));
+        assert_eq!(web.max.to_string(), "rbps=1048576 wbps=max riops=max wiops=500");
+        assert_eq!(parse("a:io.weight=10000").expect("right").weight, 1000);
+        assert_eq!(parse("a").expect("right").weight, 100);
+    }
+
+    #[test]
+    fn what_is_wrong_is_said() {
+        assert!(
+            refusal("a:speed=1").contains("'speed=1' says nothing about a group; accepted: weight")
+        );
+        assert!(refusal("a:weight").contains("accepted: weight"));
+        assert!(refusal("a:weight=heavy").contains("no number"));
+        assert!(refusal("a:weight=0").contains("accepted are 1 to 1000"));
+        assert!(refusal("a:io.weight=10001").contains("accepted are 1 to 10000"));
+        assert!(refusal("a:rbps=0").contains("rbps=0"));
+        assert!(refusal("a:parent=b").contains("no group 'b'"));
+        assert!(refusal("a:parent=a").contains("itself or below it"));
+        assert!(refusal(":weight=3").contains("no name for a group"));
+    }
+
+    #[test]
+    fn jobs_make_groups_as_in_fio_unless_groups_are_described() {
+        let jobs = [job("a", Some(300)), job("a", None), job("b", None)];
+        let made = tree(Vec::new(), &jobs).expect("right");
+        let weights: Vec<_> = made.iter().map(|group| (&*group.name, group.weight)).collect();
+        assert_eq!(weights, [("a", 300), ("b", 100)]);
+        let described = vec![parse("a:weight=300").expect("right")];
+        assert!(tree(described.clone(), &[job("a", Some(300))]).is_ok());
+        let error = tree(described.clone(), &[job("b", None)]).expect_err("a slip of the pen");
+        assert!(error.to_string().contains("no group 'b'; accepted: a"));
+        let error = tree(described, &[job("a", Some(7))]).expect_err("which of the two?");
+        assert!(error.to_string().contains("has a weight of 300"));
+    }
+}

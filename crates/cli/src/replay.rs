@@ -1,0 +1,267 @@
+//! `blkmq replay`: an elevator log played back, exactly to the same scheduler, or as a workload to another one.
+
+use crate::devices;
+use crate::error::{Failure, UsageError};
+use crate::plan::{SchedulerChoice, Time};
+use crate::report::number::nanos;
+use crate::report::text_table::{Align, TextTable};
+use blkmq_core::{Histogram, Nanos, SECTOR_SIZE};
+use blkmq_device::{Device, MachineShape, registry};
+use blkmq_engine::Config;
+use blkmq_lab::elevator_log::{
+    ElevatorLog, Instance, Log, LogError, Summary, Workload, replay, rerun, summary,
+};
+use blkmq_lab::observe::Observation;
+
+const HELP: &str = "\
+usage: blkmq replay FILE [--scheduler=NAME[:KEY=VALUE,...]] [--device=DEVICE]
+
+Plays back what --elevator-log of blkmq bench or blkmq sim has written down. Without --scheduler, or with the
+one of the log, every call is made again, at the same times, and every answer is compared; the first one that
+differs is shown with what came before it, and the exit code is 1. With another scheduler, or other options, the
+I/Os of the log arrive when they did, at a device that is simulated, and both are compared: how requests were
+ordered and how long they waited. Answers are a simulation then; that I/Os would have come at other times, had
+they been served at other times, is not in it.
+
+  --scheduler=NAME[:KEY=VALUE,...]  the scheduler to play it to (default: that of the log)
+  --device=DEVICE                   a virtual device for another scheduler (default: a null device with as many
+                                    hardware queues and tags, and the median service time of the log)
+
+  blkmq sim --scheduler=mq-deadline --rw=randrw --iodepth=32 --size=64m --elevator-log=run.log
+  blkmq replay run.log
+  blkmq replay run.log --scheduler=none
+  blkmq replay run.log --scheduler=mq-deadline:fifo_batch=1 --device=null,irqmode=2,hw_queue_depth=4
+";
+
+/// The text of `--help`.
+pub fn help() -> String {
+    HELP.into()
+}
+
+/// What was asked for.
+struct Wanted {
+    file: String,
+    scheduler: Option<SchedulerChoice>,
+    device: Option<String>,
+}
+
+fn wanted(args: &[String]) -> Result<Wanted, UsageError> {
+    const ACCEPTED: &str = "accepted: FILE, --scheduler=NAME, --device=DEVICE, --help";
+    let (mut file, mut scheduler, mut device) = (None, None, None);
+    let mut rest = args.iter();
+    while let Some(arg) = rest.next() {
+        let Some(option) = arg.strip_prefix("--") else {
+            if file.replace(arg.clone()).is_some() {
+                return Err(UsageError::new("one log at a time; accepted: one FILE").at(arg));
+            }
+            continue;
+        };
+        let (name, value) = match option.split_once('=') {
+            Some((name, value)) => (name, Some(value.to_owned())),
+            None => (option, rest.next().cloned()),
+        };
+        let value = || value.clone().ok_or_else(|| UsageError::new("needs a value").at(arg));
+        match name {
+            "scheduler" => {
+                let choices = SchedulerChoice::parse(&value()?).map_err(|e| e.at("--scheduler"))?;
+                let [one] = <[_; 1]>::try_from(choices).map_err(|_| {
+                    UsageError::new("--scheduler: one at a time; accepted: one NAME")
+                })?;
+                scheduler = Some(one);
+            }
+            "device" => device = Some(value()?),
+            _ => return Err(UsageError::new(format!("no such option; {ACCEPTED}")).at(arg)),
+        }
+    }
+    let file = file.ok_or_else(|| UsageError::new(format!("no elevator log; {ACCEPTED}")))?;
+    Ok(Wanted { file, scheduler, device })
+}
+
+/// Does what `args` say. What came of it as text, and whether it is what was recorded.
+///
+/// # Errors
+/// If the arguments or the log cannot be understood, or the simulation cannot be made.
+pub fn run(args: &[String]) -> Result<(String, Result<(), Failure>), Failure> {
+    let wanted = wanted(args)?;
+    let bytes =
+        std::fs::read(&wanted.file).map_err(|e| UsageError::new(e.to_string()).at(&wanted.file))?;
+    let broken = |e: LogError| UsageError::new(e.to_string()).at(&wanted.file);
+    let log = Log::parse(&bytes).map_err(broken)?;
+    let recorded = summary(&log).map_err(broken)?;
+    let mut text = format!("{}: {}\n", wanted.file, log.command);
+    let same = |choice: &SchedulerChoice| log.instances.iter().all(|it| is_of(it, choice));
+    match wanted.scheduler.filter(|choice| !same(choice)) {
+        None if wanted.device.is_some() => {
+            let text = "--device: an exact replay has no device; accepted with another --scheduler";
+            Err(UsageError::new(text).into())
+        }
+        None => {
+            let verdict = exact(&log, &mut text)?;
+            text.push('\n');
+            text.push_str(&table(&[("recorded", &recorded)]));
+            Ok((text, verdict))
+        }
+        Some(choice) => {
+            let workload = Workload::of(&log).map_err(broken)?;
+            let device = device(wanted.device.as_deref(), &log, &workload, &recorded)?;
+            let again = simulate(&log, &workload, &choice, &device)?;
+            let log = Log::parse(&again).expect("it was written just now");
+            let simulated = summary(&log).expect("it was written just now");
+            text.push_str(&format!(
+                "{} I/Os arrive again; simulated with {}\n",
+                workload.len(),
+                choice.text
+            ));
+            if workload.unknown() > 0 {
+                let unknown = workload.unknown();
+                text.push_str(&format!(
+                    "{unknown} discards are left out: their places are not in the log\n"
+                ));
+            }
+            text.push('\n');
+            text.push_str(&table(&[("recorded", &recorded), (&choice.text, &simulated)]));
+            Ok((text, Ok(())))
+        }
+    }
+}
+
+/// Is this the policy of `choice`, with the same options?
+fn is_of(instance: &Instance<'_>, choice: &SchedulerChoice) -> bool {
+    let factory = choice.factory;
+    let given = |name| choice.options.given(name);
+    let recorded = |name| instance.options.iter().find(|(known, _)| *known == name).map(|it| it.1);
+    instance.policy == factory.name
+        && factory
+            .attributes
+            .iter()
+            .all(|it| given(it.name).is_none_or(|_| given(it.name) == recorded(it.name)))
+}
+
+fn exact(log: &Log<'_>, text: &mut String) -> Result<Result<(), Failure>, Failure> {
+    let mut verdict = Ok(());
+    for (number, instance) in log.instances.iter().enumerate() {
+        let options = instance.options.iter().map(|(name, value)| format!(" {name}={value}"));
+        let name =
+            format!("elevator {number} ({}{})", instance.policy, options.collect::<String>());
+        let replayed = replay(instance).map_err(|e| Failure::Replay(format!("{name}: {e}")))?;
+        text.push_str(&format!("{name}: {} calls, {} answers", replayed.calls, replayed.answers));
+        match &replayed.difference {
+            None => text.push_str(", all the same\n"),
+            Some(difference) => {
+                text.push_str(&format!("\n{difference}\n"));
+                verdict = Err(Failure::Replay(format!(
+                    "{name}: call {} is answered differently",
+                    difference.call
+                )));
+            }
+        }
+        if instance.missed > 0 {
+            let missed = instance.missed;
+            text.push_str(&format!("  the log was full then; {missed} more calls are not in it\n"));
+        }
+    }
+    Ok(verdict)
+}
+
+/// The device of a simulation.
+fn device(
+    given: Option<&str>,
+    log: &Log<'_>,
+    workload: &Workload,
+    recorded: &Summary,
+) -> Result<Device, Failure> {
+    let time = Time::Virtual { seed: 0 };
+    let device = match given {
+        Some(text) => devices::open_virtual(text, time).map_err(|e| e.at("--device"))?,
+        None => {
+            let mut served: Histogram = recorded.reads.served.clone();
+            served.merge(&recorded.writes.served);
+            let depth = log.instances.iter().map(|instance| instance.shape.hw_depth).max();
+            let queues = workload.hw_queues();
+            let text = format!(
+                "null,irqmode=2,completion_nsec={},submit_queues={queues},hw_queue_depth={},size={},discard=1",
+                served.quantile(1, 2).max(1),
+                depth.unwrap_or(1).max(1),
+                (workload.end() * u64::from(SECTOR_SIZE)).div_ceil(1 << 20).max(1),
+            );
+            let machine = MachineShape { cpus: queues.max(1), nodes: 1 };
+            registry::parse(&text, &machine).map_err(|e| UsageError::new(e.to_string()))?
+        }
+    };
+    if device.shape.limits.capacity < workload.end() {
+        let (has, wants) = (device.shape.limits.capacity, workload.end());
+        let text = format!(
+            "--device: it has {has} sectors and the log goes up to {wants}; accepted: a larger one"
+        );
+        return Err(UsageError::new(text).into());
+    }
+    Ok(device)
+}
+
+/// The elevator log of the workload under another scheduler.
+fn simulate(
+    log: &Log<'_>,
+    workload: &Workload,
+    choice: &SchedulerChoice,
+    device: &Device,
+) -> Result<Vec<u8>, Failure> {
+    let again = ElevatorLog::new(usize::MAX);
+    let observation = Observation { log: Some(again.clone()), ..Observation::default() };
+    // As deep as it was; `none` has as many tags as its device.
+    let depth = log.instances.first().map(|instance| instance.shape.nr_requests);
+    let config =
+        Config { nr_requests: depth.filter(|_| choice.factory.name != "none"), ..device.config() };
+    let options = choice.options.clone();
+    let config = Config { options, ..config.scheduler(choice.factory) };
+    rerun(workload, config, &observation).map_err(|e| Failure::Simulation(e.to_string()))?;
+    Ok(again.bytes(log.command))
+}
+
+/// What is timed.
+type Times = fn(&Summary) -> &Histogram;
+
+const TIMES: [(&str, Times); 4] = [
+    ("reads waited", |s| &s.reads.waited),
+    ("reads at the device", |s| &s.reads.served),
+    ("writes waited", |s| &s.writes.waited),
+    ("writes at the device", |s| &s.writes.served),
+];
+
+/// The figures side by side.
+fn table(columns: &[(&str, &Summary)]) -> String {
+    let heading = columns.iter().map(|(name, _)| ((*name).to_owned(), Align::Right));
+    let mut table =
+        TextTable::new([(String::new(), Align::Left)].into_iter().chain(heading).collect());
+    let mut row = |name: &str, cell: &dyn Fn(&Summary) -> String| {
+        let cells = columns.iter().map(|(_, summary)| cell(summary));
+        table.row(&[name.to_owned()].into_iter().chain(cells).collect::<Vec<_>>());
+    };
+    row("requests inserted", &|s| s.inserted.to_string());
+    row("  joined or fused", &|s| s.merged.to_string());
+    row("  requeued", &|s| s.requeued.to_string());
+    row("  taken back", &|s| s.withdrawn.to_string());
+    row("picked", &|s| s.picked.to_string());
+    row("  right behind the one before", &|s| s.sequential.to_string());
+    row("  backwards", &|s| s.backwards.to_string());
+    row("  ahead of an older one", &|s| s.overtaken.to_string());
+    row("sectors passed between picks", &|s| s.distance.to_string());
+    row("from the first call to the last", &|s| time(s.lasted));
+    for (what, times) in TIMES {
+        row(&format!("{what}, median"), &|s| quantile(times(s), 50));
+        row(&format!("{what}, 99 %"), &|s| quantile(times(s), 99));
+        row(&format!("{what}, longest"), &|s| quantile(times(s), 100));
+    }
+    table.render()
+}
+
+fn time(span: Nanos) -> String {
+    nanos(span.0 as f64)
+}
+
+fn quantile(times: &Histogram, percent: u64) -> String {
+    match times.count() {
+        0 => "-".into(),
+        _ if percent == 100 => nanos(times.max() as f64),
+        _ => nanos(times.quantile(percent, 100) as f64),
+    }
+}

@@ -1,0 +1,349 @@
+//! The drive: takes commands, answers them, and keeps the arm busy. Knows nothing of the engine.
+//!
+//! It is told the time with every call and catches up with it: whatever the arm finished meanwhile is finished,
+//! and what it would have decided then is decided, in the order in which it happened. Reads, writes and writing
+//! back are not interrupted once they have begun; reading ahead gives way to everything.
+
+use super::answers::Answers;
+use super::commands::{Choice, Command, Commands, Kind, Waiting};
+use super::destage::Candidate;
+use super::geometry::Track;
+use super::mechanics::{Access, Mechanics, Passage};
+use super::params::DiskParams;
+use super::read_ahead::{HasRead, ReadAhead};
+use super::stalls::Stalls;
+use super::write_back::{Want, WriteBack};
+use crate::memory::BadBlocks;
+use crate::{Activity, OccupancyLog, Span};
+use blkmq_core::{Instant, IoError, IoResult, Nanos};
+use std::ops::Range;
+
+/// What the arm does that is not interrupted.
+#[derive(Debug)]
+enum Work {
+    Read(Range<u64>),
+    /// A read that fails.
+    Recover,
+    Write(Range<u64>),
+    Destage,
+    /// A recalibration.
+    Stall,
+}
+
+#[derive(Debug)]
+enum State {
+    /// Nothing, or reading ahead, since then.
+    Free {
+        since: Instant,
+    },
+    Busy {
+        until: Instant,
+        work: Work,
+    },
+}
+
+/// What is best done next.
+enum Next {
+    Command(Choice),
+    Destage(Candidate),
+}
+
+/// A drive: its mechanism, its caches, and the commands that it holds.
+#[derive(Debug)]
+pub(super) struct Drive {
+    mechanics: Mechanics,
+    overhead: Nanos,
+    hit: Nanos,
+    recovery: Nanos,
+    bad: BadBlocks,
+    occupancy: Option<OccupancyLog>,
+    /// Where the arm is, but for reading ahead.
+    track: Track,
+    state: State,
+    /// When a command came last.
+    touched: Instant,
+    commands: Commands,
+    reads: ReadAhead,
+    writes: WriteBack,
+    stalls: Option<Stalls>,
+    answers: Answers,
+}
+
+impl Drive {
+    /// At rest, with nothing in its caches.
+    pub(super) fn new(
+        params: &DiskParams,
+        mechanics: Mechanics,
+        occupancy: Option<OccupancyLog>,
+    ) -> Self {
+        let figures = &params.figures;
+        let depth = figures.hw_queue_depth;
+        let interval = params.recalibration_interval;
+        let stalls = || Stalls::new(interval, params.recalibration, params.seed);
+        Self {
+            mechanics,
+            overhead: figures.overhead,
+            hit: figures.hit,
+            recovery: params.recovery,
+            bad: params.badblocks.clone(),
+            occupancy,
+            track: Track::default(),
+            state: State::Free { since: Instant::ZERO },
+            touched: Instant::ZERO,
+            commands: Commands::new(depth, params.reorder, params.age_limit),
+            reads: ReadAhead::new(figures),
+            writes: WriteBack::new(figures),
+            stalls: (interval > Nanos::ZERO).then(stalls),
+            answers: Answers::new(depth, figures.link_mbps),
+        }
+    }
+
+    /// Takes a command at `now`. `durable`: a write must not stay in the cache.
+    pub(super) fn submit(&mut self, now: Instant, command: Command, durable: bool) {
+        self.advance(now);
+        self.touched = now;
+        if command.kind == Kind::Read {
+            return self.submit_read(now, command);
+        }
+        if durable || !self.writes.takes(&command.range) {
+            return self.commands.push(&self.mechanics, command, now, self.overhead);
+        }
+        self.invalidate(now, &command.range);
+        self.writes.write(now, command, &mut self.answers);
+    }
+
+    fn submit_read(&mut self, now: Instant, command: Command) {
+        self.follow(now);
+        let found = self.reads.find(&command.range);
+        if found.is_none() && !self.writes.holds(&command.range) {
+            return self.commands.push(&self.mechanics, command, now, self.overhead);
+        }
+        let Range { start, end } = command.range;
+        self.answers.cached(command.tag, now + self.hit, end - start);
+        let again = found.and_then(|segment| self.reads.consumed(segment, end, &self.bad));
+        if let (Some(read), State::Free { .. }) = (again, &self.state) {
+            self.stop_ahead(now);
+            self.reads.begin(&self.mechanics, &self.bad, (now, self.track), read);
+        }
+    }
+
+    /// Takes a flush at `now`: it ends when everything that is in the cache is on the medium.
+    pub(super) fn submit_flush(&mut self, now: Instant, tag: u32) {
+        self.advance(now);
+        self.touched = now;
+        self.writes.flush(now, tag, &mut self.answers);
+    }
+
+    /// A command that has ended by `now`, and how.
+    pub(super) fn pop(&mut self, now: Instant) -> Option<(u32, IoResult)> {
+        self.answers.pop(now)
+    }
+
+    /// When a command will have ended, or the arm has to be asked again what comes next; [`Instant::MAX`] if
+    /// nobody waits for anything.
+    pub(super) fn next_event(&self) -> Instant {
+        let is_awaited = !self.commands.is_empty() || self.writes.is_awaited();
+        let arm = if is_awaited { self.turn() } else { None };
+        self.answers.first().into_iter().chain(arm).min().unwrap_or(Instant::MAX)
+    }
+
+    /// Does everything that happens up to `now`.
+    pub(super) fn advance(&mut self, now: Instant) {
+        while let Some(at) = self.turn().filter(|at| *at <= now) {
+            let state = std::mem::replace(&mut self.state, State::Free { since: at });
+            let (since, read) = match state {
+                State::Busy { work, .. } => (at, self.finish(at, work)),
+                State::Free { since } => (since, None),
+            };
+            self.state = State::Free { since };
+            self.begin(since, at, read);
+        }
+    }
+
+    /// When the arm has something to finish or to begin.
+    fn turn(&self) -> Option<Instant> {
+        let since = match self.state {
+            State::Busy { until, .. } => return Some(until),
+            State::Free { since } => since,
+        };
+        let first = self.commands.ready().into_iter().chain(self.writes.turn(self.quiet(since)));
+        first.min().map(|at| at.max(since))
+    }
+
+    /// Since when nothing has been done or asked for, if the arm has been free since `since`.
+    fn quiet(&self, since: Instant) -> Instant {
+        self.touched.max(since)
+    }
+
+    /// The arm has done `work`. What it may read ahead of, if nothing else is wanted of it.
+    fn finish(&mut self, at: Instant, work: Work) -> Option<HasRead> {
+        match work {
+            Work::Read(range) => {
+                let read = self.reads.has_read(&range)?;
+                self.answer_from(at, read.segment);
+                return Some(read);
+            }
+            Work::Write(range) => self.writes.supersede(at, &range, &mut self.answers),
+            Work::Destage => self.writes.arrived(at, &mut self.answers),
+            Work::Recover | Work::Stall => {}
+        }
+        None
+    }
+
+    /// The free arm, idle since `since`, begins what is best now; if that is nothing, to read ahead.
+    fn begin(&mut self, since: Instant, at: Instant, read: Option<HasRead>) {
+        if let Some(until) = self.stalls.as_mut().and_then(|stalls| stalls.strike(since, at)) {
+            self.stop_ahead(at);
+            self.state = State::Busy { until, work: Work::Stall };
+            return;
+        }
+        self.follow(at);
+        match (self.next(since, at), read) {
+            (Some(Next::Command(choice)), _) => {
+                let waiting = self.commands.take(choice.index);
+                match waiting.command.kind {
+                    Kind::Read => self.read(at, waiting.command),
+                    Kind::Write | Kind::Zeroes => self.write(at, &waiting),
+                }
+            }
+            (Some(Next::Destage(candidate)), _) => self.destage(at, &candidate),
+            (None, Some(read)) => {
+                self.reads.begin(&self.mechanics, &self.bad, (at, self.track), read);
+            }
+            (None, None) => {}
+        }
+    }
+
+    /// What is best done now.
+    fn next(&self, since: Instant, at: Instant) -> Option<Next> {
+        let here = (at, self.track);
+        let want = self.writes.wants(at, self.quiet(since));
+        let destage = |want| self.writes.candidate(want, &self.mechanics, here);
+        if let Some(want @ Want::Flush(_)) = want {
+            let candidate = destage(want).expect("what a flush waits for is in the cache");
+            return Some(Next::Destage(candidate));
+        }
+        let command = self.commands.choose(&self.mechanics, here, &self.reads.passing());
+        let Some(command) = command else {
+            return want.and_then(destage).map(Next::Destage);
+        };
+        let rival = want.filter(|want| *want == Want::Room && !command.is_overdue);
+        if let Some(rival) = rival.and_then(destage) {
+            let waits = self.writes.blocked_since();
+            let is_overdue = waits.is_some_and(|since| self.commands.is_overdue(since, at));
+            if is_overdue || rival.estimate < command.estimate {
+                return Some(Next::Destage(rival));
+            }
+        }
+        Some(Next::Command(command))
+    }
+
+    /// Begins to write a part of the cache back.
+    fn destage(&mut self, at: Instant, candidate: &Candidate) {
+        self.stop_ahead(at);
+        let range = self.writes.take(candidate);
+        let passage = self.transfer(at, &range, Access::Write);
+        self.heal(&range);
+        self.note(passage.begin, passage.end, Activity::Housekeeping);
+        self.state = State::Busy { until: passage.end, work: Work::Destage };
+    }
+
+    /// Begins to write past the cache.
+    fn write(&mut self, at: Instant, Waiting { command, arrived, .. }: &Waiting) {
+        let Command { tag, kind, range } = command;
+        self.stop_ahead(at);
+        self.invalidate(at, range);
+        let passage = self.transfer(at, range, Access::Write);
+        self.heal(range);
+        let sent = if *kind == Kind::Zeroes { 0 } else { range.end - range.start };
+        self.answers.written(*tag, *arrived + self.hit, passage.end, sent);
+        self.note(passage.begin, passage.end, Activity::Write);
+        self.state = State::Busy { until: passage.end, work: Work::Write(range.clone()) };
+    }
+
+    /// Begins to read, or goes on reading ahead as far as it is wanted.
+    fn read(&mut self, at: Instant, Command { tag, range, .. }: Command) {
+        let missing = self.reads.missing(&range);
+        let going_on = self.reads.passing().contains(&range.start);
+        let bad = self.bad.first_in(missing.start, (missing.end - missing.start) as u32);
+        let readable = missing.start..bad.map_or(missing.end, |bad| bad + 1);
+        let passing =
+            if going_on { self.reads.pass_to(&self.mechanics, at, readable.end) } else { None };
+        self.stop_ahead(at);
+        let Passage { begin, end, track } =
+            passing.unwrap_or_else(|| self.transfer(at, &readable, Access::Read));
+        self.track = track;
+        let (until, work) = match bad {
+            None => {
+                self.answers.read(tag, begin, end, range.end - range.start);
+                (end, Work::Read(range))
+            }
+            Some(_) => {
+                let until = end + self.recovery;
+                self.answers.end(tag, until, Err(IoError::IO));
+                (until, Work::Recover)
+            }
+        };
+        self.note(begin, until, Activity::Read);
+        self.state = State::Busy { until, work };
+    }
+
+    /// Moves the arm to `range` and over it.
+    fn transfer(&mut self, at: Instant, range: &Range<u64>, access: Access) -> Passage {
+        let here = (at, self.track);
+        let sectors = range.end - range.start;
+        let passage = self.mechanics.transfer(here, range.start, sectors, access);
+        if let Some(occupancy) = &self.occupancy {
+            let place = self.mechanics.geometry.locate(range.start).track.cylinder;
+            let (start, end) = (at, passage.begin);
+            occupancy.record(Span { start, end, place, activity: Activity::Position });
+        }
+        self.track = passage.track;
+        passage
+    }
+
+    /// Notes what the arm does where it is then.
+    fn note(&self, start: Instant, end: Instant, activity: Activity) {
+        if let Some(occupancy) = &self.occupancy {
+            occupancy.record(Span { start, end, place: self.track.cylinder, activity });
+        }
+    }
+
+    /// What is written can be read again.
+    fn heal(&mut self, range: &Range<u64>) {
+        self.bad.remove(range.start, range.end - 1);
+    }
+
+    /// Sees how far reading ahead has come, and answers those who wait for that.
+    fn follow(&mut self, at: Instant) {
+        if let Some((track, segment)) = self.reads.follow(&self.mechanics, at) {
+            self.track = track;
+            self.answer_from(at, segment);
+        }
+    }
+
+    /// Answers who waits for what segment `segment` holds.
+    fn answer_from(&mut self, at: Instant, segment: usize) {
+        while let Some(it) = self.commands.take_read_within(self.reads.held(segment)) {
+            let Range { start, end } = it.command.range;
+            self.answers.cached(it.command.tag, at.max(it.arrived + self.hit), end - start);
+        }
+    }
+
+    /// The arm is wanted for something else than reading ahead.
+    fn stop_ahead(&mut self, at: Instant) {
+        let Some(stopped) = self.reads.stop(&self.mechanics, at) else { return };
+        self.track = stopped.track;
+        if stopped.began < stopped.ended {
+            self.note(stopped.began, stopped.ended, Activity::Housekeeping);
+        }
+    }
+
+    /// `range` is being written: nothing old of it is kept or read ahead.
+    fn invalidate(&mut self, at: Instant, range: &Range<u64>) {
+        if self.reads.overlaps(range) {
+            self.stop_ahead(at);
+        }
+        self.reads.invalidate(range);
+    }
+}

@@ -1,0 +1,266 @@
+//! The mechanism: how long it takes to get to a sector, and to pass over a range of them.
+//!
+//! Pure arithmetic on times and places, in integers. Who moves when is decided in `drive.rs`.
+
+use super::geometry::{Geometry, Spot, Track};
+use super::params::Figures;
+use super::rotation::{Angle, Rotation};
+use super::seek::{SeekCurve, SeekTimes};
+use blkmq_core::{Instant, Nanos};
+
+/// What is to be done at a place. Writes settle longer: a read that is a little off the track succeeds, a write
+/// would damage its neighbour.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Access {
+    Read,
+    Write,
+}
+
+/// Where a range begins, worked out once when it is queued.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Target {
+    pub(super) track: Track,
+    angle: Angle,
+    pub(super) access: Access,
+}
+
+/// An arm that could leave for any of several targets.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Departure {
+    track: Track,
+    /// The track behind that.
+    next: Track,
+    phase: Angle,
+}
+
+/// How long it takes to get to a target, as the firmware reckons it.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(super) struct Estimate(u64);
+
+impl Estimate {
+    /// It is there.
+    pub(super) const ZERO: Self = Self(0);
+    /// Longer than anything takes.
+    pub(super) const MAX: Self = Self(u64::MAX);
+}
+
+/// A passage over sectors.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Passage {
+    /// The first of them comes under the head.
+    pub(super) begin: Instant,
+    /// The last one has passed.
+    pub(super) end: Instant,
+    /// Where the arm is then.
+    pub(super) track: Track,
+}
+
+/// The moving parts.
+#[derive(Debug)]
+pub(super) struct Mechanics {
+    pub(super) geometry: Geometry,
+    pub(super) rotation: Rotation,
+    read: SeekCurve,
+    write: SeekCurve,
+    head_switch: u64,
+    /// To the next cylinder and its first head.
+    cylinder_switch: u64,
+    /// What a write takes to settle beyond what a read takes.
+    write_settle: u64,
+    margin: u64,
+    revolution: u64,
+}
+
+impl Mechanics {
+    /// `None` if no curve goes through the seek times.
+    pub(super) fn new(figures: &Figures) -> Option<Self> {
+        let rotation = Rotation::new(figures.rpm);
+        let [track_skew, cylinder_skew] =
+            [figures.track_skew, figures.cylinder_skew].map(|skew| rotation.angle(skew.0));
+        let geometry = Geometry::new(&figures.tracks, figures.capacity, track_skew, cylinder_skew);
+        let fit = |times| SeekCurve::fit(times, figures.seek_knee, geometry.cylinders());
+        let (read, write) = (fit(&figures.read_seek)?, fit(&figures.write_seek)?);
+        let head_switch = figures.head_switch.0;
+        Some(Self {
+            cylinder_switch: read.time(1).max(head_switch),
+            write_settle: write.time(1).saturating_sub(read.time(1)),
+            margin: figures.reorder_margin.0,
+            revolution: rotation.revolution(),
+            read,
+            write,
+            rotation,
+            geometry,
+            head_switch,
+        })
+    }
+
+    /// Is there a curve through these seek times?
+    pub(super) fn fits(figures: &Figures, times: &SeekTimes) -> bool {
+        SeekCurve::fit(times, figures.seek_knee, 2).is_some()
+    }
+
+    /// Where a range that begins with `sector` is.
+    pub(super) fn target(&self, sector: u64, access: Access) -> Target {
+        let Spot { track, angle, .. } = self.geometry.locate(sector);
+        Target { track, angle, access }
+    }
+
+    /// What a seek over `distance` cylinders takes, in nanoseconds.
+    #[cfg(test)]
+    pub(super) fn seek(&self, distance: u32, access: Access) -> u64 {
+        match access {
+            Access::Read => self.read.time(distance),
+            Access::Write => self.write.time(distance),
+        }
+    }
+
+    /// From one track to the next behind it, as in the middle of a range. The skew is made for it.
+    fn step(&self, from: Track, to: Track) -> u64 {
+        if from.cylinder == to.cylinder { self.head_switch } else { self.cylinder_switch }
+    }
+
+    /// Until the head has settled on the target's track, if `next` is the track behind `from`. O(1).
+    #[inline]
+    fn reach(&self, from: Track, next: Track, to: &Target) -> u64 {
+        if from == to.track {
+            return 0;
+        }
+        if to.track == next {
+            return self.step(from, to.track);
+        }
+        let curve = match to.access {
+            Access::Read => &self.read,
+            Access::Write => &self.write,
+        };
+        let distance = from.cylinder.abs_diff(to.track.cylinder);
+        let switch = match (from.head == to.track.head, to.access) {
+            (true, _) => 0,
+            (false, Access::Read) => self.head_switch,
+            (false, Access::Write) => self.head_switch + self.write_settle,
+        };
+        curve.time(distance).max(switch)
+    }
+
+    /// From `track` at `at`.
+    pub(super) fn departure(&self, (at, track): (Instant, Track)) -> Departure {
+        Departure { track, next: self.geometry.next(track), phase: self.rotation.phase(at) }
+    }
+
+    /// How long it would take to get to `to`. Whoever decides among several keeps a margin: a sector that is
+    /// expected under the head sooner than that after a seek is taken to come a revolution later. The next track
+    /// is no seek: its skew is the margin. O(1), without a division or much of a branch: a full queue is asked
+    /// for every command.
+    #[inline]
+    pub(super) fn estimate(&self, from: &Departure, to: &Target) -> Estimate {
+        let reach = self.reach(from.track, from.next, to);
+        let wait = self.rotation.rough_wait(from.phase.plus(self.rotation.angle(reach)), to.angle);
+        let is_seek = from.track != to.track && from.next != to.track;
+        let late = u64::from(is_seek && wait < self.margin) * self.revolution;
+        Estimate(reach + wait + late)
+    }
+
+    /// When the target's first sector comes under the head, if it leaves `from` at `at`.
+    fn arrive(&self, at: Instant, from: Track, to: &Target) -> Instant {
+        let settled = at + Nanos(self.reach(from, self.geometry.next(from), to));
+        settled + Nanos(self.rotation.wait(self.rotation.phase(settled), to.angle))
+    }
+
+    /// Passes over `sectors` sectors from `spot` on, the first of which comes under the head at `begin`.
+    /// O(tracks).
+    fn pass(&self, mut spot: Spot, mut sectors: u64, begin: Instant) -> Passage {
+        let mut at = begin;
+        loop {
+            let here = u64::from(spot.sectors - spot.sector).min(sectors) as u32;
+            let end = self.end(&spot, here, at);
+            sectors -= u64::from(here);
+            if sectors == 0 {
+                return Passage { begin, end, track: spot.track };
+            }
+            (spot, at) = self.cross(spot, end);
+        }
+    }
+
+    /// When `sectors` sectors from `spot` on, all on its track, have passed, the first of which comes under the
+    /// head at `begin`.
+    fn end(&self, spot: &Spot, sectors: u32, begin: Instant) -> Instant {
+        let share = self.rotation.share(sectors, spot.sectors);
+        begin + Nanos(share - self.rotation.lag(begin, spot.angle))
+    }
+
+    /// To the first sector of the track behind that of `spot`, whose last sector has passed at `end`.
+    fn cross(&self, spot: Spot, end: Instant) -> (Spot, Instant) {
+        let track = self.geometry.next(spot.track);
+        let next = self.geometry.first_of(track);
+        let to = Target { track, angle: next.angle, access: Access::Read };
+        (next, self.arrive(end, spot.track, &to))
+    }
+
+    /// From `from`, left at `at`, to `sector`, and over `sectors` sectors. O(tracks).
+    pub(super) fn transfer(
+        &self,
+        (at, from): (Instant, Track),
+        sector: u64,
+        sectors: u64,
+        access: Access,
+    ) -> Passage {
+        let spot = self.geometry.locate(sector);
+        let to = Target { track: spot.track, angle: spot.angle, access };
+        self.pass(spot, sectors, self.arrive(at, from, &to))
+    }
+}
+
+/// A passage without an end: the head goes on over sector after sector until something else is wanted of it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Stream {
+    /// A sector, and when it comes under the head; later it is the first one of a track.
+    anchor: u64,
+    since: Instant,
+    track: Track,
+    /// The first sector that it does not read.
+    pub(super) limit: u64,
+}
+
+impl Stream {
+    /// Of an arm that is at `track` at `at` and goes on with sector `next`.
+    pub(super) fn begin(
+        mechanics: &Mechanics,
+        (at, track): (Instant, Track),
+        next: u64,
+        limit: u64,
+    ) -> Self {
+        let to = mechanics.target(next, Access::Read);
+        Self { anchor: next, since: mechanics.arrive(at, track, &to), track: to.track, limit }
+    }
+
+    /// How far it has come by `now`: everything before that sector has been read. O(tracks since it was asked
+    /// last), with times that never decrease.
+    pub(super) fn reached(&mut self, mechanics: &Mechanics, now: Instant) -> u64 {
+        while self.anchor < self.limit && self.since < now {
+            let spot = mechanics.geometry.locate(self.anchor);
+            self.track = spot.track;
+            let left = spot.sectors - spot.sector;
+            let end = mechanics.end(&spot, left, self.since);
+            if end > now {
+                let parts = mechanics.rotation.parts((now - self.since).0, spot.sectors);
+                return (self.anchor + parts.min(left.into())).min(self.limit);
+            }
+            if self.anchor + u64::from(left) >= self.limit {
+                return self.limit;
+            }
+            self.anchor += u64::from(left);
+            self.since = mechanics.cross(spot, end).1;
+        }
+        self.anchor.min(self.limit)
+    }
+
+    /// Where the arm is, as far as [`reached`](Self::reached) has followed it.
+    pub(super) fn track(&self) -> Track {
+        self.track
+    }
+
+    /// When everything before sector `end` will have been read, and where the arm is then. O(tracks).
+    pub(super) fn pass_to(&self, mechanics: &Mechanics, end: u64) -> Passage {
+        let spot = mechanics.geometry.locate(self.anchor);
+        mechanics.pass(spot, end - self.anchor, self.since)
+    }
+}

@@ -1,0 +1,258 @@
+//! Reading the disk's parameters from pairs.
+//!
+//! The preset is looked for first, wherever it stands: everything else changes a figure of it. Whatever is not taken
+//! as it was given, or has no effect, is said in a note; what cannot be meant at all is an error.
+
+use super::geometry::TRACK_SECTORS;
+use super::mechanics::Mechanics;
+use super::params::{DiskParams, Figures, MIB_SECTORS};
+use super::presets;
+use super::tables::PARAMETERS;
+use crate::ParamError;
+use crate::basics::{Basics, clamp};
+use crate::memory::BADBLOCKS_FORM;
+use blkmq_core::{Given, Nanos, PairError};
+use blkmq_engine::MAX_HW_QUEUE_DEPTH;
+
+/// The largest disk, 16 TiB: its cylinders can be counted in 32 bits however short the tracks.
+const MAX_MIB: u64 = 1 << 24;
+/// The longest that anything takes or is put off: an hour.
+const MAX_NSEC: u64 = 3_600_000_000_000;
+/// The longest that a movement of the arm takes: a second.
+const MAX_MOVE_NSEC: u64 = 1_000_000_000;
+/// `occupancy_size` unless given.
+const OCCUPANCY_SIZE: usize = 65_536;
+
+/// Reads `pairs`.
+pub(super) fn read(
+    pairs: &[(String, String)],
+    notes: &mut Vec<String>,
+) -> Result<DiskParams, ParamError> {
+    let mut raw = Raw::default();
+    for (name, value) in pairs.iter().filter(|(name, _)| name == "preset") {
+        raw.done.figures = preset(&Given::find(PARAMETERS, name, value)?)?;
+    }
+    for (name, value) in pairs {
+        let given = Given::find(PARAMETERS, name, value)?;
+        raw.given.push(given.name);
+        let is_read = raw.set_surface(&given)?
+            || raw.set_movement(&given)?
+            || raw.set_electronics(&given)?
+            || raw.set_trouble(&given)?
+            || raw.basics.set(&given)?;
+        assert!(is_read, "every name in the table is read by one of them");
+    }
+    raw.finish(notes)
+}
+
+fn preset(given: &Given<'_>) -> Result<Figures, PairError> {
+    let found = presets::ALL.iter().find(|preset| preset.name == given.value);
+    found.map(|preset| preset.figures).ok_or_else(|| {
+        given.refuse(Vec::from_iter(presets::ALL.iter().map(|preset| preset.name)).join(", "))
+    })
+}
+
+fn nanos(given: &Given<'_>, most: u64) -> Result<Nanos, PairError> {
+    given.number(0..=most).map(Nanos)
+}
+
+/// What was given, before one parameter is held against another.
+#[derive(Default)]
+struct Raw {
+    basics: Basics,
+    /// In MiB.
+    size: Option<u64>,
+    gb: Option<u64>,
+    hw_queue_depth: Option<u64>,
+    occupancy: bool,
+    occupancy_size: Option<usize>,
+    /// Names of all parameters that were given.
+    given: Vec<&'static str>,
+    /// Those that need no second look.
+    done: DiskParams,
+}
+
+impl Raw {
+    /// Parameters of the platters. False if `given` is none of them.
+    fn set_surface(&mut self, given: &Given<'_>) -> Result<bool, ParamError> {
+        let tracks = &mut self.done.figures.tracks;
+        match given.name {
+            "preset" => {}
+            "gb" => self.gb = Some(given.number(1..=MAX_MIB / 1024)?),
+            "size" => self.size = Some(given.number(1..=MAX_MIB)?),
+            "rpm" => self.done.figures.rpm = given.number(600..=100_000)?,
+            "heads" => tracks.heads = given.number(1..=64)?,
+            "zones" => tracks.zones = given.number(1..=200)?,
+            "outer_sectors" => tracks.outer_sectors = given.number(TRACK_SECTORS)?,
+            "inner_sectors" => tracks.inner_sectors = given.number(TRACK_SECTORS)?,
+            "zone_curve" => tracks.zone_curve = given.number(0..=100)?,
+            "track_skew_nsec" => self.done.figures.track_skew = nanos(given, MAX_MOVE_NSEC)?,
+            "cylinder_skew_nsec" => self.done.figures.cylinder_skew = nanos(given, MAX_MOVE_NSEC)?,
+            _ => return Ok(false),
+        }
+        Ok(true)
+    }
+
+    /// Parameters of the arm. False if `given` is none of them.
+    fn set_movement(&mut self, given: &Given<'_>) -> Result<bool, ParamError> {
+        let Figures { read_seek, write_seek, .. } = &mut self.done.figures;
+        let time = match given.name {
+            "seek_track_nsec" => &mut read_seek.track,
+            "seek_average_nsec" => &mut read_seek.average,
+            "seek_full_nsec" => &mut read_seek.full,
+            "write_seek_track_nsec" => &mut write_seek.track,
+            "write_seek_average_nsec" => &mut write_seek.average,
+            "write_seek_full_nsec" => &mut write_seek.full,
+            "head_switch_nsec" => &mut self.done.figures.head_switch,
+            "seek_knee" => {
+                self.done.figures.seek_knee = given.number(1..=99)?;
+                return Ok(true);
+            }
+            _ => return Ok(false),
+        };
+        *time = nanos(given, MAX_MOVE_NSEC)?;
+        Ok(true)
+    }
+
+    /// Parameters of caches, interface and queue. False if `given` is none of them.
+    fn set_electronics(&mut self, given: &Given<'_>) -> Result<bool, ParamError> {
+        let figures = &mut self.done.figures;
+        match given.name {
+            "overhead_nsec" => figures.overhead = nanos(given, MAX_NSEC)?,
+            "hit_nsec" => figures.hit = nanos(given, MAX_NSEC)?,
+            "link_mbps" => figures.link_mbps = given.number(1..=1 << 20)?,
+            "segments" => figures.segments = given.number(0..=1024)?,
+            "read_ahead" => figures.read_ahead = given.number(0..=1 << 20)?,
+            "cache_size" | "cache" => figures.cache_size = given.number(0..=1 << 43)?,
+            "fua" => figures.fua = given.flag()?,
+            "destage_delay_nsec" => figures.destage_delay = nanos(given, MAX_NSEC)?,
+            "hw_queue_depth" => self.hw_queue_depth = Some(given.number(1..=u64::MAX)?),
+            "reorder" => self.done.reorder = given.flag()?,
+            "reorder_margin_nsec" => figures.reorder_margin = nanos(given, MAX_MOVE_NSEC)?,
+            "age_limit_nsec" => self.done.age_limit = nanos(given, MAX_NSEC)?,
+            "occupancy" => self.occupancy = given.flag()?,
+            "occupancy_size" => self.occupancy_size = Some(given.number(1..=1 << 32)?),
+            _ => return Ok(false),
+        }
+        Ok(true)
+    }
+
+    /// Parameters of what goes wrong. False if `given` is none of them.
+    fn set_trouble(&mut self, given: &Given<'_>) -> Result<bool, ParamError> {
+        let done = &mut self.done;
+        match given.name {
+            "badblocks" => {
+                if !done.badblocks.change(given.value) {
+                    return Err(given.refuse(BADBLOCKS_FORM).into());
+                }
+            }
+            "recovery_nsec" => done.recovery = nanos(given, MAX_NSEC)?,
+            "recalibration_interval_nsec" => {
+                done.recalibration_interval = nanos(given, MAX_NSEC)?;
+            }
+            "recalibration_nsec" => done.recalibration = nanos(given, MAX_NSEC)?,
+            "seed" => done.seed = given.number(0..=u64::MAX)?,
+            _ => return Ok(false),
+        }
+        Ok(true)
+    }
+
+    fn finish(mut self, notes: &mut Vec<String>) -> Result<DiskParams, ParamError> {
+        let figures = &mut self.done.figures;
+        if let Some(mib) = self.size.or(self.gb.map(|gb| gb * 1024)) {
+            figures.capacity = mib * MIB_SECTORS;
+        }
+        if let Some(depth) = self.hw_queue_depth {
+            let most = u64::from(MAX_HW_QUEUE_DEPTH);
+            figures.hw_queue_depth = clamp(notes, "hw_queue_depth", depth, most) as u32;
+        }
+        let most = figures.capacity.div_ceil(MIB_SECTORS);
+        figures.cache_size = clamp(notes, "cache_size", figures.cache_size, most);
+        self.done.blocksize = self.basics.blocksize(notes);
+        self.done.max_sectors = self.basics.max_sectors;
+        self.done.log_size = self.basics.log_size(notes);
+        let kept = self.occupancy_size.unwrap_or(OCCUPANCY_SIZE);
+        self.done.occupancy_size = self.occupancy.then_some(kept);
+        check(&self.done.figures)?;
+        self.note_what_is_in_vain(notes);
+        note_crossings(&self.done.figures, notes);
+        let capacity = self.done.figures.capacity;
+        for (first, last) in self.done.badblocks.ranges().filter(|(_, last)| *last >= capacity) {
+            notes.push(format!("bad blocks {first}-{last} reach beyond the end at {capacity}"));
+        }
+        Ok(self.done)
+    }
+
+    fn note_what_is_in_vain(&self, notes: &mut Vec<String>) {
+        let DiskParams { figures, reorder, recalibration_interval, .. } = &self.done;
+        let cached = figures.cache_size > 0;
+        let recalibrates = *recalibration_interval > Nanos::ZERO;
+        let fails = self.done.badblocks.ranges().next().is_some();
+        for (name, has_effect, without) in [
+            ("fua", cached, "cache_size: everything written is durable"),
+            ("destage_delay_nsec", cached, "cache_size"),
+            ("read_ahead", figures.segments > 0, "segments"),
+            ("reorder_margin_nsec", *reorder, "reorder=1"),
+            ("age_limit_nsec", *reorder || cached, "reorder=1: the oldest is always next"),
+            ("recovery_nsec", fails, "badblocks"),
+            ("recalibration_nsec", recalibrates, "recalibration_interval_nsec"),
+            ("seed", recalibrates, "recalibration_interval_nsec"),
+            ("occupancy_size", self.occupancy, "occupancy=1"),
+        ] {
+            if self.given.contains(&name) && !has_effect {
+                notes.push(format!("{name} has no effect without {without}"));
+            }
+        }
+    }
+}
+
+/// Do the figures describe a disk?
+fn check(figures: &Figures) -> Result<(), ParamError> {
+    let refuse = |name, value: u64, accepted: String| {
+        Err(ParamError::Pair(PairError::Value { name, value: value.to_string(), accepted }))
+    };
+    let tracks = &figures.tracks;
+    if tracks.inner_sectors > tracks.outer_sectors {
+        let accepted = format!("at most outer_sectors, {}", tracks.outer_sectors);
+        return refuse("inner_sectors", tracks.inner_sectors.into(), accepted);
+    }
+    let revolution = 60_000_000_000 / u64::from(figures.rpm);
+    for (name, skew) in
+        [("track_skew_nsec", figures.track_skew), ("cylinder_skew_nsec", figures.cylinder_skew)]
+    {
+        if skew.0 >= revolution {
+            let accepted = format!("less than a revolution, {revolution}");
+            return refuse(name, skew.0, accepted);
+        }
+    }
+    if Mechanics::new(figures).is_none() {
+        let accepted = "an average well between seek_track_nsec and seek_full_nsec, as between \
+                        write_seek_track_nsec and write_seek_full_nsec";
+        let average = match Mechanics::fits(figures, &figures.read_seek) {
+            true => ("write_seek_average_nsec", figures.write_seek.average),
+            false => ("seek_average_nsec", figures.read_seek.average),
+        };
+        return refuse(average.0, average.1.0, accepted.into());
+    }
+    Ok(())
+}
+
+/// Streams that lose a revolution for each track are slow, and hardly meant.
+fn note_crossings(figures: &Figures, notes: &mut Vec<String>) {
+    let switch = figures.head_switch;
+    for (what, time, name, skew) in [
+        ("a head switch", switch, "track_skew_nsec", figures.track_skew),
+        (
+            "a seek to the next cylinder",
+            switch.max(figures.read_seek.track),
+            "cylinder_skew_nsec",
+            figures.cylinder_skew,
+        ),
+    ] {
+        if time > skew {
+            notes.push(format!(
+                "{what} takes {time}, {name} gives it {skew}: streams lose a revolution each time"
+            ));
+        }
+    }
+}

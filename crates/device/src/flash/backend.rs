@@ -1,0 +1,245 @@
+//! What all hardware queues of a device share: the controller, and what happens when.
+//!
+//! Told the time, it does everything that has become due, in order, each thing at its own time: when it is told late,
+//! the outcome is the same. What happens is in the files beside this one: `host.rs` has what commands ask for,
+//! `dies.rs` what dies and channels do, `drain.rs` what goes on behind the host's back.
+
+use super::age::aged;
+use super::buffer::Buffer;
+use super::channel::Channel;
+use super::die::Die;
+use super::ftl::{FlashStats, Ftl};
+use super::geometry::UNIT_SECTORS;
+use super::params::FlashParams;
+use super::reclaim::Reclaim;
+use super::requests::{Command, PageReads, Requests};
+use super::timers::Timers;
+use super::timing::Server;
+use crate::OccupancyLog;
+use blkmq_core::{HwQueue, Instant, Nanos, Op, Rng, SECTOR_SIZE, Tag};
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, VecDeque};
+
+/// Page reads that may wait or be under way for each die; a controller has room for so many, too. What a request
+/// needs more is looked up when there is room again.
+const READS_PER_DIE: u32 = 64;
+
+/// The numbers of requests, in order.
+type Line = VecDeque<u32>;
+
+pub(super) struct Backend {
+    pub(super) params: FlashParams,
+    /// Everything before this has happened.
+    pub(super) now: Instant,
+    pub(super) ftl: Ftl,
+    pub(super) buffer: Buffer,
+    pub(super) dies: Vec<Die>,
+    pub(super) reclaim: Vec<Reclaim>,
+    pub(super) channels: Vec<Channel>,
+    /// Of the dies, and behind them of the channels.
+    pub(super) timers: Timers,
+    pub(super) requests: Requests,
+    pub(super) reads: PageReads,
+    /// Slots of the buffer that dies are programming, a row for each.
+    pub(super) rows: Vec<u32>,
+    /// Dies that do nothing.
+    pub(super) idle: u32,
+    /// Where the search for one of them goes on.
+    pub(super) next_die: u32,
+    /// Commands that the controller will be done with, and when; in order.
+    decoding: VecDeque<(Instant, u32)>,
+    /// Writes whose data will be there, and when; in order.
+    pub(super) landing: VecDeque<(Instant, u32)>,
+    /// Reads that are not looked up entirely for want of room.
+    pub(super) unplanned: Line,
+    /// Writes for whose data there is no room in the buffer.
+    pub(super) stalled: Line,
+    /// What waits until the buffer has been programmed up to a position; in order of positions.
+    pub(super) draining: VecDeque<(u64, u32)>,
+    controller: Server,
+    /// The host link, to the host and from it. With half duplex the first is used for both.
+    pub(super) link: [Server; 2],
+    pub(super) filling: Server,
+    /// By hardware queue: what has ended or will, when, and under which tag.
+    done: Vec<BinaryHeap<Reverse<(Instant, u32)>>>,
+    pub(super) rng: Rng,
+    pub(super) occupancy: Option<OccupancyLog>,
+}
+
+impl Backend {
+    /// A device that has lived through what its parameters say. O(size of the device).
+    pub(super) fn new(params: &FlashParams, occupancy: Option<OccupancyLog>) -> Self {
+        let geometry = params.geometry;
+        let (dies, row) = (geometry.dies(), geometry.row_units());
+        let units = params.limits().capacity / u64::from(UNIT_SECTORS);
+        let units = u32::try_from(units).expect("checked when parameters were read");
+        let ftl = Ftl::new(geometry, units);
+        let (hws, depth) = (params.submit_queues, params.hw_queue_depth);
+        let all = usize::from(hws) * depth as usize;
+        let parts = Parts::new(params);
+        Self {
+            params: *params,
+            now: Instant::ZERO,
+            ftl: aged(ftl, params.preconditioned, params.watermarks, params.seed),
+            buffer: Buffer::new(params.buffer_units()),
+            dies: parts.dies,
+            reclaim: (0..dies).map(|_| Reclaim::new(row)).collect(),
+            channels: parts.channels,
+            timers: parts.timers,
+            requests: parts.requests,
+            reads: parts.reads,
+            rows: vec![0; (dies * row) as usize],
+            idle: dies,
+            next_die: 0,
+            decoding: VecDeque::with_capacity(all),
+            landing: VecDeque::with_capacity(all),
+            unplanned: Line::with_capacity(all),
+            stalled: Line::with_capacity(all),
+            draining: VecDeque::with_capacity(all),
+            controller: Server::default(),
+            link: [Server::default(); 2],
+            filling: Server::default(),
+            done: (0..hws).map(|_| BinaryHeap::with_capacity(depth as usize)).collect(),
+            rng: Rng::new(params.seed),
+            occupancy,
+        }
+    }
+
+    /// Takes a command from the host.
+    pub(super) fn submit(&mut self, now: Instant, command: &Command) {
+        self.advance(now);
+        let timing = &self.params.timing;
+        let read = command.op == Op::Read;
+        let span = if read { timing.read_command } else { timing.write_command };
+        let decoded = self.controller.serve(self.now, span);
+        let which = self.requests.add(command);
+        self.decoding.push_back((decoded, which));
+    }
+
+    /// Does everything that is due by `now`. Hardware queues are told the time on their own, so that may be a little
+    /// earlier than before.
+    pub(super) fn advance(&mut self, now: Instant) {
+        loop {
+            let (at, which) = self.timers.first();
+            let decoded = first(&self.decoding);
+            let landed = first(&self.landing);
+            let next = at.min(decoded).min(landed);
+            if next > now || next == Instant::MAX {
+                break;
+            }
+            self.now = self.now.max(next);
+            if at == next {
+                self.timers.set(which, Instant::MAX);
+                self.timer(which);
+            } else if decoded == next {
+                let (_, which) = self.decoding.pop_front().expect("it has a first one");
+                self.decoded(which);
+            } else {
+                let (_, which) = self.landing.pop_front().expect("it has a first one");
+                self.landed(which);
+            }
+        }
+        self.now = self.now.max(now);
+    }
+
+    fn timer(&mut self, which: u32) {
+        match which.checked_sub(self.params.geometry.dies()) {
+            None => self.die_timer(which),
+            Some(channel) => self.channel_timer(channel),
+        }
+    }
+
+    /// A request ends at `at`, which is not before now.
+    pub(super) fn finish(&mut self, which: u32, at: Instant) {
+        let request = self.requests.end(which);
+        self.done[usize::from(request.hw.0)].push(Reverse((at, request.tag.0)));
+    }
+
+    /// Takes out one request of `hw` that has ended by `now`.
+    pub(super) fn reap(&mut self, now: Instant, hw: HwQueue) -> Option<Tag> {
+        let done = &mut self.done[usize::from(hw.0)];
+        let Reverse((at, _)) = done.peek()?;
+        if *at > now {
+            return None;
+        }
+        done.pop().map(|Reverse((_, tag))| Tag(tag))
+    }
+
+    /// When a request of `hw`, of which there is one, will have ended; or earlier than that, when the device knows
+    /// more. Whatever has not ended passes one of the events that are due, and then the latency that everything has.
+    pub(super) fn next_event(&self, hw: HwQueue) -> Instant {
+        let done = self.done[usize::from(hw.0)].peek().map(|Reverse((at, _))| *at);
+        let (at, _) = self.timers.first();
+        let next = at.min(first(&self.decoding)).min(first(&self.landing));
+        let timing = &self.params.timing;
+        let undecided = next + timing.read_latency.min(timing.write_latency);
+        done.map_or(undecided, |done| done.min(undecided))
+    }
+
+    /// The power goes, orderly, and comes back: what is in the buffer is programmed, garbage collection is given up
+    /// where it is, and what the host had asked for is forgotten. Time begins anew.
+    pub(super) fn restart(&mut self) {
+        [&mut self.decoding, &mut self.landing].into_iter().for_each(VecDeque::clear);
+        [&mut self.unplanned, &mut self.stalled].into_iter().for_each(VecDeque::clear);
+        self.draining.clear();
+        let position = self.buffer.drain();
+        self.offer();
+        while self.durable() < position {
+            let (at, _) = self.timers.first();
+            assert!(
+                at < Instant::MAX,
+                "the flash is larger than what is mapped, so that a row finds room"
+            );
+            self.advance(at);
+        }
+        (0..self.params.geometry.dies()).for_each(|die| self.give_up(die));
+        let fresh = Parts::new(&self.params);
+        (self.dies, self.channels, self.timers) = (fresh.dies, fresh.channels, fresh.timers);
+        (self.requests, self.reads) = (fresh.requests, fresh.reads);
+        self.idle = self.params.geometry.dies();
+        self.now = Instant::ZERO;
+        (self.controller, self.filling) = (Server::default(), Server::default());
+        self.link = [Server::default(); 2];
+        self.done.iter_mut().for_each(BinaryHeap::clear);
+        self.rng = Rng::new(self.params.seed);
+    }
+
+    /// What was written and moved so far.
+    pub(super) fn stats(&self) -> FlashStats {
+        self.ftl.stats
+    }
+
+    /// How long `bytes` take over the host link.
+    pub(super) fn link_time(&self, bytes: u64) -> Nanos {
+        self.params.timing.link.time(bytes)
+    }
+}
+
+/// What is made anew when the power comes back.
+struct Parts {
+    dies: Vec<Die>,
+    channels: Vec<Channel>,
+    timers: Timers,
+    requests: Requests,
+    reads: PageReads,
+}
+
+impl Parts {
+    fn new(params: &FlashParams) -> Self {
+        let (dies, channels) = (params.geometry.dies(), params.geometry.channels);
+        Self {
+            dies: (0..dies).map(|_| Die::new()).collect(),
+            channels: (0..channels).map(|_| Channel::new(dies)).collect(),
+            timers: Timers::new(dies + channels),
+            requests: Requests::new(params.submit_queues, params.hw_queue_depth),
+            reads: PageReads::new(dies * READS_PER_DIE, dies),
+        }
+    }
+}
+
+/// When the first of a line is due.
+fn first(line: &VecDeque<(Instant, u32)>) -> Instant {
+    line.front().map_or(Instant::MAX, |(at, _)| *at)
+}
+
+const _: () = assert!(super::UNIT.is_multiple_of(SECTOR_SIZE));

@@ -1,0 +1,140 @@
+//! One die: what it is doing, what it has put aside for reads, and what it does next.
+//!
+//! Reads of the host come first, within a bound: so many of them pass a program or an erase, whether it waits or was
+//! interrupted for them, and then it goes on to its end. Time and data are in `dies.rs` and `drain.rs`.
+
+use super::ftl::Stream;
+use blkmq_core::{Instant, Nanos};
+
+/// Something long that a die does.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Long {
+    /// A row of a stream, from this unit on.
+    Program(Stream, u32),
+    /// This block.
+    Erase(u32),
+}
+
+/// What a die is doing.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Doing {
+    Nothing,
+    /// A page read of the host, of this number: into the register,
+    Sense(u32),
+    /// and out of it, once the channel is free.
+    Send(u32),
+    /// The same for garbage collection: so many units.
+    SenseMoved(u32),
+    SendMoved,
+    /// Data of a row comes in.
+    Receive(Stream, u32),
+    /// It programs or erases.
+    Busy(Long),
+}
+
+/// Something long that was interrupted for reads.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Aside {
+    pub(super) what: Long,
+    pub(super) left: Nanos,
+}
+
+/// What to do next.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Choice {
+    Read,
+    /// Go on with what was put aside.
+    Resume,
+    /// Begin something that waits.
+    Background,
+    Nothing,
+}
+
+#[derive(Debug)]
+pub(super) struct Die {
+    pub(super) doing: Doing,
+    /// Since when.
+    pub(super) since: Instant,
+    pub(super) aside: Option<Aside>,
+    /// Bytes still to be moved over the channel.
+    pub(super) to_move: u32,
+    /// Reads that have passed what waits, runs or was put aside.
+    passed: u32,
+    /// The row of the host that is being programmed: how many slots of the buffer it takes, and the position in the
+    /// buffer's order of the first of them; `u64::MAX` without one.
+    pub(super) row: u32,
+    pub(super) position: u64,
+}
+
+impl Die {
+    pub(super) fn new() -> Self {
+        Self {
+            doing: Doing::Nothing,
+            since: Instant::ZERO,
+            aside: None,
+            to_move: 0,
+            passed: 0,
+            row: 0,
+            position: u64::MAX,
+        }
+    }
+
+    pub(super) fn is_idle(&self) -> bool {
+        self.doing == Doing::Nothing && self.aside.is_none()
+    }
+
+    /// What an idle register does next; counts the read that passes.
+    pub(super) fn choose(&mut self, reads: bool, background: bool, reads_first: u32) -> Choice {
+        let waits = self.aside.is_some() || background;
+        if reads && (!waits || self.passed < reads_first) {
+            self.passed = if waits { self.passed + 1 } else { 0 };
+            Choice::Read
+        } else if self.aside.is_some() {
+            Choice::Resume
+        } else if background {
+            Choice::Background
+        } else {
+            Choice::Nothing
+        }
+    }
+
+    /// May a read interrupt what is running?
+    pub(super) fn may_suspend(&self, reads_first: u32) -> bool {
+        matches!(self.doing, Doing::Busy(_)) && self.passed < reads_first
+    }
+
+    /// Something long has come to its end.
+    pub(super) fn ended(&mut self) {
+        self.passed = 0;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn so_many_reads_pass_and_then_what_waits_has_its_turn() {
+        let mut die = Die::new();
+        let choices = Vec::from_iter((0..4).map(|_| die.choose(true, true, 3)));
+        let read = Choice::Read;
+        assert_eq!(choices, [read, read, read, Choice::Background]);
+        die.doing = Doing::Busy(Long::Erase(0));
+        assert!(!die.may_suspend(3), "they have passed it already");
+        die.ended();
+        assert!(die.may_suspend(3));
+        die.aside = Some(Aside { what: Long::Erase(0), left: Nanos(1) });
+        let choices = Vec::from_iter((0..4).map(|_| die.choose(true, false, 3)));
+        assert_eq!(choices, [read, read, read, Choice::Resume]);
+        assert_eq!(die.choose(false, true, 3), Choice::Resume);
+    }
+
+    #[test]
+    fn reads_that_nothing_waits_for_are_not_counted() {
+        let mut die = Die::new();
+        (0..100).for_each(|_| assert_eq!(die.choose(true, false, 1), Choice::Read));
+        assert_eq!(die.choose(true, true, 1), Choice::Read);
+        assert_eq!(die.choose(true, true, 1), Choice::Background);
+        assert_eq!(Die::new().choose(false, false, 1), Choice::Nothing);
+    }
+}

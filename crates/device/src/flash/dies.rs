@@ -1,0 +1,203 @@
+//! What dies and channels do, step by step: sense and send, receive and program, interrupt and go on.
+//!
+//! What a die does next is chosen in `die.rs`; work that the host has not asked for is in `drain.rs`.
+
+use super::backend::Backend;
+use super::channel::Freight;
+use super::die::{Aside, Choice, Doing, Long};
+use super::ftl::Stream;
+use super::geometry::UNIT;
+use crate::{Activity, Span};
+use blkmq_core::{Instant, Nanos};
+
+impl Backend {
+    /// A die does something else from now on.
+    pub(super) fn turn_to(&mut self, die: u32, doing: Doing) {
+        let now = self.now;
+        let die = &mut self.dies[die as usize];
+        self.idle += u32::from(doing == Doing::Nothing);
+        self.idle -= u32::from(die.doing == Doing::Nothing);
+        (die.doing, die.since) = (doing, now);
+    }
+
+    /// A read has been put into the queue of `die`.
+    pub(super) fn read_waits(&mut self, die: u32) {
+        match self.dies[die as usize].doing {
+            Doing::Nothing => self.go_on(die),
+            Doing::Busy(what) => self.interrupt(die, what),
+            _ => {}
+        }
+    }
+
+    /// Interrupts what runs for the reads that wait, if that is allowed and gains something.
+    fn interrupt(&mut self, die: u32, what: Long) {
+        let left = self.timers.get(die) - self.now;
+        let may =
+            self.params.suspend && self.dies[die as usize].may_suspend(self.params.reads_first);
+        if !may || left <= self.params.timing.suspend {
+            return;
+        }
+        self.note(die, activity(what));
+        self.ftl.stats.suspensions += 1;
+        self.dies[die as usize].aside = Some(Aside { what, left });
+        let choice = self.dies[die as usize].choose(true, true, self.params.reads_first);
+        debug_assert!(choice == Choice::Read, "it was interrupted for reads");
+        self.sense(die, self.params.timing.suspend);
+    }
+
+    /// The register of a die is free: it does whatever is next.
+    pub(super) fn go_on(&mut self, die: u32) {
+        let reads = self.reads.waits(die);
+        // Garbage that nobody waits for is collected while nothing else is to be done.
+        let leisure = !reads && self.reclaim[die as usize].is_active();
+        let background = leisure || self.background_waits(die);
+        match self.dies[die as usize].choose(reads, background, self.params.reads_first) {
+            Choice::Read => self.sense(die, Nanos::ZERO),
+            Choice::Resume => self.resume(die),
+            Choice::Background if self.begin_background(die) => {}
+            Choice::Background if reads => self.sense(die, Nanos::ZERO),
+            Choice::Background | Choice::Nothing => self.turn_to(die, Doing::Nothing),
+        }
+    }
+
+    /// Reads the cells for the read that waits first, which takes `more` than usual.
+    fn sense(&mut self, die: u32, more: Nanos) {
+        let number = self.reads.begin(die);
+        self.turn_to(die, Doing::Sense(number));
+        let read = self.params.timing.read;
+        let retries = self.retries();
+        self.ftl.stats.retries += u64::from(retries);
+        let span = Nanos(read.0 * u64::from(1 + retries) + more.0);
+        self.timers.set(die, self.now + span);
+    }
+
+    /// How often the page that is read next has to be read again.
+    fn retries(&mut self) -> u32 {
+        let (ppm, steps) = (self.params.retry_ppm, self.params.retry_steps);
+        if ppm > 0 && self.rng.chance(ppm.into(), 1_000_000) {
+            return 1 + self.rng.below(steps.into()) as u32;
+        }
+        0
+    }
+
+    fn resume(&mut self, die: u32) {
+        let aside = self.dies[die as usize].aside.take();
+        let Aside { what, left } = aside.expect("there was something to go on with");
+        self.turn_to(die, Doing::Busy(what));
+        self.timers.set(die, self.now + left);
+    }
+
+    /// The cells have been read, or a program or an erase is over.
+    pub(super) fn die_timer(&mut self, die: u32) {
+        let doing = self.dies[die as usize].doing;
+        match doing {
+            Doing::Sense(number) => {
+                self.note(die, Activity::Read);
+                self.turn_to(die, Doing::Send(number));
+                let units = self.reads.get(number).units;
+                self.ask(die, units * UNIT, Freight::HostRead);
+            }
+            Doing::SenseMoved(units) => {
+                self.note(die, Activity::Housekeeping);
+                self.turn_to(die, Doing::SendMoved);
+                self.ask(die, units * UNIT, Freight::Other);
+            }
+            Doing::Busy(what) => {
+                self.note(die, activity(what));
+                self.dies[die as usize].ended();
+                match what {
+                    Long::Program(stream, first) => self.programmed(die, stream, first),
+                    Long::Erase(block) => self.ftl.erase(block),
+                }
+                self.go_on(die);
+                if matches!(what, Long::Program(Stream::Host, _)) {
+                    self.admit();
+                    self.drained();
+                }
+            }
+            Doing::Nothing | Doing::Send(_) | Doing::SendMoved | Doing::Receive(..) => {
+                unreachable!("the timer of a die runs while its cells are at work")
+            }
+        }
+    }
+
+    /// A die waits for its channel.
+    pub(super) fn ask(&mut self, die: u32, bytes: u32, freight: Freight) {
+        self.dies[die as usize].to_move = bytes;
+        let channel = self.params.geometry.channel_of(die);
+        self.channels[channel as usize].ask(die, freight);
+        self.begin_transfer(channel);
+    }
+
+    /// Begins the next transfer, or the next part of one.
+    fn begin_transfer(&mut self, channel: u32) {
+        let Some(die) = self.channels[channel as usize].begin(self.params.reads_first) else {
+            return;
+        };
+        let die = &mut self.dies[die as usize];
+        die.since = self.now;
+        let whole = matches!(die.doing, Doing::Send(_));
+        let bytes =
+            if whole { die.to_move } else { die.to_move.min(self.params.geometry.page_size) };
+        die.to_move -= bytes;
+        let span = self.params.timing.channel.time(bytes.into());
+        let timer = self.params.geometry.dies() + channel;
+        self.timers.set(timer, self.now + span);
+    }
+
+    /// A transfer is over, or a part of it.
+    pub(super) fn channel_timer(&mut self, channel: u32) {
+        let die = self.channels[channel as usize].end();
+        let doing = self.dies[die as usize].doing;
+        let moved = matches!(doing, Doing::SendMoved | Doing::Receive(Stream::Reclaim, _));
+        self.note(die, if moved { Activity::Housekeeping } else { Activity::Transfer });
+        if self.dies[die as usize].to_move > 0 {
+            self.channels[channel as usize].ask(die, Freight::Other);
+            return self.begin_transfer(channel);
+        }
+        self.begin_transfer(channel);
+        match doing {
+            Doing::Send(number) => self.page_is_read(die, number),
+            Doing::SendMoved => self.go_on(die),
+            Doing::Receive(stream, first) => self.program(die, stream, first),
+            Doing::Nothing | Doing::Sense(_) | Doing::SenseMoved(_) | Doing::Busy(_) => {
+                unreachable!("only who has asked for the channel gets it")
+            }
+        }
+    }
+
+    fn page_is_read(&mut self, die: u32, number: u32) {
+        let read = self.reads.end(number);
+        self.requests.get(read.request).reading -= 1;
+        self.pass(read.request, read.units);
+        self.read_is_over(read.request);
+        self.go_on(die);
+        // There is room for one more.
+        self.plan();
+    }
+
+    /// The data of a row is there: programs it.
+    fn program(&mut self, die: u32, stream: Stream, first: u32) {
+        let what = Long::Program(stream, first);
+        self.turn_to(die, Doing::Busy(what));
+        self.timers.set(die, self.now + self.params.timing.program);
+        if self.reads.waits(die) {
+            self.interrupt(die, what);
+        }
+    }
+
+    /// Records what `die` has done since it began it.
+    fn note(&self, die: u32, activity: Activity) {
+        let Some(log) = &self.occupancy else { return };
+        let start: Instant = self.dies[die as usize].since;
+        log.record(Span { start, end: self.now, place: die, activity });
+    }
+}
+
+fn activity(what: Long) -> Activity {
+    match what {
+        Long::Program(Stream::Host, _) => Activity::Write,
+        Long::Program(Stream::Reclaim, _) => Activity::Housekeeping,
+        Long::Erase(_) => Activity::Erase,
+    }
+}

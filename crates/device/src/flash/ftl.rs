@@ -1,0 +1,208 @@
+//! The flash translation layer without time: mapping, blocks, and the rows that are written next, kept consistent.
+//!
+//! Every change of the mapping goes through here, so that the valid units of blocks always agree with it. When rows
+//! are programmed and blocks reclaimed is decided in `drain.rs`; which units are moved, in `reclaim.rs`.
+
+use super::blocks::Blocks;
+use super::geometry::Geometry;
+use super::mapping::{Mapping, Place};
+
+/// No block.
+const NONE: u32 = u32::MAX;
+
+/// Who writes: each has a block of its own on every die, so that what is cold does not mix with what is hot.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Stream {
+    /// The host.
+    Host,
+    /// Garbage collection.
+    Reclaim,
+}
+
+/// Where a stream writes next on a die.
+#[derive(Clone, Copy, Debug)]
+struct Point {
+    /// `NONE` for a new one.
+    block: u32,
+    /// The next row of it; past its end while the last one is being programmed.
+    page: u32,
+}
+
+const NOWHERE: Point = Point { block: NONE, page: 0 };
+
+/// What a device has written and moved.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct FlashStats {
+    /// Units that the host wrote.
+    pub host_units: u64,
+    /// Of those, units that replaced older contents in the buffer, and so never reached flash.
+    pub absorbed_units: u64,
+    /// Units programmed: the host's, moved ones, and padding.
+    pub programmed_units: u64,
+    /// Of those, units that garbage collection moved.
+    pub moved_units: u64,
+    /// Of those, padding of rows that were not full.
+    pub padding_units: u64,
+    /// Blocks erased.
+    pub erased_blocks: u64,
+    /// Units of flash that hold the newest contents of a logical unit.
+    pub valid_units: u64,
+    /// Times that a program or an erase was interrupted for reads.
+    pub suspensions: u64,
+    /// Pages that had to be read again.
+    pub retries: u64,
+}
+
+impl FlashStats {
+    /// Units programmed for each unit that the host wrote, in thousandths; 0 if it wrote none.
+    #[must_use]
+    pub fn write_amplification_permille(&self) -> u64 {
+        (self.programmed_units * 1000).checked_div(self.host_units).unwrap_or(0)
+    }
+}
+
+#[derive(Debug)]
+pub(super) struct Ftl {
+    pub(super) geometry: Geometry,
+    mapping: Mapping,
+    pub(super) blocks: Blocks,
+    /// By die.
+    host: Vec<Point>,
+    reclaim: Vec<Point>,
+    pub(super) stats: FlashStats,
+}
+
+impl Ftl {
+    /// `logical` units, none of them written.
+    pub(super) fn new(geometry: Geometry, logical: u32) -> Self {
+        let flash = u32::try_from(geometry.units()).expect("checked when parameters were read");
+        Self {
+            geometry,
+            mapping: Mapping::new(logical, flash),
+            blocks: Blocks::new(&geometry),
+            host: vec![NOWHERE; geometry.dies() as usize],
+            reclaim: vec![NOWHERE; geometry.dies() as usize],
+            stats: FlashStats::default(),
+        }
+    }
+
+    pub(super) fn logical(&self) -> u32 {
+        self.mapping.logical()
+    }
+
+    pub(super) fn find(&self, logical: u32) -> Place {
+        self.mapping.find(logical)
+    }
+
+    /// The logical unit whose newest contents are in `unit` of flash, if there is one.
+    pub(super) fn owner(&self, unit: u32) -> Option<u32> {
+        self.mapping.owner(unit)
+    }
+
+    /// `logical` is in this slot of the buffer from now on, or nowhere. Returns where it was.
+    pub(super) fn supersede(&mut self, logical: u32, place: Place) -> Place {
+        debug_assert!(!matches!(place, Place::Flash(_)), "flash is written by rows");
+        let before = self.mapping.set(logical, place);
+        if let Place::Flash(unit) = before {
+            self.blocks.lose(self.geometry.block_of(unit));
+            self.stats.valid_units -= 1;
+        }
+        before
+    }
+
+    /// Can a row of the host be written on `die` without taking the block that garbage collection needs?
+    pub(super) fn host_has_room(&self, die: u32) -> bool {
+        self.has_begun(die, Stream::Host) || self.blocks.free(die) > 1
+    }
+
+    /// Has `stream` a block on `die` with rows that are not written?
+    pub(super) fn has_begun(&self, die: u32, stream: Stream) -> bool {
+        let points = match stream {
+            Stream::Host => &self.host,
+            Stream::Reclaim => &self.reclaim,
+        };
+        points[die as usize].block != NONE
+    }
+
+    fn point(&mut self, die: u32, stream: Stream) -> &mut Point {
+        match stream {
+            Stream::Host => &mut self.host[die as usize],
+            Stream::Reclaim => &mut self.reclaim[die as usize],
+        }
+    }
+
+    /// The next row of `stream` on `die`, by its first unit, to be programmed now. Nothing else of this stream is
+    /// programmed on this die until [`finish_row`](Self::finish_row).
+    ///
+    /// # Panics
+    /// If there is no block for it.
+    pub(super) fn begin_row(&mut self, die: u32, stream: Stream) -> u32 {
+        if self.point(die, stream).block == NONE {
+            let block =
+                self.blocks.take(die).expect("whoever begins a row has seen to room for it");
+            *self.point(die, stream) = Point { block, page: 0 };
+        }
+        let point = self.point(die, stream);
+        let Point { block, page } = *point;
+        point.page += 1;
+        self.geometry.first_unit(block, page)
+    }
+
+    /// The contents of `logical`, which were at `expected` when they were taken, are in `unit` of flash from now on,
+    /// unless they have been replaced in the meantime.
+    pub(super) fn commit(&mut self, logical: u32, expected: Place, unit: u32) {
+        if self.mapping.find(logical) != expected {
+            return;
+        }
+        self.mapping.set(logical, Place::Flash(unit));
+        self.blocks.gain(self.geometry.block_of(unit));
+        match expected {
+            Place::Flash(from) => self.blocks.lose(self.geometry.block_of(from)),
+            Place::Buffer(_) | Place::Nowhere => self.stats.valid_units += 1,
+        }
+    }
+
+    /// The row that was begun last is programmed, `used` of its units with contents that somebody wanted.
+    pub(super) fn finish_row(&mut self, die: u32, stream: Stream, used: u32) {
+        let (row, pages) = (self.geometry.row_units(), self.geometry.pages_per_block);
+        self.stats.programmed_units += u64::from(row);
+        self.stats.padding_units += u64::from(row - used);
+        if stream == Stream::Reclaim {
+            self.stats.moved_units += u64::from(used);
+        }
+        let point = self.point(die, stream);
+        if point.page == pages {
+            let block = point.block;
+            *point = NOWHERE;
+            self.blocks.close(block);
+        }
+    }
+
+    /// A block is empty and erased.
+    pub(super) fn erase(&mut self, block: u32) {
+        self.blocks.erase(block);
+        self.stats.erased_blocks += 1;
+    }
+}
+
+#[cfg(test)]
+impl Ftl {
+    /// Every logical unit is in one place, every block counts what is in it, and no more.
+    pub(super) fn check(&self) {
+        let geometry = &self.geometry;
+        let mut valid = vec![0; geometry.blocks() as usize];
+        for logical in 0..self.logical() {
+            if let Place::Flash(unit) = self.find(logical) {
+                assert_eq!(self.owner(unit), Some(logical), "two units in one place");
+                valid[geometry.block_of(unit) as usize] += 1;
+            }
+        }
+        let sum: u32 = valid.iter().sum();
+        assert_eq!(u64::from(sum), self.stats.valid_units);
+        let owned = (0..geometry.units() as u32).filter(|unit| self.owner(*unit).is_some());
+        assert_eq!(owned.count() as u32, sum, "a unit of flash is owned by what is elsewhere");
+        for (block, expected) in (0..).zip(valid) {
+            assert_eq!(self.blocks.valid(block), expected, "block {block}");
+        }
+    }
+}

@@ -1,0 +1,79 @@
+//! The flash device: a solid-state drive with channels, dies, a write buffer and garbage collection.
+//!
+//! What it models, whose figures its presets have, how they compare, and what it cannot show is on its page
+//! (`doc/flash.md`). It stores no data. One device behind one mutex serves all hardware queues; in virtual and in real
+//! time it is the same.
+
+mod age;
+mod backend;
+mod blocks;
+mod buffer;
+mod channel;
+mod die;
+mod dies;
+mod drain;
+mod drive;
+mod ftl;
+mod geometry;
+mod host;
+mod mapping;
+mod params;
+mod presets;
+mod queue;
+mod read;
+mod reclaim;
+mod requests;
+mod tables;
+#[cfg(test)]
+mod tests;
+mod timers;
+mod timing;
+
+pub use age::Preconditioned;
+pub use drive::FlashDrive;
+pub use ftl::FlashStats;
+pub use geometry::{Geometry, UNIT};
+pub use params::FlashParams;
+pub use reclaim::Watermarks;
+pub use timing::{Rate, Timing};
+
+use crate::device::{Model, Queues};
+use crate::registry::{Argument, Description};
+use crate::{ArrivalLog, Device, DeviceError, DeviceFactory, MachineShape, OccupancyLog};
+use blkmq_core::HwQueue;
+use queue::FlashQueue;
+
+/// The registry line.
+pub const FACTORY: DeviceFactory = DeviceFactory {
+    name: "flash",
+    summary: "a model of an SSD: dies, channels, write buffer, garbage collection; presets of real ones",
+    doc: include_str!("../../doc/flash.md"),
+    argument: Argument::None,
+    parameters: tables::PARAMETERS,
+    build,
+};
+
+fn build(given: &Description<'_>, host: &MachineShape) -> Result<Device, DeviceError> {
+    let refused = |why| DeviceError::Parameter { device: FACTORY.name, why };
+    let (params, notes) = FlashParams::parse(&given.pairs, host).map_err(refused)?;
+    Ok(Device {
+        shape: params.shape(),
+        no_sched: false,
+        notes,
+        log: params.log_size.map(ArrivalLog::new),
+        occupancy: params.occupancy_size.map(OccupancyLog::new),
+        model: Model::Flash(params, FlashDrive::new()),
+    })
+}
+
+/// The hardware queues of a flash device, all on one drive.
+pub(crate) fn queues<P: Send + 'static>(
+    params: &FlashParams,
+    drive: &FlashDrive,
+    log: Option<&ArrivalLog>,
+    occupancy: Option<&OccupancyLog>,
+) -> Queues<P> {
+    drive.power_on(params, occupancy);
+    let hws = (0..params.submit_queues).map(HwQueue);
+    hws.map(|hw| Box::new(FlashQueue::new(params, hw, drive.clone(), log.cloned())) as _).collect()
+}

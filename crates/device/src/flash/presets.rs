@@ -1,0 +1,171 @@
+//! The figures of real drives, written as one would write them as parameters.
+//!
+//! Where they come from, and how the model compares with what was published about each drive, is on the device's page
+//! (`doc/flash.md`); that it does is tested in `tests/flash.rs`.
+
+/// A drive.
+pub(super) struct Preset {
+    pub(super) name: &'static str,
+    /// Hardware queues, as many as CPUs, up to this.
+    pub(super) most_queues: u16,
+    pub(super) pairs: &'static [(&'static str, &'static str)],
+}
+
+/// The one that counts unless another is named.
+pub(super) const DEFAULT: &str = "nvme-tlc";
+
+/// All of them, in the order in which messages list them.
+pub(super) const ALL: &[Preset] = &[SATA, SATA_DC, NVME_TLC, NVME_MLC, LOW_LATENCY];
+
+/// Samsung 870 EVO, 1 TB.
+const SATA: Preset = Preset {
+    name: "sata",
+    most_queues: 1,
+    pairs: &[
+        ("hw_queue_depth", "32"),
+        ("write_cache", "1"),
+        ("fua", "0"),
+        ("channels", "8"),
+        ("dies_per_channel", "2"),
+        ("planes", "2"),
+        ("page_size", "16384"),
+        ("overprovisioning", "9"),
+        ("read_ns", "45000"),
+        ("program_ns", "400000"),
+        ("erase_ns", "3500000"),
+        ("channel_mbps", "800"),
+        ("link_mbps", "560"),
+        ("link_duplex", "0"),
+        ("read_command_ns", "10100"),
+        ("write_command_ns", "11200"),
+        ("read_latency_ns", "9000"),
+        ("write_latency_ns", "9000"),
+        ("buffer_kib", "262144"),
+        ("buffer_mbps", "0"),
+        ("suspend", "1"),
+        ("suspend_ns", "20000"),
+    ],
+};
+
+/// Intel D3-S4610, 480 GB, behind an IBM M1015.
+const SATA_DC: Preset = Preset {
+    name: "sata-dc",
+    most_queues: 1,
+    pairs: &[
+        ("hw_queue_depth", "32"),
+        ("write_cache", "0"),
+        ("fua", "1"),
+        ("channels", "8"),
+        ("dies_per_channel", "2"),
+        ("planes", "4"),
+        ("page_size", "16384"),
+        ("overprovisioning", "14"),
+        ("read_ns", "72000"),
+        ("program_ns", "1350000"),
+        ("erase_ns", "6000000"),
+        ("channel_mbps", "400"),
+        ("link_mbps", "560"),
+        ("link_duplex", "0"),
+        ("read_command_ns", "15500"),
+        ("write_command_ns", "17000"),
+        ("read_latency_ns", "22000"),
+        ("write_latency_ns", "42000"),
+        ("buffer_kib", "16384"),
+        ("buffer_mbps", "0"),
+        ("suspend", "1"),
+        ("suspend_ns", "40000"),
+        ("reads_first", "6"),
+    ],
+};
+
+/// Intel SSD DC P4500, 1 TB.
+const NVME_TLC: Preset = Preset {
+    name: "nvme-tlc",
+    most_queues: 32,
+    pairs: &[
+        ("hw_queue_depth", "256"),
+        ("write_cache", "0"),
+        ("fua", "1"),
+        ("channels", "12"),
+        ("dies_per_channel", "2"),
+        ("planes", "4"),
+        ("page_size", "16384"),
+        ("overprovisioning", "15"),
+        ("read_ns", "65000"),
+        ("program_ns", "2200000"),
+        ("erase_ns", "6000000"),
+        ("channel_mbps", "533"),
+        ("link_mbps", "3250"),
+        ("link_duplex", "1"),
+        ("read_command_ns", "1500"),
+        ("write_command_ns", "2000"),
+        ("read_latency_ns", "9500"),
+        ("write_latency_ns", "16700"),
+        ("buffer_kib", "16384"),
+        ("buffer_mbps", "0"),
+        ("suspend", "1"),
+        ("suspend_ns", "40000"),
+    ],
+};
+
+/// Intel SSD DC P3700, 2 TB.
+const NVME_MLC: Preset = Preset {
+    name: "nvme-mlc",
+    most_queues: 31,
+    pairs: &[
+        ("hw_queue_depth", "256"),
+        ("write_cache", "0"),
+        ("fua", "1"),
+        ("channels", "18"),
+        ("dies_per_channel", "7"),
+        ("planes", "2"),
+        ("page_size", "16384"),
+        ("pages_per_block", "32"),
+        ("overprovisioning", "32"),
+        ("read_ns", "44000"),
+        ("program_ns", "1600000"),
+        ("erase_ns", "5000000"),
+        ("channel_mbps", "166"),
+        ("link_mbps", "2850"),
+        ("link_duplex", "1"),
+        ("read_command_ns", "2150"),
+        ("write_command_ns", "2150"),
+        ("read_latency_ns", "5500"),
+        ("write_latency_ns", "15000"),
+        ("buffer_kib", "32768"),
+        ("buffer_mbps", "2000"),
+        ("suspend", "0"),
+        ("suspend_ns", "0"),
+    ],
+};
+
+/// Intel Optane SSD DC P4800X, 375 GB.
+const LOW_LATENCY: Preset = Preset {
+    name: "low-latency",
+    most_queues: 32,
+    pairs: &[
+        ("hw_queue_depth", "256"),
+        ("write_cache", "0"),
+        ("fua", "1"),
+        ("channels", "7"),
+        ("dies_per_channel", "4"),
+        ("planes", "1"),
+        ("page_size", "4096"),
+        ("pages_per_block", "1"),
+        ("overprovisioning", "15"),
+        ("read_ns", "2500"),
+        ("program_ns", "20000"),
+        ("erase_ns", "0"),
+        ("channel_mbps", "2400"),
+        ("link_mbps", "2450"),
+        ("link_duplex", "1"),
+        ("read_command_ns", "1750"),
+        ("write_command_ns", "2000"),
+        ("read_latency_ns", "1200"),
+        ("write_latency_ns", "4700"),
+        ("buffer_kib", "256"),
+        ("buffer_mbps", "2050"),
+        ("suspend", "0"),
+        ("suspend_ns", "0"),
+    ],
+};

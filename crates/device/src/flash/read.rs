@@ -1,0 +1,292 @@
+//! Reading the flash device's parameters from pairs.
+//!
+//! A preset is pairs as well, read before the others. Whatever is not taken as it was given, or has no effect, is said
+//! in a note; what cannot be meant at all is an error.
+
+use super::age::Preconditioned;
+use super::geometry::{Geometry, UNIT};
+use super::params::FlashParams;
+use super::presets::{self, Preset};
+use super::reclaim::Watermarks;
+use super::tables::PARAMETERS;
+use super::timing::{Rate, Timing};
+use crate::basics::Basics;
+use crate::{MachineShape, ParamError};
+use blkmq_core::{Given, Nanos, PairError};
+use blkmq_engine::WriteCache;
+
+/// The largest device, so that units of flash and slots of the buffer fit 32 bits whatever the spare area: 2 TiB.
+const MAX_MIB: u64 = 2 << 20;
+/// The longest of any span: a minute.
+const MAX_NS: u64 = 60_000_000_000;
+/// Units in a MiB.
+const MIB_UNITS: u64 = (1 << 20) / UNIT as u64;
+/// Blocks that a die needs besides those that hold what is mapped and those that garbage collection keeps free: one
+/// that the host writes, one that garbage collection writes, and one for chance.
+const EXTRA_BLOCKS: u32 = 3;
+
+/// Reads `pairs` for a machine like `host`.
+pub(super) fn read(
+    pairs: &[(String, String)],
+    host: &MachineShape,
+    notes: &mut Vec<String>,
+) -> Result<FlashParams, ParamError> {
+    let preset = preset(pairs)?;
+    let mut raw = Raw::new();
+    for (name, value) in preset.pairs {
+        raw.set(&Given::find(PARAMETERS, name, value)?)?;
+    }
+    let given = |name: &str| pairs.iter().any(|(known, _)| known == name);
+    if !given("submit_queues") && !given("use_per_node_hctx") {
+        let queues = host.cpus.clamp(1, preset.most_queues).to_string();
+        raw.set(&Given::find(PARAMETERS, "submit_queues", &queues)?)?;
+    }
+    for (name, value) in pairs {
+        raw.set(&Given::find(PARAMETERS, name, value)?)?;
+    }
+    for (name, needed, missing) in [
+        ("fua", "write_cache=1", raw.write_cache == Some(false)),
+        ("suspend_ns", "suspend=1", !raw.done.suspend),
+        ("retry_steps", "retry_ppm", raw.done.retry_ppm == 0),
+    ] {
+        if given(name) && missing {
+            notes.push(format!("{name} has no effect without {needed}"));
+        }
+    }
+    raw.finish(host, notes)
+}
+
+fn preset(pairs: &[(String, String)]) -> Result<&'static Preset, ParamError> {
+    let named = pairs.iter().rev().find(|(name, _)| name == "preset");
+    let name = named.map_or(presets::DEFAULT, |(_, value)| value);
+    presets::ALL.iter().find(|preset| preset.name == name).ok_or_else(|| {
+        let accepted = Vec::from_iter(presets::ALL.iter().map(|preset| preset.name)).join(", ");
+        let value = name.to_owned();
+        ParamError::Pair(PairError::Value { name: "preset", value, accepted })
+    })
+}
+
+/// What was given, before one parameter is held against another.
+struct Raw {
+    basics: Basics,
+    write_cache: Option<bool>,
+    fua: bool,
+    overprovisioning: u32,
+    /// Those that need no second look, and nothing yet where a preset has something.
+    done: FlashParams,
+}
+
+impl Raw {
+    fn new() -> Self {
+        let none = Rate::new(0);
+        let timing = Timing {
+            read: Nanos::ZERO,
+            program: Nanos::ZERO,
+            erase: Nanos::ZERO,
+            suspend: Nanos::ZERO,
+            channel: none,
+            link: none,
+            buffer: none,
+            read_command: Nanos::ZERO,
+            write_command: Nanos::ZERO,
+            read_latency: Nanos::ZERO,
+            write_latency: Nanos::ZERO,
+        };
+        let geometry = Geometry {
+            channels: 1,
+            dies_per_channel: 1,
+            planes: 1,
+            page_size: UNIT,
+            pages_per_block: 64,
+            blocks_per_die: 0,
+        };
+        let done = FlashParams {
+            submit_queues: 1,
+            hw_queue_depth: 1,
+            blocksize: 512,
+            size: 0,
+            max_sectors: 0,
+            discard: true,
+            cache: WriteCache::Through,
+            geometry,
+            timing,
+            link_duplex: false,
+            buffer_kib: 0,
+            suspend: false,
+            reads_first: 16,
+            watermarks: Watermarks { start: 2, stop: 4 },
+            preconditioned: Preconditioned::Sequential,
+            retry_ppm: 0,
+            retry_steps: 3,
+            seed: 0,
+            log_size: None,
+            occupancy_size: None,
+        };
+        let mut basics = Basics::sized(8);
+        basics.discard = true;
+        Self { basics, write_cache: None, fua: true, overprovisioning: 0, done }
+    }
+
+    fn set(&mut self, given: &Given<'_>) -> Result<(), ParamError> {
+        let known = given.name == "preset"
+            || self.basics.set(given)?
+            || self.set_geometry(given)?
+            || self.set_timing(given)?
+            || self.set_behaviour(given)?;
+        assert!(known, "every name in the table is read by one of them");
+        Ok(())
+    }
+
+    /// What there is. False if `given` is none of it.
+    fn set_geometry(&mut self, given: &Given<'_>) -> Result<bool, ParamError> {
+        let geometry = &mut self.done.geometry;
+        match given.name {
+            "channels" => geometry.channels = given.number(1..=64)?,
+            "dies_per_channel" => geometry.dies_per_channel = given.number(1..=64)?,
+            "planes" => geometry.planes = given.number(1..=8)?,
+            "page_size" => {
+                let size = given.number(UNIT..=65536).ok().filter(|size| size % UNIT == 0);
+                let accepted = "a multiple of 4096 from 4096 to 65536";
+                geometry.page_size = size.ok_or_else(|| given.refuse(accepted))?;
+            }
+            "pages_per_block" => geometry.pages_per_block = given.number(1..=8192)?,
+            "overprovisioning" => self.overprovisioning = given.number(2..=400)?,
+            "buffer_kib" => self.done.buffer_kib = given.number(4..=1 << 30)?,
+            _ => return Ok(false),
+        }
+        Ok(true)
+    }
+
+    /// What takes how long. False if `given` is none of it.
+    fn set_timing(&mut self, given: &Given<'_>) -> Result<bool, ParamError> {
+        let timing = &mut self.done.timing;
+        let span = || given.number(0..=MAX_NS).map(Nanos);
+        let rate = |least| given.number(least..=u32::MAX).map(Rate::new);
+        match given.name {
+            "read_ns" => timing.read = span()?,
+            "program_ns" => timing.program = span()?,
+            "erase_ns" => timing.erase = span()?,
+            "suspend_ns" => timing.suspend = span()?,
+            "channel_mbps" => timing.channel = rate(1)?,
+            "link_mbps" => timing.link = rate(1)?,
+            "buffer_mbps" => timing.buffer = rate(0)?,
+            "read_command_ns" => timing.read_command = span()?,
+            "write_command_ns" => timing.write_command = span()?,
+            "read_latency_ns" => timing.read_latency = span()?,
+            "write_latency_ns" => timing.write_latency = span()?,
+            _ => return Ok(false),
+        }
+        Ok(true)
+    }
+
+    /// How it behaves. False if `given` is none of it.
+    fn set_behaviour(&mut self, given: &Given<'_>) -> Result<bool, ParamError> {
+        let done = &mut self.done;
+        match given.name {
+            "write_cache" => self.write_cache = Some(given.flag()?),
+            "fua" => self.fua = given.flag()?,
+            "link_duplex" => done.link_duplex = given.flag()?,
+            "suspend" => done.suspend = given.flag()?,
+            "reads_first" => done.reads_first = given.number(1..=1 << 20)?,
+            "gc_start" => done.watermarks.start = given.number(1..=1000)?,
+            "gc_stop" => done.watermarks.stop = given.number(2..=1001)?,
+            "preconditioned" => {
+                done.preconditioned = match given.number(0..=2)? {
+                    0 => Preconditioned::No,
+                    1 => Preconditioned::Sequential,
+                    _ => Preconditioned::Random,
+                }
+            }
+            "retry_ppm" => done.retry_ppm = given.number(0..=1_000_000)?,
+            "retry_steps" => done.retry_steps = given.number(1..=1000)?,
+            "seed" => done.seed = given.number(0..=u64::MAX)?,
+            "occupancy_size" => {
+                let size = given.number(0..=1_usize << 32)?;
+                done.occupancy_size = (size > 0).then_some(size);
+            }
+            _ => return Ok(false),
+        }
+        Ok(true)
+    }
+
+    fn finish(
+        mut self,
+        host: &MachineShape,
+        notes: &mut Vec<String>,
+    ) -> Result<FlashParams, ParamError> {
+        let size = self.basics.size();
+        if size > MAX_MIB {
+            let (value, accepted) = (size.to_string(), format!("at most {MAX_MIB} MiB"));
+            return Err(PairError::Value { name: "size", value, accepted }.into());
+        }
+        self.finish_watermarks(notes);
+        self.finish_geometry(size, notes);
+        self.finish_buffer(notes);
+        self.check_numbers()?;
+        let basics = &self.basics;
+        let cache = match (self.write_cache, self.fua) {
+            (Some(true), fua) => WriteCache::Back { fua },
+            _ => WriteCache::Through,
+        };
+        Ok(FlashParams {
+            submit_queues: basics.submit_queues(host, notes),
+            hw_queue_depth: basics.hw_queue_depth(notes),
+            blocksize: basics.blocksize(notes),
+            size,
+            max_sectors: basics.max_sectors,
+            discard: basics.discard,
+            cache,
+            log_size: basics.log_size(notes),
+            ..self.done
+        })
+    }
+
+    fn finish_watermarks(&mut self, notes: &mut Vec<String>) {
+        let Watermarks { start, stop } = &mut self.done.watermarks;
+        if *stop <= *start {
+            notes.push(format!("gc_stop={stop} is raised to {}", *start + 1));
+            *stop = *start + 1;
+        }
+    }
+
+    /// Blocks for the size and what is beyond it, and at least as many as garbage collection needs.
+    fn finish_geometry(&mut self, size: u64, notes: &mut Vec<String>) {
+        let geometry = &mut self.done.geometry;
+        let on_each = u64::from(geometry.dies()) * u64::from(geometry.block_units());
+        let units = size * MIB_UNITS;
+        let percent = u64::from(self.overprovisioning);
+        let wanted = (units * (100 + percent)).div_ceil(100 * on_each);
+        let least = units.div_ceil(on_each) + u64::from(self.done.watermarks.stop + EXTRA_BLOCKS);
+        geometry.blocks_per_die = wanted.max(least) as u32;
+        if wanted < least {
+            let spare = (least * on_each - units) * 100 / units;
+            notes.push(format!(
+                "overprovisioning={percent} is {spare} for so small a device: {least} blocks on each die"
+            ));
+        }
+    }
+
+    /// Units of flash and slots of the buffer share 32 bits.
+    fn check_numbers(&self) -> Result<(), PairError> {
+        let geometry = &self.done.geometry;
+        let dies = u64::from(geometry.dies()) * u64::from(geometry.blocks_per_die);
+        let flash = dies * u64::from(geometry.block_units());
+        let most = u64::from(u32::MAX) - u64::from(self.done.buffer_units());
+        if flash < most {
+            return Ok(());
+        }
+        let value = geometry.pages_per_block.to_string();
+        let accepted =
+            format!("less of it, or of dies and planes: {flash} units of flash, {most} at most");
+        Err(PairError::Value { name: "pages_per_block", value, accepted })
+    }
+
+    /// At least two rows: one that is programmed and one that fills.
+    fn finish_buffer(&mut self, notes: &mut Vec<String>) {
+        let least = 2 * self.done.geometry.row_units() * (UNIT / 1024);
+        if self.done.buffer_kib < least {
+            notes.push(format!("buffer_kib={} is raised to {least}", self.done.buffer_kib));
+            self.done.buffer_kib = least;
+        }
+    }
+}

@@ -1,0 +1,202 @@
+//! What the host has asked for, and the page reads that its reads are made of. Tables of fixed size.
+//!
+//! A request is known by hardware queue and driver tag; whose token it is, only its queue knows (`queue.rs`).
+
+use blkmq_core::{HwQueue, Instant, Op, SECTOR_SIZE, Tag};
+
+use super::geometry::UNIT_SECTORS;
+
+/// No operation.
+const NONE: u32 = u32::MAX;
+
+/// What a hardware queue asks of the device.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Command {
+    pub(super) hw: HwQueue,
+    pub(super) tag: Tag,
+    pub(super) op: Op,
+    pub(super) sector: u64,
+    pub(super) sectors: u32,
+    /// Durable before it is answered; on a device whose buffer forgets.
+    pub(super) fua: bool,
+}
+
+/// A request that is being worked at.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Request {
+    pub(super) op: Op,
+    pub(super) fua: bool,
+    pub(super) hw: HwQueue,
+    pub(super) tag: Tag,
+    pub(super) bytes: u64,
+    /// The units that are still to be looked at: those it touches, or, for what takes contents away, those that it
+    /// covers whole.
+    pub(super) next: u32,
+    pub(super) end: u32,
+    /// Page reads that are not back.
+    pub(super) reading: u32,
+    /// When the last of its data has passed the host link.
+    pub(super) passed: Instant,
+}
+
+impl Request {
+    fn new(command: &Command) -> Self {
+        let Command { hw, tag, op, sector, sectors, fua } = *command;
+        let (unit, end) = (u64::from(UNIT_SECTORS), sector + u64::from(sectors));
+        let whole = matches!(op, Op::Discard | Op::WriteZeroes);
+        let (first, last) = if whole {
+            (sector.div_ceil(unit), end / unit)
+        } else {
+            (sector / unit, end.div_ceil(unit))
+        };
+        Self {
+            op,
+            fua,
+            hw,
+            tag,
+            bytes: u64::from(sectors) * u64::from(SECTOR_SIZE),
+            next: first as u32,
+            end: last.max(first) as u32,
+            reading: 0,
+            passed: Instant::ZERO,
+        }
+    }
+}
+
+/// The requests of all hardware queues, by number.
+#[derive(Debug)]
+pub(super) struct Requests {
+    depth: u32,
+    all: Vec<Option<Request>>,
+}
+
+impl Requests {
+    pub(super) fn new(hw_queues: u16, depth: u32) -> Self {
+        Self { depth, all: vec![None; usize::from(hw_queues) * depth as usize] }
+    }
+
+    /// Takes a command in; returns its number.
+    pub(super) fn add(&mut self, command: &Command) -> u32 {
+        let which = u32::from(command.hw.0) * self.depth + command.tag.0;
+        let before = self.all[which as usize].replace(Request::new(command));
+        debug_assert!(before.is_none(), "a tag is used for one request at a time");
+        which
+    }
+
+    pub(super) fn get(&mut self, which: u32) -> &mut Request {
+        self.all[which as usize].as_mut().expect("a number is used until its request has ended")
+    }
+
+    pub(super) fn end(&mut self, which: u32) -> Request {
+        self.all[which as usize].take().expect("a request ends once")
+    }
+}
+
+/// A read of one row, or of a part of it, for one request.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct PageRead {
+    pub(super) request: u32,
+    pub(super) units: u32,
+}
+
+/// Page reads that wait for their die or are under way, by number; and for each die a queue of those that wait.
+#[derive(Debug)]
+pub(super) struct PageReads {
+    all: Vec<PageRead>,
+    next: Vec<u32>,
+    free: u32,
+    /// By die.
+    head: Vec<u32>,
+    tail: Vec<u32>,
+}
+
+impl PageReads {
+    pub(super) fn new(room: u32, dies: u32) -> Self {
+        let next = (1..room).chain([NONE]).collect();
+        Self {
+            all: vec![PageRead { request: 0, units: 0 }; room as usize],
+            next,
+            free: 0,
+            head: vec![NONE; dies as usize],
+            tail: vec![NONE; dies as usize],
+        }
+    }
+
+    /// Puts one into the queue of `die`; false if there is no room.
+    pub(super) fn push(&mut self, die: u32, read: PageRead) -> bool {
+        let number = self.free;
+        if number == NONE {
+            return false;
+        }
+        self.free = self.next[number as usize];
+        (self.all[number as usize], self.next[number as usize]) = (read, NONE);
+        match self.tail[die as usize] {
+            NONE => self.head[die as usize] = number,
+            last => self.next[last as usize] = number,
+        }
+        self.tail[die as usize] = number;
+        true
+    }
+
+    /// Does one wait for `die`?
+    pub(super) fn waits(&self, die: u32) -> bool {
+        self.head[die as usize] != NONE
+    }
+
+    /// The next one of `die` begins; returns its number.
+    ///
+    /// # Panics
+    /// If none waits.
+    pub(super) fn begin(&mut self, die: u32) -> u32 {
+        let number = self.head[die as usize];
+        assert!(number != NONE, "no read waits for die {die}");
+        self.head[die as usize] = self.next[number as usize];
+        if self.head[die as usize] == NONE {
+            self.tail[die as usize] = NONE;
+        }
+        number
+    }
+
+    pub(super) fn get(&self, number: u32) -> PageRead {
+        self.all[number as usize]
+    }
+
+    /// One is over; its number is free.
+    pub(super) fn end(&mut self, number: u32) -> PageRead {
+        self.next[number as usize] = self.free;
+        self.free = number;
+        self.all[number as usize]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn units(op: Op, sector: u64, sectors: u32) -> (u32, u32) {
+        let (hw, tag) = (HwQueue(0), Tag(0));
+        let request = Request::new(&Command { hw, tag, op, sector, sectors, fua: false });
+        (request.next, request.end)
+    }
+
+    #[test]
+    fn data_touches_units_and_discards_cover_them() {
+        assert_eq!(units(Op::Read, 8, 8), (1, 2));
+        assert_eq!(units(Op::Write, 7, 2), (0, 2));
+        assert_eq!(units(Op::Discard, 7, 18), (1, 3));
+        assert_eq!(units(Op::WriteZeroes, 9, 6), (2, 2), "no whole one");
+        assert_eq!(units(Op::Flush, 0, 0), (0, 0));
+    }
+
+    #[test]
+    fn page_reads_of_a_die_begin_in_order_and_room_comes_back() {
+        let mut reads = PageReads::new(3, 2);
+        let read = |request| PageRead { request, units: 1 };
+        assert!(reads.push(0, read(7)) && reads.push(1, read(8)) && reads.push(0, read(9)));
+        assert!(!reads.push(1, read(10)), "there is no room");
+        let (first, second) = (reads.begin(0), reads.begin(0));
+        assert_eq!((reads.end(first).request, reads.get(second).request), (7, 9));
+        assert!(!reads.waits(0) && reads.waits(1));
+        assert!(reads.push(0, read(11)) && !reads.push(0, read(12)));
+    }
+}

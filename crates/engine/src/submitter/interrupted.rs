@@ -1,0 +1,44 @@
+//! A flush in two halves, for drivers in virtual time: a thread that is descheduled in the worst place.
+
+use super::Submitter;
+use crate::Access;
+use crate::drive::Caller;
+use crate::planted::{self, Planted};
+use crate::runner::{Own, stage};
+use blkmq_core::Instant;
+
+impl<P: Send> Submitter<P> {
+    /// The first half of a [`flush`](Self::flush) that finds the elevator taken: leaves the plug in staging and tells
+    /// nobody. [`finish_flush`](Self::finish_flush) must be the next call, however much later. False, and nothing has
+    /// happened, if the plug is empty or the queue is not accessed by combining.
+    ///
+    /// For drivers in virtual time, where no thread is interrupted by itself; programs have no use for it.
+    #[must_use]
+    pub fn begin_flush(&mut self) -> bool {
+        if self.plug.is_empty() {
+            return false;
+        }
+        self.catch_up();
+        let q = &*self.q;
+        if q.modes.access != Access::Combining {
+            return false;
+        }
+        let parts = self.parts.as_mut().expect("parts are there until the submitter is dropped");
+        let own = Own { id: parts.id, plug: &mut self.plug, staging: &mut parts.staging };
+        self.tally.staged.add(1);
+        stage(&q.shards[self.shard], own);
+        true
+    }
+
+    /// The second half: runs the elevator, or leaves word that somebody should, as this thread knew the queue in the
+    /// first half.
+    pub fn finish_flush(&mut self, now: Instant) {
+        let (id, home) = (self.id(), self.hw());
+        let by = Caller { id: Some(id), now, home, tally: &self.tally };
+        self.q.kick_and_drive(self.shard(), by);
+        // As in `flush`, after what was staged was marked.
+        if !self.is_current() && !planted::is(Planted::ForgetsVersion) {
+            self.show_staged(now);
+        }
+    }
+}

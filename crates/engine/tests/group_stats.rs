@@ -1,0 +1,140 @@
+//! Statistics of groups through a whole queue: what is noted down under the run is counted, exactly, whenever it is.
+
+mod common;
+
+use blkmq_core::{GroupId, Instant, Nanos, Op, Owner};
+use blkmq_engine::{Config, GroupTree, Io, Plan, Queue, Stats, Submitter};
+use blkmq_sched::{Reading, StatsLevel, registry};
+use common::{assert_at_rest, config, shape, ways};
+
+fn stats(level: StatsLevel, inline: bool) -> Stats {
+    Stats { level, inline }
+}
+
+/// A queue with bfq and the groups `top`, and `a` and `b` below it; a device that takes 100 us.
+fn grouped(stats: Stats, change: impl Fn(&mut Config<u32>)) -> (Queue<u32>, Vec<Submitter<u32>>) {
+    let (config, device) = config(shape(1, 8));
+    device.with(|c| c.service = Some(Nanos::from_micros(100)));
+    let mut groups = GroupTree::default();
+    for (name, parent) in [("top", "/"), ("a", "top"), ("b", "top")] {
+        groups.add(name, parent).expect("free");
+    }
+    let bfq = registry::find("bfq").expect("registered");
+    let mut config = Config { submitters: 2, depth: 32, groups, stats, ..config }.scheduler(bfq);
+    change(&mut config);
+    let queue = Queue::new(config).expect("valid");
+    let submitters = (0..2).map(|_| queue.submitter().expect("there are two")).collect();
+    (queue, submitters)
+}
+
+fn id(queue: &Queue<u32>, name: &str) -> GroupId {
+    queue.plan().groups.find(name).expect("there")
+}
+
+/// Each of two submitters, in groups `a` and `b`, does so many reads and writes of 4 KiB.
+fn work(queue: &Queue<u32>, submitters: &mut [Submitter<u32>], now: &mut Instant, ios: u64) {
+    let groups = [id(queue, "a"), id(queue, "b")];
+    for n in 0..ios {
+        for (at, submitter) in submitters.iter_mut().enumerate() {
+            let op = if n % 4 == 0 { Op::Write } else { Op::Read };
+            let sector = ((at as u64) << 20) | (n * 1024);
+            let io = Io::new(op, sector, 8, n, n as u32);
+            let io = Io { owner: Owner(at as u32), group: groups[at], ..io };
+            submitter.push(*now, io).expect("there is credit");
+            submitter.flush(*now);
+        }
+        *now += Nanos::from_micros(20);
+        while submitters.iter().any(|submitter| submitter.in_flight() > 16) {
+            turn(submitters, now);
+        }
+    }
+    while submitters.iter().any(|submitter| submitter.in_flight() > 0) {
+        turn(submitters, now);
+    }
+}
+
+fn turn(submitters: &mut [Submitter<u32>], now: &mut Instant) {
+    for submitter in submitters {
+        submitter.poll(*now);
+        submitter.reap(u32::MAX, |done| assert!(done.result.is_ok()));
+    }
+    *now += Nanos::from_micros(20);
+}
+
+fn flow(queue: &Queue<u32>, group: GroupId, name: &str) -> [u64; 3] {
+    match queue.group_stat(group, name) {
+        Some(Reading::Flow(flow)) => [flow.read, flow.write, flow.total()],
+        other => panic!("{name}: {other:?}"),
+    }
+}
+
+#[test]
+fn counts_are_exact_whenever_they_are_made_and_however_the_elevator_is_reached() {
+    for (access, modes) in ways() {
+        for inline in [false, true] {
+            let (queue, mut submitters) = grouped(stats(StatsLevel::Full, inline), |c| {
+                (c.access, c.modes) = (access, modes);
+            });
+            let mut now = Instant::ZERO;
+            work(&queue, &mut submitters, &mut now, 200);
+            assert_at_rest(&queue, 1);
+            let (top, a) = (id(&queue, "top"), id(&queue, "a"));
+            let at = format!("{access} {modes:?}, inline: {inline}");
+            assert_eq!(flow(&queue, a, "io_serviced"), [150, 50, 200], "{at}");
+            assert_eq!(
+                flow(&queue, a, "io_service_bytes"),
+                [150 << 12, 50 << 12, 200 << 12],
+                "{at}"
+            );
+            assert_eq!(flow(&queue, top, "io_serviced"), [0; 3], "{at}");
+            assert_eq!(flow(&queue, top, "io_serviced_recursive"), [300, 100, 400], "{at}");
+            assert_eq!(flow(&queue, a, "io_queued"), [0; 3], "{at}");
+            assert_eq!(queue.group_stat(a, "sectors"), Some(Reading::Number(1600)), "{at}");
+            let [.., served] = flow(&queue, a, "io_service_time");
+            assert!(served >= 200 * 100_000, "{at}: {served}");
+        }
+    }
+}
+
+#[test]
+fn levels_change_at_run_time_and_off_counts_nothing() {
+    let (queue, mut submitters) = grouped(Stats::default(), |_| {});
+    let mut now = Instant::ZERO;
+    work(&queue, &mut submitters, &mut now, 50);
+    let a = id(&queue, "a");
+    assert_eq!(flow(&queue, a, "io_serviced"), [0; 3]);
+    for (level, counted) in [("basic", 40), ("full", 80), ("off", 80)] {
+        let mut change = queue.set_attribute("blkmq/group_stats", level).expect("possible");
+        while !change.step(now) {}
+        work(&queue, &mut submitters, &mut now, 40);
+        assert_eq!(flow(&queue, a, "io_serviced")[2], counted, "{level}");
+    }
+    assert_eq!(queue.group_stat(a, "nothing"), None);
+    assert_eq!(queue.group_stat(GroupId(77), "time"), None);
+}
+
+#[test]
+fn a_group_that_goes_away_while_busy_leaves_its_numbers_to_its_parent() {
+    let (queue, mut submitters) = grouped(stats(StatsLevel::Full, false), |_| {});
+    let mut now = Instant::ZERO;
+    work(&queue, &mut submitters, &mut now, 40);
+    let (top, a) = (id(&queue, "top"), id(&queue, "a"));
+    // Some of its own are on their way.
+    for n in 0..10 {
+        let io = Io { group: a, ..Io::new(Op::Read, n * 2048, 8, n, 0) };
+        submitters[0].push(now, io).expect("there is credit");
+    }
+    submitters[0].flush(now);
+    let mut plan: Plan = queue.plan();
+    plan.groups.remove("a").expect("nothing is below it");
+    let mut change = queue.change(plan).expect("possible");
+    while !change.step(now) {}
+    while submitters[0].in_flight() > 0 {
+        turn(&mut submitters, &mut now);
+    }
+    assert_eq!(queue.group_stat(a, "io_serviced"), None);
+    let [.., here] = flow(&queue, top, "io_serviced");
+    let [.., below] = flow(&queue, top, "io_serviced_recursive");
+    assert_eq!((here, below), (50, 90), "40 of a, 10 that came back later; and 40 of b");
+    assert_at_rest(&queue, 1);
+}

@@ -1,0 +1,395 @@
+//! Contents: what a read may find, what must be there in the end, and what a power cut may take.
+//!
+//! Seen from outside, like an application's own book: only what was submitted, when that was, and how and when it
+//! ended. A write takes place at some moment in between; one that fails, perhaps not at all. So a read finds a write
+//! that had not been overwritten for certain when the read was submitted. After a power cut that is too much to
+//! ask: then it may also be a write that was overwritten by nothing that had been promised to be durable.
+//!
+//! The unit is a logical block, which is never torn. Zeroes and discards count as writes of zeroes, as they do for
+//! the devices that store.
+
+use crate::Payload;
+use crate::stamp::Found;
+use crate::violation::Violation;
+use blkmq_core::{IoFlags, IoResult, Op};
+use blkmq_engine::{Io, WriteCache};
+use std::collections::BTreeMap;
+
+/// Counts submissions and ends.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
+struct Moment(u64);
+
+/// A write of one block.
+#[derive(Clone, Copy)]
+struct Written {
+    what: Found,
+    submitted: Moment,
+    ended: Option<Moment>,
+    /// It succeeded, and with no power cut while it was in flight: it has taken place.
+    certain: bool,
+    /// It was durable when it ended.
+    durable: bool,
+    /// Since when it has certainly been overwritten.
+    over: Option<Moment>,
+}
+
+impl Written {
+    /// What was there before anything.
+    fn before(what: Found) -> Self {
+        let begin = Moment::default();
+        Self {
+            what,
+            submitted: begin,
+            ended: Some(begin),
+            certain: true,
+            durable: true,
+            over: None,
+        }
+    }
+
+    /// Had this one ended when `other` was submitted?
+    fn is_before(&self, other: &Self) -> bool {
+        self.ended.is_some_and(|ended| ended < other.submitted)
+    }
+}
+
+/// An I/O that has not ended.
+#[derive(Clone, Copy)]
+struct Flight {
+    submitted: Moment,
+    /// The power was cut meanwhile.
+    interrupted: bool,
+}
+
+/// What is known about the contents of a device. Outlives the queues around it.
+pub(crate) struct Contents {
+    cache: WriteCache,
+    /// Sectors in a block.
+    block: u32,
+    now: Moment,
+    blocks: BTreeMap<u64, Vec<Written>>,
+    flights: BTreeMap<Payload, Flight>,
+    /// What had ended by then is durable.
+    flushed: Moment,
+    compared: u64,
+}
+
+impl Contents {
+    /// A device with this cache and blocks of so many sectors, all of them zero.
+    pub(crate) fn new(cache: WriteCache, block: u32) -> Self {
+        Self {
+            cache,
+            block,
+            now: Moment(1),
+            blocks: BTreeMap::new(),
+            flights: BTreeMap::new(),
+            flushed: Moment::default(),
+            compared: 0,
+        }
+    }
+
+    /// Blocks compared with what they had to be.
+    pub(crate) fn compared(&self) -> u64 {
+        self.compared
+    }
+
+    fn moment(&mut self) -> Moment {
+        self.now.0 += 1;
+        self.now
+    }
+
+    /// The blocks of `io`, by number.
+    fn blocks_of(&self, io: &Io<Payload>) -> std::ops::Range<u64> {
+        let block = u64::from(self.block);
+        io.sector / block..(io.sector + u64::from(io.sectors)) / block
+    }
+
+    /// `io` is offered to the engine.
+    pub(crate) fn announced(&mut self, io: &Io<Payload>) {
+        let submitted = self.moment();
+        self.flights.insert(io.payload, Flight { submitted, interrupted: false });
+        let what = match io.op {
+            Op::Write => Found::Of(io.payload),
+            Op::Discard | Op::WriteZeroes => Found::Zeroes,
+            Op::Read | Op::Flush => return,
+        };
+        let durable = match self.cache {
+            WriteCache::Through => true,
+            WriteCache::Back { .. } => io.flags.contains(IoFlags::FUA),
+        };
+        let written = Written { what, submitted, ended: None, certain: false, durable, over: None };
+        for block in self.blocks_of(io) {
+            let all = self.blocks.entry(block);
+            all.or_insert_with(|| vec![Written::before(Found::Zeroes)]).push(written);
+        }
+    }
+
+    /// The engine did not take `io`, or it was given up before any device had seen anything of it.
+    pub(crate) fn withdrawn(&mut self, io: &Io<Payload>) {
+        let Some(flight) = self.flights.remove(&io.payload) else { return };
+        if io.op.is_write() && io.op != Op::Flush {
+            for block in self.blocks_of(io) {
+                let all = self.blocks.get_mut(&block).expect("it was there when it was announced");
+                all.retain(|written| written.submitted != flight.submitted);
+            }
+        }
+    }
+
+    /// `io` has ended. If it was a read, `found` is what it found, sector by sector.
+    pub(crate) fn ended(
+        &mut self,
+        io: &Io<Payload>,
+        result: IoResult,
+        found: &[Found],
+    ) -> Result<(), Violation> {
+        let Some(flight) = self.flights.remove(&io.payload) else { return Ok(()) };
+        let now = self.moment();
+        let certain = result.is_ok() && !flight.interrupted;
+        let flushes = io.op == Op::Flush || io.flags.contains(IoFlags::PREFLUSH);
+        if flushes && certain {
+            self.flushed = self.flushed.max(flight.submitted);
+        }
+        match io.op {
+            Op::Flush => Ok(()),
+            Op::Read if certain => self.check_read(io, flight.submitted, found),
+            Op::Read => Ok(()),
+            Op::Write | Op::Discard | Op::WriteZeroes => {
+                for block in self.blocks_of(io) {
+                    let all = self.blocks.get_mut(&block).expect("it was announced");
+                    end_one(all, flight.submitted, now, certain);
+                }
+                Ok(())
+            }
+        }
+    }
+
+    fn check_read(
+        &mut self,
+        io: &Io<Payload>,
+        since: Moment,
+        found: &[Found],
+    ) -> Result<(), Violation> {
+        let sectors = io.sectors as usize;
+        if found.len() != sectors {
+            return Err(Violation::Contents { sector: io.sector, what: "a read brought nothing" });
+        }
+        let blocks = self.blocks_of(io);
+        for (block, found) in blocks.zip(found.chunks_exact(self.block as usize)) {
+            self.check_block(block, since, found)?;
+        }
+        Ok(())
+    }
+
+    /// A read that was submitted at `since` found this in the sectors of `block`. May it?
+    fn check_block(&mut self, block: u64, since: Moment, found: &[Found]) -> Result<(), Violation> {
+        self.compared += 1;
+        let sector = block * u64::from(self.block);
+        let wrong = |what| Err(Violation::Contents { sector, what });
+        let what = found[0];
+        if what == Found::Damaged || found.iter().any(|other| *other != what) {
+            return wrong("it is torn, or of another place");
+        }
+        let Some(all) = self.blocks.get(&block) else {
+            let nothing = what == Found::Zeroes;
+            return if nothing { Ok(()) } else { wrong("something is where nothing was written") };
+        };
+        let mut same = all.iter().filter(|written| written.what == what).peekable();
+        if same.peek().is_none() {
+            return wrong("it is of a write that was given up or made elsewhere");
+        }
+        // What was overwritten later than that may still have been there.
+        if same.any(|written| written.over.is_none_or(|over| over > since)) {
+            Ok(())
+        } else {
+            wrong("it is of a write that had been overwritten")
+        }
+    }
+
+    /// Nothing is in flight, and this is how to look at a block, sector by sector: is everything there?
+    pub(crate) fn check_at_rest(
+        &mut self,
+        mut look: impl FnMut(u64, u32) -> Vec<Found>,
+    ) -> Result<(), Violation> {
+        let now = self.moment();
+        for block in Vec::from_iter(self.blocks.keys().copied()) {
+            let found = look(block * u64::from(self.block), self.block);
+            self.check_block(block, now, &found)?;
+        }
+        Ok(())
+    }
+
+    /// The power was cut, and this is how to look at what is left. `all`: of the whole machine, so that nothing is
+    /// heard any more of what was in flight. Says how many blocks lost something.
+    pub(crate) fn cut(
+        &mut self,
+        all: bool,
+        mut look: impl FnMut(u64, u32) -> Vec<Found>,
+    ) -> Result<u64, Violation> {
+        let mut lost = 0;
+        let flushed = std::mem::take(&mut self.flushed);
+        for (block, history) in &mut self.blocks {
+            let sector = block * u64::from(self.block);
+            let found = look(sector, self.block);
+            let what = survivor(history, flushed, &found)
+                .map_err(|what| Violation::Contents { sector, what })?;
+            self.compared += 1;
+            let newest = history.iter().any(|w| w.what == what && w.over.is_none());
+            lost += u64::from(!newest);
+            // What is left is where the next life begins, and what may still come on top of it.
+            history.retain(|written| written.ended.is_none() && !all);
+            history.insert(0, Written::before(what));
+        }
+        if all {
+            self.flights.clear();
+        }
+        self.flights.values_mut().for_each(|flight| flight.interrupted = true);
+        Ok(lost)
+    }
+}
+
+/// The write that was submitted at that moment ended.
+fn end_one(all: &mut [Written], submitted: Moment, now: Moment, certain: bool) {
+    let own = all.iter().position(|written| written.submitted == submitted);
+    let own = own.expect("it was announced");
+    (all[own].ended, all[own].certain) = (Some(now), certain);
+    if !certain {
+        return;
+    }
+    let this = all[own];
+    for other in all.iter_mut().filter(|other| other.is_before(&this)) {
+        other.over.get_or_insert(now);
+    }
+}
+
+/// What a block is found with after a power cut; or why that cannot be. What had ended by `flushed` is durable.
+fn survivor(history: &[Written], flushed: Moment, found: &[Found]) -> Result<Found, &'static str> {
+    let what = found[0];
+    if what == Found::Damaged || found.iter().any(|other| *other != what) {
+        return Err("a power cut left it torn, or of another place");
+    }
+    let is_durable = |written: &Written| {
+        written.certain && (written.durable || written.ended.is_some_and(|at| at < flushed))
+    };
+    let same = history.iter().filter(|written| written.what == what);
+    let mut left = same.filter(|written| {
+        !history.iter().any(|other| is_durable(other) && written.is_before(other))
+    });
+    match left.next() {
+        Some(_) => Ok(what),
+        None if history.iter().any(|written| written.what == what) => {
+            Err("a power cut took what was promised to be durable")
+        }
+        None => Err("a power cut left what was never written there"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use blkmq_core::IoError;
+
+    const BACK: WriteCache = WriteCache::Back { fua: false };
+
+    fn io(op: Op, key: Payload) -> Io<Payload> {
+        Io::new(op, 8, 1, key, key)
+    }
+
+    fn found(what: Found) -> impl FnMut(u64, u32) -> Vec<Found> {
+        move |_, sectors| vec![what; sectors as usize]
+    }
+
+    /// Writes 1, 2, ... one after the other.
+    fn written(cache: WriteCache, writes: u64) -> Contents {
+        let mut contents = Contents::new(cache, 1);
+        for key in 1..=writes {
+            contents.announced(&io(Op::Write, key));
+            assert_eq!(contents.ended(&io(Op::Write, key), Ok(()), &[]), Ok(()));
+        }
+        contents
+    }
+
+    fn flush(contents: &mut Contents, key: u64, result: IoResult) {
+        let flush = Io { sectors: 0, ..io(Op::Flush, key) };
+        contents.announced(&flush);
+        assert_eq!(contents.ended(&flush, result, &[]), Ok(()));
+    }
+
+    #[test]
+    fn a_read_finds_what_had_not_been_overwritten_when_it_came() {
+        let mut contents = written(BACK, 2);
+        let (early, late) = (io(Op::Read, 10), io(Op::Read, 11));
+        contents.announced(&early);
+        contents.announced(&io(Op::Write, 3));
+        let mut read = |read: &Io<Payload>, what| {
+            contents.announced(read);
+            contents.ended(read, Ok(()), &[what])
+        };
+        assert_eq!(read(&late, Found::Of(2)), Ok(()));
+        assert_eq!(read(&late, Found::Of(3)), Ok(()), "it is under way");
+        for wrong in [Found::Of(1), Found::Zeroes, Found::Of(4), Found::Damaged] {
+            assert!(read(&late, wrong).is_err(), "{wrong:?}");
+        }
+        assert_eq!(contents.ended(&io(Op::Write, 3), Ok(()), &[]), Ok(()));
+        assert_eq!(contents.ended(&early, Ok(()), &[Found::Of(2)]), Ok(()), "it came before");
+        assert!(contents.check_at_rest(found(Found::Of(2))).is_err());
+        assert_eq!(contents.check_at_rest(found(Found::Of(3))), Ok(()));
+    }
+
+    #[test]
+    fn what_failed_may_have_been_done_and_what_was_given_up_was_not() {
+        let mut contents = written(BACK, 1);
+        contents.announced(&io(Op::Discard, 2));
+        assert_eq!(contents.ended(&io(Op::Discard, 2), Err(IoError::IO), &[]), Ok(()));
+        contents.announced(&io(Op::Write, 3));
+        contents.withdrawn(&io(Op::Write, 3));
+        for (what, right) in [(Found::Zeroes, true), (Found::Of(1), true), (Found::Of(3), false)] {
+            assert_eq!(contents.check_at_rest(found(what)).is_ok(), right, "{what:?}");
+        }
+    }
+
+    #[test]
+    fn a_power_cut_takes_what_was_not_promised() {
+        let left = |contents: &mut Contents, what| contents.cut(true, found(what));
+        for what in [Found::Zeroes, Found::Of(1), Found::Of(2)] {
+            let lost = u64::from(what != Found::Of(2));
+            assert_eq!(left(&mut written(BACK, 2), what), Ok(lost));
+            let through = left(&mut written(WriteCache::Through, 2), what);
+            assert_eq!(through.is_ok(), what == Found::Of(2));
+        }
+        let mut flushed = written(BACK, 1);
+        flush(&mut flushed, 8, Err(IoError::IO));
+        assert_eq!(
+            left(&mut flushed, Found::Zeroes),
+            Ok(1),
+            "a flush that failed promises nothing"
+        );
+        let mut flushed = written(BACK, 1);
+        flush(&mut flushed, 8, Ok(()));
+        assert!(left(&mut flushed, Found::Zeroes).is_err());
+        let mut fua = Contents::new(BACK, 1);
+        let write = Io { flags: IoFlags::FUA, ..io(Op::Write, 1) };
+        fua.announced(&write);
+        assert!(left(&mut fua, Found::Of(7)).is_err(), "never written");
+        let mut fua = Contents::new(BACK, 1);
+        fua.announced(&write);
+        assert_eq!(fua.ended(&write, Ok(()), &[]), Ok(()));
+        assert!(left(&mut fua, Found::Zeroes).is_err());
+    }
+
+    #[test]
+    fn what_was_in_flight_when_the_device_lost_its_power_promises_nothing() {
+        let mut contents = written(BACK, 1);
+        let bare = Io { sectors: 0, ..io(Op::Flush, 9) };
+        contents.announced(&bare);
+        contents.announced(&io(Op::Write, 2));
+        assert_eq!(contents.cut(false, found(Found::Zeroes)), Ok(1));
+        assert_eq!(contents.ended(&bare, Ok(()), &[]), Ok(()));
+        assert_eq!(contents.ended(&io(Op::Write, 2), Ok(()), &[]), Ok(()));
+        for (what, right) in [(Found::Zeroes, true), (Found::Of(2), true), (Found::Of(1), false)] {
+            assert_eq!(contents.check_at_rest(found(what)).is_ok(), right, "{what:?}");
+        }
+        flush(&mut contents, 10, Ok(()));
+        assert!(contents.cut(true, found(Found::Of(1))).is_err(), "that is gone");
+        assert_eq!(contents.compared(), 4);
+    }
+}

@@ -1,0 +1,244 @@
+//! Drawing a scenario from a seed, swarm style: each run has some features off and others far too strong.
+//!
+//! Uniform parameters would make all runs alike, and rare combinations would never be seen. So most numbers
+//! are drawn by magnitude, and most features are off in most runs. Devices are drawn in `device.rs`.
+
+mod device;
+
+use crate::load::{Load, Pattern};
+use crate::scenario::{Bounds, STATS};
+use crate::{Caught, Costs, Habits, Meddling, Permille, PowerCuts, Scenario, policies};
+use blkmq_core::{Nanos, Rng};
+use blkmq_engine::{Access, KickMode, Modes, NoMerges, PumpMode, Stats};
+use blkmq_sched::{Attribute, Scope};
+
+/// I/Os of a run, at most, over all CPUs.
+const IOS: u64 = 500;
+/// Blocks in an I/O, at most, for a device that stores: what is in each block is followed.
+const STORED_BLOCKS: u32 = 8;
+
+/// What a policy may do nothing for, at most, by attribute. It may be told to idle for weeks, and would: the run would
+/// take as many events as there are turns of those who wait for it meanwhile.
+const LONGEST: &[(&str, i64)] = &[("slice_idle", 1_000), ("slice_idle_us", 1_000_000)];
+
+/// A source of decisions.
+struct Dice(Rng);
+
+impl Dice {
+    fn one_in(&mut self, n: u64) -> bool {
+        self.0.chance(1, n)
+    }
+
+    fn among<T: Copy>(&mut self, all: &[T]) -> T {
+        all[self.0.below(all.len() as u64) as usize]
+    }
+
+    /// From `least` to `most`, small ones as likely as large ones.
+    fn magnitude(&mut self, least: u64, most: u64) -> u64 {
+        let span = most - least + 1;
+        let bits = 1 + self.0.below((u64::BITS - span.leading_zeros()).into());
+        least + self.0.below((1 << bits).min(span))
+    }
+
+    fn sometimes<T>(&mut self, n: u64, draw: impl FnOnce(&mut Self) -> T) -> Option<T> {
+        self.one_in(n).then(|| draw(self))
+    }
+
+    fn permille(&mut self) -> Permille {
+        Permille(self.among(&[0, 0, 10, 100, 500]))
+    }
+}
+
+impl Scenario {
+    /// The scenario of `seed`, always the same one.
+    #[must_use]
+    pub fn draw(seed: u64) -> Self {
+        let mut dice = Dice(Rng::new(seed));
+        let dice = &mut dice;
+        let scheduler = dice.among(policies::all());
+        let (_, access) = dice.among(&Access::ALL);
+        // Twice as often as the others: it is the one with the protocol.
+        let access = if dice.one_in(2) { Access::Combining } else { access };
+        let cpus = dice.magnitude(1, 8) as u16;
+        let ios = dice.magnitude(1, IOS / u64::from(cpus)) as u32;
+        let device::Drawn { text, stores } = device::device(dice);
+        let groups = dice.sometimes(4, |dice| dice.magnitude(1, 6) as u16).unwrap_or(0);
+        let scenario = Self {
+            seed,
+            scheduler,
+            options: some_options(dice, scheduler.attributes),
+            scope: dice.among(&[None, None, Some(Scope::Queue), Some(Scope::HwQueue)]),
+            access,
+            modes: Modes::default(),
+            pump: dice.among(&[PumpMode::Inline, PumpMode::Inline, PumpMode::Thread]),
+            pump_late: dice.sometimes(4, |dice| nanos(dice, 1_000_000)).unwrap_or_default(),
+            nr_requests: dice.sometimes(2, |dice| dice.magnitude(1, 256) as u32).unwrap_or(0),
+            nomerges: dice.among(&[NoMerges::All, NoMerges::All, NoMerges::Simple, NoMerges::None]),
+            retries: dice.among(&[0, 0, 1, 5]),
+            device: text,
+            bounds: bounds(dice),
+            groups,
+            stats: Stats::default(),
+            limited: if groups > 0 { dice.among(&[0, 1, 3]) } else { 0 },
+            cpus,
+            credit: dice.magnitude(1, 64) as u32,
+            ios,
+            habits: habits(dice),
+            load: load(dice, stores),
+            costs: Costs::draw(&mut dice.0),
+            meddling: dice.sometimes(2, meddling).unwrap_or(Meddling::NONE),
+            power: power(dice, stores),
+        };
+        // Last, so that they decide about nothing else.
+        let modes = modes(&mut dice.0, access);
+        let (_, stats) = dice.among(&STATS);
+        Self { modes, stats, ..scenario }
+    }
+}
+
+/// Modes that go with `access`; its own, as often as not.
+pub(crate) fn modes(rng: &mut Rng, access: Access) -> Modes {
+    fn some<M: Copy>(dice: &mut Dice, all: &[M]) -> Option<M> {
+        dice.sometimes(2, |dice| dice.among(all))
+    }
+    let mut dice = Dice(rng.clone());
+    let modes = Modes {
+        dispatch: some(&mut dice, access.dispatch()),
+        insert: some(&mut dice, access.insert()),
+        merge: some(&mut dice, access.merge()),
+        kick: dice.sometimes(4, |dice| dice.among(&KickMode::ALL).1),
+    };
+    *rng = dice.0;
+    modes
+}
+
+fn nanos(dice: &mut Dice, most: u64) -> Nanos {
+    Nanos(dice.magnitude(1, most))
+}
+
+/// Options of a policy with these attributes, as `key=value,...`.
+pub(crate) fn options(rng: &mut Rng, attributes: &[Attribute]) -> String {
+    let mut dice = Dice(rng.clone());
+    let options = some_options(&mut dice, attributes);
+    *rng = dice.0;
+    options
+}
+
+fn some_options(dice: &mut Dice, attributes: &[Attribute]) -> String {
+    let mut options = Vec::new();
+    for attribute in attributes {
+        if dice.one_in(3) {
+            let some = dice.magnitude(0, 1000) as i64;
+            let max = LONGEST.iter().find(|(name, _)| *name == attribute.name);
+            let max = max.map_or(attribute.max, |(_, max)| *max);
+            let value = dice.among(&[attribute.min, max, -1, 0, 1, 2, some]);
+            options.push(format!("{}={value}", attribute.name));
+        }
+    }
+    options.join(",")
+}
+
+fn bounds(dice: &mut Dice) -> Bounds {
+    // Lengths of pages, which are multiples of every block size.
+    let mut pages = |one_in, most, unit: u32| {
+        dice.sometimes(one_in, |dice| unit * dice.magnitude(1, most) as u32).unwrap_or(0)
+    };
+    let max_segment_size = pages(3, 8, 4096);
+    let max_discard_sectors = pages(2, 16, 8);
+    let discard_granularity = pages(3, 8, 4096);
+    let max_write_zeroes_sectors = pages(2, 16, 8);
+    let chunk_sectors = pages(4, 8, 8);
+    Bounds {
+        physical_block_size: dice.among(&[0, 0, 1024, 4096, 16384]),
+        max_segment_size,
+        max_discard_sectors,
+        discard_granularity,
+        max_write_zeroes_sectors,
+        no_write_zeroes: dice.one_in(8),
+        max_segments: dice.sometimes(3, |dice| dice.magnitude(1, 16)).unwrap_or(0) as u16,
+        max_discard_segments: dice.sometimes(2, |dice| dice.magnitude(1, 8)).unwrap_or(0) as u16,
+        chunk_sectors,
+    }
+}
+
+/// More often where there is something to lose.
+fn power(dice: &mut Dice, stores: bool) -> PowerCuts {
+    if !dice.one_in(if stores { 2 } else { 8 }) {
+        return PowerCuts::NONE;
+    }
+    PowerCuts {
+        most: dice.magnitude(1, 4) as u32,
+        device_only: dice.one_in(2) && stores,
+        // Something should have been going on by then.
+        after: Nanos(1_000 * dice.magnitude(1, 20_000)),
+    }
+}
+
+fn meddling(dice: &mut Dice) -> Meddling {
+    Meddling {
+        most: dice.magnitude(1, 20) as u32,
+        pause: nanos(dice, 1_000_000),
+        hold: nanos(dice, 1_000_000),
+    }
+}
+
+fn habits(dice: &mut Dice) -> Habits {
+    Habits {
+        batch: dice.magnitude(1, 40) as u32,
+        caught: Caught {
+            chance: dice.permille(),
+            steps: dice.magnitude(0, 8) as u32,
+            gap: nanos(dice, 1_000_000),
+        },
+        absent: dice.permille(),
+        absence: nanos(dice, 10_000_000),
+        stalls: dice.permille(),
+        stall: nanos(dice, 1_000_000),
+        cancels: dice.permille(),
+        leaves: dice.one_in(2),
+    }
+}
+
+fn load(dice: &mut Dice, stores: bool) -> Load {
+    let mut ops = [0; 5];
+    for weight in &mut ops {
+        *weight = dice.among(&[0, 0, 1, 10]);
+    }
+    // At least writes.
+    ops[1] = ops[1].max(1);
+    Load {
+        pattern: dice.among(&Pattern::ALL).1,
+        ops,
+        region: dice.magnitude(1, 4096),
+        blocks: (dice.magnitude(1, 64) as u32).min(if stores { STORED_BLOCKS } else { 64 }),
+        owners: dice.among(&[1, 1, 3]),
+        prios: dice.one_in(4),
+        flags: dice.permille(),
+        pause: dice.permille(),
+        pauses: nanos(dice, 1_000_000),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nobody_is_told_to_idle_for_weeks() {
+        for (name, max) in LONGEST {
+            let with = policies::all().iter().find_map(|factory| {
+                let has = factory.attributes.iter().any(|attribute| attribute.name == *name);
+                has.then_some(factory.attributes)
+            });
+            let attributes = with.expect("some policy has it");
+            let mut rng = Rng::new(1);
+            for _ in 0..1_000 {
+                let text = options(&mut rng, attributes);
+                let value =
+                    text.split(',').find_map(|pair| pair.strip_prefix(name)?.strip_prefix('='));
+                let value: i64 = value.map_or(0, |value| value.parse().expect("it is a number"));
+                assert!(value <= *max, "{text}");
+            }
+        }
+    }
+}

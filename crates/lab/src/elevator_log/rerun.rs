@@ -1,0 +1,197 @@
+//! The arrivals of a log as a workload for another policy: when, what and where is kept; what the device does is
+//! simulated anew.
+//!
+//! An I/O arrives when it was inserted or joined a held request; what merged in a plug arrives as one. Nobody waits
+//! for anything before the next one arrives, as nothing is known of why it came when it did.
+
+use super::wire::{Entry, Log, LogError};
+use crate::observe::Observation;
+use blkmq_core::{Instant, IoMeta, Op};
+use blkmq_engine::{Config, ConfigError, Io, Queue, QueueStats, Refusal, Submitter};
+use blkmq_sched::{At, Grown};
+use std::fmt;
+
+/// I/Os by the time of their arrival.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Workload {
+    ios: Vec<IoMeta>,
+    /// Discards that joined a request, whose places nobody knows.
+    unknown: u64,
+}
+
+impl Workload {
+    /// The arrivals of all elevators of a log. O(n log n).
+    ///
+    /// # Errors
+    /// If it cannot be read.
+    pub fn of(log: &Log<'_>) -> Result<Self, LogError> {
+        let mut workload = Self::default();
+        for instance in &log.instances {
+            let mut extents = vec![(0, 0); instance.shape.slots as usize];
+            for call in instance.calls() {
+                let call = call?;
+                workload.arrives(call.now, &call.entry, &mut extents);
+            }
+        }
+        workload.ios.sort_by_key(|io| io.arrived);
+        Ok(workload)
+    }
+
+    fn arrives(&mut self, now: Instant, entry: &Entry<'_>, extents: &mut [(u64, u64)]) {
+        let (rq, io) = match *entry {
+            Entry::Insert { rq, at: At::Tail, meta } => (rq, Some((meta.sector, meta.end()))),
+            Entry::Grown { rq, edge, meta } => {
+                let (start, end) = extents[rq.index()];
+                self.unknown += u64::from(edge == Grown::Discard);
+                let joined = match edge {
+                    Grown::Back => Some((end, meta.end())),
+                    Grown::Front { .. } => Some((meta.sector, start)),
+                    Grown::Discard => None,
+                };
+                (rq, joined)
+            }
+            Entry::Absorbed { into, meta, .. } => {
+                extents[into.index()] = (meta.sector, meta.end());
+                return;
+            }
+            _ => return,
+        };
+        let (Entry::Insert { meta, .. } | Entry::Grown { meta, .. }) = *entry else { return };
+        extents[rq.index()] = (meta.sector, meta.end());
+        let Some((start, end)) = io.filter(|(start, end)| start < end) else { return };
+        let sectors = u32::try_from(end - start).unwrap_or(u32::MAX);
+        self.ios.push(IoMeta { sector: start, sectors, arrived: now, ..meta });
+    }
+
+    /// How many I/Os there are.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.ios.len()
+    }
+
+    /// Are there none?
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.ios.is_empty()
+    }
+
+    /// Ranges of discards that are left out, because the log does not say where they are.
+    #[must_use]
+    pub fn unknown(&self) -> u64 {
+        self.unknown
+    }
+
+    /// The sector behind the last one that is used.
+    #[must_use]
+    pub fn end(&self) -> u64 {
+        self.ios.iter().map(IoMeta::end).max().unwrap_or(0)
+    }
+
+    /// Hardware queues that the I/Os are for.
+    #[must_use]
+    pub fn hw_queues(&self) -> u16 {
+        self.ios.iter().map(|io| io.hw.0).max().map_or(1, |most| most.saturating_add(1))
+    }
+}
+
+/// Why a workload cannot be run again.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum RerunError {
+    /// The queue is impossible.
+    Config(ConfigError),
+    /// The device does not take one of the I/Os.
+    Refused {
+        /// The I/O.
+        op: Op,
+        /// Where it begins.
+        sector: u64,
+        /// Why.
+        why: Refusal,
+    },
+    /// Nothing goes on, with so many I/Os in flight.
+    Stuck(u32),
+}
+
+impl fmt::Display for RerunError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Config(e) => write!(f, "the queue cannot be built: {e}"),
+            Self::Refused { op, sector, why } => {
+                write!(f, "the device does not take the {op:?} at sector {sector}: {why}")
+            }
+            Self::Stuck(in_flight) => write!(f, "stuck with {in_flight} I/Os in flight"),
+        }
+    }
+}
+
+impl std::error::Error for RerunError {}
+
+/// I/Os that may be in flight for one hardware queue; more arrive late.
+const CREDIT: u32 = 1 << 14;
+
+/// Runs `workload` through the queue that `config` describes, in virtual time: one submitter for each hardware queue
+/// of its device, whose I/Os arrive when they did. Its submitters and their depth are replaced.
+///
+/// # Errors
+/// If the queue is impossible or its device does not take an I/O.
+pub fn rerun(
+    workload: &Workload,
+    config: Config<()>,
+    observation: &Observation,
+) -> Result<QueueStats, RerunError> {
+    let hw_queues = config.device.hw_queues;
+    let config = Config { submitters: hw_queues, depth: CREDIT, ..config };
+    let queue = observation.of(config, Queue::new).map_err(RerunError::Config)?;
+    let register = |_| queue.submitter().expect("the queue was built for as many");
+    let mut submitters: Vec<Submitter<()>> = (0..hw_queues).map(register).collect();
+    let mut ios = workload.ios.iter().peekable();
+    let (mut now, mut idle_turns) = (Instant::ZERO, 0);
+    loop {
+        let mut full = false;
+        while let Some(io) = ios.peek().filter(|io| io.arrived <= now && !full) {
+            full = !push(&mut submitters[usize::from(io.hw.0 % hw_queues)], now, io)?;
+            if !full {
+                ios.next();
+            }
+        }
+        let reaped: u32 = submitters.iter_mut().map(|submitter| turn(submitter, now)).sum();
+        let in_flight = submitters.iter().map(Submitter::outstanding).sum();
+        if in_flight == 0 && ios.peek().is_none() {
+            return Ok(queue.stats());
+        }
+        if full && reaped > 0 {
+            // Late, because there was no room; now there is.
+            continue;
+        }
+        let arrival = ios.peek().map(|io| io.arrived).filter(|_| !full);
+        let due = submitters.iter().filter_map(Submitter::next_deadline).min();
+        let next = due.into_iter().chain(arrival).min().ok_or(RerunError::Stuck(in_flight))?;
+        // What is due at once may be let pass a few times, by who expects somebody else to see to it.
+        idle_turns = if next <= now && reaped == 0 { idle_turns + 1 } else { 0 };
+        if idle_turns > MOST_IDLE_TURNS {
+            return Err(RerunError::Stuck(in_flight));
+        }
+        now = next.max(now);
+    }
+}
+
+/// Turns without an effect, at one time, after which nothing will ever happen.
+const MOST_IDLE_TURNS: u32 = 10_000;
+
+/// False if there is no credit for it.
+fn push(submitter: &mut Submitter<()>, now: Instant, io: &IoMeta) -> Result<bool, RerunError> {
+    let IoMeta { op, sector, sectors, flags, ioprio, owner, group, write_hint, .. } = *io;
+    let io = Io { flags, ioprio, owner, group, write_hint, ..Io::new(op, sector, sectors, 0, ()) };
+    match submitter.push(now, io) {
+        Ok(()) => Ok(true),
+        Err(refused) if matches!(refused.why, Refusal::NoCredit { .. }) => Ok(false),
+        Err(refused) => Err(RerunError::Refused { op, sector, why: refused.why }),
+    }
+}
+
+/// Whatever there is to do by now. Returns how many I/Os have ended.
+fn turn(submitter: &mut Submitter<()>, now: Instant) -> u32 {
+    submitter.flush(now);
+    submitter.poll(now);
+    submitter.reap(u32::MAX, |_| {})
+}

@@ -1,0 +1,162 @@
+//! What became of the requests of a log, in figures: their order, the distance between them, and how long they waited.
+
+use super::wire::{Entry, Log, LogError};
+use blkmq_core::{Histogram, Instant, IoMeta, Op};
+use blkmq_sched::{At, Pick};
+use std::collections::BTreeMap;
+
+/// Times of one kind of request, in nanoseconds.
+#[derive(Clone, Debug, Default)]
+pub struct Waits {
+    /// In the elevator: from the first insert to the last pick.
+    pub waited: Histogram,
+    /// From that pick until it was found to be finished.
+    pub served: Histogram,
+}
+
+/// The figures of a log.
+#[derive(Clone, Debug, Default)]
+pub struct Summary {
+    /// Requests inserted, each counted once.
+    pub inserted: u64,
+    /// Times that one came back to be issued again.
+    pub requeued: u64,
+    /// I/Os that joined a held request, and requests that were fused.
+    pub merged: u64,
+    /// Requests picked, those picked again included.
+    pub picked: u64,
+    /// Requests that were taken back.
+    pub withdrawn: u64,
+    /// Sectors between the end of each pick and the beginning of the next one that was behind or ahead of it, summed
+    /// up over each elevator.
+    pub distance: u128,
+    /// Picks that begin exactly where the one before ended.
+    pub sequential: u64,
+    /// Picks that begin before the one before began.
+    pub backwards: u64,
+    /// Picks of a request while one that arrived earlier was held.
+    pub overtaken: u64,
+    /// Times of reads.
+    pub reads: Waits,
+    /// Times of everything else.
+    pub writes: Waits,
+    /// From the first call to the last.
+    pub lasted: blkmq_core::Nanos,
+}
+
+/// One request on its way.
+struct Held {
+    inserted: Instant,
+    picked: Instant,
+    meta: IoMeta,
+    /// When it came in relation to others; its place among those that wait.
+    number: u64,
+}
+
+/// The figures of a log, over all its elevators. O(calls times log of held requests).
+///
+/// # Errors
+/// If it cannot be read.
+pub fn summary(log: &Log<'_>) -> Result<Summary, LogError> {
+    let mut sum = Summary::default();
+    let (mut first, mut last) = (Instant::MAX, Instant::ZERO);
+    for instance in &log.instances {
+        let mut elevator = Elevator::default();
+        for call in instance.calls() {
+            let call = call?;
+            first = first.min(call.now);
+            last = last.max(call.now);
+            elevator.follow(&mut sum, call.now, &call.entry);
+        }
+    }
+    sum.lasted = last - first.min(last);
+    Ok(sum)
+}
+
+#[derive(Default)]
+struct Elevator {
+    requests: BTreeMap<usize, Held>,
+    /// Numbers of those that wait.
+    waiting: std::collections::BTreeSet<u64>,
+    inserts: u64,
+    /// Where the last pick began and ended.
+    last: Option<(u64, u64)>,
+}
+
+impl Elevator {
+    fn follow(&mut self, sum: &mut Summary, now: Instant, entry: &Entry<'_>) {
+        match *entry {
+            Entry::Insert { rq, at, meta } => {
+                let again = at == At::Head && self.requests.contains_key(&rq.index());
+                if again {
+                    sum.requeued += 1;
+                    let held = self.requests.get_mut(&rq.index()).expect("it was seen just now");
+                    self.waiting.insert(held.number);
+                    return;
+                }
+                sum.inserted += 1;
+                self.inserts += 1;
+                let number = self.inserts;
+                self.waiting.insert(number);
+                let held = Held { inserted: now, picked: now, meta, number };
+                self.requests.insert(rq.index(), held);
+            }
+            Entry::Pick { answer: Pick::Issue(rq), .. } => {
+                let Some(held) = self.requests.get_mut(&rq.index()) else { return };
+                held.picked = now;
+                let number = held.number;
+                let (start, end) = (held.meta.sector, held.meta.end());
+                self.waiting.remove(&number);
+                sum.picked += 1;
+                sum.overtaken += u64::from(self.waiting.first().is_some_and(|it| *it < number));
+                if let Some((before, behind)) = self.last {
+                    sum.distance += u128::from(start.abs_diff(behind));
+                    sum.sequential += u64::from(start == behind);
+                    sum.backwards += u64::from(start < before);
+                }
+                self.last = Some((start, end));
+            }
+            Entry::Completed { done } => {
+                let Some(held) = self.requests.remove(&done.rq.index()) else { return };
+                let reads = held.meta.op == Op::Read;
+                let waits = if reads { &mut sum.reads } else { &mut sum.writes };
+                waits.waited.record((held.picked - held.inserted).0);
+                waits.served.record((done.completed - held.picked).0);
+            }
+            Entry::Withdraw { rq } => {
+                sum.withdrawn += 1;
+                self.forget(rq.index());
+            }
+            Entry::Absorbed { into, gone, meta } => {
+                sum.merged += 1;
+                self.forget(gone.index());
+                self.update(into.index(), meta);
+            }
+            Entry::Grown { rq, meta, .. } => {
+                sum.merged += 1;
+                self.update(rq.index(), meta);
+            }
+            Entry::Pick { .. }
+            | Entry::MayMerge { .. }
+            | Entry::Admits { .. }
+            | Entry::Regroup(_)
+            | Entry::Left(_)
+            | Entry::Heard(_)
+            | Entry::FrontMerges { .. }
+            | Entry::DepthLimits { .. }
+            | Entry::Set { .. } => {}
+        }
+    }
+
+    fn forget(&mut self, index: usize) {
+        if let Some(held) = self.requests.remove(&index) {
+            self.waiting.remove(&held.number);
+        }
+    }
+
+    fn update(&mut self, index: usize, meta: IoMeta) {
+        if let Some(held) = self.requests.get_mut(&index) {
+            held.meta = meta;
+        }
+    }
+}

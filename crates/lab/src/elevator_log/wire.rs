@@ -1,0 +1,461 @@
+//! The format of elevator logs, and how they become bytes; `read.rs` is the way back. No I/O.
+//!
+//! ```text
+//! log      = "blkmqelv" version:number command:text { 1 instance } 0
+//! instance = policy:text slots nr_requests hw_depth hw_queues rotational:number count:number { name:text value:signed }
+//!            missed:number length:number { call }
+//! call     = kind:byte passed:number ...
+//! text     = length:number bytes
+//! ```
+//!
+//! Numbers are of variable length, seven bits to a byte, the lowest first; signed ones have their sign in the lowest
+//! bit. `passed` is the time in nanoseconds since the call before. An instance is one policy from its making to its
+//! end; a queue with several elevators has several, and so has one whose scheduler was changed.
+
+use crate::observe::outside::Heard;
+use blkmq_core::{HwQueue, Instant, IoFlags, IoMeta, Op, Owner, RequestId};
+use blkmq_sched::{At, DepthLimits, Done, GroupChange, Grown, Pick, Shape, Used};
+use std::fmt;
+
+mod read;
+
+const MAGIC: &[u8; 8] = b"blkmqelv";
+/// The only version so far.
+pub(super) const VERSION: u64 = 1;
+/// More slots than any queue has: what is claimed is made room for.
+const MOST_SLOTS: u64 = 1 << 20;
+
+/// What a policy was told or asked, and what it answered.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Entry<'a> {
+    /// It took a request in.
+    Insert {
+        /// Which.
+        rq: RequestId,
+        /// Where.
+        at: At,
+        /// As it was.
+        meta: IoMeta,
+    },
+    /// It was asked what is next.
+    Pick {
+        /// For whom.
+        hw: HwQueue,
+        /// What it said.
+        answer: Pick,
+    },
+    /// An issued request has finished.
+    Completed {
+        /// How.
+        done: Done,
+    },
+    /// A held request was taken back.
+    Withdraw {
+        /// Which.
+        rq: RequestId,
+    },
+    /// A held request was fused into another.
+    Absorbed {
+        /// The one that is left.
+        into: RequestId,
+        /// The other one.
+        gone: RequestId,
+        /// What is left, as it is now.
+        meta: IoMeta,
+    },
+    /// A held request has grown.
+    Grown {
+        /// Which.
+        rq: RequestId,
+        /// Where.
+        edge: Grown,
+        /// As it is now.
+        meta: IoMeta,
+    },
+    /// May an I/O join a held request?
+    MayMerge {
+        /// Which.
+        into: RequestId,
+        /// The I/O.
+        io: IoMeta,
+        /// What it said.
+        answer: bool,
+    },
+    /// Should front merges be looked for?
+    FrontMerges {
+        /// What it said.
+        answer: bool,
+    },
+    /// What are its caps?
+    DepthLimits {
+        /// What it said.
+        answer: DepthLimits,
+    },
+    /// May an I/O have a slot?
+    Admits {
+        /// The I/O.
+        io: IoMeta,
+        /// Slots in use.
+        used: Used,
+        /// What it said.
+        answer: bool,
+    },
+    /// The tree of groups has changed.
+    Regroup(GroupChange),
+    /// An owner has gone.
+    Left(Owner),
+    /// In the next call, it heard this from outside.
+    Heard(Heard),
+    /// An attribute was set.
+    Set {
+        /// Which.
+        name: &'a str,
+        /// To what.
+        value: i64,
+        /// Does it have one of that name?
+        answer: bool,
+    },
+}
+
+/// An entry and its time.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Call<'a> {
+    /// When. Never earlier than the call before.
+    pub now: Instant,
+    /// What.
+    pub entry: Entry<'a>,
+}
+
+/// One policy from its making to its end.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Instance<'a> {
+    /// Its name in the registry.
+    pub policy: &'a str,
+    /// What it was built for.
+    pub shape: Shape,
+    /// Options that were given.
+    pub options: Vec<(&'a str, i64)>,
+    /// Calls that came when the log was full; those that are there are the first ones.
+    pub missed: u64,
+    calls: &'a [u8],
+    /// Where the calls are in the log.
+    offset: usize,
+}
+
+/// A log, taken apart.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Log<'a> {
+    /// The command that it comes from.
+    pub command: &'a str,
+    /// Every policy there was.
+    pub instances: Vec<Instance<'a>>,
+}
+
+/// What cannot be an elevator log. Offsets are in bytes.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum LogError {
+    /// It does not begin like one.
+    Magic,
+    /// It is of another version.
+    Version(u64),
+    /// It ends too early.
+    Truncated {
+        /// Where.
+        offset: usize,
+    },
+    /// Something is not possible.
+    Invalid {
+        /// Where.
+        offset: usize,
+        /// What.
+        what: &'static str,
+    },
+}
+
+impl fmt::Display for LogError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Magic => f.write_str("no elevator log; one begins with 'blkmqelv'"),
+            Self::Version(version) => {
+                write!(f, "an elevator log of version {version}; accepted is {VERSION}")
+            }
+            Self::Truncated { offset } => {
+                write!(f, "the log ends at byte {offset}, within an entry")
+            }
+            Self::Invalid { offset, what } => write!(f, "at byte {offset} of the log: {what}"),
+        }
+    }
+}
+
+impl std::error::Error for LogError {}
+
+pub(super) fn put_number(out: &mut Vec<u8>, mut number: u64) {
+    while number >= 0x80 {
+        out.push(number as u8 | 0x80);
+        number >>= 7;
+    }
+    out.push(number as u8);
+}
+
+fn put_signed(out: &mut Vec<u8>, number: i64) {
+    put_number(out, ((number << 1) ^ (number >> 63)) as u64);
+}
+
+pub(super) fn put_text(out: &mut Vec<u8>, text: &str) {
+    put_number(out, text.len() as u64);
+    out.extend_from_slice(text.as_bytes());
+}
+
+/// A whole log from the command that it comes from and its instances, each as [`put_instance`] left it.
+pub(super) fn put_log(command: &str, instances: &[Vec<u8>]) -> Vec<u8> {
+    let mut out = MAGIC.to_vec();
+    put_number(&mut out, VERSION);
+    put_text(&mut out, command);
+    for instance in instances {
+        put_number(&mut out, 1);
+        out.extend_from_slice(instance);
+    }
+    put_number(&mut out, 0);
+    out
+}
+
+/// An instance, in the form of `calls`.
+pub(super) fn put_instance(
+    policy: &str,
+    shape: &Shape,
+    options: &[(&str, i64)],
+    missed: u64,
+    calls: &[u8],
+) -> Vec<u8> {
+    let mut out = Vec::with_capacity(calls.len() + 64);
+    put_text(&mut out, policy);
+    let Shape { slots, nr_requests, hw_depth, hw_queues, rotational } = *shape;
+    for number in [slots, nr_requests, hw_depth, hw_queues.into(), rotational.into()] {
+        put_number(&mut out, number.into());
+    }
+    put_number(&mut out, options.len() as u64);
+    for (name, value) in options {
+        put_text(&mut out, name);
+        put_signed(&mut out, *value);
+    }
+    put_number(&mut out, missed);
+    put_number(&mut out, calls.len() as u64);
+    out.extend_from_slice(calls);
+    out
+}
+
+/// By their bits.
+const FLAGS: [IoFlags; 5] =
+    [IoFlags::SYNC, IoFlags::FUA, IoFlags::PREFLUSH, IoFlags::NOMERGE, IoFlags::NOWAIT];
+/// By discriminant.
+const OPS: [Op; 5] = [Op::Read, Op::Write, Op::Flush, Op::Discard, Op::WriteZeroes];
+
+fn put_id(out: &mut Vec<u8>, id: RequestId) {
+    put_number(out, id.index() as u64);
+    out.push(id.generation());
+}
+
+/// How much earlier than `now`, or later.
+fn put_time(out: &mut Vec<u8>, now: Instant, at: Instant) {
+    put_signed(out, now.as_nanos().wrapping_sub(at.as_nanos()) as i64);
+}
+
+fn put_meta(out: &mut Vec<u8>, now: Instant, meta: &IoMeta) {
+    out.push(meta.op as u8);
+    let bits = FLAGS.iter().enumerate().filter(|(_, flag)| meta.flags.contains(**flag));
+    out.push(bits.map(|(bit, _)| 1 << bit).sum());
+    put_number(out, meta.sector);
+    put_number(out, meta.sectors.into());
+    put_number(out, meta.owner.0.into());
+    put_number(out, meta.group.0.into());
+    put_time(out, now, meta.arrived);
+    put_number(out, meta.segments.into());
+    put_number(out, meta.hw.0.into());
+    put_number(out, meta.ioprio.to_bits().into());
+    out.push(meta.write_hint);
+}
+
+fn pick_kind(answer: Pick) -> u8 {
+    match answer {
+        Pick::Issue(_) => 3,
+        Pick::Empty => 4,
+        Pick::WaitCompletion => 5,
+        Pick::WaitUntil(_) => 6,
+        Pick::WaitToken => 28,
+    }
+}
+
+fn put_answer(out: &mut Vec<u8>, now: Instant, answer: Pick) {
+    match answer {
+        Pick::Issue(rq) => put_id(out, rq),
+        Pick::WaitUntil(at) => put_time(out, now, at),
+        Pick::Empty | Pick::WaitCompletion | Pick::WaitToken => {}
+    }
+}
+
+fn grown_kind(edge: Grown) -> u8 {
+    match edge {
+        Grown::Back => 10,
+        Grown::Front { .. } => 11,
+        Grown::Discard => 12,
+    }
+}
+
+fn put_used(out: &mut Vec<u8>, used: Used) {
+    let Used { of, all, limited, unsynced } = used;
+    [of, all, limited, unsynced].into_iter().for_each(|n| put_number(out, n.into()));
+}
+
+fn put_change(out: &mut Vec<u8>, head: impl Fn(&mut Vec<u8>, u8), change: GroupChange) {
+    match change {
+        GroupChange::Added { group, parent, weight } => {
+            head(out, 22);
+            put_number(out, group.0.into());
+            put_number(out, parent.0.into());
+            put_number(out, weight.into());
+        }
+        GroupChange::Weight { group, weight } => {
+            head(out, 23);
+            put_number(out, group.0.into());
+            put_number(out, weight.into());
+        }
+        GroupChange::Removed { group } => {
+            head(out, 24);
+            put_number(out, group.0.into());
+        }
+    }
+}
+
+fn put_heard(out: &mut Vec<u8>, head: impl Fn(&mut Vec<u8>, u8), heard: Heard) {
+    match heard {
+        Heard::Token { pool, there } => {
+            head(out, 26 + u8::from(there));
+            put_number(out, pool.into());
+        }
+        Heard::Value { index, value } => {
+            head(out, 29);
+            put_number(out, index.into());
+            put_number(out, value);
+        }
+        Heard::Level(level) => {
+            head(out, 30);
+            put_number(out, level as u64);
+        }
+    }
+}
+
+impl Call<'_> {
+    /// Appends it; `before` is the time of the call before.
+    pub(super) fn put(&self, before: Instant, out: &mut Vec<u8>) {
+        let now = self.now;
+        let head = |out: &mut Vec<u8>, kind| {
+            out.push(kind);
+            put_number(out, (now - before).0);
+        };
+        match &self.entry {
+            Entry::Insert { rq, at, meta } => {
+                head(out, if *at == At::Tail { 1 } else { 2 });
+                put_id(out, *rq);
+                put_meta(out, now, meta);
+            }
+            Entry::Pick { hw, answer } => {
+                head(out, pick_kind(*answer));
+                put_number(out, hw.0.into());
+                put_answer(out, now, *answer);
+            }
+            Entry::Completed { done } => {
+                head(out, 7);
+                put_id(out, done.rq);
+                put_number(out, done.result.err().map_or(0, |error| error.0.into()));
+                put_time(out, now, done.issued);
+                put_time(out, now, done.completed);
+            }
+            Entry::Withdraw { rq } => {
+                head(out, 8);
+                put_id(out, *rq);
+            }
+            Entry::Absorbed { into, gone, meta } => {
+                head(out, 9);
+                put_id(out, *into);
+                put_id(out, *gone);
+                put_meta(out, now, meta);
+            }
+            Entry::Grown { rq, edge, meta } => {
+                head(out, grown_kind(*edge));
+                put_id(out, *rq);
+                put_meta(out, now, meta);
+                if let Grown::Front { old_sector } = edge {
+                    put_number(out, *old_sector);
+                }
+            }
+            Entry::MayMerge { into, io, answer } => {
+                head(out, 13 + u8::from(*answer));
+                put_id(out, *into);
+                put_meta(out, now, io);
+            }
+            Entry::FrontMerges { answer } => head(out, 15 + u8::from(*answer)),
+            Entry::DepthLimits { answer } => {
+                head(out, 17);
+                put_number(out, answer.async_depth.map_or(0, |depth| u64::from(depth) + 1));
+            }
+            Entry::Admits { io, used, answer } => {
+                head(out, 20 + u8::from(*answer));
+                put_meta(out, now, io);
+                put_used(out, *used);
+            }
+            Entry::Regroup(change) => put_change(out, head, *change),
+            Entry::Left(owner) => {
+                head(out, 25);
+                put_number(out, owner.0.into());
+            }
+            Entry::Heard(heard) => put_heard(out, head, *heard),
+            Entry::Set { name, value, answer } => {
+                head(out, 18 + u8::from(*answer));
+                put_text(out, name);
+                put_signed(out, *value);
+            }
+        }
+    }
+}
+
+impl fmt::Display for Call<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:>12} ns  ", self.now.as_nanos())?;
+        let io = |f: &mut fmt::Formatter<'_>, meta: &IoMeta| {
+            write!(f, "{:?} {}+{}", meta.op, meta.sector, meta.sectors)
+        };
+        match &self.entry {
+            Entry::Insert { rq, at, meta } => {
+                write!(f, "insert {rq:?} at the {at:?}: ")?;
+                io(f, meta)
+            }
+            Entry::Pick { hw, answer } => write!(f, "pick for queue {} -> {answer:?}", hw.0),
+            Entry::Completed { done } => write!(f, "completed {:?}: {:?}", done.rq, done.result),
+            Entry::Withdraw { rq } => write!(f, "withdraw {rq:?}"),
+            Entry::Absorbed { into, gone, meta } => {
+                write!(f, "absorbed {gone:?} into {into:?}: ")?;
+                io(f, meta)
+            }
+            Entry::Grown { rq, edge, meta } => {
+                write!(f, "grown {rq:?} ({edge:?}): ")?;
+                io(f, meta)
+            }
+            Entry::MayMerge { into, io: meta, answer } => {
+                write!(f, "may ")?;
+                io(f, meta)?;
+                write!(f, " join {into:?}? -> {answer}")
+            }
+            Entry::Admits { io: meta, used, answer } => {
+                write!(f, "may ")?;
+                io(f, meta)?;
+                write!(f, " have a slot, with {} of {} in use? -> {answer}", used.all, used.of)
+            }
+            Entry::Regroup(change) => write!(f, "groups: {change:?}"),
+            Entry::Left(owner) => write!(f, "owner {} has gone", owner.0),
+            Entry::Heard(heard) => write!(f, "heard {heard:?}"),
+            Entry::FrontMerges { answer } => write!(f, "front merges? -> {answer}"),
+            Entry::DepthLimits { answer } => write!(f, "caps? -> {:?}", answer.async_depth),
+            Entry::Set { name, value, answer } => write!(f, "set {name}={value} -> {answer}"),
+        }
+    }
+}

@@ -1,0 +1,89 @@
+//! Observers beside a queue's policies and devices: a trace, depths over time, a log of what policies are told.
+//!
+//! They are put between the engine and its plug-ins when a queue is built, and change nothing. Where nobody asked for
+//! one, nothing is in between, so that what is not observed costs nothing.
+
+mod depths;
+pub(crate) mod device;
+pub(crate) mod outside;
+pub(crate) mod policy;
+mod tracing;
+
+pub use depths::Depths;
+
+use crate::elevator_log::ElevatorLog;
+use crate::trace::Tracer;
+use blkmq_engine::Config;
+use blkmq_sched::{Factory, Options, Shape};
+use tracing::{TracedDevice, TracedPolicy};
+
+/// What is to be observed of a queue.
+#[derive(Clone, Debug, Default)]
+pub struct Observation {
+    /// Events of a trace, but for those of clients ([`Traced`](crate::trace::Traced)).
+    pub tracer: Option<Tracer>,
+    /// Depths over time.
+    pub depths: Option<Depths>,
+    /// What policies are told, and what they answer.
+    pub log: Option<ElevatorLog>,
+}
+
+impl Observation {
+    /// Is there nothing to observe?
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.tracer.is_none() && self.depths.is_none() && self.log.is_none()
+    }
+
+    /// Hands `config`, with observers in it, to `build`, which builds the queue before it returns.
+    ///
+    /// # Panics
+    /// If there is something to observe and the scheduler is neither in the registry nor one of the laboratory's own.
+    pub fn of<P: Send + 'static, R>(
+        &self,
+        config: Config<P>,
+        build: impl FnOnce(Config<P>) -> R,
+    ) -> R {
+        if self.is_empty() {
+            return build(config);
+        }
+        let inner = config.scheduler;
+        let queues = device::watched(config.queues, config.retries, || self.beside_device());
+        let config = Config { queues, scheduler: policy::factory(inner), ..config };
+        let this = self.clone();
+        let wrap = move |policy, shape: &Shape, options: &Options| {
+            policy::watched(policy, this.beside_policy(inner, shape, options))
+        };
+        policy::build_with(inner, wrap, || build(config))
+    }
+
+    fn beside_device(&self) -> Vec<Box<dyn device::DeviceWatch>> {
+        let mut watches: Vec<Box<dyn device::DeviceWatch>> = Vec::new();
+        if let Some(tracer) = &self.tracer {
+            watches.push(Box::new(TracedDevice(tracer.clone())));
+        }
+        if let Some(depths) = &self.depths {
+            watches.push(Box::new(depths.clone()));
+        }
+        watches
+    }
+
+    fn beside_policy(
+        &self,
+        inner: &'static Factory,
+        shape: &Shape,
+        options: &Options,
+    ) -> Vec<Box<dyn policy::PolicyWatch>> {
+        let mut watches: Vec<Box<dyn policy::PolicyWatch>> = Vec::new();
+        if let Some(tracer) = &self.tracer {
+            watches.push(Box::new(TracedPolicy::new(tracer.clone(), shape)));
+        }
+        if let Some(depths) = &self.depths {
+            watches.push(Box::new(depths.clone()));
+        }
+        if let Some(log) = &self.log {
+            watches.push(log.beside(inner, shape, options));
+        }
+        watches
+    }
+}

@@ -1,0 +1,218 @@
+//! A policy with observers beside it, who are told what it was told and what it answered, and change nothing.
+//!
+//! A [`Factory`] builds policies with a plain function, which cannot carry anything along. So what is to be put
+//! around a policy is left in a thread-local while a queue is being built, and only then: [`build_with`] puts it
+//! there and takes it away again.
+
+use super::outside::{Heard, Memory, Spied};
+use crate::policies;
+use blkmq_core::{HwQueue, Instant, IoMeta, Owner, RequestId};
+use blkmq_sched::{
+    At, Cx, DepthLimits, Done, Factory, GroupChange, Grown, Options, Pick, Scheduler, Shape, Used,
+};
+use std::cell::RefCell;
+use std::sync::OnceLock;
+
+/// Somebody beside a policy. Every call comes after the policy's own, with its answer.
+pub(crate) trait PolicyWatch: Send {
+    /// During the call that is told next, it heard this from outside.
+    fn heard(&mut self, _now: Instant, _what: Heard) {}
+    /// It was asked whether `io` may have a slot, and said this.
+    fn admits(&mut self, _cx: &Cx<'_>, _io: &IoMeta, _used: Used, _answer: bool) {}
+    /// It was told of groups.
+    fn regrouped(&mut self, _cx: &Cx<'_>, _change: GroupChange) {}
+    /// It was told that an owner has gone.
+    fn left(&mut self, _cx: &Cx<'_>, _owner: Owner) {}
+    /// It took `rq` in.
+    fn inserted(&mut self, _cx: &Cx<'_>, _rq: RequestId, _at: At) {}
+    /// It was asked for `hw`, and said this.
+    fn asked(&mut self, _cx: &Cx<'_>, _hw: HwQueue, _answer: Pick) {}
+    /// It was told of a completion.
+    fn completed(&mut self, _cx: &Cx<'_>, _done: &Done) {}
+    /// `rq` was taken back.
+    fn withdrawn(&mut self, _cx: &Cx<'_>, _rq: RequestId) {}
+    /// `gone` is part of `into`.
+    fn absorbed(&mut self, _cx: &Cx<'_>, _into: RequestId, _gone: RequestId) {}
+    /// `rq` has grown.
+    fn grown(&mut self, _cx: &Cx<'_>, _rq: RequestId, _edge: Grown) {}
+    /// It was asked whether `io` may join `into`, and said this.
+    fn may_merge(&mut self, _cx: &Cx<'_>, _into: RequestId, _io: &IoMeta, _answer: bool) {}
+    /// It was asked whether front merges should be looked for.
+    fn front_merges(&mut self, _answer: bool) {}
+    /// It was asked for its caps.
+    fn depth_limits(&mut self, _answer: DepthLimits) {}
+    /// An attribute was set; it knows it or not.
+    fn attribute_set(&mut self, _name: &str, _value: i64, _answer: bool) {}
+}
+
+/// Makes what is to be around a policy.
+type Wrap = Box<dyn Fn(Box<dyn Scheduler>, &Shape, &Options) -> Box<dyn Scheduler>>;
+
+/// What the next policies built on this thread are to be.
+struct Plan {
+    /// The real one.
+    factory: &'static Factory,
+    wrap: Wrap,
+}
+
+thread_local! {
+    static PLAN: RefCell<Option<Plan>> = const { RefCell::new(None) };
+}
+
+/// Runs `build`, which builds a queue with the watched [`factory`] of `inner`. Its policies are those of `inner`
+/// with whatever `wrap` puts around them.
+pub(crate) fn build_with<R>(
+    inner: &'static Factory,
+    wrap: impl Fn(Box<dyn Scheduler>, &Shape, &Options) -> Box<dyn Scheduler> + 'static,
+    build: impl FnOnce() -> R,
+) -> R {
+    PLAN.set(Some(Plan { factory: inner, wrap: Box::new(wrap) }));
+    let built = build();
+    PLAN.take();
+    built
+}
+
+/// The policy of `inner` with something around it; like `inner` in all that is announced. To be used within
+/// [`build_with`].
+///
+/// # Panics
+/// If `inner` is none of [`policies`].
+pub(crate) fn factory(inner: &'static Factory) -> &'static Factory {
+    static WATCHED: OnceLock<Vec<Factory>> = OnceLock::new();
+    let watched = |f: &&Factory| Factory {
+        name: f.name,
+        summary: f.summary,
+        scope: f.scope,
+        doc: f.doc,
+        attributes: f.attributes,
+        common: f.common,
+        build,
+    };
+    let all = WATCHED.get_or_init(|| policies::all().iter().map(watched).collect());
+    all.iter().find(|f| f.name == inner.name).expect("it is one of the policies that are known")
+}
+
+fn build(shape: &Shape, options: &Options) -> Box<dyn Scheduler> {
+    PLAN.with_borrow(|plan| {
+        let plan = plan.as_ref().expect("a watched policy is built within `build_with`");
+        (plan.wrap)((plan.factory.build)(shape, options), shape, options)
+    })
+}
+
+/// `inner` with observers beside it, told in this order.
+pub(crate) fn watched(
+    inner: Box<dyn Scheduler>,
+    watches: Vec<Box<dyn PolicyWatch>>,
+) -> Box<dyn Scheduler> {
+    Box::new(Watched { inner, watches: RefCell::new(watches), memory: Memory::default() })
+}
+
+struct Watched {
+    inner: Box<dyn Scheduler>,
+    /// In a cell because some questions are asked of a shared policy.
+    watches: RefCell<Vec<Box<dyn PolicyWatch>>>,
+    memory: Memory,
+}
+
+/// Makes a call of the policy with an outside that is listened to, and tells what was heard.
+macro_rules! spied {
+    ($watched:ident, $cx:ident, $call:ident($($argument:expr),*)) => {{
+        let outside = Spied { outside: $cx.outside, memory: &$watched.memory };
+        let answer = $watched.inner.$call(&Cx { outside: &outside, ..*$cx }, $($argument),*);
+        for heard in $watched.memory.take() {
+            $watched.tell(|watch| watch.heard($cx.now, heard));
+        }
+        answer
+    }};
+}
+
+impl Watched {
+    fn tell(&self, what: impl Fn(&mut dyn PolicyWatch)) {
+        self.watches.borrow_mut().iter_mut().for_each(|watch| what(&mut **watch));
+    }
+}
+
+impl Scheduler for Watched {
+    fn insert(&mut self, cx: &Cx<'_>, rq: RequestId, at: At) {
+        spied!(self, cx, insert(rq, at));
+        self.tell(|watch| watch.inserted(cx, rq, at));
+    }
+
+    fn pick(&mut self, cx: &Cx<'_>, hw: HwQueue) -> Pick {
+        let pick = spied!(self, cx, pick(hw));
+        self.tell(|watch| watch.asked(cx, hw, pick));
+        pick
+    }
+
+    fn completed(&mut self, cx: &Cx<'_>, done: &Done) {
+        spied!(self, cx, completed(done));
+        self.tell(|watch| watch.completed(cx, done));
+    }
+
+    fn withdraw(&mut self, cx: &Cx<'_>, rq: RequestId) {
+        spied!(self, cx, withdraw(rq));
+        self.tell(|watch| watch.withdrawn(cx, rq));
+    }
+
+    fn absorbed(&mut self, cx: &Cx<'_>, into: RequestId, gone: RequestId) {
+        spied!(self, cx, absorbed(into, gone));
+        self.tell(|watch| watch.absorbed(cx, into, gone));
+    }
+
+    fn inspect(&self, out: &mut dyn FnMut(&'static str, u64)) {
+        self.inner.inspect(out);
+    }
+
+    fn may_merge(&self, cx: &Cx<'_>, into: RequestId, io: &IoMeta) -> bool {
+        let answer = spied!(self, cx, may_merge(into, io));
+        self.tell(|watch| watch.may_merge(cx, into, io, answer));
+        answer
+    }
+
+    fn front_merges(&self) -> bool {
+        let answer = self.inner.front_merges();
+        self.tell(|watch| watch.front_merges(answer));
+        answer
+    }
+
+    fn grown(&mut self, cx: &Cx<'_>, rq: RequestId, edge: Grown) {
+        spied!(self, cx, grown(rq, edge));
+        self.tell(|watch| watch.grown(cx, rq, edge));
+    }
+
+    fn depth_limits(&self) -> DepthLimits {
+        let answer = self.inner.depth_limits();
+        self.tell(|watch| watch.depth_limits(answer));
+        answer
+    }
+
+    fn limits_slots(&self) -> bool {
+        self.inner.limits_slots()
+    }
+
+    fn admits(&self, cx: &Cx<'_>, io: &IoMeta, used: Used) -> bool {
+        let answer = spied!(self, cx, admits(io, used));
+        self.tell(|watch| watch.admits(cx, io, used, answer));
+        answer
+    }
+
+    fn regroup(&mut self, cx: &Cx<'_>, change: GroupChange) {
+        spied!(self, cx, regroup(change));
+        self.tell(|watch| watch.regrouped(cx, change));
+    }
+
+    fn left(&mut self, cx: &Cx<'_>, owner: Owner) {
+        spied!(self, cx, left(owner));
+        self.tell(|watch| watch.left(cx, owner));
+    }
+
+    fn attribute(&self, name: &str) -> Option<i64> {
+        self.inner.attribute(name)
+    }
+
+    fn set_attribute(&mut self, name: &str, value: i64) -> bool {
+        let answer = self.inner.set_attribute(name, value);
+        self.tell(|watch| watch.attribute_set(name, value, answer));
+        answer
+    }
+}

@@ -1,0 +1,136 @@
+//! The limits of groups are kept to: no more arrives at the device, from the beginning on, than the time allows.
+//!
+//! What is limited is what submitters let go, so that bunches are possible behind them; but not more in all. Beyond the
+//! rate, 10 ms of it may be ahead of time, and one I/O is on its way (`Config::groups`). Only for groups
+//! that nobody changes.
+
+use crate::violation::Violation;
+use blkmq_core::{GroupId, Instant, Nanos, Op, SECTOR_SIZE};
+use blkmq_engine::{GroupTree, IoMax};
+
+/// Time that nobody used and that may be made up for.
+const SLACK: Nanos = Nanos::from_millis(10);
+
+/// What has arrived of one kind.
+#[derive(Clone, Copy, Default)]
+struct Used {
+    units: u64,
+    /// By the largest bio.
+    most: u64,
+}
+
+struct Group {
+    id: GroupId,
+    parent: GroupId,
+    max: IoMax,
+    /// In the order of the fields of [`IoMax`].
+    used: [Used; 4],
+}
+
+/// What has arrived of each group and those below it.
+pub(crate) struct Rates(Vec<Group>);
+
+impl Rates {
+    /// Nothing has arrived of the groups of this tree.
+    pub(crate) fn new(tree: &GroupTree) -> Self {
+        let is_limited = tree.iter().any(|group| group.max.is_limited());
+        let groups = tree.iter().filter(|_| is_limited);
+        let group = |group: &blkmq_engine::Group| Group {
+            id: group.id,
+            parent: group.parent,
+            max: group.max,
+            used: Default::default(),
+        };
+        Self(groups.map(group).collect())
+    }
+
+    /// From now on limits may be anything.
+    pub(crate) fn forget(&mut self) {
+        self.0.clear();
+    }
+
+    /// A bio of `group` has arrived, for the first time.
+    pub(crate) fn arrived(
+        &mut self,
+        now: Instant,
+        group: GroupId,
+        (op, sectors): (Op, u32),
+    ) -> Result<(), Violation> {
+        let bytes = u64::from(sectors) * u64::from(SECTOR_SIZE);
+        let units = match op {
+            Op::Read => [bytes, 0, 1, 0],
+            Op::Write => [0, bytes, 0, 1],
+            Op::Discard | Op::WriteZeroes => [0, 0, 0, 1],
+            Op::Flush => return Ok(()),
+        };
+        let mut verdict = Ok(());
+        let mut at = group;
+        // The root is none of them, and is above all.
+        while let Some(group) = self.0.iter_mut().find(|group| group.id == at) {
+            at = group.parent;
+            for (used, units) in group.used.iter_mut().zip(units) {
+                used.units += units;
+                used.most = used.most.max(units);
+            }
+            verdict = verdict.and(group.check(now));
+        }
+        verdict
+    }
+}
+
+impl Group {
+    fn check(&self, now: Instant) -> Result<(), Violation> {
+        let IoMax { rbps, wbps, riops, wiops } = self.max;
+        let time = u128::from(now.as_nanos() + SLACK.0);
+        for (rate, used) in [rbps, wbps, riops, wiops].into_iter().zip(self.used) {
+            let Some(rate) = rate else { continue };
+            let of = (u128::from(rate) * time).div_ceil(1_000_000_000) as u64 + used.most;
+            if used.units > of {
+                let Used { units, .. } = used;
+                return Err(Violation::TooFast { group: self.id, units, of, rate });
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use blkmq_engine::Wanted;
+
+    fn tree(list: &[(&str, &str, &str)]) -> GroupTree {
+        let wanted = |&(name, parent, max): &(&str, &str, &str)| Wanted {
+            name: name.into(),
+            parent: parent.into(),
+            weight: 100,
+            max: IoMax::default().set(max).expect("right"),
+        };
+        GroupTree::of(list.iter().map(wanted).collect()).expect("a tree")
+    }
+
+    #[test]
+    fn what_comes_too_early_is_noticed_in_the_group_and_above() {
+        let tree = tree(&[("a", "/", "riops=1000"), ("b", "a", "wbps=512000")]);
+        let (a, b) = (tree.find("a").expect("there"), tree.find("b").expect("there"));
+        let mut rates = Rates::new(&tree);
+        let mut arrive = |ms, group, op| {
+            let now = Instant::ZERO + Nanos::from_millis(ms);
+            rates.arrived(now, group, (op, 1))
+        };
+        // Ten ahead of time, and one on its way.
+        for _ in 0..11 {
+            assert_eq!(arrive(0, a, Op::Read), Ok(()));
+        }
+        assert!(arrive(0, b, Op::Read).is_err(), "the one above has had its share");
+        assert_eq!(arrive(2, b, Op::Read), Ok(()));
+        for _ in 0..13 {
+            assert_eq!(arrive(2, b, Op::Write), Ok(()));
+        }
+        assert!(arrive(2, b, Op::Write).is_err());
+        assert_eq!(arrive(3, b, Op::Discard), Ok(()), "which moves no data");
+        assert_eq!(arrive(3, GroupId::ROOT, Op::Write), Ok(()));
+        rates.forget();
+        assert_eq!(rates.arrived(Instant::ZERO, b, (Op::Write, 1000)), Ok(()));
+    }
+}

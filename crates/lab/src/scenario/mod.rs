@@ -1,0 +1,273 @@
+//! A run with all its parameters: drawn from one seed, printed in one line and read back from it.
+//!
+//! What can be set is in `fields.rs`, the line in `text.rs`. Where the values come from is elsewhere: a seed
+//! (`draw`), a person, or what is left of a failure (`shrink`).
+
+mod fields;
+mod text;
+
+pub(crate) use fields::{FIELDS, Field, Kind, STATS};
+pub use text::ScenarioError;
+
+use crate::load::{Load, LoadClient, Place};
+use crate::policies;
+use crate::{Costs, Habits, Meddling, Plan, PowerCuts, Stamp};
+use blkmq_core::{Limits, Nanos, Rng};
+use blkmq_device::{Device, DeviceError, MachineShape, registry as devices};
+use blkmq_engine::{
+    Access, Config, GroupTree, IoMax, KickMode, Modes, NoMerges, PumpMode, Stats, Wanted,
+};
+use blkmq_sched::{Factory, OptionError, Options, Scope};
+
+/// A device has at most so many hardware queues as there are CPUs; this machine has enough.
+pub(crate) const MACHINE: MachineShape = MachineShape { cpus: 64, nodes: 1 };
+
+/// Turns within which a CPU that could do something does it: a follower lets up to eight polls pass because it
+/// expects the leader to come by, and one turn may have begun before.
+const LET_PASS: u64 = 10;
+
+/// What merging and submission are bounded by, beyond what the device says about itself. 0 is as the device has it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Bounds {
+    /// At least this is a physical block, in bytes.
+    pub physical_block_size: u32,
+    /// Segments in one request.
+    pub max_segments: u16,
+    /// Bytes in one segment.
+    pub max_segment_size: u32,
+    /// Sectors in one discard, at most, if there are any.
+    pub max_discard_sectors: u32,
+    /// At least this is discarded at once, in bytes.
+    pub discard_granularity: u32,
+    /// Sectors in one write of zeroes, at most.
+    pub max_write_zeroes_sectors: u32,
+    /// There are no writes of zeroes.
+    pub no_write_zeroes: bool,
+    /// Ranges in one discard.
+    pub max_discard_segments: u16,
+    /// A boundary that no request crosses, in sectors.
+    pub chunk_sectors: u32,
+}
+
+impl Bounds {
+    fn apply(&self, device: &mut Device) {
+        let is_model = device.is_model();
+        let limits = &mut device.shape.limits;
+        let most = |limit: &mut u32, bound: u32| {
+            if bound > 0 {
+                *limit = (*limit).min(bound);
+            }
+        };
+        limits.physical_block_size = limits.physical_block_size.max(self.physical_block_size);
+        limits.discard_granularity = limits.discard_granularity.max(self.discard_granularity);
+        most(&mut limits.max_segment_size, self.max_segment_size);
+        most(&mut limits.max_discard_sectors, self.max_discard_sectors);
+        most(&mut limits.max_write_zeroes_sectors, self.max_write_zeroes_sectors);
+        if self.no_write_zeroes {
+            limits.max_write_zeroes_sectors = 0;
+        }
+        if self.max_segments > 0 {
+            limits.max_segments = limits.max_segments.min(self.max_segments);
+        }
+        // A model takes a discard for one range, as it says; the others look at every part of it.
+        if self.max_discard_segments > 0 && !is_model {
+            limits.max_discard_segments = self.max_discard_segments;
+        }
+        if self.chunk_sectors > 0 {
+            limits.chunk_sectors = self.chunk_sectors;
+        }
+    }
+}
+
+/// Everything that decides about a run.
+#[derive(Clone, Debug)]
+pub struct Scenario {
+    /// What the CPUs submit and when things strike comes from this; as it was drawn, everything else does, too.
+    pub seed: u64,
+    /// The policy.
+    pub scheduler: &'static Factory,
+    /// Its options, as `key=value,...`.
+    pub options: String,
+    /// One elevator or one per hardware queue; `None`: as the policy prefers.
+    pub scope: Option<Scope>,
+    /// Access to the elevator.
+    pub access: Access,
+    /// What is chosen besides.
+    pub modes: Modes,
+    /// Who pumps.
+    pub pump: PumpMode,
+    /// How late a pump thread may come, each time.
+    pub pump_late: Nanos,
+    /// Scheduler tags per hardware queue; 0 for the default.
+    pub nr_requests: u32,
+    /// How much to merge.
+    pub nomerges: NoMerges,
+    /// How often a request is tried again after an error.
+    pub retries: u8,
+    /// The device, as the registry describes it.
+    pub device: String,
+    /// What else bounds requests.
+    pub bounds: Bounds,
+    /// Groups that owners are in, besides the root.
+    pub groups: u16,
+    /// What is counted about them.
+    pub stats: Stats,
+    /// One in so many groups has limits; 0 for none.
+    pub limited: u16,
+    /// Virtual CPUs, a submitter each.
+    pub cpus: u16,
+    /// I/Os that each may have in flight.
+    pub credit: u32,
+    /// I/Os that each submits, in each life of the machine.
+    pub ios: u32,
+    /// How they behave.
+    pub habits: Habits,
+    /// What they submit.
+    pub load: Load,
+    /// What things cost.
+    pub costs: Costs,
+    /// Changes of the queue while it runs.
+    pub meddling: Meddling,
+    /// Power cuts.
+    pub power: PowerCuts,
+}
+
+impl Scenario {
+    /// One diligent CPU that writes one block to a null device, with everything else at its default.
+    #[must_use]
+    pub fn plain() -> Self {
+        Self {
+            seed: 0,
+            scheduler: policies::all()[0],
+            options: String::new(),
+            scope: None,
+            access: Access::Combining,
+            modes: Modes::default(),
+            pump: PumpMode::Inline,
+            pump_late: Nanos::ZERO,
+            nr_requests: 0,
+            nomerges: NoMerges::All,
+            retries: 0,
+            device: "null".into(),
+            bounds: Bounds::default(),
+            groups: 0,
+            stats: Stats::default(),
+            limited: 0,
+            cpus: 1,
+            credit: 64,
+            ios: 1,
+            habits: Habits::diligent(1),
+            load: Load::PLAIN,
+            costs: Costs::TYPICAL,
+            meddling: Meddling::NONE,
+            power: PowerCuts::NONE,
+        }
+    }
+
+    /// The device, with nothing stored.
+    ///
+    /// # Errors
+    /// If the registry does not know it.
+    pub fn device(&self) -> Result<Device, DeviceError> {
+        let mut device = devices::parse(&self.device, &MACHINE)?;
+        self.bounds.apply(&mut device);
+        Ok(device)
+    }
+
+    /// The policy's options.
+    ///
+    /// # Errors
+    /// If it does not have them.
+    pub fn options(&self) -> Result<Options, OptionError> {
+        Options::parse(self.scheduler.attributes, &self.options)
+    }
+
+    /// The queue to build around `device`, which is this scenario's.
+    ///
+    /// # Panics
+    /// If the scenario was put together by hand and its options do not exist.
+    #[must_use]
+    pub fn config(&self, device: &Device) -> Config<Stamp> {
+        Config {
+            scheduler: self.scheduler,
+            options: self.options().expect("the options are the policy's"),
+            scope: self.scope,
+            nr_requests: Some(self.nr_requests).filter(|requests| *requests > 0),
+            access: self.access,
+            modes: self.modes,
+            nomerges: self.nomerges,
+            retries: self.retries,
+            pump: self.pump,
+            submitters: self.cpus,
+            depth: self.credit,
+            groups: self.group_tree(),
+            stats: self.stats,
+            ..device.config()
+        }
+    }
+
+    /// The tree of groups: each below the root or one before it, with a weight, and perhaps limits.
+    fn group_tree(&self) -> GroupTree {
+        let mut rng = Rng::new(self.seed ^ 0x0067_726f_7570);
+        let group = |number: u16| Wanted {
+            name: group_name(number),
+            parent: match rng.below(2 * u64::from(number)) {
+                below if below < u64::from(number) && below > 0 => group_name(below as u16),
+                _ => "/".into(),
+            },
+            weight: 1 + rng.below(1000) as u32,
+            max: some_limits(&mut rng, self.limited),
+        };
+        GroupTree::of((1..=self.groups).map(group).collect()).expect("each is below an earlier one")
+    }
+
+    /// The virtual CPUs in life number `life` of the machine, for a device with these limits.
+    #[must_use]
+    pub fn plans(&self, limits: Limits, life: u32) -> Vec<Plan> {
+        (0..self.cpus)
+            .map(|cpu| {
+                let seed = self.seed ^ u64::from(cpu + 1) << 40 ^ u64::from(life) << 56;
+                let place = Place { cpu, cpus: self.cpus, ios: self.ios, credit: self.credit };
+                let client = LoadClient::new(self.load, limits, place, self.groups, seed);
+                Plan { client: Box::new(client), habits: self.habits, seed: !seed }
+            })
+            .collect()
+    }
+
+    /// How late a CPU may come to a hardware queue, for all that it may be doing in between and in each of
+    /// the polls that it may let pass.
+    #[must_use]
+    pub fn slack(&self) -> Nanos {
+        let turn = self.costs.most(u64::from(self.credit.next_power_of_two() + self.habits.batch));
+        let away = self.habits.longest(self.costs.step).0;
+        // The kernel's kicks can be put off by the delay after a refusal.
+        let put_off = match self.modes.kick {
+            None | Some(KickMode::Coalesced) => Nanos::ZERO,
+            Some(KickMode::Always | KickMode::Flag) => Nanos::from_millis(3),
+        };
+        Nanos(LET_PASS * (away + turn.0 + self.pump_late.0) + put_off.0)
+    }
+
+    /// Events that a life may take, by far: it may be slow, but not endless.
+    pub(crate) fn most_events(&self) -> u64 {
+        20_000 + 1_000 * u64::from(self.cpus) * u64::from(self.ios)
+    }
+}
+
+/// The name of group `number`, from 1 on.
+pub(crate) fn group_name(number: u16) -> String {
+    format!("g{number}")
+}
+
+/// Limits for one group in `one_in`; each kind for every other of these.
+pub(crate) fn some_limits(rng: &mut Rng, one_in: u16) -> IoMax {
+    let mut max = IoMax::default();
+    if one_in == 0 || !rng.chance(1, one_in.into()) {
+        return max;
+    }
+    let mut some = |least: u64, bits: u64| rng.chance(1, 2).then(|| least << rng.below(bits));
+    // So that a run takes seconds, and what is under way may well be what has to wait.
+    (max.rbps, max.wbps) = (some(1 << 20, 12), some(1 << 20, 12));
+    (max.riops, max.wiops) = (some(200, 16), some(200, 16));
+    max
+}

@@ -1,0 +1,269 @@
+//! Jobs in virtual time: what `blkmq bench` does with real threads, by virtual CPUs, from one seed.
+//!
+//! The queue, the policy, the device and the [`Worker`](crate::workload::Worker) that issues I/Os are those of a
+//! real run; only who calls them when is made up. There are no oracles here (the [`World`](crate::World) has
+//! those): nothing is watched that was not asked for, so that millions of I/Os are simulated in a second.
+//!
+//! Build a [`Simulation`] around a queue's configuration, and run one phase of [`Program`]s after the other.
+
+mod thread;
+
+use crate::body::Body;
+use crate::costs::Costs;
+use crate::habits::Habits;
+use crate::host::{Wake, Wakes};
+use crate::observe::Observation;
+use crate::timeline::{Timeline, Who};
+use crate::trace::{ClientTrace, Tracer, on_cpu};
+use crate::workload::{Buffers, Job, Stream, Tally};
+use blkmq_core::{HwQueue, Instant, Nanos, Payload, Rng};
+use blkmq_engine::{Config, ConfigError, DeviceShape, PumpMode, Queue, QueueStats};
+use std::fmt;
+use thread::{Thread, Turn};
+
+/// How virtual CPUs are.
+#[derive(Clone, Copy, Debug)]
+pub struct Settings {
+    /// What things take.
+    pub costs: Costs,
+    /// How CPUs behave besides. Their batches are the jobs' own; nobody stalls or cancels here.
+    pub habits: Habits,
+    /// What everything that is left to chance comes from.
+    pub seed: u64,
+}
+
+impl Settings {
+    /// Ordinary CPUs that do nothing but their I/O.
+    #[must_use]
+    pub const fn new(seed: u64) -> Self {
+        Self { costs: Costs::TYPICAL, habits: Habits::diligent(1), seed }
+    }
+}
+
+/// What one virtual CPU is to do.
+pub struct Program<'a, B> {
+    /// The job.
+    pub job: &'a Job,
+    /// This thread's share of it.
+    pub stream: Stream,
+    /// What its I/Os carry.
+    pub buffers: B,
+    /// Note completions over time as well.
+    pub course: bool,
+    /// Its process number in traces.
+    pub pid: u32,
+}
+
+/// What came of a program.
+#[derive(Debug)]
+pub struct Done {
+    /// What was counted.
+    pub tally: Tally,
+    /// How long the CPU was at work while counting.
+    pub busy: Nanos,
+}
+
+/// Nobody has a turn any more, and I/Os are in flight: the engine or the device has lost something.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Stuck {
+    /// I/Os that have not ended.
+    pub in_flight: u32,
+    /// The time of the last turn.
+    pub since: Instant,
+}
+
+impl fmt::Display for Stuck {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (in_flight, since) = (self.in_flight, self.since.as_nanos());
+        write!(f, "stuck at {since} ns of virtual time with {in_flight} I/Os in flight")
+    }
+}
+
+impl std::error::Error for Stuck {}
+
+/// Whoever looks after the queue: called when its time has come, and says when to call again.
+type Operator<'a, P> = Box<dyn FnMut(Instant, &Queue<P>) -> Option<Instant> + 'a>;
+
+/// A queue, virtual CPUs, and the time.
+pub struct Simulation<'a, P, B> {
+    queue: Queue<P>,
+    settings: Settings,
+    rng: Rng,
+    timeline: Timeline,
+    wakes: Wakes,
+    /// To take wake-ups into; empty between turns.
+    woken: Vec<Wake>,
+    /// By the number of their submitter.
+    threads: Vec<Option<Thread<'a, P, B>>>,
+    operator: Option<Operator<'a, P>>,
+    /// Where events are noted, and what clients need to note theirs.
+    tracer: Option<(Tracer, DeviceShape)>,
+}
+
+impl<'a, P: Payload + 'static, B: Buffers<P>> Simulation<'a, P, B> {
+    /// Builds the queue that `config` describes; its host is replaced.
+    ///
+    /// # Errors
+    /// If the configuration is impossible.
+    pub fn new(config: Config<P>, settings: Settings) -> Result<Self, ConfigError> {
+        Self::observed(config, settings, &Observation::default())
+    }
+
+    /// The same with observers.
+    ///
+    /// # Errors
+    /// If the configuration is impossible.
+    pub fn observed(
+        config: Config<P>,
+        settings: Settings,
+        observation: &Observation,
+    ) -> Result<Self, ConfigError> {
+        let shape = config.device;
+        let wakes = Wakes::default();
+        let cpus = config.submitters;
+        let pumps = match config.pump {
+            PumpMode::Inline => 0,
+            PumpMode::Thread => config.device.hw_queues,
+        };
+        let config = Config { host: Box::new(wakes.clone()), ..config };
+        let queue = observation.of(config, Queue::new)?;
+        let mut timeline = Timeline::new(cpus.into(), pumps);
+        for hw in (0..pumps).map(HwQueue) {
+            timeline.schedule(Who::Pump(hw), Some(Instant::ZERO));
+        }
+        Ok(Self {
+            queue,
+            settings,
+            rng: Rng::new(settings.seed),
+            timeline,
+            wakes,
+            woken: Vec::new(),
+            threads: (0..cpus).map(|_| None).collect(),
+            operator: None,
+            tracer: observation.tracer.clone().map(|tracer| (tracer, shape)),
+        })
+    }
+
+    /// From `at` on, `operator` is called with the queue whenever it wants to be.
+    pub fn operate(
+        &mut self,
+        at: Instant,
+        operator: impl FnMut(Instant, &Queue<P>) -> Option<Instant> + 'a,
+    ) {
+        self.operator = Some(Box::new(operator));
+        self.timeline.schedule(Who::Operator, Some(at));
+    }
+
+    /// The time.
+    #[must_use]
+    pub fn now(&self) -> Instant {
+        self.timeline.now()
+    }
+
+    /// Turns so far.
+    #[must_use]
+    pub fn events(&self) -> u64 {
+        self.timeline.events()
+    }
+
+    /// The queue's counters.
+    #[must_use]
+    pub fn stats(&self) -> QueueStats {
+        self.queue.stats()
+    }
+
+    /// Runs programs side by side until all are over, the first of them on the first free submitter and so on.
+    /// What came of them, in their order.
+    ///
+    /// # Errors
+    /// If nothing goes on.
+    ///
+    /// # Panics
+    /// If the queue was built for fewer submitters.
+    pub fn run(
+        &mut self,
+        programs: impl IntoIterator<Item = Program<'a, B>>,
+    ) -> Result<Vec<Done>, Stuck> {
+        let now = self.now();
+        let mut done = Vec::new();
+        for (number, program) in programs.into_iter().enumerate() {
+            let submitter = self.queue.submitter();
+            let submitter = submitter.expect("the queue was built for as many CPUs");
+            let cpu = usize::from(submitter.id().0);
+            let body = Body::new(submitter, self.settings.habits, self.rng.next_u64());
+            let trace = self.tracer.as_ref();
+            let trace = trace.map(|(tracer, shape)| ClientTrace::new(tracer.clone(), shape));
+            self.threads[cpu] = Some(Thread::new(body, program, trace, number, now));
+            self.timeline.schedule(Who::Cpu(cpu), Some(now));
+            done.push(None);
+        }
+        let mut left = done.len();
+        while left > 0 {
+            let Some(who) = self.timeline.next_turn() else { return Err(self.stuck()) };
+            if let Some((number, one)) = self.turn(who) {
+                done[number] = Some(one);
+                left -= 1;
+            }
+        }
+        Ok(done.into_iter().flatten().collect())
+    }
+
+    fn stuck(&self) -> Stuck {
+        let in_flight = self.threads.iter().flatten().map(Thread::outstanding).sum();
+        Stuck { in_flight, since: self.now() }
+    }
+
+    /// One turn. If a program is over with it, what came of it.
+    fn turn(&mut self, who: Who) -> Option<(usize, Done)> {
+        let now = self.timeline.now();
+        if self.tracer.is_some() {
+            self.say_who(who);
+        }
+        let mut over = None;
+        let next = match who {
+            Who::Cpu(cpu) => {
+                let thread = self.threads[cpu].as_mut().expect("only those there have turns");
+                let turn = Turn { now, queue: &self.queue, costs: &self.settings.costs };
+                let next = thread.turn(&turn);
+                if next == crate::body::Next::Never {
+                    over = self.threads[cpu].take().map(|it| (it.number, it.into_done()));
+                }
+                next.at()
+            }
+            Who::Pump(hw) => {
+                let due = self.queue.pump(hw, now).filter(|at| *at < Instant::MAX);
+                due.map(|at| at.max(now + self.settings.costs.poll))
+            }
+            Who::Operator => self.operator.as_mut().and_then(|operator| operator(now, &self.queue)),
+        };
+        self.timeline.schedule(who, next);
+        let mut woken = std::mem::take(&mut self.woken);
+        self.wakes.take_into(&mut woken);
+        woken.drain(..).for_each(|wake| self.wake(wake));
+        self.woken = woken;
+        over
+    }
+
+    /// Events from here on are those of `who`.
+    fn say_who(&self, who: Who) {
+        match who {
+            Who::Cpu(cpu) => on_cpu(cpu as u16, self.threads[cpu].as_ref().map_or(0, |it| it.pid)),
+            Who::Pump(_) | Who::Operator => on_cpu(self.threads.len() as u16, 0),
+        }
+    }
+
+    /// The engine wants somebody awake. Who is awake, or has gone, hears nothing of it.
+    fn wake(&mut self, wake: Wake) {
+        let costs = &self.settings.costs;
+        match wake {
+            Wake::Submitter(id) => {
+                let cpu = usize::from(id.0);
+                let thread = self.threads[cpu].as_ref();
+                if let Some(takes) = thread.and_then(|it| it.wakes_in(self.timeline.now(), costs)) {
+                    self.timeline.wake(Who::Cpu(cpu), takes);
+                }
+            }
+            Wake::Pump(hw) => self.timeline.wake(Who::Pump(hw), costs.wake),
+        }
+    }
+}

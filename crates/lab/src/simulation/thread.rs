@@ -1,0 +1,235 @@
+//! A virtual CPU with one thread of a job on it.
+//!
+//! Each turn is what a real thread does between two moments at which others could come in between: it takes the
+//! completions that it waited for, issues the next portion, and goes on, sleeps, or parks. Calls into the engine
+//! take no virtual time by themselves; their cost delays the next turn.
+
+use super::{Done, Program};
+use crate::body::{Body, Next};
+use crate::costs::Costs;
+use crate::trace::{ClientTrace, Plugged, Traced};
+use crate::workload::{Buffers, Port, Step, Window, Worker};
+use blkmq_core::{Instant, Nanos, Payload};
+use blkmq_engine::{Io, Queue, Refused, Run};
+
+pub(super) struct Thread<'a, P, B> {
+    body: Body<P>,
+    worker: Worker<'a, P, B>,
+    /// What the worker wants done.
+    step: Step,
+    /// Completions taken for that.
+    got: u32,
+    /// When it parked, if it did.
+    rested: Instant,
+    meter: Meter,
+    /// Where its doings are noted.
+    trace: Option<ClientTrace>,
+    /// Its process number in traces.
+    pub(super) pid: u32,
+    /// Its place in the phase.
+    pub(super) number: usize,
+}
+
+/// Time that a CPU was at work.
+#[derive(Clone, Copy, Default)]
+struct Meter {
+    busy: u64,
+    /// When measuring began.
+    began: u64,
+    /// While measuring, once it has ended.
+    measured: u64,
+}
+
+/// What a CPU needs for a turn.
+pub(super) struct Turn<'a, P> {
+    pub(super) now: Instant,
+    pub(super) queue: &'a Queue<P>,
+    pub(super) costs: &'a Costs,
+}
+
+/// A submitter as a worker sees it, in one turn.
+struct Virtual<'a, P> {
+    turn: &'a Turn<'a, P>,
+    body: &'a mut Body<P>,
+    meter: &'a mut Meter,
+    /// What this turn has taken so far.
+    spent: u64,
+    /// How fast the CPU is this time, in 1024ths of what is typical.
+    pace: u64,
+    /// It was caught with this.
+    caught: Option<Run<P>>,
+}
+
+impl<P> Virtual<'_, P> {
+    fn spend(&mut self, cost: Nanos, times: u32) {
+        self.spent += (cost.0 * u64::from(times) * self.pace) >> 10;
+    }
+}
+
+impl<P: Payload + 'static> Port<P> for Virtual<'_, P> {
+    fn now(&self) -> Instant {
+        self.turn.now + Nanos(self.spent)
+    }
+
+    #[inline]
+    fn push(&mut self, now: Instant, io: Io<P>) -> Result<(), Refused<P>> {
+        self.spend(self.turn.costs.push, 1);
+        self.body.submitter.push(now, io)
+    }
+
+    #[inline]
+    fn flush(&mut self, now: Instant) {
+        if self.caught.is_none() {
+            // Its own plug is staged or parked like everybody's then, and taken in by its next pass.
+            self.caught = self.body.begin_run(self.turn.queue);
+        }
+        self.body.submitter.flush(now);
+        self.spend(self.turn.costs.flush, 1);
+    }
+
+    #[inline]
+    fn outstanding(&self) -> u32 {
+        self.body.submitter.outstanding()
+    }
+
+    fn measuring_begins(&mut self) {
+        self.meter.began = self.meter.busy + self.spent;
+    }
+
+    fn measuring_ends(&mut self) {
+        self.meter.measured = self.meter.busy + self.spent - self.meter.began;
+    }
+}
+
+impl<P: Send> Plugged for Virtual<'_, P> {
+    fn plugged(&self) -> (u32, u64) {
+        self.body.submitter.plugged()
+    }
+}
+
+/// A turn's time differs from what is typical by up to a quarter, so that CPUs do not go in step for ever.
+const PACES: (u64, u64) = (768, 513);
+
+impl<'a, P: Payload + 'static, B: Buffers<P>> Thread<'a, P, B> {
+    /// On a CPU like this, from `now` on.
+    pub(super) fn new(
+        body: Body<P>,
+        program: Program<'a, B>,
+        trace: Option<ClientTrace>,
+        number: usize,
+        now: Instant,
+    ) -> Self {
+        let Program { job, stream, buffers, course, pid } = program;
+        let worker = Worker::new(job, stream, buffers, Window::of(job, now));
+        Self {
+            body,
+            worker: if course { worker.with_course() } else { worker },
+            step: Step::Go,
+            got: 0,
+            rested: now,
+            meter: Meter::default(),
+            trace,
+            pid,
+            number,
+        }
+    }
+
+    /// Being woken takes so long.
+    pub(super) fn wakes_in(&self, now: Instant, costs: &Costs) -> Option<Nanos> {
+        let awake = now - self.rested <= costs.spin;
+        self.body.is_parked().then_some(if awake { costs.poll } else { costs.wake })
+    }
+
+    pub(super) fn into_done(self) -> Done {
+        Done { tally: self.worker.into_tally(), busy: Nanos(self.meter.measured) }
+    }
+
+    pub(super) fn outstanding(&self) -> u32 {
+        self.body.submitter.outstanding()
+    }
+
+    /// One turn.
+    pub(super) fn turn(&mut self, turn: &Turn<'_, P>) -> Next {
+        if self.body.is_parked() {
+            self.meter.busy += (turn.now - self.rested).0.min(turn.costs.spin.0);
+        }
+        if let Some(next) = self.body.resume(turn.now, turn.costs) {
+            self.meter.busy += turn.costs.step.0;
+            return next;
+        }
+        let pace = PACES.0 + self.body.rng.below(PACES.1);
+        let Self { body, worker, meter, .. } = self;
+        let mut port = Virtual { turn, body, meter, spent: 0, pace, caught: None };
+        let waits = Self::take(worker, &mut port, self.step, &mut self.got);
+        if !waits {
+            self.step = match &mut self.trace {
+                None => worker.step(&mut port),
+                Some(trace) => worker.step(&mut Traced { port: &mut port, trace }),
+            };
+            self.got = 0;
+        }
+        let Virtual { spent, caught, .. } = port;
+        self.meter.busy += spent;
+        self.next(turn.now, turn.now + Nanos(spent), waits, caught)
+    }
+
+    /// Takes what it waited for. True if that is not all there yet.
+    fn take(
+        worker: &mut Worker<'a, P, B>,
+        port: &mut Virtual<'_, P>,
+        step: Step,
+        got: &mut u32,
+    ) -> bool {
+        let (until, least, most) = match step {
+            Step::Go | Step::Over => return false,
+            Step::Sleep { until } => return port.now() < until,
+            Step::Look { most } => (Instant::ZERO, 0, most),
+            Step::Wait { until, least, most } => (until, least, most),
+        };
+        let looks = least == 0;
+        if !looks {
+            Self::reap(worker, port, most - *got, got);
+        }
+        if looks || *got < least && port.now() < until {
+            port.body.submitter.poll(port.turn.now);
+            port.spend(port.turn.costs.poll, 1);
+            Self::reap(worker, port, most - *got, got);
+        }
+        *got < least && port.now() < until
+    }
+
+    #[inline]
+    fn reap(worker: &mut Worker<'a, P, B>, port: &mut Virtual<'_, P>, most: u32, got: &mut u32) {
+        if !port.body.submitter.has_completions(1) {
+            return;
+        }
+        let now = port.now();
+        let mut reaped = 0;
+        worker.take(
+            || now,
+            |taking| {
+                reaped = port.body.submitter.reap(most, |io| taking.take(io));
+                reaped
+            },
+        );
+        port.spend(port.turn.costs.reap, reaped);
+        *got += reaped;
+    }
+
+    fn next(&mut self, now: Instant, then: Instant, waits: bool, caught: Option<Run<P>>) -> Next {
+        if let Some(run) = caught {
+            return Next::At(then + self.body.is_caught_with(run));
+        }
+        let until = match self.step {
+            Step::Over => return Next::Never,
+            Step::Sleep { until } => return Next::At(then.max(until)),
+            Step::Wait { until, .. } if waits => until,
+            _ => return Next::At(then),
+        };
+        if let Some(absence) = self.body.absence() {
+            return Next::At(then + absence);
+        }
+        self.rested = then;
+        self.body.rest(now, then, Some(until))
+    }
+}

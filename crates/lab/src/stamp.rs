@@ -1,0 +1,210 @@
+//! [`Stamp`]: the payload that the laboratory sends through queues, and what reads find of it on a device that stores.
+//!
+//! A buffer would be mostly ballast. A stamp makes up the bytes of a write when a device asks for them: each
+//! sector begins and ends with the write's key and the sector's own number, and what lies in between is left as it
+//! is. Of a read it keeps one word for each sector: whose it is. So bytes really are on the medium, of the right
+//! write and in the right place, and a run of many I/Os stays cheap. That a sector is not damaged in the middle is
+//! what the device's own tests show.
+
+use crate::Payload;
+use blkmq_core::{IoError, IoResult, Op, SECTOR_SIZE};
+use blkmq_engine::Io;
+use std::cell::Cell;
+use std::fmt;
+
+/// Bytes in a sector.
+const SECTOR: usize = SECTOR_SIZE as usize;
+/// Bytes of a mark: key and sector.
+const MARK: usize = 16;
+
+/// The payload of an I/O in the engine: its key, and for reads and writes of a device that stores, bytes.
+pub struct Stamp {
+    /// As in the [`Io`] of the client.
+    pub(crate) key: Payload,
+    /// Where it begins on the device, and how many bytes it carries; 0 for none.
+    sector: u64,
+    bytes: usize,
+    /// What a read found, by sector.
+    found: Cell<Vec<Found>>,
+}
+
+/// What is in a sector.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Found {
+    /// Nothing was ever written there, or zeroes were.
+    Zeroes,
+    /// The write with this key.
+    Of(Payload),
+    /// Two writes, a write to another place, or nothing of ours.
+    Damaged,
+}
+
+impl fmt::Debug for Stamp {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Stamp").field("key", &self.key).finish_non_exhaustive()
+    }
+}
+
+impl Stamp {
+    /// The payload of `io`, which carries bytes if the device `stores` some and it is about any.
+    pub(crate) fn of(io: &Io<Payload>, stores: bool) -> Self {
+        let carries = stores && matches!(io.op, Op::Read | Op::Write);
+        let bytes = if carries { io.sectors as usize * SECTOR } else { 0 };
+        Self { key: io.payload, sector: io.sector, bytes, found: Cell::default() }
+    }
+
+    /// `io` as it goes into the engine.
+    pub(crate) fn on(io: Io<Payload>, stores: bool) -> Io<Self> {
+        let stamp = Self::of(&io, stores);
+        exchange(io, |_| stamp)
+    }
+
+    /// `io` as its client knows it.
+    pub(crate) fn off(io: Io<Self>) -> Io<Payload> {
+        exchange(io, |stamp| stamp.key)
+    }
+
+    /// What it has found, a word for each sector; nothing unless it was read into.
+    pub(crate) fn into_found(self) -> Vec<Found> {
+        self.found.into_inner()
+    }
+
+    /// What sector number `sector` begins and ends with.
+    fn mark(&self, sector: u64) -> [u8; MARK] {
+        let mut mark = [0; MARK];
+        mark[..8].copy_from_slice(&self.key.to_le_bytes());
+        mark[8..].copy_from_slice(&(sector + 1).to_le_bytes());
+        mark
+    }
+
+    /// The numbers of the sectors from byte `at` on, and where each lies in so many bytes; an error if it is not
+    /// about whole ones.
+    fn sectors(&self, at: usize, len: usize) -> Result<impl Iterator<Item = u64> + use<>, IoError> {
+        let whole = at.is_multiple_of(SECTOR) && len.is_multiple_of(SECTOR);
+        let first = self.sector + (at / SECTOR) as u64;
+        if whole && at + len <= self.bytes { Ok(first..) } else { Err(IoError::INVALID) }
+    }
+}
+
+/// `io` with another payload.
+fn exchange<P, Q>(io: Io<P>, with: impl FnOnce(P) -> Q) -> Io<Q> {
+    let Io { op, sector, sectors, flags, ioprio, owner, group, write_hint, cookie, payload } = io;
+    let payload = with(payload);
+    Io { op, sector, sectors, flags, ioprio, owner, group, write_hint, cookie, payload }
+}
+
+/// What is in sector number `sector`, whose bytes these are.
+pub(crate) fn read(sector: u64, bytes: &[u8]) -> Found {
+    let (mark, last) = (&bytes[..MARK], &bytes[SECTOR - MARK..]);
+    let word = |at: usize| u64::from_le_bytes(mark[at..at + 8].try_into().expect("8 bytes"));
+    match (word(0), word(8)) {
+        _ if mark != last => Found::Damaged,
+        (0, 0) => Found::Zeroes,
+        (key, number) if number == sector + 1 => Found::Of(key),
+        _ => Found::Damaged,
+    }
+}
+
+impl blkmq_core::Payload for Stamp {
+    fn data_len(&self) -> Option<usize> {
+        (self.bytes > 0).then_some(self.bytes)
+    }
+
+    fn write_to(&self, at: usize, memory: &mut [u8]) -> IoResult {
+        let sectors = self.sectors(at, memory.len())?;
+        for (sector, bytes) in sectors.zip(memory.chunks_exact_mut(SECTOR)) {
+            let mark = self.mark(sector);
+            bytes[..MARK].copy_from_slice(&mark);
+            bytes[SECTOR - MARK..].copy_from_slice(&mark);
+        }
+        Ok(())
+    }
+
+    fn read_from(&self, at: usize, memory: &[u8]) -> IoResult {
+        let sectors = self.sectors(at, memory.len())?;
+        let mut found = self.found.take();
+        // Damaged until it is read.
+        found.resize(self.bytes / SECTOR, Found::Damaged);
+        let places = found[at / SECTOR..].iter_mut();
+        for (place, (sector, bytes)) in places.zip(sectors.zip(memory.chunks_exact(SECTOR))) {
+            *place = read(sector, bytes);
+        }
+        self.found.set(found);
+        Ok(())
+    }
+
+    fn split_off(&mut self, at: usize) -> Option<Self> {
+        let rest = self.bytes.saturating_sub(at);
+        self.bytes -= rest;
+        let sector = self.sector + (at / SECTOR) as u64;
+        Some(Self { key: self.key, sector, bytes: rest, found: Cell::default() })
+    }
+
+    fn join(&mut self, rest: Self) {
+        if self.bytes == 0 {
+            return;
+        }
+        let found = self.found.get_mut();
+        // A part that failed may have been read in part, or not at all.
+        found.resize(self.bytes / SECTOR, Found::Damaged);
+        self.bytes += rest.bytes;
+        found.extend(rest.into_found());
+        found.resize(self.bytes / SECTOR, Found::Damaged);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use blkmq_core::Payload as _;
+
+    fn stamp(op: Op, sector: u64, sectors: u32, key: Payload) -> Stamp {
+        Stamp::of(&Io::new(op, sector, sectors, 0, key), true)
+    }
+
+    #[test]
+    fn what_is_written_is_found_in_its_place_only() {
+        let mut memory = vec![0xff; 3 * SECTOR];
+        memory[2 * SECTOR..].fill(0);
+        stamp(Op::Write, 8, 2, 77).write_to(0, &mut memory[..2 * SECTOR]).expect("it has bytes");
+        let right = stamp(Op::Read, 8, 3, 1);
+        right.read_from(0, &memory).expect("it takes bytes");
+        assert_eq!(right.into_found(), [Found::Of(77), Found::Of(77), Found::Zeroes]);
+        let shifted = stamp(Op::Read, 7, 3, 1);
+        shifted.read_from(0, &memory).expect("it takes bytes");
+        assert_eq!(shifted.into_found()[..2], [Found::Damaged; 2]);
+        memory[SECTOR - 1] ^= 1;
+        assert_eq!(read(8, &memory[..SECTOR]), Found::Damaged, "its halves differ");
+    }
+
+    #[test]
+    fn parts_are_read_and_written_as_the_whole_would_be() {
+        let mut memory = vec![0; 4 * SECTOR];
+        let mut write = stamp(Op::Write, 8, 4, 5);
+        let rest = write.split_off(SECTOR).expect("it can be divided");
+        assert_eq!((write.data_len(), rest.data_len()), (Some(SECTOR), Some(3 * SECTOR)));
+        write.write_to(0, &mut memory[..SECTOR]).expect("it has bytes");
+        rest.write_to(SECTOR, &mut memory[2 * SECTOR..]).expect("it has bytes");
+        let mut read = stamp(Op::Read, 8, 4, 6);
+        let rest = read.split_off(2 * SECTOR).expect("it can be divided");
+        read.read_from(0, &memory[..2 * SECTOR]).expect("it takes bytes");
+        rest.read_from(0, &memory[2 * SECTOR..]).expect("it takes bytes");
+        read.join(rest);
+        let of = Found::Of(5);
+        assert_eq!(read.into_found(), [of, Found::Zeroes, of, of]);
+    }
+
+    #[test]
+    fn what_carries_nothing_moves_nothing() {
+        for io in [Io::new(Op::Discard, 0, 8, 0, 1), Io::new(Op::Write, 0, 8, 0, 1)] {
+            let mut none = Stamp::of(&io, io.op == Op::Discard);
+            assert_eq!(
+                (none.data_len(), none.write_to(0, &mut [0; SECTOR])),
+                (None, Err(IoError::INVALID))
+            );
+            let rest = none.split_off(SECTOR).expect("it can be divided");
+            none.join(rest);
+            assert_eq!(none.into_found(), []);
+        }
+    }
+}

@@ -1,0 +1,18 @@
+//! Traces in the format of blktrace: what happened to every I/O, as `blkparse` and `btt` read it.
+//!
+//! [`record`] is the format, without I/O: bytes to records and back. A [`Tracer`] gathers events while a queue is
+//! used, in real or virtual time; a [`Traced`] port notes what a client does, and
+//! [`Observation`](crate::observe::Observation) puts observers beside policies and devices.
+//!
+//! Letters are blktrace's. `Q` is an I/O as its client has it, whole; an `X` follows for each cut. `M` and `F` are
+//! I/Os that joined a request, in a plug or in an elevator, and requests that were fused (`M`). `G` and `I` are one
+//! moment here: a request takes its tag when it is inserted. `D` is for what a device has accepted. Process numbers
+//! are those of whose turn it was, as in Linux.
+
+mod client;
+pub mod record;
+mod tracer;
+
+pub use client::{ClientTrace, Plugged, Traced};
+pub(crate) use tracer::Event;
+pub use tracer::{Buffer, Tracer, on_cpu};

@@ -1,0 +1,243 @@
+//! Where events go while a queue is used: a bounded buffer for each CPU, and one for whoever is on none.
+//!
+//! Which CPU it is, and on whose behalf, is said by whoever runs there ([`on_cpu`]): a job's thread once for all, a
+//! simulation before every turn. So those who observe need not know.
+
+use super::record::{self, Act, Record, category};
+use blkmq_core::{Instant, IoFlags, IoResult, Op, SECTOR_SIZE};
+use std::cell::Cell;
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// The major number that Linux leaves to experiments.
+const DEVICE: u32 = 240 << 20;
+/// Bytes in the name of a process, the end included.
+const NAME: usize = 16;
+
+thread_local! {
+    /// The CPU that this thread is, and the process number.
+    static HERE: Cell<Option<(u16, u32)>> = const { Cell::new(None) };
+}
+
+/// What this thread does from here on happens on `cpu`, and `pid` is at work.
+pub fn on_cpu(cpu: u16, pid: u32) {
+    HERE.set(Some((cpu, pid)));
+}
+
+/// An I/O or a request to which something happens.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Event {
+    pub(crate) act: Act,
+    pub(crate) op: Op,
+    pub(crate) flags: IoFlags,
+    pub(crate) sector: u64,
+    pub(crate) sectors: u32,
+}
+
+/// A record as it is kept.
+#[derive(Clone, Copy)]
+struct Kept {
+    time: u64,
+    sector: u64,
+    bytes: u32,
+    action: u32,
+    pid: u32,
+    error: u16,
+    /// A number that goes with it.
+    number: Option<u64>,
+}
+
+/// What happened on one CPU, in order.
+#[derive(Default)]
+struct Kepts {
+    events: Vec<Kept>,
+    missed: u64,
+    latest: u64,
+}
+
+/// The events of one CPU.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Buffer {
+    /// Its number.
+    pub cpu: u32,
+    /// Its records, as they are in a file.
+    pub bytes: Vec<u8>,
+    /// Events that came when there was no more room.
+    pub missed: u64,
+}
+
+/// A clock for events, where they are not told the time exactly enough.
+type Clock = Box<dyn Fn() -> Instant + Send + Sync>;
+
+struct Inner {
+    cpus: Box<[Mutex<Kepts>]>,
+    capacity: usize,
+    clock: Mutex<Option<Clock>>,
+}
+
+/// Gathers events; clones are the same.
+#[derive(Clone)]
+pub struct Tracer(Arc<Inner>);
+
+impl fmt::Debug for Tracer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Tracer").field("cpus", &self.0.cpus.len()).finish_non_exhaustive()
+    }
+}
+
+impl Tracer {
+    /// For so many CPUs, on each of which `capacity` events are kept. What happens elsewhere counts as one more
+    /// CPU. Allocates as it fills.
+    #[must_use]
+    pub fn new(cpus: u16, capacity: usize) -> Self {
+        let cpus = (0..=cpus).map(|_| Mutex::default()).collect();
+        Self(Arc::new(Inner { cpus, capacity, clock: Mutex::new(None) }))
+    }
+
+    /// From now on events have their times from `clock`. In virtual time they know them themselves.
+    pub fn set_clock(&self, clock: impl Fn() -> Instant + Send + Sync + 'static) {
+        *self.0.clock.lock().unwrap_or_else(PoisonError::into_inner) = Some(Box::new(clock));
+    }
+
+    fn time(&self, told: Instant) -> Instant {
+        let clock = self.0.clock.lock().unwrap_or_else(PoisonError::into_inner);
+        clock.as_ref().map_or(told, |clock| clock())
+    }
+
+    /// The buffer of where this thread is, and the process number.
+    fn here(&self) -> (MutexGuard<'_, Kepts>, u32) {
+        let elsewhere = self.0.cpus.len() - 1;
+        let (cpu, pid) = HERE.get().map_or((elsewhere, 0), |(cpu, pid)| (cpu.into(), pid));
+        let buffer = &self.0.cpus[cpu.min(elsewhere)];
+        (buffer.lock().unwrap_or_else(PoisonError::into_inner), pid)
+    }
+
+    fn keep(&self, at: Instant, event: Kept) {
+        let time = self.time(at).as_nanos();
+        let (mut here, pid) = self.here();
+        // Told times may differ a little between two who share a CPU; a trace does not run backwards.
+        here.latest = here.latest.max(time);
+        if here.events.len() < self.0.capacity {
+            let time = here.latest;
+            here.events.push(Kept { time, pid, ..event });
+        } else {
+            here.missed += 1;
+        }
+    }
+
+    fn kept(event: Event) -> Kept {
+        let Event { act, op, flags, sector, sectors } = event;
+        let action = record::action(act, op, flags);
+        let bytes = sectors.saturating_mul(SECTOR_SIZE);
+        Kept { time: 0, sector, bytes, action, pid: 0, error: 0, number: None }
+    }
+
+    /// Something happened to an I/O or a request.
+    pub(crate) fn note(&self, at: Instant, event: Event) {
+        self.keep(at, Self::kept(event));
+    }
+
+    /// An I/O is cut, and goes on at `rest`.
+    pub(crate) fn split(&self, at: Instant, event: Event, rest: u64) {
+        self.keep(at, Kept { number: Some(rest), ..Self::kept(event) });
+    }
+
+    /// A request has ended.
+    pub(crate) fn ended(&self, at: Instant, event: Event, result: IoResult) {
+        let error = result.err().map_or(0, |error| error.0);
+        self.keep(at, Kept { error, ..Self::kept(event) });
+    }
+
+    /// A plug has its first request, or is flushed with `requests` in it.
+    pub(crate) fn plug(&self, at: Instant, requests: Option<u32>) {
+        let act = if requests.is_some() { Act::Unplug } else { Act::Plug };
+        let (number, action) = (requests.map(u64::from), record::plug_action(act));
+        self.keep(at, Kept { time: 0, sector: 0, bytes: 0, action, pid: 0, error: 0, number });
+    }
+
+    /// Events on all CPUs that are not in the trace.
+    #[must_use]
+    pub fn missed(&self) -> u64 {
+        self.0.cpus.iter().map(|cpu| cpu.lock().map_or(0, |kept| kept.missed)).sum()
+    }
+
+    /// Takes everything out, CPU by CPU, as the files of a trace. `names` are those of processes by number; they
+    /// come first, on the first CPU, where readers look for them. What happened elsewhere comes last, if
+    /// anything did.
+    #[must_use]
+    pub fn buffers(&self, names: &[(u32, &str)]) -> Vec<Buffer> {
+        let mut buffers = Vec::new();
+        for (cpu, kept) in self.0.cpus.iter().enumerate() {
+            let kept = std::mem::take(&mut *kept.lock().unwrap_or_else(PoisonError::into_inner));
+            let is_elsewhere = cpu + 1 == self.0.cpus.len();
+            if is_elsewhere && kept.events.is_empty() && kept.missed == 0 {
+                continue;
+            }
+            let mut bytes = Vec::new();
+            let mut sequence = 0;
+            let base = Record {
+                sequence: 0,
+                time: 0,
+                sector: 0,
+                bytes: 0,
+                action: u64::from(category::NOTIFY) << 16,
+                pid: 0,
+                device: DEVICE,
+                cpu: cpu as u32,
+                error: 0,
+                payload: &[],
+            };
+            let mut put = |record: Record<'_>| {
+                sequence += 1;
+                Record { sequence, ..record }.encode(&mut bytes);
+            };
+            for (pid, name) in names.iter().filter(|_| cpu == 0) {
+                let mut payload = [0; NAME];
+                let length = name.len().min(NAME - 1);
+                payload[..length].copy_from_slice(&name.as_bytes()[..length]);
+                put(Record { pid: *pid, payload: &payload, ..base });
+            }
+            for &Kept { time, sector, bytes, action, pid, error, number } in &kept.events {
+                // Numbers that go with a record are big-endian on every machine.
+                let number = number.map(u64::to_be_bytes);
+                let payload = number.as_ref().map_or(&[][..], |number| number);
+                let action = action.into();
+                put(Record { time, sector, bytes, action, pid, error, payload, ..base });
+            }
+            buffers.push(Buffer { cpu: cpu as u32, bytes, missed: kept.missed });
+        }
+        buffers
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::trace::record::records;
+
+    fn read(sector: u64) -> Event {
+        Event { act: Act::Queue, op: Op::Read, flags: IoFlags::SYNC, sector, sectors: 8 }
+    }
+
+    #[test]
+    fn events_are_on_the_cpu_of_who_notes_them() {
+        let tracer = Tracer::new(2, 3);
+        tracer.note(Instant::from_nanos(9), read(1));
+        on_cpu(1, 77);
+        tracer.note(Instant::from_nanos(5), read(2));
+        tracer.plug(Instant::from_nanos(4), Some(6));
+        tracer.note(Instant::from_nanos(6), read(3));
+        tracer.note(Instant::from_nanos(7), read(4));
+        assert_eq!(tracer.missed(), 1);
+        let buffers = tracer.buffers(&[(77, "a name that is far too long")]);
+        let counts: Vec<_> =
+            buffers.iter().map(|b| (b.cpu, records(&b.bytes).count(), b.missed)).collect();
+        assert_eq!(counts, [(0, 1, 0), (1, 3, 1), (2, 1, 0)]);
+        let all: Vec<_> = records(&buffers[1].bytes).map(|r| r.expect("written here")).collect();
+        let told: Vec<_> = all.iter().map(|r| (r.sequence, r.time, r.pid, r.cpu)).collect();
+        assert_eq!(told, [(1, 5, 77, 1), (2, 5, 77, 1), (3, 6, 77, 1)]);
+        assert_eq!(all[1].payload, 6u64.to_be_bytes());
+        let name = records(&buffers[0].bytes).next().expect("one").expect("a record");
+        assert_eq!(name.payload, b"a name that is \0");
+    }
+}

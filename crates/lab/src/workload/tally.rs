@@ -1,0 +1,146 @@
+//! What one thread of a job counts while it runs.
+//!
+//! Plain counts and times, in integers; what they mean together is the report's business.
+
+use super::verify::Findings;
+use super::{Batches, Job, Levels, Series};
+use blkmq_core::{Histogram, Instant, Nanos};
+
+/// fio samples rates over windows of this length.
+const WINDOW: Nanos = Nanos::from_millis(500);
+/// Samples that are kept; a longer run keeps its beginning.
+const SAMPLES: usize = 4096;
+
+/// Times of one kind of I/O, as far as they are taken, in nanoseconds.
+#[derive(Clone, Debug, Default)]
+pub struct Times {
+    /// From the decision to issue until the I/O was handed to the queue.
+    pub slat: Option<Histogram>,
+    /// From there to the completion.
+    pub clat: Option<Histogram>,
+    /// Both together.
+    pub lat: Option<Histogram>,
+}
+
+/// What was done in one window of time.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Sample {
+    /// I/Os completed.
+    pub ios: u64,
+    /// Bytes moved.
+    pub bytes: u64,
+    /// Length of the window.
+    pub length: Nanos,
+}
+
+/// One kind of I/O.
+#[derive(Clone, Debug, Default)]
+pub struct Counts {
+    /// I/Os completed.
+    pub ios: u64,
+    /// Bytes moved by them.
+    pub bytes: u64,
+    /// How long they took.
+    pub times: Times,
+    /// Window by window.
+    pub samples: Vec<Sample>,
+    sampled: (u64, u64),
+}
+
+/// One thread's counts.
+#[derive(Clone, Debug)]
+pub struct Tally {
+    /// By direction.
+    pub counts: [Counts; 3],
+    /// Flushes completed.
+    pub flushes: u64,
+    /// I/Os in flight when each was submitted.
+    pub levels: Levels,
+    /// I/Os in a submission.
+    pub submits: Batches,
+    /// Completions taken together.
+    pub completes: Batches,
+    /// Completions over time, with their latencies in nanoseconds, if that was asked for.
+    pub course: Option<Series>,
+    /// The first error, as an errno.
+    pub error: u16,
+    /// What verification found, if there was any.
+    pub verify: Option<Findings>,
+    /// The longest that one call held the engine, as far as calls were timed.
+    pub longest_call: Nanos,
+    /// When counting began.
+    pub started: Instant,
+    /// When it ended.
+    pub ended: Instant,
+    /// Begin of the window that is being sampled.
+    window: Instant,
+}
+
+impl Tally {
+    /// Empty, for a thread of `job` that counts from `now` on.
+    #[must_use]
+    pub fn new(job: &Job, now: Instant) -> Self {
+        let histogram = |wanted: bool| wanted.then(Histogram::new);
+        let latencies = job.latencies;
+        let counts = || Counts {
+            times: Times {
+                slat: histogram(latencies.slat),
+                clat: histogram(latencies.clat),
+                lat: histogram(latencies.lat),
+            },
+            ..Counts::default()
+        };
+        Self {
+            counts: [counts(), counts(), counts()],
+            flushes: 0,
+            levels: Levels::default(),
+            submits: Batches::default(),
+            completes: Batches::default(),
+            course: None,
+            error: 0,
+            verify: None,
+            longest_call: Nanos::ZERO,
+            started: now,
+            ended: now,
+            window: now,
+        }
+    }
+
+    /// Empty from `now` on, with what is not to be forgotten.
+    pub(super) fn anew(&self, job: &Job, now: Instant) -> Self {
+        let course = self.course.as_ref().map(|_| Series::new());
+        Self { error: self.error, course, ..Self::new(job, now) }
+    }
+
+    /// Takes a sample of the rates if a window is full.
+    #[inline]
+    pub(super) fn sample(&mut self, now: Instant) {
+        let length = now - self.window;
+        if length >= WINDOW {
+            self.take_sample(now, length);
+        }
+    }
+
+    fn take_sample(&mut self, now: Instant, length: Nanos) {
+        self.window = now;
+        for counts in &mut self.counts {
+            let (ios, bytes) = (counts.ios - counts.sampled.0, counts.bytes - counts.sampled.1);
+            counts.sampled = (counts.ios, counts.bytes);
+            if counts.samples.len() < SAMPLES && counts.ios > 0 {
+                counts.samples.push(Sample { ios, bytes, length });
+            }
+        }
+    }
+
+    /// How long was counted.
+    #[must_use]
+    pub fn runtime(&self) -> Nanos {
+        self.ended - self.started
+    }
+
+    /// I/Os completed, all kinds, without flushes.
+    #[must_use]
+    pub fn ios(&self) -> u64 {
+        self.counts.iter().map(|counts| counts.ios).sum()
+    }
+}

@@ -1,0 +1,65 @@
+//! Places in flight: what must be known of an I/O again when it comes back.
+
+use crate::workload::{Direction, NextIo};
+use blkmq_core::Instant;
+
+/// Direction, then length in sectors, then its place in flight.
+#[derive(Clone, Copy)]
+pub(super) struct Cookie(pub(super) u64);
+
+const SECTORS_SHIFT: u32 = 2;
+const SLOT_SHIFT: u32 = 34;
+/// The direction of a flush, which has none.
+pub(super) const FLUSH: u64 = 3;
+
+impl Cookie {
+    #[inline]
+    pub(super) fn new(io: &NextIo, slot: u32) -> Self {
+        let direction = Direction::of(io.op).map_or(FLUSH, |d| d as u64);
+        Self(direction | u64::from(io.sectors) << SECTORS_SHIFT | u64::from(slot) << SLOT_SHIFT)
+    }
+
+    /// `FLUSH` or a [`Direction`].
+    #[inline]
+    pub(super) fn direction(self) -> u64 {
+        self.0 & ((1 << SECTORS_SHIFT) - 1)
+    }
+
+    #[inline]
+    pub(super) fn sectors(self) -> u64 {
+        self.0 >> SECTORS_SHIFT & u64::from(u32::MAX)
+    }
+
+    #[inline]
+    pub(super) fn slot(self) -> u32 {
+        (self.0 >> SLOT_SHIFT) as u32
+    }
+}
+
+/// When the I/O in each place was decided on and handed over.
+pub(super) struct Stamps {
+    pub(super) free: Vec<u32>,
+    /// Places of the portion that is being gathered.
+    pub(super) batch: Vec<u32>,
+    pub(super) start: Box<[Instant]>,
+    pub(super) issued: Box<[Instant]>,
+}
+
+impl Stamps {
+    pub(super) fn new(depth: u32) -> Self {
+        let places = depth as usize;
+        Self {
+            free: (0..depth).rev().collect(),
+            batch: Vec::with_capacity(places),
+            start: vec![Instant::ZERO; places].into_boxed_slice(),
+            issued: vec![Instant::ZERO; places].into_boxed_slice(),
+        }
+    }
+
+    pub(super) fn begin(&mut self, now: Instant) -> u32 {
+        let slot = self.free.pop().expect("a place for each I/O that may be in flight");
+        self.start[slot as usize] = now;
+        self.batch.push(slot);
+        slot
+    }
+}

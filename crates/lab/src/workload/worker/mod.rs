@@ -1,0 +1,514 @@
+//! One thread of a job: issues what its generator says, when its pacer lets it, in fio's portions; and reads
+//! back what it wrote, if it verifies.
+//!
+//! It never waits. [`Worker::step`] does what can be done and says what to wait for; whoever drives it does
+//! that, with a real thread or in virtual time, hands over the completions ([`Worker::take`]), and calls again.
+//! So the same code is measured in both.
+
+mod flight;
+mod port;
+mod taking;
+mod verifying;
+
+pub use port::{Buffers, NoBuffers, Port};
+pub use taking::Taking;
+
+use super::{BlockSize, Generator, Job, NextIo, Pace, Pacer, Series, Tally, Verifier};
+use blkmq_core::{GroupId, Instant, IoError, Op, Owner, SECTOR_SIZE};
+use blkmq_engine::{Io, Refusal, Refused};
+use flight::{Cookie, Stamps};
+use std::marker::PhantomData;
+use verifying::{Purpose, Verifying};
+
+/// Under `gtod_reduce` one submission in so many is timed, to know the longest.
+const TIMED_SUBMISSIONS: u32 = 64;
+/// fio's error for contents that are not what was written: EILSEQ.
+const WRONG_CONTENTS: u16 = 84;
+
+/// Issues one thread's I/Os, with payloads of type `P`.
+pub struct Worker<'a, P, B> {
+    job: &'a Job,
+    window: Window,
+    owner: Owner,
+    group: GroupId,
+    generator: Generator,
+    pacer: Pacer,
+    /// Drawn and not yet issued.
+    next: Option<NextIo>,
+    tally: Tally,
+    stamps: Option<Stamps>,
+    verify: Option<Verifying>,
+    buffers: B,
+    submissions: u32,
+    measuring: bool,
+    stopped: bool,
+    state: State,
+    payload: PhantomData<P>,
+}
+
+/// What a worker wants done before its next step.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Step {
+    /// Nothing; others may have a turn.
+    Go,
+    /// Completions, without waiting for any: at most so many.
+    Look {
+        /// The most to take.
+        most: u32,
+    },
+    /// Completions, as soon as there are so many, or at `until` what there is.
+    Wait {
+        /// No longer than until then.
+        until: Instant,
+        /// As many as these, or as are in flight.
+        least: u32,
+        /// The most to take.
+        most: u32,
+    },
+    /// Time to pass.
+    Sleep {
+        /// Until then.
+        until: Instant,
+    },
+    /// Nothing ever again.
+    Over,
+}
+
+/// Where a worker goes on.
+#[derive(Clone, Copy)]
+enum State {
+    New,
+    Begun,
+    Working,
+    /// A portion is over; perhaps it is time to read back.
+    Portion,
+    /// `iodepth` is reached: no more is issued before so few are in flight.
+    Lowering,
+    Sleeping(Instant),
+    /// Nothing is issued until nothing is in flight.
+    Draining(Then),
+    Checking(Then),
+    Over,
+}
+
+/// What follows when nothing is in flight.
+#[derive(Clone, Copy)]
+enum Then {
+    /// The work is done, and what is left is to be checked.
+    Measured,
+    /// Back to work.
+    Work,
+    /// The end.
+    End,
+}
+
+/// Why a portion ended.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Stop {
+    /// As many as go together.
+    Batch,
+    /// As many as may be in flight.
+    Depth,
+    /// The next one goes to blocks that something else is on its way to.
+    Occupied,
+    /// The next one's time has not come.
+    Paced(Instant),
+    /// A pause begins when nothing is in flight.
+    Drain,
+    /// There are no more.
+    End,
+}
+
+/// What a thread is to issue, and how its contents are checked if they are.
+pub struct Stream {
+    /// What to issue.
+    pub generator: Generator,
+    /// Only with a payload that carries something.
+    pub verifier: Option<Verifier>,
+    /// Who issues it: a process to schedulers that tell them apart.
+    pub owner: Owner,
+    /// On whose behalf.
+    pub group: GroupId,
+}
+
+/// When a thread runs and when it counts.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Window {
+    /// It issues from then on,
+    pub start: Instant,
+    /// counts from then on,
+    pub measure: Instant,
+    /// and issues nothing more from then on.
+    pub end: Instant,
+}
+
+impl Window {
+    /// For a thread of `job` whose phase begins at `now`.
+    #[must_use]
+    pub fn of(job: &Job, now: Instant) -> Self {
+        let start = now + job.startdelay;
+        let measure = start + job.ramp_time;
+        Self { start, measure, end: job.runtime.map_or(Instant::MAX, |runtime| measure + runtime) }
+    }
+}
+
+/// Bytes of the longest I/O of `job`.
+#[must_use]
+pub fn longest(job: &Job) -> usize {
+    let used = job.rw.directions().iter().map(|direction| &job.bs[*direction]);
+    used.map(BlockSize::max).max().unwrap_or(0) as usize
+}
+
+impl<'a, P, B: Buffers<P>> Worker<'a, P, B> {
+    /// A thread of `job` that runs in `window`.
+    #[must_use]
+    pub fn new(job: &'a Job, stream: Stream, buffers: B, window: Window) -> Self {
+        let depth = job.depth.iodepth;
+        let latencies = job.latencies;
+        let Stream { generator, verifier, owner, group } = stream;
+        // Verification needs the places in flight, if not their times.
+        let timed = latencies.slat || latencies.clat || latencies.lat || verifier.is_some();
+        Self {
+            job,
+            window,
+            owner,
+            group,
+            generator,
+            pacer: Pacer::new(job, window.start),
+            next: None,
+            tally: Tally::new(job, window.start),
+            stamps: timed.then(|| Stamps::new(depth)),
+            verify: verifier.map(|verifier| Verifying::new(verifier, depth)),
+            buffers,
+            submissions: 0,
+            measuring: false,
+            stopped: false,
+            state: State::New,
+            payload: PhantomData,
+        }
+    }
+
+    /// Notes completions over time as well, if latencies are taken at all.
+    #[must_use]
+    pub fn with_course(mut self) -> Self {
+        self.tally.course = Some(Series::new());
+        self
+    }
+
+    /// What was counted.
+    #[must_use]
+    pub fn into_tally(mut self) -> Tally {
+        if let Some(verify) = self.verify {
+            let findings = verify.into_findings();
+            if findings.errors > 0 && self.tally.error == 0 {
+                self.tally.error = WRONG_CONTENTS;
+            }
+            self.tally.verify = Some(findings);
+        }
+        self.tally
+    }
+
+    /// Runs until its time is over or there is no more to do, waits for what is in flight, and then reads back
+    /// what is to be verified: one portion of that, and what to do before the next one.
+    pub fn step(&mut self, port: &mut impl Port<P>) -> Step {
+        loop {
+            match self.state {
+                State::New => {
+                    self.state = State::Begun;
+                    return Step::Sleep { until: self.window.start };
+                }
+                State::Begun => {
+                    port.measuring_begins();
+                    self.measuring = self.window.measure <= self.window.start;
+                    self.skip_if_only_verifying();
+                    self.state = State::Working;
+                }
+                State::Working => match self.work(port) {
+                    Some(step) => return step,
+                    None => self.state = State::Draining(Then::Measured),
+                },
+                State::Portion => {
+                    let due = self.verifying().is_some_and(|verify| verify.verifier().is_due());
+                    self.state = if due { State::Checking(Then::Work) } else { State::Working };
+                }
+                State::Lowering => {
+                    let in_flight = port.outstanding();
+                    if in_flight > self.low() && port.now() < self.window.end {
+                        return self.wait(in_flight);
+                    }
+                    self.state = State::Portion;
+                }
+                State::Sleeping(until) => {
+                    self.state = State::Portion;
+                    return Step::Sleep { until };
+                }
+                State::Draining(then) => match port.outstanding() {
+                    0 => self.drained(then, port),
+                    in_flight => return all(Instant::MAX, in_flight),
+                },
+                State::Checking(then) => match self.read_back(port) {
+                    Some(step) => return step,
+                    None => {
+                        let measured = matches!(then, Then::Measured);
+                        self.state = State::Draining(if measured { Then::End } else { then });
+                    }
+                },
+                State::Over => return Step::Over,
+            }
+        }
+    }
+
+    fn drained(&mut self, then: Then, port: &mut impl Port<P>) {
+        self.state = match then {
+            Then::Measured => {
+                self.tally.ended = port.now();
+                port.measuring_ends();
+                State::Checking(Then::Measured)
+            }
+            Then::Work => State::Working,
+            Then::End => State::Over,
+        };
+    }
+
+    /// One portion; `None` when there is no more to do.
+    fn work(&mut self, port: &mut impl Port<P>) -> Option<Step> {
+        let now = port.now();
+        if now >= self.window.end || self.stopped {
+            return None;
+        }
+        if !self.measuring && now >= self.window.measure {
+            self.measuring = true;
+            self.tally = self.tally.anew(self.job, now);
+            port.measuring_begins();
+        }
+        self.tally.sample(now);
+        let stop = self.fill(now, port);
+        self.rest(stop, port)
+    }
+
+    /// What the portion's end asks for.
+    fn rest(&mut self, stop: Stop, port: &impl Port<P>) -> Option<Step> {
+        let depth = self.job.depth;
+        let in_flight = port.outstanding();
+        self.state = State::Portion;
+        Some(match stop {
+            Stop::Batch if in_flight < depth.iodepth => match depth.batch_complete_min {
+                0 => Step::Look { most: depth.batch_complete_max },
+                _ => Step::Go,
+            },
+            Stop::Batch | Stop::Depth => {
+                // With `iodepth_low` at its default one portion is enough.
+                if depth.low < depth.iodepth {
+                    self.state = State::Lowering;
+                }
+                self.wait(in_flight)
+            }
+            Stop::Paced(at) => {
+                let until = at.min(self.window.end);
+                if in_flight > 0 {
+                    self.state = State::Sleeping(until);
+                    all(until, in_flight)
+                } else {
+                    Step::Sleep { until }
+                }
+            }
+            Stop::Occupied => Step::Wait { until: self.window.end, least: 1, most: in_flight },
+            Stop::Drain => all(self.window.end, in_flight),
+            Stop::End => return None,
+        })
+    }
+
+    fn low(&self) -> u32 {
+        self.job.depth.low.min(self.job.depth.iodepth - 1)
+    }
+
+    fn wait(&self, in_flight: u32) -> Step {
+        let depth = self.job.depth;
+        let least = depth.batch_complete_min.max(1).min(in_flight);
+        Step::Wait { until: self.window.end, least, most: depth.batch_complete_max }
+    }
+
+    /// None where there is nothing to carry, which the compiler knows.
+    #[inline]
+    fn verifying(&mut self) -> Option<&mut Verifying> {
+        if B::CARRIES { self.verify.as_mut() } else { None }
+    }
+
+    /// With `verify_only` the whole stream counts as issued, by an earlier run.
+    fn skip_if_only_verifying(&mut self) {
+        if let Some(verify) = &mut self.verify
+            && verify.verifier().is_only()
+        {
+            verify.verifier().replay(&mut self.generator);
+        }
+    }
+
+    /// Issues reads that are to check what was written. Neither paced nor ended by the clock, as nothing would be
+    /// known of what is left. `None` when all are issued.
+    fn read_back(&mut self, port: &mut impl Port<P>) -> Option<Step> {
+        if self.stopped {
+            return None;
+        }
+        let now = port.now();
+        let mut batch = 0;
+        while batch < self.job.depth.batch_submit
+            && port.outstanding() < self.job.depth.iodepth
+            && let Some(io) = self.verifying().and_then(Verifying::next_check)
+        {
+            self.push(now, &io, Purpose::Check, port);
+            batch += 1;
+        }
+        let in_flight = port.outstanding();
+        if batch > 0 {
+            self.flush(now, port);
+        } else if in_flight == 0 {
+            return None;
+        }
+        Some(if batch == 0 || in_flight == self.job.depth.iodepth {
+            Step::Wait { until: Instant::MAX, least: 1, most: in_flight }
+        } else {
+            Step::Go
+        })
+    }
+
+    /// Submits one portion.
+    fn fill(&mut self, now: Instant, port: &mut impl Port<P>) -> Stop {
+        let depth = self.job.depth;
+        let mut batch = 0;
+        let stop = loop {
+            if batch == depth.batch_submit {
+                break Stop::Batch;
+            }
+            let in_flight = port.outstanding();
+            if in_flight == depth.iodepth {
+                break Stop::Depth;
+            }
+            let Some(io) = self.next.take().or_else(|| self.generator.next()) else {
+                break Stop::End;
+            };
+            if self.verifying().is_some_and(|verify| !verify.verifier().admits(&io)) {
+                self.next = Some(io);
+                break Stop::Occupied;
+            }
+            match self.pacer.poll(now, &io, in_flight) {
+                Pace::Go => {}
+                Pace::WaitUntil(at) => {
+                    self.next = Some(io);
+                    break Stop::Paced(at);
+                }
+                Pace::Drain => {
+                    self.next = Some(io);
+                    break Stop::Drain;
+                }
+            }
+            self.push(now, &io, Purpose::Work, port);
+            self.pacer.issued(&io);
+            self.tally.levels.record(in_flight + 1);
+            batch += 1;
+        };
+        if batch > 0 {
+            self.tally.submits.record(batch);
+            self.flush(now, port);
+        }
+        stop
+    }
+
+    #[inline]
+    fn push(&mut self, now: Instant, io: &NextIo, purpose: Purpose, port: &mut impl Port<P>) {
+        let slot = self.stamps.as_mut().map_or(0, |stamps| stamps.begin(now));
+        let moves = matches!(io.op, Op::Read | Op::Write);
+        let bytes = if moves { io.sectors * SECTOR_SIZE } else { 0 };
+        let mut payload = self.buffers.take(bytes as usize);
+        if let Some(verify) = self.verifying() {
+            verify.begin(slot, io, purpose, B::bytes(&mut payload));
+        }
+        let cookie = Cookie::new(io, slot).0;
+        let io = Io {
+            flags: io.flags,
+            ioprio: io.prio,
+            owner: self.owner,
+            group: self.group,
+            ..Io::new(io.op, io.sector, io.sectors, cookie, payload)
+        };
+        if let Err(refused) = port.push(now, io) {
+            // Shapes were checked before the run; this ends the thread with an error instead of a panic.
+            self.refused(refused, slot);
+        }
+    }
+
+    #[cold]
+    fn refused(&mut self, refused: Refused<P>, slot: u32) {
+        let error = match refused.why {
+            Refusal::Unsupported(_) => IoError::NOT_SUPPORTED,
+            Refusal::OutOfRange { .. } => IoError::NO_SPACE,
+            Refusal::NoWait { .. } => IoError::AGAIN,
+            Refusal::NoCredit { .. } | Refusal::Misaligned { .. } | Refusal::TooLong { .. } => {
+                IoError::INVALID
+            }
+        };
+        let mut payload = refused.io.payload;
+        if let Some(verify) = self.verifying() {
+            verify.end(slot, Err(error), B::bytes(&mut payload));
+        }
+        self.buffers.give(payload);
+        self.tally.error = error.0;
+        self.stopped = true;
+        if let Some(stamps) = &mut self.stamps {
+            stamps.batch.pop();
+            stamps.free.push(slot);
+        }
+    }
+
+    /// Hands the portion over.
+    fn flush(&mut self, now: Instant, port: &mut impl Port<P>) {
+        self.submissions = self.submissions.wrapping_add(1);
+        let Some(stamps) = &mut self.stamps else {
+            let timed = self.submissions.is_multiple_of(TIMED_SUBMISSIONS);
+            let before = if timed { port.now() } else { Instant::ZERO };
+            port.flush(now);
+            if timed {
+                self.tally.longest_call = self.tally.longest_call.max(port.now() - before);
+            }
+            return;
+        };
+        let before = port.now();
+        port.flush(now);
+        let after = port.now();
+        self.tally.longest_call = self.tally.longest_call.max(after - before);
+        for slot in stamps.batch.drain(..) {
+            stamps.issued[slot as usize] = after;
+        }
+    }
+
+    /// Takes what `from` hands to the [`Taking`] that it is given; `from` returns how many that were. `clock` is
+    /// read once at most.
+    #[inline]
+    pub fn take<C: Fn() -> Instant>(
+        &mut self,
+        clock: C,
+        from: impl FnOnce(&mut Taking<'_, P, B, C>) -> u32,
+    ) {
+        let mut taking = Taking {
+            tally: &mut self.tally,
+            stamps: &mut self.stamps,
+            verify: &mut self.verify,
+            buffers: &mut self.buffers,
+            clock,
+            now: None,
+            checks: 0,
+            failed: false,
+            payload: PhantomData,
+        };
+        let got = from(&mut taking);
+        let (failed, checks) = (taking.failed, taking.checks);
+        self.stopped |= failed;
+        if checks == 0 || got > checks {
+            self.tally.completes.record(got - checks);
+        }
+    }
+}
+
+/// Everything in flight, or what there is of it at `until`.
+fn all(until: Instant, in_flight: u32) -> Step {
+    Step::Wait { until, least: in_flight, most: in_flight }
+}

@@ -1,0 +1,94 @@
+//! Completions of one thread: counted, timed, checked, and their places and payloads taken back.
+
+use super::flight::{Cookie, FLUSH, Stamps};
+use super::port::Buffers;
+use super::verifying::{Purpose, Verifying};
+use crate::workload::{Tally, Times};
+use blkmq_core::{Histogram, Instant, IoError, Nanos, SECTOR_SIZE};
+use blkmq_engine::Completion;
+
+/// Takes the completions of one portion.
+pub struct Taking<'a, P, B, C> {
+    pub(super) tally: &'a mut Tally,
+    pub(super) stamps: &'a mut Option<Stamps>,
+    pub(super) verify: &'a mut Option<Verifying>,
+    pub(super) buffers: &'a mut B,
+    pub(super) clock: C,
+    /// Read once for what is taken together.
+    pub(super) now: Option<Instant>,
+    /// Reads among them that only check.
+    pub(super) checks: u32,
+    /// The thread has to end.
+    pub(super) failed: bool,
+    pub(super) payload: std::marker::PhantomData<P>,
+}
+
+impl<P, B: Buffers<P>, C: Fn() -> Instant> Taking<'_, P, B, C> {
+    /// Takes one. Those who do not measure latencies never read the clock.
+    #[inline]
+    pub fn take(&mut self, mut io: Completion<P>) {
+        let cookie = Cookie(io.cookie);
+        let direction = cookie.direction();
+        if let Err(IoError(errno)) = io.result {
+            self.failed = true;
+            if self.tally.error == 0 {
+                self.tally.error = errno;
+            }
+        }
+        let purpose = self.check(&mut io);
+        self.buffers.give(io.payload);
+        match purpose {
+            Purpose::Work => self.count(cookie),
+            Purpose::Check => self.checks += 1,
+        }
+        if let Some(stamps) = self.stamps {
+            let slot = cookie.slot();
+            stamps.free.push(slot);
+            if direction != FLUSH && purpose == Purpose::Work {
+                let now = *self.now.get_or_insert_with(|| (self.clock)());
+                let times = &mut self.tally.counts[direction as usize].times;
+                let (start, issued) = (stamps.start[slot as usize], stamps.issued[slot as usize]);
+                record(times, start, issued, now);
+                if let Some(course) = &mut self.tally.course {
+                    course.record(now, (now - start).0);
+                }
+            }
+        }
+    }
+
+    #[inline]
+    fn check(&mut self, io: &mut Completion<P>) -> Purpose {
+        if B::CARRIES
+            && let Some(verify) = self.verify
+        {
+            let bytes = B::bytes(&mut io.payload);
+            let purpose = verify.end(Cookie(io.cookie).slot(), io.result, bytes);
+            self.failed |= verify.verifier().is_fatal();
+            return purpose;
+        }
+        Purpose::Work
+    }
+
+    #[inline]
+    fn count(&mut self, cookie: Cookie) {
+        let direction = cookie.direction();
+        if direction == FLUSH {
+            self.tally.flushes += 1;
+        } else {
+            let counts = &mut self.tally.counts[direction as usize];
+            counts.ios += 1;
+            counts.bytes += cookie.sectors() * u64::from(SECTOR_SIZE);
+        }
+    }
+}
+
+fn record(times: &mut Times, start: Instant, issued: Instant, now: Instant) {
+    let take = |histogram: &mut Option<Histogram>, span: Nanos| {
+        if let Some(histogram) = histogram.as_mut() {
+            histogram.record(span.0);
+        }
+    };
+    take(&mut times.slat, issued - start);
+    take(&mut times.clat, now - issued);
+    take(&mut times.lat, now - start);
+}

@@ -1,0 +1,199 @@
+//! Elevator logs: what was recorded is replayed answer by answer, what differs is found, and nonsense is refused.
+
+use blkmq_core::{GroupId, Instant, Nanos, Owner, SECTOR_SIZE};
+use blkmq_device::{Device, MachineShape, registry as devices};
+use blkmq_engine::{Config, attributes};
+use blkmq_lab::elevator_log::{
+    Call, ElevatorLog, Entry, Instance, Log, LogError, ReplayError, Workload, replay, rerun,
+    summary,
+};
+use blkmq_lab::observe::Observation;
+use blkmq_lab::simulation::{Program, Settings, Simulation};
+use blkmq_lab::workload::{Amount, Depth, Generator, Job, NoBuffers, Rw, Stream};
+use blkmq_sched::registry;
+use proptest::prelude::*;
+
+const DEVICE: &str =
+    "null,irqmode=2,completion_nsec=50000,hw_queue_depth=4,submit_queues=2,requeue=3:20:0:80";
+
+fn device(text: &str) -> Device {
+    devices::parse(text, &MachineShape { cpus: 4, nodes: 1 }).expect("a virtual device")
+}
+
+fn job() -> Job {
+    Job {
+        rw: Rw::ReadWrite,
+        numjobs: 4,
+        size: Some(Amount::Bytes(1 << 20)),
+        offset_increment: Amount::Bytes(1 << 20),
+        depth: Depth { iodepth: 16, low: 16, batch_submit: 4, ..Depth::default() },
+        ..Job::default()
+    }
+}
+
+/// The log of a run with merging and requeues, in whose midst attributes are changed.
+fn recorded(scheduler: &str) -> Vec<u8> {
+    let job = job();
+    let factory = registry::find(scheduler).expect("it is registered");
+    let config: Config<()> = Config { submitters: 4, depth: 16, ..device(DEVICE).config() };
+    let log = ElevatorLog::new(1 << 24);
+    let observation = Observation { log: Some(log.clone()), ..Observation::default() };
+    let config = config.scheduler(factory);
+    let simulation = Simulation::observed(config, Settings::new(5), &observation);
+    let mut simulation = simulation.expect("a possible queue");
+    if !factory.attributes.is_empty() {
+        let mut changes =
+            factory.attributes.iter().take(3).map(|attribute| {
+                (attribute.name, (attribute.min + 1).min(attribute.max).to_string())
+            });
+        simulation.operate(Instant::from_nanos(1_000_000), move |now, queue| {
+            let (name, value) = changes.next()?;
+            let path = format!("iosched/{name}");
+            let plan = attributes::write(&queue.plan(), &path, &value).expect("its own attribute");
+            let mut change = queue.change(plan).expect("a possible plan");
+            while !change.step(now) {}
+            Some(now + Nanos::from_millis(1))
+        });
+    }
+    let bytes = device(DEVICE).shape.limits.capacity * u64::from(SECTOR_SIZE);
+    let program = |thread| {
+        let generator = Generator::new(&job, thread, bytes).expect("a job that fits");
+        let stream =
+            Stream { generator, verifier: None, owner: Owner(thread), group: GroupId::ROOT };
+        Program { job: &job, stream, buffers: NoBuffers, course: false, pid: 0 }
+    };
+    simulation.run((0..4).map(program)).expect("everything ends");
+    assert!(simulation.stats().requeues > 0);
+    assert_eq!(log.missed(), 0);
+    log.bytes("a test")
+}
+
+#[test]
+fn every_answer_of_a_run_comes_again() {
+    for factory in registry::ALL {
+        let bytes = recorded(factory.name);
+        let log = Log::parse(&bytes).expect("it was written here");
+        assert_eq!(log.command, "a test");
+        let sum = summary(&log).expect("it can be read");
+        assert!(sum.requeued > 0 && sum.picked <= sum.inserted + sum.requeued, "{sum:?}");
+        assert!(sum.merged > 100, "{sum:?}");
+        for instance in &log.instances {
+            let replayed = replay(instance).expect("the policy is the same");
+            assert_eq!(replayed.difference, None, "{}", factory.name);
+            assert_eq!(replayed.calls, instance.calls().count() as u64);
+            assert!(replayed.answers > 200);
+        }
+    }
+}
+
+#[test]
+fn attributes_that_change_in_between_are_in_the_log() {
+    let bytes = recorded("mq-deadline");
+    let log = Log::parse(&bytes).expect("it was written here");
+    let [instance] = &log.instances[..] else { panic!("one elevator") };
+    let calls: Vec<_> = instance.calls().map(|call| call.expect("a call")).collect();
+    let set = |call: &Call<'_>| matches!(call.entry, Entry::Set { answer: true, .. });
+    let changes = calls.iter().filter(|call| set(call)).count();
+    assert!(changes >= 3, "{changes}");
+    let first = calls.iter().position(set).expect("there are some");
+    assert!(first > 100 && first < calls.len() - 100, "in the midst of the run");
+}
+
+#[test]
+fn a_planted_difference_is_found_with_what_came_before_it() {
+    let bytes = recorded("mq-deadline");
+    let log = Log::parse(&bytes).expect("it was written here");
+    let mut instance = log.instances[0].clone();
+    assert_eq!(instance.options, [], "defaults are not written down");
+    instance.options = vec![("writes_starved", 1), ("fifo_batch", 1)];
+    let replayed = replay(&instance).expect("options that exist");
+    let difference = replayed.difference.expect("another policy");
+    assert_eq!(difference.call, replayed.calls);
+    assert_eq!(difference.before.len(), 8);
+    let text = difference.to_string();
+    assert!(
+        text.contains("(recorded)") && text.contains("(replayed)") && text.contains("pick for"),
+        "{text}"
+    );
+    assert_ne!(difference.recorded, difference.replayed);
+}
+
+#[test]
+fn arrivals_can_be_given_to_another_policy() {
+    let bytes = recorded("mq-deadline");
+    let log = Log::parse(&bytes).expect("it was written here");
+    let workload = Workload::of(&log).expect("it can be read");
+    for factory in registry::ALL {
+        let text = "null,irqmode=2,completion_nsec=50000,hw_queue_depth=4,submit_queues=1,size=16";
+        let run = || {
+            let again = ElevatorLog::new(1 << 24);
+            let observation = Observation { log: Some(again.clone()), ..Observation::default() };
+            let config = device(text).config().scheduler(factory);
+            let stats = rerun(&workload, config, &observation).expect("possible");
+            assert_eq!(stats.submitted, workload.len() as u64);
+            assert_eq!(stats.completed, stats.submitted);
+            (again.bytes("again"), stats.merges.plug)
+        };
+        let (bytes, plugged) = run();
+        assert_eq!((&bytes, plugged), (&run().0, plugged), "a simulation repeats itself");
+        let after = summary(&Log::parse(&bytes).expect("written here")).expect("it can be read");
+        // What was not fused into another one was picked and served.
+        let log = Log::parse(&bytes).expect("written here");
+        let calls = log.instances.iter().flat_map(Instance::calls);
+        let fused =
+            calls.filter(|call| matches!(call, Ok(Call { entry: Entry::Absorbed { .. }, .. })));
+        let fused = fused.count() as u64;
+        let served = after.reads.waited.count() + after.writes.served.count();
+        assert_eq!(after.picked, after.inserted - fused);
+        // The policy hears of the last ones only with the next run, which does not come.
+        assert!(
+            (after.picked - 4..=after.picked).contains(&served),
+            "{served} of {}",
+            after.picked
+        );
+        let arrived = after.inserted + after.merged - fused + plugged;
+        assert_eq!(arrived, workload.len() as u64);
+    }
+}
+
+#[test]
+fn what_is_no_log_is_said() {
+    let bytes = recorded("none");
+    let parse = |bytes: &[u8]| Log::parse(bytes).expect_err("no log").to_string();
+    assert!(parse(b"").contains("begins with 'blkmqelv'"));
+    assert!(parse(b"blkmqelv\x02").contains("version 2; accepted is 1"));
+    for length in [8, 9, 20, bytes.len() - 1] {
+        assert!(parse(&bytes[..length]).contains("ends at byte"), "{length}");
+    }
+    let mut huge = b"blkmqelv\x01\x00\x01\x04none".to_vec();
+    huge.extend([0xff, 0xff, 0xff, 0xff, 0x7f]);
+    assert!(parse(&huge).contains("more than 2^20 slots"));
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    /// Whatever is wrong with a log, reading it and replaying it end in an answer.
+    #[test]
+    fn a_damaged_log_never_panics(changes in proptest::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..4)) {
+        thread_local! {
+            static GOOD: Vec<u8> = recorded("mq-deadline");
+        }
+        let mut bytes = GOOD.with(Clone::clone);
+        for (index, byte) in changes {
+            let at = index.index(bytes.len());
+            bytes[at] = byte;
+        }
+        if let Ok(log) = Log::parse(&bytes) {
+            let _ = summary(&log);
+            let _ = Workload::of(&log);
+            for instance in &log.instances {
+                match replay(instance) {
+                    Ok(_) | Err(ReplayError::Log(LogError::Truncated { .. } | LogError::Invalid { .. })) => {}
+                    Err(ReplayError::Policy(_) | ReplayError::Option(_) | ReplayError::Contract { .. }) => {}
+                    Err(other) => prop_assert!(false, "{other}"),
+                }
+            }
+        }
+    }
+}

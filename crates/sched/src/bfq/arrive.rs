@@ -1,0 +1,223 @@
+//! A request comes (`spec/bfq.md` section 5).
+
+use super::budget::Reason;
+use super::notes::About;
+use super::queue::NO_LANE;
+use super::wf2q::{From, ROOT, When};
+use super::{Bfq, Item, NOBODY, State, burst, habits, raising};
+use crate::Cx;
+use blkmq_core::{IoMeta, Nanos, RequestId};
+
+/// A single request that is smaller than this may grow if the device waits a little longer.
+const SMALL: u32 = 32;
+
+impl Bfq {
+    /// A request for the order of its queue.
+    pub(super) fn arrive(&mut self, cx: &Cx<'_>, rq: RequestId) {
+        let meta = cx.requests.get(rq);
+        let (p, q) = self.sender(cx, meta);
+        let q = if self.queues[q].sync { self.cooperate(cx, p, q, meta) } else { q };
+        if self.queues[q].sync {
+            self.learn_habits(q);
+        }
+        let rotational = self.rotational;
+        let queue = &mut self.queues[q];
+        let far = habits::is_far(queue.last_end, meta.sector, meta.sectors, rotational);
+        queue.seeks.push(far);
+        self.hold(rq, p, q, State::Queued, meta);
+        self.add(cx, q, rq, meta);
+        self.queues[q].last_end = meta.end();
+        if self.is_serving(q) && self.slot.idle.is_some() {
+            self.stop_waiting(cx, q, meta.sectors);
+        }
+    }
+
+    /// Writes down what is known of a request that is held now.
+    #[inline]
+    pub(super) fn hold(&mut self, rq: RequestId, p: u32, q: u32, state: State, meta: &IoMeta) {
+        let item = &mut self.items[rq.index()];
+        assert!(item.state == State::Free, "{rq:?} took the slot of {:?}, still in use", item.rq);
+        let expire = self.tunables.fifo_expire[usize::from(self.queues[q].sync)];
+        *item = Item {
+            rq,
+            queue: q,
+            proc: p,
+            owner: super::procs::Key::process(meta.owner),
+            sectors: meta.sectors,
+            state,
+            since: self.now,
+            due: self.now + expire,
+        };
+        self.procs.begin(p);
+        self.queues[q].allocated += 1;
+        let level = self.wf.level(q);
+        self.allocate(level, |n| n + 1);
+    }
+
+    /// What the arrival says about the process.
+    #[inline]
+    fn learn_habits(&mut self, q: u32) {
+        let (now, slice_idle) = (self.now, self.tunables.slice_idle);
+        let idle_class = self.is_idle_class(q);
+        let queue = &mut self.queues[q];
+        if !queue.busy && queue.dispatched == 0 {
+            queue.think.arrived(now, slice_idle);
+        }
+        let just_split = queue.split.is_some_and(|at| now <= at + raising::LONG_IDLE);
+        if idle_class || slice_idle == Nanos::ZERO || just_split {
+            return;
+        }
+        let short = !queue.think.exceeds(Nanos(slice_idle.0 / 2));
+        if short != queue.short_think {
+            queue.short_think = short;
+            self.think_time_changed(q);
+        }
+    }
+
+    /// Puts a request into its queue.
+    fn add(&mut self, cx: &Cx<'_>, q: u32, rq: RequestId, meta: &IoMeta) {
+        if self.queues[q].is_empty() {
+            self.first_of(q);
+        }
+        let now = self.now;
+        let queue = &mut self.queues[q];
+        if queue.sync {
+            let idle = queue.is_empty() && queue.dispatched == 0;
+            let idle = if idle { now.since(queue.think.last_end) } else { Nanos::ZERO };
+            queue.share.arrived(now, idle);
+        }
+        let lane = self.queues[q].lane as usize;
+        self.order.insert(lane, meta.sector, rq);
+        self.lists.push_back(lane, rq);
+        let queue = &mut self.queues[q];
+        queue.queued += 1;
+        self.queued += 1;
+        let factor = queue.raising.factor;
+        let another = self.compete(q, rq, meta.sector);
+        self.note_queued(cx, self.wf.level(q), About::of(meta));
+        let mut interactive = false;
+        if self.queues[q].busy {
+            self.raise_rare_async(q);
+            if another {
+                self.next_changed(q);
+            }
+            self.recount(q);
+        } else {
+            interactive = self.wake(cx, q);
+        }
+        self.refile(q);
+        let raising = &mut self.queues[q].raising;
+        if self.tunables.low_latency && (factor == 1 || raising.factor == 1 || interactive) {
+            raising.started = now;
+        }
+    }
+
+    /// A queue that had nothing waiting gets something.
+    fn first_of(&mut self, q: u32) {
+        if self.queues[q].lane == NO_LANE {
+            self.queues[q].lane = self.lanes.pop().expect("there is a lane for each request");
+        }
+        if self.queues[q].sync && self.tunables.injection {
+            self.look_for_waker(q);
+            self.sample_arrival(q);
+        }
+    }
+
+    /// A queue becomes busy (section 5.1); whether it looks interactive.
+    fn wake(&mut self, cx: &Cx<'_>, q: u32) -> bool {
+        let now = self.now;
+        let urgent = self.budget_on_wake(q);
+        let queue = &mut self.queues[q];
+        let forgiven = queue.idle_since.is_some_and(|at| now > at + burst::FORGIVEN);
+        if !queue.just_created && queue.dispatched == 0 && forgiven {
+            queue.in_burst = false;
+        }
+        queue.just_created = false;
+        let interactive = self.raise_on_arrival(q);
+        let queue = &mut self.queues[q];
+        queue.backlogged = now;
+        queue.waiting_since = now;
+        queue.served = 0;
+        queue.raising.soft_rt_due = false;
+        queue.busy = true;
+        let from = if queue.back_soon { From::WhereItStopped } else { From::Now };
+        self.queues.link_busy(q);
+        self.wf.activate(q, from, now);
+        self.busy[self.wf.class(q) as usize] += 1;
+        self.recount(q);
+        if self.serving != NOBODY && self.preempts(q, urgent) {
+            self.expire(cx, Reason::Preempted);
+        }
+        interactive
+    }
+
+    /// The budget with which a queue becomes busy; whether it was away for so short a time that it goes on with what it
+    /// has left, at once.
+    fn budget_on_wake(&mut self, q: u32) -> bool {
+        let slices = Nanos(self.tunables.slice_idle.0.saturating_mul(3));
+        let in_time = self.now <= self.queues[q].think.last_end + slices;
+        let left = self.budget_left(q);
+        let max_budget = self.queues[q].max_budget;
+        let urgent = self.queues[q].back_soon && in_time && left > 0;
+        self.wf.set_service(q, 0);
+        if urgent {
+            self.wf.set_budget(q, left.min(max_budget));
+        } else {
+            let next = self.queues[q].next.expect("it has just got one");
+            self.wf.set_budget(q, max_budget.max(self.charge_of(q, next)));
+            self.queues[q].back_soon = false;
+        }
+        urgent
+    }
+
+    /// Is `q`, which has just become busy, to be served instead of the queue in service?
+    fn preempts(&self, q: u32, urgent: bool) -> bool {
+        let serving = self.serving;
+        let (new, old) = (&self.queues[q].raising, &self.queues[serving].raising);
+        let urgent = urgent && new.factor >= old.factor;
+        (urgent || self.outranks(q, serving) || !self.better_to_idle(serving))
+            && self.wf.may_preempt()
+    }
+
+    /// Is `q` of a higher class than `other`, or heavier: if they are in different groups, is its group?
+    fn outranks(&self, q: u32, other: u32) -> bool {
+        let (class, other_class) = (self.wf.class(q), self.wf.class(other));
+        if class != other_class {
+            return class < other_class;
+        }
+        let (level, other_level) = (self.wf.level(q), self.wf.level(other));
+        let own = level == other_level;
+        let claim = |q: u32, level: u32| {
+            if own || level == ROOT { self.wf.weight(q) } else { self.wf.level_weight(level) }
+        };
+        claim(q, level) > claim(other, other_level)
+    }
+
+    /// The next request of a queue that waits is another one: its budget must suffice for it.
+    pub(super) fn next_changed(&mut self, q: u32) {
+        if self.is_serving(q) {
+            // Nobody's budget is changed once it is in service.
+            return;
+        }
+        let Some(next) = self.queues[q].next else { return };
+        let needed = self.charge_of(q, next).max(self.wf.service(q));
+        let budget = self.queues[q].max_budget.max(needed);
+        if budget != self.wf.budget(q) {
+            self.wf.set_budget(q, budget);
+            self.wf.requeue(q, When::Waiting, self.now);
+        }
+    }
+
+    /// What the device is kept idle for has come.
+    fn stop_waiting(&mut self, cx: &Cx<'_>, q: u32, sectors: u32) {
+        let late = self.is_timed_out();
+        let may_grow = self.queues[q].queued == 1 && sectors < SMALL;
+        if may_grow && !late && self.idling_boosts(q) {
+            return;
+        }
+        self.stop_idling(cx);
+        if late {
+            self.expire(cx, Reason::Timeout);
+        }
+    }
+}

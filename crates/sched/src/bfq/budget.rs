@@ -1,0 +1,160 @@
+//! How much a queue may be served in a slot: the feedback table of `spec/bfq.md` section 8, and what a slot costs that
+//! took long.
+//!
+//! Only numbers; who expires when is decided in `expire.rs`. In sectors, if nothing else is said.
+
+use blkmq_core::Nanos;
+
+/// The longest budget until the device is known.
+pub const DEFAULT: u64 = 16 * 1_024;
+/// Expiry makes budgets; until enough slots have been given the default holds.
+const WARM: u32 = 194;
+
+/// Why a slot ends.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Reason {
+    /// Nothing came while the device was kept idle for the queue.
+    TooIdle,
+    /// It took too long.
+    Timeout,
+    /// The next request does not fit.
+    Exhausted,
+    /// Nothing to do, and nothing worth waiting for.
+    NoMore,
+    /// Somebody else must be served now.
+    Preempted,
+}
+
+/// What the feedback looks at.
+#[derive(Clone, Copy, Debug)]
+pub struct Slot {
+    /// Why it ended.
+    pub reason: Reason,
+    /// Is it a sync queue?
+    pub sync: bool,
+    /// Is its weight raised?
+    pub raised: bool,
+    /// Has it requests in the device?
+    pub in_flight: bool,
+    /// What it was served.
+    pub service: u64,
+    /// Its longest budget so far.
+    pub budget: u64,
+    /// The longest of all.
+    pub max: u64,
+}
+
+impl Slot {
+    /// The shortest budget of all.
+    #[must_use]
+    pub const fn min(&self) -> u64 {
+        self.max / 32
+    }
+
+    /// The queue's longest budget from now on.
+    #[must_use]
+    pub fn next_budget(&self) -> u64 {
+        let (old, min, max) = (self.budget, self.min(), self.max);
+        if !self.sync {
+            // Nobody waits for it: the longer the better for throughput.
+            return max;
+        }
+        match self.reason {
+            _ if self.raised => 2 * min,
+            Reason::Preempted => old,
+            Reason::TooIdle if self.in_flight => (2 * old).min(max),
+            Reason::TooIdle if old > 5 * min => old - 4 * min,
+            Reason::TooIdle => min,
+            Reason::Timeout => (2 * old).min(max),
+            Reason::Exhausted => (4 * old).min(max),
+            Reason::NoMore => self.service.max(min),
+        }
+    }
+}
+
+/// A third or more of a budget is left?
+#[must_use]
+pub fn much_left(budget: u64, service: u64) -> bool {
+    budget.saturating_sub(service) >= budget / 3
+}
+
+/// What a slot of `time` is charged with that was slow: the share of the longest budget that the time is of the
+/// longest slot.
+#[must_use]
+pub fn charge_for_time(max: u64, time: Nanos, timeout: Nanos) -> u64 {
+    // At most `max`, so it fits again.
+    (u128::from(max) * u128::from(time.min(timeout).0) / u128::from(timeout.0.max(1))) as u64
+}
+
+/// Counts slots until the device is known well enough to adapt budgets to it.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Warmth(u32);
+
+impl Warmth {
+    /// One more slot.
+    pub fn another(&mut self) {
+        self.0 = (7 * self.0 + 256) / 8;
+    }
+
+    /// Enough of them?
+    #[must_use]
+    pub const fn is_warm(self) -> bool {
+        self.0 >= WARM
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SLOT: Slot = Slot {
+        reason: Reason::NoMore,
+        sync: true,
+        raised: false,
+        in_flight: false,
+        service: 100,
+        budget: 10_922,
+        max: DEFAULT,
+    };
+
+    #[test]
+    fn s19_05_the_feedback_table_row_by_row() {
+        let of =
+            |reason, in_flight, budget| Slot { reason, in_flight, budget, ..SLOT }.next_budget();
+        assert_eq!(of(Reason::TooIdle, true, 4_000), 8_000);
+        assert_eq!(of(Reason::TooIdle, true, 10_922), 16_384);
+        assert_eq!(of(Reason::TooIdle, false, 10_922), 10_922 - 2_048);
+        assert_eq!(of(Reason::TooIdle, false, 2_561), 513);
+        assert_eq!(of(Reason::TooIdle, false, 2_560), 512);
+        assert_eq!(of(Reason::Timeout, false, 5_000), 10_000);
+        assert_eq!(of(Reason::Timeout, false, 10_922), 16_384);
+        assert_eq!(of(Reason::Exhausted, false, 10_922), 16_384, "and not 43688");
+        assert_eq!(of(Reason::Exhausted, false, 1_000), 4_000);
+        assert_eq!(of(Reason::NoMore, false, 10_922), 512);
+        assert_eq!(Slot { service: 3_000, ..SLOT }.next_budget(), 3_000);
+        assert_eq!(of(Reason::Preempted, false, 777), 777);
+        let all = [Reason::TooIdle, Reason::Timeout, Reason::Exhausted, Reason::NoMore];
+        for reason in all.into_iter().chain([Reason::Preempted]) {
+            assert_eq!(Slot { reason, raised: true, ..SLOT }.next_budget(), 1_024);
+            assert_eq!(Slot { reason, sync: false, ..SLOT }.next_budget(), 16_384);
+            assert_eq!(Slot { reason, sync: false, raised: true, ..SLOT }.next_budget(), 16_384);
+        }
+    }
+
+    #[test]
+    fn eleven_slots_make_it_warm() {
+        let mut warmth = Warmth::default();
+        (0..10).for_each(|_| warmth.another());
+        assert!(!warmth.is_warm());
+        warmth.another();
+        assert!(warmth.is_warm());
+    }
+
+    #[test]
+    fn time_is_charged_in_proportion_up_to_a_whole_budget() {
+        let timeout = Nanos::from_millis(125);
+        assert_eq!(charge_for_time(16_000, Nanos::from_millis(25), timeout), 3_200);
+        assert_eq!(charge_for_time(16_000, Nanos::from_secs(1), timeout), 16_000);
+        assert!(much_left(900, 600) && !much_left(900, 601) && !much_left(9, 20));
+    }
+}

@@ -1,0 +1,107 @@
+//! Bursts of new queues (`spec/bfq.md` section 13): a build or a boot is not an application that somebody waits for.
+//!
+//! Eight queues of a group, each created within 180 ms of the one before it, are a large burst; none of them is
+//! raised.
+
+use super::Bfq;
+use super::queue::QueueRef;
+use blkmq_core::{Instant, Nanos};
+
+/// So many queues are a large burst.
+const LARGE: usize = 8;
+/// Queues that are created further apart are no burst.
+const APART: Nanos = Nanos::from_millis(180);
+/// A queue that was idle for so long is no part of a burst any more.
+pub(super) const FORGIVEN: Nanos = Nanos::from_secs(10);
+
+/// The burst in progress.
+#[derive(Debug)]
+pub(super) struct Burst {
+    /// Its queues, until they are so many that each is marked.
+    members: [Option<QueueRef>; LARGE],
+    size: usize,
+    large: bool,
+    last: Instant,
+    level: u32,
+}
+
+impl Burst {
+    pub(super) const fn new() -> Self {
+        Self { members: [None; LARGE], size: 0, large: false, last: Instant::ZERO, level: 0 }
+    }
+
+    /// Begins anew, with `first` if it counts.
+    fn restart(&mut self, level: u32, first: Option<QueueRef>) {
+        self.members = [first, None, None, None, None, None, None, None];
+        self.size = usize::from(first.is_some());
+        (self.large, self.level) = (false, level);
+    }
+
+    /// `gone` is freed.
+    pub(super) fn leave(&mut self, gone: QueueRef) {
+        for at in 0..self.size {
+            if self.members[at] == Some(gone) {
+                self.size -= 1;
+                self.members[at] = self.members[self.size].take();
+                return;
+            }
+        }
+    }
+}
+
+impl Bfq {
+    /// A queue has been created.
+    pub(super) fn join_burst(&mut self, q: u32) {
+        let nobody_busy = self.busy_queues() == 0;
+        if self.burst.size == 0 && !self.burst.large && !nobody_busy {
+            return;
+        }
+        let (link, level) = (self.queues.link(q), self.wf.level(q));
+        let apart = self.now > self.burst.last + APART;
+        self.burst.last = self.now;
+        if apart || level != self.burst.level {
+            self.burst.restart(level, nobody_busy.then_some(link));
+        } else if self.burst.large {
+            self.queues[q].in_burst = true;
+        } else {
+            self.burst.members[self.burst.size] = Some(link);
+            self.burst.size += 1;
+            if self.burst.size == LARGE {
+                self.mark_burst();
+            }
+        }
+    }
+
+    fn mark_burst(&mut self) {
+        self.burst.large = true;
+        self.burst.size = 0;
+        for link in core::mem::take(&mut self.burst.members).into_iter().flatten() {
+            if let Some(q) = self.queues.follow(link) {
+                self.queues[q].in_burst = true;
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::bfq::queue::Queues;
+
+    #[test]
+    fn a_queue_that_is_freed_lowers_the_count() {
+        let mut queues = Queues::new(4);
+        let links = [0; 4].map(|_| {
+            let q = queues.add(Instant::ZERO);
+            queues.link(q)
+        });
+        let mut burst = Burst::new();
+        burst.restart(0, Some(links[0]));
+        burst.members[1] = Some(links[1]);
+        burst.size = 2;
+        burst.leave(links[0]);
+        assert_eq!((burst.size, burst.members[0]), (1, Some(links[1])));
+        burst.leave(links[3]);
+        assert_eq!(burst.size, 1, "it was no member");
+    }
+}

@@ -1,0 +1,93 @@
+//! Who may have how many of the scheduler tags (`spec/bfq.md` section 15), so that one who submits much does not take
+//! them from one who submits little: what has no tag cannot be chosen.
+
+use super::wf2q::{Class, ROOT};
+use super::{Bfq, is_sync};
+use crate::Used;
+use blkmq_core::IoMeta;
+
+/// Sixteenths of all tags for async I/O and for sync writes, while nobody is raised.
+const CALM: (u32, u32) = (8, 12);
+/// The same while somebody is.
+const RAISED: (u32, u32) = (3, 6);
+
+/// How many of `of` tags the kind of I/O may have; one at least.
+fn cap(io: &IoMeta, of: u32, raised: bool) -> u32 {
+    let (unsynced, written) = if raised { RAISED } else { CALM };
+    let sixteenths = match (io.is_sync_read(), is_sync(io)) {
+        (true, _) => 16,
+        (false, true) => written,
+        (false, false) => unsynced,
+    };
+    (u64::from(of) * u64::from(sixteenths) / 16).max(1) as u32
+}
+
+/// `part` of `whole` of `limit`, rounded to the nearest.
+fn share(limit: u64, part: u64, whole: u64) -> u64 {
+    (limit * part + whole / 2).checked_div(whole).unwrap_or(limit)
+}
+
+impl Bfq {
+    /// May `io` have a tag?
+    pub(super) fn admits_io(&self, io: &IoMeta, used: Used) -> bool {
+        let cap = cap(io, used.of, self.raised_busy > 0);
+        let taken = match (io.is_sync_read(), is_sync(io)) {
+            (true, _) => used.all,
+            (false, true) => used.limited,
+            (false, false) => used.unsynced,
+        };
+        if taken >= cap {
+            return false;
+        }
+        // Somebody who has none may always have one.
+        let queue = self.queue_for(io).filter(|q| self.queues[*q].allocated > 0);
+        queue.is_none_or(|q| !self.is_over_share(q, cap.into()))
+    }
+
+    /// Has the queue, or a group that it is in, as much of `cap` as it may have by its weight?
+    fn is_over_share(&self, q: u32, cap: u64) -> bool {
+        let (level, class) = (self.wf.level(q), self.wf.class(q));
+        let Some(limit) = self.limit_of_level(level, cap) else { return true };
+        // A higher class counts eight times as much as the next one.
+        let upto = &Class::ALL[..=class as usize];
+        let sum = upto.iter().fold(0, |sum, class| sum * 8 + self.wf.wsum(level, *class));
+        let limit = share(limit, self.wf.weight(q).into(), sum);
+        u64::from(self.queues[q].allocated) >= limit.max(1)
+    }
+
+    /// What of `cap` the groups above a queue leave to their level; `None` if it has all of it.
+    fn limit_of_level(&self, level: u32, cap: u64) -> Option<u64> {
+        if level == ROOT {
+            return Some(cap);
+        }
+        let parent = self.wf.parent(level)?;
+        let above = self.limit_of_level(parent, cap)?;
+        let sum = self.wf.wsum(parent, Class::BestEffort);
+        let limit = share(above, self.wf.level_weight(level).into(), sum);
+        (u64::from(self.groups.of(level).allocated) < limit.max(1)).then_some(limit)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use blkmq_core::{IoFlags, Op};
+
+    #[test]
+    fn s19_15_async_has_half_or_three_sixteenths() {
+        let io = IoMeta::new(Op::Write, 0, 8);
+        assert_eq!((cap(&io, 256, false), cap(&io, 256, true)), (128, 48));
+        let sync = IoMeta { flags: IoFlags::SYNC, ..io };
+        assert_eq!((cap(&sync, 256, false), cap(&sync, 256, true)), (192, 96));
+        let read = IoMeta::new(Op::Read, 0, 8);
+        assert_eq!((cap(&read, 256, false), cap(&read, 256, true)), (256, 256));
+        assert_eq!(cap(&io, 1, true), 1, "never none");
+    }
+
+    #[test]
+    fn shares_are_rounded_and_of_nobody_everything() {
+        assert_eq!(share(100, 1, 3), 33);
+        assert_eq!(share(100, 2, 3), 67);
+        assert_eq!(share(100, 5, 0), 100);
+    }
+}

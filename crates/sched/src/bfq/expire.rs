@@ -1,0 +1,192 @@
+//! The end of a slot: what it cost, the next budget, and whether the queue goes on waiting (`spec/bfq.md` section 8).
+
+use super::budget::{self, Reason, Slot};
+use super::notes::About;
+use super::wf2q::{Keep, When};
+use super::{Bfq, NOBODY};
+use crate::{Cx, Event};
+use blkmq_core::{Instant, Nanos};
+
+/// The slot of the queue in service.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Turn {
+    pub(super) began: Instant,
+    /// When its time is over.
+    pub(super) ends: Instant,
+    /// Until when the device is kept idle for it, if it is.
+    pub(super) idle: Option<Instant>,
+    /// Since when.
+    pub(super) idle_began: Instant,
+}
+
+impl Turn {
+    pub(super) const NONE: Self =
+        Self { began: Instant::ZERO, ends: Instant::ZERO, idle: None, idle_began: Instant::ZERO };
+}
+
+/// A slot shorter than this says little about how fast the queue is.
+const SHORT: Nanos = Nanos::from_millis(1);
+/// From here on the slot itself says whether the queue is slow.
+const TELLING: Nanos = Nanos::from_millis(20);
+/// What a jump is reckoned to take, in a slot too short to measure it.
+const JUMP: Nanos = Nanos::from_millis(2);
+const JUMP_ROTATIONAL: Nanos = Nanos::from_millis(8);
+
+impl Bfq {
+    /// Ends the slot of the queue in service.
+    pub(super) fn expire(&mut self, cx: &Cx<'_>, reason: Reason) {
+        let (q, now) = (self.serving, self.now);
+        self.stop_idling(cx);
+        self.charge_for_time(q, reason);
+        if self.tunables.low_latency {
+            if !self.queues[q].raising.is_raised() {
+                self.queues[q].raising.started = now;
+            }
+            if self.queues[q].is_empty() {
+                self.note_soft_rt(q);
+            }
+        }
+        self.next_budget(q, reason);
+        let queue = &mut self.queues[q];
+        if queue.shared && queue.seeks.is_seeky() {
+            queue.to_split = true;
+        }
+        let kept = reason == Reason::Preempted && self.idling_needed(q);
+        if self.queues[q].is_empty() && !kept {
+            if self.queues[q].dispatched == 0 {
+                self.queues[q].idle_since = Some(now);
+            }
+            self.take_off(cx, q, When::Expiring);
+        } else {
+            self.wf.requeue(q, When::Expiring, now);
+            self.queues[q].waiting_since = now;
+        }
+        self.wf.end_slot(q);
+        self.serving = NOBODY;
+        self.sampling.stop();
+        let whole = matches!(reason, Reason::Timeout | Reason::Exhausted);
+        self.queues[q].back_soon = !self.queues[q].busy && !whole;
+        if !self.queues[q].back_soon {
+            self.wf.set_service(q, 0);
+        }
+        self.recount(q);
+        self.note(cx, self.wf.level(q), About::QUEUE, Event::Time(now.since(self.slot.began)));
+        self.free_if_unused(cx, q);
+    }
+
+    /// A queue that took its time is charged with time and not with service: one that jumps about would get too much of
+    /// the device otherwise.
+    fn charge_for_time(&mut self, q: u32, reason: Reason) {
+        let (budget, service) = (self.wf.budget(q), self.wf.service(q));
+        let (slow, time) = self.slowness(q, reason, service);
+        let wasted = reason == Reason::Timeout && budget::much_left(budget, service);
+        if self.queues[q].raising.is_raised() || !(slow || wasted) {
+            return;
+        }
+        let total = budget::charge_for_time(self.max_budget(), time, self.tunables.timeout);
+        let total = total.max(service);
+        if budget < total {
+            self.wf.set_budget(q, total);
+        }
+        if total > service {
+            self.wf.serve(q, total - service);
+        }
+    }
+
+    /// Was it slow in this slot, and how long does the slot count?
+    fn slowness(&self, q: u32, reason: Reason, service: u64) -> (bool, Nanos) {
+        let queue = &self.queues[q];
+        let until = if reason == Reason::TooIdle { self.slot.idle_began } else { self.now };
+        let time = until.since(self.slot.began);
+        let seeky = queue.seeks.is_seeky();
+        if !queue.sync {
+            (false, time)
+        } else if time < SHORT {
+            (seeky, if self.rotational { JUMP_ROTATIONAL } else { JUMP })
+        } else if time > TELLING {
+            (service < self.max_budget() / 2, time)
+        } else {
+            (seeky, time)
+        }
+    }
+
+    fn next_budget(&mut self, q: u32, reason: Reason) {
+        let max = self.max_budget();
+        let queue = &self.queues[q];
+        let (sync, raised) = (queue.sync, queue.raising.is_raised());
+        let slot = Slot {
+            reason,
+            sync,
+            raised,
+            in_flight: queue.dispatched > 0,
+            service: self.wf.service(q),
+            budget: queue.max_budget,
+            max,
+        };
+        if reason == Reason::Preempted && sync && !raised {
+            return;
+        }
+        let mut budget = slot.next_budget();
+        if self.warmth.is_warm() && self.tunables.max_budget == 0 {
+            budget = budget.min(max);
+        }
+        self.queues[q].max_budget = budget;
+        if let Some(next) = self.queues[q].next {
+            self.wf.set_budget(q, budget.max(self.charge_of(q, next)));
+        }
+    }
+
+    /// A queue has run empty: when would its next request make it soft real-time?
+    fn note_soft_rt(&mut self, q: u32) {
+        if self.queues[q].dispatched == 0 {
+            self.expect_soft_rt(q);
+        } else {
+            // It is not known yet how long its last requests take.
+            self.queues[q].raising.soft_rt_due = true;
+        }
+    }
+
+    /// The device is kept idle for the queue in service, which has nothing.
+    pub(super) fn begin_idling(&mut self, cx: &Cx<'_>) {
+        let q = self.serving;
+        self.slot.idle = Some(self.now + self.idle_span(q));
+        self.slot.idle_began = self.now;
+        self.note(cx, self.wf.level(q), About::QUEUE, Event::IdleBegan);
+    }
+
+    #[inline]
+    pub(super) fn stop_idling(&mut self, cx: &Cx<'_>) {
+        if self.slot.idle.take().is_some() {
+            self.note(cx, self.wf.level(self.serving), About::QUEUE, Event::IdleEnded);
+        }
+    }
+
+    /// The device has been idle for long enough.
+    pub(super) fn idled(&mut self, cx: &Cx<'_>) {
+        self.stop_idling(cx);
+        if self.is_timed_out() {
+            self.expire(cx, Reason::Timeout);
+        } else if self.queues[self.serving].is_empty() {
+            self.expire(cx, Reason::TooIdle);
+        }
+    }
+
+    /// A busy queue that is not in service has nothing any more.
+    pub(super) fn retire(&mut self, cx: &Cx<'_>, q: u32) {
+        self.take_off(cx, q, When::Waiting);
+        self.wf.set_budget(q, 0);
+        self.wf.set_service(q, 0);
+        self.recount(q);
+    }
+
+    /// Takes a queue off the service tree.
+    fn take_off(&mut self, cx: &Cx<'_>, q: u32, when: When) {
+        let class = self.wf.class(q);
+        self.wf.deactivate(q, Keep::Lead, when, self.now);
+        self.queues[q].busy = false;
+        self.queues.unlink_busy(q);
+        self.busy[class as usize] -= 1;
+        self.refile(q);
+        self.note(cx, self.wf.level(q), About::QUEUE, Event::Dequeued);
+    }
+}

@@ -1,0 +1,180 @@
+//! What leaves a queue: to the device, into another request, or back to its submitter; and what comes back from the
+//! device (`spec/bfq.md` section 7).
+
+use super::budget::Reason;
+use super::notes::About;
+use super::queue::NO_LANE;
+use super::{Bfq, HEAD, State, idling, raising};
+use crate::{Cx, Event};
+use blkmq_core::{Instant, Nanos, RequestId};
+
+impl Bfq {
+    /// Takes a waiting request, filed at `sector`, out of the order of its queue, and finds the next one.
+    #[inline]
+    pub(super) fn take_out(&mut self, q: u32, rq: RequestId, sector: u64) {
+        self.order.remove(rq);
+        self.lists.remove(rq);
+        let queue = &mut self.queues[q];
+        queue.queued -= 1;
+        self.queued -= 1;
+        if queue.next == Some(rq) {
+            self.choose_after(q, sector);
+            self.next_changed(q);
+        }
+        if self.queues[q].is_empty() {
+            self.lanes.push(core::mem::replace(&mut self.queues[q].lane, NO_LANE));
+        }
+        self.refile(q);
+    }
+
+    /// After a request was taken out: a queue that waits for nothing is taken off the service tree.
+    #[inline]
+    pub(super) fn left_empty(&mut self, cx: &Cx<'_>, q: u32) {
+        let queue = &self.queues[q];
+        if queue.is_empty() && queue.busy && !self.is_serving(q) {
+            self.retire(cx, q);
+        }
+    }
+
+    /// A held request is taken back, or part of another one now.
+    pub(super) fn remove_held(&mut self, cx: &Cx<'_>, rq: RequestId) {
+        let item = self.items[rq.index()];
+        assert!(item.rq == rq, "{rq:?} is not held");
+        let (q, meta) = (item.queue, cx.requests.get(rq));
+        let level = self.wf.level(q);
+        match item.state {
+            State::Head => self.lists.remove(rq),
+            State::Queued => {
+                let (_, sector) = self.order.filed(rq).expect("it waits in the order");
+                self.take_out(q, rq, sector);
+            }
+            State::Free | State::Issued => panic!("{rq:?} is not held"),
+        }
+        self.note_unqueued(cx, level, About::of(meta));
+        if item.state == State::Queued {
+            self.left_empty(cx, q);
+        }
+        self.items[rq.index()].state = State::Free;
+        self.release(cx, item.proc, q);
+    }
+
+    /// An issued request is back from the device.
+    pub(super) fn back(&mut self, cx: &Cx<'_>, rq: RequestId, completed: Instant) {
+        let q = self.items[rq.index()].queue;
+        self.sample_completion(q, rq, completed);
+        self.sample_device();
+        self.in_driver -= 1;
+        let queue = &mut self.queues[q];
+        queue.dispatched -= 1;
+        queue.think.last_end = queue.think.last_end.max(completed);
+        if queue.dispatched == 0 && !queue.busy {
+            queue.idle_since = Some(completed);
+            self.recount(q);
+        }
+        let since = completed.since(self.last_completion);
+        if self.rate.completed(completed, since) {
+            self.adapt_budget();
+        }
+        self.last_completion = self.last_completion.max(completed);
+        self.last_completed = Some(self.queues.link(q));
+        let queue = &self.queues[q];
+        let due = queue.raising.soft_rt_due && queue.dispatched == 0;
+        if due && queue.raising.factor != raising::INTERACTIVE {
+            self.expect_soft_rt(q);
+        }
+        if self.is_serving(q) {
+            self.after_completion(cx, q);
+        }
+    }
+
+    /// A request of the queue in service has completed: go on, wait, or end its slot?
+    #[inline]
+    fn after_completion(&mut self, cx: &Cx<'_>, q: u32) {
+        let empty = self.queues[q].is_empty();
+        if !empty && !self.is_timed_out() {
+            return;
+        }
+        if empty && self.better_to_idle(q) {
+            if self.queues[q].dispatched == 0 && self.slot.idle.is_none() {
+                self.begin_idling(cx);
+            }
+        } else if self.is_timed_out() && self.time_counts() {
+            self.expire(cx, Reason::Timeout);
+        } else if empty {
+            self.expire(cx, Reason::NoMore);
+        }
+    }
+
+    /// Does the device queue?
+    #[inline]
+    fn sample_device(&mut self) {
+        let sparse = if self.serving == super::NOBODY {
+            None
+        } else {
+            let queue = &self.queues[self.serving];
+            queue.short_think.then_some(queue.dispatched + queue.queued)
+        };
+        if self.rotational {
+            self.device.sample(self.in_driver, self.queued, sparse);
+        } else {
+            self.device.most = self.device.most.max(self.in_driver);
+        }
+    }
+
+    /// Counts of what is busy follow what a queue has become: pending in its group, raised, of some weight.
+    #[inline]
+    pub(super) fn recount(&mut self, q: u32) {
+        let queue = &self.queues[q];
+        let pending = queue.busy || queue.dispatched > 0;
+        let raised = queue.raising.is_raised();
+        let weight = (pending && !raised).then(|| idling::Weights::index(queue.priority.weight()));
+        let counted_raised = queue.busy && raised;
+        if queue.pending != pending {
+            let level = self.wf.level(q);
+            if pending {
+                self.groups.begin(level);
+            } else {
+                self.groups.end(level);
+            }
+            self.queues[q].pending = pending;
+        }
+        let queue = &mut self.queues[q];
+        if queue.counted_weight != weight {
+            if let Some(old) = core::mem::replace(&mut queue.counted_weight, weight) {
+                self.weights.remove(old);
+            }
+            if let Some(new) = weight {
+                self.weights.add(new);
+            }
+        }
+        if queue.counted_raised != counted_raised {
+            queue.counted_raised = counted_raised;
+            self.raised_busy =
+                if counted_raised { self.raised_busy + 1 } else { self.raised_busy - 1 };
+        }
+    }
+
+    /// A request is put back, or comes before everything.
+    pub(super) fn push_head(&mut self, cx: &Cx<'_>, rq: RequestId) {
+        self.lists.push_front(HEAD, rq);
+        self.items[rq.index()].state = State::Head;
+        let q = self.items[rq.index()].queue;
+        self.note_queued(cx, self.wf.level(q), About::of(cx.requests.get(rq)));
+    }
+
+    /// Notes down a completion.
+    pub(super) fn note_completed(
+        &self,
+        cx: &Cx<'_>,
+        rq: RequestId,
+        issued: Instant,
+        completed: Instant,
+    ) {
+        let item = &self.items[rq.index()];
+        let meta = cx.requests.get(rq);
+        let bytes = meta.sectors.saturating_mul(blkmq_core::SECTOR_SIZE);
+        let (wait, service): (Nanos, Nanos) = (issued.since(item.since), completed.since(issued));
+        let what = Event::Completed { bytes, wait, service };
+        self.note(cx, self.wf.level(item.queue), About::of(meta), what);
+    }
+}

@@ -1,0 +1,172 @@
+//! What a queue's past says about the process behind it: how long it thinks between I/Os, whether it jumps
+//! about, and whether it does anything but I/O.
+//!
+//! Plain values without a view of the queue; the twin uses them as well.
+
+use blkmq_core::{Instant, Nanos};
+
+/// Sectors between two I/Os from which on the second one is far from the first.
+const FAR: u64 = 800;
+/// A request of so many sectors is worth a jump where nothing has to move.
+pub(crate) const LARGE: u32 = 64;
+
+/// Is a request at `sector` far from `last_end`, where the one before it ended? Nothing is far from 0, where nobody
+/// has been yet.
+#[must_use]
+pub fn is_far(last_end: u64, sector: u64, sectors: u32, rotational: bool) -> bool {
+    last_end != 0 && last_end.abs_diff(sector) > FAR && (rotational || sectors < LARGE)
+}
+
+/// Which of the last 32 requests were far from their predecessors.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Seeks(u32);
+
+impl Seeks {
+    /// Of a queue that has done nothing.
+    pub const NEW: Self = Self(1);
+    /// More than so many of 32 make a queue seeky.
+    const MANY: u32 = 19;
+
+    /// One more request.
+    pub fn push(&mut self, far: bool) {
+        self.0 = self.0 << 1 | u32::from(far);
+    }
+
+    /// Mostly far.
+    #[must_use]
+    pub fn is_seeky(self) -> bool {
+        self.0.count_ones() > Self::MANY
+    }
+
+    /// All of them far.
+    #[must_use]
+    pub fn is_totally_seeky(self) -> bool {
+        self.0 == u32::MAX
+    }
+}
+
+/// How long a process takes from the completion of its last I/O to the next one: a moving average.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct ThinkTime {
+    /// When the last request completed.
+    pub last_end: Instant,
+    samples: u64,
+    total: u64,
+    mean: Nanos,
+}
+
+impl ThinkTime {
+    /// So few samples, counted as the average weighs them, say nothing: two.
+    const TOO_FEW: u64 = 80;
+
+    /// Of a queue that is created at `now`.
+    #[must_use]
+    pub fn new(now: Instant) -> Self {
+        Self { last_end: now + Nanos(1), samples: 0, total: 0, mean: Nanos::ZERO }
+    }
+
+    /// A request has come, and there was none before it.
+    pub fn arrived(&mut self, now: Instant, slice_idle: Nanos) {
+        let took = now.since(self.last_end).0.min(slice_idle.0.saturating_mul(2));
+        self.samples = (7 * self.samples + 256) / 8;
+        self.total = (7 * self.total + took.saturating_mul(256)) / 8;
+        self.mean = Nanos((self.total + 128) / self.samples);
+    }
+
+    /// Known to take longer than this?
+    #[must_use]
+    pub fn exceeds(&self, limit: Nanos) -> bool {
+        self.samples > Self::TOO_FEW && self.mean > limit
+    }
+}
+
+/// Whether a process does little but I/O: the idle share of a window of the recent past.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct IoShare {
+    since: Instant,
+    idle: Nanos,
+    bound: bool,
+}
+
+impl IoShare {
+    /// When the window is longer than this, it is halved.
+    const WINDOW: Nanos = Nanos::from_millis(200);
+
+    /// Of a queue that is created at `now`: does nothing else, until it is seen to.
+    #[must_use]
+    pub const fn new(now: Instant) -> Self {
+        Self { since: now, idle: Nanos::ZERO, bound: true }
+    }
+
+    /// A request has come. `idle` is for how long there had been none, waiting or in the device.
+    pub fn arrived(&mut self, now: Instant, idle: Nanos) {
+        self.idle = Nanos(self.idle.0 + idle.0);
+        let window = now.since(self.since);
+        self.bound = self.idle.0.saturating_mul(5) <= window.0;
+        if window > Self::WINDOW {
+            self.since = now.saturating_sub(Nanos(window.0 / 2));
+            self.idle = Nanos(self.idle.0 / 2);
+        }
+    }
+
+    /// Idle for at most a fifth of the time.
+    #[must_use]
+    pub fn is_bound(&self) -> bool {
+        self.bound
+    }
+
+    /// Another process that does little else joins.
+    pub fn join(&mut self, other: &Self) {
+        self.bound |= other.bound;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn twenty_far_requests_of_32_are_seeky() {
+        let mut seeks = Seeks::NEW;
+        (0..18).for_each(|_| seeks.push(true));
+        assert!(!seeks.is_seeky(), "19 with the one that everybody begins with");
+        seeks.push(true);
+        assert!(seeks.is_seeky() && !seeks.is_totally_seeky());
+        (0..31).for_each(|_| seeks.push(true));
+        assert!(seeks.is_totally_seeky());
+        seeks.push(false);
+        assert!(seeks.is_seeky() && !seeks.is_totally_seeky());
+    }
+
+    #[test]
+    fn far_is_more_than_800_sectors_and_large_requests_are_near_where_nothing_rotates() {
+        assert!(is_far(1_000, 1_801, 8, false) && !is_far(1_000, 1_800, 8, false));
+        assert!(is_far(2_000, 1_199, 8, true), "backwards as well");
+        assert!(!is_far(1_000, 5_000, 64, false) && is_far(1_000, 5_000, 64, true));
+        assert!(!is_far(0, 5_000, 8, true), "nobody has been anywhere");
+    }
+
+    #[test]
+    fn think_time_is_valid_from_the_third_sample_and_capped_at_two_slices() {
+        let slice = Nanos::from_millis(8);
+        let mut think = ThinkTime::new(Instant::ZERO);
+        think.last_end = Instant::ZERO;
+        let late = Instant::ZERO + Nanos::from_secs(9);
+        (0..2).for_each(|_| think.arrived(late, slice));
+        assert!(!think.exceeds(Nanos::ZERO));
+        think.arrived(late, slice);
+        assert!(think.exceeds(Nanos::from_millis(15)) && !think.exceeds(Nanos::from_millis(17)));
+    }
+
+    #[test]
+    fn a_fifth_of_idleness_is_the_limit_and_the_past_fades() {
+        let at = |ms| Instant::ZERO + Nanos::from_millis(ms);
+        let mut share = IoShare::new(Instant::ZERO);
+        share.arrived(at(100), Nanos::from_millis(20));
+        assert!(share.is_bound());
+        share.arrived(at(101), Nanos::from_millis(1));
+        assert!(!share.is_bound());
+        (0..6).for_each(|i| share.arrived(at(300 + 200 * i), Nanos::ZERO));
+        assert!(share.is_bound());
+    }
+}

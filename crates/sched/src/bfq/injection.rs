@@ -1,0 +1,263 @@
+//! Others' I/O while the device waits for a queue (`spec/bfq.md` section 12).
+//!
+//! Idling keeps a guarantee and costs throughput. Some of that can be had back: I/O of the process that one waits for,
+//! of whoever wakes it, and of anybody else up to a limit. The limit is learned for each queue from how much longer its
+//! first request takes when others are in the device.
+
+use super::{Bfq, NOBODY, habits};
+use blkmq_core::{Instant, Nanos, RequestId};
+
+/// Samples closer to the last decrease than this are not taken.
+const SAMPLE: Nanos = Nanos::from_millis(10);
+/// A limit that has been left alone for so long may be reset when the think time changes its kind.
+const GUARD: Nanos = Nanos::from_millis(100);
+/// A limit is begun anew so often.
+const RESET: Nanos = Nanos::from_secs(1);
+/// Busy queues that are looked at for something to inject.
+const LOOK_AT: usize = 16;
+
+/// What a queue has learned.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Injection {
+    /// Requests that may be in the device when another is let in.
+    pub(super) limit: u32,
+    /// How long its first request takes when it is alone; zero if that is not known.
+    baseline: Nanos,
+    /// When the limit was last lowered or begun anew.
+    lowered: Option<Instant>,
+}
+
+impl Injection {
+    pub(super) const fn new(_now: Instant) -> Self {
+        Self { limit: 0, baseline: Nanos::ZERO, lowered: None }
+    }
+
+    fn reset(&mut self, now: Instant, short_think: bool) {
+        self.baseline = Nanos::ZERO;
+        self.lowered = Some(now);
+        // A process that thinks long does not notice a request or so; of one that does not, nothing is known yet.
+        self.limit = u32::from(!short_think);
+    }
+
+    fn lowered_before(&self, now: Instant, span: Nanos) -> bool {
+        self.lowered.is_none_or(|at| now >= at + span)
+    }
+
+    /// The first request took `total`, with or without others in the device.
+    fn learn(&mut self, now: Instant, sample: &Sample) {
+        let old = self.limit;
+        if self.baseline > Nanos::ZERO && sample.injected {
+            let too_long = self.baseline.0 * 3 / 2;
+            if sample.total.0 >= too_long && old > 0 {
+                self.limit = old - 1;
+                self.lowered = Some(now);
+            } else if sample.total.0 < too_long && old <= sample.most {
+                self.limit = old + 1;
+            }
+        }
+        let unknown = self.baseline == Nanos::ZERO;
+        if (unknown && sample.alone) || sample.total < self.baseline {
+            if unknown {
+                self.limit = old.max(1);
+            }
+            self.baseline = sample.total;
+        } else if !sample.injected && sample.alone {
+            self.baseline = sample.total;
+        }
+    }
+}
+
+/// How long the first request took, and among whom.
+#[derive(Clone, Copy, Debug)]
+struct Sample {
+    total: Nanos,
+    injected: bool,
+    /// Nothing else is in the device.
+    alone: bool,
+    /// The most that have been there.
+    most: u32,
+}
+
+/// The sample that is being taken.
+#[derive(Debug)]
+pub(super) struct Sampling {
+    /// The next request of the queue in service is to be watched.
+    armed: bool,
+    since: Instant,
+    watched: Option<RequestId>,
+    injected: bool,
+}
+
+impl Sampling {
+    pub(super) const fn new() -> Self {
+        Self { armed: false, since: Instant::ZERO, watched: None, injected: false }
+    }
+
+    /// A slot is over.
+    pub(super) fn stop(&mut self) {
+        self.armed = false;
+        self.watched = None;
+    }
+}
+
+impl Bfq {
+    /// A sync queue that had nothing waiting has a request: is its service to be measured?
+    pub(super) fn sample_arrival(&mut self, q: u32) {
+        let now = self.now;
+        let queue = &mut self.queues[q];
+        if queue.injection.lowered_before(now, RESET) {
+            let short = queue.short_think;
+            queue.injection.reset(now, short);
+        }
+        let known = queue.injection.baseline > Nanos::ZERO;
+        let meaningful = self.in_driver == 0 || (known && self.sampling.injected);
+        if q == self.serving && meaningful && queue.injection.lowered_before(now, SAMPLE) {
+            let watched = self.sampling.watched;
+            self.sampling = Sampling { armed: true, since: now, watched, injected: false };
+        }
+    }
+
+    /// The think time of a queue is of another kind than before.
+    pub(super) fn think_time_changed(&mut self, q: u32) {
+        let now = self.now;
+        let queue = &mut self.queues[q];
+        let guarded = !queue.injection.lowered_before(now, GUARD) && queue.short_think;
+        if queue.injection.baseline == Nanos::ZERO && !guarded {
+            let short = queue.short_think;
+            queue.injection.reset(now, short);
+        }
+    }
+
+    /// The queue in service dispatches `rq`.
+    pub(super) fn sample_dispatch(&mut self, rq: RequestId) {
+        if self.sampling.armed {
+            self.sampling.armed = false;
+            self.sampling.watched = Some(rq);
+        }
+    }
+
+    /// `rq` of queue `q` has completed; it is still counted as in the device.
+    pub(super) fn sample_completion(&mut self, q: u32, rq: RequestId, completed: Instant) {
+        if self.sampling.watched != Some(rq) {
+            return;
+        }
+        let sample = Sample {
+            total: completed.since(self.sampling.since),
+            injected: self.sampling.injected,
+            alone: self.in_driver == 1,
+            most: self.device.most,
+        };
+        self.queues[q].injection.learn(completed, &sample);
+        self.sampling.watched = None;
+        self.sampling.injected = false;
+    }
+
+    /// While the device waits for the queue in service: whom to let in.
+    pub(super) fn inject(&mut self) -> Option<u32> {
+        if !self.tunables.injection {
+            return None;
+        }
+        let q = self.serving;
+        self.own_async(q).or_else(|| self.waker_of(q)).or_else(|| self.woken_by(q)).or_else(|| {
+            let queue = &self.queues[q];
+            let harmless = !queue.raising.is_raised() || self.raised_busy > 1 || !queue.short_think;
+            if !harmless || self.idling_boosts(q) { None } else { self.anybody_for(q) }
+        })
+    }
+
+    /// Has `q` a request that fits its budget?
+    fn can_be_injected(&self, q: u32) -> bool {
+        let Some(next) = self.queues[q].next else { return false };
+        q != self.serving && self.charge_of(q, next) <= self.budget_left(q)
+    }
+
+    /// The async queue of the process that is waited for, if its next request is that process's own.
+    fn own_async(&self, q: u32) -> Option<u32> {
+        let proc = self.sender_of(q)?;
+        let shared = self.procs.find(self.async_key(proc))?;
+        let queue = self.procs.at(shared).queue?;
+        let next = self.queues[queue].next?;
+        let own = self.items[next.index()].owner == self.procs.at(proc).key;
+        (own && self.can_be_injected(queue)).then_some(queue)
+    }
+
+    fn waker_of(&self, q: u32) -> Option<u32> {
+        let waker = self.queues.follow(self.queues[q].waker.queue?)?;
+        (self.queues[waker].busy && self.can_be_injected(waker)).then_some(waker)
+    }
+
+    fn woken_by(&self, q: u32) -> Option<u32> {
+        let woken = self.queues.follow(self.queues[q].waker.woken?)?;
+        let still = self.queues[woken].waker.queue == Some(self.queues.link(q));
+        (still && self.queues[woken].busy && self.can_be_injected(woken)).then_some(woken)
+    }
+
+    /// Of the queues that have been busy for longest, the first one that fits.
+    fn anybody_for(&mut self, q: u32) -> Option<u32> {
+        let queue = &self.queues[q];
+        let always = !queue.raising.is_raised() || !queue.short_think;
+        let waited =
+            self.slot.idle.is_some() && self.now >= self.slot.idle_began + self.tunables.slice_idle;
+        let Injection { limit, baseline, .. } = queue.injection;
+        let limit = if limit == 0 && baseline == Nanos::ZERO && waited { 1 } else { limit };
+        if self.in_driver >= limit {
+            return None;
+        }
+        let fits = |other: &u32| {
+            let raised = self.queues[*other].raising.is_raised();
+            (always || raised) && self.can_be_injected(*other) && !self.too_large(*other)
+        };
+        let found = self.queues.busy().take(LOOK_AT).find(fits)?;
+        self.sampling.injected = true;
+        Some(found)
+    }
+
+    /// Where nothing rotates, one large request at a time is enough to hide behind.
+    fn too_large(&self, q: u32) -> bool {
+        let next = self.queues[q].next.expect("it was found to have one");
+        !self.rotational && self.in_driver >= 1 && self.items[next.index()].sectors >= habits::LARGE
+    }
+
+    /// The process that alone sends to a queue.
+    fn sender_of(&self, q: u32) -> Option<u32> {
+        debug_assert!(q != NOBODY);
+        match self.queues[q].senders {
+            super::queue::Senders::One(proc) if self.queues[q].procs == 1 => Some(proc),
+            _ => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ALONE: Sample = Sample { total: Nanos(1_000), injected: false, alone: true, most: 4 };
+
+    #[test]
+    fn the_limit_is_learned_from_what_injection_costs() {
+        let now = Instant::ZERO;
+        let mut injection = Injection::new(now);
+        injection.reset(now, true);
+        assert_eq!(injection.limit, 0);
+        injection.learn(now, &ALONE);
+        assert_eq!((injection.limit, injection.baseline), (1, Nanos(1_000)));
+        let crowded = Sample { injected: true, alone: false, ..ALONE };
+        for total in [1_400, 1_499] {
+            injection.learn(now, &Sample { total: Nanos(total), ..crowded });
+        }
+        assert_eq!(injection.limit, 3, "less than half as long again");
+        injection.learn(now, &Sample { total: Nanos(1_500), ..crowded });
+        assert_eq!(injection.limit, 2);
+        assert!(!injection.lowered_before(now, SAMPLE));
+        (0..9).for_each(|_| injection.learn(now, &Sample { most: 4, ..crowded }));
+        assert_eq!(injection.limit, 5, "one more than there have ever been");
+    }
+
+    #[test]
+    fn a_process_that_thinks_long_begins_with_one() {
+        let mut injection = Injection::new(Instant::ZERO);
+        injection.reset(Instant::ZERO, false);
+        assert_eq!(injection.limit, 1);
+    }
+}

@@ -1,0 +1,224 @@
+//! Queues that become one (`spec/bfq.md` section 14), because together their I/O is sequential; and that part again.
+//!
+//! The requests that a queue has stay in it. What changes is where those of its process go from now on.
+
+use super::queue::Senders;
+use super::tunables::Joining;
+use super::wf2q::Class;
+use super::{Bfq, NOBODY};
+use crate::Cx;
+use crate::index::SectorIndex;
+use blkmq_core::{Instant, IoMeta, Nanos};
+
+/// Closer than this is side by side.
+const CLOSE: u64 = 8_192;
+/// A queue that has been served for longer since its first I/O is not merged.
+const EARLY: Nanos = Nanos::from_millis(100);
+/// Queues created within this time of the last one may be merged for good.
+const TOGETHER: Nanos = Nanos::from_millis(180);
+/// A queue created later than this after the last one begins another series.
+const SERIES: Nanos = Nanos::from_millis(600);
+/// How long after its creation, or after a split, a queue is merged for good.
+const LATE: Nanos = Nanos::from_millis(600);
+/// Groups share so many orders of positions.
+const LANES: u32 = 16;
+
+/// The next requests of the busy queues, in order of their sectors.
+pub(super) struct Positions(SectorIndex);
+
+impl Positions {
+    pub(super) fn new(slots: u32) -> Self {
+        Self(SectorIndex::new(slots, LANES as usize))
+    }
+}
+
+impl Bfq {
+    /// The queue into which the process `p`, whose queue is `q`, goes with its I/O `meta`: `q`, as a rule.
+    pub(super) fn cooperate(&mut self, cx: &Cx<'_>, p: u32, q: u32, meta: &IoMeta) -> u32 {
+        if self.tunables.joining == Joining::Nobody {
+            return q;
+        }
+        if let Some(twin) = self.due_twin(p, q) {
+            self.queues[q].stable = true;
+            self.queues[twin].stable = true;
+            return self.merge(cx, p, q, twin);
+        }
+        // Where nothing moves, being close is worth nothing.
+        if !self.rotational || self.busy_queues() < 2 || self.is_late(q) {
+            return q;
+        }
+        match self.neighbour(q, meta.sector) {
+            Some(other) => self.merge(cx, p, q, other),
+            None => q,
+        }
+    }
+
+    /// Is it too late for a queue to be merged?
+    fn is_late(&self, q: u32) -> bool {
+        let queue = &self.queues[q];
+        queue.served > 0 && self.now > queue.first_io + EARLY
+    }
+
+    /// A queue that has, or just had, something close to `sector`, and that `q` may be merged into.
+    fn neighbour(&self, q: u32, sector: u64) -> Option<u32> {
+        let close = |to: u64| to.abs_diff(sector) <= CLOSE;
+        let serving = self.serving;
+        if serving != NOBODY && close(self.serving_position) && self.may_join(q, serving) {
+            return Some(serving);
+        }
+        let lane = self.position_lane(q);
+        let ahead = self.positions.0.at_or_after(lane, sector);
+        let behind = self.positions.0.before(lane, sector);
+        let mut found = [ahead, behind].map(|f| f.filter(|f| close(f.sector)));
+        found.sort_by_key(|f| f.map_or(u64::MAX, |f| f.sector.abs_diff(sector)));
+        let queues = found.into_iter().flatten().map(|f| self.items[f.rq.index()].queue);
+        queues.into_iter().find(|other| self.may_join(q, *other))
+    }
+
+    fn may_join(&self, q: u32, other: u32) -> bool {
+        let (a, b) = (&self.queues[q], &self.queues[other]);
+        q != other
+            && a.sync
+            && b.sync
+            && a.procs > 0
+            && b.procs > 0
+            && self.wf.level(q) == self.wf.level(other)
+            && a.priority.class == b.priority.class
+            && a.priority.class != Class::Idle
+            && !a.seeks.is_seeky()
+            && !b.seeks.is_seeky()
+            && !self.is_late(other)
+    }
+
+    /// Sends the process `p` from `q` to `into`, which inherits what is preferred about it.
+    fn merge(&mut self, cx: &Cx<'_>, p: u32, q: u32, into: u32) -> u32 {
+        let saved = self.queues[q].save();
+        if !self.queues[q].shared {
+            self.procs.at_mut(p).saved = Some(saved);
+        }
+        if let Senders::One(other) = self.queues[into].senders {
+            self.procs.at_mut(other).saved = Some(self.queues[into].save());
+        }
+        let share = self.queues[q].share;
+        self.queues[into].share.join(&share);
+        if saved.raising.is_raised() && !self.queues[into].raising.is_raised() {
+            self.queues[into].raising = saved.raising;
+            self.want(into);
+        }
+        if saved.raising.is_raised() {
+            self.end_raising(q);
+        }
+        self.queues[q].procs -= 1;
+        let target = &mut self.queues[into];
+        target.procs += 1;
+        target.shared = true;
+        target.senders = Senders::Many;
+        self.procs.at_mut(p).queue = Some(into);
+        self.recount(into);
+        self.free_if_unused(cx, q);
+        into
+    }
+
+    /// The processes of a shared queue have gone apart: `p`, whose I/O comes next, gets a queue of its own again.
+    pub(super) fn split(&mut self, cx: &Cx<'_>, p: u32, q: u32) -> u32 {
+        let now = self.now;
+        let saved = self.procs.at_mut(p).saved.take();
+        let own = if self.queues[q].procs == 1 {
+            let queue = &mut self.queues[q];
+            (queue.shared, queue.to_split, queue.senders) = (false, false, Senders::One(p));
+            q
+        } else {
+            self.queues[q].procs -= 1;
+            let (level, priority) = (self.wf.level(q), self.queues[q].priority);
+            self.new_queue(cx, p, level, priority, true)
+        };
+        if let Some(saved) = saved {
+            let low_latency = self.tunables.low_latency;
+            let queue = &mut self.queues[own];
+            queue.restore(&saved, now);
+            if queue.raising.is_over(now) || !low_latency {
+                queue.raising.factor = super::raising::ORDINARY;
+            }
+            self.want(own);
+            self.recount(own);
+        }
+        own
+    }
+
+    /// A sync queue has been created: it may be one of several that are to be one for good.
+    pub(super) fn join_series(&mut self, cx: &Cx<'_>, p: u32, q: u32) -> u32 {
+        let link = self.queues.link(q);
+        let last = self.last_created.and_then(|last| self.queues.follow(last));
+        let Some(last) = last.filter(|last| *last != q && self.are_alike(q, *last)) else {
+            self.last_created = Some(link);
+            return q;
+        };
+        let since = self.now.since(self.queues[last].created);
+        if since > SERIES {
+            self.last_created = Some(link);
+        } else if since <= TOGETHER && self.tunables.joining == Joining::Stable {
+            if self.rotational {
+                self.procs.at_mut(p).twin = Some(self.queues.link(last));
+            } else {
+                self.queues[last].stable = true;
+                return self.merge(cx, p, q, last);
+            }
+        }
+        q
+    }
+
+    fn are_alike(&self, q: u32, other: u32) -> bool {
+        let (a, b) = (&self.queues[q], &self.queues[other]);
+        b.sync
+            && b.procs > 0
+            && a.priority == b.priority
+            && self.wf.level(q) == self.wf.level(other)
+    }
+
+    /// The queue that the process `p` has been told to share for good, if it is time for that.
+    fn due_twin(&mut self, p: u32, q: u32) -> Option<u32> {
+        let link = self.procs.at(p).twin?;
+        let now = self.now;
+        let queue = &self.queues[q];
+        let later = |at: Instant| now > at + LATE;
+        if queue.just_created || !later(queue.created) || !queue.split.is_none_or(later) {
+            return None;
+        }
+        self.procs.at_mut(p).twin = None;
+        let twin = self.queues.follow(link)?;
+        let wanted = twin != q
+            && self.queues[q].procs > 0
+            && self.are_alike(q, twin)
+            && !self.idling_boosts(q)
+            && self.tunables.joining == Joining::Stable;
+        wanted.then_some(twin)
+    }
+
+    fn position_lane(&self, q: u32) -> usize {
+        (self.wf.level(q) % LANES) as usize
+    }
+
+    /// The next request of a busy queue has changed: it is filed where others look for neighbours.
+    #[inline]
+    pub(super) fn refile(&mut self, q: u32) {
+        if !self.rotational {
+            return;
+        }
+        let queue = &self.queues[q];
+        if queue.filed != queue.next {
+            self.unfile(q);
+            let next = self.queues[q].next;
+            if let Some(rq) = next.filter(|_| self.queues[q].sync && self.queues[q].busy) {
+                let sector = self.order.filed(rq).expect("the next request is in the order").1;
+                self.positions.0.insert(self.position_lane(q), sector, rq);
+                self.queues[q].filed = next;
+            }
+        }
+    }
+
+    pub(super) fn unfile(&mut self, q: u32) {
+        if let Some(old) = self.queues[q].filed.take() {
+            self.positions.0.remove(old);
+        }
+    }
+}

@@ -1,0 +1,232 @@
+//! `bfq`: budget fair queueing. Each process gets the share of the device that its weight is of all weights.
+//!
+//! Behaviour is that of `spec/bfq.md`; `doc/bfq.md` says where it differs. This file is the
+//! [`Scheduler`](crate::Scheduler): what it consists of, and which part is told of what. In the order of a request's life:
+//!
+//! - `senders.rs` finds its queue, `arrive.rs` puts it there, `order.rs` says which of a queue is next;
+//! - [`wf2q`] says which queue is next, `select.rs` serves it, `expire.rs` ends its turn, `budget.rs` says how long the
+//!   next one may be;
+//! - `finish.rs` is about what is back from the device, `idling.rs` about whether to wait for more;
+//! - heuristics: `raising.rs`, `burst.rs`, `merging.rs`, `injection.rs`, `wakers.rs`, fed by `habits.rs` and `rate.rs`;
+//! - `groups.rs`, `depth.rs` and `notes.rs` are about groups, tags and statistics.
+
+mod arrive;
+mod budget;
+mod burst;
+mod depth;
+mod expire;
+mod finish;
+mod groups;
+mod habits;
+mod idling;
+mod injection;
+mod merging;
+mod notes;
+mod order;
+mod priority;
+mod procs;
+mod queue;
+mod raising;
+mod rate;
+mod scheduler;
+mod select;
+mod senders;
+mod tunables;
+mod wakers;
+pub mod wf2q;
+
+#[cfg(feature = "testkit")]
+pub(crate) use habits::{IoShare, Seeks, ThinkTime};
+#[cfg(feature = "testkit")]
+pub(crate) use priority::Priority;
+#[cfg(feature = "testkit")]
+pub(crate) use rate::Dispatch;
+
+use crate::index::{Lists, SectorIndex};
+use crate::{Cx, Factory, Options, Scope, Shape, StatsLevel};
+use alloc::boxed::Box;
+use alloc::vec;
+use alloc::vec::Vec;
+use blkmq_core::{Instant, IoFlags, IoMeta, RequestId};
+use budget::Warmth;
+use burst::Burst;
+use expire::Turn;
+use groups::Groups;
+use idling::{Device, Weights};
+use injection::Sampling;
+use merging::Positions;
+use procs::{Key, Procs};
+use queue::{QueueRef, Queues};
+pub(crate) use rate::PeakRate;
+use tunables::ATTRIBUTES;
+pub(crate) use tunables::Tunables;
+use wf2q::Wf2q;
+
+/// The registry line.
+pub const FACTORY: Factory = Factory {
+    name: "bfq",
+    summary: "a share of the device for each owner and group, by weight",
+    scope: Scope::Queue,
+    doc: include_str!("../../doc/bfq.md"),
+    attributes: ATTRIBUTES,
+    common: None,
+    build: |shape, options| Box::new(Bfq::new(shape, options)),
+};
+
+/// Whoever is in service when nobody is.
+const NOBODY: u32 = u32::MAX;
+/// The list of what was put back or goes before everything. Lanes have the numbers above.
+const HEAD: usize = 0;
+/// Processes that are remembered at least.
+const PROCS: u32 = 1_024;
+
+/// Is it I/O that somebody waits for?
+#[inline]
+fn is_sync(io: &IoMeta) -> bool {
+    io.flags.intersects(IoFlags::SYNC | IoFlags::FUA | IoFlags::PREFLUSH)
+}
+
+/// Where a request is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum State {
+    /// Nowhere: its slot is free.
+    Free,
+    /// In the list of those that go before everything.
+    Head,
+    /// In the order of its queue.
+    Queued,
+    /// In the device.
+    Issued,
+}
+
+/// What is known of a slot's request beyond its metadata, from insertion to completion.
+#[derive(Clone, Copy)]
+struct Item {
+    rq: RequestId,
+    queue: u32,
+    proc: u32,
+    /// The process that it is from, async or not.
+    owner: Key,
+    /// Its length, so that one need not look it up.
+    sectors: u32,
+    state: State,
+    /// When it was inserted.
+    since: Instant,
+    /// When it goes before the order of its queue.
+    due: Instant,
+}
+
+/// Invariant: a held request is in exactly one list of `lists`; if that is a lane, it is in the same lane of `order`, and
+/// that is the lane of its queue, which is busy. `queued` of each queue, and of all, say how many there are.
+struct Bfq {
+    tunables: Tunables,
+    rotational: bool,
+    /// As of the present call.
+    now: Instant,
+    level: StatsLevel,
+
+    wf: Wf2q,
+    queues: Queues,
+    procs: Procs,
+    groups: Groups,
+    items: Box<[Item]>,
+    /// A FIFO per lane, and [`HEAD`].
+    lists: Lists,
+    /// A sector order per lane.
+    order: SectorIndex,
+    /// Lanes that no queue has.
+    lanes: Vec<u32>,
+    positions: Positions,
+
+    /// The queue in service.
+    serving: u32,
+    slot: Turn,
+    /// Requests in the orders of queues.
+    queued: u32,
+    /// Requests in the device.
+    in_driver: u32,
+    /// Busy queues by class, and those that are raised.
+    busy: [u32; 3],
+    raised_busy: u32,
+    weights: Weights,
+
+    /// Where the last request dispatched ended, and the last one of the queue in service.
+    last_position: u64,
+    serving_position: u64,
+    last_completion: Instant,
+    last_completed: Option<QueueRef>,
+    last_created: Option<QueueRef>,
+
+    device: Device,
+    rate: PeakRate,
+    warmth: Warmth,
+    /// The longest budget, by the device's rate.
+    auto_budget: u64,
+    burst: Burst,
+    sampling: Sampling,
+}
+
+impl Bfq {
+    fn new(shape: &Shape, options: &Options) -> Self {
+        let nothing = Item {
+            rq: RequestId::new(0, 0),
+            queue: NOBODY,
+            proc: NOBODY,
+            owner: Key::process(blkmq_core::Owner(0)),
+            sectors: 0,
+            state: State::Free,
+            since: Instant::ZERO,
+            due: Instant::ZERO,
+        };
+        let procs = PROCS.max(shape.slots.saturating_mul(2));
+        // Each queue has a process or a request, or is in service.
+        let queues = procs + shape.slots + 2;
+        let lanes = shape.slots as usize + 1;
+        Self {
+            tunables: Tunables::new(options),
+            rotational: shape.rotational,
+            now: Instant::ZERO,
+            level: StatsLevel::Off,
+            wf: Wf2q::new(queues),
+            queues: Queues::new(queues),
+            procs: Procs::new(procs),
+            groups: Groups::new(),
+            items: vec![nothing; shape.slots as usize].into_boxed_slice(),
+            lists: Lists::new(shape.slots, lanes),
+            order: SectorIndex::new(shape.slots, lanes),
+            lanes: (1..=shape.slots).rev().collect(),
+            positions: Positions::new(if shape.rotational { shape.slots } else { 0 }),
+            serving: NOBODY,
+            slot: Turn::NONE,
+            queued: 0,
+            in_driver: 0,
+            busy: [0; 3],
+            raised_busy: 0,
+            weights: Weights::NEW,
+            last_position: 0,
+            serving_position: 0,
+            last_completion: Instant::ZERO,
+            last_completed: None,
+            last_created: None,
+            device: Device::NEW,
+            rate: PeakRate::new(shape.rotational),
+            warmth: Warmth::default(),
+            auto_budget: budget::DEFAULT,
+            burst: Burst::new(),
+            sampling: Sampling::new(),
+        }
+    }
+
+    /// Every call begins with the time; and if the device has been kept idle for long enough, that ends first.
+    #[inline]
+    fn enter(&mut self, cx: &Cx<'_>) {
+        self.level = cx.outside.stats();
+        if let Some(until) = self.slot.idle
+            && until <= cx.now
+        {
+            self.now = self.now.max(until);
+            self.idled(cx);
+        }
+        self.now = self.now.max(cx.now);
+    }
+}

@@ -1,0 +1,280 @@
+//! Who sends I/O: a record for each process (an owner's sync I/O) and for each async queue of a group, found by key.
+//!
+//! There is no news of a process's end but the hint [`left`](crate::Scheduler::left), so the table is bounded: when it is
+//! full, whoever has had nothing under way for longest is forgotten. An open-addressed table over a slab; the hash is
+//! the same in every run. All operations are O(1) on average, and nothing allocates after creation.
+
+use super::queue::{QueueRef, Saved};
+use alloc::boxed::Box;
+use blkmq_core::{GroupId, IoPrio, Owner};
+
+const NONE: u32 = u32::MAX;
+
+/// Whose I/O it is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Key(u64);
+
+impl Key {
+    /// What a process waits for.
+    pub(super) fn process(owner: Owner) -> Self {
+        Self(owner.0.into())
+    }
+
+    /// What nobody waits for: one queue for each group and priority, which has a number below 256.
+    pub(super) fn shared(group: GroupId, priority: u8) -> Self {
+        Self(1 << 32 | u64::from(group.0) << 8 | u64::from(priority))
+    }
+
+    /// The group whose async queue this is.
+    pub(super) fn shared_by(self) -> Option<GroupId> {
+        (self.0 >> 32 == 1).then_some(GroupId((self.0 >> 8) as u16))
+    }
+}
+
+/// A process, or an async queue.
+#[derive(Clone, Copy)]
+pub(super) struct Proc {
+    pub(super) key: Key,
+    /// Its queue, if it has one. With `left`, the queue does not count on it any more.
+    pub(super) queue: Option<u32>,
+    pub(super) left: bool,
+    /// Requests inserted and not completed.
+    pub(super) requests: u32,
+    /// As of its last I/O.
+    /// `None`: nobody knows any more, as that group is gone.
+    pub(super) group: Option<GroupId>,
+    pub(super) ioprio: IoPrio,
+    /// What its own queue was like before it was merged into another.
+    pub(super) saved: Option<Saved>,
+    /// The queue that its queue may be merged into for good.
+    pub(super) twin: Option<QueueRef>,
+    prev: u32,
+    next: u32,
+}
+
+/// All of them.
+pub(super) struct Procs {
+    slab: Box<[Proc]>,
+    /// Places of the hash table: an index into the slab, or [`NONE`].
+    table: Box<[u32]>,
+    /// Unused records, chained by `next`.
+    free: u32,
+    /// Records without requests, least recently used first.
+    oldest: u32,
+    newest: u32,
+    /// The one found last: most I/Os come in runs.
+    last: u32,
+}
+
+impl Procs {
+    /// Room for so many, of which fewer can have requests at one time.
+    pub(super) fn new(capacity: u32) -> Self {
+        let nobody = Proc {
+            key: Key(u64::MAX),
+            queue: None,
+            left: false,
+            requests: 0,
+            group: None,
+            ioprio: IoPrio::from_bits(0),
+            saved: None,
+            twin: None,
+            prev: NONE,
+            next: NONE,
+        };
+        let mut slab = alloc::vec![nobody; capacity as usize].into_boxed_slice();
+        for (at, proc) in slab.iter_mut().enumerate() {
+            proc.next = if at + 1 < capacity as usize { at as u32 + 1 } else { NONE };
+        }
+        let places = (capacity as usize * 2).next_power_of_two();
+        let table = alloc::vec![NONE; places].into_boxed_slice();
+        Self { slab, table, free: 0, oldest: NONE, newest: NONE, last: 0 }
+    }
+
+    pub(super) fn at(&self, proc: u32) -> &Proc {
+        &self.slab[proc as usize]
+    }
+
+    pub(super) fn at_mut(&mut self, proc: u32) -> &mut Proc {
+        &mut self.slab[proc as usize]
+    }
+
+    /// Every record that is in use. O(capacity).
+    pub(super) fn all(&self) -> impl Iterator<Item = u32> + '_ {
+        self.table.iter().copied().filter(|at| *at != NONE)
+    }
+
+    #[inline]
+    fn home(&self, key: Key) -> usize {
+        let hash = key.0.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        (hash >> 32) as usize & (self.table.len() - 1)
+    }
+
+    fn place_of(&self, key: Key) -> Option<usize> {
+        let mut place = self.home(key);
+        loop {
+            match self.table[place] {
+                NONE => return None,
+                at if self.slab[at as usize].key == key => return Some(place),
+                _ => place = (place + 1) & (self.table.len() - 1),
+            }
+        }
+    }
+
+    /// The record of `key`.
+    #[inline]
+    pub(super) fn find(&self, key: Key) -> Option<u32> {
+        if self.slab[self.last as usize].key == key {
+            return Some(self.last);
+        }
+        self.place_of(key).map(|place| self.table[place])
+    }
+
+    /// The next [`find`](Self::find) is likely to be for this one.
+    #[inline]
+    pub(super) fn remember(&mut self, proc: u32) {
+        self.last = proc;
+    }
+
+    /// Is there no room for another?
+    pub(super) fn is_full(&self) -> bool {
+        self.free == NONE
+    }
+
+    /// The record that has been without requests for longest.
+    pub(super) fn idlest(&self) -> Option<u32> {
+        (self.oldest != NONE).then_some(self.oldest)
+    }
+
+    /// A new record, for a key that has none.
+    ///
+    /// # Panics
+    /// If there is no room.
+    pub(super) fn add(&mut self, key: Key) -> u32 {
+        let at = self.free;
+        assert!(at != NONE, "whoever adds has made room");
+        let proc = &mut self.slab[at as usize];
+        self.free = proc.next;
+        let ioprio = IoPrio::from_bits(0);
+        *proc = Proc { key, queue: None, left: false, requests: 0, group: None, ioprio, ..*proc };
+        (proc.saved, proc.twin) = (None, None);
+        let mut place = self.home(key);
+        while self.table[place] != NONE {
+            place = (place + 1) & (self.table.len() - 1);
+        }
+        self.table[place] = at;
+        self.push(at);
+        at
+    }
+
+    /// Forgets a record that has no requests.
+    pub(super) fn remove(&mut self, proc: u32) {
+        assert!(self.slab[proc as usize].requests == 0, "its requests still name it");
+        self.unlink(proc);
+        let mut hole = self.place_of(self.slab[proc as usize].key).expect("it is in the table");
+        // Whoever was pushed out of its home by it moves back.
+        let mask = self.table.len() - 1;
+        let mut place = hole;
+        loop {
+            place = (place + 1) & mask;
+            let at = self.table[place];
+            if at == NONE {
+                break;
+            }
+            let home = self.home(self.slab[at as usize].key);
+            if (place.wrapping_sub(home) & mask) >= (place.wrapping_sub(hole) & mask) {
+                self.table[hole] = at;
+                hole = place;
+            }
+        }
+        self.table[hole] = NONE;
+        let gone = &mut self.slab[proc as usize];
+        gone.key = Key(u64::MAX);
+        gone.next = self.free;
+        self.free = proc;
+    }
+
+    /// It has one more request under way.
+    #[inline]
+    pub(super) fn begin(&mut self, proc: u32) {
+        self.slab[proc as usize].requests += 1;
+        if self.slab[proc as usize].requests == 1 {
+            self.unlink(proc);
+        }
+    }
+
+    /// It has one less.
+    #[inline]
+    pub(super) fn end(&mut self, proc: u32) {
+        self.slab[proc as usize].requests -= 1;
+        if self.slab[proc as usize].requests == 0 {
+            self.push(proc);
+        }
+    }
+
+    fn push(&mut self, proc: u32) {
+        let prev = core::mem::replace(&mut self.newest, proc);
+        (self.slab[proc as usize].prev, self.slab[proc as usize].next) = (prev, NONE);
+        *(if prev == NONE { &mut self.oldest } else { &mut self.slab[prev as usize].next }) = proc;
+    }
+
+    fn unlink(&mut self, proc: u32) {
+        let Proc { prev, next, .. } = self.slab[proc as usize];
+        *(if prev == NONE { &mut self.oldest } else { &mut self.slab[prev as usize].next }) = next;
+        *(if next == NONE { &mut self.newest } else { &mut self.slab[next as usize].prev }) = prev;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use alloc::collections::BTreeMap;
+    use blkmq_core::Rng;
+
+    #[test]
+    fn agrees_with_a_map_through_collisions_and_removals() {
+        for seed in 0..50 {
+            let mut rng = Rng::new(seed);
+            let mut procs = Procs::new(40);
+            let mut model = BTreeMap::new();
+            for _ in 0..2_000 {
+                let owner = rng.below(60) as u32;
+                let key = Key::process(Owner(owner));
+                assert_eq!(procs.find(key), model.get(&owner).copied(), "seed {seed}");
+                match model.get(&owner) {
+                    Some(proc) if rng.chance(1, 2) => {
+                        procs.remove(*proc);
+                        model.remove(&owner);
+                    }
+                    Some(proc) => procs.remember(*proc),
+                    None if !procs.is_full() => {
+                        model.insert(owner, procs.add(key));
+                    }
+                    None => assert_eq!(model.len(), 40),
+                }
+            }
+            assert_eq!(procs.all().count(), model.len());
+        }
+    }
+
+    #[test]
+    fn the_idlest_is_whoever_finished_first() {
+        let mut procs = Procs::new(3);
+        let [a, b, c] = [1, 2, 3].map(|owner| procs.add(Key::process(Owner(owner))));
+        assert!(procs.is_full());
+        [a, b, c].into_iter().for_each(|proc| procs.begin(proc));
+        assert_eq!(procs.idlest(), None);
+        procs.end(b);
+        procs.end(a);
+        assert_eq!(procs.idlest(), Some(b));
+        procs.begin(b);
+        assert_eq!(procs.idlest(), Some(a));
+    }
+
+    #[test]
+    fn keys_of_processes_and_of_groups_never_meet() {
+        let shared = Key::shared(GroupId(u16::MAX), 255);
+        assert_eq!(shared.shared_by(), Some(GroupId(u16::MAX)));
+        assert_eq!(Key::process(Owner(u32::MAX)).shared_by(), None);
+        assert_ne!(Key::shared(GroupId(1), 0), Key::shared(GroupId(0), 255));
+    }
+}

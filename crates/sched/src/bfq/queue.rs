@@ -1,0 +1,343 @@
+//! A queue: what is kept for the I/O of a process, or for async I/O of a group and priority.
+//!
+//! State only. What happens to it is in the files named after that: `arrive.rs`, `select.rs`, `expire.rs`, `finish.rs`
+//! and those of the heuristics.
+
+use super::habits::{IoShare, Seeks, ThinkTime};
+use super::injection::Injection;
+use super::priority::Priority;
+use super::raising::Raising;
+use super::wakers::Waker;
+use alloc::boxed::Box;
+use blkmq_core::{Instant, RequestId};
+use core::ops::{Index, IndexMut};
+
+/// No lane.
+pub(super) const NO_LANE: u32 = u32::MAX;
+const NONE: u32 = u32::MAX;
+
+/// A queue that may be gone when one looks for it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct QueueRef {
+    pub(super) index: u32,
+    generation: u32,
+}
+
+/// Who sends to a queue.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Senders {
+    /// A process, or async I/O of a group; by its record.
+    One(u32),
+    /// Several processes, after a merge.
+    Many,
+}
+
+/// What a process gets back when its queue is no longer shared.
+#[derive(Clone, Copy)]
+pub(super) struct Saved {
+    pub(super) think: ThinkTime,
+    pub(super) share: IoShare,
+    pub(super) short_think: bool,
+    pub(super) in_burst: bool,
+    pub(super) raising: Raising,
+    pub(super) injection: Injection,
+}
+
+/// A queue.
+#[derive(Clone)]
+pub(super) struct Queue {
+    generation: u32,
+    pub(super) live: bool,
+    pub(super) sync: bool,
+    pub(super) senders: Senders,
+    /// Processes that may send to it.
+    pub(super) procs: u32,
+    /// The one it is to have; its entity says which it has.
+    pub(super) priority: Priority,
+
+    /// Where its requests are filed, while there are any.
+    pub(super) lane: u32,
+    /// The request that is served next.
+    pub(super) next: Option<RequestId>,
+    /// Waiting in its order.
+    pub(super) queued: u32,
+    /// In the device.
+    pub(super) dispatched: u32,
+    /// Inserted and not completed.
+    pub(super) allocated: u32,
+    /// What of it is filed in the order of positions.
+    pub(super) filed: Option<RequestId>,
+
+    /// On the service tree or in service.
+    pub(super) busy: bool,
+    /// Counted as one that is busy or in the device, in its group.
+    pub(super) pending: bool,
+    /// Counted among the busy queues that are raised.
+    pub(super) counted_raised: bool,
+    /// The weight under which it is counted, as one that is not raised.
+    pub(super) counted_weight: Option<u8>,
+    /// Neighbours among the busy queues.
+    prev: u32,
+    next_busy: u32,
+
+    pub(super) max_budget: u64,
+    /// The age of its oldest request has been looked at in this slot.
+    pub(super) fifo_checked: bool,
+    /// `next` was chosen for its age: nothing that comes later takes its place.
+    pub(super) next_is_due: bool,
+    /// It ran empty for a moment only, and may go on where it stopped.
+    pub(super) back_soon: bool,
+    pub(super) just_created: bool,
+    pub(super) created: Instant,
+    /// Since when it has had nothing waiting or in the device; a new one has had for ever.
+    pub(super) idle_since: Option<Instant>,
+    /// Since when it has waited for its turn.
+    pub(super) waiting_since: Instant,
+    /// When it last became busy, and what it was served since.
+    pub(super) backlogged: Instant,
+    pub(super) served: u64,
+    pub(super) first_io: Instant,
+
+    pub(super) think: ThinkTime,
+    pub(super) short_think: bool,
+    pub(super) share: IoShare,
+    pub(super) seeks: Seeks,
+    /// Where its last request ended.
+    pub(super) last_end: u64,
+
+    pub(super) raising: Raising,
+    pub(super) injection: Injection,
+    pub(super) waker: Waker,
+    /// Part of a large burst.
+    pub(super) in_burst: bool,
+    /// Several processes send to it.
+    pub(super) shared: bool,
+    /// Merged for good.
+    pub(super) stable: bool,
+    /// Its processes have nothing in common any more.
+    pub(super) to_split: bool,
+    pub(super) split: Option<Instant>,
+}
+
+impl Queue {
+    fn new(now: Instant, generation: u32) -> Self {
+        Self {
+            generation,
+            live: true,
+            sync: true,
+            senders: Senders::Many,
+            procs: 0,
+            priority: Priority::DEFAULT,
+            lane: NO_LANE,
+            next: None,
+            queued: 0,
+            dispatched: 0,
+            allocated: 0,
+            filed: None,
+            busy: false,
+            pending: false,
+            counted_raised: false,
+            counted_weight: None,
+            prev: NONE,
+            next_busy: NONE,
+            max_budget: 0,
+            fifo_checked: false,
+            next_is_due: false,
+            back_soon: false,
+            just_created: true,
+            created: now,
+            idle_since: None,
+            waiting_since: now,
+            backlogged: now,
+            served: 0,
+            first_io: now,
+            think: ThinkTime::new(now),
+            short_think: true,
+            share: IoShare::new(now),
+            seeks: Seeks::NEW,
+            last_end: 0,
+            raising: Raising::new(now),
+            injection: Injection::new(now),
+            waker: Waker::new(now),
+            in_burst: false,
+            shared: false,
+            stable: false,
+            to_split: false,
+            split: None,
+        }
+    }
+
+    /// Has nothing waiting.
+    #[inline]
+    pub(super) fn is_empty(&self) -> bool {
+        self.queued == 0
+    }
+
+    /// What its process gets back when it has a queue of its own again.
+    pub(super) fn save(&self) -> Saved {
+        Saved {
+            think: self.think,
+            share: self.share,
+            short_think: self.short_think,
+            in_burst: self.in_burst,
+            raising: self.raising,
+            injection: self.injection,
+        }
+    }
+
+    /// The opposite of [`save`](Self::save), at `now`.
+    pub(super) fn restore(&mut self, saved: &Saved, now: Instant) {
+        self.think = saved.think;
+        self.share = saved.share;
+        self.short_think = saved.short_think;
+        self.in_burst = saved.in_burst;
+        self.raising = saved.raising;
+        self.injection = saved.injection;
+        self.split = Some(now);
+    }
+}
+
+/// All queues, and the busy ones among them in a list.
+pub(super) struct Queues {
+    slab: Box<[Queue]>,
+    free: u32,
+    live: u32,
+    first_busy: u32,
+    last_busy: u32,
+}
+
+impl Index<u32> for Queues {
+    type Output = Queue;
+    #[inline]
+    fn index(&self, q: u32) -> &Queue {
+        &self.slab[q as usize]
+    }
+}
+
+impl IndexMut<u32> for Queues {
+    #[inline]
+    fn index_mut(&mut self, q: u32) -> &mut Queue {
+        &mut self.slab[q as usize]
+    }
+}
+
+impl Queues {
+    pub(super) fn new(capacity: u32) -> Self {
+        let nothing = Queue { live: false, ..Queue::new(Instant::ZERO, 0) };
+        let mut slab = alloc::vec![nothing; capacity as usize].into_boxed_slice();
+        for (at, queue) in slab.iter_mut().enumerate() {
+            queue.next_busy = if at + 1 < capacity as usize { at as u32 + 1 } else { NONE };
+        }
+        Self { slab, free: 0, live: 0, first_busy: NONE, last_busy: NONE }
+    }
+
+    /// How many there is room for.
+    pub(super) fn capacity(&self) -> u32 {
+        self.slab.len() as u32
+    }
+
+    /// How many there are.
+    pub(super) fn len(&self) -> u32 {
+        self.live
+    }
+
+    /// A new queue.
+    ///
+    /// # Panics
+    /// If there is none left: each has a process or a request, of which there are only so many.
+    pub(super) fn add(&mut self, now: Instant) -> u32 {
+        let q = self.free;
+        assert!(q != NONE, "there are as many queues as processes and requests");
+        let queue = &mut self.slab[q as usize];
+        self.free = queue.next_busy;
+        *queue = Queue::new(now, queue.generation.wrapping_add(1));
+        self.live += 1;
+        q
+    }
+
+    /// Gives a queue back that is not busy.
+    pub(super) fn remove(&mut self, q: u32) {
+        let queue = &mut self.slab[q as usize];
+        debug_assert!(queue.live && !queue.busy && queue.allocated == 0 && queue.filed.is_none());
+        queue.live = false;
+        queue.next_busy = self.free;
+        self.live -= 1;
+        self.free = q;
+    }
+
+    pub(super) fn link(&self, q: u32) -> QueueRef {
+        QueueRef { index: q, generation: self[q].generation }
+    }
+
+    /// The queue that a reference means, if it still exists.
+    pub(super) fn follow(&self, link: QueueRef) -> Option<u32> {
+        let queue = &self[link.index];
+        (queue.live && queue.generation == link.generation).then_some(link.index)
+    }
+
+    /// Adds a queue to the busy ones, behind all others.
+    pub(super) fn link_busy(&mut self, q: u32) {
+        let prev = core::mem::replace(&mut self.last_busy, q);
+        (self[q].prev, self[q].next_busy) = (prev, NONE);
+        *(if prev == NONE {
+            &mut self.first_busy
+        } else {
+            &mut self.slab[prev as usize].next_busy
+        }) = q;
+    }
+
+    /// Takes a queue from the busy ones.
+    pub(super) fn unlink_busy(&mut self, q: u32) {
+        let (prev, next) = (self[q].prev, self[q].next_busy);
+        *(if prev == NONE {
+            &mut self.first_busy
+        } else {
+            &mut self.slab[prev as usize].next_busy
+        }) = next;
+        *(if next == NONE { &mut self.last_busy } else { &mut self.slab[next as usize].prev }) =
+            prev;
+    }
+
+    /// The busy queues, those that have been for longest first.
+    pub(super) fn busy(&self) -> impl Iterator<Item = u32> + '_ {
+        let mut at = self.first_busy;
+        core::iter::from_fn(move || {
+            let q = at;
+            (q != NONE).then(|| {
+                at = self[q].next_busy;
+                q
+            })
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use alloc::vec::Vec;
+
+    #[test]
+    fn a_reference_to_a_queue_that_was_used_again_leads_nowhere() {
+        let mut queues = Queues::new(2);
+        let q = queues.add(Instant::ZERO);
+        let link = queues.link(q);
+        assert_eq!(queues.follow(link), Some(q));
+        queues.remove(q);
+        assert_eq!(queues.follow(link), None);
+        assert_eq!(queues.add(Instant::ZERO), q);
+        assert_eq!(queues.follow(link), None);
+    }
+
+    #[test]
+    fn the_busy_are_listed_in_order_and_leave_from_anywhere() {
+        let mut queues = Queues::new(4);
+        let all: Vec<u32> = (0..4).map(|_| queues.add(Instant::ZERO)).collect();
+        all.iter().for_each(|q| queues.link_busy(*q));
+        queues.unlink_busy(1);
+        queues.unlink_busy(3);
+        queues.link_busy(1);
+        assert!(queues.busy().eq([0, 2, 1]));
+        [0, 2, 1].into_iter().for_each(|q| queues.unlink_busy(q));
+        assert_eq!(queues.busy().count(), 0);
+    }
+}

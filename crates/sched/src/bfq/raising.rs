@@ -1,0 +1,252 @@
+//! Raised weights: for what has just been started, and for what comes at a steady, moderate rate
+//! (`spec/bfq.md` section 9).
+//!
+//! Only with `low_latency`. Whether a queue deserves it is decided when it becomes busy; for how long it lasts, while it
+//! is served.
+
+use super::Bfq;
+use super::wf2q::Class;
+use blkmq_core::{Instant, Nanos};
+
+/// Not raised.
+pub(crate) const ORDINARY: u32 = 1;
+/// Interactive.
+pub(crate) const INTERACTIVE: u32 = 30;
+/// Soft real-time.
+pub(crate) const SOFT_RT: u32 = 30 * 100;
+/// For how long a soft real-time queue is raised each time.
+pub(crate) const SOFT_RT_PERIOD: Nanos = Nanos::from_millis(300);
+/// A queue that was idle for longer is as good as new.
+pub(crate) const LONG_IDLE: Nanos = Nanos::from_secs(2);
+/// Async I/O that comes after such a pause is raised.
+pub(crate) const ASYNC_PAUSE: Nanos = Nanos::from_millis(500);
+/// Sectors per second above which nothing is soft real-time.
+pub(crate) const SOFT_RT_RATE: u64 = 7_000;
+/// An interactive queue that was served so many sectors is no application that starts.
+pub(crate) const MOST_SERVICE: u64 = 120_000;
+/// What the next soft real-time request may be early: the model's four ticks of a millisecond.
+pub(crate) const SOFT_RT_SLACK: Nanos = Nanos::from_millis(4);
+
+/// How a queue is raised.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Raising {
+    /// By which its weight is multiplied.
+    pub(crate) factor: u32,
+    /// For how long, from `started` on.
+    pub(crate) period: Nanos,
+    pub(crate) started: Instant,
+    /// When the interactive period started that a soft real-time one has interrupted.
+    pub(crate) interrupted: Option<Instant>,
+    /// Sectors served since it is raised.
+    pub(crate) served: u64,
+    /// A queue that becomes busy after this is soft real-time.
+    pub(crate) soft_rt_after: Instant,
+    /// That is worked out when its last request has completed.
+    pub(crate) soft_rt_due: bool,
+}
+
+impl Raising {
+    pub(crate) const fn new(now: Instant) -> Self {
+        Self {
+            factor: ORDINARY,
+            period: Nanos::ZERO,
+            started: now,
+            interrupted: None,
+            served: 0,
+            soft_rt_after: now,
+            soft_rt_due: false,
+        }
+    }
+
+    #[inline]
+    pub(crate) fn is_raised(&self) -> bool {
+        self.factor > ORDINARY
+    }
+
+    #[inline]
+    pub(crate) fn is_soft_rt(&self) -> bool {
+        self.factor == SOFT_RT
+    }
+
+    /// Is the present period over?
+    pub(crate) fn is_over(&self, now: Instant) -> bool {
+        now > self.started + self.period
+    }
+}
+
+/// What a queue that becomes busy looks like.
+#[derive(Clone, Copy)]
+struct Looks {
+    interactive: bool,
+    soft_rt: bool,
+}
+
+impl Bfq {
+    /// Sets the factor of a queue; its weight follows when it is next put on the service tree.
+    fn set_factor(&mut self, q: u32, factor: u32) {
+        self.queues[q].raising.factor = factor;
+        let priority = self.queues[q].priority;
+        self.wf.want(q, priority.class, priority.weight() * factor, factor);
+    }
+
+    /// Has it been idle for so long that it is as good as new?
+    pub(super) fn long_idle(&self, q: u32) -> bool {
+        let queue = &self.queues[q];
+        queue.dispatched == 0 && queue.idle_since.is_none_or(|since| self.now > since + LONG_IDLE)
+    }
+
+    fn looks(&self, q: u32) -> Looks {
+        let queue = &self.queues[q];
+        let ordinary = !queue.in_burst && queue.priority.weight() == 40;
+        let soft_rt = ordinary
+            && !queue.seeks.is_totally_seeky()
+            && queue.dispatched == 0
+            && self.now > queue.raising.soft_rt_after;
+        Looks { interactive: ordinary && self.long_idle(q), soft_rt }
+    }
+
+    /// A queue becomes busy: it is raised, or goes on being raised, or not. Whether it looks interactive.
+    pub(super) fn raise_on_arrival(&mut self, q: u32) -> bool {
+        let looks = self.looks(q);
+        let queue = &self.queues[q];
+        let just_split = queue.split.is_some_and(|at| self.now <= at + LONG_IDLE);
+        if !self.tunables.low_latency || just_split {
+            return looks.interactive;
+        }
+        let alone = queue.sync && (!queue.shared || queue.stable);
+        if queue.raising.is_raised() {
+            self.go_on(q, looks);
+        } else if alone && (looks.interactive || looks.soft_rt) {
+            self.begin(q, looks.interactive);
+        }
+        looks.interactive
+    }
+
+    fn begin(&mut self, q: u32, interactive: bool) {
+        let preference = self.rate.preference();
+        let raising = &mut self.queues[q].raising;
+        raising.served = 0;
+        raising.interrupted = None;
+        raising.period = if interactive { preference } else { SOFT_RT_PERIOD };
+        self.set_factor(q, if interactive { INTERACTIVE } else { SOFT_RT });
+        // Preferred, but not for long at a time.
+        let short = 2 * self.min_budget();
+        if self.wf.budget(q) > short {
+            self.wf.set_budget(q, short);
+        }
+    }
+
+    fn go_on(&mut self, q: u32, looks: Looks) {
+        let (now, preference) = (self.now, self.rate.preference());
+        let queue = &mut self.queues[q];
+        if looks.interactive {
+            queue.raising.period = preference;
+            self.set_factor(q, INTERACTIVE);
+        } else if queue.in_burst {
+            self.set_factor(q, ORDINARY);
+        } else if looks.soft_rt {
+            let raising = &mut queue.raising;
+            if !raising.is_soft_rt() {
+                raising.interrupted = Some(raising.started);
+                raising.period = SOFT_RT_PERIOD;
+            }
+            raising.started = now;
+            self.set_factor(q, SOFT_RT);
+        }
+    }
+
+    /// Async I/O that comes rarely is as likely to be waited for as any other.
+    pub(super) fn raise_rare_async(&mut self, q: u32) {
+        let queue = &self.queues[q];
+        let rare = self.now > queue.raising.started + ASYNC_PAUSE;
+        if self.tunables.low_latency && !queue.raising.is_raised() && !queue.sync && rare {
+            self.queues[q].raising.period = self.rate.preference();
+            self.set_factor(q, INTERACTIVE);
+        }
+    }
+
+    /// A raised queue has been served: is it still to be raised?
+    pub(super) fn review_raising(&mut self, q: u32) {
+        let now = self.now;
+        let queue = &self.queues[q];
+        let raising = queue.raising;
+        if !raising.is_raised() {
+            return;
+        }
+        let jumps = raising.is_soft_rt() && queue.seeks.is_totally_seeky();
+        if queue.in_burst {
+            self.end_raising(q);
+        } else if raising.is_over(now) || jumps {
+            match raising.interrupted {
+                Some(since) if raising.is_soft_rt() && now <= since + self.rate.preference() => {
+                    let preference = self.rate.preference();
+                    let raising = &mut self.queues[q].raising;
+                    (raising.started, raising.period) = (since, preference);
+                    self.set_factor(q, INTERACTIVE);
+                }
+                _ => self.end_raising(q),
+            }
+        }
+        let raising = &self.queues[q].raising;
+        if raising.factor == INTERACTIVE && raising.served > MOST_SERVICE {
+            self.end_raising(q);
+        }
+        // A queue in service would otherwise keep the weight for the rest of its slot.
+        if self.wf.weight(q) > self.queues[q].priority.weight()
+            && !self.queues[q].raising.is_raised()
+        {
+            self.wf.reweigh(q);
+            self.recount(q);
+        }
+    }
+
+    /// A queue is ordinary again, from its next time on the service tree on.
+    pub(super) fn end_raising(&mut self, q: u32) {
+        self.queues[q].raising.started = self.now;
+        self.queues[q].raising.period = Nanos::ZERO;
+        self.set_factor(q, ORDINARY);
+        self.recount(q);
+    }
+
+    /// `low_latency` is off: nobody is raised any more.
+    pub(super) fn end_all_raising(&mut self) {
+        for q in 0..self.queues.capacity() {
+            if self.queues[q].live && self.queues[q].raising.is_raised() {
+                self.end_raising(q);
+            }
+        }
+    }
+
+    /// Works out after which time the next request of a queue that has run empty makes it soft real-time: not sooner
+    /// than it would be at the highest rate that is moderate, and later than a greedy process would send it.
+    pub(super) fn expect_soft_rt(&mut self, q: u32) {
+        let queue = &mut self.queues[q];
+        let at_rate = Nanos(queue.served.saturating_mul(1_000_000_000) / SOFT_RT_RATE);
+        let greedy = self.now + Nanos(self.tunables.slice_idle.0.saturating_add(SOFT_RT_SLACK.0));
+        let after = (queue.backlogged + at_rate).max(greedy);
+        queue.raising.soft_rt_after = queue.raising.soft_rt_after.max(after);
+        queue.raising.soft_rt_due = false;
+    }
+
+    /// A soft real-time queue gets its turn: what it waited for does not count as its period.
+    pub(super) fn forgive_waiting(&mut self, q: u32) {
+        let now = self.now;
+        let queue = &mut self.queues[q];
+        if queue.raising.is_soft_rt() {
+            let since = queue.waiting_since.max(queue.raising.started);
+            queue.raising.started += now.since(since);
+        }
+    }
+
+    /// The weight and class that a queue is to have have changed.
+    pub(super) fn want(&mut self, q: u32) {
+        let factor = self.queues[q].raising.factor;
+        self.set_factor(q, factor);
+    }
+
+    /// Is it served only when nobody else is there?
+    #[inline]
+    pub(super) fn is_idle_class(&self, q: u32) -> bool {
+        self.wf.class(q) == Class::Idle
+    }
+}

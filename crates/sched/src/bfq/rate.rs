@@ -1,0 +1,218 @@
+//! How fast the device is at its best (`spec/bfq.md` section 11), and what follows from that: the longest budget and
+//! the time for which an application that starts is preferred.
+//!
+//! Rates are in sectors per microsecond, times 2^16. A state machine of its own, fed with dispatches and completions.
+
+use blkmq_core::{Instant, Nanos};
+
+const SHIFT: u32 = 16;
+/// Fewer samples, or a shorter window, say nothing.
+const SAMPLES: u64 = 32;
+const SHORTEST: Nanos = Nanos::from_millis(300);
+/// A window closes by itself after this.
+const WINDOW: Nanos = Nanos::from_secs(1);
+/// Nothing was dispatched for so long: what comes next is another window.
+const PAUSE: Nanos = Nanos::from_millis(100);
+/// The device waited for less than this: it was as good as busy.
+pub(crate) const AT_ONCE: Nanos = Nanos::from_millis(2);
+/// No device is that fast: 20 sectors per microsecond.
+const ABSURD: u64 = 20 << SHIFT;
+
+/// A reference device: its rate, and for how long an application that starts is preferred there.
+const ROTATIONAL: (u64, u64) = (14_000, 7_000);
+const SOLID: (u64, u64) = (33_000, 2_500);
+
+/// What was dispatched, in terms of the rate.
+#[derive(Clone, Copy, Debug)]
+pub struct Dispatch {
+    /// When.
+    pub now: Instant,
+    /// How much.
+    pub sectors: u32,
+    /// Was it far from the one before it?
+    pub far: bool,
+    /// Requests in the device without it.
+    pub in_driver: u32,
+    /// When the device last completed anything.
+    pub last_completion: Instant,
+}
+
+/// The estimate.
+#[derive(Clone, Debug)]
+pub struct PeakRate {
+    reference: (u64, u64),
+    peak: u64,
+    samples: u64,
+    sequential: u64,
+    sectors: u64,
+    /// The longest request, of 32 or so.
+    longest: u32,
+    first: Instant,
+    last: Instant,
+}
+
+impl PeakRate {
+    /// Two thirds of the reference device.
+    #[must_use]
+    pub fn new(rotational: bool) -> Self {
+        let reference = if rotational { ROTATIONAL } else { SOLID };
+        Self {
+            reference,
+            peak: reference.0 * 2 / 3,
+            samples: 0,
+            sequential: 0,
+            sectors: 0,
+            longest: 0,
+            first: Instant::ZERO,
+            last: Instant::ZERO,
+        }
+    }
+
+    /// The rate.
+    #[must_use]
+    pub fn peak(&self) -> u64 {
+        self.peak
+    }
+
+    /// Sectors that the device does in `time` at that rate.
+    #[must_use]
+    pub fn sectors_in(&self, time: Nanos) -> u64 {
+        (self.peak * (time.0 / 1_000_000) * 1_000) >> SHIFT
+    }
+
+    /// For how long an interactive application is preferred: as long as the device takes for what one reads when it
+    /// starts, 3 to 25 seconds.
+    #[must_use]
+    pub fn preference(&self) -> Nanos {
+        let (rate, millis) = self.reference;
+        Nanos::from_millis((rate * millis / self.peak).clamp(3_000, 25_000))
+    }
+
+    /// A request goes to the device; whether the rate is another one now.
+    #[inline]
+    pub fn dispatched(&mut self, d: &Dispatch) -> bool {
+        let mut changed = false;
+        if self.samples == 0 {
+            self.begin(d);
+        } else if d.now.since(self.last) > PAUSE && d.in_driver == 0 {
+            changed = self.close(d.last_completion);
+            self.begin(d);
+        } else {
+            self.samples += 1;
+            let busy = d.in_driver > 0 || d.now.since(d.last_completion) < AT_ONCE;
+            self.sequential += u64::from(busy && !d.far);
+            self.sectors += u64::from(d.sectors);
+            let fresh = self.samples.is_multiple_of(32);
+            self.longest = if fresh { d.sectors } else { self.longest.max(d.sectors) };
+            if d.now.since(self.first) >= WINDOW {
+                self.last = d.now;
+                changed = self.close(d.last_completion);
+                self.begin(d);
+            }
+        }
+        self.last = d.now;
+        changed
+    }
+
+    /// A request has completed, `since` the one before it. Slow and small: the window does not measure the device.
+    pub fn completed(&mut self, now: Instant, since: Nanos) -> bool {
+        let micros = since.0 / 1_000;
+        if since <= AT_ONCE || self.samples == 0 {
+            return false;
+        }
+        let slow = (u64::from(self.longest) << SHIFT) / micros < 1 << (SHIFT - 10);
+        if !slow {
+            return false;
+        }
+        let changed = self.close(now);
+        self.samples = 0;
+        changed
+    }
+
+    fn begin(&mut self, d: &Dispatch) {
+        (self.samples, self.sequential) = (1, 0);
+        (self.sectors, self.longest) = (d.sectors.into(), d.sectors);
+        (self.first, self.last) = (d.now, d.now);
+    }
+
+    /// Takes the window into the estimate, if it says anything.
+    fn close(&mut self, last_completion: Instant) -> bool {
+        let window = self.last.max(last_completion).since(self.first);
+        if self.samples < SAMPLES || window < SHORTEST {
+            return false;
+        }
+        let rate = (self.sectors << SHIFT) / (window.0 / 1_000);
+        let mostly_sequential = self.sequential >= self.samples * 3 / 4;
+        if (!mostly_sequential && rate <= self.peak) || rate > ABSURD {
+            return false;
+        }
+        // A long and sequential window counts for up to eight parts of ten.
+        let weight = 9 * self.sequential / self.samples;
+        let weight = (weight.saturating_mul(window.0) / WINDOW.0).min(8);
+        let parts = 10 - weight;
+        self.peak = (self.peak * (parts - 1) / parts + rate / parts).max(1);
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn feed(rate: &mut PeakRate, requests: u64, sectors: u32, every: Nanos, far: bool) {
+        for i in 0..requests {
+            let now = Instant::from_nanos(i * every.0);
+            let last_completion = now;
+            rate.dispatched(&Dispatch { now, sectors, far, in_driver: 1, last_completion });
+        }
+    }
+
+    #[test]
+    fn the_start_is_two_thirds_of_the_reference() {
+        let (disk, flash) = (PeakRate::new(true), PeakRate::new(false));
+        assert_eq!((disk.peak(), flash.peak()), (9_333, 22_000));
+        assert_eq!(disk.sectors_in(Nanos::from_millis(125)), 17_801);
+        assert_eq!(disk.preference(), Nanos::from_millis(10_500));
+        assert_eq!(flash.preference(), Nanos::from_millis(3_750));
+    }
+
+    #[test]
+    fn a_sequential_second_pulls_the_estimate_towards_what_it_measured() {
+        let mut rate = PeakRate::new(false);
+        // 8 sectors every 4 us: two sectors a microsecond.
+        feed(&mut rate, 250_001, 8, Nanos::from_micros(4), false);
+        let measured = 2 << 16;
+        assert!(rate.peak() > 22_000 && rate.peak() <= measured, "{}", rate.peak());
+        assert!(rate.peak() > measured / 2, "eight parts or so of ten: {}", rate.peak());
+        assert_eq!(rate.preference(), Nanos::from_secs(3), "clamped");
+    }
+
+    #[test]
+    fn random_windows_only_raise_the_estimate() {
+        let mut rate = PeakRate::new(false);
+        feed(&mut rate, 2_000, 8, Nanos::from_millis(1), true);
+        assert_eq!(rate.peak(), 22_000);
+        let mut rate = PeakRate::new(false);
+        feed(&mut rate, 300_000, 8, Nanos::from_micros(4), true);
+        assert!(rate.peak() > 22_000);
+    }
+
+    #[test]
+    fn short_windows_and_absurd_rates_say_nothing() {
+        let mut rate = PeakRate::new(false);
+        feed(&mut rate, 31, 8, Nanos::from_millis(20), false);
+        assert!(!rate.completed(Instant::from_nanos(700_000_000), Nanos::from_millis(80)));
+        feed(&mut rate, 200, 2_000_000, Nanos::from_millis(10), false);
+        assert_eq!(rate.peak(), 22_000);
+    }
+
+    #[test]
+    fn a_slow_trickle_closes_the_window_and_counts_if_it_is_sequential() {
+        let mut rate = PeakRate::new(true);
+        feed(&mut rate, 40, 8, Nanos::from_millis(10), false);
+        let now = Instant::from_nanos(400_000_000);
+        assert!(rate.completed(now, Nanos::from_millis(10)));
+        assert!(rate.peak() < 9_333);
+        assert!(!rate.completed(now, Nanos::from_millis(10)), "the window is closed");
+    }
+}

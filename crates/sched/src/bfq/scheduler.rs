@@ -1,0 +1,173 @@
+//! The contract: what the engine says, and who is told.
+
+use super::notes::About;
+use super::tunables::Tunables;
+use super::{Bfq, State};
+use crate::{At, Cx, Done, Event, GroupChange, Grown, Pick, Scheduler, Used};
+use blkmq_core::{HwQueue, IoMeta, Owner, RequestId};
+
+impl Bfq {
+    /// `rq` begins elsewhere now: its place in the order is another one.
+    fn moved(&mut self, cx: &Cx<'_>, rq: RequestId) {
+        let sector = cx.requests.get(rq).sector;
+        let Some((lane, filed)) = self.order.filed(rq) else { return };
+        if filed == sector {
+            return;
+        }
+        let q = self.items[rq.index()].queue;
+        if self.queues[q].filed == Some(rq) {
+            self.unfile(q);
+        }
+        self.order.remove(rq);
+        self.order.insert(lane, sector, rq);
+        if self.queues[q].next != Some(rq) && self.compete(q, rq, sector) {
+            self.next_changed(q);
+        }
+        self.refile(q);
+    }
+
+    /// The survivor of two requests has the earlier time to be due, and that one's place.
+    fn inherit(&mut self, into: RequestId, gone: RequestId) {
+        let (kept, lost) = (self.items[into.index()], self.items[gone.index()]);
+        let same_line = self.lists.list_of(into) == self.lists.list_of(gone);
+        if lost.due < kept.due && same_line {
+            self.lists.remove(into);
+            self.lists.insert_before(into, gone);
+            self.items[into.index()].due = lost.due;
+        }
+        self.items[into.index()].since = kept.since.min(lost.since);
+    }
+}
+
+impl Scheduler for Bfq {
+    fn insert(&mut self, cx: &Cx<'_>, rq: RequestId, at: At) {
+        self.enter(cx);
+        let item = &self.items[rq.index()];
+        if item.state == State::Issued {
+            assert!(item.rq == rq, "{rq:?} took the slot of {:?}, still issued", item.rq);
+            self.back(cx, rq, cx.now);
+            self.push_head(cx, rq);
+            return;
+        }
+        match at {
+            At::Tail => self.arrive(cx, rq),
+            At::Head => {
+                let meta = cx.requests.get(rq);
+                let (p, q) = self.sender(cx, meta);
+                self.hold(rq, p, q, State::Head, meta);
+                self.push_head(cx, rq);
+            }
+        }
+    }
+
+    fn pick(&mut self, cx: &Cx<'_>, _: HwQueue) -> Pick {
+        self.enter(cx);
+        self.choose(cx)
+    }
+
+    fn completed(&mut self, cx: &Cx<'_>, done: &Done) {
+        self.enter(cx);
+        let item = self.items[done.rq.index()];
+        let issued = item.state == State::Issued && item.rq == done.rq;
+        assert!(issued, "{:?} completed without being issued", done.rq);
+        let completed = done.completed.min(self.now);
+        self.note_completed(cx, done.rq, done.issued, completed);
+        self.back(cx, done.rq, completed);
+        self.items[done.rq.index()].state = State::Free;
+        self.release(cx, item.proc, item.queue);
+    }
+
+    fn withdraw(&mut self, cx: &Cx<'_>, rq: RequestId) {
+        self.enter(cx);
+        self.remove_held(cx, rq);
+    }
+
+    fn absorbed(&mut self, cx: &Cx<'_>, into: RequestId, gone: RequestId) {
+        self.enter(cx);
+        self.items[into.index()].sectors = cx.requests.get(into).sectors;
+        self.inherit(into, gone);
+        let level = self.wf.level(self.items[gone.index()].queue);
+        self.note(cx, level, About::of(cx.requests.get(gone)), Event::Merged);
+        self.remove_held(cx, gone);
+        self.moved(cx, into);
+    }
+
+    fn inspect(&self, out: &mut dyn FnMut(&'static str, u64)) {
+        let serving = (self.serving != super::NOBODY).then_some(self.serving);
+        let of_serving = |value: &dyn Fn(u32) -> u64| serving.map_or(0, value);
+        out("queued", self.queued.into());
+        out("dispatch", self.lists.len(super::HEAD) as u64);
+        out("in_driver", self.in_driver.into());
+        let names = ["rt_busy", "be_busy", "idle_busy"];
+        names.into_iter().zip(self.busy).for_each(|(name, busy)| out(name, busy.into()));
+        out("queues", self.queues.len().into());
+        out("raised_busy", self.raised_busy.into());
+        out("groups_pending", self.groups.pending().into());
+        out("max_budget", self.max_budget());
+        out("peak_rate", self.rate.peak());
+        out("serving", serving.is_some().into());
+        out("serving_budget", of_serving(&|q| self.wf.budget(q)));
+        out("serving_service", of_serving(&|q| self.wf.service(q)));
+        out("serving_weight", of_serving(&|q| self.wf.weight(q).into()));
+        out("serving_raised", of_serving(&|q| self.queues[q].raising.factor.into()));
+        out("serving_in_burst", of_serving(&|q| self.queues[q].in_burst.into()));
+        out("serving_shared", of_serving(&|q| self.queues[q].shared.into()));
+        out("idling", self.slot.idle.is_some().into());
+        out("vtime", self.wf.vtime(super::wf2q::ROOT, super::wf2q::Class::BestEffort));
+    }
+
+    fn may_merge(&self, _: &Cx<'_>, into: RequestId, io: &IoMeta) -> bool {
+        let item = &self.items[into.index()];
+        // What waits at the head is in no order; and the process may have another queue by now.
+        item.state == State::Queued
+            && self.queues[item.queue].sync == super::is_sync(io)
+            && self.queue_for(io) == Some(item.queue)
+    }
+
+    fn grown(&mut self, cx: &Cx<'_>, rq: RequestId, edge: Grown) {
+        self.enter(cx);
+        let meta = cx.requests.get(rq);
+        self.items[rq.index()].sectors = meta.sectors;
+        let level = self.wf.level(self.items[rq.index()].queue);
+        self.note(cx, level, About::of(meta), Event::Merged);
+        match edge {
+            Grown::Back => {}
+            Grown::Front { .. } | Grown::Discard => self.moved(cx, rq),
+        }
+    }
+
+    fn limits_slots(&self) -> bool {
+        true
+    }
+
+    fn admits(&self, _: &Cx<'_>, io: &IoMeta, used: Used) -> bool {
+        self.admits_io(io, used)
+    }
+
+    fn regroup(&mut self, cx: &Cx<'_>, change: GroupChange) {
+        self.enter(cx);
+        self.change_groups(cx, change);
+    }
+
+    fn left(&mut self, cx: &Cx<'_>, owner: Owner) {
+        self.enter(cx);
+        self.owner_left(cx, owner);
+    }
+
+    fn attribute(&self, name: &str) -> Option<i64> {
+        self.tunables.get(name)
+    }
+
+    fn set_attribute(&mut self, name: &str, value: i64) -> bool {
+        let Tunables { timeout, max_budget, low_latency, .. } = self.tunables;
+        let known = self.tunables.set(name, value);
+        let Tunables { timeout: new_timeout, max_budget: new_max, .. } = self.tunables;
+        if new_timeout != timeout || (new_max == 0 && max_budget != 0) {
+            self.adapt_budget();
+        }
+        if low_latency && !self.tunables.low_latency {
+            self.end_all_raising();
+        }
+        known
+    }
+}

@@ -1,0 +1,190 @@
+//! What goes to the device next (`spec/bfq.md` section 6).
+
+use super::budget::{self, Reason};
+use super::notes::About;
+use super::wf2q::Class;
+use super::{Bfq, HEAD, NOBODY, State, habits};
+use crate::{Cx, Event, Pick};
+use blkmq_core::{Nanos, RequestId};
+
+/// Async I/O costs so many times what it is, as long as that harms nobody: nobody waits for it.
+const ASYNC_COSTS: u64 = 3;
+
+impl Bfq {
+    pub(super) fn choose(&mut self, cx: &Cx<'_>) -> Pick {
+        if let Some(rq) = self.lists.front(HEAD) {
+            return Pick::Issue(self.issue_head(cx, rq));
+        }
+        if self.queued == 0 {
+            return Pick::Empty;
+        }
+        if self.tunables.strict && self.in_driver > 0 {
+            return Pick::WaitCompletion;
+        }
+        match self.select(cx) {
+            Some(q) => Pick::Issue(self.serve(cx, q)),
+            // Kept idle for the queue in service; at the latest until then, or until its last request is back.
+            None => self.slot.idle.map_or(Pick::WaitCompletion, Pick::WaitUntil),
+        }
+    }
+
+    /// The queue to serve: as a rule the one in service. `None`: the device is to be idle for it.
+    fn select(&mut self, cx: &Cx<'_>) -> Option<u32> {
+        if self.serving != NOBODY && self.is_timed_out() && self.may_end_for_time() {
+            self.expire(cx, Reason::Timeout);
+        }
+        loop {
+            if self.serving == NOBODY {
+                self.begin_slot(cx);
+            }
+            let q = self.serving;
+            match self.queues[q].next {
+                Some(next) if self.charge_of(q, next) > self.budget_left(q) => {
+                    self.expire(cx, Reason::Exhausted);
+                }
+                Some(_) => {
+                    self.stop_idling(cx);
+                    return Some(q);
+                }
+                None if self.is_waited_for(q) => return self.inject(),
+                None => self.expire(cx, Reason::NoMore),
+            }
+        }
+    }
+
+    /// Is the slot of the queue in service to end, whose time is over? Not if the device waits for it, and it has used
+    /// little of its budget less than that; nor if it is empty and worth waiting for.
+    fn may_end_for_time(&self) -> bool {
+        let q = self.serving;
+        self.time_counts() && !(self.queues[q].is_empty() && self.better_to_idle(q))
+    }
+
+    /// While the device waits for the queue in service, time counts only if much of its budget is left.
+    pub(super) fn time_counts(&self) -> bool {
+        let q = self.serving;
+        self.slot.idle.is_none() || budget::much_left(self.wf.budget(q), self.wf.service(q))
+    }
+
+    /// Is an empty queue in service to be waited for?
+    fn is_waited_for(&self, q: u32) -> bool {
+        self.slot.idle.is_some() || (self.queues[q].dispatched > 0 && self.better_to_idle(q))
+    }
+
+    /// The next queue gets its turn.
+    fn begin_slot(&mut self, cx: &Cx<'_>) {
+        let q = self.wf.pick(self.now).expect("requests wait, so a queue is busy");
+        self.serving = q;
+        self.warmth.another();
+        self.queues[q].fifo_checked = false;
+        self.forgive_waiting(q);
+        let queue = &self.queues[q];
+        let longer = if queue.raising.is_soft_rt() {
+            1
+        } else {
+            u64::from(self.wf.weight(q) / queue.priority.weight()).max(1)
+        };
+        self.slot.began = self.now;
+        self.slot.ends = self.now + Nanos(self.tunables.timeout.0.saturating_mul(longer));
+        self.note_turn(cx, self.wf.level(q));
+    }
+
+    /// Has the queue in service been for as long as it may?
+    #[inline]
+    pub(super) fn is_timed_out(&self) -> bool {
+        self.now >= self.slot.ends
+    }
+
+    #[inline]
+    pub(super) fn budget_left(&self, q: u32) -> u64 {
+        self.wf.budget(q).saturating_sub(self.wf.service(q))
+    }
+
+    /// What it costs `q` to have `rq` served.
+    #[inline]
+    pub(super) fn charge_of(&self, q: u32, rq: RequestId) -> u64 {
+        let sectors = u64::from(self.items[rq.index()].sectors);
+        let queue = &self.queues[q];
+        if queue.sync || queue.raising.is_raised() || self.is_asymmetric(Some(q)) {
+            sectors
+        } else {
+            sectors * ASYNC_COSTS
+        }
+    }
+
+    /// Serves the next request of `q`.
+    fn serve(&mut self, cx: &Cx<'_>, q: u32) -> RequestId {
+        let rq = self.queues[q].next.expect("it was selected for having one");
+        let charge = self.charge_of(q, rq);
+        let now = self.now;
+        let queue = &mut self.queues[q];
+        if queue.served == 0 {
+            queue.first_io = now;
+        }
+        queue.served += charge;
+        if queue.raising.is_raised() {
+            queue.raising.served += charge;
+        }
+        self.wf.serve(q, charge);
+        if self.is_serving(q) {
+            self.sample_dispatch(rq);
+        }
+        self.dispatch(cx, q, rq);
+        if self.is_serving(q) {
+            self.review_raising(q);
+            if self.wf.class(q) == Class::Idle && self.others_are_busy() {
+                self.expire(cx, Reason::Exhausted);
+            }
+        }
+        rq
+    }
+
+    /// Takes `rq` out of `q` for the device.
+    fn dispatch(&mut self, cx: &Cx<'_>, q: u32, rq: RequestId) {
+        let meta = *cx.requests.get(rq);
+        self.queues[q].dispatched += 1;
+        let far = habits::is_far(self.last_position, meta.sector, meta.sectors, self.rotational);
+        let changed = self.rate.dispatched(&super::rate::Dispatch {
+            now: self.now,
+            sectors: meta.sectors,
+            far,
+            in_driver: self.in_driver,
+            last_completion: self.last_completion,
+        });
+        if changed {
+            self.adapt_budget();
+        }
+        self.last_position = meta.end();
+        if self.is_serving(q) {
+            self.serving_position = meta.end();
+        }
+        self.in_driver += 1;
+        self.items[rq.index()].state = State::Issued;
+        let level = self.wf.level(q);
+        self.take_out(q, rq, meta.sector);
+        self.note_unqueued(cx, level, About::of(&meta));
+        self.note(cx, level, About::of(&meta), Event::Served(meta.sectors));
+        self.left_empty(cx, q);
+    }
+
+    /// Issues a request that was put back or comes before everything.
+    fn issue_head(&mut self, cx: &Cx<'_>, rq: RequestId) -> RequestId {
+        self.lists.remove(rq);
+        let item = &mut self.items[rq.index()];
+        item.state = State::Issued;
+        let q = item.queue;
+        self.queues[q].dispatched += 1;
+        self.in_driver += 1;
+        let meta = cx.requests.get(rq);
+        let level = self.wf.level(q);
+        self.note_unqueued(cx, level, About::of(meta));
+        self.note(cx, level, About::of(meta), Event::Served(meta.sectors));
+        self.recount(q);
+        rq
+    }
+
+    /// The rate, or the time for which a slot lasts, is another one.
+    pub(super) fn adapt_budget(&mut self) {
+        // Budgets stay far below where virtual time would overflow.
+        self.auto_budget = self.rate.sectors_in(self.tunables.timeout).clamp(1, i32::MAX as u64);
+    }
+}

@@ -1,0 +1,221 @@
+//! Which queue an I/O goes to, and how queues come and go with those who send to them.
+
+use super::budget;
+use super::priority::Priority;
+use super::procs::Key;
+use super::queue::Senders;
+use super::wf2q::{Class, ROOT};
+use super::{Bfq, NOBODY, is_sync};
+use crate::Cx;
+use alloc::vec::Vec;
+use blkmq_core::{GroupId, IoMeta, Owner};
+
+impl Bfq {
+    /// Under which name the sender of `io` is known.
+    #[inline]
+    pub(super) fn key_of(&self, io: &IoMeta) -> Key {
+        if is_sync(io) {
+            return Key::process(io.owner);
+        }
+        let group = self.groups.of(self.groups.level(io.group)).id;
+        Key::shared(group, Priority::of(io.ioprio).number())
+    }
+
+    /// The async queue that a process would send to has this name.
+    pub(super) fn async_key(&self, proc: u32) -> Key {
+        let proc = self.procs.at(proc);
+        let group = self.groups.of(proc.group.map_or(ROOT, |group| self.groups.level(group))).id;
+        Key::shared(group, Priority::of(proc.ioprio).number())
+    }
+
+    /// The queue that `io` would go to now, if there is one.
+    pub(super) fn queue_for(&self, io: &IoMeta) -> Option<u32> {
+        self.procs.find(self.key_of(io)).and_then(|proc| self.procs.at(proc).queue)
+    }
+
+    /// The sender of an I/O, and the queue that it goes to: made if need be, and in the right group.
+    #[inline]
+    pub(super) fn sender(&mut self, cx: &Cx<'_>, meta: &IoMeta) -> (u32, u32) {
+        let key = self.key_of(meta);
+        let p = match self.procs.find(key) {
+            Some(p) => p,
+            None => self.new_proc(cx, key),
+        };
+        self.procs.remember(p);
+        let proc = self.procs.at(p);
+        match proc.queue {
+            Some(q)
+                if proc.ioprio == meta.ioprio
+                    && proc.group == Some(meta.group)
+                    && !self.queues[q].to_split =>
+            {
+                (p, q)
+            }
+            queue => (p, self.sender_changed(cx, p, queue, meta)),
+        }
+    }
+
+    /// The slow part of [`sender`](Self::sender): something about it is not as it was.
+    fn sender_changed(&mut self, cx: &Cx<'_>, p: u32, queue: Option<u32>, meta: &IoMeta) -> u32 {
+        let level = self.groups.level(meta.group);
+        let priority = Priority::of(meta.ioprio);
+        let proc = self.procs.at_mut(p);
+        proc.left = false;
+        (proc.ioprio, proc.group) = (meta.ioprio, Some(meta.group));
+        let Some(q) = queue else { return self.new_queue(cx, p, level, priority, is_sync(meta)) };
+        if self.wf.level(q) != level {
+            if self.queues[q].shared {
+                // The others stay where they are.
+                self.leave_queue(cx, p);
+                return self.new_queue(cx, p, level, priority, true);
+            }
+            self.move_queue(cx, q, level);
+        }
+        if self.queues[q].priority != priority {
+            self.queues[q].priority = priority;
+            self.want(q);
+            self.recount(q);
+        }
+        let apart = self.queues[q].to_split && self.queues[q].shared && !self.queues[q].stable;
+        if apart { self.split(cx, p, q) } else { q }
+    }
+
+    fn new_proc(&mut self, cx: &Cx<'_>, key: Key) -> u32 {
+        if self.procs.is_full() {
+            let idlest = self.procs.idlest().expect("there are more records than requests");
+            self.forget_or_mark(cx, idlest);
+        }
+        self.procs.add(key)
+    }
+
+    /// A queue of its own for `p`, or the one that it is to share for good.
+    pub(super) fn new_queue(
+        &mut self,
+        cx: &Cx<'_>,
+        p: u32,
+        level: u32,
+        priority: Priority,
+        sync: bool,
+    ) -> u32 {
+        let q = self.queues.add(self.now);
+        self.wf.attach(q, level, priority.class, priority.weight());
+        let max_budget = 2 * self.max_budget() / 3;
+        let queue = &mut self.queues[q];
+        queue.sync = sync;
+        queue.senders = Senders::One(p);
+        queue.procs = 1;
+        queue.priority = priority;
+        queue.max_budget = max_budget;
+        queue.short_think = sync && priority.class != Class::Idle;
+        self.procs.at_mut(p).queue = Some(q);
+        if !sync {
+            return q;
+        }
+        let joined = self.join_series(cx, p, q);
+        if joined == q {
+            self.join_burst(q);
+        }
+        joined
+    }
+
+    /// An owner will not be heard of for a long time.
+    pub(super) fn owner_left(&mut self, cx: &Cx<'_>, owner: Owner) {
+        if let Some(p) = self.procs.find(Key::process(owner)) {
+            self.forget_or_mark(cx, p);
+        }
+    }
+
+    /// Forgets a process; as soon as its requests have completed, if there are any.
+    pub(super) fn forget_or_mark(&mut self, cx: &Cx<'_>, p: u32) {
+        self.leave_queue(cx, p);
+        self.forget_proc(p);
+    }
+
+    /// The rest of [`forget_or_mark`](Self::forget_or_mark), for a process that has no queue.
+    fn forget_proc(&mut self, p: u32) {
+        if self.procs.at(p).requests == 0 {
+            self.procs.remove(p);
+        } else {
+            self.procs.at_mut(p).left = true;
+        }
+    }
+
+    /// A process does not send to its queue any more.
+    fn leave_queue(&mut self, cx: &Cx<'_>, p: u32) {
+        if let Some(q) = self.let_go(p) {
+            self.free_if_unused(cx, q);
+        }
+    }
+
+    fn let_go(&mut self, p: u32) -> Option<u32> {
+        let q = self.procs.at_mut(p).queue.take()?;
+        self.queues[q].procs -= 1;
+        Some(q)
+    }
+
+    /// A group is going to be removed: nobody sends to its async queues any more. They stay until somebody looks.
+    pub(super) fn abandon_async_of(&mut self, group: GroupId) {
+        let of_group = |p: &u32| self.procs.at(*p).key.shared_by() == Some(group);
+        let its: Vec<u32> = self.procs.all().filter(of_group).collect();
+        for p in its {
+            let _ = self.let_go(p);
+            self.forget_proc(p);
+        }
+    }
+
+    /// A request of the process has completed or is gone.
+    #[inline]
+    pub(super) fn release(&mut self, cx: &Cx<'_>, p: u32, q: u32) {
+        self.procs.end(p);
+        let proc = self.procs.at(p);
+        if proc.left && proc.requests == 0 {
+            self.procs.remove(p);
+        }
+        self.queues[q].allocated -= 1;
+        let level = self.wf.level(q);
+        self.allocate(level, |n| n - 1);
+        if self.queues[q].procs == 0 {
+            self.free_if_unused(cx, q);
+        }
+    }
+
+    /// Frees a queue to which nobody sends and that has nothing left to do.
+    pub(super) fn free_if_unused(&mut self, cx: &Cx<'_>, q: u32) {
+        let queue = &self.queues[q];
+        let unused = queue.live && queue.procs == 0 && queue.allocated == 0;
+        if !unused || q == self.serving {
+            return;
+        }
+        if queue.busy {
+            self.retire(cx, q);
+        }
+        self.wf.forget(q);
+        self.recount(q);
+        self.burst.leave(self.queues.link(q));
+        self.queues.remove(q);
+    }
+
+    /// The longest budget of all.
+    #[inline]
+    pub(super) fn max_budget(&self) -> u64 {
+        if self.tunables.max_budget > 0 {
+            self.tunables.max_budget
+        } else if self.warmth.is_warm() {
+            self.auto_budget
+        } else {
+            budget::DEFAULT
+        }
+    }
+
+    #[inline]
+    pub(super) fn min_budget(&self) -> u64 {
+        self.max_budget() / 32
+    }
+
+    /// Is `q` in service?
+    #[inline]
+    pub(super) fn is_serving(&self, q: u32) -> bool {
+        debug_assert!(q != NOBODY);
+        self.serving == q
+    }
+}

@@ -1,0 +1,236 @@
+//! What can be set: names, ranges and defaults of sysfs (`spec/bfq.md` section 16), and switches of our own for parts
+//! that somebody may want to do without.
+
+use crate::{Attribute, Options, Unit};
+use blkmq_core::Nanos;
+
+const INT_MAX: i64 = i32::MAX as i64;
+
+const fn attribute(
+    name: &'static str,
+    unit: Unit,
+    default: i64,
+    (min, max): (i64, i64),
+    help: &'static str,
+) -> Attribute {
+    Attribute { name, unit, default, min, max, help }
+}
+
+/// As `iosched/` lists them, ours last.
+pub(super) const ATTRIBUTES: &[Attribute] = &[
+    attribute(
+        "fifo_expire_sync",
+        Unit::Millis,
+        125,
+        (1, INT_MAX),
+        "age at which a sync request goes before the sector order of its queue",
+    ),
+    attribute(
+        "fifo_expire_async",
+        Unit::Millis,
+        250,
+        (1, INT_MAX),
+        "the same for requests that nobody waits for",
+    ),
+    attribute(
+        "back_seek_max",
+        Unit::Kib,
+        16_384,
+        (0, INT_MAX),
+        "how far a queue may go back to a request instead of on to the next one",
+    ),
+    attribute(
+        "back_seek_penalty",
+        Unit::Count,
+        2,
+        (1, INT_MAX),
+        "how many times as long as it is the way back counts",
+    ),
+    attribute(
+        "slice_idle",
+        Unit::Millis,
+        8,
+        (0, INT_MAX),
+        "how long the device waits for the next request of a queue; 0: never",
+    ),
+    attribute("slice_idle_us", Unit::Micros, 8_000, (0, INT_MAX), "slice_idle in microseconds"),
+    attribute(
+        "max_budget",
+        Unit::Sectors,
+        0,
+        (0, INT_MAX),
+        "the longest budget; 0: what the device does in timeout_sync",
+    ),
+    attribute("timeout_sync", Unit::Millis, 125, (1, INT_MAX), "the longest slot of a queue"),
+    attribute(
+        "strict_guarantees",
+        Unit::Flag,
+        0,
+        (0, 1),
+        "wait for every sync queue, and have one request in the device",
+    ),
+    attribute(
+        "low_latency",
+        Unit::Flag,
+        1,
+        (0, 1),
+        "prefer what looks interactive or soft real-time",
+    ),
+    attribute(
+        "queue_merge",
+        Unit::Count,
+        1,
+        (0, 2),
+        "1: join queues that work side by side; 2: those that begin together as well; 0: neither",
+    ),
+    attribute(
+        "injection",
+        Unit::Flag,
+        1,
+        (0, 1),
+        "while the device waits for a queue, let others in as far as they do not slow it down",
+    ),
+];
+
+/// Which queues are joined.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(crate) enum Joining {
+    Nobody,
+    /// Those whose requests lie side by side.
+    Early,
+    /// And those that are created together.
+    Stable,
+}
+
+/// Present values.
+#[derive(Clone, Debug)]
+pub(crate) struct Tunables {
+    /// Async, sync.
+    pub(crate) fifo_expire: [Nanos; 2],
+    /// In sectors.
+    pub(crate) back_seek_max: u64,
+    pub(crate) back_seek_penalty: u64,
+    pub(crate) slice_idle: Nanos,
+    /// In sectors; 0: by the device's rate.
+    pub(crate) max_budget: u64,
+    pub(crate) timeout: Nanos,
+    pub(crate) strict: bool,
+    pub(crate) low_latency: bool,
+    pub(crate) joining: Joining,
+    pub(crate) injection: bool,
+}
+
+impl Tunables {
+    pub(crate) fn new(options: &Options) -> Self {
+        let mut tunables = Self {
+            fifo_expire: [Nanos::ZERO; 2],
+            back_seek_max: 0,
+            back_seek_penalty: 1,
+            slice_idle: Nanos::ZERO,
+            max_budget: 0,
+            timeout: Nanos::ZERO,
+            strict: false,
+            low_latency: false,
+            joining: Joining::Nobody,
+            injection: false,
+        };
+        for Attribute { name, default, .. } in ATTRIBUTES {
+            let known = tunables.set(name, *default);
+            debug_assert!(known, "{name} is listed but cannot be set");
+        }
+        // One variable may have two names, so defaults come first.
+        for Attribute { name, .. } in ATTRIBUTES {
+            if let Some(value) = options.given(name) {
+                tunables.set(name, value);
+            }
+        }
+        tunables
+    }
+
+    pub(crate) fn get(&self, name: &str) -> Option<i64> {
+        let millis = |span: Nanos| (span.0 / 1_000_000) as i64;
+        Some(match name {
+            "fifo_expire_sync" => millis(self.fifo_expire[1]),
+            "fifo_expire_async" => millis(self.fifo_expire[0]),
+            "back_seek_max" => (self.back_seek_max / 2) as i64,
+            "back_seek_penalty" => self.back_seek_penalty as i64,
+            "slice_idle" => millis(self.slice_idle),
+            "slice_idle_us" => (self.slice_idle.0 / 1_000) as i64,
+            "max_budget" => self.max_budget as i64,
+            "timeout_sync" => millis(self.timeout),
+            "strict_guarantees" => self.strict.into(),
+            "low_latency" => self.low_latency.into(),
+            "queue_merge" => self.joining as i64,
+            "injection" => self.injection.into(),
+            _ => return None,
+        })
+    }
+
+    /// Sets `name` to `value`, which is within the attribute's range. Returns false if there is no such attribute.
+    pub(crate) fn set(&mut self, name: &str, value: i64) -> bool {
+        let count = value.max(0) as u64;
+        match name {
+            "fifo_expire_sync" => self.fifo_expire[1] = Nanos::from_millis(count),
+            "fifo_expire_async" => self.fifo_expire[0] = Nanos::from_millis(count),
+            "back_seek_max" => self.back_seek_max = count * 2,
+            "back_seek_penalty" => self.back_seek_penalty = count.max(1),
+            "slice_idle" => self.slice_idle = Nanos::from_millis(count),
+            "slice_idle_us" => self.slice_idle = Nanos::from_micros(count),
+            "max_budget" => self.max_budget = count,
+            "timeout_sync" => self.timeout = Nanos::from_millis(count.max(1)),
+            "strict_guarantees" => {
+                if value != 0 && !self.strict {
+                    // Without idling nothing could be guaranteed.
+                    self.slice_idle = self.slice_idle.max(Nanos::from_millis(8));
+                }
+                self.strict = value != 0;
+            }
+            "low_latency" => self.low_latency = value != 0,
+            "queue_merge" => {
+                self.joining = match value {
+                    ..=0 => Joining::Nobody,
+                    1 => Joining::Early,
+                    _ => Joining::Stable,
+                }
+            }
+            "injection" => self.injection = value != 0,
+            _ => return false,
+        }
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn tunables(text: &str) -> Tunables {
+        Tunables::new(&Options::parse(ATTRIBUTES, text).expect("valid options"))
+    }
+
+    #[test]
+    fn what_is_set_is_what_is_shown() {
+        for attribute in ATTRIBUTES {
+            let mut tunables = tunables("");
+            assert_eq!(tunables.get(attribute.name), Some(attribute.default), "{}", attribute.name);
+            for value in [attribute.min, attribute.max, 1.max(attribute.min)] {
+                assert!(tunables.set(attribute.name, value));
+                assert_eq!(tunables.get(attribute.name), Some(value), "{}", attribute.name);
+            }
+        }
+        assert_eq!(tunables("").get("no_such"), None);
+        assert!(!tunables("").set("no_such", 1));
+    }
+
+    #[test]
+    fn slice_idle_has_two_names() {
+        assert_eq!(tunables("slice_idle=3").get("slice_idle_us"), Some(3_000));
+        assert_eq!(tunables("slice_idle_us=500").get("slice_idle"), Some(0));
+    }
+
+    #[test]
+    fn strict_guarantees_lift_slice_idle() {
+        assert_eq!(tunables("slice_idle=0,strict_guarantees=1").get("slice_idle"), Some(8));
+        assert_eq!(tunables("slice_idle=20,strict_guarantees=1").get("slice_idle"), Some(20));
+    }
+}

@@ -1,0 +1,96 @@
+//! Who wakes whom (`spec/bfq.md` section 12): a process that waits for another one's I/O before it goes on.
+//!
+//! A queue that thinks long, and three times in a row has something again right after a completion of the same other
+//! queue, is woken by that one. While the device waits for it, its waker is let in, as that is the shortest way on.
+
+use super::Bfq;
+use super::queue::QueueRef;
+use blkmq_core::{Instant, Nanos};
+
+/// A request that comes sooner after a completion than this may be because of it.
+const SOON: Nanos = Nanos::from_millis(4);
+/// So often in a row is no accident.
+const OFTEN: u32 = 3;
+/// Within so many times `slice_idle`.
+const WINDOW: u64 = 128;
+
+/// What is known of who wakes a queue, and whom it wakes.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Waker {
+    pub(super) queue: Option<QueueRef>,
+    suspect: Option<QueueRef>,
+    seen: u32,
+    since: Instant,
+    /// The queue that it was found to wake last.
+    pub(super) woken: Option<QueueRef>,
+}
+
+impl Waker {
+    pub(super) const fn new(now: Instant) -> Self {
+        Self { queue: None, suspect: None, seen: 0, since: now, woken: None }
+    }
+
+    /// It became non-empty right after `suspect` completed something; whether that is its waker now.
+    fn suspect(&mut self, suspect: QueueRef, now: Instant, slice_idle: Nanos) -> bool {
+        let window = Nanos(slice_idle.0.saturating_mul(WINDOW));
+        if self.suspect != Some(suspect) || now > self.since + window {
+            (self.suspect, self.seen, self.since) = (Some(suspect), 1, now);
+        } else {
+            self.seen += 1;
+        }
+        if self.seen < OFTEN {
+            return false;
+        }
+        (self.queue, self.suspect) = (Some(suspect), None);
+        true
+    }
+}
+
+impl Bfq {
+    /// A sync queue that had nothing waiting has a request.
+    pub(super) fn look_for_waker(&mut self, q: u32) {
+        let queue = &self.queues[q];
+        let Some(link) = self.last_completed else { return };
+        let Some(suspect) = self.queues.follow(link) else { return };
+        let alone = queue.queued == 0 && queue.dispatched == 0;
+        if queue.short_think
+            || !alone
+            || suspect == q
+            || self.queues[suspect].shared
+            || queue.waker.queue == Some(link)
+            || self.now.since(self.last_completion) >= SOON
+        {
+            return;
+        }
+        let (now, slice_idle) = (self.now, self.tunables.slice_idle);
+        if self.queues[q].waker.suspect(link, now, slice_idle) {
+            self.queues[suspect].waker.woken = Some(self.queues.link(q));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::bfq::queue::Queues;
+
+    #[test]
+    fn three_times_in_a_row_and_within_the_window() {
+        let mut queues = Queues::new(2);
+        let links = [0; 2].map(|_| {
+            let q = queues.add(Instant::ZERO);
+            queues.link(q)
+        });
+        let slice = Nanos::from_millis(8);
+        let at = |ms| Instant::ZERO + Nanos::from_millis(ms);
+        let mut waker = Waker::new(Instant::ZERO);
+        assert!(!waker.suspect(links[0], at(0), slice));
+        assert!(!waker.suspect(links[1], at(10), slice), "another one");
+        assert!(!waker.suspect(links[0], at(20), slice));
+        assert!(!waker.suspect(links[0], at(30), slice));
+        assert!(!waker.suspect(links[0], at(1_045), slice), "too late: it begins anew");
+        assert!(!waker.suspect(links[0], at(1_050), slice));
+        assert!(waker.suspect(links[0], at(1_060), slice));
+        assert_eq!(waker.queue, Some(links[0]));
+    }
+}

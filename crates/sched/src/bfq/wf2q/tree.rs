@@ -1,0 +1,220 @@
+//! Entities in order of their finishing times, each with the earliest start below it.
+//!
+//! A treap that is threaded through the entities themselves: an entity is in one tree at a time. The priorities
+//! that keep it shallow are hashes of the sequence number that each entity gets as it enters, so that the same
+//! calls make the same tree. All operations are O(log n) as long as nobody chooses the sequence numbers.
+
+use super::entity::{Entity, NIL, after, later};
+
+/// A hash of a sequence number: the finalizer of SplitMix64.
+#[inline]
+fn priority(seq: u64) -> u64 {
+    let z = (seq ^ (seq >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    z ^ (z >> 31)
+}
+
+/// Does `a` come before `b`? Of equal finishing times, the one that entered first.
+#[inline]
+fn before(a: &Entity, b: &Entity) -> bool {
+    if a.finish == b.finish { a.seq < b.seq } else { after(b.finish, a.finish) }
+}
+
+/// Works out the annotation of `node` from its children.
+#[inline]
+fn mend(all: &mut [Entity], node: u32) {
+    let Entity { start, left, right, .. } = all[node as usize];
+    let mut least = start;
+    for child in [left, right] {
+        if child != NIL {
+            let min_start = all[child as usize].min_start;
+            least = if after(least, min_start) { min_start } else { least };
+        }
+    }
+    all[node as usize].min_start = least;
+}
+
+/// Puts `new` into the tree at `root`; the new root.
+pub(super) fn insert(all: &mut [Entity], root: u32, new: u32) -> u32 {
+    if root == NIL || priority(all[new as usize].seq) > priority(all[root as usize].seq) {
+        let (left, right) = split(all, root, new);
+        all[new as usize].left = left;
+        all[new as usize].right = right;
+        mend(all, new);
+        return new;
+    }
+    if before(&all[new as usize], &all[root as usize]) {
+        all[root as usize].left = insert(all, all[root as usize].left, new);
+    } else {
+        all[root as usize].right = insert(all, all[root as usize].right, new);
+    }
+    mend(all, root);
+    root
+}
+
+/// Takes `gone`, which is in it, out of the tree at `root`; the new root.
+pub(super) fn remove(all: &mut [Entity], root: u32, gone: u32) -> u32 {
+    assert!(root != NIL, "an entity is not in the tree that it says");
+    if root == gone {
+        return join(all, all[gone as usize].left, all[gone as usize].right);
+    }
+    if before(&all[gone as usize], &all[root as usize]) {
+        all[root as usize].left = remove(all, all[root as usize].left, gone);
+    } else {
+        all[root as usize].right = remove(all, all[root as usize].right, gone);
+    }
+    mend(all, root);
+    root
+}
+
+/// Divides a tree into what comes before `pivot` and what comes behind it.
+fn split(all: &mut [Entity], root: u32, pivot: u32) -> (u32, u32) {
+    if root == NIL {
+        return (NIL, NIL);
+    }
+    if before(&all[root as usize], &all[pivot as usize]) {
+        let (left, right) = split(all, all[root as usize].right, pivot);
+        all[root as usize].right = left;
+        mend(all, root);
+        (root, right)
+    } else {
+        let (left, right) = split(all, all[root as usize].left, pivot);
+        all[root as usize].left = right;
+        mend(all, root);
+        (left, root)
+    }
+}
+
+/// One tree of two, all of `left` being before all of `right`.
+fn join(all: &mut [Entity], left: u32, right: u32) -> u32 {
+    if left == NIL || right == NIL {
+        return if left == NIL { right } else { left };
+    }
+    let (l, r) = (&all[left as usize], &all[right as usize]);
+    if priority(l.seq) > priority(r.seq) {
+        all[left as usize].right = join(all, l.right, right);
+        mend(all, left);
+        left
+    } else {
+        all[right as usize].left = join(all, left, r.left);
+        mend(all, right);
+        right
+    }
+}
+
+/// The entity that finishes first; [`NIL`] if there is none.
+pub(super) fn first(all: &[Entity], root: u32) -> u32 {
+    let mut node = root;
+    while node != NIL && all[node as usize].left != NIL {
+        node = all[node as usize].left;
+    }
+    node
+}
+
+/// The time at which somebody in the tree at `root`, which is not empty, may be served: `now`, or the earliest
+/// start if all of them start later.
+#[inline]
+pub(super) fn eligible_at(all: &[Entity], root: u32, now: u64) -> u64 {
+    later(now, all[root as usize].min_start)
+}
+
+/// Of those who have started by `now`, the one that finishes first; [`NIL`] if nobody has.
+pub(super) fn first_eligible(all: &[Entity], root: u32, now: u64) -> u32 {
+    let started = |node: u32| node != NIL && !after(all[node as usize].min_start, now);
+    if !started(root) {
+        return NIL;
+    }
+    let mut node = root;
+    loop {
+        let Entity { start, left, right, .. } = all[node as usize];
+        if started(left) {
+            node = left;
+        } else if after(start, now) {
+            // Somebody below has started, and it is nobody on the left.
+            node = right;
+        } else {
+            return node;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use alloc::vec::Vec;
+    use blkmq_core::Rng;
+
+    fn collect(all: &[Entity], root: u32, out: &mut Vec<u32>) -> u64 {
+        let Entity { start, left, right, min_start, .. } = all[root as usize];
+        let mut least = start;
+        if left != NIL {
+            least = least.min(collect(all, left, out));
+        }
+        out.push(root);
+        if right != NIL {
+            least = least.min(collect(all, right, out));
+        }
+        assert_eq!(min_start, least, "the annotation of {root}");
+        least
+    }
+
+    fn depth(all: &[Entity], root: u32) -> usize {
+        if root == NIL {
+            return 0;
+        }
+        let Entity { left, right, .. } = all[root as usize];
+        1 + depth(all, left).max(depth(all, right))
+    }
+
+    #[test]
+    fn s19_02_order_annotations_and_look_up_equal_brute_force_over_random_trees() {
+        for seed in 0..200 {
+            let mut rng = Rng::new(seed);
+            let mut all = alloc::vec![Entity::NEW; 60];
+            let (mut root, mut inside, mut seq) = (NIL, Vec::new(), 0);
+            for _ in 0..300 {
+                let at = rng.below(60) as u32;
+                match inside.iter().position(|e| *e == at) {
+                    Some(place) => {
+                        root = remove(&mut all, root, at);
+                        inside.swap_remove(place);
+                    }
+                    None => {
+                        seq += 1;
+                        let start = rng.below(100);
+                        let finish = start + rng.below(50);
+                        all[at as usize] = Entity { start, finish, seq, ..Entity::NEW };
+                        root = insert(&mut all, root, at);
+                        inside.push(at);
+                    }
+                }
+                let key = |e: &u32| (all[*e as usize].finish, all[*e as usize].seq);
+                inside.sort_by_key(key);
+                let mut order = Vec::new();
+                if root != NIL {
+                    collect(&all, root, &mut order);
+                }
+                assert_eq!(order, inside, "seed {seed}");
+                assert_eq!(first(&all, root), inside.first().copied().unwrap_or(NIL));
+                let now = rng.below(120);
+                let expected = inside.iter().copied().find(|e| all[*e as usize].start <= now);
+                assert_eq!(first_eligible(&all, root, now), expected.unwrap_or(NIL));
+            }
+        }
+    }
+
+    #[test]
+    fn a_thousand_entities_in_any_order_of_arrival_are_not_deep() {
+        let orders: [fn(u64) -> u64; 3] = [|i| i, |i| 5_000 - i, |i| i * 7_919 % 1_000];
+        for order in orders {
+            let mut all = alloc::vec![Entity::NEW; 1_000];
+            let mut root = NIL;
+            for at in 0..1_000_u32 {
+                all[at as usize].finish = order(at.into());
+                all[at as usize].seq = at.into();
+                root = insert(&mut all, root, at);
+            }
+            assert!(depth(&all, root) < 40, "{}", depth(&all, root));
+        }
+    }
+}

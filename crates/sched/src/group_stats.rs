@@ -1,0 +1,485 @@
+//! Statistics of groups, from what a policy has noted down (`spec/bfq.md` section 17): the names of cgroup v1, less their
+//! prefix.
+//!
+//! A plain state machine. Whoever has time feeds it with [`Note`]s, in the order in which they were written, and with
+//! every [`GroupChange`]; it neither locks nor knows the time. Applying a note is O(1) and allocates nothing; reading
+//! with `_recursive` is O(groups).
+//!
+//! A group that is removed leaves its numbers to its parent, so that sums over a subtree only ever grow, and so do notes
+//! that still come in its name.
+
+use crate::{Event, GroupChange, Note};
+use alloc::vec::Vec;
+use blkmq_core::{GroupId, Instant, Nanos, Op};
+
+/// Counted by direction. Each I/O counts once among `read`, `write` and `discard`, and once among `sync` and `unsynced`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Flow {
+    /// Of reads.
+    pub read: u64,
+    /// Of writes, those of zeroes included.
+    pub write: u64,
+    /// Of discards.
+    pub discard: u64,
+    /// Of what somebody waits for.
+    pub sync: u64,
+    /// Of what nobody waits for (`Async`).
+    pub unsynced: u64,
+}
+
+impl Flow {
+    /// Names of the rows of a flow as cgroup prints them, in its order, and their values.
+    #[must_use]
+    pub fn rows(&self) -> [(&'static str, u64); 6] {
+        [
+            ("Read", self.read),
+            ("Write", self.write),
+            ("Sync", self.sync),
+            ("Async", self.unsynced),
+            ("Discard", self.discard),
+            ("Total", self.total()),
+        ]
+    }
+
+    /// Of all directions.
+    #[must_use]
+    pub fn total(&self) -> u64 {
+        self.read + self.write + self.discard
+    }
+
+    fn change(&mut self, note: &Note, change: impl Fn(u64) -> u64) {
+        let by_op = match note.op {
+            Op::Read => &mut self.read,
+            Op::Discard => &mut self.discard,
+            Op::Write | Op::WriteZeroes | Op::Flush => &mut self.write,
+        };
+        *by_op = change(*by_op);
+        let by_wait = if note.sync { &mut self.sync } else { &mut self.unsynced };
+        *by_wait = change(*by_wait);
+    }
+
+    fn add(&mut self, note: &Note, amount: u64) {
+        self.change(note, |n| n.saturating_add(amount));
+    }
+
+    fn join(&mut self, other: &Self) {
+        self.read += other.read;
+        self.write += other.write;
+        self.discard += other.discard;
+        self.sync += other.sync;
+        self.unsynced += other.unsynced;
+    }
+}
+
+/// The value of one statistic.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Reading {
+    /// By direction.
+    Flow(Flow),
+    /// A single number. Times are in nanoseconds.
+    Number(u64),
+}
+
+/// What is counted by direction, in the order of [`FLOWS`].
+#[derive(Clone, Copy)]
+enum Kind {
+    Bytes,
+    Serviced,
+    ServiceTime,
+    WaitTime,
+    Merged,
+    Queued,
+}
+
+/// Statistics by direction: bytes and I/Os that have completed, nanoseconds that they were at the device, and that they
+/// waited before, how many were merged into others, and how many wait now. Each has a `_recursive` form as well.
+pub const FLOWS: &[&str] = &[
+    "io_service_bytes",
+    "io_serviced",
+    "io_service_time",
+    "io_wait_time",
+    "io_merged",
+    "io_queued",
+];
+
+/// Single numbers that have a `_recursive` form as well: nanoseconds in service, and sectors served.
+pub const SUMS: &[&str] = &["time", "sectors"];
+
+/// Single numbers of a group alone: requests that were waiting when it was served, on average; nanoseconds for which it
+/// waited for its turn, for which the device was kept idle for it, and for which it had nothing to do; and how often a
+/// queue of it ran out of requests.
+pub const NUMBERS: &[&str] =
+    &["avg_queue_size", "group_wait_time", "idle_time", "empty_time", "dequeue"];
+
+/// Nanoseconds for which something was the case.
+#[derive(Clone, Copy, Debug, Default)]
+struct Span {
+    sum: u64,
+    since: Option<Instant>,
+}
+
+impl Span {
+    fn begin(&mut self, at: Instant) {
+        // What began twice began the first time.
+        self.since.get_or_insert(at);
+    }
+
+    fn end(&mut self, at: Instant) {
+        if let Some(since) = self.since.take() {
+            self.sum += at.since(since).0;
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Counts {
+    flows: [Flow; FLOWS.len()],
+    time: u64,
+    sectors: u64,
+    queue_sizes: u64,
+    samples: u64,
+    wait: Span,
+    idle: Span,
+    empty: Span,
+    dequeued: u64,
+}
+
+impl Counts {
+    /// Adds the numbers of `other`. What has begun there and not ended is not known how long it lasts.
+    fn join(&mut self, other: &Self) {
+        self.flows.iter_mut().zip(&other.flows).for_each(|(own, more)| own.join(more));
+        self.time += other.time;
+        self.sectors += other.sectors;
+        self.queue_sizes += other.queue_sizes;
+        self.samples += other.samples;
+        self.wait.sum += other.wait.sum;
+        self.idle.sum += other.idle.sum;
+        self.empty.sum += other.empty.sum;
+        self.dequeued += other.dequeued;
+    }
+
+    fn flow(&mut self, kind: Kind) -> &mut Flow {
+        &mut self.flows[kind as usize]
+    }
+
+    fn apply(&mut self, note: &Note) {
+        let at = note.at;
+        match note.what {
+            Event::Queued => self.flow(Kind::Queued).add(note, 1),
+            // It may have been queued before anybody counted.
+            Event::Unqueued => self.flow(Kind::Queued).change(note, |n| n.saturating_sub(1)),
+            Event::Merged => self.flow(Kind::Merged).add(note, 1),
+            Event::Served(sectors) => self.sectors += u64::from(sectors),
+            Event::Completed { bytes, wait, service } => {
+                self.flow(Kind::Bytes).add(note, bytes.into());
+                self.flow(Kind::Serviced).add(note, 1);
+                self.flow(Kind::WaitTime).add(note, wait.0);
+                self.flow(Kind::ServiceTime).add(note, service.0);
+            }
+            Event::Time(Nanos(span)) => self.time += span,
+            Event::IdleBegan => self.idle.begin(at),
+            Event::IdleEnded => self.idle.end(at),
+            Event::EmptyBegan => self.empty.begin(at),
+            Event::EmptyEnded => self.empty.end(at),
+            Event::WaitBegan => self.wait.begin(at),
+            Event::WaitEnded => self.wait.end(at),
+            Event::Dequeued => self.dequeued += 1,
+            Event::QueueSize(size) => {
+                self.queue_sizes += u64::from(size);
+                self.samples += 1;
+            }
+        }
+    }
+
+    fn sum(&self, name: &str) -> Option<Reading> {
+        if let Some(kind) = FLOWS.iter().position(|flow| *flow == name) {
+            return Some(Reading::Flow(self.flows[kind]));
+        }
+        match name {
+            "time" => Some(Reading::Number(self.time)),
+            "sectors" => Some(Reading::Number(self.sectors)),
+            _ => None,
+        }
+    }
+
+    fn number(&self, name: &str) -> Option<u64> {
+        Some(match name {
+            "avg_queue_size" => self.queue_sizes.checked_div(self.samples).unwrap_or(0),
+            "group_wait_time" => self.wait.sum,
+            "idle_time" => self.idle.sum,
+            "empty_time" => self.empty.sum,
+            "dequeue" => self.dequeued,
+            _ => return None,
+        })
+    }
+}
+
+/// A group that exists.
+#[derive(Clone, Copy, Debug)]
+struct Member {
+    id: GroupId,
+    /// The place of the group above; the root's is its own.
+    parent: usize,
+    counts: Counts,
+}
+
+/// The statistics of all groups of a queue.
+#[derive(Clone, Debug)]
+pub struct GroupStats {
+    /// The root is the first. A group that is gone leaves a free place.
+    members: Vec<Option<Member>>,
+    /// By group: the place where its numbers are, or where those are that have its name now.
+    places: Vec<usize>,
+}
+
+impl Default for GroupStats {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl GroupStats {
+    /// There is the root, and nothing has happened.
+    #[must_use]
+    pub fn new() -> Self {
+        let root = Member { id: GroupId::ROOT, parent: 0, counts: Counts::default() };
+        Self { members: alloc::vec![Some(root)], places: alloc::vec![0] }
+    }
+
+    /// The tree of groups has changed. Allocates if a group is added; O(groups) if one is removed.
+    pub fn regroup(&mut self, change: GroupChange) {
+        match change {
+            GroupChange::Added { group, parent, .. } => self.add(group, self.place(parent)),
+            GroupChange::Weight { .. } => {}
+            GroupChange::Removed { group } => self.remove(group),
+        }
+    }
+
+    fn add(&mut self, id: GroupId, parent: usize) {
+        let free = self.members.iter().position(Option::is_none);
+        let place = free.unwrap_or(self.members.len());
+        if place == self.members.len() {
+            self.members.push(None);
+        }
+        self.members[place] = Some(Member { id, parent, counts: Counts::default() });
+        let name = usize::from(id.0);
+        if self.places.len() <= name {
+            self.places.resize(name + 1, 0);
+        }
+        self.places[name] = place;
+    }
+
+    fn remove(&mut self, group: GroupId) {
+        let place = self.place(group);
+        let Some(gone) = self.members[place] else { return };
+        if place == 0 || gone.id != group {
+            return;
+        }
+        self.members[place] = None;
+        if let Some(parent) = &mut self.members[gone.parent] {
+            parent.counts.join(&gone.counts);
+        }
+        self.places.iter_mut().filter(|at| **at == place).for_each(|at| *at = gone.parent);
+    }
+
+    /// Where the numbers of a group are; the root's, if nothing is known of it.
+    #[inline]
+    fn place(&self, group: GroupId) -> usize {
+        self.places.get(usize::from(group.0)).copied().unwrap_or(0)
+    }
+
+    /// Takes a note into account. O(1).
+    #[inline]
+    pub fn apply(&mut self, note: &Note) {
+        let place = self.place(note.group);
+        if let Some(member) = &mut self.members[place] {
+            member.counts.apply(note);
+        }
+    }
+
+    /// Every name that can be read.
+    pub fn names() -> impl Iterator<Item = (&'static str, bool)> {
+        let both = FLOWS.iter().chain(SUMS).flat_map(|name| [(*name, false), (*name, true)]);
+        both.chain(NUMBERS.iter().map(|name| (*name, false)))
+    }
+
+    /// The statistic `name` of a group: one of [`FLOWS`], [`SUMS`] or [`NUMBERS`], those of the first two also with
+    /// `_recursive` behind, for the group and all below it. `None` if there is no such name or group.
+    #[must_use]
+    pub fn read(&self, group: GroupId, name: &str) -> Option<Reading> {
+        let place = self.place(group);
+        let member = self.members[place].as_ref().filter(|member| member.id == group)?;
+        match name.strip_suffix("_recursive") {
+            Some(name) => self.subtree(place).sum(name),
+            None => {
+                let number = member.counts.number(name).map(Reading::Number);
+                member.counts.sum(name).or(number)
+            }
+        }
+    }
+
+    /// The numbers of a group and of all below it, added up.
+    fn subtree(&self, top: usize) -> Counts {
+        let mut all = Counts::default();
+        for (place, member) in self.members.iter().enumerate() {
+            if let Some(member) = member
+                && self.is_below(place, top)
+            {
+                all.join(&member.counts);
+            }
+        }
+        all
+    }
+
+    fn is_below(&self, place: usize, top: usize) -> bool {
+        let mut at = place;
+        while at != top && at != 0 {
+            at = self.members[at].as_ref().map_or(0, |member| member.parent);
+        }
+        at == top
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn note(group: u16, op: Op, what: Event) -> Note {
+        Note { group: GroupId(group), op, sync: op == Op::Read, what, at: Instant::ZERO }
+    }
+
+    fn at(group: u16, ms: u64, what: Event) -> Note {
+        Note { at: Instant::ZERO + Nanos::from_millis(ms), ..note(group, Op::Read, what) }
+    }
+
+    fn number(stats: &GroupStats, group: u16, name: &str) -> u64 {
+        match stats.read(GroupId(group), name) {
+            Some(Reading::Number(n)) => n,
+            other => panic!("{name} of {group}: {other:?}"),
+        }
+    }
+
+    fn flow(stats: &GroupStats, group: u16, name: &str) -> Flow {
+        match stats.read(GroupId(group), name) {
+            Some(Reading::Flow(flow)) => flow,
+            other => panic!("{name} of {group}: {other:?}"),
+        }
+    }
+
+    fn add(stats: &mut GroupStats, group: u16, parent: u16) {
+        let (group, parent) = (GroupId(group), GroupId(parent));
+        stats.regroup(GroupChange::Added { group, parent, weight: 100 });
+    }
+
+    #[test]
+    fn each_io_counts_once_by_direction_and_once_by_who_waits() {
+        let mut stats = GroupStats::new();
+        let done = Event::Completed { bytes: 512, wait: Nanos(3), service: Nanos(5) };
+        for op in [Op::Read, Op::Write, Op::WriteZeroes, Op::Discard] {
+            stats.apply(&note(0, op, done));
+        }
+        let bytes = flow(&stats, 0, "io_service_bytes");
+        let expected = Flow { read: 512, write: 1_024, discard: 512, sync: 512, unsynced: 1_536 };
+        assert_eq!(bytes, expected);
+        assert_eq!(flow(&stats, 0, "io_serviced").total(), 4);
+        assert_eq!(flow(&stats, 0, "io_wait_time").total(), 12);
+        assert_eq!(flow(&stats, 0, "io_service_time").rows()[5], ("Total", 20));
+    }
+
+    #[test]
+    fn what_waits_rises_and_falls_and_never_below_nothing() {
+        let mut stats = GroupStats::new();
+        stats.apply(&note(0, Op::Read, Event::Unqueued));
+        stats.apply(&note(0, Op::Read, Event::Queued));
+        stats.apply(&note(0, Op::Read, Event::Queued));
+        stats.apply(&note(0, Op::Read, Event::Unqueued));
+        assert_eq!(flow(&stats, 0, "io_queued").read, 1);
+    }
+
+    #[test]
+    fn spans_are_from_the_first_beginning_to_the_end() {
+        let mut stats = GroupStats::new();
+        for (ms, what) in [
+            (1, Event::IdleEnded),
+            (5, Event::IdleBegan),
+            (6, Event::IdleBegan),
+            (9, Event::IdleEnded),
+            (9, Event::EmptyBegan),
+            (12, Event::EmptyEnded),
+            (12, Event::WaitBegan),
+            (30, Event::WaitEnded),
+            (31, Event::WaitBegan),
+        ] {
+            stats.apply(&at(0, ms, what));
+        }
+        assert_eq!(number(&stats, 0, "idle_time"), 4_000_000);
+        assert_eq!(number(&stats, 0, "empty_time"), 3_000_000);
+        assert_eq!(number(&stats, 0, "group_wait_time"), 18_000_000);
+    }
+
+    #[test]
+    fn the_queue_size_is_an_average() {
+        let mut stats = GroupStats::new();
+        assert_eq!(number(&stats, 0, "avg_queue_size"), 0);
+        for size in [4, 6, 9] {
+            stats.apply(&note(0, Op::Read, Event::QueueSize(size)));
+        }
+        assert_eq!(number(&stats, 0, "avg_queue_size"), 6);
+    }
+
+    #[test]
+    fn a_removed_group_leaves_every_number_to_its_parent_and_sums_stay() {
+        let mut stats = GroupStats::new();
+        add(&mut stats, 1, 0);
+        add(&mut stats, 2, 1);
+        add(&mut stats, 3, 1);
+        for (group, weight) in [(0, 1), (1, 10), (2, 100), (3, 1_000)] {
+            stats.apply(&note(group, Op::Read, Event::Time(Nanos(weight))));
+            stats.apply(&note(group, Op::Write, Event::Served(weight as u32)));
+            stats.apply(&note(group, Op::Write, Event::Merged));
+            stats.apply(&note(group, Op::Write, Event::Dequeued));
+            stats.apply(&note(group, Op::Read, Event::QueueSize(weight as u32)));
+        }
+        assert_eq!(number(&stats, 1, "time_recursive"), 1_110);
+        stats.regroup(GroupChange::Removed { group: GroupId(2) });
+        assert_eq!(number(&stats, 1, "time"), 110, "and not only the counter of the gone group");
+        assert_eq!(number(&stats, 1, "sectors"), 110);
+        assert_eq!(flow(&stats, 1, "io_merged").write, 2);
+        assert_eq!(number(&stats, 1, "dequeue"), 2);
+        assert_eq!(number(&stats, 1, "avg_queue_size"), 55);
+        assert_eq!(number(&stats, 1, "time_recursive"), 1_110);
+        assert_eq!(number(&stats, 0, "sectors_recursive"), 1_111);
+        assert_eq!(stats.read(GroupId(2), "time"), None);
+    }
+
+    #[test]
+    fn notes_in_the_name_of_a_removed_group_are_its_parents() {
+        let mut stats = GroupStats::new();
+        add(&mut stats, 1, 0);
+        add(&mut stats, 2, 1);
+        stats.regroup(GroupChange::Removed { group: GroupId(2) });
+        stats.apply(&note(2, Op::Read, Event::Time(Nanos(7))));
+        assert_eq!(number(&stats, 1, "time"), 7);
+        stats.regroup(GroupChange::Removed { group: GroupId(1) });
+        stats.apply(&note(2, Op::Read, Event::Time(Nanos(1))));
+        assert_eq!(number(&stats, 0, "time"), 8);
+        // The name is used again: it begins with nothing.
+        add(&mut stats, 2, 0);
+        assert_eq!(number(&stats, 2, "time"), 0);
+        stats.apply(&note(9, Op::Read, Event::Time(Nanos(1))));
+        assert_eq!(number(&stats, 0, "time"), 9, "nobody knows group 9");
+    }
+
+    #[test]
+    fn every_name_can_be_read_and_no_other() {
+        let stats = GroupStats::new();
+        assert_eq!(GroupStats::names().count(), 2 * (6 + 2) + 5);
+        for (name, recursive) in GroupStats::names() {
+            let name = if recursive { [name, "_recursive"].concat() } else { name.into() };
+            assert!(stats.read(GroupId::ROOT, &name).is_some(), "{name}");
+        }
+        assert_eq!(stats.read(GroupId::ROOT, "dequeue_recursive"), None);
+        assert_eq!(stats.read(GroupId::ROOT, "no_such"), None);
+        assert_eq!(stats.read(GroupId(3), "time"), None);
+    }
+}

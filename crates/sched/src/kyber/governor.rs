@@ -1,0 +1,231 @@
+//! How many tokens each domain has, for all instances together (`spec/kyber.md` section 5).
+//!
+//! A review adds up what instances have counted, says whether anybody is worse off than it should be at the device,
+//! and if so has the others give way. With `adaptive`, what is done about it is `learner.rs`'s to decide, and the
+//! targets are as well.
+
+use super::domain::{DEPTHS, Domain, Kind, MEASURED, NOT_YET, SINCE, bucket_counter};
+use super::latency::{BAD, BUCKETS, percentile, total};
+use super::learner::{Learner, Lesson, Progress};
+use super::options::Tunables;
+use crate::{Governor, Options};
+use blkmq_core::{Instant, Nanos};
+
+/// So many samples are enough for a percentile.
+const ENOUGH: u64 = 500;
+/// After so long, fewer are.
+const PATIENCE: Nanos = Nanos::from_secs(1);
+/// What is looked at of latencies at the device, and of those in total.
+pub(super) const DEVICE_PERCENT: u64 = 90;
+const TOTAL_PERCENT: u64 = 99;
+/// Shown where no percentile is remembered.
+const NOTHING: u64 = BUCKETS as u64;
+
+/// What a review has found.
+pub(super) struct Findings {
+    /// A domain is too slow at the device.
+    pub(super) bad: bool,
+    /// The bucket of the 90th percentile of latencies at the device, of those domains that had enough samples.
+    pub(super) device: [Option<usize>; MEASURED],
+    /// The bucket of the 99th percentile of total latencies; from an earlier review if `bad`.
+    pub(super) total: [Option<usize>; MEASURED],
+}
+
+/// The samples of each domain by kind and bucket.
+type Windows = [[[u64; BUCKETS]; Kind::ALL.len()]; MEASURED];
+
+pub(super) struct Tokens {
+    tunables: Tunables,
+    /// What was counted since the last percentile.
+    windows: Windows,
+    /// When fewer samples are enough; `None` if no percentile was asked for since the last one.
+    timeouts: [[Option<Instant>; Kind::ALL.len()]; MEASURED],
+    /// The last percentile of the total, for a review that has none and needs one.
+    remembered: [Option<usize>; MEASURED],
+    /// With `adaptive`.
+    learner: Option<Learner>,
+}
+
+impl Tokens {
+    /// Options are told again before the first review, and take effect then.
+    pub(super) fn new(options: &Options) -> Self {
+        let tunables = Tunables { adaptive: false, ..Tunables::new(options) };
+        Self {
+            tunables,
+            windows: Windows::default(),
+            timeouts: Default::default(),
+            remembered: [None; MEASURED],
+            learner: None,
+        }
+    }
+
+    /// Forgets samples: their buckets have no meaning any more.
+    fn forget(&mut self) {
+        self.windows = Windows::default();
+        self.timeouts = Default::default();
+        self.remembered = [None; MEASURED];
+    }
+
+    fn targets(&self) -> [u64; MEASURED] {
+        let set = self.tunables.targets;
+        self.learner.as_ref().map_or(set, |learner| learner.targets(set))
+    }
+
+    fn publish(&self, values: &mut [u64]) {
+        values[..MEASURED].copy_from_slice(&self.targets());
+    }
+
+    /// Leaves one token in each pool, so that requests issued from now on show the unloaded device.
+    fn unload(&mut self, now: Instant, tokens: &mut [u32], values: &mut [u64]) {
+        self.forget();
+        tokens.fill(1);
+        values[SINCE] = now.as_nanos();
+    }
+
+    /// Begins as if nothing had happened, with or without learning.
+    fn restart(&mut self, tokens: &mut [u32], values: &mut [u64]) {
+        if self.tunables.adaptive {
+            self.learner = Some(Learner::default());
+            self.forget();
+            // Where nothing is measured there will be no review, and nobody is to wait for one.
+            tokens[..MEASURED].fill(1);
+            values[SINCE] = NOT_YET;
+        } else {
+            self.learner = None;
+            self.open(tokens, values);
+        }
+    }
+
+    fn open(&mut self, tokens: &mut [u32], values: &mut [u64]) {
+        self.forget();
+        tokens.copy_from_slice(&DEPTHS);
+        values[SINCE] = 0;
+    }
+
+    fn take_in(&mut self, grown: &[u64]) {
+        for (domain, kinds) in self.windows.iter_mut().enumerate() {
+            for (kind, window) in Kind::ALL.into_iter().zip(kinds) {
+                for (bucket, count) in window.iter_mut().enumerate() {
+                    *count = count.saturating_add(grown[bucket_counter(domain, kind, bucket)]);
+                }
+            }
+        }
+    }
+
+    /// The bucket at `percent` of a domain's samples of one kind, which are then forgotten. `None` if there are
+    /// not enough yet.
+    fn percentile(
+        &mut self,
+        now: Instant,
+        domain: usize,
+        kind: Kind,
+        percent: u64,
+    ) -> Option<usize> {
+        let window = &mut self.windows[domain][kind as usize];
+        let found = percentile(window, percent)?;
+        // Linux has one timeout for both. The latency at the device is asked for first and uses it up.
+        let clock = if self.tunables.linux_quirks { Kind::Device } else { kind };
+        let timeout = &mut self.timeouts[domain][clock as usize];
+        let expires = *timeout.get_or_insert(now + PATIENCE);
+        if total(window) < ENOUGH && expires > now {
+            return None;
+        }
+        *timeout = None;
+        window.fill(0);
+        Some(found)
+    }
+
+    fn findings(&mut self, now: Instant) -> Findings {
+        // Every domain is looked at, whatever the first one shows: looking has effects.
+        let device = Domain::MEASURED
+            .map(|domain| self.percentile(now, domain as usize, Kind::Device, DEVICE_PERCENT));
+        let bad = device.iter().flatten().any(|bucket| *bucket >= BAD);
+        let total = Domain::MEASURED.map(|domain| {
+            let domain = domain as usize;
+            let fresh = self.percentile(now, domain, Kind::Total, TOTAL_PERCENT);
+            let remembered = &mut self.remembered[domain];
+            if bad {
+                let earlier = remembered.take();
+                return fresh.or(earlier);
+            }
+            *remembered = fresh.or(*remembered);
+            fresh
+        });
+        Findings { bad, device, total }
+    }
+}
+
+/// Linux's rule: when somebody is too slow at the device, those with latency to spare give way, and those that
+/// are too slow in total get more.
+fn adjust(findings: &Findings, tokens: &mut [u32]) {
+    for domain in Domain::MEASURED {
+        let domain = domain as usize;
+        if let Some(bucket) = findings.total[domain]
+            && (findings.bad || bucket >= BAD)
+        {
+            let depth = tokens[domain] as usize * (bucket + 1) / BAD;
+            tokens[domain] = depth.clamp(1, DEPTHS[domain] as usize) as u32;
+        }
+    }
+}
+
+impl Governor for Tokens {
+    fn review(&mut self, now: Instant, grown: &[u64], tokens: &mut [u32], values: &mut [u64]) {
+        if let Some(learner) = self.learner.as_mut().filter(|learner| learner.is_measuring()) {
+            match learner.measure(now, grown) {
+                Progress::Begun => self.unload(now, tokens, values),
+                Progress::GoesOn => {}
+                Progress::Done => {
+                    self.open(tokens, values);
+                    self.publish(values);
+                }
+            }
+            return;
+        }
+        self.take_in(grown);
+        let findings = self.findings(now);
+        let targets = self.targets();
+        let Some(learner) = &mut self.learner else {
+            adjust(&findings, tokens);
+            return;
+        };
+        learner.take_in(grown);
+        match learner.adjust(now, &findings, targets, tokens) {
+            Lesson::None => return,
+            Lesson::Faster => self.forget(),
+            Lesson::Stale => self.unload(now, tokens, values),
+        }
+        self.publish(values);
+    }
+
+    fn set_attribute(&mut self, name: &str, value: i64, tokens: &mut [u32], values: &mut [u64]) {
+        let before = self.tunables;
+        let known = self.tunables.set(name, value);
+        debug_assert!(known, "the governor is told of '{name}', which kyber has not");
+        if self.tunables.adaptive != before.adaptive {
+            self.restart(tokens, values);
+        }
+        if self.tunables.linux_quirks != before.linux_quirks {
+            self.timeouts = Default::default();
+        }
+        self.publish(values);
+    }
+
+    fn inspect(&self, out: &mut dyn FnMut(&'static str, u64)) {
+        const NAMES: [[&str; 4]; MEASURED] = [
+            ["read_target", "read_total_samples", "read_device_samples", "read_p99"],
+            ["write_target", "write_total_samples", "write_device_samples", "write_p99"],
+            ["discard_target", "discard_total_samples", "discard_device_samples", "discard_p99"],
+        ];
+        let targets = self.targets();
+        for (domain, names) in NAMES.into_iter().enumerate() {
+            let samples = Kind::ALL.map(|kind| total(&self.windows[domain][kind as usize]));
+            let p99 = self.remembered[domain].map_or(NOTHING, |bucket| bucket as u64);
+            let values = [targets[domain], samples[0], samples[1], p99];
+            names.into_iter().zip(values).for_each(|(name, value)| out(name, value));
+        }
+        if let Some(learner) = &self.learner {
+            learner.inspect(out);
+        }
+    }
+}

@@ -1,0 +1,304 @@
+//! `adaptive`: targets and depths that come from the device instead of from constants.
+//!
+//! What a request takes at an unloaded device is *measured*, with at most one request of each domain in it, and
+//! never concluded from a loaded one. Targets are a multiple of that. While the queue is open, those who fill the
+//! device give way when a target is missed, in proportion to by how much; those who were refused tokens and are late
+//! get more when none is. `doc/kyber.md` has the rules in full, and why they do not run away.
+
+use super::domain::{Domain, MEASURED, OLD_COUNTER, fine_counter, refused_counter};
+use super::governor::{DEVICE_PERCENT, Findings};
+use super::latency::{BAD, FINE, fine_upper, percentile, total};
+use blkmq_core::{Instant, Nanos};
+
+/// A target is this many times what nine of ten requests take at most at the unloaded device, so that a bucket is
+/// as wide as that. With one request of each domain in the device, latency is well below; more than a few times
+/// as long means that requests queue there, which does not make them any faster.
+const MULTIPLE: u64 = 4;
+/// Learned targets stay within this factor of those that are set, either way.
+const REACH: u64 = 64;
+/// So many samples of a domain are enough to know what it takes alone.
+const SAMPLES: u64 = 32;
+/// After so long, fewer are.
+const PATIENCE: Nanos = Nanos::from_secs(1);
+/// When a domain has missed its target so often in a row, although others give way each time, it cannot meet it.
+const STALE_AFTER: u32 = 16;
+/// So long after a measurement there is no other one. If one comes soon after that all the same, the pause doubles.
+const PAUSE: Nanos = Nanos::from_secs(10);
+const LONGEST_PAUSE: Nanos = Nanos::from_secs(80);
+/// No domain has more tokens than this.
+const MOST_TOKENS: u32 = 1024;
+
+/// What nine of ten samples are at most, to within a quarter. The same question is asked of the unloaded device and
+/// of the loaded one, or a target might be out of reach however little there is in the device.
+fn tail(window: &[u64]) -> Option<u64> {
+    percentile(window, DEVICE_PERCENT).map(fine_upper)
+}
+
+/// What the learner is about.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+enum Phase {
+    /// It has not been told the time yet. There is one token for each measured domain.
+    #[default]
+    Waiting,
+    /// Requests show the unloaded device, once those from before are back.
+    Measuring {
+        /// When a few samples have to do.
+        until: Instant,
+    },
+    /// Nothing but targets holds anybody back.
+    Open,
+}
+
+/// What a review means to a measurement.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Progress {
+    /// It begins: requests that are issued from now on count.
+    Begun,
+    /// There are not enough of them yet.
+    GoesOn,
+    /// There are.
+    Done,
+}
+
+/// What an adjustment has found out beyond itself.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Lesson {
+    /// Nothing.
+    None,
+    /// The device is faster than it was thought to be: there are other targets now.
+    Faster,
+    /// The targets cannot be met: the device has to be measured anew, and is from now on.
+    Stale,
+}
+
+pub(super) struct Learner {
+    phase: Phase,
+    /// What nine of ten requests of a domain take at most at the unloaded device, in nanoseconds.
+    base: [Option<u64>; MEASURED],
+    /// Latencies at the device since they were last judged.
+    fine: [[u64; FINE]; MEASURED],
+    /// Time that requests have lately spent in the device, added up; old sums count half at each review.
+    busy: [u64; MEASURED],
+    /// A token was refused since the total latency was last judged.
+    refused: [bool; MEASURED],
+    /// How often in a row a domain has missed its target.
+    missed: [u32; MEASURED],
+    /// The domain has met its target since tokens were last changed.
+    vouched: [bool; MEASURED],
+    /// A base was found to be far too long.
+    doubtful: bool,
+    /// When the device was last measured.
+    measured_at: Instant,
+    /// How long after that it is not measured again.
+    pause: Nanos,
+}
+
+impl Default for Learner {
+    fn default() -> Self {
+        Self {
+            phase: Phase::Waiting,
+            base: [None; MEASURED],
+            fine: [[0; FINE]; MEASURED],
+            busy: [0; MEASURED],
+            refused: [false; MEASURED],
+            missed: [0; MEASURED],
+            vouched: [false; MEASURED],
+            doubtful: false,
+            measured_at: Instant::ZERO,
+            pause: PAUSE,
+        }
+    }
+}
+
+impl Learner {
+    pub(super) fn is_measuring(&self) -> bool {
+        self.phase != Phase::Open
+    }
+
+    /// The targets that follow from what was measured and from those that are `set`.
+    pub(super) fn targets(&self, set: [u64; MEASURED]) -> [u64; MEASURED] {
+        let set = set.map(|target| target.max(1));
+        let within = |target: u128, domain: usize| {
+            let (least, most) = (set[domain] / REACH, set[domain].saturating_mul(REACH));
+            target.clamp(least.into(), most.into()) as u64
+        };
+        let alone = self.base.map(|base| base.map(|base| u128::from(base) * u128::from(MULTIPLE)));
+        let read = Domain::Read as usize;
+        let reads = within(alone[read].unwrap_or(set[read].into()), read);
+        let mut targets = [reads; MEASURED];
+        for domain in [Domain::Write as usize, Domain::Discard as usize] {
+            // As much more than that of reads as is set; but not less than what it takes.
+            let share = u128::from(reads) * u128::from(set[domain]) / u128::from(set[read]);
+            targets[domain] = within(share.max(alone[domain].unwrap_or(0)), domain);
+        }
+        targets
+    }
+
+    /// A review while the device is measured, or about to be.
+    pub(super) fn measure(&mut self, now: Instant, grown: &[u64]) -> Progress {
+        let Phase::Measuring { until } = self.phase else {
+            self.begin(now);
+            return Progress::Begun;
+        };
+        if grown[OLD_COUNTER] > 0 {
+            // What was in the device before is still coming back, and the others have waited behind it.
+            self.begin(now);
+            return Progress::GoesOn;
+        }
+        self.take_in_fine(grown);
+        let most = self.fine.iter().map(|window| total(window)).max().unwrap_or(0);
+        if most < SAMPLES && (most == 0 || until > now) {
+            return Progress::GoesOn;
+        }
+        self.conclude(now);
+        Progress::Done
+    }
+
+    fn begin(&mut self, now: Instant) {
+        self.phase = Phase::Measuring { until: now + PATIENCE };
+        self.fine = [[0; FINE]; MEASURED];
+    }
+
+    fn conclude(&mut self, now: Instant) {
+        for (base, window) in self.base.iter_mut().zip(&self.fine) {
+            *base = tail(window).or(*base);
+        }
+        let Self { base, pause, .. } = *self;
+        *self = Self { phase: Phase::Open, base, measured_at: now, pause, ..Self::default() };
+    }
+
+    /// Adds up what was counted while the queue is open.
+    pub(super) fn take_in(&mut self, grown: &[u64]) {
+        self.take_in_fine(grown);
+        for domain in 0..MEASURED {
+            self.refused[domain] |= grown[refused_counter(domain)] > 0;
+            let spent = (0..FINE).fold(0u64, |sum, bucket| {
+                let count = grown[fine_counter(domain, bucket)];
+                sum.saturating_add(count.saturating_mul(fine_upper(bucket)))
+            });
+            self.busy[domain] = (self.busy[domain] / 2).saturating_add(spent);
+        }
+    }
+
+    fn take_in_fine(&mut self, grown: &[u64]) {
+        for (domain, window) in self.fine.iter_mut().enumerate() {
+            for (bucket, count) in window.iter_mut().enumerate() {
+                *count = count.saturating_add(grown[fine_counter(domain, bucket)]);
+            }
+        }
+    }
+
+    /// What follows from a review while the queue is open.
+    pub(super) fn adjust(
+        &mut self,
+        now: Instant,
+        findings: &Findings,
+        targets: [u64; MEASURED],
+        tokens: &mut [u32],
+    ) -> Lesson {
+        let mut p90 = [None; MEASURED];
+        let mut faster = false;
+        for (domain, judged) in findings.device.iter().enumerate() {
+            let Some(bucket) = judged else { continue };
+            p90[domain] = tail(&self.fine[domain]);
+            faster |= self.is_faster(domain, p90[domain]);
+            self.fine[domain].fill(0);
+            self.vouched[domain] = *bucket < BAD;
+            self.missed[domain] = if *bucket < BAD { 0 } else { self.missed[domain] + 1 };
+        }
+        let stale = self.doubtful || self.missed.iter().any(|missed| *missed >= STALE_AFTER);
+        if stale && self.measured_at + self.pause <= now {
+            let soon = now < self.measured_at + self.pause + self.pause;
+            self.pause = if soon { Nanos(self.pause.0 * 2).min(LONGEST_PAUSE) } else { PAUSE };
+            self.begin(now);
+            return Lesson::Stale;
+        }
+        if findings.bad {
+            self.cut(findings, targets, p90, tokens);
+        } else if (0..MEASURED).all(|domain| self.vouched[domain] || self.is_idle(domain)) {
+            self.grow(findings, tokens);
+        }
+        if !faster {
+            return Lesson::None;
+        }
+        self.fine = [[0; FINE]; MEASURED];
+        Lesson::Faster
+    }
+
+    /// Nothing of `domain` has completed since it was last judged.
+    fn is_idle(&self, domain: usize) -> bool {
+        total(&self.fine[domain]) == 0
+    }
+
+    /// Lowers what requests of `domain` take alone, if they took less even so. It is never raised here: a loaded
+    /// device says nothing about that. And if it is faster than the unloaded one by far, it has become faster, and
+    /// nobody knows by how much.
+    fn is_faster(&mut self, domain: usize, tail: Option<u64>) -> bool {
+        let (Some(base), Some(tail)) = (self.base[domain], tail) else { return false };
+        let faster = total(&self.fine[domain]) >= SAMPLES && tail < base;
+        if faster {
+            self.base[domain] = Some(tail);
+            self.doubtful |= tail <= base / 4 * 3;
+        }
+        faster
+    }
+
+    /// Has those who fill the device give way.
+    fn cut(
+        &mut self,
+        findings: &Findings,
+        targets: [u64; MEASURED],
+        p90: [Option<u64>; MEASURED],
+        tokens: &mut [u32],
+    ) {
+        self.vouched = [false; MEASURED];
+        let busy = self.busy.iter().fold(0u64, |sum, busy| sum.saturating_add(*busy));
+        for (domain, tokens) in tokens.iter_mut().enumerate().take(MEASURED) {
+            if self.busy[domain] < busy / 4 {
+                // What it has in the device is not what is in the way.
+                continue;
+            }
+            let depth = u64::from(*tokens);
+            let missed = (0..MEASURED).filter(|d| findings.device[*d].is_some_and(|b| b >= BAD));
+            let fitting = missed.filter_map(|d| {
+                let share = u128::from(depth) * u128::from(targets[d]) / u128::from(p90[d]?);
+                Some(share.min(depth.into()) as u64)
+            });
+            let mut left = fitting.min().unwrap_or(depth).clamp(depth / 4, depth * 7 / 8);
+            if let Some(bucket) = findings.total[domain].filter(|bucket| *bucket < BAD) {
+                // It has latency to spare.
+                left = left.min(depth * (bucket as u64 + 1) / BAD as u64);
+            }
+            *tokens = left.max(1) as u32;
+        }
+    }
+
+    /// Gives more to those who are late for want of tokens.
+    fn grow(&mut self, findings: &Findings, tokens: &mut [u32]) {
+        for (domain, judged) in findings.total.iter().enumerate() {
+            let Some(bucket) = judged else { continue };
+            let refused = core::mem::take(&mut self.refused[domain]);
+            if *bucket >= BAD && refused {
+                let depth = tokens[domain];
+                tokens[domain] = (depth + (depth / 4).max(1)).min(MOST_TOKENS);
+                self.vouched = [false; MEASURED];
+            }
+        }
+    }
+
+    pub(super) fn inspect(&self, out: &mut dyn FnMut(&'static str, u64)) {
+        const NAMES: [[&str; 4]; MEASURED] = [
+            ["read_base", "read_missed", "read_busy", "read_refused"],
+            ["write_base", "write_missed", "write_busy", "write_refused"],
+            ["discard_base", "discard_missed", "discard_busy", "discard_refused"],
+        ];
+        for (domain, names) in NAMES.into_iter().enumerate() {
+            let base = self.base[domain].unwrap_or(0);
+            let missed = self.missed[domain].into();
+            let values = [base, missed, self.busy[domain], self.refused[domain].into()];
+            names.into_iter().zip(values).for_each(|(name, value)| out(name, value));
+        }
+        out("measuring", self.is_measuring().into());
+        out("measure_pause", self.pause.0);
+    }
+}

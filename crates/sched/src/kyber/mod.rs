@@ -1,0 +1,295 @@
+//! `kyber`: limits how much of each kind is in the device, so that reads meet their latency target.
+//!
+//! Behaviour is that of `spec/kyber.md`; `doc/kyber.md` says where it differs. This file is the [`Scheduler`], of
+//! which every hardware queue has an instance: what waits, whose turn it is, and taking tokens. How many tokens
+//! there are is decided for all instances together in `governor.rs`, with `adaptive` by `learner.rs`.
+
+mod domain;
+mod governor;
+mod latency;
+mod learner;
+mod options;
+
+use crate::index::Lists;
+use crate::{At, Common, Cx, Done, Factory, Options, Outside, Pick, Scheduler, Scope, Shape, Used};
+use alloc::boxed::Box;
+use alloc::vec;
+use blkmq_core::{HwQueue, IoFlags, IoMeta, Nanos, RequestId};
+use domain::{DOMAINS, Domain, Kind, MEASURED};
+use governor::Tokens;
+use options::{ATTRIBUTES, Tunables};
+
+/// The registry line.
+pub const FACTORY: Factory = Factory {
+    name: "kyber",
+    summary: "tokens for each kind of I/O, so that reads meet a latency target",
+    scope: Scope::HwQueue,
+    doc: include_str!("../../doc/kyber.md"),
+    attributes: ATTRIBUTES,
+    common: Some(Common {
+        tokens: &domain::DEPTHS,
+        counters: domain::COUNTERS,
+        values: domain::VALUES,
+        governor: |_, options| Box::new(Tokens::new(options)),
+    }),
+    build: |shape, options| Box::new(Kyber::new(shape, options)),
+};
+
+/// Software queues (kcq) of an instance. As many as a word has bits, so that the first one with anything in it is
+/// found in one step.
+const KCQS: usize = 64;
+/// The lists of a domain: one for each software queue in either bank.
+const LISTS: usize = 2 * KCQS;
+/// How long after a completion the governor looks at the latest.
+const REVIEW_AFTER: Nanos = Nanos::from_millis(100);
+/// Of 100 scheduler tags, async I/O may hold this many.
+const ASYNC_PERCENT: u64 = 75;
+
+/// What waits in a domain. Newcomers are filed in one bank, under their software queue; the other one is staged:
+/// it is served from its first software queue to its last. When that is used up, banks change places. So moving
+/// everything to the staged list, as Linux does it, takes one step here.
+#[derive(Clone, Copy, Default)]
+struct Lane {
+    /// The bank for newcomers.
+    gathering: usize,
+    /// Which software queues have anything in each bank.
+    occupied: [u64; 2],
+    /// How much waits in each bank.
+    waiting: [u32; 2],
+    /// Picks, those after a requeue included.
+    dispatched: u64,
+}
+
+impl Lane {
+    fn staged(&self) -> usize {
+        self.gathering ^ 1
+    }
+}
+
+/// A list among all of the instance.
+#[derive(Clone, Copy)]
+struct Place {
+    domain: usize,
+    bank: usize,
+    kcq: usize,
+}
+
+impl Place {
+    fn list(self) -> usize {
+        self.domain * LISTS + self.bank * KCQS + self.kcq
+    }
+
+    fn of_list(list: usize) -> Self {
+        Self { domain: list / LISTS, bank: list / KCQS % 2, kcq: list % KCQS }
+    }
+}
+
+/// What is known of a held request beyond its metadata.
+#[derive(Clone, Copy)]
+struct Item {
+    /// Rises with every insertion; says which of two came first.
+    nth: u64,
+    /// It was inserted at the head.
+    headed: bool,
+}
+
+/// Invariant: a held request is in exactly one list of `lists`; `lanes` say in which lists there is something, and
+/// how much.
+struct Kyber {
+    lists: Lists,
+    lanes: [Lane; DOMAINS],
+    items: Box<[Item]>,
+    inserted: u64,
+    /// Whose turn it is.
+    current: Domain,
+    /// Requests picked in this turn.
+    batching: u32,
+    tunables: Tunables,
+    /// Scheduler tags that async I/O may hold.
+    async_depth: u32,
+}
+
+impl Kyber {
+    fn new(shape: &Shape, options: &Options) -> Self {
+        let async_depth = u64::from(shape.nr_requests) * ASYNC_PERCENT / 100;
+        Self {
+            lists: Lists::new(shape.slots, DOMAINS * LISTS),
+            lanes: [Lane::default(); DOMAINS],
+            items: vec![Item { nth: 0, headed: false }; shape.slots as usize].into_boxed_slice(),
+            inserted: 0,
+            current: Domain::Read,
+            batching: 0,
+            tunables: Tunables::new(options),
+            // None at all would be refused for ever.
+            async_depth: async_depth.max(1) as u32,
+        }
+    }
+
+    fn is_empty(&self) -> bool {
+        self.lanes.iter().all(|lane| lane.waiting == [0; 2])
+    }
+
+    /// Takes notice that a list has one member more.
+    fn note_linked(&mut self, place: Place) {
+        let lane = &mut self.lanes[place.domain];
+        lane.occupied[place.bank] |= 1 << place.kcq;
+        lane.waiting[place.bank] += 1;
+    }
+
+    /// Takes the held request `rq` out of its list.
+    fn unlink(&mut self, rq: RequestId) {
+        let list = self.lists.list_of(rq).unwrap_or_else(|| panic!("{rq:?} is not held"));
+        self.lists.remove(rq);
+        let place = Place::of_list(list);
+        let lane = &mut self.lanes[place.domain];
+        lane.waiting[place.bank] -= 1;
+        if self.lists.is_empty(list) {
+            lane.occupied[place.bank] &= !(1 << place.kcq);
+        }
+    }
+
+    /// The next request of `domain`, if there is one and a token for it.
+    #[inline]
+    fn dispatch(&mut self, cx: &Cx<'_>, domain: Domain) -> Option<RequestId> {
+        let lane = &mut self.lanes[domain as usize];
+        if lane.waiting == [0; 2] {
+            return None;
+        }
+        // The token comes first: without one, everything stays where it can merge.
+        if !cx.outside.take(domain as usize) {
+            if self.tunables.adaptive && (domain as usize) < MEASURED {
+                cx.outside.count(domain::refused_counter(domain as usize));
+            }
+            return None;
+        }
+        if lane.waiting[lane.staged()] == 0 {
+            lane.gathering = lane.staged();
+        }
+        lane.dispatched += 1;
+        let bank = lane.staged();
+        let kcq = lane.occupied[bank].trailing_zeros() as usize;
+        let front = self.lists.front(Place { domain: domain as usize, bank, kcq }.list());
+        let rq = front.expect("a software queue that is marked has a request");
+        self.unlink(rq);
+        self.batching += 1;
+        Some(rq)
+    }
+
+    /// Counts the latencies of a request of a measured domain.
+    #[inline]
+    fn measure(&self, outside: &dyn Outside, domain: usize, total: u64, done: &Done) {
+        let target = outside.value(domain);
+        let device = done.completed.since(done.issued).0;
+        for (kind, latency) in [(Kind::Total, total), (Kind::Device, device)] {
+            outside.count(domain::bucket_counter(domain, kind, latency::bucket(latency, target)));
+        }
+        if self.tunables.adaptive {
+            let old = done.issued.as_nanos() < outside.value(domain::SINCE);
+            let fine = domain::fine_counter(domain, latency::fine(device));
+            outside.count(if old { domain::OLD_COUNTER } else { fine });
+        }
+    }
+}
+
+impl Scheduler for Kyber {
+    fn insert(&mut self, cx: &Cx<'_>, rq: RequestId, at: At) {
+        let meta = cx.requests.get(rq);
+        let domain = Domain::of(meta.op) as usize;
+        let kcq = meta.owner.0 as usize % KCQS;
+        let place = Place { domain, bank: self.lanes[domain].gathering, kcq };
+        self.inserted += 1;
+        self.items[rq.index()] = Item { nth: self.inserted, headed: at == At::Head };
+        match at {
+            At::Head => self.lists.push_front(place.list(), rq),
+            At::Tail => self.lists.push_back(place.list(), rq),
+        }
+        self.note_linked(place);
+    }
+
+    fn pick(&mut self, cx: &Cx<'_>, _: HwQueue) -> Pick {
+        if self.is_empty() {
+            return Pick::Empty;
+        }
+        if self.batching < self.current.batch()
+            && let Some(rq) = self.dispatch(cx, self.current)
+        {
+            return Pick::Issue(rq);
+        }
+        self.batching = 0;
+        for _ in 0..DOMAINS {
+            self.current = self.current.next();
+            if let Some(rq) = self.dispatch(cx, self.current) {
+                return Pick::Issue(rq);
+            }
+        }
+        // Every domain in which something waits was refused a token just now.
+        Pick::WaitToken
+    }
+
+    fn completed(&mut self, cx: &Cx<'_>, done: &Done) {
+        let meta = cx.requests.get(done.rq);
+        let domain = Domain::of(meta.op) as usize;
+        if domain < MEASURED {
+            let total = done.completed.since(meta.arrived).0;
+            self.measure(cx.outside, domain, total, done);
+            cx.outside.review_by(cx.now + REVIEW_AFTER);
+        }
+    }
+
+    fn withdraw(&mut self, _: &Cx<'_>, rq: RequestId) {
+        self.unlink(rq);
+    }
+
+    fn absorbed(&mut self, _: &Cx<'_>, into: RequestId, gone: RequestId) {
+        let lost = self.items[gone.index()];
+        if lost.nth < self.items[into.index()].nth {
+            // The place of the older one survives.
+            self.unlink(into);
+            self.lists.insert_before(into, gone);
+            let list = self.lists.list_of(into).expect("it was just inserted");
+            self.note_linked(Place::of_list(list));
+            self.items[into.index()].nth = lost.nth;
+        }
+        self.unlink(gone);
+    }
+
+    fn inspect(&self, out: &mut dyn FnMut(&'static str, u64)) {
+        const NAMES: [[&str; 3]; DOMAINS] = [
+            ["read_waiting", "read_staged", "read_dispatched"],
+            ["write_waiting", "write_staged", "write_dispatched"],
+            ["discard_waiting", "discard_staged", "discard_dispatched"],
+            ["other_waiting", "other_staged", "other_dispatched"],
+        ];
+        for (lane, names) in self.lanes.iter().zip(NAMES) {
+            let [waiting, staged] = [lane.gathering, lane.staged()].map(|b| lane.waiting[b]);
+            let values = [waiting.into(), staged.into(), lane.dispatched];
+            names.into_iter().zip(values).for_each(|(name, value)| out(name, value));
+        }
+        out("current_domain", self.current as u64);
+        out("batching", self.batching.into());
+        out("async_depth", self.async_depth.into());
+    }
+
+    fn may_merge(&self, _: &Cx<'_>, into: RequestId, _: &IoMeta) -> bool {
+        // What is staged has all but left; what was put at the head is not to wait for others.
+        let place = self.lists.list_of(into).map(Place::of_list);
+        place.is_some_and(|place| place.bank == self.lanes[place.domain].gathering)
+            && !self.items[into.index()].headed
+    }
+
+    fn limits_slots(&self) -> bool {
+        true
+    }
+
+    fn admits(&self, _: &Cx<'_>, io: &IoMeta, used: Used) -> bool {
+        io.flags.contains(IoFlags::SYNC) || used.unsynced < self.async_depth
+    }
+
+    fn attribute(&self, name: &str) -> Option<i64> {
+        self.tunables.get(name)
+    }
+
+    fn set_attribute(&mut self, name: &str, value: i64) -> bool {
+        self.tunables.set(name, value)
+    }
+}

@@ -1,0 +1,102 @@
+//! What can be set: the two targets of sysfs (`spec/kyber.md` section 2), and two switches of our own.
+
+use super::domain::{DISCARD_TARGET, Domain, MEASURED};
+use crate::{Attribute, Options, Unit};
+
+/// As `iosched/` lists them, ours last.
+pub(super) const ATTRIBUTES: &[Attribute] = &[
+    Attribute {
+        name: "read_lat_nsec",
+        unit: Unit::Nanos,
+        default: 2_000_000,
+        min: 0,
+        max: i64::MAX,
+        help: "what reads are to take at most",
+    },
+    Attribute {
+        name: "write_lat_nsec",
+        unit: Unit::Nanos,
+        default: 10_000_000,
+        min: 0,
+        max: i64::MAX,
+        help: "what writes are to take at most",
+    },
+    Attribute {
+        name: "linux_quirks",
+        unit: Unit::Flag,
+        default: 0,
+        min: 0,
+        max: 1,
+        help: "both latencies of a domain share one timeout, as in Linux",
+    },
+    Attribute {
+        name: "adaptive",
+        unit: Unit::Flag,
+        default: 0,
+        min: 0,
+        max: 1,
+        help: "learn targets and depths from the device; the targets that are set say how domains compare",
+    },
+];
+
+/// Present values; instances and the governor have some each.
+#[derive(Clone, Copy)]
+pub(super) struct Tunables {
+    /// Targets in nanoseconds, as set; instances go by those that the governor publishes.
+    pub(super) targets: [u64; MEASURED],
+    pub(super) linux_quirks: bool,
+    pub(super) adaptive: bool,
+}
+
+impl Tunables {
+    pub(super) fn new(options: &Options) -> Self {
+        let mut tunables =
+            Self { targets: [DISCARD_TARGET.0; MEASURED], linux_quirks: false, adaptive: false };
+        for attribute in ATTRIBUTES {
+            let known = tunables.set(attribute.name, options.get(attribute.name));
+            debug_assert!(known, "{} is listed but cannot be set", attribute.name);
+        }
+        tunables
+    }
+
+    pub(super) fn get(&self, name: &str) -> Option<i64> {
+        Some(match name {
+            "read_lat_nsec" => self.targets[Domain::Read as usize] as i64,
+            "write_lat_nsec" => self.targets[Domain::Write as usize] as i64,
+            "linux_quirks" => self.linux_quirks.into(),
+            "adaptive" => self.adaptive.into(),
+            _ => return None,
+        })
+    }
+
+    /// Sets `name` to `value`, which is within the attribute's range. Returns false if there is no such attribute.
+    pub(super) fn set(&mut self, name: &str, value: i64) -> bool {
+        match name {
+            "read_lat_nsec" => self.targets[Domain::Read as usize] = value.max(0) as u64,
+            "write_lat_nsec" => self.targets[Domain::Write as usize] = value.max(0) as u64,
+            "linux_quirks" => self.linux_quirks = value != 0,
+            "adaptive" => self.adaptive = value != 0,
+            _ => return false,
+        }
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_set_is_what_is_shown() {
+        let mut tunables = Tunables::new(&Options::defaults(ATTRIBUTES));
+        for attribute in ATTRIBUTES {
+            assert_eq!(tunables.get(attribute.name), Some(attribute.default));
+            for value in [attribute.max, attribute.min] {
+                assert!(tunables.set(attribute.name, value));
+                assert_eq!(tunables.get(attribute.name), Some(value), "{}", attribute.name);
+            }
+        }
+        assert_eq!(tunables.get("discard_lat_nsec"), None);
+        assert!(!tunables.set("discard_lat_nsec", 1));
+    }
+}

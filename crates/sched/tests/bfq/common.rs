@@ -1,0 +1,247 @@
+//! What these tests share: I/Os in a line, and a small world of clients and a device in virtual time.
+
+use blkmq_core::{Class, GroupId, Instant, IoMeta, IoPrio, Nanos, Op, Owner, RequestId};
+use blkmq_sched::testkit::Driver;
+use blkmq_sched::{At, Factory, GroupChange, Pick, Shape, registry};
+use std::collections::VecDeque;
+
+pub fn factory() -> &'static Factory {
+    registry::find("bfq").expect("it is registered")
+}
+
+/// On a device that does not rotate.
+pub fn driver(options: &str) -> Driver {
+    Driver::of(factory(), 256, options)
+}
+
+pub fn disk(options: &str) -> Driver {
+    let shape = Shape { rotational: true, ..Driver::shape(256) };
+    Driver::of_shape(factory(), &shape, options)
+}
+
+pub fn ms(n: u64) -> Nanos {
+    Nanos::from_millis(n)
+}
+
+pub fn us(n: u64) -> Nanos {
+    Nanos::from_micros(n)
+}
+
+/// A sync read of 8 sectors.
+pub fn read(owner: u32, sector: u64) -> IoMeta {
+    IoMeta { owner: Owner(owner), ..IoMeta::new(Op::Read, sector, 8) }
+}
+
+/// An async write of 8 sectors.
+pub fn write(owner: u32, sector: u64) -> IoMeta {
+    IoMeta { owner: Owner(owner), ..IoMeta::new(Op::Write, sector, 8) }
+}
+
+/// Changes to an I/O, in a line.
+pub trait With {
+    fn len(self, sectors: u32) -> Self;
+    fn level(self, level: u16) -> Self;
+    fn class(self, class: Class) -> Self;
+    fn of(self, group: u16) -> Self;
+}
+
+impl With for IoMeta {
+    fn len(self, sectors: u32) -> Self {
+        Self { sectors, ..self }
+    }
+
+    fn level(self, level: u16) -> Self {
+        Self { ioprio: IoPrio::new(Class::BestEffort, level).expect("a level"), ..self }
+    }
+
+    fn class(self, class: Class) -> Self {
+        Self { ioprio: IoPrio::new(class, 4).expect("a level"), ..self }
+    }
+
+    fn of(self, group: u16) -> Self {
+        Self { group: GroupId(group), ..self }
+    }
+}
+
+/// Inserts an I/O.
+pub fn put(d: &mut Driver, meta: IoMeta) -> RequestId {
+    d.insert_meta(meta, At::Tail).expect("a slot is free")
+}
+
+/// Inserts I/Os.
+pub fn put_all(d: &mut Driver, all: impl IntoIterator<Item = IoMeta>) {
+    for meta in all {
+        put(d, meta);
+    }
+}
+
+/// Adds a group below the root, or below another one.
+pub fn add_group(d: &mut Driver, group: u16, parent: u16, weight: u32) {
+    let (group, parent) = (GroupId(group), GroupId(parent));
+    d.regroup(GroupChange::Added { group, parent, weight });
+}
+
+/// Whose request comes next; it is issued.
+pub fn issue_owner(d: &mut Driver) -> u32 {
+    let rq = d.issue();
+    d.meta(rq).owner.0
+}
+
+/// How a client chooses where its next request goes.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Path {
+    Sequential,
+    Random,
+}
+
+/// Somebody who keeps `depth` I/Os under way.
+pub struct Client {
+    pub like: IoMeta,
+    pub path: Path,
+    /// From a completion to the next I/O.
+    pub think: Nanos,
+    /// Sectors, I/Os and device time that it has had.
+    pub sectors: u64,
+    pub ios: u64,
+    pub time: Nanos,
+    next_sector: u64,
+    /// When it submits next, for each I/O that is not under way.
+    ready: VecDeque<Instant>,
+}
+
+impl Client {
+    pub fn new(like: IoMeta, depth: u32, path: Path) -> Self {
+        let ready = (0..depth).map(|_| Instant::ZERO).collect();
+        let next_sector = like.sector;
+        let (sectors, ios) = (0, 0);
+        let (think, time) = (Nanos::ZERO, Nanos::ZERO);
+        Self { like, path, think, sectors, ios, time, next_sector, ready }
+    }
+
+    pub fn thinking(self, think: Nanos) -> Self {
+        Self { think, ..self }
+    }
+
+    fn next(&mut self) -> IoMeta {
+        let sector = self.next_sector;
+        self.next_sector = match self.path {
+            Path::Sequential => sector + u64::from(self.like.sectors),
+            // A walk that never comes near where it was.
+            Path::Random => (sector + 7_919 * 1_024) % (1 << 30),
+        };
+        IoMeta { sector, ..self.like }
+    }
+}
+
+/// Clients, the policy, and a device that does one request at a time, each in the time that `cost` says.
+pub struct World {
+    pub driver: Driver,
+    pub clients: Vec<Client>,
+    pub cost: fn(from: u64, meta: &IoMeta) -> Nanos,
+    /// Requests that the device takes at a time; it does them in their order.
+    pub width: usize,
+    /// It does them all at once, and not one after the other. Their costs must be equal.
+    pub parallel: bool,
+    /// In the device: request, client, end.
+    flying: VecDeque<(RequestId, usize, Instant)>,
+    owners: Vec<(RequestId, usize)>,
+    head: u64,
+    /// For how long the device has had nothing.
+    pub idle: Nanos,
+    pub most_flying: usize,
+}
+
+impl World {
+    pub fn new(driver: Driver, clients: Vec<Client>, cost: fn(u64, &IoMeta) -> Nanos) -> Self {
+        Self {
+            driver,
+            clients,
+            cost,
+            width: 1,
+            parallel: false,
+            flying: VecDeque::new(),
+            owners: Vec::new(),
+            head: 0,
+            idle: Nanos::ZERO,
+            most_flying: 0,
+        }
+    }
+
+    fn submit(&mut self) {
+        let now = self.driver.now();
+        for (nth, client) in self.clients.iter_mut().enumerate() {
+            while client.ready.front().is_some_and(|at| *at <= now) {
+                client.ready.pop_front();
+                let rq = put(&mut self.driver, client.next());
+                self.owners.push((rq, nth));
+            }
+        }
+    }
+
+    /// Fills the device; when to ask again, if the policy names a time.
+    fn feed(&mut self) -> Option<Instant> {
+        while self.flying.len() < self.width {
+            match self.driver.pick() {
+                Pick::Issue(rq) => self.start(rq),
+                Pick::WaitUntil(at) => return Some(at),
+                _ => return None,
+            }
+        }
+        None
+    }
+
+    fn start(&mut self, rq: RequestId) {
+        let at = self.owners.iter().position(|(r, _)| *r == rq).expect("it was submitted");
+        let (_, client) = self.owners.swap_remove(at);
+        let meta = *self.driver.meta(rq);
+        let took = (self.cost)(self.head, &meta);
+        self.head = meta.end();
+        self.clients[client].time.0 += took.0;
+        let behind = self.flying.back().filter(|_| !self.parallel);
+        let from = behind.map_or(self.driver.now(), |(_, _, end)| *end);
+        self.flying.push_back((rq, client, from + took));
+        self.most_flying = self.most_flying.max(self.flying.len());
+    }
+
+    /// Lets `span` pass.
+    pub fn run(&mut self, span: Nanos) {
+        let end = self.driver.now() + span;
+        while self.driver.now() < end {
+            self.submit();
+            let again = self.feed();
+            let done = self.flying.front().map(|(_, _, end)| *end);
+            let ready = self.clients.iter().filter_map(|c| c.ready.front().copied()).min();
+            let next = [again, done, ready].into_iter().flatten().min().unwrap_or(end).min(end);
+            let span = next.since(self.driver.now());
+            if self.flying.is_empty() {
+                self.idle.0 += span.0;
+            }
+            self.driver.advance(span);
+            while let Some((rq, client, _)) = self.flying.front().copied()
+                && done == Some(self.driver.now())
+                && self.flying.front().is_some_and(|(_, _, end)| *end <= self.driver.now())
+            {
+                self.flying.pop_front();
+                let sectors = self.driver.meta(rq).sectors;
+                self.driver.complete(rq);
+                let now = self.driver.now();
+                let client = &mut self.clients[client];
+                client.sectors += u64::from(sectors);
+                client.ios += 1;
+                client.ready.push_back(now + client.think);
+            }
+        }
+    }
+
+    /// What each client has had of all sectors, in thousandths.
+    pub fn shares(&self) -> Vec<u64> {
+        let all: u64 = self.clients.iter().map(|c| c.sectors).sum();
+        self.clients.iter().map(|c| c.sectors * 1_000 / all.max(1)).collect()
+    }
+
+    /// What each client has had of the device's time, in thousandths.
+    pub fn time_shares(&self) -> Vec<u64> {
+        let all: u64 = self.clients.iter().map(|c| c.time.0).sum();
+        self.clients.iter().map(|c| c.time.0 * 1_000 / all.max(1)).collect()
+    }
+}

@@ -1,0 +1,175 @@
+//! Shares of service and of time, over seconds of virtual time (section 19, lines 7 and 18, and the page's promise).
+
+use crate::common::{Client, Path, With, World, add_group, disk, driver, ms, read, us};
+use blkmq_core::{IoMeta, Nanos};
+
+/// Every request takes as long.
+fn fixed(_: u64, _: &IoMeta) -> Nanos {
+    us(20)
+}
+
+/// A disk: 5 ms for a jump, and 100 MiB/s.
+fn seeking(from: u64, meta: &IoMeta) -> Nanos {
+    let jump = if from == meta.sector { Nanos::ZERO } else { ms(5) };
+    Nanos(jump.0 + u64::from(meta.sectors) * 5_000)
+}
+
+/// `n` groups of one owner each, with weights 1 to n, all backlogged.
+fn weighted(options: &str, n: u16) -> World {
+    let mut d = driver(options);
+    let mut clients = Vec::new();
+    for group in 1..=n {
+        add_group(&mut d, group, 0, group.into());
+        let like = read(group.into(), u64::from(group) << 32).of(group);
+        clients.push(Client::new(like, (256 / u32::from(n)).min(8), Path::Sequential));
+    }
+    World::new(d, clients, fixed)
+}
+
+/// The largest distance of a share from what it should be: in thousandths of all, and of itself.
+fn errors(world: &World, weights: &[u64]) -> (u64, u64) {
+    let (all, sum) =
+        (world.clients.iter().map(|c| c.sectors).sum::<u64>(), weights.iter().sum::<u64>());
+    let due = |w: u64| all * w / sum;
+    let clients = || world.clients.iter().zip(weights);
+    let of_all = clients().map(|(c, w)| c.sectors.abs_diff(due(*w)) * 1_000 / all).max();
+    let of_own = clients().map(|(c, w)| c.sectors.abs_diff(due(*w)) * 1_000 / due(*w)).max();
+    (of_all.unwrap_or(0), of_own.unwrap_or(0))
+}
+
+#[test]
+fn s19_18_2_8_and_64_owners_have_their_weights_within_two_percent() {
+    for n in [2, 8, 64] {
+        let weights: Vec<u64> = (1..=n.into()).collect();
+        let mut world = weighted("", n);
+        world.run(ms(10_000));
+        let (of_all, _) = errors(&world, &weights);
+        assert!(of_all <= 20, "{n} owners: {of_all} thousandths of the device");
+        // With short budgets also of what each is due, down to the lightest.
+        let mut world = weighted("max_budget=16", n);
+        world.run(ms(10_000));
+        let (_, of_own) = errors(&world, &weights);
+        assert!(of_own <= 20, "{n} owners: {of_own} thousandths of their own");
+    }
+}
+
+#[test]
+fn s19_18_priorities_are_weights() {
+    for options in ["low_latency=0,max_budget=512", "low_latency=0"] {
+        let like = |owner: u32| read(owner, u64::from(owner) << 32).level(owner as u16 % 8);
+        let clients = (0..8).map(|owner| Client::new(like(owner), 8, Path::Sequential)).collect();
+        let mut world = World::new(driver(options), clients, fixed);
+        world.run(ms(10_000));
+        let (of_all, _) = errors(&world, &[80, 70, 60, 50, 40, 30, 20, 10]);
+        assert!(of_all <= 20, "{options}: {of_all}");
+    }
+}
+
+#[test]
+fn s19_18_groups_of_100_and_300_with_three_processes_and_one() {
+    let mut d = driver("low_latency=0");
+    add_group(&mut d, 1, 0, 100);
+    add_group(&mut d, 2, 0, 300);
+    let like = |owner: u32, group| read(owner, u64::from(owner) << 32).of(group);
+    let mut clients: Vec<_> =
+        (1..=3).map(|owner| Client::new(like(owner, 1), 8, Path::Sequential)).collect();
+    clients.push(Client::new(like(4, 2), 8, Path::Sequential));
+    let mut world = World::new(d, clients, fixed);
+    world.run(ms(10_000));
+    let shares = world.shares();
+    assert!((230..=270).contains(&shares[..3].iter().sum::<u64>()), "{shares:?}");
+    assert!((730..=770).contains(&shares[3]), "{shares:?}");
+    assert!(shares[..3].iter().all(|share| (70..=97).contains(share)), "{shares:?}");
+}
+
+#[test]
+fn s19_18_groups_below_groups() {
+    let mut d = driver("low_latency=0,max_budget=512");
+    add_group(&mut d, 1, 0, 500);
+    add_group(&mut d, 2, 1, 200);
+    add_group(&mut d, 3, 1, 600);
+    let like = |owner: u32, group| read(owner, u64::from(owner) << 32).of(group);
+    // Half for group 1, as the owner on the root weighs 40 * 12.5 = 500: a quarter of it for 2, the rest for 3.
+    add_group(&mut d, 4, 0, 500);
+    let clients = [(1, 2), (2, 3), (3, 4)]
+        .map(|(owner, group)| Client::new(like(owner, group), 8, Path::Sequential));
+    let mut world = World::new(d, clients.into(), fixed);
+    world.run(ms(10_000));
+    let shares = world.shares();
+    for (share, due) in shares.iter().zip([125, 375, 500]) {
+        assert!(share.abs_diff(due) <= 20, "{shares:?}");
+    }
+}
+
+fn on_a_disk(clients: Vec<Client>, options: &str) -> World {
+    let mut world = World::new(disk(options), clients, seeking);
+    world.run(ms(20_000));
+    world
+}
+
+/// A sequential reader and one that jumps about: shares of time and of sectors.
+fn sequential_and_seeky(options: &str) -> (Vec<u64>, Vec<u64>) {
+    let sequential = Client::new(read(2, 0).len(128), 4, Path::Sequential);
+    let seeky = Client::new(read(1, 1 << 29), 4, Path::Random);
+    let world = on_a_disk(vec![sequential, seeky], options);
+    (world.time_shares(), world.shares())
+}
+
+#[test]
+fn s19_07_a_seeky_queue_and_a_sequential_one_share_the_time() {
+    // What this disk does in the time of a slot.
+    let (times, sectors) = sequential_and_seeky("low_latency=0,max_budget=25000");
+    assert!(times.iter().all(|share| (450..=550).contains(share)), "{times:?}");
+    // By sectors it is as uneven as a disk is.
+    assert!(sectors[0] > 950, "{sectors:?}");
+    // Left to the estimate of the rate, which takes such a mixture for the device's best.
+    let (times, _) = sequential_and_seeky("low_latency=0");
+    assert!(times.iter().all(|share| (300..=700).contains(share)), "{times:?}");
+}
+
+#[test]
+fn s19_07_sequential_bandwidth_follows_the_weights() {
+    let like = |owner: u32, level| read(owner, u64::from(owner) << 28).len(128).level(level);
+    let levels = [(1, 7), (2, 5), (3, 0)];
+    let clients = levels.map(|(owner, level)| {
+        Client::new(like(owner, level), 2, Path::Sequential).thinking(us(50))
+    });
+    let world = on_a_disk(clients.into(), "low_latency=0");
+    // Weights 10, 30 and 80.
+    let shares = world.shares();
+    for (share, due) in shares.iter().zip([83, 250, 667]) {
+        assert!(share.abs_diff(due) <= 30, "{shares:?}");
+    }
+}
+
+/// Idling is what keeps the share of one who has one request at a time against one who has many.
+#[test]
+fn a_reader_with_one_request_at_a_time_keeps_its_share_by_idling() {
+    let run = |options: &str| {
+        let one = Client::new(read(1, 0).level(0), 1, Path::Sequential).thinking(us(100));
+        let many = Client::new(read(2, 1 << 32).level(7), 32, Path::Sequential);
+        let mut world = World::new(driver(options), vec![one, many], fixed);
+        world.width = 4;
+        world.run(ms(5_000));
+        (world.shares()[0], world.idle)
+    };
+    let (with, waited) = run("low_latency=0,injection=0");
+    let (without, none) = run("low_latency=0,injection=0,slice_idle=0");
+    assert!(with > 4 * without, "{with} and {without} thousandths");
+    assert!(waited > ms(500) && none < ms(500), "{waited:?} {none:?}");
+}
+
+#[test]
+fn an_application_that_starts_is_served_before_a_backlog() {
+    let ios = |options: &str| {
+        let like = |owner: u32| read(owner, u64::from(owner) << 32).level(5);
+        let backlog = (1..=6).map(|owner| Client::new(like(owner), 8, Path::Sequential)).collect();
+        let mut world = World::new(driver(options), backlog, fixed);
+        world.run(ms(3_000));
+        world.clients.push(Client::new(read(7, 1 << 40), 1, Path::Random));
+        world.run(ms(1_000));
+        world.clients[6].ios
+    };
+    let (preferred, not) = (ios(""), ios("low_latency=0"));
+    assert!(preferred > 2 * not, "{preferred} I/Os in a second, and {not} without");
+}

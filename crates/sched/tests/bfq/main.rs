@@ -1,0 +1,9 @@
+//! `bfq` against `spec/bfq.md`: the engine of service against its twin, and section 19 line by line.
+
+mod common;
+mod engine;
+mod fairness;
+mod liveness;
+mod refinements;
+mod section19;
+mod stats;

@@ -1,0 +1,241 @@
+//! What the naive twin does without: queues that are merged and split, injection, and wakers.
+
+use crate::common::{
+    Client, Path, With, World, disk, driver, issue_owner, ms, put, put_all, read, us, write,
+};
+use blkmq_core::{IoMeta, Nanos, Owner};
+use blkmq_sched::Pick;
+use blkmq_sched::testkit::Driver;
+
+/// Owner 1 is in service and has read sector 0, owner 9 waits far away.
+fn two_busy(options: &str) -> Driver {
+    let mut d = disk(options);
+    put(&mut d, read(1, 0));
+    put(&mut d, read(1, 8));
+    assert_eq!(issue_owner(&mut d), 1);
+    put(&mut d, read(9, 1 << 28));
+    assert_eq!(d.shown("queues"), 2);
+    d
+}
+
+#[test]
+fn a_process_that_reads_where_the_one_in_service_does_shares_its_queue() {
+    let mut d = two_busy("low_latency=0");
+    put(&mut d, read(2, 16));
+    assert_eq!((d.shown("queues"), d.shown("serving_shared")), (2, 1));
+    // One queue, one order: neither waits for the other's turn.
+    assert_eq!([d.issue_sector(), d.issue_sector()], [8, 16]);
+    for (why, io) in [
+        ("too far", read(3, 1 << 20)),
+        ("async", write(3, 24)),
+        ("another class", read(3, 24).class(blkmq_core::Class::Realtime)),
+    ] {
+        let mut d = two_busy("low_latency=0");
+        put(&mut d, io);
+        assert_eq!(d.shown("queues"), 3, "{why}");
+    }
+    let mut d = two_busy("low_latency=0,queue_merge=0");
+    put(&mut d, read(2, 16));
+    assert_eq!(d.shown("queues"), 3, "switched off");
+}
+
+#[test]
+fn a_process_that_reads_where_another_one_is_about_to_shares_its_queue() {
+    let mut d = two_busy("low_latency=0");
+    put(&mut d, read(2, (1 << 28) + 8));
+    assert_eq!((d.shown("queues"), d.shown("serving_shared")), (2, 0));
+    let mut d = two_busy("low_latency=0");
+    put(&mut d, read(9, 1 << 27));
+    d.advance(ms(101));
+    put(&mut d, read(2, (1 << 27) + 8));
+    assert_eq!(d.shown("queues"), 2, "it has not been served, so it is not too late");
+}
+
+#[test]
+fn it_is_too_late_for_whoever_has_been_served_for_a_tenth_of_a_second() {
+    let mut d = two_busy("low_latency=0");
+    d.advance(ms(101));
+    put(&mut d, read(2, 16));
+    assert_eq!(d.shown("queues"), 3);
+}
+
+#[test]
+fn nothing_is_merged_where_nothing_rotates() {
+    let mut d = driver("low_latency=0");
+    put(&mut d, read(1, 0));
+    put(&mut d, read(1, 8));
+    d.issue();
+    put_all(&mut d, [read(9, 1 << 28), read(2, 16)]);
+    assert_eq!(d.shown("queues"), 3);
+}
+
+#[test]
+fn a_raised_process_takes_its_raising_along() {
+    let mut d = disk("");
+    put(&mut d, read(1, 0).level(3));
+    put(&mut d, read(1, 8).level(3));
+    assert_eq!(issue_owner(&mut d), 1);
+    put(&mut d, read(9, 1 << 28).level(3));
+    // New and of the default weight: raised when it becomes busy, before it comes near the others.
+    let own = put(&mut d, read(2, 1 << 20));
+    assert_eq!(d.shown("raised_busy"), 1);
+    put(&mut d, read(2, 16));
+    assert_eq!((d.shown("queues"), d.shown("raised_busy")), (3, 1));
+    assert!(d.held().contains(&own), "what it had stays where it was");
+    d.drain();
+}
+
+#[test]
+fn a_shared_queue_that_turns_seeky_is_split_and_each_gets_its_own_back() {
+    let mut d = two_busy("low_latency=0");
+    put(&mut d, read(2, 16));
+    assert_eq!(d.shown("queues"), 2);
+    for i in 1..30 {
+        put(&mut d, read(1 + i as u32 % 2, 100_000 * i));
+    }
+    // Until its slot ends.
+    while d.shown("serving_shared") == 1 {
+        match d.pick() {
+            Pick::Issue(rq) => d.complete(rq),
+            Pick::WaitUntil(at) => d.advance(at.since(d.now())),
+            Pick::WaitCompletion => d.complete(d.issued()[0]),
+            other => panic!("{other:?}"),
+        }
+    }
+    put(&mut d, read(2, 0));
+    assert_eq!(d.shown("queues"), 3);
+    put(&mut d, read(1, 0));
+    assert_eq!(d.shown("queues"), 3, "the one who is left keeps the queue");
+    d.drain();
+}
+
+#[test]
+fn queues_that_begin_together_are_one_for_good_if_that_is_asked_for() {
+    let begin = |options: &str, apart: Nanos| {
+        let mut d = driver(options);
+        for owner in 1..=3 {
+            put(&mut d, read(owner, u64::from(owner) << 20));
+            d.advance(apart);
+        }
+        d.shown("queues")
+    };
+    assert_eq!(begin("queue_merge=2", ms(50)), 1);
+    assert_eq!(begin("queue_merge=2", ms(200)), 3);
+    assert_eq!(begin("queue_merge=1", ms(50)), 3, "owners are tenants, unless one says otherwise");
+}
+
+#[test]
+fn on_a_disk_they_become_one_after_600_ms_unless_waiting_for_each_pays() {
+    let begin = |raise: bool| {
+        let mut d = disk("queue_merge=2");
+        for owner in 1..=2 {
+            let rq = put(&mut d, read(owner, u64::from(owner) << 20).level(3));
+            assert_eq!(d.issue(), rq);
+            d.complete(rq);
+            d.advance(ms(50));
+        }
+        d.advance(ms(700));
+        if raise {
+            // Somebody is raised, so that idling is not for throughput any more.
+            put(&mut d, read(9, 1 << 28));
+        }
+        let before = d.shown("queues");
+        put(&mut d, read(2, 2 << 20).level(3));
+        before - d.shown("queues")
+    };
+    assert_eq!((begin(true), begin(false)), (1, 0));
+}
+
+/// The device waits for owner 1, who has more weight. `of_others` wait. What is picked?
+fn while_waiting(options: &str, of_others: &[IoMeta]) -> Option<Owner> {
+    let mut d = driver(options);
+    let first = put(&mut d, read(1, 0).level(0));
+    d.issue();
+    put_all(&mut d, of_others.iter().copied());
+    d.advance(us(100));
+    d.complete(first);
+    assert_eq!(d.shown("idling"), 1);
+    match d.pick() {
+        Pick::Issue(rq) => Some(d.meta(rq).owner),
+        Pick::WaitUntil(_) => None,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn the_async_io_of_the_process_that_is_waited_for_is_let_in() {
+    let waiting = [read(2, 1 << 24).level(7), write(1, 1 << 20).level(0)];
+    assert_eq!(while_waiting("low_latency=0", &waiting), Some(Owner(1)));
+    assert_eq!(while_waiting("low_latency=0,injection=0", &waiting), None);
+}
+
+#[test]
+fn others_are_let_in_once_it_is_known_how_long_the_first_request_takes() {
+    let other = read(2, 1 << 20).level(7);
+    // The first request of owner 1 was alone in the device, and that was its measure.
+    let mut d = driver("low_latency=0");
+    let mut injected = Vec::new();
+    for i in 0..6 {
+        let rq = put(&mut d, read(1, 8 * i).level(0));
+        put(&mut d, other);
+        while let Pick::Issue(rq) = d.pick() {
+            injected.push(d.meta(rq).owner.0);
+        }
+        assert!(d.issued().contains(&rq));
+        d.advance(us(100));
+        d.issued().into_iter().for_each(|rq| d.complete(rq));
+        while let Pick::Issue(rq) = d.pick() {
+            injected.push(d.meta(rq).owner.0);
+            d.complete(rq);
+        }
+        d.advance(ms(2));
+    }
+    assert!(injected.iter().filter(|owner| **owner == 2).count() >= 3, "{injected:?}");
+    assert_eq!(while_waiting("low_latency=0,injection=0", &[other]), None);
+}
+
+#[test]
+fn injection_gives_back_idle_time_and_costs_the_one_who_is_waited_for_little() {
+    let run = |options: &str| {
+        let one = Client::new(read(1, 0).level(0), 1, Path::Sequential).thinking(us(200));
+        let many = Client::new(read(2, 1 << 32).level(7), 32, Path::Sequential);
+        let mut world = World::new(driver(options), vec![one, many], |_, _| us(100));
+        (world.width, world.parallel) = (4, true);
+        world.run(ms(5_000));
+        (world.clients[0].ios, world.clients[1].ios, world.idle)
+    };
+    let (one, many, idle) = run("low_latency=0,injection=0");
+    let (one_too, many_too, idle_too) = run("low_latency=0");
+    assert!(one_too * 10 >= one * 7, "{one} and {one_too}");
+    assert!(many_too * 4 > many * 5, "{many} and {many_too}");
+    assert!(idle_too < idle, "{idle:?} and {idle_too:?}");
+}
+
+#[test]
+fn a_queue_that_is_woken_three_times_has_a_waker_that_is_let_in_first() {
+    let run = |rounds: u64| {
+        let mut d = driver("low_latency=0");
+        for i in 0..rounds {
+            // Owner 2 completes something, and a millisecond later owner 1 goes on.
+            let rq = put(&mut d, read(2, (1 << 20) + 8 * i).level(7));
+            assert_eq!(d.issue(), rq);
+            d.complete(rq);
+            d.advance(ms(1));
+            let rq = put(&mut d, read(1, 8 * i).level(0));
+            assert_eq!(d.issue(), rq);
+            d.complete(rq);
+            d.advance(ms(12));
+        }
+        // So long that nobody is back in time.
+        d.advance(ms(30));
+        let last = put(&mut d, read(1, 1 << 10).level(0));
+        assert_eq!(d.issue(), last);
+        put(&mut d, read(3, 1 << 24).level(7));
+        put(&mut d, read(2, 1 << 25).level(7));
+        d.complete(last);
+        assert_eq!(d.shown("idling"), 1);
+        issue_owner(&mut d)
+    };
+    assert_eq!(run(3), 3, "whoever has been busy for longer");
+    assert_eq!(run(8), 2, "its waker");
+}

@@ -1,0 +1,384 @@
+//! Section 19, "How to test this", line by line. Lines 1 to 3 are in `engine.rs`, 7, 16, 17 and 18 in files of their own.
+
+use crate::common::{
+    With, add_group, disk, driver, issue_owner, ms, put, put_all, read, us, write,
+};
+use blkmq_core::{Class, IoMeta, Nanos};
+use blkmq_sched::Pick;
+use blkmq_sched::testkit::Driver;
+
+/// Issues and completes the next request; whose it was.
+fn serve_owner(d: &mut Driver) -> u32 {
+    let rq = d.issue();
+    let owner = d.meta(rq).owner.0;
+    d.complete(rq);
+    owner
+}
+
+#[test]
+fn s19_04_realtime_starves_best_effort_while_it_is_backlogged() {
+    let mut d = driver("low_latency=0");
+    let rt = |i: u64| read(1, 8 * i).class(Class::Realtime);
+    put(&mut d, read(2, 1_000_000));
+    put_all(&mut d, (0..40).map(rt));
+    for i in 40..2_000 {
+        assert_eq!(serve_owner(&mut d), 1);
+        put(&mut d, rt(i));
+        d.advance(us(100));
+    }
+    while d.held().len() > 1 {
+        assert_eq!(serve_owner(&mut d), 1);
+    }
+    d.advance(ms(10));
+    assert_eq!(serve_owner(&mut d), 2);
+}
+
+#[test]
+fn s19_04_idle_gets_one_pick_about_every_200_ms() {
+    let mut d = driver("low_latency=0,timeout_sync=20");
+    let (mut picks, mut sector) = (Vec::new(), 0);
+    for _ in 0..8 {
+        put(&mut d, read(1, 0));
+        put(&mut d, read(2, 1 << 20).class(Class::Idle));
+    }
+    for _ in 0..20_000 {
+        sector += 8;
+        let owner = serve_owner(&mut d);
+        let like = if owner == 1 { read(1, sector) } else { read(2, sector).class(Class::Idle) };
+        put(&mut d, like);
+        if owner == 2 {
+            picks.push(d.now());
+        }
+        d.advance(us(100));
+    }
+    assert!((8..=11).contains(&picks.len()), "{} picks in 2 s", picks.len());
+    let gaps = picks.windows(2).map(|pair| pair[1].since(pair[0]));
+    assert!(gaps.clone().all(|gap| gap >= ms(200) && gap <= ms(200 + 20)), "{picks:?}");
+}
+
+#[test]
+fn s19_05_a_queue_begins_with_two_thirds_and_quadruples_when_it_uses_that_up() {
+    let mut d = driver("low_latency=0");
+    put_all(&mut d, (0..200).map(|i| read(1, 128 * i).len(128)));
+    let mut budgets = Vec::new();
+    for _ in 0..200 {
+        d.issue();
+        if budgets.last() != Some(&d.shown("serving_budget")) {
+            budgets.push(d.shown("serving_budget"));
+        }
+    }
+    assert_eq!(budgets, [10_922, 16_384]);
+}
+
+/// A device that is waited with for a queue which has used `requests` of 128 sectors, and gets a small request just before
+/// its time is over, that may grow: is it served after that time?
+fn served_late(requests: u64) -> bool {
+    let mut d = disk("low_latency=0");
+    put_all(&mut d, (0..requests).map(|i| read(1, 128 * i).len(128).level(0)));
+    for _ in 0..requests {
+        d.issue();
+    }
+    put(&mut d, read(2, 1 << 20).level(7));
+    d.advance(ms(120));
+    d.issued().into_iter().for_each(|rq| d.complete(rq));
+    assert_eq!(d.shown("idling"), 1);
+    d.advance(ms(4));
+    put(&mut d, read(1, 128 * requests).level(0));
+    d.advance(ms(2));
+    issue_owner(&mut d) == 1
+}
+
+#[test]
+fn s19_06_time_does_not_count_while_waiting_with_two_thirds_used() {
+    assert!(served_late(64), "8192 of 10922 are used");
+    assert!(!served_late(40), "5120 are");
+}
+
+/// A light queue stops for `away` and comes back while a heavier one is in service that must not be overtaken by
+/// anybody else. Who is served next?
+fn after_a_break(away: Nanos) -> (u32, u64) {
+    let mut d = driver("low_latency=0");
+    let light = put(&mut d, read(1, 0).level(7));
+    assert_eq!(d.issue(), light);
+    put_all(&mut d, (0..8).map(|i| read(2, (1 << 20) + 8 * i).level(0)));
+    d.advance(ms(1));
+    d.complete(light);
+    assert_eq!(issue_owner(&mut d), 2);
+    d.advance(away);
+    put(&mut d, read(1, 8).level(7));
+    let owner = issue_owner(&mut d);
+    (owner, d.shown("serving_budget"))
+}
+
+#[test]
+fn s19_08_a_queue_that_is_back_within_24_ms_goes_on_at_once() {
+    // With what it had left.
+    assert_eq!(after_a_break(ms(24)), (1, 10_922 - 8));
+    let (owner, budget) = after_a_break(Nanos(ms(24).0 + 1));
+    assert_eq!((owner, budget), (2, 10_922));
+    assert_eq!(after_a_break(ms(25)).0, 2);
+}
+
+#[test]
+fn s19_09_with_strict_guarantees_there_is_never_more_than_one_in_the_device() {
+    let mut d = driver("strict_guarantees=1");
+    put_all(&mut d, (0..50).map(|i| read(i % 3, 800 * u64::from(i))));
+    let mut served = 0;
+    while !d.held().is_empty() {
+        match d.pick() {
+            Pick::Issue(rq) => {
+                assert_eq!(d.issued(), [rq]);
+                assert_eq!(
+                    d.pick(),
+                    if d.held().is_empty() { Pick::Empty } else { Pick::WaitCompletion }
+                );
+                d.complete(rq);
+                served += 1;
+            }
+            Pick::WaitUntil(at) => d.advance(at.since(d.now())),
+            other => panic!("{other:?}"),
+        }
+    }
+    assert_eq!(served, 50);
+}
+
+/// Is the device kept idle for owner 1 when its only request has completed while owner 2 waits? `history` comes before.
+fn idles(d: &mut Driver, of_one: IoMeta, of_two: IoMeta) -> bool {
+    let first = put(d, of_one);
+    assert_eq!(d.issue(), first, "owner 1 has its turn");
+    put(d, of_two);
+    d.complete(first);
+    match d.pick() {
+        Pick::WaitUntil(_) => true,
+        Pick::Issue(_) => false,
+        other => panic!("{other:?}"),
+    }
+}
+
+/// Gives owner 1 a past of `n` requests, one after the other, `apart` sectors from each other.
+fn past(d: &mut Driver, n: u64, apart: u64) {
+    for i in 1..=n {
+        let rq = put(d, read(1, i * apart));
+        assert_eq!(d.issue(), rq);
+        d.advance(us(10));
+        d.complete(rq);
+    }
+}
+
+const PLAIN: &str = "low_latency=0,injection=0";
+
+#[test]
+fn s19_10_idling_where_nothing_rotates_is_for_guarantees_only() {
+    let near = read(1, 8);
+    let far = read(2, 1 << 20);
+    assert!(!idles(&mut driver(PLAIN), near, far), "all are alike");
+    assert!(idles(&mut driver(PLAIN), near.level(0), far.level(7)), "it has the larger claim");
+    assert!(!idles(&mut driver(PLAIN), near.level(7), far.level(0)), "it has the least");
+    assert!(!idles(&mut driver("slice_idle=0"), near.level(0), far.level(7)), "never");
+    let mut d = driver(PLAIN);
+    add_group(&mut d, 1, 0, 100);
+    add_group(&mut d, 2, 0, 100);
+    assert!(idles(&mut d, near.of(1), far.of(2)), "two groups");
+    let mut d = driver(PLAIN);
+    add_group(&mut d, 1, 0, 100);
+    assert!(!idles(&mut d, near.of(1), far.of(1)), "one group");
+    let rt = near.class(Class::Realtime);
+    assert!(idles(&mut driver(PLAIN), rt, far), "two classes");
+    let idle = near.class(Class::Idle);
+    assert!(!idles(&mut driver(PLAIN), idle, far.class(Class::Idle)), "never for the idle class");
+    assert!(!idles(&mut driver(PLAIN), write(1, 8), far), "nor for async I/O");
+}
+
+#[test]
+fn s19_10_idling_for_who_is_raised_or_alone() {
+    let (near, far) = (read(1, 8), read(2, 1 << 20));
+    assert!(
+        idles(&mut driver("injection=0"), near, far.level(5)),
+        "it is raised, the other is not"
+    );
+    assert!(!idles(&mut driver("injection=0"), near, far), "both are");
+    let mut d = driver(PLAIN);
+    let rq = put(&mut d, near);
+    d.issue();
+    d.complete(rq);
+    assert_eq!((d.pick(), d.shown("idling")), (Pick::Empty, 1), "there is nobody else");
+}
+
+#[test]
+fn s19_10_idling_on_a_disk_is_for_sequential_queues_unless_it_takes_one_request_at_a_time() {
+    let far = read(2, 1 << 25);
+    let mut d = disk(PLAIN);
+    past(&mut d, 40, 8);
+    assert!(idles(&mut d, read(1, 41 * 8), far), "sequential");
+    let mut d = disk(PLAIN);
+    past(&mut d, 40, 8_000);
+    assert!(!idles(&mut d, read(1, 41 * 8_000), far), "seeky");
+    // 33 completions with three requests or less in the device and more waiting: it does not queue.
+    let mut d = disk(PLAIN);
+    for i in 0..40 {
+        put_all(&mut d, (0..4).map(|j| read(1, 8_000 * (4 * i + j))));
+        while !d.held().is_empty() {
+            let rq = d.issue();
+            d.complete(rq);
+        }
+    }
+    assert!(idles(&mut d, read(1, 1 << 23), far), "seeky, on a device that does not queue");
+}
+
+#[test]
+fn s19_11_a_new_queue_of_the_default_weight_is_raised_for_a_while() {
+    let mut d = driver("");
+    put(&mut d, read(1, 0));
+    d.issue();
+    assert_eq!(d.shown("serving_raised"), 30);
+    assert_eq!(d.shown("serving_weight"), 30 * 40);
+    for (level, raised) in [(3, 1), (5, 1), (4, 30)] {
+        let mut d = driver("");
+        put(&mut d, read(1, 0).level(level));
+        d.issue();
+        assert_eq!(d.shown("serving_raised"), raised, "level {level}");
+    }
+    let mut d = driver("low_latency=0");
+    put(&mut d, read(1, 0));
+    d.issue();
+    assert_eq!(d.shown("serving_raised"), 1);
+}
+
+/// Serves owner 1, `sectors` every `every`, until it is not raised any more: after which time and sectors.
+fn raised_until(sectors: u32, every: Nanos) -> (Nanos, u64) {
+    let mut d = driver("");
+    let mut served = 0;
+    for i in 0..2_000_000 {
+        let rq = put(&mut d, read(1, i * u64::from(sectors)).len(sectors));
+        assert_eq!(d.issue(), rq);
+        served += u64::from(sectors);
+        if d.shown("serving_raised") == 1 {
+            return (Nanos(d.now().as_nanos()), served);
+        }
+        d.advance(every);
+        d.complete(rq);
+    }
+    panic!("raised for ever");
+}
+
+#[test]
+fn s19_11_raising_ends_after_its_time_or_after_its_sectors() {
+    let (time, served) = raised_until(8, ms(1));
+    assert!(served < 120_000 && time > ms(3_750) && time <= ms(3_752), "{time:?}");
+    let (time, served) = raised_until(256, us(400));
+    assert!(
+        served > 120_000 && served <= 120_000 + 256 && time < ms(1_000),
+        "{served} in {time:?}"
+    );
+}
+
+/// Reads 16 KiB every 40 ms; the raising that it has in each period.
+fn paced(d: &mut Driver, step: u64) -> Vec<u64> {
+    (1..=200)
+        .map(|i| {
+            let rq = put(d, read(1, i * step).len(32));
+            assert_eq!(d.issue(), rq);
+            let raised = d.shown("serving_raised");
+            d.advance(ms(1));
+            d.complete(rq);
+            d.advance(ms(39));
+            // Whoever looks ends the idling that is over.
+            assert_eq!(d.pick(), Pick::Empty);
+            raised
+        })
+        .collect()
+}
+
+#[test]
+fn s19_12_a_steady_moderate_reader_is_soft_real_time_and_a_seeky_one_is_not() {
+    let raised = paced(&mut driver(""), 32);
+    assert_eq!(raised[0], 30, "at first it looks interactive");
+    assert!(raised[3..].iter().all(|factor| *factor == 3_000), "{raised:?}");
+    let raised = paced(&mut driver(""), 32_000);
+    assert!(raised[150..].iter().all(|factor| *factor != 3_000), "{raised:?}");
+}
+
+/// Creates `n` queues 10 ms apart and serves each of them twice; how many are still raised.
+fn burst_of(n: u32) -> usize {
+    let mut d = driver("");
+    for owner in 1..=n {
+        put(&mut d, read(owner, u64::from(owner) << 20));
+        d.advance(ms(10));
+    }
+    for owner in 1..=n {
+        put(&mut d, read(owner, (u64::from(owner) << 20) + 8));
+    }
+    let mut raised = vec![0; n as usize + 1];
+    while !d.held().is_empty() {
+        let rq = match d.pick() {
+            Pick::Issue(rq) => rq,
+            Pick::WaitUntil(at) => {
+                d.advance(at.since(d.now()));
+                continue;
+            }
+            other => panic!("{other:?}"),
+        };
+        let owner = d.meta(rq).owner.0;
+        raised[owner as usize] = d.shown("serving_raised");
+        d.complete(rq);
+    }
+    raised.into_iter().filter(|factor| *factor > 1).count()
+}
+
+#[test]
+fn s19_13_eight_queues_at_once_are_a_burst_and_seven_are_not() {
+    assert_eq!(burst_of(7), 7);
+    assert_eq!(burst_of(8), 0);
+    assert_eq!(burst_of(12), 0, "who comes after is part of it");
+}
+
+#[test]
+fn s19_14_async_writes_cost_three_times_as_much_while_all_are_alike() {
+    let charge = |sync_level: u16| {
+        let mut d = driver("low_latency=0");
+        put(&mut d, write(1, 0).len(100));
+        put(&mut d, read(2, 1 << 20).level(sync_level));
+        put(&mut d, write(1, 100).len(100));
+        d.issue();
+        d.shown("serving_service")
+    };
+    assert_eq!(charge(4), 300);
+    assert_eq!(charge(7), 100, "the other one has less");
+}
+
+#[test]
+fn s19_15_async_io_has_half_of_the_tags_and_less_while_somebody_is_raised() {
+    let fill = |options: &str, raise: bool| {
+        let mut d = driver(options);
+        if raise {
+            put(&mut d, read(9, 1 << 20));
+        }
+        let mut n = 0;
+        // Of the highest class, so that nobody's weight limits it.
+        while d.admits(&write(1, 8 * n).class(Class::Realtime)) {
+            put(&mut d, write(1, 8 * n).class(Class::Realtime));
+            n += 1;
+        }
+        n
+    };
+    assert_eq!(fill("low_latency=0", false), 128);
+    assert_eq!(fill("", true), 48);
+}
+
+#[test]
+fn s19_15_a_queue_has_no_more_tags_than_its_weight_is_worth_once_others_are_there() {
+    let mut d = driver("low_latency=0");
+    put(&mut d, read(1, 0).level(0));
+    put(&mut d, read(2, 1 << 20).level(4));
+    let mut fill = |owner: u32, level: u16| {
+        let mut n = 0;
+        while d.admits(&read(owner, 8).level(level)) {
+            put(&mut d, read(owner, 8 * n).level(level));
+            n += 1;
+        }
+        n + 1
+    };
+    // 80 and 40 of 120, of 256.
+    assert_eq!((fill(1, 0), fill(2, 4)), (171, 85));
+    assert!(d.admits(&read(3, 8).level(7)) || d.held().len() == 256);
+}

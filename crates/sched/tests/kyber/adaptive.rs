@@ -1,0 +1,233 @@
+//! What `adaptive` promises in `doc/kyber.md`, in virtual time: where targets that are set fail, it does not. The
+//! figures of the table there are from these scenes; `the_table_of_the_page` prints them.
+
+use crate::common::{governed, ms, us};
+use crate::load::{Load, Scene, Seen};
+use blkmq_core::Nanos;
+
+const ADAPTIVE: &str = "adaptive=1";
+
+/// A disk array with a write cache: reads cannot meet 2 ms, and writes easily meet 10.
+const ARRAY: Scene = Scene { ways: 8, service: [ms(8), us(500)], loops: [4, 4] };
+/// Fast flash, a few readers and a flood of writes: 66 requests at once take less than 2 ms.
+const FLASH: Scene = Scene { ways: 2, service: [us(40), us(40)], loops: [2, 64] };
+/// A flood of reads alone.
+const FLOOD: Scene = Scene { ways: 16, service: [us(100), us(100)], loops: [512, 0] };
+/// A volume far away, behind which there are a thousand disks.
+const WIDE: Scene = Scene { ways: 1_000, service: [ms(10), ms(10)], loops: [1_000, 0] };
+
+/// A second, after so many to settle.
+fn settled(scene: Scene, options: &str, seconds: u64) -> (Load, [Seen; 2]) {
+    let mut load = Load::new(scene, options);
+    load.run(Nanos::from_secs(seconds));
+    let seen = load.run(Nanos::from_secs(1));
+    (load, seen)
+}
+
+/// The table of the page has this row, word for word.
+fn assert_on_page(name: &str, (load, [reads, writes]): &(Load, [Seen; 2])) {
+    let rounded = |n: u64| format!("{}.{:02}", n / 100, n % 100);
+    let millis = |span: Nanos| rounded((span.0 + 5_000) / 10_000);
+    let thousands = |seen: &Seen| match seen.count() {
+        0 => "-".into(),
+        n => rounded((n + 5) / 10),
+    };
+    let depths = load.driver.outside().tokens();
+    let row = format!(
+        "| {name} | {} | {} / {} | {} | {} | {} | {} |",
+        millis(Nanos(target(load))),
+        depths[0],
+        depths[1],
+        thousands(reads),
+        millis(reads.device(90)),
+        millis(reads.total(99)),
+        thousands(writes),
+    );
+    let page = crate::common::factory().doc;
+    assert!(page.contains(&row), "the page lacks this row:\n{row}");
+}
+
+fn target(load: &Load) -> u64 {
+    load.driver.outside().values()[0]
+}
+
+/// What the page states: 90 of 100 reads are at the device no longer than the target and a quarter.
+fn assert_met(load: &Load, reads: &Seen) {
+    let (p90, target) = (reads.device(90).0, target(load));
+    assert!(p90 * 4 <= target * 5, "{p90} ns against {target}");
+}
+
+/// What the page states: the target of reads is 4 times what nine of ten take alone, or up to a quarter more.
+fn assert_learned(load: &Load, alone: Nanos) {
+    let (alone, target) = (alone.0, target(load));
+    assert!((4 * alone..=5 * alone).contains(&target), "{target} with {alone} alone");
+}
+
+/// A read that takes `service` give or take a quarter takes at most this in nine of ten cases.
+fn tail_of(service: Nanos) -> Nanos {
+    Nanos(service.0 * 120 / 100)
+}
+
+#[test]
+fn a_target_out_of_reach_throttles_writes_to_one_and_a_learned_one_does_not() {
+    let fixed = settled(ARRAY, "", 6);
+    assert_on_page("array, set", &fixed);
+    let learned = settled(ARRAY, ADAPTIVE, 6);
+    assert_on_page("array, learned", &learned);
+    let ((_, [reads, writes]), (load, [reads_too, more])) = (fixed, learned);
+    assert_eq!(load.driver.outside().tokens()[1], 128);
+    assert!(more.count() * 10 >= writes.count() * 35, "{} and {}", more.count(), writes.count());
+    assert!(reads_too.count() * 100 >= reads.count() * 98);
+    assert_learned(&load, tail_of(ms(8)));
+    assert_met(&load, &reads_too);
+}
+
+#[test]
+fn a_target_too_long_protects_nobody_and_a_learned_one_does() {
+    let fixed = settled(FLASH, "", 2);
+    assert_on_page("flash, set", &fixed);
+    let learned = settled(FLASH, ADAPTIVE, 2);
+    assert_on_page("flash, learned", &learned);
+    let ((_, [reads, writes]), (load, [quick, fewer])) = (fixed, learned);
+    assert_learned(&load, tail_of(us(40)));
+    assert_met(&load, &quick);
+    assert!(quick.total(99).0 * 5 <= reads.total(99).0);
+    assert!(quick.count() >= 5 * reads.count());
+    // The device is as busy as before.
+    let both = |a: &Seen, b: &Seen| a.count() + b.count();
+    assert!(both(&quick, &fewer) * 100 >= both(&reads, &writes) * 99);
+}
+
+#[test]
+fn a_flood_of_reads_gives_way_to_its_own_target_and_loses_nothing() {
+    let fixed = settled(FLOOD, "", 1);
+    assert_on_page("flood, set", &fixed);
+    let learned = settled(FLOOD, ADAPTIVE, 2);
+    assert_on_page("flood, learned", &learned);
+    let ((_, [all, _]), (load, [reads, _])) = (fixed, learned);
+    assert_learned(&load, tail_of(us(100)));
+    assert_met(&load, &reads);
+    assert!(reads.device(90).0 * 5 <= all.device(90).0 * 2);
+    assert!(reads.count() * 100 >= all.count() * 99);
+    assert!(load.driver.outside().tokens()[0] <= 120);
+}
+
+#[test]
+fn depth_grows_beyond_what_it_is_at_first_where_the_device_has_room() {
+    let fixed = settled(WIDE, "", 1);
+    assert_on_page("wide, set", &fixed);
+    // 64 times 0.2 ms is as far as it goes.
+    let learned = settled(WIDE, "adaptive=1,read_lat_nsec=200000", 4);
+    assert_eq!(target(&learned.0), us(12_800).0);
+    assert_on_page("wide, learned", &learned);
+    let ((_, [all, _]), (load, [reads, _])) = (fixed, learned);
+    assert!(load.driver.outside().tokens()[0] > 512);
+    assert!(reads.count() >= 2 * all.count(), "{} and {}", reads.count(), all.count());
+}
+
+#[test]
+fn congestion_of_our_own_never_makes_a_target_longer() {
+    for (scene, alone) in [(FLOOD, us(100)), (FLASH, us(40))] {
+        let mut load = Load::new(scene, ADAPTIVE);
+        load.run(Nanos::from_secs(1));
+        let first = target(&load);
+        assert_learned(&load, tail_of(alone));
+        for _ in 0..6 {
+            // Twice as much at each turn, as far as slots go.
+            load.scene.loops = load.scene.loops.map(|n| (2 * n).min(512));
+            load.run(ms(500));
+            assert!(target(&load) <= first);
+            assert_eq!(governed(load.driver.outside(), "measuring"), 0);
+        }
+    }
+}
+
+#[test]
+fn measured_anew_while_it_is_flooded_the_device_looks_as_it_does_alone() {
+    let mut load = Load::new(FLOOD, "");
+    load.run(Nanos::from_secs(1));
+    // 256 requests are in the device now, and as many more wait.
+    load.driver.set("adaptive", 1);
+    // OTHER has its tokens until there is a review, which it does not bring itself.
+    assert_eq!(load.driver.outside().tokens(), [1, 1, 1, 16]);
+    load.run(ms(200));
+    assert_eq!(load.driver.outside().tokens(), [1; 4]);
+    load.run(Nanos::from_secs(1));
+    assert_learned(&load, tail_of(us(100)));
+}
+
+#[test]
+fn a_device_that_becomes_slower_is_measured_anew_and_one_that_recovers_is_found_out() {
+    let mut load = Load::new(FLASH, ADAPTIVE);
+    // The first pause must be over.
+    load.scene.loops = [1, 1];
+    load.run(Nanos::from_secs(11));
+    assert_learned(&load, tail_of(us(40)));
+    load.scene = Scene { service: [us(400), us(400)], ..FLASH };
+    // 16 verdicts to notice; few reads come through, so some take a second.
+    load.run(Nanos::from_secs(16));
+    assert_learned(&load, tail_of(us(400)));
+    let [reads, _] = load.run(Nanos::from_secs(4));
+    assert_met(&load, &reads);
+    load.scene = FLASH;
+    // The second pause is 20 s.
+    load.run(Nanos::from_secs(6));
+    assert_learned(&load, tail_of(us(40)));
+    let [reads, _] = load.run(Nanos::from_secs(1));
+    assert_met(&load, &reads);
+}
+
+#[test]
+fn a_device_that_flaps_is_measured_less_and_less_often() {
+    let mut load = Load::new(Scene { loops: [4, 8], ..ARRAY }, ADAPTIVE);
+    let mut measured = 0;
+    for tenth in 0..4_000 {
+        // Ten times as slow for seven seconds out of ten.
+        let slow = tenth % 100 < 70;
+        load.scene.service = [us(if slow { 20_000 } else { 2_000 }); 2];
+        let before = governed(load.driver.outside(), "measuring");
+        load.run(ms(100));
+        measured += governed(load.driver.outside(), "measuring").saturating_sub(before);
+    }
+    assert_eq!(governed(load.driver.outside(), "measure_pause"), Nanos::from_secs(80).0);
+    // After 10, 20 and 40 seconds, and every 80 from then on.
+    assert!((5..=8).contains(&measured), "{measured} times in 400 seconds");
+}
+
+#[test]
+fn learned_targets_stay_within_a_factor_of_those_that_are_set() {
+    let quick = Scene { ways: 1, service: [Nanos(700), Nanos(700)], loops: [1, 0] };
+    let slow = Scene { ways: 1, service: [ms(900), ms(900)], loops: [1, 0] };
+    for (scene, secs, expected) in
+        [(quick, 1, [31_250, 156_250]), (slow, 12, [128_000_000, 640_000_000])]
+    {
+        let mut load = Load::new(scene, ADAPTIVE);
+        load.run(Nanos::from_secs(secs));
+        assert_eq!(governed(load.driver.outside(), "measuring"), 0);
+        assert_eq!(load.driver.outside().values()[..2], expected);
+    }
+}
+
+#[test]
+fn writes_have_as_much_more_than_reads_as_is_set_and_never_less_than_they_take() {
+    let scene = Scene { ways: 4, service: [us(100), us(100)], loops: [1, 1] };
+    let mut load = Load::new(scene, "adaptive=1,write_lat_nsec=3000000");
+    load.run(Nanos::from_secs(1));
+    let [read, write, discard, since] = load.driver.outside().values()[..] else { panic!() };
+    assert_eq!((write, discard, since), (read * 3 / 2, read * 2_500, 0));
+    let scene = Scene { service: [us(100), ms(2)], ..scene };
+    let mut load = Load::new(scene, ADAPTIVE);
+    load.run(Nanos::from_secs(1));
+    let values = load.driver.outside().values();
+    assert_eq!(values[1], 4 * governed(load.driver.outside(), "write_base"));
+    assert!(values[1] > 5 * values[0]);
+}
+
+#[test]
+fn set_to_zero_it_is_as_if_it_had_never_been_set() {
+    let (mut load, _) = settled(FLASH, ADAPTIVE, 1);
+    load.driver.set("adaptive", 0);
+    assert_eq!(load.driver.outside().tokens(), crate::common::TOKENS);
+    assert_eq!(load.driver.outside().values(), [2_000_000, 10_000_000, 5_000_000_000, 0]);
+    assert!(load.driver.outside().inspect().iter().all(|(name, _)| *name != "measuring"));
+}

@@ -1,0 +1,123 @@
+//! Closed loops of readers and writers at a device whose latency depends on how much is in it, in virtual time.
+
+use crate::common::driver;
+use blkmq_core::{Instant, IoMeta, Nanos, Op, RequestId, Rng};
+use blkmq_sched::testkit::{Driver, FakeDevice};
+use blkmq_sched::{At, Pick};
+use std::collections::BTreeSet;
+
+/// What a device is like and who uses it.
+#[derive(Clone, Copy)]
+pub struct Scene {
+    /// Requests that it works on at once.
+    pub ways: usize,
+    /// What it takes for a read and for a write, give or take a quarter.
+    pub service: [Nanos; 2],
+    /// Reads and writes that wait or are in the device, at any time.
+    pub loops: [usize; 2],
+}
+
+/// What there was of one operation in a span of time.
+#[derive(Default)]
+pub struct Seen {
+    device: Vec<u64>,
+    total: Vec<u64>,
+}
+
+impl Seen {
+    pub fn count(&self) -> u64 {
+        self.device.len() as u64
+    }
+
+    /// The latency at the device below or at which `percent` lie.
+    pub fn device(&self, percent: usize) -> Nanos {
+        Self::percentile(&self.device, percent)
+    }
+
+    pub fn total(&self, percent: usize) -> Nanos {
+        Self::percentile(&self.total, percent)
+    }
+
+    fn percentile(latencies: &[u64], percent: usize) -> Nanos {
+        let mut sorted = latencies.to_vec();
+        sorted.sort_unstable();
+        let rank = (sorted.len() * percent).div_ceil(100).max(1);
+        Nanos(sorted.get(rank - 1).copied().expect("there were some"))
+    }
+}
+
+pub struct Load {
+    pub scene: Scene,
+    pub driver: Driver,
+    device: FakeDevice,
+    rng: Rng,
+    finished: BTreeSet<(Instant, RequestId)>,
+    outstanding: [usize; 2],
+}
+
+impl Load {
+    pub fn new(scene: Scene, options: &str) -> Self {
+        Self {
+            scene,
+            driver: driver(options),
+            device: FakeDevice::new(scene.ways),
+            rng: Rng::new(1),
+            finished: BTreeSet::new(),
+            outstanding: [0; 2],
+        }
+    }
+
+    /// Lets the load go on for so long; what was completed meanwhile, by operation.
+    pub fn run(&mut self, span: Nanos) -> [Seen; 2] {
+        let end = self.driver.now() + span;
+        let mut seen = [Seen::default(), Seen::default()];
+        loop {
+            self.submit();
+            self.dispatch();
+            let next = self.finished.first().expect("loops never run dry").0;
+            if next > end {
+                let rest = end - self.driver.now();
+                self.driver.advance(rest);
+                return seen;
+            }
+            let wait = next - self.driver.now();
+            self.driver.advance(wait);
+            self.reap(&mut seen);
+        }
+    }
+
+    fn submit(&mut self) {
+        for (op, kind) in [(Op::Read, 0), (Op::Write, 1)] {
+            while self.outstanding[kind] < self.scene.loops[kind] {
+                self.outstanding[kind] += 1;
+                let rq = self.driver.insert_meta(IoMeta::new(op, 0, 8), At::Tail);
+                rq.expect("loops are smaller than the table");
+            }
+        }
+    }
+
+    fn dispatch(&mut self) {
+        while let Pick::Issue(rq) = self.driver.pick() {
+            let service = self.scene.service[self.driver.meta(rq).op as usize].0;
+            let service = Nanos(service * (75 + self.rng.below(51)) / 100);
+            let now = self.driver.now();
+            self.finished.insert((self.device.accept(now, service), rq));
+        }
+    }
+
+    fn reap(&mut self, seen: &mut [Seen; 2]) {
+        let now = self.driver.now();
+        while let Some((when, rq)) = self.finished.first().copied()
+            && when <= now
+        {
+            self.finished.pop_first();
+            let meta = *self.driver.meta(rq);
+            let issued = self.driver.picked_at(rq).expect("it was picked");
+            self.driver.complete(rq);
+            let kind = meta.op as usize;
+            self.outstanding[kind] -= 1;
+            seen[kind].device.push((now - issued).0);
+            seen[kind].total.push((now - meta.arrived).0);
+        }
+    }
+}

@@ -1,0 +1,10 @@
+//! `kyber` against `spec/kyber.md`: section 8 line by line, the governor by itself and against its twin, and what
+//! `adaptive` promises in `doc/kyber.md`.
+
+mod adaptive;
+mod bounds;
+mod common;
+mod governor;
+mod load;
+mod section8;
+mod twins;
