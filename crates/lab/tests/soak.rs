@@ -111,7 +111,7 @@ fn soak_seeds_give_up_ios_everywhere() {
     for (name, access) in Access::ALL {
         for meddled in [false, true] {
             let mut all = CancelStats::default();
-            let drawn = (1..=4_000).filter(|seed| {
+            let drawn = (1..=6_000).filter(|seed| {
                 let scenario = Scenario::draw(*seed);
                 let cancels = scenario.habits.cancels > Permille(0);
                 cancels && scenario.access == access && (scenario.meddling.most > 0) == meddled
