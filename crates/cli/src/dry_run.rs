@@ -78,7 +78,7 @@ fn runs(plan: &Plan) -> String {
             run.case.to_string(),
             (run.repetition + 1).to_string(),
             run.threads.len().to_string(),
-            run.access.to_string(),
+            run.access.text.clone(),
             scope.into(),
             run.scheduler.text.clone(),
             run.device.text.clone(),

@@ -13,8 +13,8 @@ mod common;
 use blkmq_core::{HwQueue, Instant, Nanos, Op, Rng, SubmitterId, Tag};
 use blkmq_device::null::DEV_RESOURCE_DELAY;
 use blkmq_engine::{
-    Access, BioTable, Busy, Config, DeviceQueue, Enqueued, Expiry, Finished, Host, Inflight, Io,
-    Queue, QueueStats, Submitter,
+    Access, BioTable, Busy, Config, DeviceQueue, DispatchMode, Enqueued, Expiry, Finished, Host,
+    Inflight, InsertMode, Io, KickMode, MergeMode, Modes, Queue, QueueStats, Submitter,
 };
 use blkmq_sched::{Factory, registry};
 use common::null;
@@ -28,6 +28,10 @@ const THREADS: u16 = 16;
 /// A fair spin lock where threads outnumber cores hands itself to threads that do not run, and gets
 /// nowhere: the reason why the other modes exist.
 const SPINNING_THREADS: u16 = 2;
+/// Where every kick is a wake-up, each thread more costs all others.
+const FEW_THREADS: u16 = 4;
+/// Those that go with the access.
+const OWN: Modes = Modes { dispatch: None, insert: None, merge: None, kick: None };
 /// The longest timer that the engine knows: RESOURCE.
 const LONGEST: Nanos = Nanos::from_millis(3);
 /// What a request may take at the device.
@@ -47,37 +51,72 @@ fn ios() -> u64 {
 
 #[test]
 fn s16_08_no_wake_up_is_lost_with_combining() {
-    every_combination(Access::Combining, THREADS);
+    every_combination(Access::Combining, OWN, THREADS);
 }
 
 #[test]
 fn s16_08_no_wake_up_is_lost_with_a_mutex() {
-    every_combination(Access::Mutex, THREADS);
+    every_combination(Access::Mutex, OWN, THREADS);
 }
 
 #[test]
 fn s16_08_no_wake_up_is_lost_with_a_spin_lock() {
-    every_combination(Access::Spin, SPINNING_THREADS);
+    every_combination(Access::Spin, OWN, SPINNING_THREADS);
+}
+
+/// What was proposed for Linux, all of it together and each by itself.
+#[test]
+fn s16_08_no_wake_up_is_lost_with_serialised_dispatch() {
+    every_combination(Access::Serialised, OWN, SPINNING_THREADS);
+    let batch = Modes { dispatch: Some(DispatchMode::Batch), ..OWN };
+    every_combination(Access::Serialised, batch, SPINNING_THREADS);
+}
+
+#[test]
+fn s16_08_no_wake_up_is_lost_with_each_proposal_by_itself() {
+    let lists = Modes { insert: Some(InsertMode::PercpuLists), ..OWN };
+    let skip = Modes { merge: Some(MergeMode::SkipWhenContended), ..OWN };
+    let batch = Modes { dispatch: Some(DispatchMode::Batch), ..OWN };
+    for modes in [lists, skip, batch] {
+        every_combination(Access::Mutex, modes, THREADS);
+    }
+    let direct = Modes { insert: Some(InsertMode::Direct), ..OWN };
+    every_combination(Access::Serialised, direct, SPINNING_THREADS);
+}
+
+#[test]
+fn s16_08_no_wake_up_is_lost_whatever_becomes_of_kicks() {
+    for kick in [KickMode::Always, KickMode::Flag] {
+        let modes = Modes { kick: Some(kick), ..OWN };
+        every_combination(Access::Combining, modes, FEW_THREADS);
+        every_combination(Access::Mutex, modes, FEW_THREADS);
+    }
 }
 
 /// Panics in a thread, so that the message says no more than that.
 #[test]
 #[should_panic(expected = "a scoped thread panicked")]
 fn s16_08_planted_a_device_that_forgets_to_say_when() {
-    stress(Access::Combining, registry::ALL[0], DEVICES[1], THREADS, Says::Never);
+    stress((Access::Combining, OWN), registry::ALL[0], DEVICES[1], THREADS, Says::Never);
 }
 
-fn every_combination(access: Access, threads: u16) {
+fn every_combination(access: Access, modes: Modes, threads: u16) {
     for scheduler in registry::ALL {
         for device in DEVICES {
-            println!("{access:?} {} {device}", scheduler.name);
-            stress(access, scheduler, device, threads, Says::When);
+            println!("{access} {modes:?} {} {device}", scheduler.name);
+            stress((access, modes), scheduler, device, threads, Says::When);
         }
     }
 }
 
 /// Runs all threads to their end and checks what is left.
-fn stress(access: Access, scheduler: &'static Factory, device: &str, threads: u16, says: Says) {
+fn stress(
+    (access, modes): (Access, Modes),
+    scheduler: &'static Factory,
+    device: &str,
+    threads: u16,
+    says: Says,
+) {
     let each = ios() / u64::from(threads);
     let device = null(&format!("{device},hw_queue_depth=1"));
     let (seen, clock) = (Arc::new(Mutex::default()), Arc::new(Clock::new(threads)));
@@ -88,8 +127,9 @@ fn stress(access: Access, scheduler: &'static Factory, device: &str, threads: u1
     let queues = device.queues().into_iter().map(witness).collect();
     let config = Config::new(device.shape, queues).scheduler(scheduler);
     let host = Box::new(Bells(Arc::clone(&clock)));
-    let queue = Queue::new(Config { access, submitters: threads, depth: DEPTH, host, ..config })
-        .expect("a valid queue");
+    let queue =
+        Queue::new(Config { access, modes, submitters: threads, depth: DEPTH, host, ..config })
+            .expect("a valid queue");
     std::thread::scope(|scope| {
         for _ in 0..threads {
             let submitter = queue.submitter().expect("one per thread");

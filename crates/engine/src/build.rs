@@ -3,6 +3,8 @@
 //! What is built is complete but for its devices and its submitters' staging, which it gets last
 //! ([`Shared::install`]), because a queue that is rebuilt has to take them from the one before.
 
+use crate::before;
+use crate::before::parking::{Parked, Parking};
 use crate::common::{Common, Surroundings};
 use crate::completions::Completions;
 use crate::device::{DeviceQueue, Enqueued, Finished};
@@ -18,7 +20,7 @@ use crate::shared::{Lasting, Shard, Shared};
 use crate::stats::{ElevatorCounters, PumpCounters};
 use crate::sync::{Arc, Budget, Consumer, Pending, Producer, ring};
 use crate::tags::{Membership, Tags};
-use crate::{BioTable, DeviceShape, GroupTree, Inflight, WriteCache};
+use crate::{BioTable, DeviceShape, EffectiveModes, GroupTree, Inflight, InsertMode, WriteCache};
 use blkmq_core::{Instant, SubmitterId};
 use blkmq_sched::{Done, Shape};
 use crossbeam_utils::CachePadded;
@@ -54,14 +56,15 @@ impl<P: Send + 'static> Shared<P> {
     /// A queue as `plan` says, without devices and staging. The plan is valid.
     pub(crate) fn build(plan: &Plan, lasting: Arc<Lasting<P>>, version: u32) -> Self {
         let Lasting { table, senders, .. } = &*lasting;
-        // Whoever may wait for a lock: every submitter, every pump thread, and one that changes the queue.
-        let lockers = senders.len() + usize::from(plan.device.hw_queues) + 1;
+        let modes = plan.effective_modes().expect("a plan is checked before it is built");
+        // Whoever may have a lock: every submitter, every pump thread, one that changes the queue, and one that keeps
+        // a run.
+        let lockers = senders.len() + usize::from(plan.device.hw_queues) + 2;
         let common = build_common(plan);
         let (shards, ends) = build_shards(
-            plan,
+            (plan, modes),
             table,
-            senders.len() as u16,
-            lockers,
+            (senders.len() as u16, lockers),
             (common.as_ref(), &lasting.ledger),
         );
         let patience = Patience {
@@ -69,9 +72,8 @@ impl<P: Send + 'static> Shared<P> {
             timeout: plan.device.timeout,
             retries: plan.retries,
         };
-        let pump = |ends| {
-            Gate::new(plan.access, lockers, Pump::new(Box::new(Vacant), ends, table, patience))
-        };
+        let pump =
+            |ends| Gate::new(modes, lockers, Pump::new(Box::new(Vacant), ends, table, patience));
         let hctxs = build_hctxs(
             ends.into_iter().map(pump),
             &plan.device,
@@ -82,7 +84,8 @@ impl<P: Send + 'static> Shared<P> {
             limits: plan.device.limits,
             needs_no_flush: plan.device.cache == WriteCache::Through,
             meaningless: plan.device.cache.meaningless(),
-            access: plan.access,
+            modes,
+            nr_requests: plan.effective_nr_requests(),
             nomerges: plan.nomerges,
             budget: Budget::new(plan.device.budget),
             budget_wait: Pending::new(shards.len() as u16),
@@ -133,15 +136,15 @@ fn build_common(plan: &Plan) -> Option<Arc<Common>> {
 }
 
 fn build_shards<P>(
-    plan: &Plan,
+    (plan, modes): (&Plan, EffectiveModes),
     table: &BioTable<P>,
-    submitters: u16,
-    lockers: usize,
+    (submitters, lockers): (u16, usize),
     (common, ledger): (Option<&Arc<Common>>, &Arc<Ledger>),
 ) -> (Box<[Shard]>, Vec<Ends>) {
     let count = plan.shards();
     let per_shard = plan.device.hw_queues / count;
     let nr_requests = plan.effective_nr_requests();
+    let lists = modes.insert == InsertMode::PercpuLists;
     let mut ends = Vec::new();
     let shards = (0..count).map(|index| {
         let first_hw = index * per_shard;
@@ -153,6 +156,7 @@ fn build_shards<P>(
             hw_queues: per_shard,
             nr_requests,
             async_depth: plan.effective_async_depth(),
+            slots_first: lists,
         };
         let slots = elevator_config.slots();
         let hw_depth = plan.device.hw_queue_depth;
@@ -171,10 +175,13 @@ fn build_shards<P>(
         });
         let mut elevator = Elevator::new(elevator_config, policy, outside, Arc::clone(&counters));
         elevator.regroup(&GroupTree::default().changes(&plan.groups));
-        let runner =
-            Runner::new(elevator, lanes.collect(), first_hw, submitters, Completions::new(table));
+        let (lanes, completions) = (lanes.collect(), Completions::new(table));
+        let parked = lists.then(|| Parked::new(per_shard, nr_requests));
+        let runner = Runner::new(elevator, lanes, first_hw, submitters, completions, parked);
         Shard {
-            gate: Gate::new(plan.access, lockers, runner),
+            gate: Gate::new(modes, lockers, runner),
+            serial: before::serial(modes.access).map(CachePadded::new),
+            parking: lists.then(|| Parking::new(submitters, per_shard, nr_requests)),
             pending: Pending::new(submitters),
             asked: Pending::new(submitters),
             lead: CachePadded::default(),

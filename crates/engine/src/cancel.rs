@@ -57,7 +57,7 @@ impl Runner {
 
     /// Answers some of what `id` asked for.
     fn answer<P>(&mut self, q: &Shared<P>, shard: &Shard, id: SubmitterId) -> bool {
-        let Self { elevator, staging, completions, .. } = self;
+        let Self { elevator, staging, completions, parked, .. } = self;
         // A later queue has taken over, and answers there.
         let Some(Staging { protos, asks }) = &mut staging[usize::from(id.0)] else { return false };
         let mut any = false;
@@ -67,10 +67,11 @@ impl Runner {
                 continue;
             }
             // What is held was pushed before what is staged.
-            let bio = elevator.give_up(&q.lasting.table, id, cookie).or_else(|| {
-                let is =
-                    |proto: &Proto| proto.bios == 1 && q.lasting.table.is_io(&proto.bio, cookie);
-                let proto = protos.remove_before(before, is)?;
+            let table = &q.lasting.table;
+            let bio = elevator.give_up(table, id, cookie).or_else(|| {
+                let is = |proto: &Proto| proto.bios == 1 && table.is_io(&proto.bio, cookie);
+                let mine = |proto: &Proto| is(proto) && table.submitter(&proto.bio) == id;
+                let proto = parked.remove(mine).or_else(|| protos.remove_before(before, is))?;
                 elevator.counters.cancelled_staged.add(1);
                 Some(proto.bio)
             });

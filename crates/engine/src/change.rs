@@ -10,6 +10,7 @@
 //! Like everything in the engine this never waits. Whoever asked calls `step` until it says that it is done;
 //! each step does a share of the I/O that is in the way.
 
+use crate::before::By;
 use crate::build::Installed;
 use crate::config::{ConfigError, PumpMode};
 use crate::drive::Caller;
@@ -166,7 +167,7 @@ fn tuning(from: &Plan, to: &Plan) -> Option<Tuning> {
     let alike = from.scheduler.name == to.scheduler.name
         && from.effective_scope() == to.effective_scope()
         && from.effective_nr_requests() == to.effective_nr_requests()
-        && from.access == to.access
+        && from.effective_modes() == to.effective_modes()
         && from.nomerges == to.nomerges
         && from.retries == to.retries
         && from.device == to.device;
@@ -317,17 +318,27 @@ impl<P: Send> Shared<P> {
         let who = self.changer();
         let mut held = Held { runners: Vec::new(), pumps: Vec::new() };
         for shard in &self.shards {
-            let mut runner = shard.gate.enter(who)?;
+            let mut runner = self.enter_elevator(shard)?;
             // What came back last has kicked nobody, if nobody waited for it.
             runner.take_returns(self);
             wakes.append(&mut runner.wakes);
-            held.runners.push(runner.elevator.is_idle().then_some(runner)?);
+            let parked = shard.parking.as_ref().is_some_and(|parking| !parking.lists.is_empty());
+            held.runners.push((runner.is_idle() && !parked).then_some(runner)?);
         }
         for hctx in &self.hctxs {
             let mut pump = hctx.pump.enter(who)?;
             held.pumps.push(pump.is_idle().then_some(pump)?);
         }
         Some(held)
+    }
+
+    /// The elevator, unless somebody has it whom one does not wait for: one who runs it, or who dispatches where that is
+    /// serialised.
+    pub(crate) fn enter_elevator<'a>(&'a self, shard: &'a Shard) -> Option<Entered<'a, Runner>> {
+        match self.modes.access {
+            Access::Serialised => shard.gate.try_lock(self.changer()).map(Entered::Lock),
+            Access::Combining | Access::Spin | Access::Mutex => shard.gate.enter(self.changer()),
+        }
     }
 
     /// Tunes the elevators from number `first` on, as far as they can be entered. How many it were.
@@ -344,7 +355,7 @@ impl<P: Send> Shared<P> {
             self.wake(&wakes);
         }
         for shard in &self.shards[first..] {
-            let Some(mut runner) = shard.gate.enter(self.changer()) else { break };
+            let Some(mut runner) = self.enter_elevator(shard) else { break };
             runner.tune(tuning);
             let _ = shard.gate.kick();
             tuned += 1;
@@ -371,8 +382,8 @@ impl<P: Send> Shared<P> {
 
     /// True if anything was run.
     fn help_shard(&self, shard: &Shard, home: HwQueue, now: Instant) -> bool {
-        if self.access != Access::Combining {
-            return self.locked_poll(shard, self.changer(), now, home);
+        if self.modes.access.is_locked() {
+            return self.locked_poll(shard, By { who: self.changer(), now }, home);
         }
         let tally = &self.lasting.pump_tallies[self.hctxs.len()];
         let by = Caller { id: None, now, home, tally };

@@ -2,7 +2,7 @@
 
 use crate::device::{DeviceQueue, DeviceShape};
 use crate::plan::Plan;
-use crate::{Access, GroupTree, Host, NoMerges, SharedTags, Stats};
+use crate::{Access, GroupTree, Host, Modes, NoMerges, SharedTags, Stats, modes};
 use blkmq_core::{LimitsError, RequestId};
 use blkmq_sched::{Factory, Options, Scope, none};
 use std::fmt;
@@ -48,6 +48,8 @@ pub struct Config<P> {
     pub retries: u8,
     /// Access to the elevator.
     pub access: Access,
+    /// What is chosen besides: how requests are inserted, merged, dispatched and kicked.
+    pub modes: Modes,
     /// Groups of owners, with weights for schedulers that share by them, and limits.
     pub groups: GroupTree,
     /// What is counted about them, by schedulers that share by them.
@@ -116,6 +118,13 @@ pub enum ConfigError {
     NoFua,
     /// A device cannot answer in no time.
     Timeout,
+    /// What was chosen for an option does not go with the access.
+    Mode {
+        /// The access.
+        access: Access,
+        /// `dispatch`, `insert` or `merge`.
+        option: &'static str,
+    },
 }
 
 impl fmt::Display for ConfigError {
@@ -163,6 +172,13 @@ impl fmt::Display for ConfigError {
             Self::Timeout => f.write_str(
                 "with a timeout of 0 every request would time out; 30 s is usual, and u64::MAX is for ever",
             ),
+            Self::Mode { access, option } => {
+                let accepted = modes::accepted(*access, option).join(", ");
+                write!(
+                    f,
+                    "this {option} does not go with access={access}; accepted: {accepted}"
+                )
+            }
         }
     }
 }
@@ -191,6 +207,7 @@ impl<P> Config<P> {
             groups: GroupTree::default(),
             stats: Stats::default(),
             access: Access::default(),
+            modes: Modes::default(),
             nomerges: NoMerges::default(),
             pump: PumpMode::default(),
             submitters: 1,
@@ -217,6 +234,7 @@ impl<P> Config<P> {
             nr_requests: self.nr_requests,
             async_depth: self.async_depth,
             access: self.access,
+            modes: self.modes,
             groups: self.groups.clone(),
             stats: self.stats,
             nomerges: self.nomerges,

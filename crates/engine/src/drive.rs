@@ -7,11 +7,10 @@
 use crate::config::PumpMode;
 use crate::follow::Follow;
 use crate::planted::{self, Planted};
-use crate::queue::Queue;
 use crate::runner::{Own, Ready, Runner, stage};
 use crate::shared::{Shard, Shared};
 use crate::stats::SubmitterCounters;
-use crate::sync::{Arc, Detached, Kick, Ordering, RunGuard, fence};
+use crate::sync::{Kick, Ordering, RunGuard, fence};
 use blkmq_core::{HwQueue, Instant, SubmitterId};
 
 // Shares of work are small in models, which would never get to their ends.
@@ -40,7 +39,7 @@ impl<P: Send> Shared<P> {
     pub(crate) fn submit(&self, shard: &Shard, by: Caller<'_>, own: Own<'_>, follow: &mut Follow) {
         let tally = by.tally;
         let leave = follow.should_leave(&shard.lead);
-        if !leave && let Some(guard) = shard.gate.run().try_enter() {
+        if !leave && let Some(guard) = shard.gate.try_run() {
             tally.direct.add(1);
             let ready = self.run(shard, guard, by, Some(own));
             self.drive(shard, ready, by);
@@ -60,7 +59,7 @@ impl<P: Send> Shared<P> {
 
     /// Runs the elevator of `shard`, or leaves word that somebody should.
     pub(crate) fn kick_and_drive(&self, shard: &Shard, by: Caller<'_>) {
-        if let Some(guard) = shard.gate.run().enter_or_owe() {
+        if let Some(guard) = shard.gate.run_or_owe() {
             by.tally.kicks_sent.add(1);
             let ready = self.run(shard, guard, by, None);
             self.drive(shard, ready, by);
@@ -70,7 +69,7 @@ impl<P: Send> Shared<P> {
     }
 
     /// Passes over the elevator until nobody owes another one, or this thread has done its share.
-    fn run(
+    pub(crate) fn run(
         &self,
         shard: &Shard,
         mut guard: RunGuard<'_, Runner>,
@@ -124,7 +123,7 @@ impl<P: Send> Shared<P> {
             if !restart && !shard.gate.due(by.now) {
                 return ran;
             }
-            let Some(guard) = shard.gate.run().enter_or_owe() else { return ran };
+            let Some(guard) = shard.gate.run_or_owe() else { return ran };
             ran = true;
             ready = self.run(shard, guard, by, None);
         }
@@ -153,10 +152,26 @@ impl<P: Send> Shared<P> {
         false
     }
 
+    /// The thread of the pump of `hw`, `who`, was called: may it issue? Where kicks are the kernel's, what it was called
+    /// for may have been put off since; then it only looks what the device has finished, and issues if that is anything.
+    pub(crate) fn pump_may_run(&self, hw: HwQueue, who: usize, now: Instant) -> bool {
+        let hctx = &self.hctxs[usize::from(hw.0)];
+        if !hctx.pump.is_put_off(now) || self.pump_due(hw, now) {
+            return true;
+        }
+        let Some(mut pump) = hctx.pump.enter(who) else { return true };
+        let mut wakes = Vec::new();
+        let came_back = pump.look(self, hctx, now);
+        pump.take_wakes(&mut wakes);
+        pump.finish();
+        self.wake(&wakes);
+        came_back
+    }
+
     /// Runs the pump of `hw` unless somebody else does. True if an elevator waited for what it gave back.
     pub(crate) fn pump(&self, hw: HwQueue, now: Instant, tally: &SubmitterCounters) -> bool {
         let hctx = &self.hctxs[usize::from(hw.0)];
-        let Some(mut guard) = hctx.pump.run().enter_or_owe() else {
+        let Some(mut guard) = hctx.pump.run_or_owe() else {
             tally.kicks_coalesced.add(1);
             return false;
         };
@@ -257,7 +272,7 @@ impl<P: Send> Shared<P> {
         let mut ran = !ready.is_empty() && self.drive(shard, ready, by);
         if shard.gate.due(now)
             && follow.should_run(&shard.lead)
-            && let Some(guard) = shard.gate.run().try_enter()
+            && let Some(guard) = shard.gate.try_run()
         {
             let ready = self.run(shard, guard, by, None);
             self.drive(shard, ready, by);
@@ -281,83 +296,5 @@ impl<P: Send> Shared<P> {
     fn pump_owed(&self, hw: HwQueue, now: Instant) -> bool {
         let hctx = &self.hctxs[usize::from(hw.0)];
         hctx.pump.due(now) || hctx.next_event().is_some_and(|at| at <= now)
-    }
-}
-
-/// The run of an elevator, taken and kept: a thread caught in the middle of its work.
-///
-/// While it exists, every submission to the same elevator is staged. For drivers in virtual time, where a
-/// thread alone would never find the elevator busy; programs have no use for it. Dropping it hands over.
-pub struct Run<P> {
-    q: Arc<Shared<P>>,
-    shard: usize,
-    /// `None` only while it is being given back.
-    run: Option<Detached>,
-    home: HwQueue,
-    ready: Ready,
-}
-
-impl<P> std::fmt::Debug for Run<P> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Run").field("home", &self.home).finish_non_exhaustive()
-    }
-}
-
-impl<P> Drop for Run<P> {
-    fn drop(&mut self) {
-        if let Some(run) = self.run.take() {
-            self.q.shards[self.shard].gate.run().attach(run).hand_over();
-        }
-    }
-}
-
-impl<P: Send> Run<P> {
-    fn take(&mut self) -> Detached {
-        self.run.take().expect("the run is kept until it is given back")
-    }
-
-    /// One pass over the elevator: takes in what is staged and fills the outboxes. The pumps wait.
-    pub fn step(&mut self, now: Instant) {
-        let run = self.take();
-        let shard = &self.q.shards[self.shard];
-        let mut guard = shard.gate.run().attach(run);
-        let ready = guard.pass(&*self.q, shard, now, self.home, None);
-        self.run = Some(guard.detach());
-        self.ready.merge(ready);
-    }
-
-    /// Lets go as any runner does: further passes while they are owed, then the pumps.
-    pub fn finish(mut self, now: Instant) {
-        self.let_go(now);
-    }
-
-    fn let_go(&mut self, now: Instant) {
-        let run = self.take();
-        let (q, home) = (&*self.q, self.home);
-        let shard = &q.shards[self.shard];
-        let by =
-            Caller { id: None, now, home, tally: &q.lasting.pump_tallies[usize::from(home.0)] };
-        self.ready.merge(q.run(shard, shard.gate.run().attach(run), by, None));
-        q.drive(shard, self.ready, by);
-    }
-
-    /// The same for a thread that has nothing of its own in flight and may not come back.
-    pub fn leave(mut self, now: Instant) {
-        self.let_go(now);
-        self.q.hand_on(&self.q.shards[self.shard]);
-    }
-}
-
-impl<P: Send> Queue<P> {
-    /// Takes the run of the elevator that serves `hw`, unless somebody has it.
-    ///
-    /// # Panics
-    /// If the device has no such hardware queue, or the queue is not accessed by combining.
-    #[must_use]
-    pub fn begin_run(&self, hw: HwQueue) -> Option<Run<P>> {
-        let q = self.root.current();
-        let shard = q.shard_of(hw);
-        let run = q.shards[shard].gate.run().try_enter()?.detach();
-        Some(Run { q, shard, run: Some(run), home: hw, ready: Ready::default() })
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! Plain `&mut self` code: offers I/Os to merging, gives slots (scheduler tags) to what did not merge, feeds
 //! the policy, and turns what the policy picks into requests for a device. It knows nothing of threads; who
-//! may call it is decided in `runner.rs` and `locked.rs`.
+//! may call it is decided in `runner.rs` and `before`.
 //!
 //! *Invariant: an I/O takes a slot only after merging was tried.* When slots run out, what waits outside can
 //! still merge into what waits inside. The kernel series that parked requests holding tags lost 72.9 % on
@@ -57,6 +57,8 @@ pub(crate) struct Config {
     pub(crate) nr_requests: u32,
     /// How many of those anything but sync reads may have, if the policy does not allow less.
     pub(crate) async_depth: u32,
+    /// What finds no slot does not merge either: it has had its chance (`before/parking.rs`).
+    pub(crate) slots_first: bool,
 }
 
 impl Config {
@@ -169,6 +171,12 @@ impl Elevator {
         self.held
     }
 
+    /// Slots of `hw` that nobody has.
+    pub(crate) fn free_slots(&self, hw: HwQueue) -> u32 {
+        let used = &self.used[usize::from(hw.0 - self.config.first_hw)];
+        self.config.nr_requests - used.all
+    }
+
     /// No request has a slot.
     pub(crate) fn is_idle(&self) -> bool {
         self.requests.in_use() == 0
@@ -206,6 +214,7 @@ impl Elevator {
     #[inline]
     pub(crate) fn place(&mut self, io: &IoMeta) -> Option<Place> {
         match self.merge_target(io) {
+            Some(_) if self.config.slots_first && self.lacks_slot_for(io) => None,
             Some((into, kind)) => Some(Place::Join(into, kind)),
             None if self.has_slot_for(io) => Some(Place::Slot),
             None => None,
@@ -408,6 +417,13 @@ impl Elevator {
         if self.last_merge == Some(id) {
             self.last_merge = None;
         }
+    }
+
+    /// Out of line, so that [`place`](Self::place) stays what it is for everybody else.
+    #[cold]
+    #[inline(never)]
+    fn lacks_slot_for(&self, io: &IoMeta) -> bool {
+        !self.has_slot_for(io)
     }
 
     /// Is there a slot that `io` may have?

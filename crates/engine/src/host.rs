@@ -12,6 +12,13 @@ pub trait Host: Send + Sync {
 
     /// The pump of `hw` has work. Only called for queues with [`PumpMode::Thread`](crate::PumpMode).
     fn wake_pump(&self, hw: HwQueue);
+
+    /// Nanoseconds from any beginning, by which the queue measures how long threads wait for a lock. It is asked by a
+    /// thread that finds one taken, of several such occasions once; with [`Access::Combining`](crate::Access) never.
+    /// 0, the default: nothing is measured.
+    fn ticks(&self) -> u64 {
+        0
+    }
 }
 
 /// Nobody ever parks: for single-threaded drivers that poll.

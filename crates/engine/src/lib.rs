@@ -19,6 +19,7 @@
 //! by name.
 
 pub mod attributes;
+mod before;
 mod build;
 mod cancel;
 mod change;
@@ -37,14 +38,15 @@ mod hctx;
 mod host;
 mod inflight;
 mod io;
-mod locked;
 mod merge;
 mod merge_index;
+mod modes;
 mod plan;
 mod planted;
 mod plug;
 mod pump;
 mod queue;
+mod run;
 mod runner;
 mod shared;
 #[cfg(all(test, shuttle))]
@@ -65,8 +67,6 @@ pub use device::{
     Busy, DEFAULT_TIMEOUT, DeviceQueue, DeviceShape, Enqueued, Expiry, Finished, Verdict,
     WriteCache,
 };
-pub use drive::Run;
-pub use gate::Access;
 pub use groups::{
     Group, GroupError, GroupTree, IoMax, IoMaxError, MAX_GROUPS, MAX_WEIGHT, Stats, Wanted,
     weight_of_io_weight,
@@ -75,10 +75,12 @@ pub use host::{Host, NoHost};
 pub use inflight::Inflight;
 pub use io::{Completion, Io, Refusal, Refused};
 pub use merge::NoMerges;
+pub use modes::{Access, DispatchMode, EffectiveModes, InsertMode, KickMode, MergeMode, Modes};
 pub use plan::Plan;
 pub use plug::{PLUG_REQUESTS, PLUG_SECTORS};
 pub use queue::{NoSubmitterLeft, Queue};
+pub use run::Run;
 pub use slots::{BioRef, BioTable};
-pub use stats::{CancelStats, FlushStats, MergeStats, QueueStats};
+pub use stats::{CancelStats, FlushStats, LockStats, MergeStats, QueueStats};
 pub use submitter::Submitter;
 pub use tags::{MAX_TAG_USERS, SharedTags};

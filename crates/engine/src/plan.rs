@@ -1,7 +1,7 @@
 //! [`Plan`]: how a queue is made up at present, and can be made up anew while I/O runs (`change.rs`).
 
 use crate::config::{ConfigError, MAX_HW_QUEUE_DEPTH, MAX_NR_REQUESTS, MIN_NR_REQUESTS};
-use crate::{Access, DeviceShape, GroupTree, NoMerges, Stats, WriteCache};
+use crate::{Access, DeviceShape, EffectiveModes, GroupTree, Modes, NoMerges, Stats, WriteCache};
 use blkmq_core::{HwQueue, Nanos};
 use blkmq_sched::{Factory, Options, Scope, none};
 
@@ -25,6 +25,8 @@ pub struct Plan {
     pub async_depth: Option<u32>,
     /// Access to the elevator.
     pub access: Access,
+    /// What is chosen besides.
+    pub modes: Modes,
     /// Groups of owners. Weights and limits are those of this tree from then on.
     pub groups: GroupTree,
     /// What is counted about them, by schedulers that share by them.
@@ -49,6 +51,14 @@ impl Plan {
         self.scheduler = factory;
         self.options = Options::defaults(factory.attributes);
         (self.nr_requests, self.async_depth) = (None, None);
+        self
+    }
+
+    /// With this access, and the modes that go with it. What becomes of kicks stays as it is.
+    #[must_use]
+    pub fn access(mut self, access: Access) -> Self {
+        self.access = access;
+        self.modes = Modes { kick: self.modes.kick, ..Modes::default() };
         self
     }
 
@@ -86,6 +96,14 @@ impl Plan {
         self.scope.unwrap_or(self.scheduler.scope)
     }
 
+    /// How elevators are reached.
+    ///
+    /// # Errors
+    /// If what was chosen does not go together.
+    pub fn effective_modes(&self) -> Result<EffectiveModes, ConfigError> {
+        self.modes.settle(self.access)
+    }
+
     /// Elevators that result.
     pub(crate) fn shards(&self) -> u16 {
         match self.effective_scope() {
@@ -111,6 +129,7 @@ impl Plan {
     pub(crate) fn validate(&self) -> Result<(), ConfigError> {
         self.device.limits.validate()?;
         self.within_hardware()?;
+        self.effective_modes()?;
         if !(1..=MAX_HW_QUEUE_DEPTH).contains(&self.device.hw_queue_depth) {
             return Err(ConfigError::HwQueueDepth(self.device.hw_queue_depth));
         }

@@ -34,6 +34,10 @@ pub(crate) enum Planted {
     ForgetsMarks,
     /// A request is given up, and the policy is not told.
     ForgetsToWithdraw,
+    /// Requests that were parked while the lock was taken are not taken over.
+    ForgetsParkedRequests,
+    /// Somebody is sent away by a dispatcher who does not come again for it.
+    ForgetsSentAway,
 }
 
 /// Is this bug planted?

@@ -84,6 +84,11 @@ impl Plug {
     pub(crate) fn drain(&mut self) -> impl Iterator<Item = Proto> + '_ {
         self.requests.drain(..)
     }
+
+    /// Takes the oldest `most` out, in the order of submission. O(requests).
+    pub(crate) fn drain_first(&mut self, most: usize) -> impl Iterator<Item = Proto> + '_ {
+        self.requests.drain(..most)
+    }
 }
 
 #[inline(never)]

@@ -145,6 +145,20 @@ impl<P: Send> Pump<P> {
         hctx.restart.take() || handed_back && !planted::is(Planted::ForgetsHandedBack)
     }
 
+    /// Takes back what the device has finished, and offers it nothing. True if there was something.
+    pub(crate) fn look(&mut self, q: &Shared<P>, hctx: &Hctx<P>, now: Instant) -> bool {
+        let inside = self.at_device;
+        if inside == 0 {
+            return false;
+        }
+        self.now = self.now.max(now);
+        self.reap(q, hctx, self.now);
+        if self.at_device < inside {
+            self.settle(q, hctx, self.now, None);
+        }
+        self.at_device < inside
+    }
+
     /// Gives it its device.
     pub(crate) fn install(&mut self, (device, now): Installed<P>) {
         self.has_event_fd = has_event_fd(&*device);
@@ -277,7 +291,7 @@ impl<P: Send> Pump<P> {
         // What the device wants back later is treated like what it refused for reasons of its own.
         if refused == Some(Busy::Resource) || !self.later.is_empty() {
             self.stuck.append(&mut self.later);
-            hctx.pump.arm(now + RESOURCE_DELAY);
+            hctx.pump.run_later(now + RESOURCE_DELAY);
         }
         hctx.set_stuck(!self.stuck.is_empty());
         hctx.set_signals(self.at_device > 0 && self.has_event_fd);

@@ -3,6 +3,7 @@
 //! Passive: starts no thread, reads no clock, never blocks. The way of an I/O is in `submitter.rs`, `drive.rs`,
 //! `runner.rs` and `pump.rs`, in this order; how a queue is built in `build.rs`, and rebuilt in `change.rs`.
 
+use crate::before::By;
 use crate::config::{Config, ConfigError};
 use crate::drive::Caller;
 use crate::groups::{Ledger, Meters};
@@ -134,8 +135,8 @@ impl<P: Send + 'static> Queue<P> {
             idle.push(Parts { id, hw, staging: producer, asks: asks_end, receiver, credit });
         }
         idle.reverse();
-        // The last one is for whoever changes the queue.
-        let pump_tallies = (0..=plan.device.hw_queues).map(|_| CachePadded::default()).collect();
+        // The last two are for whoever changes the queue, and for whoever keeps a run.
+        let pump_tallies = (0..plan.device.hw_queues + 2).map(|_| CachePadded::default()).collect();
         let lasting = Arc::new(Lasting {
             table,
             tallies: senders.iter().map(|_| Arc::default()).collect(),
@@ -190,16 +191,17 @@ impl<P: Send + 'static> Queue<P> {
         let q = &*self.root.current();
         let shard = &q.shards[q.shard_of(hw)];
         let tally = &q.lasting.pump_tallies[usize::from(hw.0)];
-        if q.access == Access::Combining {
+        let who = q.pump_thread(hw);
+        if q.modes.access == Access::Combining {
             let by = Caller { id: None, now, home: hw, tally };
-            if q.pump(hw, now, tally) {
+            if q.pump_may_run(hw, who, now) && q.pump(hw, now, tally) {
                 q.kick_and_drive(shard, by);
             }
             if shard.gate.due(now) {
                 q.kick_and_drive(shard, by);
             }
         } else {
-            q.locked_poll(shard, q.pump_thread(hw), now, hw);
+            q.locked_poll(shard, By { who, now }, hw);
         }
         let hctx = &q.hctxs[usize::from(hw.0)];
         [hctx.pump.deadline(), hctx.next_event(), shard.gate.deadline()].into_iter().flatten().min()
@@ -240,16 +242,19 @@ impl<P: Send + 'static> Queue<P> {
     /// anything down.
     #[must_use]
     pub fn group_stat(&self, group: GroupId, name: &str) -> Option<Reading> {
+        // As for a change, in whose name elevators are entered here.
+        let _desk = self.root.desk();
         let q = self.root.current();
         // Before the ledger is opened: who runs an elevator may be waiting for it.
         for shard in &q.shards {
-            if let Some(mut runner) = shard.gate.enter(q.changer()) {
+            if let Some(mut runner) = q.enter_elevator(shard) {
                 // What came back last nobody has told the policy, if nobody waited for it.
                 if runner.take_returns(&q) {
                     let _ = shard.gate.kick();
                 }
                 let wakes = std::mem::take(&mut runner.wakes);
                 let notes = runner.elevator.outside.leftover_notes();
+                runner.publish(shard);
                 drop(runner);
                 q.wake(&wakes);
                 q.lasting.ledger.count(&notes);

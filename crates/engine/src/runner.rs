@@ -4,6 +4,7 @@
 //! in, and fills the outboxes in the elevator's order. It makes no system call and does a bounded amount of
 //! work; who runs how many passes is decided in `drive.rs`.
 
+use crate::before::parking::Parked;
 use crate::cancel::Ask;
 use crate::completions::Completions;
 use crate::elevator::{Elevator, Place, Proto, Tuning};
@@ -70,6 +71,8 @@ pub(crate) struct Runner {
     retired: bool,
     /// Those who wait for a slot were not looked at when they could have had one.
     retry: bool,
+    /// What came from insertion lists, if there are any (`before/parking.rs`).
+    pub(crate) parked: Parked,
 }
 
 /// What came of looking at what a submitter staged.
@@ -137,6 +140,7 @@ impl Runner {
         first_hw: u16,
         submitters: u16,
         completions: Completions,
+        parked: Option<Parked>,
     ) -> Self {
         let submitters = usize::from(submitters);
         Self {
@@ -153,6 +157,7 @@ impl Runner {
             wakes: Vec::new(),
             retired: false,
             retry: false,
+            parked: parked.unwrap_or_default(),
         }
     }
 
@@ -253,13 +258,23 @@ impl Runner {
                 None => {}
             }
         }
-        if let Some(at) = self.elevator.begin_flushes() {
-            shard.gate.arm(at);
-        }
+        self.begin_flushes(shard);
         if !self.blocked.is_empty() {
             self.wait_for_completion(q, shard);
         }
         self.owe_unfinished(shard);
+    }
+
+    #[inline]
+    pub(crate) fn begin_flushes(&mut self, shard: &Shard) {
+        if let Some(at) = self.elevator.begin_flushes() {
+            shard.gate.arm(at);
+        }
+    }
+
+    /// No request has a slot, or waits for one that it was promised.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.elevator.is_idle() && self.parked.line().is_empty()
     }
 
     /// Takes back what the pumps returned. True if a slot became free.

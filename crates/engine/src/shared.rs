@@ -3,6 +3,7 @@
 //! A queue that is changed while it is in use gets a new one of these (`change.rs`); what outlives that is in
 //! [`Lasting`]. Building is in `build.rs`.
 
+use crate::before::parking::Parking;
 use crate::common::Common;
 use crate::config::PumpMode;
 use crate::follow::Lead;
@@ -12,9 +13,9 @@ use crate::hctx::Hctx;
 use crate::runner::Runner;
 use crate::slots::BioSender;
 use crate::stats::{ElevatorCounters, QueueStats, SubmitterCounters};
-use crate::sync::{Arc, AtomicU32, Budget, Control, Pending};
+use crate::sync::{Arc, AtomicU32, Budget, Control, DispatchGate, Pending};
 use crate::tags::Membership;
-use crate::{Access, BioTable, Host, NoMerges};
+use crate::{BioTable, EffectiveModes, Host, NoMerges};
 use blkmq_core::{HwQueue, Instant, IoFlags, Limits, SubmitterId};
 use crossbeam_utils::CachePadded;
 
@@ -30,6 +31,10 @@ pub(crate) struct Shard {
     pub(crate) lead: CachePadded<Lead>,
     /// Requests held, for the locked modes' look before the lock. Written under the lock.
     pub(crate) held: CachePadded<AtomicU32>,
+    /// Who dispatches, where that is serialised.
+    pub(crate) serial: Option<CachePadded<DispatchGate>>,
+    /// Requests parked while the lock was taken, where they are.
+    pub(crate) parking: Option<Parking>,
     pub(crate) submitters: Box<[SubmitterId]>,
     pub(crate) index: u16,
     pub(crate) first_hw: u16,
@@ -50,7 +55,7 @@ pub(crate) struct Lasting<P> {
     pub(crate) senders: Box<[BioSender]>,
     pub(crate) host: Box<dyn Host>,
     pub(crate) tallies: Box<[Arc<CachePadded<SubmitterCounters>>]>,
-    /// What pump threads count, by hardware queue; behind them, what whoever changes the queue counts.
+    /// What pump threads count, by hardware queue; behind them, whoever changes the queue, and a [`Run`](crate::Run).
     pub(crate) pump_tallies: Box<[CachePadded<SubmitterCounters>]>,
     pub(crate) control: Control,
     /// The limits of groups.
@@ -72,7 +77,9 @@ pub(crate) struct Shared<P> {
     pub(crate) needs_no_flush: bool,
     /// Flags that mean nothing to the device.
     pub(crate) meaningless: IoFlags,
-    pub(crate) access: Access,
+    pub(crate) modes: EffectiveModes,
+    /// Requests that one hold of a lock dispatches at most.
+    pub(crate) nr_requests: u32,
     pub(crate) nomerges: NoMerges,
     pub(crate) shards: Box<[Shard]>,
     pub(crate) hctxs: Box<[Hctx<P>]>,
@@ -96,9 +103,14 @@ impl<P> Shared<P> {
         self.lasting.senders.len() + usize::from(hw.0)
     }
 
-    /// The number that whoever changes the queue takes locks with: the last one.
+    /// The number that whoever changes the queue takes locks with: behind those.
     pub(crate) fn changer(&self) -> usize {
         self.lasting.senders.len() + self.hctxs.len()
+    }
+
+    /// The number that a [`Run`](crate::Run) has a lock with: the last one.
+    pub(crate) fn keeper(&self) -> usize {
+        self.changer() + 1
     }
 
     /// When a submitter of `shard` should look again without anybody asking.

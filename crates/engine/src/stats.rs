@@ -4,6 +4,7 @@
 //! and store. A reader may see one counter a little ahead of another; at rest they agree.
 
 use crate::sync::Counter;
+use blkmq_core::Nanos;
 
 /// Written by the runner of one shard.
 #[derive(Default)]
@@ -52,6 +53,12 @@ pub(crate) struct SubmitterCounters {
     pub(crate) direct: Counter,
     pub(crate) kicks_sent: Counter,
     pub(crate) kicks_coalesced: Counter,
+    pub(crate) locked: Counter,
+    pub(crate) contended: Counter,
+    pub(crate) waited: Counter,
+    pub(crate) merges_skipped: Counter,
+    pub(crate) parked: Counter,
+    pub(crate) left: Counter,
 }
 
 /// Merges by where they happened.
@@ -113,6 +120,23 @@ impl CancelStats {
     }
 }
 
+/// What threads met with at the locks of elevators; nothing with [`Access::Combining`](crate::Access).
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct LockStats {
+    /// Times that a lock was taken.
+    pub taken: u64,
+    /// Of those, times that somebody had it and it was waited for.
+    pub contended: u64,
+    /// Thread time spent in that, from a sample of it. Zero if the host does not measure ([`Host::ticks`](crate::Host::ticks)).
+    pub waited: Nanos,
+    /// Merge attempts left out because the lock was taken.
+    pub merges_skipped: u64,
+    /// Requests parked in insertion lists because it was.
+    pub parked: u64,
+    /// Times that a thread which would have dispatched left that to another one.
+    pub left: u64,
+}
+
 /// A queue's counters since it was built.
 ///
 /// At rest, `submitted == completed`, and
@@ -170,6 +194,8 @@ pub struct QueueStats {
     pub kicks_sent: u64,
     /// Kicks that found it started already.
     pub kicks_coalesced: u64,
+    /// Locks.
+    pub locks: LockStats,
 }
 
 impl MergeStats {
@@ -227,5 +253,11 @@ impl QueueStats {
         self.direct += c.direct.get();
         self.kicks_sent += c.kicks_sent.get();
         self.kicks_coalesced += c.kicks_coalesced.get();
+        self.locks.taken += c.locked.get();
+        self.locks.contended += c.contended.get();
+        self.locks.waited = Nanos(self.locks.waited.0 + c.waited.get());
+        self.locks.merges_skipped += c.merges_skipped.get();
+        self.locks.parked += c.parked.get();
+        self.locks.left += c.left.get();
     }
 }

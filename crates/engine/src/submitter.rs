@@ -3,6 +3,7 @@
 //! It owns its bio cells (its credit), its plug and its ends of two rings; pushing and reaping touch nothing
 //! that others write. Contention begins, if at all, at [`flush`](Submitter::flush).
 
+use crate::before::By;
 use crate::cancel::Ask;
 use crate::drive::Caller;
 use crate::elevator::Proto;
@@ -201,7 +202,7 @@ impl<P: Send> Submitter<P> {
         if let Some(kind) = self.plug.fits(&self.q.limits, self.q.nomerges, &meta) {
             self.plug.merge(&self.q.lasting.table, kind, Proto { meta, bio, bios: 1 });
             self.tally.plug_merges.add(1);
-        } else if self.q.access == Access::Combining {
+        } else if self.q.modes.access == Access::Combining {
             self.make_room(now);
             self.plug.append(Proto { meta, bio, bios: 1 });
         } else {
@@ -261,12 +262,11 @@ impl<P: Send> Submitter<P> {
         let shard = &q.shards[self.shard];
         let parts = self.parts.as_mut().expect("parts are there until the submitter is dropped");
         let own = Own { id: parts.id, plug: &mut self.plug, staging: &mut parts.staging };
-        match q.access {
-            Access::Combining => {
-                let by = Caller { id: Some(parts.id), now, home: parts.hw, tally: &self.tally };
-                q.submit(shard, by, own, &mut self.follow);
-            }
-            Access::Spin | Access::Mutex => q.locked_submit(shard, now, parts.hw, own),
+        if q.modes.access == Access::Combining {
+            let by = Caller { id: Some(parts.id), now, home: parts.hw, tally: &self.tally };
+            q.submit(shard, by, own, &mut self.follow);
+        } else {
+            q.locked_submit(shard, now, parts.hw, own);
         }
         // After what was staged, if so, was marked, which is a full fence (`sync/control.rs`).
         if !self.is_current() && !planted::is(Planted::ForgetsVersion) {
@@ -312,15 +312,12 @@ impl<P: Send> Submitter<P> {
         let q = &*self.q;
         let shard = &q.shards[self.shard];
         shard.asked.set(id.0);
-        match q.access {
-            Access::Combining => {
-                let by = Caller { id: Some(id), now, home, tally: &self.tally };
-                q.kick_and_drive(shard, by);
-            }
-            Access::Spin | Access::Mutex => {
-                let _ = shard.gate.kick();
-                q.locked_poll(shard, id.0.into(), now, home);
-            }
+        if q.modes.access == Access::Combining {
+            let by = Caller { id: Some(id), now, home, tally: &self.tally };
+            q.kick_and_drive(shard, by);
+        } else {
+            let _ = shard.gate.kick();
+            q.locked_poll(shard, By { who: id.0.into(), now }, home);
         }
         // After the mark, which is a full fence (`sync/control.rs`).
         if !self.is_current() {
@@ -372,13 +369,15 @@ impl<P: Send> Submitter<P> {
         let (id, hw) = (self.id(), self.hw());
         let q = &*self.q;
         let shard = &q.shards[self.shard];
-        let ran = match q.access {
+        let ran = match q.modes.access {
             Access::Combining if !self.follow.should_look() => false,
             Access::Combining => {
                 let by = Caller { id: Some(id), now, home: hw, tally: &self.tally };
                 q.poll(shard, by, &mut self.follow)
             }
-            Access::Spin | Access::Mutex => q.locked_poll(shard, id.0.into(), now, hw),
+            Access::Spin | Access::Mutex | Access::Serialised => {
+                q.locked_poll(shard, By { who: id.0.into(), now }, hw)
+            }
         };
         if ran && self.in_flight() == 0 {
             // As in `reap`: what this thread ran for others it may leave behind.

@@ -60,22 +60,22 @@ fn set(queue: &Queue<u32>, device: &Handle, path: &str, text: &str) {
     panic!("{path}={text} is not done after 1000 steps");
 }
 
-/// Another value than the present one that the attribute accepts, as its own errors name them.
-fn another(plan: &Plan, attribute: &Attribute, present: &str) -> String {
+/// Another value than the present one that the attribute accepts, as its own errors name them; `None` if the present one
+/// is all that it accepts.
+fn another(plan: &Plan, attribute: &Attribute, present: &str) -> Option<String> {
     if let Some(name) = attribute.path.strip_prefix("iosched/") {
         let mut all = plan.scheduler.attributes.iter();
         let a = all.find(|a| a.name == name).expect("it is the scheduler's");
         let other = if present == a.min.to_string() { a.min + 1 } else { a.min };
-        return other.to_string();
+        return Some(other.to_string());
     }
     match attributes::write(plan, &attribute.path, "?").expect_err("nothing accepts this") {
         AttributeError::NotANumber { accepted: Accepted { min, step, .. }, .. } => {
             let other = if present == min.to_string() { min + step } else { min };
-            other.to_string()
+            Some(other.to_string())
         }
         AttributeError::NotAWord { accepted, .. } => {
-            let other = accepted.iter().find(|word| **word != present);
-            (*other.expect("there is a choice")).to_string()
+            accepted.iter().find(|word| **word != present).map(ToString::to_string)
         }
         e => panic!("{e}"),
     }
@@ -90,7 +90,7 @@ fn chosen(value: &str) -> &str {
 fn what_is_written_is_what_is_read_while_io_is_in_flight() {
     let all = attributes::list(&plan(able(), deadline())).collect::<Vec<_>>();
     let writable = all.iter().filter(|a| a.permission == Permission::ReadWrite);
-    let mut tried = 0;
+    let (mut tried, mut only) = (0, Vec::new());
     for attribute in writable {
         let path = &*attribute.path;
         let (queue, device) = queue(able(), deadline());
@@ -105,7 +105,10 @@ fn what_is_written_is_what_is_read_while_io_is_in_flight() {
         assert!(change.step(T0), "{path}={present} changes nothing, so nothing is in its way");
         assert_eq!(queue.attribute(path).expect("listed"), value);
 
-        let other = another(&queue.plan(), attribute, &present);
+        let Some(other) = another(&queue.plan(), attribute, &present) else {
+            only.push(attribute.path.to_string());
+            continue;
+        };
         assert_ne!(other, present);
         set(&queue, &device, path, &format!("{other}\n"));
         assert_eq!(chosen(&queue.attribute(path).expect("listed")), other, "{path}");
@@ -118,6 +121,44 @@ fn what_is_written_is_what_is_read_while_io_is_in_flight() {
         tried += 1;
     }
     assert!(tried >= 8 + deadline().attributes.len(), "{tried} attributes can be written");
+    assert_eq!(
+        only,
+        ["blkmq/dispatch", "blkmq/insert", "blkmq/merge"],
+        "combining has one of each"
+    );
+}
+
+/// What goes with an access is what its attributes accept, and another access begins with its own.
+#[test]
+fn modes_go_with_the_access() {
+    let (queue, device) = queue(able(), deadline());
+    let get = |name: &str| queue.attribute(&format!("blkmq/{name}")).expect("there is one");
+    let all = || ["dispatch", "insert", "merge", "kick"].map(get).join(" ");
+    let refused = |path: &str, text: &str| match queue.set_attribute(path, text) {
+        Ok(_) => panic!("{path}={text} is accepted"),
+        Err(e) => e.to_string(),
+    };
+    assert_eq!(all(), "total-order staged at-drain coalesced");
+    assert_eq!(refused("blkmq/dispatch", "batch"), "blkmq/dispatch=batch: accepted: total-order");
+    assert_eq!(
+        refused("blkmq/access", "rcu"),
+        "blkmq/access=rcu: accepted: combining, spin, mutex, serialised"
+    );
+    set(&queue, &device, "blkmq/kick", "always");
+    set(&queue, &device, "blkmq/access", "serialised");
+    assert_eq!(all(), "one percpu-lists skip-when-contended always");
+    assert_eq!(
+        refused("blkmq/insert", "staged"),
+        "blkmq/insert=staged: accepted: percpu-lists, direct"
+    );
+    for (name, text) in
+        [("insert", "direct"), ("merge", "always"), ("dispatch", "batch"), ("kick", "flag")]
+    {
+        set(&queue, &device, &format!("blkmq/{name}"), text);
+    }
+    assert_eq!(all(), "batch direct always flag");
+    set(&queue, &device, "blkmq/access", "mutex");
+    assert_eq!(all(), "one direct always flag", "its own, and kicks are as they were");
 }
 
 #[test]

@@ -284,9 +284,9 @@ fn depth_access_scope_and_merging_change() {
             done += drain(&mut sub, &mut { T0 }, 100).len();
         }
     }
-    assert_eq!(done, 120);
+    assert_eq!(done, 160);
     assert_eq!(queue.stats().merges.total(), 0);
-    assert_eq!(queue.stats().dispatched, 120, "those of all that it has been");
+    assert_eq!(queue.stats().dispatched, 160, "those of all that it has been");
     assert_at_rest(&queue, 2);
 }
 

@@ -5,7 +5,7 @@ mod common;
 use blkmq_core::{GroupId, Instant, Nanos, Op, Owner};
 use blkmq_engine::{Config, GroupTree, Io, Plan, Queue, Stats, Submitter};
 use blkmq_sched::{Reading, StatsLevel, registry};
-use common::{accesses, assert_at_rest, config, shape};
+use common::{assert_at_rest, config, shape, ways};
 
 fn stats(level: StatsLevel, inline: bool) -> Stats {
     Stats { level, inline }
@@ -70,15 +70,16 @@ fn flow(queue: &Queue<u32>, group: GroupId, name: &str) -> [u64; 3] {
 
 #[test]
 fn counts_are_exact_whenever_they_are_made_and_however_the_elevator_is_reached() {
-    for access in accesses() {
+    for (access, modes) in ways() {
         for inline in [false, true] {
-            let (queue, mut submitters) =
-                grouped(stats(StatsLevel::Full, inline), |c| c.access = access);
+            let (queue, mut submitters) = grouped(stats(StatsLevel::Full, inline), |c| {
+                (c.access, c.modes) = (access, modes);
+            });
             let mut now = Instant::ZERO;
             work(&queue, &mut submitters, &mut now, 200);
             assert_at_rest(&queue, 1);
             let (top, a) = (id(&queue, "top"), id(&queue, "a"));
-            let at = format!("{access:?}, inline: {inline}");
+            let at = format!("{access} {modes:?}, inline: {inline}");
             assert_eq!(flow(&queue, a, "io_serviced"), [150, 50, 200], "{at}");
             assert_eq!(
                 flow(&queue, a, "io_service_bytes"),

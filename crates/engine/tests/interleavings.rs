@@ -232,7 +232,7 @@ fn interleaving(seed: u64, tally: &mut Tally) {
     let threaded = threaded || oracle.book().says == Says::Never;
     let scheduler = registry::ALL[rng.below(registry::ALL.len() as u64) as usize];
     let config = Config {
-        access: Access::ALL[rng.below(3) as usize].1,
+        access: Access::ALL[rng.below(4) as usize].1,
         pump: if threaded { PumpMode::Thread } else { PumpMode::Inline },
         nr_requests: Some(4),
         nomerges: NoMerges::None,

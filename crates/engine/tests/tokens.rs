@@ -7,7 +7,7 @@ use blkmq_core::{Instant, IoError, Nanos};
 use blkmq_engine::{Config, Queue, Submitter};
 use blkmq_sched::Options;
 use blkmq_sched::testkit::rationed;
-use common::{Handle, accesses, assert_at_rest, config, shape, write};
+use common::{Handle, assert_at_rest, config, shape, ways, write};
 
 const HW_QUEUES: u16 = 4;
 
@@ -46,8 +46,10 @@ fn poll(submitters: &mut [Submitter<u32>], now: Instant) -> u32 {
 
 #[test]
 fn all_hardware_queues_together_have_no_more_at_the_device_than_there_are_tokens() {
-    for access in accesses() {
-        let (queue, mut submitters, device) = rationed("tokens=3", |c| c.access = access);
+    for (access, modes) in ways() {
+        let (queue, mut submitters, device) = rationed("tokens=3", |c| {
+            (c.access, c.modes) = (access, modes);
+        });
         let mut now = Instant::ZERO;
         submit(&mut submitters, now, 8);
         let mut ended = 0;
@@ -66,9 +68,9 @@ fn all_hardware_queues_together_have_no_more_at_the_device_than_there_are_tokens
 
 #[test]
 fn a_token_comes_back_with_a_request_that_is_put_back_or_tried_again() {
-    for access in accesses() {
+    for (access, modes) in ways() {
         let (queue, mut submitters, device) = rationed("tokens=1", |c| {
-            c.access = access;
+            (c.access, c.modes) = (access, modes);
             c.retries = 2;
         });
         device.with(|c| c.result = Some(Err(IoError::IO)));

@@ -161,7 +161,7 @@ fn threads(seed: u64, resource: u64, dev_resource: u64, lose: u64) -> (Threads, 
     let all: Vec<_> = registry::ALL.iter().copied().chain([&rationed::FACTORY]).collect();
     config = config.scheduler(all[rng.below(all.len() as u64) as usize]);
     config.scope = [None, Some(Scope::Queue), Some(Scope::HwQueue)][rng.below(3) as usize];
-    config.access = Access::ALL[rng.below(3) as usize].1;
+    config.access = Access::ALL[rng.below(4) as usize].1;
     config.nr_requests = rng.chance(1, 2).then_some(4);
     config.depth = 1 << rng.below(6);
     config.pump = if rng.chance(1, 2) { PumpMode::Inline } else { PumpMode::Thread };

@@ -5,7 +5,7 @@
 use crate::costs::Costs;
 use crate::habits::Habits;
 use blkmq_core::{Instant, Nanos, Rng};
-use blkmq_engine::{Access, Queue, Run, Submitter};
+use blkmq_engine::{Queue, Run, Submitter};
 
 pub(crate) struct Body<P> {
     pub(crate) submitter: Submitter<P>,
@@ -94,13 +94,11 @@ impl<P: Send + 'static> Body<P> {
         Nanos(self.rng.below(self.habits.caught.gap.0 + 1))
     }
 
-    /// If it is to be caught this time, and the elevator is free: its run.
-    pub(crate) fn begin_run(&mut self, queue: &Queue<P>, access: Access) -> Option<Run<P>> {
-        if access == Access::Combining && self.habits.caught.chance.strikes(&mut self.rng) {
-            queue.begin_run(self.submitter.hw())
-        } else {
-            None
-        }
+    /// If it is to be caught this time, and the elevator is free: its run. Some ways into an elevator have everybody wait
+    /// for who is inside; nobody is caught there.
+    pub(crate) fn begin_run(&mut self, queue: &Queue<P>) -> Option<Run<P>> {
+        let strikes = self.habits.caught.chance.strikes(&mut self.rng);
+        strikes.then(|| queue.begin_run(self.submitter.hw()))?
     }
 
     /// It is caught with `run`, and keeps it over its next turns. Returns how much later the next one is.

@@ -11,7 +11,7 @@ use crate::oracle::Oracle;
 use crate::violation::Violation;
 use crate::{Client, Payload, Stamp, Want};
 use blkmq_core::{Instant, Nanos};
-use blkmq_engine::{Access, Completion, Io, Queue, Refusal, Submitter};
+use blkmq_engine::{Completion, Io, Queue, Refusal, Submitter};
 
 /// A virtual CPU to be.
 pub struct Plan {
@@ -40,7 +40,6 @@ pub(crate) struct Cpu {
 pub(crate) struct Turn<'a> {
     pub(crate) now: Instant,
     pub(crate) queue: &'a Queue<Stamp>,
-    pub(crate) access: Access,
     pub(crate) costs: &'a Costs,
     pub(crate) oracle: &'a Oracle,
 }
@@ -82,8 +81,8 @@ impl Cpu {
         let flush = if pushed > 0 { costs.flush } else { Nanos::ZERO };
         let then = now + Nanos(spent) + flush + costs.poll;
         self.cancel(turn);
-        if let Some(run) = self.body.begin_run(turn.queue, turn.access) {
-            // Its own plug is staged like everybody's, and taken in by its next pass.
+        if let Some(run) = self.body.begin_run(turn.queue) {
+            // Its own plug is staged or parked like everybody's, and taken in by its next pass.
             self.body.submitter.flush(now);
             self.cancel(turn);
             let gap = self.body.is_caught_with(run);

@@ -9,9 +9,11 @@ use crate::oracle::{Evidence, Oracle};
 use crate::planted::Bug;
 use crate::policies;
 use crate::recording;
-use crate::scenario::{group_name, some_limits};
+use crate::scenario::{STATS, group_name, some_limits};
 use blkmq_core::{Instant, Nanos, Rng};
-use blkmq_engine::{Access, Change, Freeze, GroupError, GroupTree, NoMerges, Plan, Queue, Quiesce};
+use blkmq_engine::{
+    Access, Change, Freeze, GroupError, GroupTree, Modes, NoMerges, Plan, Queue, Quiesce,
+};
 use blkmq_sched::{Factory, Options, Scope};
 
 /// What an operator does with the time, drawn from the seed of the run.
@@ -71,7 +73,6 @@ impl Operator {
         now: Instant,
         queue: &Queue<Stamp>,
         oracle: &Oracle,
-        access: &mut Access,
     ) -> Option<Instant> {
         // The longer it takes the more patiently: what is in the way may be a request that got lost.
         let soon = now + self.some(Nanos(2_000 << self.steps.min(17)));
@@ -86,9 +87,7 @@ impl Operator {
                     self.doing = Doing::Changing(change);
                     return Some(soon);
                 }
-                let plan = queue.plan();
-                *access = plan.access;
-                oracle.with(|oracle| oracle.rebuilt(elevators(&plan)));
+                oracle.with(|oracle| oracle.rebuilt(elevators(&queue.plan())));
             }
             Doing::Freezing(mut freeze) => {
                 let frozen = freeze.step(now);
@@ -163,7 +162,13 @@ impl Operator {
                     plan = plan.scheduler(recording::factory(next));
                 }
                 2 => plan.nr_requests = Some(1 + self.rng.below(128) as u32),
-                3 => plan.access = Access::ALL[self.rng.below(3) as usize].1,
+                3 => {
+                    let (_, access) = Access::ALL[self.rng.below(4) as usize];
+                    plan = plan.access(access);
+                    // What becomes of kicks says how late things may be, so that stays.
+                    plan.modes =
+                        Modes { kick: plan.modes.kick, ..draw::modes(&mut self.rng, access) };
+                }
                 4 => {
                     let scopes = [None, Some(Scope::Queue), Some(Scope::HwQueue)];
                     plan.scope = scopes[self.rng.below(3) as usize];
@@ -182,6 +187,9 @@ impl Operator {
             let attributes = plan.scheduler.attributes;
             let text = draw::options(&mut self.rng, attributes);
             plan.options = Options::parse(attributes, &text).expect("options are the policy's");
+        }
+        if self.rng.chance(1, 4) {
+            (_, plan.stats) = STATS[self.rng.below(4) as usize];
         }
         plan
     }

@@ -9,9 +9,7 @@ use crate::witness::witnessed;
 use crate::{FlushFates, Stamp, Violation};
 use blkmq_core::{HwQueue, Nanos};
 use blkmq_device::testkit::Checked;
-use blkmq_engine::{
-    Access, Config, ConfigError, DeviceShape, FlushStats, PumpMode, Queue, QueueStats,
-};
+use blkmq_engine::{Config, ConfigError, DeviceShape, FlushStats, PumpMode, Queue, QueueStats};
 use blkmq_sched::Scope;
 
 /// A queue, and what is needed to watch it. A [`World`](crate::World) drives it.
@@ -20,7 +18,6 @@ pub struct Subject {
     pub(crate) wakes: Wakes,
     pub(crate) oracle: Oracle,
     pub(crate) shape: DeviceShape,
-    pub(crate) access: Access,
     pub(crate) pump: PumpMode,
 }
 
@@ -34,7 +31,7 @@ impl Subject {
     /// # Panics
     /// If its scheduler is neither in the registry nor one of the laboratory's own.
     pub fn new(config: Config<Stamp>, slack: Nanos, bug: Option<Bug>) -> Result<Self, ConfigError> {
-        let (shape, access, pump) = (config.device, config.access, config.pump);
+        let (shape, pump) = (config.device, config.pump);
         let elevators = match config.scope.unwrap_or(config.scheduler.scope) {
             Scope::Queue => 1,
             Scope::HwQueue => shape.hw_queues,
@@ -52,7 +49,7 @@ impl Subject {
             ..config
         };
         let queue = recording::build_with(plan, || Queue::new(config))?;
-        Ok(Self { queue, wakes, oracle, shape, access, pump })
+        Ok(Self { queue, wakes, oracle, shape, pump })
     }
 
     /// Its device stores, and this is what is known about that in its life number `life`.

@@ -11,7 +11,7 @@ use crate::operator::{Meddling, Operator};
 use crate::timeline::{Timeline, Who};
 use crate::{Bug, Subject, Violation};
 use blkmq_core::{HwQueue, Instant, Nanos, Rng};
-use blkmq_engine::{Access, PumpMode};
+use blkmq_engine::PumpMode;
 
 /// A subject and the virtual CPUs that use it.
 ///
@@ -26,8 +26,6 @@ pub struct World<'q> {
     wakes: Vec<Wake>,
     cpus: Vec<Cpu>,
     operator: Option<Operator>,
-    /// The queue's present access.
-    access: Access,
     /// How late pump threads may come, and what decides about it.
     late: (Nanos, Rng),
 }
@@ -60,7 +58,6 @@ impl<'q> World<'q> {
             wakes: Vec::new(),
             cpus,
             operator: None,
-            access: subject.access,
             late: (Nanos::ZERO, Rng::new(0)),
         };
         for at in 0..world.cpus.len() {
@@ -181,7 +178,7 @@ impl<'q> World<'q> {
             Who::Operator => {
                 let Subject { queue, oracle, .. } = self.subject;
                 let operator = self.operator.as_mut().expect("there is one");
-                operator.turn(now, queue, oracle, &mut self.access)
+                operator.turn(now, queue, oracle)
             }
         };
         self.timeline.schedule(who, next);
@@ -196,7 +193,6 @@ impl<'q> World<'q> {
         let turn = Turn {
             now: self.now(),
             queue: &self.subject.queue,
-            access: self.access,
             costs: &self.costs,
             oracle: &self.subject.oracle,
         };

@@ -147,7 +147,7 @@ fn phases_follow_each_other() {
 
 #[test]
 fn locks_can_be_simulated_too() {
-    for access in [Access::Spin, Access::Mutex] {
+    for access in [Access::Spin, Access::Mutex, Access::Serialised] {
         let job = randread(4, 8);
         let config = Config { access, ..config(TIMER, "mq-deadline", std::slice::from_ref(&job)) };
         let mut simulation = Simulation::new(config, Settings::new(1)).expect("a possible queue");

@@ -1,6 +1,6 @@
 //! Seeds in virtual time: every parameter of a run drawn from its seed, every oracle watching.
 
-use blkmq_engine::{Access, CancelStats, WriteCache};
+use blkmq_engine::{Access, CancelStats, DispatchMode, KickMode, LockStats, WriteCache};
 use blkmq_lab::soak::{Outcome, Replay, Tally, run, soak};
 use blkmq_lab::{FlushFates, Permille, Scenario};
 
@@ -71,7 +71,7 @@ fn soak_seeds_draw_flushes_of_every_kind() {
     for (name, access) in Access::ALL {
         for fua in [false, true] {
             let (mut fates, mut asked) = (FlushFates::default(), 0);
-            let drawn = (1..=6_000).filter(|seed| {
+            let drawn = (1..=8_000).filter(|seed| {
                 let scenario = Scenario::draw(*seed);
                 let cache = scenario.device().expect("drawn devices exist").shape.cache;
                 (scenario.access, cache) == (access, WriteCache::Back { fua })
@@ -111,7 +111,7 @@ fn soak_seeds_give_up_ios_everywhere() {
     for (name, access) in Access::ALL {
         for meddled in [false, true] {
             let mut all = CancelStats::default();
-            let drawn = (1..=4_000).filter(|seed| {
+            let drawn = (1..=6_000).filter(|seed| {
                 let scenario = Scenario::draw(*seed);
                 let cancels = scenario.habits.cancels > Permille(0);
                 cancels && scenario.access == access && (scenario.meddling.most > 0) == meddled
@@ -125,4 +125,28 @@ fn soak_seeds_give_up_ios_everywhere() {
             assert!(all.plugged > 200 && all.staged > 200 && all.held > 200, "{all:?}");
         }
     }
+}
+
+/// What was proposed for Linux takes place: CPUs caught in the midst of an elevator, under a lock, have others park what
+/// they insert, leave out merging, and leave dispatching to them; batches are dispatched; and kicks are the kernel's.
+#[test]
+fn soak_seeds_meet_at_locks() {
+    let (mut locks, mut batched, mut kicked) = (LockStats::default(), 0, 0);
+    for seed in 1..=3000 {
+        let scenario = Scenario::draw(seed);
+        let modes = scenario.modes.settle(scenario.access).expect("what is drawn is possible");
+        if !modes.access.is_locked() && modes.kick == KickMode::Coalesced {
+            continue;
+        }
+        let stats = outcome(seed).stats;
+        locks.parked += stats.locks.parked;
+        locks.merges_skipped += stats.locks.merges_skipped;
+        locks.left += stats.locks.left;
+        let batch = modes.dispatch == DispatchMode::Batch && stats.batches < stats.dispatched;
+        batched += u32::from(batch);
+        kicked += u32::from(modes.kick == KickMode::Flag);
+    }
+    println!("{locks:?}, {batched} runs with batches, {kicked} with the flag");
+    assert!(locks.parked > 500 && locks.merges_skipped > 1000 && locks.left > 2000, "{locks:?}");
+    assert!(batched > 100 && kicked > 100, "{batched} {kicked}");
 }

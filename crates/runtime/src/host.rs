@@ -1,5 +1,6 @@
 //! Who sleeps where: a bell for each submitter and each pump, and the engine's view of them.
 
+use crate::Clock;
 use crate::bell::Bell;
 #[cfg(target_os = "linux")]
 use crate::bell::DeviceFds;
@@ -88,15 +89,22 @@ impl Threads {
     }
 }
 
-/// The engine's view of [`Threads`].
-pub(crate) struct ThreadHost(pub(crate) Arc<Threads>);
+/// The engine's view of [`Threads`], with a clock by which waits for locks are measured.
+pub(crate) struct ThreadHost {
+    pub(crate) threads: Arc<Threads>,
+    pub(crate) clock: Clock,
+}
 
 impl Host for ThreadHost {
     fn wake_submitter(&self, submitter: SubmitterId) {
-        self.0.wake_submitter(submitter);
+        self.threads.wake_submitter(submitter);
     }
 
     fn wake_pump(&self, hw: HwQueue) {
-        self.0.pump(hw).ring();
+        self.threads.pump(hw).ring();
+    }
+
+    fn ticks(&self) -> u64 {
+        self.clock.now().as_nanos()
     }
 }

@@ -69,10 +69,10 @@ impl<P: Payload> Service<P> {
         let (submitters, hw_queues) = (config.submitters, config.device.hw_queues);
         // While the device queues are still here: what there is to watch of them.
         let threads = Threads::new(&config).map_err(ServiceError::Bell)?;
-        config.host = Box::new(ThreadHost(Arc::clone(&threads)));
+        let clock = Clock::start();
+        config.host = Box::new(ThreadHost { threads: Arc::clone(&threads), clock });
         let pump = config.pump;
         let queue = Queue::new(config).map_err(ServiceError::Config)?;
-        let clock = Clock::start();
         let pumps = match pump {
             PumpMode::Inline => None,
             PumpMode::Thread => Some(

@@ -9,7 +9,7 @@ use crate::plan::{
 };
 use crate::report::Format;
 use blkmq_core::Nanos;
-use blkmq_engine::Wanted;
+use blkmq_engine::{Access, Modes, Wanted};
 use blkmq_lab::workload::{Direction, Job};
 use std::path::PathBuf;
 
@@ -32,6 +32,8 @@ pub struct RunDraft {
     pub threads: Vec<u32>,
     /// `access`.
     pub access: Vec<AccessChoice>,
+    /// `dispatch`, `insert`, `merge` and `kick`.
+    pub modes: Modes,
     /// `scope`.
     pub scope: Option<ScopeChoice>,
     /// `nomerges`.
@@ -77,7 +79,8 @@ impl RunDraft {
             groups: Vec::new(),
             devices: Vec::new(),
             threads: Vec::new(),
-            access: vec![AccessChoice::Combining],
+            access: vec![AccessChoice::plain(Access::Combining)],
+            modes: Modes::default(),
             scope: None,
             nomerges: Nomerges::All,
             nr_requests: None,
@@ -129,6 +132,9 @@ impl RunDraft {
             threads = if free_choice { matrix::thread_counts(self.time) } else { vec![None] };
         }
         let repeat = self.repeat.unwrap_or(if free_choice { matrix::repeat(self.time) } else { 1 });
+        for choice in &mut self.access {
+            choice.fill(self.modes)?;
+        }
         let notes = self.all_notes(&schedulers);
         let groups = groups::tree(std::mem::take(&mut self.groups), &jobs)?;
         let mut plan = Plan {

@@ -1,7 +1,7 @@
 //! The meaning of options, through the same door as the command line.
 
 use super::{Request, parse};
-use crate::plan::{AccessChoice, Plan, ScopeChoice, Time, job_file};
+use crate::plan::{Plan, ScopeChoice, Time, job_file};
 use blkmq_core::{Class, Nanos};
 use blkmq_lab::workload::{
     Amount, BlockSize, Depth, Direction, Distribution, Job, Latencies, PerDirection, Rw, Verify,
@@ -248,7 +248,7 @@ fn what_is_compared_multiplies_and_repeats_are_interleaved() {
     let expected = (0..2).flat_map(|rep| (0..8).map(move |case| (case, rep)));
     assert_eq!(order, Vec::from_iter(expected));
     let run = &plan.runs()[2];
-    assert_eq!((run.access, run.threads.len()), (AccessChoice::Combining, 1));
+    assert_eq!((run.access.text.as_str(), run.threads.len()), ("combining", 1));
     assert_eq!(plan.runs()[4].threads.len(), 2);
 }
 

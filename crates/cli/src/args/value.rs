@@ -55,11 +55,6 @@ impl<'a> Value<'a> {
         T::from_word(self.text)
     }
 
-    /// Several words, separated by commas.
-    pub fn choices<T: Choice>(self) -> Parsed<Vec<T>> {
-        self.text.split(',').map(|word| T::from_word(word.trim())).collect()
-    }
-
     /// Something that is not empty.
     pub fn non_empty(self, what: &str) -> Parsed<&'a str> {
         if self.text.is_empty() {

@@ -142,7 +142,7 @@ fn label(plan: &Plan, spec: &RunSpec<'_>) -> String {
         label.push_str(&format!(" on {}", spec.device.text));
     }
     if plan.access.len() > 1 {
-        label.push_str(&format!(", {}", spec.access));
+        label.push_str(&format!(", {}", spec.access.text));
     }
     let threads = spec.threads.len();
     label.push_str(&format!(", {threads} thread{}", if threads == 1 { "" } else { "s" }));

@@ -7,7 +7,7 @@ use crate::plan::runs::{RunSpec, ThreadSpec};
 use crate::plan::{self, Plan};
 use crate::report::group::Groups;
 use crate::report::job::JobResult;
-use crate::report::model::{Counters, Device, Kicks, Merges, Run, Shared};
+use crate::report::model::{Counters, Device, Kicks, Locks, Merges, Run, Shared};
 use blkmq_core::{Instant, Nanos};
 use blkmq_engine::QueueStats;
 use blkmq_lab::observe::Observation;
@@ -50,7 +50,7 @@ pub fn outcome(plan: &Plan, spec: &RunSpec<'_>, device: Opened, counted: Counted
         scheduler: name,
         scheduler_options: options,
         device: Device { kind: device.kind(), text: spec.device.text.clone() },
-        access: spec.access.to_string(),
+        access: spec.access.text.clone(),
         scope: match spec.scope {
             Scope::Queue => "queue".into(),
             Scope::HwQueue => "hwqueue".into(),
@@ -163,6 +163,14 @@ fn counters(stats: &QueueStats, longest: Nanos) -> Counters {
         requests_completed: stats.completed_requests,
         batch_mean: stats.batch_mean(),
         kicks: Kicks { sent: stats.kicks_sent, coalesced: stats.kicks_coalesced },
+        locks: Locks {
+            taken: stats.locks.taken,
+            contended: stats.locks.contended,
+            waited_ns: stats.locks.waited.0,
+            merges_skipped: stats.locks.merges_skipped,
+            parked: stats.locks.parked,
+            left: stats.locks.left,
+        },
         requeues: stats.requeues,
         timeouts: stats.timeouts,
         retries: stats.retries,

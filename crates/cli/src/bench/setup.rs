@@ -4,9 +4,9 @@ use super::payload::BenchPayload;
 use crate::devices::{self, Opened};
 use crate::error::{Failure, UsageError};
 use crate::plan::runs::{RunSpec, ThreadSpec};
-use crate::plan::{AccessChoice, Nomerges, Plan, PumpChoice, StatsChoice};
+use crate::plan::{Nomerges, Plan, PumpChoice, StatsChoice};
 use blkmq_core::{GroupId, Limits, Owner, SECTOR_SIZE};
-use blkmq_engine::{Access, Config, NoMerges, PumpMode, Queue, Stats};
+use blkmq_engine::{Config, NoMerges, PumpMode, Queue, Stats};
 use blkmq_lab::workload::{Direction, Generator, GeneratorError, Job, Stream, Verifier};
 use blkmq_sched::StatsLevel;
 #[cfg(target_os = "linux")]
@@ -140,11 +140,8 @@ pub fn config<P: BenchPayload>(
             StatsChoice::Full => Stats { level: StatsLevel::Full, inline: false },
             StatsChoice::Inline => Stats { level: StatsLevel::Full, inline: true },
         },
-        access: match spec.access {
-            AccessChoice::Spin => Access::Spin,
-            AccessChoice::Mutex => Access::Mutex,
-            AccessChoice::Combining => Access::Combining,
-        },
+        access: spec.access.access,
+        modes: spec.access.modes,
         nomerges: match plan.nomerges {
             Nomerges::All => NoMerges::All,
             Nomerges::Simple => NoMerges::Simple,

@@ -28,17 +28,6 @@ pub trait Choice: Copy + PartialEq + 'static {
     }
 }
 
-/// How threads share an elevator.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum AccessChoice {
-    /// One request at a time under a spin lock, as the kernel does it.
-    Spin,
-    /// The same under a mutex.
-    Mutex,
-    /// Whoever holds the elevator works for all.
-    Combining,
-}
-
 /// Who moves requests from the elevator to the device.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum PumpChoice {
@@ -90,11 +79,6 @@ impl Choice for StatsChoice {
     ];
 }
 
-impl Choice for AccessChoice {
-    const WORDS: &'static [(&'static str, Self)] =
-        &[("spin", Self::Spin), ("mutex", Self::Mutex), ("combining", Self::Combining)];
-}
-
 impl Choice for PumpChoice {
     const WORDS: &'static [(&'static str, Self)] =
         &[("inline", Self::Inline), ("threads", Self::Threads)];
@@ -123,7 +107,7 @@ macro_rules! print_as_word {
         }
     )*};
 }
-print_as_word!(AccessChoice, PumpChoice, Nomerges, ScopeChoice, StatsChoice);
+print_as_word!(PumpChoice, Nomerges, ScopeChoice, StatsChoice);
 
 #[cfg(test)]
 mod tests {
@@ -131,7 +115,7 @@ mod tests {
 
     #[test]
     fn words_choose_and_print() {
-        assert_eq!(AccessChoice::from_word("mutex"), Ok(AccessChoice::Mutex));
+        assert_eq!(PumpChoice::from_word("threads"), Ok(PumpChoice::Threads));
         assert_eq!(Nomerges::Simple.to_string(), "1");
         let message = PumpChoice::from_word("thread").expect_err("no such word").to_string();
         assert_eq!(message, "'thread' is none of the choices; accepted: inline, threads");

@@ -3,6 +3,7 @@
 //! A [`Plan`] holds every choice; [`Plan::runs`] expands it into single runs in the order in which they
 //! happen. Whoever runs them needs no option and no default.
 
+pub mod access;
 pub mod choices;
 pub mod groups;
 pub mod matrix;
@@ -14,9 +15,10 @@ pub mod spec;
 mod time;
 
 use crate::report::Format;
+pub use access::AccessChoice;
 use blkmq_engine::GroupTree;
 use blkmq_lab::workload::Job;
-pub use choices::{AccessChoice, Choice, Nomerges, PumpChoice, ScopeChoice, StatsChoice};
+pub use choices::{Choice, Nomerges, PumpChoice, ScopeChoice, StatsChoice};
 pub use print::{job_file, time};
 pub use scheduler::SchedulerChoice;
 use std::path::PathBuf;

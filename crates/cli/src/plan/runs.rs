@@ -16,7 +16,7 @@ pub struct RunSpec<'a> {
     /// Under which policy.
     pub scheduler: &'a SchedulerChoice,
     /// How threads share the elevator.
-    pub access: AccessChoice,
+    pub access: &'a AccessChoice,
     /// How many elevators there are.
     pub scope: Scope,
     /// Every thread of every job.
@@ -52,7 +52,7 @@ impl Plan {
             let mut case = 0;
             for device in &self.devices {
                 for &numjobs in &self.threads {
-                    for &access in &self.access {
+                    for access in &self.access {
                         for scheduler in &self.schedulers {
                             let scope = self.scope_of(scheduler);
                             let threads = self.threads_of(numjobs);

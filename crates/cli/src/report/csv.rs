@@ -106,6 +106,12 @@ fn counters(line: &mut Line, run: &Run) {
     add("requests_completed", counters.requests_completed);
     add("kicks_sent", counters.kicks.sent);
     add("kicks_coalesced", counters.kicks.coalesced);
+    add("lock_taken", counters.locks.taken);
+    add("lock_contended", counters.locks.contended);
+    add("lock_waited_ns", counters.locks.waited_ns);
+    add("lock_merges_skipped", counters.locks.merges_skipped);
+    add("lock_parked", counters.locks.parked);
+    add("lock_left", counters.locks.left);
     add("requeues", counters.requeues);
     add("longest_run_passes", counters.longest_run_passes);
     add("longest_run_ns", counters.longest_run_ns);

@@ -41,6 +41,7 @@ pub fn columns(report: &Report) -> Vec<Column> {
     let timed = report.runs.iter().any(|run| run.latency().is_some());
     let merged = report.runs.iter().any(|run| run.counters.merges.total() > 0);
     let verified = report.runs.iter().any(|run| verified(run).is_some());
+    let locked = report.runs.iter().any(|run| run.waited_share().is_some());
     let all = [
         (
             true,
@@ -68,6 +69,12 @@ pub fn columns(report: &Report) -> Vec<Column> {
             merged,
             figures("merged", "I/Os that needed no request of their own", |r, _| {
                 percent(r.counters.merged_share())
+            }),
+        ),
+        (
+            locked,
+            figures("waiting", "thread time spent waiting for the elevator's lock", |r, _| {
+                r.waited_share().map_or_else(|| "-".into(), percent)
             }),
         ),
         (

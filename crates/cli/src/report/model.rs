@@ -142,6 +142,8 @@ pub struct Counters {
     pub batch_mean: f64,
     /// Wake-ups of the side that pumps.
     pub kicks: Kicks,
+    /// The locks of elevators; nothing with access combining.
+    pub locks: Locks,
     /// Requests that went back to the elevator: the device wanted them later, or they were tried again.
     pub requeues: u64,
     /// Times that the device was asked about a request that it had kept for too long.
@@ -177,6 +179,23 @@ pub struct Kicks {
     pub sent: u64,
     /// Spared because one was already on its way.
     pub coalesced: u64,
+}
+
+/// What threads met with at the locks of elevators.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Locks {
+    /// Times that a lock was taken.
+    pub taken: u64,
+    /// Of those, times that somebody else had it.
+    pub contended: u64,
+    /// Thread time spent waiting for it, in nanoseconds, from a sample of such occasions.
+    pub waited_ns: u64,
+    /// Merge attempts left out because the lock was taken.
+    pub merges_skipped: u64,
+    /// Requests parked in insertion lists because it was.
+    pub parked: u64,
+    /// Dispatches left to a thread that was dispatching already.
+    pub left: u64,
 }
 
 /// Counters that contradict each other: an I/O was lost, doubled or miscounted.
@@ -285,6 +304,14 @@ impl Run {
         let by_jobs = || self.jobs.iter().map(JobResult::cpu_ns).sum();
         let cpu = self.cpu_ns.map_or_else(by_jobs, |ns| ns as f64);
         (self.total_ios() > 0).then(|| cpu / self.total_ios() as f64)
+    }
+
+    /// The share of all threads' time that they waited for the lock of an elevator, 0 to 1; None without locks.
+    #[must_use]
+    pub fn waited_share(&self) -> Option<f64> {
+        let time = f64::from(self.threads) * (self.elapsed_ns + self.ramp_ns) as f64;
+        let locks = &self.counters.locks;
+        (locks.taken > 0).then(|| ratio(locks.waited_ns as f64, time))
     }
 
     /// The lowest and the highest rate of the repetitions, in I/Os per second; None without any.

@@ -3,11 +3,23 @@
 use super::group::{GroupResult, Groups};
 use super::job::{Batches, Direction, JobResult, Latency, Levels, Samples};
 use super::machine::Machine;
-use super::model::{Counters, Courses, Device, DeviceKind, Kicks, Merges, Report, Run, Shared};
+use super::model::{
+    Counters, Courses, Device, DeviceKind, Kicks, Locks, Merges, Report, Run, Shared,
+};
 use blkmq_core::Instant;
 use blkmq_device::{Activity, Span};
 use blkmq_lab::workload::{Course, Series};
 use blkmq_sched::{Flow, Reading};
+
+/// What threads that spin meet with: half of a thread's ten seconds and one of the ramp.
+const SPUN: Locks = Locks {
+    taken: 1_000_000,
+    contended: 900_000,
+    waited_ns: 5_500_000_000,
+    merges_skipped: 3,
+    parked: 2,
+    left: 1,
+};
 
 /// A run of one job: `iops` for ten seconds, latencies around `clat` nanoseconds.
 pub fn run(scheduler: &str, access: &str, threads: u32, iops: u64, clat: u64) -> Run {
@@ -67,6 +79,7 @@ pub fn run(scheduler: &str, access: &str, threads: u32, iops: u64, clat: u64) ->
             requests_completed: ios - merged,
             batch_mean: 7.25,
             kicks: Kicks { sent: 40, coalesced: 960 },
+            locks: if access == "spin" { SPUN } else { Locks::default() },
             requeues: 3,
             timeouts: 0,
             retries: 0,

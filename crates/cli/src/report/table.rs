@@ -9,7 +9,7 @@ use super::group_figures;
 use super::job::{Direction, JobResult, Latency, Samples};
 use super::label::{Varying, scheduler};
 use super::model::{Counters, Device, Report, Run, Shared};
-use super::number::{bandwidth, bytes, count, counted, nanos};
+use super::number::{bandwidth, bytes, count, counted, nanos, percent};
 use super::percentile::PERCENTILES;
 use super::text_table::{TextTable, printable};
 use super::warnings::{limits_of, warnings};
@@ -204,6 +204,21 @@ fn queue_summary(out: &mut String, run: &Run) {
     push_line(out, 2, &dispatch);
     let kicks = &counters.kicks;
     push_line(out, 2, &format!("kicks    : sent={}, coalesced={}", kicks.sent, kicks.coalesced));
+    if let Some(share) = run.waited_share() {
+        let locks = &counters.locks;
+        let line = format!(
+            "locks    : taken={}, contended={}, {} of the threads' time spent waiting",
+            locks.taken,
+            locks.contended,
+            percent(share)
+        );
+        push_line(out, 2, &line);
+        let line = format!(
+            "relief   : merges skipped={}, requests parked={}, dispatches left to others={}",
+            locks.merges_skipped, locks.parked, locks.left
+        );
+        push_line(out, 2, &line);
+    }
     let Shared { tokens, governor } = &run.shared;
     if !tokens.is_empty() {
         let tokens = tokens.iter().map(u32::to_string).collect::<Vec<_>>();

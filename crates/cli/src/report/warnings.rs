@@ -15,8 +15,8 @@ const SHORT_NS: u64 = 1_000_000_000;
 const FEW_IOS: u64 = 1_000;
 /// Repetitions further apart than this share of their median cannot tell schedulers apart.
 const NOISY: f64 = 0.10;
-/// The value of `access` with which a thread that is not running can hold up all others.
-const SPIN: &str = "spin";
+/// The values of `access`, up to its options, with which a thread that is not running can hold up all others.
+const SPIN: [&str; 2] = ["spin", "serialised"];
 
 /// One reason for doubt.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -191,7 +191,8 @@ fn fact(doubt: Doubt, run: &Run, report: &Report) -> Option<Fact> {
             (spread > NOISY, spread, text)
         }
         Doubt::SpinOversubscribed => {
-            let is_weak = run.access == SPIN && run.threads > cores;
+            let name = run.access.split(':').next().unwrap_or_default();
+            let is_weak = SPIN.contains(&name) && run.threads > cores;
             let text = format!("{} threads spin on {cores} cores.", run.threads);
             (is_weak, f64::from(run.threads), text)
         }

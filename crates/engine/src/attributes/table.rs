@@ -4,8 +4,9 @@
 use super::form::{Edges, Form, SetNumber, Shown, Words};
 use super::{Snapshot, Unit};
 use crate::config::{MAX_NR_REQUESTS, MIN_NR_REQUESTS, PumpMode};
+use crate::modes::accepted;
 use crate::plan::Plan;
-use crate::{Access, NoMerges, WriteCache};
+use crate::{Access, DispatchMode, InsertMode, KickMode, MergeMode, Modes, NoMerges, WriteCache};
 use blkmq_core::{HwQueue, Nanos, SECTOR_SIZE};
 use blkmq_sched::{Scope, StatsLevel, registry};
 use std::ops::RangeInclusive;
@@ -181,7 +182,32 @@ pub(super) const QUEUE: &[Row] = &[
         |plan| plan.retries.into(),
     )
     .set(|_| Ok(0..=u8::MAX.into()), Edges::Strict, |plan, n| Plan { retries: n as u8, ..plan }),
-    words("blkmq/access", "blkmq's own: how threads share an elevator: 'combining', 'spin' or 'mutex'", ACCESS),
+    words(
+        "blkmq/access",
+        "blkmq's own: how threads share an elevator: 'combining', 'spin', 'mutex' or 'serialised'; another one begins \
+         with its own modes",
+        ACCESS,
+    ),
+    words(
+        "blkmq/dispatch",
+        "blkmq's own: how requests leave an elevator: 'one' or a 'batch' per hold of a lock, or in 'total-order'",
+        DISPATCH,
+    ),
+    words(
+        "blkmq/insert",
+        "blkmq's own: how a plug gets in: 'direct' under a lock, by 'percpu-lists' if that is taken, or 'staged'",
+        INSERT,
+    ),
+    words(
+        "blkmq/merge",
+        "blkmq's own: when a bio is offered to merging: 'always', 'skip-when-contended' or 'at-drain'",
+        MERGE,
+    ),
+    words(
+        "blkmq/kick",
+        "blkmq's own: what becomes of kicks: 'always' sent, dropped by a 'flag', or 'coalesced'",
+        KICK,
+    ),
     words(
         "blkmq/scope",
         "blkmq's own: one elevator for the 'queue', one per 'hwqueue', or 'auto', as the policy prefers",
@@ -280,16 +306,38 @@ const WRITE_CACHE: Words = Words {
 };
 
 const ACCESS: Words = Words {
-    get: |plan| {
-        let named = Access::ALL.iter().find(|(_, access)| *access == plan.access);
-        named.expect("every access has a name").0
-    },
+    get: |plan| plan.access.name(),
     accepted: |_| Access::ALL.map(|(name, _)| name).to_vec(),
     shown: Shown::Alone,
-    set: |plan, name| {
-        let named = Access::ALL.iter().find(|(known, _)| *known == name);
-        Plan { access: named.expect("only names are accepted").1, ..plan }
-    },
+    set: |plan, name| plan.access(Access::from_name(name).expect("only names are accepted")),
+};
+
+const DISPATCH: Words = Words {
+    get: |plan| plan.modes.dispatch.unwrap_or(plan.access.dispatch()[0]).name(),
+    accepted: |plan| accepted(plan.access, "dispatch"),
+    shown: Shown::Alone,
+    set: |plan, name| choose(plan, |modes| modes.dispatch = DispatchMode::from_name(name)),
+};
+
+const INSERT: Words = Words {
+    get: |plan| plan.modes.insert.unwrap_or(plan.access.insert()[0]).name(),
+    accepted: |plan| accepted(plan.access, "insert"),
+    shown: Shown::Alone,
+    set: |plan, name| choose(plan, |modes| modes.insert = InsertMode::from_name(name)),
+};
+
+const MERGE: Words = Words {
+    get: |plan| plan.modes.merge.unwrap_or(plan.access.merge()[0]).name(),
+    accepted: |plan| accepted(plan.access, "merge"),
+    shown: Shown::Alone,
+    set: |plan, name| choose(plan, |modes| modes.merge = MergeMode::from_name(name)),
+};
+
+const KICK: Words = Words {
+    get: |plan| plan.modes.kick.unwrap_or(KickMode::Coalesced).name(),
+    accepted: |plan| accepted(plan.access, "kick"),
+    shown: Shown::Alone,
+    set: |plan, name| choose(plan, |modes| modes.kick = KickMode::from_name(name)),
 };
 
 const GROUP_STATS: Words = Words {
@@ -327,6 +375,11 @@ const SCOPE: Words = Words {
         ..plan
     },
 };
+
+fn choose(mut plan: Plan, choose: impl FnOnce(&mut Modes)) -> Plan {
+    choose(&mut plan.modes);
+    plan
+}
 
 /// Without a scheduler the device's tags are all there is; with one, more than the most that the kernel takes is
 /// refused (`spec/framework.md` section 3).

@@ -46,7 +46,7 @@ fn shuttle_neighbours_are_given_up_or_merged() {
 
 #[test]
 fn shuttle_ios_are_given_up_under_locks() {
-    for (seed, access) in [(105, Access::Spin), (106, Access::Mutex)] {
+    for (seed, access) in [(105, Access::Spin), (106, Access::Mutex), (116, Access::Serialised)] {
         Model { access, seed, schedules: 1000, ..MODEL }.check();
     }
 }
@@ -79,6 +79,7 @@ fn shuttle_ios_are_given_up_while_the_queue_is_rebuilt() {
     let model = Model { meddle: Some(rebuild), most_time, seed: 109, ..MODEL };
     model.check();
     Model { access: Access::Mutex, schedules: 1000, seed: 110, ..model }.check();
+    Model { access: Access::Serialised, schedules: 1000, seed: 117, ..model }.check();
     Model { clients: &[AGAIN, AGAIN], seed: 111, ..model }.check();
 }
 

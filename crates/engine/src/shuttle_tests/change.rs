@@ -5,7 +5,7 @@ use super::device::Script;
 use super::model::{Client, Meddle, Model};
 use super::world::World;
 use crate::planted::Planted;
-use crate::{Access, Plan, PumpMode, Queue};
+use crate::{Access, InsertMode, Modes, Plan, PumpMode, Queue};
 use blkmq_core::Nanos;
 use blkmq_sched::{Scope, deadline, none};
 
@@ -39,6 +39,13 @@ fn rebuild_twice(queue: &Queue<u64>, world: &World) {
 fn other_access(queue: &Queue<u64>, world: &World) {
     change(queue, world, |plan| Plan { access: Access::Mutex, ..plan });
     change(queue, world, |plan| Plan { access: Access::Combining, ..plan });
+}
+
+/// Each way to insert, so that what is parked is in the way of the next.
+fn other_modes(queue: &Queue<u64>, world: &World) {
+    change(queue, world, |plan| plan.access(Access::Serialised));
+    let direct = Modes { insert: Some(InsertMode::Direct), ..Modes::default() };
+    change(queue, world, |plan| Plan { modes: direct, ..plan });
 }
 
 fn other_scope(queue: &Queue<u64>, world: &World) {
@@ -83,6 +90,16 @@ fn shuttle_a_queue_is_rebuilt_twice_around_a_slow_device() {
 fn shuttle_a_queue_is_accessed_otherwise() {
     model(83, other_access).check();
     Model { access: Access::Spin, ..model(84, other_access) }.check();
+}
+
+#[test]
+fn shuttle_a_queue_with_parked_requests_is_rebuilt_frozen_and_quiesced() {
+    let model =
+        Model { access: Access::Serialised, nr_requests: Some(4), ..model(93, other_modes) };
+    model.check();
+    Model { device: Script::LATER, seed: 94, ..model }.check();
+    Model { meddle: Some(hold), seed: 95, ..model }.check();
+    Model { meddle: Some(rebuild), seed: 96, ..model }.check();
 }
 
 #[test]

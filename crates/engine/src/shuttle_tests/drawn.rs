@@ -2,7 +2,7 @@
 
 use super::device::{Says, Script};
 use super::model::{Client, Leaves, Model, times};
-use crate::{Access, PumpMode, WriteCache};
+use crate::{Access, KickMode, Modes, PumpMode, WriteCache};
 use blkmq_core::{IoFlags, Nanos, Rng};
 use blkmq_sched::{Scope, registry};
 
@@ -59,6 +59,19 @@ fn device(rng: &mut Rng) -> Script {
     Script { room, resource, dev_resource, requeue, requeue_tail, lose, inline, service, says }
 }
 
+/// What goes with `access`.
+fn modes(rng: &mut Rng, access: Access) -> Modes {
+    fn some<M: Copy>(rng: &mut Rng, all: &[M]) -> Option<M> {
+        rng.chance(1, 2).then(|| all[rng.below(all.len() as u64) as usize])
+    }
+    Modes {
+        dispatch: some(rng, access.dispatch()),
+        insert: some(rng, access.insert()),
+        merge: some(rng, access.merge()),
+        kick: some(rng, &KickMode::ALL).map(|(_, kick)| kick),
+    }
+}
+
 fn model(seed: u64, access: Access) -> Model {
     let rng = &mut Rng::new(seed);
     let hw_queues = 1 + rng.below(2) as u16;
@@ -66,6 +79,7 @@ fn model(seed: u64, access: Access) -> Model {
     let threaded = rng.chance(1, 3);
     let model = Model {
         access,
+        modes: modes(&mut Rng::new(!seed), access),
         scheduler: registry::ALL[rng.below(registry::ALL.len() as u64) as usize],
         scope: Some(if rng.chance(1, 2) { Scope::Queue } else { Scope::HwQueue }),
         pump: if threaded { PumpMode::Thread } else { PumpMode::Inline },
@@ -101,6 +115,8 @@ fn most_time(model: &Model) -> Nanos {
     // A timer may be reset once.
     let timers = timers + if lose > 0 { attempts * 2 * TIMEOUT.0 } else { 0 };
     let retries = if dev_resource > 0 { attempts * 10_000 } else { 0 };
+    // What is put off by the delay of a refusal waits for as long as that.
+    let timers = if model.modes.kick.is_some() { 2 * timers } else { timers };
     let drift = if model.drift { 1_000_000 } else { 0 };
     Nanos(ios * service.0 + timers + retries + drift)
 }
@@ -131,4 +147,9 @@ fn shuttle_drawn_spin() {
 #[test]
 fn shuttle_drawn_mutex() {
     check(4_000_000, Access::Mutex);
+}
+
+#[test]
+fn shuttle_drawn_serialised() {
+    check(5_000_000, Access::Serialised);
 }

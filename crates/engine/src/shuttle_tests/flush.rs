@@ -45,7 +45,7 @@ fn shuttle_fua_and_preflush_and_neither_mq_deadline() {
 
 #[test]
 fn shuttle_fua_under_locks() {
-    for (seed, access) in [(74, Access::Spin), (75, Access::Mutex)] {
+    for (seed, access) in [(74, Access::Spin), (75, Access::Mutex), (78, Access::Serialised)] {
         Model { access, seed, schedules: 1000, ..TWO }.check();
     }
 }

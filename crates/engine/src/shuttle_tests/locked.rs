@@ -1,9 +1,9 @@
-//! The *before*: an elevator under a lock. Slower, but it may lose nothing either.
+//! The *before*, and what was proposed (`before`): an elevator under a lock. Slower, but it may lose nothing either.
 
 use super::device::Script;
 use super::model::{Client, Model};
 use crate::planted::Planted;
-use crate::{Access, PumpMode};
+use crate::{Access, DispatchMode, InsertMode, KickMode, MergeMode, Modes, PumpMode};
 use blkmq_core::Nanos;
 use blkmq_sched::{Scope, deadline};
 
@@ -70,4 +70,110 @@ fn shuttle_planted_mutex_and_a_budget_that_comes_back_in_silence() {
     let planted = Some(Planted::ForgetsBudgetWaiters);
     let model = Model { hw_queues: 2, budget: Some(1), scope, planted, ..LATER };
     Model { access: Access::Mutex, ..model }.check();
+}
+
+const OWN: Modes = SPIN.modes;
+const NEIGHBOURS: &[Client] =
+    &[Client { stride: 8, ..Client::new(5, 4, 2) }, Client { stride: 8, ..Client::new(5, 5, 1) }];
+
+#[test]
+fn shuttle_serialised_inline_mq_deadline() {
+    let model = Model { access: Access::Serialised, seed: 141, ..SPIN };
+    Model { scheduler: &deadline::FACTORY, ..model }.check();
+}
+
+#[test]
+fn shuttle_serialised_later() {
+    Model { access: Access::Serialised, seed: 142, ..LATER }.check();
+}
+
+/// Slots are short, so that some requests are parked and others wait.
+#[test]
+fn shuttle_serialised_and_few_slots() {
+    let model = Model { access: Access::Serialised, nr_requests: Some(4), seed: 143, ..LATER };
+    model.check();
+    Model { clients: NEIGHBOURS, most_time: Nanos(10 * LATER.device.service.0), ..model }.check();
+}
+
+#[test]
+fn shuttle_serialised_and_refusals() {
+    let device = Script { resource: 5, dev_resource: 3, requeue: 4, inline: 2, ..Script::LATER };
+    let model = Model { device, most_time: Nanos::from_millis(30), seed: 144, ..LATER };
+    Model { access: Access::Serialised, hw_queue_depth: 2, clients: TWO, drift: true, ..model }
+        .check();
+}
+
+#[test]
+fn shuttle_serialised_and_two_elevators_share_a_budget_or_a_tag() {
+    let scope = Some(Scope::HwQueue);
+    let model = Model { access: Access::Serialised, hw_queues: 2, scope, seed: 145, ..LATER };
+    Model { budget: Some(1), ..model }.check();
+    Model { shared_tags: true, ..model }.check();
+}
+
+#[test]
+fn shuttle_serialised_and_a_pump_thread() {
+    let model = Model { pump: PumpMode::Thread, clients: TWO, seed: 146, ..LATER };
+    Model { access: Access::Serialised, ..model }.check();
+}
+
+/// Only the bit: everybody waits for the lock but who would dispatch.
+#[test]
+fn shuttle_serialised_dispatch_alone() {
+    let modes = Modes { insert: Some(InsertMode::Direct), merge: Some(MergeMode::Always), ..OWN };
+    Model { access: Access::Serialised, modes, seed: 147, ..LATER }.check();
+}
+
+/// Only the lists, and only the merges left out.
+#[test]
+fn shuttle_percpu_lists_and_skipped_merges_alone() {
+    let lists = Modes { insert: Some(InsertMode::PercpuLists), ..OWN };
+    let skip = Modes { merge: Some(MergeMode::SkipWhenContended), ..OWN };
+    for (seed, modes) in [(148, lists), (149, skip)] {
+        let model = Model { modes, schedules: 1000, seed, ..LATER };
+        model.check();
+        Model { access: Access::Mutex, clients: NEIGHBOURS, most_time: Nanos(100_000), ..model }
+            .check();
+    }
+}
+
+#[test]
+fn shuttle_batches() {
+    let modes = Modes { dispatch: Some(DispatchMode::Batch), ..OWN };
+    let model = Model { modes, hw_queue_depth: 3, device: ROOMY, seed: 150, ..LATER };
+    model.check();
+    Model { access: Access::Serialised, budget: Some(2), ..model }.check();
+    Model { access: Access::Mutex, scheduler: &deadline::FACTORY, drift: true, ..model }.check();
+}
+
+const ROOMY: Script = Script { room: 2, inline: 3, ..Script::LATER };
+
+/// Nobody sleeps for ever, whatever becomes of kicks; what the flag puts off is late by the timer of a refusal.
+#[test]
+fn shuttle_kicks_as_they_were_and_with_the_flag() {
+    let device = Script { resource: 4, inline: 1, ..Script::INLINE };
+    for kick in [KickMode::Always, KickMode::Flag] {
+        let modes = Modes { kick: Some(kick), ..OWN };
+        for access in [Access::Combining, Access::Mutex] {
+            let model = Model { access, modes, schedules: 1000, seed: 151, ..LATER };
+            model.check();
+            let threaded = Model { pump: PumpMode::Thread, clients: TWO, ..model };
+            Model { most_time: Nanos(8 * LATER.device.service.0), ..threaded }.check();
+            Model { device, most_time: Nanos::from_millis(24), ..threaded }.check();
+        }
+    }
+}
+
+#[test]
+#[should_panic(expected = "nobody will ever be woken")]
+fn shuttle_planted_parked_requests_that_nobody_takes_over() {
+    let planted = Some(Planted::ForgetsParkedRequests);
+    Model { access: Access::Serialised, planted, ..LATER }.check();
+}
+
+#[test]
+#[should_panic(expected = "nobody will ever be woken")]
+fn shuttle_planted_a_dispatcher_that_forgets_who_was_sent_away() {
+    let planted = Some(Planted::ForgetsSentAway);
+    Model { access: Access::Serialised, planted, ..SPIN }.check();
 }

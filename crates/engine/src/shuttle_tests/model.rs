@@ -8,7 +8,8 @@ use crate::planted::{self, Planted};
 use crate::pump::RESOURCE_DELAY;
 use crate::sync::{Arc, yield_now};
 use crate::{
-    Access, Config, DeviceQueue, DeviceShape, Io, NoMerges, PumpMode, Queue, Submitter, WriteCache,
+    Access, Config, DeviceQueue, DeviceShape, Io, Modes, NoMerges, PumpMode, Queue, Submitter,
+    WriteCache,
 };
 use blkmq_core::{HwQueue, Instant, IoError, IoFlags, Limits, Nanos, Op};
 use blkmq_sched::{Factory, Scope, none};
@@ -31,6 +32,7 @@ pub(super) struct Model {
     /// Half of them random, half with few preemptions (PCT).
     pub(super) schedules: usize,
     pub(super) access: Access,
+    pub(super) modes: Modes,
     pub(super) scheduler: &'static Factory,
     pub(super) scope: Option<Scope>,
     pub(super) pump: PumpMode,
@@ -112,6 +114,7 @@ impl Model {
             seed,
             schedules: 2000,
             access: Access::Combining,
+            modes: Modes { dispatch: None, insert: None, merge: None, kick: None },
             scheduler: &none::FACTORY,
             scope: Some(Scope::Queue),
             pump: PumpMode::Inline,
@@ -175,6 +178,7 @@ impl Model {
             nr_requests: self.nr_requests,
             retries: self.retries,
             access: self.access,
+            modes: self.modes,
             nomerges: NoMerges::All,
             pump: self.pump,
             submitters: self.clients.len() as u16,

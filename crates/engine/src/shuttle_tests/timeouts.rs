@@ -43,7 +43,7 @@ fn shuttle_timeouts_and_two_submitters_who_pump() {
 
 #[test]
 fn shuttle_timeouts_under_locks() {
-    for (seed, access) in [(84, Access::Spin), (85, Access::Mutex)] {
+    for (seed, access) in [(84, Access::Spin), (85, Access::Mutex), (87, Access::Serialised)] {
         Model { access, seed, schedules: 1000, ..INLINE }.check();
         Model { access, seed, schedules: 1000, ..THREADED }.check();
     }

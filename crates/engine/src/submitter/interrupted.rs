@@ -20,7 +20,7 @@ impl<P: Send> Submitter<P> {
         }
         self.catch_up();
         let q = &*self.q;
-        if q.access != Access::Combining {
+        if q.modes.access != Access::Combining {
             return false;
         }
         let parts = self.parts.as_mut().expect("parts are there until the submitter is dropped");

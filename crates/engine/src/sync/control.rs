@@ -86,6 +86,13 @@ impl Control {
         self.0.version.load(Ordering::Acquire)
     }
 
+    /// Is the queue of this version the queue, and not frozen? For those who admit something outside of a run, under a
+    /// mutex that whoever freezes the queue takes once as well. Acquires: who sees that it was thawed sees whether it
+    /// was another one by then.
+    pub(crate) fn is_open(&self, version: u32) -> bool {
+        self.0.frozen.load(Ordering::Acquire) == 0 && self.version() == version
+    }
+
     /// The queue of this version can be had from now on. A full fence: what is staged by anybody who does not
     /// see the version is seen after this.
     pub(crate) fn publish(&self, version: u32) {

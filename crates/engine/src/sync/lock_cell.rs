@@ -3,15 +3,18 @@
 //! *Invariant: a [`LockGuard`] exists only while its lock is held, and the value is reached only through
 //! guards.* Acquiring and releasing orders what follows each other, as in any lock.
 //!
-//! | lock | `enter(who)` | guard dropped |
-//! |---|---|---|
-//! | free | *you* hold | - |
-//! | held | waits: spinning in line, or parked | the next in line, or somebody parked, holds |
+//! | lock | `enter(who)` | `try_enter(who)` | guard dropped |
+//! |---|---|---|---|
+//! | free | *you* hold | *you* hold | - |
+//! | held | waits: spinning in line, or parked | refused | the next in line, or somebody parked, holds |
+//!
+//! A guard of the spinning kind can be kept for a while without borrowing the cell ([`LockCell::detach`]); meanwhile
+//! the lock is held.
 //!
 //! The lock has lines of its own, so that waiting does not disturb the holder at work.
 
 use super::poison::{Poison, Unwinding};
-use super::{Mutex, MutexGuard, PoisonError, QueuedLock, UnsafeCell};
+use super::{Mutex, MutexGuard, PoisonError, QueuedLock, TryLockError, UnsafeCell};
 use crossbeam_utils::CachePadded;
 use std::marker::PhantomData;
 use std::ops::{Deref, DerefMut};
@@ -70,6 +73,16 @@ impl Drop for Release<'_> {
     }
 }
 
+/// A held lock that is kept for a while without borrowing its cell. Whoever has it gives it back with
+/// [`LockCell::attach`].
+#[must_use = "nobody else can enter until it is given back"]
+pub(crate) struct DetachedLock {
+    /// The address of the cell, as its name; never followed.
+    cell: usize,
+    who: usize,
+    unwinding: Unwinding,
+}
+
 impl<T> LockCell<T> {
     /// Free, for callers numbered `0..waiters`.
     pub(crate) fn new(kind: LockKind, waiters: usize, value: T) -> Self {
@@ -97,9 +110,61 @@ impl<T> LockCell<T> {
                 Release::Mutex { _guard: mutex.lock().unwrap_or_else(PoisonError::into_inner) }
             }
         };
+        self.guard(release)
+    }
+
+    /// The lock, if nobody has it. `who` as for [`enter`](Self::enter).
+    ///
+    /// # Panics
+    /// As [`enter`](Self::enter).
+    #[inline]
+    pub(crate) fn try_enter(&self, who: usize) -> Option<LockGuard<'_, T>> {
+        let release = match &self.lock {
+            Lock::Spin(lock) => lock.try_lock(who).then(|| Release::Spin(lock, who))?,
+            Lock::Mutex(mutex) => match mutex.try_lock() {
+                Ok(guard) => Release::Mutex { _guard: guard },
+                Err(TryLockError::Poisoned(e)) => Release::Mutex { _guard: e.into_inner() },
+                Err(TryLockError::WouldBlock) => return None,
+            },
+        };
+        Some(self.guard(release))
+    }
+
+    /// To be called with the lock just taken.
+    #[inline]
+    fn guard<'a>(&'a self, release: Release<'a>) -> LockGuard<'a, T> {
         let unwinding = (self.held.poison.check())
             .expect("what a lock holder panicked in the middle of is unusable");
         LockGuard { held: &self.held, unwinding, _release: release, _value: PhantomData }
+    }
+
+    /// The lock that was detached from this cell.
+    ///
+    /// # Panics
+    /// If it was another cell's.
+    #[allow(clippy::needless_pass_by_value, reason = "the detached lock is given up")]
+    pub(crate) fn attach(&self, detached: DetachedLock) -> LockGuard<'_, T> {
+        let DetachedLock { cell, who, unwinding } = detached;
+        let (Lock::Spin(lock), true) = (&self.lock, cell == self.name()) else {
+            panic!("a lock of another cell");
+        };
+        // There is no guard now: detaching took the one there was, and this took what that made.
+        let release = Release::Spin(lock, who);
+        LockGuard { held: &self.held, unwinding, _release: release, _value: PhantomData }
+    }
+
+    /// Keeps the lock without borrowing the cell, which must stay where it is until it is given back. `None` if it is
+    /// no spinning one.
+    pub(crate) fn detach(&self, guard: LockGuard<'_, T>) -> Option<DetachedLock> {
+        assert!(std::ptr::eq(guard.held, &raw const *self.held), "a guard of another cell");
+        let Release::Spin(_, who) = guard._release else { return None };
+        let detached = DetachedLock { cell: self.name(), who, unwinding: guard.unwinding };
+        std::mem::forget(guard);
+        Some(detached)
+    }
+
+    fn name(&self) -> usize {
+        std::ptr::from_ref(self).addr()
     }
 
     /// The value, without the lock: `&mut self` says that nobody holds it.
@@ -157,6 +222,42 @@ mod tests {
     }
 
     #[test]
+    fn who_only_tries_is_refused_under_either_kind() {
+        for kind in KINDS {
+            let cell = LockCell::new(kind, 2, 7);
+            let held = cell.enter(0);
+            assert!(cell.try_enter(1).is_none());
+            drop(held);
+            assert_eq!(cell.try_enter(1).map(|guard| *guard), Some(7));
+        }
+    }
+
+    #[test]
+    fn a_lock_that_is_kept_stays_held() {
+        let cell = LockCell::new(LockKind::Spin, 2, 0);
+        let mut held = cell.enter(0);
+        *held += 1;
+        let kept = cell.detach(held).expect("it spins");
+        assert!(cell.try_enter(1).is_none());
+        let mut held = cell.attach(kept);
+        *held += 1;
+        drop(held);
+        assert_eq!(*cell.enter(1), 2);
+        let parked = LockCell::new(LockKind::Mutex, 1, 0);
+        assert!(parked.detach(parked.enter(0)).is_none());
+        assert!(parked.try_enter(0).is_some(), "and it was let go of");
+    }
+
+    #[test]
+    #[should_panic(expected = "a lock of another cell")]
+    fn a_kept_lock_opens_no_other_cell() {
+        let (one, other) =
+            (LockCell::new(LockKind::Spin, 1, 0), LockCell::new(LockKind::Spin, 1, 0));
+        let kept = one.detach(one.enter(0)).expect("it spins");
+        drop(other.attach(kept));
+    }
+
+    #[test]
     fn a_panic_under_the_lock_is_told_to_whoever_enters_next() {
         for kind in KINDS {
             let cell = LockCell::new(kind, 1, 0);
@@ -202,6 +303,23 @@ mod model {
     fn loom_holders_exclude_each_other() {
         holders_exclude_each_other(LockKind::Spin, LockCell::enter);
         holders_exclude_each_other(LockKind::Mutex, LockCell::enter);
+    }
+
+    #[test]
+    fn loom_who_tries_excludes_who_waits() {
+        fn enter(cell: &LockCell<u32>, who: usize) -> LockGuard<'_, u32> {
+            if who == 0 {
+                return cell.enter(who);
+            }
+            loop {
+                match cell.try_enter(who) {
+                    Some(guard) => return guard,
+                    None => thread::yield_now(),
+                }
+            }
+        }
+        holders_exclude_each_other(LockKind::Spin, enter);
+        holders_exclude_each_other(LockKind::Mutex, enter);
     }
 
     /// Takes a lock that nobody else knows of.

@@ -10,6 +10,7 @@
 //! | [`run_state`] | who runs, and is another pass owed | begin 1, finish 1, kick 1 or 0 |
 //! | [`run_cell`] | a value that only the runner touches | as above |
 //! | [`queued_lock`], [`lock_cell`] | the *before* of the comparison: a lock around the same value | lock 1, unlock 1 |
+//! | [`dispatch_gate`], [`insert_lists`], [`delayed_work`] | what was proposed to relieve it | as it was proposed |
 //! | [`mod@ring`] | staging: one producer, one consumer | 0 |
 //! | [`mod@completion_ring`] | many producers, one consumer, sized so that it cannot overflow | 1 per batch |
 //! | [`pending`] | which submitters have staged work | set 1, take 1 per non-empty word |
@@ -50,7 +51,10 @@ pub(crate) mod budget;
 pub(crate) mod completion_ring;
 pub(crate) mod control;
 pub(crate) mod counter;
+pub(crate) mod delayed_work;
+pub(crate) mod dispatch_gate;
 pub(crate) mod fair_share;
+pub(crate) mod insert_lists;
 pub(crate) mod lock_cell;
 pub(crate) mod meter;
 pub(crate) mod pending;
@@ -68,8 +72,11 @@ pub(crate) use budget::Budget;
 pub(crate) use completion_ring::{CompletionReceiver, CompletionSender, completion_ring};
 pub(crate) use control::Control;
 pub(crate) use counter::{Counter, SharedCounter};
+pub(crate) use delayed_work::DelayedWork;
+pub(crate) use dispatch_gate::DispatchGate;
 pub(crate) use fair_share::FairShare;
-pub(crate) use lock_cell::{LockCell, LockGuard, LockKind};
+pub(crate) use insert_lists::InsertLists;
+pub(crate) use lock_cell::{DetachedLock, LockCell, LockGuard, LockKind};
 pub(crate) use meter::Meter;
 pub(crate) use pending::Pending;
 pub(crate) use queued_lock::QueuedLock;
@@ -106,8 +113,8 @@ pub(crate) use atomic::{
     AtomicBool, AtomicU8, AtomicU16, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence,
 };
 
-// The model checkers use the standard one as well.
-pub(crate) use std::sync::{PoisonError, Weak};
+// The model checkers use the standard ones as well.
+pub(crate) use std::sync::{PoisonError, TryLockError, Weak};
 
 /// `std::cell::UnsafeCell` in loom's shape, so that loom sees every access begin and end.
 #[cfg(not(loom))]

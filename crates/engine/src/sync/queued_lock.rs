@@ -10,12 +10,12 @@
 //! `tail` holds the number of the last in line, plus one; `next` that of the one behind, plus one; 0 is
 //! nobody. `waiting` says that a node's turn has not come.
 //!
-//! | `tail` | own `next` | `lock(who)` | `unlock(who)` by the holder |
-//! |---|---|---|---|
-//! | 0, free | - | `tail` = who: *you* hold | - |
-//! | holder | 0 | `tail` = who, then the holder's `next` = who; wait | `tail` = 0: free |
-//! | somebody else | 0 | the same behind the last in line | wait: that one is about to set `next` |
-//! | somebody else | set | the same behind the last in line | clear the next one's `waiting`: *it* holds |
+//! | `tail` | own `next` | `lock(who)` | `try_lock(who)` | `unlock(who)` by the holder |
+//! |---|---|---|---|---|
+//! | 0, free | - | `tail` = who: *you* hold | `tail` = who: *you* hold | - |
+//! | holder | 0 | `tail` = who, then the holder's `next` = who; wait | same, refused | `tail` = 0: free |
+//! | somebody else | 0 | the same behind the last in line | same, refused | wait: that one is about to set `next` |
+//! | somebody else | set | the same behind the last in line | same, refused | clear the next one's `waiting`: *it* holds |
 //!
 //! Invariant: from `tail` to the holder the nodes are linked, or the missing link is about to be made by the
 //! one whose `lock` swapped `tail`.
@@ -100,6 +100,29 @@ impl QueuedLock {
         }
     }
 
+    /// The lock, if nobody holds it or waits for it. One read-modify-write, none if it is seen to be taken.
+    ///
+    /// # Panics
+    /// As [`lock`](Self::lock).
+    #[inline]
+    #[must_use = "if it is yours it has to be unlocked"]
+    pub(crate) fn try_lock(&self, who: usize) -> bool {
+        if self.tail.load(Ordering::Relaxed) != NOBODY {
+            return false;
+        }
+        let node = &self.nodes[who];
+        node.begin_use(who);
+        // Whoever lines up behind finds the node reset.
+        node.next.store(NOBODY, Ordering::Relaxed);
+        let me = who as u32 + 1;
+        let taken =
+            self.tail.compare_exchange(NOBODY, me, Ordering::AcqRel, Ordering::Relaxed).is_ok();
+        if !taken {
+            node.end_use(who);
+        }
+        taken
+    }
+
     /// Gives the lock to the next in line.
     ///
     /// `who` must be the holder.
@@ -151,6 +174,20 @@ mod tests {
             lock.lock(who);
             lock.unlock(who);
         }
+        assert_eq!(lock.tail.load(Ordering::Relaxed), NOBODY);
+    }
+
+    #[test]
+    fn who_only_tries_is_refused_while_it_is_held() {
+        let lock = QueuedLock::new(2);
+        assert!(lock.try_lock(0));
+        assert!(!lock.try_lock(1));
+        lock.unlock(0);
+        assert!(lock.try_lock(1));
+        lock.unlock(1);
+        lock.lock(0);
+        assert!(!lock.try_lock(1));
+        lock.unlock(0);
         assert_eq!(lock.tail.load(Ordering::Relaxed), NOBODY);
     }
 
@@ -218,6 +255,37 @@ mod model {
     #[test]
     fn loom_holders_exclude_each_other() {
         holders_exclude_each_other(2, QueuedLock::lock, QueuedLock::unlock);
+    }
+
+    /// One that only tries until it succeeds, beside one that waits.
+    #[test]
+    fn loom_who_tries_excludes_who_waits() {
+        let lock: Call = |lock, who| match who {
+            0 => lock.lock(who),
+            _ => {
+                while !lock.try_lock(who) {
+                    thread::yield_now();
+                }
+            }
+        };
+        holders_exclude_each_other(1, lock, QueuedLock::unlock);
+    }
+
+    /// Tries without acquiring: the value of the holder before is not seen.
+    #[test]
+    #[should_panic(expected = "Causality violation")]
+    fn loom_planted_try_without_acquire() {
+        let lock: Call = |lock, who| {
+            let (node, me) = (&lock.nodes[who], who as u32 + 1);
+            node.begin_use(who);
+            node.next.store(NOBODY, Ordering::Relaxed);
+            let swap =
+                || lock.tail.compare_exchange(NOBODY, me, Ordering::Release, Ordering::Relaxed);
+            while swap().is_err() {
+                thread::yield_now();
+            }
+        };
+        holders_exclude_each_other(1, lock, QueuedLock::unlock);
     }
 
     /// Looks whether the lock is free, and then takes it.

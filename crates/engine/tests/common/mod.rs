@@ -10,7 +10,7 @@ use blkmq_core::{
 };
 use blkmq_engine::{
     Access, BioTable, Busy, Config, DeviceQueue, DeviceShape, Enqueued, Finished, Host, Inflight,
-    Io, Queue, Submitter, Verdict, WriteCache,
+    Io, KickMode, Modes, Queue, Submitter, Verdict, WriteCache,
 };
 use blkmq_sched::{Factory, registry};
 use std::collections::VecDeque;
@@ -225,8 +225,27 @@ pub fn deadline() -> &'static Factory {
 }
 
 /// Every way into an elevator.
-pub fn accesses() -> [Access; 3] {
+pub fn accesses() -> [Access; 4] {
     Access::ALL.map(|(_, access)| access)
+}
+
+/// Every way into an elevator with everything that can be chosen besides.
+pub fn ways() -> impl Iterator<Item = (Access, Modes)> {
+    accesses().into_iter().flat_map(|access| {
+        let all = move |kick| {
+            access.dispatch().iter().flat_map(move |dispatch| {
+                access.insert().iter().flat_map(move |insert| {
+                    access.merge().iter().map(move |merge| Modes {
+                        dispatch: Some(*dispatch),
+                        insert: Some(*insert),
+                        merge: Some(*merge),
+                        kick: Some(kick),
+                    })
+                })
+            })
+        };
+        KickMode::ALL.into_iter().flat_map(move |(_, kick)| all(kick)).map(move |m| (access, m))
+    })
 }
 
 /// A call of a queue to its host.

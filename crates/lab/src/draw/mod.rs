@@ -6,10 +6,10 @@
 mod device;
 
 use crate::load::{Load, Pattern};
-use crate::scenario::Bounds;
+use crate::scenario::{Bounds, STATS};
 use crate::{Caught, Costs, Habits, Meddling, Permille, PowerCuts, Scenario, policies};
 use blkmq_core::{Nanos, Rng};
-use blkmq_engine::{Access, NoMerges, PumpMode};
+use blkmq_engine::{Access, KickMode, Modes, NoMerges, PumpMode, Stats};
 use blkmq_sched::{Attribute, Scope};
 
 /// I/Os of a run, at most, over all CPUs.
@@ -63,12 +63,13 @@ impl Scenario {
         let ios = dice.magnitude(1, IOS / u64::from(cpus)) as u32;
         let device::Drawn { text, stores } = device::device(dice);
         let groups = dice.sometimes(4, |dice| dice.magnitude(1, 6) as u16).unwrap_or(0);
-        Self {
+        let scenario = Self {
             seed,
             scheduler,
             options: some_options(dice, scheduler.attributes),
             scope: dice.among(&[None, None, Some(Scope::Queue), Some(Scope::HwQueue)]),
             access,
+            modes: Modes::default(),
             pump: dice.among(&[PumpMode::Inline, PumpMode::Inline, PumpMode::Thread]),
             pump_late: dice.sometimes(4, |dice| nanos(dice, 1_000_000)).unwrap_or_default(),
             nr_requests: dice.sometimes(2, |dice| dice.magnitude(1, 256) as u32).unwrap_or(0),
@@ -77,6 +78,7 @@ impl Scenario {
             device: text,
             bounds: bounds(dice),
             groups,
+            stats: Stats::default(),
             limited: if groups > 0 { dice.among(&[0, 1, 3]) } else { 0 },
             cpus,
             credit: dice.magnitude(1, 64) as u32,
@@ -86,8 +88,28 @@ impl Scenario {
             costs: Costs::draw(&mut dice.0),
             meddling: dice.sometimes(2, meddling).unwrap_or(Meddling::NONE),
             power: power(dice, stores),
-        }
+        };
+        // Last, so that they decide about nothing else.
+        let modes = modes(&mut dice.0, access);
+        let (_, stats) = dice.among(&STATS);
+        Self { modes, stats, ..scenario }
     }
+}
+
+/// Modes that go with `access`; its own, as often as not.
+pub(crate) fn modes(rng: &mut Rng, access: Access) -> Modes {
+    fn some<M: Copy>(dice: &mut Dice, all: &[M]) -> Option<M> {
+        dice.sometimes(2, |dice| dice.among(all))
+    }
+    let mut dice = Dice(rng.clone());
+    let modes = Modes {
+        dispatch: some(&mut dice, access.dispatch()),
+        insert: some(&mut dice, access.insert()),
+        merge: some(&mut dice, access.merge()),
+        kick: dice.sometimes(4, |dice| dice.among(&KickMode::ALL).1),
+    };
+    *rng = dice.0;
+    modes
 }
 
 fn nanos(dice: &mut Dice, most: u64) -> Nanos {

@@ -4,8 +4,10 @@ use super::Scenario;
 use crate::load::Pattern;
 use crate::policies;
 use blkmq_core::Nanos;
-use blkmq_engine::{Access, NoMerges, PumpMode};
-use blkmq_sched::Scope;
+use blkmq_engine::{
+    Access, DispatchMode, InsertMode, KickMode, MergeMode, NoMerges, PumpMode, Stats,
+};
+use blkmq_sched::{Scope, StatsLevel};
 
 /// One thing that can be set.
 pub(crate) struct Field {
@@ -77,13 +79,36 @@ macro_rules! permille {
     };
 }
 
+/// What is chosen besides the access; what goes with that has a name, too.
+macro_rules! mode {
+    ($key:literal, $mode:ident, $s:ident => $place:expr) => {
+        Field {
+            key: $key,
+            kind: Kind::Word {
+                words: || [OWN].into_iter().chain($mode::ALL.map(|(name, _)| name)).collect(),
+                get: |$s| $place.map_or(OWN, $mode::name),
+                set: |$s, name| $place = $mode::from_name(name),
+            },
+        }
+    };
+}
+
+/// What is chosen if nothing is.
+const OWN: &str = "own";
 const HOUR: u64 = 3_600_000_000_000;
 const U16: u64 = u16::MAX as u64;
 const U32: u64 = u32::MAX as u64;
 
 /// How the scopes are spelled; the policy's own has a name, too.
 const SCOPES: [(&str, Option<Scope>); 3] =
-    [("own", None), ("queue", Some(Scope::Queue)), ("hw_queue", Some(Scope::HwQueue))];
+    [(OWN, None), ("queue", Some(Scope::Queue)), ("hw_queue", Some(Scope::HwQueue))];
+/// What is counted about groups, and when.
+pub(crate) const STATS: [(&str, Stats); 4] = [
+    ("off", Stats { level: StatsLevel::Off, inline: false }),
+    ("basic", Stats { level: StatsLevel::Basic, inline: false }),
+    ("full", Stats { level: StatsLevel::Full, inline: false }),
+    ("inline", Stats { level: StatsLevel::Full, inline: true }),
+];
 const PUMPS: [(&str, PumpMode); 2] = [("inline", PumpMode::Inline), ("thread", PumpMode::Thread)];
 const MERGES: [NoMerges; 3] = [NoMerges::All, NoMerges::Simple, NoMerges::None];
 
@@ -147,6 +172,10 @@ pub(crate) const FIELDS: &[Field] = &[
             set: |s, name| s.pump = value_of(&PUMPS, name),
         },
     },
+    mode!("dispatch", DispatchMode, s => s.modes.dispatch),
+    mode!("insert", InsertMode, s => s.modes.insert),
+    mode!("merge", MergeMode, s => s.modes.merge),
+    mode!("kick", KickMode, s => s.modes.kick),
     Field {
         key: "access",
         kind: Kind::Word {
@@ -174,6 +203,14 @@ pub(crate) const FIELDS: &[Field] = &[
         },
     },
     number!("retries", 0, 255, s => s.retries),
+    Field {
+        key: "group_stats",
+        kind: Kind::Word {
+            words: || names(&STATS),
+            get: |s| name_of(&STATS, &s.stats),
+            set: |s, name| s.stats = value_of(&STATS, name),
+        },
+    },
     number!("groups", 0, 1023, s => s.groups),
     number!("limited", 0, 1000, s => s.limited),
     Field {

@@ -6,7 +6,7 @@
 mod fields;
 mod text;
 
-pub(crate) use fields::{FIELDS, Field, Kind};
+pub(crate) use fields::{FIELDS, Field, Kind, STATS};
 pub use text::ScenarioError;
 
 use crate::load::{Load, LoadClient, Place};
@@ -14,7 +14,9 @@ use crate::policies;
 use crate::{Costs, Habits, Meddling, Plan, PowerCuts, Stamp};
 use blkmq_core::{Limits, Nanos, Rng};
 use blkmq_device::{Device, DeviceError, MachineShape, registry as devices};
-use blkmq_engine::{Access, Config, GroupTree, IoMax, NoMerges, PumpMode, Wanted};
+use blkmq_engine::{
+    Access, Config, GroupTree, IoMax, KickMode, Modes, NoMerges, PumpMode, Stats, Wanted,
+};
 use blkmq_sched::{Factory, OptionError, Options, Scope};
 
 /// A device has at most so many hardware queues as there are CPUs; this machine has enough.
@@ -90,6 +92,8 @@ pub struct Scenario {
     pub scope: Option<Scope>,
     /// Access to the elevator.
     pub access: Access,
+    /// What is chosen besides.
+    pub modes: Modes,
     /// Who pumps.
     pub pump: PumpMode,
     /// How late a pump thread may come, each time.
@@ -106,6 +110,8 @@ pub struct Scenario {
     pub bounds: Bounds,
     /// Groups that owners are in, besides the root.
     pub groups: u16,
+    /// What is counted about them.
+    pub stats: Stats,
     /// One in so many groups has limits; 0 for none.
     pub limited: u16,
     /// Virtual CPUs, a submitter each.
@@ -136,6 +142,7 @@ impl Scenario {
             options: String::new(),
             scope: None,
             access: Access::Combining,
+            modes: Modes::default(),
             pump: PumpMode::Inline,
             pump_late: Nanos::ZERO,
             nr_requests: 0,
@@ -144,6 +151,7 @@ impl Scenario {
             device: "null".into(),
             bounds: Bounds::default(),
             groups: 0,
+            stats: Stats::default(),
             limited: 0,
             cpus: 1,
             credit: 64,
@@ -186,12 +194,14 @@ impl Scenario {
             scope: self.scope,
             nr_requests: Some(self.nr_requests).filter(|requests| *requests > 0),
             access: self.access,
+            modes: self.modes,
             nomerges: self.nomerges,
             retries: self.retries,
             pump: self.pump,
             submitters: self.cpus,
             depth: self.credit,
             groups: self.group_tree(),
+            stats: self.stats,
             ..device.config()
         }
     }
@@ -230,7 +240,12 @@ impl Scenario {
     pub fn slack(&self) -> Nanos {
         let turn = self.costs.most(u64::from(self.credit.next_power_of_two() + self.habits.batch));
         let away = self.habits.longest(self.costs.step).0;
-        Nanos(LET_PASS * (away + turn.0 + self.pump_late.0))
+        // The kernel's kicks can be put off by the delay after a refusal.
+        let put_off = match self.modes.kick {
+            None | Some(KickMode::Coalesced) => Nanos::ZERO,
+            Some(KickMode::Always | KickMode::Flag) => Nanos::from_millis(3),
+        };
+        Nanos(LET_PASS * (away + turn.0 + self.pump_late.0) + put_off.0)
     }
 
     /// Events that a life may take, by far: it may be slow, but not endless.

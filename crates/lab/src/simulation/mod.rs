@@ -17,7 +17,7 @@ use crate::timeline::{Timeline, Who};
 use crate::trace::{ClientTrace, Tracer, on_cpu};
 use crate::workload::{Buffers, Job, Stream, Tally};
 use blkmq_core::{HwQueue, Instant, Nanos, Payload, Rng};
-use blkmq_engine::{Access, Config, ConfigError, DeviceShape, PumpMode, Queue, QueueStats};
+use blkmq_engine::{Config, ConfigError, DeviceShape, PumpMode, Queue, QueueStats};
 use std::fmt;
 use thread::{Thread, Turn};
 
@@ -87,7 +87,6 @@ type Operator<'a, P> = Box<dyn FnMut(Instant, &Queue<P>) -> Option<Instant> + 'a
 /// A queue, virtual CPUs, and the time.
 pub struct Simulation<'a, P, B> {
     queue: Queue<P>,
-    access: Access,
     settings: Settings,
     rng: Rng,
     timeline: Timeline,
@@ -121,7 +120,7 @@ impl<'a, P: Payload + 'static, B: Buffers<P>> Simulation<'a, P, B> {
     ) -> Result<Self, ConfigError> {
         let shape = config.device;
         let wakes = Wakes::default();
-        let (cpus, access) = (config.submitters, config.access);
+        let cpus = config.submitters;
         let pumps = match config.pump {
             PumpMode::Inline => 0,
             PumpMode::Thread => config.device.hw_queues,
@@ -134,7 +133,6 @@ impl<'a, P: Payload + 'static, B: Buffers<P>> Simulation<'a, P, B> {
         }
         Ok(Self {
             queue,
-            access,
             settings,
             rng: Rng::new(settings.seed),
             timeline,
@@ -146,8 +144,7 @@ impl<'a, P: Payload + 'static, B: Buffers<P>> Simulation<'a, P, B> {
         })
     }
 
-    /// From `at` on, `operator` is called with the queue whenever it wants to be. It must not change the queue's
-    /// access.
+    /// From `at` on, `operator` is called with the queue whenever it wants to be.
     pub fn operate(
         &mut self,
         at: Instant,
@@ -232,12 +229,7 @@ impl<'a, P: Payload + 'static, B: Buffers<P>> Simulation<'a, P, B> {
         let next = match who {
             Who::Cpu(cpu) => {
                 let thread = self.threads[cpu].as_mut().expect("only those there have turns");
-                let turn = Turn {
-                    now,
-                    queue: &self.queue,
-                    access: self.access,
-                    costs: &self.settings.costs,
-                };
+                let turn = Turn { now, queue: &self.queue, costs: &self.settings.costs };
                 let next = thread.turn(&turn);
                 if next == crate::body::Next::Never {
                     over = self.threads[cpu].take().map(|it| (it.number, it.into_done()));

@@ -10,7 +10,7 @@ use crate::costs::Costs;
 use crate::trace::{ClientTrace, Plugged, Traced};
 use crate::workload::{Buffers, Port, Step, Window, Worker};
 use blkmq_core::{Instant, Nanos, Payload};
-use blkmq_engine::{Access, Io, Queue, Refused, Run};
+use blkmq_engine::{Io, Queue, Refused, Run};
 
 pub(super) struct Thread<'a, P, B> {
     body: Body<P>,
@@ -44,7 +44,6 @@ struct Meter {
 pub(super) struct Turn<'a, P> {
     pub(super) now: Instant,
     pub(super) queue: &'a Queue<P>,
-    pub(super) access: Access,
     pub(super) costs: &'a Costs,
 }
 
@@ -81,8 +80,8 @@ impl<P: Payload + 'static> Port<P> for Virtual<'_, P> {
     #[inline]
     fn flush(&mut self, now: Instant) {
         if self.caught.is_none() {
-            // Its own plug is staged like everybody's then, and taken in by its next pass.
-            self.caught = self.body.begin_run(self.turn.queue, self.turn.access);
+            // Its own plug is staged or parked like everybody's then, and taken in by its next pass.
+            self.caught = self.body.begin_run(self.turn.queue);
         }
         self.body.submitter.flush(now);
         self.spend(self.turn.costs.flush, 1);

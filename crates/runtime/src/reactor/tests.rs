@@ -32,8 +32,9 @@ fn parking_reactor(device: &str, pump: PumpMode, depth: u32) -> Reactor<u64> {
     let mut config = registry::parse(device, &machine).unwrap().config();
     (config.pump, config.depth) = (pump, depth);
     let threads = Threads::new(&config).unwrap();
-    config.host = Box::new(crate::host::ThreadHost(Arc::clone(&threads)));
-    let (queue, clock) = (Queue::new(config).unwrap(), Clock::start());
+    let clock = Clock::start();
+    config.host = Box::new(crate::host::ThreadHost { threads: Arc::clone(&threads), clock });
+    let queue = Queue::new(config).unwrap();
     let start =
         || PumpThreads::start(&queue, 1, clock, &threads, crate::Placement::Anywhere).unwrap();
     let pumps = (pump == PumpMode::Thread).then(start).map(Arc::new);

@@ -3,7 +3,7 @@
 use super::{Group, Kind, Meaning, Opt};
 use crate::devices;
 use crate::error::UsageError;
-use crate::plan::{Choice, SchedulerChoice, StatsChoice, Time, groups};
+use crate::plan::{AccessChoice, Choice, SchedulerChoice, StatsChoice, Time, access, groups};
 
 const fn compare(
     name: &'static str,
@@ -12,6 +12,16 @@ const fn compare(
     apply: super::ApplyRun,
 ) -> Opt {
     Opt::run(Group::Compare, name, accepts, help, apply)
+}
+
+/// What is chosen for every access that does not choose it itself.
+const fn mode(
+    name: &'static str,
+    accepts: &'static str,
+    help: &'static str,
+    apply: super::ApplyRun,
+) -> Opt {
+    compare(name, accepts, help, apply)
 }
 
 const fn output(
@@ -116,13 +126,28 @@ pub const OPTIONS: &[Opt] = &[
     ),
     compare(
         "access",
-        "spin,mutex,combining",
-        "ways to share an elevator (default combining)",
+        "NAME[:KEY=VALUE,...],...",
+        "ways to share an elevator: combining (default), spin, mutex, serialised",
         |d, v| {
-            d.access = v.choices()?;
+            d.access = AccessChoice::parse(v.text)?;
             Ok(())
         },
     ),
+    mode("dispatch", "one, batch, total-order", "how requests leave an elevator", |d, v| {
+        access::set(&mut d.modes, "dispatch", v.text)
+    }),
+    mode("insert", "direct, percpu-lists, staged", "how plugs get into it", |d, v| {
+        access::set(&mut d.modes, "insert", v.text)
+    }),
+    mode(
+        "merge",
+        "always, skip-when-contended, at-drain",
+        "when an I/O is offered to merging",
+        |d, v| access::set(&mut d.modes, "merge", v.text),
+    ),
+    mode("kick", "always, flag, coalesced", "what becomes of kicks", |d, v| {
+        access::set(&mut d.modes, "kick", v.text)
+    }),
     compare(
         "scope",
         "queue or hwqueue",

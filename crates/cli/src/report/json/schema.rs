@@ -120,6 +120,7 @@ struct Queue<'a> {
     requests_completed: u64,
     batch_mean: f64,
     kicks: Map<&'static str, u64>,
+    locks: Map<&'static str, u64>,
     requeues: u64,
     timeouts: u64,
     retries: u64,
@@ -248,6 +249,14 @@ impl<'a> Queue<'a> {
             kicks: Map(vec![
                 ("sent", counters.kicks.sent),
                 ("coalesced", counters.kicks.coalesced),
+            ]),
+            locks: Map(vec![
+                ("taken", counters.locks.taken),
+                ("contended", counters.locks.contended),
+                ("waited_ns", counters.locks.waited_ns),
+                ("merges_skipped", counters.locks.merges_skipped),
+                ("parked", counters.locks.parked),
+                ("left", counters.locks.left),
             ]),
             requeues: counters.requeues,
             timeouts: counters.timeouts,

@@ -1,0 +1,376 @@
+//! The *before*, and what was proposed: an elevator behind a lock.
+//!
+//! Faithful where it matters to contention. As the kernel has it, the lock is taken for each bio's merge attempt, once per
+//! inserted plug, and once per dispatched request; each thread collects a list of its own and issues it after letting
+//! go of the elevator, so that the order between threads is whatever it happens to be (`spec/framework.md` sections 8
+//! and 15). A hardware queue has a lock of its own, taken once per issued list, as NVMe's submission queues have.
+//!
+//! | option | before | as proposed |
+//! |---|---|---|
+//! | merge | waits for the lock | gives up where the lock is taken: here |
+//! | insert | waits for the lock | parks what it has: `parking.rs` |
+//! | dispatch | `one.rs` | `batch.rs` |
+//! | access | everybody dispatches | one at a time: `sync/dispatch_gate.rs`, asked in [`Shared::collect`] |
+//! | kick | each wakes | a flag: `sync/delayed_work.rs`, behind every [`Gate`](crate::gate::Gate) |
+//!
+//! What this project does in their place is in `drive.rs` and `runner.rs`, and shares nothing with this but the code
+//! behind the gates.
+
+mod batch;
+mod one;
+pub(crate) mod parking;
+
+use crate::config::PumpMode;
+use crate::elevator::Proto;
+use crate::modes::{DispatchMode, InsertMode, MergeMode};
+use crate::planted::{self, Planted};
+use crate::runner::{Own, Runner};
+use crate::shared::{Shard, Shared};
+use crate::stats::SubmitterCounters;
+use crate::sync::{DispatchGate, Kick, LockGuard, Ordering};
+use crate::{Access, Inflight, pump::Pump};
+use blkmq_core::{HwQueue, Instant, SubmitterId, Tag};
+use blkmq_sched::Pick;
+use std::collections::VecDeque;
+
+/// Rounds of collecting and issuing that one call makes before it lets others go on; few in models, which
+/// would never get there.
+const ROUNDS: u32 = if cfg!(shuttle) { 2 } else { 64 };
+/// Of so many waits for a lock one is measured, and stands for all: reading a clock takes a good part of the time that the
+/// lock is held for, and the second look would be at the expense of those who wait behind.
+const MEASURED: u64 = 16;
+
+/// On whose behalf, and when.
+#[derive(Clone, Copy)]
+pub(crate) struct By {
+    /// The number to take locks with.
+    pub(crate) who: usize,
+    pub(crate) now: Instant,
+}
+
+/// What a thread has collected for one hardware queue.
+type List = VecDeque<Inflight>;
+
+impl Shard {
+    /// Does somebody dispatch who must be the only one? A hint.
+    pub(crate) fn is_dispatching(&self) -> bool {
+        self.serial.as_ref().is_some_and(|gate| gate.is_busy())
+    }
+
+    /// May the caller dispatch? If not, whoever does goes on for it.
+    pub(crate) fn may_dispatch(&self) -> bool {
+        self.serial.as_ref().is_none_or(|gate| gate.try_enter())
+    }
+
+    /// The caller has. True if it has to come again for somebody.
+    pub(crate) fn has_dispatched(&self) -> bool {
+        let asked = self.serial.as_ref().is_some_and(|gate| gate.leave());
+        asked && !planted::is(Planted::ForgetsSentAway)
+    }
+
+    /// Does anything wait to be dispatched? Looked at before the lock is taken.
+    fn has_work(&self) -> bool {
+        self.held.load(Ordering::Acquire) > 0
+            || self.parking.as_ref().is_some_and(|parking| parking.lists.any())
+    }
+}
+
+impl<P: Send> Shared<P> {
+    /// What `who` counts.
+    fn tally(&self, who: usize) -> &SubmitterCounters {
+        match self.lasting.tallies.get(who) {
+            Some(tally) => tally,
+            None => &self.lasting.pump_tallies[who - self.lasting.tallies.len()],
+        }
+    }
+
+    /// Waits for the elevator.
+    fn enter<'a>(&'a self, shard: &'a Shard, by: By) -> LockGuard<'a, Runner> {
+        if let Some(runner) = self.try_enter(shard, by) {
+            return runner;
+        }
+        let (tally, host) = (self.tally(by.who), &self.lasting.host);
+        let measured = tally.contended.get().is_multiple_of(MEASURED);
+        let began = if measured { host.ticks() } else { 0 };
+        let mut runner = shard.gate.lock(by.who);
+        if measured {
+            tally.waited.add(MEASURED * host.ticks().saturating_sub(began));
+        }
+        tally.locked.add(1);
+        tally.contended.add(1);
+        runner.begin(self, by.now);
+        runner
+    }
+
+    /// The elevator, if nobody has it.
+    fn try_enter<'a>(&'a self, shard: &'a Shard, by: By) -> Option<LockGuard<'a, Runner>> {
+        let mut runner = shard.gate.try_lock(by.who)?;
+        self.tally(by.who).locked.add(1);
+        runner.begin(self, by.now);
+        Some(runner)
+    }
+
+    /// Publishes what others look at before they take the lock, and lets go of that.
+    pub(crate) fn leave(&self, shard: &Shard, mut runner: LockGuard<'_, Runner>) {
+        runner.publish(shard);
+        self.let_go(runner);
+    }
+
+    /// Lets go of the lock, wakes whom it concerns, and counts what the policy noted down.
+    fn let_go(&self, mut runner: LockGuard<'_, Runner>) {
+        runner.end(self);
+        let wakes = std::mem::take(&mut runner.wakes);
+        let book = runner.elevator.outside.take_notes(&self.lasting.ledger, None);
+        drop(runner);
+        self.wake(&wakes);
+        if let Some(mut book) = book {
+            book.count();
+        }
+    }
+
+    /// One bio's merge attempt.
+    pub(crate) fn locked_merge(
+        &self,
+        shard: &Shard,
+        id: SubmitterId,
+        now: Instant,
+        proto: Proto,
+    ) -> Result<(), Proto> {
+        let by = By { who: id.0.into(), now };
+        let entered = match self.modes.merge {
+            MergeMode::SkipWhenContended => self.try_enter(shard, by),
+            MergeMode::Always | MergeMode::AtDrain => Some(self.enter(shard, by)),
+        };
+        let Some(mut runner) = entered else {
+            self.tally(by.who).merges_skipped.add(1);
+            return Err(proto);
+        };
+        let merged = if runner.admits_nothing(self) {
+            Err(proto)
+        } else {
+            runner.elevator.merge(&self.lasting.table, proto)
+        };
+        self.let_go(runner);
+        merged
+    }
+
+    /// One plug inserted, then the hardware queue run by this thread.
+    pub(crate) fn locked_submit(&self, shard: &Shard, now: Instant, home: HwQueue, own: Own<'_>) {
+        let by = By { who: own.id.0.into(), now };
+        let entered = match self.modes.insert {
+            InsertMode::PercpuLists => self.try_enter(shard, by),
+            InsertMode::Direct | InsertMode::Staged => Some(self.enter(shard, by)),
+        };
+        match entered {
+            Some(runner) => self.take_in(shard, runner, false, Some(own)),
+            None => self.park(shard, home, own),
+        }
+        self.locked_run(shard, by, home, false);
+    }
+
+    /// Takes in what came back, what was parked, and what the caller submits, and lets go.
+    fn take_in(
+        &self,
+        shard: &Shard,
+        mut runner: LockGuard<'_, Runner>,
+        freed: bool,
+        own: Option<Own<'_>>,
+    ) {
+        runner.take_in(self, shard, freed, own);
+        self.leave(shard, runner);
+    }
+
+    /// Does what is due: timers, finished requests, submitters that waited for a slot. True if there was
+    /// anything.
+    pub(crate) fn locked_poll(&self, shard: &Shard, by: By, home: HwQueue) -> bool {
+        let By { who, now } = by;
+        let mut due = shard.gate.due(now);
+        let mut ran = due;
+        if due {
+            // Not otherwise: that would swallow a deadline yet to come, or a kick of this very moment.
+            shard.gate.take_due();
+        }
+        let inline = self.lasting.pump_mode == PumpMode::Inline;
+        for hw in shard.hws().map(HwQueue) {
+            // A pump thread is here because it was called: its device may have interrupted.
+            let called = who == self.pump_thread(hw) && self.pump_may_run(hw, who, now);
+            if called || inline && self.pump_due(hw, now) {
+                self.hctxs[usize::from(hw.0)].pump.take_due();
+                due |= self.issue(hw, by, &mut List::new());
+                ran = true;
+            }
+        }
+        if due {
+            self.locked_restart(shard, by, home);
+        }
+        ran
+    }
+
+    /// Something that the elevator waited for came back.
+    pub(crate) fn locked_restart(&self, shard: &Shard, by: By, home: HwQueue) {
+        if let Some(again) = self.refresh(shard, by) {
+            self.locked_run(shard, by, home, again);
+        }
+    }
+
+    /// Takes in what came back and who waited for it. `None` if somebody dispatches and does it in the caller's place;
+    /// true if somebody was sent away meanwhile, for whom the caller has to come again.
+    fn refresh(&self, shard: &Shard, by: By) -> Option<bool> {
+        if !self.may_dispatch(shard, by) {
+            return None;
+        }
+        self.take_in(shard, self.enter(shard, by), true, None);
+        Some(shard.has_dispatched())
+    }
+
+    /// May the caller dispatch? If not, whoever does goes on for it.
+    fn may_dispatch(&self, shard: &Shard, by: By) -> bool {
+        let may = shard.may_dispatch();
+        if !may {
+            self.tally(by.who).left.add(1);
+        }
+        may
+    }
+
+    /// Collects and issues until there is no more to do, and takes in what came meanwhile; for those who were sent
+    /// away, if there were any, once `again` in any case.
+    fn locked_run(&self, shard: &Shard, by: By, home: HwQueue, mut again: bool) {
+        let mut list = List::new();
+        let lanes = u32::from(shard.hws().end - shard.hws().start);
+        for round in 0..ROUNDS {
+            for step in 0..lanes {
+                let at = (u32::from(home.0 - shard.hws().start) + step) % lanes;
+                let hw = HwQueue(shard.hws().start + at as u16);
+                again |= self.collect(shard, by, hw, &mut list);
+                if !list.is_empty() {
+                    again |= self.issue(hw, by, &mut list);
+                }
+            }
+            // What was kicked meanwhile, by this thread too, is this thread's to do: it may not come back.
+            let due = shard.gate.due(by.now);
+            if !again && !due {
+                return;
+            }
+            if due {
+                shard.gate.take_due();
+            }
+            let Some(asked) = self.refresh(shard, by) else { return };
+            again = asked;
+            if round + 1 == ROUNDS {
+                let parked = self.kick_shard(shard.index);
+                self.wake(parked.as_slice());
+            }
+        }
+    }
+
+    /// Fills `list` for `hw`. True if somebody was sent away meanwhile, for whom the caller has to come again.
+    fn collect(&self, shard: &Shard, by: By, hw: HwQueue, list: &mut List) -> bool {
+        let hctx = &self.hctxs[usize::from(hw.0)];
+        if hctx.is_stuck() {
+            hctx.restart.mark();
+            if hctx.is_stuck() {
+                return false;
+            }
+        }
+        let busy = hctx.busy().get() > 0;
+        // Only what has one elevator for everything is worth a batch, and only while the device takes it.
+        let batch = self.modes.dispatch == DispatchMode::Batch && self.shards.len() == 1 && !busy;
+        let (quota, mut again) = (if busy { 1 } else { usize::MAX }, false);
+        while list.len() < quota && shard.has_work() {
+            if !self.may_dispatch(shard, by) {
+                break;
+            }
+            let before = list.len();
+            if batch {
+                self.collect_batch(shard, by, hw, list);
+            } else {
+                list.extend(self.collect_one(shard, by, hw));
+            }
+            again |= shard.has_dispatched();
+            if list.len() == before {
+                break;
+            }
+        }
+        if list.len() == quota {
+            hctx.restart.mark();
+        }
+        again
+    }
+
+    /// A driver tag; if there is none, `shard` is called when there is.
+    fn tag(&self, shard: &Shard, by: By, hw: HwQueue) -> Option<Tag> {
+        let hctx = &self.hctxs[usize::from(hw.0)];
+        let mut hint = by.who as u32;
+        let mut get = || hctx.tags.get_batch(&mut hint, 1)?.pop();
+        get().or_else(|| {
+            hctx.restart.mark();
+            hctx.tags.wait(self, shard, by.now);
+            get()
+        })
+    }
+
+    /// What the policy wants issued next on `hw`, if that is anything by now.
+    fn pick(&self, shard: &Shard, runner: &mut Runner, hw: HwQueue, tag: Tag) -> Option<Inflight> {
+        match runner.elevator.pick(hw) {
+            Pick::Issue(id) => return Some(runner.elevator.issue(id, hw, tag)),
+            // Whoever gives a token back calls those that were refused one.
+            Pick::Empty | Pick::WaitToken => {}
+            Pick::WaitUntil(at) => {
+                shard.gate.arm(at);
+                runner.wait_for_completion(self, shard);
+            }
+            Pick::WaitCompletion => runner.wait_for_completion(self, shard),
+        }
+        None
+    }
+
+    /// Gives back what was not needed.
+    fn put_back(&self, hw: HwQueue, budgets: u32, tag: Option<Tag>) {
+        let mut wakes = Vec::new();
+        if budgets > 0 {
+            self.put_budget(budgets, &mut wakes);
+        }
+        if let Some(tag) = tag {
+            self.hctxs[usize::from(hw.0)].tags.put(self, &[tag], &mut wakes);
+        }
+        self.wake(&wakes);
+    }
+
+    /// Hands `list` to the device under the hardware queue's lock. True if the elevator waited for something
+    /// that came back.
+    fn issue(&self, hw: HwQueue, by: By, list: &mut List) -> bool {
+        let hctx = &self.hctxs[usize::from(hw.0)];
+        let mut wakes = Vec::new();
+        let mut pump = hctx.pump.lock(by.who);
+        let restart = pump.turn_with(self, hctx, by.now, |_: &mut Pump<P>| list.pop_front());
+        pump.take_wakes(&mut wakes);
+        drop(pump);
+        self.wake(&wakes);
+        if self.lasting.pump_mode == PumpMode::Thread && by.who != self.pump_thread(hw) {
+            // Whoever issues does it here, but what the device does later is for the pump thread.
+            let later = hctx.next_event().is_some() || hctx.pump.deadline().is_some();
+            if later && hctx.pump.kick() == Kick::Queued {
+                self.lasting.host.wake_pump(hw);
+            }
+        }
+        restart
+    }
+
+    /// Can a thread be kept in the middle of the elevator without anybody having to wait for it?
+    pub(crate) fn can_be_kept(&self) -> bool {
+        let modes = &self.modes;
+        match modes.access {
+            Access::Combining => true,
+            Access::Spin | Access::Mutex => false,
+            Access::Serialised => {
+                modes.insert == InsertMode::PercpuLists
+                    && modes.merge == MergeMode::SkipWhenContended
+            }
+        }
+    }
+}
+
+/// The bit beside the lock, if this access has one.
+pub(crate) fn serial(access: Access) -> Option<DispatchGate> {
+    (access == Access::Serialised).then(DispatchGate::new)
+}

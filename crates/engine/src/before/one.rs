@@ -1,0 +1,35 @@
+//! Dispatch as it was: one request for each hold of the lock (`spec/framework.md` section 8).
+
+use super::By;
+use crate::Inflight;
+use crate::shared::{Shard, Shared};
+use blkmq_core::HwQueue;
+
+impl<P: Send> Shared<P> {
+    /// A budget, a driver tag, and then a request for them, if there is one.
+    pub(super) fn collect_one(&self, shard: &Shard, by: By, hw: HwQueue) -> Option<Inflight> {
+        let budget = !self.budget.is_limited() || self.budget.take(1) == 1 || {
+            self.budget_wait.set(shard.index);
+            self.budget.take(1) == 1
+        };
+        if !budget {
+            return None;
+        }
+        let Some(tag) = self.tag(shard, by, hw) else {
+            self.put_back(hw, 1, None);
+            return None;
+        };
+        let mut runner = self.enter(shard, by);
+        runner.take_over(self, shard);
+        let picked = self.pick(shard, &mut runner, hw, tag);
+        if picked.is_some() {
+            runner.elevator.counters.batches.add(1);
+            runner.elevator.counters.dispatched.add(1);
+        }
+        self.leave(shard, runner);
+        if picked.is_none() {
+            self.put_back(hw, 1, Some(tag));
+        }
+        picked
+    }
+}

@@ -1,0 +1,142 @@
+//! [`Run`]: a thread caught in the middle of its work, for drivers in virtual time.
+
+use crate::drive::Caller;
+use crate::gate::{Entered, Kept};
+use crate::queue::Queue;
+use crate::runner::{Ready, Runner};
+use crate::shared::{Shard, Shared};
+use crate::sync::Arc;
+use crate::{Access, before::By};
+use blkmq_core::{HwQueue, Instant};
+
+/// The run of an elevator, taken and kept: a thread caught in the middle of its work.
+///
+/// While it exists, every submission to the same elevator is staged, or parked. For drivers in virtual time, where a
+/// thread alone would never find the elevator busy; programs have no use for it. Dropping it hands over.
+pub struct Run<P> {
+    q: Arc<Shared<P>>,
+    shard: usize,
+    /// `None` only while it is being given back.
+    run: Option<Kept>,
+    home: HwQueue,
+    ready: Ready,
+}
+
+impl<P> std::fmt::Debug for Run<P> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Run").field("home", &self.home).finish_non_exhaustive()
+    }
+}
+
+impl<P> Drop for Run<P> {
+    fn drop(&mut self) {
+        if let Some(run) = self.run.take() {
+            let shard = &self.q.shards[self.shard];
+            match shard.gate.resume(run) {
+                Entered::Run(guard) => guard.hand_over(),
+                Entered::Lock(mut guard) => {
+                    guard.publish(shard);
+                    drop(guard);
+                    // Whoever comes next does it for those who were sent away.
+                    let _ = shard.has_dispatched();
+                    let _ = shard.gate.kick();
+                }
+            }
+        }
+    }
+}
+
+impl<P: Send> Run<P> {
+    fn resume(&mut self) -> (&Shared<P>, &Shard, Entered<'_, Runner>) {
+        let run = self.run.take().expect("the run is kept until it is given back");
+        let shard = &self.q.shards[self.shard];
+        (&self.q, shard, shard.gate.resume(run))
+    }
+
+    /// One pass over the elevator: takes in what is staged and fills the outboxes. The pumps wait. Under a lock, what
+    /// is parked is taken in, and nothing is dispatched.
+    pub fn step(&mut self, now: Instant) {
+        let home = self.home;
+        let (q, shard, mut entered) = self.resume();
+        let ready = match &mut entered {
+            Entered::Run(guard) => guard.pass(q, shard, now, home, None),
+            Entered::Lock(runner) => {
+                runner.begin(q, now);
+                runner.take_in(q, shard, false, None);
+                runner.end(q);
+                Ready::default()
+            }
+        };
+        let kept = shard.gate.keep(entered);
+        self.run = Some(kept.expect("what was kept before can be kept again"));
+        self.ready.merge(ready);
+    }
+
+    /// Lets go as any runner does: further passes while they are owed, then the pumps.
+    pub fn finish(mut self, now: Instant) {
+        self.let_go(now);
+    }
+
+    fn let_go(&mut self, now: Instant) {
+        let (home, before) = (self.home, self.ready);
+        let (q, shard, entered) = self.resume();
+        match entered {
+            Entered::Run(guard) => {
+                let tally = &q.lasting.pump_tallies[usize::from(home.0)];
+                let by = Caller { id: None, now, home, tally };
+                let mut ready = before;
+                ready.merge(q.run(shard, guard, by, None));
+                q.drive(shard, ready, by);
+            }
+            Entered::Lock(mut runner) => {
+                runner.begin(q, now);
+                q.leave(shard, runner);
+                let _ = shard.has_dispatched();
+                q.locked_restart(shard, By { who: q.keeper(), now }, home);
+            }
+        }
+    }
+
+    /// The same for a thread that has nothing of its own in flight and may not come back.
+    pub fn leave(mut self, now: Instant) {
+        self.let_go(now);
+        self.q.hand_on(&self.q.shards[self.shard]);
+    }
+}
+
+impl<P: Send> Queue<P> {
+    /// Takes the run of the elevator that serves `hw`, unless somebody has it, or others would wait for it while it is
+    /// kept: that is so under locks, unless dispatch is serialised, inserts are parked and merging skipped.
+    ///
+    /// # Panics
+    /// If the device has no such hardware queue.
+    #[must_use]
+    pub fn begin_run(&self, hw: HwQueue) -> Option<Run<P>> {
+        let q = self.root.current();
+        let shard = q.shard_of(hw);
+        let run = q.keep_run(&q.shards[shard])?;
+        Some(Run { q, shard, run: Some(run), home: hw, ready: Ready::default() })
+    }
+}
+
+impl<P: Send> Shared<P> {
+    fn keep_run(&self, shard: &Shard) -> Option<Kept> {
+        if !self.can_be_kept() {
+            return None;
+        }
+        if self.modes.access == Access::Combining {
+            return shard.gate.keep(Entered::Run(shard.gate.try_run()?));
+        }
+        if shard.is_dispatching() || !shard.may_dispatch() {
+            return None;
+        }
+        let kept = shard
+            .gate
+            .try_lock(self.keeper())
+            .and_then(|runner| shard.gate.keep(Entered::Lock(runner)));
+        if kept.is_none() && shard.has_dispatched() {
+            let _ = shard.gate.kick();
+        }
+        kept
+    }
+}

@@ -1,0 +1,268 @@
+//! Kicks as the kernel has them: a work item with a time at which it is due, which every call sets anew, and the flag
+//! that was proposed to spare such calls (`spec/framework.md` section 9.1).
+//!
+//! It is for comparison; what this project does instead is `run_state`. Beside one of that, it says whether
+//! somebody has to come, and no more: who runs is decided there.
+//!
+//! # States
+//!
+//! | word | `run_now`, always | `run_now`, flag | `run_later(d)` | `begin` |
+//! |---|---|---|---|---|
+//! | nothing | due now: *you* wake somebody | due now, flag: *you* wake somebody | due at d | same |
+//! | due at e | due now: *you* wake somebody | due now, flag: *you* wake somebody | due at d, earlier or later | nothing |
+//! | due at e, flag | - | same: dropped | due at d, earlier or later; flag stays | nothing |
+//!
+//! # What it does not guarantee
+//!
+//! R1 and R2 of `spec/framework.md` section 9.1. The latest call decides, so `run_later` puts off what was due now.
+//! Without the flag the next `run_now` mends that. With it, `run_now` is dropped because an earlier one
+//! has set the flag, although that one has been put off meanwhile: of *now, later, now* only *later* is left. Nothing is
+//! lost; it is late.
+//!
+//! # Orderings
+//!
+//! Every call but the looks is a read-modify-write that acquires and releases, so all of them lie in one order: a
+//! `run_now` that is dropped reads a flag that no `begin` has cleared yet, and that `begin` sees what was
+//! published before. The order of memory is not what is at fault here.
+
+use super::{AtomicU64, Kick, Ordering};
+use blkmq_core::Instant;
+
+const FLAG: u64 = 1;
+const TIME_SHIFT: u32 = 1;
+/// Due from the first nanosecond on; 0 is nothing.
+const NOW: u64 = 1 << TIME_SHIFT;
+
+/// The word described above.
+pub(crate) struct DelayedWork {
+    word: AtomicU64,
+    has_flag: bool,
+}
+
+impl DelayedWork {
+    /// Nothing is due. Every `run_now` wakes somebody.
+    pub(crate) fn always() -> Self {
+        Self { word: AtomicU64::new(0), has_flag: false }
+    }
+
+    /// The same with the flag.
+    pub(crate) fn with_flag() -> Self {
+        Self { has_flag: true, ..Self::always() }
+    }
+
+    /// Makes a pass due now, or drops the call. One read-modify-write, a second one if it is not dropped.
+    pub(crate) fn run_now(&self) -> Kick {
+        if self.has_flag && self.word.fetch_or(FLAG, Ordering::AcqRel) & FLAG != 0 {
+            return Kick::Coalesced;
+        }
+        self.set(NOW);
+        Kick::Queued
+    }
+
+    /// Makes a pass due at `at` and at no other time.
+    pub(crate) fn run_later(&self, at: Instant) {
+        self.set(at.as_nanos().clamp(1, u64::MAX >> TIME_SHIFT) << TIME_SHIFT);
+    }
+
+    fn set(&self, time: u64) {
+        let next = |word| Some(time | word & FLAG);
+        let set = self.word.fetch_update(Ordering::AcqRel, Ordering::Relaxed, next);
+        set.expect("there is always a next word");
+    }
+
+    /// A pass begins. One read-modify-write.
+    pub(crate) fn begin(&self) {
+        self.word.swap(0, Ordering::AcqRel);
+    }
+
+    /// When a pass is due, if one is. A hint, by one plain load.
+    pub(crate) fn deadline(&self) -> Option<Instant> {
+        match self.word.load(Ordering::Relaxed) >> TIME_SHIFT {
+            0 => None,
+            1 => Some(Instant::ZERO),
+            ns => Some(Instant::from_nanos(ns)),
+        }
+    }
+
+    /// Is a pass due by `now`? A hint, likewise.
+    pub(crate) fn due(&self, now: Instant) -> bool {
+        self.deadline().is_some_and(|at| at <= now)
+    }
+}
+
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests {
+    use super::*;
+    use crate::sync::RunState;
+
+    const T0: Instant = Instant::from_nanos(1_000);
+    const LATER: Instant = Instant::from_nanos(3_001_000);
+
+    #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+    enum Call {
+        Now,
+        Later,
+    }
+    use Call::{Later, Now};
+
+    /// Wake-ups, and whether a pass is due at once, after these calls for a worker that does not come.
+    fn delayed(work: &DelayedWork, calls: [Call; 3]) -> (usize, bool) {
+        let mut wakes = 0;
+        for call in calls {
+            match call {
+                Now => wakes += usize::from(work.run_now() == Kick::Queued),
+                Later => work.run_later(LATER),
+            }
+        }
+        assert!(work.due(LATER), "nothing is lost");
+        (wakes, work.due(T0))
+    }
+
+    fn coalesced(calls: [Call; 3]) -> (usize, bool) {
+        let (state, mut wakes) = (RunState::new(), 0);
+        for call in calls {
+            match call {
+                Now => wakes += usize::from(state.kick() == Kick::Queued),
+                Later => {
+                    state.arm(LATER);
+                }
+            }
+        }
+        (wakes, state.due(T0))
+    }
+
+    /// The case that Long Li found in his own patch: the second *now* is dropped, and nothing happens until the delay is over.
+    #[test]
+    fn seed_002_now_later_now_with_the_flag_waits_for_later() {
+        let work = DelayedWork::with_flag();
+        assert_eq!(work.run_now(), Kick::Queued);
+        work.run_later(LATER);
+        assert_eq!(work.run_now(), Kick::Coalesced, "dropped");
+        assert_eq!(work.deadline(), Some(LATER));
+        work.begin();
+        assert_eq!((work.deadline(), work.run_now()), (None, Kick::Queued));
+    }
+
+    #[test]
+    fn s16_09_three_calls_in_every_order_and_mode() {
+        for (calls, always, flag) in [
+            ([Now, Later, Now], (2, true), (1, false)),
+            // As the kernel has it: R2 is stricter.
+            ([Now, Now, Later], (2, false), (1, false)),
+            // The case that Damien Le Moal asked about is none.
+            ([Later, Now, Now], (2, true), (1, true)),
+        ] {
+            assert_eq!(delayed(&DelayedWork::always(), calls), always, "{calls:?}");
+            assert_eq!(delayed(&DelayedWork::with_flag(), calls), flag, "{calls:?}");
+            assert_eq!(coalesced(calls), (1, true), "{calls:?}");
+        }
+    }
+
+    #[test]
+    fn times_at_both_ends() {
+        let work = DelayedWork::always();
+        work.run_later(Instant::MAX);
+        assert!(!work.due(LATER) && work.deadline().is_some());
+        work.run_later(Instant::ZERO);
+        assert!(work.due(Instant::ZERO));
+    }
+}
+
+#[cfg(all(test, loom))]
+mod model {
+    use super::*;
+    use crate::sync::{Arc, AtomicBool, RunState};
+    use loom::thread;
+
+    const LATER: Instant = Instant::from_nanos(10);
+
+    /// A way to kick.
+    struct Way<S> {
+        new: fn() -> S,
+        now: fn(&S) -> Kick,
+        later: fn(&S),
+        /// A pass, if it begins: what it sees.
+        pass: fn(&S, &AtomicBool) -> bool,
+        is_due: fn(&S) -> bool,
+    }
+
+    fn look(published: &AtomicBool) -> bool {
+        published.load(Ordering::Relaxed)
+    }
+
+    const COALESCED: Way<RunState> = Way {
+        new: RunState::new,
+        now: RunState::kick,
+        later: |state| {
+            state.arm(LATER);
+        },
+        pass: |state, published| state.try_begin() && look(published),
+        is_due: |state| state.due(Instant::ZERO) || state.is_running() && !state.finish(),
+    };
+
+    const FLAGGED: Way<DelayedWork> = Way {
+        new: DelayedWork::with_flag,
+        now: DelayedWork::run_now,
+        later: |work| work.run_later(LATER),
+        pass: |work, published| {
+            work.begin();
+            look(published)
+        },
+        is_due: |work| work.due(Instant::ZERO),
+    };
+
+    const NOBODY: fn(&DelayedWork) = |_| {};
+
+    /// One thread calls for a pass now, publishes something, and calls again; another one calls for a pass later, and
+    /// perhaps a worker comes. In every order the worker has seen what was published, or a pass is due now.
+    fn a_pass_is_due_after_now<S: Send + Sync + 'static>(way: Way<S>, worker: bool) {
+        let Way { new, now, later, pass, is_due } = way;
+        loom::model(move || {
+            let shared = Arc::new((new(), AtomicBool::new(false)));
+            let other = {
+                let shared = Arc::clone(&shared);
+                thread::spawn(move || later(&shared.0))
+            };
+            let worker = worker.then(|| {
+                let shared = Arc::clone(&shared);
+                thread::spawn(move || pass(&shared.0, &shared.1))
+            });
+            let (state, published) = &*shared;
+            let _ = now(state);
+            published.store(true, Ordering::Relaxed);
+            let _ = now(state);
+            other.join().expect("nobody panics");
+            let seen = worker.is_some_and(|worker| worker.join().expect("nobody panics"));
+            assert!(seen || is_due(state), "a call for now is not heard");
+        });
+    }
+
+    #[test]
+    fn loom_now_and_later_in_every_order_coalesced() {
+        a_pass_is_due_after_now(COALESCED, false);
+        a_pass_is_due_after_now(COALESCED, true);
+    }
+
+    #[test]
+    #[should_panic(expected = "is not heard")]
+    fn loom_seed_002_now_later_now_with_the_flag() {
+        a_pass_is_due_after_now(FLAGGED, false);
+    }
+
+    /// Without calls for later the flag drops none too many: its order of memory is right.
+    #[test]
+    fn loom_the_flag_alone_loses_nothing() {
+        a_pass_is_due_after_now(Way { later: NOBODY, ..FLAGGED }, true);
+    }
+
+    #[test]
+    #[should_panic(expected = "is not heard")]
+    fn loom_planted_a_flag_cleared_behind_the_look() {
+        let pass = |work: &DelayedWork, published: &AtomicBool| {
+            let seen = look(published);
+            work.begin();
+            seen
+        };
+        a_pass_is_due_after_now(Way { pass, later: NOBODY, ..FLAGGED }, true);
+    }
+}

@@ -1,0 +1,161 @@
+//! Who dispatches, beside a lock: the bit that the kernel series of 2024 sets, so that dispatchers do not queue up for
+//! the lock (`spec/history.md` section 2).
+//!
+//! There, whoever finds the bit set leaves, and relies on the next completion to dispatch what it came for. Here
+//! it leaves word, and the one who dispatches goes on for it: with a device that completes within the call there is no
+//! next completion.
+//!
+//! | word | `try_enter` | `leave`, by the dispatcher |
+//! |---|---|---|
+//! | `FREE` | `BUSY`: *you* dispatch | - |
+//! | `BUSY` | `ASKED`: leave, the dispatcher goes on for you | `FREE`, false: done |
+//! | `ASKED` | same: leave, likewise | `FREE`, true: *you* come again |
+//!
+//! Invariant: in `BUSY` and `ASKED` there is one dispatcher; what anybody published before it was sent away is seen by
+//! a dispatcher that enters, or comes again, afterwards.
+//!
+//! # Why the orderings are enough
+//!
+//! Every call is a read-modify-write, so all of them lie in one order and in one release sequence. One that is sent away
+//! writes `ASKED` with release; the next `leave` reads that, or what a later one wrote, and its dispatcher comes again:
+//! entering acquires, and so sees what was published by everybody who was sent away before. If the dispatcher left
+//! first, the call reads `FREE` and is not sent away. `leave` itself has nothing to acquire.
+
+use super::{AtomicU8, Ordering};
+
+const FREE: u8 = 0;
+const BUSY: u8 = 1;
+/// A second bit, so that setting it cannot undo a `leave`.
+const ASKED: u8 = BUSY | 2;
+
+/// The bit, and one for those who were sent away.
+pub(crate) struct DispatchGate(AtomicU8);
+
+impl DispatchGate {
+    /// Nobody dispatches.
+    pub(crate) fn new() -> Self {
+        Self(AtomicU8::new(FREE))
+    }
+
+    /// May the caller dispatch? If not, whoever does goes on for it. One read-modify-write, two if not.
+    #[inline]
+    #[must_use = "whoever entered has to leave"]
+    pub(crate) fn try_enter(&self) -> bool {
+        self.0.fetch_or(BUSY, Ordering::AcqRel) == FREE
+            // The dispatcher may leave in between: then the caller is in, and will come once more for nothing.
+            || self.0.fetch_or(ASKED, Ordering::AcqRel) == FREE
+    }
+
+    /// For the dispatcher. True if somebody was sent away meanwhile: the caller has to come again for it. One
+    /// read-modify-write.
+    #[inline]
+    #[must_use = "whoever was sent away relies on it"]
+    pub(crate) fn leave(&self) -> bool {
+        let before = self.0.swap(FREE, Ordering::Release);
+        debug_assert!(before != FREE, "left by somebody who does not dispatch");
+        before == ASKED
+    }
+
+    /// Does somebody dispatch? A hint.
+    #[inline]
+    #[must_use]
+    pub(crate) fn is_busy(&self) -> bool {
+        self.0.load(Ordering::Relaxed) != FREE
+    }
+}
+
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_cell_of_the_table() {
+        let gate = DispatchGate::new();
+        assert!(gate.try_enter() && gate.is_busy());
+        assert!(!gate.leave(), "nobody came");
+        assert!(!gate.is_busy() && gate.try_enter());
+        assert!(!gate.try_enter());
+        assert_eq!(gate.0.load(Ordering::Relaxed), ASKED);
+        assert!(!gate.try_enter());
+        assert_eq!(gate.0.load(Ordering::Relaxed), ASKED);
+        assert!(gate.leave(), "two came, which is one round");
+        assert!(!gate.is_busy());
+    }
+}
+
+#[cfg(all(test, loom))]
+mod model {
+    use super::*;
+    use crate::sync::{Arc, AtomicU32};
+    use loom::thread;
+
+    type Call = fn(&DispatchGate) -> bool;
+
+    /// Each thread leaves something to dispatch, and dispatches for all until nobody is sent away any more. What
+    /// they look at are relaxed loads on purpose: only the gate's own ordering may make them right.
+    fn whoever_is_sent_away_is_served(threads: usize, times: u32, enter: Call, leave: Call) {
+        loom::model(move || {
+            let zeros = || (0..threads).map(|_| AtomicU32::new(0)).collect::<Box<[_]>>();
+            let shared = Arc::new((DispatchGate::new(), zeros(), zeros()));
+            let work = |who: usize| {
+                let shared = Arc::clone(&shared);
+                move || {
+                    let (gate, published, dispatched) = &*shared;
+                    for n in 1..=times {
+                        published[who].store(n, Ordering::Relaxed);
+                        while enter(gate) {
+                            for (published, dispatched) in published.iter().zip(dispatched) {
+                                let n = published.load(Ordering::Relaxed);
+                                dispatched.fetch_max(n, Ordering::Relaxed);
+                            }
+                            if !leave(gate) {
+                                break;
+                            }
+                        }
+                    }
+                }
+            };
+            let others: Vec<_> = (1..threads).map(|who| thread::spawn(work(who))).collect();
+            work(0)();
+            others.into_iter().for_each(|other| other.join().expect("nobody panics"));
+            let all = shared.2.iter().all(|n| n.load(Ordering::Relaxed) == times);
+            assert!(all, "work was left behind");
+            assert!(!shared.0.is_busy());
+        });
+    }
+
+    #[test]
+    fn loom_whoever_is_sent_away_is_served() {
+        whoever_is_sent_away_is_served(2, 2, DispatchGate::try_enter, DispatchGate::leave);
+        whoever_is_sent_away_is_served(3, 1, DispatchGate::try_enter, DispatchGate::leave);
+    }
+
+    /// As it was proposed: who finds the bit set goes away without a word.
+    #[test]
+    #[should_panic(expected = "left behind")]
+    fn loom_planted_enter_that_leaves_no_word() {
+        let enter: Call = |gate| gate.0.fetch_or(BUSY, Ordering::AcqRel) == FREE;
+        whoever_is_sent_away_is_served(2, 1, enter, DispatchGate::leave);
+    }
+
+    #[test]
+    #[should_panic(expected = "left behind")]
+    fn loom_planted_leave_that_looks_first() {
+        let leave: Call = |gate| {
+            let asked = gate.0.load(Ordering::Acquire) == ASKED;
+            gate.0.store(FREE, Ordering::Release);
+            asked
+        };
+        whoever_is_sent_away_is_served(2, 1, DispatchGate::try_enter, leave);
+    }
+
+    #[test]
+    #[should_panic(expected = "left behind")]
+    fn loom_planted_enter_without_acquire() {
+        let enter: Call = |gate| {
+            gate.0.fetch_or(BUSY, Ordering::Release) == FREE
+                || gate.0.fetch_or(ASKED, Ordering::Release) == FREE
+        };
+        whoever_is_sent_away_is_served(2, 1, enter, DispatchGate::leave);
+    }
+}

@@ -1,0 +1,379 @@
+//! What was proposed for Linux, as options of a queue: that each does what was proposed, and has the fault that it had
+//! (`spec/history.md` sections 1 to 3, `spec/framework.md` sections 9.1 and 15).
+//!
+//! A lock is never found taken by a thread alone, so a [`Run`] is kept in the midst of it.
+
+mod common;
+
+use blkmq_core::{HwQueue, Instant, Nanos, RequestId, Tag};
+use blkmq_engine::{
+    Access, BioTable, Busy, Config, DeviceQueue, DeviceShape, DispatchMode, Enqueued, Expiry,
+    Finished, Inflight, InsertMode, KickMode, MergeMode, Modes, PumpMode, Queue, Run, Submitter,
+};
+use blkmq_sched::{At, Cx, Done, Factory, Pick, Scheduler, Scope, registry};
+use common::{
+    Call, Calls, Handle, assert_at_rest, config, deadline, drain, shape, submit_each, write,
+};
+use std::cell::{Cell, RefCell};
+
+const T0: Instant = Instant::ZERO;
+const HW: HwQueue = HwQueue(0);
+
+const BATCH: Modes =
+    Modes { dispatch: Some(DispatchMode::Batch), insert: None, merge: None, kick: None };
+
+fn ms(ms: u64) -> Instant {
+    T0 + Nanos::from_millis(ms)
+}
+
+fn queue_of(
+    shape: DeviceShape,
+    access: Access,
+    modes: Modes,
+    adjust: impl FnOnce(Config<u32>) -> Config<u32>,
+) -> (Queue<u32>, Handle) {
+    let (config, device) = config(shape);
+    let config = Config { access, modes, submitters: 3, ..config.scheduler(deadline()) };
+    device.with(|c| c.interrupts = true);
+    (Queue::new(adjust(config)).expect("valid"), device)
+}
+
+fn submitter(queue: &Queue<u32>) -> Submitter<u32> {
+    queue.submitter().expect("three were asked for")
+}
+
+/// Finishes everything that is at the device, again and again, until the submitters have all of theirs back.
+fn finish(queue: &Queue<u32>, device: &Handle, subs: &mut [&mut Submitter<u32>]) {
+    for _ in 0..1000 {
+        device.with(|c| c.finish = c.inside);
+        let _ = queue.pump(HW, T0);
+        for sub in &mut *subs {
+            sub.poll(T0);
+            sub.reap(u32::MAX, |done| assert_eq!(done.result, Ok(())));
+        }
+        if subs.iter().all(|sub| sub.in_flight() == 0) {
+            return assert_at_rest(queue, 1);
+        }
+    }
+    panic!("some I/O is lost");
+}
+
+#[test]
+fn whoever_finds_a_dispatcher_at_work_leaves_it_everything() {
+    let (queue, device) = queue_of(shape(1, 8), Access::Serialised, Modes::default(), |c| c);
+    let (mut one, mut other) = (submitter(&queue), submitter(&queue));
+    submit_each(&mut one, T0, [write(900, 8)]);
+    let (run, before) = (queue.begin_run(HW).expect("nobody dispatches"), queue.stats().locks);
+    assert!(queue.begin_run(HW).is_none());
+    submit_each(&mut one, T0, [write(0, 8), write(100, 8)]);
+    submit_each(&mut other, T0, [write(200, 8)]);
+    one.poll(T0);
+    let stats = queue.stats();
+    assert_eq!((stats.locks.parked, stats.locks.merges_skipped, stats.inserted), (3, 3, 1));
+    assert_eq!(stats.locks.left, 3, "each of them came to dispatch");
+    assert_eq!((stats.locks.taken, stats.locks.contended), (before.taken, 0), "none waited");
+    assert_eq!(device.sectors(), [900]);
+    run.finish(T0);
+    assert_eq!(device.sectors(), [900, 0, 100, 200], "by the one who let go, without another call");
+    finish(&queue, &device, &mut [&mut one, &mut other]);
+}
+
+/// As many are parked as there are slots; the rest waits, and nobody has to remember it.
+#[test]
+fn what_has_no_slot_is_not_parked() {
+    let (queue, device) = queue_of(shape(1, 2), Access::Serialised, Modes::default(), |config| {
+        Config { nr_requests: Some(4), ..config }
+    });
+    let (mut one, mut other) = (submitter(&queue), submitter(&queue));
+    submit_each(&mut one, T0, [write(0, 8)]);
+    let run = queue.begin_run(HW).expect("nobody dispatches");
+    submit_each(&mut one, T0, (1..4).map(|i| write(i * 100, 8)));
+    submit_each(&mut other, T0, (4..8).map(|i| write(i * 100, 8)));
+    assert_eq!(queue.stats().locks.parked, 3, "one is in use, so three were free");
+    run.finish(T0);
+    assert_eq!((queue.stats().inserted, device.sectors().len()), (4, 2));
+    finish(&queue, &device, &mut [&mut one, &mut other]);
+    assert_eq!(device.sectors(), [0, 100, 200, 300, 400, 500, 600, 700]);
+}
+
+/// What was parked is given up like anything that waits, whether it has its slot or not.
+#[test]
+fn what_is_parked_can_be_given_up() {
+    let (queue, device) = queue_of(shape(1, 1), Access::Serialised, Modes::default(), |config| {
+        Config { nr_requests: Some(8), ..config }
+    });
+    let mut sub = submitter(&queue);
+    submit_each(&mut sub, T0, [write(0, 8)]);
+    let run = queue.begin_run(HW).expect("nobody dispatches");
+    submit_each(&mut sub, T0, [write(100, 8), write(200, 8)]);
+    sub.cancel(T0, 100);
+    submit_each(&mut sub, T0, [write(300, 8)]);
+    run.finish(T0);
+    let mut gone = Vec::new();
+    for _ in 0..10 {
+        device.finish(1);
+        let _ = queue.pump(HW, T0);
+        sub.reap(u32::MAX, |done| gone.extend(done.result.is_err().then_some(done.cookie)));
+    }
+    assert_eq!((gone, device.sectors()), (vec![100], vec![0, 200, 300]));
+    assert_eq!((queue.stats().cancelled.total(), queue.stats().locks.parked), (1, 2));
+    assert_at_rest(&queue, 1);
+}
+
+/// A thread that keeps a lock would have everybody wait, so it cannot be kept.
+#[test]
+fn only_what_nobody_waits_for_can_be_kept() {
+    let direct = Modes { insert: Some(InsertMode::Direct), ..Modes::default() };
+    let merging = Modes { merge: Some(MergeMode::Always), ..Modes::default() };
+    for (access, modes, kept) in [
+        (Access::Combining, Modes::default(), true),
+        (Access::Serialised, BATCH, true),
+        (Access::Serialised, direct, false),
+        (Access::Serialised, merging, false),
+        (Access::Spin, Modes::default(), false),
+        (Access::Mutex, Modes::default(), false),
+    ] {
+        let (queue, device) = queue_of(shape(1, 8), access, modes, |c| c);
+        let mut sub = submitter(&queue);
+        assert_eq!(queue.begin_run(HW).is_some(), kept, "{access:?} {modes:?}");
+        // It was dropped at once, and nothing is left of it.
+        submit_each(&mut sub, T0, [write(0, 8)]);
+        finish(&queue, &device, &mut [&mut sub]);
+    }
+}
+
+thread_local! {
+    static BUDGETS: RefCell<(Option<Queue<u32>>, Vec<u32>)> = const { RefCell::new((None, Vec::new())) };
+}
+
+/// mq-deadline that looks how many budgets are out whenever it is asked.
+struct Watching(Box<dyn Scheduler>);
+
+const WATCHING: Factory = Factory {
+    name: "watching",
+    summary: "mq-deadline, counting budgets",
+    scope: Scope::Queue,
+    doc: "",
+    attributes: &[],
+    common: None,
+    build: |shape, options| {
+        let none = registry::find("none").expect("registered");
+        Box::new(Watching((none.build)(shape, options)))
+    },
+};
+
+impl Scheduler for Watching {
+    fn insert(&mut self, cx: &Cx<'_>, rq: RequestId, at: At) {
+        self.0.insert(cx, rq, at);
+    }
+
+    fn pick(&mut self, cx: &Cx<'_>, hw: HwQueue) -> Pick {
+        BUDGETS.with_borrow_mut(|(queue, seen)| {
+            seen.extend(queue.as_ref().map(Queue::budgets_in_use));
+        });
+        self.0.pick(cx, hw)
+    }
+
+    fn completed(&mut self, cx: &Cx<'_>, done: &Done) {
+        self.0.completed(cx, done);
+    }
+
+    fn withdraw(&mut self, cx: &Cx<'_>, rq: RequestId) {
+        self.0.withdraw(cx, rq);
+    }
+
+    fn absorbed(&mut self, cx: &Cx<'_>, into: RequestId, gone: RequestId) {
+        self.0.absorbed(cx, into, gone);
+    }
+
+    fn inspect(&self, out: &mut dyn FnMut(&'static str, u64)) {
+        self.0.inspect(out);
+    }
+}
+
+fn push_all(sub: &mut Submitter<u32>, n: u64) {
+    for i in 0..n {
+        sub.push(T0, write(i * 100, 8)).expect("there is credit");
+    }
+    sub.flush(T0);
+}
+
+#[test]
+fn s16_21_a_batch_is_one_hold_of_the_lock() {
+    for (modes, batches, taken) in [(BATCH, 1, 14), (Modes::default(), 12, 25)] {
+        let (queue, device) = queue_of(shape(1, 64), Access::Spin, modes, |c| c);
+        let mut sub = submitter(&queue);
+        push_all(&mut sub, 12);
+        let stats = queue.stats();
+        assert_eq!((stats.dispatched, stats.batches), (12, batches));
+        // A merge attempt for each, the plug, and the holds that dispatch.
+        assert_eq!(stats.locks.taken, taken, "{modes:?}");
+        finish(&queue, &device, &mut [&mut sub]);
+    }
+}
+
+#[test]
+fn s16_21_a_batch_holds_eight_budgets_and_returns_what_it_did_not_need() {
+    let device = DeviceShape { budget: Some(20), ..shape(1, 64) };
+    let (queue, device) =
+        queue_of(device, Access::Spin, BATCH, |config| config.scheduler(&WATCHING));
+    let mut sub = submitter(&queue);
+    BUDGETS.set((Some(queue.clone()), Vec::new()));
+    push_all(&mut sub, 11);
+    let (_, seen) = BUDGETS.take();
+    assert_eq!(seen[..8], [8; 8], "the first hold has eight");
+    assert!(seen[8..].iter().all(|out| *out == 16), "and the second eight more: {seen:?}");
+    assert_eq!((queue.stats().dispatched, queue.stats().batches), (11, 2));
+    assert_eq!(queue.budgets_in_use(), 11, "the rest went back");
+    finish(&queue, &device, &mut [&mut sub]);
+}
+
+/// The average rises to 4 with three refusals, and to 3 when the device takes what it refused: until it is 0 again, one
+/// at a time.
+#[test]
+fn s16_22_a_busy_device_is_given_one_at_a_time_by_a_batch_too() {
+    let (queue, device) = queue_of(shape(1, 64), Access::Mutex, BATCH, |c| c);
+    let mut sub = submitter(&queue);
+    device.with(|c| c.script.extend([Some(Busy::DevResource); 3]));
+    push_all(&mut sub, 1);
+    let _ = (queue.pump(HW, T0), queue.pump(HW, T0));
+    assert_eq!(queue.dispatch_busy(HW), 4);
+    push_all(&mut sub, 10);
+    assert_eq!((queue.stats().dispatched, queue.stats().batches), (1, 1), "the rest may merge");
+    let _ = queue.pump(HW, T0);
+    assert_eq!(queue.dispatch_busy(HW), 0);
+    assert_eq!((queue.stats().dispatched, queue.stats().batches), (11, 1 + 3 + 1));
+    finish(&queue, &device, &mut [&mut sub]);
+}
+
+/// One hardware queue's elevator is not worth a batch (`spec/framework.md` section 15).
+#[test]
+fn a_batch_is_for_elevators_of_the_whole_queue() {
+    let (queue, _device) = queue_of(shape(2, 64), Access::Spin, BATCH, |config| Config {
+        scope: Some(Scope::HwQueue),
+        ..config
+    });
+    let mut sub = submitter(&queue);
+    push_all(&mut sub, 5);
+    assert_eq!((queue.stats().dispatched, queue.stats().batches), (5, 5));
+}
+
+thread_local! {
+    static MEANWHILE: RefCell<Option<Box<dyn FnOnce()>>> = const { RefCell::new(None) };
+    static KEPT: Cell<Option<Run<u32>>> = const { Cell::new(None) };
+}
+
+/// A device in whose midst something happens.
+struct Interrupted(Box<dyn DeviceQueue<u32>>);
+
+impl DeviceQueue<u32> for Interrupted {
+    fn enqueue(&mut self, now: Instant, bios: &BioTable<u32>, rq: Inflight) -> Enqueued {
+        if let Some(meanwhile) = MEANWHILE.take() {
+            meanwhile();
+        }
+        self.0.enqueue(now, bios, rq)
+    }
+
+    fn reap(&mut self, now: Instant, out: &mut Vec<Finished>) {
+        self.0.reap(now, out);
+    }
+
+    fn timed_out(&mut self, now: Instant, tag: Tag) -> Expiry {
+        self.0.timed_out(now, tag)
+    }
+
+    fn next_event(&self) -> Option<Instant> {
+        self.0.next_event()
+    }
+
+    fn abandon(&mut self, out: &mut Vec<Inflight>) {
+        self.0.abandon(out);
+    }
+}
+
+/// Three kicks of one pump thread: now, by a submission while its device is being fed; later, because the device then
+/// has no room; and now, by an elevator pass that had filled the outbox before that. What the thread is called for by
+/// the last one, and what the device has got at once and 3 ms later.
+fn now_later_now(kick: KickMode) -> (Vec<Call>, Vec<u64>, Vec<u64>) {
+    let calls = Calls::default();
+    let host = Box::new(calls.clone());
+    let (base, device) = config(shape(1, 8));
+    let queues = base.queues.into_iter().map(|queue| Box::new(Interrupted(queue)) as _).collect();
+    let modes = Modes { kick: Some(kick), ..Modes::default() };
+    let config = Config { modes, host, pump: PumpMode::Thread, ..Config::new(shape(1, 8), queues) };
+    let queue = Queue::new(config.scheduler(deadline())).expect("valid");
+    let mut sub = queue.submitter().expect("one is free");
+    device.with(|c| {
+        c.interrupts = true;
+        c.script.push_back(Some(Busy::Resource));
+    });
+    submit_each(&mut sub, T0, [write(0, 8)]);
+    assert_eq!(calls.take(), [Call::Pump(HW)]);
+    let other = queue.clone();
+    MEANWHILE.set(Some(Box::new(move || {
+        submit_each(&mut sub, T0, [write(100, 8)]);
+        let mut run = other.begin_run(HW).expect("nobody has it");
+        submit_each(&mut sub, T0, [write(200, 8)]);
+        run.step(T0);
+        KEPT.set(Some(run));
+        // Its submitter goes away with I/Os in flight, so its number stays out of use.
+    })));
+    let again = queue.pump(HW, T0);
+    calls.take();
+    KEPT.take().expect("the device was fed").finish(T0);
+    let woken = calls.take();
+    if again.is_some_and(|at| at <= T0) || !woken.is_empty() {
+        let _ = queue.pump(HW, T0);
+    }
+    // The bell that the first kick rang may still be heard.
+    let _ = queue.pump(HW, T0);
+    let at_once = device.sectors();
+    let _ = queue.pump(HW, ms(3));
+    (woken, at_once, device.sectors())
+}
+
+/// Long Li's own finding about his patch (seed 002): with the flag the second *now* is dropped, and nothing happens until the
+/// delay is over. Every kick sent mends what the delay has put off; coalesced ones are never put off.
+#[test]
+fn seed_002_now_later_now_with_the_flag_waits_for_the_delay() {
+    let all = vec![0, 100, 200];
+    let (woken, at_once, at_last) = now_later_now(KickMode::Flag);
+    assert_eq!((woken, at_once, at_last), (vec![], vec![], all.clone()), "late, but not lost");
+
+    let (woken, at_once, _) = now_later_now(KickMode::Always);
+    assert_eq!((woken, at_once), (vec![Call::Pump(HW)], all.clone()));
+
+    let (_, at_once, _) = now_later_now(KickMode::Coalesced);
+    assert_eq!(at_once, all);
+}
+
+/// What the flag, and coalescing, are for.
+#[test]
+fn only_always_calls_the_pump_again_before_it_has_come() {
+    for (kick, expected) in [(KickMode::Always, 3), (KickMode::Flag, 1), (KickMode::Coalesced, 1)] {
+        for access in [Access::Combining, Access::Mutex] {
+            let calls = Calls::default();
+            let host = Box::new(calls.clone());
+            let modes = Modes { kick: Some(kick), ..Modes::default() };
+            let (queue, device) = queue_of(shape(1, 8), access, modes, |config| Config {
+                host,
+                pump: PumpMode::Thread,
+                ..config
+            });
+            let mut sub = submitter(&queue);
+            // In the locked modes the thread is called for what the device does later.
+            device.with(|c| c.service = Some(Nanos::from_millis(1)));
+            submit_each(&mut sub, T0, [write(0, 8), write(100, 8), write(200, 8)]);
+            assert_eq!(calls.take(), vec![Call::Pump(HW); expected], "{kick:?} {access:?}");
+            let _ = queue.pump(HW, T0);
+            assert_eq!(device.sectors(), [0, 100, 200]);
+            submit_each(&mut sub, T0, [write(300, 8)]);
+            assert_eq!(calls.take(), [Call::Pump(HW)], "{kick:?} {access:?}: it had come");
+            let _ = queue.pump(HW, T0);
+            device.finish(4);
+            let _ = queue.pump(HW, T0);
+            assert_eq!(drain(&mut sub, &mut { T0 }, 3).len(), 4);
+            assert_at_rest(&queue, 1);
+        }
+    }
+}
