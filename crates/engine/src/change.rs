@@ -321,6 +321,10 @@ impl<P: Send> Shared<P> {
             // What came back last has kicked nobody, if nobody waited for it.
             runner.take_returns(self);
             wakes.append(&mut runner.wakes);
+            if runner.elevator.held() > 0 {
+                // A policy that idles hears in the next pass that nothing comes any more, and goes on.
+                let _ = shard.gate.kick();
+            }
             held.runners.push(runner.elevator.is_idle().then_some(runner)?);
         }
         for hctx in &self.hctxs {

@@ -169,6 +169,8 @@ pub(crate) struct Surroundings {
     /// The pool from which the request that is being picked has a token.
     taken: Cell<Option<u8>>,
     stats: Cell<Stats>,
+    /// The queue is frozen.
+    draining: Cell<bool>,
     /// What the policy has noted down and nobody has taken along.
     notes: RefCell<Vec<Note>>,
     ledger: Arc<Ledger>,
@@ -190,6 +192,7 @@ impl Surroundings {
             stashed: Cell::new(false),
             taken: Cell::new(None),
             stats: Cell::new(stats),
+            draining: Cell::new(false),
             notes: RefCell::default(),
             ledger,
         }
@@ -198,6 +201,12 @@ impl Surroundings {
     /// From now on so much is counted.
     pub(crate) fn set_stats(&self, stats: Stats) {
         self.stats.set(stats);
+    }
+
+    /// From now on nothing is admitted, or something may be again.
+    #[inline]
+    pub(crate) fn set_draining(&self, draining: bool) {
+        self.draining.set(draining);
     }
 
     /// What was noted down goes along with `book`, if there is one, or opens one. To be counted when the run is over.
@@ -331,5 +340,10 @@ impl Outside for Surroundings {
     #[inline]
     fn stats(&self) -> StatsLevel {
         self.stats.get().level
+    }
+
+    #[inline]
+    fn is_draining(&self) -> bool {
+        self.draining.get()
     }
 }

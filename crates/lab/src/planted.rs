@@ -228,6 +228,10 @@ impl Outside for Lender<'_> {
     fn stats(&self) -> StatsLevel {
         self.0.stats()
     }
+
+    fn is_draining(&self) -> bool {
+        self.0.is_draining()
+    }
 }
 
 impl Scheduler for BrokenPolicy {
