@@ -42,6 +42,16 @@ fn soak_demands_nothing_that_was_not_promised() {
     }
 }
 
+/// A change of a queue that bfq scheduled waited for as long as it idled, for I/O that the frozen queue did not admit:
+/// here for half an hour.
+#[test]
+fn soak_changes_wait_for_no_idling() {
+    let line = "seed=1 ios=2 scheduler=bfq options=slice_idle_us=2147483647 changes=1 groups=1 reads=1 batch=2";
+    let replay: Replay = line.parse().expect("it is right");
+    let outcome = run(&replay).unwrap_or_else(|failure| panic!("{failure}"));
+    assert!(outcome.ended_at.as_nanos() < 1_000_000_000, "{outcome:?}");
+}
+
 fn outcome(seed: u64) -> Outcome {
     soak(seed, None).unwrap_or_else(|failure| panic!("{failure}"))
 }
