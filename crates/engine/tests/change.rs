@@ -147,8 +147,7 @@ fn s16_17_a_switch_under_load_loses_and_doubles_nothing() {
             for _ in 0..8 {
                 // Some are neighbours, so that requests are fused as well.
                 let sector = (next * 16 + next % 3 * 8) % 4096;
-                let io =
-                    blkmq_engine::Io { cookie: next, payload: next as u32, ..write(sector, 8) };
+                let io = Io { cookie: next, payload: next as u32, ..write(sector, 8) };
                 if sub.push(T0, io).is_ok() {
                     next += 1;
                 }
