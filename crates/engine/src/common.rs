@@ -9,7 +9,7 @@
 //! A governor is run by whoever makes the first pass after its time, if nobody else is at it. Counters are written
 //! by one runner each and never set back; the governor remembers what it has seen of them.
 
-use crate::groups::{Book, Ledger, Notes, Stats};
+use crate::groups::{Book, Ledger, Stats};
 use crate::sync::{Arc, AtomicU64, Mutex, MutexGuard, Ordering, PoisonError, TokenPool};
 use blkmq_core::Instant;
 use blkmq_sched::{Factory, Governor, Note, Options, Outside, Shape, StatsLevel, Tallies};
@@ -170,7 +170,7 @@ pub(crate) struct Surroundings {
     /// The queue is frozen.
     draining: Cell<bool>,
     /// What the policy has noted down and nobody has taken along.
-    notes: Notes,
+    notes: RefCell<Tallies>,
     ledger: Arc<Ledger>,
 }
 
@@ -191,7 +191,7 @@ impl Surroundings {
             taken: Cell::new(None),
             stats: Cell::new(stats),
             draining: Cell::new(false),
-            notes: Notes::default(),
+            notes: RefCell::default(),
             ledger,
         }
     }
@@ -214,21 +214,22 @@ impl Surroundings {
         ledger: &'a Ledger,
         book: Option<MutexGuard<'a, Book>>,
     ) -> Option<MutexGuard<'a, Book>> {
-        if self.notes.is_empty() {
+        let mut notes = self.notes.borrow_mut();
+        if notes.is_empty() {
             return book;
         }
         match book {
             Some(mut book) => {
-                book.take(&self.notes);
+                book.take(&mut notes);
                 Some(book)
             }
-            None => ledger.try_take(&self.notes),
+            None => ledger.try_take(&mut notes),
         }
     }
 
     /// Everything that was noted down and not taken along.
-    pub(crate) fn leftover_notes(&mut self) -> Notes {
-        std::mem::take(&mut self.notes)
+    pub(crate) fn leftover_notes(&mut self) -> Tallies {
+        self.notes.take()
     }
 
     fn common(&self) -> &Common {
@@ -324,7 +325,7 @@ impl Outside for Surroundings {
         match self.stats.get() {
             Stats { level: StatsLevel::Off, .. } => {}
             Stats { inline: true, .. } => self.count_at_once(note),
-            Stats { inline: false, .. } => self.notes.push(note),
+            Stats { inline: false, .. } => self.notes.borrow_mut().add(note.about, note.what),
         }
     }
 
@@ -336,7 +337,7 @@ impl Outside for Surroundings {
     #[inline]
     fn sums(&self) -> Option<&RefCell<Tallies>> {
         let Stats { level, inline } = self.stats.get();
-        (level > StatsLevel::Off && !inline).then(|| self.notes.sums())
+        (level > StatsLevel::Off && !inline).then_some(&self.notes)
     }
 
     #[inline]

@@ -3,7 +3,7 @@
 //! The tree with its names and limits is the engine's; a policy that shares by group keeps its own picture of
 //! it from these changes. Every I/O names its group. One that names a group which is gone belongs to the root.
 
-use blkmq_core::{GroupId, Instant, Nanos, Op};
+use blkmq_core::{GroupId, Nanos, Op};
 use core::fmt;
 
 /// What became of a group.
@@ -42,8 +42,6 @@ pub struct Note {
     pub about: About,
     /// What happened.
     pub what: Event,
-    /// When.
-    pub at: Instant,
 }
 
 /// What a note is about: a group, a direction, and whether somebody waits.
@@ -116,7 +114,7 @@ pub enum Direction {
     Discard,
 }
 
-/// What happened (`spec/bfq.md` section 17).
+/// What happened (`spec/bfq.md` section 17). All of it can be added up: what lasts is noted down when it is over.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Event {
     /// A request was inserted.
@@ -138,18 +136,12 @@ pub enum Event {
     },
     /// A queue of the group was in service for so long.
     Time(Nanos),
-    /// The queue in service has nothing, and the device is kept idle for it.
-    IdleBegan,
-    /// The device is not kept idle any more.
-    IdleEnded,
-    /// The group has nothing to do from now on.
-    EmptyBegan,
-    /// It has something again.
-    EmptyEnded,
-    /// It has something, but another group is in service.
-    WaitBegan,
-    /// It is in service again.
-    WaitEnded,
+    /// The queue in service had nothing, and the device was kept idle for it for so long.
+    Idle(Nanos),
+    /// The group had nothing to do for so long.
+    Empty(Nanos),
+    /// It had something for so long, while another group was in service.
+    Waited(Nanos),
     /// A queue of the group was taken off the service tree.
     Dequeued,
     /// So many requests of the group were queued when one of its queues was picked.

@@ -45,12 +45,11 @@ pub trait Outside {
     /// on the first pass after that time.
     fn review_by(&self, at: Instant);
 
-    /// Notes down what happened to a group, in the order of the calls. It is counted later, by whoever has time
-    /// (see [`Note`]); nothing if nobody wants to know.
+    /// Notes down what happened to a group, for whoever counts (see [`Note`]); nothing if nobody wants to know. Policies
+    /// use [`Cx::note`](crate::Cx::note), which comes here only where there are no [`sums`](Self::sums).
     fn note(&self, note: &Note);
 
-    /// Where notes that are sums in the end are added up, if that is wanted: those need not be told one by one. The
-    /// same as long as [`stats`](Self::stats) is.
+    /// Where notes are added up, so that they need not be told one by one. The same as long as [`stats`](Self::stats) is.
     fn sums(&self) -> Option<&RefCell<Tallies>> {
         None
     }

@@ -44,9 +44,10 @@ impl<'a> Cx<'a> {
     // Always inline: what happened is known where it is noted down, and then this is a few additions. As a call, with
     // the note in memory, it cost 15 ns.
     #[inline(always)]
-    pub fn note(&self, about: About, what: Event, at: Instant) {
-        if !self.sums.is_some_and(|sums| sums.borrow_mut().add(about, what)) {
-            self.note_outside(&Note { about, what, at });
+    pub fn note(&self, about: About, what: Event) {
+        match self.sums {
+            Some(sums) => sums.borrow_mut().add(about, what),
+            None => self.note_outside(&Note { about, what }),
         }
     }
 

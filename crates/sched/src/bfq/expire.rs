@@ -147,17 +147,17 @@ impl Bfq {
     }
 
     /// The device is kept idle for the queue in service, which has nothing.
-    pub(super) fn begin_idling(&mut self, cx: &Cx<'_>) {
+    pub(super) fn begin_idling(&mut self) {
         let q = self.serving;
         self.slot.idle = Some(self.now + self.idle_span(q));
         self.slot.idle_began = self.now;
-        self.note(cx, self.wf.level(q), Kind::QUEUE, Event::IdleBegan);
     }
 
     #[inline]
     pub(super) fn stop_idling(&mut self, cx: &Cx<'_>) {
         if self.slot.idle.take().is_some() {
-            self.note(cx, self.wf.level(self.serving), Kind::QUEUE, Event::IdleEnded);
+            let idle = self.now.since(self.slot.idle_began);
+            self.note(cx, self.wf.level(self.serving), Kind::QUEUE, Event::Idle(idle));
         }
     }
 

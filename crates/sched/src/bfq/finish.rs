@@ -96,7 +96,7 @@ impl Bfq {
         }
         if empty && self.better_to_idle(q) {
             if self.queues[q].dispatched == 0 && self.slot.idle.is_none() {
-                self.begin_idling(cx);
+                self.begin_idling();
             }
         } else if self.is_timed_out() && self.time_counts() {
             self.expire(cx, Reason::Timeout);

@@ -7,7 +7,7 @@ use super::budget::Reason;
 use super::wf2q::{From, Keep, ROOT, When};
 use crate::{Cx, GroupChange};
 use alloc::vec::Vec;
-use blkmq_core::GroupId;
+use blkmq_core::{GroupId, Instant};
 
 /// What is counted for a level.
 #[derive(Clone, Copy, Debug)]
@@ -19,10 +19,10 @@ pub(super) struct Group {
     pending: u32,
     /// Requests inserted and not completed, of the level and of those below.
     pub(super) allocated: u32,
-    /// It has been noted down that it waits for its turn.
-    pub(super) waits: bool,
-    /// It has been noted down that it has nothing to do.
-    pub(super) empty: bool,
+    /// Since when it waits for its turn, where somebody counts.
+    pub(super) waits: Option<Instant>,
+    /// Since when it has nothing to do, where somebody counts.
+    pub(super) empty: Option<Instant>,
 }
 
 /// All groups.
@@ -38,7 +38,7 @@ pub(super) struct Groups {
 
 impl Group {
     const fn new(id: GroupId) -> Self {
-        Self { id, waiting: 0, pending: 0, allocated: 0, waits: false, empty: false }
+        Self { id, waiting: 0, pending: 0, allocated: 0, waits: None, empty: None }
     }
 }
 

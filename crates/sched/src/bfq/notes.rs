@@ -35,7 +35,7 @@ impl Bfq {
     pub(super) fn note(&self, cx: &Cx<'_>, level: u32, kind: Kind, what: Event) {
         if self.wanted(what) {
             let about = About::new(self.groups.of(level).id, kind.op, kind.sync);
-            cx.note(about, what, self.now);
+            cx.note(about, what);
         }
     }
 
@@ -46,16 +46,26 @@ impl Bfq {
         group.waiting += 1;
         if self.level < StatsLevel::Full {
             // Whatever began while somebody counted has no end.
-            (group.empty, group.waits) = (false, false);
+            (group.empty, group.waits) = (None, None);
             return;
         }
         self.note(cx, level, kind, Event::Queued);
-        if core::mem::take(&mut self.groups.at(level).empty) {
-            self.note(cx, level, Kind::QUEUE, Event::EmptyEnded);
+        let group = self.groups.of(level);
+        if group.empty.is_some() || group.waits.is_none() {
+            self.note_filled(cx, level);
+        }
+    }
+
+    /// A group that may have had nothing has something.
+    #[inline(never)]
+    fn note_filled(&mut self, cx: &Cx<'_>, level: u32) {
+        if let Some(since) = self.groups.at(level).empty.take() {
+            self.note(cx, level, Kind::QUEUE, Event::Empty(self.now.since(since)));
         }
         let its_turn = self.serving != NOBODY && self.wf.level(self.serving) == level;
-        if !its_turn && !core::mem::replace(&mut self.groups.at(level).waits, true) {
-            self.note(cx, level, Kind::QUEUE, Event::WaitBegan);
+        if !its_turn {
+            let now = self.now;
+            self.groups.at(level).waits.get_or_insert(now);
         }
     }
 
@@ -63,26 +73,26 @@ impl Bfq {
     #[inline]
     pub(super) fn note_unqueued(&mut self, cx: &Cx<'_>, level: u32, kind: Kind) {
         self.note(cx, level, kind, Event::Unqueued);
-        self.note_left(cx, level);
+        self.note_left(level);
     }
 
     /// A request of `level` with so many sectors was picked.
     #[inline]
     pub(super) fn note_served(&mut self, cx: &Cx<'_>, level: u32, kind: Kind, sectors: u32) {
         self.note(cx, level, kind, Event::Served(sectors));
-        self.note_left(cx, level);
+        self.note_left(level);
     }
 
     #[inline]
-    fn note_left(&mut self, cx: &Cx<'_>, level: u32) {
+    fn note_left(&mut self, level: u32) {
+        let now = self.now;
         let group = self.groups.at(level);
         group.waiting -= 1;
         if self.level < StatsLevel::Full {
             return;
         }
-        let group = self.groups.at(level);
-        if group.waiting == 0 && !core::mem::replace(&mut group.empty, true) {
-            self.note(cx, level, Kind::QUEUE, Event::EmptyBegan);
+        if group.waiting == 0 {
+            group.empty.get_or_insert(now);
         }
     }
 
@@ -93,8 +103,8 @@ impl Bfq {
         }
         let size = self.groups.of(level).waiting;
         self.note(cx, level, Kind::QUEUE, Event::QueueSize(size));
-        if core::mem::take(&mut self.groups.at(level).waits) {
-            self.note(cx, level, Kind::QUEUE, Event::WaitEnded);
+        if let Some(since) = self.groups.at(level).waits.take() {
+            self.note(cx, level, Kind::QUEUE, Event::Waited(self.now.since(since)));
         }
     }
 

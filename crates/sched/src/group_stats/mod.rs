@@ -1,7 +1,7 @@
 //! Statistics of groups, from what a policy has noted down (`spec/bfq.md` section 17): the names of cgroup v1, less their
 //! prefix.
 //!
-//! A plain state machine. Whoever has time feeds it with [`Note`]s, in the order in which they were written, and with
+//! A plain state machine. Whoever has time feeds it with [`Note`]s, in any order, or with what they come to, and with
 //! every [`GroupChange`]; it neither locks nor knows the time. Applying a note is O(1) and allocates nothing; reading
 //! with `_recursive` is O(groups).
 //!
@@ -12,7 +12,7 @@ mod tally;
 
 use crate::{About, Direction, Event, GroupChange, Note};
 use alloc::vec::Vec;
-use blkmq_core::{GroupId, Instant, Nanos};
+use blkmq_core::{GroupId, Nanos};
 
 pub use tally::{Tallies, Tally};
 
@@ -117,26 +117,6 @@ pub const SUMS: &[&str] = &["time", "sectors"];
 pub const NUMBERS: &[&str] =
     &["avg_queue_size", "group_wait_time", "idle_time", "empty_time", "dequeue"];
 
-/// Nanoseconds for which something was the case.
-#[derive(Clone, Copy, Debug, Default)]
-struct Span {
-    sum: u64,
-    since: Option<Instant>,
-}
-
-impl Span {
-    fn begin(&mut self, at: Instant) {
-        // What began twice began the first time.
-        self.since.get_or_insert(at);
-    }
-
-    fn end(&mut self, at: Instant) {
-        if let Some(since) = self.since.take() {
-            self.sum += at.since(since).0;
-        }
-    }
-}
-
 #[derive(Clone, Copy, Debug, Default)]
 struct Counts {
     flows: [Flow; FLOWS.len()],
@@ -144,23 +124,23 @@ struct Counts {
     sectors: u64,
     queue_sizes: u64,
     samples: u64,
-    wait: Span,
-    idle: Span,
-    empty: Span,
+    waited: u64,
+    idle: u64,
+    empty: u64,
     dequeued: u64,
 }
 
 impl Counts {
-    /// Adds the numbers of `other`. What has begun there and not ended is not known how long it lasts.
+    /// Adds the numbers of `other`.
     fn join(&mut self, other: &Self) {
         self.flows.iter_mut().zip(&other.flows).for_each(|(own, more)| own.join(more));
         self.time += other.time;
         self.sectors += other.sectors;
         self.queue_sizes += other.queue_sizes;
         self.samples += other.samples;
-        self.wait.sum += other.wait.sum;
-        self.idle.sum += other.idle.sum;
-        self.empty.sum += other.empty.sum;
+        self.waited += other.waited;
+        self.idle += other.idle;
+        self.empty += other.empty;
         self.dequeued += other.dequeued;
     }
 
@@ -174,7 +154,7 @@ impl Counts {
     }
 
     fn apply(&mut self, note: &Note) {
-        let Note { about, at, .. } = *note;
+        let about = note.about;
         match note.what {
             Event::Queued => self.flow(Kind::Queued).add(about, 1),
             Event::Unqueued => self.unqueue(about),
@@ -190,12 +170,9 @@ impl Counts {
                 self.flow(Kind::ServiceTime).add(about, service.0);
             }
             Event::Time(Nanos(span)) => self.time += span,
-            Event::IdleBegan => self.idle.begin(at),
-            Event::IdleEnded => self.idle.end(at),
-            Event::EmptyBegan => self.empty.begin(at),
-            Event::EmptyEnded => self.empty.end(at),
-            Event::WaitBegan => self.wait.begin(at),
-            Event::WaitEnded => self.wait.end(at),
+            Event::Idle(Nanos(span)) => self.idle += span,
+            Event::Empty(Nanos(span)) => self.empty += span,
+            Event::Waited(Nanos(span)) => self.waited += span,
             Event::Dequeued => self.dequeued += 1,
             Event::QueueSize(size) => {
                 self.queue_sizes += u64::from(size);
@@ -218,9 +195,9 @@ impl Counts {
     fn number(&self, name: &str) -> Option<u64> {
         Some(match name {
             "avg_queue_size" => self.queue_sizes.checked_div(self.samples).unwrap_or(0),
-            "group_wait_time" => self.wait.sum,
-            "idle_time" => self.idle.sum,
-            "empty_time" => self.empty.sum,
+            "group_wait_time" => self.waited,
+            "idle_time" => self.idle,
+            "empty_time" => self.empty,
             "dequeue" => self.dequeued,
             _ => return None,
         })
@@ -368,11 +345,7 @@ mod tests {
     use blkmq_core::Op;
 
     fn note(group: u16, op: Op, what: Event) -> Note {
-        Note { about: About::new(GroupId(group), op, op == Op::Read), what, at: Instant::ZERO }
-    }
-
-    fn at(group: u16, ms: u64, what: Event) -> Note {
-        Note { at: Instant::ZERO + Nanos::from_millis(ms), ..note(group, Op::Read, what) }
+        Note { about: About::new(GroupId(group), op, op == Op::Read), what }
     }
 
     fn number(stats: &GroupStats, group: u16, name: &str) -> u64 {
@@ -429,26 +402,31 @@ mod tests {
         }
         let mut tallies = Tallies::default();
         let mut waiting = Vec::new();
-        for n in 0..10_000 {
+        for _ in 0..10_000 {
             let op = [Op::Read, Op::Write, Op::Discard][rng.below(3) as usize];
             let about = About::new(GroupId(rng.below(6) as u16), op, rng.below(2) == 0);
-            let mut note = Note { about, ..at(0, n, Event::Queued) };
+            let span = Nanos(rng.below(99));
+            let mut note = Note { about, what: Event::Queued };
             let picked = (!waiting.is_empty()).then(|| rng.below(waiting.len() as u64) as usize);
-            match (rng.below(6), picked) {
+            match (rng.below(12), picked) {
                 (0, Some(old)) => note = Note { what: Event::Unqueued, ..waiting.swap_remove(old) },
                 (1 | 2, Some(old)) => {
-                    note = Note { what: Event::Served(8), ..waiting.swap_remove(old) }
+                    note = Note { what: Event::Served(8), ..waiting.swap_remove(old) };
                 }
                 (3, _) => note.what = Event::Merged,
                 (4, _) => {
-                    let (bytes, wait, service) =
-                        (4_096, Nanos(rng.below(99)), Nanos(rng.below(99)));
-                    note.what = Event::Completed { bytes, wait, service };
+                    note.what = Event::Completed { bytes: 4_096, wait: span, service: span };
                 }
+                (5, _) => note.what = Event::Time(span),
+                (6, _) => note.what = Event::Idle(span),
+                (7, _) => note.what = Event::Empty(span),
+                (8, _) => note.what = Event::Waited(span),
+                (9, _) => note.what = Event::Dequeued,
+                (10, _) => note.what = Event::QueueSize(span.0 as u32),
                 _ => waiting.push(note),
             }
             single.apply(&note);
-            assert!(tallies.add(note.about, note.what));
+            tallies.add(note.about, note.what);
             if rng.below(40) == 0 {
                 tallies.drain(|tally| summed.apply_tally(&tally));
             }
@@ -465,45 +443,17 @@ mod tests {
     }
 
     #[test]
-    fn what_begins_ends_or_belongs_to_a_turn_is_not_summed_up() {
-        let mut tallies = Tallies::default();
-        let empty = Tally::new(About::new(GroupId::ROOT, Op::Read, true));
-        for what in [
-            Event::Time(Nanos(1)),
-            Event::IdleBegan,
-            Event::IdleEnded,
-            Event::EmptyBegan,
-            Event::EmptyEnded,
-            Event::WaitBegan,
-            Event::WaitEnded,
-            Event::Dequeued,
-            Event::QueueSize(1),
-        ] {
-            assert!(!tallies.add(About::new(GroupId::ROOT, Op::Read, true), what), "{what:?}");
-        }
-        tallies.drain(|tally| assert_eq!(tally, empty));
-        assert!(tallies.is_empty());
-    }
-
-    #[test]
-    fn spans_are_from_the_first_beginning_to_the_end() {
+    fn spans_are_added_up() {
         let mut stats = GroupStats::new();
-        for (ms, what) in [
-            (1, Event::IdleEnded),
-            (5, Event::IdleBegan),
-            (6, Event::IdleBegan),
-            (9, Event::IdleEnded),
-            (9, Event::EmptyBegan),
-            (12, Event::EmptyEnded),
-            (12, Event::WaitBegan),
-            (30, Event::WaitEnded),
-            (31, Event::WaitBegan),
-        ] {
-            stats.apply(&at(0, ms, what));
+        for ms in [1, 2, 30] {
+            let span = Nanos::from_millis(ms);
+            stats.apply(&note(0, Op::Read, Event::Idle(span)));
+            stats.apply(&note(0, Op::Read, Event::Empty(Nanos(2 * span.0))));
+            stats.apply(&note(0, Op::Read, Event::Waited(Nanos(3 * span.0))));
         }
-        assert_eq!(number(&stats, 0, "idle_time"), 4_000_000);
-        assert_eq!(number(&stats, 0, "empty_time"), 3_000_000);
-        assert_eq!(number(&stats, 0, "group_wait_time"), 18_000_000);
+        assert_eq!(number(&stats, 0, "idle_time"), 33_000_000);
+        assert_eq!(number(&stats, 0, "empty_time"), 66_000_000);
+        assert_eq!(number(&stats, 0, "group_wait_time"), 99_000_000);
     }
 
     #[test]

@@ -1,17 +1,15 @@
 //! Sums over many notes, for whoever writes notes down faster than anybody wants to count them.
 //!
-//! Most of what is noted is about one request: it waits, it was picked, it has completed. What is kept of that in the
-//! end are sums, so it need not be written down one by one. What begins and ends, and what belongs to a turn, is rarer,
-//! needs its time and its order, and is none of a tally's business.
+//! What is kept of notes in the end are sums, so they need not be written down one by one.
 
 use super::{Counts, Kind};
 use crate::{About, Event};
 use alloc::vec::Vec;
 use blkmq_core::{GroupId, Op};
 
-/// What the notes about one kind of I/O of one group come to. One cache line.
+/// What the notes about one kind of I/O of one group come to. Two cache lines: requests, and turns.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-#[repr(align(64))]
+#[repr(C, align(64))]
 pub struct Tally {
     about: About,
     /// How many more wait than before.
@@ -22,12 +20,25 @@ pub struct Tally {
     bytes: u64,
     wait: u64,
     service: u64,
+    turns: Turns,
 }
 
-const _: () = assert!(size_of::<Tally>() == 64);
+/// What happens once in a turn at most.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Turns {
+    time: u64,
+    idle: u64,
+    empty: u64,
+    waited: u64,
+    dequeued: u64,
+    queue_sizes: u64,
+    samples: u64,
+}
+
+const _: () = assert!(size_of::<Tally>() == 128 && core::mem::offset_of!(Tally, turns) == 64);
 
 impl Tally {
-    pub(super) const fn new(about: About) -> Self {
+    const fn new(about: About) -> Self {
         Self {
             about,
             waiting: 0,
@@ -37,6 +48,15 @@ impl Tally {
             bytes: 0,
             wait: 0,
             service: 0,
+            turns: Turns {
+                time: 0,
+                idle: 0,
+                empty: 0,
+                waited: 0,
+                dequeued: 0,
+                queue_sizes: 0,
+                samples: 0,
+            },
         }
     }
 
@@ -46,9 +66,9 @@ impl Tally {
         self.about.group()
     }
 
-    /// Adds what a note says; false for one that is not of this kind.
+    /// Adds what a note says.
     #[inline(always)]
-    fn add(&mut self, what: Event) -> bool {
+    fn add(&mut self, what: Event) {
         match what {
             Event::Queued => self.waiting += 1,
             Event::Unqueued => self.waiting -= 1,
@@ -63,9 +83,16 @@ impl Tally {
                 self.wait += wait.0;
                 self.service += service.0;
             }
-            _ => return false,
+            Event::Time(span) => self.turns.time += span.0,
+            Event::Idle(span) => self.turns.idle += span.0,
+            Event::Empty(span) => self.turns.empty += span.0,
+            Event::Waited(span) => self.turns.waited += span.0,
+            Event::Dequeued => self.turns.dequeued += 1,
+            Event::QueueSize(size) => {
+                self.turns.queue_sizes += u64::from(size);
+                self.turns.samples += 1;
+            }
         }
-        true
     }
 
     /// Adds the sums to what is counted already.
@@ -83,6 +110,14 @@ impl Tally {
             counts.flow(kind).add(about, sum);
         }
         counts.sectors += self.sectors;
+        let Turns { time, idle, empty, waited, dequeued, queue_sizes, samples } = self.turns;
+        counts.time += time;
+        counts.idle += idle;
+        counts.empty += empty;
+        counts.waited += waited;
+        counts.dequeued += dequeued;
+        counts.queue_sizes += queue_sizes;
+        counts.samples += samples;
     }
 }
 
@@ -118,15 +153,15 @@ impl Default for Tallies {
 }
 
 impl Tallies {
-    /// Adds a note. False if it is none that can be summed up: then it has to be kept as it is.
+    /// Adds a note.
     // Always inline: nothing of `what` need be in memory.
     #[inline(always)]
-    pub fn add(&mut self, about: About, what: Event) -> bool {
+    pub fn add(&mut self, about: About, what: Event) {
         let place = place(about);
         if self.open[place].about != about {
             self.make_room(place, about);
         }
-        self.open[place].add(what)
+        self.open[place].add(what);
     }
 
     #[cold]
