@@ -15,6 +15,8 @@ mod error;
 mod plan;
 mod replay;
 mod report;
+#[cfg(test)]
+mod repro;
 mod units;
 
 use error::{Failure, UsageError};

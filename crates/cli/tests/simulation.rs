@@ -1,5 +1,6 @@
 //! `blkmq sim` as its users meet it: the same bytes twice, whatever is printed, and the same work as `blkmq bench`.
 
+use serde_json::{Value, json};
 use std::process::Command;
 
 fn blkmq(line: &str) -> String {
@@ -31,7 +32,7 @@ fn the_same_seed_gives_the_same_bytes_in_every_format_and_another_one_others() {
 
 #[test]
 fn nothing_of_this_machine_or_moment_is_printed() {
-    let json: serde_json::Value =
+    let json: Value =
         serde_json::from_str(&blkmq(&format!("sim {JOB} --seed 3 --output-format json")))
             .expect("JSON");
     assert_eq!((&json["timestamp_ms"], &json["blkmq"]["seed"]), (&0.into(), &3.into()));
@@ -46,8 +47,91 @@ fn a_job_without_an_end_is_given_one() {
     let line = "sim --device disk --rw=randread --numjobs=8 --output-format json --seed";
     let (first, again) = (blkmq(&format!("{line} 7")), blkmq(&format!("{line} 7")));
     assert!(first == again && first != blkmq(&format!("{line} 8")));
-    let json: serde_json::Value = serde_json::from_str(&first).expect("JSON");
+    let json: Value = serde_json::from_str(&first).expect("JSON");
     assert!(json["blkmq"]["notes"].to_string().contains("10 s of virtual time"), "{json}");
+}
+
+/// Two jobs of 400 and 100 reads, in groups below another one.
+const GROUPS: &str = "--device null,irqmode=2,completion_nsec=100000,submit_queues=1,hw_queue_depth=1 \
+    --group top:weight=500 --group a:parent=top,weight=300 --group b:parent=top --bs=4k --iodepth=8 \
+    --name=a --cgroup=a --rw=read --number_ios=400 --name=b --cgroup=b --rw=read --number_ios=100 --offset=64m";
+
+fn queues(line: &str) -> Vec<Value> {
+    let json: Value =
+        serde_json::from_str(&blkmq(&format!("sim {line} --output-format json"))).expect("JSON");
+    json["blkmq"]["queues"].as_array().cloned().unwrap_or_default()
+}
+
+#[test]
+fn what_is_counted_about_groups_is_exact_and_nothing_is_said_of_what_is_not() {
+    let line = format!("{GROUPS} --scheduler bfq,mq-deadline --nomerges 2");
+    let all = queues(&format!("{line} --group_stats full"));
+    assert_eq!(all.len(), 2);
+    let groups = all[0]["groups"].as_array().expect("a list");
+    let names = ["/", "top", "a", "b"];
+    assert!(groups.iter().map(|group| &group["name"]).eq(names.iter()), "{groups:?}");
+    let total = |at: usize, name: &str| groups[at]["stats"][name]["Total"].as_u64();
+    for (at, own, below) in [(0, 0, 500), (1, 0, 500), (2, 400, 400), (3, 100, 100)] {
+        assert_eq!(groups[at]["ios"], own);
+        assert_eq!(total(at, "io_serviced"), Some(own));
+        assert_eq!(total(at, "io_serviced_recursive"), Some(below));
+        assert_eq!(total(at, "io_service_bytes_recursive"), Some(below << 12));
+        assert_eq!(groups[at]["stats"]["sectors_recursive"], below * 8);
+        // One at a time, and each takes 100 us; but the last one of all ends, for the scheduler, with its last pass.
+        let served = total(at, "io_service_time_recursive").expect("it is counted");
+        let in_full = served / 100_000;
+        assert!(served % 100_000 == 0 && (in_full == below || in_full + 1 == below), "{served}");
+        let stats = groups[at]["stats"].as_object().expect("an object");
+        assert_eq!(stats.len(), 21, "{stats:?}");
+    }
+    assert_eq!((&groups[2]["share"], &groups[2]["due"]), (&json!(0.8), &json!(0.75)));
+    // Whoever knows no groups counts nothing.
+    assert_eq!(all[1]["groups"][2]["ios"], 400);
+    assert!(all[1]["groups"].as_array().expect("a list").iter().all(|g| g.get("stats").is_none()));
+
+    let basic = queues(&format!("{line} --group_stats basic"));
+    let stats = basic[0]["groups"][2]["stats"].as_object().expect("an object");
+    assert_eq!((stats.len(), &stats["io_serviced"]["Read"]), (12, &json!(400)));
+    let off = queues(&line);
+    assert_eq!((off[0]["groups"][2].get("stats"), &off[0]["group_stats"]), (None, &json!("off")));
+    assert!(queues("--rw=read --number_ios=10 --scheduler bfq").is_empty());
+}
+
+#[test]
+fn groups_get_what_their_weights_say_and_every_output_shows_it() {
+    let line = "sim --scheduler bfq:low_latency=0 --group_stats full --seed 5 --bs=64k --iodepth=16 \
+                --device null,irqmode=2,completion_nsec=100000,submit_queues=1,hw_queue_depth=1 \
+                --group a:weight=300 --group b --runtime=2 --time_based --rw=randread --norandommap \
+                --name=a --cgroup=a --name=b --cgroup=b --output-format";
+    let text = blkmq(&format!("{line} normal"));
+    let table = text.split("\ngroups:\n").nth(1).expect("a table").lines();
+    let cells = |line: &str| line.split_whitespace().map(str::to_owned).collect::<Vec<_>>();
+    let rows = Vec::from_iter(table.skip(2).take(3).map(cells));
+    assert_eq!(
+        [&rows[0][..6], &rows[1][..4]],
+        [
+            &["/", "-", "100.0", "%", "100.0", "%"].map(str::to_owned)[..],
+            &["a", "300", "75.0", "%"].map(str::to_owned)[..]
+        ]
+    );
+    let share: f64 = rows[1][4].parse().expect("a number");
+    assert!((73.0..=77.0).contains(&share), "{share} of 75");
+    let csv = blkmq(&format!("{line} csv"));
+    // From the end, since the device has commas in its text.
+    let mut lines = csv.lines().map(|line| line.rsplit(',').collect::<Vec<_>>());
+    let heading = lines.next().expect("a heading");
+    let at = heading.iter().position(|name| *name == "cgroup").expect("a column");
+    let groups = Vec::from_iter(lines.map(|cells| format!("{}={}", cells[at], cells[at - 1])));
+    assert_eq!(groups, ["a=300", "b=100"]);
+    assert!(blkmq(&format!("{line} html")).contains("Shares of groups"));
+}
+
+#[test]
+fn what_kyber_lets_through_is_shown() {
+    let found = queues("--scheduler kyber,none --rw=randread --runtime=1ms --time_based");
+    assert_eq!(found.len(), 1);
+    assert_eq!((&found[0]["run"], &found[0]["tokens"]), (&json!(0), &json!([256, 128, 64, 16])));
+    assert_eq!(found[0]["governor"]["read_target"], 2_000_000);
 }
 
 /// Jobs, phases, verification and files of jobs mean the same in both times.
@@ -59,8 +143,8 @@ fn the_work_is_that_of_a_bench() {
              --verify=crc32c --output-format=json --name=fill --rw=randwrite --name=check --stonewall \
              --rw=randread --name=paced --rw=write --stonewall --rate_iops=100000 --size=1m"
         );
-        let json: serde_json::Value = serde_json::from_str(&blkmq(&line)).expect("JSON");
-        let job = |job: &serde_json::Value| {
+        let json: Value = serde_json::from_str(&blkmq(&line)).expect("JSON");
+        let job = |job: &Value| {
             let figures = [&job["read"]["total_ios"], &job["write"]["total_ios"]];
             (figures.map(|n| n.as_u64().expect("a count")), job["blkmq"]["verify"].to_string())
         };

@@ -9,17 +9,15 @@
 //! A governor is run by whoever makes the first pass after its time, if nobody else is at it. Counters are written
 //! by one runner each and never set back; the governor remembers what it has seen of them.
 
-use crate::groups::{Book, Ledger, Stats};
+use crate::groups::{Book, Ledger, Notes, Stats};
 use crate::sync::{Arc, AtomicU64, Mutex, MutexGuard, Ordering, PoisonError, TokenPool};
 use blkmq_core::Instant;
-use blkmq_sched::{Factory, Governor, Note, Options, Outside, Shape, StatsLevel};
+use blkmq_sched::{Factory, Governor, Note, Options, Outside, Shape, StatsLevel, Tallies};
 use crossbeam_utils::CachePadded;
 use std::cell::{Cell, RefCell};
 
 /// Tokens taken from a pool at a time, if it is a large one.
 const MOST_AT_A_TIME: u32 = 16;
-/// When so many notes lie with an elevator, it is time to count them.
-const MOST_NOTES: usize = 1 << 16;
 /// No review is due.
 const NEVER: u64 = u64::MAX;
 /// Pools that there may be: their numbers travel in six bits of a request.
@@ -170,7 +168,7 @@ pub(crate) struct Surroundings {
     taken: Cell<Option<u8>>,
     stats: Cell<Stats>,
     /// What the policy has noted down and nobody has taken along.
-    notes: RefCell<Vec<Note>>,
+    notes: Notes,
     ledger: Arc<Ledger>,
 }
 
@@ -190,7 +188,7 @@ impl Surroundings {
             stashed: Cell::new(false),
             taken: Cell::new(None),
             stats: Cell::new(stats),
-            notes: RefCell::default(),
+            notes: Notes::default(),
             ledger,
         }
     }
@@ -207,22 +205,21 @@ impl Surroundings {
         ledger: &'a Ledger,
         book: Option<MutexGuard<'a, Book>>,
     ) -> Option<MutexGuard<'a, Book>> {
-        let mut notes = self.notes.borrow_mut();
-        if notes.is_empty() {
+        if self.notes.is_empty() {
             return book;
         }
         match book {
             Some(mut book) => {
-                book.take(&mut notes);
+                book.take(&self.notes);
                 Some(book)
             }
-            None => ledger.try_take(&mut notes),
+            None => ledger.try_take(&self.notes),
         }
     }
 
     /// Everything that was noted down and not taken along.
-    pub(crate) fn leftover_notes(&self) -> Vec<Note> {
-        self.notes.take()
+    pub(crate) fn leftover_notes(&mut self) -> Notes {
+        std::mem::take(&mut self.notes)
     }
 
     fn common(&self) -> &Common {
@@ -249,6 +246,11 @@ impl Surroundings {
                 self.common().put(pool, left, &mut *tell);
             }
         }
+    }
+
+    #[inline(never)]
+    fn count_at_once(&self, note: &Note) {
+        self.ledger.count_one(note);
     }
 
     /// The pool of the token that the request just picked has.
@@ -309,27 +311,22 @@ impl Outside for Surroundings {
         }
     }
 
-    fn note(&self, note: Note) {
-        let Stats { level, inline } = self.stats.get();
-        if level == StatsLevel::Off {
-            return;
-        }
-        if inline {
-            self.ledger.count_one(&note);
-            return;
-        }
-        let mut notes = self.notes.borrow_mut();
-        notes.push(note);
-        // Somebody has been counting for long, perhaps this very thread since its last pass.
-        if notes.len() >= MOST_NOTES
-            && let Some(mut book) = self.ledger.try_take(&mut notes)
-        {
-            book.count();
+    fn note(&self, note: &Note) {
+        match self.stats.get() {
+            Stats { level: StatsLevel::Off, .. } => {}
+            Stats { inline: true, .. } => self.count_at_once(note),
+            Stats { inline: false, .. } => self.notes.push(note),
         }
     }
 
     #[inline]
     fn stats(&self) -> StatsLevel {
         self.stats.get().level
+    }
+
+    #[inline]
+    fn sums(&self) -> Option<&RefCell<Tallies>> {
+        let Stats { level, inline } = self.stats.get();
+        (level > StatsLevel::Off && !inline).then(|| self.notes.sums())
     }
 }

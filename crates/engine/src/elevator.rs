@@ -197,12 +197,12 @@ impl Elevator {
 
     /// Tells the policy what has become of the tree of groups.
     pub(crate) fn regroup(&mut self, changes: &[GroupChange]) {
-        let cx = Cx { now: self.now, requests: &self.requests, outside: &self.outside };
+        let cx = Cx::new(self.now, &self.requests, &self.outside);
         changes.iter().for_each(|change| self.policy.regroup(&cx, *change));
     }
 
     fn cx(&self) -> Cx<'_> {
-        Cx { now: self.now, requests: &self.requests, outside: &self.outside }
+        Cx::new(self.now, &self.requests, &self.outside)
     }
 
     fn used(&mut self, hw: HwQueue) -> &mut Used {
@@ -288,7 +288,7 @@ impl Elevator {
     fn fits(&mut self, id: RequestId, io: &IoMeta) -> Option<Kind> {
         match merge::fit(&self.config.limits, self.requests.get(id), io) {
             Fit::Merge(kind) => {
-                let cx = Cx { now: self.now, requests: &self.requests, outside: &self.outside };
+                let cx = Cx::new(self.now, &self.requests, &self.outside);
                 self.policy.may_merge(&cx, id, io).then_some(kind)
             }
             Fit::Full => {
@@ -311,7 +311,7 @@ impl Elevator {
             table.append(&mut chain.head, proto.bio);
         }
         self.rekey(into);
-        let cx = Cx { now: self.now, requests: &self.requests, outside: &self.outside };
+        let cx = Cx::new(self.now, &self.requests, &self.outside);
         let edge = match kind {
             Kind::Back => Grown::Back,
             Kind::Front => Grown::Front { old_sector: old.sector },
@@ -363,7 +363,7 @@ impl Elevator {
     fn absorb<P>(&mut self, table: &BioTable<P>, into: RequestId, gone: RequestId) {
         let other = *self.requests.get(gone);
         let fit = merge::fit(&self.config.limits, self.requests.get(into), &other);
-        let cx = Cx { now: self.now, requests: &self.requests, outside: &self.outside };
+        let cx = Cx::new(self.now, &self.requests, &self.outside);
         if fit != Fit::Merge(Kind::Back) || !self.policy.may_merge(&cx, into, &other) {
             return;
         }
@@ -375,7 +375,7 @@ impl Elevator {
         table.append(&mut chain.head, tail.head);
         self.unindex(gone);
         self.rekey(into);
-        let cx = Cx { now: self.now, requests: &self.requests, outside: &self.outside };
+        let cx = Cx::new(self.now, &self.requests, &self.outside);
         self.policy.absorbed(&cx, into, gone);
         self.last_merge = Some(into);
         self.counters.request.add(1);
@@ -404,7 +404,7 @@ impl Elevator {
         self.unindex(id);
         self.held -= 1;
         if !planted::is(Planted::ForgetsToWithdraw) {
-            let cx = Cx { now: self.now, requests: &self.requests, outside: &self.outside };
+            let cx = Cx::new(self.now, &self.requests, &self.outside);
             self.policy.withdraw(&cx, id);
         }
         self.counters.cancelled_held.add(1);
@@ -472,7 +472,7 @@ impl Elevator {
                 self.last_merge = Some(id);
             }
         }
-        let cx = Cx { now: self.now, requests: &self.requests, outside: &self.outside };
+        let cx = Cx::new(self.now, &self.requests, &self.outside);
         self.policy.insert(&cx, id, At::Tail);
     }
 
@@ -486,7 +486,7 @@ impl Elevator {
             self.held -= 1;
             return Pick::Issue(carrier);
         }
-        let cx = Cx { now: self.now, requests: &self.requests, outside: &self.outside };
+        let cx = Cx::new(self.now, &self.requests, &self.outside);
         let pick = self.policy.pick(&cx, hw);
         if let Pick::Issue(id) = pick {
             self.held -= 1;
@@ -517,7 +517,7 @@ impl Elevator {
     /// A request has finished: tells the policy and frees the slot.
     #[inline]
     pub(crate) fn done(&mut self, done: &Done) {
-        let cx = Cx { now: self.now, requests: &self.requests, outside: &self.outside };
+        let cx = Cx::new(self.now, &self.requests, &self.outside);
         self.policy.completed(&cx, done);
         self.free_slot(done.rq);
     }
@@ -532,7 +532,7 @@ impl Elevator {
             self.carriers.push_front(id);
             return;
         }
-        let cx = Cx { now: self.now, requests: &self.requests, outside: &self.outside };
+        let cx = Cx::new(self.now, &self.requests, &self.outside);
         self.policy.insert(&cx, id, At::Head);
     }
 }

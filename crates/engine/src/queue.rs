@@ -253,11 +253,11 @@ impl<P: Send + 'static> Queue<P> {
                     let _ = shard.gate.kick();
                 }
                 let wakes = std::mem::take(&mut runner.wakes);
-                let mut notes = runner.elevator.outside.leftover_notes();
+                let notes = runner.elevator.outside.leftover_notes();
                 runner.publish(shard);
                 drop(runner);
                 q.wake(&wakes);
-                q.lasting.ledger.count(&mut notes);
+                q.lasting.ledger.count(&notes);
             }
         }
         q.lasting.ledger.read(group, name)

@@ -184,15 +184,13 @@ impl BrokenPolicy {
     fn spoil(&mut self, cx: &Cx<'_>, hw: HwQueue, first: RequestId) -> RequestId {
         match self.bug {
             // The token that was taken for the first one goes with the second.
-            Bug::SwappedPicks => {
-                match self.inner.pick(&Cx { outside: &Lender(cx.outside), ..*cx }, hw) {
-                    Pick::Issue(second) => {
-                        self.kept = Some(first);
-                        second
-                    }
-                    _ => first,
+            Bug::SwappedPicks => match self.inner.pick(&cx.through(&Lender(cx.outside)), hw) {
+                Pick::Issue(second) => {
+                    self.kept = Some(first);
+                    second
                 }
-            }
+                _ => first,
+            },
             _ => {
                 self.kept = Some(first);
                 first
@@ -221,7 +219,7 @@ impl Outside for Lender<'_> {
         self.0.review_by(at);
     }
 
-    fn note(&self, note: Note) {
+    fn note(&self, note: &Note) {
         self.0.note(note);
     }
 

@@ -45,8 +45,8 @@ mod requests;
 #[cfg(feature = "testkit")]
 pub mod testkit;
 
-pub use group_stats::{Flow, GroupStats, Reading};
-pub use groups::{Event, GroupChange, Note};
+pub use group_stats::{Flow, GroupStats, Reading, Tallies, Tally};
+pub use groups::{About, Direction, Event, GroupChange, Note};
 pub use options::{Attribute, OptionError, Options, Unit};
 pub use outside::{Common, Governor, Nothing, Outside, StatsLevel};
 pub use policy::{At, Cx, DepthLimits, Done, Factory, Grown, Pick, Scheduler, Scope, Shape, Used};

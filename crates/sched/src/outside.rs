@@ -7,9 +7,10 @@
 //! and decides about tokens and values. How threads share this is the engine's business; to a policy these are
 //! plain calls, and two runs that get the same answers here do the same.
 
-use crate::{Note, Options, Shape};
+use crate::{Note, Options, Shape, Tallies};
 use alloc::boxed::Box;
 use blkmq_core::Instant;
+use core::cell::RefCell;
 
 /// The outside of a policy, on every call.
 ///
@@ -46,7 +47,13 @@ pub trait Outside {
 
     /// Notes down what happened to a group, in the order of the calls. It is counted later, by whoever has time
     /// (see [`Note`]); nothing if nobody wants to know.
-    fn note(&self, note: Note);
+    fn note(&self, note: &Note);
+
+    /// Where notes that are sums in the end are added up, if that is wanted: those need not be told one by one. The
+    /// same as long as [`stats`](Self::stats) is.
+    fn sums(&self) -> Option<&RefCell<Tallies>> {
+        None
+    }
 
     /// How much is noted down; so that a policy need not find out what nobody wants to know.
     fn stats(&self) -> StatsLevel;
@@ -112,7 +119,7 @@ impl Outside for Nothing {
 
     fn review_by(&self, _: Instant) {}
 
-    fn note(&self, _: Note) {}
+    fn note(&self, _: &Note) {}
 
     fn stats(&self) -> StatsLevel {
         StatsLevel::Off

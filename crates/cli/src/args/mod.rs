@@ -9,7 +9,7 @@ mod drafts;
 mod help;
 mod job_draft;
 mod job_file;
-mod nearest;
+pub mod nearest;
 mod options;
 mod run_draft;
 mod sections;

@@ -6,6 +6,7 @@
 //! [`Worker`]: blkmq_lab::workload::Worker
 
 mod drive;
+mod groups;
 mod outcome;
 mod payload;
 mod progress;

@@ -5,8 +5,9 @@ use super::watch;
 use crate::devices::Opened;
 use crate::plan::runs::{RunSpec, ThreadSpec};
 use crate::plan::{self, Plan};
+use crate::report::group::Groups;
 use crate::report::job::JobResult;
-use crate::report::model::{Counters, Device, Kicks, Locks, Merges, Run};
+use crate::report::model::{Counters, Device, Kicks, Locks, Merges, Run, Shared};
 use blkmq_core::{Instant, Nanos};
 use blkmq_engine::QueueStats;
 use blkmq_lab::observe::Observation;
@@ -25,7 +26,9 @@ pub struct Outcome {
 /// What was counted, to be put together.
 pub struct Counted<'a> {
     pub parts: &'a [(ThreadSpec, Part)],
-    pub stats: &'a QueueStats,
+    pub stats: QueueStats,
+    pub groups: Groups,
+    pub shared: Shared,
     /// From the first I/O to the last.
     pub elapsed: Nanos,
     /// When it was over.
@@ -37,8 +40,8 @@ pub struct Counted<'a> {
 }
 
 /// Puts together what came of `spec`.
-pub fn outcome(plan: &Plan, spec: &RunSpec<'_>, device: Opened, counted: &Counted<'_>) -> Outcome {
-    let Counted { parts, stats, elapsed, end, cpu_ns, observed } = *counted;
+pub fn outcome(plan: &Plan, spec: &RunSpec<'_>, device: Opened, counted: Counted<'_>) -> Outcome {
+    let Counted { parts, stats, groups, shared, elapsed, end, cpu_ns, observed } = counted;
     let ramp = plan.jobs.iter().map(|job| job.startdelay.0 + job.ramp_time.0).max().unwrap_or(0);
     let verifies = parts.iter().any(|(_, part)| part.tally.verify.is_some());
     let longest = parts.iter().map(|(_, part)| part.tally.longest_call).max().unwrap_or_default();
@@ -59,7 +62,9 @@ pub fn outcome(plan: &Plan, spec: &RunSpec<'_>, device: Opened, counted: &Counte
         repetitions: Vec::new(),
         // With a ramp, or reading back, the process's time is not that of the measurement; the jobs' own is.
         cpu_ns: cpu_ns.filter(|_| ramp == 0 && !verifies),
-        counters: counters(stats, longest),
+        counters: counters(&stats, longest),
+        groups,
+        shared,
         courses: watch::courses(plan, parts, &device, observed, end),
     };
     Outcome { run, notes: device.into_notes(), wrong: wrong(plan, parts) }
@@ -108,17 +113,27 @@ fn results(plan: &Plan, parts: &[(ThreadSpec, Part)]) -> Vec<JobResult> {
                     && other.group == thread.group
                     && plan.jobs[other.job].group_reporting
         };
-        let mine: Vec<&Part> = parts
+        let mine: Vec<(ThreadSpec, &Part)> = parts
             .iter_mut()
-            .filter(|(other, part)| part.is_some() && together(other))
-            .filter_map(|(_, part)| part.take())
+            .filter(|(other, _)| together(other))
+            .filter_map(|(other, part)| Some((*other, part.take()?)))
             .collect();
         if !mine.is_empty() {
-            results.push(tally::result(job, thread.group, options(job), &mine));
+            let cgroup = cgroup(plan, &mine);
+            let mine = Vec::from_iter(mine.into_iter().map(|(_, part)| part));
+            let result = tally::result(job, thread.group, options(job), &mine);
+            results.push(JobResult { cgroup, ..result });
         }
         at += 1;
     }
     results
+}
+
+/// The group that all of `mine` are in, unless it is the root.
+fn cgroup(plan: &Plan, mine: &[(ThreadSpec, &Part)]) -> Option<String> {
+    let of = |thread: &ThreadSpec| plan.jobs[thread.job].cgroup.as_deref();
+    let first = of(&mine.first()?.0)?;
+    mine.iter().all(|(thread, _)| of(thread) == Some(first)).then(|| first.to_owned())
 }
 
 /// The job's options as a job file would have them.

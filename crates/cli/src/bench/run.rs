@@ -1,6 +1,7 @@
 //! One run in real time: a queue is built, the threads of each phase drive it, and everything is counted.
 
 use super::drive::{OnCpu, drive};
+use super::groups;
 use super::outcome::{Counted, Outcome, outcome};
 use super::payload::{BenchPayload, Pool};
 use super::setup;
@@ -65,13 +66,15 @@ fn run_with<P: BenchPayload>(
     let (end, cpu) = (clock.now(), Usage::of_process().since(before.1));
     let counted = Counted {
         parts: &parts,
-        stats: &service.stats(),
+        stats: service.stats(),
+        groups: groups::results(plan, &parts, service.queue()),
+        shared: groups::shared(service.queue()),
         elapsed: end - before.0,
         end,
         cpu_ns: Some(cpu.user_ns + cpu.system_ns),
         observed: observation,
     };
-    Ok(outcome(plan, spec, device, &counted))
+    Ok(outcome(plan, spec, device, counted))
 }
 
 /// Threads that run side by side.

@@ -1,5 +1,6 @@
 //! One run in virtual time: the same queue and workers as in a real one, on virtual CPUs.
 
+use super::groups;
 use super::outcome::{Counted, Outcome, outcome};
 use super::payload::{BenchPayload, Pool};
 use super::setup;
@@ -67,12 +68,14 @@ fn run_with<P: BenchPayload<Source = ()> + 'static>(
     }
     let counted = Counted {
         parts: &parts,
-        stats: &simulation.stats(),
+        stats: simulation.stats(),
+        groups: groups::results(plan, &parts, simulation.queue()),
+        shared: groups::shared(simulation.queue()),
         elapsed: simulation.now() - Instant::ZERO,
         end: simulation.now(),
         // What virtual CPUs did is in the jobs' own times.
         cpu_ns: None,
         observed: observation,
     };
-    Ok(outcome(plan, spec, device, &counted))
+    Ok(outcome(plan, spec, device, counted))
 }

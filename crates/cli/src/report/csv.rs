@@ -68,6 +68,7 @@ fn cells(index: usize, run: &Run, job: &JobResult) -> Line {
     add("run_repetitions", run.repetitions.len().to_string());
     add("run_cpu_ns_per_io", optional(run.cpu_ns_per_io()));
     counters(&mut line, run);
+    cgroup(&mut line, run, job);
     line
 }
 
@@ -115,6 +116,20 @@ fn counters(line: &mut Line, run: &Run) {
     add("longest_run_passes", counters.longest_run_passes);
     add("longest_run_ns", counters.longest_run_ns);
     line.push(("batch_mean_requests".into(), format!("{:.3}", counters.batch_mean)));
+}
+
+/// The group that the job was in; empty cells if it was in none.
+fn cgroup(line: &mut Line, run: &Run, job: &JobResult) {
+    let mut add = |name: &str, cell: String| line.push((name.to_owned(), cell));
+    let groups = &run.groups;
+    let at = job.cgroup.as_deref().and_then(|name| groups.find(name));
+    add("cgroup", job.cgroup.clone().unwrap_or_default());
+    let weight = at.and_then(|at| groups.all[at].weight);
+    add("cgroup_weight", weight.map_or_else(String::new, |weight| weight.to_string()));
+    add("cgroup_share", optional(at.map(|at| groups.share(at))));
+    let mean = |name| optional(at.and_then(|at| groups.mean(at, name)));
+    add("cgroup_wait_mean_ns", mean("io_wait_time"));
+    add("cgroup_service_mean_ns", mean("io_service_time"));
 }
 
 fn optional(value: Option<f64>) -> String {
@@ -173,6 +188,17 @@ mod tests {
         let rows = parse(&render(&report));
         let cells = |line| ["verified_bytes", "verify_errors"].map(|name| cell(&rows, line, name));
         assert_eq!((cells(1), cells(2)), (["", ""], ["4096", "0"]));
+    }
+
+    #[test]
+    fn a_job_has_the_figures_of_its_group() {
+        let rows = parse(&render(&sample::shared()));
+        let names = ["cgroup", "cgroup_weight", "cgroup_share", "cgroup_wait_mean_ns"];
+        let cells = |line| names.map(|name| cell(&rows, line, name));
+        assert_eq!(cells(1), ["shop", "200", "0.600", "2000000.000"]);
+        assert_eq!(cells(2), ["backup", "100", "0.200", "7000000.000"]);
+        let rows = parse(&render(&sample::single()));
+        assert_eq!(names.map(|name| cell(&rows, 1, name)), [""; 4]);
     }
 
     #[test]

@@ -3,6 +3,8 @@
 //!
 //! All text from the report is escaped by [`Markup`]; layout is in `html.css`.
 
+mod groups;
+
 use super::figures::columns;
 use super::findings::findings;
 use super::label::series;
@@ -21,6 +23,11 @@ const POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'";
 /// The report as an HTML document.
 #[must_use]
 pub fn render(report: &Report) -> String {
+    page(&title(report), |m| body(m, report))
+}
+
+/// A document of that title with what `content` puts into it.
+pub fn page(title: &str, content: impl FnOnce(&mut Markup)) -> String {
     let mut m = Markup::html();
     m.element("html", &[("lang", &"en")], |m| {
         m.element("head", &[], |m| {
@@ -28,10 +35,10 @@ pub fn render(report: &Report) -> String {
             m.empty("meta", &[("http-equiv", &"Content-Security-Policy"), ("content", &POLICY)]);
             let content = "width=device-width, initial-scale=1";
             m.empty("meta", &[("name", &"viewport"), ("content", &content)]);
-            m.leaf("title", &[], &title(report));
+            m.leaf("title", &[], title);
             m.style(include_str!("html.css"));
         });
-        m.element("body", &[], |m| body(m, report));
+        m.element("body", &[], content);
     });
     m.finish()
 }
@@ -63,8 +70,11 @@ fn body(m: &mut Markup, report: &Report) {
         over_time(m, report);
         occupancies(m, report);
         merges(m, report);
+        groups::shares(m, report);
         figures(m, report);
         queues(m, report);
+        groups::figures(m, report);
+        groups::governors(m, report);
     }
     method(m, report);
 }
@@ -82,7 +92,8 @@ fn title(report: &Report) -> String {
     if names.is_empty() { command.into() } else { format!("{command}: {}", names.join(", ")) }
 }
 
-fn list(m: &mut Markup, class: &str, lines: &[String]) {
+/// A list of that class; nothing without lines.
+pub fn list(m: &mut Markup, class: &str, lines: &[String]) {
     if lines.is_empty() {
         return;
     }
@@ -203,7 +214,7 @@ fn merges(m: &mut Markup, report: &Report) {
 }
 
 /// Names and the classes that they are drawn with.
-fn legend<'a>(m: &mut Markup, kind: Swatch, entries: impl Iterator<Item = (&'a str, String)>) {
+pub fn legend<'a>(m: &mut Markup, kind: Swatch, entries: impl Iterator<Item = (&'a str, String)>) {
     m.element("ul", &[("class", &"legend")], |m| {
         for (name, class) in entries {
             m.element("li", &[], |m| {
@@ -260,7 +271,8 @@ fn queues(m: &mut Markup, report: &Report) {
     table(m, &heading, &rows.collect::<Vec<_>>());
 }
 
-fn table(m: &mut Markup, columns: &[(&str, &str, Align)], rows: &[Vec<String>]) {
+/// A table: of each column its name, what it means, and which edge is straight.
+pub fn table(m: &mut Markup, columns: &[(&str, &str, Align)], rows: &[Vec<String>]) {
     let class = |align| if align == Align::Right { "right" } else { "text" };
     m.element("div", &[("class", &"scroll")], |m| {
         m.element("table", &[], |m| {
@@ -321,4 +333,4 @@ fn method(m: &mut Markup, report: &Report) {
 }
 
 #[cfg(test)]
-mod tests;
+pub mod tests;

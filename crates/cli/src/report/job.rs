@@ -14,6 +14,8 @@ pub struct JobResult {
     pub name: String,
     /// fio's `groupid`.
     pub group: u32,
+    /// fio's `cgroup`: the group that it was in. None for the root, and for members of different ones.
+    pub cgroup: Option<String>,
     /// The options of the job file or command line, in order, as given.
     pub options: Vec<(String, String)>,
     /// Threads whose figures are added up here, at least 1.

@@ -8,6 +8,14 @@
 //! so they repeat the same counts, and `run` says which belong together). When runs are compared, the
 //! jobs of every run stand in `jobs`, run by run.
 //!
+//! The object at the top has a list `queues` if there is something to say of queues as such: for each such
+//! `run` its `tokens`, by pool; its `governor`, what the scheduler shows of what its instances share; and
+//! its `groups`, the root first, with `parent`, `weight`, the `ios` and `bytes` of jobs in it alone, the
+//! `share` of all bytes that it and those below it had, and the share that is `due` by weight (null where
+//! that does not follow from weights). `stats` has what the scheduler counted, over the whole life of the
+//! queue, by the names of cgroup v1: by direction, or a number; times in nanoseconds. `group_stats` says
+//! how much was counted. What was not counted has no key.
+//!
 //! Three figures are computed otherwise than fio's: `latency_ns`, `latency_us` and `latency_ms` are read
 //! off the histogram of completion latencies, whose buckets are 1/64 wide; a percentile is the upper end
 //! of its bucket and not the middle; `time` is in UTC.
@@ -16,6 +24,7 @@
 //! `eta` 0, `latency_target` 0, `latency_window` 0, `latency_percentile` 100. There is no `disk_util`,
 //! and no `percentile` where no I/O was timed, again as in fio.
 
+mod queues;
 mod schema;
 mod style;
 mod transfer;

@@ -7,6 +7,7 @@
 //! To use it: [`machine::Machine::detect`] and [`open`] before the first run, [`Output::write`] after each.
 
 pub mod findings;
+pub mod group;
 pub mod job;
 pub mod machine;
 pub mod model;
@@ -14,17 +15,18 @@ pub mod warnings;
 
 mod csv;
 mod figures;
-mod html;
+mod group_figures;
+pub mod html;
 mod json;
 mod label;
-mod markup;
+pub mod markup;
 pub mod number;
 mod output;
 mod percentile;
 #[cfg(test)]
 pub(crate) mod sample;
-mod svg;
-mod table;
+pub mod svg;
+pub mod table;
 pub mod text_table;
 
 use std::fmt;

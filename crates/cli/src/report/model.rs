@@ -3,6 +3,7 @@
 //! Whatever follows from other figures is a method and not a field, so no two figures can disagree.
 //! Nothing here measures, prints or judges: see [`warnings`](super::warnings) for the last.
 
+use super::group::Groups;
 use super::job::{Direction, JobResult, Latency};
 use super::machine::Machine;
 use blkmq_device::Span;
@@ -58,8 +59,21 @@ pub struct Run {
     pub cpu_ns: Option<u64>,
     /// What the queue counted.
     pub counters: Counters,
+    /// What its groups did; nothing if there were none.
+    pub groups: Groups,
+    /// What a scheduler with several instances keeps for all of them.
+    pub shared: Shared,
     /// What happened over time, if that was noted: it is, for pages with plots.
     pub courses: Option<Courses>,
+}
+
+/// What the instances of a scheduler have in common, at the end of a run; empty for most.
+#[derive(Clone, Debug, Default)]
+pub struct Shared {
+    /// Tokens of each pool, in the order of the scheduler's page: how many requests may be at the device.
+    pub tokens: Vec<u32>,
+    /// What its governor shows of itself, by name.
+    pub governor: Vec<(&'static str, u64)>,
 }
 
 /// What happened over time in a run.

@@ -1,11 +1,15 @@
 //! Small made-up reports for the tests of this module: fixed figures, nothing measured.
 
+use super::group::{GroupResult, Groups};
 use super::job::{Batches, Direction, JobResult, Latency, Levels, Samples};
 use super::machine::Machine;
-use super::model::{Counters, Courses, Device, DeviceKind, Kicks, Locks, Merges, Report, Run};
+use super::model::{
+    Counters, Courses, Device, DeviceKind, Kicks, Locks, Merges, Report, Run, Shared,
+};
 use blkmq_core::Instant;
 use blkmq_device::{Activity, Span};
 use blkmq_lab::workload::{Course, Series};
+use blkmq_sched::{Flow, Reading};
 
 /// What threads that spin meet with: half of a thread's ten seconds and one of the ramp.
 const SPUN: Locks = Locks {
@@ -147,6 +151,62 @@ pub fn hostile() -> Report {
     }
     report.runs[0].jobs[0].name = evil.into();
     report
+}
+
+/// A tree of groups: `web` (300) with `shop` (200) and `search` (100) below it, `backup` (100), and `idle` (900), which
+/// does nothing. Statistics are a few of those that there are.
+pub fn groups() -> Groups {
+    let group = |name: &str, parent: Option<usize>, weight: u32, ios: u64| GroupResult {
+        name: name.into(),
+        parent,
+        weight: (weight > 0).then_some(weight),
+        ios,
+        bytes: ios << 12,
+        stats: Vec::new(),
+    };
+    let mut all = vec![
+        group("/", None, 0, 0),
+        group("web", Some(0), 300, 0),
+        group("shop", Some(1), 200, 600),
+        group("search", Some(1), 100, 200),
+        group("backup", Some(0), 100, 200),
+        group("idle", Some(0), 900, 0),
+    ];
+    let flow = |n: u64| Reading::Flow(Flow { read: n, sync: n, ..Flow::default() });
+    // Requests, nanoseconds that each waited, and how often a queue became empty.
+    let counted =
+        [(0, 1_000, 3, 0), (1, 800, 2, 0), (2, 600, 2, 5), (3, 200, 2, 6), (4, 200, 7, 7)];
+    for (at, requests, wait_ms, dequeue) in counted {
+        all[at].stats = vec![
+            ("io_serviced_recursive".into(), flow(requests)),
+            ("io_wait_time_recursive".into(), flow(requests * wait_ms * 1_000_000)),
+            ("io_service_time_recursive".into(), flow(requests * 100_000)),
+            ("dequeue".into(), Reading::Number(dequeue)),
+        ];
+    }
+    Groups { level: "full".into(), all }
+}
+
+/// Two schedulers with two jobs in [`groups`], which one of them counts and heeds.
+pub fn shared() -> Report {
+    let mut runs =
+        vec![run("bfq", "combining", 2, 100, 9_000), run("none", "combining", 2, 100, 9_000)];
+    for run in &mut runs {
+        run.groups = groups();
+        let mut other = run.jobs[0].clone();
+        run.jobs[0].cgroup = Some("shop".into());
+        (other.name, other.cgroup) = ("copy".into(), Some("backup".into()));
+        run.jobs.push(other);
+    }
+    for group in &mut runs[1].groups.all {
+        group.stats.clear();
+    }
+    report(runs)
+}
+
+/// What a governor has to say.
+pub fn governed() -> Shared {
+    Shared { tokens: vec![256, 128], governor: vec![("read_target", 2_000_000), ("read_p99", 3)] }
 }
 
 /// A comparison with everything that a page can draw: courses of all kinds, heads in the first run, dies in the

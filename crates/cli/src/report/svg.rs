@@ -1,4 +1,4 @@
-//! The plots of the page: rates, latencies, merges, and what happened over time, as inline SVG without scripts.
+//! The plots of the page: rates, latencies, merges, shares, and what happened over time, as inline SVG without scripts.
 //!
 //! Geometry is here; colours and fonts are classes that the page's style sheet gives a meaning, so that a
 //! plot follows the reader's light or dark theme. Every mark carries its figure as a `title`, which
@@ -11,8 +11,9 @@ mod latency;
 mod merges;
 mod occupancy;
 mod rates;
-mod rows;
-mod scale;
+pub mod rows;
+pub mod scale;
+mod shares;
 
 pub use course::{Quantity, courses};
 pub use distribution::distributions;
@@ -20,6 +21,7 @@ pub use latency::latencies;
 pub use merges::{KINDS, merges};
 pub use occupancy::{ACTIVITIES, occupancy};
 pub use rates::rates;
+pub use shares::shares;
 
 use super::label::{Series, scheduler, series};
 use super::markup::{Attributes, Markup, Px};
@@ -104,7 +106,8 @@ fn plot(m: &mut Markup, height: f64, says: &str, content: impl FnOnce(&mut Marku
     m.element("svg", &[("viewBox", &view), ("role", &"img"), ("aria-label", &says)], content);
 }
 
-fn line(m: &mut Markup, class: &str, from: (f64, f64), to: (f64, f64)) {
+/// A line.
+pub fn line(m: &mut Markup, class: &str, from: (f64, f64), to: (f64, f64)) {
     let ends: Attributes = &[
         ("class", &class),
         ("x1", &Px(from.0)),
@@ -130,7 +133,7 @@ fn dot(m: &mut Markup, class: &str, at: (f64, f64), radius: f64, title: &str) {
 }
 
 /// An upright rectangle that shows `title` under the pointer.
-fn bar(m: &mut Markup, class: &str, from: (f64, f64), size: (f64, f64), title: &str) {
+pub fn bar(m: &mut Markup, class: &str, from: (f64, f64), size: (f64, f64), title: &str) {
     let place: Attributes = &[
         ("class", &class),
         ("x", &Px(from.0)),

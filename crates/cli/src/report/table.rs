@@ -5,9 +5,10 @@ use std::fmt::Write as _;
 
 use super::figures::columns;
 use super::findings::findings;
+use super::group_figures;
 use super::job::{Direction, JobResult, Latency, Samples};
-use super::label::scheduler;
-use super::model::{Counters, Device, Report, Run};
+use super::label::{Varying, scheduler};
+use super::model::{Counters, Device, Report, Run, Shared};
 use super::number::{bandwidth, bytes, count, counted, nanos, percent};
 use super::percentile::PERCENTILES;
 use super::text_table::{TextTable, printable};
@@ -49,6 +50,10 @@ fn comparison(out: &mut String, report: &Report, runs: &[Run]) {
     }
     out.push_str(&table.render());
     out.push('\n');
+    let varying = Varying::of(report);
+    for run in runs {
+        groups(out, &format!("groups with {}:", varying.run_name(run)), run);
+    }
     for sentence in findings(report).iter().map(String::as_str).chain(limits(report)) {
         paragraph(out, "- ", sentence);
     }
@@ -86,6 +91,7 @@ fn summary(out: &mut String, report: &Report, run: &Run) {
     out.push('\n');
     queue_summary(out, run);
     out.push('\n');
+    groups(out, "groups:", run);
     for sentence in limits(report) {
         paragraph(out, "", sentence);
     }
@@ -213,14 +219,40 @@ fn queue_summary(out: &mut String, run: &Run) {
         );
         push_line(out, 2, &line);
     }
+    let Shared { tokens, governor } = &run.shared;
+    if !tokens.is_empty() {
+        let tokens = tokens.iter().map(u32::to_string).collect::<Vec<_>>();
+        push_line(out, 2, &format!("tokens   : {}", tokens.join(", ")));
+    }
+    if !governor.is_empty() {
+        let values = governor.iter().map(|(name, value)| format!("{name}={value}"));
+        let values = values.collect::<Vec<_>>().join(", ");
+        paragraph(out, "  governor : ", &values);
+    }
 }
 
-fn push_line(out: &mut String, indent: usize, text: &str) {
+/// A table of the groups of a run, if it had any.
+fn groups(out: &mut String, heading: &str, run: &Run) {
+    let rows = group_figures::rows(run);
+    if rows.is_empty() {
+        return;
+    }
+    let columns = group_figures::columns(&run.groups);
+    let columns = columns.into_iter().map(|(name, _, align)| (name.to_owned(), align));
+    let mut table = TextTable::new(columns.collect());
+    rows.iter().for_each(|row| table.row(row));
+    push_line(out, 0, heading);
+    out.push_str(&table.render());
+    out.push('\n');
+}
+
+/// A line of `text` behind so many spaces.
+pub fn push_line(out: &mut String, indent: usize, text: &str) {
     writeln!(out, "{:indent$}{}", "", printable(text)).expect("a String takes every text");
 }
 
-/// Wraps text at [`WIDTH`], with the lines after the first under the text of the first.
-fn paragraph(out: &mut String, lead: &str, text: &str) {
+/// Wraps text at 100 columns, with the lines after the first under the text of the first.
+pub fn paragraph(out: &mut String, lead: &str, text: &str) {
     let indent = lead.len();
     let mut line = lead.to_owned();
     for word in printable(text).split(' ').filter(|word| !word.is_empty()) {
@@ -258,6 +290,28 @@ mod tests {
     #[test]
     fn several_runs_are_one_table() {
         assert_same(&render(&sample::comparison()), include_str!("testdata/comparison.txt"));
+    }
+
+    #[test]
+    fn groups_have_a_table_for_each_run() {
+        assert_same(&render(&sample::shared()), include_str!("testdata/shared.txt"));
+        let mut report = sample::shared();
+        report.runs.truncate(1);
+        let text = render(&report);
+        assert!(text.contains("\ngroups:\ngroup       weight"), "{text}");
+        for group in &mut report.runs[0].groups.all {
+            group.stats.clear();
+        }
+        assert!(!render(&report).contains("wait"), "nobody counted");
+    }
+
+    #[test]
+    fn tokens_and_what_a_governor_shows_are_with_the_queue() {
+        let mut report = sample::single();
+        report.runs[0].shared = sample::governed();
+        let text = render(&report);
+        let expected = "\n  tokens   : 256, 128\n  governor : read_target=2000000, read_p99=3\n";
+        assert!(text.contains(expected), "{text}");
     }
 
     #[test]

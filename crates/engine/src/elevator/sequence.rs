@@ -44,7 +44,7 @@ impl Elevator {
 
     fn insert_data(&mut self, id: RequestId, at: At) {
         self.held += 1;
-        let cx = Cx { now: self.now, requests: &self.requests, outside: &self.outside };
+        let cx = Cx::new(self.now, &self.requests, &self.outside);
         self.policy.insert(&cx, id, at);
     }
 
@@ -80,7 +80,7 @@ impl Elevator {
 
     fn data_done(&mut self, done: &Done, end: &mut impl FnMut(Bio, IoResult)) -> bool {
         let id = done.rq;
-        let cx = Cx { now: self.now, requests: &self.requests, outside: &self.outside };
+        let cx = Cx::new(self.now, &self.requests, &self.outside);
         self.policy.completed(&cx, done);
         let hw = self.requests.get(id).hw;
         if let Some(result) = self.flushes.data_done(self.now, hw, id, done.result) {

@@ -7,7 +7,8 @@
 
 use crate::sync::{Mutex, MutexGuard, PoisonError};
 use blkmq_core::GroupId;
-use blkmq_sched::{GroupChange, GroupStats, Note, Reading, StatsLevel};
+use blkmq_sched::{GroupChange, GroupStats, Note, Reading, StatsLevel, Tallies, Tally};
+use std::cell::RefCell;
 
 /// How much is counted about groups, and when.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -21,15 +22,42 @@ pub struct Stats {
 /// The numbers of a queue's groups.
 pub(crate) struct Ledger(Mutex<Book>);
 
+/// What was noted down and not counted yet: sums where sums will do, and the rest one by one.
+#[derive(Default)]
+pub(crate) struct Notes {
+    sums: RefCell<Tallies>,
+    others: RefCell<Vec<Note>>,
+}
+
+impl Notes {
+    /// Where policies sum up by themselves.
+    #[inline]
+    pub(crate) fn sums(&self) -> &RefCell<Tallies> {
+        &self.sums
+    }
+
+    pub(crate) fn push(&self, note: &Note) {
+        if !self.sums.borrow_mut().add(note.about, note.what) {
+            self.others.borrow_mut().push(*note);
+        }
+    }
+
+    #[inline]
+    pub(crate) fn is_empty(&self) -> bool {
+        self.sums.borrow().is_empty() && self.others.borrow().is_empty()
+    }
+}
+
 /// The numbers, and what is to be counted in.
 pub(crate) struct Book {
     stats: GroupStats,
-    incoming: Vec<Note>,
+    sums: Vec<Tally>,
+    others: Vec<Note>,
 }
 
 impl Ledger {
     pub(crate) fn new() -> Self {
-        Self(Mutex::new(Book { stats: GroupStats::new(), incoming: Vec::new() }))
+        Self(Mutex::new(Book { stats: GroupStats::new(), sums: Vec::new(), others: Vec::new() }))
     }
 
     /// Waits for whoever is counting.
@@ -39,14 +67,14 @@ impl Ledger {
     }
 
     /// Takes `notes` if nobody is counting; to be counted with [`Book::count`].
-    pub(crate) fn try_take(&self, notes: &mut Vec<Note>) -> Option<MutexGuard<'_, Book>> {
+    pub(crate) fn try_take(&self, notes: &Notes) -> Option<MutexGuard<'_, Book>> {
         let mut book = self.0.try_lock().ok()?;
         book.take(notes);
         Some(book)
     }
 
     /// Takes `notes` and counts them, waiting for whoever is counting.
-    pub(crate) fn count(&self, notes: &mut Vec<Note>) {
+    pub(crate) fn count(&self, notes: &Notes) {
         let mut book = self.book();
         book.take(notes);
         book.count();
@@ -74,17 +102,20 @@ impl Ledger {
 
 impl Book {
     /// What is in `notes` comes after all that came in before.
-    pub(crate) fn take(&mut self, notes: &mut Vec<Note>) {
-        if self.incoming.is_empty() {
-            std::mem::swap(&mut self.incoming, notes);
+    pub(crate) fn take(&mut self, notes: &Notes) {
+        notes.sums.borrow_mut().drain(|tally| self.sums.push(tally));
+        let mut others = notes.others.borrow_mut();
+        if self.others.is_empty() {
+            std::mem::swap(&mut self.others, &mut others);
         } else {
-            self.incoming.append(notes);
+            self.others.append(&mut others);
         }
     }
 
-    /// Counts in what has come in.
+    /// Counts in what has come in. What is summed up and what has an order do not touch the same numbers.
     pub(crate) fn count(&mut self) {
-        let Self { stats, incoming } = self;
-        incoming.drain(..).for_each(|note| stats.apply(&note));
+        let Self { stats, sums, others } = self;
+        sums.drain(..).for_each(|tally| stats.apply_tally(&tally));
+        others.drain(..).for_each(|note| stats.apply(&note));
     }
 }

@@ -60,7 +60,7 @@ impl Outside for Recorded {
 
     fn review_by(&self, _: Instant) {}
 
-    fn note(&self, _: Note) {}
+    fn note(&self, _: &Note) {}
 
     fn stats(&self) -> StatsLevel {
         self.level.get()

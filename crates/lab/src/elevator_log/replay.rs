@@ -222,7 +222,7 @@ impl Stage {
             Entry::Absorbed { into, meta, .. } => self.set(into, meta),
             _ => {}
         }
-        let cx = Cx { now: call.now, requests: &self.requests, outside: &self.outside };
+        let cx = Cx::new(call.now, &self.requests, &self.outside);
         let policy = &mut *self.policy;
         match call.entry {
             Entry::Insert { rq, at, .. } => policy.insert(&cx, rq, at),

@@ -73,7 +73,7 @@ impl Outside for Spied<'_> {
         self.outside.review_by(at);
     }
 
-    fn note(&self, note: Note) {
+    fn note(&self, note: &Note) {
         self.outside.note(note);
     }
 

@@ -118,7 +118,7 @@ struct Watched {
 macro_rules! spied {
     ($watched:ident, $cx:ident, $call:ident($($argument:expr),*)) => {{
         let outside = Spied { outside: $cx.outside, memory: &$watched.memory };
-        let answer = $watched.inner.$call(&Cx { outside: &outside, ..*$cx }, $($argument),*);
+        let answer = $watched.inner.$call(&$cx.through(&outside), $($argument),*);
         for heard in $watched.memory.take() {
             $watched.tell(|watch| watch.heard($cx.now, heard));
         }

@@ -166,6 +166,12 @@ impl<'a, P: Payload + 'static, B: Buffers<P>> Simulation<'a, P, B> {
         self.timeline.events()
     }
 
+    /// The queue.
+    #[must_use]
+    pub fn queue(&self) -> &Queue<P> {
+        &self.queue
+    }
+
     /// The queue's counters.
     #[must_use]
     pub fn stats(&self) -> QueueStats {

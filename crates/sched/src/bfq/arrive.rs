@@ -1,7 +1,7 @@
 //! A request comes (`spec/bfq.md` section 5).
 
 use super::budget::Reason;
-use super::notes::About;
+use super::notes::Kind;
 use super::queue::NO_LANE;
 use super::wf2q::{From, ROOT, When};
 use super::{Bfq, Item, NOBODY, State, burst, habits, raising};
@@ -94,7 +94,7 @@ impl Bfq {
         self.queued += 1;
         let factor = queue.raising.factor;
         let another = self.compete(q, rq, meta.sector);
-        self.note_queued(cx, self.wf.level(q), About::of(meta));
+        self.note_queued(cx, self.wf.level(q), Kind::of(meta));
         let mut interactive = false;
         if self.queues[q].busy {
             self.raise_rare_async(q);

@@ -1,7 +1,7 @@
 //! The end of a slot: what it cost, the next budget, and whether the queue goes on waiting (`spec/bfq.md` section 8).
 
 use super::budget::{self, Reason, Slot};
-use super::notes::About;
+use super::notes::Kind;
 use super::wf2q::{Keep, When};
 use super::{Bfq, NOBODY};
 use crate::{Cx, Event};
@@ -70,7 +70,7 @@ impl Bfq {
             self.wf.set_service(q, 0);
         }
         self.recount(q);
-        self.note(cx, self.wf.level(q), About::QUEUE, Event::Time(now.since(self.slot.began)));
+        self.note(cx, self.wf.level(q), Kind::QUEUE, Event::Time(now.since(self.slot.began)));
         self.free_if_unused(cx, q);
     }
 
@@ -151,13 +151,13 @@ impl Bfq {
         let q = self.serving;
         self.slot.idle = Some(self.now + self.idle_span(q));
         self.slot.idle_began = self.now;
-        self.note(cx, self.wf.level(q), About::QUEUE, Event::IdleBegan);
+        self.note(cx, self.wf.level(q), Kind::QUEUE, Event::IdleBegan);
     }
 
     #[inline]
     pub(super) fn stop_idling(&mut self, cx: &Cx<'_>) {
         if self.slot.idle.take().is_some() {
-            self.note(cx, self.wf.level(self.serving), About::QUEUE, Event::IdleEnded);
+            self.note(cx, self.wf.level(self.serving), Kind::QUEUE, Event::IdleEnded);
         }
     }
 
@@ -187,6 +187,6 @@ impl Bfq {
         self.queues.unlink_busy(q);
         self.busy[class as usize] -= 1;
         self.refile(q);
-        self.note(cx, self.wf.level(q), About::QUEUE, Event::Dequeued);
+        self.note(cx, self.wf.level(q), Kind::QUEUE, Event::Dequeued);
     }
 }

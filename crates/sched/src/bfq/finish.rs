@@ -2,7 +2,7 @@
 //! device (`spec/bfq.md` section 7).
 
 use super::budget::Reason;
-use super::notes::About;
+use super::notes::Kind;
 use super::queue::NO_LANE;
 use super::{Bfq, HEAD, State, idling, raising};
 use crate::{Cx, Event};
@@ -50,7 +50,7 @@ impl Bfq {
             }
             State::Free | State::Issued => panic!("{rq:?} is not held"),
         }
-        self.note_unqueued(cx, level, About::of(meta));
+        self.note_unqueued(cx, level, Kind::of(meta));
         if item.state == State::Queued {
             self.left_empty(cx, q);
         }
@@ -159,7 +159,7 @@ impl Bfq {
         self.lists.push_front(HEAD, rq);
         self.items[rq.index()].state = State::Head;
         let q = self.items[rq.index()].queue;
-        self.note_queued(cx, self.wf.level(q), About::of(cx.requests.get(rq)));
+        self.note_queued(cx, self.wf.level(q), Kind::of(cx.requests.get(rq)));
     }
 
     /// Notes down a completion.
@@ -175,6 +175,6 @@ impl Bfq {
         let bytes = meta.sectors.saturating_mul(blkmq_core::SECTOR_SIZE);
         let (wait, service): (Nanos, Nanos) = (issued.since(item.since), completed.since(issued));
         let what = Event::Completed { bytes, wait, service };
-        self.note(cx, self.wf.level(item.queue), About::of(meta), what);
+        self.note(cx, self.wf.level(item.queue), Kind::of(meta), what);
     }
 }

@@ -220,7 +220,7 @@ impl Bfq {
     /// Every call begins with the time; and if the device has been kept idle for long enough, that ends first.
     #[inline]
     fn enter(&mut self, cx: &Cx<'_>) {
-        self.level = cx.outside.stats();
+        self.level = cx.stats;
         if let Some(until) = self.slot.idle
             && until <= cx.now
         {

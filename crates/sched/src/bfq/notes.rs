@@ -4,17 +4,17 @@
 //! completed; with `Full`, everything.
 
 use super::{Bfq, HEAD, NOBODY};
-use crate::{Cx, Event, Note, StatsLevel};
-use blkmq_core::{Instant, IoMeta, Op};
+use crate::{About, Cx, Event, StatsLevel};
+use blkmq_core::{IoMeta, Op};
 
 /// The kind of I/O that a note is about.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct About {
+pub(super) struct Kind {
     op: Op,
     sync: bool,
 }
 
-impl About {
+impl Kind {
     /// Of a note about no I/O in particular.
     pub(super) const QUEUE: Self = Self { op: Op::Read, sync: true };
 
@@ -31,22 +31,17 @@ impl Bfq {
         self.level >= if basic { StatsLevel::Basic } else { StatsLevel::Full }
     }
 
-    #[inline]
-    pub(super) fn note(&self, cx: &Cx<'_>, level: u32, about: About, what: Event) {
+    #[inline(always)]
+    pub(super) fn note(&self, cx: &Cx<'_>, level: u32, kind: Kind, what: Event) {
         if self.wanted(what) {
-            self.note_at(cx, level, about, what, self.now);
+            let about = About::new(self.groups.of(level).id, kind.op, kind.sync);
+            cx.note(about, what, self.now);
         }
-    }
-
-    #[cold]
-    fn note_at(&self, cx: &Cx<'_>, level: u32, about: About, what: Event, at: Instant) {
-        let About { op, sync } = about;
-        cx.outside.note(Note { group: self.groups.of(level).id, op, sync, what, at });
     }
 
     /// A request waits on `level`.
     #[inline]
-    pub(super) fn note_queued(&mut self, cx: &Cx<'_>, level: u32, about: About) {
+    pub(super) fn note_queued(&mut self, cx: &Cx<'_>, level: u32, kind: Kind) {
         let group = self.groups.at(level);
         group.waiting += 1;
         if self.level < StatsLevel::Full {
@@ -54,28 +49,40 @@ impl Bfq {
             (group.empty, group.waits) = (false, false);
             return;
         }
-        self.note(cx, level, about, Event::Queued);
+        self.note(cx, level, kind, Event::Queued);
         if core::mem::take(&mut self.groups.at(level).empty) {
-            self.note(cx, level, About::QUEUE, Event::EmptyEnded);
+            self.note(cx, level, Kind::QUEUE, Event::EmptyEnded);
         }
         let its_turn = self.serving != NOBODY && self.wf.level(self.serving) == level;
         if !its_turn && !core::mem::replace(&mut self.groups.at(level).waits, true) {
-            self.note(cx, level, About::QUEUE, Event::WaitBegan);
+            self.note(cx, level, Kind::QUEUE, Event::WaitBegan);
         }
     }
 
-    /// A request of `level` waits no longer.
+    /// A request of `level` waits no longer, and was not picked.
     #[inline]
-    pub(super) fn note_unqueued(&mut self, cx: &Cx<'_>, level: u32, about: About) {
+    pub(super) fn note_unqueued(&mut self, cx: &Cx<'_>, level: u32, kind: Kind) {
+        self.note(cx, level, kind, Event::Unqueued);
+        self.note_left(cx, level);
+    }
+
+    /// A request of `level` with so many sectors was picked.
+    #[inline]
+    pub(super) fn note_served(&mut self, cx: &Cx<'_>, level: u32, kind: Kind, sectors: u32) {
+        self.note(cx, level, kind, Event::Served(sectors));
+        self.note_left(cx, level);
+    }
+
+    #[inline]
+    fn note_left(&mut self, cx: &Cx<'_>, level: u32) {
         let group = self.groups.at(level);
         group.waiting -= 1;
         if self.level < StatsLevel::Full {
             return;
         }
-        self.note(cx, level, about, Event::Unqueued);
         let group = self.groups.at(level);
         if group.waiting == 0 && !core::mem::replace(&mut group.empty, true) {
-            self.note(cx, level, About::QUEUE, Event::EmptyBegan);
+            self.note(cx, level, Kind::QUEUE, Event::EmptyBegan);
         }
     }
 
@@ -85,9 +92,9 @@ impl Bfq {
             return;
         }
         let size = self.groups.of(level).waiting;
-        self.note(cx, level, About::QUEUE, Event::QueueSize(size));
+        self.note(cx, level, Kind::QUEUE, Event::QueueSize(size));
         if core::mem::take(&mut self.groups.at(level).waits) {
-            self.note(cx, level, About::QUEUE, Event::WaitEnded);
+            self.note(cx, level, Kind::QUEUE, Event::WaitEnded);
         }
     }
 
@@ -99,9 +106,9 @@ impl Bfq {
             let mut at = self.lists.front(list);
             while let Some(rq) = at {
                 if self.items[rq.index()].queue == q {
-                    let about = About::of(cx.requests.get(rq));
-                    self.note_unqueued(cx, old, about);
-                    self.note_queued(cx, new, about);
+                    let kind = Kind::of(cx.requests.get(rq));
+                    self.note_unqueued(cx, old, kind);
+                    self.note_queued(cx, new, kind);
                 }
                 at = self.lists.behind(rq);
             }

@@ -1,6 +1,6 @@
 //! The contract: what the engine says, and who is told.
 
-use super::notes::About;
+use super::notes::Kind;
 use super::tunables::Tunables;
 use super::{Bfq, State};
 use crate::{At, Cx, Done, Event, GroupChange, Grown, Pick, Scheduler, Used};
@@ -87,7 +87,7 @@ impl Scheduler for Bfq {
         self.items[into.index()].sectors = cx.requests.get(into).sectors;
         self.inherit(into, gone);
         let level = self.wf.level(self.items[gone.index()].queue);
-        self.note(cx, level, About::of(cx.requests.get(gone)), Event::Merged);
+        self.note(cx, level, Kind::of(cx.requests.get(gone)), Event::Merged);
         self.remove_held(cx, gone);
         self.moved(cx, into);
     }
@@ -129,7 +129,7 @@ impl Scheduler for Bfq {
         let meta = cx.requests.get(rq);
         self.items[rq.index()].sectors = meta.sectors;
         let level = self.wf.level(self.items[rq.index()].queue);
-        self.note(cx, level, About::of(meta), Event::Merged);
+        self.note(cx, level, Kind::of(meta), Event::Merged);
         match edge {
             Grown::Back => {}
             Grown::Front { .. } | Grown::Discard => self.moved(cx, rq),

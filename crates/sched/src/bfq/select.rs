@@ -1,10 +1,10 @@
 //! What goes to the device next (`spec/bfq.md` section 6).
 
 use super::budget::{self, Reason};
-use super::notes::About;
+use super::notes::Kind;
 use super::wf2q::Class;
 use super::{Bfq, HEAD, NOBODY, State, habits};
-use crate::{Cx, Event, Pick};
+use crate::{Cx, Pick};
 use blkmq_core::{Nanos, RequestId};
 
 /// Async I/O costs so many times what it is, as long as that harms nobody: nobody waits for it.
@@ -161,8 +161,7 @@ impl Bfq {
         self.items[rq.index()].state = State::Issued;
         let level = self.wf.level(q);
         self.take_out(q, rq, meta.sector);
-        self.note_unqueued(cx, level, About::of(&meta));
-        self.note(cx, level, About::of(&meta), Event::Served(meta.sectors));
+        self.note_served(cx, level, Kind::of(&meta), meta.sectors);
         self.left_empty(cx, q);
     }
 
@@ -176,8 +175,7 @@ impl Bfq {
         self.in_driver += 1;
         let meta = cx.requests.get(rq);
         let level = self.wf.level(q);
-        self.note_unqueued(cx, level, About::of(meta));
-        self.note(cx, level, About::of(meta), Event::Served(meta.sectors));
+        self.note_served(cx, level, Kind::of(meta), meta.sectors);
         self.recount(q);
         rq
     }

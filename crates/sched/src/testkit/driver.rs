@@ -22,7 +22,7 @@ pub struct Driver {
 
 macro_rules! cx {
     ($driver:ident) => {
-        Cx { now: $driver.now, requests: &$driver.requests, outside: &$driver.outside }
+        Cx::new($driver.now, &$driver.requests, &$driver.outside)
     };
 }
 

@@ -190,9 +190,9 @@ impl Outside for LocalOutside {
         self.due.set(Some(due));
     }
 
-    fn note(&self, note: Note) {
+    fn note(&self, note: &Note) {
         if self.level.get() > StatsLevel::Off {
-            self.inner.borrow_mut().notes.push(note);
+            self.inner.borrow_mut().notes.push(*note);
         }
     }
 

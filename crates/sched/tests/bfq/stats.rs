@@ -96,7 +96,7 @@ fn s19_16_sums_equal_what_was_done_while_groups_come_and_go() {
 
 #[test]
 fn s19_16_less_is_noted_down_at_lower_levels() {
-    for (level, expected) in [(StatsLevel::Off, 0), (StatsLevel::Basic, 2), (StatsLevel::Full, 9)] {
+    for (level, expected) in [(StatsLevel::Off, 0), (StatsLevel::Basic, 2), (StatsLevel::Full, 8)] {
         let mut d = driver("low_latency=0");
         d.outside().set_stats(level);
         let rq = put(&mut d, read(1, 0));

@@ -68,7 +68,7 @@ impl Fleet {
 
     fn call<R>(&mut self, nth: usize, call: impl FnOnce(&mut Checked, &Cx<'_>) -> R) -> R {
         let Self { instances, requests, outside, now, .. } = self;
-        call(&mut instances[nth], &Cx { now: *now, requests, outside })
+        call(&mut instances[nth], &Cx::new(*now, requests, outside))
     }
 
     pub fn held(&self, nth: usize) -> usize {

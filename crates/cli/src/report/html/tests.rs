@@ -1,9 +1,10 @@
+use super::super::group::GroupResult;
 use super::super::sample;
 use super::*;
 
 /// A reader of markup as simple as markup gets here: checks nesting and quoting, and returns the tags in
 /// order. Panics where the text is not well-formed.
-fn tags(page: &str) -> Vec<String> {
+pub fn tags(page: &str) -> Vec<String> {
     let (mut open, mut seen): (Vec<String>, Vec<String>) = (vec![], vec![]);
     let mut rest = page.strip_prefix("<!DOCTYPE html>\n").expect("a page says that it is HTML");
     while let Some(start) = rest.find('<') {
@@ -43,7 +44,8 @@ fn tag_end(text: &str) -> usize {
     panic!("a tag without an end: {text:?}");
 }
 
-fn count(tags: &[String], name: &str) -> usize {
+/// How many elements are called `name`.
+pub fn count(tags: &[String], name: &str) -> usize {
     tags.iter().filter(|tag| *tag == name).count()
 }
 
@@ -115,6 +117,36 @@ fn no_coordinate_is_a_nan() {
     let page = render(&report);
     tags(&page);
     assert!(!page.contains("NaN") && !page.contains("inf\""));
+}
+
+#[test]
+fn groups_are_drawn_against_their_weights_and_listed() {
+    let mut report = sample::shared();
+    report.runs[1].shared = sample::governed();
+    let page = render(&report);
+    let found = tags(&page);
+    // Those of the runs, of their queues, of their groups, and of what one of them shares.
+    assert_eq!(count(&found, "table"), 5);
+    for text in [
+        "Shares of groups",
+        "bfq: shop: 60.0 % / 50.0 %",
+        "Groups with none",
+        "read_target=2000000",
+        "    shop</td>",
+    ] {
+        assert!(page.contains(text), "{text}");
+    }
+    let bars = page.split("Share of bytes of each group").nth(1).expect("a plot");
+    let bars = &bars[..bars.find("</svg>").expect("it ends")];
+    assert_eq!(bars.matches("<rect").count(), 10);
+    // One group of each run did nothing.
+    assert_eq!(bars.matches("class=\"error\"").count(), 8);
+
+    let many = sample::groups().all.into_iter().cycle().take(100);
+    report.runs[0].groups.all = many.map(|group| GroupResult { parent: None, ..group }).collect();
+    assert!(render(&report).contains("The first 60 of 104 groups."));
+    let plain = render(&sample::comparison());
+    assert!(!plain.contains("groups") && !plain.contains("tokens"));
 }
 
 #[test]

@@ -6,6 +6,7 @@ use super::super::job::{Direction, JobResult};
 use super::super::model::{Report, Run, ratio};
 use super::super::{number, warnings};
 use super::Detail;
+use super::queues::Details;
 use super::transfer::{Show, Times, Transfer, latency_classes, millis};
 
 /// A JSON object whose keys are data.
@@ -61,6 +62,8 @@ struct About<'a> {
     governor: Option<&'a str>,
     notes: &'a [String],
     warnings: Vec<String>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    queues: Vec<Details<'a>>,
 }
 
 #[derive(serde::Serialize)]
@@ -173,6 +176,7 @@ impl<'a> About<'a> {
             governor: machine.governor.as_deref(),
             notes: &report.notes,
             warnings: warnings::warnings(report).iter().map(ToString::to_string).collect(),
+            queues: Details::all(report),
         }
     }
 }

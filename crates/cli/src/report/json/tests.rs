@@ -177,6 +177,44 @@ fn verification_is_beside_the_queue_where_there_was_any() {
 }
 
 #[test]
+fn groups_are_told_once_for_each_queue_that_has_some() {
+    let mut report = sample::shared();
+    report.runs.push(sample::single().runs.remove(0));
+    report.runs[2].shared = sample::governed();
+    report.runs.push(sample::single().runs.remove(0));
+    let queues = &parsed(&report, Detail::Plain)["blkmq"]["queues"];
+    assert_eq!(queues.as_array().map(Vec::len), Some(3), "the last run has nothing to say");
+    let groups = queues[0]["groups"].as_array().expect("a list");
+    let names = Vec::from_iter(groups.iter().map(|group| group["name"].as_str().expect("text")));
+    assert_eq!(names, ["/", "web", "shop", "search", "backup", "idle"]);
+    let expected = serde_json::json!({
+        "name": "backup", "parent": "/", "weight": 100, "ios": 200, "bytes": 819_200, "share": 0.2, "due": 0.25,
+        "stats": {
+            "io_serviced_recursive": {
+                "Read": 200, "Write": 0, "Sync": 200, "Async": 0, "Discard": 0, "Total": 200
+            },
+            "io_wait_time_recursive": {
+                "Read": 1_400_000_000, "Write": 0, "Sync": 1_400_000_000, "Async": 0, "Discard": 0,
+                "Total": 1_400_000_000
+            },
+            "io_service_time_recursive": {
+                "Read": 20_000_000, "Write": 0, "Sync": 20_000_000, "Async": 0, "Discard": 0, "Total": 20_000_000
+            },
+            "dequeue": 7
+        }
+    });
+    assert_eq!(groups[4], expected);
+    assert_eq!((&groups[0]["parent"], &groups[0]["weight"]), (&Value::Null, &Value::Null));
+    assert_eq!((&groups[5]["due"], groups[5].get("stats")), (&Value::Null, None));
+    assert_eq!(queues[0]["group_stats"], "full");
+    let expected = serde_json::json!({
+        "run": 2, "tokens": [256, 128], "governor": { "read_target": 2_000_000, "read_p99": 3 }
+    });
+    assert_eq!(queues[2], expected);
+    assert_eq!(parsed(&sample::comparison(), Detail::Plain)["blkmq"].get("queues"), None);
+}
+
+#[test]
 fn bins_count_every_completion() {
     let json = parsed(&sample::single(), Detail::Bins);
     let clat = &json["jobs"][0]["read"]["clat_ns"];

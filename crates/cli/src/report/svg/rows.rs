@@ -6,34 +6,34 @@ use super::{WIDTH, line, plot, text};
 /// Where names end.
 const NAMES: f64 = 272.0;
 /// Where the axis begins.
-pub(super) const LEFT: f64 = 284.0;
+pub const LEFT: f64 = 284.0;
 /// Where the axis ends.
-pub(super) const RIGHT: f64 = 728.0;
+pub const RIGHT: f64 = 728.0;
 /// Height of a row.
-pub(super) const ROW: f64 = 26.0;
+pub const ROW: f64 = 26.0;
 const TOP: f64 = 22.0;
 /// Longer names are cut; the whole name shows under the pointer.
 const NAME_CHARS: usize = 40;
 
 /// A row before its marks.
-pub(super) struct Row {
+pub struct Row {
     /// The run.
-    pub(super) name: String,
+    pub name: String,
     /// The figure at its end.
-    pub(super) figure: String,
+    pub figure: String,
 }
 
 /// An axis and what the figures on the right are.
-pub(super) struct Axis {
+pub struct Axis {
     /// Pixel and name of each tick.
-    pub(super) ticks: Vec<(f64, String)>,
+    pub ticks: Vec<(f64, String)>,
     /// Heading of the figures on the right.
-    pub(super) figures: &'static str,
+    pub figures: &'static str,
 }
 
 /// Draws the frame, and the marks of each row by `mark` (which is told the row's number and the middle of
 /// the row).
-pub(super) fn rows(
+pub fn rows(
     m: &mut Markup,
     says: &str,
     axis: &Axis,

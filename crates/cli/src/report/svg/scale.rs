@@ -2,7 +2,7 @@
 
 /// A linear scale that starts at zero.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Linear {
+pub struct Linear {
     step: f64,
     steps: u32,
     from: f64,
@@ -11,7 +11,7 @@ pub(super) struct Linear {
 
 /// A logarithmic scale over whole decades.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Log {
+pub struct Log {
     low: i32,
     high: i32,
     from: f64,
@@ -20,7 +20,7 @@ pub(super) struct Log {
 
 impl Linear {
     /// Zero at pixel `from`; the first round value that is not below `max` at pixel `to`.
-    pub(super) fn covering(max: f64, from: f64, to: f64) -> Self {
+    pub fn covering(max: f64, from: f64, to: f64) -> Self {
         let max = if max.is_finite() && max > 0.0 { max } else { 1.0 };
         let decade = 10f64.powi((max / 5.0).log10().floor() as i32);
         let steps = [1.0, 2.0, 5.0, 10.0].map(|m| m * decade);
@@ -29,12 +29,12 @@ impl Linear {
     }
 
     /// The pixel of `value`.
-    pub(super) fn at(&self, value: f64) -> f64 {
+    pub fn at(&self, value: f64) -> f64 {
         self.from + (self.to - self.from) * value / (self.step * f64::from(self.steps))
     }
 
     /// Round values, from zero to the end of the scale.
-    pub(super) fn ticks(&self) -> impl Iterator<Item = f64> + use<> {
+    pub fn ticks(&self) -> impl Iterator<Item = f64> + use<> {
         let step = self.step;
         (0..=self.steps).map(move |n| step * f64::from(n))
     }
@@ -42,21 +42,21 @@ impl Linear {
 
 impl Log {
     /// The decades that hold `min` and `max`, from pixel `from` to pixel `to`.
-    pub(super) fn covering(min: f64, max: f64, from: f64, to: f64) -> Self {
+    pub fn covering(min: f64, max: f64, from: f64, to: f64) -> Self {
         let low = min.max(1.0).log10().floor() as i32;
         let high = (max.max(1.0).log10().ceil() as i32).max(low + 1);
         Self { low, high, from, to }
     }
 
     /// The pixel of `value`; what is below the scale is at its start.
-    pub(super) fn at(&self, value: f64) -> f64 {
+    pub fn at(&self, value: f64) -> f64 {
         let place =
             (value.max(1.0).log10() - f64::from(self.low)) / f64::from(self.high - self.low);
         self.from + (self.to - self.from) * place.max(0.0)
     }
 
     /// The powers of ten.
-    pub(super) fn ticks(&self) -> impl Iterator<Item = f64> + use<> {
+    pub fn ticks(&self) -> impl Iterator<Item = f64> + use<> {
         (self.low..=self.high).map(|exponent| 10f64.powi(exponent))
     }
 }

@@ -8,9 +8,13 @@
 //! A group that is removed leaves its numbers to its parent, so that sums over a subtree only ever grow, and so do notes
 //! that still come in its name.
 
-use crate::{Event, GroupChange, Note};
+mod tally;
+
+use crate::{About, Direction, Event, GroupChange, Note};
 use alloc::vec::Vec;
-use blkmq_core::{GroupId, Instant, Nanos, Op};
+use blkmq_core::{GroupId, Instant, Nanos};
+
+pub use tally::{Tallies, Tally};
 
 /// Counted by direction. Each I/O counts once among `read`, `write` and `discard`, and once among `sync` and `unsynced`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -47,19 +51,21 @@ impl Flow {
         self.read + self.write + self.discard
     }
 
-    fn change(&mut self, note: &Note, change: impl Fn(u64) -> u64) {
-        let by_op = match note.op {
-            Op::Read => &mut self.read,
-            Op::Discard => &mut self.discard,
-            Op::Write | Op::WriteZeroes | Op::Flush => &mut self.write,
+    #[inline]
+    fn change(&mut self, about: About, change: impl Fn(u64) -> u64) {
+        let by_direction = match about.direction() {
+            Direction::Read => &mut self.read,
+            Direction::Write => &mut self.write,
+            Direction::Discard => &mut self.discard,
         };
-        *by_op = change(*by_op);
-        let by_wait = if note.sync { &mut self.sync } else { &mut self.unsynced };
+        *by_direction = change(*by_direction);
+        let by_wait = if about.is_sync() { &mut self.sync } else { &mut self.unsynced };
         *by_wait = change(*by_wait);
     }
 
-    fn add(&mut self, note: &Note, amount: u64) {
-        self.change(note, |n| n.saturating_add(amount));
+    #[inline]
+    fn add(&mut self, about: About, amount: u64) {
+        self.change(about, |n| n.saturating_add(amount));
     }
 
     fn join(&mut self, other: &Self) {
@@ -162,19 +168,26 @@ impl Counts {
         &mut self.flows[kind as usize]
     }
 
+    /// A request waits no longer. It may have been queued before anybody counted.
+    fn unqueue(&mut self, about: About) {
+        self.flow(Kind::Queued).change(about, |n| n.saturating_sub(1));
+    }
+
     fn apply(&mut self, note: &Note) {
-        let at = note.at;
+        let Note { about, at, .. } = *note;
         match note.what {
-            Event::Queued => self.flow(Kind::Queued).add(note, 1),
-            // It may have been queued before anybody counted.
-            Event::Unqueued => self.flow(Kind::Queued).change(note, |n| n.saturating_sub(1)),
-            Event::Merged => self.flow(Kind::Merged).add(note, 1),
-            Event::Served(sectors) => self.sectors += u64::from(sectors),
+            Event::Queued => self.flow(Kind::Queued).add(about, 1),
+            Event::Unqueued => self.unqueue(about),
+            Event::Merged => self.flow(Kind::Merged).add(about, 1),
+            Event::Served(sectors) => {
+                self.unqueue(about);
+                self.sectors += u64::from(sectors);
+            }
             Event::Completed { bytes, wait, service } => {
-                self.flow(Kind::Bytes).add(note, bytes.into());
-                self.flow(Kind::Serviced).add(note, 1);
-                self.flow(Kind::WaitTime).add(note, wait.0);
-                self.flow(Kind::ServiceTime).add(note, service.0);
+                self.flow(Kind::Bytes).add(about, bytes.into());
+                self.flow(Kind::Serviced).add(about, 1);
+                self.flow(Kind::WaitTime).add(about, wait.0);
+                self.flow(Kind::ServiceTime).add(about, service.0);
             }
             Event::Time(Nanos(span)) => self.time += span,
             Event::IdleBegan => self.idle.begin(at),
@@ -291,9 +304,18 @@ impl GroupStats {
     /// Takes a note into account. O(1).
     #[inline]
     pub fn apply(&mut self, note: &Note) {
-        let place = self.place(note.group);
+        let place = self.place(note.about.group());
         if let Some(member) = &mut self.members[place] {
             member.counts.apply(note);
+        }
+    }
+
+    /// Takes many notes into account. O(1).
+    #[inline]
+    pub fn apply_tally(&mut self, tally: &Tally) {
+        let place = self.place(tally.group());
+        if let Some(member) = &mut self.members[place] {
+            tally.count(&mut member.counts);
         }
     }
 
@@ -343,9 +365,10 @@ impl GroupStats {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use blkmq_core::Op;
 
     fn note(group: u16, op: Op, what: Event) -> Note {
-        Note { group: GroupId(group), op, sync: op == Op::Read, what, at: Instant::ZERO }
+        Note { about: About::new(GroupId(group), op, op == Op::Read), what, at: Instant::ZERO }
     }
 
     fn at(group: u16, ms: u64, what: Event) -> Note {
@@ -394,6 +417,72 @@ mod tests {
         stats.apply(&note(0, Op::Read, Event::Queued));
         stats.apply(&note(0, Op::Read, Event::Unqueued));
         assert_eq!(flow(&stats, 0, "io_queued").read, 1);
+    }
+
+    #[test]
+    fn tallies_come_to_what_their_notes_come_to_one_by_one() {
+        let mut rng = blkmq_core::Rng::new(7);
+        let (mut single, mut summed) = (GroupStats::new(), GroupStats::new());
+        for group in 1..6 {
+            add(&mut single, group, group / 2);
+            add(&mut summed, group, group / 2);
+        }
+        let mut tallies = Tallies::default();
+        let mut waiting = Vec::new();
+        for n in 0..10_000 {
+            let op = [Op::Read, Op::Write, Op::Discard][rng.below(3) as usize];
+            let about = About::new(GroupId(rng.below(6) as u16), op, rng.below(2) == 0);
+            let mut note = Note { about, ..at(0, n, Event::Queued) };
+            let picked = (!waiting.is_empty()).then(|| rng.below(waiting.len() as u64) as usize);
+            match (rng.below(6), picked) {
+                (0, Some(old)) => note = Note { what: Event::Unqueued, ..waiting.swap_remove(old) },
+                (1 | 2, Some(old)) => {
+                    note = Note { what: Event::Served(8), ..waiting.swap_remove(old) }
+                }
+                (3, _) => note.what = Event::Merged,
+                (4, _) => {
+                    let (bytes, wait, service) =
+                        (4_096, Nanos(rng.below(99)), Nanos(rng.below(99)));
+                    note.what = Event::Completed { bytes, wait, service };
+                }
+                _ => waiting.push(note),
+            }
+            single.apply(&note);
+            assert!(tallies.add(note.about, note.what));
+            if rng.below(40) == 0 {
+                tallies.drain(|tally| summed.apply_tally(&tally));
+            }
+        }
+        tallies.drain(|tally| summed.apply_tally(&tally));
+        assert!(tallies.is_empty());
+        for (group, (name, _)) in
+            (0..6).flat_map(|group| GroupStats::names().map(move |n| (group, n)))
+        {
+            let group = GroupId(group);
+            assert_eq!(single.read(group, name), summed.read(group, name), "{name} of {group:?}");
+        }
+        assert!(flow(&summed, 3, "io_serviced").total() > 100);
+    }
+
+    #[test]
+    fn what_begins_ends_or_belongs_to_a_turn_is_not_summed_up() {
+        let mut tallies = Tallies::default();
+        let empty = Tally::new(About::new(GroupId::ROOT, Op::Read, true));
+        for what in [
+            Event::Time(Nanos(1)),
+            Event::IdleBegan,
+            Event::IdleEnded,
+            Event::EmptyBegan,
+            Event::EmptyEnded,
+            Event::WaitBegan,
+            Event::WaitEnded,
+            Event::Dequeued,
+            Event::QueueSize(1),
+        ] {
+            assert!(!tallies.add(About::new(GroupId::ROOT, Op::Read, true), what), "{what:?}");
+        }
+        tallies.drain(|tally| assert_eq!(tally, empty));
+        assert!(tallies.is_empty());
     }
 
     #[test]

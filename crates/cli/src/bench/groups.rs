@@ -1,0 +1,89 @@
+//! What became of the groups of a run: what jobs did in each of them, and what the scheduler counted.
+
+use super::tally::Part;
+use crate::plan::runs::ThreadSpec;
+use crate::plan::{Plan, StatsChoice};
+use crate::report::group::{GroupResult, Groups};
+use crate::report::model::Shared;
+use blkmq_core::GroupId;
+use blkmq_engine::{GroupTree, Queue};
+use blkmq_sched::{GroupStats, Reading};
+
+/// What is counted with `basic`; each of them also for all below.
+const BASIC: [&str; 6] =
+    ["io_service_bytes", "io_serviced", "io_service_time", "io_wait_time", "io_merged", "sectors"];
+
+/// The groups of `plan` after a run of `parts` on `queue`; none if there is only the root, and nothing to be counted.
+pub fn results<P: Send + 'static>(
+    plan: &Plan,
+    parts: &[(ThreadSpec, Part)],
+    queue: &Queue<P>,
+) -> Groups {
+    if plan.groups.is_empty() && plan.group_stats == StatsChoice::Off {
+        return Groups::default();
+    }
+    // A scheduler that knows no groups counts nothing, and zeros would look as if it did.
+    let counts = matches!(
+        queue.group_stat(GroupId::ROOT, "io_serviced_recursive"),
+        Some(Reading::Flow(flow)) if flow.total() > 0
+    );
+    let level = if counts { plan.group_stats } else { StatsChoice::Off };
+    let root = GroupResult { name: "/".into(), ..GroupResult::default() };
+    let mut found = vec![(GroupId::ROOT, root)];
+    add_below(&plan.groups, 0, &mut found);
+    for (id, group) in &mut found {
+        for (thread, part) in parts {
+            let name = plan.jobs[thread.job].cgroup.as_deref().unwrap_or("/");
+            if name == group.name {
+                group.ios += part.tally.counts.iter().map(|counts| counts.ios).sum::<u64>();
+                group.bytes += part.tally.counts.iter().map(|counts| counts.bytes).sum::<u64>();
+            }
+        }
+        group.stats = stats(level, *id, queue);
+    }
+    let all = found.into_iter().map(|(_, group)| group).collect();
+    Groups { level: plan.group_stats.to_string(), all }
+}
+
+/// The groups below the one at `parent`, each followed by those below itself.
+fn add_below(tree: &GroupTree, parent: usize, found: &mut Vec<(GroupId, GroupResult)>) {
+    let above = found[parent].0;
+    for group in tree.iter().filter(|group| group.parent == above) {
+        let result = GroupResult {
+            name: group.name.clone(),
+            parent: Some(parent),
+            weight: Some(group.weight),
+            ..GroupResult::default()
+        };
+        found.push((group.id, result));
+        add_below(tree, found.len() - 1, found);
+    }
+}
+
+/// Everything that `level` counts about a group.
+fn stats<P: Send + 'static>(
+    level: StatsChoice,
+    group: GroupId,
+    queue: &Queue<P>,
+) -> Vec<(String, Reading)> {
+    let is_counted = |name: &str| match level {
+        StatsChoice::Off => false,
+        StatsChoice::Basic => BASIC.contains(&name),
+        StatsChoice::Full | StatsChoice::Inline => true,
+    };
+    let names = GroupStats::names().filter(|(name, _)| is_counted(name));
+    let names = names.map(
+        |(name, recursive)| {
+            if recursive { format!("{name}_recursive") } else { name.to_owned() }
+        },
+    );
+    names.filter_map(|name| queue.group_stat(group, &name).map(|it| (name, it))).collect()
+}
+
+/// What the scheduler's instances have in common, and what it shows of that.
+pub fn shared<P: Send + 'static>(queue: &Queue<P>) -> Shared {
+    let mut governor = Vec::new();
+    queue.inspect_governor(&mut |name, value| governor.push((name, value)));
+    let tokens = queue.tokens().into_iter().map(|(_, tokens)| tokens).collect();
+    Shared { tokens, governor }
+}

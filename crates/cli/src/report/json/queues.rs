@@ -1,0 +1,76 @@
+//! What there is to say of queues as such: their groups, and what the instances of their scheduler share.
+
+use super::super::group::Groups;
+use super::super::model::Report;
+use super::schema::Map;
+use blkmq_sched::Reading;
+use serde::Serialize;
+
+#[derive(Serialize)]
+pub(super) struct Details<'a> {
+    run: usize,
+    #[serde(skip_serializing_if = "<[_]>::is_empty")]
+    tokens: &'a [u32],
+    #[serde(skip_serializing_if = "Map::is_empty")]
+    governor: Map<&'static str, u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    group_stats: Option<&'a str>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    groups: Vec<Group<'a>>,
+}
+
+#[derive(Serialize)]
+struct Group<'a> {
+    name: &'a str,
+    parent: Option<&'a str>,
+    weight: Option<u32>,
+    ios: u64,
+    bytes: u64,
+    share: f64,
+    due: Option<f64>,
+    #[serde(skip_serializing_if = "Map::is_empty")]
+    stats: Map<&'a str, Statistic>,
+}
+
+#[derive(Serialize)]
+#[serde(untagged)]
+enum Statistic {
+    Flow(Map<&'static str, u64>),
+    Number(u64),
+}
+
+impl<'a> Details<'a> {
+    /// Of every run of which there is something to say.
+    pub(super) fn all(report: &'a Report) -> Vec<Self> {
+        let runs = report.runs.iter().enumerate();
+        let details = runs.map(|(run, it)| Self {
+            run,
+            tokens: &it.shared.tokens,
+            governor: Map(it.shared.governor.clone()),
+            group_stats: (!it.groups.all.is_empty()).then_some(it.groups.level.as_str()),
+            groups: (0..it.groups.all.len()).map(|at| Group::new(&it.groups, at)).collect(),
+        });
+        details.filter(|it| !(it.tokens.is_empty() && it.groups.is_empty())).collect()
+    }
+}
+
+impl<'a> Group<'a> {
+    fn new(groups: &'a Groups, at: usize) -> Self {
+        let group = &groups.all[at];
+        let statistic = |reading: &Reading| match reading {
+            Reading::Flow(flow) => Statistic::Flow(Map(flow.rows().to_vec())),
+            Reading::Number(number) => Statistic::Number(*number),
+        };
+        let stats = group.stats.iter().map(|(name, reading)| (name.as_str(), statistic(reading)));
+        Self {
+            name: &group.name,
+            parent: group.parent.map(|parent| groups.all[parent].name.as_str()),
+            weight: group.weight,
+            ios: group.ios,
+            bytes: group.bytes,
+            share: groups.share(at),
+            due: groups.due(at),
+            stats: Map(stats.collect()),
+        }
+    }
+}

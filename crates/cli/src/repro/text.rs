@@ -1,0 +1,95 @@
+//! What was found, for the terminal: for each claim what was published, what was measured here, and what both mean.
+
+use super::findings::{findings, limits};
+use super::model::{Experiment, Repro};
+use super::published::{Published, Source, published};
+use super::table::{self, Table};
+use crate::report::machine::Machine;
+use crate::report::number::{bytes, counted};
+use crate::report::table::{paragraph, push_line};
+use crate::report::text_table::TextTable;
+
+/// What was found as lines of text.
+pub fn render(repro: &Repro) -> String {
+    let mut out = String::new();
+    if repro.experiments.is_empty() {
+        out.push_str("Nothing was measured.\n");
+    }
+    for experiment in &repro.experiments {
+        claim(&mut out, experiment, &repro.machine);
+        out.push('\n');
+    }
+    let Machine { os, kernel, .. } = &repro.machine;
+    paragraph(&mut out, "", &format!("Measured on {}; {os}, kernel {kernel}.", machine(repro)));
+    out
+}
+
+/// Its processor and memory, in a few words.
+pub fn machine(repro: &Repro) -> String {
+    let Machine { cpu_model, cores, memory_bytes, .. } = &repro.machine;
+    format!("{cpu_model}, {}, {}", counted((*cores).into(), "core"), bytes(*memory_bytes as f64))
+}
+
+fn claim(out: &mut String, experiment: &Experiment, machine: &Machine) {
+    let Published { title, claim, tables, .. } = published(experiment.name);
+    let heading = format!("{}: {title}", experiment.name.word());
+    push_line(out, 0, &heading);
+    push_line(out, 0, &"=".repeat(heading.len()));
+    paragraph(out, "", claim);
+    for source in *tables {
+        out.push('\n');
+        paragraph(out, "", &format!("Published by {}", cited(source)));
+        push_table(out, &table::published(source));
+        if !source.remark.is_empty() {
+            paragraph(out, "", source.remark);
+        }
+    }
+    out.push('\n');
+    paragraph(out, "", &format!("Measured here: {}.", experiment.workload));
+    push_table(out, &table::measured(experiment));
+    if let Some(timelines) = table::timelines(experiment) {
+        out.push('\n');
+        push_table(out, &timelines);
+    }
+    out.push('\n');
+    for sentence in findings(experiment).iter().chain(&limits(experiment, machine)) {
+        paragraph(out, "- ", sentence);
+    }
+    for note in &experiment.notes {
+        paragraph(out, "Note: ", note);
+    }
+}
+
+/// Who published it, on what, and with what.
+pub fn cited(source: &Source) -> String {
+    format!("{}; {}; {}.", source.by, source.hardware, source.workload)
+}
+
+fn push_table(out: &mut String, table: &Table) {
+    let columns = table.columns.iter().map(|(name, _, align)| ((*name).to_owned(), *align));
+    let mut text = TextTable::new(columns.collect());
+    table.rows.iter().for_each(|row| text.row(row));
+    out.push_str(&text.render());
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::sample;
+    use super::*;
+
+    #[test]
+    fn what_was_published_and_what_was_measured_stand_together() {
+        let (text, expected) = (render(&sample::both()), include_str!("testdata/both.txt"));
+        for (number, (line, wanted)) in text.lines().zip(expected.lines()).enumerate() {
+            assert_eq!(line, wanted, "line {}", number + 1);
+        }
+        assert_eq!(text.lines().count(), expected.lines().count(), "{text}");
+    }
+
+    #[test]
+    fn no_control_character_reaches_the_terminal_and_nothing_is_said_of_nothing() {
+        let text = render(&sample::hostile());
+        assert!(text.chars().all(|c| c == '\n' || !c.is_control()), "{text:?}");
+        assert!(render(&Repro::default()).starts_with("Nothing was measured.\n"));
+    }
+}
