@@ -3,7 +3,7 @@
 use crate::args::{self, Request};
 use crate::error::{Failure, UsageError};
 use crate::plan::Time;
-use crate::{bench, doc, dry_run, replay};
+use crate::{bench, doc, dry_run, replay, repro};
 use std::io::{ErrorKind, Write};
 
 /// A subcommand.
@@ -36,6 +36,13 @@ const COMMANDS: &[Command] = &[
         summary: "play an elevator log back, to the same scheduler or to another one",
         run: replay,
         help: replay::help,
+    },
+    Command {
+        name: "repro",
+        usage: "repro [NAME]... [OPTION]...",
+        summary: "measure again what was published about the kernel's schedulers: before, as proposed, ours",
+        run: repro,
+        help: || repro::args::HELP.into(),
     },
     Command {
         name: "doc",
@@ -104,6 +111,16 @@ fn replay(args: &[String]) -> Result<(), Failure> {
     let (text, verdict) = replay::run(args)?;
     print(&text)?;
     verdict
+}
+
+fn repro(args: &[String]) -> Result<(), Failure> {
+    match repro::args::parse(args)? {
+        repro::args::Request::Help => print(repro::args::HELP),
+        repro::args::Request::Run(wanted) => {
+            let command = format!("blkmq repro {}", args.join(" "));
+            print(&repro::run(&wanted, command.trim_end().into())?)
+        }
+    }
 }
 
 fn doc(args: &[String]) -> Result<(), Failure> {

@@ -15,7 +15,6 @@ mod error;
 mod plan;
 mod replay;
 mod report;
-#[cfg(test)]
 mod repro;
 mod units;
 

@@ -115,6 +115,19 @@ fn a_swallowed_request_is_seen() {
     testkit::conformance(shape, queues, 1);
 }
 
+/// A disk that spends 7 s on each bad sector was taken for one that had lost what waited behind them. It always said
+/// when it would have something.
+#[test]
+fn a_device_that_is_far_slower_than_its_timeout_holds_nothing_for_ever() {
+    let (shape, queues) = faulty(Bug::None);
+    let shape = DeviceShape { timeout: Nanos(100), ..shape };
+    let (queues, watch) = Checked::wrap(&shape, queues);
+    let mut rig = Rig::new(Config::new(shape, queues));
+    rig.submit(Op::Read, 0, 8);
+    rig.finish();
+    assert_eq!(watch.lock().expect("no test panics while holding it").timeouts, 99);
+}
+
 #[test]
 #[should_panic(expected = "nothing had happened")]
 fn a_time_that_is_not_kept_is_seen() {

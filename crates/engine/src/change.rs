@@ -322,6 +322,10 @@ impl<P: Send> Shared<P> {
             // What came back last has kicked nobody, if nobody waited for it.
             runner.take_returns(self);
             wakes.append(&mut runner.wakes);
+            if runner.elevator.held() > 0 {
+                // A policy that idles hears in the next pass that nothing comes any more, and goes on.
+                let _ = shard.gate.kick();
+            }
             let parked = shard.parking.as_ref().is_some_and(|parking| !parking.lists.is_empty());
             held.runners.push((runner.is_idle() && !parked).then_some(runner)?);
         }

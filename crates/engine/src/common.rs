@@ -167,6 +167,8 @@ pub(crate) struct Surroundings {
     /// The pool from which the request that is being picked has a token.
     taken: Cell<Option<u8>>,
     stats: Cell<Stats>,
+    /// The queue is frozen.
+    draining: Cell<bool>,
     /// What the policy has noted down and nobody has taken along.
     notes: Notes,
     ledger: Arc<Ledger>,
@@ -188,6 +190,7 @@ impl Surroundings {
             stashed: Cell::new(false),
             taken: Cell::new(None),
             stats: Cell::new(stats),
+            draining: Cell::new(false),
             notes: Notes::default(),
             ledger,
         }
@@ -196,6 +199,12 @@ impl Surroundings {
     /// From now on so much is counted.
     pub(crate) fn set_stats(&self, stats: Stats) {
         self.stats.set(stats);
+    }
+
+    /// From now on nothing is admitted, or something may be again.
+    #[inline]
+    pub(crate) fn set_draining(&self, draining: bool) {
+        self.draining.set(draining);
     }
 
     /// What was noted down goes along with `book`, if there is one, or opens one. To be counted when the run is over.
@@ -328,5 +337,10 @@ impl Outside for Surroundings {
     fn sums(&self) -> Option<&RefCell<Tallies>> {
         let Stats { level, inline } = self.stats.get();
         (level > StatsLevel::Off && !inline).then(|| self.notes.sums())
+    }
+
+    #[inline]
+    fn is_draining(&self) -> bool {
+        self.draining.get()
     }
 }

@@ -113,6 +113,12 @@ impl Inflight {
         self.way = self.way & !WAY_MASK | way as u8;
     }
 
+    /// Which request it is, as policies know it.
+    #[must_use]
+    pub fn id(&self) -> RequestId {
+        self.id
+    }
+
     /// What it is there for.
     pub(crate) fn way(&self) -> Way {
         WAYS[usize::from(self.way & WAY_MASK)]

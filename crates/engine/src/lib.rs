@@ -21,6 +21,7 @@
 pub mod attributes;
 mod before;
 mod build;
+pub mod calls;
 mod cancel;
 mod change;
 mod common;

@@ -239,7 +239,9 @@ impl Runner {
         own: Option<Own<'_>>,
     ) {
         let freed = freed | (shard.asked.any() && self.answer_all(q, shard));
-        if self.admits_nothing(q) {
+        let closed = self.admits_nothing(q);
+        self.elevator.outside.set_draining(closed);
+        if closed {
             self.retry = true;
             if let Some(own) = own {
                 stage(shard, own);

@@ -2,12 +2,12 @@
 
 mod common;
 
-use blkmq_core::{HwQueue, Instant, IoMeta, RequestId};
-use blkmq_engine::{Access, ChangeError, Config, ConfigError, NoMerges, Plan, Queue};
+use blkmq_core::{Class, HwQueue, Instant, IoMeta, IoPrio, Owner, RequestId};
+use blkmq_engine::{Access, ChangeError, Config, ConfigError, Io, NoMerges, Plan, Queue};
 use blkmq_sched::{
     At, Cx, DepthLimits, Done, Factory, Grown, Options, Pick, Scheduler, Scope, Shape, registry,
 };
-use common::{accesses, assert_at_rest, config, deadline, drain, shape, submit_each, write};
+use common::{accesses, assert_at_rest, config, deadline, drain, read, shape, submit_each, write};
 use std::cell::RefCell;
 
 const T0: Instant = Instant::ZERO;
@@ -147,8 +147,7 @@ fn s16_17_a_switch_under_load_loses_and_doubles_nothing() {
             for _ in 0..8 {
                 // Some are neighbours, so that requests are fused as well.
                 let sector = (next * 16 + next % 3 * 8) % 4096;
-                let io =
-                    blkmq_engine::Io { cookie: next, payload: next as u32, ..write(sector, 8) };
+                let io = Io { cookie: next, payload: next as u32, ..write(sector, 8) };
                 if sub.push(T0, io).is_ok() {
                     next += 1;
                 }
@@ -235,6 +234,38 @@ fn s16_18_a_quiesced_queue_issues_nothing_and_completes_what_was_issued() {
         device.finish(2);
         assert_eq!(drain(&mut sub, &mut { T0 }, 3).len(), 2);
         assert_at_rest(&queue, 1);
+    }
+}
+
+/// A policy that idles waits for I/O that a frozen queue does not admit. With `slice_idle` of days a switch of the
+/// scheduler took days, as long as one request was held.
+#[test]
+fn s16_18_idling_holds_up_neither_a_freeze_nor_a_change() {
+    let ways = accesses().into_iter().flat_map(|access| [(access, false), (access, true)]);
+    for (access, by_change) in ways {
+        let (config, device) = config(shape(1, 1));
+        let bfq = registry::find("bfq").expect("registered");
+        let mut config = Config { access, ..config }.scheduler(bfq);
+        let days = "slice_idle=2147483647,low_latency=0,injection=0";
+        config.options = Options::parse(bfq.attributes, days).expect("they exist");
+        let queue = Queue::new(config).expect("valid");
+        let mut sub = queue.submitter().expect("one is free");
+        let urgent = IoPrio::new(Class::Realtime, 0).expect("0 is a level");
+        let first = Io { owner: Owner(1), ioprio: urgent, ..read(0, 8) };
+        submit_each(&mut sub, T0, [first, Io { owner: Owner(2), ..read(800, 8) }]);
+        device.finish(1);
+        (0..3).for_each(|_| sub.poll(T0));
+        assert_eq!(device.sectors(), [0], "{access:?}: idle for owner 1");
+        device.with(|device| device.inline = true);
+        if by_change {
+            change(&queue, queue.plan().scheduler(none()));
+            assert_eq!(queue.plan().scheduler.name, "none");
+        } else {
+            let mut freeze = queue.freeze();
+            assert!((0..4).any(|_| freeze.step(T0)), "{access:?}");
+        }
+        assert_eq!(device.sectors(), [0, 800]);
+        assert_eq!(drain(&mut sub, &mut { T0 }, 9).len(), 2);
     }
 }
 

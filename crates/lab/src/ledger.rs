@@ -41,7 +41,7 @@ struct Part {
 }
 
 /// A bio by name: the I/O that it is, or is part of, and where it begins.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) struct Bio {
     pub(crate) cookie: u64,
     pub(crate) sector: u64,
@@ -62,7 +62,8 @@ impl Seen {
         Bio { cookie: self.cookie, sector: self.sector }
     }
 
-    fn end(&self) -> u64 {
+    /// The sector behind the last one.
+    pub(crate) fn end(&self) -> u64 {
         self.sector + u64::from(self.sectors)
     }
 }

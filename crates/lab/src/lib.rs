@@ -45,6 +45,7 @@ mod promise;
 mod rates;
 mod recording;
 mod scenario;
+mod seams;
 pub mod simulation;
 pub mod soak;
 mod stamp;

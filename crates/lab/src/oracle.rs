@@ -12,6 +12,7 @@ use crate::ledger::{Bio, Ledger, Seen};
 use crate::order::{Order, Picked};
 use crate::promise::Promises;
 use crate::rates::Rates;
+use crate::seams::{Neighbours, Seam};
 use crate::stamp::Found;
 use crate::violation::Violation;
 use blkmq_core::{HwQueue, Instant, IoError, IoFlags, IoResult, Nanos, Op, SubmitterId, Tag};
@@ -41,6 +42,7 @@ pub(crate) struct Evidence {
     hash: EventHash,
     ledger: Ledger,
     order: Order,
+    neighbours: Neighbours,
     promises: Promises,
     asking: Asking,
     rates: Rates,
@@ -103,6 +105,7 @@ impl Oracle {
             hash: EventHash::new(),
             ledger: Ledger::new(shape.limits, shape.cache),
             order: Order::new(shape.hw_queues),
+            neighbours: Neighbours::default(),
             promises: Promises::new(shape.hw_queues, slack),
             asking: Asking::new(elevators, shape.hw_queues, slack),
             rates: Rates::new(groups),
@@ -239,12 +242,18 @@ impl Evidence {
         self.tags.is_empty() && self.refused.is_empty() && self.tails.is_empty()
     }
 
-    /// The policy was asked for `hw`. `what` is the request that it picked, if it did.
-    pub(crate) fn asked(&mut self, now: Instant, hw: HwQueue, answer: Pick, what: Option<Picked>) {
+    /// The policy was asked for `hw`. `what` is the request that it picked, if it did, and its seams.
+    pub(crate) fn asked(
+        &mut self,
+        now: Instant,
+        hw: HwQueue,
+        answer: Pick,
+        what: Option<(Picked, Vec<Seam>)>,
+    ) {
         let idle = self.is_idle();
         self.asking.asked(now, hw, answer, idle);
-        if let Some(what) = what {
-            self.order.picked(hw, what);
+        if let Some((what, seams)) = what {
+            self.order.picked(hw, what, seams);
         }
     }
 
@@ -261,7 +270,12 @@ impl Evidence {
         let form = self.ledger.check_request(hw, (what.op, flags), what.sector, bios);
         self.judge(form);
         if what.op != Op::Flush {
-            let order = self.order.arrived(hw, what, taken);
+            let owned = |bio: &Seen| self.ledger.io(bio.cookie).map(|(io, _)| (io.owner, *bio));
+            let owned: Vec<_> = bios.iter().filter_map(owned).collect();
+            let order = self
+                .order
+                .arrived(hw, what, taken)
+                .and_then(|seams| self.neighbours.check(hw, what.sector, &owned, &seams));
             self.judge(order);
         }
         let resource = matches!(answer, Answer::Busy(Busy::Resource));

@@ -4,6 +4,7 @@
 //! puts back, because the policy picks them again, or because they wait behind what was picked by then. Flushes
 //! pass by the policy and are not to be shown here.
 
+use crate::seams::Seam;
 use crate::violation::Violation;
 use blkmq_core::{HwQueue, IoMeta, Op};
 use std::collections::VecDeque;
@@ -22,8 +23,8 @@ impl From<&IoMeta> for Picked {
     }
 }
 
-/// Picked and not yet taken by the device, by hardware queue.
-pub(crate) struct Order(Vec<VecDeque<Picked>>);
+/// Picked and not yet taken by the device, by hardware queue; each with its seams.
+pub(crate) struct Order(Vec<VecDeque<(Picked, Vec<Seam>)>>);
 
 impl Order {
     /// Nothing picked.
@@ -31,33 +32,34 @@ impl Order {
         Self((0..hw_queues).map(|_| VecDeque::new()).collect())
     }
 
-    /// The policy chose this for `hw`.
-    pub(crate) fn picked(&mut self, hw: HwQueue, what: Picked) {
-        self.0[usize::from(hw.0)].push_back(what);
+    /// The policy chose this for `hw`, with these seams.
+    pub(crate) fn picked(&mut self, hw: HwQueue, what: Picked, seams: Vec<Seam>) {
+        self.0[usize::from(hw.0)].push_back((what, seams));
     }
 
     /// The device gave this back on `hw`, to come again without being picked.
     pub(crate) fn stays(&mut self, hw: HwQueue, what: Picked) {
-        self.picked(hw, what);
+        self.picked(hw, what, Vec::new());
     }
 
-    /// The device was offered this on `hw`; `taken` if it did not refuse.
+    /// The device was offered this on `hw`; `taken` if it did not refuse. Its seams, if it was
+    /// offered for the first time.
     pub(crate) fn arrived(
         &mut self,
         hw: HwQueue,
         what: Picked,
         taken: bool,
-    ) -> Result<(), Violation> {
+    ) -> Result<Vec<Seam>, Violation> {
         let lane = &mut self.0[usize::from(hw.0)];
-        let next = lane.front().copied();
-        if next != Some(what) {
-            let picked = next.map(|next| next.sector);
+        let Some((_, seams)) = lane.front_mut().filter(|(next, _)| *next == what) else {
+            let picked = lane.front().map(|(next, _)| next.sector);
             return Err(Violation::OutOfOrder { hw, picked, arrived: what.sector });
-        }
+        };
+        let seams = std::mem::take(seams);
         if taken {
             lane.pop_front();
         }
-        Ok(())
+        Ok(seams)
     }
 }
 
@@ -74,12 +76,12 @@ mod tests {
     #[test]
     fn a_refused_request_comes_again_before_the_next_one() {
         let mut order = Order::new(1);
-        order.picked(HW, at(8));
-        order.picked(HW, at(0));
-        assert_eq!(order.arrived(HW, at(8), false), Ok(()));
+        order.picked(HW, at(8), vec![Seam(12)]);
+        order.picked(HW, at(0), Vec::new());
+        assert_eq!(order.arrived(HW, at(8), false), Ok(vec![Seam(12)]));
         assert!(order.arrived(HW, at(0), true).is_err());
-        assert_eq!(order.arrived(HW, at(8), true), Ok(()));
-        assert_eq!(order.arrived(HW, at(0), true), Ok(()));
+        assert_eq!(order.arrived(HW, at(8), true), Ok(vec![]));
+        assert_eq!(order.arrived(HW, at(0), true), Ok(vec![]));
         assert!(order.arrived(HW, at(0), true).is_err(), "it was picked once");
     }
 }

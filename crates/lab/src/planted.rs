@@ -34,11 +34,13 @@ pub enum Bug {
     PickedTwice,
     /// The policy keeps every third request that was taken back from it, and hands it out later.
     KeptWithdrawn,
+    /// The policy is not asked whether an I/O may join a request of another owner.
+    UnaskedMerge,
 }
 
 impl Bug {
     /// Every kind.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 10] = [
         Self::LostWakeUp,
         Self::LostRequest,
         Self::SwallowedFlush,
@@ -48,6 +50,7 @@ impl Bug {
         Self::SwappedPicks,
         Self::PickedTwice,
         Self::KeptWithdrawn,
+        Self::UnaskedMerge,
     ];
 }
 
@@ -101,10 +104,12 @@ fn broken(bug: Bug, queues: Queues<Stamp>) -> Queues<Stamp> {
 
 /// The policy, with the bug in it if it is one of a policy.
 pub(crate) fn in_policy(bug: Option<Bug>, inner: Box<dyn Scheduler>) -> Box<dyn Scheduler> {
-    let Some(bug @ (Bug::SwappedPicks | Bug::PickedTwice | Bug::KeptWithdrawn)) = bug else {
-        return inner;
-    };
-    Box::new(BrokenPolicy { inner, bug, count: 0, kept: None })
+    match bug {
+        Some(
+            bug @ (Bug::SwappedPicks | Bug::PickedTwice | Bug::KeptWithdrawn | Bug::UnaskedMerge),
+        ) => Box::new(BrokenPolicy { inner, bug, count: 0, kept: None }),
+        _ => inner,
+    }
 }
 
 struct Drowsy {
@@ -180,6 +185,10 @@ struct BrokenPolicy {
 }
 
 impl BrokenPolicy {
+    fn spoils_picks(&self) -> bool {
+        matches!(self.bug, Bug::SwappedPicks | Bug::PickedTwice)
+    }
+
     /// What becomes of `first`, which the policy has picked.
     fn spoil(&mut self, cx: &Cx<'_>, hw: HwQueue, first: RequestId) -> RequestId {
         match self.bug {
@@ -226,6 +235,10 @@ impl Outside for Lender<'_> {
     fn stats(&self) -> StatsLevel {
         self.0.stats()
     }
+
+    fn is_draining(&self) -> bool {
+        self.0.is_draining()
+    }
 }
 
 impl Scheduler for BrokenPolicy {
@@ -234,9 +247,7 @@ impl Scheduler for BrokenPolicy {
             return Pick::Issue(kept);
         }
         match self.inner.pick(cx, hw) {
-            Pick::Issue(first)
-                if self.bug != Bug::KeptWithdrawn && strikes(&mut self.count, PICKS) =>
-            {
+            Pick::Issue(first) if self.spoils_picks() && strikes(&mut self.count, PICKS) => {
                 Pick::Issue(self.spoil(cx, hw, first))
             }
             other => other,
@@ -272,6 +283,9 @@ impl Scheduler for BrokenPolicy {
     }
 
     fn may_merge(&self, cx: &Cx<'_>, into: RequestId, io: &IoMeta) -> bool {
+        if self.bug == Bug::UnaskedMerge && cx.requests.get(into).owner != io.owner {
+            return true;
+        }
         // What is kept here is out of the policy's hands; only the order is to be wrong.
         self.kept != Some(into) && self.inner.may_merge(cx, into, io)
     }

@@ -1,11 +1,12 @@
-//! A policy with a recorder beside it: tells the oracle what is picked, and changes nothing.
+//! A policy with a recorder beside it: tells the oracle what is picked and where that was joined, and changes nothing.
 
 use crate::observe::policy::{self, PolicyWatch, watched};
 use crate::oracle::Oracle;
 use crate::order::Picked;
 use crate::planted::{self, Bug};
-use blkmq_core::{HwQueue, RequestId};
-use blkmq_sched::{At, Cx, Factory, Pick};
+use crate::seams::Agreements;
+use blkmq_core::{HwQueue, IoMeta, RequestId};
+use blkmq_sched::{At, Cx, Factory, Grown, Pick};
 
 pub(crate) use policy::factory;
 
@@ -23,7 +24,11 @@ pub(crate) struct Plan {
 pub(crate) fn build_with<R>(plan: Plan, build: impl FnOnce() -> R) -> R {
     let Plan { factory, oracle, bug } = plan;
     let wrap = move |inner, _: &_, _: &_| {
-        let recorder = Box::new(Recorder { oracle: oracle.clone(), held: 0 });
+        let recorder = Box::new(Recorder {
+            oracle: oracle.clone(),
+            held: 0,
+            agreements: Agreements::default(),
+        });
         planted::in_policy(bug, watched(inner, vec![recorder]))
     };
     policy::build_with(factory, wrap, build)
@@ -32,6 +37,7 @@ pub(crate) fn build_with<R>(plan: Plan, build: impl FnOnce() -> R) -> R {
 struct Recorder {
     oracle: Oracle,
     held: u32,
+    agreements: Agreements,
 }
 
 impl PolicyWatch for Recorder {
@@ -39,7 +45,7 @@ impl PolicyWatch for Recorder {
         let what = match answer {
             Pick::Issue(rq) => {
                 self.held -= 1;
-                Some(Picked::from(cx.requests.get(rq)))
+                Some((Picked::from(cx.requests.get(rq)), self.agreements.take(rq)))
             }
             _ => None,
         };
@@ -50,15 +56,25 @@ impl PolicyWatch for Recorder {
         self.held += 1;
     }
 
+    fn may_merge(&mut self, _: &Cx<'_>, into: RequestId, io: &IoMeta, answer: bool) {
+        self.agreements.answered(into, io, answer);
+    }
+
+    fn grown(&mut self, _: &Cx<'_>, rq: RequestId, edge: Grown) {
+        self.agreements.grown(rq, edge);
+    }
+
     fn withdrawn(&mut self, cx: &Cx<'_>, rq: RequestId) {
         self.held -= 1;
+        self.agreements.take(rq);
         if self.held == 0 {
             let hw = cx.requests.get(rq).hw;
             self.oracle.with(|oracle| oracle.emptied(hw));
         }
     }
 
-    fn absorbed(&mut self, _: &Cx<'_>, _: RequestId, _: RequestId) {
+    fn absorbed(&mut self, _: &Cx<'_>, into: RequestId, gone: RequestId) {
         self.held -= 1;
+        self.agreements.absorbed(into, gone);
     }
 }

@@ -31,7 +31,7 @@ fn job() -> Job {
     }
 }
 
-/// The log of a run with merging and requeues, in whose midst attributes are changed.
+/// The log of a run with merging and requeues, in whose midst attributes are changed and the queue is frozen.
 fn recorded(scheduler: &str) -> Vec<u8> {
     let job = job();
     let factory = registry::find(scheduler).expect("it is registered");
@@ -46,8 +46,15 @@ fn recorded(scheduler: &str) -> Vec<u8> {
             factory.attributes.iter().take(3).map(|attribute| {
                 (attribute.name, (attribute.min + 1).min(attribute.max).to_string())
             });
+        let (mut freeze, mut freezes) = (None, 0..21);
         simulation.operate(Instant::from_nanos(1_000_000), move |now, queue| {
-            let (name, value) = changes.next()?;
+            let Some((name, value)) = changes.next() else {
+                // Held until the next time, and let go the last time.
+                freeze = if freeze.is_none() { Some(queue.freeze()) } else { None };
+                let _ = freeze.as_mut().map(|freeze| freeze.step(now));
+                freezes.next()?;
+                return Some(now + Nanos::from_micros(100));
+            };
             let path = format!("iosched/{name}");
             let plan = attributes::write(&queue.plan(), &path, &value).expect("its own attribute");
             let mut change = queue.change(plan).expect("a possible plan");
@@ -97,6 +104,17 @@ fn attributes_that_change_in_between_are_in_the_log() {
     assert!(changes >= 3, "{changes}");
     let first = calls.iter().position(set).expect("there are some");
     assert!(first > 100 && first < calls.len() - 100, "in the midst of the run");
+}
+
+#[test]
+fn what_an_idling_policy_hears_of_a_frozen_queue_is_in_the_log() {
+    let bytes = recorded("bfq");
+    let log = Log::parse(&bytes).expect("it was written here");
+    let calls = log.instances[0].calls().map(|call| call.expect("a call").to_string());
+    let heard = calls.filter_map(|call| Some(call.split_once("heard Draining")?.1.to_owned()));
+    let heard: Vec<String> = heard.collect();
+    let by_turns = heard.chunks(2).all(|pair| pair[0] == "(true)" && pair[1..] != ["(true)"]);
+    assert!(heard.len() > 1 && by_turns, "{heard:?}");
 }
 
 #[test]

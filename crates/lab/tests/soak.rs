@@ -26,18 +26,30 @@ fn soak_seeds() {
 }
 
 /// Where the soak was wrong and not the engine. A request that the device wants back at the tail waits up to 3 ms
-/// ahead of the elevator, and the device is not idle meanwhile, whatever else it takes. And a policy that waits for a
-/// time hears nothing of another elevator's completions, so that it need not be asked because of one.
+/// ahead of the elevator, and the device is not idle meanwhile, whatever else it takes. A policy that waits for a
+/// time hears nothing of another elevator's completions, so that it need not be asked because of one. And a disk tries
+/// each bad sector for 7 s, so that the last of fourteen reads is asked about every 5 s for more than a minute.
 #[test]
 fn soak_demands_nothing_that_was_not_promised() {
     for line in [
         "seed=3 cpus=2 ios=13 device=null,dev_resource=3:30:1:12,requeue_tail=1:5:9:15 changes=1 prios=1",
         "seed=8023 cpus=2 ios=4 scheduler=stingy options=pace=100000 device=null,submit_queues=2,max_sectors=36 \
          blocks=22 flags=1",
+        "seed=1 ios=14 device=faults,timeout=0.01:disk,badblocks=+1-57 reads=3 blocks=5 flags=1",
     ] {
         let replay: Replay = line.parse().unwrap_or_else(|why| panic!("{line}: {why}"));
         run(&replay).unwrap_or_else(|failure| panic!("{failure}"));
     }
+}
+
+/// A change of a queue that bfq scheduled waited for as long as it idled, for I/O that the frozen queue did not admit:
+/// here for half an hour.
+#[test]
+fn soak_changes_wait_for_no_idling() {
+    let line = "seed=1 ios=2 scheduler=bfq options=slice_idle_us=2147483647 changes=1 groups=1 reads=1 batch=2";
+    let replay: Replay = line.parse().expect("it is right");
+    let outcome = run(&replay).unwrap_or_else(|failure| panic!("{failure}"));
+    assert!(outcome.ended_at.as_nanos() < 1_000_000_000, "{outcome:?}");
 }
 
 fn outcome(seed: u64) -> Outcome {

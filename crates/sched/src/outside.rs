@@ -57,6 +57,10 @@ pub trait Outside {
 
     /// How much is noted down; so that a policy need not find out what nobody wants to know.
     fn stats(&self) -> StatsLevel;
+
+    /// The queue is frozen: no I/O will come until everything that is held has been picked and has completed. To wait
+    /// for an arrival would be in vain, and would keep whoever changes the queue waiting as long.
+    fn is_draining(&self) -> bool;
 }
 
 /// How much is counted about groups.
@@ -123,5 +127,9 @@ impl Outside for Nothing {
 
     fn stats(&self) -> StatsLevel {
         StatsLevel::Off
+    }
+
+    fn is_draining(&self) -> bool {
+        false
     }
 }

@@ -12,6 +12,8 @@ use std::fmt::Debug;
 const ONE_SEED: Option<u64> = None;
 const SEEDS: u64 = 600;
 const STEPS: usize = 1_500;
+/// Of so many steps, the last ones are taken while nothing new is said to come.
+const DRAINING: (usize, usize) = (300, 50);
 
 fn pair(factory: &Factory, shape: &Shape, options: &str) -> (Driver, Driver) {
     let (twin, common) = naive::twin(factory.name)
@@ -45,6 +47,8 @@ fn compare(factory: &Factory, seed: u64) -> (u32, u32) {
     let (mut policy, mut twin) = pair(factory, &shape, &options);
     let (mut issued, mut refused) = (0, 0);
     for nth in 0..STEPS {
+        let draining = nth % DRAINING.0 >= DRAINING.0 - DRAINING.1;
+        [&policy, &twin].into_iter().for_each(|driver| driver.outside().set_draining(draining));
         let step = script.step();
         let (got, expected) = (policy.apply(step), twin.apply(step));
         let at = format!("{} seed {seed} options '{options}' step {nth}: {step:?}", factory.name);

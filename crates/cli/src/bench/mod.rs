@@ -23,6 +23,7 @@ use crate::plan::{Plan, Time};
 use crate::report::machine::Machine;
 use crate::report::model::{Report, Run};
 use crate::report::{Format, Output, open, open_as, render};
+use blkmq_lab::observe::Observation;
 use progress::Progress;
 use std::io::Write;
 
@@ -81,6 +82,17 @@ pub fn run(plan: &Plan) -> Result<(), Failure> {
     verdict(&wrong, specs.len())
 }
 
+/// The only run of `plan`, in real time, observed as told. No report.
+///
+/// # Errors
+/// If the device or queue cannot be what was asked for.
+pub fn once(plan: &Plan, observation: &Observation) -> Result<Run, Failure> {
+    let specs = plan.runs();
+    let [spec] = specs.as_slice() else { panic!("a plan of {} runs, not of one", specs.len()) };
+    setup::check(plan, spec)?;
+    Ok(run::run(plan, spec, observation)?.run)
+}
+
 /// The files that the report goes to.
 fn outputs(plan: &Plan) -> Result<Vec<Output>, Failure> {
     let mut outputs = Vec::new();
@@ -128,7 +140,7 @@ fn verdict(wrong: &[String], runs: usize) -> Result<(), Failure> {
 }
 
 /// The run with the median rate, carrying the rates of all of them.
-fn median(runs: &[Run]) -> Option<Run> {
+pub fn median(runs: &[Run]) -> Option<Run> {
     let mut order: Vec<usize> = (0..runs.len()).collect();
     order.sort_by(|a, b| runs[*a].iops().total_cmp(&runs[*b].iops()));
     let middle = *order.get(order.len().checked_sub(1)? / 2)?;

@@ -25,7 +25,7 @@ pub fn observation(plan: &Plan, spec: &RunSpec<'_>) -> Observation {
     // In real time whoever looks at every request slows it down; where somebody does anyway, this is added.
     let watched = plan.time != Time::Real || tracer.is_some() || log.is_some();
     let depths = (plan.draws() && watched).then(Depths::default);
-    Observation { tracer, depths, log }
+    Observation { tracer, depths, log, inversions: None }
 }
 
 /// What happened over time in a run of `parts`, which was over at `end`.

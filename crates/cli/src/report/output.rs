@@ -75,6 +75,14 @@ impl Output {
     /// If the file cannot be written; it may then hold a part of the report.
     pub fn write(&mut self, report: &Report) -> Result<(), OutputError> {
         let text = render(report, self.format);
+        self.write_text(&text)
+    }
+
+    /// The same with what is rendered already.
+    ///
+    /// # Errors
+    /// As [`write`](Self::write).
+    pub fn write_text(&mut self, text: &str) -> Result<(), OutputError> {
         self.replace(text.as_bytes())
             .map_err(|cause| OutputError { path: self.path.clone(), cause })?;
         self.is_ours = false;

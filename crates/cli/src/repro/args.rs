@@ -27,7 +27,8 @@ Without a NAME all of them are measured, in a few minutes.
   depth       merging, with a scheduler no deeper than its device and with a deeper one
   stats       what statistics of groups cost bfq
 
-  --runtime=TIME        how long each run lasts; seconds unless a unit is given (default 1)
+  --runtime=TIME        how long each row is measured, in five runs that take turns with those of the rows that it
+                        is compared with; seconds unless a unit is given (default 2)
   --threads=COUNT,...   thread counts of contention (default 1, 2, 4 and so on to twice the cores), batch, order
                         (default 16) and stats (default 1 and as many as cores)
   --report=FILE.html    a page with plots besides
@@ -59,7 +60,7 @@ pub enum Request {
 pub struct Wanted {
     /// Which claims, each once, in the order in which they are shown.
     pub names: Vec<Name>,
-    /// How long each run lasts.
+    /// How long each row is measured, all repetitions together.
     pub runtime: Nanos,
     /// Thread counts; empty for those that suit each claim.
     pub threads: Vec<u32>,
@@ -74,7 +75,7 @@ impl Wanted {
     fn new() -> Self {
         Self {
             names: Vec::new(),
-            runtime: Nanos::from_secs(1),
+            runtime: Nanos::from_secs(2),
             threads: Vec::new(),
             report: None,
             format: Format::Normal,

@@ -3,7 +3,9 @@
 use super::args::Wanted;
 use super::model::{Setting, Variant};
 use super::name::Name;
+use super::run::REPETITIONS;
 use crate::plan;
+use blkmq_core::Nanos;
 
 /// A run.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -90,11 +92,16 @@ pub fn cases(name: Name, wanted: &Wanted, cores: u32) -> Vec<Case> {
             statistics(&threads(&usual))
         }
     };
-    let runtime = format!("--runtime={}", plan::time(wanted.runtime));
+    let runtime = format!("--runtime={}", plan::time(each(wanted)));
     for case in &mut cases {
         case.args.extend([runtime.clone(), "--time_based".into(), "--group_reporting".into()]);
     }
     cases
+}
+
+/// How long each repetition lasts: no less than a millisecond.
+fn each(wanted: &Wanted) -> Nanos {
+    Nanos::from_millis((wanted.runtime.0 / 1_000_000 / u64::from(REPETITIONS)).max(1))
 }
 
 /// What is run for `name`, in words, without a full stop.
@@ -125,7 +132,7 @@ pub fn workload(name: Name, wanted: &Wanted) -> String {
              null device"
         }
     };
-    format!("{load}; {} each", plan::time(wanted.runtime))
+    format!("{load}; median of {REPETITIONS} runs of {} each", plan::time(each(wanted)))
 }
 
 /// The load of seed 001, which fio's `--gtod_reduce` leaves without latencies.
@@ -244,7 +251,7 @@ mod tests {
     #[test]
     fn what_is_compared_stands_together_before_first() {
         for (word, name) in Name::ALL {
-            let cases = cases(name, &wanted("--runtime=250ms"), 4);
+            let cases = cases(name, &wanted("--runtime=1250ms"), 4);
             assert!(!cases.is_empty(), "{word}");
             for case in &cases {
                 assert_eq!(case.args.iter().filter(|arg| *arg == "--runtime=250ms").count(), 1);
@@ -278,7 +285,7 @@ mod tests {
     fn each_claim_has_a_workload_in_words() {
         let wanted = wanted("--runtime=2500ms");
         let said = Name::ALL.map(|(_, name)| workload(name, &wanted));
-        assert!(said.iter().all(|text| text.ends_with("; 2500ms each") && text.is_ascii()));
+        assert!(said.iter().all(|text| text.ends_with(" of 500ms each") && text.is_ascii()));
         assert!(said[0].contains("512 bytes") && said[3].contains("5 ms"));
     }
 

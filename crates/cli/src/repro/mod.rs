@@ -1,8 +1,8 @@
 //! `blkmq repro`: the published claims that this project grew out of, measured again on this machine.
 //!
 //! For each [`Name`](name::Name) there is what was published ([`published`]), which runs show it here ([`cases`]), and
-//! what came of them ([`model`]); [`render`] shows both beside each other as text, JSON or a page. Nothing here
-//! measures: every case is a command line of `blkmq bench`, and whoever runs it fills a [`model::Point`].
+//! what came of them ([`model`]); [`render`] shows both beside each other as text, JSON or a page. Every case is a
+//! command line of `blkmq bench`, which [`run`](run::run) measures in turns with those that it is compared with.
 
 pub mod args;
 pub mod cases;
@@ -14,13 +14,34 @@ pub mod model;
 pub mod name;
 mod plot;
 pub mod published;
+mod run;
 #[cfg(test)]
 mod sample;
 mod table;
 mod text;
 
-use crate::report::Format;
+use crate::error::Failure;
+use crate::report::{self, Format};
+use args::Wanted;
 use model::Repro;
+
+/// Measures what is `wanted`, writes the page that was asked for, and gives what is to be printed.
+///
+/// # Errors
+/// If it cannot be measured here, or the page not be written.
+pub fn run(wanted: &Wanted, command: String) -> Result<String, Failure> {
+    // Before the minutes are spent.
+    let page = wanted.report.as_deref().map(report::open).transpose()?;
+    let repro = run::run(wanted, command)?;
+    let mut text = render(&repro, wanted.format);
+    if let (Some(mut file), Some(path)) = (page, &wanted.report) {
+        file.write_text(&render(&repro, Format::Html))?;
+        if wanted.format == Format::Normal {
+            text.push_str(&format!("\nThe same with plots: {}\n", path.display()));
+        }
+    }
+    Ok(text)
+}
 
 /// What was found, in the given format, ending in a newline; as text for the two that `blkmq repro` does not know.
 pub fn render(repro: &Repro, format: Format) -> String {

@@ -16,8 +16,6 @@ use super::name::Name;
 /// What was published about a claim.
 #[derive(Debug)]
 pub struct Published {
-    /// Which.
-    pub name: Name,
     /// What it says, in a heading.
     pub title: &'static str,
     /// The same in a few sentences, in our own words.
@@ -90,8 +88,7 @@ mod tests {
     #[test]
     fn every_claim_has_words_and_says_where_its_figures_are_from() {
         for (word, name) in Name::ALL {
-            let Published { name: its, title, claim, tables } = published(name);
-            assert_eq!(*its, name);
+            let Published { title, claim, tables } = published(name);
             assert!(!title.ends_with('.') && claim.ends_with('.'), "{word}");
             assert!(!tables.is_empty(), "{word}");
             for source in *tables {

@@ -9,7 +9,8 @@ use blkmq_device::registry;
 
 /// The devices that are drawn, by their names in the registry, each as often as it stands here. What follows behind a
 /// comma is always given, `NAME,size=64` say.
-const DEVICES: &[&str] = &["null", "null", "null", "null", "memory", "memory"];
+const DEVICES: &[&str] =
+    &["null", "null", "null", "null", "memory", "memory", "disk", "flash,size=1"];
 
 /// Failures of one fault point of one hardware queue, at most. They end, so everything must end.
 const FAULTS: u64 = 60;

@@ -17,10 +17,6 @@ const IOS: u64 = 500;
 /// Blocks in an I/O, at most, for a device that stores: what is in each block is followed.
 const STORED_BLOCKS: u32 = 8;
 
-/// What a policy may do nothing for, at most, by attribute. It may be told to idle for weeks, and would: the run would
-/// take as many events as there are turns of those who wait for it meanwhile.
-const LONGEST: &[(&str, i64)] = &[("slice_idle", 1_000), ("slice_idle_us", 1_000_000)];
-
 /// A source of decisions.
 struct Dice(Rng);
 
@@ -129,9 +125,7 @@ fn some_options(dice: &mut Dice, attributes: &[Attribute]) -> String {
     for attribute in attributes {
         if dice.one_in(3) {
             let some = dice.magnitude(0, 1000) as i64;
-            let max = LONGEST.iter().find(|(name, _)| *name == attribute.name);
-            let max = max.map_or(attribute.max, |(_, max)| *max);
-            let value = dice.among(&[attribute.min, max, -1, 0, 1, 2, some]);
+            let value = dice.among(&[attribute.min, attribute.max, -1, 0, 1, 2, some]);
             options.push(format!("{}={value}", attribute.name));
         }
     }
@@ -216,29 +210,5 @@ fn load(dice: &mut Dice, stores: bool) -> Load {
         flags: dice.permille(),
         pause: dice.permille(),
         pauses: nanos(dice, 1_000_000),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn nobody_is_told_to_idle_for_weeks() {
-        for (name, max) in LONGEST {
-            let with = policies::all().iter().find_map(|factory| {
-                let has = factory.attributes.iter().any(|attribute| attribute.name == *name);
-                has.then_some(factory.attributes)
-            });
-            let attributes = with.expect("some policy has it");
-            let mut rng = Rng::new(1);
-            for _ in 0..1_000 {
-                let text = options(&mut rng, attributes);
-                let value =
-                    text.split(',').find_map(|pair| pair.strip_prefix(name)?.strip_prefix('='));
-                let value: i64 = value.map_or(0, |value| value.parse().expect("it is a number"));
-                assert!(value <= *max, "{text}");
-            }
-        }
     }
 }

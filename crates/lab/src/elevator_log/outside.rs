@@ -13,6 +13,7 @@ pub(super) struct Recorded {
     tokens: RefCell<VecDeque<(u32, bool)>>,
     values: RefCell<BTreeMap<u32, u64>>,
     level: Cell<StatsLevel>,
+    draining: Cell<bool>,
     /// A token that was wanted now and not then.
     surprise: Cell<Option<usize>>,
 }
@@ -26,6 +27,7 @@ impl Recorded {
                 self.values.borrow_mut().insert(index, value);
             }
             Heard::Level(level) => self.level.set(level),
+            Heard::Draining(draining) => self.draining.set(draining),
         }
     }
 
@@ -64,5 +66,9 @@ impl Outside for Recorded {
 
     fn stats(&self) -> StatsLevel {
         self.level.get()
+    }
+
+    fn is_draining(&self) -> bool {
+        self.draining.get()
     }
 }

@@ -341,6 +341,7 @@ fn put_heard(out: &mut Vec<u8>, head: impl Fn(&mut Vec<u8>, u8), heard: Heard) {
             head(out, 30);
             put_number(out, level as u64);
         }
+        Heard::Draining(draining) => head(out, 31 + u8::from(draining)),
     }
 }
 

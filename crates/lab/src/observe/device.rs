@@ -26,6 +26,7 @@ pub(crate) trait DeviceWatch: Send {
 /// A request as observers see it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Seen {
+    pub(crate) id: blkmq_core::RequestId,
     pub(crate) op: blkmq_core::Op,
     pub(crate) flags: blkmq_core::IoFlags,
     pub(crate) sector: u64,
@@ -34,7 +35,13 @@ pub(crate) struct Seen {
 
 impl From<&Inflight> for Seen {
     fn from(rq: &Inflight) -> Self {
-        Self { op: rq.op(), flags: rq.flags(), sector: rq.sector(), sectors: rq.sectors() }
+        Self {
+            id: rq.id(),
+            op: rq.op(),
+            flags: rq.flags(),
+            sector: rq.sector(),
+            sectors: rq.sectors(),
+        }
     }
 }
 

@@ -5,11 +5,13 @@
 
 mod depths;
 pub(crate) mod device;
+mod inversions;
 pub(crate) mod outside;
 pub(crate) mod policy;
 mod tracing;
 
 pub use depths::Depths;
+pub use inversions::Inversions;
 
 use crate::elevator_log::ElevatorLog;
 use crate::trace::Tracer;
@@ -26,13 +28,16 @@ pub struct Observation {
     pub depths: Option<Depths>,
     /// What policies are told, and what they answer.
     pub log: Option<ElevatorLog>,
+    /// How often the device's order is not the policy's.
+    pub inversions: Option<Inversions>,
 }
 
 impl Observation {
     /// Is there nothing to observe?
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.tracer.is_none() && self.depths.is_none() && self.log.is_none()
+        let Self { tracer, depths, log, inversions } = self;
+        tracer.is_none() && depths.is_none() && log.is_none() && inversions.is_none()
     }
 
     /// Hands `config`, with observers in it, to `build`, which builds the queue before it returns.
@@ -65,6 +70,9 @@ impl Observation {
         if let Some(depths) = &self.depths {
             watches.push(Box::new(depths.clone()));
         }
+        if let Some(inversions) = &self.inversions {
+            watches.push(Box::new(inversions.beside_device()));
+        }
         watches
     }
 
@@ -83,6 +91,9 @@ impl Observation {
         }
         if let Some(log) = &self.log {
             watches.push(log.beside(inner, shape, options));
+        }
+        if let Some(inversions) = &self.inversions {
+            watches.push(Box::new(inversions.clone()));
         }
         watches
     }

@@ -26,6 +26,8 @@ pub enum Heard {
     },
     /// How much is counted about groups was another level than before; off at first.
     Level(StatsLevel),
+    /// The queue was frozen, or was not any more, when it last looked; not frozen at first.
+    Draining(bool),
 }
 
 /// What a policy knows of its outside, and has heard since somebody asked.
@@ -33,6 +35,7 @@ pub enum Heard {
 pub(crate) struct Memory {
     values: RefCell<BTreeMap<usize, u64>>,
     level: Cell<StatsLevel>,
+    draining: Cell<bool>,
     heard: RefCell<Vec<Heard>>,
 }
 
@@ -83,5 +86,13 @@ impl Outside for Spied<'_> {
             self.memory.heard.borrow_mut().push(Heard::Level(level));
         }
         level
+    }
+
+    fn is_draining(&self) -> bool {
+        let draining = self.outside.is_draining();
+        if self.memory.draining.replace(draining) != draining {
+            self.memory.heard.borrow_mut().push(Heard::Draining(draining));
+        }
+        draining
     }
 }

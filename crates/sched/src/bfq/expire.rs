@@ -161,6 +161,14 @@ impl Bfq {
         }
     }
 
+    /// Idling does not take as long any more, and that under way does not either.
+    pub(super) fn shorten_idling(&mut self) {
+        if let Some(until) = self.slot.idle {
+            let span = self.idle_span(self.serving);
+            self.slot.idle = Some(until.min(self.slot.idle_began + span));
+        }
+    }
+
     /// The device has been idle for long enough.
     pub(super) fn idled(&mut self, cx: &Cx<'_>) {
         self.stop_idling(cx);

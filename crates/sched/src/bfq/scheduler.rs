@@ -159,7 +159,7 @@ impl Scheduler for Bfq {
     }
 
     fn set_attribute(&mut self, name: &str, value: i64) -> bool {
-        let Tunables { timeout, max_budget, low_latency, .. } = self.tunables;
+        let Tunables { timeout, max_budget, low_latency, slice_idle, .. } = self.tunables;
         let known = self.tunables.set(name, value);
         let Tunables { timeout: new_timeout, max_budget: new_max, .. } = self.tunables;
         if new_timeout != timeout || (new_max == 0 && max_budget != 0) {
@@ -167,6 +167,9 @@ impl Scheduler for Bfq {
         }
         if low_latency && !self.tunables.low_latency {
             self.end_all_raising();
+        }
+        if self.tunables.slice_idle < slice_idle {
+            self.shorten_idling();
         }
         known
     }

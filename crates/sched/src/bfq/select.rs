@@ -46,7 +46,8 @@ impl Bfq {
                     self.stop_idling(cx);
                     return Some(q);
                 }
-                None if self.is_waited_for(q) => return self.inject(),
+                // Nothing that is worth waiting for comes to a queue that is being drained.
+                None if self.is_waited_for(q) && !cx.outside.is_draining() => return self.inject(),
                 None => self.expire(cx, Reason::NoMore),
             }
         }

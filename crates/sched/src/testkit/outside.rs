@@ -16,6 +16,7 @@ pub struct LocalOutside {
     taken: Cell<Option<usize>>,
     due: Cell<Option<Instant>>,
     level: Cell<StatsLevel>,
+    draining: Cell<bool>,
 }
 
 #[derive(Default)]
@@ -148,6 +149,11 @@ impl LocalOutside {
         self.level.set(level);
     }
 
+    /// From now on nothing comes any more, or something may again.
+    pub fn set_draining(&self, draining: bool) {
+        self.draining.set(draining);
+    }
+
     /// Everything noted down since the last time.
     #[must_use]
     pub fn take_notes(&self) -> Vec<Note> {
@@ -198,5 +204,9 @@ impl Outside for LocalOutside {
 
     fn stats(&self) -> StatsLevel {
         self.level.get()
+    }
+
+    fn is_draining(&self) -> bool {
+        self.draining.get()
     }
 }

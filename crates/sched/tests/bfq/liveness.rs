@@ -7,7 +7,8 @@ use blkmq_sched::testkit::{Driver, Event, Script};
 use blkmq_sched::{At, Pick, Shape};
 use std::collections::BTreeMap;
 
-/// Owners leave, groups move and go, queues merge and split, attributes change, requests are put back and withdrawn.
+/// Owners leave, groups move and go, queues merge and split, attributes change, requests are put back and withdrawn, and
+/// now and then nothing is said to come any more, when the device is not to be idle.
 #[test]
 fn s19_17_whatever_happens_every_request_is_picked() {
     let mut waits = 0;
@@ -16,10 +17,12 @@ fn s19_17_whatever_happens_every_request_is_picked() {
         let options = script.options();
         let shape = Shape { rotational: seed % 4 != 0, ..Driver::shape(1 + seed as u32 % 60) };
         let mut d = Driver::of_shape(factory(), &shape, &options);
-        for _ in 0..2_000 {
+        for nth in 0..2_000 {
+            let draining = nth % 200 >= 180;
+            d.outside().set_draining(draining);
             if let Event::Picked(Pick::WaitUntil(at)) = d.apply(script.step()) {
                 waits += 1;
-                assert!(at > d.now(), "seed {seed}");
+                assert!(at > d.now() && !draining, "seed {seed}");
             }
         }
         // Fails if it waits more often than twice for each request.

@@ -204,6 +204,40 @@ fn s19_10_idling_for_who_is_raised_or_alone() {
     assert_eq!((d.pick(), d.shown("idling")), (Pick::Empty, 1), "there is nobody else");
 }
 
+/// With claims that differ and `slice_idle` of 24 days: the device is idle for owner 1 while owner 2 waits.
+fn idle_for_days() -> Driver {
+    let mut d = driver(&format!("{PLAIN},slice_idle=2147483647"));
+    assert!(idles(&mut d, read(1, 8).level(0), read(2, 1 << 20).level(7)));
+    d
+}
+
+#[test]
+fn idling_ends_when_nothing_can_come() {
+    let mut d = idle_for_days();
+    d.outside().set_draining(true);
+    assert_eq!((d.issue_sector(), d.shown("idling")), (1 << 20, 0));
+    let mut d = driver("strict_guarantees=1");
+    assert!(idles(&mut d, read(1, 8), read(2, 1 << 20)));
+    d.outside().set_draining(false);
+    assert!(matches!(d.pick(), Pick::WaitUntil(_)), "something may come");
+    put(&mut d, read(3, 1 << 21));
+    d.outside().set_draining(true);
+    assert_eq!(d.issue_sector(), 1 << 20);
+    assert_eq!(d.pick(), Pick::WaitCompletion, "strict all the same");
+}
+
+#[test]
+fn idling_that_is_shortened_ends_as_if_it_had_never_been_longer() {
+    let mut d = idle_for_days();
+    d.advance(ms(5));
+    d.set("slice_idle", 8);
+    assert_eq!(d.pick(), Pick::WaitUntil(d.now() + ms(3)));
+    d.set("slice_idle", 100);
+    assert_eq!(d.pick(), Pick::WaitUntil(d.now() + ms(3)), "only the next time");
+    d.set("slice_idle", 0);
+    assert_eq!(d.serve_sector(), 1 << 20);
+}
+
 #[test]
 fn s19_10_idling_on_a_disk_is_for_sequential_queues_unless_it_takes_one_request_at_a_time() {
     let far = read(2, 1 << 25);

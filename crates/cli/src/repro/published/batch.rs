@@ -1,13 +1,11 @@
 //! Several requests for each hold of the lock (seed 000).
 
-use super::super::name::Name;
 use super::{Published, Source, iops};
 
 const WORKLOAD: &str = "fio, 16 jobs, random writes of 4 KiB, 32 in flight each, submitted and completed \
                         in eights, io_uring, 30 s";
 
 pub const PUBLISHED: Published = Published {
-    name: Name::Batch,
     title: "Several requests for each hold of the lock",
     claim: "The kernel takes the lock of a scheduler for each request that it dispatches. If it takes as many \
             requests as there are tags for while it has the lock, threads meet there less often.",

@@ -1,7 +1,6 @@
 //! One lock around a scheduler does not scale (seed 001).
 
 use super::super::metric::Metric;
-use super::super::name::Name;
 use super::{Published, Row, Source, iops, row};
 
 /// Threads that wait, and what they wait for.
@@ -14,7 +13,6 @@ const WORKLOAD: &str = "fio, 32 threads, random reads of 512 bytes, 4 in flight 
                         completed in fours, io_uring, 60 s";
 
 pub const PUBLISHED: Published = Published {
-    name: Name::Contention,
     title: "One lock around a scheduler does not scale",
     claim: "With mq-deadline, threads that submit spend nearly all of their time waiting for its lock. If only one \
             of them dispatches at a time, insertions that find the lock taken are parked on lists, and merging is \

@@ -1,10 +1,8 @@
 //! Merging needs a scheduler that is deeper than the device (seed 003).
 
-use super::super::name::Name;
 use super::{Published, Source, iops};
 
 pub const PUBLISHED: Published = Published {
-    name: Name::Depth,
     title: "A scheduler merges only what the device does not take",
     claim: "Requests can be merged while they wait, and they wait only if the scheduler has more room than the \
             device. So nothing may leave for a device that cannot take it: budgets are reserved before a \

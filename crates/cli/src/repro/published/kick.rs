@@ -1,10 +1,8 @@
 //! Wake-ups that are not needed (seed 002).
 
-use super::super::name::Name;
 use super::{Published, Source, iops};
 
 pub const PUBLISHED: Published = Published {
-    name: Name::Kick,
     title: "Most wake-ups of a deep queue are not needed",
     claim: "Each completion asks for the queue to be run, and each time that is scheduled anew, although a run that \
             has not begun yet would do. A flag spares that; but after a call for now and one for later, another call \

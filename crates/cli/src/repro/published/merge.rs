@@ -1,11 +1,9 @@
 //! What batches and parking do to merging (seed 000, and what became of seed 001).
 
 use super::super::metric::Metric;
-use super::super::name::Name;
 use super::{Published, Source, iops, row};
 
 pub const PUBLISHED: Published = Published {
-    name: Name::Merge,
     title: "What leaves the scheduler early cannot be merged with",
     claim: "Ming Lei objected to batches that a request which has left for the device, or waits somewhere else, is \
             one that the next bio cannot join, and that a device says too late that it is busy. For requests \

@@ -1,10 +1,8 @@
 //! In which order requests reach the device (seed 000).
 
-use super::super::name::Name;
 use super::{Published, Source, iops};
 
 pub const PUBLISHED: Published = Published {
-    name: Name::Order,
     title: "The device sees another order than the scheduler chose",
     claim: "Between picking a request and issuing it the kernel has no lock. Where several threads dispatch, one \
             picks 1, another one picks 2, the first picks 3, and the device gets 1, 3, 2. A batch for each \

@@ -1,10 +1,8 @@
 //! What statistics of groups cost (seed 004).
 
-use super::super::name::Name;
 use super::{Published, Source, iops};
 
 pub const PUBLISHED: Published = Published {
-    name: Name::Stats,
     title: "Statistics of groups cost bfq 40 % of its time",
     claim: "They were counted under the scheduler's lock. Outside of it they cost less, and behind an option for \
             those who debug, nothing.",

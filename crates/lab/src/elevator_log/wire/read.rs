@@ -145,6 +145,7 @@ impl<'a> Input<'a> {
         Ok(match kind {
             26 | 27 => Heard::Token { pool: self.small("a pool beyond all")?, there: kind == 27 },
             29 => Heard::Value { index: self.small("a value beyond all")?, value: self.number()? },
+            31 | 32 => Heard::Draining(kind == 32),
             _ => Heard::Level(match self.up_to::<u8>(2, "a level that does not exist")? {
                 0 => StatsLevel::Off,
                 1 => StatsLevel::Basic,
@@ -213,7 +214,7 @@ impl<'a> Input<'a> {
             }
             22..=24 => Entry::Regroup(self.change(kind)?),
             25 => Entry::Left(Owner(self.small("an owner of more than 32 bits")?)),
-            26 | 27 | 29 | 30 => Entry::Heard(self.heard(kind)?),
+            26 | 27 | 29..=32 => Entry::Heard(self.heard(kind)?),
             _ => return Err(self.invalid("an entry of an unknown kind")),
         };
         Ok(Call { now, entry })

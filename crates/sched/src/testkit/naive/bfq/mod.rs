@@ -300,7 +300,7 @@ impl Scheduler for Twin {
         if self.tunables.strict && self.in_driver() > 0 {
             return Pick::WaitCompletion;
         }
-        match self.select() {
+        match self.select(cx.outside.is_draining()) {
             Some(rq) => Pick::Issue(self.dispatch(cx, rq)),
             None => self.idle_until.map_or(Pick::WaitCompletion, Pick::WaitUntil),
         }
@@ -415,6 +415,11 @@ impl Scheduler for Twin {
         if before.low_latency && !self.tunables.low_latency {
             let all: Vec<usize> = self.existing().filter(|q| self.q(*q).factor > 1).collect();
             all.into_iter().for_each(|q| self.end_raising(q));
+        }
+        if self.tunables.slice_idle < before.slice_idle
+            && let (Some(until), Some(queue)) = (self.idle_until, self.serving)
+        {
+            self.idle_until = Some(until.min(self.idle_began + self.idle_span(queue)));
         }
         known
     }

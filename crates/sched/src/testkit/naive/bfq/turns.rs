@@ -43,8 +43,8 @@ impl Twin {
         self.idle_until.is_none() || self.budget_left(queue) >= self.budget(queue) / 3
     }
 
-    /// The request to dispatch, of the queue in service; `None` to keep the device idle.
-    pub(super) fn select(&mut self) -> Option<RequestId> {
+    /// The request to dispatch, of the queue in service; `None` to keep the device idle, never if it is `draining`.
+    pub(super) fn select(&mut self, draining: bool) -> Option<RequestId> {
         if let Some(q) = self.serving
             && self.timed_out()
             && self.time_counts(q)
@@ -59,7 +59,8 @@ impl Twin {
             };
             let Some(next) = self.q(q).next else {
                 let in_flight = self.in_flight(q) > 0;
-                if self.idle_until.is_some() || (in_flight && self.better_to_idle(q)) {
+                let waits = self.idle_until.is_some() || (in_flight && self.better_to_idle(q));
+                if waits && !draining {
                     return None;
                 }
                 self.expire(Reason::NoMore);
@@ -226,7 +227,7 @@ impl Twin {
         }
     }
 
-    fn idle_span(&self, queue: usize) -> Nanos {
+    pub(super) fn idle_span(&self, queue: usize) -> Nanos {
         let (q, slice) = (self.q(queue), self.tunables.slice_idle);
         match (q.factor > 1, q.seeks.is_seeky() && !self.asymmetric(queue)) {
             (true, _) => slice.max(ms(20)),

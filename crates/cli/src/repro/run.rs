@@ -1,0 +1,202 @@
+//! Runs the cases of each claim and fills the model.
+//!
+//! What is compared takes turns: of each group of rows every one is run once before any is run again, so that a
+//! machine that changes its mood does so for all.
+
+use super::args::Wanted;
+use super::cases::{self, Case};
+use super::metric::Metric;
+use super::model::{Call, Experiment, Point, Repro, Timeline, Variant};
+use super::name::Name;
+use crate::args;
+use crate::bench;
+use crate::error::Failure;
+use crate::plan::{Plan, Time};
+use crate::report::machine::Machine;
+use crate::report::model::Run;
+use blkmq_core::{Instant, Nanos};
+use blkmq_engine::KickMode;
+use blkmq_engine::calls;
+use blkmq_lab::observe::{Inversions, Observation};
+use indicatif::{ProgressBar, ProgressStyle};
+use std::time::Duration;
+
+/// Runs of each row.
+pub const REPETITIONS: u32 = 5;
+/// Slots of every elevator whose order is looked at, and to spare.
+const REQUESTS: usize = 1 << 16;
+
+/// Measures what is `wanted`. `command` is how it was asked for.
+///
+/// # Errors
+/// If a case cannot be run on this machine.
+pub fn run(wanted: &Wanted, command: String) -> Result<Repro, Failure> {
+    let machine = Machine::detect();
+    let claims: Vec<(Name, Vec<Case>)> = wanted
+        .names
+        .iter()
+        .map(|name| (*name, cases::cases(*name, wanted, machine.cores)))
+        .collect();
+    let rows: usize = claims.iter().map(|(_, cases)| cases.len()).sum();
+    let bar = progress(rows as u64 * u64::from(REPETITIONS));
+    let mut repro = Repro {
+        command,
+        version: env!("CARGO_PKG_VERSION").into(),
+        time_ms: blkmq_runtime::wall_clock_millis(),
+        machine,
+        experiments: Vec::new(),
+    };
+    for (name, cases) in &claims {
+        let mut points = Vec::new();
+        for group in cases.chunk_by(|a, b| (a.scheduler, a.setting) == (b.scheduler, b.setting)) {
+            points.extend(in_turns(*name, group, &bar)?);
+        }
+        let timelines = if *name == Name::Kick { timelines() } else { Vec::new() };
+        let workload = cases::workload(*name, wanted);
+        let notes = Vec::new();
+        repro.experiments.push(Experiment { name: *name, workload, points, timelines, notes });
+    }
+    bar.finish_and_clear();
+    Ok(repro)
+}
+
+fn progress(runs: u64) -> ProgressBar {
+    let bar = ProgressBar::new(runs);
+    let template = "{spinner} [{bar:30}] {pos}/{len}  {msg}  (about {eta} left)";
+    let style = ProgressStyle::with_template(template).expect("the template is well-formed");
+    bar.set_style(style.progress_chars("=> "));
+    bar.enable_steady_tick(Duration::from_millis(200));
+    bar
+}
+
+/// A row while it is measured.
+struct Row<'a> {
+    case: &'a Case,
+    plan: Plan,
+    runs: Vec<Run>,
+    /// Requests of a thousand, run by run.
+    inverted: Vec<f64>,
+}
+
+/// The points of rows that are compared.
+fn in_turns(name: Name, group: &[Case], bar: &ProgressBar) -> Result<Vec<Point>, Failure> {
+    let mut rows = Vec::new();
+    for case in group {
+        let plan = plan(case)?;
+        rows.push(Row { case, plan, runs: Vec::new(), inverted: Vec::new() });
+    }
+    for _ in 0..REPETITIONS {
+        for row in &mut rows {
+            let Case { scheduler, how, setting, .. } = row.case;
+            bar.set_message(format!(
+                "{}: {scheduler}, {how}, {} {}",
+                name.word(),
+                setting.what,
+                setting.value
+            ));
+            row.once(name)?;
+            bar.inc(1);
+        }
+    }
+    Ok(rows.iter().map(Row::point).collect())
+}
+
+/// The plan of a case. Its only run is repeated here, in turns with others.
+fn plan(case: &Case) -> Result<Plan, Failure> {
+    match args::parse(&case.args, Time::Real)? {
+        args::Request::Plan(plan) => Ok(*plan),
+        args::Request::Help => unreachable!("no case asks for help"),
+    }
+}
+
+impl Row<'_> {
+    fn once(&mut self, name: Name) -> Result<(), Failure> {
+        let inversions = (name == Name::Order).then(|| Inversions::new(REQUESTS));
+        let observation = Observation { inversions: inversions.clone(), ..Observation::default() };
+        self.runs.push(bench::once(&self.plan, &observation)?);
+        if let Some(inversions) = inversions {
+            let (arrived, inverted) = inversions.counts();
+            self.inverted.push(inverted as f64 * 1_000.0 / arrived.max(1) as f64);
+        }
+        Ok(())
+    }
+
+    /// Its run with the median rate; the share of time waiting is that run's, inversions are the median.
+    fn point(&self) -> Point {
+        let run = bench::median(&self.runs).expect("every row was run");
+        let command = format!("blkmq bench {} --repeat={REPETITIONS}", self.case.args.join(" "));
+        let mut point = Point::of(self.case, command, &run);
+        point.figures.extend(run.waited_share().map(|share| (Metric::Waiting, share)));
+        let mut inverted = self.inverted.clone();
+        inverted.sort_by(f64::total_cmp);
+        point.figures.extend(inverted.get(inverted.len() / 2).map(|n| (Metric::Inversions, *n)));
+        point
+    }
+}
+
+/// Three calls, *now*, *in 3 ms*, *now*, a microsecond apart, for a worker that needs 50 us to come.
+fn timelines() -> Vec<Timeline> {
+    let delays = [0, 3_000_000, 0];
+    let made: Vec<calls::Call> = (0..)
+        .zip(delays)
+        .map(|(n, delay)| calls::Call { at: Instant::from_nanos(n * 1_000), delay: Nanos(delay) })
+        .collect();
+    let ways = [
+        (Variant::Before, KickMode::Always),
+        (Variant::Proposed, KickMode::Flag),
+        (Variant::Ours, KickMode::Coalesced),
+    ];
+    ways.into_iter()
+        .map(|(variant, kick)| Timeline {
+            variant,
+            how: format!("kick={kick}"),
+            calls: made
+                .iter()
+                .map(|call| Call { at: call.at.as_nanos(), delay: call.delay.0 })
+                .collect(),
+            passes: calls::passes(kick, &made, Nanos::from_micros(50))
+                .iter()
+                .map(|at| at.as_nanos())
+                .collect(),
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_flag_lets_the_last_call_wait() {
+        let answered: Vec<Option<u64>> = timelines().iter().map(Timeline::answered_after).collect();
+        assert_eq!(answered, [Some(48_000), Some(3_049_000), Some(48_000)]);
+    }
+
+    #[test]
+    fn every_claim_can_be_run() {
+        let mut wanted = match super::super::args::parse(&["--runtime=25ms".into()]) {
+            Ok(super::super::args::Request::Run(wanted)) => wanted,
+            other => panic!("{other:?}"),
+        };
+        wanted.threads = vec![2];
+        // Two of these need seconds for any result at all.
+        wanted.names.retain(|name| !matches!(name, Name::Merge | Name::Depth));
+        let repro = run(&wanted, "blkmq repro".into()).expect("it can be measured");
+        for experiment in &repro.experiments {
+            let metric = experiment.name.metric();
+            for point in &experiment.points {
+                assert!(point.get(metric).is_some(), "{:?} {}", experiment.name, point.how);
+                assert!(point.get(Metric::Iops).is_some_and(|iops| iops > 0.0));
+                let waits = point.get(Metric::Waiting).is_some();
+                assert!(
+                    experiment.name != Name::Contention
+                        || waits == (point.variant != Variant::Ours)
+                );
+            }
+        }
+        let order = repro.experiments.iter().find(|experiment| experiment.name == Name::Order);
+        let ours =
+            order.expect("all names").points.iter().filter(|point| point.variant == Variant::Ours);
+        assert!(ours.map(|point| point.get(Metric::Inversions)).all(|n| n == Some(0.0)));
+    }
+}
