@@ -67,7 +67,8 @@ impl Promises {
     }
 
     fn renew(&self, free: u32, lane: &mut Lane) {
-        let promised = |left: u32| lane.promised.wrapping_add(lane.published - left);
+        // Promises that were given back are none; then there may be more left than were published.
+        let promised = |left: u32| lane.promised.wrapping_add(lane.published.wrapping_sub(left));
         let next = |left: u32| free.saturating_sub(promised(left));
         let before = self.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |n| Some(next(n)));
         let left = before.expect("there is always a next word");
@@ -185,5 +186,28 @@ impl Runner {
             let free = self.elevator.free_slots(HwQueue(hw)).saturating_sub(line.len() as u32);
             promises.renew(free, lane);
         }
+    }
+}
+
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests {
+    use super::*;
+
+    /// A promise that is given back when it was counted already, because the queue was frozen meanwhile: there was an
+    /// overflow, and in a release build nothing.
+    #[test]
+    fn a_promise_given_back_late_counts_once() {
+        let (promises, mut lane) =
+            (Promises(AtomicU32::new(8)), Lane { published: 8, promised: 0 });
+        assert_eq!((promises.promise(3), promises.promise(9)), (3, 5));
+        promises.renew(8, &mut lane);
+        assert_eq!((lane.promised, lane.published), (8, 0));
+        promises.give_back(5);
+        promises.renew(8, &mut lane);
+        assert_eq!((lane.promised, lane.published), (3, 5));
+        // The three are taken over and have their slots.
+        lane.promised = lane.promised.wrapping_sub(3);
+        promises.renew(5, &mut lane);
+        assert_eq!((lane.promised, lane.published, promises.promise(9)), (0, 5, 5));
     }
 }
