@@ -54,3 +54,78 @@ fn the_page_of_mq_deadline_shows_what_it_does_for_a_disk() {
     let page = blkmq_sched::deadline::FACTORY.doc;
     assert!(page.contains(&rows), "the page of mq-deadline is to contain\n\n{rows}\n");
 }
+
+/// Every scheduler as it comes, and those whose options make a difference here.
+const SCHEDULERS: [&str; 6] =
+    ["none", "mq-deadline", "kyber", "kyber:write_lat_nsec=1000000000", "bfq", "bfq:low_latency=0"];
+
+/// Milliseconds, as pages print them.
+fn millis(ms: f64) -> String {
+    if ms < 10.0 { format!("{ms:.2}") } else { format!("{ms:.0}") }
+}
+
+/// What a reader beside writers has of each scheduler on a device: p99, reads a second, and what the writers have.
+fn among_writers(scenario: &str, device: &str) -> Vec<(f64, f64, f64)> {
+    let jobs = sim(scenario, device, &SCHEDULERS.join(","));
+    let figures = |jobs: &[Value]| {
+        let read = &jobs[0]["read"];
+        (p99(read), number(&read["iops"]), megabytes(&jobs[1]["write"]))
+    };
+    jobs.chunks(2).map(figures).collect()
+}
+
+/// Each scheduler's figures on some devices, a row each.
+fn rows(devices: &[Vec<(f64, f64, f64)>]) -> String {
+    let row = |(nth, name): (usize, &&str)| {
+        let cells = devices.iter().map(|device| {
+            let (p99, reads, written) = device[nth];
+            format!(" {} | {reads:.0} | {written:.0} |", millis(p99))
+        });
+        format!("| `{name}` |{}", String::from_iter(cells))
+    };
+    Vec::from_iter(SCHEDULERS.iter().enumerate().map(row)).join("\n")
+}
+
+fn every_page_contains(rows: &str) {
+    for policy in [
+        blkmq_sched::none::FACTORY,
+        blkmq_sched::deadline::FACTORY,
+        blkmq_sched::kyber::FACTORY,
+        blkmq_sched::bfq::FACTORY,
+    ] {
+        let name = policy.name;
+        assert!(policy.doc.contains(rows), "the page of {name} is to contain\n\n{rows}\n");
+    }
+}
+
+/// How many times as long the reader's p99 is with `none` as with the `nth` scheduler.
+fn gain(device: &[(f64, f64, f64)], nth: usize) -> f64 {
+    device[0].0 / device[nth].0
+}
+
+#[test]
+fn every_page_shows_what_a_new_reader_has_beside_writers() {
+    let devices = ["disk", "flash,preset=sata", "flash"].map(|d| among_writers("late-reader", d));
+    every_page_contains(&rows(&devices));
+    let [disk, sata, _] = &devices;
+    assert!(gain(disk, 4) >= 10.0 && gain(sata, 4) >= 5.0, "bfq: {devices:?}");
+}
+
+#[test]
+fn every_page_shows_what_a_reader_in_a_group_of_its_own_has_beside_writers() {
+    let devices = ["disk", "flash,preset=sata"].map(|device| among_writers("tenants", device));
+    every_page_contains(&rows(&devices));
+    let [disk, sata] = &devices;
+    assert!(gain(disk, 4) >= 10.0 && gain(sata, 4) >= 5.0, "bfq: {devices:?}");
+    assert!(gain(sata, 3) >= 5.0, "kyber: {devices:?}");
+}
+
+#[test]
+fn every_page_shows_how_long_a_program_takes_to_start_beside_writers() {
+    let jobs = sim("cold-start", "disk", &SCHEDULERS.join(","));
+    let took = |jobs: &[Value]| number(&jobs[0]["read"]["runtime"]) / 1e3;
+    let took = Vec::from_iter(jobs.chunks(2).map(took));
+    let row = |(name, took): (&&str, &f64)| format!("| `{name}` | {took:.1} |");
+    every_page_contains(&Vec::from_iter(SCHEDULERS.iter().zip(&took).map(row)).join("\n"));
+    assert!(took[5] >= 5.0 * took[4], "bfq with low_latency and without: {took:?}");
+}

@@ -113,7 +113,9 @@ impl Bfq {
         let meaningful = self.in_driver == 0 || (known && self.sampling.injected);
         if q == self.serving && meaningful && queue.injection.lowered_before(now, SAMPLE) {
             let watched = self.sampling.watched;
-            self.sampling = Sampling { armed: true, since: now, watched, injected: false };
+            // What was let in before it came counts as long as it is there: it is in this one's way.
+            let injected = self.sampling.injected && self.in_driver > 0;
+            self.sampling = Sampling { armed: true, since: now, watched, injected };
         }
     }
 

@@ -211,6 +211,38 @@ fn injection_gives_back_idle_time_and_costs_the_one_who_is_waited_for_little() {
     assert!(idle_too < idle, "{idle:?} and {idle_too:?}");
 }
 
+/// What was let in before a request of the queue in service came, and was in the device still when it came, is in its
+/// way. It was not counted as let in: the long time was taken for how long a request takes by itself, more of the same
+/// made it no longer, and beside a writer of megabytes a reader of ten times its weight had a tenth of its share.
+#[test]
+fn what_was_let_in_before_a_request_came_is_part_of_what_letting_in_costs() {
+    let mut d = driver("low_latency=0");
+    let one = |n: u64| read(1, 8 * n).level(0);
+    let let_in = |d: &mut Driver, n: u64| {
+        put(d, read(2, n << 20).level(7));
+        match d.pick() {
+            Pick::Issue(rq) => Some(rq),
+            _ => None,
+        }
+    };
+    // By itself a request takes a millisecond.
+    for n in 0..3 {
+        let rq = put(&mut d, one(n));
+        assert_eq!(d.issue(), rq);
+        d.advance(ms(1));
+        d.complete(rq);
+        d.advance(ms(6));
+    }
+    // Behind what is let in it takes ten.
+    let other = let_in(&mut d, 1).expect("it is not known what that costs");
+    let rq = put(&mut d, one(3));
+    assert_eq!(d.issue(), rq);
+    d.advance(ms(10));
+    [other, rq].into_iter().for_each(|rq| d.complete(rq));
+    assert_eq!(d.shown("idling"), 1);
+    assert_eq!(let_in(&mut d, 2), None, "it is known now");
+}
+
 #[test]
 fn a_queue_that_is_woken_three_times_has_a_waker_that_is_let_in_first() {
     let run = |rounds: u64| {

@@ -1,0 +1,215 @@
+//! Shares of modelled devices under bfq: what owners and groups get over 10 s follows their weights.
+//!
+//! All read alike, so that shares of bandwidth are shares of time. Unequal loads, and what becomes of a share when
+//! somebody is preferred, are tested with the policy alone (`crates/sched/tests/bfq/fairness.rs`).
+
+use blkmq_core::{Nanos, Owner, SECTOR_SIZE};
+use blkmq_device::{Device, MachineShape, registry as devices};
+use blkmq_engine::{Config, GroupTree, IoMax, Wanted};
+use blkmq_lab::Costs;
+use blkmq_lab::simulation::{Program, Settings, Simulation};
+use blkmq_lab::workload::{
+    Amount, BlockSize, Depth, Generator, Job, Latencies, NoBuffers, PerDirection, Rw, Stream,
+};
+use blkmq_sched::{Options, registry};
+
+/// Everybody sequentially, and everybody at random.
+const WAYS: [Rw; 2] = [Rw::Read, Rw::RandRead];
+/// I/Os that each owner keeps in flight.
+const IODEPTH: u32 = 8;
+/// Slots for all that 64 owners can have in flight: without one, nobody can claim a share.
+const SLOTS: u32 = 512;
+
+/// What somebody has had, and what was due, in bytes.
+struct Share {
+    got: u64,
+    due: u64,
+    /// What all have had.
+    all: u64,
+}
+
+impl Share {
+    /// How far it is from what was due, in hundredths of a percent of the device.
+    fn error(&self) -> u64 {
+        self.got.abs_diff(self.due) * 10_000 / self.all
+    }
+}
+
+/// Of what each has had, with its weight.
+fn shares(got: Vec<(u64, u64)>) -> Vec<Share> {
+    let all = got.iter().map(|(got, _)| got).sum::<u64>();
+    let weights = got.iter().map(|(_, weight)| weight).sum::<u64>();
+    got.into_iter().map(|(got, weight)| Share { got, due: all * weight / weights, all }).collect()
+}
+
+/// Who competes: groups with a weight and so many owners each, all of whom read alike.
+struct Case {
+    device: &'static str,
+    options: &'static str,
+    groups: Vec<(u32, u32)>,
+    rw: Rw,
+    /// Bytes in an I/O.
+    bs: u32,
+}
+
+fn device(text: &str, cpus: u32) -> Device {
+    devices::parse(text, &MachineShape { cpus: cpus as u16, nodes: 1 }).expect("a virtual device")
+}
+
+impl Case {
+    fn owners(&self) -> u32 {
+        self.groups.iter().map(|(_, owners)| owners).sum()
+    }
+
+    fn tree(&self) -> GroupTree {
+        let wanted = self.groups.iter().enumerate().map(|(number, (weight, _))| Wanted {
+            name: format!("g{number}"),
+            parent: String::from("/"),
+            weight: *weight,
+            max: IoMax::default(),
+        });
+        GroupTree::of(wanted.collect()).expect("right")
+    }
+
+    fn job(&self) -> Job {
+        // The regions of all owners side by side, within half of the device, and where a disk is fastest.
+        let bytes =
+            device(self.device, self.owners()).shape.limits.capacity * u64::from(SECTOR_SIZE);
+        let region = (bytes / 2 / u64::from(self.owners())).min(1 << 30) >> 20 << 20;
+        Job {
+            rw: self.rw,
+            bs: PerDirection::all(BlockSize::Fixed(self.bs)),
+            size: Some(Amount::Bytes(region)),
+            offset_increment: Amount::Bytes(region),
+            numjobs: self.owners(),
+            depth: Depth { iodepth: IODEPTH, low: IODEPTH, ..Depth::default() },
+            runtime: Some(Nanos::from_secs(10)),
+            time_based: true,
+            latencies: Latencies::NONE,
+            ..Job::default()
+        }
+    }
+
+    /// How far groups are from their due, with the bytes that they have read, and the bytes that are due to them.
+    fn of_groups(&self, got: &[Vec<u64>]) -> Vec<Share> {
+        let bytes = got.iter().map(|owners| owners.iter().sum());
+        shares(bytes.zip(self.groups.iter().map(|(weight, _)| u64::from(*weight))).collect())
+    }
+
+    /// The bytes that each group's owners have read in 10 s.
+    fn run(&self) -> Vec<Vec<u64>> {
+        let (job, tree) = (self.job(), self.tree());
+        let device = device(self.device, self.owners());
+        let bytes = device.shape.limits.capacity * u64::from(SECTOR_SIZE);
+        let bfq = registry::find("bfq").expect("it is registered");
+        let config = Config {
+            submitters: self.owners() as u16,
+            depth: IODEPTH,
+            nr_requests: Some(SLOTS),
+            groups: tree.clone(),
+            ..device.config()
+        };
+        let options = Options::parse(bfq.attributes, self.options).expect("options of bfq");
+        let config = Config { options, ..config.scheduler(bfq) };
+        // Who waits sleeps at once: looking first changes nothing but how long this takes.
+        let costs = Costs { spin: Nanos::ZERO, ..Costs::TYPICAL };
+        let settings = Settings { costs, ..Settings::new(1) };
+        let mut simulation = Simulation::new(config, settings).expect("a possible queue");
+        let members = self.groups.iter().enumerate();
+        let members = members.flat_map(|(group, (_, n))| (0..*n).map(move |_| group));
+        let programs = members.zip(0..).map(|(group, thread)| {
+            let generator = Generator::new(&job, thread, bytes).expect("a job that fits");
+            let group = tree.find(&format!("g{group}")).expect("it is there");
+            let stream = Stream { generator, verifier: None, owner: Owner(thread + 1), group };
+            Program { job: &job, stream, buffers: NoBuffers, course: false, pid: thread }
+        });
+        let done = simulation.run(programs).expect("everything ends");
+        let mut bytes = done.iter().map(|done| done.tally.counts.iter().map(|c| c.bytes).sum());
+        self.groups.iter().map(|(_, n)| bytes.by_ref().take(*n as usize).collect()).collect()
+    }
+}
+
+/// `n` owners with weights from 1 to `n`.
+fn ladder(n: u32) -> Vec<(u32, u32)> {
+    (1..=n).map(|weight| (weight, 1)).collect()
+}
+
+const DISK: (&str, u32) = ("disk", 64 << 10);
+const FLASH: (&str, u32) = ("flash,submit_queues=1", 1 << 20);
+const SATA: (&str, u32) = ("flash,preset=sata", 256 << 10);
+/// So small that queues of random reads are seeky where nothing rotates, too.
+const SMALL: (&str, u32) = ("flash,preset=sata", 24 << 10);
+/// Nobody is preferred and nobody let in, and a turn is short enough that there are many in 10 s.
+const EXACT: &str = "low_latency=0,injection=0,max_budget=512";
+/// Sectors of [`EXACT`].
+const BUDGET: u64 = 512;
+
+fn cases(device: (&'static str, u32), options: &'static str, n: u32) -> impl Iterator<Item = Case> {
+    let (device, bs) = device;
+    WAYS.into_iter().map(move |rw| Case { device, options, groups: ladder(n), rw, bs })
+}
+
+/// Each owner's share is within 2 % of the device of its weight; and what it has had is within 2 % of its due but
+/// for a turn: one budget, and what it had in flight.
+fn owners_have_their_weights(device: (&'static str, u32), counts: &[u32]) {
+    for case in counts.iter().flat_map(|n| cases(device, EXACT, *n)) {
+        let turn = BUDGET * u64::from(SECTOR_SIZE) + u64::from(IODEPTH * case.bs);
+        for (share, weight) in case.of_groups(&case.run()).iter().zip(1..) {
+            let line = format!(
+                "{}, {:?}, weight {weight} of {}: {} bytes, due {}",
+                case.device,
+                case.rw,
+                case.owners(),
+                share.got,
+                share.due
+            );
+            assert!(share.error() <= 200, "{line}");
+            assert!(share.got.abs_diff(share.due) <= share.due / 50 + turn, "{line}");
+        }
+    }
+}
+
+#[test]
+fn owners_have_their_weights_on_a_disk() {
+    owners_have_their_weights(DISK, &[2, 8, 64]);
+}
+
+#[test]
+fn owners_have_their_weights_on_nvme_flash() {
+    owners_have_their_weights(FLASH, &[2, 8, 64]);
+}
+
+#[test]
+fn owners_have_their_weights_on_sata_flash() {
+    owners_have_their_weights(SATA, &[2, 8, 64]);
+    owners_have_their_weights(SMALL, &[8]);
+}
+
+/// Groups of 100 and 300, with three owners and one: a quarter in three equal parts, and three quarters.
+#[test]
+fn groups_have_their_weights_and_owners_equal_parts_of_them() {
+    for (device, bs) in [DISK, FLASH, SATA] {
+        for rw in WAYS {
+            let case = Case { device, options: EXACT, groups: vec![(100, 3), (300, 1)], rw, bs };
+            let got = case.run();
+            let owners = got[0].iter().map(|bytes| (*bytes, 1)).chain([(got[1][0], 9)]);
+            let owners = shares(owners.collect());
+            for share in case.of_groups(&got).iter().chain(&owners) {
+                assert!(share.error() <= 200, "{device}, {rw:?}: {got:?}");
+            }
+        }
+    }
+}
+
+/// With turns of 125 ms, as they are unless something else is set, 10 s are 80 turns: the same, but for a turn.
+#[test]
+fn with_turns_of_the_usual_length_shares_are_as_exact_as_these_allow() {
+    for device in [DISK, FLASH, SATA] {
+        for case in [2, 8].into_iter().flat_map(|n| cases(device, "low_latency=0", n)) {
+            for share in case.of_groups(&case.run()) {
+                let (owners, rw) = (case.owners(), case.rw);
+                assert!(share.error() <= 200 + 125, "{}, {rw:?}, {owners} owners", case.device);
+            }
+        }
+    }
+}
