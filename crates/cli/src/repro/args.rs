@@ -194,7 +194,7 @@ mod tests {
     fn without_a_word_everything_is_measured() {
         let all = wanted("");
         assert_eq!(all.names.len(), 7);
-        assert_eq!((all.runtime, all.format), (Nanos::from_secs(1), Format::Normal));
+        assert_eq!((all.runtime, all.format), (Nanos::from_secs(2), Format::Normal));
         assert!(all.threads.is_empty() && all.report.is_none());
     }
 
