@@ -209,6 +209,12 @@ impl Elevator {
         &mut self.used[usize::from(hw.0 - self.config.first_hw)]
     }
 
+    /// Must even what could merge be able to have a slot?
+    #[inline]
+    pub(crate) fn slots_come_first(&self) -> bool {
+        self.config.slots_first
+    }
+
     /// Where an I/O like `io` would go: into a held request, or into a slot of its own. `None` if there is no
     /// slot that it may have. O(1) look-ups.
     #[inline]

@@ -326,8 +326,9 @@ impl Runner {
     fn admit_staged<P>(&mut self, table: &BioTable<P>, id: SubmitterId) -> Admitted {
         let ring = ring_of(&mut self.staging, id);
         ring.prefetch(PASS_STAGED);
+        let most = if self.elevator.slots_come_first() { PASS_STAGED } else { PASS_JOINING };
         let mut joined = false;
-        for n in 0..PASS_JOINING {
+        for n in 0..most {
             if n >= PASS_STAGED && !joined {
                 break;
             }
