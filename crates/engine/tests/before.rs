@@ -5,14 +5,15 @@
 
 mod common;
 
-use blkmq_core::{HwQueue, Instant, Nanos, RequestId, Tag};
+use blkmq_core::{HwQueue, Instant, Nanos, Tag};
 use blkmq_engine::{
     Access, BioTable, Busy, Config, DeviceQueue, DeviceShape, DispatchMode, Enqueued, Expiry,
     Finished, Inflight, InsertMode, KickMode, MergeMode, Modes, PumpMode, Queue, Run, Submitter,
 };
-use blkmq_sched::{At, Cx, Done, Factory, Pick, Scheduler, Scope, registry};
+use blkmq_sched::{Factory, Scope};
 use common::{
-    Call, Calls, Handle, assert_at_rest, config, deadline, drain, shape, submit_each, write,
+    Call, Calls, Handle, assert_at_rest, before_each_pick, config, deadline, drain, shape,
+    submit_each, write,
 };
 use std::cell::{Cell, RefCell};
 
@@ -146,50 +147,22 @@ thread_local! {
     static BUDGETS: RefCell<(Option<Queue<u32>>, Vec<u32>)> = const { RefCell::new((None, Vec::new())) };
 }
 
-/// mq-deadline that looks how many budgets are out whenever it is asked.
-struct Watching(Box<dyn Scheduler>);
+/// Looks how many budgets are out.
+fn look() {
+    BUDGETS.with_borrow_mut(|(queue, seen)| {
+        seen.extend(queue.as_ref().map(Queue::budgets_in_use));
+    });
+}
 
 const WATCHING: Factory = Factory {
     name: "watching",
-    summary: "mq-deadline, counting budgets",
+    summary: "none, counting budgets",
     scope: Scope::Queue,
     doc: "",
     attributes: &[],
     common: None,
-    build: |shape, options| {
-        let none = registry::find("none").expect("registered");
-        Box::new(Watching((none.build)(shape, options)))
-    },
+    build: |shape, options| before_each_pick(shape, options, look),
 };
-
-impl Scheduler for Watching {
-    fn insert(&mut self, cx: &Cx<'_>, rq: RequestId, at: At) {
-        self.0.insert(cx, rq, at);
-    }
-
-    fn pick(&mut self, cx: &Cx<'_>, hw: HwQueue) -> Pick {
-        BUDGETS.with_borrow_mut(|(queue, seen)| {
-            seen.extend(queue.as_ref().map(Queue::budgets_in_use));
-        });
-        self.0.pick(cx, hw)
-    }
-
-    fn completed(&mut self, cx: &Cx<'_>, done: &Done) {
-        self.0.completed(cx, done);
-    }
-
-    fn withdraw(&mut self, cx: &Cx<'_>, rq: RequestId) {
-        self.0.withdraw(cx, rq);
-    }
-
-    fn absorbed(&mut self, cx: &Cx<'_>, into: RequestId, gone: RequestId) {
-        self.0.absorbed(cx, into, gone);
-    }
-
-    fn inspect(&self, out: &mut dyn FnMut(&'static str, u64)) {
-        self.0.inspect(out);
-    }
-}
 
 fn push_all(sub: &mut Submitter<u32>, n: u64) {
     for i in 0..n {

@@ -13,7 +13,8 @@ use blkmq_engine::{
 };
 use blkmq_sched::{At, Cx, Done, Factory, Options, Pick, Scheduler, Scope, registry};
 use common::{
-    Handle, accesses, assert_at_rest, config, deadline, drain, shape, submit_each, write,
+    Handle, accesses, assert_at_rest, before_each_pick, config, deadline, drain, shape,
+    submit_each, write,
 };
 use std::cell::RefCell;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -235,8 +236,6 @@ fn meanwhile() {
 }
 
 /// `none`, in whose midst somebody submits.
-struct Interrupted(Box<dyn Scheduler>);
-
 const INTERRUPTED: Factory = Factory {
     name: "interrupted",
     summary: "none, with somebody else submitting",
@@ -244,37 +243,8 @@ const INTERRUPTED: Factory = Factory {
     doc: "",
     attributes: &[],
     common: None,
-    build: |shape, options| {
-        Box::new(Interrupted((registry::find("none").expect("registered").build)(shape, options)))
-    },
+    build: |shape, options| before_each_pick(shape, options, meanwhile),
 };
-
-impl Scheduler for Interrupted {
-    fn insert(&mut self, cx: &Cx<'_>, rq: RequestId, at: At) {
-        self.0.insert(cx, rq, at);
-    }
-
-    fn pick(&mut self, cx: &Cx<'_>, hw: HwQueue) -> Pick {
-        meanwhile();
-        self.0.pick(cx, hw)
-    }
-
-    fn completed(&mut self, cx: &Cx<'_>, done: &Done) {
-        self.0.completed(cx, done);
-    }
-
-    fn withdraw(&mut self, cx: &Cx<'_>, rq: RequestId) {
-        self.0.withdraw(cx, rq);
-    }
-
-    fn absorbed(&mut self, cx: &Cx<'_>, into: RequestId, gone: RequestId) {
-        self.0.absorbed(cx, into, gone);
-    }
-
-    fn inspect(&self, out: &mut dyn FnMut(&'static str, u64)) {
-        self.0.inspect(out);
-    }
-}
 
 #[test]
 fn s16_10_a_submission_during_a_pass_makes_another_pass() {

@@ -266,7 +266,7 @@ fn s8_13_parked_requests_collapse_into_many_and_staged_ones_do_not() {
     let lock = alone(DISK, Access::Mutex, &calm(Access::Combining).1);
     println!("one lock, uncontended: {} requests per million writes", requests(&lock));
     println!("percpu-lists, uncontended: {}", requests(&calm(Access::Serialised).0));
-    for (contention, tenfold) in CONTENTIONS.iter().zip([17, 17, 32]) {
+    for (contention, tenfold) in CONTENTIONS.iter().zip([20, 19, 34]) {
         let caught = |access| together(DISK, access, IODEPTH, contention.habits(), NoMerges::All).0;
         let (parked, staged) = (caught(Access::Serialised), caught(Access::Combining));
         let of = [&lock, &parked, &staged].map(requests);

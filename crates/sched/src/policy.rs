@@ -42,7 +42,7 @@ impl<'a> Cx<'a> {
 
     /// Notes down what happened to a group.
     // Always inline: what happened is known where it is noted down, and then this is a few additions. As a call, with
-    // the note in memory, it cost 15 ns.
+    // the note in memory, it took 11 % of the samples of a profile of bfq.
     #[inline(always)]
     pub fn note(&self, about: About, what: Event) {
         match self.sums {

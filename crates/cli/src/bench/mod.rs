@@ -9,7 +9,7 @@ mod drive;
 mod groups;
 mod outcome;
 mod payload;
-mod progress;
+pub mod progress;
 mod run;
 mod setup;
 mod simulate;
@@ -41,7 +41,7 @@ pub fn run(plan: &Plan) -> Result<(), Failure> {
     }
     let mut report = begin(plan, &specs);
     let mut repetitions: Vec<Vec<Run>> = (0..plan.cases()).map(|_| Vec::new()).collect();
-    let mut progress = Progress::new(plan, specs.len());
+    let mut progress = Progress::new(specs.len(), plan.run_time().is_some());
     let mut wrong = Vec::new();
     for (number, spec) in specs.iter().enumerate() {
         progress.begin(&label(plan, spec));
@@ -82,15 +82,16 @@ pub fn run(plan: &Plan) -> Result<(), Failure> {
     verdict(&wrong, specs.len())
 }
 
-/// The only run of `plan`, in real time, observed as told. No report.
+/// The only run of `plan`, in real time, observed as told, and what there is to say about it. No report.
 ///
 /// # Errors
 /// If the device or queue cannot be what was asked for.
-pub fn once(plan: &Plan, observation: &Observation) -> Result<Run, Failure> {
+pub fn once(plan: &Plan, observation: &Observation) -> Result<(Run, Vec<String>), Failure> {
     let specs = plan.runs();
     let [spec] = specs.as_slice() else { panic!("a plan of {} runs, not of one", specs.len()) };
     setup::check(plan, spec)?;
-    Ok(run::run(plan, spec, observation)?.run)
+    let outcome = run::run(plan, spec, observation)?;
+    Ok((outcome.run, outcome.notes))
 }
 
 /// The files that the report goes to.

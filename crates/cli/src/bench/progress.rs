@@ -1,6 +1,5 @@
 //! A bar on standard error while runs go on; nothing where that is no terminal.
 
-use crate::plan::Plan;
 use indicatif::{ProgressBar, ProgressStyle};
 use std::time::Duration;
 
@@ -8,12 +7,13 @@ use std::time::Duration;
 pub struct Progress(ProgressBar);
 
 impl Progress {
-    pub fn new(plan: &Plan, runs: usize) -> Self {
+    /// `steady`: the runs take long enough for the bar to move by itself meanwhile.
+    pub fn new(runs: usize, steady: bool) -> Self {
         let bar = ProgressBar::new(runs as u64);
         let template = "{spinner} [{bar:30}] {pos}/{len}  {msg}  (about {eta} left)";
         let style = ProgressStyle::with_template(template).expect("the template is well-formed");
         bar.set_style(style.progress_chars("=> "));
-        if plan.run_time().is_some() {
+        if steady {
             bar.enable_steady_tick(Duration::from_millis(200));
         }
         Self(bar)

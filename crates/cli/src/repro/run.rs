@@ -9,7 +9,7 @@ use super::metric::Metric;
 use super::model::{Call, Experiment, Point, Repro, Timeline, Variant};
 use super::name::Name;
 use crate::args;
-use crate::bench;
+use crate::bench::{self, progress::Progress};
 use crate::error::Failure;
 use crate::plan::{Plan, Time};
 use crate::report::machine::Machine;
@@ -18,8 +18,6 @@ use blkmq_core::{Instant, Nanos};
 use blkmq_engine::KickMode;
 use blkmq_engine::calls;
 use blkmq_lab::observe::{Inversions, Observation};
-use indicatif::{ProgressBar, ProgressStyle};
-use std::time::Duration;
 
 /// Runs of each row.
 pub const REPETITIONS: u32 = 5;
@@ -38,7 +36,7 @@ pub fn run(wanted: &Wanted, command: String) -> Result<Repro, Failure> {
         .map(|name| (*name, cases::cases(*name, wanted, machine.cores)))
         .collect();
     let rows: usize = claims.iter().map(|(_, cases)| cases.len()).sum();
-    let bar = progress(rows as u64 * u64::from(REPETITIONS));
+    let mut progress = Progress::new(rows * REPETITIONS as usize, true);
     let mut repro = Repro {
         command,
         version: env!("CARGO_PKG_VERSION").into(),
@@ -47,26 +45,16 @@ pub fn run(wanted: &Wanted, command: String) -> Result<Repro, Failure> {
         experiments: Vec::new(),
     };
     for (name, cases) in &claims {
-        let mut points = Vec::new();
+        let (mut points, mut notes) = (Vec::new(), Vec::new());
         for group in cases.chunk_by(|a, b| (a.scheduler, a.setting) == (b.scheduler, b.setting)) {
-            points.extend(in_turns(*name, group, &bar)?);
+            points.extend(in_turns(*name, group, &mut progress, &mut notes)?);
         }
         let timelines = if *name == Name::Kick { timelines() } else { Vec::new() };
         let workload = cases::workload(*name, wanted);
-        let notes = Vec::new();
         repro.experiments.push(Experiment { name: *name, workload, points, timelines, notes });
     }
-    bar.finish_and_clear();
+    progress.finish();
     Ok(repro)
-}
-
-fn progress(runs: u64) -> ProgressBar {
-    let bar = ProgressBar::new(runs);
-    let template = "{spinner} [{bar:30}] {pos}/{len}  {msg}  (about {eta} left)";
-    let style = ProgressStyle::with_template(template).expect("the template is well-formed");
-    bar.set_style(style.progress_chars("=> "));
-    bar.enable_steady_tick(Duration::from_millis(200));
-    bar
 }
 
 /// A row while it is measured.
@@ -78,8 +66,13 @@ struct Row<'a> {
     inverted: Vec<f64>,
 }
 
-/// The points of rows that are compared.
-fn in_turns(name: Name, group: &[Case], bar: &ProgressBar) -> Result<Vec<Point>, Failure> {
+/// The points of rows that are compared; what there is to say about them joins `notes`.
+fn in_turns(
+    name: Name,
+    group: &[Case],
+    progress: &mut Progress,
+    notes: &mut Vec<String>,
+) -> Result<Vec<Point>, Failure> {
     let mut rows = Vec::new();
     for case in group {
         let plan = plan(case)?;
@@ -88,14 +81,18 @@ fn in_turns(name: Name, group: &[Case], bar: &ProgressBar) -> Result<Vec<Point>,
     for _ in 0..REPETITIONS {
         for row in &mut rows {
             let Case { scheduler, how, setting, .. } = row.case;
-            bar.set_message(format!(
+            progress.begin(&format!(
                 "{}: {scheduler}, {how}, {} {}",
                 name.word(),
                 setting.what,
                 setting.value
             ));
-            row.once(name)?;
-            bar.inc(1);
+            for note in row.once(name)? {
+                if !notes.contains(&note) {
+                    notes.push(note);
+                }
+            }
+            progress.end();
         }
     }
     Ok(rows.iter().map(Row::point).collect())
@@ -110,15 +107,17 @@ fn plan(case: &Case) -> Result<Plan, Failure> {
 }
 
 impl Row<'_> {
-    fn once(&mut self, name: Name) -> Result<(), Failure> {
+    /// Runs it once more. What there is to say about it.
+    fn once(&mut self, name: Name) -> Result<Vec<String>, Failure> {
         let inversions = (name == Name::Order).then(|| Inversions::new(REQUESTS));
         let observation = Observation { inversions: inversions.clone(), ..Observation::default() };
-        self.runs.push(bench::once(&self.plan, &observation)?);
+        let (run, notes) = bench::once(&self.plan, &observation)?;
+        self.runs.push(run);
         if let Some(inversions) = inversions {
             let (arrived, inverted) = inversions.counts();
             self.inverted.push(inverted as f64 * 1_000.0 / arrived.max(1) as f64);
         }
-        Ok(())
+        Ok(notes)
     }
 
     /// Its run with the median rate; the share of time waiting is that run's, inversions are the median.

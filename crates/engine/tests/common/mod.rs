@@ -6,13 +6,13 @@ pub mod fated;
 pub mod store;
 
 use blkmq_core::{
-    HwQueue, Instant, IoFlags, IoMeta, IoResult, Limits, Nanos, Op, Rng, SubmitterId,
+    HwQueue, Instant, IoFlags, IoMeta, IoResult, Limits, Nanos, Op, RequestId, Rng, SubmitterId,
 };
 use blkmq_engine::{
     Access, BioTable, Busy, Config, DeviceQueue, DeviceShape, Enqueued, Finished, Host, Inflight,
     Io, KickMode, Modes, Queue, Submitter, Verdict, WriteCache,
 };
-use blkmq_sched::{Factory, registry};
+use blkmq_sched::{At, Cx, Done, Factory, Options, Pick, Scheduler, Shape, registry};
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
 
@@ -218,6 +218,44 @@ fn config_of(shape: DeviceShape, new: impl Fn(Handle) -> TestQueue) -> (Config<u
     let handle = Handle::default();
     let queues = (0..shape.hw_queues).map(|_| Box::new(new(handle.clone())) as _).collect();
     (Config::new(shape, queues), handle)
+}
+
+/// `none`, which does `first` before each pick.
+pub fn before_each_pick(shape: &Shape, options: &Options, first: fn()) -> Box<dyn Scheduler> {
+    let none = registry::find("none").expect("registered");
+    Box::new(BeforePick { inner: (none.build)(shape, options), first })
+}
+
+struct BeforePick {
+    inner: Box<dyn Scheduler>,
+    first: fn(),
+}
+
+impl Scheduler for BeforePick {
+    fn insert(&mut self, cx: &Cx<'_>, rq: RequestId, at: At) {
+        self.inner.insert(cx, rq, at);
+    }
+
+    fn pick(&mut self, cx: &Cx<'_>, hw: HwQueue) -> Pick {
+        (self.first)();
+        self.inner.pick(cx, hw)
+    }
+
+    fn completed(&mut self, cx: &Cx<'_>, done: &Done) {
+        self.inner.completed(cx, done);
+    }
+
+    fn withdraw(&mut self, cx: &Cx<'_>, rq: RequestId) {
+        self.inner.withdraw(cx, rq);
+    }
+
+    fn absorbed(&mut self, cx: &Cx<'_>, into: RequestId, gone: RequestId) {
+        self.inner.absorbed(cx, into, gone);
+    }
+
+    fn inspect(&self, out: &mut dyn FnMut(&'static str, u64)) {
+        self.inner.inspect(out);
+    }
 }
 
 pub fn deadline() -> &'static Factory {

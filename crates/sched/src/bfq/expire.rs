@@ -4,7 +4,7 @@ use super::budget::{self, Reason, Slot};
 use super::notes::Kind;
 use super::wf2q::{Keep, When};
 use super::{Bfq, NOBODY};
-use crate::{Cx, Event};
+use crate::{Cx, Event, StatsLevel};
 use blkmq_core::{Instant, Nanos};
 
 /// The slot of the queue in service.
@@ -17,11 +17,18 @@ pub(super) struct Turn {
     pub(super) idle: Option<Instant>,
     /// Since when.
     pub(super) idle_began: Instant,
+    /// Somebody counted then.
+    idle_counted: bool,
 }
 
 impl Turn {
-    pub(super) const NONE: Self =
-        Self { began: Instant::ZERO, ends: Instant::ZERO, idle: None, idle_began: Instant::ZERO };
+    pub(super) const NONE: Self = Self {
+        began: Instant::ZERO,
+        ends: Instant::ZERO,
+        idle: None,
+        idle_began: Instant::ZERO,
+        idle_counted: false,
+    };
 }
 
 /// A slot shorter than this says little about how fast the queue is.
@@ -151,11 +158,12 @@ impl Bfq {
         let q = self.serving;
         self.slot.idle = Some(self.now + self.idle_span(q));
         self.slot.idle_began = self.now;
+        self.slot.idle_counted = self.level >= StatsLevel::Full;
     }
 
     #[inline]
     pub(super) fn stop_idling(&mut self, cx: &Cx<'_>) {
-        if self.slot.idle.take().is_some() {
+        if self.slot.idle.take().is_some() && self.slot.idle_counted {
             let idle = self.now.since(self.slot.idle_began);
             self.note(cx, self.wf.level(self.serving), Kind::QUEUE, Event::Idle(idle));
         }

@@ -113,6 +113,31 @@ fn s19_16_less_is_noted_down_at_lower_levels() {
 }
 
 #[test]
+fn s19_16_what_began_before_anybody_counted_does_not_last() {
+    let mut d = driver("low_latency=0,injection=0");
+    let mut stats = GroupStats::new();
+    add_group(&mut d, 1, 0, 100);
+    add_group(&mut d, 2, 0, 100);
+    stats.regroup(blkmq_sched::GroupChange::Added {
+        group: GroupId(1),
+        parent: GroupId::ROOT,
+        weight: 100,
+    });
+    let first = put(&mut d, read(1, 0).of(1));
+    assert_eq!(d.issue(), first);
+    put(&mut d, read(2, 1 << 20).of(2));
+    d.complete(first);
+    let Pick::WaitUntil(until) = d.pick() else { panic!("it is worth waiting for") };
+    d.advance(ms(1));
+    d.outside().set_stats(StatsLevel::Full);
+    d.advance(until.since(d.now()));
+    d.issue();
+    apply(&d, &mut stats);
+    assert_eq!(number(&stats, 1, "idle_time"), 0);
+    assert_eq!(number(&stats, 1, "dequeue"), 1, "what happens now is counted");
+}
+
+#[test]
 fn s19_16_times_are_those_of_the_group() {
     let mut d = driver("low_latency=0,injection=0");
     d.outside().set_stats(StatsLevel::Full);
