@@ -3,8 +3,8 @@
 use crate::Clock;
 use crate::host::Threads;
 use crate::seat::Seat;
-use crate::waiting::{Patience, Pause, Waiting};
-use blkmq_core::{Instant, IoResult, Nanos, Op, Payload, SECTOR_SIZE};
+use crate::waiting::{AWAKE_FOR, Patience, Pause, Waiting};
+use blkmq_core::{Instant, IoResult, Op, Payload, SECTOR_SIZE};
 use blkmq_engine::{Completion, Io, Refused, Submitter};
 use std::sync::Arc;
 
@@ -31,9 +31,6 @@ impl Summons for NoSummons {
         false
     }
 }
-
-/// Deadlines nearer than this are spun for: a timer would overshoot by more.
-const SPIN_DEADLINE: Nanos = Nanos::from_micros(60);
 
 /// A completion queue with cookies: push I/Os, flush, reap; the base of everything else.
 ///
@@ -212,7 +209,7 @@ impl<P: Payload> Client<P> {
         }
         let now = self.clock.now();
         let next = self.submitter.next_deadline().map_or(deadline, |at| at.min(deadline));
-        if pause == Pause::Yield || next - now <= SPIN_DEADLINE {
+        if pause == Pause::Yield || next - now <= AWAKE_FOR {
             std::thread::yield_now();
         } else if self.submitter.prepare_park(now) {
             if !bell.listen() {

@@ -1,6 +1,7 @@
 //! A thread per hardware queue: for blocking clients and for devices that interrupt (D16).
 
 use crate::host::Threads;
+use crate::waiting::AWAKE_FOR;
 use crate::{Clock, Placement};
 use blkmq_core::HwQueue;
 use blkmq_engine::Queue;
@@ -32,8 +33,12 @@ impl PumpThreads {
                 placement.apply(hw.0);
                 let seat = threads.seat_pump(hw);
                 while !stop.load(Ordering::Acquire) {
-                    let now = clock.now();
-                    seat.park_until(queue.pump(hw, now), clock);
+                    let next = queue.pump(hw, clock.now());
+                    if next.is_some_and(|at| at - clock.now() <= AWAKE_FOR) {
+                        thread::yield_now();
+                    } else {
+                        seat.park_until(next, clock);
+                    }
                 }
             };
             started

@@ -81,7 +81,12 @@ impl<P: Payload> Service<P> {
                     .map_err(ServiceError::Thread)?,
             ),
         };
-        let waiting = Waiting::for_threads(submitters, available_cpus());
+        let waiting = match pump {
+            PumpMode::Inline => Waiting::for_threads(submitters, available_cpus()),
+            PumpMode::Thread => {
+                Waiting::on_pump_threads(submitters.saturating_add(hw_queues), available_cpus())
+            }
+        };
         let waiting = if threads.watch_devices() { waiting.on_device() } else { waiting };
         Ok(Self { pumps, queue, clock, waiting, submitters, threads })
     }

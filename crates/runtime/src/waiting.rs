@@ -1,5 +1,10 @@
 //! How a thread waits: how long it stays awake before it sleeps (D10), and when to stop trying that.
 
+use blkmq_core::Nanos;
+
+/// Whoever has something to do as soon as this stays awake until then: a timer would overshoot by more.
+pub(crate) const AWAKE_FOR: Nanos = Nanos::from_micros(60);
+
 /// How long a waiting thread stays awake before it parks.
 ///
 /// Waking a thread on another core costs some 50 us, so a short wait is better spun. But where threads
@@ -23,6 +28,16 @@ impl Waiting {
         } else {
             Self { spins: 16, rounds: 4, yields: 32 }
         }
+    }
+
+    /// The same for a thread whose devices are looked after by others, which are among the `threads`.
+    ///
+    /// Where those outnumber the CPUs, what it waits for most needs its CPU: 8 clients, a pump thread and two CPUs did
+    /// 2.7 M IOPS with 4 rounds and 3.4 M with one at depth 1024, 395 and 440 k at depth 16.
+    #[must_use]
+    pub const fn on_pump_threads(threads: u16, cpus: u16) -> Self {
+        let usual = Self::for_threads(threads, cpus);
+        if threads <= cpus { usual } else { Self { rounds: 1, ..usual } }
     }
 
     /// The same for a thread that can sleep on the device itself.
@@ -121,6 +136,13 @@ mod tests {
                 [Pause::Spin(5), Pause::Spin(5), Pause::Yield, Pause::Sleep, Pause::Sleep];
             assert_eq!(pauses, expected);
         }
+    }
+
+    #[test]
+    fn where_threads_outnumber_cpus_those_who_wait_for_a_pump_thread_spin_little() {
+        assert_eq!(Waiting::on_pump_threads(4, 4), Waiting::for_threads(4, 4));
+        let (clients, usual) = (Waiting::on_pump_threads(5, 4), Waiting::for_threads(5, 4));
+        assert!(clients.rounds < usual.rounds && clients.yields == usual.yields);
     }
 
     #[test]
