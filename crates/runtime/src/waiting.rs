@@ -92,13 +92,14 @@ impl Patience {
         if looks == 1 {
             self.begin();
         }
-        if self.spins && looks <= rounds {
+        let rounds = if self.spins { rounds } else { 0 };
+        if looks <= rounds {
             return Pause::Spin(spins);
         }
         if self.spins && looks == rounds + 1 {
             self.in_vain = self.in_vain.saturating_add(1);
         }
-        if looks <= rounds + yields { Pause::Yield } else { Pause::Sleep }
+        if looks - rounds <= yields { Pause::Yield } else { Pause::Sleep }
     }
 
     /// Who yields before it sleeps always spins as well: it counts on somebody who is awake.
@@ -120,11 +121,13 @@ impl Patience {
 mod tests {
     use super::*;
 
-    /// One wait in which nothing comes for `looks`; how often it spun.
+    /// One wait in which nothing comes for `looks`; how often it spun. Then it slept, as it is to on a device.
     fn wait(patience: &mut Patience, looks: u32) -> usize {
         let pauses = Vec::from_iter((1..=looks).map(|n| patience.next(n)));
         patience.came(looks);
-        pauses.iter().filter(|pause| matches!(pause, Pause::Spin(_))).count()
+        let spun = pauses.iter().take_while(|pause| matches!(pause, Pause::Spin(_))).count();
+        assert!(pauses[spun..].iter().all(|pause| *pause == Pause::Sleep), "{pauses:?}");
+        spun
     }
 
     #[test]
