@@ -4,6 +4,7 @@ use crate::Clock;
 use crate::host::Threads;
 use crate::seat::Seat;
 use crate::waiting::{AWAKE_FOR, Patience, Pause, Waiting};
+use crate::watch::Watch;
 use blkmq_core::{Instant, IoResult, Op, Payload, SECTOR_SIZE};
 use blkmq_engine::{Completion, Io, Refused, Submitter};
 use std::sync::Arc;
@@ -40,6 +41,7 @@ pub struct Client<P> {
     submitter: Submitter<P>,
     clock: Clock,
     patience: Patience,
+    watch: Watch,
     seat: Seat,
 }
 
@@ -51,7 +53,7 @@ impl<P: Payload> Client<P> {
         threads: &Arc<Threads>,
     ) -> Self {
         let seat = threads.seat_submitter(submitter.id());
-        Self { submitter, clock, patience: Patience::new(waiting), seat }
+        Self { submitter, clock, patience: Patience::new(waiting), watch: Watch::default(), seat }
     }
 
     /// The clock that times are given by.
@@ -174,6 +176,9 @@ impl<P: Payload> Client<P> {
             if now >= deadline {
                 break;
             }
+            if let Some(after) = self.watch.disturbed(now) {
+                self.patience.disturbed(after);
+            }
             self.submitter.flush(now);
             self.submitter.poll(now);
             let more = self.submitter.reap(most - got, &mut take);
@@ -199,6 +204,7 @@ impl<P: Payload> Client<P> {
     fn pause(&mut self, idle: u32, least: u32, deadline: Instant, bell: &impl Summons) {
         let pause = self.patience.next(idle);
         if let Pause::Spin(spins) = pause {
+            self.watch.spins_from(self.clock.now());
             for _ in 0..spins {
                 if self.submitter.has_completions(least) {
                     return;

@@ -41,6 +41,14 @@ impl Threads {
         }
     }
 
+    /// Threads that look after hardware queues and do nothing else.
+    pub(crate) fn pump_threads(&self) -> u16 {
+        match self.pump_mode {
+            PumpMode::Inline => 0,
+            PumpMode::Thread => self.pumps.len() as u16,
+        }
+    }
+
     /// Do threads sleep on the devices themselves?
     pub(crate) fn watch_devices(&self) -> bool {
         #[cfg(target_os = "linux")]

@@ -24,6 +24,7 @@ mod reactor;
 mod seat;
 mod service;
 mod waiting;
+mod watch;
 
 pub use client::{Blocking, Client};
 pub use clock::{Clock, wall_clock_millis};

@@ -16,7 +16,8 @@ pub struct Service<P> {
     pumps: Option<Arc<PumpThreads>>,
     queue: Queue<P>,
     clock: Clock,
-    waiting: Waiting,
+    /// As told; if not, it depends on the machine.
+    waiting: Option<Waiting>,
     submitters: u16,
     threads: Arc<Threads>,
 }
@@ -81,14 +82,12 @@ impl<P: Payload> Service<P> {
                     .map_err(ServiceError::Thread)?,
             ),
         };
-        let waiting = match pump {
-            PumpMode::Inline => Waiting::for_threads(submitters, available_cpus()),
-            PumpMode::Thread => {
-                Waiting::on_pump_threads(submitters.saturating_add(hw_queues), available_cpus())
-            }
-        };
-        let waiting = if threads.watch_devices() { waiting.on_device() } else { waiting };
-        Ok(Self { pumps, queue, clock, waiting, submitters, threads })
+        Ok(Self { pumps, queue, clock, waiting: None, submitters, threads })
+    }
+
+    /// Clients and reactors that it hands out from now on wait like this.
+    pub fn set_waiting(&mut self, waiting: Waiting) {
+        self.waiting = Some(waiting);
     }
 
     /// Its clock.
@@ -115,7 +114,21 @@ impl<P: Payload> Service<P> {
     /// If the queue was built for fewer.
     pub fn client(&self) -> Result<Client<P>, NoSubmitterLeft> {
         let submitter = self.queue.submitter()?;
-        Ok(Client::new(submitter, self.clock, self.waiting, &self.threads))
+        Ok(Client::new(submitter, self.clock, self.waiting(0), &self.threads))
+    }
+
+    /// How a client waits, with so many threads beside those of the queue.
+    fn waiting(&self, others: u16) -> Waiting {
+        let usual = || {
+            let (pumps, cpus) = (self.threads.pump_threads(), available_cpus());
+            let threads = self.submitters.saturating_add(others).saturating_add(pumps);
+            let waiting = match pumps {
+                0 => Waiting::for_threads(threads, cpus),
+                _ => Waiting::on_pump_threads(threads, cpus),
+            };
+            if self.threads.watch_devices() { waiting.on_device() } else { waiting }
+        };
+        self.waiting.unwrap_or_else(usual)
     }
 
     /// A blocking client for the calling thread.
@@ -125,6 +138,7 @@ impl<P: Payload> Service<P> {
     pub fn blocking(&self) -> Result<Blocking<P>, NoSubmitterLeft> {
         self.client().map(Blocking::new)
     }
+
     /// A client with a thread of its own, for callbacks and futures from any number of threads.
     ///
     /// # Errors
@@ -135,7 +149,7 @@ impl<P: Payload> Service<P> {
             submitter,
             clock: self.clock,
             // Those who call it have threads, too, and answers are of no use before they run.
-            waiting: Waiting::for_threads(self.submitters.saturating_add(1), available_cpus()),
+            waiting: self.waiting(1),
             threads: Arc::clone(&self.threads),
             pumps: self.pumps.clone(),
         })
