@@ -299,6 +299,7 @@ impl<P> Held<'_, P> {
     /// Takes away what the next queue needs. This one is never used again, except by those who have not heard
     /// of it, and they find nothing to do.
     fn take(mut self) -> (Vec<Installed<P>>, Vec<(SubmitterId, crate::runner::Staging)>) {
+        self.runners.iter().for_each(|runner| runner.elevator.outside.count_notes());
         let devices = self.pumps.iter_mut().map(|pump| pump.take_device()).collect();
         let staging = self.runners.iter_mut().flat_map(|runner| runner.retire()).collect();
         (devices, staging)

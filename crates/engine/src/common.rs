@@ -22,6 +22,8 @@ const MOST_AT_A_TIME: u32 = 16;
 const NEVER: u64 = u64::MAX;
 /// Pools that there may be: their numbers travel in six bits of a request.
 const MAX_POOLS: usize = 62;
+/// Passes whose notes are summed up before somebody takes them along. They are few words however many notes there were.
+const PASSES_NOTED: u32 = if cfg!(any(loom, shuttle)) { 2 } else { 16 };
 
 /// What all elevators of a queue share for their policy.
 pub(crate) struct Common {
@@ -171,6 +173,8 @@ pub(crate) struct Surroundings {
     draining: Cell<bool>,
     /// What the policy has noted down and nobody has taken along.
     notes: RefCell<Tallies>,
+    /// Passes since then.
+    passes_noted: Cell<u32>,
     ledger: Arc<Ledger>,
 }
 
@@ -192,6 +196,7 @@ impl Surroundings {
             stats: Cell::new(stats),
             draining: Cell::new(false),
             notes: RefCell::default(),
+            passes_noted: Cell::new(0),
             ledger,
         }
     }
@@ -207,7 +212,8 @@ impl Surroundings {
         self.draining.set(draining);
     }
 
-    /// What was noted down goes along with `book`, if there is one, or opens one. To be counted when the run is over.
+    /// Every now and then, what was noted down goes along with `book`, if there is one, or opens one. To be counted when
+    /// the run is over.
     #[inline]
     pub(crate) fn take_notes<'a>(
         &self,
@@ -216,6 +222,11 @@ impl Surroundings {
     ) -> Option<MutexGuard<'a, Book>> {
         let mut notes = self.notes.borrow_mut();
         if notes.is_empty() {
+            return book;
+        }
+        let passes = self.passes_noted.get() + 1;
+        self.passes_noted.set(passes % PASSES_NOTED);
+        if passes < PASSES_NOTED {
             return book;
         }
         match book {
@@ -230,6 +241,11 @@ impl Surroundings {
     /// Everything that was noted down and not taken along.
     pub(crate) fn leftover_notes(&mut self) -> Tallies {
         self.notes.take()
+    }
+
+    /// Counts that, whoever else counts: groups that it is about may soon be others.
+    pub(crate) fn count_notes(&self) {
+        self.ledger.count(&mut self.notes.borrow_mut());
     }
 
     fn common(&self) -> &Common {

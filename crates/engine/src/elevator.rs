@@ -190,6 +190,7 @@ impl Elevator {
         }
         self.outside.set_stats(tuning.stats);
         self.regroup(&tuning.regroup);
+        self.outside.count_notes();
         self.front_merges = self.policy.front_merges();
         self.config.async_depth = tuning.async_depth;
         self.async_depth = async_depth(&*self.policy, tuning.async_depth);

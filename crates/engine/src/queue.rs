@@ -237,9 +237,9 @@ impl<P: Send + 'static> Queue<P> {
     /// A statistic of a group, by its name in `blkio.bfq`, as [`GroupStats::read`](blkmq_sched::GroupStats::read) has
     /// them: `io_serviced`, `time`, `io_wait_time_recursive` and so on. `None` if there is no such name or group.
     ///
-    /// What an elevator that is being run has not given away yet is not in it; at rest, everything is. Only what
-    /// happened while [`Plan::stats`](crate::Plan::stats) wanted it, and only schedulers that share by group note
-    /// anything down.
+    /// What an elevator that is being run has not given away yet is not in it, which it does every few passes; at
+    /// rest, everything is. Only what happened while [`Plan::stats`](crate::Plan::stats) wanted it, and only
+    /// schedulers that share by group note anything down.
     #[must_use]
     pub fn group_stat(&self, group: GroupId, name: &str) -> Option<Reading> {
         // As for a change, in whose name elevators are entered here.

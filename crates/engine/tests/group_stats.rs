@@ -138,3 +138,39 @@ fn a_group_that_goes_away_while_busy_leaves_its_numbers_to_its_parent() {
     assert_eq!((here, below), (50, 90), "40 of a, 10 that came back later; and 40 of b");
     assert_at_rest(&queue, 1);
 }
+
+#[test]
+fn what_is_not_counted_yet_outlives_the_elevator_that_noted_it_down() {
+    let (queue, mut submitters) = grouped(stats(StatsLevel::Full, false), |_| {});
+    let mut now = Instant::ZERO;
+    let a = id(&queue, "a");
+    for (n, nr_requests) in [(1, "32"), (2, "64"), (3, "128")] {
+        // Too few passes for anybody to take notes along.
+        work(&queue, &mut submitters, &mut now, 2);
+        let mut change = queue.set_attribute("queue/nr_requests", nr_requests).expect("possible");
+        while !change.step(now) {}
+        assert_eq!(flow(&queue, a, "io_serviced")[2], 2 * n);
+    }
+}
+
+#[test]
+fn what_is_not_counted_yet_is_not_that_of_a_group_with_the_same_number() {
+    let (queue, mut submitters) = grouped(stats(StatsLevel::Full, false), |_| {});
+    let mut now = Instant::ZERO;
+    let (top, a) = (id(&queue, "top"), id(&queue, "a"));
+    work(&queue, &mut submitters, &mut now, 2);
+    let alter = |alter: &dyn Fn(&mut Plan)| {
+        let mut plan = queue.plan();
+        alter(&mut plan);
+        let mut change = queue.change(plan).expect("possible");
+        while !change.step(now) {}
+    };
+    alter(&|plan| {
+        plan.groups.remove("a").expect("nothing is below it");
+        while plan.groups.add("c", "/").expect("free") != a {
+            plan.groups.remove("c").expect("nothing is below it");
+        }
+    });
+    assert_eq!(flow(&queue, a, "io_serviced")[2], 0);
+    assert_eq!(flow(&queue, top, "io_serviced")[2], 2);
+}

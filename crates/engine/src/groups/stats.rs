@@ -1,8 +1,8 @@
 //! Statistics of groups: how much is counted, when, and where the numbers are.
 //!
-//! A policy notes down what happens to groups while its elevator is run (D14). The notes lie with the elevator, and
-//! whoever has run it takes them along and counts them when he has let go of it, if nobody else is counting at that
-//! moment; if somebody is, they stay until the next run. `inline` counts each note at once, under the run, as Linux
+//! A policy notes down what happens to groups while its elevator is run (D14). The notes are summed up with the elevator,
+//! and every few passes whoever has run it takes them along and counts them when he has let go of it, if nobody else is
+//! counting at that moment; if somebody is, they stay. `inline` counts each note at once, under the run, as Linux
 //! did before its series on this (`spec/history.md` section 5). It exists to be compared with.
 
 use crate::sync::{Mutex, MutexGuard, PoisonError};
