@@ -68,7 +68,7 @@ pub enum StatsLevel {
     /// Nothing.
     #[default]
     Off,
-    /// I/Os and bytes.
+    /// I/Os, their bytes and times.
     Basic,
     /// Everything that `spec/bfq.md` section 17 names.
     Full,

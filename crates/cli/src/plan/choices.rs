@@ -62,7 +62,7 @@ pub enum ScopeChoice {
 pub enum StatsChoice {
     /// Nothing.
     Off,
-    /// I/Os and bytes.
+    /// I/Os, their bytes and times.
     Basic,
     /// Everything.
     Full,

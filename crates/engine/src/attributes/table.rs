@@ -215,7 +215,7 @@ pub(super) const QUEUE: &[Row] = &[
     ),
     words(
         "blkmq/group_stats",
-        "blkmq's own: what is counted about groups: 'off', 'basic' (I/Os and bytes) or 'full'",
+        "blkmq's own: what is counted about groups: 'off', 'basic' (I/Os, their bytes and times) or 'full'",
         GROUP_STATS,
     ),
     number(

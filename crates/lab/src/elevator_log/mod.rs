@@ -14,6 +14,7 @@ mod rerun;
 mod summary;
 mod wire;
 
+pub use crate::observe::outside::Heard;
 pub use recorder::ElevatorLog;
 pub use replay::{Difference, ReplayError, Replayed, replay};
 pub use rerun::{RerunError, Workload, rerun};
