@@ -204,7 +204,9 @@ impl<P: Payload> Client<P> {
     fn pause(&mut self, idle: u32, least: u32, deadline: Instant, bell: &impl Summons) {
         let pause = self.patience.next(idle);
         if let Pause::Spin(spins) = pause {
-            self.watch.spins_from(self.clock.now());
+            if self.patience.learns() {
+                self.watch.spins_from(self.clock.now());
+            }
             for _ in 0..spins {
                 if self.submitter.has_completions(least) {
                     return;

@@ -155,3 +155,37 @@ impl<P: Payload> Service<P> {
         })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use blkmq_device::{MachineShape, registry};
+
+    fn service(pump: PumpMode, submitters: u16) -> Service<u64> {
+        let machine = MachineShape { cpus: 1, nodes: 1 };
+        let config = registry::parse("null,irqmode=0", &machine).unwrap().config();
+        let config = Config { submitters, pump, ..config };
+        Service::start(config, Placement::Anywhere).unwrap()
+    }
+
+    #[test]
+    fn clients_wait_as_told_or_as_threads_and_cpus_suggest() {
+        let cpus = available_cpus();
+        let mut service = service(PumpMode::Inline, 3);
+        assert_eq!(service.waiting(0), Waiting::for_threads(3, cpus));
+        assert_eq!(service.waiting(cpus), Waiting::for_threads(3 + cpus, cpus));
+        let told = Waiting { spins: 1, rounds: 2, yields: 3 };
+        service.set_waiting(told);
+        assert_eq!((service.waiting(0), service.waiting(cpus)), (told, told));
+    }
+
+    #[test]
+    fn pump_threads_count_where_there_are_any() {
+        let cpus = available_cpus();
+        let fits = service(PumpMode::Inline, cpus).waiting(0);
+        assert_eq!(fits, Waiting::for_threads(cpus, cpus));
+        let one_too_many = service(PumpMode::Thread, cpus).waiting(0);
+        assert_eq!(one_too_many, Waiting::on_pump_threads(cpus + 1, cpus));
+        assert_ne!(one_too_many, fits);
+    }
+}

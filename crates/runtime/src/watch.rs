@@ -1,4 +1,4 @@
-//! Whether somebody else had the CPU while a thread spun.
+//! Whether somebody else had the CPU while a thread spun. What to make of that is `waiting`'s.
 
 use blkmq_core::{Instant, Nanos};
 
