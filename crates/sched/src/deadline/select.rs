@@ -102,10 +102,18 @@ impl Deadline {
         if let Some(rq) = self.lists.front(HEAD_OF + rank as usize) {
             return old_enough(self, rq).then(|| self.issue(cx, rq));
         }
-        let choice = self.choose(cx.now, rank)?;
-        if !old_enough(self, choice.rq) {
-            return None;
-        }
+        let choice = if age == Nanos::ZERO {
+            if let Some(rq) = self.go_on(rank) {
+                return Some(rq);
+            }
+            self.begin_batch(cx.now, rank)?
+        } else {
+            let choice = self.choose(cx.now, rank)?;
+            if !old_enough(self, choice.rq) {
+                return None;
+            }
+            choice
+        };
         self.batching += 1;
         match choice.found {
             Some(found) => {
@@ -116,9 +124,20 @@ impl Deadline {
         }
     }
 
+    /// The next of the batch, issued, if it goes on. What [`choose`](Self::choose) does first, in one go with the order.
+    #[inline]
+    fn go_on(&mut self, rank: Rank) -> Option<RequestId> {
+        if self.batching >= self.tunables.fifo_batch {
+            return None;
+        }
+        let lane = Lane { rank, dir: self.last_dir };
+        let (sector, rq) = self.order.take_at_or_after(lane.index(), self.pos(lane))?;
+        self.batching += 1;
+        Some(self.issue_at(lane, sector, rq))
+    }
+
     /// The next of the batch, or the first of a new one. Begins the new batch even if the caller then
     /// declines; callers that must not disturb the batch do not call this.
-    #[inline]
     fn choose(&mut self, now: Instant, rank: Rank) -> Option<Choice> {
         if self.batching < self.tunables.fifo_batch {
             let lane = Lane { rank, dir: self.last_dir };
@@ -166,8 +185,13 @@ impl Deadline {
     /// The first request of `lane` that begins where its last one began, or behind it.
     #[inline]
     fn ahead(&self, lane: Lane) -> Option<Found> {
-        let pos = self.classes[lane.rank as usize].latest_pos[lane.dir as usize];
-        self.order.at_or_after(lane.index(), pos)
+        self.order.at_or_after(lane.index(), self.pos(lane))
+    }
+
+    /// Where the sector order of `lane` goes on.
+    #[inline]
+    fn pos(&self, lane: Lane) -> u64 {
+        self.classes[lane.rank as usize].latest_pos[lane.dir as usize]
     }
 
     /// Gives out a request from wherever it waits.

@@ -38,6 +38,21 @@ struct Lane {
     len: u32,
 }
 
+/// Where the successor of the request taken last is: whoever goes through a lane in order asks for just that. Any other
+/// change makes it unknown, which is a `lane` of [`NONE`].
+#[derive(Clone, Copy)]
+struct Cursor {
+    lane: u32,
+    node: u32,
+    at: u32,
+    /// The sector that was taken.
+    from: u64,
+}
+
+impl Cursor {
+    const UNKNOWN: Self = Self { lane: NONE, node: NONE, at: 0, from: 0 };
+}
+
 /// Where a search ended: a filed request, to be looked at and perhaps [taken](SectorIndex::take). Good until
 /// the index next changes.
 #[derive(Clone, Copy, Debug)]
@@ -58,6 +73,7 @@ pub struct SectorIndex {
     free: u32,
     lanes: Box<[Lane]>,
     peers: Box<[Peers]>,
+    cursor: Cursor,
 }
 
 /// An id as a leaf keeps it: in 32 bits beside child numbers.
@@ -95,6 +111,7 @@ impl SectorIndex {
             free: NONE,
             lanes: (0..lanes as u32).map(|root| Lane { root, height: 0, len: 0 }).collect(),
             peers: vec![unfiled; slots as usize].into_boxed_slice(),
+            cursor: Cursor::UNKNOWN,
         };
         // The first ones are the roots. Low numbers are given out first.
         (lanes..nodes).rev().for_each(|node| index.give_back(node as u32));
@@ -123,6 +140,7 @@ impl SectorIndex {
     pub fn insert(&mut self, lane: usize, sector: u64, rq: RequestId) {
         assert!(self.peers[rq.index()].lane == NONE, "{rq:?} is filed already");
         assert!(sector <= LAST, "sector {sector} is beyond any device");
+        self.cursor = Cursor::UNKNOWN;
         let leaf = self.leaf_with_room(lane, sector);
         let node = &mut self.nodes[leaf as usize];
         let at = node.below(sector);
@@ -140,16 +158,39 @@ impl SectorIndex {
     #[inline]
     #[must_use]
     pub fn at_or_after(&self, lane: usize, sector: u64) -> Option<Found> {
-        let sector = sector.min(UNUSED);
-        let mut node = self.leaf(lane, sector.min(LAST));
-        let mut at = self.nodes[node as usize].below(sector);
-        if at == self.nodes[node as usize].len() {
-            // Runs below a root are never empty, so the next one begins with the answer.
-            (node, at) = (self.nodes[node as usize].next, 0);
-        }
-        let run = self.nodes.get(node as usize)?;
+        let (node, at) = self.search(lane, sector)?;
+        let run = &self.nodes[node as usize];
         let rq = unpack(run.value(at));
         Some(Found { rq, sector: run.key(at), lane: lane as u32, node, at: at as u32 })
+    }
+
+    /// The same, and takes it out. O(1) for the successor of what this took last, if nothing has changed since.
+    #[inline]
+    pub fn take_at_or_after(&mut self, lane: usize, sector: u64) -> Option<(u64, RequestId)> {
+        let Cursor { lane: known, node, at, from } = self.cursor;
+        let (node, at) = if known == lane as u32 && from == sector {
+            (node, at as usize)
+        } else {
+            self.search(lane, sector)?
+        };
+        let run = &self.nodes[node as usize];
+        let (sector, rq) = (run.key(at), unpack(run.value(at)));
+        self.take_from(lane, node, at, rq, sector);
+        Some((sector, rq))
+    }
+
+    /// The node and rank of the first entry of `lane` at `sector` or behind it.
+    #[inline]
+    fn search(&self, lane: usize, sector: u64) -> Option<(u32, usize)> {
+        let sector = sector.min(UNUSED);
+        let node = self.leaf(lane, sector.min(LAST));
+        let run = &self.nodes[node as usize];
+        match run.below(sector) {
+            at if at < run.len() => Some((node, at)),
+            // Runs below a root are never empty, so the next one begins with the answer.
+            _ if run.next != NONE => Some((run.next, 0)),
+            _ => None,
+        }
     }
 
     /// The last sector of `lane` before `sector`, and of several requests there the one filed first.
@@ -189,17 +230,28 @@ impl SectorIndex {
     #[inline]
     pub fn take(&mut self, found: Found) {
         let Found { rq, sector, .. } = found;
-        let (node, at) = (&mut self.nodes[found.node as usize], found.at as usize);
+        let (node, at) = (&self.nodes[found.node as usize], found.at as usize);
         let still_there = node.key(at) == sector && node.value(at) == pack(rq);
         assert!(still_there, "{rq:?} is no longer where it was found");
+        self.take_from(found.lane as usize, found.node, at, rq, sector);
+    }
+
+    /// Takes out `rq`, the first at `sector`, which is the entry `at` of `node`.
+    #[inline]
+    fn take_from(&mut self, lane: usize, node: u32, at: usize, rq: RequestId, sector: u64) {
+        self.cursor = Cursor { lane: lane as u32, node, at: at as u32, from: sector };
+        let run = &mut self.nodes[node as usize];
         let next = self.peers[rq.index()].next;
         if next == rq {
-            node.remove(at);
-            if node.len() < LEAST && self.lanes[found.lane as usize].height > 0 {
-                self.refill(found.lane as usize, sector);
+            run.remove(at);
+            if at == run.len() {
+                self.cursor = Cursor::UNKNOWN;
+            }
+            if run.len() < LEAST && self.lanes[lane].height > 0 {
+                self.refill(lane, sector);
             }
         } else {
-            node.set_value(at, pack(next));
+            run.set_value(at, pack(next));
         }
         self.leave_ring(rq);
     }
@@ -222,7 +274,7 @@ impl SectorIndex {
         let (lane, sector) = self.filed(rq).unwrap_or_else(|| panic!("{rq:?} is not filed"));
         match self.at_or_after(lane, sector) {
             Some(found) if found.rq == rq => self.take(found),
-            // Behind another request at this sector: the tree does not know it.
+            // Behind another request at this sector: neither the tree nor the cursor knows it.
             _ => self.leave_ring(rq),
         }
     }
@@ -303,6 +355,7 @@ impl SectorIndex {
     /// mended on the way down, so that a node which loses a child below can afford it.
     #[cold]
     fn refill(&mut self, lane: usize, sector: u64) {
+        self.cursor = Cursor::UNKNOWN;
         let Lane { root, height, .. } = self.lanes[lane];
         let mut node = root;
         for level in (0..height).rev() {

@@ -15,6 +15,8 @@ struct Pair {
     filed: Vec<(usize, u64, u64, RequestId)>,
     free: Vec<RequestId>,
     clock: u64,
+    /// Where the last walk ended.
+    last: (usize, u64),
 }
 
 impl Pair {
@@ -25,6 +27,7 @@ impl Pair {
             filed: Vec::new(),
             free: (0..slots).map(|i| RequestId::new(i, 0)).collect(),
             clock: 0,
+            last: (0, 0),
         }
     }
 
@@ -61,6 +64,18 @@ impl Pair {
         let found = self.index.before(lane, sector).map(|f| (f.sector, f.rq));
         assert_eq!(found, expected, "lane {lane} before {sector}");
         assert_eq!(self.index.len(lane), self.model[lane].len());
+    }
+
+    /// Goes through `lane` from `sector` on: takes the first one at it or behind it, and so on from there.
+    fn walk(&mut self, lane: usize, mut sector: u64, steps: u64) {
+        for _ in 0..steps {
+            let expected = self.model[lane].range((sector, 0)..).next().map(|((s, _), rq)| (*s, *rq));
+            assert_eq!(self.index.take_at_or_after(lane, sector), expected);
+            let Some((at, rq)) = expected else { return };
+            self.forget(rq);
+            sector = at;
+            self.last = (lane, at);
+        }
     }
 
     fn take(&mut self, lane: usize, sector: u64) {
@@ -111,7 +126,12 @@ fn run(seed: u64, slots: u32, span: u64, steps: u32) {
         if rng.chance(fill, 8) {
             pair.insert(lane, sector);
         } else if rng.chance(1, 2) {
-            pair.take(lane, sector);
+            match rng.below(3) {
+                0 => pair.take(lane, sector),
+                1 => pair.walk(lane, sector, rng.below(3)),
+                // Where the index may remember what comes, whatever has become of it since.
+                _ => pair.walk(pair.last.0, pair.last.1, rng.below(3)),
+            }
         } else if !pair.filed.is_empty() {
             pair.remove(rng.below(pair.filed.len() as u64) as usize);
         }
