@@ -69,7 +69,8 @@ impl Pair {
     /// Goes through `lane` from `sector` on: takes the first one at it or behind it, and so on from there.
     fn walk(&mut self, lane: usize, mut sector: u64, steps: u64) {
         for _ in 0..steps {
-            let expected = self.model[lane].range((sector, 0)..).next().map(|((s, _), rq)| (*s, *rq));
+            let expected =
+                self.model[lane].range((sector, 0)..).next().map(|((s, _), rq)| (*s, *rq));
             assert_eq!(self.index.take_at_or_after(lane, sector), expected);
             let Some((at, rq)) = expected else { return };
             self.forget(rq);
