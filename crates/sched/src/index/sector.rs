@@ -38,9 +38,8 @@ struct Lane {
     len: u32,
 }
 
-/// Where the request taken last was, which is where its neighbours are: those who go through a lane ask for just them.
-/// Entries below rank `at` of `node` are below `from`, and those from there on are not. Unknown, with a `lane` of
-/// [`NONE`], once that run has been split, joined or evened out.
+/// Where the successor of the request taken last is: whoever goes through a lane in order asks for just that. Any other
+/// change makes it unknown, which is a `lane` of [`NONE`].
 #[derive(Clone, Copy)]
 struct Cursor {
     lane: u32,
@@ -141,6 +140,7 @@ impl SectorIndex {
     pub fn insert(&mut self, lane: usize, sector: u64, rq: RequestId) {
         assert!(self.peers[rq.index()].lane == NONE, "{rq:?} is filed already");
         assert!(sector <= LAST, "sector {sector} is beyond any device");
+        self.cursor = Cursor::UNKNOWN;
         let leaf = self.leaf_with_room(lane, sector);
         let node = &mut self.nodes[leaf as usize];
         let at = node.below(sector);
@@ -149,9 +149,6 @@ impl SectorIndex {
             self.join_ring(first, rq);
         } else {
             node.insert(at, sector, pack(rq));
-            if self.cursor.node == leaf {
-                self.cursor.at += u32::from(sector < self.cursor.from);
-            }
             self.peers[rq.index()] = Peers { sector, prev: rq, next: rq, lane: lane as u32 };
         }
         self.lanes[lane].len += 1;
@@ -167,10 +164,15 @@ impl SectorIndex {
         Some(Found { rq, sector: run.key(at), lane: lane as u32, node, at: at as u32 })
     }
 
-    /// The same, and takes it out. O(1) for the next one behind what was taken last.
+    /// The same, and takes it out. O(1) for the successor of what this took last, if nothing has changed since.
     #[inline]
     pub fn take_at_or_after(&mut self, lane: usize, sector: u64) -> Option<(u64, RequestId)> {
-        let (node, at) = self.search(lane, sector)?;
+        let Cursor { lane: known, node, at, from } = self.cursor;
+        let (node, at) = if known == lane as u32 && from == sector {
+            (node, at as usize)
+        } else {
+            self.search(lane, sector)?
+        };
         let run = &self.nodes[node as usize];
         let (sector, rq) = (run.key(at), unpack(run.value(at)));
         self.take_from(lane, node, at, rq, sector);
@@ -180,42 +182,21 @@ impl SectorIndex {
     /// The node and rank of the first entry of `lane` at `sector` or behind it.
     #[inline]
     fn search(&self, lane: usize, sector: u64) -> Option<(u32, usize)> {
-        let (node, at) = self.place(lane, sector);
-        let run = &self.nodes[node as usize];
-        if at < run.len() {
-            Some((node, at))
-        } else {
-            // Runs below a root are never empty, so the next one begins with the answer.
-            (run.next != NONE).then_some((run.next, 0))
-        }
-    }
-
-    /// The run that `sector` belongs to, and how many of its entries are below it.
-    #[inline]
-    fn place(&self, lane: usize, sector: u64) -> (u32, usize) {
-        let Cursor { lane: known, node, at, from } = self.cursor;
-        if known == lane as u32 && from == sector {
-            return (node, at as usize);
-        }
+        let sector = sector.min(UNUSED);
         let node = self.leaf(lane, sector.min(LAST));
-        (node, self.nodes[node as usize].below(sector.min(UNUSED)))
+        let run = &self.nodes[node as usize];
+        match run.below(sector) {
+            at if at < run.len() => Some((node, at)),
+            // Runs below a root are never empty, so the next one begins with the answer.
+            _ if run.next != NONE => Some((run.next, 0)),
+            _ => None,
+        }
     }
 
     /// The last sector of `lane` before `sector`, and of several requests there the one filed first.
     #[must_use]
     pub fn before(&self, lane: usize, sector: u64) -> Option<Found> {
-        let (mut node, mut at) = self.place(lane, sector);
-        if at == 0 {
-            node = self.run_before(lane, sector)?;
-            at = self.nodes[node as usize].len();
-        }
-        let (run, at) = (&self.nodes[node as usize], at - 1);
-        let rq = unpack(run.value(at));
-        Some(Found { rq, sector: run.key(at), lane: lane as u32, node, at: at as u32 })
-    }
-
-    /// The run to the left of the one that `sector` belongs to.
-    fn run_before(&self, lane: usize, sector: u64) -> Option<u32> {
+        let sector = sector.min(UNUSED);
         let Lane { root, height, .. } = self.lanes[lane];
         let mut node = root;
         // The nearest subtree that ends before the path to `sector`, and how many levels are below its root.
@@ -228,11 +209,18 @@ impl SectorIndex {
             }
             node = inner.value(at);
         }
-        let (subtree, levels) = left?;
-        Some((0..levels).fold(subtree, |node, _| {
-            let inner = &self.nodes[node as usize];
-            inner.value(inner.len() - 1)
-        }))
+        let mut at = self.nodes[node as usize].below(sector);
+        if at == 0 {
+            let (subtree, levels) = left?;
+            node = (0..levels).fold(subtree, |node, _| {
+                let inner = &self.nodes[node as usize];
+                inner.value(inner.len() - 1)
+            });
+            at = self.nodes[node as usize].len();
+        }
+        let (run, at) = (&self.nodes[node as usize], at - 1);
+        let rq = unpack(run.value(at));
+        Some(Found { rq, sector: run.key(at), lane: lane as u32, node, at: at as u32 })
     }
 
     /// Takes out what a search has just found, without searching again.
@@ -256,6 +244,9 @@ impl SectorIndex {
         let next = self.peers[rq.index()].next;
         if next == rq {
             run.remove(at);
+            if at == run.len() {
+                self.cursor = Cursor::UNKNOWN;
+            }
             if run.len() < LEAST && self.lanes[lane].height > 0 {
                 self.refill(lane, sector);
             }
@@ -281,23 +272,11 @@ impl SectorIndex {
     /// If it is not filed.
     pub fn remove(&mut self, rq: RequestId) {
         let (lane, sector) = self.filed(rq).unwrap_or_else(|| panic!("{rq:?} is not filed"));
-        let (node, at) = self.near(rq).unwrap_or_else(|| self.place(lane, sector));
-        let run = &self.nodes[node as usize];
-        if run.key(at) == sector && run.value(at) == pack(rq) {
-            self.take_from(lane, node, at, rq, sector);
-        } else {
+        match self.at_or_after(lane, sector) {
+            Some(found) if found.rq == rq => self.take(found),
             // Behind another request at this sector: neither the tree nor the cursor knows it.
-            self.leave_ring(rq);
+            _ => self.leave_ring(rq),
         }
-    }
-
-    /// The place of `rq`, if it is just ahead of what was taken last, or just behind it.
-    #[inline]
-    fn near(&self, rq: RequestId) -> Option<(u32, usize)> {
-        let Cursor { node, at, .. } = self.cursor;
-        let (run, at) = (self.nodes.get(node as usize)?, at as usize);
-        let is = |at: &usize| *at < run.len() && run.value(*at) == pack(rq);
-        [at, at.wrapping_sub(1)].into_iter().find(is).map(|at| (node, at))
     }
 
     fn join_ring(&mut self, first: RequestId, rq: RequestId) {
@@ -362,7 +341,6 @@ impl SectorIndex {
     /// Splits child `at` of `parent` into two halves.
     #[cold]
     fn split(&mut self, parent: u32, at: usize) {
-        self.cursor = Cursor::UNKNOWN;
         let child = self.nodes[parent as usize].value(at);
         let right = self.node();
         let (left_node, right_node) = self.two(child, right);
