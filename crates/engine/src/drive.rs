@@ -6,6 +6,7 @@
 
 use crate::config::PumpMode;
 use crate::follow::Follow;
+use crate::modes::KickMode;
 use crate::planted::{self, Planted};
 use crate::runner::{Own, Ready, Runner, stage};
 use crate::shared::{Shard, Shared};
@@ -179,7 +180,9 @@ impl<P: Send> Shared<P> {
         let (mut restart, mut turns) = (false, 0);
         let mut wakes = Vec::new();
         loop {
-            restart |= guard.turn(self, hctx, now);
+            let waits = guard.turn(self, hctx, now);
+            self.kick_for_each(hw, waits);
+            restart |= waits;
             guard.take_wakes(&mut wakes);
             turns += 1;
             if turns == PUMP_TURNS {
@@ -194,6 +197,32 @@ impl<P: Send> Shared<P> {
         }
         self.wake(&wakes);
         restart
+    }
+
+    /// For whoever has the pump of `hw`, after each turn, where kicks are the kernel's: while something waits, each
+    /// request that has completed asks for every hardware queue to be run that it may go to, as SCSI had it when the
+    /// flag was proposed.
+    #[inline]
+    pub(crate) fn kick_for_each(&self, hw: HwQueue, waits: bool) {
+        if self.modes.kick == KickMode::Coalesced {
+            return;
+        }
+        let counters = &self.hctxs[usize::from(hw.0)].counters;
+        let completed = counters.completed.get() - counters.asked.get();
+        counters.asked.add(completed);
+        for _ in 0..if waits { completed } else { 0 } {
+            for hw in self.shards[self.shard_of(hw)].hws().map(HwQueue) {
+                match self.hctxs[usize::from(hw.0)].pump.kick() {
+                    Kick::Queued => {
+                        counters.kicks_sent.add(1);
+                        if self.lasting.pump_mode == PumpMode::Thread {
+                            self.lasting.host.wake_pump(hw);
+                        }
+                    }
+                    Kick::Coalesced => counters.kicks_coalesced.add(1),
+                }
+            }
+        }
     }
 
     /// Asks for a pass over shard `index`. A parked submitter that must be woken for it, if there is one;

@@ -62,12 +62,12 @@ pub enum MergeMode {
 /// What becomes of a kick.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum KickMode {
-    /// Each one wakes somebody.
+    /// Each one wakes somebody, and while something waits each completed request makes one for every hardware queue.
     Always,
-    /// A flag drops those between one that wakes and the beginning of the pass. What is then put off stays put off
-    /// (`spec/framework.md` section 9.1).
+    /// The same, but a flag drops those between one that wakes and the beginning of the pass. What is then put off stays
+    /// put off (`spec/framework.md` section 9.1).
     Flag,
-    /// One that finds a pass due already wakes nobody (D9).
+    /// One that finds a pass due already wakes nobody, and who waits is served by whoever took back what completed (D9).
     Coalesced,
 }
 

@@ -37,6 +37,10 @@ pub(crate) struct PumpCounters {
     pub(crate) timeouts: Counter,
     pub(crate) retries: Counter,
     pub(crate) turns: Counter,
+    pub(crate) kicks_sent: Counter,
+    pub(crate) kicks_coalesced: Counter,
+    /// Completed requests that have asked for hardware queues to be run, or had nothing to ask for.
+    pub(crate) asked: Counter,
 }
 
 /// Written by one submitter.
@@ -239,6 +243,8 @@ impl QueueStats {
         self.tail_requeues += c.tail_requeues.get();
         self.timeouts += c.timeouts.get();
         self.retries += c.retries.get();
+        self.kicks_sent += c.kicks_sent.get();
+        self.kicks_coalesced += c.kicks_coalesced.get();
     }
 
     pub(crate) fn add_submitter(&mut self, c: &SubmitterCounters) {

@@ -350,3 +350,38 @@ fn only_always_calls_the_pump_again_before_it_has_come() {
         }
     }
 }
+
+#[test]
+fn every_completion_asks_for_the_hardware_queue_where_kicks_are_the_kernels_and_something_waits() {
+    for (kick, asked) in [(KickMode::Always, 2), (KickMode::Flag, 1), (KickMode::Coalesced, 0)] {
+        for access in [Access::Combining, Access::Mutex] {
+            let calls = Calls::default();
+            let host = Box::new(calls.clone());
+            let modes = Modes { kick: Some(kick), ..Modes::default() };
+            let (queue, device) = queue_of(shape(1, 2), access, modes, |config| Config {
+                host,
+                pump: PumpMode::Thread,
+                ..config
+            });
+            device.with(|c| c.interrupts = true);
+            let mut sub = submitter(&queue);
+            submit_each(&mut sub, T0, (0..4).map(|n| write(100 * n, 8)));
+            let _ = queue.pump(HW, T0);
+            calls.take();
+            device.finish(2);
+            let _ = queue.pump(HW, T0);
+            // With combining whoever runs the elevator calls the thread for what goes to the device.
+            let issue = match (access, kick) {
+                (Access::Combining, KickMode::Always | KickMode::Coalesced) => 1,
+                _ => 0,
+            };
+            assert_eq!(calls.take(), vec![Call::Pump(HW); asked + issue], "{kick:?} {access:?}");
+            let _ = queue.pump(HW, T0);
+            device.finish(2);
+            let _ = queue.pump(HW, T0);
+            assert_eq!(calls.take(), [], "nothing waits any more: {kick:?} {access:?}");
+            assert_eq!(drain(&mut sub, &mut { T0 }, 4).len(), 4);
+            assert_at_rest(&queue, 1);
+        }
+    }
+}

@@ -63,8 +63,11 @@ const DEPTH: [(Way, u32); 4] = [
     ((Variant::Ours, "combining"), 2),
 ];
 
-/// The runs that show `name` on a machine with so many `cores`, in order.
-pub fn cases(name: Name, wanted: &Wanted, cores: u32) -> Vec<Case> {
+/// Hardware queues of the device that `kick` is shown on, one for each thread, and their depth.
+pub const KICK_QUEUES: (u32, u32) = (8, 16);
+
+/// The runs that show `name` on a machine with so many `cores`, in order; `kick` on a `disk` in memory.
+pub fn cases(name: Name, wanted: &Wanted, cores: u32, disk: &str) -> Vec<Case> {
     let threads = |usual: &[u32]| match wanted.threads.as_slice() {
         [] => usual.to_vec(),
         given => given.to_vec(),
@@ -84,7 +87,7 @@ pub fn cases(name: Name, wanted: &Wanted, cores: u32) -> Vec<Case> {
             let more = format!("{SEQUENTIAL} --iodepth=32 --nr_requests=64");
             contended(&both[..1], &[64], &MERGE, device, &more)
         }
-        Name::Kick => kicks(),
+        Name::Kick => kicks(disk),
         Name::Depth => depths(),
         Name::Stats => {
             let mut usual = vec![1, cores];
@@ -120,8 +123,8 @@ pub fn workload(name: Name, wanted: &Wanted) -> String {
              32 that takes 5 ms, scheduler of depth 64"
         }
         Name::Kick => {
-            "random reads of 4 KiB by 8 threads, so many in flight in all; device that takes 10 us, with a thread to \
-             look after it"
+            "random reads of 4 KiB by 8 threads, so many in flight in all; disk in memory with 8 hardware queues of \
+             depth 16, and a thread to look after each"
         }
         Name::Depth => {
             "16 threads that write 4 KiB after 4 KiB, each in a place of its own, 32 in flight each; device of that \
@@ -177,14 +180,15 @@ fn contended(
     cases
 }
 
-/// So many I/Os in flight of eight jobs together, at a device that needs a thread of its own to be looked after.
-fn kicks() -> Vec<Case> {
+/// So many I/Os in flight of eight jobs together, at a device whose hardware queues need threads of their own to be
+/// looked after.
+fn kicks(disk: &str) -> Vec<Case> {
     let mut cases = Vec::new();
     for value in [16, 64, 256, 1024] {
         for way in KICK {
             let args = format!(
-                "--device=null,irqmode=2,completion_nsec=10000,submit_queues=1,hw_queue_depth={value} --pump=threads \
-                 --access={} --rw=randread --bs=4k --numjobs=8 --iodepth={} --norandommap --gtod_reduce=1",
+                "--device={disk} --scope=queue --pump=threads --access={} --rw=randread --bs=4k --numjobs=8 \
+                 --iodepth={} --norandommap --gtod_reduce=1",
                 way.1,
                 value / 8
             );
@@ -240,6 +244,8 @@ mod tests {
     use crate::args;
     use crate::plan::Time;
 
+    const DISK: &str = "null,irqmode=2,submit_queues=8,hw_queue_depth=16";
+
     fn wanted(line: &str) -> Wanted {
         let words = Vec::from_iter(line.split_whitespace().map(String::from));
         match parse(&words) {
@@ -251,7 +257,7 @@ mod tests {
     #[test]
     fn what_is_compared_stands_together_before_first() {
         for (word, name) in Name::ALL {
-            let cases = cases(name, &wanted("--runtime=1250ms"), 4);
+            let cases = cases(name, &wanted("--runtime=1250ms"), 4, DISK);
             assert!(!cases.is_empty(), "{word}");
             for case in &cases {
                 assert_eq!(case.args.iter().filter(|arg| *arg == "--runtime=250ms").count(), 1);
@@ -270,7 +276,7 @@ mod tests {
     #[test]
     fn threads_go_to_twice_the_cores_unless_they_are_given() {
         let counts = |line: &str, cores| -> Vec<u32> {
-            let cases = cases(Name::Contention, &wanted(line), cores);
+            let cases = cases(Name::Contention, &wanted(line), cores, DISK);
             let mut counts: Vec<u32> = cases.iter().map(|case| case.setting.value).collect();
             counts.sort_unstable();
             counts.dedup();
@@ -291,7 +297,7 @@ mod tests {
 
     #[test]
     fn every_command_is_one_run_of_bench() {
-        let all = Name::ALL.iter().flat_map(|(_, name)| cases(*name, &wanted(""), 2));
+        let all = Name::ALL.iter().flat_map(|(_, name)| cases(*name, &wanted(""), 2, DISK));
         let mut seen = 0;
         for case in all {
             let Ok(args::Request::Plan(plan)) = args::parse(&case.args, Time::Real) else {

@@ -9,6 +9,7 @@ pub mod cases;
 mod findings;
 mod html;
 mod json;
+mod memory_disk;
 pub mod metric;
 pub mod model;
 pub mod name;

@@ -5,6 +5,7 @@
 
 use super::args::Wanted;
 use super::cases::{self, Case};
+use super::memory_disk::MemoryDisk;
 use super::metric::Metric;
 use super::model::{Call, Experiment, Point, Repro, Timeline, Variant};
 use super::name::Name;
@@ -30,10 +31,13 @@ const REQUESTS: usize = 1 << 16;
 /// If a case cannot be run on this machine.
 pub fn run(wanted: &Wanted, command: String) -> Result<Repro, Failure> {
     let machine = Machine::detect();
+    let disk = wanted.names.contains(&Name::Kick).then(MemoryDisk::new);
+    let (queues, depth) = cases::KICK_QUEUES;
+    let device = disk.as_ref().map_or(String::new(), |disk| disk.device(queues, depth));
     let claims: Vec<(Name, Vec<Case>)> = wanted
         .names
         .iter()
-        .map(|name| (*name, cases::cases(*name, wanted, machine.cores)))
+        .map(|name| (*name, cases::cases(*name, wanted, machine.cores, &device)))
         .collect();
     let rows: usize = claims.iter().map(|(_, cases)| cases.len()).sum();
     let mut progress = Progress::new(rows * REPETITIONS as usize, true);
@@ -46,6 +50,9 @@ pub fn run(wanted: &Wanted, command: String) -> Result<Repro, Failure> {
     };
     for (name, cases) in &claims {
         let (mut points, mut notes) = (Vec::new(), Vec::new());
+        if *name == Name::Kick {
+            notes.extend(disk.as_ref().and_then(MemoryDisk::note).map(String::from));
+        }
         for group in cases.chunk_by(|a, b| (a.scheduler, a.setting) == (b.scheduler, b.setting)) {
             points.extend(in_turns(*name, group, &mut progress, &mut notes)?);
         }

@@ -4,8 +4,8 @@ use super::{Published, Source, iops};
 
 pub const PUBLISHED: Published = Published {
     title: "Most wake-ups of a deep queue are not needed",
-    claim: "Each completion asks for the queue to be run, and each time that is scheduled anew, although a run that \
-            has not begun yet would do. A flag spares that; but after a call for now and one for later, another call \
+    claim: "Each completion asks for all hardware queues to be run, and each time that is scheduled anew, although a \
+            run that has not begun yet would do. A flag spares that; but after a call for now and one for later, another call \
             for now finds the flag set, and waits until later.",
     tables: &[Source {
         by: "Long Li, November 2019",

@@ -1,0 +1,90 @@
+//! A disk in memory behind io_uring: a file that is read through the page cache, made for the runs of one command and
+//! taken away after them.
+//!
+//! That is what comes nearest to the virtual disk of seed 002 on any machine: its threads sleep on descriptors, so
+//! each wake-up that is not needed is a system call. Where there is no io_uring, the null device has to do.
+
+use std::path::PathBuf;
+
+/// MiB; in the cache as soon as it is made.
+#[cfg(target_os = "linux")]
+const SIZE: u64 = 64;
+
+/// What runs of `kick` read from.
+pub struct MemoryDisk {
+    path: Option<PathBuf>,
+    /// As `--device` has it, up to how many hardware queues there are.
+    device: String,
+    /// What there is to say about it.
+    note: Option<String>,
+}
+
+impl MemoryDisk {
+    /// One that can be read from.
+    pub fn new() -> Self {
+        match Self::make() {
+            Ok(disk) => disk,
+            Err(why) => Self {
+                path: None,
+                device: "null,irqmode=2,completion_nsec=10000,submit_queues=".into(),
+                note: Some(format!(
+                    "There is no disk in memory here ({why}), so kick is shown on the null device: waking a thread that \
+                     is awake costs next to nothing there."
+                )),
+            },
+        }
+    }
+
+    #[cfg(target_os = "linux")]
+    fn make() -> Result<Self, String> {
+        // The first is memory and nothing else.
+        let folder = Some(PathBuf::from("/dev/shm")).filter(|folder| folder.is_dir());
+        let folder = folder.unwrap_or_else(std::env::temp_dir);
+        let path = folder.join(format!("blkmq-repro-{}", std::process::id()));
+        let words = format!("{},size={SIZE},direct=0", path.display());
+        let device = format!("uring:{words},hw_queues=");
+        let disk = Self { path: Some(path), device, note: None };
+        let opened = blkmq_uring::UringDevice::parse(&words).map_err(|error| error.to_string())?;
+        opened.queues::<blkmq_uring::AlignedBuf>().map_err(|error| error.to_string())?;
+        Ok(disk)
+    }
+
+    #[cfg(not(target_os = "linux"))]
+    fn make() -> Result<Self, String> {
+        Err("io_uring is Linux's".into())
+    }
+
+    /// The word behind `--device=`, with so many hardware queues of such a depth.
+    pub fn device(&self, hw_queues: u32, hw_queue_depth: u32) -> String {
+        format!("{}{hw_queues},hw_queue_depth={hw_queue_depth}", self.device)
+    }
+
+    /// Why it is not what it should be.
+    pub fn note(&self) -> Option<&str> {
+        self.note.as_deref()
+    }
+}
+
+impl Drop for MemoryDisk {
+    fn drop(&mut self) {
+        if let Some(path) = &self.path {
+            // It may not even have been made.
+            let _ = std::fs::remove_file(path);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn it_is_gone_with_whoever_made_it() {
+        let disk = MemoryDisk::new();
+        assert_eq!(disk.path.is_some(), disk.note().is_none());
+        let path = disk.path.clone();
+        assert!(path.as_ref().is_none_or(|path| path.is_file()));
+        drop(disk);
+        assert!(path.is_none_or(|path| !path.exists()));
+    }
+}
