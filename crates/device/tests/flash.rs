@@ -232,6 +232,7 @@ fn nvme_client_is_a_samsung_980_pro() {
             Point::mbps("sequential read", 7_000, Job::sequential(100, 128, 10_000)),
             Point::mbps("sequential write", 1_900, Job::sequential(0, 128, 20_000)),
             Point::new("random write, depth 1", 60_000, writes(1)),
+            // Garbage collection is at its pace behind these.
             Point::unpublished("random write, depth 256, steady", Job::random(0, 256, 2_000_000)),
             mix("reads of depth 1 beside writes of depth 1", 3_320, one, slow),
             mix("p99 of these reads, depth 1", 1_610, one, slow).p99(),
