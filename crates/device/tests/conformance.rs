@@ -99,7 +99,7 @@ const OF_DISK: Choices = &[
 
 /// Of the flash device, on which no more than a few MiB are needed to fill every buffer and every block.
 const FLASH: Choices = &[
-    ("preset", &["sata", "sata-dc", "nvme-tlc", "nvme-mlc", "low-latency"]),
+    ("preset", &["sata", "sata-dc", "nvme-tlc", "nvme-client", "nvme-mlc", "low-latency"]),
     ("submit_queues", &["1", "2", "4"]),
     ("use_per_node_hctx", &["0", "1"]),
     ("hw_queue_depth", &["1", "2", "7", "64", "300"]),

@@ -12,7 +12,7 @@ use blkmq_device::testkit::Rig;
 use blkmq_device::{Activity, Device, MachineShape, registry};
 use blkmq_engine::WriteCache;
 use bytes::Disk;
-use closed_loop::{Job, Pattern};
+use closed_loop::Job;
 use common::{HOST, device, rig, unmerged};
 
 /// One die of one plane whose rows are a unit; the link, the controller and the channel take no time worth mentioning.
@@ -110,8 +110,7 @@ fn what_still_waits_in_the_buffer_is_replaced_there() {
 #[test]
 fn the_buffer_takes_no_more_than_its_bandwidth() {
     let text = "preconditioned=0,buffer_kib=4096,buffer_mbps=40";
-    let job = Job { pattern: Pattern::Random, bytes: 4096, reads: 0, depth: 32, ios: 900 };
-    let measured = job.run(&one_die(text));
+    let measured = Job::random(0, 32, 900).run(&one_die(text));
     assert_eq!(measured.mbps, 40);
 }
 
@@ -119,7 +118,7 @@ fn the_buffer_takes_no_more_than_its_bandwidth() {
 fn the_link_is_a_limit_in_each_direction_or_in_both_together() {
     let mbps = |reads, duplex| {
         let text = format!("preconditioned=0,buffer_kib=4096,link_mbps=500,link_duplex={duplex}");
-        let job = Job { pattern: Pattern::Random, bytes: 4096, reads, depth: 32, ios: 900 };
+        let job = Job::random(reads, 32, 900);
         // Nothing but the link is in the way.
         job.run(&one_die(&format!("{text},program_ns=1,read_ns=1,channel_mbps=4096000"))).mbps
     };
@@ -374,6 +373,9 @@ fn a_preset_gives_way_to_whatever_stands_beside_it() {
     }
     let sata = parse("preset=sata").expect("right");
     assert_eq!(sata.shape.cache, WriteCache::Back { fua: false });
+    let client = parse("preset=nvme-client").expect("right");
+    assert_eq!(client.shape.cache, WriteCache::Back { fua: true });
+    assert_eq!((client.shape.hw_queues, client.shape.hw_queue_depth), (4, 1023));
     let nvme = parse("size=100").expect("right");
     assert_eq!((nvme.shape.hw_queues, nvme.shape.cache), (4, WriteCache::Through));
     assert_eq!(nvme.shape.limits.capacity, 100 * 2048);
@@ -385,9 +387,8 @@ fn a_preset_gives_way_to_whatever_stands_beside_it() {
 
 #[test]
 fn what_cannot_be_is_refused_with_what_can() {
-    assert!(
-        refusal("preset=hdd").contains("accepted: sata, sata-dc, nvme-tlc, nvme-mlc, low-latency")
-    );
+    let presets = "sata, sata-dc, nvme-tlc, nvme-client, nvme-mlc, low-latency";
+    assert!(refusal("preset=hdd").contains(&format!("accepted: {presets}")));
     assert!(refusal("page_size=5000").contains("a multiple of 4096 from 4096 to 65536"));
     assert!(refusal("channels=0").contains("a whole number from 1 to 64"));
     assert!(refusal("irqmode=1").contains("no parameter 'irqmode'; accepted: preset,"));
@@ -412,7 +413,7 @@ fn what_is_not_taken_as_given_is_said() {
     assert!(notes("buffer_kib=4").contains("buffer_kib=4 is raised to 128"));
     assert!(notes("size=64").contains("blocks on each die"), "{}", notes("size=64"));
     for factory in registry::ALL.iter().filter(|factory| factory.name == "flash") {
-        for preset in ["sata", "sata-dc", "nvme-tlc", "nvme-mlc", "low-latency"] {
+        for preset in ["sata", "sata-dc", "nvme-tlc", "nvme-client", "nvme-mlc", "low-latency"] {
             assert_eq!(notes(&format!("preset={preset}")), "", "{preset} of {}", factory.name);
         }
     }

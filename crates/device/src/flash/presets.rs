@@ -15,7 +15,7 @@ pub(super) struct Preset {
 pub(super) const DEFAULT: &str = "nvme-tlc";
 
 /// All of them, in the order in which messages list them.
-pub(super) const ALL: &[Preset] = &[SATA, SATA_DC, NVME_TLC, NVME_MLC, LOW_LATENCY];
+pub(super) const ALL: &[Preset] = &[SATA, SATA_DC, NVME_TLC, NVME_CLIENT, NVME_MLC, LOW_LATENCY];
 
 /// Samsung 870 EVO, 1 TB.
 const SATA: Preset = Preset {
@@ -105,6 +105,37 @@ const NVME_TLC: Preset = Preset {
         ("buffer_mbps", "0"),
         ("suspend", "1"),
         ("suspend_ns", "40000"),
+    ],
+};
+
+/// Samsung 980 PRO, 1 TB.
+const NVME_CLIENT: Preset = Preset {
+    name: "nvme-client",
+    most_queues: 128,
+    pairs: &[
+        ("hw_queue_depth", "1023"),
+        ("write_cache", "1"),
+        ("fua", "1"),
+        ("channels", "8"),
+        ("dies_per_channel", "4"),
+        ("planes", "2"),
+        ("page_size", "49152"),
+        ("overprovisioning", "40"),
+        ("read_ns", "47000"),
+        ("program_ns", "1500000"),
+        ("erase_ns", "4600000"),
+        ("channel_mbps", "1200"),
+        ("link_mbps", "7000"),
+        ("link_duplex", "1"),
+        ("read_command_ns", "1000"),
+        ("write_command_ns", "1000"),
+        ("read_latency_ns", "17000"),
+        ("write_latency_ns", "14200"),
+        ("buffer_kib", "16384"),
+        ("buffer_mbps", "0"),
+        ("suspend", "0"),
+        ("suspend_ns", "0"),
+        ("reads_first", "1"),
     ],
 };
 

@@ -5,7 +5,11 @@ use crate::basics::{self, parameter};
 
 /// In the order in which help shows them. Where the default is empty, the preset has one.
 pub(super) const PARAMETERS: &[Parameter] = &[
-    parameter("preset", "nvme-tlc", "sata, sata-dc, nvme-tlc, nvme-mlc or low-latency"),
+    parameter(
+        "preset",
+        "nvme-tlc",
+        "sata, sata-dc, nvme-tlc, nvme-client, nvme-mlc or low-latency",
+    ),
     parameter("submit_queues", "", "hardware queues; at most one per CPU"),
     basics::USE_PER_NODE_HCTX,
     parameter("hw_queue_depth", "", "driver tags per hardware queue, 1 to 10240"),

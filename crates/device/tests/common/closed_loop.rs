@@ -1,9 +1,9 @@
-//! [`Job`]: a closed loop of I/Os against a device in virtual time, and what came of it.
+//! [`Job`]: a closed loop of I/Os against a device in virtual time, alone or beside others, and what came of it.
 
 #![allow(dead_code, reason = "each test binary uses its own part of this")]
 
 use super::common::unmerged;
-use blkmq_core::{Instant, Op, Rng, SECTOR_SIZE};
+use blkmq_core::{Instant, Nanos, Op, Rng, SECTOR_SIZE};
 use blkmq_device::Device;
 use blkmq_engine::{Io, Queue, Submitter};
 
@@ -15,7 +15,7 @@ pub enum Pattern {
 }
 
 /// So many I/Os, so many of them in flight at any time.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Job {
     pub pattern: Pattern,
     pub bytes: u32,
@@ -24,6 +24,8 @@ pub struct Job {
     pub depth: u32,
     /// Of which the first quarter is not counted.
     pub ios: u64,
+    /// One in this time on average, and no more; zero is no limit.
+    pub every: Nanos,
 }
 
 /// What came of it.
@@ -35,48 +37,24 @@ pub struct Measured {
     /// Mean latencies in ns; 0 if there were none.
     pub read_ns: u64,
     pub write_ns: u64,
+    /// What 99 reads in a hundred do not exceed.
+    pub read_p99_ns: u64,
 }
 
 impl Job {
     /// Random I/Os of 4 KiB.
     pub fn random(reads: u64, depth: u32, ios: u64) -> Self {
-        Self { pattern: Pattern::Random, bytes: 4096, reads, depth, ios }
+        let every = Nanos::ZERO;
+        Self { pattern: Pattern::Random, bytes: 4096, reads, depth, ios, every }
     }
 
     /// Sequential ones of 128 KiB.
     pub fn sequential(reads: u64, depth: u32, ios: u64) -> Self {
-        Self { pattern: Pattern::Sequential, bytes: 128 << 10, reads, depth, ios }
+        Self { pattern: Pattern::Sequential, bytes: 128 << 10, ..Self::random(reads, depth, ios) }
     }
 
     pub fn run(&self, device: &Device) -> Measured {
-        let queue = Queue::new(unmerged(device, 1, 2 * self.depth)).expect("a queue");
-        let mut submitter = queue.submitter().expect("there is room for one");
-        // Not the order in which an earlier job wrote: overwriting in that would be as good as sequential.
-        let mut rng = Rng::new(self.reads << 32 | u64::from(self.depth));
-        let mut books = Books::new(self);
-        let mut now = Instant::ZERO;
-        while books.ended < self.ios {
-            while let Some(cookie) = books.begin(self, now, &mut rng) {
-                let op = books.inside[cookie as usize].1;
-                let sector = self.place(device, books.pushed - 1, &mut rng);
-                let io = Io::new(op, sector, self.sectors(), cookie, cookie);
-                submitter.push(now, io).expect("there is credit");
-            }
-            submitter.flush(now);
-            let mut reap = |submitter: &mut Submitter<u64>, now| {
-                submitter.reap(u32::MAX, |done| {
-                    assert_eq!(done.result, Ok(()));
-                    books.end(self, done.cookie, now);
-                })
-            };
-            if reap(&mut submitter, now) == 0 {
-                let next = submitter.next_deadline().expect("something will happen");
-                now = now.max(next);
-                submitter.poll(now);
-                reap(&mut submitter, now);
-            }
-        }
-        books.measured(self, now)
+        run_beside(&[*self], device)[0]
     }
 
     fn sectors(&self) -> u32 {
@@ -94,8 +72,37 @@ impl Job {
     }
 }
 
+/// Runs jobs beside each other until the first one has ended; what came of each.
+pub fn run_beside(jobs: &[Job], device: &Device) -> Vec<Measured> {
+    let depth = jobs.iter().map(|job| job.depth).sum::<u32>();
+    let queue = Queue::new(unmerged(device, 1, 2 * depth)).expect("a queue");
+    let mut submitter = queue.submitter().expect("there is room for one");
+    let mut all = Vec::from_iter(jobs.iter().map(|job| Books::new(job, depth)));
+    let mut now = Instant::ZERO;
+    while all[0].ended < jobs[0].ios {
+        for (nth, (job, books)) in (0..).zip(jobs.iter().zip(&mut all)) {
+            books.push(job, nth << 32, now, device, &mut submitter);
+        }
+        submitter.flush(now);
+        let ended = submitter.reap(u32::MAX, |done| {
+            assert_eq!(done.result, Ok(()));
+            let nth = (done.cookie >> 32) as usize;
+            all[nth].end(&jobs[nth], done.cookie & u64::from(u32::MAX), now);
+        });
+        if ended == 0 {
+            let next = submitter.next_deadline().expect("something will happen");
+            let due = all.iter().zip(jobs).map(|(books, job)| books.due(job));
+            now = now.max(due.fold(next, Instant::min));
+            submitter.poll(now);
+        }
+    }
+    all.iter_mut().zip(jobs).map(|(books, job)| books.measured(job, now)).collect()
+}
+
 /// What is under way, and what has ended.
 struct Books {
+    /// Not the order in which an earlier job wrote: overwriting in that would be as good as sequential.
+    rng: Rng,
     /// By cookie: when it was pushed, and what it is.
     inside: Vec<(Instant, Op)>,
     /// Cookies that are not used.
@@ -104,32 +111,52 @@ struct Books {
     ended: u64,
     /// Since then it counts.
     from: Instant,
-    /// Sum and number of latencies of reads and writes.
-    latency: [(u64, u64); 2],
+    /// And so many had ended then.
+    before: u64,
+    /// Latencies of reads and writes.
+    latency: [Vec<u64>; 2],
 }
 
 impl Books {
-    fn new(job: &Job) -> Self {
+    fn new(job: &Job, depth: u32) -> Self {
         Self {
+            rng: Rng::new(job.every.0 << 40 ^ job.reads << 32 | u64::from(depth)),
             inside: vec![(Instant::ZERO, Op::Read); job.depth as usize],
             free: (0..u64::from(job.depth)).collect(),
             pushed: 0,
             ended: 0,
             from: Instant::ZERO,
-            latency: [(0, 0); 2],
+            before: 0,
+            latency: [Vec::new(), Vec::new()],
         }
     }
 
-    /// The cookie of the next I/O, if there is one to be pushed.
-    fn begin(&mut self, job: &Job, now: Instant, rng: &mut Rng) -> Option<u64> {
-        if self.pushed == job.ios {
-            return None;
+    /// When the next I/O may be pushed at the earliest, if it has to wait for nothing but time.
+    fn due(&self, job: &Job) -> Instant {
+        let waits = job.every > Nanos::ZERO && !self.free.is_empty();
+        if waits { Instant::ZERO + Nanos(job.every.0 * self.pushed) } else { Instant::MAX }
+    }
+
+    /// Pushes whatever may be.
+    fn push(
+        &mut self,
+        job: &Job,
+        tagged: u64,
+        now: Instant,
+        device: &Device,
+        submitter: &mut Submitter<u64>,
+    ) {
+        while self.pushed < job.ios
+            && Instant::ZERO + Nanos(job.every.0 * self.pushed) <= now
+            && let Some(cookie) = self.free.pop()
+        {
+            let op = if self.rng.below(100) < job.reads { Op::Read } else { Op::Write };
+            self.inside[cookie as usize] = (now, op);
+            let sector = job.place(device, self.pushed, &mut self.rng);
+            self.pushed += 1;
+            let io = Io::new(op, sector, job.sectors(), tagged | cookie, tagged | cookie);
+            submitter.push(now, io).expect("there is credit");
         }
-        let cookie = self.free.pop()?;
-        let op = if rng.below(100) < job.reads { Op::Read } else { Op::Write };
-        self.inside[cookie as usize] = (now, op);
-        self.pushed += 1;
-        Some(cookie)
     }
 
     fn end(&mut self, job: &Job, cookie: u64, now: Instant) {
@@ -137,21 +164,25 @@ impl Books {
         self.free.push(cookie);
         self.ended += 1;
         if self.ended == job.ios / 4 {
-            (self.from, self.latency) = (now, [(0, 0); 2]);
+            (self.from, self.before) = (now, self.ended);
+            self.latency.iter_mut().for_each(Vec::clear);
         }
-        let (sum, count) = &mut self.latency[usize::from(op.is_write())];
-        (*sum, *count) = (*sum + (now - at).0, *count + 1);
+        self.latency[usize::from(op.is_write())].push((now - at).0);
     }
 
-    fn measured(&self, job: &Job, now: Instant) -> Measured {
+    fn measured(&mut self, job: &Job, now: Instant) -> Measured {
         let ns = (now - self.from).0.max(1);
-        let counted = job.ios - job.ios / 4;
-        let mean = |(sum, count): (u64, u64)| sum.checked_div(count).unwrap_or(0);
+        let counted = self.ended - self.before;
+        let mean = |all: &[u64]| all.iter().sum::<u64>().checked_div(all.len() as u64).unwrap_or(0);
+        let [reads, writes] = &mut self.latency;
+        reads.sort_unstable();
+        let p99 = reads.get(reads.len() * 99 / 100);
         Measured {
             iops: counted * 1_000_000_000 / ns,
             mbps: (u128::from(counted) * u128::from(job.bytes) * 1000 / u128::from(ns)) as u64,
-            read_ns: mean(self.latency[0]),
-            write_ns: mean(self.latency[1]),
+            read_ns: mean(reads),
+            write_ns: mean(writes),
+            read_p99_ns: p99.copied().unwrap_or(0),
         }
     }
 }
