@@ -18,6 +18,8 @@ pub const FACTORY: Factory = Factory {
     build: |shape, _| Box::new(Noop { queue: Fifo::new(shape.slots) }),
 };
 
+// Lines of its own: there may be one for each hardware queue, and each is written by another thread.
+#[repr(align(128))]
 struct Noop {
     queue: Fifo,
 }

@@ -118,6 +118,8 @@ struct Item {
 
 /// Invariant: a held request is in exactly one list of `lists`; if that is a lane, it is in the same lane of `order`, and
 /// that is the lane of its queue, which is busy. `queued` of each queue, and of all, say how many there are.
+// Lines of its own: there may be one for each hardware queue, and each is written by another thread.
+#[repr(align(128))]
 struct Bfq {
     tunables: Tunables,
     rotational: bool,

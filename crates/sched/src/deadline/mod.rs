@@ -46,6 +46,8 @@ struct Item {
 
 /// Invariant: a held request is in exactly one list of `lists`; if that is a lane, it is in the same lane of
 /// `order` too. `held` and `queued` of each class say how many there are.
+// Lines of its own: there may be one for each hardware queue, and each is written by another thread.
+#[repr(align(128))]
 struct Deadline {
     tunables: Tunables,
     /// A FIFO per lane, and dispatch lists.

@@ -95,6 +95,8 @@ struct Item {
 
 /// Invariant: a held request is in exactly one list of `lists`; `lanes` say in which lists there is something, and
 /// how much.
+// Lines of its own: there may be one for each hardware queue, and each is written by another thread.
+#[repr(align(128))]
 struct Kyber {
     lists: Lists,
     lanes: [Lane; DOMAINS],
