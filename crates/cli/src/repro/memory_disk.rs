@@ -6,9 +6,9 @@
 
 use std::path::PathBuf;
 
-/// MiB; in the cache as soon as it is made.
+/// MiB; in the cache as soon as it is made, and half of what containers have as a rule.
 #[cfg(target_os = "linux")]
-const SIZE: u64 = 64;
+const SIZE: u64 = 32;
 
 /// What runs of `kick` read from.
 pub struct MemoryDisk {
