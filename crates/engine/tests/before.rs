@@ -320,19 +320,26 @@ fn seed_002_now_later_now_with_the_flag_waits_for_the_delay() {
     assert_eq!(at_once, all);
 }
 
+/// A queue with a pump thread, and who is called.
+fn queue_that_kicks(
+    shape: DeviceShape,
+    access: Access,
+    kick: KickMode,
+) -> (Queue<u32>, Handle, Calls) {
+    let calls = Calls::default();
+    let host = Box::new(calls.clone());
+    let modes = Modes { kick: Some(kick), ..Modes::default() };
+    let adjust = |config| Config { host, pump: PumpMode::Thread, ..config };
+    let (queue, device) = queue_of(shape, access, modes, adjust);
+    (queue, device, calls)
+}
+
 /// What the flag, and coalescing, are for.
 #[test]
 fn only_always_calls_the_pump_again_before_it_has_come() {
     for (kick, expected) in [(KickMode::Always, 3), (KickMode::Flag, 1), (KickMode::Coalesced, 1)] {
         for access in [Access::Combining, Access::Mutex] {
-            let calls = Calls::default();
-            let host = Box::new(calls.clone());
-            let modes = Modes { kick: Some(kick), ..Modes::default() };
-            let (queue, device) = queue_of(shape(1, 8), access, modes, |config| Config {
-                host,
-                pump: PumpMode::Thread,
-                ..config
-            });
+            let (queue, device, calls) = queue_that_kicks(shape(1, 8), access, kick);
             let mut sub = submitter(&queue);
             // In the locked modes the thread is called for what the device does later.
             device.with(|c| c.service = Some(Nanos::from_millis(1)));
@@ -355,14 +362,7 @@ fn only_always_calls_the_pump_again_before_it_has_come() {
 fn every_completion_asks_for_the_hardware_queue_where_kicks_are_the_kernels_and_something_waits() {
     for (kick, asked) in [(KickMode::Always, 2), (KickMode::Flag, 1), (KickMode::Coalesced, 0)] {
         for access in [Access::Combining, Access::Mutex] {
-            let calls = Calls::default();
-            let host = Box::new(calls.clone());
-            let modes = Modes { kick: Some(kick), ..Modes::default() };
-            let (queue, device) = queue_of(shape(1, 2), access, modes, |config| Config {
-                host,
-                pump: PumpMode::Thread,
-                ..config
-            });
+            let (queue, device, calls) = queue_that_kicks(shape(1, 2), access, kick);
             device.with(|c| c.interrupts = true);
             let mut sub = submitter(&queue);
             submit_each(&mut sub, T0, (0..4).map(|n| write(100 * n, 8)));

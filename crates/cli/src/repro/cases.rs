@@ -123,8 +123,8 @@ pub fn workload(name: Name, wanted: &Wanted) -> String {
              32 that takes 5 ms, scheduler of depth 64"
         }
         Name::Kick => {
-            "random reads of 4 KiB by 8 threads, so many in flight in all; disk in memory with 8 hardware queues of \
-             depth 16, and a thread to look after each"
+            "random reads of 4 KiB by 8 threads, so many in flight in all; device with 8 hardware queues of depth 16, \
+             and a thread to look after each; a disk in memory where there is io_uring"
         }
         Name::Depth => {
             "16 threads that write 4 KiB after 4 KiB, each in a place of its own, 32 in flight each; device of that \

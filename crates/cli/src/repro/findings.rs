@@ -93,8 +93,9 @@ pub fn limits(experiment: &Experiment, machine: &Machine) -> Vec<String> {
                 .into(),
         ),
         Name::Kick => sentences.push(
-            "A wake-up is a write to a descriptor here and was work queued under a lock there: kicks per I/O can be \
-             compared, rates only with each other. Below the depth of the device nothing waits, and few are needless."
+            "To wake a thread that watches a disk is a write to a descriptor here, and was work queued under a lock there: \
+             kicks per I/O can be compared, rates only with each other. Below the depth of the device nothing waits, and \
+             few are needless."
                 .into(),
         ),
         Name::Depth => sentences.push(

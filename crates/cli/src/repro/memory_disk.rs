@@ -5,6 +5,8 @@
 //! each wake-up that is not needed is a system call. Where there is no io_uring, the null device has to do.
 
 use std::path::PathBuf;
+#[cfg(target_os = "linux")]
+use std::sync::atomic::{AtomicU32, Ordering};
 
 /// MiB; in the cache as soon as it is made, and half of what containers have as a rule.
 #[cfg(target_os = "linux")]
@@ -40,7 +42,10 @@ impl MemoryDisk {
         // The first is memory and nothing else.
         let folder = Some(PathBuf::from("/dev/shm")).filter(|folder| folder.is_dir());
         let folder = folder.unwrap_or_else(std::env::temp_dir);
-        let path = folder.join(format!("blkmq-repro-{}", std::process::id()));
+        // Each of a process has a file of its own.
+        static MADE: AtomicU32 = AtomicU32::new(0);
+        let nth = MADE.fetch_add(1, Ordering::Relaxed);
+        let path = folder.join(format!("blkmq-repro-{}-{nth}", std::process::id()));
         let words = format!("{},size={SIZE},direct=0", path.display());
         let device = format!("uring:{words},hw_queues=");
         let disk = Self { path: Some(path), device, note: None };
