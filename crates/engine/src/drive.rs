@@ -181,7 +181,7 @@ impl<P: Send> Shared<P> {
         let mut wakes = Vec::new();
         loop {
             let waits = guard.turn(self, hctx, now);
-            self.kick_for_each(hw, waits);
+            self.kick_for_each(hw, guard.take_unasked(), waits);
             restart |= waits;
             guard.take_wakes(&mut wakes);
             turns += 1;
@@ -200,17 +200,15 @@ impl<P: Send> Shared<P> {
     }
 
     /// For whoever has the pump of `hw`, after each turn, where kicks are the kernel's: while something waits, each
-    /// request that has completed asks for every hardware queue to be run that it may go to, as SCSI had it when the
+    /// request that has completed since the last one asks for every hardware queue to be run that it may go to, as SCSI had it when the
     /// flag was proposed.
     #[inline]
-    pub(crate) fn kick_for_each(&self, hw: HwQueue, waits: bool) {
-        if self.modes.kick == KickMode::Coalesced {
+    pub(crate) fn kick_for_each(&self, hw: HwQueue, completed: u64, waits: bool) {
+        if self.modes.kick == KickMode::Coalesced || !waits {
             return;
         }
         let counters = &self.hctxs[usize::from(hw.0)].counters;
-        let completed = counters.completed.get() - counters.asked.get();
-        counters.asked.add(completed);
-        for _ in 0..if waits { completed } else { 0 } {
+        for _ in 0..completed {
             for hw in self.shards[self.shard_of(hw)].hws().map(HwQueue) {
                 match self.hctxs[usize::from(hw.0)].pump.kick() {
                     Kick::Queued => {

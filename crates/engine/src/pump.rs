@@ -48,6 +48,8 @@ pub(crate) struct Pump<P> {
     completed: u64,
     /// Of those, tried again.
     retried: u64,
+    /// Completed since they were last taken by whoever kicks for each.
+    unasked: u64,
     /// Something goes back to the elevator in this turn that somebody has to take up there.
     handed_back: bool,
 }
@@ -91,6 +93,7 @@ impl<P: Send> Pump<P> {
             deadlines: Deadlines::new(patience.tags, patience.timeout),
             retries: patience.retries,
             completed: 0,
+            unasked: 0,
             retried: 0,
             handed_back: false,
         }
@@ -282,7 +285,9 @@ impl<P: Send> Pump<P> {
         self.ends.returns.publish();
         self.ends.handbacks.publish();
         let retried = std::mem::take(&mut self.retried);
-        hctx.counters.completed.add(std::mem::take(&mut self.completed) - retried);
+        let completed = std::mem::take(&mut self.completed);
+        self.unasked += completed;
+        hctx.counters.completed.add(completed - retried);
         if retried > 0 {
             hctx.counters.retries.add(retried);
         }
@@ -392,6 +397,11 @@ impl<P: Send> Pump<P> {
         self.tokens.clear();
         hctx.tags.put(q, &self.tags, wake);
         self.tags.clear();
+    }
+
+    /// Requests that have completed since this was last taken (`KickMode`).
+    pub(crate) fn take_unasked(&mut self) -> u64 {
+        std::mem::take(&mut self.unasked)
     }
 
     /// Whom to wake, now that the pump is about to be released. Rarely anybody: parked submitters are the

@@ -39,8 +39,6 @@ pub(crate) struct PumpCounters {
     pub(crate) turns: Counter,
     pub(crate) kicks_sent: Counter,
     pub(crate) kicks_coalesced: Counter,
-    /// Completed requests that have asked for hardware queues to be run, or had nothing to ask for.
-    pub(crate) asked: Counter,
 }
 
 /// Written by one submitter.

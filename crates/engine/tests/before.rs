@@ -385,3 +385,30 @@ fn every_completion_asks_for_the_hardware_queue_where_kicks_are_the_kernels_and_
         }
     }
 }
+
+/// Whatever has completed under another mode is not asked for afterwards.
+#[test]
+fn kicks_for_each_completion_begin_with_those_behind_the_change() {
+    let (queue, device, calls) =
+        queue_that_kicks(shape(1, 2), Access::Combining, KickMode::Coalesced);
+    device.with(|c| c.interrupts = true);
+    let mut sub = submitter(&queue);
+    let round = |sub: &mut Submitter<u32>| {
+        submit_each(sub, T0, (0..4).map(|n| write(100 * n, 8)));
+        let _ = queue.pump(HW, T0);
+        calls.take();
+        device.finish(2);
+        let _ = queue.pump(HW, T0);
+        let called = calls.take().len();
+        let _ = queue.pump(HW, T0);
+        device.finish(2);
+        let _ = queue.pump(HW, T0);
+        assert_eq!(drain(sub, &mut { T0 }, 4).len(), 4);
+        called
+    };
+    (0..20).for_each(|_| assert_eq!(round(&mut sub), 1));
+    let mut change = queue.set_attribute("blkmq/kick", "always").expect("it goes with combining");
+    assert!((0..10).any(|_| change.step(T0)), "nothing is in flight");
+    drop(change);
+    assert_eq!(round(&mut sub), 3, "two that completed, and what is issued");
+}

@@ -343,7 +343,7 @@ impl<P: Send> Shared<P> {
         let mut wakes = Vec::new();
         let mut pump = hctx.pump.lock(by.who);
         let restart = pump.turn_with(self, hctx, by.now, |_: &mut Pump<P>| list.pop_front());
-        self.kick_for_each(hw, restart);
+        self.kick_for_each(hw, pump.take_unasked(), restart);
         pump.take_wakes(&mut wakes);
         drop(pump);
         self.wake(&wakes);
