@@ -56,8 +56,19 @@ fn the_page_of_mq_deadline_shows_what_it_does_for_a_disk() {
 }
 
 /// Every scheduler as it comes, and those whose options make a difference here.
-const SCHEDULERS: [&str; 6] =
-    ["none", "mq-deadline", "kyber", "kyber:write_lat_nsec=1000000000", "bfq", "bfq:low_latency=0"];
+const SCHEDULERS: [&str; 7] = [
+    "none",
+    "mq-deadline",
+    "kyber",
+    "kyber:write_lat_nsec=1000000000",
+    "kyber:adaptive=2",
+    "bfq",
+    "bfq:low_latency=0",
+];
+const KYBER_SLOW_WRITES: usize = 3;
+const KYBER_ADAPTIVE: usize = 4;
+const BFQ: usize = 5;
+const BFQ_ALWAYS_FAIR: usize = 6;
 
 /// Whose figures stand beside each other.
 const DEVICES: [&str; 3] = ["disk", "flash,preset=sata", "flash,preset=nvme-client"];
@@ -111,13 +122,15 @@ fn every_page_shows_what_a_new_reader_has_beside_writers() {
     let devices = DEVICES.map(|device| among_writers("late-reader", device));
     every_page_contains(&rows(&devices));
     let [disk, sata, _] = &devices;
-    assert!(gain(disk, 4) >= 10.0 && gain(sata, 4) >= 5.0, "bfq: {devices:?}");
+    assert!(gain(disk, BFQ) >= 10.0 && gain(sata, BFQ) >= 5.0, "bfq: {devices:?}");
 }
 
 #[test]
 fn a_drive_that_has_reads_pass_writes_by_itself_has_no_use_for_a_scheduler() {
-    let p99s = Vec::from_iter(among_writers("late-reader", "flash").iter().map(|row| row.0));
+    let mut p99s = Vec::from_iter(among_writers("late-reader", "flash").iter().map(|row| row.0));
+    let learning = p99s.remove(KYBER_ADAPTIVE);
     assert!(p99s.iter().all(|p99| millis(*p99) == "0.23"), "as every page says: {p99s:?}");
+    assert_eq!(millis(learning), "0.24");
     every_page_contains("0.23 ms beside these writers");
 }
 
@@ -127,10 +140,23 @@ fn every_page_shows_what_a_reader_in_a_group_of_its_own_has_beside_writers() {
     every_page_contains(&rows(&devices));
     let [disk, sata, nvme] = &devices;
     // Without a scheduler the disk serves a hundred reads, and the p99 is the worst of them.
-    assert!(gain(disk, 4) >= 6.5 && gain(sata, 4) >= 10.0, "bfq: {devices:?}");
-    assert!(disk[4].0 <= 90.0, "bfq, whatever the others do: {devices:?}");
-    assert!(gain(sata, 3) >= 5.0, "kyber: {devices:?}");
-    assert!(gain(nvme, 4) >= 5.0, "bfq: {devices:?}");
+    assert!(gain(disk, BFQ) >= 6.5 && gain(sata, BFQ) >= 10.0, "bfq: {devices:?}");
+    assert!(disk[BFQ].0 <= 90.0, "bfq, whatever the others do: {devices:?}");
+    assert!(gain(nvme, BFQ) >= 5.0, "bfq: {devices:?}");
+    assert!(gain(sata, KYBER_SLOW_WRITES) >= 5.0, "kyber: {devices:?}");
+    let of_bursts = [disk, sata, nvme].map(|device| gain(device, KYBER_ADAPTIVE));
+    assert!(of_bursts.iter().all(|gain| *gain >= 5.0), "kyber in bursts: {devices:?}");
+    // And more is written meanwhile than bfq lets through.
+    let written = |nth: usize| [disk, sata, nvme].map(|device: &Vec<_>| device[nth].2);
+    let more = written(KYBER_ADAPTIVE).into_iter().zip(written(BFQ)).all(|(k, b)| k > 2.0 * b);
+    assert!(more, "kyber in bursts: {devices:?}");
+}
+
+/// What reads and writes have under kyber with these options.
+fn beside_small_writes(options: &str) -> (Value, Value) {
+    let device = "flash,preset=nvme-client,preconditioned=2";
+    let jobs = sim("targets", device, &format!("kyber:{options}"));
+    (jobs[0]["read"].clone(), jobs[1]["write"].clone())
 }
 
 #[test]
@@ -145,23 +171,28 @@ fn the_page_of_kyber_shows_what_targets_do_here_and_under_linux() {
     ];
     let mut p99s = Vec::new();
     let row = |(targets, options, (us, reads, writes)): (&str, &str, (u32, u32, u32))| {
-        let device = "flash,preset=nvme-client,preconditioned=2";
-        let jobs = sim("targets", device, &format!("kyber:read_lat_nsec={options}"));
-        let (read, write) = (&jobs[0]["read"], &jobs[1]["write"]);
-        p99s.push(p99(read));
+        let (read, write) = beside_small_writes(&format!("read_lat_nsec={options}"));
+        p99s.push(p99(&read));
         format!(
             "| {targets} | {:.2} | {reads} | {:.0} | {:.2} | {:.0} | {:.0} |",
             f64::from(us) / 1e3,
             f64::from(writes) / 1e3,
-            p99(read),
+            p99(&read),
             number(&read["iops"]),
             number(&write["iops"]) / 1e3,
         )
     };
-    let rows = Vec::from_iter(published.map(row)).join("\n");
+    let mut rows = Vec::from_iter(published.map(row));
+    let (read, write) = beside_small_writes("adaptive=2");
+    let [reads, writes] = [&read, &write].map(|direction| number(&direction["iops"]));
+    let here = format!("{:.2} | {reads:.0} | {:.1}", p99(&read), writes / 1e3);
+    rows.push(format!("| `adaptive=2` | - | - | - | {here} |"));
+    p99s.push(p99(&read));
+    let rows = rows.join("\n");
     let page = blkmq_sched::kyber::FACTORY.doc;
     assert!(page.contains(&rows), "the page of kyber is to contain\n\n{rows}\n");
     assert!(p99s[0] / p99s[3] >= 1.8, "half of the waiting, as there: {p99s:?}");
+    assert!(p99s[0] / p99s[4] >= 5.0, "in bursts: {p99s:?}");
 }
 
 #[test]
@@ -171,5 +202,5 @@ fn every_page_shows_how_long_a_program_takes_to_start_beside_writers() {
     let took = Vec::from_iter(jobs.chunks(2).map(took));
     let row = |(name, took): (&&str, &f64)| format!("| `{name}` | {took:.1} |");
     every_page_contains(&Vec::from_iter(SCHEDULERS.iter().zip(&took).map(row)).join("\n"));
-    assert!(took[5] >= 5.0 * took[4], "bfq with low_latency and without: {took:?}");
+    assert!(took[BFQ_ALWAYS_FAIR] >= 5.0 * took[BFQ], "bfq with low_latency and without: {took:?}");
 }

@@ -46,6 +46,11 @@ impl Domain {
         Self::ALL[(self as usize + 1) % DOMAINS]
     }
 
+    /// Is it one of those that make room for reads?
+    pub(super) const fn makes_room(self) -> bool {
+        matches!(self, Self::Write | Self::Discard)
+    }
+
     /// Requests in a turn.
     pub(super) const fn batch(self) -> u32 {
         match self {
@@ -97,8 +102,14 @@ pub(super) const COUNTERS: usize = OLD_COUNTER + 1;
 /// was issued, so that no request is too old.
 pub(super) const SINCE: usize = MEASURED;
 
+/// The value that says how often those leave who make room for reads, in nanoseconds. 0: whenever there is a token.
+pub(super) const PERIOD: usize = SINCE + 1;
+
+/// The value that says until when nothing but reads leaves, in nanoseconds. 0 when they are not being measured.
+pub(super) const ALONE_UNTIL: usize = PERIOD + 1;
+
 /// Values in all.
-pub(super) const VALUES: usize = SINCE + 1;
+pub(super) const VALUES: usize = ALONE_UNTIL + 1;
 
 /// A [`SINCE`] after everything that is issued.
 pub(super) const NOT_YET: u64 = Instant::MAX.as_nanos();

@@ -4,10 +4,12 @@
 //! and if so has the others give way. With `adaptive`, what is done about it is `learner.rs`'s to decide, and the
 //! targets are as well.
 
-use super::domain::{DEPTHS, Domain, Kind, MEASURED, NOT_YET, SINCE, bucket_counter};
+use super::domain::{
+    ALONE_UNTIL, DEPTHS, Domain, Kind, MEASURED, NOT_YET, PERIOD, SINCE, bucket_counter,
+};
 use super::latency::{BAD, BUCKETS, percentile, total};
 use super::learner::{Learner, Lesson, Progress};
-use super::options::Tunables;
+use super::options::{Adaptive, Tunables};
 use crate::{Governor, Options};
 use blkmq_core::{Instant, Nanos};
 
@@ -49,7 +51,7 @@ pub(super) struct Tokens {
 impl Tokens {
     /// Options are told again before the first review, and take effect then.
     pub(super) fn new(options: &Options) -> Self {
-        let tunables = Tunables { adaptive: false, ..Tunables::new(options) };
+        let tunables = Tunables { adaptive: Adaptive::Off, ..Tunables::new(options) };
         Self {
             tunables,
             windows: Windows::default(),
@@ -73,6 +75,7 @@ impl Tokens {
 
     fn publish(&self, values: &mut [u64]) {
         values[..MEASURED].copy_from_slice(&self.targets());
+        values[PERIOD] = self.learner.as_ref().map_or(0, Learner::period);
     }
 
     /// Leaves one token in each pool, so that requests issued from now on show the unloaded device.
@@ -84,10 +87,12 @@ impl Tokens {
 
     /// Begins as if nothing had happened, with or without learning.
     fn restart(&mut self, tokens: &mut [u32], values: &mut [u64]) {
-        if self.tunables.adaptive {
-            self.learner = Some(Learner::default());
+        values[ALONE_UNTIL] = 0;
+        if self.tunables.adaptive > Adaptive::Off {
+            self.learner = Some(Learner::new(self.tunables.adaptive));
             self.forget();
             // Where nothing is measured there will be no review, and nobody is to wait for one.
+            tokens.copy_from_slice(&DEPTHS);
             tokens[..MEASURED].fill(1);
             values[SINCE] = NOT_YET;
         } else {
@@ -175,11 +180,11 @@ impl Governor for Tokens {
             match learner.measure(now, grown) {
                 Progress::Begun => self.unload(now, tokens, values),
                 Progress::GoesOn => {}
-                Progress::Done => {
-                    self.open(tokens, values);
-                    self.publish(values);
-                }
+                Progress::Done => self.open(tokens, values),
             }
+            let alone_until = self.learner.as_ref().and_then(|learner| learner.alone_until(now));
+            values[ALONE_UNTIL] = alone_until.map_or(0, Instant::as_nanos);
+            self.publish(values);
             return;
         }
         self.take_in(grown);
@@ -191,9 +196,13 @@ impl Governor for Tokens {
         };
         learner.take_in(grown);
         match learner.adjust(now, &findings, targets, tokens) {
-            Lesson::None => return,
+            Lesson::None => {}
             Lesson::Faster => self.forget(),
-            Lesson::Stale => self.unload(now, tokens, values),
+            Lesson::Stale => {
+                let alone_until = learner.alone_until(now);
+                values[ALONE_UNTIL] = alone_until.map_or(0, Instant::as_nanos);
+                self.unload(now, tokens, values);
+            }
         }
         self.publish(values);
     }

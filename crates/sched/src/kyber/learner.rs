@@ -1,13 +1,16 @@
 //! `adaptive`: targets and depths that come from the device instead of from constants.
 //!
-//! What a request takes at an unloaded device is *measured*, with at most one request of each domain in it, and
-//! never concluded from a loaded one. Targets are a multiple of that. While the queue is open, those who fill the
-//! device give way when a target is missed, in proportion to by how much; those who were refused tokens and are late
-//! get more when none is. `doc/kyber.md` has the rules in full, and why they do not run away.
+//! What a request takes at an unloaded device is *measured*, reads by themselves, then with at most one request of each
+//! domain in it, and never concluded from a loaded one. Targets are a multiple of that. While the queue is open, those
+//! who fill the device give way when a target is missed, in proportion to by how much; those who were refused tokens and
+//! are late get more when none is. `doc/kyber.md` has the rules in full, and why they do not run away. What is done when
+//! giving way is not enough is in `bursts.rs`.
 
+use super::bursts::{Bursts, Reads, Verdict};
 use super::domain::{Domain, MEASURED, OLD_COUNTER, fine_counter, refused_counter};
 use super::governor::{DEVICE_PERCENT, Findings};
-use super::latency::{BAD, FINE, fine_upper, percentile, total};
+use super::latency::{BAD, BUCKETS, FINE, fine_upper, percentile, total};
+use super::options::Adaptive;
 use blkmq_core::{Instant, Nanos};
 
 /// A target is this many times what nine of ten requests take at most at the unloaded device, so that a bucket is
@@ -20,6 +23,14 @@ const REACH: u64 = 64;
 const SAMPLES: u64 = 32;
 /// After so long, fewer are.
 const PATIENCE: Nanos = Nanos::from_secs(1);
+/// Nothing but reads leaves for so long while they are measured, unless a review prolongs it.
+const ALONE: Nanos = Nanos::from_millis(150);
+/// Reads are far off if the slowest of nine of ten take so many times their target; and as many times as there are
+/// tokens, since otherwise it is enough to have fewer of those.
+const FAR_OFF: u64 = 4;
+/// Reads have a long tail if one of a hundred is in this bucket: above 1.75 times the target.
+const LONG_TAIL: usize = BUCKETS - 1;
+const READ: usize = Domain::Read as usize;
 /// When a domain has missed its target so often in a row, although others give way each time, it cannot meet it.
 const STALE_AFTER: u32 = 16;
 /// So long after a measurement there is no other one. If one comes soon after that all the same, the pause doubles.
@@ -40,9 +51,14 @@ enum Phase {
     /// It has not been told the time yet. There is one token for each measured domain.
     #[default]
     Waiting,
-    /// Requests show the unloaded device, once those from before are back.
-    Measuring {
+    /// Reads show the unloaded device, once requests from before are back. Nothing else leaves.
+    Reads {
         /// When a few samples have to do.
+        until: Instant,
+    },
+    /// So do the others, one request of each domain at a time.
+    Others {
+        /// The same.
         until: Instant,
     },
     /// Nothing but targets holds anybody back.
@@ -91,10 +107,14 @@ pub(super) struct Learner {
     measured_at: Instant,
     /// How long after that it is not measured again.
     pause: Nanos,
+    /// If those who make room for reads leave in bursts when nothing else helps.
+    bursts: Option<Bursts>,
+    /// There are reads for which they are to.
+    reads: bool,
 }
 
-impl Default for Learner {
-    fn default() -> Self {
+impl Learner {
+    pub(super) fn new(adaptive: Adaptive) -> Self {
         Self {
             phase: Phase::Waiting,
             base: [None; MEASURED],
@@ -106,11 +126,11 @@ impl Default for Learner {
             doubtful: false,
             measured_at: Instant::ZERO,
             pause: PAUSE,
+            bursts: (adaptive == Adaptive::Bursts).then(Bursts::default),
+            reads: false,
         }
     }
-}
 
-impl Learner {
     pub(super) fn is_measuring(&self) -> bool {
         self.phase != Phase::Open
     }
@@ -134,11 +154,26 @@ impl Learner {
         targets
     }
 
+    /// Until when nothing but reads leaves, as of a review.
+    pub(super) fn alone_until(&self, now: Instant) -> Option<Instant> {
+        matches!(self.phase, Phase::Reads { .. }).then(|| now + ALONE)
+    }
+
+    /// From one burst to the next, in nanoseconds; 0 if nobody waits for one.
+    pub(super) fn period(&self) -> u64 {
+        let wanted = self.reads && !self.is_measuring();
+        self.bursts.filter(|_| wanted).map_or(0, |bursts| bursts.period())
+    }
+
     /// A review while the device is measured, or about to be.
     pub(super) fn measure(&mut self, now: Instant, grown: &[u64]) -> Progress {
-        let Phase::Measuring { until } = self.phase else {
-            self.begin(now);
-            return Progress::Begun;
+        let (until, reads_only) = match self.phase {
+            Phase::Waiting | Phase::Open => {
+                self.begin(now);
+                return Progress::Begun;
+            }
+            Phase::Reads { until } => (until, true),
+            Phase::Others { until } => (until, false),
         };
         if grown[OLD_COUNTER] > 0 {
             // What was in the device before is still coming back, and the others have waited behind it.
@@ -146,25 +181,54 @@ impl Learner {
             return Progress::GoesOn;
         }
         self.take_in_fine(grown);
+        if reads_only {
+            self.measure_reads(now, until, grown)
+        } else {
+            self.measure_others(now, until)
+        }
+    }
+
+    fn begin(&mut self, now: Instant) {
+        self.phase = Phase::Reads { until: now + PATIENCE };
+        self.fine = [[0; FINE]; MEASURED];
+    }
+
+    /// Nothing but reads has left, unless there were none to prolong that.
+    fn measure_reads(&mut self, now: Instant, until: Instant, grown: &[u64]) -> Progress {
+        let samples = total(&self.fine[READ]);
+        if (1..SAMPLES).contains(&samples) && until > now {
+            return Progress::GoesOn;
+        }
+        self.base[READ] = tail(&self.fine[READ]).or(self.base[READ]);
+        let others_wait = (0..MEASURED).any(|domain| {
+            domain != READ && (grown[refused_counter(domain)] > 0 || total(&self.fine[domain]) > 0)
+        });
+        if !others_wait && samples > 0 {
+            self.conclude(now);
+            return Progress::Done;
+        }
+        self.phase = Phase::Others { until: now + PATIENCE };
+        self.fine = [[0; FINE]; MEASURED];
+        Progress::GoesOn
+    }
+
+    fn measure_others(&mut self, now: Instant, until: Instant) -> Progress {
         let most = self.fine.iter().map(|window| total(window)).max().unwrap_or(0);
         if most < SAMPLES && (most == 0 || until > now) {
             return Progress::GoesOn;
+        }
+        for (domain, window) in self.fine.iter().enumerate().filter(|(domain, _)| *domain != READ) {
+            self.base[domain] = tail(window).or(self.base[domain]);
         }
         self.conclude(now);
         Progress::Done
     }
 
-    fn begin(&mut self, now: Instant) {
-        self.phase = Phase::Measuring { until: now + PATIENCE };
-        self.fine = [[0; FINE]; MEASURED];
-    }
-
+    /// Bases, the pause and bursts are what a measurement leaves behind.
     fn conclude(&mut self, now: Instant) {
-        for (base, window) in self.base.iter_mut().zip(&self.fine) {
-            *base = tail(window).or(*base);
-        }
-        let Self { base, pause, .. } = *self;
-        *self = Self { phase: Phase::Open, base, measured_at: now, pause, ..Self::default() };
+        let Self { base, pause, bursts, .. } = *self;
+        let open = Self::new(Adaptive::Learns);
+        *self = Self { phase: Phase::Open, base, measured_at: now, pause, bursts, ..open };
     }
 
     /// Adds up what was counted while the queue is open.
@@ -198,6 +262,8 @@ impl Learner {
     ) -> Lesson {
         let mut p90 = [None; MEASURED];
         let mut faster = false;
+        self.reads = !self.is_idle(READ);
+        let reads = Reads::of(&self.fine[READ], targets[READ]);
         for (domain, judged) in findings.device.iter().enumerate() {
             let Some(bucket) = judged else { continue };
             p90[domain] = tail(&self.fine[domain]);
@@ -206,13 +272,19 @@ impl Learner {
             self.vouched[domain] = *bucket < BAD;
             self.missed[domain] = if *bucket < BAD { 0 } else { self.missed[domain] + 1 };
         }
-        let stale = self.doubtful || self.missed.iter().any(|missed| *missed >= STALE_AFTER);
-        if stale && self.measured_at + self.pause <= now {
+        // There were no reads when they were to be measured.
+        let unknown = self.base[READ].is_none() && findings.device[READ].is_some();
+        let missed = self.missed.iter().any(|missed| *missed >= STALE_AFTER);
+        let stale = self.doubtful || unknown || missed;
+        // Of what is not known at all nobody has waited for the first pause to be over.
+        let at_once = unknown && self.pause == PAUSE;
+        if stale && (at_once || self.measured_at + self.pause <= now) {
             let soon = now < self.measured_at + self.pause + self.pause;
             self.pause = if soon { Nanos(self.pause.0 * 2).min(LONGEST_PAUSE) } else { PAUSE };
             self.begin(now);
             return Lesson::Stale;
         }
+        self.judge_bursts(findings, reads, tokens);
         if findings.bad {
             self.cut(findings, targets, p90, tokens);
         } else if (0..MEASURED).all(|domain| self.vouched[domain] || self.is_idle(domain)) {
@@ -223,6 +295,56 @@ impl Learner {
         }
         self.fine = [[0; FINE]; MEASURED];
         Lesson::Faster
+    }
+
+    /// Do those who make room for reads have to leave in bursts, or more or less often?
+    fn judge_bursts(&mut self, findings: &Findings, reads: Reads, tokens: &mut [u32]) {
+        let (Some(mut bursts), Some(alone)) = (self.bursts, self.base[READ]) else { return };
+        let verdict = self.verdict(findings, reads, bursts.period() > 0, tokens);
+        let size = bursts.judge(verdict, alone);
+        self.bursts = Some(bursts);
+        if bursts.period() == 0 {
+            return;
+        }
+        for domain in Domain::MEASURED.into_iter().filter(|domain| domain.makes_room()) {
+            let domain = domain as usize;
+            let depth = size.of(tokens[domain], self.refused[domain]).min(MOST_TOKENS);
+            if depth > tokens[domain] {
+                self.refused[domain] = false;
+            }
+            tokens[domain] = depth;
+        }
+    }
+
+    fn verdict(
+        &self,
+        findings: &Findings,
+        reads: Reads,
+        in_bursts: bool,
+        tokens: &[u32],
+    ) -> Verdict {
+        let a_quarter = self.busy_in_all() / 4;
+        let others = Domain::MEASURED.into_iter().filter(|domain| domain.makes_room());
+        let others = others.map(|domain| domain as usize);
+        let their_busy = others.clone().fold(0u64, |sum, d| sum.saturating_add(self.busy[d]));
+        if !in_bursts && their_busy < a_quarter {
+            return Verdict::Open;
+        }
+        let in_the_way = others.filter(|d| self.busy[*d] >= a_quarter);
+        let most = in_the_way.map(|d| tokens[d]).max().unwrap_or(1);
+        match (findings.device[READ], findings.total[READ]) {
+            (Some(BAD..), _) if reads.times >= FAR_OFF.max(most.into()) => Verdict::FarOff,
+            (Some(BAD..), _) if in_bursts || most == 1 => Verdict::Missed,
+            (Some(BAD..), _) => Verdict::Open,
+            (Some(_), Some(LONG_TAIL)) if !self.refused[READ] => Verdict::LongTail,
+            (Some(_), Some(..BAD)) if reads.nearly_all => Verdict::Content,
+            (Some(_), Some(..BAD)) => Verdict::Met,
+            _ => Verdict::Open,
+        }
+    }
+
+    fn busy_in_all(&self) -> u64 {
+        self.busy.iter().fold(0, |sum, busy| sum.saturating_add(*busy))
     }
 
     /// Nothing of `domain` has completed since it was last judged.
@@ -252,7 +374,7 @@ impl Learner {
         tokens: &mut [u32],
     ) {
         self.vouched = [false; MEASURED];
-        let busy = self.busy.iter().fold(0u64, |sum, busy| sum.saturating_add(*busy));
+        let busy = self.busy_in_all();
         for (domain, tokens) in tokens.iter_mut().enumerate().take(MEASURED) {
             if self.busy[domain] < busy / 4 {
                 // What it has in the device is not what is in the way.
@@ -275,8 +397,13 @@ impl Learner {
 
     /// Gives more to those who are late for want of tokens.
     fn grow(&mut self, findings: &Findings, tokens: &mut [u32]) {
+        let bursts = self.bursts.is_some_and(|bursts| bursts.period() > 0);
         for (domain, judged) in findings.total.iter().enumerate() {
             let Some(bucket) = judged else { continue };
+            if bursts && Domain::MEASURED[domain].makes_room() {
+                // How large those are is decided with how many there are.
+                continue;
+            }
             let refused = core::mem::take(&mut self.refused[domain]);
             if *bucket >= BAD && refused {
                 let depth = tokens[domain];
@@ -298,6 +425,7 @@ impl Learner {
             let values = [base, missed, self.busy[domain], self.refused[domain].into()];
             names.into_iter().zip(values).for_each(|(name, value)| out(name, value));
         }
+        out("burst_period", self.period());
         out("measuring", self.is_measuring().into());
         out("measure_pause", self.pause.0);
     }

@@ -2,9 +2,12 @@
 //!
 //! Behaviour is that of `spec/kyber.md`; `doc/kyber.md` says where it differs. This file is the [`Scheduler`], of
 //! which every hardware queue has an instance: what waits, whose turn it is, and taking tokens. How many tokens
-//! there are is decided for all instances together in `governor.rs`, with `adaptive` by `learner.rs`.
+//! there are is decided for all instances together in `governor.rs`, with `adaptive` by `learner.rs` and `bursts.rs`.
+//! `gate.rs` has those wait that leave in bursts.
 
+mod bursts;
 mod domain;
+mod gate;
 mod governor;
 mod latency;
 mod learner;
@@ -16,8 +19,9 @@ use alloc::boxed::Box;
 use alloc::vec;
 use blkmq_core::{HwQueue, IoFlags, IoMeta, Nanos, RequestId};
 use domain::{DOMAINS, Domain, Kind, MEASURED};
+use gate::Gate;
 use governor::Tokens;
-use options::{ATTRIBUTES, Tunables};
+use options::{ATTRIBUTES, Adaptive, Tunables};
 
 /// The registry line.
 pub const FACTORY: Factory = Factory {
@@ -107,6 +111,7 @@ struct Kyber {
     /// Requests picked in this turn.
     batching: u32,
     tunables: Tunables,
+    gate: Gate,
     /// Scheduler tags that async I/O may hold.
     async_depth: u32,
 }
@@ -122,6 +127,7 @@ impl Kyber {
             current: Domain::Read,
             batching: 0,
             tunables: Tunables::new(options),
+            gate: Gate::default(),
             // None at all would be refused for ever.
             async_depth: async_depth.max(1) as u32,
         }
@@ -153,17 +159,20 @@ impl Kyber {
     /// The next request of `domain`, if there is one and a token for it.
     #[inline]
     fn dispatch(&mut self, cx: &Cx<'_>, domain: Domain) -> Option<RequestId> {
-        let lane = &mut self.lanes[domain as usize];
-        if lane.waiting == [0; 2] {
+        if self.lanes[domain as usize].waiting == [0; 2] {
             return None;
         }
         // The token comes first: without one, everything stays where it can merge.
-        if !cx.outside.take(domain as usize) {
-            if self.tunables.adaptive && (domain as usize) < MEASURED {
+        let adaptive = self.tunables.adaptive > Adaptive::Off;
+        let gated = adaptive && domain != Domain::Read && !self.gate.is_open(cx, domain);
+        if gated || !cx.outside.take(domain as usize) {
+            if adaptive && (domain as usize) < MEASURED {
                 cx.outside.count(domain::refused_counter(domain as usize));
             }
             return None;
         }
+        self.gate.passed(cx.now, domain);
+        let lane = &mut self.lanes[domain as usize];
         if lane.waiting[lane.staged()] == 0 {
             lane.gathering = lane.staged();
         }
@@ -185,7 +194,7 @@ impl Kyber {
         for (kind, latency) in [(Kind::Total, total), (Kind::Device, device)] {
             outside.count(domain::bucket_counter(domain, kind, latency::bucket(latency, target)));
         }
-        if self.tunables.adaptive {
+        if self.tunables.adaptive > Adaptive::Off {
             let old = done.issued.as_nanos() < outside.value(domain::SINCE);
             let fine = domain::fine_counter(domain, latency::fine(device));
             outside.count(if old { domain::OLD_COUNTER } else { fine });
@@ -212,6 +221,7 @@ impl Scheduler for Kyber {
         if self.is_empty() {
             return Pick::Empty;
         }
+        self.gate.begin();
         if self.batching < self.current.batch()
             && let Some(rq) = self.dispatch(cx, self.current)
         {
@@ -224,8 +234,8 @@ impl Scheduler for Kyber {
                 return Pick::Issue(rq);
             }
         }
-        // Every domain in which something waits was refused a token just now.
-        Pick::WaitToken
+        // Every domain in which something waits was refused a token just now, or has to wait for its time.
+        self.gate.opens().map_or(Pick::WaitToken, Pick::WaitUntil)
     }
 
     fn completed(&mut self, cx: &Cx<'_>, done: &Done) {

@@ -31,13 +31,34 @@ pub(super) const ATTRIBUTES: &[Attribute] = &[
     },
     Attribute {
         name: "adaptive",
-        unit: Unit::Flag,
+        unit: Unit::Count,
         default: 0,
         min: 0,
-        max: 1,
-        help: "learn targets and depths from the device; the targets that are set say how domains compare",
+        max: 2,
+        help: "1: learn targets and depths from the device; those that are set say how domains compare. 2: as well, and writes leave in bursts where one at a time is too many for reads",
     },
 ];
+
+/// What is done beyond Linux's rules; in the order of the numbers that set it.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(super) enum Adaptive {
+    /// Nothing.
+    Off = 0,
+    /// Targets and depths come from the device.
+    Learns = 1,
+    /// The same, and if that is not enough, writes wait for bursts.
+    Bursts = 2,
+}
+
+impl Adaptive {
+    fn of(value: i64) -> Self {
+        match value {
+            ..=0 => Self::Off,
+            1 => Self::Learns,
+            _ => Self::Bursts,
+        }
+    }
+}
 
 /// Present values; instances and the governor have some each.
 #[derive(Clone, Copy)]
@@ -45,13 +66,13 @@ pub(super) struct Tunables {
     /// Targets in nanoseconds, as set; instances go by those that the governor publishes.
     pub(super) targets: [u64; MEASURED],
     pub(super) linux_quirks: bool,
-    pub(super) adaptive: bool,
+    pub(super) adaptive: Adaptive,
 }
 
 impl Tunables {
     pub(super) fn new(options: &Options) -> Self {
-        let mut tunables =
-            Self { targets: [DISCARD_TARGET.0; MEASURED], linux_quirks: false, adaptive: false };
+        let targets = [DISCARD_TARGET.0; MEASURED];
+        let mut tunables = Self { targets, linux_quirks: false, adaptive: Adaptive::Off };
         for attribute in ATTRIBUTES {
             let known = tunables.set(attribute.name, options.get(attribute.name));
             debug_assert!(known, "{} is listed but cannot be set", attribute.name);
@@ -64,7 +85,7 @@ impl Tunables {
             "read_lat_nsec" => self.targets[Domain::Read as usize] as i64,
             "write_lat_nsec" => self.targets[Domain::Write as usize] as i64,
             "linux_quirks" => self.linux_quirks.into(),
-            "adaptive" => self.adaptive.into(),
+            "adaptive" => self.adaptive as i64,
             _ => return None,
         })
     }
@@ -75,7 +96,7 @@ impl Tunables {
             "read_lat_nsec" => self.targets[Domain::Read as usize] = value.max(0) as u64,
             "write_lat_nsec" => self.targets[Domain::Write as usize] = value.max(0) as u64,
             "linux_quirks" => self.linux_quirks = value != 0,
-            "adaptive" => self.adaptive = value != 0,
+            "adaptive" => self.adaptive = Adaptive::of(value),
             _ => return false,
         }
         true

@@ -120,6 +120,14 @@ impl LocalOutside {
         self.inner.borrow_mut().tokens[pool] = tokens;
     }
 
+    /// Sets a value, as the governor might.
+    ///
+    /// # Panics
+    /// If there is no such value.
+    pub fn set_value(&self, index: usize, value: u64) {
+        self.inner.borrow_mut().values[index] = value;
+    }
+
     /// How many tokens of each pool are out.
     #[must_use]
     pub fn out(&self) -> Vec<u32> {

@@ -213,7 +213,7 @@ fn writes_have_as_much_more_than_reads_as_is_set_and_never_less_than_they_take()
     let scene = Scene { ways: 4, service: [us(100), us(100)], loops: [1, 1] };
     let mut load = Load::new(scene, "adaptive=1,write_lat_nsec=3000000");
     load.run(Nanos::from_secs(1));
-    let [read, write, discard, since] = load.driver.outside().values()[..] else { panic!() };
+    let [read, write, discard, since, ..] = load.driver.outside().values()[..] else { panic!() };
     assert_eq!((write, discard, since), (read * 3 / 2, read * 2_500, 0));
     let scene = Scene { service: [us(100), ms(2)], ..scene };
     let mut load = Load::new(scene, ADAPTIVE);
@@ -228,6 +228,6 @@ fn set_to_zero_it_is_as_if_it_had_never_been_set() {
     let (mut load, _) = settled(FLASH, ADAPTIVE, 1);
     load.driver.set("adaptive", 0);
     assert_eq!(load.driver.outside().tokens(), crate::common::TOKENS);
-    assert_eq!(load.driver.outside().values(), [2_000_000, 10_000_000, 5_000_000_000, 0]);
+    assert_eq!(load.driver.outside().values(), [2_000_000, 10_000_000, 5_000_000_000, 0, 0, 0]);
     assert!(load.driver.outside().inspect().iter().all(|(name, _)| *name != "measuring"));
 }

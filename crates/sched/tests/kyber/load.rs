@@ -73,8 +73,10 @@ impl Load {
         let mut seen = [Seen::default(), Seen::default()];
         loop {
             self.submit();
-            self.dispatch();
-            let next = self.finished.first().expect("loops never run dry").0;
+            let asks_again = self.dispatch();
+            let finishes = self.finished.first().map(|(when, _)| *when);
+            let next = [finishes, asks_again].into_iter().flatten().min();
+            let next = next.expect("loops never run dry");
             if next > end {
                 let rest = end - self.driver.now();
                 self.driver.advance(rest);
@@ -96,8 +98,14 @@ impl Load {
         }
     }
 
-    fn dispatch(&mut self) {
-        while let Pick::Issue(rq) = self.driver.pick() {
+    /// Hands the device what the policy picks; when to ask it again at the latest, if it says.
+    fn dispatch(&mut self) -> Option<Instant> {
+        loop {
+            let rq = match self.driver.pick() {
+                Pick::Issue(rq) => rq,
+                Pick::WaitUntil(at) => return Some(at),
+                _ => return None,
+            };
             let service = self.scene.service[self.driver.meta(rq).op as usize].0;
             let service = Nanos(service * (75 + self.rng.below(51)) / 100);
             let now = self.driver.now();

@@ -3,6 +3,7 @@
 
 mod adaptive;
 mod bounds;
+mod bursts;
 mod common;
 mod governor;
 mod load;

@@ -57,20 +57,32 @@ fn state(d: &Driver) -> impl PartialEq + std::fmt::Debug {
     (outside.tokens(), outside.values(), outside.inspect(), outside.due(), d.inspect())
 }
 
-/// Runs a seed; returns at how many reviews tokens changed, and how often a measurement began.
-fn run(seed: u64, options: &str) -> (usize, usize) {
+/// What happened in a run.
+#[derive(Default)]
+struct Happened {
+    /// Steps at which tokens changed.
+    changes: usize,
+    /// Measurements that began.
+    measurements: usize,
+    /// Steps at which bursts had another period than before.
+    periods: usize,
+}
+
+/// Runs a seed.
+fn run(seed: u64, options: &str) -> Happened {
     let mut rng = Rng::new(seed);
     let [mut policy, mut twin] = pair(options);
     let mut weather = Weather::draw(&mut rng);
     let mut finished = BTreeSet::new();
-    let (mut changes, mut measurements, mut outstanding) = (0, 0, 0);
+    let mut happened = Happened::default();
+    let mut outstanding = 0;
     for step in 0..3_000 {
         if rng.chance(1, 1_000) {
             weather = Weather::draw(&mut rng);
         }
         let at = format!("seed {seed} options '{options}' step {step}");
         let before = policy.outside();
-        let (tokens, measuring) = (before.tokens(), before.values()[3] != 0);
+        let (tokens, values) = (before.tokens(), before.values());
         while outstanding < weather.most {
             outstanding += 1;
             let owner = Owner(rng.below(100) as u32);
@@ -87,8 +99,10 @@ fn run(seed: u64, options: &str) -> (usize, usize) {
             finished.insert((weather.device.accept(policy.now(), Nanos(service)), rq));
         }
         assert_eq!(state(&policy), state(&twin), "{at}");
-        changes += usize::from(policy.outside().tokens() != tokens);
-        measurements += usize::from(policy.outside().values()[3] != 0 && !measuring);
+        let after = policy.outside().values();
+        happened.changes += usize::from(policy.outside().tokens() != tokens);
+        happened.measurements += usize::from(after[3] != 0 && values[3] == 0);
+        happened.periods += usize::from(after[4] != values[4]);
         let pause = Nanos(rng.below(weather.pause));
         for d in [&mut policy, &mut twin] {
             d.advance(pause);
@@ -110,11 +124,11 @@ fn run(seed: u64, options: &str) -> (usize, usize) {
             }
         }
     }
-    (changes, measurements)
+    happened
 }
 
 /// The same with targets that are drawn; every third seed has those that are the default.
-fn run_with(seed: u64, options: &str) -> (usize, usize) {
+fn run_with(seed: u64, options: &str) -> Happened {
     let mut rng = Rng::new(!seed);
     let mut target = || 30_000u64 << rng.below(12);
     let drawn = format!("read_lat_nsec={},write_lat_nsec={},{options}", target(), target());
@@ -124,21 +138,24 @@ fn run_with(seed: u64, options: &str) -> (usize, usize) {
 #[test]
 fn the_governor_decides_as_its_twin_does() {
     for options in ["", "linux_quirks=1"] {
-        let changes: usize = (0..16).map(|seed| run_with(seed, options).0).sum();
+        let changes: usize = (0..16).map(|seed| run_with(seed, options).changes).sum();
         assert!(changes > 50, "{changes} changes prove little");
     }
 }
 
 #[test]
 fn the_learner_decides_as_its_twin_does() {
-    let (mut changes, mut measurements) = (0, 0);
-    for seed in 0..24 {
-        let run = run_with(seed, ["adaptive=1", "adaptive=1,linux_quirks=1"][seed as usize % 2]);
-        changes += run.0;
-        measurements += run.1;
+    let (mut changes, mut measurements, mut periods) = (0, 0, 0);
+    for seed in 0..36 {
+        let options = ["adaptive=1", "adaptive=1,linux_quirks=1", "adaptive=2"];
+        let run = run_with(seed, options[seed as usize % 3]);
+        changes += run.changes;
+        measurements += run.measurements;
+        periods += run.periods;
     }
     assert!(changes > 200, "{changes} changes prove little");
     assert!(measurements > 1, "{measurements} new measurements prove little");
+    assert!(periods > 50, "{periods} changes of the period prove little");
 }
 
 #[test]
@@ -150,7 +167,7 @@ fn switching_under_load_leaves_nothing_behind() {
                 d.insert([Op::Read, Op::Write][i as usize % 2], 8);
             }
             let first = d.issue();
-            d.set("adaptive", (round / 3) % 2);
+            d.set("adaptive", (round / 3) % 3);
             d.set("linux_quirks", round % 2);
             d.advance(ms(50));
             d.complete(first);
@@ -160,5 +177,5 @@ fn switching_under_load_leaves_nothing_behind() {
     }
     policy.set("adaptive", 0);
     assert_eq!(policy.outside().tokens(), crate::common::TOKENS);
-    assert_eq!(policy.outside().values(), [2_000_000, 10_000_000, 5_000_000_000, 0]);
+    assert_eq!(policy.outside().values(), [2_000_000, 10_000_000, 5_000_000_000, 0, 0, 0]);
 }

@@ -20,7 +20,7 @@ const OLD: usize = 3 * EACH;
 pub(super) const COMMON: Common = Common {
     tokens: &TOKENS,
     counters: OLD + 1,
-    values: 4,
+    values: 6,
     governor: |_, _| Box::new(Reviewer::default()),
 };
 
@@ -32,6 +32,9 @@ pub(super) fn build(shape: &Shape, options: &Options) -> Box<dyn Scheduler> {
         turn: 0,
         batching: 0,
         dispatched: [0; 4],
+        period: 0,
+        burst: None,
+        opens: Vec::new(),
     })
 }
 
@@ -84,19 +87,50 @@ struct Naive {
     turn: usize,
     batching: usize,
     dispatched: [u64; 4],
+    /// The number of the period in which it was last asked for a burst, and when that left.
+    period: u64,
+    burst: Option<Instant>,
+    /// When those may leave whose time has not come, as of this pick.
+    opens: Vec<Instant>,
 }
 
 impl Naive {
+    /// Until when a domain has to wait, whether or not there is a token.
+    fn shut_until(&mut self, cx: &Cx<'_>, domain: usize) -> Option<Instant> {
+        let [period, alone] = [4, 5].map(|value| cx.outside.value(value));
+        let (now, waits) = (cx.now.as_nanos(), self.values[3] > 0 && domain != 0);
+        if !waits || cx.outside.is_draining() {
+            return None;
+        }
+        if alone > now {
+            return Some(Instant::from_nanos(alone));
+        }
+        if period == 0 || domain == 3 {
+            return None;
+        }
+        if now / period != self.period {
+            self.period = now / period;
+            self.burst = None;
+        }
+        let over = self.burst.is_some_and(|at| at != cx.now);
+        over.then(|| Instant::from_nanos((self.period + 1) * period))
+    }
+
     fn serve(&mut self, cx: &Cx<'_>) -> Option<RequestId> {
         let turn = self.turn;
         if self.entries.iter().all(|e| e.domain != turn) {
             return None;
         }
-        if !cx.outside.take(turn) {
-            if self.values[3] == 1 && turn < 3 {
+        let shut = self.shut_until(cx, turn);
+        self.opens.extend(shut);
+        if shut.is_some() || !cx.outside.take(turn) {
+            if self.values[3] > 0 && turn < 3 {
                 cx.outside.count(turn * EACH + 16);
             }
             return None;
+        }
+        if turn == 1 || turn == 2 {
+            self.burst = Some(cx.now);
         }
         if !self.entries.iter().any(|e| e.domain == turn && e.staged) {
             for entry in self.entries.iter_mut().filter(|e| e.domain == turn) {
@@ -125,6 +159,7 @@ impl Scheduler for Naive {
         if self.entries.is_empty() {
             return Pick::Empty;
         }
+        self.opens.clear();
         if self.batching < BATCHES[self.turn]
             && let Some(rq) = self.serve(cx)
         {
@@ -137,7 +172,7 @@ impl Scheduler for Naive {
                 return Pick::Issue(rq);
             }
         }
-        Pick::WaitToken
+        self.opens.iter().min().map_or(Pick::WaitToken, |at| Pick::WaitUntil(*at))
     }
 
     fn completed(&mut self, cx: &Cx<'_>, done: &Done) {
@@ -150,7 +185,7 @@ impl Scheduler for Naive {
         let (total, device) = (done.completed - meta.arrived, done.completed - done.issued);
         cx.outside.count(domain * EACH + bucket_of(total.0, target));
         cx.outside.count(domain * EACH + 8 + bucket_of(device.0, target));
-        if self.values[3] == 1 {
+        if self.values[3] > 0 {
             let is_old = done.issued.as_nanos() < cx.outside.value(3);
             cx.outside.count(if is_old { OLD } else { domain * EACH + 17 + fine_of(device.0) });
         }
@@ -240,6 +275,11 @@ struct Adaptive {
     pause: u64,
     /// The review at which the measurement began, or last saw an old request.
     measuring: Option<Instant>,
+    /// It is the reads' turn to be measured.
+    reads_first: bool,
+    /// Nothing has been found out about reads in the last review but that there are some.
+    reads: bool,
+    bursts: Option<Bursts>,
     /// When the last measurement ended.
     measured: Option<Instant>,
 }
@@ -268,6 +308,35 @@ impl Adaptive {
         *tokens = share.min(spare.unwrap_or(share)).max(1) as u32;
     }
 
+    /// What a review says about reads.
+    fn verdict(
+        &self,
+        target: u64,
+        reads: &[usize],
+        device: Option<usize>,
+        total: Option<usize>,
+        tokens: &[u32],
+    ) -> &'static str {
+        let (Some(p90), Some(device)) = (fine_p90(reads), device) else { return "open" };
+        let late = reads.iter().filter(|bucket| fine_end(**bucket) * 256 - 1 > target).count();
+        let in_bursts = self.bursts.is_some_and(|bursts| bursts.period > 0);
+        let busy = self.busy.iter().sum::<u64>() / 4;
+        let culprits = [1, 2].into_iter().filter(|d| self.busy[*d] >= busy);
+        let most = culprits.map(|d| u64::from(tokens[d])).max().unwrap_or(1);
+        if !in_bursts && self.busy[1] + self.busy[2] < busy {
+            return "open";
+        }
+        match total {
+            _ if device >= 4 && p90 / target >= most.max(4) => "far",
+            _ if device >= 4 && (in_bursts || most == 1) => "missed",
+            _ if device >= 4 => "open",
+            Some(7) if !self.refused[0] => "tail",
+            Some(0..=3) if 200 * late <= reads.len() => "content",
+            Some(0..=3) => "met",
+            _ => "open",
+        }
+    }
+
     fn grow(&mut self, domain: usize, total: Option<usize>, tokens: &mut u32) {
         let Some(p) = total else { return };
         if p >= 4 && self.refused[domain] {
@@ -275,6 +344,62 @@ impl Adaptive {
             self.vouched = [false; 3];
         }
         self.refused[domain] = false;
+    }
+}
+
+/// With `adaptive=2`.
+#[derive(Clone, Copy, Default)]
+struct Bursts {
+    period: u64,
+    content: u32,
+    complaints_at_longest: u32,
+    let_pass: u32,
+    /// More was let through since the last complaint.
+    more: bool,
+    too_large: bool,
+}
+
+impl Bursts {
+    /// A review; by which factor bursts are to be larger, in eighths.
+    fn judge(&mut self, verdict: &str, base: u64) -> u64 {
+        let [shortest, longest] = [16, 4096].map(|times| (base * times).min(250_000_000));
+        let hopeless = self.complaints_at_longest >= 8;
+        if verdict == "met" || verdict == "content" {
+            (self.complaints_at_longest, self.let_pass) = (0, 0);
+        }
+        if verdict == "content" || verdict == "tail" && hopeless {
+            self.content += 1;
+            self.more = true;
+            if self.content.is_multiple_of(8) {
+                self.period -= self.period / 8;
+                if self.period < shortest {
+                    self.period = 0;
+                }
+                return if self.too_large { 10 } else { 16 };
+            }
+            return if self.too_large { 8 } else { 16 };
+        }
+        if verdict == "met" {
+            self.content = 0;
+        }
+        if verdict == "open" || verdict == "met" {
+            return 8;
+        }
+        self.content = 0;
+        if verdict == "tail" && self.let_pass > 0 {
+            self.let_pass -= 1;
+            return 8;
+        }
+        self.too_large = self.period > 0 && (self.too_large || self.more);
+        self.more = false;
+        let at_longest = verdict == "tail" && self.period >= longest;
+        if verdict == "tail" {
+            self.let_pass = 3;
+        }
+        self.complaints_at_longest += u32::from(at_longest);
+        self.period *= if verdict == "far" { 4 } else { 2 };
+        self.period = self.period.max(shortest).min(longest);
+        if at_longest { 7 } else { 8 }
     }
 }
 
@@ -326,6 +451,14 @@ impl Reviewer {
             limited(domain, (read * set[domain] / set[0]).max(alone[domain].unwrap_or(0)))
         };
         [read, other(1), other(2)].map(|target| target as u64)
+    }
+
+    /// How often bursts leave now.
+    fn period(&self) -> u64 {
+        let adaptive = self.adaptive.as_ref();
+        let adaptive =
+            adaptive.filter(|a| a.measuring.is_none() && a.measured.is_some() && a.reads);
+        adaptive.and_then(|a| a.bursts).map_or(0, |bursts| bursts.period)
     }
 
     /// Steps 1 to 3: whether it is bad, who is, and each p.
@@ -385,27 +518,42 @@ impl Reviewer {
         if values[3] == u64::MAX {
             values[3] = now.as_nanos();
             tokens.fill(1);
-            adaptive.measuring = Some(now);
+            (adaptive.measuring, adaptive.reads_first) = (Some(now), true);
             return false;
         }
         if grown[OLD] > 0 {
-            adaptive.measuring = Some(now);
+            (adaptive.measuring, adaptive.reads_first) = (Some(now), true);
             self.forget();
             return false;
         }
         for (domain, samples) in self.samples.iter_mut().enumerate() {
             extend(&mut samples.fine, &grown[domain * EACH..][17..EACH]);
         }
-        let most = self.samples.iter().map(|s| s.fine.len()).max().unwrap_or(0);
         let late = adaptive.measuring.expect("it has begun") + Nanos::from_secs(1) <= now;
-        if most < 32 && !(late && most > 0) {
-            return false;
+        if adaptive.reads_first {
+            let reads = self.samples[0].fine.len();
+            if reads > 0 && reads < 32 && !late {
+                return false;
+            }
+            adaptive.base[0] = fine_p90(&self.samples[0].fine).or(adaptive.base[0]);
+            let others =
+                (1..3).any(|d| grown[d * EACH + 16] > 0 || !self.samples[d].fine.is_empty());
+            if others || reads == 0 {
+                (adaptive.measuring, adaptive.reads_first) = (Some(now), false);
+                self.forget();
+                return false;
+            }
+        } else {
+            let most = self.samples.iter().map(|s| s.fine.len()).max().unwrap_or(0);
+            if most < 32 && !(late && most > 0) {
+                return false;
+            }
+            for (base, samples) in adaptive.base.iter_mut().zip(&self.samples).skip(1) {
+                *base = fine_p90(&samples.fine).or(*base);
+            }
         }
-        for (base, samples) in adaptive.base.iter_mut().zip(&self.samples) {
-            *base = fine_p90(&samples.fine).or(*base);
-        }
-        let (base, pause) = (adaptive.base, adaptive.pause);
-        *adaptive = Adaptive { base, pause, measured: Some(now), ..Adaptive::default() };
+        let Adaptive { base, pause, bursts, .. } = *adaptive;
+        *adaptive = Adaptive { base, pause, bursts, measured: Some(now), ..Adaptive::default() };
         true
     }
 
@@ -416,6 +564,8 @@ impl Reviewer {
         let adaptive = self.adaptive.as_mut().expect("the caller knows");
         let mut p90 = [None; 3];
         let mut faster = false;
+        let reads = self.samples[0].fine.clone();
+        adaptive.reads = !reads.is_empty();
         for domain in 0..3 {
             let grown = &grown[domain * EACH..][..EACH];
             adaptive.refused[domain] |= grown[16] > 0;
@@ -438,16 +588,34 @@ impl Reviewer {
             }
         }
         let quiet = now - adaptive.measured.expect("it is measured before anything else");
+        let unknown = adaptive.base[0].is_none() && device[0].is_some();
         let stale = adaptive.doubtful || adaptive.missed.iter().any(|missed| *missed >= 16);
-        if stale && quiet >= Nanos::from_secs(adaptive.pause) {
+        let rested = quiet >= Nanos::from_secs(adaptive.pause);
+        if (stale || unknown) && rested || unknown && adaptive.pause == 10 {
             let soon = quiet < Nanos::from_secs(adaptive.pause * 2);
             adaptive.pause = if soon { (adaptive.pause * 2).min(80) } else { 10 };
-            adaptive.measuring = Some(now);
+            (adaptive.measuring, adaptive.reads_first) = (Some(now), true);
             tokens.fill(1);
             values[3] = now.as_nanos();
             self.forget();
             return;
         }
+        if let (Some(mut bursts), Some(base)) = (adaptive.bursts, adaptive.base[0]) {
+            let verdict = adaptive.verdict(targets[0], &reads, device[0], total[0], tokens);
+            let eighths = bursts.judge(verdict, base);
+            adaptive.bursts = Some(bursts);
+            for domain in [1, 2].into_iter().filter(|_| bursts.period > 0) {
+                let before = u64::from(tokens[domain]);
+                let larger = (before * eighths / 8).max(before + 1).min(1024);
+                if eighths > 8 && adaptive.refused[domain] {
+                    tokens[domain] = larger as u32;
+                    adaptive.refused[domain] = larger <= before;
+                } else if eighths < 8 {
+                    tokens[domain] = (before * eighths / 8).max(1) as u32;
+                }
+            }
+        }
+        let in_bursts = adaptive.bursts.is_some_and(|bursts| bursts.period > 0);
         let agreed = (0..3).all(|d| adaptive.vouched[d] || self.samples[d].fine.is_empty());
         if bad {
             adaptive.vouched = [false; 3];
@@ -455,7 +623,7 @@ impl Reviewer {
         for domain in 0..3 {
             if bad {
                 adaptive.cut(domain, targets, p90, &device, total[domain], &mut tokens[domain]);
-            } else if agreed {
+            } else if agreed && !(in_bursts && domain > 0) {
                 adaptive.grow(domain, total[domain], &mut tokens[domain]);
             }
         }
@@ -484,6 +652,13 @@ impl Governor for Reviewer {
                 }
             }
         }
+        values[5] = match &self.adaptive {
+            Some(adaptive) if adaptive.measuring.is_some() && adaptive.reads_first => {
+                (now + Nanos::from_millis(150)).as_nanos()
+            }
+            _ => 0,
+        };
+        values[4] = self.period();
         values[..3].copy_from_slice(&self.targets());
     }
 
@@ -500,15 +675,21 @@ impl Governor for Reviewer {
                 self.quirks = value == 1;
             }
             _ => {
-                if self.adaptive.is_some() != (value == 1) {
+                let present =
+                    self.adaptive.as_ref().map_or(0, |a| 1 + i64::from(a.bursts.is_some()));
+                if present != value {
+                    let on = value > 0;
                     self.forget();
+                    let bursts = (value == 2).then(Bursts::default);
                     self.adaptive =
-                        (value == 1).then(|| Adaptive { pause: 10, ..Adaptive::default() });
-                    tokens.copy_from_slice(if value == 1 { &[1, 1, 1, 16] } else { &TOKENS });
-                    values[3] = if value == 1 { u64::MAX } else { 0 };
+                        on.then(|| Adaptive { pause: 10, bursts, ..Adaptive::default() });
+                    tokens.copy_from_slice(if on { &[1, 1, 1, 16] } else { &TOKENS });
+                    values[3] = if on { u64::MAX } else { 0 };
+                    values[5] = 0;
                 }
             }
         }
+        values[4] = self.period();
         values[..3].copy_from_slice(&self.targets());
     }
 
@@ -542,6 +723,7 @@ impl Governor for Reviewer {
             out(names[2], adaptive.busy[domain]);
             out(names[3], adaptive.refused[domain].into());
         }
+        out("burst_period", self.period());
         out("measuring", u64::from(adaptive.measuring.is_some() || adaptive.measured.is_none()));
         out("measure_pause", adaptive.pause * 1_000_000_000);
     }
