@@ -184,7 +184,6 @@ fn build_shards<P>(
             parking: lists.then(|| Parking::new(submitters, per_shard, nr_requests)),
             pending: Pending::new(submitters),
             asked: Pending::new(submitters),
-            lead: CachePadded::default(),
             held: CachePadded::default(),
             submitters: (0..submitters).filter(mine).map(SubmitterId).collect(),
             index,

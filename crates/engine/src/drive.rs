@@ -39,7 +39,7 @@ impl<P: Send> Shared<P> {
     /// if somebody else has been running it and will be back.
     pub(crate) fn submit(&self, shard: &Shard, by: Caller<'_>, own: Own<'_>, follow: &mut Follow) {
         let tally = by.tally;
-        let leave = follow.should_leave(&shard.lead);
+        let leave = follow.should_leave(shard.lead());
         if !leave && let Some(guard) = shard.gate.try_run() {
             tally.direct.add(1);
             let ready = self.run(shard, guard, by, Some(own));
@@ -83,7 +83,7 @@ impl<P: Send> Shared<P> {
         let mut book = None;
         loop {
             if let Some(id) = by.id {
-                shard.lead.note_pass(id);
+                shard.lead().note_pass(id);
             }
             ready.merge(guard.pass(self, shard, by.now, by.home, own.take()));
             passes += 1;
@@ -298,7 +298,7 @@ impl<P: Send> Shared<P> {
         // Not without anything to pump: whether to run the elevator is decided below.
         let mut ran = !ready.is_empty() && self.drive(shard, ready, by);
         if shard.gate.due(now)
-            && follow.should_run(&shard.lead)
+            && follow.should_run(shard.lead())
             && let Some(guard) = shard.gate.try_run()
         {
             let ready = self.run(shard, guard, by, None);

@@ -22,13 +22,11 @@ use crossbeam_utils::CachePadded;
 /// One elevator and those who share it.
 pub(crate) struct Shard {
     pub(crate) gate: Gate<Runner>,
-    /// Submitters that staged something since it was last drained.
-    pub(crate) pending: Pending,
+    /// Submitters that staged something since it was last drained, and who runs the elevator lately.
+    pub(crate) pending: Pending<Lead>,
     /// Submitters that asked for something to be given up. Apart from `pending`, so that a pass which finds
     /// nobody here has looked at a line that is not written.
     pub(crate) asked: Pending,
-    /// Who runs the elevator lately.
-    pub(crate) lead: CachePadded<Lead>,
     /// Requests held, for the locked modes' look before the lock. Written under the lock.
     pub(crate) held: CachePadded<AtomicU32>,
     /// Who dispatches, where that is serialised.
@@ -43,6 +41,12 @@ pub(crate) struct Shard {
 }
 
 impl Shard {
+    /// Who runs the elevator lately.
+    #[inline]
+    pub(crate) fn lead(&self) -> &Lead {
+        self.pending.beside()
+    }
+
     /// The hardware queues that this elevator serves.
     pub(crate) fn hws(&self) -> std::ops::Range<u16> {
         self.first_hw..self.first_hw + self.hw_queues

@@ -94,7 +94,7 @@ impl<P: Send> Submitter<P> {
         let depth = parts.credit.depth();
         let tally = Arc::clone(&q.lasting.tallies[usize::from(parts.id.0)]);
         let shard = q.shard_of(parts.hw);
-        let follow = Follow::new(parts.id, &q.shards[shard].lead);
+        let follow = Follow::new(parts.id, q.shards[shard].lead());
         let plain = plain_sizes(&q.limits);
         Self {
             root,
@@ -343,7 +343,7 @@ impl<P: Send> Submitter<P> {
     fn take_up(&mut self) {
         self.q = self.root.current();
         self.shard = self.q.shard_of(self.hw());
-        self.follow = Follow::new(self.id(), &self.q.shards[self.shard].lead);
+        self.follow = Follow::new(self.id(), self.q.shards[self.shard].lead());
         self.plain = plain_sizes(&self.q.limits);
     }
 

@@ -26,19 +26,27 @@ use crossbeam_utils::CachePadded;
 
 const WORD_BITS: u32 = u64::BITS;
 
-/// A set of submitter numbers.
-pub(crate) struct Pending {
-    words: Box<[CachePadded<AtomicU64>]>,
+/// A set of submitter numbers, with something beside it that is written by who takes and read by who sets: both
+/// have that cache line anyway.
+pub(crate) struct Pending<B = ()> {
+    words: Box<[CachePadded<Word<B>>]>,
     /// Where the next `take` begins. Written by runners only, one at a time.
     start: CachePadded<AtomicU32>,
 }
 
-impl Pending {
+/// So many of the bits, and, in the first one, what is beside them.
+#[derive(Default)]
+struct Word<B> {
+    bits: AtomicU64,
+    beside: B,
+}
+
+impl<B: Default> Pending<B> {
     /// Empty, for ids below `submitters`.
     pub(crate) fn new(submitters: u16) -> Self {
         let words = u32::from(submitters).div_ceil(WORD_BITS).max(1);
         Self {
-            words: (0..words).map(|_| CachePadded::new(AtomicU64::new(0))).collect(),
+            words: (0..words).map(|_| CachePadded::default()).collect(),
             start: CachePadded::new(AtomicU32::new(0)),
         }
     }
@@ -52,8 +60,14 @@ impl Pending {
     #[inline]
     pub(crate) fn set(&self, id: u16) {
         let (word, bit) = (u32::from(id) / WORD_BITS, u32::from(id) % WORD_BITS);
-        self.words[word as usize].fetch_or(1 << bit, Ordering::AcqRel);
+        self.words[word as usize].bits.fetch_or(1 << bit, Ordering::AcqRel);
         fence_after_rmw();
+    }
+
+    /// What is beside the set.
+    #[inline]
+    pub(crate) fn beside(&self) -> &B {
+        &self.words[0].beside
     }
 
     /// Is `id` in the set? A plain load.
@@ -64,14 +78,14 @@ impl Pending {
     #[must_use]
     pub(crate) fn has(&self, id: u16) -> bool {
         let (word, bit) = (u32::from(id) / WORD_BITS, u32::from(id) % WORD_BITS);
-        self.words[word as usize].load(Ordering::Relaxed) & 1 << bit != 0
+        self.words[word as usize].bits.load(Ordering::Relaxed) & 1 << bit != 0
     }
 
     /// Is anybody in the set? Plain loads.
     #[inline]
     #[must_use]
     pub(crate) fn any(&self) -> bool {
-        self.words.iter().any(|word| word.load(Ordering::Relaxed) != 0)
+        self.words.iter().any(|word| word.bits.load(Ordering::Relaxed) != 0)
     }
 
     /// Empties the set and visits who was in it: in ascending order from a start that moves behind the first
@@ -106,7 +120,7 @@ impl Pending {
 
     #[inline]
     fn swap(&self, word: usize) -> u64 {
-        let word = &self.words[word];
+        let word = &self.words[word].bits;
         if word.load(Ordering::Relaxed) == 0 { 0 } else { word.swap(0, Ordering::AcqRel) }
     }
 }

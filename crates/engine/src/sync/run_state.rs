@@ -183,7 +183,9 @@ impl RunState {
     #[inline]
     #[must_use]
     pub(crate) fn finish(&self) -> bool {
-        let mut seen = Word(self.0.load(Ordering::Relaxed));
+        // A guess instead of a load, which would fetch the line of whoever kicked only to be fetched once more to be
+        // written.
+        let mut seen = Word::RUNNING;
         loop {
             debug_assert!(seen.is_running(), "finish by somebody who does not run");
             let done = seen.state() == State::Running || planted::is(Planted::LosesOwedPass);

@@ -101,7 +101,6 @@ impl Bfq {
             if another {
                 self.next_changed(q);
             }
-            self.recount(q);
         } else {
             interactive = self.wake(cx, q);
         }

@@ -156,12 +156,17 @@ impl Bfq {
     }
 
     /// Async I/O that comes rarely is as likely to be waited for as any other.
+    #[inline]
     pub(super) fn raise_rare_async(&mut self, q: u32) {
         let queue = &self.queues[q];
+        if queue.sync {
+            return;
+        }
         let rare = self.now > queue.raising.started + ASYNC_PAUSE;
-        if self.tunables.low_latency && !queue.raising.is_raised() && !queue.sync && rare {
+        if self.tunables.low_latency && !queue.raising.is_raised() && rare {
             self.queues[q].raising.period = self.rate.preference();
             self.set_factor(q, INTERACTIVE);
+            self.recount(q);
         }
     }
 

@@ -52,8 +52,9 @@ pub(super) enum Place {
     Idle,
 }
 
-/// A queue or a group.
+/// A queue or a group. What trees look at comes first, in one cache line.
 #[derive(Clone, Debug)]
+#[repr(C, align(64))]
 pub(super) struct Entity {
     pub(super) start: u64,
     pub(super) finish: u64,
@@ -61,17 +62,20 @@ pub(super) struct Entity {
     pub(super) min_start: u64,
     /// Decides between equal finishing times: who was put into a tree first.
     pub(super) seq: u64,
+    pub(super) left: u32,
+    pub(super) right: u32,
+    /// Keeps the tree shallow: who has more of it is above.
+    pub(super) height: u32,
+    /// In force.
+    pub(super) weight: u32,
     /// What it may be served in its next or present slot, in sectors.
     pub(super) budget: u64,
     /// What it has been served in this slot and its timestamps do not know yet.
     pub(super) service: u64,
-    /// In force, and the one that will be from the next time it enters the active tree.
-    pub(super) weight: u32,
+    /// The weight that it will have from the next time it enters the active tree.
     pub(super) wanted: u32,
     /// By how much the weight is raised; `weight` contains it.
     pub(super) raised: u32,
-    pub(super) left: u32,
-    pub(super) right: u32,
     /// Where it competes.
     pub(super) level: u32,
     pub(super) class: Class,
@@ -87,13 +91,14 @@ impl Entity {
         finish: 0,
         min_start: 0,
         seq: 0,
-        budget: 0,
-        service: 0,
-        weight: 1,
-        wanted: 1,
-        raised: 1,
         left: NIL,
         right: NIL,
+        height: 0,
+        weight: 1,
+        budget: 0,
+        service: 0,
+        wanted: 1,
+        raised: 1,
         level: 0,
         class: Class::BestEffort,
         wanted_class: Class::BestEffort,

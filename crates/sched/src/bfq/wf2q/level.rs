@@ -42,14 +42,19 @@ impl ServiceTree {
         debug_assert!(entity.place == Place::Off && entity.tracked);
         (entity.seq, entity.place) = (seq, Place::Idle);
         self.idle = tree::insert(all, self.idle, e);
-        self.first_idle = tree::first(all, self.idle);
+        if self.first_idle == NIL || tree::before(&all[e as usize], &all[self.first_idle as usize])
+        {
+            self.first_idle = e;
+        }
     }
 
     pub(super) fn remove_idle(&mut self, all: &mut [Entity], e: u32) {
         debug_assert!(all[e as usize].place == Place::Idle);
         all[e as usize].place = Place::Off;
         self.idle = tree::remove(all, self.idle, e);
-        self.first_idle = tree::first(all, self.idle);
+        if self.first_idle == e {
+            self.first_idle = tree::first(all, self.idle);
+        }
     }
 
     pub(super) fn track(&mut self, entity: &mut Entity) {

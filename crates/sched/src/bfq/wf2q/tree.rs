@@ -1,22 +1,22 @@
 //! Entities in order of their finishing times, each with the earliest start below it.
 //!
-//! A treap that is threaded through the entities themselves: an entity is in one tree at a time. The priorities
+//! A treap that is threaded through the entities themselves: an entity is in one tree at a time. The heights
 //! that keep it shallow are hashes of the sequence number that each entity gets as it enters, so that the same
 //! calls make the same tree. All operations are O(log n) as long as nobody chooses the sequence numbers.
 
 use super::entity::{Entity, NIL, after, later};
 
-/// A hash of a sequence number: the finalizer of SplitMix64.
+/// How high an entity with this sequence number goes: a hash, the finalizer of SplitMix64.
 #[inline]
-fn priority(seq: u64) -> u64 {
+fn height(seq: u64) -> u32 {
     let z = (seq ^ (seq >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    z ^ (z >> 31)
+    (z >> 32) as u32
 }
 
 /// Does `a` come before `b`? Of equal finishing times, the one that entered first.
 #[inline]
-fn before(a: &Entity, b: &Entity) -> bool {
+pub(super) fn before(a: &Entity, b: &Entity) -> bool {
     if a.finish == b.finish { a.seq < b.seq } else { after(b.finish, a.finish) }
 }
 
@@ -36,19 +36,26 @@ fn mend(all: &mut [Entity], node: u32) {
 
 /// Puts `new` into the tree at `root`; the new root.
 pub(super) fn insert(all: &mut [Entity], root: u32, new: u32) -> u32 {
-    if root == NIL || priority(all[new as usize].seq) > priority(all[root as usize].seq) {
-        let (left, right) = split(all, root, new);
-        all[new as usize].left = left;
-        all[new as usize].right = right;
-        mend(all, new);
+    all[new as usize].height = height(all[new as usize].seq);
+    let Entity { start, height, .. } = all[new as usize];
+    let (mut above, mut on_left, mut at) = (NIL, false, root);
+    while at != NIL && all[at as usize].height >= height {
+        on_left = before(&all[new as usize], &all[at as usize]);
+        let node = &mut all[at as usize];
+        if after(node.min_start, start) {
+            node.min_start = start;
+        }
+        above = at;
+        at = if on_left { node.left } else { node.right };
+    }
+    let (left, right) = split(all, at, new);
+    (all[new as usize].left, all[new as usize].right) = (left, right);
+    mend(all, new);
+    if above == NIL {
         return new;
     }
-    if before(&all[new as usize], &all[root as usize]) {
-        all[root as usize].left = insert(all, all[root as usize].left, new);
-    } else {
-        all[root as usize].right = insert(all, all[root as usize].right, new);
-    }
-    mend(all, root);
+    let node = &mut all[above as usize];
+    *(if on_left { &mut node.left } else { &mut node.right }) = new;
     root
 }
 
@@ -63,7 +70,9 @@ pub(super) fn remove(all: &mut [Entity], root: u32, gone: u32) -> u32 {
     } else {
         all[root as usize].right = remove(all, all[root as usize].right, gone);
     }
-    mend(all, root);
+    if all[root as usize].min_start == all[gone as usize].start {
+        mend(all, root);
+    }
     root
 }
 
@@ -91,7 +100,7 @@ fn join(all: &mut [Entity], left: u32, right: u32) -> u32 {
         return if left == NIL { right } else { left };
     }
     let (l, r) = (&all[left as usize], &all[right as usize]);
-    if priority(l.seq) > priority(r.seq) {
+    if l.height > r.height {
         all[left as usize].right = join(all, l.right, right);
         mend(all, left);
         left
