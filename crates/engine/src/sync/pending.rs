@@ -227,7 +227,7 @@ mod model {
     #[should_panic(expected = "was missed")]
     fn loom_planted_take_without_acquire() {
         nothing_staged_is_missed(|pending, f| {
-            if pending.words[0].swap(0, Ordering::Relaxed) != 0 {
+            if pending.words[0].bits.swap(0, Ordering::Relaxed) != 0 {
                 f(0);
             }
         });
@@ -264,7 +264,7 @@ mod model {
     #[should_panic(expected = "nobody knows")]
     fn loom_planted_set_without_a_fence() {
         a_refused_one_is_told(|pending, id| {
-            pending.words[0].fetch_or(1 << id, Ordering::AcqRel);
+            pending.words[0].bits.fetch_or(1 << id, Ordering::AcqRel);
         });
     }
 }
