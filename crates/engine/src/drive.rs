@@ -200,8 +200,8 @@ impl<P: Send> Shared<P> {
     }
 
     /// For whoever has the pump of `hw`, after each turn, where kicks are the kernel's: while something waits, each
-    /// request that has completed since the last one asks for every hardware queue to be run that it may go to, as SCSI had it when the
-    /// flag was proposed.
+    /// request that has completed since the last one asks for every hardware queue to be run that it may go to, as
+    /// SCSI had it when the flag was proposed.
     #[inline]
     pub(crate) fn kick_for_each(&self, hw: HwQueue, completed: u64, waits: bool) {
         if self.modes.kick == KickMode::Coalesced || !waits {

@@ -179,7 +179,7 @@ impl RunState {
     }
 
     /// For the runner, at the end of a pass: true if it may leave. False if another pass is owed; that one
-    /// has then begun. One read-modify-write.
+    /// has then begun. One read-modify-write; a second one if there is a pass owed, or a deadline.
     #[inline]
     #[must_use]
     pub(crate) fn finish(&self) -> bool {

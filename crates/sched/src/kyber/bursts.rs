@@ -4,8 +4,8 @@
 //! there must be time without writes; and as the drive may then have several at once, they leave in bursts. This is
 //! the length of the period from one burst to the next. `gate.rs` keeps to it.
 
-use super::governor::DEVICE_PERCENT;
-use super::latency::{fine_upper, percentile, total};
+use super::latency::{fine_upper, total};
+use super::learner::tail;
 use blkmq_core::Nanos;
 
 /// The shortest period and the longest, in times of what a read takes alone. One reader that waits for each of its
@@ -38,11 +38,10 @@ pub(super) struct Reads {
 impl Reads {
     /// Of latencies in fine buckets.
     pub(super) fn of(window: &[u64], target: u64) -> Self {
-        let p90 = percentile(window, DEVICE_PERCENT).map_or(0, fine_upper);
         let late = window.iter().enumerate().filter(|(bucket, _)| fine_upper(*bucket) > target);
         let late = late.fold(0u64, |sum, (_, count)| sum.saturating_add(*count));
         Self {
-            times: p90 / target.max(1),
+            times: tail(window).unwrap_or(0) / target.max(1),
             nearly_all: late.saturating_mul(ONE_OF) <= total(window),
         }
     }

@@ -75,7 +75,9 @@ impl Tokens {
 
     fn publish(&self, values: &mut [u64]) {
         values[..MEASURED].copy_from_slice(&self.targets());
-        values[PERIOD] = self.learner.as_ref().map_or(0, Learner::period);
+        let learner = self.learner.as_ref();
+        values[PERIOD] = learner.map_or(0, Learner::period);
+        values[ALONE_UNTIL] = learner.and_then(Learner::alone_until).map_or(0, Instant::as_nanos);
     }
 
     /// Leaves one token in each pool, so that requests issued from now on show the unloaded device.
@@ -87,7 +89,6 @@ impl Tokens {
 
     /// Begins as if nothing had happened, with or without learning.
     fn restart(&mut self, tokens: &mut [u32], values: &mut [u64]) {
-        values[ALONE_UNTIL] = 0;
         if self.tunables.adaptive > Adaptive::Off {
             self.learner = Some(Learner::new(self.tunables.adaptive));
             self.forget();
@@ -182,8 +183,6 @@ impl Governor for Tokens {
                 Progress::GoesOn => {}
                 Progress::Done => self.open(tokens, values),
             }
-            let alone_until = self.learner.as_ref().and_then(|learner| learner.alone_until(now));
-            values[ALONE_UNTIL] = alone_until.map_or(0, Instant::as_nanos);
             self.publish(values);
             return;
         }
@@ -198,11 +197,7 @@ impl Governor for Tokens {
         match learner.adjust(now, &findings, targets, tokens) {
             Lesson::None => {}
             Lesson::Faster => self.forget(),
-            Lesson::Stale => {
-                let alone_until = learner.alone_until(now);
-                values[ALONE_UNTIL] = alone_until.map_or(0, Instant::as_nanos);
-                self.unload(now, tokens, values);
-            }
+            Lesson::Stale => self.unload(now, tokens, values),
         }
         self.publish(values);
     }

@@ -41,7 +41,7 @@ const MOST_TOKENS: u32 = 1024;
 
 /// What nine of ten samples are at most, to within a quarter. The same question is asked of the unloaded device and
 /// of the loaded one, or a target might be out of reach however little there is in the device.
-fn tail(window: &[u64]) -> Option<u64> {
+pub(super) fn tail(window: &[u64]) -> Option<u64> {
     percentile(window, DEVICE_PERCENT).map(fine_upper)
 }
 
@@ -51,10 +51,12 @@ enum Phase {
     /// It has not been told the time yet. There is one token for each measured domain.
     #[default]
     Waiting,
-    /// Reads show the unloaded device, once requests from before are back. Nothing else leaves.
+    /// Reads show the unloaded device, once requests from before are back.
     Reads {
         /// When a few samples have to do.
         until: Instant,
+        /// Nothing else leaves before this.
+        alone_until: Instant,
     },
     /// So do the others, one request of each domain at a time.
     Others {
@@ -110,7 +112,7 @@ pub(super) struct Learner {
     /// If those who make room for reads leave in bursts when nothing else helps.
     bursts: Option<Bursts>,
     /// There are reads for which they are to.
-    reads: bool,
+    any_reads: bool,
 }
 
 impl Learner {
@@ -127,7 +129,7 @@ impl Learner {
             measured_at: Instant::ZERO,
             pause: PAUSE,
             bursts: (adaptive == Adaptive::Bursts).then(Bursts::default),
-            reads: false,
+            any_reads: false,
         }
     }
 
@@ -143,25 +145,27 @@ impl Learner {
             target.clamp(least.into(), most.into()) as u64
         };
         let alone = self.base.map(|base| base.map(|base| u128::from(base) * u128::from(MULTIPLE)));
-        let read = Domain::Read as usize;
-        let reads = within(alone[read].unwrap_or(set[read].into()), read);
+        let reads = within(alone[READ].unwrap_or(set[READ].into()), READ);
         let mut targets = [reads; MEASURED];
         for domain in [Domain::Write as usize, Domain::Discard as usize] {
             // As much more than that of reads as is set; but not less than what it takes.
-            let share = u128::from(reads) * u128::from(set[domain]) / u128::from(set[read]);
+            let share = u128::from(reads) * u128::from(set[domain]) / u128::from(set[READ]);
             targets[domain] = within(share.max(alone[domain].unwrap_or(0)), domain);
         }
         targets
     }
 
-    /// Until when nothing but reads leaves, as of a review.
-    pub(super) fn alone_until(&self, now: Instant) -> Option<Instant> {
-        matches!(self.phase, Phase::Reads { .. }).then(|| now + ALONE)
+    /// Until when nothing but reads leaves.
+    pub(super) fn alone_until(&self) -> Option<Instant> {
+        match self.phase {
+            Phase::Reads { alone_until, .. } => Some(alone_until),
+            Phase::Waiting | Phase::Others { .. } | Phase::Open => None,
+        }
     }
 
     /// From one burst to the next, in nanoseconds; 0 if nobody waits for one.
     pub(super) fn period(&self) -> u64 {
-        let wanted = self.reads && !self.is_measuring();
+        let wanted = self.any_reads && !self.is_measuring();
         self.bursts.filter(|_| wanted).map_or(0, |bursts| bursts.period())
     }
 
@@ -172,7 +176,7 @@ impl Learner {
                 self.begin(now);
                 return Progress::Begun;
             }
-            Phase::Reads { until } => (until, true),
+            Phase::Reads { until, .. } => (until, true),
             Phase::Others { until } => (until, false),
         };
         if grown[OLD_COUNTER] > 0 {
@@ -189,7 +193,7 @@ impl Learner {
     }
 
     fn begin(&mut self, now: Instant) {
-        self.phase = Phase::Reads { until: now + PATIENCE };
+        self.phase = Phase::Reads { until: now + PATIENCE, alone_until: now + ALONE };
         self.fine = [[0; FINE]; MEASURED];
     }
 
@@ -197,6 +201,7 @@ impl Learner {
     fn measure_reads(&mut self, now: Instant, until: Instant, grown: &[u64]) -> Progress {
         let samples = total(&self.fine[READ]);
         if (1..SAMPLES).contains(&samples) && until > now {
+            self.phase = Phase::Reads { until, alone_until: now + ALONE };
             return Progress::GoesOn;
         }
         self.base[READ] = tail(&self.fine[READ]).or(self.base[READ]);
@@ -262,7 +267,7 @@ impl Learner {
     ) -> Lesson {
         let mut p90 = [None; MEASURED];
         let mut faster = false;
-        self.reads = !self.is_idle(READ);
+        self.any_reads = !self.is_idle(READ);
         let reads = Reads::of(&self.fine[READ], targets[READ]);
         for (domain, judged) in findings.device.iter().enumerate() {
             let Some(bucket) = judged else { continue };

@@ -171,7 +171,9 @@ impl Kyber {
             }
             return None;
         }
-        self.gate.passed(cx.now, domain);
+        if adaptive {
+            self.gate.passed(cx.now, domain);
+        }
         let lane = &mut self.lanes[domain as usize];
         if lane.waiting[lane.staged()] == 0 {
             lane.gathering = lane.staged();

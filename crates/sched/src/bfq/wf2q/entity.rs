@@ -85,6 +85,8 @@ pub(super) struct Entity {
     pub(super) tracked: bool,
 }
 
+const _: () = assert!(core::mem::offset_of!(Entity, service) == 56);
+
 impl Entity {
     pub(super) const NEW: Self = Self {
         start: 0,

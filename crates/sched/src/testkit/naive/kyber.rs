@@ -134,7 +134,7 @@ impl Naive {
             }
             return None;
         }
-        if turn == 1 || turn == 2 {
+        if self.values[3] > 0 && (turn == 1 || turn == 2) {
             self.burst = Some(cx.now);
         }
         if !self.entries.iter().any(|e| e.domain == turn && e.staged) {
