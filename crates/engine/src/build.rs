@@ -17,8 +17,8 @@ use crate::plan::Plan;
 use crate::pump::{Patience, Pump};
 use crate::runner::{Lane, Runner, Staging};
 use crate::shared::{Lasting, Shard, Shared};
-use crate::stats::{ElevatorCounters, PumpCounters};
-use crate::sync::{Arc, Budget, Consumer, Pending, Producer, ring};
+use crate::stats::ElevatorCounters;
+use crate::sync::{Arc, Budget, Consumer, Pending, Producer, Sleepers, ring};
 use crate::tags::{Membership, Tags};
 use crate::{BioTable, DeviceShape, EffectiveModes, GroupTree, Inflight, InsertMode, WriteCache};
 use blkmq_core::{Instant, SubmitterId};
@@ -164,7 +164,7 @@ fn build_shards<P>(
         let policy = (plan.scheduler.build)(&shape, &plan.options);
         let ledger = Arc::clone(ledger);
         let outside = Surroundings::new(common.map(Arc::clone), (index, count), plan.stats, ledger);
-        let counters = Arc::new(ElevatorCounters::default());
+        let counters = Arc::<CachePadded<ElevatorCounters>>::default();
         let mine = |id: &u16| plan.shards() == 1 || plan.home(*id).0 == index;
         let lanes = (0..per_shard).map(|_| {
             let (outbox, outbox_end) = ring(hw_depth);
@@ -184,6 +184,7 @@ fn build_shards<P>(
             parking: lists.then(|| Parking::new(submitters, per_shard, nr_requests)),
             pending: Pending::new(submitters),
             asked: Pending::new(submitters),
+            sleepers: Sleepers::default(),
             held: CachePadded::default(),
             submitters: (0..submitters).filter(mine).map(SubmitterId).collect(),
             index,
@@ -208,7 +209,7 @@ fn build_hctxs<P: Send>(
     };
     let hctxs = pumps.map(|pump| {
         let tags = all.clone().unwrap_or_else(new_tags);
-        Hctx::new(pump, tags, Arc::new(PumpCounters::default()))
+        Hctx::new(pump, tags, Arc::default())
     });
     hctxs.collect()
 }

@@ -242,6 +242,9 @@ impl<P: Send> Shared<P> {
             return None;
         }
         fence(Ordering::SeqCst);
+        if !shard.sleepers.any() {
+            return None;
+        }
         let parked = |id: &SubmitterId| self.lasting.senders[usize::from(id.0)].take_parked();
         shard.submitters.iter().copied().find(parked)
     }
@@ -249,7 +252,11 @@ impl<P: Send> Shared<P> {
     /// For a thread that may not come back: if there is something to come back for, now or later, wakes a
     /// parked submitter of `shard` to see to it. If none is parked, those who have I/Os in flight are awake.
     pub(crate) fn hand_on(&self, shard: &Shard) {
-        if self.deadline(shard).is_some() && !planted::is(Planted::ForgetsToHandOn) {
+        // First the line that nobody writes while everybody is awake: a thread with few I/Os in flight comes here after
+        // each handful, and the words behind it are the leader's.
+        fence(Ordering::SeqCst);
+        let asleep = shard.sleepers.any();
+        if asleep && self.deadline(shard).is_some() && !planted::is(Planted::ForgetsToHandOn) {
             let parked = self.find_parked(shard);
             self.wake(parked.as_slice());
         }

@@ -20,6 +20,7 @@ use crate::sync::Arc;
 use crate::{BioTable, Inflight, Stats, WriteCache};
 use blkmq_core::{HwQueue, Instant, IoFlags, IoMeta, Limits, Op, RequestId, SubmitterId, Tag};
 use blkmq_sched::{At, Cx, Done, GroupChange, Grown, Pick, Requests, Scheduler, Used};
+use crossbeam_utils::CachePadded;
 use std::collections::VecDeque;
 
 mod sequence;
@@ -114,7 +115,7 @@ pub(crate) struct Elevator {
     used: Box<[Used]>,
     held: u32,
     now: Instant,
-    pub(crate) counters: Arc<ElevatorCounters>,
+    pub(crate) counters: Arc<CachePadded<ElevatorCounters>>,
 }
 
 impl Elevator {
@@ -122,7 +123,7 @@ impl Elevator {
         config: Config,
         policy: Box<dyn Scheduler>,
         outside: Surroundings,
-        counters: Arc<ElevatorCounters>,
+        counters: Arc<CachePadded<ElevatorCounters>>,
     ) -> Self {
         let slots = config.slots();
         Self {

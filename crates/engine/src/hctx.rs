@@ -20,7 +20,7 @@ pub(crate) struct Hctx<P> {
     pub(crate) tags: Tags,
     pub(crate) restart: CachePadded<Restart>,
     said: CachePadded<Said>,
-    pub(crate) counters: Arc<PumpCounters>,
+    pub(crate) counters: Arc<CachePadded<PumpCounters>>,
 }
 
 /// Written by the pump, read by runners and waiters.
@@ -54,7 +54,7 @@ impl DispatchBusy {
 }
 
 impl<P> Hctx<P> {
-    pub(crate) fn new(pump: Gate<Pump<P>>, tags: Tags, counters: Arc<PumpCounters>) -> Self {
+    pub(crate) fn new(pump: Gate<Pump<P>>, tags: Tags, counters: Arc<CachePadded<PumpCounters>>) -> Self {
         Self {
             pump,
             tags,

@@ -39,6 +39,7 @@ mod hctx;
 mod host;
 mod inflight;
 mod io;
+mod lines;
 mod merge;
 mod merge_index;
 mod modes;

@@ -13,7 +13,7 @@ use crate::hctx::Hctx;
 use crate::runner::Runner;
 use crate::slots::BioSender;
 use crate::stats::{ElevatorCounters, QueueStats, SubmitterCounters};
-use crate::sync::{Arc, AtomicU32, Budget, Control, DispatchGate, Pending};
+use crate::sync::{Arc, AtomicU32, Budget, Control, DispatchGate, Pending, Sleepers};
 use crate::tags::Membership;
 use crate::{BioTable, EffectiveModes, Host, NoMerges};
 use blkmq_core::{HwQueue, Instant, IoFlags, Limits, SubmitterId};
@@ -27,6 +27,8 @@ pub(crate) struct Shard {
     /// Submitters that asked for something to be given up. Apart from `pending`, so that a pass which finds
     /// nobody here has looked at a line that is not written.
     pub(crate) asked: Pending,
+    /// Its submitters that sleep.
+    pub(crate) sleepers: Sleepers,
     /// Requests held, for the locked modes' look before the lock. Written under the lock.
     pub(crate) held: CachePadded<AtomicU32>,
     /// Who dispatches, where that is serialised.
@@ -37,7 +39,7 @@ pub(crate) struct Shard {
     pub(crate) index: u16,
     pub(crate) first_hw: u16,
     pub(crate) hw_queues: u16,
-    pub(crate) counters: Arc<ElevatorCounters>,
+    pub(crate) counters: Arc<CachePadded<ElevatorCounters>>,
 }
 
 impl Shard {

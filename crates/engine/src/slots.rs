@@ -21,6 +21,7 @@
 //! token; a completion ring carries the index of a token that was given up, and taking it from there puts
 //! the index back. Both ends of those rings are wrapped here, so that no other number gets into them.
 
+use crate::lines::Lines;
 use crate::sync::{CompletionReceiver, CompletionSender, UnsafeCell, completion_ring};
 use blkmq_core::{IoError, IoResult, SubmitterId};
 use std::num::NonZeroU32;
@@ -34,7 +35,8 @@ pub(crate) struct Bio {
     table: NonZeroU32,
 }
 
-/// What is kept of one bio.
+/// What is kept of one bio. A line of its own, or neighbours of different submitters would have one in common.
+#[repr(align(64))]
 struct Cell<P> {
     sector: u64,
     cookie: u64,
@@ -81,7 +83,9 @@ pub struct BioRef<'a, P> {
 /// A submitter's free cells: what it may still submit.
 #[derive(Debug)]
 pub(crate) struct Credit {
-    free: Vec<u32>,
+    /// The first `left` are free cells. Taken from the end: what was used last is in the cache.
+    free: Lines<u32, 32>,
+    left: u32,
     depth: u32,
     table: NonZeroU32,
 }
@@ -106,7 +110,19 @@ impl Credit {
 
     /// I/Os that may still be submitted.
     pub(crate) fn left(&self) -> u32 {
-        self.free.len() as u32
+        self.left
+    }
+
+    #[inline]
+    fn take(&mut self) -> Option<u32> {
+        self.left = self.left.checked_sub(1)?;
+        Some(*self.free.at(self.left as usize))
+    }
+
+    #[inline]
+    fn put(&mut self, index: u32) {
+        *self.free.at_mut(self.left as usize) = index;
+        self.left += 1;
     }
 }
 
@@ -152,8 +168,9 @@ impl<P> BioTable<P> {
         let id = next_table_id();
         let credit = |submitter: u16| {
             let first = u32::from(submitter) << shift;
-            // Taken from the end: the lowest cells are used most and stay in the cache.
-            Credit { free: (first..first + depth).rev().collect(), depth, table: id }
+            // The lowest cells are used most and stay in the cache.
+            let free = Lines::new(depth as usize, |n| first + depth.saturating_sub(1 + n as u32));
+            Credit { free, left: depth, depth, table: id }
         };
         let credits = (0..submitters).map(credit).collect();
         (Self { cells: (0..cells).map(|_| UnsafeCell::new(cell())).collect(), shift, id }, credits)
@@ -222,7 +239,7 @@ impl<P> BioTable<P> {
         payload: P,
     ) -> Result<Bio, P> {
         assert!(credit.table == self.id, "credit of another queue");
-        let Some(index) = credit.free.pop() else { return Err(payload) };
+        let Some(index) = credit.take() else { return Err(payload) };
         // SAFETY: the index was in the credit, so the cell was free, and it is out of it now.
         unsafe {
             self.cell_mut(index, |cell| {
@@ -373,7 +390,7 @@ impl BioReceiver {
                 (cell.cookie, cell.part, payload)
             })
         };
-        credit.free.push(index);
+        credit.put(index);
         let result = match (entry >> ERRNO_SHIFT) as u16 {
             0 => Ok(()),
             errno => Err(IoError(errno)),

@@ -68,6 +68,8 @@ pub struct Submitter<P> {
     /// is more to ask.
     plain: [u32; 5],
     splits: Splits<P>,
+    /// Counted among its shard's sleepers.
+    is_counted: bool,
     tally: Arc<CachePadded<SubmitterCounters>>,
 }
 
@@ -107,6 +109,7 @@ impl<P: Send> Submitter<P> {
             follow,
             plain,
             splits: Splits::new(),
+            is_counted: false,
             tally,
         }
     }
@@ -390,24 +393,38 @@ impl<P: Send> Submitter<P> {
     /// allowed while there is something to reap or to do, or to flush.
     #[must_use]
     pub fn prepare_park(&mut self, now: Instant) -> bool {
+        self.rise();
         self.catch_up();
         let to_do = !self.plug.is_empty() || self.throttle.is_due(now);
-        if to_do || !self.parts().receiver.prepare_park() {
+        if to_do || self.parts().receiver.reaches(1) {
             return false;
         }
-        // Pairs with `find_parked`: the mark is set, then looked for what is due; there it is the other way
-        // round, so one of both sees the other. Likewise whoever rebuilds the queue.
-        fence(Ordering::SeqCst);
-        let due = !self.is_current() || self.q.is_due(self.shard(), now);
-        if due {
-            self.parts().receiver.cancel_park();
+        self.shard().sleepers.lie_down();
+        self.is_counted = true;
+        let mut parks = self.parts().receiver.prepare_park();
+        if parks {
+            // Pairs with `find_parked`: the marks are set, then looked for what is due; there it is the other way
+            // round, so one of both sees the other. Likewise whoever rebuilds the queue.
+            fence(Ordering::SeqCst);
+            parks = self.is_current() && !self.q.is_due(self.shard(), now);
         }
-        !due
+        if !parks {
+            self.unpark();
+        }
+        parks
     }
 
     /// After parking, however it ended.
     pub fn unpark(&mut self) {
         self.parts().receiver.cancel_park();
+        self.rise();
+    }
+
+    /// Is none of its shard's sleepers any more.
+    fn rise(&mut self) {
+        if std::mem::take(&mut self.is_counted) {
+            self.shard().sleepers.get_up();
+        }
     }
 
     /// When something will be due without anybody asking again, and should be polled for.

@@ -220,6 +220,8 @@ impl<P: Payload> Client<P> {
         if pause == Pause::Yield || next - now <= AWAKE_FOR {
             std::thread::yield_now();
         } else if self.submitter.prepare_park(now) {
+            // Somebody may have set a timer since, and gone away counting on who sleeps.
+            let next = self.submitter.next_deadline().map_or(deadline, |at| at.min(deadline));
             if !bell.listen() {
                 self.seat.park_until((next < Instant::MAX).then_some(next), self.clock);
             }

@@ -37,12 +37,15 @@
 //! Read-modify-writes: one per batch pushed, one more to wake; none to pop.
 
 use super::{Arc, AtomicU64, Ordering};
+use crate::lines::Lines;
 use crossbeam_utils::CachePadded;
 
 /// Bits of payload.
 const PAYLOAD_BITS: u32 = 48;
 const PAYLOAD_MASK: u64 = (1 << PAYLOAD_BITS) - 1;
 const PARKED: u64 = 1;
+/// Entries in a pair of lines.
+const LINE: usize = 16;
 /// One entry, in units of `tail`.
 const ONE: u64 = 2;
 
@@ -61,7 +64,9 @@ pub(crate) struct CompletionReceiver {
 
 struct Shared {
     tail: CachePadded<AtomicU64>,
-    entries: Box<[AtomicU64]>,
+    entries: Lines<AtomicU64, LINE>,
+    /// Entries in use, a power of two.
+    capacity: u64,
     /// The receiver's position, for catching a credit that was exceeded.
     #[cfg(debug_assertions)]
     taken: CachePadded<AtomicU64>,
@@ -73,9 +78,11 @@ struct Shared {
 /// If `capacity` is 0 or above 2^31.
 pub(crate) fn completion_ring(capacity: u32) -> (CompletionSender, CompletionReceiver) {
     assert!((1..=1 << 31).contains(&capacity), "a ring of {capacity} entries");
+    let capacity = capacity.next_power_of_two();
     let shared = Arc::new(Shared {
         tail: CachePadded::new(AtomicU64::new(0)),
-        entries: (0..capacity.next_power_of_two()).map(|_| AtomicU64::new(0)).collect(),
+        entries: Lines::new(capacity as usize, |_| AtomicU64::new(0)),
+        capacity: capacity.into(),
         #[cfg(debug_assertions)]
         taken: CachePadded::new(AtomicU64::new(0)),
     });
@@ -85,13 +92,13 @@ pub(crate) fn completion_ring(capacity: u32) -> (CompletionSender, CompletionRec
 impl Shared {
     #[inline]
     fn entry(&self, position: u64) -> &AtomicU64 {
-        &self.entries[(position & (self.entries.len() as u64 - 1)) as usize]
+        self.entries.at((position & (self.capacity - 1)) as usize)
     }
 
     /// The lap of `position`, where the entry keeps it. Consecutive laps differ, and the first is not 0.
     #[inline]
     fn lap(&self, position: u64) -> u64 {
-        ((position >> self.entries.len().trailing_zeros()) + 1) << PAYLOAD_BITS
+        ((position >> self.capacity.trailing_zeros()) + 1) << PAYLOAD_BITS
     }
 }
 
@@ -116,7 +123,7 @@ impl CompletionSender {
         #[cfg(debug_assertions)]
         {
             let held = first + payloads.len() as u64 - self.shared.taken.load(Ordering::Acquire);
-            assert!(held <= self.shared.entries.len() as u64, "a receiver exceeded its credit");
+            assert!(held <= self.shared.capacity, "a receiver exceeded its credit");
         }
         for (position, payload) in (first..).zip(payloads) {
             debug_assert!(payload & !PAYLOAD_MASK == 0, "{payload:#x} exceeds 48 bits");

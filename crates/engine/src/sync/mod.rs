@@ -17,6 +17,7 @@
 //! | [`bitmap`] | tags without a lock | get 1 per batch, put 1 per word |
 //! | [`tag_set`], [`fair_share`] | tags with waiters, and their division among users | as `bitmap` while nobody waits |
 //! | [`restart`] | "somebody wants to be told of the next free tag" | mark 1, take 0 or 1 |
+//! | [`sleepers`] | is there anybody to wake | 0 while nobody sleeps |
 //! | [`budget`] | how much may be at the device | take 1, put 1, none if unlimited |
 //! | [`meter`] | a rate that several threads keep to | reserve 1 |
 //! | [`tokens`] | the same with a limit that changes, and with those who wait | take 1, put 1 |
@@ -64,6 +65,7 @@ pub(crate) mod restart;
 pub(crate) mod ring;
 pub(crate) mod run_cell;
 pub(crate) mod run_state;
+pub(crate) mod sleepers;
 pub(crate) mod tag_set;
 pub(crate) mod tokens;
 
@@ -84,6 +86,7 @@ pub(crate) use restart::Restart;
 pub(crate) use ring::{Consumer, Mark, Producer, ring};
 pub(crate) use run_cell::{Detached, RunCell, RunGuard};
 pub(crate) use run_state::{Kick, RunState};
+pub(crate) use sleepers::Sleepers;
 pub(crate) use tag_set::{TagBatch, TagSet, TagSetShape};
 pub(crate) use tokens::TokenPool;
 
