@@ -54,7 +54,11 @@ impl DispatchBusy {
 }
 
 impl<P> Hctx<P> {
-    pub(crate) fn new(pump: Gate<Pump<P>>, tags: Tags, counters: Arc<CachePadded<PumpCounters>>) -> Self {
+    pub(crate) fn new(
+        pump: Gate<Pump<P>>,
+        tags: Tags,
+        counters: Arc<CachePadded<PumpCounters>>,
+    ) -> Self {
         Self {
             pump,
             tags,

@@ -1,29 +1,42 @@
 //! An array that shares no cache line with anything else.
 //!
 //! For what one thread writes all the time: what malloc puts beside a small array may be another thread's, and then
-//! both fetch the line from each other at every step. Not for large ones, where it would make no difference.
+//! both fetch the line from each other at every step. It is plain memory with room before and behind, so that a value
+//! is found as in a slice, by one addition more.
 
-use crossbeam_utils::CachePadded;
+/// Two lines, which come together on many machines.
+const PAIR: usize = 128;
 
-/// So many values, in blocks of `N`, a power of two that fills one line or two.
+/// So many values; the first one begins a pair of lines, if their size allows that.
 #[derive(Debug)]
-pub(crate) struct Lines<T, const N: usize>(Box<[CachePadded<[T; N]>]>);
+pub(crate) struct Lines<T> {
+    /// Never grows, or it would move.
+    values: Vec<T>,
+    first: usize,
+}
 
-impl<T, const N: usize> Lines<T, N> {
-    /// At least `len` values.
+impl<T> Lines<T> {
+    /// `len` values.
     pub(crate) fn new(len: usize, make: impl Fn(usize) -> T) -> Self {
-        let block = |first: usize| CachePadded::new(std::array::from_fn(|n| make(first + n)));
-        Self((0..len.next_multiple_of(N)).step_by(N).map(block).collect())
+        let room = PAIR.div_ceil(size_of::<T>().max(1));
+        let all = len + 2 * room;
+        let mut values = Vec::<T>::with_capacity(all);
+        let begins =
+            |at: &usize| (values.as_ptr().addr() + at * size_of::<T>()).is_multiple_of(PAIR);
+        let first = (1..=room).find(begins).unwrap_or(room);
+        // What is in the room is nobody's.
+        values.extend((0..all).map(|at| make(at.saturating_sub(first).min(len.saturating_sub(1)))));
+        Self { values, first }
     }
 
     #[inline]
     pub(crate) fn at(&self, at: usize) -> &T {
-        &self.0[at / N][at % N]
+        &self.values[self.first + at]
     }
 
     #[inline]
     pub(crate) fn at_mut(&mut self, at: usize) -> &mut T {
-        &mut self.0[at / N][at % N]
+        &mut self.values[self.first + at]
     }
 }
 
@@ -33,11 +46,21 @@ mod tests {
 
     #[test]
     fn each_has_its_place_and_all_have_lines_of_their_own() {
-        let mut lines = Lines::<u32, 32>::new(33, |n| n as u32);
-        assert_eq!((*lines.at(0), *lines.at(31), *lines.at(32), *lines.at(63)), (0, 31, 32, 63));
+        let mut lines = Lines::new(33, |n| n as u32);
+        assert_eq!([0, 1, 31, 32].map(|n| *lines.at(n)), [0, 1, 31, 32]);
         *lines.at_mut(32) = 7;
         assert_eq!((*lines.at(31), *lines.at(32)), (31, 7));
-        assert!(std::ptr::from_ref(lines.at(0)).addr().is_multiple_of(64));
-        assert_eq!(Lines::<u64, 16>::new(16, |_| 0).0.len(), 1);
+        assert!(std::ptr::from_ref(lines.at(0)).addr().is_multiple_of(PAIR));
+        assert!(lines.values.len() - lines.first - 33 >= PAIR / 4, "room behind");
+    }
+
+    #[test]
+    fn values_of_any_size_have_room_on_both_sides() {
+        let large = Lines::new(3, |n| [n as u64; 20]);
+        assert_eq!((large.at(0)[19], large.at(2)[0]), (0, 2));
+        assert!(large.first >= 1 && large.values.len() > large.first + 3);
+        let odd = Lines::new(2, |n| [n as u8; 3]);
+        assert_eq!((odd.at(0)[0], odd.at(1)[2]), (0, 1));
+        assert!(odd.first >= 1);
     }
 }

@@ -27,6 +27,8 @@ use blkmq_core::{IoError, IoResult, SubmitterId};
 use std::num::NonZeroU32;
 
 const NIL: u32 = u32::MAX;
+/// Cells that are whole lines, as a shift, if a cell is a multiple of 16 bytes.
+const LINES: u32 = 2;
 
 /// The right to one cell and, through it, to the bios chained behind.
 #[derive(Debug)]
@@ -35,8 +37,7 @@ pub(crate) struct Bio {
     table: NonZeroU32,
 }
 
-/// What is kept of one bio. A line of its own, or neighbours of different submitters would have one in common.
-#[repr(align(64))]
+/// What is kept of one bio.
 struct Cell<P> {
     sector: u64,
     cookie: u64,
@@ -54,8 +55,9 @@ struct Cell<P> {
 /// `P` is whatever lets a device find the bytes. The engine keeps it in place from submission until the
 /// bio's completion is taken, and never looks inside.
 pub struct BioTable<P> {
-    cells: Box<[UnsafeCell<Cell<P>>]>,
-    /// Cells per submitter, as a shift, so that a token names its submitter without touching the cell.
+    cells: Lines<UnsafeCell<Cell<P>>>,
+    /// Cells per submitter, as a shift, so that a token names its submitter without touching the cell. Whole lines, so
+    /// that submitters have none in common.
     shift: u32,
     id: NonZeroU32,
 }
@@ -84,7 +86,7 @@ pub struct BioRef<'a, P> {
 #[derive(Debug)]
 pub(crate) struct Credit {
     /// The first `left` are free cells. Taken from the end: what was used last is in the cache.
-    free: Lines<u32, 32>,
+    free: Lines<u32>,
     left: u32,
     depth: u32,
     table: NonZeroU32,
@@ -154,7 +156,7 @@ impl<P> BioTable<P> {
     /// power of two.
     pub(crate) fn new(submitters: u16, depth: u32) -> (Self, Vec<Credit>) {
         let depth = depth.next_power_of_two();
-        let shift = depth.trailing_zeros();
+        let shift = depth.trailing_zeros().max(LINES);
         let cell = || Cell {
             sector: 0,
             cookie: 0,
@@ -173,7 +175,8 @@ impl<P> BioTable<P> {
             Credit { free, left: depth, depth, table: id }
         };
         let credits = (0..submitters).map(credit).collect();
-        (Self { cells: (0..cells).map(|_| UnsafeCell::new(cell())).collect(), shift, id }, credits)
+        let cells = Lines::new(cells as usize, |_| UnsafeCell::new(cell()));
+        (Self { cells, shift, id }, credits)
     }
 
     /// A ring for the finished bios of a submitter with this credit.
@@ -214,7 +217,7 @@ impl<P> BioTable<P> {
     #[inline]
     unsafe fn cell(&self, index: u32) -> &Cell<P> {
         // SAFETY: by the caller's borrow nobody has exclusive access to the chain meanwhile.
-        self.cells[index as usize].with(|cell| unsafe { &*cell })
+        self.cells.at(index as usize).with(|cell| unsafe { &*cell })
     }
 
     /// Changes a cell of a chain whose token the caller has borrowed exclusively.
@@ -225,7 +228,7 @@ impl<P> BioTable<P> {
     #[inline]
     unsafe fn cell_mut<R>(&self, index: u32, f: impl FnOnce(&mut Cell<P>) -> R) -> R {
         // SAFETY: by the caller's exclusive hold on the chain nobody else reaches the cell.
-        self.cells[index as usize].with_mut(|cell| f(unsafe { &mut *cell }))
+        self.cells.at(index as usize).with_mut(|cell| f(unsafe { &mut *cell }))
     }
 
     /// Makes a bio of the submitter with this credit; gives the payload back if none is left.

@@ -19,29 +19,35 @@ pub(super) struct Cell {
 /// Which experiment.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(super) enum Workload {
-    /// Several threads, one elevator, random writes.
+    /// Several threads, one elevator, the load of the published figures.
     Contention,
+    /// The same with larger plugs and more in flight.
+    Plugs,
+    /// Several threads, an elevator for each.
+    PerQueue,
     /// One thread, random reads.
     Alone,
 }
 
-impl Cell {
-    pub(super) fn contention(access: &str, threads: u32) -> Self {
-        Self {
-            workload: Workload::Contention,
-            scheduler: "mq-deadline".into(),
-            access: access.into(),
-            threads,
+impl Workload {
+    /// In the data.
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::Contention => "contention",
+            Self::Plugs => "plugs",
+            Self::PerQueue => "per-queue",
+            Self::Alone => "alone",
         }
+    }
+}
+
+impl Cell {
+    pub(super) fn new(workload: Workload, scheduler: &str, access: &str, threads: u32) -> Self {
+        Self { workload, scheduler: scheduler.into(), access: access.into(), threads }
     }
 
     pub(super) fn alone(scheduler: &str) -> Self {
-        Self {
-            workload: Workload::Alone,
-            scheduler: scheduler.into(),
-            access: "combining".into(),
-            threads: 1,
-        }
+        Self::new(Workload::Alone, scheduler, "combining", 1)
     }
 
     /// fio, measured in turns with the policy `scheduler`.
@@ -55,12 +61,12 @@ impl Cell {
 pub(super) struct Figures(pub(super) BTreeMap<Cell, Vec<f64>>);
 
 impl Figures {
-    /// Adds a result of `blkmq bench`: its runs are told apart by the `blkmq` object of their jobs, and
+    /// Adds a result of `blkmq bench` for an experiment: its runs are told apart by the `blkmq` object of their jobs, and
     /// each run carries the rates of its repetitions.
     ///
     /// # Errors
     /// If a job failed, lacks a field, or did no I/O.
-    pub(super) fn add_ours(&mut self, report: &Value) -> Result<()> {
+    pub(super) fn add_ours(&mut self, workload: Workload, report: &Value) -> Result<()> {
         let mut seen = Vec::new();
         for job in jobs(report)? {
             check(job)?;
@@ -72,13 +78,8 @@ impl Figures {
             seen.push(&ours["run"]);
             let text = |key: &str| ours[key].as_str().ok_or(format!("a job without blkmq.{key}"));
             let threads = ours["threads"].as_u64().ok_or("a job without blkmq.threads")?;
-            let is_read = job["read"]["total_ios"].as_u64().is_some_and(|n| n > 0);
-            let cell = Cell {
-                workload: if is_read { Workload::Alone } else { Workload::Contention },
-                scheduler: text("scheduler")?.into(),
-                access: text("access")?.into(),
-                threads: u32::try_from(threads)?,
-            };
+            let threads = u32::try_from(threads)?;
+            let cell = Cell::new(workload, text("scheduler")?, text("access")?, threads);
             let rates = ours["repetitions_iops"].as_array().filter(|rates| !rates.is_empty());
             for rate in rates.ok_or("a job without blkmq.repetitions_iops")? {
                 self.add(&cell, rate.as_f64().unwrap_or(0.0))?;
@@ -152,8 +153,7 @@ mod tests {
 
     fn job(run: u32, access: &str, rates: &[f64], error: i32) -> Value {
         json!({
-            "error": error, "read": { "total_ios": 0 }, "write": { "total_ios": 5 },
-            "blkmq": { "run": run, "scheduler": "mq-deadline", "access": access, "threads": 2,
+            "error": error, "blkmq": { "run": run, "scheduler": "mq-deadline", "access": access, "threads": 2,
                        "repetitions_iops": rates },
         })
     }
@@ -164,21 +164,23 @@ mod tests {
         let report = json!({ "jobs": [job(0, "spin", &rates, 0), job(0, "spin", &rates, 0),
                                       job(1, "mutex", &[7.0], 0)] });
         let mut figures = Figures::default();
-        figures.add_ours(&report).unwrap();
-        assert_eq!(figures.median(&Cell::contention("spin", 2)), Some(2.0));
-        assert_eq!(figures.spread(&Cell::contention("spin", 2)), Some(1.0));
-        assert_eq!(figures.0[&Cell::contention("spin", 2)].len(), 3);
-        assert_eq!(figures.median(&Cell::contention("mutex", 2)), Some(7.0));
-        assert_eq!(figures.median(&Cell::contention("combining", 2)), None);
+        figures.add_ours(Workload::Plugs, &report).unwrap();
+        let cell = |access| Cell::new(Workload::Plugs, "mq-deadline", access, 2);
+        assert_eq!(figures.median(&cell("spin")), Some(2.0));
+        assert_eq!(figures.spread(&cell("spin")), Some(1.0));
+        assert_eq!(figures.0[&cell("spin")].len(), 3);
+        assert_eq!(figures.median(&cell("mutex")), Some(7.0));
+        assert_eq!(figures.median(&cell("combining")), None);
     }
 
     #[test]
     fn a_failed_or_idle_job_is_an_error() {
+        let add = |report: &Value| Figures::default().add_ours(Workload::Plugs, report);
         let report = |job: Value| json!({ "jobs": [job] });
-        assert!(Figures::default().add_ours(&report(job(0, "spin", &[1.0], 5))).is_err());
-        assert!(Figures::default().add_ours(&report(job(0, "spin", &[0.0], 0))).is_err());
-        assert!(Figures::default().add_ours(&report(job(0, "spin", &[], 0))).is_err());
-        assert!(Figures::default().add_ours(&json!({ "jobs": [] })).is_err());
+        assert!(add(&report(job(0, "spin", &[1.0], 5))).is_err());
+        assert!(add(&report(job(0, "spin", &[0.0], 0))).is_err());
+        assert!(add(&report(job(0, "spin", &[], 0))).is_err());
+        assert!(add(&json!({ "jobs": [] })).is_err());
     }
 
     #[test]

@@ -1,8 +1,10 @@
 //! `bench`: the comparison set of the project, and what came of it on this machine.
 //!
-//! Two experiments. *Contention*: one mq-deadline elevator for all threads, reached by spin lock, by mutex
-//! and by combining. *Alone*: one thread through the whole block layer against fio's null engine, which has
-//! none, in turns. Figures are ratios within one run on one machine; both sides are named.
+//! Four experiments. *Contention*: one mq-deadline or bfq for all threads, reached by spin lock, by mutex and by
+//! combining, with the load of the published figures; *plugs*: the same with larger plugs, for mq-deadline. *Per queue*:
+//! an mq-deadline for each of as many hardware queues as cores, against none. *Alone*: one thread through the whole block
+//! layer against fio's null engine, which has none, in turns. Figures are ratios within one run on one machine; both
+//! sides are named.
 //!
 //! Nothing fails because a figure is low: machines differ and neighbours disturb. A benchmark that does not
 //! run, or that counts no I/O, does fail.
@@ -15,7 +17,7 @@ mod targets;
 
 use crate::shell::{Cmd, is_installed};
 use crate::{Result, interop};
-use figures::{Cell, Figures};
+use figures::{Cell, Figures, Workload};
 use machine::Machine;
 use plan::{Fio, Plan};
 use std::path::PathBuf;
@@ -27,8 +29,8 @@ use std::path::PathBuf;
 pub(crate) fn main(args: &[String]) -> Result<()> {
     let options = Options::parse(args)?;
     build()?;
-    let plan = if options.test_size { Plan::test_size() } else { Plan::full() };
     let machine = Machine::describe();
+    let plan = if options.test_size { Plan::test_size() } else { Plan::full(machine.cores) };
     let figures = measure(&plan)?;
     let markdown = report::markdown(&machine, &plan, &figures);
     println!("\n{markdown}");
@@ -56,14 +58,16 @@ pub(crate) fn build() -> Result<()> {
 /// Runs every command of the plan and collects the rates.
 fn measure(plan: &Plan) -> Result<Figures> {
     let mut figures = Figures::default();
-    run(&plan.contention(), &mut figures)?;
+    for (workload, cmd) in plan.together() {
+        run(workload, &cmd, &mut figures)?;
+    }
     if !is_installed("fio") {
         println!("fio is not installed: SKIPPED the comparison with it");
     }
     // In turns, so that a change of the machine's mood hits both sides.
     for _ in 0..plan.repetitions {
         for scheduler in plan::SCHEDULERS {
-            run(&plan.alone(scheduler), &mut figures)?;
+            run(Workload::Alone, &plan.alone(scheduler), &mut figures)?;
             for fio in Fio::ALL.into_iter().filter(|_| is_installed("fio")) {
                 let report = interop::parse(&shown(&plan.fio(fio))?)?;
                 figures.add_fio(&Cell::fio_beside(scheduler, fio), &report)?;
@@ -73,8 +77,8 @@ fn measure(plan: &Plan) -> Result<Figures> {
     Ok(figures)
 }
 
-fn run(cmd: &Cmd, figures: &mut Figures) -> Result<()> {
-    figures.add_ours(&interop::parse(&shown(cmd)?)?)
+fn run(workload: Workload, cmd: &Cmd, figures: &mut Figures) -> Result<()> {
+    figures.add_ours(workload, &interop::parse(&shown(cmd)?)?)
 }
 
 fn shown(cmd: &Cmd) -> Result<String> {

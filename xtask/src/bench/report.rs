@@ -1,8 +1,8 @@
 //! The result of a run as Markdown for people and as JSON for programs. Both hold the same.
 
-use super::figures::{Cell, Figures};
+use super::figures::{Cell, Figures, Workload};
 use super::machine::Machine;
-use super::plan::{ACCESS, Fio, Plan, SCHEDULERS};
+use super::plan::{Fio, Plan, SCHEDULERS};
 use super::targets::targets;
 use serde_json::{Value, json};
 
@@ -16,7 +16,7 @@ pub(super) fn markdown(machine: &Machine, plan: &Plan, figures: &Figures) -> Str
         page += &format!("| {name} | {value} |\n");
     }
     page += "\nMillions of I/Os per second, medians; the spread is (max - min) / median.\n";
-    page += &contention(plan, figures);
+    page += &together(plan, figures);
     page += &alone(figures);
     page += "\n## Targets\n\n| what | ratio | target | |\n|---|---|---|---|\n";
     for target in targets(plan, machine.cores) {
@@ -34,20 +34,36 @@ pub(super) fn markdown(machine: &Machine, plan: &Plan, figures: &Figures) -> Str
     page + "```\n"
 }
 
-fn contention(plan: &Plan, figures: &Figures) -> String {
-    let mut table =
-        String::from("\n## One mq-deadline for all threads, null device\n\n| threads |");
-    ACCESS.iter().for_each(|access| table += &format!(" {access} | spread |"));
-    table += "\n|---|---|---|---|---|---|---|\n";
-    for threads in plan.threads {
-        table += &format!("| {threads} |");
-        for access in ACCESS {
-            let cell = Cell::contention(access, *threads);
-            table += &format!(" {} |", rate_and_spread(figures, &cell));
-        }
-        table += "\n";
+/// The experiments of several threads.
+fn together(plan: &Plan, figures: &Figures) -> String {
+    let title = |workload| match workload {
+        Workload::Contention => "One scheduler for all threads, the load of the published figures",
+        Workload::Plugs => "One scheduler for all threads, plugs of 8, 32 in flight",
+        Workload::PerQueue => "A scheduler for each hardware queue",
+        Workload::Alone => "Alone",
+    };
+    plan.together()
+        .iter()
+        .map(|(workload, _)| {
+            format!("\n## {}\n\n{}", title(*workload), table(&plan.rows(*workload), figures))
+        })
+        .collect()
+}
+
+fn table(rows: &[Vec<Cell>], figures: &Figures) -> String {
+    let mut table = String::from("| scheduler | threads |");
+    let ways = rows.first().into_iter().flatten();
+    let mut line = String::from("\n|---|---|");
+    for way in ways {
+        table += &format!(" {} | spread |", way.access);
+        line += "---|---|";
     }
-    table
+    table += &line;
+    for row in rows {
+        table += &format!("\n| {} | {} |", row[0].scheduler, row[0].threads);
+        row.iter().for_each(|cell| table += &format!(" {} |", rate_and_spread(figures, cell)));
+    }
+    table + "\n"
 }
 
 fn alone(figures: &Figures) -> String {
@@ -92,7 +108,7 @@ pub(super) fn json(machine: &Machine, plan: &Plan, figures: &Figures) -> Value {
         rows.into_iter().map(|(name, value)| (name.to_owned(), Value::String(value))).collect();
     let cells = figures.0.iter().map(|(cell, rates)| {
         json!({
-            "experiment": format!("{:?}", cell.workload).to_lowercase(),
+            "experiment": cell.workload.name(),
             "scheduler": cell.scheduler,
             "access": cell.access,
             "threads": cell.threads,
@@ -124,8 +140,9 @@ mod tests {
 
     fn figures() -> Figures {
         let mut figures = Figures::default();
-        figures.0.insert(Cell::contention("combining", 1), vec![2e6, 2e6]);
-        figures.0.insert(Cell::contention("combining", 2), vec![1e6, 2e6]);
+        let cell = |threads| Cell::new(Workload::Contention, "bfq", "combining", threads);
+        figures.0.insert(cell(1), vec![2e6, 2e6]);
+        figures.0.insert(cell(2), vec![1e6, 2e6]);
         figures
     }
 
@@ -140,9 +157,9 @@ mod tests {
     #[test]
     fn the_page_has_figures_ratios_commands_and_gaps() {
         let page = markdown(&machine(), &Plan::test_size(), &figures());
-        assert!(page.contains("| 1 | 2.00 | 0 % | - | - | - | - |"), "{page}");
+        assert!(page.contains("| bfq | 1 | 2.00 | 0 % | - | - | - | - |"), "{page}");
         assert!(page.contains("against one uncontended core | 0.75 | 0.90 | missed |"), "{page}");
-        assert!(page.contains("against the spin lock | - | 3.00 | not measured |"), "{page}");
+        assert!(page.contains("against the spin lock | - | 2.50 | not measured |"), "{page}");
         assert!(page.contains("1 of 2 figures spread"), "{page}");
         assert!(page.contains("target/release/blkmq bench"), "{page}");
     }

@@ -1,7 +1,10 @@
 //! What the project calls fast, as ratios of two measured cells.
 
-use super::figures::{Cell, Figures};
-use super::plan::{Fio, Plan, SCHEDULERS};
+use super::figures::{Cell, Figures, Workload};
+use super::plan::{CONTENDED, Fio, Plan, SCHEDULERS};
+
+/// From here on a machine has many cores, of which more is asked.
+const MANY: u32 = 16;
 
 /// A claim about two cells: `left` is at least `target` times `right`.
 pub(super) struct Target {
@@ -29,30 +32,60 @@ impl Target {
 
 /// Every target that the plan can show on a machine with `cores` cores.
 pub(super) fn targets(plan: &Plan, cores: u32) -> Vec<Target> {
-    plan.threads
-        .iter()
-        .flat_map(|threads| contention(*threads, cores))
-        .chain(SCHEDULERS.iter().map(|scheduler| alone(scheduler)))
-        .collect()
+    let contended = CONTENDED.map(|scheduler| (Workload::Contention, scheduler));
+    let shared = contended.into_iter().chain([(Workload::Plugs, "mq-deadline")]);
+    let shared = shared.flat_map(|(workload, scheduler)| {
+        plan.threads.iter().flat_map(move |n| contention(workload, scheduler, *n, cores))
+    });
+    let most = plan.queues.iter().copied().max().unwrap_or(1);
+    let alone = SCHEDULERS.iter().map(|scheduler| alone(scheduler));
+    shared.chain(per_queue(most)).chain(alone).collect()
 }
 
-fn contention(threads: u32, cores: u32) -> Vec<Target> {
+fn contention(workload: Workload, scheduler: &str, threads: u32, cores: u32) -> Vec<Target> {
+    let of = match workload {
+        Workload::Plugs => format!("{scheduler} in plugs of 8, {threads} threads"),
+        _ => format!("{scheduler}, {threads} threads"),
+    };
+    let cell = |access, threads| Cell::new(workload, scheduler, access, threads);
     let against = |right: Cell, name: &str, target: f64| Target {
-        what: format!("combining, {threads} threads, against {name}"),
-        left: Cell::contention("combining", threads),
+        what: format!("{of}, against {name}"),
+        left: cell("combining", threads),
         right,
         target,
     };
     let mut targets = Vec::new();
     if threads > 1 {
-        targets.push(against(Cell::contention("combining", 1), "one uncontended core", 0.9));
+        targets.push(against(cell("combining", 1), "one uncontended core", 0.9));
     }
     // With more threads than cores a spin lock measures the scheduler of the operating system.
-    if threads > 1 && threads <= cores {
-        targets.push(against(Cell::contention("spin", threads), "the spin lock", 3.0));
-        targets.push(against(Cell::contention("mutex", threads), "the mutex", 1.3));
-    } else {
-        targets.push(against(Cell::contention("mutex", threads), "the mutex", 1.0));
+    let (spin, mutex) = match scheduler {
+        _ if threads == 1 || threads > cores => (None, 1.0),
+        _ if threads >= MANY => (Some(3.0), 3.0),
+        "bfq" => (Some(2.5), 1.2),
+        _ => (Some(3.0), 1.3),
+    };
+    if let Some(spin) = spin {
+        targets.push(against(cell("spin", threads), "the spin lock", spin));
+    }
+    targets.push(against(cell("mutex", threads), "the mutex", mutex));
+    targets
+}
+
+fn per_queue(queues: u32) -> Vec<Target> {
+    if queues == 1 {
+        return Vec::new();
+    }
+    let cell = |scheduler, threads| Cell::new(Workload::PerQueue, scheduler, "combining", threads);
+    let against = |right, name: &str, target| Target {
+        what: format!("an mq-deadline for each of {queues} hardware queues, against {name}"),
+        left: cell("mq-deadline", queues),
+        right,
+        target,
+    };
+    let mut targets = vec![against(cell("none", queues), "none", 0.8)];
+    if queues >= MANY {
+        targets.push(against(cell("mq-deadline", 1), "one core", 12.0));
     }
     targets
 }
@@ -62,7 +95,11 @@ fn alone(scheduler: &str) -> Target {
         what: format!("{scheduler}, one thread, against fio's null engine"),
         left: Cell::alone(scheduler),
         right: Cell::fio_beside(scheduler, Fio::Plain),
-        target: if scheduler == "none" { 1.2 } else { 0.6 },
+        target: match scheduler {
+            "none" => 1.2,
+            "bfq" => 0.3,
+            _ => 0.6,
+        },
     }
 }
 
@@ -72,15 +109,21 @@ mod tests {
 
     #[test]
     fn locks_are_only_beaten_by_far_where_cores_suffice() {
-        let whats = |threads, cores| -> Vec<(String, f64)> {
-            contention(threads, cores).into_iter().map(|t| (t.what, t.target)).collect()
+        let asked = |scheduler, threads, cores| -> Vec<f64> {
+            let targets = contention(Workload::Contention, scheduler, threads, cores);
+            targets.into_iter().map(|target| target.target).collect()
         };
-        let names = |targets: Vec<(String, f64)>| -> Vec<f64> {
-            targets.into_iter().map(|(_, target)| target).collect()
-        };
-        assert_eq!(names(whats(1, 2)), [1.0]);
-        assert_eq!(names(whats(2, 2)), [0.9, 3.0, 1.3]);
-        assert_eq!(names(whats(16, 2)), [0.9, 1.0]);
+        assert_eq!(asked("mq-deadline", 1, 2), [1.0]);
+        assert_eq!(asked("mq-deadline", 2, 2), [0.9, 3.0, 1.3]);
+        assert_eq!(asked("bfq", 2, 2), [0.9, 2.5, 1.2]);
+        assert_eq!(asked("bfq", 16, 2), [0.9, 1.0]);
+        assert_eq!(asked("bfq", 16, 16), [0.9, 3.0, 3.0]);
+    }
+
+    #[test]
+    fn twelve_cores_worth_are_asked_of_sixteen() {
+        let asked = |queues| per_queue(queues).iter().map(|t| t.target).collect::<Vec<_>>();
+        assert_eq!((asked(1), asked(2), asked(16)), (vec![], vec![0.8], vec![0.8, 12.0]));
     }
 
     #[test]

@@ -44,8 +44,6 @@ use crossbeam_utils::CachePadded;
 const PAYLOAD_BITS: u32 = 48;
 const PAYLOAD_MASK: u64 = (1 << PAYLOAD_BITS) - 1;
 const PARKED: u64 = 1;
-/// Entries in a pair of lines.
-const LINE: usize = 16;
 /// One entry, in units of `tail`.
 const ONE: u64 = 2;
 
@@ -64,7 +62,7 @@ pub(crate) struct CompletionReceiver {
 
 struct Shared {
     tail: CachePadded<AtomicU64>,
-    entries: Lines<AtomicU64, LINE>,
+    entries: Lines<AtomicU64>,
     /// Entries in use, a power of two.
     capacity: u64,
     /// The receiver's position, for catching a credit that was exceeded.

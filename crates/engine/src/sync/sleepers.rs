@@ -85,7 +85,8 @@ mod model {
     /// Somebody goes to sleep unless there is something, while another one has something and looks for sleepers.
     fn nobody_sleeps_through_it(sleep: fn(&Bed) -> bool, wake: fn(&Bed) -> bool) {
         loom::model(move || {
-            let bed = Arc::new(Bed { sleepers: Sleepers::default(), something: AtomicBool::new(false) });
+            let bed =
+                Arc::new(Bed { sleepers: Sleepers::default(), something: AtomicBool::new(false) });
             let sleeper = {
                 let bed = Arc::clone(&bed);
                 thread::spawn(move || sleep(&bed))
