@@ -17,7 +17,7 @@ use crate::shared::{Shard, Shared};
 use crate::slots::{Bio, BioReceiver, Credit, Popped};
 use crate::split::Splits;
 use crate::stats::SubmitterCounters;
-use crate::sync::{Arc, Ordering, Producer, fence};
+use crate::sync::{Arc, Producer};
 use crate::throttle::Throttle;
 use crate::{Access, NoMerges};
 use blkmq_core::{
@@ -28,6 +28,7 @@ use std::fmt;
 
 mod interrupted;
 mod limited;
+mod park;
 
 /// A submitter's private things, kept by the queue while nobody is registered under its number.
 pub(crate) struct Parts {
@@ -386,51 +387,6 @@ impl<P: Send> Submitter<P> {
             // As in `reap`: what this thread ran for others it may leave behind.
             q.hand_on(shard);
         }
-    }
-
-    /// May the thread park? If so it must, until [`Host::wake_submitter`](crate::Host::wake_submitter) names
-    /// it or [`next_deadline`](Self::next_deadline) passes, and then call [`unpark`](Self::unpark). Not
-    /// allowed while there is something to reap or to do, or to flush.
-    #[must_use]
-    pub fn prepare_park(&mut self, now: Instant) -> bool {
-        self.rise();
-        self.catch_up();
-        let to_do = !self.plug.is_empty() || self.throttle.is_due(now);
-        if to_do || self.parts().receiver.reaches(1) {
-            return false;
-        }
-        self.shard().sleepers.lie_down();
-        self.is_counted = true;
-        let mut parks = self.parts().receiver.prepare_park();
-        if parks {
-            // Pairs with `find_parked`: the marks are set, then looked for what is due; there it is the other way
-            // round, so one of both sees the other. Likewise whoever rebuilds the queue.
-            fence(Ordering::SeqCst);
-            parks = self.is_current() && !self.q.is_due(self.shard(), now);
-        }
-        if !parks {
-            self.unpark();
-        }
-        parks
-    }
-
-    /// After parking, however it ended.
-    pub fn unpark(&mut self) {
-        self.parts().receiver.cancel_park();
-        self.rise();
-    }
-
-    /// Is none of its shard's sleepers any more.
-    fn rise(&mut self) {
-        if std::mem::take(&mut self.is_counted) {
-            self.shard().sleepers.get_up();
-        }
-    }
-
-    /// When something will be due without anybody asking again, and should be polled for.
-    #[must_use]
-    pub fn next_deadline(&self) -> Option<Instant> {
-        [self.q.deadline(self.shard()), self.throttle.deadline()].into_iter().flatten().min()
     }
 }
 
