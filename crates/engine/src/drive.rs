@@ -235,7 +235,7 @@ impl<P: Send> Shared<P> {
 
     /// Takes one parked submitter of `shard` out of its sleep; the caller must wake it.
     ///
-    /// Pairs with [`Submitter::prepare_park`](crate::Submitter::prepare_park): that sets its mark, then looks
+    /// Pairs with [`Submitter::prepare_park`](crate::Submitter::prepare_park): that sets its marks, then looks
     /// whether something is due; here something became due before marks are looked at.
     pub(crate) fn find_parked(&self, shard: &Shard) -> Option<SubmitterId> {
         if planted::is(Planted::ForgetsParked) {
