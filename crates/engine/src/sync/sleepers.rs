@@ -16,7 +16,7 @@
 //!
 //! Going to sleep is count, full fence, look; having something is make it visible, full fence, `any`. One of the two
 //! fences is first, and the reader behind the other one sees the write ahead of it. The fences are the callers', who
-//! have one anyway. Nothing else hangs on the word, so relaxed will do.
+//! know what is made visible. Nothing else hangs on the word, so relaxed will do.
 
 use super::{AtomicU32, Ordering};
 use crossbeam_utils::CachePadded;
