@@ -82,7 +82,7 @@ fn append(service: &Service<Page>, log: u64) -> Result<(), Failure> {
             let sector = (log * LOG_PAGES + commit * GROUP + page) * u64::from(SECTORS);
             let buffer = spare.pop().expect("every buffer has come back");
             let io = Io::new(Op::Write, sector, SECTORS, page, buffer);
-            // I/Os of different owners never merge, as those of different cgroups in Linux.
+            // Each log is an application of its own: a policy such as bfq shares the device between them.
             client.push(now, Io { owner: Owner(log as u32), ..io })?;
         }
         finish(&mut client, GROUP as u32, &mut spare)?;

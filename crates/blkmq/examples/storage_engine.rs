@@ -172,7 +172,7 @@ fn write(client: &mut Client<Buffer>, blocks: Vec<Block>) -> Result<(), Failure>
 
 /// Says why if the queue would not have it, without the buffer: that cannot go to another thread.
 fn push(client: &mut Client<Buffer>, io: Io<Buffer>) -> Result<(), Failure> {
-    Ok(client.push(client.clock().now(), io).map_err(|refused| refused.why)?)
+    Ok(client.push(client.clock().now(), io).map_err(|error| error.to_string())?)
 }
 
 /// Waits for all that is in flight.

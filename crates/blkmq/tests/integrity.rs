@@ -173,8 +173,11 @@ fn hammer(device: &str, pump: PumpMode) {
                 );
                 std::thread::yield_now();
             }
-            let plan = next_plan(service.queue().plan(), nth);
-            let took = service.change(plan).expect("a plan that is possible");
+            let took = service.edit(|plan| {
+                *plan = next_plan(plan.clone(), nth);
+                Ok::<(), std::convert::Infallible>(())
+            });
+            let took = took.expect("a plan that is possible");
             longest_switch = longest_switch.max(took);
         }
         over.store(true, Ordering::Release);

@@ -10,8 +10,12 @@ pub struct HwQueue(pub u16);
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Tag(pub u32);
 
-/// Who pays for an I/O: a tenant, an export, a process. Requests of different owners never merge, as those
-/// of different cgroups never do in Linux.
+/// The account of an I/O: a tenant, an export, a process.
+///
+/// I/Os of different owners never merge in a plug, and may merge in an elevator where the policy allows it, as those of
+/// different processes may in Linux. When such a request fails, it is taken apart and repeated owner by owner, so that an
+/// error of one owner's I/O is not the others'. I/Os of different [groups](GroupId) never merge, as those of different
+/// cgroups never do.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct Owner(pub u32);
 

@@ -159,12 +159,21 @@ impl IoError {
     pub const TIMED_OUT: Self = Self(110);
     /// `ECANCELED`: the I/O was not done because its submitter gave it up, or the queue went away.
     pub const CANCELLED: Self = Self(125);
+    /// `ENOTRECOVERABLE`: a policy or a device of the queue panicked. The I/O may have been done.
+    pub const POISONED: Self = Self(131);
 
     /// May the same request succeed if it is tried again? If the medium, the transport or the time failed, yes;
     /// what cannot be done or was cancelled stays so.
     #[must_use]
     pub const fn is_retryable(self) -> bool {
         matches!(self, Self::IO | Self::TIMED_OUT)
+    }
+
+    /// May the error concern a part of a request alone, such as one bad sector? Not if it took the device its whole
+    /// time to say so, or if the request was ended without it.
+    #[must_use]
+    pub const fn may_be_partial(self) -> bool {
+        !matches!(self, Self::TIMED_OUT | Self::CANCELLED | Self::POISONED)
     }
 }
 
@@ -178,6 +187,7 @@ impl fmt::Display for IoError {
             Self::NOT_SUPPORTED => f.write_str("operation not supported"),
             Self::TIMED_OUT => f.write_str("timed out"),
             Self::CANCELLED => f.write_str("cancelled"),
+            Self::POISONED => f.write_str("a policy or a device of the queue panicked"),
             Self(errno) => write!(f, "errno {errno}"),
         }
     }

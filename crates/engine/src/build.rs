@@ -18,7 +18,7 @@ use crate::pump::{Patience, Pump};
 use crate::runner::{Lane, Runner, Staging};
 use crate::shared::{Lasting, Shard, Shared};
 use crate::stats::ElevatorCounters;
-use crate::sync::{Arc, Budget, Consumer, Pending, Producer, Sleepers, ring};
+use crate::sync::{AlarmRef, Arc, Budget, Consumer, Pending, Producer, Sleepers, ring};
 use crate::tags::{Membership, Tags};
 use crate::{BioTable, DeviceShape, EffectiveModes, GroupTree, Inflight, InsertMode, WriteCache};
 use blkmq_core::{Instant, SubmitterId};
@@ -66,14 +66,17 @@ impl<P: Send + 'static> Shared<P> {
             table,
             (senders.len() as u16, lockers),
             (common.as_ref(), &lasting.ledger),
+            &alarm(&lasting),
         );
         let patience = Patience {
             tags: plan.device.hw_queue_depth,
             timeout: plan.device.timeout,
             retries: plan.retries,
         };
-        let pump =
-            |ends| Gate::new(modes, lockers, Pump::new(Box::new(Vacant), ends, table, patience));
+        let pump = |ends| {
+            let pump = Pump::new(Box::new(Vacant), ends, table, patience);
+            Gate::new(modes, lockers, pump, alarm(&lasting))
+        };
         let hctxs = build_hctxs(
             ends.into_iter().map(pump),
             &plan.device,
@@ -119,6 +122,15 @@ impl<P: Send + 'static> Shared<P> {
     }
 }
 
+/// What a panic in an elevator or a pump sets off. Loom models no queues.
+#[cfg_attr(loom, allow(unused_variables))]
+fn alarm<P: Send + 'static>(lasting: &Arc<Lasting<P>>) -> AlarmRef {
+    #[cfg(not(loom))]
+    return Some(Arc::clone(lasting) as _);
+    #[cfg(loom)]
+    None
+}
+
 /// What a policy is built for, that has so many slots.
 fn shape(plan: &Plan, slots: u32) -> Shape {
     Shape {
@@ -140,6 +152,7 @@ fn build_shards<P>(
     table: &BioTable<P>,
     (submitters, lockers): (u16, usize),
     (common, ledger): (Option<&Arc<Common>>, &Arc<Ledger>),
+    alarm: &AlarmRef,
 ) -> (Box<[Shard]>, Vec<Ends>) {
     let count = plan.shards();
     let per_shard = plan.device.hw_queues / count;
@@ -179,7 +192,7 @@ fn build_shards<P>(
         let parked = lists.then(|| Parked::new(per_shard, nr_requests));
         let runner = Runner::new(elevator, lanes, first_hw, submitters, completions, parked);
         Shard {
-            gate: Gate::new(modes, lockers, runner),
+            gate: Gate::new(modes, lockers, runner, alarm.clone()),
             serial: before::serial(modes.access).map(CachePadded::new),
             parking: lists.then(|| Parking::new(submitters, per_shard, nr_requests)),
             pending: Pending::new(submitters),

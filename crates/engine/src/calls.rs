@@ -23,7 +23,7 @@ pub struct Call {
 #[must_use]
 pub fn passes(kick: KickMode, calls: &[Call], lag: Nanos) -> Vec<Instant> {
     let modes = Modes { kick: Some(kick), ..Modes::default() }.settle(Access::Combining);
-    let gate = Gate::new(modes.expect("kicks of every kind go with combining"), 1, ());
+    let gate = Gate::new(modes.expect("kicks of every kind go with combining"), 1, (), None);
     let mut calls = calls.iter().peekable();
     let mut passes = Vec::new();
     let mut now = Instant::ZERO;

@@ -22,7 +22,7 @@ use crate::pump::Pump;
 use crate::queue::{Queue, Root};
 use crate::runner::{Ready, Runner};
 use crate::shared::{Shard, Shared};
-use crate::sync::Arc;
+use crate::sync::{Arc, Control};
 use crate::{Access, DeviceShape};
 use blkmq_core::{HwQueue, Instant, SubmitterId};
 use std::fmt;
@@ -34,8 +34,10 @@ pub enum ChangeError {
     Config(ConfigError),
     /// The plan is for another device: with other hardware queues, driver tags or budgets.
     Device,
-    /// Somebody else is in the middle of a change.
+    /// Another change is under way.
     Busy,
+    /// A policy or a device of the queue has panicked.
+    Poisoned,
 }
 
 impl fmt::Display for ChangeError {
@@ -46,11 +48,45 @@ impl fmt::Display for ChangeError {
                 "the number of hardware queues, driver tags and budgets is the device's and cannot be changed",
             ),
             Self::Busy => f.write_str("another change of this queue is under way; try again"),
+            Self::Poisoned => f.write_str("a policy or a device of the queue panicked; build another one"),
         }
     }
 }
 
 impl std::error::Error for ChangeError {}
+
+/// Why a plan was not edited.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum EditError<E> {
+    /// The closure refused.
+    Edit(E),
+    /// The queue did.
+    Change(ChangeError),
+}
+
+impl<E> From<ChangeError> for EditError<E> {
+    fn from(error: ChangeError) -> Self {
+        Self::Change(error)
+    }
+}
+
+impl<E: fmt::Display> fmt::Display for EditError<E> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Edit(e) => e.fmt(f),
+            Self::Change(e) => e.fmt(f),
+        }
+    }
+}
+
+impl<E: std::error::Error + 'static> std::error::Error for EditError<E> {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::Edit(e) => Some(e),
+            Self::Change(e) => Some(e),
+        }
+    }
+}
 
 /// A queue on its way to another plan. Dropping it before it is done leaves the queue as it was.
 #[must_use = "a change takes place in its steps"]
@@ -70,6 +106,8 @@ enum Way<P> {
     /// Another queue, built and waiting for this one to be drained.
     Rebuild(Box<Shared<P>>),
     Done,
+    /// The queue was poisoned meanwhile.
+    Failed,
 }
 
 /// A hold on a queue: nothing that is submitted is admitted. Dropping it lets go.
@@ -99,27 +137,41 @@ macro_rules! opaque {
 opaque!(Change, Freeze, Quiesce);
 
 impl<P: Send + 'static> Queue<P> {
-    /// How the queue is made up at present.
+    /// The current settings: a copy, to look at.
     #[must_use]
     pub fn plan(&self) -> Plan {
         self.root.desk().plan.clone()
     }
 
-    /// Begins to make the queue up as `to` says. Changes of options, of `async_depth` and of groups are made where the
-    /// policy is; everything else freezes the queue, and is done when what was in flight has come to its end. While it is quiesced,
-    /// that does not happen.
+    /// Begins to change the settings to what `edit` makes of the current ones, which stay what they are meanwhile: of
+    /// several threads that edit, one after the other does, and none undoes what another one did. Changes of options, of
+    /// `async_depth` and of groups are made where the policy is; everything else freezes the queue, and is done when
+    /// what was in flight has come to its end. While the queue is quiesced, that does not happen.
+    ///
+    /// `edit` must not call the queue.
     ///
     /// # Errors
-    /// If the plan is impossible or for another device, or another change is under way.
-    pub fn change(&self, to: Plan) -> Result<Change<P>, ChangeError> {
-        self.change_by(|_| Ok(to))
+    /// If `edit` refuses, if what it leaves is impossible or for another device, if another change is under way, or if
+    /// the queue is poisoned.
+    pub fn edit<E>(
+        &self,
+        edit: impl FnOnce(&mut Plan) -> Result<(), E>,
+    ) -> Result<Change<P>, EditError<E>> {
+        self.change_by(|plan| {
+            let mut to = plan.clone();
+            edit(&mut to).map_err(EditError::Edit)?;
+            Ok(to)
+        })
     }
 
-    /// As [`change`](Self::change), to what `edit` makes of the present plan, which stays what it is meanwhile.
+    /// As [`edit`](Self::edit), for a caller with errors of its own.
     pub(crate) fn change_by<E: From<ChangeError>>(
         &self,
         edit: impl FnOnce(&Plan) -> Result<Plan, E>,
     ) -> Result<Change<P>, E> {
+        if self.is_poisoned() {
+            return Err(ChangeError::Poisoned.into());
+        }
         let mut desk = self.root.desk();
         if desk.taken {
             return Err(ChangeError::Busy.into());
@@ -134,7 +186,8 @@ impl<P: Send + 'static> Queue<P> {
             None => {
                 let q = self.root.current();
                 // Before the queue is frozen: allocating takes a while.
-                let next = Shared::build(&to, Arc::clone(&q.lasting), q.version.wrapping_add(1));
+                let next =
+                    Shared::build(&to, Arc::clone(&q.lasting), Control::next_version(q.version));
                 self.root.lasting.control.freeze();
                 Way::Rebuild(Box::new(next))
             }
@@ -185,14 +238,19 @@ fn tuning(from: &Plan, to: &Plan) -> Option<Tuning> {
 }
 
 impl<P: Send + 'static> Change<P> {
-    /// Goes on with the change. True if it is done; otherwise to be called again, soon. Does I/O that is due.
+    /// Goes on with the change. True if it is over; otherwise to be called again, soon. Does I/O that is due. How it
+    /// ended is the [`outcome`](Self::outcome).
     #[must_use = "it may have to be called again"]
     pub fn step(&mut self, now: Instant) -> bool {
         let root = Arc::clone(&self.root);
+        if root.lasting.control.is_poisoned() {
+            self.give_up(Way::Failed);
+            return true;
+        }
         let mut desk = root.desk();
         let q = root.current();
         match &mut self.way {
-            Way::Done => return true,
+            Way::Done | Way::Failed => return true,
             Way::Tune { tuning, next } => {
                 *next += q.tune(*next, tuning);
                 q.help(now);
@@ -230,24 +288,46 @@ impl<P: Send + 'static> Change<P> {
     }
 }
 
-impl<P> Drop for Change<P> {
-    fn drop(&mut self) {
-        if matches!(self.way, Way::Done) {
+impl<P> Change<P> {
+    /// How a change ended of which [`step`](Self::step) says that it is over; `Ok` while it is not.
+    ///
+    /// # Errors
+    /// [`ChangeError::Poisoned`] if a policy or a device panicked meanwhile: nothing is promised of the settings then.
+    pub fn outcome(&self) -> Result<(), ChangeError> {
+        match self.way {
+            Way::Failed => Err(ChangeError::Poisoned),
+            Way::Tune { .. } | Way::Rebuild(_) | Way::Done => Ok(()),
+        }
+    }
+
+    /// Leaves the queue as it is, if the change is not over.
+    fn give_up(&mut self, end: Way<P>) {
+        if matches!(self.way, Way::Done | Way::Failed) {
             return;
         }
+        let was_frozen = matches!(std::mem::replace(&mut self.way, end), Way::Rebuild(_));
         let mut desk = self.root.desk();
         desk.taken = false;
-        if matches!(self.way, Way::Rebuild(_)) && self.root.lasting.control.thaw() {
+        if was_frozen && self.root.lasting.control.thaw() {
             self.root.current().reopen();
         }
     }
 }
 
+impl<P> Drop for Change<P> {
+    fn drop(&mut self) {
+        self.give_up(Way::Done);
+    }
+}
+
 impl<P: Send> Freeze<P> {
     /// True if nothing is in flight, which then stays so; otherwise to be called again, soon. Does I/O that is
-    /// due.
+    /// due. True of a poisoned queue, which admits nothing any more.
     #[must_use = "the queue is frozen when it says so"]
     pub fn step(&mut self, now: Instant) -> bool {
+        if self.root.lasting.control.is_poisoned() {
+            return true;
+        }
         let _desk = self.root.desk();
         let q = self.root.current();
         let idle = q.enter_idle().is_some();
@@ -266,9 +346,13 @@ impl<P> Drop for Freeze<P> {
 }
 
 impl<P: Send> Quiesce<P> {
-    /// True if no device is being given anything, which then stays so; otherwise to be called again, soon.
+    /// True if no device is being given anything, which then stays so; otherwise to be called again, soon. True of a
+    /// poisoned queue, which issues nothing any more.
     #[must_use = "the queue is quiesced when it says so"]
     pub fn step(&mut self, now: Instant) -> bool {
+        if self.root.lasting.control.is_poisoned() {
+            return true;
+        }
         let _desk = self.root.desk();
         let q = self.root.current();
         // A pump that is not in its turn reads the word in its next one.
@@ -370,7 +454,7 @@ impl<P: Send> Shared<P> {
 
     /// Does what is due anywhere, on behalf of whoever changes the queue. That includes what entering and
     /// leaving put off: a pass, and a turn of each pump.
-    fn help(&self, now: Instant) {
+    pub(crate) fn help(&self, now: Instant) {
         if self.lasting.pump_mode == PumpMode::Thread {
             let due = |hw: &HwQueue| self.hctxs[usize::from(hw.0)].pump.due(now);
             let hws = (0..self.hctxs.len() as u16).map(HwQueue);

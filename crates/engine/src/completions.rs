@@ -2,7 +2,7 @@
 //! goes together. Pumps have one each, and so has every runner, for what ends without a device.
 
 use crate::BioTable;
-use crate::shared::Shared;
+use crate::shared::{Lasting, Shared};
 use crate::slots::{Bio, Finish};
 use blkmq_core::{IoResult, SubmitterId};
 
@@ -31,6 +31,23 @@ impl Completions {
             self.to = to;
         }
         self.batch.push(bio, result);
+    }
+
+    /// Sends what was gathered, at the end of a queue.
+    pub(crate) fn send_rest<P>(&mut self, lasting: &Lasting<P>) {
+        if !self.batch.is_empty() {
+            let _ = self.batch.send(&lasting.senders[usize::from(self.to.0)]);
+        }
+    }
+
+    /// Ends a bio and those chained to it, all with one result.
+    pub(crate) fn push_chain<P>(&mut self, q: &Shared<P>, head: Bio, result: IoResult) {
+        let mut rest = Some(head);
+        while let Some(head) = rest {
+            let (bio, tail) = q.lasting.table.split_first(head);
+            self.push(q, bio, result);
+            rest = tail;
+        }
     }
 
     /// Sends what was gathered.

@@ -34,6 +34,45 @@ pub(crate) struct Caller<'a> {
     pub(crate) tally: &'a SubmitterCounters,
 }
 
+impl<P> Shared<P> {
+    /// Takes one parked submitter of `shard` out of its sleep; the caller must wake it.
+    ///
+    /// Pairs with [`Submitter::prepare_park`](crate::Submitter::prepare_park): that sets its marks, then looks
+    /// whether something is due; here something became due before marks are looked at.
+    pub(crate) fn find_parked(&self, shard: &Shard) -> Option<SubmitterId> {
+        if planted::is(Planted::ForgetsParked) {
+            return None;
+        }
+        fence(Ordering::SeqCst);
+        if !shard.sleepers.any() {
+            return None;
+        }
+        let parked = |id: &SubmitterId| self.lasting.senders[usize::from(id.0)].take_parked();
+        shard.submitters.iter().copied().find(parked)
+    }
+
+    /// For a thread that may not come back: if there is something to come back for, now or later, wakes a
+    /// parked submitter of `shard` to see to it. If none is parked, those who have I/Os in flight are awake.
+    pub(crate) fn hand_on(&self, shard: &Shard) {
+        // First the line that nobody writes while everybody is awake: a thread with few I/Os in flight comes here after
+        // each handful, and the words behind it are the leader's.
+        fence(Ordering::SeqCst);
+        let asleep = shard.sleepers.any();
+        if asleep && self.deadline(shard).is_some() && !planted::is(Planted::ForgetsToHandOn) {
+            let parked = self.find_parked(shard);
+            self.wake(parked.as_slice());
+        }
+    }
+
+    pub(crate) fn wake(&self, submitters: &[SubmitterId]) {
+        for id in submitters {
+            self.lasting.host.wake_submitter(*id);
+        }
+        // Tags are shared by all hardware queues, if by several queues.
+        self.hctxs[0].tags.call_others();
+    }
+}
+
 impl<P: Send> Shared<P> {
     /// Runs the elevator of `shard` if it is free, with the caller's own submission; leaves word if not, or
     /// if somebody else has been running it and will be back.
@@ -233,35 +272,6 @@ impl<P: Send> Shared<P> {
         }
     }
 
-    /// Takes one parked submitter of `shard` out of its sleep; the caller must wake it.
-    ///
-    /// Pairs with [`Submitter::prepare_park`](crate::Submitter::prepare_park): that sets its marks, then looks
-    /// whether something is due; here something became due before marks are looked at.
-    pub(crate) fn find_parked(&self, shard: &Shard) -> Option<SubmitterId> {
-        if planted::is(Planted::ForgetsParked) {
-            return None;
-        }
-        fence(Ordering::SeqCst);
-        if !shard.sleepers.any() {
-            return None;
-        }
-        let parked = |id: &SubmitterId| self.lasting.senders[usize::from(id.0)].take_parked();
-        shard.submitters.iter().copied().find(parked)
-    }
-
-    /// For a thread that may not come back: if there is something to come back for, now or later, wakes a
-    /// parked submitter of `shard` to see to it. If none is parked, those who have I/Os in flight are awake.
-    pub(crate) fn hand_on(&self, shard: &Shard) {
-        // First the line that nobody writes while everybody is awake: a thread with few I/Os in flight comes here after
-        // each handful, and the words behind it are the leader's.
-        fence(Ordering::SeqCst);
-        let asleep = shard.sleepers.any();
-        if asleep && self.deadline(shard).is_some() && !planted::is(Planted::ForgetsToHandOn) {
-            let parked = self.find_parked(shard);
-            self.wake(parked.as_slice());
-        }
-    }
-
     /// Gives back budgets. Elevators that wait for one are kicked.
     pub(crate) fn put_budget(&self, budgets: u32, wakes: &mut Vec<SubmitterId>) {
         if !self.budget.is_limited() {
@@ -282,14 +292,6 @@ impl<P: Send> Shared<P> {
                 wakes.extend(self.kick_shard(shard));
             }
         });
-    }
-
-    pub(crate) fn wake(&self, submitters: &[SubmitterId]) {
-        for id in submitters {
-            self.lasting.host.wake_submitter(*id);
-        }
-        // Tags are shared by all hardware queues, if by several queues.
-        self.hctxs[0].tags.call_others();
     }
 
     /// Does what is due for `shard`: its elevator if a pass is owed, its pumps if they have something. True

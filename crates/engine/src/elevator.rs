@@ -178,6 +178,12 @@ impl Elevator {
         self.config.nr_requests - used.all
     }
 
+    /// Takes the bios of every request, for a queue that has failed. Nothing else may be asked of it afterwards.
+    pub(crate) fn take_chains(&mut self) -> impl Iterator<Item = Chain> + '_ {
+        self.held = 0;
+        self.chains.iter_mut().filter_map(Option::take)
+    }
+
     /// No request has a slot.
     pub(crate) fn is_idle(&self) -> bool {
         self.requests.in_use() == 0
@@ -444,6 +450,15 @@ impl Elevator {
         (below || io.op == Op::Flush) && self.requests.in_use() < self.requests.capacity()
     }
 
+    /// The slot's bios, where none are.
+    #[inline]
+    fn put_chain(&mut self, id: RequestId, chain: Chain) {
+        let old = self.chains[id.index()].replace(chain);
+        debug_assert!(old.is_none(), "a slot has one chain");
+        // Not dropped, so that the common case does not look whether there is something to drop.
+        std::mem::forget(old);
+    }
+
     #[inline]
     fn free_slot(&mut self, id: RequestId) {
         let meta = self.requests.get(id);
@@ -467,7 +482,7 @@ impl Elevator {
         }
         let Proto { meta, bio, bios } = proto;
         let id = self.requests.alloc(meta).expect("a free slot was seen");
-        self.chains[id.index()] = Some(Chain { head: bio, bios, retries: 0 });
+        self.put_chain(id, Chain { head: bio, bios, retries: 0 });
         self.counters.inserted.add(1);
         self.held += 1;
         let used = self.used(meta.hw);
@@ -533,7 +548,7 @@ impl Elevator {
     /// The device is to have `rq` again later: it goes to the head, where nothing merges with it.
     fn requeue(&mut self, rq: Inflight) {
         let (id, way) = (rq.id, rq.way());
-        self.chains[id.index()] = Some(rq.into_chain());
+        self.put_chain(id, rq.into_chain());
         self.counters.requeues.add(1);
         self.held += 1;
         if way == Way::Flush {

@@ -2,8 +2,8 @@
 
 use crate::modes::{Access, EffectiveModes, KickMode};
 use crate::sync::{
-    DelayedWork, Detached, DetachedLock, Kick, LockCell, LockGuard, LockKind, Ordering, RunCell,
-    RunGuard, RunState, fence,
+    AlarmRef, DelayedWork, Detached, DetachedLock, Kick, LockCell, LockGuard, LockKind, Ordering,
+    RunCell, RunGuard, RunState, fence,
 };
 use blkmq_core::Instant;
 use std::ops::{Deref, DerefMut};
@@ -43,6 +43,22 @@ impl<T> Deref for Entered<'_, T> {
 }
 
 impl<T> Entered<'_, T> {
+    /// Has an earlier holder panicked, or closed it?
+    pub(crate) fn is_poisoned(&self) -> bool {
+        match self {
+            Self::Run(guard) => guard.is_poisoned(),
+            Self::Lock(guard) => guard.is_poisoned(),
+        }
+    }
+
+    /// From now on it can only be [seized](Gate::seize).
+    pub(crate) fn close(&self) {
+        match self {
+            Self::Run(guard) => guard.close(),
+            Self::Lock(guard) => guard.close(),
+        }
+    }
+
     /// Lets go; nothing is left to do. If a pass is owed meanwhile, it is handed over.
     pub(crate) fn finish(self) {
         if let Self::Run(guard) = self
@@ -64,7 +80,8 @@ impl<T> DerefMut for Entered<'_, T> {
 
 impl<T> Gate<T> {
     /// `waiters` bounds the numbers that callers of [`lock`](Self::lock) identify themselves with.
-    pub(crate) fn new(modes: EffectiveModes, waiters: usize, value: T) -> Self {
+    /// `alarm` is raised when a holder panics.
+    pub(crate) fn new(modes: EffectiveModes, waiters: usize, value: T, alarm: AlarmRef) -> Self {
         let work = match modes.kick {
             KickMode::Coalesced => None,
             KickMode::Always => Some(DelayedWork::always()),
@@ -76,11 +93,14 @@ impl<T> Gate<T> {
             Access::Mutex => Some(LockKind::Mutex),
         };
         match (kind, work) {
-            (None, None) => Self::Run(RunCell::new(value)),
-            (None, Some(work)) => Self::RunWork(RunCell::new(value), work),
-            (Some(kind), None) => Self::Lock(LockCell::new(kind, waiters, value), RunState::new()),
+            (None, None) => Self::Run(RunCell::with_alarm(value, alarm)),
+            (None, Some(work)) => Self::RunWork(RunCell::with_alarm(value, alarm), work),
+            (Some(kind), None) => {
+                Self::Lock(LockCell::with_alarm(kind, waiters, value, alarm), RunState::new())
+            }
             (Some(kind), Some(work)) => {
-                Self::LockWork(LockCell::new(kind, waiters, value), RunState::new(), work)
+                let cell = LockCell::with_alarm(kind, waiters, value, alarm);
+                Self::LockWork(cell, RunState::new(), work)
             }
         }
     }
@@ -126,13 +146,13 @@ impl<T> Gate<T> {
         }
     }
 
-    /// The locked way in.
+    /// The locked way in. `None` if an earlier holder panicked.
     #[inline]
-    pub(crate) fn lock(&self, who: usize) -> LockGuard<'_, T> {
+    pub(crate) fn lock(&self, who: usize) -> Option<LockGuard<'_, T>> {
         self.cell().enter(who)
     }
 
-    /// The same, unless somebody has the lock.
+    /// The same, unless the lock is taken.
     #[inline]
     pub(crate) fn try_lock(&self, who: usize) -> Option<LockGuard<'_, T>> {
         self.cell().try_enter(who)
@@ -142,7 +162,15 @@ impl<T> Gate<T> {
     pub(crate) fn enter(&self, who: usize) -> Option<Entered<'_, T>> {
         match self {
             Self::Run(cell) | Self::RunWork(cell, _) => cell.try_enter().map(Entered::Run),
-            Self::Lock(cell, _) | Self::LockWork(cell, ..) => Some(Entered::Lock(cell.enter(who))),
+            Self::Lock(cell, _) | Self::LockWork(cell, ..) => cell.enter(who).map(Entered::Lock),
+        }
+    }
+
+    /// Either way in, whatever an earlier holder left behind: `None` if it is taken.
+    pub(crate) fn seize(&self, who: usize) -> Option<Entered<'_, T>> {
+        match self {
+            Self::Run(cell) | Self::RunWork(cell, _) => cell.seize().map(Entered::Run),
+            Self::Lock(cell, _) | Self::LockWork(cell, ..) => cell.seize(who).map(Entered::Lock),
         }
     }
 

@@ -2,14 +2,24 @@
 
 use crate::device::Verdict;
 use crate::flush::Way;
-use crate::slots::Bio;
+use crate::slots::{Bio, Run};
 use crate::{BioRef, BioTable};
 use blkmq_core::{HwQueue, Instant, IoFlags, IoMeta, Op, RequestId, Tag};
+use std::cell::Cell;
+use std::marker::PhantomData;
 
 /// A request on its way to, at, or on its way back from a device.
 ///
 /// Not `Clone`, and consumed by what ends it, so a request cannot be answered twice. Dropping one is a bug
-/// and panics: a request that nobody answers is a client that waits for ever.
+/// and panics: a request without an answer is a client that waits for ever.
+///
+/// `Send`, and not `Sync`: a device may hand a request to another thread, but two threads that shared one would share
+/// its payloads, which are `Send` alone.
+///
+/// ```compile_fail
+/// fn shared<T: Sync>() {}
+/// shared::<blkmq_engine::Inflight>();
+/// ```
 #[must_use]
 #[derive(Debug)]
 #[repr(C, align(16))]
@@ -31,6 +41,7 @@ pub struct Inflight {
     way: u8,
     /// How often it was tried again after an error.
     pub(crate) retries: u8,
+    _not_sync: PhantomData<Cell<()>>,
 }
 
 // It travels by value through the outbox and back: three aligned moves of 16 bytes. An unused value of any
@@ -91,6 +102,7 @@ impl Inflight {
             flags: meta.flags,
             way: Way::Plain as u8 | pool.map_or(0, |pool| pool + 1) << WAY_BITS,
             retries: chain.retries,
+            _not_sync: PhantomData,
         }
     }
 
@@ -200,6 +212,35 @@ impl Inflight {
         let all = table.iter(self.head.as_ref().expect("an inflight request has its bios"));
         // A flush is issued in the name of a request whose bios are not its own.
         all.take(self.bios as usize)
+    }
+
+    /// The leading bios that have one owner.
+    pub(crate) fn first_run<P>(&self, table: &BioTable<P>) -> Run {
+        table.first_run(self.head.as_ref().expect("an inflight request has its bios"))
+    }
+
+    /// Makes it its first run, which begins at `sector`; the bios behind that are cut off.
+    pub(crate) fn cut<P>(
+        mut self,
+        table: &BioTable<P>,
+        sector: u64,
+        run: Run,
+        segments: u16,
+    ) -> (Self, Option<(Bio, u32)>) {
+        let head = self.head.take().expect("an inflight request has its bios");
+        let (front, rest) = table.split_at(head, run.bios);
+        let behind = self.bios - run.bios;
+        self.head = Some(front);
+        (self.sector, self.sectors, self.segments, self.bios) =
+            (sector, run.sectors, segments, run.bios);
+        (self, rest.map(|rest| (rest, behind)))
+    }
+
+    /// Has other bios from now on; returns those that it had.
+    pub(crate) fn with_head(mut self, (head, bios): (Bio, u32)) -> (Self, Bio) {
+        self.bios = bios;
+        let old = self.head.replace(head);
+        (self, old.expect("an inflight request has its bios"))
     }
 
     /// Takes the bios out; what is left may be dropped.

@@ -91,6 +91,8 @@ pub enum Refusal {
     },
     /// The device does not have this operation.
     Unsupported(Op),
+    /// A policy or a device of the queue panicked: it takes no I/Os any more.
+    Poisoned,
 }
 
 impl fmt::Display for Refusal {
@@ -114,6 +116,9 @@ impl fmt::Display for Refusal {
                 write!(f, "beyond the end of the device at sector {capacity}")
             }
             Self::Unsupported(op) => write!(f, "the device does not support {op:?}"),
+            Self::Poisoned => {
+                f.write_str("a policy or a device of the queue panicked; build another one")
+            }
         }
     }
 }

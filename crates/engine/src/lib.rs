@@ -18,6 +18,7 @@
 //! it, [`DeviceQueue`] what to put behind it, [`Host`] what it asks for, [`attributes`] what can be read and set
 //! by name.
 
+mod apart;
 pub mod attributes;
 mod before;
 mod build;
@@ -50,6 +51,8 @@ mod pump;
 mod queue;
 mod run;
 mod runner;
+mod salvage;
+mod seats;
 mod shared;
 #[cfg(all(test, shuttle))]
 mod shuttle_tests;
@@ -59,9 +62,10 @@ mod stats;
 mod submitter;
 mod sync;
 mod tags;
+mod teardown;
 mod throttle;
 
-pub use change::{Change, ChangeError, Freeze, Quiesce};
+pub use change::{Change, ChangeError, EditError, Freeze, Quiesce};
 pub use config::{
     Config, ConfigError, MAX_HW_QUEUE_DEPTH, MAX_NR_REQUESTS, MIN_NR_REQUESTS, PumpMode,
 };
@@ -86,3 +90,4 @@ pub use slots::{BioRef, BioTable};
 pub use stats::{CancelStats, FlushStats, LockStats, MergeStats, QueueStats};
 pub use submitter::Submitter;
 pub use tags::{MAX_TAG_USERS, SharedTags};
+pub use teardown::leaked_bios;

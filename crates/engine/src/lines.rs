@@ -13,6 +13,7 @@ pub(crate) struct Lines<T> {
     /// Never grows, or it would move.
     values: Vec<T>,
     first: usize,
+    len: usize,
 }
 
 impl<T> Lines<T> {
@@ -28,7 +29,11 @@ impl<T> Lines<T> {
         let first = (1..=ahead).find(begins).unwrap_or(ahead);
         // What is in the room is nobody's.
         values.extend((0..all).map(|at| make(at.saturating_sub(first).min(len.saturating_sub(1)))));
-        Self { values, first }
+        Self { values, first, len }
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.len
     }
 
     #[inline]

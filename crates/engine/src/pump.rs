@@ -6,6 +6,7 @@
 //! *Invariant: requests reach the device in the order in which the elevator chose them* (D6): the outbox is
 //! filled by whoever runs the elevator, in order, and emptied here, in order.
 
+use crate::apart::{Apart, Next};
 use crate::build::{Ends, Installed, Vacant};
 use crate::completions::{BATCH, Completions};
 use crate::device::{Busy, DeviceQueue, Enqueued, Expiry, Finished, Verdict};
@@ -13,12 +14,12 @@ use crate::expiry::Deadlines;
 use crate::hctx::Hctx;
 use crate::inflight::Handback;
 use crate::planted::{self, Planted};
-use crate::shared::Shared;
-use crate::slots::Bio;
+use crate::shared::{Lasting, Shared};
 use crate::{BioTable, Inflight};
 use blkmq_core::{Instant, IoResult, Nanos, SubmitterId, Tag};
 use blkmq_sched::Done;
 use std::collections::VecDeque;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 
 /// After RESOURCE nobody may ever call: try again after this (`spec/framework.md` section 1).
 pub(crate) const RESOURCE_DELAY: Nanos = Nanos::from_millis(3);
@@ -48,10 +49,14 @@ pub(crate) struct Pump<P> {
     completed: u64,
     /// Of those, tried again.
     retried: u64,
+    /// Of those, repeated owner by owner.
+    repeated: u64,
     /// Completed since they were last taken by whoever kicks for each.
     unasked: u64,
-    /// Something goes back to the elevator in this turn that somebody has to take up there.
+    /// Something goes back to the elevator in this turn that has to be taken up there.
     handed_back: bool,
+    /// Requests that failed and that several owners share, being repeated by owner.
+    apart: Apart,
 }
 
 /// How much a pump puts up with.
@@ -95,7 +100,9 @@ impl<P: Send> Pump<P> {
             completed: 0,
             unasked: 0,
             retried: 0,
+            repeated: 0,
             handed_back: false,
+            apart: Apart::default(),
         }
     }
 
@@ -129,6 +136,10 @@ impl<P: Send> Pump<P> {
                 if self.deadlines.is_due(now) {
                     self.expire(q, hctx, now);
                 }
+            }
+            // A run of a request that was taken apart waits ahead of everything else.
+            if self.apart.take_ready() && issued.refused.is_none() {
+                continue;
             }
             // DEV_RESOURCE was the promise that a completion makes room. If that was it, nobody else calls.
             let has_room = self.at_device < inside;
@@ -287,7 +298,7 @@ impl<P: Send> Pump<P> {
         let retried = std::mem::take(&mut self.retried);
         let completed = std::mem::take(&mut self.completed);
         self.unasked += completed;
-        hctx.counters.completed.add(completed - retried);
+        hctx.counters.completed.add(completed - retried - std::mem::take(&mut self.repeated));
         if retried > 0 {
             hctx.counters.retries.add(retried);
         }
@@ -297,6 +308,9 @@ impl<P: Send> Pump<P> {
         if refused == Some(Busy::Resource) || !self.later.is_empty() {
             self.stuck.append(&mut self.later);
             hctx.pump.run_later(now + RESOURCE_DELAY);
+        }
+        if self.apart.take_ready() {
+            hctx.pump.arm(now);
         }
         hctx.set_stuck(!self.stuck.is_empty());
         hctx.set_signals(self.at_device > 0 && self.has_event_fd);
@@ -326,14 +340,16 @@ impl<P: Send> Pump<P> {
 
     #[inline]
     fn finish(&mut self, q: &Shared<P>, now: Instant, rq: Inflight, result: IoResult) {
-        self.give_back(q, &rq);
-        if let Err(error) = result
-            && rq.retries < self.retries
-            && error.is_retryable()
-        {
-            self.try_again(now, rq);
-            return;
+        if result.is_err() || !self.apart.is_empty() {
+            self.finish_apart(q, now, rq, result);
+        } else {
+            self.finish_whole(q, now, rq, result);
         }
+    }
+
+    #[inline]
+    fn finish_whole(&mut self, q: &Shared<P>, now: Instant, rq: Inflight, result: IoResult) {
+        self.give_back(q, &rq);
         if rq.is_step() {
             self.hand_back(Handback { rq, verdict: Verdict::Done(result), at: now });
             return;
@@ -346,7 +362,34 @@ impl<P: Send> Pump<P> {
         if more == 0 {
             self.completions.push(q, head, result);
         } else {
-            self.finish_chain(q, head, result);
+            self.completions.push_chain(q, head, result);
+        }
+    }
+
+    /// A request that failed, or any at all while some are being repeated.
+    #[cold]
+    #[inline(never)]
+    fn finish_apart(&mut self, q: &Shared<P>, now: Instant, rq: Inflight, result: IoResult) {
+        let is_run = self.apart.has(rq.tag);
+        if let Err(error) = result
+            && !is_run
+            && rq.retries < self.retries
+            && error.is_retryable()
+        {
+            self.give_back(q, &rq);
+            self.try_again(now, rq);
+            return;
+        }
+        match self.apart.next(&q.lasting.table, &q.limits, rq, result) {
+            Next::Over(rq) => self.finish_whole(q, now, rq, result),
+            Next::Run { run, over } => {
+                match over {
+                    Some(head) => self.completions.push_chain(q, head, result),
+                    None => q.hctxs[usize::from(run.hw.0)].counters.taken_apart.add(1),
+                }
+                self.repeated += 1;
+                self.stuck.push_front(run);
+            }
         }
     }
 
@@ -362,15 +405,6 @@ impl<P: Send> Pump<P> {
         self.handed_back = true;
         // As many entries as there are slots, as above.
         self.ends.handbacks.put(back);
-    }
-
-    fn finish_chain(&mut self, q: &Shared<P>, head: Bio, result: IoResult) {
-        let mut rest = Some(head);
-        while let Some(head) = rest {
-            let (bio, tail) = q.lasting.table.split_first(head);
-            self.completions.push(q, bio, result);
-            rest = tail;
-        }
     }
 
     /// What `rq` had for being at the device: its tag, its budget, and its token.
@@ -397,6 +431,25 @@ impl<P: Send> Pump<P> {
         self.tokens.clear();
         hctx.tags.put(q, &self.tags, wake);
         self.tags.clear();
+    }
+
+    /// Ends what waits to be offered to the device, in a queue that has failed, and sends what has ended.
+    pub(crate) fn end_waiting(&mut self, q: &Shared<P>, hctx: &Hctx<P>, result: IoResult) {
+        while let Some(rq) = self.take_waiting() {
+            self.give_back(q, &rq);
+            self.completions.push_chain(q, rq.into_head(), result);
+        }
+        for rest in self.apart.drain() {
+            self.completions.push_chain(q, rest, result);
+        }
+        self.ends.handbacks.publish();
+        self.free_tags(q, hctx);
+        self.completions.flush(q);
+    }
+
+    /// From now on an error is final.
+    pub(crate) fn stop_retrying(&mut self) {
+        self.retries = 0;
     }
 
     /// Requests that have completed since this was last taken (`KickMode`).
@@ -437,11 +490,43 @@ impl<P> Pump<P> {
         (std::mem::replace(&mut self.device, Box::new(Vacant)), self.now)
     }
 
-    /// Ends everything that is still on its way, for a queue that goes away.
-    pub(crate) fn abandon(&mut self) -> impl Iterator<Item = Inflight> + '_ {
+    /// What waits to be offered to the device.
+    fn take_waiting(&mut self) -> Option<Inflight> {
+        self.stuck
+            .pop_front()
+            .or_else(|| self.later.pop_front())
+            .or_else(|| self.ends.outbox.pop())
+            // The device panicked behind these.
+            .or_else(|| self.finished.pop().map(|finished| finished.rq))
+    }
+
+    /// Asks a device that panicked for what it has, and lets go of it. What it gives back waits from then on; what it
+    /// does not is lost.
+    pub(crate) fn give_up_device(&mut self) {
+        let (mut device, _) = self.take_device();
+        self.at_device = 0;
         let mut held = Vec::new();
-        self.device.abandon(&mut held);
-        self.stuck.append(&mut self.later);
-        self.stuck.drain(..).chain(std::iter::from_fn(|| self.ends.outbox.pop())).chain(held)
+        let given_back = catch_unwind(AssertUnwindSafe(|| device.abandon(&mut held)));
+        self.later.extend(held);
+        if given_back.is_err() {
+            // It must not be asked for more, not even to end.
+            std::mem::forget(device);
+        }
+    }
+
+    /// Takes everything that is still on its way into `held`, for a queue that goes away.
+    ///
+    /// # Panics
+    /// If the device does; then what it gave back before that is in `held`, and everything else.
+    pub(crate) fn abandon(&mut self, held: &mut Vec<Inflight>) {
+        held.extend(std::iter::from_fn(|| self.take_waiting()));
+        // Their tags go back with the run that is under way.
+        self.apart.drain().for_each(drop);
+        self.device.abandon(held);
+    }
+
+    /// Sends what has ended and was not sent, at the end of a queue.
+    pub(crate) fn send_rest(&mut self, lasting: &Lasting<P>) {
+        self.completions.send_rest(lasting);
     }
 }

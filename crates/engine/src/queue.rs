@@ -9,6 +9,8 @@ use crate::drive::Caller;
 use crate::groups::{Ledger, Meters};
 use crate::plan::Plan;
 use crate::runner::Staging;
+use crate::salvage::SALVAGE_AGAIN;
+use crate::seats::Seats;
 use crate::shared::{Lasting, Shared};
 use crate::stats::QueueStats;
 use crate::submitter::{Parts, Submitter};
@@ -19,12 +21,13 @@ use blkmq_sched::Reading;
 use crossbeam_utils::CachePadded;
 use std::fmt;
 
+/// Counters behind those of the pump threads: for a thread that changes the queue, and for one that keeps a run.
+pub(crate) const OTHER_TALLIES: u16 = 2;
+
 /// What is behind every handle to a queue, however often it is rebuilt.
 pub(crate) struct Root<P> {
     pub(crate) lasting: Arc<Lasting<P>>,
     current: Mutex<Arc<Shared<P>>>,
-    /// Submitters' parts while nobody is registered under their numbers.
-    idle: Mutex<Vec<Parts>>,
     /// For one at a time who changes the queue.
     desk: Mutex<Desk>,
 }
@@ -55,11 +58,6 @@ impl<P> Root<P> {
     pub(crate) fn desk(&self) -> MutexGuard<'_, Desk> {
         // What lies there is whole whenever somebody may panic, and those who let go must not do so again.
         self.desk.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Takes a submitter's ends of its rings back when it goes.
-    pub(crate) fn retire(&self, parts: Parts) {
-        self.idle.lock().expect("nobody panics while holding the list").push(parts);
     }
 }
 
@@ -135,8 +133,8 @@ impl<P: Send + 'static> Queue<P> {
             idle.push(Parts { id, hw, staging: producer, asks: asks_end, receiver, credit });
         }
         idle.reverse();
-        // The last two are for whoever changes the queue, and for whoever keeps a run.
-        let pump_tallies = (0..plan.device.hw_queues + 2).map(|_| CachePadded::default()).collect();
+        let pump_tallies =
+            (0..plan.device.hw_queues + OTHER_TALLIES).map(|_| CachePadded::default()).collect();
         let lasting = Arc::new(Lasting {
             table,
             tallies: senders.iter().map(|_| Arc::default()).collect(),
@@ -147,6 +145,8 @@ impl<P: Send + 'static> Queue<P> {
             meters: Meters::new(),
             ledger: Arc::new(Ledger::new()),
             pump_mode: config.pump,
+            seats: Seats::new(idle),
+            salvage: Mutex::new(()),
             membership,
         });
         lasting.meters.set(&plan.groups);
@@ -157,7 +157,6 @@ impl<P: Send + 'static> Queue<P> {
         let root = Root {
             lasting,
             current: Mutex::new(Arc::new(shared)),
-            idle: Mutex::new(idle),
             desk: Mutex::new(Desk { plan, past: QueueStats::default(), taken: false }),
         };
         let root = Arc::new(root);
@@ -170,13 +169,14 @@ impl<P: Send + 'static> Queue<P> {
     }
 
     /// Registers a submitter: one per thread, the software queue of the kernel. It maps to a hardware queue;
-    /// consecutive ones to consecutive hardware queues.
+    /// consecutive ones to consecutive hardware queues. A submitter that was dropped with I/Os in flight counts until
+    /// those are done.
     ///
     /// # Errors
     /// If as many are registered as the queue was built for.
     pub fn submitter(&self) -> Result<Submitter<P>, NoSubmitterLeft> {
-        let parts = self.root.idle.lock().expect("nobody panics while holding the list").pop();
-        match parts {
+        let lasting = &self.root.lasting;
+        match lasting.seats.take(&lasting.table) {
             Some(parts) => Ok(Submitter::new(Arc::clone(&self.root), parts)),
             None => Err(NoSubmitterLeft { submitters: self.root.lasting.senders.len() as u16 }),
         }
@@ -189,6 +189,9 @@ impl<P: Send + 'static> Queue<P> {
     /// If the device has no such hardware queue.
     pub fn pump(&self, hw: HwQueue, now: Instant) -> Option<Instant> {
         let q = &*self.root.current();
+        if self.is_poisoned() {
+            return (!q.salvage(now)).then_some(now + SALVAGE_AGAIN);
+        }
         let shard = &q.shards[q.shard_of(hw)];
         let tally = &q.lasting.pump_tallies[usize::from(hw.0)];
         let who = q.pump_thread(hw);
@@ -205,6 +208,31 @@ impl<P: Send + 'static> Queue<P> {
         }
         let hctx = &q.hctxs[usize::from(hw.0)];
         [hctx.pump.deadline(), hctx.next_event(), shard.gate.deadline()].into_iter().flatten().min()
+    }
+
+    /// Does what is due anywhere in the queue, for I/Os that no submitter waits for: those of submitters that were
+    /// dropped. O(hardware queues).
+    pub fn poll(&self, now: Instant) {
+        let q = self.root.current();
+        if self.is_poisoned() {
+            q.salvage(now);
+        } else {
+            q.help(now);
+        }
+    }
+
+    /// Are there submitters that were dropped with I/Os in flight?
+    #[must_use]
+    pub fn has_departed(&self) -> bool {
+        self.root.lasting.seats.has_departed()
+    }
+
+    /// Has a policy or a device of this queue panicked? Then it takes no I/Os any more; those that it had end with
+    /// [`IoError::POISONED`](blkmq_core::IoError::POISONED), and what a device has of a queue whose policy panicked
+    /// ends as it ends. The panic goes on in the thread in which it happened.
+    #[must_use]
+    pub fn is_poisoned(&self) -> bool {
+        self.root.lasting.control.is_poisoned()
     }
 
     /// A snapshot of all counters.

@@ -11,9 +11,10 @@ use crate::gate::Gate;
 use crate::groups::{Ledger, Meters};
 use crate::hctx::Hctx;
 use crate::runner::Runner;
+use crate::seats::Seats;
 use crate::slots::BioSender;
 use crate::stats::{ElevatorCounters, QueueStats, SubmitterCounters};
-use crate::sync::{Arc, AtomicU32, Budget, Control, DispatchGate, Pending, Sleepers};
+use crate::sync::{Arc, AtomicU32, Budget, Control, DispatchGate, Mutex, Pending, Sleepers};
 use crate::tags::Membership;
 use crate::{BioTable, EffectiveModes, Host, NoMerges};
 use blkmq_core::{HwQueue, Instant, IoFlags, Limits, SubmitterId};
@@ -69,13 +70,16 @@ pub(crate) struct Lasting<P> {
     /// What is counted about them.
     pub(crate) ledger: Arc<Ledger>,
     pub(crate) pump_mode: PumpMode,
+    /// Submitters' parts while they are not in use.
+    pub(crate) seats: Seats,
+    /// Held by a thread that ends what is left in a poisoned queue (`salvage.rs`).
+    pub(crate) salvage: Mutex<()>,
     /// Its place among the queues with which it shares its tags, if it does.
     pub(crate) membership: Option<Membership>,
 }
 
 /// A queue as it is made up at present.
 pub(crate) struct Shared<P> {
-    pub(crate) lasting: Arc<Lasting<P>>,
     /// As in [`Control`].
     pub(crate) version: u32,
     pub(crate) limits: Limits,
@@ -96,6 +100,8 @@ pub(crate) struct Shared<P> {
     pub(crate) tag_wait: Pending,
     /// What the policy's instances share, if they do.
     pub(crate) common: Option<Arc<Common>>,
+    /// Dropped last: tokens in everything above name cells of its table, which looks for them when it goes.
+    pub(crate) lasting: Arc<Lasting<P>>,
 }
 
 impl<P> Shared<P> {
@@ -131,23 +137,5 @@ impl<P> Shared<P> {
     pub(crate) fn count_into(&self, stats: &mut QueueStats) {
         self.shards.iter().for_each(|shard| stats.add_elevator(&shard.counters));
         self.hctxs.iter().for_each(|hctx| stats.add_pump(&hctx.counters));
-    }
-}
-
-impl<P> Drop for Shared<P> {
-    /// Whatever is still on its way ends here: its submitters are gone, or they would hold the queue.
-    fn drop(&mut self) {
-        for hctx in &mut self.hctxs {
-            for rq in hctx.pump.get_mut().abandon() {
-                hctx.tags.put_abandoned(rq.tag);
-                // What its bios hold goes with the table.
-                let _ = rq.into_head();
-            }
-        }
-        for shard in &mut self.shards {
-            for rq in shard.gate.get_mut().abandon() {
-                let _ = rq.into_head();
-            }
-        }
     }
 }

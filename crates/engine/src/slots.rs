@@ -17,18 +17,34 @@
 //! A cell's `next` is part of the cell, so holding the head means holding the chain. A token moves between
 //! threads only through rings whose release and acquire make the cell's contents visible with it.
 //!
-//! A free cell's index is in its owner's [`Credit`], and nowhere else. Claiming takes it out and makes the
+//! A free cell's index is in its submitter's [`Credit`], and nowhere else. Claiming takes it out and makes the
 //! token; a completion ring carries the index of a token that was given up, and taking it from there puts
 //! the index back. Both ends of those rings are wrapped here, so that no other number gets into them.
+//!
+//! # Tokens that are lost
+//!
+//! Devices are safe code, and own tokens. A device may forget one, or keep it beyond the end of the queue, and the
+//! kernel may still write into its payload. So nothing here trusts a device to give tokens back. A token that is
+//! dropped, by a device or by a stack that unwinds, leaves its number with [`ORPHANS`]: its holder has no access to
+//! the payload any more, and a holder that shares the payload with the kernel does not drop the token before the
+//! kernel is done (`blkmq-uring` waits for that). At the end of a queue [`BioTable::settle`] looks for every payload
+//! that is still in its cell: one whose token came back, or is among the orphans, is dropped; of any other the token
+//! is unaccounted for, and the payload is leaked and counted.
 
 use crate::lines::Lines;
-use crate::sync::{CompletionReceiver, CompletionSender, UnsafeCell, completion_ring};
-use blkmq_core::{IoError, IoResult, SubmitterId};
+use crate::sync::{CompletionReceiver, CompletionSender, Orphans, UnsafeCell, completion_ring};
+use blkmq_core::{IoError, IoResult, Owner, SubmitterId};
 use std::num::NonZeroU32;
 
-const NIL: u32 = u32::MAX;
+/// No cell; one below the bit that is [`PART`].
+const NIL: u32 = PART - 1;
+/// In a link: the cell is part of an I/O that was divided; its submitter knows of which.
+const PART: u32 = 1 << 31;
 /// Cells that are whole lines, as a shift, if a cell is a multiple of 16 bytes.
 const LINES: u32 = 2;
+
+/// Tokens that were dropped, of all tables.
+static ORPHANS: Orphans = Orphans::new();
 
 /// The right to one cell and, through it, to the bios chained behind.
 #[derive(Debug)]
@@ -37,17 +53,72 @@ pub(crate) struct Bio {
     table: NonZeroU32,
 }
 
+impl Drop for Bio {
+    #[cold]
+    #[inline(never)]
+    fn drop(&mut self) {
+        ORPHANS.leave(self.table, self.index);
+    }
+}
+
+/// A bio as it was submitted, without its payload.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Claim {
+    pub(crate) sector: u64,
+    pub(crate) sectors: u32,
+    pub(crate) owner: Owner,
+    pub(crate) cookie: u64,
+}
+
 /// What is kept of one bio.
 struct Cell<P> {
     sector: u64,
     cookie: u64,
     sectors: u32,
-    next: u32,
-    /// Last of the chain; kept up to date in a head only.
-    tail: u32,
-    /// Part of an I/O that was divided; its submitter knows of which.
-    part: bool,
-    payload: Option<P>,
+    owner: Owner,
+    /// The next cell of the chain or [`NIL`], and [`PART`] beside it.
+    link: u32,
+    /// `None` in a free cell.
+    held: Option<Held<P>>,
+}
+
+/// What only a cell in use has. Of two fields, so that one's unused value marks a free cell and no byte is needed for
+/// that.
+struct Held<P> {
+    /// One more than the number of the chain's last cell; kept up to date in a head only.
+    behind_tail: NonZeroU32,
+    payload: P,
+}
+
+/// See [`Held::behind_tail`].
+#[inline]
+fn behind(tail: u32) -> NonZeroU32 {
+    NonZeroU32::MIN.saturating_add(tail)
+}
+
+impl<P> Cell<P> {
+    #[inline]
+    fn next(&self) -> u32 {
+        self.link & !PART
+    }
+
+    /// Sets the next cell; returns what it was.
+    #[inline]
+    fn set_next(&mut self, next: u32) -> u32 {
+        let old = self.next();
+        self.link = self.link & PART | next;
+        old
+    }
+
+    #[inline]
+    fn is_part(&self) -> bool {
+        self.link & PART != 0
+    }
+
+    #[inline]
+    fn behind_tail(&mut self) -> &mut NonZeroU32 {
+        &mut self.held.as_mut().expect("a bio has its payload").behind_tail
+    }
 }
 
 /// All bio cells of a queue.
@@ -63,8 +134,9 @@ pub struct BioTable<P> {
 }
 
 // SAFETY: a cell is only reached through its unique token (module invariant), so sharing the table between
-// threads amounts to sending cells between them; `P: Send` is all that needs. Two threads may read one cell
-// through two `&Bio` only where they share the token itself, and nothing in the engine shares tokens.
+// threads amounts to sending cells between them; `P: Send` is all that needs. Two threads can read one cell
+// through two `&Bio` only if they share the token itself. Devices have tokens inside an `Inflight`, which is not
+// `Sync`, and nothing in the engine shares one; a `BioRef` is `Send` only if `P` is `Sync`.
 unsafe impl<P: Send> Sync for BioTable<P> {}
 
 /// One bio as a device sees it.
@@ -74,12 +146,21 @@ pub struct BioRef<'a, P> {
     pub sector: u64,
     /// Length in sectors.
     pub sectors: u32,
-    /// Who submitted it.
+    /// Its submitter.
     pub submitter: SubmitterId,
+    /// Its owner, as given with the I/O.
+    pub owner: Owner,
     /// What the submitter gave it to find its completion by. Parts of a divided I/O have the same.
     pub cookie: u64,
     /// What the submitter gave it for the device, or as much of it as belongs to this part.
     pub payload: &'a P,
+}
+
+/// Leading bios of a chain.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Run {
+    pub(crate) bios: u32,
+    pub(crate) sectors: u32,
 }
 
 /// A submitter's free cells: what it may still submit.
@@ -157,16 +238,10 @@ impl<P> BioTable<P> {
     pub(crate) fn new(submitters: u16, depth: u32) -> (Self, Vec<Credit>) {
         let depth = depth.next_power_of_two();
         let shift = depth.trailing_zeros().max(LINES);
-        let cell = || Cell {
-            sector: 0,
-            cookie: 0,
-            sectors: 0,
-            next: NIL,
-            tail: NIL,
-            part: false,
-            payload: None,
-        };
+        let cell =
+            || Cell { sector: 0, cookie: 0, sectors: 0, owner: Owner(0), link: NIL, held: None };
         let cells = u32::from(submitters) << shift;
+        assert!(cells < NIL, "{submitters} submitters with {depth} cells each");
         let id = next_table_id();
         let credit = |submitter: u16| {
             let first = u32::from(submitter) << shift;
@@ -201,7 +276,7 @@ impl<P> BioTable<P> {
         self.check(bio);
         // SAFETY: `bio` is borrowed.
         let cell = unsafe { self.cell(bio.index) };
-        cell.cookie == cookie && !cell.part
+        cell.cookie == cookie && !cell.is_part()
     }
 
     #[inline]
@@ -233,14 +308,8 @@ impl<P> BioTable<P> {
 
     /// Makes a bio of the submitter with this credit; gives the payload back if none is left.
     #[inline]
-    pub(crate) fn claim(
-        &self,
-        credit: &mut Credit,
-        sector: u64,
-        sectors: u32,
-        cookie: u64,
-        payload: P,
-    ) -> Result<Bio, P> {
+    pub(crate) fn claim(&self, credit: &mut Credit, claim: Claim, payload: P) -> Result<Bio, P> {
+        let Claim { sector, sectors, owner, cookie } = claim;
         assert!(credit.table == self.id, "credit of another queue");
         let Some(index) = credit.take() else { return Err(payload) };
         // SAFETY: the index was in the credit, so the cell was free, and it is out of it now.
@@ -250,10 +319,9 @@ impl<P> BioTable<P> {
                     sector,
                     cookie,
                     sectors,
-                    next: NIL,
-                    tail: index,
-                    part: false,
-                    payload: Some(payload),
+                    owner,
+                    link: NIL,
+                    held: Some(Held { behind_tail: behind(index), payload }),
                 };
             });
         }
@@ -265,7 +333,7 @@ impl<P> BioTable<P> {
     pub(crate) fn mark_part(&self, bio: &mut Bio) -> u32 {
         self.check(bio);
         // SAFETY: the caller holds the bio exclusively.
-        unsafe { self.cell_mut(bio.index, |cell| cell.part = true) };
+        unsafe { self.cell_mut(bio.index, |cell| cell.link |= PART) };
         self.place(bio.index)
     }
 
@@ -281,11 +349,77 @@ impl<P> BioTable<P> {
         self.check(&behind);
         // SAFETY: the caller holds both chains exclusively; `behind` is consumed and becomes a link.
         unsafe {
-            let tail = self.cell_mut(behind.index, |cell| cell.tail);
+            let tail = self.cell_mut(behind.index, |cell| *cell.behind_tail());
             let old_tail =
-                self.cell_mut(head.index, |cell| std::mem::replace(&mut cell.tail, tail));
-            self.cell_mut(old_tail, |cell| cell.next = behind.index);
+                self.cell_mut(head.index, |cell| std::mem::replace(cell.behind_tail(), tail));
+            self.cell_mut(old_tail.get() - 1, |cell| cell.set_next(behind.index));
         }
+        std::mem::forget(behind);
+    }
+
+    /// The leading bios of a chain that have one owner, and how many sectors they have. O(bios of that owner).
+    pub(crate) fn first_run(&self, head: &Bio) -> Run {
+        let mut bios = self.iter(head).peekable();
+        let owner = bios.peek().expect("a chain has a first bio").owner;
+        let mut run = Run { bios: 0, sectors: 0 };
+        for bio in bios.take_while(|bio| bio.owner == owner) {
+            run.bios += 1;
+            run.sectors += bio.sectors;
+        }
+        run
+    }
+
+    /// Cuts a chain behind its first `bios` bios, of which there are at least one. O(`bios`).
+    pub(crate) fn split_at(&self, head: Bio, bios: u32) -> (Bio, Option<Bio>) {
+        let (mut front, mut rest) = self.split_first(head);
+        for _ in 1..bios {
+            let Some(behind) = rest else { break };
+            let (next, others) = self.split_first(behind);
+            self.append(&mut front, next);
+            rest = others;
+        }
+        (front, rest)
+    }
+
+    /// Takes up the tokens of this table that were dropped. For a queue that ends, or that has failed.
+    pub(crate) fn take_orphans(&self) -> Vec<Bio> {
+        let bio = |index| Bio { index, table: self.id };
+        ORPHANS.take(self.id).into_iter().map(bio).collect()
+    }
+
+    /// For the end of a queue: leaks each payload whose token is unaccounted for, and says how many they are. Everything
+    /// else is dropped with the table. O(cells).
+    pub(crate) fn settle(&mut self, receivers: impl Iterator<Item = BioReceiver>) -> u64 {
+        let mut is_back = vec![false; self.cells.len()];
+        for mut receiver in receivers {
+            assert!(receiver.table == self.id, "a ring of another queue");
+            // Numbers in the ring are those of tokens that were given up.
+            while let Some(entry) = receiver.ring.pop() {
+                is_back[entry as u32 as usize] = true;
+            }
+        }
+        for orphan in ORPHANS.take(self.id) {
+            let mut next = orphan;
+            while next != NIL {
+                is_back[next as usize] = true;
+                next = self.cells.at_mut(next as usize).with_mut(|cell| {
+                    // SAFETY: `&mut self`, so that no other access goes on.
+                    unsafe { (*cell).next() }
+                });
+            }
+        }
+        let mut leaked = 0;
+        for (index, is_back) in is_back.into_iter().enumerate() {
+            let held = self.cells.at_mut(index).with_mut(|cell| {
+                // SAFETY: `&mut self`, as above.
+                unsafe { (*cell).held.take_if(|_| !is_back) }
+            });
+            if let Some(held) = held {
+                std::mem::forget(held);
+                leaked += 1;
+            }
+        }
+        leaked
     }
 
     /// Takes the first bio off a chain. O(1).
@@ -293,12 +427,15 @@ impl<P> BioTable<P> {
         self.check(&head);
         // SAFETY: the caller gave up the chain; the link that is cut becomes a token again, once.
         let rest = unsafe {
-            let (next, tail) = self
-                .cell_mut(head.index, |cell| (std::mem::replace(&mut cell.next, NIL), cell.tail));
+            let (next, tail) = self.cell_mut(head.index, |cell| {
+                let tail = std::mem::replace(cell.behind_tail(), behind(head.index));
+                (cell.set_next(NIL), tail)
+            });
             if next != NIL {
-                self.cell_mut(next, |cell| cell.tail = tail);
+                self.cell_mut(next, |cell| *cell.behind_tail() = tail);
             }
-            (next != NIL).then_some(Bio { index: next, table: self.id })
+            // Not made and dropped where there is none: dropping a token has a meaning.
+            (next != NIL).then(|| Bio { index: next, table: self.id })
         };
         (head, rest)
     }
@@ -314,12 +451,13 @@ impl<P> BioTable<P> {
             // SAFETY: `head` is borrowed for `'a`, and `next` was reached through its links.
             let cell = unsafe { self.cell(next) };
             let submitter = SubmitterId((next >> self.shift) as u16);
-            next = cell.next;
-            let payload = cell.payload.as_ref().expect("a bio in flight has its payload");
+            next = cell.next();
+            let Held { payload, .. } = cell.held.as_ref().expect("a bio in flight has its payload");
             Some(BioRef {
                 sector: cell.sector,
                 sectors: cell.sectors,
                 submitter,
+                owner: cell.owner,
                 cookie: cell.cookie,
                 payload,
             })
@@ -336,7 +474,9 @@ impl Bio {
     fn into_payload(self, table: NonZeroU32, result: IoResult) -> u64 {
         assert!(self.table == table, "a bio token of another queue");
         let errno = result.err().map_or(0, |IoError(errno)| errno);
-        u64::from(self.index) | u64::from(errno) << ERRNO_SHIFT
+        let index = self.index;
+        std::mem::forget(self);
+        u64::from(index) | u64::from(errno) << ERRNO_SHIFT
     }
 }
 
@@ -389,8 +529,9 @@ impl BioReceiver {
         // is held by nobody else; the ring gives each number out once.
         let (cookie, part, payload) = unsafe {
             table.cell_mut(index, |cell| {
-                let payload = cell.payload.take().expect("a finished bio has its payload");
-                (cell.cookie, cell.part, payload)
+                let Held { payload, .. } =
+                    cell.held.take().expect("a finished bio has its payload");
+                (cell.cookie, cell.is_part(), payload)
             })
         };
         credit.put(index);
@@ -406,7 +547,7 @@ impl BioReceiver {
         assert!(self.table == table.id, "a ring of another queue");
         let index = self.ring.peek()? as u32;
         // SAFETY: as for `pop`, of which the caller is the only one; nobody writes to the cell meanwhile.
-        let part = unsafe { table.cell(index).part };
+        let part = unsafe { table.cell(index).is_part() };
         part.then(|| table.place(index))
     }
 
@@ -428,95 +569,4 @@ impl BioReceiver {
 }
 
 #[cfg(all(test, not(loom), not(shuttle)))]
-mod tests {
-    use super::*;
-
-    fn table(submitters: u16, depth: u32) -> (BioTable<&'static str>, Vec<Credit>) {
-        BioTable::new(submitters, depth)
-    }
-
-    fn claim(table: &BioTable<&'static str>, credit: &mut Credit, payload: &'static str) -> Bio {
-        table.claim(credit, 0, 8, 7, payload).expect("there is credit")
-    }
-
-    #[test]
-    fn a_chain_keeps_its_order_and_comes_apart_again() {
-        let (table, mut credits) = table(2, 2);
-        let [one, two] = &mut credits[..] else { panic!("two submitters") };
-        let mut a = claim(&table, one, "a");
-        let mut b = claim(&table, one, "b");
-        table.append(&mut b, claim(&table, two, "c"));
-        table.append(&mut a, b);
-        table.append(&mut a, claim(&table, two, "d"));
-        let names: Vec<_> = table.iter(&a).map(|bio| *bio.payload).collect();
-        assert_eq!(names, ["a", "b", "c", "d"]);
-
-        let rings: Vec<_> = [&*one, &*two].map(|credit| table.finish_ring(credit)).into();
-        let mut finish = table.finish_batch(4);
-        let mut rest = Some(a);
-        while let Some(head) = rest {
-            let (bio, tail) = table.split_first(head);
-            let to = usize::from(table.submitter(&bio).0);
-            finish.push(bio, if to == 0 { Ok(()) } else { Err(IoError::IO) });
-            assert!(!finish.send(&rings[to].0), "nobody is parked");
-            rest = tail;
-        }
-        let mut receivers = rings.into_iter().map(|(_, receiver)| receiver);
-        for (credit, expected) in [(one, ["a", "b"]), (two, ["c", "d"])] {
-            let mut receiver = receivers.next().expect("two rings");
-            assert_eq!(credit.left(), 0);
-            let got: Vec<_> = std::iter::from_fn(|| receiver.pop(&table, credit)).collect();
-            assert_eq!(got.iter().map(|bio| bio.payload).collect::<Vec<_>>(), expected);
-            assert_eq!(credit.left(), 2);
-            let failed = expected[0] == "c";
-            assert!(got.iter().all(|bio| bio.cookie == 7 && bio.result.is_err() == failed));
-            assert!(got.iter().all(|bio| !bio.part));
-        }
-    }
-
-    #[test]
-    fn a_part_is_known_by_its_place_and_the_next_bio_of_the_cell_is_none() {
-        let (table, mut credits) = table(2, 4);
-        let credit = &mut credits[1];
-        let (sender, mut receiver) = table.finish_ring(credit);
-        let mut finish = table.finish_batch(1);
-        let whole = claim(&table, credit, "whole");
-        let mut part = claim(&table, credit, "part");
-        assert_eq!(table.mark_part(&mut part), 1, "the second cell of its submitter");
-        finish.push(part, Ok(()));
-        assert!(!finish.send(&sender));
-        assert_eq!(receiver.peek_part(&table), Some(1));
-        let popped = receiver.pop(&table, credit).expect("it is finished");
-        assert_eq!((popped.payload, popped.part), ("part", true));
-        assert_eq!(table.place(popped.cell), 1);
-        let again = claim(&table, credit, "again");
-        for bio in [again, whole] {
-            assert_eq!(receiver.peek_part(&table), None);
-            finish.push(bio, Ok(()));
-            assert!(!finish.send(&sender));
-            assert_eq!(receiver.peek_part(&table), None);
-            assert!(!receiver.pop(&table, credit).expect("it is finished").part);
-        }
-    }
-
-    #[test]
-    fn without_credit_the_payload_comes_back() {
-        let (table, mut credits) = table(1, 1);
-        let _bio = claim(&table, &mut credits[0], "a");
-        assert_eq!(table.claim(&mut credits[0], 0, 8, 7, "b").expect_err("one is out"), "b");
-    }
-
-    #[test]
-    #[should_panic(expected = "a bio token of another queue")]
-    fn a_token_opens_no_cell_of_another_table() {
-        let (one, mut credits) = table(1, 1);
-        let (other, _) = table(1, 1);
-        let bio = claim(&one, &mut credits[0], "x");
-        let _ = other.iter(&bio).count();
-    }
-
-    #[test]
-    fn without_a_payload_two_cells_share_a_line() {
-        assert_eq!(size_of::<UnsafeCell<Cell<()>>>(), 32);
-    }
-}
+mod tests;

@@ -36,6 +36,7 @@ pub(crate) struct PumpCounters {
     pub(crate) tail_requeues: Counter,
     pub(crate) timeouts: Counter,
     pub(crate) retries: Counter,
+    pub(crate) taken_apart: Counter,
     pub(crate) turns: Counter,
     pub(crate) kicks_sent: Counter,
     pub(crate) kicks_coalesced: Counter,
@@ -180,6 +181,8 @@ pub struct QueueStats {
     pub timeouts: u64,
     /// Requests that are tried again after an error; they are among `requeues`.
     pub retries: u64,
+    /// Requests that failed, that several owners shared, and that were repeated owner by owner.
+    pub taken_apart: u64,
     /// Times that the device had no room (RESOURCE or DEV_RESOURCE).
     pub busy: u64,
     /// Passes over an elevator.
@@ -241,6 +244,7 @@ impl QueueStats {
         self.tail_requeues += c.tail_requeues.get();
         self.timeouts += c.timeouts.get();
         self.retries += c.retries.get();
+        self.taken_apart += c.taken_apart.get();
         self.kicks_sent += c.kicks_sent.get();
         self.kicks_coalesced += c.kicks_coalesced.get();
     }

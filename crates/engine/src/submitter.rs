@@ -14,9 +14,10 @@ use crate::plug::{PLUG_REQUESTS, Plug};
 use crate::queue::Root;
 use crate::runner::Own;
 use crate::shared::{Shard, Shared};
-use crate::slots::{Bio, BioReceiver, Credit, Popped};
+use crate::slots::{Bio, BioReceiver, Claim, Credit, Popped};
 use crate::split::Splits;
 use crate::stats::SubmitterCounters;
+use crate::submitter::distress::Health;
 use crate::sync::{Arc, Producer};
 use crate::throttle::Throttle;
 use crate::{Access, NoMerges};
@@ -26,11 +27,13 @@ use blkmq_core::{
 use crossbeam_utils::CachePadded;
 use std::fmt;
 
+mod departure;
+mod distress;
 mod interrupted;
 mod limited;
 mod park;
 
-/// A submitter's private things, kept by the queue while nobody is registered under its number.
+/// A submitter's private things, kept by the queue (`seats.rs`) while its number is not in use.
 pub(crate) struct Parts {
     pub(crate) id: SubmitterId,
     pub(crate) hw: HwQueue,
@@ -52,8 +55,8 @@ pub(crate) struct Parts {
 /// polls, or is parked as [`prepare_park`](Self::prepare_park) allows: a thread that leaves for a long
 /// computation with I/Os in flight should flush first and expect to find them when it comes back.
 ///
-/// Dropping a submitter with I/Os in flight keeps its number and its cells out of use for good; nothing is
-/// freed that a device may still write to.
+/// Dropping a submitter cancels what it has not flushed. With I/Os in flight its number and its cells come back into
+/// use when those are done; nothing is freed that a device may still write to.
 pub struct Submitter<P> {
     root: Arc<Root<P>>,
     /// The queue as this submitter last knew it.
@@ -71,6 +74,7 @@ pub struct Submitter<P> {
     splits: Splits<P>,
     /// Counted among its shard's sleepers.
     is_counted: bool,
+    health: Health,
     tally: Arc<CachePadded<SubmitterCounters>>,
 }
 
@@ -111,6 +115,7 @@ impl<P: Send> Submitter<P> {
             plain,
             splits: Splits::new(),
             is_counted: false,
+            health: Health::Sound,
             tally,
         }
     }
@@ -218,7 +223,8 @@ impl<P: Send> Submitter<P> {
     #[cold]
     fn answer_flush(&mut self, io: Io<P>) -> Result<(), Refused<P>> {
         let parts = self.parts.as_mut().expect("parts are there until the submitter is dropped");
-        match self.q.lasting.table.claim(&mut parts.credit, 0, 0, io.cookie, io.payload) {
+        let claim = Claim { sector: 0, sectors: 0, owner: io.owner, cookie: io.cookie };
+        match self.q.lasting.table.claim(&mut parts.credit, claim, io.payload) {
             Ok(bio) => {
                 self.tally.submitted.add(1);
                 self.tally.needless_flushes.add(1);
@@ -262,6 +268,10 @@ impl<P: Send> Submitter<P> {
 
     fn flush_plug(&mut self, now: Instant) {
         self.catch_up();
+        if self.is_poisoned() {
+            self.end_all(now);
+            return;
+        }
         let q = &*self.q;
         let shard = &q.shards[self.shard];
         let parts = self.parts.as_mut().expect("parts are there until the submitter is dropped");
@@ -349,12 +359,19 @@ impl<P: Send> Submitter<P> {
         self.shard = self.q.shard_of(self.hw());
         self.follow = Follow::new(self.id(), self.q.shards[self.shard].lead());
         self.plain = plain_sizes(&self.q.limits);
+        if self.q.lasting.control.is_poisoned() {
+            self.notice_poison();
+        }
     }
 
     /// The queue was rebuilt while this submitter used it: what it staged, or asked for, may not have been seen.
     #[cold]
     fn show_staged(&mut self, now: Instant) {
         self.take_up();
+        if self.is_poisoned() {
+            self.end_all(now);
+            return;
+        }
         let id = self.id();
         let shard = self.shard();
         shard.pending.set(id.0);
@@ -370,6 +387,10 @@ impl<P: Send> Submitter<P> {
             self.flush(now);
         }
         self.catch_up();
+        if self.is_poisoned() {
+            self.end_all(now);
+            return;
+        }
         let (id, hw) = (self.id(), self.hw());
         let q = &*self.q;
         let shard = &q.shards[self.shard];
@@ -412,13 +433,9 @@ impl<P: Payload> Submitter<P> {
     fn push_whole(&mut self, now: Instant, io: Io<P>, segments: u16) -> Result<(), Refused<P>> {
         let parts = self.parts.as_mut().expect("parts are there until the submitter is dropped");
         let hw = parts.hw;
-        let bio = match self.q.lasting.table.claim(
-            &mut parts.credit,
-            io.sector,
-            io.sectors,
-            io.cookie,
-            io.payload,
-        ) {
+        let Io { sector, sectors, owner, cookie, .. } = io;
+        let claim = Claim { sector, sectors, owner, cookie };
+        let bio = match self.q.lasting.table.claim(&mut parts.credit, claim, io.payload) {
             Ok(bio) => bio,
             Err(payload) => {
                 let why = Refusal::NoCredit { depth: self.depth };
@@ -446,6 +463,9 @@ impl<P: Payload> Submitter<P> {
     #[cold]
     #[inline(never)]
     fn push_large(&mut self, now: Instant, io: Io<P>) -> Result<(), Refused<P>> {
+        if self.is_poisoned() {
+            return Err(Refused { io, why: Refusal::Poisoned });
+        }
         if io.op == Op::Flush {
             return if self.q.needs_no_flush {
                 self.answer_flush(io)
@@ -472,8 +492,8 @@ impl<P: Payload> Submitter<P> {
             let q = &*self.q;
             let parts =
                 self.parts.as_mut().expect("parts are there until the submitter is dropped");
-            let bio =
-                q.lasting.table.claim(&mut parts.credit, sector, sectors, cookie, part.payload);
+            let claim = Claim { sector, sectors, owner, cookie };
+            let bio = q.lasting.table.claim(&mut parts.credit, claim, part.payload);
             let mut bio = bio.unwrap_or_else(|_| unreachable!("there is credit for every part"));
             self.splits.placed(part.number, q.lasting.table.mark_part(&mut bio));
             let meta = IoMeta {
@@ -507,6 +527,8 @@ impl<P: Payload> Submitter<P> {
             && let Some(popped) = parts.receiver.pop(&q.lasting.table, &mut parts.credit)
         {
             bios += 1;
+            // Ahead of `take`, which may panic.
+            self.tally.completed.add(1);
             let Popped { cookie, mut result, mut payload, cell, part } = popped;
             if part {
                 match self.splits.part_done(q.lasting.table.place(cell), result, payload) {
@@ -517,7 +539,6 @@ impl<P: Payload> Submitter<P> {
             take(Completion { cookie, result, payload });
             reaped += 1;
         }
-        self.tally.completed.add(bios);
         if bios > 0 && parts.credit.left() == self.depth {
             // Nothing in flight, so this thread may never come back; somebody may sleep who counts on it.
             self.catch_up();
@@ -559,14 +580,4 @@ impl<P: Payload> Submitter<P> {
 /// Segments of a bio that the device takes whole.
 fn segments(limits: &Limits, op: Op, sectors: u32) -> u16 {
     u16::try_from(limits.segments(op, sectors)).expect("no more than the limit, which fits")
-}
-
-impl<P> Drop for Submitter<P> {
-    fn drop(&mut self) {
-        if let Some(parts) = self.parts.take()
-            && parts.credit.left() == self.depth
-        {
-            self.root.retire(parts);
-        }
-    }
 }

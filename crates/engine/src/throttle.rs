@@ -69,6 +69,11 @@ impl Throttle {
         Some(proto)
     }
 
+    /// Takes everything out.
+    pub(crate) fn drain(&mut self) -> impl Iterator<Item = Proto> + '_ {
+        self.0.drain(..).flat_map(|line| line.waiting)
+    }
+
     /// When the next one may go.
     pub(crate) fn deadline(&self) -> Option<Instant> {
         self.0.iter().map(|line| line.at).min()

@@ -11,7 +11,9 @@ use blkmq_engine::{
     Busy, ChangeError, Config, DeviceShape, Io, Plan, Queue, Submitter, WriteCache,
 };
 use blkmq_sched::{Factory, Scope, registry};
-use common::{Handle, assert_at_rest, config, deadline, drain, read, shape, submit_each, write};
+use common::{
+    Handle, assert_at_rest, config, deadline, drain, read, replan, shape, submit_each, write,
+};
 
 const T0: Instant = Instant::ZERO;
 
@@ -422,7 +424,7 @@ fn impossible_async_depths_are_refused_however_they_are_asked_for() {
         Plan { async_depth: Some(0), ..queue.plan() },
         Plan { async_depth: Some(1), scheduler: none(), ..queue.plan() },
     ] {
-        let error = queue.change(plan).expect_err("impossible").to_string();
+        let error = replan(&queue, plan).expect_err("impossible").to_string();
         assert!(error.contains("async_depth"), "{error}");
     }
 }
@@ -492,7 +494,7 @@ fn nothing_is_set_beyond_what_the_device_can() {
     let asked = |change: fn(&mut DeviceShape)| {
         let mut plan = queue.plan();
         change(&mut plan.device);
-        queue.change(plan).expect_err("impossible").to_string()
+        replan(&queue, plan).expect_err("impossible").to_string()
     };
     assert!(asked(|d| d.cache = WriteCache::Back { fua: false }).contains("no volatile"));
     assert_eq!(
@@ -501,7 +503,7 @@ fn nothing_is_set_beyond_what_the_device_can() {
     );
     assert!(asked(|d| d.limits.max_segments = 129).starts_with("max_segments is 129"));
     let other = plan(shape(1, 8), deadline());
-    assert_eq!(queue.change(other).err(), Some(ChangeError::Device));
+    assert_eq!(replan(&queue, other).err(), Some(ChangeError::Device));
 }
 
 /// The device's own limit need not be a number of KiB. It is shown rounded, and had back as it was.

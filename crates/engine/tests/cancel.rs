@@ -8,7 +8,8 @@ use blkmq_engine::{
 };
 use blkmq_sched::{Factory, Scope, registry};
 use common::{
-    Handle, accesses, assert_at_rest, config, deadline, drain, read, shape, submit_each, write,
+    Handle, accesses, assert_at_rest, config, deadline, drain, read, replan, shape, submit_each,
+    write,
 };
 
 const T0: Instant = Instant::ZERO;
@@ -429,7 +430,7 @@ fn a_queue_that_is_being_rebuilt_gives_up_before_and_after() {
         let mut bench = queue_of(1, |config| Config { access, ..config }.scheduler(deadline()));
         bench.submit([far(0), far(1)]);
         let plan = bench.queue.plan().scheduler(none());
-        let mut change = bench.queue.change(plan).expect("possible");
+        let mut change = replan(&bench.queue, plan).expect("possible");
         bench.submit([far(2), far(3), far(4)]);
         bench.cancel(cookie(2));
         bench.cancel(cookie(1));

@@ -7,7 +7,7 @@ mod common;
 use blkmq_core::{HwQueue, Instant, Nanos};
 use blkmq_engine::{Access, Busy, Config, PumpMode, Queue};
 use common::{
-    Calls, Handle, accesses, assert_at_rest, config, deadline, drain, shape, submit_each,
+    Calls, Handle, accesses, assert_at_rest, config, deadline, drain, replan, shape, submit_each,
     watched_config, write,
 };
 
@@ -115,7 +115,7 @@ fn a_changed_queue_knows_the_descriptor_of_the_device_that_it_took_over() {
         queue(watched_config(shape(1, 8)), Access::default(), PumpMode::Inline);
     let mut sub = queue.submitter().expect("two were asked for");
     let none = blkmq_sched::registry::find("none").expect("registered");
-    let mut change = queue.change(queue.plan().scheduler(none)).expect("possible");
+    let mut change = replan(&queue, queue.plan().scheduler(none)).expect("possible");
     assert!((0..100).any(|_| change.step(T0)), "nothing is in its way");
     submit_each(&mut sub, T0, [write(0, 8)]);
     assert_eq!(device.sectors(), [0]);

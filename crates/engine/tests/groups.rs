@@ -7,7 +7,7 @@ use blkmq_engine::{Config, GroupTree, Io, IoMax, Plan, Queue, Submitter, Wanted}
 use blkmq_sched::{
     At, Cx, Done, Factory, GroupChange, Options, Pick, Scheduler, Scope, Shape, none,
 };
-use common::{accesses, assert_at_rest, config, shape};
+use common::{accesses, assert_at_rest, config, replan, shape};
 use std::cell::RefCell;
 
 fn tree(list: &[(&str, &str, &str)]) -> GroupTree {
@@ -38,7 +38,7 @@ fn io(op: Op, sector: u64, group: GroupId) -> Io<u32> {
 fn set(queue: &Queue<u32>, now: Instant, edit: impl FnOnce(&mut GroupTree)) {
     let mut plan: Plan = queue.plan();
     edit(&mut plan.groups);
-    let mut change = queue.change(plan).expect("possible");
+    let mut change = replan(&queue, plan).expect("possible");
     while !change.step(now) {}
 }
 

@@ -5,7 +5,9 @@ mod common;
 
 use blkmq_core::{HwQueue, Instant, Nanos, SubmitterId};
 use blkmq_engine::{Access, Config, ConfigError, DeviceShape, Queue, SharedTags, Submitter};
-use common::{Call, Calls, Handle, accesses, assert_at_rest, config, deadline, shape, write};
+use common::{
+    Call, Calls, Handle, accesses, assert_at_rest, config, deadline, replan, shape, write,
+};
 
 /// One of several queues.
 struct Member {
@@ -169,7 +171,7 @@ fn a_queue_can_be_rebuilt_while_others_use_the_tags() {
         let mut plan = one.queue.plan();
         plan.access = access;
         plan.nr_requests = Some(8 + round);
-        let mut change = one.queue.change(plan).expect("possible");
+        let mut change = replan(&one.queue, plan).expect("possible");
         while !change.step(now) {
             now += Nanos(1000);
             one.end_all(now);

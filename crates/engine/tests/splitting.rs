@@ -9,7 +9,7 @@ use blkmq_engine::{
     WriteCache,
 };
 use common::store::{DiskHandle, storing};
-use common::{accesses, assert_at_rest, config, drain, shape, write};
+use common::{accesses, assert_at_rest, config, drain, replan, shape, write};
 
 const T0: Instant = Instant::ZERO;
 /// Of the storing device.
@@ -465,7 +465,7 @@ fn cuts_follow_limits_that_change() {
         let begin = |max_sectors| {
             let mut plan = queue.plan();
             plan.device.limits = limits(max_sectors);
-            queue.change(plan).expect("limits can be changed")
+            replan(&queue, plan).expect("limits can be changed")
         };
         // The device allows no more than 16.
         let mut narrow = begin(8);

@@ -15,6 +15,7 @@ use blkmq_engine::{
     Access, Change, Freeze, GroupError, GroupTree, Modes, NoMerges, Plan, Queue, Quiesce,
 };
 use blkmq_sched::{Factory, Options, Scope};
+use std::convert::Infallible;
 
 /// What an operator does with the time, drawn from the seed of the run.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -144,7 +145,11 @@ impl Operator {
                     oracle: oracle.clone(),
                     bug: self.bug,
                 };
-                let change = recording::build_with(recorded, || queue.change(plan));
+                let edit = |current: &mut Plan| {
+                    *current = plan;
+                    Ok::<(), Infallible>(())
+                };
+                let change = recording::build_with(recorded, || queue.edit(edit));
                 Doing::Changing(change.expect("what is drawn is possible"))
             }
         };

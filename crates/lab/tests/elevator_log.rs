@@ -2,7 +2,7 @@
 
 use blkmq_core::{GroupId, Instant, Nanos, Owner, SECTOR_SIZE};
 use blkmq_device::{Device, MachineShape, registry as devices};
-use blkmq_engine::{Config, attributes};
+use blkmq_engine::{Config, Plan, attributes};
 use blkmq_lab::elevator_log::{
     Call, ElevatorLog, Entry, Instance, Log, LogError, ReplayError, Workload, replay, rerun,
     summary,
@@ -57,7 +57,11 @@ fn recorded(scheduler: &str) -> Vec<u8> {
             };
             let path = format!("iosched/{name}");
             let plan = attributes::write(&queue.plan(), &path, &value).expect("its own attribute");
-            let mut change = queue.change(plan).expect("a possible plan");
+            let edit = |current: &mut Plan| {
+                *current = plan;
+                Ok::<(), std::convert::Infallible>(())
+            };
+            let mut change = queue.edit(edit).expect("a possible plan");
             while !change.step(now) {}
             Some(now + Nanos::from_millis(1))
         });

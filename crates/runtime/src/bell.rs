@@ -22,9 +22,9 @@ use std::time::Duration;
 #[cfg(target_os = "linux")]
 pub(crate) use linux::DeviceFds;
 
-/// One thread's.
+/// One sleeper's: a client's, on whatever thread that is used, or a pump thread's.
 pub(crate) enum Bell {
-    /// Once it has enrolled.
+    /// The thread that enrolled last.
     Thread(Mutex<Option<Thread>>),
     #[cfg(target_os = "linux")]
     Event(std::os::fd::OwnedFd),
@@ -36,24 +36,29 @@ impl Bell {
         Self::Thread(Mutex::new(None))
     }
 
-    /// The calling thread is the one to wake.
+    /// The calling thread is the one to wake from now on. To be called before the sleeper's last look for work: a ring
+    /// before that may wake the thread that enrolled earlier, and the look finds what it was for.
     pub(crate) fn enrol(&self) {
         match self {
             Self::Thread(place) => {
-                *place.lock().expect("nobody panics while holding it") = Some(thread::current());
+                let mut place = place.lock().expect("no thread panics while it holds this");
+                if place.as_ref().is_none_or(|thread| thread.id() != thread::current().id()) {
+                    *place = Some(thread::current());
+                }
             }
-            // Whoever polls it is woken.
+            // It wakes any thread that polls it.
             #[cfg(target_os = "linux")]
             Self::Event(_) => {}
         }
     }
 
-    /// Wakes the thread, or keeps it from sleeping next time. Does nothing before it has enrolled: it looks for
-    /// work before it sleeps for the first time.
+    /// Wakes the thread, or keeps it from sleeping next time. Does nothing before a thread has enrolled: it looks for
+    /// work between that and its first sleep.
     pub(crate) fn ring(&self) {
         match self {
             Self::Thread(place) => {
-                if let Some(thread) = &*place.lock().expect("nobody panics while holding it") {
+                let place = place.lock().expect("no thread panics while it holds this");
+                if let Some(thread) = &*place {
                     thread.unpark();
                 }
             }

@@ -2,12 +2,17 @@
 
 use crate::Clock;
 use crate::host::Threads;
+use crate::pump_thread::PumpThreads;
 use crate::seat::Seat;
 use crate::waiting::{AWAKE_FOR, Patience, Pause, Waiting};
 use crate::watch::Watch;
-use blkmq_core::{Instant, IoResult, Op, Payload, SECTOR_SIZE};
+use blkmq_core::{Instant, IoError, IoResult, Nanos, Op, Payload, SECTOR_SIZE};
 use blkmq_engine::{Completion, Io, Refused, Submitter};
+use std::fmt;
 use std::sync::Arc;
+
+/// How often a client of a poisoned queue looks whether its I/Os have come back.
+const POISONED_LOOK: Nanos = Nanos::from_millis(1);
 
 /// Somebody else who may have something to do for a client that waits.
 ///
@@ -35,7 +40,11 @@ impl Summons for NoSummons {
 
 /// A completion queue with cookies: push I/Os, flush, reap; the base of everything else.
 ///
-/// One per thread. What it cannot do at once it never waits for, except in [`wait`](Self::wait).
+/// One per thread; it may be moved to another thread at any time, with I/Os in flight too. What it cannot do at once it
+/// never waits for, except in [`wait`](Self::wait).
+///
+/// Dropping it cancels what it has not flushed. What is in flight goes on, and when that is done another client may
+/// have its place.
 #[derive(Debug)]
 pub struct Client<P> {
     submitter: Submitter<P>,
@@ -43,6 +52,8 @@ pub struct Client<P> {
     patience: Patience,
     watch: Watch,
     seat: Seat,
+    /// Threads without which its I/Os would make no progress, if there are any.
+    _pumps: Option<Arc<PumpThreads>>,
 }
 
 impl<P: Payload> Client<P> {
@@ -51,9 +62,11 @@ impl<P: Payload> Client<P> {
         clock: Clock,
         waiting: Waiting,
         threads: &Arc<Threads>,
+        pumps: Option<Arc<PumpThreads>>,
     ) -> Self {
         let seat = threads.seat_submitter(submitter.id());
-        Self { submitter, clock, patience: Patience::new(waiting), watch: Watch::default(), seat }
+        let (patience, watch) = (Patience::new(waiting), Watch::default());
+        Self { submitter, clock, patience, watch, seat, _pumps: pumps }
     }
 
     /// The clock that times are given by.
@@ -119,8 +132,22 @@ impl<P: Payload> Client<P> {
         self.submitter.poll(self.clock.now());
     }
 
-    /// Flushes, then waits until at least `least` I/Os have finished, but not for more than are outstanding.
-    /// Hands up to `most` to `take`; returns how many.
+    /// Has this client found that a policy or a device of its queue panicked? Then the queue takes no I/Os any more.
+    /// Those that it had come back, with [`IoError::POISONED`](blkmq_core::IoError::POISONED) or as the device ended
+    /// them, but for those that are [lost](Self::lost).
+    #[must_use]
+    pub fn is_poisoned(&self) -> bool {
+        self.submitter.is_poisoned()
+    }
+
+    /// I/Os of a poisoned queue that do not come back; see [`Submitter::lost`].
+    #[must_use]
+    pub fn lost(&self) -> Option<u32> {
+        self.submitter.lost()
+    }
+
+    /// Flushes, then waits until at least `least` I/Os have finished, but not for more than are outstanding, nor for
+    /// any that are [lost](Self::lost). Hands up to `most` to `take`; returns how many.
     pub fn wait(&mut self, least: u32, most: u32, mut take: impl FnMut(Completion<P>)) -> u32 {
         self.wait_until(Instant::MAX, least, most, &mut take)
     }
@@ -155,6 +182,7 @@ impl<P: Payload> Client<P> {
                 Pause::Sleep => break,
             }
         }
+        self.seat.enrol();
         while !bell.listen() {
             self.seat.rest();
         }
@@ -190,7 +218,7 @@ impl<P: Payload> Client<P> {
                 idle += 1;
             }
             // After work has been looked for, so that a bell that never stops does not stop the rest.
-            if got < least && bell.rang() {
+            if got < least && (bell.rang() || self.submitter.lost().is_some()) {
                 break;
             }
             if got < least && idle > 0 {
@@ -216,11 +244,17 @@ impl<P: Payload> Client<P> {
             return;
         }
         let now = self.clock.now();
+        self.seat.enrol();
+        if self.submitter.is_poisoned() {
+            // Another thread is ending I/Os, or a device has some still: nothing announces either.
+            self.seat.park_until(Some(deadline.min(now + POISONED_LOOK)), self.clock);
+            return;
+        }
         let next = self.submitter.next_deadline().map_or(deadline, |at| at.min(deadline));
         if pause == Pause::Yield || next - now <= AWAKE_FOR {
             std::thread::yield_now();
         } else if self.submitter.prepare_park(now) {
-            // Somebody may have set a timer since, and gone away counting on who sleeps.
+            // Another thread may have set a timer since, and gone away counting on those that sleep.
             let next = self.submitter.next_deadline().map_or(deadline, |at| at.min(deadline));
             if !bell.listen() {
                 self.seat.park_until((next < Instant::MAX).then_some(next), self.clock);
@@ -229,6 +263,47 @@ impl<P: Payload> Client<P> {
         }
     }
 }
+
+/// Why a blocking call has no result.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum CallError<P> {
+    /// The queue did not take the I/O.
+    Refused(Refused<P>),
+    /// A device panicked while it had the I/O, and has not given it back. It may have been done, and its payload does
+    /// not come back: the device may still write to it.
+    Lost,
+}
+
+impl<P> CallError<P> {
+    /// The refusal, if it was one.
+    pub fn into_refused(self) -> Option<Refused<P>> {
+        match self {
+            Self::Refused(refused) => Some(refused),
+            Self::Lost => None,
+        }
+    }
+
+    /// The I/O, if it was not done.
+    pub fn into_io(self) -> Option<Io<P>> {
+        match self {
+            Self::Refused(refused) => Some(refused.io),
+            Self::Lost => None,
+        }
+    }
+}
+
+impl<P> fmt::Display for CallError<P> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Refused(refused) => refused.fmt(f),
+            Self::Lost => {
+                f.write_str("the device panicked while it had the I/O, which may have been done")
+            }
+        }
+    }
+}
+
+impl<P: fmt::Debug> std::error::Error for CallError<P> {}
 
 /// One I/O at a time: [`call`](Self::call) returns when it is done.
 #[derive(Debug)]
@@ -244,17 +319,15 @@ impl<P: Payload> Blocking<P> {
     /// Does `io` and waits for it. Gives the payload back with the result.
     ///
     /// # Errors
-    /// Gives the I/O back if the device could not take it, or it would have more parts than the client has
-    /// credit for.
-    ///
-    /// # Panics
-    /// Never for want of credit: there is one I/O at a time.
-    pub fn call(&mut self, io: Io<P>) -> Result<(IoResult, P), Refused<P>> {
+    /// Gives the I/O back if the device could not take it, if it would have more parts than the client has
+    /// credit for, or if the queue is poisoned. Never for want of credit: there is one I/O at a time. An I/O that a
+    /// device had when it panicked may be lost.
+    pub fn call(&mut self, io: Io<P>) -> Result<(IoResult, P), CallError<P>> {
         let now = self.client.clock.now();
-        self.client.push(now, io)?;
+        self.client.push(now, io).map_err(CallError::Refused)?;
         let mut answer = None;
         self.client.wait(1, 1, |done| answer = Some((done.result, done.payload)));
-        Ok(answer.expect("waited for the one I/O in flight"))
+        answer.ok_or(CallError::Lost)
     }
 
     /// Makes everything durable that has been written.
@@ -267,7 +340,8 @@ impl<P: Payload> Blocking<P> {
     {
         match self.call(Io::new(Op::Flush, 0, 0, 0, P::default())) {
             Ok((result, _)) => result,
-            Err(refused) => unreachable!("a flush has no place or length to refuse: {refused}"),
+            // A flush has no place or length to refuse.
+            Err(CallError::Refused(_) | CallError::Lost) => Err(IoError::POISONED),
         }
     }
 }
@@ -277,8 +351,8 @@ impl<P: Payload> Blocking<P> {
     /// as a [`Buffer`](blkmq_core::Buffer) is.
     ///
     /// # Errors
-    /// Gives the I/O back if the device could not take it, or if the payload carries no whole sectors.
-    pub fn read(&mut self, sector: u64, payload: P) -> Result<(IoResult, P), Refused<P>> {
+    /// As [`call`](Self::call), and if the payload carries no whole sectors.
+    pub fn read(&mut self, sector: u64, payload: P) -> Result<(IoResult, P), CallError<P>> {
         self.call(Io::new(Op::Read, sector, whole_sectors(&payload), 0, payload))
     }
 
@@ -287,7 +361,7 @@ impl<P: Payload> Blocking<P> {
     ///
     /// # Errors
     /// As for [`read`](Self::read).
-    pub fn write(&mut self, sector: u64, payload: P) -> Result<(IoResult, P), Refused<P>> {
+    pub fn write(&mut self, sector: u64, payload: P) -> Result<(IoResult, P), CallError<P>> {
         self.call(Io::new(Op::Write, sector, whole_sectors(&payload), 0, payload))
     }
 }

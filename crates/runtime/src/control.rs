@@ -5,7 +5,7 @@
 use crate::{Clock, Service};
 use blkmq_core::{Nanos, Payload};
 use blkmq_engine::attributes::{self, Attribute, AttributeError, SetAttributeError};
-use blkmq_engine::{Change, ChangeError, Plan};
+use blkmq_engine::{Change, ChangeError, EditError, Plan};
 
 impl<P: Payload> Service<P> {
     /// Every attribute of the queue with its present value, in the order of lists.
@@ -22,8 +22,8 @@ impl<P: Payload> Service<P> {
         self.queue().attribute(path)
     }
 
-    /// Sets the attribute at `path` to what `text` says, and waits until that holds. If somebody else is about to
-    /// change the queue, waits for that first. Says how long it took in all. I/O may go on meanwhile, and the
+    /// Sets the attribute at `path` to what `text` says, and waits until that holds. If another thread is changing
+    /// the queue, waits for that first. Says how long it took in all. I/O may go on meanwhile, and the
     /// calling thread's own need not be reaped; but while the queue is quiesced, this may not return.
     ///
     /// # Errors
@@ -37,28 +37,42 @@ impl<P: Payload> Service<P> {
                 result => break result?,
             }
         };
-        finish(change, self.clock());
+        finish(change, self.clock()).map_err(SetAttributeError::Change)?;
         Ok(self.clock().now() - begun)
     }
 
-    /// Makes the queue up as `to` says, and waits until it is. Says how long that took. What is said about
-    /// waiting for [`set_attribute`](Self::set_attribute) holds here as well.
+    /// Changes the settings to what `edit` makes of the current ones, and waits until they hold. Says how long that
+    /// took. What is said about waiting for [`set_attribute`](Self::set_attribute) holds here as well: of several
+    /// threads that edit, one after the other does. `edit` is called once, and must not call the queue.
     ///
     /// # Errors
-    /// If the plan is impossible or for another device, or somebody else is about to change the queue: then `to`
-    /// may no longer be what is wanted.
-    pub fn change(&self, to: Plan) -> Result<Nanos, ChangeError> {
+    /// If `edit` refuses, if what it leaves is impossible or for another device, or if the queue is poisoned.
+    pub fn edit<E>(
+        &self,
+        edit: impl FnOnce(&mut Plan) -> Result<(), E>,
+    ) -> Result<Nanos, EditError<E>> {
         let begun = self.clock().now();
-        finish(self.queue().change(to)?, self.clock());
+        let mut patience = Patience::new(self.clock());
+        let mut edit = Some(edit);
+        let change = loop {
+            let once = |plan: &mut Plan| edit.take().map_or(Ok(()), |edit| edit(plan));
+            match self.queue().edit(once) {
+                // The queue has not called it.
+                Err(EditError::Change(ChangeError::Busy)) => patience.wait(),
+                result => break result?,
+            }
+        };
+        finish(change, self.clock())?;
         Ok(self.clock().now() - begun)
     }
 }
 
-fn finish<P: Send + 'static>(mut change: Change<P>, clock: Clock) {
+fn finish<P: Send + 'static>(mut change: Change<P>, clock: Clock) -> Result<(), ChangeError> {
     let mut patience = Patience::new(clock);
     while !change.step(clock.now()) {
         patience.wait();
     }
+    change.outcome()
 }
 
 /// How to wait for others whose call nobody can wait for: not at once asleep, and never longer than a moment.

@@ -57,9 +57,8 @@ impl Threads {
         false
     }
 
-    /// The calling thread waits as this submitter from now on.
+    /// For the client with this submitter.
     pub(crate) fn seat_submitter(self: &Arc<Self>, id: SubmitterId) -> Seat {
-        self.submitters[usize::from(id.0)].enrol();
         Seat::submitter(Arc::clone(self), id, self.watched_by_submitters())
     }
 

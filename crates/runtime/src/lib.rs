@@ -26,7 +26,7 @@ mod service;
 mod waiting;
 mod watch;
 
-pub use client::{Blocking, Client};
+pub use client::{Blocking, CallError, Client};
 pub use clock::{Clock, wall_clock_millis};
 pub use placement::{Placement, available_cpus, numa_nodes};
 pub use reactor::{

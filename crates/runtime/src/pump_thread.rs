@@ -1,4 +1,4 @@
-//! A thread per hardware queue: for blocking clients and for devices that interrupt (D16).
+//! A thread per hardware queue: for blocking clients and for devices that interrupt.
 
 use crate::host::Threads;
 use crate::waiting::AWAKE_FOR;
@@ -14,6 +14,12 @@ pub(crate) struct PumpThreads {
     stop: Arc<AtomicBool>,
     threads: Arc<Threads>,
     handles: Vec<JoinHandle<()>>,
+}
+
+impl std::fmt::Debug for PumpThreads {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("PumpThreads").field("threads", &self.handles.len()).finish_non_exhaustive()
+    }
 }
 
 impl PumpThreads {

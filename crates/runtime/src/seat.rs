@@ -8,7 +8,7 @@ use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// Of the thread that made it.
+/// A client's, wherever it is used, or a pump thread's.
 pub(crate) struct Seat {
     threads: Arc<Threads>,
     who: Who,
@@ -31,8 +31,20 @@ impl Seat {
         Self { threads, who: Who::Pump(hw), watches }
     }
 
-    /// Sleeps until somebody calls, a watched device has something, or `at` comes; now and then for no reason.
-    /// A call since the last time makes it return at once, and so does what a device has by now.
+    /// The calling thread is the one that sleeps here from now on. To be called before the last look for work.
+    pub(crate) fn enrol(&self) {
+        self.bell().enrol();
+    }
+
+    fn bell(&self) -> &Bell {
+        match self.who {
+            Who::Submitter(id) => self.threads.submitter(id),
+            Who::Pump(hw) => self.threads.pump(hw),
+        }
+    }
+
+    /// Sleeps until the bell rings, a watched device has something, or `at` comes; now and then for no reason.
+    /// A ring since the last time makes it return at once, and so does what a device has by now.
     pub(crate) fn park_until(&self, at: Option<Instant>, clock: Clock) {
         let left = at.map(|at| at - clock.now());
         if left.is_some_and(|left| left.0 == 0) {
@@ -49,11 +61,7 @@ impl Seat {
 
     #[cfg_attr(not(target_os = "linux"), allow(unused_variables))]
     fn sleep(&self, watches: Range<u16>, left: Option<Nanos>) {
-        let bell = match self.who {
-            Who::Submitter(id) => self.threads.submitter(id),
-            Who::Pump(hw) => self.threads.pump(hw),
-        };
-        match bell {
+        match self.bell() {
             Bell::Thread(_) => Bell::park(left),
             #[cfg(target_os = "linux")]
             Bell::Event(fd) => self.threads.devices.sleep(fd, watches, left),

@@ -5,12 +5,12 @@ use crate::pump_thread::PumpThreads;
 use crate::reactor::Launch;
 use crate::{Blocking, Client, Clock, Placement, Reactor, ReactorError, Waiting, available_cpus};
 use blkmq_core::Payload;
-use blkmq_engine::{Config, ConfigError, NoSubmitterLeft, PumpMode, Queue, QueueStats};
+use blkmq_engine::{Config, ConfigError, NoSubmitterLeft, PumpMode, Queue, QueueStats, Submitter};
 use std::fmt;
 use std::sync::Arc;
 
-/// A block queue, its clock, and its pump threads if it has any. Dropping it stops the threads, unless a
-/// [`Reactor`] still needs them; clients keep the queue itself alive.
+/// A block queue, its clock, and its pump threads if it has any. Clients and [`Reactor`]s keep the queue and its threads
+/// alive: dropping the service while there are some changes nothing for them.
 pub struct Service<P> {
     // Before the queue, so that its threads are gone first.
     pumps: Option<Arc<PumpThreads>>,
@@ -108,13 +108,31 @@ impl<P: Payload> Service<P> {
         self.queue.stats()
     }
 
-    /// A client for the calling thread.
+    /// A client, for any thread. One that was dropped with I/Os in flight counts until those are done.
     ///
     /// # Errors
     /// If the queue was built for fewer.
     pub fn client(&self) -> Result<Client<P>, NoSubmitterLeft> {
-        let submitter = self.queue.submitter()?;
-        Ok(Client::new(submitter, self.clock, self.waiting(0), &self.threads))
+        let submitter = self.submitter()?;
+        let pumps = self.pumps.clone();
+        Ok(Client::new(submitter, self.clock, self.waiting(0), &self.threads, pumps))
+    }
+
+    /// Has a policy or a device of the queue panicked? See [`Queue::is_poisoned`].
+    #[must_use]
+    pub fn is_poisoned(&self) -> bool {
+        self.queue.is_poisoned()
+    }
+
+    fn submitter(&self) -> Result<Submitter<P>, NoSubmitterLeft> {
+        self.queue.submitter().or_else(|none_left| {
+            if !self.queue.has_departed() {
+                return Err(none_left);
+            }
+            // Without other clients, no thread has looked whether what they left in flight is done.
+            self.queue.poll(self.clock.now());
+            self.queue.submitter()
+        })
     }
 
     /// How a client waits, with so many threads beside those of the queue.
@@ -131,7 +149,7 @@ impl<P: Payload> Service<P> {
         self.waiting.unwrap_or_else(usual)
     }
 
-    /// A blocking client for the calling thread.
+    /// A blocking client, for any thread.
     ///
     /// # Errors
     /// If the queue was built for fewer.
@@ -144,7 +162,7 @@ impl<P: Payload> Service<P> {
     /// # Errors
     /// If the queue was built for fewer submitters, or the thread cannot be started.
     pub fn reactor(&self) -> Result<Reactor<P>, ReactorError> {
-        let submitter = self.queue.submitter().map_err(ReactorError::NoSubmitterLeft)?;
+        let submitter = self.submitter().map_err(ReactorError::NoSubmitterLeft)?;
         Reactor::start(Launch {
             submitter,
             clock: self.clock,

@@ -19,7 +19,7 @@ fn an_io_is_as_long_as_its_payload() {
         assert_eq!((result, buffer.borrow().len()), (Ok(()), 4096));
         assert_eq!(client.flush(), Ok(()));
         // One sector further it does not fit any more.
-        let refused = client.write(2041, buffer).unwrap_err();
+        let refused = client.write(2041, buffer).unwrap_err().into_refused().unwrap();
         assert_eq!(refused.why, Refusal::OutOfRange { capacity: 2048 });
         assert_eq!((refused.io.sectors, refused.io.payload.borrow().len()), (8, 4096));
         assert_eq!(service.stats().completed, 3);
@@ -31,12 +31,12 @@ fn what_fills_no_whole_sectors_is_refused() {
     let service = null::<Vec<u8>>("null,size=1", |_| {});
     let mut client = service.blocking().unwrap();
     for bytes in [0, 1, 511, 513] {
-        let refused = client.write(0, vec![0; bytes]).unwrap_err();
+        let refused = client.write(0, vec![0; bytes]).unwrap_err().into_refused().unwrap();
         assert_eq!(refused.why, Refusal::Misaligned { block: 512 });
         assert_eq!(refused.io.payload.len(), bytes);
     }
     // Carries no data, and so has no length.
     let service = null::<u64>("null,size=1", |_| {});
-    let refused = service.blocking().unwrap().read(0, 1).unwrap_err();
+    let refused = service.blocking().unwrap().read(0, 1).unwrap_err().into_refused().unwrap();
     assert_eq!(refused.why, Refusal::Misaligned { block: 512 });
 }

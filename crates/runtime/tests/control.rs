@@ -4,11 +4,12 @@
 use blkmq_core::{Instant, Limits, Op};
 use blkmq_engine::attributes::{Permission, SetAttributeError};
 use blkmq_engine::{
-    BioTable, ChangeError, Config, DEFAULT_TIMEOUT, DeviceQueue, DeviceShape, Enqueued, Finished,
-    Inflight, Io, NoMerges, PumpMode, Verdict, WriteCache,
+    BioTable, ChangeError, Config, DEFAULT_TIMEOUT, DeviceQueue, DeviceShape, EditError, Enqueued,
+    Finished, Inflight, Io, NoMerges, Plan, PumpMode, Verdict, WriteCache,
 };
 use blkmq_runtime::{Placement, Service};
 use std::collections::VecDeque;
+use std::convert::Infallible;
 
 const IOS: u64 = 20_000;
 const BATCH: u64 = 16;
@@ -138,12 +139,18 @@ fn two_who_set_attributes_do_not_undo_each_other() {
 #[test]
 fn a_plan_is_made_true_or_refused() {
     let service = service(PumpMode::Inline);
-    let mut plan = service.queue().plan();
-    plan.nr_requests = Some(4);
-    service.change(plan.clone()).expect("possible");
+    let edit = |plan: &mut Plan| {
+        plan.nr_requests = Some(4);
+        Ok::<(), Infallible>(())
+    };
+    service.edit(edit).expect("possible");
     assert_eq!(service.attribute("queue/nr_requests").as_deref(), Ok("4"));
-    plan.device.hw_queue_depth = 4;
-    assert_eq!(service.change(plan), Err(ChangeError::Device));
+    let edit = |plan: &mut Plan| {
+        plan.device.hw_queue_depth = 4;
+        Ok::<(), Infallible>(())
+    };
+    assert_eq!(service.edit(edit), Err(EditError::Change(ChangeError::Device)));
+    assert_eq!(service.edit(|_| Err("not now")), Err(EditError::Edit("not now")));
     let refused = service.set_attribute("queue/nr_requests", "9").expect_err("none has 8 tags");
     assert!(matches!(refused, SetAttributeError::Attribute(_)), "{refused}");
 }

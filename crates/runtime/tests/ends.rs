@@ -3,6 +3,7 @@
 
 mod common;
 
+use blkmq_core::IoError;
 use blkmq_engine::Io;
 use blkmq_runtime::{Answer, SubmitError, Unavailable};
 use common::{Counted, Drops, POISON, PUMPS, Woken, block_on, gate, null, poll, read, until};
@@ -190,18 +191,21 @@ fn a_panic_in_a_callback_ends_there_and_is_counted() {
 }
 
 #[test]
-fn when_a_device_panics_nobody_waits_forever() {
+fn when_a_device_panics_everything_is_answered() {
     let (service, keeper) = gate(2, blkmq_engine::PumpMode::Inline);
     let reactor = service.reactor().unwrap();
     let (handle, called) = (reactor.handle(), channel());
     let held = handle.submit(read(1));
     until(|| keeper.inside() == 1);
     let panics = handle.submit(Io { sector: POISON, ..read(2) });
-    assert_eq!(block_on(panics), Err(SubmitError::Lost { cookie: 2 }));
-    assert_eq!(block_on(held), Err(SubmitError::Lost { cookie: 1 }));
+    for (future, n) in [(panics, 2), (held, 1)] {
+        let done = block_on(future).expect("the device gives it back");
+        assert_eq!((done.cookie, done.payload, done.result), (n, n, Err(IoError::POISONED)));
+    }
+    // Dropping it waits for its thread, which has nothing more to do.
+    drop(reactor);
     let late = handle.call(read(3), move |_| called.0.send(()).unwrap());
     assert_eq!(late.unwrap_err().why, Unavailable::Closed);
-    assert_eq!(reactor.panics(), 1);
-    drop(reactor);
+    assert!(service.is_poisoned());
     assert!(called.1.recv().is_err(), "it was not taken, so it is not called");
 }

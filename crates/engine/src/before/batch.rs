@@ -19,7 +19,10 @@ impl<P: Send> Shared<P> {
         if budgets == 0 {
             return;
         }
-        let mut runner = self.enter(shard, by);
+        let Some(mut runner) = self.enter(shard, by) else {
+            self.put_back(hw, budgets, None);
+            return;
+        };
         runner.take_over(self, shard);
         let (mut taken, mut unused) = (0, None);
         while taken < budgets && runner.elevator.held() > 0 {

@@ -24,7 +24,7 @@ use crate::config::PumpMode;
 use crate::elevator::Proto;
 use crate::modes::{DispatchMode, InsertMode, MergeMode};
 use crate::planted::{self, Planted};
-use crate::runner::{Own, Runner};
+use crate::runner::{Own, Runner, stage};
 use crate::shared::{Shard, Shared};
 use crate::stats::SubmitterCounters;
 use crate::sync::{DispatchGate, Kick, LockGuard, Ordering};
@@ -84,25 +84,25 @@ impl<P: Send> Shared<P> {
         }
     }
 
-    /// Waits for the elevator.
-    fn enter<'a>(&'a self, shard: &'a Shard, by: By) -> LockGuard<'a, Runner> {
+    /// Waits for the elevator. `None` if an earlier holder panicked.
+    fn enter<'a>(&'a self, shard: &'a Shard, by: By) -> Option<LockGuard<'a, Runner>> {
         if let Some(runner) = self.try_enter(shard, by) {
-            return runner;
+            return Some(runner);
         }
         let (tally, host) = (self.tally(by.who), &self.lasting.host);
         let measured = tally.contended.get().is_multiple_of(MEASURED);
         let began = if measured { host.ticks() } else { 0 };
-        let mut runner = shard.gate.lock(by.who);
+        let mut runner = shard.gate.lock(by.who)?;
         if measured {
             tally.waited.add(MEASURED * host.ticks().saturating_sub(began));
         }
         tally.locked.add(1);
         tally.contended.add(1);
         runner.begin(self, by.now);
-        runner
+        Some(runner)
     }
 
-    /// The elevator, if nobody has it.
+    /// The elevator, if it is free.
     fn try_enter<'a>(&'a self, shard: &'a Shard, by: By) -> Option<LockGuard<'a, Runner>> {
         let mut runner = shard.gate.try_lock(by.who)?;
         self.tally(by.who).locked.add(1);
@@ -139,7 +139,7 @@ impl<P: Send> Shared<P> {
         let by = By { who: id.0.into(), now };
         let entered = match self.modes.merge {
             MergeMode::SkipWhenContended => self.try_enter(shard, by),
-            MergeMode::Always | MergeMode::AtDrain => Some(self.enter(shard, by)),
+            MergeMode::Always | MergeMode::AtDrain => self.enter(shard, by),
         };
         let Some(mut runner) = entered else {
             self.tally(by.who).merges_skipped.add(1);
@@ -159,11 +159,13 @@ impl<P: Send> Shared<P> {
         let by = By { who: own.id.0.into(), now };
         let entered = match self.modes.insert {
             InsertMode::PercpuLists => self.try_enter(shard, by),
-            InsertMode::Direct | InsertMode::Staged => Some(self.enter(shard, by)),
+            InsertMode::Direct | InsertMode::Staged => self.enter(shard, by),
         };
         match entered {
             Some(runner) => self.take_in(shard, runner, false, Some(own)),
-            None => self.park(shard, home, own),
+            None if shard.parking.is_some() => self.park(shard, home, own),
+            // An earlier holder panicked: what is staged is ended from there.
+            None => stage(shard, own),
         }
         self.locked_run(shard, by, home, false);
     }
@@ -219,7 +221,9 @@ impl<P: Send> Shared<P> {
         if !self.may_dispatch(shard, by) {
             return None;
         }
-        self.take_in(shard, self.enter(shard, by), true, None);
+        if let Some(runner) = self.enter(shard, by) {
+            self.take_in(shard, runner, true, None);
+        }
         Some(shard.has_dispatched())
     }
 
@@ -341,7 +345,11 @@ impl<P: Send> Shared<P> {
     fn issue(&self, hw: HwQueue, by: By, list: &mut List) -> bool {
         let hctx = &self.hctxs[usize::from(hw.0)];
         let mut wakes = Vec::new();
-        let mut pump = hctx.pump.lock(by.who);
+        let Some(mut pump) = hctx.pump.lock(by.who) else {
+            // An earlier holder panicked: what was collected is ended from where orphans are.
+            list.drain(..).for_each(|rq| drop(rq.into_head()));
+            return false;
+        };
         let restart = pump.turn_with(self, hctx, by.now, |_: &mut Pump<P>| list.pop_front());
         self.kick_for_each(hw, pump.take_unasked(), restart);
         pump.take_wakes(&mut wakes);

@@ -19,7 +19,10 @@ impl<P: Send> Shared<P> {
             self.put_back(hw, 1, None);
             return None;
         };
-        let mut runner = self.enter(shard, by);
+        let Some(mut runner) = self.enter(shard, by) else {
+            self.put_back(hw, 1, Some(tag));
+            return None;
+        };
         runner.take_over(self, shard);
         let picked = self.pick(shard, &mut runner, hw, tag);
         if picked.is_some() {

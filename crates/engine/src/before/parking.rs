@@ -98,6 +98,11 @@ impl Parked {
         &self.line
     }
 
+    /// Leaves what is in the line with the orphans.
+    pub(crate) fn clear(&mut self) {
+        self.line.clear();
+    }
+
     /// Takes the oldest that `is` what is looked for out of the line.
     pub(crate) fn remove(&mut self, is: impl FnMut(&Proto) -> bool) -> Option<Proto> {
         let at = self.line.iter().position(is)?;

@@ -28,7 +28,7 @@ impl Elevator {
         let flags = meta.flags.without(self.sequenced) | IoFlags::SYNC;
         let meta = IoMeta { flags, ..meta };
         let id = self.requests.alloc(meta).expect("a free slot was seen");
-        self.chains[id.index()] = Some(Chain { head: bio, bios, retries: 0 });
+        self.put_chain(id, Chain { head: bio, bios, retries: 0 });
         self.counters.inserted.add(1);
         if meta.op != Op::Flush {
             let used = self.used(meta.hw);
@@ -70,7 +70,7 @@ impl Elevator {
         };
         let (id, way, issued) = (rq.id, rq.way(), rq.issued);
         // Each step may be tried again as often.
-        self.chains[id.index()] = Some(Chain { head: rq.into_head(), bios: BIOS, retries: 0 });
+        self.put_chain(id, Chain { head: rq.into_head(), bios: BIOS, retries: 0 });
         match way {
             Way::Plain => unreachable!("a plain request that is done goes to its submitters"),
             Way::Data => self.data_done(&Done { rq: id, result, issued, completed: at }, &mut end),

@@ -4,6 +4,7 @@
 use super::device::{Says, Script, TestDevice};
 use super::durable;
 use super::model::{Client, Model};
+use super::replan;
 use super::world::World;
 use crate::planted::{self, Planted};
 use crate::sync::yield_now;
@@ -66,7 +67,7 @@ fn shuttle_flush_sequences_are_asked_for() {
 fn rebuild(queue: &Queue<u64>, world: &World) {
     for nr_requests in [4, 8] {
         let to = Plan { nr_requests: Some(nr_requests), ..queue.plan() };
-        let mut change = queue.change(to).expect("there is one who changes it");
+        let mut change = replan(&queue, to).expect("there is one who changes it");
         while !change.step(world.now()) {
             world.sleep(world.last_seat(), Some(world.now() + Nanos(100)));
         }

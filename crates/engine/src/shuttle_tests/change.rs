@@ -3,6 +3,7 @@
 
 use super::device::Script;
 use super::model::{Client, Meddle, Model};
+use super::replan;
 use super::world::World;
 use crate::planted::Planted;
 use crate::{Access, InsertMode, Modes, Plan, PumpMode, Queue};
@@ -21,7 +22,7 @@ fn pause(world: &World) {
 }
 
 fn change(queue: &Queue<u64>, world: &World, to: impl FnOnce(Plan) -> Plan) {
-    let mut change = queue.change(to(queue.plan())).expect("there is one who changes it");
+    let mut change = replan(&queue, to(queue.plan())).expect("there is one who changes it");
     while !change.step(world.now()) {
         pause(world);
     }
@@ -66,7 +67,7 @@ fn hold(queue: &Queue<u64>, world: &World) {
 
 fn give_up(queue: &Queue<u64>, world: &World) {
     let plan = queue.plan().scheduler(&deadline::FACTORY);
-    let mut change = queue.change(plan).expect("nobody else changes it");
+    let mut change = replan(&queue, plan).expect("nobody else changes it");
     if !change.step(world.now()) {
         drop(change);
     }

@@ -29,3 +29,11 @@ mod pump_threads;
 mod shared;
 mod timeouts;
 mod world;
+
+/// Has the queue changed to `to`.
+fn replan<P: Send + 'static>(
+    queue: &crate::Queue<P>,
+    to: crate::Plan,
+) -> Result<crate::Change<P>, crate::ChangeError> {
+    queue.change_by(|_| Ok(to))
+}

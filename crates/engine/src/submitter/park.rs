@@ -14,6 +14,9 @@ impl<P: Send> Submitter<P> {
     pub fn prepare_park(&mut self, now: Instant) -> bool {
         self.rise();
         self.catch_up();
+        if self.is_poisoned() {
+            return false;
+        }
         let to_do = !self.plug.is_empty() || self.throttle.is_due(now);
         if to_do || self.parts().receiver.reaches(1) {
             return false;

@@ -9,6 +9,7 @@
 //! |---|---|
 //! | equal to that of the queue that a submitter knows | it is the queue |
 //! | another | the queue was rebuilt: the submitter takes up the new one, and shows it what it staged |
+//! | with `POISONED` | a policy or a device panicked: equal to none, and stays so; every I/O ends |
 //!
 //! Invariant: once whoever froze the queue has had a run after [`freeze`](Control::freeze), no run admits
 //! anything until the last [`thaw`](Control::thaw); likewise pumps. Invariant: what a submitter staged is
@@ -28,6 +29,9 @@
 
 use super::{AtomicU32, Ordering, fence};
 use crossbeam_utils::CachePadded;
+
+/// In `version`: a policy or a device of the queue panicked. Versions have the bits below.
+const POISONED: u32 = 1 << 31;
 
 struct Words {
     frozen: AtomicU32,
@@ -93,10 +97,30 @@ impl Control {
         self.0.frozen.load(Ordering::Acquire) == 0 && self.version() == version
     }
 
+    /// The version behind `version`.
+    pub(crate) fn next_version(version: u32) -> u32 {
+        version.wrapping_add(1) & !POISONED
+    }
+
     /// The queue of this version can be had from now on. A full fence: what is staged by anybody who does not
-    /// see the version is seen after this.
+    /// see the version is seen after this. A poisoned queue stays poisoned.
     pub(crate) fn publish(&self, version: u32) {
-        self.0.version.store(version, Ordering::Release);
+        assert!(version & POISONED == 0, "a version has 31 bits");
+        let next = |old| Some(version | old & POISONED);
+        let before = self.0.version.fetch_update(Ordering::Release, Ordering::Relaxed, next);
+        before.expect("there is always a next version");
         fence(Ordering::SeqCst);
+    }
+
+    /// Every submitter looks up from now on, and finds the queue poisoned. A full fence: a thread that is woken after
+    /// this finds it so, and one that is not asleep yet finds its wake-up.
+    pub(crate) fn poison(&self) {
+        self.0.version.fetch_or(POISONED, Ordering::Release);
+        fence(Ordering::SeqCst);
+    }
+
+    /// Has a policy or a device of the queue panicked?
+    pub(crate) fn is_poisoned(&self) -> bool {
+        self.version() & POISONED != 0
     }
 }

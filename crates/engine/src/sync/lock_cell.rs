@@ -13,7 +13,7 @@
 //!
 //! The lock has lines of its own, so that waiting does not disturb the holder at work.
 
-use super::poison::{Poison, Unwinding};
+use super::poison::{AlarmRef, Poison, Unwinding};
 use super::{Mutex, MutexGuard, PoisonError, QueuedLock, TryLockError, UnsafeCell};
 use crossbeam_utils::CachePadded;
 use std::marker::PhantomData;
@@ -86,20 +86,25 @@ pub(crate) struct DetachedLock {
 impl<T> LockCell<T> {
     /// Free, for callers numbered `0..waiters`.
     pub(crate) fn new(kind: LockKind, waiters: usize, value: T) -> Self {
+        Self::with_alarm(kind, waiters, value, None)
+    }
+
+    /// The same; `alarm` is raised when a holder panics.
+    pub(crate) fn with_alarm(kind: LockKind, waiters: usize, value: T, alarm: AlarmRef) -> Self {
         let lock = match kind {
             LockKind::Spin => Lock::Spin(QueuedLock::new(waiters)),
             LockKind::Mutex => Lock::Mutex(CachePadded::new(Mutex::new(()))),
         };
-        let held = Held { poison: Poison::new(), value: UnsafeCell::new(value) };
+        let held = Held { poison: Poison::new(alarm), value: UnsafeCell::new(value) };
         Self { lock, held: CachePadded::new(held) }
     }
 
-    /// Waits for the lock. `who` is the caller's number, in use once at a time.
+    /// Waits for the lock. `who` is the caller's number, in use once at a time. `None` if an earlier holder panicked.
     ///
     /// # Panics
-    /// If an earlier holder panicked, or if `who` is out of range.
+    /// If `who` is out of range.
     #[inline]
-    pub(crate) fn enter(&self, who: usize) -> LockGuard<'_, T> {
+    pub(crate) fn enter(&self, who: usize) -> Option<LockGuard<'_, T>> {
         let release = match &self.lock {
             Lock::Spin(lock) => {
                 lock.lock(who);
@@ -113,12 +118,24 @@ impl<T> LockCell<T> {
         self.guard(release)
     }
 
-    /// The lock, if nobody has it. `who` as for [`enter`](Self::enter).
+    /// The lock, if it is free and no earlier holder panicked. `who` as for [`enter`](Self::enter).
     ///
     /// # Panics
     /// As [`enter`](Self::enter).
     #[inline]
     pub(crate) fn try_enter(&self, who: usize) -> Option<LockGuard<'_, T>> {
+        self.guard(self.try_lock(who)?)
+    }
+
+    /// The lock, if it is free, whatever an earlier holder left behind.
+    pub(crate) fn seize(&self, who: usize) -> Option<LockGuard<'_, T>> {
+        let release = self.try_lock(who)?;
+        let unwinding = self.held.poison.ignore();
+        Some(LockGuard { held: &self.held, unwinding, _release: release, _value: PhantomData })
+    }
+
+    #[inline]
+    fn try_lock(&self, who: usize) -> Option<Release<'_>> {
         let release = match &self.lock {
             Lock::Spin(lock) => lock.try_lock(who).then(|| Release::Spin(lock, who))?,
             Lock::Mutex(mutex) => match mutex.try_lock() {
@@ -127,15 +144,14 @@ impl<T> LockCell<T> {
                 Err(TryLockError::WouldBlock) => return None,
             },
         };
-        Some(self.guard(release))
+        Some(release)
     }
 
     /// To be called with the lock just taken.
     #[inline]
-    fn guard<'a>(&'a self, release: Release<'a>) -> LockGuard<'a, T> {
-        let unwinding = (self.held.poison.check())
-            .expect("what a lock holder panicked in the middle of is unusable");
-        LockGuard { held: &self.held, unwinding, _release: release, _value: PhantomData }
+    fn guard<'a>(&'a self, release: Release<'a>) -> Option<LockGuard<'a, T>> {
+        let unwinding = self.held.poison.check().ok()?;
+        Some(LockGuard { held: &self.held, unwinding, _release: release, _value: PhantomData })
     }
 
     /// The lock that was detached from this cell.
@@ -174,10 +190,25 @@ impl<T> LockCell<T> {
     }
 }
 
+impl<T> LockGuard<'_, T> {
+    /// Has an earlier holder panicked? Only one that was [seized](LockCell::seize) can be.
+    pub(crate) fn is_poisoned(&self) -> bool {
+        self.held.poison.is_poisoned()
+    }
+
+    /// From now on the lock can only be [seized](LockCell::seize).
+    pub(crate) fn close(&self) {
+        self.held.poison.close();
+    }
+}
+
 impl<T> Drop for LockGuard<'_, T> {
     #[inline]
     fn drop(&mut self) {
-        self.held.poison.note(self.unwinding);
+        if self.held.poison.note(self.unwinding) {
+            // The lock is given back right after this; a thread that wakes earlier waits for it.
+            self.held.poison.raise();
+        }
     }
 }
 
@@ -203,6 +234,10 @@ mod tests {
     use super::*;
     use std::panic::{AssertUnwindSafe, catch_unwind};
 
+    fn enter<T>(cell: &LockCell<T>, who: usize) -> LockGuard<'_, T> {
+        cell.enter(who).expect("no holder has panicked")
+    }
+
     const KINDS: [LockKind; 2] = [LockKind::Spin, LockKind::Mutex];
 
     #[test]
@@ -214,7 +249,7 @@ mod tests {
             std::thread::scope(|scope| {
                 for who in 0..THREADS {
                     let cell = &cell;
-                    scope.spawn(move || (0..EACH).for_each(|_| *cell.enter(who) += 1));
+                    scope.spawn(move || (0..EACH).for_each(|_| *enter(cell, who) += 1));
                 }
             });
             assert_eq!(*cell.get_mut(), THREADS * EACH);
@@ -225,7 +260,7 @@ mod tests {
     fn who_only_tries_is_refused_under_either_kind() {
         for kind in KINDS {
             let cell = LockCell::new(kind, 2, 7);
-            let held = cell.enter(0);
+            let held = enter(&cell, 0);
             assert!(cell.try_enter(1).is_none());
             drop(held);
             assert_eq!(cell.try_enter(1).map(|guard| *guard), Some(7));
@@ -235,16 +270,16 @@ mod tests {
     #[test]
     fn a_lock_that_is_kept_stays_held() {
         let cell = LockCell::new(LockKind::Spin, 2, 0);
-        let mut held = cell.enter(0);
+        let mut held = enter(&cell, 0);
         *held += 1;
         let kept = cell.detach(held).expect("it spins");
         assert!(cell.try_enter(1).is_none());
         let mut held = cell.attach(kept);
         *held += 1;
         drop(held);
-        assert_eq!(*cell.enter(1), 2);
+        assert_eq!(*enter(&cell, 1), 2);
         let parked = LockCell::new(LockKind::Mutex, 1, 0);
-        assert!(parked.detach(parked.enter(0)).is_none());
+        assert!(parked.detach(enter(&parked, 0)).is_none());
         assert!(parked.try_enter(0).is_some(), "and it was let go of");
     }
 
@@ -253,25 +288,24 @@ mod tests {
     fn a_kept_lock_opens_no_other_cell() {
         let (one, other) =
             (LockCell::new(LockKind::Spin, 1, 0), LockCell::new(LockKind::Spin, 1, 0));
-        let kept = one.detach(one.enter(0)).expect("it spins");
+        let kept = one.detach(enter(&one, 0)).expect("it spins");
         drop(other.attach(kept));
     }
 
     #[test]
-    fn a_panic_under_the_lock_is_told_to_whoever_enters_next() {
+    fn after_a_panic_under_the_lock_it_can_only_be_seized() {
         for kind in KINDS {
             let cell = LockCell::new(kind, 1, 0);
             let hold = || {
-                let _guard = cell.enter(0);
+                let mut guard = enter(&cell, 0);
+                *guard = 1;
                 panic!("in the middle of it");
             };
             assert!(catch_unwind(AssertUnwindSafe(hold)).is_err());
             for _ in 0..2 {
-                let next = catch_unwind(AssertUnwindSafe(|| *cell.enter(0)));
-                let said = next.expect_err("entering must panic");
-                assert!(
-                    said.downcast_ref::<String>().is_some_and(|said| said.contains("lock holder"))
-                );
+                assert!(cell.enter(0).is_none() && cell.try_enter(0).is_none());
+                let seized = cell.seize(0).expect("the lock is free");
+                assert!(seized.is_poisoned() && *seized == 1);
             }
         }
     }
@@ -282,6 +316,10 @@ mod model {
     use super::*;
     use crate::sync::Arc;
     use loom::thread;
+
+    fn waiting(cell: &LockCell<u32>, who: usize) -> LockGuard<'_, u32> {
+        cell.enter(who).expect("no holder has panicked")
+    }
 
     fn holders_exclude_each_other(
         kind: LockKind,
@@ -295,21 +333,21 @@ mod model {
             };
             *enter(&cell, 0) += 1;
             other.join().expect("no holder panics");
-            assert_eq!(*cell.enter(0), 2);
+            assert_eq!(*waiting(&cell, 0), 2);
         });
     }
 
     #[test]
     fn loom_holders_exclude_each_other() {
-        holders_exclude_each_other(LockKind::Spin, LockCell::enter);
-        holders_exclude_each_other(LockKind::Mutex, LockCell::enter);
+        holders_exclude_each_other(LockKind::Spin, waiting);
+        holders_exclude_each_other(LockKind::Mutex, waiting);
     }
 
     #[test]
     fn loom_who_tries_excludes_who_waits() {
         fn enter(cell: &LockCell<u32>, who: usize) -> LockGuard<'_, u32> {
             if who == 0 {
-                return cell.enter(who);
+                return waiting(cell, who);
             }
             loop {
                 match cell.try_enter(who) {

@@ -21,6 +21,7 @@
 //! | [`budget`] | how much may be at the device | take 1, put 1, none if unlimited |
 //! | [`meter`] | a rate that several threads keep to | reserve 1 |
 //! | [`tokens`] | the same with a limit that changes, and with those who wait | take 1, put 1 |
+//! | [`mod@orphans`] | tokens that were dropped; off the way of an I/O | 0 |
 //! | [`control`] | freeze, quiesce, "the queue is another one" | 0 |
 //! | [`counter`] | statistics | 0, or 1 if shared |
 //!
@@ -58,8 +59,9 @@ pub(crate) mod fair_share;
 pub(crate) mod insert_lists;
 pub(crate) mod lock_cell;
 pub(crate) mod meter;
+pub(crate) mod orphans;
 pub(crate) mod pending;
-mod poison;
+pub(crate) mod poison;
 pub(crate) mod queued_lock;
 pub(crate) mod restart;
 pub(crate) mod ring;
@@ -80,7 +82,9 @@ pub(crate) use fair_share::FairShare;
 pub(crate) use insert_lists::InsertLists;
 pub(crate) use lock_cell::{DetachedLock, LockCell, LockGuard, LockKind};
 pub(crate) use meter::Meter;
+pub(crate) use orphans::Orphans;
 pub(crate) use pending::Pending;
+pub(crate) use poison::{Alarm, AlarmRef};
 pub(crate) use queued_lock::QueuedLock;
 pub(crate) use restart::Restart;
 pub(crate) use ring::{Consumer, Mark, Producer, ring};
@@ -170,6 +174,26 @@ pub(crate) fn prefetch<T>(line: *const T) {
     }
     #[cfg(not(all(target_arch = "x86_64", not(any(loom, shuttle)))))]
     let _ = line;
+}
+
+use std::sync::atomic::AtomicU64 as StdAtomicU64;
+
+/// A count that outlives every queue. Plain `std` under the model checkers too, whose atomics cannot be in a static; it
+/// orders nothing.
+pub(crate) struct GlobalCount(StdAtomicU64);
+
+impl GlobalCount {
+    pub(crate) const fn new(value: u64) -> Self {
+        Self(StdAtomicU64::new(value))
+    }
+
+    pub(crate) fn add(&self, n: u64) {
+        self.0.fetch_add(n, Ordering::Relaxed);
+    }
+
+    pub(crate) fn load(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
 }
 
 /// A number that no other call in this process returns; from 1 up.

@@ -1,42 +1,83 @@
-//! Remembers that somebody panicked while changing a value, so that nobody trusts what it left behind.
+//! Remembers that a thread panicked while it changed a value, so that no other thread trusts what it left behind; and
+//! raises an alarm, so that no thread goes on waiting for it.
 
 use super::{AtomicBool, Ordering};
+// Plain `std` under the model checkers too: theirs cannot hold a trait object, and nothing is ordered by the count.
+use std::sync::Arc;
+
+/// A shared alarm; `None` for a value without one.
+pub(crate) type AlarmRef = Option<Arc<dyn Alarm>>;
+
+/// What happens when a value is poisoned.
+pub(crate) trait Alarm: Send + Sync {
+    /// The value has been let go of, or is about to be, on a thread that unwinds. Must not panic.
+    fn raise(&self);
+}
 
 /// | state | `note`, unwinding | `note`, as usual | `check` |
 /// |---|---|---|---|
-/// | clean | poisoned | clean | goes on |
-/// | poisoned | poisoned | poisoned | panics |
+/// | clean | poisoned, true: *you* raise the alarm | clean | goes on |
+/// | poisoned | poisoned | poisoned | refuses |
 ///
 /// Relaxed throughout: the word lies beside the value and is only used while holding it, so whatever orders
 /// the accesses to the value orders these.
-pub(crate) struct Poison(AtomicBool);
+pub(crate) struct Poison {
+    here: AtomicBool,
+    alarm: AlarmRef,
+}
 
 /// Was the thread unwinding already when it got hold of the value? Then it is not this value's fault.
 #[derive(Clone, Copy)]
 pub(crate) struct Unwinding(bool);
 
 impl Poison {
-    pub(crate) fn new() -> Self {
-        Self(AtomicBool::new(false))
+    pub(crate) fn new(alarm: AlarmRef) -> Self {
+        Self { here: AtomicBool::new(false), alarm }
     }
 
     /// To be called when the value is taken hold of; the answer goes to [`note`](Self::note).
     ///
     /// # Errors
-    /// Somebody panicked while holding the value.
+    /// A thread panicked while it held the value.
     #[inline]
     pub(crate) fn check(&self) -> Result<Unwinding, Poisoned> {
-        if self.0.load(Ordering::Relaxed) {
+        if self.here.load(Ordering::Relaxed) {
             return Err(Poisoned);
         }
-        Ok(Unwinding(std::thread::panicking()))
+        Ok(self.ignore())
     }
 
-    /// To be called before the value is let go of.
+    /// The same for a thread that takes hold of the value whatever state it is in.
+    pub(crate) fn ignore(&self) -> Unwinding {
+        Unwinding(std::thread::panicking())
+    }
+
+    /// Is the value poisoned? For its holder.
+    pub(crate) fn is_poisoned(&self) -> bool {
+        self.here.load(Ordering::Relaxed)
+    }
+
+    /// To be called before the value is let go of. True if the caller has to [`raise`](Self::raise) the alarm.
     #[inline]
-    pub(crate) fn note(&self, before: Unwinding) {
-        if !before.0 && std::thread::panicking() {
-            self.0.store(true, Ordering::Relaxed);
+    #[must_use = "if it says true, no other thread raises the alarm"]
+    pub(crate) fn note(&self, before: Unwinding) -> bool {
+        let panics = !before.0 && std::thread::panicking();
+        if panics {
+            self.here.store(true, Ordering::Relaxed);
+        }
+        panics
+    }
+
+    /// Keeps every other thread out from now on, without an alarm. For the holder of the value.
+    pub(crate) fn close(&self) {
+        self.here.store(true, Ordering::Relaxed);
+    }
+
+    /// Raises the alarm. Best after the value has been let go of.
+    #[cold]
+    pub(crate) fn raise(&self) {
+        if let Some(alarm) = &self.alarm {
+            alarm.raise();
         }
     }
 }

@@ -10,7 +10,7 @@
 //!
 //! The state is written by kickers all the time and so has a line for itself; the value begins another one.
 
-use super::poison::{Poison, Unwinding};
+use super::poison::{AlarmRef, Poison, Unwinding};
 use super::{Kick, RunState, UnsafeCell};
 use blkmq_core::Instant;
 use crossbeam_utils::CachePadded;
@@ -51,28 +51,34 @@ pub(crate) struct Detached {
 }
 
 impl<T> RunCell<T> {
-    /// Nobody runs.
+    /// Without a runner.
     pub(crate) fn new(value: T) -> Self {
-        let held = Held { poison: Poison::new(), value: UnsafeCell::new(value) };
+        Self::with_alarm(value, None)
+    }
+
+    /// The same; `alarm` is raised when a runner panics.
+    pub(crate) fn with_alarm(value: T, alarm: AlarmRef) -> Self {
+        let held = Held { poison: Poison::new(alarm), value: UnsafeCell::new(value) };
         Self { state: CachePadded::new(RunState::new()), held: CachePadded::new(held) }
     }
 
-    /// The run, if nobody has it. Leaves no mark otherwise.
-    ///
-    /// # Panics
-    /// If an earlier runner panicked.
+    /// The run, if it is free and no earlier runner panicked. Leaves no mark otherwise.
     #[inline]
     pub(crate) fn try_enter(&self) -> Option<RunGuard<'_, T>> {
-        self.state.try_begin().then(|| self.guard())
+        if self.state.try_begin() { self.guard() } else { None }
     }
 
-    /// The run, if nobody has it; otherwise whoever has it owes another pass.
-    ///
-    /// # Panics
-    /// As [`try_enter`](Self::try_enter).
+    /// The same; if the run is taken, its holder owes another pass.
     #[inline]
     pub(crate) fn enter_or_owe(&self) -> Option<RunGuard<'_, T>> {
-        self.state.begin_or_owe().then(|| self.guard())
+        if self.state.begin_or_owe() { self.guard() } else { None }
+    }
+
+    /// The run, if it is free, whatever an earlier runner left behind.
+    pub(crate) fn seize(&self) -> Option<RunGuard<'_, T>> {
+        let unwinding = self.held.poison.ignore();
+        let guard = || RunGuard { cell: self, unwinding, _value: PhantomData };
+        self.state.try_begin().then(guard)
     }
 
     /// The run that was detached from this cell.
@@ -132,18 +138,28 @@ impl<T> RunCell<T> {
 
     /// To be called once after each successful begin.
     #[inline]
-    fn guard(&self) -> RunGuard<'_, T> {
+    fn guard(&self) -> Option<RunGuard<'_, T>> {
         match self.held.poison.check() {
-            Ok(unwinding) => RunGuard { cell: self, unwinding, _value: PhantomData },
+            Ok(unwinding) => Some(RunGuard { cell: self, unwinding, _value: PhantomData }),
             Err(_) => {
                 self.state.hand_over();
-                panic!("a runner panicked in the middle of a pass; what it ran is unusable");
+                None
             }
         }
     }
 }
 
 impl<T> RunGuard<'_, T> {
+    /// Has an earlier runner panicked? Only one that was [seized](RunCell::seize) can be.
+    pub(crate) fn is_poisoned(&self) -> bool {
+        self.cell.held.poison.is_poisoned()
+    }
+
+    /// From now on the run can only be [seized](RunCell::seize).
+    pub(crate) fn close(&self) {
+        self.cell.held.poison.close();
+    }
+
     /// Ends the pass. `None`: done. Otherwise another pass is owed and has begun.
     #[inline]
     #[must_use = "if another pass is owed, it has to take place"]
@@ -174,8 +190,11 @@ impl<T> RunGuard<'_, T> {
 impl<T> Drop for RunGuard<'_, T> {
     #[inline]
     fn drop(&mut self) {
-        self.cell.held.poison.note(self.unwinding);
+        let poisoned = self.cell.held.poison.note(self.unwinding);
         self.cell.state.hand_over();
+        if poisoned {
+            self.cell.held.poison.raise();
+        }
     }
 }
 

@@ -9,11 +9,13 @@ use blkmq_core::{
     HwQueue, Instant, IoFlags, IoMeta, IoResult, Limits, Nanos, Op, RequestId, Rng, SubmitterId,
 };
 use blkmq_engine::{
-    Access, BioTable, Busy, Config, DeviceQueue, DeviceShape, Enqueued, Finished, Host, Inflight,
-    Io, KickMode, Modes, Queue, Submitter, Verdict, WriteCache,
+    Access, BioTable, Busy, Change, ChangeError, Config, DeviceQueue, DeviceShape, EditError,
+    Enqueued, Finished, Host, Inflight, Io, KickMode, Modes, Plan, Queue, Submitter, Verdict,
+    WriteCache,
 };
 use blkmq_sched::{At, Cx, Done, Factory, Options, Pick, Scheduler, Shape, registry};
 use std::collections::VecDeque;
+use std::convert::Infallible;
 use std::sync::{Arc, Mutex};
 
 /// One request as it arrived.
@@ -372,4 +374,16 @@ pub fn assert_at_rest<P: Send + 'static>(queue: &Queue<P>, hw_queues: u16) {
 
 pub fn meta(op: Op, sector: u64, sectors: u32) -> IoMeta {
     IoMeta::new(op, sector, sectors)
+}
+
+/// Has the queue changed to `to`.
+pub fn replan<P: Send + 'static>(queue: &Queue<P>, to: Plan) -> Result<Change<P>, ChangeError> {
+    let edited = queue.edit(|plan| {
+        *plan = to;
+        Ok::<(), Infallible>(())
+    });
+    edited.map_err(|error| match error {
+        EditError::Change(error) => error,
+        EditError::Edit(never) => match never {},
+    })
 }

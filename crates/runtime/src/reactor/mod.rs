@@ -92,11 +92,9 @@ impl<P: Payload> Reactor<P> {
         let panics = Arc::new(AtomicU64::new(0));
         let (its_shared, its_panics) = (Arc::clone(&shared), Arc::clone(&panics));
         let body = move || {
-            // A client waits as the thread that makes it.
-            let client = Client::new(submitter, clock, waiting, &threads);
+            // The client keeps the pumps until the last I/O is done.
+            let client = Client::new(submitter, clock, waiting, &threads, pumps);
             Turns::new(client, its_shared, its_panics).run();
-            // Not before the last I/O is done.
-            drop(pumps);
         };
         let thread = thread::Builder::new().name("blkmq-reactor".into()).spawn(body);
         Ok(Self { shared, panics, thread: Some(thread.map_err(ReactorError::Thread)?) })

@@ -60,22 +60,30 @@ impl<P: Payload> Turns<P> {
 
     /// Until the inbox is closed and all is delivered.
     pub(super) fn run(mut self) {
-        let turns = AssertUnwindSafe(|| {
-            while self.exchange() {
-                self.push();
-                self.gather();
+        // A policy or a device that this thread runs may panic. The queue is poisoned then, and the turns that follow
+        // deliver what it ends. A second panic leaves nothing to go on with.
+        for _ in 0..2 {
+            let turns = AssertUnwindSafe(|| {
+                while self.exchange() {
+                    self.push();
+                    self.gather();
+                }
+            });
+            if catch_unwind(turns).is_ok() {
+                return;
             }
-        });
-        // A device that this thread pumps may panic. Its I/Os stay in the queue, for good; those who wait for
-        // them must not.
-        if catch_unwind(turns).is_err() {
             self.panics.fetch_add(1, Ordering::Relaxed);
-            self.give_up();
         }
+        self.give_up();
     }
 
     /// Hands over answers, takes new I/Os. False when there is nothing left to do, ever.
     fn exchange(&mut self) -> bool {
+        if self.client.lost().is_some() {
+            // The queue is poisoned, and everything has come back that does.
+            self.give_up();
+            return false;
+        }
         let in_flight = self.client.in_flight();
         let mut inbox = self.shared.lock();
         let answers = self.done.drain(..);

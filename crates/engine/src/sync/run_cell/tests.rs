@@ -42,18 +42,27 @@ fn handing_over_and_dropping_leave_a_pass_that_is_due() {
 }
 
 #[test]
-fn a_panic_in_a_pass_is_told_to_whoever_enters_next() {
-    let cell = RunCell::new(0);
+fn after_a_panic_in_a_pass_the_alarm_is_raised_and_the_run_can_only_be_seized() {
+    struct Raised(crate::sync::AtomicU32);
+    impl crate::sync::Alarm for Raised {
+        fn raise(&self) {
+            self.0.fetch_add(1, crate::sync::Ordering::Relaxed);
+        }
+    }
+    let raised = Arc::new(Raised(crate::sync::AtomicU32::new(0)));
+    let cell = RunCell::with_alarm(0, Some(raised.clone()));
     let pass = catch_unwind(AssertUnwindSafe(|| {
-        let _run = cell.try_enter().expect("nobody runs");
+        let mut run = cell.try_enter().expect("the run is free");
+        *run = 1;
         panic!("in the middle of it");
     }));
     assert!(pass.is_err());
     for _ in 0..2 {
-        let next = catch_unwind(AssertUnwindSafe(|| cell.enter_or_owe().is_some()));
-        let said = next.expect_err("entering must panic");
-        assert!(said.downcast_ref::<&str>().is_some_and(|said| said.contains("a runner panicked")));
+        assert!(cell.enter_or_owe().is_none() && cell.try_enter().is_none());
+        let run = cell.seize().expect("the run is free");
+        assert!(run.is_poisoned() && *run == 1);
     }
+    assert_eq!(raised.0.load(crate::sync::Ordering::Relaxed), 1);
 }
 
 /// Real threads, more of them than CPUs here: nothing staged is lost, and no two passes overlap.

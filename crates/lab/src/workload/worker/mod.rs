@@ -442,6 +442,7 @@ impl<'a, P, B: Buffers<P>> Worker<'a, P, B> {
             Refusal::Unsupported(_) => IoError::NOT_SUPPORTED,
             Refusal::OutOfRange { .. } => IoError::NO_SPACE,
             Refusal::NoWait { .. } => IoError::AGAIN,
+            Refusal::Poisoned => IoError::POISONED,
             Refusal::NoCredit { .. } | Refusal::Misaligned { .. } | Refusal::TooLong { .. } => {
                 IoError::INVALID
             }

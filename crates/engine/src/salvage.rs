@@ -1,0 +1,149 @@
+//! What becomes of a queue in which a policy or a device panicked: every I/O that can be reached ends.
+//!
+//! The thread that panics goes on unwinding. On the way it lets go of the elevator or pump, which is closed from then on;
+//! raises the alarm, by which every submitter notices; and leaves the tokens on its stack with the table's orphans. Each
+//! submitter that notices ends what is in its own plug and calls [`Shared::salvage`], which takes every elevator and
+//! every pump, whatever state it is in, and ends what it finds there with [`IoError::POISONED`].
+//!
+//! | where a request is | what becomes of it |
+//! |---|---|
+//! | staging, an elevator, an outbox, refused by the device | ends |
+//! | at a device that did not panic | ends as the device says |
+//! | at the device that panicked | ends, if the device gives it back when asked to abandon it; if not, it is lost |
+//!
+//! Nothing is inserted, picked or issued any more, and no policy is called. What is lost has no completion, since its
+//! payload cannot be handed out while a device may write to it; submitters know how many those are
+//! ([`Submitter::lost`](crate::Submitter::lost)).
+
+use crate::completions::Completions;
+use crate::elevator::Elevator;
+use crate::gate::Entered;
+use crate::hctx::Hctx;
+use crate::pump::Pump;
+use crate::runner::Runner;
+use crate::shared::{Lasting, Shard, Shared};
+use crate::sync::{Alarm, TryLockError};
+use blkmq_core::{HwQueue, Instant, IoError, IoResult, Nanos, SubmitterId};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+/// After this a thread looks again at what devices still have, if nothing wakes it before.
+pub(crate) const SALVAGE_AGAIN: Nanos = Nanos::from_millis(1);
+/// How what is reached ends.
+const POISONED: IoResult = Err(IoError::POISONED);
+
+impl<P: Send> Alarm for Lasting<P> {
+    fn raise(&self) {
+        self.control.poison();
+        for id in 0..self.senders.len() as u16 {
+            self.host.wake_submitter(SubmitterId(id));
+        }
+        if self.pump_mode == crate::PumpMode::Thread {
+            let hw_queues = self.pump_tallies.len() as u16 - crate::queue::OTHER_TALLIES;
+            (0..hw_queues).for_each(|hw| self.host.wake_pump(HwQueue(hw)));
+        }
+    }
+}
+
+impl<P: Send> Shared<P> {
+    /// Ends what can be ended. True if nothing is on its way any more but what was in the hands of submitters when this
+    /// began; if not, to be called again: another thread is at it, or a device has requests still. O(everything).
+    #[cold]
+    pub(crate) fn salvage(&self, now: Instant) -> bool {
+        let _alone = match self.lasting.salvage.try_lock() {
+            Ok(alone) => alone,
+            Err(TryLockError::Poisoned(e)) => e.into_inner(),
+            Err(TryLockError::WouldBlock) => return false,
+        };
+        let mut wakes = Vec::new();
+        // Elevators leave something to pumps, and these hand something back.
+        let mut over = self.salvage_elevators(&mut wakes);
+        for hctx in &self.hctxs {
+            over &= match hctx.pump.seize(self.changer()) {
+                Some(pump) => self.salvage_pump(hctx, pump, now, &mut wakes),
+                None => false,
+            };
+        }
+        over &= self.salvage_elevators(&mut wakes);
+        let mut ended = Completions::new(&self.lasting.table);
+        for chain in self.lasting.table.take_orphans() {
+            ended.push_chain(self, chain, POISONED);
+        }
+        ended.flush(self);
+        wakes.append(&mut ended.wake);
+        self.wake(&wakes);
+        over
+    }
+
+    /// True if every elevator could be entered.
+    fn salvage_elevators(&self, wakes: &mut Vec<SubmitterId>) -> bool {
+        let mut all = true;
+        for shard in &self.shards {
+            match shard.gate.seize(self.changer()) {
+                Some(runner) => self.salvage_elevator(shard, runner, wakes),
+                None => all = false,
+            }
+        }
+        all
+    }
+
+    /// True if the device has nothing any more.
+    fn salvage_pump(
+        &self,
+        hctx: &Hctx<P>,
+        mut pump: Entered<'_, Pump<P>>,
+        now: Instant,
+        wakes: &mut Vec<SubmitterId>,
+    ) -> bool {
+        if pump.is_poisoned() {
+            // The device may panic once more. What it has given back by then is back.
+            let _ = catch_unwind(AssertUnwindSafe(|| pump.give_up_device()));
+        } else {
+            pump.stop_retrying();
+            pump.look(self, hctx, now);
+        }
+        pump.end_waiting(self, hctx, POISONED);
+        pump.take_wakes(wakes);
+        let over = pump.is_idle();
+        pump.finish();
+        over
+    }
+
+    fn salvage_elevator(
+        &self,
+        shard: &Shard,
+        mut runner: Entered<'_, Runner>,
+        wakes: &mut Vec<SubmitterId>,
+    ) {
+        // What is ended below is still in the policy's books, so the policy must not be asked again.
+        runner.close();
+        if let Some(parking) = &shard.parking {
+            parking.lists.take(drop);
+        }
+        runner.end_all();
+        runner.completions.flush(self);
+        wakes.append(&mut runner.completions.wake);
+        wakes.append(&mut runner.wakes);
+        runner.finish();
+    }
+}
+
+impl Runner {
+    /// Leaves every token that is staged or held with the orphans, but for those that are on their way to a pump.
+    fn end_all(&mut self) {
+        // A pass that was cut short has put some where its pump does not see them yet.
+        self.lanes.iter_mut().for_each(|lane| lane.outbox.publish());
+        for staging in self.staging.iter_mut().flatten() {
+            while staging.protos.pop().is_some() {}
+            while staging.asks.pop().is_some() {}
+        }
+        self.abandon().for_each(|rq| drop(rq.into_head()));
+        self.parked.clear();
+        self.elevator.end_all();
+    }
+}
+
+impl Elevator {
+    fn end_all(&mut self) {
+        self.take_chains().for_each(drop);
+    }
+}

@@ -1,0 +1,58 @@
+//! A submitter goes: what it has not sent on its way is cancelled, and its parts go back to the queue, where they stay
+//! until the I/Os in flight are done (`seats.rs`).
+
+use super::{Parts, Submitter};
+use crate::slots::BioTable;
+use blkmq_core::{IoError, IoResult};
+
+impl Parts {
+    /// Has it all its credit?
+    pub(crate) fn is_whole(&self) -> bool {
+        self.credit.left() == self.credit.depth()
+    }
+
+    /// Takes the payload of an I/O that is done.
+    pub(crate) fn pop<P>(&mut self, table: &BioTable<P>) -> Option<P> {
+        self.receiver.pop(table, &mut self.credit).map(|popped| popped.payload)
+    }
+}
+
+impl<P> Submitter<P> {
+    /// Ends what is in the plug and what the limits of groups hold back, with `result`. What is there to be reaped is
+    /// this submitter's own, so no thread has to be woken.
+    pub(super) fn end_private(&mut self, result: IoResult) {
+        let lasting = &self.q.lasting;
+        let Some(parts) = &self.parts else { return };
+        let sender = &lasting.senders[usize::from(parts.id.0)];
+        for proto in self.plug.drain().chain(self.throttle.drain()) {
+            let mut rest = Some(proto.bio);
+            while let Some(head) = rest {
+                let (bio, behind) = lasting.table.split_first(head);
+                let _ = sender.send_one(bio, result);
+                rest = behind;
+            }
+        }
+    }
+}
+
+impl<P> Drop for Submitter<P> {
+    fn drop(&mut self) {
+        self.end_private(Err(IoError::CANCELLED));
+        let Some(mut parts) = self.parts.take() else { return };
+        let lasting = &self.q.lasting;
+        // A thread that unwinds may have been about to sleep.
+        parts.receiver.cancel_park();
+        if std::mem::take(&mut self.is_counted) {
+            self.q.shards[self.shard].sleepers.get_up();
+        }
+        while let Some(payload) = parts.pop(&lasting.table) {
+            drop(payload);
+        }
+        let leaves_some = !parts.is_whole();
+        lasting.seats.put(parts);
+        if leaves_some {
+            // A sleeping thread may count on this one.
+            self.q.hand_on(&self.q.shards[self.shard]);
+        }
+    }
+}

@@ -1,0 +1,53 @@
+//! The end of a queue: requests that are still on their way end here, and payloads whose tokens do not come back are
+//! leaked instead of freed.
+
+use crate::shared::{Lasting, Shared};
+use crate::submitter::Parts;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+// A count, and no protocol; under the model checkers too, whose atomics cannot be in a static.
+use crate::sync::GlobalCount;
+
+static LEAKED: GlobalCount = GlobalCount::new(0);
+
+/// Bios of this process whose payloads were leaked, because their queue went away before the device had given the
+/// requests back: the device kept the requests, or forgot them. 0 unless a device is at fault.
+///
+/// The payload of such a bio is neither dropped nor reused, so that a device, or the kernel behind it, may go on
+/// writing to it.
+#[must_use]
+pub fn leaked_bios() -> u64 {
+    LEAKED.load()
+}
+
+impl<P> Drop for Shared<P> {
+    /// Submitters are gone, or they would hold the queue.
+    fn drop(&mut self) {
+        for hctx in &mut self.hctxs {
+            let pump = hctx.pump.get_mut();
+            // A device may panic here. What it has given back by then is back, and the rest is leaked.
+            let mut held = Vec::new();
+            let _ = catch_unwind(AssertUnwindSafe(|| pump.abandon(&mut held)));
+            for rq in held {
+                hctx.tags.put_abandoned(rq.tag);
+                drop(rq.into_head());
+            }
+            pump.send_rest(&self.lasting);
+        }
+        for shard in &mut self.shards {
+            let runner = shard.gate.get_mut();
+            for rq in runner.abandon() {
+                drop(rq.into_head());
+            }
+            runner.completions.send_rest(&self.lasting);
+        }
+    }
+}
+
+impl<P> Drop for Lasting<P> {
+    fn drop(&mut self) {
+        // Rings go here, and leave what they hold with the orphans.
+        let receivers: Vec<_> = self.seats.drain().map(|Parts { receiver, .. }| receiver).collect();
+        let leaked = self.table.settle(receivers.into_iter());
+        LEAKED.add(leaked);
+    }
+}

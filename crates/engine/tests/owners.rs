@@ -1,0 +1,156 @@
+//! I/Os of several owners in one request: merged where the elevator allows it, and taken apart when the request fails.
+
+mod common;
+
+use blkmq_core::{Instant, IoError, IoResult, Owner};
+use blkmq_engine::{
+    BioTable, Config, DeviceQueue, Enqueued, Finished, Inflight, Io, Queue, Verdict,
+};
+use common::{accesses, deadline, shape, write};
+use std::sync::{Arc, Mutex};
+
+const T0: Instant = Instant::ZERO;
+
+/// A request as the device saw it: first sector, sectors, bios and segments.
+type Shape = (u64, u32, u32, u16);
+/// What a device has seen.
+type Seen = Arc<Mutex<Vec<Shape>>>;
+
+/// Fails every request that covers the sector `bad`; ends requests inline, or at the next look.
+struct BadSector {
+    bad: u64,
+    error: IoError,
+    inline: bool,
+    held: Vec<Inflight>,
+    seen: Seen,
+}
+
+impl BadSector {
+    fn result(&self, rq: &Inflight) -> IoResult {
+        let covers = (rq.sector()..rq.sector() + u64::from(rq.sectors())).contains(&self.bad);
+        if covers { Err(self.error) } else { Ok(()) }
+    }
+}
+
+impl<P> DeviceQueue<P> for BadSector {
+    fn enqueue(&mut self, _: Instant, bios: &BioTable<P>, rq: Inflight) -> Enqueued {
+        let sum: u32 = rq.bios(bios).map(|bio| bio.sectors).sum();
+        assert_eq!((rq.bios(bios).count() as u32, sum), (rq.bio_count(), rq.sectors()));
+        let seen = (rq.sector(), rq.sectors(), rq.bio_count(), rq.segments());
+        self.seen.lock().expect("no panic").push(seen);
+        if self.inline {
+            let result = self.result(&rq);
+            return Enqueued::Done(rq, result);
+        }
+        self.held.push(rq);
+        Enqueued::Accepted
+    }
+
+    fn reap(&mut self, _: Instant, out: &mut Vec<Finished>) {
+        for rq in std::mem::take(&mut self.held) {
+            let verdict = Verdict::Done(self.result(&rq));
+            out.push(Finished { rq, verdict });
+        }
+    }
+
+    fn next_event(&self) -> Option<Instant> {
+        Some(if self.held.is_empty() { Instant::MAX } else { T0 })
+    }
+
+    fn abandon(&mut self, out: &mut Vec<Inflight>) {
+        out.append(&mut self.held);
+    }
+}
+
+/// What became of the writes of 8 sectors from 0 on, one of each owner, by sector, and what the device saw.
+fn run(
+    owners: &[u32],
+    (bad, error): (u64, IoError),
+    change: impl FnOnce(&mut Config<u32>),
+    inline: bool,
+) -> (Vec<IoResult>, Vec<Shape>, Queue<u32>) {
+    let seen = Seen::default();
+    let device = BadSector { bad, error, inline, held: Vec::new(), seen: Arc::clone(&seen) };
+    let mut config = Config::new(shape(1, 1), vec![Box::new(device) as _]).scheduler(deadline());
+    change(&mut config);
+    let queue = Queue::new(config).expect("valid");
+    let mut sub = queue.submitter().expect("one is free");
+    // Frozen until all are there, so that they meet in the elevator.
+    let freeze = queue.freeze();
+    for (n, owner) in (0..).zip(owners) {
+        sub.push(T0, Io { owner: Owner(*owner), ..write(n * 8, 8) }).expect("there is credit");
+    }
+    sub.flush(T0);
+    drop(freeze);
+    let mut back = vec![None; owners.len()];
+    for _ in 0..50 {
+        sub.poll(T0);
+        sub.reap(u32::MAX, |done| back[done.cookie as usize / 8] = Some(done.result));
+    }
+    let back = back.into_iter().map(|result| result.expect("all come back")).collect();
+    let seen = seen.lock().expect("no panic").clone();
+    assert_eq!((sub.outstanding(), queue.stats().completed), (0, owners.len() as u64));
+    (back, seen, queue)
+}
+
+const FAILS: IoResult = Err(IoError::IO);
+
+#[test]
+fn owners_merge_in_the_elevator_and_a_bad_sector_fails_the_owner_whose_it_is() {
+    for access in accesses() {
+        for inline in [false, true] {
+            let bad = (16, IoError::IO);
+            let (back, seen, queue) = run(&[1, 1, 2, 3, 3], bad, |c| c.access = access, inline);
+            assert_eq!(back, [Ok(()), Ok(()), FAILS, Ok(()), Ok(())], "{access:?} {inline}");
+            let apart = [(0, 40, 5, 5), (0, 16, 2, 2), (16, 8, 1, 1), (24, 16, 2, 2)];
+            assert_eq!(seen, apart, "{access:?} {inline}");
+            let stats = queue.stats();
+            assert_eq!((stats.taken_apart, stats.retries), (1, 0));
+            assert_eq!((stats.dispatched, stats.completed_requests), (1, 1));
+        }
+    }
+}
+
+#[test]
+fn an_owner_whose_ios_lie_apart_is_repeated_in_runs() {
+    let (back, seen, _) = run(&[1, 2, 1], (8, IoError::NO_SPACE), |_| {}, false);
+    assert_eq!(back, [Ok(()), Err(IoError::NO_SPACE), Ok(())]);
+    assert_eq!(seen, [(0, 24, 3, 3), (0, 8, 1, 1), (8, 8, 1, 1), (16, 8, 1, 1)]);
+}
+
+#[test]
+fn one_owner_alone_is_not_repeated_and_neither_is_what_timed_out() {
+    let (back, seen, _) = run(&[1, 1, 1], (8, IoError::IO), |_| {}, false);
+    assert_eq!((back, seen.len()), (vec![FAILS; 3], 1));
+    let late = IoError::TIMED_OUT;
+    let (back, seen, _) = run(&[1, 2], (8, late), |_| {}, false);
+    assert_eq!((back, seen.len()), (vec![Err(late); 2], 1));
+}
+
+#[test]
+fn the_whole_is_tried_again_first() {
+    let (back, seen, queue) = run(&[1, 2], (8, IoError::IO), |c| c.retries = 2, false);
+    assert_eq!(back, [Ok(()), FAILS]);
+    let whole = (0, 16, 2, 2);
+    assert_eq!(seen, [whole, whole, whole, (0, 8, 1, 1), (8, 8, 1, 1)]);
+    assert_eq!((queue.stats().retries, queue.stats().taken_apart), (2, 1));
+}
+
+/// A queue may go away while runs wait.
+#[test]
+fn a_request_in_runs_ends_with_its_queue() {
+    let seen = Seen::default();
+    let device = BadSector { bad: 0, error: IoError::IO, inline: false, held: Vec::new(), seen };
+    let config = Config::new(shape(1, 1), vec![Box::new(device) as _]).scheduler(deadline());
+    let queue = Queue::new(config).expect("valid");
+    let mut sub = queue.submitter().expect("one is free");
+    let freeze = queue.freeze();
+    for owner in 0..4 {
+        sub.push(T0, Io { owner: Owner(owner), ..write(u64::from(owner) * 8, 8) }).expect("credit");
+    }
+    sub.flush(T0);
+    drop(freeze);
+    sub.poll(T0);
+    drop((sub, queue));
+    assert_eq!(blkmq_engine::leaked_bios(), 0);
+}

@@ -1,0 +1,95 @@
+//! Clients that are made on one thread and used on another, and that outlive their service.
+//!
+//! A client was woken on the thread that made it: where no descriptor is watched, one that was moved slept until
+//! something else woke it. And a service that was dropped took its pump threads from under its clients.
+
+mod common;
+
+use blkmq_core::Op;
+use blkmq_engine::{Io, PumpMode};
+use blkmq_runtime::Waiting;
+use common::{PUMPS, null};
+use std::sync::mpsc::channel;
+use std::thread;
+
+/// Long enough that a waiting thread goes to sleep, with [`SLEEPY`].
+const SLOW: &str = "null,submit_queues=1,irqmode=2,completion_nsec=3000000";
+/// Sleeps at once.
+const SLEEPY: Waiting = Waiting { spins: 0, rounds: 0, yields: 0 };
+
+fn io(n: u64) -> Io<u64> {
+    Io::new(Op::Read, n * 64, 8, n, n)
+}
+
+#[test]
+fn a_client_is_woken_on_the_thread_that_uses_it() {
+    for pump in PUMPS {
+        let mut service = null(SLOW, |config| config.pump = pump);
+        service.set_waiting(SLEEPY);
+        let mut client = service.client().expect("one is free");
+        // Here first, so that this thread is the one that a bell would remember.
+        client.push(client.clock().now(), io(1)).expect("there is credit");
+        assert_eq!(client.wait(1, 1, |_| {}), 1);
+        // With an I/O in flight, too.
+        client.push(client.clock().now(), io(2)).expect("there is credit");
+        client.flush(client.clock().now());
+        let (sent, received) = channel();
+        let there = thread::spawn(move || {
+            for n in 3..6 {
+                client.push(client.clock().now(), io(n)).expect("there is credit");
+                assert_eq!(client.wait(1, 1, |_| {}), 1);
+            }
+            assert_eq!(client.wait(1, 8, |_| {}), 1);
+            sent.send(client).expect("the test waits for it");
+        });
+        let mut client = received.recv().expect("it comes back");
+        there.join().expect("no panic");
+        client.push(client.clock().now(), io(7)).expect("there is credit");
+        assert_eq!(client.wait(1, 1, |_| {}), 1);
+    }
+}
+
+#[test]
+fn a_moved_client_hears_of_the_end_of_a_freeze() {
+    let mut service = null("null", |_| {});
+    service.set_waiting(SLEEPY);
+    let mut client = service.client().expect("one is free");
+    let freeze = service.queue().freeze();
+    let there = thread::spawn(move || {
+        client.push(client.clock().now(), io(1)).expect("there is credit");
+        client.wait(1, 1, |_| {})
+    });
+    common::until(|| service.queue().stats().submitted == 1);
+    drop(freeze);
+    assert_eq!(there.join().expect("no panic"), 1);
+}
+
+#[test]
+fn ios_complete_after_their_service_is_gone() {
+    for pump in PUMPS {
+        let service = null(SLOW, |config| config.pump = pump);
+        let mut client = service.client().expect("one is free");
+        for n in 0..8 {
+            client.push(client.clock().now(), io(n)).expect("there is credit");
+        }
+        client.flush(client.clock().now());
+        drop(service);
+        assert_eq!(client.wait(8, 8, |done| assert!(done.result.is_ok())), 8, "{pump:?}");
+        client.push(client.clock().now(), io(9)).expect("there is credit");
+        assert_eq!(client.wait(1, 1, |_| {}), 1, "{pump:?}");
+    }
+}
+
+#[test]
+fn a_client_that_is_dropped_with_ios_in_flight_gives_its_place_back() {
+    for pump in [PumpMode::Inline, PumpMode::Thread] {
+        let service = null(SLOW, |config| config.pump = pump);
+        for n in 0..3 {
+            let mut client = service.client().expect("the only place is free");
+            client.push(client.clock().now(), io(n)).expect("there is credit");
+            client.flush(client.clock().now());
+            drop(client);
+            common::until(|| service.client().is_ok());
+        }
+    }
+}
