@@ -254,11 +254,12 @@ impl<P: Send> Pump<P> {
                     self.completed += 1;
                     self.finish(q, now, rq, result);
                 }
-                Verdict::Requeue => {
+                Verdict::Requeue if !self.apart.has(rq.tag) => {
                     self.give_back(q, &rq);
                     self.hand_back(Handback { rq, verdict, at: now });
                 }
-                Verdict::RequeueTail => {
+                // A run is not for the elevator, which knows the whole request alone.
+                Verdict::Requeue | Verdict::RequeueTail => {
                     hctx.counters.tail_requeues.add(1);
                     self.later.push_back(rq);
                 }
@@ -383,9 +384,11 @@ impl<P: Send> Pump<P> {
         match self.apart.next(&q.lasting.table, &q.limits, rq, result) {
             Next::Over(rq) => self.finish_whole(q, now, rq, result),
             Next::Run { run, over } => {
+                let counters = &q.hctxs[usize::from(run.hw.0)].counters;
+                counters.runs.add(1);
                 match over {
                     Some(head) => self.completions.push_chain(q, head, result),
-                    None => q.hctxs[usize::from(run.hw.0)].counters.taken_apart.add(1),
+                    None => counters.taken_apart.add(1),
                 }
                 self.repeated += 1;
                 self.stuck.push_front(run);

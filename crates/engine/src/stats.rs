@@ -37,6 +37,7 @@ pub(crate) struct PumpCounters {
     pub(crate) timeouts: Counter,
     pub(crate) retries: Counter,
     pub(crate) taken_apart: Counter,
+    pub(crate) runs: Counter,
     pub(crate) turns: Counter,
     pub(crate) kicks_sent: Counter,
     pub(crate) kicks_coalesced: Counter,
@@ -144,7 +145,7 @@ pub struct LockStats {
 ///
 /// At rest, `submitted == completed`, and
 /// `completed_requests == submitted - merges.total() - cancelled.total() + flushes.surplus()`, and
-/// `dispatched == completed_requests + requeues`, and `issued == dispatched + tail_requeues`.
+/// `dispatched == completed_requests + requeues`, and `issued == dispatched + tail_requeues + runs`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct QueueStats {
     /// Bios taken from submitters: an I/O each, or a part of one that was divided. There were
@@ -183,6 +184,8 @@ pub struct QueueStats {
     pub retries: u64,
     /// Requests that failed, that several owners shared, and that were repeated owner by owner.
     pub taken_apart: u64,
+    /// Issued for that, each with the I/Os of one owner.
+    pub runs: u64,
     /// Times that the device had no room (RESOURCE or DEV_RESOURCE).
     pub busy: u64,
     /// Passes over an elevator.
@@ -245,6 +248,7 @@ impl QueueStats {
         self.timeouts += c.timeouts.get();
         self.retries += c.retries.get();
         self.taken_apart += c.taken_apart.get();
+        self.runs += c.runs.get();
         self.kicks_sent += c.kicks_sent.get();
         self.kicks_coalesced += c.kicks_coalesced.get();
     }

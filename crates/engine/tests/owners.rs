@@ -2,7 +2,7 @@
 
 mod common;
 
-use blkmq_core::{Instant, IoError, IoResult, Owner};
+use blkmq_core::{Instant, IoError, IoResult, Nanos, Owner};
 use blkmq_engine::{
     BioTable, Config, DeviceQueue, Enqueued, Finished, Inflight, Io, Queue, Verdict,
 };
@@ -23,6 +23,8 @@ struct BadSector {
     inline: bool,
     held: Vec<Inflight>,
     seen: Seen,
+    /// Wants the second request that it is offered back later.
+    wants_back: bool,
 }
 
 impl BadSector {
@@ -48,7 +50,11 @@ impl<P> DeviceQueue<P> for BadSector {
 
     fn reap(&mut self, _: Instant, out: &mut Vec<Finished>) {
         for rq in std::mem::take(&mut self.held) {
-            let verdict = Verdict::Done(self.result(&rq));
+            let offered = self.seen.lock().expect("no panic").len();
+            let verdict = match self.wants_back && offered == 2 {
+                true => Verdict::Requeue,
+                false => Verdict::Done(self.result(&rq)),
+            };
             out.push(Finished { rq, verdict });
         }
     }
@@ -62,6 +68,9 @@ impl<P> DeviceQueue<P> for BadSector {
     }
 }
 
+/// The error of a device that wants the first run back later.
+const WANTED_BACK: IoError = IoError::NO_SPACE;
+
 /// What became of the writes of 8 sectors from 0 on, one of each owner, by sector, and what the device saw.
 fn run(
     owners: &[u32],
@@ -70,7 +79,8 @@ fn run(
     inline: bool,
 ) -> (Vec<IoResult>, Vec<Shape>, Queue<u32>) {
     let seen = Seen::default();
-    let device = BadSector { bad, error, inline, held: Vec::new(), seen: Arc::clone(&seen) };
+    let (held, wants_back) = (Vec::new(), error == WANTED_BACK);
+    let device = BadSector { bad, error, inline, held, seen: Arc::clone(&seen), wants_back };
     let mut config = Config::new(shape(1, 1), vec![Box::new(device) as _]).scheduler(deadline());
     change(&mut config);
     let queue = Queue::new(config).expect("valid");
@@ -83,8 +93,8 @@ fn run(
     sub.flush(T0);
     drop(freeze);
     let mut back = vec![None; owners.len()];
-    for _ in 0..50 {
-        sub.poll(T0);
+    for step in 0..50 {
+        sub.poll(T0 + Nanos::from_millis(step));
         sub.reap(u32::MAX, |done| back[done.cookie as usize / 8] = Some(done.result));
     }
     let back = back.into_iter().map(|result| result.expect("all come back")).collect();
@@ -105,7 +115,7 @@ fn owners_merge_in_the_elevator_and_a_bad_sector_fails_the_owner_whose_it_is() {
             let apart = [(0, 40, 5, 5), (0, 16, 2, 2), (16, 8, 1, 1), (24, 16, 2, 2)];
             assert_eq!(seen, apart, "{access:?} {inline}");
             let stats = queue.stats();
-            assert_eq!((stats.taken_apart, stats.retries), (1, 0));
+            assert_eq!((stats.taken_apart, stats.runs, stats.retries), (1, 3, 0));
             assert_eq!((stats.dispatched, stats.completed_requests), (1, 1));
         }
     }
@@ -113,8 +123,8 @@ fn owners_merge_in_the_elevator_and_a_bad_sector_fails_the_owner_whose_it_is() {
 
 #[test]
 fn an_owner_whose_ios_lie_apart_is_repeated_in_runs() {
-    let (back, seen, _) = run(&[1, 2, 1], (8, IoError::NO_SPACE), |_| {}, false);
-    assert_eq!(back, [Ok(()), Err(IoError::NO_SPACE), Ok(())]);
+    let (back, seen, _) = run(&[1, 2, 1], (8, IoError::INVALID), |_| {}, false);
+    assert_eq!(back, [Ok(()), Err(IoError::INVALID), Ok(())]);
     assert_eq!(seen, [(0, 24, 3, 3), (0, 8, 1, 1), (8, 8, 1, 1), (16, 8, 1, 1)]);
 }
 
@@ -136,11 +146,21 @@ fn the_whole_is_tried_again_first() {
     assert_eq!((queue.stats().retries, queue.stats().taken_apart), (2, 1));
 }
 
+/// A run that the device wants back later went to the elevator, which knows the whole request alone: the runs behind it
+/// were lost. It stays with its hardware queue.
+#[test]
+fn a_run_that_the_device_wants_back_later_comes_again_as_it_is() {
+    let (back, seen, _) = run(&[1, 2], (8, WANTED_BACK), |_| {}, false);
+    assert_eq!(back, [Ok(()), Err(WANTED_BACK)]);
+    assert_eq!(seen, [(0, 16, 2, 2), (0, 8, 1, 1), (0, 8, 1, 1), (8, 8, 1, 1)]);
+}
+
 /// A queue may go away while runs wait.
 #[test]
 fn a_request_in_runs_ends_with_its_queue() {
     let seen = Seen::default();
-    let device = BadSector { bad: 0, error: IoError::IO, inline: false, held: Vec::new(), seen };
+    let (held, inline, wants_back) = (Vec::new(), false, false);
+    let device = BadSector { bad: 0, error: IoError::IO, inline, held, seen, wants_back };
     let config = Config::new(shape(1, 1), vec![Box::new(device) as _]).scheduler(deadline());
     let queue = Queue::new(config).expect("valid");
     let mut sub = queue.submitter().expect("one is free");

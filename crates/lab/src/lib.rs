@@ -20,6 +20,7 @@
 #![forbid(unsafe_code)]
 
 mod agenda;
+mod apart;
 mod asking;
 mod body;
 mod client;

@@ -80,6 +80,8 @@ pub(crate) enum Return {
     Again,
     /// It stays with its hardware queue, behind what waits there.
     Tail,
+    /// It stays with its hardware queue, ahead of what waits there, and comes again in runs.
+    Apart,
 }
 
 /// A request offered to the device.
@@ -90,6 +92,8 @@ pub(crate) struct Offer {
     pub(crate) what: Picked,
     pub(crate) flags: IoFlags,
     pub(crate) bios: Vec<Seen>,
+    /// It has the tag of a request that is being repeated: is it the next run of that?
+    pub(crate) run: Option<bool>,
 }
 
 impl Oracle {
@@ -264,12 +268,16 @@ impl Evidence {
 
     /// The device was offered something and has answered.
     pub(crate) fn offered(&mut self, offer: &Offer, answer: &Answer) {
-        let &Offer { now, hw, tag, what, flags, ref bios } = offer;
+        let &Offer { now, hw, tag, what, flags, ref bios, run } = offer;
         let taken = !matches!(answer, Answer::Busy(_));
         self.note(Kind::Arrive, now, [hw.0.into(), what.sector, taken.into()]);
         let form = self.ledger.check_request(hw, (what.op, flags), what.sector, bios);
         self.judge(form);
-        if what.op != Op::Flush {
+        if let Some(is_next) = run {
+            // It passes by the policy, and what waits for the device.
+            let wrong = Violation::OutOfOrder { hw, picked: None, arrived: what.sector };
+            self.judge(if is_next { Ok(()) } else { Err(wrong) });
+        } else if what.op != Op::Flush {
             let owned = |bio: &Seen| self.ledger.io(bio.cookie).map(|(io, _)| (io.owner, *bio));
             let owned: Vec<_> = bios.iter().filter_map(owned).collect();
             let order = self
@@ -300,6 +308,10 @@ impl Evidence {
             self.judge(verdict);
         }
         if let Answer::Done(how) = answer {
+            if matches!(how, Return::Apart) {
+                self.tails.insert((hw.0, tag));
+                self.promises.offered(hw, now, true);
+            }
             self.gave_back(now, (hw, tag), bios.iter().map(Seen::bio), *how);
             self.came_back(now, hw);
         } else {
@@ -337,8 +349,8 @@ impl Evidence {
     ) {
         let key = self.tag_key(hw, tag);
         self.tags.remove(&key);
-        if matches!(how, Return::Tail) {
-            if what.op != Op::Flush {
+        if matches!(how, Return::Tail | Return::Apart) {
+            if what.op != Op::Flush && matches!(how, Return::Tail) {
                 self.order.stays(hw, what);
             }
             // It waits with what was refused, and as long as if it had been; and what is taken before it does not

@@ -137,8 +137,8 @@ impl Subject {
             ),
             ("dispatched == completed + requeues", stats.dispatched == requests + stats.requeues),
             (
-                "issued == dispatched + tail_requeues",
-                stats.issued == stats.dispatched + stats.tail_requeues,
+                "issued == dispatched + tail_requeues + runs",
+                stats.issued == stats.dispatched + stats.tail_requeues + stats.runs,
             ),
             ("retries are requeues", stats.retries <= stats.requeues),
             ("cancelled as many as witnessed", cancelled.total() == seen),

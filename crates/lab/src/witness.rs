@@ -1,7 +1,8 @@
 //! A witness beside a device: tells the oracle what arrives and what goes back, and changes nothing.
 
 use crate::Stamp;
-use crate::ledger::{Bio, Seen};
+use crate::apart::{Apart, Owned};
+use crate::ledger::Seen;
 use crate::oracle::{Answer, Offer, Oracle, Return};
 use crate::order::Picked;
 use blkmq_core::{HwQueue, Instant, IoResult, Nanos, Tag};
@@ -21,6 +22,7 @@ struct Witness {
     retries: u8,
     /// What the device holds, by driver tag.
     held: BTreeMap<Tag, Held>,
+    apart: Apart,
     /// The last request offered was refused.
     refused: bool,
 }
@@ -28,7 +30,7 @@ struct Witness {
 /// A request at the device.
 struct Held {
     what: Picked,
-    bios: Vec<Bio>,
+    bios: Vec<Owned>,
     /// When the engine has to ask about it.
     deadline: Instant,
 }
@@ -44,53 +46,72 @@ pub(crate) fn witnessed(
     let timeout = shape.timeout;
     let witness = |(hw, inner)| {
         let (hw, oracle) = (HwQueue(hw), oracle.clone());
-        let (held, refused) = (BTreeMap::new(), false);
-        Box::new(Witness { inner, hw, oracle, timeout, retries, held, refused })
+        let (held, apart, refused) = (BTreeMap::new(), Apart::default(), false);
+        Box::new(Witness { inner, hw, oracle, timeout, retries, held, apart, refused })
             as Box<dyn DeviceQueue<_>>
     };
     (0..).zip(queues).map(witness).collect()
 }
 
 impl Witness {
-    /// What follows for a request with which the device is done.
-    fn outcome(&self, rq: &Inflight, result: IoResult) -> Return {
+    /// What follows for a request, made of `bios`, with which the device is done.
+    fn outcome(&mut self, rq: &Inflight, bios: &[Owned], result: IoResult) -> Return {
+        let tag = rq.tag();
+        if self.apart.has(tag) {
+            self.apart.ran(tag, bios.len());
+            return Return::Done(result);
+        }
         match result {
             Err(error) if error.is_retryable() && rq.retries() < self.retries => Return::Again,
+            _ if Apart::concerns(bios, result) => {
+                self.apart.begin(tag, bios.to_vec());
+                Return::Apart
+            }
             _ => Return::Done(result),
         }
     }
 
+    /// The bios of what the device holds with this tag.
+    fn bios_of(&self, tag: Tag) -> Vec<Owned> {
+        self.held.get(&tag).map(|held| held.bios.clone()).unwrap_or_default()
+    }
+
     fn returned(&mut self, now: Instant, tag: Tag, how: Return) {
         let Some(Held { what, bios, .. }) = self.held.remove(&tag) else { return };
-        let place = (self.hw, tag);
+        let (place, bios) = ((self.hw, tag), bios.iter().map(|(_, seen)| seen.bio()).collect());
         self.oracle.with(|oracle| oracle.returned(now, place, what, bios, how));
     }
 }
 
 impl DeviceQueue<Stamp> for Witness {
     fn enqueue(&mut self, now: Instant, table: &BioTable<Stamp>, rq: Inflight) -> Enqueued {
-        let bios: Vec<Seen> = rq
+        let owned: Vec<Owned> = rq
             .bios(table)
-            .map(|bio| Seen {
-                cookie: bio.cookie,
-                by: bio.submitter,
-                sector: bio.sector,
-                sectors: bio.sectors,
-                payload: bio.payload.key,
+            .map(|bio| {
+                let seen = Seen {
+                    cookie: bio.cookie,
+                    by: bio.submitter,
+                    sector: bio.sector,
+                    sectors: bio.sectors,
+                    payload: bio.payload.key,
+                };
+                (bio.owner, seen)
             })
             .collect();
         let what = Picked { op: rq.op(), sector: rq.sector(), sectors: rq.sectors() };
         let (tag, flags) = (rq.tag(), rq.flags());
-        let offer = Offer { now, hw: self.hw, tag, what, flags, bios };
+        let run = self.apart.has(tag).then(|| self.apart.is_next_run(tag, &owned));
+        let bios = owned.iter().map(|(_, seen)| *seen).collect();
+        let offer = Offer { now, hw: self.hw, tag, what, flags, bios, run };
         let answer = self.inner.enqueue(now, table, rq);
         let seen = match &answer {
             Enqueued::Accepted => Answer::Accepted,
-            Enqueued::Done(rq, result) => Answer::Done(self.outcome(rq, *result)),
+            Enqueued::Done(rq, result) => Answer::Done(self.outcome(rq, &owned, *result)),
             Enqueued::Busy(_, why) => Answer::Busy(*why),
         };
         if matches!(seen, Answer::Accepted) {
-            let bios = offer.bios.iter().map(Seen::bio).collect();
-            self.held.insert(offer.tag, Held { what, bios, deadline: now + self.timeout });
+            let held = Held { what, bios: owned, deadline: now + self.timeout };
+            self.held.insert(offer.tag, held);
         }
         self.refused = matches!(seen, Answer::Busy(_));
         self.oracle.with(|oracle| oracle.offered(&offer, &seen));
@@ -106,7 +127,11 @@ impl DeviceQueue<Stamp> for Witness {
         self.inner.reap(now, out);
         for Finished { rq, verdict } in &out[before..] {
             let how = match verdict {
-                Verdict::Done(result) => self.outcome(rq, *result),
+                Verdict::Done(result) => self.outcome(rq, &self.bios_of(rq.tag()), *result),
+                // A run comes again as it is.
+                Verdict::Requeue | Verdict::RequeueTail if self.apart.has(rq.tag()) => {
+                    Return::Apart
+                }
                 Verdict::Requeue => Return::Again,
                 Verdict::RequeueTail => Return::Tail,
             };
@@ -117,7 +142,10 @@ impl DeviceQueue<Stamp> for Witness {
     fn timed_out(&mut self, now: Instant, tag: Tag) -> Expiry {
         let answer = self.inner.timed_out(now, tag);
         match &answer {
-            Expiry::Done(rq, result) => self.returned(now, tag, self.outcome(rq, *result)),
+            Expiry::Done(rq, result) => {
+                let how = self.outcome(rq, &self.bios_of(tag), *result);
+                self.returned(now, tag, how);
+            }
             Expiry::ResetTimer => {
                 let held = self.held.get_mut(&tag);
                 held.expect("it was asked about what it holds").deadline = now + self.timeout;

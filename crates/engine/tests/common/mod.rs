@@ -366,7 +366,7 @@ pub fn assert_at_rest<P: Send + 'static>(queue: &Queue<P>, hw_queues: u16) {
     let requests = requests.checked_add_signed(stats.flushes.surplus());
     assert_eq!(Some(stats.completed_requests), requests, "{stats:?}");
     assert_eq!(stats.dispatched, stats.completed_requests + stats.requeues, "{stats:?}");
-    assert_eq!(stats.issued, stats.dispatched + stats.tail_requeues, "{stats:?}");
+    assert_eq!(stats.issued, stats.dispatched + stats.tail_requeues + stats.runs, "{stats:?}");
     assert!((0..hw_queues).all(|hw| queue.tags_in_use(HwQueue(hw)) == 0));
     assert_eq!(queue.budgets_in_use(), 0);
     assert!(queue.tokens().iter().all(|(out, _)| *out == 0));

@@ -22,6 +22,7 @@ const REACHES: &[Reach] = &[
     Reach { name: "busy", amount: |o| o.stats.busy },
     Reach { name: "requeues", amount: |o| o.stats.requeues - o.stats.retries },
     Reach { name: "tail_requeues", amount: |o| o.stats.tail_requeues },
+    Reach { name: "taken_apart", amount: |o| o.stats.taken_apart },
     Reach { name: "timeouts", amount: |o| o.stats.timeouts },
     Reach { name: "retries", amount: |o| o.stats.retries },
     Reach { name: "cancelled", amount: |o| o.stats.cancelled.total() },
