@@ -100,9 +100,12 @@ impl UringQueue {
     #[inline]
     fn push(&mut self, at: u32) {
         let entry = self.requests[at as usize].entry(self.file).user_data(at.into());
-        // SAFETY: the entry points to the list of pieces in the place, which nobody changes while the kernel has
-        // its number, and through it to payloads that stay while the place holds their token. There is one entry
-        // for each place at most, and as many places as the ring was made for.
+        // SAFETY: the entry points to the list of pieces in the place, which stays as it is while the kernel has the
+        // place's number (it is begun anew only when the place is free, and advanced only by an answer), and through
+        // it to payloads that stay while their token is not back in the engine. The token is in the place; safe code
+        // gets it from there by `release`, after the kernel's answer, or by `abandon`, after `quiesce`. A queue that
+        // is forgotten keeps list and token for ever. There is one entry for each place at most, and the ring was
+        // made for as many entries as there can be places.
         unsafe { self.ring.push(&entry) };
     }
 
@@ -269,8 +272,9 @@ impl<P: IoBuf> DeviceQueue<P> for UringQueue {
 }
 
 impl Drop for UringQueue {
-    /// Payloads may be freed as soon as this is gone, so it waits for the kernel as `abandon` does. Requests that
-    /// it still holds are then dropped, which is heard.
+    /// The lists of pieces go with it, and registered pools may, so it waits for the kernel as `abandon` does. The
+    /// engine calls `abandon` first; requests that are still held without that are dropped, which is heard, and
+    /// their payloads stay in the engine's table.
     fn drop(&mut self) {
         self.quiesce();
     }
