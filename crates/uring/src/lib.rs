@@ -44,6 +44,7 @@ mod factory;
 mod layout;
 mod options;
 mod param;
+mod places;
 mod pool;
 mod queue;
 mod request;
