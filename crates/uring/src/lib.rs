@@ -42,6 +42,7 @@ mod device;
 mod error;
 mod factory;
 mod layout;
+mod lock;
 mod options;
 mod param;
 mod places;
@@ -56,6 +57,7 @@ pub use buf::{AlignedBuf, IoBuf, PAGE};
 pub use device::{Queues, UringDevice};
 pub use error::OpenError;
 pub use factory::{FACTORY, Open, UringFactory};
+pub use lock::{Conflict, Permission};
 pub use options::Options;
 pub use param::ParamError;
 
