@@ -23,6 +23,7 @@ const HELP: &str = "usage: cargo xtask soak [OPTION]... [SEEDS]
   --seeds N        run so many seeds (50000)
   --minutes M      run seeds for so long instead
   --first SEED     begin with this one (1)
+  --begin NS       let all clocks begin there (each seed has its own: 0, or a second before 2^54 or 2^62)
   --canary         plant each bug that can be planted, and see that it is found and shrunk
   --replay LINE    run the scenario that a failure printed, 'seed=7 cpus=2 ...'
   --help           this";
@@ -33,7 +34,7 @@ enum Job {
     Help,
     Canary,
     Replay(String),
-    Seeds { first: u64, until: Until },
+    Seeds { first: u64, until: Until, begin: Option<u64> },
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -54,8 +55,8 @@ pub(crate) fn main(args: &[String]) -> Result<()> {
         }
         Job::Canary => lab().arg("--canary").arg("--seeds").arg(CANARY.to_string()).run(),
         Job::Replay(line) => lab().arg("--replay").arg(line).run(),
-        Job::Seeds { first, until } => {
-            seeds(first, until)?;
+        Job::Seeds { first, until, begin } => {
+            seeds(first, until, begin)?;
             let cmd = Cmd::new("cargo test -p blkmq-engine --test interleavings -- --nocapture");
             cmd.env("BLKMQ_RACE_SEEDS", RACES.to_string()).run_tests()?;
             Ok(())
@@ -74,6 +75,7 @@ pub(crate) fn for_minutes(minutes: u64) -> Result<()> {
 
 fn parse(args: &[String]) -> Result<Job> {
     let (mut first, mut until, mut canary, mut replay) = (1, Until::Seeds(SEEDS), false, None);
+    let mut begin = None;
     let mut args = args.iter();
     while let Some(word) = args.next() {
         let mut value = || args.next().ok_or_else(|| format!("{word} needs a value\n{HELP}"));
@@ -82,6 +84,7 @@ fn parse(args: &[String]) -> Result<Job> {
             "--canary" => canary = true,
             "--replay" => replay = Some(value()?.clone()),
             "--first" => first = number(value()?)?,
+            "--begin" => begin = Some(number(value()?)?),
             "--seeds" => until = Until::Seeds(number(value()?)?),
             "--minutes" => until = Until::Minutes(number(value()?)?),
             seeds => until = Until::Seeds(number(seeds)?),
@@ -93,7 +96,7 @@ fn parse(args: &[String]) -> Result<Job> {
     Ok(match replay {
         Some(line) => Job::Replay(line),
         None if canary => Job::Canary,
-        None => Job::Seeds { first, until },
+        None => Job::Seeds { first, until, begin },
     })
 }
 
@@ -106,7 +109,7 @@ fn lab() -> Cmd {
     Cmd::new("cargo run --quiet --profile test -p blkmq-lab --example soak --")
 }
 
-fn seeds(first: u64, until: Until) -> Result<()> {
+fn seeds(first: u64, until: Until, begin: Option<u64>) -> Result<()> {
     lab().arg("--seeds").arg("1").output().map_err(|error| format!("nothing to run: {error}"))?;
     let (mut sums, mut time, mut done): (Sums, _, u64) = (Vec::new(), Duration::ZERO, 0);
     loop {
@@ -118,7 +121,10 @@ fn seeds(first: u64, until: Until) -> Result<()> {
         if at_once == 0 {
             break;
         }
-        let cmd = lab().arg("--first").arg((first + done).to_string());
+        let mut cmd = lab().arg("--first").arg((first + done).to_string());
+        if let Some(begin) = begin {
+            cmd = cmd.arg("--begin").arg(begin.to_string());
+        }
         let (tally, took) = timed(|| cmd.arg("--seeds").arg(at_once.to_string()).output());
         add(&mut sums, &tally?)?;
         time += took;
@@ -162,11 +168,13 @@ mod tests {
 
     #[test]
     fn what_is_to_be_done_is_understood() {
-        let seeds = |first, until| Job::Seeds { first, until };
+        let seeds = |first, until| Job::Seeds { first, until, begin: None };
         assert_eq!(job("").unwrap(), seeds(1, Until::Seeds(SEEDS)));
         assert_eq!(job("700").unwrap(), seeds(1, Until::Seeds(700)));
         assert_eq!(job("--seeds 700 --first 9").unwrap(), seeds(9, Until::Seeds(700)));
         assert_eq!(job("--minutes 2").unwrap(), seeds(1, Until::Minutes(2)));
+        let late = Job::Seeds { first: 1, until: Until::Seeds(5), begin: Some(1 << 54) };
+        assert_eq!(job("5 --begin 18014398509481984").unwrap(), late);
         assert_eq!(job("--canary").unwrap(), Job::Canary);
         assert_eq!(job("--replay seed=7").unwrap(), Job::Replay("seed=7".to_owned()));
         assert_eq!(job("--help").unwrap(), Job::Help);

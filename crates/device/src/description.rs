@@ -8,7 +8,7 @@
 //! The name says which; so a value may hold colons, except around another device. Nothing here knows what a
 //! parameter means.
 
-use crate::registry::DeviceFactory;
+use crate::registry::{self, DeviceFactory};
 use crate::{DeviceError, MachineShape};
 
 /// A parameter's name and its value, as the user wrote them.
@@ -25,6 +25,29 @@ pub enum Argument {
     None,
     /// The whole description of another device, which must be there.
     Device,
+}
+
+/// Devices that may stand around the innermost one. More have no use, and each takes stack, when it is made and with
+/// every request.
+pub(crate) const MOST_AROUND: usize = 8;
+
+/// Refuses a description in which more devices stand around one another than may. To be asked before the device
+/// inside is made, which is done by recursion. Reads no more of `text` than it must.
+///
+/// # Errors
+/// [`DeviceError::Nested`].
+pub(crate) fn check_nesting(text: &str) -> Result<(), DeviceError> {
+    let mut inside = text;
+    for _ in 0..=MOST_AROUND {
+        let end = inside.find([',', ':']).unwrap_or(inside.len());
+        let factory = registry::find(inside[..end].trim());
+        let is_around = factory.is_some_and(|factory| factory.argument == Argument::Device);
+        match inside.split_once(':') {
+            Some((_, device)) if is_around => inside = device,
+            _ => return Ok(()),
+        }
+    }
+    Err(DeviceError::Nested { most: MOST_AROUND })
 }
 
 /// What was said about a device, besides its name.
@@ -97,7 +120,6 @@ pub fn descriptions(list: &str) -> Vec<&str> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::registry;
 
     fn factory(argument: Argument) -> DeviceFactory {
         DeviceFactory {

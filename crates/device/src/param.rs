@@ -81,6 +81,11 @@ pub enum DeviceError {
         /// How the device is described.
         accepted: String,
     },
+    /// More devices stand around one another than can be.
+    Nested {
+        /// The most that may stand around the innermost one.
+        most: usize,
+    },
     /// It does not take these parameters.
     Parameter {
         /// The device's name in the registry.
@@ -102,6 +107,10 @@ impl fmt::Display for DeviceError {
             Self::Argument { what, accepted } => {
                 write!(f, "{what} is missing; accepted: {accepted}")
             }
+            Self::Nested { most } => write!(
+                f,
+                "too many devices around one another; accepted: at most {most} around the innermost one"
+            ),
             Self::Parameter { device, why } => write!(f, "device {device}: {why}"),
         }
     }
@@ -111,7 +120,10 @@ impl std::error::Error for DeviceError {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
             Self::Parameter { why, .. } => Some(why),
-            Self::Unknown { .. } | Self::Syntax { .. } | Self::Argument { .. } => None,
+            Self::Unknown { .. }
+            | Self::Syntax { .. }
+            | Self::Argument { .. }
+            | Self::Nested { .. } => None,
         }
     }
 }

@@ -2,6 +2,7 @@
 
 pub use crate::description::{Argument, Build, Description, Pair};
 
+use crate::description::check_nesting;
 use crate::{Device, DeviceError, MachineShape, Parameter, disk, faults, flash, memory, null};
 use std::fmt;
 
@@ -53,8 +54,9 @@ pub fn named(name: &str) -> Result<&'static DeviceFactory, DeviceError> {
 /// machine like `host`.
 ///
 /// # Errors
-/// If there is no such device, or it does not take what is said about it.
+/// If there is no such device, it does not take what is said about it, or too many stand around one another.
 pub fn parse(text: &str, host: &MachineShape) -> Result<Device, DeviceError> {
+    check_nesting(text)?;
     let end = text.find([',', ':']).unwrap_or(text.len());
     let factory = named(text[..end].trim())?;
     (factory.build)(&factory.describe(&text[end..])?, host)
@@ -80,6 +82,21 @@ mod tests {
             parse("faults, error=0.1 : faults,late=1:memory, size=3", &HOST).expect("right");
         assert_eq!(device.shape.limits.capacity, 3 << 11);
         assert!(device.memory().is_some(), "the wrapped one is reached");
+    }
+
+    /// Each device around another one is made by a call within a call: 17,000 of them overflowed the stack, which no
+    /// caller can catch.
+    #[test]
+    fn devices_around_one_another_are_bounded() {
+        let nested = |around: usize| format!("{}null", "faults, late=0.5 : ".repeat(around));
+        let device = parse(&nested(8), &HOST).expect("eight are accepted");
+        assert_eq!(device.queues::<()>().len(), usize::from(device.shape.hw_queues));
+        for around in [9, 17_000, 1_000_000] {
+            let text = refusal(&nested(around));
+            assert!(text.ends_with("accepted: at most 8 around the innermost one"), "{text}");
+            assert!(faults::Around::parse(&nested(around)).is_err(), "{around}");
+        }
+        assert!(faults::Around::parse(&nested(8)).is_ok());
     }
 
     #[test]

@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! soak [--first SEED] [--seeds N]      seeds from SEED on; prints what they reached
+//!      [--begin NS]                    with clocks that begin there, and not where each seed has it
 //! soak --canary [--seeds N]            plants each bug, and looks for it in so many seeds
 //! soak --replay 'seed=7 cpus=2 ...'    one run, as a failure was printed
 //! ```
@@ -9,8 +10,9 @@
 //! What fails is shrunk and printed on standard error. Each run is a matter of its seed alone, so threads only divide
 //! them; and what is printed does not depend on how.
 
-use blkmq_lab::Bug;
+use blkmq_core::Instant;
 use blkmq_lab::soak::{Failure, Replay, Shrunk, Tally, run, shrink, soak};
+use blkmq_lab::{Bug, Scenario};
 use std::process::ExitCode;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -26,11 +28,12 @@ struct Args {
     seeds: u64,
     canary: bool,
     replay: Option<String>,
+    begin: Option<Instant>,
 }
 
 impl Args {
     fn parse(mut words: impl Iterator<Item = String>) -> Result<Self, String> {
-        let mut args = Self { first: 1, seeds: 1000, canary: false, replay: None };
+        let mut args = Self { first: 1, seeds: 1000, canary: false, replay: None, begin: None };
         while let Some(word) = words.next() {
             if word == "--canary" {
                 args.canary = true;
@@ -42,9 +45,10 @@ impl Args {
                 "--first" => args.first = number()?,
                 "--seeds" => args.seeds = number()?,
                 "--replay" => args.replay = Some(value),
+                "--begin" => args.begin = Some(Instant::from_nanos(number()?)),
                 _ => {
                     return Err(format!(
-                        "no {word}; there are --first, --seeds, --canary, --replay"
+                        "no {word}; there are --first, --seeds, --begin, --canary, --replay"
                     ));
                 }
             }
@@ -85,7 +89,9 @@ fn seeds(args: &Args) -> Result<(), String> {
         let (mut tally, mut failures) = (Tally::default(), Vec::new());
         while let Some(seed) = Some(next.fetch_add(1, Ordering::Relaxed)).filter(|seed| *seed < end)
         {
-            match soak(seed, None) {
+            let mut scenario = Scenario::draw(seed);
+            scenario.begin = args.begin.unwrap_or(scenario.begin);
+            match run(&Replay { scenario, bug: None }) {
                 Ok(outcome) => tally.count(&outcome),
                 Err(failure) => failures.push(failure),
             }

@@ -42,10 +42,10 @@ pub(crate) struct Timeline {
 }
 
 impl Timeline {
-    /// Time zero, with nobody who has a turn.
-    pub(crate) fn new(cpus: usize, pumps: u16) -> Self {
+    /// It is `now`, and no turn is scheduled.
+    pub(crate) fn new(now: Instant, cpus: usize, pumps: u16) -> Self {
         Self {
-            now: Instant::ZERO,
+            now,
             agenda: Agenda::new(),
             cpus: vec![Scheduled::default(); cpus],
             pumps: vec![Scheduled::default(); pumps.into()],

@@ -37,6 +37,15 @@ impl<'q> World<'q> {
     /// If the queue was built for fewer.
     #[must_use]
     pub fn new(subject: &'q Subject, costs: Costs, plans: Vec<Plan>) -> Self {
+        Self::beginning(Instant::ZERO, subject, costs, plans)
+    }
+
+    /// The same, and the clock begins at `begin`: the queue is made at time zero, as ever, and hears nothing before.
+    ///
+    /// # Panics
+    /// If the queue was built for fewer.
+    #[must_use]
+    pub fn beginning(begin: Instant, subject: &'q Subject, costs: Costs, plans: Vec<Plan>) -> Self {
         let cpus: Vec<_> = plans
             .into_iter()
             .enumerate()
@@ -54,17 +63,17 @@ impl<'q> World<'q> {
         let mut world = Self {
             subject,
             costs,
-            timeline: Timeline::new(cpus.len(), pumps),
+            timeline: Timeline::new(begin, cpus.len(), pumps),
             wakes: Vec::new(),
             cpus,
             operator: None,
             late: (Nanos::ZERO, Rng::new(0)),
         };
         for at in 0..world.cpus.len() {
-            world.timeline.schedule(Who::Cpu(at), Some(Instant::ZERO));
+            world.timeline.schedule(Who::Cpu(at), Some(begin));
         }
         for hw in (0..pumps).map(HwQueue) {
-            world.timeline.schedule(Who::Pump(hw), Some(Instant::ZERO));
+            world.timeline.schedule(Who::Pump(hw), Some(begin));
         }
         world
     }

@@ -1,8 +1,10 @@
 //! Seeds in virtual time: every parameter of a run drawn from its seed, every oracle watching.
 
+use blkmq_core::Instant;
 use blkmq_engine::{Access, CancelStats, DispatchMode, KickMode, LockStats, WriteCache};
 use blkmq_lab::soak::{Outcome, Replay, Tally, run, soak};
 use blkmq_lab::{FlushFates, Permille, Scenario};
+use std::collections::BTreeSet;
 
 /// More of them: `cargo xtask soak`.
 const SEEDS: u64 = 2000;
@@ -50,6 +52,26 @@ fn soak_changes_wait_for_no_idling() {
     let replay: Replay = line.parse().expect("it is right");
     let outcome = run(&replay).unwrap_or_else(|failure| panic!("{failure}"));
     assert!(outcome.ended_at.as_nanos() < 1_000_000_000, "{outcome:?}");
+}
+
+/// Clocks began at zero in every run, so that what becomes too large after some uptime was never seen: limits on groups
+/// ended after 208 days, and after 146 years a pass asked its policy for ever.
+#[test]
+fn soak_clocks_begin_where_numbers_become_large_too() {
+    let begins: BTreeSet<u64> =
+        (1..=60).map(|seed| Scenario::draw(seed).begin.as_nanos()).collect();
+    let second = 1_000_000_000;
+    assert_eq!(Vec::from_iter(begins), [0, (1 << 54) - second, (1 << 62) - second]);
+    // Seeds whose passes did not end.
+    for seed in [47, 85, 112, 219] {
+        let scenario = Scenario {
+            begin: Instant::from_nanos((1 << 62) - second / 1000),
+            ..Scenario::draw(seed)
+        };
+        let replay = Replay { scenario, bug: None };
+        assert!(replay.to_string().contains(" begin=4611686018426387904 "), "{replay}");
+        run(&replay).unwrap_or_else(|failure| panic!("{failure}"));
+    }
 }
 
 fn outcome(seed: u64) -> Outcome {

@@ -1,6 +1,6 @@
 //! [`IoBuf`]: where a payload's bytes are. [`AlignedBuf`]: bytes that direct I/O accepts.
 //!
-//! A buffer is a range of an allocation, or of a buffer in a pool (`pool.rs`), that nobody else has. Dividing
+//! A buffer is a range of an allocation, or of a buffer in a pool (`pool.rs`), that overlaps no other range. Dividing
 //! one makes two ranges of the same owner; nothing is copied or allocated.
 
 use crate::pool::Lease;
@@ -19,8 +19,8 @@ pub const PAGE: usize = 4096;
 ///
 /// From the call that submits an I/O until its completion has been taken, the range that
 /// [`io_range`](Self::io_range) names must be valid for reads and writes, must stay the same however often it is
-/// asked for and wherever the payload itself is moved, and must not be read or written by anybody but the device
-/// (and [`Payload`]'s methods, which are for devices too). It is as long as [`Payload::data_len`] says, or empty
+/// asked for and wherever the payload itself is moved, and must not be read or written except by the device (and
+/// [`Payload`]'s methods, which are for devices too). It is as long as [`Payload::data_len`] says, or empty
 /// if that says `None`. The parts of a divided payload do not overlap.
 pub unsafe trait IoBuf: Payload {
     /// Where its bytes are, and how many.
@@ -33,7 +33,8 @@ pub(crate) struct Memory {
     layout: Layout,
 }
 
-// SAFETY: it only owns its bytes, and never reads or writes them; who may is decided by the ranges handed out.
+// SAFETY: it only owns its bytes, and never reads or writes them; they are reached through ranges alone, each of
+// which holds a share, so freeing them comes after the last range, on whichever thread that ends.
 unsafe impl Send for Memory {}
 // SAFETY: as above; there is nothing to be done with a shared reference but to ask where the bytes are.
 unsafe impl Sync for Memory {}
@@ -42,9 +43,11 @@ impl Memory {
     /// `len` bytes, above 0, rounded up to whole pages.
     pub(crate) fn new(len: usize) -> Self {
         assert!(len > 0, "an allocation has at least one byte");
-        let layout = Layout::from_size_align(len.next_multiple_of(PAGE), PAGE)
-            .expect("a length that fits the address space");
-        // SAFETY: the layout's size is above 0.
+        // Checked in every build: a length that wraps around would become a layout of no bytes.
+        let whole = len.checked_next_multiple_of(PAGE);
+        let layout = whole.and_then(|whole| Layout::from_size_align(whole, PAGE).ok());
+        let layout = layout.expect("a length that fits the address space");
+        // SAFETY: the layout's size is above 0: `len` is, and rounding up has not wrapped around.
         let start = unsafe { alloc_zeroed(layout) };
         match NonNull::new(start) {
             Some(start) => Self { start, layout },
@@ -77,8 +80,8 @@ impl Drop for Memory {
 /// What keeps the bytes of a range in place.
 #[derive(Clone)]
 enum Owner {
-    /// There are none.
-    Nobody,
+    /// There are no bytes.
+    Empty,
     Alloc(#[allow(dead_code, reason = "held, not looked at")] Arc<Memory>),
     Pool(Lease),
 }
@@ -108,6 +111,9 @@ unsafe impl Send for AlignedBuf {}
 
 impl AlignedBuf {
     /// `len` bytes of zeroes, in memory of its own. Allocates, unless `len` is 0.
+    ///
+    /// # Panics
+    /// If `len` does not fit the address space.
     #[must_use]
     pub fn new(len: usize) -> Self {
         if len == 0 {
@@ -120,7 +126,7 @@ impl AlignedBuf {
     /// No bytes, for I/Os that carry none: flushes, discards, zeroes. Allocates nothing.
     #[must_use]
     pub const fn empty() -> Self {
-        Self { start: NonNull::dangling(), len: 0, owner: Owner::Nobody }
+        Self { start: NonNull::dangling(), len: 0, owner: Owner::Empty }
     }
 
     /// A copy of `bytes` in memory of its own.
@@ -131,7 +137,7 @@ impl AlignedBuf {
         buf
     }
 
-    /// `len` bytes at `start`, which the pool has just leased to nobody else.
+    /// `len` bytes at `start`, the whole of a buffer that was free until the pool made this lease.
     pub(crate) fn leased(start: NonNull<u8>, len: usize, lease: Lease) -> Self {
         Self { start, len, owner: Owner::Pool(lease) }
     }
@@ -153,14 +159,17 @@ impl AlignedBuf {
     /// # Panics
     /// If that is beyond what it was made with, or parts of it were given away.
     pub fn set_len(&mut self, len: usize) {
-        let (end, is_whole) = match &self.owner {
-            Owner::Nobody => (self.start.as_ptr(), true),
-            Owner::Alloc(memory) => (memory.end(), Arc::strong_count(memory) == 1),
+        // Both ways of asking acquire what the other parts' drops released, so that what another thread wrote
+        // into its part before it dropped it happens before what is done with the bytes here.
+        // `Arc::strong_count` does not: it is a relaxed load.
+        let (end, is_whole) = match &mut self.owner {
+            Owner::Empty => (self.start.as_ptr(), true),
+            Owner::Alloc(memory) => (memory.end(), Arc::get_mut(memory).is_some()),
             Owner::Pool(lease) => (lease.end(), lease.is_only()),
         };
         let most = end as usize - self.start.as_ptr() as usize;
         assert!(len <= most, "{len} bytes of a buffer of {most}");
-        // What lies behind its bytes is somebody else's as long as there is another range.
+        // What lies behind its bytes may be another range's as long as there is one.
         assert!(is_whole || len <= self.len, "a part of a buffer cannot grow");
         self.len = len;
     }
@@ -168,8 +177,10 @@ impl AlignedBuf {
     /// Its bytes, to read and to write.
     #[must_use]
     pub fn as_mut_slice(&mut self) -> &mut [u8] {
-        // SAFETY: the range is valid and initialised as long as its owner lives, nobody else has it, and the
-        // result borrows `self` exclusively, so that nothing reaches the bytes through `&self` meanwhile.
+        // SAFETY: the range is valid and initialised as long as its owner lives and no other range overlaps it: a
+        // division leaves disjoint ranges, `join` takes the neighbour's range in, and `set_len` grows only a range
+        // whose owner has no other, having acquired what was written through those that it had. The result
+        // borrows `self` exclusively, so nothing reaches the bytes through `&self` meanwhile.
         unsafe { std::slice::from_raw_parts_mut(self.start.as_ptr(), self.len) }
     }
 
@@ -209,8 +220,9 @@ impl Payload for AlignedBuf {
     fn write_to(&self, at: usize, memory: &mut [u8]) -> IoResult {
         let from = self.place(at, memory.len());
         // SAFETY: `place` has checked the range. `memory` is borrowed exclusively and no buffer lends its
-        // bytes while it is borrowed shared, so they do not overlap; nobody writes here meanwhile, because
-        // whoever could would need this very buffer, and it is not `Sync`.
+        // bytes while it is borrowed shared, so they do not overlap. Nothing writes here meanwhile: that takes this
+        // very buffer, which is not `Sync`, or the kernel, which has let go of it when its I/O's token is back, and
+        // until then the buffer is in a cell that only the token opens.
         unsafe { ptr::copy_nonoverlapping(from, memory.as_mut_ptr(), memory.len()) };
         Ok(())
     }
@@ -268,6 +280,8 @@ unsafe impl IoBuf for AlignedBuf {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::BufferPool;
+    use std::panic::{AssertUnwindSafe, catch_unwind};
 
     #[test]
     fn bytes_are_aligned_zeroed_and_copied_both_ways() {
@@ -314,6 +328,33 @@ mod tests {
         let mut tail = whole.split_off(2).expect("it can be divided");
         let last = tail.split_off(1).expect("and again");
         whole.join(last);
+    }
+
+    /// `set_len` asked `Arc::strong_count`, a relaxed load: nothing ordered the other part's writes before the
+    /// bytes came back. Fails under ThreadSanitizer and Miri then, which look at the orderings themselves.
+    #[test]
+    fn growing_a_buffer_sees_what_the_other_part_wrote() {
+        let pool = BufferPool::new(1, 2 * PAGE);
+        for mut whole in [AlignedBuf::new(2 * PAGE), pool.take().expect("free")] {
+            let mut tail = whole.split_off(PAGE).expect("it can be divided");
+            let other = std::thread::spawn(move || tail.as_mut_slice().fill(7));
+            let grow = |whole: &mut AlignedBuf| {
+                catch_unwind(AssertUnwindSafe(|| whole.set_len(2 * PAGE))).is_ok()
+            };
+            while !grow(&mut whole) {
+                std::thread::yield_now();
+            }
+            assert!(whole.as_mut_slice()[PAGE..].iter().all(|b| *b == 7));
+            other.join().expect("it only writes");
+        }
+    }
+
+    /// Rounding up to whole pages wrapped around where overflow is not checked, as in release builds: a buffer of
+    /// all the address space around an allocation of nothing.
+    #[test]
+    #[should_panic(expected = "a length that fits the address space")]
+    fn a_length_that_rounds_up_to_nothing_is_refused() {
+        let _ = AlignedBuf::new(usize::MAX);
     }
 
     #[test]

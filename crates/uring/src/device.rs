@@ -31,11 +31,13 @@ pub struct UringDevice {
 impl UringDevice {
     /// Opens a file or block device, which is created or extended first if `options.size` says so.
     ///
-    /// A block device that is to be written to is claimed: that fails while it is mounted or somebody else has
-    /// it, and nobody else can mount it meanwhile.
+    /// A block device that is to be written to is claimed: that fails while it is mounted or another program has
+    /// claimed it, and it cannot be mounted meanwhile. A regular file is locked as QEMU locks images, unless
+    /// `options.locking` is off: one writer at a time.
     ///
     /// # Errors
-    /// If there is no such file, it is neither file nor block device, is empty, cannot be opened or extended,
+    /// If there is no such file, it is neither file nor block device, is empty, is in use ([`OpenError::InUse`]),
+    /// cannot be opened or extended,
     /// or io_uring is not available or too old ([`OpenError::is_unavailable`]).
     pub fn open(path: impl AsRef<Path>, options: &Options) -> Result<Self, OpenError> {
         // First, and once more for each hardware queue: whether there is io_uring decides about everything.
@@ -110,7 +112,7 @@ impl UringDevice {
         Ok(Config::new(self.shape, self.queues()?))
     }
 
-    /// The name of the scheduler that Linux would give it if nobody chooses: `mq-deadline` for one hardware
+    /// The name of the scheduler that Linux would give it if none is chosen: `mq-deadline` for one hardware
     /// queue, `none` for several (`spec/framework.md` section 11).
     #[must_use]
     pub fn default_scheduler(&self) -> &'static str {

@@ -1,6 +1,8 @@
 //! Why a file could not be made a device, and what would help.
 
+use crate::lock::{Access, Conflict, LockError, Permission};
 use crate::param::ParamError;
+use nix::errno::Errno;
 use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -23,6 +25,15 @@ pub enum OpenError {
     NotStorage {
         /// Which.
         path: PathBuf,
+    },
+    /// Another program has the file open, and the two do not go together.
+    InUse {
+        /// Which.
+        path: PathBuf,
+        /// Was it to be written to?
+        for_writing: bool,
+        /// What stands against it.
+        conflict: Conflict,
     },
     /// It has not room for a single block.
     Empty {
@@ -65,6 +76,18 @@ impl OpenError {
         move |why| Self::File { path, what, why }
     }
 
+    /// Why a file could not be locked.
+    pub(crate) fn locked(path: &Path, access: Access, why: LockError) -> Self {
+        let path = path.to_path_buf();
+        match why {
+            LockError::Conflict(conflict) => {
+                Self::InUse { path, for_writing: access != Access::Read, conflict }
+            }
+            LockError::Unsupported => Self::File { path, what: "lock", why: Errno::ENOLCK.into() },
+            LockError::Io(why) => Self::File { path, what: "lock", why },
+        }
+    }
+
     pub(crate) fn ring(what: &'static str) -> impl FnOnce(io::Error) -> Self {
         move |why| Self::Ring { what, why }
     }
@@ -84,6 +107,7 @@ impl fmt::Display for OpenError {
             Self::NotStorage { path } => {
                 write!(f, "{} is neither a regular file nor a block device", path.display())
             }
+            Self::InUse { path, for_writing, conflict } => in_use(f, path, *for_writing, *conflict),
             Self::Empty { path, block } => write!(
                 f,
                 "{} has not room for one block of {block} bytes; size=MIB makes it larger",
@@ -129,6 +153,28 @@ impl fmt::Display for OpenError {
     }
 }
 
+/// The programs are those that lock images as QEMU does.
+fn in_use(
+    f: &mut fmt::Formatter<'_>,
+    path: &Path,
+    for_writing: bool,
+    conflict: Conflict,
+) -> fmt::Result {
+    let path = path.display();
+    let (mode, readonly) = if for_writing { ("writing", "readonly=1, ") } else { ("reading", "") };
+    let other = "another program (a virtual machine, qemu-img, blkmq) has it open";
+    write!(f, "cannot open {path} for {mode}: {other} ")?;
+    match conflict {
+        Conflict::Used(Permission::Read) => f.write_str("for reading")?,
+        Conflict::Used(Permission::Write) => f.write_str("for writing")?,
+        Conflict::Used(Permission::Resize) => f.write_str("to resize it")?,
+        Conflict::Unshared(Permission::Read) => f.write_str("and lets no other read it")?,
+        Conflict::Unshared(Permission::Write) => f.write_str("and lets no other write to it")?,
+        Conflict::Unshared(Permission::Resize) => f.write_str("and lets no other resize it")?,
+    }
+    write!(f, "; accepted: to close it there, {readonly}or locking=0 to open it nevertheless")
+}
+
 impl std::error::Error for OpenError {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
@@ -137,6 +183,7 @@ impl std::error::Error for OpenError {
                 Some(why)
             }
             Self::NotStorage { .. }
+            | Self::InUse { .. }
             | Self::Empty { .. }
             | Self::NotExtended { .. }
             | Self::Missing { .. } => None,

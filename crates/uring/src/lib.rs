@@ -7,18 +7,28 @@
 //!
 //! # Why the memory is safe
 //!
-//! The kernel writes to a buffer after the call that passed it has returned, so three things must hold:
+//! The kernel writes to a buffer after the call that passed it has returned. The argument leans on this crate, on
+//! the engine and on implementations of the unsafe trait [`IoBuf`]; no safe code has to keep a promise:
 //!
 //! 1. *The buffer is there, and stays where it is.* A payload belongs to its I/O from submission until its
-//!    completion is taken, in a cell of the engine's table ([`BioTable`]); what [`IoBuf`] promises is that its
-//!    bytes do not move meanwhile, and nobody looks at them.
-//! 2. *No token is given back early.* A request's [`Inflight`] leaves this crate only after the kernel has
-//!    said, in the completion ring, that it is done with it; and the engine completes nothing without it.
-//! 3. *Nothing is freed on the way out.* The engine asks for what is still held ([`abandon`]) before it frees
-//!    its table, and that waits for the kernel. So does dropping a queue, in whatever state it is.
+//!    completion is taken, in a cell of the engine's table ([`BioTable`]). [`IoBuf`] promises that its bytes do not
+//!    move meanwhile and that only the device reaches them. The cell opens to the holder of the request's token
+//!    alone, the token cannot be shared between threads, and here it lies in a place of the queue.
+//! 2. *No token leaves early.* A request's [`Inflight`] leaves its place only after the kernel has said, in the
+//!    completion ring, that it is done with the request, or while the kernel does not have it (between two tries).
+//!    [`abandon`] and dropping a queue, in whatever state it is, first wait until the kernel has let go of all.
+//! 3. *The engine frees no payload whose token has not come back.* When a queue goes away the engine asks for what
+//!    is still held ([`abandon`]) and counts what it gets. If a token is missing, it leaks its table, with every
+//!    payload in it, and counts that (`blkmq_engine::leaked_requests()`).
 //!
-//! A device that wraps one of these and forgets it (`std::mem::forget`), or keeps tokens for itself, breaks the
-//! contract of [`DeviceQueue`], and with it the second or third of these.
+//! So a device may wrap one of these, keep tokens for itself, do nothing in `abandon`, or forget the queue
+//! (`std::mem::forget`, `ManuallyDrop`): the ring, its places and the payloads then stay for the life of the
+//! process. That costs memory, not soundness. A registered pool outlives the ring that it is registered with,
+//! because the ring holds a share in it; and its buffers count their ranges, so that one in a leaked table is never
+//! handed out again.
+//!
+//! A process that forks does not share its rings with the child (`MADV_DONTFORK`): a child that uses or drops a
+//! queue of its parent is killed by SIGSEGV and reaches no memory of either.
 //!
 //! [`BioTable`]: blkmq_engine::BioTable
 //! [`Inflight`]: blkmq_engine::Inflight
@@ -32,8 +42,10 @@ mod device;
 mod error;
 mod factory;
 mod layout;
+mod lock;
 mod options;
 mod param;
+mod places;
 mod pool;
 mod queue;
 mod request;
@@ -45,6 +57,7 @@ pub use buf::{AlignedBuf, IoBuf, PAGE};
 pub use device::{Queues, UringDevice};
 pub use error::OpenError;
 pub use factory::{FACTORY, Open, UringFactory};
+pub use lock::{Conflict, Permission};
 pub use options::Options;
 pub use param::ParamError;
 

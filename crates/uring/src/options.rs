@@ -24,6 +24,7 @@ pub(crate) const PARAMETERS: &[Parameter] = &[
     parameter("size", "", "create the file, or extend it, to at least so many MiB of random bytes"),
     parameter("create_size", "", "another name of size"),
     parameter("readonly", "0", "open for reading; everything else is answered with EROFS"),
+    parameter("locking", "1", "keep other programs from writing to a file meanwhile, as QEMU does"),
 ];
 
 /// How a file is opened.
@@ -41,6 +42,9 @@ pub struct Options {
     pub size: Option<u64>,
     /// Open for reading only.
     pub readonly: bool,
+    /// Lock a regular file against a second program that writes to it, with the locks of QEMU. Block devices are
+    /// claimed in any case.
+    pub locking: bool,
 }
 
 impl Default for Options {
@@ -52,6 +56,7 @@ impl Default for Options {
             fixed: true,
             size: None,
             readonly: false,
+            locking: true,
         }
     }
 }
@@ -95,6 +100,7 @@ impl Options {
                 "fixed" => options.fixed = given.flag()?,
                 "size" | "create_size" => options.size = Some(given.number(1..=MAX_MIB)?),
                 "readonly" => options.readonly = given.flag()?,
+                "locking" => options.locking = given.flag()?,
                 name => unreachable!("{name} is in the table and not read"),
             }
         }
@@ -115,7 +121,7 @@ mod tests {
 
     #[test]
     fn every_parameter_is_read() {
-        let text = "/dev/sda, hw_queues=4,hw_queue_depth=32,direct=0,fixed=off,size=7,readonly=y";
+        let text = "/dev/sda, hw_queues=4,hw_queue_depth=32,direct=0,fixed=off,size=7,readonly=y,locking=off";
         let (path, options) = Options::parse(text).expect("valid");
         let expected = Options {
             hw_queues: 4,
@@ -124,6 +130,7 @@ mod tests {
             fixed: false,
             size: Some(7),
             readonly: true,
+            locking: false,
         };
         assert_eq!((path, options), (PathBuf::from("/dev/sda"), expected));
         let (_, options) = Options::parse("a,create_size=3").expect("valid");
@@ -143,7 +150,7 @@ mod tests {
         assert_eq!(
             refusal("a,depth=1"),
             "no parameter 'depth'; accepted: path, hw_queues, hw_queue_depth, direct, fixed, size, \
-             create_size, readonly"
+             create_size, readonly, locking"
         );
         assert_eq!(
             refusal("a,hw_queue_depth=0"),

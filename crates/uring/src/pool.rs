@@ -38,8 +38,9 @@ impl BufferPool {
     #[must_use]
     pub fn new(count: u32, len: usize) -> Self {
         assert!(count > 0 && len > 0, "a pool of {count} buffers of {len} bytes holds nothing");
-        let stride = len.next_multiple_of(PAGE);
-        let bytes = stride.checked_mul(count as usize).expect("a pool fits the address space");
+        let stride = len.checked_next_multiple_of(PAGE);
+        let bytes = stride.and_then(|stride| stride.checked_mul(count as usize));
+        let (stride, bytes) = stride.zip(bytes).expect("a pool fits the address space");
         Self(Arc::new(Shared {
             memory: Memory::new(bytes),
             len,
@@ -52,8 +53,8 @@ impl BufferPool {
     /// A buffer with whatever was in it last; `None` if all are out.
     #[must_use]
     pub fn take(&self) -> Option<AlignedBuf> {
-        let index = self.0.free.lock().expect("nobody panics while holding the list").pop()?;
-        // Nobody else has a range of it: it was free. The lock has made visible what was written there.
+        let index = self.0.free.lock().expect("no code panics while holding the list").pop()?;
+        // No range of it exists: it was free. The lock has made visible what was written there.
         self.0.ranges[index as usize].store(1, Ordering::Relaxed);
         // SAFETY: there are `count` strides in the memory, and `index` is below that.
         let start = unsafe { self.0.memory.start().add(index as usize * self.0.stride) };
@@ -70,7 +71,7 @@ impl BufferPool {
     /// Buffers that could be taken now.
     #[must_use]
     pub fn free(&self) -> usize {
-        self.0.free.lock().expect("nobody panics while holding the list").len()
+        self.0.free.lock().expect("no code panics while holding the list").len()
     }
 
     /// Where all of it is. Stays as long as there is a clone of the pool.
@@ -104,7 +105,8 @@ impl Lease {
         self.pool.memory.start().as_ptr().wrapping_add(begin + self.pool.len)
     }
 
-    /// Is there no other range of the buffer? Nobody else can make one then.
+    /// Is there no other range of the buffer? Ranges are made from ranges, so none can appear then. Acquires what
+    /// the drops of the others released.
     pub(crate) fn is_only(&self) -> bool {
         self.ranges().load(Ordering::Acquire) == 1
     }
@@ -115,9 +117,14 @@ impl Lease {
 }
 
 impl Clone for Lease {
+    /// # Panics
+    /// At 2^32 ranges of one buffer. Parts that are forgotten are never counted down, so safe code gets there; a
+    /// count that wrapped around would give the buffer back while ranges of it are out.
     fn clone(&self) -> Self {
-        // As in `Arc`: whoever clones has a share already, so the count cannot reach 0 meanwhile.
-        self.ranges().fetch_add(1, Ordering::Relaxed);
+        // As in `Arc`: this share is counted already, so the count cannot reach 0 meanwhile.
+        let more = |ranges: u32| ranges.checked_add(1);
+        let counted = self.ranges().fetch_update(Ordering::Relaxed, Ordering::Relaxed, more);
+        counted.expect("fewer than 2^32 ranges of one buffer");
         Self { pool: Arc::clone(&self.pool), index: self.index }
     }
 }
@@ -127,7 +134,7 @@ impl Drop for Lease {
         // Release what was done with this range, acquire what was done with the others: the list hands all of
         // it on to the next one who takes the buffer.
         if self.ranges().fetch_sub(1, Ordering::AcqRel) == 1 {
-            let mut free = self.pool.free.lock().expect("nobody panics while holding the list");
+            let mut free = self.pool.free.lock().expect("no code panics while holding the list");
             // It has room for every buffer.
             free.push(self.index);
         }
@@ -188,15 +195,38 @@ mod tests {
         BufferPool::new(1, 512).take().expect("free").set_len(513);
     }
 
+    /// The count wrapped around: after 2^32 parts that were forgotten, the next one that was dropped gave the buffer
+    /// back, and the pool handed out memory that other ranges still had.
+    #[test]
+    fn ranges_beyond_all_counting_are_refused() {
+        let pool = BufferPool::new(1, PAGE);
+        let mut buf = pool.take().expect("free");
+        pool.0.ranges[0].store(u32::MAX, Ordering::Relaxed);
+        let divide = || std::mem::forget(buf.split_off(0));
+        assert!(std::panic::catch_unwind(std::panic::AssertUnwindSafe(divide)).is_err());
+        assert_eq!(pool.0.ranges[0].load(Ordering::Relaxed), u32::MAX, "nothing was counted");
+        pool.0.ranges[0].store(1, Ordering::Relaxed);
+        drop(buf);
+        assert_eq!(pool.free(), 1);
+    }
+
+    #[test]
+    #[should_panic(expected = "a pool fits the address space")]
+    fn a_pool_beyond_the_address_space_is_refused() {
+        let _ = BufferPool::new(1, usize::MAX);
+    }
+
     #[test]
     fn threads_take_from_one_pool_and_never_the_same() {
+        // Miri runs a thousand times slower and looks at every access.
+        const TAKEN: u32 = if cfg!(miri) { 20 } else { 2000 };
         let pool = BufferPool::new(3, 512);
         std::thread::scope(|scope| {
             for who in 1..=4_u8 {
                 let pool = pool.clone();
                 scope.spawn(move || {
                     let mut taken = 0;
-                    while taken < 2000 {
+                    while taken < TAKEN {
                         let Some(mut buf) = pool.take() else {
                             std::thread::yield_now();
                             continue;

@@ -8,6 +8,7 @@
 //! (`lib.rs`) says what follows from that.
 
 use crate::buf::IoBuf;
+use crate::places::Places;
 use crate::pool::BufferPool;
 use crate::request::{File, Kind, Request, Step, ZeroBy};
 use crate::ring::Ring;
@@ -34,9 +35,7 @@ pub struct UringQueue {
     alignment: target::Alignment,
     readonly: bool,
     zero: ZeroBy,
-    requests: Box<[Request]>,
-    /// Places without a request. The one used last is used next, while the cache has it.
-    free: Vec<u32>,
+    places: Places,
     /// Places to be asked for again, with the time from which on; the earliest first.
     later: VecDeque<(Instant, u32)>,
     /// The kernel would not take what is in the submission queue. From then on it is offered again.
@@ -49,7 +48,7 @@ pub struct UringQueue {
 impl std::fmt::Debug for UringQueue {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("UringQueue")
-            .field("depth", &self.requests.len())
+            .field("depth", &self.places.depth())
             .field("inside", &self.inside())
             .finish_non_exhaustive()
     }
@@ -69,7 +68,6 @@ impl UringQueue {
             ring.register_buffers(pools)?;
             file = File { fd: 0, flags: squeue::Flags::FIXED_FILE };
         }
-        let segments = target.limits.max_segments;
         Ok(Self {
             ring,
             _file: Arc::clone(&target.file),
@@ -77,9 +75,8 @@ impl UringQueue {
             alignment: target.alignment,
             readonly: target.readonly,
             zero: ZeroBy::Range,
-            requests: (0..depth).map(|_| Request::new(segments)).collect(),
-            free: (0..depth).rev().collect(),
-            later: VecDeque::with_capacity(depth as usize),
+            places: Places::new(depth),
+            later: VecDeque::new(),
             resubmit: None,
             #[cfg(test)]
             answers: tests::Answers::default(),
@@ -88,7 +85,7 @@ impl UringQueue {
 
     /// Requests that are held.
     fn inside(&self) -> usize {
-        self.requests.len() - self.free.len()
+        self.places.taken()
     }
 
     /// Requests that the kernel has, or that are on their way to it.
@@ -99,10 +96,13 @@ impl UringQueue {
     /// Puts the request of place `at` into the submission queue.
     #[inline]
     fn push(&mut self, at: u32) {
-        let entry = self.requests[at as usize].entry(self.file).user_data(at.into());
-        // SAFETY: the entry points to the list of pieces in the place, which nobody changes while the kernel has
-        // its number, and through it to payloads that stay while the place holds their token. There is one entry
-        // for each place at most, and as many places as the ring was made for.
+        let entry = self.places[at].entry(self.file).user_data(at.into());
+        // SAFETY: the entry points to the list of pieces in the place, which stays as it is while the kernel has the
+        // place's number (it is begun anew only when the place is free, and advanced only by an answer), and through
+        // it to payloads that stay while their token is not back in the engine. The token is in the place; safe code
+        // gets it from there by `release`, after the kernel's answer, or by `abandon`, after `quiesce`. A queue that
+        // is forgotten keeps list and token for ever. Places that are added do not move lists. There is one entry for each place at most, and the ring was
+        // made for as many entries as there can be places.
         unsafe { self.ring.push(&entry) };
     }
 
@@ -115,7 +115,7 @@ impl UringQueue {
     /// Fills the place `at` with a read or write.
     #[inline]
     fn gather<P: IoBuf>(&mut self, at: u32, bios: &BioTable<P>, rq: &Inflight) -> IoResult {
-        let request = &mut self.requests[at as usize];
+        let request = &mut self.places[at];
         let mask = self.alignment.memory as usize - 1;
         for bio in rq.bios(bios) {
             let range = bio.payload.io_range();
@@ -142,7 +142,7 @@ impl UringQueue {
             let answer = completion.result();
             #[cfg(test)]
             let answer = self.answers.bend(answer);
-            let request = &mut self.requests[at as usize];
+            let request = &mut self.places[at];
             match request.judge(answer, self.alignment.block) {
                 Step::Done(result) => over(self, at, result),
                 Step::Again => {
@@ -161,8 +161,8 @@ impl UringQueue {
     /// Frees the place `at`.
     #[inline]
     fn release(&mut self, at: u32) -> Inflight {
-        let rq = self.requests[at as usize].rq.take();
-        self.free.push(at);
+        let rq = self.places[at].rq.take();
+        self.places.give_back(at);
         rq.expect("a place whose number the kernel had holds a request")
     }
 
@@ -196,18 +196,18 @@ impl<P: IoBuf> DeviceQueue<P> for UringQueue {
         if self.readonly && !matches!(kind, Kind::Read | Kind::Flush) {
             return Enqueued::Done(rq, Err(READ_ONLY));
         }
-        let Some(&at) = self.free.last() else {
+        let Some(at) = self.places.next() else {
             // Every place is taken, so something will complete.
             return Enqueued::Busy(rq, Busy::DevResource);
         };
-        self.requests[at as usize].begin(&rq, kind);
+        self.places[at].begin(&rq, kind);
         if kind.moves_data()
             && let Err(e) = self.gather(at, bios, &rq)
         {
             return Enqueued::Done(rq, Err(e));
         }
-        self.requests[at as usize].rq = Some(rq);
-        self.free.pop();
+        let at = self.places.take();
+        self.places[at].rq = Some(rq);
         self.push(at);
         Enqueued::Accepted
     }
@@ -235,15 +235,14 @@ impl<P: IoBuf> DeviceQueue<P> for UringQueue {
     /// Nothing can be taken back from a disk that has begun with it, and until the kernel has let go of the
     /// memory the request stays. So the kernel is asked to give it up, and the timer begins again.
     fn timed_out(&mut self, _: Instant, tag: Tag) -> Expiry {
-        let mut requests = self.requests.iter();
-        let at = requests.position(|place| place.rq.as_ref().is_some_and(|rq| rq.tag() == tag));
-        let at = at.expect("the engine asks about what is here") as u32;
+        let has_it = |place: &Request| place.rq.as_ref().is_some_and(|rq| rq.tag() == tag);
+        let at = self.places.position(has_it).expect("the engine asks about what is here");
         if let Some(waiting) = self.later.iter().position(|(_, place)| *place == at) {
             // The kernel does not have it just now.
             self.later.remove(waiting);
             return Expiry::Done(self.release(at), Err(IoError::TIMED_OUT));
         }
-        self.requests[at as usize].given_up = true;
+        self.places[at].given_up = true;
         self.ring.cancel_one(at);
         Expiry::ResetTimer
     }
@@ -262,15 +261,15 @@ impl<P: IoBuf> DeviceQueue<P> for UringQueue {
     /// Waits for the kernel: the one call that may take long.
     fn abandon(&mut self, out: &mut Vec<Inflight>) {
         self.quiesce();
-        let held = self.requests.iter_mut().filter_map(|request| request.rq.take());
-        out.extend(held);
-        self.free = (0..self.requests.len() as u32).rev().collect();
+        out.extend(self.places.iter_mut().filter_map(|place| place.rq.take()));
+        self.places.give_back_all();
     }
 }
 
 impl Drop for UringQueue {
-    /// Payloads may be freed as soon as this is gone, so it waits for the kernel as `abandon` does. Requests that
-    /// it still holds are then dropped, which is heard.
+    /// The lists of pieces go with it, and registered pools may, so it waits for the kernel as `abandon` does. The
+    /// engine calls `abandon` first; requests that are still held without that are dropped, which is heard, and
+    /// their payloads stay in the engine's table.
     fn drop(&mut self) {
         self.quiesce();
     }

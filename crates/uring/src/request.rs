@@ -53,8 +53,11 @@ pub(crate) struct Request {
     /// In the file, in bytes, of what is still to be done.
     offset: u64,
     left: u64,
-    /// The memory of a read or write, neighbours joined. It has to stay in place with the entry.
+    /// The memory of a read or write, neighbours joined. It has to stay in place with the entry. Grows as it is
+    /// filled, and keeps what it has grown to.
     pieces: Vec<libc::iovec>,
+    /// Room in `pieces` when the place became free last.
+    counted: u32,
     /// The first that is not done.
     first: usize,
     /// The registered piece of memory that all of it lies in.
@@ -86,14 +89,15 @@ impl Kind {
 }
 
 impl Request {
-    /// A free place, with room for `segments` pieces of memory.
-    pub(crate) fn new(segments: u16) -> Self {
+    /// A free place. Allocates nothing.
+    pub(crate) fn new() -> Self {
         Self {
             rq: None,
             kind: Kind::Flush,
             offset: 0,
             left: 0,
-            pieces: Vec::with_capacity(segments.into()),
+            pieces: Vec::new(),
+            counted: 0,
             first: 0,
             fixed: None,
             given_up: false,
@@ -107,12 +111,42 @@ impl Request {
         self.kind = kind;
         self.offset = rq.sector() * u64::from(SECTOR_SIZE);
         self.left = u64::from(rq.sectors()) * u64::from(SECTOR_SIZE);
-        self.pieces.clear();
-        self.first = 0;
+        self.clear();
         self.fixed = None;
         self.given_up = false;
         let has_no_flag = matches!(kind, Kind::Discard | Kind::Zero(_));
         self.then_flush = has_no_flag && rq.flags().contains(IoFlags::FUA);
+    }
+
+    /// Forgets the memory of the request before.
+    #[inline]
+    pub(crate) fn clear(&mut self) {
+        self.pieces.clear();
+        self.first = 0;
+    }
+
+    /// Room in the list of pieces when it was last counted, in entries.
+    #[inline]
+    pub(crate) fn counted(&self) -> usize {
+        self.counted as usize
+    }
+
+    /// Counts the room in the list of pieces.
+    #[inline]
+    pub(crate) fn count(&mut self) {
+        self.counted = self.pieces.capacity() as u32;
+    }
+
+    /// Frees the list of pieces. The place must be free, or about to be.
+    #[cold]
+    pub(crate) fn forget_list(&mut self) {
+        (self.pieces, self.counted) = (Vec::new(), 0);
+    }
+
+    /// Room in the list of pieces, in entries.
+    #[cfg(test)]
+    pub(crate) fn room(&self) -> usize {
+        self.pieces.capacity()
     }
 
     /// The next bytes of memory.
@@ -258,7 +292,7 @@ mod tests {
 
     /// A transfer of `lens` bytes each, in pieces that do not touch, at 8192.
     fn request(kind: Kind, lens: &[usize]) -> Request {
-        let mut request = Request::new(4);
+        let mut request = Request::new();
         request.kind = kind;
         request.offset = 8192;
         request.left = lens.iter().sum::<usize>() as u64;

@@ -179,7 +179,8 @@ fn build(entries: u32) -> io::Result<IoUring> {
     with[1].setup_submit_all();
     let mut last = io::Error::from_raw_os_error(libc::EINVAL);
     for builder in &mut with {
-        match builder.dontfork().build(entries) {
+        // By default the completion queue is twice as large, for requests that complete more than once.
+        match builder.dontfork().setup_cqsize(entries).build(entries) {
             Err(e) if e.raw_os_error() == Some(libc::EINVAL) => last = e,
             built => return built,
         }

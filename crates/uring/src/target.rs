@@ -3,6 +3,7 @@
 //! Nothing here knows about rings. What had to be done differently from what was asked is said in a note.
 
 use crate::buf::{AlignedBuf, PAGE};
+use crate::lock::{Access, LockError, lock};
 use crate::{OpenError, Options, layout, sysfs};
 use blkmq_core::{Limits, SECTOR_SIZE};
 use blkmq_engine::WriteCache;
@@ -63,6 +64,7 @@ impl Target {
                 (file, Alignment { block, memory: 1 })
             }
         };
+        keep_out(path, &file, kind, options, &mut notes)?;
         let about = |e| OpenError::file(path, "look at")(e);
         let meta = file.metadata().map_err(about)?;
         let bytes = match kind {
@@ -136,16 +138,46 @@ fn prepare(path: &Path, options: &Options) -> Result<Kind, OpenError> {
         Kind::BlockDevice => return refuse("a block device has the size that it has"),
         Kind::File if is_large_enough => {}
         Kind::File if options.readonly => return refuse("it is to be opened with readonly=1"),
-        Kind::File => layout::extend(path, mib)?,
+        Kind::File => layout::extend(path, mib, options.locking)?,
     }
     Ok(kind)
 }
 
 fn open_file(path: &Path, kind: Kind, options: &Options, flags: i32) -> io::Result<File> {
-    // A device that is mounted, or that somebody else has claimed, is not to be written to.
+    // A device that is mounted, or that another program has claimed, is not to be written to.
     let claim = kind == Kind::BlockDevice && !options.readonly;
     let flags = if claim { flags | libc::O_EXCL } else { flags };
     OpenOptions::new().read(true).write(!options.readonly).custom_flags(flags).open(path)
+}
+
+/// Keeps other programs that lock images from using the file in ways that do not go together with this one.
+fn keep_out(
+    path: &Path,
+    file: &File,
+    kind: Kind,
+    options: &Options,
+    notes: &mut Vec<String>,
+) -> Result<(), OpenError> {
+    match (kind, options.locking) {
+        (Kind::File, true) => {}
+        (Kind::File, false) | (Kind::BlockDevice, true) => return Ok(()),
+        (Kind::BlockDevice, false) => {
+            notes.push("locking=0 has no effect on a block device, which is claimed".into());
+            return Ok(());
+        }
+    }
+    let access = if options.readonly { Access::Read } else { Access::Write };
+    match lock(file, access) {
+        Ok(()) => Ok(()),
+        Err(LockError::Unsupported) => {
+            notes.push(
+                "the file system has no locks; other programs are not kept from writing to the file"
+                    .into(),
+            );
+            Ok(())
+        }
+        Err(why) => Err(OpenError::locked(path, access, why)),
+    }
 }
 
 /// The file past the page cache, and what that asks of I/Os. `None`, and a note unless it was not wanted, if

@@ -14,6 +14,7 @@ mod tests;
 pub use params::FaultsParams;
 pub use queue::Faulty;
 
+use crate::description::check_nesting;
 use crate::device::Model;
 use crate::registry::{self, Argument, Description};
 use crate::{Device, DeviceError, DeviceFactory, MachineShape};
@@ -50,12 +51,13 @@ impl<'a> Around<'a> {
     /// For devices that the registry does not know; it looks inside by itself.
     ///
     /// # Errors
-    /// If the parameters are not those of faults, or there is nothing inside.
+    /// If the parameters are not those of faults, there is nothing inside, or too many stand around one another.
     pub fn parse(text: &'a str) -> Result<Option<Self>, DeviceError> {
         let end = text.find([',', ':']).unwrap_or(text.len());
         if text[..end].trim() != FACTORY.name {
             return Ok(None);
         }
+        check_nesting(text)?;
         let given = FACTORY.describe(&text[end..])?;
         let (params, notes) = parameters(&given)?;
         Ok(Some(Self { params, notes, inside: given.argument }))

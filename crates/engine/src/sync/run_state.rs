@@ -47,6 +47,9 @@ use blkmq_core::Instant;
 
 const STATE_BITS: u32 = 2;
 const STATE_MASK: u64 = (1 << STATE_BITS) - 1;
+/// From this time on deadlines are kept in units of 8 ns, in the upper half of the values.
+const COARSE: u64 = 1 << (u64::BITS - STATE_BITS - 1);
+const COARSE_SHIFT: u32 = 3;
 
 /// The word described above. Not padded: `RunCell` gives it a line of its own.
 pub(crate) struct RunState(AtomicU64);
@@ -91,15 +94,20 @@ impl Word {
     const fn deadline(self) -> Option<Instant> {
         match self.0 >> STATE_BITS {
             0 => None,
-            ns => Some(Instant::from_nanos(ns)),
+            ns if ns < COARSE => Some(Instant::from_nanos(ns)),
+            coarse => Some(Instant::from_nanos((coarse - COARSE) << COARSE_SHIFT)),
         }
     }
 
-    /// The same state, due at `at`. 62 bits of nanoseconds are 146 years; what is further away than that
-    /// becomes due too early. The epoch itself, 0, becomes due a nanosecond late.
+    /// The same state, due at `at`; never too early, because a policy that is asked before the time that it named
+    /// names it again, and the pass would not end. 62 bits hold nanoseconds up to 2^61, 73 years; what is later
+    /// becomes due up to 7 ns late. So does the end of time, and the epoch itself, 0, is a nanosecond late.
     fn due_at(self, at: Instant) -> Self {
-        let ns = at.as_nanos().clamp(1, u64::MAX >> STATE_BITS);
-        Self(ns << STATE_BITS | self.0 & STATE_MASK)
+        let time = match at.as_nanos() {
+            ns if ns < COARSE => ns.max(1),
+            ns => (COARSE + ns.div_ceil(1 << COARSE_SHIFT)).min(u64::MAX >> STATE_BITS),
+        };
+        Self(time << STATE_BITS | self.0 & STATE_MASK)
     }
 
     const fn in_state(self, state: Self) -> Self {

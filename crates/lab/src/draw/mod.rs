@@ -6,9 +6,9 @@
 mod device;
 
 use crate::load::{Load, Pattern};
-use crate::scenario::{Bounds, STATS};
+use crate::scenario::{BEGINS, Bounds, STATS};
 use crate::{Caught, Costs, Habits, Meddling, Permille, PowerCuts, Scenario, policies};
-use blkmq_core::{Nanos, Rng};
+use blkmq_core::{Instant, Nanos, Rng};
 use blkmq_engine::{Access, KickMode, Modes, NoMerges, PumpMode, Stats};
 use blkmq_sched::{Attribute, Scope};
 
@@ -84,11 +84,13 @@ impl Scenario {
             costs: Costs::draw(&mut dice.0),
             meddling: dice.sometimes(2, meddling).unwrap_or(Meddling::NONE),
             power: power(dice, stores),
+            begin: Instant::ZERO,
         };
         // Last, so that they decide about nothing else.
         let modes = modes(&mut dice.0, access);
         let (_, stats) = dice.among(&STATS);
-        Self { modes, stats, ..scenario }
+        let begin = dice.among(&BEGINS);
+        Self { modes, stats, begin, ..scenario }
     }
 }
 

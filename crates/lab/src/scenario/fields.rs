@@ -3,7 +3,7 @@
 use super::Scenario;
 use crate::load::Pattern;
 use crate::policies;
-use blkmq_core::Nanos;
+use blkmq_core::{Instant, Nanos};
 use blkmq_engine::{
     Access, DispatchMode, InsertMode, KickMode, MergeMode, NoMerges, PumpMode, Stats,
 };
@@ -147,6 +147,15 @@ pub(crate) const FIELDS: &[Field] = &[
     Field {
         key: "device",
         kind: Kind::List { get: |s| &s.device, set: |s, text| s.device = text },
+    },
+    Field {
+        key: "begin",
+        kind: Kind::Number {
+            least: 0,
+            most: 1 << 62,
+            get: |s| s.begin.as_nanos(),
+            set: |s, number| s.begin = Instant::from_nanos(number),
+        },
     },
     number!("power_cuts", 0, 100, s => s.power.most),
     flag!("cut_device", s => s.power.device_only),

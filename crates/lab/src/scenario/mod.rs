@@ -12,7 +12,7 @@ pub use text::ScenarioError;
 use crate::load::{Load, LoadClient, Place};
 use crate::policies;
 use crate::{Costs, Habits, Meddling, Plan, PowerCuts, Stamp};
-use blkmq_core::{Limits, Nanos, Rng};
+use blkmq_core::{Instant, Limits, Nanos, Rng};
 use blkmq_device::{Device, DeviceError, MachineShape, registry as devices};
 use blkmq_engine::{
     Access, Config, GroupTree, IoMax, KickMode, Modes, NoMerges, PumpMode, Stats, Wanted,
@@ -130,7 +130,17 @@ pub struct Scenario {
     pub meddling: Meddling,
     /// Power cuts.
     pub power: PowerCuts,
+    /// What the clock says when the CPUs begin, in each life of the machine. Up to 2^62 ns, 146 years.
+    pub begin: Instant,
 }
+
+/// Where clocks begin: at zero; and, as Linux has its jiffies begin shortly before they wrap, one second before there
+/// are too many nanoseconds for what shifts them by 10 bits, or by 2.
+pub(crate) const BEGINS: [Instant; 3] = [
+    Instant::ZERO,
+    Instant::from_nanos((1 << 54) - 1_000_000_000),
+    Instant::from_nanos((1 << 62) - 1_000_000_000),
+];
 
 impl Scenario {
     /// One diligent CPU that writes one block to a null device, with everything else at its default.
@@ -161,6 +171,7 @@ impl Scenario {
             costs: Costs::TYPICAL,
             meddling: Meddling::NONE,
             power: PowerCuts::NONE,
+            begin: Instant::ZERO,
         }
     }
 

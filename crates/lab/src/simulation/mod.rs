@@ -127,7 +127,7 @@ impl<'a, P: Payload + 'static, B: Buffers<P>> Simulation<'a, P, B> {
         };
         let config = Config { host: Box::new(wakes.clone()), ..config };
         let queue = observation.of(config, Queue::new)?;
-        let mut timeline = Timeline::new(cpus.into(), pumps);
+        let mut timeline = Timeline::new(Instant::ZERO, cpus.into(), pumps);
         for hw in (0..pumps).map(HwQueue) {
             timeline.schedule(Who::Pump(hw), Some(Instant::ZERO));
         }

@@ -7,4 +7,4 @@ mod sector;
 
 pub use fifo::Fifo;
 pub use lists::Lists;
-pub use sector::{Found, SectorIndex};
+pub use sector::{Found, LAST_SECTOR, SectorIndex};

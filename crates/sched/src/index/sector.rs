@@ -14,8 +14,9 @@ use alloc::boxed::Box;
 use alloc::vec;
 use blkmq_core::RequestId;
 
-/// The highest sector that can be filed: a device has less than 2^63.
-const LAST: u64 = UNUSED - 1;
+/// The highest sector that can be filed: no device has 2^63 sectors, whose bytes 64 bits do not count. Input from
+/// outside, as a log is, is held against it before a policy is told.
+pub const LAST_SECTOR: u64 = UNUSED - 1;
 
 /// Joining stops short of a full node, so that the next insert does not split it again.
 const JOIN: usize = FULL / 4 * 3;
@@ -135,11 +136,11 @@ impl SectorIndex {
     /// Files `rq` in `lane`, behind those already at `sector`.
     ///
     /// # Panics
-    /// If its slot is filed already, or if `sector` is 2^63 - 1 or more.
+    /// If its slot is filed already, or if `sector` is above [`LAST_SECTOR`].
     #[inline]
     pub fn insert(&mut self, lane: usize, sector: u64, rq: RequestId) {
         assert!(self.peers[rq.index()].lane == NONE, "{rq:?} is filed already");
-        assert!(sector <= LAST, "sector {sector} is beyond any device");
+        assert!(sector <= LAST_SECTOR, "sector {sector} is beyond any device");
         self.cursor = Cursor::UNKNOWN;
         let leaf = self.leaf_with_room(lane, sector);
         let node = &mut self.nodes[leaf as usize];
@@ -183,7 +184,7 @@ impl SectorIndex {
     #[inline]
     fn search(&self, lane: usize, sector: u64) -> Option<(u32, usize)> {
         let sector = sector.min(UNUSED);
-        let node = self.leaf(lane, sector.min(LAST));
+        let node = self.leaf(lane, sector.min(LAST_SECTOR));
         let run = &self.nodes[node as usize];
         match run.below(sector) {
             at if at < run.len() => Some((node, at)),
@@ -203,7 +204,7 @@ impl SectorIndex {
         let mut left = None;
         for level in (0..height).rev() {
             let inner = &self.nodes[node as usize];
-            let at = inner.child_of(sector.min(LAST));
+            let at = inner.child_of(sector.min(LAST_SECTOR));
             if at > 0 {
                 left = Some((inner.value(at - 1), level));
             }

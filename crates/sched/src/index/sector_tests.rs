@@ -191,10 +191,12 @@ fn equal_sectors_leave_in_order_of_insertion() {
 fn the_highest_slot_and_the_highest_sector_are_ordinary() {
     let mut index = SectorIndex::new(256, 1);
     let rq = RequestId::new(255, 255);
-    index.insert(0, LAST, rq);
-    let found = index.at_or_after(0, LAST).expect("it was filed");
-    assert_eq!((found.rq, found.sector), (rq, LAST));
-    assert!(index.at_or_after(0, LAST + 1).is_none() && index.at_or_after(0, u64::MAX).is_none());
+    index.insert(0, LAST_SECTOR, rq);
+    let found = index.at_or_after(0, LAST_SECTOR).expect("it was filed");
+    assert_eq!((found.rq, found.sector), (rq, LAST_SECTOR));
+    assert!(
+        index.at_or_after(0, LAST_SECTOR + 1).is_none() && index.at_or_after(0, u64::MAX).is_none()
+    );
     assert_eq!(unpack(pack(RequestId::new(RequestId::MAX_SLOTS - 1, 255))).generation(), 255);
 }
 

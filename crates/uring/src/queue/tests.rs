@@ -201,3 +201,81 @@ fn what_the_kernel_gives_up_has_timed_out() {
     assert_eq!(rig.queue.stats().timeouts, 1);
     assert_eq!(finish(&mut submitter, T0 + RETRY_DELAY).0, Err(IoError::TIMED_OUT));
 }
+
+/// A device that drops the queue that it wraps where it should give its requests back.
+struct Dropping(Option<UringQueue>);
+
+impl Dropping {
+    fn inside(&mut self) -> &mut dyn DeviceQueue<AlignedBuf> {
+        self.0.as_mut().expect("it is there until the end")
+    }
+}
+
+impl DeviceQueue<AlignedBuf> for Dropping {
+    fn enqueue(&mut self, now: Instant, bios: &BioTable<AlignedBuf>, rq: Inflight) -> Enqueued {
+        self.inside().enqueue(now, bios, rq)
+    }
+
+    fn commit(&mut self, now: Instant) {
+        self.inside().commit(now);
+    }
+
+    fn reap(&mut self, _: Instant, _: &mut Vec<Finished>) {}
+
+    fn abandon(&mut self, _: &mut Vec<Inflight>) {
+        // Requests that are dropped are heard, one of them as a panic.
+        let queue = self.0.take();
+        let _ = std::panic::catch_unwind(std::panic::AssertUnwindSafe(move || drop(queue)));
+    }
+}
+
+/// Whatever has become of its requests, a queue that is gone has nothing at the kernel: what is written into the
+/// buffers afterwards stays there.
+#[test]
+fn a_queue_that_is_dropped_with_requests_waits_for_the_kernel() {
+    const LEN: usize = 64 * BLOCK;
+    let test = "a_queue_that_is_dropped_with_requests_waits";
+    let path = std::env::temp_dir().join(format!("blkmq-{test}-{}", std::process::id()));
+    let options = Options { size: Some(2), hw_queue_depth: 8, ..Options::default() };
+    if let Err(e) = Ring::new(1) {
+        println!("skipped {test}: {e}");
+        return;
+    }
+    let pool = BufferPool::new(8, LEN);
+    let device = crate::UringDevice::open(&path, &options).expect("it is laid out");
+    for round in 0..4 {
+        let inside = UringQueue::new(
+            &Target::open(&path, &Options { readonly: true, ..options.clone() }).expect("it opens"),
+            &options,
+            &[],
+        )
+        .expect("a small ring");
+        let queues = vec![Box::new(Dropping(Some(inside))) as _];
+        let queue = Queue::new(Config::new(device.shape, queues)).expect("valid");
+        let mut submitter = queue.submitter().expect("one was asked for");
+        for n in 0..8 {
+            let Some(buf) = pool.take() else { break };
+            let sectors = (LEN / 512) as u32;
+            // Not in order, so that nothing merges.
+            let read = Io::new(Op::Read, n * 3 % 8 * u64::from(sectors), sectors, n, buf);
+            submitter.push(T0, read).expect("there is credit");
+        }
+        submitter.flush(T0);
+        drop(submitter);
+        drop(queue);
+        // Those that the engine has freed; it may have kept them all.
+        let mut back = Vec::from_iter(std::iter::from_fn(|| pool.take()));
+        back.iter_mut().for_each(|buf| buf.as_mut_slice().fill(0xab));
+        let other = Queue::new(device.config().expect("a ring")).expect("valid");
+        let mut submitter = other.submitter().expect("one was asked for");
+        for n in 0..8 {
+            let io = read(n * LEN as u64 / BLOCK as u64, 64);
+            submitter.push(T0, io).expect("there is credit");
+            submitter.flush(T0);
+            assert_eq!(finish(&mut submitter, T0).0, Ok(()));
+        }
+        let untouched = back.iter_mut().all(|buf| buf.as_mut_slice().iter().all(|b| *b == 0xab));
+        assert!(untouched, "round {round}");
+    }
+    let _ = std::fs::remove_file(&path);
+}

@@ -35,6 +35,11 @@ impl TempFile {
         std::fs::read(&self.0).expect("it is there")
     }
 
+    /// The device around it, where there is io_uring.
+    pub fn try_open(&self, options: &str) -> Result<UringDevice, OpenError> {
+        UringDevice::parse(&format!("{}{options}", self.0.display()))
+    }
+
     /// The device around it. `None`, and a line that names the test, if there is no io_uring here.
     pub fn open(&self, test: &str, options: &str) -> Option<UringDevice> {
         open(test, &format!("{}{options}", self.0.display())).transpose().expect("it opens")

@@ -1,4 +1,5 @@
 use super::*;
+use blkmq_core::Nanos;
 
 const NOW: Instant = Instant::from_nanos(1_000);
 const SOON: Instant = Instant::from_nanos(2_000);
@@ -105,9 +106,29 @@ fn a_pass_that_is_owed_swallows_the_deadline() {
 fn deadlines_at_both_ends_of_time() {
     let state = idle();
     assert!(state.arm(Instant::MAX));
-    assert!(state.deadline().is_some_and(|at| at.as_nanos() == u64::MAX >> 2));
+    assert!(state.deadline().is_some_and(|at| at.as_nanos() == u64::MAX - 7));
     assert!(state.arm(Instant::ZERO));
     assert!(state.due(Instant::from_nanos(1)));
+}
+
+/// Deadlines from 2^62 ns on became 2^62 - 1, which was over: each pass was due again at once, and asked the policy
+/// again, for ever.
+#[test]
+fn no_deadline_is_too_early_at_any_uptime() {
+    for exponent in [10, 32, 54, 60, 61, 62, 63] {
+        let around = 1_u64 << exponent;
+        for at in [around - 9, around - 1, around, around + 1, around + 9].map(Instant::from_nanos)
+        {
+            let state = idle();
+            assert!(state.arm(at));
+            let kept = state.deadline().expect("it was set");
+            let late = kept.since(at).0;
+            assert!(kept >= at && late <= if exponent < 61 { 0 } else { 7 }, "{at:?}: {kept:?}");
+            assert!(!state.due(Instant::from_nanos(at.as_nanos() - 1)) && state.due(kept));
+            // The earlier of two counts, across the change of units too.
+            assert!(!state.arm(at + Nanos(16)) || state.deadline() == Some(kept));
+        }
+    }
 }
 
 #[derive(Clone, Copy)]

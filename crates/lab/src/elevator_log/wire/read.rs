@@ -5,6 +5,7 @@ use crate::observe::outside::Heard;
 use blkmq_core::{
     GroupId, HwQueue, Instant, IoError, IoFlags, IoMeta, IoPrio, IoResult, Owner, RequestId,
 };
+use blkmq_sched::index::LAST_SECTOR;
 use blkmq_sched::{At, DepthLimits, Done, GroupChange, Grown, Pick, Shape, StatsLevel, Used};
 
 /// What is left to read.
@@ -70,8 +71,12 @@ impl<'a> Input<'a> {
     }
 
     fn id(&mut self, shape: &Shape) -> Result<RequestId, LogError> {
-        let most = u64::from(shape.slots).saturating_sub(1);
-        let index = self.up_to(most, "a request beyond the slots of its elevator")?;
+        const WHAT: &str = "a request beyond the slots of its elevator";
+        let index = self.up_to(u64::from(shape.slots), WHAT)?;
+        // An elevator of no slots has no requests.
+        if index == shape.slots {
+            return Err(self.invalid(WHAT));
+        }
         Ok(RequestId::new(index, self.byte()?))
     }
 
@@ -91,7 +96,8 @@ impl<'a> Input<'a> {
         let flags = flags.fold(IoFlags::NONE, |all, (_, flag)| all.union(*flag));
         let sector = self.number()?;
         let sectors = self.up_to(u32::MAX.into(), "an I/O of more than 2 TiB")?;
-        if sector.checked_add(u64::from(sectors)).is_none() {
+        // Where it ends is filed, too: the next one may begin there.
+        if sector.checked_add(u64::from(sectors)).is_none_or(|end| end > LAST_SECTOR) {
             return Err(self.invalid("an I/O beyond the last sector that there can be"));
         }
         Ok(IoMeta {

@@ -1,0 +1,197 @@
+//! Locks on image files, so that two programs do not write to one by mistake.
+//!
+//! They are those of QEMU, so that its tools and this crate exclude each other: open-file-description locks on single
+//! bytes of the file. A program that needs a permission holds a read lock on byte 100 plus the permission's number; one
+//! that cannot bear others having it holds a read lock on byte 200 plus the number. Read locks never exclude each
+//! other, so each takes its own first and then asks whether a lock of the other kind is there. Of two that begin at
+//! once, both may see the other and refuse; never do both go on.
+//!
+//! The kernel drops the locks when the last descriptor of the open file goes away, however the program ends.
+
+use nix::errno::Errno;
+use nix::fcntl::{FcntlArg, fcntl};
+use std::fs::File;
+use std::io;
+
+/// First byte of the permissions that are in use.
+const USED: i64 = 100;
+/// First byte of the permissions that others must not have.
+const UNSHARED: i64 = 200;
+
+/// What a program does with an image; the discriminants are QEMU's numbers. Two more are never needed here: writing
+/// what is there already (2) and changing the graph of images (4).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u8)]
+pub enum Permission {
+    /// Reading what is consistent.
+    Read = 0,
+    /// Writing.
+    Write = 1,
+    /// Changing the size.
+    Resize = 3,
+}
+
+/// What is to be done with a file.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Access {
+    Read,
+    Write,
+    Resize,
+}
+
+/// What stands against opening a file.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Conflict {
+    /// Another open of the file uses this, and it is to be opened for what bears no other that does.
+    Used(Permission),
+    /// Another open of the file bears no other that uses this, which is needed.
+    Unshared(Permission),
+}
+
+/// Why a file is not locked.
+#[derive(Debug)]
+pub(crate) enum LockError {
+    Conflict(Conflict),
+    /// The file system has no locks.
+    Unsupported,
+    Io(io::Error),
+}
+
+impl Access {
+    /// What it uses.
+    fn uses(self) -> &'static [Permission] {
+        match self {
+            Self::Read => &[Permission::Read],
+            Self::Write => &[Permission::Read, Permission::Write],
+            Self::Resize => &[Permission::Read, Permission::Write, Permission::Resize],
+        }
+    }
+
+    /// What others must not use meanwhile.
+    fn bars(self) -> &'static [Permission] {
+        match self {
+            Self::Read => &[],
+            Self::Write | Self::Resize => &[Permission::Write, Permission::Resize],
+        }
+    }
+}
+
+/// Locks an open file for as long as it is open. It must be open for reading.
+///
+/// After an error some locks may be held; the file is to be closed.
+pub(crate) fn lock(file: &File, access: Access) -> Result<(), LockError> {
+    let used = access.uses().iter().map(|p| (Conflict::Unshared(*p), USED, UNSHARED, *p));
+    let barred = access.bars().iter().map(|p| (Conflict::Used(*p), UNSHARED, USED, *p));
+    // What is told of several conflicts is rather what the other does than what it bars.
+    let all = Vec::from_iter(barred.chain(used));
+    for (conflict, own, _, permission) in &all {
+        match hold(file, own + i64::from(*permission as u8)) {
+            // A lock of another make that excludes read locks.
+            Err(Errno::EAGAIN | Errno::EACCES) => return Err(LockError::Conflict(*conflict)),
+            done => done?,
+        }
+    }
+    for (conflict, _, others, permission) in all {
+        if is_held(file, others + i64::from(permission as u8))? {
+            return Err(LockError::Conflict(conflict));
+        }
+    }
+    Ok(())
+}
+
+fn byte(kind: i32, at: i64) -> libc::flock {
+    libc::flock {
+        l_type: kind as i16,
+        l_whence: libc::SEEK_SET as i16,
+        l_start: at,
+        l_len: 1,
+        // An open file's, not a process's.
+        l_pid: 0,
+    }
+}
+
+/// Holds a read lock on one byte.
+fn hold(file: &File, at: i64) -> Result<(), Errno> {
+    fcntl(file, FcntlArg::F_OFD_SETLK(&byte(libc::F_RDLCK, at))).map(|_| ())
+}
+
+/// Does another open file hold a lock on this byte?
+fn is_held(file: &File, at: i64) -> Result<bool, Errno> {
+    // Every lock stands against a write lock.
+    let mut found = byte(libc::F_WRLCK, at);
+    fcntl(file, FcntlArg::F_OFD_GETLK(&mut found))?;
+    Ok(i32::from(found.l_type) != libc::F_UNLCK)
+}
+
+impl From<Errno> for LockError {
+    fn from(errno: Errno) -> Self {
+        match errno {
+            // As file systems over a network say, and kernels before Linux 3.15.
+            Errno::ENOLCK | Errno::EOPNOTSUPP | Errno::ENOSYS | Errno::EINVAL => Self::Unsupported,
+            errno => Self::Io(errno.into()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use Access::{Read, Resize, Write};
+
+    /// What comes of opening a file for the first, and then for the second.
+    fn both(test: &str, first: Access, second: Access) -> Result<(), Conflict> {
+        let path = std::env::temp_dir().join(format!("blkmq-{test}-{}", std::process::id()));
+        std::fs::write(&path, [0; 512]).expect("a small file");
+        let open = || {
+            let options = std::fs::OpenOptions::new().read(true).write(true).open(&path);
+            options.expect("it is there")
+        };
+        let (one, two) = (open(), open());
+        let _ = std::fs::remove_file(&path);
+        let conflict = |locked| match locked {
+            Ok(()) => Ok(()),
+            Err(LockError::Conflict(conflict)) => Err(conflict),
+            Err(other) => panic!("{other:?}"),
+        };
+        conflict(lock(&one, first)).expect("the first one");
+        conflict(lock(&one, first)).expect("its own locks do not stand against it");
+        let result = conflict(lock(&two, second));
+        drop(one);
+        conflict(lock(&two, second)).expect("the first one's locks have gone with it");
+        result
+    }
+
+    /// As a virtual machine does that reads: it bars writing without writing.
+    #[test]
+    fn what_others_bar_is_respected() {
+        let path = std::env::temp_dir().join(format!("blkmq-barred-{}", std::process::id()));
+        std::fs::write(&path, [0; 512]).expect("a small file");
+        let open = || File::open(&path).expect("it is there");
+        for permission in [Permission::Read, Permission::Write, Permission::Resize] {
+            let other = open();
+            hold(&other, UNSHARED + i64::from(permission as u8)).expect("it is free");
+            for access in [Read, Write, Resize] {
+                let found = match lock(&open(), access) {
+                    Ok(()) => None,
+                    Err(LockError::Conflict(conflict)) => Some(conflict),
+                    Err(other) => panic!("{other:?}"),
+                };
+                let barred = access.uses().contains(&permission);
+                let expected = barred.then_some(Conflict::Unshared(permission));
+                assert_eq!(found, expected, "{access:?} while {permission:?} is barred");
+            }
+        }
+        let _ = std::fs::remove_file(&path);
+    }
+
+    #[test]
+    fn readers_share_and_writers_are_alone() {
+        let both = |first, second| both("readers_share_and_writers_are_alone", first, second);
+        assert_eq!([both(Read, Read), both(Read, Write), both(Write, Read)], [Ok(()); 3]);
+        for (first, second) in [(Write, Write), (Write, Resize), (Resize, Write), (Resize, Resize)]
+        {
+            let conflict = Err(Conflict::Used(Permission::Write));
+            assert_eq!(both(first, second), conflict, "{second:?} after {first:?}");
+        }
+    }
+}
