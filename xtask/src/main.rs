@@ -9,6 +9,7 @@ mod bench;
 mod ci;
 mod interop;
 mod loom;
+mod mutants;
 mod shell;
 mod shuttle;
 mod soak;
@@ -54,6 +55,12 @@ const VERBS: &[Verb] = &[
         usage: "[--test-size] [--out DIR]",
         summary: "the comparison set, against fio and against the locks",
         run: bench::main,
+    },
+    Verb {
+        name: "mutants",
+        usage: "[--shard K/N] [--read] [MODULE]...",
+        summary: "which changes of a line no test notices",
+        run: mutants::main,
     },
     Verb { name: "interop", usage: "", summary: "checks with real clients", run: interop::main },
 ];

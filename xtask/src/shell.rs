@@ -64,6 +64,16 @@ impl Cmd {
         if status.success() { Ok(()) } else { Err(format!("{self}: {status}").into()) }
     }
 
+    /// Runs it with our output, and returns how it ended: for programs whose statuses mean something.
+    ///
+    /// # Errors
+    /// If it cannot be started, or a signal ends it.
+    pub(crate) fn exit_code(&self) -> Result<i32> {
+        println!("$ {self}");
+        let status = self.command().status().map_err(|error| format!("{self}: {error}"))?;
+        Ok(status.code().ok_or_else(|| format!("{self}: {status}"))?)
+    }
+
     /// Runs it and returns what it printed on standard output; the rest is passed on.
     ///
     /// # Errors
@@ -200,6 +210,7 @@ mod tests {
         assert!(Cmd::new("false").output().is_err());
         assert!(Cmd::new("no-such-program-here").run().is_err());
         assert!(Cmd::new("true").run().is_ok());
+        assert_eq!(Cmd::new("sh -c").arg("exit 3").exit_code().unwrap(), 3);
         let error = Cmd::new("cargo no-such-chore").output().unwrap_err().to_string();
         assert!(error.contains("no such command"), "what it said is in {error}");
     }

@@ -33,13 +33,10 @@ impl Limits {
     /// Where cuts go if they can, in sectors: multiples of the physical block, or of what can be discarded.
     const fn alignment(&self, op: Op) -> u32 {
         let preferred = match op {
-            Op::Discard if self.discard_granularity > self.physical_block_size => {
-                self.discard_granularity
-            }
+            Op::Discard => larger(self.discard_granularity, self.physical_block_size),
             _ => self.physical_block_size,
         };
-        let block = self.logical_block_size;
-        (if preferred > block { preferred } else { block }) / SECTOR_SIZE
+        larger(preferred, self.logical_block_size) / SECTOR_SIZE
     }
 
     const fn block_sectors(&self) -> u32 {
@@ -54,8 +51,7 @@ impl Limits {
         let most = match op {
             Op::Read | Op::Write => {
                 let bytes = self.max_segments as u64 * self.max_segment_size as u64;
-                let segments = bytes / SECTOR_SIZE as u64;
-                if segments < most { segments } else { most }
+                smaller(bytes / SECTOR_SIZE as u64, most)
             }
             _ => most,
         };
@@ -101,9 +97,19 @@ impl Limits {
         // An I/O has a stretch in each chunk that it touches. The cut before a chunk's end may be aligned
         // down and leave a rest, which is a part of its own.
         let chunks = sectors.div_ceil(self.chunk_sectors) as u64 + 1;
-        let stretch = if sectors < self.chunk_sectors { sectors } else { self.chunk_sectors };
-        chunks * (parts_of_stretch(stretch, most, align) + 1)
+        let stretch = smaller(sectors as u64, self.chunk_sectors as u64);
+        chunks * (parts_of_stretch(stretch as u32, most, align) + 1)
     }
+}
+
+/// `u32::max`, which is not `const`.
+const fn larger(a: u32, b: u32) -> u32 {
+    if a > b { a } else { b }
+}
+
+/// `u64::min`, which is not `const`.
+const fn smaller(a: u64, b: u64) -> u64 {
+    if a < b { a } else { b }
 }
 
 /// Parts of so many sectors without a chunk's end, if each is of up to `most` and cuts are aligned to `align`.

@@ -158,6 +158,62 @@ mod tests {
         assert_eq!(fit(&one_range, &discard(0, 50), &discard(60, 8)), Fit::No);
     }
 
+    /// A joint lies where the first part ends, and which one that is depends on the kind.
+    #[test]
+    fn s16_14_the_first_part_ends_at_a_virt_boundary() {
+        let virt = Limits { virt_boundary_mask: 4095, ..Limits::default() };
+        // The request is in front of a back merge, and behind a front merge.
+        assert_eq!(fit(&virt, &io(8, 8), &io(16, 3)), Fit::Merge(Kind::Back));
+        assert_eq!(fit(&virt, &io(8, 3), &io(11, 8)), Fit::No);
+        assert_eq!(fit(&virt, &io(8, 3), &io(0, 8)), Fit::Merge(Kind::Front));
+        assert_eq!(fit(&virt, &io(3, 8), &io(0, 3)), Fit::No);
+        // Below a sector, no length in sectors is off a boundary.
+        let fine = Limits { virt_boundary_mask: 511, ..Limits::default() };
+        assert_eq!(fit(&fine, &io(3, 7), &io(0, 3)), Fit::Merge(Kind::Front));
+        // A gathered discard has no buffers, and so no joint.
+        let gathers = Limits { max_discard_sectors: 99, max_discard_segments: 4, ..virt };
+        let discard = |sector| IoMeta::new(Op::Discard, sector, 3);
+        assert_eq!(fit(&gathers, &discard(0), &discard(3)), Fit::Merge(Kind::Discard));
+    }
+
+    #[test]
+    fn segments_are_added_up_but_for_a_discard_that_stays_one_range() {
+        let with = |op, sector, segments| IoMeta { segments, ..IoMeta::new(op, sector, 8) };
+        let limits = Limits {
+            max_segments: 5,
+            max_discard_segments: 1,
+            max_discard_sectors: 100,
+            ..Limits::default()
+        };
+        let (two, three) = (with(Op::Write, 8, 2), with(Op::Write, 16, 3));
+        assert_eq!(fit(&limits, &two, &three), Fit::Merge(Kind::Back), "five are allowed");
+        assert_eq!(joined(&two, &three, Kind::Back).segments, 5);
+        let front = joined(&three, &two, Kind::Front);
+        assert_eq!((front.sector, front.sectors, front.segments), (8, 16, 5));
+        // However many bios it has, a contiguous discard is one range, and is never full of them.
+        let (one, next) = (with(Op::Discard, 8, 1), with(Op::Discard, 16, 1));
+        assert_eq!(fit(&limits, &one, &next), Fit::Merge(Kind::Back));
+        assert_eq!(fit(&limits, &next, &one), Fit::Merge(Kind::Front));
+        let back = joined(&one, &next, Kind::Back);
+        assert_eq!((back.sector, back.sectors, back.segments), (8, 16, 1));
+        let front = joined(&next, &one, Kind::Front);
+        assert_eq!((front.sector, front.sectors, front.segments), (8, 16, 1));
+        let gathers = Limits { max_discard_segments: 2, ..limits };
+        assert_eq!(fit(&gathers, &one, &next), Fit::Merge(Kind::Discard));
+        assert_eq!(joined(&one, &next, Kind::Discard).segments, 2, "two ranges");
+    }
+
+    #[test]
+    fn an_io_may_join_at_either_edge_and_a_discard_anywhere() {
+        let rq = io(8, 8);
+        assert!(could_join(&rq, &io(16, 8)) && could_join(&rq, &io(0, 8)));
+        assert!(!could_join(&rq, &io(17, 8)) && !could_join(&rq, &io(0, 7)));
+        assert!(!could_join(&rq, &io(8, 8)));
+        let discard = IoMeta::new(Op::Discard, 8, 8);
+        assert!(could_join(&discard, &IoMeta::new(Op::Discard, 900, 8)));
+        assert!(mergeable(&discard) && mergeable(&IoMeta::new(Op::Read, 8, 8)));
+    }
+
     #[test]
     fn s16_15_unlike_attributes_do_not_merge() {
         let limits = Limits::default();

@@ -108,3 +108,6 @@ impl Throttle {
         Some(proto.bio)
     }
 }
+
+#[cfg(all(test, not(loom), not(shuttle)))]
+mod tests;

@@ -79,8 +79,9 @@ fn s16_14_parts_are_those_of_the_model() {
             assert!(obeys(&limits, op, at, part), "{}", what());
             assert_eq!(part, naive_first_part(&limits, op, at, left), "{}", what());
             at += u64::from(part);
-            left -= part;
+            left = left.checked_sub(part).expect("parts are no longer than the I/O");
             count += 1;
+            assert!(count <= u64::from(sectors), "parts that have no end");
         }
         assert_eq!(left, 0);
         let most = limits.most_parts(op, sectors);
@@ -89,8 +90,9 @@ fn s16_14_parts_are_those_of_the_model() {
     }
 }
 
+/// At most one more than there are sectors: parts without an end are a failure and not a hang.
 fn parts(limits: &Limits, op: Op, sector: u64, sectors: u32) -> Vec<(u64, u32)> {
-    limits.parts(op, sector, sectors).collect()
+    limits.parts(op, sector, sectors).take(sectors as usize + 1).collect()
 }
 
 #[test]
@@ -145,4 +147,23 @@ fn an_unsupported_operation_has_no_parts_to_count() {
     assert_eq!((limits.most_parts(Op::Discard, 8), limits.most_parts(Op::WriteZeroes, 8)), (0, 0));
     assert_eq!(limits.most_parts(Op::Read, 8192), 1);
     assert_eq!(parts(&limits, Op::Read, 0, 8193), vec![(0, 8192), (8192, 1)]);
+}
+
+/// A submitter sets aside as much credit as this says, so the bound is to be no looser than it is said to be.
+#[test]
+fn the_most_parts_are_those_of_a_stretch_in_each_chunk() {
+    let most = |limits: &Limits, sectors| limits.most_parts(Op::Write, sectors);
+    let plain = Limits { max_sectors: 4, ..Limits::default() };
+    assert_eq!([4, 5, 8, 9].map(|sectors| most(&plain, sectors)), [1, 3, 3, 4]);
+    let aligned = Limits { max_sectors: 12, physical_block_size: 4096, ..plain };
+    assert_eq!([12, 13, 16, 17].map(|sectors| most(&aligned, sectors)), [1, 3, 3, 4], "cuts of 8");
+    let wide = Limits { max_sectors: 20, ..aligned };
+    assert_eq!([20, 21, 32, 33].map(|sectors| most(&wide, sectors)), [1, 3, 3, 4], "cuts of 16");
+    // A physical block takes three parts, and an I/O may touch one more than fit into it.
+    let small = Limits { max_sectors: 3, physical_block_size: 4096, ..plain };
+    assert_eq!([3, 4, 8, 9].map(|sectors| most(&small, sectors)), [1, 6, 6, 9]);
+    // A stretch is no longer than the I/O and no longer than a chunk, and an I/O touches one chunk more than it fills.
+    let chunked = Limits { chunk_sectors: 16, ..plain };
+    let expected = [2 * (1 + 1), 2 * (3 + 1), 2 * (5 + 1), 3 * (5 + 1), 5 * (5 + 1)];
+    assert_eq!([4, 8, 16, 17, 64].map(|sectors| most(&chunked, sectors)), expected);
 }
