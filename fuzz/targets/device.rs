@@ -12,7 +12,7 @@ fuzz_target!(|text: &str| -> Corpus {
     for part in parts {
         match registry::parse(part, &host) {
             // What is taken has been checked, so that a queue can be built around it.
-            Ok(device) => assert_eq!(device.shape.limits.check(), Ok(())),
+            Ok(device) => assert_eq!(device.shape.limits.validate(), Ok(())),
             Err(error) => assert!(!error.to_string().is_empty()),
         }
     }

@@ -19,7 +19,7 @@ unsafe impl Sync for Handed {}
 
 /// One thread writes, the other one reads when it is told to.
 fn hand_over(store: Ordering, load: Ordering) -> u64 {
-    let handed = Handed { payload: UnsafeCell::new(0), is_ready: AtomicBool::new(false) };
+    let handed = &Handed { payload: UnsafeCell::new(0), is_ready: AtomicBool::new(false) };
     std::thread::scope(|scope| {
         scope.spawn(|| {
             // SAFETY: nothing else looks before `is_ready` is set, if that is a release.
