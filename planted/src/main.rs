@@ -21,7 +21,8 @@ unsafe impl Sync for Handed {}
 fn hand_over(store: Ordering, load: Ordering) -> u64 {
     let handed = &Handed { payload: UnsafeCell::new(0), is_ready: AtomicBool::new(false) };
     std::thread::scope(|scope| {
-        scope.spawn(|| {
+        // Joined at the end only: to drop a handle of a thread that has ended orders what it did before.
+        let writer = scope.spawn(|| {
             // SAFETY: nothing else looks before `is_ready` is set, if that is a release.
             unsafe { *handed.payload.get() = 7 };
             handed.is_ready.store(true, store);
@@ -30,7 +31,9 @@ fn hand_over(store: Ordering, load: Ordering) -> u64 {
             std::thread::yield_now();
         }
         // SAFETY: it is ready, if that load was an acquire.
-        unsafe { *handed.payload.get() }
+        let payload = unsafe { *handed.payload.get() };
+        writer.join().expect("it only writes");
+        payload
     })
 }
 

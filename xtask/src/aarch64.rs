@@ -42,6 +42,8 @@ pub(crate) fn main(args: &[String]) -> Result<()> {
     Cmd::new(&format!("rustup target add {TARGET}")).run()?;
     let tally = suite::run(SUITES, |_| {
         Cmd::new(&format!("cargo test --target {TARGET}"))
+            // Most of the time is spent on building.
+            .env("CARGO_PROFILE_TEST_OPT_LEVEL", "1")
             .env("CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER", LINKER)
             .env("CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_RUNNER", format!("{QEMU} -L {LIBRARIES}"))
     })?;

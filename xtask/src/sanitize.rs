@@ -1,7 +1,8 @@
 //! `sanitize`: threads and raw memory under ThreadSanitizer and AddressSanitizer, at the speed of tests, and past
 //! where an interpreter ends: real threads, the kernel's rings.
 //!
-//! The standard library is built with them, or ThreadSanitizer would not see what its locks order.
+//! ThreadSanitizer has the standard library built with it, or it would not see what its locks and joins order.
+//! AddressSanitizer takes allocation and copying over as they are.
 
 use crate::planted::{self, Planted};
 use crate::shell::{Cmd, is_installed, root, target_dir};
@@ -14,6 +15,8 @@ struct Sanitizer {
     name: &'static str,
     /// The step of CI.
     step: &'static str,
+    /// What else `cargo` is told.
+    flags: &'static str,
     bugs: &'static [Planted],
     suites: &'static [&'static Suite],
 }
@@ -45,12 +48,14 @@ const SUITES: &[&Suite] = &[&ENGINE, &RUNTIME, &DEVICE, &URING, &BLKMQ];
 const THREAD: Sanitizer = Sanitizer {
     name: "thread",
     step: "tsan",
+    flags: "-Zbuild-std",
     bugs: &[Planted { bug: "race", report: "ThreadSanitizer: data race" }],
     suites: SUITES,
 };
 const ADDRESS: Sanitizer = Sanitizer {
     name: "address",
     step: "asan",
+    flags: "",
     bugs: &[Planted { bug: "use-after-free", report: "AddressSanitizer: heap-use-after-free" }],
     suites: SUITES,
 };
@@ -126,11 +131,12 @@ fn check(sanitizer: &Sanitizer) -> Result<()> {
 }
 
 /// `cargo LINE`, of everything with the sanitizer.
-fn sanitized(Sanitizer { name, step, .. }: &Sanitizer, line: &str) -> Cmd {
+fn sanitized(Sanitizer { name, step, flags, .. }: &Sanitizer, line: &str) -> Cmd {
     let target = target_dir().join(step);
-    nightly::cargo(&format!("{line} -Zbuild-std --target x86_64-unknown-linux-gnu"))
+    nightly::cargo(&format!("{line} {flags} --target x86_64-unknown-linux-gnu"))
         .env("RUSTFLAGS", format!("-Zsanitizer={name}"))
-        // Half of the time is spent on building.
+        // Most of the time is spent on building.
         .env("CARGO_PROFILE_TEST_OPT_LEVEL", "1")
+        .env("RUST_BACKTRACE", "0")
         .env("CARGO_TARGET_DIR", target.to_string_lossy())
 }
