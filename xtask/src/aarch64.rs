@@ -21,7 +21,10 @@ const SUITES: &[&Suite] = &[
         name: "engine",
         package: "-p blkmq-engine --lib --test contention --test submission --test wakeups",
         filter: "",
-        left_out: &[],
+        left_out: &[(
+            "a_million_values_through_a_small_ring",
+            "a million hand-overs; Miri runs it small",
+        )],
     },
 ];
 
