@@ -1,7 +1,7 @@
 //! `ci`: everything that must hold before a change is taken, in the order in which it is cheapest to fail.
 
 use crate::shell::{Cmd, timed};
-use crate::{Result, bench, interop, loom, shuttle, soak, tidy};
+use crate::{Result, aarch64, bench, fuzz, interop, loom, miri, sanitize, shuttle, soak, tidy};
 use std::time::Duration;
 
 /// A named part of the whole.
@@ -37,6 +37,11 @@ const STEPS: &[Step] = &[
     Step { name: "tidy", run: || tidy::main(&[]) },
     Step { name: "loom", run: || loom::main(&[]) },
     Step { name: "shuttle", run: || shuttle::main(&[]) },
+    Step { name: "miri", run: || miri::main(&[]) },
+    Step { name: "tsan", run: sanitize::thread },
+    Step { name: "asan", run: sanitize::address },
+    Step { name: "aarch64", run: || aarch64::main(&[]) },
+    Step { name: "fuzz", run: || fuzz::main(&[]) },
     // As many seeds as fit, so that a machine of two cores is not the slower for it.
     Step { name: "soak", run: || soak::for_minutes(SOAK_MINUTES) },
     // Benchmarks run small, so that they cannot rot. Nothing is gated on their figures.

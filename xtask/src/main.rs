@@ -5,14 +5,21 @@
 
 #![forbid(unsafe_code)]
 
+mod aarch64;
 mod bench;
 mod ci;
+mod fuzz;
 mod interop;
 mod loom;
+mod miri;
 mod mutants;
+mod nightly;
+mod planted;
+mod sanitize;
 mod shell;
 mod shuttle;
 mod soak;
+mod suite;
 mod tidy;
 
 use std::process::ExitCode;
@@ -43,6 +50,30 @@ const VERBS: &[Verb] = &[
         usage: "[FILTER]",
         summary: "random schedules of the whole queue",
         run: shuttle::main,
+    },
+    Verb {
+        name: "miri",
+        usage: "",
+        summary: "unsafe and concurrent parts, interpreted by the rules of the language",
+        run: miri::main,
+    },
+    Verb {
+        name: "sanitize",
+        usage: "[thread|address]",
+        summary: "threads and raw memory under the sanitizers",
+        run: sanitize::main,
+    },
+    Verb {
+        name: "aarch64",
+        usage: "",
+        summary: "policies and engine on another processor, under qemu",
+        run: aarch64::main,
+    },
+    Verb {
+        name: "fuzz",
+        usage: "[--seconds N] [TARGET]...",
+        summary: "every parser, guided by coverage",
+        run: fuzz::main,
     },
     Verb {
         name: "soak",

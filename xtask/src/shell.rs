@@ -4,9 +4,10 @@
 
 use crate::Result;
 use std::fmt;
+use std::fs::File;
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 /// A command line, kept as text so that it can be printed and recorded exactly.
@@ -72,6 +73,16 @@ impl Cmd {
         println!("$ {self}");
         let status = self.command().status().map_err(|error| format!("{self}: {error}"))?;
         Ok(status.code().ok_or_else(|| format!("{self}: {status}"))?)
+    }
+
+    /// Starts it, with all that it says in `log`.
+    ///
+    /// # Errors
+    /// If it cannot be started.
+    pub(crate) fn start(&self, log: File) -> Result<Child> {
+        let mut command = self.command();
+        command.stdout(log.try_clone()?).stderr(log);
+        Ok(command.spawn().map_err(|error| format!("{self}: {error}"))?)
     }
 
     /// Runs it and returns what it printed on standard output; the rest is passed on.

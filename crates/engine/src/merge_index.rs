@@ -137,7 +137,7 @@ mod tests {
         let mut rng = Rng::new(11);
         let mut index = MergeIndex::new(32);
         let mut naive: BTreeMap<u32, (u64, u64)> = BTreeMap::new();
-        for step in 0..20_000 {
+        for step in 0..if cfg!(miri) { 40 } else { 20_000 } {
             let slot = rng.below(32) as u32;
             let id = RequestId::new(slot, 0);
             if naive.remove(&slot).is_some() {

@@ -18,14 +18,14 @@
 //!    completion ring, that it is done with the request, or while the kernel does not have it (between two tries).
 //!    [`abandon`] and dropping a queue, in whatever state it is, first wait until the kernel has let go of all.
 //! 3. *The engine frees no payload whose token has not come back.* When a queue goes away the engine asks for what
-//!    is still held ([`abandon`]) and counts what it gets. If a token is missing, it leaks its table, with every
-//!    payload in it, and counts that (`blkmq_engine::leaked_requests()`).
+//!    is still held ([`abandon`]), and looks for the token of every payload that is still there. A payload whose token
+//!    is missing is leaked and counted ([`blkmq_engine::leaked_bios`]).
 //!
 //! So a device may wrap one of these, keep tokens for itself, do nothing in `abandon`, or forget the queue
 //! (`std::mem::forget`, `ManuallyDrop`): the ring, its places and the payloads then stay for the life of the
 //! process. That costs memory, not soundness. A registered pool outlives the ring that it is registered with,
-//! because the ring holds a share in it; and its buffers count their ranges, so that one in a leaked table is never
-//! handed out again.
+//! because the ring holds a share in it; and its buffers count their ranges, so that one that is leaked is never handed
+//! out again.
 //!
 //! A process that forks does not share its rings with the child (`MADV_DONTFORK`): a child that uses or drops a
 //! queue of its parent is killed by SIGSEGV and reaches no memory of either.

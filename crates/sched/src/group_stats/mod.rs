@@ -402,7 +402,7 @@ mod tests {
         }
         let mut tallies = Tallies::default();
         let mut waiting = Vec::new();
-        for _ in 0..10_000 {
+        for _ in 0..if cfg!(miri) { 300 } else { 10_000 } {
             let op = [Op::Read, Op::Write, Op::Discard][rng.below(3) as usize];
             let about = About::new(GroupId(rng.below(6) as u16), op, rng.below(2) == 0);
             let span = Nanos(rng.below(99));

@@ -148,6 +148,9 @@ fn run(seed: u64, slots: u32, span: u64, steps: u32) {
 
 #[test]
 fn agrees_with_an_ordered_map() {
+    if cfg!(miri) {
+        return [8, 40].into_iter().for_each(|places| run(1, 16, places, 200));
+    }
     for seed in 0..8 {
         run(seed, 8, 6, 2_000);
         run(seed, 64, 40, 4_000);
@@ -158,7 +161,8 @@ fn agrees_with_an_ordered_map() {
 
 #[test]
 fn the_pool_holds_out_when_every_node_is_as_empty_as_it_may_be() {
-    for slots in [0, 1, 9, 64, 513, 5_000] {
+    let sizes: &[u32] = if cfg!(miri) { &[0, 1, 9, 64] } else { &[0, 1, 9, 64, 513, 5_000] };
+    for &slots in sizes {
         let mut pair = Pair::new(slots);
         for round in 0..6 {
             // Fill in ascending order, then thin out evenly, then fill somewhere else.

@@ -39,7 +39,7 @@ fn each_number_is_given_out_once() {
 fn a_caller_stays_with_its_word_while_numbers_come_back() {
     let bitmap = Bitmap::new(256);
     let mut hint = 130;
-    for _ in 0..1000 {
+    for _ in 0..if cfg!(miri) { 100 } else { 1000 } {
         let number = bitmap.get(&mut hint).expect("all others are free");
         assert!((128..192).contains(&number));
         bitmap.put(number);
@@ -95,12 +95,12 @@ fn those_confined_to_a_share_never_hold_more() {
 /// A few thousand random calls against a set that does it the simple way.
 #[test]
 fn conservation_against_a_naive_set() {
-    for seed in 0..50 {
+    for seed in 0..if cfg!(miri) { 2 } else { 50 } {
         let mut rng = Rng::new(seed);
         let depth = 1 + rng.below(200) as u32;
         let bitmap = Bitmap::new(depth);
         let (mut used, mut hint) = (BTreeSet::new(), rng.below(u64::from(depth)) as u32);
-        for _ in 0..2000 {
+        for _ in 0..if cfg!(miri) { 20 } else { 2000 } {
             let any = |rng: &mut Rng| rng.below(u64::from(depth) + 2) as u32;
             match rng.below(5) {
                 0 => match bitmap.get(&mut hint) {
@@ -164,7 +164,7 @@ fn threads_never_hold_the_same_number() {
             let (bitmap, held) = (&bitmap, &held);
             scope.spawn(move || {
                 let (mut rng, mut hint) = (Rng::new(thread), thread as u32);
-                for _ in 0..30_000 {
+                for _ in 0..if cfg!(miri) { 50 } else { 30_000 } {
                     // All four together never want more than there is, so nobody may be refused.
                     let want = 1 + rng.below(6) as u32;
                     let batch =

@@ -163,14 +163,14 @@ fn s16_04_users_hold_their_share_and_no_more() {
 /// Random users and waiters against a model that knows who holds what.
 #[test]
 fn conservation_against_a_naive_set() {
-    for seed in 0..40 {
+    for seed in 0..if cfg!(miri) { 2 } else { 40 } {
         let mut rng = Rng::new(seed);
         let users = rng.below(4) as u16;
         let depth = 1 + rng.below(100) as u32;
         let set = TagSet::new(&TagSetShape { users, ..TagSetShape::new(depth, 8) });
         let (mut held, mut waiting) = (BTreeSet::new(), BTreeSet::new());
         let mut hint = 0;
-        for _ in 0..2000 {
+        for _ in 0..if cfg!(miri) { 20 } else { 2000 } {
             let user = rng.below(u64::from(users.max(1))) as u16;
             match rng.below(4) {
                 0 | 1 => match set.get_batch_for(user, &mut hint, 1 + rng.below(10) as u32) {
@@ -229,7 +229,7 @@ fn s16_08_no_lost_wake_up_between_threads() {
                 sleepers.sort_by_key(|(who, _)| *who);
                 let wake = &mut |who: u16| sleepers[usize::from(who)].1.unpark();
                 let mut hint = u32::from(who);
-                for _ in 0..20_000 {
+                for _ in 0..if cfg!(miri) { 50 } else { 20_000 } {
                     let tag = loop {
                         if let Some(tag) = set.get(&mut hint) {
                             break tag;

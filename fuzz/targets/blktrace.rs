@@ -1,0 +1,16 @@
+//! Records of blktrace: whatever is read is written and read again as the same.
+
+#![no_main]
+
+use blkmq_lab::trace::record::{Record, records};
+use libfuzzer_sys::fuzz_target;
+
+fuzz_target!(|bytes: &[u8]| {
+    for record in records(bytes) {
+        let Ok(record) = record else { return };
+        let mut out = Vec::new();
+        record.encode(&mut out);
+        let (again, length) = Record::decode(&out, 0).expect("written here").expect("one record");
+        assert_eq!((again, length), (record, out.len()));
+    }
+});

@@ -1,0 +1,24 @@
+//! The line of a simulated run: what is accepted is printed and read back as the same.
+
+#![no_main]
+
+use blkmq_lab::soak::Replay;
+use libfuzzer_sys::{Corpus, fuzz_target};
+
+/// Accepting a line builds its queue. What is large is slow and teaches nothing new.
+const SLOW: [&str; 2] = ["submit_queues", "depth"];
+
+fuzz_target!(|text: &str| -> Corpus {
+    if SLOW.iter().any(|word| text.contains(word)) {
+        return Corpus::Reject;
+    }
+    match text.parse::<Replay>() {
+        Ok(replay) => {
+            let line = replay.to_string();
+            let again: Replay = line.parse().expect("it was printed here");
+            assert_eq!(again.to_string(), line);
+        }
+        Err(error) => assert!(!error.to_string().is_empty()),
+    }
+    Corpus::Keep
+});

@@ -1,0 +1,55 @@
+//! `aarch64`: the tests of the policies and of the engine as another processor sees them, under qemu-user.
+//!
+//! What the compiler makes of our orderings there is tested, and words and pointers of that machine; how far its
+//! memory strays is not, since qemu runs on this one's.
+
+use crate::Result;
+use crate::shell::{Cmd, is_installed};
+use crate::suite::{self, Suite};
+
+const TARGET: &str = "aarch64-unknown-linux-gnu";
+const QEMU: &str = "qemu-aarch64";
+/// Links for that machine.
+const LINKER: &str = "aarch64-linux-gnu-gcc";
+/// Where Debian's cross compiler has the libraries of that machine.
+const LIBRARIES: &str = "/usr/aarch64-linux-gnu";
+
+const SUITES: &[&Suite] = &[
+    &Suite { name: "core", package: "-p blkmq-core --lib", filter: "", left_out: &[] },
+    &Suite { name: "sched", package: "-p blkmq-sched --lib", filter: "", left_out: &[] },
+    &Suite {
+        name: "engine",
+        package: "-p blkmq-engine --lib --test contention --test submission --test wakeups",
+        filter: "",
+        left_out: &[(
+            "a_million_values_through_a_small_ring",
+            "a million hand-overs; Miri runs it small",
+        )],
+    },
+];
+
+/// `cargo xtask aarch64`
+///
+/// # Errors
+/// If a test fails there.
+pub(crate) fn main(args: &[String]) -> Result<()> {
+    if let Some(arg) = args.first() {
+        return Err(format!("aarch64 takes no argument, got {arg}").into());
+    }
+    for program in ["rustup", QEMU, LINKER] {
+        if !is_installed(program) {
+            suite::skipped("aarch64", SUITES, &format!("{program} is not installed"));
+            return Ok(());
+        }
+    }
+    Cmd::new(&format!("rustup target add {TARGET}")).run()?;
+    let tally = suite::run(SUITES, |_| {
+        Cmd::new(&format!("cargo test --target {TARGET}"))
+            // Most of the time is spent on building.
+            .env("CARGO_PROFILE_TEST_OPT_LEVEL", "1")
+            .env("CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER", LINKER)
+            .env("CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_RUNNER", format!("{QEMU} -L {LIBRARIES}"))
+    })?;
+    println!("aarch64: {tally}");
+    Ok(())
+}

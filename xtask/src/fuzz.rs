@@ -1,0 +1,176 @@
+//! `fuzz`: every parser, fed by libFuzzer with what leads to new places in it.
+//!
+//! The targets and where they begin are in `fuzz`, laid out as `cargo fuzz` expects it; that program is not needed,
+//! and neither is a nightly: the instrumentation is a pass of the compiler, by flags that every one of them takes.
+//! AddressSanitizer is left to its own step, since no parser here has `unsafe`.
+
+use crate::Result;
+use crate::shell::{Cmd, is_installed, root, target_dir};
+use std::fs::{self, File};
+use std::path::PathBuf;
+use std::process::Child;
+
+/// Where a build for a target is put, apart from what runs while building.
+const TARGET: &str = "x86_64-unknown-linux-gnu";
+/// Counts edges, and records what is compared with what.
+const FLAGS: &str = "--cfg fuzzing -Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4 \
+                     -Cllvm-args=-sanitizer-coverage-inline-8bit-counters \
+                     -Cllvm-args=-sanitizer-coverage-pc-table \
+                     -Cllvm-args=-sanitizer-coverage-trace-compares";
+/// For each target in CI.
+const SECONDS: u32 = 60;
+/// So many at a time; CI has two cores.
+const AT_ONCE: usize = 2;
+
+/// A target that runs.
+struct Run {
+    name: String,
+    child: Child,
+    log: PathBuf,
+}
+
+/// `cargo xtask fuzz [--seconds N] [TARGET]...`
+///
+/// # Errors
+/// If a target crashes, hangs or swallows memory, or is unknown.
+pub(crate) fn main(args: &[String]) -> Result<()> {
+    let (seconds, wanted) = arguments(args)?;
+    let targets = targets()?;
+    for name in &wanted {
+        if !targets.contains(name) {
+            return Err(format!("no target {name}; there are {}", targets.join(", ")).into());
+        }
+    }
+    let chosen: Vec<String> = if wanted.is_empty() { targets } else { wanted };
+    if !is_installed("c++") {
+        println!(
+            "fuzz: SKIPPED {} targets ({}): no c++ for libFuzzer",
+            chosen.len(),
+            chosen.join(", ")
+        );
+        return Ok(());
+    }
+    build()?;
+    let mut inputs = 0;
+    for pair in chosen.chunks(AT_ONCE) {
+        let runs: Vec<Run> = pair.iter().map(|name| start(name, seconds)).collect::<Result<_>>()?;
+        for outcome in runs.into_iter().map(finish).collect::<Vec<_>>() {
+            inputs += outcome?;
+        }
+    }
+    println!("fuzz: {} targets, {seconds} s each, {inputs} inputs, no crash", chosen.len());
+    Ok(())
+}
+
+fn arguments(args: &[String]) -> Result<(u32, Vec<String>)> {
+    let (mut seconds, mut wanted) = (SECONDS, Vec::new());
+    let mut args = args.iter();
+    while let Some(arg) = args.next() {
+        if arg == "--seconds" {
+            let number = args.next().and_then(|text| text.parse().ok()).filter(|n| *n > 0);
+            seconds = number.ok_or("--seconds needs a number from 1")?;
+        } else if arg.starts_with('-') {
+            return Err(format!("{arg}? usage: cargo xtask fuzz [--seconds N] [TARGET]...").into());
+        } else {
+            wanted.push(arg.clone());
+        }
+    }
+    Ok((seconds, wanted))
+}
+
+/// One for each file in `fuzz/targets`.
+fn targets() -> Result<Vec<String>> {
+    let mut names = Vec::new();
+    for file in fs::read_dir(root().join("fuzz/targets"))? {
+        let path = file?.path();
+        names.extend(path.file_stem().map(|stem| stem.to_string_lossy().into_owned()));
+    }
+    names.sort();
+    Ok(names)
+}
+
+fn folder() -> PathBuf {
+    target_dir().join("fuzz")
+}
+
+fn build() -> Result<()> {
+    let line = "cargo build --release --locked --manifest-path fuzz/Cargo.toml --target";
+    Cmd::new(line)
+        .arg(TARGET)
+        .env("RUSTFLAGS", FLAGS)
+        .env("CARGO_TARGET_DIR", folder().to_string_lossy())
+        .run()
+}
+
+/// Starts a target; what it learns stays below the target folder, and it begins with that the next time.
+fn start(name: &str, seconds: u32) -> Result<Run> {
+    let [learnt, findings] = ["corpus", "findings"].map(|part| folder().join(part).join(name));
+    for folder in [&learnt, &findings] {
+        fs::create_dir_all(folder)?;
+    }
+    let program = folder().join(TARGET).join("release").join(name);
+    let log = folder().join(format!("{name}.log"));
+    let cmd = Cmd::new(&program.to_string_lossy())
+        .arg(format!("-max_total_time={seconds}"))
+        .arg("-timeout=20")
+        .arg("-rss_limit_mb=2048")
+        .arg("-print_final_stats=1")
+        .arg(format!("-artifact_prefix={}/", findings.display()))
+        .arg(learnt.to_string_lossy())
+        .arg(root().join("fuzz/corpus").join(name).to_string_lossy());
+    println!("$ {cmd}");
+    Ok(Run { name: name.to_owned(), child: cmd.start(File::create(&log)?)?, log })
+}
+
+/// Waits for a target. The number of inputs that it tried.
+fn finish(mut run: Run) -> Result<u64> {
+    let status = run.child.wait()?;
+    let log = String::from_utf8_lossy(&fs::read(&run.log)?).into_owned();
+    if !status.success() {
+        let end: Vec<&str> = log.lines().rev().take(40).collect();
+        let end: Vec<&str> = end.into_iter().rev().collect();
+        return Err(format!("target {}: {status}\n{}", run.name, end.join("\n")).into());
+    }
+    let inputs = executed(&log).filter(|inputs| *inputs > 0);
+    let inputs = inputs.ok_or_else(|| format!("target {} tried nothing", run.name))?;
+    println!("{}: {inputs} inputs", run.name);
+    Ok(inputs)
+}
+
+/// `Some(12)` if a line is `stat::number_of_executed_units: 12`.
+fn executed(log: &str) -> Option<u64> {
+    let find =
+        |line: &str| line.strip_prefix("stat::number_of_executed_units:")?.trim().parse().ok();
+    log.lines().find_map(find)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn inputs_are_counted() {
+        let log = "Done 12 runs\nstat::number_of_executed_units: 12\nstat::new_units_added: 3";
+        assert_eq!(executed(log), Some(12));
+        assert_eq!(executed("Done"), None);
+    }
+
+    #[test]
+    fn every_target_is_built_and_has_something_to_begin_with() {
+        let manifest = fs::read_to_string(root().join("fuzz/Cargo.toml")).unwrap();
+        let targets = targets().unwrap();
+        assert!(targets.len() >= 9, "{targets:?}");
+        for name in targets {
+            assert!(manifest.contains(&format!("name = \"{name}\"")), "{name}");
+            let corpus = root().join("fuzz/corpus").join(&name);
+            assert!(fs::read_dir(corpus).is_ok_and(|mut files| files.next().is_some()), "{name}");
+        }
+    }
+
+    #[test]
+    fn an_unknown_target_or_option_is_an_error() {
+        assert!(main(&["no-such-target".to_owned()]).is_err());
+        assert!(main(&["--seconds".to_owned(), "0".to_owned()]).is_err());
+        assert!(main(&["--minutes".to_owned()]).is_err());
+    }
+}

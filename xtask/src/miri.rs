@@ -1,0 +1,112 @@
+//! `miri`: the tests of what is unsafe or concurrent, and of what that stands on, in an interpreter that knows the
+//! rules of the language: aliasing, initialisation, bounds, data races.
+//!
+//! It takes a hundred times as long as the tests do, so what is slow under it is left out by name. Schedules and the
+//! values that relaxed loads may see are random; the concurrent parts run with several seeds.
+
+use crate::planted::{self, Planted};
+use crate::shell::{Cmd, target_dir};
+use crate::suite::{self, Suite};
+use crate::{Result, nightly};
+
+/// Run once: they have one thread.
+const ONCE: &[&Suite] = &[
+    &Suite {
+        name: "core",
+        package: "-p blkmq-core --lib",
+        filter: "",
+        left_out: &[("s16_14_parts_are_those_of_the_model", "takes minutes")],
+    },
+    &Suite {
+        name: "sched",
+        package: "-p blkmq-sched --lib",
+        filter: "index:: requests:: options::",
+        left_out: &[],
+    },
+    &Suite {
+        name: "engine, its tables",
+        package: "-p blkmq-engine --lib",
+        filter: "slots:: sync:: merge_index::",
+        left_out: &[
+            ("laps_wrap_around", "131072 entries"),
+            ("each_number_is_given_out_once", "takes minutes"),
+            ("shares_add_up_to_the_shallow_depth", "takes minutes"),
+            ("rates_of_millions", "millions of calls"),
+            ("threads", "run with several seeds"),
+        ],
+    },
+    &Suite {
+        name: "engine, whole queues",
+        package: "-p blkmq-engine --test submission --test dispatch",
+        filter: "one_io_goes_there_and_back refusals_hand_back an_io_without_a_slot \
+                 dropping_a_queue errors_reach_every_bio",
+        left_out: &[],
+    },
+    &Suite {
+        name: "uring, its buffers",
+        package: "-p blkmq-uring --lib",
+        filter: "buf:: pool::",
+        left_out: &[("threads_take_from_one_pool", "run with several seeds")],
+    },
+];
+
+/// Run with several seeds: they have threads.
+const SEEDED: &[&Suite] = &[
+    &Suite {
+        name: "engine, threads",
+        package: "-p blkmq-engine --lib",
+        filter: "threads_never_hold threads_add_up threads_combine lost_wake_up_between_threads \
+                 senders_and_a_receiver waiters_are_served through_a_small_ring",
+        left_out: &[],
+    },
+    &Suite {
+        name: "uring, threads",
+        package: "-p blkmq-uring --lib",
+        filter: "threads_take_from_one_pool",
+        left_out: &[],
+    },
+];
+
+/// Beside what every run needs: the clock and the file system of this machine.
+const FLAGS: &str = "-Zmiri-disable-isolation";
+/// So many schedules of each concurrent test.
+const SEEDS: &str = "-Zmiri-many-seeds=0..4";
+
+/// What Miri says about each.
+const BUGS: &[Planted] = &[
+    Planted { bug: "race", report: "Data race detected" },
+    Planted { bug: "use-after-free", report: "has been freed" },
+    Planted { bug: "uninitialised", report: "uninitialized" },
+    Planted { bug: "aliasing", report: "borrow stack" },
+];
+
+/// `cargo xtask miri`
+///
+/// # Errors
+/// If Miri finds something, or does not find what is planted.
+pub(crate) fn main(args: &[String]) -> Result<()> {
+    if let Some(arg) = args.first() {
+        return Err(format!("miri takes no argument, got {arg}").into());
+    }
+    if !nightly::is_ready()? {
+        suite::skipped("miri", &[ONCE, SEEDED].concat(), "rustup is not installed");
+        return Ok(());
+    }
+    let found = planted::check(BUGS, |bug| {
+        let run = "miri run --quiet --manifest-path planted/Cargo.toml --";
+        miri(run, "").arg(bug)
+    })?;
+    let once = suite::run(ONCE, |_| miri("miri test", ""))?;
+    let seeded = suite::run(SEEDED, |_| miri("miri test", SEEDS))?;
+    println!("miri: {found}; {once}; with 4 seeds each, {seeded}");
+    Ok(())
+}
+
+fn miri(line: &str, more: &str) -> Cmd {
+    let target = target_dir().join("miri");
+    nightly::cargo(line)
+        .env("MIRIFLAGS", format!("{FLAGS} {more}").trim())
+        // Interpreting what prints a backtrace takes seconds, for each test that should panic.
+        .env("RUST_BACKTRACE", "0")
+        .env("CARGO_TARGET_DIR", target.to_string_lossy())
+}

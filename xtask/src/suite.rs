@@ -1,0 +1,86 @@
+//! Tests under a tool: which, how many of them ran, and which were left out for which reason.
+
+use crate::Result;
+use crate::shell::{Cmd, timed};
+
+/// A part of the tests of one package.
+pub(crate) struct Suite {
+    /// As it is printed.
+    pub name: &'static str,
+    /// What stands behind `cargo test`: the package and the targets.
+    pub package: &'static str,
+    /// What stands behind `--`: names of tests, each of which any part of a name is enough for; empty for all.
+    pub filter: &'static str,
+    /// Parts of names of tests that do not run, each with its reason.
+    pub left_out: &'static [(&'static str, &'static str)],
+}
+
+impl Suite {
+    /// Puts the words of this suite behind `command`, which ends with a `test`.
+    fn behind(&self, command: Cmd) -> Cmd {
+        let words = self.package.split_whitespace().chain(["--"]);
+        let skips = self.left_out.iter().flat_map(|(name, _)| ["--skip", name]);
+        words.chain(self.filter.split_whitespace()).chain(skips).fold(command, Cmd::arg)
+    }
+}
+
+/// Runs each suite under what `command` makes. Says how many tests passed, and names what was left out.
+///
+/// # Errors
+/// At the first suite that fails or has no test left.
+pub(crate) fn run(suites: &[&Suite], command: impl Fn(&Suite) -> Cmd) -> Result<String> {
+    let mut passed = 0;
+    for suite in suites {
+        let (tests, time) = timed(|| suite.behind(command(suite)).run_tests());
+        let tests = tests?;
+        println!("{}: {tests} tests passed in {time:.1?}", suite.name);
+        passed += tests;
+    }
+    Ok(format!("{passed} tests passed in {} suites{}", suites.len(), left_out(suites)))
+}
+
+fn left_out(suites: &[&Suite]) -> String {
+    let all = suites.iter().flat_map(|suite| suite.left_out);
+    let all: Vec<String> = all.map(|(name, why)| format!("{name} ({why})")).collect();
+    match all.len() {
+        0 => String::new(),
+        count => format!("; {count} left out: {}", all.join(", ")),
+    }
+}
+
+/// What is printed where a machine lacks `what`: how many suites nothing was seen of, and which.
+pub(crate) fn skipped(step: &str, suites: &[&Suite], what: &str) {
+    let names: Vec<&str> = suites.iter().map(|suite| suite.name).collect();
+    println!("{step}: SKIPPED {} suites ({}): {what}", suites.len(), names.join(", "));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SUITE: Suite = Suite {
+        name: "echo",
+        package: "-p x --lib",
+        filter: "one two",
+        left_out: &[("slow", "it is slow")],
+    };
+
+    #[test]
+    fn a_suite_is_a_command_that_can_be_typed() {
+        let line = SUITE.behind(Cmd::new("cargo test")).to_string();
+        assert_eq!(line, "cargo test -p x --lib -- one two --skip slow");
+    }
+
+    #[test]
+    fn what_ran_is_counted_and_what_did_not_is_named() {
+        let echo = |_: &Suite| Cmd::new("echo test result: ok. 3 passed; 0 failed");
+        let text = run(&[&SUITE, &SUITE], echo).unwrap();
+        assert!(text.starts_with("6 tests passed in 2 suites; 2 left out: slow (it is slow)"));
+    }
+
+    #[test]
+    fn a_suite_that_fails_or_runs_nothing_is_an_error() {
+        assert!(run(&[&SUITE], |_| Cmd::new("false")).is_err());
+        assert!(run(&[&SUITE], |_| Cmd::new("true")).is_err());
+    }
+}
