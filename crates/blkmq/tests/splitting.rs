@@ -54,6 +54,7 @@ fn a_blocking_call_returns_when_the_last_part_is_done() {
             assert_eq!((result, payload.into_inner().len()), (Ok(()), 32 * 512));
         }
         let refused = blocking.call(io(33, 3)).expect_err("one part more");
+        let refused = refused.into_refused().expect("it is not lost");
         assert_eq!(refused.why, Refusal::TooLong { most: 32 });
         assert_eq!(service.stats().splits, 600);
     }
