@@ -9,6 +9,7 @@ mod bench;
 mod ci;
 mod interop;
 mod loom;
+mod orderings;
 mod shell;
 mod shuttle;
 mod soak;
@@ -37,6 +38,12 @@ const VERBS: &[Verb] = &[
         run: ci::main,
     },
     Verb { name: "loom", usage: "[FILTER]", summary: "model-check the protocols", run: loom::main },
+    Verb {
+        name: "orderings",
+        usage: "[FILTER]",
+        summary: "weaken each ordering; a model must notice",
+        run: orderings::main,
+    },
     Verb {
         name: "shuttle",
         usage: "[FILTER]",

@@ -36,7 +36,7 @@
 //!
 //! Read-modify-writes: one per batch pushed, one more to wake; none to pop.
 
-use super::{Arc, AtomicU64, Ordering};
+use super::{Arc, AtomicU64, Ordering, looks_again};
 use crate::lines::Lines;
 use crossbeam_utils::CachePadded;
 
@@ -141,7 +141,7 @@ impl CompletionSender {
     /// Clears `PARKED`: true for the one who did.
     #[cold]
     fn unpark(&self) -> bool {
-        self.shared.tail.fetch_and(!PARKED, Ordering::Relaxed) & PARKED != 0
+        self.shared.tail.fetch_and(!PARKED, Ordering::Relaxed) & PARKED != 0 || !looks_again()
     }
 }
 

@@ -21,7 +21,7 @@
 //! entering acquires, and so sees what was published by everybody who was sent away before. If the dispatcher left
 //! first, the call reads `FREE` and is not sent away. `leave` itself has nothing to acquire.
 
-use super::{AtomicU8, Ordering};
+use super::{AtomicU8, Ordering, looks_again};
 
 const FREE: u8 = 0;
 const BUSY: u8 = 1;
@@ -43,7 +43,7 @@ impl DispatchGate {
     pub(crate) fn try_enter(&self) -> bool {
         self.0.fetch_or(BUSY, Ordering::AcqRel) == FREE
             // The dispatcher may leave in between: then the caller is in, and will come once more for nothing.
-            || self.0.fetch_or(ASKED, Ordering::AcqRel) == FREE
+            || looks_again() && self.0.fetch_or(ASKED, Ordering::AcqRel) == FREE
     }
 
     /// For the dispatcher. True if somebody was sent away meanwhile: the caller has to come again for it. One

@@ -20,7 +20,7 @@
 //!
 //! Read-modify-writes: `admit` one, `release` one, on a line that only the user and its completions touch.
 
-use super::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use super::{AtomicBool, AtomicU32, AtomicU64, Ordering, looks_again};
 use blkmq_core::{Instant, Nanos};
 use crossbeam_utils::CachePadded;
 
@@ -72,7 +72,8 @@ impl FairShare {
         if !seen.load(Ordering::Relaxed) {
             seen.store(true, Ordering::Relaxed);
         }
-        let new = !active.load(Ordering::Relaxed) && !active.swap(true, Ordering::Relaxed);
+        let new = !active.load(Ordering::Relaxed)
+            && (!active.swap(true, Ordering::Relaxed) || !looks_again());
         if new {
             self.users.fetch_add(1, Ordering::Relaxed);
         }
@@ -95,8 +96,9 @@ impl FairShare {
         let (now, looked) = (now.as_nanos(), self.looked.load(Ordering::Relaxed));
         let due = now.saturating_sub(looked) >= IDLE.0;
         let mine = || {
-            let (new, relaxed) = (now.max(1), Ordering::Relaxed);
-            self.looked.compare_exchange(looked, new, relaxed, relaxed).is_ok()
+            let (word, new) = (&self.looked, now.max(1));
+            let claimed = word.compare_exchange(looked, new, Ordering::Relaxed, Ordering::Relaxed);
+            claimed.is_ok() || !looks_again()
         };
         if !due || !mine() {
             return false;

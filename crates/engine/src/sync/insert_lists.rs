@@ -23,7 +23,7 @@
 //! *Closing.* `is_empty` takes each list's mutex behind the write that closes it. A `park` that has the list later sees
 //! that write; one that had it earlier has left something in it.
 
-use super::{Mutex, MutexGuard, Pending, PoisonError};
+use super::{Mutex, MutexGuard, Pending, PoisonError, looks_again};
 use crossbeam_utils::CachePadded;
 
 /// Lists of values.
@@ -53,7 +53,7 @@ impl<T> InsertLists<T> {
     ) -> bool {
         let at = who % self.lists.len();
         let mut list = self.list(at);
-        if !is_open() {
+        if !is_open() && looks_again() {
             return false;
         }
         fill(&mut list);

@@ -19,7 +19,7 @@
 //! `mark` is a read-modify-write even if the bit is set: if a completer is about to take the bit, that one
 //! either reads from our mark, and then its run sees our leftovers, or the bit stays set behind it.
 
-use super::{AtomicBool, Ordering, fence, fence_after_rmw};
+use super::{AtomicBool, Ordering, fence, fence_after_rmw, looks_again};
 use crate::planted::{self, Planted};
 
 /// The bit.
@@ -48,7 +48,7 @@ impl Restart {
     #[must_use = "whoever marked the bit relies on it"]
     pub(crate) fn take(&self) -> bool {
         fence(Ordering::SeqCst);
-        self.0.load(Ordering::Relaxed) && self.0.swap(false, Ordering::AcqRel)
+        self.0.load(Ordering::Relaxed) && (self.0.swap(false, Ordering::AcqRel) || !looks_again())
     }
 }
 

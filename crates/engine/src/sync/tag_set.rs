@@ -36,6 +36,7 @@
 
 use super::{
     AtomicU16, AtomicU32, AtomicU64, BitBatch, Bitmap, FairShare, Ordering, fence_after_rmw,
+    looks_again,
 };
 use blkmq_core::{Instant, Tag};
 use crossbeam_utils::CachePadded;
@@ -355,7 +356,11 @@ impl TagSet {
         if all == rest {
             return 0;
         }
-        let mut claimed = word.fetch_and(!(all ^ rest), Ordering::AcqRel) & (all ^ rest);
+        let mut claimed = word.fetch_and(!(all ^ rest), Ordering::AcqRel);
+        if !looks_again() {
+            claimed = u64::MAX;
+        }
+        claimed &= all ^ rest;
         let count = claimed.count_ones();
         while claimed != 0 {
             let who = at * WORD_BITS + claimed.trailing_zeros();

@@ -18,7 +18,7 @@
 //! at least one of them sees the other: the one the token, or the other the bit. Put releases and take acquires, as
 //! in `budget`. Whoever is told takes again and may be refused again; then the bit is set anew.
 
-use super::{AtomicU64, Ordering, Pending, fence_after_rmw};
+use super::{AtomicU64, Ordering, Pending, fence_after_rmw, looks_again};
 use crossbeam_utils::CachePadded;
 
 /// Tokens, and who waits for one.
@@ -69,7 +69,7 @@ impl TokenPool {
         match self.take(want) {
             0 => {
                 self.waiting.set(id);
-                self.take(want)
+                if looks_again() { self.take(want) } else { 0 }
             }
             got => got,
         }
@@ -213,7 +213,12 @@ mod model {
 
     /// Everybody is called once, and later only if somebody tells him (`spec/kyber.md` section 8, point 2).
     fn nobody_is_left_with_a_request(elevators: u16, take: TakeOrWait) {
-        loom::model(move || {
+        let mut model = loom::model::Builder::new();
+        if elevators > 3 {
+            // A third preemption of four threads takes a minute.
+            model.preemption_bound = model.preemption_bound.map(|bound| bound.min(2));
+        }
+        model.check(move || {
             let world = Arc::new(World {
                 pool: TokenPool::new(1, elevators),
                 elevators: (0..elevators).map(|_| RunCell::new(true)).collect(),
@@ -238,6 +243,11 @@ mod model {
     #[test]
     fn loom_two_elevators_and_one_token() {
         nobody_is_left_with_a_request(2, TokenPool::take_or_wait);
+    }
+
+    #[test]
+    fn loom_three_elevators_and_one_token() {
+        nobody_is_left_with_a_request(3, TokenPool::take_or_wait);
     }
 
     #[test]
