@@ -354,7 +354,7 @@ impl Word {
         if self.cleared.folds.load(Ordering::Acquire) != 0 && looks_again() {
             return None;
         }
-        Some(cleared | self.free.load(Ordering::Acquire))
+        Some(cleared | self.free.load(Ordering::Relaxed))
     }
 
     #[inline]
