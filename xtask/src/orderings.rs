@@ -109,7 +109,7 @@ fn judge(sites: &[Site], filter: &str, list: &List) -> Result<()> {
     );
     survivors.extend(late);
     let was_asked = |name: &str| name.contains(filter);
-    let mut wrong = complaints("survives", &survivors, &list.survivors, was_asked);
+    let mut wrong = complaints("a survivor", &survivors, &list.survivors, was_asked);
     wrong.extend(complaints("not reached by a model", &unmodelled, &list.unmodelled, was_asked));
     wrong.iter().for_each(|line| println!("{line}"));
     match wrong.len() {

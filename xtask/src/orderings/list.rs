@@ -51,8 +51,8 @@ pub(super) fn complaints(
     let unexplained = found.iter().filter(|name| !listed.contains_key(*name));
     let stale = listed.keys().filter(|name| was_asked(name) && !found.contains(name));
     unexplained
-        .map(|name| format!("{kind}, and the list does not say why that may be: {name}"))
-        .chain(stale.map(|name| format!("listed, but not {kind}: {name}")))
+        .map(|name| format!("{name} is {kind}, and the list does not say why that may be"))
+        .chain(stale.map(|name| format!("{name} is listed as {kind}, and is not")))
         .collect()
 }
 
@@ -80,9 +80,9 @@ mod tests {
     fn the_unexplained_and_the_stale_are_found() {
         let list = List::parse("## Survivors\n- `a`: x\n- `b`: x\n- `c`: x\n").unwrap();
         let found = ["a".to_owned(), "d".to_owned()];
-        let complaints = complaints("survives", &found, &list.survivors, |name| name != "c");
+        let complaints = complaints("a survivor", &found, &list.survivors, |name| name != "c");
         assert_eq!(complaints.len(), 2, "{complaints:?}");
-        assert!(complaints[0].contains("why that may be: d"));
-        assert!(complaints[1].contains("listed, but not survives: b"));
+        assert!(complaints[0].starts_with("d is a survivor"));
+        assert!(complaints[1].starts_with("b is listed as a survivor, and is not"));
     }
 }

@@ -26,7 +26,7 @@ pub(crate) struct Function {
 }
 
 impl Scopes {
-    pub(super) fn new(path: &str, code: &str) -> Self {
+    pub(crate) fn new(path: &str, code: &str) -> Self {
         let by_path = path.ends_with("/tests.rs") || path.split('/').any(|part| part == "tests");
         let mut scopes = Self {
             whole_file_is_test: by_path,

@@ -20,7 +20,7 @@
 //! with an acquire of what the one before released. Who froze the queue takes every run once; whoever has it
 //! afterwards has seen the word. Before that it does not matter. Who lets go kicks afterwards, and the pass that is due
 //! then sees the word (`run_state`, R1). So relaxed will do on both sides, except for those who admit outside of a run
-//! ([`is_open`](Control::is_open)): a thaw releases what was published before it, and they acquire.
+//! ([`is_open`](Control::is_open)): a thaw releases what was done under the freeze, and they acquire.
 //!
 //! `version`: a submitter stages, marks its bit in the set of the queue that it knows, and then looks at the
 //! version, with a full fence in between. Who rebuilds publishes the new version, and then, behind a full

@@ -36,7 +36,8 @@
 //!
 //! The first takes a few seconds with three preemptions; four is for those who have changed something here.
 //! Every model has a sibling, marked `should_panic`, in which one step is replaced by a subtly wrong one; it
-//! proves that the model can see the bug it exists for.
+//! proves that the model can see the bug it exists for. And `cargo xtask orderings` weakens every ordering here and
+//! leaves out every fence and every second look in turn; a model has to fail, or `orderings.md` says why none does.
 //!
 //! Loom explores acquire, release and relaxed orderings and `SeqCst` fences, but takes a `SeqCst` load or
 //! store for a weaker one. Nothing here relies on those: where a total order is needed, there is a fence.

@@ -163,6 +163,41 @@ fn loom_planted_publish_without_release() {
     a_version_carries_its_queue(|control| control.0.version.store(NEW, Ordering::Relaxed));
 }
 
+/// Something is done under a freeze. Who then admits outside of a run, because the queue is open, sees it.
+fn who_finds_it_open_sees_what_was_done(thaw: fn(&Control)) {
+    loom::model(move || {
+        let shared = Arc::new((Control::new(), UnsafeCell::new(0)));
+        shared.0.freeze();
+        let changer = {
+            let shared = Arc::clone(&shared);
+            thread::spawn(move || {
+                // SAFETY: nobody else touches the cell while the queue is frozen; loom checks it.
+                shared.1.with_mut(|cell| unsafe { *cell = 1 });
+                thaw(&shared.0);
+            })
+        };
+        if shared.0.is_open(OLD) {
+            // SAFETY: the changer is done with the cell; loom checks it.
+            assert_eq!(shared.1.with(|cell| unsafe { *cell }), 1);
+        }
+        changer.join().expect("the changer does not panic");
+        assert!(shared.0.is_open(OLD) && !shared.0.is_open(NEW));
+    });
+}
+
+#[test]
+fn loom_who_finds_it_open_sees_what_was_done() {
+    who_finds_it_open_sees_what_was_done(|control| assert!(control.thaw()));
+}
+
+#[test]
+#[should_panic(expected = "Causality violation")]
+fn loom_planted_thaw_without_release() {
+    who_finds_it_open_sees_what_was_done(|control| {
+        control.0.frozen.fetch_sub(1, Ordering::Relaxed);
+    });
+}
+
 /// Frozen and quiesced are the same to a model.
 #[derive(Clone, Copy)]
 struct Hold {
