@@ -59,8 +59,6 @@ pub(crate) mod fair_share;
 pub(crate) mod insert_lists;
 pub(crate) mod lock_cell;
 pub(crate) mod meter;
-#[cfg(loom)]
-pub(crate) mod mutable;
 pub(crate) mod pending;
 mod poison;
 pub(crate) mod queued_lock;
@@ -100,6 +98,8 @@ pub(crate) use loom::{
     sync::{Arc, Mutex, MutexGuard},
     thread::yield_now,
 };
+#[cfg(loom)]
+pub(crate) mod mutable;
 #[cfg(loom)]
 pub(crate) use mutable as atomic;
 #[cfg(loom)]
