@@ -6,6 +6,7 @@
 
 use crate::Result;
 use crate::shell::{Cmd, target_dir};
+use std::path::Path;
 
 /// Preemptions per execution unless `LOOM_MAX_PREEMPTIONS` says otherwise. Nearly every known bug of
 /// protocols this small needs two; three doubles as a margin and finishes in seconds.
@@ -27,10 +28,24 @@ fn command(args: &[String]) -> Result<Cmd> {
         [filter] => filter,
         _ => return Err("usage: cargo xtask loom [FILTER]".into()),
     };
-    let preemptions = std::env::var("LOOM_MAX_PREEMPTIONS").unwrap_or_else(|_| PREEMPTIONS.into());
+    Ok(explored(cargo(&format!("test -p blkmq-engine --lib -- {filter}"))))
+}
+
+/// Cargo, for the models.
+pub(crate) fn cargo(words: &str) -> Cmd {
     let target = target_dir().join("loom");
-    Ok(Cmd::new(&format!("cargo test -p blkmq-engine --lib -- {filter}"))
+    Cmd::new(&format!("cargo {words}"))
         .env("RUSTFLAGS", "--cfg loom")
-        .env("LOOM_MAX_PREEMPTIONS", preemptions)
-        .env("CARGO_TARGET_DIR", target.to_string_lossy()))
+        .env("CARGO_TARGET_DIR", target.to_string_lossy())
+}
+
+/// The models themselves, as cargo has built them.
+pub(crate) fn models(binary: &Path) -> Cmd {
+    explored(Cmd::new("").arg(binary.to_string_lossy()))
+}
+
+/// With a bound to what is explored.
+fn explored(cmd: Cmd) -> Cmd {
+    let preemptions = std::env::var("LOOM_MAX_PREEMPTIONS").unwrap_or_else(|_| PREEMPTIONS.into());
+    cmd.env("LOOM_MAX_PREEMPTIONS", preemptions)
 }

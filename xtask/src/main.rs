@@ -14,6 +14,7 @@ mod loom;
 mod miri;
 mod mutants;
 mod nightly;
+mod orderings;
 mod planted;
 mod sanitize;
 mod shell;
@@ -45,6 +46,12 @@ const VERBS: &[Verb] = &[
         run: ci::main,
     },
     Verb { name: "loom", usage: "[FILTER]", summary: "model-check the protocols", run: loom::main },
+    Verb {
+        name: "orderings",
+        usage: "[FILTER]",
+        summary: "weaken each ordering; a model must notice",
+        run: orderings::main,
+    },
     Verb {
         name: "shuttle",
         usage: "[FILTER]",

@@ -38,6 +38,12 @@ impl Cmd {
         self
     }
 
+    /// With another command ahead of it, which runs it.
+    pub(crate) fn under(mut self, line: &str) -> Self {
+        self.words.splice(0..0, line.split_whitespace().map(str::to_owned));
+        self
+    }
+
     /// What the first word stands for: `cargo` is the cargo that runs us, and the target folder may have
     /// been moved.
     fn program(&self) -> PathBuf {
@@ -97,6 +103,15 @@ impl Cmd {
         }
         eprint!("{remarks}");
         Ok(String::from_utf8(output.stdout)?)
+    }
+
+    /// Runs it without a word, and returns its exit code, if it was not ended by a signal.
+    ///
+    /// # Errors
+    /// If it cannot be started.
+    pub(crate) fn quiet_code(&self) -> Result<Option<i32>> {
+        let output = self.command().output().map_err(|error| format!("{self}: {error}"))?;
+        Ok(output.status.code())
     }
 
     /// Runs it in `folder`, where it may leave files, and returns what it printed on standard output.

@@ -6,9 +6,9 @@
 
 /// The two halves of a source file: what belongs to the other half, and the inside of every literal, is
 /// blank. A byte that is not ASCII is a `?`.
-pub(super) struct Masked {
+pub(crate) struct Masked {
     /// Code, with literals reduced to their quotes.
-    pub(super) code: String,
+    pub(crate) code: String,
     /// Comments, doc comments among them.
     pub(super) comments: String,
 }
@@ -156,7 +156,7 @@ fn ascii(byte: u8) -> u8 {
 }
 
 /// May `byte` be part of an identifier?
-pub(super) fn is_word(byte: u8) -> bool {
+pub(crate) fn is_word(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || byte == b'_'
 }
 

@@ -7,13 +7,13 @@ mod attributes;
 mod banned;
 mod dependencies;
 mod edges;
-mod lexer;
+pub(crate) mod lexer;
 mod pages;
 mod paths;
-mod scope;
+pub(crate) mod scope;
 mod size;
 mod text;
-mod tree;
+pub(crate) mod tree;
 
 use crate::{Result, shell};
 use tree::{Finding, Tree};

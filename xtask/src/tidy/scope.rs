@@ -7,7 +7,7 @@ use super::lexer::is_word;
 use std::ops::Range;
 
 /// The parts of one file.
-pub(super) struct Scopes {
+pub(crate) struct Scopes {
     /// Under `tests/`, named `tests.rs`, or only compiled for tests.
     pub(super) whole_file_is_test: bool,
     /// Byte ranges of items under `#[cfg(test)]` or the like.
@@ -15,18 +15,18 @@ pub(super) struct Scopes {
     /// Modules in files of their own that are declared under `#[cfg(test)]`.
     pub(super) test_modules: Vec<String>,
     /// Every function that has a body, nested ones too.
-    pub(super) functions: Vec<Function>,
+    pub(crate) functions: Vec<Function>,
 }
 
 /// A function with a body.
-pub(super) struct Function {
-    pub(super) name: String,
+pub(crate) struct Function {
+    pub(crate) name: String,
     /// From `fn` to the closing brace.
-    pub(super) range: Range<usize>,
+    pub(crate) range: Range<usize>,
 }
 
 impl Scopes {
-    pub(super) fn new(path: &str, code: &str) -> Self {
+    pub(crate) fn new(path: &str, code: &str) -> Self {
         let by_path = path.ends_with("/tests.rs") || path.split('/').any(|part| part == "tests");
         let mut scopes = Self {
             whole_file_is_test: by_path,
@@ -39,7 +39,7 @@ impl Scopes {
     }
 
     /// Is the byte at `offset` part of a test?
-    pub(super) fn is_test(&self, offset: usize) -> bool {
+    pub(crate) fn is_test(&self, offset: usize) -> bool {
         self.whole_file_is_test || self.tests.iter().any(|range| range.contains(&offset))
     }
 

@@ -23,18 +23,18 @@ impl fmt::Display for Finding {
 }
 
 /// One text file.
-pub(super) struct File {
+pub(crate) struct File {
     /// From the root of the workspace, with forward slashes.
-    pub(super) path: String,
-    pub(super) text: String,
+    pub(crate) path: String,
+    pub(crate) text: String,
     /// Only for `.rs` files.
-    pub(super) rust: Option<Rust>,
+    pub(crate) rust: Option<Rust>,
 }
 
 /// What the rules know of a Rust file beyond its text.
-pub(super) struct Rust {
-    pub(super) masked: Masked,
-    pub(super) scopes: Scopes,
+pub(crate) struct Rust {
+    pub(crate) masked: Masked,
+    pub(crate) scopes: Scopes,
 }
 
 impl File {
@@ -48,7 +48,7 @@ impl File {
     }
 
     /// The line of a byte offset, counted from 1.
-    pub(super) fn line(&self, offset: usize) -> usize {
+    pub(crate) fn line(&self, offset: usize) -> usize {
         1 + self.text.as_bytes()[..offset].iter().filter(|byte| **byte == b'\n').count()
     }
 
@@ -63,9 +63,9 @@ impl File {
 }
 
 /// The workspace's own files, sorted by path.
-pub(super) struct Tree {
+pub(crate) struct Tree {
     pub(super) root: PathBuf,
-    pub(super) files: Vec<File>,
+    pub(crate) files: Vec<File>,
 }
 
 /// What is text and ours. Everything else (lock files, results, pictures) is nobody's prose.
@@ -73,7 +73,7 @@ const EXTENSIONS: [&str; 5] = ["rs", "md", "toml", "sh", "yml"];
 
 impl Tree {
     /// Reads every file of ours below `root`.
-    pub(super) fn read(root: &Path) -> Result<Self> {
+    pub(crate) fn read(root: &Path) -> Result<Self> {
         let mut paths = Vec::new();
         walk(root, root, &mut paths)?;
         paths.sort();
@@ -94,7 +94,7 @@ impl Tree {
 
     /// A tree that exists only in memory.
     #[cfg(test)]
-    pub(super) fn of(files: &[(&str, &str)]) -> Self {
+    pub(crate) fn of(files: &[(&str, &str)]) -> Self {
         let texts = files.iter().map(|(path, text)| ((*path).into(), (*text).into())).collect();
         Self::new(PathBuf::from("nowhere"), texts)
     }
@@ -104,7 +104,7 @@ impl Tree {
     }
 
     /// Every Rust file with its lexical halves.
-    pub(super) fn rust(&self) -> impl Iterator<Item = (&File, &Rust)> {
+    pub(crate) fn rust(&self) -> impl Iterator<Item = (&File, &Rust)> {
         self.files.iter().filter_map(|file| file.rust.as_ref().map(|rust| (file, rust)))
     }
 }

@@ -32,7 +32,7 @@
 //!
 //! Read-modify-writes: one per `get`, single or batch; one per word touched by a `put`; four per fold.
 
-use super::{AtomicU32, AtomicU64, Backoff, Ordering};
+use super::{AtomicU32, AtomicU64, Backoff, Ordering, looks_again};
 use crossbeam_utils::CachePadded;
 
 /// A set of the numbers `0..depth`, each free or in use.
@@ -323,7 +323,7 @@ impl Word {
                 }
             }
             match self.vacant() {
-                Some(vacant) if vacant & allowed == 0 => return 0,
+                Some(vacant) if vacant & allowed == 0 || !looks_again() => return 0,
                 Some(_) => {}
                 None => backoff.wait(),
             }
@@ -351,10 +351,10 @@ impl Word {
     /// What has been vacant since before the call, and still is, is in the answer.
     fn vacant(&self) -> Option<u64> {
         let cleared = self.cleared.bits.load(Ordering::Acquire);
-        if self.cleared.folds.load(Ordering::Acquire) != 0 {
+        if self.cleared.folds.load(Ordering::Acquire) != 0 && looks_again() {
             return None;
         }
-        Some(cleared | self.free.load(Ordering::Acquire))
+        Some(cleared | self.free.load(Ordering::Relaxed))
     }
 
     #[inline]

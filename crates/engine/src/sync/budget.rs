@@ -117,7 +117,7 @@ mod tests {
 #[cfg(all(test, loom))]
 mod model {
     use super::*;
-    use crate::sync::Arc;
+    use crate::sync::{Arc, UnsafeCell};
     use loom::thread;
 
     type Take = fn(&Budget, u32) -> u32;
@@ -150,6 +150,39 @@ mod model {
             let got = want.min(limit - seen);
             in_use.store(seen + got, Ordering::Release);
             got
+        });
+    }
+
+    /// A budget of one, and something that only who has it touches.
+    fn who_takes_it_sees_what_was_done_with_it(take: Take, put: fn(&Budget, u32)) {
+        loom::model(move || {
+            let shared = Arc::new((Budget::new(Some(1)), UnsafeCell::new(0)));
+            let work = |shared: Arc<(Budget, UnsafeCell<u32>)>| {
+                move || {
+                    if take(&shared.0, 1) == 1 {
+                        // SAFETY: the budget is ours, and there is one; loom checks it.
+                        shared.1.with_mut(|cell| unsafe { *cell += 1 });
+                        put(&shared.0, 1);
+                    }
+                }
+            };
+            let other = thread::spawn(work(Arc::clone(&shared)));
+            work(shared)();
+            other.join().expect("nobody panics");
+        });
+    }
+
+    #[test]
+    fn loom_who_takes_it_sees_what_was_done_with_it() {
+        who_takes_it_sees_what_was_done_with_it(Budget::take, Budget::put);
+    }
+
+    #[test]
+    #[should_panic(expected = "Causality violation")]
+    fn loom_planted_put_without_release() {
+        who_takes_it_sees_what_was_done_with_it(Budget::take, |budget, n| {
+            let Some(Limited { in_use, .. }) = &budget.0 else { return };
+            in_use.fetch_sub(n, Ordering::Relaxed);
         });
     }
 

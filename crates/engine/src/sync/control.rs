@@ -19,7 +19,9 @@
 //!
 //! `frozen` and `quiesced` are read inside a run and a pump's turn. Runs exclude each other, and each begins
 //! with an acquire of what the one before released. Who froze the queue takes every run once; whoever has it
-//! afterwards has seen the word. Before that it does not matter. So relaxed loads do.
+//! afterwards has seen the word. Before that it does not matter. Who lets go kicks afterwards, and the pass that is due
+//! then sees the word (`run_state`, R1). So relaxed will do on both sides, except for those who admit outside of a run
+//! ([`is_open`](Control::is_open)): a thaw releases what was done under the freeze, and they acquire.
 //!
 //! `version`: a submitter stages, marks its bit in the set of the queue that it knows, and then looks at the
 //! version, with a full fence in between. Who rebuilds publishes the new version, and then, behind a full
@@ -49,13 +51,13 @@ impl Control {
     }
 
     pub(crate) fn freeze(&self) {
-        let before = self.0.frozen.fetch_add(1, Ordering::AcqRel);
+        let before = self.0.frozen.fetch_add(1, Ordering::Relaxed);
         assert!(before < u32::MAX, "a queue is frozen more often than can be counted");
     }
 
     /// True if that was the last hold.
     pub(crate) fn thaw(&self) -> bool {
-        let before = self.0.frozen.fetch_sub(1, Ordering::AcqRel);
+        let before = self.0.frozen.fetch_sub(1, Ordering::Release);
         assert!(before > 0, "a queue is thawed that is not frozen");
         before == 1
     }
@@ -67,13 +69,13 @@ impl Control {
     }
 
     pub(crate) fn quiesce(&self) {
-        let before = self.0.quiesced.fetch_add(1, Ordering::AcqRel);
+        let before = self.0.quiesced.fetch_add(1, Ordering::Relaxed);
         assert!(before < u32::MAX, "a queue is quiesced more often than can be counted");
     }
 
     /// True if that was the last hold.
     pub(crate) fn unquiesce(&self) -> bool {
-        let before = self.0.quiesced.fetch_sub(1, Ordering::AcqRel);
+        let before = self.0.quiesced.fetch_sub(1, Ordering::Relaxed);
         assert!(before > 0, "a queue is unquiesced that is not quiesced");
         before == 1
     }
@@ -124,3 +126,6 @@ impl Control {
         self.version() & POISONED != 0
     }
 }
+
+#[cfg(all(test, loom))]
+mod model;

@@ -96,6 +96,32 @@ mod model {
         });
     }
 
+    /// The largest value, while somebody reads.
+    fn a_maximum_never_falls(raise: fn(&Counter, u64)) {
+        loom::model(move || {
+            let largest = Arc::new(Counter::default());
+            let writer = {
+                let largest = Arc::clone(&largest);
+                thread::spawn(move || [2, 1, 3].map(|n| raise(&largest, n)))
+            };
+            let (first, second) = (largest.get(), largest.get());
+            assert!(first <= second, "a maximum has fallen");
+            writer.join().expect("the writer does not panic");
+            assert_eq!(largest.get(), 3);
+        });
+    }
+
+    #[test]
+    fn loom_a_maximum_never_falls() {
+        a_maximum_never_falls(Counter::raise);
+    }
+
+    #[test]
+    #[should_panic(expected = "a maximum has fallen")]
+    fn loom_planted_raise_without_a_comparison() {
+        a_maximum_never_falls(|largest, n| largest.0.store(n, Ordering::Relaxed));
+    }
+
     fn nothing_is_lost<C: Default + Send + Sync + 'static>(add: fn(&C, u64), get: fn(&C) -> u64) {
         loom::model(move || {
             let counter = Arc::new(C::default());

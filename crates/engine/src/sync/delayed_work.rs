@@ -21,9 +21,9 @@
 //!
 //! # Orderings
 //!
-//! Every call but the looks is a read-modify-write that acquires and releases, so all of them lie in one order: a
-//! `run_now` that is dropped reads a flag that no `begin` has cleared yet, and that `begin` sees what was
-//! published before. The order of memory is not what is at fault here.
+//! Every call but the looks is a read-modify-write, so all of them lie in one order and in one release sequence. The
+//! calls for a pass release and `begin` acquires: a `run_now` that is dropped reads a flag that no `begin` has cleared
+//! yet, and that `begin` sees what was published before. The order of memory is not what is at fault here.
 
 use super::{AtomicU64, Kick, Ordering};
 use blkmq_core::Instant;
@@ -52,7 +52,7 @@ impl DelayedWork {
 
     /// Makes a pass due now, or drops the call. One read-modify-write, a second one if it is not dropped.
     pub(crate) fn run_now(&self) -> Kick {
-        if self.has_flag && self.word.fetch_or(FLAG, Ordering::AcqRel) & FLAG != 0 {
+        if self.has_flag && self.word.fetch_or(FLAG, Ordering::Release) & FLAG != 0 {
             return Kick::Coalesced;
         }
         self.set(NOW);
@@ -66,13 +66,13 @@ impl DelayedWork {
 
     fn set(&self, time: u64) {
         let next = |word| Some(time | word & FLAG);
-        let set = self.word.fetch_update(Ordering::AcqRel, Ordering::Relaxed, next);
+        let set = self.word.fetch_update(Ordering::Release, Ordering::Relaxed, next);
         set.expect("there is always a next word");
     }
 
     /// A pass begins. One read-modify-write.
     pub(crate) fn begin(&self) {
-        self.word.swap(0, Ordering::AcqRel);
+        self.word.swap(0, Ordering::Acquire);
     }
 
     /// When a pass is due, if one is. A hint, by one plain load.
@@ -211,6 +211,8 @@ mod model {
         is_due: |work| work.due(Instant::ZERO),
     };
 
+    const ALWAYS: Way<DelayedWork> = Way { new: DelayedWork::always, ..FLAGGED };
+
     const NOBODY: fn(&DelayedWork) = |_| {};
 
     /// One thread calls for a pass now, publishes something, and calls again; another one calls for a pass later, and
@@ -253,6 +255,22 @@ mod model {
     #[test]
     fn loom_the_flag_alone_loses_nothing() {
         a_pass_is_due_after_now(Way { later: NOBODY, ..FLAGGED }, true);
+    }
+
+    /// Without the flag nothing is dropped.
+    #[test]
+    fn loom_every_call_is_heard_without_the_flag() {
+        a_pass_is_due_after_now(Way { later: NOBODY, ..ALWAYS }, true);
+    }
+
+    #[test]
+    #[should_panic(expected = "is not heard")]
+    fn loom_planted_a_call_without_release() {
+        let now = |work: &DelayedWork| {
+            work.word.swap(NOW, Ordering::Relaxed);
+            Kick::Queued
+        };
+        a_pass_is_due_after_now(Way { now, later: NOBODY, ..ALWAYS }, true);
     }
 
     #[test]

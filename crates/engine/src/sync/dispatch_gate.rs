@@ -12,16 +12,18 @@
 //! | `ASKED` | same: leave, likewise | `FREE`, true: *you* come again |
 //!
 //! Invariant: in `BUSY` and `ASKED` there is one dispatcher; what anybody published before it was sent away is seen by
-//! a dispatcher that enters, or comes again, afterwards.
+//! a dispatcher that enters, or comes again, afterwards. A dispatcher sees what the one before did.
 //!
 //! # Why the orderings are enough
 //!
 //! Every call is a read-modify-write, so all of them lie in one order and in one release sequence. One that is sent away
 //! writes `ASKED` with release; the next `leave` reads that, or what a later one wrote, and its dispatcher comes again:
 //! entering acquires, and so sees what was published by everybody who was sent away before. If the dispatcher left
-//! first, the call reads `FREE` and is not sent away. `leave` itself has nothing to acquire.
+//! first, the call reads `FREE` and is not sent away. `leave` itself has nothing to acquire, and releases what the
+//! dispatcher did. The first of the two writes of a call has nothing to release: if the caller is sent away, the second
+//! one does.
 
-use super::{AtomicU8, Ordering};
+use super::{AtomicU8, Ordering, looks_again};
 
 const FREE: u8 = 0;
 const BUSY: u8 = 1;
@@ -41,9 +43,9 @@ impl DispatchGate {
     #[inline]
     #[must_use = "whoever entered has to leave"]
     pub(crate) fn try_enter(&self) -> bool {
-        self.0.fetch_or(BUSY, Ordering::AcqRel) == FREE
+        self.0.fetch_or(BUSY, Ordering::Acquire) == FREE
             // The dispatcher may leave in between: then the caller is in, and will come once more for nothing.
-            || self.0.fetch_or(ASKED, Ordering::AcqRel) == FREE
+            || looks_again() && self.0.fetch_or(ASKED, Ordering::AcqRel) == FREE
     }
 
     /// For the dispatcher. True if somebody was sent away meanwhile: the caller has to come again for it. One
@@ -86,7 +88,7 @@ mod tests {
 #[cfg(all(test, loom))]
 mod model {
     use super::*;
-    use crate::sync::{Arc, AtomicU32};
+    use crate::sync::{Arc, AtomicU32, UnsafeCell};
     use loom::thread;
 
     type Call = fn(&DispatchGate) -> bool;
@@ -96,14 +98,17 @@ mod model {
     fn whoever_is_sent_away_is_served(threads: usize, times: u32, enter: Call, leave: Call) {
         loom::model(move || {
             let zeros = || (0..threads).map(|_| AtomicU32::new(0)).collect::<Box<[_]>>();
-            let shared = Arc::new((DispatchGate::new(), zeros(), zeros()));
+            let rounds = UnsafeCell::new(0);
+            let shared = Arc::new((DispatchGate::new(), zeros(), zeros(), rounds));
             let work = |who: usize| {
                 let shared = Arc::clone(&shared);
                 move || {
-                    let (gate, published, dispatched) = &*shared;
+                    let (gate, published, dispatched, rounds) = &*shared;
                     for n in 1..=times {
                         published[who].store(n, Ordering::Relaxed);
                         while enter(gate) {
+                            // SAFETY: there is one dispatcher; loom checks it.
+                            rounds.with_mut(|rounds| unsafe { *rounds += 1 });
                             for (published, dispatched) in published.iter().zip(dispatched) {
                                 let n = published.load(Ordering::Relaxed);
                                 dispatched.fetch_max(n, Ordering::Relaxed);
@@ -150,7 +155,14 @@ mod model {
     }
 
     #[test]
-    #[should_panic(expected = "left behind")]
+    #[should_panic(expected = "Causality violation")]
+    fn loom_planted_leave_without_release() {
+        let leave: Call = |gate| gate.0.swap(FREE, Ordering::Relaxed) == ASKED;
+        whoever_is_sent_away_is_served(2, 1, DispatchGate::try_enter, leave);
+    }
+
+    #[test]
+    #[should_panic(expected = "Causality violation")]
     fn loom_planted_enter_without_acquire() {
         let enter: Call = |gate| {
             gate.0.fetch_or(BUSY, Ordering::Release) == FREE

@@ -20,7 +20,7 @@
 //!
 //! Read-modify-writes: `admit` one, `release` one, on a line that only the user and its completions touch.
 
-use super::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use super::{AtomicBool, AtomicU32, AtomicU64, Ordering, looks_again};
 use blkmq_core::{Instant, Nanos};
 use crossbeam_utils::CachePadded;
 
@@ -72,7 +72,8 @@ impl FairShare {
         if !seen.load(Ordering::Relaxed) {
             seen.store(true, Ordering::Relaxed);
         }
-        let new = !active.load(Ordering::Relaxed) && !active.swap(true, Ordering::Relaxed);
+        let new = !active.load(Ordering::Relaxed)
+            && (!active.swap(true, Ordering::Relaxed) || !looks_again());
         if new {
             self.users.fetch_add(1, Ordering::Relaxed);
         }
@@ -95,8 +96,9 @@ impl FairShare {
         let (now, looked) = (now.as_nanos(), self.looked.load(Ordering::Relaxed));
         let due = now.saturating_sub(looked) >= IDLE.0;
         let mine = || {
-            let (new, relaxed) = (now.max(1), Ordering::Relaxed);
-            self.looked.compare_exchange(looked, new, relaxed, relaxed).is_ok()
+            let (word, new) = (&self.looked, now.max(1));
+            let claimed = word.compare_exchange(looked, new, Ordering::Relaxed, Ordering::Relaxed);
+            claimed.is_ok() || !looks_again()
         };
         if !due || !mine() {
             return false;
@@ -281,6 +283,56 @@ mod model {
         });
     }
 
+    #[test]
+    fn loom_users_leave_once() {
+        loom::model(|| {
+            let share = Arc::new(FairShare::new(32, 1));
+            share.activate(0);
+            let other = {
+                let share = Arc::clone(&share);
+                thread::spawn(move || share.deactivate(0))
+            };
+            let left = share.deactivate(0);
+            assert!(left != other.join().expect("nobody panics"), "one of the two says so");
+            assert_eq!(share.users(), 0);
+        });
+    }
+
+    /// Two threads look at the same time for those who are idle, and one user has taken a tag since the last time.
+    fn who_was_seen_stays(look: fn(&FairShare, Instant) -> bool) {
+        loom::model(move || {
+            let share = Arc::new(FairShare::new(32, 1));
+            share.activate(0);
+            let now = Instant::ZERO + IDLE;
+            let other = {
+                let share = Arc::clone(&share);
+                thread::spawn(move || look(&share, now))
+            };
+            let found = look(&share, now) | other.join().expect("nobody panics");
+            assert!(!found && share.users() == 1, "one that was seen is taken for idle");
+            assert!(share.deactivate_idle(now + IDLE), "the next time it is idle");
+        });
+    }
+
+    #[test]
+    fn loom_who_was_seen_stays() {
+        who_was_seen_stays(FairShare::deactivate_idle);
+    }
+
+    #[test]
+    #[should_panic(expected = "is taken for idle")]
+    fn loom_planted_two_who_look_at_once() {
+        who_was_seen_stays(|share, now| {
+            let looked = share.looked.load(Ordering::Relaxed);
+            if now.as_nanos() - looked < IDLE.0 {
+                return false;
+            }
+            share.looked.store(now.as_nanos(), Ordering::Relaxed);
+            let user = &share.each[0];
+            !user.seen.swap(false, Ordering::Relaxed) && share.deactivate(0)
+        });
+    }
+
     /// Two threads of one user, whose limit is 4.
     fn the_limit_holds(admit: fn(&FairShare, u16, u32) -> u32) {
         loom::model(move || {
@@ -294,6 +346,8 @@ mod model {
             let got = admit(&share, 0, 3) + other.join().expect("nobody panics");
             assert_eq!(got, 4, "what two threads were admitted to");
             assert_eq!(share.held(0), 4);
+            share.release(0, got);
+            assert_eq!(share.held(0), 0);
         });
     }
 

@@ -23,7 +23,7 @@
 //! *Closing.* `is_empty` takes each list's mutex behind the write that closes it. A `park` that has the list later sees
 //! that write; one that had it earlier has left something in it.
 
-use super::{Mutex, MutexGuard, Pending, PoisonError};
+use super::{Mutex, MutexGuard, Pending, PoisonError, looks_again};
 use crossbeam_utils::CachePadded;
 
 /// Lists of values.
@@ -53,7 +53,7 @@ impl<T> InsertLists<T> {
     ) -> bool {
         let at = who % self.lists.len();
         let mut list = self.list(at);
-        if !is_open() {
+        if !is_open() && looks_again() {
             return false;
         }
         fill(&mut list);
@@ -114,7 +114,7 @@ mod tests {
 #[cfg(all(test, loom))]
 mod model {
     use super::*;
-    use crate::sync::{Arc, AtomicU32, DispatchGate, Ordering};
+    use crate::sync::{Arc, AtomicU32, Control, DispatchGate, Ordering};
     use loom::thread;
 
     type Park = fn(&InsertLists<u32>, u32);
@@ -169,24 +169,21 @@ mod model {
     /// A list that is closed and found empty, for a queue that takes over; then it is open again, but another's.
     fn nothing_is_parked_in_a_closed_list(park: fn(&InsertLists<u32>, &dyn Fn() -> bool) -> bool) {
         loom::model(move || {
-            let shared = Arc::new((InsertLists::new(1), AtomicU32::new(0), AtomicU32::new(0)));
+            let shared = Arc::new((InsertLists::new(1), Control::new()));
             let parker = {
                 let shared = Arc::clone(&shared);
                 thread::spawn(move || {
-                    let (lists, frozen, version) = &*shared;
-                    let is_open = || {
-                        frozen.load(Ordering::Acquire) == 0 && version.load(Ordering::Acquire) == 0
-                    };
-                    park(lists, &is_open)
+                    let (lists, control) = &*shared;
+                    park(lists, &|| control.is_open(0))
                 })
             };
-            let (lists, frozen, version) = &*shared;
-            frozen.fetch_add(1, Ordering::AcqRel);
+            let (lists, control) = &*shared;
+            control.freeze();
             let empty = lists.is_empty();
             if empty {
-                version.store(1, Ordering::Release);
+                control.publish(1);
             }
-            frozen.fetch_sub(1, Ordering::AcqRel);
+            control.thaw();
             let parked = parker.join().expect("the parker does not panic");
             assert!(!(parked && empty), "something is parked where nobody looks");
         });

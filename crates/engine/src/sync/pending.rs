@@ -60,7 +60,7 @@ impl<B: Default> Pending<B> {
     #[inline]
     pub(crate) fn set(&self, id: u16) {
         let (word, bit) = (u32::from(id) / WORD_BITS, u32::from(id) % WORD_BITS);
-        self.words[word as usize].bits.fetch_or(1 << bit, Ordering::AcqRel);
+        self.words[word as usize].bits.fetch_or(1 << bit, Ordering::Release);
         fence_after_rmw();
     }
 
@@ -121,7 +121,7 @@ impl<B: Default> Pending<B> {
     #[inline]
     fn swap(&self, word: usize) -> u64 {
         let word = &self.words[word].bits;
-        if word.load(Ordering::Relaxed) == 0 { 0 } else { word.swap(0, Ordering::AcqRel) }
+        if word.load(Ordering::Relaxed) == 0 { 0 } else { word.swap(0, Ordering::Acquire) }
     }
 }
 
@@ -204,6 +204,7 @@ mod model {
             submitter.join().expect("the submitter does not panic");
             take(&shared.0, &mut |_| drained = shared.1.load(Ordering::Relaxed));
             assert_eq!(drained, 2, "something staged was missed");
+            assert!(!shared.0.has(0), "nothing is left to visit");
         });
     }
 

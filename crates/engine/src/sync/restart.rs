@@ -17,9 +17,10 @@
 //! Marking is write the bit, full fence, read the tags; completing is write the tags, full fence, read the
 //! bit. One of the two fences is first, and the reader behind the other one sees the write ahead of it.
 //! `mark` is a read-modify-write even if the bit is set: if a completer is about to take the bit, that one
-//! either reads from our mark, and then its run sees our leftovers, or the bit stays set behind it.
+//! either reads from our mark, and then its run sees our leftovers (mark releases, take acquires), or the bit stays set
+//! behind it.
 
-use super::{AtomicBool, Ordering, fence, fence_after_rmw};
+use super::{AtomicBool, Ordering, fence, fence_after_rmw, looks_again};
 use crate::planted::{self, Planted};
 
 /// The bit.
@@ -38,7 +39,7 @@ impl Restart {
         if planted::is(Planted::ForgetsRestart) {
             return;
         }
-        self.0.swap(true, Ordering::AcqRel);
+        self.0.swap(true, Ordering::Release);
         fence_after_rmw();
     }
 
@@ -48,7 +49,7 @@ impl Restart {
     #[must_use = "whoever marked the bit relies on it"]
     pub(crate) fn take(&self) -> bool {
         fence(Ordering::SeqCst);
-        self.0.load(Ordering::Relaxed) && self.0.swap(false, Ordering::AcqRel)
+        self.0.load(Ordering::Relaxed) && (self.0.swap(false, Ordering::Acquire) || !looks_again())
     }
 }
 
@@ -107,6 +108,55 @@ mod model {
     fn loom_planted_take_without_a_fence() {
         somebody_notices(Restart::mark, |restart| {
             restart.0.load(Ordering::Relaxed) && restart.0.swap(false, Ordering::AcqRel)
+        });
+    }
+
+    #[test]
+    #[should_panic(expected = "nobody knows")]
+    fn loom_planted_try_before_the_mark() {
+        loom::model(|| {
+            let shared = Arc::new((Restart::new(), AtomicBool::new(false)));
+            let completer = {
+                let shared = Arc::clone(&shared);
+                thread::spawn(move || {
+                    shared.1.store(true, Ordering::Relaxed);
+                    shared.0.take()
+                })
+            };
+            let tried = shared.1.load(Ordering::Relaxed);
+            shared.0.mark();
+            let told = completer.join().expect("the completer does not panic");
+            assert!(tried || told, "the tag is free and nobody knows");
+        });
+    }
+
+    /// Two completers, and one who asked: one of them is told.
+    fn one_is_told(take: fn(&Restart) -> bool) {
+        loom::model(move || {
+            let restart = Arc::new(Restart::new());
+            restart.mark();
+            let other = {
+                let restart = Arc::clone(&restart);
+                thread::spawn(move || take(&restart))
+            };
+            let mine = take(&restart);
+            let theirs = other.join().expect("the completer does not panic");
+            assert!(mine != theirs, "one mark is for one run");
+        });
+    }
+
+    #[test]
+    fn loom_one_is_told() {
+        one_is_told(Restart::take);
+    }
+
+    #[test]
+    #[should_panic(expected = "one mark is for one run")]
+    fn loom_planted_take_that_does_not_claim() {
+        one_is_told(|restart| {
+            let marked = restart.0.load(Ordering::Acquire);
+            restart.0.store(false, Ordering::Relaxed);
+            marked
         });
     }
 

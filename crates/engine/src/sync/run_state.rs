@@ -41,7 +41,7 @@
 //!
 //! *A pass after a pass.* `finish` releases what the pass did to the value; the next beginning acquires it.
 
-use super::{AtomicU64, Ordering, fence, fence_after_rmw};
+use super::{AtomicU64, Ordering, fence, fence_after_rmw, looks_again};
 use crate::planted::{self, Planted};
 use blkmq_core::Instant;
 
@@ -271,7 +271,7 @@ impl RunState {
                     Ok(()) => return Some(seen),
                     Err(now) => seen = now,
                 },
-                None if fenced => return None,
+                None if fenced || !looks_again() => return None,
                 None => {
                     fence(Ordering::SeqCst);
                     fenced = true;

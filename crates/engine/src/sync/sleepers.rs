@@ -94,6 +94,8 @@ mod model {
             let woken = wake(&bed);
             let sleeps = sleeper.join().expect("the sleeper does not panic");
             assert!(!sleeps || woken, "somebody sleeps, and nobody knows");
+            bed.sleepers.get_up();
+            assert!(!bed.sleepers.any(), "everybody is up");
         });
     }
 

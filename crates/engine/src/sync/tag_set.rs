@@ -29,13 +29,16 @@
 //!
 //! `wait` sets the bit, has a full fence, and the caller looks at the bitmap. `put` changes the bitmap, has a
 //! full fence, and looks at the bits. So the caller finds the tag, or `put` finds the waiter. A bit is taken
-//! by a read-modify-write, so a waiter is woken once per registration. `freed` and the turn are only counts.
+//! by a read-modify-write, so a waiter is woken once per registration. `wait` releases and the taking acquires: whoever
+//! is told to wake a waiter sees what that one had left before it registered, also if it did so a second time.
+//! `freed` and the turn are only counts.
 //!
 //! Read-modify-writes: those of the bitmap while nobody waits; then two more per `put`, and one per word
 //! woken from.
 
 use super::{
     AtomicU16, AtomicU32, AtomicU64, BitBatch, Bitmap, FairShare, Ordering, fence_after_rmw,
+    looks_again,
 };
 use blkmq_core::{Instant, Tag};
 use crossbeam_utils::CachePadded;
@@ -249,14 +252,14 @@ impl TagSet {
     /// If `who` is beyond the words of the set.
     pub(crate) fn wait(&self, who: u16) {
         let (word, bit) = self.waiter(who);
-        word.fetch_or(bit, Ordering::AcqRel);
+        word.fetch_or(bit, Ordering::Release);
         fence_after_rmw();
     }
 
     /// Takes a registration back. False if a `put` has used it up: the wake-up is on its way.
     pub(crate) fn cancel(&self, who: u16) -> bool {
         let (word, bit) = self.waiter(who);
-        word.fetch_and(!bit, Ordering::AcqRel) & bit != 0
+        word.fetch_and(!bit, Ordering::Relaxed) & bit != 0
     }
 
     /// How many tags must come back before waiters are woken. Small enough that whoever is confined to a
@@ -355,7 +358,8 @@ impl TagSet {
         if all == rest {
             return 0;
         }
-        let mut claimed = word.fetch_and(!(all ^ rest), Ordering::AcqRel) & (all ^ rest);
+        let before = word.fetch_and(!(all ^ rest), Ordering::Acquire);
+        let mut claimed = (all ^ rest) & if looks_again() { before } else { u64::MAX };
         let count = claimed.count_ones();
         while claimed != 0 {
             let who = at * WORD_BITS + claimed.trailing_zeros();

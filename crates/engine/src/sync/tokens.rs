@@ -16,9 +16,9 @@
 //! Who is refused sets its bit and looks again; who gives back, or raises the limit, changes the word and then looks
 //! at the bits. Between the two, on both sides, is a full fence ([`Pending::set`] has one, and `fence_after_rmw`), so
 //! at least one of them sees the other: the one the token, or the other the bit. Put releases and take acquires, as
-//! in `budget`. Whoever is told takes again and may be refused again; then the bit is set anew.
+//! in `budget`; a changed limit says nothing about what else has happened. Whoever is told takes again and may be refused again; then the bit is set anew.
 
-use super::{AtomicU64, Ordering, Pending, fence_after_rmw};
+use super::{AtomicU64, Ordering, Pending, fence_after_rmw, looks_again};
 use crossbeam_utils::CachePadded;
 
 /// Tokens, and who waits for one.
@@ -69,7 +69,7 @@ impl TokenPool {
         match self.take(want) {
             0 => {
                 self.waiting.set(id);
-                self.take(want)
+                if looks_again() { self.take(want) } else { 0 }
             }
             got => got,
         }
@@ -93,7 +93,8 @@ impl TokenPool {
         loop {
             let (out, _) = split(seen);
             let next = join(out, limit);
-            match self.word.compare_exchange_weak(seen, next, Ordering::AcqRel, Ordering::Relaxed) {
+            match self.word.compare_exchange_weak(seen, next, Ordering::Relaxed, Ordering::Relaxed)
+            {
                 Ok(_) => break,
                 Err(now) => seen = now,
             }
@@ -179,7 +180,7 @@ mod tests {
 #[cfg(all(test, loom))]
 mod model {
     use super::*;
-    use crate::sync::{Arc, RunCell};
+    use crate::sync::{Arc, RunCell, UnsafeCell};
     use loom::thread;
 
     type TakeOrWait = fn(&TokenPool, u32, u16) -> u32;
@@ -213,7 +214,12 @@ mod model {
 
     /// Everybody is called once, and later only if somebody tells him (`spec/kyber.md` section 8, point 2).
     fn nobody_is_left_with_a_request(elevators: u16, take: TakeOrWait) {
-        loom::model(move || {
+        let mut model = loom::model::Builder::new();
+        if elevators > 3 {
+            // A third preemption of four threads takes a minute.
+            model.preemption_bound = model.preemption_bound.map(|bound| bound.min(2));
+        }
+        model.check(move || {
             let world = Arc::new(World {
                 pool: TokenPool::new(1, elevators),
                 elevators: (0..elevators).map(|_| RunCell::new(true)).collect(),
@@ -241,6 +247,11 @@ mod model {
     }
 
     #[test]
+    fn loom_three_elevators_and_one_token() {
+        nobody_is_left_with_a_request(3, TokenPool::take_or_wait);
+    }
+
+    #[test]
     fn loom_four_elevators_and_one_token() {
         nobody_is_left_with_a_request(4, TokenPool::take_or_wait);
     }
@@ -255,6 +266,43 @@ mod model {
                 0
             }
             got => got,
+        });
+    }
+
+    /// One token, and something that only who has it touches, while the limit is set anew.
+    fn who_takes_it_sees_what_was_done_with_it(put: fn(&TokenPool, u32)) {
+        loom::model(move || {
+            let shared = Arc::new((TokenPool::new(1, 1), UnsafeCell::new(0)));
+            let work = |shared: Arc<(TokenPool, UnsafeCell<u32>)>| {
+                move || {
+                    if shared.0.take(1) == 1 {
+                        // SAFETY: the token is ours, and there is one; loom checks it.
+                        shared.1.with_mut(|cell| unsafe { *cell += 1 });
+                        put(&shared.0, 1);
+                    }
+                }
+            };
+            let other = thread::spawn(work(Arc::clone(&shared)));
+            let governor = {
+                let shared = Arc::clone(&shared);
+                thread::spawn(move || shared.0.set_limit(1, |_| {}))
+            };
+            work(shared)();
+            other.join().expect("nobody panics");
+            governor.join().expect("the governor does not panic");
+        });
+    }
+
+    #[test]
+    fn loom_who_takes_it_sees_what_was_done_with_it() {
+        who_takes_it_sees_what_was_done_with_it(|pool, n| pool.put(n, |_| {}));
+    }
+
+    #[test]
+    #[should_panic(expected = "Causality violation")]
+    fn loom_planted_put_without_release() {
+        who_takes_it_sees_what_was_done_with_it(|pool, n| {
+            pool.word.fetch_sub(n.into(), Ordering::Relaxed);
         });
     }
 
@@ -273,6 +321,7 @@ mod model {
             let got = pool.take_or_wait(1, 0);
             let told = governor.join().expect("the governor does not panic");
             assert!(got == 1 || told, "there is a token and nobody knows");
+            assert_eq!(pool.limit(), 1);
         });
     }
 

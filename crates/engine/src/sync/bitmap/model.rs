@@ -87,6 +87,59 @@ fn loom_what_is_being_folded_is_not_overlooked() {
     what_is_being_folded_is_not_overlooked(get);
 }
 
+/// Two numbers, given back together behind a change of both cells, and two threads that take one each, or none: one of
+/// them folds, and the other finds what that one left.
+fn who_gets_a_number_sees_what_was_done_with_it(get: Get) {
+    loom::model(move || {
+        let cells = || [UnsafeCell::new(0), UnsafeCell::new(0)];
+        let shared = Arc::new((Word::new(0), cells()));
+        let work = |shared: Arc<(Word, [UnsafeCell<u32>; 2])>| {
+            move || {
+                let bit = get(&shared.0);
+                if bit != 0 {
+                    let cell = &shared.1[bit.trailing_zeros() as usize];
+                    // SAFETY: the number is ours, and the cell with it; loom checks it.
+                    assert_eq!(cell.with(|cell| unsafe { *cell }), 1);
+                }
+            }
+        };
+        let other = thread::spawn(work(Arc::clone(&shared)));
+        let holder = {
+            let shared = Arc::clone(&shared);
+            thread::spawn(move || {
+                for cell in &shared.1 {
+                    // SAFETY: both numbers are in use, by this thread; loom checks it.
+                    cell.with_mut(|cell| unsafe { *cell = 1 });
+                }
+                shared.0.put(0b11);
+            })
+        };
+        work(Arc::clone(&shared))();
+        other.join().expect("nobody panics");
+        holder.join().expect("the holder does not panic");
+    });
+}
+
+#[test]
+fn loom_who_gets_a_number_sees_what_was_done_with_it() {
+    who_gets_a_number_sees_what_was_done_with_it(get);
+}
+
+#[test]
+#[should_panic(expected = "Causality violation")]
+fn loom_planted_fold_that_fills_without_release() {
+    who_gets_a_number_sees_what_was_done_with_it(|word| {
+        let taken = word.get_free(0, 1, u64::MAX);
+        if taken != 0 {
+            return taken;
+        }
+        let held = word.cleared.bits.swap(0, Ordering::AcqRel);
+        let kept = choose(held, 0, 1);
+        word.free.fetch_or(held & !kept, Ordering::Relaxed);
+        kept
+    });
+}
+
 fn get_unannounced(word: &Word, fold: fn(&Word) -> u64) -> u64 {
     let taken = word.get_free(0, 1, u64::MAX);
     if taken != 0 {

@@ -121,6 +121,42 @@ fn loom_planted_publish_without_release() {
     });
 }
 
+/// The same for one who sees it written and does not take it, as whoever decides to reap does.
+fn what_is_reached_carries_its_cell(reaches: fn(&CompletionReceiver, u32) -> bool) {
+    loom::model(move || {
+        let (tx, rx) = completion_ring(2);
+        let cell = Arc::new(UnsafeCell::new(0));
+        let sender = {
+            let cell = Arc::clone(&cell);
+            thread::spawn(move || {
+                // SAFETY: nobody else touches the cell before the payload arrives; loom checks it.
+                cell.with_mut(|cell| unsafe { *cell = 5 });
+                tx.push(&[0, 1])
+            })
+        };
+        if reaches(&rx, 2) {
+            // SAFETY: the sender is done with the cell; loom checks it.
+            assert_eq!(cell.with(|cell| unsafe { *cell }), 5);
+        }
+        assert!(!sender.join().expect("the sender does not panic"), "nobody parks");
+        assert!(reaches(&rx, 2) && reaches(&rx, 1) && !rx.is_empty());
+    });
+}
+
+#[test]
+fn loom_what_is_reached_carries_its_cell() {
+    what_is_reached_carries_its_cell(CompletionReceiver::reaches);
+}
+
+/// Takes what is reserved for what is written.
+#[test]
+#[should_panic(expected = "Causality violation")]
+fn loom_planted_reach_of_what_is_reserved() {
+    what_is_reached_carries_its_cell(|rx, n| {
+        rx.shared.tail.load(Ordering::Acquire) / ONE >= rx.head + u64::from(n)
+    });
+}
+
 /// A ring of one entry, used twice: the second payload is sent when the credit has come back, and neither is
 /// taken for the other.
 fn an_entry_is_reused(pop: fn(&mut CompletionReceiver) -> Option<u64>) {

@@ -129,3 +129,96 @@ fn loom_planted_entry_given_back_before_it_is_moved() {
         Some(value)
     });
 }
+
+/// Values that are made in their place, and taken after a look at them: the variants of the hot path.
+fn what_is_put_is_taken(put: fn(&mut Producer<u32>, u32), take: Pop) {
+    loom::model(move || {
+        let (mut tx, mut rx) = ring(2);
+        let producer = thread::spawn(move || {
+            for n in 0..3 {
+                // Whoever puts knows that there is room, by something that need not order anything.
+                while tx.len() == tx.capacity() {
+                    thread::yield_now();
+                }
+                put(&mut tx, n);
+                tx.publish();
+            }
+        });
+        for expected in 0..3 {
+            while rx.is_empty() {
+                thread::yield_now();
+            }
+            assert_eq!(take(&mut rx), Some(expected));
+        }
+        producer.join().expect("the producer does not panic");
+    });
+}
+
+fn put(tx: &mut Producer<u32>, value: u32) {
+    tx.put_with(|| value);
+}
+
+fn take(rx: &mut Consumer<u32>) -> Option<u32> {
+    let seen = *rx.peek()?;
+    assert_eq!(rx.take(), seen);
+    Some(seen)
+}
+
+#[test]
+fn loom_what_is_put_is_taken() {
+    what_is_put_is_taken(put, take);
+}
+
+#[test]
+#[should_panic(expected = "Causality violation")]
+fn loom_planted_put_that_trusts_a_relaxed_look() {
+    let put = |tx: &mut Producer<u32>, value| {
+        tx.head = tx.shared.head.load(Ordering::Relaxed);
+        tx.put_with(|| value);
+    };
+    what_is_put_is_taken(put, take);
+}
+
+#[test]
+#[should_panic(expected = "Causality violation")]
+fn loom_planted_take_without_release() {
+    let take: Pop = |rx| {
+        let seen = *rx.peek()?;
+        // SAFETY: none; that is the bug.
+        let value = unsafe { rx.shared.take(rx.head) };
+        assert_eq!(value, seen);
+        rx.head = rx.head.wrapping_add(1);
+        rx.shared.head.store(rx.head, Ordering::Relaxed);
+        Some(seen)
+    };
+    what_is_put_is_taken(put, take);
+}
+
+/// A value is taken out ahead of a mark while another one is published behind it, which is then taken as well.
+fn what_came_meanwhile_is_whole(remove: Remove) {
+    loom::model(move || {
+        let (mut tx, mut rx) = ring(2);
+        assert!(tx.push(0).is_ok());
+        let mark = tx.mark();
+        let producer = thread::spawn(move || assert!(tx.push(1).is_ok()));
+        assert_eq!(remove(&mut rx, mark), Some(0));
+        if let Some(n) = rx.pop() {
+            assert_eq!(n, 1);
+        }
+        producer.join().expect("the producer does not panic");
+    });
+}
+
+#[test]
+fn loom_what_came_meanwhile_is_whole() {
+    what_came_meanwhile_is_whole(|rx, mark| rx.remove_before(mark, |_| true));
+}
+
+#[test]
+#[should_panic(expected = "Causality violation")]
+fn loom_planted_remove_that_remembers_a_relaxed_look() {
+    what_came_meanwhile_is_whole(|rx, _| {
+        rx.tail = rx.shared.tail.load(Ordering::Relaxed);
+        rx.pop()
+    });
+}

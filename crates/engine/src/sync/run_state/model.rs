@@ -215,6 +215,7 @@ fn an_armed_pass_comes_no_later(arm: fn(&RunState, Instant) -> bool, finish: Boo
         arm(state, LATE);
         let seen = worker.join().expect("the worker does not panic");
         assert!(seen || state.due(LATE), "nobody will come by the deadline");
+        assert_eq!(state.due(LATE), state.deadline().is_some_and(|at| at <= LATE));
     });
 }
 

@@ -1,6 +1,7 @@
 //! A waiter finds a tag or is woken; and when the last tags come back, everybody is.
 
 use super::*;
+use crate::sync::fair_share::IDLE;
 use crate::sync::{Arc, fence};
 use loom::thread;
 
@@ -54,6 +55,144 @@ fn loom_planted_wait_without_a_fence() {
 #[should_panic(expected = "sleeps beside a free tag")]
 fn loom_planted_put_without_a_fence() {
     a_waiter_finds_a_tag_or_is_woken(TagSet::wait, put_without_a_fence);
+}
+
+/// The same for one who gives back what is left of a batch.
+#[test]
+fn loom_a_waiter_finds_the_rest_of_a_batch_or_is_woken() {
+    loom::model(|| {
+        let set = Arc::new(TagSet::new(&TagSetShape::new(1, 1)));
+        let batch = set.get_batch(&mut 0, 1).expect("it is free");
+        let holder = {
+            let set = Arc::clone(&set);
+            thread::spawn(move || {
+                let mut woken = false;
+                set.put_rest(batch, &mut |_| woken = true);
+                woken
+            })
+        };
+        set.wait(0);
+        let found = set.get(&mut 0).is_some();
+        let woken = holder.join().expect("the holder does not panic");
+        assert!(found || woken, "a waiter sleeps beside a free tag");
+    });
+}
+
+/// A waiter that tries and then registers.
+#[test]
+#[should_panic(expected = "sleeps beside a free tag")]
+fn loom_planted_try_before_the_wait() {
+    loom::model(|| {
+        let set = Arc::new(TagSet::new(&TagSetShape::new(1, 1)));
+        let tag = set.get(&mut 0).expect("it is free");
+        let holder = {
+            let set = Arc::clone(&set);
+            thread::spawn(move || put(&set, tag))
+        };
+        let found = set.get(&mut 0).is_some();
+        set.wait(0);
+        let woken = holder.join().expect("the holder does not panic") > 0;
+        assert!(found || woken, "a waiter sleeps beside a free tag");
+    });
+}
+
+/// A waiter leaves something for whoever wakes it, and registers a second time. Whoever takes its bit sees what it left,
+/// or the bit is set again.
+fn who_wakes_sees_what_was_left(wait: Wait) {
+    loom::model(move || {
+        let set = Arc::new((TagSet::new(&TagSetShape::new(1, 1)), AtomicU32::new(0)));
+        let tag = set.0.get(&mut 0).expect("it is free");
+        set.0.wait(0);
+        let holder = {
+            let set = Arc::clone(&set);
+            thread::spawn(move || {
+                assert_eq!(put(&set.0, tag), 1);
+                set.1.load(Ordering::Relaxed) == 1
+            })
+        };
+        set.1.store(1, Ordering::Relaxed);
+        wait(&set.0, 0);
+        let seen = holder.join().expect("the holder does not panic");
+        assert!(set.0.cancel(0) || seen, "a registration was swallowed");
+        assert!(!set.0.cancel(0), "a registration is taken back once");
+    });
+}
+
+#[test]
+fn loom_who_wakes_sees_what_was_left() {
+    who_wakes_sees_what_was_left(TagSet::wait);
+}
+
+#[test]
+#[should_panic(expected = "a registration was swallowed")]
+fn loom_planted_wait_that_skips_a_set_bit() {
+    who_wakes_sees_what_was_left(|set, who| {
+        let (word, bit) = set.waiter(who);
+        if word.load(Ordering::Relaxed) & bit == 0 {
+            set.wait(who);
+        }
+    });
+}
+
+const SHARE: u32 = 4;
+
+/// A user that has its share of eight tags, and wants one more while another user goes idle.
+fn who_may_have_more_is_told(leave: fn(&TagSet) -> bool) {
+    loom::model(move || {
+        let shape = TagSetShape { users: 2, ..TagSetShape::new(2 * SHARE, 1) };
+        let set = Arc::new(TagSet::new(&shape));
+        let fair = set.fair_share().expect("they are divided");
+        fair.activate(1);
+        let mut hint = 0;
+        let mut held = Vec::new();
+        while let Some(mut batch) = set.get_batch_for(0, &mut hint, SHARE) {
+            held.extend(std::iter::from_fn(|| batch.pop()));
+        }
+        assert_eq!(held.len() as u32, SHARE);
+        // The first look finds that both have been seen.
+        assert!(!fair.deactivate_idle(Instant::ZERO + IDLE));
+        let other = {
+            let set = Arc::clone(&set);
+            thread::spawn(move || leave(&set))
+        };
+        set.wait(0);
+        let more = set.get_batch_for(0, &mut hint, 1);
+        let told = other.join().expect("nobody panics");
+        assert!(more.is_some() || told, "a user may have more and does not know");
+        held.extend(more.and_then(|mut batch| batch.pop()));
+        set.put(&held, &mut |_| ());
+        let fair = set.fair_share().expect("they are divided");
+        assert_eq!((fair.held(0), fair.users(), set.in_use()), (0, 1, 0));
+    });
+}
+
+#[test]
+fn loom_who_may_have_more_is_told() {
+    who_may_have_more_is_told(|set| {
+        let mut told = false;
+        set.deactivate(1, &mut |_| told = true);
+        told
+    });
+}
+
+#[test]
+fn loom_who_may_have_more_is_told_when_others_were_idle() {
+    who_may_have_more_is_told(|set| {
+        let mut told = false;
+        set.deactivate_idle(Instant::ZERO + IDLE + IDLE, &mut |_| told = true);
+        told
+    });
+}
+
+#[test]
+#[should_panic(expected = "does not know")]
+fn loom_planted_a_user_that_leaves_without_a_fence() {
+    who_may_have_more_is_told(|set| {
+        let mut told = false;
+        assert!(set.fair_share().is_some_and(|fair| fair.deactivate(1)));
+        set.wake_up(u32::MAX, &mut |_| told = true);
+        told
+    });
 }
 
 /// Two holders give back the last tags, of different words, while three wait, and each free wakes only one:

@@ -1,0 +1,229 @@
+//! `orderings`: what is each memory ordering of the protocols there for?
+//!
+//! Weakens every ordering in the engine's `sync` modules, drops every fence and every second look, one at a time, and
+//! runs the models that reach it; one of them has to fail. What survives is argued for in a committed list, and so is
+//! what no model reaches. The models are built once: they take the mutant from the environment
+//! (`crates/engine/src/sync/mutable.rs`).
+
+mod list;
+mod sites;
+
+use crate::Result;
+use crate::loom;
+use crate::shell::{is_installed, root, target_dir, timed};
+use crate::tidy::tree::Tree;
+use list::{List, complaints};
+use sites::{Mutant, Place, Site, module};
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// Where survivors are explained.
+const LIST: &str = "crates/engine/src/sync/orderings.md";
+/// How much longer than without a mutant models may take, and how much at least: mutants can send a model where it has
+/// more to explore.
+const PATIENCE: u32 = 8;
+const LEAST: Duration = Duration::from_secs(60);
+
+/// A model, and what it reaches.
+struct Model {
+    name: String,
+    /// It has a bug planted, and tells nothing about mutants.
+    is_twin: bool,
+    reaches: BTreeSet<Place>,
+    took: Duration,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Fate {
+    Killed,
+    Survived,
+    TimedOut,
+}
+
+impl Fate {
+    /// How a run under `timeout` has ended.
+    fn of(code: Option<i32>) -> Self {
+        match code {
+            Some(0) => Self::Survived,
+            Some(124) => Self::TimedOut,
+            // A failed test, or a process that aborted.
+            _ => Self::Killed,
+        }
+    }
+}
+
+/// `cargo xtask orderings [FILTER]`: only files or mutants whose names contain FILTER.
+///
+/// # Errors
+/// If a survivor, or a site that no model reaches, is not explained in the list, or an entry of it is stale.
+pub(crate) fn main(args: &[String]) -> Result<()> {
+    let filter = match args {
+        [] => "",
+        [filter] => filter,
+        _ => return Err("usage: cargo xtask orderings [FILTER]".into()),
+    };
+    if !is_installed("timeout") {
+        return Err("needs timeout(1) of the coreutils, for mutants that never end".into());
+    }
+    let list = List::parse(&std::fs::read_to_string(root().join(LIST))?)?;
+    let sites = sites::all(&Tree::read(&root())?)?;
+    let sites: Vec<Site> = sites.into_iter().filter(|site| is_wanted(site, filter)).collect();
+    if sites.is_empty() {
+        return Err(format!("no ordering matches {filter}").into());
+    }
+    let (result, time) = timed(|| judge(&sites, filter, &list));
+    println!("orderings: {:.0} s", time.as_secs_f64());
+    result
+}
+
+fn is_wanted(site: &Site, filter: &str) -> bool {
+    site.name().contains(filter) || site.mutants().any(|mutant| mutant.name.contains(filter))
+}
+
+fn judge(sites: &[Site], filter: &str, list: &List) -> Result<()> {
+    let binary = build()?;
+    let models = record(&binary)?;
+    let reached: BTreeSet<&Place> = models.iter().flat_map(|model| &model.reaches).collect();
+    let unmodelled: Vec<String> =
+        sites.iter().filter(|site| !reached.contains(&site.place)).map(Site::name).collect();
+    let (mut survivors, mut killed, mut late) = (Vec::new(), 0, Vec::new());
+    for site in sites.iter().filter(|site| reached.contains(&site.place)) {
+        for mutant in site.mutants().filter(|mutant| mutant.name.contains(filter)) {
+            let (fate, time) = timed(|| fate(&binary, &models, &mutant, site.file()));
+            let fate = fate?;
+            println!("{:<10} {:>6.1} s  {}", format!("{fate:?}"), time.as_secs_f64(), mutant.name);
+            match fate {
+                Fate::Killed => killed += 1,
+                Fate::Survived => survivors.push(mutant.name),
+                Fate::TimedOut => late.push(mutant.name),
+            }
+        }
+    }
+    let (sites, survived) = (sites.len(), survivors.len());
+    println!(
+        "orderings: {sites} sites, {} not reached; {} mutants: {killed} killed, {survived} survived, {} timed out",
+        unmodelled.len(),
+        killed + survived + late.len(),
+        late.len()
+    );
+    survivors.extend(late);
+    let was_asked = |name: &str| name.contains(filter);
+    let mut wrong = complaints("a survivor", &survivors, &list.survivors, was_asked);
+    wrong.extend(complaints("not reached by a model", &unmodelled, &list.unmodelled, was_asked));
+    wrong.iter().for_each(|line| println!("{line}"));
+    match wrong.len() {
+        0 => Ok(()),
+        n => Err(format!("{n} findings; kill it with a model, or argue in {LIST}").into()),
+    }
+}
+
+/// Builds the models, and says where they are.
+fn build() -> Result<PathBuf> {
+    let build = loom::cargo("test -p blkmq-engine --lib --no-run --message-format=json");
+    println!("$ {build}");
+    for line in build.output()?.lines() {
+        let message: serde_json::Value = serde_json::from_str(line)?;
+        if let Some(path) = message["executable"].as_str() {
+            return Ok(path.into());
+        }
+    }
+    Err("cargo does not say where the models are".into())
+}
+
+/// Runs each model by itself, and notes what it reaches.
+fn record(binary: &std::path::Path) -> Result<Vec<Model>> {
+    let run = || loom::models(binary);
+    let mut models = Vec::new();
+    for line in run().arg("--list").arg("loom_").output()?.lines() {
+        let Some(name) = line.strip_suffix(": test") else { continue };
+        let file = target_dir().join("loom/sites");
+        let _nothing_yet = std::fs::remove_file(&file);
+        let cmd = run().env("BLKMQ_SITES", file.to_string_lossy()).arg("--exact").arg(name);
+        let (output, took) = timed(|| cmd.output());
+        let reached = std::fs::read_to_string(&file).unwrap_or_default();
+        let model = Model {
+            name: name.to_owned(),
+            is_twin: output?.contains(" - should panic ... ok"),
+            reaches: reached.lines().filter_map(place).collect(),
+            took,
+        };
+        models.push(model);
+    }
+    if models.is_empty() {
+        return Err("there are no models".into());
+    }
+    models.sort_by_key(|model| model.took);
+    for model in models.iter().rev().take(5) {
+        println!("{:>6.1} s  {}", model.took.as_secs_f64(), model.name);
+    }
+    Ok(models)
+}
+
+/// `FILE:LINE:COLUMN`.
+fn place(line: &str) -> Option<Place> {
+    let mut words = line.split(':');
+    let mut next = || words.next();
+    Some((next()?.to_owned(), next()?.parse().ok()?, next()?.parse().ok()?))
+}
+
+/// Runs the models that reach the place of `mutant`, those of its own file first.
+fn fate(binary: &std::path::Path, models: &[Model], mutant: &Mutant, file: &str) -> Result<Fate> {
+    let module = module(file);
+    let able = models.iter().filter(|m| !m.is_twin && m.reaches.contains(&mutant.place));
+    let (own, others): (Vec<&Model>, Vec<&Model>) =
+        able.partition(|model| model.name.starts_with(&module));
+    for models in [own, others] {
+        if models.is_empty() {
+            continue;
+        }
+        let time: Duration = models.iter().map(|model| model.took).sum();
+        let limit = (time * PATIENCE).max(LEAST).as_secs();
+        let mut cmd = loom::models(binary).under(&format!("timeout {limit}"));
+        cmd = cmd.env("BLKMQ_MUTANT", mutant.text.clone()).arg("--test-threads=1").arg("--exact");
+        let cmd = models.iter().fold(cmd, |cmd, model| cmd.arg(model.name.clone()));
+        let fate = Fate::of(cmd.quiet_code()?);
+        if fate != Fate::Survived {
+            return Ok(fate);
+        }
+    }
+    Ok(Fate::Survived)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_model_notes_is_read() {
+        let there = ("crates/a.rs".to_owned(), 12, 7);
+        assert_eq!(place("crates/a.rs:12:7"), Some(there));
+        assert_eq!(place("crates/a.rs:12"), None);
+    }
+
+    #[test]
+    fn a_failure_of_any_kind_kills() {
+        assert_eq!(Fate::of(Some(0)), Fate::Survived);
+        assert_eq!(Fate::of(Some(124)), Fate::TimedOut);
+        assert_eq!(Fate::of(Some(101)), Fate::Killed);
+        assert_eq!(Fate::of(None), Fate::Killed);
+    }
+
+    /// So that `cargo test` finds an entry for something that is gone, without running a model.
+    #[test]
+    fn the_list_names_what_there_is() {
+        let list = List::parse(&std::fs::read_to_string(root().join(LIST)).unwrap()).unwrap();
+        let sites = sites::all(&Tree::read(&root()).unwrap()).unwrap();
+        let mutants: Vec<String> =
+            sites.iter().flat_map(Site::mutants).map(|mutant| mutant.name).collect();
+        let names: Vec<String> = sites.iter().map(Site::name).collect();
+        for name in list.survivors.keys() {
+            assert!(mutants.contains(name), "{name} is listed and does not exist");
+        }
+        for name in list.unmodelled.keys() {
+            assert!(names.contains(name), "{name} is listed and does not exist");
+        }
+        let distinct: BTreeSet<&String> = mutants.iter().collect();
+        assert_eq!(distinct.len(), mutants.len(), "two mutants have one name");
+    }
+}
