@@ -28,6 +28,9 @@
 //! fence, marks everybody in the set of the new queue and has it visited. If the submitter's look came first in
 //! the order of fences, what it staged is seen by that visit. If not, it sees the new version, and marks itself
 //! in the new set.
+//!
+//! `POISONED` is set by a read-modify-write and kept by another one, so that no rebuild undoes it. It carries nothing:
+//! elevators and pumps are taken by their own words, and what wakes a thread to look makes the bit visible to it.
 
 use super::{AtomicU32, Ordering, fence};
 use crossbeam_utils::CachePadded;
@@ -114,11 +117,9 @@ impl Control {
         fence(Ordering::SeqCst);
     }
 
-    /// Every submitter looks up from now on, and finds the queue poisoned. A full fence: a thread that is woken after
-    /// this finds it so, and one that is not asleep yet finds its wake-up.
+    /// Every submitter finds the queue poisoned when it looks next.
     pub(crate) fn poison(&self) {
-        self.0.version.fetch_or(POISONED, Ordering::Release);
-        fence(Ordering::SeqCst);
+        self.0.version.fetch_or(POISONED, Ordering::Relaxed);
     }
 
     /// Has a policy or a device of the queue panicked?

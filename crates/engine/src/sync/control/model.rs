@@ -320,3 +320,41 @@ fn loom_planted_a_kick_ahead_of_the_thaw() {
         (hold.let_go)(&passes.control);
     });
 }
+
+/// A rebuild is published while a thread that panics poisons the queue. The queue stays poisoned, and takes the new
+/// version; a submitter that is woken finds it so.
+fn rebuilt_and_poisoned(publish: fn(&Control)) {
+    loom::model(move || {
+        let shared = Arc::new((Control::new(), AtomicU32::new(0)));
+        let alarm = {
+            let shared = Arc::clone(&shared);
+            thread::spawn(move || {
+                let (control, bell) = &*shared;
+                control.poison();
+                bell.store(1, Ordering::Release);
+            })
+        };
+        let (control, bell) = &*shared;
+        publish(control);
+        if bell.load(Ordering::Acquire) == 1 {
+            assert!(control.is_poisoned(), "woken and not told why");
+        }
+        alarm.join().expect("it does not panic");
+        assert!(control.is_poisoned(), "the poison is gone");
+        assert!(!control.is_open(1) && control.version() != 1);
+    });
+}
+
+#[test]
+fn loom_a_rebuild_does_not_undo_the_poison() {
+    rebuilt_and_poisoned(|control| control.publish(1));
+}
+
+#[test]
+#[should_panic(expected = "the poison is gone")]
+fn loom_planted_publish_by_a_store() {
+    rebuilt_and_poisoned(|control| {
+        let old = control.0.version.load(Ordering::Relaxed);
+        control.0.version.store(1 | old & POISONED, Ordering::Release);
+    });
+}

@@ -51,7 +51,7 @@ fn loom_planted_entry_without_a_compare() {
             return cell.enter_or_owe();
         }
         let _ = cell.state.begin_or_owe();
-        Some(cell.guard())
+        cell.guard()
     });
 }
 
