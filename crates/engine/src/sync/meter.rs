@@ -1,6 +1,7 @@
 //! A rate that several threads keep to together: each I/O is given the time at which it may go.
 //!
-//! The word is the time at which the next one may go, in ticks of 2^-10 ns.
+//! The word is the time at which the next one may go, in nanoseconds: a word of an [`Instant`]'s own unit holds every
+//! time that there is, so that no uptime is too long for it.
 //!
 //! | `free_at` | `reserve(now, cost)` |
 //! |---|---|
@@ -8,38 +9,46 @@
 //! | in between | `free_at` + cost; *you* go at once |
 //! | later than `now` | `free_at` + cost; *you* go when it was |
 //!
-//! Invariant: over any stretch of time, what is let go costs no more than the stretch, the slack and one I/O.
+//! What an I/O costs beyond whole nanoseconds is added up in a second word, the carry: an I/O whose fraction makes that
+//! overflow costs a nanosecond more. So fast rates are kept to as exactly as slow ones. The carry is a plain sum, and it
+//! does not matter to which of two threads a nanosecond falls.
 //!
-//! Relaxed orderings are enough: nothing is handed over by this word, and each reservation is one
+//! Invariant: over any stretch of time, what is let go costs no more than the stretch, the slack, one I/O and a
+//! nanosecond.
+//!
+//! Relaxed orderings are enough: nothing is handed over by these words, and each reservation is one
 //! compare-and-exchange, so that no two get the same time. The slack makes up for threads that come late: time that
-//! nobody used is not lost, up to so much.
+//! went unused is not lost, up to so much.
 
 use super::{AtomicU64, Ordering};
 use blkmq_core::{Instant, Nanos};
 
-/// Ticks in a nanosecond, as a power of two. Finer than a nanosecond, so that a million I/Os per second and more
-/// are kept to within a thousandth; 2^64 of them are still 208 days.
-const TICKS: u32 = 10;
-/// Time that nobody used and that may be made up for.
+/// A nanosecond in the unit of prices, as a power of two: as fine as a word can hold the dearest price, which is a
+/// second for a unit (below 2^30 ns).
+const FRACTION: u32 = 34;
+/// Time that went unused and that may be made up for.
 pub(crate) const SLACK: Nanos = Nanos::from_millis(10);
 
 /// A rate of something; without a limit at first.
 pub(crate) struct Meter {
-    /// Ticks that a unit costs, in 2^-20 of them; 0 without a limit.
+    /// What a unit costs, in 2^-34 ns; 0 without a limit.
     price: AtomicU64,
+    /// In nanoseconds.
     free_at: AtomicU64,
+    /// Fractions of a nanosecond that are not in `free_at` yet, in 2^-64 ns.
+    carry: AtomicU64,
 }
 
 impl Meter {
     pub(crate) fn new() -> Self {
-        Self { price: AtomicU64::new(0), free_at: AtomicU64::new(0) }
+        let [price, free_at, carry] = [0; 3].map(AtomicU64::new);
+        Self { price, free_at, carry }
     }
 
     /// From now on so many units go in a second; `None` for any number. What was reserved before stands.
     pub(crate) fn set_rate(&self, rate: Option<u64>) {
-        let second = u128::from(Nanos::from_secs(1).0) << (TICKS + 20);
-        let price =
-            |rate: u64| (second / u128::from(rate.max(1))).min(u64::MAX.into()).max(1) as u64;
+        let second = Nanos::from_secs(1).0 << FRACTION;
+        let price = |rate: u64| (second / rate.max(1)).max(1);
         self.price.store(rate.map_or(0, price), Ordering::Relaxed);
     }
 
@@ -48,16 +57,14 @@ impl Meter {
         self.price.load(Ordering::Relaxed) != 0
     }
 
-    /// Has so many units go, from the time that it says, which is `now` or later.
+    /// Has so many units go, from the time that it says, which is `now` or later. [`Instant::MAX`] is never.
     pub(crate) fn reserve(&self, now: Instant, units: u64) -> Instant {
         let price = self.price.load(Ordering::Relaxed);
         if price == 0 || units == 0 {
             return now;
         }
-        let cost =
-            ((u128::from(units) * u128::from(price)) >> 20).min(u128::from(u64::MAX >> 1)) as u64;
-        let ticks = now.as_nanos() << TICKS;
-        let least = ticks.saturating_sub(SLACK.0 << TICKS);
+        let cost = self.whole(u128::from(units) * u128::from(price));
+        let least = now.saturating_sub(SLACK).as_nanos();
         let mut seen = self.free_at.load(Ordering::Relaxed);
         loop {
             let start = seen.max(least);
@@ -68,14 +75,26 @@ impl Meter {
                 Ordering::Relaxed,
                 Ordering::Relaxed,
             ) {
-                // Rounded up: not a nanosecond too early.
-                Ok(_) => return now.max(Instant::from_nanos(start.div_ceil(1 << TICKS))),
+                Ok(_) => return now.max(Instant::from_nanos(start)),
                 Err(other) => seen = other,
             }
         }
     }
 
-    /// Forgets what was reserved: for somebody else who is to keep to it from now on.
+    /// A cost in whole nanoseconds; the rest goes to the carry, and comes out of it when it is one.
+    fn whole(&self, cost: u128) -> u64 {
+        let whole = u64::try_from(cost >> FRACTION).unwrap_or(u64::MAX);
+        // The bits below the point, moved to the top of the word.
+        let rest = (cost as u64) << (u64::BITS - FRACTION);
+        // Whole costs, as those of slow rates are, leave the carry alone.
+        if rest == 0 {
+            return whole;
+        }
+        let before = self.carry.fetch_add(rest, Ordering::Relaxed);
+        whole.saturating_add(before.checked_add(rest).is_none().into())
+    }
+
+    /// Forgets what was reserved: for another group that is to keep to it from now on.
     pub(crate) fn reset(&self) {
         self.free_at.store(0, Ordering::Relaxed);
     }
@@ -90,7 +109,18 @@ mod tests {
     }
 
     /// After a second of silence, so that the slack is full; the times are relative to that.
-    const BEGIN: u64 = 1_000_000_000;
+    const SILENCE: u64 = 1_000_000_000;
+    /// Uptimes: none, near those at which a count of nanoseconds with a fraction beside it would run over, and the
+    /// last day that there is.
+    const BEGINS: [u64; 7] = [
+        SILENCE,
+        (1 << 54) - SILENCE / 10,
+        (1 << 54) + SILENCE,
+        (1 << 62) - SILENCE / 10,
+        1 << 63,
+        (1 << 63) + (1 << 54),
+        u64::MAX - 86_400 * SILENCE,
+    ];
 
     #[test]
     fn without_a_limit_everything_goes_at_once() {
@@ -101,43 +131,90 @@ mod tests {
 
     #[test]
     fn a_rate_is_kept_to_the_nanosecond_once_the_slack_is_used() {
-        let meter = Meter::new();
-        meter.set_rate(Some(1_000));
-        let times: Vec<u64> =
-            (0..40).map(|_| meter.reserve(at(BEGIN), 1).as_nanos() - BEGIN).collect();
-        // Ten milliseconds are ten I/Os ahead of time, and the first one waits for nobody.
-        assert!(times[..11].iter().all(|time| *time == 0), "{times:?}");
-        for (n, time) in (1..).zip(&times[11..]) {
-            assert!(time.abs_diff(n * 1_000_000) <= 1, "{n}: {time}");
+        for begin in BEGINS {
+            let meter = Meter::new();
+            meter.set_rate(Some(1_000));
+            let times: Vec<u64> =
+                (0..40).map(|_| meter.reserve(at(begin), 1).as_nanos() - begin).collect();
+            // Ten milliseconds are ten I/Os ahead of time, and the first one waits for nothing.
+            assert!(times[..11].iter().all(|time| *time == 0), "{begin}: {times:?}");
+            for (n, time) in (1..).zip(&times[11..]) {
+                assert!(time.abs_diff(n * 1_000_000) <= 1, "{begin}: {n}: {time}");
+            }
         }
     }
 
     #[test]
     fn rates_of_millions_are_kept_to_a_thousandth() {
-        for rate in [1_u64, 3, 999_983, 3_000_017, 40_000_000, 7_000_000_000] {
-            let meter = Meter::new();
-            meter.set_rate(Some(rate));
-            let units = if rate > 1_000_000_000 { 4096 } else { 1 };
-            // A fifth of a second at least, of which the slack is a twentieth.
-            let ios = (rate / units / 5).max(1000);
-            let mut last = at(BEGIN);
-            for _ in 0..=ios {
-                last = meter.reserve(last, units);
+        for rate in [1_u64, 3, 999_983, 3_000_017, 40_000_000, 39_999_983, 7_000_000_000] {
+            for begin in BEGINS {
+                keeps_to(rate, begin);
             }
-            let took = u128::from(last.as_nanos() - BEGIN + SLACK.0);
-            let wanted = u128::from(ios * units) * 1_000_000_000 / u128::from(rate);
-            assert!(took.abs_diff(wanted) * 1000 <= wanted + 1000, "{rate}: {took} for {wanted}");
+        }
+    }
+
+    fn keeps_to(rate: u64, begin: u64) {
+        let meter = Meter::new();
+        meter.set_rate(Some(rate));
+        let units = if rate > 1_000_000_000 { 4096 } else { 1 };
+        // A fiftieth of a second at least, of which the slack is half.
+        let ios = (rate / units / 50).max(1000);
+        let mut last = at(begin);
+        for _ in 0..=ios {
+            last = meter.reserve(last, units);
+        }
+        let wanted = u128::from(ios * units) * 1_000_000_000 / u128::from(rate);
+        let took = u128::from(last.as_nanos() - begin + SLACK.0);
+        assert!(
+            took.abs_diff(wanted) * 1000 <= wanted + 1000,
+            "{rate} at {begin}: {took} for {wanted}"
+        );
+    }
+
+    /// `now << 10` once made a word of ticks of the time. From an uptime of 208.5 days on its high bits were gone, each
+    /// reservation was long past, and every limit was off.
+    #[test]
+    fn a_limit_holds_whatever_the_uptime_and_the_silence_before() {
+        for begin in BEGINS {
+            let meter = Meter::new();
+            meter.set_rate(Some(100));
+            // As a queue that has been used since its creation.
+            meter.reserve(Instant::ZERO, 1);
+            let went = (0..1000).filter(|_| meter.reserve(at(begin), 1) == at(begin)).count();
+            assert_eq!(went, 2, "at {begin}");
+            assert!(meter.reserve(at(begin), 1) > at(begin + 9_900_000_000), "at {begin}");
         }
     }
 
     #[test]
     fn nothing_overflows() {
+        for begin in BEGINS {
+            let meter = Meter::new();
+            meter.set_rate(Some(1));
+            assert_eq!(meter.reserve(at(begin), u64::MAX), at(begin));
+            assert_eq!(meter.reserve(at(begin), u64::MAX), Instant::MAX, "never");
+            assert_eq!(meter.reserve(at(begin), 1), Instant::MAX, "nor what is behind it");
+            meter.reset();
+            assert_eq!(meter.reserve(at(begin), 1), at(begin));
+        }
         let meter = Meter::new();
-        meter.set_rate(Some(1));
-        assert_eq!(meter.reserve(at(BEGIN), u64::MAX), at(BEGIN));
-        assert!(meter.reserve(at(BEGIN), u64::MAX) > at(u64::MAX >> 12));
-        meter.reset();
-        assert_eq!(meter.reserve(at(BEGIN), 1), at(BEGIN));
+        meter.set_rate(Some(u64::MAX));
+        assert_eq!(meter.reserve(Instant::MAX, u64::MAX), Instant::MAX);
+    }
+
+    #[test]
+    fn fractions_of_a_nanosecond_add_up() {
+        let meter = Meter::new();
+        meter.set_rate(Some(3_000_000_000));
+        let begin = at(SILENCE);
+        // The slack, and from there a third of a nanosecond each.
+        meter.reserve(begin, 30_000_000);
+        let first = meter.reserve(begin, 1);
+        for _ in 0..300_000 {
+            meter.reserve(begin, 1);
+        }
+        let took = meter.reserve(begin, 1) - first;
+        assert!(took.0.abs_diff(100_000) <= 1, "{took}");
     }
 }
 
@@ -156,7 +233,7 @@ mod model {
                 thread::spawn(move || reserve(&meter, Instant::ZERO, 1))
             };
             let mine = reserve(&meter, Instant::ZERO, 1);
-            let other = other.join().expect("nobody panics");
+            let other = other.join().expect("neither panics");
             assert_eq!(mine.max(other).as_nanos(), 100_000_000, "both go at once");
             assert_eq!(mine.min(other), Instant::ZERO);
         });
@@ -173,8 +250,9 @@ mod model {
         no_two_get_the_same_time(|meter, now, units| {
             let price = meter.price.load(Ordering::Relaxed);
             let start = meter.free_at.load(Ordering::Relaxed);
-            meter.free_at.store(start + ((units * price) >> 20), Ordering::Relaxed);
-            now.max(Instant::from_nanos(start >> TICKS))
+            let cost = meter.whole(u128::from(units) * u128::from(price));
+            meter.free_at.store(start + cost, Ordering::Relaxed);
+            now.max(Instant::from_nanos(start))
         });
     }
 }
