@@ -370,7 +370,7 @@ impl<P: Send> Shared<P> {
 
     /// Does what is due anywhere, on behalf of whoever changes the queue. That includes what entering and
     /// leaving put off: a pass, and a turn of each pump.
-    fn help(&self, now: Instant) {
+    pub(crate) fn help(&self, now: Instant) {
         if self.lasting.pump_mode == PumpMode::Thread {
             let due = |hw: &HwQueue| self.hctxs[usize::from(hw.0)].pump.due(now);
             let hws = (0..self.hctxs.len() as u16).map(HwQueue);

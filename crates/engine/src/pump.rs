@@ -20,6 +20,8 @@ use blkmq_core::{Instant, IoResult, Nanos, SubmitterId, Tag};
 use blkmq_sched::Done;
 use std::collections::VecDeque;
 
+mod held;
+
 /// After RESOURCE nobody may ever call: try again after this (`spec/framework.md` section 1).
 pub(crate) const RESOURCE_DELAY: Nanos = Nanos::from_millis(3);
 

@@ -29,6 +29,7 @@ use std::fmt;
 mod interrupted;
 mod limited;
 mod park;
+mod throttled;
 
 /// A submitter's private things, kept by the queue while nobody is registered under its number.
 pub(crate) struct Parts {
