@@ -3,6 +3,7 @@
 use crate::Clock;
 use crate::host::Threads;
 use crate::seat::Seat;
+use crate::stall::Stalls;
 use crate::waiting::{AWAKE_FOR, Patience, Pause, Waiting};
 use crate::watch::Watch;
 use blkmq_core::{Instant, IoResult, Op, Payload, SECTOR_SIZE};
@@ -43,6 +44,7 @@ pub struct Client<P> {
     patience: Patience,
     watch: Watch,
     seat: Seat,
+    stalls: Stalls<P>,
 }
 
 impl<P: Payload> Client<P> {
@@ -51,9 +53,11 @@ impl<P: Payload> Client<P> {
         clock: Clock,
         waiting: Waiting,
         threads: &Arc<Threads>,
+        stalls: Stalls<P>,
     ) -> Self {
         let seat = threads.seat_submitter(submitter.id());
-        Self { submitter, clock, patience: Patience::new(waiting), watch: Watch::default(), seat }
+        let patience = Patience::new(waiting);
+        Self { submitter, clock, patience, watch: Watch::default(), seat, stalls }
     }
 
     /// The clock that times are given by.
@@ -185,6 +189,7 @@ impl<P: Payload> Client<P> {
             got += more;
             if more > 0 {
                 self.patience.came(idle);
+                self.stalls.came(now, &self.submitter);
                 idle = 0;
             } else {
                 idle += 1;
@@ -216,6 +221,7 @@ impl<P: Payload> Client<P> {
             return;
         }
         let now = self.clock.now();
+        let deadline = deadline.min(self.stalls.waiting(now, &self.submitter));
         let next = self.submitter.next_deadline().map_or(deadline, |at| at.min(deadline));
         if pause == Pause::Yield || next - now <= AWAKE_FOR {
             std::thread::yield_now();
