@@ -1,5 +1,6 @@
 //! What the command line says when it cannot go on. Always one line.
 
+use crate::bench::start::StartError;
 use std::fmt;
 use std::process::ExitCode;
 
@@ -44,6 +45,10 @@ pub enum Failure {
     Simulation(String),
     /// A log that is replayed is answered differently, or cannot be replayed.
     Replay(String),
+    /// Threads did not do their work.
+    Threads(StartError),
+    /// I/Os failed, or did not end in their time; what and where.
+    Io(String),
     /// Contents were not what was written, or could not be verified; what and where.
     Verify(String),
 }
@@ -54,6 +59,7 @@ impl Failure {
         ExitCode::from(match self {
             Self::Usage(_) => 2,
             Self::Output(_) | Self::Simulation(_) | Self::Replay(_) | Self::Verify(_) => 1,
+            Self::Threads(_) | Self::Io(_) => 1,
         })
     }
 }
@@ -63,7 +69,10 @@ impl fmt::Display for Failure {
         match self {
             Self::Usage(e) => e.fmt(f),
             Self::Output(e) => write!(f, "standard output: {e}"),
-            Self::Simulation(what) | Self::Replay(what) | Self::Verify(what) => f.write_str(what),
+            Self::Threads(e) => e.fmt(f),
+            Self::Simulation(what) | Self::Replay(what) | Self::Verify(what) | Self::Io(what) => {
+                f.write_str(what)
+            }
         }
     }
 }

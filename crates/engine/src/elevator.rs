@@ -23,6 +23,7 @@ use blkmq_sched::{At, Cx, Done, GroupChange, Grown, Pick, Requests, Scheduler, U
 use crossbeam_utils::CachePadded;
 use std::collections::VecDeque;
 
+mod live;
 mod sequence;
 
 /// Slots that only bare flushes may have, which must pass a full scheduler (`spec/framework.md` section 6).

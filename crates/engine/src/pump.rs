@@ -21,6 +21,8 @@ use blkmq_sched::Done;
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
+mod held;
+
 /// After RESOURCE nobody may ever call: try again after this (`spec/framework.md` section 1).
 pub(crate) const RESOURCE_DELAY: Nanos = Nanos::from_millis(3);
 

@@ -32,6 +32,7 @@ mod distress;
 mod interrupted;
 mod limited;
 mod park;
+mod throttled;
 
 /// A submitter's private things, kept by the queue (`seats.rs`) while its number is not in use.
 pub(crate) struct Parts {
@@ -522,13 +523,12 @@ impl<P: Payload> Submitter<P> {
     pub fn reap(&mut self, most: u32, mut take: impl FnMut(Completion<P>)) -> u32 {
         let q = &*self.q;
         let parts = self.parts.as_mut().expect("parts are there until the submitter is dropped");
-        let (mut reaped, mut bios) = (0, 0);
+        let mut reaped = 0;
+        let mut counted = Reaped { bios: 0, tally: &self.tally };
         while reaped < most
             && let Some(popped) = parts.receiver.pop(&q.lasting.table, &mut parts.credit)
         {
-            bios += 1;
-            // Ahead of `take`, which may panic.
-            self.tally.completed.add(1);
+            counted.bios += 1;
             let Popped { cookie, mut result, mut payload, cell, part } = popped;
             if part {
                 match self.splits.part_done(q.lasting.table.place(cell), result, payload) {
@@ -539,6 +539,8 @@ impl<P: Payload> Submitter<P> {
             take(Completion { cookie, result, payload });
             reaped += 1;
         }
+        let bios = counted.bios;
+        drop(counted);
         if bios > 0 && parts.credit.left() == self.depth {
             // Nothing in flight, so this thread may never come back; somebody may sleep who counts on it.
             self.catch_up();
@@ -574,6 +576,19 @@ impl<P: Payload> Submitter<P> {
             assert!(whole.is_none(), "others are missing");
             self.tally.completed.add(1);
         }
+    }
+}
+
+/// Bios being reaped, which are counted when that ends: also if the closure that takes them panics.
+struct Reaped<'a> {
+    bios: u64,
+    tally: &'a SubmitterCounters,
+}
+
+impl Drop for Reaped<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        self.tally.completed.add(self.bios);
     }
 }
 

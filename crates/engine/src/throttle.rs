@@ -28,6 +28,11 @@ impl Throttle {
         self.0.is_empty()
     }
 
+    /// How many wait. O(groups that wait).
+    pub(crate) fn len(&self) -> u32 {
+        self.0.iter().map(|line| line.waiting.len() as u32).sum()
+    }
+
     /// Does anything of this group wait?
     pub(crate) fn waits(&self, group: GroupId) -> bool {
         self.0.iter().any(|line| line.group == group)

@@ -4,6 +4,7 @@ use crate::Clock;
 use crate::host::Threads;
 use crate::pump_thread::PumpThreads;
 use crate::seat::Seat;
+use crate::stall::Stalls;
 use crate::waiting::{AWAKE_FOR, Patience, Pause, Waiting};
 use crate::watch::Watch;
 use blkmq_core::{Instant, IoError, IoResult, Nanos, Op, Payload, SECTOR_SIZE};
@@ -52,6 +53,7 @@ pub struct Client<P> {
     patience: Patience,
     watch: Watch,
     seat: Seat,
+    stalls: Stalls<P>,
     /// Threads without which its I/Os would make no progress, if there are any.
     _pumps: Option<Arc<PumpThreads>>,
 }
@@ -63,10 +65,11 @@ impl<P: Payload> Client<P> {
         waiting: Waiting,
         threads: &Arc<Threads>,
         pumps: Option<Arc<PumpThreads>>,
+        stalls: Stalls<P>,
     ) -> Self {
         let seat = threads.seat_submitter(submitter.id());
         let (patience, watch) = (Patience::new(waiting), Watch::default());
-        Self { submitter, clock, patience, watch, seat, _pumps: pumps }
+        Self { submitter, clock, patience, watch, seat, stalls, _pumps: pumps }
     }
 
     /// The clock that times are given by.
@@ -213,6 +216,7 @@ impl<P: Payload> Client<P> {
             got += more;
             if more > 0 {
                 self.patience.came(idle);
+                self.stalls.came(now, &self.submitter);
                 idle = 0;
             } else {
                 idle += 1;
@@ -244,6 +248,7 @@ impl<P: Payload> Client<P> {
             return;
         }
         let now = self.clock.now();
+        let deadline = deadline.min(self.stalls.waiting(now, &self.submitter));
         self.seat.enrol();
         if self.submitter.is_poisoned() {
             // Another thread is ending I/Os, or a device has some still: nothing announces either.

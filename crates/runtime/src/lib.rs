@@ -23,6 +23,7 @@ mod pump_thread;
 mod reactor;
 mod seat;
 mod service;
+mod stall;
 mod waiting;
 mod watch;
 
@@ -33,4 +34,5 @@ pub use reactor::{
     Answer, Handle, NotTaken, Reactor, ReactorError, SubmitError, Submitted, Unavailable,
 };
 pub use service::{Service, ServiceError};
+pub use stall::{Event, Observer, Resumed, STALL_AFTER, Stall};
 pub use waiting::Waiting;

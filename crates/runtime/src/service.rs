@@ -3,8 +3,9 @@
 use crate::host::{ThreadHost, Threads};
 use crate::pump_thread::PumpThreads;
 use crate::reactor::Launch;
+use crate::stall::{Observer, Settings, Stalls};
 use crate::{Blocking, Client, Clock, Placement, Reactor, ReactorError, Waiting, available_cpus};
-use blkmq_core::Payload;
+use blkmq_core::{Nanos, Payload};
 use blkmq_engine::{Config, ConfigError, NoSubmitterLeft, PumpMode, Queue, QueueStats, Submitter};
 use std::fmt;
 use std::sync::Arc;
@@ -18,6 +19,7 @@ pub struct Service<P> {
     clock: Clock,
     /// As told; if not, it depends on the machine.
     waiting: Option<Waiting>,
+    stalls: Settings,
     submitters: u16,
     threads: Arc<Threads>,
 }
@@ -82,12 +84,37 @@ impl<P: Payload> Service<P> {
                     .map_err(ServiceError::Thread)?,
             ),
         };
-        Ok(Self { pumps, queue, clock, waiting: None, submitters, threads })
+        Ok(Self {
+            pumps,
+            queue,
+            clock,
+            waiting: None,
+            stalls: Settings::default(),
+            submitters,
+            threads,
+        })
     }
 
     /// Clients and reactors that it hands out from now on wait like this.
     pub fn set_waiting(&mut self, waiting: Waiting) {
         self.waiting = Some(waiting);
+    }
+
+    /// Clients and reactors that it hands out from now on tell `observer` when nothing comes back to them for a while,
+    /// and when something does after that.
+    pub fn set_observer(&mut self, observer: Observer) {
+        self.stalls.observer = Some(observer);
+    }
+
+    /// Clients and reactors that it hands out from now on tell their observer of a stall after so long, and again after
+    /// twice that; [`STALL_AFTER`](crate::STALL_AFTER) at first.
+    pub fn set_stall_after(&mut self, after: Nanos) {
+        self.stalls.after = after;
+    }
+
+    /// What a client needs to tell of its stalls.
+    fn stalls(&self) -> Stalls<P> {
+        Stalls::new(self.stalls.clone(), self.queue.clone())
     }
 
     /// Its clock.
@@ -114,8 +141,8 @@ impl<P: Payload> Service<P> {
     /// If the queue was built for fewer.
     pub fn client(&self) -> Result<Client<P>, NoSubmitterLeft> {
         let submitter = self.submitter()?;
-        let pumps = self.pumps.clone();
-        Ok(Client::new(submitter, self.clock, self.waiting(0), &self.threads, pumps))
+        let (pumps, stalls) = (self.pumps.clone(), self.stalls());
+        Ok(Client::new(submitter, self.clock, self.waiting(0), &self.threads, pumps, stalls))
     }
 
     /// Has a policy or a device of the queue panicked? See [`Queue::is_poisoned`].
@@ -170,6 +197,7 @@ impl<P: Payload> Service<P> {
             waiting: self.waiting(1),
             threads: Arc::clone(&self.threads),
             pumps: self.pumps.clone(),
+            stalls: self.stalls(),
         })
     }
 }

@@ -33,6 +33,10 @@ impl<P: BenchPayload> Port<P> for Real<P> {
         self.client.flush(now);
     }
 
+    fn cancel(&mut self, _: Instant, cookie: u64) {
+        self.client.cancel(cookie);
+    }
+
     #[inline]
     fn outstanding(&self) -> u32 {
         self.client.outstanding()

@@ -13,7 +13,9 @@ pub mod progress;
 mod run;
 mod setup;
 mod simulate;
+pub mod start;
 mod tally;
+mod trouble;
 mod usage;
 mod watch;
 
@@ -26,12 +28,13 @@ use crate::report::{Format, Output, open, open_as, render};
 use blkmq_lab::observe::Observation;
 use progress::Progress;
 use std::io::Write;
+use trouble::Troubles;
 
 /// Runs everything that `plan` asks for, and prints and writes its report.
 ///
 /// # Errors
-/// If the device or queue cannot be what was asked for, a result cannot be written, or contents were not what
-/// was written.
+/// If the device or queue cannot be what was asked for, a result cannot be written, contents were not what
+/// was written, or I/Os failed or did not end.
 pub fn run(plan: &Plan) -> Result<(), Failure> {
     let mut outputs = outputs(plan)?;
     let specs = plan.runs();
@@ -42,7 +45,7 @@ pub fn run(plan: &Plan) -> Result<(), Failure> {
     let mut report = begin(plan, &specs);
     let mut repetitions: Vec<Vec<Run>> = (0..plan.cases()).map(|_| Vec::new()).collect();
     let mut progress = Progress::new(specs.len(), plan.run_time().is_some());
-    let mut wrong = Vec::new();
+    let mut troubles = Troubles::default();
     for (number, spec) in specs.iter().enumerate() {
         progress.begin(&label(plan, spec));
         let observation = watch::observation(plan, spec);
@@ -56,12 +59,8 @@ pub fn run(plan: &Plan) -> Result<(), Failure> {
                 report.notes.push(note);
             }
         }
-        if let Some(what) = outcome.wrong {
-            // A note as well, since the repetition that is reported may be another one.
-            let line = format!("{}: {what}", label(plan, spec));
-            report.notes.push(format!("Verification failed with {line}"));
-            wrong.push(line);
-        }
+        // A note as well, since the repetition that is reported may be another one.
+        report.notes.extend(troubles.add(&label(plan, spec), &outcome.troubles));
         repetitions[spec.case].push(outcome.run);
         report.runs = repetitions.iter().filter_map(|runs| median(runs)).collect();
         for output in &mut outputs {
@@ -79,18 +78,21 @@ pub fn run(plan: &Plan) -> Result<(), Failure> {
     {
         print(&format!("\nThe same with plots: {}\n", path.display()))?;
     }
-    verdict(&wrong, specs.len())
+    troubles.verdict(specs.len())
 }
 
 /// The only run of `plan`, in real time, observed as told, and what there is to say about it. No report.
 ///
 /// # Errors
-/// If the device or queue cannot be what was asked for.
+/// If the device or queue cannot be what was asked for, or the run did not go well.
 pub fn once(plan: &Plan, observation: &Observation) -> Result<(Run, Vec<String>), Failure> {
     let specs = plan.runs();
     let [spec] = specs.as_slice() else { panic!("a plan of {} runs, not of one", specs.len()) };
     setup::check(plan, spec)?;
     let outcome = run::run(plan, spec, observation)?;
+    let mut troubles = Troubles::default();
+    troubles.add(&label(plan, spec), &outcome.troubles);
+    troubles.verdict(1)?;
     Ok((outcome.run, outcome.notes))
 }
 
@@ -126,18 +128,6 @@ fn begin(plan: &Plan, specs: &[RunSpec<'_>]) -> Report {
         }
     }
     report
-}
-
-/// An error if any run was `wrong`.
-fn verdict(wrong: &[String], runs: usize) -> Result<(), Failure> {
-    let Some(first) = wrong.first() else { return Ok(()) };
-    let failed = wrong.len();
-    let what = if runs == 1 {
-        format!("verification failed with {first}")
-    } else {
-        format!("verification failed in {failed} of {runs} runs, first with {first}")
-    };
-    Err(Failure::Verify(what))
 }
 
 /// The run with the median rate, carrying the rates of all of them.

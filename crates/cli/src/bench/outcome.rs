@@ -1,6 +1,7 @@
 //! What came of a run: the counts of its threads and its queue, as the report has them.
 
 use super::tally::{self, Part};
+use super::trouble::{self, Trouble};
 use super::watch;
 use crate::devices::Opened;
 use crate::plan::runs::{RunSpec, ThreadSpec};
@@ -19,8 +20,8 @@ pub struct Outcome {
     pub run: Run,
     /// What the device had to say about its parameters.
     pub notes: Vec<String>,
-    /// What verification found wrong, or that it was not completed.
-    pub wrong: Option<String>,
+    /// What did not go well.
+    pub troubles: Vec<Trouble>,
 }
 
 /// What was counted, to be put together.
@@ -42,7 +43,12 @@ pub struct Counted<'a> {
 /// Puts together what came of `spec`.
 pub fn outcome(plan: &Plan, spec: &RunSpec<'_>, device: Opened, counted: Counted<'_>) -> Outcome {
     let Counted { parts, stats, groups, shared, elapsed, end, cpu_ns, observed } = counted;
-    let ramp = plan.jobs.iter().map(|job| job.startdelay.0 + job.ramp_time.0).max().unwrap_or(0);
+    let ramp = plan
+        .jobs
+        .iter()
+        .map(|job| job.startdelay.0.saturating_add(job.ramp_time.0))
+        .max()
+        .unwrap_or(0);
     let verifies = parts.iter().any(|(_, part)| part.tally.verify.is_some());
     let longest = parts.iter().map(|(_, part)| part.tally.longest_call).max().unwrap_or_default();
     let (name, options) = name_and_options(&spec.scheduler.text);
@@ -67,30 +73,7 @@ pub fn outcome(plan: &Plan, spec: &RunSpec<'_>, device: Opened, counted: Counted
         shared,
         courses: watch::courses(plan, parts, &device, observed, end),
     };
-    Outcome { run, notes: device.into_notes(), wrong: wrong(plan, parts) }
-}
-
-/// What verification found wrong in all threads together, and the first of it; or else the first thread that
-/// could not verify everything.
-fn wrong(plan: &Plan, parts: &[(ThreadSpec, Part)]) -> Option<String> {
-    let place = |thread: &ThreadSpec| {
-        format!("job '{}', thread {}", plan.jobs[thread.job].name, thread.thread)
-    };
-    let found =
-        || parts.iter().filter_map(|(thread, part)| Some((thread, part.tally.verify.as_ref()?)));
-    let errors: u64 = found().map(|(_, findings)| findings.errors).sum();
-    if let Some((thread, first)) = found().find_map(|(thread, found)| Some((thread, found.first?)))
-    {
-        let blocks = if errors == 1 { "block" } else { "blocks" };
-        return Some(format!("{errors} wrong {blocks}; the first: {}, {first}", place(thread)));
-    }
-    let failed = parts
-        .iter()
-        .map(|(thread, part)| (thread, &part.tally))
-        .find(|(_, tally)| tally.verify.is_some() && tally.error != 0);
-    failed.map(|(thread, tally)| {
-        format!("{}: error {} before everything was verified", place(thread), tally.error)
-    })
+    Outcome { run, notes: device.into_notes(), troubles: trouble::all(plan, parts) }
 }
 
 fn name_and_options(text: &str) -> (String, String) {

@@ -5,6 +5,7 @@ use super::groups;
 use super::outcome::{Counted, Outcome, outcome};
 use super::payload::{BenchPayload, Pool};
 use super::setup;
+use super::start::{Threads, Ticket, together};
 use super::tally::Part;
 use super::usage::Usage;
 use super::watch;
@@ -19,7 +20,7 @@ use blkmq_lab::workload::{Stream, Window, Worker, longest};
 use blkmq_runtime::{Placement, Service};
 #[cfg(target_os = "linux")]
 use blkmq_uring::AlignedBuf;
-use std::sync::Barrier;
+use std::sync::Arc;
 
 /// Runs `spec`.
 ///
@@ -51,7 +52,9 @@ fn run_with<P: BenchPayload>(
     let source = P::source(&mut device, in_flight, jobs().map(longest).max().unwrap_or(0));
     let config = setup::config::<P>(plan, spec, &device)?;
     let start = |config| Service::start(config, Placement::Anywhere);
-    let service = observation.of(config, start).map_err(setup::impossible)?;
+    let mut service = observation.of(config, start).map_err(setup::impossible)?;
+    let scheduler = spec.scheduler.text.clone();
+    service.set_observer(Arc::new(move |event| eprintln!("blkmq: {scheduler}: {event}")));
     let clock = service.clock();
     if let Some(tracer) = &observation.tracer {
         tracer.set_clock(move || clock.now());
@@ -62,6 +65,10 @@ fn run_with<P: BenchPayload>(
     for phase in 0..=phases {
         let phase = Phase { plan, spec, number: phase, device: &device, observation };
         parts.extend(phase.run(&service, &source)?);
+        // What never came back holds what the next phase needs.
+        if parts.iter().any(|(_, part)| part.tally.unfinished.abandoned > 0) {
+            break;
+        }
     }
     let (end, cpu) = (clock.now(), Usage::of_process().since(before.1));
     let counted = Counted {
@@ -100,28 +107,23 @@ impl Phase<'_> {
         let stream =
             |(_, thread): &(usize, &ThreadSpec)| setup::stream(plan, spec, **thread, device);
         let streams: Vec<Stream> = threads.iter().map(stream).collect::<Result<_, _>>()?;
-        let barrier = Barrier::new(threads.len());
-        let parts = std::thread::scope(|scope| {
-            let start = |((number, thread), stream): (&(usize, &ThreadSpec), Stream)| {
-                let (job, barrier) = (&plan.jobs[thread.job], &barrier);
-                let (source, trace) = (source.clone(), self.trace(*number));
-                scope.spawn(move || {
-                    let client = service.client().expect("the queue was built for all threads");
-                    barrier.wait();
-                    let window = Window::of(job, client.clock().now());
-                    let pool = Pool::new(job.depth.iodepth, longest(job), source);
-                    let worker = Worker::new(job, stream, pool, window);
-                    let worker = if plan.draws() { worker.with_course() } else { worker };
-                    drive(worker, client, trace)
-                })
-            };
-            let handles: Vec<_> = threads.iter().zip(streams).map(start).collect();
-            let join = |handle: std::thread::ScopedJoinHandle<'_, Part>| match handle.join() {
-                Ok(part) => part,
-                Err(panic) => std::panic::resume_unwind(panic),
-            };
-            handles.into_iter().map(join).collect::<Vec<_>>()
-        });
+        let work = |((number, thread), stream): (&(usize, &ThreadSpec), Stream)| {
+            let job = &plan.jobs[thread.job];
+            let (source, trace) = (source.clone(), self.trace(*number));
+            move |ticket: Ticket<'_>| {
+                let client = service.client().expect("the queue was built for all threads");
+                if !ticket.pass() {
+                    return None;
+                }
+                let window = Window::of(job, client.clock().now());
+                let pool = Pool::new(job.depth.iodepth, longest(job), source);
+                let worker = Worker::new(job, stream, pool, window);
+                let worker = if plan.draws() { worker.with_course() } else { worker };
+                Some(drive(worker, client, trace))
+            }
+        };
+        let works = threads.iter().zip(streams).map(work).collect();
+        let parts = together(&mut Threads, works).map_err(Failure::Threads)?;
         Ok(threads.iter().map(|(_, thread)| **thread).zip(parts).collect())
     }
 

@@ -46,6 +46,7 @@ fn run_with<P: BenchPayload<Source = ()> + 'static>(
     let settings = Settings::new(spec.seed_of(seed));
     let simulation = Simulation::observed(config, settings, observation);
     let mut simulation = simulation.map_err(setup::impossible)?;
+    simulation.observe_stalls(|stall| eprintln!("blkmq: {}: {stall}", spec.scheduler.text));
     let mut parts: Vec<(ThreadSpec, Part)> = Vec::new();
     let phases = spec.threads.iter().map(|thread| thread.phase).max().unwrap_or(0);
     for phase in 0..=phases {
@@ -65,6 +66,9 @@ fn run_with<P: BenchPayload<Source = ()> + 'static>(
             usage: Usage { user_ns: busy.0, ..Usage::default() },
         };
         parts.extend(threads.iter().map(|(_, thread)| **thread).zip(done.into_iter().map(part)));
+        if parts.iter().any(|(_, part)| part.tally.unfinished.abandoned > 0) {
+            break;
+        }
     }
     let counted = Counted {
         parts: &parts,

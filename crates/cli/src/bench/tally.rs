@@ -25,6 +25,7 @@ pub fn result(job: &Job, group: u32, options: Vec<(String, String)>, parts: &[&P
         options,
         members: parts.len() as u32,
         error: parts.iter().map(|part| i32::from(part.tally.error)).find(|e| *e != 0).unwrap_or(0),
+        unfinished: parts.iter().map(|p| u64::from(p.tally.unfinished.outstanding)).sum(),
         read: direction(workload::Direction::Read),
         write: direction(workload::Direction::Write),
         trim: direction(workload::Direction::Trim),

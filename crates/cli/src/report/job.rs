@@ -22,6 +22,8 @@ pub struct JobResult {
     pub members: u32,
     /// The first error as an errno, 0 if there was none.
     pub error: i32,
+    /// I/Os that had not ended when the runtime was over, and then were given up or never came back.
+    pub unfinished: u64,
     /// Reads.
     pub read: Direction,
     /// Writes.

@@ -170,6 +170,8 @@ fn of_machine(report: &Report) -> Vec<Warning> {
 fn fact(doubt: Doubt, run: &Run, report: &Report) -> Option<Fact> {
     let cores = report.machine.cores;
     let (is_weak, badness, text) = match doubt {
+        // What was given up leaves counts apart, and is said elsewhere.
+        Doubt::Imbalance if run.jobs.iter().any(|job| job.unfinished > 0) => return None,
         Doubt::Imbalance => (true, 0.0, imbalance(run.counters.imbalance()?)),
         Doubt::Failed => {
             let job = run.jobs.iter().find(|job| job.error != 0)?;

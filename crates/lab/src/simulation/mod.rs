@@ -6,6 +6,7 @@
 //!
 //! Build a [`Simulation`] around a queue's configuration, and run one phase of [`Program`]s after the other.
 
+mod stalls;
 mod thread;
 
 use crate::body::Body;
@@ -18,6 +19,7 @@ use crate::trace::{ClientTrace, Tracer, on_cpu};
 use crate::workload::{Buffers, Job, Stream, Tally};
 use blkmq_core::{HwQueue, Instant, Nanos, Payload, Rng};
 use blkmq_engine::{Config, ConfigError, DeviceShape, PumpMode, Queue, QueueStats};
+pub use stalls::Stall;
 use std::fmt;
 use thread::{Thread, Turn};
 
@@ -96,6 +98,8 @@ pub struct Simulation<'a, P, B> {
     /// By the number of their submitter.
     threads: Vec<Option<Thread<'a, P, B>>>,
     operator: Option<Operator<'a, P>>,
+    /// Is told of I/Os that take too long.
+    observer: Option<Box<dyn FnMut(&Stall) + 'a>>,
     /// Where events are noted, and what clients need to note theirs.
     tracer: Option<(Tracer, DeviceShape)>,
 }
@@ -140,6 +144,7 @@ impl<'a, P: Payload + 'static, B: Buffers<P>> Simulation<'a, P, B> {
             woken: Vec::new(),
             threads: (0..cpus).map(|_| None).collect(),
             operator: None,
+            observer: None,
             tracer: observation.tracer.clone().map(|tracer| (tracer, shape)),
         })
     }
@@ -152,6 +157,12 @@ impl<'a, P: Payload + 'static, B: Buffers<P>> Simulation<'a, P, B> {
     ) {
         self.operator = Some(Box::new(operator));
         self.timeline.schedule(Who::Operator, Some(at));
+    }
+
+    /// From now on `observer` is told of I/Os that take more than 10 s, as
+    /// [`Stall`] says.
+    pub fn observe_stalls(&mut self, observer: impl FnMut(&Stall) + 'a) {
+        self.observer = Some(Box::new(observer));
     }
 
     /// The time.
@@ -229,6 +240,11 @@ impl<'a, P: Payload + 'static, B: Buffers<P>> Simulation<'a, P, B> {
         let next = match who {
             Who::Cpu(cpu) => {
                 let thread = self.threads[cpu].as_mut().expect("only those there have turns");
+                if let Some(observer) = &mut self.observer
+                    && let Some(stall) = thread.look(now, &self.queue)
+                {
+                    observer(&stall);
+                }
                 let turn = Turn { now, queue: &self.queue, costs: &self.settings.costs };
                 let next = thread.turn(&turn);
                 if next == crate::body::Next::Never {

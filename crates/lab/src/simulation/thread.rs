@@ -4,6 +4,7 @@
 //! completions that it waited for, issues the next portion, and goes on, sleeps, or parks. Calls into the engine
 //! take no virtual time by themselves; their cost delays the next turn.
 
+use super::stalls::{Stall, Stalls};
 use super::{Done, Program};
 use crate::body::{Body, Next};
 use crate::costs::Costs;
@@ -24,6 +25,7 @@ pub(super) struct Thread<'a, P, B> {
     meter: Meter,
     /// Where its doings are noted.
     trace: Option<ClientTrace>,
+    stalls: Stalls,
     /// Its process number in traces.
     pub(super) pid: u32,
     /// Its place in the phase.
@@ -87,6 +89,10 @@ impl<P: Payload + 'static> Port<P> for Virtual<'_, P> {
         self.spend(self.turn.costs.flush, 1);
     }
 
+    fn cancel(&mut self, now: Instant, cookie: u64) {
+        self.body.submitter.cancel(now, cookie);
+    }
+
     #[inline]
     fn outstanding(&self) -> u32 {
         self.body.submitter.outstanding()
@@ -120,6 +126,7 @@ impl<'a, P: Payload + 'static, B: Buffers<P>> Thread<'a, P, B> {
         now: Instant,
     ) -> Self {
         let Program { job, stream, buffers, course, pid } = program;
+        let stalls = Stalls::new(now, &body.submitter);
         let worker = Worker::new(job, stream, buffers, Window::of(job, now));
         Self {
             body,
@@ -129,6 +136,7 @@ impl<'a, P: Payload + 'static, B: Buffers<P>> Thread<'a, P, B> {
             rested: now,
             meter: Meter::default(),
             trace,
+            stalls,
             pid,
             number,
         }
@@ -146,6 +154,16 @@ impl<'a, P: Payload + 'static, B: Buffers<P>> Thread<'a, P, B> {
 
     pub(super) fn outstanding(&self) -> u32 {
         self.body.submitter.outstanding()
+    }
+
+    /// What there is to tell of I/Os that do not come back, before a turn.
+    pub(super) fn look(&mut self, now: Instant, queue: &Queue<P>) -> Option<Stall> {
+        // One that is caught in mid-run has the elevator.
+        if self.body.is_parked() {
+            self.stalls.look(now, &self.body.submitter, queue)
+        } else {
+            None
+        }
     }
 
     /// One turn.

@@ -110,6 +110,10 @@ impl<P, T: Port<P> + Plugged> Port<P> for Traced<'_, T> {
         self.port.flush(now);
     }
 
+    fn cancel(&mut self, now: Instant, cookie: u64) {
+        self.port.cancel(now, cookie);
+    }
+
     fn outstanding(&self) -> u32 {
         self.port.outstanding()
     }

@@ -13,6 +13,7 @@
 mod block_size;
 mod direction;
 mod distribution;
+mod failures;
 mod generator;
 mod job;
 mod levels;
@@ -27,6 +28,7 @@ mod worker;
 pub use block_size::{BlockSize, BlockSizeError};
 pub use direction::{Direction, PerDirection, Rw};
 pub use distribution::{Distribution, DistributionError};
+pub use failures::{Failed, Failures, Unfinished};
 pub use generator::{Generator, GeneratorError, NextIo};
 pub use job::{Depth, Job, JobError, Latencies, ThinkTime};
 pub use levels::{Batches, Levels};

@@ -25,7 +25,7 @@ pub struct Bin {
 impl Bin {
     fn add(&mut self, other: &Self) {
         self.count += other.count;
-        self.sum += other.sum;
+        self.sum = self.sum.saturating_add(other.sum);
         self.max = self.max.max(other.max);
     }
 }
@@ -162,11 +162,13 @@ impl Course {
         let shift = self.series.shift();
         while self.since < until {
             let index = self.since.as_nanos() >> shift;
-            let end = Instant::from_nanos((index + 1) << shift).min(until);
+            // The last bin ends with time itself.
+            let end = (index + 1).checked_mul(1 << shift).unwrap_or(u64::MAX);
+            let end = Instant::from_nanos(end).min(until);
             let time = (end - self.since).0;
             let bin = &mut self.series.bins[index as usize];
             bin.count += time;
-            bin.sum += self.level * time;
+            bin.sum = bin.sum.saturating_add(self.level.saturating_mul(time));
             bin.max = bin.max.max(self.level);
             self.since = end;
         }
@@ -186,6 +188,17 @@ mod tests {
 
     fn at(us: u64) -> Instant {
         Instant::from_nanos(us << FIRST_SHIFT)
+    }
+
+    /// The end of the last bin there is, and a level times its length, do not fit a word.
+    #[test]
+    fn a_course_reaches_the_end_of_time() {
+        let mut course = Course::new();
+        course.change(Instant::from_nanos(1 << 54), 1000);
+        let series = course.into_series(Instant::MAX);
+        let all: u64 = series.bins().iter().map(|bin| bin.count).sum();
+        assert_eq!(all, u64::MAX);
+        assert!(series.bins().iter().rev().take(9).all(|bin| bin.max == 1000));
     }
 
     #[test]

@@ -3,7 +3,7 @@
 //! Plain counts and times, in integers; what they mean together is the report's business.
 
 use super::verify::Findings;
-use super::{Batches, Job, Levels, Series};
+use super::{Batches, Failures, Job, Levels, Series, Unfinished};
 use blkmq_core::{Histogram, Instant, Nanos};
 
 /// fio samples rates over windows of this length.
@@ -64,6 +64,10 @@ pub struct Tally {
     pub course: Option<Series>,
     /// The first error, as an errno.
     pub error: u16,
+    /// I/Os that failed.
+    pub failures: Failures,
+    /// What did not end with the runtime.
+    pub unfinished: Unfinished,
     /// What verification found, if there was any.
     pub verify: Option<Findings>,
     /// The longest that one call held the engine, as far as calls were timed.
@@ -98,6 +102,8 @@ impl Tally {
             completes: Batches::default(),
             course: None,
             error: 0,
+            failures: Failures::default(),
+            unfinished: Unfinished::default(),
             verify: None,
             longest_call: Nanos::ZERO,
             started: now,
@@ -109,7 +115,7 @@ impl Tally {
     /// Empty from `now` on, with what is not to be forgotten.
     pub(super) fn anew(&self, job: &Job, now: Instant) -> Self {
         let course = self.course.as_ref().map(|_| Series::new());
-        Self { error: self.error, course, ..Self::new(job, now) }
+        Self { error: self.error, failures: self.failures, course, ..Self::new(job, now) }
     }
 
     /// Takes a sample of the rates if a window is full.

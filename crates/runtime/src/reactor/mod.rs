@@ -15,6 +15,7 @@ pub use handle::{Handle, Submitted};
 
 use crate::host::Threads;
 use crate::pump_thread::PumpThreads;
+use crate::stall::Stalls;
 use crate::{Client, Clock, Waiting};
 use blkmq_core::Payload;
 use blkmq_engine::{NoSubmitterLeft, Submitter};
@@ -33,6 +34,7 @@ pub(crate) struct Launch<P> {
     pub(crate) threads: Arc<Threads>,
     /// Without them, in a queue that has pump threads, nothing would complete.
     pub(crate) pumps: Option<Arc<PumpThreads>>,
+    pub(crate) stalls: Stalls<P>,
 }
 
 /// Why a reactor could not start.
@@ -87,13 +89,13 @@ impl<P> fmt::Debug for Reactor<P> {
 
 impl<P: Payload> Reactor<P> {
     pub(crate) fn start(launch: Launch<P>) -> Result<Self, ReactorError> {
-        let Launch { submitter, clock, waiting, threads, pumps } = launch;
+        let Launch { submitter, clock, waiting, threads, pumps, stalls } = launch;
         let shared = Shared::new(submitter.depth(), Arc::clone(&threads), submitter.id());
         let panics = Arc::new(AtomicU64::new(0));
         let (its_shared, its_panics) = (Arc::clone(&shared), Arc::clone(&panics));
         let body = move || {
             // The client keeps the pumps until the last I/O is done.
-            let client = Client::new(submitter, clock, waiting, &threads, pumps);
+            let client = Client::new(submitter, clock, waiting, &threads, pumps, stalls);
             Turns::new(client, its_shared, its_panics).run();
         };
         let thread = thread::Builder::new().name("blkmq-reactor".into()).spawn(body);

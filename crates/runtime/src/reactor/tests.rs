@@ -40,7 +40,8 @@ fn parking_reactor(device: &str, pump: PumpMode, depth: u32) -> Reactor<u64> {
     let pumps = (pump == PumpMode::Thread).then(start).map(Arc::new);
     let waiting = Waiting { spins: 0, rounds: 0, yields: 0 };
     let submitter = queue.submitter().unwrap();
-    Reactor::start(Launch { submitter, clock, waiting, threads, pumps }).unwrap()
+    let stalls = crate::stall::Stalls::new(crate::stall::Settings::default(), queue.clone());
+    Reactor::start(Launch { submitter, clock, waiting, threads, pumps, stalls }).unwrap()
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! Places in flight: what must be known of an I/O again when it comes back.
 
-use crate::workload::{Direction, NextIo};
-use blkmq_core::Instant;
+use crate::workload::{Direction, Failed, NextIo};
+use blkmq_core::{Instant, IoError, SECTOR_SIZE};
 
 /// Direction, then length in sectors, then its place in flight.
 #[derive(Clone, Copy)]
@@ -17,6 +17,16 @@ impl Cookie {
     pub(super) fn new(io: &NextIo, slot: u32) -> Self {
         let direction = Direction::of(io.op).map_or(FLUSH, |d| d as u64);
         Self(direction | u64::from(io.sectors) << SECTORS_SHIFT | u64::from(slot) << SLOT_SHIFT)
+    }
+
+    /// What an I/O like this one failed with, which begins at `sector` if that is known.
+    #[cold]
+    pub(super) fn failed(self, sector: Option<u64>, error: IoError) -> Failed {
+        let directions = [Direction::Read, Direction::Write, Direction::Trim];
+        let direction = directions.into_iter().find(|d| *d as u64 == self.direction());
+        let [offset, bytes] =
+            [sector, Some(self.sectors())].map(|n| n.map(|n| n * u64::from(SECTOR_SIZE)));
+        Failed { direction, offset, bytes: bytes.unwrap_or(0), error }
     }
 
     /// `FLUSH` or a [`Direction`].
@@ -43,6 +53,8 @@ pub(super) struct Stamps {
     pub(super) batch: Vec<u32>,
     pub(super) start: Box<[Instant]>,
     pub(super) issued: Box<[Instant]>,
+    /// Its cookie and first sector.
+    pub(super) what: Box<[(Cookie, u64)]>,
 }
 
 impl Stamps {
@@ -53,6 +65,7 @@ impl Stamps {
             batch: Vec::with_capacity(places),
             start: vec![Instant::ZERO; places].into_boxed_slice(),
             issued: vec![Instant::ZERO; places].into_boxed_slice(),
+            what: vec![(Cookie(0), 0); places].into_boxed_slice(),
         }
     }
 
@@ -61,5 +74,13 @@ impl Stamps {
         self.start[slot as usize] = now;
         self.batch.push(slot);
         slot
+    }
+
+    /// What is in flight. O(places).
+    pub(super) fn in_flight(&self) -> Vec<Cookie> {
+        let mut is_free = vec![false; self.what.len()];
+        self.free.iter().for_each(|slot| is_free[*slot as usize] = true);
+        let all = is_free.into_iter().zip(&self.what);
+        all.filter(|(is_free, _)| !is_free).map(|(_, (cookie, _))| *cookie).collect()
     }
 }

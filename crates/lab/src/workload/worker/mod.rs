@@ -5,6 +5,7 @@
 //! that, with a real thread or in virtual time, hands over the completions ([`Worker::take`]), and calls again.
 //! So the same code is measured in both.
 
+mod ending;
 mod flight;
 mod port;
 mod taking;
@@ -16,6 +17,7 @@ pub use taking::Taking;
 use super::{BlockSize, Generator, Job, NextIo, Pace, Pacer, Series, Tally, Verifier};
 use blkmq_core::{GroupId, Instant, IoError, Op, Owner, SECTOR_SIZE};
 use blkmq_engine::{Io, Refusal, Refused};
+use ending::{Ending, Verdict};
 use flight::{Cookie, Stamps};
 use std::marker::PhantomData;
 use verifying::{Purpose, Verifying};
@@ -43,6 +45,8 @@ pub struct Worker<'a, P, B> {
     measuring: bool,
     stopped: bool,
     state: State,
+    /// It waits for what is in flight after its time.
+    ending: Option<Ending>,
     payload: PhantomData<P>,
 }
 
@@ -184,6 +188,7 @@ impl<'a, P, B: Buffers<P>> Worker<'a, P, B> {
             measuring: false,
             stopped: false,
             state: State::New,
+            ending: None,
             payload: PhantomData,
         }
     }
@@ -244,7 +249,10 @@ impl<'a, P, B: Buffers<P>> Worker<'a, P, B> {
                 }
                 State::Draining(then) => match port.outstanding() {
                     0 => self.drained(then, port),
-                    in_flight => return all(Instant::MAX, in_flight),
+                    in_flight => match self.end(in_flight, port) {
+                        Some(step) => return step,
+                        None => self.abandoned(port),
+                    },
                 },
                 State::Checking(then) => match self.read_back(port) {
                     Some(step) => return step,
@@ -258,7 +266,40 @@ impl<'a, P, B: Buffers<P>> Worker<'a, P, B> {
         }
     }
 
+    /// What to do about what is in flight when no more is issued; `None` if it never comes back. A thread without a runtime
+    /// waits for it.
+    fn end(&mut self, in_flight: u32, port: &mut impl Port<P>) -> Option<Step> {
+        if self.window.end == Instant::MAX {
+            return Some(all(Instant::MAX, in_flight));
+        }
+        let now = port.now();
+        let fresh = || Ending::new(now, self.window.end, in_flight);
+        let ending = self.ending.get_or_insert_with(fresh);
+        let verdict = ending.judge(now, in_flight, &mut self.tally.unfinished);
+        let until = ending.look;
+        match verdict {
+            Verdict::Wait => {}
+            Verdict::Cancel => {
+                let cookies = self.stamps.as_ref().map(Stamps::in_flight).unwrap_or_default();
+                cookies.into_iter().for_each(|cookie| port.cancel(now, cookie.0));
+                self.stopped = true;
+            }
+            Verdict::Abandon => return None,
+        }
+        Some(all(until, in_flight))
+    }
+
+    /// The end without what is in flight.
+    fn abandoned(&mut self, port: &mut impl Port<P>) {
+        if self.tally.ended <= self.tally.started {
+            self.tally.ended = port.now();
+            port.measuring_ends();
+        }
+        self.state = State::Over;
+    }
+
     fn drained(&mut self, then: Then, port: &mut impl Port<P>) {
+        self.ending = None;
         self.state = match then {
             Then::Measured => {
                 self.tally.ended = port.now();
@@ -422,7 +463,11 @@ impl<'a, P, B: Buffers<P>> Worker<'a, P, B> {
         if let Some(verify) = self.verifying() {
             verify.begin(slot, io, purpose, B::bytes(&mut payload));
         }
-        let cookie = Cookie::new(io, slot).0;
+        let cookie = Cookie::new(io, slot);
+        if let Some(stamps) = &mut self.stamps {
+            stamps.what[slot as usize] = (cookie, io.sector);
+        }
+        let cookie = cookie.0;
         let io = Io {
             flags: io.flags,
             ioprio: io.prio,
@@ -453,6 +498,8 @@ impl<'a, P, B: Buffers<P>> Worker<'a, P, B> {
         }
         self.buffers.give(payload);
         self.tally.error = error.0;
+        let failed = Cookie(refused.io.cookie).failed(Some(refused.io.sector), error);
+        self.tally.failures.note(failed);
         self.stopped = true;
         if let Some(stamps) = &mut self.stamps {
             stamps.batch.pop();

@@ -18,6 +18,9 @@ pub trait Port<P> {
     /// Sends what was pushed on its way.
     fn flush(&mut self, now: Instant);
 
+    /// Asks for the I/O with this cookie to be given up, as [`Submitter::cancel`](blkmq_engine::Submitter::cancel) does.
+    fn cancel(&mut self, now: Instant, cookie: u64);
+
     /// I/Os pushed and not yet taken back.
     fn outstanding(&self) -> u32;
 

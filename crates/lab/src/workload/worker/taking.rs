@@ -29,22 +29,21 @@ impl<P, B: Buffers<P>, C: Fn() -> Instant> Taking<'_, P, B, C> {
     pub fn take(&mut self, mut io: Completion<P>) {
         let cookie = Cookie(io.cookie);
         let direction = cookie.direction();
-        if let Err(IoError(errno)) = io.result {
-            self.failed = true;
-            if self.tally.error == 0 {
-                self.tally.error = errno;
-            }
+        let ended = io.result;
+        if let Err(error) = ended {
+            self.note(cookie, error);
         }
         let purpose = self.check(&mut io);
         self.buffers.give(io.payload);
         match purpose {
-            Purpose::Work => self.count(cookie),
+            Purpose::Work if ended.is_ok() => self.count(cookie),
+            Purpose::Work => {}
             Purpose::Check => self.checks += 1,
         }
         if let Some(stamps) = self.stamps {
             let slot = cookie.slot();
             stamps.free.push(slot);
-            if direction != FLUSH && purpose == Purpose::Work {
+            if direction != FLUSH && purpose == Purpose::Work && ended.is_ok() {
                 let now = *self.now.get_or_insert_with(|| (self.clock)());
                 let times = &mut self.tally.counts[direction as usize].times;
                 let (start, issued) = (stamps.start[slot as usize], stamps.issued[slot as usize]);
@@ -67,6 +66,21 @@ impl<P, B: Buffers<P>, C: Fn() -> Instant> Taking<'_, P, B, C> {
             return purpose;
         }
         Purpose::Work
+    }
+
+    /// An I/O that was given up because the time is over is no error.
+    #[cold]
+    fn note(&mut self, cookie: Cookie, error: IoError) {
+        if self.tally.unfinished.outstanding > 0 && error == IoError::CANCELLED {
+            self.tally.unfinished.cancelled += 1;
+            return;
+        }
+        self.failed = true;
+        if self.tally.error == 0 {
+            self.tally.error = error.0;
+        }
+        let what = self.stamps.as_ref().map(|stamps| stamps.what[cookie.slot() as usize]);
+        self.tally.failures.note(cookie.failed(what.map(|(_, sector)| sector), error));
     }
 
     #[inline]

@@ -1,0 +1,244 @@
+//! Starts threads that begin together, or not at all: a gate that can be cancelled.
+//!
+//! A barrier waits for ever when one of its threads could not be started or panics on its way there. Here each thread
+//! holds a [`Ticket`]; one that is dropped before it was used cancels the gate for all. The threads that are there
+//! already go home, and the caller is told why.
+
+use std::any::Any;
+use std::fmt;
+use std::io;
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::{Builder, Scope, ScopedJoinHandle};
+
+/// Why threads did not do their work.
+#[derive(Debug)]
+pub enum StartError {
+    /// One could not be started.
+    Spawn {
+        /// How many had been started before.
+        started: usize,
+        /// How many there were to be.
+        wanted: usize,
+        /// Why.
+        why: io::Error,
+    },
+    /// One panicked.
+    Panic {
+        /// Which.
+        thread: usize,
+        /// With what.
+        message: String,
+    },
+}
+
+impl fmt::Display for StartError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Spawn { started, wanted, why } => write!(
+                f,
+                "only {started} of {wanted} threads could be started: {why} (ulimit -u and -v bound them; accepted: \
+                 a smaller numjobs)"
+            ),
+            Self::Panic { thread, message } => write!(f, "thread {thread} panicked: {message}"),
+        }
+    }
+}
+
+impl std::error::Error for StartError {}
+
+/// Where threads come from.
+pub trait Spawn {
+    /// Starts one that does `work`.
+    ///
+    /// # Errors
+    /// If the system has none left.
+    fn spawn<'scope, T: Send + 'scope>(
+        &mut self,
+        scope: &'scope Scope<'scope, '_>,
+        work: impl FnOnce() -> T + Send + 'scope,
+    ) -> io::Result<ScopedJoinHandle<'scope, T>>;
+}
+
+/// Threads of the system.
+pub struct Threads;
+
+impl Spawn for Threads {
+    fn spawn<'scope, T: Send + 'scope>(
+        &mut self,
+        scope: &'scope Scope<'scope, '_>,
+        work: impl FnOnce() -> T + Send + 'scope,
+    ) -> io::Result<ScopedJoinHandle<'scope, T>> {
+        Builder::new().spawn_scoped(scope, work)
+    }
+}
+
+/// How many threads are still missing, or that it is all off.
+enum State {
+    Missing(usize),
+    Cancelled,
+}
+
+/// Lets everybody pass once all are there.
+struct Gate {
+    state: Mutex<State>,
+    turned: Condvar,
+}
+
+impl Gate {
+    fn state(&self) -> MutexGuard<'_, State> {
+        // There is nothing to be found half done: each change is one store.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The right of one thread to pass, and its duty to come.
+pub struct Ticket<'a> {
+    gate: &'a Gate,
+    used: bool,
+}
+
+impl Ticket<'_> {
+    /// Waits until all are there. False if one will never be.
+    #[must_use]
+    pub fn pass(mut self) -> bool {
+        self.used = true;
+        let mut state = self.gate.state();
+        if let State::Missing(left) = &mut *state {
+            *left -= 1;
+            self.gate.turned.notify_all();
+        }
+        loop {
+            match *state {
+                State::Missing(0) => return true,
+                State::Cancelled => return false,
+                State::Missing(_) => {
+                    state = self.gate.turned.wait(state).unwrap_or_else(PoisonError::into_inner);
+                }
+            }
+        }
+    }
+}
+
+impl Drop for Ticket<'_> {
+    fn drop(&mut self) {
+        if !self.used {
+            *self.gate.state() = State::Cancelled;
+            self.gate.turned.notify_all();
+        }
+    }
+}
+
+/// Does all of `works` side by side, each on a thread of its own, and waits for them. Each passes the gate with its
+/// ticket before it begins, and returns `None` if that says no.
+///
+/// # Errors
+/// If a thread cannot be started, none has begun. If one panics, the others came to their end.
+pub fn together<T: Send>(
+    spawner: &mut impl Spawn,
+    works: Vec<impl FnOnce(Ticket<'_>) -> Option<T> + Send>,
+) -> Result<Vec<T>, StartError> {
+    let wanted = works.len();
+    let gate = Gate { state: Mutex::new(State::Missing(wanted)), turned: Condvar::new() };
+    std::thread::scope(|scope| {
+        let (mut handles, mut failed) = (Vec::with_capacity(wanted), None);
+        for work in works {
+            let ticket = Ticket { gate: &gate, used: false };
+            // What could not be started drops its ticket.
+            match spawner.spawn(scope, move || work(ticket)) {
+                Ok(handle) => handles.push(handle),
+                Err(why) => {
+                    failed = Some(StartError::Spawn { started: handles.len(), wanted, why });
+                    break;
+                }
+            }
+        }
+        let mut parts = Vec::with_capacity(wanted);
+        for (thread, handle) in handles.into_iter().enumerate() {
+            match handle.join() {
+                Ok(part) => parts.extend(part),
+                Err(panic) if failed.is_none() => {
+                    failed = Some(StartError::Panic { thread, message: text(&*panic) });
+                }
+                Err(_) => {}
+            }
+        }
+        failed.map_or(Ok(parts), Err)
+    })
+}
+
+/// What a panic says.
+fn text(panic: &(dyn Any + Send)) -> String {
+    let text = panic.downcast_ref::<&str>().copied();
+    let text = text.or_else(|| panic.downcast_ref::<String>().map(String::as_str));
+    text.unwrap_or("without a message").to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::{AtomicU32, Ordering};
+
+    /// Has so many threads.
+    struct Few(usize);
+
+    impl Spawn for Few {
+        fn spawn<'scope, T: Send + 'scope>(
+            &mut self,
+            scope: &'scope Scope<'scope, '_>,
+            work: impl FnOnce() -> T + Send + 'scope,
+        ) -> io::Result<ScopedJoinHandle<'scope, T>> {
+            match self.0.checked_sub(1) {
+                None => Err(io::Error::from_raw_os_error(11)),
+                Some(left) => {
+                    self.0 = left;
+                    Threads.spawn(scope, work)
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn all_begin_together_and_answer_in_their_order() {
+        let there = AtomicU32::new(0);
+        let work = |n: u32| {
+            let there = &there;
+            move |ticket: Ticket<'_>| {
+                there.fetch_add(1, Ordering::SeqCst);
+                ticket.pass().then(|| (n, there.load(Ordering::SeqCst)))
+            }
+        };
+        let parts = together(&mut Threads, (0..4).map(work).collect()).expect("four threads");
+        assert_eq!(parts, [(0, 4), (1, 4), (2, 4), (3, 4)]);
+    }
+
+    /// `thread::scope` and a barrier hung here: those already started waited for the one that could not be.
+    #[test]
+    fn where_one_cannot_be_started_none_begins_and_none_hangs() {
+        for few in 0..4 {
+            let begun = AtomicU32::new(0);
+            let work =
+                |ticket: Ticket<'_>| ticket.pass().then(|| begun.fetch_add(1, Ordering::SeqCst));
+            let error = together(&mut Few(few), vec![&work; 4]).expect_err("one is missing");
+            assert!(
+                matches!(error, StartError::Spawn { started, wanted: 4, .. } if started == few),
+                "{error}"
+            );
+            assert_eq!(begun.load(Ordering::SeqCst), 0);
+        }
+    }
+
+    #[test]
+    fn a_panic_on_the_way_to_the_gate_sends_the_others_home() {
+        let begun = AtomicU32::new(0);
+        let work = |n: u32| {
+            let begun = &begun;
+            move |ticket: Ticket<'_>| {
+                assert!(n != 2, "no room for number {n}");
+                ticket.pass().then(|| begun.fetch_add(1, Ordering::SeqCst))
+            }
+        };
+        let error = together(&mut Threads, (0..4).map(work).collect()).expect_err("a panic");
+        assert_eq!(error.to_string(), "thread 2 panicked: no room for number 2");
+        assert_eq!(begun.load(Ordering::SeqCst), 0);
+    }
+}

@@ -1,0 +1,131 @@
+//! What did not go well in runs that came to an end: contents that were wrong, I/Os that failed, I/Os that did not end.
+
+use super::tally::Part;
+use crate::error::Failure;
+use crate::plan::Plan;
+use crate::plan::runs::ThreadSpec;
+
+/// Something that did not go well in a run, as text: what, and where first.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Trouble {
+    /// Contents were not what was written, or could not be verified.
+    Verify(String),
+    /// I/Os failed.
+    Io(String),
+    /// I/Os did not end with the runtime.
+    Unfinished(String),
+}
+
+impl Trouble {
+    fn text(&self) -> &str {
+        match self {
+            Self::Verify(text) | Self::Io(text) | Self::Unfinished(text) => text,
+        }
+    }
+
+    /// How a line about it begins.
+    fn heading(&self) -> &'static str {
+        match self {
+            Self::Verify(_) => "verification failed with",
+            Self::Io(_) => "I/O failed with",
+            Self::Unfinished(_) => "I/O stalled with",
+        }
+    }
+}
+
+/// What did not go well in a command's runs.
+#[derive(Default)]
+pub struct Troubles {
+    runs: usize,
+    first: Option<(Trouble, String)>,
+}
+
+impl Troubles {
+    /// Adds those of one run; what a report says of them.
+    pub fn add(&mut self, label: &str, troubles: &[Trouble]) -> Vec<String> {
+        self.runs += usize::from(!troubles.is_empty());
+        let mut notes = Vec::new();
+        for trouble in troubles {
+            let line = format!("{} {label}: {}", trouble.heading(), trouble.text());
+            let mut note = line.clone();
+            // A sentence of its own.
+            note[..1].make_ascii_uppercase();
+            notes.push(note);
+            self.first.get_or_insert((trouble.clone(), line));
+        }
+        notes
+    }
+
+    /// An error if there was any.
+    pub fn verdict(self, runs: usize) -> Result<(), Failure> {
+        let Some((trouble, line)) = self.first else { return Ok(()) };
+        let line = if runs == 1 {
+            line
+        } else {
+            format!("{} of {runs} runs did not go well; the first: {line}", self.runs)
+        };
+        Err(match trouble {
+            Trouble::Verify(_) => Failure::Verify(line),
+            Trouble::Io(_) | Trouble::Unfinished(_) => Failure::Io(line),
+        })
+    }
+}
+
+/// What did not go well in a run of `parts`.
+pub fn all(plan: &Plan, parts: &[(ThreadSpec, Part)]) -> Vec<Trouble> {
+    let wrong = wrong(plan, parts).map(Trouble::Verify);
+    let io = failed(plan, parts).map(Trouble::Io);
+    let unfinished = unfinished(plan, parts).map(Trouble::Unfinished);
+    wrong.into_iter().chain(io).chain(unfinished).collect()
+}
+
+fn place(plan: &Plan, thread: &ThreadSpec) -> String {
+    format!("job '{}', thread {}", plan.jobs[thread.job].name, thread.thread)
+}
+
+/// How many I/Os of all threads failed, and the first of them.
+fn failed(plan: &Plan, parts: &[(ThreadSpec, Part)]) -> Option<String> {
+    let count: u64 = parts.iter().map(|(_, part)| part.tally.failures.count).sum();
+    let (thread, first) =
+        parts.iter().find_map(|(thread, part)| Some((thread, part.tally.failures.first?)))?;
+    let place = place(plan, thread);
+    Some(match count {
+        1 => format!("one I/O: {place}, {first}"),
+        count => format!("{count} I/Os; the first: {place}, {first}"),
+    })
+}
+
+/// What did not end with the runtime, of the first thread of which that is true, and how many more there are.
+fn unfinished(plan: &Plan, parts: &[(ThreadSpec, Part)]) -> Option<String> {
+    let mut stalled = parts.iter().filter(|(_, part)| part.tally.unfinished.outstanding > 0);
+    let (thread, part) = stalled.next()?;
+    let more = match stalled.count() {
+        0 => String::new(),
+        1 => ", and one more thread likewise".to_owned(),
+        more => format!(", and {more} more threads likewise"),
+    };
+    Some(format!("{}: {}{more}", place(plan, thread), part.tally.unfinished))
+}
+
+/// What verification found wrong in all threads together, and the first of it; or else the first thread that
+/// could not verify everything.
+fn wrong(plan: &Plan, parts: &[(ThreadSpec, Part)]) -> Option<String> {
+    let found =
+        || parts.iter().filter_map(|(thread, part)| Some((thread, part.tally.verify.as_ref()?)));
+    let errors: u64 = found().map(|(_, findings)| findings.errors).sum();
+    if let Some((thread, first)) = found().find_map(|(thread, found)| Some((thread, found.first?)))
+    {
+        let blocks = if errors == 1 { "block" } else { "blocks" };
+        return Some(format!(
+            "{errors} wrong {blocks}; the first: {}, {first}",
+            place(plan, thread)
+        ));
+    }
+    let failed = parts
+        .iter()
+        .map(|(thread, part)| (thread, &part.tally))
+        .find(|(_, tally)| tally.verify.is_some() && tally.error != 0);
+    failed.map(|(thread, tally)| {
+        format!("{}: error {} before everything was verified", place(plan, thread), tally.error)
+    })
+}

@@ -1,0 +1,208 @@
+//! What a queue still owes its submitters, one by one: for a report on what does not come back.
+//!
+//! A snapshot, and nothing that is kept for it: elevators know every request that has a slot, pumps what their devices
+//! refused. So it is taken from inside both, and one that is busy is left out; what is busy does not stand still. I/Os
+//! that have no slot yet (in a plug, in staging, behind a group's limits) are not in it.
+//!
+//! What a device has is not asked of the device, which may be what hangs: it is what has left the elevator, and is not in
+//! the pump.
+
+use crate::gate::{Entered, Gate};
+use crate::shared::{Shard, Shared};
+use crate::{Access, Queue};
+use blkmq_core::{GroupId, HwQueue, Instant, IoMeta, Op, Owner, RequestId, Tag};
+use std::fmt;
+
+/// Where a request is.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Place {
+    /// The scheduler has it, and has not picked it.
+    Elevator,
+    /// Picked, and not taken by the device: it refused, or nothing may be issued at present.
+    HardwareQueue,
+    /// The device has it.
+    Device,
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Elevator => "in the elevator",
+            Self::HardwareQueue => "not taken by the device",
+            Self::Device => "at the device",
+        })
+    }
+}
+
+/// A request that has not ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Outstanding {
+    /// What it is to do.
+    pub op: Op,
+    /// Its first sector.
+    pub sector: u64,
+    /// Its length in sectors, with all that merged into it.
+    pub sectors: u32,
+    /// Who issued it, or the oldest part of it.
+    pub owner: Owner,
+    /// On whose behalf.
+    pub group: GroupId,
+    /// Its driver tag, where that is known: the device's requests do not say, unless there is only one.
+    pub tag: Option<Tag>,
+    /// The hardware queue that it left by; before that, none.
+    pub hw: Option<HwQueue>,
+    /// Where it is.
+    pub place: Place,
+    /// When the oldest part of it was submitted.
+    pub since: Instant,
+}
+
+impl Outstanding {
+    fn new(meta: &IoMeta, place: Place) -> Self {
+        let IoMeta { op, sector, sectors, owner, group, arrived, .. } = *meta;
+        Self { op, sector, sectors, owner, group, tag: None, hw: None, place, since: arrived }
+    }
+
+    /// The same with how long it has been at `now`.
+    pub fn at(&self, now: Instant) -> impl fmt::Display {
+        Aged(*self, now)
+    }
+}
+
+impl fmt::Display for Outstanding {
+    /// For example: `read of 8 sectors at 4096, owner 3, group 1: at the device, tag 17`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { op, sector, sectors, owner, group, tag, place, .. } = self;
+        match op {
+            Op::Read => f.write_str("read")?,
+            Op::Write => f.write_str("write")?,
+            Op::Discard => f.write_str("discard")?,
+            Op::WriteZeroes => f.write_str("write of zeroes")?,
+            Op::Flush => f.write_str("flush")?,
+        }
+        if *op != Op::Flush {
+            write!(f, " of {sectors} sectors at {sector}")?;
+        }
+        write!(f, ", owner {}", owner.0)?;
+        if *group != GroupId::ROOT {
+            write!(f, ", group {}", group.0)?;
+        }
+        write!(f, ": {place}")?;
+        tag.map_or(Ok(()), |tag| write!(f, ", tag {}", tag.0))
+    }
+}
+
+/// An [`Outstanding`] at a time.
+struct Aged(Outstanding, Instant);
+
+impl fmt::Display for Aged {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (seconds, tenths) = {
+            let ns = (self.1 - self.0.since).0;
+            (ns / 1_000_000_000, ns / 100_000_000 % 10)
+        };
+        write!(f, "{}, for {seconds}.{tenths} s", self.0)
+    }
+}
+
+impl<P: Send + 'static> Queue<P> {
+    /// Up to `most` requests that have not ended, the oldest first. Elevators and pumps that are busy are left out.
+    ///
+    /// For reports and not for the hot path: O(slots), and whatever is due at `now` is done meanwhile, as by
+    /// [`Submitter::poll`](crate::Submitter::poll).
+    #[must_use]
+    pub fn outstanding(&self, now: Instant, most: usize) -> Vec<Outstanding> {
+        // As for a change, in whose name elevators are entered here.
+        let _desk = self.root.desk();
+        let q = self.root.current();
+        let mut found = Vec::new();
+        q.shards.iter().for_each(|shard| q.find_in(shard, &mut found));
+        // Entering put off what others had to do meanwhile.
+        q.help(now);
+        found.sort_by_key(|it| (it.since, it.sector));
+        found.truncate(most);
+        found
+    }
+}
+
+/// What a pump knows of one hardware queue.
+struct Below {
+    hw: HwQueue,
+    /// Refused by the device.
+    refused: Vec<(RequestId, Tag)>,
+    /// At the device.
+    inside: u32,
+}
+
+impl<P: Send> Shared<P> {
+    /// Enters what is behind `gate`, unless it is busy.
+    fn unless_busy<'a, T>(&self, gate: &'a Gate<T>) -> Option<Entered<'a, T>> {
+        match self.modes.access {
+            Access::Combining => gate.enter(self.changer()),
+            Access::Spin | Access::Mutex | Access::Serialised => {
+                gate.try_lock(self.changer()).map(Entered::Lock)
+            }
+        }
+    }
+
+    /// Adds what has a slot of `shard`'s elevator.
+    fn find_in(&self, shard: &Shard, found: &mut Vec<Outstanding>) {
+        let Some(mut runner) = self.unless_busy(&shard.gate) else { return };
+        let below: Vec<Below> = shard.hws().map(HwQueue).filter_map(|hw| self.below(hw)).collect();
+        // The slots of what has ended, which else would look as if it had not.
+        if runner.take_returns(self) {
+            let _ = shard.gate.kick();
+        }
+        for (id, meta, waits) in runner.elevator.live() {
+            if waits {
+                found.push(Outstanding::new(meta, Place::Elevator));
+                continue;
+            }
+            let refused = below.iter().find_map(|below| {
+                let (_, tag) = below.refused.iter().find(|(refused, _)| *refused == id)?;
+                Some((below.hw, Some(*tag)))
+            });
+            let mut one = Outstanding::new(meta, Place::Device);
+            // Where several hardware queues share an elevator, it has left by any of them.
+            one.hw = match &below[..] {
+                [only] => Some(only.hw),
+                _ => None,
+            };
+            if let Some((hw, tag)) = refused {
+                (one.hw, one.tag, one.place) = (Some(hw), tag, Place::HardwareQueue);
+            } else if below.iter().all(|below| below.inside == 0) {
+                one.place = Place::HardwareQueue;
+            }
+            found.push(one);
+        }
+    }
+
+    /// What the pump of `hw` knows; `None` if it is busy.
+    fn below(&self, hw: HwQueue) -> Option<Below> {
+        let pump = self.unless_busy(&self.hctxs[usize::from(hw.0)].pump)?;
+        let below = Below { hw, refused: pump.refused().collect(), inside: pump.inside() };
+        pump.finish();
+        Some(below)
+    }
+}
+
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests {
+    use super::*;
+    use blkmq_core::Nanos;
+
+    #[test]
+    fn a_request_says_what_who_where_and_for_how_long() {
+        let owner = Owner(3);
+        let arrived = Instant::from_nanos(5_000_000_000);
+        let meta = IoMeta { owner, group: GroupId(1), arrived, ..IoMeta::new(Op::Read, 4096, 8) };
+        let one = Outstanding { tag: Some(Tag(17)), ..Outstanding::new(&meta, Place::Device) };
+        let expected = "read of 8 sectors at 4096, owner 3, group 1: at the device, tag 17";
+        assert_eq!(one.to_string(), expected);
+        let later = arrived + Nanos::from_millis(32_040);
+        assert_eq!(one.at(later).to_string(), format!("{expected}, for 32.0 s"));
+        let flush = IoMeta { owner, ..IoMeta::new(Op::Flush, 0, 0) };
+        let flush = Outstanding::new(&flush, Place::Elevator);
+        assert_eq!(flush.to_string(), "flush, owner 3: in the elevator");
+    }
+}

@@ -1,0 +1,258 @@
+//! Tells an observer of stalls: I/Os that a client has been waiting for too long, while it still waits.
+//!
+//! Linux says it of tasks that hang, here it is said of clients. Each client looks at the clock when it has nothing better
+//! to do, before it gives its CPU away; what this costs, it costs there. Without an observer it is one comparison. A
+//! report is repeated, each time after twice the time, and when something comes back at last, that is said as well.
+//!
+//! Not here: giving up. A stall ends when the device or the limits of a group let it.
+
+use blkmq_core::{Instant, Nanos, SubmitterId};
+use blkmq_engine::{Outstanding, Queue, Submitter};
+use std::fmt;
+use std::sync::Arc;
+
+/// When it is first said that nothing comes back, if nothing else is set.
+pub const STALL_AFTER: Nanos = Nanos::from_secs(10);
+/// Requests that a report names.
+const NAMED: usize = 4;
+
+/// What an observer is told.
+#[derive(Clone, Debug)]
+pub enum Event {
+    /// Nothing has come back to a client that waits for something.
+    Stalled(Stall),
+    /// Something did, after that had been said.
+    Resumed(Resumed),
+}
+
+/// A client to which nothing comes back.
+#[derive(Clone, Debug)]
+pub struct Stall {
+    /// Its number.
+    pub submitter: SubmitterId,
+    /// I/Os that it has in flight.
+    pub outstanding: u32,
+    /// Of these, held back by the limits of groups.
+    pub throttled: u32,
+    /// When the first of those may go.
+    pub until: Option<Instant>,
+    /// How long nothing has come back.
+    pub waited: Nanos,
+    /// The oldest requests of the whole queue, of which its own may be some.
+    pub held: Vec<Outstanding>,
+    /// When it was looked.
+    pub at: Instant,
+}
+
+/// A client to which something has come back.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Resumed {
+    /// Its number.
+    pub submitter: SubmitterId,
+    /// How long nothing had.
+    pub waited: Nanos,
+}
+
+/// A span in seconds.
+struct Seconds(Nanos);
+
+impl fmt::Display for Seconds {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}.{} s", self.0.0 / 1_000_000_000, self.0.0 / 100_000_000 % 10)
+    }
+}
+
+impl fmt::Display for Stall {
+    /// One line, and one more for each request that is named; no line end behind the last.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { submitter, outstanding, throttled, until, waited, held, at } = self;
+        write!(f, "submitter {}: {outstanding} outstanding for {}", submitter.0, Seconds(*waited))?;
+        if *throttled > 0 {
+            write!(f, ", {throttled} of them wait for the limits of their group")?;
+            if let Some(until) = until {
+                write!(f, " (the next may go in {})", Seconds(*until - *at))?;
+            }
+        }
+        held.iter().try_for_each(|one| write!(f, "\n  {}", one.at(*at)))
+    }
+}
+
+impl fmt::Display for Resumed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "submitter {}: goes on after {}", self.submitter.0, Seconds(self.waited))
+    }
+}
+
+impl fmt::Display for Event {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Stalled(stall) => stall.fmt(f),
+            Self::Resumed(resumed) => resumed.fmt(f),
+        }
+    }
+}
+
+/// Is told of stalls, on the thread of the client that waits: it should not take long.
+pub type Observer = Arc<dyn Fn(&Event) + Send + Sync>;
+
+/// What a service says to its clients about stalls.
+#[derive(Clone)]
+pub(crate) struct Settings {
+    pub(crate) observer: Option<Observer>,
+    pub(crate) after: Nanos,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self { observer: None, after: STALL_AFTER }
+    }
+}
+
+/// One client's stalls.
+pub(crate) struct Stalls<P> {
+    settings: Settings,
+    /// To find out what is held.
+    queue: Queue<P>,
+    /// Since when nothing has come back; `None` if something has, since the clock was last looked at.
+    since: Option<Instant>,
+    /// What had come back by then.
+    had: u64,
+    /// Said so often.
+    said: u32,
+    /// When to look at it.
+    next: Instant,
+}
+
+impl<P> fmt::Debug for Stalls<P> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Stalls").field("since", &self.since).finish_non_exhaustive()
+    }
+}
+
+impl<P: Send + 'static> Stalls<P> {
+    pub(crate) fn new(settings: Settings, queue: Queue<P>) -> Self {
+        Self { settings, queue, since: None, had: 0, said: 0, next: Instant::ZERO }
+    }
+
+    /// Something has come back.
+    #[inline]
+    pub(crate) fn came(&mut self, now: Instant, submitter: &Submitter<P>) {
+        if self.said > 0 {
+            self.resumed(now, submitter.id());
+        }
+        self.since = None;
+    }
+
+    #[cold]
+    fn resumed(&mut self, now: Instant, submitter: SubmitterId) {
+        self.said = 0;
+        if let (Some(since), Some(observer)) = (self.since, &self.settings.observer) {
+            observer(&Event::Resumed(Resumed { submitter, waited: now - since }));
+        }
+    }
+
+    /// At `now` the client still waits for something, and nothing has come since it was last asked. Says when to ask
+    /// again at the latest, if ever.
+    #[inline]
+    pub(crate) fn waiting(&mut self, now: Instant, submitter: &Submitter<P>) -> Instant {
+        if self.settings.observer.is_none() || submitter.outstanding() == 0 {
+            return Instant::MAX;
+        }
+        let had = submitter.taken_back();
+        if self.had != had {
+            // Something has come back without waiting for it.
+            self.came(now, submitter);
+        }
+        match self.since {
+            None => {
+                (self.since, self.had) = (Some(now), had);
+                self.next = now + self.settings.after;
+            }
+            Some(since) if now >= self.next => self.report(now, since, submitter),
+            Some(_) => {}
+        }
+        self.next
+    }
+
+    #[cold]
+    fn report(&mut self, now: Instant, since: Instant, submitter: &Submitter<P>) {
+        let waited = now - since;
+        self.said += 1;
+        // Once more when it has taken twice as long.
+        self.next = now + Nanos(waited.0.max(1));
+        let (throttled, until) = submitter.throttled();
+        let stall = Stall {
+            submitter: submitter.id(),
+            outstanding: submitter.outstanding(),
+            throttled,
+            until,
+            waited,
+            held: self.queue.outstanding(now, NAMED),
+            at: now,
+        };
+        if let Some(observer) = &self.settings.observer {
+            observer(&Event::Stalled(stall));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use blkmq_core::Op;
+    use blkmq_device::{MachineShape, registry};
+    use blkmq_engine::{Config, Io};
+    use std::sync::Mutex;
+
+    fn at(s: u64) -> Instant {
+        Instant::ZERO + Nanos::from_secs(s)
+    }
+
+    /// What is said of `device` to a client that asks each second, with one read in flight since 100 s.
+    #[test]
+    fn a_stall_is_reported_ever_more_seldom_and_its_end_once() {
+        let machine = MachineShape { cpus: 1, nodes: 1 };
+        let device = "null,irqmode=2,completion_nsec=3600000000000,hw_queue_depth=1";
+        let config: Config<u64> = registry::parse(device, &machine).unwrap().config();
+        let queue = Queue::new(Config { depth: 2, nr_requests: Some(4), ..config }).unwrap();
+        let mut submitter = queue.submitter().unwrap();
+        let said = Arc::new(Mutex::new(Vec::new()));
+        let observer: Observer = {
+            let said = Arc::clone(&said);
+            Arc::new(move |event: &Event| said.lock().unwrap().push(event.to_string()))
+        };
+        let settings = Settings { observer: Some(observer), after: Nanos::from_secs(10) };
+        let mut stalls = Stalls::new(settings, queue);
+        assert_eq!(stalls.waiting(at(1), &submitter), Instant::MAX, "it waits for nothing");
+        submitter.push(at(100), Io::new(Op::Read, 4096, 8, 1, 0)).unwrap();
+        submitter.flush(at(100));
+        submitter.push(at(101), Io::new(Op::Read, 0, 8, 1, 0)).unwrap();
+        submitter.flush(at(101));
+        assert_eq!(stalls.waiting(at(101), &submitter), at(111));
+        for second in 102..200 {
+            let _ = stalls.waiting(at(second), &submitter);
+        }
+        stalls.came(at(200), &submitter);
+        stalls.came(at(201), &submitter);
+        let said = said.lock().unwrap();
+        let first: Vec<&str> = said[0].lines().collect();
+        assert_eq!(
+            first,
+            [
+                "submitter 0: 2 outstanding for 10.0 s",
+                "  read of 8 sectors at 4096, owner 0: at the device, for 11.0 s",
+                "  read of 8 sectors at 0, owner 0: in the elevator, for 10.0 s"
+            ]
+        );
+        let firsts: Vec<&str> = said.iter().filter_map(|text| text.lines().next()).collect();
+        assert_eq!(
+            firsts[1..],
+            [
+                "submitter 0: 2 outstanding for 20.0 s",
+                "submitter 0: 2 outstanding for 40.0 s",
+                "submitter 0: 2 outstanding for 80.0 s",
+                "submitter 0: goes on after 99.0 s"
+            ]
+        );
+    }
+}
