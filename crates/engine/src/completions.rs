@@ -22,8 +22,9 @@ impl Completions {
         Self { to: SubmitterId(0), batch: table.finish_batch(BATCH), wake: Vec::new() }
     }
 
-    /// Ends a bio that is not chained to others.
-    #[inline]
+    /// Ends a bio that is not chained to others. Inlined by force: it is the end of nearly every I/O, and being called
+    /// from the rare paths as well must not make it a call there.
+    #[inline(always)]
     pub(crate) fn push<P>(&mut self, q: &Shared<P>, bio: Bio, result: IoResult) {
         let to = q.lasting.table.submitter(&bio);
         if to != self.to || self.batch.len() == BATCH {
@@ -41,6 +42,7 @@ impl Completions {
     }
 
     /// Ends a bio and those chained to it, all with one result.
+    #[inline(never)]
     pub(crate) fn push_chain<P>(&mut self, q: &Shared<P>, head: Bio, result: IoResult) {
         let mut rest = Some(head);
         while let Some(head) = rest {

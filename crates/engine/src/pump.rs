@@ -342,16 +342,11 @@ impl<P: Send> Pump<P> {
     }
 
     #[inline]
-    fn finish(&mut self, q: &Shared<P>, now: Instant, rq: Inflight, result: IoResult) {
+    fn finish(&mut self, q: &Shared<P>, now: Instant, mut rq: Inflight, result: IoResult) {
         if result.is_err() || !self.apart.is_empty() {
-            self.finish_apart(q, now, rq, result);
-        } else {
-            self.finish_whole(q, now, rq, result);
+            let Some(over) = self.look_apart(q, now, rq, result) else { return };
+            rq = over;
         }
-    }
-
-    #[inline]
-    fn finish_whole(&mut self, q: &Shared<P>, now: Instant, rq: Inflight, result: IoResult) {
         self.give_back(q, &rq);
         if rq.is_step() {
             self.hand_back(Handback { rq, verdict: Verdict::Done(result), at: now });
@@ -369,10 +364,16 @@ impl<P: Send> Pump<P> {
         }
     }
 
-    /// A request that failed, or any at all while some are being repeated.
+    /// A request that failed, or any at all while some are being repeated. Gives it back if it is over.
     #[cold]
     #[inline(never)]
-    fn finish_apart(&mut self, q: &Shared<P>, now: Instant, rq: Inflight, result: IoResult) {
+    fn look_apart(
+        &mut self,
+        q: &Shared<P>,
+        now: Instant,
+        rq: Inflight,
+        result: IoResult,
+    ) -> Option<Inflight> {
         let is_run = self.apart.has(rq.tag);
         if let Err(error) = result
             && !is_run
@@ -381,10 +382,10 @@ impl<P: Send> Pump<P> {
         {
             self.give_back(q, &rq);
             self.try_again(now, rq);
-            return;
+            return None;
         }
         match self.apart.next(&q.lasting.table, &q.limits, rq, result) {
-            Next::Over(rq) => self.finish_whole(q, now, rq, result),
+            Next::Over(rq) => return Some(rq),
             Next::Run { run, over } => {
                 let counters = &q.hctxs[usize::from(run.hw.0)].counters;
                 counters.runs.add(1);
@@ -396,6 +397,7 @@ impl<P: Send> Pump<P> {
                 self.stuck.push_front(run);
             }
         }
+        None
     }
 
     #[cold]

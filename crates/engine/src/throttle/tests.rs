@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::groups::{GroupTree, IoMax, Wanted};
-use crate::slots::Credit;
+use crate::slots::{Claim, Credit};
 use blkmq_core::{IoMeta, Nanos, Op};
 
 /// After a second of silence, so that the slack of 10 ms is full.
@@ -45,7 +45,8 @@ impl Bench {
 
     /// Hands in a read that was pushed at `at` ms; true if it may go at once.
     fn push(&mut self, at: u64, group: usize, cookie: u64, sectors: u32) -> bool {
-        let bio = self.table.claim(&mut self.credit, 0, sectors, cookie, ()).expect("credit");
+        let claim = Claim { sector: 0, sectors, owner: blkmq_core::Owner(0), cookie };
+        let bio = self.table.claim(&mut self.credit, claim, ()).expect("credit");
         let read = IoMeta::new(Op::Read, 0, sectors);
         let meta = IoMeta { group: self.groups[group], arrived: ms(at), ..read };
         self.throttle.hold(ms(at), &self.meters, Proto { meta, bio, bios: 1 }).is_some()

@@ -40,7 +40,7 @@ fn parking_reactor(device: &str, pump: PumpMode, depth: u32) -> Reactor<u64> {
     let pumps = (pump == PumpMode::Thread).then(start).map(Arc::new);
     let waiting = Waiting { spins: 0, rounds: 0, yields: 0 };
     let submitter = queue.submitter().unwrap();
-    let stalls = crate::stall::Stalls::new(crate::stall::Settings::default(), queue.clone());
+    let stalls = Stalls::new(crate::stall::Settings::default(), queue.clone());
     Reactor::start(Launch { submitter, clock, waiting, threads, pumps, stalls }).unwrap()
 }
 
