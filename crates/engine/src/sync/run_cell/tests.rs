@@ -60,7 +60,7 @@ fn a_panic_in_a_pass_is_told_to_whoever_enters_next() {
 #[test]
 fn threads_combine_without_losing_anything() {
     const THREADS: u64 = 4;
-    const EACH: u64 = if cfg!(miri) { 20 } else { 20_000 };
+    const EACH: u64 = if cfg!(miri) { 8 } else { 20_000 };
     let cell = Arc::new(RunCell::new(0u64));
     let staged: Arc<Vec<_>> =
         Arc::new((0..THREADS).map(|_| crate::sync::AtomicU64::new(0)).collect());
