@@ -5,10 +5,13 @@
 
 use super::tree::{File, Finding, Tree};
 
+/// The manifests of workspaces. The fuzz targets are one of their own, so that nothing of theirs is the product's.
+const ROOTS: [&str; 2] = ["Cargo.toml", "fuzz/Cargo.toml"];
+
 /// Finds dependencies without a reason.
 pub(super) fn check(tree: &Tree, out: &mut Vec<Finding>) {
     for file in &tree.files {
-        if file.path == "Cargo.toml" {
+        if ROOTS.contains(&file.path.as_str()) {
             check_reasons(file, out);
         } else if file.path.ends_with("/Cargo.toml") {
             check_inherits(file, out);
@@ -68,6 +71,7 @@ mod tests {
     fn a_dependency_needs_a_reason_of_its_own() {
         let table = "[workspace.dependencies]\nblkmq-core = { path = \"x\" }\n";
         assert_eq!(count("Cargo.toml", &format!("{table}loom = \"0.7\"\n")), 1);
+        assert_eq!(count("fuzz/Cargo.toml", &format!("{table}loom = \"0.7\"\n")), 1);
         assert_eq!(count("Cargo.toml", &format!("{table}# Why.\nloom = \"0.7\"\n")), 0);
         assert_eq!(count("Cargo.toml", &format!("{table}# Why.\nloom = \"0.7\"\nx = \"1\"\n")), 1);
         assert_eq!(count("Cargo.toml", "[profile.release]\nlto = \"fat\"\n"), 0);

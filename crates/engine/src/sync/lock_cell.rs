@@ -243,7 +243,7 @@ mod tests {
     #[test]
     fn threads_add_up_under_either_kind() {
         const THREADS: usize = 4;
-        const EACH: usize = if cfg!(miri) { 20 } else { 5_000 };
+        const EACH: usize = if cfg!(miri) { 5 } else { 5_000 };
         for kind in KINDS {
             let mut cell = LockCell::new(kind, THREADS, 0);
             std::thread::scope(|scope| {

@@ -164,7 +164,7 @@ fn threads_never_hold_the_same_number() {
             let (bitmap, held) = (&bitmap, &held);
             scope.spawn(move || {
                 let (mut rng, mut hint) = (Rng::new(thread), thread as u32);
-                for _ in 0..if cfg!(miri) { 50 } else { 30_000 } {
+                for _ in 0..if cfg!(miri) { 10 } else { 30_000 } {
                     // All four together never want more than there is, so nobody may be refused.
                     let want = 1 + rng.below(6) as u32;
                     let batch =

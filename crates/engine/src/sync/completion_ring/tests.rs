@@ -64,7 +64,7 @@ fn more_than_the_credit_is_a_bug() {
 #[test]
 fn senders_and_a_receiver_that_parks() {
     const SENDERS: u64 = 3;
-    const EACH: u64 = if cfg!(miri) { 20 } else { 50_000 };
+    const EACH: u64 = if cfg!(miri) { 8 } else { 50_000 };
     const CREDIT: u32 = 64;
     let (tx, mut rx) = completion_ring(CREDIT);
     let budget = crate::sync::Budget::new(Some(CREDIT));

@@ -144,10 +144,12 @@ fn a_version_carries_its_queue(publish: fn(&Control)) {
                 publish(&shared.0);
             })
         };
-        if shared.0.version() != OLD {
-            // SAFETY: the changer is done with the cell; loom checks it.
-            assert_eq!(shared.1.with(|cell| unsafe { *cell }), NEW);
+        // Not just once: loom does not run a load and an exchange of one thread between this load and what follows.
+        while shared.0.version() == OLD {
+            thread::yield_now();
         }
+        // SAFETY: the changer is done with the cell; loom checks it.
+        assert_eq!(shared.1.with(|cell| unsafe { *cell }), NEW);
         changer.join().expect("the changer does not panic");
     });
 }

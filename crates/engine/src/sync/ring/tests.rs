@@ -65,7 +65,7 @@ fn what_is_left_is_dropped_once_staged_values_included() {
 
 #[test]
 fn a_million_values_through_a_small_ring() {
-    const VALUES: u64 = if cfg!(miri) { 50 } else { 1_000_000 };
+    const VALUES: u64 = if cfg!(miri) { 20 } else { 1_000_000 };
     let (mut tx, mut rx) = ring(8);
     let producer = std::thread::spawn(move || {
         for mut n in 0..VALUES {

@@ -69,7 +69,7 @@ fn after_a_panic_in_a_pass_the_alarm_is_raised_and_the_run_can_only_be_seized() 
 #[test]
 fn threads_combine_without_losing_anything() {
     const THREADS: u64 = 4;
-    const EACH: u64 = if cfg!(miri) { 20 } else { 20_000 };
+    const EACH: u64 = if cfg!(miri) { 8 } else { 20_000 };
     let cell = Arc::new(RunCell::new(0u64));
     let staged: Arc<Vec<_>> =
         Arc::new((0..THREADS).map(|_| crate::sync::AtomicU64::new(0)).collect());

@@ -229,7 +229,7 @@ fn s16_08_no_lost_wake_up_between_threads() {
                 sleepers.sort_by_key(|(who, _)| *who);
                 let wake = &mut |who: u16| sleepers[usize::from(who)].1.unpark();
                 let mut hint = u32::from(who);
-                for _ in 0..if cfg!(miri) { 50 } else { 20_000 } {
+                for _ in 0..if cfg!(miri) { 10 } else { 20_000 } {
                     let tag = loop {
                         if let Some(tag) = set.get(&mut hint) {
                             break tag;
