@@ -29,8 +29,8 @@
 //! the order of fences, what it staged is seen by that visit. If not, it sees the new version, and marks itself
 //! in the new set.
 //!
-//! `POISONED` is set by a read-modify-write and kept by another one, so that no rebuild undoes it. It carries nothing:
-//! elevators and pumps are taken by their own words, and what wakes a thread to look makes the bit visible to it.
+//! `POISONED` is set by a read-modify-write and kept by another one, so that no rebuild undoes it. It is published as a
+//! version is, and for the same reasons.
 
 use super::{AtomicU32, Ordering, fence};
 use crossbeam_utils::CachePadded;
@@ -117,9 +117,11 @@ impl Control {
         fence(Ordering::SeqCst);
     }
 
-    /// Every submitter finds the queue poisoned when it looks next.
+    /// Every submitter finds the queue poisoned when it looks next. A full fence: one that goes to sleep and does not
+    /// find it so is woken by what the caller does afterwards.
     pub(crate) fn poison(&self) {
-        self.0.version.fetch_or(POISONED, Ordering::Relaxed);
+        self.0.version.fetch_or(POISONED, Ordering::Release);
+        fence(Ordering::SeqCst);
     }
 
     /// Has a policy or a device of the queue panicked?

@@ -323,40 +323,58 @@ fn loom_planted_a_kick_ahead_of_the_thaw() {
     });
 }
 
-/// A rebuild is published while a thread that panics poisons the queue. The queue stays poisoned, and takes the new
-/// version; a submitter that is woken finds it so.
-fn rebuilt_and_poisoned(publish: fn(&Control)) {
+/// A queue fails while it is replaced: it has the new version, and it has failed.
+fn a_failure_outlives_a_change(publish: fn(&Control)) {
     loom::model(move || {
-        let shared = Arc::new((Control::new(), AtomicU32::new(0)));
-        let alarm = {
-            let shared = Arc::clone(&shared);
-            thread::spawn(move || {
-                let (control, bell) = &*shared;
-                control.poison();
-                bell.store(1, Ordering::Release);
-            })
+        let control = Arc::new(Control::new());
+        let changer = {
+            let control = Arc::clone(&control);
+            thread::spawn(move || publish(&control))
         };
-        let (control, bell) = &*shared;
-        publish(control);
-        if bell.load(Ordering::Acquire) == 1 {
-            assert!(control.is_poisoned(), "woken and not told why");
-        }
-        alarm.join().expect("it does not panic");
-        assert!(control.is_poisoned(), "the poison is gone");
-        assert!(!control.is_open(1) && control.version() != 1);
+        control.poison();
+        changer.join().expect("the changer does not panic");
+        assert_eq!(control.version(), NEW | POISONED, "a change or a failure is undone");
+        assert!(control.is_poisoned());
     });
 }
 
 #[test]
-fn loom_a_rebuild_does_not_undo_the_poison() {
-    rebuilt_and_poisoned(|control| control.publish(1));
+fn loom_a_failure_outlives_a_change() {
+    a_failure_outlives_a_change(|control| control.publish(NEW));
 }
 
 #[test]
-#[should_panic(expected = "the poison is gone")]
-fn loom_planted_publish_by_a_store() {
-    rebuilt_and_poisoned(|control| {
+#[should_panic(expected = "is undone")]
+fn loom_planted_publish_that_stores() {
+    a_failure_outlives_a_change(|control| {
         let old = control.0.version.load(Ordering::Relaxed);
-        control.0.version.store(1 | old & POISONED, Ordering::Release);
+        control.0.version.store(NEW | old & POISONED, Ordering::Release);
+    });
+}
+
+#[test]
+fn loom_nobody_sleeps_in_a_failed_queue() {
+    nobody_sleeps_in_the_old_queue(Control::poison);
+}
+
+#[test]
+#[should_panic(expected = "sleeps through a change")]
+fn loom_planted_a_failure_without_a_fence() {
+    nobody_sleeps_in_the_old_queue(|control| {
+        control.0.version.fetch_or(POISONED, Ordering::Release);
+    });
+}
+
+/// What was done before the queue failed is seen by whoever finds that it has.
+#[test]
+fn loom_a_failure_carries_what_led_to_it() {
+    a_version_carries_its_queue(Control::poison);
+}
+
+#[test]
+#[should_panic(expected = "Causality violation")]
+fn loom_planted_a_failure_without_release() {
+    a_version_carries_its_queue(|control| {
+        control.0.version.fetch_or(POISONED, Ordering::Relaxed);
     });
 }
