@@ -245,11 +245,13 @@ impl Elevator {
         }
     }
 
-    /// Tries to make `proto` part of a held request. O(1) look-ups.
-    pub(crate) fn merge<P>(&mut self, table: &BioTable<P>, proto: Proto) -> Result<(), Proto> {
-        let Some((into, kind)) = self.merge_target(&proto.meta) else { return Err(proto) };
-        self.join(table, into, kind, proto);
-        Ok(())
+    /// Tries to make a bio part of a held request, and takes it if that is possible. O(1) look-ups.
+    pub(crate) fn merge<P>(&mut self, table: &BioTable<P>, bio: &mut Option<Proto>) {
+        if let Some((into, kind)) = bio.as_ref().and_then(|proto| self.merge_target(&proto.meta))
+            && let Some(proto) = bio.take()
+        {
+            self.join(table, into, kind, proto);
+        }
     }
 
     #[inline]
@@ -454,10 +456,8 @@ impl Elevator {
     /// The slot's bios, where none are.
     #[inline]
     fn put_chain(&mut self, id: RequestId, chain: Chain) {
-        let old = self.chains[id.index()].replace(chain);
-        debug_assert!(old.is_none(), "a slot has one chain");
-        // Not dropped, so that the common case does not look whether there is something to drop.
-        std::mem::forget(old);
+        debug_assert!(self.chains[id.index()].is_none(), "a slot has one chain");
+        self.chains[id.index()] = Some(chain);
     }
 
     #[inline]

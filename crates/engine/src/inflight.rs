@@ -259,9 +259,20 @@ impl Inflight {
 impl Drop for Inflight {
     #[inline]
     fn drop(&mut self) {
+        if let Some(head) = self.head.take() {
+            self.dropped(head);
+        }
+    }
+}
+
+impl Inflight {
+    #[cold]
+    fn dropped(&self, head: Bio) {
+        // Of a flush, too: the request in whose name it was made has no other token.
+        head.orphan();
         // While unwinding a second panic would abort and hide the first.
         assert!(
-            self.head.is_none() || std::thread::panicking(),
+            std::thread::panicking(),
             "request {:?} (tag {}) was dropped instead of being answered",
             self.id,
             self.tag.0

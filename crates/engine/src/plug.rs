@@ -81,13 +81,43 @@ impl Plug {
     }
 
     /// Takes everything out, in the order of submission.
-    pub(crate) fn drain(&mut self) -> impl Iterator<Item = Proto> + '_ {
-        self.requests.drain(..)
+    #[inline]
+    pub(crate) fn drain(&mut self) -> Emptied<'_> {
+        Emptied(self.requests.drain(..))
     }
 
     /// Takes the oldest `most` out, in the order of submission. O(requests).
     pub(crate) fn drain_first(&mut self, most: usize) -> impl Iterator<Item = Proto> + '_ {
         self.requests.drain(..most)
+    }
+}
+
+/// What a plug is being emptied of. What is left of it when a panic comes is left with the orphans.
+pub(crate) struct Emptied<'a>(std::vec::Drain<'a, Proto>);
+
+impl Emptied<'_> {
+    /// The next one, which stays.
+    #[inline]
+    pub(crate) fn peek(&self) -> Option<&Proto> {
+        self.0.as_slice().first()
+    }
+}
+
+impl Iterator for Emptied<'_> {
+    type Item = Proto;
+
+    #[inline]
+    fn next(&mut self) -> Option<Proto> {
+        self.0.next()
+    }
+}
+
+impl Drop for Emptied<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        if !self.0.as_slice().is_empty() {
+            self.0.by_ref().for_each(|proto| proto.bio.orphan());
+        }
     }
 }
 

@@ -15,6 +15,7 @@ use crate::hctx::Hctx;
 use crate::inflight::Handback;
 use crate::planted::{self, Planted};
 use crate::shared::{Lasting, Shared};
+use crate::slots::Bio;
 use crate::{BioTable, Inflight};
 use blkmq_core::{Instant, IoResult, Nanos, SubmitterId, Tag};
 use blkmq_sched::Done;
@@ -528,7 +529,7 @@ impl<P> Pump<P> {
     pub(crate) fn abandon(&mut self, held: &mut Vec<Inflight>) {
         held.extend(std::iter::from_fn(|| self.take_waiting()));
         // Their tags go back with the run that is under way.
-        self.apart.drain().for_each(drop);
+        self.apart.drain().for_each(Bio::orphan);
         self.device.abandon(held);
     }
 

@@ -380,8 +380,10 @@ impl Runner {
         let at = usize::from(own.id.0);
         let was_blocked = self.is_blocked[at];
         let mut staged = false;
-        for proto in own.plug.drain() {
-            let place = if self.is_blocked[at] { None } else { self.elevator.place(&proto.meta) };
+        let mut rest = own.plug.drain();
+        while let Some(next) = rest.peek() {
+            let place = if self.is_blocked[at] { None } else { self.elevator.place(&next.meta) };
+            let Some(proto) = rest.next() else { break };
             if let Some(place) = place {
                 self.elevator.admit(&q.lasting.table, place, proto);
                 continue;

@@ -16,7 +16,6 @@
 //! ([`Submitter::lost`](crate::Submitter::lost)).
 
 use crate::completions::Completions;
-use crate::elevator::Elevator;
 use crate::gate::Entered;
 use crate::hctx::Hctx;
 use crate::pump::Pump;
@@ -117,7 +116,7 @@ impl<P: Send> Shared<P> {
         // What is ended below is still in the policy's books, so the policy must not be asked again.
         runner.close();
         if let Some(parking) = &shard.parking {
-            parking.lists.take(drop);
+            parking.lists.take(|proto| proto.bio.orphan());
         }
         runner.end_all();
         runner.completions.flush(self);
@@ -129,21 +128,17 @@ impl<P: Send> Shared<P> {
 
 impl Runner {
     /// Leaves every token that is staged or held with the orphans, but for those that are on their way to a pump.
-    fn end_all(&mut self) {
+    pub(crate) fn end_all(&mut self) {
         // A pass that was cut short has put some where its pump does not see them yet.
         self.lanes.iter_mut().for_each(|lane| lane.outbox.publish());
         for staging in self.staging.iter_mut().flatten() {
-            while staging.protos.pop().is_some() {}
+            while let Some(proto) = staging.protos.pop() {
+                proto.bio.orphan();
+            }
             while staging.asks.pop().is_some() {}
         }
-        self.abandon().for_each(|rq| drop(rq.into_head()));
+        self.abandon().for_each(|rq| rq.into_head().orphan());
         self.parked.clear();
-        self.elevator.end_all();
-    }
-}
-
-impl Elevator {
-    fn end_all(&mut self) {
-        self.take_chains().for_each(drop);
+        self.elevator.take_chains().for_each(|chain| chain.head.orphan());
     }
 }

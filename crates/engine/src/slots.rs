@@ -24,12 +24,13 @@
 //! # Tokens that are lost
 //!
 //! Devices are safe code, and own tokens. A device may forget one, or keep it beyond the end of the queue, and the
-//! kernel may still write into its payload. So nothing here trusts a device to give tokens back. A token that is
-//! dropped, by a device or by a stack that unwinds, leaves its number with [`ORPHANS`]: its holder has no access to
-//! the payload any more, and a holder that shares the payload with the kernel does not drop the token before the
-//! kernel is done (`blkmq-uring` waits for that). At the end of a queue [`BioTable::settle`] looks for every payload
-//! that is still in its cell: one whose token came back, or is among the orphans, is dropped; of any other the token
-//! is unaccounted for, and the payload is leaked and counted.
+//! kernel may still write into its payload. So nothing here trusts a device to give tokens back. An
+//! [`Inflight`](crate::Inflight) that is dropped, by a device or by a stack that unwinds, leaves its bios with
+//! [`ORPHANS`]: its holder has no access to the payload any more, and a holder that shares the payload with the kernel
+//! does not drop the token before the kernel is done (`blkmq-uring` waits for that). So does whatever the engine itself
+//! gives up. At the end of a queue [`BioTable::settle`] looks for every payload that is still in its cell: one whose
+//! token came back, or is among the orphans, is dropped; of any other the token is unaccounted for, and the payload is
+//! leaked and counted.
 
 use crate::lines::Lines;
 use crate::sync::{CompletionReceiver, CompletionSender, Orphans, UnsafeCell, completion_ring};
@@ -43,7 +44,7 @@ const PART: u32 = 1 << 31;
 /// Cells that are whole lines, as a shift, if a cell is a multiple of 16 bytes.
 const LINES: u32 = 2;
 
-/// Tokens that were dropped, of all tables.
+/// Tokens that were given up without a result, of all tables.
 static ORPHANS: Orphans = Orphans::new();
 
 /// The right to one cell and, through it, to the bios chained behind.
@@ -53,10 +54,13 @@ pub(crate) struct Bio {
     table: NonZeroU32,
 }
 
-impl Drop for Bio {
+impl Bio {
+    /// Gives the token up without a result: whoever ends what is left of the queue finds it. Not by dropping it, since
+    /// the way of every I/O would pay for the look whether there is something to drop.
     #[cold]
     #[inline(never)]
-    fn drop(&mut self) {
+    #[allow(clippy::needless_pass_by_value, reason = "the token is given up")]
+    pub(crate) fn orphan(self) {
         ORPHANS.leave(self.table, self.index);
     }
 }
@@ -354,7 +358,6 @@ impl<P> BioTable<P> {
                 self.cell_mut(head.index, |cell| std::mem::replace(cell.behind_tail(), tail));
             self.cell_mut(old_tail.get() - 1, |cell| cell.set_next(behind.index));
         }
-        std::mem::forget(behind);
     }
 
     /// The leading bios of a chain that have one owner, and how many sectors they have. O(bios of that owner).
@@ -381,7 +384,7 @@ impl<P> BioTable<P> {
         (front, rest)
     }
 
-    /// Takes up the tokens of this table that were dropped. For a queue that ends, or that has failed.
+    /// Takes up the tokens of this table that were given up without a result. For a queue that ends, or that has failed.
     pub(crate) fn take_orphans(&self) -> Vec<Bio> {
         let bio = |index| Bio { index, table: self.id };
         ORPHANS.take(self.id).into_iter().map(bio).collect()
@@ -434,8 +437,7 @@ impl<P> BioTable<P> {
             if next != NIL {
                 self.cell_mut(next, |cell| *cell.behind_tail() = tail);
             }
-            // Not made and dropped where there is none: dropping a token has a meaning.
-            (next != NIL).then(|| Bio { index: next, table: self.id })
+            (next != NIL).then_some(Bio { index: next, table: self.id })
         };
         (head, rest)
     }
@@ -474,9 +476,7 @@ impl Bio {
     fn into_payload(self, table: NonZeroU32, result: IoResult) -> u64 {
         assert!(self.table == table, "a bio token of another queue");
         let errno = result.err().map_or(0, |IoError(errno)| errno);
-        let index = self.index;
-        std::mem::forget(self);
-        u64::from(index) | u64::from(errno) << ERRNO_SHIFT
+        u64::from(self.index) | u64::from(errno) << ERRNO_SHIFT
     }
 }
 

@@ -29,15 +29,16 @@ impl<P> Drop for Shared<P> {
             let _ = catch_unwind(AssertUnwindSafe(|| pump.abandon(&mut held)));
             for rq in held {
                 hctx.tags.put_abandoned(rq.tag);
-                drop(rq.into_head());
+                rq.into_head().orphan();
             }
             pump.send_rest(&self.lasting);
         }
         for shard in &mut self.shards {
-            let runner = shard.gate.get_mut();
-            for rq in runner.abandon() {
-                drop(rq.into_head());
+            if let Some(parking) = &shard.parking {
+                parking.lists.take(|proto| proto.bio.orphan());
             }
+            let runner = shard.gate.get_mut();
+            runner.end_all();
             runner.completions.send_rest(&self.lasting);
         }
     }
@@ -45,9 +46,7 @@ impl<P> Drop for Shared<P> {
 
 impl<P> Drop for Lasting<P> {
     fn drop(&mut self) {
-        // Rings go here, and leave what they hold with the orphans.
-        let receivers: Vec<_> = self.seats.drain().map(|Parts { receiver, .. }| receiver).collect();
-        let leaked = self.table.settle(receivers.into_iter());
+        let leaked = self.table.settle(self.seats.drain().map(|Parts { receiver, .. }| receiver));
         LEAKED.add(leaked);
     }
 }

@@ -48,6 +48,17 @@ pub(crate) struct By {
     pub(crate) now: Instant,
 }
 
+/// A bio about which the policy is being asked. Dropped with it by a panic, it leaves it with the orphans.
+struct Asked(Option<Proto>);
+
+impl Drop for Asked {
+    fn drop(&mut self) {
+        if let Some(proto) = self.0.take() {
+            proto.bio.orphan();
+        }
+    }
+}
+
 /// What a thread has collected for one hardware queue.
 type List = VecDeque<Inflight>;
 
@@ -148,7 +159,10 @@ impl<P: Send> Shared<P> {
         let merged = if runner.admits_nothing(self) {
             Err(proto)
         } else {
-            runner.elevator.merge(&self.lasting.table, proto)
+            // Here until it is merged, in case the policy, which is asked, panics.
+            let mut asked = Asked(Some(proto));
+            runner.elevator.merge(&self.lasting.table, &mut asked.0);
+            asked.0.take().map_or(Ok(()), Err)
         };
         self.let_go(runner);
         merged
@@ -347,7 +361,7 @@ impl<P: Send> Shared<P> {
         let mut wakes = Vec::new();
         let Some(mut pump) = hctx.pump.lock(by.who) else {
             // An earlier holder panicked: what was collected is ended from where orphans are.
-            list.drain(..).for_each(|rq| drop(rq.into_head()));
+            list.drain(..).for_each(|rq| rq.into_head().orphan());
             return false;
         };
         let restart = pump.turn_with(self, hctx, by.now, |_: &mut Pump<P>| list.pop_front());

@@ -100,7 +100,7 @@ impl Parked {
 
     /// Leaves what is in the line with the orphans.
     pub(crate) fn clear(&mut self) {
-        self.line.clear();
+        self.line.drain(..).for_each(|proto| proto.bio.orphan());
     }
 
     /// Takes the oldest that `is` what is looked for out of the line.

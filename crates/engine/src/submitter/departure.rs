@@ -40,6 +40,8 @@ impl<P> Drop for Submitter<P> {
         self.end_private(Err(IoError::CANCELLED));
         let Some(mut parts) = self.parts.take() else { return };
         let lasting = &self.q.lasting;
+        // A pass over its plug that was cut short has staged some that runners do not see yet.
+        parts.staging.publish();
         // A thread that unwinds may have been about to sleep.
         parts.receiver.cancel_park();
         if std::mem::take(&mut self.is_counted) {
