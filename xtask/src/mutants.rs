@@ -33,21 +33,41 @@ struct Module {
     name: &'static str,
     package: &'static str,
     files: &'static [&'static str],
-    /// Words for `cargo test`: finds most of them soon.
-    quick: &'static str,
-    /// For those that the first one does not notice, if there is more.
-    thorough: Option<&'static str>,
+    /// Finds most of them soon.
+    quick: Tests,
+    /// For those that the first ones do not notice, if there is more.
+    thorough: Option<Tests>,
+}
+
+/// Words for `cargo test`.
+#[derive(Clone, Copy)]
+struct Tests {
+    /// What is built.
+    targets: &'static str,
+    /// What is run of that; all of it if empty.
+    filter: &'static str,
+}
+
+impl Tests {
+    const fn of(targets: &'static str) -> Self {
+        Self { targets, filter: "" }
+    }
+
+    /// A policy against its twin.
+    const fn differential(filter: &'static str) -> Self {
+        Self { targets: "--test differential", filter }
+    }
 }
 
 /// All tests of the schedulers.
-const SCHED: Option<&str> = Some("--lib --tests");
+const SCHED: Option<Tests> = Some(Tests::of("--lib --tests"));
 /// Tests of the engine from outside that come by these modules.
-const ENGINE: Option<&str> = Some(
+const ENGINE: Option<Tests> = Some(Tests::of(
     "--test submission --test splitting --test flush --test timeouts --test cancel --test groups",
-);
+));
 
 const fn engine(name: &'static str, files: &'static [&'static str]) -> Module {
-    Module { name, package: "blkmq-engine", files, quick: "--lib", thorough: ENGINE }
+    Module { name, package: "blkmq-engine", files, quick: Tests::of("--lib"), thorough: ENGINE }
 }
 
 const MODULES: &[Module] = &[
@@ -55,28 +75,28 @@ const MODULES: &[Module] = &[
         name: "none",
         package: "blkmq-sched",
         files: &["crates/sched/src/none.rs"],
-        quick: "--test differential none_decides",
+        quick: Tests::differential("none_decides"),
         thorough: SCHED,
     },
     Module {
         name: "mq-deadline",
         package: "blkmq-sched",
         files: &["crates/sched/src/deadline/**"],
-        quick: "--test differential mq_deadline_decides",
+        quick: Tests::differential("mq_deadline_decides"),
         thorough: SCHED,
     },
     Module {
         name: "kyber",
         package: "blkmq-sched",
         files: &["crates/sched/src/kyber/**"],
-        quick: "--test differential kyber_decides",
+        quick: Tests::differential("kyber_decides"),
         thorough: SCHED,
     },
     Module {
         name: "bfq",
         package: "blkmq-sched",
         files: &["crates/sched/src/bfq/**"],
-        quick: "--test differential bfq_decides",
+        quick: Tests::differential("bfq_decides"),
         thorough: SCHED,
     },
     engine("merge", &["crates/engine/src/merge.rs", "crates/engine/src/merge_index.rs"]),
@@ -88,7 +108,7 @@ const MODULES: &[Module] = &[
         name: "cut",
         package: "blkmq-core",
         files: &["crates/core/src/cut.rs"],
-        quick: "--lib cut",
+        quick: Tests { targets: "--lib", filter: "cut" },
         thorough: None,
     },
 ];
@@ -199,8 +219,8 @@ fn exactly(text: &str) -> String {
     pattern + "$"
 }
 
-/// The run of cargo-mutants over these files with these words for `cargo test`.
-fn command(module: &Module, tests: &str, out: &Path) -> Cmd {
+/// The run of cargo-mutants over these files with these tests.
+fn command(module: &Module, tests: Tests, out: &Path) -> Cmd {
     let mut cmd = Cmd::new(&format!(
         "prlimit --as={MEMORY} --cpu={CPU_TIME} nice -n 19 cargo mutants --package {} --baseline skip --timeout \
          {TIMEOUT} --colors never --output",
@@ -210,7 +230,11 @@ fn command(module: &Module, tests: &str, out: &Path) -> Cmd {
     for file in module.files {
         cmd = cmd.arg("--file").arg(*file);
     }
-    for word in tests.split_whitespace() {
+    // The first kind is for building too, the second one for running alone.
+    for word in tests.targets.split_whitespace() {
+        cmd = cmd.arg(format!("--cargo-arg={word}"));
+    }
+    for word in tests.filter.split_whitespace() {
         cmd = cmd.arg(format!("--cargo-test-arg={word}"));
     }
     cmd
