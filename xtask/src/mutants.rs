@@ -1,7 +1,7 @@
 //! `mutants`: which changes of a line no test notices, by cargo-mutants, module by module.
 //!
 //! Each mutant is built and tested twice at most: by a quick test, which finds most of them, and, if that does not
-//! notice it, by all tests of its crate that could. The figures and the survivors, with the reasons why they may
+//! notice it, by all other tests of its module. The figures and the survivors, with the reasons why they may
 //! survive, are in `docs/mutants.md` (`page.rs`). The mutated files are in a copy of the workspace.
 
 mod page;
@@ -59,8 +59,6 @@ impl Tests {
     }
 }
 
-/// All tests of the schedulers.
-const SCHED: Option<Tests> = Some(Tests::of("--lib --tests"));
 /// Tests of the engine from outside that come by these modules.
 const ENGINE: Option<Tests> = Some(Tests::of(
     "--test submission --test splitting --test flush --test timeouts --test cancel --test groups",
@@ -76,28 +74,28 @@ const MODULES: &[Module] = &[
         package: "blkmq-sched",
         files: &["crates/sched/src/none.rs"],
         quick: Tests::differential("none_decides"),
-        thorough: SCHED,
+        thorough: Some(Tests::of("--lib --test conformance")),
     },
     Module {
         name: "mq-deadline",
         package: "blkmq-sched",
         files: &["crates/sched/src/deadline/**"],
         quick: Tests::differential("mq_deadline_decides"),
-        thorough: SCHED,
+        thorough: Some(Tests::of("--lib --test mq_deadline --test conformance")),
     },
     Module {
         name: "kyber",
         package: "blkmq-sched",
         files: &["crates/sched/src/kyber/**"],
         quick: Tests::differential("kyber_decides"),
-        thorough: SCHED,
+        thorough: Some(Tests::of("--lib --test kyber --test conformance")),
     },
     Module {
         name: "bfq",
         package: "blkmq-sched",
         files: &["crates/sched/src/bfq/**"],
         quick: Tests::differential("bfq_decides"),
-        thorough: SCHED,
+        thorough: Some(Tests::of("--lib --test bfq --test conformance")),
     },
     engine("merge", &["crates/engine/src/merge.rs", "crates/engine/src/merge_index.rs"]),
     engine("flush", &["crates/engine/src/flush.rs"]),
