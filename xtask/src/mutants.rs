@@ -74,28 +74,35 @@ const MODULES: &[Module] = &[
         package: "blkmq-sched",
         files: &["crates/sched/src/none.rs"],
         quick: Tests::differential("none_decides"),
-        thorough: Some(Tests::of("--lib --test conformance")),
+        thorough: Some(Tests::of("--lib")),
     },
     Module {
         name: "mq-deadline",
         package: "blkmq-sched",
-        files: &["crates/sched/src/deadline/**"],
+        files: &["crates/sched/src/deadline/*.rs"],
         quick: Tests::differential("mq_deadline_decides"),
-        thorough: Some(Tests::of("--lib --test mq_deadline --test conformance")),
+        thorough: Some(Tests::of("--lib --test mq_deadline")),
     },
     Module {
         name: "kyber",
         package: "blkmq-sched",
-        files: &["crates/sched/src/kyber/**"],
+        files: &["crates/sched/src/kyber/*.rs"],
         quick: Tests::differential("kyber_decides"),
-        thorough: Some(Tests::of("--lib --test kyber --test conformance")),
+        thorough: Some(Tests::of("--lib --test kyber")),
     },
     Module {
         name: "bfq",
         package: "blkmq-sched",
-        files: &["crates/sched/src/bfq/**"],
+        files: &["crates/sched/src/bfq/*.rs"],
         quick: Tests::differential("bfq_decides"),
-        thorough: Some(Tests::of("--lib --test bfq --test conformance")),
+        thorough: Some(Tests::of("--lib --test bfq")),
+    },
+    Module {
+        name: "bfq-wf2q",
+        package: "blkmq-sched",
+        files: &["crates/sched/src/bfq/wf2q/*.rs"],
+        quick: Tests::differential("bfq_decides"),
+        thorough: Some(Tests::of("--lib --test bfq")),
     },
     engine("merge", &["crates/engine/src/merge.rs", "crates/engine/src/merge_index.rs"]),
     engine("flush", &["crates/engine/src/flush.rs"]),
@@ -171,8 +178,14 @@ impl Outcome {
         self.missed.iter().chain(&self.timeout)
     }
 
-    /// With what came of those that were open, when they were looked at again.
-    fn then(mut self, again: Self) -> Self {
+    /// With what came of those that were open, when they were looked at again. The run may have looked at others
+    /// too: cargo-mutants picks all those that leave a field out, whatever their names.
+    fn then(mut self, mut again: Self) -> Self {
+        let open: Vec<String> = self.open().cloned().collect();
+        for list in [&mut again.caught, &mut again.missed, &mut again.timeout, &mut again.unviable]
+        {
+            list.retain(|line| open.contains(line));
+        }
         self.caught.extend(again.caught);
         self.unviable.extend(again.unviable);
         Self { missed: again.missed, timeout: again.timeout, ..self }
@@ -372,7 +385,7 @@ mod tests {
     #[test]
     fn every_file_of_a_module_is_there() {
         for file in MODULES.iter().flat_map(|module| module.files) {
-            let path = root().join(file.trim_end_matches("/**"));
+            let path = root().join(file.trim_end_matches("*.rs"));
             assert!(path.exists(), "{}", path.display());
         }
     }
