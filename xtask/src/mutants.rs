@@ -222,7 +222,8 @@ fn without_place(line: &str) -> String {
 fn exactly(text: &str) -> String {
     let mut pattern = String::from("^");
     for c in text.chars() {
-        if !c.is_ascii_alphanumeric() && !matches!(c, ' ' | '_' | '/' | ':') {
+        // No others: a `\>` would be the end of a word.
+        if "\\.+*?()|[]{}^$#&-~".contains(c) {
             pattern.push('\\');
         }
         pattern.push(c);
@@ -372,6 +373,7 @@ mod tests {
     #[test]
     fn patterns_match_nothing_but_their_text() {
         assert_eq!(exactly("a.rs:1: replace + with *"), "^a\\.rs:1: replace \\+ with \\*$");
+        assert_eq!(exactly("f -> u8 with < or >"), "^f \\-> u8 with < or >$");
     }
 
     #[test]
