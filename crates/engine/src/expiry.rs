@@ -182,6 +182,32 @@ mod tests {
     }
 
     #[test]
+    fn a_request_that_may_stay_for_ever_is_at_the_device_all_the_same() {
+        let mut d = Deadlines::new(1, Nanos(u64::MAX));
+        for _ in 0..2 {
+            d.begin(ms(1), Tag(0));
+            d.restart(ms(2), Tag(0));
+            assert_eq!(d.next_expired(0, ms(1 << 40)), None);
+            d.end(Tag(0));
+        }
+    }
+
+    #[test]
+    fn all_whose_time_is_up_are_found_in_one_look() {
+        let mut d = Deadlines::new(6, T);
+        [1, 3, 4].into_iter().for_each(|tag| d.begin(ms(0), Tag(tag)));
+        d.begin(ms(1), Tag(5));
+        assert_eq!(look(&mut d, ms(10)), [1, 3, 4]);
+        assert_eq!(d.timer(), Some(ms(11)));
+    }
+
+    #[test]
+    #[should_panic(expected = "no device can answer in no time")]
+    fn a_timeout_of_zero_is_refused() {
+        let _ = Deadlines::new(1, Nanos::ZERO);
+    }
+
+    #[test]
     #[should_panic(expected = "tag 1 is at the device already")]
     fn a_tag_is_not_there_twice() {
         let mut d = Deadlines::new(2, T);

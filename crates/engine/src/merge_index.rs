@@ -160,4 +160,30 @@ mod tests {
             assert_eq!(found, expected, "step {step}");
         }
     }
+
+    #[test]
+    fn a_request_that_is_not_indexed_is_not_removed() {
+        let mut index = MergeIndex::new(4);
+        let id = RequestId::new(2, 0);
+        assert!(!index.contains(id) && !index.remove(id));
+        index.insert(id, 8, 16);
+        let reused = id.next_generation();
+        assert!(!index.contains(reused) && !index.remove(reused), "its slot is, and it is not");
+        assert!(index.contains(id) && index.remove(id) && !index.remove(id));
+    }
+
+    /// O(1) needs more buckets than requests, and neighbours in sectors in different ones.
+    #[test]
+    fn buckets_are_twice_the_slots_and_evenly_filled() {
+        let buckets = |slots| SectorHash::new(slots).buckets.len();
+        assert_eq!([1, 32, 33, 1000].map(buckets), [64, 64, 128, 2048]);
+        assert_eq!(buckets(1 << 20), 1 << 16, "memory has a bound");
+        let hash = SectorHash::new(500);
+        for stride in [1, 8, 64, 256] {
+            let mut filled = vec![0; hash.buckets.len()];
+            (0..500).for_each(|n| filled[hash.bucket(n * stride)] += 1);
+            let most = filled.iter().max().copied();
+            assert!(most <= Some(4), "{most:?} of 500 in one bucket, {stride} sectors apart");
+        }
+    }
 }

@@ -91,8 +91,7 @@ impl Page {
     ) {
         self.figures.retain(|(name, other), _| name != module || part.stands_beside(other));
         self.figures.insert((module.to_owned(), part.clone()), figures);
-        let of_module =
-            |name: &str| files.iter().any(|file| name.starts_with(file.trim_end_matches("**")));
+        let of_module = |name: &str| files.iter().any(|file| is_in(file, name));
         let mut reasons = BTreeMap::new();
         if *part == Part::All {
             let known = std::mem::take(&mut self.survivors);
@@ -132,6 +131,15 @@ impl Part {
             (Self::Shard(one), Self::Shard(two)) => one != two && number(one) == number(two),
             _ => false,
         }
+    }
+}
+
+/// Is the survivor `name` in `file`, or in the folder itself if that is `folder/*.rs`?
+fn is_in(file: &str, name: &str) -> bool {
+    let place = name.split(':').next().unwrap_or(name);
+    match file.strip_suffix("*.rs") {
+        Some(folder) => place.strip_prefix(folder).is_some_and(|rest| !rest.contains('/')),
+        None => place == file,
     }
 }
 
@@ -178,7 +186,7 @@ impl fmt::Display for Page {
 mod tests {
     use super::*;
 
-    const FILES: &[&str] = &["crates/a/src/**"];
+    const FILES: &[&str] = &["crates/a/src/*.rs"];
 
     fn page() -> Page {
         let text = format!(
@@ -232,6 +240,12 @@ mod tests {
         assert_eq!((page.figures.len(), page.survivors.len()), (2, 1));
         page.take_up("a", FILES, &Part::All, figures, found(&[]));
         assert_eq!((page.figures.len(), page.survivors.len()), (2, 0));
+    }
+
+    #[test]
+    fn survivors_belong_to_a_file_or_to_the_files_of_a_folder() {
+        assert!(is_in("a/b/*.rs", "a/b/c.rs: x") && is_in("a/b.rs", "a/b.rs: x"));
+        assert!(!is_in("a/b/*.rs", "a/b/c/d.rs: x") && !is_in("a/b.rs", "a/c.rs: x"));
     }
 
     #[test]

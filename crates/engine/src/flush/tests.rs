@@ -48,6 +48,9 @@ fn what_an_io_needs_follows_from_its_flags_and_the_cache() {
     assert_eq!(of(fua, Op::Write, IoFlags::FUA), None, "the device does it");
     assert_eq!(of(fua, Op::Write, BARRIERS), Some(PRE));
     assert!(fua.sequenced() == IoFlags::PREFLUSH && BACK.sequenced() == BARRIERS);
+    assert!(fua.meaningless() == IoFlags::NONE && BACK.meaningless() == IoFlags::NONE);
+    let through = WriteCache::Through;
+    assert!(through.sequenced() == IoFlags::NONE && through.meaningless() == BARRIERS);
 }
 
 #[test]
@@ -166,6 +169,8 @@ fn hardware_queues_flush_by_themselves() {
     assert_eq!(f.begin(T0, HwQueue(3)), Some(rq(1)), "the data of another one does not hold it up");
     assert_eq!(f.begin(T0, HW), None);
     assert_eq!(f.hws().collect::<Vec<_>>(), [HW, HwQueue(3)]);
+    let f = FlushQueues::new(BACK, 3..6, 16);
+    assert_eq!(f.hws().collect::<Vec<_>>(), [3, 4, 5].map(HwQueue));
 }
 
 #[test]
@@ -177,6 +182,66 @@ fn a_reused_slot_is_not_taken_for_what_was_in_it() {
     let again = rq(0).next_generation();
     assert!(!f.enter(T0, HW, again, BARE));
     assert_eq!(f.begin(T0, HW), Some(again));
+}
+
+#[test]
+fn a_request_is_in_a_sequence_from_its_entry_to_its_end() {
+    let mut f = queues();
+    assert!(!f.has(rq(0)) && !f.has(rq(99)), "a slot beyond the last one has no entry");
+    enter(&mut f, 0, BOTH);
+    assert!(f.has(rq(0)) && !f.has(rq(0).next_generation()) && !f.is_empty());
+    assert_eq!(f.way(rq(0)), Way::Plain, "it waits, and is not issued");
+    assert_eq!(f.begin(T0, HW), Some(rq(0)));
+    assert_eq!(f.way(rq(0).next_generation()), Way::Plain, "the flush goes by another name");
+    assert_eq!(flushed(&mut f, 0, Ok(())), [(0, Next::Data)]);
+    assert!(f.has(rq(0)) && !f.is_empty());
+    assert_eq!(f.data_done(T0, HW, rq(0), Ok(())), None);
+    assert!(f.has(rq(0)));
+    assert_eq!(f.begin(T0, HW), Some(rq(0)));
+    assert_eq!(flushed(&mut f, 0, Ok(())), [(0, end(true))]);
+    assert!(!f.has(rq(0)) && f.is_empty());
+}
+
+#[test]
+#[should_panic(expected = "is in a sequence already")]
+fn a_request_enters_once() {
+    let mut f = queues();
+    enter(&mut f, 0, BARE);
+    enter(&mut f, 0, BARE);
+}
+
+#[test]
+#[should_panic(expected = "is in no sequence")]
+fn data_of_a_request_that_ended_is_refused() {
+    let mut f = queues();
+    enter(&mut f, 0, POST);
+    assert_eq!(f.data_done(T0, HW, rq(0), Err(IoError::IO)), Some(Err(IoError::IO)));
+    let _ = f.data_done(T0, HW, rq(0), Ok(()));
+}
+
+#[test]
+#[should_panic(expected = "is in no sequence")]
+fn data_of_another_request_in_the_slot_is_refused() {
+    let mut f = queues();
+    enter(&mut f, 0, POST);
+    let _ = f.data_done(T0, HW, rq(0).next_generation(), Ok(()));
+}
+
+#[test]
+#[should_panic(expected = "has no data in flight")]
+fn data_that_has_not_been_issued_is_refused() {
+    let mut f = queues();
+    enter(&mut f, 0, PRE);
+    let _ = f.data_done(T0, HW, rq(0), Ok(()));
+}
+
+#[test]
+#[should_panic(expected = "carries no flush")]
+fn a_flush_ends_in_the_name_in_which_it_began() {
+    let mut f = queues();
+    (0..2).for_each(|i| enter(&mut f, i, BARE));
+    assert_eq!(f.begin(T0, HW), Some(rq(0)));
+    f.flushed(HW, rq(1), Ok(()));
 }
 
 #[test]

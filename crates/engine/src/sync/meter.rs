@@ -203,6 +203,18 @@ mod tests {
     }
 
     #[test]
+    fn without_units_or_without_a_limit_by_now_nothing_is_waited_for() {
+        let meter = Meter::new();
+        meter.set_rate(Some(1));
+        assert!(meter.is_limited());
+        meter.reserve(at(SILENCE), 100);
+        assert!(meter.reserve(at(SILENCE), 1) > at(99 * SILENCE));
+        assert_eq!(meter.reserve(at(SILENCE), 0), at(SILENCE), "as a discard of no bytes");
+        meter.set_rate(None);
+        assert_eq!(meter.reserve(at(SILENCE), 1), at(SILENCE), "what was reserved does not count");
+    }
+
+    #[test]
     fn fractions_of_a_nanosecond_add_up() {
         let meter = Meter::new();
         meter.set_rate(Some(3_000_000_000));

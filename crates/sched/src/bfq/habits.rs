@@ -169,4 +169,15 @@ mod tests {
         (0..6).for_each(|i| share.arrived(at(300 + 200 * i), Nanos::ZERO));
         assert!(share.is_bound());
     }
+
+    #[test]
+    fn a_window_of_200_ms_is_not_halved_yet() {
+        let at = |ms| Instant::ZERO + Nanos::from_millis(ms);
+        for (window, bound) in [(200, true), (201, false)] {
+            let mut share = IoShare::new(Instant::ZERO);
+            share.arrived(at(window), Nanos::ZERO);
+            share.arrived(at(250), Nanos::from_millis(50));
+            assert_eq!(share.is_bound(), bound, "a fifth of 250 ms, and more than that of 150");
+        }
+    }
 }

@@ -22,7 +22,7 @@ impl Key {
 
     /// What nobody waits for: one queue for each group and priority, which has a number below 256.
     pub(super) fn shared(group: GroupId, priority: u8) -> Self {
-        Self(1 << 32 | u64::from(group.0) << 8 | u64::from(priority))
+        Self((1 << 32) + (u64::from(group.0) << 8) + u64::from(priority))
     }
 
     /// The group whose async queue this is.
@@ -276,5 +276,6 @@ mod tests {
         assert_eq!(shared.shared_by(), Some(GroupId(u16::MAX)));
         assert_eq!(Key::process(Owner(u32::MAX)).shared_by(), None);
         assert_ne!(Key::shared(GroupId(1), 0), Key::shared(GroupId(0), 255));
+        assert_eq!(Key::shared(GroupId(1), 2).0, 0x1_0000_0102);
     }
 }

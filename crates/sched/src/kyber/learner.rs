@@ -435,3 +435,6 @@ impl Learner {
         out("measure_pause", self.pause.0);
     }
 }
+
+#[cfg(test)]
+mod tests;

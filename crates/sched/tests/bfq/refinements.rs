@@ -85,15 +85,8 @@ fn a_raised_process_takes_its_raising_along() {
     d.drain();
 }
 
-#[test]
-fn a_shared_queue_that_turns_seeky_is_split_and_each_gets_its_own_back() {
-    let mut d = two_busy("low_latency=0");
-    put(&mut d, read(2, 16));
-    assert_eq!(d.shown("queues"), 2);
-    for i in 1..30 {
-        put(&mut d, read(1 + i as u32 % 2, 100_000 * i));
-    }
-    // Until its slot ends.
+fn until_the_shared_slot_ends(d: &mut Driver) {
+    assert_eq!(d.shown("serving_shared"), 1);
     while d.shown("serving_shared") == 1 {
         match d.pick() {
             Pick::Issue(rq) => d.complete(rq),
@@ -102,6 +95,30 @@ fn a_shared_queue_that_turns_seeky_is_split_and_each_gets_its_own_back() {
             other => panic!("{other:?}"),
         }
     }
+}
+
+#[test]
+fn a_shared_queue_that_is_read_in_order_outlasts_its_slot() {
+    let mut d = two_busy("low_latency=0");
+    for i in 2..12 {
+        put(&mut d, read(1 + i as u32 % 2, 8 * i));
+    }
+    until_the_shared_slot_ends(&mut d);
+    // Far from everything: a queue of its own would not be merged with another one at once.
+    put(&mut d, read(2, 1 << 20));
+    assert_eq!(d.shown("queues"), 2, "both still send to the one queue");
+    d.drain();
+}
+
+#[test]
+fn a_shared_queue_that_turns_seeky_is_split_and_each_gets_its_own_back() {
+    let mut d = two_busy("low_latency=0");
+    put(&mut d, read(2, 16));
+    assert_eq!(d.shown("queues"), 2);
+    for i in 1..30 {
+        put(&mut d, read(1 + i as u32 % 2, 100_000 * i));
+    }
+    until_the_shared_slot_ends(&mut d);
     put(&mut d, read(2, 0));
     assert_eq!(d.shown("queues"), 3);
     put(&mut d, read(1, 0));
