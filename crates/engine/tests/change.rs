@@ -22,7 +22,7 @@ fn none() -> &'static Factory {
 
 /// Steps a change until it is done, as often as it may take.
 fn change(queue: &Queue<u32>, to: Plan) {
-    let mut change = replan(&queue, to).expect("a plan that is possible");
+    let mut change = replan(queue, to).expect("a plan that is possible");
     assert!(
         (0..100).any(|_| change.step(T0)),
         "a change with nothing in its way takes a few steps"

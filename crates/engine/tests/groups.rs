@@ -38,7 +38,7 @@ fn io(op: Op, sector: u64, group: GroupId) -> Io<u32> {
 fn set(queue: &Queue<u32>, now: Instant, edit: impl FnOnce(&mut GroupTree)) {
     let mut plan: Plan = queue.plan();
     edit(&mut plan.groups);
-    let mut change = replan(&queue, plan).expect("possible");
+    let mut change = replan(queue, plan).expect("possible");
     while !change.step(now) {}
 }
 

@@ -86,6 +86,9 @@ impl std::error::Error for Stuck {}
 /// Whoever looks after the queue: called when its time has come, and says when to call again.
 type Operator<'a, P> = Box<dyn FnMut(Instant, &Queue<P>) -> Option<Instant> + 'a>;
 
+/// Told of stalls.
+type Observer<'a> = Box<dyn FnMut(&Stall) + 'a>;
+
 /// A queue, virtual CPUs, and the time.
 pub struct Simulation<'a, P, B> {
     queue: Queue<P>,
@@ -99,7 +102,7 @@ pub struct Simulation<'a, P, B> {
     threads: Vec<Option<Thread<'a, P, B>>>,
     operator: Option<Operator<'a, P>>,
     /// Is told of I/Os that take too long.
-    observer: Option<Box<dyn FnMut(&Stall) + 'a>>,
+    observer: Option<Observer<'a>>,
     /// Where events are noted, and what clients need to note theirs.
     tracer: Option<(Tracer, DeviceShape)>,
 }

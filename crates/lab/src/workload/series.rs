@@ -163,7 +163,7 @@ impl Course {
         while self.since < until {
             let index = self.since.as_nanos() >> shift;
             // The last bin ends with time itself.
-            let end = (index + 1).checked_mul(1 << shift).unwrap_or(u64::MAX);
+            let end = (index + 1).saturating_mul(1 << shift);
             let end = Instant::from_nanos(end).min(until);
             let time = (end - self.since).0;
             let bin = &mut self.series.bins[index as usize];
