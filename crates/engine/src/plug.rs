@@ -101,6 +101,14 @@ impl Emptied<'_> {
     pub(crate) fn peek(&self) -> Option<&Proto> {
         self.0.as_slice().first()
     }
+
+    /// Everything has been taken: nothing is left to be looked for. O(1).
+    #[inline]
+    pub(crate) fn end(self) {
+        debug_assert!(self.0.as_slice().is_empty(), "something is left");
+        // What drains a vector to its end has left it empty from the beginning.
+        std::mem::forget(self);
+    }
 }
 
 impl Iterator for Emptied<'_> {

@@ -201,10 +201,8 @@ impl<P: Send> Pump<P> {
             return;
         }
         let before = issued.accepted;
-        while let Some(rq) = self.stuck.pop_front() {
-            if !self.enqueue(q, now, rq, issued) {
-                break;
-            }
+        if !self.stuck.is_empty() {
+            self.offer_stuck(q, now, issued);
         }
         while issued.refused.is_none()
             && let Some(rq) = next(self)
@@ -223,8 +221,20 @@ impl<P: Send> Pump<P> {
         }
     }
 
-    /// Offers one request to the device; what it refuses waits ahead of everything. False if it refused.
-    #[inline]
+    /// Offers the device what it refused earlier, until it refuses.
+    #[cold]
+    #[inline(never)]
+    fn offer_stuck(&mut self, q: &Shared<P>, now: Instant, issued: &mut Issued) {
+        while let Some(rq) = self.stuck.pop_front() {
+            if !self.enqueue(q, now, rq, issued) {
+                break;
+            }
+        }
+    }
+
+    /// Offers one request to the device; what it refuses waits ahead of everything. False if it refused. Inlined by
+    /// force: nearly every request comes one way, and being called from the rare one must not make it a call there.
+    #[inline(always)]
     fn enqueue(&mut self, q: &Shared<P>, now: Instant, rq: Inflight, issued: &mut Issued) -> bool {
         let tag = rq.tag;
         match self.device.enqueue(now, &q.lasting.table, rq) {

@@ -395,6 +395,7 @@ impl Runner {
             own.staging.put(proto);
             staged = true;
         }
+        rest.end();
         if staged {
             own.staging.publish();
             if was_blocked {
