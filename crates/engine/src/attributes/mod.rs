@@ -1,7 +1,7 @@
 //! The attributes of a queue by the names, units and spelling of sysfs: one tree, read and written as text.
 //!
 //! Pure. What is shown comes from a [`Snapshot`]; to write an attribute is to make another [`Plan`], which
-//! [`Queue::change`](crate::Queue::change) carries out. So nothing here knows of threads, of time or of waiting.
+//! [`Queue::edit`](crate::Queue::edit) carries out. So nothing here knows of threads, of time or of waiting.
 //!
 //! | part of the tree | what it is about | from |
 //! |---|---|---|
