@@ -4,6 +4,7 @@ use super::tally::Part;
 use crate::error::Failure;
 use crate::plan::Plan;
 use crate::plan::runs::ThreadSpec;
+use blkmq_lab::workload::Unfinished;
 
 /// Something that did not go well in a run, as text: what, and where first.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -97,7 +98,12 @@ fn failed(plan: &Plan, parts: &[(ThreadSpec, Part)]) -> Option<String> {
 
 /// What did not end with the runtime, of the first thread of which that is true, and how many more there are.
 fn unfinished(plan: &Plan, parts: &[(ThreadSpec, Part)]) -> Option<String> {
-    let mut stalled = parts.iter().filter(|(_, part)| part.tally.unfinished.outstanding > 0);
+    // A drain that took long and gave everything back is none: nothing was given up for it.
+    let is_short = |part: &Part| {
+        let Unfinished { cancelled, abandoned, .. } = part.tally.unfinished;
+        cancelled + abandoned > 0
+    };
+    let mut stalled = parts.iter().filter(|(_, part)| is_short(part));
     let (thread, part) = stalled.next()?;
     let more = match stalled.count() {
         0 => String::new(),
