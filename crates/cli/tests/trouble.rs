@@ -126,6 +126,15 @@ fn a_stall_is_told_of_with_what_waits_and_where() {
     assert!(request.ends_with(", owner 1: at the device, for 10.0 s"), "{request}");
 }
 
+/// What a program submits after its sleep has not waited while it slept.
+#[test]
+fn a_thread_that_begins_late_has_not_stalled() {
+    let run = "sim --device=null,irqmode=2,completion_nsec=1000000 --scheduler=none --rw=randread --size=100m \
+               --startdelay=20 --iodepth=8 --number_ios=300";
+    let errors = String::from_utf8(blkmq(run).stderr).expect("messages are text");
+    assert!(errors.is_empty(), "{errors}");
+}
+
 #[test]
 fn limits_hold_after_more_than_a_year() {
     let run = "sim --scheduler=none --device=null --rw=randread --size=100m --group=a:riops=100 --cgroup=a \

@@ -56,6 +56,11 @@ impl<P: Send + 'static> Body<P> {
         matches!(self.state, State::Parked)
     }
 
+    /// In the middle of a run, with the elevator in hand.
+    pub(crate) fn is_caught(&self) -> bool {
+        matches!(self.state, State::Caught { .. })
+    }
+
     /// Begins a turn. If it is caught in mid-run, that is what it spends the turn with, and this says when the
     /// next one is.
     pub(crate) fn resume(&mut self, now: Instant, costs: &Costs) -> Option<Next> {

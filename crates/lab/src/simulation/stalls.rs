@@ -45,15 +45,12 @@ impl fmt::Display for Stall {
 pub(super) struct Stalls {
     since: Instant,
     had: u64,
-    /// It had nothing in flight when it was looked at last, so that nothing has waited since then.
-    was_idle: bool,
     next: Instant,
 }
 
 impl Stalls {
     pub(super) fn new<P: Send>(now: Instant, submitter: &Submitter<P>) -> Self {
-        let was_idle = submitter.outstanding() == 0;
-        Self { since: now, had: submitter.taken_back(), was_idle, next: now + STALL_AFTER }
+        Self { since: now, had: submitter.taken_back(), next: now + STALL_AFTER }
     }
 
     /// At the begin of a turn at `now`: what there is to tell.
@@ -64,7 +61,7 @@ impl Stalls {
         queue: &Queue<P>,
     ) -> Option<Stall> {
         let (had, outstanding) = (submitter.taken_back(), submitter.outstanding());
-        if had != self.had || outstanding == 0 || self.was_idle {
+        if had != self.had || outstanding == 0 {
             *self = Self::new(now, submitter);
             return None;
         }

@@ -158,12 +158,12 @@ impl<'a, P: Payload + 'static, B: Buffers<P>> Thread<'a, P, B> {
 
     /// What there is to tell of I/Os that do not come back, before a turn.
     pub(super) fn look(&mut self, now: Instant, queue: &Queue<P>) -> Option<Stall> {
-        // One that is caught in mid-run has the elevator.
-        if self.body.is_parked() {
-            self.stalls.look(now, &self.body.submitter, queue)
-        } else {
-            None
+        // A look needs the elevators, and a run that is caught has one. A program that wakes from sleep is looked at, too: what
+        // it submits from now on has not waited while it slept.
+        if self.body.is_caught() {
+            return None;
         }
+        self.stalls.look(now, &self.body.submitter, queue)
     }
 
     /// One turn.
