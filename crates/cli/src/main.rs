@@ -7,6 +7,7 @@
 
 mod args;
 mod bench;
+mod bounded;
 mod commands;
 mod devices;
 mod doc;

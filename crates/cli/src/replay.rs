@@ -1,5 +1,6 @@
 //! `blkmq replay`: an elevator log played back, exactly to the same scheduler, or as a workload to another one.
 
+use crate::bounded;
 use crate::devices;
 use crate::error::{Failure, UsageError};
 use crate::plan::{SchedulerChoice, Time};
@@ -12,6 +13,9 @@ use blkmq_lab::elevator_log::{
     ElevatorLog, Instance, Log, LogError, Summary, Workload, replay, rerun, summary,
 };
 use blkmq_lab::observe::Observation;
+
+/// The longest log that is read; it is held as a whole.
+const MAX_BYTES: u64 = 1 << 30;
 
 const HELP: &str = "\
 usage: blkmq replay FILE [--scheduler=NAME[:KEY=VALUE,...]] [--device=DEVICE]
@@ -83,8 +87,7 @@ fn wanted(args: &[String]) -> Result<Wanted, UsageError> {
 /// If the arguments or the log cannot be understood, or the simulation cannot be made.
 pub fn run(args: &[String]) -> Result<(String, Result<(), Failure>), Failure> {
     let wanted = wanted(args)?;
-    let bytes =
-        std::fs::read(&wanted.file).map_err(|e| UsageError::new(e.to_string()).at(&wanted.file))?;
+    let bytes = bounded::read(&wanted.file, "an elevator log", MAX_BYTES)?;
     let broken = |e: LogError| UsageError::new(e.to_string()).at(&wanted.file);
     let log = Log::parse(&bytes).map_err(broken)?;
     let recorded = summary(&log).map_err(broken)?;

@@ -154,7 +154,7 @@ const REFUSED: &[(&str, &[&str])] = &[
     ("replay no-such.log", &["no-such.log: "]),
     ("replay Cargo.toml", &["Cargo.toml: no elevator log; one begins with 'blkmqelv'"]),
     ("bench no-such-file.fio", &["no-such-file.fio: "]),
-    ("bench .", &["not a job file"]),
+    ("bench .", &["a directory, not a job file"]),
 ];
 
 #[test]

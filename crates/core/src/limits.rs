@@ -33,7 +33,7 @@ pub struct Limits {
     pub chunk_sectors: u32,
     /// Segments may meet only at multiples of this mask plus one, in bytes; 0 for no such rule.
     pub virt_boundary_mask: u64,
-    /// Size of the device in sectors.
+    /// Size of the device in sectors, up to [`Limits::MAX_CAPACITY`].
     pub capacity: u64,
     /// It rotates, or says so: where I/Os lie matters. Policies may ask; the engine does not.
     pub rotational: bool,
@@ -53,7 +53,7 @@ impl Default for Limits {
             max_segment_size: 65536,
             chunk_sectors: 0,
             virt_boundary_mask: 0,
-            capacity: u64::MAX >> 9,
+            capacity: Self::MAX_CAPACITY,
             rotational: false,
         }
     }
@@ -80,6 +80,8 @@ pub enum LimitsError {
     MaxSegmentSize(u32),
     /// No multiple of the logical block size.
     ChunkSectors(u32),
+    /// More than [`Limits::MAX_CAPACITY`].
+    Capacity(u64),
 }
 
 impl fmt::Display for LimitsError {
@@ -113,6 +115,9 @@ impl fmt::Display for LimitsError {
             Self::ChunkSectors(n) => {
                 write!(f, "chunk_sectors is {n}; it must be a multiple of the logical block size")
             }
+            Self::Capacity(n) => {
+                write!(f, "capacity is {n} sectors; it must be {} at most", Limits::MAX_CAPACITY)
+            }
         }
     }
 }
@@ -120,6 +125,9 @@ impl fmt::Display for LimitsError {
 impl core::error::Error for LimitsError {}
 
 impl Limits {
+    /// The most sectors of a device: its bytes can be counted in 64 bits.
+    pub const MAX_CAPACITY: u64 = u64::MAX >> 9;
+
     /// Checks that the limits can be met at all.
     ///
     /// # Errors
@@ -152,6 +160,9 @@ impl Limits {
         }
         if !self.chunk_sectors.is_multiple_of(block) {
             return Err(LimitsError::ChunkSectors(self.chunk_sectors));
+        }
+        if self.capacity > Self::MAX_CAPACITY {
+            return Err(LimitsError::Capacity(self.capacity));
         }
         Ok(())
     }
@@ -223,6 +234,7 @@ mod tests {
             (Limits { max_segments: 0, ..good }, LimitsError::MaxSegments),
             (Limits { max_segment_size: 512, ..good }, LimitsError::MaxSegmentSize(512)),
             (Limits { chunk_sectors: 12, ..good }, LimitsError::ChunkSectors(12)),
+            (Limits { capacity: 1 << 55, ..good }, LimitsError::Capacity(1 << 55)),
         ] {
             assert_eq!(limits.validate(), Err(error));
         }

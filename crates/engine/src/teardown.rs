@@ -3,7 +3,7 @@
 
 use crate::shared::{Lasting, Shared};
 use crate::submitter::Parts;
-use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 // A count, and no protocol; under the model checkers too, whose atomics cannot be in a static.
 use crate::sync::GlobalCount;
 
@@ -21,12 +21,17 @@ pub fn leaked_bios() -> u64 {
 
 impl<P> Drop for Shared<P> {
     /// Submitters are gone, or they would hold the queue.
+    ///
+    /// # Panics
+    /// If a device does, when everything else has been given back.
     fn drop(&mut self) {
+        let mut panic = None;
         for hctx in &mut self.hctxs {
             let pump = hctx.pump.get_mut();
             // A device may panic here. What it has given back by then is back, and the rest is leaked.
             let mut held = Vec::new();
-            let _ = catch_unwind(AssertUnwindSafe(|| pump.abandon(&mut held)));
+            let given_back = catch_unwind(AssertUnwindSafe(|| pump.abandon(&mut held)));
+            panic = panic.or(given_back.err());
             for rq in held {
                 hctx.tags.put_abandoned(rq.tag);
                 rq.into_head().orphan();
@@ -40,6 +45,12 @@ impl<P> Drop for Shared<P> {
             let runner = shard.gate.get_mut();
             runner.end_all();
             runner.completions.send_rest(&self.lasting);
+        }
+        // A second panic would abort, and hide the first.
+        if let Some(panic) = panic
+            && !std::thread::panicking()
+        {
+            resume_unwind(panic);
         }
     }
 }

@@ -320,3 +320,15 @@ fn a_panic_in_the_closure_that_takes_completions_loses_the_one_it_had() {
     assert_eq!(sub.reap(2, |_| {}), 1);
     assert_eq!((queue.stats().completed, queue.is_poisoned()), (2, false));
 }
+
+/// Its message is worth more than a queue that goes away in silence.
+#[test]
+fn a_panic_of_a_device_that_is_taken_apart_goes_on_and_loses_nothing_else() {
+    let queue = fatal_device(Access::Combining, false, false);
+    let mut a = queue.submitter().expect("free");
+    a.push(T0, read(100, 8)).expect("there is credit");
+    a.flush(T0);
+    let panic = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| drop((a, queue))));
+    let panic = panic.expect_err("the device does not give back what it has");
+    assert_eq!(panic.downcast_ref(), Some(&"a device that panics once more"));
+}

@@ -4,6 +4,7 @@
 use super::options;
 use super::sections::Section;
 use super::setting::{Origin, Setting};
+use crate::bounded;
 use crate::error::UsageError;
 use std::rc::Rc;
 
@@ -15,12 +16,9 @@ const MAX_BYTES: u64 = 1 << 20;
 /// # Errors
 /// If it cannot be read or understood; the message names the line.
 pub fn read(path: &str) -> Result<Vec<Section>, UsageError> {
-    let refuse = |what: String| UsageError::new(what).at(path);
-    let size = std::fs::metadata(path).map_err(|e| refuse(e.to_string()))?;
-    if size.is_dir() || size.len() > MAX_BYTES {
-        return Err(refuse("not a job file; accepted: a text file of up to 1 MiB".into()));
-    }
-    let text = std::fs::read_to_string(path).map_err(|e| refuse(e.to_string()))?;
+    let bytes = bounded::read(path, "a job file", MAX_BYTES)?;
+    let no_text = |_| UsageError::new("not a job file; accepted: text in UTF-8").at(path);
+    let text = String::from_utf8(bytes).map_err(no_text)?;
     parse(path, &text, |name| std::env::var(name).ok())
 }
 

@@ -90,7 +90,28 @@ impl Scenario {
         let modes = modes(&mut dice.0, access);
         let (_, stats) = dice.among(&STATS);
         let begin = dice.among(&BEGINS);
-        Self { modes, stats, begin, ..scenario }
+        let scenario = Self { modes, stats, begin, ..scenario };
+        if dice.one_in(2) { scenario.with_shared_failures() } else { scenario }
+    }
+}
+
+impl Scenario {
+    /// If its device fails: with I/Os of several owners side by side, so that a request that fails is taken apart.
+    fn with_shared_failures(mut self) -> Self {
+        if ["error=", "badblocks="].iter().any(|fault| self.device.contains(fault)) {
+            self.nomerges = NoMerges::All;
+            self.habits.batch = self.habits.batch.max(16);
+            self.load = Load {
+                pattern: Pattern::Sequential,
+                ops: [0, 1, 0, 0, 0],
+                blocks: self.load.blocks.min(4),
+                owners: 3,
+                prios: false,
+                flags: Permille(0),
+                ..self.load
+            };
+        }
+        self
     }
 }
 

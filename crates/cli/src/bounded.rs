@@ -1,0 +1,45 @@
+//! Reading files that a command line names, up to a length: what a file says of its own is not believed, since a pipe
+//! says nothing, and `/dev/zero` says 0.
+
+use crate::error::UsageError;
+use std::fs::File;
+use std::io::Read;
+
+/// The bytes of the file at `path`, which holds a `kind` of up to `most` bytes.
+///
+/// # Errors
+/// If it cannot be read, or is longer. No more than `most` bytes are held.
+pub fn read(path: &str, kind: &str, most: u64) -> Result<Vec<u8>, UsageError> {
+    let refuse = |what: String| UsageError::new(what).at(path);
+    let file = File::open(path).map_err(|e| refuse(e.to_string()))?;
+    if file.metadata().is_ok_and(|it| it.is_dir()) {
+        return Err(refuse(format!("a directory, not {kind}")));
+    }
+    let mut bytes = Vec::new();
+    file.take(most + 1).read_to_end(&mut bytes).map_err(|e| refuse(e.to_string()))?;
+    if bytes.len() as u64 > most {
+        let most = most >> 20;
+        return Err(refuse(format!("too long for {kind}; accepted: up to {most} MiB")));
+    }
+    Ok(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    #[cfg(unix)]
+    fn a_file_without_end_is_refused() {
+        let error = read("/dev/zero", "a job file", 1 << 20).expect_err("it has no end");
+        let expected = "/dev/zero: too long for a job file; accepted: up to 1 MiB";
+        assert_eq!(error.to_string(), expected);
+        assert_eq!(read("/dev/null", "a job file", 1 << 20).expect("it is empty"), []);
+    }
+
+    #[test]
+    fn what_cannot_be_read_is_named() {
+        let error = read("/no/such/file", "a job file", 1).expect_err("it is not there");
+        assert!(error.to_string().starts_with("/no/such/file: "), "{error}");
+    }
+}
