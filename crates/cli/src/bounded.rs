@@ -34,7 +34,7 @@ mod tests {
         let error = read("/dev/zero", "a job file", 1 << 20).expect_err("it has no end");
         let expected = "/dev/zero: too long for a job file; accepted: up to 1 MiB";
         assert_eq!(error.to_string(), expected);
-        assert_eq!(read("/dev/null", "a job file", 1 << 20).expect("it is empty"), []);
+        assert!(read("/dev/null", "a job file", 1 << 20).expect("it can be read").is_empty());
     }
 
     #[test]
