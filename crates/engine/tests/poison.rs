@@ -328,7 +328,7 @@ fn a_panic_of_a_device_that_is_taken_apart_goes_on_and_loses_nothing_else() {
     let mut a = queue.submitter().expect("free");
     a.push(T0, read(100, 8)).expect("there is credit");
     a.flush(T0);
-    let panic = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| drop((a, queue))));
+    let panic = catch_unwind(AssertUnwindSafe(|| drop((a, queue))));
     let panic = panic.expect_err("the device does not give back what it has");
     assert_eq!(panic.downcast_ref(), Some(&"a device that panics once more"));
 }
