@@ -3,7 +3,7 @@
 use crate::common::{
     Client, Path, With, World, disk, driver, issue_owner, ms, put, put_all, read, us, write,
 };
-use blkmq_core::{IoMeta, Nanos, Owner};
+use blkmq_core::{Instant, IoMeta, Nanos, Owner};
 use blkmq_sched::Pick;
 use blkmq_sched::testkit::Driver;
 
@@ -287,4 +287,102 @@ fn a_queue_that_is_woken_three_times_has_a_waker_that_is_let_in_first() {
     };
     assert_eq!(run(3), 3, "whoever has been busy for longer");
     assert_eq!(run(8), 2, "its waker");
+}
+
+/// Owner 1, raised, has completed its first request and the device idles for it. Owner 3 is not raised, owner 2 is.
+fn idling_for_a_raised_queue() -> Driver {
+    let mut d = driver("");
+    let first = put(&mut d, read(1, 0));
+    assert_eq!(d.issue(), first);
+    put(&mut d, read(3, 1 << 24).level(3));
+    put(&mut d, read(2, 1 << 25));
+    assert_eq!(d.shown("raised_busy"), 2);
+    d.advance(us(100));
+    d.complete(first);
+    assert_eq!((d.shown("idling"), d.shown("serving_raised")), (1, 30));
+    d
+}
+
+#[test]
+fn beside_a_raised_queue_a_raised_one_is_injected_once_slice_idle_is_over() {
+    let mut d = idling_for_a_raised_queue();
+    assert!(matches!(d.pick(), Pick::WaitUntil(_)), "no limit is known yet");
+    d.advance(ms(9));
+    assert_eq!(issue_owner(&mut d), 2, "owner 3 has been busy for longer, and is not raised");
+    assert_eq!(d.shown("idling"), 1);
+}
+
+/// Limits are learned anew every second; here that is when the last request of owner 1 arrives, a process that thinks
+/// for a short time. The device idles for it, and its limit and service time are unknown.
+fn idling_at_a_reset() -> Driver {
+    let mut d = idling_for_a_raised_queue();
+    let round = |d: &mut Driver, n: u64| {
+        d.advance(us(200));
+        let rq = put(d, read(1, 8 * n));
+        assert_eq!(d.issue(), rq);
+        d.advance(ms(9));
+        d.complete(rq);
+    };
+    (1..=110).for_each(|n| round(&mut d, n));
+    assert!(d.now() > Instant::ZERO + ms(1_009), "the last one arrived after a second");
+    assert_eq!((d.shown("idling"), d.shown("serving_raised")), (1, 30));
+    d
+}
+
+#[test]
+fn service_time_is_not_measured_among_others_before_it_is_known_alone() {
+    let mut d = idling_at_a_reset();
+    put(&mut d, read(2, 1 << 26));
+    assert!(matches!(d.pick(), Pick::WaitUntil(_)), "nothing is known");
+    d.advance(ms(11));
+    let injected = d.issue();
+    assert_eq!(d.meta(injected).owner, Owner(2));
+    let second = put(&mut d, read(1, 8_000));
+    assert_eq!(d.issue(), second);
+    d.complete(injected);
+    d.advance(ms(1));
+    d.complete(second);
+    assert_eq!(d.shown("idling"), 1);
+    assert!(matches!(d.pick(), Pick::WaitUntil(_)), "the limit is still unknown");
+}
+
+#[test]
+fn a_queue_that_its_processes_have_left_is_not_joined() {
+    let mut d = two_busy("low_latency=0");
+    d.left(Owner(1));
+    put(&mut d, read(2, 16));
+    assert_eq!(d.shown("queues"), 3);
+    d.drain();
+}
+
+#[test]
+fn a_series_ends_later_than_600_ms_after_its_last_queue() {
+    let begin = |gap: Nanos| {
+        let mut d = driver("queue_merge=2");
+        for (owner, apart) in [(1, gap), (2, ms(50)), (3, ms(0))] {
+            put(&mut d, read(owner, u64::from(owner) << 20));
+            d.advance(apart);
+        }
+        d.shown("queues")
+    };
+    assert_eq!(begin(ms(600)), 3, "the second queue does not begin a series");
+    assert_eq!(begin(ms(601)), 2);
+}
+
+#[test]
+fn nothing_is_injected_where_idling_is_faster() {
+    let injected = |mut d: Driver| {
+        for n in 0..15 {
+            let rq = put(&mut d, read(1, 8 * n).level(0));
+            assert_eq!(d.issue(), rq);
+            d.advance(ms(1));
+            d.complete(rq);
+            d.advance(us(100));
+        }
+        put(&mut d, read(2, 1 << 20).level(7));
+        assert_eq!(d.shown("idling"), 1);
+        matches!(d.pick(), Pick::Issue(_))
+    };
+    assert!(injected(driver("low_latency=0")), "its service time is known");
+    assert!(!injected(disk("low_latency=0")), "the next request is close and comes soon");
 }
