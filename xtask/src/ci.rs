@@ -13,7 +13,7 @@ struct Step {
 }
 
 /// How long seeds are simulated.
-const SOAK_MINUTES: u64 = 2;
+const SOAK_MINUTES: u64 = 1;
 
 const STEPS: &[Step] = &[
     Step {
@@ -38,28 +38,19 @@ const STEPS: &[Step] = &[
     },
     Step { name: "tidy", run: || tidy::main(&[]) },
     Step { name: "loom", run: || loom::main(&[]) },
+    Step { name: "orderings", run: || orderings::main(&[]) },
     Step { name: "shuttle", run: || shuttle::main(&[]) },
+    Step { name: "miri", run: || miri::main(&[]) },
+    Step { name: "tsan", run: sanitize::thread },
+    Step { name: "asan", run: sanitize::address },
+    Step { name: "aarch64", run: || aarch64::main(&[]) },
+    Step { name: "fuzz", run: || fuzz::main(&[]) },
     // As many seeds as fit, so that a machine of two cores is not the slower for it.
     Step { name: "soak", run: || soak::for_minutes(SOAK_MINUTES) },
     // Benchmarks run small, so that they cannot rot. Nothing is gated on their figures.
     Step { name: "bench", run: || bench::main(&["--test-size".to_owned()]) },
     Step { name: "interop", run: || interop::main(&[]) },
 ];
-
-/// Run when they are named: they want toolchains of their own, and more time than a change has.
-const ON_REQUEST: &[Step] = &[
-    Step { name: "miri", run: || miri::main(&[]) },
-    Step { name: "tsan", run: sanitize::thread },
-    Step { name: "asan", run: sanitize::address },
-    Step { name: "aarch64", run: || aarch64::main(&[]) },
-    Step { name: "fuzz", run: || fuzz::main(&[]) },
-    Step { name: "orderings", run: || orderings::main(&[]) },
-];
-
-/// Every step, in the order in which they run.
-fn all() -> impl Iterator<Item = &'static Step> {
-    STEPS.iter().chain(ON_REQUEST)
-}
 
 /// `cargo xtask ci [--skip STEP]... [STEP]...`
 ///
@@ -93,16 +84,15 @@ fn select(args: &[String]) -> Result<Vec<&'static Step>> {
         } else {
             (arg, &mut wanted)
         };
-        if all().all(|step| step.name != name) {
-            let names: Vec<&str> = all().map(|step| step.name).collect();
+        if STEPS.iter().all(|step| step.name != name) {
+            let names: Vec<&str> = STEPS.iter().map(|step| step.name).collect();
             return Err(format!("no step {name}; there are {}", names.join(", ")).into());
         }
         list.push(name.as_str());
     }
-    let usual = |name: &str| wanted.is_empty() && STEPS.iter().any(|step| step.name == name);
     let is_chosen =
-        |name: &str| (usual(name) || wanted.contains(&name)) && !skipped.contains(&name);
-    let steps: Vec<&Step> = all().filter(|step| is_chosen(step.name)).collect();
+        |name: &str| (wanted.is_empty() || wanted.contains(&name)) && !skipped.contains(&name);
+    let steps: Vec<&Step> = STEPS.iter().filter(|step| is_chosen(step.name)).collect();
     if steps.is_empty() { Err("no step is left to run".into()) } else { Ok(steps) }
 }
 
@@ -119,7 +109,6 @@ mod tests {
     fn steps_can_be_named_and_skipped() {
         assert_eq!(names(&[]).len(), STEPS.len());
         assert_eq!(names(&["tidy", "fmt"]), ["fmt", "tidy"]);
-        assert_eq!(names(&["asan"]), ["asan"], "on request alone");
         assert_eq!(names(&["--skip", "test"])[0], "clippy");
     }
 

@@ -88,8 +88,8 @@ pub(crate) fn main(args: &[String]) -> Result<()> {
     if let Some(arg) = args.first() {
         return Err(format!("miri takes no argument, got {arg}").into());
     }
-    if !nightly::is_ready()? {
-        suite::skipped("miri", &[ONCE, SEEDED].concat(), "rustup is not installed");
+    if let Some(lack) = nightly::lack()? {
+        suite::skipped("miri", &[ONCE, SEEDED].concat(), &lack);
         return Ok(());
     }
     let found = planted::check(BUGS, |bug| {

@@ -6,27 +6,32 @@ use crate::shell::{Cmd, is_installed};
 /// What is needed of it beside the compiler: Miri, and the source of the standard library.
 const COMPONENTS: [&str; 2] = ["miri", "rust-src"];
 
-/// Installs what is missing. False on a machine without rustup.
+/// Installs what is missing. What the machine lacks that it cannot be installed, if so: rustup, or a network.
 ///
 /// # Errors
-/// If rustup is there and cannot install it: nothing is skipped for want of a network.
-pub(crate) fn is_ready() -> Result<bool> {
+/// If rustup does not work.
+pub(crate) fn lack() -> Result<Option<String>> {
     if !is_installed("rustup") {
-        return Ok(false);
+        return Ok(Some("rustup is not installed".into()));
     }
     let toolchains = Cmd::new("rustup toolchain list").output()?;
     if !toolchains.lines().any(|line| line.starts_with("nightly-")) {
         let components = COMPONENTS.map(|name| format!("-c {name}")).join(" ");
         let install = "rustup toolchain install nightly --no-self-update --profile minimal";
-        Cmd::new(&format!("{install} {components}")).run()?;
+        if let Err(error) = Cmd::new(&format!("{install} {components}")).run() {
+            return Ok(Some(error.to_string()));
+        }
     }
     let list = Cmd::new("rustup component list --toolchain nightly --installed").output()?;
     for component in COMPONENTS {
         if !list.lines().any(|line| line.starts_with(component)) {
-            Cmd::new(&format!("rustup component add --toolchain nightly {component}")).run()?;
+            let add = format!("rustup component add --toolchain nightly {component}");
+            if let Err(error) = Cmd::new(&add).run() {
+                return Ok(Some(error.to_string()));
+            }
         }
     }
-    Ok(true)
+    Ok(None)
 }
 
 /// `cargo LINE` of that toolchain.

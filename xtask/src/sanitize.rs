@@ -67,6 +67,9 @@ const ADDRESS: Sanitizer = Sanitizer {
 const FORGETFUL: &str = "crates/uring/tests/forgetful.rs";
 const ROUNDS: &str = "100";
 
+/// I/Os of each combination that is stressed: a tenth of what tests without a sanitizer have.
+const STRESS_IOS: &str = "3000";
+
 /// `cargo xtask sanitize [thread|address]`
 ///
 /// # Errors
@@ -103,7 +106,7 @@ pub(crate) fn address() -> Result<()> {
         filter: "",
         left_out: &[],
     };
-    if nightly::is_ready()? {
+    if nightly::lack()?.is_none() {
         let tally =
             suite::run(&[&test], |_| sanitized(&ADDRESS, "test").env("BLKMQ_ROUNDS", ROUNDS))?;
         println!("asan, {ROUNDS} rounds of a device that forgets its ring: {tally}");
@@ -122,8 +125,8 @@ pub(crate) fn address() -> Result<()> {
 
 fn check(sanitizer: &Sanitizer) -> Result<()> {
     let Sanitizer { step, bugs, suites, .. } = sanitizer;
-    if !nightly::is_ready()? {
-        suite::skipped(step, suites, "rustup is not installed");
+    if let Some(lack) = nightly::lack()? {
+        suite::skipped(step, suites, &lack);
         return Ok(());
     }
     let run = "run --quiet --profile test --manifest-path planted/Cargo.toml";
@@ -140,6 +143,7 @@ fn sanitized(Sanitizer { name, step, flags, .. }: &Sanitizer, line: &str) -> Cmd
         .env("RUSTFLAGS", format!("-Zsanitizer={name}"))
         // Most of the time is spent on building.
         .env("CARGO_PROFILE_TEST_OPT_LEVEL", "1")
+        .env("BLKMQ_STRESS_IOS", STRESS_IOS)
         .env("RUST_BACKTRACE", "0")
         .env("CARGO_TARGET_DIR", target.to_string_lossy())
 }
