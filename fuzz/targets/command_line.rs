@@ -9,6 +9,8 @@
 mod args;
 #[path = "../../crates/cli/src/bench/mod.rs"]
 mod bench;
+#[path = "../../crates/cli/src/bounded.rs"]
+mod bounded;
 #[path = "../../crates/cli/src/commands.rs"]
 mod commands;
 #[path = "../../crates/cli/src/devices.rs"]

@@ -3,6 +3,11 @@
 #![no_main]
 #![allow(dead_code, reason = "the modules of a program, of which a part is used")]
 
+#[path = "."]
+mod bench {
+    #[path = "../../crates/cli/src/bench/start.rs"]
+    pub mod start;
+}
 #[path = "../../crates/cli/src/error.rs"]
 mod error;
 #[path = "../../crates/cli/src/units.rs"]
