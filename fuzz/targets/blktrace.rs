@@ -1,4 +1,5 @@
-//! Records of blktrace: whatever is read is written and read again as the same.
+//! Records of blktrace: whatever is read is written and read again as the same, but for the categories that version 1,
+//! which is written, does not have.
 
 #![no_main]
 
@@ -11,6 +12,7 @@ fuzz_target!(|bytes: &[u8]| {
         let mut out = Vec::new();
         record.encode(&mut out);
         let (again, length) = Record::decode(&out, 0).expect("written here").expect("one record");
-        assert_eq!((again, length), (record, out.len()));
+        let action = u64::from(record.action as u32);
+        assert_eq!((again, length), (Record { action, ..record }, out.len()));
     }
 });
