@@ -29,6 +29,7 @@ const ONCE: &[&Suite] = &[
         filter: "slots:: sync:: merge_index::",
         left_out: &[
             ("laps_wrap_around", "131072 entries"),
+            ("evenly_filled", "takes minutes"),
             ("each_number_is_given_out_once", "takes minutes"),
             ("shares_add_up_to_the_shallow_depth", "takes minutes"),
             ("rates_of_millions", "millions of calls"),
