@@ -44,9 +44,9 @@ const ONCE: &[&Suite] = &[
         left_out: &[],
     },
     &Suite {
-        name: "uring, its buffers",
-        package: "-p blkmq-uring --lib",
-        filter: "buf:: pool::",
+        name: "buf",
+        package: "-p blkmq-buf --lib",
+        filter: "",
         left_out: &[("threads_take_from_one_pool", "run with several seeds")],
     },
 ];
@@ -61,8 +61,8 @@ const SEEDED: &[&Suite] = &[
         left_out: &[],
     },
     &Suite {
-        name: "uring, threads",
-        package: "-p blkmq-uring --lib",
+        name: "buf, threads",
+        package: "-p blkmq-buf --lib",
         filter: "threads_take_from_one_pool",
         left_out: &[],
     },

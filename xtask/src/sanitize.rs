@@ -34,6 +34,7 @@ const RUNTIME: Suite =
     Suite { name: "runtime", package: "-p blkmq-runtime --lib --tests", filter: "", left_out: &[] };
 const DEVICE: Suite =
     Suite { name: "device", package: "-p blkmq-device --test stress", filter: "", left_out: &[] };
+const BUF: Suite = Suite { name: "buf", package: "-p blkmq-buf --lib", filter: "", left_out: &[] };
 const URING: Suite = Suite {
     name: "uring",
     package: "-p blkmq-uring --lib --test contents --test refusals",
@@ -46,7 +47,7 @@ const BLKMQ: Suite = Suite {
     filter: "",
     left_out: &[],
 };
-const SUITES: &[&Suite] = &[&ENGINE, &RUNTIME, &DEVICE, &URING, &BLKMQ];
+const SUITES: &[&Suite] = &[&ENGINE, &RUNTIME, &DEVICE, &BUF, &URING, &BLKMQ];
 
 const THREAD: Sanitizer = Sanitizer {
     name: "thread",

@@ -13,13 +13,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Sender, channel};
 
 const BLOCK: usize = 64 << 10;
-const SECTORS: u32 = (BLOCK / 512) as u32;
 const BLOCKS: u64 = 400;
 /// Buffers, and so I/Os in flight.
 const BUFFERS: usize = 8;
 
-/// What belongs to an I/O. A device that stores would want a cell of bytes to read into; this one does not.
-type Block = Vec<u8>;
+/// What belongs to an I/O.
+type Block = AlignedBuf;
 
 /// What all buffers share.
 struct Copy {
@@ -33,16 +32,15 @@ type End = Result<(), String>;
 
 /// Copies and prints how it went.
 pub fn main() -> Result<(), Box<dyn Error>> {
-    let device = blkmq::device("null,submit_queues=1,irqmode=2,completion_nsec=50000")?;
-    let config = device.config().scheduler(blkmq::scheduler("mq-deadline").expect("built in"));
-    let service = Service::start(config, Placement::Anywhere)?;
+    let disk = blkmq::open("null,submit_queues=1,irqmode=2,completion_nsec=50000")?;
+    let service = disk.start("mq-deadline")?;
     let reactor = service.reactor()?;
 
     let (disk, next, copied) = (reactor.handle(), AtomicU64::new(0), AtomicU64::new(0));
     let copy = Arc::new(Copy { disk, next, copied });
     let (ended, end) = channel();
     for _ in 0..BUFFERS {
-        read_next(&copy, vec![0; BLOCK], ended.clone());
+        read_next(&copy, AlignedBuf::new(BLOCK), ended.clone());
     }
     drop(ended);
     // Each buffer says one thing, at its end. When the last one is gone the channel closes.
@@ -65,18 +63,21 @@ fn read_next(copy: &Arc<Copy>, buffer: Block, end: Sender<End>) {
     if block >= BLOCKS {
         return tell(&end, Ok(()));
     }
-    let io = Io::new(Op::Read, block * u64::from(SECTORS), SECTORS, block, buffer);
-    go_on(copy, io, end, write_back);
+    go_on(copy, Io::read(place(block), buffer).cookie(block), end, write_back);
 }
 
 /// Writes what was read behind the region that it came from.
 fn write_back(copy: &Arc<Copy>, read: Completion<Block>, end: Sender<End>) {
-    let sector = (BLOCKS + read.cookie) * u64::from(SECTORS);
-    let io = Io::new(Op::Write, sector, SECTORS, read.cookie, read.payload);
+    let io = Io::write(place(BLOCKS + read.cookie), read.payload).cookie(read.cookie);
     go_on(copy, io, end, |copy, written, end| {
         copy.copied.fetch_add(1, Ordering::Relaxed);
         read_next(copy, written.payload, end);
     });
+}
+
+/// Where a block is.
+fn place(block: u64) -> Bytes {
+    Bytes(block * BLOCK as u64)
 }
 
 /// Submits `io`, and when it is done takes the next step, or ends.

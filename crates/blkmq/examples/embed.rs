@@ -14,12 +14,10 @@ use std::error::Error;
 use std::thread;
 
 /// What belongs to an I/O. The queue never looks inside; a device that stores something does.
-type Page = Vec<u8>;
+type Page = AlignedBuf;
 type Failure = Box<dyn Error + Send + Sync>;
 
 const PAGE: usize = 4096;
-/// Of a page. A sector is 512 bytes, whatever the device's block size.
-const SECTORS: u32 = 8;
 const WRITERS: u64 = 2;
 const READERS: u64 = 1;
 /// Pages that become durable together.
@@ -59,34 +57,35 @@ pub fn main() -> Result<(), Failure> {
 /// A queue around the device, with a scheduler.
 fn open() -> Result<Service<Page>, Failure> {
     // Something like a disk of the faster kind: every request takes 20 us, 64 of them at once.
-    let device = blkmq::device("null,submit_queues=1,irqmode=2,completion_nsec=20000")?;
+    let disk = blkmq::open("null,submit_queues=1,irqmode=2,completion_nsec=20000")?;
     let scheduler = blkmq::scheduler("mq-deadline").expect("built in");
-    let mut config = device.config().scheduler(scheduler);
+    let mut config = disk.config()?.scheduler(scheduler);
     // Attributes are those of sysfs: a read is overdue after 50 ms.
     config.options = Options::parse(scheduler.attributes, "read_expire=50")?;
     // One submitter for each thread, and what each may have in flight.
     config.submitters = (WRITERS + READERS) as u16;
     config.depth = 64;
-    Ok(Service::start(config, Placement::Anywhere)?)
+    Ok(Service::start(config)?)
 }
 
 /// Appends groups of pages to one log. Each group is durable before the next one begins.
 fn append(service: &Service<Page>, log: u64) -> Result<(), Failure> {
     // A client belongs to the thread that asks for it.
     let mut client = service.client()?;
-    let mut spare: Vec<Page> = (0..GROUP).map(|_| vec![log as u8; PAGE]).collect();
+    let mut spare: Vec<Page> = (0..GROUP).map(|_| AlignedBuf::new(PAGE)).collect();
+    spare.iter_mut().for_each(|page| page.as_mut_slice().fill(log as u8));
     for commit in 0..COMMITS {
-        // Reading a clock costs a third of an I/O, so a batch is given one time.
-        let now = client.clock().now();
+        // Reading a clock costs a third of an I/O: a batch reads it once, and flushes when it is dropped.
+        let mut batch = client.batch();
         for page in 0..GROUP {
-            let sector = (log * LOG_PAGES + commit * GROUP + page) * u64::from(SECTORS);
+            let place = Bytes((log * LOG_PAGES + commit * GROUP + page) * PAGE as u64);
             let buffer = spare.pop().expect("every buffer has come back");
-            let io = Io::new(Op::Write, sector, SECTORS, page, buffer);
             // Each log is an application of its own: a policy such as bfq shares the device between them.
-            client.push(now, Io { owner: Owner(log as u32), ..io })?;
+            batch.push(Io::write(place, buffer).cookie(page).owner(Owner(log as u32)))?;
         }
+        drop(batch);
         finish(&mut client, GROUP as u32, &mut spare)?;
-        client.push(now, Io::new(Op::Flush, 0, 0, commit, Page::new()))?;
+        client.push(Io::flush())?;
         finish(&mut client, 1, &mut Vec::new())?;
     }
     Ok(())
@@ -105,14 +104,13 @@ fn finish(client: &mut Client<Page>, ios: u32, buffers: &mut Vec<Page>) -> IoRes
 /// Reads pages one at a time, for somebody who waits for each. Says how long that took.
 fn look_up(service: &Service<Page>) -> Result<Histogram, Failure> {
     let mut reader = service.blocking()?;
-    let (mut page, mut random) = (vec![0; PAGE], Rng::new(1));
+    let (mut page, mut random) = (AlignedBuf::new(PAGE), Rng::new(1));
     let urgent = IoPrio::new(Class::Realtime, 0).expect("0 is a level");
     let mut latencies = Histogram::new();
-    for nth in 0..LOOK_UPS {
-        let sector = random.below(WRITERS * LOG_PAGES) * u64::from(SECTORS);
+    for _ in 0..LOOK_UPS {
+        let place = Bytes(random.below(WRITERS * LOG_PAGES) * PAGE as u64);
         let begun = service.clock().now();
-        let io = Io::new(Op::Read, sector, SECTORS, nth, page);
-        let (result, buffer) = reader.call(Io { ioprio: urgent, ..io })?;
+        let (result, buffer) = reader.call(Io::read(place, page).ioprio(urgent))?;
         result?;
         latencies.record(service.clock().now().since(begun).0);
         page = buffer;

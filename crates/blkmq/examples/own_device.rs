@@ -7,39 +7,12 @@
 //!
 //! `cargo run --release --example own_device`
 
-use blkmq::core::{Instant, IoError, Limits, Nanos, SECTOR_SIZE};
+use blkmq::core::{Instant, Limits, Nanos, Payload, SECTOR_SIZE};
 use blkmq::engine::{BioTable, DeviceQueue, DeviceShape, Enqueued, Finished, Inflight, NoMerges};
 use blkmq::engine::{DEFAULT_TIMEOUT, Verdict, WriteCache};
 use blkmq::prelude::*;
-use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::error::Error;
-
-/// What this device asks of a payload. It sees payloads by shared reference, so reading needs a cell.
-pub trait Bytes {
-    /// Copies the payload into `memory`, which is as long as the I/O.
-    fn write_to(&self, memory: &mut [u8]) -> IoResult;
-    /// Copies `memory`, which is as long as the I/O, into the payload.
-    fn read_from(&self, memory: &[u8]) -> IoResult;
-}
-
-/// What this example submits.
-type Buffer = RefCell<Vec<u8>>;
-
-impl Bytes for Buffer {
-    fn write_to(&self, memory: &mut [u8]) -> IoResult {
-        let bytes = self.borrow();
-        // A buffer of another length is the caller's mistake, and no reason to panic.
-        (bytes.len() == memory.len())
-            .then(|| memory.copy_from_slice(&bytes))
-            .ok_or(IoError::INVALID)
-    }
-
-    fn read_from(&self, memory: &[u8]) -> IoResult {
-        let mut bytes = self.borrow_mut();
-        (bytes.len() == memory.len()).then(|| bytes.copy_from_slice(memory)).ok_or(IoError::INVALID)
-    }
-}
 
 const CAPACITY: u64 = 8192;
 const SETUP: Nanos = Nanos::from_micros(5);
@@ -87,28 +60,32 @@ impl Ram {
     }
 
     /// Moves the bytes. A merged request has several I/Os, each with a payload of its own.
-    fn transfer<P: Bytes>(&mut self, bios: &BioTable<P>, rq: &Inflight) -> IoResult {
+    fn transfer<P: Payload>(&mut self, bios: &BioTable<P>, rq: &Inflight) -> IoResult {
         rq.bios(bios).try_for_each(|bio| {
             // The queue has checked every I/O against the capacity.
             let start = (bio.sector * u64::from(SECTOR_SIZE)) as usize;
             let memory = &mut self.memory[start..][..(bio.sectors * SECTOR_SIZE) as usize];
-            match rq.op() {
-                Op::Read => bio.payload.read_from(memory),
-                Op::Write => bio.payload.write_to(memory),
-                Op::WriteZeroes => {
+            match (rq.op(), bio.payload.data_len()) {
+                // A payload that carries no data moves none.
+                (Op::Read | Op::Write, None) => Ok(()),
+                // A buffer of another length than its I/O is the caller's mistake, and no reason to panic.
+                (Op::Read | Op::Write, Some(len)) if len != memory.len() => Err(IoError::INVALID),
+                (Op::Read, _) => bio.payload.read_from(0, memory),
+                (Op::Write, _) => bio.payload.write_to(0, memory),
+                (Op::WriteZeroes, _) => {
                     memory.fill(0);
                     Ok(())
                 }
                 // What is in memory is as durable as it gets.
-                Op::Flush => Ok(()),
+                (Op::Flush, _) => Ok(()),
                 // The limits say that there is no discard, so none arrives.
-                Op::Discard => Err(IoError::NOT_SUPPORTED),
+                (Op::Discard, _) => Err(IoError::NOT_SUPPORTED),
             }
         })
     }
 }
 
-impl<P: Bytes> DeviceQueue<P> for Ram {
+impl<P: Payload> DeviceQueue<P> for Ram {
     fn enqueue(&mut self, now: Instant, bios: &BioTable<P>, rq: Inflight) -> Enqueued {
         // Payloads can be seen in this call only, so the bytes move now and the answer comes later.
         let result = self.transfer(bios, &rq);
@@ -136,7 +113,6 @@ impl<P: Bytes> DeviceQueue<P> for Ram {
 }
 
 const PAGE: usize = 4096;
-const SECTORS: u32 = 8;
 const PAGES: u64 = 512;
 /// Written or read together: one plug.
 const BATCH: u64 = 32;
@@ -146,9 +122,9 @@ type Pages = Vec<(u64, Vec<u8>)>;
 /// Writes pages, reads them back and compares, with and without merging.
 pub fn main() -> Result<(), Box<dyn Error>> {
     for (nomerges, text) in [(NoMerges::All, "merging on"), (NoMerges::None, "merging off")] {
-        let queues: Vec<Box<dyn DeviceQueue<Buffer>>> = vec![Box::new(Ram::zeroed())];
+        let queues: Vec<Box<dyn DeviceQueue<AlignedBuf>>> = vec![Box::new(Ram::zeroed())];
         let config = Config { nomerges, ..Config::new(Ram::shape(), queues) };
-        let service = Service::start(config, Placement::Anywhere)?;
+        let service = Service::start(config)?;
         let mut client = service.client()?;
         for first in (0..PAGES).step_by(BATCH as usize) {
             batch(&mut client, Op::Write, first, |page| vec![page as u8; PAGE])?;
@@ -169,20 +145,21 @@ pub fn main() -> Result<(), Box<dyn Error>> {
 
 /// Does `op` with a batch of pages from `first` on, and returns them by number.
 fn batch(
-    client: &mut Client<Buffer>,
+    client: &mut Client<AlignedBuf>,
     op: Op,
     first: u64,
     bytes: impl Fn(u64) -> Vec<u8>,
 ) -> Result<Pages, Box<dyn Error>> {
-    let now = client.clock().now();
     for page in first..first + BATCH {
-        let payload = Buffer::new(bytes(page));
-        client.push(now, Io::new(op, page * u64::from(SECTORS), SECTORS, page, payload))?;
+        let (place, payload) = (Bytes(page * PAGE as u64), AlignedBuf::copy_of(&bytes(page)));
+        let io = if op == Op::Read { Io::read(place, payload) } else { Io::write(place, payload) };
+        client.push(io.cookie(page))?;
     }
     let (mut outcome, mut pages) = (Ok(()), Vec::new());
     client.wait(BATCH as u32, BATCH as u32, |done| {
         outcome = outcome.and(done.result);
-        pages.push((done.cookie, done.payload.into_inner()));
+        let mut payload = done.payload;
+        pages.push((done.cookie, payload.as_mut_slice().to_vec()));
     });
     outcome?;
     Ok(pages)

@@ -165,7 +165,7 @@ fn reads_behind_writes(factory: &'static Factory) -> Result<Histogram, Box<dyn E
     let mut config = device.config().scheduler(factory);
     // A scheduler can only choose among what it holds: let it have the whole flood.
     config.nr_requests = Some(64);
-    let service = Service::start(config, Placement::Anywhere)?;
+    let service = Service::start(config)?;
     let mut client = service.client()?;
     let (mut random, mut latencies) = (Rng::new(1), Histogram::new());
     for _ in 0..50 {
@@ -173,7 +173,7 @@ fn reads_behind_writes(factory: &'static Factory) -> Result<Histogram, Box<dyn E
         for nth in 0..32 {
             let op = if nth < 24 { Op::Write } else { Op::Read };
             // The cookie says what it was; far apart, so that nothing merges.
-            client.push(begun, Io::new(op, random.below(1 << 20) * 64, 8, op as u64, ()))?;
+            client.push_at(begun, Io::new(op, random.below(1 << 20) * 64, 8, op as u64, ()))?;
         }
         while client.in_flight() > 0 {
             let mut reads = 0;

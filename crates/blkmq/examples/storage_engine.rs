@@ -69,7 +69,7 @@ fn switch_on(disk: &Device) -> Result<Service<Buffer>, Failure> {
     let mut config = disk.config().scheduler(blkmq::scheduler("mq-deadline").expect("built in"));
     // One for the log and one for whoever reads.
     config.submitters = 2;
-    Ok(Service::start(config, Placement::Anywhere)?)
+    Ok(Service::start(config)?)
 }
 
 /// The record that a writer puts as its `nth`.
@@ -172,7 +172,7 @@ fn write(client: &mut Client<Buffer>, blocks: Vec<Block>) -> Result<(), Failure>
 
 /// Says why if the queue would not have it, without the buffer: that cannot go to another thread.
 fn push(client: &mut Client<Buffer>, io: Io<Buffer>) -> Result<(), Failure> {
-    Ok(client.push(client.clock().now(), io).map_err(|error| error.to_string())?)
+    Ok(client.push(io).map_err(|error| error.to_string())?)
 }
 
 /// Waits for all that is in flight.

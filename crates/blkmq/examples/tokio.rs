@@ -15,11 +15,9 @@ use std::task::Poll;
 use tokio::runtime::Builder;
 
 type Failure = Box<dyn Error + Send + Sync>;
-type Page = Vec<u8>;
+type Page = AlignedBuf;
 
 const PAGE: usize = 4096;
-/// Of a page.
-const SECTORS: u32 = 8;
 const CLIENTS: u64 = 48;
 /// Extents that each client writes.
 const EXTENTS: u64 = 20;
@@ -29,9 +27,8 @@ const EXTENT: u64 = 8;
 /// Runs the clients and prints what the queue made of them.
 pub fn main() -> Result<(), Failure> {
     // A device that takes 20 us for each request, and 64 at once.
-    let device = blkmq::device("null,submit_queues=1,irqmode=2,completion_nsec=20000")?;
-    let config = device.config().scheduler(blkmq::scheduler("mq-deadline").expect("built in"));
-    let service: Service<Page> = Service::start(config, Placement::Anywhere)?;
+    let disk = blkmq::open("null,submit_queues=1,irqmode=2,completion_nsec=20000")?;
+    let service = disk.start("mq-deadline")?;
     let reactor = service.reactor()?;
 
     let runtime = Builder::new_multi_thread().worker_threads(2).build()?;
@@ -55,21 +52,25 @@ pub fn main() -> Result<(), Failure> {
 
 /// Writes extents, the pages of each at once. Says how many pages it wrote.
 async fn client(disk: Handle<Page>, id: u64) -> Result<u64, Failure> {
-    let mut buffer = vec![id as u8; PAGE];
+    // As many buffers as an extent has pages: they go in with the I/Os and come back with the answers.
+    let mut buffers: Vec<Page> = (0..EXTENT).map(|_| AlignedBuf::new(PAGE)).collect();
+    buffers.iter_mut().for_each(|buffer| buffer.as_mut_slice().fill(id as u8));
     for extent in 0..EXTENTS {
         let first = (id * EXTENTS + extent) * EXTENT;
         // Submitted before anything is awaited, so neighbours can merge.
-        let pages: Vec<Submitted<Page>> =
-            (first..first + EXTENT).map(|page| disk.submit(write(page, buffer.clone()))).collect();
+        let pages: Vec<Submitted<Page>> = (first..)
+            .zip(buffers.drain(..))
+            .map(|(page, buffer)| disk.submit(write(page, buffer)))
+            .collect();
         for page in pages {
             let done = page.await?;
             done.result?;
-            // Buffers come back.
-            buffer = done.payload;
+            buffers.push(done.payload);
         }
     }
     // One more that is not waited for: dropping the future does not take the buffer from under the device.
     if id == 0 {
+        let buffer = buffers.pop().expect("all have come back");
         let hasty = disk.submit(write(CLIENTS * EXTENTS * EXTENT, buffer));
         let answered_already = at_once(hasty).await.is_some();
         return Ok(EXTENTS * EXTENT + 1).inspect(|_| {
@@ -83,7 +84,7 @@ async fn client(disk: Handle<Page>, id: u64) -> Result<u64, Failure> {
 }
 
 fn write(page: u64, buffer: Page) -> Io<Page> {
-    Io::new(Op::Write, page * u64::from(SECTORS), SECTORS, page, buffer)
+    Io::write(Bytes(page * PAGE as u64), buffer).cookie(page)
 }
 
 /// Polls once and gives up: the shortest of deadlines.

@@ -1,23 +1,24 @@
 //! The multi-queue block layer for user space: put a scheduler, tags, budgets and merging between your I/O
 //! and your device, without the lock that holds the kernel's schedulers back.
 //!
-//! A [`Service`] is a queue around a device. Each thread takes a [`Client`] (a completion queue with cookies)
-//! or a [`Blocking`] one, pushes I/Os, and gets completions back. A scheduler is chosen by name.
+//! [`open`] opens a device, and [`Device::start`] puts a [`Service`] around it: a queue with a scheduler. Each thread
+//! takes a [`Client`] (a completion queue with cookies) or a [`Blocking`] one, pushes I/Os ([`Io`]), and gets their
+//! buffers ([`AlignedBuf`]) back with the completions.
 //!
 //! ```
 //! use blkmq::prelude::*;
+//! # let folder = tempfile::tempdir()?;
+//! # std::env::set_current_dir(&folder)?;
+//! # if blkmq::open("uring:nothing").is_err_and(|e| e.is_unavailable()) { return Ok(()) }
 //!
-//! // A device: here null_blk's stand-in, one hardware queue of depth 64 that completes at once.
-//! let device = blkmq::device("null,irqmode=0")?;
-//! let config = Config::new(device.shape, device.queues::<Vec<u8>>())
-//!     .scheduler(blkmq::scheduler("mq-deadline").expect("built in"));
-//! let service = Service::start(config, Placement::Anywhere)?;
+//! // A file of 16 MiB, made if it is not there; "uring:/dev/nvme0n1", "memory" and "null" are opened the same way.
+//! let disk = blkmq::open("uring:first.img,size=16")?;
+//! let service = disk.start("mq-deadline")?;
 //!
-//! // One client per thread. Buffers are owned by the I/O until it completes.
+//! // One client per thread. A buffer belongs to its I/O until that completes.
 //! let mut client = service.client()?;
-//! let now = client.clock().now();
 //! for block in 0..8 {
-//!     client.push(now, Io::new(Op::Write, block * 8, 8, block, vec![0; 4096]))?;
+//!     client.push(Io::write(Bytes(block * 4096), AlignedBuf::new(4096)).cookie(block))?;
 //! }
 //! let done = client.wait(8, 8, |io| assert!(io.result.is_ok()));
 //! assert_eq!(done, 8);
@@ -35,22 +36,26 @@
 //! # fn block_on<F: std::future::Future>(future: F) -> F::Output {
 //! #     tokio::runtime::Builder::new_multi_thread().worker_threads(1).build().unwrap().block_on(future)
 //! # }
-//! let service = Service::start(blkmq::device("null")?.config(), Placement::Anywhere)?;
+//! let service = blkmq::open("memory,size=64")?.start("kyber")?;
 //! let reactor = service.reactor()?;
 //! let disk = reactor.handle();
 //!
-//! let done = block_on(async { disk.submit(Io::new(Op::Write, 0, 8, 1, vec![7; 4096])).await })?;
+//! let write = Io::write(Bytes(0), AlignedBuf::copy_of(&[7; 4096]));
+//! let done = block_on(async { disk.submit(write).await })?;
 //! assert_eq!((done.result, done.payload.len()), (Ok(()), 4096));
-//! disk.call(Io::new(Op::Flush, 0, 0, 2, vec![]), |answer| assert!(answer.is_ok()))?;
+//! disk.call(Io::flush(), |answer| assert!(answer.is_ok()))?;
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
 //! The layers below are crates of their own, re-exported here: [`core`](mod@core) has the nouns, [`sched`] the policies and
 //! how to write one, [`engine`] the queue and the device port, [`device`](mod@device) virtual devices,
-//! [`runtime`] clocks, threads and clients. On Linux, `uring` has files and block devices.
+//! [`runtime`] clocks, threads and clients, [`buf`] the buffers. On Linux, `uring` has files and block devices.
 
 #![forbid(unsafe_code)]
 
+mod open;
+
+pub use blkmq_buf as buf;
 pub use blkmq_core as core;
 pub use blkmq_device as device;
 pub use blkmq_engine as engine;
@@ -59,20 +64,26 @@ pub use blkmq_sched as sched;
 #[cfg(target_os = "linux")]
 pub use blkmq_uring as uring;
 
-pub use blkmq_engine::{Access, Config, Io, Queue, QueueStats};
-pub use blkmq_runtime::{Blocking, Client, Handle, Reactor, Service};
+pub use open::{Device, OpenError, StartError, device_names, open, open_on};
+
+pub use blkmq_buf::{AlignedBuf, BufferPool};
+pub use blkmq_engine::{Access, BlockDevice, Config, Io, Queue, QueueStats};
+pub use blkmq_runtime::{Batch, Blocking, Client, Handle, Reactor, Service};
+#[cfg(target_os = "linux")]
+pub use blkmq_runtime::{Sleep, wait_any};
 
 /// What most programs need.
 pub mod prelude {
-    pub use blkmq_core::{Class, IoFlags, IoPrio, IoResult, Op, Owner};
-    pub use blkmq_engine::{Access, Completion, Config, Io, PumpMode, Queue};
-    pub use blkmq_runtime::{
-        Answer, Blocking, Client, Clock, Handle, Placement, Reactor, Service, Submitted,
+    pub use blkmq_buf::{AlignedBuf, BufferPool};
+    pub use blkmq_core::{
+        Bytes, Class, GroupId, IoError, IoFlags, IoPrio, IoResult, Op, Owner, Sectors,
     };
+    pub use blkmq_engine::{BlockDevice, Completion, Config, Io, Refused};
+    pub use blkmq_runtime::{Answer, Blocking, Client, Clock, Handle, Reactor, Service, Submitted};
 }
 
-/// The device that `text` describes on this machine: `NAME[,KEY=VALUE]...`, as after the command line's
-/// `--device`. How many hardware queues it has by default depends on the machine.
+/// The virtual device that `text` describes: one that exists in this program only, for payloads of any type, also
+/// those that carry no data. [`open`] opens these and all others.
 ///
 /// # Errors
 /// If there is no such device, or it does not take what is said about it; the error lists what is accepted.

@@ -7,11 +7,13 @@ use blkmq::prelude::*;
 #[test]
 fn a_client_gives_up_an_io_that_still_waits() {
     let device = blkmq::device("null").expect("it takes no parameters");
-    let service = Service::start(device.config(), Placement::default()).expect("it can run");
+    let service = Service::start(device.config()).expect("it can run");
     let mut client = service.client().expect("one is free");
     let now = client.clock().now();
     for cookie in 0..3 {
-        client.push(now, Io::new(Op::Read, cookie * 1000, 8, cookie, ())).expect("there is credit");
+        client
+            .push_at(now, Io::new(Op::Read, cookie * 1000, 8, cookie, ()))
+            .expect("there is credit");
     }
     client.cancel(1);
     let mut ended = Vec::new();

@@ -3,6 +3,9 @@
 
 #[path = "../examples/callbacks.rs"]
 mod callbacks;
+#[path = "../examples/copy.rs"]
+#[allow(dead_code, reason = "its `main` takes arguments")]
+mod copy;
 #[path = "../examples/embed.rs"]
 mod embed;
 #[path = "../examples/own_device.rs"]
@@ -14,15 +17,47 @@ mod storage_engine;
 #[path = "../examples/tokio.rs"]
 mod tokio_tasks;
 
-use blkmq::core::{IoMeta, IoResult, Op};
+use blkmq::core::{IoMeta, Op};
 use blkmq::device::testkit;
 use blkmq::sched::testkit::{Driver, Script};
 use blkmq::sched::{At, Pick};
-use own_device::{Bytes, Ram};
+use own_device::Ram;
 
 #[test]
 fn embed_runs() {
     embed::main().expect("nothing fails on the null device");
+}
+
+/// A file of 3 MiB and a block, each of whose words says where it is.
+#[test]
+fn copy_copies_a_file() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = |name: &str| folder.path().join(name);
+    let words = (0..(3 << 20 | 4096) / 8_u64).flat_map(u64::to_le_bytes);
+    std::fs::write(path("from"), Vec::from_iter(words)).expect("there is room");
+    let open = |text: &str| blkmq::open(&format!("uring:{}", path(text).display()));
+    let from = match open("from,readonly=1") {
+        Err(error) if error.is_unavailable() => {
+            eprintln!("skipped copy_copies_a_file: {error}");
+            return;
+        }
+        opened => opened.expect("it is there"),
+    };
+    let to = open("to,size=4").expect("it is made");
+    assert_eq!(copy::copy(&from, &to).expect("nothing fails"), 3 << 20 | 4096);
+    let small = blkmq::open("memory,size=1").expect("memory");
+    let refused = copy::copy(&from, &small).expect_err("it does not fit").to_string();
+    assert!(refused.contains("do not fit into 1048576"), "{refused}");
+    drop(to);
+    let written = std::fs::read(path("to")).expect("it is there");
+    let original = std::fs::read(path("from")).expect("it is there");
+    assert!(written[..original.len()] == original[..]);
+}
+
+#[test]
+fn copy_runs() {
+    let memory = || blkmq::open("memory,size=5").expect("memory");
+    assert_eq!(copy::copy(&memory(), &memory()).expect("nothing fails"), 5 << 20);
 }
 
 #[test]
@@ -84,17 +119,6 @@ fn own_scheduler_caps_writes_and_lets_reads_pass() {
     driver.requeue(writes[1]);
     assert_eq!(driver.pick(), Pick::Issue(writes[1]));
     driver.drain();
-}
-
-/// The suite for devices moves no bytes.
-impl Bytes for u64 {
-    fn write_to(&self, _: &mut [u8]) -> IoResult {
-        Ok(())
-    }
-
-    fn read_from(&self, _: &[u8]) -> IoResult {
-        Ok(())
-    }
 }
 
 #[test]

@@ -6,6 +6,7 @@
 
 use blkmq::core::{Buffer, Nanos, Rng};
 use blkmq::engine::Plan;
+use blkmq::engine::{Access, PumpMode};
 use blkmq::prelude::*;
 use blkmq::sched::registry;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -51,7 +52,7 @@ impl Worker<'_> {
             while self.client.in_flight() < DEPTH {
                 self.submit(now);
             }
-            self.client.flush(now);
+            self.client.flush_at(now);
             self.take(1);
             let now = self.client.clock().now();
             self.longest = self.longest.max(now - last);
@@ -93,7 +94,7 @@ impl Worker<'_> {
         if op == Op::Write && self.rng.chance(1, 8) {
             io.flags = IoFlags::FUA;
         }
-        self.client.push(now, io).expect("there is credit for it");
+        self.client.push_at(now, io).expect("there is credit for it");
     }
 
     /// Waits for `least`, checks what came.
@@ -142,7 +143,7 @@ fn hammer(device: &str, pump: PumpMode) {
     let device = blkmq::device(device).expect("a device");
     let mut config = device.config::<Buffer>();
     (config.submitters, config.depth, config.pump) = (THREADS, DEPTH, pump);
-    let service = Service::start(config, Placement::Anywhere).expect("a queue");
+    let service = Service::start(config).expect("a queue");
     let (done, over) = (AtomicU64::new(0), AtomicBool::new(false));
     let (mut longest_switch, mut checked, mut longest) = (Nanos::ZERO, 0, Nanos::ZERO);
     std::thread::scope(|scope| {

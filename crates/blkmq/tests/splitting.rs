@@ -8,7 +8,7 @@ use blkmq::prelude::*;
 fn service(pump: PumpMode, depth: u32) -> Service<Buffer> {
     let device = blkmq::device("null,max_sectors=8,irqmode=1").expect("a null device");
     let config = Config { pump, depth, ..device.config() };
-    Service::start(config, Placement::Anywhere).expect("it starts")
+    Service::start(config).expect("it starts")
 }
 
 fn io(sectors: u32, cookie: u64) -> Io<Buffer> {
@@ -22,9 +22,9 @@ fn a_client_waits_for_ios_and_for_no_more_than_there_are() {
         let mut client = service.client().expect("one is free");
         for round in 0..200 {
             let now = client.clock().now();
-            client.push(now, io(40, 0)).expect("there is credit");
-            client.push(now, io(8, 1)).expect("there is credit");
-            client.push(now, io(24, 2)).expect("there is credit");
+            client.push_at(now, io(40, 0)).expect("there is credit");
+            client.push_at(now, io(8, 1)).expect("there is credit");
+            client.push_at(now, io(24, 2)).expect("there is credit");
             assert_eq!((client.in_flight(), client.outstanding()), (9, 3));
             let mut done = Vec::new();
             // Two, then all that is left, though more is asked for.

@@ -1,17 +1,10 @@
-//! Where the command line meets devices: virtual ones from their registry, and files through io_uring.
+//! Where the command line meets devices: which there are, which of them a simulation has, what a run is told of them.
 
 use crate::error::UsageError;
 use crate::plan::{DeviceChoice, Time};
 use crate::report::model::DeviceKind;
-use blkmq_core::SECTOR_SIZE;
-#[cfg(target_os = "linux")]
-use blkmq_device::faults::{Around, FaultsParams, Faulty};
-use blkmq_device::{Device, DeviceError, OccupancyLog, descriptions, registry};
-#[cfg(target_os = "linux")]
-use blkmq_engine::Config;
-use blkmq_engine::DeviceShape;
-#[cfg(target_os = "linux")]
-use blkmq_uring::{IoBuf, UringDevice};
+use blkmq::{Device, open_on};
+use blkmq_device::{DeviceError, OccupancyLog, descriptions, registry};
 
 /// A device, as lists and help show it.
 pub struct Offer {
@@ -48,128 +41,47 @@ pub fn offers() -> Vec<Offer> {
     offers
 }
 
-/// A device, ready to be given to queues.
-pub enum Opened {
-    Virtual(Device),
-    #[cfg(target_os = "linux")]
-    File(OpenFile),
-}
-
-/// A file or block device, and the faults around it, the outermost first.
-#[cfg(target_os = "linux")]
-pub struct OpenFile {
-    pub device: UringDevice,
-    faults: Vec<FaultsParams>,
-    shape: DeviceShape,
-    notes: Vec<String>,
-}
-
-#[cfg(target_os = "linux")]
-impl OpenFile {
-    /// `None` if `text` is about something else.
-    fn open(text: &str) -> Result<Option<Self>, UsageError> {
-        let refuse = |e: DeviceError| UsageError::new(e.to_string());
-        let (mut faults, mut notes, mut inside) = (Vec::new(), Vec::new(), text.trim());
-        while let Some(around) = Around::parse(inside).map_err(refuse)? {
-            faults.push(around.params);
-            notes.extend(around.notes);
-            inside = around.inside.trim();
-        }
-        let Some(file) = inside.strip_prefix(blkmq_uring::FACTORY.name) else { return Ok(None) };
-        if !(file.is_empty() || file.starts_with([':', ','])) {
-            return Ok(None);
-        }
-        let file = file.strip_prefix(':').unwrap_or_default();
-        let device = UringDevice::parse(file).map_err(|e| UsageError::new(e.to_string()))?;
-        notes.extend(device.notes.iter().cloned());
-        let shape = faults.iter().rev().fold(device.shape, |shape, params| params.shape(&shape));
-        Ok(Some(Self { device, faults, shape, notes }))
-    }
-
-    /// The configuration of a queue around it, everything but the device at its default.
-    ///
-    /// # Errors
-    /// If the rings cannot be made.
-    pub fn config<P: IoBuf>(&self) -> Result<Config<P>, UsageError> {
-        let queues = self.device.queues().map_err(|e| UsageError::new(e.to_string()))?;
-        // All that faults need of a shape they leave as it is.
-        let around = |queues, params| Faulty::wrap(params, &self.shape, queues);
-        Ok(Config::new(self.shape, self.faults.iter().rev().fold(queues, around)))
+/// What the reports call `device`.
+pub fn kind(device: &Device) -> DeviceKind {
+    match device {
+        Device::Virtual(device) if device.memory().is_some() => DeviceKind::Memory,
+        Device::Virtual(device) if device.is_model() => DeviceKind::Model,
+        Device::Virtual(_) => DeviceKind::Null,
+        #[cfg(target_os = "linux")]
+        Device::File(_) => DeviceKind::File,
     }
 }
 
-impl Opened {
-    pub fn shape(&self) -> &DeviceShape {
-        match self {
-            Self::Virtual(device) => &device.shape,
-            #[cfg(target_os = "linux")]
-            Self::File(file) => &file.shape,
-        }
+/// Where it says what its parts are busy with, if it does.
+pub fn occupancy(device: &Device) -> Option<&OccupancyLog> {
+    match device {
+        Device::Virtual(device) => device.occupancy.as_ref(),
+        #[cfg(target_os = "linux")]
+        Device::File(_) => None,
     }
+}
 
-    /// Where it says what its parts are busy with, if it does.
-    pub fn occupancy(&self) -> Option<&OccupancyLog> {
-        match self {
-            Self::Virtual(device) => device.occupancy.as_ref(),
-            #[cfg(target_os = "linux")]
-            Self::File(_) => None,
-        }
-    }
-
-    pub fn kind(&self) -> DeviceKind {
-        match self {
-            Self::Virtual(device) if device.memory().is_some() => DeviceKind::Memory,
-            Self::Virtual(device) if device.is_model() => DeviceKind::Model,
-            Self::Virtual(_) => DeviceKind::Null,
-            #[cfg(target_os = "linux")]
-            Self::File(_) => DeviceKind::File,
-        }
-    }
-
-    /// What the device had to say about its parameters.
-    pub fn into_notes(self) -> Vec<String> {
-        match self {
-            Self::Virtual(device) => device.notes,
-            #[cfg(target_os = "linux")]
-            Self::File(file) => file.notes,
-        }
-    }
-
-    /// Is what is written there later?
-    fn keeps(&self) -> bool {
-        !matches!(self.kind(), DeviceKind::Null | DeviceKind::Model)
-    }
+/// Is what is written there later?
+fn keeps(device: &Device) -> bool {
+    !matches!(kind(device), DeviceKind::Null | DeviceKind::Model)
 }
 
 /// Opens the device of this description. A file is created or extended if that is asked for.
 ///
 /// # Errors
 /// If there is no such device or a parameter cannot be; the message says what is accepted.
-pub fn open(text: &str, time: Time) -> Result<Opened, UsageError> {
-    if time != Time::Real {
-        return open_virtual(text, time).map(Opened::Virtual);
+pub fn open(text: &str, time: Time) -> Result<Device, UsageError> {
+    match time {
+        Time::Real => open_on(text, &time.machine()).map_err(|e| UsageError::new(e.to_string())),
+        Time::Virtual { .. } => open_virtual(text, time).map(Device::Virtual),
     }
-    #[cfg(target_os = "linux")]
-    if let Some(file) = OpenFile::open(text)? {
-        return Ok(Opened::File(file));
-    }
-    registry::parse(text, &time.machine()).map(Opened::Virtual).map_err(|e| {
-        let e = match e {
-            DeviceError::Unknown { name, .. } => {
-                let accepted = Vec::from_iter(offers().iter().map(|offer| offer.name)).join(", ");
-                DeviceError::Unknown { name, accepted }
-            }
-            e => e,
-        };
-        UsageError::new(e.to_string())
-    })
 }
 
 /// Opens a device that does not exist outside this program, which knows when it will be done.
 ///
 /// # Errors
 /// As [`open`]; a real device is none of them.
-pub fn open_virtual(text: &str, time: Time) -> Result<Device, UsageError> {
+pub fn open_virtual(text: &str, time: Time) -> Result<blkmq_device::Device, UsageError> {
     registry::parse(text, &time.machine()).map_err(|e| match e {
         DeviceError::Unknown { name, accepted } if is_real(&name) => UsageError::new(format!(
             "device {name}: files and disks are as fast as they are, which no virtual time tells; accepted by \
@@ -202,18 +114,18 @@ pub fn choose(text: &str, time: Time) -> Result<DeviceChoice, UsageError> {
     Ok(DeviceChoice {
         name: name.trim().into(),
         text: text.into(),
-        keeps: device.keeps(),
-        size_bytes: device.shape().limits.capacity.saturating_mul(SECTOR_SIZE.into()),
-        notes: device.into_notes(),
+        keeps: keeps(&device),
+        size_bytes: device.bytes(),
+        notes: device.notes().to_vec(),
     })
 }
 
 /// The names of all devices that keep what is written, for messages.
 pub fn keeping() -> String {
-    let keeps = |offer: &Offer| {
-        open(offer.name, Time::Real).map_or(offer.form.contains("PATH"), |it| it.keeps())
+    let keeping = |offer: &Offer| {
+        open(offer.name, Time::Real).map_or(offer.form.contains("PATH"), |it| keeps(&it))
     };
-    let names = offers().into_iter().filter(keeps).map(|offer| offer.name);
+    let names = offers().into_iter().filter(keeping).map(|offer| offer.name);
     Vec::from_iter(names).join(", ")
 }
 
@@ -233,7 +145,7 @@ mod tests {
     fn a_model_is_one_also_behind_faults_and_keeps_nothing() {
         for text in ["disk", "faults,late=0.1:disk,preset=sas15k"] {
             let device = open(text, Time::Real).expect("a device of the registry");
-            assert_eq!((device.kind(), device.keeps()), (DeviceKind::Model, false), "{text}");
+            assert_eq!((kind(&device), keeps(&device)), (DeviceKind::Model, false), "{text}");
         }
     }
 

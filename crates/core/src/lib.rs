@@ -3,7 +3,7 @@
 //! Time ([`Instant`], [`Nanos`]), names ([`RequestId`], [`HwQueue`], [`Owner`]), the part of an I/O that a
 //! policy may look at ([`IoMeta`]), the part that it may not ([`Payload`]), what a device can take and where
 //! an I/O is divided that exceeds it ([`Limits`]), a small generator whose streams outlive a release
-//! ([`Rng`]), and a latency histogram ([`Histogram`]).
+//! ([`Rng`]), a latency histogram ([`Histogram`]), and places and lengths as types ([`Bytes`], [`Sectors`]).
 //!
 //! Nothing here can read a clock, start a thread or touch memory it was not given: the crate is `no_std`,
 //! forbids `unsafe` and depends on nothing. That is how the build proves that policies are pure.
@@ -25,6 +25,7 @@ mod payload;
 mod prio;
 mod rng;
 mod time;
+mod units;
 
 pub use cut::Parts;
 pub use histogram::Histogram;
@@ -36,6 +37,7 @@ pub use payload::{Buffer, Payload};
 pub use prio::{Class, IoPrio};
 pub use rng::Rng;
 pub use time::{Instant, Nanos};
+pub use units::{Bytes, InSectors, Sectors};
 
 /// Bytes in a sector, the unit of every address and length in blkmq.
 pub const SECTOR_SIZE: u32 = 512;

@@ -19,6 +19,10 @@ use core::cell::RefCell;
 /// something to one's own device only. An I/O that is longer than its device takes is divided only if its
 /// payload can be.
 pub trait Payload: Send + Sized + 'static {
+    /// It can be written from, and not be read into: a queue refuses a read of one. False for payloads that carry no
+    /// data, whose reads move nothing.
+    const WRITE_ONLY: bool = false;
+
     /// Bytes that it carries; `None` if it carries no data. Those of a read or write must be as many as the
     /// I/O is long: a device that stores ends it with [`IoError::INVALID`] otherwise.
     fn data_len(&self) -> Option<usize> {
@@ -75,9 +79,10 @@ macro_rules! no_data {
 
 no_data!((), u8, u16, u32, u64, usize);
 
-/// Can be written from only: a device has no exclusive access to it. A read of one ends with
-/// [`IoError::INVALID`]; read into a [`Buffer`].
+/// Can be written from only: a device has no exclusive access to it. Queues refuse a read of one.
 impl Payload for Vec<u8> {
+    const WRITE_ONLY: bool = true;
+
     fn data_len(&self) -> Option<usize> {
         Some(self.len())
     }
@@ -98,6 +103,8 @@ impl Payload for Vec<u8> {
 
 /// Can be written from only, as a vector, and cannot be divided.
 impl Payload for Box<[u8]> {
+    const WRITE_ONLY: bool = true;
+
     fn data_len(&self) -> Option<usize> {
         Some(self.len())
     }

@@ -9,7 +9,8 @@ use crate::memory::{self, MemoryParams, MemoryStore};
 use crate::null::{self, NullParams};
 use crate::{ArrivalLog, OccupancyLog};
 use blkmq_core::Payload;
-use blkmq_engine::{Config, DeviceQueue, DeviceShape};
+use blkmq_engine::{BlockDevice, Config, DeviceQueues, DeviceShape};
+use std::io;
 
 /// What a device's defaults depend on. Given by the caller, so that a run can pretend to be on another
 /// machine.
@@ -20,9 +21,6 @@ pub struct MachineShape {
     /// NUMA nodes, at least 1.
     pub nodes: u16,
 }
-
-/// The hardware queues of a device, in order.
-pub type Queues<P> = Vec<Box<dyn DeviceQueue<P>>>;
 
 /// A device, described.
 #[derive(Clone, Debug)]
@@ -57,7 +55,7 @@ impl Device {
     /// Every call powers the device on anew: nothing in flight, a full bandwidth budget, faults from the
     /// beginning of their seed. The arrival log goes on, and so does what is stored, all of it durable.
     #[must_use]
-    pub fn queues<P: Payload>(&self) -> Queues<P> {
+    pub fn queues<P: Payload>(&self) -> DeviceQueues<P> {
         match &self.model {
             Model::Null(params) => null::queues(params, self.log.as_ref()),
             Model::Memory(params, store) => memory::queues(params, store, self.log.as_ref()),
@@ -106,12 +104,28 @@ impl Device {
         Config::new(self.shape, self.queues())
     }
 
-    /// The name of the scheduler that Linux would give it if nobody chooses: `mq-deadline` for one hardware
-    /// queue or shared tags unless the device asks for none, and `none` otherwise
-    /// (`spec/framework.md` section 11).
+    /// As [`BlockDevice::default_scheduler`]: `none` as well if the device asks for it (`no_sched`).
     #[must_use]
     pub fn default_scheduler(&self) -> &'static str {
-        let few = self.shape.hw_queues == 1 || self.shape.shared_tags;
-        if few && !self.no_sched { "mq-deadline" } else { "none" }
+        if self.no_sched { "none" } else { self.shape.default_scheduler() }
+    }
+}
+
+impl<P: Payload> BlockDevice<P> for Device {
+    fn shape(&self) -> DeviceShape {
+        self.shape
+    }
+
+    /// Never fails.
+    fn queues(&self) -> io::Result<DeviceQueues<P>> {
+        Ok(self.queues())
+    }
+
+    fn notes(&self) -> &[String] {
+        &self.notes
+    }
+
+    fn default_scheduler(&self) -> &'static str {
+        self.default_scheduler()
     }
 }

@@ -58,7 +58,7 @@ pub mod testkit;
 
 pub use blkmq_core::Parameter;
 pub use description::descriptions;
-pub use device::{Device, MachineShape, Queues};
+pub use device::{Device, MachineShape};
 pub use log::{Answer, Arrival, ArrivalLog};
 pub use occupancy::{Activity, OccupancyLog, Span};
 pub use param::{DeviceError, ParamError};

@@ -5,9 +5,10 @@ mod bytes;
 mod common;
 
 use blkmq_core::{Instant, IoError, IoResult, Nanos, Op, Rng};
+use blkmq_device::Device;
 use blkmq_device::faults::{FaultsParams, Faulty};
 use blkmq_device::testkit::{self, Outcome, Rig};
-use blkmq_device::{Device, Queues};
+use blkmq_engine::DeviceQueues;
 use blkmq_engine::{BioTable, DeviceQueue, DeviceShape, Enqueued, Finished, Inflight};
 use bytes::Disk;
 use common::{described, rig};
@@ -133,7 +134,7 @@ impl DeviceQueue<u64> for Mute {
     }
 }
 
-fn faulty(text: &str, shape: &DeviceShape, queues: Queues<u64>) -> Queues<u64> {
+fn faulty(text: &str, shape: &DeviceShape, queues: DeviceQueues<u64>) -> DeviceQueues<u64> {
     let pairs = text.split(',').filter_map(|pair| pair.split_once('='));
     let pairs = Vec::from_iter(pairs.map(|(k, v)| (k.to_owned(), v.to_owned())));
     Faulty::wrap(&FaultsParams::parse(&pairs).expect("possible").0, shape, queues)

@@ -277,9 +277,9 @@ fn results<P: Payload + std::fmt::Debug>(
 #[test]
 fn payloads_of_another_length_are_refused() {
     let device = device("memory", "irqmode=0,cache_size=1");
-    let lengths = [(Op::Write, 512), (Op::Write, 511), (Op::Read, 512), (Op::Write, 513)];
+    let lengths = [(Op::Write, 512), (Op::Write, 511), (Op::Read, 513), (Op::Write, 513)];
     let invalid = Err(IoError::INVALID);
-    let results = results(&device, lengths.map(|(op, len)| (op, vec![9_u8; len])));
+    let results = results(&device, lengths.map(|(op, len)| (op, Buffer::new(vec![9; len]))));
     assert_eq!(results, [Ok(()), invalid, invalid, invalid]);
     assert_eq!(
         Disk::plain(&device).read(4, 3),

@@ -33,6 +33,15 @@ pub struct DeviceShape {
     pub timeout: Nanos,
 }
 
+impl DeviceShape {
+    /// The name of the scheduler that Linux gives such a device: `mq-deadline` for one hardware queue or shared tags,
+    /// `none` for several hardware queues (`spec/framework.md` section 11).
+    #[must_use]
+    pub fn default_scheduler(&self) -> &'static str {
+        if self.hw_queues == 1 || self.shared_tags { "mq-deadline" } else { "none" }
+    }
+}
+
 /// The device's write cache, which decides about what flushes and [`FUA`](blkmq_core::IoFlags::FUA) take
 /// (`spec/framework.md` section 12). The two values of sysfs `queue/write_cache`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]

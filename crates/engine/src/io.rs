@@ -2,8 +2,10 @@
 //!
 //! Words only; what is refused and why is decided in `submitter.rs` and `split.rs`.
 
-use blkmq_core::{GroupId, IoFlags, IoPrio, IoResult, Op, Owner};
+use blkmq_core::{Bytes, GroupId, InSectors, IoFlags, IoPrio, IoResult, Op, Owner, Payload};
 use std::fmt;
+use std::ops::Range;
+use sync_wrapper::SyncWrapper;
 
 /// An I/O as its submitter describes it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -31,7 +33,9 @@ pub struct Io<P> {
 }
 
 impl<P> Io<P> {
-    /// An I/O with defaults for everything else: sync if it is a read, no priority, owner 0, in the root group.
+    /// An I/O in sectors, with defaults for everything else: sync if it is a read, no priority, owner 0, in the root
+    /// group. For simulators, whose payloads carry no data; [`read`](Self::read), [`write`](Self::write) and
+    /// their like take the length from the payload.
     pub fn new(op: Op, sector: u64, sectors: u32, cookie: u64, payload: P) -> Self {
         Self {
             op,
@@ -45,6 +49,117 @@ impl<P> Io<P> {
             cookie,
             payload,
         }
+    }
+}
+
+/// Reads and writes of all that a payload carries.
+impl<P: Payload> Io<P> {
+    /// Reads from `at` on into `payload`, as many bytes as it carries.
+    ///
+    /// Bytes that are no whole sectors make an I/O that every queue refuses as misaligned, and so does a payload that
+    /// carries none.
+    pub fn read(at: impl InSectors, payload: P) -> Self {
+        Self::moving(Op::Read, at, payload)
+    }
+
+    /// Writes the bytes of `payload` to where `at` begins. Durable after the next flush, or at once with
+    /// [`fua`](Self::fua).
+    ///
+    /// Refused as [`read`](Self::read) is.
+    pub fn write(at: impl InSectors, payload: P) -> Self {
+        Self::moving(Op::Write, at, payload)
+    }
+
+    fn moving(op: Op, at: impl InSectors, payload: P) -> Self {
+        let bytes = payload.data_len().and_then(|bytes| u64::try_from(bytes).ok());
+        let (sector, sectors) = place(at.in_sectors(), Bytes(bytes.unwrap_or(0)).in_sectors());
+        Self::new(op, sector, sectors, 0, payload)
+    }
+}
+
+/// I/Os that move no data.
+impl<P: Default> Io<P> {
+    /// Makes all writes durable whose completions have been taken.
+    #[must_use]
+    pub fn flush() -> Self {
+        Self::new(Op::Flush, 0, 0, 0, P::default())
+    }
+
+    /// Tells the device that what lies in `range` is not needed any more. What a read of it finds is up to the device.
+    ///
+    /// Queues refuse a range that is empty, is not made of whole sectors, or has 2 TiB or more.
+    #[must_use]
+    pub fn discard(range: Range<impl InSectors>) -> Self {
+        Self::over(Op::Discard, range)
+    }
+
+    /// Makes `range` read as zeroes, without sending them.
+    ///
+    /// Refused as [`discard`](Self::discard) is.
+    #[must_use]
+    pub fn write_zeroes(range: Range<impl InSectors>) -> Self {
+        Self::over(Op::WriteZeroes, range)
+    }
+
+    fn over(op: Op, range: Range<impl InSectors>) -> Self {
+        let (start, end) = (range.start.in_sectors(), range.end.in_sectors());
+        let len = start.zip(end).and_then(|(start, end)| end.checked_sub(start));
+        let (sector, sectors) = place(start, len);
+        Self::new(op, sector, sectors, 0, P::default())
+    }
+}
+
+/// Where an I/O is: sector and length. A length of 0, which every queue refuses, if either is not in whole sectors; the
+/// greatest, which is no multiple of any block and ends beyond most devices, if it is too long.
+fn place(at: Option<u64>, len: Option<u64>) -> (u64, u32) {
+    match (at, len) {
+        (Some(at), Some(len)) => (at, u32::try_from(len).unwrap_or(u32::MAX)),
+        _ => (0, 0),
+    }
+}
+
+/// What is said about an I/O besides.
+impl<P> Io<P> {
+    /// Comes back with the completion. 0 unless it is said.
+    #[must_use]
+    pub fn cookie(self, cookie: u64) -> Self {
+        Self { cookie, ..self }
+    }
+
+    /// The account that pays.
+    #[must_use]
+    pub fn owner(self, owner: Owner) -> Self {
+        Self { owner, ..self }
+    }
+
+    /// The group whose weight and limits count.
+    #[must_use]
+    pub fn group(self, group: GroupId) -> Self {
+        Self { group, ..self }
+    }
+
+    /// Class and level.
+    #[must_use]
+    pub fn ioprio(self, ioprio: IoPrio) -> Self {
+        Self { ioprio, ..self }
+    }
+
+    /// A write that is durable when it completes (`FUA`).
+    #[must_use]
+    pub fn fua(self) -> Self {
+        self.with(IoFlags::FUA)
+    }
+
+    /// A caller waits for it: schedulers treat it as they treat reads.
+    #[must_use]
+    pub fn sync(self) -> Self {
+        self.with(IoFlags::SYNC)
+    }
+
+    /// These flags too.
+    #[must_use]
+    pub fn with(self, flags: IoFlags) -> Self {
+        Self { flags: self.flags | flags, ..self }
     }
 }
 
@@ -91,6 +206,8 @@ pub enum Refusal {
     },
     /// The device does not have this operation.
     Unsupported(Op),
+    /// A read of a payload that cannot be read into ([`Payload::WRITE_ONLY`]).
+    WriteOnly,
     /// A policy or a device of the queue panicked: it takes no I/Os any more.
     Poisoned,
 }
@@ -116,6 +233,9 @@ impl fmt::Display for Refusal {
                 write!(f, "beyond the end of the device at sector {capacity}")
             }
             Self::Unsupported(op) => write!(f, "the device does not support {op:?}"),
+            Self::WriteOnly => f.write_str(
+                "the payload cannot be read into; use an AlignedBuf, or implement Payload::read_from",
+            ),
             Self::Poisoned => {
                 f.write_str("a policy or a device of the queue panicked; build another one")
             }
@@ -126,13 +246,63 @@ impl fmt::Display for Refusal {
 /// Without the I/O, for errors that outlive it or cross threads; a buffer often may not.
 impl std::error::Error for Refusal {}
 
+/// An I/O that comes back as it was submitted.
+///
+/// It is `Sync` whatever its payload is, because the I/O is reached by value or exclusively only. So errors that carry
+/// one go into `Box<dyn Error + Send + Sync>`.
+pub struct Unsubmitted<P>(SyncWrapper<Io<P>>);
+
+impl<P> Unsubmitted<P> {
+    /// Holds `io`.
+    pub const fn new(io: Io<P>) -> Self {
+        Self(SyncWrapper::new(io))
+    }
+
+    /// The I/O.
+    pub fn into_io(self) -> Io<P> {
+        self.0.into_inner()
+    }
+
+    /// The I/O, to look at or to change.
+    pub fn io_mut(&mut self) -> &mut Io<P> {
+        self.0.get_mut()
+    }
+}
+
+impl<P> fmt::Debug for Unsubmitted<P> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Unsubmitted")
+    }
+}
+
 /// An I/O that was not taken, and why.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Refused<P> {
-    /// Unchanged.
-    pub io: Io<P>,
+    io: Unsubmitted<P>,
     /// Why.
     pub why: Refusal,
+}
+
+impl<P> Refused<P> {
+    /// Gives `io` back.
+    pub const fn new(io: Io<P>, why: Refusal) -> Self {
+        Self { io: Unsubmitted::new(io), why }
+    }
+
+    /// The I/O, unchanged.
+    pub fn into_io(self) -> Io<P> {
+        self.io.into_io()
+    }
+
+    /// The I/O, to look at or to change.
+    pub fn io_mut(&mut self) -> &mut Io<P> {
+        self.io.io_mut()
+    }
+}
+
+impl<P> fmt::Debug for Refused<P> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Refused").field("why", &self.why).finish_non_exhaustive()
+    }
 }
 
 impl<P> fmt::Display for Refused<P> {
@@ -141,4 +311,46 @@ impl<P> fmt::Display for Refused<P> {
     }
 }
 
-impl<P: fmt::Debug> std::error::Error for Refused<P> {}
+impl<P> std::error::Error for Refused<P> {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use blkmq_core::Sectors;
+
+    type Vector = Io<Vec<u8>>;
+
+    #[test]
+    fn places_and_lengths_are_in_sectors_whatever_they_are_said_in() {
+        let place = |io: &Vector| (io.op, io.sector, io.sectors);
+        assert_eq!(place(&Io::write(Bytes(8192), vec![0; 4096])), (Op::Write, 16, 8));
+        assert_eq!(place(&Io::read(Sectors(8192), vec![0; 512])), (Op::Read, 8192, 1));
+        assert_eq!(place(&Io::discard(Bytes(512)..Bytes(2048))), (Op::Discard, 1, 3));
+        assert_eq!(place(&Io::write_zeroes(Sectors(7)..Sectors(9))), (Op::WriteZeroes, 7, 2));
+        assert_eq!(place(&Io::flush()), (Op::Flush, 0, 0));
+    }
+
+    #[test]
+    fn what_is_not_in_whole_sectors_has_a_length_that_is_refused() {
+        let odd = [
+            Vector::write(Bytes(100), vec![0; 512]),
+            Vector::write(Bytes(0), vec![0; 100]),
+            Vector::write(Bytes(0), Vec::new()),
+            Vector::discard(Bytes(0)..Bytes(1000)),
+            Vector::discard(Bytes(1)..Bytes(513)),
+            Vector::discard(Sectors(5)..Sectors(5)),
+            Vector::discard(Sectors(5)..Sectors(4)),
+        ];
+        assert!(odd.iter().all(|io| io.sectors == 0), "{odd:?}");
+        assert_eq!(Vector::discard(Sectors(0)..Sectors(1 << 40)).sectors, u32::MAX);
+    }
+
+    #[test]
+    fn what_is_said_besides_is_there() {
+        let io = Io::read(Sectors(0), vec![0; 512]).cookie(7).owner(Owner(3)).group(GroupId(2));
+        assert_eq!((io.cookie, io.owner, io.group), (7, Owner(3), GroupId(2)));
+        assert_eq!(io.flags, IoFlags::SYNC, "as every read");
+        let io = Io::write(Sectors(0), vec![0; 512]).fua().sync();
+        assert_eq!(io.flags, IoFlags::SYNC | IoFlags::FUA);
+    }
+}

@@ -21,6 +21,7 @@
 mod apart;
 pub mod attributes;
 mod before;
+mod block_device;
 mod build;
 pub mod calls;
 mod cancel;
@@ -66,6 +67,7 @@ mod tags;
 mod teardown;
 mod throttle;
 
+pub use block_device::{BlockDevice, DeviceQueues};
 pub use change::{Change, ChangeError, EditError, Freeze, Quiesce};
 pub use config::{
     Config, ConfigError, MAX_HW_QUEUE_DEPTH, MAX_NR_REQUESTS, MIN_NR_REQUESTS, PumpMode,
@@ -80,7 +82,7 @@ pub use groups::{
 };
 pub use host::{Host, NoHost};
 pub use inflight::Inflight;
-pub use io::{Completion, Io, Refusal, Refused};
+pub use io::{Completion, Io, Refusal, Refused, Unsubmitted};
 pub use merge::NoMerges;
 pub use modes::{Access, DispatchMode, EffectiveModes, InsertMode, KickMode, MergeMode, Modes};
 pub use outstanding::{Outstanding, Place};

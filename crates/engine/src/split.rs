@@ -130,7 +130,7 @@ impl<P: Payload> Splits<P> {
             None
         };
         if let Some(why) = why {
-            return Err(Refused { io, why });
+            return Err(Refused::new(io, why));
         }
         let count = parts.len() as u32;
         let (last, _) = parts[parts.len() - 1];

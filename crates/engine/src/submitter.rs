@@ -18,6 +18,7 @@ use crate::slots::{Bio, BioReceiver, Claim, Credit, Popped};
 use crate::split::Splits;
 use crate::stats::SubmitterCounters;
 use crate::submitter::distress::Health;
+use crate::submitter::reaped::Reaped;
 use crate::sync::{Arc, Producer};
 use crate::throttle::Throttle;
 use crate::{Access, NoMerges};
@@ -32,6 +33,7 @@ mod distress;
 mod interrupted;
 mod limited;
 mod park;
+mod reaped;
 mod throttled;
 
 /// A submitter's private things, kept by the queue (`seats.rs`) while its number is not in use.
@@ -237,7 +239,7 @@ impl<P: Send> Submitter<P> {
             }
             Err(payload) => {
                 let why = Refusal::NoCredit { depth: self.depth };
-                Err(Refused { io: Io { payload, ..io }, why })
+                Err(Refused::new(Io { payload, ..io }, why))
             }
         }
     }
@@ -423,6 +425,9 @@ impl<P: Payload> Submitter<P> {
     /// take it.
     #[inline]
     pub fn push(&mut self, now: Instant, io: Io<P>) -> Result<(), Refused<P>> {
+        if P::WRITE_ONLY && io.op == Op::Read {
+            return Err(Refused::new(io, Refusal::WriteOnly));
+        }
         if self.is_plain(io.op, io.sector, io.sectors) {
             self.push_whole(now, io, 1)
         } else {
@@ -440,7 +445,7 @@ impl<P: Payload> Submitter<P> {
             Ok(bio) => bio,
             Err(payload) => {
                 let why = Refusal::NoCredit { depth: self.depth };
-                return Err(Refused { io: Io { payload, ..io }, why });
+                return Err(Refused::new(Io { payload, ..io }, why));
             }
         };
         let meta = IoMeta {
@@ -465,7 +470,7 @@ impl<P: Payload> Submitter<P> {
     #[inline(never)]
     fn push_large(&mut self, now: Instant, io: Io<P>) -> Result<(), Refused<P>> {
         if self.is_poisoned() {
-            return Err(Refused { io, why: Refusal::Poisoned });
+            return Err(Refused::new(io, Refusal::Poisoned));
         }
         if io.op == Op::Flush {
             return if self.q.needs_no_flush {
@@ -475,7 +480,7 @@ impl<P: Payload> Submitter<P> {
             };
         }
         if let Err(why) = self.check(io.op, io.sector, io.sectors) {
-            return Err(Refused { io, why });
+            return Err(Refused::new(io, why));
         }
         // Parts are those of one set of limits, even if a full plug that is flushed between two of them finds
         // that the queue has others by now.
@@ -576,19 +581,6 @@ impl<P: Payload> Submitter<P> {
             assert!(whole.is_none(), "others are missing");
             self.tally.completed.add(1);
         }
-    }
-}
-
-/// Bios being reaped, which are counted when that ends: also if the closure that takes them panics.
-struct Reaped<'a> {
-    bios: u64,
-    tally: &'a SubmitterCounters,
-}
-
-impl Drop for Reaped<'_> {
-    #[inline]
-    fn drop(&mut self) {
-        self.tally.completed.add(self.bios);
     }
 }
 

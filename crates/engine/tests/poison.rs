@@ -104,7 +104,7 @@ fn reap_all(sub: &mut Submitter<u32>, now: Instant) -> Vec<(u64, Result<(), IoEr
 fn assert_poisoned(queue: &Queue<u32>, sub: &mut Submitter<u32>) {
     assert!(queue.is_poisoned() && sub.is_poisoned());
     let refused = sub.push(T0, read(0, 8)).expect_err("nothing is taken");
-    assert_eq!((refused.why, refused.io.payload), (Refusal::Poisoned, 0));
+    assert_eq!((refused.why, refused.into_io().payload), (Refusal::Poisoned, 0));
     let nothing = |_: &mut blkmq_engine::Plan| Ok::<(), Infallible>(());
     let edited = queue.edit(nothing).map(|_| ());
     assert_eq!(edited, Err(EditError::Change(ChangeError::Poisoned)));

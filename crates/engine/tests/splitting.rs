@@ -204,12 +204,12 @@ fn without_credit_for_all_parts_nothing_is_submitted() {
     };
     sub.push(T0, io(16, 0)).expect("two parts of four");
     let refused = sub.push(T0, io(24, 1)).expect_err("three more");
-    assert_eq!((refused.why, refused.io), (Refusal::NoCredit { depth: 4 }, io(24, 1)));
+    assert_eq!((refused.why, refused.into_io()), (Refusal::NoCredit { depth: 4 }, io(24, 1)));
     assert_eq!((queue.stats().submitted, sub.in_flight(), sub.outstanding()), (2, 2, 1));
     // The limit is fine; beyond it there is no use in waiting.
     sub.push(T0, io(16, 2)).expect("two more");
     let refused = sub.push(T0, io(33, 3)).expect_err("five parts of four");
-    assert_eq!((refused.why, refused.io), (Refusal::TooLong { most: 32 }, io(33, 3)));
+    assert_eq!((refused.why, refused.into_io()), (Refusal::TooLong { most: 32 }, io(33, 3)));
     sub.flush(T0);
     disk.lock().holds = false;
     sub.poll(T0);
@@ -244,7 +244,7 @@ fn a_payload_that_cannot_be_divided_comes_back_whole() {
     for cuts in 0..4 {
         let io = Io::new(Op::Write, 4, 32, 9, Fussy { bytes: random(32 * 512, 3), cuts });
         let refused = sub.push(T0, io.clone()).expect_err("four cuts are needed");
-        assert_eq!((refused.why, refused.io), (Refusal::TooLong { most: 8 }, io));
+        assert_eq!((refused.why, refused.into_io()), (Refusal::TooLong { most: 8 }, io));
     }
     assert_eq!((queue.stats().submitted, sub.in_flight()), (0, 0));
     let io = Io::new(Op::Discard, 4, 72, 9, Fussy { bytes: random(72 * 512, 3), cuts: 4 });
@@ -259,7 +259,7 @@ fn nowait_is_not_divided() {
     let (queue, disk, mut sub) = disk::<()>(pages(), |_| ());
     let io = |sectors| Io { flags: IoFlags::NOWAIT, ..Io::new(Op::Discard, 20, sectors, 0, ()) };
     let refused = sub.push(T0, io(25)).expect_err("two parts");
-    assert_eq!((refused.why, refused.io), (Refusal::NoWait { most: 24 }, io(25)));
+    assert_eq!((refused.why, refused.into_io()), (Refusal::NoWait { most: 24 }, io(25)));
     assert_eq!(queue.stats().submitted, 0);
     assert_eq!(run(&mut sub, io(24)).len(), 1);
     assert_eq!(disk.requests(), [(20, 24)]);

@@ -497,8 +497,9 @@ fn refusals_hand_back_what_they_refuse() {
     let mut sub = queue.submitter().expect("one is free");
     let why = |sub: &mut Submitter<u32>, io: Io<u32>| {
         let refused = sub.push(T0, io).expect_err("impossible");
-        assert_eq!(refused.io, io);
-        refused.why
+        let why = refused.why;
+        assert_eq!(refused.into_io(), io);
+        why
     };
     assert_eq!(why(&mut sub, write(4, 8)), Refusal::Misaligned { block: 4096 });
     assert_eq!(why(&mut sub, write(0, 0)), Refusal::Misaligned { block: 4096 });

@@ -174,7 +174,7 @@ impl Cpu {
                 Ok(true)
             }
             Err(refused) if matches!(refused.why, Refusal::NoCredit { .. }) => {
-                let back = Stamp::off(refused.io);
+                let back = Stamp::off(refused.into_io());
                 assert_eq!(back, io, "a refused I/O comes back unchanged");
                 turn.oracle.with(|oracle| oracle.refused(&io));
                 Ok(false)

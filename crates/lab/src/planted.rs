@@ -6,7 +6,7 @@
 use crate::Stamp;
 use crate::host::Wakes;
 use blkmq_core::{HwQueue, Instant, IoMeta, Op, Owner, RequestId, SubmitterId, Tag};
-use blkmq_device::Queues;
+use blkmq_engine::DeviceQueues;
 use blkmq_engine::{BioTable, DeviceQueue, Enqueued, Expiry, Finished, Host, Inflight};
 use blkmq_sched::{
     At, Cx, DepthLimits, Done, GroupChange, Grown, Note, Outside, Pick, Scheduler, StatsLevel, Used,
@@ -82,7 +82,7 @@ pub(crate) fn in_host(bug: Option<Bug>, wakes: Wakes) -> Box<dyn Host> {
 }
 
 /// The device, with the bug in it if it is one of a device.
-pub(crate) fn in_device(bug: Option<Bug>, queues: Queues<Stamp>) -> Queues<Stamp> {
+pub(crate) fn in_device(bug: Option<Bug>, queues: DeviceQueues<Stamp>) -> DeviceQueues<Stamp> {
     let Some(bug @ (Bug::LostRequest | Bug::SwallowedFlush | Bug::SilentDevice)) = bug else {
         return queues;
     };
@@ -90,14 +90,14 @@ pub(crate) fn in_device(bug: Option<Bug>, queues: Queues<Stamp>) -> Queues<Stamp
 }
 
 /// The device, with the bug in it if it is one that no witness beside a device can see.
-pub(crate) fn inside(bug: Option<Bug>, queues: Queues<Stamp>) -> Queues<Stamp> {
+pub(crate) fn inside(bug: Option<Bug>, queues: DeviceQueues<Stamp>) -> DeviceQueues<Stamp> {
     match bug {
         Some(bug @ (Bug::LostWrite | Bug::IdleFlush)) => broken(bug, queues),
         _ => queues,
     }
 }
 
-fn broken(bug: Bug, queues: Queues<Stamp>) -> Queues<Stamp> {
+fn broken(bug: Bug, queues: DeviceQueues<Stamp>) -> DeviceQueues<Stamp> {
     let broken = |inner| Box::new(BrokenQueue { inner, bug, count: 0 }) as Box<dyn DeviceQueue<_>>;
     queues.into_iter().map(broken).collect()
 }

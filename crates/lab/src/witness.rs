@@ -6,7 +6,7 @@ use crate::ledger::Seen;
 use crate::oracle::{Answer, Offer, Oracle, Return};
 use crate::order::Picked;
 use blkmq_core::{HwQueue, Instant, IoResult, Nanos, Tag};
-use blkmq_device::Queues;
+use blkmq_engine::DeviceQueues;
 use blkmq_engine::{
     BioTable, DeviceQueue, DeviceShape, Enqueued, Expiry, Finished, Inflight, Verdict,
 };
@@ -38,11 +38,11 @@ struct Held {
 /// Puts a witness beside each of `queues`, which belong to a device of this shape; the engine tries a request
 /// again so often.
 pub(crate) fn witnessed(
-    queues: Queues<Stamp>,
+    queues: DeviceQueues<Stamp>,
     shape: &DeviceShape,
     retries: u8,
     oracle: &Oracle,
-) -> Queues<Stamp> {
+) -> DeviceQueues<Stamp> {
     let timeout = shape.timeout;
     let witness = |(hw, inner)| {
         let (hw, oracle) = (HwQueue(hw), oracle.clone());

@@ -15,6 +15,10 @@
 //! [`event_fd`]: blkmq_engine::DeviceQueue::event_fd
 
 use blkmq_core::Nanos;
+#[cfg(target_os = "linux")]
+use std::os::fd::OwnedFd;
+#[cfg(target_os = "linux")]
+use std::sync::Arc;
 use std::sync::Mutex;
 use std::thread::{self, Thread};
 use std::time::Duration;
@@ -24,16 +28,27 @@ pub(crate) use linux::DeviceFds;
 
 /// One sleeper's: a client's, on whatever thread that is used, or a pump thread's.
 pub(crate) enum Bell {
-    /// The thread that enrolled last.
-    Thread(Mutex<Option<Thread>>),
+    /// Of a queue whose devices have nothing to watch.
+    Thread(Mutex<Sleeper>),
     #[cfg(target_os = "linux")]
-    Event(std::os::fd::OwnedFd),
+    Event(OwnedFd),
+}
+
+/// What such a bell wakes.
+pub(crate) enum Sleeper {
+    /// Nothing: no thread has enrolled yet.
+    Nobody,
+    /// The thread that enrolled last.
+    Thread(Thread),
+    /// Any thread that polls the descriptor that the client was asked for.
+    #[cfg(target_os = "linux")]
+    Event(Arc<OwnedFd>),
 }
 
 impl Bell {
     /// For a thread with nothing else to watch.
     pub(crate) fn thread() -> Self {
-        Self::Thread(Mutex::new(None))
+        Self::Thread(Mutex::new(Sleeper::Nobody))
     }
 
     /// The calling thread is the one to wake from now on. To be called before the sleeper's last look for work: a ring
@@ -42,8 +57,13 @@ impl Bell {
         match self {
             Self::Thread(place) => {
                 let mut place = place.lock().expect("no thread panics while it holds this");
-                if place.as_ref().is_none_or(|thread| thread.id() != thread::current().id()) {
-                    *place = Some(thread::current());
+                match &*place {
+                    Sleeper::Thread(thread) if thread.id() == thread::current().id() => {}
+                    #[cfg(target_os = "linux")]
+                    Sleeper::Event(_) => {}
+                    Sleeper::Nobody | Sleeper::Thread(_) => {
+                        *place = Sleeper::Thread(thread::current());
+                    }
                 }
             }
             // It wakes any thread that polls it.
@@ -58,8 +78,11 @@ impl Bell {
         match self {
             Self::Thread(place) => {
                 let place = place.lock().expect("no thread panics while it holds this");
-                if let Some(thread) = &*place {
-                    thread.unpark();
+                match &*place {
+                    Sleeper::Nobody => {}
+                    Sleeper::Thread(thread) => thread.unpark(),
+                    #[cfg(target_os = "linux")]
+                    Sleeper::Event(fd) => linux::ring(fd),
                 }
             }
             #[cfg(target_os = "linux")]
@@ -78,20 +101,81 @@ impl Bell {
 
 #[cfg(target_os = "linux")]
 mod linux {
-    use super::Bell;
+    use super::{Bell, Sleeper};
+    use crate::client::outside::timespec;
     use blkmq_core::Nanos;
     use blkmq_engine::DeviceQueue;
-    use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
+    use rustix::event::{EventfdFlags, PollFd, PollFlags, epoll, eventfd, poll};
     use std::io;
     use std::ops::Range;
     use std::os::fd::{AsFd, OwnedFd};
+    use std::sync::Arc;
 
     impl Bell {
         /// For a thread that watches devices as well.
         pub(crate) fn event() -> io::Result<Self> {
-            // Non-blocking, so that neither side ever waits for the other at a full or an empty count.
-            Ok(Self::Event(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?))
+            new_event().map(Self::Event)
         }
+
+        /// The descriptor that it makes readable, made now if it woke a thread so far. To be called by the sleeper,
+        /// before its last look for work.
+        pub(crate) fn with_event<T>(&self, then: impl FnOnce(&OwnedFd) -> T) -> io::Result<T> {
+            let place = match self {
+                Self::Event(fd) => return Ok(then(fd)),
+                Self::Thread(place) => place,
+            };
+            let mut place = place.lock().expect("no thread panics while it holds this");
+            if !matches!(&*place, Sleeper::Event(_)) {
+                *place = Sleeper::Event(Arc::new(new_event()?));
+            }
+            match &*place {
+                Sleeper::Event(fd) => Ok(then(fd)),
+                Sleeper::Nobody | Sleeper::Thread(_) => unreachable!("it was just set"),
+            }
+        }
+
+        /// The descriptor, if there is one by now.
+        fn event_of(place: &std::sync::Mutex<Sleeper>) -> Option<Arc<OwnedFd>> {
+            match &*place.lock().expect("no thread panics while it holds this") {
+                Sleeper::Event(fd) => Some(Arc::clone(fd)),
+                Sleeper::Nobody | Sleeper::Thread(_) => None,
+            }
+        }
+
+        /// Sleeps on a bell of a queue without devices to watch.
+        pub(crate) fn rest(place: &std::sync::Mutex<Sleeper>, left: Option<Nanos>) {
+            match Self::event_of(place) {
+                None => Self::park(left),
+                Some(fd) => {
+                    let mut fds = [PollFd::from_borrowed_fd(fd.as_fd(), PollFlags::IN)];
+                    // Interrupted, or out of memory: as if it had rung; the thread looks, and comes back.
+                    let _ = poll(&mut fds, left.map(timespec).as_ref());
+                    drain(&fd);
+                }
+            }
+        }
+
+        /// Forgets rings so far. For a thread that is awake and looks for work after this.
+        pub(crate) fn silence(&self) {
+            match self {
+                Self::Event(fd) => drain(fd),
+                Self::Thread(place) => {
+                    if let Some(fd) = Self::event_of(place) {
+                        drain(&fd);
+                    }
+                }
+            }
+        }
+    }
+
+    fn new_event() -> io::Result<OwnedFd> {
+        // Non-blocking, so that neither side ever waits for the other at a full or an empty count.
+        Ok(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?)
+    }
+
+    fn drain(bell: &OwnedFd) {
+        // Nothing to read is an error that says so.
+        let _ = rustix::io::read(bell, &mut [0; 8]);
     }
 
     pub(super) fn ring(bell: &OwnedFd) {
@@ -124,16 +208,25 @@ mod linux {
             let devices = self.0[hws].iter().flatten().map(AsFd::as_fd);
             let watch = |fd| PollFd::from_borrowed_fd(fd, PollFlags::IN);
             let mut fds: Vec<_> = std::iter::once(bell.as_fd()).chain(devices).map(watch).collect();
-            let timeout = left.map(|Nanos(ns)| Timespec {
-                tv_sec: (ns / 1_000_000_000) as i64,
-                tv_nsec: (ns % 1_000_000_000) as i64,
-            });
+            let timeout = left.map(timespec);
             // Interrupted, or out of memory: as if somebody had called; the thread looks, and comes back.
             let polled = poll(&mut fds, timeout.as_ref());
             if polled.is_err() || !fds[0].revents().is_empty() {
-                // Nothing to read is an error that says so.
-                let _ = rustix::io::read(bell, &mut [0; 8]);
+                drain(bell);
             }
+        }
+
+        /// One descriptor for all of it: readable when `bell` has rung or a device of the hardware queues `hws` has
+        /// something.
+        pub(crate) fn join(&self, bell: &OwnedFd, hws: Range<u16>) -> io::Result<OwnedFd> {
+            let all = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+            let hws = usize::from(hws.start)..usize::from(hws.end);
+            let devices = self.0[hws].iter().flatten().map(AsFd::as_fd);
+            for fd in std::iter::once(bell.as_fd()).chain(devices) {
+                let data = epoll::EventData::new_u64(0);
+                epoll::add(&all, fd, data, epoll::EventFlags::IN)?;
+            }
+            Ok(all)
         }
     }
 }

@@ -1,16 +1,19 @@
 //! The two faces of a submitter: a completion queue with cookies, and one blocking call at a time.
 
-use crate::Clock;
 use crate::host::Threads;
 use crate::pump_thread::PumpThreads;
 use crate::seat::Seat;
 use crate::stall::Stalls;
 use crate::waiting::{AWAKE_FOR, Patience, Pause, Waiting};
 use crate::watch::Watch;
+use crate::{Clock, SubmitErrorKind};
 use blkmq_core::{Instant, IoError, IoResult, Nanos, Op, Payload, SECTOR_SIZE};
 use blkmq_engine::{Completion, Io, Refused, Submitter};
 use std::fmt;
 use std::sync::Arc;
+
+#[cfg(target_os = "linux")]
+pub(crate) mod outside;
 
 /// How often a client of a poisoned queue looks whether its I/Os have come back.
 const POISONED_LOOK: Nanos = Nanos::from_millis(1);
@@ -102,19 +105,41 @@ impl<P: Payload> Client<P> {
         self.submitter.plugged()
     }
 
-    /// Takes an I/O into the plug; it is on its way after the next [`flush`](Self::flush) at the latest.
-    /// `now` may be the time of the batch that the I/O belongs to.
+    /// Takes an I/O into the plug; it is on its way after the next [`flush`](Self::flush) or
+    /// [`wait`](Self::wait) at the latest. Reads the clock: [`batch`](Self::batch) does once for many.
     ///
     /// # Errors
     /// Gives the I/O back if there is no credit for it or the device could not take it.
     #[inline]
-    pub fn push(&mut self, now: Instant, io: Io<P>) -> Result<(), Refused<P>> {
+    pub fn push(&mut self, io: Io<P>) -> Result<(), Refused<P>> {
+        self.push_at(self.clock.now(), io)
+    }
+
+    /// As [`push`](Self::push), at a time of the client's [clock](Self::clock) that the caller has read: schedulers
+    /// take it for the time of arrival.
+    ///
+    /// # Errors
+    /// As [`push`](Self::push).
+    #[inline]
+    pub fn push_at(&mut self, now: Instant, io: Io<P>) -> Result<(), Refused<P>> {
         self.submitter.push(now, io)
+    }
+
+    /// I/Os that arrive together: one reading of the clock for all, and a flush when the batch is dropped.
+    #[inline]
+    pub fn batch(&mut self) -> Batch<'_, P> {
+        Batch { now: self.clock.now(), client: self }
     }
 
     /// Sends the plug on its way, and does inline whatever there is to do.
     #[inline]
-    pub fn flush(&mut self, now: Instant) {
+    pub fn flush(&mut self) {
+        self.flush_at(self.clock.now());
+    }
+
+    /// As [`flush`](Self::flush), at a time of the client's [clock](Self::clock) that the caller has read.
+    #[inline]
+    pub fn flush_at(&mut self, now: Instant) {
         self.submitter.flush(now);
     }
 
@@ -269,8 +294,38 @@ impl<P: Payload> Client<P> {
     }
 }
 
+/// I/Os that arrive together, from [`Client::batch`]. Dropping it flushes the client's plug.
+#[derive(Debug)]
+pub struct Batch<'a, P: Payload> {
+    client: &'a mut Client<P>,
+    now: Instant,
+}
+
+impl<P: Payload> Batch<'_, P> {
+    /// As [`Client::push`], at the time of the batch.
+    ///
+    /// # Errors
+    /// As [`Client::push`].
+    #[inline]
+    pub fn push(&mut self, io: Io<P>) -> Result<(), Refused<P>> {
+        self.client.push_at(self.now, io)
+    }
+
+    /// Credit that is left: I/Os that can still be pushed, if none has to be divided.
+    #[must_use]
+    pub fn room(&self) -> u32 {
+        self.client.depth() - self.client.in_flight()
+    }
+}
+
+impl<P: Payload> Drop for Batch<'_, P> {
+    #[inline]
+    fn drop(&mut self) {
+        self.client.flush_at(self.now);
+    }
+}
+
 /// Why a blocking call has no result.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum CallError<P> {
     /// The queue did not take the I/O.
     Refused(Refused<P>),
@@ -280,6 +335,15 @@ pub enum CallError<P> {
 }
 
 impl<P> CallError<P> {
+    /// Why, by type.
+    #[must_use]
+    pub fn why(&self) -> SubmitErrorKind {
+        match self {
+            Self::Refused(refused) => SubmitErrorKind::Refused(refused.why),
+            Self::Lost => SubmitErrorKind::Lost,
+        }
+    }
+
     /// The refusal, if it was one.
     pub fn into_refused(self) -> Option<Refused<P>> {
         match self {
@@ -291,9 +355,15 @@ impl<P> CallError<P> {
     /// The I/O, if it was not done.
     pub fn into_io(self) -> Option<Io<P>> {
         match self {
-            Self::Refused(refused) => Some(refused.io),
+            Self::Refused(refused) => Some(refused.into_io()),
             Self::Lost => None,
         }
+    }
+}
+
+impl<P> fmt::Debug for CallError<P> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "CallError({:?})", self.why())
     }
 }
 
@@ -308,7 +378,7 @@ impl<P> fmt::Display for CallError<P> {
     }
 }
 
-impl<P: fmt::Debug> std::error::Error for CallError<P> {}
+impl<P> std::error::Error for CallError<P> {}
 
 /// One I/O at a time: [`call`](Self::call) returns when it is done.
 #[derive(Debug)]
@@ -329,7 +399,7 @@ impl<P: Payload> Blocking<P> {
     /// device had when it panicked may be lost.
     pub fn call(&mut self, io: Io<P>) -> Result<(IoResult, P), CallError<P>> {
         let now = self.client.clock.now();
-        self.client.push(now, io).map_err(CallError::Refused)?;
+        self.client.push_at(now, io).map_err(CallError::Refused)?;
         let mut answer = None;
         self.client.wait(1, 1, |done| answer = Some((done.result, done.payload)));
         answer.ok_or(CallError::Lost)
@@ -343,7 +413,7 @@ impl<P: Payload> Blocking<P> {
     where
         P: Default,
     {
-        match self.call(Io::new(Op::Flush, 0, 0, 0, P::default())) {
+        match self.call(Io::flush()) {
             Ok((result, _)) => result,
             // A flush has no place or length to refuse.
             Err(CallError::Refused(_) | CallError::Lost) => Err(IoError::POISONED),

@@ -27,11 +27,14 @@ mod stall;
 mod waiting;
 mod watch;
 
-pub use client::{Blocking, CallError, Client};
+#[cfg(target_os = "linux")]
+pub use client::outside::{Sleep, wait_any};
+pub use client::{Batch, Blocking, CallError, Client};
 pub use clock::{Clock, wall_clock_millis};
 pub use placement::{Placement, available_cpus, numa_nodes};
 pub use reactor::{
-    Answer, Handle, NotTaken, Reactor, ReactorError, SubmitError, Submitted, Unavailable,
+    Answer, Handle, NotTaken, Reactor, ReactorError, SubmitError, SubmitErrorKind, Submitted,
+    Unavailable,
 };
 pub use service::{Service, ServiceError};
 pub use stall::{Event, Observer, Resumed, STALL_AFTER, Stall};

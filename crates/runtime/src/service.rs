@@ -64,11 +64,19 @@ impl std::error::Error for ServiceError {
 
 impl<P: Payload> Service<P> {
     /// Builds the queue that `config` describes, with a host that parks threads (`config.host` is replaced),
-    /// and starts pump threads if `config.pump` asks for them.
+    /// and starts pump threads if `config.pump` asks for them, wherever the kernel puts them.
     ///
     /// # Errors
     /// If the configuration is impossible or a thread cannot be started.
-    pub fn start(mut config: Config<P>, placement: Placement) -> Result<Self, ServiceError> {
+    pub fn start(config: Config<P>) -> Result<Self, ServiceError> {
+        Self::start_placed(config, Placement::Anywhere)
+    }
+
+    /// As [`start`](Self::start), with pump threads where `placement` says.
+    ///
+    /// # Errors
+    /// As [`start`](Self::start).
+    pub fn start_placed(mut config: Config<P>, placement: Placement) -> Result<Self, ServiceError> {
         let (submitters, hw_queues) = (config.submitters, config.device.hw_queues);
         // While the device queues are still here: what there is to watch of them.
         let threads = Threads::new(&config).map_err(ServiceError::Bell)?;
@@ -211,7 +219,7 @@ mod tests {
         let machine = MachineShape { cpus: 1, nodes: 1 };
         let config = registry::parse("null,irqmode=0", &machine).unwrap().config();
         let config = Config { submitters, pump, ..config };
-        Service::start(config, Placement::Anywhere).unwrap()
+        Service::start(config).unwrap()
     }
 
     #[test]

@@ -21,7 +21,8 @@ fn an_io_is_as_long_as_its_payload() {
         // One sector further it does not fit any more.
         let refused = client.write(2041, buffer).unwrap_err().into_refused().unwrap();
         assert_eq!(refused.why, Refusal::OutOfRange { capacity: 2048 });
-        assert_eq!((refused.io.sectors, refused.io.payload.borrow().len()), (8, 4096));
+        let io = refused.into_io();
+        assert_eq!((io.sectors, io.payload.borrow().len()), (8, 4096));
         assert_eq!(service.stats().completed, 3);
     }
 }
@@ -33,7 +34,7 @@ fn what_fills_no_whole_sectors_is_refused() {
     for bytes in [0, 1, 511, 513] {
         let refused = client.write(0, vec![0; bytes]).unwrap_err().into_refused().unwrap();
         assert_eq!(refused.why, Refusal::Misaligned { block: 512 });
-        assert_eq!(refused.io.payload.len(), bytes);
+        assert_eq!(refused.into_io().payload.len(), bytes);
     }
     // Carries no data, and so has no length.
     let service = null::<u64>("null,size=1", |_| {});

@@ -37,7 +37,7 @@ fn a_refusal_is_an_answer_too() {
     let beyond = Io { cookie: 3, ..read(1 << 20) };
     reactor.handle().call(beyond, move |answer| sent.send(answer).unwrap()).unwrap();
     let Err(SubmitError::Refused(refused)) = received.recv().unwrap() else { panic!("beyond") };
-    assert_eq!(refused.io, beyond);
+    assert_eq!(refused.into_io(), beyond);
 }
 
 /// Reads `left` more, each when the last one is done.
@@ -86,7 +86,8 @@ fn callbacks_and_futures_share_a_reactor() {
                     // Full: tries until it is taken, with what came back.
                     while let Err(back) = offer {
                         thread::yield_now();
-                        offer = caller.call(back.io, back.then);
+                        let (io, then) = back.into_parts();
+                        offer = caller.call(io, then);
                     }
                 }
             });

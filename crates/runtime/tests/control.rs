@@ -7,7 +7,7 @@ use blkmq_engine::{
     BioTable, ChangeError, Config, DEFAULT_TIMEOUT, DeviceQueue, DeviceShape, EditError, Enqueued,
     Finished, Inflight, Io, NoMerges, Plan, PumpMode, Verdict, WriteCache,
 };
-use blkmq_runtime::{Placement, Service};
+use blkmq_runtime::Service;
 use std::collections::VecDeque;
 use std::convert::Infallible;
 
@@ -45,7 +45,7 @@ fn service(pump: PumpMode) -> Service<u64> {
     };
     let queues = (0..2).map(|_| Box::new(Prompt::default()) as _).collect();
     let config = Config { submitters: 2, depth: 64, pump, ..Config::new(device, queues) };
-    Service::start(config, Placement::default()).expect("valid")
+    Service::start(config).expect("valid")
 }
 
 /// Each completion once, whatever happens to the queue meanwhile.
@@ -59,7 +59,7 @@ fn run(service: &Service<u64>, id: u64) {
             let op = if next % 64 == 0 { Op::Flush } else { Op::Write };
             let sectors = if op == Op::Flush { 0 } else { 8 };
             let io = Io::new(op, (next * 2 + id) * 8, sectors, next, next);
-            client.push(now, io).expect("there is credit");
+            client.push_at(now, io).expect("there is credit");
             next += 1;
         }
         client.wait(1, u32::MAX, |done| {

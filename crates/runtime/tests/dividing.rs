@@ -44,7 +44,7 @@ fn what_can_never_have_enough_is_refused() {
     let handle = reactor.handle();
     let answer = block_on(handle.submit(parts(1, 5)));
     let Err(SubmitError::Refused(refused)) = answer else { panic!("it has five parts") };
-    assert_eq!((refused.why, refused.io), (Refusal::TooLong { most: 32 }, parts(1, 5)));
+    assert_eq!((refused.why, refused.into_io()), (Refusal::TooLong { most: 32 }, parts(1, 5)));
     assert_eq!(block_on(handle.submit(parts(2, 4))).unwrap().result, Ok(()));
 }
 
@@ -71,8 +71,8 @@ fn what_waits_for_credit_when_a_device_panics_comes_back() {
     for answer in received.iter().take(3) {
         match answer {
             Ok(done) => assert_eq!(done.result, Err(IoError::POISONED)),
-            Err(SubmitError::Closed(io)) => undone.push(io),
-            Err(SubmitError::Refused(refused)) => undone.push(refused.io),
+            Err(SubmitError::Closed(io)) => undone.push(io.into_io()),
+            Err(SubmitError::Refused(refused)) => undone.push(refused.into_io()),
             Err(lost) => panic!("the device gives everything back: {lost}"),
         }
     }

@@ -5,7 +5,7 @@ mod common;
 
 use blkmq_core::IoError;
 use blkmq_engine::Io;
-use blkmq_runtime::{Answer, SubmitError, Unavailable};
+use blkmq_runtime::{Answer, SubmitError, SubmitErrorKind, Unavailable};
 use common::{Counted, Drops, POISON, PUMPS, Woken, block_on, gate, null, poll, read, until};
 use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex};
@@ -129,10 +129,11 @@ fn a_dropped_reactor_finishes_what_it_took_and_gives_back_the_rest() {
             scope.spawn(|| drop(reactor));
             // It answers at once although nothing moves yet.
             let Err(SubmitError::Closed(io)) = block_on(in_line) else { panic!("it was in line") };
+            let io = io.into_io();
             assert_eq!((io.cookie, io.payload.0, drops.count()), (6, 6, 0));
             let Err(refused) = handle.try_submit(io) else { panic!("it is closed") };
             assert_eq!(refused.why, Unavailable::Closed);
-            let answer = block_on(handle.submit(refused.io)).expect_err("it is closed");
+            let answer = block_on(handle.submit(refused.into_io())).expect_err("it is closed");
             assert_eq!(answer.into_io().expect("it is handed back").payload.0, 6);
             keeper.let_go(6);
         });
@@ -175,7 +176,8 @@ fn a_reactor_may_be_dropped_by_its_own_callback() {
     handle.call(read(1), drops_it).unwrap();
     *place.lock().unwrap() = Some(reactor);
     received.recv().unwrap();
-    assert_eq!(block_on(handle.submit(read(2))), Err(SubmitError::Closed(read(2))));
+    let closed = block_on(handle.submit(read(2))).expect_err("it is gone");
+    assert_eq!((closed.why(), closed.into_io()), (SubmitErrorKind::Closed, Some(read(2))));
     // The thread ends by itself and gives the submitter back.
     until(|| service.reactor().is_ok());
 }

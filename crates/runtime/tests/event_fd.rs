@@ -8,7 +8,7 @@ use blkmq_engine::{
     BioTable, Config, DeviceQueue, DeviceShape, Enqueued, Finished, Inflight, Io, PumpMode,
     Verdict, WriteCache,
 };
-use blkmq_runtime::{Client, Placement, Service};
+use blkmq_runtime::{Client, Service};
 use blkmq_sched::registry;
 use rustix::event::{EventfdFlags, eventfd};
 use std::collections::VecDeque;
@@ -79,7 +79,7 @@ fn service(submitters: u16, pump: PumpMode) -> (Service<u64>, Handle, Receiver<(
     let scheduler = registry::find("mq-deadline").expect("registered");
     let config = Config::new(shape, vec![Box::new(queue) as _]).scheduler(scheduler);
     let config = Config { submitters, pump, ..config };
-    let service = Service::start(config, Placement::Anywhere).expect("valid");
+    let service = Service::start(config).expect("valid");
     (service, handle, announcements)
 }
 
@@ -114,7 +114,7 @@ fn pump_threads() -> Vec<PathBuf> {
 fn one_by_one(client: &mut Client<u64>, ios: u64) {
     for n in 0..ios {
         let now = client.clock().now();
-        client.push(now, Io::new(Op::Read, n * 8, 8, n, n)).expect("there is credit");
+        client.push_at(now, Io::new(Op::Read, n * 8, 8, n, n)).expect("there is credit");
         let mut got = None;
         assert_eq!(client.wait(1, 1, |io| got = Some((io.cookie, io.result, io.payload))), 1);
         assert_eq!(got, Some((n, Ok(()), n)));
@@ -181,7 +181,7 @@ fn a_deadline_ends_the_sleep() {
     let (service, device, taken) = service(1, PumpMode::Inline);
     let mut client = service.client().expect("one was asked for");
     let now = client.clock().now();
-    client.push(now, Io::new(Op::Read, 0, 8, 0, 0)).expect("there is credit");
+    client.push_at(now, Io::new(Op::Read, 0, 8, 0, 0)).expect("there is credit");
     let until = now + Nanos::from_millis(5);
     assert_eq!(client.wait_until(until, 1, 1, |_| {}), 0, "the disk does not answer");
     assert!(client.clock().now() >= until);

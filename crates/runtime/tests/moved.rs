@@ -28,15 +28,15 @@ fn a_client_is_woken_on_the_thread_that_uses_it() {
         service.set_waiting(SLEEPY);
         let mut client = service.client().expect("one is free");
         // Here first, so that this thread is the one that a bell would remember.
-        client.push(client.clock().now(), io(1)).expect("there is credit");
+        client.push(io(1)).expect("there is credit");
         assert_eq!(client.wait(1, 1, |_| {}), 1);
         // With an I/O in flight, too.
-        client.push(client.clock().now(), io(2)).expect("there is credit");
-        client.flush(client.clock().now());
+        client.push(io(2)).expect("there is credit");
+        client.flush();
         let (sent, received) = channel();
         let there = thread::spawn(move || {
             for n in 3..6 {
-                client.push(client.clock().now(), io(n)).expect("there is credit");
+                client.push(io(n)).expect("there is credit");
                 assert_eq!(client.wait(1, 1, |_| {}), 1);
             }
             assert_eq!(client.wait(1, 8, |_| {}), 1);
@@ -44,7 +44,7 @@ fn a_client_is_woken_on_the_thread_that_uses_it() {
         });
         let mut client = received.recv().expect("it comes back");
         there.join().expect("no panic");
-        client.push(client.clock().now(), io(7)).expect("there is credit");
+        client.push(io(7)).expect("there is credit");
         assert_eq!(client.wait(1, 1, |_| {}), 1);
     }
 }
@@ -56,7 +56,7 @@ fn a_moved_client_hears_of_the_end_of_a_freeze() {
     let mut client = service.client().expect("one is free");
     let freeze = service.queue().freeze();
     let there = thread::spawn(move || {
-        client.push(client.clock().now(), io(1)).expect("there is credit");
+        client.push(io(1)).expect("there is credit");
         client.wait(1, 1, |_| {})
     });
     common::until(|| service.queue().stats().submitted == 1);
@@ -70,12 +70,12 @@ fn ios_complete_after_their_service_is_gone() {
         let service = null(SLOW, |config| config.pump = pump);
         let mut client = service.client().expect("one is free");
         for n in 0..8 {
-            client.push(client.clock().now(), io(n)).expect("there is credit");
+            client.push(io(n)).expect("there is credit");
         }
-        client.flush(client.clock().now());
+        client.flush();
         drop(service);
         assert_eq!(client.wait(8, 8, |done| assert!(done.result.is_ok())), 8, "{pump:?}");
-        client.push(client.clock().now(), io(9)).expect("there is credit");
+        client.push(io(9)).expect("there is credit");
         assert_eq!(client.wait(1, 1, |_| {}), 1, "{pump:?}");
     }
 }
@@ -86,8 +86,8 @@ fn a_client_that_is_dropped_with_ios_in_flight_gives_its_place_back() {
         let service = null(SLOW, |config| config.pump = pump);
         for n in 0..3 {
             let mut client = service.client().expect("the only place is free");
-            client.push(client.clock().now(), io(n)).expect("there is credit");
-            client.flush(client.clock().now());
+            client.push(io(n)).expect("there is credit");
+            client.flush();
             drop(client);
             common::until(|| service.client().is_ok());
         }

@@ -7,7 +7,7 @@ use blkmq_engine::{
     BioTable, Config, DEFAULT_TIMEOUT, DeviceQueue, DeviceShape, Enqueued, Finished, Inflight, Io,
     Refusal, WriteCache,
 };
-use blkmq_runtime::{CallError, Placement, Service, SubmitError};
+use blkmq_runtime::{CallError, Service, SubmitError};
 use blkmq_sched::{At, Cx, Done, Factory, Pick, Scheduler, Scope};
 use common::{PUMPS, block_on, null, until};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -67,9 +67,9 @@ fn a_client_that_sleeps_hears_of_a_policy_that_panics_and_the_panicking_one_goes
         });
         let mut sleeper = service.client().expect("two places");
         for sector in [100, 200] {
-            sleeper.push(sleeper.clock().now(), io(sector)).expect("there is credit");
+            sleeper.push(io(sector)).expect("there is credit");
         }
-        sleeper.flush(sleeper.clock().now());
+        sleeper.flush();
         thread::scope(|scope| {
             let waits = scope.spawn(move || {
                 let mut back = Vec::new();
@@ -84,7 +84,7 @@ fn a_client_that_sleeps_hears_of_a_policy_that_panics_and_the_panicking_one_goes
                 back
             });
             let mut fatal = service.client().expect("two places");
-            fatal.push(fatal.clock().now(), io(FATAL)).expect("there is credit");
+            fatal.push(io(FATAL)).expect("there is credit");
             let mut back = Vec::new();
             let wait = AssertUnwindSafe(|| {
                 fatal.wait(1, 1, |done| back.push((done.payload, done.result)));
@@ -147,7 +147,7 @@ fn forgetful() -> Service<u64> {
     };
     let mut config = Config::new(shape, vec![Box::new(Forgetful(Vec::new())) as _]);
     config.submitters = 2;
-    Service::start(config, Placement::Anywhere).expect("a queue around it")
+    Service::start(config).expect("a queue around it")
 }
 
 #[test]
@@ -162,14 +162,14 @@ fn a_sleeper_whose_io_a_device_forgot_is_told_that_it_is_lost() {
         });
         until(|| HAS_ONE.load(Ordering::SeqCst));
         let mut fatal = service.client().expect("two places");
-        fatal.push(fatal.clock().now(), io(FATAL)).expect("there is credit");
+        fatal.push(io(FATAL)).expect("there is credit");
         let now = fatal.clock().now();
-        let panicked = catch_unwind(AssertUnwindSafe(|| fatal.flush(now))).is_err();
+        let panicked = catch_unwind(AssertUnwindSafe(|| fatal.flush_at(now))).is_err();
         let mut back = None;
         fatal.wait(1, 1, |done| back = Some((done.payload, done.result)));
         assert_eq!(back, Some((FATAL, POISONED)));
         match sleeper.join().expect("its panics are caught") {
-            Ok(answer) => assert_eq!(answer, Err(CallError::Lost)),
+            Ok(answer) => assert!(matches!(answer, Err(CallError::Lost)), "{answer:?}"),
             Err(_) => assert!(!panicked, "one of the two threads runs the device"),
         }
     });
@@ -184,9 +184,9 @@ fn a_reactor_answers_everything_after_its_policy_panicked() {
     for (future, sector) in answers.into_iter().zip([0, 100, FATAL, 300]) {
         match block_on(future) {
             Ok(done) => assert_eq!(done.payload, sector),
-            Err(SubmitError::Closed(io)) => assert_eq!(io.payload, sector),
+            Err(SubmitError::Closed(io)) => assert_eq!(io.into_io().payload, sector),
             Err(SubmitError::Refused(refused)) => {
-                assert_eq!((refused.why, refused.io.payload), (Refusal::Poisoned, sector));
+                assert_eq!((refused.why, refused.into_io().payload), (Refusal::Poisoned, sector));
             }
             Err(lost) => panic!("nothing is lost: {lost}"),
         }

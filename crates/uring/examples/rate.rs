@@ -20,7 +20,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let text = args.next().ok_or("usage: rate PATH[,KEY=VALUE]... [SECONDS]")?;
     let seconds = args.next().map_or(Ok(2), |arg| arg.parse())?;
     let mut device = blkmq_uring::UringDevice::parse(&text)?;
-    let pool = blkmq_uring::BufferPool::new(32, linux::BLOCK);
+    let pool = blkmq_buf::BufferPool::new(32, linux::BLOCK);
     device.register(&pool);
     device.notes.iter().for_each(|note| println!("note: {note}"));
     println!("{:<12} {:>5} {:>10} {:>12}", "scheduler", "depth", "IOPS", "mean us");
@@ -41,11 +41,12 @@ fn main() -> Result<(), Box<dyn Error>> {
 
 #[cfg(target_os = "linux")]
 mod linux {
+    use blkmq_buf::BufferPool;
     use blkmq_core::{Nanos, Op, Rng};
-    use blkmq_engine::Io;
-    use blkmq_runtime::{Placement, Service};
+    use blkmq_engine::{BlockDevice, Io};
+    use blkmq_runtime::Service;
     use blkmq_sched::registry;
-    use blkmq_uring::{BufferPool, UringDevice};
+    use blkmq_uring::UringDevice;
     use std::error::Error;
 
     pub const BLOCK: usize = 4096;
@@ -60,7 +61,7 @@ mod linux {
         seconds: u64,
     ) -> Result<f64, Box<dyn Error>> {
         let factory = registry::find(scheduler).ok_or("no such scheduler")?;
-        let service = Service::start(device.config()?.scheduler(factory), Placement::Anywhere)?;
+        let service = Service::start(device.config()?.scheduler(factory))?;
         let mut client = service.client()?;
         let clock = client.clock();
         let blocks = device.shape.limits.capacity / u64::from(SECTORS);
@@ -73,7 +74,7 @@ mod linux {
             if now < end {
                 while let Some(buf) = free.pop() {
                     let sector = rng.below(blocks) * u64::from(SECTORS);
-                    client.push(now, Io::new(Op::Read, sector, SECTORS, 0, buf))?;
+                    client.push_at(now, Io::new(Op::Read, sector, SECTORS, 0, buf))?;
                 }
             } else if client.in_flight() == 0 {
                 break;

@@ -3,12 +3,11 @@
 use crate::queue::UringQueue;
 use crate::ring::Ring;
 use crate::target::Target;
-use crate::{BufferPool, IoBuf, OpenError, Options};
-use blkmq_engine::{Config, DEFAULT_TIMEOUT, DeviceQueue, DeviceShape};
+use crate::{OpenError, Options};
+use blkmq_buf::{BufferPool, IoBuf};
+use blkmq_engine::{BlockDevice, DEFAULT_TIMEOUT, DeviceQueues, DeviceShape};
+use std::io;
 use std::path::Path;
-
-/// The hardware queues of a device, in order.
-pub type Queues<P> = Vec<Box<dyn DeviceQueue<P>>>;
 
 /// A file or block device, open.
 ///
@@ -99,23 +98,22 @@ impl UringDevice {
     ///
     /// # Errors
     /// If there is no memory for the rings, or more may not be locked for them and the registered buffers.
-    pub fn queues<P: IoBuf>(&self) -> Result<Queues<P>, OpenError> {
+    pub fn queues<P: IoBuf>(&self) -> Result<DeviceQueues<P>, OpenError> {
         let queue = |_| UringQueue::new(&self.target, &self.options, &self.pools);
         (0..self.options.hw_queues).map(|n| Ok(Box::new(queue(n)?) as _)).collect()
     }
+}
 
-    /// The configuration of a queue around it: everything but the device at its default.
-    ///
-    /// # Errors
-    /// As [`queues`](Self::queues).
-    pub fn config<P: IoBuf>(&self) -> Result<Config<P>, OpenError> {
-        Ok(Config::new(self.shape, self.queues()?))
+impl<P: IoBuf> BlockDevice<P> for UringDevice {
+    fn shape(&self) -> DeviceShape {
+        self.shape
     }
 
-    /// The name of the scheduler that Linux would give it if none is chosen: `mq-deadline` for one hardware
-    /// queue, `none` for several (`spec/framework.md` section 11).
-    #[must_use]
-    pub fn default_scheduler(&self) -> &'static str {
-        if self.shape.hw_queues == 1 { "mq-deadline" } else { "none" }
+    fn queues(&self) -> io::Result<DeviceQueues<P>> {
+        Ok(self.queues()?)
+    }
+
+    fn notes(&self) -> &[String] {
+        &self.notes
     }
 }

@@ -99,6 +99,24 @@ impl OpenError {
     }
 }
 
+/// The same text, and the kind that the operating system gave, if it did.
+impl From<OpenError> for io::Error {
+    fn from(error: OpenError) -> Self {
+        let kind = match &error {
+            OpenError::File { why, .. }
+            | OpenError::NoIoUring { why, .. }
+            | OpenError::Ring { why, .. } => why.kind(),
+            OpenError::Missing { .. } => io::ErrorKind::Unsupported,
+            OpenError::InUse { .. } => io::ErrorKind::ResourceBusy,
+            OpenError::Parameter(_)
+            | OpenError::NotStorage { .. }
+            | OpenError::Empty { .. }
+            | OpenError::NotExtended { .. } => io::ErrorKind::InvalidInput,
+        };
+        Self::new(kind, error)
+    }
+}
+
 impl fmt::Display for OpenError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

@@ -30,6 +30,9 @@
 //! A process that forks does not share its rings with the child (`MADV_DONTFORK`): a child that uses or drops a
 //! queue of its parent is killed by SIGSEGV and reaches no memory of either.
 //!
+//! [`IoBuf`]: blkmq_buf::IoBuf
+//! [`AlignedBuf`]: blkmq_buf::AlignedBuf
+//! [`BufferPool`]: blkmq_buf::BufferPool
 //! [`BioTable`]: blkmq_engine::BioTable
 //! [`Inflight`]: blkmq_engine::Inflight
 //! [`DeviceQueue`]: blkmq_engine::DeviceQueue
@@ -37,7 +40,6 @@
 
 #![cfg(target_os = "linux")]
 
-mod buf;
 mod device;
 mod error;
 mod factory;
@@ -46,20 +48,16 @@ mod lock;
 mod options;
 mod param;
 mod places;
-mod pool;
 mod queue;
 mod request;
 mod ring;
 mod sysfs;
 mod target;
 
-pub use buf::{AlignedBuf, IoBuf, PAGE};
-pub use device::{Queues, UringDevice};
+pub use device::UringDevice;
 pub use error::OpenError;
 pub use factory::{FACTORY, Open, UringFactory};
 pub use lock::{Conflict, Permission};
 pub use options::Options;
 pub use param::ParamError;
-
-pub use pool::BufferPool;
 pub use queue::UringQueue;

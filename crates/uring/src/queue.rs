@@ -7,13 +7,13 @@
 //! *Invariant: a place whose number the kernel has is not free, and its token stays in it.* The module's page
 //! (`lib.rs`) says what follows from that.
 
-use crate::buf::IoBuf;
 use crate::places::Places;
-use crate::pool::BufferPool;
 use crate::request::{File, Kind, Request, Step, ZeroBy};
 use crate::ring::Ring;
 use crate::target::{self, Target};
 use crate::{OpenError, Options};
+use blkmq_buf::BufferPool;
+use blkmq_buf::IoBuf;
 use blkmq_core::{Instant, IoError, IoResult, Nanos, SECTOR_SIZE, Tag};
 use blkmq_engine::{BioTable, Busy, DeviceQueue, Enqueued, Expiry, Finished, Inflight, Verdict};
 use io_uring::squeue;

@@ -288,7 +288,7 @@ impl Request {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{AlignedBuf, BufferPool, IoBuf};
+    use blkmq_buf::{AlignedBuf, BufferPool, IoBuf};
 
     /// A transfer of `lens` bytes each, in pieces that do not touch, at 8192.
     fn request(kind: Kind, lens: &[usize]) -> Request {

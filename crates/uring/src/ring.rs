@@ -6,7 +6,7 @@
 //! while whoever looks at the ring waits for it. So completions interrupt, as they do by default.
 
 use crate::OpenError;
-use crate::pool::BufferPool;
+use blkmq_buf::BufferPool;
 use io_uring::types::{CancelBuilder, Timespec};
 use io_uring::{IoUring, Probe, cqueue, opcode, squeue};
 use std::fs::File;
@@ -201,7 +201,7 @@ fn refused(why: io::Error) -> OpenError {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::IoBuf;
+    use blkmq_buf::IoBuf;
 
     #[test]
     fn memory_of_a_registered_pool_is_found_by_its_address() {

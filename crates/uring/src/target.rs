@@ -2,9 +2,9 @@
 //!
 //! Nothing here knows about rings. What had to be done differently from what was asked is said in a note.
 
-use crate::buf::{AlignedBuf, PAGE};
 use crate::lock::{Access, LockError, lock};
 use crate::{OpenError, Options, layout, sysfs};
+use blkmq_buf::{AlignedBuf, PAGE};
 use blkmq_core::{Limits, SECTOR_SIZE};
 use blkmq_engine::WriteCache;
 use rustix::fs::{AtFlags, FallocateFlags, StatxFlags};

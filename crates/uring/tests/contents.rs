@@ -4,10 +4,10 @@
 
 mod common;
 
+use blkmq_buf::{AlignedBuf, BufferPool};
 use blkmq_core::{IoFlags, Op, Payload, Rng};
 use blkmq_engine::Io;
 use blkmq_runtime::{Client, Service};
-use blkmq_uring::{AlignedBuf, BufferPool};
 use common::{BLOCK, SECTORS, TempFile, block, call, fill, io, is_filled, service};
 use std::thread;
 
@@ -30,7 +30,7 @@ fn pass(client: &mut Client<AlignedBuf>, pool: &BufferPool, op: Op, mine: &[u64]
         for n in left.by_ref().take(room) {
             let mut buf = buffer(pool);
             fill(&mut buf, if op == Op::Write { *n } else { u64::MAX });
-            client.push(now, io(op, *n, buf)).expect("there is credit");
+            client.push_at(now, io(op, *n, buf)).expect("there is credit");
         }
         done += client.wait(1, u32::MAX, |mut io| {
             assert_eq!(io.result, Ok(()));
@@ -107,7 +107,7 @@ fn merged(test: &str, pool: Option<&BufferPool>, order: [usize; 8]) {
         for n in 0..8 {
             let mut buf = bufs[order[n as usize]].take().expect("each once");
             fill(&mut buf, if op == Op::Write { n } else { 99 });
-            client.push(now, io(op, n, buf)).expect("there is credit");
+            client.push_at(now, io(op, n, buf)).expect("there is credit");
         }
         client.wait(8, 8, |mut io| {
             assert_eq!(io.result, Ok(()));

@@ -5,10 +5,10 @@
 
 mod common;
 
+use blkmq_buf::AlignedBuf;
 use blkmq_core::{Instant, Op};
 use blkmq_engine::{BioTable, Config, DeviceQueue, Enqueued, Finished, Inflight, Io, leaked_bios};
-use blkmq_runtime::{Placement, Service};
-use blkmq_uring::AlignedBuf;
+use blkmq_runtime::Service;
 use std::mem::ManuallyDrop;
 
 const IOS: u64 = 64;
@@ -45,15 +45,15 @@ fn what_a_device_forgets_is_leaked_and_not_freed() {
         let queues = device.queues().expect("rings can be made");
         let wrap = |queue| Box::new(Forgetful(ManuallyDrop::new(queue))) as Box<_>;
         let config = Config::new(device.shape, queues.into_iter().map(wrap).collect());
-        let service = Service::start(config, Placement::Anywhere).expect("valid");
+        let service = Service::start(config).expect("valid");
         let mut client = service.client().expect("one place");
         let before = leaked_bios();
         for n in 0..IOS {
             let sector = (round * IOS + n) * 128 % 30_000 / 8 * 8;
             let io = Io::new(Op::Read, sector, SECTORS, n, AlignedBuf::new(LEN));
-            client.push(client.clock().now(), io).expect("there is credit");
+            client.push(io).expect("there is credit");
         }
-        client.flush(client.clock().now());
+        client.flush();
         drop(client);
         drop(service);
         // Memory that is this test's now, and that the kernel must not write to.

@@ -5,7 +5,8 @@
 
 mod common;
 
-use blkmq_uring::{AlignedBuf, Conflict, OpenError, Permission, UringDevice};
+use blkmq_buf::AlignedBuf;
+use blkmq_uring::{Conflict, OpenError, Permission, UringDevice};
 use common::{BLOCK, TempFile};
 
 const SIZE: u64 = 16 * BLOCK as u64;

@@ -4,9 +4,10 @@
 
 mod common;
 
+use blkmq_buf::AlignedBuf;
 use blkmq_core::{IoFlags, Op};
 use blkmq_engine::{Io, WriteCache};
-use blkmq_uring::{AlignedBuf, OpenError};
+use blkmq_uring::OpenError;
 use common::{BLOCK, SECTORS, TempFile, block, call, io, is_filled, open, service};
 use std::process::Command;
 

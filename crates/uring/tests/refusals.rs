@@ -4,10 +4,11 @@
 
 mod common;
 
+use blkmq_buf::{AlignedBuf, BufferPool};
 use blkmq_core::{IoError, Op, Payload};
-use blkmq_engine::{Config, Io, Refusal};
+use blkmq_engine::{BlockDevice, Config, Io, Refusal};
 use blkmq_runtime::Client;
-use blkmq_uring::{AlignedBuf, BufferPool, OpenError};
+use blkmq_uring::OpenError;
 use common::{BLOCK, SECTORS, TempFile, block, call, fill, io, is_filled, open, service, start};
 
 const EROFS: IoError = IoError(30);
@@ -54,7 +55,7 @@ fn the_capacity_is_in_whole_blocks() {
     let mut client = service.client().expect("one submitter");
     assert_eq!(call(&mut client, io(Op::Read, 2, block(1))).0, Ok(()));
     let now = client.clock().now();
-    let refused = client.push(now, io(Op::Read, 3, block(1))).expect_err("beyond the end");
+    let refused = client.push_at(now, io(Op::Read, 3, block(1))).expect_err("beyond the end");
     assert_eq!(refused.why, Refusal::OutOfRange { capacity: 24 });
 }
 
@@ -81,7 +82,7 @@ fn memory_that_does_not_fit_is_refused() {
     }
     let half = Io { sectors: 0, ..io(Op::Read, 0, block(1)) };
     let now = client.clock().now();
-    let refused = client.push(now, half).expect_err("no blocks at all");
+    let refused = client.push_at(now, half).expect_err("no blocks at all");
     let block = device.shape.limits.logical_block_size;
     assert_eq!(refused.why, Refusal::Misaligned { block });
 }
@@ -97,7 +98,7 @@ fn a_read_only_device_is_not_changed() {
     assert_eq!(call(&mut client, io(Op::WriteZeroes, 0, AlignedBuf::empty())).0, Err(EROFS));
     let now = client.clock().now();
     let discard = io(Op::Discard, 0, AlignedBuf::empty());
-    let refused = client.push(now, discard).expect_err("not offered");
+    let refused = client.push_at(now, discard).expect_err("not offered");
     assert_eq!(refused.why, Refusal::Unsupported(Op::Discard));
     let flush = Io::new(Op::Flush, 0, 0, 0, AlignedBuf::empty());
     assert_eq!(call(&mut client, flush).0, Ok(()));
@@ -134,7 +135,7 @@ fn a_full_ring_makes_the_rest_wait() {
     let now = client.clock().now();
     // Every other block, so that nothing merges.
     for n in 0..128 {
-        client.push(now, io(Op::Write, 2 * n, block(n))).expect("there is credit");
+        client.push_at(now, io(Op::Write, 2 * n, block(n))).expect("there is credit");
     }
     let mut done = 0;
     client.wait(128, 128, |io| {
@@ -163,12 +164,12 @@ fn a_queue_that_goes_away_waits_for_the_kernel() {
             let buf = pool.take().expect("all came back before");
             let sector = (n * 37 % 64) * (LEN as u64 / 512);
             let read = Io::new(Op::Read, sector, LEN as u32 / 512, n, buf);
-            client.push(now, read).expect("there is credit");
+            client.push_at(now, read).expect("there is credit");
         }
         client
-            .push(now, Io::new(Op::Flush, 0, 0, 64, AlignedBuf::empty()))
+            .push_at(now, Io::new(Op::Flush, 0, 0, 64, AlignedBuf::empty()))
             .expect("there is credit");
-        client.flush(now);
+        client.flush_at(now);
     };
     for round in 0..4 {
         let queue = service(&device, 1);

@@ -6,7 +6,7 @@ use super::tree::{File, Finding, Tree};
 /// Policies and nouns are pure because they cannot name a clock, a thread or a random map.
 const NO_STD: [&str; 2] = ["core", "sched"];
 /// Crates that may have `unsafe` somewhere; in each, only where [`may_be_unsafe`] says.
-const WITH_UNSAFE: [&str; 2] = ["engine", "uring"];
+const WITH_UNSAFE: [&str; 3] = ["buf", "engine", "uring"];
 
 /// Finds missing attributes, and `unsafe` where there must be none.
 pub(super) fn check(tree: &Tree, out: &mut Vec<Finding>) {
@@ -49,6 +49,7 @@ fn is_crate_root(file: &File) -> bool {
 fn may_be_unsafe(path: &str) -> bool {
     path == "crates/engine/src/slots.rs"
         || path.starts_with("crates/engine/src/sync/")
+        || path.starts_with("crates/buf/src/")
         || path.starts_with("crates/uring/src/")
         // Bugs for Miri and the sanitizers to find.
         || path.starts_with("planted/src/")

@@ -12,15 +12,19 @@ use std::process::Command;
 /// A crate, without the prefix `blkmq-`, and the crates of ours that it may use.
 const TABLE: &[(&str, &[&str])] = &[
     ("core", &[]),
+    ("buf", &["core"]),
     ("sched", &["core"]),
     ("engine", &["core", "sched"]),
     ("device", &["core", "engine"]),
-    ("uring", &["core", "engine"]),
+    ("uring", &["core", "buf", "engine"]),
     ("runtime", &["core", "sched", "engine"]),
     ("lab", &["core", "sched", "engine", "device"]),
     ("nbd", &["core", "engine", "runtime"]),
-    ("blkmq", &["core", "sched", "engine", "device", "uring", "runtime"]),
-    ("cli", &["core", "sched", "engine", "device", "uring", "runtime", "lab", "nbd", "blkmq"]),
+    ("blkmq", &["core", "buf", "sched", "engine", "device", "uring", "runtime"]),
+    (
+        "cli",
+        &["core", "buf", "sched", "engine", "device", "uring", "runtime", "lab", "nbd", "blkmq"],
+    ),
     ("xtask", &[]),
 ];
 

@@ -25,12 +25,12 @@ impl<P: BenchPayload> Port<P> for Real<P> {
 
     #[inline]
     fn push(&mut self, now: Instant, io: Io<P>) -> Result<(), Refused<P>> {
-        self.client.push(now, io)
+        self.client.push_at(now, io)
     }
 
     #[inline]
     fn flush(&mut self, now: Instant) {
-        self.client.flush(now);
+        self.client.flush_at(now);
     }
 
     fn cancel(&mut self, _: Instant, cookie: u64) {

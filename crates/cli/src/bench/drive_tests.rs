@@ -10,7 +10,7 @@ use blkmq_lab::workload::{
     Amount, Depth, Generator, Job, Rw, Stream, Tally, Verifier, Verify, Window, longest,
     verify::{Fault, Findings, Method},
 };
-use blkmq_runtime::{Placement, Service};
+use blkmq_runtime::Service;
 
 const CAPACITY: u64 = 2048;
 
@@ -93,7 +93,7 @@ fn run(job: &Job, lie: Lie, after: u32) -> Tally {
     let queues: Vec<Box<dyn DeviceQueue<Buffer>>> =
         vec![Box::new(Liar { memory, lie, writes: after })];
     let config = Config { depth: job.depth.iodepth, ..Config::new(shape, queues) };
-    let service = Service::start(config, Placement::Anywhere).expect("a sound configuration");
+    let service = Service::start(config).expect("a sound configuration");
     let client = service.client().expect("for one thread");
     let bytes = CAPACITY * u64::from(SECTOR_SIZE);
     let stream = Stream {

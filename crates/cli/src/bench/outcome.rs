@@ -3,12 +3,13 @@
 use super::tally::{self, Part};
 use super::trouble::{self, Trouble};
 use super::watch;
-use crate::devices::Opened;
+use crate::devices;
 use crate::plan::runs::{RunSpec, ThreadSpec};
 use crate::plan::{self, Plan};
 use crate::report::group::Groups;
 use crate::report::job::JobResult;
-use crate::report::model::{Counters, Device, Kicks, Locks, Merges, Run, Shared};
+use crate::report::model::{self, Counters, Kicks, Locks, Merges, Run, Shared};
+use blkmq::Device;
 use blkmq_core::{Instant, Nanos};
 use blkmq_engine::QueueStats;
 use blkmq_lab::observe::Observation;
@@ -41,7 +42,7 @@ pub struct Counted<'a> {
 }
 
 /// Puts together what came of `spec`.
-pub fn outcome(plan: &Plan, spec: &RunSpec<'_>, device: Opened, counted: Counted<'_>) -> Outcome {
+pub fn outcome(plan: &Plan, spec: &RunSpec<'_>, device: &Device, counted: Counted<'_>) -> Outcome {
     let Counted { parts, stats, groups, shared, elapsed, end, cpu_ns, observed } = counted;
     let ramp = plan
         .jobs
@@ -55,7 +56,7 @@ pub fn outcome(plan: &Plan, spec: &RunSpec<'_>, device: Opened, counted: Counted
     let run = Run {
         scheduler: name,
         scheduler_options: options,
-        device: Device { kind: device.kind(), text: spec.device.text.clone() },
+        device: model::Device { kind: devices::kind(device), text: spec.device.text.clone() },
         access: spec.access.text.clone(),
         scope: match spec.scope {
             Scope::Queue => "queue".into(),
@@ -71,9 +72,9 @@ pub fn outcome(plan: &Plan, spec: &RunSpec<'_>, device: Opened, counted: Counted
         counters: counters(&stats, longest),
         groups,
         shared,
-        courses: watch::courses(plan, parts, &device, observed, end),
+        courses: watch::courses(plan, parts, device, observed, end),
     };
-    Outcome { run, notes: device.into_notes(), troubles: trouble::all(plan, parts) }
+    Outcome { run, notes: device.notes().to_vec(), troubles: trouble::all(plan, parts) }
 }
 
 fn name_and_options(text: &str) -> (String, String) {

@@ -2,13 +2,13 @@
 //!
 //! What is in a buffer is the business of the worker.
 
-use crate::devices::Opened;
 use crate::error::UsageError;
+use blkmq::{BlockDevice, Device};
+#[cfg(target_os = "linux")]
+use blkmq_buf::{AlignedBuf, BufferPool};
 use blkmq_core::{Buffer, Payload};
 use blkmq_engine::Config;
 use blkmq_lab::workload::Buffers;
-#[cfg(target_os = "linux")]
-use blkmq_uring::{AlignedBuf, BufferPool};
 
 /// The bytes that a worker's I/Os carry.
 ///
@@ -22,7 +22,7 @@ pub trait BenchPayload: Payload {
     type Source: Clone + Send + Sync;
 
     /// A source of `count` for I/Os of up to `most` bytes, with whatever `device` makes faster by knowing of it.
-    fn source(device: &mut Opened, count: u32, most: usize) -> Self::Source;
+    fn source(device: &mut Device, count: u32, most: usize) -> Self::Source;
 
     /// One for I/Os of up to `most` bytes, of whatever contents.
     fn with_capacity(source: &Self::Source, most: usize) -> Self;
@@ -38,15 +38,15 @@ pub trait BenchPayload: Payload {
     ///
     /// # Errors
     /// If the device cannot make its queues.
-    fn config(device: &Opened) -> Result<Config<Self>, UsageError>;
+    fn config(device: &Device) -> Result<Config<Self>, UsageError>;
 }
 
 /// For payloads that virtual devices take.
-fn virtual_config<P: Payload>(device: &Opened) -> Result<Config<P>, UsageError> {
+fn virtual_config<P: Payload>(device: &Device) -> Result<Config<P>, UsageError> {
     match device {
-        Opened::Virtual(device) => Ok(device.config()),
+        Device::Virtual(device) => Ok(device.config()),
         #[cfg(target_os = "linux")]
-        Opened::File(_) => unreachable!("files are given buffers that the kernel can use"),
+        Device::File(_) => unreachable!("files are given buffers that the kernel can use"),
     }
 }
 
@@ -55,7 +55,7 @@ impl BenchPayload for () {
 
     type Source = ();
 
-    fn source(_: &mut Opened, _: u32, _: usize) {}
+    fn source(_: &mut Device, _: u32, _: usize) {}
 
     fn with_capacity((): &(), _: usize) -> Self {}
 
@@ -65,7 +65,7 @@ impl BenchPayload for () {
         &mut []
     }
 
-    fn config(device: &Opened) -> Result<Config<Self>, UsageError> {
+    fn config(device: &Device) -> Result<Config<Self>, UsageError> {
         virtual_config(device)
     }
 }
@@ -73,7 +73,7 @@ impl BenchPayload for () {
 impl BenchPayload for Buffer {
     type Source = ();
 
-    fn source(_: &mut Opened, _: u32, _: usize) {}
+    fn source(_: &mut Device, _: u32, _: usize) {}
 
     fn with_capacity((): &(), most: usize) -> Self {
         // Zeroed once, so that what is written is never what another program has left behind.
@@ -88,7 +88,7 @@ impl BenchPayload for Buffer {
         self.get_mut()
     }
 
-    fn config(device: &Opened) -> Result<Config<Self>, UsageError> {
+    fn config(device: &Device) -> Result<Config<Self>, UsageError> {
         virtual_config(device)
     }
 }
@@ -99,11 +99,9 @@ impl BenchPayload for AlignedBuf {
     /// Registered with the kernel; nothing for I/Os without bytes.
     type Source = Option<BufferPool>;
 
-    fn source(device: &mut Opened, count: u32, most: usize) -> Self::Source {
+    fn source(device: &mut Device, count: u32, most: usize) -> Self::Source {
         let pool = (count > 0 && most > 0).then(|| BufferPool::new(count, most))?;
-        if let Opened::File(file) = device {
-            file.device.register(&pool);
-        }
+        device.register(&pool);
         Some(pool)
     }
 
@@ -119,11 +117,8 @@ impl BenchPayload for AlignedBuf {
         self.as_mut_slice()
     }
 
-    fn config(device: &Opened) -> Result<Config<Self>, UsageError> {
-        match device {
-            Opened::Virtual(device) => Ok(device.config()),
-            Opened::File(file) => file.config(),
-        }
+    fn config(device: &Device) -> Result<Config<Self>, UsageError> {
+        BlockDevice::config(device).map_err(|e| UsageError::new(e.to_string()))
     }
 }
 

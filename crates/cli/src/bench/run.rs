@@ -9,17 +9,17 @@ use super::start::{Threads, Ticket, together};
 use super::tally::Part;
 use super::usage::Usage;
 use super::watch;
-use crate::devices::Opened;
 use crate::error::Failure;
 use crate::plan::Plan;
 use crate::plan::runs::{RunSpec, ThreadSpec};
+use blkmq::Device;
+#[cfg(target_os = "linux")]
+use blkmq_buf::AlignedBuf;
 use blkmq_core::Buffer;
 use blkmq_lab::observe::Observation;
 use blkmq_lab::trace::ClientTrace;
 use blkmq_lab::workload::{Stream, Window, Worker, longest};
-use blkmq_runtime::{Placement, Service};
-#[cfg(target_os = "linux")]
-use blkmq_uring::AlignedBuf;
+use blkmq_runtime::Service;
 use std::sync::Arc;
 
 /// Runs `spec`.
@@ -32,11 +32,11 @@ pub fn run(plan: &Plan, spec: &RunSpec<'_>, observation: &Observation) -> Result
     // Where nobody looks at contents and nothing keeps them, carrying none leaves the cost of the queue.
     match device {
         #[cfg(target_os = "linux")]
-        Opened::File(_) => run_with::<AlignedBuf>(plan, spec, device, observation),
-        Opened::Virtual(_) if verifies || spec.device.keeps => {
+        Device::File(_) => run_with::<AlignedBuf>(plan, spec, device, observation),
+        Device::Virtual(_) if verifies || spec.device.keeps => {
             run_with::<Buffer>(plan, spec, device, observation)
         }
-        Opened::Virtual(_) => run_with::<()>(plan, spec, device, observation),
+        Device::Virtual(_) => run_with::<()>(plan, spec, device, observation),
     }
 }
 
@@ -44,14 +44,14 @@ pub fn run(plan: &Plan, spec: &RunSpec<'_>, observation: &Observation) -> Result
 fn run_with<P: BenchPayload>(
     plan: &Plan,
     spec: &RunSpec<'_>,
-    mut device: Opened,
+    mut device: Device,
     observation: &Observation,
 ) -> Result<Outcome, Failure> {
     let jobs = || spec.threads.iter().map(|thread| &plan.jobs[thread.job]);
     let in_flight = jobs().map(|job| job.depth.iodepth).sum();
     let source = P::source(&mut device, in_flight, jobs().map(longest).max().unwrap_or(0));
     let config = setup::config::<P>(plan, spec, &device)?;
-    let start = |config| Service::start(config, Placement::Anywhere);
+    let start = |config| Service::start(config);
     let mut service = observation.of(config, start).map_err(setup::impossible)?;
     let scheduler = spec.scheduler.text.clone();
     service.set_observer(Arc::new(move |event| eprintln!("blkmq: {scheduler}: {event}")));
@@ -81,7 +81,7 @@ fn run_with<P: BenchPayload>(
         cpu_ns: Some(cpu.user_ns + cpu.system_ns),
         observed: observation,
     };
-    Ok(outcome(plan, spec, device, counted))
+    Ok(outcome(plan, spec, &device, counted))
 }
 
 /// Threads that run side by side.
@@ -89,7 +89,7 @@ struct Phase<'a> {
     plan: &'a Plan,
     spec: &'a RunSpec<'a>,
     number: u32,
-    device: &'a Opened,
+    device: &'a Device,
     observation: &'a Observation,
 }
 

@@ -1,23 +1,24 @@
 //! What a run needs before it can begin: a device, a stream for each thread, and a queue to be.
 
 use super::payload::BenchPayload;
-use crate::devices::{self, Opened};
+use crate::devices;
 use crate::error::{Failure, UsageError};
 use crate::plan::runs::{RunSpec, ThreadSpec};
 use crate::plan::{Nomerges, Plan, PumpChoice, StatsChoice};
+use blkmq::Device;
+#[cfg(target_os = "linux")]
+use blkmq_buf::AlignedBuf;
 use blkmq_core::{GroupId, Limits, Owner, SECTOR_SIZE};
 use blkmq_engine::{Config, NoMerges, PumpMode, Queue, Stats};
 use blkmq_lab::workload::{Direction, Generator, GeneratorError, Job, Stream, Verifier};
 use blkmq_sched::StatsLevel;
-#[cfg(target_os = "linux")]
-use blkmq_uring::AlignedBuf;
 use std::borrow::Cow;
 
 /// The device of a run.
 ///
 /// # Errors
 /// If it cannot be opened.
-pub fn device(plan: &Plan, spec: &RunSpec<'_>) -> Result<Opened, UsageError> {
+pub fn device(plan: &Plan, spec: &RunSpec<'_>) -> Result<Device, UsageError> {
     devices::open(&spec.device.text, plan.time)
         .map_err(|e| UsageError::new(format!("--device {}: {e}", spec.device.text)))
 }
@@ -34,14 +35,14 @@ pub fn check(plan: &Plan, spec: &RunSpec<'_>) -> Result<(), Failure> {
         stream(plan, spec, *thread, &device)?;
     }
     match device {
-        Opened::Virtual(_) => built::<()>(plan, spec, &device),
+        Device::Virtual(_) => built::<()>(plan, spec, &device),
         #[cfg(target_os = "linux")]
-        Opened::File(_) => built::<AlignedBuf>(plan, spec, &device),
+        Device::File(_) => built::<AlignedBuf>(plan, spec, &device),
     }
 }
 
 /// Builds the queue, and forgets it.
-fn built<P: BenchPayload>(plan: &Plan, spec: &RunSpec<'_>, device: &Opened) -> Result<(), Failure> {
+fn built<P: BenchPayload>(plan: &Plan, spec: &RunSpec<'_>, device: &Device) -> Result<(), Failure> {
     Queue::new(config::<P>(plan, spec, device)?).map(drop).map_err(impossible)
 }
 
@@ -90,7 +91,7 @@ pub fn stream(
     plan: &Plan,
     spec: &RunSpec<'_>,
     thread: ThreadSpec,
-    device: &Opened,
+    device: &Device,
 ) -> Result<Stream, UsageError> {
     let job = &*seeded(plan, spec, thread);
     let bytes = device.shape().limits.capacity * u64::from(SECTOR_SIZE);
@@ -122,7 +123,7 @@ fn credit(job: &Job, limits: &Limits) -> u32 {
 pub fn config<P: BenchPayload>(
     plan: &Plan,
     spec: &RunSpec<'_>,
-    device: &Opened,
+    device: &Device,
 ) -> Result<Config<P>, Failure> {
     let threads = u16::try_from(spec.threads.len()).map_err(|_| {
         UsageError::new(format!("{} threads; at most {}", spec.threads.len(), u16::MAX))

@@ -7,10 +7,10 @@ use super::setup;
 use super::tally::Part;
 use super::usage::Usage;
 use super::watch;
-use crate::devices::Opened;
 use crate::error::Failure;
 use crate::plan::Plan;
 use crate::plan::runs::{RunSpec, ThreadSpec};
+use blkmq::Device;
 use blkmq_core::{Buffer, Instant};
 use blkmq_lab::observe::Observation;
 use blkmq_lab::simulation::{Done, Program, Settings, Simulation};
@@ -30,19 +30,19 @@ pub fn run(
     let verifies = spec.threads.iter().any(|thread| plan.jobs[thread.job].verify.is_some());
     // Bytes take no virtual time. They are there only for who looks at them.
     if verifies {
-        run_with::<Buffer>(plan, spec, device, (seed, observation))
+        run_with::<Buffer>(plan, spec, &device, (seed, observation))
     } else {
-        run_with::<()>(plan, spec, device, (seed, observation))
+        run_with::<()>(plan, spec, &device, (seed, observation))
     }
 }
 
 fn run_with<P: BenchPayload<Source = ()> + 'static>(
     plan: &Plan,
     spec: &RunSpec<'_>,
-    device: Opened,
+    device: &Device,
     (seed, observation): (u64, &Observation),
 ) -> Result<Outcome, Failure> {
-    let config = setup::config::<P>(plan, spec, &device)?;
+    let config = setup::config::<P>(plan, spec, device)?;
     let settings = Settings::new(spec.seed_of(seed));
     let simulation = Simulation::observed(config, settings, observation);
     let mut simulation = simulation.map_err(setup::impossible)?;
@@ -55,7 +55,7 @@ fn run_with<P: BenchPayload<Source = ()> + 'static>(
             spec.threads.iter().enumerate().filter(mine).collect();
         let program = |(number, thread): &(usize, &ThreadSpec)| {
             let job = &plan.jobs[thread.job];
-            let stream = setup::stream(plan, spec, **thread, &device)?;
+            let stream = setup::stream(plan, spec, **thread, device)?;
             let buffers = Pool::<P>::new(job.depth.iodepth, longest(job), ());
             Ok(Program { job, stream, buffers, course: plan.draws(), pid: watch::pid(*number) })
         };

@@ -1,11 +1,12 @@
 //! What is observed of a run beside its figures, and where it is written.
 
 use super::tally::Part;
-use crate::devices::Opened;
+use crate::devices;
 use crate::error::{Failure, UsageError};
 use crate::plan::runs::{RunSpec, ThreadSpec};
 use crate::plan::{Plan, Time, TracePlan};
 use crate::report::model::Courses;
+use blkmq::Device;
 use blkmq_core::Instant;
 use blkmq_device::OccupancyLog;
 use blkmq_lab::elevator_log::ElevatorLog;
@@ -32,7 +33,7 @@ pub fn observation(plan: &Plan, spec: &RunSpec<'_>) -> Observation {
 pub fn courses(
     plan: &Plan,
     parts: &[(ThreadSpec, Part)],
-    device: &Opened,
+    device: &Device,
     observed: &Observation,
     end: Instant,
 ) -> Option<Courses> {
@@ -43,7 +44,7 @@ pub fn courses(
     for course in parts.iter().filter_map(|(_, part)| part.tally.course.as_ref()) {
         completions.get_or_insert_with(Series::new).merge(course);
     }
-    let occupancy = device.occupancy();
+    let occupancy = devices::occupancy(device);
     Some(Courses {
         completions,
         elevator: observed.depths.as_ref().map(|depths| depths.elevator(end)),

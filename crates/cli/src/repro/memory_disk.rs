@@ -50,7 +50,7 @@ impl MemoryDisk {
         let device = format!("uring:{words},hw_queues=");
         let disk = Self { path: Some(path), device, note: None };
         let opened = blkmq_uring::UringDevice::parse(&words).map_err(|error| error.to_string())?;
-        opened.queues::<blkmq_uring::AlignedBuf>().map_err(|error| error.to_string())?;
+        opened.queues::<blkmq_buf::AlignedBuf>().map_err(|error| error.to_string())?;
         Ok(disk)
     }
 

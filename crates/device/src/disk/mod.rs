@@ -29,9 +29,10 @@ pub use geometry::Tracks;
 pub use params::{DiskParams, Figures};
 pub use seek::SeekTimes;
 
-use crate::device::{Model, Queues};
+use crate::device::Model;
 use crate::registry::{Argument, Description};
 use crate::{ArrivalLog, Device, DeviceError, DeviceFactory, MachineShape, OccupancyLog};
+use blkmq_engine::DeviceQueues;
 use drive::Drive;
 use mechanics::Mechanics;
 use queue::DiskQueue;
@@ -64,7 +65,7 @@ pub(crate) fn queues<P: 'static>(
     params: &DiskParams,
     log: Option<&ArrivalLog>,
     occupancy: Option<&OccupancyLog>,
-) -> Queues<P> {
+) -> DeviceQueues<P> {
     let mechanics = Mechanics::new(&params.figures).expect("they were checked when they were read");
     let drive = Drive::new(params, mechanics, occupancy.cloned());
     let shape = params.shape();

@@ -6,9 +6,9 @@
 
 use super::FaultsParams;
 use super::draw::{Draw, Fate, Strike};
-use crate::Queues;
 use crate::null::DEV_RESOURCE_DELAY;
 use blkmq_core::{HwQueue, Instant, IoError, Tag};
+use blkmq_engine::DeviceQueues;
 use blkmq_engine::{
     BioTable, Busy, DeviceQueue, DeviceShape, Enqueued, Expiry, Finished, Inflight, Verdict,
 };
@@ -53,7 +53,11 @@ pub struct Faulty<P> {
 impl<P: 'static> Faulty<P> {
     /// Puts faults around the hardware queues of a device of this shape.
     #[must_use]
-    pub fn wrap(params: &FaultsParams, shape: &DeviceShape, queues: Queues<P>) -> Queues<P> {
+    pub fn wrap(
+        params: &FaultsParams,
+        shape: &DeviceShape,
+        queues: DeviceQueues<P>,
+    ) -> DeviceQueues<P> {
         let wrap = |(hw, inner)| {
             Box::new(Self {
                 inner,

@@ -37,10 +37,11 @@ pub use params::FlashParams;
 pub use reclaim::Watermarks;
 pub use timing::{Rate, Timing};
 
-use crate::device::{Model, Queues};
+use crate::device::Model;
 use crate::registry::{Argument, Description};
 use crate::{ArrivalLog, Device, DeviceError, DeviceFactory, MachineShape, OccupancyLog};
 use blkmq_core::HwQueue;
+use blkmq_engine::DeviceQueues;
 use queue::FlashQueue;
 
 /// The registry line.
@@ -72,7 +73,7 @@ pub(crate) fn queues<P: Send + 'static>(
     drive: &FlashDrive,
     log: Option<&ArrivalLog>,
     occupancy: Option<&OccupancyLog>,
-) -> Queues<P> {
+) -> DeviceQueues<P> {
     drive.power_on(params, occupancy);
     let hws = (0..params.submit_queues).map(HwQueue);
     hws.map(|hw| Box::new(FlashQueue::new(params, hw, drive.clone(), log.cloned())) as _).collect()

@@ -21,10 +21,11 @@ pub use image::{Image, PAGE};
 pub use params::MemoryParams;
 pub use store::MemoryStore;
 
-use crate::device::{Model, Queues};
+use crate::device::Model;
 use crate::registry::{Argument, Description};
 use crate::{ArrivalLog, Device, DeviceError, DeviceFactory, MachineShape};
 use blkmq_core::Payload;
+use blkmq_engine::DeviceQueues;
 use queue::MemoryQueue;
 
 /// The registry line.
@@ -56,7 +57,7 @@ pub(crate) fn queues<P: Payload>(
     params: &MemoryParams,
     store: &MemoryStore,
     log: Option<&ArrivalLog>,
-) -> Queues<P> {
+) -> DeviceQueues<P> {
     store.power_on();
     let queue = |_| Box::new(MemoryQueue::new(params, store.clone(), log.cloned())) as _;
     (0..params.submit_queues).map(queue).collect()

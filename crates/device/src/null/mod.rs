@@ -19,11 +19,12 @@ pub use faults::FaultPlan;
 pub use params::NullParams;
 pub use queue::{DEV_RESOURCE_DELAY, REQUEST_TIMEOUT};
 
-use crate::device::{Model, Queues};
+use crate::device::Model;
 use crate::registry::{Argument, Description};
 use crate::{ArrivalLog, Device, DeviceError, DeviceFactory, MachineShape};
 use bandwidth::Bandwidth;
 use blkmq_core::HwQueue;
+use blkmq_engine::DeviceQueues;
 use inline::InlineQueue;
 use queue::NullQueue;
 use std::sync::{Arc, Mutex};
@@ -55,7 +56,7 @@ fn build(given: &Description<'_>, host: &MachineShape) -> Result<Device, DeviceE
 pub(crate) fn queues<P: Send + 'static>(
     params: &NullParams,
     log: Option<&ArrivalLog>,
-) -> Queues<P> {
+) -> DeviceQueues<P> {
     let hws = (0..params.submit_queues).map(HwQueue);
     if params.is_plain() {
         return hws.map(|_| Box::new(InlineQueue) as _).collect();

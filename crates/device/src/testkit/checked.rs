@@ -5,8 +5,8 @@
 //! promise, a time named and not kept, something finished before the time that was named, a timeout too early,
 //! too late or twice; or a request that exceeds a limit.
 
-use crate::Queues;
 use blkmq_core::{HwQueue, Instant, Limits, Nanos, Op, SubmitterId, Tag};
+use blkmq_engine::DeviceQueues;
 use blkmq_engine::{
     BioRef, BioTable, Busy, DeviceQueue, DeviceShape, Enqueued, Expiry, Finished, Inflight, Verdict,
 };
@@ -85,7 +85,10 @@ pub struct Checked<P> {
 impl<P: 'static> Checked<P> {
     /// Puts a witness beside each of `queues`; together they write the returned report.
     #[must_use]
-    pub fn wrap(shape: &DeviceShape, queues: Queues<P>) -> (Queues<P>, Arc<Mutex<Watch>>) {
+    pub fn wrap(
+        shape: &DeviceShape,
+        queues: DeviceQueues<P>,
+    ) -> (DeviceQueues<P>, Arc<Mutex<Watch>>) {
         let watch = Arc::new(Mutex::new(Watch::default()));
         let wrap = |(hw, inner)| {
             Box::new(Self {

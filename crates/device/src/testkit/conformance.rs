@@ -1,8 +1,8 @@
 //! The suite that every device passes, whatever its parameters, as long as its faults end.
 
 use super::{Checked, Rig, Watch};
-use crate::Queues;
 use blkmq_core::{Instant, Nanos, Op, Rng};
+use blkmq_engine::DeviceQueues;
 use blkmq_engine::{Access, Config, DeviceShape, NoMerges};
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -40,7 +40,7 @@ pub struct Outcome {
 ///
 /// # Panics
 /// At the first violation.
-pub fn conformance(shape: DeviceShape, queues: Queues<u64>, seed: u64) -> Outcome {
+pub fn conformance(shape: DeviceShape, queues: DeviceQueues<u64>, seed: u64) -> Outcome {
     let mut rng = Rng::new(seed);
     let merging = rng.chance(1, 2);
     let (_, access) = Access::ALL[rng.below(Access::ALL.len() as u64) as usize];
@@ -77,7 +77,7 @@ pub fn conformance(shape: DeviceShape, queues: Queues<u64>, seed: u64) -> Outcom
 ///
 /// # Panics
 /// If it keeps one, or gives back one that it did not hold.
-pub fn abandonment(shape: DeviceShape, queues: Queues<u64>, seed: u64) -> usize {
+pub fn abandonment(shape: DeviceShape, queues: DeviceQueues<u64>, seed: u64) -> usize {
     let mut rng = Rng::new(seed);
     let (queues, watch) = Checked::wrap(&shape, queues);
     let config = Config { submitters: SUBMITTERS, depth: CREDIT, ..Config::new(shape, queues) };

@@ -1,7 +1,7 @@
 //! A device with observers beside it, who see what it is given and what it gives back, and change nothing.
 
 use blkmq_core::{Instant, IoResult, Tag};
-use blkmq_device::Queues;
+use blkmq_engine::DeviceQueues;
 use blkmq_engine::{BioTable, DeviceQueue, Enqueued, Expiry, Finished, Inflight, Verdict};
 #[cfg(target_os = "linux")]
 use std::os::fd::BorrowedFd;
@@ -47,10 +47,10 @@ impl From<&Inflight> for Seen {
 
 /// Puts observers beside each of `queues`; the engine tries a request again so often. `watches` makes them.
 pub(crate) fn watched<P: Send + 'static>(
-    queues: Queues<P>,
+    queues: DeviceQueues<P>,
     retries: u8,
     watches: impl Fn() -> Vec<Box<dyn DeviceWatch>>,
-) -> Queues<P> {
+) -> DeviceQueues<P> {
     let watch =
         |inner| Box::new(Watched { inner, retries, watches: watches() }) as Box<dyn DeviceQueue<P>>;
     queues.into_iter().map(watch).collect()

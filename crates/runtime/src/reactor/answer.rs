@@ -1,18 +1,17 @@
 //! What comes back from a reactor, and what it does not take. Values only.
 
-use blkmq_engine::{Completion, Io, Refused};
+use blkmq_engine::{Completion, Io, Refusal, Refused, Unsubmitted};
 use std::fmt;
 
 /// How an I/O that a reactor took ended. Whether the device succeeded is in [`Completion::result`].
 pub type Answer<P> = Result<Completion<P>, SubmitError<P>>;
 
 /// Why an I/O never reached the device, or did not come back from there.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum SubmitError<P> {
     /// The queue would not have it; never for want of credit.
     Refused(Refused<P>),
     /// The reactor was gone before it was the I/O's turn. Unchanged, and not done.
-    Closed(Io<P>),
+    Closed(Unsubmitted<P>),
     /// The reactor's thread panicked, in a device that it pumped, while it had the I/O. Nobody knows whether
     /// it was done, and its payload does not come back: a device may still write to it.
     Lost {
@@ -21,14 +20,41 @@ pub enum SubmitError<P> {
     },
 }
 
+/// Why an I/O was not done, or may not have been, without the I/O: for errors that outlive it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum SubmitErrorKind {
+    /// The queue did not take it.
+    Refused(Refusal),
+    /// The reactor was dropped before the I/O's turn.
+    Closed,
+    /// A device panicked while it had the I/O.
+    Lost,
+}
+
 impl<P> SubmitError<P> {
+    /// Why, by type.
+    #[must_use]
+    pub fn why(&self) -> SubmitErrorKind {
+        match self {
+            Self::Refused(refused) => SubmitErrorKind::Refused(refused.why),
+            Self::Closed(_) => SubmitErrorKind::Closed,
+            Self::Lost { .. } => SubmitErrorKind::Lost,
+        }
+    }
+
     /// The I/O, if it was not done.
     pub fn into_io(self) -> Option<Io<P>> {
         match self {
-            Self::Refused(refused) => Some(refused.io),
-            Self::Closed(io) => Some(io),
+            Self::Refused(refused) => Some(refused.into_io()),
+            Self::Closed(io) => Some(io.into_io()),
             Self::Lost { .. } => None,
         }
+    }
+}
+
+impl<P> fmt::Debug for SubmitError<P> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "SubmitError({:?})", self.why())
     }
 }
 
@@ -44,7 +70,7 @@ impl<P> fmt::Display for SubmitError<P> {
     }
 }
 
-impl<P: fmt::Debug> std::error::Error for SubmitError<P> {}
+impl<P> std::error::Error for SubmitError<P> {}
 
 /// Why a reactor takes nothing at the moment.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -70,20 +96,28 @@ impl fmt::Display for Unavailable {
 }
 
 /// An I/O that a reactor did not take, with what was to be called when it is done.
-#[derive(Clone, Copy, PartialEq, Eq)]
 pub struct NotTaken<P, F = ()> {
-    /// Unchanged.
-    pub io: Io<P>,
-    /// The callback, uncalled.
-    pub then: F,
+    pub(super) io: Unsubmitted<P>,
+    pub(super) then: F,
     /// Why.
     pub why: Unavailable,
 }
 
-impl<P: fmt::Debug, F> fmt::Debug for NotTaken<P, F> {
+impl<P, F> NotTaken<P, F> {
+    /// The I/O, unchanged.
+    pub fn into_io(self) -> Io<P> {
+        self.io.into_io()
+    }
+
+    /// The I/O, unchanged, and the callback, uncalled.
+    pub fn into_parts(self) -> (Io<P>, F) {
+        (self.io.into_io(), self.then)
+    }
+}
+
+impl<P, F> fmt::Debug for NotTaken<P, F> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { io, why, .. } = self;
-        f.debug_struct("NotTaken").field("io", io).field("why", why).finish_non_exhaustive()
+        f.debug_struct("NotTaken").field("why", &self.why).finish_non_exhaustive()
     }
 }
 
@@ -93,4 +127,4 @@ impl<P, F> fmt::Display for NotTaken<P, F> {
     }
 }
 
-impl<P: fmt::Debug, F> std::error::Error for NotTaken<P, F> {}
+impl<P, F> std::error::Error for NotTaken<P, F> {}

@@ -2,7 +2,7 @@
 
 use super::answer::{Answer, NotTaken, SubmitError, Unavailable};
 use super::inbox::Shared;
-use blkmq_engine::Io;
+use blkmq_engine::{Io, Unsubmitted};
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
@@ -58,7 +58,7 @@ impl<P> Handle<P> {
     pub fn try_submit(&self, io: Io<P>) -> Result<Submitted<P>, NotTaken<P>> {
         let mut inbox = self.shared.lock();
         if let Err(why) = inbox.check_room() {
-            return Err(NotTaken { io, then: (), why });
+            return Err(NotTaken { io: Unsubmitted::new(io), then: (), why });
         }
         let state = State::New(inbox.send(io));
         self.shared.unlock_and_ring(inbox);
@@ -85,7 +85,7 @@ impl<P> Handle<P> {
         let mut inbox = self.shared.lock();
         if let Err(why) = inbox.check_room() {
             drop(inbox);
-            return Err(NotTaken { io, then: *then, why });
+            return Err(NotTaken { io: Unsubmitted::new(io), then: *then, why });
         }
         inbox.call(io, then);
         self.shared.unlock_and_ring(inbox);
@@ -164,7 +164,7 @@ impl<P> Future for Submitted<P> {
 impl<P> Submitted<P> {
     fn closed(&mut self) -> Answer<P> {
         match std::mem::replace(&mut self.state, State::Answered) {
-            State::Closed(io) => Err(SubmitError::Closed(io)),
+            State::Closed(io) => Err(SubmitError::Closed(Unsubmitted::new(io))),
             _ => panic!("polled after it was ready"),
         }
     }

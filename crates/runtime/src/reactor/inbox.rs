@@ -35,7 +35,7 @@ use super::answer::{Answer, SubmitError, Unavailable};
 use super::slab::Slab;
 use crate::host::Threads;
 use blkmq_core::SubmitterId;
-use blkmq_engine::Io;
+use blkmq_engine::{Io, Unsubmitted};
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::task::Waker;
@@ -268,7 +268,7 @@ impl<P> Inbox<P> {
             let Ticket::Line { io, waker, .. } = std::mem::replace(entry, Ticket::Orphan) else {
                 unreachable!("who is in line has the ticket for it")
             };
-            *entry = Ticket::Done(Err(SubmitError::Closed(io)));
+            *entry = Ticket::Done(Err(SubmitError::Closed(Unsubmitted::new(io))));
             waker
         });
         closed.collect()
@@ -277,7 +277,9 @@ impl<P> Inbox<P> {
     /// After the reactor has panicked: answers whatever it has not.
     pub(super) fn give_up(&mut self) -> Vec<Delivery<P>> {
         let queue = std::mem::take(&mut self.queue);
-        let closed = queue.into_iter().map(|(ticket, io)| (ticket, Err(SubmitError::Closed(io))));
+        let closed = queue
+            .into_iter()
+            .map(|(ticket, io)| (ticket, Err(SubmitError::Closed(Unsubmitted::new(io)))));
         let mut deliveries: Vec<_> =
             closed.map(|(ticket, answer)| self.deliver(ticket, answer)).collect();
         let used: Vec<u32> = self.tickets.used().collect();
@@ -295,8 +297,8 @@ impl<P> Inbox<P> {
 fn restore<P>(answer: &mut Answer<P>, cookie: u64) {
     match answer {
         Ok(done) => done.cookie = cookie,
-        Err(SubmitError::Refused(refused)) => refused.io.cookie = cookie,
-        Err(SubmitError::Closed(io)) => io.cookie = cookie,
+        Err(SubmitError::Refused(refused)) => refused.io_mut().cookie = cookie,
+        Err(SubmitError::Closed(io)) => io.io_mut().cookie = cookie,
         Err(SubmitError::Lost { cookie: number }) => *number = cookie,
     }
 }

@@ -10,7 +10,7 @@ mod inbox;
 mod slab;
 mod turn;
 
-pub use answer::{Answer, NotTaken, SubmitError, Unavailable};
+pub use answer::{Answer, NotTaken, SubmitError, SubmitErrorKind, Unavailable};
 pub use handle::{Handle, Submitted};
 
 use crate::host::Threads;

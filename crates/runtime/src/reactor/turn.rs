@@ -8,7 +8,7 @@ use super::inbox::{Delivery, Shared};
 use crate::Client;
 use crate::client::Summons;
 use blkmq_core::Payload;
-use blkmq_engine::{Io, Refusal};
+use blkmq_engine::{Io, Refusal, Unsubmitted};
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -104,18 +104,18 @@ impl<P: Payload> Turns<P> {
         let now = self.client.clock().now();
         while let Some(io) = self.fresh.pop_front() {
             let ticket = io.cookie as u32;
-            match self.client.push(now, io) {
+            match self.client.push_at(now, io) {
                 Ok(()) => {}
                 Err(refused) if matches!(refused.why, Refusal::NoCredit { .. }) => {
                     // First in line again when something has come back. Something is in flight, or there
                     // would be credit.
-                    self.fresh.push_front(refused.io);
+                    self.fresh.push_front(refused.into_io());
                     break;
                 }
                 Err(refused) => self.done.push((ticket, Err(SubmitError::Refused(refused)))),
             }
         }
-        self.client.flush(now);
+        self.client.flush_at(now);
     }
 
     /// Has at least one answer when it returns, or the inbox calls.
@@ -153,7 +153,9 @@ impl<P: Payload> Turns<P> {
     fn give_up(&mut self) {
         self.shared.close();
         let unpushed = self.fresh.drain(..);
-        self.done.extend(unpushed.map(|io| (io.cookie as u32, Err(SubmitError::Closed(io)))));
+        self.done.extend(
+            unpushed.map(|io| (io.cookie as u32, Err(SubmitError::Closed(Unsubmitted::new(io))))),
+        );
         let mut inbox = self.shared.lock();
         let answers = self.done.drain(..);
         self.deliveries.extend(answers.map(|(ticket, answer)| inbox.deliver(ticket, answer)));

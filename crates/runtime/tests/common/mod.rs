@@ -9,7 +9,7 @@ use blkmq_engine::{
     BioTable, Config, DEFAULT_TIMEOUT, DeviceQueue, DeviceShape, Enqueued, Finished, Inflight, Io,
     PumpMode, Verdict, WriteCache,
 };
-use blkmq_runtime::{Placement, Service};
+use blkmq_runtime::Service;
 use std::collections::VecDeque;
 use std::future::Future;
 use std::pin::pin;
@@ -99,7 +99,7 @@ pub fn null<P: Payload>(text: &str, change: impl FnOnce(&mut Config<P>)) -> Serv
     let machine = MachineShape { cpus: 2, nodes: 1 };
     let mut config = registry::parse(text, &machine).expect("a device of the test").config();
     change(&mut config);
-    Service::start(config, Placement::Anywhere).expect("a queue around it")
+    Service::start(config).expect("a queue around it")
 }
 
 /// What a [`Gate`] has done and may do.
@@ -186,5 +186,5 @@ pub fn gate_of<P: Payload>(
     let mut config = Config::new(shape, vec![queue as Box<dyn DeviceQueue<P>>]);
     config.depth = depth;
     config.pump = pump;
-    (Service::start(config, Placement::Anywhere).expect("a queue around it"), keeper)
+    (Service::start(config).expect("a queue around it"), keeper)
 }

@@ -1,9 +1,9 @@
 //! Answers that the kernel rarely gives: a test bends what it said.
 
 use super::*;
-use crate::AlignedBuf;
+use blkmq_buf::AlignedBuf;
 use blkmq_core::Op;
-use blkmq_engine::{Config, DeviceShape, Io, Queue, Submitter};
+use blkmq_engine::{BlockDevice, Config, DeviceShape, Io, Queue, Submitter};
 use std::sync::Mutex;
 
 const BLOCK: usize = 4096;

@@ -2,11 +2,12 @@
 
 #![allow(dead_code, reason = "each test file uses a part")]
 
+use blkmq_buf::AlignedBuf;
 use blkmq_core::{IoResult, Op};
-use blkmq_engine::{Config, Io};
-use blkmq_runtime::{Client, Placement, Service};
+use blkmq_engine::{BlockDevice, Config, Io};
+use blkmq_runtime::{Client, Service};
 use blkmq_sched::registry;
-use blkmq_uring::{AlignedBuf, OpenError, UringDevice};
+use blkmq_uring::{OpenError, UringDevice};
 use std::path::{Path, PathBuf};
 
 /// Bytes in the blocks that tests move.
@@ -75,7 +76,7 @@ pub fn service(device: &UringDevice, submitters: u16) -> Service<AlignedBuf> {
 pub fn start(config: Config<AlignedBuf>, submitters: u16) -> Service<AlignedBuf> {
     let scheduler = registry::find("mq-deadline").expect("registered");
     let config = Config { submitters, ..config.scheduler(scheduler) };
-    Service::start(config, Placement::Anywhere).expect("a valid configuration")
+    Service::start(config).expect("a valid configuration")
 }
 
 /// A block whose every word says what it is.
@@ -97,7 +98,7 @@ pub fn block(word: u64) -> AlignedBuf {
 /// Does one I/O and waits for it.
 pub fn call(client: &mut Client<AlignedBuf>, io: Io<AlignedBuf>) -> (IoResult, AlignedBuf) {
     let now = client.clock().now();
-    client.push(now, io).expect("it is taken");
+    client.push_at(now, io).expect("it is taken");
     let mut answer = None;
     client.wait(1, 1, |done| answer = Some((done.result, done.payload)));
     answer.expect("waited for it")

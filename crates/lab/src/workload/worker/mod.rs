@@ -488,17 +488,18 @@ impl<'a, P, B: Buffers<P>> Worker<'a, P, B> {
             Refusal::OutOfRange { .. } => IoError::NO_SPACE,
             Refusal::NoWait { .. } => IoError::AGAIN,
             Refusal::Poisoned => IoError::POISONED,
-            Refusal::NoCredit { .. } | Refusal::Misaligned { .. } | Refusal::TooLong { .. } => {
-                IoError::INVALID
-            }
+            Refusal::NoCredit { .. }
+            | Refusal::Misaligned { .. }
+            | Refusal::TooLong { .. }
+            | Refusal::WriteOnly => IoError::INVALID,
         };
-        let mut payload = refused.io.payload;
+        let Io { cookie, sector, mut payload, .. } = refused.into_io();
         if let Some(verify) = self.verifying() {
             verify.end(slot, Err(error), B::bytes(&mut payload));
         }
         self.buffers.give(payload);
         self.tally.error = error.0;
-        let failed = Cookie(refused.io.cookie).failed(Some(refused.io.sector), error);
+        let failed = Cookie(cookie).failed(Some(sector), error);
         self.tally.failures.note(failed);
         self.stopped = true;
         if let Some(stamps) = &mut self.stamps {

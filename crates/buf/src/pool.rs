@@ -1,7 +1,7 @@
 //! [`BufferPool`]: one allocation, divided into equal buffers that are handed out and come back by being
 //! dropped. Nothing is allocated on the way, and a device can have the kernel map the whole of it in advance.
 
-use crate::buf::{AlignedBuf, Memory, PAGE};
+use crate::aligned::{AlignedBuf, Memory, PAGE};
 use std::fmt;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -75,12 +75,14 @@ impl BufferPool {
     }
 
     /// Where all of it is. Stays as long as there is a clone of the pool.
-    pub(crate) fn region(&self) -> (NonNull<u8>, usize) {
+    #[must_use]
+    pub fn region(&self) -> (NonNull<u8>, usize) {
         (self.0.memory.start(), self.0.memory.len())
     }
 
     /// Is it the same pool?
-    pub(crate) fn is_same(&self, other: &Self) -> bool {
+    #[must_use]
+    pub fn is_same(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.0, &other.0)
     }
 }

@@ -93,12 +93,10 @@ enum Owner {
 /// would change under its reader. For the same reason it is `Send` and not `Sync`.
 ///
 /// ```
-/// # #[cfg(target_os = "linux")] {
-/// use blkmq_uring::AlignedBuf;
+/// use blkmq_buf::AlignedBuf;
 /// let mut buf = AlignedBuf::new(4096);
 /// buf.as_mut_slice()[..5].copy_from_slice(b"hello");
 /// assert_eq!(buf.as_mut_slice().as_ptr() as usize % 4096, 0);
-/// # }
 /// ```
 pub struct AlignedBuf {
     start: NonNull<u8>,

@@ -1,0 +1,315 @@
+//! [`open`]: any device by its description, as after the command line's `--device`.
+//!
+//! Virtual devices are described in `blkmq-device`, files and block devices in `blkmq-uring`, and faults go around
+//! either. This file joins them; it knows no parameter of any.
+
+use blkmq_buf::{BufferPool, IoBuf};
+use blkmq_core::{Payload, SECTOR_SIZE};
+#[cfg(target_os = "linux")]
+use blkmq_device::faults::{Around, FaultsParams, Faulty};
+use blkmq_device::{DeviceError, MachineShape, registry};
+use blkmq_engine::{BlockDevice, DeviceQueues, DeviceShape};
+use blkmq_runtime::{Service, ServiceError, available_cpus, numa_nodes};
+#[cfg(target_os = "linux")]
+use blkmq_uring::{FACTORY, UringDevice};
+use std::{fmt, io};
+
+/// A device that [`open`] has opened, for payloads whose bytes the kernel can reach ([`IoBuf`]), such as
+/// [`AlignedBuf`](blkmq_buf::AlignedBuf).
+///
+/// It is a description: each queue built around it has hardware queues of its own.
+#[derive(Clone, Debug)]
+pub enum Device {
+    /// A device that exists in this program only.
+    Virtual(blkmq_device::Device),
+    /// A file or block device.
+    #[cfg(target_os = "linux")]
+    File(FileDevice),
+}
+
+/// A file or block device, and the faults around it.
+#[cfg(target_os = "linux")]
+#[derive(Clone, Debug)]
+pub struct FileDevice {
+    device: UringDevice,
+    /// The outermost first.
+    faults: Vec<FaultsParams>,
+    shape: DeviceShape,
+    notes: Vec<String>,
+}
+
+/// Why a device could not be opened.
+#[derive(Debug)]
+pub enum OpenError {
+    /// The description names no device, or a parameter that it does not have; the text says what is accepted.
+    Description(DeviceError),
+    /// The file or block device cannot be opened.
+    #[cfg(target_os = "linux")]
+    File(blkmq_uring::OpenError),
+}
+
+impl fmt::Display for OpenError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Description(e) => e.fmt(f),
+            #[cfg(target_os = "linux")]
+            Self::File(e) => e.fmt(f),
+        }
+    }
+}
+
+impl OpenError {
+    /// Is the reason that this machine, or this container, has no io_uring (that is recent enough)?
+    #[must_use]
+    pub fn is_unavailable(&self) -> bool {
+        match self {
+            Self::Description(_) => false,
+            #[cfg(target_os = "linux")]
+            Self::File(e) => e.is_unavailable(),
+        }
+    }
+}
+
+impl std::error::Error for OpenError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::Description(e) => Some(e),
+            #[cfg(target_os = "linux")]
+            Self::File(e) => Some(e),
+        }
+    }
+}
+
+/// Opens the device that `text` describes: `NAME[,KEY=VALUE]...`, as after the command line's `--device`.
+///
+/// | | |
+/// |---|---|
+/// | `"uring:/dev/nvme0n1"`, `"uring:disk.img,size=64"` | a block device; a file, made 64 MiB long if it is shorter |
+/// | `"memory,size=1024"` | memory, 1 GiB |
+/// | `"null"`, `"disk"`, `"flash"` | null_blk's stand-in; models of a rotating disk and an SSD |
+/// | `"faults,error=0.01:uring:disk.img"` | any of them, where one request in a hundred fails |
+///
+/// `blkmq doc` lists every device and its parameters. How many hardware queues a device has by default depends on the
+/// machine.
+///
+/// # Errors
+/// If there is no such device, it does not have a parameter that is given, or the file cannot be opened.
+pub fn open(text: &str) -> Result<Device, OpenError> {
+    open_on(text, &MachineShape { cpus: available_cpus(), nodes: numa_nodes() })
+}
+
+/// As [`open`], with the defaults of a machine that is given.
+///
+/// # Errors
+/// As [`open`].
+pub fn open_on(text: &str, machine: &MachineShape) -> Result<Device, OpenError> {
+    #[cfg(target_os = "linux")]
+    if let Some(file) = FileDevice::open(text)? {
+        return Ok(Device::File(file));
+    }
+    registry::parse(text, machine).map(Device::Virtual).map_err(|e| {
+        OpenError::Description(match e {
+            DeviceError::Unknown { name, .. } => {
+                let accepted = Vec::from_iter(device_names()).join(", ");
+                DeviceError::Unknown { name, accepted }
+            }
+            e => e,
+        })
+    })
+}
+
+/// The names that a description may begin with.
+pub fn device_names() -> impl Iterator<Item = &'static str> {
+    let names = registry::ALL.iter().map(|factory| factory.name);
+    #[cfg(target_os = "linux")]
+    let names = names.chain([FACTORY.name]);
+    names
+}
+
+#[cfg(target_os = "linux")]
+impl FileDevice {
+    /// `None` if `text` describes another device.
+    fn open(text: &str) -> Result<Option<Self>, OpenError> {
+        let (mut faults, mut notes, mut inside) = (Vec::new(), Vec::new(), text.trim());
+        while let Some(around) = Around::parse(inside).map_err(OpenError::Description)? {
+            faults.push(around.params);
+            notes.extend(around.notes);
+            inside = around.inside.trim();
+        }
+        let Some(file) = inside.strip_prefix(FACTORY.name) else { return Ok(None) };
+        if !(file.is_empty() || file.starts_with([':', ','])) {
+            return Ok(None);
+        }
+        let file = file.strip_prefix(':').unwrap_or_default();
+        let device = UringDevice::parse(file).map_err(OpenError::File)?;
+        notes.extend(device.notes.iter().cloned());
+        let shape = faults.iter().rev().fold(device.shape, |shape, params| params.shape(&shape));
+        Ok(Some(Self { device, faults, shape, notes }))
+    }
+
+    /// The file itself, without the faults around it.
+    #[must_use]
+    pub fn device(&self) -> &UringDevice {
+        &self.device
+    }
+
+    fn queues<P: IoBuf>(&self) -> io::Result<DeviceQueues<P>> {
+        // All that faults need of a shape they leave as it is.
+        let around = |queues, params| Faulty::wrap(params, &self.shape, queues);
+        Ok(self.faults.iter().rev().fold(self.device.queues()?, around))
+    }
+}
+
+impl Device {
+    /// What the engine must know of it.
+    #[must_use]
+    pub fn shape(&self) -> &DeviceShape {
+        match self {
+            Self::Virtual(device) => &device.shape,
+            #[cfg(target_os = "linux")]
+            Self::File(file) => &file.shape,
+        }
+    }
+
+    /// Its size in bytes.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        self.shape().limits.capacity.saturating_mul(SECTOR_SIZE.into())
+    }
+
+    /// What is done otherwise than was asked: one sentence each, for the user.
+    #[must_use]
+    pub fn notes(&self) -> &[String] {
+        match self {
+            Self::Virtual(device) => &device.notes,
+            #[cfg(target_os = "linux")]
+            Self::File(file) => &file.notes,
+        }
+    }
+
+    /// The name of the scheduler that Linux gives such a device; see [`BlockDevice::default_scheduler`].
+    #[must_use]
+    pub fn default_scheduler(&self) -> &'static str {
+        match self {
+            Self::Virtual(device) => device.default_scheduler(),
+            #[cfg(target_os = "linux")]
+            Self::File(file) => file.shape.default_scheduler(),
+        }
+    }
+
+    /// Has queues that are built from now on register the memory of `pool` with the kernel, where the device can; see
+    /// `UringDevice::register`. Buffers of other memory can be used as well.
+    pub fn register(&mut self, pool: &BufferPool) {
+        match self {
+            Self::Virtual(_) => {}
+            #[cfg(target_os = "linux")]
+            Self::File(file) => file.device.register(pool),
+        }
+    }
+
+    /// A service around it under the scheduler called `scheduler`, everything else at its default: the short form of
+    /// [`config`](BlockDevice::config) and [`Service::start`].
+    ///
+    /// # Errors
+    /// If there is no such scheduler, or the system refuses rings, memory or threads.
+    pub fn start<P: IoBuf>(&self, scheduler: &str) -> Result<Service<P>, StartError> {
+        let factory = blkmq_sched::registry::find(scheduler)
+            .ok_or_else(|| StartError::Scheduler(scheduler.to_owned()))?;
+        let config = self.config().map_err(StartError::Queues)?.scheduler(factory);
+        Service::start(config).map_err(StartError::Service)
+    }
+}
+
+impl<P: IoBuf + Payload> BlockDevice<P> for Device {
+    fn shape(&self) -> DeviceShape {
+        *self.shape()
+    }
+
+    fn queues(&self) -> io::Result<DeviceQueues<P>> {
+        match self {
+            Self::Virtual(device) => Ok(device.queues()),
+            #[cfg(target_os = "linux")]
+            Self::File(file) => file.queues(),
+        }
+    }
+
+    fn notes(&self) -> &[String] {
+        self.notes()
+    }
+
+    fn default_scheduler(&self) -> &'static str {
+        self.default_scheduler()
+    }
+}
+
+/// Why [`Device::start`] started nothing.
+#[derive(Debug)]
+pub enum StartError {
+    /// There is no scheduler of that name.
+    Scheduler(String),
+    /// The hardware queues of the device cannot be made.
+    Queues(io::Error),
+    /// The service cannot start.
+    Service(ServiceError),
+}
+
+impl fmt::Display for StartError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Scheduler(name) => {
+                let names = blkmq_sched::registry::ALL.iter().map(|factory| factory.name);
+                let accepted = Vec::from_iter(names).join(", ");
+                write!(f, "no scheduler '{name}'; accepted: {accepted}")
+            }
+            Self::Queues(e) => e.fmt(f),
+            Self::Service(e) => e.fmt(f),
+        }
+    }
+}
+
+impl std::error::Error for StartError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::Scheduler(_) => None,
+            Self::Queues(e) => Some(e),
+            Self::Service(e) => Some(e),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use blkmq_buf::AlignedBuf;
+
+    fn refusal(text: &str) -> String {
+        open(text).expect_err(text).to_string()
+    }
+
+    #[test]
+    fn every_device_is_a_name_away() {
+        for name in device_names().filter(|name| !["uring", "faults"].contains(name)) {
+            let device = open(name).expect(name);
+            let config = BlockDevice::<AlignedBuf>::config(&device).expect(name);
+            assert_eq!(config.queues.len(), usize::from(device.shape().hw_queues));
+        }
+        assert_eq!(open("memory,size=2").expect("memory").bytes(), 2 << 20);
+        assert!(refusal("zram").contains("accepted: null, memory, disk, flash, faults"));
+        assert!(refusal("null,fast=1").contains("no parameter 'fast'"));
+    }
+
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn faults_stand_around_files_as_around_others() {
+        let missing = refusal("faults,late=0.1:faults,error=0.5:uring:/nowhere/at/all");
+        assert!(missing.contains("/nowhere/at/all"), "{missing}");
+        assert!(refusal("faults,error=2:uring:/x").contains("error=2 is not possible"));
+        assert!(refusal("faults:uring").contains("no path"), "{}", refusal("faults:uring"));
+    }
+
+    #[test]
+    fn a_scheduler_that_is_not_there_is_named_with_those_that_are() {
+        let error = open("null").expect("null").start::<AlignedBuf>("cfq").expect_err("gone");
+        assert!(error.to_string().starts_with("no scheduler 'cfq'; accepted: none, mq-deadline"));
+    }
+}

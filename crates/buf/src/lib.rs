@@ -1,0 +1,26 @@
+//! The buffers of I/Os: memory that every device reads and writes, aligned for direct I/O.
+//!
+//! [`AlignedBuf`] is the buffer to use unless a program has one of its own: page-aligned bytes that can be written
+//! from and read into on every device. A [`BufferPool`] hands out many of them without allocating, and a device that
+//! maps memory in advance can register it. [`IoBuf`] is what a payload promises whose bytes the kernel or
+//! hardware reaches by address; it is the only unsafe trait of the project.
+//!
+//! ```
+//! use blkmq_buf::{AlignedBuf, BufferPool};
+//!
+//! let mut buf = AlignedBuf::copy_of(b"hello");
+//! assert_eq!(buf.as_mut_slice(), b"hello");
+//!
+//! // 64 buffers of 16 KiB in one allocation; each goes back when it is dropped.
+//! let pool = BufferPool::new(64, 16 << 10);
+//! let buf = pool.take().expect("all are free");
+//! assert_eq!((buf.len(), pool.free()), (16 << 10, 63));
+//! ```
+//!
+//! This crate does no I/O and knows no device.
+
+mod aligned;
+mod pool;
+
+pub use aligned::{AlignedBuf, IoBuf, PAGE};
+pub use pool::BufferPool;

@@ -1,0 +1,45 @@
+//! Places and lengths on a device, in bytes or in sectors, as types: neither is taken for the other, nor for a cookie.
+
+use crate::SECTOR_SIZE;
+
+/// A place or a length in bytes.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
+pub struct Bytes(pub u64);
+
+/// A place or a length in sectors of 512 bytes.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
+pub struct Sectors(pub u64);
+
+/// A place or a length that can be said in sectors: [`Bytes`] and [`Sectors`].
+pub trait InSectors: Copy {
+    /// The number of sectors; `None` for bytes that are not whole sectors.
+    fn in_sectors(self) -> Option<u64>;
+}
+
+impl InSectors for Sectors {
+    #[inline]
+    fn in_sectors(self) -> Option<u64> {
+        Some(self.0)
+    }
+}
+
+impl InSectors for Bytes {
+    #[inline]
+    fn in_sectors(self) -> Option<u64> {
+        let sector = u64::from(SECTOR_SIZE);
+        self.0.is_multiple_of(sector).then_some(self.0 / sector)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bytes_are_whole_sectors_or_none() {
+        assert_eq!(Bytes(4096).in_sectors(), Some(8));
+        assert_eq!(Bytes(0).in_sectors(), Some(0));
+        assert_eq!(Bytes(513).in_sectors(), None);
+        assert_eq!(Sectors(513).in_sectors(), Some(513));
+    }
+}

@@ -1,0 +1,41 @@
+//! [`BlockDevice`]: what every device offers before a queue is built around it.
+
+use crate::{Config, DeviceQueue, DeviceShape};
+use std::io;
+
+/// The hardware queues of a device, in order.
+pub type DeviceQueues<P> = Vec<Box<dyn DeviceQueue<P>>>;
+
+/// A device, described and ready to be given to a queue, for payloads of type `P`.
+///
+/// A device of one's own implements [`shape`](Self::shape) and [`queues`](Self::queues); the hardware queues are what
+/// does I/O ([`DeviceQueue`]).
+pub trait BlockDevice<P> {
+    /// What the engine must know of it.
+    fn shape(&self) -> DeviceShape;
+
+    /// Its hardware queues, `shape().hw_queues` of them, for one more queue around it.
+    ///
+    /// # Errors
+    /// If the system refuses what they are made of, such as rings and memory for them.
+    fn queues(&self) -> io::Result<DeviceQueues<P>>;
+
+    /// What is done otherwise than was asked when it was described: one sentence each, for the user.
+    fn notes(&self) -> &[String] {
+        &[]
+    }
+
+    /// The name of the scheduler that Linux gives such a device: `mq-deadline` for one hardware queue or shared
+    /// tags, `none` for several hardware queues (`spec/framework.md` section 11).
+    fn default_scheduler(&self) -> &'static str {
+        self.shape().default_scheduler()
+    }
+
+    /// The configuration of a queue around it, everything but the device at its default.
+    ///
+    /// # Errors
+    /// As [`queues`](Self::queues).
+    fn config(&self) -> io::Result<Config<P>> {
+        Ok(Config::new(self.shape(), self.queues()?))
+    }
+}

@@ -1,0 +1,132 @@
+//! Waiting outside of the client: in an epoll or io_uring loop, beside sockets and other clients.
+//!
+//! A wait has two steps. [`Client::prepare_wait`] looks for work a last time and says whether the thread may sleep, and
+//! until when; then the thread sleeps on whatever it likes, [`Client::event_fd`] among it; [`Client::end_wait`] follows,
+//! however the sleep ended. What an event means is not said by the descriptor: after a wait the program reaps.
+
+use super::{Client, POISONED_LOOK};
+use blkmq_core::{Instant, Nanos, Payload};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use std::io;
+use std::os::fd::BorrowedFd;
+
+/// What [`Client::prepare_wait`] allows.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Sleep {
+    /// Not at all: there is something to reap, or to do by [`Client::poll`].
+    No,
+    /// Until the client's descriptor is readable, or at the latest until this time of its clock.
+    Until(Option<Instant>),
+}
+
+impl<P: Payload> Client<P> {
+    /// The descriptor to watch for reading during a wait, with `poll`, `epoll` or `io_uring`: an epoll instance of the
+    /// devices that the client looks after and of what other threads wake it by. It stays the same one.
+    ///
+    /// It is level-triggered and says only that there is something to do: [`reap`](Self::reap) and
+    /// [`poll`](Self::poll) find out what. Between waits it may be readable for no reason.
+    ///
+    /// # Errors
+    /// If the system has no descriptor left.
+    pub fn event_fd(&mut self) -> io::Result<BorrowedFd<'_>> {
+        self.seat.descriptor()
+    }
+
+    /// Flushes, does what is due, and prepares to sleep. With [`Sleep::Until`] the thread may sleep on
+    /// [`event_fd`](Self::event_fd), and must then call [`end_wait`](Self::end_wait) before anything else of this
+    /// client. With [`Sleep::No`] there is nothing to end.
+    ///
+    /// A client whose descriptor was never asked for is not woken.
+    pub fn prepare_wait(&mut self) -> Sleep {
+        let now = self.clock.now();
+        self.submitter.flush(now);
+        self.submitter.poll(now);
+        if self.submitter.has_completions(1) {
+            return Sleep::No;
+        }
+        let observed = self.stalls.waiting(now, &self.submitter);
+        if self.submitter.is_poisoned() {
+            // Another thread is ending I/Os, or a device has some still: nothing announces either.
+            return Sleep::Until(Some(observed.min(now + POISONED_LOOK)));
+        }
+        if self.submitter.outstanding() == 0 {
+            // Nothing comes for it, and the others are not to count on it.
+            return Sleep::Until(None);
+        }
+        self.seat.enrol();
+        if !self.submitter.prepare_park(now) {
+            return Sleep::No;
+        }
+        let due = self.submitter.next_deadline().map_or(observed, |at| at.min(observed));
+        Sleep::Until((due < Instant::MAX).then_some(due))
+    }
+
+    /// A wait is over, whatever ended it.
+    pub fn end_wait(&mut self) {
+        self.submitter.unpark();
+        self.seat.silence();
+    }
+
+    /// After a wait: does what is due. True if there is something to reap.
+    fn look(&mut self) -> bool {
+        self.poll();
+        let ready = self.submitter.has_completions(1);
+        if ready {
+            self.stalls.came(self.clock.now(), &self.submitter);
+        }
+        ready
+    }
+}
+
+/// Waits until one of `clients` has a completion to reap, and says which: its index. `None` at `deadline`, a time of the
+/// first client's clock, or if none of them has anything outstanding.
+///
+/// Flushes all of them. The first client in the list that has something is the one that is named, so a caller that is
+/// fair reaps from all.
+///
+/// # Errors
+/// If the system has no descriptor left, or cannot poll.
+pub fn wait_any<P: Payload>(
+    clients: &mut [&mut Client<P>],
+    deadline: Instant,
+) -> io::Result<Option<usize>> {
+    loop {
+        if let Some(first) = clients.iter_mut().position(|client| client.look()) {
+            return Ok(Some(first));
+        }
+        let Some(clock) = clients.first().map(|client| client.clock) else { return Ok(None) };
+        let waits = |client: &&mut Client<P>| client.outstanding() > client.lost().unwrap_or(0);
+        if clock.now() >= deadline || !clients.iter().any(waits) {
+            return Ok(None);
+        }
+        let slept = sleep_on_all(clients, deadline);
+        clients.iter_mut().for_each(|client| client.end_wait());
+        slept?;
+    }
+}
+
+/// Prepares all of `clients` and sleeps, unless one of them must not. Every one of them has to end its wait then.
+fn sleep_on_all<P: Payload>(clients: &mut [&mut Client<P>], deadline: Instant) -> io::Result<()> {
+    let mut until = deadline;
+    for client in clients.iter_mut() {
+        client.event_fd()?;
+        match client.prepare_wait() {
+            Sleep::No => return Ok(()),
+            Sleep::Until(at) => until = until.min(at.unwrap_or(Instant::MAX)),
+        }
+    }
+    let clock = clients[0].clock;
+    let mut watched = Vec::with_capacity(clients.len());
+    for client in clients.iter_mut() {
+        watched.push(PollFd::from_borrowed_fd(client.event_fd()?, PollFlags::IN));
+    }
+    let left = (until < Instant::MAX).then(|| timespec(until - clock.now()));
+    match poll(&mut watched, left.as_ref()) {
+        Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
+        Err(error) => Err(error.into()),
+    }
+}
+
+pub(crate) fn timespec(Nanos(ns): Nanos) -> Timespec {
+    Timespec { tv_sec: (ns / 1_000_000_000) as i64, tv_nsec: (ns % 1_000_000_000) as i64 }
+}
