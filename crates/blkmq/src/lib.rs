@@ -68,7 +68,9 @@ pub use open::{Device, OpenError, StartError, device_names, open, open_on};
 
 pub use blkmq_buf::{AlignedBuf, BufferPool};
 pub use blkmq_engine::{Access, BlockDevice, Config, Io, Queue, QueueStats};
-pub use blkmq_runtime::{Batch, Blocking, Client, Handle, Reactor, Service};
+pub use blkmq_runtime::{
+    Batch, Blocking, Client, GroupGuard, GroupOptions, Handle, Reactor, Service,
+};
 #[cfg(target_os = "linux")]
 pub use blkmq_runtime::{Sleep, wait_any};
 

@@ -5,7 +5,7 @@
 use crate::{Clock, Service};
 use blkmq_core::{Nanos, Payload};
 use blkmq_engine::attributes::{self, Attribute, AttributeError, SetAttributeError};
-use blkmq_engine::{Change, ChangeError, EditError, Plan};
+use blkmq_engine::{Change, ChangeError, EditError, Plan, Queue};
 
 impl<P: Payload> Service<P> {
     /// Every attribute of the queue with its present value, in the order of lists.
@@ -51,20 +51,29 @@ impl<P: Payload> Service<P> {
         &self,
         edit: impl FnOnce(&mut Plan) -> Result<(), E>,
     ) -> Result<Nanos, EditError<E>> {
-        let begun = self.clock().now();
-        let mut patience = Patience::new(self.clock());
-        let mut edit = Some(edit);
-        let change = loop {
-            let once = |plan: &mut Plan| edit.take().map_or(Ok(()), |edit| edit(plan));
-            match self.queue().edit(once) {
-                // The queue has not called it.
-                Err(EditError::Change(ChangeError::Busy)) => patience.wait(),
-                result => break result?,
-            }
-        };
-        finish(change, self.clock())?;
-        Ok(self.clock().now() - begun)
+        self::edit(self.queue(), self.clock(), edit)
     }
+}
+
+/// [`Service::edit`], for what has a queue and no service.
+pub(crate) fn edit<P: Payload, E>(
+    queue: &Queue<P>,
+    clock: Clock,
+    edit: impl FnOnce(&mut Plan) -> Result<(), E>,
+) -> Result<Nanos, EditError<E>> {
+    let begun = clock.now();
+    let mut patience = Patience::new(clock);
+    let mut edit = Some(edit);
+    let change = loop {
+        let once = |plan: &mut Plan| edit.take().map_or(Ok(()), |edit| edit(plan));
+        match queue.edit(once) {
+            // The queue has not called it.
+            Err(EditError::Change(ChangeError::Busy)) => patience.wait(),
+            result => break result?,
+        }
+    };
+    finish(change, clock)?;
+    Ok(clock.now() - begun)
 }
 
 fn finish<P: Send + 'static>(mut change: Change<P>, clock: Clock) -> Result<(), ChangeError> {

@@ -17,6 +17,7 @@ mod bell;
 mod client;
 mod clock;
 mod control;
+mod group;
 mod host;
 mod placement;
 mod pump_thread;
@@ -31,6 +32,7 @@ mod watch;
 pub use client::outside::{Sleep, wait_any};
 pub use client::{Batch, Blocking, CallError, Client};
 pub use clock::{Clock, wall_clock_millis};
+pub use group::{GroupGuard, GroupOptions};
 pub use placement::{Placement, available_cpus, numa_nodes};
 pub use reactor::{
     Answer, Handle, NotTaken, Reactor, ReactorError, SubmitError, SubmitErrorKind, Submitted,

@@ -13,6 +13,8 @@ pub enum GroupError {
         /// Every name, separated by commas.
         known: String,
     },
+    /// It was removed; a group of that name is another one.
+    Gone(String),
     /// There is one of that name.
     Exists(String),
     /// A name that could not be told from other words.
@@ -49,6 +51,9 @@ impl fmt::Display for GroupError {
             }
             Self::Unknown { name, known } => {
                 write!(f, "no group '{name}'; there are: {known}, and the root, '/'")
+            }
+            Self::Gone(name) => {
+                write!(f, "group '{name}' was removed, and another one has its name")
             }
             Self::Exists(name) => write!(f, "there is a group '{name}' already"),
             Self::Name(name) => write!(
