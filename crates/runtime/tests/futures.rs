@@ -3,11 +3,11 @@
 
 mod common;
 
-use blkmq_core::Op;
-use blkmq_engine::{Config, Io, Refusal};
+use blkmq_core::{IoError, IoResult, Op};
+use blkmq_engine::{Config, Io, PumpMode, Refusal};
 use blkmq_runtime::{Handle, ReactorError, SubmitErrorKind, Submitted, Unavailable};
 use blkmq_sched::registry;
-use common::{PUMPS, Woken, block_on, gate, null, poll, read, until};
+use common::{PUMPS, Woken, block_on, gate, gate_with, null, poll, read, until};
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -209,4 +209,53 @@ fn a_reactor_takes_a_submitter_and_gives_it_back() {
     drop(reactor);
     let reactor = service.reactor().expect("the first one has given it back");
     assert!(block_on(reactor.handle().submit(read(1))).is_ok());
+}
+
+/// What a future's I/O ended with.
+fn result_of(future: Submitted<u64>) -> (u64, IoResult) {
+    let done = block_on(future).expect("the reactor is there");
+    (done.cookie, done.result)
+}
+
+#[test]
+fn an_io_can_be_cancelled_wherever_it_waits() {
+    const CANCELLED: IoResult = Err(IoError::CANCELLED);
+    for pump in PUMPS {
+        // Credit for two and places for four; the others are in line.
+        let (service, keeper) = gate(2, pump);
+        let reactor = service.reactor().expect("one place");
+        let handle = reactor.handle();
+        let mut futures: VecDeque<_> = (0..2).map(|n| handle.submit(read(n))).collect();
+        until(|| keeper.inside() == 2);
+        futures.extend((2..8).map(|n| handle.submit(read(n))));
+        // In line, in the inbox, at the device.
+        for n in [7, 3, 0] {
+            futures[n].cancel();
+        }
+        assert_eq!(result_of(futures.remove(7).expect("eight")), (7, CANCELLED));
+        assert_eq!(result_of(futures.remove(3).expect("eight")), (3, CANCELLED));
+        keeper.let_go(6);
+        for (future, n) in futures.into_iter().zip([0, 1, 2, 4, 5, 6]) {
+            future.cancel();
+            let (cookie, result) = result_of(future);
+            assert!(cookie == n && (result == Ok(()) || n > 1), "{cookie} {result:?}");
+        }
+    }
+}
+
+#[test]
+fn an_io_in_the_queue_is_cancelled_while_the_reactor_has_no_credit() {
+    // A device of depth 1, so that the second one waits in the scheduler; and no more credit.
+    let (service, keeper) = gate_with(2, PumpMode::Inline, |shape| shape.hw_queue_depth = 1);
+    let reactor = service.reactor().expect("one place");
+    let handle = reactor.handle();
+    let first = handle.submit(read(0));
+    until(|| keeper.inside() == 1);
+    let second = handle.submit(read(100));
+    let third = handle.submit(read(200));
+    until(|| service.stats().submitted == 2);
+    second.cancel();
+    assert_eq!(result_of(second), (100, Err(IoError::CANCELLED)));
+    keeper.let_go(2);
+    assert_eq!([result_of(first), result_of(third)], [(0, Ok(())), (200, Ok(()))]);
 }

@@ -106,6 +106,17 @@ pub struct Submitted<P> {
     state: State<P>,
 }
 
+impl<P> Submitted<P> {
+    /// Asks for the I/O to be given up, which it is if it still waits by itself: for a place, in the reactor, or in the
+    /// queue as [`Client::cancel`](crate::Client::cancel) says. Its answer says whether it was: then its result is
+    /// [`IoError::CANCELLED`](blkmq_core::IoError::CANCELLED). Never waits.
+    pub fn cancel(&self) {
+        if let State::New(ticket) | State::Polled(ticket) = self.state {
+            self.shared.cancel(ticket);
+        }
+    }
+}
+
 enum State<P> {
     /// Not polled yet, so no waker has been left.
     New(u32),

@@ -11,13 +11,14 @@
 //! Every I/O has one until it is answered. Two may know its number: the reactor (or its queue, as the I/O's
 //! cookie) and a future. Whoever of the two is last frees it.
 //!
-//! | ticket | there is room | answered | future polled | future dropped | reactor closed |
-//! |---|---|---|---|---|---|
-//! | `Line`: has no place yet | `Sent` | - | waker kept | freed, I/O not done | `Done(Closed)`, woken |
-//! | `Sent`: in the inbox or the queue | - | `Done`, woken | waker kept | `Orphan` | goes on |
-//! | `Orphan`: likewise, nobody waits | - | freed, dropped | - | - | goes on |
-//! | `Call`: likewise, for a callback | - | freed, called | - | - | goes on |
-//! | `Done`: answer not fetched yet | - | - | freed, ready | freed, dropped | stays |
+//! | ticket | there is room | answered | future polled | cancelled | future dropped | reactor closed |
+//! |---|---|---|---|---|---|---|
+//! | `Line`: has no place yet | `Sent` | - | waker kept | `Done` | freed, I/O not done | `Done(Closed)`, woken |
+//! | `Sent`: in the inbox | - | - | waker kept | `Done` | `Orphan` | goes on |
+//! | `Sent`: in the queue | - | `Done`, woken | waker kept | the reactor asks the queue | `Orphan` | goes on |
+//! | `Orphan`: likewise, no future waits | - | freed, dropped | - | - | - | goes on |
+//! | `Call`: likewise, for a callback | - | freed, called | - | - | - | goes on |
+//! | `Done`: answer not fetched yet | - | - | freed, ready | - | freed, dropped | stays |
 //!
 //! # Who wakes the reactor
 //!
@@ -29,13 +30,13 @@
 //! `listen` and putting something in exclude each other: either the reactor sees it and does not park, or it
 //! is seen asleep and unparked after it said so, which makes its next parking return at once if it has not
 //! parked yet. Of all who put something in while it is awake nobody makes a system call. Without credit for
-//! more the reactor parks without being `asleep`: a completion wakes it, and nothing else is of use.
+//! more the reactor parks without being `asleep`: a completion wakes it, or a cancel, for which it is `parked`.
 
 use super::answer::{Answer, SubmitError, Unavailable};
 use super::slab::Slab;
 use crate::host::Threads;
-use blkmq_core::SubmitterId;
-use blkmq_engine::{Io, Unsubmitted};
+use blkmq_core::{IoError, SubmitterId};
+use blkmq_engine::{Completion, Io, Unsubmitted};
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::task::Waker;
@@ -60,6 +61,20 @@ impl<P> Shared<P> {
 
     pub(super) fn lock(&self) -> MutexGuard<'_, Inbox<P>> {
         self.inbox.lock().expect("no code of others runs under the lock")
+    }
+
+    /// Gives up the I/O of a future that still waits for it, if that is possible.
+    pub(super) fn cancel(&self, ticket: u32) {
+        let mut inbox = self.lock();
+        let waker = inbox.cancel(ticket);
+        let was_parked = !inbox.cancels.is_empty() && std::mem::take(&mut inbox.parked);
+        drop(inbox);
+        if was_parked {
+            self.threads.wake_submitter(self.reactor);
+        }
+        if let Some(waker) = waker {
+            waker.wake();
+        }
     }
 
     /// Lets go of the inbox after something was put in.
@@ -111,7 +126,10 @@ pub(super) struct Inbox<P> {
     line: VecDeque<(u64, u32)>,
     next_place: u64,
     most: u32,
+    /// In the queue, and to be given up.
+    cancels: Vec<u32>,
     asleep: bool,
+    parked: bool,
     closed: bool,
 }
 
@@ -124,7 +142,9 @@ impl<P> Inbox<P> {
             line: VecDeque::new(),
             next_place: 0,
             most,
+            cancels: Vec::new(),
             asleep: false,
+            parked: false,
             closed: false,
         }
     }
@@ -207,9 +227,41 @@ impl<P> Inbox<P> {
         remains
     }
 
+    /// Answers an I/O that the reactor has not taken; of one that it has, it will learn. The waker is to be woken.
+    fn cancel(&mut self, ticket: u32) -> Option<Waker> {
+        let entry = self.tickets.get_mut(ticket);
+        match std::mem::replace(entry, Ticket::Orphan) {
+            Ticket::Line { place, io, waker } => {
+                *entry = Ticket::Done(Ok(cancelled(io)));
+                let at = self.line.binary_search_by_key(&place, |(place, _)| *place);
+                self.line.remove(at.expect("who has a place in line is there"));
+                waker
+            }
+            Ticket::Sent { cookie, waker } => {
+                let Some(at) = self.queue.iter().position(|(of, _)| *of == ticket) else {
+                    *entry = Ticket::Sent { cookie, waker };
+                    self.cancels.push(ticket);
+                    return None;
+                };
+                let (_, io) = self.queue.remove(at).expect("it was found there");
+                *entry = Ticket::Done(Ok(cancelled(io)));
+                waker
+            }
+            other => {
+                *entry = other;
+                None
+            }
+        }
+    }
+
+    /// The reactor takes the tickets of I/Os that it has and that are to be given up.
+    pub(super) fn take_cancels(&mut self, into: &mut Vec<u32>) {
+        into.append(&mut self.cancels);
+    }
+
     /// The reactor takes up to `most` I/Os; those in line move up. With what it takes, `cookie` is the ticket.
     pub(super) fn take(&mut self, most: u32, into: &mut impl Extend<Io<P>>) {
-        self.asleep = false;
+        (self.asleep, self.parked) = (false, false);
         let n = self.queue.len().min(most as usize);
         into.extend(self.queue.drain(..n).map(|(ticket, io)| Io { cookie: ticket.into(), ..io }));
         while self.has_room()
@@ -226,6 +278,7 @@ impl<P> Inbox<P> {
 
     /// An I/O that the reactor took is answered.
     pub(super) fn deliver(&mut self, ticket: u32, mut answer: Answer<P>) -> Delivery<P> {
+        self.cancels.retain(|other| *other != ticket);
         let entry = self.tickets.get_mut(ticket);
         if let Ticket::Sent { cookie, waker } = entry {
             restore(&mut answer, *cookie);
@@ -245,13 +298,16 @@ impl<P> Inbox<P> {
 
     /// Has the reactor something to do here, with so many I/Os in flight and credit for `depth`?
     pub(super) fn calls(&self, in_flight: u32, depth: u32) -> bool {
-        !self.queue.is_empty() && in_flight < depth || self.closed && in_flight == 0
+        !self.queue.is_empty() && in_flight < depth
+            || !self.cancels.is_empty()
+            || self.closed && in_flight == 0
     }
 
     /// The same, for a reactor that parks if not: whoever puts something in that it could take wakes it.
     pub(super) fn listen(&mut self, in_flight: u32, depth: u32) -> bool {
         let calls = self.calls(in_flight, depth);
         self.asleep = !calls && in_flight < depth;
+        self.parked = !calls;
         calls
     }
 
@@ -291,6 +347,11 @@ impl<P> Inbox<P> {
         }
         deliveries
     }
+}
+
+/// The answer to an I/O that was given up before the queue had it.
+pub(super) fn cancelled<P>(io: Io<P>) -> Completion<P> {
+    Completion { cookie: io.cookie, result: Err(IoError::CANCELLED), payload: io.payload }
 }
 
 /// Puts the caller's cookie where the ticket's number was.

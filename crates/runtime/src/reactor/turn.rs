@@ -4,7 +4,7 @@
 //! what).
 
 use super::answer::{Answer, SubmitError};
-use super::inbox::{Delivery, Shared};
+use super::inbox::{Delivery, Shared, cancelled};
 use crate::Client;
 use crate::client::Summons;
 use blkmq_core::Payload;
@@ -23,6 +23,8 @@ pub(super) struct Turns<P> {
     /// Taken from the inbox, to be pushed. Keeps what there is no credit for yet: an I/O that the device takes
     /// in parts needs it for each of them.
     fresh: VecDeque<Io<P>>,
+    /// Taken from the inbox, to be given up.
+    cancels: Vec<u32>,
     /// Answered, by ticket.
     done: Vec<(u32, Answer<P>)>,
     deliveries: Vec<Delivery<P>>,
@@ -53,6 +55,7 @@ impl<P: Payload> Turns<P> {
             shared,
             panics,
             fresh: VecDeque::with_capacity(depth),
+            cancels: Vec::new(),
             done: Vec::with_capacity(depth),
             deliveries: Vec::with_capacity(depth),
         }
@@ -66,6 +69,7 @@ impl<P: Payload> Turns<P> {
             let turns = AssertUnwindSafe(|| {
                 while self.exchange() {
                     self.push();
+                    self.cancel();
                     self.gather();
                 }
             });
@@ -90,6 +94,7 @@ impl<P: Payload> Turns<P> {
         self.deliveries.extend(answers.map(|(ticket, answer)| inbox.deliver(ticket, answer)));
         let room = self.client.depth() - in_flight;
         inbox.take(room.saturating_sub(self.fresh.len() as u32), &mut self.fresh);
+        inbox.take_cancels(&mut self.cancels);
         let is_over = inbox.is_over() && self.fresh.is_empty() && in_flight == 0;
         drop(inbox);
         self.deliver();
@@ -116,6 +121,19 @@ impl<P: Payload> Turns<P> {
             }
         }
         self.client.flush_at(now);
+    }
+
+    /// Gives up what it was asked to, behind everything that was asked for before.
+    fn cancel(&mut self) {
+        while let Some(ticket) = self.cancels.pop() {
+            match self.fresh.iter().position(|io| io.cookie == u64::from(ticket)) {
+                Some(at) => {
+                    let io = self.fresh.remove(at).expect("it was found there");
+                    self.done.push((ticket, Ok(cancelled(io))));
+                }
+                None => self.client.cancel(ticket.into()),
+            }
+        }
     }
 
     /// Has at least one answer when it returns, or the inbox calls.

@@ -172,16 +172,26 @@ pub fn gate_of<P: Payload>(
     pump: PumpMode,
     max_sectors: u32,
 ) -> (Service<P>, Arc<Keeper>) {
+    gate_with(depth, pump, |shape| shape.limits.max_sectors = max_sectors)
+}
+
+/// The same, with a gate that is changed by `change`.
+pub fn gate_with<P: Payload>(
+    depth: u32,
+    pump: PumpMode,
+    change: impl FnOnce(&mut DeviceShape),
+) -> (Service<P>, Arc<Keeper>) {
     let keeper = Arc::new(Keeper::default());
-    let shape = DeviceShape {
+    let mut shape = DeviceShape {
         hw_queues: 1,
         hw_queue_depth: 32,
         shared_tags: false,
         budget: None,
-        limits: Limits { max_sectors, capacity: 1 << 30, ..Limits::default() },
+        limits: Limits { capacity: 1 << 30, ..Limits::default() },
         cache: WriteCache::Through,
         timeout: DEFAULT_TIMEOUT,
     };
+    change(&mut shape);
     let queue = Box::new(Gate { held: VecDeque::new(), keeper: Arc::clone(&keeper) });
     let mut config = Config::new(shape, vec![queue as Box<dyn DeviceQueue<P>>]);
     config.depth = depth;
