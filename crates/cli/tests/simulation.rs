@@ -155,3 +155,12 @@ fn the_work_is_that_of_a_bench() {
     assert_eq!(real[0].0, [0, 1024]);
     assert_eq!(real, work("sim"));
 }
+
+#[test]
+fn a_run_says_that_weights_have_no_effect_under_its_scheduler() {
+    let line = "sim --device null --rw=randread --number_ios=10 --group a:weight=300 --cgroup=a \
+        --scheduler none,bfq";
+    let output = blkmq(line);
+    let notes = output.matches("does not share by group").count();
+    assert_eq!(notes, 1, "{output}");
+}

@@ -8,7 +8,7 @@ use crate::before::parking::{Parked, Parking};
 use crate::common::{Common, Surroundings};
 use crate::completions::Completions;
 use crate::device::{DeviceQueue, Enqueued, Finished};
-use crate::elevator::{self, Elevator};
+use crate::elevator::{self, Elevator, Proto};
 use crate::gate::Gate;
 use crate::groups::Ledger;
 use crate::hctx::Hctx;
@@ -34,6 +34,16 @@ pub(crate) struct Ends {
 
 /// A hardware queue of a device, and the latest time that it was told.
 pub(crate) type Installed<P> = (Box<dyn DeviceQueue<P>>, Instant);
+
+/// What a queue gets besides its plan, from its configuration or from the queue before it.
+pub(crate) struct Handover<P> {
+    /// By hardware queue.
+    pub(crate) devices: Vec<Installed<P>>,
+    /// Of all submitters.
+    pub(crate) staging: Vec<(SubmitterId, Staging)>,
+    /// I/Os that left staging and have no slot, in the order of arrival within each elevator.
+    pub(crate) waiting: Vec<(SubmitterId, Proto)>,
+}
 
 /// In the place of a device that is yet to come, or that has gone to a later queue.
 pub(crate) struct Vacant;
@@ -101,24 +111,27 @@ impl<P: Send + 'static> Shared<P> {
         }
     }
 
-    /// Gives it its devices, by hardware queue, and the staging rings of all submitters.
-    pub(crate) fn install(
-        &mut self,
-        devices: Vec<Installed<P>>,
-        staging: Vec<(SubmitterId, Staging)>,
-    ) {
+    /// Gives it what it needs besides its plan.
+    pub(crate) fn install(&mut self, from: Handover<P>) {
+        let Handover { devices, staging, waiting } = from;
         assert!(devices.len() == self.hctxs.len() && staging.len() == self.lasting.senders.len());
         for (hctx, device) in self.hctxs.iter_mut().zip(devices) {
             hctx.pump.get_mut().install(device);
         }
         for (id, staging) in staging {
-            let mut shards = self.shards.iter_mut();
-            let shard = shards.find(|shard| shard.submitters.contains(&id));
-            let shard = shard.expect("every submitter has an elevator");
+            let shard = self.shard_of_submitter(id);
             shard.gate.get_mut().install(id, staging);
             // What it asked for elsewhere and was not answered is answered before anything is admitted here.
             shard.asked.set(id.0);
         }
+        for (id, proto) in waiting {
+            self.shard_of_submitter(id).gate.get_mut().adopt(id, proto);
+        }
+    }
+
+    fn shard_of_submitter(&mut self, id: SubmitterId) -> &mut Shard {
+        let shard = self.shards.iter_mut().find(|shard| shard.submitters.contains(&id));
+        shard.expect("every submitter has an elevator")
     }
 }
 
@@ -168,8 +181,11 @@ fn build_shards<P>(
             first_hw,
             hw_queues: per_shard,
             nr_requests,
+            hw_queue_depth: plan.device.hw_queue_depth,
             async_depth: plan.effective_async_depth(),
             slots_first: lists,
+            submitters,
+            credit: table.capacity(),
         };
         let slots = elevator_config.slots();
         let hw_depth = plan.device.hw_queue_depth;

@@ -7,6 +7,7 @@
 //! | where the I/O is | what comes of an ask |
 //! |---|---|
 //! | staged | it is taken out of the ring, from between others if need be, frozen queue or not |
+//! | waiting for a slot by group | it is taken out of its line |
 //! | held by the policy | it is withdrawn and its slot is free |
 //! | in a request with others | nothing: it goes on |
 //! | in parts, divided | nothing, wherever they are: they bear its cookie, but are not it |
@@ -71,7 +72,10 @@ impl Runner {
             let bio = elevator.give_up(table, id, cookie).or_else(|| {
                 let is = |proto: &Proto| proto.bios == 1 && table.is_io(&proto.bio, cookie);
                 let mine = |proto: &Proto| is(proto) && table.submitter(&proto.bio) == id;
-                let proto = parked.remove(mine).or_else(|| protos.remove_before(before, is))?;
+                let proto = parked
+                    .remove(mine)
+                    .or_else(|| elevator.withdraw_waiting(id, is))
+                    .or_else(|| protos.remove_before(before, is))?;
                 elevator.counters.cancelled_staged.add(1);
                 Some(proto.bio)
             });

@@ -11,7 +11,7 @@
 //! each step does a share of the I/O that is in the way.
 
 use crate::before::By;
-use crate::build::Installed;
+use crate::build::Handover;
 use crate::config::{ConfigError, PumpMode};
 use crate::drive::Caller;
 use crate::elevator::Tuning;
@@ -20,7 +20,8 @@ use crate::plan::Plan;
 use crate::planted::{self, Planted};
 use crate::pump::Pump;
 use crate::queue::{Queue, Root};
-use crate::runner::{Ready, Runner};
+use crate::ready::Ready;
+use crate::runner::Runner;
 use crate::shared::{Shard, Shared};
 use crate::sync::{Arc, Control};
 use crate::{Access, DeviceShape};
@@ -266,8 +267,7 @@ impl<P: Send + 'static> Change<P> {
                 let Way::Rebuild(mut next) = std::mem::replace(&mut self.way, Way::Done) else {
                     unreachable!("it was to be rebuilt a moment ago")
                 };
-                let (devices, staging) = held.take();
-                next.install(devices, staging);
+                next.install(held.take());
                 q.count_into(&mut desk.past);
                 let next = root.replace(*next);
                 if root.lasting.control.thaw() {
@@ -382,11 +382,13 @@ struct Held<'a, P> {
 impl<P> Held<'_, P> {
     /// Takes away what the next queue needs. This one is never used again, except by those who have not heard
     /// of it, and they find nothing to do.
-    fn take(mut self) -> (Vec<Installed<P>>, Vec<(SubmitterId, crate::runner::Staging)>) {
+    fn take(mut self) -> Handover<P> {
         self.runners.iter().for_each(|runner| runner.elevator.outside.count_notes());
-        let devices = self.pumps.iter_mut().map(|pump| pump.take_device()).collect();
-        let staging = self.runners.iter_mut().flat_map(|runner| runner.retire()).collect();
-        (devices, staging)
+        Handover {
+            devices: self.pumps.iter_mut().map(|pump| pump.take_device()).collect(),
+            waiting: self.runners.iter_mut().flat_map(|r| r.elevator.take_waiting()).collect(),
+            staging: self.runners.iter_mut().flat_map(|runner| runner.retire()).collect(),
+        }
     }
 }
 

@@ -206,6 +206,11 @@ impl Surroundings {
         self.stats.set(stats);
     }
 
+    /// So much is counted.
+    pub(crate) fn level(&self) -> StatsLevel {
+        self.stats.get().level
+    }
+
     /// From now on nothing is admitted, or something may be again.
     #[inline]
     pub(crate) fn set_draining(&self, draining: bool) {

@@ -11,6 +11,7 @@
 use crate::common::Surroundings;
 use crate::flush::{FlushQueues, Way};
 use crate::inflight::Chain;
+use crate::lobby::Lobby;
 use crate::merge::{self, Fit, Kind, NoMerges};
 use crate::merge_index::MergeIndex;
 use crate::planted::{self, Planted};
@@ -23,8 +24,10 @@ use blkmq_sched::{At, Cx, Done, GroupChange, Grown, Pick, Requests, Scheduler, U
 use crossbeam_utils::CachePadded;
 use std::collections::VecDeque;
 
+mod counting;
 mod live;
 mod sequence;
+mod waiting;
 
 /// Slots that only bare flushes may have, which must pass a full scheduler (`spec/framework.md` section 6).
 /// While others are free they may have those too, so that one flush of the device serves as many as possible;
@@ -57,10 +60,16 @@ pub(crate) struct Config {
     pub(crate) hw_queues: u16,
     /// Scheduler tags per hardware queue.
     pub(crate) nr_requests: u32,
-    /// How many of those anything but sync reads may have, if the policy does not allow less.
+    /// Driver tags per hardware queue.
+    pub(crate) hw_queue_depth: u32,
+    /// How many scheduler tags anything but sync reads may have, if the policy does not allow less.
     pub(crate) async_depth: u32,
     /// What finds no slot does not merge either: it has had its chance (`before/parking.rs`).
     pub(crate) slots_first: bool,
+    /// Submitters of the queue.
+    pub(crate) submitters: u16,
+    /// I/Os that they may have in flight, all together.
+    pub(crate) credit: usize,
 }
 
 impl Config {
@@ -99,11 +108,14 @@ pub(crate) struct Elevator {
     front_merges: bool,
     /// The policy wants to be asked about each slot.
     limits_slots: bool,
+    /// What happens to groups is counted here, and not by the policy.
+    counts_groups: bool,
     /// The queue's `async_depth` or the policy's, whichever is less.
     async_depth: u32,
     requests: Requests,
     chains: Box<[Option<Chain>]>,
     index: MergeIndex,
+    lobby: Lobby,
     last_merge: Option<RequestId>,
     flushes: FlushQueues,
     /// Those in whose name a flush is to leave, ahead of what the policy holds; one for each hardware queue at
@@ -130,12 +142,14 @@ impl Elevator {
         Self {
             front_merges: policy.front_merges(),
             limits_slots: policy.limits_slots(),
+            counts_groups: counting::counts(&*policy, outside.level()),
             outside,
             async_depth: async_depth(&*policy, config.async_depth),
             policy,
             requests: Requests::new(slots),
             chains: (0..slots).map(|_| None).collect(),
             index: MergeIndex::new(slots),
+            lobby: Lobby::new(config.submitters),
             last_merge: None,
             carriers: VecDeque::with_capacity(config.hw_queues.into()),
             // One flush may serve everybody.
@@ -197,6 +211,7 @@ impl Elevator {
             assert!(known, "the policy has no attribute '{name}' although its table says so");
         }
         self.outside.set_stats(tuning.stats);
+        self.counts_groups = counting::counts(&*self.policy, tuning.stats.level);
         self.regroup(&tuning.regroup);
         self.outside.count_notes();
         self.front_merges = self.policy.front_merges();
@@ -206,8 +221,11 @@ impl Elevator {
 
     /// Tells the policy what has become of the tree of groups.
     pub(crate) fn regroup(&mut self, changes: &[GroupChange]) {
-        let cx = Cx::new(self.now, &self.requests, &self.outside);
-        changes.iter().for_each(|change| self.policy.regroup(&cx, *change));
+        for change in changes {
+            let cx = Cx::new(self.now, &self.requests, &self.outside);
+            self.policy.regroup(&cx, *change);
+            self.regroup_lobby(*change);
+        }
     }
 
     fn cx(&self) -> Cx<'_> {
@@ -317,6 +335,7 @@ impl Elevator {
     }
 
     fn join<P>(&mut self, table: &BioTable<P>, into: RequestId, kind: Kind, proto: Proto) {
+        self.count_merged(&proto.meta);
         let old = *self.requests.get(into);
         *self.requests.get_mut(into) = merge::joined(&old, &proto.meta, kind);
         let chain = self.chains[into.index()].as_mut().expect("a held request has its bios");
@@ -396,7 +415,8 @@ impl Elevator {
         self.policy.absorbed(&cx, into, gone);
         self.last_merge = Some(into);
         self.counters.request.add(1);
-        self.held -= 1;
+        self.count_merged(&other);
+        self.release(gone);
         self.free_slot(gone);
     }
 
@@ -419,7 +439,7 @@ impl Elevator {
         let found = self.requests.live().filter(is);
         let id = found.min_by_key(|id| self.requests.get(*id).arrived)?;
         self.unindex(id);
-        self.held -= 1;
+        self.release(id);
         if !planted::is(Planted::ForgetsToWithdraw) {
             let cx = Cx::new(self.now, &self.requests, &self.outside);
             self.policy.withdraw(&cx, id);
@@ -474,6 +494,24 @@ impl Elevator {
         self.requests.free(id);
     }
 
+    /// The policy holds one more.
+    #[inline]
+    fn hold(&mut self, id: RequestId) {
+        self.held += 1;
+        if self.lobby.counts() {
+            self.lobby.hold(id, self.requests.get(id).group);
+        }
+    }
+
+    /// It no longer holds this one.
+    #[inline]
+    fn release(&mut self, id: RequestId) {
+        self.held -= 1;
+        if self.lobby.counts() {
+            self.lobby.release(id);
+        }
+    }
+
     /// Gives `proto` a slot, which there is, and hands it to the policy, or begins its flush sequence.
     #[inline]
     fn insert(&mut self, proto: Proto) {
@@ -485,7 +523,7 @@ impl Elevator {
         let id = self.requests.alloc(meta).expect("a free slot was seen");
         self.put_chain(id, Chain { head: bio, bios, retries: 0 });
         self.counters.inserted.add(1);
-        self.held += 1;
+        self.hold(id);
         let used = self.used(meta.hw);
         used.all += 1;
         used.limited += u32::from(!meta.is_sync_read());
@@ -513,8 +551,9 @@ impl Elevator {
         let cx = Cx::new(self.now, &self.requests, &self.outside);
         let pick = self.policy.pick(&cx, hw);
         if let Pick::Issue(id) = pick {
-            self.held -= 1;
+            self.release(id);
             self.unindex(id);
+            self.count_picked(id);
         } else {
             self.outside.unpicked();
         }
@@ -543,6 +582,7 @@ impl Elevator {
     pub(crate) fn done(&mut self, done: &Done) {
         let cx = Cx::new(self.now, &self.requests, &self.outside);
         self.policy.completed(&cx, done);
+        self.count_completed(done);
         self.free_slot(done.rq);
     }
 
@@ -551,11 +591,12 @@ impl Elevator {
         let (id, way) = (rq.id, rq.way());
         self.put_chain(id, rq.into_chain());
         self.counters.requeues.add(1);
-        self.held += 1;
         if way == Way::Flush {
+            self.held += 1;
             self.carriers.push_front(id);
             return;
         }
+        self.hold(id);
         let cx = Cx::new(self.now, &self.requests, &self.outside);
         self.policy.insert(&cx, id, At::Head);
     }

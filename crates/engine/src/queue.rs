@@ -4,6 +4,7 @@
 //! `runner.rs` and `pump.rs`, in this order; how a queue is built in `build.rs`, and rebuilt in `change.rs`.
 
 use crate::before::By;
+use crate::build::Handover;
 use crate::config::{Config, ConfigError};
 use crate::drive::Caller;
 use crate::groups::{Ledger, Meters};
@@ -16,8 +17,7 @@ use crate::stats::QueueStats;
 use crate::submitter::{Parts, Submitter};
 use crate::sync::{Arc, Control, Mutex, MutexGuard, PoisonError, ring};
 use crate::{Access, BioTable, GroupTree};
-use blkmq_core::{GroupId, HwQueue, Instant, SubmitterId};
-use blkmq_sched::Reading;
+use blkmq_core::{HwQueue, Instant, SubmitterId};
 use crossbeam_utils::CachePadded;
 use std::fmt;
 
@@ -153,7 +153,7 @@ impl<P: Send + 'static> Queue<P> {
         lasting.ledger.regroup(GroupTree::default().changes(&plan.groups));
         let mut shared = Shared::build(&plan, Arc::clone(&lasting), lasting.control.version());
         let devices = config.queues.into_iter().map(|queue| (queue, Instant::ZERO));
-        shared.install(devices.collect(), staging);
+        shared.install(Handover { devices: devices.collect(), staging, waiting: Vec::new() });
         let root = Root {
             lasting,
             current: Mutex::new(Arc::new(shared)),
@@ -260,35 +260,6 @@ impl<P: Send + 'static> Queue<P> {
     #[must_use]
     pub fn budgets_in_use(&self) -> u32 {
         self.root.current().budget.in_use()
-    }
-
-    /// A statistic of a group, by its name in `blkio.bfq`, as [`GroupStats::read`](blkmq_sched::GroupStats::read) has
-    /// them: `io_serviced`, `time`, `io_wait_time_recursive` and so on. `None` if there is no such name or group.
-    ///
-    /// What an elevator that is being run has not given away yet is not in it, which it does every few passes; at
-    /// rest, everything is. Only what happened while [`Plan::stats`](crate::Plan::stats) wanted it, and only
-    /// schedulers that share by group note anything down.
-    #[must_use]
-    pub fn group_stat(&self, group: GroupId, name: &str) -> Option<Reading> {
-        // As for a change, in whose name elevators are entered here.
-        let _desk = self.root.desk();
-        let q = self.root.current();
-        // Before the ledger is opened: who runs an elevator may be waiting for it.
-        for shard in &q.shards {
-            if let Some(mut runner) = q.enter_elevator(shard) {
-                // What came back last nobody has told the policy, if nobody waited for it.
-                if runner.take_returns(&q) {
-                    let _ = shard.gate.kick();
-                }
-                let wakes = std::mem::take(&mut runner.wakes);
-                let mut notes = runner.elevator.outside.leftover_notes();
-                runner.publish(shard);
-                drop(runner);
-                q.wake(&wakes);
-                q.lasting.ledger.count(&mut notes);
-            }
-        }
-        q.lasting.ledger.read(group, name)
     }
 
     /// How many tokens are out and how many there are, by pool, if the scheduler has any.

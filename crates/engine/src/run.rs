@@ -3,7 +3,8 @@
 use crate::drive::Caller;
 use crate::gate::{Entered, Kept};
 use crate::queue::Queue;
-use crate::runner::{Ready, Runner};
+use crate::ready::Ready;
+use crate::runner::Runner;
 use crate::shared::{Shard, Shared};
 use crate::sync::Arc;
 use crate::{Access, before::By};

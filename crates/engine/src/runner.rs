@@ -11,6 +11,7 @@ use crate::elevator::{Elevator, Place, Proto, Tuning};
 use crate::hctx::Hctx;
 use crate::inflight::Handback;
 use crate::plug::Plug;
+use crate::ready::Ready;
 use crate::shared::{Shard, Shared};
 use crate::sync::{Consumer, Producer};
 use crate::{BioTable, Inflight};
@@ -93,49 +94,6 @@ pub(crate) struct Own<'a> {
     pub(crate) staging: &'a mut Producer<Proto>,
 }
 
-/// Hardware queues that a pass gave work to; few as a rule.
-#[derive(Clone, Copy, Default)]
-pub(crate) struct Ready {
-    few: [u16; 4],
-    len: u8,
-    /// More than fit above: look at all.
-    many: bool,
-}
-
-impl Ready {
-    /// Those of `other` too.
-    pub(crate) fn merge(&mut self, other: Self) {
-        self.many |= other.many;
-        for hw in &other.few[..other.len.into()] {
-            self.add(HwQueue(*hw));
-        }
-    }
-
-    pub(crate) fn add(&mut self, hw: HwQueue) {
-        if self.few[..self.len.into()].contains(&hw.0) {
-            return;
-        }
-        match self.few.get_mut(usize::from(self.len)) {
-            Some(place) => {
-                *place = hw.0;
-                self.len += 1;
-            }
-            None => self.many = true,
-        }
-    }
-
-    pub(crate) fn is_empty(&self) -> bool {
-        self.len == 0
-    }
-
-    /// The hardware queues to pump; `all` are those of the shard.
-    pub(crate) fn iter(self, all: std::ops::Range<u16>) -> impl Iterator<Item = HwQueue> {
-        let few = (!self.many).then(|| self.few.into_iter().take(self.len.into()));
-        let many = self.many.then_some(all);
-        few.into_iter().flatten().chain(many.into_iter().flatten()).map(HwQueue)
-    }
-}
-
 impl Runner {
     pub(crate) fn new(
         elevator: Elevator,
@@ -173,6 +131,12 @@ impl Runner {
     /// Gives it the staging of one of its submitters.
     pub(crate) fn install(&mut self, id: SubmitterId, staging: Staging) {
         self.staging[usize::from(id.0)] = Some(staging);
+    }
+
+    /// I/Os of its submitters that waited for a slot in another queue wait here, ahead of what is staged.
+    pub(crate) fn adopt(&mut self, by: SubmitterId, proto: Proto) {
+        self.elevator.adopt(by, proto);
+        self.retry = true;
     }
 
     /// Takes all staging away, for another queue. From now on nothing is admitted here.
@@ -251,8 +215,8 @@ impl Runner {
             }
         } else {
             let freed = freed | std::mem::take(&mut self.retry);
-            if freed && !self.blocked.is_empty() {
-                self.retry_blocked(&q.lasting.table);
+            if freed {
+                self.retry_waiting(&q.lasting.table);
             }
             if shard.pending.any() {
                 shard.pending.take(|id| self.drain_staged(q, shard, SubmitterId(id)));
@@ -262,9 +226,12 @@ impl Runner {
                 Some(own) => self.admit_plug(q, shard, own),
                 None => {}
             }
+            if self.elevator.has_newcomers() {
+                self.elevator.fill(&q.lasting.table);
+            }
         }
         self.begin_flushes(shard);
-        if !self.blocked.is_empty() {
+        if !self.blocked.is_empty() || self.elevator.some_wait() {
             self.wait_for_completion(q, shard);
         }
         self.owe_unfinished(shard);
@@ -324,6 +291,9 @@ impl Runner {
 
     /// Takes in what `id` staged, oldest first, until its portion is used up or something finds no slot.
     fn admit_staged<P>(&mut self, table: &BioTable<P>, id: SubmitterId) -> Admitted {
+        if self.elevator.has_lobby() {
+            return self.admit_by_group(table, id);
+        }
         let ring = ring_of(&mut self.staging, id);
         ring.prefetch(PASS_STAGED);
         let most = if self.elevator.slots_come_first() { PASS_STAGED } else { PASS_JOINING };
@@ -345,6 +315,22 @@ impl Runner {
         Admitted { any: true, waits: false }
     }
 
+    /// The same where what finds no slot waits by group: nothing stays in staging for want of one.
+    fn admit_by_group<P>(&mut self, table: &BioTable<P>, id: SubmitterId) -> Admitted {
+        let ring = ring_of(&mut self.staging, id);
+        ring.prefetch(PASS_STAGED);
+        let mut any = false;
+        for _ in 0..PASS_JOINING {
+            let Some(proto) = ring.pop() else { return Admitted { any, waits: false } };
+            self.elevator.take_in(table, id, proto);
+            any = true;
+        }
+        if !ring.is_empty() {
+            self.unfinished.push(id);
+        }
+        Admitted { any, waits: false }
+    }
+
     /// Merges what `id` staged as far as that goes without slots.
     fn merge_staged<P>(&mut self, table: &BioTable<P>, id: SubmitterId) {
         let ring = ring_of(&mut self.staging, id);
@@ -356,6 +342,16 @@ impl Runner {
         }
         self.is_blocked[usize::from(id.0)] = false;
         self.blocked.retain(|other| *other != id);
+    }
+
+    /// Slots have become free: for what waits by group, and for submitters that wait.
+    fn retry_waiting<P>(&mut self, table: &BioTable<P>) {
+        if self.elevator.some_wait() {
+            self.elevator.fill(table);
+        }
+        if !self.blocked.is_empty() {
+            self.retry_blocked(table);
+        }
     }
 
     /// Slots have become free: those who wait get them in turn. Who got some and wants more goes behind those who
@@ -379,6 +375,12 @@ impl Runner {
     fn admit_plug<P: Send>(&mut self, q: &Shared<P>, shard: &Shard, own: Own<'_>) {
         let at = usize::from(own.id.0);
         let was_blocked = self.is_blocked[at];
+        if self.elevator.has_lobby() && !was_blocked {
+            for proto in own.plug.drain() {
+                self.elevator.take_in(&q.lasting.table, own.id, proto);
+            }
+            return;
+        }
         let mut staged = false;
         let mut rest = own.plug.drain();
         while let Some(next) = rest.peek() {

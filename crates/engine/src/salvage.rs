@@ -7,7 +7,7 @@
 //!
 //! | where a request is | what becomes of it |
 //! |---|---|
-//! | staging, an elevator, an outbox, refused by the device | ends |
+//! | staging, the lobby, an elevator, an outbox, refused by the device | ends |
 //! | at a device that did not panic | ends as the device says |
 //! | at the device that panicked | ends, if the device gives it back when asked to abandon it; if not, it is lost |
 //!
@@ -139,6 +139,7 @@ impl Runner {
         }
         self.abandon().for_each(|rq| rq.into_head().orphan());
         self.parked.clear();
+        self.elevator.take_waiting().into_iter().for_each(|(_, proto)| proto.bio.orphan());
         self.elevator.take_chains().for_each(|chain| chain.head.orphan());
     }
 }

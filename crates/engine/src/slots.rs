@@ -258,6 +258,11 @@ impl<P> BioTable<P> {
         (Self { cells, shift, id }, credits)
     }
 
+    /// Bios that there may be at once.
+    pub(crate) fn capacity(&self) -> usize {
+        self.cells.len()
+    }
+
     /// A ring for the finished bios of a submitter with this credit.
     pub(crate) fn finish_ring(&self, credit: &Credit) -> (BioSender, BioReceiver) {
         let (sender, receiver) = completion_ring(credit.depth);

@@ -45,7 +45,7 @@ mod requests;
 #[cfg(feature = "testkit")]
 pub mod testkit;
 
-pub use group_stats::{Flow, GroupStats, Reading, Tallies, Tally};
+pub use group_stats::{Flow, GroupIo, GroupStats, Reading, Tallies, Tally};
 pub use groups::{About, Direction, Event, GroupChange, Note};
 pub use options::{Attribute, OptionError, Options, Unit};
 pub use outside::{Common, Governor, Nothing, Outside, StatsLevel};

@@ -210,6 +210,18 @@ pub trait Scheduler: Send {
         true
     }
 
+    /// Does the policy share by group? Then what waits for a slot is chosen by group, too: a free one goes to the group
+    /// that has the fewest for its weight. Asked whenever the tree changes.
+    fn shares_by_group(&self) -> bool {
+        false
+    }
+
+    /// Does the policy note down what happens to groups ([`Cx::note`])? If not, the engine counts what
+    /// [`StatsLevel::Basic`] names. Asked once, after creation.
+    fn notes_groups(&self) -> bool {
+        false
+    }
+
     /// The tree of groups has changed. Policies that do not share by group need not care.
     fn regroup(&mut self, _cx: &Cx<'_>, _change: GroupChange) {}
 

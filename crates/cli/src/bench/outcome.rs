@@ -19,7 +19,7 @@ use blkmq_sched::Scope;
 /// What came of a run.
 pub struct Outcome {
     pub run: Run,
-    /// What the device had to say about its parameters.
+    /// What the device had to say about its parameters, and the queue about its configuration.
     pub notes: Vec<String>,
     /// What did not go well.
     pub troubles: Vec<Trouble>,
@@ -27,6 +27,8 @@ pub struct Outcome {
 
 /// What was counted, to be put together.
 pub struct Counted<'a> {
+    /// What the queue's configuration cannot do.
+    pub notes: Vec<String>,
     pub parts: &'a [(ThreadSpec, Part)],
     pub stats: QueueStats,
     pub groups: Groups,
@@ -43,7 +45,8 @@ pub struct Counted<'a> {
 
 /// Puts together what came of `spec`.
 pub fn outcome(plan: &Plan, spec: &RunSpec<'_>, device: &Device, counted: Counted<'_>) -> Outcome {
-    let Counted { parts, stats, groups, shared, elapsed, end, cpu_ns, observed } = counted;
+    let Counted { mut notes, parts, stats, groups, shared, elapsed, end, cpu_ns, observed } =
+        counted;
     let ramp = plan
         .jobs
         .iter()
@@ -74,7 +77,8 @@ pub fn outcome(plan: &Plan, spec: &RunSpec<'_>, device: &Device, counted: Counte
         shared,
         courses: watch::courses(plan, parts, device, observed, end),
     };
-    Outcome { run, notes: device.notes().to_vec(), troubles: trouble::all(plan, parts) }
+    notes.splice(..0, device.notes().iter().cloned());
+    Outcome { run, notes, troubles: trouble::all(plan, parts) }
 }
 
 fn name_and_options(text: &str) -> (String, String) {

@@ -51,6 +51,7 @@ fn run_with<P: BenchPayload>(
     let in_flight = jobs().map(|job| job.depth.iodepth).sum();
     let source = P::source(&mut device, in_flight, jobs().map(longest).max().unwrap_or(0));
     let config = setup::config::<P>(plan, spec, &device)?;
+    let notes = setup::notes(&config);
     let start = |config| Service::start(config);
     let mut service = observation.of(config, start).map_err(setup::impossible)?;
     let scheduler = spec.scheduler.text.clone();
@@ -72,6 +73,7 @@ fn run_with<P: BenchPayload>(
     }
     let (end, cpu) = (clock.now(), Usage::of_process().since(before.1));
     let counted = Counted {
+        notes,
         parts: &parts,
         stats: service.stats(),
         groups: groups::results(plan, &parts, service.queue()),

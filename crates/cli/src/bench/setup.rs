@@ -9,7 +9,7 @@ use blkmq::Device;
 #[cfg(target_os = "linux")]
 use blkmq_buf::AlignedBuf;
 use blkmq_core::{GroupId, Limits, Owner, SECTOR_SIZE};
-use blkmq_engine::{Config, NoMerges, PumpMode, Queue, Stats};
+use blkmq_engine::{Config, ConfigNote, NoMerges, PumpMode, Queue, Stats};
 use blkmq_lab::workload::{Direction, Generator, GeneratorError, Job, Stream, Verifier};
 use blkmq_sched::StatsLevel;
 use std::borrow::Cow;
@@ -156,4 +156,12 @@ pub fn config<P: BenchPayload>(
         depth: depths.max().unwrap_or(1),
         ..P::config(device)?.scheduler(spec.scheduler.factory)
     })
+}
+
+/// What the configuration cannot share, for the report. Each thread has a submitter of its own, so owners do not wait
+/// behind each other there.
+pub fn notes<P>(config: &Config<P>) -> Vec<String> {
+    let notes = config.notes().into_iter();
+    let of_groups = notes.filter(|note| !matches!(note, ConfigNote::OwnersWaitInLine { .. }));
+    of_groups.map(|note| note.to_string()).collect()
 }

@@ -43,6 +43,7 @@ fn run_with<P: BenchPayload<Source = ()> + 'static>(
     (seed, observation): (u64, &Observation),
 ) -> Result<Outcome, Failure> {
     let config = setup::config::<P>(plan, spec, device)?;
+    let notes = setup::notes(&config);
     let settings = Settings::new(spec.seed_of(seed));
     let simulation = Simulation::observed(config, settings, observation);
     let mut simulation = simulation.map_err(setup::impossible)?;
@@ -71,6 +72,7 @@ fn run_with<P: BenchPayload<Source = ()> + 'static>(
         }
     }
     let counted = Counted {
+        notes,
         parts: &parts,
         stats: simulation.stats(),
         groups: groups::results(plan, &parts, simulation.queue()),

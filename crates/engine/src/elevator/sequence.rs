@@ -43,7 +43,7 @@ impl Elevator {
     }
 
     fn insert_data(&mut self, id: RequestId, at: At) {
-        self.held += 1;
+        self.hold(id);
         let cx = Cx::new(self.now, &self.requests, &self.outside);
         self.policy.insert(&cx, id, at);
     }
@@ -82,6 +82,7 @@ impl Elevator {
         let id = done.rq;
         let cx = Cx::new(self.now, &self.requests, &self.outside);
         self.policy.completed(&cx, done);
+        self.count_completed(done);
         let hw = self.requests.get(id).hw;
         if let Some(result) = self.flushes.data_done(self.now, hw, id, done.result) {
             self.end(id, result, end);

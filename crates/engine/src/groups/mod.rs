@@ -16,4 +16,5 @@ pub use limits::{IoMax, IoMaxError};
 pub(crate) use meters::Meters;
 pub use stats::Stats;
 pub(crate) use stats::{Book, Ledger};
+pub(crate) use tree::DEFAULT_WEIGHT;
 pub use tree::{Group, GroupTree, MAX_GROUPS, MAX_WEIGHT, Wanted, weight_of_io_weight};

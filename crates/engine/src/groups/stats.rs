@@ -7,7 +7,7 @@
 
 use crate::sync::{Mutex, MutexGuard, PoisonError};
 use blkmq_core::GroupId;
-use blkmq_sched::{GroupChange, GroupStats, Note, Reading, StatsLevel, Tallies, Tally};
+use blkmq_sched::{GroupChange, GroupIo, GroupStats, Note, Reading, StatsLevel, Tallies, Tally};
 
 /// How much is counted about groups, and when.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -62,6 +62,13 @@ impl Ledger {
         let mut book = self.book();
         book.count();
         changes.into_iter().for_each(|change| book.stats.regroup(change));
+    }
+
+    /// What a group and all below it have done.
+    pub(crate) fn io(&self, group: GroupId) -> Option<GroupIo> {
+        let mut book = self.book();
+        book.count();
+        book.stats.io(group)
     }
 
     /// A statistic of a group, as far as it is counted.

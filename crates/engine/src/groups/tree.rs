@@ -10,7 +10,7 @@ pub const MAX_GROUPS: u16 = 1023;
 /// The largest weight.
 pub const MAX_WEIGHT: u32 = 1000;
 /// The weight of a group unless something else is said.
-const DEFAULT_WEIGHT: u32 = 100;
+pub(crate) const DEFAULT_WEIGHT: u32 = 100;
 /// Characters in a name.
 pub(super) const MAX_NAME: usize = 64;
 

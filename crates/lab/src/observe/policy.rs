@@ -190,6 +190,14 @@ impl Scheduler for Watched {
         self.inner.limits_slots()
     }
 
+    fn shares_by_group(&self) -> bool {
+        self.inner.shares_by_group()
+    }
+
+    fn notes_groups(&self) -> bool {
+        self.inner.notes_groups()
+    }
+
     fn admits(&self, cx: &Cx<'_>, io: &IoMeta, used: Used) -> bool {
         let answer = spied!(self, cx, admits(io, used));
         self.tell(|watch| watch.admits(cx, io, used, answer));

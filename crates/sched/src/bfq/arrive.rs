@@ -50,8 +50,6 @@ impl Bfq {
         };
         self.procs.begin(p);
         self.queues[q].allocated += 1;
-        let level = self.wf.level(q);
-        self.allocate(level, |n| n + 1);
     }
 
     /// What the arrival says about the process.

@@ -1,7 +1,10 @@
 //! Who may have how many of the scheduler tags (`spec/bfq.md` section 15), so that one who submits much does not take
 //! them from one who submits little: what has no tag cannot be chosen.
+//!
+//! Groups are not limited: a free tag goes to the group that has the least here to be chosen from
+//! ([`shares_by_group`](crate::Scheduler::shares_by_group)).
 
-use super::wf2q::{Class, ROOT};
+use super::wf2q::Class;
 use super::{Bfq, is_sync};
 use crate::Used;
 use blkmq_core::IoMeta;
@@ -44,27 +47,14 @@ impl Bfq {
         queue.is_none_or(|q| !self.is_over_share(q, cap.into()))
     }
 
-    /// Has the queue, or a group that it is in, as much of `cap` as it may have by its weight?
+    /// Has the queue as much of `cap` as it may have by its weight among those of its group?
     fn is_over_share(&self, q: u32, cap: u64) -> bool {
         let (level, class) = (self.wf.level(q), self.wf.class(q));
-        let Some(limit) = self.limit_of_level(level, cap) else { return true };
         // A higher class counts eight times as much as the next one.
         let upto = &Class::ALL[..=class as usize];
         let sum = upto.iter().fold(0, |sum, class| sum * 8 + self.wf.wsum(level, *class));
-        let limit = share(limit, self.wf.weight(q).into(), sum);
+        let limit = share(cap, self.wf.weight(q).into(), sum);
         u64::from(self.queues[q].allocated) >= limit.max(1)
-    }
-
-    /// What of `cap` the groups above a queue leave to their level; `None` if it has all of it.
-    fn limit_of_level(&self, level: u32, cap: u64) -> Option<u64> {
-        if level == ROOT {
-            return Some(cap);
-        }
-        let parent = self.wf.parent(level)?;
-        let above = self.limit_of_level(parent, cap)?;
-        let sum = self.wf.wsum(parent, Class::BestEffort);
-        let limit = share(above, self.wf.level_weight(level).into(), sum);
-        (u64::from(self.groups.of(level).allocated) < limit.max(1)).then_some(limit)
     }
 }
 

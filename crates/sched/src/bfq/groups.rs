@@ -17,8 +17,6 @@ pub(super) struct Group {
     pub(super) waiting: u32,
     /// Queues that are busy or in the device.
     pending: u32,
-    /// Requests inserted and not completed, of the level and of those below.
-    pub(super) allocated: u32,
     /// Since when it waits for its turn, where somebody counts.
     pub(super) waits: Option<Instant>,
     /// Since when it has nothing to do, where somebody counts.
@@ -38,7 +36,7 @@ pub(super) struct Groups {
 
 impl Group {
     const fn new(id: GroupId) -> Self {
-        Self { id, waiting: 0, pending: 0, allocated: 0, waits: None, empty: None }
+        Self { id, waiting: 0, pending: 0, waits: None, empty: None }
     }
 }
 
@@ -136,7 +134,7 @@ impl Bfq {
                 self.move_queue(cx, q, parent);
             }
         }
-        debug_assert!(self.groups.of(level).allocated == 0 && self.groups.of(level).waiting == 0);
+        debug_assert!(self.groups.of(level).waiting == 0);
         self.wf.remove_level(level);
         self.groups.remove(level, parent);
     }
@@ -170,9 +168,6 @@ impl Bfq {
             self.groups.end(old);
         }
         self.wf.move_to(q, level);
-        let allocated = self.queues[q].allocated;
-        self.allocate(old, |n| n - allocated);
-        self.allocate(level, |n| n + allocated);
         self.move_notes(cx, q, old, level);
         if busy {
             self.wf.activate(q, From::Now, self.now);
@@ -181,20 +176,6 @@ impl Bfq {
         }
         self.recount(q);
         self.refile(q);
-    }
-
-    /// Changes how many requests a level has, and those above it.
-    #[inline]
-    pub(super) fn allocate(&mut self, level: u32, change: impl Fn(u32) -> u32) {
-        let mut level = level;
-        loop {
-            let allocated = &mut self.groups.at(level).allocated;
-            *allocated = change(*allocated);
-            match self.wf.parent(level) {
-                Some(above) => level = above,
-                None => return,
-            }
-        }
     }
 }
 

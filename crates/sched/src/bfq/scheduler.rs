@@ -140,6 +140,14 @@ impl Scheduler for Bfq {
         true
     }
 
+    fn shares_by_group(&self) -> bool {
+        true
+    }
+
+    fn notes_groups(&self) -> bool {
+        true
+    }
+
     fn admits(&self, _: &Cx<'_>, io: &IoMeta, used: Used) -> bool {
         self.admits_io(io, used)
     }

@@ -172,8 +172,6 @@ impl Bfq {
             self.procs.remove(p);
         }
         self.queues[q].allocated -= 1;
-        let level = self.wf.level(q);
-        self.allocate(level, |n| n - 1);
         if self.queues[q].procs == 0 {
             self.free_if_unused(cx, q);
         }

@@ -77,6 +77,22 @@ impl Flow {
     }
 }
 
+/// What a group has done since it was made, or since it is counted: the counts from which iostat makes its columns. All
+/// of them only ever grow.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct GroupIo {
+    /// Requests that have completed, each with all that merged into it.
+    pub ios: Flow,
+    /// Their bytes.
+    pub bytes: Flow,
+    /// I/Os that joined another request in the scheduler.
+    pub merged: Flow,
+    /// Nanoseconds that requests waited from their arrival until they were issued, added up.
+    pub wait: Flow,
+    /// Nanoseconds that they were at the device, added up.
+    pub service: Flow,
+}
+
 /// The value of one statistic.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Reading {
@@ -315,6 +331,22 @@ impl GroupStats {
                 member.counts.sum(name).or(number)
             }
         }
+    }
+
+    /// What a group and all below it have done; `None` if there is no such group. O(groups).
+    #[must_use]
+    pub fn io(&self, group: GroupId) -> Option<GroupIo> {
+        let place = self.place(group);
+        self.members[place].as_ref().filter(|member| member.id == group)?;
+        let flows = self.subtree(place).flows;
+        let of = |kind: Kind| flows[kind as usize];
+        Some(GroupIo {
+            ios: of(Kind::Serviced),
+            bytes: of(Kind::Bytes),
+            merged: of(Kind::Merged),
+            wait: of(Kind::WaitTime),
+            service: of(Kind::ServiceTime),
+        })
     }
 
     /// The numbers of a group and of all below it, added up.

@@ -129,6 +129,14 @@ impl Scheduler for Checked {
         self.inner.limits_slots()
     }
 
+    fn shares_by_group(&self) -> bool {
+        self.inner.shares_by_group()
+    }
+
+    fn notes_groups(&self) -> bool {
+        self.inner.notes_groups()
+    }
+
     fn admits(&self, cx: &Cx<'_>, io: &IoMeta, used: Used) -> bool {
         self.inner.admits(cx, io, used)
     }

@@ -240,31 +240,18 @@ impl Twin {
     }
 
     fn is_within_share(&self, queue: usize, its: u64, cap: u64) -> bool {
-        // From the root down.
-        let mut path = alloc::vec![self.engine.level(queue as u32)];
-        while let Some(above) = self.engine.parent(path[path.len() - 1]) {
-            path.push(above);
-        }
-        let share = |limit: u64, weight: u64, sum: u64| match sum {
-            0 => limit,
-            _ => (limit * weight + sum / 2) / sum,
-        };
-        let mut limit = cap;
-        for pair in path.windows(2).rev() {
-            let (level, above) = (pair[0], pair[1]);
-            let weight = self.engine.view_level(level).weight;
-            limit = share(limit, weight.into(), self.engine.wsum(above, Class::BestEffort));
-            if self.allocated(level) >= limit.max(1) {
-                return false;
-            }
-        }
-        let sum = |class| self.engine.wsum(path[0], class);
+        let level = self.engine.level(queue as u32);
+        let sum = |class| self.engine.wsum(level, class);
         let (rt, be, idle) = (sum(Class::Realtime), sum(Class::BestEffort), sum(Class::Idle));
         let all = match self.class(queue) {
             Class::Realtime => rt,
             Class::BestEffort => 8 * rt + be,
             Class::Idle => 64 * rt + 8 * be + idle,
         };
-        its < share(limit, self.weight(queue), all).max(1)
+        let limit = match all {
+            0 => cap,
+            _ => (cap * self.weight(queue) + all / 2) / all,
+        };
+        its < limit.max(1)
     }
 }

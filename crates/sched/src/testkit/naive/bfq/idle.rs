@@ -1,6 +1,6 @@
 //! Idling and groups, in the twin: sections 10 and 17.
 
-use super::{Request, Sender, Twin, turns};
+use super::{Sender, Twin, turns};
 use crate::bfq::wf2q::{Class, From, Keep, ROOT, When};
 use alloc::vec::Vec;
 use blkmq_core::{GroupId, Nanos};
@@ -116,20 +116,6 @@ impl Twin {
         }
         self.engine.remove_level(level);
         self.levels.values_mut().filter(|l| **l == level).for_each(|l| *l = parent);
-    }
-
-    pub(super) fn allocated(&self, level: u32) -> u64 {
-        let below = |mut at: u32| loop {
-            if at == level {
-                return true;
-            }
-            match self.engine.parent(at) {
-                Some(above) => at = above,
-                None => return false,
-            }
-        };
-        let its = |r: &&Request| below(self.engine.level(r.queue as u32));
-        self.requests.iter().filter(its).count() as u64
     }
 
     pub(super) fn free_if_unused(&mut self, queue: usize) {

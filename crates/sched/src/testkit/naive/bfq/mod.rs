@@ -373,6 +373,10 @@ impl Scheduler for Twin {
         true
     }
 
+    fn shares_by_group(&self) -> bool {
+        true
+    }
+
     fn admits(&self, _: &Cx<'_>, io: &IoMeta, used: Used) -> bool {
         self.admitted(io, used)
     }

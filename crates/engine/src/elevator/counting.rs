@@ -1,0 +1,53 @@
+//! What is counted about groups under a policy that notes nothing down itself: requests picked, merged and completed, as
+//! iostat counts them for a device.
+
+use super::{Cx, Done, Elevator, RequestId};
+use blkmq_core::{IoFlags, IoMeta, SECTOR_SIZE};
+use blkmq_sched::{About, Event, Scheduler, StatsLevel};
+
+/// Does the engine count, for a policy at this level?
+pub(super) fn counts(policy: &dyn Scheduler, level: StatsLevel) -> bool {
+    level > StatsLevel::Off && !policy.notes_groups()
+}
+
+/// The group of an I/O, its direction, and whether its submitter waits for it, as bfq has it.
+#[inline]
+fn about(meta: &IoMeta) -> About {
+    let waits = meta.flags.intersects(IoFlags::SYNC | IoFlags::FUA | IoFlags::PREFLUSH);
+    About::new(meta.group, meta.op, waits)
+}
+
+impl Elevator {
+    fn count(&self, meta: &IoMeta, what: Event) {
+        Cx::new(self.now, &self.requests, &self.outside).note(about(meta), what);
+    }
+
+    /// An I/O has joined a request.
+    #[inline]
+    pub(super) fn count_merged(&self, meta: &IoMeta) {
+        if self.counts_groups {
+            self.count(meta, Event::Merged);
+        }
+    }
+
+    /// A request has been picked.
+    #[inline]
+    pub(super) fn count_picked(&self, id: RequestId) {
+        if self.counts_groups {
+            let meta = self.requests.get(id);
+            self.count(meta, Event::Served(meta.sectors));
+        }
+    }
+
+    /// A request has finished.
+    #[inline]
+    pub(super) fn count_completed(&self, done: &Done) {
+        if self.counts_groups {
+            let meta = self.requests.get(done.rq);
+            let bytes = meta.sectors.saturating_mul(SECTOR_SIZE);
+            let wait = done.issued.since(meta.arrived);
+            let service = done.completed.since(done.issued);
+            self.count(meta, Event::Completed { bytes, wait, service });
+        }
+    }
+}

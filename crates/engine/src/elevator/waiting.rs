@@ -1,0 +1,127 @@
+//! I/Os that wait for a slot by group: the elevator's hands for what the [`Lobby`](crate::lobby::Lobby) decides.
+
+use super::{Elevator, Place, Proto};
+use crate::BioTable;
+use crate::lobby::{Slots, Turn};
+use blkmq_core::{IoMeta, Op, RequestId, SubmitterId};
+use blkmq_sched::GroupChange;
+
+impl Elevator {
+    /// I/Os that find no slot wait here, by group, and not in staging.
+    #[inline]
+    pub(crate) fn has_lobby(&self) -> bool {
+        self.lobby.is_open()
+    }
+
+    /// Some wait here for a slot.
+    #[inline]
+    pub(crate) fn some_wait(&self) -> bool {
+        !self.lobby.is_empty()
+    }
+
+    /// Tells the lobby what has become of a group, if the policy shares by group.
+    pub(super) fn regroup_lobby(&mut self, change: GroupChange) {
+        if self.policy.shares_by_group() {
+            let Self { lobby, requests, chains, flushes, config, .. } = self;
+            let is_held = |id: &RequestId| chains[id.index()].is_some() && !flushes.has(*id);
+            let held = requests.live().filter(is_held).map(|id| (id, requests.get(id)));
+            lobby.regroup(change, (requests.capacity(), held), config.credit);
+        }
+    }
+
+    /// Takes in an I/O of a submitter: into a held request, into a slot, or into the lobby. O(1) look-ups, or
+    /// O(log groups).
+    pub(crate) fn take_in<P>(&mut self, table: &BioTable<P>, by: SubmitterId, proto: Proto) {
+        match self.place(&proto.meta) {
+            Some(Place::Slot) if !self.may_pass(&proto.meta) => self.lobby.push(by, proto),
+            Some(place) => self.admit(table, place, proto),
+            None => self.lobby.push(by, proto),
+        }
+    }
+
+    /// May an I/O have a slot although others wait for one? A bare flush has slots of its own.
+    fn may_pass(&self, io: &IoMeta) -> bool {
+        self.lobby.is_empty() || io.op == Op::Flush
+    }
+
+    /// An I/O that an earlier queue left waiting waits here.
+    pub(crate) fn adopt(&mut self, by: SubmitterId, proto: Proto) {
+        self.lobby.push(by, proto);
+    }
+
+    /// Everything that waits here, in the order of arrival.
+    pub(crate) fn take_waiting(&mut self) -> Vec<(SubmitterId, Proto)> {
+        self.lobby.take_all()
+    }
+
+    /// Takes the oldest I/O of a submitter that waits here and `is` what is looked for.
+    #[cold]
+    pub(crate) fn withdraw_waiting(
+        &mut self,
+        by: SubmitterId,
+        is: impl Fn(&Proto) -> bool,
+    ) -> Option<Proto> {
+        self.lobby.remove(by, is)
+    }
+
+    /// Something came to wait since slots were last given out.
+    #[inline]
+    pub(crate) fn has_newcomers(&self) -> bool {
+        self.lobby.is_fresh()
+    }
+
+    /// Gives out what slots there are, in the order that the lobby says: to groups that have less than their part, then
+    /// to any. O(log groups) for each slot; where slots are free that none of those who wait may have, O(groups that
+    /// wait).
+    pub(crate) fn fill<P>(&mut self, table: &BioTable<P>) {
+        let queues = u32::from(self.config.hw_queues);
+        let all = self.config.nr_requests * queues;
+        let enough = self.config.hw_queue_depth * queues;
+        self.give_out(table, Slots { all, enough });
+        if self.has_any_slot() && !self.lobby.is_empty() {
+            self.give_out(table, Slots::EVERYTHING);
+        }
+    }
+
+    /// One round over those who wait, in which none gets more than its part of the slots.
+    fn give_out<P>(&mut self, table: &BioTable<P>, slots: Slots) {
+        while self.has_any_slot() {
+            let Some(turn) = self.lobby.next() else { break };
+            let Some(meta) = self.lobby.first(turn).copied() else { break };
+            if self.lobby.has_its_part(turn, slots) {
+                self.lobby.pass_over_group(turn);
+                continue;
+            }
+            match self.place(&meta) {
+                None => self.lobby.pass_over(turn),
+                Some(place @ Place::Join(..)) => {
+                    let proto = self.lobby.pop(turn);
+                    self.admit(table, place, proto);
+                }
+                Some(Place::Slot) => {
+                    let proto = self.lobby.take(turn);
+                    self.admit(table, Place::Slot, proto);
+                    // What is behind it in its line may continue it.
+                    self.join_line(table, turn);
+                }
+            }
+        }
+        self.lobby.end_round();
+    }
+
+    /// Merges the first I/Os of a line as far as that goes without slots.
+    fn join_line<P>(&mut self, table: &BioTable<P>, turn: Turn) {
+        while let Some(meta) = self.lobby.first(turn).copied()
+            && let Some(place @ Place::Join(..)) = self.place(&meta)
+        {
+            let proto = self.lobby.pop(turn);
+            self.admit(table, place, proto);
+        }
+    }
+
+    /// Is there a slot that some I/O may have? That a bare flush may have, if all others are taken, is enough.
+    fn has_any_slot(&self) -> bool {
+        let of_queues = self.used.iter().any(|used| used.all < self.config.nr_requests);
+        (of_queues || self.lobby.has_flush()) && self.requests.in_use() < self.requests.capacity()
+    }
+}

@@ -1,0 +1,170 @@
+//! What a configuration cannot do although it is valid: shares that will not be kept, and why.
+
+use crate::groups::DEFAULT_WEIGHT;
+use crate::{Config, Plan};
+use blkmq_sched::{Scope, Shape};
+use std::fmt;
+
+/// Why groups or owners will not get what one might expect ([`Config::notes`]).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum ConfigNote {
+    /// Groups have weights, and the policy does not share by group.
+    WeightsUnused {
+        /// The policy.
+        scheduler: &'static str,
+    },
+    /// The policy shares by group, and more groups may be busy than there are scheduler tags.
+    MoreGroupsThanTags {
+        /// Groups besides the root.
+        groups: usize,
+        /// `nr_requests` of all hardware queues of an elevator.
+        tags: u32,
+    },
+    /// The policy shares, there are no groups, and more may be outstanding than there are scheduler tags.
+    OwnersWaitInLine {
+        /// I/Os of all submitters.
+        credit: u64,
+        /// `nr_requests` of all hardware queues of an elevator.
+        tags: u32,
+    },
+    /// The policy shares by group, and each hardware queue has an elevator of its own.
+    SharesByHwQueue {
+        /// Hardware queues.
+        hw_queues: u16,
+    },
+}
+
+impl fmt::Display for ConfigNote {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::WeightsUnused { scheduler } => write!(
+                f,
+                "{scheduler} does not share by group, so weights have no effect; limits do. bfq shares"
+            ),
+            Self::MoreGroupsThanTags { groups, tags } => write!(
+                f,
+                "{groups} groups and {tags} scheduler tags: where more groups are busy than there are tags, shares \
+                 hold, but a group's turn is short of requests and the device is not kept busy; a larger nr_requests \
+                 helps"
+            ),
+            Self::OwnersWaitInLine { credit, tags } => write!(
+                f,
+                "{credit} I/Os may be outstanding and the scheduler has {tags} tags: what waits for one waits in its \
+                 submitter's order of arrival, whatever its owner; a group for each tenant, a submitter for each, or \
+                 nr_requests={credit} makes owners share"
+            ),
+            Self::SharesByHwQueue { hw_queues } => write!(
+                f,
+                "each of {hw_queues} hardware queues has an elevator of its own, so weights hold within each of them \
+                 and not for the device"
+            ),
+        }
+    }
+}
+
+impl Plan {
+    /// Does an instance of the policy share by group?
+    fn shares_by_group(&self) -> bool {
+        let shape = Shape {
+            slots: 1,
+            nr_requests: 1,
+            hw_depth: 1,
+            hw_queues: 1,
+            rotational: self.device.limits.rotational,
+        };
+        (self.scheduler.build)(&shape, &self.options).shares_by_group()
+    }
+
+    fn notes(&self, credit: u64) -> Vec<ConfigNote> {
+        let groups = self.groups.iter().count();
+        if !self.shares_by_group() {
+            let scheduler = self.scheduler.name;
+            let weighted = self.groups.iter().any(|group| group.weight != DEFAULT_WEIGHT);
+            return weighted
+                .then_some(ConfigNote::WeightsUnused { scheduler })
+                .into_iter()
+                .collect();
+        }
+        let hw_queues = self.device.hw_queues;
+        let tags = self.effective_nr_requests() * u32::from(hw_queues / self.shards());
+        let apart = self.effective_scope() == Scope::HwQueue && hw_queues > 1;
+        let few = groups > tags as usize;
+        let in_line = groups == 0 && credit > u64::from(tags);
+        [
+            apart.then_some(ConfigNote::SharesByHwQueue { hw_queues }),
+            few.then_some(ConfigNote::MoreGroupsThanTags { groups, tags }),
+            in_line.then_some(ConfigNote::OwnersWaitInLine { credit, tags }),
+        ]
+        .into_iter()
+        .flatten()
+        .collect()
+    }
+}
+
+impl<P> Config<P> {
+    /// What this configuration cannot do although it is valid: where shares by weight will not hold as one might expect,
+    /// and what would make them. Builds an instance of the policy to ask it.
+    #[must_use]
+    pub fn notes(&self) -> Vec<ConfigNote> {
+        let each = u64::from(self.depth).next_power_of_two();
+        self.plan().notes(each.saturating_mul(self.submitters.into()))
+    }
+}
+
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests {
+    use super::*;
+    use crate::{DeviceShape, WriteCache};
+    use blkmq_core::{Limits, Nanos};
+    use blkmq_sched::registry;
+
+    fn config(scheduler: &str, hw_queues: u16) -> Config<()> {
+        let device = DeviceShape {
+            hw_queues,
+            hw_queue_depth: 4,
+            shared_tags: false,
+            budget: None,
+            limits: Limits::default(),
+            cache: WriteCache::Through,
+            timeout: Nanos::from_secs(1),
+        };
+        let scheduler = registry::find(scheduler).expect("it is registered");
+        Config { submitters: 1, depth: 8, ..Config::new(device, Vec::new()) }.scheduler(scheduler)
+    }
+
+    fn with_groups(mut config: Config<()>, groups: usize, weight: u32) -> Config<()> {
+        for group in 0..groups {
+            let name = format!("g{group}");
+            config.groups.add(&name, "/").expect("a new name");
+            config.groups.set_weight(&name, weight).expect("it is there");
+        }
+        config
+    }
+
+    #[test]
+    fn a_configuration_that_can_share_has_nothing_to_say() {
+        assert_eq!(config("bfq", 1).notes(), []);
+        assert_eq!(with_groups(config("bfq", 1), 8, 300).notes(), []);
+        assert_eq!(with_groups(config("mq-deadline", 1), 8, 100).notes(), []);
+        let much = Config { depth: 1 << 10, ..with_groups(config("bfq", 1), 2, 300) };
+        assert_eq!(much.notes(), [], "what waits is chosen by group");
+    }
+
+    #[test]
+    fn what_cannot_be_shared_is_said() {
+        for scheduler in ["none", "mq-deadline", "kyber"] {
+            let notes = with_groups(config(scheduler, 1), 2, 300).notes();
+            assert_eq!(notes, [ConfigNote::WeightsUnused { scheduler }]);
+        }
+        let notes = with_groups(config("bfq", 2), 17, 100).notes();
+        assert_eq!(notes, [ConfigNote::MoreGroupsThanTags { groups: 17, tags: 16 }]);
+        let apart = Config { scope: Some(Scope::HwQueue), ..config("bfq", 2) };
+        assert_eq!(apart.notes(), [ConfigNote::SharesByHwQueue { hw_queues: 2 }]);
+        let many = Config { depth: 9, ..config("bfq", 1) };
+        let notes = many.notes();
+        assert_eq!(notes, [ConfigNote::OwnersWaitInLine { credit: 16, tags: 8 }]);
+        assert!(notes[0].to_string().contains("nr_requests=16"), "{}", notes[0]);
+        let most = Config { depth: u32::MAX, submitters: u16::MAX, ..config("bfq", 1) };
+        assert_eq!(most.notes().len(), 1);
+    }
+}

@@ -1,0 +1,46 @@
+//! Which hardware queues a pass gave work to.
+
+use blkmq_core::HwQueue;
+
+/// Hardware queues that a pass gave work to; few as a rule.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Ready {
+    few: [u16; 4],
+    len: u8,
+    /// More than fit above: look at all.
+    many: bool,
+}
+
+impl Ready {
+    /// Those of `other` too.
+    pub(crate) fn merge(&mut self, other: Self) {
+        self.many |= other.many;
+        for hw in &other.few[..other.len.into()] {
+            self.add(HwQueue(*hw));
+        }
+    }
+
+    pub(crate) fn add(&mut self, hw: HwQueue) {
+        if self.few[..self.len.into()].contains(&hw.0) {
+            return;
+        }
+        match self.few.get_mut(usize::from(self.len)) {
+            Some(place) => {
+                *place = hw.0;
+                self.len += 1;
+            }
+            None => self.many = true,
+        }
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// The hardware queues to pump; `all` are those of the shard.
+    pub(crate) fn iter(self, all: std::ops::Range<u16>) -> impl Iterator<Item = HwQueue> {
+        let few = (!self.many).then(|| self.few.into_iter().take(self.len.into()));
+        let many = self.many.then_some(all);
+        few.into_iter().flatten().chain(many.into_iter().flatten()).map(HwQueue)
+    }
+}
