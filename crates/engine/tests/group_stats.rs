@@ -4,7 +4,7 @@ mod common;
 
 use blkmq_core::{GroupId, Instant, Nanos, Op, Owner};
 use blkmq_engine::{Config, GroupTree, Io, Plan, Queue, Stats, Submitter};
-use blkmq_sched::{Reading, StatsLevel, registry};
+use blkmq_sched::{Options, Reading, StatsLevel, registry};
 use common::{assert_at_rest, config, replan, shape, ways};
 
 fn stats(level: StatsLevel, inline: bool) -> Stats {
@@ -173,4 +173,56 @@ fn what_is_not_counted_yet_is_not_that_of_a_group_with_the_same_number() {
     });
     assert_eq!(flow(&queue, a, "io_serviced")[2], 0);
     assert_eq!(flow(&queue, top, "io_serviced")[2], 2);
+}
+
+#[test]
+fn requests_are_counted_under_every_scheduler() {
+    for scheduler in ["none", "mq-deadline", "kyber", "bfq"] {
+        for (access, modes) in ways() {
+            let (queue, mut submitters) = grouped(stats(StatsLevel::Basic, false), |c| {
+                let scheduler = registry::find(scheduler).expect("it is registered");
+                (c.access, c.modes) = (access, modes);
+                (c.scheduler, c.options) = (scheduler, Options::defaults(scheduler.attributes));
+                c.nr_requests = (scheduler.name != "none").then_some(64);
+            });
+            let mut now = Instant::ZERO;
+            work(&queue, &mut submitters, &mut now, 100);
+            let at = format!("{scheduler} {access} {modes:?}");
+            let [a, top] = ["a", "top"].map(|name| queue.group_io(id(&queue, name)));
+            let [a, top] = [a, top].map(|io| io.expect("the group is there"));
+            assert_eq!((a.ios.read, a.ios.write, a.ios.discard), (75, 25, 0), "{at}");
+            assert_eq!((a.bytes.read, a.bytes.write), (75 << 12, 25 << 12), "{at}");
+            assert_eq!(top.ios.total(), 200, "{at}: of all below it");
+            assert!(a.service.total() >= 100 * 100_000, "{at}: {a:?}");
+            assert_eq!(queue.group_io(GroupId(77)), None, "{at}");
+        }
+    }
+}
+
+#[test]
+fn merges_are_counted_for_the_group_whose_they_are() {
+    for scheduler in ["mq-deadline", "bfq"] {
+        let (queue, mut submitters) = grouped(stats(StatsLevel::Basic, false), |c| {
+            let scheduler = registry::find(scheduler).expect("it is registered");
+            (c.scheduler, c.options) = (scheduler, Options::defaults(scheduler.attributes));
+            // One at the device, so that the others wait and merge.
+            c.device.hw_queue_depth = 1;
+            c.nr_requests = Some(16);
+        });
+        let mut now = Instant::ZERO;
+        let b = id(&queue, "b");
+        // Backwards, so that the plug does not merge them.
+        for n in (0..10).rev() {
+            let io = Io::new(Op::Write, n * 8, 8, n, n as u32);
+            submitters[0].push(now, Io { group: b, ..io }).expect("there is credit");
+            submitters[0].flush(now);
+        }
+        while submitters[0].in_flight() > 0 {
+            turn(&mut submitters, &mut now);
+        }
+        let io = queue.group_io(b).expect("it is there");
+        assert_eq!(io.bytes.write, 10 << 12, "{scheduler}");
+        assert_eq!(io.ios.write + io.merged.write, 10, "{scheduler}: {io:?}");
+        assert!(io.merged.write >= 8, "{scheduler}: {io:?}");
+    }
 }
