@@ -62,6 +62,18 @@ impl BufferPool {
         Some(AlignedBuf::leased(start, self.0.len, lease))
     }
 
+    /// `len` bytes: of a buffer of the pool, with whatever was in it last, if they fit and one is free; otherwise of
+    /// memory of their own. Allocates only then.
+    #[must_use]
+    pub fn take_or_new(&self, len: usize) -> AlignedBuf {
+        let fits = (1..=self.buffer_len()).contains(&len);
+        let Some(mut buf) = fits.then(|| self.take()).flatten() else {
+            return AlignedBuf::new(len);
+        };
+        buf.set_len(len);
+        buf
+    }
+
     /// Bytes in each buffer.
     #[must_use]
     pub fn buffer_len(&self) -> usize {
@@ -159,6 +171,19 @@ mod tests {
         drop(one);
         let again = pool.take().expect("it is back");
         assert_eq!((again.io_range().cast::<u8>() as usize, again.len()), (places[0], 512));
+    }
+
+    #[test]
+    fn what_the_pool_does_not_have_is_allocated() {
+        let pool = BufferPool::new(1, 512);
+        let (none, long) = (pool.take_or_new(0), pool.take_or_new(513));
+        assert_eq!((pool.free(), none.len(), long.len()), (1, 0, 513));
+        let (first, second) = (pool.take_or_new(7), pool.take_or_new(512));
+        assert_eq!((pool.free(), first.len(), second.len()), (0, 7, 512));
+        drop((long, second));
+        assert_eq!(pool.free(), 0, "neither is of the pool");
+        drop(first);
+        assert_eq!(pool.take_or_new(512).len(), 512, "as long as the buffer, not as it was last");
     }
 
     #[test]

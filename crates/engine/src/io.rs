@@ -2,7 +2,9 @@
 //!
 //! Words only; what is refused and why is decided in `submitter.rs` and `split.rs`.
 
-use blkmq_core::{Bytes, GroupId, InSectors, IoFlags, IoPrio, IoResult, Op, Owner, Payload};
+use blkmq_core::{
+    Bytes, GroupId, InSectors, IoError, IoFlags, IoPrio, IoResult, Op, Owner, Payload,
+};
 use std::fmt;
 use std::ops::Range;
 use sync_wrapper::SyncWrapper;
@@ -246,6 +248,21 @@ impl fmt::Display for Refusal {
 /// Without the I/O, for errors that outlive it or cross threads; a buffer often may not.
 impl std::error::Error for Refusal {}
 
+/// As the completion of the I/O would have said it, for servers that owe their clients a number.
+impl From<Refusal> for IoError {
+    fn from(why: Refusal) -> Self {
+        match why {
+            Refusal::NoCredit { .. } | Refusal::NoWait { .. } => Self::AGAIN,
+            Refusal::Misaligned { .. } | Refusal::TooLong { .. } | Refusal::WriteOnly => {
+                Self::INVALID
+            }
+            Refusal::OutOfRange { .. } => Self::NO_SPACE,
+            Refusal::Unsupported(_) => Self::NOT_SUPPORTED,
+            Refusal::Poisoned => Self::POISONED,
+        }
+    }
+}
+
 /// An I/O that comes back as it was submitted.
 ///
 /// It is `Sync` whatever its payload is, because the I/O is reached by value or exclusively only. So errors that carry
@@ -319,6 +336,22 @@ mod tests {
     use blkmq_core::Sectors;
 
     type Vector = Io<Vec<u8>>;
+
+    #[test]
+    fn every_refusal_has_a_number() {
+        for (why, number) in [
+            (Refusal::NoCredit { depth: 1 }, IoError::AGAIN),
+            (Refusal::Misaligned { block: 512 }, IoError::INVALID),
+            (Refusal::TooLong { most: 8 }, IoError::INVALID),
+            (Refusal::NoWait { most: 8 }, IoError::AGAIN),
+            (Refusal::OutOfRange { capacity: 8 }, IoError::NO_SPACE),
+            (Refusal::Unsupported(Op::Discard), IoError::NOT_SUPPORTED),
+            (Refusal::WriteOnly, IoError::INVALID),
+            (Refusal::Poisoned, IoError::POISONED),
+        ] {
+            assert_eq!(IoError::from(why), number, "{why}");
+        }
+    }
 
     #[test]
     fn places_and_lengths_are_in_sectors_whatever_they_are_said_in() {

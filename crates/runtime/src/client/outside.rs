@@ -5,10 +5,12 @@
 //! however the sleep ended. What an event means is not said by the descriptor: after a wait the program reaps.
 
 use super::{Client, POISONED_LOOK};
+use crate::Clock;
 use blkmq_core::{Instant, Nanos, Payload};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::io;
 use std::os::fd::BorrowedFd;
+use std::time::Duration;
 
 /// What [`Client::prepare_wait`] allows.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -17,6 +19,18 @@ pub enum Sleep {
     No,
     /// Until the client's descriptor is readable, or at the latest until this time of its clock.
     Until(Option<Instant>),
+}
+
+impl Sleep {
+    /// How long the thread may sleep from now on, as `poll` and epoll want to know: not at all, this long, or, if
+    /// `None`, until there is an event. `clock` is [that](Client::clock) of the client.
+    #[must_use]
+    pub fn timeout(self, clock: Clock) -> Option<Duration> {
+        match self {
+            Self::No => Some(Duration::ZERO),
+            Self::Until(at) => at.map(|at| Duration::from_nanos((at - clock.now()).0)),
+        }
+    }
 }
 
 impl<P: Payload> Client<P> {
@@ -61,7 +75,7 @@ impl<P: Payload> Client<P> {
         Sleep::Until((due < Instant::MAX).then_some(due))
     }
 
-    /// A wait is over, whatever ended it.
+    /// A wait is over, whatever ended it. Does nothing where [`prepare_wait`](Self::prepare_wait) allowed none.
     pub fn end_wait(&mut self) {
         self.submitter.unpark();
         self.seat.silence();

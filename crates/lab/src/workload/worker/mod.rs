@@ -483,16 +483,7 @@ impl<'a, P, B: Buffers<P>> Worker<'a, P, B> {
 
     #[cold]
     fn refused(&mut self, refused: Refused<P>, slot: u32) {
-        let error = match refused.why {
-            Refusal::Unsupported(_) => IoError::NOT_SUPPORTED,
-            Refusal::OutOfRange { .. } => IoError::NO_SPACE,
-            Refusal::NoWait { .. } => IoError::AGAIN,
-            Refusal::Poisoned => IoError::POISONED,
-            Refusal::NoCredit { .. }
-            | Refusal::Misaligned { .. }
-            | Refusal::TooLong { .. }
-            | Refusal::WriteOnly => IoError::INVALID,
-        };
+        let error = IoError::from(refused.why);
         let Io { cookie, sector, mut payload, .. } = refused.into_io();
         if let Some(verify) = self.verifying() {
             verify.end(slot, Err(error), B::bytes(&mut payload));

@@ -1,0 +1,175 @@
+//! A connection: NBD's fixed newstyle handshake, requests in, simple replies out. It does no I/O but its socket's.
+
+use blkmq::prelude::*;
+use blkmq::{GroupGuard, GroupOptions};
+use rustix::event::epoll::EventFlags;
+use std::io::{ErrorKind, Read, Write};
+use std::{os::fd::AsRawFd, os::unix::net::UnixStream, str::from_utf8};
+
+/// The longest read or write, and what is in flight for a client at most: buffers, and `EACH` for every request.
+pub const MOST: usize = 32 << 20;
+const EACH: usize = 256 << 10;
+/// What NBD has of Linux's numbers (EPERM, ENOMEM, EINVAL, ENOSPC, EOPNOTSUPP, ESHUTDOWN), and what stands for others.
+const ERRORS: [(u16, u32); 8] =
+    [(1, 1), (30, 1), (12, 12), (11, 12), (22, 22), (28, 28), (95, 95), (131, 108)];
+
+/// What connections share. Size and flags, and block sizes, are as they are sent.
+pub struct Export {
+    pub service: Service<AlignedBuf>,
+    pub pool: BufferPool,
+    pub facts: Vec<u8>,
+    pub block_sizes: Vec<u8>,
+}
+
+#[derive(Clone, Copy, Default)]
+pub struct Request {
+    is_read: bool,
+    cookie: u64,
+}
+
+pub struct Connection {
+    pub socket: UnixStream,
+    /// What epoll watches the socket for.
+    pub watched: EventFlags,
+    pub is_over: bool,
+    /// There is one when the handshake is over.
+    group: Option<GroupGuard<AlignedBuf>>,
+    /// What was received, and how much of it is done with: ahead of the first option are the client's flags.
+    input: Vec<u8>,
+    taken: usize,
+    /// What is to be sent, and how much of it is.
+    output: Vec<u8>,
+    sent: usize,
+    in_flight: usize,
+}
+
+impl Connection {
+    pub fn new(socket: UnixStream) -> Self {
+        let (watched, is_over, group, input) = (EventFlags::IN, false, None, Vec::new());
+        let (taken, output, sent, in_flight) = (4, b"NBDMAGICIHAVEOPT\0\x01".to_vec(), 0, 0);
+        Self { socket, watched, is_over, group, input, taken, output, sent, in_flight }
+    }
+
+    /// Receives what there is, by way of `buffer`, and answers the handshake.
+    pub fn receive(&mut self, export: &Export, buffer: &mut [u8]) {
+        let done = self.taken.min(self.input.len());
+        self.input.drain(..done);
+        self.taken -= done;
+        match self.socket.read(buffer) {
+            Ok(len) if len > 0 => self.input.extend_from_slice(&buffer[..len]),
+            Err(error) if error.kind() == ErrorKind::WouldBlock => {}
+            _ => self.is_over = true,
+        }
+        while self.group.is_none() && self.negotiate(export).is_some() {}
+    }
+
+    /// Takes and answers an option, if one is there whole.
+    fn negotiate(&mut self, export: &Export) -> Option<()> {
+        let (header, rest) = self.input.get(self.taken..)?.split_first_chunk::<16>()?;
+        let (option, len) = (number(&header[8..12]) as u32, number(&header[12..]) as usize);
+        self.is_over |= !header.starts_with(b"IHAVEOPT") || len > 4096;
+        let data = rest.get(..len).filter(|_| !self.is_over)?;
+        self.taken += header.len() + len;
+        let reply = |kind: u32, data: &[u8]| {
+            let words = [0x0003_e889, 0x0455_65a9, option, kind, data.len() as u32];
+            [words.map(u32::to_be_bytes).as_flattened(), data].concat()
+        };
+        let (facts, ack, asked) = (reply(3, &export.facts), reply(1, &[]), asked(option, data));
+        self.output.extend(match (option, asked) {
+            // EXPORT_NAME has a reply of its own, or none.
+            (1, Some(_)) => [&export.facts[2..], &[0; 124]].concat(),
+            (1, None) => Vec::new(),
+            // ABORT, and LIST: one export, without a name.
+            (2, _) => ack,
+            (3, _) => [reply(2, &[0; 4]), ack].concat(),
+            // INFO and GO
+            (6 | 7, Some((_, true))) => [facts, reply(3, &export.block_sizes), ack].concat(),
+            (6 | 7, Some((_, false))) => [facts, ack].concat(),
+            // ERR_UNKNOWN, ERR_UNSUP
+            (6 | 7, None) => reply(1 << 31 | 6, &[]),
+            _ => reply(1 << 31 | 1, &[]),
+        });
+        if let (1 | 7, Some((weight, _))) = (option, asked) {
+            let name = self.socket.as_raw_fd().to_string();
+            let options = GroupOptions { weight, ..GroupOptions::default() };
+            self.group = export.service.add_group(&name, &options).ok();
+        }
+        self.is_over |= self.group.is_none() && (option == 1 || option == 7 && asked.is_some());
+        Some(())
+    }
+
+    /// The next request that is there whole, and an I/O that does it. None while replies wait to be sent.
+    pub fn next(&mut self, pool: &BufferPool) -> Option<(Request, Io<AlignedBuf>)> {
+        let is_ready = self.in_flight < MOST && self.output.is_empty();
+        let group = self.group.as_ref().filter(|_| is_ready)?.id();
+        let (header, rest) = self.input.get(self.taken..)?.split_first_chunk::<28>()?;
+        let (command, len) = (number(&header[6..8]), number(&header[24..]) as usize);
+        let is_lost = header[..4] != 0x2560_9513_u32.to_be_bytes();
+        // 2 is DISC.
+        self.is_over |= is_lost || command == 2 || command == 1 && len > MOST;
+        let data = rest.get(..if command == 1 { len } else { 0 }).filter(|_| !self.is_over)?;
+        let mut buffer = pool.take_or_new(if command > 1 || len > MOST { 0 } else { len });
+        buffer.as_mut_slice()[..data.len()].copy_from_slice(data);
+        let start = Bytes(number(&header[16..24]));
+        let range = start..Bytes(start.0.saturating_add(len as u64));
+        let io = match command {
+            1 => Io::write(start, buffer),
+            3 => Io::flush(),
+            4 => Io::discard(range),
+            6 => Io::write_zeroes(range),
+            // Another command has no buffer, nor has a read that is too long: then it is refused as invalid.
+            _ => Io::read(start, buffer),
+        };
+        let is_fua = header[5] & 1 > 0 && io.op != Op::Read;
+        self.in_flight += EACH + io.payload.len();
+        self.taken += header.len() + data.len();
+        let request = Request { is_read: command == 0, cookie: number(&header[8..16]) };
+        Some((request, if is_fua { io.fua() } else { io }.group(group)))
+    }
+
+    /// Queues the reply to a request that had this buffer.
+    pub fn reply(&mut self, request: Request, result: IoResult, mut buffer: AlignedBuf) {
+        let known = |errno| ERRORS.iter().find(|(linux, _)| *linux == errno);
+        let error = result.err().map_or(0, |IoError(errno)| known(errno).map_or(5, |it| it.1));
+        // What lies beyond the end cannot be read, either, and not for want of space.
+        let error = if request.is_read && error == 28 { 22 } else { error };
+        let header = 0x6744_6698 << 96 | u128::from(error) << 64 | u128::from(request.cookie);
+        self.output.extend(header.to_be_bytes());
+        if request.is_read && error == 0 {
+            self.output.extend_from_slice(buffer.as_mut_slice());
+        }
+        self.in_flight -= EACH + buffer.len();
+    }
+
+    /// Sends what the socket takes, and says what it is to be watched for: room, requests, or nothing for now.
+    pub fn send(&mut self) -> EventFlags {
+        if !self.output.is_empty() {
+            match self.socket.write(&self.output[self.sent..]) {
+                Ok(len) => self.sent += len,
+                Err(error) => self.is_over |= error.kind() != ErrorKind::WouldBlock,
+            }
+            if self.sent < self.output.len() {
+                return EventFlags::OUT;
+            }
+            self.output.clear();
+            self.sent = 0;
+        }
+        if self.in_flight < MOST { EventFlags::IN } else { EventFlags::empty() }
+    }
+}
+
+/// Integers of all lengths are big-endian.
+fn number(bytes: &[u8]) -> u64 {
+    bytes.iter().fold(0, |number, &byte| number << 8 | u64::from(byte))
+}
+
+/// The weight that EXPORT_NAME, INFO or GO asks for, and whether block sizes are wanted; `None` if there is no such
+/// export.
+fn asked(option: u32, data: &[u8]) -> Option<(u32, bool)> {
+    let (length, data) = data.split_at_checked(if option == 1 { 0 } else { 4 })?;
+    let length = if option == 1 { data.len() } else { number(length) as usize };
+    let (name, wanted) = data.split_at_checked(length)?;
+    let weight = || from_utf8(name).ok()?.strip_prefix("weight=")?.parse().ok();
+    let weight = if name.is_empty() { Some(100) } else { weight() };
+    Some((weight?, wanted.chunks(2).skip(1).any(|info| info == [0, 3])))
+}
