@@ -5,6 +5,7 @@
 
 mod blktrace;
 mod files;
+mod nbd;
 
 use crate::shell::{BLKMQ, Cmd, is_installed};
 use crate::{Result, bench::build};
@@ -32,6 +33,10 @@ const CHECKS: &[Check] = &[
     Check { name: "blktrace", requires: Some("blkparse"), run: blktrace::check },
     Check { name: "file-contents", requires: None, run: files::contents },
     Check { name: "loop-contents", requires: Some("losetup"), run: files::loop_contents },
+    Check { name: "nbdinfo", requires: Some("nbdinfo"), run: nbd::info },
+    Check { name: "nbdcopy", requires: Some("nbdcopy"), run: nbd::copy },
+    Check { name: "qemu-io", requires: Some("qemu-io"), run: nbd::qemu },
+    Check { name: "fio-nbd", requires: Some("fio"), run: nbd::fio },
     Check { name: "loop-device-tests", requires: Some("losetup"), run: files::loop_tests },
 ];
 

@@ -13,6 +13,7 @@ mod interop;
 mod loom;
 mod miri;
 mod mutants;
+mod nbd;
 mod nightly;
 mod orderings;
 mod planted;
@@ -93,6 +94,12 @@ const VERBS: &[Verb] = &[
         usage: "[--test-size] [--out DIR]",
         summary: "the comparison set, against fio and against the locks",
         run: bench::main,
+    },
+    Verb {
+        name: "nbd",
+        usage: "[PAIRS]",
+        summary: "what a read costs the example's server and nbdkit's, in turns",
+        run: nbd::main,
     },
     Verb {
         name: "mutants",

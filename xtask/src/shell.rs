@@ -21,6 +21,9 @@ pub(crate) struct Cmd {
 /// The program that `cargo xtask bench` measures, as it is written down in results.
 pub(crate) const BLKMQ: &str = "target/release/blkmq";
 
+/// The example that serves a disk over NBD, likewise.
+pub(crate) const NBD_SERVER: &str = "target/release/examples/nbd_server";
+
 impl Cmd {
     /// The words of `line`, split at blanks; nothing is expanded.
     pub(crate) fn new(line: &str) -> Self {
@@ -50,6 +53,7 @@ impl Cmd {
         match self.words[0].as_str() {
             "cargo" => cargo(),
             BLKMQ => target_dir().join("release/blkmq"),
+            NBD_SERVER => target_dir().join("release/examples/nbd_server"),
             other => other.into(),
         }
     }

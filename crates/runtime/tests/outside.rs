@@ -6,26 +6,36 @@ mod common;
 
 use blkmq_core::{Instant, Nanos, Payload};
 use blkmq_engine::{Config, PumpMode};
-use blkmq_runtime::{Client, Sleep, wait_any};
+use blkmq_runtime::{Client, Clock, Sleep, wait_any};
 use common::{PUMPS, gate, null, read, until};
 use rustix::event::{PollFd, PollFlags, Timespec, epoll, poll};
 use std::io::{Read, Write};
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::thread;
+use std::time::Duration;
 
 /// Sleeps on the client's descriptor alone, as a loop with nothing else to watch.
 fn sleep_once<P: Payload>(client: &mut Client<P>) {
     client.event_fd().expect("a descriptor");
-    if let Sleep::Until(until) = client.prepare_wait() {
-        let left = until.map(|until| until - client.clock().now());
-        let left = left.map(|Nanos(ns)| Timespec { tv_sec: 0, tv_nsec: ns as i64 });
-        let fd = client.event_fd().expect("a descriptor");
-        let mut fds = [PollFd::from_borrowed_fd(fd, PollFlags::IN)];
-        poll(&mut fds, left.as_ref()).expect("poll works");
-        client.end_wait();
-    }
+    let left = client.prepare_wait().timeout(client.clock());
+    let left = left.map(|left| Timespec::try_from(left).expect("not for centuries"));
+    let fd = client.event_fd().expect("a descriptor");
+    let mut fds = [PollFd::from_borrowed_fd(fd, PollFlags::IN)];
+    poll(&mut fds, left.as_ref()).expect("poll works");
+    client.end_wait();
     client.poll();
+}
+
+#[test]
+fn a_wait_has_a_timeout_for_those_who_sleep() {
+    let clock = Clock::start();
+    assert_eq!(Sleep::No.timeout(clock), Some(Duration::ZERO));
+    assert_eq!(Sleep::Until(None).timeout(clock), None);
+    assert_eq!(Sleep::Until(Some(Instant::ZERO)).timeout(clock), Some(Duration::ZERO));
+    let hour = clock.now() + Nanos::from_secs(3600);
+    let left = Sleep::Until(Some(hour)).timeout(clock).expect("it is bounded");
+    assert!(left > Duration::ZERO && left <= Duration::from_secs(3600));
 }
 
 #[test]

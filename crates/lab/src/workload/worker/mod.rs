@@ -16,7 +16,7 @@ pub use taking::Taking;
 
 use super::{BlockSize, Generator, Job, NextIo, Pace, Pacer, Series, Tally, Verifier};
 use blkmq_core::{GroupId, Instant, IoError, Op, Owner, SECTOR_SIZE};
-use blkmq_engine::{Io, Refusal, Refused};
+use blkmq_engine::{Io, Refused};
 use ending::{Ending, Verdict};
 use flight::{Cookie, Stamps};
 use std::marker::PhantomData;

@@ -1,0 +1,103 @@
+//! NBD: what clients in use make of the server of the example `nbd_server`.
+
+use super::Outcome;
+use crate::Result;
+use crate::nbd::Server;
+use crate::shell::Cmd;
+use std::fs::{self, File};
+use std::io::Read;
+
+const DEVICE: &str = "memory,size=256,discard=1";
+
+/// nbdinfo sees the size, the flags and the block sizes; an export with a weight as well as the one without a name.
+pub(super) fn info() -> Result<Outcome> {
+    let server = Server::example("info", DEVICE)?;
+    for export in ["", "weight=300"] {
+        let report = Cmd::new(&format!("nbdinfo --json {}", server.uri(export))).output()?;
+        let report = &super::parse(&report)?["exports"][0];
+        let flags = ["can_flush", "can_fua", "can_trim", "can_zero", "can_multi_conn"];
+        if let Some(missing) = flags.iter().find(|flag| report[**flag] != true) {
+            return Err(format!("{missing} of export '{export}' is {}", report[missing]).into());
+        }
+        let sizes = ["export-size", "block_size_minimum", "block_size_maximum"];
+        let sizes = sizes.map(|name| report[name].as_u64().unwrap_or(0));
+        if sizes != [256 << 20, 512, 32 << 20] {
+            return Err(format!("sizes of export '{export}' are {sizes:?}").into());
+        }
+    }
+    let list = Cmd::new(&format!("nbdinfo --list --json {}", server.uri(""))).output()?;
+    if super::parse(&list)?["exports"].as_array().map(Vec::len) != Some(1) {
+        return Err(format!("not one export in {list}").into());
+    }
+    let other = Cmd::new(&format!("nbdinfo {}", server.uri("other")));
+    if other.quiet_code()? == Some(0) {
+        return Err("there is an export that is called other".into());
+    }
+    Ok(Outcome::Passed)
+}
+
+/// nbdcopy brings random data there and back: over several connections, over one, and one request at a time.
+pub(super) fn copy() -> Result<Outcome> {
+    let server = Server::example("copy", DEVICE)?;
+    let (from, to, uri) = (server.path("from"), server.path("to"), server.uri(""));
+    for options in ["", "--connections=1", "--synchronous"] {
+        let mut data = Vec::new();
+        File::open("/dev/urandom")?.take(24 << 20).read_to_end(&mut data)?;
+        // A hole, which nbdcopy writes as zeroes, over what was there before.
+        data.resize(256 << 20, 0);
+        fs::write(&from, &data)?;
+        Cmd::new(&format!("nbdcopy --flush {options} {} {uri}", from.display())).run()?;
+        Cmd::new(&format!("nbdcopy {options} {uri} {}", to.display())).run()?;
+        if fs::read(&to)? != data {
+            return Err(format!("with '{options}' other data came back").into());
+        }
+    }
+    Ok(Outcome::Passed)
+}
+
+/// qemu-io finds the patterns that it wrote, with FUA on every write and without, and zeroes where it discarded.
+pub(super) fn qemu() -> Result<Outcome> {
+    let server = Server::example("qemu", DEVICE)?;
+    let steps = [
+        "write -P 0xab 1M 3M",
+        "read -P 0xab 1M 3M",
+        "flush",
+        "discard 1M 1M",
+        "read -P 0 1M 1M",
+        "read -P 0xab 2M 2M",
+        "write -z 3M 512k",
+        "read -P 0 3M 512k",
+        "write -f -P 3 4k 8k",
+        "read -P 3 4k 8k",
+        "read -P 0 0 4k",
+    ];
+    for cache in ["writethrough", "writeback"] {
+        let line = format!("qemu-io -f raw -t {cache} {}", server.uri(""));
+        let cmd = steps.iter().fold(Cmd::new(&line), |cmd, step| cmd.arg("-c").arg(*step));
+        let output = cmd.output()?;
+        if output.to_lowercase().contains("fail") || output.contains("error") {
+            return Err(output.into());
+        }
+        // The next round begins with what is written in this one.
+        let clear = Cmd::new(&line).arg("-c").arg("write -z 0 4M");
+        clear.output()?;
+    }
+    Ok(Outcome::Passed)
+}
+
+/// fio reads what it wrote last, with one connection and with several, whose regions are apart.
+pub(super) fn fio() -> Result<Outcome> {
+    let server = Server::example("fio", DEVICE)?;
+    for jobs in ["--numjobs=1 --size=64m", "--numjobs=4 --size=32m --offset_increment=32m"] {
+        let uri = server.uri("");
+        let options = "--bssplit=4k/80:64k/15:1m/5 --iodepth=32 --rw=randrw";
+        let verify = "--verify=crc32c --verify_state_save=0 --group_reporting";
+        let line = format!("fio --name=nbd --ioengine=nbd --uri={uri} --output-format=json");
+        let report = Cmd::new(&format!("{line} {options} {verify} {jobs}")).output()?;
+        let job = &super::parse(&report)?["jobs"][0];
+        if job["error"] != 0 || job["read"]["total_ios"] == 0 {
+            return Err(format!("with {jobs}: {job}").into());
+        }
+    }
+    Ok(Outcome::Passed)
+}

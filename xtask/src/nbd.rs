@@ -1,0 +1,151 @@
+//! `nbd`: what a read costs the server of the example `nbd_server`, and what it costs nbdkit's memory plug-in.
+//!
+//! Both serve 1 GiB of memory that was written once, to the same fio, in turns. What is compared is the CPU time of the
+//! servers, from the kernel's accounts: rates say more about the client. Other checks start servers here, too.
+
+use crate::Result;
+use crate::interop::parse;
+use crate::shell::{Cmd, NBD_SERVER, is_installed};
+use std::fs;
+use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
+use std::process::Child;
+
+/// A server of NBD on a socket in a folder of its own; ended, with the folder, when this is dropped.
+pub(crate) struct Server {
+    child: Child,
+    folder: PathBuf,
+}
+
+impl Server {
+    /// The example, built before, on this device, under its default scheduler.
+    ///
+    /// # Errors
+    /// If it does not build or start.
+    pub(crate) fn example(name: &str, device: &str) -> Result<Self> {
+        Cmd::new("cargo build --release -p blkmq --example nbd_server").run()?;
+        Self::start(name, &format!("{NBD_SERVER} {device} SOCKET"))
+    }
+
+    /// What `line` starts, with the path of the socket in place of `SOCKET`.
+    fn start(name: &str, line: &str) -> Result<Self> {
+        let folder = std::env::temp_dir().join(format!("blkmq-nbd-{name}-{}", std::process::id()));
+        fs::create_dir_all(&folder)?;
+        let socket = folder.join("socket");
+        let cmd = Cmd::new(&line.replace("SOCKET", &socket.display().to_string()));
+        println!("$ {cmd}");
+        let child = cmd.start(fs::File::create(folder.join("log"))?)?;
+        let mut server = Self { child, folder };
+        while UnixStream::connect(&socket).is_err() {
+            if let Some(status) = server.child.try_wait()? {
+                let log = fs::read_to_string(server.path("log"))?;
+                return Err(format!("{cmd}: {status}: {}", log.trim()).into());
+            }
+            Cmd::new("sleep 0.02").output()?;
+        }
+        Ok(server)
+    }
+
+    /// A path in its folder.
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
+        self.folder.join(name)
+    }
+
+    /// Of its export with this name.
+    pub(crate) fn uri(&self, export: &str) -> String {
+        format!("nbd+unix:///{export}?socket={}", self.path("socket").display())
+    }
+
+    /// CPU time of all its threads so far, in ticks of the kernel's accounts: 10 ms each on Linux.
+    fn ticks(&self) -> Result<u64> {
+        let stat = fs::read_to_string(format!("/proc/{}/stat", self.child.id()))?;
+        Ok(ticks(&stat).ok_or("no times in the kernel's accounts")?)
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        // It may have ended by itself, and what is left of the folder is in nobody's way.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+        let _ = fs::remove_dir_all(&self.folder);
+    }
+}
+
+/// User and system time in the line that `/proc/PID/stat` has: the 14th and 15th fields. The second one is a name in
+/// brackets, in which anything may be.
+fn ticks(stat: &str) -> Option<u64> {
+    let (_, rest) = stat.rsplit_once(") ")?;
+    let mut times = rest.split_whitespace().skip(11).map(str::parse::<u64>);
+    Some(times.next()?.ok()? + times.next()?.ok()?)
+}
+
+/// Microseconds in a tick.
+const TICK: u64 = 10_000;
+
+/// `cargo xtask nbd [PAIRS]`
+///
+/// # Errors
+/// If a server or fio does not run, or the example takes more than nbdkit.
+pub(crate) fn main(args: &[String]) -> Result<()> {
+    let pairs: u32 = args.first().map_or(Ok(7), |pairs| pairs.parse())?;
+    if let Some(missing) = ["fio", "nbdkit"].iter().find(|program| !is_installed(program)) {
+        return Err(format!("{missing} is not installed").into());
+    }
+    let ours = Server::example("ours", "memory,size=1024")?;
+    let nbdkit = Server::start("nbdkit", "nbdkit -f -U SOCKET memory 1G")?;
+    for server in [&ours, &nbdkit] {
+        fio(server, "--rw=write --bs=1m --iodepth=4 --size=1g")?;
+    }
+    let mut costs = [Vec::new(), Vec::new()];
+    for _ in 0..pairs {
+        for (server, costs) in [&ours, &nbdkit].into_iter().zip(&mut costs) {
+            let before = server.ticks()?;
+            let options = "--rw=randread --bs=4k --iodepth=32 --size=1g --norandommap \
+                           --time_based --runtime=3 --gtod_reduce=1";
+            let reads = fio(server, options)?;
+            costs.push((server.ticks()? - before) * TICK * 1000 / reads.max(1));
+        }
+    }
+    let [ours, nbdkit] = costs.map(median);
+    println!("server CPU time for each read of 4 KiB, median of {pairs}, in nanoseconds:");
+    println!("nbd_server {ours}, nbdkit memory {nbdkit}");
+    if ours > nbdkit { Err("the example takes more than nbdkit".into()) } else { Ok(()) }
+}
+
+/// Runs fio and counts its I/Os.
+fn fio(server: &Server, options: &str) -> Result<u64> {
+    let uri = server.uri("");
+    let cmd = format!("fio --name=nbd --ioengine=nbd --uri={uri} --output-format=json {options}");
+    let report = parse(&Cmd::new(&cmd).output()?)?;
+    let job = &report["jobs"][0];
+    let ios = |direction: &str| job[direction]["total_ios"].as_u64().unwrap_or(0);
+    match (ios("read") + ios("write"), &job["error"]) {
+        (ios, error) if ios > 0 && error == 0 => Ok(ios),
+        (ios, error) => Err(format!("{cmd}: {ios} I/Os, error {error}").into()),
+    }
+}
+
+fn median(mut costs: Vec<u64>) -> u64 {
+    costs.sort_unstable();
+    println!("{costs:?}");
+    costs.get(costs.len() / 2).copied().unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_are_behind_a_name_with_anything_in_it() {
+        let stat = "12 (a) b (c)) S 1 2 3 4 5 6 7 8 9 10 300 44 0 0 20 0 1 0";
+        assert_eq!(ticks(stat), Some(344));
+        assert_eq!(ticks("12 (a) S 1 2"), None);
+    }
+
+    #[test]
+    fn the_median_is_one_of_them() {
+        assert_eq!(median(vec![9, 1, 5]), 5);
+        assert_eq!(median(vec![]), u64::MAX);
+    }
+}
