@@ -4,7 +4,7 @@ use blkmq::prelude::*;
 use blkmq::{GroupGuard, GroupOptions};
 use rustix::event::epoll::EventFlags;
 use std::io::{ErrorKind, Read, Write};
-use std::{os::fd::AsRawFd, os::unix::net::UnixStream, str::from_utf8};
+use std::{collections::VecDeque, os::fd::AsRawFd, os::unix::net::UnixStream, str::from_utf8};
 
 /// The longest read or write, and what is in flight for a client at most: buffers, and `EACH` for every request.
 pub const MOST: usize = 32 << 20;
@@ -34,29 +34,25 @@ pub struct Connection {
     pub is_over: bool,
     /// There is one when the handshake is over.
     group: Option<GroupGuard<AlignedBuf>>,
-    /// What was received, and how much of it is done with: ahead of the first option are the client's flags.
-    input: Vec<u8>,
-    taken: usize,
-    /// What is to be sent, and how much of it is.
-    output: Vec<u8>,
-    sent: usize,
+    /// What was received and not taken yet, and how much of it to skip: the client's flags, ahead of its options.
+    input: VecDeque<u8>,
+    skip: usize,
+    /// What is still to be sent.
+    output: VecDeque<u8>,
     in_flight: usize,
 }
 
 impl Connection {
     pub fn new(socket: UnixStream) -> Self {
-        let (watched, is_over, group, input) = (EventFlags::IN, false, None, Vec::new());
-        let (taken, output, sent, in_flight) = (4, b"NBDMAGICIHAVEOPT\0\x01".to_vec(), 0, 0);
-        Self { socket, watched, is_over, group, input, taken, output, sent, in_flight }
+        let (watched, is_over, group, input) = (EventFlags::IN, false, None, VecDeque::new());
+        let (skip, output, in_flight) = (4, (*b"NBDMAGICIHAVEOPT\0\x01").into(), 0);
+        Self { socket, watched, is_over, group, input, skip, output, in_flight }
     }
 
     /// Receives what there is, by way of `buffer`, and answers the handshake.
     pub fn receive(&mut self, export: &Export, buffer: &mut [u8]) {
-        let done = self.taken.min(self.input.len());
-        self.input.drain(..done);
-        self.taken -= done;
         match self.socket.read(buffer) {
-            Ok(len) if len > 0 => self.input.extend_from_slice(&buffer[..len]),
+            Ok(len) if len > 0 => self.input.extend(&buffer[..len]),
             Err(error) if error.kind() == ErrorKind::WouldBlock => {}
             _ => self.is_over = true,
         }
@@ -65,11 +61,11 @@ impl Connection {
 
     /// Takes and answers an option, if one is there whole.
     fn negotiate(&mut self, export: &Export) -> Option<()> {
-        let (header, rest) = self.input.get(self.taken..)?.split_first_chunk::<16>()?;
+        let input = self.input.make_contiguous().get(self.skip..)?;
+        let (header, rest) = input.split_first_chunk::<16>()?;
         let (option, len) = (number(&header[8..12]) as u32, number(&header[12..]) as usize);
         self.is_over |= !header.starts_with(b"IHAVEOPT") || len > 4096;
         let data = rest.get(..len).filter(|_| !self.is_over)?;
-        self.taken += header.len() + len;
         let reply = |kind: u32, data: &[u8]| {
             let words = [0x0003_e889, 0x0455_65a9, option, kind, data.len() as u32];
             [words.map(u32::to_be_bytes).as_flattened(), data].concat()
@@ -89,6 +85,8 @@ impl Connection {
             (6 | 7, None) => reply(1 << 31 | 6, &[]),
             _ => reply(1 << 31 | 1, &[]),
         });
+        self.input.drain(..self.skip + 16 + len);
+        self.skip = 0;
         if let (1 | 7, Some((weight, _))) = (option, asked) {
             let name = self.socket.as_raw_fd().to_string();
             let options = GroupOptions { weight, ..GroupOptions::default() };
@@ -102,7 +100,7 @@ impl Connection {
     pub fn next(&mut self, pool: &BufferPool) -> Option<(Request, Io<AlignedBuf>)> {
         let is_ready = self.in_flight < MOST && self.output.is_empty();
         let group = self.group.as_ref().filter(|_| is_ready)?.id();
-        let (header, rest) = self.input.get(self.taken..)?.split_first_chunk::<28>()?;
+        let (header, rest) = self.input.make_contiguous().split_first_chunk::<28>()?;
         let (command, len) = (number(&header[6..8]), number(&header[24..]) as usize);
         let is_lost = header[..4] != 0x2560_9513_u32.to_be_bytes();
         // 2 is DISC.
@@ -122,8 +120,9 @@ impl Connection {
         };
         let is_fua = header[5] & 1 > 0 && io.op != Op::Read;
         self.in_flight += EACH + io.payload.len();
-        self.taken += header.len() + data.len();
         let request = Request { is_read: command == 0, cookie: number(&header[8..16]) };
+        let taken = header.len() + data.len();
+        self.input.drain(..taken);
         Some((request, if is_fua { io.fua() } else { io }.group(group)))
     }
 
@@ -136,23 +135,21 @@ impl Connection {
         let header = 0x6744_6698 << 96 | u128::from(error) << 64 | u128::from(request.cookie);
         self.output.extend(header.to_be_bytes());
         if request.is_read && error == 0 {
-            self.output.extend_from_slice(buffer.as_mut_slice());
+            self.output.extend(&*buffer.as_mut_slice());
         }
         self.in_flight -= EACH + buffer.len();
     }
 
     /// Sends what the socket takes, and says what it is to be watched for: room, requests, or nothing for now.
     pub fn send(&mut self) -> EventFlags {
-        if !self.output.is_empty() {
-            match self.socket.write(&self.output[self.sent..]) {
-                Ok(len) => self.sent += len,
-                Err(error) => self.is_over |= error.kind() != ErrorKind::WouldBlock,
+        while !self.output.is_empty() {
+            match self.socket.write(self.output.as_slices().0) {
+                Ok(len) => drop(self.output.drain(..len)),
+                Err(error) => {
+                    self.is_over |= error.kind() != ErrorKind::WouldBlock;
+                    return EventFlags::OUT;
+                }
             }
-            if self.sent < self.output.len() {
-                return EventFlags::OUT;
-            }
-            self.output.clear();
-            self.sent = 0;
         }
         if self.in_flight < MOST { EventFlags::IN } else { EventFlags::empty() }
     }

@@ -1,8 +1,8 @@
 //! An NBD server on one thread: one epoll loop waits for sockets and the disk, one client of the queue does the I/O of
 //! all connections, and each connection is a group, so that a scheduler that shares by weight shares among them.
 //!
-//! `cargo run --release --example nbd_server -- memory,size=1024 /tmp/nbd.sock bfq`, and then
-//! `nbdinfo 'nbd+unix:///weight=300?socket=/tmp/nbd.sock'`. It has no TLS and no limits of time.
+//! `cargo run --release --example nbd_server -- memory,size=1024 nbd.sock bfq`, and then
+//! `nbdinfo 'nbd+unix:///weight=300?socket=nbd.sock'`. It has no TLS and no limits of time.
 
 mod connection;
 
@@ -21,6 +21,7 @@ const DISK: u64 = 1;
 /// More are turned away.
 const CONNECTIONS: usize = 32;
 
+/// All that the one thread has to itself.
 pub struct Server {
     export: Export,
     client: Client<AlignedBuf>,
@@ -73,8 +74,7 @@ impl Server {
     pub fn run(mut self, listener: &UnixListener) -> Result<(), Failure> {
         listener.set_nonblocking(true)?;
         epoll::add(&self.epoll, listener, EventData::new_u64(LISTENER), EventFlags::IN)?;
-        let disk = self.client.event_fd()?;
-        epoll::add(&self.epoll, disk, EventData::new_u64(DISK), EventFlags::IN)?;
+        epoll::add(&self.epoll, self.client.event_fd()?, EventData::new_u64(DISK), EventFlags::IN)?;
         let (mut events, mut buffer) = (Vec::with_capacity(64), vec![0; 256 << 10]);
         loop {
             // In two steps, so that the thread can wait for sockets as well.
