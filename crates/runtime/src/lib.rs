@@ -35,8 +35,8 @@ pub use clock::{Clock, wall_clock_millis};
 pub use group::{GroupGuard, GroupOptions};
 pub use placement::{Placement, available_cpus, numa_nodes};
 pub use reactor::{
-    Answer, Handle, NotTaken, Reactor, ReactorError, SubmitError, SubmitErrorKind, Submitted,
-    Unavailable,
+    Answer, Handle, NotTaken, Permit, Reactor, ReactorError, Reserving, SubmitError,
+    SubmitErrorKind, Submitted, Unavailable,
 };
 pub use service::{Service, ServiceError};
 pub use stall::{Event, Observer, Resumed, STALL_AFTER, Stall};

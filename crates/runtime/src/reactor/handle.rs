@@ -16,7 +16,7 @@ use std::task::{Context, Poll};
 /// I/Os are taken in order, by one thread. Devices see a number of the reactor's own as their cookie; answers
 /// have that of the [`Io`].
 pub struct Handle<P> {
-    shared: Arc<Shared<P>>,
+    pub(super) shared: Arc<Shared<P>>,
 }
 
 impl<P> Clone for Handle<P> {
@@ -91,6 +91,12 @@ impl<P> Handle<P> {
         self.shared.unlock_and_ring(inbox);
         Ok(())
     }
+
+    /// Asks for the oldest I/O of [`call`](Self::call) with this cookie to be given up, as [`Submitted::cancel`] does for
+    /// a future's. Its callback is called with what came of it. Never waits. O(I/Os on their way).
+    pub fn cancel(&self, cookie: u64) {
+        self.shared.cancel_call(cookie);
+    }
 }
 
 /// An I/O on its way; a future of its [`Answer`]. Needs nothing of an executor but to be woken.
@@ -107,6 +113,10 @@ pub struct Submitted<P> {
 }
 
 impl<P> Submitted<P> {
+    pub(super) fn new(shared: Arc<Shared<P>>, ticket: u32) -> Self {
+        Self { shared, state: State::New(ticket) }
+    }
+
     /// Asks for the I/O to be given up, which it is if it still waits by itself: for a place, in the reactor, or in the
     /// queue as [`Client::cancel`](crate::Client::cancel) says. Its answer says whether it was: then its result is
     /// [`IoError::CANCELLED`](blkmq_core::IoError::CANCELLED). Never waits.

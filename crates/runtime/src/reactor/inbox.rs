@@ -19,6 +19,11 @@
 //! | `Orphan`: likewise, no future waits | - | freed, dropped | - | - | - | goes on |
 //! | `Call`: likewise, for a callback | - | freed, called | - | - | - | goes on |
 //! | `Done`: answer not fetched yet | - | - | freed, ready | - | freed, dropped | stays |
+//! | `Wanted`: a permit, in line | `Granted`, woken | - | waker kept | - | freed | `Refused`, woken |
+//! | `Granted`: a place is kept | - | - | a permit | - | freed, and the place | stays |
+//! | `Refused`: no permit | - | - | freed, ready | - | freed | stays |
+//!
+//! A permit has the ticket that was `Granted`, and gives it back with an I/O, which takes the place, or without.
 //!
 //! # Who wakes the reactor
 //!
@@ -77,6 +82,30 @@ impl<P> Shared<P> {
         }
     }
 
+    /// Gives up the oldest I/O with this cookie and a callback, if that is possible.
+    pub(super) fn cancel_call(&self, cookie: u64) {
+        let mut inbox = self.lock();
+        inbox.cancel_call(cookie);
+        let is_asked = !inbox.cancels.is_empty() || !inbox.given_up.is_empty();
+        let was_parked = is_asked && std::mem::take(&mut inbox.parked);
+        drop(inbox);
+        if was_parked {
+            self.threads.wake_submitter(self.reactor);
+        }
+    }
+
+    /// Gives a permit, or the wish for one, back. Others in line may have its place.
+    pub(super) fn give_back_permit(&self, ticket: u32) {
+        let mut inbox = self.lock();
+        let remains = inbox.forsake(ticket);
+        let mut woken = Vec::new();
+        inbox.move_up(|waker| woken.push(waker));
+        // An I/O that was in line may be in the queue now.
+        self.unlock_and_ring(inbox);
+        drop(remains);
+        woken.into_iter().for_each(Waker::wake);
+    }
+
     /// Lets go of the inbox after something was put in.
     pub(super) fn unlock_and_ring(&self, mut inbox: MutexGuard<'_, Inbox<P>>) {
         let was_asleep = std::mem::take(&mut inbox.asleep);
@@ -102,6 +131,9 @@ enum Ticket<P> {
     Orphan,
     Call { cookie: u64, then: Callback<P> },
     Done(Answer<P>),
+    Wanted { place: u64, waker: Option<Waker> },
+    Granted,
+    Refused,
 }
 
 /// What is to be done about an answer, outside the lock.
@@ -125,9 +157,13 @@ pub(super) struct Inbox<P> {
     /// In line for one, by `place`, ascending: tickets of futures that are alive.
     line: VecDeque<(u64, u32)>,
     next_place: u64,
+    /// Places that permits keep.
+    kept: usize,
     most: u32,
-    /// In the queue, and to be given up.
+    /// At the reactor, and to be given up.
     cancels: Vec<u32>,
+    /// With a callback, and given up before the reactor took them: to be answered by it.
+    given_up: Vec<(u32, Io<P>)>,
     asleep: bool,
     parked: bool,
     closed: bool,
@@ -141,8 +177,10 @@ impl<P> Inbox<P> {
             queue: VecDeque::with_capacity(most as usize),
             line: VecDeque::new(),
             next_place: 0,
+            kept: 0,
             most,
             cancels: Vec::new(),
+            given_up: Vec::new(),
             asleep: false,
             parked: false,
             closed: false,
@@ -161,12 +199,12 @@ impl<P> Inbox<P> {
     }
 
     fn has_room(&self) -> bool {
-        self.queue.len() < self.most as usize
+        self.queue.len() + self.kept < self.most as usize
     }
 
     /// Puts in an I/O whose future will ask for the ticket. There must be room.
     pub(super) fn send(&mut self, io: Io<P>) -> u32 {
-        debug_assert!(self.check_room().is_ok());
+        debug_assert!(self.has_room() && !self.closed);
         let ticket = self.tickets.insert(Ticket::Sent { cookie: io.cookie, waker: None });
         self.queue.push_back((ticket, io));
         ticket
@@ -174,16 +212,20 @@ impl<P> Inbox<P> {
 
     /// Puts in an I/O with a callback. There must be room.
     pub(super) fn call(&mut self, io: Io<P>, then: Callback<P>) {
-        debug_assert!(self.check_room().is_ok());
+        debug_assert!(self.has_room() && !self.closed);
         let ticket = self.tickets.insert(Ticket::Call { cookie: io.cookie, then });
         self.queue.push_back((ticket, io));
     }
 
     /// Puts an I/O in line for a place.
     pub(super) fn stand_in_line(&mut self, io: Io<P>) -> u32 {
+        self.line_up(|place| Ticket::Line { place, io, waker: None })
+    }
+
+    fn line_up(&mut self, ticket: impl FnOnce(u64) -> Ticket<P>) -> u32 {
         let place = self.next_place;
         self.next_place += 1;
-        let ticket = self.tickets.insert(Ticket::Line { place, io, waker: None });
+        let ticket = self.tickets.insert(ticket(place));
         self.line.push_back((place, ticket));
         ticket
     }
@@ -199,10 +241,12 @@ impl<P> Inbox<P> {
         }
     }
 
-    /// Whom to wake when the ticket's I/O is answered, which it is not.
+    /// Whom to wake when the ticket's I/O is answered, or its permit decided about, which it is not.
     pub(super) fn waker(&mut self, ticket: u32) -> &mut Option<Waker> {
         match self.tickets.get_mut(ticket) {
-            Ticket::Line { waker, .. } | Ticket::Sent { waker, .. } => waker,
+            Ticket::Line { waker, .. }
+            | Ticket::Sent { waker, .. }
+            | Ticket::Wanted { waker, .. } => waker,
             _ => unreachable!("a future waits for what is on its way only"),
         }
     }
@@ -217,14 +261,24 @@ impl<P> Inbox<P> {
         }
         match self.tickets.remove(ticket) {
             Ticket::Line { place, io, waker } => {
-                let at = self.line.binary_search_by_key(&place, |(place, _)| *place);
-                self.line.remove(at.expect("who has a place in line is there"));
+                self.leave_line(place);
                 (remains._io, remains._waker) = (Some(io), waker);
             }
+            Ticket::Wanted { place, waker } => {
+                self.leave_line(place);
+                remains._waker = waker;
+            }
+            Ticket::Granted => self.kept -= 1,
+            Ticket::Refused => {}
             Ticket::Done(answer) => remains._answer = Some(answer),
             _ => unreachable!("a ticket has one future"),
         }
         remains
+    }
+
+    fn leave_line(&mut self, place: u64) {
+        let at = self.line.binary_search_by_key(&place, |(place, _)| *place);
+        self.line.remove(at.expect("who has a place in line is there"));
     }
 
     /// Answers an I/O that the reactor has not taken; of one that it has, it will learn. The waker is to be woken.
@@ -233,8 +287,7 @@ impl<P> Inbox<P> {
         match std::mem::replace(entry, Ticket::Orphan) {
             Ticket::Line { place, io, waker } => {
                 *entry = Ticket::Done(Ok(cancelled(io)));
-                let at = self.line.binary_search_by_key(&place, |(place, _)| *place);
-                self.line.remove(at.expect("who has a place in line is there"));
+                self.leave_line(place);
                 waker
             }
             Ticket::Sent { cookie, waker } => {
@@ -254,26 +307,97 @@ impl<P> Inbox<P> {
         }
     }
 
-    /// The reactor takes the tickets of I/Os that it has and that are to be given up.
-    pub(super) fn take_cancels(&mut self, into: &mut Vec<u32>) {
-        into.append(&mut self.cancels);
+    /// Gives up the oldest I/O with this cookie that has a callback, or asks the reactor to.
+    fn cancel_call(&mut self, cookie: u64) {
+        let is = |ticket: &Ticket<P>| matches!(ticket, Ticket::Call { cookie: own, .. } if *own == cookie);
+        let waits = self.queue.iter().position(|(ticket, _)| is(self.tickets.get(*ticket)));
+        // What is at the reactor was put in before.
+        match self.tickets.find(|at, ticket| is(ticket) && !self.is_queued(at)) {
+            Some(ticket) => self.cancels.push(ticket),
+            None => self.given_up.extend(waits.and_then(|at| self.queue.remove(at))),
+        }
     }
 
-    /// The reactor takes up to `most` I/Os; those in line move up. With what it takes, `cookie` is the ticket.
-    pub(super) fn take(&mut self, most: u32, into: &mut impl Extend<Io<P>>) {
+    fn is_queued(&self, ticket: u32) -> bool {
+        self.queue.iter().any(|(of, _)| *of == ticket)
+    }
+
+    /// The reactor takes the tickets of I/Os that it has and that are to be given up, and I/Os that were.
+    pub(super) fn take_cancels(
+        &mut self,
+        into: &mut Vec<u32>,
+        given_up: &mut Vec<(u32, Answer<P>)>,
+    ) {
+        into.append(&mut self.cancels);
+        given_up.extend(self.given_up.drain(..).map(|(ticket, io)| (ticket, Ok(cancelled(io)))));
+    }
+
+    /// The reactor takes up to `most` I/Os; those in line move up, and wakers of those that have a permit now are added
+    /// to `woken`. With what it takes, `cookie` is the ticket.
+    pub(super) fn take(
+        &mut self,
+        most: u32,
+        into: &mut impl Extend<Io<P>>,
+        woken: &mut Vec<Delivery<P>>,
+    ) {
         (self.asleep, self.parked) = (false, false);
         let n = self.queue.len().min(most as usize);
         into.extend(self.queue.drain(..n).map(|(ticket, io)| Io { cookie: ticket.into(), ..io }));
-        while self.has_room()
+        self.move_up(|waker| woken.push(Delivery::Wake(Some(waker))));
+    }
+
+    /// Gives what room there is to those in line. Wakers of those that have a permit now are to be woken.
+    fn move_up(&mut self, mut woken: impl FnMut(Waker)) {
+        while !self.closed
+            && self.has_room()
             && let Some((_, ticket)) = self.line.pop_front()
         {
             let entry = self.tickets.get_mut(ticket);
-            let Ticket::Line { io, waker, .. } = std::mem::replace(entry, Ticket::Orphan) else {
-                unreachable!("who is in line has the ticket for it")
-            };
-            *entry = Ticket::Sent { cookie: io.cookie, waker };
-            self.queue.push_back((ticket, io));
+            match std::mem::replace(entry, Ticket::Granted) {
+                Ticket::Line { io, waker, .. } => {
+                    *entry = Ticket::Sent { cookie: io.cookie, waker };
+                    self.queue.push_back((ticket, io));
+                }
+                Ticket::Wanted { waker, .. } => {
+                    self.kept += 1;
+                    waker.into_iter().for_each(&mut woken);
+                }
+                _ => unreachable!("who is in line has the ticket for it"),
+            }
         }
+    }
+
+    /// A permit is wanted: a place is kept for it, or it waits in line for one.
+    pub(super) fn want_permit(&mut self) -> u32 {
+        match self.check_room() {
+            Ok(()) => {
+                self.kept += 1;
+                self.tickets.insert(Ticket::Granted)
+            }
+            Err(Unavailable::Full { .. }) => {
+                self.line_up(|place| Ticket::Wanted { place, waker: None })
+            }
+            Err(Unavailable::Closed) => self.tickets.insert(Ticket::Refused),
+        }
+    }
+
+    /// What was decided about a permit, if anything. A ticket that was refused is void then.
+    pub(super) fn permit(&mut self, ticket: u32) -> Option<Result<(), Unavailable>> {
+        match self.tickets.get_mut(ticket) {
+            Ticket::Granted => Some(Ok(())),
+            Ticket::Refused => {
+                self.tickets.remove(ticket);
+                Some(Err(Unavailable::Closed))
+            }
+            _ => None,
+        }
+    }
+
+    /// Gives a permit's place to an I/O that is put in next, unless the reactor is gone.
+    pub(super) fn spend(&mut self, permit: &mut Option<u32>) -> Result<(), Unavailable> {
+        self.tickets.remove(permit.take().expect("a permit is spent once"));
+        self.kept -= 1;
+        if self.closed { Err(Unavailable::Closed) } else { Ok(()) }
     }
 
     /// An I/O that the reactor took is answered.
@@ -300,6 +424,7 @@ impl<P> Inbox<P> {
     pub(super) fn calls(&self, in_flight: u32, depth: u32) -> bool {
         !self.queue.is_empty() && in_flight < depth
             || !self.cancels.is_empty()
+            || !self.given_up.is_empty()
             || self.closed && in_flight == 0
     }
 
@@ -313,7 +438,7 @@ impl<P> Inbox<P> {
 
     /// Is it closed, with nothing left to take?
     pub(super) fn is_over(&self) -> bool {
-        self.closed && self.queue.is_empty()
+        self.closed && self.queue.is_empty() && self.given_up.is_empty()
     }
 
     fn close(&mut self) -> Vec<Waker> {
@@ -321,11 +446,14 @@ impl<P> Inbox<P> {
         let line = std::mem::take(&mut self.line);
         let closed = line.into_iter().filter_map(|(_, ticket)| {
             let entry = self.tickets.get_mut(ticket);
-            let Ticket::Line { io, waker, .. } = std::mem::replace(entry, Ticket::Orphan) else {
-                unreachable!("who is in line has the ticket for it")
-            };
-            *entry = Ticket::Done(Err(SubmitError::Closed(Unsubmitted::new(io))));
-            waker
+            match std::mem::replace(entry, Ticket::Refused) {
+                Ticket::Line { io, waker, .. } => {
+                    *entry = Ticket::Done(Err(SubmitError::Closed(Unsubmitted::new(io))));
+                    waker
+                }
+                Ticket::Wanted { waker, .. } => waker,
+                _ => unreachable!("who is in line has the ticket for it"),
+            }
         });
         closed.collect()
     }
@@ -336,11 +464,16 @@ impl<P> Inbox<P> {
         let closed = queue
             .into_iter()
             .map(|(ticket, io)| (ticket, Err(SubmitError::Closed(Unsubmitted::new(io)))));
+        let given_up = std::mem::take(&mut self.given_up);
+        let given_up = given_up.into_iter().map(|(ticket, io)| (ticket, Ok(cancelled(io))));
         let mut deliveries: Vec<_> =
-            closed.map(|(ticket, answer)| self.deliver(ticket, answer)).collect();
+            closed.chain(given_up).map(|(ticket, answer)| self.deliver(ticket, answer)).collect();
         let used: Vec<u32> = self.tickets.used().collect();
         for ticket in used {
-            if !matches!(self.tickets.get_mut(ticket), Ticket::Done(_)) {
+            let is_kept = |ticket: &Ticket<P>| {
+                matches!(ticket, Ticket::Done(_) | Ticket::Granted | Ticket::Refused)
+            };
+            if !is_kept(self.tickets.get(ticket)) {
                 let lost = SubmitError::Lost { cookie: ticket.into() };
                 deliveries.push(self.deliver(ticket, Err(lost)));
             }

@@ -7,11 +7,13 @@
 mod answer;
 mod handle;
 mod inbox;
+mod permit;
 mod slab;
 mod turn;
 
 pub use answer::{Answer, NotTaken, SubmitError, SubmitErrorKind, Unavailable};
 pub use handle::{Handle, Submitted};
+pub use permit::{Permit, Reserving};
 
 use crate::host::Threads;
 use crate::pump_thread::PumpThreads;

@@ -57,6 +57,28 @@ impl<T> Slab<T> {
     ///
     /// # Panics
     /// If nothing is there.
+    pub(super) fn get(&self, at: u32) -> &T {
+        match &self.entries[at as usize] {
+            Entry::Used(value) => value,
+            Entry::Free(_) => panic!("nothing is at {at}"),
+        }
+    }
+
+    /// The first number whose value `is` what is looked for. O(n).
+    pub(super) fn find(&self, is: impl Fn(u32, &T) -> bool) -> Option<u32> {
+        let used = (0..).zip(&self.entries);
+        used.filter_map(|(at, entry)| match entry {
+            Entry::Used(value) => Some((at, value)),
+            Entry::Free(_) => None,
+        })
+        .find(|(at, value)| is(*at, value))
+        .map(|(at, _)| at)
+    }
+
+    /// The value at `at`.
+    ///
+    /// # Panics
+    /// If nothing is there.
     pub(super) fn get_mut(&mut self, at: u32) -> &mut T {
         match &mut self.entries[at as usize] {
             Entry::Used(value) => value,

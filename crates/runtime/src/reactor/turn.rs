@@ -93,9 +93,11 @@ impl<P: Payload> Turns<P> {
         let answers = self.done.drain(..);
         self.deliveries.extend(answers.map(|(ticket, answer)| inbox.deliver(ticket, answer)));
         let room = self.client.depth() - in_flight;
-        inbox.take(room.saturating_sub(self.fresh.len() as u32), &mut self.fresh);
-        inbox.take_cancels(&mut self.cancels);
-        let is_over = inbox.is_over() && self.fresh.is_empty() && in_flight == 0;
+        let room = room.saturating_sub(self.fresh.len() as u32);
+        inbox.take(room, &mut self.fresh, &mut self.deliveries);
+        inbox.take_cancels(&mut self.cancels, &mut self.done);
+        let is_idle = self.fresh.is_empty() && self.done.is_empty() && in_flight == 0;
+        let is_over = inbox.is_over() && is_idle;
         drop(inbox);
         self.deliver();
         !is_over
