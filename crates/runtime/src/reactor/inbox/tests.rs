@@ -36,7 +36,7 @@ fn answer_to(io: &Io<u64>) -> Answer<u64> {
 
 fn take(inbox: &mut Inbox<u64>, most: u32) -> Vec<Io<u64>> {
     let mut taken = Vec::new();
-    inbox.take(most, &mut taken);
+    inbox.take(most, &mut taken, &mut Vec::new());
     taken
 }
 
