@@ -6,6 +6,7 @@
 #![forbid(unsafe_code)]
 
 mod aarch64;
+mod api;
 mod bench;
 mod ci;
 mod fuzz;
@@ -45,6 +46,12 @@ const VERBS: &[Verb] = &[
         usage: "[--skip STEP]... [STEP]...",
         summary: "everything that CI runs, or the named steps of it",
         run: ci::main,
+    },
+    Verb {
+        name: "api",
+        usage: "[--bless]",
+        summary: "what is public, compared with docs/api",
+        run: api::main,
     },
     Verb { name: "loom", usage: "[FILTER]", summary: "model-check the protocols", run: loom::main },
     Verb {

@@ -1,4 +1,5 @@
-//! The toolchain that Miri and the sanitizers need, by rustup: the nightly that is there, or else today's.
+//! Toolchains beside the stable one, by rustup: for Miri and the sanitizers the nightly that is there, or else today's;
+//! for what reads a format of the compiler, the nightly of a certain day.
 
 use crate::Result;
 use crate::shell::{Cmd, is_installed};
@@ -15,7 +16,7 @@ pub(crate) fn lack() -> Result<Option<String>> {
         return Ok(Some("rustup is not installed".into()));
     }
     let toolchains = Cmd::new("rustup toolchain list").output()?;
-    if !toolchains.lines().any(|line| line.starts_with("nightly-")) {
+    if !toolchains.lines().any(is_rolling) {
         let components = COMPONENTS.map(|name| format!("-c {name}")).join(" ");
         let install = "rustup toolchain install nightly --no-self-update --profile minimal";
         if let Err(error) = Cmd::new(&format!("{install} {components}")).run() {
@@ -34,7 +35,48 @@ pub(crate) fn lack() -> Result<Option<String>> {
     Ok(None)
 }
 
-/// `cargo LINE` of that toolchain.
+/// Is it the nightly of no certain day, as `rustup toolchain list` writes it: `nightly-x86_64-...`?
+fn is_rolling(line: &str) -> bool {
+    line.strip_prefix("nightly-")
+        .is_some_and(|rest| !rest.starts_with(|c: char| c.is_ascii_digit()))
+}
+
+/// Installs the nightly called `name`, with the standard library of `target`, if it is missing. What the machine lacks
+/// that it cannot be installed, if so.
+///
+/// # Errors
+/// If rustup does not work.
+pub(crate) fn lack_of(name: &str, target: &str) -> Result<Option<String>> {
+    if !is_installed("rustup") {
+        return Ok(Some("rustup is not installed".into()));
+    }
+    let toolchains = Cmd::new("rustup toolchain list").output()?;
+    if toolchains.lines().any(|line| line.starts_with(name)) {
+        let targets = Cmd::new(&format!("rustup target list --installed --toolchain {name}"));
+        if targets.output()?.lines().any(|line| line == target) {
+            return Ok(None);
+        }
+    }
+    let install = "rustup toolchain install --no-self-update --profile minimal";
+    let installed = Cmd::new(&format!("{install} {name} --target {target}")).run();
+    Ok(installed.err().map(|error| error.to_string()))
+}
+
+/// `cargo LINE` of the toolchain of [`lack`].
 pub(crate) fn cargo(line: &str) -> Cmd {
     Cmd::new(&format!("rustup run nightly cargo {line}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A nightly of a certain day is not what `cargo +nightly` runs.
+    #[test]
+    fn the_rolling_nightly_is_told_from_one_of_a_day() {
+        assert!(is_rolling("nightly-x86_64-unknown-linux-gnu"));
+        assert!(is_rolling("nightly-aarch64-apple-darwin (active)"));
+        assert!(!is_rolling("nightly-2026-05-20-x86_64-unknown-linux-gnu"));
+        assert!(!is_rolling("stable-x86_64-unknown-linux-gnu"));
+    }
 }

@@ -1,0 +1,180 @@
+//! `api`: the public items of the library's crates, compared with what is committed as text.
+//!
+//! `blkmq` re-exports the others, so an item of theirs that changes is a change for its users. Rustdoc writes down
+//! what is public; `xtask/api` makes lines of it. Both read a format that changes with the compiler, so the nightly is
+//! a certain one, and the target, too: the text is the same on every machine.
+
+use crate::shell::{Cmd, root, target_dir};
+use crate::{Result, nightly};
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::PathBuf;
+
+/// The compiler whose format `xtask/api` reads; both change together.
+const NIGHTLY: &str = "nightly-2026-05-20";
+const TARGET: &str = "x86_64-unknown-linux-gnu";
+
+/// What a program that uses `blkmq` can name.
+const CRATES: &[&str] = &[
+    "blkmq",
+    "blkmq-core",
+    "blkmq-buf",
+    "blkmq-sched",
+    "blkmq-engine",
+    "blkmq-device",
+    "blkmq-uring",
+    "blkmq-runtime",
+];
+
+/// Where the texts are.
+const FOLDER: &str = "docs/api";
+const TOOL: &str = "--manifest-path xtask/api/Cargo.toml --locked";
+
+/// `cargo xtask api [--bless]`
+///
+/// # Errors
+/// If what is public differs from what is committed, or a tool does not work.
+pub(crate) fn main(args: &[String]) -> Result<()> {
+    let bless = match args {
+        [] => false,
+        [arg] if arg == "--bless" => true,
+        [arg, ..] => return Err(format!("{arg}? usage: cargo xtask api [--bless]").into()),
+    };
+    if let Some(lack) = lack()? {
+        println!("api: SKIPPED {} crates ({}): {lack}", CRATES.len(), CRATES.join(", "));
+        return Ok(());
+    }
+    document()?;
+    let (mut items, mut changes) = (0, 0);
+    for name in CRATES {
+        let there = tool("run --quiet").arg("--").arg(json(name).to_string_lossy()).output()?;
+        let path = root().join(FOLDER).join(format!("{name}.txt"));
+        let committed = fs::read_to_string(&path).unwrap_or_default();
+        let differences = differences(&committed, &there);
+        if !differences.is_empty() {
+            println!("{name}:\n{}", differences.join("\n"));
+        }
+        if bless {
+            fs::create_dir_all(root().join(FOLDER))?;
+            fs::write(path, &there)?;
+        }
+        items += there.lines().count();
+        changes += differences.len();
+    }
+    println!("api: {items} public items in {} crates, {changes} lines differ", CRATES.len());
+    match (changes, bless) {
+        (0, _) => Ok(()),
+        (_, true) => {
+            println!("written to {FOLDER}; what users must change goes into CHANGELOG.md");
+            Ok(())
+        }
+        _ => Err(format!(
+            "{changes} lines differ from {FOLDER}; if that is meant, `cargo xtask api --bless` writes them, \
+             and what users must change goes into CHANGELOG.md"
+        )
+        .into()),
+    }
+}
+
+/// Installs what is missing, and says what cannot be.
+fn lack() -> Result<Option<String>> {
+    if let Some(lack) = nightly::lack_of(NIGHTLY, TARGET)? {
+        return Ok(Some(lack));
+    }
+    Ok(tool("fetch --quiet").run().err().map(|error| error.to_string()))
+}
+
+fn tool(verb: &str) -> Cmd {
+    Cmd::new(&format!("cargo {verb} {TOOL}")).env("CARGO_TARGET_DIR", built().to_string_lossy())
+}
+
+/// Apart from other builds: another compiler, other flags.
+fn built() -> PathBuf {
+    target_dir().join("api")
+}
+
+fn json(name: &str) -> PathBuf {
+    built().join(TARGET).join("doc").join(name.replace('-', "_")).with_extension("json")
+}
+
+/// Has rustdoc write down what is public.
+fn document() -> Result<()> {
+    let packages: String = CRATES.iter().map(|name| format!(" -p {name}")).collect();
+    // Warnings are for the steps that read the code as it is written for the stable compiler.
+    let flags = "-Zunstable-options --output-format json --cap-lints allow";
+    Cmd::new(&format!("rustup run {NIGHTLY} cargo doc --quiet --no-deps --lib --locked{packages}"))
+        .arg("--target")
+        .arg(TARGET)
+        .env("RUSTDOCFLAGS", flags)
+        .env("RUSTFLAGS", "--cap-lints allow")
+        .env("CARGO_TARGET_DIR", built().to_string_lossy())
+        .run()
+}
+
+/// The lines that only one of both has, those of one item together: `-` for what is gone, `+` for what is new.
+fn differences(committed: &str, there: &str) -> Vec<String> {
+    let [old, new] = [committed, there].map(|text| text.lines().collect::<BTreeSet<_>>());
+    let gone = old.difference(&new).map(|line| (*line, '-'));
+    let came = new.difference(&old).map(|line| (*line, '+'));
+    let mut all: Vec<(&str, char)> = gone.chain(came).collect();
+    // From the path on, so that an item stands beside what it has become; what is gone comes first.
+    all.sort_by_key(|(line, sign)| (path(line), *sign == '+'));
+    all.into_iter().map(|(line, sign)| format!("  {sign} {line}")).collect()
+}
+
+/// What a line is about: the path of its item, without arguments.
+fn path(line: &str) -> &str {
+    let from = line.find("blkmq").map_or(line, |at| &line[at..]);
+    from.split(['(', '<', ' ']).next().unwrap_or(from)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn equal_texts_differ_in_nothing() {
+        let text = "pub mod blkmq\npub fn blkmq::open(&str)\n";
+        assert!(differences(text, text).is_empty());
+    }
+
+    #[test]
+    fn a_change_is_shown_beside_what_it_was() {
+        let old = "pub fn blkmq::a(u32)\npub fn blkmq::b()\npub struct blkmq::C\n";
+        let new = "pub const fn blkmq::a(u64)\npub fn blkmq::b()\npub fn blkmq::d()\n";
+        let expected = [
+            "  - pub struct blkmq::C",
+            "  - pub fn blkmq::a(u32)",
+            "  + pub const fn blkmq::a(u64)",
+            "  + pub fn blkmq::d()",
+        ];
+        assert_eq!(differences(old, new), expected);
+    }
+
+    #[test]
+    fn an_unknown_argument_is_an_error() {
+        assert!(main(&["--bles".to_owned()]).is_err());
+    }
+
+    /// A crate that `blkmq` re-exports and that is not compared would change unseen.
+    #[test]
+    fn what_blkmq_re_exports_is_compared() {
+        let facade = fs::read_to_string(root().join("crates/blkmq/src/lib.rs")).unwrap();
+        let names = facade.split("pub use ").skip(1).filter_map(|rest| {
+            let end = rest.find(|c: char| !c.is_alphanumeric() && c != '_')?;
+            rest.starts_with("blkmq_").then(|| rest[..end].replace('_', "-"))
+        });
+        let names: BTreeSet<String> = names.collect();
+        assert_eq!(names.len(), CRATES.len() - 1, "{names:?}");
+        assert!(names.iter().all(|name| CRATES.contains(&name.as_str())), "{names:?}");
+    }
+
+    #[test]
+    fn what_is_committed_is_there() {
+        for name in CRATES {
+            let text = fs::read_to_string(root().join(FOLDER).join(format!("{name}.txt")));
+            let first = text.unwrap_or_default().lines().next().map(str::to_owned);
+            assert_eq!(first, Some(format!("pub mod {}", name.replace('-', "_"))));
+        }
+    }
+}
