@@ -47,32 +47,100 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! The layers below are crates of their own, re-exported here: [`core`](mod@core) has the nouns, [`sched`] the policies and
-//! how to write one, [`engine`] the queue and the device port, [`device`](mod@device) virtual devices,
-//! [`runtime`] clocks, threads and clients, [`buf`] the buffers. On Linux, `uring` has files and block devices.
+//! # What you want, and where it is
+//!
+//! | to | there is |
+//! |---|---|
+//! | open a device by its description | [`open`], [`Device`]; one that exists only in this program, [`device()`] |
+#![cfg_attr(
+    target_os = "linux",
+    doc = "| open a file or block device by typed options | [`UringDevice::open`], [`uring::Options`] |"
+)]
+//! | put a queue with a scheduler around it | [`Device::start`]; with everything chosen, [`BlockDevice::config`], [`Config`], [`Service::start`] |
+//! | do I/O from a thread | [`Service::client`], [`Client`], [`Io`], [`Completion`]; one at a time, [`Service::blocking`] and [`Blocking`] |
+//! | do I/O from tasks or many threads | [`Service::reactor`], [`Reactor`], [`Handle`], [`Submitted`] |
+//! | have buffers | [`AlignedBuf`]; many without allocating, and registered with the kernel, [`BufferPool`] and [`Device::register`]; your own, [`IoBuf`] and [`Payload`] |
+#![cfg_attr(
+    target_os = "linux",
+    doc = "| wait for sockets and disks together | [`Client::event_fd`], [`Client::prepare_wait`], \
+           [`Client::end_wait`], [`Sleep`]; for several clients, [`wait_any`] |"
+)]
+//! | say how long waiting threads stay awake, and where pump threads run | [`Waiting`]; [`PumpMode`], [`Placement`] |
+//! | give an I/O up | [`Client::cancel`], [`Submitted::cancel`] |
+//! | know why an I/O was refused, or failed | [`Refused`] and [`Refusal`], [`CallError`], [`SubmitError`] and [`SubmitErrorKind`]; [`IoError`] |
+//! | share a disk between tenants | [`Service::add_group`], [`GroupOptions`], [`GroupGuard`], [`IoMax`]; the whole tree, [`GroupTree`] |
+//! | share driver tags between disks | [`SharedTags`] |
+//! | change a queue in use | [`Service::edit`] and [`Plan`]; by sysfs' names, [`Service::attribute`] and [`Service::set_attribute`]; hold it, [`Queue::freeze`] and [`Queue::quiesce`] |
+//! | see what it does | [`Service::stats`] and [`QueueStats`]; what does not come back, [`Service::set_observer`], [`Stall`] and [`Queue::outstanding`] |
+//! | write a device | [`DeviceQueue`], [`DeviceShape`], [`Inflight`], [`BioTable`]; how, in [`device`](mod@device) |
+//! | write a scheduler | [`Scheduler`], [`Factory`]; how, in [`sched`] |
+//! | test either | `testkit`, with the feature of that name |
+//! | run without threads or clocks | [`Queue::submitter`] and [`Submitter`], in [`engine`] |
+//!
+//! The layers below are crates of their own, re-exported here as modules: [`core`](mod@core) has the nouns, [`sched`] the
+//! policies, [`engine`] the queue and the device port, [`device`](mod@device) virtual devices, [`runtime`] clocks, threads
+//! and clients, [`buf`] the buffers, and `uring`, on Linux, files and block devices.
+//!
+//! # Features
+//!
+//! `testkit`: the suites that every device and every scheduler passes, for those that are written elsewhere. For
+//! `[dev-dependencies]`.
 
 #![forbid(unsafe_code)]
 
 mod open;
+#[cfg(feature = "testkit")]
+pub mod testkit;
 
+#[doc(inline)]
 pub use blkmq_buf as buf;
+#[doc(inline)]
 pub use blkmq_core as core;
+#[doc(inline)]
 pub use blkmq_device as device;
+#[doc(inline)]
 pub use blkmq_engine as engine;
+#[doc(inline)]
 pub use blkmq_runtime as runtime;
+#[doc(inline)]
 pub use blkmq_sched as sched;
 #[cfg(target_os = "linux")]
+#[doc(inline)]
 pub use blkmq_uring as uring;
 
+#[cfg(target_os = "linux")]
+pub use open::FileDevice;
 pub use open::{Device, OpenError, StartError, device_names, open, open_on};
 
-pub use blkmq_buf::{AlignedBuf, BufferPool};
-pub use blkmq_engine::{Access, BlockDevice, Config, Io, Queue, QueueStats};
+#[doc(inline)]
+pub use blkmq_buf::{AlignedBuf, BufferPool, IoBuf};
+#[doc(inline)]
+pub use blkmq_core::{
+    Bytes, Class, GroupId, Instant, IoError, IoFlags, IoPrio, IoResult, Limits, Nanos, Op, Owner,
+    Payload, SECTOR_SIZE, Sectors,
+};
+#[doc(inline)]
+pub use blkmq_engine::{
+    Access, BioTable, BlockDevice, Busy, Change, ChangeError, Completion, Config, ConfigError,
+    DEFAULT_TIMEOUT, DeviceQueue, DeviceQueues, DeviceShape, EditError, Enqueued, Expiry, Finished,
+    Freeze, Group, GroupError, GroupTree, Inflight, Io, IoMax, IoMaxError, NoMerges,
+    NoSubmitterLeft, Outstanding, Place, Plan, PumpMode, Queue, QueueStats, Quiesce, Refusal,
+    Refused, SharedTags, Submitter, Unsubmitted, Verdict, WriteCache,
+};
+#[doc(inline)]
 pub use blkmq_runtime::{
-    Batch, Blocking, Client, GroupGuard, GroupOptions, Handle, Reactor, Service,
+    Answer, Batch, Blocking, CallError, Client, Clock, Event, GroupGuard, GroupOptions, Handle,
+    NotTaken, Observer, Placement, Reactor, ReactorError, Resumed, Service, ServiceError, Stall,
+    SubmitError, SubmitErrorKind, Submitted, Unavailable, Waiting,
 };
 #[cfg(target_os = "linux")]
+#[doc(inline)]
 pub use blkmq_runtime::{Sleep, wait_any};
+#[doc(inline)]
+pub use blkmq_sched::{Factory, Options, Scheduler};
+#[cfg(target_os = "linux")]
+#[doc(inline)]
+pub use blkmq_uring::UringDevice;
 
 /// What most programs need.
 pub mod prelude {
@@ -97,6 +165,6 @@ pub fn device(text: &str) -> Result<device::Device, device::DeviceError> {
 
 /// The scheduler called `name`, as sysfs spells it.
 #[must_use]
-pub fn scheduler(name: &str) -> Option<&'static sched::Factory> {
+pub fn scheduler(name: &str) -> Option<&'static Factory> {
     sched::registry::find(name)
 }

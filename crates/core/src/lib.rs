@@ -5,6 +5,22 @@
 //! an I/O is divided that exceeds it ([`Limits`]), a small generator whose streams outlive a release
 //! ([`Rng`]), a latency histogram ([`Histogram`]), and places and lengths as types ([`Bytes`], [`Sectors`]).
 //!
+//! ```
+//! use blkmq_core::{Histogram, Instant, Limits, Nanos, Op};
+//!
+//! // A device that takes 128 KiB at once: where a read of 320 KiB, 1 MiB from the beginning, is divided.
+//! let limits = Limits { max_sectors: 256, ..Limits::default() };
+//! let parts: Vec<(u64, u32)> = limits.parts(Op::Read, 2048, 640).collect();
+//! assert_eq!(parts, [(2048, 256), (2304, 256), (2560, 128)]);
+//!
+//! // Time is told; there is none to be had.
+//! let begun = Instant::ZERO + Nanos::from_micros(5);
+//! let ended = begun + Nanos::from_micros(80);
+//! let mut latencies = Histogram::new();
+//! latencies.record(ended.since(begun).0);
+//! assert_eq!(latencies.max(), 80_000);
+//! ```
+//!
 //! Nothing here can read a clock, start a thread or touch memory it was not given: the crate is `no_std`,
 //! forbids `unsafe` and depends on nothing. That is how the build proves that policies are pure.
 //!

@@ -7,6 +7,25 @@
 //! [`registry::ALL`] lists what there is. A [`DeviceFactory`] makes a [`Device`] from its description, and
 //! [`Device::queues`] its hardware queues. [`faults`] stands around any of them.
 //!
+//! ```
+//! use blkmq_core::{Nanos, Op};
+//! use blkmq_device::testkit::Rig;
+//! use blkmq_device::{MachineShape, registry};
+//! use blkmq_engine::BlockDevice;
+//!
+//! // Null_blk with a timer, for requests that carry no data.
+//! let machine = MachineShape { cpus: 1, nodes: 1 };
+//! let device = registry::parse("null,irqmode=2,completion_nsec=50000", &machine)?;
+//!
+//! // A queue around it in virtual time.
+//! let mut rig = Rig::new(device.config());
+//! let begun = rig.now;
+//! let read = rig.submit(Op::Read, 0, 8);
+//! rig.finish();
+//! assert_eq!(rig.ended(read).at.since(begun), Nanos(50_000));
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
 //! # Writing a device
 //!
 //! In the order in which one writes it:

@@ -14,6 +14,45 @@
 //! on, and whoever holds it looks again before letting go. Everything behind those two words is plain
 //! `&mut self` code.
 //!
+//! A device that is done at once, and a queue around it, at times that are made up:
+//!
+//! ```
+//! use blkmq_core::{Instant, Limits, Nanos, Op};
+//! use blkmq_engine::{BioTable, Config, DEFAULT_TIMEOUT, DeviceQueue, DeviceShape, Enqueued};
+//! use blkmq_engine::{Finished, Inflight, Io, Queue, WriteCache};
+//!
+//! struct Done;
+//!
+//! impl DeviceQueue<()> for Done {
+//!     fn enqueue(&mut self, _: Instant, _: &BioTable<()>, rq: Inflight) -> Enqueued {
+//!         Enqueued::Done(rq, Ok(()))
+//!     }
+//!     fn reap(&mut self, _: Instant, _: &mut Vec<Finished>) {}
+//!     fn abandon(&mut self, _: &mut Vec<Inflight>) {}
+//! }
+//!
+//! let shape = DeviceShape {
+//!     hw_queues: 1,
+//!     hw_queue_depth: 4,
+//!     shared_tags: false,
+//!     budget: None,
+//!     limits: Limits::default(),
+//!     cache: WriteCache::Through,
+//!     timeout: DEFAULT_TIMEOUT,
+//! };
+//! let queue = Queue::new(Config::new(shape, vec![Box::new(Done)]))?;
+//! let mut submitter = queue.submitter()?;
+//! let now = Instant::ZERO + Nanos::from_micros(1);
+//! // Two neighbours: one request.
+//! submitter.push(now, Io::new(Op::Write, 0, 8, 1, ()))?;
+//! submitter.push(now, Io::new(Op::Write, 8, 8, 2, ()))?;
+//! submitter.flush(now);
+//! let mut cookies = Vec::new();
+//! submitter.reap(8, |done| cookies.push(done.cookie));
+//! assert_eq!((cookies, queue.stats().completed_requests), (vec![1, 2], 1));
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
 //! The engine is passive: it starts no thread, reads no clock and never blocks. [`Submitter`] is how to drive
 //! it, [`DeviceQueue`] what to put behind it, [`Host`] what it asks for, [`attributes`] what can be read and set
 //! by name.

@@ -13,6 +13,20 @@
 //! [`Habits`], build the [`Subject`] from a configuration, and run a [`World`] over both. To see that a check
 //! can fail, plant a [`Bug`].
 //!
+//! ```
+//! use blkmq_lab::Bug;
+//! use blkmq_lab::soak::soak;
+//!
+//! // A device, a scheduler, threads, faults and changes, all drawn from the seed: the same every time.
+//! let outcome = soak(7, None).expect("the engine keeps its promises");
+//! let again = soak(7, None).expect("the engine keeps its promises");
+//! assert_eq!(outcome, again);
+//!
+//! // Where the device loses requests on purpose a run fails, and says how to repeat that.
+//! let failure = (0..20).find_map(|seed| soak(seed, Some(Bug::LostRequest)).err()).expect("it is noticed");
+//! assert!(failure.to_string().contains("cargo xtask soak --replay"));
+//! ```
+//!
 //! What it does not do: it has no thread and no clock, and chance comes from seeds only; it does not see memory
 //! orderings, nor two threads inside one call of the engine (loom and shuttle do, in `blkmq-engine`); and its
 //! times say in which order things happen, not how fast the code is.

@@ -6,6 +6,29 @@
 //! gives a client a thread of its own, so that any number of others can share it: they get answers as
 //! callbacks or as futures, from [`Handle::call`] and [`Handle::submit`].
 //!
+//! ```
+//! use blkmq_core::Op;
+//! use blkmq_device::{MachineShape, registry};
+//! use blkmq_engine::{BlockDevice, Io};
+//! use blkmq_runtime::Service;
+//!
+//! // A device that completes after 100 us, and I/Os that carry no data.
+//! let machine = MachineShape { cpus: 1, nodes: 1 };
+//! let device = registry::parse("null,irqmode=2,completion_nsec=100000", &machine)?;
+//! let service = Service::start(device.config())?;
+//!
+//! // One client per thread: push, wait for what has finished, know it by its cookie.
+//! let mut client = service.client()?;
+//! for cookie in 0..8 {
+//!     client.push(Io::new(Op::Read, cookie * 64, 8, cookie, ()))?;
+//! }
+//! let mut cookies = Vec::new();
+//! assert_eq!(client.wait(8, 8, |done| cookies.push(done.cookie)), 8);
+//! cookies.sort();
+//! assert_eq!(cookies, Vec::from_iter(0..8));
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
 //! By default there are no threads but the caller's: whoever submits or waits runs elevator and pumps
 //! inline, because waking another thread costs more than all the rest at queue depth 1. A reactor pays that
 //! price, once in each direction for a batch; a program that has a thread for each core does better with a

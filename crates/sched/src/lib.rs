@@ -5,6 +5,30 @@
 //! build enforces it. Everything concurrent lives in `blkmq-engine`, which calls a policy from one thread
 //! at a time; the laboratory calls the same policy in virtual time.
 //!
+//! Two requests in the order of their sectors, as the engine would have them from `mq-deadline`:
+//!
+//! ```
+//! use blkmq_core::{HwQueue, Instant, IoMeta, Op};
+//! use blkmq_sched::{At, Cx, Nothing, Options, Pick, Requests, Shape, registry};
+//!
+//! let factory = registry::find("mq-deadline").expect("it is in the registry");
+//! let shape = Shape { slots: 4, nr_requests: 4, hw_depth: 1, hw_queues: 1, rotational: true };
+//! let options = Options::parse(factory.attributes, "read_expire=100")?;
+//! let mut policy = (factory.build)(&shape, &options);
+//!
+//! // What the engine keeps: the requests, the time, and nothing that instances share.
+//! let mut requests = Requests::new(shape.slots);
+//! let far = requests.alloc(IoMeta::new(Op::Read, 8000, 8)).expect("a slot is free");
+//! let near = requests.alloc(IoMeta::new(Op::Read, 16, 8)).expect("a slot is free");
+//! let cx = Cx::new(Instant::ZERO, &requests, &Nothing);
+//! policy.insert(&cx, far, At::Tail);
+//! policy.insert(&cx, near, At::Tail);
+//! assert_eq!(policy.pick(&cx, HwQueue(0)), Pick::Issue(near));
+//! assert_eq!(policy.pick(&cx, HwQueue(0)), Pick::Issue(far));
+//! assert_eq!(policy.pick(&cx, HwQueue(0)), Pick::Empty);
+//! # Ok::<(), blkmq_sched::OptionError>(())
+//! ```
+//!
 //! # Writing a scheduler
 //!
 //! In the order in which one writes it:

@@ -1,65 +1,25 @@
 //! The contract of `Scheduler`, for every line of the registry.
 //!
-//! `Driver` watches each call through the oracle; what is left to do here is to reach many states: slots are
-//! few, so that ids are reused at once, and every kind of step happens.
+//! `conformance` draws scripts and is there for policies from outside as well; what is left to do here are the states
+//! that chance does not reach.
 
-use blkmq_core::{IoMeta, Nanos, Op, Rng};
-use blkmq_sched::testkit::{Driver, Script};
-use blkmq_sched::{At, Factory, Pick, registry};
+use blkmq_core::{IoMeta, Nanos, Op};
+use blkmq_sched::testkit::{Driver, conformance};
+use blkmq_sched::{At, registry};
 
 const SEEDS: u64 = 300;
 
-fn each(test: impl Fn(&'static Factory, u64)) {
-    for factory in registry::ALL {
-        (0..SEEDS).for_each(|seed| test(factory, seed));
-    }
-}
-
-/// Every other seed has owners in groups.
-fn script(factory: &Factory, seed: u64) -> Script {
-    let new = if seed.is_multiple_of(2) { Script::new } else { Script::with_tenants };
-    new(seed, factory.attributes)
-}
-
-fn few_slots(seed: u64) -> u32 {
-    1 + Rng::new(seed).below(40) as u32
-}
-
 #[test]
 fn random_scripts_keep_the_contract_and_lose_nothing() {
-    each(|factory, seed| {
-        let mut script = script(factory, seed);
-        let options = script.options();
-        let mut driver = Driver::of(factory, few_slots(seed), &options);
-        (0..2_000).for_each(|_| {
-            let _ = driver.apply(script.step());
-        });
-        driver.drain();
-        assert_eq!(driver.pick(), Pick::Empty);
-        assert!(driver.held().is_empty());
-    });
-}
-
-#[test]
-fn everything_can_be_withdrawn_in_any_order_at_any_time_and_the_policy_goes_on() {
-    each(|factory, seed| {
-        let mut rng = Rng::new(seed);
-        let mut script = script(factory, seed);
-        let options = script.options();
-        let mut driver = Driver::of(factory, few_slots(seed), &options);
-        for _ in 0..10 {
-            (0..100).for_each(|_| {
-                let _ = driver.apply(script.step());
-            });
-            let mut held = driver.held();
-            while !held.is_empty() {
-                let at = rng.below(held.len() as u64) as usize;
-                driver.withdraw(held.swap_remove(at));
-            }
-            assert_eq!(driver.pick(), Pick::Empty);
+    for factory in registry::ALL {
+        let (mut picked, mut withdrawn) = (0, 0);
+        for seed in 0..SEEDS {
+            let outcome = conformance(factory, seed);
+            picked += outcome.picked;
+            withdrawn += outcome.withdrawn;
         }
-        driver.drain();
-    });
+        assert!(picked > 1000 && withdrawn > 1000, "{}: {picked}, {withdrawn}", factory.name);
+    }
 }
 
 #[test]
@@ -87,23 +47,6 @@ fn requests_that_are_put_back_again_and_again_come_out_once_each_time() {
         }
         assert_eq!(driver.drain().len(), 8);
     }
-}
-
-#[test]
-fn the_same_calls_get_the_same_answers() {
-    each(|factory, seed| {
-        if seed % 8 != 0 {
-            return;
-        }
-        let run = || {
-            let mut script = script(factory, seed);
-            let options = script.options();
-            let mut driver = Driver::of(factory, few_slots(seed), &options);
-            let events: Vec<_> = (0..500).map(|_| driver.apply(script.step())).collect();
-            (events, driver.drain(), driver.inspect())
-        };
-        assert_eq!(run(), run(), "{} seed {seed}", factory.name);
-    });
 }
 
 #[test]

@@ -5,6 +5,29 @@
 //! accepts, and a [`BufferPool`] has many of them in memory that the kernel has mapped once and for all.
 //! What it charges for, its parameters and what it cannot do are on its page (`doc/uring.md`).
 //!
+//! ```
+//! use blkmq_buf::AlignedBuf;
+//! use blkmq_core::Bytes;
+//! use blkmq_engine::{BlockDevice, Io};
+//! use blkmq_runtime::Service;
+//! use blkmq_uring::UringDevice;
+//! # let path = std::env::temp_dir().join(format!("blkmq-uring-doc-{}", std::process::id()));
+//! # std::fs::write(&path, vec![7; 1 << 20])?;
+//! # if UringDevice::parse(&path.to_string_lossy()).is_err_and(|e| e.is_unavailable()) {
+//! #     return Ok(std::fs::remove_file(&path)?);
+//! # }
+//!
+//! // Read only, past the page cache; `path` is a file or a block device.
+//! let device = UringDevice::parse(&format!("{},readonly=1", path.display()))?;
+//! let service = Service::start(device.config()?)?;
+//! let mut disk = service.blocking()?;
+//! let (result, mut bytes) = disk.call(Io::read(Bytes(8192), AlignedBuf::new(4096)))?;
+//! result?;
+//! assert_eq!(bytes.as_mut_slice(), [7; 4096]);
+//! # std::fs::remove_file(&path)?;
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
 //! # Why the memory is safe
 //!
 //! The kernel writes to a buffer after the call that passed it has returned. The argument leans on this crate, on

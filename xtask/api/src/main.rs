@@ -5,9 +5,8 @@
 //! crates leave out modules, which may be private there: moving a type between files changes nothing for users.
 
 use public_api::{Builder, PublicItem};
-use std::collections::HashSet;
+use std::collections::BTreeSet;
 use std::error::Error;
-use std::hash::Hash;
 
 fn main() -> Result<(), Box<dyn Error>> {
     let path = std::env::args().nth(1).ok_or("usage: blkmq-api JSON")?;
@@ -23,10 +22,10 @@ fn main() -> Result<(), Box<dyn Error>> {
 
 fn lines(items: &[&PublicItem]) -> Vec<String> {
     let of_a_trait = |item: &&&PublicItem| is_of_a_trait(&item.to_string());
-    let impls: HashSet<_> = items.iter().filter(of_a_trait).map(|item| item.id()).collect();
+    let impls: BTreeSet<_> = items.iter().filter(of_a_trait).map(|item| item.id()).collect();
     let is_declared_elsewhere =
         |item: &PublicItem| item.parent_id().is_some_and(|parent| impls.contains(&parent));
-    let mut seen = HashSet::new();
+    let mut seen = BTreeSet::new();
     let wanted = items.iter().filter(|item| {
         let line = item.to_string();
         let is_type = line.starts_with("pub type ");
@@ -35,7 +34,7 @@ fn lines(items: &[&PublicItem]) -> Vec<String> {
     wanted.map(ToString::to_string).collect()
 }
 
-fn first<T: Hash + Eq + Clone>(seen: &mut HashSet<T>, item: &T) -> bool {
+fn first<T: Ord + Clone>(seen: &mut BTreeSet<T>, item: &T) -> bool {
     seen.insert(item.clone())
 }
 

@@ -1,6 +1,7 @@
 //! What it takes to test a policy: scripts that drive it, an oracle that checks the contract, and stupid
 //! twins to compare decisions with. Behind the feature `testkit`; never part of a release build.
 //!
+//! - [`conformance`] is what every policy must pass: one call for each seed.
 //! - [`Driver`] is a policy with a slot table and a clock, driven by hand: the tool for tests of one
 //!   behaviour.
 //! - [`Checked`] wraps any policy and panics when it breaks the contract of [`Scheduler`](crate::Scheduler).
@@ -11,6 +12,7 @@
 //! - [`FakeDevice`] is something to wait for, when latency matters.
 //! - [`naive`] holds a twin for each policy of the registry.
 
+mod conformance;
 mod driver;
 mod fake_device;
 pub mod naive;
@@ -20,6 +22,7 @@ pub mod rationed;
 mod script;
 mod tenants;
 
+pub use conformance::{Outcome, conformance};
 pub use driver::Driver;
 pub use fake_device::FakeDevice;
 pub use oracle::Checked;
