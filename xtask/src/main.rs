@@ -17,6 +17,7 @@ mod mutants;
 mod nbd;
 mod nightly;
 mod orderings;
+mod outside;
 mod planted;
 mod sanitize;
 mod shell;
@@ -52,6 +53,12 @@ const VERBS: &[Verb] = &[
         usage: "[--bless]",
         summary: "what is public, compared with docs/api",
         run: api::main,
+    },
+    Verb {
+        name: "outside",
+        usage: "",
+        summary: "a scheduler and a device outside of the workspace pass their kits",
+        run: outside::main,
     },
     Verb { name: "loom", usage: "[FILTER]", summary: "model-check the protocols", run: loom::main },
     Verb {
