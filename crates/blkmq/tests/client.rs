@@ -23,3 +23,47 @@ fn a_client_gives_up_an_io_that_still_waits() {
     client.cancel(2);
     assert_eq!((client.in_flight(), service.stats().cancelled.total()), (0, 1), "it was done");
 }
+
+/// A ring wakes whichever thread sleeps on it: a client goes from thread to thread with reads in flight, of a file and of
+/// a device that ends its I/Os at certain times, and loses none.
+#[test]
+fn a_client_moves_between_threads_with_ios_in_flight() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = format!("uring:{},size=1", folder.path().join("disk").display());
+    for text in ["memory,size=1,irqmode=2,completion_nsec=500000", &file] {
+        let device = match blkmq::open(text) {
+            Err(error) if error.is_unavailable() => {
+                eprintln!("skipped {text} in a_client_moves_between_threads: {error}");
+                continue;
+            }
+            device => device.expect("it opens"),
+        };
+        let service = device.start("mq-deadline").expect("it can run");
+        let mut client = service.client().expect("one is free");
+        let mut ended = Vec::new();
+        for round in 0..20 {
+            for nth in 0..8 {
+                let cookie = round * 8 + nth;
+                let io = Io::read(Bytes(cookie * 4096), AlignedBuf::new(4096)).cookie(cookie);
+                client.push(io).expect("there is credit");
+            }
+            client.flush();
+            // Four of them are in flight at least, and go on to the next thread.
+            (client, ended) = std::thread::spawn(move || {
+                let most = client.in_flight() - 4;
+                client.wait(1, most, |done| {
+                    assert!(done.result.is_ok());
+                    ended.push(done.cookie);
+                });
+                (client, ended)
+            })
+            .join()
+            .expect("no panic");
+            assert!(client.in_flight() >= 4);
+        }
+        let left = client.in_flight();
+        client.wait(left, left, |done| ended.push(done.cookie));
+        ended.sort_unstable();
+        assert_eq!(ended, Vec::from_iter(0..160), "{text}");
+    }
+}

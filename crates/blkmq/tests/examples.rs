@@ -8,6 +8,9 @@ mod callbacks;
 mod copy;
 #[path = "../examples/embed.rs"]
 mod embed;
+#[path = "../examples/event_loop.rs"]
+#[allow(dead_code, reason = "its `main` takes arguments")]
+mod event_loop;
 #[path = "../examples/own_device.rs"]
 mod own_device;
 #[path = "../examples/own_scheduler.rs"]
@@ -20,7 +23,12 @@ mod tokio_tasks;
 use blkmq::core::{IoMeta, Op};
 use blkmq::sched::{At, Pick};
 use blkmq::testkit::{self, scheduler::Driver};
+use blkmq::{AlignedBuf, Bytes, Device, Io};
 use own_device::Ram;
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::Path;
+use std::thread;
 
 #[test]
 fn embed_runs() {
@@ -72,6 +80,81 @@ fn tokio_runs() {
 #[test]
 fn storage_engine_loses_nothing_that_it_acknowledged() {
     storage_engine::main().expect("its disk keeps what was flushed");
+}
+
+/// Pages that [`event_loop_copies_pages`] has copied, by several connections at once.
+const PAGES: u64 = 96;
+const PAGE: usize = 4096;
+
+/// Asks for every third page, all at once, and waits for the answers.
+fn copy_a_third(socket: &Path, first: u64) {
+    let mut stream = UnixStream::connect(socket).expect("the server listens");
+    let lines: String = (first..PAGES).step_by(3).map(|page| format!("copy {page}\n")).collect();
+    stream.write_all(lines.as_bytes()).expect("the server reads");
+    let answers = BufReader::new(stream).lines().take(lines.lines().count());
+    let mut answers: Vec<String> = answers.map(|line| line.expect("an answer")).collect();
+    let mut expected: Vec<String> =
+        (first..PAGES).step_by(3).map(|page| format!("page {page}: copied")).collect();
+    answers.sort_unstable();
+    expected.sort_unstable();
+    assert_eq!(answers, expected);
+}
+
+/// Between `from` and `to`, through the socket.
+fn copy_pages(folder: &Path, from: &Device, to: &Device) {
+    let service = from.start("none").expect("it can run");
+    let mut blocking = service.blocking().expect("the first one");
+    for page in 0..PAGES {
+        let bytes = AlignedBuf::copy_of(&[page as u8 + 1; PAGE]);
+        let (result, _) = blocking.call(Io::write(Bytes(page * 4096), bytes)).expect("it is taken");
+        result.expect("it is written");
+    }
+    drop((blocking, service));
+    let socket = folder.join("socket");
+    let listener = UnixListener::bind(&socket).expect("the folder is there");
+    thread::scope(|scope| {
+        let server = scope.spawn(|| event_loop::serve(&listener, from, to));
+        let socket = &socket;
+        let clients = (0..3).map(|first| scope.spawn(move || copy_a_third(socket, first)));
+        for client in Vec::from_iter(clients) {
+            client.join().expect("every page is answered for");
+        }
+        let mut last = UnixStream::connect(socket).expect("the server listens");
+        last.write_all(b"copy all\ncopy 4000000\n").expect("it reads");
+        let mut answers = BufReader::new(last.try_clone().expect("a descriptor")).lines();
+        let mut answer = || answers.next().expect("an answer").expect("a line");
+        assert_eq!(answer(), "copy N, or stop");
+        assert!(answer().starts_with("page 4000000: "), "there is no such page");
+        last.write_all(b"stop\n").expect("it reads");
+        server.join().expect("no panic").expect("nothing fails");
+    });
+    std::fs::remove_file(&socket).expect("it was there");
+    let service = to.start("none").expect("it can run");
+    let mut blocking = service.blocking().expect("the first one");
+    for page in 0..PAGES {
+        let io = Io::read(Bytes(page * 4096), AlignedBuf::new(PAGE));
+        let (result, mut bytes) = blocking.call(io).expect("it is taken");
+        result.expect("it is read");
+        assert!(bytes.as_mut_slice() == [page as u8 + 1; PAGE], "page {page}");
+    }
+}
+
+#[test]
+fn event_loop_copies_pages() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let memory = || blkmq::open("memory,size=1").expect("memory");
+    copy_pages(folder.path(), &memory(), &memory());
+    // With deadlines instead of answers within the call, and with descriptors of rings.
+    let slow = || blkmq::open("memory,size=1,irqmode=2,completion_nsec=300000").expect("memory");
+    copy_pages(folder.path(), &slow(), &slow());
+    let file =
+        |name: &str| blkmq::open(&format!("uring:{},size=1", folder.path().join(name).display()));
+    match file("from") {
+        Err(error) if error.is_unavailable() => {
+            eprintln!("skipped files in event_loop_copies_pages: {error}");
+        }
+        from => copy_pages(folder.path(), &from.expect("it is made"), &file("to").expect("made")),
+    }
 }
 
 #[test]

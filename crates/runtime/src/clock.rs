@@ -22,6 +22,14 @@ impl Clock {
         Self { epoch: std::time::Instant::now() }
     }
 
+    /// As if it had been started so many seconds ago.
+    #[cfg(all(test, target_os = "linux"))]
+    pub(crate) fn started_ago(seconds: u64) -> Self {
+        let ago = std::time::Duration::from_secs(seconds);
+        let epoch = std::time::Instant::now().checked_sub(ago);
+        Self { epoch: epoch.expect("the machine runs for longer") }
+    }
+
     /// The time since the epoch.
     #[inline]
     #[must_use]

@@ -121,26 +121,51 @@ pub fn wait_any<P: Payload>(
 
 /// Prepares all of `clients` and sleeps, unless one of them must not. Every one of them has to end its wait then.
 fn sleep_on_all<P: Payload>(clients: &mut [&mut Client<P>], deadline: Instant) -> io::Result<()> {
-    let mut until = deadline;
+    let mut until = vec![(clients[0].clock, deadline)];
     for client in clients.iter_mut() {
         client.event_fd()?;
         match client.prepare_wait() {
             Sleep::No => return Ok(()),
-            Sleep::Until(at) => until = until.min(at.unwrap_or(Instant::MAX)),
+            Sleep::Until(at) => until.extend(at.map(|at| (client.clock, at))),
         }
     }
-    let clock = clients[0].clock;
     let mut watched = Vec::with_capacity(clients.len());
     for client in clients.iter_mut() {
         watched.push(PollFd::from_borrowed_fd(client.event_fd()?, PollFlags::IN));
     }
-    let left = (until < Instant::MAX).then(|| timespec(until - clock.now()));
+    let left = earliest(&until).map(timespec);
     match poll(&mut watched, left.as_ref()) {
         Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
         Err(error) => Err(error.into()),
     }
 }
 
+/// How long it is to the first of these times, each of which is one of its own clock; `None` if there is none.
+fn earliest(times: &[(Clock, Instant)]) -> Option<Nanos> {
+    let finite = times.iter().filter(|(_, at)| *at < Instant::MAX);
+    finite.map(|(clock, at)| *at - clock.now()).min()
+}
+
 pub(crate) fn timespec(Nanos(ns): Nanos) -> Timespec {
     Timespec { tv_sec: (ns / 1_000_000_000) as i64, tv_nsec: (ns % 1_000_000_000) as i64 }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Services have a clock each. The times of one were compared with the clock of another: a thread that waited for
+    /// two disks slept for as long as lay between the starts of their services, or did not sleep at all.
+    #[test]
+    fn times_of_two_clocks_are_not_mixed() {
+        let (old, young) = (Clock::started_ago(3600), Clock::start());
+        let second = Nanos::from_secs(1);
+        for (near, far) in [(old, young), (young, old)] {
+            let times = [(far, far.now() + Nanos(60 * second.0)), (near, near.now() + second)];
+            assert!(earliest(&times).is_some_and(|left| left <= second));
+            let times = [(far, far.now() + Nanos(7200 * second.0))];
+            assert!(earliest(&times).is_some_and(|left| left > second));
+        }
+        assert_eq!(earliest(&[(old, Instant::MAX)]), None);
+    }
 }
