@@ -58,7 +58,7 @@
 )]
 //! | put a queue with a scheduler around it | [`Device::start`]; with everything chosen, [`BlockDevice::config`], [`Config`], [`Service::start`] |
 //! | do I/O from a thread | [`Service::client`], [`Client`], [`Io`], [`Completion`]; one at a time, [`Service::blocking`] and [`Blocking`] |
-//! | do I/O from tasks or many threads | [`Service::reactor`], [`Reactor`], [`Handle`], [`Submitted`] |
+//! | do I/O from tasks or many threads | [`Service::reactor`], [`Reactor`], [`Handle`], [`Submitted`]; room before there is an I/O, [`Handle::reserve`] and [`Permit`] |
 //! | have buffers | [`AlignedBuf`]; many without allocating, and registered with the kernel, [`BufferPool`] and [`Device::register`]; your own, [`IoBuf`] and [`Payload`] |
 #![cfg_attr(
     target_os = "linux",
@@ -66,9 +66,9 @@
            [`Client::end_wait`], [`Sleep`]; for several clients, [`wait_any`] |"
 )]
 //! | say how long waiting threads stay awake, and where pump threads run | [`Waiting`]; [`PumpMode`], [`Placement`] |
-//! | give an I/O up | [`Client::cancel`], [`Submitted::cancel`] |
+//! | give an I/O up | [`Client::cancel`], [`Submitted::cancel`], [`Handle::cancel`] |
 //! | know why an I/O was refused, or failed | [`Refused`] and [`Refusal`], [`CallError`], [`SubmitError`] and [`SubmitErrorKind`]; [`IoError`] |
-//! | share a disk between tenants | [`Service::add_group`], [`GroupOptions`], [`GroupGuard`], [`IoMax`]; the whole tree, [`GroupTree`] |
+//! | share a disk between tenants | [`Service::add_group`], [`GroupOptions`], [`GroupGuard`], [`IoMax`]; the whole tree, [`GroupTree`]; what each has done, [`Queue::group_io`] and [`GroupIo`]; what cannot be shared, [`Config::notes`] |
 //! | share driver tags between disks | [`SharedTags`] |
 //! | change a queue in use | [`Service::edit`] and [`Plan`]; by sysfs' names, [`Service::attribute`] and [`Service::set_attribute`]; hold it, [`Queue::freeze`] and [`Queue::quiesce`] |
 //! | see what it does | [`Service::stats`] and [`QueueStats`]; what does not come back, [`Service::set_observer`], [`Stall`] and [`Queue::outstanding`] |
@@ -122,22 +122,22 @@ pub use blkmq_core::{
 #[doc(inline)]
 pub use blkmq_engine::{
     Access, BioTable, BlockDevice, Busy, Change, ChangeError, Completion, Config, ConfigError,
-    DEFAULT_TIMEOUT, DeviceQueue, DeviceQueues, DeviceShape, EditError, Enqueued, Expiry, Finished,
-    Freeze, Group, GroupError, GroupTree, Inflight, Io, IoMax, IoMaxError, NoMerges,
-    NoSubmitterLeft, Outstanding, Place, Plan, PumpMode, Queue, QueueStats, Quiesce, Refusal,
-    Refused, SharedTags, Submitter, Unsubmitted, Verdict, WriteCache,
+    ConfigNote, DEFAULT_TIMEOUT, DeviceQueue, DeviceQueues, DeviceShape, EditError, Enqueued,
+    Expiry, Finished, Freeze, Group, GroupError, GroupTree, Inflight, Io, IoMax, IoMaxError,
+    NoMerges, NoSubmitterLeft, Outstanding, Place, Plan, PumpMode, Queue, QueueStats, Quiesce,
+    Refusal, Refused, SharedTags, Stats, Submitter, Unsubmitted, Verdict, WriteCache,
 };
 #[doc(inline)]
 pub use blkmq_runtime::{
     Answer, Batch, Blocking, CallError, Client, Clock, Event, GroupGuard, GroupOptions, Handle,
-    NotTaken, Observer, Placement, Reactor, ReactorError, Resumed, Service, ServiceError, Stall,
-    SubmitError, SubmitErrorKind, Submitted, Unavailable, Waiting,
+    NotTaken, Observer, Permit, Placement, Reactor, ReactorError, Reserving, Resumed, Service,
+    ServiceError, Stall, SubmitError, SubmitErrorKind, Submitted, Unavailable, Waiting,
 };
 #[cfg(target_os = "linux")]
 #[doc(inline)]
 pub use blkmq_runtime::{Sleep, wait_any};
 #[doc(inline)]
-pub use blkmq_sched::{Factory, Options, Scheduler};
+pub use blkmq_sched::{Factory, Flow, GroupIo, Options, Scheduler, StatsLevel};
 #[cfg(target_os = "linux")]
 #[doc(inline)]
 pub use blkmq_uring::UringDevice;

@@ -21,12 +21,13 @@ reachable!(ITEMS:
     // Services and clients.
     Config, ConfigError, Service, ServiceError, Client, Batch, Blocking, CallError, Clock, Waiting,
     PumpMode, Placement, Reactor, ReactorError, Handle, Submitted, Answer, NotTaken, SubmitError,
-    SubmitErrorKind, Unavailable, NoSubmitterLeft,
+    SubmitErrorKind, Unavailable, NoSubmitterLeft, Permit, Reserving,
     // A queue in use.
     Queue, QueueStats, Plan, Change, ChangeError, EditError, Freeze, Quiesce, Access, NoMerges,
     Event, Observer, Stall, Resumed, Outstanding, Place,
     // Tenants, and disks behind one adapter.
     GroupOptions, GroupGuard, GroupId, GroupTree, Group, GroupError, IoMax, IoMaxError, SharedTags,
+    ConfigNote, GroupIo, Flow, Stats, StatsLevel,
     // Devices and schedulers of one's own.
     BlockDevice, DeviceQueue, DeviceQueues, DeviceShape, Limits, WriteCache, DEFAULT_TIMEOUT, BioTable, Inflight, Enqueued,
     Busy, Finished, Verdict, Expiry, Scheduler, Factory, Options, scheduler,
