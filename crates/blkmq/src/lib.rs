@@ -66,7 +66,7 @@
            [`Client::end_wait`], [`Sleep`]; for several clients, [`wait_any`] |"
 )]
 //! | say how long waiting threads stay awake, and where pump threads run | [`Waiting`]; [`PumpMode`], [`Placement`] |
-//! | give an I/O up | [`Client::cancel`], [`Submitted::cancel`], [`Handle::cancel`] |
+//! | give an I/O up | [`Client::cancel`], [`Submitted::cancel`], [`Handle::cancel`], [`Canceller`] |
 //! | know why an I/O was refused, or failed | [`Refused`] and [`Refusal`], [`CallError`], [`SubmitError`] and [`SubmitErrorKind`]; [`IoError`] |
 //! | share a disk between tenants | [`Service::add_group`], [`GroupOptions`], [`GroupGuard`], [`IoMax`]; the whole tree, [`GroupTree`]; what each has done, [`Queue::group_io`] and [`GroupIo`]; what cannot be shared, [`Config::notes`] |
 //! | share driver tags between disks | [`SharedTags`] |
@@ -129,9 +129,9 @@ pub use blkmq_engine::{
 };
 #[doc(inline)]
 pub use blkmq_runtime::{
-    Answer, Batch, Blocking, CallError, Client, Clock, Event, GroupGuard, GroupOptions, Handle,
-    NotTaken, Observer, Permit, Placement, Reactor, ReactorError, Reserving, Resumed, Service,
-    ServiceError, Stall, SubmitError, SubmitErrorKind, Submitted, Unavailable, Waiting,
+    Answer, Batch, Blocking, CallError, Canceller, Client, Clock, Event, GroupGuard, GroupOptions,
+    Handle, NotTaken, Observer, Permit, Placement, Reactor, ReactorError, Reserving, Resumed,
+    Service, ServiceError, Stall, SubmitError, SubmitErrorKind, Submitted, Unavailable, Waiting,
 };
 #[cfg(target_os = "linux")]
 #[doc(inline)]

@@ -19,7 +19,7 @@ reachable!(ITEMS:
     Io, Bytes, Sectors, Op, IoFlags, IoPrio, Class, Owner, Completion, IoResult, IoError,
     Refused, Refusal, Unsubmitted, SECTOR_SIZE,
     // Services and clients.
-    Config, ConfigError, Service, ServiceError, Client, Batch, Blocking, CallError, Clock, Waiting,
+    Config, ConfigError, Service, ServiceError, Client, Batch, Blocking, CallError, Canceller, Clock, Waiting,
     PumpMode, Placement, Reactor, ReactorError, Handle, Submitted, Answer, NotTaken, SubmitError,
     SubmitErrorKind, Unavailable, NoSubmitterLeft, Permit, Reserving,
     // A queue in use.

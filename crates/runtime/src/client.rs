@@ -1,19 +1,21 @@
-//! The two faces of a submitter: a completion queue with cookies, and one blocking call at a time.
+//! [`Client`]: a submitter as a completion queue with cookies, with a clock and a way to wait.
 
+use crate::Clock;
 use crate::host::Threads;
 use crate::pump_thread::PumpThreads;
 use crate::seat::Seat;
 use crate::stall::Stalls;
 use crate::waiting::{AWAKE_FOR, Patience, Pause, Waiting};
 use crate::watch::Watch;
-use crate::{Clock, SubmitErrorKind};
-use blkmq_core::{Instant, IoError, IoResult, Nanos, Op, Payload, SECTOR_SIZE};
+use blkmq_core::{Instant, Nanos, Payload, SubmitterId};
 use blkmq_engine::{Completion, Io, Refused, Submitter};
-use std::fmt;
 use std::sync::Arc;
 
+mod blocking;
 #[cfg(target_os = "linux")]
 pub(crate) mod outside;
+
+pub use blocking::{Blocking, CallError, Canceller};
 
 /// How often a client of a poisoned queue looks whether its I/Os have come back.
 const POISONED_LOOK: Nanos = Nanos::from_millis(1);
@@ -147,6 +149,11 @@ impl<P: Payload> Client<P> {
     /// says. See [`Submitter::cancel`].
     pub fn cancel(&mut self, cookie: u64) {
         self.submitter.cancel(self.clock.now(), cookie);
+    }
+
+    /// What wakes the thread that waits here.
+    fn waker(&self) -> (Arc<Threads>, SubmitterId) {
+        (Arc::clone(self.seat.threads()), self.submitter.id())
     }
 
     /// Hands up to `most` finished I/Os to `take`. Returns how many. Never waits.
@@ -322,132 +329,5 @@ impl<P: Payload> Drop for Batch<'_, P> {
     #[inline]
     fn drop(&mut self) {
         self.client.flush_at(self.now);
-    }
-}
-
-/// Why a blocking call has no result.
-pub enum CallError<P> {
-    /// The queue did not take the I/O.
-    Refused(Refused<P>),
-    /// A device panicked while it had the I/O, and has not given it back. It may have been done, and its payload does
-    /// not come back: the device may still write to it.
-    Lost,
-}
-
-impl<P> CallError<P> {
-    /// Why, by type.
-    #[must_use]
-    pub fn why(&self) -> SubmitErrorKind {
-        match self {
-            Self::Refused(refused) => SubmitErrorKind::Refused(refused.why),
-            Self::Lost => SubmitErrorKind::Lost,
-        }
-    }
-
-    /// The refusal, if it was one.
-    pub fn into_refused(self) -> Option<Refused<P>> {
-        match self {
-            Self::Refused(refused) => Some(refused),
-            Self::Lost => None,
-        }
-    }
-
-    /// The I/O, if it was not done.
-    pub fn into_io(self) -> Option<Io<P>> {
-        match self {
-            Self::Refused(refused) => Some(refused.into_io()),
-            Self::Lost => None,
-        }
-    }
-}
-
-impl<P> fmt::Debug for CallError<P> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "CallError({:?})", self.why())
-    }
-}
-
-impl<P> fmt::Display for CallError<P> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Refused(refused) => refused.fmt(f),
-            Self::Lost => {
-                f.write_str("the device panicked while it had the I/O, which may have been done")
-            }
-        }
-    }
-}
-
-impl<P> std::error::Error for CallError<P> {}
-
-/// One I/O at a time: [`call`](Self::call) returns when it is done.
-#[derive(Debug)]
-pub struct Blocking<P> {
-    client: Client<P>,
-}
-
-impl<P: Payload> Blocking<P> {
-    pub(crate) fn new(client: Client<P>) -> Self {
-        Self { client }
-    }
-
-    /// Does `io` and waits for it. Gives the payload back with the result.
-    ///
-    /// # Errors
-    /// Gives the I/O back if the device could not take it, if it would have more parts than the client has
-    /// credit for, or if the queue is poisoned. Never for want of credit: there is one I/O at a time. An I/O that a
-    /// device had when it panicked may be lost.
-    pub fn call(&mut self, io: Io<P>) -> Result<(IoResult, P), CallError<P>> {
-        let now = self.client.clock.now();
-        self.client.push_at(now, io).map_err(CallError::Refused)?;
-        let mut answer = None;
-        self.client.wait(1, 1, |done| answer = Some((done.result, done.payload)));
-        answer.ok_or(CallError::Lost)
-    }
-
-    /// Makes everything durable that has been written.
-    ///
-    /// # Errors
-    /// As the device answers.
-    pub fn flush(&mut self) -> IoResult
-    where
-        P: Default,
-    {
-        match self.call(Io::flush()) {
-            Ok((result, _)) => result,
-            // A flush has no place or length to refuse.
-            Err(CallError::Refused(_) | CallError::Lost) => Err(IoError::POISONED),
-        }
-    }
-}
-
-impl<P: Payload> Blocking<P> {
-    /// Reads as many bytes as `payload` carries from `sector` on into it, which must be able to be read into,
-    /// as a [`Buffer`](blkmq_core::Buffer) is.
-    ///
-    /// # Errors
-    /// As [`call`](Self::call), and if the payload carries no whole sectors.
-    pub fn read(&mut self, sector: u64, payload: P) -> Result<(IoResult, P), CallError<P>> {
-        self.call(Io::new(Op::Read, sector, whole_sectors(&payload), 0, payload))
-    }
-
-    /// Writes the bytes of `payload` to where `sector` begins. Durable after the next
-    /// [`flush`](Self::flush).
-    ///
-    /// # Errors
-    /// As for [`read`](Self::read).
-    pub fn write(&mut self, sector: u64, payload: P) -> Result<(IoResult, P), CallError<P>> {
-        self.call(Io::new(Op::Write, sector, whole_sectors(&payload), 0, payload))
-    }
-}
-
-/// The length of an I/O that moves all of `payload`. 0, which every queue refuses, if that is no whole number
-/// of sectors. Saturates, which every queue refuses, too.
-fn whole_sectors(payload: &impl Payload) -> u32 {
-    let bytes = payload.data_len().unwrap_or(0);
-    if bytes.is_multiple_of(SECTOR_SIZE as usize) {
-        u32::try_from(bytes / SECTOR_SIZE as usize).unwrap_or(u32::MAX)
-    } else {
-        0
     }
 }

@@ -50,6 +50,11 @@ impl Seat {
         }
     }
 
+    /// What else sleeps in the same service.
+    pub(crate) fn threads(&self) -> &Arc<Threads> {
+        &self.threads
+    }
+
     /// The calling thread is the one that sleeps here from now on. To be called before the last look for work.
     pub(crate) fn enrol(&self) {
         self.bell().enrol();

@@ -2,9 +2,10 @@
 
 mod common;
 
-use blkmq_core::Buffer;
+use blkmq_core::{Buffer, IoError};
 use blkmq_engine::Refusal;
-use common::{PUMPS, null};
+use common::{PUMPS, gate, null, read, until};
+use std::thread;
 
 #[test]
 fn an_io_is_as_long_as_its_payload() {
@@ -40,4 +41,36 @@ fn what_fills_no_whole_sectors_is_refused() {
     let service = null::<u64>("null,size=1", |_| {});
     let refused = service.blocking().unwrap().read(0, 1).unwrap_err().into_refused().unwrap();
     assert_eq!(refused.why, Refusal::Misaligned { block: 512 });
+}
+
+#[test]
+fn a_call_is_given_up_from_another_thread() {
+    for pump in PUMPS {
+        let (service, keeper) = gate::<u64>(4, pump);
+        let mut client = service.blocking().expect("one place");
+        let canceller = client.canceller();
+        // Nothing is under way, and later calls are not concerned.
+        canceller.cancel();
+        for round in 1..=3 {
+            // In a frozen queue it waits.
+            let freeze = service.queue().freeze();
+            thread::scope(|scope| {
+                let call = scope.spawn(|| client.call(read(8)).expect("it comes back"));
+                until(|| service.stats().submitted == 2 * round - 1);
+                canceller.clone().cancel();
+                let (result, payload) = call.join().expect("it does not panic");
+                assert_eq!((result, payload), (Err(IoError::CANCELLED), 8));
+            });
+            drop(freeze);
+            thread::scope(|scope| {
+                let call = scope.spawn(|| client.call(read(16)).expect("it comes back"));
+                until(|| keeper.inside() == 1);
+                // At the device it cannot be given up.
+                canceller.cancel();
+                keeper.let_go(1);
+                let (result, payload) = call.join().expect("it does not panic");
+                assert_eq!((result, payload), (Ok(()), 16));
+            });
+        }
+    }
 }

@@ -1,0 +1,235 @@
+//! [`Blocking`]: one call at a time, and giving one up from another thread.
+
+use super::{Client, Summons};
+use crate::SubmitErrorKind;
+use crate::host::Threads;
+use blkmq_core::{IoError, IoResult, Op, Payload, SECTOR_SIZE, SubmitterId};
+use blkmq_engine::{Io, Refused};
+use std::fmt;
+use std::sync::{Arc, Mutex};
+
+/// Why a blocking call has no result.
+pub enum CallError<P> {
+    /// The queue did not take the I/O.
+    Refused(Refused<P>),
+    /// A device panicked while it had the I/O, and has not given it back. It may have been done, and its payload does
+    /// not come back: the device may still write to it.
+    Lost,
+}
+
+impl<P> CallError<P> {
+    /// Why, by type.
+    #[must_use]
+    pub fn why(&self) -> SubmitErrorKind {
+        match self {
+            Self::Refused(refused) => SubmitErrorKind::Refused(refused.why),
+            Self::Lost => SubmitErrorKind::Lost,
+        }
+    }
+
+    /// The refusal, if it was one.
+    pub fn into_refused(self) -> Option<Refused<P>> {
+        match self {
+            Self::Refused(refused) => Some(refused),
+            Self::Lost => None,
+        }
+    }
+
+    /// The I/O, if it was not done.
+    pub fn into_io(self) -> Option<Io<P>> {
+        match self {
+            Self::Refused(refused) => Some(refused.into_io()),
+            Self::Lost => None,
+        }
+    }
+}
+
+impl<P> fmt::Debug for CallError<P> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "CallError({:?})", self.why())
+    }
+}
+
+impl<P> fmt::Display for CallError<P> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Refused(refused) => refused.fmt(f),
+            Self::Lost => {
+                f.write_str("the device panicked while it had the I/O, which may have been done")
+            }
+        }
+    }
+}
+
+impl<P> std::error::Error for CallError<P> {}
+
+/// One I/O at a time: [`call`](Self::call) returns when it is done. Another thread may give it up by a
+/// [`Canceller`].
+#[derive(Debug)]
+pub struct Blocking<P> {
+    client: Client<P>,
+    /// Shared with cancellers, if there is one.
+    calls: Option<Arc<Calls>>,
+}
+
+/// Gives up calls of a [`Blocking`] client from another thread. Cheap to clone; all clones are the same.
+#[derive(Clone)]
+pub struct Canceller {
+    calls: Arc<Calls>,
+    threads: Arc<Threads>,
+    id: SubmitterId,
+}
+
+impl fmt::Debug for Canceller {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Canceller").finish_non_exhaustive()
+    }
+}
+
+impl Canceller {
+    /// Asks for the I/O of the call that is under way to be given up, which it is if it still waits by itself, as
+    /// [`Client::cancel`] says; its result says whether it was. A call that begins later is not concerned. Never waits.
+    pub fn cancel(&self) {
+        if self.calls.ask() {
+            self.threads.wake_submitter(self.id);
+        }
+    }
+}
+
+/// The call that is under way, and whether it is to be given up.
+#[derive(Debug, Default)]
+struct Calls(Mutex<Call>);
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+enum Call {
+    #[default]
+    None,
+    UnderWay,
+    Unwanted,
+}
+
+impl Calls {
+    fn set(&self, call: Call) -> Call {
+        std::mem::replace(&mut *self.0.lock().expect("no code of others runs under the lock"), call)
+    }
+
+    /// True if a call is under way.
+    fn ask(&self) -> bool {
+        let mut call = self.0.lock().expect("no code of others runs under the lock");
+        let is_under_way = *call != Call::None;
+        if is_under_way {
+            *call = Call::Unwanted;
+        }
+        is_under_way
+    }
+}
+
+/// A client that waits for its call looks here as well. A canceller marks the call before it wakes the client, and the
+/// client looks after it has said that it sleeps.
+impl Summons for Calls {
+    fn rang(&self) -> bool {
+        *self.0.lock().expect("no code of others runs under the lock") == Call::Unwanted
+    }
+
+    fn listen(&self) -> bool {
+        self.rang()
+    }
+}
+
+impl<P: Payload> Blocking<P> {
+    pub(crate) fn new(client: Client<P>) -> Self {
+        Self { client, calls: None }
+    }
+
+    /// What gives up its calls, from other threads.
+    pub fn canceller(&mut self) -> Canceller {
+        let calls = Arc::clone(self.calls.get_or_insert_default());
+        let (threads, id) = self.client.waker();
+        Canceller { calls, threads, id }
+    }
+
+    /// Does `io` and waits for it. Gives the payload back with the result.
+    ///
+    /// # Errors
+    /// Gives the I/O back if the device could not take it, if it would have more parts than the client has
+    /// credit for, or if the queue is poisoned. Never for want of credit: there is one I/O at a time. An I/O that a
+    /// device had when it panicked may be lost.
+    pub fn call(&mut self, io: Io<P>) -> Result<(IoResult, P), CallError<P>> {
+        let Some(calls) = self.calls.clone() else {
+            self.client.push(io).map_err(CallError::Refused)?;
+            let mut answer = None;
+            self.client.wait(1, 1, |done| answer = Some((done.result, done.payload)));
+            return answer.ok_or(CallError::Lost);
+        };
+        calls.set(Call::UnderWay);
+        let answer = self.call_unless_unwanted(io, &calls);
+        calls.set(Call::None);
+        answer
+    }
+
+    fn call_unless_unwanted(
+        &mut self,
+        io: Io<P>,
+        calls: &Calls,
+    ) -> Result<(IoResult, P), CallError<P>> {
+        let cookie = io.cookie;
+        self.client.push(io).map_err(CallError::Refused)?;
+        let mut answer = None;
+        loop {
+            self.client.wait_or(calls, |done| answer = Some((done.result, done.payload)));
+            if answer.is_some() || self.client.lost().is_some() {
+                return answer.ok_or(CallError::Lost);
+            }
+            // Asked for once: the completion says what came of it.
+            if calls.set(Call::UnderWay) == Call::Unwanted {
+                self.client.cancel(cookie);
+            }
+        }
+    }
+
+    /// Makes everything durable that has been written.
+    ///
+    /// # Errors
+    /// As the device answers.
+    pub fn flush(&mut self) -> IoResult
+    where
+        P: Default,
+    {
+        match self.call(Io::flush()) {
+            Ok((result, _)) => result,
+            // A flush has no place or length to refuse.
+            Err(CallError::Refused(_) | CallError::Lost) => Err(IoError::POISONED),
+        }
+    }
+}
+
+impl<P: Payload> Blocking<P> {
+    /// Reads as many bytes as `payload` carries from `sector` on into it, which must be able to be read into,
+    /// as a [`Buffer`](blkmq_core::Buffer) is.
+    ///
+    /// # Errors
+    /// As [`call`](Self::call), and if the payload carries no whole sectors.
+    pub fn read(&mut self, sector: u64, payload: P) -> Result<(IoResult, P), CallError<P>> {
+        self.call(Io::new(Op::Read, sector, whole_sectors(&payload), 0, payload))
+    }
+
+    /// Writes the bytes of `payload` to where `sector` begins. Durable after the next
+    /// [`flush`](Self::flush).
+    ///
+    /// # Errors
+    /// As for [`read`](Self::read).
+    pub fn write(&mut self, sector: u64, payload: P) -> Result<(IoResult, P), CallError<P>> {
+        self.call(Io::new(Op::Write, sector, whole_sectors(&payload), 0, payload))
+    }
+}
+
+/// The length of an I/O that moves all of `payload`. 0, which every queue refuses, if that is no whole number
+/// of sectors. Saturates, which every queue refuses, too.
+fn whole_sectors(payload: &impl Payload) -> u32 {
+    let bytes = payload.data_len().unwrap_or(0);
+    if bytes.is_multiple_of(SECTOR_SIZE as usize) {
+        u32::try_from(bytes / SECTOR_SIZE as usize).unwrap_or(u32::MAX)
+    } else {
+        0
+    }
+}
