@@ -52,6 +52,7 @@ const STEPS: &[Step] = &[
     Step { name: "soak", run: || soak::for_minutes(SOAK_MINUTES) },
     // Benchmarks run small, so that they cannot rot. Nothing is gated on their figures.
     Step { name: "bench", run: || bench::main(&["--test-size".to_owned()]) },
+    Step { name: "instructions", run: || bench::main(&["--instructions".to_owned()]) },
     Step { name: "interop", run: || interop::main(&[]) },
 ];
 

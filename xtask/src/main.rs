@@ -105,8 +105,8 @@ const VERBS: &[Verb] = &[
     },
     Verb {
         name: "bench",
-        usage: "[--test-size] [--out DIR]",
-        summary: "the comparison set, against fio and against the locks",
+        usage: "[--test-size] [--out DIR] | --instructions [--bless]",
+        summary: "the comparison set, against fio and against the locks; or instructions for an I/O",
         run: bench::main,
     },
     Verb {

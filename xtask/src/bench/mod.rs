@@ -10,6 +10,7 @@
 //! run, or that counts no I/O, does fail.
 
 mod figures;
+mod instructions;
 mod machine;
 mod plan;
 mod report;
@@ -22,12 +23,15 @@ use machine::Machine;
 use plan::{Fio, Plan};
 use std::path::PathBuf;
 
-/// `cargo xtask bench [--test-size] [--out DIR]`
+/// `cargo xtask bench [--test-size] [--out DIR]`, or `cargo xtask bench --instructions [--bless]`
 ///
 /// # Errors
 /// If a benchmark cannot be run or read, or the results cannot be written.
 pub(crate) fn main(args: &[String]) -> Result<()> {
     let options = Options::parse(args)?;
+    if let Some(bless) = options.instructions {
+        return instructions::main(bless);
+    }
     build()?;
     let machine = Machine::describe();
     let plan = if options.test_size { Plan::test_size() } else { Plan::full(machine.cores) };
@@ -89,16 +93,20 @@ fn shown(cmd: &Cmd) -> Result<String> {
 struct Options {
     test_size: bool,
     out: PathBuf,
+    /// Instructions are counted instead; and whether they are written down.
+    instructions: Option<bool>,
 }
 
 impl Options {
     fn parse(args: &[String]) -> Result<Self> {
         let out = crate::shell::root().join("bench/results");
-        let mut options = Self { test_size: false, out };
+        let mut options = Self { test_size: false, out, instructions: None };
         let mut args = args.iter();
         while let Some(arg) = args.next() {
             match arg.as_str() {
                 "--test-size" => options.test_size = true,
+                "--instructions" => options.instructions = Some(false),
+                "--bless" if options.instructions.is_some() => options.instructions = Some(true),
                 "--out" => options.out = args.next().ok_or("--out needs a folder")?.into(),
                 other => return Err(format!("bench does not know {other}").into()),
             }
@@ -118,6 +126,11 @@ mod tests {
         };
         assert!(parse(&["--test-size"]).is_ok_and(|options| options.test_size));
         assert!(parse(&["--out", "x"]).is_ok_and(|options| options.out.ends_with("x")));
+        assert!(parse(&["--instructions"]).is_ok_and(|it| it.instructions == Some(false)));
+        assert!(
+            parse(&["--instructions", "--bless"]).is_ok_and(|it| it.instructions == Some(true))
+        );
+        assert!(parse(&["--bless"]).is_err(), "nothing is written down of a benchmark");
         assert!(parse(&["--out"]).is_err());
         assert!(parse(&["--fast"]).is_err());
     }

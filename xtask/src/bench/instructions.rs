@@ -1,0 +1,230 @@
+//! `bench --instructions`: how many instructions an I/O takes, counted by valgrind.
+//!
+//! The count does not depend on the hour or on the neighbours, so that it can be a gate: a figure that rises by more than
+//! [`MOST`] over the committed one fails. A figure is the difference between two runs of different lengths, divided by
+//! the I/Os between them, so that starting the program is not in it.
+//!
+//! Another compiler makes other code. Where the compiler is not the one that the committed figures were taken with, the
+//! figures are printed and nothing is compared, which counts as a skip. It says nothing about time: a line that moves
+//! between cores costs no instruction.
+
+use crate::Result;
+use crate::shell::{BLKMQ, Cmd, is_installed, root, target_dir};
+use serde_json::{Map, Value, json};
+use std::fmt;
+use std::path::PathBuf;
+
+/// By how much a figure may rise, in percent.
+const MOST: f64 = 3.0;
+/// I/Os of the two runs, for each submitter.
+const IOS: [u64; 2] = [4_000, 16_000];
+const SCHEDULERS: [&str; 4] = ["none", "mq-deadline", "kyber", "bfq"];
+/// I/Os in a plug.
+const PLUGS: [u32; 2] = [8, 1];
+
+/// What is counted: 4 KiB random reads at depth 32 on the null device, which completes within the call.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Case {
+    Ours {
+        scheduler: &'static str,
+        plug: u32,
+        latencies: bool,
+        submitters: u32,
+    },
+    /// fio's null engine, which has no block layer.
+    Fio {
+        batch: u32,
+    },
+}
+
+impl fmt::Display for Case {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Ours { scheduler, plug, latencies, submitters } => {
+                let times = if *latencies { "latencies" } else { "no latencies" };
+                write!(f, "{scheduler}, plugs of {plug}, {times}, submitters {submitters}")
+            }
+            Self::Fio { batch } => write!(f, "fio, batches of {batch}"),
+        }
+    }
+}
+
+impl Case {
+    fn all() -> Vec<Self> {
+        let mut all = Vec::new();
+        for scheduler in SCHEDULERS {
+            for plug in PLUGS {
+                for (latencies, submitters) in [(false, 1), (true, 1), (false, 2)] {
+                    all.push(Self::Ours { scheduler, plug, latencies, submitters });
+                }
+            }
+        }
+        if is_installed("fio") {
+            all.extend(PLUGS.map(|batch| Self::Fio { batch }));
+        }
+        all
+    }
+
+    /// Is a rise of this figure a fault? Two threads under valgrind change at moments that depend on each other, and
+    /// fio is another program.
+    fn is_gated(self) -> bool {
+        matches!(self, Self::Ours { submitters: 1, .. })
+    }
+
+    fn submitters(self) -> u64 {
+        match self {
+            Self::Ours { submitters, .. } => submitters.into(),
+            Self::Fio { .. } => 1,
+        }
+    }
+
+    fn cmd(self, ios: u64) -> Cmd {
+        let work = "--rw=randread --bs=4k --iodepth=32 --size=1g --norandommap";
+        match self {
+            Self::Ours { scheduler, plug, latencies, submitters } => {
+                let times = if latencies { "" } else { "--gtod_reduce" };
+                Cmd::new(&format!(
+                    "{BLKMQ} bench --device null,submit_queues=1,irqmode=0 --scheduler {scheduler} {work} {times} \
+                     --iodepth_batch_submit={plug} --iodepth_batch_complete_min={plug} --number_ios={ios} \
+                     --numjobs={submitters} --threads {submitters} --repeat 1"
+                ))
+            }
+            Self::Fio { batch } => Cmd::new(&format!(
+                "fio --name=null --ioengine=null --thread {work} --gtod_reduce=1 --iodepth_batch_submit={batch} \
+                 --iodepth_batch_complete_min={batch} --number_ios={ios}"
+            )),
+        }
+    }
+
+    /// Instructions for an I/O, to a tenth.
+    fn count(self) -> Result<f64> {
+        let log = target_dir().join("instructions.log");
+        let mut counts = [0; 2];
+        for (count, ios) in counts.iter_mut().zip(IOS) {
+            let tool = format!(
+                "valgrind --tool=callgrind --callgrind-out-file=/dev/null --log-file={}",
+                log.display()
+            );
+            self.cmd(ios).under(&tool).output()?;
+            *count = collected(&std::fs::read_to_string(&log)?)?;
+        }
+        let ios = (IOS[1] - IOS[0]) * self.submitters();
+        let between = counts[1].checked_sub(counts[0]).ok_or("a longer run took fewer")?;
+        Ok((between as f64 / ios as f64 * 10.0).round() / 10.0)
+    }
+}
+
+/// The count in what callgrind says: `==1== Collected : 123456`.
+fn collected(log: &str) -> Result<u64> {
+    let line = log.lines().find_map(|line| line.split_once("Collected : "));
+    let (_, count) = line.ok_or_else(|| format!("callgrind says nothing of a count:\n{log}"))?;
+    Ok(count.trim().parse()?)
+}
+
+/// The first line of `rustc -vV`, and the target.
+fn compiler() -> Result<String> {
+    let version = Cmd::new("rustc -vV").output()?;
+    let first = version.lines().next().unwrap_or_default();
+    let host = version.lines().find_map(|line| line.strip_prefix("host: "));
+    Ok(format!("{first}, {}", host.unwrap_or("unknown target")))
+}
+
+fn path() -> PathBuf {
+    root().join("bench/instructions.json")
+}
+
+/// Counts all cases; with `bless` writes them down, otherwise compares them with what is written down.
+///
+/// # Errors
+/// If something cannot be run or read, or a figure has risen too far.
+pub(super) fn main(bless: bool) -> Result<()> {
+    if !is_installed("valgrind") {
+        println!("instructions: SKIPPED, valgrind is not installed");
+        return Ok(());
+    }
+    super::build()?;
+    let compiler = compiler()?;
+    let mut figures = Vec::new();
+    for case in Case::all() {
+        figures.push((case, case.count()?));
+    }
+    if bless {
+        let per_io: Map<String, Value> =
+            figures.iter().map(|(case, figure)| (case.to_string(), json!(figure))).collect();
+        let text =
+            serde_json::to_string_pretty(&json!({ "compiler": compiler, "per_io": per_io }))?;
+        std::fs::write(path(), text + "\n")?;
+    }
+    let written: Value = serde_json::from_str(&std::fs::read_to_string(path())?)?;
+    let risen = report(&figures, &written["per_io"]);
+    if written["compiler"] != Value::from(compiler.as_str()) {
+        println!(
+            "instructions: SKIPPED the comparison, the figures are of {}",
+            written["compiler"]
+        );
+        return Ok(());
+    }
+    if risen.is_empty() {
+        println!("instructions: {} figures, none of those gated above by {MOST} %", figures.len());
+        return Ok(());
+    }
+    let list = risen.join("; ");
+    Err(format!("more instructions than committed, by more than {MOST} %: {list} (cargo xtask bench --instructions --bless, with the reason in the commit)").into())
+}
+
+/// Prints each figure beside the written one; those that have risen too far.
+fn report(figures: &[(Case, f64)], written: &Value) -> Vec<String> {
+    let mut risen = Vec::new();
+    println!("{:<55}{:>10}{:>10}{:>9}", "instructions for an I/O", "committed", "now", "");
+    for (case, now) in figures {
+        let name = case.to_string();
+        let Some(before) = written[&name].as_f64() else {
+            println!("{name:<55}{:>10}{now:>10.1}", "-");
+            continue;
+        };
+        let percent = (now / before - 1.0) * 100.0;
+        println!("{name:<55}{before:>10.1}{now:>10.1}{percent:>+8.2}%");
+        if case.is_gated() && percent > MOST {
+            risen.push(format!("{name}: {before} to {now}"));
+        }
+    }
+    risen
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const CASE: Case = Case::Ours { scheduler: "none", plug: 8, latencies: false, submitters: 1 };
+
+    #[test]
+    fn a_count_is_read_from_what_callgrind_says() {
+        let log = "==7== Events    : Ir\n==7== Collected : 29384756\n==7==\n";
+        assert_eq!(collected(log).unwrap(), 29_384_756);
+        let error = collected("==7== nothing\n").unwrap_err().to_string();
+        assert!(error.contains("nothing"), "{error}");
+    }
+
+    #[test]
+    fn a_figure_that_has_risen_by_more_than_the_limit_is_told() {
+        let written = json!({ CASE.to_string(): 1000.0 });
+        assert!(report(&[(CASE, 1029.0)], &written).is_empty());
+        assert!(report(&[(CASE, 500.0)], &written).is_empty());
+        let risen = report(&[(CASE, 1031.0)], &written);
+        assert_eq!(risen.len(), 1, "{risen:?}");
+        assert!(risen[0].contains("1000 to 1031"), "{risen:?}");
+        // Neither a new case, nor one that is not gated.
+        assert!(report(&[(CASE, 9000.0)], &json!({})).is_empty());
+        let fio = Case::Fio { batch: 8 };
+        assert!(report(&[(fio, 9000.0)], &json!({ fio.to_string(): 1.0 })).is_empty());
+    }
+
+    #[test]
+    fn each_case_has_a_name_of_its_own() {
+        let mut names: Vec<String> = Case::all().iter().map(Case::to_string).collect();
+        let all = names.len();
+        names.sort();
+        names.dedup();
+        assert!(names.len() == all && all >= 24, "{all}");
+    }
+}
