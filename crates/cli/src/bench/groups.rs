@@ -22,12 +22,15 @@ pub fn results<P: Send + 'static>(
     if plan.groups.is_empty() && plan.group_stats == StatsChoice::Off {
         return Groups::default();
     }
-    // A scheduler that knows no groups counts nothing, and zeros would look as if it did.
-    let counts = matches!(
-        queue.group_stat(GroupId::ROOT, "io_serviced_recursive"),
-        Some(Reading::Flow(flow)) if flow.total() > 0
+    // A scheduler that does not share by group has no turns to count, and zeros would look as if it had.
+    let has_turns = matches!(
+        queue.group_stat(GroupId::ROOT, "time_recursive"),
+        Some(Reading::Number(time)) if time > 0
     );
-    let level = if counts { plan.group_stats } else { StatsChoice::Off };
+    let level = match plan.group_stats {
+        StatsChoice::Full | StatsChoice::Inline if !has_turns => StatsChoice::Basic,
+        level => level,
+    };
     let root = GroupResult { name: "/".into(), ..GroupResult::default() };
     let mut found = vec![(GroupId::ROOT, root)];
     add_below(&plan.groups, 0, &mut found);

@@ -308,7 +308,7 @@ impl Lobby {
             let lines = &mut self.nodes[usize::from(node)];
             lines.refused = 0;
             if !lines.turns.is_empty() {
-                self.tree.wait(node);
+                self.tree.resume(node);
             }
         }
     }

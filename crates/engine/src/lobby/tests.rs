@@ -48,6 +48,28 @@ fn slots_go_by_weight_among_those_who_wait() {
 }
 
 #[test]
+fn a_group_that_was_set_aside_keeps_what_it_has_in_hand() {
+    let mut tree = tree(&[added(1, 0, 300), added(2, 0, 100)]);
+    let [one, two] = [1, 2].map(|group| tree.node(GroupId(group)));
+    tree.wait(one);
+    tree.wait(two);
+    // Set aside in every round, the heavier one being passed over for a while.
+    let mut given = BTreeMap::from([(one, 0), (two, 0)]);
+    for round in 0..400 {
+        if round % 2 == 0 {
+            tree.leave(one);
+        }
+        let node = tree.next().expect("somebody waits");
+        tree.charge(node);
+        *given.entry(node).or_default() += 1;
+        tree.resume(one);
+    }
+    assert_eq!((given[&one], given[&two]), (200, 200), "every other round is all that it can have");
+    // It is owed three quarters of those, and has them now.
+    assert_eq!(give_out(&mut tree, 400)[&one], 400);
+}
+
+#[test]
 fn groups_below_a_group_divide_its_part_with_its_own_io() {
     let mut tree = tree(&[added(1, 0, 100), added(2, 0, 100), added(3, 1, 300), added(4, 1, 100)]);
     let [one, two, three, four] = [1, 2, 3, 4].map(|group| tree.node(GroupId(group)));

@@ -229,14 +229,27 @@ impl Tree {
         self.nodes[usize::from(node)].held >= part.max(slots.enough)
     }
 
-    /// The node's own I/O waits, and may be given a slot.
+    /// The node's own I/O begins to wait: it has nothing in hand from before.
     pub(super) fn wait(&mut self, node: u16) {
         if self.at(node).waits {
             return;
         }
-        self.change(node, |node| node.waits = true);
         let it = self.at(node);
         it.own.tag = it.own.tag.max(it.now);
+        let mut at = node;
+        while at != ROOT && self.at(at).place == NOWHERE {
+            let parent = self.at(at).parent;
+            let now = self.at(parent).now;
+            let it = self.at(at);
+            it.all.tag = it.all.tag.max(now);
+            at = parent;
+        }
+        self.resume(node);
+    }
+
+    /// The node's own I/O, which was set aside, may be given a slot again. It has waited all the time.
+    pub(super) fn resume(&mut self, node: u16) {
+        self.change(node, |node| node.waits = true);
         let mut at = node;
         while at != ROOT && self.at(at).place == NOWHERE {
             self.enter_heap(at);
@@ -244,7 +257,7 @@ impl Tree {
         }
     }
 
-    /// It waits no longer, or may not be given one at present.
+    /// It waits no longer, or is set aside.
     pub(super) fn leave(&mut self, node: u16) {
         self.change(node, |node| node.waits = false);
         self.prune(node);
@@ -296,9 +309,6 @@ impl Tree {
 
     fn enter_heap(&mut self, node: u16) {
         let parent = self.at(node).parent;
-        let now = self.at(parent).now;
-        let it = self.at(node);
-        it.all.tag = it.all.tag.max(now);
         let heap = &mut self.at(parent).heap;
         heap.push(node);
         let place = heap.len() - 1;
