@@ -95,6 +95,8 @@ impl fmt::Display for Unavailable {
     }
 }
 
+impl std::error::Error for Unavailable {}
+
 /// An I/O that a reactor did not take, with what was to be called when it is done.
 pub struct NotTaken<P, F = ()> {
     pub(super) io: Unsubmitted<P>,
