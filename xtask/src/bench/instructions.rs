@@ -157,7 +157,7 @@ pub(super) fn main(bless: bool) -> Result<()> {
     }
     let written: Value = serde_json::from_str(&std::fs::read_to_string(path())?)?;
     let risen = report(&figures, &written["per_io"]);
-    if written["compiler"] != Value::from(compiler.as_str()) {
+    if written["compiler"] != compiler.as_str() {
         println!(
             "instructions: SKIPPED the comparison, the figures are of {}",
             written["compiler"]
