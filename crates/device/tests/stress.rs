@@ -345,8 +345,10 @@ impl Clock {
         Instant::from_nanos(self.now.load(Ordering::Relaxed))
     }
 
+    /// The state, also after a panic under the lock: `failed` says so, and a thread that unwinds drops its
+    /// submitter, which wakes others. A second panic there would end the process.
     fn state(&self) -> MutexGuard<'_, Sleepers> {
-        self.sleepers.lock().expect("no thread has panicked")
+        self.sleepers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn rouse(&self, state: &mut Sleepers, at: usize) {
@@ -408,7 +410,7 @@ impl Seat<'_> {
         state.awake -= 1;
         clock.settle(&mut state);
         while state.places[at] != Place::Awake {
-            state = clock.bells[at].wait(state).expect("no thread has panicked");
+            state = clock.bells[at].wait(state).unwrap_or_else(PoisonError::into_inner);
             assert!(!state.failed, "another thread has panicked");
         }
     }
@@ -416,8 +418,7 @@ impl Seat<'_> {
 
 impl Drop for Seat<'_> {
     fn drop(&mut self) {
-        // Whoever panicked may have had the lock; the others must hear of it all the same.
-        let mut state = self.clock.sleepers.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = self.clock.state();
         let place = &mut state.places[usize::from(self.id.0)];
         if std::mem::replace(place, Place::Gone) == Place::Awake {
             state.awake -= 1;
