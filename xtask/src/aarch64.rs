@@ -1,7 +1,7 @@
-//! `aarch64`: the tests of the policies and of the engine as another processor sees them, under qemu-user.
+//! `aarch64`: the tests of the policies and of the engine for another processor, under qemu-user.
 //!
-//! What the compiler makes of our orderings there is tested, and words and pointers of that machine; how far its
-//! memory strays is not, since qemu runs on this one's.
+//! This tests the code that the compiler makes of the memory orderings there, and that machine's words and pointers.
+//! It does not test how far its memory reorders, since qemu runs on the host's memory.
 
 use crate::Result;
 use crate::shell::{Cmd, is_installed};
@@ -9,9 +9,9 @@ use crate::suite::{self, Suite};
 
 const TARGET: &str = "aarch64-unknown-linux-gnu";
 const QEMU: &str = "qemu-aarch64";
-/// Links for that machine.
+/// The linker for that machine.
 const LINKER: &str = "aarch64-linux-gnu-gcc";
-/// Where Debian's cross compiler has the libraries of that machine.
+/// The folder in which Debian's cross compiler has the libraries of that machine.
 const LIBRARIES: &str = "/usr/aarch64-linux-gnu";
 
 const SUITES: &[&Suite] = &[

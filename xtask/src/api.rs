@@ -1,8 +1,8 @@
-//! `api`: the public items of the library's crates, compared with what is committed as text.
+//! `api`: the public items of the library's crates, compared with the committed text.
 //!
-//! `blkmq` re-exports the others, so an item of theirs that changes is a change for its users. Rustdoc writes down
-//! what is public; `xtask/api` makes lines of it. Both read a format that changes with the compiler, so the nightly is
-//! a certain one, and the target, too: the text is the same on every machine.
+//! `blkmq` re-exports the others, so a changed item of theirs is a change for its users. Rustdoc writes the public
+//! items down; `xtask/api` makes lines of them. Both read a format that changes with the compiler, so the nightly is
+//! pinned, and the target, too: the text is the same on every machine.
 
 use crate::shell::{Cmd, root, target_dir};
 use crate::{Result, nightly};
@@ -10,11 +10,11 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::PathBuf;
 
-/// The compiler whose format `xtask/api` reads; both change together.
+/// The compiler that writes the format `xtask/api` reads; both change together.
 const NIGHTLY: &str = "nightly-2026-05-20";
 const TARGET: &str = "x86_64-unknown-linux-gnu";
 
-/// What a program that uses `blkmq` can name.
+/// The crates that a program using `blkmq` can name.
 const CRATES: &[&str] = &[
     "blkmq",
     "blkmq-core",
@@ -26,14 +26,14 @@ const CRATES: &[&str] = &[
     "blkmq-runtime",
 ];
 
-/// Where the texts are.
+/// The folder of the texts.
 const FOLDER: &str = "docs/api";
 const TOOL: &str = "--manifest-path xtask/api/Cargo.toml --locked";
 
 /// `cargo xtask api [--bless]`
 ///
 /// # Errors
-/// If what is public differs from what is committed, or a tool does not work.
+/// If the public items differ from the committed ones, or a tool does not work.
 pub(crate) fn main(args: &[String]) -> Result<()> {
     let bless = match args {
         [] => false,
@@ -76,7 +76,7 @@ pub(crate) fn main(args: &[String]) -> Result<()> {
     }
 }
 
-/// Installs what is missing, and says what cannot be.
+/// Installs missing tools, and names those that cannot be installed.
 fn lack() -> Result<Option<String>> {
     if let Some(lack) = nightly::lack_of(NIGHTLY, TARGET)? {
         return Ok(Some(lack));
@@ -88,7 +88,7 @@ fn tool(verb: &str) -> Cmd {
     Cmd::new(&format!("cargo {verb} {TOOL}")).env("CARGO_TARGET_DIR", built().to_string_lossy())
 }
 
-/// Apart from other builds: another compiler, other flags.
+/// A build folder apart from other builds: another compiler, other flags.
 fn built() -> PathBuf {
     target_dir().join("api")
 }
@@ -97,10 +97,10 @@ fn json(name: &str) -> PathBuf {
     built().join(TARGET).join("doc").join(name.replace('-', "_")).with_extension("json")
 }
 
-/// Has rustdoc write down what is public.
+/// Has rustdoc write the public items down.
 fn document() -> Result<()> {
     let packages: String = CRATES.iter().map(|name| format!(" -p {name}")).collect();
-    // Warnings are for the steps that read the code as it is written for the stable compiler.
+    // Warnings are for the steps that compile with the stable compiler.
     let flags = "-Zunstable-options --output-format json --cap-lints allow";
     Cmd::new(&format!("rustup run {NIGHTLY} cargo doc --quiet --no-deps --lib --locked{packages}"))
         .arg("--target")
@@ -111,18 +111,18 @@ fn document() -> Result<()> {
         .run()
 }
 
-/// The lines that only one of both has, those of one item together: `-` for what is gone, `+` for what is new.
+/// The lines that only one of the texts has, those of one item together: `-` for removed ones, `+` for new ones.
 fn differences(committed: &str, there: &str) -> Vec<String> {
     let [old, new] = [committed, there].map(|text| text.lines().collect::<BTreeSet<_>>());
     let gone = old.difference(&new).map(|line| (*line, '-'));
     let came = new.difference(&old).map(|line| (*line, '+'));
     let mut all: Vec<(&str, char)> = gone.chain(came).collect();
-    // From the path on, so that an item stands beside what it has become; what is gone comes first.
+    // Sorted by the path, so that the old and the new form of an item are adjacent; the old one comes first.
     all.sort_by_key(|(line, sign)| (path(line), *sign == '+'));
     all.into_iter().map(|(line, sign)| format!("  {sign} {line}")).collect()
 }
 
-/// What a line is about: the path of its item, without arguments.
+/// The subject of a line: the path of its item, without arguments.
 fn path(line: &str) -> &str {
     let from = line.find("blkmq").map_or(line, |at| &line[at..]);
     from.split(['(', '<', ' ']).next().unwrap_or(from)

@@ -1,4 +1,4 @@
-//! `ci`: everything that must hold before a change is taken, in the order in which it is cheapest to fail.
+//! `ci`: all checks that must pass before a change is taken, cheapest first.
 
 use crate::shell::{Cmd, timed};
 use crate::{
@@ -13,7 +13,7 @@ struct Step {
     run: fn() -> Result<()>,
 }
 
-/// How long seeds are simulated.
+/// How long the soak runs.
 const SOAK_MINUTES: u64 = 1;
 
 const STEPS: &[Step] = &[
@@ -48,7 +48,7 @@ const STEPS: &[Step] = &[
     Step { name: "asan", run: sanitize::address },
     Step { name: "aarch64", run: || aarch64::main(&[]) },
     Step { name: "fuzz", run: || fuzz::main(&[]) },
-    // As many seeds as fit, so that a machine of two cores is not the slower for it.
+    // The soak runs as many seeds as fit, so that a machine of two cores takes no longer.
     Step { name: "soak", run: || soak::for_minutes(SOAK_MINUTES) },
     // Benchmarks run small, so that they cannot rot. Nothing is gated on their figures.
     Step { name: "bench", run: || bench::main(&["--test-size".to_owned()]) },

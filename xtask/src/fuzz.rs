@@ -1,8 +1,8 @@
-//! `fuzz`: every parser, fed by libFuzzer with what leads to new places in it.
+//! `fuzz`: every parser, fed by libFuzzer with inputs that reach new code in it.
 //!
-//! The targets and where they begin are in `fuzz`, laid out as `cargo fuzz` expects it; that program is not needed,
-//! and neither is a nightly: the instrumentation is a pass of the compiler, by flags that every one of them takes.
-//! AddressSanitizer is left to its own step, since no parser here has `unsafe`.
+//! The targets and their first inputs are in `fuzz`, laid out as `cargo fuzz` expects it; that program is not needed,
+//! and neither is a nightly: the instrumentation is a pass of the compiler, enabled by flags of every release.
+//! AddressSanitizer has a step of its own, since no parser here has `unsafe`.
 
 use crate::Result;
 use crate::shell::{Cmd, is_installed, root, target_dir};
@@ -10,18 +10,18 @@ use std::fs::{self, File};
 use std::path::PathBuf;
 use std::process::Child;
 
-/// Where a build for a target is put, apart from what runs while building.
+/// Naming the target puts its build apart from that of build scripts and macros.
 const TARGET: &str = "x86_64-unknown-linux-gnu";
-/// Counts edges, and records what is compared with what.
+/// Counts edges, and records the operands of comparisons.
 const FLAGS: &str = "--cfg fuzzing -Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4 \
                      -Cllvm-args=-sanitizer-coverage-inline-8bit-counters \
                      -Cllvm-args=-sanitizer-coverage-pc-table \
                      -Cllvm-args=-sanitizer-coverage-trace-compares";
-/// For each target in CI.
+/// Seconds for each target in CI.
 const SECONDS: u32 = 60;
-/// An input that takes so many seconds hangs. Inputs take microseconds, but CI's cores are slow and shared.
+/// An input that takes this many seconds hangs. Inputs take microseconds, but CI's cores are slow and shared.
 const HANG: u32 = 100;
-/// So many at a time; CI has two cores.
+/// The number of targets that run at a time; CI has two cores.
 const AT_ONCE: usize = 2;
 
 /// A target that runs.
@@ -104,7 +104,7 @@ fn build() -> Result<()> {
         .run()
 }
 
-/// Starts a target; what it learns stays below the target folder, and it begins with that the next time.
+/// Starts a target; the inputs that it finds stay below the target folder, and its next run begins with them.
 fn start(name: &str, seconds: u32) -> Result<Run> {
     let [learnt, findings] = ["corpus", "findings"].map(|part| folder().join(part).join(name));
     for folder in [&learnt, &findings] {
@@ -112,7 +112,7 @@ fn start(name: &str, seconds: u32) -> Result<Run> {
     }
     let program = folder().join(TARGET).join("release").join(name);
     let log = folder().join(format!("{name}.log"));
-    // libFuzzer looks at its watch between inputs only, and can stand still where it reports one that hangs.
+    // libFuzzer checks its time limit between inputs only, and can hang while it reports an input that hangs.
     let cmd = Cmd::new(&format!("timeout --kill-after=10 {}", seconds + 2 * HANG))
         .arg(program.to_string_lossy())
         .arg(format!("-max_total_time={seconds}"))
@@ -126,7 +126,7 @@ fn start(name: &str, seconds: u32) -> Result<Run> {
     Ok(Run { name: name.to_owned(), child: cmd.start(File::create(&log)?)?, log })
 }
 
-/// Waits for a target. The number of inputs that it tried.
+/// Waits for a target. Returns the number of inputs that it tried.
 fn finish(mut run: Run) -> Result<u64> {
     let status = run.child.wait()?;
     let log = String::from_utf8_lossy(&fs::read(&run.log)?).into_owned();

@@ -1,7 +1,7 @@
 //! `interop`: checks against real clients.
 //!
-//! A check names the program that it requires. A missing program is a skip that is named and counted, so
-//! that "passed" never hides "was not looked at"; `.ci/run` installs what it can.
+//! A check names the program that it requires. A missing program is a skip that is named and counted, so that
+//! "passed" never hides "was not tested"; `.ci/run` installs the programs that it can.
 
 mod blktrace;
 mod files;
@@ -14,16 +14,16 @@ use serde_json::Value;
 /// One check.
 struct Check {
     name: &'static str,
-    /// A program that must be installed; none if it is ours.
+    /// A program that must be installed; `None` if it is one of the workspace.
     requires: Option<&'static str>,
     run: fn() -> Result<Outcome>,
 }
 
-/// What came of a check that did not fail.
+/// The outcome of a check that did not fail.
 pub(crate) enum Outcome {
-    /// It was looked at, and holds.
+    /// The check ran, and passed.
     Passed,
-    /// This machine lacks something.
+    /// This machine lacks a requirement.
     Skipped(String),
 }
 
@@ -75,10 +75,10 @@ pub(crate) fn main(args: &[String]) -> Result<()> {
     if failed == 0 { Ok(()) } else { Err(format!("{failed} checks failed").into()) }
 }
 
-/// Options that fio and blkmq must understand alike: 16384 I/Os, however they are mixed.
+/// Options that fio and blkmq must understand alike: 16384 I/Os, in any mix of directions.
 const JOB: &str = "--name=check --bs=4k --iodepth=32 --size=64m --norandommap";
 
-/// What fio and blkmq report of the same job, as JSON.
+/// The reports of fio and blkmq about the same job, as JSON.
 fn reports(options: &str) -> Result<[Value; 2]> {
     let fio = format!("fio --ioengine=null --output-format=json {JOB} {options}");
     let ours = format!(
@@ -87,13 +87,13 @@ fn reports(options: &str) -> Result<[Value; 2]> {
     Ok([parse(&Cmd::new(&fio).output()?)?, parse(&Cmd::new(&ours).output()?)?])
 }
 
-/// The JSON object in what a program printed. fio puts its remarks in front of it.
+/// The JSON object in the output of a program. fio puts its remarks in front of it.
 pub(crate) fn parse(output: &str) -> Result<Value> {
     let start = output.find('{').ok_or("no JSON in the output")?;
     Ok(serde_json::from_str(&output[start..])?)
 }
 
-/// What reads fio's results must be able to read ours: every key of a job, with the same type.
+/// A program that reads fio's results must be able to read blkmq's: every key of a job, with the same type.
 fn same_schema() -> Result<Outcome> {
     for options in ["--rw=randread", "--rw=randwrite", "--rw=randrw --gtod_reduce=1"] {
         let [fio, ours] = reports(options)?;
@@ -110,7 +110,7 @@ fn same_schema() -> Result<Outcome> {
 fn compare(fio: &Value, ours: &Value, path: &str, missing: &mut Vec<String>) {
     match (fio, ours) {
         (Value::Object(fio), Value::Object(ours)) => {
-            // What the user typed; not every option of fio's engine has a meaning here.
+            // The user's own words; not every option of fio's engine has a meaning here.
             for (key, value) in fio.iter().filter(|(key, _)| *key != "job options") {
                 let path = format!("{path}.{key}");
                 match ours.get(key) {

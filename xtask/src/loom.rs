@@ -44,7 +44,7 @@ pub(crate) fn models(binary: &Path) -> Cmd {
     explored(Cmd::new("").arg(binary.to_string_lossy()))
 }
 
-/// With a bound to what is explored.
+/// Sets the bound of the exploration.
 fn explored(cmd: Cmd) -> Cmd {
     let preemptions = std::env::var("LOOM_MAX_PREEMPTIONS").unwrap_or_else(|_| PREEMPTIONS.into());
     cmd.env("LOOM_MAX_PREEMPTIONS", preemptions)

@@ -1,7 +1,7 @@
 //! The chores of the workspace: `cargo xtask VERB`.
 //!
-//! One file per verb. What `.ci/run` does is here too, so that a person runs exactly what CI runs. Nothing
-//! here is part of the product, and no crate of the product depends on it.
+//! One file per verb. The steps of `.ci/run` are here too, so that a person runs exactly what CI runs. Nothing here
+//! is part of the product, and no crate of the product depends on it.
 
 #![forbid(unsafe_code)]
 
@@ -28,7 +28,7 @@ mod tidy;
 
 use std::process::ExitCode;
 
-/// What a verb gives back: nothing, or the reason to exit with status 1.
+/// The result of a verb: nothing, or the reason to exit with status 1.
 type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
 
 /// One line of the table below.

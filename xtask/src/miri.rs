@@ -1,15 +1,15 @@
-//! `miri`: the tests of what is unsafe or concurrent, and of what that stands on, in an interpreter that knows the
-//! rules of the language: aliasing, initialisation, bounds, data races.
+//! `miri`: the tests of unsafe or concurrent code, and of the code below it, in an interpreter that knows the rules
+//! of the language: aliasing, initialisation, bounds, data races.
 //!
-//! It takes a hundred times as long as the tests do, so what is slow under it is left out by name. Schedules and the
-//! values that relaxed loads may see are random; the concurrent parts run with several seeds.
+//! It takes a hundred times as long as the tests do, so slow tests are left out by name. Schedules and the values
+//! that relaxed loads may see are random; the concurrent parts run with several seeds.
 
 use crate::planted::{self, Planted};
 use crate::shell::{Cmd, target_dir};
 use crate::suite::{self, Suite};
 use crate::{Result, nightly};
 
-/// Run once: they have one thread.
+/// Run once: these tests have one thread.
 const ONCE: &[&Suite] = &[
     &Suite {
         name: "core",
@@ -51,7 +51,7 @@ const ONCE: &[&Suite] = &[
     },
 ];
 
-/// Run with several seeds: they have threads.
+/// Run with several seeds: these tests have threads.
 const SEEDED: &[&Suite] = &[
     &Suite {
         name: "engine, threads",
@@ -68,12 +68,12 @@ const SEEDED: &[&Suite] = &[
     },
 ];
 
-/// Beside what every run needs: the clock and the file system of this machine.
+/// Every run needs the clock and the file system of this machine.
 const FLAGS: &str = "-Zmiri-disable-isolation";
-/// So many schedules of each concurrent test.
+/// The number of schedules of each concurrent test.
 const SEEDS: &str = "-Zmiri-many-seeds=0..4";
 
-/// What Miri says about each.
+/// The planted bugs, with Miri's report of each.
 const BUGS: &[Planted] = &[
     Planted { bug: "race", report: "Data race detected" },
     Planted { bug: "use-after-free", report: "has been freed" },
@@ -84,7 +84,7 @@ const BUGS: &[Planted] = &[
 /// `cargo xtask miri`
 ///
 /// # Errors
-/// If Miri finds something, or does not find what is planted.
+/// If Miri reports an error in a test, or does not report a planted bug.
 pub(crate) fn main(args: &[String]) -> Result<()> {
     if let Some(arg) = args.first() {
         return Err(format!("miri takes no argument, got {arg}").into());
@@ -107,7 +107,7 @@ fn miri(line: &str, more: &str) -> Cmd {
     let target = target_dir().join("miri");
     nightly::cargo(line)
         .env("MIRIFLAGS", format!("{FLAGS} {more}").trim())
-        // Interpreting what prints a backtrace takes seconds, for each test that should panic.
+        // Interpreting the code that prints a backtrace takes seconds, for each test that should panic.
         .env("RUST_BACKTRACE", "0")
         .env("CARGO_TARGET_DIR", target.to_string_lossy())
 }

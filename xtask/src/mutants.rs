@@ -1,8 +1,8 @@
-//! `mutants`: which changes of a line no test notices, by cargo-mutants, module by module.
+//! `mutants`: finds changes of a line that no test notices, by cargo-mutants, module by module.
 //!
 //! Each mutant is built and tested twice at most: by a quick test, which finds most of them, and, if that does not
-//! notice it, by all other tests of its module. The figures and the survivors, with the reasons why they may
-//! survive, are in `docs/mutants.md` (`page.rs`). The mutated files are in a copy of the workspace.
+//! notice it, by all other tests of its module. The figures and the survivors, with the reasons why they may survive,
+//! are in `docs/mutants.md` (`page.rs`). The mutated files are in a copy of the workspace.
 
 mod page;
 
@@ -21,30 +21,30 @@ const HELP: &str = "usage: cargo xtask mutants [OPTION]... [MODULE]...
 Needs cargo-mutants (`cargo install cargo-mutants --locked`). Rewrites docs/mutants.md, and fails if a survivor has
 no reason there, or if more than a twentieth of a module's mutants survive. Without MODULE: all of them.";
 
-/// Bytes of address space of a compiler or a test: a mutant that grows without an end is to fail, and nothing else.
+/// Bytes of address space of a compiler or a test: a mutant that grows without an end fails alone.
 const MEMORY: u64 = 8_000_000_000;
 /// Seconds of CPU time of a compiler or a test, for mutants that never end; no test needs a fifth of that.
 const CPU_TIME: u32 = 120;
 /// Seconds until cargo-mutants gives up, for mutants that sleep for ever. By the wall clock, so it is generous.
 const TIMEOUT: u32 = 900;
 
-/// What is mutated together, and which tests look at it.
+/// Files that are mutated together, and the tests of them.
 struct Module {
     name: &'static str,
     package: &'static str,
     files: &'static [&'static str],
-    /// Finds most of them soon.
+    /// The tests that find most mutants soon.
     quick: Tests,
-    /// For those that the first ones do not notice, if there is more.
+    /// The tests for mutants that the quick ones do not notice, if there are any.
     thorough: Option<Tests>,
 }
 
-/// Words for `cargo test`.
+/// The arguments of `cargo test`.
 #[derive(Clone, Copy)]
 struct Tests {
-    /// What is built.
+    /// The targets that are built.
     targets: &'static str,
-    /// What is run of that; all of it if empty.
+    /// The tests of them that are run; all of them if empty.
     filter: &'static str,
 }
 
@@ -53,13 +53,13 @@ impl Tests {
         Self { targets, filter: "" }
     }
 
-    /// A policy against its twin.
+    /// The test of a policy against its twin.
     const fn differential(filter: &'static str) -> Self {
         Self { targets: "--test differential", filter }
     }
 }
 
-/// Tests of the engine from outside that come by these modules.
+/// The tests of the engine from outside that reach these modules.
 const ENGINE: Option<Tests> = Some(Tests::of(
     "--test submission --test splitting --test flush --test timeouts --test cancel --test groups",
 ));
@@ -118,7 +118,7 @@ const MODULES: &[Module] = &[
     },
 ];
 
-/// Which mutants of a module: all, or a shard of them.
+/// The mutants of a module to test: all, or a shard of them.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 enum Part {
     All,
@@ -144,7 +144,7 @@ impl Part {
     }
 }
 
-/// What became of some mutants: the lines of cargo-mutants, file, line, column and change.
+/// The outcome of some mutants: the lines of cargo-mutants, file, line, column and change.
 #[derive(Clone, Default, PartialEq, Eq, Debug)]
 struct Outcome {
     caught: Vec<String>,
@@ -154,10 +154,10 @@ struct Outcome {
 }
 
 impl Outcome {
-    /// What a run has left in `folder`.
+    /// The outcome that a run has left in `folder`.
     ///
     /// # Errors
-    /// If it has left nothing.
+    /// If it has left none.
     fn read(folder: &Path) -> Result<Self> {
         let list = |name: &str| -> Result<Vec<String>> {
             let path = folder.join("mutants.out").join(name);
@@ -173,13 +173,13 @@ impl Outcome {
         })
     }
 
-    /// Those that are still at large.
+    /// The mutants that no test has caught.
     fn open(&self) -> impl Iterator<Item = &String> {
         self.missed.iter().chain(&self.timeout)
     }
 
-    /// With what came of those that were open, when they were looked at again. The run may have looked at others
-    /// too: cargo-mutants picks all those that leave a field out, whatever their names.
+    /// This outcome, updated with that of a second run over the uncaught mutants. The second run may have tested
+    /// others too: cargo-mutants picks all mutants that leave a field out, with any name.
     fn then(mut self, mut again: Self) -> Self {
         let open: Vec<String> = self.open().cloned().collect();
         for list in [&mut again.caught, &mut again.missed, &mut again.timeout, &mut again.unviable]
@@ -201,7 +201,7 @@ impl Outcome {
         }
     }
 
-    /// Those that no test noticed, without the lines that they are in, and how often each occurs.
+    /// The mutants that no test noticed, without their lines, and the number of times that each occurs.
     fn survivors(&self) -> BTreeMap<String, u32> {
         let mut survivors = BTreeMap::new();
         for line in &self.missed {
@@ -222,7 +222,7 @@ fn without_place(line: &str) -> String {
 fn exactly(text: &str) -> String {
     let mut pattern = String::from("^");
     for c in text.chars() {
-        // No others: a `\>` would be the end of a word.
+        // Only these are escaped: a `\>` would be the end of a word.
         if "\\.+*?()|[]{}^$#&-~".contains(c) {
             pattern.push('\\');
         }
@@ -252,7 +252,7 @@ fn command(module: &Module, tests: Tests, out: &Path) -> Cmd {
     cmd
 }
 
-/// Runs it. That mutants survive or time out is no failure of the run.
+/// Runs `cmd`. Mutants that survive or time out are no failure of the run.
 fn run(cmd: &Cmd, out: &Path) -> Result<Outcome> {
     std::fs::create_dir_all(out)?;
     match cmd.exit_code()? {
@@ -290,7 +290,7 @@ fn test(module: &Module, part: &Part) -> Result<Outcome> {
     Ok(outcome.then(again))
 }
 
-/// What an earlier run has left; `None` if there was none.
+/// The outcome that an earlier run has left; `None` if there was none.
 fn read(module: &Module, part: &Part) -> Result<Option<Outcome>> {
     let folder = folder(module, part);
     if !folder.exists() {
@@ -332,7 +332,7 @@ pub(crate) fn main(args: &[String]) -> Result<()> {
         let outcome = if reads { read(module, &part)? } else { Some(test(module, &part)?) };
         let Some(outcome) = outcome else { continue };
         page.take_up(module.name, module.files, &part, outcome.figures(), outcome.survivors());
-        // After each module: a run takes hours, and may be stopped.
+        // Written after each module: a run takes hours, and may be stopped.
         std::fs::write(&path, page.to_string())?;
     }
     page.judge()

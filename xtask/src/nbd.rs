@@ -1,7 +1,7 @@
-//! `nbd`: what a read costs the server of the example `nbd_server`, and what it costs nbdkit's memory plug-in.
+//! `nbd`: the cost of a read in the server of the example `nbd_server`, and in nbdkit's memory plug-in.
 //!
-//! Both serve 1 GiB of memory that was written once, to the same fio, in turns. What is compared is the CPU time of the
-//! servers, from the kernel's accounts: rates say more about the client. Other checks start servers here, too.
+//! Both serve 1 GiB of memory that was written once, to the same fio, in turns. The CPU times of the servers are
+//! compared, from the kernel's accounts: rates depend more on the client. Other checks start servers here, too.
 
 use crate::Result;
 use crate::interop::parse;
@@ -11,14 +11,14 @@ use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::process::Child;
 
-/// A server of NBD on a socket in a folder of its own; ended, with the folder, when this is dropped.
+/// A server of NBD on a socket in a folder of its own; stopped, and the folder removed, when this is dropped.
 pub(crate) struct Server {
     child: Child,
     folder: PathBuf,
 }
 
 impl Server {
-    /// The example, built before, on this device, under its default scheduler.
+    /// The example, already built, on this device, under its default scheduler.
     ///
     /// # Errors
     /// If it does not build or start.
@@ -27,7 +27,7 @@ impl Server {
         Self::start(name, &format!("{NBD_SERVER} {device} SOCKET"))
     }
 
-    /// What `line` starts, with the path of the socket in place of `SOCKET`.
+    /// The server that `line` starts, with the path of the socket in place of `SOCKET`.
     fn start(name: &str, line: &str) -> Result<Self> {
         let folder = std::env::temp_dir().join(format!("blkmq-nbd-{name}-{}", std::process::id()));
         fs::create_dir_all(&folder)?;
@@ -51,7 +51,7 @@ impl Server {
         self.folder.join(name)
     }
 
-    /// Of its export with this name.
+    /// The URI of its export with this name.
     pub(crate) fn uri(&self, export: &str) -> String {
         format!("nbd+unix:///{export}?socket={}", self.path("socket").display())
     }
@@ -65,15 +65,15 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        // It may have ended by itself, and what is left of the folder is in nobody's way.
+        // The server may have ended by itself, and a folder that is left over does no harm.
         let _ = self.child.kill();
         let _ = self.child.wait();
         let _ = fs::remove_dir_all(&self.folder);
     }
 }
 
-/// User and system time in the line that `/proc/PID/stat` has: the 14th and 15th fields. The second one is a name in
-/// brackets, in which anything may be.
+/// User and system time in the line of `/proc/PID/stat`: the 14th and 15th fields. The second field is a name in
+/// brackets, which may contain any character.
 fn ticks(stat: &str) -> Option<u64> {
     let (_, rest) = stat.rsplit_once(") ")?;
     let mut times = rest.split_whitespace().skip(11).map(str::parse::<u64>);

@@ -1,13 +1,13 @@
-//! Toolchains beside the stable one, by rustup: for Miri and the sanitizers the nightly that is there, or else today's;
-//! for what reads a format of the compiler, the nightly of a certain day.
+//! Toolchains beside the stable one, by rustup: for Miri and the sanitizers the installed nightly, or else today's;
+//! for programs that read a format of the compiler, a pinned nightly.
 
 use crate::Result;
 use crate::shell::{Cmd, is_installed};
 
-/// What is needed of it beside the compiler: Miri, and the source of the standard library.
+/// Its components beside the compiler: Miri, and the source of the standard library.
 const COMPONENTS: [&str; 2] = ["miri", "rust-src"];
 
-/// Installs what is missing. What the machine lacks that it cannot be installed, if so: rustup, or a network.
+/// Installs the missing parts. If that is impossible, returns what the machine lacks: rustup, or a network.
 ///
 /// # Errors
 /// If rustup does not work.
@@ -35,14 +35,14 @@ pub(crate) fn lack() -> Result<Option<String>> {
     Ok(None)
 }
 
-/// Is it the nightly of no certain day, as `rustup toolchain list` writes it: `nightly-x86_64-...`?
+/// Is it a nightly that is not pinned to a day, as `rustup toolchain list` writes it: `nightly-x86_64-...`?
 fn is_rolling(line: &str) -> bool {
     line.strip_prefix("nightly-")
         .is_some_and(|rest| !rest.starts_with(|c: char| c.is_ascii_digit()))
 }
 
-/// Installs the nightly called `name`, with the standard library of `target`, if it is missing. What the machine lacks
-/// that it cannot be installed, if so.
+/// Installs the nightly called `name`, with the standard library of `target`, if it is missing. If that is
+/// impossible, returns what the machine lacks.
 ///
 /// # Errors
 /// If rustup does not work.
@@ -71,7 +71,7 @@ pub(crate) fn cargo(line: &str) -> Cmd {
 mod tests {
     use super::*;
 
-    /// A nightly of a certain day is not what `cargo +nightly` runs.
+    /// A pinned nightly is not the one that `cargo +nightly` runs.
     #[test]
     fn the_rolling_nightly_is_told_from_one_of_a_day() {
         assert!(is_rolling("nightly-x86_64-unknown-linux-gnu"));

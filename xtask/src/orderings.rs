@@ -1,8 +1,8 @@
-//! `orderings`: what is each memory ordering of the protocols there for?
+//! `orderings`: shows that each memory ordering of the protocols is needed.
 //!
 //! Weakens every ordering in the engine's `sync` modules, drops every fence and every second look, one at a time, and
-//! runs the models that reach it; one of them has to fail. What survives is argued for in a committed list, and so is
-//! what no model reaches. The models are built once: they take the mutant from the environment
+//! runs the models that reach it; one of them has to fail. A committed list argues for the survivors, and for the
+//! sites that no model reaches. The models are built once: they take the mutant from the environment
 //! (`crates/engine/src/sync/mutable.rs`).
 
 mod list;
@@ -18,17 +18,17 @@ use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// Where survivors are explained.
+/// The list that explains survivors.
 const LIST: &str = "crates/engine/src/sync/orderings.md";
-/// How much longer than without a mutant models may take, and how much at least: mutants can send a model where it has
-/// more to explore.
+/// The factor by which models may take longer than without a mutant, and the least time allowed: mutants can give a
+/// model more to explore.
 const PATIENCE: u32 = 8;
 const LEAST: Duration = Duration::from_secs(60);
 
-/// A model, and what it reaches.
+/// A model, and the sites that it reaches.
 struct Model {
     name: String,
-    /// It has a bug planted, and tells nothing about mutants.
+    /// Does it have a planted bug? Then it proves nothing about mutants.
     is_twin: bool,
     reaches: BTreeSet<Place>,
     took: Duration,
@@ -53,7 +53,7 @@ impl Fate {
     }
 }
 
-/// `cargo xtask orderings [FILTER]`: only files or mutants whose names contain FILTER.
+/// `cargo xtask orderings [FILTER]`: only files or mutants with FILTER in their names.
 ///
 /// # Errors
 /// If a survivor, or a site that no model reaches, is not explained in the list, or an entry of it is stale.
@@ -118,7 +118,7 @@ fn judge(sites: &[Site], filter: &str, list: &List) -> Result<()> {
     }
 }
 
-/// Builds the models, and says where they are.
+/// Builds the models, and returns their path.
 fn build() -> Result<PathBuf> {
     let build = loom::cargo("test -p blkmq-engine --lib --no-run --message-format=json");
     println!("$ {build}");
@@ -131,7 +131,7 @@ fn build() -> Result<PathBuf> {
     Err("cargo does not say where the models are".into())
 }
 
-/// Runs each model by itself, and notes what it reaches.
+/// Runs each model by itself, and records the sites that it reaches.
 fn record(binary: &std::path::Path) -> Result<Vec<Model>> {
     let run = || loom::models(binary);
     let mut models = Vec::new();
@@ -209,7 +209,7 @@ mod tests {
         assert_eq!(Fate::of(None), Fate::Killed);
     }
 
-    /// So that `cargo test` finds an entry for something that is gone, without running a model.
+    /// With this test, `cargo test` finds a stale entry without running a model.
     #[test]
     fn the_list_names_what_there_is() {
         let list = List::parse(&std::fs::read_to_string(root().join(LIST)).unwrap()).unwrap();

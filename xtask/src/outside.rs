@@ -1,8 +1,8 @@
-//! `outside`: a scheduler and a device in a package that is not in the workspace, by the recipe of CONTRIBUTING.md, pass
-//! their kits.
+//! `outside`: a scheduler and a device in a package that is not in the workspace, by the recipe of CONTRIBUTING.md,
+//! pass their kits.
 //!
-//! The manifest and the test are the very blocks of the recipe, and the sources the examples that it says to copy. The
-//! versions of dependencies are those of the workspace, so that nothing is fetched.
+//! The manifest and the test are the very blocks of the recipe, and the sources are the examples that it tells the
+//! reader to copy. The versions of dependencies are those of the workspace, so that nothing is fetched.
 
 use crate::Result;
 use crate::shell::{Cmd, root, target_dir};
@@ -10,16 +10,16 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 const RECIPE: &str = "\n## A scheduler or a device elsewhere\n";
-/// What the recipe says to copy.
+/// The examples that the recipe tells the reader to copy.
 const SPECIMENS: [&str; 2] = ["own_device", "own_scheduler"];
-/// What the recipe says of where `blkmq` comes from, once there is a release.
+/// The source of `blkmq` in the recipe, once there is a release.
 const VERSION: &str = "version = \"0.1\"";
 
-/// What a package has beside its dependencies. Built to be checked, not to be fast.
+/// The rest of the package's manifest. Built to be checked, not to be fast.
 const PACKAGE: &str = "[workspace]\n\n[package]\nname = \"mine\"\nedition = \"2024\"\n\n\
                        [profile.test]\nopt-level = 0\ndebug = false\n\n";
 
-/// A folder outside of the workspace, gone afterwards.
+/// A folder outside of the workspace, removed afterwards.
 struct Folder(PathBuf);
 
 impl Drop for Folder {
@@ -31,7 +31,7 @@ impl Drop for Folder {
 /// `cargo xtask outside`
 ///
 /// # Errors
-/// If the package does not build or a kit finds something.
+/// If the package does not build or a kit finds a fault.
 pub(crate) fn main(args: &[String]) -> Result<()> {
     if let Some(arg) = args.first() {
         return Err(format!("outside takes no argument, got {arg}").into());
@@ -70,7 +70,7 @@ fn write(folder: &Path, page: &str) -> Result<()> {
     Ok(())
 }
 
-/// The recipe's block in `language`, without the space that it is indented by.
+/// The recipe's block in `language`, without its indentation.
 fn block(page: &str, language: &str) -> Result<String> {
     let (_, recipe) = page.split_once(RECIPE).ok_or("CONTRIBUTING.md has no such recipe")?;
     let recipe = recipe.split("\n## ").next().unwrap_or(recipe);

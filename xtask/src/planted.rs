@@ -1,20 +1,20 @@
-//! The program in `planted`, whose bugs a tool must find before its silence about ours means anything.
+//! The program in `planted`: a tool must find its bugs before the tool's silence about our code means anything.
 
 use crate::Result;
 use crate::shell::Cmd;
 
-/// A bug, and what a tool says about it.
+/// A bug, and a tool's report of it.
 pub(crate) struct Planted {
-    /// As the program calls it.
+    /// The name in the program.
     pub bug: &'static str,
     /// A part of the report.
     pub report: &'static str,
 }
 
-/// Runs the program with each bug, and once without. Says how many were found.
+/// Runs the program with each bug, and once without. Returns a sentence with the number of bugs found.
 ///
 /// # Errors
-/// If a bug is not reported, or something is where there is none.
+/// If a bug is not reported, or an error is reported where there is no bug.
 pub(crate) fn check(bugs: &[Planted], command: impl Fn(&str) -> Cmd) -> Result<String> {
     command("none").run()?;
     for Planted { bug, report } in bugs {
@@ -38,7 +38,7 @@ mod tests {
 
     const RACE: &[Planted] = &[Planted { bug: "race", report: "'race'" }];
 
-    /// A tool that finds what is planted; the name of the bug is in what it says.
+    /// A tool that finds the planted bug; its output contains the name of the bug.
     fn finds(bug: &str) -> Cmd {
         Cmd::new(if bug == "none" { "true" } else { "ls" }).arg(format!("'{bug}'"))
     }

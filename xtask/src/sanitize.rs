@@ -1,8 +1,8 @@
-//! `sanitize`: threads and raw memory under ThreadSanitizer and AddressSanitizer, at the speed of tests, and past
-//! where an interpreter ends: real threads, the kernel's rings.
+//! `sanitize`: threads and raw memory under ThreadSanitizer and AddressSanitizer, at the speed of tests, and beyond
+//! the reach of an interpreter: real threads, the kernel's rings.
 //!
-//! ThreadSanitizer has the standard library built with it, or it would not see what its locks and joins order.
-//! AddressSanitizer takes allocation and copying over as they are.
+//! For ThreadSanitizer the standard library is built with it, too; otherwise it would not see the ordering of locks
+//! and joins there. AddressSanitizer replaces allocation and copying without that.
 
 use crate::planted::{self, Planted};
 use crate::shell::{Cmd, is_installed, target_dir};
@@ -11,11 +11,11 @@ use crate::{Result, nightly};
 
 /// One of the two.
 struct Sanitizer {
-    /// As `cargo xtask sanitize` and the compiler call it.
+    /// The name for `cargo xtask sanitize` and the compiler.
     name: &'static str,
     /// The step of CI.
     step: &'static str,
-    /// What else `cargo` is told.
+    /// Further arguments of `cargo`.
     flags: &'static str,
     bugs: &'static [Planted],
     suites: &'static [&'static Suite],
@@ -67,13 +67,13 @@ const ADDRESS: Sanitizer = Sanitizer {
 /// Rounds of a device that forgets its ring while the kernel still writes: many, since it is a race.
 const ROUNDS: &str = "100";
 
-/// I/Os of each combination that is stressed: a tenth of what tests without a sanitizer have.
+/// I/Os of each stressed combination: a tenth of those without a sanitizer.
 const STRESS_IOS: &str = "3000";
 
 /// `cargo xtask sanitize [thread|address]`
 ///
 /// # Errors
-/// If a sanitizer finds something, or does not find what is planted.
+/// If a sanitizer reports an error in a test, or does not report a planted bug.
 pub(crate) fn main(args: &[String]) -> Result<()> {
     match args {
         [] => thread().and_then(|()| address()),
@@ -104,7 +104,7 @@ pub(crate) fn address() -> Result<()> {
         left_out: &[],
     };
     if nightly::lack()?.is_none() {
-        // What it leaks, it leaks for safety's sake.
+        // The leaks of this code are deliberate, for safety.
         let command = |_: &Suite| {
             sanitized(&ADDRESS, "test")
                 .env("BLKMQ_ROUNDS", ROUNDS)
@@ -140,7 +140,7 @@ fn check(sanitizer: &Sanitizer) -> Result<()> {
     Ok(())
 }
 
-/// `cargo LINE`, of everything with the sanitizer.
+/// `cargo LINE`, with the whole program built for the sanitizer.
 fn sanitized(Sanitizer { name, step, flags, .. }: &Sanitizer, line: &str) -> Cmd {
     let target = target_dir().join(step);
     nightly::cargo(&format!("{line} {flags} --target x86_64-unknown-linux-gnu"))

@@ -1,4 +1,4 @@
-//! Running other programs from the root of the workspace, and saying what is run.
+//! Runs other programs from the root of the workspace, and prints their command lines.
 //!
 //! The only file of the chores that starts a process or reads the clock.
 
@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 /// A command line, kept as text so that it can be printed and recorded exactly.
 #[derive(Clone, Debug)]
 pub(crate) struct Cmd {
-    /// How the program is written down; see [`Cmd::program`].
+    /// The program as it is written; see [`Cmd::program`].
     words: Vec<String>,
     env: Vec<(&'static str, String)>,
 }
@@ -30,7 +30,7 @@ impl Cmd {
         Self { words: line.split_whitespace().map(str::to_owned).collect(), env: Vec::new() }
     }
 
-    /// With one more word, whatever is in it.
+    /// The command with one more word, which may hold any character.
     pub(crate) fn arg(mut self, word: impl Into<String>) -> Self {
         self.words.push(word.into());
         self
@@ -41,14 +41,14 @@ impl Cmd {
         self
     }
 
-    /// With another command ahead of it, which runs it.
+    /// The command behind another one, which runs it.
     pub(crate) fn under(mut self, line: &str) -> Self {
         self.words.splice(0..0, line.split_whitespace().map(str::to_owned));
         self
     }
 
-    /// What the first word stands for: `cargo` is the cargo that runs us, and the target folder may have
-    /// been moved.
+    /// The program that the first word stands for: `cargo` is the cargo that runs this program, and the target folder
+    /// may have been moved.
     fn program(&self) -> PathBuf {
         match self.words[0].as_str() {
             "cargo" => cargo(),
@@ -65,7 +65,7 @@ impl Cmd {
         command
     }
 
-    /// Runs it with our output.
+    /// Runs it with this program's output.
     ///
     /// # Errors
     /// If it cannot be started or does not succeed.
@@ -75,7 +75,7 @@ impl Cmd {
         if status.success() { Ok(()) } else { Err(format!("{self}: {status}").into()) }
     }
 
-    /// Runs it with our output, and returns how it ended: for programs whose statuses mean something.
+    /// Runs it with this program's output, and returns its exit code: for programs with meaningful exit codes.
     ///
     /// # Errors
     /// If it cannot be started, or a signal ends it.
@@ -85,7 +85,7 @@ impl Cmd {
         Ok(status.code().ok_or_else(|| format!("{self}: {status}"))?)
     }
 
-    /// Starts it, with all that it says in `log`.
+    /// Starts it, with all its output in `log`.
     ///
     /// # Errors
     /// If it cannot be started.
@@ -95,10 +95,10 @@ impl Cmd {
         Ok(command.spawn().map_err(|error| format!("{self}: {error}"))?)
     }
 
-    /// Runs it and returns what it printed on standard output; the rest is passed on.
+    /// Runs it and returns its standard output; its standard error is passed on.
     ///
     /// # Errors
-    /// If it cannot be started or does not succeed; then with what it said about that.
+    /// If it cannot be started or does not succeed; then with its own message.
     pub(crate) fn output(&self) -> Result<String> {
         let output = self.command().output().map_err(|error| format!("{self}: {error}"))?;
         let remarks = String::from_utf8_lossy(&output.stderr);
@@ -109,7 +109,7 @@ impl Cmd {
         Ok(String::from_utf8(output.stdout)?)
     }
 
-    /// Runs it without a word, and returns its exit code, if it was not ended by a signal.
+    /// Runs it without any output, and returns its exit code, if it was not ended by a signal.
     ///
     /// # Errors
     /// If it cannot be started.
@@ -118,10 +118,10 @@ impl Cmd {
         Ok(output.status.code())
     }
 
-    /// Runs it in `folder`, where it may leave files, and returns what it printed on standard output.
+    /// Runs it in `folder`, where it may leave files, and returns its standard output.
     ///
     /// # Errors
-    /// If it cannot be started or does not succeed, or says anything on standard error.
+    /// If it cannot be started or does not succeed, or prints anything on standard error.
     pub(crate) fn silent_output_in(&self, folder: &Path) -> Result<String> {
         let output = self.command().current_dir(folder).output();
         let output = output.map_err(|error| format!("{self}: {error}"))?;
@@ -180,21 +180,21 @@ pub(crate) fn passed_tests(line: &str) -> Option<u32> {
     counts.split_once(" passed")?.0.parse().ok()
 }
 
-/// The cargo that runs us.
+/// The cargo that runs this program.
 pub(crate) fn cargo() -> PathBuf {
     std::env::var_os("CARGO").map_or_else(|| "cargo".into(), PathBuf::from)
 }
 
 /// The root of the workspace.
 pub(crate) fn root() -> PathBuf {
-    // Set by cargo for `cargo run` and `cargo test`; the other one is for calling the binary directly.
+    // Set by cargo for `cargo run` and `cargo test`; the other value is for calling the binary directly.
     let manifest = std::env::var_os("CARGO_MANIFEST_DIR");
     let mut root = manifest.map_or_else(|| env!("CARGO_MANIFEST_DIR").into(), PathBuf::from);
     root.pop();
     root
 }
 
-/// Where cargo puts what it builds.
+/// The folder into which cargo builds.
 pub(crate) fn target_dir() -> PathBuf {
     std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root().join("target"), PathBuf::from)
 }
@@ -206,7 +206,7 @@ pub(crate) fn is_installed(name: &str) -> bool {
     command.status().is_ok_and(|status| status.success())
 }
 
-/// Runs `work` and says how long it took, by the wall clock.
+/// Runs `work` and returns the time that it took, by the wall clock.
 pub(crate) fn timed<R>(work: impl FnOnce() -> R) -> (R, Duration) {
     #[expect(clippy::disallowed_methods, reason = "the time of a step is only printed")]
     let now = Instant::now;

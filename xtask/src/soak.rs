@@ -1,16 +1,16 @@
 //! `soak`: many seeds through the laboratory's oracles, in virtual time, and a million races against timeouts.
 //!
-//! Every parameter of a run is drawn from its seed. What runs them is the example `soak` of the lab crate, on all
-//! cores, some thousand at a time; in between it is said how far it has come, and looked at the clock. A failure is
-//! printed with the line that repeats it.
+//! Every parameter of a run is drawn from its seed. The example `soak` of the lab crate runs the seeds, on all cores,
+//! some thousand at a time; in between, this program prints the progress and checks the time. A failure is printed
+//! with the line that repeats it.
 
 use crate::Result;
 use crate::shell::{Cmd, timed};
 use std::time::Duration;
 
-/// Seeds of a run that nobody asked more of: less than a minute.
+/// The default number of seeds: less than a minute.
 const SEEDS: u64 = 50_000;
-/// Seeds between two looks at the clock.
+/// Seeds between two checks of the time.
 const AT_ONCE: u64 = 5_000;
 /// Seeds in which each planted bug is looked for.
 const CANARY: u64 = 1_000;
@@ -28,7 +28,7 @@ const HELP: &str = "usage: cargo xtask soak [OPTION]... [SEEDS]
   --replay LINE    run the scenario that a failure printed, 'seed=7 cpus=2 ...'
   --help           this";
 
-/// What is to be done.
+/// The chosen work.
 #[derive(Debug, PartialEq, Eq)]
 enum Job {
     Help,
@@ -64,7 +64,7 @@ pub(crate) fn main(args: &[String]) -> Result<()> {
     }
 }
 
-/// As CI has it: for so many minutes, and the canary.
+/// The soak of CI: for a number of minutes, and the canary.
 ///
 /// # Errors
 /// As [`main`].
@@ -104,7 +104,7 @@ fn number(word: &str) -> Result<u64> {
     word.parse().map_err(|_| format!("{word} is no number\n{HELP}").into())
 }
 
-/// The test profile: as fast as is needed, and every assertion of the engine is on.
+/// The test profile: fast enough, and every assertion of the engine is on.
 fn lab() -> Cmd {
     Cmd::new("cargo run --quiet --profile test -p blkmq-lab --example soak --")
 }
@@ -142,7 +142,7 @@ fn pace(seeds: u64, time: Duration) -> String {
     format!("{seeds} seeds in {seconds:.1} s, {:.0} seeds per second", seeds as f64 / seconds)
 }
 
-/// Names with numbers, in the order in which they came first.
+/// Names with numbers, in the order of their first appearance.
 type Sums = Vec<(String, u64)>;
 
 /// Adds the pairs of `tally`.

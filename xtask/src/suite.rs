@@ -1,15 +1,15 @@
-//! Tests under a tool: which, how many of them ran, and which were left out for which reason.
+//! Tests under a tool: their choice, the number that ran, and those that were left out, with the reasons.
 
 use crate::Result;
 use crate::shell::{Cmd, timed};
 
 /// A part of the tests of one package.
 pub(crate) struct Suite {
-    /// As it is printed.
+    /// The name in the output.
     pub name: &'static str,
-    /// What stands behind `cargo test`: the package and the targets.
+    /// The arguments of `cargo test`: the package and the targets.
     pub package: &'static str,
-    /// What stands behind `--`: names of tests, each of which any part of a name is enough for; empty for all.
+    /// The arguments behind `--`: parts of names of tests, any of which selects a test; empty for all.
     pub filter: &'static str,
     /// Parts of names of tests that do not run, each with its reason.
     pub left_out: &'static [(&'static str, &'static str)],
@@ -24,7 +24,8 @@ impl Suite {
     }
 }
 
-/// Runs each suite under what `command` makes. Says how many tests passed, and names what was left out.
+/// Runs each suite under the command that `command` makes. Returns a sentence with the number of passed tests and the
+/// tests that were left out.
 ///
 /// # Errors
 /// At the first suite that fails or has no test left.
@@ -48,7 +49,7 @@ fn left_out(suites: &[&Suite]) -> String {
     }
 }
 
-/// What is printed where a machine lacks `what`: how many suites nothing was seen of, and which.
+/// Prints, where a machine lacks `what`, how many suites did not run, and which.
 pub(crate) fn skipped(step: &str, suites: &[&Suite], what: &str) {
     let names: Vec<&str> = suites.iter().map(|suite| suite.name).collect();
     println!("{step}: SKIPPED {} suites ({}): {what}", suites.len(), names.join(", "));

@@ -1,5 +1,5 @@
-//! Reading files that a command line names, up to a length: what a file says of its own is not believed, since a pipe
-//! says nothing, and `/dev/zero` says 0.
+//! Reads files that a command line names, up to a length. The length that the file system reports is not believed: a
+//! pipe reports none, and `/dev/zero` reports 0.
 
 use crate::error::UsageError;
 use std::fs::File;
@@ -8,7 +8,7 @@ use std::io::Read;
 /// The bytes of the file at `path`, which holds a `kind` of up to `most` bytes.
 ///
 /// # Errors
-/// If it cannot be read, or is longer. No more than `most` bytes are held.
+/// If the file cannot be read, or is longer. No more than `most` bytes are held.
 pub fn read(path: &str, kind: &str, most: u64) -> Result<Vec<u8>, UsageError> {
     let refuse = |what: String| UsageError::new(what).at(path);
     let file = File::open(path).map_err(|e| refuse(e.to_string()))?;

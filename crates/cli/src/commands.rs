@@ -94,10 +94,10 @@ fn overview() -> String {
     text
 }
 
-/// Until a seed is given.
+/// The time of `blkmq sim` before a seed is given.
 const SIM: Time = Time::Virtual { seed: 0 };
 
-/// `bench` and `sim`.
+/// The subcommands `bench` and `sim`.
 fn runs(args: &[String], time: Time) -> Result<(), Failure> {
     match args::parse(args, time)? {
         Request::Help => print(&args::help(time)),
@@ -106,7 +106,7 @@ fn runs(args: &[String], time: Time) -> Result<(), Failure> {
     }
 }
 
-/// Prints what came of it before it says that it went wrong.
+/// Prints the result before it reports an error.
 fn replay(args: &[String]) -> Result<(), Failure> {
     let (text, verdict) = replay::run(args)?;
     print(&text)?;
@@ -143,7 +143,7 @@ fn surplus(command: &str, arg: &str) -> UsageError {
     UsageError::new(format!("{arg}: one argument too many; accepted: blkmq {command} [NAME]"))
 }
 
-/// Writes to standard output. A reader that has seen enough is no error.
+/// Writes to standard output. A reader that has closed the pipe is no error.
 fn print(text: &str) -> Result<(), Failure> {
     let mut out = std::io::stdout().lock();
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {

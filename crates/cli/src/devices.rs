@@ -1,4 +1,4 @@
-//! Where the command line meets devices: which there are, which of them a simulation has, what a run is told of them.
+//! The devices of the command line: their list, those that simulations can use, and the properties that a run needs.
 
 use crate::error::UsageError;
 use crate::plan::{DeviceChoice, Time};
@@ -10,11 +10,11 @@ use blkmq_device::{DeviceError, OccupancyLog, descriptions, registry};
 pub struct Offer {
     pub name: &'static str,
     pub summary: &'static str,
-    /// How it is described.
+    /// The form of its description.
     pub form: String,
     /// Its page.
     pub doc: &'static str,
-    /// It exists outside this program.
+    /// Does the device exist outside this program?
     real: bool,
 }
 
@@ -41,7 +41,7 @@ pub fn offers() -> Vec<Offer> {
     offers
 }
 
-/// What the reports call `device`.
+/// The kind under which reports list `device`.
 pub fn kind(device: &Device) -> DeviceKind {
     match device {
         Device::Virtual(device) if device.memory().is_some() => DeviceKind::Memory,
@@ -52,7 +52,7 @@ pub fn kind(device: &Device) -> DeviceKind {
     }
 }
 
-/// Where it says what its parts are busy with, if it does.
+/// The log of the device's busy parts, if it keeps one.
 pub fn occupancy(device: &Device) -> Option<&OccupancyLog> {
     match device {
         Device::Virtual(device) => device.occupancy.as_ref(),
@@ -61,15 +61,15 @@ pub fn occupancy(device: &Device) -> Option<&OccupancyLog> {
     }
 }
 
-/// Is what is written there later?
+/// Does the device store written data?
 fn keeps(device: &Device) -> bool {
     !matches!(kind(device), DeviceKind::Null | DeviceKind::Model)
 }
 
-/// Opens the device of this description. A file is created or extended if that is asked for.
+/// Opens the device of this description. A file is created or extended if the description asks for that.
 ///
 /// # Errors
-/// If there is no such device or a parameter cannot be; the message says what is accepted.
+/// If there is no such device or a parameter is invalid; the message says what is accepted.
 pub fn open(text: &str, time: Time) -> Result<Device, UsageError> {
     match time {
         Time::Real => open_on(text, &time.machine()).map_err(|e| UsageError::new(e.to_string())),
@@ -77,10 +77,10 @@ pub fn open(text: &str, time: Time) -> Result<Device, UsageError> {
     }
 }
 
-/// Opens a device that does not exist outside this program, which knows when it will be done.
+/// Opens a virtual device, which knows in advance when each request will be done.
 ///
 /// # Errors
-/// As [`open`]; a real device is none of them.
+/// As [`open`]; and for a real device.
 pub fn open_virtual(text: &str, time: Time) -> Result<blkmq_device::Device, UsageError> {
     registry::parse(text, &time.machine()).map_err(|e| match e {
         DeviceError::Unknown { name, accepted } if is_real(&name) => UsageError::new(format!(
@@ -99,7 +99,7 @@ fn is_real(name: &str) -> bool {
 /// The devices of a list of descriptions.
 ///
 /// # Errors
-/// If one is not possible; the message says what is accepted.
+/// If a device is not possible; the message says what is accepted.
 pub fn choose_all(list: &str, time: Time) -> Result<Vec<DeviceChoice>, UsageError> {
     descriptions(list).into_iter().map(|text| choose(text, time)).collect()
 }
@@ -120,7 +120,7 @@ pub fn choose(text: &str, time: Time) -> Result<DeviceChoice, UsageError> {
     })
 }
 
-/// The names of all devices that keep what is written, for messages.
+/// The names of all devices that store written data, for messages.
 pub fn keeping() -> String {
     let keeping = |offer: &Offer| {
         open(offer.name, Time::Real).map_or(offer.form.contains("PATH"), |it| keeps(&it))

@@ -1,4 +1,4 @@
-//! `blkmq doc`: the pages that schedulers and devices carry with them, and the table of attributes.
+//! `blkmq doc`: the pages of schedulers and devices, and the table of attributes.
 
 use crate::devices;
 use crate::error::UsageError;
@@ -6,10 +6,10 @@ use blkmq_engine::attributes;
 use blkmq_sched::registry as schedulers;
 use std::borrow::Cow;
 
-/// The page that is about queues.
+/// The page about the attributes of queues.
 const ATTRIBUTES: &str = "attributes";
 
-/// Everything that has a page.
+/// A list of all pages.
 pub fn list() -> String {
     let mut text = String::from("Schedulers (--scheduler):\n");
     for factory in schedulers::ALL {

@@ -1,4 +1,5 @@
-//! `--dry-run` of `blkmq bench` and `blkmq sim`: the plan in words, so that a long run can be read before it is started.
+//! `--dry-run` of `blkmq bench` and `blkmq sim`: the plan in words, so that a long run can be read before it is
+//! started.
 
 use crate::plan::{Choice, Plan, job_file, time};
 use blkmq_core::Nanos;

@@ -1,29 +1,29 @@
-//! What the command line says when it cannot go on. Always one line.
+//! The errors of the command line. Each is printed as one line.
 
 use crate::bench::start::StartError;
 use std::fmt;
 use std::process::ExitCode;
 
-/// Something that the user wrote and that cannot be accepted. The message says what would be.
+/// A refusal of the user's input. The message says what is accepted instead.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct UsageError {
     message: String,
 }
 
 impl UsageError {
-    /// A message that names what was refused and what is accepted.
+    /// A message that names the refused input and the accepted ones.
     pub fn new(message: impl Into<String>) -> Self {
         Self { message: message.into() }
     }
 
-    /// The same, behind the place where it was written.
+    /// The same error, behind the place where the input was written.
     pub fn at(self, place: impl fmt::Display) -> Self {
         Self { message: format!("{place}: {}", self.message) }
     }
 }
 
 impl fmt::Display for UsageError {
-    /// One line, whatever was in the arguments.
+    /// Prints one line, even if the arguments contain line breaks.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for c in self.message.chars() {
             if c.is_control() { write!(f, "{}", c.escape_default())? } else { write!(f, "{c}")? }
@@ -43,18 +43,18 @@ pub enum Failure {
     Output(std::io::Error),
     /// A simulation stood still.
     Simulation(String),
-    /// A log that is replayed is answered differently, or cannot be replayed.
+    /// The answers of a replayed log differ, or the log cannot be replayed.
     Replay(String),
     /// Threads did not do their work.
     Threads(StartError),
-    /// I/Os failed, or did not end in their time; what and where.
+    /// I/Os failed, or did not end in time; which and where.
     Io(String),
-    /// Contents were not what was written, or could not be verified; what and where.
+    /// A block did not hold the data written to it, or could not be verified; which and where.
     Verify(String),
 }
 
 impl Failure {
-    /// 2 for a command line that cannot be understood, else 1; a reader that went away is no failure.
+    /// 2 for a command line that cannot be understood, else 1; 0 for a reader that closed the pipe.
     pub fn exit_code(&self) -> ExitCode {
         ExitCode::from(match self {
             Self::Usage(_) => 2,

@@ -1,7 +1,7 @@
 //! The command `blkmq`: compare I/O schedulers on real, multi-threaded I/O.
 //!
-//! This file finds the subcommand and turns every error into one line on standard error. Exit codes are 0,
-//! 1 for what went wrong while working, and 2 for a command line that cannot be understood.
+//! This file finds the subcommand and turns every error into one line on standard error. Exit codes are 0, 1 for a
+//! failure of the work, and 2 for a command line that cannot be understood.
 
 #![forbid(unsafe_code)]
 

@@ -42,7 +42,7 @@ pub fn help() -> String {
     HELP.into()
 }
 
-/// What was asked for.
+/// The parsed arguments.
 struct Wanted {
     file: String,
     scheduler: Option<SchedulerChoice>,
@@ -81,7 +81,7 @@ fn wanted(args: &[String]) -> Result<Wanted, UsageError> {
     Ok(Wanted { file, scheduler, device })
 }
 
-/// Does what `args` say. What came of it as text, and whether it is what was recorded.
+/// Carries out `args`. Returns the output as text, and whether the answers are those that were recorded.
 ///
 /// # Errors
 /// If the arguments or the log cannot be understood, or the simulation cannot be made.
@@ -128,7 +128,7 @@ pub fn run(args: &[String]) -> Result<(String, Result<(), Failure>), Failure> {
     }
 }
 
-/// Is this the policy of `choice`, with the same options?
+/// Is the policy that of `choice`, with the same options?
 fn is_of(instance: &Instance<'_>, choice: &SchedulerChoice) -> bool {
     let factory = choice.factory;
     let given = |name| choice.options.given(name);
@@ -210,7 +210,7 @@ fn simulate(
 ) -> Result<Vec<u8>, Failure> {
     let again = ElevatorLog::new(usize::MAX);
     let observation = Observation { log: Some(again.clone()), ..Observation::default() };
-    // As deep as it was; `none` has as many tags as its device.
+    // The depth of the recorded queue; `none` has as many tags as its device.
     let depth = log.instances.first().map(|instance| instance.shape.nr_requests);
     let config =
         Config { nr_requests: depth.filter(|_| choice.factory.name != "none"), ..device.config() };
@@ -220,7 +220,7 @@ fn simulate(
     Ok(again.bytes(log.command))
 }
 
-/// What is timed.
+/// Selects a histogram of times.
 type Times = fn(&Summary) -> &Histogram;
 
 const TIMES: [(&str, Times); 4] = [

@@ -10,7 +10,7 @@ use std::fmt::Display;
 use std::num::IntErrorKind;
 use std::ops::RangeInclusive;
 
-/// What `k` means.
+/// The meaning of `k`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum KbBase {
     /// fio's default: `k` is 1024, `ki` is 1000.
@@ -38,8 +38,8 @@ fn refuse(text: &str, accepted: &str) -> UsageError {
     }
 }
 
-/// Splits `4k` into 4 and `k` (in lower case). A number that nothing holds becomes the largest one, which is
-/// out of everybody's range.
+/// Splits `4k` into 4 and `k` (in lower case). A number that does not fit becomes the largest one, which is out of
+/// the range of every option.
 fn split(text: &str) -> Option<(u128, String)> {
     let number = |digits: &str, radix| match u128::from_str_radix(digits, radix) {
         Err(e) if *e.kind() == IntErrorKind::PosOverflow => Some(u128::MAX),

@@ -1,5 +1,5 @@
-//! The binary as its users meet it: what it refuses, how it says so, and the command lines that the
-//! project comes from.
+//! Runs the binary as a user does: its refusals and their messages, and the command lines that the project comes
+//! from.
 
 use std::path::PathBuf;
 use std::process::{Command, Output};
@@ -38,7 +38,7 @@ fn file(name: &str, text: &str) -> String {
     path.to_str().expect("a UTF-8 path").to_owned()
 }
 
-/// Every kind of bad input, and what its message must hold.
+/// Every kind of bad input, and the words that its message must contain.
 const REFUSED: &[(&str, &[&str])] = &[
     ("", &["accepted: bench"]),
     ("bensh", &["bensh: no such command", "accepted: bench"]),
@@ -251,7 +251,7 @@ fn devices_around_devices_can_be_compared() {
     assert!(text.contains("faults,late=0.5,error=0.01,seed=7:memory,size=64"), "{text}");
 }
 
-/// Yu Kuai's device, as his configfs commands set it up.
+/// Yu Kuai's device, as the published configfs commands set it up.
 #[test]
 fn the_device_of_the_first_seed_is_understood() {
     let device = "null,completion_nsec=0,blocksize=512,home_node=0,irqmode=0,submit_queues=128,\
@@ -313,7 +313,7 @@ fn blocks_longer_than_the_device_takes_are_divided() {
         let digits = rest.trim_start_matches([' ', ':']).split(|c: char| !c.is_ascii_digit());
         digits.into_iter().next().expect("a value").parse().expect("a number")
     };
-    // Of 128 sectors, 24 at a time.
+    // 128 sectors are divided into parts of 24.
     assert_eq!((number("submitted"), number("completed"), number("splits")), (600, 600, 500));
     let (_, writes) = json.split_once("\"write\"").expect("writes are reported");
     assert!(

@@ -60,7 +60,7 @@ fn another_scheduler_or_another_option_is_a_simulation() {
     );
 }
 
-/// A log in which one answer was changed: exit code 1, and the call with what came before it.
+/// A log in which one answer was changed: exit code 1, and the output shows the call and the calls before it.
 #[test]
 fn a_changed_answer_is_shown() {
     let path = log("changed", "sim --device null,irqmode=2,hw_queue_depth=2");

@@ -1,5 +1,5 @@
-//! What pages claim about schedulers on modelled devices: the committed scenarios are run, and the rows that they make
-//! must stand on the page.
+//! The pages' claims about schedulers on modelled devices: the tests run the committed scenarios, and the resulting
+//! rows must be on the pages.
 
 use serde_json::Value;
 use std::process::Command;
@@ -20,7 +20,7 @@ fn number(value: &Value) -> f64 {
     value.as_f64().unwrap_or_else(|| panic!("{value} is no number"))
 }
 
-/// In milliseconds.
+/// The 99th percentile in milliseconds.
 fn p99(direction: &Value) -> f64 {
     number(&direction["clat_ns"]["percentile"]["99.000000"]) / 1e6
 }
@@ -55,7 +55,7 @@ fn the_page_of_mq_deadline_shows_what_it_does_for_a_disk() {
     assert!(page.contains(&rows), "the page of mq-deadline is to contain\n\n{rows}\n");
 }
 
-/// Every scheduler as it comes, and those whose options make a difference here.
+/// Every scheduler with its defaults, and schedulers with options that make a difference here.
 const SCHEDULERS: [&str; 7] = [
     "none",
     "mq-deadline",
@@ -70,7 +70,7 @@ const KYBER_ADAPTIVE: usize = 4;
 const BFQ: usize = 5;
 const BFQ_ALWAYS_FAIR: usize = 6;
 
-/// Whose figures stand beside each other.
+/// The devices that are compared.
 const DEVICES: [&str; 3] = ["disk", "flash,preset=sata", "flash,preset=nvme-client"];
 
 /// Milliseconds, as pages print them.
@@ -78,7 +78,8 @@ fn millis(ms: f64) -> String {
     if ms < 10.0 { format!("{ms:.2}") } else { format!("{ms:.0}") }
 }
 
-/// What a reader beside writers has of each scheduler on a device: p99, reads a second, and what the writers have.
+/// The figures of a reader beside writers, for each scheduler on a device: p99, reads a second, and the writers'
+/// throughput.
 fn among_writers(scenario: &str, device: &str) -> Vec<(f64, f64, f64)> {
     let jobs = sim(scenario, device, &SCHEDULERS.join(","));
     let figures = |jobs: &[Value]| {
@@ -112,7 +113,7 @@ fn every_page_contains(rows: &str) {
     }
 }
 
-/// How many times as long the reader's p99 is with `none` as with the `nth` scheduler.
+/// The reader's p99 with `none` as a multiple of its p99 with the `nth` scheduler.
 fn gain(device: &[(f64, f64, f64)], nth: usize) -> f64 {
     device[0].0 / device[nth].0
 }
@@ -146,13 +147,13 @@ fn every_page_shows_what_a_reader_in_a_group_of_its_own_has_beside_writers() {
     assert!(gain(sata, KYBER_SLOW_WRITES) >= 5.0, "kyber: {devices:?}");
     let of_bursts = [disk, sata, nvme].map(|device| gain(device, KYBER_ADAPTIVE));
     assert!(of_bursts.iter().all(|gain| *gain >= 5.0), "kyber in bursts: {devices:?}");
-    // And more is written meanwhile than bfq lets through.
+    // And writers write more than under bfq.
     let written = |nth: usize| [disk, sata, nvme].map(|device: &Vec<_>| device[nth].2);
     let more = written(KYBER_ADAPTIVE).into_iter().zip(written(BFQ)).all(|(k, b)| k > 2.0 * b);
     assert!(more, "kyber in bursts: {devices:?}");
 }
 
-/// What reads and writes have under kyber with these options.
+/// The figures of reads and writes under kyber with these options.
 fn beside_small_writes(options: &str) -> (Value, Value) {
     let device = "flash,preset=nvme-client,preconditioned=2";
     let jobs = sim("targets", device, &format!("kyber:{options}"));

@@ -1,4 +1,5 @@
-//! `blkmq sim` as its users meet it: the same bytes twice, whatever is printed, and the same work as `blkmq bench`.
+//! Runs `blkmq sim` as a user does: two runs print the same bytes in every format, and do the same work as `blkmq
+//! bench`.
 
 use serde_json::{Value, json};
 use std::process::Command;
@@ -24,7 +25,7 @@ fn the_same_seed_gives_the_same_bytes_in_every_format_and_another_one_others() {
             };
             let first = run(7);
             assert!(first == run(7), "{device} as {format}: two runs differ");
-            // The seed itself is in all but CSV.
+            // The seed itself is printed in every format but CSV.
             assert!(first != run(8), "{device} as {format}: another seed is the same run");
         }
     }
@@ -77,7 +78,8 @@ fn what_is_counted_about_groups_is_exact_and_nothing_is_said_of_what_is_not() {
         assert_eq!(total(at, "io_serviced_recursive"), Some(below));
         assert_eq!(total(at, "io_service_bytes_recursive"), Some(below << 12));
         assert_eq!(groups[at]["stats"]["sectors_recursive"], below * 8);
-        // One at a time, and each takes 100 us; but the last one of all ends, for the scheduler, with its last pass.
+        // One request at a time, and each takes 100 us; but the very last one ends, for the scheduler, with its last
+        // pass.
         let served = total(at, "io_service_time_recursive").expect("it is counted");
         let in_full = served / 100_000;
         assert!(served % 100_000 == 0 && (in_full == below || in_full + 1 == below), "{served}");
@@ -119,7 +121,7 @@ fn groups_get_what_their_weights_say_and_every_output_shows_it() {
     let share: f64 = rows[1][4].parse().expect("a number");
     assert!((73.0..=77.0).contains(&share), "{share} of 75");
     let csv = blkmq(&format!("{line} csv"));
-    // From the end, since the device has commas in its text.
+    // Columns are counted from the end, since the device's text contains commas.
     let mut lines = csv.lines().map(|line| line.rsplit(',').collect::<Vec<_>>());
     let heading = lines.next().expect("a heading");
     let at = heading.iter().position(|name| *name == "cgroup").expect("a column");

@@ -1,12 +1,12 @@
-//! `--trace`: what is in the files is what the run counted. That blkparse and btt read them is checked by `cargo xtask
-//! interop`.
+//! `--trace`: the files contain the events that the run counted. `cargo xtask interop` checks that blkparse and btt
+//! read them.
 
 use blkmq_lab::trace::record::{Act, Record, category, records};
 use serde_json::Value;
 use std::path::PathBuf;
 use std::process::Command;
 
-/// Runs `blkmq` with a trace. Its counters, and the records of each file.
+/// A run of `blkmq` with a trace: its counters, and the records of each file.
 struct Traced {
     counters: Value,
     notes: String,
@@ -52,7 +52,7 @@ impl Traced {
         merges.values().filter_map(Value::as_u64).sum()
     }
 
-    /// What must be equal, whatever the run was.
+    /// Checks the equalities that hold for every run.
     fn check(&self) {
         let [submitted, splits] = ["submitted", "splits"].map(|name| self.counted(name));
         assert_eq!(self.count(Act::Queue), submitted - splits);
@@ -123,12 +123,12 @@ fn a_bench_is_traced_too_and_names_its_jobs() {
 fn what_does_not_fit_is_counted() {
     let traced = run("missed", "bench --scheduler none --rw=randread --size=1m --trace_events=100");
     assert_eq!(traced.all().len(), 101, "and a name");
-    // Q, P, U, G, I, D and C of each of 256.
+    // Q, P, U, G, I, D and C of each of 256 I/Os.
     let missed = 7 * 256 - 100;
     assert!(traced.notes.contains(&format!("{missed} events are missing")), "{}", traced.notes);
 }
 
-/// What an earlier trace of the same name left behind would be taken for a part of this one.
+/// Files that an earlier trace of the same name left behind would be read as part of this one.
 #[test]
 fn an_earlier_trace_is_replaced_whole() {
     let line = "sim --scheduler none --rw=randread --size=64k --numjobs";

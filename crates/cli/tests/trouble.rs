@@ -1,5 +1,5 @@
-//! Runs that do not go well: I/Os that fail, I/Os that never come back, and threads that cannot be started. Each ends,
-//! in its time, with one line that says what happened and exit code 1.
+//! Runs that do not go well: I/Os that fail, I/Os that never come back, and threads that cannot be started. Each run
+//! ends in time, with one line that describes the failure and exit code 1.
 
 use serde_json::Value;
 use std::process::{Command, Output};
@@ -9,7 +9,7 @@ fn blkmq(line: &str) -> Output {
     Command::new(env!("CARGO_BIN_EXE_blkmq")).args(args).output().expect("the binary starts")
 }
 
-/// The last line on standard error of a run that does not go well, and what it prints.
+/// The last line on standard error of a failing run, and its standard output.
 fn troubled(line: &str) -> (String, String) {
     let output = blkmq(line);
     let errors = String::from_utf8(output.stderr).expect("messages are text");
@@ -35,7 +35,7 @@ fn failed_ios_are_named_and_end_the_command_with_1() {
         ("bench", "write_error=1,errno=110,space=3", "at offset 12288: timed out (errno 110)"),
         ("bench", "flush_error=1", "a flush: I/O error (errno 5)"),
     ] {
-        // Only a device with a volatile cache is asked to flush.
+        // Only a device with a volatile cache gets flushes.
         let fsync = if faults.starts_with("flush") { ",cache_size=1 --fsync=4" } else { "" };
         let memory = if command == "bench" {
             "memory,size=64"
@@ -69,7 +69,8 @@ fn failed_ios_are_not_counted_as_done() {
     assert_eq!((&write["total_ios"], &write["iops"]), (&0.into(), &0.0.into()));
 }
 
-/// What waits for its group, what a device keeps for an hour, what it loses, and what it never takes.
+/// I/Os that wait for their group's limit, that a device keeps for ten minutes, that it loses, and that it never
+/// accepts.
 const STALLS: [(&str, &str); 4] = [
     (
         "--device=null --group=a:riops=1 --cgroup=a --iodepth=1000 --iodepth_batch_submit=1000",
@@ -98,11 +99,11 @@ fn a_runtime_bounds_what_stalls() {
     }
 }
 
-/// Those already started once waited at a barrier, for ever, for the one that could not be.
+/// Threads already started once waited for ever at a barrier, for the one that could not be started.
 #[test]
 #[cfg(target_os = "linux")]
 fn threads_that_cannot_be_started_are_an_error_and_no_hang() {
-    // Too little for the stacks of so many threads.
+    // This limit is too small for the stacks of so many threads.
     let line =
         "--device=null --scheduler=none --rw=randread --size=100m --number_ios=9 --numjobs=999";
     let limited = format!("ulimit -v 400000 && exec {} bench {line}", env!("CARGO_BIN_EXE_blkmq"));
@@ -113,7 +114,7 @@ fn threads_that_cannot_be_started_are_an_error_and_no_hang() {
     assert!(errors.ends_with('\n') && errors.lines().count() == 1, "{errors}");
 }
 
-/// The line comes while the stall lasts, in virtual time as in real time.
+/// The line appears during the stall, in virtual time as in real time.
 #[test]
 fn a_stall_is_told_of_with_what_waits_and_where() {
     let run = "sim --device=null,irqmode=2,completion_nsec=600000000000 --scheduler=none --rw=randread \
@@ -126,7 +127,7 @@ fn a_stall_is_told_of_with_what_waits_and_where() {
     assert!(request.ends_with(", owner 1: at the device, for 10.0 s"), "{request}");
 }
 
-/// What a program submits after its sleep has not waited while it slept.
+/// An I/O that a program submits after its sleep has not waited during the sleep.
 #[test]
 fn a_thread_that_begins_late_has_not_stalled() {
     let run = "sim --device=null,irqmode=2,completion_nsec=1000000 --scheduler=none --rw=randread --size=100m \

@@ -1,10 +1,10 @@
-//! `blkmq bench --verify` as its users meet it: real threads on the memory device, and what it says when
-//! contents are not what was written.
+//! Runs `blkmq bench --verify` as a user does: real threads on the memory device, and the messages about blocks that
+//! do not hold the data written to them.
 
 use serde_json::Value;
 use std::process::{Command, Output};
 
-/// On a memory device, unless the line names another one.
+/// Runs a bench on a memory device, unless the line names another one.
 fn bench(line: &str) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_blkmq"));
     command.args(["bench", "--output-format=json"]).args(line.split_whitespace());
@@ -19,7 +19,7 @@ fn jobs(output: &Output) -> Vec<Value> {
     report["jobs"].as_array().expect("jobs are a list").clone()
 }
 
-/// The jobs of a bench in which everything was right.
+/// The jobs of a bench without any failure.
 fn right(line: &str) -> Vec<Value> {
     let output = bench(line);
     let errors = String::from_utf8_lossy(&output.stderr);
@@ -35,7 +35,7 @@ fn right(line: &str) -> Vec<Value> {
     jobs
 }
 
-/// The jobs of a bench that found something wrong, and its one line on standard error.
+/// The jobs of a bench that found wrong contents, and its one line on standard error.
 fn wrong(line: &str) -> (Vec<Value>, String) {
     let output = bench(line);
     let message = String::from_utf8(output.stderr.clone()).expect("messages are text");
@@ -87,7 +87,8 @@ fn overlapping_io_raises_no_false_alarm() {
     }
 }
 
-/// What the device takes in parts, some of them merged, is put together again; fewer I/Os are in flight than bios.
+/// I/Os that the device takes in parts, some of them merged, are put together again; fewer I/Os are in flight than
+/// bios.
 #[test]
 fn blocks_longer_than_the_device_takes_are_right() {
     for line in [
@@ -106,7 +107,7 @@ fn blocks_longer_than_the_device_takes_are_right() {
     }
 }
 
-/// Requests are refused, wanted back, and answered late and out of order. None of it is damage.
+/// Requests are refused, requeued, and answered late and out of order. None of this is damage.
 #[test]
 fn faults_that_damage_nothing_are_not_taken_for_damage() {
     let device = "faults,resource=0.001,dev_resource=0.01,requeue=0.05,late=0.02,reorder=0.1,\
@@ -139,7 +140,7 @@ fn a_later_job_checks_what_an_earlier_one_wrote() {
         let bytes = if job["jobname"] == "check" { 1 << 20 } else { 0 };
         assert_eq!(verified(&job), bytes);
     }
-    // Sequential streams are the same whatever the job's place in the plan.
+    // Sequential streams do not depend on the job's place in the plan.
     let line = "--size=1m --verify=crc32 --rw=write --name=fill --do_verify=0 \
                 --name=check --stonewall --verify_only";
     for job in right(line) {
@@ -149,7 +150,7 @@ fn a_later_job_checks_what_an_earlier_one_wrote() {
     }
 }
 
-/// Somebody else's zeroes lie in the third and fourth block.
+/// Zeroes of another origin lie in the third and fourth block.
 const DAMAGE: &str = "--bs=4k --scheduler=none --name=fill --rw=write --size=64k --verify=crc32c \
                       --name=damage --stonewall --rw=write --offset=8k --size=8k \
                       --name=check --stonewall --rw=read --size=64k --verify=crc32c";
@@ -188,7 +189,7 @@ fn contents_of_another_seed_are_wrong() {
     );
 }
 
-/// A bad block ends the job, and nothing is read back then.
+/// A bad block ends the job, and the job reads nothing back then.
 #[test]
 fn what_could_not_be_read_back_is_no_success() {
     let (jobs, message) = wrong(

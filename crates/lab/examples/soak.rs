@@ -1,4 +1,4 @@
-//! Many scenarios on all cores, or one that is given: what `cargo xtask soak` runs.
+//! Runs many scenarios on all cores, or a given one: the program behind `cargo xtask soak`.
 //!
 //! ```text
 //! soak [--first SEED] [--seeds N]      seeds from SEED on; prints what they reached
@@ -7,8 +7,8 @@
 //! soak --replay 'seed=7 cpus=2 ...'    one run, as a failure was printed
 //! ```
 //!
-//! What fails is shrunk and printed on standard error. Each run is a matter of its seed alone, so threads only divide
-//! them; and what is printed does not depend on how.
+//! A failure is shrunk and printed on standard error. Each run depends on its seed alone, so threads only divide the
+//! runs, and the output does not depend on the division.
 
 use blkmq_core::Instant;
 use blkmq_lab::soak::{Failure, Replay, Shrunk, Tally, run, shrink, soak};
@@ -20,7 +20,7 @@ use std::{panic, thread};
 
 /// Failures that are shrunk and shown.
 const SHOWN: usize = 3;
-/// Runs that shrinking one of them may take: some seconds.
+/// Runs that shrinking one failure may take: some seconds.
 const RUNS: u32 = 3000;
 
 struct Args {
@@ -58,7 +58,7 @@ impl Args {
 }
 
 fn main() -> ExitCode {
-    // A panic is a finding, and is shown with what leads to it.
+    // A panic is a finding, and is shown with the events that lead to it.
     panic::set_hook(Box::new(|_| {}));
     let done = Args::parse(std::env::args().skip(1)).and_then(|args| match &args.replay {
         Some(line) => replay(line),
@@ -115,7 +115,7 @@ fn seeds(args: &Args) -> Result<(), String> {
     Err(format!("{count} of {} seeds fail:{}", args.seeds, shown.concat()))
 }
 
-/// A failure as it was found, and what is left of it.
+/// A failure as it was found, and its shrunk form.
 fn show(failure: Box<Failure>) -> String {
     let seed = failure.replay.scenario.seed;
     let found = format!("\n\nseed {seed}: {failure}");

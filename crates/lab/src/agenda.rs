@@ -1,6 +1,6 @@
-//! What happens next in virtual time: events by time, and at one time in the order in which they were entered.
+//! The agenda of virtual time: events by time, and at one time in the order in which they were entered.
 //!
-//! It only keeps them; what an event means is up to the [`World`](crate::World).
+//! The agenda only keeps them; the [`World`](crate::World) gives an event its meaning.
 
 use blkmq_core::Instant;
 use std::cmp::{Ordering, Reverse};
@@ -20,12 +20,12 @@ struct Entry<E> {
 }
 
 impl<E> Agenda<E> {
-    /// Nothing to come.
+    /// An agenda without events.
     pub(crate) fn new() -> Self {
         Self { heap: BinaryHeap::new(), entered: 0 }
     }
 
-    /// Has `what` happen at `at`, behind everything that was entered for the same time. O(log n).
+    /// Enters the event `what` at time `at`, behind all events already entered for that time. O(log n).
     pub(crate) fn enter(&mut self, at: Instant, what: E) {
         self.heap.push(Reverse(Entry { at, sequence: self.entered, what }));
         self.entered += 1;

@@ -1,4 +1,4 @@
-//! What has to become of a request that failed and that several owners share: the device is to be offered its runs, one
+//! The required treatment of a failed request that several owners share: the device is to be offered its runs, one
 //! after the other, each of leading bios of one owner, with the request's tag.
 
 use crate::ledger::Seen;
@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, VecDeque};
 /// A bio with its owner.
 pub(crate) type Owned = (Owner, Seen);
 
-/// The requests of one hardware queue that are being repeated: what is to come of each.
+/// The requests of one hardware queue that are being repeated, each with its remaining bios.
 #[derive(Default)]
 pub(crate) struct Apart(BTreeMap<Tag, VecDeque<Owned>>);
 
@@ -18,7 +18,7 @@ impl Apart {
         self.0.contains_key(&tag)
     }
 
-    /// Must a request made of `bios` be repeated after this result, which is final otherwise?
+    /// Must a request made of `bios` be repeated after this result, which would otherwise be final?
     pub(crate) fn concerns(bios: &[Owned], result: IoResult) -> bool {
         let partial = result.is_err_and(IoError::may_be_partial);
         partial && bios.iter().any(|(owner, _)| *owner != bios[0].0)
@@ -29,7 +29,7 @@ impl Apart {
         self.0.insert(tag, bios.into());
     }
 
-    /// A request with this tag, which is being repeated, is offered: is it the next run?
+    /// A request with this tag, which is being repeated, is offered to the device: is it the next run?
     pub(crate) fn is_next_run(&self, tag: Tag, bios: &[Owned]) -> bool {
         let Some(rest) = self.0.get(&tag) else { return false };
         let owner = rest.front().map(|(owner, _)| *owner);
@@ -37,7 +37,7 @@ impl Apart {
         run.map(|(_, seen)| seen.bio()).eq(bios.iter().map(|(_, seen)| seen.bio()))
     }
 
-    /// A run of so many bios is back from the device.
+    /// The device has returned a run of `bios` bios.
     pub(crate) fn ran(&mut self, tag: Tag, bios: usize) {
         let Some(rest) = self.0.get_mut(&tag) else { return };
         rest.drain(..bios.min(rest.len()));

@@ -1,16 +1,16 @@
-//! A policy that holds something back is asked again in time.
+//! A policy that holds requests back is asked again in time.
 //!
-//! A policy that says "wait" also says for what: for a time, or for a completion; and in both cases a
-//! completion is a reason to ask again ([`Pick`]). Tags, budgets and a busy device can be reasons not to ask.
-//! So only this is demanded: a device that is idle does not stay idle while a policy waits to be asked.
+//! A policy that waits also states the event: a time, or a completion; and in both cases a completion is a reason to
+//! ask again ([`Pick`]). Tags, budgets and a busy device can be reasons not to ask. So this module demands only that
+//! an idle device does not stay idle while a policy waits to be asked.
 
 use crate::violation::Violation;
 use blkmq_core::{HwQueue, Instant, Nanos};
 use blkmq_sched::Pick;
 
-/// What the elevators' policies said last, and when that calls for another question.
+/// The last answers of the elevators' policies, and the times by which they must be asked again.
 pub(crate) struct Asking {
-    /// By elevator; `None` for a policy that did not say "wait".
+    /// By elevator; `None` for a policy that did not answer "wait".
     waits: Vec<Option<Wait>>,
     hw_queues_per_elevator: u16,
     slack: Nanos,
@@ -19,20 +19,20 @@ pub(crate) struct Asking {
 #[derive(Clone, Copy)]
 struct Wait {
     hw: HwQueue,
-    /// For this time; `None` for something to come back.
+    /// The time that the policy waits for; `None` if it waits for a completion.
     until: Option<Instant>,
-    /// When it must be asked; `None` while the device is at work.
+    /// The time by which the policy must be asked; `None` while the device is at work.
     due: Option<Instant>,
 }
 
 impl Asking {
-    /// Nobody waits. Coming up to `slack` late will be all right.
+    /// No policy waits. A question may come up to `slack` late.
     pub(crate) fn new(elevators: u16, hw_queues: u16, slack: Nanos) -> Self {
         let hw_queues_per_elevator = hw_queues / elevators;
         Self { waits: vec![None; elevators.into()], hw_queues_per_elevator, slack }
     }
 
-    /// The policy of the elevator that serves `hw` was asked. `idle`: the device holds nothing.
+    /// The policy of the elevator that serves `hw` was asked. `idle`: the device holds no request.
     pub(crate) fn asked(&mut self, now: Instant, hw: HwQueue, answer: Pick, idle: bool) {
         let until = match answer {
             Pick::Issue(_) | Pick::Empty => {
@@ -42,13 +42,13 @@ impl Asking {
             Pick::WaitUntil(at) => Some(at),
             Pick::WaitCompletion | Pick::WaitToken => None,
         };
-        // If for a completion, it has not heard of the last one yet.
+        // A policy that waits for a completion has not been told of the last one yet.
         let due = idle.then_some(until.unwrap_or(now));
         let elevator = self.elevator(hw);
         self.waits[elevator] = Some(Wait { hw, until, due });
     }
 
-    /// The policy of the elevator that serves `hw` holds nothing any more.
+    /// The policy of the elevator that serves `hw` holds no request any more.
     pub(crate) fn emptied(&mut self, hw: HwQueue) {
         let elevator = self.elevator(hw);
         self.waits[elevator] = None;
@@ -58,8 +58,8 @@ impl Asking {
         usize::from(hw.0 / self.hw_queues_per_elevator)
     }
 
-    /// The device has finished all that it held, the last of it on `hw`, at this time. Who waits for a time need not
-    /// be asked because of another elevator's completion, of which it hears nothing.
+    /// The device has finished all its requests at this time, the last of them on `hw`. A policy that waits for a
+    /// time need not be asked because of another elevator's completion, of which it is not told.
     pub(crate) fn idle(&mut self, now: Instant, hw: HwQueue) {
         let own = self.elevator(hw);
         for (elevator, wait) in self.waits.iter_mut().enumerate() {
@@ -69,27 +69,27 @@ impl Asking {
         }
     }
 
-    /// The device was offered something.
+    /// The device was offered a request.
     pub(crate) fn busy(&mut self) {
         for wait in self.waits.iter_mut().flatten() {
             wait.due = None;
         }
     }
 
-    /// Nobody could be asked until now.
+    /// No policy could be asked until now.
     pub(crate) fn put_off(&mut self, now: Instant) {
         for wait in self.waits.iter_mut().flatten() {
             wait.due = wait.due.map(|due| due.max(now));
         }
     }
 
-    /// The same for so many elevators with new policies.
+    /// The same object for `elevators` elevators with new policies.
     pub(crate) fn anew(&self, elevators: u16) -> Self {
         let hw_queues = self.waits.len() as u16 * self.hw_queues_per_elevator;
         Self::new(elevators, hw_queues, self.slack)
     }
 
-    /// It has become `now`.
+    /// Checks that no policy is overdue at time `now`.
     pub(crate) fn check(&self, now: Instant) -> Result<(), Violation> {
         for Wait { hw, due, .. } in self.waits.iter().flatten() {
             if let Some(due) = due.filter(|due| *due + self.slack < now) {

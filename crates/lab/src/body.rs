@@ -1,6 +1,8 @@
-//! What every virtual CPU has: a submitter, habits, and a state. What it submits is somebody else's business.
+//! The common part of every virtual CPU: a submitter, habits, and a state. Other modules decide which I/Os it
+//! submits.
 //!
-//! Being caught in mid-run is what makes others find the elevator busy, which on one thread nobody ever would.
+//! A CPU that is caught in mid-run makes other CPUs find the elevator busy; in a simulation on one thread this would
+//! otherwise never happen.
 
 use crate::costs::Costs;
 use crate::habits::Habits;
@@ -20,24 +22,24 @@ enum State<P> {
         run: Run<P>,
         steps: u32,
     },
-    /// Its I/Os are in staging, and nobody knows yet.
+    /// Its I/Os are in staging, and no other thread has been told.
     Stalled,
     Parked,
 }
 
-/// When a CPU's next turn is.
+/// The time of a CPU's next turn.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Next {
-    /// Then.
+    /// At this time.
     At(Instant),
-    /// When somebody wakes it, or then.
+    /// When it is woken, or at this time.
     Parked(Option<Instant>),
-    /// Never: it has gone.
+    /// Never: the CPU has left.
     Never,
 }
 
 impl Next {
-    /// When that is, unless somebody wakes it before.
+    /// The time of the next turn, unless a wake-up comes before.
     pub(crate) fn at(self) -> Option<Instant> {
         match self {
             Self::At(at) => Some(at),
@@ -56,13 +58,13 @@ impl<P: Send + 'static> Body<P> {
         matches!(self.state, State::Parked)
     }
 
-    /// In the middle of a run, with the elevator in hand.
+    /// Is the CPU in the middle of a run, holding the elevator?
     pub(crate) fn is_caught(&self) -> bool {
         matches!(self.state, State::Caught { .. })
     }
 
-    /// Begins a turn. If it is caught in mid-run, that is what it spends the turn with, and this says when the
-    /// next one is.
+    /// Begins a turn. A CPU that is caught in mid-run spends the turn with its run; then the result is the time of
+    /// the next turn.
     pub(crate) fn resume(&mut self, now: Instant, costs: &Costs) -> Option<Next> {
         match std::mem::replace(&mut self.state, State::Awake) {
             State::Caught { run, steps } => Some(self.go_on(now, costs, run, steps)),
@@ -85,7 +87,7 @@ impl<P: Send + 'static> Body<P> {
             } else {
                 run.finish(now);
             }
-            // As at the end of every turn: what became due meanwhile is not left for another time.
+            // As at the end of every turn: duties that became due meanwhile are not postponed.
             self.submitter.poll(now);
             return Next::At(now + costs.step);
         }
@@ -99,21 +101,21 @@ impl<P: Send + 'static> Body<P> {
         Nanos(self.rng.below(self.habits.caught.gap.0 + 1))
     }
 
-    /// If it is to be caught this time, and the elevator is free: its run. Some ways into an elevator have everybody wait
-    /// for who is inside; nobody is caught there.
+    /// The run of its elevator, if the CPU is to be caught this time and the elevator is free. With some accesses all
+    /// threads wait for the one inside; there no CPU is caught.
     pub(crate) fn begin_run(&mut self, queue: &Queue<P>) -> Option<Run<P>> {
         let strikes = self.habits.caught.chance.strikes(&mut self.rng);
         strikes.then(|| queue.begin_run(self.submitter.hw()))?
     }
 
-    /// It is caught with `run`, and keeps it over its next turns. Returns how much later the next one is.
+    /// The CPU is caught with `run`, and keeps it over its next turns. Returns the delay of the next turn.
     pub(crate) fn is_caught_with(&mut self, run: Run<P>) -> Nanos {
         let steps = self.rng.below(u64::from(self.habits.caught.steps) + 1) as u32;
         self.state = State::Caught { run, steps };
         self.gap()
     }
 
-    /// If it stops this time in the middle of a flush: for how long.
+    /// If the CPU is to stop this time in the middle of a flush: for how long.
     pub(crate) fn stall(&mut self) -> Option<Nanos> {
         if !self.habits.stalls.strikes(&mut self.rng) || !self.submitter.begin_flush() {
             return None;
@@ -122,15 +124,15 @@ impl<P: Send + 'static> Body<P> {
         Some(Nanos(self.rng.below(self.habits.stall.0 + 1)))
     }
 
-    /// If it turns to something else this time: for how long.
+    /// If the CPU is to be absent this time: for how long.
     pub(crate) fn absence(&mut self) -> Option<Nanos> {
         let strikes = self.habits.absent.strikes(&mut self.rng);
         strikes.then(|| Nanos(self.rng.below(self.habits.absence.0 + 1)))
     }
 
-    /// Waits until something is due for it, or until `at`; parks if it may. Its next turn could be at `then`.
+    /// Waits until a duty of the CPU is due, or until `at`; parks if it may. Its next turn is not before `then`.
     pub(crate) fn rest(&mut self, now: Instant, then: Instant, at: Option<Instant>) -> Next {
-        // Not before its next turn could be.
+        // Not before the earliest next turn.
         if !self.submitter.prepare_park(now) {
             return Next::At(then);
         }

@@ -1,9 +1,10 @@
-//! Contents: what a read may find, what must be there in the end, and what a power cut may take.
+//! Contents: the data that a read may find, that must be there in the end, and that a power cut may take.
 //!
-//! Seen from outside, like an application's own book: only what was submitted, when that was, and how and when it
-//! ended. A write takes place at some moment in between; one that fails, perhaps not at all. So a read finds a write
-//! that had not been overwritten for certain when the read was submitted. After a power cut that is too much to
-//! ask: then it may also be a write that was overwritten by nothing that had been promised to be durable.
+//! This is the view from outside, as an application would keep it: only the submitted I/Os, the time of their
+//! submission, and the time and the result of their end. A write takes place at some moment in between; a failed
+//! write, perhaps not at all. So a read may find any write that had not certainly been overwritten when the read was
+//! submitted. After a power cut more is allowed: a block may then also hold a write that was overwritten, but by no
+//! write that was promised to be durable.
 //!
 //! The unit is a logical block, which is never torn. Zeroes and discards count as writes of zeroes, as they do for
 //! the devices that store.
@@ -25,16 +26,16 @@ struct Written {
     what: Found,
     submitted: Moment,
     ended: Option<Moment>,
-    /// It succeeded, and with no power cut while it was in flight: it has taken place.
+    /// The write succeeded, and with no power cut while it was in flight: it has taken place.
     certain: bool,
-    /// It was durable when it ended.
+    /// The write was durable when it ended.
     durable: bool,
-    /// Since when it has certainly been overwritten.
+    /// The moment since when it has certainly been overwritten.
     over: Option<Moment>,
 }
 
 impl Written {
-    /// What was there before anything.
+    /// The contents before any write.
     fn before(what: Found) -> Self {
         let begin = Moment::default();
         Self {
@@ -47,7 +48,7 @@ impl Written {
         }
     }
 
-    /// Had this one ended when `other` was submitted?
+    /// Had this write ended when `other` was submitted?
     fn is_before(&self, other: &Self) -> bool {
         self.ended.is_some_and(|ended| ended < other.submitted)
     }
@@ -57,11 +58,11 @@ impl Written {
 #[derive(Clone, Copy)]
 struct Flight {
     submitted: Moment,
-    /// The power was cut meanwhile.
+    /// The power was cut while the I/O was in flight.
     interrupted: bool,
 }
 
-/// What is known about the contents of a device. Outlives the queues around it.
+/// The knowledge about the contents of a device. Outlives the queues around the device.
 pub(crate) struct Contents {
     cache: WriteCache,
     /// Sectors in a block.
@@ -69,13 +70,13 @@ pub(crate) struct Contents {
     now: Moment,
     blocks: BTreeMap<u64, Vec<Written>>,
     flights: BTreeMap<Payload, Flight>,
-    /// What had ended by then is durable.
+    /// Writes that had ended by this moment are durable.
     flushed: Moment,
     compared: u64,
 }
 
 impl Contents {
-    /// A device with this cache and blocks of so many sectors, all of them zero.
+    /// A device with this cache and blocks of `block` sectors, all of them zero.
     pub(crate) fn new(cache: WriteCache, block: u32) -> Self {
         Self {
             cache,
@@ -88,7 +89,7 @@ impl Contents {
         }
     }
 
-    /// Blocks compared with what they had to be.
+    /// The number of blocks that were compared with their expected contents.
     pub(crate) fn compared(&self) -> u64 {
         self.compared
     }
@@ -124,7 +125,7 @@ impl Contents {
         }
     }
 
-    /// The engine did not take `io`, or it was given up before any device had seen anything of it.
+    /// The engine did not take `io`, or it was cancelled before any device had any part of it.
     pub(crate) fn withdrawn(&mut self, io: &Io<Payload>) {
         let Some(flight) = self.flights.remove(&io.payload) else { return };
         if io.op.is_write() && io.op != Op::Flush {
@@ -135,7 +136,7 @@ impl Contents {
         }
     }
 
-    /// `io` has ended. If it was a read, `found` is what it found, sector by sector.
+    /// `io` has ended. If it was a read, `found` is the data that it returned, sector by sector.
     pub(crate) fn ended(
         &mut self,
         io: &Io<Payload>,
@@ -180,7 +181,7 @@ impl Contents {
         Ok(())
     }
 
-    /// A read that was submitted at `since` found this in the sectors of `block`. May it?
+    /// A read that was submitted at `since` found this data in the sectors of `block`. Checks that it may.
     fn check_block(&mut self, block: u64, since: Moment, found: &[Found]) -> Result<(), Violation> {
         self.compared += 1;
         let sector = block * u64::from(self.block);
@@ -197,7 +198,7 @@ impl Contents {
         if same.peek().is_none() {
             return wrong("it is of a write that was given up or made elsewhere");
         }
-        // What was overwritten later than that may still have been there.
+        // A write that was overwritten later than `since` may still have been there.
         if same.any(|written| written.over.is_none_or(|over| over > since)) {
             Ok(())
         } else {
@@ -205,7 +206,7 @@ impl Contents {
         }
     }
 
-    /// Nothing is in flight, and this is how to look at a block, sector by sector: is everything there?
+    /// With nothing in flight, checks every block; `look` reads a block, sector by sector.
     pub(crate) fn check_at_rest(
         &mut self,
         mut look: impl FnMut(u64, u32) -> Vec<Found>,
@@ -218,8 +219,8 @@ impl Contents {
         Ok(())
     }
 
-    /// The power was cut, and this is how to look at what is left. `all`: of the whole machine, so that nothing is
-    /// heard any more of what was in flight. Says how many blocks lost something.
+    /// The power was cut; checks what the cut left, which `look` reads. `all`: the whole machine lost power, so that
+    /// no I/O in flight will end any more. Returns how many blocks lost their newest write.
     pub(crate) fn cut(
         &mut self,
         all: bool,
@@ -235,7 +236,7 @@ impl Contents {
             self.compared += 1;
             let newest = history.iter().any(|w| w.what == what && w.over.is_none());
             lost += u64::from(!newest);
-            // What is left is where the next life begins, and what may still come on top of it.
+            // The surviving contents begin the next life of the block; writes still in flight may follow.
             history.retain(|written| written.ended.is_none() && !all);
             history.insert(0, Written::before(what));
         }
@@ -247,7 +248,7 @@ impl Contents {
     }
 }
 
-/// The write that was submitted at that moment ended.
+/// The write that was submitted at that moment has ended.
 fn end_one(all: &mut [Written], submitted: Moment, now: Moment, certain: bool) {
     let own = all.iter().position(|written| written.submitted == submitted);
     let own = own.expect("it was announced");
@@ -261,7 +262,8 @@ fn end_one(all: &mut [Written], submitted: Moment, now: Moment, certain: bool) {
     }
 }
 
-/// What a block is found with after a power cut; or why that cannot be. What had ended by `flushed` is durable.
+/// The contents of a block after a power cut, or the reason why they are impossible. Writes that had ended by
+/// `flushed` are durable.
 fn survivor(history: &[Written], flushed: Moment, found: &[Found]) -> Result<Found, &'static str> {
     let what = found[0];
     if what == Found::Damaged || found.iter().any(|other| *other != what) {
@@ -298,7 +300,7 @@ mod tests {
         move |_, sectors| vec![what; sectors as usize]
     }
 
-    /// Writes 1, 2, ... one after the other.
+    /// Writes 1, 2, ... in turn.
     fn written(cache: WriteCache, writes: u64) -> Contents {
         let mut contents = Contents::new(cache, 1);
         for key in 1..=writes {

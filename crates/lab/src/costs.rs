@@ -1,8 +1,8 @@
-//! What things cost in virtual time.
+//! The costs of actions in virtual time.
 //!
-//! The figures of [`Costs::TYPICAL`] are round numbers of the size that measurements of the engine give; a
-//! claim about speed needs a real machine. What they are for is the order of events: whether an I/O arrives
-//! while somebody else is in the elevator depends on how long one is in there.
+//! The figures of [`Costs::TYPICAL`] are round numbers of the size that measurements of the engine give; a claim
+//! about speed needs a real machine. The costs serve to order events: whether an I/O arrives while another thread is
+//! in the elevator depends on how long that thread stays there.
 
 use blkmq_core::{Nanos, Rng};
 
@@ -11,18 +11,18 @@ use blkmq_core::{Nanos, Rng};
 pub struct Costs {
     /// Taking one I/O into the plug.
     pub push: Nanos,
-    /// Sending a plug on its way.
+    /// Flushing a plug.
     pub flush: Nanos,
-    /// Looking for what is due.
+    /// Polling for duties.
     pub poll: Nanos,
     /// Taking one completion.
     pub reap: Nanos,
     /// One pass over an elevator by a CPU that is caught in it.
     pub step: Nanos,
-    /// Between a wake-up and the first thing that who was woken does.
+    /// Between a wake-up and the first action of the woken thread.
     pub wake: Nanos,
-    /// How long one who waits stays awake before it sleeps. Who is woken so early has only been looking
-    /// elsewhere, and comes after a [`poll`](Self::poll).
+    /// How long a waiting thread stays awake before it sleeps. A thread that is woken in that time has been awake all
+    /// the while, and continues after a [`poll`](Self::poll).
     pub spin: Nanos,
 }
 
@@ -38,7 +38,7 @@ impl Costs {
         spin: Nanos(20_000),
     };
 
-    /// Some machine: each cost up to four times the typical one, or next to nothing.
+    /// A random machine: each cost is up to four times the typical one, and may be next to nothing.
     pub(crate) fn draw(rng: &mut Rng) -> Self {
         let mut some = |typical: Nanos| Nanos(1 + rng.below(4 * typical.0));
         let Self { push, flush, poll, reap, step, wake, .. } = Self::TYPICAL;
@@ -49,12 +49,13 @@ impl Costs {
             reap: some(reap),
             step: some(step),
             wake: some(wake),
-            // Only a job's thread looks before it sleeps; under oracles a CPU sleeps at once, which is the harder case.
+            // Only a job's thread stays awake before it sleeps; under oracles a CPU sleeps at once, which is the
+            // harder case.
             spin: Self::TYPICAL.spin,
         }
     }
 
-    /// The most that one event can take, apart from what its CPU adds on its own, with `ios` I/Os in it.
+    /// The most that one event with `ios` I/Os can take, apart from the delays of its CPU's habits.
     pub(crate) fn most(&self, ios: u64) -> Nanos {
         let each = (self.push.0 + self.reap.0) * ios;
         Nanos(each + self.flush.0 + self.poll.0 + self.step.0 + self.wake.0)

@@ -1,8 +1,8 @@
-//! A virtual CPU under the oracles: the client on it, and what it does with its time.
+//! A virtual CPU under the oracles: its client, and the turns that it takes.
 //!
-//! Each turn is what a thread does between two moments at which others could come in between: take
-//! completions, push a batch and flush it, poll, and decide whether to go on, wait or park. A call into the
-//! engine takes no virtual time by itself; its cost delays the CPU's next turn.
+//! A turn is the work of a thread between two moments at which other threads could interleave: take completions, push
+//! a batch and flush it, poll, and decide whether to go on, wait or park. A call into the engine takes no virtual
+//! time by itself; its cost delays the CPU's next turn.
 
 use crate::body::{Body, Next};
 use crate::costs::Costs;
@@ -13,30 +13,30 @@ use crate::{Client, Payload, Stamp, Want};
 use blkmq_core::{Instant, Nanos};
 use blkmq_engine::{Completion, Io, Queue, Refusal, Submitter};
 
-/// A virtual CPU to be.
+/// The description of a virtual CPU.
 pub struct Plan {
-    /// What runs on it.
+    /// The client that runs on it.
     pub client: Box<dyn Client>,
-    /// How it behaves.
+    /// Its habits.
     pub habits: Habits,
-    /// Decides when it is caught or absent.
+    /// The seed of the draws that decide when it is caught or absent.
     pub seed: u64,
 }
 
 pub(crate) struct Cpu {
     body: Body<Stamp>,
     client: Box<dyn Client>,
-    /// Cookies of what it has pushed and not taken back.
+    /// Cookies of the I/Os that it has pushed and not reaped.
     in_flight: Vec<u64>,
     /// An I/O that the client wants and for which there was no credit.
     refused: Option<Io<Payload>>,
-    /// I/Os taken from it that have not ended.
+    /// I/Os of the client that have not ended.
     outstanding: u32,
     /// The client wants nothing more.
     finished: bool,
 }
 
-/// What a CPU needs for a turn.
+/// The environment of a CPU's turn.
 pub(crate) struct Turn<'a> {
     pub(crate) now: Instant,
     pub(crate) queue: &'a Queue<Stamp>,
@@ -56,7 +56,7 @@ impl Cpu {
         }
     }
 
-    /// The client wants nothing more.
+    /// Has the client no more wishes?
     pub(crate) fn is_finished(&self) -> bool {
         self.finished
     }
@@ -82,7 +82,7 @@ impl Cpu {
         let then = now + Nanos(spent) + flush + costs.poll;
         self.cancel(turn);
         if let Some(run) = self.body.begin_run(turn.queue) {
-            // Its own plug is staged or parked like everybody's, and taken in by its next pass.
+            // The CPU's own plug is staged or parked like any other, and its next pass takes it in.
             self.body.submitter.flush(now);
             self.cancel(turn);
             let gap = self.body.is_caught_with(run);
@@ -107,7 +107,7 @@ impl Cpu {
         })
     }
 
-    /// Perhaps asks for one of its I/Os to be given up.
+    /// May ask for one of its I/Os to be cancelled.
     fn cancel(&mut self, turn: &Turn<'_>) {
         if self.in_flight.is_empty() || !self.body.habits.cancels.strikes(&mut self.body.rng) {
             return;
@@ -136,8 +136,8 @@ impl Cpu {
         reaped
     }
 
-    /// Pushes up to a batch. Says what the client wants then (an I/O if the batch is full), and how many
-    /// were pushed.
+    /// Pushes up to a batch. Returns the client's next wish (an I/O if the batch is full), and the number of I/Os
+    /// pushed.
     fn push_batch(&mut self, turn: &Turn<'_>) -> Result<(Want, u32), Violation> {
         let mut pushed = 0;
         loop {
@@ -159,7 +159,7 @@ impl Cpu {
         }
     }
 
-    /// False if there is no credit for it.
+    /// Pushes `io`; false if there is no credit for it.
     fn push(&mut self, turn: &Turn<'_>, io: Io<Payload>) -> Result<bool, Violation> {
         let by = self.body.submitter.id();
         // Before the call: a full plug is flushed in it, with the first parts of this I/O if it has several.

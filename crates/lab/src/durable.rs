@@ -1,9 +1,10 @@
-//! What a flush, FUA or PREFLUSH promises, held against the flushes that the device really did
+//! Checks the promises of flushes, FUA and PREFLUSH against the flushes that the device really did
 //! (`spec/framework.md` section 12).
 //!
-//! A flush makes durable what was finished before it began. So a bare flush, and data that asks for one ahead of
-//! it, needs a flush that began after it was submitted; data that has to be durable itself needs one that began
-//! after it was finished, unless the device does that alone. The flush has to be over, and well over, in time.
+//! A flush makes durable the data that was finished before the flush began. So a bare flush, and data that asks for a
+//! flush ahead of it, needs a flush that began after its own submission; data that has to be durable itself needs a
+//! flush that began after the data was finished, unless the device does FUA. The I/O may end only after that flush
+//! has succeeded.
 
 use crate::Payload;
 use crate::violation::{Stage, Violation};
@@ -11,59 +12,59 @@ use blkmq_core::{HwQueue, IoError, IoFlags, IoResult, Op, Tag};
 use blkmq_engine::{Io, WriteCache};
 use std::collections::BTreeMap;
 
-/// Counts what matters to the order of flushes and data.
+/// Counts the events that matter to the order of flushes and data.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub(crate) struct Moment(u64);
 
-/// How far an I/O has come, or a part of one.
+/// The progress of an I/O, or of a part of one.
 #[derive(Clone, Copy)]
 pub(crate) struct Progress {
     pub(crate) stage: Stage,
-    /// When the device finished its data.
+    /// The moment when the device finished its data.
     pub(crate) served: Moment,
 }
 
 impl Progress {
-    /// The device has had nothing of it.
+    /// The device has had no part of the data.
     pub(crate) const NONE: Self = Self { stage: Stage::Submitted, served: Moment(0) };
 }
 
-/// What became of the flushes that the device was given.
+/// The outcomes of the flushes that the device was given.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct FlushFates {
-    /// They succeeded.
+    /// Flushes that succeeded.
     pub succeeded: u64,
-    /// They ended with an error.
+    /// Flushes that ended with an error.
     pub failed: u64,
-    /// The device wanted them again later, or the engine tries them again; counted each time.
+    /// Flushes that the device requeued, or that the engine tries again; counted each time.
     pub requeued: u64,
 }
 
 impl FlushFates {
-    /// Flushes that are over.
+    /// Flushes that have ended.
     #[must_use]
     pub fn ended(&self) -> u64 {
         self.succeeded + self.failed
     }
 }
 
-/// Flushes and what waits for them.
+/// Flushes, and the I/Os that wait for them.
 pub(crate) struct Durable {
     cache: WriteCache,
     now: Moment,
-    /// When each I/O came, by cookie.
+    /// The moment when each I/O was submitted, by cookie.
     pushed: Vec<Moment>,
-    /// Flushes at the device, and when they began.
+    /// Flushes at the device, and the moments when they began.
     flushing: BTreeMap<(HwQueue, Tag), Moment>,
-    /// When the latest one began of those that succeeded.
+    /// The beginning of the latest flush that succeeded.
     flushed: Moment,
-    /// When those began that failed.
+    /// The beginnings and the errors of flushes that failed.
     failed: Vec<(Moment, IoError)>,
     fates: FlushFates,
 }
 
 impl Durable {
-    /// Nothing has happened to a device with this cache.
+    /// A device with this cache, before its first I/O.
     pub(crate) fn new(cache: WriteCache) -> Self {
         Self {
             cache,
@@ -92,7 +93,7 @@ impl Durable {
         self.pushed.pop();
     }
 
-    /// The engine took it, and nothing that began before is for it.
+    /// The engine took it; a flush that began before this moment does not count for it.
     pub(crate) fn pushed(&mut self, cookie: u64) {
         self.pushed[cookie as usize] = self.moment();
     }
@@ -103,7 +104,7 @@ impl Durable {
         self.flushing.insert((hw, tag), now);
     }
 
-    /// The device gave something back; if it was a flush, it is over, or `None` to come again.
+    /// The device returned a request; if it was a flush, it has ended, or with `None` is to come again.
     pub(crate) fn gave_back(&mut self, hw: HwQueue, tag: Tag, result: Option<IoResult>) {
         let Some(began) = self.flushing.remove(&(hw, tag)) else { return };
         match result {
@@ -119,7 +120,7 @@ impl Durable {
         }
     }
 
-    /// What has become of them so far.
+    /// The outcomes so far.
     pub(crate) fn fates(&self) -> FlushFates {
         self.fates
     }
@@ -137,7 +138,7 @@ impl Durable {
         fua && self.cache == WriteCache::Back { fua: false }
     }
 
-    /// Of a request's flags: the device gets FUA if it said that it does that, and never PREFLUSH.
+    /// Are a request's flags right? The device gets FUA only if it supports it, and never PREFLUSH.
     pub(crate) fn are_flags_right(&self, io: &Io<Payload>, flags: IoFlags) -> bool {
         let fua = self.cache == WriteCache::Back { fua: true } && io.flags.contains(IoFlags::FUA);
         !flags.contains(IoFlags::PREFLUSH) && flags.contains(IoFlags::FUA) == fua
@@ -149,7 +150,7 @@ impl Durable {
         flags.contains(IoFlags::NOMERGE) || barriers
     }
 
-    /// May a request with these bios be a flush? It has none, and the device has something to flush.
+    /// May a request with this many bios be a flush? A flush has none, and the device must have a cache.
     pub(crate) fn is_flush_right(&self, bios: usize) -> bool {
         self.is_cached() && bios == 0
     }
@@ -163,7 +164,7 @@ impl Durable {
         Ok(())
     }
 
-    /// The device finished data. When that was.
+    /// The device finished data. Returns the moment.
     pub(crate) fn served(&mut self) -> Moment {
         self.moment()
     }
@@ -173,7 +174,7 @@ impl Durable {
         self.failed.iter().filter(move |(began, _)| *began > since).map(|(_, why)| *why)
     }
 
-    /// Has a part of `io` that has come so far ended, in whatever way?
+    /// Has a part of `io` with this progress ended, with any result?
     pub(crate) fn is_over(&self, io: &Io<Payload>, part: &Progress) -> bool {
         let pushed = self.pushed[io.cookie as usize];
         match part.stage {
@@ -188,7 +189,7 @@ impl Durable {
         }
     }
 
-    /// May `io`, or a part of it, that has come so far as the device knows have ended with `result`?
+    /// May `io`, or a part of it, with this progress at the device, have ended with `result`?
     pub(crate) fn end(
         &self,
         io: &Io<Payload>,

@@ -1,4 +1,4 @@
-//! How a virtual CPU behaves, whatever it is that its client wants: batches, being caught, absent-mindedness.
+//! The habits of a virtual CPU, independent of its client: batches, being caught in mid-run, absences.
 
 use blkmq_core::{Nanos, Rng};
 
@@ -7,45 +7,45 @@ use blkmq_core::{Nanos, Rng};
 pub struct Permille(pub u16);
 
 impl Permille {
-    /// Does it happen this time?
+    /// Does the event happen this time?
     pub(crate) fn strikes(self, rng: &mut Rng) -> bool {
         self.0 > 0 && rng.chance(self.0.into(), 1000)
     }
 }
 
-/// Being caught in mid-run: the CPU takes the run of its elevator and keeps it, as one does that is
-/// interrupted, descheduled, or simply slow.
+/// Being caught in mid-run: the CPU takes the run of its elevator and keeps it, like a thread that is interrupted,
+/// descheduled, or simply slow.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Caught {
-    /// How often, per turn. It needs an elevator that is free at that moment.
+    /// The chance per turn. It needs an elevator that is free at that moment.
     pub chance: Permille,
-    /// Passes made meanwhile, at most; the number is drawn from 0 up.
+    /// The most passes made meanwhile; the number is drawn from 0 up.
     pub steps: u32,
-    /// Time between passes, and before letting go, at most; drawn from 0 up.
+    /// The longest time between passes, and before releasing the run; drawn from 0 up.
     pub gap: Nanos,
 }
 
-/// How a virtual CPU behaves.
+/// The habits of a virtual CPU.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Habits {
     /// I/Os that it pushes before it flushes, at least 1.
     pub batch: u32,
     /// Being caught in mid-run.
     pub caught: Caught,
-    /// How often, per turn, it turns to something else for a while, neither polling nor parking.
+    /// The chance per turn that it is absent for a while, neither polling nor parking.
     pub absent: Permille,
-    /// For how long, at most.
+    /// The longest absence.
     pub absence: Nanos,
-    /// How often it stops between leaving a batch in staging and telling anybody, instead of flushing it in one go:
-    /// as one that is descheduled in the worst place.
+    /// The chance that it stops between leaving a batch in staging and telling any thread of it, instead of flushing
+    /// it in one go: like a thread that is descheduled in the worst place.
     pub stalls: Permille,
-    /// For how long, at most.
+    /// The longest stop.
     pub stall: Nanos,
-    /// How often, per turn, it asks for one of its I/Os to be given up: before it flushes, and once more behind
-    /// that. Which one is drawn from all that have not come back.
+    /// The chance per turn that it asks for one of its I/Os to be cancelled: before it flushes, and once more after
+    /// that. The I/O is drawn from all that have not come back.
     pub cancels: Permille,
-    /// When its client wants nothing more and everything has ended, it goes away instead of parking: it
-    /// will neither poll nor be woken.
+    /// When its client wants nothing more and every I/O has ended, the CPU leaves instead of parking: it will neither
+    /// poll nor be woken.
     pub leaves: bool,
 }
 
@@ -65,7 +65,7 @@ impl Habits {
         }
     }
 
-    /// The longest that it may keep others waiting, if a pass takes `step`.
+    /// The longest time that it may keep other CPUs waiting, if a pass takes `step`.
     pub(crate) fn longest(&self, step: Nanos) -> Nanos {
         let held = if self.caught.chance == Permille(0) {
             0

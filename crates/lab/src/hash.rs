@@ -1,7 +1,7 @@
-//! A number that stands for everything that happened in a run, so that two runs can be compared bit for bit.
+//! A hash of all events of a run, so that two runs can be compared bit for bit.
 //!
-//! FNV-1a over 64-bit words: not for secrets, and not to be changed lightly, since hashes of old runs may be
-//! written down somewhere.
+//! FNV-1a over 64-bit words: not for secrets, and not to be changed lightly, since hashes of old runs may be written
+//! down somewhere.
 
 const OFFSET: u64 = 0xcbf2_9ce4_8422_2325;
 const PRIME: u64 = 0x0000_0100_0000_01b3;
@@ -11,19 +11,19 @@ const PRIME: u64 = 0x0000_0100_0000_01b3;
 pub(crate) struct EventHash(u64);
 
 impl EventHash {
-    /// Nothing has happened.
+    /// The hash of no events.
     pub(crate) fn new() -> Self {
         Self(OFFSET)
     }
 
-    /// One event, in words. Events of one kind have the same number of words, and begin with their kind.
+    /// Adds one event, in words. Events of one kind have the same number of words, and begin with their kind.
     pub(crate) fn note(&mut self, words: &[u64]) {
         for byte in words.iter().flat_map(|word| word.to_le_bytes()) {
             self.0 = (self.0 ^ u64::from(byte)).wrapping_mul(PRIME);
         }
     }
 
-    /// The number.
+    /// The value of the hash.
     pub(crate) fn get(self) -> u64 {
         self.0
     }

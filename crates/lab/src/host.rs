@@ -1,13 +1,13 @@
-//! Wake-ups, recorded instead of obeyed: the engine's [`Host`] in virtual time.
+//! Wake-ups, recorded instead of carried out: the engine's [`Host`] in virtual time.
 //!
-//! The engine may not be called back from a wake-up, and a real one takes its time, so the world looks here
-//! after each call and wakes whom it finds, some time later.
+//! A wake-up must not call back into the engine, and a real one takes its time, so the world looks here after each
+//! call and wakes the recorded threads some time later.
 
 use blkmq_core::{HwQueue, SubmitterId};
 use blkmq_engine::Host;
 use std::sync::{Arc, Mutex};
 
-/// Somebody is to be woken.
+/// A thread to wake.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Wake {
     Submitter(SubmitterId),
@@ -23,7 +23,7 @@ impl Wakes {
         self.0.lock().expect("nobody panics while holding the list").push(wake);
     }
 
-    /// Takes all, in the order in which they came, into an empty list.
+    /// Takes all wake-ups, in the order in which they came, into an empty list.
     pub(crate) fn take_into(&self, list: &mut Vec<Wake>) {
         debug_assert!(list.is_empty(), "what was taken before has been seen to");
         std::mem::swap(list, &mut *self.0.lock().expect("nobody panics while holding the list"));

@@ -1,10 +1,11 @@
-//! Conservation: every I/O goes to the device and back to its submitter once, whole and with its own payload.
-//! Bare flushes do not go there, but need one that does (`durable.rs`); and what ends cancelled must not be there,
-//! or not any more, and its submitter must have asked for it.
+//! Conservation: every I/O goes to the device and back to its submitter once, whole and with its own payload. Bare
+//! flushes do not go there, but need a flush that does (`durable.rs`). An I/O that ends cancelled must not be at the
+//! device, nor have been served, and its submitter must have asked for the cancellation.
 //!
-//! An I/O may reach the device in parts, if it cannot be taken whole. Where it is cut is not foretold: whatever
-//! arrives is noted, and in the end the parts must make up the I/O. What is missing then never got there, which
-//! only a flush ahead of it can have been in the way of. What was divided is not cancelled.
+//! An I/O may reach the device in parts, if the device cannot take it whole. The places of the cuts are not
+//! predicted: the ledger notes every bio that arrives, and in the end the parts must make up the I/O. A missing part
+//! never reached the device, and the only permitted reason is a failed flush ahead of it. A divided I/O is not
+//! cancelled.
 
 use crate::Payload;
 use crate::durable::{Durable, Progress};
@@ -16,7 +17,7 @@ use std::collections::BTreeMap;
 /// Every I/O of a run, by cookie.
 pub(crate) struct Ledger {
     limits: Limits,
-    /// Queues that the device had before this one.
+    /// The number of queues that the device had before this one.
     life: u32,
     ios: Vec<Entry>,
     bios: u64,
@@ -28,9 +29,9 @@ pub(crate) struct Ledger {
 struct Entry {
     io: Io<Payload>,
     by: SubmitterId,
-    /// What the device has had of it, by first sector.
+    /// The parts that the device has had, by first sector.
     parts: BTreeMap<u64, Part>,
-    /// Its submitter asked for it to be given up.
+    /// The submitter asked for the I/O to be cancelled.
     unwanted: bool,
     ended: bool,
 }
@@ -40,7 +41,7 @@ struct Part {
     progress: Progress,
 }
 
-/// A bio by name: the I/O that it is, or is part of, and where it begins.
+/// The identity of a bio: the I/O that it is, or is part of, and its first sector.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) struct Bio {
     pub(crate) cookie: u64,
@@ -68,8 +69,8 @@ impl Seen {
     }
 }
 
-/// The payload that goes with a cookie; another number, so that one is not taken for the other. Parts of an I/O
-/// have the same. No two I/Os have, whichever life of a device they are from.
+/// The payload that goes with a cookie; a different number, so that the two cannot be mistaken for each other. Parts
+/// of an I/O have the same payload. No two I/Os have the same, even from different lives of a device.
 fn payload_of(life: u32, cookie: u64) -> Payload {
     (cookie | u64::from(life) << 40).wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ 0x5bd1_e995
 }
@@ -80,7 +81,7 @@ impl Entry {
         self.io.sector + u64::from(self.io.sectors)
     }
 
-    /// Is `bio` this I/O, or a part that it may have beside those seen so far? Says what is wrong.
+    /// Is `bio` this I/O, or a valid part of it besides those seen so far? The error is the reason.
     fn check_part(&self, limits: &Limits, bio: &Seen) -> Result<(), &'static str> {
         let io = &self.io;
         if bio.sector < io.sector || bio.end() > self.end() {
@@ -106,7 +107,7 @@ impl Entry {
         Ok(())
     }
 
-    /// How far each part has come, in ascending order; what is missing between two of them is one, too.
+    /// The progress of each part, in ascending order; a gap between two of them counts as a part.
     fn progress(&self) -> Vec<Progress> {
         let (mut at, mut all) = (self.io.sector, Vec::new());
         for (sector, part) in &self.parts {
@@ -122,7 +123,7 @@ impl Entry {
         all
     }
 
-    /// May the I/O end with `result`? When all its parts are over, with the first error in ascending order.
+    /// May the I/O end with `result`? It may when all its parts have ended, with the first error in ascending order.
     fn check_end(&self, durable: &Durable, result: IoResult) -> Result<(), Violation> {
         let stages = |was| Violation::Stages { cookie: self.io.cookie, was, now: Stage::Ended };
         let all = self.progress();
@@ -136,7 +137,8 @@ impl Entry {
         if result.is_ok() { Ok(()) } else { Err(stages(Stage::Served(Ok(())))) }
     }
 
-    /// May the I/O have been given up? If that was asked for, and nothing of it is at the device or was served.
+    /// May the I/O have been cancelled? It may if that was asked for, and no part of it is at the device or was
+    /// served.
     fn check_cancelled(&self, limits: &Limits) -> Result<(), Violation> {
         let wrong = |was| Err(Violation::Stages { cookie: self.io.cookie, was, now: Stage::Ended });
         if let Some(part) = self.parts.values().find(|part| part.progress.stage != Stage::Submitted)
@@ -148,7 +150,7 @@ impl Entry {
     }
 }
 
-/// Does the device take `io` as it is? Asked of each limit by itself.
+/// Does the device take `io` as it is? Checks each limit by itself.
 fn takes_whole(limits: &Limits, io: &Io<Payload>) -> bool {
     let chunk = u64::from(limits.chunk_sectors);
     let last = io.sector + u64::from(io.sectors.max(1)) - 1;
@@ -158,13 +160,13 @@ fn takes_whole(limits: &Limits, io: &Io<Payload>) -> bool {
 }
 
 impl Ledger {
-    /// No I/Os yet, for a device with these limits and this cache.
+    /// A ledger without I/Os, for a device with these limits and this cache.
     pub(crate) fn new(limits: Limits, cache: WriteCache) -> Self {
         let durable = Durable::new(cache);
         Self { limits, life: 0, ios: Vec::new(), bios: 0, ended: 0, cancelled: 0, durable }
     }
 
-    /// The next cookie, and the payload to go with it.
+    /// The next cookie, and its payload.
     pub(crate) fn next(&self) -> (u64, Payload) {
         let cookie = self.ios.len() as u64;
         (cookie, payload_of(self.life, cookie))
@@ -175,27 +177,28 @@ impl Ledger {
         self.life = life;
     }
 
-    /// The I/O with this cookie, and whether the device has had anything of it.
+    /// The I/O with this cookie, and whether the device has had any part of it.
     pub(crate) fn io(&self, cookie: u64) -> Option<(Io<Payload>, bool)> {
         self.ios.get(cookie as usize).map(|entry| (entry.io, !entry.parts.is_empty()))
     }
 
-    /// I/Os taken by the engine so far.
+    /// The number of I/Os taken by the engine so far.
     pub(crate) fn submitted(&self) -> u64 {
         self.ios.len() as u64
     }
 
-    /// Bios that the device has taken of them so far, requeued ones once, and I/Os given up that it never had.
+    /// The number of their bios that the device has taken so far, requeued ones once, plus the I/Os that were
+    /// cancelled before they reached it.
     pub(crate) fn bios(&self) -> u64 {
         self.bios
     }
 
-    /// I/Os that have ended.
+    /// The number of I/Os that have ended.
     pub(crate) fn ended(&self) -> u64 {
         self.ended
     }
 
-    /// Of these, I/Os that were given up.
+    /// The number of these that were cancelled.
     pub(crate) fn cancelled(&self) -> u64 {
         self.cancelled
     }
@@ -207,16 +210,16 @@ impl Ledger {
         self.durable.announced();
     }
 
-    /// The engine took the I/O with this cookie, the one that was offered last.
+    /// The engine took the I/O with this cookie, the last one that was offered.
     pub(crate) fn pushed(&mut self, cookie: u64) {
         let entry = &self.ios[cookie as usize];
-        // Of one in parts, the first ones may have gone on while the others were pushed.
+        // The first parts of a divided I/O may have moved on while the others were pushed.
         if entry.parts.is_empty() && takes_whole(&self.limits, &entry.io) {
             self.durable.pushed(cookie);
         }
     }
 
-    /// The engine did not take the I/O that was offered last: then the device has seen nothing of it.
+    /// The engine did not take the last offered I/O: then the device must have had no part of it.
     pub(crate) fn withdraw(&mut self, cookie: u64) -> Result<(), Violation> {
         assert_eq!(cookie + 1, self.ios.len() as u64, "the last one");
         let entry = self.ios.pop().ok_or(Violation::Unknown { cookie })?;
@@ -252,7 +255,7 @@ impl Ledger {
         }
     }
 
-    /// Its submitter does not want it any more.
+    /// Its submitter asks for the I/O to be cancelled.
     pub(crate) fn unwanted(&mut self, cookie: u64) -> Result<(), Violation> {
         self.entry(cookie)?.unwanted = true;
         Ok(())
@@ -264,7 +267,7 @@ impl Ledger {
         (!entry.parts.contains_key(&bio.sector)).then_some(entry.io.group)
     }
 
-    /// The device took it.
+    /// The device took the bio.
     pub(crate) fn taken(&mut self, bio: &Seen) -> Result<(), Violation> {
         let entry = self.entry(bio.cookie)?;
         let io = entry.io;
@@ -277,12 +280,12 @@ impl Ledger {
         self.durable.taken(&io)
     }
 
-    /// The device wants it back later.
+    /// The device wants the bio back later.
     pub(crate) fn put_back(&mut self, bio: Bio) -> Result<(), Violation> {
         self.go(bio, Stage::AtDevice, Stage::Submitted)
     }
 
-    /// The device finished it.
+    /// The device finished the bio.
     pub(crate) fn served(&mut self, bio: Bio, result: IoResult) -> Result<(), Violation> {
         let now = self.durable.served();
         if let Some(part) = self.entry(bio.cookie)?.parts.get_mut(&bio.sector) {
@@ -291,7 +294,7 @@ impl Ledger {
         self.go(bio, Stage::AtDevice, Stage::Served(result))
     }
 
-    /// `by` took it back.
+    /// `by` reaped the completion.
     pub(crate) fn end(
         &mut self,
         by: SubmitterId,
@@ -307,7 +310,7 @@ impl Ledger {
         }
         if completion.result == Err(IoError::CANCELLED) {
             entry.check_cancelled(&self.limits)?;
-            // The device will have none of it any more.
+            // The device will get no part of it any more.
             self.bios += u64::from(entry.parts.is_empty());
             self.cancelled += 1;
         } else {
@@ -318,8 +321,8 @@ impl Ledger {
         Ok(())
     }
 
-    /// A request that arrived on `hw` for `op` with these flags, made of `bios`: are they what was submitted, do
-    /// they follow each other, and may they be in one request?
+    /// Checks a request that arrived on `hw` for `op` with these flags, made of `bios`: are the bios parts of
+    /// submitted I/Os, do they follow each other, and may they be in one request?
     pub(crate) fn check_request(
         &mut self,
         hw: HwQueue,
@@ -366,7 +369,7 @@ impl Ledger {
             }
             end = bio.end();
         }
-        // A discard that gathered ranges keeps the start of the first one it was made of.
+        // A discard of several ranges keeps the start of the first range that it was made of.
         if op != Op::Discard && first.sector != sector {
             return wrong("it does not begin with its first bio");
         }
@@ -381,7 +384,7 @@ mod tests {
 
     const BY: SubmitterId = SubmitterId(1);
 
-    /// With one write with these flags, of 8 sectors where 4 are taken at once, to a device with this cache.
+    /// A ledger with one write with these flags, of 8 sectors to a device that takes 4 at once and has this cache.
     fn ledger_of(cache: WriteCache, flags: IoFlags) -> (Ledger, Completion<Payload>) {
         let mut ledger = Ledger::new(Limits { max_sectors: 4, ..Limits::default() }, cache);
         let (cookie, payload) = ledger.next();
@@ -433,7 +436,7 @@ mod tests {
             assert!(wrong, "{verdict:?}");
         };
         let bio = seen(8, 8);
-        // Taken whole.
+        // The device takes the I/O whole.
         let ledger = || {
             let (mut ledger, completion) = ledger();
             ledger.limits.max_sectors = 8;

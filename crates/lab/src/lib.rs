@@ -1,17 +1,16 @@
 //! The laboratory: whole queues in virtual time, and workloads for virtual and real time alike.
 //!
-//! Three things live here. [`workload`] turns a job in fio's terms into a stream of I/Os and a thread that issues it;
+//! It has three parts. [`workload`] turns a job in fio's terms into a stream of I/Os and a thread that issues it;
 //! `blkmq bench` drives it with real threads, a [`simulation`] on virtual CPUs. [`observe`] puts observers beside a
 //! queue's policies and devices, in either time: [`trace`]s, [`elevator_log`]s. The rest is the simulator for finding
-//! bugs: a [`World`] in which virtual CPUs take turns at one
-//! [`Subject`], a queue that is the very same code as in production, with witnesses beside its policy and its
-//! device. [`soak`](soak::soak) draws a [`Scenario`] from a seed, runs it and says what broke, in a line that repeats it
-//! and that can be made smaller; the same line gives the same run, bit for bit. `doc/simulator.md` explains it from
-//! the outside.
+//! bugs: a [`World`] in which virtual CPUs take turns at one [`Subject`], a queue of the very same code as in
+//! production, with witnesses beside its policy and its device. [`soak`](soak::soak) draws a [`Scenario`] from a
+//! seed, runs it and reports a failure in a line that repeats it and that can be shrunk; the same line gives the same
+//! run, bit for bit. `doc/simulator.md` explains it from the outside.
 //!
-//! To write an experiment: implement [`Client`] for what a CPU submits, give each a [`Plan`] with its
-//! [`Habits`], build the [`Subject`] from a configuration, and run a [`World`] over both. To see that a check
-//! can fail, plant a [`Bug`].
+//! To write an experiment: implement [`Client`], which chooses the I/Os of a CPU, give each CPU a [`Plan`] with its
+//! [`Habits`], build the [`Subject`] from a configuration, and run a [`World`] over both. To see that a check can
+//! fail, plant a [`Bug`].
 //!
 //! ```
 //! use blkmq_lab::Bug;
@@ -27,9 +26,9 @@
 //! assert!(failure.to_string().contains("cargo xtask soak --replay"));
 //! ```
 //!
-//! What it does not do: it has no thread and no clock, and chance comes from seeds only; it does not see memory
-//! orderings, nor two threads inside one call of the engine (loom and shuttle do, in `blkmq-engine`); and its
-//! times say in which order things happen, not how fast the code is.
+//! Limits: the laboratory has no thread and no clock, and randomness comes from seeds only; it does not see memory
+//! orderings, nor two threads inside one call of the engine (loom and shuttle do, in `blkmq-engine`); and its times
+//! show the order of events, not the speed of the code.
 
 #![forbid(unsafe_code)]
 

@@ -1,7 +1,7 @@
-//! What the CPUs of a random scenario submit: every kind of I/O, in patterns that merge, collide and mix.
+//! The I/Os of the CPUs of a random scenario: every operation, in patterns that merge, collide and mix.
 //!
-//! Not a workload that anybody has; those are in [`workload`](crate::workload). This one is for finding what
-//! nobody thought of.
+//! This is no realistic workload; those are in [`workload`](crate::workload). This load serves to find unforeseen
+//! combinations.
 
 use crate::{Client, Permille, Want};
 use blkmq_core::{
@@ -9,16 +9,17 @@ use blkmq_core::{
 };
 use blkmq_engine::Io;
 
-/// Where I/Os go.
+/// The places of I/Os.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Pattern {
-    /// Each CPU one after the other through a region of its own, next to that of the next CPU.
+    /// Each CPU goes sequentially through a region of its own, next to that of the next CPU.
     Sequential,
-    /// Each CPU takes every so-many-th block of one region, so that neighbours come from different CPUs.
+    /// Each CPU takes every n-th block of one region, with n the number of CPUs, so that neighbours come from
+    /// different CPUs.
     Interleaved,
-    /// Backwards through a region of its own.
+    /// Each CPU goes backwards through a region of its own.
     Backwards,
-    /// Anywhere in the region of all.
+    /// Anywhere in the common region.
     Random,
     /// Anywhere in the first few blocks, so that I/Os overlap.
     Hot,
@@ -38,31 +39,31 @@ impl Pattern {
 /// Blocks of the hot spot.
 const HOT: u64 = 16;
 
-/// What all CPUs of a scenario have in common.
+/// The common load of all CPUs of a scenario.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Load {
-    /// Where.
+    /// The places of its I/Os.
     pub pattern: Pattern,
-    /// How many of what: weights of reads, writes, flushes, discards and write-zeroes.
+    /// Weights of reads, writes, flushes, discards and write-zeroes.
     pub ops: [u16; 5],
     /// Blocks of one CPU's region, at least 1; fewer if the device is too small.
     pub region: u64,
-    /// Blocks in an I/O, at most.
+    /// The most blocks in an I/O.
     pub blocks: u32,
     /// Owners, at least 1; each I/O has one of them.
     pub owners: u32,
     /// Whether I/Os have priorities of their own.
     pub prios: bool,
-    /// How often an I/O has flags that bar merging.
+    /// The chance that an I/O has flags that bar merging.
     pub flags: Permille,
-    /// How often a CPU pauses before an I/O.
+    /// The chance that a CPU pauses before an I/O.
     pub pause: Permille,
-    /// For how long, at most.
+    /// The longest pause.
     pub pauses: Nanos,
 }
 
 impl Load {
-    /// Writes of a block each, one after the other.
+    /// Sequential writes of one block each.
     pub(crate) const PLAIN: Self = Self {
         pattern: Pattern::Sequential,
         ops: [0, 1, 0, 0, 0],
@@ -80,13 +81,13 @@ impl Load {
         HOT + u64::from(self.blocks)
     }
 
-    /// Sectors that a device must have for it and so many CPUs.
+    /// Sectors that a device must have for this load with `cpus` CPUs.
     pub(crate) fn needed(&self, cpus: u16, limits: &Limits) -> u64 {
         let block = u64::from(limits.logical_block_size / SECTOR_SIZE);
         (u64::from(cpus) + self.beyond()) * block
     }
 
-    /// The same with regions that fit.
+    /// The same load with regions that fit.
     fn within(self, cpus: u16, limits: &Limits) -> Self {
         let blocks = limits.capacity / u64::from(limits.logical_block_size / SECTOR_SIZE);
         let most = blocks.saturating_sub(self.beyond()) / u64::from(cpus);
@@ -94,10 +95,10 @@ impl Load {
     }
 }
 
-/// By weight.
+/// In the order of the weights.
 const OPS: [Op; 5] = [Op::Read, Op::Write, Op::Flush, Op::Discard, Op::WriteZeroes];
 
-/// Which of how many CPUs, and what each of them has.
+/// A CPU's number among all CPUs, and its share of the load.
 #[derive(Clone, Copy)]
 pub(crate) struct Place {
     pub(crate) cpu: u16,
@@ -127,7 +128,7 @@ pub(crate) struct LoadClient {
 }
 
 impl LoadClient {
-    /// The client of a CPU at a device with these limits.
+    /// The client of a CPU for a device with these limits.
     pub(crate) fn new(load: Load, limits: Limits, place: Place, groups: u16, seed: u64) -> Self {
         let Place { cpu, cpus, ios, credit } = place;
         Self {

@@ -1,7 +1,7 @@
-//! Whoever looks after the queue: changes how it is made up while I/O runs, and holds it for a while.
+//! The operator of the queue: changes its plan while I/O runs, and freezes or quiesces it for a while.
 //!
-//! One change after the other, each drawn from the seed when its time has come, each stepped as the runtime
-//! steps it. They come to an end, so that everything else does.
+//! The changes come one after the other; each is drawn from the seed when its time has come, and stepped as the
+//! runtime steps it. They come to an end, so that the run can end.
 
 use crate::Stamp;
 use crate::draw;
@@ -17,23 +17,23 @@ use blkmq_engine::{
 use blkmq_sched::{Factory, Options, Scope};
 use std::convert::Infallible;
 
-/// What an operator does with the time, drawn from the seed of the run.
+/// The settings of an operator; its actions are drawn from the seed of the run.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Meddling {
-    /// Changes and holds, in all.
+    /// The number of changes and holds in all.
     pub most: u32,
-    /// Between two of them, at most.
+    /// The longest pause between two of them.
     pub pause: Nanos,
-    /// How long a hold lasts, at most.
+    /// The longest hold.
     pub hold: Nanos,
 }
 
 impl Meddling {
-    /// There is nobody who changes anything.
+    /// No operator.
     pub const NONE: Self = Self { most: 0, pause: Nanos::ZERO, hold: Nanos::ZERO };
 }
 
-/// What is under way.
+/// The action under way.
 enum Doing {
     Nothing,
     Changing(Change<Stamp>),
@@ -45,15 +45,15 @@ pub(crate) struct Operator {
     meddling: Meddling,
     rng: Rng,
     doing: Doing,
-    /// A hold that has been reached lasts until then.
+    /// The end of a hold that has been reached.
     until: Option<Instant>,
     done: u32,
-    /// Taken for what is under way.
+    /// Steps taken for the action under way.
     steps: u32,
     bug: Option<Bug>,
 }
 
-/// The policy called as the recorded one.
+/// The real policy with the name of the recorded one.
 fn real(recorded: &Factory) -> &'static Factory {
     policies::find(recorded.name).expect("recorded policies are those that are known")
 }
@@ -68,14 +68,14 @@ impl Operator {
         Nanos(1 + self.rng.below(most.0.max(1)))
     }
 
-    /// Does what it does now. When it comes next, if it does.
+    /// One turn. Returns the time of the next one, if there is one.
     pub(crate) fn turn(
         &mut self,
         now: Instant,
         queue: &Queue<Stamp>,
         oracle: &Oracle,
     ) -> Option<Instant> {
-        // The longer it takes the more patiently: what is in the way may be a request that got lost.
+        // The pauses grow with the number of steps: the obstacle may be a lost request.
         let soon = now + self.some(Nanos(2_000 << self.steps.min(17)));
         self.steps += 1;
         match std::mem::replace(&mut self.doing, Doing::Nothing) {
@@ -117,7 +117,7 @@ impl Operator {
         (self.done < self.meddling.most).then(|| now + self.some(self.meddling.pause))
     }
 
-    /// Is a hold to be kept? It lasts for a while from the time on at which it was reached.
+    /// Must a hold go on? It lasts for a while from the moment at which it was reached.
     fn is_held(&mut self, now: Instant, reached: bool) -> bool {
         match self.until {
             Some(until) => now < until,
@@ -134,7 +134,7 @@ impl Operator {
         self.doing = match self.rng.below(8) {
             0 => Doing::Freezing(queue.freeze()),
             1 => {
-                // What is owed from here on is owed when it ends.
+                // Duties that arise from here on are due when the hold ends.
                 oracle.with(|oracle| oracle.hold(now, true));
                 Doing::Quiescing(queue.quiesce())
             }
@@ -156,10 +156,10 @@ impl Operator {
         Some(now)
     }
 
-    /// Another plan, by one decision or two.
+    /// A plan that differs by one choice or two.
     fn change(&mut self, oracle: &Oracle, mut plan: Plan) -> Plan {
         for _ in 0..=self.rng.below(2) {
-            // What the tree was without, it stays without.
+            // A tree without groups stays without them.
             match self.rng.below(if plan.groups.is_empty() { 6 } else { 8 }) {
                 0 | 1 => {
                     let all = policies::all();
@@ -170,7 +170,7 @@ impl Operator {
                 3 => {
                     let (_, access) = Access::ALL[self.rng.below(4) as usize];
                     plan = plan.access(access);
-                    // What becomes of kicks says how late things may be, so that stays.
+                    // The kick mode stays, since it bounds how late events may be.
                     plan.modes =
                         Modes { kick: plan.modes.kick, ..draw::modes(&mut self.rng, access) };
                 }
@@ -201,7 +201,7 @@ impl Operator {
 }
 
 impl Operator {
-    /// A group comes, goes, or has another weight or other limits; nothing, where that is not possible.
+    /// Adds or removes a group, or gives it another weight or other limits; does nothing if that is not possible.
     fn regroup(&mut self, groups: &mut GroupTree) {
         let number = groups.iter().count() as u64;
         let some = groups.iter().nth(self.rng.below(number) as usize);
@@ -210,7 +210,7 @@ impl Operator {
             0 => groups.set_weight(&name, 1 + self.rng.below(1000) as u32),
             1 => groups.set_max(&name, some_limits(&mut self.rng, 2)),
             2 => groups.add(&group_name(1 + self.rng.below(100) as u16), &name).map(|_| ()),
-            // One stays, so that there is something to change.
+            // One group stays, so that there is something to change.
             _ if number > 1 => groups.remove(&name),
             _ => Ok(()),
         };
@@ -225,7 +225,7 @@ impl Operator {
     }
 }
 
-/// Elevators of a queue that is made up like this.
+/// The number of elevators of a queue with this plan.
 pub(crate) fn elevators(plan: &Plan) -> u16 {
     match plan.effective_scope() {
         Scope::Queue => 1,

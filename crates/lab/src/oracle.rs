@@ -1,7 +1,7 @@
-//! Everything that must hold of a run, fed by witnesses around the policy and the device and by the world.
+//! The conditions that must hold in a run, fed by witnesses around the policy and the device and by the world.
 //!
-//! The first violation is kept, since witnesses are called from inside the engine and cannot end a run; the
-//! world asks after each event. A panic of the engine is a violation too, and needs no oracle.
+//! The first violation is kept, since witnesses are called from inside the engine and cannot end a run; the world
+//! asks after each event. A panic of the engine is a violation too, and needs no oracle.
 
 use crate::Payload;
 use crate::asking::Asking;
@@ -21,7 +21,7 @@ use blkmq_sched::Pick;
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// What kind of event went into the hash; the first word of each.
+/// The kind of an event in the hash; the first word of each.
 #[derive(Clone, Copy)]
 enum Kind {
     Push,
@@ -33,11 +33,11 @@ enum Kind {
     Cancel,
 }
 
-/// What witnesses know; clones are the same.
+/// The shared evidence of all witnesses; clones share it.
 #[derive(Clone)]
 pub(crate) struct Oracle(Arc<Mutex<Evidence>>);
 
-/// All of it together.
+/// The evidence of all witnesses together.
 pub(crate) struct Evidence {
     hash: EventHash,
     ledger: Ledger,
@@ -46,7 +46,7 @@ pub(crate) struct Evidence {
     promises: Promises,
     asking: Asking,
     rates: Rates,
-    /// Of a device that stores.
+    /// The contents of a device that stores.
     contents: Option<Contents>,
     shape: DeviceShape,
     /// Driver tags at the device, by hardware queue, or all under 0 if they are shared.
@@ -55,32 +55,32 @@ pub(crate) struct Evidence {
     refused: BTreeSet<u16>,
     /// Requests that the device wanted back later, at the tail, and has not taken since.
     tails: BTreeSet<(u16, Tag)>,
-    /// Tokens that were out, of how many, when they were looked at last, by pool.
+    /// By pool: the tokens that were out at the last look, and the number of all tokens.
     tokens: Vec<(u32, u32)>,
     /// Times that the device had no room.
     busy: u64,
-    /// Nothing is issued just now, and so nothing is late.
+    /// The queue is held: nothing is issued, and so nothing is late.
     held: bool,
     violation: Option<Violation>,
 }
 
-/// What became of a request that was offered to the device.
+/// The device's answer to an offered request.
 pub(crate) enum Answer {
     Accepted,
     Done(Return),
     Busy(Busy),
 }
 
-/// What follows for a request that came back from the device.
+/// What happens to a request that came back from the device.
 #[derive(Clone, Copy)]
 pub(crate) enum Return {
     /// It has ended.
     Done(IoResult),
     /// It goes back to its elevator.
     Again,
-    /// It stays with its hardware queue, behind what waits there.
+    /// It stays with its hardware queue, behind the requests that wait there.
     Tail,
-    /// It stays with its hardware queue, ahead of what waits there, and comes again in runs.
+    /// It stays with its hardware queue, ahead of the requests that wait there, and comes again in runs.
     Apart,
 }
 
@@ -92,13 +92,13 @@ pub(crate) struct Offer {
     pub(crate) what: Picked,
     pub(crate) flags: IoFlags,
     pub(crate) bios: Vec<Seen>,
-    /// It has the tag of a request that is being repeated: is it the next run of that?
+    /// If the tag is that of a request that is being repeated: is this the next run of that request?
     pub(crate) run: Option<bool>,
 }
 
 impl Oracle {
-    /// An oracle about a queue with so many elevators around a device of this shape. `slack`: how late a CPU
-    /// may be.
+    /// An oracle for a queue with `elevators` elevators around a device of this shape. `slack`: how late a CPU may
+    /// be.
     pub(crate) fn new(
         shape: DeviceShape,
         groups: &GroupTree,
@@ -125,8 +125,7 @@ impl Oracle {
         })))
     }
 
-    /// Looks at the evidence, or adds to it. A planted bug may have made a witness panic; what it knew is
-    /// still right.
+    /// Reads the evidence, or adds to it. A planted bug may have made a witness panic; its evidence is still right.
     pub(crate) fn with<R>(&self, f: impl FnOnce(&mut Evidence) -> R) -> R {
         f(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
     }
@@ -145,12 +144,12 @@ impl Evidence {
         self.hash.note(&[kind as u64, at.as_nanos(), a, b, c]);
     }
 
-    /// The violation, if there is one by now.
+    /// The violation, if there has been one.
     pub(crate) fn check(&self) -> Result<(), Violation> {
         self.violation.clone().map_or(Ok(()), Err)
     }
 
-    /// It has become `now`.
+    /// Advances the time to `now`, and checks all deadlines.
     pub(crate) fn advance(&mut self, now: Instant) {
         if self.held {
             return;
@@ -161,14 +160,14 @@ impl Evidence {
         self.judge(asked);
     }
 
-    /// From now on nothing need be issued, or everything again.
+    /// Begins or ends a hold, in which no request need be issued.
     pub(crate) fn hold(&mut self, now: Instant, held: bool) {
         self.held = held;
         self.promises.put_off(now);
         self.asking.put_off(now);
     }
 
-    /// The queue has so many elevators now, with policies that have said nothing yet.
+    /// The queue now has `elevators` elevators, with policies that have not answered yet.
     pub(crate) fn rebuilt(&mut self, elevators: u16) {
         self.tokens.clear();
         self.asking = self.asking.anew(elevators);
@@ -179,7 +178,7 @@ impl Evidence {
         self.rates.forget();
     }
 
-    /// The queue is frozen: the device holds nothing.
+    /// The queue is frozen: checks that the device holds no request.
     pub(crate) fn check_frozen(&mut self) {
         if !self.is_idle() {
             let at_device = (self.tags.len() + self.refused.len() + self.tails.len()) as u32;
@@ -187,7 +186,7 @@ impl Evidence {
         }
     }
 
-    /// Somebody numbered `who` is about to do something.
+    /// The participant numbered `who` is about to act.
     pub(crate) fn acts(&mut self, now: Instant, who: u64) {
         self.note(Kind::Act, now, [who, 0, 0]);
     }
@@ -203,18 +202,18 @@ impl Evidence {
         io
     }
 
-    /// The device stores, and this is what is known about it in its life number `life`.
+    /// The device stores; `contents` is the knowledge about it in its life number `life`.
     pub(crate) fn keep(&mut self, contents: Contents, life: u32) {
         self.contents = Some(contents);
         self.ledger.begin_life(life);
     }
 
-    /// What is known about a device that stores; not any more, if it is taken.
+    /// The knowledge about a device that stores; `None` after it was taken.
     pub(crate) fn contents(&mut self) -> &mut Option<Contents> {
         &mut self.contents
     }
 
-    /// I/Os carry bytes.
+    /// Do I/Os carry bytes?
     pub(crate) fn stores(&self) -> bool {
         self.contents.is_some()
     }
@@ -234,19 +233,19 @@ impl Evidence {
         }
     }
 
-    /// Its submitter asks for the I/O with this cookie to be given up.
+    /// The submitter asks for the I/O with this cookie to be cancelled.
     pub(crate) fn asked_to_cancel(&mut self, now: Instant, by: SubmitterId, cookie: u64) {
         self.note(Kind::Cancel, now, [by.0.into(), cookie, 0]);
         let verdict = self.ledger.unwanted(cookie);
         self.judge(verdict);
     }
 
-    /// The device holds nothing, and nothing that it refused or wanted back is kept for it.
+    /// Does the device hold no request, and does no refused or requeued request wait for it?
     fn is_idle(&self) -> bool {
         self.tags.is_empty() && self.refused.is_empty() && self.tails.is_empty()
     }
 
-    /// The policy was asked for `hw`. `what` is the request that it picked, if it did, and its seams.
+    /// The policy was asked for `hw`. `what` is the request that it picked, if any, and its seams.
     pub(crate) fn asked(
         &mut self,
         now: Instant,
@@ -261,12 +260,12 @@ impl Evidence {
         }
     }
 
-    /// What the policy that serves `hw` held was all taken back: it need not be asked any more.
+    /// All requests of the policy that serves `hw` were withdrawn: it need not be asked any more.
     pub(crate) fn emptied(&mut self, hw: HwQueue) {
         self.asking.emptied(hw);
     }
 
-    /// The device was offered something and has answered.
+    /// The device was offered a request and has answered.
     pub(crate) fn offered(&mut self, offer: &Offer, answer: &Answer) {
         let &Offer { now, hw, tag, what, flags, ref bios, run } = offer;
         let taken = !matches!(answer, Answer::Busy(_));
@@ -274,7 +273,7 @@ impl Evidence {
         let form = self.ledger.check_request(hw, (what.op, flags), what.sector, bios);
         self.judge(form);
         if let Some(is_next) = run {
-            // It passes by the policy, and what waits for the device.
+            // The request bypasses the policy, and the requests that wait for the device.
             let wrong = Violation::OutOfOrder { hw, picked: None, arrived: what.sector };
             self.judge(if is_next { Ok(()) } else { Err(wrong) });
         } else if what.op != Op::Flush {
@@ -338,7 +337,7 @@ impl Evidence {
         }
     }
 
-    /// The device gave back the request `what` under `tag`, made of `bios`.
+    /// The device returned the request `what` under `tag`, made of `bios`.
     pub(crate) fn returned(
         &mut self,
         now: Instant,
@@ -353,8 +352,8 @@ impl Evidence {
             if what.op != Op::Flush && matches!(how, Return::Tail) {
                 self.order.stays(hw, what);
             }
-            // It waits with what was refused, and as long as if it had been; and what is taken before it does not
-            // change that.
+            // The request waits among the refused ones, and as long as if it had been refused; a request that the
+            // device takes before it does not change that.
             self.tails.insert((hw.0, tag));
             self.promises.offered(hw, now, true);
         }
@@ -403,12 +402,12 @@ impl Evidence {
         }
     }
 
-    /// The device of `hw` named the time at which it will have something.
+    /// The device of `hw` named the time of its next event.
     pub(crate) fn named(&mut self, hw: HwQueue, at: Option<Instant>) {
         self.promises.named(hw, at);
     }
 
-    /// Submitter `by` took a completion. If the device stores, a read has `found` this.
+    /// Submitter `by` reaped a completion. If the device stores, `found` is the data of a read.
     pub(crate) fn ended(
         &mut self,
         now: Instant,
@@ -433,47 +432,47 @@ impl Evidence {
         }
     }
 
-    /// Something is used more often than there is of it.
+    /// Checks that no more are used than there are.
     pub(crate) fn check_use(&mut self, what: &'static str, used: u32, of: u32) {
         if used > of {
             self.judge(Err(Violation::TooMany { what, used, of }));
         }
     }
 
-    /// So many tokens of each pool are out, of so many. When there are fewer than before, too many may be out, but
-    /// not more and more.
+    /// Checks the tokens of each pool: the number that is out, and the number of all. After a reduction too many may
+    /// be out, but their number must not grow.
     pub(crate) fn check_tokens(&mut self, pools: &[(u32, u32)]) {
-        // Nothing is known about a new pool: of that there may have been more at first.
+        // Nothing is known about a new pool: it may have had more tokens at first.
         self.tokens.resize(pools.len(), (0, u32::MAX));
         for (pool, &(out, of)) in pools.iter().enumerate() {
-            // Since the last look, some may have been taken before there were fewer.
+            // Some tokens may have been taken between the last look and a reduction.
             let (out_before, of_before) = std::mem::replace(&mut self.tokens[pool], (out, of));
             self.check_use("tokens", out, of.max(of_before).max(out_before));
         }
     }
 
-    /// I/Os taken by the engine.
+    /// The number of I/Os taken by the engine.
     pub(crate) fn submitted(&self) -> u64 {
         self.ledger.submitted()
     }
 
-    /// Bios that the device has seen of them, more where it did not take one whole, or would have if they had not been
-    /// given up.
+    /// The number of their bios that the device has seen, more than one for an I/O that it did not take whole, plus
+    /// the I/Os that were cancelled before they reached it.
     pub(crate) fn bios(&self) -> u64 {
         self.ledger.bios()
     }
 
-    /// I/Os that have not ended.
+    /// The number of I/Os that have not ended.
     pub(crate) fn in_flight(&self) -> u32 {
         (self.ledger.submitted() - self.ledger.ended()) as u32
     }
 
-    /// I/Os that were given up.
+    /// The number of cancelled I/Os.
     pub(crate) fn cancelled(&self) -> u64 {
         self.ledger.cancelled()
     }
 
-    /// What became of flushes.
+    /// The outcomes of flushes.
     pub(crate) fn flushes(&self) -> FlushFates {
         self.ledger.durable.fates()
     }
@@ -483,7 +482,7 @@ impl Evidence {
         self.busy
     }
 
-    /// What the run amounts to so far.
+    /// The hash of the run so far.
     pub(crate) fn hash(&self) -> u64 {
         self.hash.get()
     }

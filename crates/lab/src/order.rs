@@ -1,15 +1,15 @@
-//! The device's order is the policy's: per hardware queue, what was picked first arrives first.
+//! The device's order is the policy's: on each hardware queue, requests arrive in the order of their picks.
 //!
-//! Holds for requests that the device refuses, because they wait ahead of everything, and for those that it
-//! puts back, because the policy picks them again, or because they wait behind what was picked by then. Flushes
-//! pass by the policy and are not to be shown here.
+//! This includes requests that the device refuses, because they wait ahead of all others, and requests that it puts
+//! back, because the policy picks them again, or because they wait behind the requests picked by then. Flushes bypass
+//! the policy and must not be passed to this module.
 
 use crate::seams::Seam;
 use crate::violation::Violation;
 use blkmq_core::{HwQueue, IoMeta, Op};
 use std::collections::VecDeque;
 
-/// A request as the policy knew it when it picked it, which is as the device must get it.
+/// A request as the policy knew it at the pick; the device must get it unchanged.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Picked {
     pub(crate) op: Op,
@@ -23,27 +23,27 @@ impl From<&IoMeta> for Picked {
     }
 }
 
-/// Picked and not yet taken by the device, by hardware queue; each with its seams.
+/// Requests picked and not yet taken by the device, by hardware queue; each with its seams.
 pub(crate) struct Order(Vec<VecDeque<(Picked, Vec<Seam>)>>);
 
 impl Order {
-    /// Nothing picked.
+    /// An order without picks.
     pub(crate) fn new(hw_queues: u16) -> Self {
         Self((0..hw_queues).map(|_| VecDeque::new()).collect())
     }
 
-    /// The policy chose this for `hw`, with these seams.
+    /// The policy picked this request for `hw`, with these seams.
     pub(crate) fn picked(&mut self, hw: HwQueue, what: Picked, seams: Vec<Seam>) {
         self.0[usize::from(hw.0)].push_back((what, seams));
     }
 
-    /// The device gave this back on `hw`, to come again without being picked.
+    /// The device returned this request on `hw`, to come again without being picked.
     pub(crate) fn stays(&mut self, hw: HwQueue, what: Picked) {
         self.picked(hw, what, Vec::new());
     }
 
-    /// The device was offered this on `hw`; `taken` if it did not refuse. Its seams, if it was
-    /// offered for the first time.
+    /// The device was offered this request on `hw`; `taken` if it did not refuse. Returns the seams of a request that
+    /// was offered for the first time.
     pub(crate) fn arrived(
         &mut self,
         hw: HwQueue,

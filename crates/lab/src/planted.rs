@@ -1,7 +1,6 @@
-//! Bugs on purpose: each breaks one promise, so that a run can show that it would be noticed.
+//! Planted bugs: each breaks one promise, so that a run can show that the oracles notice it.
 //!
-//! They sit where the engine cannot tell them from the real thing: between it and the policy, the device, or
-//! the host.
+//! They sit where the engine cannot tell them from real bugs: between it and the policy, the device, or the host.
 
 use crate::Stamp;
 use crate::host::Wakes;
@@ -13,26 +12,26 @@ use blkmq_sched::{
 };
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// What is to go wrong.
+/// A planted bug.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Bug {
     /// Every third wake-up of a submitter is lost.
     LostWakeUp,
     /// The device forgets every fiftieth request.
     LostRequest,
-    /// The device answers every third flush and does not do it.
+    /// The device answers every third flush without doing it.
     SwallowedFlush,
-    /// The device answers every twentieth write and does not do it, and nobody but a reader can tell.
+    /// The device answers every twentieth write without doing it, and only a read can tell.
     LostWrite,
     /// The device answers every flush and does nothing, and only a power cut can tell.
     IdleFlush,
-    /// The device does not say when it will have something.
+    /// The device does not name the time of its next event.
     SilentDevice,
-    /// The policy hands out every twentieth request after the one that it picked behind it.
+    /// The policy swaps every twentieth pick with the pick behind it.
     SwappedPicks,
     /// The policy hands out every twentieth request twice.
     PickedTwice,
-    /// The policy keeps every third request that was taken back from it, and hands it out later.
+    /// The policy keeps every third withdrawn request, and hands it out later.
     KeptWithdrawn,
     /// The policy is not asked whether an I/O may join a request of another owner.
     UnaskedMerge,
@@ -54,26 +53,26 @@ impl Bug {
     ];
 }
 
-/// One wake-up in so many is lost.
+/// One wake-up in `WAKE_UPS` is lost.
 const WAKE_UPS: u32 = 3;
-/// One request in so many is forgotten.
+/// One request in `REQUESTS` is forgotten.
 const REQUESTS: u32 = 50;
-/// One flush in so many is not done.
+/// One flush in `FLUSHES` is not done.
 const FLUSHES: u32 = 3;
-/// One write in so many is not done.
+/// One write in `WRITES` is not done.
 const WRITES: u32 = 20;
-/// One pick in so many goes wrong.
+/// One pick in `PICKS` goes wrong.
 const PICKS: u32 = 20;
-/// One request taken back in so many is kept.
+/// One withdrawn request in `WITHDRAWALS` is kept.
 const WITHDRAWALS: u32 = 3;
 
-/// Counts, and says at each `every`-th count that it is time.
+/// Counts, and is true at each `every`-th count.
 fn strikes(count: &mut u32, every: u32) -> bool {
     *count += 1;
     count.is_multiple_of(every)
 }
 
-/// The host, with the bug in it if it is one of a host.
+/// The host, with the bug in it if it is a bug of a host.
 pub(crate) fn in_host(bug: Option<Bug>, wakes: Wakes) -> Box<dyn Host> {
     match bug {
         Some(Bug::LostWakeUp) => Box::new(Drowsy { wakes, count: AtomicU32::new(0) }),
@@ -81,7 +80,7 @@ pub(crate) fn in_host(bug: Option<Bug>, wakes: Wakes) -> Box<dyn Host> {
     }
 }
 
-/// The device, with the bug in it if it is one of a device.
+/// The device, with the bug in it if it is a bug of a device.
 pub(crate) fn in_device(bug: Option<Bug>, queues: DeviceQueues<Stamp>) -> DeviceQueues<Stamp> {
     let Some(bug @ (Bug::LostRequest | Bug::SwallowedFlush | Bug::SilentDevice)) = bug else {
         return queues;
@@ -89,7 +88,7 @@ pub(crate) fn in_device(bug: Option<Bug>, queues: DeviceQueues<Stamp>) -> Device
     broken(bug, queues)
 }
 
-/// The device, with the bug in it if it is one that no witness beside a device can see.
+/// The device, with the bug in it if no witness beside a device can see the bug.
 pub(crate) fn inside(bug: Option<Bug>, queues: DeviceQueues<Stamp>) -> DeviceQueues<Stamp> {
     match bug {
         Some(bug @ (Bug::LostWrite | Bug::IdleFlush)) => broken(bug, queues),
@@ -102,7 +101,7 @@ fn broken(bug: Bug, queues: DeviceQueues<Stamp>) -> DeviceQueues<Stamp> {
     queues.into_iter().map(broken).collect()
 }
 
-/// The policy, with the bug in it if it is one of a policy.
+/// The policy, with the bug in it if it is a bug of a policy.
 pub(crate) fn in_policy(bug: Option<Bug>, inner: Box<dyn Scheduler>) -> Box<dyn Scheduler> {
     match bug {
         Some(
@@ -180,7 +179,7 @@ struct BrokenPolicy {
     inner: Box<dyn Scheduler>,
     bug: Bug,
     count: u32,
-    /// To be handed out next.
+    /// The request to be handed out next.
     kept: Option<RequestId>,
 }
 
@@ -189,10 +188,10 @@ impl BrokenPolicy {
         matches!(self.bug, Bug::SwappedPicks | Bug::PickedTwice)
     }
 
-    /// What becomes of `first`, which the policy has picked.
+    /// The request that is handed out instead of `first`, which the policy has picked.
     fn spoil(&mut self, cx: &Cx<'_>, hw: HwQueue, first: RequestId) -> RequestId {
         match self.bug {
-            // The token that was taken for the first one goes with the second.
+            // The token that was taken for the first request goes with the second.
             Bug::SwappedPicks => match self.inner.pick(&cx.through(&Lender(cx.outside)), hw) {
                 Pick::Issue(second) => {
                     self.kept = Some(first);
@@ -208,7 +207,7 @@ impl BrokenPolicy {
     }
 }
 
-/// The outside of a policy whose pick has a token already.
+/// The outside of a policy that has the token for its pick already.
 struct Lender<'a>(&'a dyn Outside);
 
 impl Outside for Lender<'_> {
@@ -267,7 +266,7 @@ impl Scheduler for BrokenPolicy {
             return;
         }
         if self.kept == Some(rq) {
-            // The policy believes it to be issued.
+            // To the policy the request is issued.
             self.kept = None;
             self.inner.insert(cx, rq, At::Head);
         }
@@ -286,7 +285,7 @@ impl Scheduler for BrokenPolicy {
         if self.bug == Bug::UnaskedMerge && cx.requests.get(into).owner != io.owner {
             return true;
         }
-        // What is kept here is out of the policy's hands; only the order is to be wrong.
+        // The kept request is not the policy's any more; the bug is to break only the order.
         self.kept != Some(into) && self.inner.may_merge(cx, into, io)
     }
 

@@ -1,6 +1,6 @@
-//! Power cuts: how often, of what, and how a run looks at what they leave.
+//! Power cuts: their number, their kind, and how a run reads the surviving contents.
 //!
-//! What may be left is in `contents.rs`.
+//! The rules for these contents are in `contents.rs`.
 
 use crate::stamp::{self, Found};
 use blkmq_core::{Instant, Nanos, Rng, SECTOR_SIZE};
@@ -9,12 +9,12 @@ use blkmq_device::memory::MemoryStore;
 /// Power cuts of a run, drawn from its seed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct PowerCuts {
-    /// How many.
+    /// The number of cuts.
     pub most: u32,
-    /// Only the device loses its power, and the queue goes on with it; else the machine does, and there is another queue
-    /// around what is left.
+    /// Only the device loses its power, and the queue goes on with it; else the machine does, and a new queue is
+    /// built around the device.
     pub device_only: bool,
-    /// From the beginning, or from one to the next, at most.
+    /// The longest time from the beginning to the first cut, or from one cut to the next.
     pub after: Nanos,
 }
 
@@ -23,7 +23,7 @@ impl PowerCuts {
     pub const NONE: Self = Self { most: 0, device_only: false, after: Nanos::ZERO };
 }
 
-/// When the power goes, and what is left then.
+/// The times of power cuts, and the store that they affect.
 pub(crate) struct Mains {
     cuts: PowerCuts,
     rng: Rng,
@@ -31,17 +31,17 @@ pub(crate) struct Mains {
 }
 
 impl Mains {
-    /// For a device that keeps its contents there, if it has any.
+    /// For a device that keeps its contents in `store`, if it has any.
     pub(crate) fn new(cuts: PowerCuts, seed: u64, store: Option<MemoryStore>) -> Self {
         Self { cuts, rng: Rng::new(seed ^ 0x006d_6169_6e73), store }
     }
 
-    /// When it goes next, if it is `now`.
+    /// The time of the cut after `now`.
     pub(crate) fn next(&mut self, now: Instant) -> Instant {
         now + Nanos(1 + self.rng.below(self.cuts.after.0.max(1)))
     }
 
-    /// It goes, and comes back.
+    /// Cuts the power, and restores it.
     pub(crate) fn cut(&mut self) {
         let seed = self.rng.next_u64();
         if let Some(store) = &self.store {
@@ -49,7 +49,7 @@ impl Mains {
         }
     }
 
-    /// What is in so many sectors from `sector` on.
+    /// The contents of `sectors` sectors from `sector` on.
     pub(crate) fn look(&self, sector: u64, sectors: u32) -> Vec<Found> {
         let store = self.store.as_ref().expect("only what is stored is looked at");
         let mut bytes = vec![0; sectors as usize * SECTOR_SIZE as usize];

@@ -1,6 +1,6 @@
-//! When somebody must come to a hardware queue: at the time that its device names, and 3 ms after RESOURCE.
+//! The times at which a hardware queue must be visited: the time that its device names, and 3 ms after RESOURCE.
 //!
-//! Anybody may come earlier. That nobody comes much later is what keeps I/Os from waiting for nothing
+//! Any thread may visit it earlier. A visit that is not much later keeps I/Os from waiting for nothing
 //! (`spec/framework.md` section 16, points 6 and 8).
 
 use crate::violation::Violation;
@@ -9,38 +9,38 @@ use blkmq_core::{HwQueue, Instant, Nanos};
 /// The longest that a request refused with RESOURCE waits for another attempt (`spec/framework.md` section 1).
 pub(crate) const RESOURCE_DELAY: Nanos = Nanos::from_millis(3);
 
-/// What is owed to one hardware queue.
+/// The visits owed to one hardware queue.
 #[derive(Clone, Copy, Default)]
 struct Owed {
-    /// As its device said when it was asked last.
+    /// The time that its device named when it was last asked.
     named: Option<Instant>,
-    /// Since the device said RESOURCE.
+    /// The end of the delay after a RESOURCE.
     resource: Option<Instant>,
 }
 
-/// What is owed to all of them.
+/// The visits owed to all hardware queues.
 pub(crate) struct Promises {
     owed: Vec<Owed>,
     slack: Nanos,
 }
 
 impl Promises {
-    /// Nothing is owed. Coming up to `slack` late will be all right: the CPUs may have been busy.
+    /// Nothing is owed. A visit may come up to `slack` late: the CPUs may have been busy.
     pub(crate) fn new(hw_queues: u16, slack: Nanos) -> Self {
         Self { owed: vec![Owed::default(); hw_queues.into()], slack }
     }
 
-    /// The device of `hw` was asked when it will next have something.
+    /// The device of `hw` was asked for the time of its next event.
     pub(crate) fn named(&mut self, hw: HwQueue, at: Option<Instant>) {
         self.owed[usize::from(hw.0)].named = at.filter(|at| *at < Instant::MAX);
     }
 
-    /// A request was offered to `hw`, and refused with RESOURCE or not.
+    /// A request was offered to `hw`; `resource` if it was refused with RESOURCE.
     pub(crate) fn offered(&mut self, hw: HwQueue, now: Instant, resource: bool) {
         self.owed[usize::from(hw.0)].resource = resource.then_some(now + RESOURCE_DELAY);
     }
 
-    /// Nothing could be kept until now: what was owed is owed from here on.
+    /// No visit was possible until now: overdue visits are due from here on.
     pub(crate) fn put_off(&mut self, now: Instant) {
         for Owed { named, resource } in &mut self.owed {
             *named = named.map(|at| at.max(now));
@@ -48,7 +48,7 @@ impl Promises {
         }
     }
 
-    /// It has become `now`.
+    /// Checks that no visit is overdue at time `now`.
     pub(crate) fn check(&self, now: Instant) -> Result<(), Violation> {
         for (hw, owed) in self.owed.iter().enumerate() {
             let due = owed.named.into_iter().chain(owed.resource).min();

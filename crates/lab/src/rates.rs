@@ -1,21 +1,21 @@
-//! The limits of groups are kept to: no more arrives at the device, from the beginning on, than the time allows.
+//! The limits of groups are kept: no more arrives at the device, from the beginning on, than the time allows.
 //!
-//! What is limited is what submitters let go, so that bunches are possible behind them; but not more in all. Beyond the
-//! rate, 10 ms of it may be ahead of time, and one I/O is on its way (`Config::groups`). Only for groups
-//! that nobody changes.
+//! The limits apply to the I/Os that submitters let pass, so that bunches are possible behind them; but the total is
+//! bounded. Beyond the rate, 10 ms of it may be ahead of time, and one I/O is on its way (`Config::groups`). Only for
+//! groups that no operator changes.
 
 use crate::violation::Violation;
 use blkmq_core::{GroupId, Instant, Nanos, Op, SECTOR_SIZE};
 use blkmq_engine::{GroupTree, IoMax};
 
-/// Time that nobody used and that may be made up for.
+/// Unused time that may be made up for.
 const SLACK: Nanos = Nanos::from_millis(10);
 
-/// What has arrived of one kind.
+/// The arrivals of one kind.
 #[derive(Clone, Copy, Default)]
 struct Used {
     units: u64,
-    /// By the largest bio.
+    /// The units of the largest bio.
     most: u64,
 }
 
@@ -23,15 +23,15 @@ struct Group {
     id: GroupId,
     parent: GroupId,
     max: IoMax,
-    /// In the order of the fields of [`IoMax`].
+    /// The arrivals, in the order of the fields of [`IoMax`].
     used: [Used; 4],
 }
 
-/// What has arrived of each group and those below it.
+/// The arrivals of each group and the groups below it.
 pub(crate) struct Rates(Vec<Group>);
 
 impl Rates {
-    /// Nothing has arrived of the groups of this tree.
+    /// No arrivals yet, for the groups of this tree.
     pub(crate) fn new(tree: &GroupTree) -> Self {
         let is_limited = tree.iter().any(|group| group.max.is_limited());
         let groups = tree.iter().filter(|_| is_limited);
@@ -44,7 +44,7 @@ impl Rates {
         Self(groups.map(group).collect())
     }
 
-    /// From now on limits may be anything.
+    /// From now on limits may be anything, so nothing is checked any more.
     pub(crate) fn forget(&mut self) {
         self.0.clear();
     }
@@ -65,7 +65,7 @@ impl Rates {
         };
         let mut verdict = Ok(());
         let mut at = group;
-        // The root is none of them, and is above all.
+        // The root is not in the list, and is above all groups.
         while let Some(group) = self.0.iter_mut().find(|group| group.id == at) {
             at = group.parent;
             for (used, units) in group.used.iter_mut().zip(units) {
@@ -118,7 +118,7 @@ mod tests {
             let now = Instant::ZERO + Nanos::from_millis(ms);
             rates.arrived(now, group, (op, 1))
         };
-        // Ten ahead of time, and one on its way.
+        // Ten I/Os ahead of time, and one on its way.
         for _ in 0..11 {
             assert_eq!(arrive(0, a, Op::Read), Ok(()));
         }

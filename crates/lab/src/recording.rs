@@ -1,4 +1,5 @@
-//! A policy with a recorder beside it: tells the oracle what is picked and where that was joined, and changes nothing.
+//! A policy with a recorder beside it: tells the oracle which requests are picked and where they were joined, and
+//! changes nothing.
 
 use crate::observe::policy::{self, PolicyWatch, watched};
 use crate::oracle::Oracle;
@@ -10,13 +11,13 @@ use blkmq_sched::{At, Cx, Factory, Grown, Pick};
 
 pub(crate) use policy::factory;
 
-/// What the next policies built on this thread are to be.
+/// The wrapper of the next policies built on this thread.
 pub(crate) struct Plan {
-    /// The real one.
+    /// The real factory.
     pub(crate) factory: &'static Factory,
-    /// Who is told.
+    /// The oracle that is told.
     pub(crate) oracle: Oracle,
-    /// What is to go wrong between the recorder and the engine.
+    /// The bug between the recorder and the engine.
     pub(crate) bug: Option<Bug>,
 }
 

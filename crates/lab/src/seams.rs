@@ -1,9 +1,9 @@
 //! I/Os of different owners become one request only where the policy has agreed.
 //!
-//! To the engine owners are all alike; whether one's I/O may join another's request is for the policy to say, each time.
-//! Where it agreed, there is a *seam*. Seams are collected per request beside the policy, and go with the request when
-//! it is picked; at the device there must be one wherever the owner changes from one bio to the next. Within a plug
-//! nobody is asked, and so only I/Os of one owner may be merged there.
+//! To the engine all owners are alike; the policy decides, each time, whether an I/O may join another owner's
+//! request. Where it agreed, there is a *seam*. Seams are collected per request beside the policy, and go with the
+//! request when it is picked; at the device there must be one wherever the owner changes from one bio to the next.
+//! Within a plug the policy is not asked, and so only I/Os of one owner may be merged there.
 
 use crate::ledger::{Bio, Seen};
 use crate::violation::Violation;
@@ -11,14 +11,14 @@ use blkmq_core::{HwQueue, IoMeta, Owner, RequestId};
 use blkmq_sched::Grown;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Where something has joined a request with the policy's consent: the sector with which the part behind begins.
+/// The place where an I/O joined a request with the policy's consent: the first sector of the part behind.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Seam(pub(crate) u64);
 
-/// What one policy has agreed to about the requests that it holds.
+/// The consents of one policy for the requests that it holds.
 #[derive(Default)]
 pub(crate) struct Agreements {
-    /// What it was asked about last, if it said yes.
+    /// The last question to which it agreed.
     last: Option<(RequestId, IoMeta)>,
     held: BTreeMap<RequestId, Vec<Seam>>,
 }
@@ -29,7 +29,7 @@ impl Agreements {
         self.last = answer.then_some((into, *io));
     }
 
-    /// Something has joined `into` at this edge.
+    /// An I/O has joined `into` at this edge.
     pub(crate) fn grown(&mut self, into: RequestId, edge: Grown) {
         let Some((_, io)) = self.last.take().filter(|(agreed, _)| *agreed == into) else { return };
         let behind = match edge {
@@ -39,7 +39,7 @@ impl Agreements {
         self.held.entry(into).or_default().push(Seam(behind));
     }
 
-    /// `gone` has joined `into` at its end, with all that had joined it.
+    /// `gone` has joined `into` at its end, with all its seams.
     pub(crate) fn absorbed(&mut self, into: RequestId, gone: RequestId) {
         self.grown(into, Grown::Back);
         let inherited = self.take(gone);
@@ -48,19 +48,19 @@ impl Agreements {
         }
     }
 
-    /// `rq` is held no more: its seams.
+    /// The policy no longer holds `rq`; returns its seams.
     pub(crate) fn take(&mut self, rq: RequestId) -> Vec<Seam> {
         self.held.remove(&rq).unwrap_or_default()
     }
 }
 
-/// Neighbours in requests at the device that are of different owners, and rightly so.
+/// Neighbours in requests at the device whose owners differ with the policy's consent.
 #[derive(Default)]
 pub(crate) struct Neighbours(BTreeSet<(Bio, Bio)>);
 
 impl Neighbours {
     /// A request made of `bios`, each with its owner, was offered on `hw`, and had these `seams` when it was picked;
-    /// none, if it is offered again.
+    /// no seams if it is offered again.
     pub(crate) fn check(
         &mut self,
         hw: HwQueue,

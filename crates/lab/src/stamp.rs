@@ -1,10 +1,11 @@
-//! [`Stamp`]: the payload that the laboratory sends through queues, and what reads find of it on a device that stores.
+//! [`Stamp`]: the payload that the laboratory sends through queues, and the trace of it that reads find on a device
+//! that stores.
 //!
-//! A buffer would be mostly ballast. A stamp makes up the bytes of a write when a device asks for them: each
-//! sector begins and ends with the write's key and the sector's own number, and what lies in between is left as it
-//! is. Of a read it keeps one word for each sector: whose it is. So bytes really are on the medium, of the right
-//! write and in the right place, and a run of many I/Os stays cheap. That a sector is not damaged in the middle is
-//! what the device's own tests show.
+//! A buffer would be mostly ballast. A stamp generates the bytes of a write when a device asks for them: each sector
+//! begins and ends with the write's key and the sector's own number, and the bytes in between are left unchanged. Of
+//! a read it keeps one word for each sector: the write that the sector is of. So bytes really are on the medium, of
+//! the right write and in the right place, and a run of many I/Os stays cheap. The device's own tests show that a
+//! sector is not damaged in the middle.
 
 use crate::Payload;
 use blkmq_core::{IoError, IoResult, Op, SECTOR_SIZE};
@@ -19,23 +20,23 @@ const MARK: usize = 16;
 
 /// The payload of an I/O in the engine: its key, and for reads and writes of a device that stores, bytes.
 pub struct Stamp {
-    /// As in the [`Io`] of the client.
+    /// The key, as in the [`Io`] of the client.
     pub(crate) key: Payload,
-    /// Where it begins on the device, and how many bytes it carries; 0 for none.
+    /// The first sector on the device, and the number of bytes carried; 0 for none.
     sector: u64,
     bytes: usize,
-    /// What a read found, by sector.
+    /// The result of a read, by sector.
     found: Cell<Vec<Found>>,
 }
 
-/// What is in a sector.
+/// The contents of a sector.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Found {
     /// Nothing was ever written there, or zeroes were.
     Zeroes,
     /// The write with this key.
     Of(Payload),
-    /// Two writes, a write to another place, or nothing of ours.
+    /// Parts of two writes, a write to another place, or bytes that no stamp wrote.
     Damaged,
 }
 
@@ -46,7 +47,7 @@ impl fmt::Debug for Stamp {
 }
 
 impl Stamp {
-    /// The payload of `io`, which carries bytes if the device `stores` some and it is about any.
+    /// The payload of `io`, which carries bytes if the device `stores` data and `io` moves any.
     pub(crate) fn of(io: &Io<Payload>, stores: bool) -> Self {
         let carries = stores && matches!(io.op, Op::Read | Op::Write);
         let bytes = if carries { io.sectors as usize * SECTOR } else { 0 };
@@ -64,12 +65,12 @@ impl Stamp {
         exchange(io, |stamp| stamp.key)
     }
 
-    /// What it has found, a word for each sector; nothing unless it was read into.
+    /// The result of a read, a word for each sector; empty unless data was read into it.
     pub(crate) fn into_found(self) -> Vec<Found> {
         self.found.into_inner()
     }
 
-    /// What sector number `sector` begins and ends with.
+    /// The mark at the beginning and the end of sector number `sector`.
     fn mark(&self, sector: u64) -> [u8; MARK] {
         let mut mark = [0; MARK];
         mark[..8].copy_from_slice(&self.key.to_le_bytes());
@@ -77,8 +78,7 @@ impl Stamp {
         mark
     }
 
-    /// The numbers of the sectors from byte `at` on, and where each lies in so many bytes; an error if it is not
-    /// about whole ones.
+    /// The numbers of the sectors in `len` bytes from byte `at` on; an error if these are no whole sectors.
     fn sectors(&self, at: usize, len: usize) -> Result<impl Iterator<Item = u64> + use<>, IoError> {
         let whole = at.is_multiple_of(SECTOR) && len.is_multiple_of(SECTOR);
         let first = self.sector + (at / SECTOR) as u64;
@@ -93,7 +93,7 @@ fn exchange<P, Q>(io: Io<P>, with: impl FnOnce(P) -> Q) -> Io<Q> {
     Io { op, sector, sectors, flags, ioprio, owner, group, write_hint, cookie, payload }
 }
 
-/// What is in sector number `sector`, whose bytes these are.
+/// The contents of sector number `sector`, given its bytes.
 pub(crate) fn read(sector: u64, bytes: &[u8]) -> Found {
     let (mark, last) = (&bytes[..MARK], &bytes[SECTOR - MARK..]);
     let word = |at: usize| u64::from_le_bytes(mark[at..at + 8].try_into().expect("8 bytes"));

@@ -12,7 +12,7 @@ use blkmq_device::testkit::Checked;
 use blkmq_engine::{Config, ConfigError, DeviceShape, FlushStats, PumpMode, Queue, QueueStats};
 use blkmq_sched::Scope;
 
-/// A queue, and what is needed to watch it. A [`World`](crate::World) drives it.
+/// A queue with its witnesses. A [`World`](crate::World) drives it.
 pub struct Subject {
     pub(crate) queue: Queue<Stamp>,
     pub(crate) wakes: Wakes,
@@ -22,8 +22,8 @@ pub struct Subject {
 }
 
 impl Subject {
-    /// Builds the queue that `config` describes; its host is replaced. Coming up to `slack` late to a
-    /// hardware queue is all right.
+    /// Builds the queue that `config` describes; its host is replaced. A CPU may come up to `slack` late to a
+    /// hardware queue.
     ///
     /// # Errors
     /// If the configuration is impossible.
@@ -52,12 +52,12 @@ impl Subject {
         Ok(Self { queue, wakes, oracle, shape, pump })
     }
 
-    /// Its device stores, and this is what is known about that in its life number `life`.
+    /// The device stores; `contents` is the knowledge about it in its life number `life`.
     pub(crate) fn keep(&self, contents: Contents, life: u32) {
         self.oracle.with(|oracle| oracle.keep(contents, life));
     }
 
-    /// What is known by now about what the device stores.
+    /// The present knowledge about the contents of the device.
     pub(crate) fn take_contents(&self) -> Option<Contents> {
         self.oracle.with(|oracle| oracle.contents().take())
     }
@@ -68,19 +68,19 @@ impl Subject {
         self.queue.stats()
     }
 
-    /// What became of the flushes that its device was given.
+    /// The outcomes of the flushes that its device was given.
     #[must_use]
     pub fn flushes(&self) -> FlushFates {
         self.oracle.with(|oracle| oracle.flushes())
     }
 
-    /// The hash of everything that has happened: equal for two runs exactly if they were alike.
+    /// The hash of all events: equal for two runs exactly if they were alike.
     #[must_use]
     pub fn hash(&self) -> u64 {
         self.oracle.with(|oracle| oracle.hash())
     }
 
-    /// What must hold at any time between two calls.
+    /// Checks the conditions that hold between any two calls.
     pub(crate) fn check(&self) -> Result<(), Violation> {
         self.oracle.with(|oracle| {
             for hw in (0..self.shape.hw_queues).map(HwQueue) {
@@ -95,8 +95,8 @@ impl Subject {
         })
     }
 
-    /// What must hold when every I/O has ended: nothing is in use, and the counters agree with each other
-    /// and with what the witnesses saw.
+    /// Checks the conditions that hold when every I/O has ended: nothing is in use, and the counters agree with each
+    /// other and with the observations of the witnesses.
     ///
     /// # Errors
     /// The first rule that is broken.

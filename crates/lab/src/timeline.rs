@@ -1,29 +1,29 @@
-//! Who has a turn when, in virtual time: CPUs, pump threads, and whoever changes the queue.
+//! The schedule of turns in virtual time: CPUs, pump threads, and the operator of the queue.
 //!
-//! It knows nothing of what they do. A turn that is put forward or back leaves an old event in the agenda, which
+//! It does not know the work of a turn. A turn that is put forward or back leaves an old event in the agenda, which
 //! does not count any more.
 
 use crate::agenda::Agenda;
 use blkmq_core::{HwQueue, Instant, Nanos};
 
-/// Somebody's next turn, unless it was rescheduled since.
+/// The next turn of a participant, unless it was rescheduled since.
 #[derive(Clone, Copy)]
 struct Event {
     who: Who,
     epoch: u64,
 }
 
-/// Who has turns.
+/// The participants.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Who {
     Cpu(usize),
     /// A pump thread.
     Pump(HwQueue),
-    /// Whoever changes the queue.
+    /// The operator, which changes the queue.
     Operator,
 }
 
-/// When somebody has its next turn.
+/// The time of a participant's next turn.
 #[derive(Clone, Copy, Default)]
 struct Scheduled {
     at: Option<Instant>,
@@ -31,7 +31,7 @@ struct Scheduled {
     epoch: u64,
 }
 
-/// What happened so far is a time and a number; the rest is still to come.
+/// The virtual time, the number of past turns, and the turns to come.
 pub(crate) struct Timeline {
     now: Instant,
     agenda: Agenda<Event>,
@@ -42,7 +42,7 @@ pub(crate) struct Timeline {
 }
 
 impl Timeline {
-    /// It is `now`, and no turn is scheduled.
+    /// A timeline at time `now`, without any turn scheduled.
     pub(crate) fn new(now: Instant, cpus: usize, pumps: u16) -> Self {
         Self {
             now,
@@ -54,7 +54,7 @@ impl Timeline {
         }
     }
 
-    /// The time.
+    /// The virtual time.
     pub(crate) fn now(&self) -> Instant {
         self.now
     }
@@ -72,7 +72,7 @@ impl Timeline {
         }
     }
 
-    /// Who has the next turn; it has become that time.
+    /// The participant with the next turn; the time advances to that turn.
     pub(crate) fn next_turn(&mut self) -> Option<Who> {
         loop {
             let (at, Event { who, epoch }) = self.agenda.pop()?;
@@ -95,7 +95,7 @@ impl Timeline {
         }
     }
 
-    /// `who` sleeps and is woken, which takes so long. Who is on the way comes no later.
+    /// Wakes the sleeping `who`, which takes `takes`. A participant already on its way comes no later.
     pub(crate) fn wake(&mut self, who: Who, takes: Nanos) {
         let at = self.now + takes;
         if self.scheduled(who).at.is_none_or(|before| before > at) {

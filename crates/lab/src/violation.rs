@@ -1,10 +1,10 @@
-//! What an oracle says when something does not hold.
+//! The findings of oracles: conditions that did not hold.
 
 use blkmq_core::{GroupId, HwQueue, Instant, IoResult, Nanos, SubmitterId, Tag};
 use blkmq_engine::{QueueStats, Refusal};
 use std::fmt;
 
-/// Where an I/O is, as far as can be seen from outside the engine.
+/// The stage of an I/O, as far as it can be seen from outside the engine.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Stage {
     /// Taken by the engine.
@@ -13,142 +13,142 @@ pub enum Stage {
     AtDevice,
     /// Finished by the device.
     Served(IoResult),
-    /// Taken back by its submitter.
+    /// Reaped by its submitter.
     Ended,
 }
 
 /// A promise that was broken. The first one ends a run.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Violation {
-    /// An I/O went from one stage to another that does not follow: completed twice, completed without the
-    /// device, served again, or completed with another result than the device gave it.
+    /// An I/O went from one stage to another that does not follow: completed twice, completed without the device,
+    /// served again, or completed with another result than the device gave it.
     Stages {
-        /// Which.
+        /// The I/O.
         cookie: u64,
-        /// Where it was.
+        /// Its stage before.
         was: Stage,
-        /// Where it went.
+        /// Its stage after.
         now: Stage,
     },
-    /// A completion for an I/O that nobody submitted.
+    /// A completion for an I/O that was never submitted.
     Unknown {
         /// Its cookie.
         cookie: u64,
     },
-    /// A completion reached somebody else than the submitter, or with somebody else's payload.
+    /// A completion reached another submitter, or with the payload of another I/O.
     Misrouted {
-        /// Which.
+        /// The I/O.
         cookie: u64,
-        /// Who got it.
+        /// The submitter that got it.
         by: SubmitterId,
     },
-    /// A request at the device is not what its bios make of it.
+    /// A request at the device does not agree with its bios.
     Malformed {
-        /// On which hardware queue.
+        /// The hardware queue.
         hw: HwQueue,
-        /// What is wrong with it.
+        /// The disagreement.
         what: &'static str,
         /// Its first sector.
         sector: u64,
     },
     /// An I/O began or ended without a flush that it needed.
     NotDurable {
-        /// Which.
+        /// The I/O.
         cookie: u64,
-        /// What was missing.
+        /// The missing flush.
         what: &'static str,
     },
-    /// A driver tag was used twice at a time.
+    /// A driver tag was used twice at the same time.
     TagTwice {
-        /// On which hardware queue.
+        /// The hardware queue.
         hw: HwQueue,
-        /// Which.
+        /// The tag.
         tag: Tag,
     },
-    /// More in use than there are.
+    /// More of a resource is in use than there is.
     TooMany {
-        /// Of what.
+        /// The resource.
         what: &'static str,
-        /// How many.
+        /// The number in use.
         used: u32,
-        /// Of how many.
+        /// The number of all.
         of: u32,
     },
-    /// More has arrived of a group than its limits allow.
+    /// More of a group's I/O has arrived than its limits allow.
     TooFast {
-        /// Which.
+        /// The group.
         group: GroupId,
         /// Bytes or I/Os that have arrived.
         units: u64,
-        /// The most that there may be by now.
+        /// The most that may have arrived by now.
         of: u64,
-        /// Per second.
+        /// The limit per second.
         rate: u64,
     },
-    /// The device was given another request than the policy picked next for this hardware queue.
+    /// The device was given a request other than the policy's next pick for this hardware queue.
     OutOfOrder {
-        /// On which hardware queue.
+        /// The hardware queue.
         hw: HwQueue,
-        /// First sector of the policy's choice, if it had made one.
+        /// First sector of the policy's pick, if there was one.
         picked: Option<u64>,
-        /// First sector of what arrived.
+        /// First sector of the request that arrived.
         arrived: u64,
     },
-    /// Nobody came to a hardware queue at the time that its device, or the rule of 3 ms, had named.
+    /// No thread visited a hardware queue at the time that its device, or the rule of 3 ms, had named.
     Late {
-        /// To which.
+        /// The hardware queue.
         hw: HwQueue,
         /// The time named.
         due: Instant,
         /// The time.
         now: Instant,
-        /// How much later would have been all right.
+        /// The permitted delay.
         slack: Nanos,
     },
     /// The device was idle, and the policy, which was holding requests back, was not asked again.
     NotAsked {
-        /// For which hardware queue it was asked last.
+        /// The hardware queue for which it was last asked.
         hw: HwQueue,
-        /// When it should have been.
+        /// The time at which it should have been asked.
         due: Instant,
         /// The time.
         now: Instant,
-        /// How much later would have been all right.
+        /// The permitted delay.
         slack: Nanos,
     },
-    /// The queue said that it was frozen.
+    /// The queue reported that it was frozen, but was not.
     NotFrozen {
-        /// Requests that the device held all the same, or was about to be offered again.
+        /// Requests that the device held, or was about to be offered again.
         at_device: u32,
     },
-    /// I/Os are in flight and nothing will ever happen again.
+    /// I/Os are in flight and no event will ever come.
     Stuck {
-        /// How many.
+        /// The number of I/Os.
         in_flight: u32,
-        /// Since when.
+        /// The time of the last event.
         since: Instant,
     },
-    /// Much happens and nothing comes of it.
+    /// Many events come, and the run does not end.
     Endless {
         /// I/Os in flight.
         in_flight: u32,
         /// Events in the phase.
         events: u64,
     },
-    /// Something else is stored than may be there.
+    /// The contents of a block are not among the possible ones.
     Contents {
         /// The first sector of the block.
         sector: u64,
-        /// What is wrong with it.
+        /// The description.
         what: &'static str,
     },
     /// An I/O within the limits was refused.
     Refused(Refusal),
-    /// Everything has ended and the counters do not agree.
+    /// All I/Os have ended and the counters do not agree.
     Counters {
-        /// What should hold.
+        /// The rule that should hold.
         rule: &'static str,
-        /// What the queue counted.
+        /// The counters of the queue.
         stats: Box<QueueStats>,
     },
 }

@@ -1,4 +1,4 @@
-//! A witness beside a device: tells the oracle what arrives and what goes back, and changes nothing.
+//! A witness beside a device: tells the oracle which requests arrive and which go back, and changes nothing.
 
 use crate::Stamp;
 use crate::apart::{Apart, Owned};
@@ -17,10 +17,10 @@ struct Witness {
     inner: Box<dyn DeviceQueue<Stamp>>,
     hw: HwQueue,
     oracle: Oracle,
-    /// How long the device may keep a request, and how often one is tried again.
+    /// How long the device may keep a request, and the number of retries.
     timeout: Nanos,
     retries: u8,
-    /// What the device holds, by driver tag.
+    /// The requests at the device, by driver tag.
     held: BTreeMap<Tag, Held>,
     apart: Apart,
     /// The last request offered was refused.
@@ -31,12 +31,12 @@ struct Witness {
 struct Held {
     what: Picked,
     bios: Vec<Owned>,
-    /// When the engine has to ask about it.
+    /// The time at which the engine has to ask about it.
     deadline: Instant,
 }
 
-/// Puts a witness beside each of `queues`, which belong to a device of this shape; the engine tries a request
-/// again so often.
+/// Puts a witness beside each of `queues`, which belong to a device of this shape. The engine tries a failed request
+/// `retries` times again.
 pub(crate) fn witnessed(
     queues: DeviceQueues<Stamp>,
     shape: &DeviceShape,
@@ -54,7 +54,7 @@ pub(crate) fn witnessed(
 }
 
 impl Witness {
-    /// What follows for a request, made of `bios`, with which the device is done.
+    /// The next step of a request, made of `bios`, that the device has finished.
     fn outcome(&mut self, rq: &Inflight, bios: &[Owned], result: IoResult) -> Return {
         let tag = rq.tag();
         if self.apart.has(tag) {
@@ -71,7 +71,7 @@ impl Witness {
         }
     }
 
-    /// The bios of what the device holds with this tag.
+    /// The bios of the request at the device with this tag.
     fn bios_of(&self, tag: Tag) -> Vec<Owned> {
         self.held.get(&tag).map(|held| held.bios.clone()).unwrap_or_default()
     }
@@ -128,7 +128,7 @@ impl DeviceQueue<Stamp> for Witness {
         for Finished { rq, verdict } in &out[before..] {
             let how = match verdict {
                 Verdict::Done(result) => self.outcome(rq, &self.bios_of(rq.tag()), *result),
-                // A run comes again as it is.
+                // A run comes again unchanged.
                 Verdict::Requeue | Verdict::RequeueTail if self.apart.has(rq.tag()) => {
                     Return::Apart
                 }
@@ -156,9 +156,9 @@ impl DeviceQueue<Stamp> for Witness {
 
     fn next_event(&self) -> Option<Instant> {
         let at = self.inner.next_event();
-        // What an empty device says about room matters to nobody.
+        // The time that a device names does not matter while it holds no request and has refused none.
         let matters = !self.held.is_empty() || self.refused;
-        // The engine has to come for what may have been lost, whatever the device says.
+        // The engine has to ask about requests that may be lost, independent of the time that the device names.
         let timer = self.held.values().map(|held| held.deadline).min();
         let due = at.filter(|_| matters).into_iter().chain(timer).min();
         self.oracle.with(|oracle| oracle.named(self.hw, due));

@@ -1,8 +1,8 @@
 //! Virtual time: CPUs taking turns at one queue, one event after the other.
 //!
-//! The world knows who has its next turn when, and who sleeps. It has no clock, no thread and no chance of its
-//! own: the same subject and plans give the same run, event by event. What a turn does is in `cpu.rs`; what
-//! must hold afterwards, in `oracle.rs`.
+//! The world knows the time of each CPU's next turn, and which CPUs sleep. It has no clock, no thread and no
+//! randomness of its own: the same subject and plans give the same run, event by event. The work of a turn is in
+//! `cpu.rs`; the conditions that must hold after it, in `oracle.rs`.
 
 use crate::costs::Costs;
 use crate::cpu::{Cpu, Plan, Turn};
@@ -22,11 +22,11 @@ pub struct World<'q> {
     subject: &'q Subject,
     costs: Costs,
     timeline: Timeline,
-    /// To take wake-ups into; empty between turns.
+    /// The list that wake-ups are taken into; empty between turns.
     wakes: Vec<Wake>,
     cpus: Vec<Cpu>,
     operator: Option<Operator>,
-    /// How late pump threads may come, and what decides about it.
+    /// The longest delay of pump threads, and the generator that draws each delay.
     late: (Nanos, Rng),
 }
 
@@ -34,16 +34,16 @@ impl<'q> World<'q> {
     /// A CPU for each of `plans`, all of which begin at time zero.
     ///
     /// # Panics
-    /// If the queue was built for fewer.
+    /// If the queue was built for fewer submitters.
     #[must_use]
     pub fn new(subject: &'q Subject, costs: Costs, plans: Vec<Plan>) -> Self {
         Self::beginning(Instant::ZERO, subject, costs, plans)
     }
 
-    /// The same, and the clock begins at `begin`: the queue is made at time zero, as ever, and hears nothing before.
+    /// The same, and the clock begins at `begin`: the queue is made at time zero, as always, and gets no call before.
     ///
     /// # Panics
-    /// If the queue was built for fewer.
+    /// If the queue was built for fewer submitters.
     #[must_use]
     pub fn beginning(begin: Instant, subject: &'q Subject, costs: Costs, plans: Vec<Plan>) -> Self {
         let cpus: Vec<_> = plans
@@ -78,7 +78,7 @@ impl<'q> World<'q> {
         world
     }
 
-    /// From now on somebody changes the queue now and then, with `bug` in the policies that they build.
+    /// From now on an operator changes the queue now and then, with `bug` in the policies that it builds.
     pub fn meddle(&mut self, meddling: Meddling, seed: u64, bug: Option<Bug>) {
         self.operator = Some(Operator::new(meddling, !seed, bug));
         self.timeline.schedule(Who::Operator, Some(self.now()));
@@ -89,43 +89,43 @@ impl<'q> World<'q> {
         self.late = (most, Rng::new(seed));
     }
 
-    /// How late a pump thread comes this time.
+    /// The delay of a pump thread this time.
     fn late(&mut self) -> Nanos {
         let (most, rng) = &mut self.late;
         Nanos(if most.0 > 0 { rng.below(most.0 + 1) } else { 0 })
     }
 
-    /// Changes and holds of the queue so far.
+    /// The number of changes and holds of the queue so far.
     #[must_use]
     pub fn changes(&self) -> u32 {
         self.operator.as_ref().map_or(0, Operator::done)
     }
 
-    /// The time.
+    /// The virtual time.
     #[must_use]
     pub fn now(&self) -> Instant {
         self.timeline.now()
     }
 
-    /// Events so far.
+    /// The number of events so far.
     #[must_use]
     pub fn events(&self) -> u64 {
         self.timeline.events()
     }
 
-    /// I/Os that have not ended.
+    /// The number of I/Os that have not ended.
     #[must_use]
     pub fn in_flight(&self) -> u32 {
         self.subject.oracle.with(|oracle| oracle.in_flight())
     }
 
-    /// Every client has submitted all that it wants to.
+    /// Has every client submitted all its I/Os?
     #[must_use]
     pub fn all_submitted(&self) -> bool {
         self.cpus.iter().all(Cpu::is_finished)
     }
 
-    /// Runs until every client has submitted everything, within so many events.
+    /// Runs until every client has submitted all its I/Os, within `events` events.
     ///
     /// # Errors
     /// The first violation.
@@ -133,7 +133,7 @@ impl<'q> World<'q> {
         self.run(events, Self::all_submitted)
     }
 
-    /// Runs until every I/O has ended, within so many events.
+    /// Runs until every I/O has ended, within `events` events.
     ///
     /// # Errors
     /// The first violation.
@@ -141,7 +141,7 @@ impl<'q> World<'q> {
         self.run(events, |world| world.all_submitted() && world.in_flight() == 0)
     }
 
-    /// Runs up to the first event at `until` or behind it, or until every I/O has ended, within so many events.
+    /// Runs up to the first event at `until` or behind it, or until every I/O has ended, within `events` events.
     ///
     /// # Errors
     /// The first violation.
@@ -208,7 +208,7 @@ impl<'q> World<'q> {
         Ok(self.cpus[at].turn(&turn)?.at())
     }
 
-    /// The engine wants somebody awake. Who is awake hears nothing of it.
+    /// The engine asks for a wake-up. A thread that is awake is not affected.
     fn wake(&mut self, wake: Wake) {
         let who = match wake {
             Wake::Submitter(id) if !self.cpus[usize::from(id.0)].is_parked() => return,

@@ -1,9 +1,9 @@
-//! The soak can fail: each planted bug is found, and what is shown of it is small and repeats itself.
+//! The soak can fail: each planted bug is found, and its shrunk failure is small and repeatable.
 
 use blkmq_lab::soak::{Cause, Replay, Shrunk, run, shrink, soak};
 use blkmq_lab::{Bug, Scenario, Violation};
 
-/// Within so many seeds each of them must be found.
+/// The number of seeds within which each bug must be found.
 const SEEDS: u64 = 1000;
 /// Runs that shrinking may take.
 const RUNS: u32 = 2000;
@@ -32,8 +32,8 @@ fn every_planted_bug_is_found_and_shrunk() {
     }
 }
 
-/// Where each pick takes a token, one more pick within it would be refused by the engine, and the wrong order would
-/// never be seen.
+/// Where each pick takes a token, the engine would refuse one more pick within it, and the wrong order would never be
+/// seen.
 #[test]
 fn swapped_picks_are_found_where_picks_take_tokens() {
     let line = "ios=200 scheduler=stingy nomerges=2 batch=7 bug=SwappedPicks";

@@ -1,4 +1,4 @@
-//! Elevator logs: what was recorded is replayed answer by answer, what differs is found, and nonsense is refused.
+//! Elevator logs: a recorded log is replayed answer by answer, a difference is found, and nonsense is refused.
 
 use blkmq_core::{GroupId, Instant, Nanos, Owner, SECTOR_SIZE};
 use blkmq_device::{Device, MachineShape, registry as devices};
@@ -31,7 +31,7 @@ fn job() -> Job {
     }
 }
 
-/// The log of a run with merging and requeues, in whose midst attributes are changed and the queue is frozen.
+/// The log of a run with merging and requeues, in the middle of which attributes are changed and the queue is frozen.
 fn recorded(scheduler: &str) -> Vec<u8> {
     let job = job();
     let factory = registry::find(scheduler).expect("it is registered");
@@ -49,7 +49,7 @@ fn recorded(scheduler: &str) -> Vec<u8> {
         let (mut freeze, mut freezes) = (None, 0..21);
         simulation.operate(Instant::from_nanos(1_000_000), move |now, queue| {
             let Some((name, value)) = changes.next() else {
-                // Held until the next time, and let go the last time.
+                // The freeze is held until the next time, and released the last time.
                 freeze = if freeze.is_none() { Some(queue.freeze()) } else { None };
                 let _ = freeze.as_mut().map(|freeze| freeze.step(now));
                 freezes.next()?;
@@ -159,7 +159,7 @@ fn arrivals_can_be_given_to_another_policy() {
         let (bytes, plugged) = run();
         assert_eq!((&bytes, plugged), (&run().0, plugged), "a simulation repeats itself");
         let after = summary(&Log::parse(&bytes).expect("written here")).expect("it can be read");
-        // What was not fused into another one was picked and served.
+        // A request that was not fused into another one was picked and served.
         let log = Log::parse(&bytes).expect("written here");
         let calls = log.instances.iter().flat_map(Instance::calls);
         let fused =
@@ -167,7 +167,7 @@ fn arrivals_can_be_given_to_another_policy() {
         let fused = fused.count() as u64;
         let served = after.reads.waited.count() + after.writes.served.count();
         assert_eq!(after.picked, after.inserted - fused);
-        // The policy hears of the last ones only with the next run, which does not come.
+        // The policy is told of the last completions only in the next run, which does not come.
         assert!(
             (after.picked - 4..=after.picked).contains(&served),
             "{served} of {}",
@@ -178,7 +178,7 @@ fn arrivals_can_be_given_to_another_policy() {
     }
 }
 
-/// A log of `scheduler` with the instance's shape and calls as they are given.
+/// A log of `scheduler` with the given shape and calls of an instance.
 fn log_of(scheduler: &str, slots: u8, calls: &[&[u8]]) -> Vec<u8> {
     let calls = calls.concat();
     let mut bytes = b"blkmqelv\x01\x00\x01".to_vec();
@@ -190,13 +190,13 @@ fn log_of(scheduler: &str, slots: u8, calls: &[&[u8]]) -> Vec<u8> {
     bytes
 }
 
-/// The insert of request 0: a read of one sector at `sector`, a number as it is written.
+/// The insert of request 0: a read of one sector at `sector`, which is given as an encoded number.
 fn insert(sector: &[u8]) -> Vec<u8> {
     [&[1, 0, 0, 0, 0, 0][..], sector, &[1, 0, 0, 0, 1, 0, 0, 0]].concat()
 }
 
-/// Both panicked in the library: in the order of sectors, which holds what a device can have, and in the table of an
-/// elevator's requests.
+/// Both logs made the library panic: in the order of sectors, which holds the sectors that a device can have, and in
+/// the table of an elevator's requests.
 #[test]
 fn requests_that_no_elevator_can_have_are_refused() {
     let refusal = |bytes: &[u8]| {
@@ -238,14 +238,14 @@ fn what_is_no_log_is_said() {
     assert!(parse(&huge).contains("more than 2^20 slots"));
 }
 
-/// What is done to the bytes of a log.
+/// A change to the bytes of a log.
 #[derive(Clone, Debug)]
 enum Damage {
     /// One byte becomes another.
     Byte(prop::sample::Index, u8),
-    /// A number of many bits is written over what is there.
+    /// A number of many bits overwrites some bytes.
     Huge(prop::sample::Index, u64),
-    /// Some bytes come again behind themselves.
+    /// Some bytes are repeated.
     Again(prop::sample::Index, usize),
     /// Some bytes are lost.
     Lost(prop::sample::Index, usize),
@@ -297,12 +297,12 @@ impl Damage {
     }
 }
 
-/// Reads and replays it. Any result will do, unless it is one that a log cannot be blamed for.
+/// Reads and replays a log. Any result is right, except a fault that is not the log's.
 fn read_all(bytes: &[u8]) -> Result<(), ReplayError> {
     let Ok(log) = Log::parse(bytes) else { return Ok(()) };
     let _ = (summary(&log), Workload::of(&log).map(|it| (it.end(), it.hw_queues())));
     for instance in &log.instances {
-        // What is wrong with the whole log was told when it was taken apart.
+        // Faults of the whole log were reported when it was decoded.
         if let Err(ReplayError::Log(why @ (LogError::Magic | LogError::Version(_)))) =
             replay(instance)
         {
@@ -315,7 +315,7 @@ fn read_all(bytes: &[u8]) -> Result<(), ReplayError> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(1024))]
 
-    /// Whatever is wrong with a log, reading it and replaying it end in an answer.
+    /// Reading and replaying a log end in an answer for any damage.
     #[test]
     fn a_damaged_log_never_panics(
         scheduler in 0..registry::ALL.len(),

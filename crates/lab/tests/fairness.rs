@@ -1,7 +1,7 @@
-//! Shares of modelled devices under bfq: what owners and groups get over 10 s follows their weights.
+//! Shares of modelled devices under bfq: the bytes that owners and groups read in 10 s follow their weights.
 //!
-//! All read alike, so that shares of bandwidth are shares of time. Unequal loads, and what becomes of a share when
-//! somebody is preferred, are tested with the policy alone (`crates/sched/tests/bfq/fairness.rs`).
+//! All owners read alike, so that shares of bandwidth are shares of time. Unequal loads, and shares when an owner is
+//! preferred, are tested with the policy alone (`crates/sched/tests/bfq/fairness.rs`).
 
 use blkmq_core::{Nanos, Owner, SECTOR_SIZE};
 use blkmq_device::{Device, MachineShape, registry as devices};
@@ -13,36 +13,36 @@ use blkmq_lab::workload::{
 };
 use blkmq_sched::{Options, registry};
 
-/// Everybody sequentially, and everybody at random.
+/// All owners read sequentially, and all owners read at random.
 const WAYS: [Rw; 2] = [Rw::Read, Rw::RandRead];
 /// I/Os that each owner keeps in flight.
 const IODEPTH: u32 = 8;
-/// Slots for all that 64 owners can have in flight: without one, nobody can claim a share.
+/// Slots for all I/Os that 64 owners can have in flight: without a slot, an owner cannot claim its share.
 const SLOTS: u32 = 512;
 
-/// What somebody has had, and what was due, in bytes.
+/// The bytes that an owner or a group has read, and the bytes that were due to it.
 struct Share {
     got: u64,
     due: u64,
-    /// What all have had.
+    /// The bytes that all have read.
     all: u64,
 }
 
 impl Share {
-    /// How far it is from what was due, in hundredths of a percent of the device.
+    /// The distance from the due share, in hundredths of a percent of the device.
     fn error(&self) -> u64 {
         self.got.abs_diff(self.due) * 10_000 / self.all
     }
 }
 
-/// Of what each has had, with its weight.
+/// The shares that follow from the bytes and the weight of each.
 fn shares(got: Vec<(u64, u64)>) -> Vec<Share> {
     let all = got.iter().map(|(got, _)| got).sum::<u64>();
     let weights = got.iter().map(|(_, weight)| weight).sum::<u64>();
     got.into_iter().map(|(got, weight)| Share { got, due: all * weight / weights, all }).collect()
 }
 
-/// Who competes: groups with a weight and so many owners each, all of whom read alike.
+/// The competitors: groups, each with a weight and a number of owners, all of which read alike.
 struct Case {
     device: &'static str,
     options: &'static str,
@@ -72,7 +72,7 @@ impl Case {
     }
 
     fn job(&self) -> Job {
-        // The regions of all owners side by side, within half of the device, and where a disk is fastest.
+        // The regions of all owners lie side by side, within half of the device, and where a disk is fastest.
         let bytes =
             device(self.device, self.owners()).shape.limits.capacity * u64::from(SECTOR_SIZE);
         let region = (bytes / 2 / u64::from(self.owners())).min(1 << 30) >> 20 << 20;
@@ -90,7 +90,7 @@ impl Case {
         }
     }
 
-    /// How far groups are from their due, with the bytes that they have read, and the bytes that are due to them.
+    /// The share of each group, from the bytes that its owners have read.
     fn of_groups(&self, got: &[Vec<u64>]) -> Vec<Share> {
         let bytes = got.iter().map(|owners| owners.iter().sum());
         shares(bytes.zip(self.groups.iter().map(|(weight, _)| u64::from(*weight))).collect())
@@ -111,7 +111,7 @@ impl Case {
         };
         let options = Options::parse(bfq.attributes, self.options).expect("options of bfq");
         let config = Config { options, ..config.scheduler(bfq) };
-        // Who waits sleeps at once: looking first changes nothing but how long this takes.
+        // A waiting thread sleeps at once: staying awake first would only make the simulation take longer.
         let costs = Costs { spin: Nanos::ZERO, ..Costs::TYPICAL };
         let settings = Settings { costs, ..Settings::new(1) };
         let mut simulation = Simulation::new(config, settings).expect("a possible queue");
@@ -137,11 +137,11 @@ fn ladder(n: u32) -> Vec<(u32, u32)> {
 const DISK: (&str, u32) = ("disk", 64 << 10);
 const FLASH: (&str, u32) = ("flash,submit_queues=1", 1 << 20);
 const SATA: (&str, u32) = ("flash,preset=sata", 256 << 10);
-/// So small that queues of random reads are seeky where nothing rotates, too.
+/// Block sizes so small that queues of random reads are seeky even where nothing rotates.
 const SMALL: (&str, u32) = ("flash,preset=sata", 24 << 10);
-/// Nobody is preferred and nobody let in, and a turn is short enough that there are many in 10 s.
+/// No owner is preferred and no injection happens, and a turn is short enough that there are many in 10 s.
 const EXACT: &str = "low_latency=0,injection=0,max_budget=512";
-/// Sectors of [`EXACT`].
+/// The sectors of `max_budget` in [`EXACT`].
 const BUDGET: u64 = 512;
 
 fn cases(device: (&'static str, u32), options: &'static str, n: u32) -> impl Iterator<Item = Case> {
@@ -149,8 +149,8 @@ fn cases(device: (&'static str, u32), options: &'static str, n: u32) -> impl Ite
     WAYS.into_iter().map(move |rw| Case { device, options, groups: ladder(n), rw, bs })
 }
 
-/// Each owner's share is within 2 % of the device of its weight; and what it has had is within 2 % of its due but
-/// for a turn: one budget, and what it had in flight.
+/// Each owner's share of the device is within 2 % of its weight's; and its bytes are within 2 % of its due, plus a
+/// turn: one budget, and the I/Os that it had in flight.
 fn owners_have_their_weights(device: (&'static str, u32), counts: &[u32]) {
     for case in counts.iter().flat_map(|n| cases(device, EXACT, *n)) {
         let turn = BUDGET * u64::from(SECTOR_SIZE) + u64::from(IODEPTH * case.bs);
@@ -201,7 +201,7 @@ fn groups_have_their_weights_and_owners_equal_parts_of_them() {
     }
 }
 
-/// With turns of 125 ms, as they are unless something else is set, 10 s are 80 turns: the same, but for a turn.
+/// With turns of 125 ms, the default, 10 s are 80 turns: the same, plus a turn.
 #[test]
 fn with_turns_of_the_usual_length_shares_are_as_exact_as_these_allow() {
     for device in [DISK, FLASH, SATA] {

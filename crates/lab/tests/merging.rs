@@ -1,9 +1,8 @@
-//! The point of combining: contention costs no merges (`spec/history.md` section 2, design decision D4).
+//! The point of combining: contention costs no merges (`spec/history.md` section 2, decision 0002).
 //!
-//! 64 submitters write sequentially, 4 KiB at a time, each to a region of its own. In Linux the series that
-//! parked requests under contention lost 72.9 % on this workload, because what was parked could not merge.
-//! Here the same arrivals are run twice: with CPUs caught in mid-run at random, and by one thread that is
-//! never caught.
+//! 64 submitters write sequentially, 4 KiB at a time, each to a region of its own. In Linux the series that parked
+//! requests under contention lost 72.9 % on this workload, because parked requests could not merge. Here the same
+//! arrivals are run twice: with CPUs caught in mid-run at random, and by one thread that is never caught.
 
 use blkmq_core::{Instant, Nanos, Op};
 use blkmq_device::{Device, MachineShape, registry as devices};
@@ -75,7 +74,7 @@ fn config<P: blkmq_core::Payload>(
     Config { nomerges, ..shared }.scheduler(scheduler)
 }
 
-/// The writers on 64 CPUs that behave like this. What came of it, and what was submitted when.
+/// Runs the writers on 64 CPUs with these habits. Returns the counters, and the times of all submissions.
 fn together(
     on: &str,
     access: Access,
@@ -100,7 +99,7 @@ fn together(
     (subject.stats(), arrivals)
 }
 
-/// One thread that submits the same at the same times, for whomever it was, and is never caught.
+/// One thread that submits the same I/Os at the same times, for all writers, and is never caught.
 struct Alone {
     submitters: Vec<Submitter<Payload>>,
     now: Instant,
@@ -158,7 +157,7 @@ fn ratio(stats: &QueueStats) -> u64 {
     stats.merges.total() * 1_000_000 / stats.submitted
 }
 
-/// How the CPUs are caught: so often per 1000 turns, for up to so many passes, with up to so long in between.
+/// How the CPUs are caught: how often per 1000 turns, for up to how many passes, with pauses up to how long.
 #[derive(Clone, Copy)]
 struct Contention {
     name: &'static str,
@@ -207,10 +206,10 @@ fn is_within_a_hundredth(a: u64, b: u64) -> bool {
     a.abs_diff(b) * 100 <= b
 }
 
-/// Three claims. Against one thread with the same arrivals, contention loses nothing (and 1 % is allowed). If
-/// the device is kept busy, it gains nothing either; else requests that wait for a stalled elevator merge
-/// the more, for which the one thread has no occasion. And against writers that are never caught, who go
-/// on at their own pace, the ratio is the same within 1 %, whatever happens.
+/// Three claims. Against one thread with the same arrivals, contention loses nothing (and 1 % is allowed). If the
+/// device is kept busy, it gains nothing either; else requests that wait for a stalled elevator merge more, for which
+/// the one thread has no opportunity. And against writers that are never caught, which go on at their own pace, the
+/// ratio is the same within 1 % in every case.
 #[test]
 fn s8_13_merge_ratio_under_contention_is_that_of_one_thread() {
     for iodepth in [1, 4, 32] {
@@ -240,8 +239,8 @@ fn s8_13_merge_ratio_under_contention_is_that_of_one_thread() {
     }
 }
 
-/// The same measure with part of the merging switched off, as it would be where parked requests cannot
-/// merge: it notices.
+/// The same measure with part of the merging switched off, as it would be where parked requests cannot merge: the
+/// measure notices the loss.
 #[test]
 fn s8_13_lost_merges_would_be_noticed() {
     let (stats, arrivals) =
@@ -250,15 +249,16 @@ fn s8_13_lost_merges_would_be_noticed() {
     assert!(contended * 100 < one * 99, "{contended} merges per million writes, alone {one}");
 }
 
-/// Requests that a million writes took.
+/// The number of requests for a million writes.
 fn requests(stats: &QueueStats) -> u64 {
     1_000_000 - ratio(stats)
 }
 
-/// The kernel's attempt: what finds the lock taken does not look for a merge, is parked with a slot of its own or waits
-/// for one, and merges with nothing meanwhile (`spec/history.md` section 2). The writers from above on a device of
-/// depth 32 that takes 5 ms, against one lock that nobody contends for and where merging takes no slot. What counts on a
-/// disk is how many requests it is given: the 72.9 % that one lost are what 3.7 times as many cost.
+/// The kernel's attempt: a bio that finds the lock taken does not look for a merge, is parked with a slot of its own
+/// or waits for one, and merges with no other bio meanwhile (`spec/history.md` section 2). The writers from above run
+/// on a device of depth 32 that takes 5 ms, against one lock without contention, where merging takes no slot. On a
+/// disk the number of requests decides: losing 72.9 %, as that series did, means that the writes cost 3.7 times as
+/// many requests.
 #[test]
 fn s8_13_parked_requests_collapse_into_many_and_staged_ones_do_not() {
     const IODEPTH: u32 = 32;

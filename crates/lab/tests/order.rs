@@ -1,7 +1,7 @@
 //! Order at the device (`spec/framework.md` section 15): combining keeps the elevator's.
 //!
-//! That one-at-a-time dispatch can turn 1-2-3-4 into 1-3-2-4 needs two threads between two requests of one
-//! collection, where the engine calls nobody; so it cannot be shown here, in virtual time.
+//! Dispatching one request at a time can turn 1-2-3-4 into 1-3-2-4. That needs two threads between two requests of
+//! one collection, where the engine makes no outside call; so it cannot be shown here, in virtual time.
 
 use blkmq_core::{Instant, Nanos, Op, Rng};
 use blkmq_device::{MachineShape, registry as devices};
@@ -14,7 +14,7 @@ use blkmq_sched::{Factory, registry};
 const SUBMITTERS: u16 = 4;
 const READS: u32 = 2_000;
 
-/// Reads anywhere, up to 16 at a time.
+/// A client that reads anywhere, up to 16 at a time.
 struct Reader {
     rng: Rng,
     left: u32,

@@ -38,7 +38,7 @@ fn programs<'a>(text: &str, job: &'a Job) -> Vec<Program<'a, NoBuffers>> {
     (0..job.numjobs).map(program).collect()
 }
 
-/// All threads of `job` on a device, and when the last one was over.
+/// Runs all threads of `job` on a device; returns the results, and the time at which the last thread ended.
 fn run(text: &str, scheduler: &str, job: &Job, settings: Settings) -> (Vec<Done>, Instant) {
     let config = config(text, scheduler, std::slice::from_ref(job));
     let mut simulation = Simulation::new(config, settings).expect("a possible queue");
@@ -56,7 +56,7 @@ fn randread(numjobs: u32, iodepth: u32) -> Job {
     Job { rw: Rw::RandRead, numjobs, depth, runtime, time_based: true, ..Job::default() }
 }
 
-/// What two runs are compared by.
+/// The text by which two runs are compared.
 fn print(done: &[Done]) -> String {
     done.iter().map(|done| format!("{done:?}\n")).collect()
 }
@@ -82,7 +82,7 @@ fn one_seed_is_one_run_and_another_one_is_another() {
 
 #[test]
 fn a_device_of_known_speed_is_as_fast_as_that() {
-    // Four at a time, 100 us each: 40 000 a second, whoever asks.
+    // Four at a time, 100 us each: 40 000 a second, independent of the submitters.
     for (numjobs, iodepth, pump) in
         [(1, 4, PumpMode::Inline), (1, 32, PumpMode::Inline), (4, 8, PumpMode::Thread)]
     {
@@ -91,8 +91,8 @@ fn a_device_of_known_speed_is_as_fast_as_that() {
         let mut simulation = Simulation::new(config, Settings::new(1)).expect("a possible queue");
         let done = simulation.run(programs(TIMER, &job)).expect("everything ends");
         let ios: u64 = done.iter().map(|done| done.tally.ios()).sum();
-        // Between a completion and the next submission a CPU needs a moment, which a shallow queue shows; and what
-        // is in flight at the end is waited for.
+        // Between a completion and the next submission a CPU needs a moment, which a shallow queue shows; and the run
+        // waits for the I/Os in flight at the end.
         assert!(
             (720..=800 + u64::from(numjobs * iodepth)).contains(&ios),
             "{ios} I/Os in 20 ms with {numjobs} x {iodepth}"

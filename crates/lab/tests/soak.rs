@@ -1,4 +1,4 @@
-//! Seeds in virtual time: every parameter of a run drawn from its seed, every oracle watching.
+//! Seeds in virtual time: every parameter of a run is drawn from its seed, and every oracle checks the run.
 
 use blkmq_core::Instant;
 use blkmq_engine::{Access, CancelStats, DispatchMode, KickMode, LockStats, WriteCache};
@@ -6,7 +6,7 @@ use blkmq_lab::soak::{Outcome, Replay, Tally, run, soak};
 use blkmq_lab::{FlushFates, Permille, Scenario};
 use std::collections::BTreeSet;
 
-/// More of them: `cargo xtask soak`.
+/// `cargo xtask soak` runs more of them.
 const SEEDS: u64 = 2000;
 
 #[test]
@@ -27,10 +27,11 @@ fn soak_seeds() {
     }
 }
 
-/// Where the soak was wrong and not the engine. A request that the device wants back at the tail waits up to 3 ms
-/// ahead of the elevator, and the device is not idle meanwhile, whatever else it takes. A policy that waits for a
-/// time hears nothing of another elevator's completions, so that it need not be asked because of one. And a disk tries
-/// each bad sector for 7 s, so that the last of fourteen reads is asked about every 5 s for more than a minute.
+/// Seeds with which the soak was wrong and not the engine. A request that the device requeues to the tail waits up to
+/// 3 ms ahead of the elevator, and the device is not idle meanwhile, even if it takes other requests. A policy that
+/// waits for a time is not told of another elevator's completions, so that it need not be asked because of one. And a
+/// disk tries each bad sector for 7 s, so that the engine asks about the last of fourteen reads every 5 s for more
+/// than a minute.
 #[test]
 fn soak_demands_nothing_that_was_not_promised() {
     for line in [
@@ -44,7 +45,7 @@ fn soak_demands_nothing_that_was_not_promised() {
     }
 }
 
-/// A change of a queue that bfq scheduled waited for as long as it idled, for I/O that the frozen queue did not admit:
+/// A change of a queue that bfq scheduled waited as long as bfq idled, for I/O that the frozen queue did not admit:
 /// here for half an hour.
 #[test]
 fn soak_changes_wait_for_no_idling() {
@@ -54,15 +55,15 @@ fn soak_changes_wait_for_no_idling() {
     assert!(outcome.ended_at.as_nanos() < 1_000_000_000, "{outcome:?}");
 }
 
-/// Clocks began at zero in every run, so that what becomes too large after some uptime was never seen: limits on groups
-/// ended after 208 days, and after 146 years a pass asked its policy for ever.
+/// Clocks began at zero in every run, so that overflows after some uptime were never seen: limits on groups ended
+/// after 208 days, and after 146 years a pass asked its policy for ever.
 #[test]
 fn soak_clocks_begin_where_numbers_become_large_too() {
     let begins: BTreeSet<u64> =
         (1..=60).map(|seed| Scenario::draw(seed).begin.as_nanos()).collect();
     let second = 1_000_000_000;
     assert_eq!(Vec::from_iter(begins), [0, (1 << 54) - second, (1 << 62) - second]);
-    // Seeds whose passes did not end.
+    // Seeds with passes that did not end.
     for seed in [47, 85, 112, 219] {
         let scenario = Scenario {
             begin: Instant::from_nanos((1 << 62) - second / 1000),
@@ -89,7 +90,7 @@ fn soak_repeats_bit_for_bit() {
     assert_eq!(hashes.len(), first.len(), "runs of different seeds are told apart");
 }
 
-/// The seeds would say nothing about splitting if hardly anything were split.
+/// The seeds would not test splitting if hardly any I/O were split.
 #[test]
 fn soak_divides_ios() {
     let outcomes: Vec<Outcome> = (1..=300).map(outcome).collect();
@@ -98,8 +99,8 @@ fn soak_divides_ios() {
     assert!(with >= 40 && splits >= 2000, "{splits} cuts in {with} of 300 runs");
 }
 
-/// What seeds draw has to contain what they are there to try: with both kinds of a volatile cache and each way
-/// into an elevator, flushes that serve several, that fail, and that the device wants again.
+/// The drawn scenarios have to contain the cases that they are there to test: with both kinds of a volatile cache and
+/// each access to an elevator, flushes that serve several I/Os, that fail, and that the device requeues.
 #[test]
 fn soak_seeds_draw_flushes_of_every_kind() {
     for (name, access) in Access::ALL {
@@ -123,7 +124,7 @@ fn soak_seeds_draw_flushes_of_every_kind() {
     }
 }
 
-/// The same for what takes long or comes back: each of these happens, and more often than once.
+/// The same for requests that take long or come back: each of these cases occurs, and more often than once.
 #[test]
 fn soak_seeds_draw_timeouts_retries_and_requeues() {
     let drawn = (1..=1000).map(outcome).map(|outcome| outcome.stats);
@@ -138,8 +139,8 @@ fn soak_seeds_draw_timeouts_retries_and_requeues() {
     assert!(timeouts > 300 && retries > 50 && requeues > 200 && tail_requeues > 150);
 }
 
-/// Through each way into an elevator, I/Os are given up wherever they wait, on queues
-/// that are changed meanwhile and on others.
+/// With each access to an elevator, I/Os are cancelled wherever they wait, on queues that are changed meanwhile and
+/// on others.
 #[test]
 fn soak_seeds_give_up_ios_everywhere() {
     for (name, access) in Access::ALL {
@@ -161,8 +162,8 @@ fn soak_seeds_give_up_ios_everywhere() {
     }
 }
 
-/// What was proposed for Linux takes place: CPUs caught in the midst of an elevator, under a lock, have others park what
-/// they insert, leave out merging, and leave dispatching to them; batches are dispatched; and kicks are the kernel's.
+/// The proposals for Linux are exercised: while a CPU is caught in an elevator, under a lock, others park their
+/// inserts, skip merging, and leave dispatching to it; batches are dispatched; and kicks are the kernel's.
 #[test]
 fn soak_seeds_meet_at_locks() {
     let (mut locks, mut batched, mut kicked) = (LockStats::default(), 0, 0);

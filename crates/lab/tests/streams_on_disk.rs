@@ -1,7 +1,8 @@
-//! What combining costs on a disk: 64 sequential writers, against one lock that nobody has to wait for.
+//! The cost of combining on a disk: 64 sequential writers, against one lock without contention.
 //!
-//! The device is what limits here, and it likes one order better than another: who comes a microsecond sooner or
-//! later changes rates by some percent either way, from seed to seed. So rates are those of several seeds together.
+//! The device is the bottleneck here, and it serves one order better than another: a microsecond's difference between
+//! two arrivals changes rates by some percent either way, from seed to seed. So rates are those of several seeds
+//! together.
 
 use blkmq_core::{GroupId, Nanos, Owner, SECTOR_SIZE};
 use blkmq_device::{Device, MachineShape, registry as devices};
@@ -37,7 +38,7 @@ fn run(iodepth: u32, access: Access, habits: Habits, seed: u64) -> QueueStats {
     let job = job(iodepth);
     let factory = registry::find("mq-deadline").expect("it is registered");
     let config = Config { submitters: WRITERS, depth: iodepth, access, ..device().config() };
-    // Who waits sleeps at once: looking first changes nothing but how long this takes.
+    // A waiting thread sleeps at once: staying awake first would only make the simulation take longer.
     let costs = Costs { spin: Nanos::ZERO, ..Costs::TYPICAL };
     let settings = Settings { habits, costs, ..Settings::new(seed) };
     let mut simulation =
@@ -82,13 +83,13 @@ fn caught(permille: u16, steps: u32, gap: Nanos) -> Habits {
     Habits { caught: Caught { chance: Permille(permille), steps, gap }, ..Habits::diligent(1) }
 }
 
-/// With one write at a time nothing is left to chance, and with many little.
+/// With one write at a time nothing depends on chance, and with many little does.
 fn seeds(iodepth: u32) -> u64 {
     if iodepth == 8 { 4 } else { 1 }
 }
 
-/// As many merges, within 1 %, and at least as many I/Os, within 2 %, whether nobody is ever caught in mid-run or
-/// every other one is. More I/Os are no fault.
+/// As many merges, within 1 %, and at least as many I/Os, within 2 %, both if no CPU is ever caught in mid-run and if
+/// half of all turns are. More I/Os are no fault.
 fn is_as_good_as_a_lock(iodepth: u32) {
     let lock = Sum::of(iodepth, Access::Spin, Habits::diligent(1));
     for habits in [Habits::diligent(1), caught(500, 4, Nanos(10_000))] {
@@ -100,7 +101,7 @@ fn is_as_good_as_a_lock(iodepth: u32) {
     }
 }
 
-/// One at a time has nothing to merge with.
+/// A single write has no other to merge with.
 #[test]
 fn one_write_at_a_time() {
     is_as_good_as_a_lock(1);
@@ -111,8 +112,8 @@ fn eight_writes_at_a_time() {
     is_as_good_as_a_lock(8);
 }
 
-/// What was proposed for Linux parks requests where nothing merges with them; a disk pays for each with a move of
-/// its arm or a turn.
+/// The proposals for Linux park requests where nothing merges with them; a disk pays for each with a move of its arm
+/// or a turn.
 #[test]
 fn parked_requests_collapse_where_ours_do_not() {
     const IODEPTH: u32 = 32;

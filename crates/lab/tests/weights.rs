@@ -1,9 +1,9 @@
-//! Weights as they come: groups share a device by their weights under bfq with its defaults, whichever way their I/Os
-//! reach the queue.
+//! Weights with default options: groups share a device by their weights under bfq, and their I/Os may reach the queue
+//! in different ways.
 //!
-//! One client for all tenants, as a server on one loop has, or a client for each; every device has 4 tags and the
-//! scheduler the 8 slots that go with them, so that most of what is outstanding waits for a slot. What happens while bfq
-//! prefers what has just begun (`low_latency`) is not counted.
+//! One client serves all tenants, as in a server with one loop, or each tenant has a client; every device has 4 tags
+//! and the scheduler the 8 slots that go with them, so that most of the outstanding I/Os wait for a slot. The time
+//! while bfq prefers tenants that have just begun (`low_latency`) is not counted.
 
 use blkmq_core::{GroupId, Instant, Nanos, Op, Owner, Rng};
 use blkmq_device::{MachineShape, registry as devices};
@@ -30,7 +30,7 @@ struct Case {
     /// I/Os that each tenant keeps in flight.
     iodepth: u32,
     op: Op,
-    /// I/Os are counted from second to second.
+    /// The seconds from and up to which I/Os are counted.
     counted: (u64, u64),
 }
 
@@ -97,7 +97,7 @@ impl Case {
         GroupTree::of(wanted.collect()).expect("a tree")
     }
 
-    /// How many I/Os each tenant gets done with so many clients.
+    /// The number of I/Os that each tenant completes with `clients` clients.
     fn run(&self, clients: u16) -> Vec<u64> {
         let device = devices::parse(self.device, &MachineShape { cpus: clients, nodes: 1 });
         let device = device.expect("a virtual device");
@@ -135,7 +135,7 @@ impl Case {
         done.take()
     }
 
-    /// Every tenant has what its weight is of all weights, within 5 %, with one client and with two.
+    /// Every tenant has its weight's part of all weights, within 5 %, with one client and with two.
     fn shares_follow_weights(&self) {
         for clients in [1, 2] {
             let done = self.run(clients);

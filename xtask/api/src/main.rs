@@ -1,8 +1,9 @@
-//! `blkmq-api JSON`: prints the public items of a crate, one a line, from what rustdoc wrote about it.
+//! `blkmq-api JSON`: prints the public items of a crate, one a line, from rustdoc's JSON.
 //!
-//! What says nothing that another line does not say is left out: methods that a trait declares, auto traits that a
-//! type has (one that it has not is there, as `impl !Sync`), and the second of two equal lines. Paths into our other
-//! crates leave out modules, which may be private there: moving a type between files changes nothing for users.
+//! Lines that add nothing to another line are left out: methods that a trait declares, auto traits that a type has
+//! (an auto trait that it lacks is listed, as `impl !Sync`), and the second of two equal lines. Paths into the
+//! workspace's other crates leave out modules, which may be private there: moving a type between files changes
+//! nothing for users.
 
 use public_api::{Builder, PublicItem};
 use std::collections::BTreeSet;
@@ -42,7 +43,7 @@ fn is_of_a_trait(line: &str) -> bool {
     line.starts_with("impl") && line.contains(" for ")
 }
 
-/// Is `line` that a type has an auto trait, or what comes with a derived one?
+/// Is `line` an implementation of an auto trait, or one that comes with a derived trait?
 fn is_implied(line: &str) -> bool {
     const BORING: [&str; 6] =
         ["Freeze", "Unpin", "UnsafeUnpin", "RefUnwindSafe", "UnwindSafe", "StructuralPartialEq"];
@@ -53,7 +54,7 @@ fn is_implied(line: &str) -> bool {
     BORING.contains(&name) || (matches!(name, "Send" | "Sync") && !head.contains('!'))
 }
 
-/// `blkmq_core::Instant` for `blkmq_core::time::Instant`, unless that is a crate called `own`.
+/// `blkmq_core::Instant` for `blkmq_core::time::Instant`, unless its crate is `own`.
 fn without_modules(line: &str, own: &str) -> String {
     let is_part = |c: char| c.is_alphanumeric() || c == '_' || c == ':';
     let mut short = String::new();

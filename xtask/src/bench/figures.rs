@@ -5,7 +5,7 @@ use crate::Result;
 use serde_json::Value;
 use std::collections::BTreeMap;
 
-/// What was measured: one line of a table.
+/// The subject of a measurement: one line of a table.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(super) struct Cell {
     pub(super) workload: Workload,
@@ -16,12 +16,12 @@ pub(super) struct Cell {
     pub(super) threads: u32,
 }
 
-/// Which experiment.
+/// An experiment.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(super) enum Workload {
     /// Several threads, one elevator, the load of the published figures.
     Contention,
-    /// The same with larger plugs and more in flight.
+    /// The same with larger plugs and more I/Os in flight.
     Plugs,
     /// Several threads, an elevator for each.
     PerQueue,
@@ -30,7 +30,7 @@ pub(super) enum Workload {
 }
 
 impl Workload {
-    /// In the data.
+    /// The name in the data.
     pub(super) fn name(self) -> &'static str {
         match self {
             Self::Contention => "contention",
@@ -61,7 +61,7 @@ impl Cell {
 pub(super) struct Figures(pub(super) BTreeMap<Cell, Vec<f64>>);
 
 impl Figures {
-    /// Adds a result of `blkmq bench` for an experiment: its runs are told apart by the `blkmq` object of their jobs, and
+    /// Adds a result of `blkmq bench` for an experiment: the `blkmq` object of a job tells the run that it is of, and
     /// each run carries the rates of its repetitions.
     ///
     /// # Errors
@@ -88,7 +88,7 @@ impl Figures {
         Ok(())
     }
 
-    /// Adds a result of fio: one run, whose rate is the sum over its jobs.
+    /// Adds a result of fio: one run, with the sum of its jobs' rates.
     ///
     /// # Errors
     /// If a job failed or did no I/O.

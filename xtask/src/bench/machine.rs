@@ -1,29 +1,29 @@
-//! The machine, as far as a reader needs it to judge a figure.
+//! The properties of the machine that a reader needs to judge a figure.
 //!
-//! What cannot be found out is "unknown"; nothing is guessed. The machine's network name is not recorded.
+//! A property that cannot be found out is "unknown"; nothing is guessed. The machine's network name is not recorded.
 
 use crate::shell::{Cmd, is_installed};
 use std::fs;
 
-/// Where and when a result was taken.
+/// The place and the time of a result.
 pub(super) struct Machine {
     pub(super) cpu: String,
-    /// That this process may use.
+    /// The cores that this process may use.
     pub(super) cores: u32,
     pub(super) memory: String,
     pub(super) kernel: String,
     pub(super) rustc: String,
     pub(super) fio: String,
-    /// Of the minute before the first benchmark.
+    /// The load of the minute before the first benchmark.
     pub(super) load: String,
-    /// What was measured.
+    /// The commit that was measured.
     pub(super) commit: String,
     /// UTC, `2026-01-31`.
     pub(super) date: String,
 }
 
 impl Machine {
-    /// Looks around; to be called before the first benchmark.
+    /// Describes this machine; to be called before the first benchmark.
     pub(super) fn describe() -> Self {
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         Self {
@@ -47,7 +47,7 @@ impl Machine {
         format!("{}-{}cpu", words.join("-"), self.cores)
     }
 
-    /// Why the figures of this run should not be believed, if there is a reason.
+    /// The reasons not to believe the figures of this run, if there are any.
     pub(super) fn warnings(&self) -> Vec<String> {
         let mut warnings = Vec::new();
         if self.load.parse::<f64>().is_ok_and(|load| load > 0.25 * f64::from(self.cores)) {
@@ -76,7 +76,7 @@ impl Machine {
     }
 }
 
-/// Words of a processor's name that do not tell it from another.
+/// Is it a word of a processor's name that does not distinguish it from others?
 fn is_noise(word: &str) -> bool {
     matches!(word, "processor" | "cpu" | "core" | "with") || word.ends_with("ghz")
 }

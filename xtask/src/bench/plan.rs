@@ -3,39 +3,39 @@
 use super::figures::{Cell, Workload};
 use crate::shell::{BLKMQ, Cmd};
 
-/// Policies whose cost is compared with having no block layer at all.
+/// Policies that are compared, by cost, with having no block layer at all.
 pub(super) const SCHEDULERS: [&str; 4] = ["none", "mq-deadline", "kyber", "bfq"];
 
-/// Policies that several threads meet at, in the kernel under one lock each.
+/// Policies that several threads share, in the kernel under one lock each.
 pub(super) const CONTENDED: [&str; 2] = ["mq-deadline", "bfq"];
 
-/// What is compared with a policy of its own for each hardware queue, and that.
+/// The policies compared with an elevator for each hardware queue: none at all, and one that schedules.
 pub(super) const PER_QUEUE: [&str; 2] = ["none", "mq-deadline"];
 
-/// How threads reach the elevator; the first is ours, the others are what it is compared with.
+/// How threads share the elevator; the first is ours, the others are compared with it.
 pub(super) const ACCESS: [&str; 3] = ["combining", "spin", "mutex"];
 
 /// Plugs of 8, in fio's spelling.
 const BATCHES: &str = "--iodepth_batch_submit=8 --iodepth_batch_complete=8";
 
-/// What one lock was published to cost with: 512 B reads, four in flight, four at a time (seed 001).
+/// The load of the published measurement of one lock: 512 B reads, four in flight, four at a time (seed 001).
 const PUBLISHED: &str = "--rw=randread --bs=512 --iodepth=4 --iodepth_batch_submit=4 \
                          --iodepth_batch_complete=4 --gtod_reduce=1";
 
-/// How fio is asked for the work of one thread.
+/// The form in which fio does the work of one thread.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Fio {
-    /// One I/O at a time, as fio does it unless told otherwise.
+    /// One I/O at a time, fio's default.
     Plain,
     /// In batches of 8. Its null engine then does not even see single I/Os.
     Batched,
 }
 
 impl Fio {
-    /// Both.
+    /// Both forms.
     pub(super) const ALL: [Self; 2] = [Self::Plain, Self::Batched];
 
-    /// In place of a way to reach an elevator, which fio has not.
+    /// The name in place of an access, which fio does not have.
     pub(super) fn name(self) -> &'static str {
         match self {
             Self::Plain => "fio",
@@ -44,20 +44,20 @@ impl Fio {
     }
 }
 
-/// How much to run.
+/// The size of the comparison.
 pub(super) struct Plan {
-    /// Of each command; medians are reported.
+    /// Repetitions of each command; medians are reported.
     pub(super) repetitions: u32,
     /// Submitting threads of the contention experiments.
     pub(super) threads: Vec<u32>,
-    /// Of the experiment with a policy for each hardware queue: one, and as many as cores.
+    /// Hardware queues of the experiment with a policy for each: one, and as many as cores.
     pub(super) queues: Vec<u32>,
-    /// Of one repetition, in fio's spelling.
+    /// The runtime of one repetition, in fio's spelling.
     runtime: &'static str,
 }
 
 impl Plan {
-    /// What is published of a machine with so many cores.
+    /// The published size, for a machine with `cores` cores.
     pub(super) fn full(cores: u32) -> Self {
         let mut threads: Vec<u32> = (0..).map(|n| 1 << n).take_while(|n| *n <= cores).collect();
         threads.extend([cores, 2 * cores, 16]);
@@ -94,7 +94,7 @@ impl Plan {
         ]
     }
 
-    /// One elevator, several threads, three ways to reach it, the load of the published figures.
+    /// One elevator, several threads, three ways to share it, the load of the published figures.
     fn contention(&self) -> Cmd {
         self.ours(&format!(
             "--device null,submit_queues=1,irqmode=0,hw_queue_depth=1024 --scheduler {} --access spin,mutex,combining \
@@ -105,7 +105,7 @@ impl Plan {
         ))
     }
 
-    /// The same with larger plugs and more in flight.
+    /// The same with larger plugs and more I/Os in flight.
     fn plugs(&self) -> Cmd {
         self.ours(&format!(
             "--device null,submit_queues=1,irqmode=0,hw_queue_depth=1024 --scheduler mq-deadline \

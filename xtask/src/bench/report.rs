@@ -6,7 +6,7 @@ use super::plan::{Fio, Plan, SCHEDULERS};
 use super::targets::targets;
 use serde_json::{Value, json};
 
-/// Repetitions further apart than this share of their median are pointed out.
+/// Repetitions further apart than this share of their median are marked.
 const NOISY: f64 = 0.2;
 
 /// The page.
@@ -81,7 +81,7 @@ fn alone(figures: &Figures) -> String {
     table
 }
 
-/// Two fields of a table.
+/// The fields of a rate and its spread.
 fn rate_and_spread(figures: &Figures, cell: &Cell) -> String {
     match (figures.median(cell), figures.spread(cell)) {
         (Some(rate), Some(spread)) => format!("{:.2} | {:.0} %", rate / 1e6, spread * 100.0),
@@ -101,7 +101,7 @@ fn warnings(machine: &Machine, figures: &Figures) -> Vec<String> {
     warnings
 }
 
-/// The same as data; every repetition is kept.
+/// The same as data, with every repetition.
 pub(super) fn json(machine: &Machine, plan: &Plan, figures: &Figures) -> Value {
     let rows = machine.rows();
     let about: serde_json::Map<String, Value> =

@@ -1,9 +1,9 @@
-//! What the project calls fast, as ratios of two measured cells.
+//! The project's targets of speed, as ratios of two measured cells.
 
 use super::figures::{Cell, Figures, Workload};
 use super::plan::{CONTENDED, Fio, Plan, SCHEDULERS};
 
-/// From here on a machine has many cores, of which more is asked.
+/// The least number of cores of a large machine, of which more is required.
 const MANY: u32 = 16;
 
 /// A claim about two cells: `left` is at least `target` times `right`.
@@ -15,12 +15,12 @@ pub(super) struct Target {
 }
 
 impl Target {
-    /// What was measured, if both sides were.
+    /// The measured ratio, if both sides were measured.
     pub(super) fn ratio(&self, figures: &Figures) -> Option<f64> {
         Some(figures.median(&self.left)? / figures.median(&self.right)?)
     }
 
-    /// In words for a table.
+    /// The verdict, in words for a table.
     pub(super) fn verdict(&self, figures: &Figures) -> &'static str {
         match self.ratio(figures) {
             Some(ratio) if ratio >= self.target => "met",

@@ -1,11 +1,11 @@
-//! Traces: the real blkparse and btt must read ours without a word, and count what the run has counted.
+//! Traces: the real blkparse and btt must read blkmq's without an error message, and their counts must be the run's.
 
 use super::{Outcome, parse};
 use crate::Result;
 use crate::shell::{BLKMQ, Cmd, is_installed};
 use std::path::Path;
 
-/// Runs to trace, each with what is special about it.
+/// Runs to trace, each with a special feature.
 const RUNS: &[&str] = &[
     // Merges in plugs and elevators.
     "sim --scheduler mq-deadline --device null --rw=write --numjobs=4 --iodepth=32 --iodepth_batch_submit=16 \
@@ -25,7 +25,7 @@ const RUNS: &[&str] = &[
 /// See [`RUNS`].
 ///
 /// # Errors
-/// If blkparse or btt complains, or counts anything else than the run.
+/// If blkparse or btt prints an error, or its counts differ from the run's.
 pub(super) fn check() -> Result<Outcome> {
     if !is_installed("btt") {
         return Ok(Outcome::Skipped("btt is not installed".into()));
@@ -46,7 +46,7 @@ fn check_run(run: &str, folder: &Path) -> Result<()> {
     let report = Cmd::new(&format!("{BLKMQ} {run} --output-format=json --trace={prefix}"));
     let report = parse(&report.output()?)?;
     let counters = &report["jobs"][0]["blkmq"];
-    // Standard error is where both complain.
+    // Both report errors on standard error.
     let text = Cmd::new("blkparse -q -i t -d t.bin").silent_output_in(folder)?;
     Cmd::new("btt -i t.bin").silent_output_in(folder)?;
     let count = |letter: &str| {

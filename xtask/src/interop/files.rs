@@ -1,4 +1,4 @@
-//! Contents of real storage: what blkmq writes to a file or block device past the page cache it reads back.
+//! Contents of real storage: blkmq reads back the data that it writes to a file or block device past the page cache.
 
 use super::Outcome;
 use crate::Result;
@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 /// MiB.
 const SIZE: u32 = 64;
 
-/// A file under the build folder, gone when this is.
+/// A file under the build folder, removed when this is dropped.
 struct Scratch(PathBuf);
 
 impl Scratch {
@@ -21,7 +21,7 @@ impl Scratch {
 
 impl Drop for Scratch {
     fn drop(&mut self) {
-        // What is left over is overwritten next time.
+        // A file that is left over is overwritten next time.
         let _ = std::fs::remove_file(&self.0);
     }
 }
@@ -33,7 +33,7 @@ struct Loop {
 }
 
 impl Loop {
-    /// `None`, with the reason, where none can be made: it takes root and the driver.
+    /// A new loop device, or the reason why none can be made: it takes root and the driver.
     fn new(name: &str) -> Result<std::result::Result<Self, String>> {
         let file = Scratch::new(name)?;
         std::fs::File::create(&file.0)?.set_len(u64::from(SIZE) << 20)?;
@@ -51,7 +51,7 @@ impl Drop for Loop {
     }
 }
 
-/// Random reads and writes, under each scheduler, each block checked; on a file, which is made here.
+/// Random reads and writes, under each scheduler, with each block checked; on a file, which is made here.
 pub(super) fn contents() -> Result<Outcome> {
     let file = Scratch::new("contents")?;
     verify(&file.0, &format!(",size={SIZE}"))
@@ -67,7 +67,7 @@ pub(super) fn loop_contents() -> Result<Outcome> {
 
 /// The tests that `cargo test` leaves out because they make a loop device.
 pub(super) fn loop_tests() -> Result<Outcome> {
-    // Only to learn whether they can run.
+    // Made only to learn whether the tests can run.
     if let Err(why) = Loop::new("probe")? {
         return Ok(Outcome::Skipped(why));
     }
@@ -78,7 +78,7 @@ pub(super) fn loop_tests() -> Result<Outcome> {
     ran(&output)
 }
 
-/// Whether the tests that printed this looked at anything: where there is no io_uring, they say so and return.
+/// The outcome of the tests that printed this: without io_uring, they print so and return.
 fn ran(output: &str) -> Result<Outcome> {
     if let Some(skipped) = output.lines().find(|line| line.starts_with("skipped ")) {
         return Ok(Outcome::Skipped(skipped.to_owned()));
@@ -118,7 +118,7 @@ fn verify(path: &Path, parameters: &str) -> Result<Outcome> {
     Ok(Outcome::Passed)
 }
 
-/// Whether `error` says that there is no io_uring here, as in many containers, or one too old.
+/// Does `error` mean that there is no io_uring here, as in many containers, or one too old?
 fn is_forbidden(error: &str) -> bool {
     error.contains("io_uring is not available here")
         || error.contains("the kernel's io_uring lacks")

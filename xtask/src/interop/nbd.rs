@@ -1,4 +1,4 @@
-//! NBD: what clients in use make of the server of the example `nbd_server`.
+//! NBD: real clients against the server of the example `nbd_server`.
 
 use super::Outcome;
 use crate::Result;
@@ -36,14 +36,14 @@ pub(super) fn info() -> Result<Outcome> {
     Ok(Outcome::Passed)
 }
 
-/// nbdcopy brings random data there and back: over several connections, over one, and one request at a time.
+/// nbdcopy copies random data to the server and back: over several connections, over one, and one request at a time.
 pub(super) fn copy() -> Result<Outcome> {
     let server = Server::example("copy", DEVICE)?;
     let (from, to, uri) = (server.path("from"), server.path("to"), server.uri(""));
     for options in ["", "--connections=1", "--synchronous"] {
         let mut data = Vec::new();
         File::open("/dev/urandom")?.take(24 << 20).read_to_end(&mut data)?;
-        // A hole, which nbdcopy writes as zeroes, over what was there before.
+        // A hole, which nbdcopy writes as zeroes, over the earlier data.
         data.resize(256 << 20, 0);
         fs::write(&from, &data)?;
         Cmd::new(&format!("nbdcopy --flush {options} {} {uri}", from.display())).run()?;
@@ -78,14 +78,14 @@ pub(super) fn qemu() -> Result<Outcome> {
         if output.to_lowercase().contains("fail") || output.contains("error") {
             return Err(output.into());
         }
-        // The next round begins with what is written in this one.
+        // The next round begins with the data written in this one.
         let clear = Cmd::new(&line).arg("-c").arg("write -z 0 4M");
         clear.output()?;
     }
     Ok(Outcome::Passed)
 }
 
-/// fio reads what it wrote last, with one connection and with several, whose regions are apart.
+/// fio reads the data that it wrote last, with one connection and with several in separate regions.
 pub(super) fn fio() -> Result<Outcome> {
     let server = Server::example("fio", DEVICE)?;
     for jobs in ["--numjobs=1 --size=64m", "--numjobs=4 --size=32m --offset_increment=32m"] {

@@ -7,7 +7,7 @@ use crate::Result;
 use std::collections::BTreeMap;
 use std::fmt;
 
-/// Everything above the figures stands as it is.
+/// The part above the figures is kept unchanged.
 const FIGURES: &str = "## Figures";
 const SURVIVORS: &str = "## Survivors";
 const HEAD: &str = "| module | part | mutants | caught | missed | timeout | unviable |
@@ -15,7 +15,7 @@ const HEAD: &str = "| module | part | mutants | caught | missed | timeout | unvi
 /// The reason of a survivor that has none yet.
 const OPEN: &str = "OPEN";
 
-/// How many mutants ended how.
+/// The number of mutants by outcome.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
 pub(super) struct Figures {
     /// A test failed, or used up its memory or CPU time.
@@ -24,7 +24,7 @@ pub(super) struct Figures {
     pub(super) missed: u32,
     /// A test slept for ever.
     pub(super) timeout: u32,
-    /// Did not compile.
+    /// The mutant did not compile.
     pub(super) unviable: u32,
 }
 
@@ -33,13 +33,13 @@ impl Figures {
         self.caught + self.missed + self.timeout + self.unviable
     }
 
-    /// Do more than a twentieth of those that compile survive?
+    /// Does more than a twentieth of the mutants that compile survive?
     fn too_many(self) -> bool {
         self.missed * 20 > self.sum() - self.unviable
     }
 }
 
-/// How often a survivor occurs, and why that is right.
+/// The number of times that a survivor occurs, and the reason why that is right.
 #[derive(Clone, PartialEq, Eq, Debug)]
 struct Survivor {
     times: u32,
@@ -56,7 +56,7 @@ pub(super) struct Page {
 
 impl Page {
     /// # Errors
-    /// If it does not have the form in which it is written.
+    /// If the text does not have the form of the page.
     pub(super) fn parse(text: &str) -> Result<Self> {
         let parts = text.split_once(FIGURES).and_then(|(preface, rest)| {
             rest.split_once(SURVIVORS).map(|(figures, survivors)| (preface, figures, survivors))
@@ -79,8 +79,8 @@ impl Page {
         Ok(page)
     }
 
-    /// Takes up what a run found for a part of a module, which consists of these files. What was known of the
-    /// whole module is no longer known when all of it has been run again, or a shard of another size.
+    /// Adds the results of a run for a part of a module, which consists of these files. Replaces the earlier results
+    /// of the module if all of it has been run again, or a shard of another size.
     pub(super) fn take_up(
         &mut self,
         module: &str,

@@ -1,20 +1,20 @@
-//! The committed list: what survives, and what no model reaches, each with the argument why that may be.
+//! The committed list: survivors, and sites that no model reaches, each with the argument why that is right.
 
 use crate::Result;
 use std::collections::BTreeMap;
 
-/// Arguments by the names of what they are for.
+/// Arguments, by the names of the mutants or sites.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct List {
-    /// Mutants that no model tells from the original.
+    /// Mutants that no model distinguishes from the original.
     pub(super) survivors: BTreeMap<String, String>,
     /// Sites that no model reaches.
     pub(super) unmodelled: BTreeMap<String, String>,
 }
 
 impl List {
-    /// Entries are lines `` - `NAME`: ARGUMENT `` under the headings `## Survivors` and `## Unmodelled`. What else
-    /// is there is prose.
+    /// Entries are lines `` - `NAME`: ARGUMENT `` under the headings `## Survivors` and `## Unmodelled`. All other
+    /// lines are prose.
     ///
     /// # Errors
     /// If an entry has no argument, comes twice, or stands under another heading.
@@ -40,8 +40,8 @@ impl List {
     }
 }
 
-/// What is wrong between what was found and what is listed: the unexplained, and the entries that are stale. Only
-/// entries that `was_asked` are looked at.
+/// The differences between the findings and the list: unexplained findings, and stale entries. Checks only entries
+/// that `was_asked`.
 pub(super) fn complaints(
     kind: &str,
     found: &[String],

@@ -1,6 +1,6 @@
-//! Where the protocols name an ordering, have a fence or look a second time, and how each can be weakened.
+//! The sites where the protocols name an ordering, have a fence or look a second time, and the ways to weaken each.
 //!
-//! Read from the source, not from a run: what no model reaches has to be found as well.
+//! Read from the source, not from a run: sites that no model reaches have to be found as well.
 
 use crate::Result;
 use crate::tidy::lexer::is_word;
@@ -14,16 +14,16 @@ const FOLDER: &str = "crates/engine/src/sync/";
 /// The facade, which holds no protocol.
 const FACADE: [&str; 2] = ["mod.rs", "mutable.rs"];
 
-/// A place in the source, as `Location::caller` has it.
+/// A place in the source, as `Location::caller` reports it.
 pub(super) type Place = (String, u32, u32);
 
 /// An ordering, a fence or a second look.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Site {
     pub(super) place: Place,
-    /// Which of the orderings of the call, from 0.
+    /// The index of the ordering among those of the call, from 0.
     argument: usize,
-    /// `ring.rs take store`: without the line, so that it stays the same while others come and go.
+    /// `ring.rs take store`: without the line, so that other sites can be added or removed without changing it.
     name: String,
     what: What,
 }
@@ -43,9 +43,9 @@ enum What {
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Mutant {
     pub(super) place: Place,
-    /// What the list calls it.
+    /// The name in the list.
     pub(super) name: String,
-    /// As the models read it from the environment.
+    /// The text that the models read from the environment.
     pub(super) text: String,
 }
 
@@ -59,7 +59,7 @@ impl What {
     const ORDERINGS: [Self; 5] =
         [Self::Relaxed, Self::Acquire, Self::Release, Self::AcqRel, Self::SeqCst];
 
-    /// What the models take for a weaker one.
+    /// The weaker orderings that the models can use.
     fn weaker(self) -> &'static [&'static str] {
         match self {
             Self::Relaxed => &[],
@@ -178,7 +178,7 @@ fn enclosing(code: &str, at: usize) -> Option<usize> {
     None
 }
 
-/// Where the word in front of `open` begins.
+/// The beginning of the word in front of `open`.
 fn call_before(code: &str, open: usize) -> usize {
     open - code[..open].bytes().rev().take_while(|byte| is_word(*byte)).count()
 }

@@ -1,4 +1,4 @@
-//! What a crate says about itself: that it needs no operating system, and that it has no `unsafe`.
+//! The attributes of a crate: that it needs no operating system, and that it has no `unsafe`.
 
 use super::banned::words;
 use super::tree::{File, Finding, Tree};
@@ -8,7 +8,7 @@ const NO_STD: [&str; 2] = ["core", "sched"];
 /// Crates that may have `unsafe` somewhere; in each, only where [`may_be_unsafe`] says.
 const WITH_UNSAFE: [&str; 3] = ["buf", "engine", "uring"];
 
-/// Finds missing attributes, and `unsafe` where there must be none.
+/// Finds missing attributes, and `unsafe` in files that must have none.
 pub(super) fn check(tree: &Tree, out: &mut Vec<Finding>) {
     for (file, rust) in tree.rust() {
         if is_crate_root(file) {
@@ -51,7 +51,7 @@ fn may_be_unsafe(path: &str) -> bool {
         || path.starts_with("crates/engine/src/sync/")
         || path.starts_with("crates/buf/src/")
         || path.starts_with("crates/uring/src/")
-        // Bugs for Miri and the sanitizers to find.
+        // This code has bugs for Miri and the sanitizers to find.
         || path.starts_with("planted/src/")
 }
 

@@ -1,12 +1,12 @@
-//! Calls and types that do not belong where they are, each with what to use instead.
+//! Calls and types that are banned from some files, each with its replacement.
 //!
-//! Some of these are also in `clippy.toml`. They are here as well because clippy cannot tell a test from a
-//! library, nor one file from another.
+//! Some of these are also in `clippy.toml`. They are here as well because clippy cannot tell a test from a library,
+//! nor one file from another.
 
 use super::lexer::is_word;
 use super::tree::{File, Finding, Tree};
 
-/// One ban: names, where they are allowed all the same, and the remedy.
+/// One ban: the names, the places where they are allowed nevertheless, and the remedy.
 struct Ban {
     names: &'static [&'static str],
     /// Is the name allowed here?
@@ -14,7 +14,7 @@ struct Ban {
     remedy: &'static str,
 }
 
-/// Where a name was found.
+/// The place of a banned name.
 struct Place<'a> {
     path: &'a str,
     krate: Option<&'a str>,
@@ -26,7 +26,7 @@ impl Place<'_> {
         self.krate.is_some_and(|krate| crates.contains(&krate))
     }
 
-    /// Code that other people link: no binary, no chore, no example.
+    /// Code that other programs link: no binary, no chore, no example.
     fn is_library(&self) -> bool {
         let parts = || self.path.split('/');
         let aside = parts().any(|part| matches!(part, "examples" | "benches"));
@@ -38,7 +38,7 @@ const BANS: &[Ban] = &[
     Ban {
         names: &["Instant::now", "SystemTime::now"],
         allowed: |place| {
-            // The second reads it to print how long a step of CI took.
+            // `shell.rs` reads it to print how long a step of CI took.
             matches!(place.path, "crates/runtime/src/clock.rs" | "xtask/src/shell.rs")
         },
         remedy: "time is an argument; only crates/runtime/src/clock.rs reads it",
@@ -50,7 +50,7 @@ const BANS: &[Ban] = &[
     },
     Ban {
         names: &["thread::spawn", "thread::scope", "thread::Builder"],
-        // An example is a program, and what a program does with threads is what it shows.
+        // An example is a program, and shows a program's use of threads.
         allowed: |place| {
             // The planted bugs are of threads, too.
             let programs = ["/examples/", "planted/src/"];
@@ -100,7 +100,7 @@ const BANS: &[Ban] = &[
     Ban { names: &["#[ignore]"], allowed: |_| false, remedy: "say why: #[ignore = \"...\"]" },
 ];
 
-/// Left-over notes to oneself, in comments.
+/// Left-over notes of an author, in comments.
 const NOTES: [&str; 3] = ["FIXME", "XXX", "TODO"];
 
 /// Finds banned names.
@@ -130,7 +130,7 @@ fn check_notes(file: &File, comments: &str, out: &mut Vec<Finding>) {
     }
 }
 
-/// Where `name` occurs in `code` as whole words.
+/// The places of `name` in `code` as whole words.
 pub(super) fn words<'a>(code: &'a str, name: &'a str) -> impl Iterator<Item = usize> + 'a {
     let bytes = code.as_bytes();
     let ends_in_word = name.bytes().last().is_some_and(is_word);

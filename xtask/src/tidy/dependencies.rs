@@ -1,12 +1,12 @@
-//! Every dependency from outside says why it is there.
+//! Every dependency from outside has a reason.
 //!
-//! The reason is a comment on the line directly above, in `[workspace.dependencies]` of the root manifest.
-//! Members take their dependencies from there, so that no crate can add one without a reason.
+//! The reason is a comment on the line directly above, in `[workspace.dependencies]` of the root manifest. Members
+//! take their dependencies from there, so that no crate can add one without a reason.
 
 use super::tree::{File, Finding, Tree};
 
-/// The manifests of workspaces. The fuzz targets and the lister of public items are some of their own, so that nothing
-/// of theirs is the product's.
+/// The manifests of workspaces. The fuzz targets and the lister of public items are workspaces of their own, so that
+/// their dependencies are not the product's.
 const ROOTS: [&str; 3] = ["Cargo.toml", "fuzz/Cargo.toml", "xtask/api/Cargo.toml"];
 
 /// Finds dependencies without a reason.

@@ -1,15 +1,15 @@
-//! Which crate may depend on which.
+//! The permitted dependencies between crates.
 //!
-//! The table is the architecture: `core` is used by everyone and uses nobody, policies know nothing of the
-//! engine, the laboratory knows nothing of threads and clocks, and nothing uses the command line.
-//! Dependencies of tests and build scripts are not edges.
+//! The table is the architecture: every crate uses `core`, which uses none; policies know nothing of the engine, the
+//! laboratory knows nothing of threads and clocks, and nothing uses the command line. Dependencies of tests and build
+//! scripts are not edges.
 
 use super::tree::{Finding, Tree};
 use crate::Result;
 use serde_json::Value;
 use std::process::Command;
 
-/// A crate, without the prefix `blkmq-`, and the crates of ours that it may use.
+/// A crate, without the prefix `blkmq-`, and the crates of the workspace that it may use.
 const TABLE: &[(&str, &[&str])] = &[
     ("core", &[]),
     ("buf", &["core"]),

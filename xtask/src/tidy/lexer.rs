@@ -1,15 +1,15 @@
-//! Splits Rust source into code and comments, so that a rule about calls is not tripped by prose or by a
-//! string, and a rule about prose not by code.
+//! Splits Rust source into code and comments, so that a rule about calls ignores prose and strings, and a rule about
+//! prose ignores code.
 //!
-//! It knows strings, raw strings, byte and C strings, characters, lifetimes and nested comments, and
-//! nothing of the grammar. Both halves keep every byte offset and every line break of the source.
+//! It knows strings, raw strings, byte and C strings, characters, lifetimes and nested comments, and nothing of the
+//! grammar. Both halves keep every byte offset and every line break of the source.
 
-/// The two halves of a source file: what belongs to the other half, and the inside of every literal, is
-/// blank. A byte that is not ASCII is a `?`.
+/// The two halves of a source file: in each, the text of the other half and the inside of every literal are blank. A
+/// byte that is not ASCII is a `?`.
 pub(crate) struct Masked {
     /// Code, with literals reduced to their quotes.
     pub(crate) code: String,
-    /// Comments, doc comments among them.
+    /// Comments, including doc comments.
     pub(super) comments: String,
 }
 
@@ -36,7 +36,7 @@ struct Masks<'a> {
 }
 
 impl Masks<'_> {
-    /// Consumes one lexeme at `at` and says where the next one begins.
+    /// Consumes one lexeme at `at` and returns the beginning of the next one.
     fn step(&mut self, at: usize) -> usize {
         let rest = &self.bytes[at..];
         if rest.starts_with(b"//") {

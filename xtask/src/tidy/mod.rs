@@ -1,7 +1,7 @@
 //! `tidy`: the rules of STYLE.md that a machine can check.
 //!
-//! One file per kind of rule. Each is a function from the tree of files to findings, with a test that shows
-//! it a bad example and a good one. What rustfmt, clippy and rustdoc already check is not repeated here.
+//! One file per kind of rule. Each is a function from the tree of files to findings, with a test that shows it a bad
+//! example and a good one. The checks of rustfmt, clippy and rustdoc are not repeated here.
 
 mod attributes;
 mod banned;
@@ -53,7 +53,7 @@ pub(crate) fn main(args: &[String]) -> Result<()> {
     }
 }
 
-/// How many files there are, and what is wrong with them.
+/// The number of files, and the findings about them.
 fn findings() -> Result<(usize, Vec<Finding>)> {
     let tree = Tree::read(&shell::root())?;
     let mut findings = Vec::new();
@@ -68,7 +68,7 @@ fn findings() -> Result<(usize, Vec<Finding>)> {
 mod tests {
     use super::*;
 
-    /// So that `cargo test --workspace` alone finds what CI would.
+    /// With this test, `cargo test --workspace` alone finds the same faults as CI.
     #[test]
     fn tidy_passes() {
         let (files, findings) = findings().unwrap();

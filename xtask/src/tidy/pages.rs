@@ -57,12 +57,12 @@ fn registered(registry: &File) -> Vec<(usize, &str)> {
     modules
 }
 
-/// What users call the policy or device: the first `name: "..."` of its module.
+/// The public name of the policy or device: the first `name: "..."` of its module.
 fn public_name<'a>(tree: &'a Tree, krate: &str, module: &str) -> Option<&'a str> {
     let file = ["", "/mod"]
         .iter()
         .find_map(|tail| tree.file(&format!("crates/{krate}/src/{module}{tail}.rs")))?;
-    // The code half says where, the text says what: a name in a comment does not count.
+    // The code half gives the place, the text the name: a name in a comment does not count.
     let code = &file.rust.as_ref()?.masked.code;
     let start = code.find("name: \"")? + "name: \"".len();
     file.text[start..].split('"').next()

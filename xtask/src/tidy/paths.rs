@@ -1,8 +1,8 @@
 //! Documents that name files must name files that exist.
 //!
-//! A word in backticks counts as a path if it ends in an extension of ours, or if it has a slash and its
-//! first part is a folder of the workspace or of `crates/`. It may leave out leading folders:
-//! `engine/src/lib.rs` and `registry.rs` are found wherever they are. `NAME` stands for anything.
+//! A word in backticks counts as a path if it ends in a known extension, or if it has a slash and its first part is a
+//! folder of the workspace or of `crates/`. It may leave out leading folders: `engine/src/lib.rs` and `registry.rs`
+//! are found in any folder. `NAME` stands for any name.
 
 use super::tree::{Finding, Tree};
 use std::collections::BTreeSet;
@@ -10,7 +10,7 @@ use std::collections::BTreeSet;
 /// The documents that newcomers follow.
 const DOCUMENTS: [&str; 4] = ["ARCHITECTURE.md", "CONTRIBUTING.md", "README.md", "STYLE.md"];
 
-/// Finds names of files that are not there.
+/// Finds names of files that do not exist.
 pub(super) fn check(tree: &Tree, out: &mut Vec<Finding>) {
     let paths: Vec<&str> = tree.files.iter().map(|file| file.path.as_str()).collect();
     let folders = folders(&paths);

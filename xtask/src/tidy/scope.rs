@@ -1,7 +1,7 @@
-//! Which parts of a Rust file are tests, and where its functions are.
+//! Finds the parts of a Rust file that are tests, and its functions.
 //!
-//! Found by matching braces in the code half of a file (see `lexer.rs`), which is enough for code that
-//! rustfmt has formatted. It does not expand macros.
+//! It matches braces in the code half of a file (see `lexer.rs`), which is enough for code that rustfmt has
+//! formatted. It does not expand macros.
 
 use super::lexer::is_word;
 use std::ops::Range;
@@ -103,7 +103,7 @@ fn declared_module(item: &str) -> Option<String> {
     name.bytes().all(is_word).then(|| name.to_owned())
 }
 
-/// Where the item that begins after `from` ends: behind its closing brace or its semicolon.
+/// The end of the item that begins after `from`: behind its closing brace or its semicolon.
 fn item_end(code: &str, from: usize) -> Option<usize> {
     let stop = body_or_semicolon(code, from)?;
     if code.as_bytes()[stop] == b';' { Some(stop + 1) } else { Some(matching(code, stop)? + 1) }

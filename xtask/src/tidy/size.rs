@@ -1,20 +1,20 @@
-//! How long a file and a function may be.
+//! The longest permitted files and functions.
 //!
-//! The rule about functions alone does not keep files small, so there are both. The cure for a long file is
-//! a type with a file of its own, not a second file of free functions.
+//! The rule about functions alone does not keep files small, so there are both. The cure for a long file is a type
+//! with a file of its own, not a second file of free functions.
 
 use super::tree::{Finding, Tree};
 
-/// Lines of a file.
+/// The most lines of a file.
 const FILE: usize = 600;
-/// Lines of a file that is nothing but tests.
+/// The most lines of a file with nothing but tests.
 const TEST_FILE: usize = 800;
-/// Lines of a function, its signature and closing brace included.
+/// The most lines of a function, its signature and closing brace included.
 const FUNCTION: usize = 70;
-/// Lines of a test.
+/// The most lines of a test.
 const TEST_FUNCTION: usize = 100;
 
-/// Finds what is too long.
+/// Finds files and functions that are too long.
 pub(super) fn check(tree: &Tree, out: &mut Vec<Finding>) {
     for (file, rust) in tree.rust() {
         let lines = file.text.lines().count();

@@ -1,12 +1,12 @@
-//! Rules about the text of files: ASCII, clean line ends, a heading, and nothing that only one machine or
-//! one moment of the web knows.
+//! Rules about the text of files: ASCII, clean line ends, a heading, and no path or link that only one machine or one
+//! moment of the web knows.
 
 use super::tree::{File, Finding, Tree};
 
-/// Folders at the root of somebody's machine.
+/// Folders at the root of a developer's machine.
 const MACHINE_FOLDERS: [&str; 4] = ["work", "root", "home", "tmp"];
 
-/// Finds what does not belong into a text file.
+/// Finds text that must not be in a file.
 pub(super) fn check(tree: &Tree, out: &mut Vec<Finding>) {
     for file in &tree.files {
         check_lines(file, out);

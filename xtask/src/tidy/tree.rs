@@ -1,4 +1,4 @@
-//! The files that the rules look at, and what a rule says about one of them.
+//! The files that the rules check, and the findings about them.
 
 use super::lexer::{Masked, mask};
 use super::scope::Scopes;
@@ -6,7 +6,7 @@ use crate::Result;
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-/// A broken rule: where, what, and what to do instead.
+/// A broken rule: the place, the fault, and the remedy.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Finding {
     pub(super) path: String,
@@ -24,14 +24,14 @@ impl fmt::Display for Finding {
 
 /// One text file.
 pub(crate) struct File {
-    /// From the root of the workspace, with forward slashes.
+    /// The path from the root of the workspace, with forward slashes.
     pub(crate) path: String,
     pub(crate) text: String,
     /// Only for `.rs` files.
     pub(crate) rust: Option<Rust>,
 }
 
-/// What the rules know of a Rust file beyond its text.
+/// The facts about a Rust file that the rules need beyond its text.
 pub(crate) struct Rust {
     pub(crate) masked: Masked,
     pub(crate) scopes: Scopes,
@@ -68,11 +68,11 @@ pub(crate) struct Tree {
     pub(crate) files: Vec<File>,
 }
 
-/// What is text and ours. Everything else (lock files, results, pictures) is nobody's prose.
+/// The extensions of text files of the project. Other files (lock files, results, pictures) are not checked.
 const EXTENSIONS: [&str; 5] = ["rs", "md", "toml", "sh", "yml"];
 
 impl Tree {
-    /// Reads every file of ours below `root`.
+    /// Reads every file of the project below `root`.
     pub(crate) fn read(root: &Path) -> Result<Self> {
         let mut paths = Vec::new();
         walk(root, root, &mut paths)?;
@@ -149,7 +149,7 @@ fn mark_test_modules(files: &mut [File]) {
     }
 }
 
-/// Where the modules declared in `path` live.
+/// The folder of the modules declared in `path`.
 fn module_folder(path: &str) -> String {
     let (folder, name) = path.rsplit_once('/').unwrap_or(("", path));
     match name {

@@ -1,7 +1,7 @@
 //! The words of a command line: options with their values, and job files.
 //!
-//! As fio does, one dash is as good as two, and a value stands behind `=` or is the next word. A boolean
-//! takes the next word only if it is `0` or `1`, so that `--time_based jobs.fio` means what it says.
+//! As in fio, one dash is as good as two, and a value stands behind `=` or is the next word. A boolean takes the next
+//! word only if that is `0` or `1`, so that `--time_based jobs.fio` means what it says.
 
 use super::options::{self, Kind};
 use super::setting::{Origin, Setting};

@@ -14,14 +14,15 @@ use crate::units::KbBase;
 /// The name of a job that has options but no name.
 const UNNAMED: &str = "blkmq";
 
-/// Understands a command line for runs in `time`; `args` are its words as they were.
+/// Makes the plan that a command line describes, for runs in `time`; `args` are the original words of the command
+/// line.
 ///
 /// # Errors
-/// For the first thing that cannot be accepted.
+/// For the first word or value that cannot be accepted.
 pub fn plan(words: Words, args: &[String], time: Time) -> Result<Plan, UsageError> {
     let mut run = RunDraft::new(time);
     let mut jobs = Vec::new();
-    // Globals of the command line hold for every file, those of a file only for its own jobs.
+    // Globals of the command line hold for every file, globals of a file only for its own jobs.
     let mut everywhere = JobDraft::default();
     let mut globals = JobDraft::default();
     let (mut file, mut last_job_file) = (0, None);
@@ -82,7 +83,7 @@ fn apply(section: &Section, job: &mut JobDraft, run: &mut RunDraft) -> Result<()
     Ok(())
 }
 
-/// The value, or what a bare option stands for.
+/// The value, or the value that a bare option stands for.
 fn text<'a>(setting: &'a Setting, option: &Opt) -> Result<&'a str, UsageError> {
     match (&setting.value, option.kind) {
         (Some(text), _) => Ok(text),

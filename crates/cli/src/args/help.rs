@@ -103,7 +103,7 @@ fn line(option: &Opt) -> String {
     }
 }
 
-/// Lists names under the reason that they share, in the order of the table.
+/// Lists the names of options under the reason that they share, in the order of the table.
 fn reasons(text: &mut String, reason: impl Fn(Meaning) -> Option<&'static str>) {
     let mut groups: Vec<(&str, Vec<&str>)> = Vec::new();
     for option in options::all() {

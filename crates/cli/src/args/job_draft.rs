@@ -1,4 +1,4 @@
-//! A job while its options are being read, and what its values mean.
+//! A job while its options are being read, and the meanings of their values.
 
 use super::value::Value;
 use super::verify_draft::VerifyDraft;
@@ -9,11 +9,11 @@ use blkmq_lab::workload::{
     BlockSize, Depth, Direction, Distribution, Job, Latencies, PerDirection, ThinkTime,
 };
 
-/// What has been said about a job so far. What depends on several options is put together in
-/// [`finish`](Self::finish), so that their order does not matter.
+/// The options of a job that have been read so far. Fields of the job that depend on several options are computed in
+/// [`finish`](Self::finish), so that the order of the options does not matter.
 #[derive(Clone, Debug)]
 pub struct JobDraft {
-    /// What can be filled in directly.
+    /// The fields that an option fills in directly.
     pub job: Job,
     /// `kb_base`.
     pub base: KbBase,
@@ -68,7 +68,7 @@ impl Default for JobDraft {
 }
 
 impl JobDraft {
-    /// The job called `name` in place `index`. What had to be adjusted goes to `notes`.
+    /// The job called `name` in place `index`. Every adjustment is described in `notes`.
     ///
     /// # Errors
     /// If the options contradict each other.
@@ -97,7 +97,7 @@ impl JobDraft {
         Ok(job)
     }
 
-    /// fio's rules: 0 is iodepth where it says so, and nothing is larger than iodepth.
+    /// fio's rules: where 0 stands for iodepth it means that, and no value is larger than iodepth.
     fn depth(&self, name: &str, notes: &mut Vec<String>) -> Depth {
         let iodepth = self.iodepth;
         let mut cut = |option: &str, count: u32| {
@@ -151,7 +151,7 @@ pub fn block_size(value: Value<'_>) -> Result<u32, UsageError> {
     }
 }
 
-/// One direction of `bssplit`: `4k/60:8k/40`. Sizes without a share divide what is left among them.
+/// One direction of `bssplit`: `4k/60:8k/40`. Sizes without a share divide the remaining percentage among them.
 pub fn split(value: Value<'_>) -> Result<BlockSize, UsageError> {
     let mut parts = Vec::new();
     for part in value.text.split(':') {

@@ -22,7 +22,7 @@ pub fn read(path: &str) -> Result<Vec<Section>, UsageError> {
     parse(path, &text, |name| std::env::var(name).ok())
 }
 
-/// Understands the text of a job file called `path`.
+/// Parses the text of a job file called `path`.
 ///
 /// # Errors
 /// For the first line that is not understood.

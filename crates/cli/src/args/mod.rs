@@ -1,8 +1,8 @@
 //! From the words of a command line, and of job files, to a [`Plan`].
 //!
-//! [`options`] is the one table of what can be said; parsing, help and error messages come from it.
-//! [`command_line`] and [`job_file`] only find out which option was given what and where, [`sections`] to
-//! which job it belongs, and [`drafts`] collect the meaning until it can be checked as a whole.
+//! [`options`] is the one table of accepted options; parsing, help and error messages come from it. [`command_line`]
+//! and [`job_file`] find out only which option was given with which value and where, [`sections`] to which job it
+//! belongs, and [`drafts`] collect the meaning until it can be checked as a whole.
 
 mod command_line;
 mod drafts;
@@ -21,19 +21,19 @@ use crate::error::UsageError;
 use crate::plan::{Plan, Time};
 pub use help::help;
 
-/// What `blkmq bench` or `blkmq sim` was asked to do.
+/// A parsed command line of `blkmq bench` or `blkmq sim`.
 #[derive(Debug)]
 pub enum Request {
     /// Print the help.
     Help,
-    /// Run, or show, this.
+    /// Run this plan, or show it.
     Plan(Box<Plan>),
 }
 
-/// Understands the arguments behind `blkmq bench` or, for virtual time, `blkmq sim`.
+/// Parses the arguments behind `blkmq bench` or, for virtual time, `blkmq sim`.
 ///
 /// # Errors
-/// For the first thing that cannot be accepted.
+/// For the first argument that cannot be accepted.
 pub fn parse(args: &[String], time: Time) -> Result<Request, UsageError> {
     let words = command_line::read(args)?;
     if words.help {

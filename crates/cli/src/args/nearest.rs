@@ -1,6 +1,6 @@
-//! Which known words an unknown one may have meant.
+//! Finds the known words that an unknown word was probably meant to be.
 
-/// Up to three of `known` that are `word` but for few typing errors, or that begin with it; best first.
+/// Up to three of the `known` words that begin with `word` or differ from it by few typing errors; best first.
 pub fn nearest<'a>(word: &str, known: impl Iterator<Item = &'a str>) -> Vec<&'a str> {
     let limit = (word.len() / 3).clamp(1, 4);
     let mut near: Vec<(usize, &str)> = known
@@ -14,7 +14,7 @@ pub fn nearest<'a>(word: &str, known: impl Iterator<Item = &'a str>) -> Vec<&'a 
     near.into_iter().map(|(_, candidate)| candidate).take(3).collect()
 }
 
-/// Insertions, deletions, replacements and swaps of neighbours that turn `a` into `b`.
+/// The number of insertions, deletions, replacements and swaps of neighbours that turn `a` into `b`.
 fn distance(a: &str, b: &str) -> usize {
     let (a, b) = (a.as_bytes(), b.as_bytes());
     let mut rows = vec![vec![0; b.len() + 1]; a.len() + 1];

@@ -1,4 +1,4 @@
-//! What has been said about the runs as a whole, and the plan that it makes with the jobs.
+//! The options for the runs as a whole, and the plan that they make together with the jobs.
 
 use super::command_line;
 use crate::devices;
@@ -13,7 +13,7 @@ use blkmq_engine::{Access, Modes, Wanted};
 use blkmq_lab::workload::{Direction, Job};
 use std::path::PathBuf;
 
-/// Options that hold for all runs, wherever they stand.
+/// Options that hold for all runs, wherever they are written.
 #[derive(Debug)]
 pub struct RunDraft {
     /// The command, and `seed`.
@@ -60,7 +60,7 @@ pub struct RunDraft {
     pub trace_events: Option<usize>,
     /// `elevator_log`.
     pub elevator_log: Option<String>,
-    /// Options that only describe, each value once.
+    /// Options that only describe the run, each value once.
     pub annotations: Vec<(&'static str, String)>,
     /// Options without effect, each once, with the reason.
     pub ignored: Vec<(&'static str, &'static str)>,
@@ -69,7 +69,7 @@ pub struct RunDraft {
 }
 
 impl RunDraft {
-    /// Nothing has been said yet.
+    /// A draft before any option has been read.
     pub fn new(time: Time) -> Self {
         Self {
             time,
@@ -101,17 +101,17 @@ impl RunDraft {
     }
 }
 
-/// Events that a trace keeps on each CPU unless told otherwise: some 50 MB.
+/// The default number of events that a trace keeps on each CPU: some 50 MB.
 const TRACE_EVENTS: usize = 1 << 20;
 
-/// How long a simulated job runs that has no end.
+/// The runtime of a simulated job that sets no end itself.
 const SIMULATED: Nanos = Nanos::from_secs(10);
 
 /// The most threads that a run may have, over all jobs.
 const MAX_THREADS: usize = 4_096;
 
 impl RunDraft {
-    /// The plan for `jobs`; without jobs, for those that suit everyone.
+    /// The plan for `jobs`; without jobs, for the default jobs.
     ///
     /// # Errors
     /// If choices contradict each other or a job does not fit a device.
@@ -172,7 +172,8 @@ impl RunDraft {
         Ok(plan)
     }
 
-    /// In virtual time nobody notices how long it takes to go over a whole disk.
+    /// Gives jobs without an end a runtime: in virtual time a user would not notice how long a pass over a whole disk
+    /// is.
     fn bound(&mut self, jobs: &mut [Job]) {
         if self.time == Time::Real {
             return;
@@ -215,7 +216,7 @@ impl RunDraft {
             notes.push(format!("no effect here: {}", Vec::from_iter(said).join(", ")));
         }
         for note in self.devices.iter().flat_map(|device| &device.notes) {
-            // Two choices of one device say the same.
+            // Two choices of one device give the same notes.
             if !notes.contains(note) {
                 notes.push(note.clone());
             }
@@ -236,7 +237,7 @@ fn check(plan: &Plan, readonly: bool) -> Result<(), UsageError> {
         }
         for numjobs in plan.threads.iter().map(|numjobs| numjobs.unwrap_or(job.numjobs)) {
             for device in &plan.devices {
-                // Threads begin one behind the other, so that the last one has the least room.
+                // The regions of threads begin one behind the other, so that the last thread has the least room.
                 job.region(numjobs - 1, device.size_bytes).map_err(|e| {
                     let place = format!("job '{}' on device {}", job.name, device.text);
                     UsageError::new(e.to_string()).at(place)

@@ -1,4 +1,4 @@
-//! Which settings belong to which job: globals, `--name`, `[sections]`, and several job files.
+//! Assigns settings to jobs: globals, `--name`, `[sections]`, and several job files.
 
 use super::command_line::Words;
 use super::job_file;
@@ -10,9 +10,9 @@ use crate::error::UsageError;
 pub struct Section {
     /// The job's name; `None` for globals.
     pub name: Option<String>,
-    /// In order.
+    /// The settings, in order.
     pub settings: Vec<Setting>,
-    /// The file that it stands in, from 1; 0 is the command line.
+    /// The number of the file that holds the section, from 1; 0 is the command line.
     pub file: usize,
 }
 
@@ -24,11 +24,11 @@ impl Section {
     }
 }
 
-/// All sections in the order in which they apply: the command line first, then each file. Options before
-/// the first `--name` are globals of everything.
+/// All sections in the order in which they apply: the command line first, then each file. Options before the first
+/// `--name` are globals of every job.
 ///
 /// # Errors
-/// If a job file cannot be read, or `--section` names none of them.
+/// If a job file cannot be read, or `--section` names no section of them.
 pub fn collect(words: Words) -> Result<Vec<Section>, UsageError> {
     let mut sections = vec![Section::default()];
     let mut wanted: Vec<Setting> = Vec::new();
@@ -50,7 +50,7 @@ pub fn collect(words: Words) -> Result<Vec<Section>, UsageError> {
     keep_wanted(sections, &wanted)
 }
 
-/// Drops the jobs that no `--section` names, if there is one at all.
+/// Drops the jobs that no `--section` names, if the command line has a `--section` at all.
 fn keep_wanted(sections: Vec<Section>, wanted: &[Setting]) -> Result<Vec<Section>, UsageError> {
     if wanted.is_empty() {
         return Ok(sections);

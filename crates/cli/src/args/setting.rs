@@ -1,10 +1,10 @@
-//! One option as it was written, and where.
+//! One option as it was written, and its place.
 
 use crate::error::UsageError;
 use std::fmt;
 use std::rc::Rc;
 
-/// Where something was written.
+/// The place where a setting was written.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Origin {
     /// On the command line.
@@ -16,16 +16,16 @@ pub enum Origin {
 /// `name=value` or a bare `name`.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Setting {
-    /// As written, without dashes.
+    /// The name as written, without dashes.
     pub name: String,
-    /// `None` if nothing was said.
+    /// The value; `None` if the option was bare.
     pub value: Option<String>,
-    /// Where it stands.
+    /// The place of the setting.
     pub origin: Origin,
 }
 
 impl Setting {
-    /// `message` behind the place and the words that it is about.
+    /// `message`, prefixed with the place and the words of this setting.
     pub fn refuse(&self, message: &UsageError) -> UsageError {
         UsageError::new(format!("{self}: {message}"))
     }

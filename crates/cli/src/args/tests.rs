@@ -1,4 +1,4 @@
-//! The meaning of options, through the same door as the command line.
+//! Tests the meaning of options through the entry point that the command line uses.
 
 use super::{Request, parse};
 use crate::plan::{Plan, ScopeChoice, Time, job_file};
@@ -27,7 +27,7 @@ fn refusal(line: &str) -> String {
     parse(&args, Time::Real).expect_err(line).to_string()
 }
 
-/// A job file in the folder for temporary files, gone when dropped.
+/// A job file in the folder for temporary files, removed when dropped.
 struct File(std::path::PathBuf);
 
 impl File {
@@ -48,7 +48,7 @@ impl Drop for File {
     }
 }
 
-/// Each line, and what it makes of a job that reads.
+/// Each line of options, and its effect on a job that reads.
 #[test]
 fn every_workload_option_reaches_its_field() {
     let base = || Job { name: "blkmq".into(), ..Job::default() };

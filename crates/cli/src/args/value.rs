@@ -1,4 +1,4 @@
-//! The value of an option on its way to its meaning. Errors say what is accepted; the caller adds where.
+//! The value of an option while it is parsed. Errors say what is accepted; the caller adds the place.
 
 use crate::error::UsageError;
 use crate::plan::Choice;
@@ -11,7 +11,7 @@ use std::ops::RangeInclusive;
 /// A value and the meaning of `k` in it.
 #[derive(Clone, Copy, Debug)]
 pub struct Value<'a> {
-    /// As written.
+    /// The text as written.
     pub text: &'a str,
     /// The job's `kb_base`.
     pub base: KbBase,
@@ -37,7 +37,7 @@ impl<'a> Value<'a> {
         units::count(self.text, range, self.base)
     }
 
-    /// A time; without a unit, in `default`.
+    /// A time; a number without a unit is in `default`.
     pub fn time(self, default: TimeUnit) -> Parsed<Nanos> {
         units::time(self.text, default)
     }
@@ -55,7 +55,7 @@ impl<'a> Value<'a> {
         T::from_word(self.text)
     }
 
-    /// Something that is not empty.
+    /// A text that is not empty.
     pub fn non_empty(self, what: &str) -> Parsed<&'a str> {
         if self.text.is_empty() {
             Err(UsageError::new(format!("no value; accepted: {what}")))

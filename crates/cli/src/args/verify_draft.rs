@@ -1,11 +1,11 @@
-//! What has been said about a job's verification, and what has no effect of it.
+//! The options of a job's verification, and notes about those without effect.
 
 use blkmq_lab::workload::{
     Rw, Verify,
     verify::{Method, Pattern},
 };
 
-/// `verify` and its companions; `None` where nothing was said.
+/// `verify` and its companions; `None` for an option that was not given.
 #[derive(Clone, Debug, Default)]
 pub struct VerifyDraft {
     /// `verify`; 0 is none.
@@ -25,7 +25,8 @@ pub struct VerifyDraft {
 }
 
 impl VerifyDraft {
-    /// What the job called `name`, which does `rw`, is to verify. What has no effect goes to `notes`.
+    /// The verification of the job called `name` with direction `rw`. Options without effect are described in
+    /// `notes`.
     pub fn finish(self, name: &str, rw: Rw, notes: &mut Vec<String>) -> Option<Verify> {
         let mut idle = |options: &[&str], why: &str| {
             if !options.is_empty() {

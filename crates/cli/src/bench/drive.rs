@@ -1,4 +1,4 @@
-//! A worker with a real thread and a real clock: does what it wants done, until it is over.
+//! Drives a worker with a real thread and a real clock: carries out the worker's steps until the worker is done.
 
 use super::payload::{BenchPayload, Pool};
 use super::tally::Part;
@@ -9,11 +9,11 @@ use blkmq_lab::trace::{ClientTrace, Plugged, Traced, on_cpu};
 use blkmq_lab::workload::{Port, Step, Worker};
 use blkmq_runtime::{Client, Clock};
 
-/// A client, its clock, and what its thread uses.
+/// A client, its clock, and the CPU usage of its thread.
 struct Real<P: BenchPayload> {
     client: Client<P>,
     clock: Clock,
-    /// Of the thread when measuring began; what was used meanwhile when it has ended.
+    /// While measuring: the thread's usage when measuring began. After the end: the usage in between.
     usage: Usage,
 }
 
@@ -57,7 +57,7 @@ impl<P: BenchPayload> Plugged for Real<P> {
     }
 }
 
-/// Where a thread notes what it does.
+/// The CPU and the process under which a thread records its trace events.
 pub struct OnCpu {
     /// Its number as a CPU.
     pub cpu: u16,

@@ -1,4 +1,4 @@
-//! Workers on a device that does not do what it says, as no device of the registry would.
+//! Workers on a device that breaks its promises, as no device of the registry does.
 
 use super::*;
 use blkmq_core::{Buffer, GroupId, Limits, Op, Owner, Payload, SECTOR_SIZE};
@@ -14,25 +14,25 @@ use blkmq_runtime::Service;
 
 const CAPACITY: u64 = 2048;
 
-/// What happens to one write.
+/// The fault of one write.
 #[derive(Clone, Copy, Debug)]
 enum Lie {
     None,
-    /// A bit of it is wrong.
+    /// One bit of the data is flipped.
     Flip,
-    /// It is not done.
+    /// The write is not done.
     Lose,
-    /// It is done elsewhere: in the block before.
+    /// The write goes to the block before its own.
     Misdirect,
-    /// Only its first half is done.
+    /// Only the first half is written.
     Tear,
 }
 
-/// Keeps what is written, but for one lie.
+/// A device that stores its data correctly, except for one faulty write.
 struct Liar {
     memory: Vec<u8>,
     lie: Lie,
-    /// Writes until the lie.
+    /// Writes that are left until the faulty one.
     writes: u32,
 }
 
@@ -78,7 +78,7 @@ impl DeviceQueue<Buffer> for Liar {
     fn abandon(&mut self, _: &mut Vec<Inflight>) {}
 }
 
-/// Runs `job` on a device that tells `lie` about write number `after`.
+/// Runs `job` on a device that commits `lie` at write number `after`.
 fn run(job: &Job, lie: Lie, after: u32) -> Tally {
     let shape = DeviceShape {
         hw_queues: 1,
@@ -107,7 +107,7 @@ fn run(job: &Job, lie: Lie, after: u32) -> Tally {
     drive(Worker::new(job, stream, pool, window), client, None).tally
 }
 
-/// Writes all of 64 blocks twice.
+/// A job that writes all of 64 blocks twice.
 fn job(verify: Verify) -> Job {
     Job {
         rw: Rw::Write,
@@ -151,7 +151,7 @@ fn every_lie_is_found_once_at_its_block_and_called_by_its_name() {
     }
 }
 
-/// Damage that is written over before the end is seen only by who looks earlier.
+/// Damage that is overwritten before the end is found only by a job that verifies earlier.
 #[test]
 fn a_backlog_looks_before_the_next_pass() {
     let verify = Verify::new(Method::Crc32);
@@ -167,7 +167,7 @@ fn a_fatal_mismatch_ends_the_job() {
     assert!(tally.counts[1].ios < 64, "{} writes after it", tally.counts[1].ios);
 }
 
-/// A worker looks at contents only if it is asked to, and carries them all the same.
+/// A worker checks contents only if it is asked to, but its I/Os carry data in any case.
 #[test]
 fn without_verify_nothing_is_found() {
     let tally = run(&Job { verify: None, ..job(Verify::new(Method::Crc32)) }, Lie::Flip, 11);

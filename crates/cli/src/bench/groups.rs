@@ -1,4 +1,4 @@
-//! What became of the groups of a run: what jobs did in each of them, and what the scheduler counted.
+//! The results of the groups of a run: the work of the jobs in each group, and the scheduler's counters.
 
 use super::tally::Part;
 use crate::plan::runs::ThreadSpec;
@@ -9,11 +9,12 @@ use blkmq_core::GroupId;
 use blkmq_engine::{GroupTree, Queue};
 use blkmq_sched::{GroupStats, Reading};
 
-/// What is counted with `basic`; each of them also for all below.
+/// The counters of the level `basic`; each also has a variant that includes all groups below.
 const BASIC: [&str; 6] =
     ["io_service_bytes", "io_serviced", "io_service_time", "io_wait_time", "io_merged", "sectors"];
 
-/// The groups of `plan` after a run of `parts` on `queue`; none if there is only the root, and nothing to be counted.
+/// The results of `plan`'s groups after a run of `parts` on `queue`; none if there is only the root and nothing is
+/// counted.
 pub fn results<P: Send + 'static>(
     plan: &Plan,
     parts: &[(ThreadSpec, Part)],
@@ -48,7 +49,7 @@ pub fn results<P: Send + 'static>(
     Groups { level: plan.group_stats.to_string(), all }
 }
 
-/// The groups below the one at `parent`, each followed by those below itself.
+/// The groups below the group at `parent`, each followed by those below itself.
 fn add_below(tree: &GroupTree, parent: usize, found: &mut Vec<(GroupId, GroupResult)>) {
     let above = found[parent].0;
     for group in tree.iter().filter(|group| group.parent == above) {
@@ -63,7 +64,7 @@ fn add_below(tree: &GroupTree, parent: usize, found: &mut Vec<(GroupId, GroupRes
     }
 }
 
-/// Everything that `level` counts about a group.
+/// All counters of `level` for a group.
 fn stats<P: Send + 'static>(
     level: StatsChoice,
     group: GroupId,
@@ -83,7 +84,7 @@ fn stats<P: Send + 'static>(
     names.filter_map(|name| queue.group_stat(group, &name).map(|it| (name, it))).collect()
 }
 
-/// What the scheduler's instances have in common, and what it shows of that.
+/// The state that the scheduler's instances share, and the part of it that the scheduler shows.
 pub fn shared<P: Send + 'static>(queue: &Queue<P>) -> Shared {
     let mut governor = Vec::new();
     queue.inspect_governor(&mut |name, value| governor.push((name, value)));

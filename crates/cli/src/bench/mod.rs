@@ -1,7 +1,7 @@
 //! Runs a plan: builds each queue, drives it with real threads or in virtual time, and fills a report.
 //!
-//! Order and repetition are the plan's; what a single thread does is the laboratory's [`Worker`], which `drive.rs`
-//! keeps going.
+//! The plan defines order and repetitions; the laboratory's [`Worker`] defines the work of a single thread, and
+//! `drive.rs` drives it.
 //!
 //! [`Worker`]: blkmq_lab::workload::Worker
 
@@ -30,15 +30,15 @@ use progress::Progress;
 use std::io::Write;
 use trouble::Troubles;
 
-/// Runs everything that `plan` asks for, and prints and writes its report.
+/// Runs all of `plan`, and prints and writes its report.
 ///
 /// # Errors
-/// If the device or queue cannot be what was asked for, a result cannot be written, contents were not what
-/// was written, or I/Os failed or did not end.
+/// If the requested device or queue cannot be made, a result cannot be written, a block did not hold the data written
+/// to it, or I/Os failed or did not end.
 pub fn run(plan: &Plan) -> Result<(), Failure> {
     let mut outputs = outputs(plan)?;
     let specs = plan.runs();
-    // Everything that can be refused is refused before the first second is spent.
+    // Every refusal comes before the first second is spent.
     for spec in specs.iter().take(plan.cases()) {
         setup::check(plan, spec)?;
     }
@@ -59,7 +59,7 @@ pub fn run(plan: &Plan) -> Result<(), Failure> {
                 report.notes.push(note);
             }
         }
-        // A note as well, since the repetition that is reported may be another one.
+        // The note is added as well, since the report may show another repetition.
         report.notes.extend(troubles.add(&label(plan, spec), &outcome.troubles));
         repetitions[spec.case].push(outcome.run);
         report.runs = repetitions.iter().filter_map(|runs| median(runs)).collect();
@@ -81,10 +81,10 @@ pub fn run(plan: &Plan) -> Result<(), Failure> {
     troubles.verdict(specs.len())
 }
 
-/// The only run of `plan`, in real time, observed as told, and what there is to say about it. No report.
+/// The only run of `plan`, in real time, with this `observation`, and the notes about it. Makes no report.
 ///
 /// # Errors
-/// If the device or queue cannot be what was asked for, or the run did not go well.
+/// If the requested device or queue cannot be made, or the run did not go well.
 pub fn once(plan: &Plan, observation: &Observation) -> Result<(Run, Vec<String>), Failure> {
     let specs = plan.runs();
     let [spec] = specs.as_slice() else { panic!("a plan of {} runs, not of one", specs.len()) };
@@ -96,7 +96,7 @@ pub fn once(plan: &Plan, observation: &Observation) -> Result<(Run, Vec<String>)
     Ok((outcome.run, outcome.notes))
 }
 
-/// The files that the report goes to.
+/// The files of the report.
 fn outputs(plan: &Plan) -> Result<Vec<Output>, Failure> {
     let mut outputs = Vec::new();
     if let Some(path) = &plan.output {
@@ -130,7 +130,7 @@ fn begin(plan: &Plan, specs: &[RunSpec<'_>]) -> Report {
     report
 }
 
-/// The run with the median rate, carrying the rates of all of them.
+/// The run with the median rate, which carries the rates of all runs.
 pub fn median(runs: &[Run]) -> Option<Run> {
     let mut order: Vec<usize> = (0..runs.len()).collect();
     order.sort_by(|a, b| runs[*a].iops().total_cmp(&runs[*b].iops()));
@@ -155,7 +155,7 @@ fn label(plan: &Plan, spec: &RunSpec<'_>) -> String {
 fn print(text: &str) -> Result<(), Failure> {
     let mut out = std::io::stdout().lock();
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
-        // A reader that went away has seen enough.
+        // A reader that closed the pipe has read enough.
         Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(()),
         result => result.map_err(Failure::Output),
     }

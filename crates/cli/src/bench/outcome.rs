@@ -1,4 +1,4 @@
-//! What came of a run: the counts of its threads and its queue, as the report has them.
+//! The outcome of a run: the counts of its threads and its queue, in the report's form.
 
 use super::tally::{self, Part};
 use super::trouble::{self, Trouble};
@@ -16,18 +16,18 @@ use blkmq_lab::observe::Observation;
 use blkmq_lab::workload::Job;
 use blkmq_sched::Scope;
 
-/// What came of a run.
+/// The outcome of a run.
 pub struct Outcome {
     pub run: Run,
-    /// What the device had to say about its parameters, and the queue about its configuration.
+    /// Notes of the device about its parameters, and of the queue about its configuration.
     pub notes: Vec<String>,
-    /// What did not go well.
+    /// The failures of the run.
     pub troubles: Vec<Trouble>,
 }
 
-/// What was counted, to be put together.
+/// The counts of a run, before they are put together.
 pub struct Counted<'a> {
-    /// What the queue's configuration cannot do.
+    /// Notes on features that the queue's configuration does not support.
     pub notes: Vec<String>,
     pub parts: &'a [(ThreadSpec, Part)],
     pub stats: QueueStats,
@@ -35,15 +35,15 @@ pub struct Counted<'a> {
     pub shared: Shared,
     /// From the first I/O to the last.
     pub elapsed: Nanos,
-    /// When it was over.
+    /// The end of the run.
     pub end: Instant,
-    /// Of the whole process, if that is known.
+    /// CPU time of the whole process, if it is known.
     pub cpu_ns: Option<u64>,
-    /// What was observed besides.
+    /// The observers of the run.
     pub observed: &'a Observation,
 }
 
-/// Puts together what came of `spec`.
+/// Puts together the outcome of `spec`.
 pub fn outcome(plan: &Plan, spec: &RunSpec<'_>, device: &Device, counted: Counted<'_>) -> Outcome {
     let Counted { mut notes, parts, stats, groups, shared, elapsed, end, cpu_ns, observed } =
         counted;
@@ -70,7 +70,8 @@ pub fn outcome(plan: &Plan, spec: &RunSpec<'_>, device: &Device, counted: Counte
         elapsed_ns: elapsed.0.saturating_sub(ramp),
         ramp_ns: ramp,
         repetitions: Vec::new(),
-        // With a ramp, or reading back, the process's time is not that of the measurement; the jobs' own is.
+        // With a ramp, or with reading back, the CPU time of the process covers more than the measurement; the jobs'
+        // own times are right.
         cpu_ns: cpu_ns.filter(|_| ramp == 0 && !verifies),
         counters: counters(&stats, longest),
         groups,
@@ -86,7 +87,7 @@ fn name_and_options(text: &str) -> (String, String) {
     (name.into(), options.into())
 }
 
-/// One result per thread, or per group where that was asked for, as fio reports.
+/// One result per thread, or per group if the plan asks for group reporting, as fio reports.
 fn results(plan: &Plan, parts: &[(ThreadSpec, Part)]) -> Vec<JobResult> {
     let mut results = Vec::new();
     let mut at = 0;
@@ -124,7 +125,7 @@ fn cgroup(plan: &Plan, mine: &[(ThreadSpec, &Part)]) -> Option<String> {
     mine.iter().all(|(thread, _)| of(thread) == Some(first)).then(|| first.to_owned())
 }
 
-/// The job's options as a job file would have them.
+/// The job's options as a job file spells them.
 fn options(job: &Job) -> Vec<(String, String)> {
     let text = plan::job_file(std::slice::from_ref(job));
     let pair = |line: &str| match line.split_once('=') {

@@ -1,6 +1,6 @@
-//! What a worker hands to the queue with each I/O: nothing, or a buffer, taken from a pool.
+//! The payload that a worker submits with each I/O: nothing, or a buffer, taken from a pool.
 //!
-//! What is in a buffer is the business of the worker.
+//! The worker fills and checks the buffers.
 
 use crate::error::UsageError;
 use blkmq::{BlockDevice, Device};
@@ -12,36 +12,37 @@ use blkmq_lab::workload::Buffers;
 
 /// The bytes that a worker's I/Os carry.
 ///
-/// A worker makes as many as it has in flight, each for its longest I/O, and uses them again and again:
+/// A worker makes as many payloads as it has I/Os in flight, each for its longest I/O, and reuses them:
 /// [`set_len`](Self::set_len), the I/O, [`bytes`](Self::bytes).
 pub trait BenchPayload: Payload {
-    /// Is there anything to carry? If not, no other method needs to do anything.
+    /// Does this type carry any bytes? If not, no other method needs to do anything.
     const CARRIES: bool = true;
 
-    /// Where they are taken from, shared by all workers.
+    /// The source of the payloads, shared by all workers.
     type Source: Clone + Send + Sync;
 
-    /// A source of `count` for I/Os of up to `most` bytes, with whatever `device` makes faster by knowing of it.
+    /// A source of `count` payloads for I/Os of up to `most` bytes. May register their memory with `device`, if that
+    /// makes I/Os faster.
     fn source(device: &mut Device, count: u32, most: usize) -> Self::Source;
 
-    /// One for I/Os of up to `most` bytes, of whatever contents.
+    /// A payload for I/Os of up to `most` bytes, with unspecified contents.
     fn with_capacity(source: &Self::Source, most: usize) -> Self;
 
-    /// Makes it carry `len` bytes, at most as many as it was made for; 0 for what moves none. Contents are
-    /// left to chance. Does not allocate.
+    /// Makes the payload carry `len` bytes, at most as many as it was made for; 0 for an I/O that moves no data. The
+    /// contents are unspecified. Does not allocate.
     fn set_len(&mut self, len: usize);
 
-    /// What it carries.
+    /// The bytes of the payload.
     fn bytes(&mut self) -> &mut [u8];
 
-    /// The configuration of a queue around `device`, everything but the device at its default.
+    /// The configuration of a queue around `device`, with every other setting at its default.
     ///
     /// # Errors
     /// If the device cannot make its queues.
     fn config(device: &Device) -> Result<Config<Self>, UsageError>;
 }
 
-/// For payloads that virtual devices take.
+/// A configuration for payloads that virtual devices take.
 fn virtual_config<P: Payload>(device: &Device) -> Result<Config<P>, UsageError> {
     match device {
         Device::Virtual(device) => Ok(device.config()),
@@ -76,7 +77,7 @@ impl BenchPayload for Buffer {
     fn source(_: &mut Device, _: u32, _: usize) {}
 
     fn with_capacity((): &(), most: usize) -> Self {
-        // Zeroed once, so that what is written is never what another program has left behind.
+        // Zeroed once, so that written data never contains the leftovers of another program.
         Self::new(vec![0; most])
     }
 
@@ -93,10 +94,10 @@ impl BenchPayload for Buffer {
     }
 }
 
-/// For files past the page cache, which want their memory aligned.
+/// For files: direct I/O needs aligned memory.
 #[cfg(target_os = "linux")]
 impl BenchPayload for AlignedBuf {
-    /// Registered with the kernel; nothing for I/Os without bytes.
+    /// A pool registered with the kernel; `None` for I/Os without bytes.
     type Source = Option<BufferPool>;
 
     fn source(device: &mut Device, count: u32, most: usize) -> Self::Source {
@@ -122,7 +123,7 @@ impl BenchPayload for AlignedBuf {
     }
 }
 
-/// The payloads of one worker that are not under way.
+/// The payloads of one worker that are not in flight.
 pub struct Pool<P: BenchPayload> {
     free: Vec<P>,
     source: P::Source,
@@ -130,7 +131,7 @@ pub struct Pool<P: BenchPayload> {
 }
 
 impl<P: BenchPayload> Pool<P> {
-    /// For `depth` I/Os in flight of up to `most` bytes. They are made when they are first needed, so that a
+    /// A pool for `depth` I/Os in flight of up to `most` bytes. A payload is made when it is first needed, so that a
     /// deep queue that is never filled costs nothing.
     pub fn new(depth: u32, most: usize, source: P::Source) -> Self {
         Self { free: Vec::with_capacity(if P::CARRIES { depth as usize } else { 0 }), source, most }
@@ -168,7 +169,7 @@ impl<P: BenchPayload> Buffers<P> for Pool<P> {
 mod tests {
     use super::*;
 
-    /// Where the bytes of a payload of `len` bytes were, and how many.
+    /// The address and the length of the bytes of a payload of `len` bytes.
     fn used<P: BenchPayload>(pool: &mut Pool<P>, len: usize) -> (*const u8, Option<usize>) {
         let mut payload = pool.take(len);
         let place = (payload.bytes().as_ptr(), payload.data_len());

@@ -1,13 +1,13 @@
-//! A bar on standard error while runs go on; nothing where that is no terminal.
+//! A progress bar on standard error; nothing if standard error is no terminal.
 
 use indicatif::{ProgressBar, ProgressStyle};
 use std::time::Duration;
 
-/// Shows which run is on and how many are left.
+/// Shows the current run and the number of runs left.
 pub struct Progress(ProgressBar);
 
 impl Progress {
-    /// `steady`: the runs take long enough for the bar to move by itself meanwhile.
+    /// `steady`: the runs take long enough for the bar to redraw itself during a run.
     pub fn new(runs: usize, steady: bool) -> Self {
         let bar = ProgressBar::new(runs as u64);
         let template = "{spinner} [{bar:30}] {pos}/{len}  {msg}  (about {eta} left)";

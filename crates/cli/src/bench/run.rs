@@ -29,7 +29,7 @@ use std::sync::Arc;
 pub fn run(plan: &Plan, spec: &RunSpec<'_>, observation: &Observation) -> Result<Outcome, Failure> {
     let device = setup::device(plan, spec)?;
     let verifies = spec.threads.iter().any(|thread| plan.jobs[thread.job].verify.is_some());
-    // Where nobody looks at contents and nothing keeps them, carrying none leaves the cost of the queue.
+    // If no worker checks contents and the device does not store them, runs without payloads measure the queue alone.
     match device {
         #[cfg(target_os = "linux")]
         Device::File(_) => run_with::<AlignedBuf>(plan, spec, device, observation),
@@ -66,7 +66,7 @@ fn run_with<P: BenchPayload>(
     for phase in 0..=phases {
         let phase = Phase { plan, spec, number: phase, device: &device, observation };
         parts.extend(phase.run(&service, &source)?);
-        // What never came back holds what the next phase needs.
+        // I/Os that never completed still hold what the next phase needs.
         if parts.iter().any(|(_, part)| part.tally.unfinished.abandoned > 0) {
             break;
         }
@@ -86,7 +86,7 @@ fn run_with<P: BenchPayload>(
     Ok(outcome(plan, spec, &device, counted))
 }
 
-/// Threads that run side by side.
+/// A phase: threads that run side by side.
 struct Phase<'a> {
     plan: &'a Plan,
     spec: &'a RunSpec<'a>,
@@ -96,7 +96,7 @@ struct Phase<'a> {
 }
 
 impl Phase<'_> {
-    /// Starts them together, and waits until all are over.
+    /// Starts the threads together, and waits until all have ended.
     fn run<P: BenchPayload>(
         &self,
         service: &Service<P>,
@@ -129,7 +129,7 @@ impl Phase<'_> {
         Ok(threads.iter().map(|(_, thread)| **thread).zip(parts).collect())
     }
 
-    /// Where thread `number` of the run notes what it does, if it does.
+    /// Where thread `number` of the run records its trace events, if the run is traced.
     fn trace(&self, number: usize) -> Option<OnCpu> {
         let tracer = self.observation.tracer.clone()?;
         let (cpu, pid) = (number as u16, watch::pid(number));

@@ -1,4 +1,4 @@
-//! What a run needs before it can begin: a device, a stream for each thread, and a queue to be.
+//! The parts of a run: a device, a stream for each thread, and the configuration of the queue.
 
 use super::payload::BenchPayload;
 use crate::devices;
@@ -23,7 +23,7 @@ pub fn device(plan: &Plan, spec: &RunSpec<'_>) -> Result<Device, UsageError> {
         .map_err(|e| UsageError::new(format!("--device {}: {e}", spec.device.text)))
 }
 
-/// Refuses what could not be run.
+/// Refuses a run that is impossible.
 ///
 /// # Errors
 /// If a job does not fit the device, or the queue cannot be built.
@@ -41,17 +41,18 @@ pub fn check(plan: &Plan, spec: &RunSpec<'_>) -> Result<(), Failure> {
     }
 }
 
-/// Builds the queue, and forgets it.
+/// Builds the queue, and drops it.
 fn built<P: BenchPayload>(plan: &Plan, spec: &RunSpec<'_>, device: &Device) -> Result<(), Failure> {
     Queue::new(config::<P>(plan, spec, device)?).map(drop).map_err(impossible)
 }
 
-/// What is said of a queue that cannot be built.
+/// The error for a queue that cannot be built.
 pub fn impossible(e: impl std::fmt::Display) -> Failure {
     UsageError::new(format!("the queue cannot be built: {e}")).into()
 }
 
-/// Blocks may be longer than the device takes at once: they are divided.
+/// Does every block size of `job` suit the device? Blocks may be longer than the device takes at once: they are
+/// divided.
 fn fits(job: &Job, limits: &Limits) -> Result<(), UsageError> {
     let refuse = |what: String| Err(UsageError::new(format!("job '{}': {what}", job.name)));
     for direction in job.rw.directions() {
@@ -69,21 +70,21 @@ fn fits(job: &Job, limits: &Limits) -> Result<(), UsageError> {
     Ok(())
 }
 
-/// The job of a thread, with the chance that the run's seed gives it. A seed of 0 changes nothing, so that a
-/// simulation has the places of a bench.
+/// The job of a thread, with its random seed combined with the run's seed. A run seed of 0 changes nothing, so that
+/// such a simulation accesses the same places as a bench.
 fn seeded<'a>(plan: &'a Plan, spec: &RunSpec<'_>, thread: ThreadSpec) -> Cow<'a, Job> {
     let job = &plan.jobs[thread.job];
     match plan.time.seed().map(|seed| spec.seed_of(seed)) {
         None | Some(0) => Cow::Borrowed(job),
         Some(seed) => {
-            // Odd, so that no two seeds give the same; otherwise arbitrary.
+            // The factor is odd, so that no two seeds give the same product; otherwise it is arbitrary.
             let chance = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15);
             Cow::Owned(Job { randseed: job.randseed ^ chance, ..job.clone() })
         }
     }
 }
 
-/// What a thread issues, and how it is verified.
+/// The I/O stream of a thread, and its verification.
 ///
 /// # Errors
 /// If the job is impossible or does not fit the device.
@@ -105,14 +106,14 @@ pub fn stream(
     Ok(Stream { generator, verifier, owner, group })
 }
 
-/// What a thread of `job` needs to have `iodepth` I/Os in flight, each in as many parts as it may have.
+/// The credit that a thread of `job` needs for `iodepth` I/Os in flight, each divided into as many parts as possible.
 fn credit(job: &Job, limits: &Limits) -> u32 {
-    // What reads back to verify is no longer than what was written.
+    // A read for verification is no longer than the write that it checks.
     let parts = |direction: &Direction| {
         limits.most_parts(direction.op(), job.bs[*direction].max() / SECTOR_SIZE)
     };
     let parts = job.rw.directions().iter().map(parts).max().unwrap_or(1);
-    // Too much is refused when the queue is built.
+    // A credit that is too large is refused when the queue is built.
     u32::try_from(parts * u64::from(job.depth.iodepth)).unwrap_or(u32::MAX)
 }
 
@@ -158,8 +159,8 @@ pub fn config<P: BenchPayload>(
     })
 }
 
-/// What the configuration cannot share, for the report. Each thread has a submitter of its own, so owners do not wait
-/// behind each other there.
+/// Notes for the report on sharing that the configuration does not support. Each thread has a submitter of its own,
+/// so that owners do not wait behind each other there.
 pub fn notes<P>(config: &Config<P>) -> Vec<String> {
     let notes = config.notes().into_iter();
     let of_groups = notes.filter(|note| !matches!(note, ConfigNote::OwnersWaitInLine { .. }));

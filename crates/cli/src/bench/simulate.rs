@@ -16,7 +16,7 @@ use blkmq_lab::observe::Observation;
 use blkmq_lab::simulation::{Done, Program, Settings, Simulation};
 use blkmq_lab::workload::longest;
 
-/// Runs `spec`, all of whose chance comes from `seed`.
+/// Runs `spec`; all randomness comes from `seed`.
 ///
 /// # Errors
 /// As [`setup::check`], and if the queue stands still.
@@ -28,7 +28,7 @@ pub fn run(
 ) -> Result<Outcome, Failure> {
     let device = setup::device(plan, spec)?;
     let verifies = spec.threads.iter().any(|thread| plan.jobs[thread.job].verify.is_some());
-    // Bytes take no virtual time. They are there only for who looks at them.
+    // Moving bytes takes no virtual time. Payloads carry bytes only for workers that verify them.
     if verifies {
         run_with::<Buffer>(plan, spec, &device, (seed, observation))
     } else {
@@ -79,7 +79,7 @@ fn run_with<P: BenchPayload<Source = ()> + 'static>(
         shared: groups::shared(simulation.queue()),
         elapsed: simulation.now() - Instant::ZERO,
         end: simulation.now(),
-        // What virtual CPUs did is in the jobs' own times.
+        // The CPU time of virtual CPUs is in the jobs' own times.
         cpu_ns: None,
         observed: observation,
     };

@@ -1,8 +1,8 @@
 //! Starts threads that begin together, or not at all: a gate that can be cancelled.
 //!
 //! A barrier waits for ever when one of its threads could not be started or panics on its way there. Here each thread
-//! holds a [`Ticket`]; one that is dropped before it was used cancels the gate for all. The threads that are there
-//! already go home, and the caller is told why.
+//! holds a [`Ticket`]; a ticket that is dropped before its use cancels the gate for all threads. The threads that
+//! wait at the gate return, and the caller gets the reason.
 
 use std::any::Any;
 use std::fmt;
@@ -13,20 +13,20 @@ use std::thread::{Builder, Scope, ScopedJoinHandle};
 /// Why threads did not do their work.
 #[derive(Debug)]
 pub enum StartError {
-    /// One could not be started.
+    /// A thread could not be started.
     Spawn {
-        /// How many had been started before.
+        /// The number of threads that had been started before.
         started: usize,
-        /// How many there were to be.
+        /// The number of threads that were to be started.
         wanted: usize,
-        /// Why.
+        /// The system's error.
         why: io::Error,
     },
-    /// One panicked.
+    /// A thread panicked.
     Panic {
-        /// Which.
+        /// The number of the thread.
         thread: usize,
-        /// With what.
+        /// The message of the panic.
         message: String,
     },
 }
@@ -46,12 +46,12 @@ impl fmt::Display for StartError {
 
 impl std::error::Error for StartError {}
 
-/// Where threads come from.
+/// A source of threads.
 pub trait Spawn {
-    /// Starts one that does `work`.
+    /// Starts a thread that does `work`.
     ///
     /// # Errors
-    /// If the system has none left.
+    /// If the system has no thread left.
     fn spawn<'scope, T: Send + 'scope>(
         &mut self,
         scope: &'scope Scope<'scope, '_>,
@@ -59,7 +59,7 @@ pub trait Spawn {
     ) -> io::Result<ScopedJoinHandle<'scope, T>>;
 }
 
-/// Threads of the system.
+/// Threads of the operating system.
 pub struct Threads;
 
 impl Spawn for Threads {
@@ -72,13 +72,13 @@ impl Spawn for Threads {
     }
 }
 
-/// How many threads are still missing, or that it is all off.
+/// The number of threads that are still missing, or that the start is cancelled.
 enum State {
     Missing(usize),
     Cancelled,
 }
 
-/// Lets everybody pass once all are there.
+/// Lets all threads pass when the last of them arrives.
 struct Gate {
     state: Mutex<State>,
     turned: Condvar,
@@ -86,19 +86,19 @@ struct Gate {
 
 impl Gate {
     fn state(&self) -> MutexGuard<'_, State> {
-        // There is nothing to be found half done: each change is one store.
+        // A poisoned lock protects no half-done change: each change is one store.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// The right of one thread to pass, and its duty to come.
+/// The right of one thread to pass the gate, and its duty to arrive there.
 pub struct Ticket<'a> {
     gate: &'a Gate,
     used: bool,
 }
 
 impl Ticket<'_> {
-    /// Waits until all are there. False if one will never be.
+    /// Waits until all threads have arrived. False if one of them never will.
     #[must_use]
     pub fn pass(mut self) -> bool {
         self.used = true;
@@ -128,11 +128,11 @@ impl Drop for Ticket<'_> {
     }
 }
 
-/// Does all of `works` side by side, each on a thread of its own, and waits for them. Each passes the gate with its
-/// ticket before it begins, and returns `None` if that says no.
+/// Does all of `works` side by side, each on a thread of its own, and waits for them. Each thread passes the gate
+/// with its ticket before it begins, and returns `None` if the gate is cancelled.
 ///
 /// # Errors
-/// If a thread cannot be started, none has begun. If one panics, the others came to their end.
+/// If a thread cannot be started, no thread has begun its work. If a thread panics, the others have run to their end.
 pub fn together<T: Send>(
     spawner: &mut impl Spawn,
     works: Vec<impl FnOnce(Ticket<'_>) -> Option<T> + Send>,
@@ -143,7 +143,7 @@ pub fn together<T: Send>(
         let (mut handles, mut failed) = (Vec::with_capacity(wanted), None);
         for work in works {
             let ticket = Ticket { gate: &gate, used: false };
-            // What could not be started drops its ticket.
+            // A thread that could not be started drops its ticket.
             match spawner.spawn(scope, move || work(ticket)) {
                 Ok(handle) => handles.push(handle),
                 Err(why) => {
@@ -166,7 +166,7 @@ pub fn together<T: Send>(
     })
 }
 
-/// What a panic says.
+/// The message of a panic.
 fn text(panic: &(dyn Any + Send)) -> String {
     let text = panic.downcast_ref::<&str>().copied();
     let text = text.or_else(|| panic.downcast_ref::<String>().map(String::as_str));
@@ -178,7 +178,7 @@ mod tests {
     use super::*;
     use std::sync::atomic::{AtomicU32, Ordering};
 
-    /// Has so many threads.
+    /// A source that has only so many threads.
     struct Few(usize);
 
     impl Spawn for Few {
@@ -211,7 +211,8 @@ mod tests {
         assert_eq!(parts, [(0, 4), (1, 4), (2, 4), (3, 4)]);
     }
 
-    /// `thread::scope` and a barrier hung here: those already started waited for the one that could not be.
+    /// With `thread::scope` and a barrier this hung: the threads already started waited for the one that could not
+    /// be.
     #[test]
     fn where_one_cannot_be_started_none_begins_and_none_hangs() {
         for few in 0..4 {

@@ -1,18 +1,18 @@
-//! How the counts of several threads become a job's result.
+//! Combines the counts of several threads into a job's result.
 
 use super::usage::Usage;
 use crate::report::job::{Direction, JobResult, Latency, Samples, Verified};
 use blkmq_core::Histogram;
 use blkmq_lab::workload::{self, Job, Sample, Tally, Times};
 
-/// What one thread counted, and what it used meanwhile.
+/// The counts of one thread, and the CPU time that it used meanwhile.
 pub struct Part {
     pub tally: Tally,
     pub usage: Usage,
 }
 
-/// The result of `job` from the counts of its threads, or of a group of jobs reported under the first one's
-/// name.
+/// The result of `job` from the counts of its threads, or of a group of jobs that is reported under the name of its
+/// first job.
 pub fn result(job: &Job, group: u32, options: Vec<(String, String)>, parts: &[&Part]) -> JobResult {
     let runtime_ns = parts.iter().map(|part| part.tally.runtime().0).max().unwrap_or(0);
     let usage = parts.iter().fold(Usage::default(), |sum, part| sum.plus(part.usage));
@@ -48,7 +48,7 @@ pub fn result(job: &Job, group: u32, options: Vec<(String, String)>, parts: &[&P
     result
 }
 
-/// None if no thread verified.
+/// The combined verification counts; `None` if no thread verified.
 fn verified(parts: &[&Part]) -> Option<Verified> {
     let findings = parts.iter().filter_map(|part| part.tally.verify.as_ref());
     findings.fold(None, |sum, found| {

@@ -1,4 +1,4 @@
-//! What did not go well in runs that came to an end: contents that were wrong, I/Os that failed, I/Os that did not end.
+//! The failures of runs that came to an end: wrong contents, failed I/Os, and I/Os that did not end.
 
 use super::tally::Part;
 use crate::error::Failure;
@@ -6,10 +6,10 @@ use crate::plan::Plan;
 use crate::plan::runs::ThreadSpec;
 use blkmq_lab::workload::Unfinished;
 
-/// Something that did not go well in a run, as text: what, and where first.
+/// A kind of failure of a run, as text: the failure and its first place.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Trouble {
-    /// Contents were not what was written, or could not be verified.
+    /// A block did not hold the data written to it, or could not be verified.
     Verify(String),
     /// I/Os failed.
     Io(String),
@@ -24,7 +24,7 @@ impl Trouble {
         }
     }
 
-    /// How a line about it begins.
+    /// The beginning of a line about this failure.
     fn heading(&self) -> &'static str {
         match self {
             Self::Verify(_) => "verification failed with",
@@ -34,7 +34,7 @@ impl Trouble {
     }
 }
 
-/// What did not go well in a command's runs.
+/// The failures of a command's runs.
 #[derive(Default)]
 pub struct Troubles {
     runs: usize,
@@ -42,14 +42,14 @@ pub struct Troubles {
 }
 
 impl Troubles {
-    /// Adds those of one run; what a report says of them.
+    /// Adds the failures of one run, and returns the notes about them for the report.
     pub fn add(&mut self, label: &str, troubles: &[Trouble]) -> Vec<String> {
         self.runs += usize::from(!troubles.is_empty());
         let mut notes = Vec::new();
         for trouble in troubles {
             let line = format!("{} {label}: {}", trouble.heading(), trouble.text());
             let mut note = line.clone();
-            // A sentence of its own.
+            // In the report the note is a sentence of its own.
             note[..1].make_ascii_uppercase();
             notes.push(note);
             self.first.get_or_insert((trouble.clone(), line));
@@ -57,7 +57,7 @@ impl Troubles {
         notes
     }
 
-    /// An error if there was any.
+    /// An error if any run had a failure.
     pub fn verdict(self, runs: usize) -> Result<(), Failure> {
         let Some((trouble, line)) = self.first else { return Ok(()) };
         let line = if runs == 1 {
@@ -72,7 +72,7 @@ impl Troubles {
     }
 }
 
-/// What did not go well in a run of `parts`.
+/// The failures of a run of `parts`.
 pub fn all(plan: &Plan, parts: &[(ThreadSpec, Part)]) -> Vec<Trouble> {
     let wrong = wrong(plan, parts).map(Trouble::Verify);
     let io = failed(plan, parts).map(Trouble::Io);
@@ -84,7 +84,7 @@ fn place(plan: &Plan, thread: &ThreadSpec) -> String {
     format!("job '{}', thread {}", plan.jobs[thread.job].name, thread.thread)
 }
 
-/// How many I/Os of all threads failed, and the first of them.
+/// The number of failed I/Os of all threads, and the first of them.
 fn failed(plan: &Plan, parts: &[(ThreadSpec, Part)]) -> Option<String> {
     let count: u64 = parts.iter().map(|(_, part)| part.tally.failures.count).sum();
     let (thread, first) =
@@ -96,9 +96,10 @@ fn failed(plan: &Plan, parts: &[(ThreadSpec, Part)]) -> Option<String> {
     })
 }
 
-/// What did not end with the runtime, of the first thread of which that is true, and how many more there are.
+/// The I/Os that did not end with the runtime: those of the first thread that has some, and the number of further
+/// threads that have some.
 fn unfinished(plan: &Plan, parts: &[(ThreadSpec, Part)]) -> Option<String> {
-    // A drain that took long and gave everything back is none: nothing was given up for it.
+    // A drain that took long and reaped every I/O is no failure: no I/O was given up for it.
     let is_short = |part: &Part| {
         let Unfinished { cancelled, abandoned, .. } = part.tally.unfinished;
         cancelled + abandoned > 0
@@ -113,7 +114,7 @@ fn unfinished(plan: &Plan, parts: &[(ThreadSpec, Part)]) -> Option<String> {
     Some(format!("{}: {}{more}", place(plan, thread), part.tally.unfinished))
 }
 
-/// What verification found wrong in all threads together, and the first of it; or else the first thread that
+/// The number of verification errors of all threads together, and the first of them; or else the first thread that
 /// could not verify everything.
 fn wrong(plan: &Plan, parts: &[(ThreadSpec, Part)]) -> Option<String> {
     let found =

@@ -1,4 +1,4 @@
-//! What the kernel charged to a thread or to the process.
+//! CPU time and events that the kernel charged to a thread or to the process.
 
 use nix::sys::resource::{UsageWho, getrusage};
 use nix::sys::time::TimeVal;
@@ -14,18 +14,18 @@ pub struct Usage {
 }
 
 impl Usage {
-    /// Of the calling thread so far.
+    /// The usage of the calling thread so far.
     pub fn of_thread() -> Self {
         Self::read(UsageWho::RUSAGE_THREAD)
     }
 
-    /// Of the whole process so far.
+    /// The usage of the whole process so far.
     pub fn of_process() -> Self {
         Self::read(UsageWho::RUSAGE_SELF)
     }
 
     fn read(who: UsageWho) -> Self {
-        // It fails for invalid arguments only.
+        // `getrusage` fails for invalid arguments only.
         let usage = getrusage(who).expect("getrusage knows threads and processes");
         let ns = |t: TimeVal| t.tv_sec() as u64 * 1_000_000_000 + t.tv_usec() as u64 * 1_000;
         Self {
@@ -38,7 +38,7 @@ impl Usage {
         }
     }
 
-    /// What was charged since `earlier`.
+    /// The usage since `earlier`.
     pub fn since(self, earlier: Self) -> Self {
         Self {
             user_ns: self.user_ns.saturating_sub(earlier.user_ns),
@@ -49,7 +49,7 @@ impl Usage {
         }
     }
 
-    /// Both together.
+    /// The sum of both.
     pub fn plus(self, other: Self) -> Self {
         Self {
             user_ns: self.user_ns + other.user_ns,

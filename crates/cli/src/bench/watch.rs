@@ -1,4 +1,4 @@
-//! What is observed of a run beside its figures, and where it is written.
+//! The observers of a run, and the files that their records go to.
 
 use super::tally::Part;
 use crate::devices;
@@ -15,21 +15,22 @@ use blkmq_lab::trace::Tracer;
 use blkmq_lab::workload::Series;
 use std::path::{Path, PathBuf};
 
-/// Bytes that are kept of what one policy is told: some ten million calls.
+/// Bytes kept of the log of one policy: some ten million calls.
 const LOG_BYTES: usize = 256 << 20;
 
-/// What `plan` wants to have observed of each of its runs.
+/// The observers that `plan` asks for in each of its runs.
 pub fn observation(plan: &Plan, spec: &RunSpec<'_>) -> Observation {
     let cpus = u16::try_from(spec.threads.len()).unwrap_or(u16::MAX);
     let tracer = plan.trace.as_ref().map(|trace| Tracer::new(cpus, trace.events));
     let log = plan.elevator_log.as_ref().map(|_| ElevatorLog::new(LOG_BYTES));
-    // In real time whoever looks at every request slows it down; where somebody does anyway, this is added.
+    // In real time an observer of every request slows the run down, so depths are recorded only if the requests are
+    // observed for another reason.
     let watched = plan.time != Time::Real || tracer.is_some() || log.is_some();
     let depths = (plan.draws() && watched).then(Depths::default);
     Observation { tracer, depths, log, inversions: None }
 }
 
-/// What happened over time in a run of `parts`, which was over at `end`.
+/// The courses over time of a run of `parts` that ended at `end`.
 pub fn courses(
     plan: &Plan,
     parts: &[(ThreadSpec, Part)],
@@ -54,12 +55,12 @@ pub fn courses(
     })
 }
 
-/// The process number of thread `number` of a run; 0 is nobody.
+/// The process number of thread `number` of a run; 0 means no thread.
 pub fn pid(number: usize) -> u32 {
     number as u32 + 1
 }
 
-/// Writes what was observed of run `number`. What there is to say about it.
+/// Writes the records of run `number`, and returns the notes about them.
 ///
 /// # Errors
 /// If a file cannot be written.
@@ -102,7 +103,7 @@ fn write_trace(
         std::fs::write(&path, &buffer.bytes).map_err(|e| unwritable(&path, &e))?;
         cpus = cpus.max(buffer.cpu + 1);
     }
-    // Files of an earlier trace of that name, with more CPUs, would be read as part of this one.
+    // Files of an earlier trace with the same name and more CPUs would be read as part of this trace.
     while file(cpus).exists() {
         std::fs::remove_file(file(cpus)).map_err(|e| unwritable(&file(cpus), &e))?;
         cpus += 1;
@@ -119,7 +120,7 @@ fn unwritable(path: &Path, e: &std::io::Error) -> Failure {
     UsageError::new(format!("{}: {e}", path.display())).into()
 }
 
-/// Where something about run `number` goes, of which there may be several.
+/// The path of a file for run `number`, numbered if there may be several runs.
 fn of_run(plan: &Plan, name: &str, number: usize) -> String {
     let runs = plan.cases() * plan.repeat as usize;
     if runs == 1 { name.into() } else { format!("{name}.run{}", number + 1) }

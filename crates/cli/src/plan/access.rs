@@ -1,4 +1,4 @@
-//! Which ways to share an elevator are compared: an access, and what is chosen besides.
+//! The ways to share an elevator that are compared: an access and its modes.
 
 use super::spec::{self, Spec};
 use crate::error::UsageError;
@@ -9,17 +9,17 @@ use blkmq_engine::{Access, DispatchMode, InsertMode, KickMode, MergeMode, Modes}
 pub struct AccessChoice {
     /// How threads share it.
     pub access: Access,
-    /// What is chosen besides; the rest goes with the access.
+    /// The chosen modes; the others follow from the access.
     pub modes: Modes,
-    /// As `--access` takes it.
+    /// The text as `--access` takes it.
     pub text: String,
 }
 
-/// The options that a choice has, besides its name.
+/// The modes that a choice may set, besides its access.
 pub const MODES: [&str; 4] = ["dispatch", "insert", "merge", "kick"];
 
 impl AccessChoice {
-    /// `access` with all that goes with it.
+    /// `access` with its default modes.
     pub fn plain(access: Access) -> Self {
         Self { access, modes: Modes::default(), text: access.name().into() }
     }
@@ -46,10 +46,10 @@ impl AccessChoice {
         Ok(choice)
     }
 
-    /// Chooses what is chosen in `modes` and not yet here.
+    /// Takes the modes that are set in `modes` and not yet set here.
     ///
     /// # Errors
-    /// If it does not go with the access.
+    /// If a mode does not go with the access.
     pub fn fill(&mut self, modes: Modes) -> Result<(), UsageError> {
         let before = self.modes;
         self.modes = Modes {
@@ -69,7 +69,7 @@ impl AccessChoice {
     }
 }
 
-/// In the order of [`MODES`].
+/// The words of the modes, in the order of [`MODES`].
 fn names(modes: &Modes) -> [Option<&'static str>; 4] {
     [
         modes.dispatch.map(DispatchMode::name),
@@ -79,7 +79,7 @@ fn names(modes: &Modes) -> [Option<&'static str>; 4] {
     ]
 }
 
-/// Chooses `value` for the mode called `key`.
+/// Sets the mode called `key` to `value`.
 ///
 /// # Errors
 /// If there is no such mode or value.

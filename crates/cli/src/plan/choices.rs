@@ -1,4 +1,4 @@
-//! What can be chosen besides jobs, devices and schedulers, each with the words that choose it.
+//! The choices besides jobs, devices and schedulers, each with the words that select it.
 
 use crate::error::UsageError;
 use crate::report::Format;
@@ -28,12 +28,12 @@ pub trait Choice: Copy + PartialEq + 'static {
     }
 }
 
-/// Who moves requests from the elevator to the device.
+/// The threads that move requests from the elevator to the device.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum PumpChoice {
     /// The threads that submit and wait.
     Inline,
-    /// Threads of their own, one per hardware queue.
+    /// Pump threads, one per hardware queue.
     Threads,
 }
 
@@ -42,7 +42,7 @@ pub enum PumpChoice {
 pub enum Nomerges {
     /// Everything (0).
     All,
-    /// Only what costs no search (1).
+    /// Only merges that cost no search (1).
     Simple,
     /// Nothing (2).
     None,
@@ -57,7 +57,7 @@ pub enum ScopeChoice {
     HwQueue,
 }
 
-/// What is counted about groups, and when.
+/// The level of statistics about groups, and the time of counting.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum StatsChoice {
     /// Nothing.
@@ -66,7 +66,7 @@ pub enum StatsChoice {
     Basic,
     /// Everything.
     Full,
-    /// Everything, while the elevator is run.
+    /// Everything, counted during the run of the elevator.
     Inline,
 }
 

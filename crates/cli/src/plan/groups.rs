@@ -5,16 +5,16 @@ use crate::units::{self, KbBase};
 use blkmq_engine::{GroupTree, IoMax, Wanted, weight_of_io_weight};
 use blkmq_lab::workload::Job;
 
-/// What a group may be given.
+/// The keys that a group accepts.
 const KEYS: &str =
     "weight=1-1000, io.weight=1-10000, parent=NAME, rbps, wbps, riops, wiops=N or max";
-/// The weight of a group unless something else is said.
+/// The default weight of a group.
 const WEIGHT: u32 = 100;
 
 /// The group that `text` describes.
 ///
 /// # Errors
-/// If it is of another form.
+/// If the text is of another form.
 pub fn parse(text: &str) -> Result<Wanted, UsageError> {
     let (name, pairs) = text.split_once(':').unwrap_or((text, ""));
     let mut group =
@@ -51,10 +51,11 @@ fn number(pair: &str, value: &str) -> Result<u32, UsageError> {
     value.parse().map_err(|_| UsageError::new(format!("{pair}: no number; accepted: {KEYS}")))
 }
 
-/// The tree of the groups that were described, and of those that `jobs` are in without their having been.
+/// The tree of the described groups, and of the groups that only `jobs` name.
 ///
 /// # Errors
-/// If groups contradict each other, or a job is in one that is not there although others are described.
+/// If groups contradict each other, or a job without `cgroup_weight` is in a group that is not described although
+/// others are.
 pub fn tree(mut wanted: Vec<Wanted>, jobs: &[Job]) -> Result<GroupTree, UsageError> {
     let described = !wanted.is_empty();
     for job in jobs {

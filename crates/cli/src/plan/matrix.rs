@@ -1,11 +1,11 @@
-//! What is run when nobody says what: a workload and thread counts that show differences on any machine,
-//! in well under a minute.
+//! The default workload and thread counts of a command without arguments: they show differences on any machine, in
+//! well under a minute.
 
 use super::Time;
 use blkmq_core::Nanos;
 use blkmq_lab::workload::{Depth, Job, Latencies, Rw};
 
-/// Repetitions: for a median where they differ.
+/// Repetitions: several where results differ between them, for a median.
 pub fn repeat(time: Time) -> u32 {
     match time {
         Time::Real => 3,
@@ -13,7 +13,7 @@ pub fn repeat(time: Time) -> u32 {
     }
 }
 
-/// All runs together.
+/// The time of all runs together.
 const BUDGET: Nanos = Nanos::from_secs(20);
 const SHORTEST: Nanos = Nanos::from_millis(50);
 const LONGEST: Nanos = Nanos::from_secs(1);
@@ -37,7 +37,7 @@ pub fn job(runs: usize, time: Time) -> Job {
     let runtime = match time {
         // Whole tens of milliseconds print well.
         Time::Real => share.clamp(SHORTEST.0, LONGEST.0) / 10_000_000 * 10_000_000,
-        // Some 100 000 I/Os of each thread, in which nothing drifts.
+        // Some 100 000 I/Os of each thread; virtual time has no drift, so a short run is enough.
         Time::Virtual { .. } => 10_000_000,
     };
     Job {

@@ -1,7 +1,7 @@
-//! What a bench or a simulation is to do, completely: the command line understood, nothing run yet.
+//! The plan of a bench or a simulation: the command line is understood completely, and nothing has run yet.
 //!
-//! A [`Plan`] holds every choice; [`Plan::runs`] expands it into single runs in the order in which they
-//! happen. Whoever runs them needs no option and no default.
+//! A [`Plan`] holds every choice; [`Plan::runs`] expands it into single runs in the order in which they happen. The
+//! code that runs them needs no option and no default.
 
 pub mod access;
 pub mod choices;
@@ -24,7 +24,7 @@ pub use scheduler::SchedulerChoice;
 use std::path::PathBuf;
 pub use time::Time;
 
-/// Everything that was asked for.
+/// All choices of a command line.
 #[derive(Clone, Debug)]
 pub struct Plan {
     /// Real or virtual.
@@ -33,7 +33,7 @@ pub struct Plan {
     pub jobs: Vec<Job>,
     /// The groups that jobs are in.
     pub groups: GroupTree,
-    /// What is counted about them.
+    /// The level of statistics about groups.
     pub group_stats: StatsChoice,
     /// The devices to compare; at least one.
     pub devices: Vec<DeviceChoice>,
@@ -43,33 +43,33 @@ pub struct Plan {
     pub access: Vec<AccessChoice>,
     /// Thread counts to compare. Each replaces `numjobs` of every job; `None` leaves it.
     pub threads: Vec<Option<u32>>,
-    /// Overrules the scheduler's own scope.
+    /// The scope, if it overrules the scheduler's own.
     pub scope: Option<ScopeChoice>,
     /// How much merging is tried.
     pub nomerges: Nomerges,
     /// Scheduler tags; `None` is the engine's default for the device.
     pub nr_requests: Option<u32>,
-    /// Who pumps.
+    /// The threads that pump.
     pub pump: PumpChoice,
-    /// How often each case is run; the median is reported.
+    /// The number of runs of each case; the median is reported.
     pub repeat: u32,
-    /// How results are printed.
+    /// The format of the results.
     pub format: Format,
-    /// Where they are printed; `None` is standard output.
+    /// The file for the results; `None` is standard output.
     pub output: Option<PathBuf>,
-    /// A page with plots besides.
+    /// The file for an additional page with plots.
     pub report: Option<PathBuf>,
-    /// Where traces go, and how much of them is kept.
+    /// The files and the size of traces.
     pub trace: Option<TracePlan>,
-    /// Where it is written what policies are told and answer.
+    /// The prefix of the files that record the calls of policies and their answers.
     pub elevator_log: Option<String>,
     /// fio options that describe the run and change nothing, by name and value.
     pub annotations: Vec<(&'static str, String)>,
-    /// What the user should know before believing a result, a line each.
+    /// Warnings about the results, a line each.
     pub notes: Vec<String>,
     /// The command line that repeats this, quoted for a shell.
     pub command: String,
-    /// Called without any argument: the jobs, schedulers and thread counts are those that fit everyone.
+    /// The command was called without any argument: the jobs, schedulers and thread counts are the default ones.
     pub default_matrix: bool,
     /// Show the plan instead of running it.
     pub dry_run: bool,
@@ -86,7 +86,7 @@ impl Plan {
 /// A trace to be written.
 #[derive(Clone, Debug)]
 pub struct TracePlan {
-    /// What the names of its files begin with.
+    /// The prefix of its file names.
     pub prefix: String,
     /// Events kept on each CPU.
     pub events: usize,
@@ -101,8 +101,8 @@ pub struct DeviceChoice {
     pub text: String,
     /// Capacity.
     pub size_bytes: u64,
-    /// Does it keep what is written?
+    /// Does it store written data?
     pub keeps: bool,
-    /// What the device had to say about its parameters.
+    /// Notes of the device about its parameters.
     pub notes: Vec<String>,
 }

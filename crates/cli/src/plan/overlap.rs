@@ -1,4 +1,4 @@
-//! Refuses what cannot be verified: devices that keep nothing, and threads that write where another one
+//! Refuses plans that cannot be verified: devices that store nothing, and threads that write where another thread
 //! verifies at the same time.
 
 use super::runs::ThreadSpec;
@@ -10,7 +10,7 @@ use blkmq_lab::workload::{Direction, Job, verify::Method};
 /// Checks every job that verifies, on every device and with every number of threads.
 ///
 /// # Errors
-/// For the first that cannot.
+/// For the first job that cannot be verified.
 pub fn check(plan: &Plan) -> Result<(), UsageError> {
     if plan.jobs.iter().all(|job| job.verify.is_none()) {
         return Ok(());
@@ -52,7 +52,7 @@ impl Part<'_> {
         !only && self.job.rw.directions().iter().any(|way| *way != Direction::Read)
     }
 
-    /// May it find something that `other` has written meanwhile?
+    /// Can its verification read data that `other` has written meanwhile?
     fn is_disturbed_by(&self, other: &Part<'_>) -> bool {
         self.job.verify.is_some()
             && other.writes()
@@ -66,7 +66,7 @@ impl Part<'_> {
 fn apart(plan: &Plan, device: &DeviceChoice, threads: &[ThreadSpec]) -> Result<(), UsageError> {
     let part = |thread: &ThreadSpec| {
         let job = &plan.jobs[thread.job];
-        // That it fits is checked elsewhere.
+        // Other code checks that the job fits.
         let region = job.region(thread.thread, device.size_bytes).ok()?;
         let (start, end) = (region.start, region.start + region.size);
         Some(Part { job, thread: *thread, start, end })

@@ -1,4 +1,4 @@
-//! Jobs back into fio's spelling: what is printed can be given to `blkmq bench`, or to fio, as a job file.
+//! Prints jobs in fio's spelling: the output can be given to `blkmq bench`, or to fio, as a job file.
 
 use blkmq_core::{Class, Nanos};
 use blkmq_lab::workload::{
@@ -6,8 +6,8 @@ use blkmq_lab::workload::{
 };
 use std::fmt::{Display, Write};
 
-/// A job file that means `jobs`. Options at their default are left out, except the pattern and the sizes
-/// that one always wants to see.
+/// A job file that means `jobs`. Options at their default are left out, except the pattern and the sizes, which a
+/// reader always wants to see.
 pub fn job_file(jobs: &[Job]) -> String {
     let mut text = String::new();
     for job in jobs {
@@ -90,7 +90,7 @@ fn pattern(out: &mut Section<'_>, job: &Job) {
     out.unless("fsync", job.fsync, 0);
 }
 
-/// One of `bs`, `bsrange` and `bssplit`, whichever can say it. The parser makes no other mixtures.
+/// One of `bs`, `bsrange` and `bssplit`, the one that can express the sizes. The parser makes no other mixtures.
 fn block_sizes(out: &mut Section<'_>, sizes: &PerDirection<BlockSize>) {
     let all = Direction::ALL.map(|direction| &sizes[direction]);
     let split = all.iter().any(|size| matches!(size, BlockSize::Split(_)));
@@ -161,7 +161,7 @@ fn pace(out: &mut Section<'_>, job: &Job) {
     out.directions("rate_iops", &job.rate_iops);
     out.directions("rate", &job.rate);
     if let Some(think) = job.thinktime {
-        // In bare microseconds: older fio takes no unit here.
+        // In bare microseconds: older versions of fio take no unit here.
         out.line("thinktime", think.pause.0 / 1_000);
         out.unless("thinktime_blocks", think.blocks, 1);
     }

@@ -9,11 +9,11 @@ use blkmq_sched::Scope;
 pub struct RunSpec<'a> {
     /// Runs with the same number repeat one measurement. Counts from 0 without gaps.
     pub case: usize,
-    /// Which repetition of the case, from 0.
+    /// The number of the repetition of the case, from 0.
     pub repetition: u32,
-    /// On what.
+    /// The device.
     pub device: &'a DeviceChoice,
-    /// Under which policy.
+    /// The scheduler.
     pub scheduler: &'a SchedulerChoice,
     /// How threads share the elevator.
     pub access: &'a AccessChoice,
@@ -24,7 +24,7 @@ pub struct RunSpec<'a> {
 }
 
 impl RunSpec<'_> {
-    /// The seed of this repetition: each has another, or it would be the same run again.
+    /// The seed of this repetition: each has a different one, or it would be the same run again.
     pub fn seed_of(&self, seed: u64) -> u64 {
         seed.wrapping_add(self.repetition.into())
     }
@@ -44,8 +44,8 @@ pub struct ThreadSpec {
 }
 
 impl Plan {
-    /// Every run, in the order in which they happen. Repetitions are the outermost loop and schedulers the
-    /// innermost, so that what is compared runs close together and a drift of the machine hits all alike.
+    /// Every run, in the order in which they happen. Repetitions are the outermost loop and schedulers the innermost,
+    /// so that compared runs are close together in time and a drift of the machine affects all alike.
     pub fn runs(&self) -> Vec<RunSpec<'_>> {
         let mut runs = Vec::new();
         for repetition in 0..self.repeat {
@@ -75,12 +75,12 @@ impl Plan {
         runs
     }
 
-    /// How many different measurements there are.
+    /// The number of different measurements.
     pub fn cases(&self) -> usize {
         self.devices.len() * self.threads.len() * self.access.len() * self.schedulers.len()
     }
 
-    /// How many elevators a queue with `scheduler` has.
+    /// The number of elevators of a queue with `scheduler`.
     pub fn scope_of(&self, scheduler: &SchedulerChoice) -> Scope {
         match self.scope {
             None => scheduler.factory.scope,
@@ -105,8 +105,8 @@ impl Plan {
         threads
     }
 
-    /// How long a run takes: the longest job of each phase. `None` if a job has no runtime; it then ends
-    /// when its I/O is done.
+    /// How long a run takes: the longest job of each phase. `None` if a job has no runtime; it then ends when its I/O
+    /// is done.
     pub fn run_time(&self) -> Option<Nanos> {
         let (mut done, mut phase) = (0u64, 0u64);
         for (i, job) in self.jobs.iter().enumerate() {

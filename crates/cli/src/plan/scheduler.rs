@@ -1,4 +1,4 @@
-//! Which schedulers are compared, and with which options.
+//! The schedulers that are compared, and their options.
 
 use super::spec::{self, Spec};
 use crate::error::UsageError;
@@ -7,13 +7,13 @@ use blkmq_sched::{Factory, Options, registry};
 /// A scheduler and its options.
 #[derive(Clone, Debug)]
 pub struct SchedulerChoice {
-    /// Makes it.
+    /// The factory of the scheduler.
     pub factory: &'static Factory,
-    /// Checked against the factory's attributes.
+    /// The options, checked against the factory's attributes.
     pub options: Options,
-    /// As `--scheduler` takes it.
+    /// The text as `--scheduler` takes it.
     pub text: String,
-    /// Values that were moved into their range, as sysfs does it; a line each.
+    /// Notes on values that were moved into their range, as sysfs does it; a line each.
     pub clamped: Vec<String>,
 }
 

@@ -12,10 +12,10 @@
 
 use crate::error::UsageError;
 
-/// A name and what was said about it, as written.
+/// A name and its options, as written.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Spec {
-    /// What is chosen.
+    /// The name of the chosen scheduler or access.
     pub name: String,
     /// Options in the order in which they were given.
     pub params: Vec<(String, String)>,

@@ -2,19 +2,19 @@
 
 use blkmq_device::MachineShape;
 
-/// Which time passes.
+/// The kind of time of a run.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Time {
-    /// That of the clock: `blkmq bench`.
+    /// Real time: `blkmq bench`.
     Real,
-    /// That of a simulation: `blkmq sim`.
+    /// The virtual time of a simulation: `blkmq sim`.
     Virtual {
-        /// What everything that is left to chance comes from.
+        /// The source of all randomness.
         seed: u64,
     },
 }
 
-/// The machine of every simulation, so that a run does not depend on the one that it is made on.
+/// The machine of every simulation, so that a run does not depend on the host.
 const VIRTUAL: MachineShape = MachineShape { cpus: 8, nodes: 1 };
 
 impl Time {
@@ -26,7 +26,7 @@ impl Time {
         }
     }
 
-    /// The seed, if chance comes from one.
+    /// The seed, if there is one.
     pub fn seed(self) -> Option<u64> {
         match self {
             Self::Real => None,

@@ -1,8 +1,8 @@
-//! The report as CSV (RFC 4180 quoting, lines end in a newline): one line for each job of each run, units
-//! in the names of the columns.
+//! The report as CSV (RFC 4180 quoting, lines end in a newline): one line for each job of each run, units in the
+//! names of the columns.
 //!
-//! Counters are those of the queue, which all jobs of a run share; `run` tells which lines belong to one.
-//! A figure that was not measured is an empty cell, never 0.
+//! Counters are those of the queue, which all jobs of a run share; `run` tells which lines belong to one run. A
+//! figure that was not measured is an empty cell, never 0.
 
 use super::job::{Direction, JobResult};
 use super::model::{Report, Run};
@@ -142,7 +142,7 @@ mod tests {
     use super::super::sample;
     use super::*;
 
-    /// A reader of CSV that knows nothing of the writer.
+    /// A CSV parser that is independent of the writer.
     fn parse(text: &str) -> Vec<Vec<String>> {
         let (mut rows, mut row, mut cell, mut is_quoted) = (vec![], vec![], String::new(), false);
         let mut chars = text.chars().peekable();

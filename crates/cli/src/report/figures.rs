@@ -10,7 +10,7 @@ use super::text_table::Align;
 pub struct Column {
     /// Its heading.
     pub name: &'static str,
-    /// What it means, a sentence for those who see it for the first time.
+    /// The meaning, a sentence for a first-time reader.
     pub help: &'static str,
     /// Words or figures.
     pub align: Align,
@@ -33,8 +33,7 @@ const fn figures(name: &'static str, help: &'static str, cell: fn(&Run, &Run) ->
     Column { name, help, align: Align::Right, cell }
 }
 
-/// The columns that say something about this report: what never varies and what was never measured is
-/// left out.
+/// The columns that distinguish the runs of this report: figures that never vary or were never measured are left out.
 #[must_use]
 pub fn columns(report: &Report) -> Vec<Column> {
     let varying = Varying::of(report);
@@ -101,7 +100,7 @@ fn latency(run: &Run, percentile: Percentile) -> String {
     run.latency().map_or_else(|| "-".into(), |l| nanos(percentile.of(&l.0) as f64))
 }
 
-/// Bytes and errors of all jobs of a run; None if none of them verified.
+/// Verified bytes and errors of all jobs of a run; `None` if no job verified.
 fn verified(run: &Run) -> Option<(u64, u64)> {
     let found = run.jobs.iter().filter_map(|job| job.verify.as_ref());
     found.map(|found| (found.bytes, found.errors)).reduce(|a, b| (a.0 + b.0, a.1 + b.1))

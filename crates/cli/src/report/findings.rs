@@ -1,13 +1,14 @@
-//! What the figures of a comparison mean, in sentences: the cost of a scheduler, what threads do to it,
-//! and which way to reach the elevator is the better one.
+//! The meaning of the figures of a comparison, in sentences: the cost of a scheduler, the effect of more threads, and
+//! the better way to share the elevator.
 //!
-//! A difference that the repetitions do not exceed is called none. Nothing is concluded from one run.
+//! A difference that does not exceed the differences between repetitions is not reported. Nothing is concluded from a
+//! single run.
 
 use super::label::{Series, Varying, scheduler, series};
 use super::model::{Report, Run};
 use super::number::{counted, nanos, percent};
 
-/// More names than this in one sentence are no sentence.
+/// The most names that a sentence can hold and still be read.
 const MOST: usize = 4;
 
 /// The sentences, at most four; none for a single run.
@@ -17,7 +18,7 @@ pub fn findings(report: &Report) -> Vec<String> {
         return vec![];
     }
     if report.seed.is_some() {
-        // What CPUs take is assumed there, so that nothing follows from it.
+        // A simulation assumes the CPU costs, so that nothing follows from its rates.
         return merging(report).into_iter().collect();
     }
     let all = series(report);
@@ -27,7 +28,7 @@ pub fn findings(report: &Report) -> Vec<String> {
         .collect()
 }
 
-/// What each scheduler costs over `none` with the fewest threads that were tried.
+/// The cost of each scheduler over `none`, with the fewest threads that were tried.
 fn cost(report: &Report) -> Option<String> {
     let fewest = report.runs.iter().map(|run| run.threads).min()?;
     let start = || report.runs.iter().filter(move |run| run.threads == fewest);
@@ -69,7 +70,7 @@ fn cost(report: &Report) -> Option<String> {
     })
 }
 
-/// What the most threads do to the rate of one.
+/// The effect of the most threads on the rate of one thread.
 fn scaling(report: &Report, all: &[Series]) -> Option<String> {
     let most = report.runs.iter().map(|run| run.threads).max()?;
     let gain = |s: &Series| {
@@ -87,7 +88,7 @@ fn scaling(report: &Report, all: &[Series]) -> Option<String> {
     Some(format!("{threads} on {cores}, the rate relative to one thread is {clauses}."))
 }
 
-/// The best and the worst way to reach one and the same elevator.
+/// The best and the worst way to share the same elevator.
 fn access(report: &Report) -> Option<String> {
     let most = report.runs.iter().map(|run| run.threads).max()?;
     let counts =
@@ -117,7 +118,7 @@ fn access(report: &Report) -> Option<String> {
     ))
 }
 
-/// Which run merged most.
+/// The run that merged most.
 fn merging(report: &Report) -> Option<String> {
     let share = |run: &&Run| run.counters.merged_share();
     let most = report.runs.iter().max_by(|a, b| share(a).total_cmp(&share(b)))?;
@@ -131,8 +132,8 @@ fn merging(report: &Report) -> Option<String> {
     ))
 }
 
-/// Whether the rates differ by more than the repetitions of either do among themselves. Without
-/// repetitions a tenth is asked for.
+/// Do the rates differ by more than the repetitions of either run do among themselves? Without repetitions, a
+/// difference of a tenth is required.
 fn is_apart(a: &Run, b: &Run) -> bool {
     let noise = match (a.spread(), b.spread()) {
         (None, None) => 0.10,
@@ -145,7 +146,7 @@ fn at_threads(threads: u32) -> String {
     if threads == 1 { "With one thread".into() } else { format!("With {threads} threads") }
 }
 
-/// The clauses in a row, cut where it becomes unreadable.
+/// The clauses in a row, cut where the sentence would become unreadable.
 fn list(mut clauses: Vec<String>, separator: &str) -> String {
     let left_out = clauses.len().saturating_sub(MOST);
     clauses.truncate(MOST);

@@ -1,18 +1,18 @@
-//! What the groups of a run did, and what the scheduler counted about them: plain data, and what follows from it.
+//! The work of a run's groups, and the scheduler's counts about them: plain data, and figures derived from it.
 //!
-//! Shares are of bytes that jobs moved while measuring, so they mean something under every scheduler, and most where
-//! all groups had something to do throughout. What the scheduler counted is over the whole life of the queue, ramp
-//! included, and about requests, in which I/Os may be merged.
+//! Shares are of the bytes that jobs moved while measuring, so they mean something under every scheduler, and most
+//! where all groups had I/O to do throughout. The scheduler's counts cover the whole life of the queue, ramp
+//! included, and are about requests, in which I/Os may be merged.
 
 use super::model::ratio;
 use blkmq_sched::Reading;
 
-/// The groups of a run, if it had any or something was counted about the root.
+/// The groups of a run, if it had any or if the root has counts.
 #[derive(Clone, Debug, Default)]
 pub struct Groups {
-    /// How much was counted, in the spelling of the option `group_stats`.
+    /// The level of counting, in the spelling of the option `group_stats`.
     pub level: String,
-    /// The root first, and each group behind the one that it is below.
+    /// The root first, and each group behind its parent.
     pub all: Vec<GroupResult>,
 }
 
@@ -27,9 +27,9 @@ pub struct GroupResult {
     pub weight: Option<u32>,
     /// I/Os that jobs in it, and in no group below, completed while measuring.
     pub ios: u64,
-    /// Bytes of those.
+    /// Bytes of those I/Os.
     pub bytes: u64,
-    /// What was counted, by its name in cgroup v1 without the prefix, `io_wait_time_recursive`; times are in
+    /// The counts, by their names in cgroup v1 without the prefix, `io_wait_time_recursive`; times are in
     /// nanoseconds. Empty if the scheduler counts nothing.
     pub stats: Vec<(String, Reading)>,
 }
@@ -74,8 +74,8 @@ impl Groups {
         ratio(self.bytes(at) as f64, self.bytes(0) as f64)
     }
 
-    /// The share that is due to a group by weights, among those that did any I/O. `None` if it did none, and where
-    /// jobs ran beside groups on some level above: they compete with them by weights of their own.
+    /// The share that is due to a group by weights, among the groups that did any I/O. `None` if it did none, and
+    /// where jobs ran beside groups on some level above: jobs compete with groups by weights of their own.
     #[must_use]
     pub fn due(&self, at: usize) -> Option<f64> {
         let Some(parent) = self.all[at].parent else { return Some(1.0) };

@@ -5,7 +5,7 @@ use super::model::{Run, ratio};
 use super::number::{bandwidth, count, nanos, percent};
 use super::text_table::Align;
 
-/// A name, what it means, and whether it is words or figures.
+/// A name, its meaning, and whether the column holds words or figures.
 pub type Heading = (&'static str, &'static str, Align);
 
 /// The columns; times only if they were counted.

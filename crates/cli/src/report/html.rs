@@ -26,7 +26,7 @@ pub fn render(report: &Report) -> String {
     page(&title(report), |m| body(m, report))
 }
 
-/// A document of that title with what `content` puts into it.
+/// A document of that title with the content that `content` adds.
 pub fn page(title: &str, content: impl FnOnce(&mut Markup)) -> String {
     let mut m = Markup::html();
     m.element("html", &[("lang", &"en")], |m| {
@@ -92,7 +92,7 @@ fn title(report: &Report) -> String {
     if names.is_empty() { command.into() } else { format!("{command}: {}", names.join(", ")) }
 }
 
-/// A list of that class; nothing without lines.
+/// A list of that class; nothing if there are no lines.
 pub fn list(m: &mut Markup, class: &str, lines: &[String]) {
     if lines.is_empty() {
         return;
@@ -168,10 +168,10 @@ fn over_time(m: &mut Markup, report: &Report) {
     }
 }
 
-/// Plots of what devices were busy with that one page has; they are large.
+/// The most plots of busy devices on one page; they are large.
 const MOST_OCCUPANCIES: usize = 6;
 
-/// What the parts of modelled devices did, run by run.
+/// The activities of the parts of modelled devices, run by run.
 fn occupancies(m: &mut Markup, report: &Report) {
     let varying = super::label::Varying::of(report);
     let mut left = MOST_OCCUPANCIES;
@@ -213,7 +213,7 @@ fn merges(m: &mut Markup, report: &Report) {
     m.append(&plot);
 }
 
-/// Names and the classes that they are drawn with.
+/// A legend: names and the classes that they are drawn with.
 pub fn legend<'a>(m: &mut Markup, kind: Swatch, entries: impl Iterator<Item = (&'a str, String)>) {
     m.element("ul", &[("class", &"legend")], |m| {
         for (name, class) in entries {
@@ -271,7 +271,7 @@ fn queues(m: &mut Markup, report: &Report) {
     table(m, &heading, &rows.collect::<Vec<_>>());
 }
 
-/// A table: of each column its name, what it means, and which edge is straight.
+/// A table: each column has a name, a meaning, and the edge to which its cells are aligned.
 pub fn table(m: &mut Markup, columns: &[(&str, &str, Align)], rows: &[Vec<String>]) {
     let class = |align| if align == Align::Right { "right" } else { "text" };
     m.element("div", &[("class", &"scroll")], |m| {
@@ -296,7 +296,7 @@ pub fn table(m: &mut Markup, columns: &[(&str, &str, Align)], rows: &[Vec<String
     });
 }
 
-/// What it takes to repeat the measurement.
+/// The information that repeating the measurement needs.
 fn method(m: &mut Markup, report: &Report) {
     m.leaf("h2", &[], "How it was measured");
     m.leaf("pre", &[], &report.command);

@@ -1,7 +1,7 @@
-//! What one job of a run did: plain data with fio's meaning, and what follows from it.
+//! The figures of one job of a run: plain data with fio's meaning, and figures derived from it.
 //!
-//! A job may stand for several threads (fio's `group_reporting`); `members` says for how many. This file
-//! does not know how any of it is printed.
+//! A job may stand for several threads (fio's `group_reporting`); `members` is their number. This file does not know
+//! how the figures are printed.
 
 use super::model::ratio;
 use blkmq_core::Histogram;
@@ -14,7 +14,7 @@ pub struct JobResult {
     pub name: String,
     /// fio's `groupid`.
     pub group: u32,
-    /// fio's `cgroup`: the group that it was in. None for the root, and for members of different ones.
+    /// fio's `cgroup`: the group of the job. `None` for the root, and if the members are in different groups.
     pub cgroup: Option<String>,
     /// The options of the job file or command line, in order, as given.
     pub options: Vec<(String, String)>,
@@ -42,7 +42,7 @@ pub struct JobResult {
     pub ctx: u64,
     /// Page faults that needed I/O.
     pub majf: u64,
-    /// Page faults that needed none.
+    /// Page faults that needed no I/O.
     pub minf: u64,
     /// The largest number of I/Os in flight that the job was allowed.
     pub iodepth: u32,
@@ -52,18 +52,19 @@ pub struct JobResult {
     pub iodepth_submit: Batches,
     /// I/Os per completion call.
     pub iodepth_complete: Batches,
-    /// What verification found; None if nothing was verified.
+    /// The result of verification; `None` if nothing was verified.
     pub verify: Option<Verified>,
 }
 
-/// What came of comparing contents with what was written. Reads that only checked are in no other figure.
+/// The result of comparing contents with the data that was written. Reads for verification alone count in no other
+/// figure.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Verified {
     /// Bytes that were compared.
     pub bytes: u64,
     /// Blocks that were wrong.
     pub errors: u64,
-    /// The first of them, as text.
+    /// The first wrong block, as text.
     pub first: Option<String>,
 }
 
@@ -76,15 +77,15 @@ pub struct Direction {
     pub runtime_ns: u64,
     /// I/Os completed.
     pub total_ios: u64,
-    /// I/Os that moved less than asked for.
+    /// I/Os that moved less data than they asked for.
     pub short_ios: u64,
     /// I/Os given up.
     pub drop_ios: u64,
     /// From the job's decision to issue until the I/O was handed to the queue.
     pub slat: Option<Latency>,
-    /// From there to the completion.
+    /// From the handing over to the completion.
     pub clat: Option<Latency>,
-    /// Both together.
+    /// The sum of both.
     pub lat: Option<Latency>,
     /// I/Os per second, sampled.
     pub iops_samples: Samples,
@@ -105,7 +106,7 @@ pub struct SyncResult {
 #[derive(Clone, Debug, Default)]
 pub struct Latency(pub Histogram);
 
-/// What a rate did over time.
+/// A rate over time.
 #[derive(Clone, Copy, PartialEq, Debug, Default)]
 pub struct Samples {
     /// The lowest sample.
@@ -116,7 +117,7 @@ pub struct Samples {
     pub mean: f64,
     /// The standard deviation of a sample.
     pub stddev: f64,
-    /// How many samples were taken.
+    /// The number of samples.
     pub count: u64,
 }
 

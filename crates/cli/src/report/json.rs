@@ -1,28 +1,26 @@
-//! The report as JSON in the schema of `fio --output-format=json` (fio 3.33), so that what reads fio's
-//! output reads ours.
+//! The report as JSON in the schema of `fio --output-format=json` (fio 3.33), so that programs which read fio's
+//! output read this one.
 //!
-//! Units are fio's: `bw` in KiB/s, `bw_bytes` in bytes/s, `runtime` and `job_runtime` in milliseconds,
-//! `elapsed` in whole seconds with the ramp, depths and latency classes in percent. Keys, nesting and
-//! order are fio's too. What is ours is in objects named `blkmq`: one at the top (command, machine,
-//! notes, warnings) and one in each job (the queue and what it counted; all jobs of a run share a queue,
-//! so they repeat the same counts, and `run` says which belong together). When runs are compared, the
-//! jobs of every run stand in `jobs`, run by run.
+//! Units are fio's: `bw` in KiB/s, `bw_bytes` in bytes/s, `runtime` and `job_runtime` in milliseconds, `elapsed` in
+//! whole seconds with the ramp, depths and latency classes in percent. Keys, nesting and order are fio's too.
+//! Additions to the schema are in objects named `blkmq`: one at the top (command, machine, notes, warnings) and one
+//! in each job (the queue and its counts; all jobs of a run share a queue, so they repeat the same counts, and `run`
+//! says which belong together). When runs are compared, the jobs of every run stand in `jobs`, run by run.
 //!
-//! The object at the top has a list `queues` if there is something to say of queues as such: for each such
-//! `run` its `tokens`, by pool; its `governor`, what the scheduler shows of what its instances share; and
-//! its `groups`, the root first, with `parent`, `weight`, the `ios` and `bytes` of jobs in it alone, the
-//! `share` of all bytes that it and those below it had, and the share that is `due` by weight (null where
-//! that does not follow from weights). `stats` has what the scheduler counted, over the whole life of the
-//! queue, by the names of cgroup v1: by direction, or a number; times in nanoseconds. `group_stats` says
-//! how much was counted. What was not counted has no key.
+//! The object at the top has a list `queues` if there are any figures of queues as such: for each such `run` its
+//! `tokens`, by pool; its `governor`, the state that the scheduler's instances share and show; and its `groups`, the
+//! root first, with `parent`, `weight`, the `ios` and `bytes` of jobs in it alone, the `share` of all bytes that it
+//! and those below it had, and the share that is `due` by weight (null where that does not follow from weights).
+//! `stats` has the scheduler's counts, over the whole life of the queue, by the names of cgroup v1: by direction, or
+//! a number; times in nanoseconds. `group_stats` is the level of counting. A figure that was not counted has no key.
 //!
-//! Three figures are computed otherwise than fio's: `latency_ns`, `latency_us` and `latency_ms` are read
-//! off the histogram of completion latencies, whose buckets are 1/64 wide; a percentile is the upper end
-//! of its bucket and not the middle; `time` is in UTC.
+//! Three figures are computed otherwise than fio's: `latency_ns`, `latency_us` and `latency_ms` are read off the
+//! histogram of completion latencies, with buckets 1/64 wide; a percentile is the upper end of its bucket and
+//! not the middle; `time` is in UTC.
 //!
-//! fio's schema has figures that blkmq does not measure. They are what fio prints when they do not apply:
-//! `eta` 0, `latency_target` 0, `latency_window` 0, `latency_percentile` 100. There is no `disk_util`,
-//! and no `percentile` where no I/O was timed, again as in fio.
+//! fio's schema has figures that blkmq does not measure. They have the values that fio prints when they do not apply:
+//! `eta` 0, `latency_target` 0, `latency_window` 0, `latency_percentile` 100. There is no `disk_util`, and no
+//! `percentile` where no I/O was timed, again as in fio.
 
 mod queues;
 mod schema;
@@ -32,7 +30,7 @@ mod transfer;
 use super::model::Report;
 use schema::Document;
 
-/// How much to write.
+/// The level of detail.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Detail {
     /// fio's `json`.

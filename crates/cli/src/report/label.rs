@@ -1,27 +1,27 @@
-//! What to call a run, in as few words as tell it from the others, and which runs form a curve.
+//! The shortest name of a run that distinguishes it from the others, and the runs that form a curve.
 
 use super::model::{Report, Run};
 use super::number::counted;
 
-/// Which properties differ between the runs of a report, so that naming them says something.
+/// The properties that differ between the runs of a report, so that their names distinguish runs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Varying {
-    /// How threads reach the elevator.
+    /// How threads share the elevator.
     pub access: bool,
-    /// What one elevator serves.
+    /// The scope of an elevator.
     pub scope: bool,
     /// The number of threads.
     pub threads: bool,
-    /// What the I/O went to.
+    /// The device.
     pub device: bool,
 }
 
 /// Runs that differ in nothing but the number of threads.
 #[derive(Clone, Debug)]
 pub struct Series {
-    /// What they have in common and others do not.
+    /// The properties that its runs share and other runs do not.
     pub label: String,
-    /// Their places in the report, by number of threads.
+    /// The places of its runs in the report, by number of threads.
     pub runs: Vec<usize>,
 }
 
@@ -68,7 +68,7 @@ impl Varying {
     }
 }
 
-/// The scheduler and those of its attributes that were set.
+/// The scheduler and its attributes that were set.
 #[must_use]
 pub fn scheduler(run: &Run) -> String {
     if run.scheduler_options.is_empty() {

@@ -1,11 +1,11 @@
 //! The machine that a report was taken on, as Linux describes it under `/proc` and `/sys`.
 //!
-//! What cannot be read is left empty: a report must not fail, or guess, because a container hides a file.
+//! A property that cannot be read is left empty: a report must not fail, or guess, because a container hides a file.
 
 use std::fs;
 use std::path::Path;
 
-/// What a reader needs to know before comparing figures with those of another machine.
+/// The properties of a machine that matter when its figures are compared with those of another.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Machine {
     /// The processor, `AMD EPYC 7763 64-Core Processor`.
@@ -20,7 +20,7 @@ pub struct Machine {
     pub kernel: String,
     /// Runnable tasks averaged over the minute before the first run.
     pub load_average: Option<f64>,
-    /// Who runs the virtual machine, if it is one.
+    /// The hypervisor, if the machine is virtual.
     pub hypervisor: Option<String>,
     /// How the processor's frequency is chosen, `performance`.
     pub governor: Option<String>,
@@ -40,7 +40,7 @@ impl Machine {
         Self { cpu_model: "virtual CPUs".into(), cores: threads, ..Self::default() }
     }
 
-    /// Describes the machine whose `proc`, `sys` and `etc` are under `root`.
+    /// Describes the machine with its `proc`, `sys` and `etc` under `root`.
     #[must_use]
     pub fn read(root: &Path, cores: u32) -> Self {
         let text = |path: &str| fs::read_to_string(root.join(path)).unwrap_or_default();

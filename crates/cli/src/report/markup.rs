@@ -13,13 +13,13 @@ pub struct Markup {
 }
 
 impl Markup {
-    /// An HTML document, begun.
+    /// An HTML document, with its first line.
     #[must_use]
     pub fn html() -> Self {
         Self { out: "<!DOCTYPE html>\n".into() }
     }
 
-    /// An element with what `content` puts into it.
+    /// An element with the content that `content` adds.
     pub fn element(
         &mut self,
         tag: &'static str,
@@ -51,7 +51,7 @@ impl Markup {
         escape_into(&mut self.out, text);
     }
 
-    /// A style sheet of the program's own. Nothing from a report may come here: it is not escaped.
+    /// A style sheet of the program's own. No text of a report may be passed here: it is not escaped.
     pub fn style(&mut self, sheet: &'static str) {
         assert!(!sheet.contains("</"), "a style sheet cannot end its element");
         write!(self.out, "<style>\n{sheet}</style>\n").expect("a String takes every text");

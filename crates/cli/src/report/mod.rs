@@ -1,8 +1,8 @@
-//! What `blkmq bench` found, and every way to show it.
+//! The results of `blkmq bench`, and every way to show them.
 //!
-//! The runner fills a [`model::Report`]; [`render`] turns it into text, fio's JSON, CSV or one HTML page.
-//! All formats read the same plain data, so they cannot disagree, and none of them measures or rounds
-//! for another. [`warnings`] says when not to believe a report, [`findings`] what its figures mean.
+//! The runner fills a [`model::Report`]; [`render`] turns it into text, fio's JSON, CSV or one HTML page. All formats
+//! read the same plain data, so they cannot disagree, and none of them measures or rounds for another. [`warnings`]
+//! says when not to believe a report, [`findings`] the meaning of its figures.
 //!
 //! To use it: [`machine::Machine::detect`] and [`open`] before the first run, [`Output::write`] after each.
 
@@ -37,7 +37,7 @@ use model::Report;
 pub use output::{Output, OutputError, open, open_as};
 use percentile::PERCENTILES;
 
-/// How a report is shown.
+/// The form of a report.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Format {
     /// Text for a terminal; fio's name for it is `normal`.

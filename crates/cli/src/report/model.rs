@@ -1,7 +1,7 @@
-//! What a benchmark found: plain data, filled by the runner and read by every output format.
+//! The results of a benchmark: plain data, filled by the runner and read by every output format.
 //!
-//! Whatever follows from other figures is a method and not a field, so no two figures can disagree.
-//! Nothing here measures, prints or judges: see [`warnings`](super::warnings) for the last.
+//! A figure that follows from other figures is a method and not a field, so no two figures can disagree. This file
+//! does not measure, print or judge; [`warnings`](super::warnings) judges.
 
 use super::group::Groups;
 use super::job::{Direction, JobResult, Latency};
@@ -9,44 +9,44 @@ use super::machine::Machine;
 use blkmq_device::Span;
 use blkmq_lab::workload::Series;
 
-/// Everything that one `blkmq bench` or `blkmq sim` found.
+/// The results of one `blkmq bench` or `blkmq sim`.
 #[derive(Clone, Debug, Default)]
 pub struct Report {
     /// The command line as typed; running it again repeats the measurement.
     pub command: String,
     /// The version of blkmq, `0.1.0`.
     pub version: String,
-    /// What the runs come from, if they are simulated; times are virtual then.
+    /// The seed of the runs, if they are simulated; times are virtual then.
     pub seed: Option<u64>,
     /// When the first run began: milliseconds since the epoch, UTC; 0 in virtual time.
     pub time_ms: u64,
-    /// Where it ran.
+    /// The machine of the runs.
     pub machine: Machine,
     /// Options that hold for every job, as fio's `global options`.
     pub global_options: Vec<(String, String)>,
-    /// What a reader should know besides, a sentence each.
+    /// Notes for the reader, a sentence each.
     pub notes: Vec<String>,
-    /// In the order in which they are to be shown; the first is what others are compared with.
+    /// The runs in the order in which they are shown; the others are compared with the first.
     pub runs: Vec<Run>,
 }
 
-/// One workload on one queue. If it was repeated, everything but `repetitions` is of the repetition with
-/// the median rate.
+/// One workload on one queue. If it was repeated, everything but `repetitions` is of the repetition with the median
+/// rate.
 #[derive(Clone, Debug, Default)]
 pub struct Run {
     /// The scheduler's name, `mq-deadline`.
     pub scheduler: String,
-    /// Its attributes that were set, `read_expire=100,fifo_batch=8`; empty with defaults.
+    /// The attributes that were set, `read_expire=100,fifo_batch=8`; empty with defaults.
     pub scheduler_options: String,
-    /// What the I/O went to.
+    /// The device of the I/O.
     pub device: Device,
-    /// How threads reach the elevator, in the spelling of the option `access`.
+    /// How threads share the elevator, in the spelling of the option `access`.
     pub access: String,
-    /// What one elevator serves, in the spelling of the option `scope`.
+    /// The scope of an elevator, in the spelling of the option `scope`.
     pub scope: String,
     /// Threads that submitted.
     pub threads: u32,
-    /// What each job (or group of jobs) did.
+    /// The figures of each job (or group of jobs).
     pub jobs: Vec<JobResult>,
     /// Measured wall time in nanoseconds, without the ramp.
     pub elapsed_ns: u64,
@@ -54,29 +54,29 @@ pub struct Run {
     pub ramp_ns: u64,
     /// I/Os per second over all jobs, one value for each repetition.
     pub repetitions: Vec<f64>,
-    /// CPU time of the whole process while measuring, in nanoseconds: threads that serve no job of their
-    /// own (pumps) included. None if it was not read; the jobs' own times stand in then.
+    /// CPU time of the whole process while measuring, in nanoseconds: threads that serve no job of their own (pumps)
+    /// included. `None` if it was not read; then the jobs' own times are used.
     pub cpu_ns: Option<u64>,
-    /// What the queue counted.
+    /// The counters of the queue.
     pub counters: Counters,
-    /// What its groups did; nothing if there were none.
+    /// The figures of the groups; empty without groups.
     pub groups: Groups,
-    /// What a scheduler with several instances keeps for all of them.
+    /// The state that a scheduler with several instances keeps for all of them.
     pub shared: Shared,
-    /// What happened over time, if that was noted: it is, for pages with plots.
+    /// The courses over time, if they were recorded: they are, for pages with plots.
     pub courses: Option<Courses>,
 }
 
-/// What the instances of a scheduler have in common, at the end of a run; empty for most.
+/// The state that the instances of a scheduler share, at the end of a run; empty for most.
 #[derive(Clone, Debug, Default)]
 pub struct Shared {
     /// Tokens of each pool, in the order of the scheduler's page: how many requests may be at the device.
     pub tokens: Vec<u32>,
-    /// What its governor shows of itself, by name.
+    /// The figures that its governor shows, by name.
     pub governor: Vec<(&'static str, u64)>,
 }
 
-/// What happened over time in a run.
+/// The courses of a run over time.
 #[derive(Clone, Debug, Default)]
 pub struct Courses {
     /// Completions with their latencies in nanoseconds.
@@ -85,13 +85,13 @@ pub struct Courses {
     pub elevator: Option<Series>,
     /// Requests at the device.
     pub device: Option<Series>,
-    /// What the parts of a modelled device were busy with, in the order in which it was decided.
+    /// The activities of the parts of a modelled device, in the order in which they were decided.
     pub spans: Vec<Span>,
-    /// Spans that are not there, because the log was full.
+    /// Spans that are missing, because the log was full.
     pub spans_missed: u64,
 }
 
-/// What the I/O of a run went to.
+/// The device of a run.
 #[derive(Clone, Debug, Default)]
 pub struct Device {
     /// Decides which conclusions the figures allow.
@@ -100,7 +100,7 @@ pub struct Device {
     pub text: String,
 }
 
-/// What makes a device take its time.
+/// The bottleneck of a device: the source of its latency.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum DeviceKind {
     /// Nothing: the cost of the block layer alone.
@@ -122,8 +122,7 @@ impl DeviceKind {
     }
 }
 
-/// What the queue of a run counted over its whole life, ramp included, after it was drained: only then do
-/// the books balance.
+/// The counters of a run's queue over its whole life, ramp included, after it was drained: only then do they balance.
 #[derive(Clone, Debug, Default)]
 pub struct Counters {
     /// Bios handed to the queue: I/Os, or the parts of those that the device does not take whole.
@@ -134,7 +133,7 @@ pub struct Counters {
     pub splits: u64,
     /// Bios and requests that became part of another request.
     pub merges: Merges,
-    /// Requests that left the elevator for the device; one that came back counts again.
+    /// Requests that left the elevator for the device; a request that came back counts again.
     pub dispatches: u64,
     /// Requests that the device completed.
     pub requests_completed: u64,
@@ -142,7 +141,7 @@ pub struct Counters {
     pub batch_mean: f64,
     /// Wake-ups of the side that pumps.
     pub kicks: Kicks,
-    /// The locks of elevators; nothing with access combining.
+    /// The locks of elevators; zero with access combining.
     pub locks: Locks,
     /// Requests that went back to the elevator: the device wanted them later, or they were tried again.
     pub requeues: u64,
@@ -150,14 +149,14 @@ pub struct Counters {
     pub timeouts: u64,
     /// Requests tried again after an error.
     pub retries: u64,
-    /// Most passes over an elevator by one thread without letting go.
+    /// The most passes that a thread made over an elevator in one run.
     pub longest_run_passes: u64,
-    /// The longest that one submission held its thread in the queue, in nanoseconds: an upper bound of the
+    /// The longest time that one submission held its thread in the queue, in nanoseconds: an upper bound of the
     /// longest run. Under `gtod_reduce` one submission in 64 is timed.
     pub longest_run_ns: u64,
 }
 
-/// How bios (or, with `request`, requests) were merged. Each of these is one request less for the device.
+/// How bios (or, with `request`, requests) were merged. Each merge is one request less for the device.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Merges {
     /// Into a request of the submitter's own plug.
@@ -172,27 +171,27 @@ pub struct Merges {
     pub discard: u64,
 }
 
-/// Wake-ups, asked for and spared.
+/// Wake-ups, sent and saved.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Kicks {
     /// Delivered.
     pub sent: u64,
-    /// Spared because one was already on its way.
+    /// Saved because a wake-up was already on its way.
     pub coalesced: u64,
 }
 
-/// What threads met with at the locks of elevators.
+/// The locks of elevators, and the time that threads waited for them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Locks {
     /// Times that a lock was taken.
     pub taken: u64,
-    /// Of those, times that somebody else had it.
+    /// Of those, times that another thread held it.
     pub contended: u64,
-    /// Thread time spent waiting for it, in nanoseconds, from a sample of such occasions.
+    /// Thread time spent waiting for the lock, in nanoseconds, from a sample of such waits.
     pub waited_ns: u64,
     /// Merge attempts left out because the lock was taken.
     pub merges_skipped: u64,
-    /// Requests parked in insertion lists because it was.
+    /// Requests parked in insertion lists because the lock was taken.
     pub parked: u64,
     /// Dispatches left to a thread that was dispatching already.
     pub left: u64,
@@ -203,9 +202,9 @@ pub struct Locks {
 pub enum Imbalance {
     /// Bios submitted and completed differ.
     Bios {
-        /// Handed in.
+        /// Submitted bios.
         submitted: u64,
-        /// Given back.
+        /// Completed bios.
         completed: u64,
     },
     /// Bios less merges are not the dispatches less requeues.
@@ -219,7 +218,7 @@ pub enum Imbalance {
     Requests {
         /// Dispatches less requeues.
         dispatched: i128,
-        /// Given back by it.
+        /// Requests that the device completed.
         completed: u64,
     },
 }
@@ -237,7 +236,7 @@ impl Merges {
         ]
     }
 
-    /// Requests spared the device.
+    /// The number of requests that merging saved.
     #[must_use]
     pub fn total(&self) -> u64 {
         self.each().iter().map(|(_, n)| n).sum()
@@ -306,7 +305,7 @@ impl Run {
         (self.total_ios() > 0).then(|| cpu / self.total_ios() as f64)
     }
 
-    /// The share of all threads' time that they waited for the lock of an elevator, 0 to 1; None without locks.
+    /// The share of all threads' time that they waited for the lock of an elevator, 0 to 1; `None` without locks.
     #[must_use]
     pub fn waited_share(&self) -> Option<f64> {
         let time = f64::from(self.threads) * (self.elapsed_ns + self.ramp_ns) as f64;
@@ -314,7 +313,7 @@ impl Run {
         (locks.taken > 0).then(|| ratio(locks.waited_ns as f64, time))
     }
 
-    /// The lowest and the highest rate of the repetitions, in I/Os per second; None without any.
+    /// The lowest and the highest rate of the repetitions, in I/Os per second; `None` without any.
     #[must_use]
     pub fn range(&self) -> Option<(f64, f64)> {
         let low = self.repetitions.iter().copied().reduce(f64::min)?;
@@ -322,7 +321,7 @@ impl Run {
         Some((low, high))
     }
 
-    /// How far the repetitions lie apart, as a share of their median. None with fewer than two.
+    /// How far the repetitions lie apart, as a share of their median. `None` with fewer than two.
     #[must_use]
     pub fn spread(&self) -> Option<f64> {
         if self.repetitions.len() < 2 {
@@ -339,7 +338,7 @@ impl Run {
     }
 }
 
-/// `part / whole`, and 0 where there is no whole.
+/// `part / whole`, and 0 if the whole is 0.
 pub(super) fn ratio(part: f64, whole: f64) -> f64 {
     if whole > 0.0 { part / whole } else { 0.0 }
 }

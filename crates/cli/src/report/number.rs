@@ -1,6 +1,6 @@
-//! Figures as people read them: three significant digits and a unit, and dates.
+//! Figures for people: three significant digits and a unit, and dates.
 //!
-//! For eyes only. What programs read (JSON, CSV) carries full numbers in the unit that the name states.
+//! Formats for programs (JSON, CSV) carry full numbers in the unit that the name states.
 
 /// Three significant digits of a number from 0 to 999.
 fn three(value: f64) -> String {
@@ -13,7 +13,7 @@ fn three(value: f64) -> String {
     }
 }
 
-/// Scales `value` by the largest of `units` (factor, name) that leaves at least 1, as rounding sees it.
+/// Scales `value` by the largest of `units` (factor, name) that leaves at least 1 after rounding.
 fn scaled(value: f64, units: &[(f64, &str)]) -> String {
     let fits = |factor: f64| value / factor >= 0.9995;
     let &(factor, unit) = units.iter().rev().find(|(factor, _)| fits(*factor)).unwrap_or(&units[0]);
@@ -26,7 +26,7 @@ pub fn count(value: f64) -> String {
     scaled(value, &[(1.0, ""), (1e3, "k"), (1e6, "M"), (1e9, "G")])
 }
 
-/// A round count on an axis: as [`count`], without zeros that carry nothing: `5M`, `0.5`.
+/// A round count on an axis: as [`count`], without trailing zeros: `5M`, `0.5`.
 #[must_use]
 pub fn tick(value: f64) -> String {
     let text = count(value);

@@ -1,8 +1,7 @@
-//! Files for a report, opened before the first run: an hour of measuring must not end in "no such
-//! directory".
+//! Files for a report, opened before the first run: an hour of measuring must not end in "no such directory".
 //!
-//! A file that exists keeps its content until the report is written over it; a file that was created for
-//! a report which never came is removed again.
+//! A file that exists keeps its content until the report is written over it; a file that was created for a report
+//! that is never written is removed again.
 
 use std::fmt;
 use std::fs::{self, File, OpenOptions};
@@ -18,7 +17,7 @@ pub struct Output {
     path: PathBuf,
     format: Format,
     file: File,
-    /// Whether the file exists only because of us and holds nothing yet.
+    /// Did this process create the file, and is it still empty?
     is_ours: bool,
 }
 
@@ -68,7 +67,7 @@ pub fn open_as(path: &Path, format: Format) -> Result<Output, OutputError> {
 }
 
 impl Output {
-    /// Replaces what the file holds by the report. May be called after each run, so that what is done is
+    /// Replaces the contents of the file by the report. May be called after each run, so that finished runs are
     /// saved.
     ///
     /// # Errors
@@ -78,7 +77,7 @@ impl Output {
         self.write_text(&text)
     }
 
-    /// The same with what is rendered already.
+    /// Does the same with a rendered report.
     ///
     /// # Errors
     /// As [`write`](Self::write).
@@ -91,7 +90,7 @@ impl Output {
 
     fn replace(&mut self, text: &[u8]) -> io::Result<()> {
         use std::io::Seek;
-        // A pipe or a terminal can be neither rewound nor cut; there a report follows the one before.
+        // A pipe or a terminal can be neither rewound nor truncated; there a report follows the previous one.
         if self.file.metadata()?.is_file() {
             self.file.rewind()?;
             self.file.set_len(0)?;
@@ -104,7 +103,7 @@ impl Output {
 impl Drop for Output {
     fn drop(&mut self) {
         if self.is_ours {
-            // An empty file that stays is a nuisance and no harm, so a failure here is let go.
+            // An empty file that stays is a nuisance and no harm, so an error is ignored here.
             let _ = fs::remove_file(&self.path);
         }
     }

@@ -30,11 +30,11 @@ pub const PERCENTILES: [Percentile; 17] = [
 impl Percentile {
     /// The median.
     pub const P50: Self = Self(5000);
-    /// Nine in ten.
+    /// The 90th percentile.
     pub const P90: Self = Self(9000);
-    /// All but one in a hundred.
+    /// The 99th percentile.
     pub const P99: Self = Self(9900);
-    /// All but one in a thousand.
+    /// The 99.9th percentile.
     pub const P99_9: Self = Self(9990);
 
     /// The number before the percent sign.

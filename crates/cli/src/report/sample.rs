@@ -11,7 +11,7 @@ use blkmq_device::{Activity, Span};
 use blkmq_lab::workload::{Course, Series};
 use blkmq_sched::{Flow, Reading};
 
-/// What threads that spin meet with: half of a thread's ten seconds and one of the ramp.
+/// The locks of spinning threads: half of a thread's ten seconds and one second of the ramp are spent waiting.
 const SPUN: Locks = Locks {
     taken: 1_000_000,
     contended: 900_000,
@@ -128,7 +128,7 @@ pub fn comparison() -> Report {
     ])
 }
 
-/// The comparison with text that would break a careless writer, in every place that holds text.
+/// The comparison with text that would break a writer that does not escape, in every place that holds text.
 pub fn hostile() -> Report {
     let evil = "<script>alert('x')</script> & \"quoted\", \u{1b}[31mred\u{7}\nnext";
     let mut report = comparison();
@@ -153,8 +153,8 @@ pub fn hostile() -> Report {
     report
 }
 
-/// A tree of groups: `web` (300) with `shop` (200) and `search` (100) below it, `backup` (100), and `idle` (900), which
-/// does nothing. Statistics are a few of those that there are.
+/// A tree of groups: `web` (300) with `shop` (200) and `search` (100) below it, `backup` (100), and `idle` (900),
+/// which does nothing. The statistics are a few of the real ones.
 pub fn groups() -> Groups {
     let group = |name: &str, parent: Option<usize>, weight: u32, ios: u64| GroupResult {
         name: name.into(),
@@ -187,7 +187,7 @@ pub fn groups() -> Groups {
     Groups { level: "full".into(), all }
 }
 
-/// Two schedulers with two jobs in [`groups`], which one of them counts and heeds.
+/// Two schedulers with two jobs in [`groups`]; one scheduler counts the groups and heeds their weights.
 pub fn shared() -> Report {
     let mut runs =
         vec![run("bfq", "combining", 2, 100, 9_000), run("none", "combining", 2, 100, 9_000)];
@@ -204,7 +204,7 @@ pub fn shared() -> Report {
     report(runs)
 }
 
-/// What a governor has to say.
+/// The figures of a governor.
 pub fn governed() -> Shared {
     Shared { tokens: vec![256, 128], governor: vec![("read_target", 2_000_000), ("read_p99", 3)] }
 }

@@ -1,8 +1,8 @@
-//! The plots of the page: rates, latencies, merges, shares, and what happened over time, as inline SVG without scripts.
+//! The plots of the page: rates, latencies, merges, shares, and courses over time, as inline SVG without scripts.
 //!
-//! Geometry is here; colours and fonts are classes that the page's style sheet gives a meaning, so that a
-//! plot follows the reader's light or dark theme. Every mark carries its figure as a `title`, which
-//! browsers show under the pointer and screen readers read.
+//! Geometry is here; colours and fonts are classes that the page's style sheet defines, so that a plot follows the
+//! reader's light or dark theme. Every mark carries its figure as a `title`, which browsers show under the pointer
+//! and screen readers read.
 
 mod course;
 mod distribution;
@@ -34,8 +34,8 @@ const COLOURS: usize = 8;
 /// Line patterns in the style sheet, for series that share a colour.
 const PATTERNS: [&str; 3] = ["", " dashed", " dotted"];
 
-/// The classes that give each series its looks: a colour of its own while there are enough, and otherwise
-/// the colour of its scheduler, with a pattern.
+/// The classes that give each series its look: a colour of its own while there are enough, and otherwise the colour
+/// of its scheduler, with a pattern.
 pub fn series_classes(report: &Report, all: &[Series]) -> Vec<String> {
     if all.len() <= COLOURS {
         return (0..all.len()).map(|index| format!("c{index}")).collect();
@@ -79,7 +79,7 @@ fn run_classes(report: &Report) -> Vec<String> {
     classes
 }
 
-/// What a legend shows beside a name.
+/// The mark that a legend shows beside a name.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Swatch {
     /// A piece of a curve.
@@ -88,7 +88,7 @@ pub enum Swatch {
     Bar,
 }
 
-/// Draws a sample of what `class` looks like, for a legend.
+/// Draws a sample of `class`, for a legend.
 pub fn swatch(m: &mut Markup, kind: Swatch, class: &str) {
     let hidden: Attributes = &[("viewBox", &"0 0 44 12"), ("aria-hidden", &"true")];
     m.element("svg", hidden, |m| match kind {
@@ -100,7 +100,7 @@ pub fn swatch(m: &mut Markup, kind: Swatch, class: &str) {
     });
 }
 
-/// A plot of the given height that says in words what it shows.
+/// A plot of the given height, with a description in words.
 fn plot(m: &mut Markup, height: f64, says: &str, content: impl FnOnce(&mut Markup)) {
     let view = format!("0 0 {WIDTH} {}", Px(height));
     m.element("svg", &[("viewBox", &view), ("role", &"img"), ("aria-label", &says)], content);
@@ -118,7 +118,7 @@ pub fn line(m: &mut Markup, class: &str, from: (f64, f64), to: (f64, f64)) {
     m.empty("line", ends);
 }
 
-/// Text whose `anchor` (`start`, `middle`, `end`) is at the point.
+/// Text with its `anchor` (`start`, `middle`, `end`) at the point.
 fn text(m: &mut Markup, class: &str, anchor: &str, at: (f64, f64), text: &str) {
     let place: Attributes =
         &[("class", &class), ("text-anchor", &anchor), ("x", &Px(at.0)), ("y", &Px(at.1))];

@@ -1,5 +1,5 @@
-//! The report for the terminal: a summary of each job if there is one run, and one table if there are
-//! several; then what the figures mean, what they do not mean, and when not to believe them.
+//! The report for the terminal: a summary of each job if there is one run, and one table if there are several; then
+//! the meaning of the figures, the limits of their meaning, and the warnings.
 
 use std::fmt::Write as _;
 
@@ -59,7 +59,7 @@ fn comparison(out: &mut String, report: &Report, runs: &[Run]) {
     }
 }
 
-/// What to make of times in a simulation.
+/// The meaning of times in a simulation.
 pub(super) fn virtual_time(seed: u64) -> String {
     format!(
         "Times are virtual (seed {seed}): what the device takes is simulated, what the processor takes is assumed. \
@@ -67,9 +67,9 @@ pub(super) fn virtual_time(seed: u64) -> String {
     )
 }
 
-/// What the devices used cannot show, each kind once.
+/// The limits of the devices used, each kind once.
 pub(super) fn limits(report: &Report) -> Vec<&'static str> {
-    // Where no device takes its time, a simulation shows nothing but its own assumptions, as is said anyway.
+    // Where no device takes any time, a simulation shows nothing but its own assumptions; another sentence says that.
     let says = |run: &&Run| report.seed.is_none() || !run.device.kind.is_cpu_bound();
     let runs = report.runs.iter().filter(says);
     let mut said: Vec<&'static str> = runs.map(|run| limits_of(run.device.kind)).collect();

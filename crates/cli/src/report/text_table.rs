@@ -1,6 +1,6 @@
 //! Columns of text, aligned with spaces: for terminals, mails and diffs. Knows nothing of benchmarks.
 
-/// Which edge of a column is straight.
+/// The edge to which the cells of a column are aligned.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Align {
     /// Words.
@@ -62,7 +62,7 @@ impl TextTable {
     }
 }
 
-/// Text that cannot move a terminal's cursor, colour it or start a line: control characters become `?`.
+/// Text that cannot move a terminal's cursor, change its colour or start a line: control characters become `?`.
 #[must_use]
 pub fn printable(text: &str) -> String {
     text.chars().map(|c| if c.is_control() { '?' } else { c }).collect()

@@ -1,7 +1,7 @@
-//! When not to believe a run, and what to do about it.
+//! Warnings: when not to believe a run, and what to do about it.
 //!
-//! A warning is about the measurement, never about the scheduler: slow is a finding, noisy is a warning.
-//! Runs with the same weakness share one warning, which quotes the worst of them.
+//! A warning is about the measurement, never about the scheduler: slow is a finding, noisy is a warning. Runs with
+//! the same weakness share one warning, which quotes the worst of them.
 
 use std::fmt;
 
@@ -9,7 +9,7 @@ use super::label::Varying;
 use super::model::{DeviceKind, Imbalance, Report, Run};
 use super::number::{nanos, percent};
 
-/// Measured times below this say little: caches warm up and timers tick for longer.
+/// Shorter measurements mean little: caches warm up and timers tick for longer.
 const SHORT_NS: u64 = 1_000_000_000;
 /// With fewer I/Os a 99.9th percentile is one I/O.
 const FEW_IOS: u64 = 1_000;
@@ -23,9 +23,9 @@ const SPIN: [&str; 2] = ["spin", "serialised"];
 pub struct Warning {
     /// The kind of weakness.
     pub doubt: Doubt,
-    /// The runs that have it, as places in [`Report::runs`]; empty if it is the machine's.
+    /// The runs that have it, as places in [`Report::runs`]; empty for a weakness of the machine.
     pub runs: Vec<usize>,
-    /// What was seen, a sentence.
+    /// The observation, a sentence.
     pub problem: String,
 }
 
@@ -57,7 +57,7 @@ pub enum Doubt {
 }
 
 impl Doubt {
-    /// What to do about it, a sentence.
+    /// The advice about it, a sentence.
     #[must_use]
     pub fn advice(self) -> &'static str {
         match self {
@@ -95,7 +95,7 @@ impl fmt::Display for Warning {
     }
 }
 
-/// Everything that speaks against the report, the gravest first.
+/// All doubts about the report, the gravest first.
 #[must_use]
 pub fn warnings(report: &Report) -> Vec<Warning> {
     let mut found = of_machine(report);
@@ -139,7 +139,7 @@ const OF_RUNS: [Doubt; 8] = [
     Doubt::Untimed,
 ];
 
-/// What is wrong with one run, and how badly compared with others of the same kind.
+/// A weakness of one run, and how bad it is compared with others of the same kind.
 struct Fact {
     badness: f64,
     text: String,
@@ -170,7 +170,7 @@ fn of_machine(report: &Report) -> Vec<Warning> {
 fn fact(doubt: Doubt, run: &Run, report: &Report) -> Option<Fact> {
     let cores = report.machine.cores;
     let (is_weak, badness, text) = match doubt {
-        // What was given up leaves counts apart, and is said elsewhere.
+        // I/Os that were given up leave the counts unequal; another message reports them.
         Doubt::Imbalance if run.jobs.iter().any(|job| job.unfinished > 0) => return None,
         Doubt::Imbalance => (true, 0.0, imbalance(run.counters.imbalance()?)),
         Doubt::Failed => {
@@ -232,7 +232,7 @@ fn imbalance(found: Imbalance) -> String {
     }
 }
 
-/// What figures from such a device can never show, however well they were taken.
+/// The limits of figures from such a device, however well they were taken.
 #[must_use]
 pub fn limits_of(kind: DeviceKind) -> &'static str {
     match kind {
@@ -326,7 +326,7 @@ mod tests {
         report.runs[1].elapsed_ns = 500_000_000;
         report.runs[4].elapsed_ns = 20_000_000;
         let found = warnings(&report);
-        // The sample's four spinning threads on two cores are the other warning.
+        // The sample's four spinning threads on two cores cause the other warning.
         assert_eq!(found.len(), 2, "{found:?}");
         assert_eq!((found[0].doubt, &found[0].runs[..]), (Doubt::Short, &[1, 4][..]));
         assert_eq!(

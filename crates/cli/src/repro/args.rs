@@ -40,38 +40,38 @@ Without a NAME all of them are measured, in a few minutes.
   blkmq repro stats --output-format=json
 ";
 
-/// The formats that it prints.
+/// The formats of `blkmq repro`.
 pub const FORMATS: [(&str, Format); 2] = [("normal", Format::Normal), ("json", Format::Json)];
 
 /// The most threads of a run.
 const MAX_THREADS: u32 = 4096;
 
-/// What was asked for.
+/// A parsed command line.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Request {
     /// The text of [`HELP`].
     Help,
-    /// To measure.
+    /// Measure.
     Run(Wanted),
 }
 
-/// What is to be measured.
+/// The claims to measure, and how.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Wanted {
-    /// Which claims, each once, in the order in which they are shown.
+    /// The claims, each once, in the order in which they are shown.
     pub names: Vec<Name>,
-    /// How long each row is measured, all repetitions together.
+    /// The time of each row, all repetitions together.
     pub runtime: Nanos,
     /// Thread counts; empty for those that suit each claim.
     pub threads: Vec<u32>,
-    /// A page with plots besides.
+    /// The file for an additional page with plots.
     pub report: Option<PathBuf>,
-    /// How the result is printed.
+    /// The format of the result.
     pub format: Format,
 }
 
 impl Wanted {
-    /// Everything, as it is without a word.
+    /// The defaults: all claims.
     fn new() -> Self {
         Self {
             names: Vec::new(),
@@ -83,10 +83,10 @@ impl Wanted {
     }
 }
 
-/// Understands the arguments behind `blkmq repro`.
+/// Parses the arguments behind `blkmq repro`.
 ///
 /// # Errors
-/// For the first one that cannot be accepted.
+/// For the first argument that cannot be accepted.
 pub fn parse(args: &[String]) -> Result<Request, UsageError> {
     let mut wanted = Wanted::new();
     let mut rest = args.iter();
@@ -162,7 +162,7 @@ fn unknown(arg: &str) -> UsageError {
     UsageError::new(format!("no such option; accepted: {options}, --help")).at(arg)
 }
 
-/// The refusal of `word`, with what it may have meant in front.
+/// The refusal of `word`, with similar known words in front.
 fn guess(refusal: UsageError, word: &str) -> UsageError {
     let near = nearest(word, Name::ALL.iter().map(|(known, _)| *known));
     match near.first() {

@@ -1,4 +1,4 @@
-//! Which runs show a claim: each a command line of `blkmq bench`, so that whoever doubts a row can make it again.
+//! The runs that show a claim: each is a command line of `blkmq bench`, so that a doubtful reader can repeat a row.
 
 use super::args::Wanted;
 use super::model::{Setting, Variant};
@@ -10,23 +10,23 @@ use blkmq_core::Nanos;
 /// A run.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Case {
-    /// How it is done.
+    /// How the step is done: as before, as proposed or as here.
     pub variant: Variant,
-    /// The options that make it so.
+    /// The options of the variant.
     pub how: &'static str,
     /// The scheduler.
     pub scheduler: &'static str,
-    /// What is varied.
+    /// The varied quantity.
     pub setting: Setting,
-    /// What is behind `blkmq bench`.
+    /// The arguments behind `blkmq bench`.
     pub args: Vec<String>,
 }
 
-/// How a step is done, and with which options.
+/// A variant of a step, and its options.
 type Way = (Variant, &'static str);
 
-/// A lock as the kernel has it, and one that parks: where threads outnumber cores, who spins waits for a thread that
-/// is not running, and the former says little.
+/// A lock as the kernel has it, and one that parks: where threads outnumber cores, a spinning thread waits for a
+/// thread that is not running, and the spinning lock shows little.
 const LOCKS: [Way; 2] = [(Variant::Before, "spin"), (Variant::Before, "mutex")];
 const OURS: Way = (Variant::Ours, "combining");
 
@@ -55,7 +55,7 @@ const STATS: [Way; 4] = [
     (Variant::Ours, "basic"),
     (Variant::Ours, "full"),
 ];
-/// In flight at the device, and how much deeper the scheduler is.
+/// The ways, each with the depth of the scheduler as a multiple of the depth of the device.
 const DEPTH: [(Way, u32); 4] = [
     ((Variant::Before, "mutex"), 1),
     ((Variant::Proposed, "mutex"), 2),
@@ -66,7 +66,7 @@ const DEPTH: [(Way, u32); 4] = [
 /// Hardware queues of the device that `kick` is shown on, one for each thread, and their depth.
 pub const KICK_QUEUES: (u32, u32) = (8, 16);
 
-/// The runs that show `name` on a machine with so many `cores`, in order; `kick` on a `disk` in memory.
+/// The runs that show `name` on a machine with `cores` cores, in order; `kick` runs on a `disk` in memory.
 pub fn cases(name: Name, wanted: &Wanted, cores: u32, disk: &str) -> Vec<Case> {
     let threads = |usual: &[u32]| match wanted.threads.as_slice() {
         [] => usual.to_vec(),
@@ -102,12 +102,12 @@ pub fn cases(name: Name, wanted: &Wanted, cores: u32, disk: &str) -> Vec<Case> {
     cases
 }
 
-/// How long each repetition lasts: no less than a millisecond.
+/// The time of each repetition: no less than a millisecond.
 fn each(wanted: &Wanted) -> Nanos {
     Nanos::from_millis((wanted.runtime.0 / 1_000_000 / u64::from(REPETITIONS)).max(1))
 }
 
-/// What is run for `name`, in words, without a full stop.
+/// The workload of `name`, in words, without a full stop.
 pub fn workload(name: Name, wanted: &Wanted) -> String {
     let load = match name {
         Name::Contention => {
@@ -144,7 +144,7 @@ const READS: &str = "--rw=randread --bs=512 --iodepth=4 --iodepth_batch_submit=4
 /// The load of seed 000.
 const WRITES: &str = "--rw=randwrite --bs=4k --iodepth=32 --iodepth_batch_submit=8 \
                       --iodepth_batch_complete=8 --norandommap --gtod_reduce=1";
-/// Writers that go on one by one, each in a place of its own.
+/// Writers that write sequentially, each in a region of its own.
 const SEQUENTIAL: &str = "--rw=write --bs=4k --offset_increment=1g";
 
 /// 1, 2, 4 and so on, up to `most`, which is the last one.
@@ -180,8 +180,7 @@ fn contended(
     cases
 }
 
-/// So many I/Os in flight of eight jobs together, at a device whose hardware queues need threads of their own to be
-/// looked after.
+/// Increasing numbers of I/Os in flight of eight jobs together, on a device whose hardware queues need pump threads.
 fn kicks(disk: &str) -> Vec<Case> {
     let mut cases = Vec::new();
     for value in [16, 64, 256, 1024] {
@@ -198,7 +197,7 @@ fn kicks(disk: &str) -> Vec<Case> {
     cases
 }
 
-/// So many requests at the device at most, and as many in the scheduler or more.
+/// A limited number of requests at the device, and as many in the scheduler or more.
 fn depths() -> Vec<Case> {
     let mut cases = Vec::new();
     for value in [8, 32, 128] {

@@ -1,4 +1,4 @@
-//! What the figures of a claim mean, and what they cannot mean on the machine that they are from, in sentences.
+//! The meaning of the figures of a claim, and the limits of the machine that they are from, in sentences.
 
 use super::metric::Metric;
 use super::model::{Experiment, Point, Variant};
@@ -6,10 +6,10 @@ use super::name::Name;
 use crate::report::machine::Machine;
 use crate::report::number::{counted, nanos};
 
-/// With fewer cores locks are fought for by few, and most of what was published is out of sight.
+/// With fewer cores, few threads compete for a lock, and most of the published effects cannot be seen.
 const MANY: u32 = 8;
 
-/// What became of the claim here: a sentence for each scheduler with the highest setting, and one for each course of
+/// The outcome of the claim here: a sentence for each scheduler with the highest setting, and one for each course of
 /// calls.
 pub fn findings(experiment: &Experiment) -> Vec<String> {
     let mut schedulers: Vec<&str> = Vec::new();
@@ -59,13 +59,13 @@ fn comparison(experiment: &Experiment, scheduler: &str, value: u32) -> Option<St
     (clauses.len() > 1).then(|| format!("{scheduler} with {with}: {}.", clauses.join("; ")))
 }
 
-/// Is the point at `at` what it would be compared with?
+/// Is the point at `at` the one that it would be compared with?
 pub fn is_base(experiment: &Experiment, at: usize) -> bool {
     let base = experiment.base(at);
     base.is_some_and(|base| std::ptr::eq(base, &raw const experiment.points[at]))
 }
 
-/// What stands behind the first value of a sentence.
+/// The unit behind the first value of a sentence.
 fn unit(metric: Metric) -> &'static str {
     match metric {
         Metric::Iops => " IOPS",
@@ -79,7 +79,7 @@ fn unit(metric: Metric) -> &'static str {
     }
 }
 
-/// What this machine can show of the claim, and what it cannot: a sentence or two.
+/// The limits of this machine for the claim: a sentence or two.
 pub fn limits(experiment: &Experiment, machine: &Machine) -> Vec<String> {
     let cores = machine.cores;
     let threads = experiment.points.iter().filter(|point| point.setting.what == "threads");

@@ -1,4 +1,4 @@
-//! What was found as one HTML page, made of the parts that reports of `blkmq bench` are made of.
+//! The results as one HTML page, made of the same parts as the reports of `blkmq bench`.
 
 use super::findings::{findings, limits};
 use super::model::{Experiment, Repro, Variant};
@@ -11,7 +11,7 @@ use crate::report::markup::Markup;
 use crate::report::number::date;
 use crate::report::svg::Swatch;
 
-/// What was found as an HTML document.
+/// The results as an HTML document.
 pub fn render(repro: &Repro) -> String {
     let title = "blkmq repro: what was published, measured here";
     page(title, |m| {

@@ -1,8 +1,8 @@
-//! What was found as JSON: `experiments`, each with what was `published`, the `rows` measured here, their `timelines`,
-//! and the sentences `findings` and `limits`.
+//! The results as JSON: `experiments`, each with its `published` figures, the `rows` measured here, their
+//! `timelines`, and the sentences `findings` and `limits`.
 //!
 //! Figures have full numbers and the unit in their keys. `ratio` is that of the claim's metric, named by `metric`,
-//! relative to the first *before* with the same scheduler and setting. What was not measured has no key.
+//! relative to the first *before* with the same scheduler and setting. A figure that was not measured has no key.
 
 use super::findings::{findings, limits};
 use super::metric::Metric;
@@ -11,7 +11,7 @@ use super::published::{Source, published};
 use crate::report::number::date;
 use serde_json::{Map, Value, json};
 
-/// What was found as a JSON text that ends in a newline.
+/// The results as a JSON text that ends in a newline.
 pub fn render(repro: &Repro) -> String {
     let machine = &repro.machine;
     let all = repro.experiments.iter().map(|experiment| {

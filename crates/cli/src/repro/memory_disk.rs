@@ -1,28 +1,28 @@
 //! A disk in memory behind io_uring: a file that is read through the page cache, made for the runs of one command and
-//! taken away after them.
+//! removed after them.
 //!
-//! That is what comes nearest to the virtual disk of seed 002 on any machine: its threads sleep on descriptors, so
-//! each wake-up that is not needed is a system call. Where there is no io_uring, the null device has to do.
+//! On any machine, this comes nearest to the virtual disk of seed 002: its threads sleep on descriptors, so each
+//! unnecessary wake-up is a system call. Where there is no io_uring, the null device is used instead.
 
 use std::path::PathBuf;
 #[cfg(target_os = "linux")]
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// MiB; in the cache as soon as it is made, and half of what containers have as a rule.
+/// MiB; in the page cache as soon as it is made, and half of the size of `/dev/shm` that containers usually have.
 #[cfg(target_os = "linux")]
 const SIZE: u64 = 32;
 
-/// What runs of `kick` read from.
+/// The device that runs of `kick` read from.
 pub struct MemoryDisk {
     path: Option<PathBuf>,
-    /// As `--device` has it, up to how many hardware queues there are.
+    /// The value of `--device`, up to the number of hardware queues.
     device: String,
-    /// What there is to say about it.
+    /// A note about it.
     note: Option<String>,
 }
 
 impl MemoryDisk {
-    /// One that can be read from.
+    /// A device that can be read from.
     pub fn new() -> Self {
         match Self::make() {
             Ok(disk) => disk,
@@ -39,10 +39,10 @@ impl MemoryDisk {
 
     #[cfg(target_os = "linux")]
     fn make() -> Result<Self, String> {
-        // The first is memory and nothing else.
+        // `/dev/shm` is memory and nothing else.
         let folder = Some(PathBuf::from("/dev/shm")).filter(|folder| folder.is_dir());
         let folder = folder.unwrap_or_else(std::env::temp_dir);
-        // Each of a process has a file of its own.
+        // Each disk of a process has a file of its own.
         static MADE: AtomicU32 = AtomicU32::new(0);
         let nth = MADE.fetch_add(1, Ordering::Relaxed);
         let path = folder.join(format!("blkmq-repro-{}-{nth}", std::process::id()));
@@ -59,12 +59,12 @@ impl MemoryDisk {
         Err("io_uring is Linux's".into())
     }
 
-    /// The word behind `--device=`, with so many hardware queues of such a depth.
+    /// The value of `--device`, with `hw_queues` hardware queues of depth `hw_queue_depth`.
     pub fn device(&self, hw_queues: u32, hw_queue_depth: u32) -> String {
         format!("{}{hw_queues},hw_queue_depth={hw_queue_depth}", self.device)
     }
 
-    /// Why it is not what it should be.
+    /// Why the disk is not in memory, if it is not.
     pub fn note(&self) -> Option<&str> {
         self.note.as_deref()
     }
@@ -73,7 +73,7 @@ impl MemoryDisk {
 impl Drop for MemoryDisk {
     fn drop(&mut self) {
         if let Some(path) = &self.path {
-            // It may not even have been made.
+            // The file may not even have been made.
             let _ = std::fs::remove_file(path);
         }
     }

@@ -1,4 +1,4 @@
-//! What is measured, with its unit and how people read it.
+//! The measured quantities, with their units and their format for people.
 
 use crate::report::number::{count, nanos, percent};
 
@@ -11,7 +11,7 @@ pub enum Metric {
     Waiting,
     /// CPU time of all threads per I/O, in nanoseconds.
     CpuPerIo,
-    /// Requests of a thousand that the device saw before one that the elevator had picked earlier.
+    /// Requests in a thousand that reached the device before a request that the elevator had picked earlier.
     Inversions,
     /// Share of the I/Os that needed no request of their own, 0 to 1.
     Merged,
@@ -24,7 +24,7 @@ pub enum Metric {
 }
 
 impl Metric {
-    /// Its heading in a table.
+    /// The heading in a table.
     pub fn heading(self) -> &'static str {
         match self {
             Self::Iops => "IOPS",
@@ -38,7 +38,7 @@ impl Metric {
         }
     }
 
-    /// Its key in JSON, with the unit.
+    /// The key in JSON, with the unit.
     pub fn key(self) -> &'static str {
         match self {
             Self::Iops => "iops",
@@ -52,7 +52,7 @@ impl Metric {
         }
     }
 
-    /// What it is, for those who see it for the first time.
+    /// An explanation for a first-time reader.
     pub fn help(self) -> &'static str {
         match self {
             Self::Iops => "I/Os per second of all threads",
@@ -66,12 +66,12 @@ impl Metric {
         }
     }
 
-    /// Is less of it better?
+    /// Is a lower value better?
     pub fn less_is_better(self) -> bool {
         matches!(self, Self::Waiting | Self::CpuPerIo | Self::Inversions | Self::Kicks | Self::P99)
     }
 
-    /// A value of it as people read it.
+    /// A value of the metric, formatted for people.
     pub fn show(self, value: f64) -> String {
         match self {
             Self::Iops => count(value),

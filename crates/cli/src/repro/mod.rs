@@ -1,8 +1,9 @@
 //! `blkmq repro`: the published claims that this project grew out of, measured again on this machine.
 //!
-//! For each [`Name`](name::Name) there is what was published ([`published`]), which runs show it here ([`cases`]), and
-//! what came of them ([`model`]); [`render`] shows both beside each other as text, JSON or a page. Every case is a
-//! command line of `blkmq bench`, which [`run`](run::run) measures in turns with those that it is compared with.
+//! For each [`Name`](name::Name) there are the published figures ([`published`]), the runs that show the claim here
+//! ([`cases`]), and their results ([`model`]); [`render`] shows both beside each other as text, JSON or a page. Every
+//! case is a command line of `blkmq bench`, which [`run`](run::run) measures in turns with those that it is compared
+//! with.
 
 pub mod args;
 pub mod cases;
@@ -26,12 +27,12 @@ use crate::report::{self, Format};
 use args::Wanted;
 use model::Repro;
 
-/// Measures what is `wanted`, writes the page that was asked for, and gives what is to be printed.
+/// Measures the claims of `wanted`, writes the page if one is asked for, and returns the text to print.
 ///
 /// # Errors
-/// If it cannot be measured here, or the page not be written.
+/// If a claim cannot be measured here, or the page cannot be written.
 pub fn run(wanted: &Wanted, command: String) -> Result<String, Failure> {
-    // Before the minutes are spent.
+    // The page is opened before the minutes of measuring are spent.
     let page = wanted.report.as_deref().map(report::open).transpose()?;
     let repro = run::run(wanted, command)?;
     let mut text = render(&repro, wanted.format);
@@ -44,7 +45,8 @@ pub fn run(wanted: &Wanted, command: String) -> Result<String, Failure> {
     Ok(text)
 }
 
-/// What was found, in the given format, ending in a newline; as text for the two that `blkmq repro` does not know.
+/// The results in the given format, ending in a newline; as text for the two formats that `blkmq repro` does not
+/// have.
 pub fn render(repro: &Repro, format: Format) -> String {
     match format {
         Format::Json => json::render(repro),

@@ -1,6 +1,6 @@
-//! What was measured: plain data, filled by whoever runs the cases and read by every output.
+//! The measured results: plain data, filled by `run.rs` and read by every output.
 //!
-//! Whatever follows from other figures is a method and not a field.
+//! A figure that follows from other figures is a method and not a field.
 
 use super::cases::Case;
 use super::metric::Metric;
@@ -9,7 +9,7 @@ use crate::report::job::JobResult;
 use crate::report::machine::Machine;
 use crate::report::model::Run;
 
-/// Everything that one `blkmq repro` found.
+/// The results of one `blkmq repro`.
 #[derive(Clone, Debug, Default)]
 pub struct Repro {
     /// The command line as typed; running it again repeats the measurement.
@@ -18,43 +18,43 @@ pub struct Repro {
     pub version: String,
     /// When the first run began: milliseconds since the epoch, UTC.
     pub time_ms: u64,
-    /// Where it ran.
+    /// The machine of the runs.
     pub machine: Machine,
-    /// In the order in which they are shown.
+    /// The claims in the order in which they are shown.
     pub experiments: Vec<Experiment>,
 }
 
-/// What was measured about one claim.
+/// The measurements of one claim.
 #[derive(Clone, Debug)]
 pub struct Experiment {
     /// The claim.
     pub name: Name,
-    /// What was run here, in words: workload, device, how long and how often.
+    /// The workload here, in words: pattern, device, how long and how often.
     pub workload: String,
-    /// Run by run; what is compared stands together, *before* first.
+    /// The measured rows; rows that are compared are adjacent, *before* first.
     pub points: Vec<Point>,
-    /// What became of calls in quick succession, for claims about that.
+    /// Timelines of calls in quick succession, for claims about them.
     pub timelines: Vec<Timeline>,
-    /// What a reader should know besides, a sentence each.
+    /// Notes for the reader, a sentence each.
     pub notes: Vec<String>,
 }
 
-/// How something is done.
+/// How a step is done.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Variant {
     /// As the kernel does it.
     Before,
-    /// As somebody proposed.
+    /// As a patch proposed.
     Proposed,
     /// As this project does it.
     Ours,
 }
 
 impl Variant {
-    /// All, in the order in which they are shown.
+    /// All variants, in the order in which they are shown.
     pub const ALL: [Self; 3] = [Self::Before, Self::Proposed, Self::Ours];
 
-    /// Its name in tables.
+    /// The word for it in tables.
     pub fn word(self) -> &'static str {
         match self {
             Self::Before => "before",
@@ -63,7 +63,7 @@ impl Variant {
         }
     }
 
-    /// Its key in JSON.
+    /// The key in JSON.
     pub fn key(self) -> &'static str {
         match self {
             Self::Before => "before",
@@ -73,29 +73,29 @@ impl Variant {
     }
 }
 
-/// What is varied besides, and how much of it there is.
+/// The quantity that is varied besides the variant, and its value.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Setting {
     /// `threads`, or `depth`.
     pub what: &'static str,
-    /// How many.
+    /// Its value.
     pub value: u32,
 }
 
 /// One run, or the median of several.
 #[derive(Clone, Debug)]
 pub struct Point {
-    /// How it was done.
+    /// How the step was done.
     pub variant: Variant,
-    /// The options that make it so, `spin:dispatch=batch`.
+    /// The options of the variant, `spin:dispatch=batch`.
     pub how: String,
     /// The scheduler.
     pub scheduler: String,
-    /// What is varied.
+    /// The varied quantity.
     pub setting: Setting,
-    /// The command line that repeats it.
+    /// The command line that repeats the run.
     pub command: String,
-    /// What was measured, each metric at most once; what was not is left out.
+    /// The figures, each metric at most once; metrics that were not measured are left out.
     pub figures: Vec<(Metric, f64)>,
     /// The lowest and the highest rate of the repetitions, in I/Os per second; None with fewer than two.
     pub range: Option<(f64, f64)>,
@@ -104,28 +104,28 @@ pub struct Point {
 /// Calls in quick succession, and when they were answered.
 #[derive(Clone, Debug)]
 pub struct Timeline {
-    /// How it was done.
+    /// How the step was done.
     pub variant: Variant,
-    /// The options that make it so.
+    /// The options of the variant.
     pub how: String,
-    /// What was asked for, in order.
+    /// The calls, in order.
     pub calls: Vec<Call>,
-    /// When passes were made, in nanoseconds from the first call.
+    /// The times of the passes, in nanoseconds from the first call.
     pub passes: Vec<u64>,
 }
 
 /// A call for a pass.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Call {
-    /// When, in nanoseconds from the first call.
+    /// The time of the call, in nanoseconds from the first call.
     pub at: u64,
-    /// How much later the pass may be made, in nanoseconds; 0 is now.
+    /// The delay that the call allows for the pass, in nanoseconds; 0 is now.
     pub delay: u64,
 }
 
 impl Timeline {
-    /// How long after the last call for a pass *now* the next pass was made, in nanoseconds. `None` if nobody asked
-    /// for one, or there was none.
+    /// The time from the last call for a pass *now* to the next pass, in nanoseconds. `None` if there was no such
+    /// call, or no pass after it.
     pub fn answered_after(&self) -> Option<u64> {
         let asked = self.calls.iter().rev().find(|call| call.delay == 0)?.at;
         self.passes.iter().find(|pass| **pass >= asked).map(|pass| pass - asked)
@@ -133,7 +133,7 @@ impl Timeline {
 }
 
 impl Point {
-    /// What came of `case`, which `command` repeats. What a run does not know is left out.
+    /// The point of `case`, which `command` repeats. Figures that the run does not have are left out.
     pub fn of(case: &Case, command: String, run: &Run) -> Self {
         Self {
             variant: case.variant,
@@ -146,12 +146,12 @@ impl Point {
         }
     }
 
-    /// What was measured of `metric`.
+    /// The value of `metric`.
     pub fn get(&self, metric: Metric) -> Option<f64> {
         self.figures.iter().find(|(known, _)| *known == metric).map(|(_, value)| *value)
     }
 
-    /// What a run of `blkmq bench` or `blkmq sim` measured.
+    /// The figures of a run of `blkmq bench` or `blkmq sim`.
     fn figures_of(run: &Run) -> Vec<(Metric, f64)> {
         let mut figures = vec![(Metric::Iops, run.iops())];
         figures.extend(run.cpu_ns_per_io().map(|ns| (Metric::CpuPerIo, ns)));
@@ -172,14 +172,14 @@ impl Point {
         figures
     }
 
-    /// Do both differ in nothing but how it is done?
+    /// Do both points differ in their variants only?
     fn is_comparable(&self, other: &Self) -> bool {
         self.scheduler == other.scheduler && self.setting == other.setting
     }
 }
 
 impl Experiment {
-    /// The point that the one at `at` is compared with: the first *before* with the same scheduler and setting.
+    /// The point that the point at `at` is compared with: the first *before* with the same scheduler and setting.
     pub fn base(&self, at: usize) -> Option<&Point> {
         let point = &self.points[at];
         self.points
@@ -187,7 +187,7 @@ impl Experiment {
             .find(|other| other.variant == Variant::Before && other.is_comparable(point))
     }
 
-    /// What the claim's metric is at `at`, relative to *before*; `None` if either was not measured, or that is 0.
+    /// The claim's metric at `at`, relative to *before*; `None` if either was not measured, or if *before* is 0.
     pub fn ratio(&self, at: usize) -> Option<f64> {
         let metric = self.name.metric();
         let base = self.base(at)?.get(metric).filter(|base| *base > 0.0)?;

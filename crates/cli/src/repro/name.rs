@@ -1,4 +1,4 @@
-//! The claims that can be looked at, by name.
+//! The claims that can be measured, by name.
 
 use super::metric::Metric;
 use crate::error::UsageError;
@@ -10,15 +10,15 @@ pub enum Name {
     Contention,
     /// Several requests for each hold of the lock.
     Batch,
-    /// In which order requests reach the device.
+    /// The order in which requests reach the device.
     Order,
-    /// What batches and parking do to merging.
+    /// The effect of batches and parking on merging.
     Merge,
-    /// Wake-ups that are not needed.
+    /// Unnecessary wake-ups.
     Kick,
     /// Merging needs a scheduler that is deeper than the device.
     Depth,
-    /// What statistics of groups cost.
+    /// The cost of statistics about groups.
     Stats,
 }
 
@@ -34,7 +34,7 @@ impl Name {
         ("stats", Self::Stats),
     ];
 
-    /// The word.
+    /// The word for the claim.
     pub fn word(self) -> &'static str {
         Self::ALL[self as usize].0
     }
@@ -51,7 +51,7 @@ impl Name {
         })
     }
 
-    /// What the claim is about, and what is therefore drawn and compared.
+    /// The metric that the claim is about, which is drawn and compared.
     pub fn metric(self) -> Metric {
         match self {
             Self::Contention | Self::Batch | Self::Kick | Self::Stats => Metric::Iops,

@@ -1,4 +1,4 @@
-//! The plot of a claim: a bar for each row, coloured by how it was done, and beside it what it is of *before*.
+//! The plot of a claim: a bar for each row, coloured by its variant, with the ratio to *before* beside it.
 
 use super::metric::Metric;
 use super::model::{Experiment, Variant};
@@ -7,7 +7,7 @@ use crate::report::svg::rows::{Axis, LEFT, RIGHT, Row, rows};
 use crate::report::svg::scale::Linear;
 use crate::report::svg::{bar, line};
 
-/// The class that gives a way its colour.
+/// The class that gives a variant its colour.
 pub fn class(variant: Variant) -> &'static str {
     match variant {
         Variant::Before => "c7",
@@ -16,7 +16,7 @@ pub fn class(variant: Variant) -> &'static str {
     }
 }
 
-/// Draws the metric of the claim; returns whether anything was measured of it.
+/// Draws the metric of the claim; returns whether it was measured at all.
 pub fn bars(m: &mut Markup, experiment: &Experiment) -> bool {
     let metric = experiment.name.metric();
     let points = experiment.points.iter().enumerate();

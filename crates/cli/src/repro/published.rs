@@ -1,6 +1,6 @@
-//! What was published about each claim: figures as their authors gave them, with their hardware. None of them is ours.
+//! The published figures of each claim, as their authors gave them, with their hardware. None of them is ours.
 //!
-//! One file for each claim. Ratios are computed from the figures, also where their source prints others.
+//! One file for each claim. Ratios are computed from the figures, even where their source prints different ratios.
 
 mod batch;
 mod contention;
@@ -13,12 +13,12 @@ mod stats;
 use super::metric::Metric;
 use super::name::Name;
 
-/// What was published about a claim.
+/// The publications about a claim.
 #[derive(Debug)]
 pub struct Published {
-    /// What it says, in a heading.
+    /// The claim as a heading.
     pub title: &'static str,
-    /// The same in a few sentences, in our own words.
+    /// The claim in a few sentences, in our own words.
     pub claim: &'static str,
     /// The figures, a table for each source.
     pub tables: &'static [Source],
@@ -27,33 +27,33 @@ pub struct Published {
 /// Figures from one source.
 #[derive(Debug)]
 pub struct Source {
-    /// Who published them, where and when.
+    /// The authors, the place and the date.
     pub by: &'static str,
-    /// What they were measured on.
+    /// The hardware of the measurement.
     pub hardware: &'static str,
-    /// What was run.
+    /// The workload.
     pub workload: &'static str,
     /// The figures.
     pub rows: &'static [Row],
-    /// What a reader should know of them, or nothing.
+    /// A remark about the figures, or nothing.
     pub remark: &'static str,
 }
 
 /// A quantity before the change and with it.
 #[derive(Debug)]
 pub struct Row {
-    /// What it was measured with.
+    /// The configuration that the row is about.
     pub what: &'static str,
-    /// What is measured.
+    /// The measured quantity.
     pub metric: Metric,
-    /// Before.
+    /// The value before the change.
     pub before: f64,
-    /// As proposed.
+    /// The value with the proposed change.
     pub proposed: f64,
 }
 
 impl Row {
-    /// The second relative to the first; `None` where that is 0.
+    /// The second value relative to the first; `None` if the first is 0.
     pub fn ratio(&self) -> Option<f64> {
         (self.before > 0.0).then(|| self.proposed / self.before)
     }
@@ -63,12 +63,12 @@ const fn row(what: &'static str, metric: Metric, before: f64, proposed: f64) -> 
     Row { what, metric, before, proposed }
 }
 
-/// I/Os per second.
+/// A row of I/Os per second.
 const fn iops(what: &'static str, before: f64, proposed: f64) -> Row {
     row(what, Metric::Iops, before, proposed)
 }
 
-/// What was published about `name`.
+/// The publications about `name`.
 pub fn published(name: Name) -> &'static Published {
     match name {
         Name::Contention => &contention::PUBLISHED,

@@ -1,7 +1,7 @@
 //! Runs the cases of each claim and fills the model.
 //!
-//! What is compared takes turns: of each group of rows every one is run once before any is run again, so that a
-//! machine that changes its mood does so for all.
+//! Rows that are compared take turns: each row of a group is run once before any is run again, so that a machine
+//! whose speed drifts affects all rows alike.
 
 use super::args::Wanted;
 use super::cases::{self, Case};
@@ -22,10 +22,10 @@ use blkmq_lab::observe::{Inversions, Observation};
 
 /// Runs of each row.
 pub const REPETITIONS: u32 = 5;
-/// Slots of every elevator whose order is looked at, and to spare.
+/// The slots of every observed elevator, and to spare.
 const REQUESTS: usize = 1 << 16;
 
-/// Measures what is `wanted`. `command` is how it was asked for.
+/// Measures the claims of `wanted`. `command` is the command line.
 ///
 /// # Errors
 /// If a case cannot be run on this machine.
@@ -69,11 +69,11 @@ struct Row<'a> {
     case: &'a Case,
     plan: Plan,
     runs: Vec<Run>,
-    /// Requests of a thousand, run by run.
+    /// Inversions per thousand requests, run by run.
     inverted: Vec<f64>,
 }
 
-/// The points of rows that are compared; what there is to say about them joins `notes`.
+/// The points of rows that are compared; notes about them are added to `notes`.
 fn in_turns(
     name: Name,
     group: &[Case],
@@ -114,7 +114,7 @@ fn plan(case: &Case) -> Result<Plan, Failure> {
 }
 
 impl Row<'_> {
-    /// Runs it once more. What there is to say about it.
+    /// Runs the row once more, and returns the notes about it.
     fn once(&mut self, name: Name) -> Result<Vec<String>, Failure> {
         let inversions = (name == Name::Order).then(|| Inversions::new(REQUESTS));
         let observation = Observation { inversions: inversions.clone(), ..Observation::default() };
@@ -127,7 +127,7 @@ impl Row<'_> {
         Ok(notes)
     }
 
-    /// Its run with the median rate; the share of time waiting is that run's, inversions are the median.
+    /// The row's run with the median rate; the share of time waiting is that run's, inversions are the median.
     fn point(&self) -> Point {
         let run = bench::median(&self.runs).expect("every row was run");
         let command = format!("blkmq bench {} --repeat={REPETITIONS}", self.case.args.join(" "));
@@ -185,7 +185,7 @@ mod tests {
             other => panic!("{other:?}"),
         };
         wanted.threads = vec![2];
-        // Two of these need seconds for any result at all.
+        // Merge and Depth need seconds for any result at all.
         wanted.names.retain(|name| !matches!(name, Name::Merge | Name::Depth));
         let repro = run(&wanted, "blkmq repro".into()).expect("it can be measured");
         for experiment in &repro.experiments {

@@ -23,7 +23,7 @@ fn point(
     }
 }
 
-/// Two and four threads in three ways.
+/// Two and four threads in three variants.
 pub fn contention() -> Experiment {
     let ways = [
         (Variant::Before, "spin"),
@@ -50,7 +50,7 @@ pub fn contention() -> Experiment {
     }
 }
 
-/// One depth in three ways, and the three calls.
+/// One depth in three variants, and the three calls.
 pub fn kick() -> Experiment {
     let ways = [
         (Variant::Before, "always", 200e3, 1.0, vec![1_500, 2_500]),
@@ -75,7 +75,7 @@ pub fn kick() -> Experiment {
     }
 }
 
-/// Both, on a small machine.
+/// Both claims, on a small machine.
 pub fn both() -> Repro {
     Repro {
         command: "blkmq repro contention kick".into(),
@@ -93,7 +93,7 @@ pub fn both() -> Repro {
     }
 }
 
-/// The same with text that would break a careless writer, in every place that holds text.
+/// The same with text that would break a writer that does not escape, in every place that holds text.
 pub fn hostile() -> Repro {
     let evil = "<script>alert('x')</script> & \"quoted\", \u{1b}[31mred\u{7}\nnext";
     let mut repro = both();

@@ -6,18 +6,18 @@ use super::published::Source;
 use crate::report::number::nanos;
 use crate::report::text_table::Align;
 
-/// A heading: its name, what it means, and whether it is over words or figures.
+/// A heading: its name, its meaning, and whether the column holds words or figures.
 pub type Column = (&'static str, &'static str, Align);
 
 /// Rows under headings.
 pub struct Table {
     /// The headings.
     pub columns: Vec<Column>,
-    /// A cell for each of them.
+    /// The rows, with a cell for each heading.
     pub rows: Vec<Vec<String>>,
 }
 
-/// What one source published.
+/// The publication of one source.
 pub fn published(source: &Source) -> Table {
     let columns = vec![
         ("measured with", "as published", Align::Left),
@@ -38,7 +38,7 @@ pub fn published(source: &Source) -> Table {
     Table { columns, rows: rows.collect() }
 }
 
-/// What was measured here. What stands together is named once.
+/// The measurements here. Values that adjacent rows share are printed once.
 pub fn measured(experiment: &Experiment) -> Table {
     let metrics = experiment.metrics();
     let what = experiment.points.first().map_or("", |point| point.setting.what);
@@ -75,7 +75,7 @@ pub fn measured(experiment: &Experiment) -> Table {
     Table { columns, rows }
 }
 
-/// What became of calls in quick succession; None if there were none.
+/// The timelines of calls in quick succession; `None` if there are none.
 pub fn timelines(experiment: &Experiment) -> Option<Table> {
     if experiment.timelines.is_empty() {
         return None;

@@ -1,4 +1,5 @@
-//! What was found, for the terminal: for each claim what was published, what was measured here, and what both mean.
+//! The results for the terminal: for each claim the published figures, the figures measured here, and the meaning of
+//! both.
 
 use super::findings::{findings, limits};
 use super::model::{Experiment, Repro};
@@ -9,7 +10,7 @@ use crate::report::number::{bytes, counted};
 use crate::report::table::{paragraph, push_line};
 use crate::report::text_table::TextTable;
 
-/// What was found as lines of text.
+/// The results as lines of text.
 pub fn render(repro: &Repro) -> String {
     let mut out = String::new();
     if repro.experiments.is_empty() {
@@ -24,7 +25,7 @@ pub fn render(repro: &Repro) -> String {
     out
 }
 
-/// Its processor and memory, in a few words.
+/// The processor and the memory of the machine, in a few words.
 pub fn machine(repro: &Repro) -> String {
     let Machine { cpu_model, cores, memory_bytes, .. } = &repro.machine;
     format!("{cpu_model}, {}, {}", counted((*cores).into(), "core"), bytes(*memory_bytes as f64))
@@ -60,7 +61,7 @@ fn claim(out: &mut String, experiment: &Experiment, machine: &Machine) {
     }
 }
 
-/// Who published it, on what, and with what.
+/// The source of published figures, with its hardware and workload.
 pub fn cited(source: &Source) -> String {
     format!("{}; {}; {}.", source.by, source.hardware, source.workload)
 }

@@ -1,23 +1,24 @@
-//! Drawing a device: which, with which parameters, and with which faults in it or around it.
+//! Draws a device: its kind, its parameters, and the faults in it or around it.
 //!
 //! Parameters are drawn by name, for every device that has them, since devices share the names of null_blk. So a
-//! device joins by its name in [`DEVICES`]; what it has beyond that stays at its default, or as it is written there.
+//! device joins by its name in [`DEVICES`]; its other parameters stay at their defaults, or as they are written
+//! there.
 
 use super::Dice;
 use crate::scenario::MACHINE;
 use blkmq_device::registry;
 
-/// The devices that are drawn, by their names in the registry, each as often as it stands here. What follows behind a
-/// comma is always given, `NAME,size=64` say.
+/// The devices that are drawn, by their names in the registry, each with a frequency equal to its number of entries.
+/// Parameters behind a comma are always given, `NAME,size=64` say.
 const DEVICES: &[&str] =
     &["null", "null", "null", "null", "memory", "memory", "disk", "flash,size=1"];
 
-/// Failures of one fault point of one hardware queue, at most. They end, so everything must end.
+/// The most failures of one fault point of one hardware queue. They end, so every I/O must end.
 const FAULTS: u64 = 60;
-/// The same for lost requests, each of which takes 5 s of virtual time.
+/// The most lost requests, each of which takes 5 s of virtual time.
 const LOSSES: u64 = 4;
 
-/// How the value of a parameter is drawn, if it is to have one.
+/// How the value of a parameter is drawn; `None` leaves the parameter out.
 type Draw = fn(&mut Dice) -> Option<u64>;
 
 /// Parameters by name.
@@ -46,7 +47,7 @@ const PARAMETERS: &[(&str, Draw)] = &[
 pub(super) struct Drawn {
     /// Its description.
     pub(super) text: String,
-    /// It keeps contents.
+    /// Does it store contents?
     pub(super) stores: bool,
 }
 
@@ -87,7 +88,7 @@ fn fault(dice: &mut Dice, most: u64) -> String {
     format!("{interval}:{probability}:{space}:{}", dice.magnitude(1, most))
 }
 
-/// Faults of a null device itself.
+/// Draws faults of a null device itself.
 fn inner_faults(dice: &mut Dice, text: &mut String) {
     for (name, most) in [
         ("resource", FAULTS),
@@ -103,7 +104,7 @@ fn inner_faults(dice: &mut Dice, text: &mut String) {
     pair(text, "timeout_resets", dice.among(&[0, 0, 1, 3]));
 }
 
-/// The device of faults around that one, without what stands behind its colon.
+/// The device of faults around that device, without the part behind its colon.
 fn outer_faults(dice: &mut Dice, inside: &str) -> String {
     let mut text = "faults".to_owned();
     for name in [
@@ -120,8 +121,8 @@ fn outer_faults(dice: &mut Dice, inside: &str) -> String {
             pair(&mut text, name, dice.among(&["0.01", "0.1", "0.5"]));
         }
     }
-    // What the device is asked about it answers one day, but not after any number of times: the timeout is not
-    // much shorter than what it may take, where that is known.
+    // The device answers the engine's questions about a late request some day, but not after any number of them: the
+    // timeout is not much shorter than the longest service time, where that is known.
     if inside.contains(",completion_nsec=") && !inside.contains(",mbps=") {
         pair(&mut text, "timeout_nsec", dice.magnitude(1_500_000, 100_000_000));
     }

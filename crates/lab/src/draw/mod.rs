@@ -1,7 +1,7 @@
-//! Drawing a scenario from a seed, swarm style: each run has some features off and others far too strong.
+//! Draws a scenario from a seed, swarm style: each run has some features off and others far too strong.
 //!
-//! Uniform parameters would make all runs alike, and rare combinations would never be seen. So most numbers
-//! are drawn by magnitude, and most features are off in most runs. Devices are drawn in `device.rs`.
+//! Uniform parameters would make all runs alike, and rare combinations would never be seen. So most numbers are drawn
+//! by magnitude, and most features are off in most runs. Devices are drawn in `device.rs`.
 
 mod device;
 
@@ -12,9 +12,9 @@ use blkmq_core::{Instant, Nanos, Rng};
 use blkmq_engine::{Access, KickMode, Modes, NoMerges, PumpMode, Stats};
 use blkmq_sched::{Attribute, Scope};
 
-/// I/Os of a run, at most, over all CPUs.
+/// The most I/Os of a run, over all CPUs.
 const IOS: u64 = 500;
-/// Blocks in an I/O, at most, for a device that stores: what is in each block is followed.
+/// The most blocks in an I/O to a device that stores: the contents of each block are tracked.
 const STORED_BLOCKS: u32 = 8;
 
 /// A source of decisions.
@@ -29,7 +29,7 @@ impl Dice {
         all[self.0.below(all.len() as u64) as usize]
     }
 
-    /// From `least` to `most`, small ones as likely as large ones.
+    /// A number from `least` to `most`; small magnitudes are as likely as large ones.
     fn magnitude(&mut self, least: u64, most: u64) -> u64 {
         let span = most - least + 1;
         let bits = 1 + self.0.below((u64::BITS - span.leading_zeros()).into());
@@ -53,7 +53,7 @@ impl Scenario {
         let dice = &mut dice;
         let scheduler = dice.among(policies::all());
         let (_, access) = dice.among(&Access::ALL);
-        // Twice as often as the others: it is the one with the protocol.
+        // Half of the draws are replaced by combining: it is the access with the protocol.
         let access = if dice.one_in(2) { Access::Combining } else { access };
         let cpus = dice.magnitude(1, 8) as u16;
         let ios = dice.magnitude(1, IOS / u64::from(cpus)) as u32;
@@ -86,7 +86,7 @@ impl Scenario {
             power: power(dice, stores),
             begin: Instant::ZERO,
         };
-        // Last, so that they decide about nothing else.
+        // These are drawn last, so that the draws do not influence any other choice.
         let modes = modes(&mut dice.0, access);
         let (_, stats) = dice.among(&STATS);
         let begin = dice.among(&BEGINS);
@@ -96,7 +96,7 @@ impl Scenario {
 }
 
 impl Scenario {
-    /// If its device fails: with I/Os of several owners side by side, so that a request that fails is taken apart.
+    /// If the device has failures, makes several owners share requests, so that a failed request is taken apart.
     fn with_shared_failures(mut self) -> Self {
         if ["error=", "badblocks="].iter().any(|fault| self.device.contains(fault)) {
             self.nomerges = NoMerges::All;
@@ -115,7 +115,7 @@ impl Scenario {
     }
 }
 
-/// Modes that go with `access`; its own, as often as not.
+/// Modes that go with `access`; as often as not its default ones.
 pub(crate) fn modes(rng: &mut Rng, access: Access) -> Modes {
     fn some<M: Copy>(dice: &mut Dice, all: &[M]) -> Option<M> {
         dice.sometimes(2, |dice| dice.among(all))
@@ -178,7 +178,7 @@ fn bounds(dice: &mut Dice) -> Bounds {
     }
 }
 
-/// More often where there is something to lose.
+/// Draws power cuts, more often for a device that has data to lose.
 fn power(dice: &mut Dice, stores: bool) -> PowerCuts {
     if !dice.one_in(if stores { 2 } else { 8 }) {
         return PowerCuts::NONE;
@@ -186,7 +186,7 @@ fn power(dice: &mut Dice, stores: bool) -> PowerCuts {
     PowerCuts {
         most: dice.magnitude(1, 4) as u32,
         device_only: dice.one_in(2) && stores,
-        // Something should have been going on by then.
+        // The first cut comes when some I/Os have probably begun.
         after: Nanos(1_000 * dice.magnitude(1, 20_000)),
     }
 }
@@ -221,7 +221,7 @@ fn load(dice: &mut Dice, stores: bool) -> Load {
     for weight in &mut ops {
         *weight = dice.among(&[0, 0, 1, 10]);
     }
-    // At least writes.
+    // There are writes in any case.
     ops[1] = ops[1].max(1);
     Load {
         pattern: dice.among(&Pattern::ALL).1,

@@ -1,11 +1,11 @@
-//! Elevator logs: everything that a policy was told and what it answered, with times.
+//! Elevator logs: every call of a policy and every answer, with times.
 //!
-//! A policy decides by what it is told and nothing else, so a log can be played back: to the same policy, which must
-//! give every answer again ([`replay`]), or as a workload to another one ([`rerun`]). [`summary`] says in figures what
-//! became of the requests of a log, so that both can be compared.
+//! The answers of a policy depend on the calls alone, so a log can be played back: to the same policy, which must
+//! give every answer again ([`replay`]), or as a workload to another one ([`rerun`]). [`summary`] gives the fate of
+//! the requests of a log in figures, so that both can be compared.
 //!
 //! An [`ElevatorLog`] is filled through [`Observation`](crate::observe::Observation), in real or in virtual time; it
-//! becomes bytes ([`ElevatorLog::bytes`]), and they a [`Log`] again. The format is in `wire.rs`.
+//! becomes bytes ([`ElevatorLog::bytes`]), and the bytes a [`Log`] again. The format is in `wire.rs`.
 
 mod outside;
 mod recorder;

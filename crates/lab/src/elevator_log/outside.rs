@@ -1,4 +1,4 @@
-//! The outside of a policy that is replayed: says what it said when the log was recorded.
+//! The outside of a policy that is replayed: gives the answers that it gave when the log was recorded.
 
 use crate::observe::outside::Heard;
 use blkmq_core::Instant;
@@ -6,20 +6,20 @@ use blkmq_sched::{Note, Outside, StatsLevel};
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, VecDeque};
 
-/// What will be said, and what was asked for that nobody said.
+/// The recorded answers for the coming call, and a question of the policy that has no recorded answer.
 #[derive(Default)]
 pub(super) struct Recorded {
-    /// Pools from which tokens were wanted in the coming call, and whether there was one.
+    /// The pools from which the policy wants tokens in the coming call, and whether there was one.
     tokens: RefCell<VecDeque<(u32, bool)>>,
     values: RefCell<BTreeMap<u32, u64>>,
     level: Cell<StatsLevel>,
     draining: Cell<bool>,
-    /// A token that was wanted now and not then.
+    /// The pool of a token that the policy wants now and did not want in the recording.
     surprise: Cell<Option<usize>>,
 }
 
 impl Recorded {
-    /// In the next call this was heard.
+    /// Adds an answer that the policy gets in the next call.
     pub(super) fn will_say(&self, heard: Heard) {
         match heard {
             Heard::Token { pool, there } => self.tokens.borrow_mut().push_back((pool, there)),
@@ -31,7 +31,7 @@ impl Recorded {
         }
     }
 
-    /// After a call: what differs from what was asked for when it was recorded.
+    /// After a call: the difference between the policy's questions and the recorded ones.
     pub(super) fn left_over(&self) -> Option<String> {
         if let Some(pool) = self.surprise.take() {
             return Some(format!("wants a token of pool {pool}, which it did not"));

@@ -1,4 +1,4 @@
-//! Recording: an observer beside each policy, who writes down every call.
+//! Recording: an observer beside each policy writes down every call.
 
 use super::wire::{Call, Entry, put_instance, put_log};
 use crate::observe::outside::Heard;
@@ -8,7 +8,7 @@ use blkmq_sched::{At, Cx, DepthLimits, Done, GroupChange, Grown, Options, Pick, 
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// What the policies of one queue are told; clones are the same log. Each policy has a bounded part of its own.
+/// The calls of the policies of one queue; clones are the same log. Each policy has a bounded part of its own.
 #[derive(Clone)]
 pub struct ElevatorLog(Arc<Inner>);
 
@@ -43,13 +43,13 @@ impl ElevatorLog {
         Self(Arc::new(Inner { capacity, instances: Mutex::default() }))
     }
 
-    /// Calls that are not in the log.
+    /// The number of calls that are missing from the log.
     #[must_use]
     pub fn missed(&self) -> u64 {
         lock(&self.0.instances).iter().map(|part| lock(part).missed).sum()
     }
 
-    /// The log as it is by now, as bytes; `command` is where it comes from.
+    /// The present contents of the log as bytes; `command` is the command that it comes from.
     #[must_use]
     pub fn bytes(&self, command: &str) -> Vec<u8> {
         let instances = lock(&self.0.instances);
@@ -60,7 +60,7 @@ impl ElevatorLog {
         put_log(command, &parts.collect::<Vec<_>>())
     }
 
-    /// Somebody to write down what a policy called `policy` is told.
+    /// A recorder for the calls of a policy named `policy`.
     pub(crate) fn beside(
         &self,
         policy: &'static blkmq_sched::Factory,
@@ -89,10 +89,10 @@ struct Recorder {
 }
 
 impl Recorder {
-    /// Where a call says no time, it is that of the call before.
+    /// A call without a time has that of the call before.
     fn note(&self, now: Option<Instant>, entry: Entry<'_>) {
         let part = &mut *lock(&self.part);
-        // What follows a call that is missing would be told of requests that nobody knows.
+        // Calls behind a missing one could be about requests that the log does not know.
         if part.missed > 0 || part.calls.len() >= self.capacity {
             part.missed += 1;
             return;

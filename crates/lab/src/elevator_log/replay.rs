@@ -10,25 +10,25 @@ use std::fmt;
 /// Calls before a difference that are shown with it.
 const CONTEXT: usize = 8;
 
-/// What came of a replay.
+/// The result of a replay.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Replayed {
     /// Calls that were made.
     pub calls: u64,
     /// Answers that were compared.
     pub answers: u64,
-    /// The first answer that was another one, if there is one. Nothing was replayed behind it.
+    /// The first answer that differs, if there is one. The replay stops there.
     pub difference: Option<Difference>,
 }
 
-/// An answer that is not the recorded one.
+/// An answer that differs from the recorded one.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Difference {
     /// Number of the call, from 0.
     pub call: u64,
     /// The call with the recorded answer.
     pub recorded: String,
-    /// The same with this answer.
+    /// The same call with the answer of the replay.
     pub replayed: String,
     /// Calls before it, the oldest first.
     pub before: Vec<String>,
@@ -48,7 +48,7 @@ impl fmt::Display for Difference {
 pub enum ReplayError {
     /// It cannot be read.
     Log(LogError),
-    /// Its policy does not exist; with those that do.
+    /// Its policy does not exist; with a list of those that do.
     Policy(String),
     /// An option is not the policy's.
     Option(OptionError),
@@ -56,7 +56,7 @@ pub enum ReplayError {
     Contract {
         /// Number of the call, from 0.
         call: u64,
-        /// What is wrong with it.
+        /// The breach.
         what: String,
     },
 }
@@ -135,7 +135,7 @@ pub fn replay(instance: &Instance<'_>) -> Result<Replayed, ReplayError> {
     Ok(replayed)
 }
 
-/// Where a request is, going by the log.
+/// The place of a request according to the log.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Place {
     Nowhere,
@@ -148,7 +148,7 @@ struct Stage {
     factory: &'static Factory,
     policy: Box<dyn Scheduler>,
     outside: Recorded,
-    /// All slots are in use at all times, so that any of them can be given any name.
+    /// All slots are in use at all times, so that each of them can be given any name.
     requests: Requests,
     names: Box<[RequestId]>,
     places: Box<[Place]>,
@@ -215,7 +215,7 @@ impl Stage {
         }
     }
 
-    /// Makes the call; if it asks for something, the entry with this policy's answer.
+    /// Makes the call; if the call has an answer, returns the entry with this policy's answer.
     fn make<'a>(&mut self, call: &Call<'a>) -> Option<Entry<'a>> {
         match call.entry {
             Entry::Insert { rq, meta, .. } | Entry::Grown { rq, meta, .. } => self.set(rq, meta),
@@ -259,7 +259,7 @@ impl Stage {
         None
     }
 
-    /// What the policy asked of its outside and the recorded one did not, or the other way round.
+    /// The policy's questions to its outside that differ from the recorded ones, in either direction.
     fn unheard(&mut self, entry: &Entry<'_>) -> Option<String> {
         if matches!(entry, Entry::Heard(_)) { None } else { self.outside.left_over() }
     }
@@ -275,7 +275,7 @@ impl Stage {
         *self.requests.get_mut(rq) = meta;
     }
 
-    /// Where requests are after the call.
+    /// Updates the places of requests after the call.
     fn follow(&mut self, entry: &Entry<'_>) {
         let (rq, place) = match *entry {
             Entry::Insert { rq, .. } => (rq, Place::Held(rq)),

@@ -1,8 +1,8 @@
-//! The arrivals of a log as a workload for another policy: when, what and where is kept; what the device does is
+//! The arrivals of a log as a workload for another policy: their times, operations and places are kept; the device is
 //! simulated anew.
 //!
-//! An I/O arrives when it was inserted or joined a held request; what merged in a plug arrives as one. Nobody waits
-//! for anything before the next one arrives, as nothing is known of why it came when it did.
+//! An I/O arrives when it was inserted or joined a held request; I/Os that merged in a plug arrive as one. No arrival
+//! waits for an earlier I/O, as the log does not say why an I/O came when it did.
 
 use super::wire::{Entry, Log, LogError};
 use crate::observe::Observation;
@@ -15,7 +15,7 @@ use std::fmt;
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Workload {
     ios: Vec<IoMeta>,
-    /// Discards that joined a request, whose places nobody knows.
+    /// Discards that joined a request; the log does not say where they are.
     unknown: u64,
 }
 
@@ -23,7 +23,7 @@ impl Workload {
     /// The arrivals of all elevators of a log. O(n log n).
     ///
     /// # Errors
-    /// If it cannot be read.
+    /// If the log cannot be read.
     pub fn of(log: &Log<'_>) -> Result<Self, LogError> {
         let mut workload = Self::default();
         for instance in &log.instances {
@@ -63,7 +63,7 @@ impl Workload {
         self.ios.push(IoMeta { sector: start, sectors, arrived: now, ..meta });
     }
 
-    /// How many I/Os there are.
+    /// The number of I/Os.
     #[must_use]
     pub fn len(&self) -> usize {
         self.ios.len()
@@ -103,12 +103,12 @@ pub enum RerunError {
     Refused {
         /// The I/O.
         op: Op,
-        /// Where it begins.
+        /// Its first sector.
         sector: u64,
-        /// Why.
+        /// The reason.
         why: Refusal,
     },
-    /// Nothing goes on, with so many I/Os in flight.
+    /// The run makes no progress, with so many I/Os in flight.
     Stuck(u32),
 }
 
@@ -126,11 +126,12 @@ impl fmt::Display for RerunError {
 
 impl std::error::Error for RerunError {}
 
-/// I/Os that may be in flight for one hardware queue; more arrive late.
+/// I/Os that may be in flight for one hardware queue; further ones arrive late.
 const CREDIT: u32 = 1 << 14;
 
 /// Runs `workload` through the queue that `config` describes, in virtual time: one submitter for each hardware queue
-/// of its device, whose I/Os arrive when they did. Its submitters and their depth are replaced.
+/// of its device, whose I/Os arrive at their recorded times. Replaces the number of submitters and the depth in
+/// `config`.
 ///
 /// # Errors
 /// If the queue is impossible or its device does not take an I/O.
@@ -160,13 +161,13 @@ pub fn rerun(
             return Ok(queue.stats());
         }
         if full && reaped > 0 {
-            // Late, because there was no room; now there is.
+            // Some I/Os are late because there was no room; now there is.
             continue;
         }
         let arrival = ios.peek().map(|io| io.arrived).filter(|_| !full);
         let due = submitters.iter().filter_map(Submitter::next_deadline).min();
         let next = due.into_iter().chain(arrival).min().ok_or(RerunError::Stuck(in_flight))?;
-        // What is due at once may be let pass a few times, by who expects somebody else to see to it.
+        // A submitter may leave a duty that is due at once for a few turns, if it expects another thread to do it.
         idle_turns = if next <= now && reaped == 0 { idle_turns + 1 } else { 0 };
         if idle_turns > MOST_IDLE_TURNS {
             return Err(RerunError::Stuck(in_flight));
@@ -175,10 +176,10 @@ pub fn rerun(
     }
 }
 
-/// Turns without an effect, at one time, after which nothing will ever happen.
+/// Turns without an effect, at one time, after which the run counts as stuck.
 const MOST_IDLE_TURNS: u32 = 10_000;
 
-/// False if there is no credit for it.
+/// Pushes an I/O; false if there is no credit for it.
 fn push(submitter: &mut Submitter<()>, now: Instant, io: &IoMeta) -> Result<bool, RerunError> {
     let IoMeta { op, sector, sectors, flags, ioprio, owner, group, write_hint, .. } = *io;
     let io = Io { flags, ioprio, owner, group, write_hint, ..Io::new(op, sector, sectors, 0, ()) };
@@ -189,7 +190,7 @@ fn push(submitter: &mut Submitter<()>, now: Instant, io: &IoMeta) -> Result<bool
     }
 }
 
-/// Whatever there is to do by now. Returns how many I/Os have ended.
+/// Does all work that is due. Returns how many I/Os have ended.
 fn turn(submitter: &mut Submitter<()>, now: Instant) -> u32 {
     submitter.flush(now);
     submitter.poll(now);

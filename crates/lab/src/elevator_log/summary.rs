@@ -1,4 +1,4 @@
-//! What became of the requests of a log, in figures: their order, the distance between them, and how long they waited.
+//! The fate of the requests of a log, in figures: their order, the distance between them, and their waiting times.
 
 use super::wire::{Entry, Log, LogError};
 use blkmq_core::{Histogram, Instant, IoMeta, Op};
@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 pub struct Waits {
     /// In the elevator: from the first insert to the last pick.
     pub waited: Histogram,
-    /// From that pick until it was found to be finished.
+    /// From that pick until the completion was found.
     pub served: Histogram,
 }
 
@@ -19,37 +19,37 @@ pub struct Waits {
 pub struct Summary {
     /// Requests inserted, each counted once.
     pub inserted: u64,
-    /// Times that one came back to be issued again.
+    /// Times that a request came back to be issued again.
     pub requeued: u64,
     /// I/Os that joined a held request, and requests that were fused.
     pub merged: u64,
-    /// Requests picked, those picked again included.
+    /// Requests picked, including those picked again.
     pub picked: u64,
-    /// Requests that were taken back.
+    /// Requests that were withdrawn.
     pub withdrawn: u64,
-    /// Sectors between the end of each pick and the beginning of the next one that was behind or ahead of it, summed
-    /// up over each elevator.
+    /// Sectors between the end of each pick and the beginning of the next one, in either direction, summed up over
+    /// each elevator.
     pub distance: u128,
-    /// Picks that begin exactly where the one before ended.
+    /// Picks that begin exactly where the previous pick ended.
     pub sequential: u64,
-    /// Picks that begin before the one before began.
+    /// Picks that begin before the beginning of the previous pick.
     pub backwards: u64,
-    /// Picks of a request while one that arrived earlier was held.
+    /// Picks of a request while another one that arrived earlier was held.
     pub overtaken: u64,
     /// Times of reads.
     pub reads: Waits,
-    /// Times of everything else.
+    /// Times of all other requests.
     pub writes: Waits,
     /// From the first call to the last.
     pub lasted: blkmq_core::Nanos,
 }
 
-/// One request on its way.
+/// A held or issued request.
 struct Held {
     inserted: Instant,
     picked: Instant,
     meta: IoMeta,
-    /// When it came in relation to others; its place among those that wait.
+    /// Its arrival number, which is its place among waiting requests.
     number: u64,
 }
 
@@ -76,10 +76,10 @@ pub fn summary(log: &Log<'_>) -> Result<Summary, LogError> {
 #[derive(Default)]
 struct Elevator {
     requests: BTreeMap<usize, Held>,
-    /// Numbers of those that wait.
+    /// Numbers of the waiting requests.
     waiting: std::collections::BTreeSet<u64>,
     inserts: u64,
-    /// Where the last pick began and ended.
+    /// The beginning and the end of the last pick.
     last: Option<(u64, u64)>,
 }
 

@@ -1,4 +1,4 @@
-//! The format of elevator logs, and how they become bytes; `read.rs` is the way back. No I/O.
+//! The format of elevator logs, and their encoding; `read.rs` decodes them. No I/O.
 //!
 //! ```text
 //! log      = "blkmqelv" version:number command:text { 1 instance } 0
@@ -22,73 +22,73 @@ mod read;
 const MAGIC: &[u8; 8] = b"blkmqelv";
 /// The only version so far.
 pub(super) const VERSION: u64 = 1;
-/// More slots than any queue has: what is claimed is made room for.
+/// More slots than any queue has: a reader allocates as many as the log claims.
 const MOST_SLOTS: u64 = 1 << 20;
 
-/// What a policy was told or asked, and what it answered.
+/// A call of a policy, with its answer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Entry<'a> {
-    /// It took a request in.
+    /// The policy took a request in.
     Insert {
-        /// Which.
+        /// The request.
         rq: RequestId,
-        /// Where.
+        /// The place of the insertion.
         at: At,
-        /// As it was.
+        /// Its metadata.
         meta: IoMeta,
     },
-    /// It was asked what is next.
+    /// The policy was asked for the next request.
     Pick {
-        /// For whom.
+        /// The hardware queue to pick for.
         hw: HwQueue,
-        /// What it said.
+        /// The answer.
         answer: Pick,
     },
     /// An issued request has finished.
     Completed {
-        /// How.
+        /// The completion.
         done: Done,
     },
-    /// A held request was taken back.
+    /// A held request was withdrawn.
     Withdraw {
-        /// Which.
+        /// The request.
         rq: RequestId,
     },
     /// A held request was fused into another.
     Absorbed {
-        /// The one that is left.
+        /// The request that remains.
         into: RequestId,
-        /// The other one.
+        /// The request that is gone.
         gone: RequestId,
-        /// What is left, as it is now.
+        /// The present metadata of the request that remains.
         meta: IoMeta,
     },
     /// A held request has grown.
     Grown {
-        /// Which.
+        /// The request.
         rq: RequestId,
-        /// Where.
+        /// The side.
         edge: Grown,
-        /// As it is now.
+        /// Its present metadata.
         meta: IoMeta,
     },
     /// May an I/O join a held request?
     MayMerge {
-        /// Which.
+        /// The request.
         into: RequestId,
         /// The I/O.
         io: IoMeta,
-        /// What it said.
+        /// The answer.
         answer: bool,
     },
     /// Should front merges be looked for?
     FrontMerges {
-        /// What it said.
+        /// The answer.
         answer: bool,
     },
     /// What are its caps?
     DepthLimits {
-        /// What it said.
+        /// The answer.
         answer: DepthLimits,
     },
     /// May an I/O have a slot?
@@ -97,22 +97,22 @@ pub enum Entry<'a> {
         io: IoMeta,
         /// Slots in use.
         used: Used,
-        /// What it said.
+        /// The answer.
         answer: bool,
     },
     /// The tree of groups has changed.
     Regroup(GroupChange),
     /// An owner has gone.
     Left(Owner),
-    /// In the next call, it heard this from outside.
+    /// An answer that the policy gets from its outside in the next call.
     Heard(Heard),
     /// An attribute was set.
     Set {
-        /// Which.
+        /// Its name.
         name: &'a str,
-        /// To what.
+        /// The value.
         value: i64,
-        /// Does it have one of that name?
+        /// Does the policy have an attribute of that name?
         answer: bool,
     },
 }
@@ -120,9 +120,9 @@ pub enum Entry<'a> {
 /// An entry and its time.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Call<'a> {
-    /// When. Never earlier than the call before.
+    /// The time of the call. Never earlier than that of the call before.
     pub now: Instant,
-    /// What.
+    /// The call and its answer.
     pub entry: Entry<'a>,
 }
 
@@ -131,43 +131,43 @@ pub struct Call<'a> {
 pub struct Instance<'a> {
     /// Its name in the registry.
     pub policy: &'a str,
-    /// What it was built for.
+    /// The shape that it was built for.
     pub shape: Shape,
     /// Options that were given.
     pub options: Vec<(&'a str, i64)>,
-    /// Calls that came when the log was full; those that are there are the first ones.
+    /// Calls that came when the log was full; the log holds the first ones.
     pub missed: u64,
     calls: &'a [u8],
-    /// Where the calls are in the log.
+    /// The offset of the calls in the log.
     offset: usize,
 }
 
-/// A log, taken apart.
+/// A decoded log.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Log<'a> {
     /// The command that it comes from.
     pub command: &'a str,
-    /// Every policy there was.
+    /// Every policy of the log.
     pub instances: Vec<Instance<'a>>,
 }
 
-/// What cannot be an elevator log. Offsets are in bytes.
+/// Why bytes are no elevator log. Offsets are in bytes.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum LogError {
-    /// It does not begin like one.
+    /// The log does not begin with the magic number.
     Magic,
-    /// It is of another version.
+    /// The log is of another version.
     Version(u64),
-    /// It ends too early.
+    /// The log ends too early.
     Truncated {
-        /// Where.
+        /// The place of the end.
         offset: usize,
     },
-    /// Something is not possible.
+    /// A value is impossible.
     Invalid {
-        /// Where.
+        /// The place of the value.
         offset: usize,
-        /// What.
+        /// The description of the value.
         what: &'static str,
     },
 }
@@ -206,7 +206,7 @@ pub(super) fn put_text(out: &mut Vec<u8>, text: &str) {
     out.extend_from_slice(text.as_bytes());
 }
 
-/// A whole log from the command that it comes from and its instances, each as [`put_instance`] left it.
+/// A whole log, from the command that it comes from and its instances, each as [`put_instance`] left it.
 pub(super) fn put_log(command: &str, instances: &[Vec<u8>]) -> Vec<u8> {
     let mut out = MAGIC.to_vec();
     put_number(&mut out, VERSION);
@@ -255,7 +255,7 @@ fn put_id(out: &mut Vec<u8>, id: RequestId) {
     out.push(id.generation());
 }
 
-/// How much earlier than `now`, or later.
+/// Writes how much earlier than `now` a time is, or later.
 fn put_time(out: &mut Vec<u8>, now: Instant, at: Instant) {
     put_signed(out, now.as_nanos().wrapping_sub(at.as_nanos()) as i64);
 }
@@ -346,7 +346,7 @@ fn put_heard(out: &mut Vec<u8>, head: impl Fn(&mut Vec<u8>, u8), heard: Heard) {
 }
 
 impl Call<'_> {
-    /// Appends it; `before` is the time of the call before.
+    /// Appends the entry; `before` is the time of the call before.
     pub(super) fn put(&self, before: Instant, out: &mut Vec<u8>) {
         let now = self.now;
         let head = |out: &mut Vec<u8>, kind| {

@@ -1,4 +1,4 @@
-//! How many requests wait in the elevators and are at the device, over time.
+//! The number of requests in the elevators and at the device, over time.
 
 use super::device::{DeviceWatch, Fate, Seen};
 use super::policy::PolicyWatch;
@@ -7,7 +7,7 @@ use blkmq_core::{HwQueue, Instant, RequestId};
 use blkmq_sched::{At, Cx, Pick};
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// Both depths of one queue; clones are the same.
+/// Both depths of one queue; clones share them.
 #[derive(Clone, Debug, Default)]
 pub struct Depths {
     elevator: Shared,

@@ -1,4 +1,4 @@
-//! A device with observers beside it, who see what it is given and what it gives back, and change nothing.
+//! A device with observers beside it, which see the requests that it is given and gives back, and change nothing.
 
 use blkmq_core::{Instant, IoResult, Tag};
 use blkmq_engine::DeviceQueues;
@@ -6,7 +6,7 @@ use blkmq_engine::{BioTable, DeviceQueue, Enqueued, Expiry, Finished, Inflight, 
 #[cfg(target_os = "linux")]
 use std::os::fd::BorrowedFd;
 
-/// What became of a request at its device.
+/// The fate of a request at its device.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Fate {
     /// It has ended.
@@ -15,11 +15,11 @@ pub(crate) enum Fate {
     Again,
 }
 
-/// Somebody beside a device.
+/// An observer beside a device.
 pub(crate) trait DeviceWatch: Send {
     /// The device has taken a request.
     fn issued(&mut self, now: Instant, rq: &Seen);
-    /// It is done with one.
+    /// The device has returned a request.
     fn returned(&mut self, now: Instant, rq: &Seen, fate: Fate);
 }
 
@@ -45,7 +45,8 @@ impl From<&Inflight> for Seen {
     }
 }
 
-/// Puts observers beside each of `queues`; the engine tries a request again so often. `watches` makes them.
+/// Puts observers beside each of `queues`; `watches` makes them. The engine tries a failed request `retries` times
+/// again.
 pub(crate) fn watched<P: Send + 'static>(
     queues: DeviceQueues<P>,
     retries: u8,

@@ -1,7 +1,7 @@
-//! How many requests reach a hardware queue before one that the policy had picked for it earlier.
+//! Counts the requests that reach a hardware queue before a request that the policy had picked for it earlier.
 //!
-//! Each pick is numbered, and each arrival compared with the latest number that has arrived there. What the device puts
-//! back is picked again and has a new number then; flushes have none, and are not counted.
+//! Each pick is numbered, and each arrival compared with the latest number that has arrived there. A request that the
+//! device puts back is picked again and then has a new number; flushes have none, and are not counted.
 
 use super::device::{DeviceWatch, Fate, Seen};
 use super::policy::PolicyWatch;
@@ -10,22 +10,22 @@ use blkmq_sched::{Cx, Pick};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// The count for one queue with one elevator; clones are the same.
+/// The count for one queue with one elevator; clones share it.
 #[derive(Clone, Debug)]
 pub struct Inversions(Arc<Shared>);
 
 #[derive(Debug)]
 struct Shared {
-    /// Of the latest pick. One elevator at a time adds to it.
+    /// The number of the latest pick. One elevator at a time adds to it.
     picks: AtomicU64,
-    /// By request: the number of its pick.
+    /// The number of each request's pick, by request.
     numbers: Box<[AtomicU64]>,
     arrived: AtomicU64,
     inverted: AtomicU64,
 }
 
 impl Inversions {
-    /// For queues with up to `requests` requests.
+    /// A counter for queues with up to `requests` requests.
     #[must_use]
     pub fn new(requests: usize) -> Self {
         Self(Arc::new(Shared {
@@ -36,8 +36,8 @@ impl Inversions {
         }))
     }
 
-    /// How many requests have arrived at the device, and how many of them after one that was picked later for the same
-    /// hardware queue.
+    /// The number of requests that have arrived at the device, and how many of them arrived after a request that was
+    /// picked later for the same hardware queue.
     #[must_use]
     pub fn counts(&self) -> (u64, u64) {
         (self.0.arrived.load(Ordering::Relaxed), self.0.inverted.load(Ordering::Relaxed))
@@ -48,7 +48,8 @@ impl Inversions {
     }
 }
 
-// Orderings: whoever hands a request to the device has it from whoever picked it, and so sees its number.
+// Orderings: the thread that hands a request to the device has it from the thread that picked it, and so sees its
+// number.
 impl PolicyWatch for Inversions {
     fn asked(&mut self, _: &Cx<'_>, _: HwQueue, answer: Pick) {
         if let Pick::Issue(rq) = answer {
@@ -67,7 +68,7 @@ impl Inversions {
     }
 }
 
-/// Beside one hardware queue.
+/// The observer beside one hardware queue.
 struct Arrivals {
     shared: Arc<Shared>,
     /// The highest number so far.
@@ -107,7 +108,7 @@ mod tests {
             all.number(seen(rq).id).store(number as u64 + 1, Ordering::Relaxed);
         }
         let mut here = all.beside_device();
-        // Picked as 4 2 0 1; arrived as 4 0 2 1: one, and each queue by itself.
+        // Picked as 4 2 0 1, arrived as 4 0 2 1: one inversion, and each hardware queue by itself.
         for rq in [4, 0, 2, 1] {
             here.issued(Instant::ZERO, &seen(rq));
         }

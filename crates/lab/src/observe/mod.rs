@@ -1,7 +1,7 @@
-//! Observers beside a queue's policies and devices: a trace, depths over time, a log of what policies are told.
+//! Observers beside a queue's policies and devices: a trace, depths over time, a log of the policies' calls.
 //!
-//! They are put between the engine and its plug-ins when a queue is built, and change nothing. Where nobody asked for
-//! one, nothing is in between, so that what is not observed costs nothing.
+//! They are put between the engine and its plug-ins when a queue is built, and change nothing. Without an observer
+//! nothing is in between, so that an unobserved queue costs nothing.
 
 mod depths;
 pub(crate) mod device;
@@ -19,31 +19,31 @@ use blkmq_engine::Config;
 use blkmq_sched::{Factory, Options, Shape};
 use tracing::{TracedDevice, TracedPolicy};
 
-/// What is to be observed of a queue.
+/// The observers of a queue.
 #[derive(Clone, Debug, Default)]
 pub struct Observation {
-    /// Events of a trace, but for those of clients ([`Traced`](crate::trace::Traced)).
+    /// A trace of events, except those of clients ([`Traced`](crate::trace::Traced)).
     pub tracer: Option<Tracer>,
     /// Depths over time.
     pub depths: Option<Depths>,
-    /// What policies are told, and what they answer.
+    /// A log of the policies' calls and answers.
     pub log: Option<ElevatorLog>,
-    /// How often the device's order is not the policy's.
+    /// A count of the requests that the device gets in another order than the policy's.
     pub inversions: Option<Inversions>,
 }
 
 impl Observation {
-    /// Is there nothing to observe?
+    /// Is there no observer?
     #[must_use]
     pub fn is_empty(&self) -> bool {
         let Self { tracer, depths, log, inversions } = self;
         tracer.is_none() && depths.is_none() && log.is_none() && inversions.is_none()
     }
 
-    /// Hands `config`, with observers in it, to `build`, which builds the queue before it returns.
+    /// Passes `config`, with observers in it, to `build`, which builds the queue before it returns.
     ///
     /// # Panics
-    /// If there is something to observe and the scheduler is neither in the registry nor one of the laboratory's own.
+    /// If there is an observer and the scheduler is neither in the registry nor one of the laboratory's own.
     pub fn of<P: Send + 'static, R>(
         &self,
         config: Config<P>,

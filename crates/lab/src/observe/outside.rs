@@ -1,36 +1,37 @@
-//! The outside of a watched policy: passes everything on, and remembers what the policy has heard from there.
+//! The outside of a watched policy: passes every call on, and remembers the answers that the policy got from it.
 //!
-//! Only what can make it decide otherwise: whether it got a token, and values and levels that are others than before.
+//! Only answers that can change the policy's decisions are remembered: whether it got a token, and values and levels
+//! that differ from the previous ones.
 
 use blkmq_core::Instant;
 use blkmq_sched::{Note, Outside, StatsLevel};
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 
-/// What a policy has heard from outside.
+/// An answer that a policy got from its outside.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Heard {
-    /// It wanted a token.
+    /// The policy asked for a token.
     Token {
-        /// Of this pool.
+        /// The pool.
         pool: u32,
-        /// It got one.
+        /// Did it get a token?
         there: bool,
     },
-    /// A value was another one than when it last looked; the first time, another one than 0.
+    /// A value differs from the one that the policy last read; at the first read, from 0.
     Value {
-        /// Which.
+        /// The index of the value.
         index: u32,
-        /// What it is.
+        /// The value.
         value: u64,
     },
-    /// How much is counted about groups was another level than before; off at first.
+    /// The level of statistics about groups differs from the previous one; off at first.
     Level(StatsLevel),
-    /// The queue was frozen, or was not any more, when it last looked; not frozen at first.
+    /// The queue was frozen, or no longer frozen, when the policy last asked; not frozen at first.
     Draining(bool),
 }
 
-/// What a policy knows of its outside, and has heard since somebody asked.
+/// A policy's knowledge of its outside, and the new answers since the last `take`.
 #[derive(Default)]
 pub(crate) struct Memory {
     values: RefCell<BTreeMap<usize, u64>>,
@@ -40,13 +41,13 @@ pub(crate) struct Memory {
 }
 
 impl Memory {
-    /// What it has heard since the last time.
+    /// The answers since the last call.
     pub(crate) fn take(&self) -> Vec<Heard> {
         self.heard.take()
     }
 }
 
-/// An outside, with somebody who remembers.
+/// An outside, with a memory of its answers.
 pub(crate) struct Spied<'a> {
     pub(crate) outside: &'a dyn Outside,
     pub(crate) memory: &'a Memory,

@@ -1,8 +1,8 @@
-//! A policy with observers beside it, who are told what it was told and what it answered, and change nothing.
+//! A policy with observers beside it, which see its calls and its answers, and change nothing.
 //!
-//! A [`Factory`] builds policies with a plain function, which cannot carry anything along. So what is to be put
-//! around a policy is left in a thread-local while a queue is being built, and only then: [`build_with`] puts it
-//! there and takes it away again.
+//! A [`Factory`] builds policies with a plain function, which cannot carry any state along. So the wrapper of a
+//! policy is left in a thread-local while a queue is being built, and only then: [`build_with`] puts it there and
+//! takes it away again.
 
 use super::outside::{Heard, Memory, Spied};
 use crate::policies;
@@ -13,44 +13,44 @@ use blkmq_sched::{
 use std::cell::RefCell;
 use std::sync::OnceLock;
 
-/// Somebody beside a policy. Every call comes after the policy's own, with its answer.
+/// An observer beside a policy. Every call comes after the policy's own, with its answer.
 pub(crate) trait PolicyWatch: Send {
-    /// During the call that is told next, it heard this from outside.
+    /// During the next call, the policy gets this answer from its outside.
     fn heard(&mut self, _now: Instant, _what: Heard) {}
-    /// It was asked whether `io` may have a slot, and said this.
+    /// The policy was asked whether `io` may have a slot, and gave this answer.
     fn admits(&mut self, _cx: &Cx<'_>, _io: &IoMeta, _used: Used, _answer: bool) {}
-    /// It was told of groups.
+    /// The policy was told of a change of groups.
     fn regrouped(&mut self, _cx: &Cx<'_>, _change: GroupChange) {}
-    /// It was told that an owner has gone.
+    /// The policy was told that an owner has gone.
     fn left(&mut self, _cx: &Cx<'_>, _owner: Owner) {}
-    /// It took `rq` in.
+    /// The policy took `rq` in.
     fn inserted(&mut self, _cx: &Cx<'_>, _rq: RequestId, _at: At) {}
-    /// It was asked for `hw`, and said this.
+    /// The policy was asked for a request for `hw`, and gave this answer.
     fn asked(&mut self, _cx: &Cx<'_>, _hw: HwQueue, _answer: Pick) {}
-    /// It was told of a completion.
+    /// The policy was told of a completion.
     fn completed(&mut self, _cx: &Cx<'_>, _done: &Done) {}
-    /// `rq` was taken back.
+    /// `rq` was withdrawn.
     fn withdrawn(&mut self, _cx: &Cx<'_>, _rq: RequestId) {}
-    /// `gone` is part of `into`.
+    /// `gone` became part of `into`.
     fn absorbed(&mut self, _cx: &Cx<'_>, _into: RequestId, _gone: RequestId) {}
     /// `rq` has grown.
     fn grown(&mut self, _cx: &Cx<'_>, _rq: RequestId, _edge: Grown) {}
-    /// It was asked whether `io` may join `into`, and said this.
+    /// The policy was asked whether `io` may join `into`, and gave this answer.
     fn may_merge(&mut self, _cx: &Cx<'_>, _into: RequestId, _io: &IoMeta, _answer: bool) {}
-    /// It was asked whether front merges should be looked for.
+    /// The policy was asked whether front merges should be looked for.
     fn front_merges(&mut self, _answer: bool) {}
-    /// It was asked for its caps.
+    /// The policy was asked for its caps.
     fn depth_limits(&mut self, _answer: DepthLimits) {}
-    /// An attribute was set; it knows it or not.
+    /// An attribute was set; `answer` says whether the policy has it.
     fn attribute_set(&mut self, _name: &str, _value: i64, _answer: bool) {}
 }
 
-/// Makes what is to be around a policy.
+/// Makes the wrapper of a policy.
 type Wrap = Box<dyn Fn(Box<dyn Scheduler>, &Shape, &Options) -> Box<dyn Scheduler>>;
 
-/// What the next policies built on this thread are to be.
+/// The factory and the wrapper of the next policies built on this thread.
 struct Plan {
-    /// The real one.
+    /// The real factory.
     factory: &'static Factory,
     wrap: Wrap,
 }
@@ -59,8 +59,8 @@ thread_local! {
     static PLAN: RefCell<Option<Plan>> = const { RefCell::new(None) };
 }
 
-/// Runs `build`, which builds a queue with the watched [`factory`] of `inner`. Its policies are those of `inner`
-/// with whatever `wrap` puts around them.
+/// Runs `build`, which builds a queue with the watched [`factory`] of `inner`. Its policies are those of `inner` in
+/// the wrapper that `wrap` makes.
 pub(crate) fn build_with<R>(
     inner: &'static Factory,
     wrap: impl Fn(Box<dyn Scheduler>, &Shape, &Options) -> Box<dyn Scheduler> + 'static,
@@ -72,7 +72,7 @@ pub(crate) fn build_with<R>(
     built
 }
 
-/// The policy of `inner` with something around it; like `inner` in all that is announced. To be used within
+/// The factory of a wrapped policy of `inner`; it announces the same properties as `inner`. To be used within
 /// [`build_with`].
 ///
 /// # Panics
@@ -99,7 +99,7 @@ fn build(shape: &Shape, options: &Options) -> Box<dyn Scheduler> {
     })
 }
 
-/// `inner` with observers beside it, told in this order.
+/// `inner` with observers beside it, called in this order.
 pub(crate) fn watched(
     inner: Box<dyn Scheduler>,
     watches: Vec<Box<dyn PolicyWatch>>,
@@ -109,12 +109,12 @@ pub(crate) fn watched(
 
 struct Watched {
     inner: Box<dyn Scheduler>,
-    /// In a cell because some questions are asked of a shared policy.
+    /// In a cell because some calls take the policy by shared reference.
     watches: RefCell<Vec<Box<dyn PolicyWatch>>>,
     memory: Memory,
 }
 
-/// Makes a call of the policy with an outside that is listened to, and tells what was heard.
+/// Calls the policy with an outside that remembers, and passes the remembered answers to the observers.
 macro_rules! spied {
     ($watched:ident, $cx:ident, $call:ident($($argument:expr),*)) => {{
         let outside = Spied { outside: $cx.outside, memory: &$watched.memory };

@@ -1,4 +1,4 @@
-//! What policies and devices do, as events of a trace.
+//! Turns the calls of policies and devices into events of a trace.
 
 use super::device::{DeviceWatch, Fate, Seen};
 use super::policy::PolicyWatch;
@@ -7,10 +7,10 @@ use crate::trace::{Event, Tracer};
 use blkmq_core::{Instant, IoMeta, RequestId};
 use blkmq_sched::{At, Cx, Grown, Shape};
 
-/// Beside a policy.
+/// The observer beside a policy.
 pub(super) struct TracedPolicy {
     tracer: Tracer,
-    /// Start and length of each held request, by slot, to know by what it grows.
+    /// Start and length of each held request, by slot, to know by how much it grows.
     extents: Box<[(u64, u32)]>,
 }
 
@@ -46,7 +46,7 @@ impl PolicyWatch for TracedPolicy {
                 let sector = sector + u64::from(sectors);
                 Event { sector, sectors: more, ..event(Act::BackMerge, meta) }
             }
-            // Where the range is that a discard took in, nobody says.
+            // The call does not say where the joined range of a discard is.
             Grown::Discard => Event { sectors: more, ..event(Act::BackMerge, meta) },
         };
         self.tracer.note(cx.now, joined);
@@ -59,7 +59,7 @@ impl PolicyWatch for TracedPolicy {
     }
 }
 
-/// Beside a device.
+/// The observer beside a device.
 pub(super) struct TracedDevice(pub(super) Tracer);
 
 fn request(act: Act, rq: &Seen) -> Event {

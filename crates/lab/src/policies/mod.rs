@@ -1,4 +1,4 @@
-//! The policies that scenarios are drawn from: every one of the registry, and one that is there to be difficult.
+//! The policies of drawn scenarios: every policy of the registry, and one that is difficult on purpose.
 
 mod stingy;
 
@@ -11,7 +11,7 @@ pub(crate) fn all() -> &'static [&'static Factory] {
     ALL.get_or_init(|| registry::ALL.iter().copied().chain([&stingy::FACTORY]).collect())
 }
 
-/// The one called `name`.
+/// The policy called `name`.
 pub(crate) fn find(name: &str) -> Option<&'static Factory> {
     all().iter().copied().find(|factory| factory.name == name)
 }

@@ -1,8 +1,8 @@
-//! `stingy`: first come, first served, but with every way to say no that the contract of policies has.
+//! `stingy`: first come, first served, but with every refusal that the contract of policies allows.
 //!
-//! Not for use: it is for the soak, where each of its attributes makes the engine do something that other policies
-//! do rarely. Tokens that all instances share, of which there are more and less by turns; a pause behind each pick;
-//! one request at a time; and few slots for each owner.
+//! Not for use: it is for the soak, where each of its attributes makes the engine take a path that other policies
+//! take rarely. Tokens that all instances share, whose number rises and falls by turns; a pause behind each pick; one
+//! request at a time; and few slots for each owner.
 
 use blkmq_core::{HwQueue, Instant, IoMeta, Nanos, Owner, RequestId};
 use blkmq_sched::index::Fifo;
@@ -19,7 +19,7 @@ const fn attribute(
     Attribute { name, unit, default, min, max, help }
 }
 
-/// What it is known by.
+/// The factory of the policy.
 pub(super) static FACTORY: Factory = Factory {
     name: "stingy",
     summary: "first come, first served, and says no in every way",
@@ -62,9 +62,9 @@ const PACE: usize = 2;
 const ALONE: usize = 3;
 const SLOTS: usize = 4;
 
-/// Owners that are told apart.
+/// The number of owners that are distinguished.
 const OWNERS: usize = 64;
-/// How long after a completion the governor looks.
+/// The time from a completion to the governor's next review.
 const REVIEW: Nanos = Nanos::from_micros(100);
 /// Completions until the number of tokens changes.
 const TURN: u64 = 16;
@@ -76,7 +76,7 @@ enum Stage {
     Issued,
 }
 
-/// What is known about the request of a slot.
+/// The state of the request in a slot.
 #[derive(Clone, Copy)]
 struct Place {
     stage: Stage,
@@ -89,7 +89,7 @@ struct Stingy {
     slots_of: [u32; OWNERS],
     issued: u32,
     not_before: Instant,
-    /// By attribute.
+    /// The values of the attributes, by index.
     told: [i64; 5],
 }
 
@@ -98,7 +98,7 @@ fn of(owner: Owner) -> usize {
 }
 
 impl Stingy {
-    /// `rq` is no longer what it was, and goes on as this.
+    /// `rq` changes to `stage`.
     fn becomes(&mut self, rq: RequestId, stage: Stage) {
         let place = &mut self.places[rq.index()];
         let (before, slots) = (place.stage, &mut self.slots_of[of(place.owner)]);
@@ -162,7 +162,7 @@ impl Scheduler for Stingy {
         true
     }
 
-    /// An owner without a slot has fewer than one.
+    /// An owner without a slot is always below its share.
     fn admits(&self, _: &Cx<'_>, io: &IoMeta, _: Used) -> bool {
         i64::from(self.slots_of[of(io.owner)]) < self.told[SLOTS]
     }
@@ -182,7 +182,7 @@ impl Scheduler for Stingy {
     }
 }
 
-/// Gives so many tokens, and `swing` more every other turn.
+/// A governor that gives a number of tokens, and `swing` more every other turn.
 struct Swing {
     completed: u64,
     tokens: u32,

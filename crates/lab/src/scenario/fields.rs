@@ -1,4 +1,4 @@
-//! Everything about a scenario that can be set, by name: one table for printing, reading and shrinking.
+//! The settings of a scenario, by name: one table for printing, reading and shrinking.
 
 use super::Scenario;
 use crate::load::Pattern;
@@ -9,14 +9,14 @@ use blkmq_engine::{
 };
 use blkmq_sched::{Scope, StatsLevel};
 
-/// One thing that can be set.
+/// One setting.
 pub(crate) struct Field {
     /// Its name in the line.
     pub(crate) key: &'static str,
     pub(crate) kind: Kind,
 }
 
-/// What it is.
+/// The type of a setting.
 pub(crate) enum Kind {
     /// A number within these bounds.
     Number { least: u64, most: u64, get: fn(&Scenario) -> u64, set: fn(&mut Scenario, u64) },
@@ -24,10 +24,10 @@ pub(crate) enum Kind {
     Word {
         words: fn() -> Vec<&'static str>,
         get: fn(&Scenario) -> &'static str,
-        /// Given one of the words.
+        /// Called with one of the words.
         set: fn(&mut Scenario, &str),
     },
-    /// Words without blanks, separated by commas, which are checked together with everything else.
+    /// Words without blanks, separated by commas, which are checked together with all other settings.
     List { get: fn(&Scenario) -> &String, set: fn(&mut Scenario, String) },
 }
 
@@ -79,7 +79,7 @@ macro_rules! permille {
     };
 }
 
-/// What is chosen besides the access; what goes with that has a name, too.
+/// A mode besides the access; the access's own default has a name, too.
 macro_rules! mode {
     ($key:literal, $mode:ident, $s:ident => $place:expr) => {
         Field {
@@ -93,16 +93,16 @@ macro_rules! mode {
     };
 }
 
-/// What is chosen if nothing is.
+/// The word for the default of the access.
 const OWN: &str = "own";
 const HOUR: u64 = 3_600_000_000_000;
 const U16: u64 = u16::MAX as u64;
 const U32: u64 = u32::MAX as u64;
 
-/// How the scopes are spelled; the policy's own has a name, too.
+/// The names of the scopes; the policy's own has a name, too.
 const SCOPES: [(&str, Option<Scope>); 3] =
     [(OWN, None), ("queue", Some(Scope::Queue)), ("hw_queue", Some(Scope::HwQueue))];
-/// What is counted about groups, and when.
+/// The levels of statistics about groups, with the time of counting.
 pub(crate) const STATS: [(&str, Stats); 4] = [
     ("off", Stats { level: StatsLevel::Off, inline: false }),
     ("basic", Stats { level: StatsLevel::Basic, inline: false }),
@@ -126,7 +126,7 @@ fn names<T>(table: &[(&'static str, T)]) -> Vec<&'static str> {
     table.iter().map(|(name, _)| *name).collect()
 }
 
-/// In the order in which they are printed, and in which it is tried to do without them.
+/// All settings, in the order in which they are printed, and in which shrinking tries to do without them.
 pub(crate) const FIELDS: &[Field] = &[
     number!("seed", 0, u64::MAX, s => s.seed),
     number!("cpus", 1, 64, s => s.cpus),

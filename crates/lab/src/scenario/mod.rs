@@ -1,7 +1,7 @@
 //! A run with all its parameters: drawn from one seed, printed in one line and read back from it.
 //!
-//! What can be set is in `fields.rs`, the line in `text.rs`. Where the values come from is elsewhere: a seed
-//! (`draw`), a person, or what is left of a failure (`shrink`).
+//! The settings are in `fields.rs`, the line in `text.rs`. The values come from elsewhere: a seed (`draw`), a person,
+//! or a shrunk failure (`shrink`).
 
 mod fields;
 mod text;
@@ -19,29 +19,29 @@ use blkmq_engine::{
 };
 use blkmq_sched::{Factory, OptionError, Options, Scope};
 
-/// A device has at most so many hardware queues as there are CPUs; this machine has enough.
+/// A device has at most as many hardware queues as there are CPUs; this machine has enough.
 pub(crate) const MACHINE: MachineShape = MachineShape { cpus: 64, nodes: 1 };
 
-/// Turns within which a CPU that could do something does it: a follower lets up to eight polls pass because it
-/// expects the leader to come by, and one turn may have begun before.
+/// Turns within which a CPU with a duty does it: a follower lets up to eight polls pass because it expects the leader
+/// to come by, and one turn may have begun before.
 const LET_PASS: u64 = 10;
 
-/// What merging and submission are bounded by, beyond what the device says about itself. 0 is as the device has it.
+/// Bounds of merging and submission, beyond the device's own limits. 0 keeps the device's.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Bounds {
-    /// At least this is a physical block, in bytes.
+    /// The least physical block size, in bytes.
     pub physical_block_size: u32,
     /// Segments in one request.
     pub max_segments: u16,
     /// Bytes in one segment.
     pub max_segment_size: u32,
-    /// Sectors in one discard, at most, if there are any.
+    /// The most sectors in one discard, if the device takes discards.
     pub max_discard_sectors: u32,
-    /// At least this is discarded at once, in bytes.
+    /// The least discard granularity, in bytes.
     pub discard_granularity: u32,
-    /// Sectors in one write of zeroes, at most.
+    /// The most sectors in one write of zeroes.
     pub max_write_zeroes_sectors: u32,
-    /// There are no writes of zeroes.
+    /// The device takes no writes of zeroes.
     pub no_write_zeroes: bool,
     /// Ranges in one discard.
     pub max_discard_segments: u16,
@@ -69,7 +69,7 @@ impl Bounds {
         if self.max_segments > 0 {
             limits.max_segments = limits.max_segments.min(self.max_segments);
         }
-        // A model takes a discard for one range, as it says; the others look at every part of it.
+        // A model takes a discard for one range, as its limits say; the other devices check every part of it.
         if self.max_discard_segments > 0 && !is_model {
             limits.max_discard_segments = self.max_discard_segments;
         }
@@ -79,10 +79,10 @@ impl Bounds {
     }
 }
 
-/// Everything that decides about a run.
+/// All parameters of a run.
 #[derive(Clone, Debug)]
 pub struct Scenario {
-    /// What the CPUs submit and when things strike comes from this; as it was drawn, everything else does, too.
+    /// The seed of the I/Os and of the times of faults; in a drawn scenario everything else comes from it, too.
     pub seed: u64,
     /// The policy.
     pub scheduler: &'static Factory,
@@ -92,50 +92,50 @@ pub struct Scenario {
     pub scope: Option<Scope>,
     /// Access to the elevator.
     pub access: Access,
-    /// What is chosen besides.
+    /// The modes besides the access.
     pub modes: Modes,
-    /// Who pumps.
+    /// The threads that pump.
     pub pump: PumpMode,
-    /// How late a pump thread may come, each time.
+    /// The longest delay of a pump thread, each time.
     pub pump_late: Nanos,
     /// Scheduler tags per hardware queue; 0 for the default.
     pub nr_requests: u32,
-    /// How much to merge.
+    /// The level of merging.
     pub nomerges: NoMerges,
-    /// How often a request is tried again after an error.
+    /// The number of retries after an error.
     pub retries: u8,
     /// The device, as the registry describes it.
     pub device: String,
-    /// What else bounds requests.
+    /// Further bounds of requests.
     pub bounds: Bounds,
     /// Groups that owners are in, besides the root.
     pub groups: u16,
-    /// What is counted about them.
+    /// The level of statistics about them.
     pub stats: Stats,
-    /// One in so many groups has limits; 0 for none.
+    /// One in `limited` groups has limits; 0 for none.
     pub limited: u16,
     /// Virtual CPUs, a submitter each.
     pub cpus: u16,
-    /// I/Os that each may have in flight.
+    /// The most I/Os that each may have in flight.
     pub credit: u32,
-    /// I/Os that each submits, in each life of the machine.
+    /// The number of I/Os that each submits, in each life of the machine.
     pub ios: u32,
-    /// How they behave.
+    /// Their habits.
     pub habits: Habits,
-    /// What they submit.
+    /// Their load.
     pub load: Load,
-    /// What things cost.
+    /// The costs of actions.
     pub costs: Costs,
     /// Changes of the queue while it runs.
     pub meddling: Meddling,
     /// Power cuts.
     pub power: PowerCuts,
-    /// What the clock says when the CPUs begin, in each life of the machine. Up to 2^62 ns, 146 years.
+    /// The time at which the CPUs begin, in each life of the machine. Up to 2^62 ns, 146 years.
     pub begin: Instant,
 }
 
-/// Where clocks begin: at zero; and, as Linux has its jiffies begin shortly before they wrap, one second before there
-/// are too many nanoseconds for what shifts them by 10 bits, or by 2.
+/// The beginnings of clocks: zero; and, as Linux has its jiffies begin shortly before they wrap, one second before
+/// the nanoseconds overflow in code that shifts them by 10 bits, or by 2.
 pub(crate) const BEGINS: [Instant; 3] = [
     Instant::ZERO,
     Instant::from_nanos((1 << 54) - 1_000_000_000),
@@ -188,7 +188,7 @@ impl Scenario {
     /// The policy's options.
     ///
     /// # Errors
-    /// If it does not have them.
+    /// If the policy does not have them.
     pub fn options(&self) -> Result<Options, OptionError> {
         Options::parse(self.scheduler.attributes, &self.options)
     }
@@ -245,13 +245,13 @@ impl Scenario {
             .collect()
     }
 
-    /// How late a CPU may come to a hardware queue, for all that it may be doing in between and in each of
-    /// the polls that it may let pass.
+    /// How late a CPU may come to a hardware queue, given its possible delays in between and in each of the polls
+    /// that it may let pass.
     #[must_use]
     pub fn slack(&self) -> Nanos {
         let turn = self.costs.most(u64::from(self.credit.next_power_of_two() + self.habits.batch));
         let away = self.habits.longest(self.costs.step).0;
-        // The kernel's kicks can be put off by the delay after a refusal.
+        // The kernel's kicks can be postponed by the delay after a refusal.
         let put_off = match self.modes.kick {
             None | Some(KickMode::Coalesced) => Nanos::ZERO,
             Some(KickMode::Always | KickMode::Flag) => Nanos::from_millis(3),
@@ -259,7 +259,7 @@ impl Scenario {
         Nanos(LET_PASS * (away + turn.0 + self.pump_late.0) + put_off.0)
     }
 
-    /// Events that a life may take, by far: it may be slow, but not endless.
+    /// A generous bound on the events of a life: it may be slow, but not endless.
     pub(crate) fn most_events(&self) -> u64 {
         20_000 + 1_000 * u64::from(self.cpus) * u64::from(self.ios)
     }
@@ -270,14 +270,14 @@ pub(crate) fn group_name(number: u16) -> String {
     format!("g{number}")
 }
 
-/// Limits for one group in `one_in`; each kind for every other of these.
+/// Limits for one group in `one_in`; each kind of limit for every other of these.
 pub(crate) fn some_limits(rng: &mut Rng, one_in: u16) -> IoMax {
     let mut max = IoMax::default();
     if one_in == 0 || !rng.chance(1, one_in.into()) {
         return max;
     }
     let mut some = |least: u64, bits: u64| rng.chance(1, 2).then(|| least << rng.below(bits));
-    // So that a run takes seconds, and what is under way may well be what has to wait.
+    // The figures keep a run to seconds, and let I/Os in flight be those that have to wait.
     (max.rbps, max.wbps) = (some(1 << 20, 12), some(1 << 20, 12));
     (max.riops, max.wiops) = (some(200, 16), some(200, 16));
     max

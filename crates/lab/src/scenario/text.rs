@@ -1,7 +1,7 @@
 //! A scenario as a line of `key=value`, and back: `seed=7 cpus=2 ios=3 device=memory,cache_size=1`.
 //!
-//! What is as in [`Scenario::plain`] is left out, so that a line shows what matters; a line that was printed reads
-//! back as the same scenario, exactly.
+//! Values as in [`Scenario::plain`] are left out, so that a line shows only the relevant ones; a line that was
+//! printed reads back as the same scenario, exactly.
 
 use super::{FIELDS, Field, Kind, Scenario};
 use crate::Stamp;
@@ -19,13 +19,13 @@ pub enum ScenarioError {
     Unknown(String),
     /// The same key again.
     Twice(&'static str),
-    /// A value that the key does not have.
+    /// A value that the key does not accept.
     Value {
         /// The key.
         key: &'static str,
-        /// What was given.
+        /// The refused value.
         value: String,
-        /// What would be right.
+        /// The accepted values.
         accepted: String,
     },
     /// Each value is possible, but not all of them together; with the reason.
@@ -52,7 +52,7 @@ impl fmt::Display for ScenarioError {
 impl std::error::Error for ScenarioError {}
 
 impl Field {
-    /// Its value in `scenario`, as it is written.
+    /// The value of this field in `scenario`, as it is written.
     pub(crate) fn text(&self, scenario: &Scenario) -> String {
         match self.kind {
             Kind::Number { get, .. } => get(scenario).to_string(),
@@ -61,7 +61,7 @@ impl Field {
         }
     }
 
-    /// What values it takes, in words.
+    /// The accepted values, in words.
     fn accepted(&self) -> String {
         match self.kind {
             Kind::Number { least, most, .. } => format!("a whole number from {least} to {most}"),
@@ -70,10 +70,10 @@ impl Field {
         }
     }
 
-    /// Gives it another value in `scenario`.
+    /// Sets this field in `scenario` to `value`.
     ///
     /// # Errors
-    /// If it does not have that value.
+    /// If the field does not accept that value.
     pub(crate) fn set(&self, scenario: &mut Scenario, value: &str) -> Result<(), ScenarioError> {
         let refused = || ScenarioError::Value {
             key: self.key,
@@ -97,10 +97,10 @@ impl Field {
 }
 
 impl Scenario {
-    /// Is it possible to run it?
+    /// Checks that the scenario can be run.
     ///
     /// # Errors
-    /// If it is not, with the reason.
+    /// If it cannot, with the reason.
     pub fn check(&self) -> Result<(), ScenarioError> {
         let impossible = |why: &dyn fmt::Display| ScenarioError::Impossible(why.to_string());
         let device = self.device().map_err(|why| impossible(&why))?;
@@ -173,7 +173,8 @@ mod tests {
         }
     }
 
-    /// So that no field is lost, or is another one's, unnoticed: each changes the scenario, and changes it back.
+    /// A guard against a field that is lost, or writes to another field: each changes the scenario, and changes it
+    /// back.
     #[test]
     fn every_field_is_printed_if_it_is_not_plain() {
         let plain = Scenario::plain();

@@ -1,8 +1,8 @@
-//! Jobs in virtual time: what `blkmq bench` does with real threads, by virtual CPUs, from one seed.
+//! Jobs in virtual time: like `blkmq bench`, but on virtual CPUs instead of real threads, from one seed.
 //!
-//! The queue, the policy, the device and the [`Worker`](crate::workload::Worker) that issues I/Os are those of a
-//! real run; only who calls them when is made up. There are no oracles here (the [`World`](crate::World) has
-//! those): nothing is watched that was not asked for, so that millions of I/Os are simulated in a second.
+//! The queue, the policy, the device and the [`Worker`](crate::workload::Worker) that issues I/Os are those of a real
+//! run; only the order of their calls is simulated. There are no oracles here (the [`World`](crate::World) has
+//! those): only requested observers run, so that millions of I/Os are simulated in a second.
 //!
 //! Build a [`Simulation`] around a queue's configuration, and run one phase of [`Program`]s after the other.
 
@@ -23,14 +23,14 @@ pub use stalls::Stall;
 use std::fmt;
 use thread::{Thread, Turn};
 
-/// How virtual CPUs are.
+/// The settings of virtual CPUs.
 #[derive(Clone, Copy, Debug)]
 pub struct Settings {
-    /// What things take.
+    /// The costs of actions.
     pub costs: Costs,
-    /// How CPUs behave besides. Their batches are the jobs' own; nobody stalls or cancels here.
+    /// The habits of CPUs. Their batches are the jobs' own; no CPU stalls or cancels here.
     pub habits: Habits,
-    /// What everything that is left to chance comes from.
+    /// The source of all randomness.
     pub seed: u64,
 }
 
@@ -42,30 +42,30 @@ impl Settings {
     }
 }
 
-/// What one virtual CPU is to do.
+/// The program of one virtual CPU.
 pub struct Program<'a, B> {
     /// The job.
     pub job: &'a Job,
     /// This thread's share of it.
     pub stream: Stream,
-    /// What its I/Os carry.
+    /// The buffers of its I/Os.
     pub buffers: B,
-    /// Note completions over time as well.
+    /// Record completions over time as well?
     pub course: bool,
     /// Its process number in traces.
     pub pid: u32,
 }
 
-/// What came of a program.
+/// The result of a program.
 #[derive(Debug)]
 pub struct Done {
-    /// What was counted.
+    /// The counts.
     pub tally: Tally,
     /// How long the CPU was at work while counting.
     pub busy: Nanos,
 }
 
-/// Nobody has a turn any more, and I/Os are in flight: the engine or the device has lost something.
+/// No turn is due any more, and I/Os are in flight: the engine or the device has lost something.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Stuck {
     /// I/Os that have not ended.
@@ -83,10 +83,10 @@ impl fmt::Display for Stuck {
 
 impl std::error::Error for Stuck {}
 
-/// Whoever looks after the queue: called when its time has come, and says when to call again.
+/// The operator of the queue: called when its time has come, and returns the time of the next call.
 type Operator<'a, P> = Box<dyn FnMut(Instant, &Queue<P>) -> Option<Instant> + 'a>;
 
-/// Told of stalls.
+/// The callback for stalls.
 type Observer<'a> = Box<dyn FnMut(&Stall) + 'a>;
 
 /// A queue, virtual CPUs, and the time.
@@ -96,14 +96,14 @@ pub struct Simulation<'a, P, B> {
     rng: Rng,
     timeline: Timeline,
     wakes: Wakes,
-    /// To take wake-ups into; empty between turns.
+    /// The list that wake-ups are taken into; empty between turns.
     woken: Vec<Wake>,
-    /// By the number of their submitter.
+    /// The threads, by the number of their submitter.
     threads: Vec<Option<Thread<'a, P, B>>>,
     operator: Option<Operator<'a, P>>,
-    /// Is told of I/Os that take too long.
+    /// The callback for I/Os that take too long.
     observer: Option<Observer<'a>>,
-    /// Where events are noted, and what clients need to note theirs.
+    /// The tracer, and the shape that clients need for their events.
     tracer: Option<(Tracer, DeviceShape)>,
 }
 
@@ -152,7 +152,7 @@ impl<'a, P: Payload + 'static, B: Buffers<P>> Simulation<'a, P, B> {
         })
     }
 
-    /// From `at` on, `operator` is called with the queue whenever it wants to be.
+    /// From `at` on, calls `operator` with the queue at each time that the operator asks for.
     pub fn operate(
         &mut self,
         at: Instant,
@@ -162,13 +162,12 @@ impl<'a, P: Payload + 'static, B: Buffers<P>> Simulation<'a, P, B> {
         self.timeline.schedule(Who::Operator, Some(at));
     }
 
-    /// From now on `observer` is told of I/Os that take more than 10 s, as
-    /// [`Stall`] says.
+    /// From now on `observer` is told of I/Os that take more than 10 s, as [`Stall`] describes.
     pub fn observe_stalls(&mut self, observer: impl FnMut(&Stall) + 'a) {
         self.observer = Some(Box::new(observer));
     }
 
-    /// The time.
+    /// The virtual time.
     #[must_use]
     pub fn now(&self) -> Instant {
         self.timeline.now()
@@ -192,11 +191,11 @@ impl<'a, P: Payload + 'static, B: Buffers<P>> Simulation<'a, P, B> {
         self.queue.stats()
     }
 
-    /// Runs programs side by side until all are over, the first of them on the first free submitter and so on.
-    /// What came of them, in their order.
+    /// Runs programs side by side until all have ended, the first of them on the first free submitter and so on.
+    /// Returns their results, in their order.
     ///
     /// # Errors
-    /// If nothing goes on.
+    /// If the run makes no progress.
     ///
     /// # Panics
     /// If the queue was built for fewer submitters.
@@ -233,7 +232,7 @@ impl<'a, P: Payload + 'static, B: Buffers<P>> Simulation<'a, P, B> {
         Stuck { in_flight, since: self.now() }
     }
 
-    /// One turn. If a program is over with it, what came of it.
+    /// One turn. If a program ends with it, returns its place and result.
     fn turn(&mut self, who: Who) -> Option<(usize, Done)> {
         let now = self.timeline.now();
         if self.tracer.is_some() {
@@ -269,7 +268,7 @@ impl<'a, P: Payload + 'static, B: Buffers<P>> Simulation<'a, P, B> {
         over
     }
 
-    /// Events from here on are those of `who`.
+    /// Events from here on are attributed to `who`.
     fn say_who(&self, who: Who) {
         match who {
             Who::Cpu(cpu) => on_cpu(cpu as u16, self.threads[cpu].as_ref().map_or(0, |it| it.pid)),
@@ -277,7 +276,7 @@ impl<'a, P: Payload + 'static, B: Buffers<P>> Simulation<'a, P, B> {
         }
     }
 
-    /// The engine wants somebody awake. Who is awake, or has gone, hears nothing of it.
+    /// The engine asks for a wake-up. A thread that is awake, or has ended, is not affected.
     fn wake(&mut self, wake: Wake) {
         let costs = &self.settings.costs;
         match wake {

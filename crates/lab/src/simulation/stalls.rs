@@ -1,18 +1,18 @@
-//! I/Os that take too long in virtual time, as a client in real time tells of them.
+//! I/Os that take too long in virtual time, reported as by a client in real time.
 //!
-//! A program is looked at when it has a turn, and no turns are made up for that: where time jumps over a stall, it is told
-//! of at its end, with its whole length.
+//! A program is checked when it has a turn, and no extra turns are made for that: where time jumps over a stall, the
+//! stall is reported at its end, with its whole length.
 
 use blkmq_core::{Instant, Nanos, SubmitterId};
 use blkmq_engine::{Outstanding, Queue, Submitter};
 use std::fmt;
 
-/// As in real time.
+/// The threshold of clients in real time.
 const STALL_AFTER: Nanos = Nanos::from_secs(10);
 /// Requests that a report names.
 const NAMED: usize = 4;
 
-/// A program to which nothing has come back for a while.
+/// A program that has reaped no completion for a while.
 #[derive(Clone, Debug)]
 pub struct Stall {
     /// Its submitter.
@@ -21,11 +21,11 @@ pub struct Stall {
     pub outstanding: u32,
     /// Of these, held back by the limits of groups.
     pub throttled: u32,
-    /// How long nothing has come back.
+    /// The time without a completion.
     pub waited: Nanos,
     /// The oldest requests of the whole queue.
     pub held: Vec<Outstanding>,
-    /// When it was looked.
+    /// The time of the check.
     pub at: Instant,
 }
 
@@ -41,7 +41,7 @@ impl fmt::Display for Stall {
     }
 }
 
-/// One program's stalls.
+/// The stalls of one program.
 pub(super) struct Stalls {
     since: Instant,
     had: u64,
@@ -53,7 +53,7 @@ impl Stalls {
         Self { since: now, had: submitter.taken_back(), next: now + STALL_AFTER }
     }
 
-    /// At the begin of a turn at `now`: what there is to tell.
+    /// At the beginning of a turn at `now`: a stall to report, if there is one.
     pub(super) fn look<P: Send + 'static>(
         &mut self,
         now: Instant,

@@ -1,8 +1,8 @@
 //! A virtual CPU with one thread of a job on it.
 //!
-//! Each turn is what a real thread does between two moments at which others could come in between: it takes the
-//! completions that it waited for, issues the next portion, and goes on, sleeps, or parks. Calls into the engine
-//! take no virtual time by themselves; their cost delays the next turn.
+//! A turn is the work of a real thread between two moments at which other threads could interleave: it takes the
+//! completions that it waited for, issues the next portion, and goes on, sleeps, or parks. Calls into the engine take
+//! no virtual time by themselves; their cost delays the next turn.
 
 use super::stalls::{Stall, Stalls};
 use super::{Done, Program};
@@ -16,14 +16,14 @@ use blkmq_engine::{Io, Queue, Refused, Run};
 pub(super) struct Thread<'a, P, B> {
     body: Body<P>,
     worker: Worker<'a, P, B>,
-    /// What the worker wants done.
+    /// The current step of the worker.
     step: Step,
-    /// Completions taken for that.
+    /// Completions taken for that step.
     got: u32,
-    /// When it parked, if it did.
+    /// The time at which it parked, if it did.
     rested: Instant,
     meter: Meter,
-    /// Where its doings are noted.
+    /// The trace of its client, if there is one.
     trace: Option<ClientTrace>,
     stalls: Stalls,
     /// Its process number in traces.
@@ -32,33 +32,33 @@ pub(super) struct Thread<'a, P, B> {
     pub(super) number: usize,
 }
 
-/// Time that a CPU was at work.
+/// The time that a CPU was at work.
 #[derive(Clone, Copy, Default)]
 struct Meter {
     busy: u64,
-    /// When measuring began.
+    /// The time at work when measuring began.
     began: u64,
-    /// While measuring, once it has ended.
+    /// The time at work while measuring, once measuring has ended.
     measured: u64,
 }
 
-/// What a CPU needs for a turn.
+/// The environment of a CPU's turn.
 pub(super) struct Turn<'a, P> {
     pub(super) now: Instant,
     pub(super) queue: &'a Queue<P>,
     pub(super) costs: &'a Costs,
 }
 
-/// A submitter as a worker sees it, in one turn.
+/// A worker's port to its submitter, in one turn.
 struct Virtual<'a, P> {
     turn: &'a Turn<'a, P>,
     body: &'a mut Body<P>,
     meter: &'a mut Meter,
-    /// What this turn has taken so far.
+    /// The time that this turn has taken so far.
     spent: u64,
-    /// How fast the CPU is this time, in 1024ths of what is typical.
+    /// The pace of the CPU this time, in 1024ths of the typical time.
     pace: u64,
-    /// It was caught with this.
+    /// The run that the CPU was caught with.
     caught: Option<Run<P>>,
 }
 
@@ -82,7 +82,7 @@ impl<P: Payload + 'static> Port<P> for Virtual<'_, P> {
     #[inline]
     fn flush(&mut self, now: Instant) {
         if self.caught.is_none() {
-            // Its own plug is staged or parked like everybody's then, and taken in by its next pass.
+            // Then the CPU's own plug is staged or parked like any other, and its next pass takes it in.
             self.caught = self.body.begin_run(self.turn.queue);
         }
         self.body.submitter.flush(now);
@@ -113,11 +113,11 @@ impl<P: Send> Plugged for Virtual<'_, P> {
     }
 }
 
-/// A turn's time differs from what is typical by up to a quarter, so that CPUs do not go in step for ever.
+/// A turn's time differs from the typical one by up to a quarter, so that CPUs do not go in step for ever.
 const PACES: (u64, u64) = (768, 513);
 
 impl<'a, P: Payload + 'static, B: Buffers<P>> Thread<'a, P, B> {
-    /// On a CPU like this, from `now` on.
+    /// A thread on a CPU with these habits, from `now` on.
     pub(super) fn new(
         body: Body<P>,
         program: Program<'a, B>,
@@ -142,7 +142,7 @@ impl<'a, P: Payload + 'static, B: Buffers<P>> Thread<'a, P, B> {
         }
     }
 
-    /// Being woken takes so long.
+    /// The time that waking it takes; `None` if it is not parked.
     pub(super) fn wakes_in(&self, now: Instant, costs: &Costs) -> Option<Nanos> {
         let awake = now - self.rested <= costs.spin;
         self.body.is_parked().then_some(if awake { costs.poll } else { costs.wake })
@@ -156,10 +156,10 @@ impl<'a, P: Payload + 'static, B: Buffers<P>> Thread<'a, P, B> {
         self.body.submitter.outstanding()
     }
 
-    /// What there is to tell of I/Os that do not come back, before a turn.
+    /// A stall to report before a turn, if there is one.
     pub(super) fn look(&mut self, now: Instant, queue: &Queue<P>) -> Option<Stall> {
-        // A look needs the elevators, and a run that is caught has one. A program that wakes from sleep is looked at, too: what
-        // it submits from now on has not waited while it slept.
+        // The check needs the elevators, and a caught run holds one. A program that wakes from sleep is checked, too:
+        // I/Os that it submits from now on have not waited while it slept.
         if self.body.is_caught() {
             return None;
         }
@@ -191,7 +191,7 @@ impl<'a, P: Payload + 'static, B: Buffers<P>> Thread<'a, P, B> {
         self.next(turn.now, turn.now + Nanos(spent), waits, caught)
     }
 
-    /// Takes what it waited for. True if that is not all there yet.
+    /// Takes the completions that the worker waits for. True if some are still missing.
     fn take(
         worker: &mut Worker<'a, P, B>,
         port: &mut Virtual<'_, P>,

@@ -1,10 +1,10 @@
 //! One scenario, all oracles: the run behind `cargo xtask soak`.
 //!
-//! A run has two phases. In the first the clients submit, faults strike, the power may go, and nothing that is
-//! promised may be broken. In the second nobody submits any more; faults come to an end, and everything must end
-//! too, without anybody waiting longer than the times that the engine itself names.
+//! A run has two phases. In the first the clients submit, faults strike, the power may be cut, and no promise may be
+//! broken. In the second no client submits any more; faults come to an end, and every I/O must end too, without any
+//! of them waiting longer than the times that the engine itself names.
 //!
-//! What fails can be printed in one line and run again (`replay.rs`), and made smaller (`shrink.rs`).
+//! A failing run can be printed in one line and run again (`replay.rs`), and made smaller (`shrink.rs`).
 
 mod replay;
 mod shrink;
@@ -25,40 +25,40 @@ use std::any::Any;
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-/// What a run without a violation amounted to.
+/// The outcome of a run without a violation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Outcome {
-    /// Of every event: equal for two runs of one scenario.
+    /// The hash of all events: equal for two runs of one scenario.
     pub hash: u64,
-    /// Events in all.
+    /// The number of events.
     pub events: u64,
-    /// When the last I/O ended.
+    /// The time at which the last I/O ended.
     pub ended_at: Instant,
     /// The queue's counters; of the last one, if the power was cut.
     pub stats: QueueStats,
-    /// What became of flushes at the device, likewise.
+    /// The outcomes of flushes at the device, likewise.
     pub flushes: FlushFates,
     /// Changes and holds of the queue, likewise.
     pub changes: u32,
     /// Power cuts.
     pub cuts: u32,
-    /// Blocks that lost something by them.
+    /// Blocks that lost their newest write in power cuts.
     pub lost: u64,
-    /// Blocks whose contents were compared with what they had to be.
+    /// Blocks that were compared with their expected contents.
     pub compared: u64,
 }
 
-/// What went wrong.
+/// The cause of a failure.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Cause {
-    /// An oracle said so.
+    /// An oracle found a violation.
     Violation(Violation),
-    /// The engine, a policy or a device contradicted itself and said so.
+    /// The engine, a policy or a device panicked because of a contradiction.
     Panic(String),
 }
 
 impl Cause {
-    /// Do both say that the same kind of thing went wrong?
+    /// Are both causes of the same kind?
     #[must_use]
     pub fn is_like(&self, other: &Self) -> bool {
         match (self, other) {
@@ -80,12 +80,12 @@ impl fmt::Display for Cause {
     }
 }
 
-/// A run that failed. Prints what went wrong and the line that repeats it.
+/// A run that failed. Prints the cause and the line that repeats the run.
 #[derive(Clone, Debug)]
 pub struct Failure {
     /// The run.
     pub replay: Replay,
-    /// What went wrong first.
+    /// The first thing that went wrong.
     pub cause: Cause,
 }
 
@@ -100,7 +100,7 @@ impl std::error::Error for Failure {}
 /// Runs the scenario of `seed`, with `bug` planted in it if there is one.
 ///
 /// # Errors
-/// If anything that must hold did not, panics of the engine included.
+/// If any condition was violated, panics of the engine included.
 pub fn soak(seed: u64, bug: Option<Bug>) -> Result<Outcome, Box<Failure>> {
     run(&Replay { scenario: Scenario::draw(seed), bug })
 }
@@ -108,7 +108,7 @@ pub fn soak(seed: u64, bug: Option<Bug>) -> Result<Outcome, Box<Failure>> {
 /// Runs a scenario.
 ///
 /// # Errors
-/// If anything that must hold did not, panics of the engine included; and if it is not possible, as
+/// If any condition was violated, panics of the engine included; and if the scenario is impossible, as
 /// [`Scenario::check`] says.
 pub fn run(replay: &Replay) -> Result<Outcome, Box<Failure>> {
     let ended = catch_unwind(AssertUnwindSafe(|| live(&replay.scenario, replay.bug)));
@@ -163,7 +163,7 @@ fn live(scenario: &Scenario, bug: Option<Bug>) -> Result<Outcome, Violation> {
 }
 
 impl Lives<'_> {
-    /// A queue around what the device holds, for life number `life`.
+    /// A queue around the present contents of the device, for life number `life`.
     fn subject(&mut self, life: u32) -> Subject {
         let config = self.scenario.config(&self.device);
         let subject = Subject::new(config, self.scenario.slack(), self.bug);
@@ -185,7 +185,7 @@ impl Lives<'_> {
         world
     }
 
-    /// The whole machine stops at some time, whatever it is doing.
+    /// The whole machine stops at some time, with I/O in flight or not.
     fn until_the_power_goes(&mut self, life: u32) -> Result<(), Violation> {
         let subject = self.subject(life);
         let mut world = self.world(&subject, life);
@@ -200,7 +200,7 @@ impl Lives<'_> {
         self.after_cut(true)
     }
 
-    /// The power was cut, of the whole machine or not. What is left is what may be left.
+    /// The power of the whole machine or of the device was cut. Checks the surviving contents.
     fn after_cut(&mut self, all: bool) -> Result<(), Violation> {
         self.cuts += 1;
         if let Some(contents) = &mut self.contents {
@@ -210,7 +210,7 @@ impl Lives<'_> {
         Ok(())
     }
 
-    /// The last life: everything is submitted, and everything ends.
+    /// The last life: every I/O is submitted, and every I/O ends.
     fn finish(mut self, life: u32) -> Result<Outcome, Violation> {
         let scenario = self.scenario;
         let subject = self.subject(life);

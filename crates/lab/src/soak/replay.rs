@@ -5,16 +5,16 @@ use crate::{Bug, Scenario};
 use std::fmt;
 use std::str::FromStr;
 
-/// What is run.
+/// A run that can be repeated.
 #[derive(Clone, Debug)]
 pub struct Replay {
-    /// Under which circumstances.
+    /// Its scenario.
     pub scenario: Scenario,
-    /// What is planted.
+    /// The planted bug.
     pub bug: Option<Bug>,
 }
 
-/// Why a text is no run.
+/// Why a text describes no run.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum ReplayError {
     /// No such bug can be planted.

@@ -1,9 +1,9 @@
-//! Making a failure smaller: the same thing goes wrong with fewer CPUs, fewer I/Os, and fewer things switched on.
+//! Shrinks a failure: the same failure with fewer CPUs, fewer I/Os, and fewer features switched on.
 //!
 //! One change after the other is tried and kept if the run still fails in the same way, beginning with those that
-//! make runs short. It ends when nothing is left to try, or after a number of runs. The seed is part of the
+//! make runs short. It ends when no change is left to try, or after a number of runs. The seed is part of the
 //! scenario: where a change alone makes the failure go away, small seeds are tried with it, since another stream of
-//! I/Os may show it as well.
+//! I/Os may show the failure as well.
 
 use super::{Failure, Replay, run};
 use crate::Scenario;
@@ -16,12 +16,12 @@ const SEEDS: [u64; 3] = [1, 2, 3];
 /// Numbers not farther from the plain one than this are tried one by one.
 const NEAR: u64 = 64;
 
-/// What is left of a failure.
+/// A shrunk failure.
 #[derive(Clone, Debug)]
 pub struct Shrunk {
-    /// The smaller one, which fails in the same way.
+    /// The smaller failure, of the same kind.
     pub failure: Box<Failure>,
-    /// Runs that it took.
+    /// The number of runs that shrinking took.
     pub runs: u32,
 }
 
@@ -40,11 +40,11 @@ struct Search {
 }
 
 impl Search {
-    /// Tries to do with less of everything, once. True if anything became smaller and there are runs left.
+    /// Tries to reduce every field once. True if any became smaller and there are runs left.
     fn round(&mut self) -> bool {
         let mut smaller = false;
         for field in FIELDS.iter().filter(|field| field.key != "seed") {
-            // Again and again while it helps: a number is halved, a list loses one item after the other.
+            // Repeatedly while it helps: a number is halved, a list loses one item after the other.
             while self.runs < self.most && self.reduce(field) {
                 smaller = true;
             }
@@ -93,7 +93,7 @@ fn smaller(field: &Field, now: &str) -> Vec<String> {
     values
 }
 
-/// The plain number; what lies half way; an eighth of the way; one less, unless that would be tried for ever.
+/// The plain number; a number half way to it; an eighth of the way; one less, unless that would take too many runs.
 fn smaller_numbers(plain: &str, now: &str) -> Vec<String> {
     let number = |text: &str| text.parse().expect("it was printed as a number");
     let (plain, now): (u64, u64) = (number(plain), number(now));
@@ -106,7 +106,7 @@ fn smaller_numbers(plain: &str, now: &str) -> Vec<String> {
     values.iter().map(u64::to_string).collect()
 }
 
-/// The plain list; a device without what stands around it; the list without one of its items.
+/// The plain list; a device without the device around it; the list without one of its items.
 fn shorter_lists(plain: String, now: &str) -> Vec<String> {
     let (around, inside) = match now.split_once(':') {
         Some((around, inside)) if stands_around(around) => (Some(around), inside),

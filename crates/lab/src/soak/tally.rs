@@ -1,16 +1,16 @@
-//! What many runs reached, so that "passed" does not hide "was not looked at".
+//! The conditions that many runs reached, so that "passed" does not hide "was not tested".
 
 use super::Outcome;
 use std::fmt;
 use std::ops::AddAssign;
 
-/// Something that a run may reach.
+/// A condition that a run may reach.
 struct Reach {
     name: &'static str,
     amount: fn(&Outcome) -> u64,
 }
 
-/// In the order in which they are printed.
+/// The conditions, in the order in which they are printed.
 const REACHES: &[Reach] = &[
     Reach { name: "merges", amount: |o| o.stats.merges.total() },
     Reach { name: "splits", amount: |o| o.stats.splits },
@@ -33,8 +33,8 @@ const REACHES: &[Reach] = &[
     Reach { name: "compared_blocks", amount: |o| o.compared },
 ];
 
-/// How many runs there were, and how many of them reached what. Prints `name=number` pairs, of which those of two
-/// tallies may be added up.
+/// The number of runs, and for each condition the number of runs that reached it. Prints `name=number` pairs; those
+/// of two tallies may be added up.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Tally {
     seeds: u64,
@@ -44,7 +44,7 @@ pub struct Tally {
 }
 
 impl Tally {
-    /// One more run.
+    /// Adds a run.
     pub fn count(&mut self, outcome: &Outcome) {
         self.seeds += 1;
         self.ios += outcome.stats.submitted - outcome.stats.splits;
@@ -54,14 +54,14 @@ impl Tally {
         }
     }
 
-    /// Runs that reached what is called `name`; `None` if nothing is.
+    /// The number of runs that reached the condition called `name`; `None` if there is no such condition.
     #[must_use]
     pub fn reached(&self, name: &str) -> Option<u64> {
         let at = REACHES.iter().position(|reach| reach.name == name)?;
         Some(self.reached[at])
     }
 
-    /// What runs may reach, by name.
+    /// The names of all conditions.
     pub fn names() -> impl Iterator<Item = &'static str> {
         REACHES.iter().map(|reach| reach.name)
     }

@@ -1,4 +1,4 @@
-//! What a client does, noted: I/Os, cuts, its plug, and merges in there.
+//! Traces a client: its I/Os, cuts, its plug, and merges there.
 
 use super::record::Act;
 use super::{Event, Tracer};
@@ -6,25 +6,25 @@ use crate::workload::Port;
 use blkmq_core::{Instant, IoFlags, Limits, Op};
 use blkmq_engine::{DeviceShape, Io, PLUG_SECTORS, Refused, WriteCache};
 
-/// A port that says what is in its plug.
+/// A port that shows the state of its plug.
 pub trait Plugged {
     /// Requests in the plug, and I/Os that have merged there so far.
     fn plugged(&self) -> (u32, u64);
 }
 
-/// What is known of one client.
+/// The state of one client.
 #[derive(Clone, Debug)]
 pub struct ClientTrace {
     tracer: Tracer,
     limits: Limits,
-    /// Bare flushes go to the device.
+    /// Do bare flushes go to the device?
     flushes: bool,
     /// The newest request in the plug: its start and its end.
     newest: (u64, u64),
 }
 
 impl ClientTrace {
-    /// Nothing has been done yet, on a device of this shape.
+    /// A client without any I/O yet, on a device of this shape.
     #[must_use]
     pub fn new(tracer: Tracer, shape: &DeviceShape) -> Self {
         let flushes = shape.cache != WriteCache::Through;
@@ -56,7 +56,8 @@ impl ClientTrace {
             self.newest = (self.newest.0.min(io.sector), self.newest.1.max(end));
             return;
         }
-        // Flushed to make room; what merged in the elevator, as with one lock for each, left it as it was.
+        // The plug was flushed to make room; I/Os that merged in the elevator, as with one lock for each, left it
+        // unchanged.
         let full = self.newest.1 - self.newest.0 >= PLUG_SECTORS.into();
         let flushed = before.0 > 0 && (after.0 < before.0 || after.0 == before.0 && full);
         if flushed {
@@ -69,11 +70,11 @@ impl ClientTrace {
     }
 }
 
-/// A port that notes what passes through it.
+/// A port that traces the calls that pass through it.
 pub struct Traced<'a, T> {
     /// The real one.
     pub port: &'a mut T,
-    /// Where it is noted.
+    /// The trace.
     pub trace: &'a mut ClientTrace,
 }
 
@@ -86,7 +87,7 @@ impl<P, T: Port<P> + Plugged> Port<P> for Traced<'_, T> {
         let Io { op, flags, sector, sectors, .. } = io;
         let event = Event { act: Act::Queue, op, flags, sector, sectors };
         if op == Op::Flush && !self.trace.flushes {
-            // Answered at once. Linux notes nothing of those either.
+            // A flush that is answered at once. Linux traces none of those either.
             return self.port.push(now, io);
         }
         let event = if op == Op::Flush {

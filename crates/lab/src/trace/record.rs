@@ -1,8 +1,8 @@
 //! blktrace's records: versions 1 and 2 are read, version 1 is written. No I/O: bytes in, bytes out.
 //!
-//! A record is a header of fixed size and a payload whose length the header says. The magic number says the byte
-//! order of the machine that wrote it; both are read, and ours is written. Whatever the bytes are, reading them ends
-//! in a record or an error that says what is wrong and where.
+//! A record is a header of fixed size and a payload of the length in the header. The magic number gives the byte
+//! order of the machine that wrote the record; both orders are read, and that of this machine is written. For any
+//! bytes, reading ends in a record or in an error that states the reason and the place.
 
 use blkmq_core::{IoFlags, Op};
 use std::fmt;
@@ -16,18 +16,18 @@ pub const HEADER_2: usize = 64;
 /// The longest payload that is accepted. The kernel's are up to some 150 bytes.
 pub const MOST_PAYLOAD: usize = 4096;
 
-/// What happened.
+/// The kind of an event.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Act {
     /// `Q`: an I/O was submitted.
     Queue = 1,
-    /// `M`: it joined a request at its end, or a request was fused into the one before it.
+    /// `M`: an I/O joined a request at its end, or a request was fused into the one before it.
     BackMerge = 2,
-    /// `F`: it joined a request at its start.
+    /// `F`: an I/O joined a request at its start.
     FrontMerge = 3,
-    /// `G`: it got a request of its own.
+    /// `G`: an I/O got a request of its own.
     GetRequest = 4,
-    /// `S`: it waits for one.
+    /// `S`: an I/O waits for a request.
     Sleep = 5,
     /// `R`: a request goes back to be issued later.
     Requeue = 6,
@@ -37,21 +37,21 @@ pub enum Act {
     Complete = 8,
     /// `P`: a plug has its first request.
     Plug = 9,
-    /// `U`: a plug is flushed; the payload says how many requests were in it.
+    /// `U`: a plug is flushed; the payload is the number of requests in it.
     Unplug = 10,
-    /// `T`: the same because of a timer.
+    /// `T`: a plug is flushed because of a timer.
     UnplugTimer = 11,
     /// `I`: a request went into the scheduler.
     Insert = 12,
-    /// `X`: an I/O was cut; the payload says where the rest begins.
+    /// `X`: an I/O was cut; the payload is the first sector of the rest.
     Split = 13,
-    /// `B`: its pages were copied.
+    /// `B`: the pages of an I/O were copied.
     Bounce = 14,
-    /// `A`: it was redirected to another device.
+    /// `A`: an I/O was redirected to another device.
     Remap = 15,
-    /// It was given up.
+    /// A request was cancelled.
     Abort = 16,
-    /// Something that only the driver understands.
+    /// Data that only the driver understands.
     DriverData = 17,
 }
 
@@ -100,23 +100,23 @@ impl Act {
     }
 }
 
-/// Bits that say what a record is about; in version 1 there are 16 of them.
+/// Bits for the subject of a record; in version 1 there are 16 of them.
 pub mod category {
     /// A read.
     pub const READ: u32 = 1;
     /// A write, or a discard.
     pub const WRITE: u32 = 1 << 1;
-    /// A flush ahead of it, or nothing but one.
+    /// A bare flush, or an I/O with a flush ahead of it.
     pub const FLUSH: u32 = 1 << 2;
-    /// Somebody waits for it.
+    /// A thread waits for the I/O.
     pub const SYNC: u32 = 1 << 3;
-    /// About queueing.
+    /// An event of queueing.
     pub const QUEUE: u32 = 1 << 4;
-    /// About requeueing.
+    /// An event of requeueing.
     pub const REQUEUE: u32 = 1 << 5;
-    /// About issuing.
+    /// An event of issuing.
     pub const ISSUE: u32 = 1 << 6;
-    /// About completion.
+    /// An event of completion.
     pub const COMPLETE: u32 = 1 << 7;
     /// Not about an I/O: names of processes, messages.
     pub const NOTIFY: u32 = 1 << 10;
@@ -124,7 +124,7 @@ pub mod category {
     pub const AHEAD: u32 = 1 << 11;
     /// A discard.
     pub const DISCARD: u32 = 1 << 13;
-    /// About a driver.
+    /// An event of a driver.
     pub const DRIVER_DATA: u32 = 1 << 14;
     /// Durable before it completes.
     pub const FUA: u32 = 1 << 15;
@@ -132,8 +132,8 @@ pub mod category {
     pub const WRITE_ZEROES: u32 = 1 << 22;
 }
 
-/// The word of a record that says what happened to an I/O like this, as version 1 has it. A write of zeroes is a
-/// write there.
+/// The action word of a record for event `act` of such an I/O, as version 1 has it. A write of zeroes is a write
+/// there.
 #[must_use]
 pub fn action(act: Act, op: Op, flags: IoFlags) -> u32 {
     let way = match op {
@@ -149,7 +149,7 @@ pub fn action(act: Act, op: Op, flags: IoFlags) -> u32 {
     (way | how | act.category()) << 16 | act as u32
 }
 
-/// The word of a plug that gets or loses its requests.
+/// The action word of a plug that gets or loses its requests.
 #[must_use]
 pub fn plug_action(act: Act) -> u32 {
     act.category() << 16 | act as u32
@@ -168,49 +168,49 @@ pub struct Record<'a> {
     pub bytes: u32,
     /// Kind in the lower 16 bits, categories above them.
     pub action: u64,
-    /// Whose turn it was.
+    /// The process at work.
     pub pid: u32,
     /// Major number from bit 20 on, minor number below.
     pub device: u32,
-    /// Where it happened.
+    /// The CPU of the event.
     pub cpu: u32,
     /// An errno, or 0.
     pub error: u16,
-    /// What goes with it; what it means depends on the kind.
+    /// The payload; its meaning depends on the kind.
     pub payload: &'a [u8],
 }
 
-/// What cannot be a trace. Offsets are in bytes from its beginning.
+/// Why bytes are no trace. Offsets are in bytes from the beginning of the trace.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum TraceError {
-    /// A record does not begin where one must.
+    /// A record does not begin with the magic number.
     Magic {
-        /// Where.
+        /// The place.
         offset: u64,
-        /// What is there instead.
+        /// The word found there.
         found: u32,
     },
-    /// A version that is not known.
+    /// An unknown version.
     Version {
-        /// Where.
+        /// The place.
         offset: u64,
-        /// Which.
+        /// The version.
         version: u8,
     },
     /// The end comes before the end of a record.
     Truncated {
-        /// Where the record begins.
+        /// The beginning of the record.
         offset: u64,
-        /// Bytes that it has.
+        /// Its length in bytes.
         wanted: usize,
-        /// Bytes that are there.
+        /// The bytes that are left.
         found: usize,
     },
     /// More payload than any record has.
     Payload {
-        /// Where the record begins.
+        /// The beginning of the record.
         offset: u64,
-        /// Bytes that it claims.
+        /// The payload length in its header.
         length: usize,
     },
 }
@@ -272,24 +272,24 @@ impl Fields<'_> {
 }
 
 impl<'a> Record<'a> {
-    /// What happened, if it is about an I/O and of a kind that is known.
+    /// The event, if the record is about an I/O and of a known kind.
     #[must_use]
     pub fn act(&self) -> Option<Act> {
         if self.has(category::NOTIFY) {
             return None;
         }
-        // Bit 8 says that a cgroup comes first in the payload.
+        // Bit 8 means that a cgroup comes first in the payload.
         let act = self.action & 0xff;
         Act::ALL.into_iter().find(|known| *known as u64 == act)
     }
 
-    /// Is it about all of these categories?
+    /// Does the record have all of these categories?
     #[must_use]
     pub fn has(&self, categories: u32) -> bool {
         self.action >> 16 & u64::from(categories) == u64::from(categories)
     }
 
-    /// Appends it, as version 1. Categories that this version does not have are left out.
+    /// Appends the record, as version 1. Categories that this version does not have are left out.
     ///
     /// # Panics
     /// If the payload is longer than [`MOST_PAYLOAD`].
@@ -309,11 +309,11 @@ impl<'a> Record<'a> {
         out.extend_from_slice(self.payload);
     }
 
-    /// The record at the beginning of `bytes`, which are at `offset` of a trace, and how many of them it takes.
-    /// `None` at the end.
+    /// The record at the beginning of `bytes`, which are at `offset` of a trace, and its length in bytes. `None` at
+    /// the end.
     ///
     /// # Errors
-    /// If it is no record.
+    /// If the bytes are no record.
     pub fn decode(bytes: &'a [u8], offset: u64) -> Result<Option<(Self, usize)>, TraceError> {
         if bytes.is_empty() {
             return Ok(None);
@@ -360,7 +360,7 @@ impl<'a> Record<'a> {
     }
 }
 
-/// The records of a whole trace file, in order; after an error there is nothing more.
+/// The records of a whole trace file, in order; an error ends the sequence.
 pub fn records(bytes: &[u8]) -> impl Iterator<Item = Result<Record<'_>, TraceError>> {
     let (mut at, mut over) = (0, false);
     std::iter::from_fn(move || {

@@ -1,7 +1,8 @@
-//! Where events go while a queue is used: a bounded buffer for each CPU, and one for whoever is on none.
+//! The store of a trace's events while a queue is used: a bounded buffer for each CPU, and one for threads that are
+//! on none.
 //!
-//! Which CPU it is, and on whose behalf, is said by whoever runs there ([`on_cpu`]): a job's thread once for all, a
-//! simulation before every turn. So those who observe need not know.
+//! The code that runs a thread states its CPU and process ([`on_cpu`]): a job's thread once, a simulation before
+//! every turn. So observers need not know them.
 
 use super::record::{self, Act, Record, category};
 use blkmq_core::{Instant, IoFlags, IoResult, Op, SECTOR_SIZE};
@@ -9,7 +10,7 @@ use std::cell::Cell;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// The major number that Linux leaves to experiments.
+/// A major number that Linux reserves for experiments.
 const DEVICE: u32 = 240 << 20;
 /// Bytes in the name of a process, the end included.
 const NAME: usize = 16;
@@ -19,12 +20,12 @@ thread_local! {
     static HERE: Cell<Option<(u16, u32)>> = const { Cell::new(None) };
 }
 
-/// What this thread does from here on happens on `cpu`, and `pid` is at work.
+/// The events of this thread from here on are on `cpu`, by process `pid`.
 pub fn on_cpu(cpu: u16, pid: u32) {
     HERE.set(Some((cpu, pid)));
 }
 
-/// An I/O or a request to which something happens.
+/// An I/O or a request, and an event of it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Event {
     pub(crate) act: Act,
@@ -43,11 +44,11 @@ struct Kept {
     action: u32,
     pid: u32,
     error: u16,
-    /// A number that goes with it.
+    /// The number in the payload.
     number: Option<u64>,
 }
 
-/// What happened on one CPU, in order.
+/// The events of one CPU, in order.
 #[derive(Default)]
 struct Kepts {
     events: Vec<Kept>,
@@ -58,15 +59,15 @@ struct Kepts {
 /// The events of one CPU.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Buffer {
-    /// Its number.
+    /// The number of the CPU.
     pub cpu: u32,
-    /// Its records, as they are in a file.
+    /// The records, as they are in a file.
     pub bytes: Vec<u8>,
-    /// Events that came when there was no more room.
+    /// Events that came when the buffer was full.
     pub missed: u64,
 }
 
-/// A clock for events, where they are not told the time exactly enough.
+/// A clock for events, where the times passed to the tracer are not exact enough.
 type Clock = Box<dyn Fn() -> Instant + Send + Sync>;
 
 struct Inner {
@@ -75,7 +76,7 @@ struct Inner {
     clock: Mutex<Option<Clock>>,
 }
 
-/// Gathers events; clones are the same.
+/// Gathers events; clones share them.
 #[derive(Clone)]
 pub struct Tracer(Arc<Inner>);
 
@@ -86,7 +87,7 @@ impl fmt::Debug for Tracer {
 }
 
 impl Tracer {
-    /// For so many CPUs, on each of which `capacity` events are kept. What happens elsewhere counts as one more
+    /// A tracer for `cpus` CPUs, on each of which `capacity` events are kept. All other threads count as one more
     /// CPU. Allocates as it fills.
     #[must_use]
     pub fn new(cpus: u16, capacity: usize) -> Self {
@@ -94,7 +95,7 @@ impl Tracer {
         Self(Arc::new(Inner { cpus, capacity, clock: Mutex::new(None) }))
     }
 
-    /// From now on events have their times from `clock`. In virtual time they know them themselves.
+    /// From now on events take their times from `clock`. In virtual time the times that are passed are exact.
     pub fn set_clock(&self, clock: impl Fn() -> Instant + Send + Sync + 'static) {
         *self.0.clock.lock().unwrap_or_else(PoisonError::into_inner) = Some(Box::new(clock));
     }
@@ -104,7 +105,7 @@ impl Tracer {
         clock.as_ref().map_or(told, |clock| clock())
     }
 
-    /// The buffer of where this thread is, and the process number.
+    /// The buffer for this thread, and its process number.
     fn here(&self) -> (MutexGuard<'_, Kepts>, u32) {
         let elsewhere = self.0.cpus.len() - 1;
         let (cpu, pid) = HERE.get().map_or((elsewhere, 0), |(cpu, pid)| (cpu.into(), pid));
@@ -115,7 +116,7 @@ impl Tracer {
     fn keep(&self, at: Instant, event: Kept) {
         let time = self.time(at).as_nanos();
         let (mut here, pid) = self.here();
-        // Told times may differ a little between two who share a CPU; a trace does not run backwards.
+        // Times may differ a little between two threads that share a CPU; a trace does not run backwards.
         here.latest = here.latest.max(time);
         if here.events.len() < self.0.capacity {
             let time = here.latest;
@@ -132,38 +133,38 @@ impl Tracer {
         Kept { time: 0, sector, bytes, action, pid: 0, error: 0, number: None }
     }
 
-    /// Something happened to an I/O or a request.
+    /// Records an event of an I/O or a request.
     pub(crate) fn note(&self, at: Instant, event: Event) {
         self.keep(at, Self::kept(event));
     }
 
-    /// An I/O is cut, and goes on at `rest`.
+    /// Records that an I/O is cut, and goes on at `rest`.
     pub(crate) fn split(&self, at: Instant, event: Event, rest: u64) {
         self.keep(at, Kept { number: Some(rest), ..Self::kept(event) });
     }
 
-    /// A request has ended.
+    /// Records that a request has ended.
     pub(crate) fn ended(&self, at: Instant, event: Event, result: IoResult) {
         let error = result.err().map_or(0, |error| error.0);
         self.keep(at, Kept { error, ..Self::kept(event) });
     }
 
-    /// A plug has its first request, or is flushed with `requests` in it.
+    /// Records that a plug has its first request, or is flushed with `requests` in it.
     pub(crate) fn plug(&self, at: Instant, requests: Option<u32>) {
         let act = if requests.is_some() { Act::Unplug } else { Act::Plug };
         let (number, action) = (requests.map(u64::from), record::plug_action(act));
         self.keep(at, Kept { time: 0, sector: 0, bytes: 0, action, pid: 0, error: 0, number });
     }
 
-    /// Events on all CPUs that are not in the trace.
+    /// The number of events, on all CPUs, that are missing from the trace.
     #[must_use]
     pub fn missed(&self) -> u64 {
         self.0.cpus.iter().map(|cpu| cpu.lock().map_or(0, |kept| kept.missed)).sum()
     }
 
-    /// Takes everything out, CPU by CPU, as the files of a trace. `names` are those of processes by number; they
-    /// come first, on the first CPU, where readers look for them. What happened elsewhere comes last, if
-    /// anything did.
+    /// Takes all events out, CPU by CPU, as the files of a trace. `names` are those of processes by number; they come
+    /// first, on the first CPU, where readers look for them. The events of threads on no CPU come last, if there are
+    /// any.
     #[must_use]
     pub fn buffers(&self, names: &[(u32, &str)]) -> Vec<Buffer> {
         let mut buffers = Vec::new();
@@ -198,7 +199,7 @@ impl Tracer {
                 put(Record { pid: *pid, payload: &payload, ..base });
             }
             for &Kept { time, sector, bytes, action, pid, error, number } in &kept.events {
-                // Numbers that go with a record are big-endian on every machine.
+                // Numbers in a payload are big-endian on every machine.
                 let number = number.map(u64::to_be_bytes);
                 let payload = number.as_ref().map_or(&[][..], |number| number);
                 let action = action.into();

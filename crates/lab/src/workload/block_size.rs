@@ -1,4 +1,4 @@
-//! How long an I/O is: fio's `bs`, `bsrange` and `bssplit`.
+//! The length of an I/O: fio's `bs`, `bsrange` and `bssplit`.
 
 use blkmq_core::{Rng, SECTOR_SIZE};
 use std::fmt;
@@ -26,9 +26,9 @@ pub enum BlockSizeError {
     NotSectors(u32),
     /// More than a gigabyte in one I/O.
     TooLarge(u32),
-    /// A range whose end is below its start.
+    /// A range that ends below its start.
     Inverted(u32, u32),
-    /// Shares that sum to this and not to 100.
+    /// Shares that sum to this, not to 100.
     Shares(u32),
 }
 
@@ -76,8 +76,7 @@ impl BlockSize {
     /// Checks every size.
     ///
     /// # Errors
-    /// For the first size that is no number of sectors, a range without members, or shares that do not
-    /// sum to 100.
+    /// For the first size that is no number of sectors, a range without members, or shares that do not sum to 100.
     pub fn validate(&self) -> Result<(), BlockSizeError> {
         let check = |bs: u32| match bs {
             0 => Err(BlockSizeError::NotSectors(0)),
@@ -128,7 +127,7 @@ pub(super) enum Sizes {
 }
 
 impl Sizes {
-    /// Of a block size that [`BlockSize::validate`] accepts.
+    /// A generator for a block size that [`BlockSize::validate`] accepts.
     pub(super) fn new(bs: &BlockSize) -> Self {
         match bs {
             BlockSize::Fixed(bs) => Self::Fixed(bs / SECTOR_SIZE),

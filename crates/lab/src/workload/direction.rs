@@ -1,4 +1,4 @@
-//! Which way an I/O goes, and what a job's `rw` says about it.
+//! The direction of an I/O, and the meaning of a job's `rw`.
 
 use blkmq_core::Op;
 use std::fmt;
@@ -16,10 +16,10 @@ pub enum Direction {
 }
 
 impl Direction {
-    /// All of them, in fio's order.
+    /// All directions, in fio's order.
     pub const ALL: [Self; 3] = [Self::Read, Self::Write, Self::Trim];
 
-    /// As fio prints it.
+    /// The name as fio prints it.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -39,7 +39,7 @@ impl Direction {
         }
     }
 
-    /// The direction that pays for `op`; `None` for a flush, which has none.
+    /// The direction that counts `op`; `None` for a flush, which has none.
     #[must_use]
     pub const fn of(op: Op) -> Option<Self> {
         match op {
@@ -62,7 +62,7 @@ impl<T> PerDirection<T> {
         Self([read, write, trim])
     }
 
-    /// The same value for all.
+    /// The same value for all directions.
     #[must_use]
     pub fn all(value: T) -> Self
     where

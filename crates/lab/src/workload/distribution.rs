@@ -1,18 +1,18 @@
-//! Which block is next: fio's `random_distribution`.
+//! The choice of the next block: fio's `random_distribution`.
 //!
-//! Blocks are numbers below a count; the generator turns them into sectors. The skewed distributions draw
-//! a *rank* (0 is the hottest) and scatter ranks over the region with a fixed [`Permutation`], as fio does
-//! with a hash, so that hot blocks are not neighbours that merge. Unlike a hash, a permutation never puts
-//! two ranks on one block, so the share of the hottest blocks is exactly the formula's.
+//! Blocks are numbers below a count; the generator turns them into sectors. The skewed distributions draw a *rank* (0
+//! is the hottest) and scatter ranks over the region with a fixed [`Permutation`], as fio does with a hash, so that
+//! hot blocks are not neighbours that merge. Unlike a hash, a permutation never puts two ranks on one block, so the
+//! share of the hottest blocks is exactly the formula's.
 
 use super::Permutation;
 use blkmq_core::Rng;
 use std::fmt;
 
-/// How random places are distributed.
+/// The distribution of random places.
 #[derive(Clone, Copy, PartialEq, Debug, Default)]
 pub enum Distribution {
-    /// All blocks alike.
+    /// All blocks are equally likely.
     #[default]
     Uniform,
     /// The block of rank r (from 1) is drawn in proportion to `1 / r^theta`.
@@ -26,11 +26,11 @@ pub enum Distribution {
 /// A parameter out of range.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub enum DistributionError {
-    /// For zipf.
+    /// The parameter of zipf.
     Theta(f64),
-    /// For pareto.
+    /// The parameter of pareto.
     Power(f64),
-    /// For normal.
+    /// The parameter of normal.
     Deviation(f64),
 }
 
@@ -79,24 +79,24 @@ impl fmt::Display for Distribution {
     }
 }
 
-/// Draws block numbers below a count, with everything that can be computed once computed.
+/// Draws block numbers below a count; values that do not change are computed in advance.
 #[derive(Clone, Debug)]
 pub(super) enum Places {
     /// Independent draws.
     Uniform { blocks: u64 },
-    /// Each block once, then each again in another order.
+    /// Draws each block once, then each again in another order.
     EachOnce { order: Permutation, drawn: u64 },
-    /// By rank.
+    /// Draws by rank.
     Ranked { ranks: Ranks, scatter: Permutation },
 }
 
 impl Places {
-    /// Independent draws, all blocks alike.
+    /// Independent draws; all blocks are equally likely.
     pub(super) fn uniform(blocks: u64) -> Self {
         Self::Uniform { blocks }
     }
 
-    /// Every block before any comes again.
+    /// Draws every block before any comes again.
     pub(super) fn each_once(blocks: u64, rng: &mut Rng) -> Self {
         Self::EachOnce { order: Permutation::new(blocks, rng), drawn: 0 }
     }
@@ -155,8 +155,8 @@ impl Ranks {
                 (rank as u64).min(blocks - 1)
             }
             Self::Normal { blocks, deviation } => loop {
-                // Box and Muller's method; what falls outside the region is drawn again. At the largest
-                // deviation 38 % fall inside, so the loop is short.
+                // Box and Muller's method; a draw outside the region is repeated. At the largest deviation 38 % fall
+                // inside, so the loop is short.
                 let radius = (-2.0 * (1.0 - rng.unit_f64()).ln()).sqrt();
                 let z = radius * (std::f64::consts::TAU * rng.unit_f64()).cos();
                 let at = *blocks as f64 / 2.0 + deviation * z;

@@ -1,4 +1,4 @@
-//! What did not end well in one thread: I/Os that failed, and I/Os that were given up.
+//! The failures of one thread: I/Os that failed, and I/Os that were given up.
 
 use super::Direction;
 use blkmq_core::IoError;
@@ -7,22 +7,22 @@ use std::fmt;
 /// I/Os that failed. They are in no other figure.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Failures {
-    /// How many, flushes among them.
+    /// The number of failed I/Os, flushes among them.
     pub count: u64,
-    /// The one that came back first.
+    /// The first one that came back.
     pub first: Option<Failed>,
 }
 
 /// An I/O that failed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Failed {
-    /// What it was to do; `None` for a flush.
+    /// Its direction; `None` for a flush.
     pub direction: Option<Direction>,
-    /// Where it began, in bytes. Not known where no times are taken (`gtod_reduce`).
+    /// Its first byte on the device. Not known where no times are taken (`gtod_reduce`).
     pub offset: Option<u64>,
     /// Its length in bytes.
     pub bytes: u64,
-    /// Why.
+    /// The error.
     pub error: IoError,
 }
 
@@ -51,7 +51,7 @@ impl fmt::Display for Failed {
             write!(f, " at offset {offset}")?;
         }
         let text = error.to_string();
-        // Where the error has no name its text is the number.
+        // The text of an error without a name is its number.
         if text.ends_with(|c: char| c.is_ascii_digit()) {
             write!(f, ": {text}")
         } else {
@@ -60,12 +60,12 @@ impl fmt::Display for Failed {
     }
 }
 
-/// What was still in flight when a thread's time was over and the work did not end.
+/// The I/Os of a thread that did not end when its time was over.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Unfinished {
-    /// I/Os in flight when it was seen that they do not end.
+    /// I/Os in flight when the stall was noticed.
     pub outstanding: u32,
-    /// Of these, given up before they reached the device.
+    /// Of these, cancelled before they reached the device.
     pub cancelled: u32,
     /// Of these, never given back: the thread ended without them.
     pub abandoned: u32,

@@ -1,8 +1,8 @@
 //! The stream of I/Os of one thread of a job.
 //!
-//! The stream depends on the job, its index, the thread's index, the size of the device and nothing else.
-//! For uniform patterns an I/O costs a few nanoseconds: what can be computed once is computed in
-//! [`Generator::new`], and a block is found by a multiplication instead of a division.
+//! The stream depends on the job, its index, the thread's index, the size of the device and nothing else. For uniform
+//! patterns an I/O costs a few nanoseconds: values that do not change are computed in [`Generator::new`], and a block
+//! is found by a multiplication instead of a division.
 
 use super::block_size::Sizes;
 use super::distribution::{Places, Ranks};
@@ -10,10 +10,10 @@ use super::{Direction, Job, JobError, Region, RegionError, Rw};
 use blkmq_core::{IoFlags, IoPrio, Op, Rng, SECTOR_SIZE};
 use std::fmt;
 
-/// An I/O that a workload wants issued.
+/// The next I/O of a workload.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct NextIo {
-    /// What to do. A [`Op::Flush`] carries no sectors.
+    /// The operation. A [`Op::Flush`] carries no sectors.
     pub op: Op,
     /// Sync for reads, and for writes of `direct` and `sync` jobs; FUA for writes of `sync` jobs.
     pub flags: IoFlags,
@@ -57,15 +57,15 @@ pub struct Generator {
     rng: Rng,
     choice: Choice,
     random: bool,
-    /// By direction.
+    /// The streams, by direction.
     streams: [Stream; 3],
     places: [Places; 3],
     prio: IoPrio,
     start: u64,
     end: u64,
-    /// Issued before anything new: the write half of a trimwrite, or a flush.
+    /// Issued before any new I/O: the write half of a trimwrite, or a flush.
     queued: Option<NextIo>,
-    /// Does an I/O ever put something into `queued`?
+    /// Does an I/O ever put another one into `queued`?
     chains: bool,
     trimwrite: bool,
     fsync: u32,
@@ -81,7 +81,7 @@ enum Choice {
     Mix(u64),
 }
 
-/// What is left to issue.
+/// The rest of a pass.
 #[derive(Clone, Copy, Debug)]
 struct Pass {
     sectors_left: u64,
@@ -102,9 +102,9 @@ struct Stream {
     min: u64,
     /// Random places are multiples of this many sectors from the start of the region.
     unit: u64,
-    /// Which of the generator's places it draws from.
+    /// The index of the generator's places that it draws from.
     places: usize,
-    /// A random place if the next random number is below this. `ALWAYS` needs no number.
+    /// The place is random if the next random number is below this. `ALWAYS` needs no number.
     random_below: u64,
     /// The sector behind the last I/O.
     cursor: u64,
@@ -195,13 +195,13 @@ impl Generator {
         } else {
             stream.cursor
         };
-        // Only lengths above the smallest can reach over the end.
+        // Only lengths above the smallest can reach beyond the end.
         let sectors = u64::from(sectors).min(self.end - sector) as u32;
         stream.cursor = sector + u64::from(sectors);
         NextIo { op: stream.op, flags: stream.flags, prio: self.prio, sectors, sector }
     }
 
-    /// Queues what must follow `io`.
+    /// Queues the I/O that must follow `io`.
     fn chain(&mut self, io: &NextIo) {
         if self.trimwrite && io.op == Op::Discard {
             let write = &self.streams[Direction::Write as usize];
@@ -266,14 +266,14 @@ impl Stream {
         }
     }
 
-    /// How many places its shortest I/O has in `region`.
+    /// The number of places of its shortest I/O in `region`.
     fn blocks(&self, region: Region) -> u64 {
         (region.size / u64::from(SECTOR_SIZE) - self.min) / self.unit + 1
     }
 }
 
-/// Makes the places that the directions of `job` draw from, and tells each stream which are its own. Equal
-/// directions share, so that a block is visited by either of them.
+/// Makes the places that the directions of `job` draw from, and assigns them to the streams. Equal directions share,
+/// so that a block is visited by either of them.
 fn place(
     job: &Job,
     region: Region,

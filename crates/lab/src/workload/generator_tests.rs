@@ -1,4 +1,4 @@
-//! Streams are reproducible, cover what they promise, and keep the ratios they were asked for.
+//! Streams are reproducible, cover all blocks where promised, and keep the requested ratios.
 
 use super::*;
 use crate::workload::Distribution;

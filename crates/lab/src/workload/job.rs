@@ -1,4 +1,4 @@
-//! What one fio job means, typed. Defaults are fio's.
+//! The typed meaning of one fio job. Defaults are fio's.
 
 use super::verify::{Verify, VerifyError};
 use super::{Amount, BlockSize, BlockSizeError, Direction, Distribution, DistributionError};
@@ -6,9 +6,9 @@ use super::{PerDirection, Rw};
 use blkmq_core::{IoPrio, Nanos, SECTOR_SIZE};
 use std::fmt;
 
-/// One job: a pattern, how hard `numjobs` threads press it on the device, and for how long.
+/// One job: a pattern, the load that `numjobs` threads put on the device, and its duration.
 ///
-/// Fields carry the names of fio's options. [`validate`](Self::validate) checks what a single field cannot.
+/// Fields carry the names of fio's options. [`validate`](Self::validate) checks combinations of fields.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Job {
     /// `name`.
@@ -26,38 +26,38 @@ pub struct Job {
     pub blockalign: PerDirection<Option<u32>>,
     /// `size`: the length of each thread's region; `None` is the rest of the device.
     pub size: Option<Amount>,
-    /// `io_size`: what a thread issues in one pass; `None` is `size`.
+    /// `io_size`: the bytes that a thread issues in one pass; `None` is `size`.
     pub io_size: Option<Amount>,
     /// `offset` of the first thread's region.
     pub offset: Amount,
     /// `offset_increment`: each further thread starts this much later.
     pub offset_increment: Amount,
-    /// `number_ios`: at most so many per pass. As in fio, `time_based` wins over it.
+    /// `number_ios`: the most I/Os of a pass. As in fio, `time_based` wins over it.
     pub number_ios: Option<u64>,
-    /// `loops`: passes.
+    /// `loops`: the number of passes.
     pub loops: u32,
     /// `norandommap`: draw every block independently, instead of each once per pass.
     pub norandommap: bool,
     /// `random_distribution`. Anything but uniform implies `norandommap`.
     pub random_distribution: Distribution,
-    /// `percentage_random`: the rest of a random job goes on where the last I/O of its direction ended.
+    /// `percentage_random`: the other I/Os of a random job continue at the end of the last I/O of their direction.
     pub percentage_random: PerDirection<u8>,
     /// `randseed`.
     pub randseed: u64,
-    /// `direct` (or `buffered=0`): writes are waited for, hence sync to a scheduler. Otherwise they are
+    /// `direct` (or `buffered=0`): a thread waits for writes, hence they are sync to a scheduler. Otherwise they are
     /// async, as writeback is.
     pub direct: bool,
     /// `sync`: each write is durable before it completes (FUA).
     pub sync: bool,
-    /// `fsync`: a flush after every so many writes; 0 for none.
+    /// `fsync`: the number of writes between two flushes; 0 for no flushes.
     pub fsync: u32,
-    /// `verify` and its companions; `None` is not to look at contents.
+    /// `verify` and its companions; `None` does not check contents.
     pub verify: Option<Verify>,
     /// `prioclass` and `prio`.
     pub prio: IoPrio,
     /// `cgroup`: the group that the job's I/O is for.
     pub cgroup: Option<String>,
-    /// `cgroup_weight`: its weight, 1 to 1000.
+    /// `cgroup_weight`: the weight of that group, 1 to 1000.
     pub cgroup_weight: Option<u32>,
     /// `iodepth` and its companions.
     pub depth: Depth,
@@ -67,13 +67,13 @@ pub struct Job {
     pub rate: PerDirection<Option<u64>>,
     /// `thinktime` and `thinktime_blocks`.
     pub thinktime: Option<ThinkTime>,
-    /// `numjobs`: threads.
+    /// `numjobs`: the number of threads.
     pub numjobs: u32,
-    /// `runtime`: stop after this long, ramp included not.
+    /// `runtime`: stop after this long, not counting the ramp.
     pub runtime: Option<Nanos>,
     /// `time_based`: begin again until the runtime is over.
     pub time_based: bool,
-    /// `ramp_time`: run this long before anything is counted.
+    /// `ramp_time`: run this long before the counts begin.
     pub ramp_time: Nanos,
     /// `startdelay`.
     pub startdelay: Nanos,
@@ -83,22 +83,22 @@ pub struct Job {
     pub new_group: bool,
     /// `group_reporting`: one report for the group.
     pub group_reporting: bool,
-    /// Which latencies are taken (`gtod_reduce`, `disable_*`).
+    /// The latencies that are measured (`gtod_reduce`, `disable_*`).
     pub latencies: Latencies,
     /// `percentile_list`, ascending, in percent.
     pub percentile_list: Vec<f64>,
 }
 
-/// How many I/Os a thread keeps in flight and in what portions. Counts are at least 1 unless said otherwise.
+/// The number of I/Os that a thread keeps in flight, and their portions. Counts are at least 1 unless said otherwise.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Depth {
-    /// `iodepth`: in flight at most.
+    /// `iodepth`: the most I/Os in flight.
     pub iodepth: u32,
-    /// `iodepth_low`: once full, submit again when only this many are in flight.
+    /// `iodepth_low`: at full depth, submit again when only this many are in flight.
     pub low: u32,
     /// `iodepth_batch_submit`: submitted together, in one plug.
     pub batch_submit: u32,
-    /// `iodepth_batch_complete_min`: wait for this many; 0 is to look without waiting.
+    /// `iodepth_batch_complete_min`: wait for this many; 0 polls without waiting.
     pub batch_complete_min: u32,
     /// `iodepth_batch_complete_max`: take at most this many at once.
     pub batch_complete_max: u32,
@@ -110,7 +110,7 @@ impl Default for Depth {
     }
 }
 
-/// A pause, as long as a process computes between I/Os.
+/// A pause between I/Os, as in a process that computes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ThinkTime {
     /// `thinktime`.
@@ -119,21 +119,21 @@ pub struct ThinkTime {
     pub blocks: u32,
 }
 
-/// Which latencies are taken for every I/O; each costs clock readings.
+/// The latencies that are measured for every I/O; each costs clock readings.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Latencies {
     /// Submission (fio's slat).
     pub slat: bool,
     /// Completion (fio's clat).
     pub clat: bool,
-    /// Both together (fio's lat).
+    /// The sum of both (fio's lat).
     pub lat: bool,
 }
 
 impl Latencies {
     /// Every latency.
     pub const ALL: Self = Self { slat: true, clat: true, lat: true };
-    /// None (`gtod_reduce`).
+    /// No latency (`gtod_reduce`).
     pub const NONE: Self = Self { slat: false, clat: false, lat: false };
 }
 
@@ -202,9 +202,9 @@ pub enum JobError {
     NotSectors(&'static str, u64),
     /// `size` below the smallest block.
     SizeBelowBlock {
-        /// Bytes.
+        /// `size` in bytes.
         size: u64,
-        /// Bytes.
+        /// The block size in bytes.
         bs: u32,
     },
     /// `time_based` without `runtime`.
@@ -255,7 +255,7 @@ impl Job {
     /// Checks that the job can be run, on a device that is large enough.
     ///
     /// # Errors
-    /// The first thing that is wrong.
+    /// The first contradiction or impossible value.
     pub fn validate(&self) -> Result<(), JobError> {
         for &direction in self.rw.directions() {
             let sized = self.bs[direction].validate();

@@ -1,4 +1,4 @@
-//! Depths and batch sizes in the classes that fio counts them in.
+//! Depths and batch sizes, counted in fio's classes.
 
 /// Counts of numbers in flight; each class reaches up to the next one.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]

@@ -1,14 +1,14 @@
-//! Workloads: what fio would issue, as a pure stream of I/Os.
+//! Workloads: the I/Os that fio would issue, as a pure stream.
 //!
-//! A [`Job`] is the typed meaning of one fio job. A [`Generator`] turns it into a stream of [`NextIo`], one
-//! generator per thread, and a [`Pacer`] says when the next one may leave. Both are told the time, use no
-//! thread and allocate nothing per I/O, so that the same stream drives real threads and virtual ones.
+//! A [`Job`] is the typed meaning of one fio job. A [`Generator`] turns it into a stream of [`NextIo`], one generator
+//! per thread, and a [`Pacer`] decides when the next one may leave. Both are told the time, use no thread and
+//! allocate nothing per I/O, so that the same stream drives real threads and virtual ones.
 //!
-//! A [`Verifier`] besides says what a job's blocks must hold, and finds out whether they do. A [`Worker`] is all of
-//! that together: one thread of a job as a state machine, which says what it waits for and counts into a [`Tally`].
+//! A [`Verifier`] knows the data that a job's blocks must hold, and checks it. A [`Worker`] combines all of them: one
+//! thread of a job as a state machine, which states what it waits for and counts into a [`Tally`].
 //!
-//! Not here: fio's spelling (the command line owns it), queues, threads and waiting (whoever drives a worker owns
-//! them), and memory: buffers come through [`Buffers`].
+//! Not here: fio's spelling (in the command line), queues, threads and waiting (in the code that drives a worker),
+//! and memory: buffers come through [`Buffers`].
 
 mod block_size;
 mod direction;

@@ -1,8 +1,8 @@
-//! When the next I/O may leave: fio's `rate`, `rate_iops` and `thinktime`, as arithmetic on given times.
+//! The time at which the next I/O may leave: fio's `rate`, `rate_iops` and `thinktime`, as arithmetic on given times.
 //!
-//! Rates are kept against the start of the run and not against the last I/O, so that rounding and a slow
-//! device cost nothing in the long run: what is late is caught up. The order of a stream is never changed; a
-//! read that has to wait holds back the write behind it, so that a mix keeps its ratio.
+//! Rates are kept against the start of the run and not against the last I/O, so that rounding and a slow device cost
+//! nothing in the long run: late I/Os are caught up. The order of a stream is never changed; a read that has to wait
+//! holds back the write behind it, so that a mix keeps its ratio.
 
 use super::{Direction, Job, NextIo, ThinkTime};
 use blkmq_core::{Instant, Nanos, SECTOR_SIZE};
@@ -12,7 +12,7 @@ use blkmq_core::{Instant, Nanos, SECTOR_SIZE};
 pub enum Pace {
     /// Yes.
     Go,
-    /// Ask again then.
+    /// Ask again at this time.
     WaitUntil(Instant),
     /// Ask again when nothing is in flight: a pause is due, and it begins with the last completion.
     Drain,
@@ -21,18 +21,18 @@ pub enum Pace {
 /// Paces one thread of a job.
 #[derive(Clone, Debug)]
 pub struct Pacer {
-    /// Is there anything to pace? Most jobs answer on this alone.
+    /// Is there any pacing? For most jobs this is false and answers every question.
     paced: bool,
     start: Instant,
-    /// By direction; the unit is I/Os or sectors.
+    /// The rates, by direction; the unit is I/Os or sectors.
     rates: [[Rate; 2]; 3],
     think: Option<Think>,
 }
 
-/// So many units a second, and how many have left.
+/// A rate in units per second, and the number of units that have left.
 #[derive(Clone, Copy, Debug, Default)]
 struct Rate {
-    /// 0: unlimited.
+    /// The limit; 0 for none.
     per_second: u64,
     done: u64,
 }
@@ -49,7 +49,7 @@ impl Rate {
         Self { per_second: per_second.unwrap_or(0), done: 0 }
     }
 
-    /// When the next unit is due, in nanoseconds after the start.
+    /// The time at which the next unit is due, in nanoseconds after the start.
     fn due(&self) -> Nanos {
         if self.per_second == 0 {
             return Nanos::ZERO;
@@ -70,8 +70,8 @@ impl Pacer {
         Self { paced: rated || think.is_some(), start, rates, think }
     }
 
-    /// May `io` leave at `now`, with `in_flight` others on their way? `now` never runs backwards. The same
-    /// `io` is asked about until the answer is [`Pace::Go`]; then [`issued`](Self::issued) follows.
+    /// May `io` leave at `now`, with `in_flight` others on their way? `now` never runs backwards. The caller asks
+    /// about the same `io` until the answer is [`Pace::Go`], and then calls [`issued`](Self::issued).
     #[inline]
     pub fn poll(&mut self, now: Instant, io: &NextIo, in_flight: u32) -> Pace {
         if self.paced { self.poll_paced(now, io, in_flight) } else { Pace::Go }
@@ -127,7 +127,7 @@ mod tests {
         NextIo { op, flags: IoFlags::NONE, prio: IoPrio::default(), sectors, sector: 0 }
     }
 
-    /// Issues `io` as fast as allowed on a device that takes no time; returns how many left in a second.
+    /// Issues `io` as fast as allowed on a device that takes no time; returns the number that left in a second.
     fn issued_in_a_second(job: &Job, io: &NextIo) -> u64 {
         let mut now = Instant::from_nanos(77);
         let end = now + Nanos(SECOND);

@@ -1,4 +1,4 @@
-//! Where on the device a thread works: `offset`, `offset_increment` and `size`, resolved.
+//! The region of a thread on the device: `offset`, `offset_increment` and `size`, resolved.
 
 use super::Job;
 use blkmq_core::SECTOR_SIZE;
@@ -7,14 +7,14 @@ use std::fmt;
 /// An amount of data: in bytes, or as a share of the device.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Amount {
-    /// So many bytes.
+    /// A number of bytes.
     Bytes(u64),
-    /// So many percent of the device, 0 to 100.
+    /// A percentage of the device, 0 to 100.
     Percent(u8),
 }
 
 impl Amount {
-    /// Nothing.
+    /// Zero bytes.
     pub const ZERO: Self = Self::Bytes(0);
 
     /// The amount in bytes. A share is rounded down to a multiple of `granule` bytes.
@@ -48,30 +48,30 @@ pub struct Region {
     /// Length: a multiple of the smallest block that the job issues, and at least one of its largest
     /// smallest block.
     pub size: u64,
-    /// What one pass issues: `io_size`, or else `size`.
+    /// The bytes that one pass issues: `io_size`, or else `size`.
     pub io_size: u64,
 }
 
 /// A thread whose region does not exist on the device. All fields are bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum RegionError {
-    /// It would start at or behind the end.
+    /// The region would start at or behind the end.
     BeyondDevice {
-        /// Where it would start.
+        /// The start of the region.
         start: u64,
         /// Size of the device.
         device: u64,
     },
-    /// It would end behind the end.
+    /// The region would end behind the end.
     DoesNotFit {
         /// The length asked for.
         size: u64,
-        /// Where it would start.
+        /// The start of the region.
         start: u64,
         /// Size of the device.
         device: u64,
     },
-    /// Not one block fits into it.
+    /// Not one block fits into the region.
     TooSmall {
         /// Its length.
         size: u64,
@@ -105,7 +105,7 @@ impl fmt::Display for RegionError {
 impl std::error::Error for RegionError {}
 
 impl Job {
-    /// Where thread `thread` (0 to `numjobs - 1`) of this job works on a device of `device_bytes`.
+    /// The region of thread `thread` (0 to `numjobs - 1`) of this job on a device of `device_bytes`.
     ///
     /// # Errors
     /// If the region leaves the device or holds no block.
@@ -123,7 +123,7 @@ impl Job {
             return Err(RegionError::BeyondDevice { start, device });
         }
         let room = device - start;
-        // A share is of the whole device, so it is cut where it does not fit; a number is meant.
+        // A share is of the whole device, so it is cut to fit; a size in bytes that does not fit is an error.
         let size = match self.size {
             None => room,
             Some(share @ Amount::Percent(_)) => share.bytes(device, granule).min(room),

@@ -1,20 +1,20 @@
-//! A course of something over time, in a bounded number of bins whatever the length of the run.
+//! The course of a quantity over time, in a bounded number of bins for any length of a run.
 //!
-//! It begins with bins of a microsecond. When the last one is behind, neighbours are added up and bins are twice as
-//! long; so a run of any length ends with between half and all of them in use. Integers only, and nothing is
+//! It begins with bins of a microsecond. When time passes the last bin, neighbours are added up and bins become twice
+//! as long; so a run of any length ends with between half and all of them in use. Integers only, and nothing is
 //! allocated after the first value.
 
 use blkmq_core::{Instant, Nanos};
 
-/// Bins that a series has at most.
+/// The most bins of a series.
 pub const BINS: usize = 512;
 /// The first bins are 2^10 ns.
 const FIRST_SHIFT: u32 = 10;
 
-/// One bin: so many values, their sum and the largest.
+/// One bin: the number of its values, their sum and the largest.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Bin {
-    /// How many values fell into it.
+    /// The number of values in it.
     pub count: u64,
     /// Their sum.
     pub sum: u64,
@@ -41,7 +41,7 @@ pub struct Series {
 }
 
 impl Series {
-    /// Empty.
+    /// A series without values.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
@@ -51,7 +51,7 @@ impl Series {
         FIRST_SHIFT + self.doubled
     }
 
-    /// How long a bin is.
+    /// The length of a bin.
     #[must_use]
     pub fn length(&self) -> Nanos {
         Nanos(1 << self.shift())
@@ -63,7 +63,7 @@ impl Series {
         &self.bins[..self.used]
     }
 
-    /// Notes `value` at `at`. O(1), but for a halving every time that the run has become twice as long.
+    /// Records `value` at `at`. O(1), except for a merge of all bins whenever the run has become twice as long.
     #[inline]
     pub fn record(&mut self, at: Instant, value: u64) {
         let index = self.reach(at);
@@ -73,7 +73,7 @@ impl Series {
         bin.max = bin.max.max(value);
     }
 
-    /// The place of `at`, with bins made long enough for it.
+    /// The bin of `at`, after bins have been made long enough for it.
     #[inline]
     fn reach(&mut self, at: Instant) -> usize {
         if self.bins.is_empty() {
@@ -99,7 +99,7 @@ impl Series {
         self.doubled += 1;
     }
 
-    /// Adds what `other` has noted.
+    /// Adds the values of `other`.
     pub fn merge(&mut self, other: &Self) {
         if other.used == 0 {
             return;
@@ -131,23 +131,23 @@ pub struct Course {
 }
 
 impl Course {
-    /// At zero, from time zero on.
+    /// A course with level zero, from time zero on.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// The level at present.
+    /// The present level.
     #[must_use]
     pub fn level(&self) -> u64 {
         self.level
     }
 
-    /// The level is `level` from `at` on; a time that is past counts as the latest one.
+    /// Sets the level to `level` from `at` on; a time in the past counts as the latest one.
     pub fn change(&mut self, at: Instant, level: u64) {
         self.last_until(at);
         self.level = level;
-        // A peak counts however short it was.
+        // The maximum counts a peak of any length.
         let index = self.series.reach(self.since);
         let bin = &mut self.series.bins[index];
         bin.max = bin.max.max(level);
@@ -162,7 +162,7 @@ impl Course {
         let shift = self.series.shift();
         while self.since < until {
             let index = self.since.as_nanos() >> shift;
-            // The last bin ends with time itself.
+            // The last bin ends with the range of time itself.
             let end = (index + 1).saturating_mul(1 << shift);
             let end = Instant::from_nanos(end).min(until);
             let time = (end - self.since).0;
@@ -190,7 +190,7 @@ mod tests {
         Instant::from_nanos(us << FIRST_SHIFT)
     }
 
-    /// The end of the last bin there is, and a level times its length, do not fit a word.
+    /// The end of the last possible bin, and a level times its length, do not fit a word.
     #[test]
     fn a_course_reaches_the_end_of_time() {
         let mut course = Course::new();

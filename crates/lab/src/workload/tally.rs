@@ -1,6 +1,6 @@
-//! What one thread of a job counts while it runs.
+//! The counts of one thread of a job.
 //!
-//! Plain counts and times, in integers; what they mean together is the report's business.
+//! Plain counts and times, in integers; the report gives them their meaning.
 
 use super::verify::Findings;
 use super::{Batches, Failures, Job, Levels, Series, Unfinished};
@@ -11,18 +11,18 @@ const WINDOW: Nanos = Nanos::from_millis(500);
 /// Samples that are kept; a longer run keeps its beginning.
 const SAMPLES: usize = 4096;
 
-/// Times of one kind of I/O, as far as they are taken, in nanoseconds.
+/// Times of one kind of I/O, as far as they are measured, in nanoseconds.
 #[derive(Clone, Debug, Default)]
 pub struct Times {
     /// From the decision to issue until the I/O was handed to the queue.
     pub slat: Option<Histogram>,
-    /// From there to the completion.
+    /// From the handing over to the completion.
     pub clat: Option<Histogram>,
-    /// Both together.
+    /// The sum of both.
     pub lat: Option<Histogram>,
 }
 
-/// What was done in one window of time.
+/// The I/O of one window of time.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Sample {
     /// I/Os completed.
@@ -40,9 +40,9 @@ pub struct Counts {
     pub ios: u64,
     /// Bytes moved by them.
     pub bytes: u64,
-    /// How long they took.
+    /// The times that they took.
     pub times: Times,
-    /// Window by window.
+    /// Samples, window by window.
     pub samples: Vec<Sample>,
     sampled: (u64, u64),
 }
@@ -50,7 +50,7 @@ pub struct Counts {
 /// One thread's counts.
 #[derive(Clone, Debug)]
 pub struct Tally {
-    /// By direction.
+    /// The counts, by direction.
     pub counts: [Counts; 3],
     /// Flushes completed.
     pub flushes: u64,
@@ -58,30 +58,30 @@ pub struct Tally {
     pub levels: Levels,
     /// I/Os in a submission.
     pub submits: Batches,
-    /// Completions taken together.
+    /// Completions reaped together.
     pub completes: Batches,
-    /// Completions over time, with their latencies in nanoseconds, if that was asked for.
+    /// Completions over time, with their latencies in nanoseconds, if the course was requested.
     pub course: Option<Series>,
     /// The first error, as an errno.
     pub error: u16,
     /// I/Os that failed.
     pub failures: Failures,
-    /// What did not end with the runtime.
+    /// I/Os that did not end with the runtime.
     pub unfinished: Unfinished,
-    /// What verification found, if there was any.
+    /// The results of verification, if there was any.
     pub verify: Option<Findings>,
-    /// The longest that one call held the engine, as far as calls were timed.
+    /// The longest time of a call into the engine, among the calls that were timed.
     pub longest_call: Nanos,
-    /// When counting began.
+    /// The time at which counting began.
     pub started: Instant,
-    /// When it ended.
+    /// The time at which counting ended.
     pub ended: Instant,
-    /// Begin of the window that is being sampled.
+    /// The beginning of the window that is being sampled.
     window: Instant,
 }
 
 impl Tally {
-    /// Empty, for a thread of `job` that counts from `now` on.
+    /// An empty tally for a thread of `job` that counts from `now` on.
     #[must_use]
     pub fn new(job: &Job, now: Instant) -> Self {
         let histogram = |wanted: bool| wanted.then(Histogram::new);
@@ -112,7 +112,7 @@ impl Tally {
         }
     }
 
-    /// Empty from `now` on, with what is not to be forgotten.
+    /// An empty tally from `now` on, which keeps the errors and failures so far.
     pub(super) fn anew(&self, job: &Job, now: Instant) -> Self {
         let course = self.course.as_ref().map(|_| Series::new());
         Self { error: self.error, failures: self.failures, course, ..Self::new(job, now) }
@@ -138,7 +138,7 @@ impl Tally {
         }
     }
 
-    /// How long was counted.
+    /// The time of counting.
     #[must_use]
     pub fn runtime(&self) -> Nanos {
         self.ended - self.started

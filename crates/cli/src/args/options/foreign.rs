@@ -1,4 +1,4 @@
-//! fio's options that mean nothing here, and those that would but are not built.
+//! fio's options that have no effect here, and fio's options that are refused because their effect is not built.
 
 use super::{Group, Kind, Meaning, Opt};
 

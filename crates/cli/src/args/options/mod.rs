@@ -1,7 +1,7 @@
-//! The one table of what `blkmq bench` and `blkmq sim` accept. Help, parsing and error messages are made from it.
+//! The one table of the options of `blkmq bench` and `blkmq sim`. Help, parsing and error messages are made from it.
 //!
-//! An option of fio is either real here (its meaning is a function), or it can mean nothing here and is
-//! accepted with the reason noted once, or it would mean something that is not built and is refused.
+//! An option of fio is of one of three sorts: it has its effect here (its meaning is a function), it has no effect
+//! here and is accepted with the reason noted once, or its effect is not built and it is refused.
 
 mod foreign;
 mod load;
@@ -17,38 +17,38 @@ use crate::error::UsageError;
 
 /// One option.
 pub struct Opt {
-    /// As fio spells it, or as blkmq does where fio has none.
+    /// The name as fio spells it, or blkmq's own name where fio has no such option.
     pub name: &'static str,
     /// Other spellings.
     pub aliases: &'static [&'static str],
-    /// The heading of the help under which it stands.
+    /// The heading of the help that lists the option.
     pub group: Group,
     /// Does it need a value?
     pub kind: Kind,
-    /// What the value looks like.
+    /// The form of the value.
     pub accepts: &'static str,
-    /// What it does, in a line.
+    /// The effect, in a line.
     pub help: &'static str,
-    /// What it means.
+    /// The function or the reason that gives the option its meaning.
     pub meaning: Meaning,
 }
 
 /// Headings of the help.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Group {
-    /// How jobs are told apart.
+    /// Where a job begins and ends.
     Jobs,
-    /// Which I/Os.
+    /// Which I/Os a job issues.
     Pattern,
-    /// How many, how fast, how long.
+    /// How many I/Os, how fast and how long.
     Load,
     /// Whether contents are right.
     Verify,
-    /// What is compared.
+    /// The schedulers, devices and modes that are compared.
     Compare,
-    /// What only a simulation has.
+    /// Options of simulations only.
     Virtual,
-    /// What is printed.
+    /// The form and the place of the output.
     Output,
     /// Accepted without effect, and refused.
     Foreign,
@@ -63,25 +63,25 @@ pub enum Kind {
     Value,
 }
 
-/// A step of understanding a job.
+/// A function that applies an option to a job.
 pub type ApplyJob = fn(&mut JobDraft, Value<'_>) -> Result<(), UsageError>;
-/// A step of understanding what is compared.
+/// A function that applies an option to the whole command.
 pub type ApplyRun = fn(&mut RunDraft, Value<'_>) -> Result<(), UsageError>;
 
-/// What an option means.
+/// The meaning of an option.
 #[derive(Clone, Copy)]
 pub enum Meaning {
     /// Where a job begins; handled before meanings are looked at.
     Structure,
-    /// Something about a job.
+    /// An option of a job.
     Job(ApplyJob),
-    /// Something about the whole bench, wherever it stands.
+    /// An option of the whole command, wherever it is written.
     Run(ApplyRun),
     /// Describes the run in reports.
     Annotate,
-    /// Nothing here, for this reason.
+    /// No effect here, for this reason.
     NoOp(&'static str),
-    /// Something that is not built, and what stands in its way.
+    /// An effect that is not built, with the reason.
     Unsupported(&'static str),
 }
 
@@ -129,7 +129,7 @@ pub fn find(name: &str) -> Option<&'static Opt> {
     all().find(|option| option.name == name || option.aliases.contains(&name.as_str()))
 }
 
-/// What to say of a name that is no option.
+/// The error for a name that is no option.
 pub fn unknown(name: &str) -> UsageError {
     let usable = all().filter(|option| !matches!(option.meaning, Meaning::Unsupported(_)));
     let names =

@@ -1,4 +1,4 @@
-//! fio's options for which I/Os a job issues.
+//! fio's options for the pattern of a job's I/Os.
 
 use super::super::job_draft::{block_size, distribution, split};
 use super::{Group, Opt};
@@ -187,7 +187,7 @@ pub const OPTIONS: &[Opt] = &[
         "1024 or 1000",
         "what k means in sizes (default 1024; ki is then 1000, as in fio)",
         |_, _| {
-            Ok(()) // Read before all other options, because their values depend on it.
+            Ok(()) // `kb_base` is read before all other options, because their values depend on it.
         },
     ),
 ];

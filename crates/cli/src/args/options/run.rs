@@ -1,4 +1,5 @@
-//! blkmq's own options: what is compared, how often, and what comes out; and how jobs are told apart.
+//! blkmq's own options: the schedulers and devices to compare, the repetitions, the output; and the options that
+//! separate jobs.
 
 use super::{Group, Kind, Meaning, Opt};
 use crate::devices;
@@ -14,7 +15,7 @@ const fn compare(
     Opt::run(Group::Compare, name, accepts, help, apply)
 }
 
-/// What is chosen for every access that does not choose it itself.
+/// An option that sets a mode for every access that does not set that mode itself.
 const fn mode(
     name: &'static str,
     accepts: &'static str,

@@ -1,4 +1,4 @@
-//! fio's options for checking that what is read is what was written.
+//! fio's options for checking that a read returns the data that was written.
 
 use super::super::job_draft::block_size;
 use super::{Group, Opt};

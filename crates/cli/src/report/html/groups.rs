@@ -1,4 +1,5 @@
-//! The parts of the page about groups, and about what the instances of a scheduler share. Not there without either.
+//! The parts of the page about groups, and about the state that the instances of a scheduler share. Without either,
+//! the parts are left out.
 
 use super::super::group_figures::{columns, rows};
 use super::super::label::Varying;
@@ -8,7 +9,7 @@ use super::super::svg;
 use super::super::text_table::Align;
 use super::table;
 
-/// What groups had, against what their weights say.
+/// The shares that groups had, beside the shares that are due to their weights.
 pub(super) fn shares(m: &mut Markup, report: &Report) {
     let mut plot = Markup::default();
     let Some((drawn, of)) = svg::shares(&mut plot, report) else { return };
@@ -35,7 +36,7 @@ pub(super) fn figures(m: &mut Markup, report: &Report) {
     }
 }
 
-/// How many requests schedulers let to the device, and what they say about why.
+/// How many requests schedulers let to the device, and their reasons.
 pub(super) fn governors(m: &mut Markup, report: &Report) {
     let varying = Varying::of(report);
     let governed: Vec<&Run> =

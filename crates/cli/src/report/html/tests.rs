@@ -2,8 +2,8 @@ use super::super::group::GroupResult;
 use super::super::sample;
 use super::*;
 
-/// A reader of markup as simple as markup gets here: checks nesting and quoting, and returns the tags in
-/// order. Panics where the text is not well-formed.
+/// A minimal markup parser, as simple as the markup here: checks nesting and quoting, and returns the tags in order.
+/// Panics where the text is not well-formed.
 pub fn tags(page: &str) -> Vec<String> {
     let (mut open, mut seen): (Vec<String>, Vec<String>) = (vec![], vec![]);
     let mut rest = page.strip_prefix("<!DOCTYPE html>\n").expect("a page says that it is HTML");
@@ -30,7 +30,7 @@ pub fn tags(page: &str) -> Vec<String> {
     seen
 }
 
-/// Where the tag that `text` begins with ends, quotes considered.
+/// The end of the tag that `text` begins with, quotes considered.
 fn tag_end(text: &str) -> usize {
     let mut is_quoted = false;
     for (at, c) in text.char_indices() {
@@ -44,7 +44,7 @@ fn tag_end(text: &str) -> usize {
     panic!("a tag without an end: {text:?}");
 }
 
-/// How many elements are called `name`.
+/// The number of elements called `name`.
 pub fn count(tags: &[String], name: &str) -> usize {
     tags.iter().filter(|tag| *tag == name).count()
 }
@@ -125,7 +125,8 @@ fn groups_are_drawn_against_their_weights_and_listed() {
     report.runs[1].shared = sample::governed();
     let page = render(&report);
     let found = tags(&page);
-    // Those of the runs, of their queues, of their groups, and of what one of them shares.
+    // The tables of the runs, of their queues, of their groups, and of the state that the instances of one of them
+    // share.
     assert_eq!(count(&found, "table"), 5);
     for text in [
         "Shares of groups",
@@ -154,7 +155,7 @@ fn what_happened_over_time_is_drawn_and_no_more_than_can_be_told_apart() {
     let report = sample::drawn();
     let page = render(&report);
     let tags = tags(&page);
-    // A distribution and four courses with a curve for each of 24 runs, and the way of the heads.
+    // A distribution and four courses with a curve for each of 24 runs, and the path of the heads.
     assert_eq!(count(&tags, "polyline"), 5 * 24 + 1);
     for heading in [
         "Latency distribution",

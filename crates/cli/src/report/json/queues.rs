@@ -1,4 +1,4 @@
-//! What there is to say of queues as such: their groups, and what the instances of their scheduler share.
+//! The figures of queues as such: their groups, and the state that the instances of their scheduler share.
 
 use super::super::group::Groups;
 use super::super::model::Report;
@@ -40,7 +40,7 @@ enum Statistic {
 }
 
 impl<'a> Details<'a> {
-    /// Of every run of which there is something to say.
+    /// The entries of every run that has any such figures.
     pub(super) fn all(report: &'a Report) -> Vec<Self> {
         let runs = report.runs.iter().enumerate();
         let details = runs.map(|(run, it)| Self {

@@ -9,7 +9,7 @@ use super::Detail;
 use super::queues::Details;
 use super::transfer::{Show, Times, Transfer, latency_classes, millis};
 
-/// A JSON object whose keys are data.
+/// A JSON object with data as keys.
 pub(super) struct Map<K, V>(pub(super) Vec<(K, V)>);
 
 impl<K: Serialize, V: Serialize> Serialize for Map<K, V> {
@@ -46,7 +46,7 @@ pub(super) struct Document<'a> {
     blkmq: About<'a>,
 }
 
-/// Ours: what a reader needs to judge and to repeat the report.
+/// An object of blkmq's own: the facts that a reader needs to judge and to repeat the report.
 #[derive(serde::Serialize)]
 struct About<'a> {
     command: &'a str,
@@ -98,7 +98,7 @@ struct Job<'a> {
     blkmq: Queue<'a>,
 }
 
-/// Ours: the queue that the job used, and what it counted.
+/// An object of blkmq's own: the queue that the job used, and its counts.
 #[derive(serde::Serialize)]
 struct Queue<'a> {
     run: usize,
@@ -130,7 +130,7 @@ struct Queue<'a> {
     verify: Option<Verify>,
 }
 
-/// Ours: what the job verified.
+/// An object of blkmq's own: the job's verification.
 #[derive(serde::Serialize)]
 struct Verify {
     verified: u64,

@@ -9,7 +9,7 @@ use serde_json::ser::{Formatter, PrettyFormatter};
 
 struct FioStyle(PrettyFormatter<'static>);
 
-/// Serialises one of our own documents. A number that is not finite becomes `null`.
+/// Serialises a document of this crate. A number that is not finite becomes `null`.
 pub(super) fn to_string(document: &impl Serialize) -> String {
     let mut bytes = Vec::new();
     let style = FioStyle(PrettyFormatter::with_indent(b"  "));

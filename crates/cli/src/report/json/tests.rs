@@ -8,10 +8,10 @@ use super::super::model::Report;
 use super::super::{PERCENTILES, sample};
 use super::*;
 
-/// fio's keys, one path a line; made by hand from what fio 3.33 prints.
+/// fio's keys, one path a line; made by hand from the output of fio 3.33.
 const KEYS: &str = include_str!("../testdata/fio-keys.txt");
 
-/// The paths of all keys. Objects whose keys are data and our own `blkmq` objects are not entered.
+/// The paths of all keys. Objects with data as keys, and blkmq's own objects, are not entered.
 fn paths(value: &Value) -> BTreeSet<String> {
     fn walk(value: &Value, path: &str, found: &mut BTreeSet<String>) {
         match value {
@@ -82,7 +82,7 @@ fn s_fio_json() {
             return;
         }
         let mut report = sample::single();
-        // fio gives its options to the job, not to all.
+        // fio attaches its options to the job, not to the whole run.
         report.global_options.clear();
         let ours = parsed(&report, detail);
         assert_eq!(paths(&ours), paths(&theirs), "{format}");

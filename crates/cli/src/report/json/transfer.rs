@@ -49,7 +49,7 @@ pub(super) struct Times {
     bins: Map<u64, u64>,
 }
 
-/// Which distributions of a latency fio prints beside its summary.
+/// The distributions of a latency that fio prints beside its summary.
 #[derive(Clone, Copy)]
 pub(super) enum Show {
     Summary,
@@ -117,7 +117,7 @@ impl Times {
         }
     }
 
-    /// What fio prints where nothing was timed.
+    /// The values that fio prints where nothing was timed.
     fn none() -> Self {
         Self {
             min: 0,
@@ -131,7 +131,7 @@ impl Times {
     }
 }
 
-/// Milliseconds, rounded; not 0 for something that took time.
+/// Milliseconds, rounded; a time that is not 0 is at least 1.
 pub(super) fn millis(ns: u64) -> u64 {
     ((ns + 500_000) / 1_000_000).max(u64::from(ns > 0))
 }

@@ -9,12 +9,12 @@ use super::scale::Linear;
 use super::{distinct, drawn};
 use blkmq_lab::workload::{Bin, Series};
 
-/// What is drawn over time.
+/// A quantity that is drawn over time.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Quantity {
     /// I/Os completed in a second.
     Rate,
-    /// How long they had taken, on average.
+    /// Their mean completion latency.
     Latency,
     /// Requests that schedulers hold, on average.
     Elevator,
@@ -23,7 +23,7 @@ pub enum Quantity {
 }
 
 impl Quantity {
-    /// All, in the order of the page.
+    /// All quantities, in the order of the page.
     pub const ALL: [Self; 4] = [Self::Rate, Self::Latency, Self::Elevator, Self::Device];
 
     /// A heading.
@@ -45,7 +45,7 @@ impl Quantity {
         .filter(|series| series.bins().len() > 1)
     }
 
-    /// What there is to say about one bin of `length` nanoseconds; `None` if nothing.
+    /// The value of one bin of `length` nanoseconds; `None` if it has none.
     fn value(self, bin: &Bin, length: f64) -> Option<f64> {
         match self {
             Self::Rate => Some(bin.count as f64 * 1e9 / length),
@@ -92,10 +92,11 @@ pub fn courses(m: &mut Markup, report: &Report, quantity: Quantity) -> bool {
     true
 }
 
-/// Points of one curve, about. What happens in step with the bins would show as a saw where they are short.
+/// The approximate number of points of a curve. Effects in step with the bins would show as a saw where bins are
+/// short.
 const POINTS: usize = 100;
 
-/// The middle of some bins together and their value. What is not full at the end is left out: the run was over
+/// The middle and the value of each group of bins. An incomplete group at the end is left out: the run was over
 /// before it.
 fn values(quantity: Quantity, series: &Series) -> Vec<(f64, f64)> {
     let bins = series.bins();

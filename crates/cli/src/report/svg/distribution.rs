@@ -1,4 +1,4 @@
-//! Completion latencies as cumulative distributions: which share of the I/Os took no longer than so long.
+//! Completion latencies as cumulative distributions: the share of the I/Os that took no longer than a given time.
 
 use super::super::label::Varying;
 use super::super::markup::Markup;

@@ -7,37 +7,37 @@ use super::{WIDTH, line, plot, text, titled};
 const HEIGHT: f64 = 300.0;
 /// Its area, in pixels.
 pub(super) const LEFT: f64 = 72.0;
-/// Half of the last tick's text is behind it.
+/// The right edge leaves room for half of the last tick's text.
 pub(super) const RIGHT: f64 = WIDTH - 36.0;
 pub(super) const TOP: f64 = 14.0;
 pub(super) const BOTTOM: f64 = 252.0;
 
-/// Places on an axis, with what stands there.
+/// Places on an axis, with their labels.
 pub(super) type Ticks = Vec<(f64, String)>;
 
-/// What is around the curves.
+/// The surroundings of the curves.
 pub(super) struct Frame<'a> {
-    /// What it shows, in words.
+    /// The description of the graph, in words.
     pub(super) says: &'a str,
-    /// What is counted from left to right.
+    /// The quantity on the horizontal axis.
     pub(super) across: &'a str,
-    /// From left to right.
+    /// Ticks from left to right.
     pub(super) columns: Ticks,
-    /// From bottom to top.
+    /// Ticks from bottom to top.
     pub(super) rows: Ticks,
 }
 
 /// A curve in pixels.
 pub(super) struct Curve {
-    /// Its looks.
+    /// The classes that give it its look.
     pub(super) class: String,
     /// Its name, shown under the pointer.
     pub(super) name: String,
-    /// From left to right.
+    /// The points from left to right.
     pub(super) points: Vec<(f64, f64)>,
 }
 
-/// Draws the frame, and in it whatever `content` draws.
+/// Draws the frame, and in it the drawing of `content`.
 pub(super) fn frame(m: &mut Markup, frame: &Frame<'_>, content: impl FnOnce(&mut Markup)) {
     plot(m, HEIGHT, frame.says, |m| {
         for (y, name) in &frame.rows {

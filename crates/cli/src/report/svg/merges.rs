@@ -8,7 +8,7 @@ use super::bar;
 use super::rows::{Axis, LEFT, RIGHT, Row, rows};
 use super::scale::Linear;
 
-/// The colours of plug, back, front, request and discard: none of those that the first schedulers have.
+/// The colours of plug, back, front, request and discard; the first schedulers have other colours.
 pub const KINDS: [&str; 5] = ["c5", "c4", "c3", "c6", "c7"];
 
 /// Draws the merges; returns whether there were any.
@@ -49,7 +49,7 @@ pub fn merges(m: &mut Markup, report: &Report) -> bool {
     true
 }
 
-/// A tick of the axis: as many decimals as it needs, at most three.
+/// The value of a tick: as many decimals as it needs, at most three.
 fn short(value: f64) -> f64 {
     (value * 1000.0).round() / 1000.0
 }

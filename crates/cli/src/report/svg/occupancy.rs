@@ -1,4 +1,5 @@
-//! What a modelled device was busy with: the way of a disk's heads, or what each part of a flash device did when.
+//! The activity of a modelled device over time: the path of a disk's heads, or the activities of each part of a flash
+//! device.
 
 use super::super::label::scheduler;
 use super::super::markup::{Markup, Px};
@@ -9,10 +10,10 @@ use super::scale::Linear;
 use super::titled;
 use blkmq_device::{Activity, Span};
 
-/// Spans that are drawn of one run: more would be a blot.
+/// The most spans that are drawn of one run: more would be a blot.
 const MOST: usize = 2_000;
 
-/// What devices do, with names and colours.
+/// The activities of devices, with names and colours.
 pub const ACTIVITIES: [(Activity, &str, &str); 6] = [
     (Activity::Read, "read", "c0"),
     (Activity::Write, "write", "c1"),
@@ -22,18 +23,18 @@ pub const ACTIVITIES: [(Activity, &str, &str); 6] = [
     (Activity::Position, "position", "c7"),
 ];
 
-/// What was drawn.
+/// The contents of a plot.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Drawn {
     /// Spans in the plot.
     pub spans: usize,
     /// Spans in all.
     pub of: u64,
-    /// It is the way of heads, and not parts side by side.
+    /// Does it show the path of heads, and not parts side by side?
     pub heads: bool,
 }
 
-/// Draws what the device of `run` was busy with; `None` if it did not say.
+/// Draws the activity of the device of `run`; `None` if the device did not record it.
 pub fn occupancy(m: &mut Markup, run: &Run) -> Option<Drawn> {
     let courses = run.courses.as_ref().filter(|courses| !courses.spans.is_empty())?;
     let spans = &courses.spans[..courses.spans.len().min(MOST)];

@@ -92,7 +92,7 @@ fn curves(m: &mut Markup, report: &Report, threads: &[u32]) {
     });
 }
 
-/// Marks where threads begin to outnumber cores.
+/// Marks the number of threads at which they begin to outnumber cores.
 fn cores(m: &mut Markup, report: &Report, threads: &[u32], x: impl Fn(u32) -> f64) {
     let cores = report.machine.cores;
     let below = threads.iter().rev().find(|n| **n <= cores);

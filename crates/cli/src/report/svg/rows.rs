@@ -3,11 +3,11 @@
 use super::super::markup::Markup;
 use super::{WIDTH, line, plot, text};
 
-/// Where names end.
+/// The right end of the names.
 const NAMES: f64 = 272.0;
-/// Where the axis begins.
+/// The left end of the axis.
 pub const LEFT: f64 = 284.0;
-/// Where the axis ends.
+/// The right end of the axis.
 pub const RIGHT: f64 = 728.0;
 /// Height of a row.
 pub const ROW: f64 = 26.0;
@@ -15,15 +15,15 @@ const TOP: f64 = 22.0;
 /// Longer names are cut; the whole name shows under the pointer.
 const NAME_CHARS: usize = 40;
 
-/// A row before its marks.
+/// A row without its marks.
 pub struct Row {
     /// The run.
     pub name: String,
-    /// The figure at its end.
+    /// The figure at the end of the row.
     pub figure: String,
 }
 
-/// An axis and what the figures on the right are.
+/// An axis, and the heading of the figures on the right.
 pub struct Axis {
     /// Pixel and name of each tick.
     pub ticks: Vec<(f64, String)>,
@@ -31,8 +31,7 @@ pub struct Axis {
     pub figures: &'static str,
 }
 
-/// Draws the frame, and the marks of each row by `mark` (which is told the row's number and the middle of
-/// the row).
+/// Draws the frame, and the marks of each row by `mark` (which is given the row's number and the middle of the row).
 pub fn rows(
     m: &mut Markup,
     says: &str,

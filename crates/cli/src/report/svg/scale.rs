@@ -48,7 +48,7 @@ impl Log {
         Self { low, high, from, to }
     }
 
-    /// The pixel of `value`; what is below the scale is at its start.
+    /// The pixel of `value`; values below the scale are at its start.
     pub fn at(&self, value: f64) -> f64 {
         let place =
             (value.max(1.0).log10() - f64::from(self.low)) / f64::from(self.high - self.low);

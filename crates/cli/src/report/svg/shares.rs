@@ -1,4 +1,4 @@
-//! What groups had of the bytes, and what was due to them: a bar for each group of each run, and a stroke.
+//! The groups' shares of the bytes, and the shares due to them: a bar for each group of each run, and a stroke.
 
 use super::super::label::Varying;
 use super::super::markup::Markup;
@@ -8,10 +8,11 @@ use super::rows::{Axis, LEFT, RIGHT, Row, rows};
 use super::scale::Linear;
 use super::{bar, line, run_classes};
 
-/// Bars that one plot has; with more of them nobody reads it.
+/// The most bars of one plot; more of them cannot be read.
 const MOST: usize = 60;
 
-/// Draws the shares of all groups but the roots; returns of how many bars how many were drawn, if there is one.
+/// Draws the shares of all groups but the roots; returns the number of bars drawn and the number of all bars, if
+/// there is one.
 pub fn shares(m: &mut Markup, report: &Report) -> Option<(usize, usize)> {
     let (classes, varying) = (run_classes(report), Varying::of(report));
     let runs = report.runs.iter().enumerate();

@@ -3,7 +3,7 @@
 use super::super::metric::Metric;
 use super::{Published, Row, Source, iops, row};
 
-/// Threads that wait, and what they wait for.
+/// The share of time that threads wait for a lock.
 const fn waiting(what: &'static str, before: f64, proposed: f64) -> Row {
     row(what, Metric::Waiting, before, proposed)
 }

@@ -1,4 +1,4 @@
-//! Wake-ups that are not needed (seed 002).
+//! Unnecessary wake-ups (seed 002).
 
 use super::{Published, Source, iops};
 

@@ -1,4 +1,4 @@
-//! What batches and parking do to merging (seed 000, and what became of seed 001).
+//! The effect of batches and parking on merging (seed 000, and the outcome of seed 001).
 
 use super::super::metric::Metric;
 use super::{Published, Source, iops, row};

@@ -1,4 +1,4 @@
-//! In which order requests reach the device (seed 000).
+//! The order in which requests reach the device (seed 000).
 
 use super::{Published, Source, iops};
 

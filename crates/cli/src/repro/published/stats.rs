@@ -1,4 +1,4 @@
-//! What statistics of groups cost (seed 004).
+//! The cost of statistics about groups (seed 004).
 
 use super::{Published, Source, iops};
 

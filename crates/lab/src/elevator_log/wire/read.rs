@@ -1,4 +1,4 @@
-//! Elevator logs taken apart. Whatever the bytes are, reading them ends in calls or in an error that says where.
+//! Decodes elevator logs. For any bytes, reading ends in calls or in an error that states the place.
 
 use super::{Call, Entry, FLAGS, Instance, Log, LogError, MAGIC, MOST_SLOTS, OPS, VERSION};
 use crate::observe::outside::Heard;
@@ -8,11 +8,11 @@ use blkmq_core::{
 use blkmq_sched::index::LAST_SECTOR;
 use blkmq_sched::{At, DepthLimits, Done, GroupChange, Grown, Pick, Shape, StatsLevel, Used};
 
-/// What is left to read.
+/// The rest of the input.
 struct Input<'a> {
     all: &'a [u8],
     at: usize,
-    /// Of `all` in the log.
+    /// The offset of `all` in the log.
     offset: usize,
 }
 
@@ -73,7 +73,7 @@ impl<'a> Input<'a> {
     fn id(&mut self, shape: &Shape) -> Result<RequestId, LogError> {
         const WHAT: &str = "a request beyond the slots of its elevator";
         let index = self.up_to(u64::from(shape.slots), WHAT)?;
-        // An elevator of no slots has no requests.
+        // An elevator without slots has no requests.
         if index == shape.slots {
             return Err(self.invalid(WHAT));
         }
@@ -96,7 +96,7 @@ impl<'a> Input<'a> {
         let flags = flags.fold(IoFlags::NONE, |all, (_, flag)| all.union(*flag));
         let sector = self.number()?;
         let sectors = self.up_to(u32::MAX.into(), "an I/O of more than 2 TiB")?;
-        // Where it ends is filed, too: the next one may begin there.
+        // Its end is stored, too, since the next I/O may begin there.
         if sector.checked_add(u64::from(sectors)).is_none_or(|end| end > LAST_SECTOR) {
             return Err(self.invalid("an I/O beyond the last sector that there can be"));
         }
@@ -105,7 +105,7 @@ impl<'a> Input<'a> {
             sectors,
             owner: Owner(self.up_to(u32::MAX.into(), "an owner of more than 32 bits")?),
             group: self.group()?,
-            // Later than `now` by a little, where clocks of CPUs differ.
+            // The arrival may be later than `now` by a little, where clocks of CPUs differ.
             arrived: self.time(now)?,
             segments: self.up_to(u16::MAX.into(), "more than 65535 segments")?,
             hw: HwQueue(self.up_to(u16::MAX.into(), "a hardware queue beyond 65535")?),
@@ -228,10 +228,10 @@ impl<'a> Input<'a> {
 }
 
 impl<'a> Log<'a> {
-    /// Takes a log apart. Calls are looked at when they are asked for.
+    /// Decodes a log. Its calls are decoded later, by [`Instance::calls`].
     ///
     /// # Errors
-    /// If it is none, or is cut off.
+    /// If the bytes are no log, or are cut off.
     pub fn parse(bytes: &'a [u8]) -> Result<Self, LogError> {
         let rest = bytes.strip_prefix(MAGIC).ok_or(LogError::Magic)?;
         let mut input = Input { all: rest, at: 0, offset: MAGIC.len() };
@@ -273,7 +273,7 @@ fn instance<'a>(input: &mut Input<'a>) -> Result<Instance<'a>, LogError> {
 }
 
 impl<'a> Instance<'a> {
-    /// What it was told and asked, in order; after an error there is nothing more.
+    /// The calls of the policy with its answers, in order; an error ends the sequence.
     pub fn calls(&self) -> impl Iterator<Item = Result<Call<'a>, LogError>> + use<'a> {
         let (shape, all, offset) = (self.shape, self.calls, self.offset);
         let mut input = Input { all, at: 0, offset };

@@ -1,4 +1,4 @@
-//! Records there and back, in both versions and byte orders, and bytes that are no records.
+//! Encoding and decoding of records, in both versions and byte orders, and of bytes that are no records.
 
 use super::*;
 use proptest::prelude::*;
@@ -116,7 +116,7 @@ fn what_is_no_record_is_said_with_its_place() {
 }
 
 proptest! {
-    /// Whatever the bytes are, there is an answer, and records do not overlap or leave gaps.
+    /// For any bytes there is an answer, and records do not overlap or leave gaps.
     #[test]
     fn any_bytes_have_an_answer(bytes in proptest::collection::vec(any::<u8>(), 0..400), at in 0usize..300) {
         let mut mixed = encoded(&record(b"payload"));

@@ -1,20 +1,20 @@
-//! What verification found: how much was compared, how many blocks were wrong, and how the first one was.
+//! The results of verification: the number of bytes compared, the number of wrong blocks, and the first wrong block.
 
 use super::Method;
 use std::fmt;
 
-/// What a thread has verified so far.
+/// The results of a thread's verification so far.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Findings {
-    /// Bytes that were compared with what was written, wrong ones included.
+    /// Bytes that were compared with the expected data, wrong ones included.
     pub verified: u64,
-    /// Blocks that were wrong.
+    /// Wrong blocks.
     pub errors: u64,
-    /// The first of them.
+    /// The first wrong block.
     pub first: Option<Mismatch>,
 }
 
-/// A block that is not what was written.
+/// A block that does not hold the data written to it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Mismatch {
     /// Its first byte on the device.
@@ -23,78 +23,78 @@ pub struct Mismatch {
     pub block: u64,
     /// Its length in bytes.
     pub len: u32,
-    /// What is wrong with it.
+    /// The fault.
     pub fault: Fault,
 }
 
-/// What is wrong with a block. `expected` is what a right one has.
+/// The fault of a block. `expected` is the value in a right block.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Fault {
-    /// It does not begin as a header does.
+    /// The block does not begin with a header.
     NoHeader {
-        /// The first four bytes.
+        /// The first four bytes of a header.
         expected: u32,
-        /// The first four bytes.
+        /// The first four bytes of the block.
         found: u32,
     },
-    /// The checksum of the header.
+    /// The checksum of the header is wrong.
     Header {
-        /// Of the bytes that are there.
+        /// The checksum of the bytes read.
         expected: u32,
-        /// As stored.
+        /// The stored checksum.
         found: u32,
     },
-    /// Written with another `verify`; `None` for none that is known.
+    /// The block was written with another `verify`; `None` for an unknown one.
     Method {
-        /// This job's.
+        /// The method of this job.
         expected: Method,
-        /// As stored.
+        /// The stored method.
         found: Option<Method>,
     },
-    /// Written with another `verify_interval`, in bytes.
+    /// The block was written with another `verify_interval`, in bytes.
     Length {
-        /// This job's.
+        /// The interval of this job.
         expected: u32,
-        /// As stored.
+        /// The stored length.
         found: u32,
     },
-    /// It belongs elsewhere: the offset, in bytes.
+    /// The block belongs to another place: the offset, in bytes.
     Offset {
-        /// Where it was read.
+        /// The offset at which it was read.
         expected: u64,
-        /// As stored.
+        /// The stored offset.
         found: u64,
     },
-    /// Which write of this block it is, from 1.
+    /// The block is of another write: the number of the write of this block, from 1.
     Generation {
-        /// The latest.
+        /// The latest write.
         expected: u32,
-        /// As stored.
+        /// The stored number.
         found: u32,
     },
-    /// What it was filled from; another `randseed` makes another one.
+    /// The seed of the data is wrong; another `randseed` makes another one.
     Seed {
-        /// Of this block and generation.
+        /// The seed for this block and generation.
         expected: u64,
-        /// As stored.
+        /// The stored seed.
         found: u64,
     },
-    /// The checksum of the data.
+    /// The checksum of the data is wrong.
     Checksum {
-        /// Which write of this block it is.
+        /// The number of the write of this block.
         generation: u32,
-        /// As stored.
+        /// The stored checksum.
         expected: u64,
-        /// Of the bytes that are there.
+        /// The checksum of the bytes read.
         found: u64,
     },
-    /// A byte of a pattern.
+    /// A byte of a pattern is wrong.
     Pattern {
         /// Its place in the block.
         at: u32,
-        /// As the pattern has it.
+        /// The byte of the pattern.
         expected: u8,
-        /// As it was read.
+        /// The byte read.
         found: u8,
     },
 }

@@ -1,7 +1,7 @@
-//! What a written block looks like.
+//! The layout of a written block.
 //!
-//! A block begins with a header that says which block it is, which write of it, and what the rest must be;
-//! the rest is drawn from a seed, or is a pattern. All numbers are little-endian:
+//! A block begins with a header that identifies the block and the write of it, and describes the rest; the rest is
+//! drawn from a seed, or is a pattern. All numbers are little-endian:
 //!
 //! | bytes | what |
 //! | --- | --- |
@@ -14,25 +14,25 @@
 //! | 32-39 | checksum of the rest |
 //! | 40-43 | CRC-32C of all of the above |
 //!
-//! This is our own format: fio cannot check it. With `verify=pattern` there is no header, and with
-//! `verify=null` nothing is looked at.
+//! The format is blkmq's own: fio cannot check it. With `verify=pattern` there is no header, and with `verify=null`
+//! no contents are checked.
 
 use super::{Fault, Method, Pattern};
 use blkmq_core::Rng;
 
 /// `bqV1`.
 const MAGIC: u32 = u32::from_le_bytes(*b"bqV1");
-/// Where the checksum of the header is, which ends it.
+/// The offset of the checksum of the header, which ends it.
 const CHECKSUM: usize = 40;
 /// Bytes of the header.
 const HEADER: usize = CHECKSUM + 4;
 
-/// What must have been written into a block.
+/// The data that a block is expected to hold.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Expect {
-    /// This generation.
+    /// The data of this generation.
     Generation(u32),
-    /// Any generation: another job has written it.
+    /// Data of any generation: another job has written it.
     Any,
 }
 
@@ -45,7 +45,7 @@ pub(super) struct Layout {
 }
 
 impl Layout {
-    /// Makes `block` the generation `generation` of the block at `offset` bytes.
+    /// Fills `block` with generation `generation` of the block at `offset` bytes.
     pub(super) fn fill(&self, offset: u64, generation: u32, block: &mut [u8]) {
         if matches!(self.method, Method::Pattern | Method::Null) {
             if let Some(pattern) = &self.pattern {
@@ -71,7 +71,7 @@ impl Layout {
         header[CHECKSUM..].copy_from_slice(&checksum.to_le_bytes());
     }
 
-    /// Is `block` what was written at `offset` bytes?
+    /// Does `block` hold the data written at `offset` bytes?
     pub(super) fn check(&self, offset: u64, expect: Expect, block: &[u8]) -> Result<(), Fault> {
         match self.method {
             Method::Null => Ok(()),
@@ -91,7 +91,7 @@ impl Layout {
         }
     }
 
-    /// What is most wrong is said first: bytes that are no header, then a header that lies, then data.
+    /// The gravest fault is reported first: bytes that are no header, then a wrong header, then wrong data.
     fn check_header(&self, offset: u64, expect: Expect, block: &[u8]) -> Result<(), Fault> {
         let (header, data) = block.split_at(HEADER);
         let word = |at: usize| u32::from_le_bytes([0, 1, 2, 3].map(|i| header[at + i]));
@@ -136,7 +136,7 @@ impl Layout {
     }
 }
 
-/// How a method is written into a header.
+/// The number of a method in a header.
 fn number(method: Method) -> u32 {
     match method {
         Method::Crc32c => 1,
@@ -291,7 +291,7 @@ mod tests {
         assert_eq!(layout.check(AT, Expect::Generation(9), &[7; 512]), Ok(()));
     }
 
-    /// The checksums are the ones that they are called after: their values for `123456789`, as published.
+    /// The checksums have their published values for `123456789`.
     #[test]
     fn checksums_have_their_published_values() {
         let of = |method| layout(method, None).checksum(b"123456789");

@@ -1,9 +1,8 @@
-//! Verification: what fio's `verify` and its companions mean, and the pure parts that carry it out.
+//! Verification: the meaning of fio's `verify` and its companions, and the pure parts that carry it out.
 //!
-//! A job that verifies works in blocks of `verify_interval` bytes. What is written into one says which block
-//! it is and which write of it (`layout.rs`), a table remembers the latest write of each (`table.rs`), and
-//! [`Verifier`] is both together, as whoever drives a queue uses it. Nothing here issues an I/O, owns a
-//! buffer, or knows the time.
+//! A job that verifies works in blocks of `verify_interval` bytes. The data written into a block identifies the block
+//! and the write of it (`layout.rs`), a table remembers the latest write of each block (`table.rs`), and [`Verifier`]
+//! combines both for the code that drives a queue. Nothing here issues an I/O, owns a buffer, or knows the time.
 
 mod findings;
 mod layout;
@@ -19,24 +18,24 @@ use super::{BlockSize, Job, Rw};
 use blkmq_core::SECTOR_SIZE;
 use std::fmt;
 
-/// How a block shows that it is what was written.
+/// How a block shows that it holds the data written to it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Method {
     /// A header, and in it a CRC-32C of the rest (`crc32c`).
     Crc32c,
-    /// A header, and in it a CRC-32, that of zip and Ethernet (`crc32`).
+    /// A header, and in it a CRC-32 of the rest, that of zip and Ethernet (`crc32`).
     Crc32,
-    /// A header, and in it an XXH64 (`xxhash`).
+    /// A header, and in it an XXH64 of the rest (`xxhash`).
     Xxhash,
-    /// No header: the whole block is `verify_pattern` (`pattern`). An older write cannot be told from the
+    /// No header: the whole block is `verify_pattern` (`pattern`). An older write cannot be distinguished from the
     /// latest.
     Pattern,
-    /// Everything but filling and comparing (`null`).
+    /// All of the work except filling and comparing (`null`).
     Null,
 }
 
 impl Method {
-    /// Each with fio's words for it; the first is the one to print.
+    /// Each method with fio's words for it; the first is the one to print.
     pub const NAMES: [(Self, &'static [&'static str]); 5] = [
         (Self::Crc32c, &["crc32c", "crc32c-intel"]),
         (Self::Crc32, &["crc32"]),
@@ -60,27 +59,27 @@ impl fmt::Display for Method {
     }
 }
 
-/// What a job verifies and when. Fields carry the names of fio's options.
+/// The verification of a job. Fields carry the names of fio's options.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Verify {
     /// `verify`.
     pub method: Method,
-    /// `verify_pattern`: what blocks are filled with; `None` is bytes drawn from a seed.
+    /// `verify_pattern`: the pattern that fills blocks; `None` is bytes drawn from a seed.
     pub pattern: Option<Pattern>,
     /// `verify_interval`: bytes in a block; `None` is the largest that divides every I/O of the job.
     pub interval: Option<u32>,
-    /// `do_verify`: read back what was written.
+    /// `do_verify`: read the written blocks back.
     pub do_verify: bool,
     /// `verify_fatal`: the first mismatch ends the job.
     pub fatal: bool,
-    /// `verify_backlog`: read back after every so many writes; 0 is at the end.
+    /// `verify_backlog`: the number of writes after which they are read back; 0 reads back at the end.
     pub backlog: u32,
-    /// `verify_only`: write nothing; check what an earlier run of the same job has written.
+    /// `verify_only`: write nothing; check the blocks that an earlier run of the same job has written.
     pub only: bool,
 }
 
 impl Verify {
-    /// Everything at fio's default.
+    /// `method` with all other options at fio's defaults.
     #[must_use]
     pub fn new(method: Method) -> Self {
         Self {
@@ -113,7 +112,7 @@ pub enum VerifyError {
     OnlyReads,
     /// `verify_only` of a job that ends by the clock.
     Timed,
-    /// `verify_only` that is not to read either.
+    /// `verify_only` of a job that does not read either.
     Nothing,
 }
 
@@ -173,7 +172,7 @@ impl Job {
         let mut unit = 0;
         for &direction in self.rw.directions() {
             match &self.bs[direction] {
-                // All others are multiples of the smallest.
+                // All other sizes are multiples of the smallest.
                 BlockSize::Fixed(bs) | BlockSize::Range { min: bs, .. } => unit = gcd(unit, *bs),
                 BlockSize::Split(parts) => parts.iter().for_each(|(bs, _)| unit = gcd(unit, *bs)),
             }

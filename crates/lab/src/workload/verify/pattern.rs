@@ -1,8 +1,8 @@
 //! fio's `verify_pattern`: a few bytes, repeated, in which the offset of the block may occur.
 //!
-//! A pattern is written as parts in a row: `0x` with hexadecimal digits, which are bytes in the order in which
-//! they stand; a decimal number, which is as many bytes as it needs, lowest first; text in double quotes; and
-//! `%o`, the offset of the block in bytes, as 8 bytes, lowest first.
+//! A pattern is written as parts in a row: `0x` with hexadecimal digits, which are bytes in the written order; a
+//! decimal number, which is as many bytes as it needs, lowest first; text in double quotes; and `%o`, the offset of
+//! the block in bytes, as 8 bytes, lowest first.
 
 use std::fmt;
 
@@ -11,21 +11,21 @@ const MAX: usize = 512;
 /// Bytes of an offset.
 const WIDTH: usize = 8;
 
-/// What a block is filled with, again and again from its beginning.
+/// The bytes that fill a block, repeated from its beginning.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Pattern {
-    /// At least one. Zero where an offset goes.
+    /// The bytes, at least one. Zero in place of an offset.
     bytes: Vec<u8>,
-    /// Where offsets go.
+    /// The places of offsets.
     offsets: Vec<usize>,
 }
 
 /// A text that is no pattern.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum PatternError {
-    /// Nothing.
+    /// The text is empty.
     Empty,
-    /// The rest of it is not understood.
+    /// The rest of the text is not understood.
     Part(String),
     /// More bytes than 512.
     TooLong(usize),
@@ -68,7 +68,7 @@ impl Pattern {
         }
     }
 
-    /// Takes in the part that `text` begins with. Returns its length.
+    /// Adds the part that `text` begins with. Returns its length.
     fn part(&mut self, text: &str) -> Option<usize> {
         if text.starts_with("%o") {
             self.offsets.push(self.bytes.len());
@@ -108,7 +108,7 @@ impl Pattern {
         for (at, byte) in out[..first].iter_mut().enumerate() {
             *byte = self.byte(offset, at);
         }
-        // What is there is whole patterns, so it can be doubled.
+        // `done` is a number of whole patterns, so it can be doubled.
         let mut done = first;
         while done < out.len() {
             let more = done.min(out.len() - done);
@@ -117,7 +117,7 @@ impl Pattern {
         }
     }
 
-    /// The first place where `bytes` is not what [`fill`](Self::fill) makes, and what should be there.
+    /// The first place where `bytes` differ from the output of [`fill`](Self::fill), and the expected byte.
     pub(super) fn differs(&self, offset: u64, bytes: &[u8]) -> Option<(usize, u8)> {
         let period = self.bytes.len().min(bytes.len());
         let wrong = |at: &usize| bytes[*at] != self.byte(offset, *at);
@@ -136,7 +136,7 @@ impl Pattern {
 }
 
 impl fmt::Display for Pattern {
-    /// In hexadecimal digits and `%o`, which can be read again wherever options are written.
+    /// In hexadecimal digits and `%o`, which every place of an option accepts.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (mut at, mut in_hex) = (0, false);
         while at < self.bytes.len() {

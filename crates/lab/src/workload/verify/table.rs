@@ -1,16 +1,15 @@
-//! What is known of each block of a region: which write of it was the latest, and whether an I/O is on its
-//! way to it.
+//! The knowledge about each block of a region: its latest write, and whether an I/O is in flight to it.
 //!
-//! Contents are not here, nor what they should look like.
+//! The contents of blocks and their layout are not here.
 
 use std::ops::Range;
 
-/// An I/O touches it.
+/// An I/O in flight touches the block.
 const BUSY: u32 = 1 << 31;
-/// It holds its latest generation. Not if it was never written, or was trimmed, or a write of it failed.
+/// The block holds its latest generation. Not set if it was never written, was trimmed, or a write of it failed.
 const KNOWN: u32 = 1 << 30;
-/// The rest is the generation: how often it was written, from 1. What is trimmed keeps counting, so that what
-/// was there before is never taken for the next write.
+/// The rest is the generation: the number of writes, from 1. A trim does not reset it, so that data from before the
+/// trim is never taken for the next write.
 const GENERATION: u32 = KNOWN - 1;
 
 /// Blocks by number. Four bytes each, which the operating system hands out when they are first touched.
@@ -18,7 +17,7 @@ const GENERATION: u32 = KNOWN - 1;
 pub(super) struct Table(Box<[u32]>);
 
 impl Table {
-    /// `blocks` blocks of which nothing is known.
+    /// `blocks` blocks with unknown contents.
     pub(super) fn new(blocks: usize) -> Self {
         Self(vec![0; blocks].into_boxed_slice())
     }
@@ -28,7 +27,7 @@ impl Table {
         self.0[blocks].iter().all(|entry| entry & BUSY == 0)
     }
 
-    /// An I/O that does not write touches `blocks` from now on. None may do so already.
+    /// An I/O that does not write touches `blocks` from now on. No other I/O may touch them.
     pub(super) fn claim(&mut self, blocks: Range<usize>) {
         for entry in &mut self.0[blocks] {
             debug_assert!(*entry & BUSY == 0, "two I/Os on one block");
@@ -40,38 +39,38 @@ impl Table {
     pub(super) fn claim_write(&mut self, blocks: Range<usize>) {
         self.claim(blocks.clone());
         for entry in &mut self.0[blocks] {
-            // A generation is never 0; that it comes round takes a billion writes of one block.
+            // A generation is never 0; it wraps after a billion writes of one block.
             let next = (*entry & GENERATION) % GENERATION + 1;
             *entry = *entry & !GENERATION | next;
         }
     }
 
-    /// The I/O is over; what was known is.
+    /// The I/O has ended; the knowledge about the blocks is unchanged.
     pub(super) fn release(&mut self, blocks: Range<usize>) {
         self.0[blocks].iter_mut().for_each(|entry| *entry &= !BUSY);
     }
 
-    /// The write is over; `blocks` hold their latest generation.
+    /// The write has ended; `blocks` hold their latest generation.
     pub(super) fn written(&mut self, blocks: Range<usize>) {
         self.0[blocks].iter_mut().for_each(|entry| *entry = *entry & !BUSY | KNOWN);
     }
 
-    /// The I/O is over; nobody knows what `blocks` hold.
+    /// The I/O has ended; the contents of `blocks` are unknown.
     pub(super) fn forget(&mut self, blocks: Range<usize>) {
         self.0[blocks].iter_mut().for_each(|entry| *entry &= GENERATION);
     }
 
-    /// How often block `block` was written, the write on its way included.
+    /// The number of writes of block `block`, the write in flight included.
     pub(super) fn generation(&self, block: usize) -> u32 {
         self.0[block] & GENERATION
     }
 
-    /// The generation that block `block` holds, if it is known to.
+    /// The generation that block `block` holds, if it is known.
     pub(super) fn known(&self, block: usize) -> Option<u32> {
         (self.0[block] & KNOWN != 0).then(|| self.generation(block))
     }
 
-    /// The next blocks from `from` on that hold something known, at most `most` of them, without a gap.
+    /// The next blocks from `from` on with known contents, at most `most` of them, without a gap.
     pub(super) fn next_known(&self, from: usize, most: usize) -> Option<Range<usize>> {
         let is_known = |entry: &u32| entry & KNOWN != 0;
         let start = from + self.0.get(from..)?.iter().position(is_known)?;

@@ -1,4 +1,4 @@
-//! [`Verifier`]: one thread's verification, as whoever drives a queue uses it.
+//! [`Verifier`]: one thread's verification, for the code that drives a queue.
 
 use super::findings::{Findings, Mismatch};
 use super::layout::{Expect, Layout};
@@ -9,23 +9,23 @@ use blkmq_core::{IoFlags, IoPrio, IoResult, Op, SECTOR_SIZE};
 use std::collections::VecDeque;
 use std::ops::Range;
 
-/// Fills what a thread writes, checks what it reads, and says what is to be read back.
+/// Fills the blocks that a thread writes, checks those that it reads, and chooses the blocks to be read back.
 ///
 /// # Contract
 ///
-/// Each I/O of the thread, whether it comes from the [`Generator`] or from [`next_check`](Self::next_check),
-/// is asked about with [`admits`](Self::admits) until the answer is yes; then [`begin`](Self::begin) follows,
-/// and [`end`](Self::end) exactly once when it is over or was not taken. So no two I/Os are ever on their way
-/// to one block, and what a read must find is known. Nobody else may write to the thread's region meanwhile.
+/// Before each I/O of the thread, from the [`Generator`] or from [`next_check`](Self::next_check), the caller asks
+/// [`admits`](Self::admits) until the answer is yes; then it calls [`begin`](Self::begin), and [`end`](Self::end)
+/// exactly once when the I/O has ended or was not taken. So no two I/Os are ever in flight to one block, and the data
+/// that a read must find is known. No other thread may write to the thread's region meanwhile.
 ///
-/// Memory: 4 bytes for each block of the region, which count from when they are first touched. Time: O(blocks)
-/// of an I/O, besides its bytes.
+/// Memory: 4 bytes for each block of the region, which count from when they are first touched. Time: O(blocks) of an
+/// I/O, besides its bytes.
 #[derive(Clone, Debug)]
 pub struct Verifier {
     layout: Layout,
     table: Table,
     verify: Verify,
-    /// Does the job itself write? One that only reads takes any generation.
+    /// Does the job itself write? A job that only reads accepts any generation.
     writes: bool,
     prio: IoPrio,
     /// First sector of the region.
@@ -34,7 +34,7 @@ pub struct Verifier {
     block: u32,
     /// Blocks that are read back at once, without a backlog.
     portion: usize,
-    /// Where reading back goes on, without a backlog.
+    /// The next block to read back, without a backlog.
     cursor: usize,
     /// Blocks that were written and not yet read back, in portions as written; with a backlog.
     backlog: VecDeque<Range<usize>>,
@@ -42,7 +42,7 @@ pub struct Verifier {
 }
 
 impl Verifier {
-    /// For thread `thread` of `job` on a device of `device_bytes`; `None` if the job does not verify.
+    /// A verifier for thread `thread` of `job` on a device of `device_bytes`; `None` if the job does not verify.
     ///
     /// # Errors
     /// As [`Generator::new`].
@@ -62,7 +62,7 @@ impl Verifier {
                 pattern: verify.pattern.clone(),
                 randseed: job.randseed,
             },
-            // A job that only reads has no generations and is in nobody's way.
+            // A job that only reads has no generations, and its I/Os need not wait for each other.
             table: Table::new(if writes { blocks } else { 0 }),
             writes,
             verify,
@@ -76,7 +76,7 @@ impl Verifier {
         }))
     }
 
-    /// What was found so far.
+    /// The results so far.
     #[must_use]
     pub fn findings(&self) -> &Findings {
         &self.findings
@@ -94,7 +94,7 @@ impl Verifier {
         self.verify.only
     }
 
-    /// Takes everything that `ios` says as done, by an earlier run (`verify_only`).
+    /// Treats all I/Os of `ios` as done, by an earlier run (`verify_only`).
     pub fn replay(&mut self, ios: &mut Generator) {
         for io in ios {
             let blocks = self.blocks(&io);
@@ -109,13 +109,13 @@ impl Verifier {
         }
     }
 
-    /// May `io` leave, or must something on its way to the same blocks come back first?
+    /// May `io` leave, or must an I/O in flight to the same blocks come back first?
     #[must_use]
     pub fn admits(&self, io: &NextIo) -> bool {
         !self.writes || self.table.is_idle(self.blocks(io))
     }
 
-    /// `io` leaves with `bytes`, which are as long as it is, and are filled if it writes.
+    /// `io` leaves with `bytes`, which have its length, and are filled if it writes.
     pub fn begin(&mut self, io: &NextIo, bytes: &mut [u8]) {
         if !self.writes {
             return;
@@ -130,7 +130,7 @@ impl Verifier {
         }
     }
 
-    /// `io` is over, with `bytes` as they came back.
+    /// `io` has ended; `bytes` are its data.
     pub fn end(&mut self, io: &NextIo, result: IoResult, bytes: &[u8]) {
         if io.op == Op::Read && result.is_ok() {
             self.compare(self.blocks(io), bytes);
@@ -147,19 +147,19 @@ impl Verifier {
                 }
             }
             (Op::Read | Op::Flush, _) => self.table.release(blocks),
-            // A write that failed may have been done in part, and what is trimmed reads as anything.
+            // A write that failed may have been done in part, and trimmed blocks may read as anything.
             (Op::Write | Op::Discard | Op::WriteZeroes, _) => self.table.forget(blocks),
         }
     }
 
-    /// Have so many writes come together that it is time to read them back (`verify_backlog`)?
+    /// Are there enough writes to read them back (`verify_backlog`)?
     #[must_use]
     pub fn is_due(&self) -> bool {
         self.verify.backlog > 0 && self.backlog.len() >= self.verify.backlog as usize
     }
 
-    /// The next read to check with; `None` when everything has been read back that is to be. What was read
-    /// back once is not due again before it is written again.
+    /// The next read to check with; `None` when all blocks that are due have been read back. A block that was read
+    /// back is not due again before it is written again.
     pub fn next_check(&mut self) -> Option<NextIo> {
         if !self.verify.do_verify {
             return None;

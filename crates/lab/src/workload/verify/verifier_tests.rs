@@ -23,7 +23,7 @@ fn crc() -> Verify {
     Verify::new(Method::Crc32c)
 }
 
-/// A device of bytes, and I/Os on their way to it that come back in any order.
+/// A device of bytes, and I/Os in flight to it that come back in any order.
 struct Rig {
     verifier: Verifier,
     memory: Vec<u8>,
@@ -31,7 +31,7 @@ struct Rig {
     rng: Rng,
     /// Writes that are lost, of a thousand.
     lost: u64,
-    /// How often an I/O had to wait for another one.
+    /// The number of times that an I/O had to wait for another one.
     waits: u64,
 }
 
@@ -48,7 +48,7 @@ impl Rig {
         }
     }
 
-    /// One I/O that is on its way, whichever, is done and comes back.
+    /// Carries out one of the I/Os in flight, at random, and completes it.
     fn complete(&mut self) {
         let at = self.rng.below(self.in_flight.len() as u64) as usize;
         let (io, mut bytes) = self.in_flight.swap_remove(at);
@@ -80,7 +80,7 @@ impl Rig {
         }
     }
 
-    /// Reads back what is due.
+    /// Reads back the blocks that are due.
     fn check(&mut self) {
         while let Some(io) = self.verifier.next_check() {
             assert!(io.sectors <= 64, "no longer than the job's writes");
@@ -150,7 +150,7 @@ fn everything_written_is_read_back_once() {
 fn lost_writes_are_found_as_older_ones() {
     let job = job(Rw::RandWrite, crc());
     let mut rig = Rig::new(&job, 3);
-    // Everything has been written once when writes begin to be lost.
+    // Every block has been written once when writes begin to be lost.
     let first = Job { norandommap: false, loops: 1, ..job.clone() };
     for io in Generator::new(&first, 0, DEVICE).expect("possible") {
         rig.issue(io, 8);

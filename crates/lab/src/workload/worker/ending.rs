@@ -1,51 +1,50 @@
-//! The end of a thread whose time is bounded: what is in flight gets a little longer, and then is given up.
+//! The end of a thread with a time limit: I/Os in flight get a little longer, and then are given up.
 //!
-//! A drain that goes on is left alone: a slow device with a deep queue is no stall. One that would take more than
-//! [`SHARES`] times [`LOOK`] is a stall; what still waits is cancelled then. What does not come back after that is at a
-//! device that keeps it, and the thread ends without it.
+//! A drain that makes progress is left alone: a slow device with a deep queue is no stall. A drain that would take
+//! more than [`SHARES`] times [`LOOK`] is a stall; I/Os that still wait are cancelled then. I/Os that do not come
+//! back after that are kept by a device, and the thread ends without them.
 
 use crate::workload::Unfinished;
 use blkmq_core::{Instant, Nanos};
 
-/// How often it is looked at what has come back.
+/// The time between two checks of the completions.
 const LOOK: Nanos = Nanos::from_secs(1);
-/// In each look at least one part in so many has come back, or nothing goes on.
+/// Between two checks at least one in `SHARES` of the I/Os has come back, or the drain is a stall.
 const SHARES: u32 = 10;
-/// After everything that waits was cancelled, something comes back within this, or nothing will.
+/// After all waiting I/Os were cancelled, a completion comes within this time, or none ever will.
 const LAST_LOOK: Nanos = Nanos::from_millis(200);
 
-/// A thread that waits for what is in flight after its time.
+/// A thread that waits for its I/Os in flight after its time.
 #[derive(Clone, Copy)]
 pub(super) struct Ending {
-    /// When to look again.
+    /// The time of the next check.
     pub(super) look: Instant,
-    /// In flight when it began.
+    /// The number in flight when the drain began.
     at_first: u32,
-    /// In flight at the last look.
+    /// The number in flight at the last check.
     left: u32,
     cancelled: bool,
 }
 
-/// What is to be done about what is in flight.
+/// The treatment of the I/Os in flight.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Verdict {
-    /// Wait for it until the next look.
+    /// Wait for them until the next check.
     Wait,
-    /// Give up what can be given up, and wait until the next look.
+    /// Cancel those that can be cancelled, and wait until the next check.
     Cancel,
-    /// End without it.
+    /// End without them.
     Abandon,
 }
 
 impl Ending {
-    /// For `in_flight` I/Os of a thread whose time is over at `end`, seen at `now`.
+    /// The drain of `in_flight` I/Os of a thread whose time is over at `end`, as seen at `now`.
     pub(super) fn new(now: Instant, end: Instant, in_flight: u32) -> Self {
         let look = now.max(end) + LOOK;
         Self { look, at_first: in_flight, left: in_flight, cancelled: false }
     }
 
-    /// Something else came back meanwhile, and there are `in_flight` now: what to do about them at `now`. What is done
-    /// about them is noted in `unfinished`.
+    /// Decides at `now` about the I/Os, of which `in_flight` are left. The decision is noted in `unfinished`.
     pub(super) fn judge(
         &mut self,
         now: Instant,

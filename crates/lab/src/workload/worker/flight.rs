@@ -1,4 +1,4 @@
-//! Places in flight: what must be known of an I/O again when it comes back.
+//! Places in flight: the facts about an I/O that are needed when it comes back.
 
 use crate::workload::{Direction, Failed, NextIo};
 use blkmq_core::{Instant, IoError, SECTOR_SIZE};
@@ -19,7 +19,7 @@ impl Cookie {
         Self(direction | u64::from(io.sectors) << SECTORS_SHIFT | u64::from(slot) << SLOT_SHIFT)
     }
 
-    /// What an I/O like this one failed with, which begins at `sector` if that is known.
+    /// The failure of an I/O with this cookie, which begins at `sector` if that is known.
     #[cold]
     pub(super) fn failed(self, sector: Option<u64>, error: IoError) -> Failed {
         let directions = [Direction::Read, Direction::Write, Direction::Trim];
@@ -46,14 +46,14 @@ impl Cookie {
     }
 }
 
-/// When the I/O in each place was decided on and handed over.
+/// The times at which the I/O in each place was decided on and handed over.
 pub(super) struct Stamps {
     pub(super) free: Vec<u32>,
     /// Places of the portion that is being gathered.
     pub(super) batch: Vec<u32>,
     pub(super) start: Box<[Instant]>,
     pub(super) issued: Box<[Instant]>,
-    /// Its cookie and first sector.
+    /// The cookie and the first sector of each I/O.
     pub(super) what: Box<[(Cookie, u64)]>,
 }
 
@@ -76,7 +76,7 @@ impl Stamps {
         slot
     }
 
-    /// What is in flight. O(places).
+    /// The cookies of all I/Os in flight. O(places).
     pub(super) fn in_flight(&self) -> Vec<Cookie> {
         let mut is_free = vec![false; self.what.len()];
         self.free.iter().for_each(|slot| is_free[*slot as usize] = true);

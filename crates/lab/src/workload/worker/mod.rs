@@ -1,9 +1,9 @@
-//! One thread of a job: issues what its generator says, when its pacer lets it, in fio's portions; and reads
-//! back what it wrote, if it verifies.
+//! One thread of a job: issues the I/Os of its generator, when its pacer lets it, in fio's portions; and reads the
+//! blocks back that it wrote, if it verifies.
 //!
-//! It never waits. [`Worker::step`] does what can be done and says what to wait for; whoever drives it does
-//! that, with a real thread or in virtual time, hands over the completions ([`Worker::take`]), and calls again.
-//! So the same code is measured in both.
+//! A worker never waits. [`Worker::step`] does all work that is possible and returns what to wait for; its driver
+//! waits, with a real thread or in virtual time, hands over the completions ([`Worker::take`]), and calls again. So
+//! the same code is measured in both.
 
 mod ending;
 mod flight;
@@ -22,9 +22,9 @@ use flight::{Cookie, Stamps};
 use std::marker::PhantomData;
 use verifying::{Purpose, Verifying};
 
-/// Under `gtod_reduce` one submission in so many is timed, to know the longest.
+/// Under `gtod_reduce` one submission in this many is timed, to know the longest.
 const TIMED_SUBMISSIONS: u32 = 64;
-/// fio's error for contents that are not what was written: EILSEQ.
+/// fio's error for wrong contents: EILSEQ.
 const WRONG_CONTENTS: u16 = 84;
 
 /// Issues one thread's I/Os, with payloads of type `P`.
@@ -35,7 +35,7 @@ pub struct Worker<'a, P, B> {
     group: GroupId,
     generator: Generator,
     pacer: Pacer,
-    /// Drawn and not yet issued.
+    /// The next I/O, drawn and not yet issued.
     next: Option<NextIo>,
     tally: Tally,
     stamps: Option<Stamps>,
@@ -45,48 +45,48 @@ pub struct Worker<'a, P, B> {
     measuring: bool,
     stopped: bool,
     state: State,
-    /// It waits for what is in flight after its time.
+    /// Set while the worker waits, after its time, for I/Os in flight.
     ending: Option<Ending>,
     payload: PhantomData<P>,
 }
 
-/// What a worker wants done before its next step.
+/// The driver's task before the worker's next step.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Step {
-    /// Nothing; others may have a turn.
+    /// Nothing; other threads may have a turn.
     Go,
-    /// Completions, without waiting for any: at most so many.
+    /// Take completions, without waiting for any.
     Look {
         /// The most to take.
         most: u32,
     },
-    /// Completions, as soon as there are so many, or at `until` what there is.
+    /// Wait for `least` completions, or until `until`, and take them.
     Wait {
-        /// No longer than until then.
+        /// The end of waiting.
         until: Instant,
-        /// As many as these, or as are in flight.
+        /// The number to wait for, at most the number in flight.
         least: u32,
         /// The most to take.
         most: u32,
     },
-    /// Time to pass.
+    /// Sleep.
     Sleep {
-        /// Until then.
+        /// The end of sleep.
         until: Instant,
     },
-    /// Nothing ever again.
+    /// The worker has ended.
     Over,
 }
 
-/// Where a worker goes on.
+/// The point at which a worker goes on.
 #[derive(Clone, Copy)]
 enum State {
     New,
     Begun,
     Working,
-    /// A portion is over; perhaps it is time to read back.
+    /// A portion has ended; it may be time to read back.
     Portion,
-    /// `iodepth` is reached: no more is issued before so few are in flight.
+    /// `iodepth` is reached: no more I/Os are issued until only `iodepth_low` are in flight.
     Lowering,
     Sleeping(Instant),
     /// Nothing is issued until nothing is in flight.
@@ -95,10 +95,10 @@ enum State {
     Over,
 }
 
-/// What follows when nothing is in flight.
+/// The next phase when nothing is in flight.
 #[derive(Clone, Copy)]
 enum Then {
-    /// The work is done, and what is left is to be checked.
+    /// The work is done, and the rest of the blocks is to be checked.
     Measured,
     /// Back to work.
     Work,
@@ -109,45 +109,45 @@ enum Then {
 /// Why a portion ended.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Stop {
-    /// As many as go together.
+    /// The portion has its full size.
     Batch,
-    /// As many as may be in flight.
+    /// `iodepth` is reached.
     Depth,
-    /// The next one goes to blocks that something else is on its way to.
+    /// The next I/O goes to blocks that another I/O in flight touches.
     Occupied,
-    /// The next one's time has not come.
+    /// The time of the next I/O has not come.
     Paced(Instant),
     /// A pause begins when nothing is in flight.
     Drain,
-    /// There are no more.
+    /// There are no more I/Os.
     End,
 }
 
-/// What a thread is to issue, and how its contents are checked if they are.
+/// The I/Os of a thread, and the verification of their contents, if any.
 pub struct Stream {
-    /// What to issue.
+    /// The source of I/Os.
     pub generator: Generator,
-    /// Only with a payload that carries something.
+    /// The verification, if any; only with payloads that carry bytes.
     pub verifier: Option<Verifier>,
-    /// Who issues it: a process to schedulers that tell them apart.
+    /// The owner: a process to schedulers that distinguish them.
     pub owner: Owner,
-    /// On whose behalf.
+    /// The group of the I/Os.
     pub group: GroupId,
 }
 
-/// When a thread runs and when it counts.
+/// The times at which a thread runs and counts.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Window {
-    /// It issues from then on,
+    /// The thread issues I/Os from this time on,
     pub start: Instant,
-    /// counts from then on,
+    /// counts from this time on,
     pub measure: Instant,
-    /// and issues nothing more from then on.
+    /// and issues no more I/Os from this time on.
     pub end: Instant,
 }
 
 impl Window {
-    /// For a thread of `job` whose phase begins at `now`.
+    /// The window of a thread of `job` in a phase that begins at `now`.
     #[must_use]
     pub fn of(job: &Job, now: Instant) -> Self {
         let start = now + job.startdelay;
@@ -170,7 +170,7 @@ impl<'a, P, B: Buffers<P>> Worker<'a, P, B> {
         let depth = job.depth.iodepth;
         let latencies = job.latencies;
         let Stream { generator, verifier, owner, group } = stream;
-        // Verification needs the places in flight, if not their times.
+        // Verification needs the places in flight, even without their times.
         let timed = latencies.slat || latencies.clat || latencies.lat || verifier.is_some();
         Self {
             job,
@@ -193,14 +193,14 @@ impl<'a, P, B: Buffers<P>> Worker<'a, P, B> {
         }
     }
 
-    /// Notes completions over time as well, if latencies are taken at all.
+    /// Records completions over time as well, if latencies are measured at all.
     #[must_use]
     pub fn with_course(mut self) -> Self {
         self.tally.course = Some(Series::new());
         self
     }
 
-    /// What was counted.
+    /// The counts.
     #[must_use]
     pub fn into_tally(mut self) -> Tally {
         if let Some(verify) = self.verify {
@@ -213,8 +213,8 @@ impl<'a, P, B: Buffers<P>> Worker<'a, P, B> {
         self.tally
     }
 
-    /// Runs until its time is over or there is no more to do, waits for what is in flight, and then reads back
-    /// what is to be verified: one portion of that, and what to do before the next one.
+    /// Runs until its time is over or there is no more to do, waits for I/Os in flight, and then reads back the
+    /// blocks to be verified: does one portion of that, and returns the driver's task before the next one.
     pub fn step(&mut self, port: &mut impl Port<P>) -> Step {
         loop {
             match self.state {
@@ -266,8 +266,8 @@ impl<'a, P, B: Buffers<P>> Worker<'a, P, B> {
         }
     }
 
-    /// What to do about what is in flight when no more is issued; `None` if it never comes back. A thread without a runtime
-    /// waits for it.
+    /// The treatment of I/Os in flight when no more are issued; `None` if they never come back. A thread without a
+    /// runtime waits for them.
     fn end(&mut self, in_flight: u32, port: &mut impl Port<P>) -> Option<Step> {
         if self.window.end == Instant::MAX {
             return Some(all(Instant::MAX, in_flight));
@@ -289,7 +289,7 @@ impl<'a, P, B: Buffers<P>> Worker<'a, P, B> {
         Some(all(until, in_flight))
     }
 
-    /// The end without what is in flight.
+    /// Ends the thread without the I/Os in flight.
     fn abandoned(&mut self, port: &mut impl Port<P>) {
         if self.tally.ended <= self.tally.started {
             self.tally.ended = port.now();
@@ -311,7 +311,7 @@ impl<'a, P, B: Buffers<P>> Worker<'a, P, B> {
         };
     }
 
-    /// One portion; `None` when there is no more to do.
+    /// Issues one portion; `None` when there is no more to do.
     fn work(&mut self, port: &mut impl Port<P>) -> Option<Step> {
         let now = port.now();
         if now >= self.window.end || self.stopped {
@@ -327,7 +327,7 @@ impl<'a, P, B: Buffers<P>> Worker<'a, P, B> {
         self.rest(stop, port)
     }
 
-    /// What the portion's end asks for.
+    /// The step that follows the end of a portion.
     fn rest(&mut self, stop: Stop, port: &impl Port<P>) -> Option<Step> {
         let depth = self.job.depth;
         let in_flight = port.outstanding();
@@ -369,7 +369,7 @@ impl<'a, P, B: Buffers<P>> Worker<'a, P, B> {
         Step::Wait { until: self.window.end, least, most: depth.batch_complete_max }
     }
 
-    /// None where there is nothing to carry, which the compiler knows.
+    /// `None` if payloads carry no bytes, which the compiler knows.
     #[inline]
     fn verifying(&mut self) -> Option<&mut Verifying> {
         if B::CARRIES { self.verify.as_mut() } else { None }
@@ -384,8 +384,8 @@ impl<'a, P, B: Buffers<P>> Worker<'a, P, B> {
         }
     }
 
-    /// Issues reads that are to check what was written. Neither paced nor ended by the clock, as nothing would be
-    /// known of what is left. `None` when all are issued.
+    /// Issues reads that check the written blocks. They are neither paced nor ended by the clock, as otherwise the
+    /// rest would stay unchecked. `None` when all are issued.
     fn read_back(&mut self, port: &mut impl Port<P>) -> Option<Step> {
         if self.stopped {
             return None;
@@ -499,7 +499,7 @@ impl<'a, P, B: Buffers<P>> Worker<'a, P, B> {
         }
     }
 
-    /// Hands the portion over.
+    /// Submits the portion.
     fn flush(&mut self, now: Instant, port: &mut impl Port<P>) {
         self.submissions = self.submissions.wrapping_add(1);
         let Some(stamps) = &mut self.stamps else {
@@ -520,8 +520,8 @@ impl<'a, P, B: Buffers<P>> Worker<'a, P, B> {
         }
     }
 
-    /// Takes what `from` hands to the [`Taking`] that it is given; `from` returns how many that were. `clock` is
-    /// read once at most.
+    /// Takes the completions that `from` passes to its [`Taking`]; `from` returns their number. `clock` is read once
+    /// at most.
     #[inline]
     pub fn take<C: Fn() -> Instant>(
         &mut self,
@@ -548,7 +548,7 @@ impl<'a, P, B: Buffers<P>> Worker<'a, P, B> {
     }
 }
 
-/// Everything in flight, or what there is of it at `until`.
+/// Waits for all I/Os in flight, or until `until`.
 fn all(until: Instant, in_flight: u32) -> Step {
     Step::Wait { until, least: in_flight, most: in_flight }
 }

@@ -1,4 +1,4 @@
-//! Completions of one thread: counted, timed, checked, and their places and payloads taken back.
+//! The completions of one thread: counted, timed and checked; their places and payloads are free again.
 
 use super::flight::{Cookie, FLUSH, Stamps};
 use super::port::Buffers;
@@ -14,9 +14,9 @@ pub struct Taking<'a, P, B, C> {
     pub(super) verify: &'a mut Option<Verifying>,
     pub(super) buffers: &'a mut B,
     pub(super) clock: C,
-    /// Read once for what is taken together.
+    /// The time, read once for completions that are taken together.
     pub(super) now: Option<Instant>,
-    /// Reads among them that only check.
+    /// The number of reads among them that only check.
     pub(super) checks: u32,
     /// The thread has to end.
     pub(super) failed: bool,
@@ -24,7 +24,7 @@ pub struct Taking<'a, P, B, C> {
 }
 
 impl<P, B: Buffers<P>, C: Fn() -> Instant> Taking<'_, P, B, C> {
-    /// Takes one. Those who do not measure latencies never read the clock.
+    /// Takes one completion. A thread that does not measure latencies never reads the clock.
     #[inline]
     pub fn take(&mut self, mut io: Completion<P>) {
         let cookie = Cookie(io.cookie);
@@ -68,7 +68,7 @@ impl<P, B: Buffers<P>, C: Fn() -> Instant> Taking<'_, P, B, C> {
         Purpose::Work
     }
 
-    /// An I/O that was given up because the time is over is no error.
+    /// An I/O that was cancelled because the time is over is no error.
     #[cold]
     fn note(&mut self, cookie: Cookie, error: IoError) {
         if self.tally.unfinished.outstanding > 0 && error == IoError::CANCELLED {

@@ -1,25 +1,25 @@
-//! Verification while a worker runs: which I/O stands behind each place in flight, and why it was issued.
+//! Verification while a worker runs: the I/O in each place in flight, and the purpose for which it was issued.
 //!
-//! What a block must hold, and what is to be read back, is [`Verifier`]'s.
+//! [`Verifier`] knows the expected contents of blocks, and which blocks are to be read back.
 
 use crate::workload::{NextIo, Verifier, verify::Findings};
 use blkmq_core::{IoFlags, IoPrio, IoResult, Op};
 
-/// Why an I/O was issued.
+/// The purpose of an I/O.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Purpose {
-    /// The workload wants it. It counts.
+    /// The workload's own I/O. It counts.
     Work,
-    /// To read back what was written. It counts in no figure but those of verification.
+    /// A read that checks written blocks. It counts in no figure but those of verification.
     Check,
 }
 
-/// A verifier and the I/Os that it has seen off.
+/// A verifier and the I/Os in flight that it knows of.
 pub(super) struct Verifying {
     verifier: Verifier,
-    /// By place in flight.
+    /// The I/Os, by place in flight.
     under_way: Box<[(NextIo, Purpose)]>,
-    /// To be read back next, when nothing is on its way to the same blocks any more.
+    /// The next read to check with, held until no I/O in flight touches the same blocks.
     held: Option<NextIo>,
 }
 
@@ -37,7 +37,7 @@ impl Verifying {
         Self { verifier, under_way, held: None }
     }
 
-    /// What the worker asks before it issues something.
+    /// The verifier, which the worker asks before it issues an I/O.
     pub(super) fn verifier(&mut self) -> &mut Verifier {
         &mut self.verifier
     }
@@ -58,14 +58,14 @@ impl Verifying {
         self.verifier.begin(io, bytes);
     }
 
-    /// What left from place `slot` is over. Returns why it was issued.
+    /// The I/O of place `slot` has ended. Returns its purpose.
     pub(super) fn end(&mut self, slot: u32, result: IoResult, bytes: &[u8]) -> Purpose {
         let (io, purpose) = self.under_way[slot as usize];
         self.verifier.end(&io, result, bytes);
         purpose
     }
 
-    /// What was found.
+    /// The results.
     pub(super) fn into_findings(self) -> Findings {
         self.verifier.findings().clone()
     }
