@@ -1,7 +1,7 @@
-//! [`IoBuf`]: where a payload's bytes are. [`AlignedBuf`]: bytes that direct I/O accepts.
+//! [`IoBuf`]: the location of a payload's bytes. [`AlignedBuf`]: bytes that direct I/O accepts.
 //!
 //! A buffer is a range of an allocation, or of a buffer in a pool (`pool.rs`), that overlaps no other range. Dividing
-//! one makes two ranges of the same owner; nothing is copied or allocated.
+//! a buffer makes two ranges of the same owner; nothing is copied or allocated.
 
 use crate::pool::Lease;
 use blkmq_core::{IoResult, Payload};
@@ -10,37 +10,37 @@ use std::fmt;
 use std::ptr::{self, NonNull};
 use std::sync::Arc;
 
-/// What buffers are aligned to, in bytes: at least what any disk and file system asks of direct I/O.
+/// The alignment of buffers, in bytes: at least what any disk and file system requires for direct I/O.
 pub const PAGE: usize = 4096;
 
-/// A payload whose bytes the kernel may read and write where they are.
+/// A payload of bytes that the kernel may read and write in place.
 ///
 /// # Safety
 ///
-/// From the call that submits an I/O until its completion has been taken, the range that
-/// [`io_range`](Self::io_range) names must be valid for reads and writes, must stay the same however often it is
-/// asked for and wherever the payload itself is moved, and must not be read or written except by the device (and
-/// [`Payload`]'s methods, which are for devices too). It is as long as [`Payload::data_len`] says, or empty
-/// if that says `None`. The parts of a divided payload do not overlap.
+/// From the call that submits an I/O until its completion has been taken, the range that [`io_range`](Self::io_range)
+/// names must be valid for reads and writes, must stay the same however often it is requested and wherever the
+/// payload itself is moved, and must not be read or written except by the device (and by [`Payload`]'s methods, which
+/// are for devices too). It is as long as [`Payload::data_len`] says, or empty if that says `None`. The parts of a
+/// divided payload do not overlap.
 pub unsafe trait IoBuf: Payload {
-    /// Where its bytes are, and how many.
+    /// The address and length of its bytes.
     fn io_range(&self) -> *mut [u8];
 }
 
-/// Page-aligned memory, zeroed when it is made.
+/// Page-aligned memory, zeroed at creation.
 pub(crate) struct Memory {
     start: NonNull<u8>,
     layout: Layout,
 }
 
-// SAFETY: it only owns its bytes, and never reads or writes them; they are reached through ranges alone, each of
-// which holds a share, so freeing them comes after the last range, on whichever thread that ends.
+// SAFETY: `Memory` owns its bytes but never reads or writes them. They are reached only through ranges, each of which
+// holds a share, so that they are freed after the last range, on whichever thread that one ends.
 unsafe impl Send for Memory {}
-// SAFETY: as above; there is nothing to be done with a shared reference but to ask where the bytes are.
+// SAFETY: as above; a shared reference gives only the address of the bytes.
 unsafe impl Sync for Memory {}
 
 impl Memory {
-    /// `len` bytes, above 0, rounded up to whole pages.
+    /// Allocates `len` bytes, above 0, rounded up to whole pages.
     pub(crate) fn new(len: usize) -> Self {
         assert!(len > 0, "an allocation has at least one byte");
         // Checked in every build: a length that wraps around would become a layout of no bytes.
@@ -59,7 +59,7 @@ impl Memory {
         self.start
     }
 
-    /// Bytes, a multiple of the page size.
+    /// The length in bytes, a multiple of the page size.
     pub(crate) fn len(&self) -> usize {
         self.layout.size()
     }
@@ -77,7 +77,7 @@ impl Drop for Memory {
     }
 }
 
-/// What keeps the bytes of a range in place.
+/// The owner of a range, which keeps its bytes in place.
 #[derive(Clone)]
 enum Owner {
     /// There are no bytes.
@@ -88,9 +88,9 @@ enum Owner {
 
 /// Bytes aligned to [`PAGE`], for direct I/O.
 ///
-/// Its bytes are reached through `&mut` only: there is no `Deref`, because [`Payload::read_from`] changes them
-/// through a shared reference, as a device does whose I/O is in flight, and a slice borrowed at the same time
-/// would change under its reader. For the same reason it is `Send` and not `Sync`.
+/// The bytes are reached through `&mut` only: there is no `Deref`, because [`Payload::read_from`] changes them
+/// through a shared reference, on behalf of a device with the I/O in flight, and a slice borrowed at the same time
+/// would change under its reader. For the same reason the type is `Send` and not `Sync`.
 ///
 /// ```
 /// use blkmq_buf::AlignedBuf;
@@ -104,11 +104,11 @@ pub struct AlignedBuf {
     owner: Owner,
 }
 
-// SAFETY: a range is reached through its one `AlignedBuf` only, so sending that sends the bytes.
+// SAFETY: a range is reached only through its one `AlignedBuf`, so sending the buffer sends the bytes.
 unsafe impl Send for AlignedBuf {}
 
 impl AlignedBuf {
-    /// `len` bytes of zeroes, in memory of its own. Allocates, unless `len` is 0.
+    /// A buffer of `len` zeroes, in memory of its own. Allocates, unless `len` is 0.
     ///
     /// # Panics
     /// If `len` does not fit the address space.
@@ -121,7 +121,7 @@ impl AlignedBuf {
         Self { start: memory.start(), len, owner: Owner::Alloc(memory) }
     }
 
-    /// No bytes, for I/Os that carry none: flushes, discards, zeroes. Allocates nothing.
+    /// A buffer without bytes, for I/Os that carry none: flushes, discards, zeroes. Allocates nothing.
     #[must_use]
     pub const fn empty() -> Self {
         Self { start: NonNull::dangling(), len: 0, owner: Owner::Empty }
@@ -135,12 +135,12 @@ impl AlignedBuf {
         buf
     }
 
-    /// `len` bytes at `start`, the whole of a buffer that was free until the pool made this lease.
+    /// `len` bytes at `start`: a whole pool buffer that was free until the pool made this lease.
     pub(crate) fn leased(start: NonNull<u8>, len: usize, lease: Lease) -> Self {
         Self { start, len, owner: Owner::Pool(lease) }
     }
 
-    /// Bytes.
+    /// The length in bytes.
     #[must_use]
     pub fn len(&self) -> usize {
         self.len
@@ -152,14 +152,15 @@ impl AlignedBuf {
         self.len == 0
     }
 
-    /// Makes it `len` bytes long, from where it begins. Bytes that come back hold what they held.
+    /// Sets the length to `len` bytes, from the same start. Bytes that become part of the buffer again hold their old
+    /// contents.
     ///
     /// # Panics
-    /// If that is beyond what it was made with, or parts of it were given away.
+    /// If `len` exceeds the memory that it was made with, or if it is to grow while other parts of the memory exist.
     pub fn set_len(&mut self, len: usize) {
-        // Both ways of asking acquire what the other parts' drops released, so that what another thread wrote
-        // into its part before it dropped it happens before what is done with the bytes here.
-        // `Arc::strong_count` does not: it is a relaxed load.
+        // Both checks acquire what the drops of the other parts released: the writes of another thread into its part,
+        // before it dropped the part, happen before accesses to the bytes here. `Arc::strong_count` does not do that:
+        // it is a relaxed load.
         let (end, is_whole) = match &mut self.owner {
             Owner::Empty => (self.start.as_ptr(), true),
             Owner::Alloc(memory) => (memory.end(), Arc::get_mut(memory).is_some()),
@@ -167,22 +168,22 @@ impl AlignedBuf {
         };
         let most = end as usize - self.start.as_ptr() as usize;
         assert!(len <= most, "{len} bytes of a buffer of {most}");
-        // What lies behind its bytes may be another range's as long as there is one.
+        // Bytes behind this range may belong to another range as long as there is one.
         assert!(is_whole || len <= self.len, "a part of a buffer cannot grow");
         self.len = len;
     }
 
-    /// Its bytes, to read and to write.
+    /// The bytes, for reading and writing.
     #[must_use]
     pub fn as_mut_slice(&mut self) -> &mut [u8] {
         // SAFETY: the range is valid and initialised as long as its owner lives and no other range overlaps it: a
-        // division leaves disjoint ranges, `join` takes the neighbour's range in, and `set_len` grows only a range
-        // whose owner has no other, having acquired what was written through those that it had. The result
-        // borrows `self` exclusively, so nothing reaches the bytes through `&self` meanwhile.
+        // division leaves disjoint ranges, `join` takes in the neighbour's range, and `set_len` grows a range only if
+        // its owner has no other, having acquired the writes through its former ranges. The result borrows `self`
+        // exclusively, so the bytes cannot be reached through `&self` meanwhile.
         unsafe { std::slice::from_raw_parts_mut(self.start.as_ptr(), self.len) }
     }
 
-    /// Where `len` bytes from `at` on begin.
+    /// The address of `len` bytes from `at` on.
     fn place(&self, at: usize, len: usize) -> *mut u8 {
         let fits = at.checked_add(len).is_some_and(|end| end <= self.len);
         assert!(fits, "{len} bytes at {at} of a buffer of {}", self.len);
@@ -217,10 +218,10 @@ impl Payload for AlignedBuf {
 
     fn write_to(&self, at: usize, memory: &mut [u8]) -> IoResult {
         let from = self.place(at, memory.len());
-        // SAFETY: `place` has checked the range. `memory` is borrowed exclusively and no buffer lends its
-        // bytes while it is borrowed shared, so they do not overlap. Nothing writes here meanwhile: that takes this
-        // very buffer, which is not `Sync`, or the kernel, which has let go of it when its I/O's token is back, and
-        // until then the buffer is in a cell that only the token opens.
+        // SAFETY: `place` has checked the range. `memory` is borrowed exclusively, and no buffer lends its bytes
+        // while it is borrowed shared, so they do not overlap. Nothing else writes here meanwhile: a writer needs
+        // either this very buffer, which is not `Sync`, or is the kernel. The kernel has let go of the buffer when
+        // the I/O's token is back, and until then the buffer is in a cell that only the token opens.
         unsafe { ptr::copy_nonoverlapping(from, memory.as_mut_ptr(), memory.len()) };
         Ok(())
     }
@@ -232,7 +233,7 @@ impl Payload for AlignedBuf {
         Ok(())
     }
 
-    /// O(1). Of one without bytes both parts have none.
+    /// O(1). Dividing a buffer without bytes gives two such buffers.
     fn split_off(&mut self, at: usize) -> Option<Self> {
         if self.is_empty() {
             return Some(Self::empty());
@@ -266,8 +267,8 @@ impl AlignedBuf {
     }
 }
 
-// SAFETY: the range lies in memory that its owner keeps in place; the buffer may be moved, but its bytes are
-// reached only through it (`&mut`, or `Payload`), and parts are disjoint.
+// SAFETY: the range lies in memory that its owner keeps in place. The buffer may be moved, but its bytes are reached
+// only through it (`&mut`, or `Payload`), and parts are disjoint.
 unsafe impl IoBuf for AlignedBuf {
     #[inline]
     fn io_range(&self) -> *mut [u8] {
@@ -328,8 +329,9 @@ mod tests {
         whole.join(last);
     }
 
-    /// `set_len` asked `Arc::strong_count`, a relaxed load: nothing ordered the other part's writes before the
-    /// bytes came back. Fails under ThreadSanitizer and Miri then, which look at the orderings themselves.
+    /// Regression test: `set_len` used `Arc::strong_count`, a relaxed load, and nothing ordered the writes through
+    /// the other part before the bytes came back. Fails in that case under ThreadSanitizer and Miri, which check the
+    /// orderings themselves.
     #[test]
     fn growing_a_buffer_sees_what_the_other_part_wrote() {
         let pool = BufferPool::new(1, 2 * PAGE);
@@ -347,8 +349,8 @@ mod tests {
         }
     }
 
-    /// Rounding up to whole pages wrapped around where overflow is not checked, as in release builds: a buffer of
-    /// all the address space around an allocation of nothing.
+    /// Regression test: where overflow is not checked, as in release builds, rounding up to whole pages wrapped
+    /// around and gave a buffer of the whole address space over an empty allocation.
     #[test]
     #[should_panic(expected = "a length that fits the address space")]
     fn a_length_that_rounds_up_to_nothing_is_refused() {

@@ -1,5 +1,5 @@
-//! [`BufferPool`]: one allocation, divided into equal buffers that are handed out and come back by being
-//! dropped. Nothing is allocated on the way, and a device can have the kernel map the whole of it in advance.
+//! [`BufferPool`]: one allocation, divided into equal buffers that are handed out and come back when they are
+//! dropped. Nothing is allocated on the way, and a device can have the kernel map all of it in advance.
 
 use crate::aligned::{AlignedBuf, Memory, PAGE};
 use std::fmt;
@@ -13,28 +13,28 @@ pub struct BufferPool(Arc<Shared>);
 
 struct Shared {
     memory: Memory,
-    /// Bytes of a buffer as handed out.
+    /// The length of a buffer as handed out, in bytes.
     len: usize,
     /// Bytes from one buffer to the next.
     stride: usize,
-    /// Taken from the end, so that the buffer used last is used next, while the cache has it.
+    /// Taken from the end, so that the buffer used last, which the cache still has, is used next.
     free: Mutex<Vec<u32>>,
-    /// By buffer: how many ranges of it there are.
+    /// The number of ranges of each buffer.
     ranges: Box<[AtomicU32]>,
 }
 
-/// A share in one buffer of a pool. The last one to go gives it back.
+/// A share in a buffer of a pool. The last one to be dropped gives the buffer back.
 pub(crate) struct Lease {
     pool: Arc<Shared>,
     index: u32,
 }
 
 impl BufferPool {
-    /// `count` buffers of `len` bytes each, all zeroes; both above 0. Each begins on a page of its own, which
-    /// costs up to a page per buffer if `len` is no multiple of [`PAGE`].
+    /// `count` buffers of `len` bytes each, all zeroes; both above 0. Each begins on a page of its own, which costs
+    /// up to a page per buffer if `len` is not a multiple of [`PAGE`].
     ///
     /// # Panics
-    /// If either is 0, or there is no such amount of memory.
+    /// If either is 0, or there is not that much memory.
     #[must_use]
     pub fn new(count: u32, len: usize) -> Self {
         assert!(count > 0 && len > 0, "a pool of {count} buffers of {len} bytes holds nothing");
@@ -50,11 +50,11 @@ impl BufferPool {
         }))
     }
 
-    /// A buffer with whatever was in it last; `None` if all are out.
+    /// Takes a buffer, with its last contents; `None` if none is free.
     #[must_use]
     pub fn take(&self) -> Option<AlignedBuf> {
         let index = self.0.free.lock().expect("no code panics while holding the list").pop()?;
-        // No range of it exists: it was free. The lock has made visible what was written there.
+        // The buffer was free, so no range of it exists. The lock has made earlier writes to it visible.
         self.0.ranges[index as usize].store(1, Ordering::Relaxed);
         // SAFETY: there are `count` strides in the memory, and `index` is below that.
         let start = unsafe { self.0.memory.start().add(index as usize * self.0.stride) };
@@ -62,8 +62,8 @@ impl BufferPool {
         Some(AlignedBuf::leased(start, self.0.len, lease))
     }
 
-    /// `len` bytes: of a buffer of the pool, with whatever was in it last, if they fit and one is free; otherwise of
-    /// memory of their own. Allocates only then.
+    /// A buffer of `len` bytes: from the pool, with its last contents, if they fit and one is free; otherwise in
+    /// memory of its own, which is the only case that allocates.
     #[must_use]
     pub fn take_or_new(&self, len: usize) -> AlignedBuf {
         let fits = (1..=self.buffer_len()).contains(&len);
@@ -80,19 +80,19 @@ impl BufferPool {
         self.0.len
     }
 
-    /// Buffers that could be taken now.
+    /// The number of free buffers.
     #[must_use]
     pub fn free(&self) -> usize {
         self.0.free.lock().expect("no code panics while holding the list").len()
     }
 
-    /// Where all of it is. Stays as long as there is a clone of the pool.
+    /// The address and length of the whole pool. Valid as long as there is a clone of the pool.
     #[must_use]
     pub fn region(&self) -> (NonNull<u8>, usize) {
         (self.0.memory.start(), self.0.memory.len())
     }
 
-    /// Is it the same pool?
+    /// Are both the same pool?
     #[must_use]
     pub fn is_same(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.0, &other.0)
@@ -119,7 +119,7 @@ impl Lease {
         self.pool.memory.start().as_ptr().wrapping_add(begin + self.pool.len)
     }
 
-    /// Is there no other range of the buffer? Ranges are made from ranges, so none can appear then. Acquires what
+    /// Is this the only range of the buffer? Ranges are made from ranges, so no other can appear then. Acquires what
     /// the drops of the others released.
     pub(crate) fn is_only(&self) -> bool {
         self.ranges().load(Ordering::Acquire) == 1
@@ -132,8 +132,8 @@ impl Lease {
 
 impl Clone for Lease {
     /// # Panics
-    /// At 2^32 ranges of one buffer. Parts that are forgotten are never counted down, so safe code gets there; a
-    /// count that wrapped around would give the buffer back while ranges of it are out.
+    /// At 2^32 ranges of one buffer. Parts that are forgotten are never counted down, so safe code can reach that
+    /// number; a count that wrapped around would give the buffer back while ranges of it exist.
     fn clone(&self) -> Self {
         // As in `Arc`: this share is counted already, so the count cannot reach 0 meanwhile.
         let more = |ranges: u32| ranges.checked_add(1);
@@ -145,11 +145,11 @@ impl Clone for Lease {
 
 impl Drop for Lease {
     fn drop(&mut self) {
-        // Release what was done with this range, acquire what was done with the others: the list hands all of
-        // it on to the next one who takes the buffer.
+        // Releases the accesses through this range and acquires those through the others: the list passes all of them
+        // on to the next thread that takes the buffer.
         if self.ranges().fetch_sub(1, Ordering::AcqRel) == 1 {
             let mut free = self.pool.free.lock().expect("no code panics while holding the list");
-            // It has room for every buffer.
+            // The list has room for every buffer.
             free.push(self.index);
         }
     }
@@ -222,8 +222,8 @@ mod tests {
         BufferPool::new(1, 512).take().expect("free").set_len(513);
     }
 
-    /// The count wrapped around: after 2^32 parts that were forgotten, the next one that was dropped gave the buffer
-    /// back, and the pool handed out memory that other ranges still had.
+    /// Regression test: the count wrapped around. After 2^32 forgotten parts, the next drop gave the buffer back, and
+    /// the pool handed out memory that other ranges still had.
     #[test]
     fn ranges_beyond_all_counting_are_refused() {
         let pool = BufferPool::new(1, PAGE);
@@ -245,7 +245,7 @@ mod tests {
 
     #[test]
     fn threads_take_from_one_pool_and_never_the_same() {
-        // Miri runs a thousand times slower and looks at every access.
+        // Miri runs a thousand times slower and checks every access.
         const TAKEN: u32 = if cfg!(miri) { 20 } else { 2000 };
         let pool = BufferPool::new(3, 512);
         std::thread::scope(|scope| {

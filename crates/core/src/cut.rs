@@ -1,10 +1,10 @@
-//! Where an I/O is divided that a device does not take whole (`spec/framework.md` section 13, Split).
+//! The cuts of an I/O that exceeds the limits of its device (`spec/framework.md` section 13, Split).
 //!
-//! Arithmetic only. Who divides it, and puts it together again, is the engine.
+//! Arithmetic only. The engine divides the I/O and joins it again.
 
 use crate::{Limits, Op, SECTOR_SIZE};
 
-/// The parts of an I/O in ascending order: where each begins, and how many sectors it has.
+/// The parts of an I/O in ascending order: the start and the length of each, in sectors.
 #[derive(Clone, Debug)]
 pub struct Parts {
     limits: Limits,
@@ -30,7 +30,7 @@ impl Iterator for Parts {
 }
 
 impl Limits {
-    /// Where cuts go if they can, in sectors: multiples of the physical block, or of what can be discarded.
+    /// The preferred alignment of cuts, in sectors: the physical block, or the discard granularity.
     const fn alignment(&self, op: Op) -> u32 {
         let preferred = match op {
             Op::Discard => larger(self.discard_granularity, self.physical_block_size),
@@ -43,7 +43,7 @@ impl Limits {
         self.logical_block_size / SECTOR_SIZE
     }
 
-    /// The most sectors of an I/O that is taken whole if no chunk ends in it: as
+    /// The most sectors of an I/O that is taken whole if it crosses no chunk boundary:
     /// [`max_sectors_of`](Self::max_sectors_of), in whole blocks, and within the segments of one request.
     #[must_use]
     pub const fn max_whole_sectors(&self, op: Op) -> u32 {
@@ -58,11 +58,11 @@ impl Limits {
         (most - most % self.block_sectors() as u64) as u32
     }
 
-    /// How many of an I/O's sectors belong to its first part: all of them if the device takes it whole. The
-    /// limits are valid, the device has the operation, and the I/O consists of whole blocks.
+    /// The number of an I/O's sectors in its first part: all of them if the device takes it whole. The limits are
+    /// valid, the device has the operation, and the I/O consists of whole blocks.
     ///
-    /// A cut is aligned down to the physical block size (a discard's, to the discard granularity), or, where
-    /// that would leave nothing, to the logical block size. O(1).
+    /// A cut is aligned down to the physical block size (for a discard, to the discard granularity), or, where that
+    /// would leave nothing, to the logical block size. O(1).
     #[must_use]
     pub const fn first_part(&self, op: Op, sector: u64, sectors: u32) -> u32 {
         let most = self.within_chunk(sector, self.max_whole_sectors(op));
@@ -75,16 +75,16 @@ impl Limits {
         if aligned > sector { (aligned - sector) as u32 } else { most }
     }
 
-    /// The parts that an I/O is divided into; itself if the device takes it whole. Conditions as for
+    /// The parts that an I/O is divided into; a single part if the device takes it whole. Conditions as for
     /// [`first_part`](Self::first_part).
     #[must_use]
     pub const fn parts(&self, op: Op, sector: u64, sectors: u32) -> Parts {
         Parts { limits: *self, op, sector, left: sectors }
     }
 
-    /// At most so many parts has an I/O of so many sectors, wherever it begins: what a submitter needs credit
-    /// for. May be more than any has where chunks are no multiples of other limits. 0 if the device does not
-    /// have the operation.
+    /// The most parts of an I/O of this many sectors, wherever it begins: the credit that a submitter needs. May
+    /// exceed the true maximum where chunks are not multiples of other limits. 0 if the device does not have the
+    /// operation.
     #[must_use]
     pub const fn most_parts(&self, op: Op, sectors: u32) -> u64 {
         let (most, align) = (self.max_whole_sectors(op), self.alignment(op));
@@ -94,8 +94,8 @@ impl Limits {
         if self.chunk_sectors == 0 {
             return parts_of_stretch(sectors, most, align);
         }
-        // An I/O has a stretch in each chunk that it touches. The cut before a chunk's end may be aligned
-        // down and leave a rest, which is a part of its own.
+        // An I/O has a stretch in each chunk that it touches. The cut before a chunk's end may be aligned down and
+        // leave a rest, which is a part of its own.
         let chunks = sectors.div_ceil(self.chunk_sectors) as u64 + 1;
         let stretch = smaller(sectors as u64, self.chunk_sectors as u64);
         chunks * (parts_of_stretch(stretch as u32, most, align) + 1)
@@ -112,12 +112,13 @@ const fn smaller(a: u64, b: u64) -> u64 {
     if a < b { a } else { b }
 }
 
-/// Parts of so many sectors without a chunk's end, if each is of up to `most` and cuts are aligned to `align`.
+/// The number of parts of a stretch of `sectors` without a chunk boundary, if each part has up to `most` sectors and
+/// cuts are aligned to `align`.
 const fn parts_of_stretch(sectors: u32, most: u32, align: u32) -> u64 {
     if sectors <= most {
         1
     } else if most >= align {
-        // Beyond the first cut all are as long as they can be.
+        // Behind the first cut all parts have their full length.
         1 + sectors.div_ceil(most - most % align) as u64
     } else {
         (sectors.div_ceil(align) as u64 + 1) * align.div_ceil(most) as u64

@@ -1,14 +1,14 @@
 //! A log-linear latency histogram: integer only, fixed size, mergeable.
 //!
-//! 64 linear buckets per power of two, as fio's, so a reported percentile is at most 1/64 (1.6 %) above the
-//! true one. Recording is a shift and an increment.
+//! 64 linear buckets per power of two, as in fio, so a reported percentile is at most 1/64 (1.6 %) above the true
+//! one. Recording is a shift and an increment.
 
 use alloc::boxed::Box;
 use alloc::vec;
 
 const SUB_BITS: u32 = 6;
 const SUB: usize = 1 << SUB_BITS;
-/// Values from 2^40 ns (18 minutes) up share the last bucket.
+/// Values of 2^40 ns (18 minutes) and more share the last bucket.
 const GROUPS: usize = 40 - SUB_BITS as usize + 1;
 
 /// Counts of values, by magnitude.
@@ -74,7 +74,7 @@ impl Histogram {
         self.max = self.max.max(value);
     }
 
-    /// Adds everything that `other` counted.
+    /// Adds the counts of `other`.
     pub fn merge(&mut self, other: &Self) {
         for (into, from) in self.buckets.iter_mut().zip(&other.buckets) {
             *into += from;
@@ -86,14 +86,14 @@ impl Histogram {
         self.max = self.max.max(other.max);
     }
 
-    /// Forgets everything.
+    /// Removes all counts.
     pub fn clear(&mut self) {
         self.buckets.fill(0);
         (self.count, self.sum, self.sum_squares) = (0, 0, 0.0);
         (self.min, self.max) = (u64::MAX, 0);
     }
 
-    /// Values counted.
+    /// The number of values.
     #[must_use]
     pub fn count(&self) -> u64 {
         self.count
@@ -128,7 +128,7 @@ impl Histogram {
     }
 
     /// The value that `num / den` of all values do not exceed, at most 1.6 % too large, never above
-    /// [`max`](Self::max). 0 if nothing was counted.
+    /// [`max`](Self::max). 0 if nothing was recorded.
     #[must_use]
     pub fn quantile(&self, num: u64, den: u64) -> u64 {
         if self.count == 0 || den == 0 {
@@ -146,7 +146,7 @@ impl Histogram {
         self.max
     }
 
-    /// Non-empty buckets in ascending order: the largest value of the bucket, and how many fell into it.
+    /// Non-empty buckets in ascending order: the largest value of the bucket, and the number of values in it.
     pub fn buckets(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
         self.buckets.iter().enumerate().filter(|(_, n)| **n > 0).map(|(i, n)| (Self::upper(i), *n))
     }

@@ -1,4 +1,4 @@
-//! Names for things that live in tables. Indices, never pointers.
+//! Names of objects in tables. Indices, never pointers.
 
 use core::fmt;
 
@@ -12,19 +12,19 @@ pub struct Tag(pub u32);
 
 /// The account of an I/O: a tenant, an export, a process.
 ///
-/// I/Os of different owners never merge in a plug, and may merge in an elevator where the policy allows it, as those of
-/// different processes may in Linux. When such a request fails, it is taken apart and repeated owner by owner, so that an
-/// error of one owner's I/O is not the others'. I/Os of different [groups](GroupId) never merge, as those of different
-/// cgroups never do.
+/// I/Os of different owners never merge in a plug, and may merge in an elevator where the policy allows it, as those
+/// of different processes may in Linux. When such a request fails, it is taken apart and repeated owner by owner, so
+/// that an error of one owner's I/O does not fail the others'. I/Os of different [groups](GroupId) never merge, as
+/// those of different cgroups never do.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct Owner(pub u32);
 
-/// A group of owners, as policies and statistics see it: one node of the tree of groups.
+/// A group of owners, as policies and statistics see it: a node of the tree of groups.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct GroupId(pub u16);
 
 impl GroupId {
-    /// The root of the tree: where everything belongs that was not put elsewhere.
+    /// The root of the tree: the group of all I/O that was not assigned to another.
     pub const ROOT: Self = Self(0);
 }
 
@@ -34,8 +34,8 @@ pub struct SubmitterId(pub u16);
 
 /// A request, named by its slot: 24 bits of index, 8 of generation.
 ///
-/// An index, so that a policy keeps its own state in arrays beside the slots; a generation, so that a name
-/// kept too long is caught instead of obeyed. The generation wraps after 256 reuses of a slot.
+/// An index, so that a policy keeps its own state in arrays beside the slots; a generation, so that a stale id is
+/// detected instead of used. The generation wraps after 256 reuses of a slot.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RequestId(u32);
 
@@ -65,7 +65,7 @@ impl RequestId {
         Self(self.0.wrapping_add(Self::MAX_SLOTS))
     }
 
-    /// How often the slot had been used before, modulo 256.
+    /// The number of earlier uses of the slot, modulo 256.
     #[must_use]
     pub const fn generation(self) -> u8 {
         (self.0 >> 24) as u8

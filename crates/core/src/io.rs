@@ -4,7 +4,7 @@ use crate::{GroupId, HwQueue, Instant, IoPrio, Owner};
 use core::fmt;
 use core::ops::BitOr;
 
-/// What an I/O asks for.
+/// The operation of an I/O.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 #[repr(u8)]
 pub enum Op {
@@ -22,7 +22,7 @@ pub enum Op {
 }
 
 impl Op {
-    /// Anything that changes the device counts as a write for direction, discard included.
+    /// Any operation that changes the device counts as a write for direction, discard included.
     #[must_use]
     pub const fn is_write(self) -> bool {
         !matches!(self, Self::Read)
@@ -34,9 +34,9 @@ impl Op {
 pub struct IoFlags(u8);
 
 impl IoFlags {
-    /// Nothing special.
+    /// No flags.
     pub const NONE: Self = Self(0);
-    /// Somebody waits for it. Every read is sync unless it is read-ahead.
+    /// A submitter waits for it. Every read is sync unless it is read-ahead.
     pub const SYNC: Self = Self(1);
     /// Durable before it completes.
     pub const FUA: Self = Self(1 << 1);
@@ -44,11 +44,10 @@ impl IoFlags {
     pub const PREFLUSH: Self = Self(1 << 2);
     /// Never merge it.
     pub const NOMERGE: Self = Self(1 << 3);
-    /// Rather fail than wait for anything: refused if it would have to be divided. Submitting waits for
-    /// nothing else.
+    /// Fail instead of waiting: the I/O is refused if it would have to be divided. Submission waits for nothing else.
     pub const NOWAIT: Self = Self(1 << 4);
 
-    /// The bits of both, as `|`; for constants.
+    /// The union of both, as `|`; for constants.
     #[must_use]
     pub const fn union(self, other: Self) -> Self {
         Self(self.0 | other.0)
@@ -80,18 +79,18 @@ impl BitOr for IoFlags {
     }
 }
 
-/// The part of an I/O, and of a request made of several, that policy may look at.
+/// The part of an I/O, or of a request made of several, that a policy may see.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct IoMeta {
     /// First sector.
     pub sector: u64,
     /// Length in sectors; grows when neighbours merge.
     pub sectors: u32,
-    /// Who pays.
+    /// The owner that the I/O is accounted to.
     pub owner: Owner,
-    /// On whose behalf: the owner's group.
+    /// The owner's group.
     pub group: GroupId,
-    /// When the oldest part arrived.
+    /// The arrival time of the oldest part.
     pub arrived: Instant,
     /// Scatter-gather segments, or ranges for a discard.
     pub segments: u16,
@@ -99,9 +98,9 @@ pub struct IoMeta {
     pub hw: HwQueue,
     /// Priority class and level.
     pub ioprio: IoPrio,
-    /// What to do.
+    /// The operation.
     pub op: Op,
-    /// How.
+    /// Its flags.
     pub flags: IoFlags,
     /// Expected lifetime of written data, as Linux numbers write hints; 0 is "not set".
     pub write_hint: u8,
@@ -133,23 +132,23 @@ impl IoMeta {
         self.sector + self.sectors as u64
     }
 
-    /// A read that somebody waits for: the kind that depth limits never hold back.
+    /// A sync read: depth limits never hold it back.
     #[must_use]
     pub const fn is_sync_read(&self) -> bool {
         matches!(self.op, Op::Read) && self.flags.contains(IoFlags::SYNC)
     }
 }
 
-/// Why an I/O failed: an errno, as the block layer's callers expect it.
+/// The error of a failed I/O: an errno, as the block layer's callers expect it.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct IoError(pub u16);
 
 impl IoError {
     /// `EIO`: the medium or the transport failed.
     pub const IO: Self = Self(5);
-    /// `EAGAIN`: it would have had to wait, and was not to.
+    /// `EAGAIN`: the I/O would have had to wait, which its flags exclude.
     pub const AGAIN: Self = Self(11);
-    /// `EINVAL`: the device cannot do what was asked.
+    /// `EINVAL`: the device cannot do this I/O.
     pub const INVALID: Self = Self(22);
     /// `ENOSPC`: beyond the end, or no room.
     pub const NO_SPACE: Self = Self(28);
@@ -162,15 +161,15 @@ impl IoError {
     /// `ENOTRECOVERABLE`: a policy or a device of the queue panicked. The I/O may have been done.
     pub const POISONED: Self = Self(131);
 
-    /// May the same request succeed if it is tried again? If the medium, the transport or the time failed, yes;
-    /// what cannot be done or was cancelled stays so.
+    /// May the same request succeed if it is tried again? Yes after a failure of the medium, the transport or a
+    /// timeout; not if the device cannot do it or if it was cancelled.
     #[must_use]
     pub const fn is_retryable(self) -> bool {
         matches!(self, Self::IO | Self::TIMED_OUT)
     }
 
-    /// May the error concern a part of a request alone, such as one bad sector? Not if it took the device its whole
-    /// time to say so, or if the request was ended without it.
+    /// May the error concern only a part of a request, such as one bad sector? Not if the device let its whole time
+    /// pass, or if the request was ended without it.
     #[must_use]
     pub const fn may_be_partial(self) -> bool {
         !matches!(self, Self::TIMED_OUT | Self::CANCELLED | Self::POISONED)
@@ -195,7 +194,7 @@ impl fmt::Display for IoError {
 
 impl core::error::Error for IoError {}
 
-/// How an I/O ended.
+/// The result of an I/O.
 pub type IoResult = Result<(), IoError>;
 
 #[cfg(test)]

@@ -1,9 +1,9 @@
-//! The nouns of blkmq: what every other crate speaks of.
+//! The basic types of blkmq, which every other crate uses.
 //!
-//! Time ([`Instant`], [`Nanos`]), names ([`RequestId`], [`HwQueue`], [`Owner`]), the part of an I/O that a
-//! policy may look at ([`IoMeta`]), the part that it may not ([`Payload`]), what a device can take and where
-//! an I/O is divided that exceeds it ([`Limits`]), a small generator whose streams outlive a release
-//! ([`Rng`]), a latency histogram ([`Histogram`]), and places and lengths as types ([`Bytes`], [`Sectors`]).
+//! Time ([`Instant`], [`Nanos`]), names ([`RequestId`], [`HwQueue`], [`Owner`]), the part of an I/O that a policy may
+//! see ([`IoMeta`]), the part that it may not ([`Payload`]), the limits of a device and the cuts of an I/O that
+//! exceeds them ([`Limits`]), a small generator with streams that outlive a release ([`Rng`]), a latency histogram
+//! ([`Histogram`]), and places and lengths as types ([`Bytes`], [`Sectors`]).
 //!
 //! ```
 //! use blkmq_core::{Histogram, Instant, Limits, Nanos, Op};
@@ -21,8 +21,8 @@
 //! assert_eq!(latencies.max(), 80_000);
 //! ```
 //!
-//! Nothing here can read a clock, start a thread or touch memory it was not given: the crate is `no_std`,
-//! forbids `unsafe` and depends on nothing. That is how the build proves that policies are pure.
+//! Nothing here can read a clock, start a thread or touch memory it was not given: the crate is `no_std`, forbids
+//! `unsafe` and depends on nothing. That is how the build proves that policies are pure.
 //!
 //! A *sector* is always 512 bytes, whatever the logical block size of a device.
 

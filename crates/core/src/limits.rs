@@ -1,6 +1,6 @@
-//! What a device can take in one request: the bounds of merging and of splitting.
+//! The limits of one request to a device: the bounds of merging and of splitting.
 //!
-//! Where an I/O that exceeds them is divided is in `cut.rs`.
+//! `cut.rs` decides where an I/O that exceeds them is divided.
 
 use crate::{Op, SECTOR_SIZE};
 use core::fmt;
@@ -10,17 +10,17 @@ use core::fmt;
 pub struct Limits {
     /// Logical block size in bytes: 512, 1024, 2048 or 4096. Every I/O is a multiple of it.
     pub logical_block_size: u32,
-    /// What the device can write without reading first, in bytes: a power of two. Below the logical block
-    /// size it counts as that.
+    /// The unit that the device can write without reading first, in bytes: a power of two. A value below the logical
+    /// block size counts as that.
     pub physical_block_size: u32,
     /// Sectors in one read or write.
     pub max_sectors: u32,
     /// Sectors in one discard; 0 if the device cannot discard.
     pub max_discard_sectors: u32,
-    /// Bytes that the device can forget at once: a multiple of the logical block size, but no less than the
-    /// physical block size, which it counts as if below.
+    /// The unit in which the device can discard, in bytes: a multiple of the logical block size. A value below the
+    /// physical block size counts as that.
     pub discard_granularity: u32,
-    /// Sectors in one write of zeroes; 0 if the device cannot write them by itself.
+    /// Sectors in one write of zeroes; 0 if the device has no such operation.
     pub max_write_zeroes_sectors: u32,
     /// Ranges in one discard; above 1, discards merge wherever they lie.
     pub max_discard_segments: u16,
@@ -35,7 +35,8 @@ pub struct Limits {
     pub virt_boundary_mask: u64,
     /// Size of the device in sectors, up to [`Limits::MAX_CAPACITY`].
     pub capacity: u64,
-    /// It rotates, or says so: where I/Os lie matters. Policies may ask; the engine does not.
+    /// The device rotates, or reports that it does, so that positions matter. For policies; the engine does not use
+    /// it.
     pub rotational: bool,
 }
 
@@ -59,18 +60,18 @@ impl Default for Limits {
     }
 }
 
-/// Limits that contradict themselves.
+/// Contradictory limits.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum LimitsError {
     /// Not a power of two from 512 to 4096.
     LogicalBlockSize(u32),
-    /// No power of two.
+    /// Not a power of two.
     PhysicalBlockSize(u32),
     /// Less than one logical block.
     MaxSectors(u32),
     /// Less than one logical block, and not zero.
     MaxDiscardSectors(u32),
-    /// No multiple of the logical block size.
+    /// Not a multiple of the logical block size.
     DiscardGranularity(u32),
     /// Less than one logical block, and not zero.
     MaxWriteZeroesSectors(u32),
@@ -78,7 +79,7 @@ pub enum LimitsError {
     MaxSegments,
     /// Less than one logical block.
     MaxSegmentSize(u32),
-    /// No multiple of the logical block size.
+    /// Not a multiple of the logical block size.
     ChunkSectors(u32),
     /// More than [`Limits::MAX_CAPACITY`].
     Capacity(u64),
@@ -128,7 +129,7 @@ impl Limits {
     /// The most sectors of a device: its bytes can be counted in 64 bits.
     pub const MAX_CAPACITY: u64 = u64::MAX >> 9;
 
-    /// Checks that the limits can be met at all.
+    /// Checks that requests can satisfy the limits.
     ///
     /// # Errors
     /// The first limit that no request could satisfy.
@@ -185,7 +186,7 @@ impl Limits {
         self.within_chunk(sector, self.max_sectors_of(op))
     }
 
-    /// `most` sectors from `sector` on, or fewer where a chunk ends before.
+    /// `most` sectors from `sector` on, or fewer if a chunk ends before.
     #[must_use]
     pub const fn within_chunk(&self, sector: u64, most: u32) -> u32 {
         if self.chunk_sectors == 0 {
@@ -195,8 +196,8 @@ impl Limits {
         if room < most { room } else { most }
     }
 
-    /// Segments of an I/O of so many sectors. Its memory is one piece, so it is divided only where a segment
-    /// may not be longer; what moves no data is one range.
+    /// The number of segments of an I/O of this many sectors. Its memory is contiguous, so only the maximum segment
+    /// size divides it; an I/O that moves no data is one range.
     #[must_use]
     pub const fn segments(&self, op: Op, sectors: u32) -> u64 {
         match op {

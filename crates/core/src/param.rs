@@ -1,8 +1,8 @@
-//! Parameters by name: the tables that help is made of, how values are read from text, and refusals that say what
-//! would have been accepted.
+//! Parameters by name: the tables that help is generated from, the parsing of values, and errors that list the
+//! accepted values.
 //!
-//! For devices, whose descriptions are pairs of names and values. Rounding and clamping is theirs: each alone knows
-//! which of its numbers Linux clamps. (What can be set about a policy has ranges of its own, in `blkmq_sched`.)
+//! For devices, which are described by pairs of names and values. Rounding and clamping is up to the device, which
+//! knows which of its numbers Linux clamps. (Attributes of a policy have ranges of their own, in `blkmq_sched`.)
 
 use alloc::borrow::ToOwned;
 use alloc::format;
@@ -12,34 +12,34 @@ use core::fmt;
 use core::ops::RangeInclusive;
 use core::str::FromStr;
 
-/// One thing about a device that can be set; a line of its help.
+/// A setting of a device; a line of its help.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Parameter {
-    /// As one writes it; as in null_blk, where null_blk has it.
+    /// Its name; as in null_blk, where null_blk has it.
     pub name: &'static str,
-    /// As one would write it; empty if it is off unless given.
+    /// Its default, as text; empty if it is off unless given.
     pub default: &'static str,
-    /// What it does and in which unit, in a line.
+    /// Its effect and unit, in a line.
     pub help: &'static str,
 }
 
-/// Why a pair was refused.
+/// The reason why a pair was refused.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum PairError {
     /// There is no parameter of that name.
     Unknown {
-        /// What was asked for.
+        /// The name that was given.
         name: String,
-        /// Every name there is, separated by commas.
+        /// All existing names, separated by commas.
         accepted: String,
     },
-    /// The value is none that the parameter can have.
+    /// The parameter cannot have this value.
     Value {
-        /// Whose.
+        /// The parameter.
         name: &'static str,
-        /// What was given.
+        /// The value that was given.
         value: String,
-        /// What would be accepted.
+        /// The accepted values.
         accepted: String,
     },
 }
@@ -59,7 +59,7 @@ impl fmt::Display for PairError {
 
 impl core::error::Error for PairError {}
 
-/// One pair whose name is known.
+/// A pair with a known name.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Given<'a> {
     /// As the table spells it.
@@ -72,7 +72,7 @@ impl<'a> Given<'a> {
     /// Looks `name` up in `table`. O(table).
     ///
     /// # Errors
-    /// If it is not there; the error lists what is.
+    /// If there is no such name; the error lists the existing ones.
     pub fn find(table: &[Parameter], name: &str, value: &'a str) -> Result<Self, PairError> {
         match table.iter().find(|p| p.name == name) {
             Some(parameter) => Ok(Self { name: parameter.name, value }),
@@ -83,7 +83,7 @@ impl<'a> Given<'a> {
         }
     }
 
-    /// The refusal of this value.
+    /// The error that refuses this value.
     #[must_use]
     pub fn refuse(&self, accepted: impl Into<String>) -> PairError {
         PairError::Value {
@@ -93,7 +93,7 @@ impl<'a> Given<'a> {
         }
     }
 
-    /// A switch, as the kernel reads one.
+    /// A switch, in the forms that the kernel accepts.
     ///
     /// # Errors
     /// If it is neither 1, y or on, nor 0, n or off.
@@ -108,7 +108,7 @@ impl<'a> Given<'a> {
     /// A whole number, decimal, within `range`.
     ///
     /// # Errors
-    /// If it is no number or out of range.
+    /// If it is not a number or out of range.
     pub fn number<N>(&self, range: RangeInclusive<N>) -> Result<N, PairError>
     where
         N: Copy + PartialOrd + fmt::Display + FromStr,

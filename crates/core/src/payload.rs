@@ -1,35 +1,34 @@
-//! [`Payload`]: what the bytes of an I/O must be able to do.
+//! [`Payload`]: the operations on the bytes of an I/O.
 //!
-//! Policies never see payloads, and the engine only moves, divides and rejoins them. A device sees them by
-//! shared reference while it has the request, so a payload that is read into needs a cell; [`Buffer`] is the
-//! simplest. Nothing here knows about devices.
+//! Policies never see payloads, and the engine only moves, divides and rejoins them. A device sees them by shared
+//! reference while it has the request, so a payload that is read into needs a cell; [`Buffer`] is the simplest. This
+//! module knows nothing about devices.
 
 use crate::{IoError, IoResult};
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use core::cell::RefCell;
 
-/// The bytes that an I/O carries, owned by it until it is done.
+/// The bytes of an I/O, owned by it until it is done.
 ///
-/// A payload either carries as many bytes as its I/O has, or none at all. Reads and writes of a payload that
-/// carries none take their time, meet bad blocks and faults like any other, and move nothing: the buffer
-/// stays as it was, and so does what is stored. Discards, zeroes and flushes never look at a payload.
+/// A payload carries either as many bytes as its I/O has, or none at all. Reads and writes with a payload that
+/// carries none take their time, meet bad blocks and faults like any other, and move no data: neither the buffer nor
+/// the stored data changes. Discards, zeroes and flushes never use a payload.
 ///
-/// Every method has a default, so that `impl Payload for MyTicket {}` is all that a payload takes which means
-/// something to one's own device only. An I/O that is longer than its device takes is divided only if its
-/// payload can be.
+/// Every method has a default, so that `impl Payload for MyTicket {}` is enough for a payload that has a meaning only
+/// to a program's own device. An I/O that exceeds the limits of its device is divided only if its payload can be.
 pub trait Payload: Send + Sized + 'static {
-    /// It can be written from, and not be read into: a queue refuses a read of one. False for payloads that carry no
-    /// data, whose reads move nothing.
+    /// The payload can be written from but not read into: a queue refuses a read with it. False for payloads that
+    /// carry no data, because their reads move nothing.
     const WRITE_ONLY: bool = false;
 
-    /// Bytes that it carries; `None` if it carries no data. Those of a read or write must be as many as the
-    /// I/O is long: a device that stores ends it with [`IoError::INVALID`] otherwise.
+    /// The number of bytes that it carries; `None` if it carries no data. For a read or write it must match the
+    /// length of the I/O: otherwise a device that stores data ends the I/O with [`IoError::INVALID`].
     fn data_len(&self) -> Option<usize> {
         None
     }
 
-    /// Copies its bytes from `at` on into `memory`, for a write. Called within its length only.
+    /// Copies its bytes from `at` on into `memory`, for a write. Called only within its length.
     ///
     /// # Errors
     /// [`IoError::INVALID`] if it has none to give.
@@ -38,7 +37,7 @@ pub trait Payload: Send + Sized + 'static {
         Err(IoError::INVALID)
     }
 
-    /// Copies `memory` over its bytes from `at` on, for a read. Called within its length only.
+    /// Copies `memory` over its bytes from `at` on, for a read. Called only within its length.
     ///
     /// # Errors
     /// [`IoError::INVALID`] if it cannot be read into.
@@ -47,17 +46,17 @@ pub trait Payload: Send + Sized + 'static {
         Err(IoError::INVALID)
     }
 
-    /// Keeps the first `at` bytes of the I/O's and gives away the rest, for an I/O that is divided. `None`,
-    /// and nothing changed, if it cannot be. Called with `at` within the I/O's length, both parts not empty,
-    /// and for discards and zeroes as well. An I/O of several parts is divided from its end, so that each
-    /// byte is given away once.
+    /// Keeps the first `at` bytes of the I/O's and gives away the rest, for an I/O that is divided. `None`, and no
+    /// change, if it cannot be divided. Called with `at` within the I/O's length, both parts not empty, and for
+    /// discards and zeroes as well. An I/O of several parts is divided from its end, so that each byte is given away
+    /// once.
     fn split_off(&mut self, at: usize) -> Option<Self> {
         _ = at;
         None
     }
 
-    /// Puts back behind its own bytes what [`split_off`](Self::split_off) gave away last. Called once for each
-    /// part, in reverse order, before the payload goes back to who submitted it.
+    /// Puts the part that [`split_off`](Self::split_off) gave away last back behind its own bytes. Called once for
+    /// each part, in reverse order, before the payload goes back to its submitter.
     fn join(&mut self, rest: Self) {
         drop(rest);
     }
@@ -66,7 +65,7 @@ pub trait Payload: Send + Sized + 'static {
 /// Bytes that can be written from and read into.
 pub type Buffer = RefCell<Vec<u8>>;
 
-/// No data: for what only measures or counts. Each part of a divided one is like the whole.
+/// No data: for programs that only measure or count. Each part of a divided payload is like the whole.
 macro_rules! no_data {
     ($($payload:ty),*) => {
         $(impl Payload for $payload {
@@ -79,7 +78,7 @@ macro_rules! no_data {
 
 no_data!((), u8, u16, u32, u64, usize);
 
-/// Can be written from only: a device has no exclusive access to it. Queues refuse a read of one.
+/// Can only be written from, because a device has no exclusive access to it. Queues refuse a read with it.
 impl Payload for Vec<u8> {
     const WRITE_ONLY: bool = true;
 
@@ -101,7 +100,7 @@ impl Payload for Vec<u8> {
     }
 }
 
-/// Can be written from only, as a vector, and cannot be divided.
+/// Can only be written from, like a vector, and cannot be divided.
 impl Payload for Box<[u8]> {
     const WRITE_ONLY: bool = true;
 
@@ -115,7 +114,7 @@ impl Payload for Box<[u8]> {
     }
 }
 
-/// The request owns the cell until its completion is reaped, so nobody else has it borrowed.
+/// The request owns the cell until its completion is reaped, so there is no other borrow of it.
 impl Payload for Buffer {
     fn data_len(&self) -> Option<usize> {
         Some(self.borrow().len())

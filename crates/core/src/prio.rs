@@ -1,7 +1,7 @@
 //! I/O priorities as Linux spells them: `class << 13 | hint << 3 | level`.
 
-/// A priority class. `None` is what an I/O carries that nobody gave a class; policies treat it as
-/// best-effort (`spec/mq-deadline.md` section 2).
+/// A priority class. An I/O without a class carries `None`; policies treat it as best-effort (`spec/mq-deadline.md`
+/// section 2).
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 #[repr(u8)]
 pub enum Class {
@@ -12,7 +12,7 @@ pub enum Class {
     Realtime = 1,
     /// The ordinary class.
     BestEffort = 2,
-    /// Only when nobody else wants the device.
+    /// Served only when no other class wants the device.
     Idle = 3,
 }
 

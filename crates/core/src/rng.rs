@@ -1,10 +1,10 @@
-//! A small pseudo-random generator whose streams never change.
+//! A small pseudo-random generator with streams that never change.
 //!
-//! A seed printed by a failing run must still reproduce it after an upgrade, so this is ours and not a
-//! crate's: PCG-like quality is not needed, stability is. The algorithm is xoshiro256++ by Blackman and
-//! Vigna, seeded through SplitMix64 as its authors advise.
+//! A seed printed by a failing run must still reproduce it after an upgrade, so the generator is our own and not a
+//! crate's: stability matters more than quality. The algorithm is xoshiro256++ by Blackman and Vigna, seeded through
+//! SplitMix64 as its authors advise.
 
-/// The generator. Cheap to make, cheap to step (about a nanosecond), not for secrets.
+/// The generator. Cheap to create, cheap to step (about a nanosecond), not for secrets.
 #[derive(Clone, Debug)]
 pub struct Rng([u64; 4]);
 

@@ -1,13 +1,12 @@
 //! Time as integers: nanoseconds since an epoch that the caller chooses.
 //!
-//! There is deliberately no way to obtain "now" here. Whoever drives a queue says what time it is, so that
-//! a simulator can say it too.
+//! There is deliberately no way to obtain "now" here. The caller that drives a queue passes the time, so that a
+//! simulator can do so too.
 
 use core::fmt;
 use core::ops::{Add, AddAssign, Sub};
 
-/// A point in time: nanoseconds since the epoch of the clock that it came from (a queue's creation, as a
-/// rule). 64 bits last 584 years.
+/// A point in time: nanoseconds since the epoch of its clock (usually a queue's creation). 64 bits last 584 years.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct Instant(u64);
 
@@ -18,7 +17,7 @@ pub struct Nanos(pub u64);
 impl Instant {
     /// The epoch. Unlike `std::time::Instant`, tests and simulations can start here.
     pub const ZERO: Self = Self(0);
-    /// Later than any time that occurs; "never" where a deadline is compared.
+    /// Later than any time that occurs; "never" as a deadline.
     pub const MAX: Self = Self(u64::MAX);
 
     /// The instant `ns` nanoseconds after the epoch.
@@ -33,8 +32,8 @@ impl Instant {
         self.0
     }
 
-    /// Time from `earlier` to `self`, or zero if `earlier` is later. Threads read the clock on their own,
-    /// so a small inversion is not a bug.
+    /// Time from `earlier` to `self`, or zero if `earlier` is later. Each thread reads the clock by itself, so a
+    /// small inversion is not a bug.
     #[must_use]
     pub const fn since(self, earlier: Self) -> Nanos {
         Nanos(self.0.saturating_sub(earlier.0))
@@ -48,7 +47,7 @@ impl Instant {
 }
 
 impl Nanos {
-    /// No time at all.
+    /// A span of zero.
     pub const ZERO: Self = Self(0);
 
     /// A span of `us` microseconds.

@@ -1,4 +1,5 @@
-//! Places and lengths on a device, in bytes or in sectors, as types: neither is taken for the other, nor for a cookie.
+//! Places and lengths on a device, in bytes or in sectors, as distinct types, so that they are not confused with each
+//! other or with a cookie.
 
 use crate::SECTOR_SIZE;
 
@@ -10,7 +11,7 @@ pub struct Bytes(pub u64);
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct Sectors(pub u64);
 
-/// A place or a length that can be said in sectors: [`Bytes`] and [`Sectors`].
+/// A place or a length that can be expressed in sectors: [`Bytes`] and [`Sectors`].
 pub trait InSectors: Copy {
     /// The number of sectors; `None` for bytes that are not whole sectors.
     fn in_sectors(self) -> Option<u64>;

@@ -1,53 +1,53 @@
-//! Groups of owners, as a policy hears of them, and what it notes down about them.
+//! Groups of owners as policies see them, and the notes that a policy takes about them.
 //!
-//! The tree with its names and limits is the engine's; a policy that shares by group keeps its own picture of
-//! it from these changes. Every I/O names its group. One that names a group which is gone belongs to the root.
+//! The engine has the tree with its names and limits; a policy that shares by group keeps its own picture of the tree
+//! from these changes. Every I/O names its group. An I/O that names a removed group belongs to the root.
 
 use blkmq_core::{GroupId, Nanos, Op};
 use core::fmt;
 
-/// What became of a group.
+/// A change to the tree of groups.
 ///
-/// A policy that is built later than the groups hears of all of them first, parents before children.
+/// A policy built after the groups is told of all of them first, parents before children.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum GroupChange {
-    /// It is new.
+    /// A group was added.
     Added {
-        /// Which; not the root, and none that exists.
+        /// The new group; not the root, and not an existing one.
         group: GroupId,
-        /// Below which; exists.
+        /// Its parent, which exists.
         parent: GroupId,
         /// Its share among its siblings, 1 to 1000.
         weight: u32,
     },
-    /// It has another weight from now on.
+    /// The weight of a group changes from now on.
     Weight {
-        /// Which; exists.
+        /// The group, which exists.
         group: GroupId,
-        /// 1 to 1000.
+        /// The new weight, 1 to 1000.
         weight: u32,
     },
-    /// It is gone; it had no groups below it. What it still holds, and what comes in its name, is the parent's
-    /// (the root's, where the policy has forgotten the parent).
+    /// A group was removed; it had no children. I/O that it still holds, and I/O that arrives in its name, belongs to
+    /// the parent (to the root, where the policy has forgotten the parent).
     Removed {
-        /// Which.
+        /// The removed group.
         group: GroupId,
     },
 }
 
-/// Something that happened to a group, small enough to be written down while the elevator runs.
+/// An event of a group, small enough to be written while the elevator runs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Note {
-    /// To which, and with what kind of I/O, where it is about one.
+    /// The group, and the kind of I/O if the event is about I/O.
     pub about: About,
-    /// What happened.
+    /// The event.
     pub what: Event,
 }
 
-/// What a note is about: a group, a direction, and whether somebody waits.
+/// The subject of a note: a group, a direction, and whether a submitter waits.
 ///
-/// One word, made in a register: a note is read a few nanoseconds after it was written, and to read in one piece
-/// what was written in several costs more than all the rest.
+/// One word, assembled in a register: a note is read a few nanoseconds after it is written, and one wide load of a
+/// value written by several stores costs more than everything else.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct About(u32);
 
@@ -64,14 +64,14 @@ impl About {
         Self((group.0 as u32) << 3 | (direction as u32) << 1 | sync as u32)
     }
 
-    /// Whose.
+    /// The group.
     #[inline]
     #[must_use]
     pub const fn group(self) -> GroupId {
         GroupId((self.0 >> 3) as u16)
     }
 
-    /// Which way.
+    /// The direction.
     #[inline]
     #[must_use]
     pub const fn direction(self) -> Direction {
@@ -82,7 +82,7 @@ impl About {
         }
     }
 
-    /// Does somebody wait for it?
+    /// Does a submitter wait for it?
     #[inline]
     #[must_use]
     pub const fn is_sync(self) -> bool {
@@ -108,24 +108,24 @@ impl fmt::Debug for About {
 pub enum Direction {
     /// Reads.
     Read,
-    /// Writes, those of zeroes included.
+    /// Writes, including zeroes.
     Write,
     /// Discards.
     Discard,
 }
 
-/// What happened (`spec/bfq.md` section 17). All of it can be added up: what lasts is noted down when it is over.
+/// An event (`spec/bfq.md` section 17). All of them can be summed: events with a duration are noted when they end.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Event {
     /// A request was inserted.
     Queued,
-    /// A request left without being picked: it was absorbed or withdrawn.
+    /// A request was absorbed or withdrawn without being picked.
     Unqueued,
     /// An I/O or request was merged into another.
     Merged,
-    /// A request was picked, with so many sectors, and waits no longer.
+    /// A request with this many sectors was picked and no longer waits.
     Served(u32),
-    /// A request has completed, with so many bytes.
+    /// A request has completed.
     Completed {
         /// Its length.
         bytes: u32,
@@ -134,16 +134,16 @@ pub enum Event {
         /// How long it was at the device.
         service: Nanos,
     },
-    /// A queue of the group was in service for so long.
+    /// A queue of the group was in service for this long.
     Time(Nanos),
-    /// The queue in service had nothing, and the device was kept idle for it for so long.
+    /// The queue in service was empty, and the device was kept idle for it for this long.
     Idle(Nanos),
-    /// The group had nothing to do for so long.
+    /// The group had no requests for this long.
     Empty(Nanos),
-    /// It had something for so long, while another group was in service.
+    /// The group had requests for this long while another group was in service.
     Waited(Nanos),
     /// A queue of the group was taken off the service tree.
     Dequeued,
-    /// So many requests of the group were queued when one of its queues was picked.
+    /// This many requests of the group were queued when one of its queues was picked.
     QueueSize(u32),
 }

@@ -5,7 +5,7 @@
 //! build enforces it. Everything concurrent lives in `blkmq-engine`, which calls a policy from one thread
 //! at a time; the laboratory calls the same policy in virtual time.
 //!
-//! Two requests in the order of their sectors, as the engine would have them from `mq-deadline`:
+//! Two requests in sector order, as the engine would get them from `mq-deadline`:
 //!
 //! ```
 //! use blkmq_core::{HwQueue, Instant, IoMeta, Op};
@@ -31,12 +31,12 @@
 //!
 //! # Writing a scheduler
 //!
-//! In the order in which one writes it:
+//! The steps, in order:
 //!
 //! 1. Copy [`none.rs`](none) to `src/mine.rs`. It is a complete policy and short on purpose.
-//! 2. Decide what you keep per held request. Keep it in side tables indexed by [`RequestId::index`], sized
-//!    by [`Shape::slots`] at creation; [`index`] has ready-made ones (a FIFO linked by index, a sector
-//!    order) that never allocate afterwards.
+//! 2. Decide what state you keep per held request. Keep it in side tables indexed by [`RequestId::index`], sized by
+//!    [`Shape::slots`] at creation; [`index`] has ready-made ones (a FIFO linked by index, a sector order) that never
+//!    allocate afterwards.
 //! 3. Implement the six required methods of [`Scheduler`]: `insert`, `pick`, `completed`, `withdraw`,
 //!    `absorbed`, `inspect`. The contract is on the trait. A policy with attributes also has `attribute` and
 //!    `set_attribute`.

@@ -1,6 +1,6 @@
 //! `none`: first come, first served. The specimen to copy for a new policy.
 //!
-//! It still merges, because merging is the engine's work; it has no options and no opinions.
+//! Requests still merge, because merging is the engine's work. The policy has no options.
 
 use crate::index::Fifo;
 use crate::{At, Cx, Done, Factory, Pick, Scheduler, Scope};
@@ -18,7 +18,7 @@ pub const FACTORY: Factory = Factory {
     build: |shape, _| Box::new(Noop { queue: Fifo::new(shape.slots) }),
 };
 
-// Lines of its own: there may be one for each hardware queue, and each is written by another thread.
+// Cache lines of its own: there may be one instance for each hardware queue, each written by another thread.
 #[repr(align(128))]
 struct Noop {
     queue: Fifo,

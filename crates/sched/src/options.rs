@@ -1,13 +1,13 @@
 //! Scheduler attributes: names, units and ranges of sysfs, parsed as the kernel parses them.
 //!
-//! Numbers out of range are clamped, as the kernel does; what is no number, and names that do not exist,
-//! are errors that list what would be accepted.
+//! Numbers out of range are clamped, as in the kernel; values that are not numbers and unknown names are errors that
+//! list the accepted ones.
 
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 use core::fmt;
 
-/// The unit that an attribute is written in.
+/// The unit of an attribute's value.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Unit {
     /// Milliseconds.
@@ -40,20 +40,20 @@ impl fmt::Display for Unit {
     }
 }
 
-/// One thing about a policy that can be set.
+/// A setting of a policy.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Attribute {
     /// As in `iosched/`.
     pub name: &'static str,
     /// What the number counts.
     pub unit: Unit,
-    /// Used when the user says nothing.
+    /// The value if the user gives none.
     pub default: i64,
     /// Smaller values are raised to this.
     pub min: i64,
     /// Larger values are lowered to this.
     pub max: i64,
-    /// What it does, in a line.
+    /// Its effect, in a line.
     pub help: &'static str,
 }
 
@@ -65,14 +65,14 @@ pub struct Options {
     set: Vec<bool>,
 }
 
-/// Why options were refused.
+/// The reason why options were refused.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum OptionError {
     /// No attribute of that name; the second field lists those that exist.
     Unknown(String, String),
     /// The value of the attribute is not an integer.
     NotANumber(&'static Attribute, String),
-    /// Something is not of the form `key=value`.
+    /// A part is not of the form `key=value`.
     NoValue(String),
 }
 
@@ -107,7 +107,7 @@ impl Options {
     /// Reads `key=value` pairs separated by commas; an empty text sets nothing.
     ///
     /// # Errors
-    /// For the first pair that names no attribute or gives no integer.
+    /// For the first pair that names an unknown attribute or has a value that is not an integer.
     pub fn parse(attributes: &'static [Attribute], text: &str) -> Result<Self, OptionError> {
         let mut options = Self::defaults(attributes);
         for pair in text.split(',').map(str::trim).filter(|p| !p.is_empty()) {
@@ -121,7 +121,7 @@ impl Options {
     /// Sets one attribute from text, clamping to its range.
     ///
     /// # Errors
-    /// If there is no such attribute or `value` is no integer.
+    /// If there is no such attribute or `value` is not an integer.
     pub fn set(&mut self, name: &str, value: &str) -> Result<(), OptionError> {
         let Some(at) = self.attributes.iter().position(|a| a.name == name) else {
             let accepted: Vec<&str> = self.attributes.iter().map(|a| a.name).collect();

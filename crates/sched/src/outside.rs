@@ -1,26 +1,27 @@
-//! What a policy may use that is not its own: tokens, counters and values that its instances share, and somebody
-//! to note down what happened to a group.
+//! The environment of a policy: tokens, counters and values that its instances share, and the receiver of notes about
+//! groups.
 //!
-//! A policy with an instance per hardware queue cannot bound what is in the device as a whole, or learn from all
-//! of it, by itself. So the engine keeps for it what is common: pools of tokens, counters that the instances
-//! add to, and values that they read. A [`Governor`], one for all of them, looks at the counters from time to time
-//! and decides about tokens and values. How threads share this is the engine's business; to a policy these are
-//! plain calls, and two runs that get the same answers here do the same.
+//! A policy with an instance per hardware queue cannot bound the requests in the device as a whole, or learn from all
+//! of them, by itself. So the engine keeps the shared state: token pools, counters that the instances add to, and
+//! values that they read. A [`Governor`], one for all instances, reviews the counters from time to time and sets
+//! tokens and values. The engine handles the sharing between threads; to a policy these are plain calls, and two runs
+//! that get the same answers here behave the same.
 
 use crate::{Note, Options, Shape, Tallies};
 use alloc::boxed::Box;
 use blkmq_core::Instant;
 use core::cell::RefCell;
 
-/// The outside of a policy, on every call.
+/// The environment of a policy, passed to every call.
 ///
-/// None of it blocks or allocates, and each call is O(1).
+/// No method blocks or allocates, and each is O(1).
 pub trait Outside {
-    /// Takes a token of a pool, for the request that this [`pick`] is about to issue. The engine gives it back when
-    /// that request comes back from the device, completed or to be tried again; or at once, if none is issued.
+    /// Takes a token of a pool, for the request that this [`pick`] is about to issue. The engine returns the token
+    /// when that request comes back from the device, completed or to be tried again; or at once, if `pick` issues no
+    /// request.
     ///
-    /// False if there is none. Then the instance is asked again when one has come back, and may answer
-    /// [`WaitToken`] until then. To be called within [`pick`], until it succeeds.
+    /// False if there is none. The engine then asks the instance again when a token has come back; until then, the
+    /// instance may answer [`WaitToken`]. To be called within [`pick`], until it succeeds.
     ///
     /// [`pick`]: crate::Scheduler::pick
     /// [`WaitToken`]: crate::Pick::WaitToken
@@ -35,34 +36,35 @@ pub trait Outside {
     /// If there is no such counter.
     fn count(&self, counter: usize);
 
-    /// What the governor has last said about this.
+    /// The value `index`, as the governor last published it.
     ///
     /// # Panics
     /// If there is no such value.
     fn value(&self, index: usize) -> u64;
 
-    /// Has the governor look at the counters at `at`, unless it does so earlier anyway. It does no later than
-    /// on the first pass after that time.
+    /// Asks for a review by the governor at `at`, unless one happens earlier anyway. It happens no later than on the
+    /// first pass after that time.
     fn review_by(&self, at: Instant);
 
-    /// Notes down what happened to a group, for whoever counts (see [`Note`]); nothing if nobody wants to know. Policies
-    /// use [`Cx::note`](crate::Cx::note), which comes here only where there are no [`sums`](Self::sums).
+    /// Passes a note about a group to the statistics (see [`Note`]); does nothing if statistics are off. Policies use
+    /// [`Cx::note`](crate::Cx::note), which comes here only where there are no [`sums`](Self::sums).
     fn note(&self, note: &Note);
 
-    /// Where notes are added up, so that they need not be told one by one. The same as long as [`stats`](Self::stats) is.
+    /// The tallies that sum notes, so that they need not be passed on one by one. Does not change as long as
+    /// [`stats`](Self::stats) does not.
     fn sums(&self) -> Option<&RefCell<Tallies>> {
         None
     }
 
-    /// How much is noted down; so that a policy need not find out what nobody wants to know.
+    /// The level of detail of notes, so that a policy need not compute what is not counted.
     fn stats(&self) -> StatsLevel;
 
-    /// The queue is frozen: no I/O will come until everything that is held has been picked and has completed. To wait
-    /// for an arrival would be in vain, and would keep whoever changes the queue waiting as long.
+    /// The queue is frozen: no I/O arrives until all held requests have been picked and have completed. Waiting for
+    /// an arrival would be in vain, and would delay the thread that changes the queue.
     fn is_draining(&self) -> bool;
 }
 
-/// How much is counted about groups.
+/// The level of detail of the statistics of groups.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
 pub enum StatsLevel {
     /// Nothing.
@@ -70,40 +72,40 @@ pub enum StatsLevel {
     Off,
     /// I/Os, their bytes and times.
     Basic,
-    /// Everything that `spec/bfq.md` section 17 names.
+    /// All statistics that `spec/bfq.md` section 17 names.
     Full,
 }
 
 /// The part of a policy that its instances share. Like a policy, a plain state machine that is told the time.
 pub trait Governor: Send {
-    /// Counters have been added to, and it is time. `grown` says by how much each of them grew since the last
-    /// review, over all instances; `tokens` is how many each pool has, and `values` what instances read: both
-    /// may be changed. Tokens that are out stay out; a pool with fewer than that gives none until enough are
-    /// back.
+    /// A review: counters have grown, and it is time. `grown` is the growth of each counter since the last review,
+    /// over all instances; `tokens` is the size of each pool, and `values` is what instances read. Both may be
+    /// changed. Tokens that are taken stay taken; a pool that shrinks below that number gives none until enough have
+    /// come back.
     fn review(&mut self, now: Instant, grown: &[u64], tokens: &mut [u32], values: &mut [u64]);
 
     /// Change an attribute, as in [`Scheduler::set_attribute`](crate::Scheduler::set_attribute); the instances are
-    /// told as well. Called once for every attribute before the first review, with its value, too.
+    /// told as well. Also called once for every attribute, with its value, before the first review.
     fn set_attribute(&mut self, name: &str, value: i64, tokens: &mut [u32], values: &mut [u64]);
 
-    /// Name every number that decides about tokens and values, in a fixed order.
+    /// Report every number that affects tokens and values, in a fixed order.
     fn inspect(&self, out: &mut dyn FnMut(&'static str, u64));
 }
 
-/// What instances of a policy have in common.
+/// The state that the instances of a policy share.
 #[derive(Clone, Copy)]
 pub struct Common {
-    /// The pools, with the tokens that each has at first.
+    /// The initial number of tokens of each pool.
     pub tokens: &'static [u32],
-    /// How many counters each instance has.
+    /// The number of counters of each instance.
     pub counters: usize,
-    /// How many values the governor publishes; 0 each at first.
+    /// The number of values that the governor publishes; each is 0 at first.
     pub values: usize,
-    /// Makes the governor.
+    /// Creates the governor.
     pub governor: fn(&Shape, &Options) -> Box<dyn Governor>,
 }
 
-/// The outside of a policy that has nothing in common with other instances, where nobody counts.
+/// The environment of a policy without shared state, and without statistics.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Nothing;
 

@@ -9,29 +9,30 @@ use blkmq_core::{HwQueue, Instant, IoMeta, IoResult, Owner, RequestId};
 use core::cell::RefCell;
 use core::fmt;
 
-/// What a policy is told on every call.
+/// The context passed to a policy on every call.
 #[derive(Clone, Copy)]
 pub struct Cx<'a> {
-    /// Never earlier than on the call before.
+    /// Never earlier than in the previous call.
     pub now: Instant,
     /// The requests, by id. Read-only: only the engine changes them.
     pub requests: &'a Requests,
-    /// What is shared with other instances, and who counts.
+    /// State shared with other instances, and the receiver of notes.
     pub outside: &'a dyn Outside,
-    /// How much there is to note down about groups.
+    /// The level of detail of notes about groups.
     pub stats: StatsLevel,
-    /// Where notes are summed up, if they are.
+    /// Tallies that sum notes, if there are any.
     sums: Option<&'a RefCell<Tallies>>,
 }
 
 impl<'a> Cx<'a> {
-    /// What a policy is told now.
+    /// A context for the time `now`.
     #[inline]
     pub fn new(now: Instant, requests: &'a Requests, outside: &'a impl Outside) -> Self {
         Self { now, requests, outside, stats: outside.stats(), sums: outside.sums() }
     }
 
-    /// The same, with somebody in between who hears what the policy asks and notes down. Not of what is summed up.
+    /// The same context with another environment, which sees what the policy asks and notes. It does not see notes
+    /// that are summed in tallies.
     #[must_use]
     pub fn through<'b>(&self, outside: &'b dyn Outside) -> Cx<'b>
     where
@@ -40,8 +41,8 @@ impl<'a> Cx<'a> {
         Cx { outside, ..*self }
     }
 
-    /// Notes down what happened to a group.
-    // Always inline: what happened is known where it is noted down, and then this is a few additions. As a call, with
+    /// Notes an event of a group.
+    // Always inline: the event is known where it is noted, and the call then becomes a few additions. As a call, with
     // the note in memory, it took 11 % of the samples of a profile of bfq.
     #[inline(always)]
     pub fn note(&self, about: About, what: Event) {
@@ -63,21 +64,21 @@ impl fmt::Debug for Cx<'_> {
     }
 }
 
-/// Where an inserted request goes.
+/// The position at which a request is inserted.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum At {
-    /// Ahead of everything, of every class: requeues and flush sequences. Such a request is not mergeable.
+    /// Ahead of all requests of all classes: for requeues and flush sequences. Such a request is not mergeable.
     Head,
-    /// Where the policy wants it.
+    /// At the position that the policy chooses.
     Tail,
 }
 
-/// At which edge a held request grew.
+/// The edge at which a held request grew.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Grown {
     /// At its end; its start is unchanged.
     Back,
-    /// At its start, which used to be `old_sector`. The metadata already says the new one.
+    /// At its start, which used to be `old_sector`. The metadata already has the new one.
     Front {
         /// The sector under which the policy may still have filed it.
         old_sector: u64,
@@ -86,19 +87,19 @@ pub enum Grown {
     Discard,
 }
 
-/// The answer to "what next for this hardware queue?". Each way of saying no also says when to ask again,
-/// so that "has work but nobody will come back for it" cannot be expressed.
+/// The answer to "what next for this hardware queue?". Each negative answer also says when to ask again, so that a
+/// policy cannot express "has work, but need not be asked again".
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Pick {
-    /// Issue this one; the policy no longer holds it.
+    /// Issue this request; the policy no longer holds it.
     Issue(RequestId),
-    /// Nothing held. Ask after the next insert.
+    /// Nothing is held. Ask after the next insert.
     Empty,
-    /// Held back on purpose (idling, pacing). Ask then, or after the next insert or completion.
+    /// Requests are held back on purpose (idling, pacing). Ask at that time, or after the next insert or completion.
     WaitUntil(Instant),
-    /// Held back until something in flight completes.
+    /// Requests are held back until a request in flight completes.
     WaitCompletion,
-    /// Held back until a token comes back that [`take`](Outside::take) has refused in this call.
+    /// Requests are held back until a token comes back that [`take`](Outside::take) has refused in this call.
     WaitToken,
 }
 
@@ -106,17 +107,17 @@ pub enum Pick {
 /// and gone afterwards.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Done {
-    /// Which.
+    /// The request.
     pub rq: RequestId,
-    /// How it ended.
+    /// Its result.
     pub result: IoResult,
-    /// When it left the elevator for the device.
+    /// The time at which it left the elevator for the device.
     pub issued: Instant,
-    /// When the device was found to have finished it.
+    /// The time at which its completion was found at the device.
     pub completed: Instant,
 }
 
-/// Caps on how many scheduler tags (slots) some I/O may hold, so that it cannot starve the rest.
+/// Caps on the scheduler tags (slots) that some kinds of I/O may hold, so that they cannot starve the rest.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct DepthLimits {
     /// For everything except sync reads, per hardware queue (`async_depth`). `None`: no cap.
@@ -128,68 +129,67 @@ pub struct DepthLimits {
 pub struct Used {
     /// How many there are (`nr_requests`).
     pub of: u32,
-    /// All that are in use.
+    /// All tags in use.
     pub all: u32,
-    /// Those in use by anything but sync reads.
+    /// Tags in use by anything but sync reads.
     pub limited: u32,
-    /// Those in use by I/O without [`SYNC`](blkmq_core::IoFlags::SYNC).
+    /// Tags in use by I/O without [`SYNC`](blkmq_core::IoFlags::SYNC).
     pub unsynced: u32,
 }
 
 /// An I/O scheduling policy: a plain state machine.
 ///
-/// It is called by one thread at a time and is told the time. It owns no clock, thread, lock or random
-/// source, and never blocks. The same calls in the same order get the same answers; the laboratory replays
-/// recorded calls and relies on it.
+/// It is called by one thread at a time and is told the time. It owns no clock, thread, lock or random source, and
+/// never blocks. The same calls in the same order get the same answers; the laboratory replays recorded calls and
+/// relies on this.
 ///
 /// # Contract
 ///
 /// A request is *held* from [`insert`](Self::insert) until [`pick`](Self::pick) returns it,
-/// [`withdraw`](Self::withdraw) takes it back, or [`absorbed`](Self::absorbed) says that it was fused into
-/// another; exactly one of these happens, once. It is *issued* from `pick` until [`completed`](Self::completed). An issued request may be
-/// inserted again, always with [`At::Head`], without a `completed` in between: that is a requeue, and the
-/// policy takes back what it had given to it (tokens, service).
+/// [`withdraw`](Self::withdraw) takes it back, or [`absorbed`](Self::absorbed) reports that it was fused into
+/// another; exactly one of these happens, once. It is *issued* from `pick` until [`completed`](Self::completed). An
+/// issued request may be inserted again, always with [`At::Head`], without a `completed` in between: that is a
+/// requeue, and the policy takes back what it had charged for it (tokens, service).
 ///
 /// `pick` does not say [`Pick::Empty`] while anything is held. Every held request is picked within a bound
 /// that the policy's page states, as long as `pick` is called and issued requests complete. Each call does
 /// at most O(log held) work and allocates nothing. Ids are reused: after `completed`, `withdraw` or
 /// `absorbed` the slot's next request has another generation.
 pub trait Scheduler: Send {
-    /// Take `rq` in.
+    /// Insert `rq`.
     fn insert(&mut self, cx: &Cx<'_>, rq: RequestId, at: At);
 
-    /// Choose for `hw`, which has a tag free. Called again and again to fill a batch. A policy with
-    /// [`Scope::Queue`] may answer with a request whose submitter maps to another hardware queue.
+    /// Choose a request for `hw`, which has a tag free. Called repeatedly to fill a batch. A policy with
+    /// [`Scope::Queue`] may return a request whose submitter maps to another hardware queue.
     fn pick(&mut self, cx: &Cx<'_>, hw: HwQueue) -> Pick;
 
     /// An issued request has finished.
     fn completed(&mut self, cx: &Cx<'_>, done: &Done);
 
-    /// The held request `rq` is taken back, whatever the policy thinks of it: its submitter has given it up,
-    /// or the device is dead. It is no longer held and its slot is freed after the call; its metadata is
-    /// still readable here.
+    /// The held request `rq` is taken back unconditionally: its submitter has given it up, or the device is dead. It
+    /// is no longer held and its slot is freed after the call; its metadata is still readable here.
     fn withdraw(&mut self, cx: &Cx<'_>, rq: RequestId);
 
-    /// A held request was fused into another held one, whose metadata already covers both. `gone` is no
-    /// longer held and its slot is freed after the call; its metadata is still readable here. The better of
-    /// the two places in line survives (the earlier deadline, say).
+    /// A held request was fused into another held one, whose metadata already covers both. `gone` is no longer held
+    /// and its slot is freed after the call; its metadata is still readable here. The better of the two places in
+    /// line survives (for example the earlier deadline).
     fn absorbed(&mut self, cx: &Cx<'_>, into: RequestId, gone: RequestId);
 
-    /// Name every counter and queue length, in a fixed order.
+    /// Report every counter and queue length, in a fixed order.
     fn inspect(&self, out: &mut dyn FnMut(&'static str, u64));
 
-    /// May `io` join the held request `into`? Operation, group, priority, geometry and limits have been
-    /// checked and fit; owners may differ, and the request stays its first one's.
+    /// May `io` join the held request `into`? Operation, group, priority, geometry and limits have been checked and
+    /// fit. Owners may differ; the merged request keeps the owner of its first I/O.
     fn may_merge(&self, _cx: &Cx<'_>, _into: RequestId, _io: &IoMeta) -> bool {
         true
     }
 
-    /// Should an I/O that ends where a held request starts be looked for? Back merges always are.
+    /// Should the engine look for an I/O that ends where a held request starts? It always looks for back merges.
     fn front_merges(&self) -> bool {
         true
     }
 
-    /// A held request has grown; its metadata already says so.
+    /// A held request has grown; its metadata already shows it.
     fn grown(&mut self, _cx: &Cx<'_>, _rq: RequestId, _edge: Grown) {}
 
     /// Caps on slot use. Asked after creation and after every change of an option.
@@ -202,34 +202,34 @@ pub trait Scheduler: Send {
         false
     }
 
-    /// May `io`, which has merged with nothing, have a slot of its own? A slot that any I/O may have is free, and
-    /// [`depth_limits`](Self::depth_limits) agree. Refused I/Os wait outside, with everything behind them of the
-    /// same submitter, and are asked about again when a slot has become free; so an owner that has no slot must
-    /// not be refused for ever. Asked only if [`limits_slots`](Self::limits_slots) says so.
+    /// May `io`, which has not merged, have a slot of its own? A slot that any I/O may have is free, and
+    /// [`depth_limits`](Self::depth_limits) allow it. Refused I/Os wait outside, together with all later I/O of the
+    /// same submitter, and are offered again when a slot becomes free; so an owner without a slot must not be refused
+    /// for ever. Asked only if [`limits_slots`](Self::limits_slots) says so.
     fn admits(&self, _cx: &Cx<'_>, _io: &IoMeta, _used: Used) -> bool {
         true
     }
 
-    /// Does the policy share by group? Then what waits for a slot is chosen by group, too: a free one goes to the group
-    /// that has the fewest for its weight. Asked whenever the tree changes.
+    /// Does the policy share by group? If so, I/O that waits for a slot is chosen by group, too: a free slot goes to
+    /// the group that has the fewest for its weight. Asked whenever the tree changes.
     fn shares_by_group(&self) -> bool {
         false
     }
 
-    /// Does the policy note down what happens to groups ([`Cx::note`])? If not, the engine counts what
-    /// [`StatsLevel::Basic`] names. Asked once, after creation.
+    /// Does the policy note events of groups ([`Cx::note`])? If not, the engine counts what [`StatsLevel::Basic`]
+    /// names. Asked once, after creation.
     fn notes_groups(&self) -> bool {
         false
     }
 
-    /// The tree of groups has changed. Policies that do not share by group need not care.
+    /// The tree of groups has changed. Policies that do not share by group may ignore it.
     fn regroup(&mut self, _cx: &Cx<'_>, _change: GroupChange) {}
 
-    /// No I/O of this owner will come for a long time, if ever: what is remembered about it may be forgotten. A
-    /// hint, which may also come too early.
+    /// No I/O of this owner will arrive for a long time, if ever: the policy may forget its state. This is a hint,
+    /// which may also come too early.
     fn left(&mut self, _cx: &Cx<'_>, _owner: Owner) {}
 
-    /// The present value of an attribute of the policy's [`Factory`]; `None` if it has no such attribute.
+    /// The current value of an attribute of the policy's [`Factory`]; `None` if it has no such attribute.
     fn attribute(&self, _name: &str) -> Option<i64> {
         None
     }
@@ -241,16 +241,16 @@ pub trait Scheduler: Send {
     }
 }
 
-/// How many instances of a policy a queue has.
+/// The number of instances of a policy in a queue.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Scope {
     /// One for the whole queue: one order for everything (mq-deadline, bfq).
     Queue,
-    /// One per hardware queue; they never meet (none, kyber).
+    /// One per hardware queue; they share no order (none, kyber).
     HwQueue,
 }
 
-/// What a policy is built for.
+/// The dimensions that a policy is built for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Shape {
     /// Request indices are below this. Side tables of this size never grow.
@@ -259,27 +259,27 @@ pub struct Shape {
     pub nr_requests: u32,
     /// Driver tags per hardware queue (`hw_queue_depth`).
     pub hw_depth: u32,
-    /// Hardware queues that this instance will be asked for.
+    /// The hardware queues that this instance serves.
     pub hw_queues: u16,
-    /// The device announces itself as rotational.
+    /// The device reports itself as rotational.
     pub rotational: bool,
 }
 
-/// One line of the registry. Everything that offers policies by name iterates over these.
+/// One line of the registry. All code that offers policies by name iterates over these.
 pub struct Factory {
     /// As in sysfs: `none`, `mq-deadline`.
     pub name: &'static str,
     /// One line for a list.
     pub summary: &'static str,
-    /// The scope that the policy has unless the user chooses.
+    /// The scope of the policy unless the user chooses another.
     pub scope: Scope,
     /// The page that `blkmq doc NAME` prints.
     pub doc: &'static str,
-    /// What can be set, with defaults and ranges.
+    /// The attributes, with defaults and ranges.
     pub attributes: &'static [Attribute],
-    /// What its instances share, if they do.
+    /// The state that the instances share, if any.
     pub common: Option<Common>,
-    /// Makes an instance. `options` has been checked against `attributes`.
+    /// Creates an instance. `options` has been checked against `attributes`.
     pub build: fn(&Shape, &Options) -> Box<dyn Scheduler>,
 }
 

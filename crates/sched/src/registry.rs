@@ -1,4 +1,4 @@
-//! Every policy by name. Adding a line here is all it takes to be offered, tested and compared.
+//! Every policy by name. A line here is all that a policy needs to be offered, tested and compared.
 
 use crate::{Factory, bfq, deadline, kyber, none};
 

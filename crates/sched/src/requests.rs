@@ -1,13 +1,13 @@
-//! The slot table: every request that the elevator knows, by id.
+//! The slot table: every request in the elevator, by id.
 //!
-//! Slots are the scheduler tags (`nr_requests` of them per hardware queue). Policies get `&Requests`; the
-//! mutators take `&mut self`, which no policy is ever given.
+//! Slots are the scheduler tags (`nr_requests` of them per hardware queue). Policies get `&Requests`; the mutators
+//! take `&mut self`, which a policy never gets.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use blkmq_core::{IoMeta, Op, RequestId};
 
-/// Metadata of all live requests. Allocates once.
+/// Metadata of all live requests. Allocates only at creation.
 pub struct Requests {
     slots: Box<[Slot]>,
     free: Vec<u32>,
@@ -15,7 +15,7 @@ pub struct Requests {
 
 struct Slot {
     meta: IoMeta,
-    /// The name that the slot's present or next request has.
+    /// The id of the slot's current or next request.
     id: RequestId,
     live: bool,
 }
@@ -35,7 +35,7 @@ impl Requests {
         };
         Self {
             slots: (0..slots).map(empty).collect(),
-            // Popped from the end: low indices first, so that a shallow queue stays in few lines.
+            // Slots are popped from the end: low indices first, so that a shallow queue stays in few cache lines.
             free: (0..slots).rev().collect(),
         }
     }
@@ -73,7 +73,7 @@ impl Requests {
         Some(slot.id)
     }
 
-    /// For the engine: gives a slot back; `id` is stale from here on. O(1).
+    /// For the engine: frees a slot; `id` is stale from then on. O(1).
     ///
     /// # Panics
     /// If `id` is stale already.

@@ -1,7 +1,7 @@
 //! The contract of `Scheduler`, for every line of the registry.
 //!
-//! `conformance` draws scripts and is there for policies from outside as well; what is left to do here are the states
-//! that chance does not reach.
+//! `conformance` draws scripts and is meant for policies elsewhere as well; the tests here add the states that chance
+//! does not reach.
 
 use blkmq_core::{IoMeta, Nanos, Op};
 use blkmq_sched::testkit::{Driver, conformance};

@@ -12,7 +12,7 @@ use std::fmt::Debug;
 const ONE_SEED: Option<u64> = None;
 const SEEDS: u64 = 600;
 const STEPS: usize = 1_500;
-/// Of so many steps, the last ones are taken while nothing new is said to come.
+/// Of this many steps, the last ones are taken while the queue is draining.
 const DRAINING: (usize, usize) = (300, 50);
 
 fn pair(factory: &Factory, shape: &Shape, options: &str) -> (Driver, Driver) {
@@ -26,13 +26,13 @@ fn pair(factory: &Factory, shape: &Shape, options: &str) -> (Driver, Driver) {
     )
 }
 
-/// What instances share, but for counters, which are a policy's own business.
+/// The shared state, without counters, which are each policy's own.
 fn shared(driver: &Driver) -> impl PartialEq + Debug {
     let outside = driver.outside();
     (outside.inspect(), [outside.tokens(), outside.out()], outside.due())
 }
 
-/// Every other seed has owners in groups, and every third a device that rotates.
+/// Every other seed has owners in groups, and every third a rotating device.
 fn script(factory: &Factory, seed: u64) -> (Script, Shape) {
     let new = if seed.is_multiple_of(2) { Script::new } else { Script::with_tenants };
     let script = new(seed, factory.attributes).keeping(naive::kept(factory.name));
@@ -40,7 +40,7 @@ fn script(factory: &Factory, seed: u64) -> (Script, Shape) {
     (script, Shape { rotational: seed.is_multiple_of(3), ..shape })
 }
 
-/// Runs one seed; returns how many requests were picked and how often picking was refused.
+/// Runs one seed; returns how many requests were picked, and how often `pick` returned none although some were held.
 fn compare(factory: &Factory, seed: u64) -> (u32, u32) {
     let (mut script, shape) = script(factory, seed);
     let options = script.options();
@@ -72,7 +72,7 @@ fn compare(factory: &Factory, seed: u64) -> (u32, u32) {
     (issued, refused)
 }
 
-/// Those that have a test below; a filter for one of these names compares that policy alone.
+/// The policies with a test below; a filter for one of these names compares that policy alone.
 const COMPARED: [&str; 4] = ["none", "mq-deadline", "kyber", "bfq"];
 
 fn decides_as_its_twin_does(policy: &str) {
@@ -115,7 +115,7 @@ fn the_scripts_reach_refusals_of_mq_deadline() {
     assert!(refused > 100, "only {refused} picks were refused");
 }
 
-/// How many of 200 seeds come to a state of `bfq` in which a number that it shows is at least `least`.
+/// The number of seeds, of 200, that reach a state of `bfq` in which the counter `name` is at least `least`.
 fn seeds_that_show(name: &str, least: u64) -> usize {
     let factory = registry::find("bfq").expect("it is registered");
     let shows = |seed: &u64| {

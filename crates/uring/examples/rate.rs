@@ -1,5 +1,5 @@
-//! Random 4 KiB reads of a file or block device, with `none` and mq-deadline, at depths 1 and 32: what a queue
-//! around io_uring costs over io_uring itself.
+//! Random 4 KiB reads of a file or block device, with `none` and mq-deadline, at depths 1 and 32: the cost of a queue
+//! around io_uring over io_uring itself.
 //!
 //! ```text
 //! cargo run --release -p blkmq-uring --example rate -- FILE,size=256 2
@@ -7,8 +7,8 @@
 //!     --time_based --runtime=2
 //! ```
 //!
-//! The first argument is `PATH[,KEY=VALUE]...` with the device's parameters, the second how many seconds each of
-//! the four runs takes. One thread submits and waits, as one job of fio does; buffers are registered.
+//! The first argument is `PATH[,KEY=VALUE]...` with the device's parameters, the second the seconds for each of the
+//! four runs. One thread submits and waits, as one job of fio does; buffers are registered.
 
 #![forbid(unsafe_code)]
 

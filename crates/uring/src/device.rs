@@ -1,4 +1,4 @@
-//! [`UringDevice`]: an open file, described, from which hardware queues are made.
+//! [`UringDevice`]: an open file with its limits, from which hardware queues are made.
 
 use crate::queue::UringQueue;
 use crate::ring::Ring;
@@ -9,18 +9,18 @@ use blkmq_engine::{BlockDevice, DEFAULT_TIMEOUT, DeviceQueues, DeviceShape};
 use std::io;
 use std::path::Path;
 
-/// A file or block device, open.
+/// An open file or block device.
 ///
 /// # How to use it
 ///
-/// [`open`](Self::open) it, give it the pools whose buffers the kernel should have mapped in advance
-/// ([`register`](Self::register)), then build queues around its [`queues`](Self::queues) and
-/// [`shape`](Self::shape), one after another or at once.
+/// [`open`](Self::open) it, give it the pools of buffers that the kernel should map in advance
+/// ([`register`](Self::register)), then build queues around its [`queues`](Self::queues) and [`shape`](Self::shape),
+/// one after another or at once.
 #[derive(Clone, Debug)]
 pub struct UringDevice {
-    /// What the engine must know.
+    /// The properties that the engine must know.
     pub shape: DeviceShape,
-    /// What is done otherwise than was asked: one sentence each, for the user.
+    /// Deviations from the options: one sentence each, for the user.
     pub notes: Vec<String>,
     target: Target,
     options: Options,
@@ -28,18 +28,17 @@ pub struct UringDevice {
 }
 
 impl UringDevice {
-    /// Opens a file or block device, which is created or extended first if `options.size` says so.
+    /// Opens a file or block device. If `options.size` is given, creates or extends the file first.
     ///
-    /// A block device that is to be written to is claimed: that fails while it is mounted or another program has
+    /// A block device that is opened for writing is claimed: that fails while it is mounted or another program has
     /// claimed it, and it cannot be mounted meanwhile. A regular file is locked as QEMU locks images, unless
     /// `options.locking` is off: one writer at a time.
     ///
     /// # Errors
     /// If there is no such file, it is neither file nor block device, is empty, is in use ([`OpenError::InUse`]),
-    /// cannot be opened or extended,
-    /// or io_uring is not available or too old ([`OpenError::is_unavailable`]).
+    /// cannot be opened or extended, or io_uring is not available or too old ([`OpenError::is_unavailable`]).
     pub fn open(path: impl AsRef<Path>, options: &Options) -> Result<Self, OpenError> {
-        // First, and once more for each hardware queue: whether there is io_uring decides about everything.
+        // This comes first, and again for each hardware queue: without io_uring nothing else matters.
         Ring::new(1)?;
         let target = Target::open(path.as_ref(), options)?;
         let shape = DeviceShape {
@@ -56,7 +55,7 @@ impl UringDevice {
         Ok(Self { shape, notes, target, options, pools })
     }
 
-    /// Opens what `text` describes, `PATH[,KEY=VALUE]...`; the parameters are those of [`FACTORY`].
+    /// Opens the device that `text` describes, `PATH[,KEY=VALUE]...`; the parameters are those of [`FACTORY`].
     ///
     /// # Errors
     /// If `text` is not understood, then as [`open`](Self::open).
@@ -67,37 +66,38 @@ impl UringDevice {
         Self::open(path, &options)
     }
 
-    /// As it was opened.
+    /// The options that it was opened with.
     #[must_use]
     pub fn options(&self) -> &Options {
         &self.options
     }
 
-    /// Does it go past the page cache?
+    /// Does it bypass the page cache?
     #[must_use]
     pub fn is_direct(&self) -> bool {
         self.target.is_direct
     }
 
-    /// What buffers must be aligned to in memory, in bytes; 1 if it does not matter.
+    /// The alignment that buffers need in memory, in bytes; 1 if it does not matter.
     #[must_use]
     pub fn memory_alignment(&self) -> u32 {
         self.target.alignment.memory
     }
 
-    /// Has queues that are made from now on register the memory of `pool` with the kernel. It is then mapped as
-    /// long as they exist, which counts towards `RLIMIT_MEMLOCK`; buffers of other memory can be used as well.
-    /// Without effect with [`fixed`](Options::fixed) off.
+    /// Queues made from now on register the memory of `pool` with the kernel. It is then mapped as long as they
+    /// exist, which counts towards `RLIMIT_MEMLOCK`; buffers of other memory can be used as well. Without effect with
+    /// [`fixed`](Options::fixed) off.
     pub fn register(&mut self, pool: &BufferPool) {
         if !self.pools.iter().any(|known| known.is_same(pool)) {
             self.pools.push(pool.clone());
         }
     }
 
-    /// Hardware queues, `shape.hw_queues` of them, each with a ring of its own.
+    /// Makes the hardware queues, `shape.hw_queues` of them, each with a ring of its own.
     ///
     /// # Errors
-    /// If there is no memory for the rings, or more may not be locked for them and the registered buffers.
+    /// If there is no memory for the rings, or if the rings and the registered buffers exceed the limit of locked
+    /// memory.
     pub fn queues<P: IoBuf>(&self) -> Result<DeviceQueues<P>, OpenError> {
         let queue = |_| UringQueue::new(&self.target, &self.options, &self.pools);
         (0..self.options.hw_queues).map(|n| Ok(Box::new(queue(n)?) as _)).collect()

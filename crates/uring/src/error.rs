@@ -1,4 +1,4 @@
-//! Why a file could not be made a device, and what would help.
+//! The reasons why a file could not be made a device, with remedies.
 
 use crate::lock::{Access, Conflict, LockError, Permission};
 use crate::param::ParamError;
@@ -7,65 +7,65 @@ use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// Why a device could not be opened, or its rings not be made.
+/// The reason why a device could not be opened, or its rings could not be made.
 #[derive(Debug)]
 pub enum OpenError {
     /// The description was not understood.
     Parameter(ParamError),
-    /// The operating system refused something about the file.
+    /// The operating system refused an operation on the file.
     File {
-        /// Which.
+        /// The file.
         path: PathBuf,
-        /// What was tried: "open", "extend".
+        /// The operation: "open", "extend".
         what: &'static str,
-        /// Why not.
+        /// The reason.
         why: io::Error,
     },
     /// It is neither a regular file nor a block device.
     NotStorage {
-        /// Which.
+        /// The file.
         path: PathBuf,
     },
-    /// Another program has the file open, and the two do not go together.
+    /// Another program has the file open in a conflicting way.
     InUse {
-        /// Which.
+        /// The file.
         path: PathBuf,
-        /// Was it to be written to?
+        /// Was it to be opened for writing?
         for_writing: bool,
-        /// What stands against it.
+        /// The conflict.
         conflict: Conflict,
     },
-    /// It has not room for a single block.
+    /// The file has not room for a single block.
     Empty {
-        /// Which.
+        /// The file.
         path: PathBuf,
         /// Its block size in bytes.
         block: u32,
     },
     /// `size` was given for a block device, or together with `readonly` for a file that is smaller.
     NotExtended {
-        /// Which.
+        /// The file.
         path: PathBuf,
-        /// What stands against it.
+        /// The reason.
         why: &'static str,
     },
-    /// io_uring is not to be had: not built into the kernel, switched off, or filtered.
+    /// io_uring is not available: not built into the kernel, switched off, or filtered.
     NoIoUring {
         /// `ENOSYS`, `EPERM` or `EACCES`.
         why: io::Error,
-        /// What `kernel.io_uring_disabled` says, if it exists.
+        /// The value of `kernel.io_uring_disabled`, if it exists.
         disabled: Option<String>,
     },
     /// The kernel's io_uring is too old.
     Missing {
-        /// Which operations it lacks.
+        /// The missing operations.
         operations: Vec<&'static str>,
     },
     /// A ring could not be made or set up.
     Ring {
-        /// What was tried.
+        /// The operation.
         what: &'static str,
-        /// Why not.
+        /// The reason.
         why: io::Error,
     },
 }
@@ -76,7 +76,7 @@ impl OpenError {
         move |why| Self::File { path, what, why }
     }
 
-    /// Why a file could not be locked.
+    /// The error for a file that could not be locked.
     pub(crate) fn locked(path: &Path, access: Access, why: LockError) -> Self {
         let path = path.to_path_buf();
         match why {
@@ -92,14 +92,14 @@ impl OpenError {
         move |why| Self::Ring { what, why }
     }
 
-    /// Is it that this machine, or this container, has no io_uring (that is recent enough)?
+    /// Does this machine, or this container, lack io_uring, or have one that is too old?
     #[must_use]
     pub fn is_unavailable(&self) -> bool {
         matches!(self, Self::NoIoUring { .. } | Self::Missing { .. })
     }
 }
 
-/// The same text, and the kind that the operating system gave, if it did.
+/// The same text, with the error kind of the operating system, if there is one.
 impl From<OpenError> for io::Error {
     fn from(error: OpenError) -> Self {
         let kind = match &error {
@@ -171,7 +171,7 @@ impl fmt::Display for OpenError {
     }
 }
 
-/// The programs are those that lock images as QEMU does.
+/// The conflicting programs are those that lock images as QEMU does.
 fn in_use(
     f: &mut fmt::Formatter<'_>,
     path: &Path,

@@ -1,4 +1,4 @@
-//! The device as lists and help show it.
+//! The description of the device for lists and help.
 
 use crate::options::PARAMETERS;
 use crate::{OpenError, Options, UringDevice};
@@ -8,18 +8,18 @@ use std::fmt;
 /// Opens a device from pairs of names and values.
 pub type Open = fn(pairs: &[(String, String)]) -> Result<UringDevice, OpenError>;
 
-/// What there is to say about the device, and how to open one.
+/// The description of the device, and the function that opens one.
 pub struct UringFactory {
-    /// As after `--device`.
+    /// Its name, as used with `--device`.
     pub name: &'static str,
     /// One line for a list.
     pub summary: &'static str,
-    /// Its page.
+    /// Its page of documentation.
     pub doc: &'static str,
-    /// What can be set.
+    /// Its parameters.
     pub parameters: &'static [Parameter],
-    /// Opens one from pairs of names and values, `path` among them; of two pairs with one name the later counts.
-    /// The error names the pair and what would be accepted.
+    /// Opens a device from pairs of names and values, `path` among them; of two pairs with one name the later counts.
+    /// The error names the pair and the accepted values.
     pub open: Open,
 }
 
@@ -29,7 +29,7 @@ impl fmt::Debug for UringFactory {
     }
 }
 
-/// For whoever offers devices by name.
+/// For programs that offer devices by name.
 pub const FACTORY: UringFactory = UringFactory {
     name: "uring",
     summary: "a file or block device through io_uring, past the page cache",

@@ -1,5 +1,5 @@
-//! Making a file of a given size, as fio lays out its files: written through, not left sparse, because a hole
-//! is read without asking the disk.
+//! Lays out a file of a given size, as fio does: written through, not left sparse, because a hole is read without
+//! access to the disk.
 
 use crate::OpenError;
 use crate::lock::{Access, LockError, lock};
@@ -12,9 +12,9 @@ use std::path::Path;
 
 const MIB: u64 = 1 << 20;
 
-/// Creates `path`, or extends it, so that it has at least `mib` MiB, and waits until what was added is on the
-/// disk. Does nothing if it is large enough. A file that cannot be extended is left as it was, and one that was
-/// created for this is removed.
+/// Creates `path`, or extends it, so that it has at least `mib` MiB, and waits until the added part is on the disk.
+/// Does nothing if it is large enough. A file that cannot be extended is restored, and one that was created by this
+/// call is removed.
 ///
 /// With `locking`, no other program may write to it meanwhile.
 pub(crate) fn extend(path: &Path, mib: u64, locking: bool) -> Result<(), OpenError> {
@@ -27,20 +27,20 @@ pub(crate) fn extend(path: &Path, mib: u64, locking: bool) -> Result<(), OpenErr
     let mut file = opened.map_err(OpenError::file(path, "create"))?;
     if locking {
         match lock(&file, Access::Resize) {
-            // What that means is said when the file is opened for good.
+            // If locks are unsupported, the later open of the file reports it.
             Ok(()) | Err(LockError::Unsupported) => {}
             Err(why) => return Err(OpenError::locked(path, Access::Resize, why)),
         }
     }
     let before = file.seek(SeekFrom::End(0)).map_err(OpenError::file(path, "look at"))?;
     fill(&mut file, before, mib * MIB).map_err(|e| {
-        // So that a full disk is as full as before. What went wrong first is what is reported.
+        // Frees the space again on a full disk. The first error is the one reported.
         let _ = if is_new { std::fs::remove_file(path) } else { file.set_len(before) };
         OpenError::file(path, "extend")(e)
     })
 }
 
-/// Random bytes from `at` on, so that no file system and no disk can store less than what was asked for.
+/// Writes random bytes from `at` on, so that neither the file system nor the disk can store less than was requested.
 fn fill(file: &mut File, mut at: u64, size: u64) -> io::Result<()> {
     if at >= size {
         return Ok(());
@@ -59,8 +59,8 @@ fn fill(file: &mut File, mut at: u64, size: u64) -> io::Result<()> {
     file.sync_data()
 }
 
-/// Has the file system set the room aside, where it can: a disk that has not enough is not written full first. The
-/// file is no longer for that, so that one whose filling is interrupted does not look as if it was filled.
+/// Reserves the space in the file system, where possible: a disk that has too little is not filled up first. The file
+/// does not become longer by this, so that an interrupted fill leaves no file that looks complete.
 fn reserve(file: &File, at: u64, bytes: u64) -> io::Result<()> {
     loop {
         match rustix::fs::fallocate(file, FallocateFlags::KEEP_SIZE, at, bytes) {

@@ -1,9 +1,9 @@
 //! Files and block devices behind a queue, through io_uring. Linux only; elsewhere this crate is empty.
 //!
-//! [`UringDevice::open`] finds out what a file is and can do, and [`UringDevice::queues`] makes a ring for each
-//! hardware queue. Payloads say where their bytes are ([`IoBuf`]); [`AlignedBuf`] is one that direct I/O
-//! accepts, and a [`BufferPool`] has many of them in memory that the kernel has mapped once and for all.
-//! What it charges for, its parameters and what it cannot do are on its page (`doc/uring.md`).
+//! [`UringDevice::open`] finds out the type and the limits of a file, and [`UringDevice::queues`] makes a ring for
+//! each hardware queue. Payloads give the address of their bytes ([`IoBuf`]); [`AlignedBuf`] is one that direct I/O
+//! accepts, and a [`BufferPool`] has many of them in memory that the kernel maps only once. The device's page
+//! (`doc/uring.md`) has its costs, its parameters and its limitations.
 //!
 //! ```
 //! use blkmq_buf::AlignedBuf;
@@ -30,28 +30,28 @@
 //!
 //! # Why the memory is safe
 //!
-//! The kernel writes to a buffer after the call that passed it has returned. The argument leans on this crate, on
-//! the engine and on implementations of the unsafe trait [`IoBuf`]; no safe code has to keep a promise:
+//! The kernel writes to a buffer after the call that passed it has returned. The argument rests on this crate, on the
+//! engine and on implementations of the unsafe trait [`IoBuf`]; no safe code has to keep a promise:
 //!
-//! 1. *The buffer is there, and stays where it is.* A payload belongs to its I/O from submission until its
-//!    completion is taken, in a cell of the engine's table ([`BioTable`]). [`IoBuf`] promises that its bytes do not
-//!    move meanwhile and that only the device reaches them. The cell opens to the holder of the request's token
-//!    alone, the token cannot be shared between threads, and here it lies in a place of the queue.
-//! 2. *No token leaves early.* A request's [`Inflight`] leaves its place only after the kernel has said, in the
+//! 1. *The buffer exists and does not move.* A payload belongs to its I/O from submission until its completion is
+//!    taken, in a cell of the engine's table ([`BioTable`]). [`IoBuf`] promises that its bytes do not move meanwhile
+//!    and that only the device reaches them. The cell opens only to the holder of the request's token, the token
+//!    cannot be shared between threads, and here it lies in a place of the queue.
+//! 2. *No token leaves early.* A request's [`Inflight`] leaves its place only after the kernel has reported, in the
 //!    completion ring, that it is done with the request, or while the kernel does not have it (between two tries).
-//!    [`abandon`] and dropping a queue, in whatever state it is, first wait until the kernel has let go of all.
-//! 3. *The engine frees no payload whose token has not come back.* When a queue goes away the engine asks for what
-//!    is still held ([`abandon`]), and looks for the token of every payload that is still there. A payload whose token
-//!    is missing is leaked and counted ([`blkmq_engine::leaked_bios`]).
+//!    [`abandon`] and dropping a queue, in whatever state it is, first wait until the kernel has let go of all
+//!    requests.
+//! 3. *The engine frees no payload whose token has not come back.* When a queue ends, the engine asks for the
+//!    requests that are still held ([`abandon`]), and looks for the token of every payload that remains. A payload
+//!    without its token is leaked and counted ([`blkmq_engine::leaked_bios`]).
 //!
 //! So a device may wrap one of these, keep tokens for itself, do nothing in `abandon`, or forget the queue
-//! (`std::mem::forget`, `ManuallyDrop`): the ring, its places and the payloads then stay for the life of the
-//! process. That costs memory, not soundness. A registered pool outlives the ring that it is registered with,
-//! because the ring holds a share in it; and its buffers count their ranges, so that one that is leaked is never handed
-//! out again.
+//! (`std::mem::forget`, `ManuallyDrop`): the ring, its places and the payloads then stay for the life of the process.
+//! That costs memory, not soundness. A registered pool outlives the ring that it is registered with, because the ring
+//! holds a share in it; and its buffers count their ranges, so that a leaked buffer is never handed out again.
 //!
-//! A process that forks does not share its rings with the child (`MADV_DONTFORK`): a child that uses or drops a
-//! queue of its parent is killed by SIGSEGV and reaches no memory of either.
+//! A process that forks does not share its rings with the child (`MADV_DONTFORK`): a child that uses or drops a queue
+//! of its parent is killed by SIGSEGV and reaches no memory of either.
 //!
 //! [`IoBuf`]: blkmq_buf::IoBuf
 //! [`AlignedBuf`]: blkmq_buf::AlignedBuf

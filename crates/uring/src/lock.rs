@@ -1,10 +1,10 @@
-//! Locks on image files, so that two programs do not write to one by mistake.
+//! Locks on image files, so that two programs do not write to one file by mistake.
 //!
 //! They are those of QEMU, so that its tools and this crate exclude each other: open-file-description locks on single
-//! bytes of the file. A program that needs a permission holds a read lock on byte 100 plus the permission's number; one
-//! that cannot bear others having it holds a read lock on byte 200 plus the number. Read locks never exclude each
-//! other, so each takes its own first and then asks whether a lock of the other kind is there. Of two that begin at
-//! once, both may see the other and refuse; never do both go on.
+//! bytes of the file. A program that needs a permission holds a read lock on byte 100 plus the permission's number; a
+//! program that does not tolerate the permission in others holds a read lock on byte 200 plus the number. Read locks
+//! never exclude each other, so each program first takes its own and then checks for a lock of the other kind. Of two
+//! programs that begin at once, both may see the other and refuse; never do both continue.
 //!
 //! The kernel drops the locks when the last descriptor of the open file goes away, however the program ends.
 
@@ -13,17 +13,17 @@ use nix::fcntl::{FcntlArg, fcntl};
 use std::fs::File;
 use std::io;
 
-/// First byte of the permissions that are in use.
+/// First byte of the permissions in use.
 const USED: i64 = 100;
 /// First byte of the permissions that others must not have.
 const UNSHARED: i64 = 200;
 
-/// What a program does with an image; the discriminants are QEMU's numbers. Two more are never needed here: writing
-/// what is there already (2) and changing the graph of images (4).
+/// A permission on an image; the discriminants are QEMU's numbers. Two more are never needed here: writing unchanged
+/// data (2) and changing the graph of images (4).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
 pub enum Permission {
-    /// Reading what is consistent.
+    /// Reading consistent data.
     Read = 0,
     /// Writing.
     Write = 1,
@@ -31,7 +31,7 @@ pub enum Permission {
     Resize = 3,
 }
 
-/// What is to be done with a file.
+/// The intended access to a file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Access {
     Read,
@@ -39,16 +39,16 @@ pub(crate) enum Access {
     Resize,
 }
 
-/// What stands against opening a file.
+/// The conflict that prevents opening a file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Conflict {
-    /// Another open of the file uses this, and it is to be opened for what bears no other that does.
+    /// Another open of the file uses this permission, which the intended access does not tolerate.
     Used(Permission),
-    /// Another open of the file bears no other that uses this, which is needed.
+    /// Another open of the file does not tolerate this permission, which is needed.
     Unshared(Permission),
 }
 
-/// Why a file is not locked.
+/// The reason why a file is not locked.
 #[derive(Debug)]
 pub(crate) enum LockError {
     Conflict(Conflict),
@@ -58,7 +58,7 @@ pub(crate) enum LockError {
 }
 
 impl Access {
-    /// What it uses.
+    /// The permissions that it uses.
     fn uses(self) -> &'static [Permission] {
         match self {
             Self::Read => &[Permission::Read],
@@ -67,7 +67,7 @@ impl Access {
         }
     }
 
-    /// What others must not use meanwhile.
+    /// The permissions that others must not use meanwhile.
     fn bars(self) -> &'static [Permission] {
         match self {
             Self::Read => &[],
@@ -78,15 +78,16 @@ impl Access {
 
 /// Locks an open file for as long as it is open. It must be open for reading.
 ///
-/// After an error some locks may be held; the file is to be closed.
+/// After an error some locks may be held; the caller must close the file.
 pub(crate) fn lock(file: &File, access: Access) -> Result<(), LockError> {
     let used = access.uses().iter().map(|p| (Conflict::Unshared(*p), USED, UNSHARED, *p));
     let barred = access.bars().iter().map(|p| (Conflict::Used(*p), UNSHARED, USED, *p));
-    // What is told of several conflicts is rather what the other does than what it bars.
+    // Of several conflicts, one about a permission that the other program uses is reported before one about a
+    // permission that it bars.
     let all = Vec::from_iter(barred.chain(used));
     for (conflict, own, _, permission) in &all {
         match hold(file, own + i64::from(*permission as u8)) {
-            // A lock of another make that excludes read locks.
+            // A lock of another kind, which excludes read locks.
             Err(Errno::EAGAIN | Errno::EACCES) => return Err(LockError::Conflict(*conflict)),
             done => done?,
         }
@@ -105,7 +106,7 @@ fn byte(kind: i32, at: i64) -> libc::flock {
         l_whence: libc::SEEK_SET as i16,
         l_start: at,
         l_len: 1,
-        // An open file's, not a process's.
+        // A lock of an open file, not of a process.
         l_pid: 0,
     }
 }
@@ -117,7 +118,7 @@ fn hold(file: &File, at: i64) -> Result<(), Errno> {
 
 /// Does another open file hold a lock on this byte?
 fn is_held(file: &File, at: i64) -> Result<bool, Errno> {
-    // Every lock stands against a write lock.
+    // Every lock conflicts with a write lock.
     let mut found = byte(libc::F_WRLCK, at);
     fcntl(file, FcntlArg::F_OFD_GETLK(&mut found))?;
     Ok(i32::from(found.l_type) != libc::F_UNLCK)
@@ -126,7 +127,7 @@ fn is_held(file: &File, at: i64) -> Result<bool, Errno> {
 impl From<Errno> for LockError {
     fn from(errno: Errno) -> Self {
         match errno {
-            // As file systems over a network say, and kernels before Linux 3.15.
+            // The errors of network file systems, and of kernels before Linux 3.15.
             Errno::ENOLCK | Errno::EOPNOTSUPP | Errno::ENOSYS | Errno::EINVAL => Self::Unsupported,
             errno => Self::Io(errno.into()),
         }
@@ -138,7 +139,7 @@ mod tests {
     use super::*;
     use Access::{Read, Resize, Write};
 
-    /// What comes of opening a file for the first, and then for the second.
+    /// Opens a file for the first access, and then for the second; returns the result.
     fn both(test: &str, first: Access, second: Access) -> Result<(), Conflict> {
         let path = std::env::temp_dir().join(format!("blkmq-{test}-{}", std::process::id()));
         std::fs::write(&path, [0; 512]).expect("a small file");
@@ -161,7 +162,7 @@ mod tests {
         result
     }
 
-    /// As a virtual machine does that reads: it bars writing without writing.
+    /// As a reading virtual machine does: it bars writing without writing.
     #[test]
     fn what_others_bar_is_respected() {
         let path = std::env::temp_dir().join(format!("blkmq-barred-{}", std::process::id()));

@@ -1,4 +1,4 @@
-//! What can be said about a file that is opened, typed, and how it is read from text.
+//! Options for opening a file, typed, and their parsing from text.
 
 use crate::param::ParamError;
 use blkmq_core::{Given, Parameter};
@@ -7,14 +7,14 @@ use std::path::PathBuf;
 
 /// More hardware queues than this would only waste rings; machines have fewer CPUs.
 const MAX_HW_QUEUES: u16 = 1024;
-/// The largest file in MiB: 2^63 bytes, where offsets end.
+/// The largest file in MiB: 2^63 bytes, the limit of offsets.
 const MAX_MIB: u64 = (1 << 43) - 1;
 
 const fn parameter(name: &'static str, default: &'static str, help: &'static str) -> Parameter {
     Parameter { name, default, help }
 }
 
-/// Everything that can be set, for help and for the reader below.
+/// All parameters, for help and for the parser below.
 pub(crate) const PARAMETERS: &[Parameter] = &[
     parameter("path", "", "file or block device; in PATH[,KEY=VALUE]... the first word"),
     parameter("hw_queues", "1", "hardware queues, each with a ring of its own, 1 to 1024"),
@@ -27,18 +27,18 @@ pub(crate) const PARAMETERS: &[Parameter] = &[
     parameter("locking", "1", "keep other programs from writing to a file meanwhile, as QEMU does"),
 ];
 
-/// How a file is opened.
+/// The options for opening a file.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Options {
     /// Hardware queues, at least 1.
     pub hw_queues: u16,
     /// Requests in flight per hardware queue, 1 to [`MAX_HW_QUEUE_DEPTH`].
     pub hw_queue_depth: u32,
-    /// Past the page cache, if the file system can.
+    /// Bypass the page cache, if the file system can.
     pub direct: bool,
-    /// Register the file, and the buffers of pools that are given to the device, with the kernel.
+    /// Register the file, and the buffers of the pools given to the device, with the kernel.
     pub fixed: bool,
-    /// Create or extend the file to at least so many MiB.
+    /// Create or extend the file to at least this many MiB.
     pub size: Option<u64>,
     /// Open for reading only.
     pub readonly: bool,
@@ -62,11 +62,11 @@ impl Default for Options {
 }
 
 impl Options {
-    /// Reads `PATH[,KEY=VALUE]...`. A path with a comma in it has to be given by [`UringDevice::open`]
-    /// directly, or as the pair `path` to [`from_pairs`](Self::from_pairs).
+    /// Parses `PATH[,KEY=VALUE]...`. A path that contains a comma must be given to [`UringDevice::open`] directly, or
+    /// as the pair `path` to [`from_pairs`](Self::from_pairs).
     ///
     /// # Errors
-    /// For the first word that is no pair, has no such name or no such value.
+    /// For the first word that is not a pair, or that has an unknown name or an invalid value.
     ///
     /// [`UringDevice::open`]: crate::UringDevice::open
     pub fn parse(text: &str) -> Result<(PathBuf, Self), ParamError> {
@@ -81,10 +81,10 @@ impl Options {
         Self::from_pairs(&pairs)
     }
 
-    /// Reads pairs of names and values; of two with one name the later counts.
+    /// Reads pairs of names and values; of two pairs with one name the later counts.
     ///
     /// # Errors
-    /// For the first pair that has no such name or no such value, or if none of them is `path`.
+    /// For the first pair with an unknown name or an invalid value, or if none of them is `path`.
     pub fn from_pairs(pairs: &[(String, String)]) -> Result<(PathBuf, Self), ParamError> {
         let mut options = Self::default();
         let mut path = PathBuf::new();

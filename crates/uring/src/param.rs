@@ -1,16 +1,16 @@
-//! Why a description of a file is refused; says what would have been accepted.
+//! The reasons why a description of a file is refused, with the accepted values.
 
 use blkmq_core::PairError;
 use std::fmt;
 
-/// Why a description was refused.
+/// The reason why a description was refused.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum ParamError {
     /// There is no such parameter, or it has no such value.
     Pair(PairError),
     /// Not of the form `PATH[,KEY=VALUE]...`.
     Syntax {
-        /// The word that is no pair.
+        /// The word that is not a pair.
         word: String,
     },
     /// No path was given.

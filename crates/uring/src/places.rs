@@ -1,44 +1,45 @@
-//! The places of a queue: one for each request that is in flight, made when it is first needed.
+//! The places of a queue: one for each request in flight, made when it is first needed.
 //!
-//! Memory is in proportion to what has been in flight at once, whatever depth was asked for: a queue begins without
-//! places, and a place begins without a list of pieces of memory. What a place has reached it keeps for the next
-//! request, so that a steady load allocates nothing; the place used last is used next, so that few are used by few.
+//! Memory is proportional to the most requests that have been in flight at once, whatever the depth: a queue begins
+//! without places, and a place begins without a list of pieces of memory. A place keeps its list for the next
+//! request, so that a steady load allocates nothing; the place used last is used next, so that a small load uses few
+//! places.
 
 use crate::request::Request;
 use std::ops::{Index, IndexMut};
 
 /// Entries (16 bytes) that the lists of free places may keep in all: 64 requests of 1024 pieces each, the most that
-/// one call takes. What is above that is megabytes of data in flight, beside which an allocation is nothing.
+/// one call takes. A load above that has megabytes of data in flight, beside which an allocation is negligible.
 const KEPT: usize = 64 << 10;
-/// The same for each place of a queue that is deeper: lists of usual lengths are kept at any depth.
+/// The same for each place of a deeper queue: lists of usual lengths are kept at any depth.
 const KEPT_EACH: usize = 16;
 
 /// Places for at most `depth` requests.
 pub(crate) struct Places {
-    /// A list of pieces stays where it is when this grows; only the places move.
+    /// The lists of pieces do not move when this grows; only the places do.
     all: Vec<Request>,
-    /// Taken from the end: the place used last is used next, while the cache has it.
+    /// Taken from the end: the place used last, which the cache still has, is used next.
     free: Vec<u32>,
     depth: u32,
     /// Room in the lists of free places, in entries.
     kept: usize,
-    /// The most that `kept` may be.
+    /// The maximum of `kept`.
     most_kept: usize,
 }
 
 impl Places {
-    /// None yet. Allocates nothing.
+    /// No places at first. Allocates nothing.
     pub(crate) fn new(depth: u32) -> Self {
         let most_kept = KEPT.max(KEPT_EACH * depth as usize);
         Self { all: Vec::new(), free: Vec::new(), depth, kept: 0, most_kept }
     }
 
-    /// Requests that it can hold.
+    /// The number of requests that it can hold.
     pub(crate) fn depth(&self) -> u32 {
         self.depth
     }
 
-    /// Places that are taken.
+    /// The number of taken places.
     pub(crate) fn taken(&self) -> usize {
         self.all.len() - self.free.len()
     }
@@ -59,7 +60,7 @@ impl Places {
             return None;
         }
         self.all.push(Request::new());
-        // Room for the way back is made here, so that giving back never allocates.
+        // Room in the free list is reserved here, so that giving a place back never allocates.
         self.free.reserve(self.all.len());
         self.free.push(at);
         Some(at)
@@ -88,17 +89,17 @@ impl Places {
         self.free.push(at);
     }
 
-    /// All there are, free or not.
+    /// All places, free or not.
     pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = &mut Request> {
         self.all.iter_mut()
     }
 
-    /// The number of the first place that is as `wanted`.
+    /// The number of the first place for which `wanted` is true.
     pub(crate) fn position(&self, wanted: impl FnMut(&Request) -> bool) -> Option<u32> {
         self.all.iter().position(wanted).map(|at| at as u32)
     }
 
-    /// Makes all of them free.
+    /// Makes all places free.
     pub(crate) fn give_back_all(&mut self) {
         *self = Self::new(self.depth);
     }
@@ -109,7 +110,7 @@ impl Places {
         self.all.iter().map(Request::room).sum()
     }
 
-    /// Places that were made.
+    /// The number of places made.
     #[cfg(test)]
     pub(crate) fn made(&self) -> usize {
         self.all.len()
@@ -136,7 +137,7 @@ impl IndexMut<u32> for Places {
 mod tests {
     use super::*;
 
-    /// Takes `count` places, gives each `pieces` pieces that do not touch, and gives all back.
+    /// Takes `count` places, gives each `pieces` pieces that do not touch, and gives all places back.
     fn round(places: &mut Places, count: usize, pieces: usize) {
         let mut taken = Vec::new();
         for _ in 0..count {
@@ -151,8 +152,8 @@ mod tests {
         assert_eq!(places.taken(), 0);
     }
 
-    /// Lists for the most pieces were allocated for every place when a queue was made: 160 MiB at the largest
-    /// depth and 1024 segments, of which 2.9 GB were resident with 64 queues.
+    /// Regression test: lists for the most pieces were allocated for every place when a queue was made: 160 MiB at
+    /// the largest depth and 1024 segments, of which 2.9 GB were resident with 64 queues.
     #[test]
     fn memory_is_in_proportion_to_what_was_in_flight() {
         let mut places = Places::new(10_240);

@@ -1,11 +1,11 @@
-//! [`UringQueue`]: one hardware queue of a file, a ring of its own.
+//! [`UringQueue`]: one hardware queue of a file, with a ring of its own.
 //!
-//! A request takes a place, and its number travels through the kernel. Entries are handed over by `commit`, in
-//! one system call however many there are; `reap` reads the completion ring, which is shared memory, and makes
-//! a call only if something has to be asked for again.
+//! A request takes a place, and the number of the place travels through the kernel. `commit` hands entries over, in
+//! one system call however many there are; `reap` reads the completion ring, which is shared memory, and makes a
+//! system call only to submit requests again.
 //!
-//! *Invariant: a place whose number the kernel has is not free, and its token stays in it.* The module's page
-//! (`lib.rs`) says what follows from that.
+//! *Invariant: while the kernel has the number of a place, the place is not free and its token stays in it.* The
+//! crate's page (`lib.rs`) draws the conclusions.
 
 use crate::places::Places;
 use crate::request::{File, Kind, Request, Step, ZeroBy};
@@ -21,26 +21,26 @@ use std::collections::VecDeque;
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::sync::Arc;
 
-/// After `EAGAIN`, which is for want of memory, nobody calls: try again after this.
+/// After `EAGAIN`, which means a lack of memory, no event announces the end of the shortage: try again after this.
 const RETRY_DELAY: Nanos = Nanos::from_millis(1);
-/// What a read-only device answers to everything that would change it.
+/// The answer of a read-only device to every operation that would change it.
 const READ_ONLY: IoError = IoError(libc::EROFS as u16);
 
 /// One hardware queue of an open file.
 pub struct UringQueue {
     ring: Ring,
-    /// Open as long as the ring refers to it by number.
+    /// Kept open as long as the ring refers to it by number.
     _file: Arc<std::fs::File>,
     file: File,
     alignment: target::Alignment,
     readonly: bool,
     zero: ZeroBy,
     places: Places,
-    /// Places to be asked for again, with the time from which on; the earliest first.
+    /// Places to be submitted again, each with the time from which; the earliest first.
     later: VecDeque<(Instant, u32)>,
-    /// The kernel would not take what is in the submission queue. From then on it is offered again.
+    /// Set when the kernel refused the entries of the submission queue: the time from which they are offered again.
     resubmit: Option<Instant>,
-    /// For tests: what to take for the kernel's answers, one after another.
+    /// For tests: replacements of the kernel's answers, one after another.
     #[cfg(test)]
     answers: tests::Answers,
 }
@@ -83,12 +83,12 @@ impl UringQueue {
         })
     }
 
-    /// Requests that are held.
+    /// The number of requests held.
     fn inside(&self) -> usize {
         self.places.taken()
     }
 
-    /// Requests that the kernel has, or that are on their way to it.
+    /// The number of requests that the kernel has, or that are on their way to it.
     fn at_kernel(&self) -> usize {
         self.inside() - self.later.len()
     }
@@ -97,18 +97,19 @@ impl UringQueue {
     #[inline]
     fn push(&mut self, at: u32) {
         let entry = self.places[at].entry(self.file).user_data(at.into());
-        // SAFETY: the entry points to the list of pieces in the place, which stays as it is while the kernel has the
-        // place's number (it is begun anew only when the place is free, and advanced only by an answer), and through
-        // it to payloads that stay while their token is not back in the engine. The token is in the place; safe code
-        // gets it from there by `release`, after the kernel's answer, or by `abandon`, after `quiesce`. A queue that
-        // is forgotten keeps list and token for ever. Places that are added do not move lists. There is one entry for each place at most, and the ring was
-        // made for as many entries as there can be places.
+        // SAFETY: the entry points to the list of pieces in the place, and through it to payloads. The list stays as
+        // it is while the kernel has the place's number: it is refilled only when the place is free, and advanced
+        // only by an answer. The payloads stay while their token is not back in the engine. The token is in the
+        // place; safe code gets it from there by `release`, after the kernel's answer, or by `abandon`, after
+        // `quiesce`. A queue that is forgotten keeps list and token for ever. Adding places does not move lists.
+        // There is at most one entry for each place, and the ring was made for as many entries as there can be
+        // places.
         unsafe { self.ring.push(&entry) };
     }
 
     fn submit(&mut self, now: Instant) {
-        // It refuses for want of memory or of room for completions, both of which pass. What it has not taken
-        // stays in the submission queue.
+        // The kernel refuses for lack of memory or of room for completions, both of which pass. Entries that it has
+        // not taken stay in the submission queue.
         self.resubmit = self.ring.submit().is_err().then_some(now + RETRY_DELAY);
     }
 
@@ -121,7 +122,7 @@ impl UringQueue {
             let range = bio.payload.io_range();
             let (start, len) = (range.cast::<u8>(), range.len());
             let is_whole = len as u64 == u64::from(bio.sectors) * u64::from(SECTOR_SIZE);
-            // Some file systems would quietly go through the page cache with it.
+            // Some file systems would silently use the page cache for an unaligned I/O.
             let is_aligned = (start as usize | len) & mask == 0;
             if !is_whole || !is_aligned {
                 return Err(IoError::INVALID);
@@ -132,8 +133,8 @@ impl UringQueue {
         Ok(())
     }
 
-    /// Takes the answers that there are. `over` gets the places whose requests are finished, and how; those that
-    /// go on are pushed again. True if any were.
+    /// Takes all available answers. `over` gets the places of finished requests, with their results; unfinished
+    /// requests are pushed again. Returns whether any were pushed.
     #[inline]
     fn take(&mut self, now: Instant, mut over: impl FnMut(&mut Self, u32, IoResult)) -> bool {
         let mut pushed = false;
@@ -166,10 +167,10 @@ impl UringQueue {
         rq.expect("a place whose number the kernel had holds a request")
     }
 
-    /// Waits until the kernel has let go of every buffer, whatever becomes of the I/Os.
+    /// Waits until the kernel has let go of every buffer, whatever the results of the I/Os.
     ///
-    /// What has not begun may be given up; what the disk has must end there. A ring that refuses to be waited
-    /// for still fills up by itself, so then this looks again and again.
+    /// The kernel may give up I/Os that it has not begun; those at the disk must end there. A ring that cannot be
+    /// waited for still fills up, so in that case this polls.
     fn quiesce(&mut self) {
         let mut ended = 0;
         if self.at_kernel() > 0 {
@@ -183,7 +184,7 @@ impl UringQueue {
                 ended += 1;
             }
         }
-        // All places that are not free are ours now, those that ended just now among them.
+        // All places that are not free are ours now, including those that have just ended.
         self.later.clear();
         self.resubmit = None;
     }
@@ -197,7 +198,7 @@ impl<P: IoBuf> DeviceQueue<P> for UringQueue {
             return Enqueued::Done(rq, Err(READ_ONLY));
         }
         let Some(at) = self.places.next() else {
-            // Every place is taken, so something will complete.
+            // Every place is taken, so a request will complete.
             return Enqueued::Busy(rq, Busy::DevResource);
         };
         self.places[at].begin(&rq, kind);
@@ -232,13 +233,13 @@ impl<P: IoBuf> DeviceQueue<P> for UringQueue {
         }
     }
 
-    /// Nothing can be taken back from a disk that has begun with it, and until the kernel has let go of the
-    /// memory the request stays. So the kernel is asked to give it up, and the timer begins again.
+    /// A disk that has begun an I/O does not give it back, and the request stays until the kernel has let go of the
+    /// memory. So the kernel is asked to give it up, and the timer begins again.
     fn timed_out(&mut self, _: Instant, tag: Tag) -> Expiry {
         let has_it = |place: &Request| place.rq.as_ref().is_some_and(|rq| rq.tag() == tag);
         let at = self.places.position(has_it).expect("the engine asks about what is here");
         if let Some(waiting) = self.later.iter().position(|(_, place)| *place == at) {
-            // The kernel does not have it just now.
+            // The kernel does not have it at the moment.
             self.later.remove(waiting);
             return Expiry::Done(self.release(at), Err(IoError::TIMED_OUT));
         }
@@ -247,7 +248,7 @@ impl<P: IoBuf> DeviceQueue<P> for UringQueue {
         Expiry::ResetTimer
     }
 
-    /// Only of what is tried again; otherwise the descriptor tells.
+    /// Only for requests that are tried again; for others the descriptor signals.
     fn next_event(&self) -> Option<Instant> {
         let later = self.later.front().map(|(from, _)| *from);
         later.into_iter().chain(self.resubmit).min()
@@ -258,7 +259,7 @@ impl<P: IoBuf> DeviceQueue<P> for UringQueue {
         Some(self.ring.fd())
     }
 
-    /// Waits for the kernel: the one call that may take long.
+    /// Waits for the kernel: the only call that may take long.
     fn abandon(&mut self, out: &mut Vec<Inflight>) {
         self.quiesce();
         out.extend(self.places.iter_mut().filter_map(|place| place.rq.take()));
@@ -267,9 +268,9 @@ impl<P: IoBuf> DeviceQueue<P> for UringQueue {
 }
 
 impl Drop for UringQueue {
-    /// The lists of pieces go with it, and registered pools may, so it waits for the kernel as `abandon` does. The
-    /// engine calls `abandon` first; requests that are still held without that are dropped, which is heard, and
-    /// their payloads stay in the engine's table.
+    /// The lists of pieces are freed with the queue, and registered pools may be, so it waits for the kernel as
+    /// `abandon` does. The engine calls `abandon` first; without that, requests that are still held are dropped,
+    /// which is reported, and their payloads stay in the engine's table.
     fn drop(&mut self) {
         self.quiesce();
     }

@@ -1,4 +1,4 @@
-//! One request at the kernel: what was asked, how far it has got, and what an answer means.
+//! One request at the kernel: the operation, its progress, and the meaning of an answer.
 //!
 //! Pure: it makes entries and judges answers, and touches no ring.
 
@@ -8,14 +8,14 @@ use blkmq_engine::Inflight;
 use io_uring::types::{Fd, FsyncFlags};
 use io_uring::{opcode, squeue};
 
-/// Where the I/O goes: a descriptor, or a number among the ring's own files.
+/// The target of the I/O: a descriptor, or a number among the ring's own files.
 #[derive(Clone, Copy)]
 pub(crate) struct File {
     pub(crate) fd: i32,
     pub(crate) flags: squeue::Flags,
 }
 
-/// How zeroes are written.
+/// The method of writing zeroes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum ZeroBy {
     /// `FALLOC_FL_ZERO_RANGE`.
@@ -24,7 +24,7 @@ pub(crate) enum ZeroBy {
     Hole,
 }
 
-/// What the kernel is asked for.
+/// The operation requested from the kernel.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Kind {
     Read,
@@ -34,14 +34,14 @@ pub(crate) enum Kind {
     Zero(ZeroBy),
 }
 
-/// What an answer means for the request.
+/// The meaning of an answer for the request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Step {
     /// It is over.
     Done(IoResult),
-    /// The rest is to be asked for.
+    /// The rest is to be requested.
     Again,
-    /// The kernel could not for the moment.
+    /// The kernel could not do it for the moment.
     Later,
 }
 
@@ -50,25 +50,25 @@ pub(crate) struct Request {
     /// `None` while the place is free.
     pub(crate) rq: Option<Inflight>,
     kind: Kind,
-    /// In the file, in bytes, of what is still to be done.
+    /// The position in the file, in bytes, of the rest to be done.
     offset: u64,
     left: u64,
-    /// The memory of a read or write, neighbours joined. It has to stay in place with the entry. Grows as it is
-    /// filled, and keeps what it has grown to.
+    /// The memory of a read or write, adjacent pieces joined. It has to stay in place while the entry is in use.
+    /// Grows as it is filled, and keeps its capacity.
     pieces: Vec<libc::iovec>,
-    /// Room in `pieces` when the place became free last.
+    /// Capacity of `pieces` when the place last became free.
     counted: u32,
-    /// The first that is not done.
+    /// The first piece that is not done.
     first: usize,
-    /// The registered piece of memory that all of it lies in.
+    /// The registered piece of memory that contains all of it.
     fixed: Option<u16>,
-    /// The engine has had enough: it is not asked for again.
+    /// The engine has given it up: it is not submitted again.
     pub(crate) given_up: bool,
-    /// A discard or zeroes, to be followed by a flush: their operation has no flag for it.
+    /// The request is a discard or zeroes to be followed by a flush: their operation has no flag for it.
     then_flush: bool,
 }
 
-// SAFETY: the pointers are of payloads whose I/O `rq` stands for; they are passed to the kernel and never read
+// SAFETY: the pointers lead to payloads of the I/O that `rq` stands for; they are passed to the kernel and never read
 // through here, so it does not matter which thread holds them.
 unsafe impl Send for Request {}
 
@@ -105,7 +105,7 @@ impl Request {
         }
     }
 
-    /// Takes the place for a request. Memory is given with [`add`](Self::add).
+    /// Takes the place for a request. [`add`](Self::add) adds the memory.
     #[inline]
     pub(crate) fn begin(&mut self, rq: &Inflight, kind: Kind) {
         self.kind = kind;
@@ -118,20 +118,20 @@ impl Request {
         self.then_flush = has_no_flag && rq.flags().contains(IoFlags::FUA);
     }
 
-    /// Forgets the memory of the request before.
+    /// Removes the memory of the previous request.
     #[inline]
     pub(crate) fn clear(&mut self) {
         self.pieces.clear();
         self.first = 0;
     }
 
-    /// Room in the list of pieces when it was last counted, in entries.
+    /// Capacity of the list of pieces when it was last counted, in entries.
     #[inline]
     pub(crate) fn counted(&self) -> usize {
         self.counted as usize
     }
 
-    /// Counts the room in the list of pieces.
+    /// Counts the capacity of the list of pieces.
     #[inline]
     pub(crate) fn count(&mut self) {
         self.counted = self.pieces.capacity() as u32;
@@ -143,13 +143,13 @@ impl Request {
         (self.pieces, self.counted) = (Vec::new(), 0);
     }
 
-    /// Room in the list of pieces, in entries.
+    /// Capacity of the list of pieces, in entries.
     #[cfg(test)]
     pub(crate) fn room(&self) -> usize {
         self.pieces.capacity()
     }
 
-    /// The next bytes of memory.
+    /// Adds the next bytes of memory.
     #[inline]
     pub(crate) fn add(&mut self, start: *mut u8, len: usize) {
         if let Some(last) = self.pieces.last_mut()
@@ -161,7 +161,7 @@ impl Request {
         }
     }
 
-    /// After the last [`add`](Self::add): does the kernel have this memory mapped already?
+    /// After the last [`add`](Self::add): finds the registered piece, if the kernel has this memory mapped already.
     #[inline]
     pub(crate) fn find_fixed(&mut self, ring: &Ring) {
         if self.pieces.len() > 1 && !ring.has_vectored_fixed {
@@ -172,7 +172,7 @@ impl Request {
         self.fixed = first.filter(|_| pieces.all(|piece| piece == first));
     }
 
-    /// The entry for what is still to be done.
+    /// The entry for the rest to be done.
     #[inline]
     pub(crate) fn entry(&self, file: File) -> squeue::Entry {
         let fd = Fd(file.fd);
@@ -226,10 +226,10 @@ impl Request {
         opcode::Fallocate::new(fd, self.left).offset(self.offset).mode(mode).build()
     }
 
-    /// What the kernel's answer means: bytes, or an errno below 0. `block` is the logical block size.
+    /// Judges the kernel's answer: bytes, or an errno below 0. `block` is the logical block size.
     ///
-    /// `EINTR` and `ECANCELED` say as little about the I/O as `EAGAIN`: unless it was given up, nobody has asked
-    /// for that, but the thread that submitted it may have ended while the kernel was still to begin.
+    /// `EINTR` and `ECANCELED` say as little about the I/O as `EAGAIN`: unless the engine gave the request up, it was
+    /// not cancelled on request, but the thread that submitted it may have ended before the kernel began.
     #[inline]
     pub(crate) fn judge(&mut self, answer: i32, block: u32) -> Step {
         match answer {
@@ -255,13 +255,13 @@ impl Request {
         }
     }
 
-    /// Does it make do with holes for zeroes, for want of anything better?
+    /// Are its zeroes written as holes, for lack of a better method?
     pub(crate) fn zeroes_by_hole(&self) -> bool {
         self.kind == Kind::Zero(ZeroBy::Hole)
     }
 
-    /// `done` bytes have been moved. A short one goes on at the last whole block, since direct I/O can begin
-    /// nowhere else; one that got no further is at the end of a file that has become shorter.
+    /// `done` bytes have been moved. A short transfer continues at the last whole block, since direct I/O can begin
+    /// nowhere else; a transfer that made no progress is at the end of a file that has become shorter.
     #[inline]
     fn advance(&mut self, done: u64, block: u32) -> Step {
         if done >= self.left {
@@ -290,7 +290,7 @@ mod tests {
     use super::*;
     use blkmq_buf::{AlignedBuf, BufferPool, IoBuf};
 
-    /// A transfer of `lens` bytes each, in pieces that do not touch, at 8192.
+    /// A transfer at 8192 in pieces of `lens` bytes that do not touch.
     fn request(kind: Kind, lens: &[usize]) -> Request {
         let mut request = Request::new();
         request.kind = kind;
@@ -363,7 +363,7 @@ mod tests {
         assert_eq!(request.judge(5120, 512), Step::Again);
         assert_eq!((request.offset, request.left), (8192 + 5120, 12288 - 5120));
         assert_eq!(rest(&request), [((2 << 20) + 1024, 3072), (3 << 20, 4096)]);
-        // Not at a block: the last one is done once more.
+        // The transfer ends within a block: that block is done once more.
         assert_eq!(request.judge(3072 + 700, 512), Step::Again);
         assert_eq!(rest(&request), [((3 << 20) + 512, 3584)]);
         assert_eq!(request.judge(3584, 512), Step::Done(Ok(())));

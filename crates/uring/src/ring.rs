@@ -1,9 +1,9 @@
-//! One ring: made, asked what it can do, and given the file and the buffers to keep.
+//! One ring: creating it, probing its features, and registering the file and the buffers with it.
 //!
-//! Any thread may use it, one at a time, and the one that submits may not be the one that reaps. That decides
+//! Any thread may use it, one at a time, and the thread that submits may not be the one that reaps. That decides
 //! about the flags of its set-up: `SINGLE_ISSUER` and `DEFER_TASKRUN` tie a ring to one thread; and with
-//! `COOP_TASKRUN` a completion waits until the thread that *submitted* enters the kernel for some other reason,
-//! while whoever looks at the ring waits for it. So completions interrupt, as they do by default.
+//! `COOP_TASKRUN` a completion waits until the thread that *submitted* enters the kernel for another reason, while
+//! the thread that watches the ring waits for the completion. So completions interrupt, as they do by default.
 
 use crate::OpenError;
 use blkmq_buf::BufferPool;
@@ -13,10 +13,10 @@ use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 
-/// The kernel takes no more in one registered buffer, so a larger pool is registered in pieces of this.
+/// The kernel's limit for one registered buffer; a larger pool is registered in pieces of this size.
 const PIECE: usize = 1 << 30;
 
-/// Operations that everything here is made of, all there since Linux 5.6.
+/// The operations used here, all available since Linux 5.6.
 const NEEDED: [(u8, &str); 6] = [
     (opcode::Read::CODE, "READ"),
     (opcode::Write::CODE, "WRITE"),
@@ -29,27 +29,27 @@ const NEEDED: [(u8, &str); 6] = [
 pub(crate) struct Ring {
     ring: IoUring,
     regions: Vec<Region>,
-    /// It has vectored I/O on registered buffers (Linux 6.15).
+    /// The kernel has vectored I/O on registered buffers (Linux 6.15).
     pub(crate) has_vectored_fixed: bool,
 }
 
-/// A pool that is registered.
+/// A registered pool.
 struct Region {
     start: usize,
     len: usize,
     /// Number of its first piece.
     first: usize,
-    /// So that the addresses stay the pool's.
+    /// Keeps the addresses valid.
     _pool: BufferPool,
 }
 
 impl Ring {
-    /// A ring for `depth` requests. A request has at most one entry in either queue, so none can overflow.
+    /// A ring for `depth` requests. A request has at most one entry in either queue, so neither can overflow.
     pub(crate) fn new(depth: u32) -> Result<Self, OpenError> {
         let ring = build(depth.next_power_of_two()).map_err(refused)?;
         let mut probe = Probe::new();
         let asked = ring.submitter().register_probe(&mut probe);
-        // Older than the probe is older than what is needed.
+        // A kernel without the probe lacks the operations as well.
         let lacks = |code| asked.is_err() || !probe.is_supported(code);
         let missing = NEEDED.iter().filter(|(code, _)| lacks(*code)).map(|(_, name)| *name);
         let operations = Vec::from_iter(missing);
@@ -87,13 +87,13 @@ impl Ring {
         if pieces.is_empty() {
             return Ok(());
         }
-        // SAFETY: the memory is the pools', which `regions` keeps for as long as the ring is there. It is only
-        // mapped by this; what is read and written there is decided by each request.
+        // SAFETY: the memory is the pools', which `regions` keeps for as long as the ring exists. Registering only
+        // maps it; each request decides which bytes are read and written.
         let registered = unsafe { self.ring.submitter().register_buffers(&pieces) };
         registered.map_err(OpenError::ring("register buffers with the ring"))
     }
 
-    /// The registered piece that `len` bytes at `start` lie in.
+    /// The registered piece that contains `len` bytes at `start`.
     #[inline]
     pub(crate) fn piece_of(&self, start: usize, len: usize) -> Option<u16> {
         self.regions.iter().find_map(|region| {
@@ -106,10 +106,10 @@ impl Ring {
     /// Puts an entry into the submission queue.
     ///
     /// # Safety
-    /// What the entry points to stays valid until its completion has been taken.
+    /// The memory that the entry points to stays valid until the entry's completion has been taken.
     ///
     /// # Panics
-    /// If more entries are in the queue than the ring was made for.
+    /// If the queue has more entries than the ring was made for.
     #[inline]
     pub(crate) unsafe fn push(&mut self, entry: &squeue::Entry) {
         // SAFETY: promised by the caller.
@@ -117,7 +117,7 @@ impl Ring {
         pushed.expect("an entry for each request that the ring was made for");
     }
 
-    /// Hands over what is in the submission queue. One system call.
+    /// Hands the entries of the submission queue over. One system call.
     pub(crate) fn submit(&self) -> io::Result<()> {
         loop {
             match self.ring.submit() {
@@ -139,14 +139,14 @@ impl Ring {
         self.ring.completion().next()
     }
 
-    /// Asks the kernel to give up what it has not begun. It may have begun everything, or not know how to:
-    /// whatever comes of this, completions are what tells.
+    /// Asks the kernel to give up all requests that it has not begun. It may have begun all of them, or not support
+    /// this: in either case the completions show the result.
     pub(crate) fn cancel(&self) {
         let at_once = Some(Timespec::new());
         let _ = self.ring.submitter().register_sync_cancel(at_once, CancelBuilder::any());
     }
 
-    /// The same for the request that has this number.
+    /// The same for the request with this number.
     pub(crate) fn cancel_one(&self, number: u32) {
         let one = CancelBuilder::user_data(number.into());
         let _ = self.ring.submitter().register_sync_cancel(Some(Timespec::new()), one);
@@ -160,20 +160,20 @@ impl Ring {
 
 impl Drop for Ring {
     fn drop(&mut self) {
-        // Whoever watches the ring has a descriptor of its own, and it would keep the pages. And the kernel takes a
-        // ring apart when it finds the time; until then a block device would stay claimed.
+        // A watcher of the ring has a descriptor of its own, which would keep the pages mapped. And the kernel
+        // destroys a ring some time later; until then a block device would stay claimed.
         if !self.regions.is_empty() {
             let _ = self.ring.submitter().unregister_buffers();
         }
-        // Without effect if there is none.
+        // Without effect if no file is registered.
         let _ = self.ring.submitter().unregister_files();
     }
 }
 
-/// With all that the kernel knows and nothing that it does not.
+/// Builds a ring with all flags that the kernel knows and none that it does not.
 fn build(entries: u32) -> io::Result<IoUring> {
     let mut with = [IoUring::builder(), IoUring::builder(), IoUring::builder()];
-    // One bad entry must not leave those behind it for the next call; and entries need no index (Linux 6.6).
+    // One bad entry must not leave the entries behind it to the next call; and entries need no index (Linux 6.6).
     with[0].setup_submit_all().setup_no_sqarray();
     // Linux 5.18.
     with[1].setup_submit_all();

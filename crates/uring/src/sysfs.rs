@@ -1,4 +1,4 @@
-//! What the kernel's own block layer says about a device, in `/sys/dev/block/MAJOR:MINOR/queue`.
+//! Attributes of a device from the kernel's own block layer, in `/sys/dev/block/MAJOR:MINOR/queue`.
 
 use rustix::fs::{major, minor};
 use std::path::PathBuf;
@@ -7,8 +7,8 @@ use std::path::PathBuf;
 pub(crate) struct Queue(PathBuf);
 
 impl Queue {
-    /// Of the device numbered `dev`; of a partition, its disk's. `None` where there is no such thing, as behind
-    /// a file system that has no device or several.
+    /// The attributes of device number `dev`; for a partition, of its disk. `None` if there are none, as for a file
+    /// system on no device or on several.
     pub(crate) fn of(dev: u64) -> Option<Self> {
         let device = PathBuf::from(format!("/sys/dev/block/{}:{}", major(dev), minor(dev)));
         let places = [device.join("queue"), device.join("../queue")];

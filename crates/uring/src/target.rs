@@ -1,6 +1,6 @@
-//! Opening a file or block device, and finding out what it can take.
+//! Opens a file or block device, and finds out its limits.
 //!
-//! Nothing here knows about rings. What had to be done differently from what was asked is said in a note.
+//! This module knows nothing about rings. Deviations from the options are reported in notes.
 
 use crate::lock::{Access, LockError, lock};
 use crate::{OpenError, Options, layout, sysfs};
@@ -16,19 +16,19 @@ use std::sync::Arc;
 
 /// The most pieces of memory that one call takes.
 const IOV_MAX: u64 = 1024;
-/// The largest logical block that the block layer has.
+/// The largest logical block of the block layer.
 const MAX_BLOCK: u32 = 4096;
 /// Sectors in one discard, or one write of zeroes: as many as fit 32 bits of bytes.
 const MAX_HOLE_SECTORS: u64 = (u32::MAX >> 9) as u64;
 
-/// What is behind a path.
+/// The type of a file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Kind {
     File,
     BlockDevice,
 }
 
-/// What an I/O must be a multiple of, in bytes.
+/// The unit of an I/O, in bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Alignment {
     /// In the file: its logical block size.
@@ -37,7 +37,7 @@ pub(crate) struct Alignment {
     pub(crate) memory: u32,
 }
 
-/// An open file, looked at.
+/// An open file with its limits.
 #[derive(Clone, Debug)]
 pub(crate) struct Target {
     pub(crate) file: Arc<File>,
@@ -81,7 +81,7 @@ impl Target {
         let queue = sysfs::Queue::of(if kind == Kind::File { meta.dev() } else { meta.rdev() });
         let cache = match &queue {
             Some(queue) if kind == Kind::BlockDevice && is_direct => device_cache(queue),
-            // A file has metadata, and what goes through the page cache is in memory.
+            // A file has metadata, and data written through the page cache is in memory.
             _ => WriteCache::Back { fua: true },
         };
         let mut limits = limits(queue.as_ref(), alignment.block, bytes - rest);
@@ -90,7 +90,7 @@ impl Target {
             let block = u64::from(alignment.block / SECTOR_SIZE);
             (sectors / block * block) as u32
         };
-        // The kernel writes zeroes to a device that cannot do so by itself. If opened for reading, they are
+        // The kernel writes zeroes to a device that has no such operation. If opened for reading, such I/Os are
         // answered like writes.
         limits.max_write_zeroes_sectors = whole(MAX_HOLE_SECTORS);
         if !options.readonly {
@@ -100,7 +100,7 @@ impl Target {
             };
             limits.max_discard_sectors = whole(most);
             if kind == Kind::File {
-                // What has a better way to zeroes than holes has holes, too.
+                // A file system with a better method for zeroes has holes, too.
                 limits.max_write_zeroes_sectors = limits.max_discard_sectors;
             }
             let granularity = match kind {
@@ -118,7 +118,7 @@ impl Target {
     }
 }
 
-/// Makes the file as large as it is wanted, and says what it is.
+/// Makes the file as large as requested, and returns its type.
 fn prepare(path: &Path, options: &Options) -> Result<Kind, OpenError> {
     let found = match std::fs::metadata(path) {
         Err(e) if e.kind() == io::ErrorKind::NotFound && options.size.is_some() => None,
@@ -144,13 +144,13 @@ fn prepare(path: &Path, options: &Options) -> Result<Kind, OpenError> {
 }
 
 fn open_file(path: &Path, kind: Kind, options: &Options, flags: i32) -> io::Result<File> {
-    // A device that is mounted, or that another program has claimed, is not to be written to.
+    // A device that is mounted, or that another program has claimed, must not be written to.
     let claim = kind == Kind::BlockDevice && !options.readonly;
     let flags = if claim { flags | libc::O_EXCL } else { flags };
     OpenOptions::new().read(true).write(!options.readonly).custom_flags(flags).open(path)
 }
 
-/// Keeps other programs that lock images from using the file in ways that do not go together with this one.
+/// Keeps other programs that lock images from using the file in conflicting ways.
 fn keep_out(
     path: &Path,
     file: &File,
@@ -180,8 +180,8 @@ fn keep_out(
     }
 }
 
-/// The file past the page cache, and what that asks of I/Os. `None`, and a note unless it was not wanted, if
-/// that is not possible.
+/// Opens the file for direct I/O, and finds the alignment. `None` if that is not possible or not wanted; a note if it
+/// is not possible.
 fn open_direct(
     path: &Path,
     kind: Kind,
@@ -217,8 +217,8 @@ fn open_direct(
     }
 }
 
-/// What direct I/O asks for: as statx says, since Linux 6.1; before, the logical block size of a device, and of
-/// a file what the file system accepts when it is tried. `None` if it has no direct I/O after all.
+/// The alignment for direct I/O: from statx, since Linux 6.1; before, the logical block size of a device, or for a
+/// file the block size found by trial. `None` if it has no direct I/O after all.
 fn direct_alignment(file: &File, kind: Kind) -> Option<Alignment> {
     let wanted = StatxFlags::DIOALIGN;
     if let Ok(stat) = rustix::fs::statx(file, "", AtFlags::EMPTY_PATH, wanted)
@@ -237,7 +237,7 @@ fn block_size(file: &File, kind: Kind) -> Option<u32> {
     (kind == Kind::BlockDevice).then(|| rustix::fs::ioctl_blksszget(file).ok()).flatten()
 }
 
-/// The smallest block that can be read: a direct read of too little is refused.
+/// The smallest block that can be read: a direct read of less than a block is refused.
 fn smallest_read(file: &File) -> Option<u32> {
     let mut page = AlignedBuf::new(PAGE);
     [SECTOR_SIZE, MAX_BLOCK].into_iter().find(|block| {
@@ -258,15 +258,14 @@ fn limits(queue: Option<&sysfs::Queue>, block: u32, bytes: u64) -> Limits {
         physical_block_size: physical.filter(|bytes| bytes.is_power_of_two()).unwrap_or(block),
         max_sectors: max_blocks as u32 * (block / SECTOR_SIZE),
         max_segments: number("max_segments").map_or(IOV_MAX, |n| n.clamp(1, IOV_MAX)) as u16,
-        // A piece of memory that the disk cannot take at once is divided by the kernel, and so is what crosses
-        // a chunk.
+        // The kernel divides memory that the disk cannot take at once, and I/Os that cross a chunk.
         max_segment_size: u32::MAX,
         capacity: bytes / u64::from(SECTOR_SIZE),
         ..default
     }
 }
 
-/// As the kernel has found out, or was told, about a device.
+/// The write cache of a device, as the kernel detected it or was told.
 fn device_cache(queue: &sysfs::Queue) -> WriteCache {
     match queue.text("write_cache").as_deref() {
         Some("write through") => WriteCache::Through,
@@ -274,7 +273,7 @@ fn device_cache(queue: &sysfs::Queue) -> WriteCache {
     }
 }
 
-/// Sectors in one hole; 0 if the file system makes none. Tried behind the end, where nothing is lost.
+/// Sectors in one hole; 0 if the file system makes none. Tried beyond the end of the file, where no data is lost.
 fn holes_of_file(file: &File, bytes: u64) -> u64 {
     let behind = bytes.next_multiple_of(PAGE as u64);
     let hole = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
@@ -282,8 +281,8 @@ fn holes_of_file(file: &File, bytes: u64) -> u64 {
     if can { MAX_HOLE_SECTORS } else { 0 }
 }
 
-/// Sectors in one discard; 0 if the device has none. Holes in a device are zeroes that it unmaps, so it must
-/// have both.
+/// Sectors in one discard; 0 if the device has none. A hole in a device is a write of zeroes that it unmaps, so it
+/// must have both.
 fn discard_of_device(queue: Option<&sysfs::Queue>, notes: &mut Vec<String>) -> u64 {
     let sectors = |attribute| {
         let bytes = queue.and_then(|queue| queue.number(attribute)).unwrap_or(0);

@@ -1,4 +1,4 @@
-//! What is written is what is there, however it was merged, vectored, fixed or shared between rings.
+//! The data read is the data written, however it was merged, vectored, registered or shared between rings.
 
 #![cfg(target_os = "linux")]
 
@@ -15,12 +15,12 @@ const THREADS: u64 = 3;
 /// Blocks that each thread writes.
 const BLOCKS: u64 = 192;
 
-/// A block from the pool, or one of its own if none is left.
+/// A block from the pool, or a new one if none is left.
 fn buffer(pool: &BufferPool) -> AlignedBuf {
     pool.take().unwrap_or_else(|| AlignedBuf::new(BLOCK))
 }
 
-/// Does `op` on every block of `mine` in plugs of 16, and checks what is read.
+/// Does `op` on every block of `mine` in plugs of 16, and checks the data of reads.
 fn pass(client: &mut Client<AlignedBuf>, pool: &BufferPool, op: Op, mine: &[u64]) {
     let mut left = mine.iter();
     let mut done = 0;
@@ -39,11 +39,11 @@ fn pass(client: &mut Client<AlignedBuf>, pool: &BufferPool, op: Op, mine: &[u64]
     }
 }
 
-/// Neighbouring blocks are other threads', so that merging brings together what they submit.
+/// Adjacent blocks belong to different threads, so that merging combines I/O of several threads.
 fn round_trip(test: &str, options: &str, registers: bool) {
     let file = TempFile::new(test, THREADS * BLOCKS * BLOCK as u64);
     let Some(mut device) = file.open(test, options) else { return };
-    // Too few for all that is in flight, so that some requests are made of both kinds.
+    // Too few for all I/Os in flight, so that some requests have both kinds of memory.
     let pool = BufferPool::new(48, BLOCK);
     if registers {
         device.register(&pool);
@@ -92,7 +92,7 @@ fn contents_survive_the_page_cache() {
     round_trip("contents_survive_the_page_cache", ",direct=0", false);
 }
 
-/// Writes eight neighbours with one flush, then reads them likewise, with buffers of `take`.
+/// Writes eight adjacent blocks with one flush of the plug, then reads them likewise, with buffers of `pool`.
 fn merged(test: &str, pool: Option<&BufferPool>, order: [usize; 8]) {
     let file = TempFile::new(test, 8 * BLOCK as u64);
     let Some(mut device) = file.open(test, "") else { return };

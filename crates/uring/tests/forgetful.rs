@@ -1,7 +1,7 @@
-//! A device of safe code that forgets the ring it wraps: the kernel goes on writing into payloads, so they must not be
-//! freed. They were, when the queue trusted a device to give everything back.
+//! A device of safe code that forgets the ring it wraps: the kernel continues to write into payloads, so they must
+//! not be freed. They were, when the queue trusted a device to give all tokens back.
 //!
-//! `BLKMQ_ROUNDS` says how often; sanitizers run more rounds than an ordinary test.
+//! `BLKMQ_ROUNDS` is the number of rounds; sanitizers run more than an ordinary test.
 
 mod common;
 
@@ -56,7 +56,7 @@ fn what_a_device_forgets_is_leaked_and_not_freed() {
         client.flush();
         drop(client);
         drop(service);
-        // Memory that is this test's now, and that the kernel must not write to.
+        // Memory of this test, which the kernel must not write to.
         let mine: Vec<Vec<u8>> = (0..80).map(|_| vec![0xAB; LEN]).collect();
         let leaked = leaked_bios() - before;
         assert!(leaked > 0, "the device had some");

@@ -1,5 +1,5 @@
-//! Files are locked against a second writer. No process is started here: one that forks holds the locks until it runs
-//! another program.
+//! Files are locked against a second writer. These tests start no process: a forked process holds the locks until it
+//! runs another program.
 
 #![cfg(target_os = "linux")]
 

@@ -13,7 +13,7 @@ use std::process::Command;
 
 const BLOCKS: u64 = 256;
 
-/// A loop device, taken apart afterwards.
+/// A loop device, detached afterwards.
 struct Loop(String);
 
 impl Loop {
@@ -24,7 +24,7 @@ impl Loop {
         Self(String::from_utf8_lossy(&output.stdout).trim().to_owned())
     }
 
-    /// Of its queue in sysfs.
+    /// An attribute of its queue in sysfs.
     fn attribute(&self, name: &str) -> String {
         let disk = self.0.trim_start_matches("/dev/");
         let text = std::fs::read_to_string(format!("/sys/block/{disk}/queue/{name}"));

@@ -1,4 +1,4 @@
-//! Locks against programs of QEMU, and a file that cannot be laid out, for which another process is limited.
+//! Locks against programs of QEMU, and a file that cannot be laid out, which needs a process with a limit.
 
 #![cfg(target_os = "linux")]
 
@@ -12,11 +12,10 @@ use std::sync::{Mutex, PoisonError};
 
 const SIZE: u64 = 16 * BLOCK as u64;
 
-/// Between forking and running its program, a process that another test starts has this test's files open, and with
-/// them their locks.
+/// A process started by another test has this test's files open, and with them their locks, between fork and exec.
 static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
 
-/// What it says about a file that it cannot lock.
+/// In qemu-io's message about a file that it cannot lock.
 const LOCKED: &str = "lock";
 
 /// qemu-io around `path`; `None`, and a line that names the test, if it is not installed.
@@ -64,7 +63,7 @@ fn a_file_that_qemu_has_open_for_writing_is_refused_here() {
         let Some(mut command) = qemu_io(test, file.path(), args) else { return };
         let spawned = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn();
         let mut child = spawned.expect("it is installed");
-        // Its prompt comes when the file is open.
+        // Its prompt appears when the file is open.
         let mut prompt = [0; 7];
         let stdout = child.stdout.as_mut().expect("a pipe");
         std::io::Read::read_exact(stdout, &mut prompt).expect("qemu-io shows its prompt");
@@ -84,9 +83,8 @@ fn a_file_that_qemu_has_open_for_writing_is_refused_here() {
     assert!(file.try_open("").is_ok(), "it has ended");
 }
 
-/// A file system that is full in the midst of laying out: a new file was left behind, partly filled, and one that was
-/// there stayed longer than it had been. Here it is the process's own limit on the size of files, in a process of its
-/// own, that says so.
+/// Regression test: when the file system became full during the layout, a new file was left behind, partly filled,
+/// and an existing one stayed longer than before. Here a limit on file sizes causes the error, in a separate process.
 #[test]
 fn what_cannot_be_laid_out_leaves_nothing_behind() {
     let test = "what_cannot_be_laid_out_leaves_nothing_behind";
@@ -103,7 +101,7 @@ fn what_cannot_be_laid_out_leaves_nothing_behind() {
     let old = TempFile::new(test, SIZE);
     let new = old.path().with_extension("new");
     for path in [&new, old.path()] {
-        // Without the signal, which would end the process, it is EFBIG.
+        // Without the signal, which would end the process, the error is EFBIG.
         let script = "ulimit -f 2000 && trap '' XFSZ && exec \"$0\" --exact --nocapture \"$1\"";
         let output = Command::new("sh")
             .args(["-c", script])

@@ -1,4 +1,4 @@
-//! What cannot be opened, what is not done, and what becomes of I/Os when the file or the queue goes away.
+//! Files that cannot be opened, I/Os that are refused, and the results of I/Os when the file or the queue goes away.
 
 #![cfg(target_os = "linux")]
 
@@ -106,7 +106,7 @@ fn a_read_only_device_is_not_changed() {
     assert_eq!(file.bytes(), [0; 4 * BLOCK]);
 }
 
-/// Somebody else shortens the file: what is gone cannot be read, and nothing is made up in its place.
+/// Another program shortens the file: reads of the missing part fail, and no data is made up.
 #[test]
 fn the_end_of_the_file_is_an_error() {
     let test = "the_end_of_the_file_is_an_error";
@@ -122,7 +122,7 @@ fn the_end_of_the_file_is_an_error() {
     assert_eq!(call(&mut client, across).0, Err(IoError::IO));
 }
 
-/// A queue that has more driver tags than its ring has places.
+/// A queue with more driver tags than its ring has places.
 #[test]
 fn a_full_ring_makes_the_rest_wait() {
     let test = "a_full_ring_makes_the_rest_wait";
@@ -147,8 +147,8 @@ fn a_full_ring_makes_the_rest_wait() {
     assert!(stats.busy > 0, "it was full: {stats:?}");
 }
 
-/// The queue goes away while the disk still writes into buffers; they come back only when it no longer does. If
-/// they came earlier, what is read would turn up in them after they have got other contents.
+/// The queue ends while the disk still writes into buffers; they come back only when the disk is done. If they came
+/// back earlier, the data read would appear in them after they have got other contents.
 #[test]
 fn a_queue_that_goes_away_waits_for_the_kernel() {
     const LEN: usize = 256 << 10;
@@ -180,7 +180,7 @@ fn a_queue_that_goes_away_waits_for_the_kernel() {
         assert_eq!(pool.free(), 64, "round {round}");
         let mut all = Vec::from_iter((0..64).map_while(|_| pool.take()));
         all.iter_mut().for_each(|buf| fill(buf, u64::MAX));
-        // As long as the disk takes for all that was in flight.
+        // Takes as long as the disk needs for all I/Os in flight.
         let other = service(&device, 1);
         let mut client = other.client().expect("one submitter");
         for n in 0..64 {
@@ -193,7 +193,7 @@ fn a_queue_that_goes_away_waits_for_the_kernel() {
     }
 }
 
-/// The thread that submitted ends before the kernel has begun; somebody else takes it up.
+/// The thread that submitted ends before the kernel has begun; another thread takes over the submitter.
 #[test]
 fn a_thread_may_submit_and_go() {
     let test = "a_thread_may_submit_and_go";

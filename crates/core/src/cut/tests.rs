@@ -7,7 +7,7 @@ use alloc::vec::Vec;
 
 const SEEDS: u64 = 20_000;
 
-/// May a part begin at `sector` and have so many sectors? Asks each limit by itself.
+/// May a part begin at `sector` and have this many sectors? Checks each limit by itself.
 fn obeys(limits: &Limits, op: Op, sector: u64, sectors: u32) -> bool {
     let within = sectors <= limits.max_sectors_of(op);
     let chunk = u64::from(limits.chunk_sectors);
@@ -23,8 +23,8 @@ fn obeys(limits: &Limits, op: Op, sector: u64, sectors: u32) -> bool {
     within && !crosses && (!moves_data || segments <= u32::from(limits.max_segments))
 }
 
-/// The length of the first part: grown block by block as far as it goes, and if that is not the end, back to
-/// the last place where a cut is wanted.
+/// The length of the first part: grown block by block as far as possible, and if that is not the end, cut back to the
+/// last preferred position.
 fn naive_first_part(limits: &Limits, op: Op, sector: u64, sectors: u32) -> u32 {
     let block = limits.logical_block_size / SECTOR_SIZE;
     let wanted = match op {
@@ -90,7 +90,7 @@ fn s16_14_parts_are_those_of_the_model() {
     }
 }
 
-/// At most one more than there are sectors: parts without an end are a failure and not a hang.
+/// At most one more than there are sectors, so that an endless series of parts fails instead of hanging.
 fn parts(limits: &Limits, op: Op, sector: u64, sectors: u32) -> Vec<(u64, u32)> {
     limits.parts(op, sector, sectors).take(sectors as usize + 1).collect()
 }
@@ -149,7 +149,7 @@ fn an_unsupported_operation_has_no_parts_to_count() {
     assert_eq!(parts(&limits, Op::Read, 0, 8193), vec![(0, 8192), (8192, 1)]);
 }
 
-/// A submitter sets aside as much credit as this says, so the bound is to be no looser than it is said to be.
+/// A submitter reserves this much credit, so the bound must be no looser than documented.
 #[test]
 fn the_most_parts_are_those_of_a_stretch_in_each_chunk() {
     let most = |limits: &Limits, sectors| limits.most_parts(Op::Write, sectors);
@@ -159,10 +159,11 @@ fn the_most_parts_are_those_of_a_stretch_in_each_chunk() {
     assert_eq!([12, 13, 16, 17].map(|sectors| most(&aligned, sectors)), [1, 3, 3, 4], "cuts of 8");
     let wide = Limits { max_sectors: 20, ..aligned };
     assert_eq!([20, 21, 32, 33].map(|sectors| most(&wide, sectors)), [1, 3, 3, 4], "cuts of 16");
-    // A physical block takes three parts, and an I/O may touch one more than fit into it.
+    // A physical block takes three parts, and an I/O may touch one more block than it fills.
     let small = Limits { max_sectors: 3, physical_block_size: 4096, ..plain };
     assert_eq!([3, 4, 8, 9].map(|sectors| most(&small, sectors)), [1, 6, 6, 9]);
-    // A stretch is no longer than the I/O and no longer than a chunk, and an I/O touches one chunk more than it fills.
+    // A stretch is no longer than the I/O and no longer than a chunk, and an I/O touches one chunk more than it
+    // fills.
     let chunked = Limits { chunk_sectors: 16, ..plain };
     let expected = [2 * (1 + 1), 2 * (3 + 1), 2 * (5 + 1), 3 * (5 + 1), 5 * (5 + 1)];
     assert_eq!([4, 8, 16, 17, 64].map(|sectors| most(&chunked, sectors)), expected);

@@ -1,4 +1,4 @@
-//! A request comes (`spec/bfq.md` section 5).
+//! The arrival of a request (`spec/bfq.md` section 5).
 
 use super::budget::Reason;
 use super::notes::Kind;
@@ -8,11 +8,11 @@ use super::{Bfq, Item, NOBODY, State, burst, habits, raising};
 use crate::Cx;
 use blkmq_core::{IoMeta, Nanos, RequestId};
 
-/// A single request that is smaller than this may grow if the device waits a little longer.
+/// A single request below this many sectors may still grow if the device waits a little longer.
 const SMALL: u32 = 32;
 
 impl Bfq {
-    /// A request for the order of its queue.
+    /// Files a request in the order of its queue.
     pub(super) fn arrive(&mut self, cx: &Cx<'_>, rq: RequestId) {
         let meta = cx.requests.get(rq);
         let (p, q) = self.sender(cx, meta);
@@ -32,7 +32,7 @@ impl Bfq {
         }
     }
 
-    /// Writes down what is known of a request that is held now.
+    /// Records the state of a request that is held from now on.
     #[inline]
     pub(super) fn hold(&mut self, rq: RequestId, p: u32, q: u32, state: State, meta: &IoMeta) {
         let item = &mut self.items[rq.index()];
@@ -52,7 +52,7 @@ impl Bfq {
         self.queues[q].allocated += 1;
     }
 
-    /// What the arrival says about the process.
+    /// Updates the habits of the process on an arrival.
     #[inline]
     fn learn_habits(&mut self, q: u32) {
         let (now, slice_idle) = (self.now, self.tunables.slice_idle);
@@ -72,7 +72,7 @@ impl Bfq {
         }
     }
 
-    /// Puts a request into its queue.
+    /// Adds a request to its queue.
     fn add(&mut self, cx: &Cx<'_>, q: u32, rq: RequestId, meta: &IoMeta) {
         if self.queues[q].is_empty() {
             self.first_of(q);
@@ -109,7 +109,7 @@ impl Bfq {
         }
     }
 
-    /// A queue that had nothing waiting gets something.
+    /// The first request of a queue that had none waiting.
     fn first_of(&mut self, q: u32) {
         if self.queues[q].lane == NO_LANE {
             self.queues[q].lane = self.lanes.pop().expect("there is a lane for each request");
@@ -120,7 +120,7 @@ impl Bfq {
         }
     }
 
-    /// A queue becomes busy (section 5.1); whether it looks interactive.
+    /// Makes a queue busy (section 5.1). Returns whether it looks interactive.
     fn wake(&mut self, cx: &Cx<'_>, q: u32) -> bool {
         let now = self.now;
         let urgent = self.budget_on_wake(q);
@@ -148,8 +148,8 @@ impl Bfq {
         interactive
     }
 
-    /// The budget with which a queue becomes busy; whether it was away for so short a time that it goes on with what it
-    /// has left, at once.
+    /// Sets the budget with which a queue becomes busy. Returns whether it was away for so short a time that it
+    /// continues with its remaining budget, at once.
     fn budget_on_wake(&mut self, q: u32) -> bool {
         let slices = Nanos(self.tunables.slice_idle.0.saturating_mul(3));
         let in_time = self.now <= self.queues[q].think.last_end + slices;
@@ -167,7 +167,7 @@ impl Bfq {
         urgent
     }
 
-    /// Is `q`, which has just become busy, to be served instead of the queue in service?
+    /// Should `q`, which has just become busy, be served instead of the queue in service?
     fn preempts(&self, q: u32, urgent: bool) -> bool {
         let serving = self.serving;
         let (new, old) = (&self.queues[q].raising, &self.queues[serving].raising);
@@ -176,7 +176,8 @@ impl Bfq {
             && self.wf.may_preempt()
     }
 
-    /// Is `q` of a higher class than `other`, or heavier: if they are in different groups, is its group?
+    /// Is `q` of a higher class than `other`, or of a larger weight? Between queues of different groups, the weights
+    /// of the groups are compared.
     fn outranks(&self, q: u32, other: u32) -> bool {
         let (class, other_class) = (self.wf.class(q), self.wf.class(other));
         if class != other_class {
@@ -190,10 +191,10 @@ impl Bfq {
         claim(q, level) > claim(other, other_level)
     }
 
-    /// The next request of a queue that waits is another one: its budget must suffice for it.
+    /// The next request of a waiting queue has changed: its budget must suffice for it.
     pub(super) fn next_changed(&mut self, q: u32) {
         if self.is_serving(q) {
-            // Nobody's budget is changed once it is in service.
+            // The budget of a queue in service does not change.
             return;
         }
         let Some(next) = self.queues[q].next else { return };
@@ -205,7 +206,7 @@ impl Bfq {
         }
     }
 
-    /// What the device is kept idle for has come.
+    /// A request has arrived for which the device was kept idle.
     fn stop_waiting(&mut self, cx: &Cx<'_>, q: u32, sectors: u32) {
         let late = self.is_timed_out();
         let may_grow = self.queues[q].queued == 1 && sectors < SMALL;

@@ -1,51 +1,51 @@
-//! How much a queue may be served in a slot: the feedback table of `spec/bfq.md` section 8, and what a slot costs that
-//! took long.
+//! The length of a queue's next budget, by the feedback table of `spec/bfq.md` section 8, and the charge for a slow
+//! slot.
 //!
-//! Only numbers; who expires when is decided in `expire.rs`. In sectors, if nothing else is said.
+//! Pure arithmetic; `expire.rs` decides when a slot expires. In sectors unless stated otherwise.
 
 use blkmq_core::Nanos;
 
-/// The longest budget until the device is known.
+/// The longest budget until the rate of the device is known.
 pub const DEFAULT: u64 = 16 * 1_024;
-/// Expiry makes budgets; until enough slots have been given the default holds.
+/// Budgets adapt at expiry; until there have been enough slots, the default applies.
 const WARM: u32 = 194;
 
-/// Why a slot ends.
+/// The reason why a slot ends.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Reason {
-    /// Nothing came while the device was kept idle for the queue.
+    /// No request arrived while the device was kept idle for the queue.
     TooIdle,
-    /// It took too long.
+    /// The time of the slot is over.
     Timeout,
-    /// The next request does not fit.
+    /// The next request exceeds the rest of the budget.
     Exhausted,
-    /// Nothing to do, and nothing worth waiting for.
+    /// The queue is empty, and no request is worth waiting for.
     NoMore,
-    /// Somebody else must be served now.
+    /// Another queue must be served now.
     Preempted,
 }
 
-/// What the feedback looks at.
+/// The input of the feedback.
 #[derive(Clone, Copy, Debug)]
 pub struct Slot {
-    /// Why it ended.
+    /// The reason why it ended.
     pub reason: Reason,
-    /// Is it a sync queue?
+    /// Is the queue a sync queue?
     pub sync: bool,
     /// Is its weight raised?
     pub raised: bool,
     /// Has it requests in the device?
     pub in_flight: bool,
-    /// What it was served.
+    /// The service it received.
     pub service: u64,
     /// Its longest budget so far.
     pub budget: u64,
-    /// The longest of all.
+    /// The longest budget of any queue.
     pub max: u64,
 }
 
 impl Slot {
-    /// The shortest budget of all.
+    /// The shortest budget of any queue.
     #[must_use]
     pub const fn min(&self) -> u64 {
         self.max / 32
@@ -56,7 +56,7 @@ impl Slot {
     pub fn next_budget(&self) -> u64 {
         let (old, min, max) = (self.budget, self.min(), self.max);
         if !self.sync {
-            // Nobody waits for it: the longer the better for throughput.
+            // No submitter waits for it: the longer the better for throughput.
             return max;
         }
         match self.reason {
@@ -72,17 +72,17 @@ impl Slot {
     }
 }
 
-/// A third or more of a budget is left?
+/// Is at least a third of the budget left?
 #[must_use]
 pub fn much_left(budget: u64, service: u64) -> bool {
     budget.saturating_sub(service) >= budget / 3
 }
 
-/// What a slot of `time` is charged with that was slow: the share of the longest budget that the time is of the
-/// longest slot.
+/// The charge for a slow slot of length `time`: the fraction of the longest budget that `time` is of the longest
+/// slot.
 #[must_use]
 pub fn charge_for_time(max: u64, time: Nanos, timeout: Nanos) -> u64 {
-    // At most `max`, so it fits again.
+    // At most `max`, so the result fits in 64 bits again.
     (u128::from(max) * u128::from(time.min(timeout).0) / u128::from(timeout.0.max(1))) as u64
 }
 
@@ -91,12 +91,12 @@ pub fn charge_for_time(max: u64, time: Nanos, timeout: Nanos) -> u64 {
 pub struct Warmth(u32);
 
 impl Warmth {
-    /// One more slot.
+    /// Counts one more slot.
     pub fn another(&mut self) {
         self.0 = (7 * self.0 + 256) / 8;
     }
 
-    /// Enough of them?
+    /// Have there been enough slots?
     #[must_use]
     pub const fn is_warm(self) -> bool {
         self.0 >= WARM

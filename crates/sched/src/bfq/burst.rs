@@ -1,4 +1,4 @@
-//! Bursts of new queues (`spec/bfq.md` section 13): a build or a boot is not an application that somebody waits for.
+//! Bursts of new queues (`spec/bfq.md` section 13): a build or a boot is not an application that a user waits for.
 //!
 //! Eight queues of a group, each created within 180 ms of the one before it, are a large burst; none of them is
 //! raised.
@@ -7,17 +7,17 @@ use super::Bfq;
 use super::queue::QueueRef;
 use blkmq_core::{Instant, Nanos};
 
-/// So many queues are a large burst.
+/// The number of queues in a large burst.
 const LARGE: usize = 8;
-/// Queues that are created further apart are no burst.
+/// Queues created further apart do not belong to one burst.
 const APART: Nanos = Nanos::from_millis(180);
-/// A queue that was idle for so long is no part of a burst any more.
+/// A queue that was idle for this long no longer belongs to a burst.
 pub(super) const FORGIVEN: Nanos = Nanos::from_secs(10);
 
 /// The burst in progress.
 #[derive(Debug)]
 pub(super) struct Burst {
-    /// Its queues, until they are so many that each is marked.
+    /// Its queues, until it is large and each of them is marked.
     members: [Option<QueueRef>; LARGE],
     size: usize,
     large: bool,
@@ -30,14 +30,14 @@ impl Burst {
         Self { members: [None; LARGE], size: 0, large: false, last: Instant::ZERO, level: 0 }
     }
 
-    /// Begins anew, with `first` if it counts.
+    /// Begins a new burst, with `first` if it counts.
     fn restart(&mut self, level: u32, first: Option<QueueRef>) {
         self.members = [first, None, None, None, None, None, None, None];
         self.size = usize::from(first.is_some());
         (self.large, self.level) = (false, level);
     }
 
-    /// `gone` is freed.
+    /// Removes `gone`, which is being freed.
     pub(super) fn leave(&mut self, gone: QueueRef) {
         for at in 0..self.size {
             if self.members[at] == Some(gone) {
@@ -50,7 +50,7 @@ impl Burst {
 }
 
 impl Bfq {
-    /// A queue has been created.
+    /// Accounts for a queue that has been created.
     pub(super) fn join_burst(&mut self, q: u32) {
         let nobody_busy = self.busy_queues() == 0;
         if self.burst.size == 0 && !self.burst.large && !nobody_busy {

@@ -1,7 +1,7 @@
-//! Who may have how many of the scheduler tags (`spec/bfq.md` section 15), so that one who submits much does not take
-//! them from one who submits little: what has no tag cannot be chosen.
+//! Limits on scheduler tags (`spec/bfq.md` section 15), so that a submitter of much I/O does not take them from a
+//! submitter of little: a request without a tag cannot be selected.
 //!
-//! Groups are not limited: a free tag goes to the group that has the least here to be chosen from
+//! Groups are not limited: a free tag goes to the group with the fewest requests in the scheduler for its weight
 //! ([`shares_by_group`](crate::Scheduler::shares_by_group)).
 
 use super::wf2q::Class;
@@ -9,12 +9,12 @@ use super::{Bfq, is_sync};
 use crate::Used;
 use blkmq_core::IoMeta;
 
-/// Sixteenths of all tags for async I/O and for sync writes, while nobody is raised.
+/// Sixteenths of all tags for async I/O and for sync writes, while no queue is raised.
 const CALM: (u32, u32) = (8, 12);
-/// The same while somebody is.
+/// The same while a queue is raised.
 const RAISED: (u32, u32) = (3, 6);
 
-/// How many of `of` tags the kind of I/O may have; one at least.
+/// The number of `of` tags that this kind of I/O may have; at least one.
 fn cap(io: &IoMeta, of: u32, raised: bool) -> u32 {
     let (unsynced, written) = if raised { RAISED } else { CALM };
     let sixteenths = match (io.is_sync_read(), is_sync(io)) {
@@ -25,7 +25,7 @@ fn cap(io: &IoMeta, of: u32, raised: bool) -> u32 {
     (u64::from(of) * u64::from(sixteenths) / 16).max(1) as u32
 }
 
-/// `part` of `whole` of `limit`, rounded to the nearest.
+/// `limit * part / whole`, rounded to the nearest.
 fn share(limit: u64, part: u64, whole: u64) -> u64 {
     (limit * part + whole / 2).checked_div(whole).unwrap_or(limit)
 }
@@ -42,15 +42,15 @@ impl Bfq {
         if taken >= cap {
             return false;
         }
-        // Somebody who has none may always have one.
+        // A queue without tags may always have one.
         let queue = self.queue_for(io).filter(|q| self.queues[*q].allocated > 0);
         queue.is_none_or(|q| !self.is_over_share(q, cap.into()))
     }
 
-    /// Has the queue as much of `cap` as it may have by its weight among those of its group?
+    /// Has the queue reached its share of `cap`, by weight among the queues of its group?
     fn is_over_share(&self, q: u32, cap: u64) -> bool {
         let (level, class) = (self.wf.level(q), self.wf.class(q));
-        // A higher class counts eight times as much as the next one.
+        // The weights of a class count eight times as much as those of the next lower one.
         let upto = &Class::ALL[..=class as usize];
         let sum = upto.iter().fold(0, |sum, class| sum * 8 + self.wf.wsum(level, *class));
         let limit = share(cap, self.wf.weight(q).into(), sum);

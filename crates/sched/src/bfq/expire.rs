@@ -1,4 +1,4 @@
-//! The end of a slot: what it cost, the next budget, and whether the queue goes on waiting (`spec/bfq.md` section 8).
+//! The end of a slot: its charge, the next budget, and whether the queue stays busy (`spec/bfq.md` section 8).
 
 use super::budget::{self, Reason, Slot};
 use super::notes::Kind;
@@ -11,13 +11,13 @@ use blkmq_core::{Instant, Nanos};
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Turn {
     pub(super) began: Instant,
-    /// When its time is over.
+    /// The end of its time.
     pub(super) ends: Instant,
-    /// Until when the device is kept idle for it, if it is.
+    /// The time until which the device is kept idle for the queue, if it is.
     pub(super) idle: Option<Instant>,
-    /// Since when.
+    /// The time at which that began.
     pub(super) idle_began: Instant,
-    /// Somebody counted then.
+    /// Statistics were on at that time.
     idle_counted: bool,
 }
 
@@ -31,11 +31,11 @@ impl Turn {
     };
 }
 
-/// A slot shorter than this says little about how fast the queue is.
+/// A slot shorter than this says little about the speed of the queue.
 const SHORT: Nanos = Nanos::from_millis(1);
-/// From here on the slot itself says whether the queue is slow.
+/// From this length on, the slot itself shows whether the queue is slow.
 const TELLING: Nanos = Nanos::from_millis(20);
-/// What a jump is reckoned to take, in a slot too short to measure it.
+/// The assumed time of a jump, in a slot too short to measure it.
 const JUMP: Nanos = Nanos::from_millis(2);
 const JUMP_ROTATIONAL: Nanos = Nanos::from_millis(8);
 
@@ -81,8 +81,8 @@ impl Bfq {
         self.free_if_unused(cx, q);
     }
 
-    /// A queue that took its time is charged with time and not with service: one that jumps about would get too much of
-    /// the device otherwise.
+    /// Charges a slow queue for its time instead of its service: a queue of scattered requests would otherwise get
+    /// too much of the device.
     fn charge_for_time(&mut self, q: u32, reason: Reason) {
         let (budget, service) = (self.wf.budget(q), self.wf.service(q));
         let (slow, time) = self.slowness(q, reason, service);
@@ -100,7 +100,7 @@ impl Bfq {
         }
     }
 
-    /// Was it slow in this slot, and how long does the slot count?
+    /// Was the queue slow in this slot, and how long does the slot count for the charge?
     fn slowness(&self, q: u32, reason: Reason, service: u64) -> (bool, Nanos) {
         let queue = &self.queues[q];
         let until = if reason == Reason::TooIdle { self.slot.idle_began } else { self.now };
@@ -143,17 +143,17 @@ impl Bfq {
         }
     }
 
-    /// A queue has run empty: when would its next request make it soft real-time?
+    /// A queue has run empty: from which time on does its next request make it soft real-time?
     fn note_soft_rt(&mut self, q: u32) {
         if self.queues[q].dispatched == 0 {
             self.expect_soft_rt(q);
         } else {
-            // It is not known yet how long its last requests take.
+            // The service time of its last requests is not known yet.
             self.queues[q].raising.soft_rt_due = true;
         }
     }
 
-    /// The device is kept idle for the queue in service, which has nothing.
+    /// Keeps the device idle for the queue in service, which is empty.
     pub(super) fn begin_idling(&mut self) {
         let q = self.serving;
         self.slot.idle = Some(self.now + self.idle_span(q));
@@ -169,7 +169,7 @@ impl Bfq {
         }
     }
 
-    /// Idling does not take as long any more, and that under way does not either.
+    /// Shortens the current idling after the idle time was lowered.
     pub(super) fn shorten_idling(&mut self) {
         if let Some(until) = self.slot.idle {
             let span = self.idle_span(self.serving);
@@ -177,7 +177,7 @@ impl Bfq {
         }
     }
 
-    /// The device has been idle for long enough.
+    /// The idle time is over.
     pub(super) fn idled(&mut self, cx: &Cx<'_>) {
         self.stop_idling(cx);
         if self.is_timed_out() {
@@ -187,7 +187,7 @@ impl Bfq {
         }
     }
 
-    /// A busy queue that is not in service has nothing any more.
+    /// A busy queue that is not in service has become empty.
     pub(super) fn retire(&mut self, cx: &Cx<'_>, q: u32) {
         self.take_off(cx, q, When::Waiting);
         self.wf.set_budget(q, 0);

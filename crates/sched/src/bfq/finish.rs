@@ -1,5 +1,5 @@
-//! What leaves a queue: to the device, into another request, or back to its submitter; and what comes back from the
-//! device (`spec/bfq.md` section 7).
+//! The ways out of a queue: to the device, into another request, or back to the submitter; and requests that come
+//! back from the device (`spec/bfq.md` section 7).
 
 use super::budget::Reason;
 use super::notes::Kind;
@@ -27,7 +27,7 @@ impl Bfq {
         self.refile(q);
     }
 
-    /// After a request was taken out: a queue that waits for nothing is taken off the service tree.
+    /// After a request was taken out: an empty queue is taken off the service tree.
     #[inline]
     pub(super) fn left_empty(&mut self, cx: &Cx<'_>, q: u32) {
         let queue = &self.queues[q];
@@ -36,7 +36,7 @@ impl Bfq {
         }
     }
 
-    /// A held request is taken back, or part of another one now.
+    /// A held request was withdrawn, or fused into another one.
     pub(super) fn remove_held(&mut self, cx: &Cx<'_>, rq: RequestId) {
         let item = self.items[rq.index()];
         assert!(item.rq == rq, "{rq:?} is not held");
@@ -87,7 +87,7 @@ impl Bfq {
         }
     }
 
-    /// A request of the queue in service has completed: go on, wait, or end its slot?
+    /// A request of the queue in service has completed: continue, wait, or end the slot?
     #[inline]
     fn after_completion(&mut self, cx: &Cx<'_>, q: u32) {
         let empty = self.queues[q].is_empty();
@@ -105,7 +105,7 @@ impl Bfq {
         }
     }
 
-    /// Does the device queue?
+    /// Samples whether the device queues.
     #[inline]
     fn sample_device(&mut self) {
         let sparse = if self.serving == super::NOBODY {
@@ -121,7 +121,8 @@ impl Bfq {
         }
     }
 
-    /// Counts of what is busy follow what a queue has become: pending in its group, raised, of some weight.
+    /// Updates the counts that a queue contributes to: pending queues of its group, raised queues, queues of its
+    /// weight.
     #[inline]
     pub(super) fn recount(&mut self, q: u32) {
         let queue = &self.queues[q];
@@ -154,7 +155,7 @@ impl Bfq {
         }
     }
 
-    /// A request is put back, or comes before everything.
+    /// Inserts a requeued request, or one that goes ahead of everything.
     pub(super) fn push_head(&mut self, cx: &Cx<'_>, rq: RequestId) {
         self.lists.push_front(HEAD, rq);
         self.items[rq.index()].state = State::Head;
@@ -162,7 +163,7 @@ impl Bfq {
         self.note_queued(cx, self.wf.level(q), Kind::of(cx.requests.get(rq)));
     }
 
-    /// Notes down a completion.
+    /// Notes a completion.
     pub(super) fn note_completed(
         &self,
         cx: &Cx<'_>,

@@ -1,6 +1,6 @@
-//! Groups as levels of the service tree: which group is which level, and what is counted for each.
+//! Groups as levels of the service tree: the mapping from groups to levels, and the counts of each level.
 //!
-//! A group that is removed leaves its name to its parent, for I/O that still comes in it.
+//! The name of a removed group leads to its parent, for I/O that still arrives under it.
 
 use super::Bfq;
 use super::budget::Reason;
@@ -9,28 +9,28 @@ use crate::{Cx, GroupChange};
 use alloc::vec::Vec;
 use blkmq_core::{GroupId, Instant};
 
-/// What is counted for a level.
+/// The counts of a level.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Group {
     pub(super) id: GroupId,
-    /// Requests waiting, those at the head included.
+    /// Requests waiting, including those at the head.
     pub(super) waiting: u32,
-    /// Queues that are busy or in the device.
+    /// Queues that are busy or have requests in the device.
     pending: u32,
-    /// Since when it waits for its turn, where somebody counts.
+    /// The time since which it has waited for its turn, if statistics are on.
     pub(super) waits: Option<Instant>,
-    /// Since when it has nothing to do, where somebody counts.
+    /// The time since which it has been empty, if statistics are on.
     pub(super) empty: Option<Instant>,
 }
 
 /// All groups.
 #[derive(Debug)]
 pub(super) struct Groups {
-    /// By group: its level, or that of whoever has its name now. The root's, if nothing is known of it.
+    /// By group: its level, or for a removed group the level that its name leads to now. The root for unknown groups.
     levels: Vec<u32>,
     /// By level.
     at: Vec<Group>,
-    /// Groups with queues that are busy or in the device.
+    /// Groups with queues that are busy or have requests in the device.
     pending: u32,
 }
 
@@ -61,13 +61,13 @@ impl Groups {
         &self.at[level as usize]
     }
 
-    /// Groups with queues that are busy or in the device.
+    /// Groups with queues that are busy or have requests in the device.
     #[inline]
     pub(super) fn pending(&self) -> u32 {
         self.pending
     }
 
-    /// One more queue of a level is busy or in the device.
+    /// One more queue of a level is busy or has requests in the device.
     pub(super) fn begin(&mut self, level: u32) {
         let group = &mut self.at[level as usize];
         group.pending += 1;
@@ -93,7 +93,7 @@ impl Groups {
         self.at[level as usize] = Group::new(id);
     }
 
-    /// The names that lead to `level` lead to `parent`.
+    /// Redirects the names that lead to `level` to `parent`.
     fn remove(&mut self, level: u32, parent: u32) {
         self.levels.iter_mut().filter(|l| **l == level).for_each(|l| *l = parent);
     }
@@ -126,7 +126,7 @@ impl Bfq {
             return;
         }
         self.abandon_async_of(group);
-        // Those that have been busy for longest first; of the others the order does not matter.
+        // The queues that have been busy for longest come first; the order of the others does not matter.
         let busy: Vec<u32> = self.queues.busy().collect();
         for q in busy.into_iter().chain(0..self.queues.capacity()) {
             if self.queues[q].live && self.wf.level(q) == level {
@@ -139,14 +139,14 @@ impl Bfq {
         self.groups.remove(level, parent);
     }
 
-    /// A name is used again: whoever had it may have a queue elsewhere.
+    /// A group's name is reused: processes that used it may have queues on other levels.
     fn forget_name(&mut self, group: GroupId) {
         let its: Vec<u32> =
             self.procs.all().filter(|p| self.procs.at(*p).group == Some(group)).collect();
         its.into_iter().for_each(|proc| self.procs.at_mut(proc).group = None);
     }
 
-    /// Moves a queue to another level: off the service tree, over, and on again.
+    /// Moves a queue to another level: takes it off the service tree, moves it, and puts it back.
     pub(super) fn move_queue(&mut self, cx: &Cx<'_>, q: u32, level: u32) {
         let old = self.wf.level(q);
         if old == level || !self.queues[q].live {

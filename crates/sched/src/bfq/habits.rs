@@ -1,54 +1,54 @@
-//! What a queue's past says about the process behind it: how long it thinks between I/Os, whether it jumps
-//! about, and whether it does anything but I/O.
+//! Conclusions from a queue's past about its process: the think time between I/Os, the share of distant requests, and
+//! whether it does anything but I/O.
 //!
-//! Plain values without a view of the queue; the twin uses them as well.
+//! Plain values that know nothing of the queue; the naive twin uses them as well.
 
 use blkmq_core::{Instant, Nanos};
 
-/// Sectors between two I/Os from which on the second one is far from the first.
+/// A request more than this many sectors away is far from its predecessor.
 const FAR: u64 = 800;
-/// A request of so many sectors is worth a jump where nothing has to move.
+/// A request of this many sectors is worth a jump on a device without moving parts.
 pub(crate) const LARGE: u32 = 64;
 
-/// Is a request at `sector` far from `last_end`, where the one before it ended? Nothing is far from 0, where nobody
-/// has been yet.
+/// Is a request at `sector` far from `last_end`, the end of the previous one? Nothing is far from 0, which stands for
+/// "no previous request".
 #[must_use]
 pub fn is_far(last_end: u64, sector: u64, sectors: u32, rotational: bool) -> bool {
     last_end != 0 && last_end.abs_diff(sector) > FAR && (rotational || sectors < LARGE)
 }
 
-/// Which of the last 32 requests were far from their predecessors.
+/// For each of the last 32 requests, whether it was far from its predecessor.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Seeks(u32);
 
 impl Seeks {
-    /// Of a queue that has done nothing.
+    /// The state of a queue without requests so far.
     pub const NEW: Self = Self(1);
-    /// More than so many of 32 make a queue seeky.
+    /// More than this many of 32 make a queue seeky.
     const MANY: u32 = 19;
 
-    /// One more request.
+    /// Adds one request.
     pub fn push(&mut self, far: bool) {
         self.0 = self.0 << 1 | u32::from(far);
     }
 
-    /// Mostly far.
+    /// Were most of them far?
     #[must_use]
     pub fn is_seeky(self) -> bool {
         self.0.count_ones() > Self::MANY
     }
 
-    /// All of them far.
+    /// Were all of them far?
     #[must_use]
     pub fn is_totally_seeky(self) -> bool {
         self.0 == u32::MAX
     }
 }
 
-/// How long a process takes from the completion of its last I/O to the next one: a moving average.
+/// The time that a process takes from the completion of its last I/O to the next one: a moving average.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ThinkTime {
-    /// When the last request completed.
+    /// The completion time of the last request.
     pub last_end: Instant,
     samples: u64,
     total: u64,
@@ -56,16 +56,16 @@ pub struct ThinkTime {
 }
 
 impl ThinkTime {
-    /// So few samples, counted as the average weighs them, say nothing: two.
+    /// Up to this many samples, counted with the weights of the average, say nothing. It corresponds to two samples.
     const TOO_FEW: u64 = 80;
 
-    /// Of a queue that is created at `now`.
+    /// The state of a queue created at `now`.
     #[must_use]
     pub fn new(now: Instant) -> Self {
         Self { last_end: now + Nanos(1), samples: 0, total: 0, mean: Nanos::ZERO }
     }
 
-    /// A request has come, and there was none before it.
+    /// A request has arrived at an empty queue.
     pub fn arrived(&mut self, now: Instant, slice_idle: Nanos) {
         let took = now.since(self.last_end).0.min(slice_idle.0.saturating_mul(2));
         self.samples = (7 * self.samples + 256) / 8;
@@ -73,14 +73,14 @@ impl ThinkTime {
         self.mean = Nanos((self.total + 128) / self.samples);
     }
 
-    /// Known to take longer than this?
+    /// Is the think time known to be longer than `limit`?
     #[must_use]
     pub fn exceeds(&self, limit: Nanos) -> bool {
         self.samples > Self::TOO_FEW && self.mean > limit
     }
 }
 
-/// Whether a process does little but I/O: the idle share of a window of the recent past.
+/// Whether a process does little but I/O: the share of idle time in a window of the recent past.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct IoShare {
     since: Instant,
@@ -89,16 +89,16 @@ pub struct IoShare {
 }
 
 impl IoShare {
-    /// When the window is longer than this, it is halved.
+    /// A window longer than this is halved.
     const WINDOW: Nanos = Nanos::from_millis(200);
 
-    /// Of a queue that is created at `now`: does nothing else, until it is seen to.
+    /// The state of a queue created at `now`: it counts as doing nothing but I/O until shown otherwise.
     #[must_use]
     pub const fn new(now: Instant) -> Self {
         Self { since: now, idle: Nanos::ZERO, bound: true }
     }
 
-    /// A request has come. `idle` is for how long there had been none, waiting or in the device.
+    /// A request has arrived. `idle` is the time for which none was waiting or in the device.
     pub fn arrived(&mut self, now: Instant, idle: Nanos) {
         self.idle = Nanos(self.idle.0 + idle.0);
         let window = now.since(self.since);
@@ -115,7 +115,7 @@ impl IoShare {
         self.bound
     }
 
-    /// Another process that does little else joins.
+    /// The requests of another process join.
     pub fn join(&mut self, other: &Self) {
         self.bound |= other.bound;
     }

@@ -1,7 +1,7 @@
-//! Whether to keep the device idle for a queue that is empty (`spec/bfq.md` section 10), and for how long.
+//! Whether, and for how long, to keep the device idle for an empty queue (`spec/bfq.md` section 10).
 //!
-//! For two reasons: because the next request will be close and soon, which is faster; or because otherwise others would
-//! take what is this queue's by its weight.
+//! There are two reasons: the next request will be close and soon, so that idling is faster; or other queues would
+//! take the share that this queue has by its weight.
 
 use super::{Bfq, rate};
 use blkmq_core::Nanos;
@@ -9,31 +9,31 @@ use blkmq_core::Nanos;
 /// Idling for a raised queue lasts at least this long.
 const RAISED_IDLE: Nanos = Nanos::from_millis(20);
 
-/// Does the device take several requests at a time? Found out by looking.
+/// Does the device take several requests at a time? Learned by observation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Device {
     /// `None`: not known yet.
     pub(crate) queues: Option<bool>,
     samples: u32,
-    /// The most requests that were in it.
+    /// The most requests seen in it.
     pub(crate) most: u32,
 }
 
 impl Device {
-    /// More requests than this in the device: it queues.
+    /// With more requests than this in the device, it queues.
     const THRESHOLD: u32 = 3;
     const SAMPLES: u32 = 32;
 
     pub(crate) const NEW: Self = Self { queues: None, samples: 0, most: 0 };
 
-    /// It may queue, as far as is known.
+    /// The device queues, or it is not known yet.
     #[inline]
     pub(crate) fn may_queue(&self) -> bool {
         self.queues != Some(false)
     }
 
-    /// A request has completed, that is counted as in the device still. `waiting` is what the scheduler holds;
-    /// `sparse` is the number of requests of a queue in service that thinks little.
+    /// Samples at a completion; `in_driver` still counts the completed request. `waiting` is the number of requests
+    /// in the scheduler; `sparse` is the number of requests of the queue in service, if its think time is short.
     #[inline]
     pub(crate) fn sample(&mut self, in_driver: u32, waiting: u32, sparse: Option<u32>) {
         self.most = self.most.max(in_driver);
@@ -51,7 +51,7 @@ impl Device {
 }
 
 impl Bfq {
-    /// Is the device to be kept idle for `q`, should it be empty?
+    /// Should the device be kept idle for `q`, if it is empty?
     pub(super) fn better_to_idle(&self, q: u32) -> bool {
         let queue = &self.queues[q];
         if queue.procs == 0 {
@@ -66,7 +66,7 @@ impl Bfq {
         self.idling_boosts(q) || self.idling_needed(q)
     }
 
-    /// Is it the faster thing to do?
+    /// Does idling increase throughput?
     pub(super) fn idling_boosts(&self, q: u32) -> bool {
         let queue = &self.queues[q];
         let serial = !self.device.may_queue();
@@ -75,7 +75,7 @@ impl Bfq {
         boosts && self.raised_busy == 0
     }
 
-    /// Would `q` get less than its share without it?
+    /// Would `q` get less than its share without idling?
     pub(super) fn idling_needed(&self, q: u32) -> bool {
         let queue = &self.queues[q];
         if queue.procs == 0 {
@@ -87,7 +87,8 @@ impl Bfq {
         exposed || self.is_asymmetric(Some(q)) || busy == 1
     }
 
-    /// Do queues have different claims, so that serving them evenly would be unfair? Not to the one with the least.
+    /// Do queues have different claims, so that serving them evenly would be unfair? Not unfair to the one with the
+    /// least claim.
     #[inline]
     pub(super) fn is_asymmetric(&self, q: Option<u32>) -> bool {
         if self.groups.pending() > 1 {
@@ -101,7 +102,7 @@ impl Bfq {
         self.weights.differ() && (counted.is_none() || counted != lowest)
     }
 
-    /// How long the device waits for `q`.
+    /// The time for which the device is kept idle for `q`.
     pub(super) fn idle_span(&self, q: u32) -> Nanos {
         let queue = &self.queues[q];
         let span = self.tunables.slice_idle;
@@ -114,27 +115,27 @@ impl Bfq {
         }
     }
 
-    /// Queues that are busy.
+    /// The number of busy queues.
     #[inline]
     pub(super) fn busy_queues(&self) -> u32 {
         self.busy.iter().sum()
     }
 
-    /// Is there a queue besides the one in service that is busy?
+    /// Is another queue busy besides the one in service?
     #[inline]
     pub(super) fn others_are_busy(&self) -> bool {
         self.busy_queues() > 1
     }
 }
 
-/// How many queues there are of each weight, among those that are busy or in the device and not raised.
+/// The number of queues of each weight, among those that are busy or have requests in the device and are not raised.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Weights([u32; 8]);
 
 impl Weights {
     pub(crate) const NEW: Self = Self([0; 8]);
 
-    /// Weights are 10, 20 up to 80.
+    /// The index of a weight; weights are 10, 20 up to 80.
     pub(crate) fn index(weight: u32) -> u8 {
         (weight / 10 - 1).min(7) as u8
     }

@@ -1,29 +1,29 @@
-//! Others' I/O while the device waits for a queue (`spec/bfq.md` section 12).
+//! Injection: I/O of other queues while the device is kept idle for a queue (`spec/bfq.md` section 12).
 //!
-//! Idling keeps a guarantee and costs throughput. Some of that can be had back: I/O of the process that one waits for,
-//! of whoever wakes it, and of anybody else up to a limit. The limit is learned for each queue from how much longer its
-//! first request takes when others are in the device.
+//! Idling keeps a guarantee and costs throughput. Part of it is recovered by serving I/O of the process that is
+//! waited for, of its waker, and of any other queue up to a limit. The limit is learned for each queue, from how much
+//! longer its first request takes when other requests are in the device.
 
 use super::{Bfq, NOBODY, habits};
 use blkmq_core::{Instant, Nanos, RequestId};
 
-/// Samples closer to the last decrease than this are not taken.
+/// No samples are taken this soon after the last decrease.
 const SAMPLE: Nanos = Nanos::from_millis(10);
-/// A limit that has been left alone for so long may be reset when the think time changes its kind.
+/// A limit that has not been lowered for this long may be reset when the think time changes its kind.
 const GUARD: Nanos = Nanos::from_millis(100);
-/// A limit is begun anew so often.
+/// A limit is reset this long after it was last lowered or reset.
 const RESET: Nanos = Nanos::from_secs(1);
-/// Busy queues that are looked at for something to inject.
+/// The number of busy queues that are examined for a request to inject.
 const LOOK_AT: usize = 16;
 
-/// What a queue has learned.
+/// The state learned for a queue.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Injection {
-    /// Requests that may be in the device when another is let in.
+    /// A request is injected only while fewer than this many are in the device.
     pub(super) limit: u32,
-    /// How long its first request takes when it is alone; zero if that is not known.
+    /// The time that its first request takes when alone; zero if not known.
     baseline: Nanos,
-    /// When the limit was last lowered or begun anew.
+    /// The time at which the limit was last lowered or reset.
     lowered: Option<Instant>,
 }
 
@@ -35,7 +35,7 @@ impl Injection {
     fn reset(&mut self, now: Instant, short_think: bool) {
         self.baseline = Nanos::ZERO;
         self.lowered = Some(now);
-        // A process that thinks long does not notice a request or so; of one that does not, nothing is known yet.
+        // A process with a long think time hardly notices one more request; with a short one, nothing is known yet.
         self.limit = u32::from(!short_think);
     }
 
@@ -43,7 +43,7 @@ impl Injection {
         self.lowered.is_none_or(|at| now >= at + span)
     }
 
-    /// The first request took `total`, with or without others in the device.
+    /// Learns from a sample of the first request, taken with or without injected requests in the device.
     fn learn(&mut self, now: Instant, sample: &Sample) {
         let old = self.limit;
         if self.baseline > Nanos::ZERO && sample.injected {
@@ -67,18 +67,18 @@ impl Injection {
     }
 }
 
-/// How long the first request took, and among whom.
+/// The time that the first request took, and the load at that time.
 #[derive(Clone, Copy, Debug)]
 struct Sample {
     total: Nanos,
     injected: bool,
-    /// Nothing else is in the device.
+    /// No other request is in the device.
     alone: bool,
-    /// The most that have been there.
+    /// The most requests seen in the device.
     most: u32,
 }
 
-/// The sample that is being taken.
+/// The sample in progress.
 #[derive(Debug)]
 pub(super) struct Sampling {
     /// The next request of the queue in service is to be watched.
@@ -93,7 +93,7 @@ impl Sampling {
         Self { armed: false, since: Instant::ZERO, watched: None, injected: false }
     }
 
-    /// A slot is over.
+    /// Stops sampling at the end of a slot.
     pub(super) fn stop(&mut self) {
         self.armed = false;
         self.watched = None;
@@ -101,7 +101,7 @@ impl Sampling {
 }
 
 impl Bfq {
-    /// A sync queue that had nothing waiting has a request: is its service to be measured?
+    /// An empty sync queue has got a request: decides whether to measure its service.
     pub(super) fn sample_arrival(&mut self, q: u32) {
         let now = self.now;
         let queue = &mut self.queues[q];
@@ -113,13 +113,13 @@ impl Bfq {
         let meaningful = self.in_driver == 0 || (known && self.sampling.injected);
         if q == self.serving && meaningful && queue.injection.lowered_before(now, SAMPLE) {
             let watched = self.sampling.watched;
-            // What was let in before it came counts as long as it is there: it is in this one's way.
+            // Requests injected before it arrived count as long as they are in the device, because they delay it.
             let injected = self.sampling.injected && self.in_driver > 0;
             self.sampling = Sampling { armed: true, since: now, watched, injected };
         }
     }
 
-    /// The think time of a queue is of another kind than before.
+    /// The think time of a queue has become short or long.
     pub(super) fn think_time_changed(&mut self, q: u32) {
         let now = self.now;
         let queue = &mut self.queues[q];
@@ -154,7 +154,7 @@ impl Bfq {
         self.sampling.injected = false;
     }
 
-    /// While the device waits for the queue in service: whom to let in.
+    /// The queue to inject from, while the device is kept idle for the queue in service.
     pub(super) fn inject(&mut self) -> Option<u32> {
         if !self.tunables.injection {
             return None;
@@ -173,7 +173,7 @@ impl Bfq {
         q != self.serving && self.charge_of(q, next) <= self.budget_left(q)
     }
 
-    /// The async queue of the process that is waited for, if its next request is that process's own.
+    /// The async queue of the process that is waited for, if the next request there is from that process.
     fn own_async(&self, q: u32) -> Option<u32> {
         let proc = self.sender_of(q)?;
         let shared = self.procs.find(self.async_key(proc))?;
@@ -194,7 +194,7 @@ impl Bfq {
         (still && self.queues[woken].busy && self.can_be_injected(woken)).then_some(woken)
     }
 
-    /// Of the queues that have been busy for longest, the first one that fits.
+    /// The first queue that fits, of those that have been busy for longest.
     fn anybody_for(&mut self, q: u32) -> Option<u32> {
         let queue = &self.queues[q];
         let always = !queue.raising.is_raised() || !queue.short_think;
@@ -214,13 +214,13 @@ impl Bfq {
         Some(found)
     }
 
-    /// Where nothing rotates, one large request at a time is enough to hide behind.
+    /// On a device without moving parts, one large request at a time is enough delay.
     fn too_large(&self, q: u32) -> bool {
         let next = self.queues[q].next.expect("it was found to have one");
         !self.rotational && self.in_driver >= 1 && self.items[next.index()].sectors >= habits::LARGE
     }
 
-    /// The process that alone sends to a queue.
+    /// The process of a queue, if there is only one.
     fn sender_of(&self, q: u32) -> Option<u32> {
         debug_assert!(q != NOBODY);
         match self.queues[q].senders {

@@ -1,6 +1,6 @@
-//! Queues that become one (`spec/bfq.md` section 14), because together their I/O is sequential; and that part again.
+//! Merging of queues (`spec/bfq.md` section 14) that are sequential together, and splitting them again.
 //!
-//! The requests that a queue has stay in it. What changes is where those of its process go from now on.
+//! The requests of a queue stay in it. A merge changes where later requests of its process go.
 
 use super::queue::Senders;
 use super::tunables::Joining;
@@ -10,17 +10,17 @@ use crate::Cx;
 use crate::index::SectorIndex;
 use blkmq_core::{Instant, IoMeta, Nanos};
 
-/// Closer than this is side by side.
+/// Positions closer than this are neighbours.
 const CLOSE: u64 = 8_192;
-/// A queue that has been served for longer since its first I/O is not merged.
+/// A queue that is served for longer than this since its first I/O is not merged.
 const EARLY: Nanos = Nanos::from_millis(100);
-/// Queues created within this time of the last one may be merged for good.
+/// Queues created within this time of the last one may be merged permanently.
 const TOGETHER: Nanos = Nanos::from_millis(180);
 /// A queue created later than this after the last one begins another series.
 const SERIES: Nanos = Nanos::from_millis(600);
-/// How long after its creation, or after a split, a queue is merged for good.
+/// The time from a queue's creation, or from a split, to its permanent merge.
 const LATE: Nanos = Nanos::from_millis(600);
-/// Groups share so many orders of positions.
+/// The number of position orders that groups share.
 const LANES: u32 = 16;
 
 /// The next requests of the busy queues, in order of their sectors.
@@ -33,7 +33,7 @@ impl Positions {
 }
 
 impl Bfq {
-    /// The queue into which the process `p`, whose queue is `q`, goes with its I/O `meta`: `q`, as a rule.
+    /// The queue for the I/O `meta` of process `p`, which sends to `q`: usually `q` itself.
     pub(super) fn cooperate(&mut self, cx: &Cx<'_>, p: u32, q: u32, meta: &IoMeta) -> u32 {
         if self.tunables.joining == Joining::Nobody {
             return q;
@@ -43,7 +43,7 @@ impl Bfq {
             self.queues[twin].stable = true;
             return self.merge(cx, p, q, twin);
         }
-        // Where nothing moves, being close is worth nothing.
+        // Without moving parts, proximity has no value.
         if !self.rotational || self.busy_queues() < 2 || self.is_late(q) {
             return q;
         }
@@ -59,7 +59,7 @@ impl Bfq {
         queue.served > 0 && self.now > queue.first_io + EARLY
     }
 
-    /// A queue that has, or just had, something close to `sector`, and that `q` may be merged into.
+    /// A queue with its next or last request close to `sector`, into which `q` may be merged.
     fn neighbour(&self, q: u32, sector: u64) -> Option<u32> {
         let close = |to: u64| to.abs_diff(sector) <= CLOSE;
         let serving = self.serving;
@@ -90,7 +90,7 @@ impl Bfq {
             && !self.is_late(other)
     }
 
-    /// Sends the process `p` from `q` to `into`, which inherits what is preferred about it.
+    /// Redirects the process `p` from `q` to `into`, which inherits the raising of `q`.
     fn merge(&mut self, cx: &Cx<'_>, p: u32, q: u32, into: u32) -> u32 {
         let saved = self.queues[q].save();
         if !self.queues[q].shared {
@@ -119,7 +119,8 @@ impl Bfq {
         into
     }
 
-    /// The processes of a shared queue have gone apart: `p`, whose I/O comes next, gets a queue of its own again.
+    /// The processes of a shared queue no longer cooperate: `p`, which sends the next I/O, gets a queue of its own
+    /// again.
     pub(super) fn split(&mut self, cx: &Cx<'_>, p: u32, q: u32) -> u32 {
         let now = self.now;
         let saved = self.procs.at_mut(p).saved.take();
@@ -145,7 +146,7 @@ impl Bfq {
         own
     }
 
-    /// A sync queue has been created: it may be one of several that are to be one for good.
+    /// A sync queue has been created: it may belong to a series of queues that are merged permanently.
     pub(super) fn join_series(&mut self, cx: &Cx<'_>, p: u32, q: u32) -> u32 {
         let link = self.queues.link(q);
         let last = self.last_created.and_then(|last| self.queues.follow(last));
@@ -175,7 +176,7 @@ impl Bfq {
             && self.wf.level(q) == self.wf.level(other)
     }
 
-    /// The queue that the process `p` has been told to share for good, if it is time for that.
+    /// The queue that the process `p` is to share permanently, if it is time for the merge.
     fn due_twin(&mut self, p: u32, q: u32) -> Option<u32> {
         let link = self.procs.at(p).twin?;
         let now = self.now;
@@ -198,7 +199,7 @@ impl Bfq {
         (self.wf.level(q) % LANES) as usize
     }
 
-    /// The next request of a busy queue has changed: it is filed where others look for neighbours.
+    /// The next request of a busy queue has changed: files it in the order in which other queues look for neighbours.
     #[inline]
     pub(super) fn refile(&mut self, q: u32) {
         if !self.rotational {

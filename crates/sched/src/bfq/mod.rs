@@ -1,14 +1,14 @@
 //! `bfq`: budget fair queueing. Each process gets the share of the device that its weight is of all weights.
 //!
-//! Behaviour is that of `spec/bfq.md`; `doc/bfq.md` says where it differs. This file is the
-//! [`Scheduler`](crate::Scheduler): what it consists of, and which part is told of what. In the order of a request's life:
+//! The behaviour is that of `spec/bfq.md`; `doc/bfq.md` lists the differences. This file defines the
+//! [`Scheduler`](crate::Scheduler) and its parts. In the order of a request's life:
 //!
-//! - `senders.rs` finds its queue, `arrive.rs` puts it there, `order.rs` says which of a queue is next;
-//! - [`wf2q`] says which queue is next, `select.rs` serves it, `expire.rs` ends its turn, `budget.rs` says how long the
-//!   next one may be;
-//! - `finish.rs` is about what is back from the device, `idling.rs` about whether to wait for more;
+//! - `senders.rs` finds the request's queue, `arrive.rs` adds it, `order.rs` selects the next request of a queue;
+//! - [`wf2q`] selects the next queue, `select.rs` serves it, `expire.rs` ends its slot, `budget.rs` sets the length
+//!   of the next one;
+//! - `finish.rs` handles requests that come back from the device, `idling.rs` decides whether to wait for more;
 //! - heuristics: `raising.rs`, `burst.rs`, `merging.rs`, `injection.rs`, `wakers.rs`, fed by `habits.rs` and `rate.rs`;
-//! - `groups.rs`, `depth.rs` and `notes.rs` are about groups, tags and statistics.
+//! - `groups.rs`, `depth.rs` and `notes.rs` handle groups, tags and statistics.
 
 mod arrive;
 mod budget;
@@ -73,25 +73,25 @@ pub const FACTORY: Factory = Factory {
     build: |shape, options| Box::new(Bfq::new(shape, options)),
 };
 
-/// Whoever is in service when nobody is.
+/// The value of `serving` when no queue is in service.
 const NOBODY: u32 = u32::MAX;
-/// The list of what was put back or goes before everything. Lanes have the numbers above.
+/// The list of requeued requests and of requests that go ahead of everything. Lanes have the numbers above.
 const HEAD: usize = 0;
-/// Processes that are remembered at least.
+/// The least number of processes that are remembered.
 const PROCS: u32 = 1_024;
 
-/// Is it I/O that somebody waits for?
+/// Is it I/O that a submitter waits for?
 #[inline]
 fn is_sync(io: &IoMeta) -> bool {
     io.flags.intersects(IoFlags::SYNC | IoFlags::FUA | IoFlags::PREFLUSH)
 }
 
-/// Where a request is.
+/// The place of a request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum State {
-    /// Nowhere: its slot is free.
+    /// None: its slot is free.
     Free,
-    /// In the list of those that go before everything.
+    /// In the list of requests that go ahead of everything.
     Head,
     /// In the order of its queue.
     Queued,
@@ -99,31 +99,32 @@ enum State {
     Issued,
 }
 
-/// What is known of a slot's request beyond its metadata, from insertion to completion.
+/// The state of a slot's request beyond its metadata, from insertion to completion.
 #[derive(Clone, Copy)]
 struct Item {
     rq: RequestId,
     queue: u32,
     proc: u32,
-    /// The process that it is from, async or not.
+    /// The process that it comes from, async or not.
     owner: Key,
-    /// Its length, so that one need not look it up.
+    /// Its length, so that it need not be looked up.
     sectors: u32,
     state: State,
-    /// When it was inserted.
+    /// The time of its insertion.
     since: Instant,
-    /// When it goes before the order of its queue.
+    /// The time from which it goes ahead of the order of its queue.
     due: Instant,
 }
 
-/// Invariant: a held request is in exactly one list of `lists`; if that is a lane, it is in the same lane of `order`, and
-/// that is the lane of its queue, which is busy. `queued` of each queue, and of all, say how many there are.
-// Lines of its own: there may be one for each hardware queue, and each is written by another thread.
+/// Invariant: a held request is in exactly one list of `lists`; if that is a lane, it is in the same lane of `order`,
+/// and the lane belongs to its queue, which is busy. `queued` of each queue, and of the scheduler, count the
+/// requests.
+// Cache lines of its own: there may be one instance for each hardware queue, each written by another thread.
 #[repr(align(128))]
 struct Bfq {
     tunables: Tunables,
     rotational: bool,
-    /// As of the present call.
+    /// The time of the current call.
     now: Instant,
     level: StatsLevel,
 
@@ -136,7 +137,7 @@ struct Bfq {
     lists: Lists,
     /// A sector order per lane.
     order: SectorIndex,
-    /// Lanes that no queue has.
+    /// Unassigned lanes.
     lanes: Vec<u32>,
     positions: Positions,
 
@@ -147,12 +148,12 @@ struct Bfq {
     queued: u32,
     /// Requests in the device.
     in_driver: u32,
-    /// Busy queues by class, and those that are raised.
+    /// Busy queues by class, and the raised ones among them.
     busy: [u32; 3],
     raised_busy: u32,
     weights: Weights,
 
-    /// Where the last request dispatched ended, and the last one of the queue in service.
+    /// The end of the last dispatched request, and of the last one of the queue in service.
     last_position: u64,
     serving_position: u64,
     last_completion: Instant,
@@ -162,7 +163,7 @@ struct Bfq {
     device: Device,
     rate: PeakRate,
     warmth: Warmth,
-    /// The longest budget, by the device's rate.
+    /// The longest budget, from the rate of the device.
     auto_budget: u64,
     burst: Burst,
     sampling: Sampling,
@@ -219,7 +220,7 @@ impl Bfq {
         }
     }
 
-    /// Every call begins with the time; and if the device has been kept idle for long enough, that ends first.
+    /// Every call begins here: takes over the time, and if the idle time has passed, ends the idling first.
     #[inline]
     fn enter(&mut self, cx: &Cx<'_>) {
         self.level = cx.stats;

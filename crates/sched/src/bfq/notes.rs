@@ -1,7 +1,7 @@
-//! What is noted down about groups (`spec/bfq.md` section 17), and the counts that decide when.
+//! The notes about groups (`spec/bfq.md` section 17), and the counts that decide when to take them.
 //!
-//! Nothing is counted up here: notes go to whoever keeps the statistics. With `Basic`, only what was served, merged and
-//! completed; with `Full`, everything.
+//! This module keeps no statistics: notes go to the engine. With `Basic`, only service, merges and completions are
+//! noted; with `Full`, everything.
 
 use super::{Bfq, HEAD, NOBODY};
 use crate::{About, Cx, Event, StatsLevel};
@@ -15,7 +15,7 @@ pub(super) struct Kind {
 }
 
 impl Kind {
-    /// Of a note about no I/O in particular.
+    /// For a note about no I/O in particular.
     pub(super) const QUEUE: Self = Self { op: Op::Read, sync: true };
 
     pub(super) fn of(meta: &IoMeta) -> Self {
@@ -24,7 +24,7 @@ impl Kind {
 }
 
 impl Bfq {
-    /// Is `what` of interest at the present level?
+    /// Is `what` noted at the current level of detail?
     #[inline]
     fn wanted(&self, what: Event) -> bool {
         let basic = matches!(what, Event::Served(_) | Event::Merged | Event::Completed { .. });
@@ -45,7 +45,7 @@ impl Bfq {
         let group = self.groups.at(level);
         group.waiting += 1;
         if self.level < StatsLevel::Full {
-            // Whatever began while somebody counted has no end.
+            // The end of a span that began with statistics on would be missed.
             (group.empty, group.waits) = (None, None);
             return;
         }
@@ -56,7 +56,7 @@ impl Bfq {
         }
     }
 
-    /// A group that may have had nothing has something.
+    /// A group that may have been empty has a request.
     #[inline(never)]
     fn note_filled(&mut self, cx: &Cx<'_>, level: u32) {
         if let Some(since) = self.groups.at(level).empty.take() {
@@ -69,14 +69,14 @@ impl Bfq {
         }
     }
 
-    /// A request of `level` waits no longer, and was not picked.
+    /// A request of `level` no longer waits, without having been picked.
     #[inline]
     pub(super) fn note_unqueued(&mut self, cx: &Cx<'_>, level: u32, kind: Kind) {
         self.note(cx, level, kind, Event::Unqueued);
         self.note_left(level);
     }
 
-    /// A request of `level` with so many sectors was picked.
+    /// A request of `level` with this many sectors was picked.
     #[inline]
     pub(super) fn note_served(&mut self, cx: &Cx<'_>, level: u32, kind: Kind, sectors: u32) {
         self.note(cx, level, kind, Event::Served(sectors));
@@ -108,7 +108,7 @@ impl Bfq {
         }
     }
 
-    /// What `q` has waiting is another group's from now on.
+    /// The waiting requests of `q` belong to another group from now on.
     pub(super) fn move_notes(&mut self, cx: &Cx<'_>, q: u32, old: u32, new: u32) {
         let lane = self.queues[q].lane;
         let lists = [Some(HEAD), (lane != super::queue::NO_LANE).then_some(lane as usize)];

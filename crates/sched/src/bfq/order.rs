@@ -1,20 +1,20 @@
-//! Which request of a queue is next (`spec/bfq.md` section 4.1): near the head, rather ahead than behind, and now and
-//! then the oldest.
+//! The next request of a queue (`spec/bfq.md` section 4.1): the nearest to the head, with a preference for the ones
+//! ahead of it, and at times the oldest.
 
 use super::Bfq;
 use blkmq_core::{Instant, RequestId};
 
-/// How ways are compared.
+/// The parameters for comparing distances.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Ways {
-    /// Going back farther than this counts as starting from the beginning, in sectors.
+    /// A request farther back than this counts as starting from the beginning, in sectors.
     pub(crate) back_max: u64,
-    /// How many times as long a way back counts.
+    /// The factor by which distances backwards count.
     pub(crate) penalty: u64,
 }
 
 impl Ways {
-    /// How long the way from `head` to `sector` counts; `None` if it is too far back.
+    /// The weighted distance from `head` to `sector`; `None` if it is too far back.
     #[inline]
     fn length(self, head: u64, sector: u64) -> Option<u64> {
         if sector >= head {
@@ -26,7 +26,7 @@ impl Ways {
         }
     }
 
-    /// Is the request at `first` to be preferred to the one at `second`, with the head at `head`?
+    /// Is the request at `first` preferred to the one at `second`, with the head at `head`?
     #[inline]
     #[must_use]
     pub(crate) fn prefer_first(self, head: u64, first: u64, second: u64) -> bool {
@@ -35,7 +35,7 @@ impl Ways {
             (Some(a), Some(b)) => a < b,
             (Some(_), None) => true,
             (None, Some(_)) => false,
-            // From the beginning, the lower one comes first.
+            // Both start from the beginning: the lower one comes first.
             (None, None) => first <= second,
         }
     }
@@ -47,7 +47,8 @@ impl Bfq {
         Ways { back_max: self.tunables.back_seek_max, penalty: self.tunables.back_seek_penalty }
     }
 
-    /// The next request of `q` has to compete with `new`, at `sector`, from now on; whether it is another one.
+    /// The new request `new`, at `sector`, competes with the next request of `q`. Returns whether the next request
+    /// has changed.
     #[inline]
     pub(super) fn compete(&mut self, q: u32, new: RequestId, sector: u64) -> bool {
         let queue = &self.queues[q];
@@ -63,8 +64,8 @@ impl Bfq {
         self.queues[q].next.replace(next) != Some(next)
     }
 
-    /// The next request of a queue whose next one, at `sector`, has been taken out: the oldest, if it is due and this
-    /// was not looked at in this slot; else the nearest.
+    /// Selects the next request of a queue after the one at `sector` has been taken out: the oldest, if it is due and
+    /// its age was not checked in this slot yet; else the nearest.
     #[inline]
     pub(super) fn choose_after(&mut self, q: u32, sector: u64) {
         self.queues[q].next_is_due = false;
@@ -91,7 +92,7 @@ impl Bfq {
         });
     }
 
-    /// When a request goes before the order.
+    /// The time from which a request goes ahead of the order.
     #[inline]
     fn due(&self, rq: RequestId) -> Instant {
         self.items[rq.index()].due

@@ -1,4 +1,4 @@
-//! The priority that an I/O carries, as a class of service and a weight.
+//! The priority of an I/O, as a class of service and a weight.
 
 use super::wf2q::Class;
 use blkmq_core::{self as core_types, IoPrio};
@@ -11,10 +11,10 @@ pub(crate) struct Priority {
 }
 
 impl Priority {
-    /// Of whoever asked for nothing.
+    /// For I/O without a priority.
     pub(crate) const DEFAULT: Self = Self { class: Class::BestEffort, level: 4 };
 
-    /// What an I/O asks for. Without a class it is best-effort, of the middle level.
+    /// The priority of an I/O. Without a class it is best-effort, of the middle level.
     pub(crate) fn of(ioprio: IoPrio) -> Self {
         let level = ioprio.level() as u8;
         match ioprio.class() {
@@ -30,7 +30,7 @@ impl Priority {
         (8 - u32::from(self.level)) * 10
     }
 
-    /// A number for each of them: what async I/O is told apart by.
+    /// A number for each priority, by which async queues are distinguished.
     pub(crate) fn number(self) -> u8 {
         self.class as u8 * 8 + self.level
     }

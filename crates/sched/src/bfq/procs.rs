@@ -1,8 +1,10 @@
-//! Who sends I/O: a record for each process (an owner's sync I/O) and for each async queue of a group, found by key.
+//! The senders of I/O: a record for each process (an owner's sync I/O) and for each async queue of a group, found by
+//! key.
 //!
-//! There is no news of a process's end but the hint [`left`](crate::Scheduler::left), so the table is bounded: when it is
-//! full, whoever has had nothing under way for longest is forgotten. An open-addressed table over a slab; the hash is
-//! the same in every run. All operations are O(1) on average, and nothing allocates after creation.
+//! Apart from the hint [`left`](crate::Scheduler::left), a policy is not told of a process's end, so the table is
+//! bounded: when it is full, the record that has been without requests for longest is removed. An open-addressed
+//! table over a slab; the hash is the same in every run. All operations are O(1) on average, and nothing allocates
+//! after creation.
 
 use super::queue::{QueueRef, Saved};
 use alloc::boxed::Box;
@@ -10,22 +12,22 @@ use blkmq_core::{GroupId, IoPrio, Owner};
 
 const NONE: u32 = u32::MAX;
 
-/// Whose I/O it is.
+/// The sender of an I/O.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Key(u64);
 
 impl Key {
-    /// What a process waits for.
+    /// The sync I/O of an owner.
     pub(super) fn process(owner: Owner) -> Self {
         Self(owner.0.into())
     }
 
-    /// What nobody waits for: one queue for each group and priority, which has a number below 256.
+    /// Async I/O: one queue for each group and priority. Priorities have numbers below 256.
     pub(super) fn shared(group: GroupId, priority: u8) -> Self {
         Self((1 << 32) + (u64::from(group.0) << 8) + u64::from(priority))
     }
 
-    /// The group whose async queue this is.
+    /// The group of an async queue.
     pub(super) fn shared_by(self) -> Option<GroupId> {
         (self.0 >> 32 == 1).then_some(GroupId((self.0 >> 8) as u16))
     }
@@ -35,24 +37,23 @@ impl Key {
 #[derive(Clone, Copy)]
 pub(super) struct Proc {
     pub(super) key: Key,
-    /// Its queue, if it has one. With `left`, the queue does not count on it any more.
+    /// Its queue, if it has one. With `left`, the queue no longer counts the process.
     pub(super) queue: Option<u32>,
     pub(super) left: bool,
     /// Requests inserted and not completed.
     pub(super) requests: u32,
-    /// As of its last I/O.
-    /// `None`: nobody knows any more, as that group is gone.
+    /// The group of its last I/O. `None` if not known any more, because the group is gone.
     pub(super) group: Option<GroupId>,
     pub(super) ioprio: IoPrio,
-    /// What its own queue was like before it was merged into another.
+    /// The state of its own queue before that was merged into another.
     pub(super) saved: Option<Saved>,
-    /// The queue that its queue may be merged into for good.
+    /// The queue into which its queue may be merged permanently.
     pub(super) twin: Option<QueueRef>,
     prev: u32,
     next: u32,
 }
 
-/// All of them.
+/// All processes and async queues.
 pub(super) struct Procs {
     slab: Box<[Proc]>,
     /// Places of the hash table: an index into the slab, or [`NONE`].
@@ -62,12 +63,12 @@ pub(super) struct Procs {
     /// Records without requests, least recently used first.
     oldest: u32,
     newest: u32,
-    /// The one found last: most I/Os come in runs.
+    /// The record found last: most I/Os come in runs.
     last: u32,
 }
 
 impl Procs {
-    /// Room for so many, of which fewer can have requests at one time.
+    /// A table of `capacity` records, which must exceed the number of records with requests at any time.
     pub(super) fn new(capacity: u32) -> Self {
         let nobody = Proc {
             key: Key(u64::MAX),
@@ -98,7 +99,7 @@ impl Procs {
         &mut self.slab[proc as usize]
     }
 
-    /// Every record that is in use. O(capacity).
+    /// Every record in use. O(capacity).
     pub(super) fn all(&self) -> impl Iterator<Item = u32> + '_ {
         self.table.iter().copied().filter(|at| *at != NONE)
     }
@@ -129,13 +130,13 @@ impl Procs {
         self.place_of(key).map(|place| self.table[place])
     }
 
-    /// The next [`find`](Self::find) is likely to be for this one.
+    /// Expects the next [`find`](Self::find) to be for `proc`.
     #[inline]
     pub(super) fn remember(&mut self, proc: u32) {
         self.last = proc;
     }
 
-    /// Is there no room for another?
+    /// Is there no room for another record?
     pub(super) fn is_full(&self) -> bool {
         self.free == NONE
     }
@@ -145,7 +146,7 @@ impl Procs {
         (self.oldest != NONE).then_some(self.oldest)
     }
 
-    /// A new record, for a key that has none.
+    /// A new record, for a key without one.
     ///
     /// # Panics
     /// If there is no room.
@@ -166,12 +167,12 @@ impl Procs {
         at
     }
 
-    /// Forgets a record that has no requests.
+    /// Removes a record without requests.
     pub(super) fn remove(&mut self, proc: u32) {
         assert!(self.slab[proc as usize].requests == 0, "its requests still name it");
         self.unlink(proc);
         let mut hole = self.place_of(self.slab[proc as usize].key).expect("it is in the table");
-        // Whoever was pushed out of its home by it moves back.
+        // A record that was displaced from its home by the removed one moves back.
         let mask = self.table.len() - 1;
         let mut place = hole;
         loop {
@@ -193,7 +194,7 @@ impl Procs {
         self.free = proc;
     }
 
-    /// It has one more request under way.
+    /// The process has one more request under way.
     #[inline]
     pub(super) fn begin(&mut self, proc: u32) {
         self.slab[proc as usize].requests += 1;
@@ -202,7 +203,7 @@ impl Procs {
         }
     }
 
-    /// It has one less.
+    /// The process has one request less under way.
     #[inline]
     pub(super) fn end(&mut self, proc: u32) {
         self.slab[proc as usize].requests -= 1;

@@ -1,7 +1,7 @@
-//! A queue: what is kept for the I/O of a process, or for async I/O of a group and priority.
+//! A queue: the state of the I/O of a process, or of async I/O of a group and priority.
 //!
-//! State only. What happens to it is in the files named after that: `arrive.rs`, `select.rs`, `expire.rs`, `finish.rs`
-//! and those of the heuristics.
+//! State only. The events are in the files named after them: `arrive.rs`, `select.rs`, `expire.rs`, `finish.rs` and
+//! those of the heuristics.
 
 use super::habits::{IoShare, Seeks, ThinkTime};
 use super::injection::Injection;
@@ -16,23 +16,23 @@ use core::ops::{Index, IndexMut};
 pub(super) const NO_LANE: u32 = u32::MAX;
 const NONE: u32 = u32::MAX;
 
-/// A queue that may be gone when one looks for it.
+/// A reference to a queue that may have been freed meanwhile.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct QueueRef {
     pub(super) index: u32,
     generation: u32,
 }
 
-/// Who sends to a queue.
+/// The senders of a queue.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Senders {
-    /// A process, or async I/O of a group; by its record.
+    /// A process, or async I/O of a group; the number of its record.
     One(u32),
     /// Several processes, after a merge.
     Many,
 }
 
-/// What a process gets back when its queue is no longer shared.
+/// The state that a process gets back when its queue is no longer shared.
 #[derive(Clone, Copy)]
 pub(super) struct Saved {
     pub(super) think: ThinkTime,
@@ -50,50 +50,51 @@ pub(super) struct Queue {
     pub(super) live: bool,
     pub(super) sync: bool,
     pub(super) senders: Senders,
-    /// Processes that may send to it.
+    /// The number of processes that may send to it.
     pub(super) procs: u32,
-    /// The one it is to have; its entity says which it has.
+    /// The wanted priority; its entity has the one in force.
     pub(super) priority: Priority,
 
-    /// Where its requests are filed, while there are any.
+    /// The lane of its requests, while there are any.
     pub(super) lane: u32,
     /// The request that is served next.
     pub(super) next: Option<RequestId>,
-    /// Waiting in its order.
+    /// Requests waiting in its order.
     pub(super) queued: u32,
-    /// In the device.
+    /// Requests in the device.
     pub(super) dispatched: u32,
-    /// Inserted and not completed.
+    /// Requests inserted and not completed.
     pub(super) allocated: u32,
-    /// What of it is filed in the order of positions.
+    /// Its request that is filed in the order of positions.
     pub(super) filed: Option<RequestId>,
 
     /// On the service tree or in service.
     pub(super) busy: bool,
-    /// Counted as one that is busy or in the device, in its group.
+    /// Counted in its group as busy or with requests in the device.
     pub(super) pending: bool,
-    /// Counted among the busy queues that are raised.
+    /// Counted among the busy raised queues.
     pub(super) counted_raised: bool,
-    /// The weight under which it is counted, as one that is not raised.
+    /// The weight under which it is counted, if it is not raised.
     pub(super) counted_weight: Option<u8>,
     /// Neighbours among the busy queues.
     prev: u32,
     next_busy: u32,
 
     pub(super) max_budget: u64,
-    /// The age of its oldest request has been looked at in this slot.
+    /// The age of its oldest request has been checked in this slot.
     pub(super) fifo_checked: bool,
-    /// `next` was chosen for its age: nothing that comes later takes its place.
+    /// `next` was chosen for its age: no later request takes its place.
     pub(super) next_is_due: bool,
-    /// It ran empty for a moment only, and may go on where it stopped.
+    /// It ran empty only for a moment, and may continue with the rest of its budget.
     pub(super) back_soon: bool,
     pub(super) just_created: bool,
     pub(super) created: Instant,
-    /// Since when it has had nothing waiting or in the device; a new one has had for ever.
+    /// The time since which it has had no request waiting or in the device; `None` for a new queue counts as for
+    /// ever.
     pub(super) idle_since: Option<Instant>,
-    /// Since when it has waited for its turn.
+    /// The time since which it has waited for its turn.
     pub(super) waiting_since: Instant,
-    /// When it last became busy, and what it was served since.
+    /// The time at which it last became busy, and its service since then.
     pub(super) backlogged: Instant,
     pub(super) served: u64,
     pub(super) first_io: Instant,
@@ -102,7 +103,7 @@ pub(super) struct Queue {
     pub(super) short_think: bool,
     pub(super) share: IoShare,
     pub(super) seeks: Seeks,
-    /// Where its last request ended.
+    /// The end of its last request.
     pub(super) last_end: u64,
 
     pub(super) raising: Raising,
@@ -112,9 +113,9 @@ pub(super) struct Queue {
     pub(super) in_burst: bool,
     /// Several processes send to it.
     pub(super) shared: bool,
-    /// Merged for good.
+    /// Merged permanently.
     pub(super) stable: bool,
-    /// Its processes have nothing in common any more.
+    /// Its processes no longer cooperate.
     pub(super) to_split: bool,
     pub(super) split: Option<Instant>,
 }
@@ -167,13 +168,13 @@ impl Queue {
         }
     }
 
-    /// Has nothing waiting.
+    /// Has it no waiting requests?
     #[inline]
     pub(super) fn is_empty(&self) -> bool {
         self.queued == 0
     }
 
-    /// What its process gets back when it has a queue of its own again.
+    /// The state that its process gets back when it has a queue of its own again.
     pub(super) fn save(&self) -> Saved {
         Saved {
             think: self.think,
@@ -185,7 +186,7 @@ impl Queue {
         }
     }
 
-    /// The opposite of [`save`](Self::save), at `now`.
+    /// The reverse of [`save`](Self::save), at `now`.
     pub(super) fn restore(&mut self, saved: &Saved, now: Instant) {
         self.think = saved.think;
         self.share = saved.share;
@@ -231,12 +232,12 @@ impl Queues {
         Self { slab, free: 0, live: 0, first_busy: NONE, last_busy: NONE }
     }
 
-    /// How many there is room for.
+    /// The number of queues that fit.
     pub(super) fn capacity(&self) -> u32 {
         self.slab.len() as u32
     }
 
-    /// How many there are.
+    /// The number of queues in use.
     pub(super) fn len(&self) -> u32 {
         self.live
     }
@@ -244,7 +245,7 @@ impl Queues {
     /// A new queue.
     ///
     /// # Panics
-    /// If there is none left: each has a process or a request, of which there are only so many.
+    /// If there is none left: each queue has a process or a request, and the numbers of both are bounded.
     pub(super) fn add(&mut self, now: Instant) -> u32 {
         let q = self.free;
         assert!(q != NONE, "there are as many queues as processes and requests");
@@ -255,7 +256,7 @@ impl Queues {
         q
     }
 
-    /// Gives a queue back that is not busy.
+    /// Frees a queue that is not busy.
     pub(super) fn remove(&mut self, q: u32) {
         let queue = &mut self.slab[q as usize];
         debug_assert!(queue.live && !queue.busy && queue.allocated == 0 && queue.filed.is_none());
@@ -269,7 +270,7 @@ impl Queues {
         QueueRef { index: q, generation: self[q].generation }
     }
 
-    /// The queue that a reference means, if it still exists.
+    /// The queue of a reference, if it still exists.
     pub(super) fn follow(&self, link: QueueRef) -> Option<u32> {
         let queue = &self[link.index];
         (queue.live && queue.generation == link.generation).then_some(link.index)
@@ -286,7 +287,7 @@ impl Queues {
         }) = q;
     }
 
-    /// Takes a queue from the busy ones.
+    /// Removes a queue from the busy ones.
     pub(super) fn unlink_busy(&mut self, q: u32) {
         let (prev, next) = (self[q].prev, self[q].next_busy);
         *(if prev == NONE {
@@ -298,7 +299,7 @@ impl Queues {
             prev;
     }
 
-    /// The busy queues, those that have been for longest first.
+    /// The busy queues; those that have been busy for longest come first.
     pub(super) fn busy(&self) -> impl Iterator<Item = u32> + '_ {
         let mut at = self.first_busy;
         core::iter::from_fn(move || {

@@ -1,8 +1,7 @@
-//! Raised weights: for what has just been started, and for what comes at a steady, moderate rate
+//! Raised weights: for applications that have just been started, and for I/O at a steady, moderate rate
 //! (`spec/bfq.md` section 9).
 //!
-//! Only with `low_latency`. Whether a queue deserves it is decided when it becomes busy; for how long it lasts, while it
-//! is served.
+//! Only with `low_latency`. A queue is judged when it becomes busy; the duration is decided while it is served.
 
 use super::Bfq;
 use super::wf2q::Class;
@@ -14,34 +13,34 @@ pub(crate) const ORDINARY: u32 = 1;
 pub(crate) const INTERACTIVE: u32 = 30;
 /// Soft real-time.
 pub(crate) const SOFT_RT: u32 = 30 * 100;
-/// For how long a soft real-time queue is raised each time.
+/// The duration of one soft real-time period.
 pub(crate) const SOFT_RT_PERIOD: Nanos = Nanos::from_millis(300);
-/// A queue that was idle for longer is as good as new.
+/// A queue that was idle for longer counts as new.
 pub(crate) const LONG_IDLE: Nanos = Nanos::from_secs(2);
-/// Async I/O that comes after such a pause is raised.
+/// Async I/O after a pause of this length is raised.
 pub(crate) const ASYNC_PAUSE: Nanos = Nanos::from_millis(500);
-/// Sectors per second above which nothing is soft real-time.
+/// A queue above this rate, in sectors per second, is not soft real-time.
 pub(crate) const SOFT_RT_RATE: u64 = 7_000;
-/// An interactive queue that was served so many sectors is no application that starts.
+/// An interactive queue that was served more sectors than this is not an application that starts.
 pub(crate) const MOST_SERVICE: u64 = 120_000;
-/// What the next soft real-time request may be early: the model's four ticks of a millisecond.
+/// The time by which the next soft real-time request may be early: the model's four ticks of a millisecond.
 pub(crate) const SOFT_RT_SLACK: Nanos = Nanos::from_millis(4);
 
-/// How a queue is raised.
+/// The raising of a queue.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Raising {
-    /// By which its weight is multiplied.
+    /// The factor of its weight.
     pub(crate) factor: u32,
-    /// For how long, from `started` on.
+    /// The duration, from `started` on.
     pub(crate) period: Nanos,
     pub(crate) started: Instant,
-    /// When the interactive period started that a soft real-time one has interrupted.
+    /// The start of the interactive period that a soft real-time period has interrupted.
     pub(crate) interrupted: Option<Instant>,
-    /// Sectors served since it is raised.
+    /// Sectors served since it was raised.
     pub(crate) served: u64,
     /// A queue that becomes busy after this is soft real-time.
     pub(crate) soft_rt_after: Instant,
-    /// That is worked out when its last request has completed.
+    /// `soft_rt_after` is computed when its last request has completed.
     pub(crate) soft_rt_due: bool,
 }
 
@@ -68,13 +67,13 @@ impl Raising {
         self.factor == SOFT_RT
     }
 
-    /// Is the present period over?
+    /// Is the current period over?
     pub(crate) fn is_over(&self, now: Instant) -> bool {
         now > self.started + self.period
     }
 }
 
-/// What a queue that becomes busy looks like.
+/// The appearance of a queue that becomes busy.
 #[derive(Clone, Copy)]
 struct Looks {
     interactive: bool,
@@ -89,7 +88,7 @@ impl Bfq {
         self.wf.want(q, priority.class, priority.weight() * factor, factor);
     }
 
-    /// Has it been idle for so long that it is as good as new?
+    /// Has it been idle for so long that it counts as new?
     pub(super) fn long_idle(&self, q: u32) -> bool {
         let queue = &self.queues[q];
         queue.dispatched == 0 && queue.idle_since.is_none_or(|since| self.now > since + LONG_IDLE)
@@ -105,7 +104,7 @@ impl Bfq {
         Looks { interactive: ordinary && self.long_idle(q), soft_rt }
     }
 
-    /// A queue becomes busy: it is raised, or goes on being raised, or not. Whether it looks interactive.
+    /// A queue becomes busy: begins or continues its raising, if it qualifies. Returns whether it looks interactive.
     pub(super) fn raise_on_arrival(&mut self, q: u32) -> bool {
         let looks = self.looks(q);
         let queue = &self.queues[q];
@@ -129,7 +128,7 @@ impl Bfq {
         raising.interrupted = None;
         raising.period = if interactive { preference } else { SOFT_RT_PERIOD };
         self.set_factor(q, if interactive { INTERACTIVE } else { SOFT_RT });
-        // Preferred, but not for long at a time.
+        // It is preferred, but not for long at a time.
         let short = 2 * self.min_budget();
         if self.wf.budget(q) > short {
             self.wf.set_budget(q, short);
@@ -155,7 +154,7 @@ impl Bfq {
         }
     }
 
-    /// Async I/O that comes rarely is as likely to be waited for as any other.
+    /// Raises async I/O after a pause: it is as likely to be waited for as any other.
     #[inline]
     pub(super) fn raise_rare_async(&mut self, q: u32) {
         let queue = &self.queues[q];
@@ -170,7 +169,7 @@ impl Bfq {
         }
     }
 
-    /// A raised queue has been served: is it still to be raised?
+    /// A raised queue has been served: decides whether the raising ends.
     pub(super) fn review_raising(&mut self, q: u32) {
         let now = self.now;
         let queue = &self.queues[q];
@@ -205,7 +204,7 @@ impl Bfq {
         }
     }
 
-    /// A queue is ordinary again, from its next time on the service tree on.
+    /// Ends the raising of a queue; its weight follows when it is next put on the service tree.
     pub(super) fn end_raising(&mut self, q: u32) {
         self.queues[q].raising.started = self.now;
         self.queues[q].raising.period = Nanos::ZERO;
@@ -213,7 +212,7 @@ impl Bfq {
         self.recount(q);
     }
 
-    /// `low_latency` is off: nobody is raised any more.
+    /// `low_latency` is off: ends the raising of all queues.
     pub(super) fn end_all_raising(&mut self) {
         for q in 0..self.queues.capacity() {
             if self.queues[q].live && self.queues[q].raising.is_raised() {
@@ -222,8 +221,8 @@ impl Bfq {
         }
     }
 
-    /// Works out after which time the next request of a queue that has run empty makes it soft real-time: not sooner
-    /// than it would be at the highest rate that is moderate, and later than a greedy process would send it.
+    /// Computes the time after which the next request of an empty queue makes it soft real-time: not before the time
+    /// that the highest moderate rate allows, and later than a greedy process would send it.
     pub(super) fn expect_soft_rt(&mut self, q: u32) {
         let queue = &mut self.queues[q];
         let at_rate = Nanos(queue.served.saturating_mul(1_000_000_000) / SOFT_RT_RATE);
@@ -233,7 +232,7 @@ impl Bfq {
         queue.raising.soft_rt_due = false;
     }
 
-    /// A soft real-time queue gets its turn: what it waited for does not count as its period.
+    /// A soft real-time queue gets its turn: the time for which it waited does not count towards its period.
     pub(super) fn forgive_waiting(&mut self, q: u32) {
         let now = self.now;
         let queue = &mut self.queues[q];
@@ -243,13 +242,13 @@ impl Bfq {
         }
     }
 
-    /// The weight and class that a queue is to have have changed.
+    /// The wanted weight or class of a queue has changed.
     pub(super) fn want(&mut self, q: u32) {
         let factor = self.queues[q].raising.factor;
         self.set_factor(q, factor);
     }
 
-    /// Is it served only when nobody else is there?
+    /// Is it served only when no other queue is busy?
     #[inline]
     pub(super) fn is_idle_class(&self, q: u32) -> bool {
         self.wf.class(q) == Class::Idle

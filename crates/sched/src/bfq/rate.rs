@@ -1,39 +1,39 @@
-//! How fast the device is at its best (`spec/bfq.md` section 11), and what follows from that: the longest budget and
-//! the time for which an application that starts is preferred.
+//! The peak rate of the device (`spec/bfq.md` section 11), and the values derived from it: the longest budget, and
+//! the time for which a starting application is preferred.
 //!
-//! Rates are in sectors per microsecond, times 2^16. A state machine of its own, fed with dispatches and completions.
+//! Rates are in sectors per microsecond, times 2^16. A separate state machine, fed with dispatches and completions.
 
 use blkmq_core::{Instant, Nanos};
 
 const SHIFT: u32 = 16;
-/// Fewer samples, or a shorter window, say nothing.
+/// A window with fewer samples, or a shorter one, is not used.
 const SAMPLES: u64 = 32;
 const SHORTEST: Nanos = Nanos::from_millis(300);
-/// A window closes by itself after this.
+/// A window is closed after this time.
 const WINDOW: Nanos = Nanos::from_secs(1);
-/// Nothing was dispatched for so long: what comes next is another window.
+/// After a pause of this length in dispatches, a new window begins.
 const PAUSE: Nanos = Nanos::from_millis(100);
-/// The device waited for less than this: it was as good as busy.
+/// A device that waited for less than this counts as busy.
 pub(crate) const AT_ONCE: Nanos = Nanos::from_millis(2);
-/// No device is that fast: 20 sectors per microsecond.
+/// A rate above any device's: 20 sectors per microsecond.
 const ABSURD: u64 = 20 << SHIFT;
 
-/// A reference device: its rate, and for how long an application that starts is preferred there.
+/// A reference device: its rate, and the milliseconds for which a starting application is preferred there.
 const ROTATIONAL: (u64, u64) = (14_000, 7_000);
 const SOLID: (u64, u64) = (33_000, 2_500);
 
-/// What was dispatched, in terms of the rate.
+/// A dispatch, as input for the rate.
 #[derive(Clone, Copy, Debug)]
 pub struct Dispatch {
-    /// When.
+    /// The time.
     pub now: Instant,
-    /// How much.
+    /// The length.
     pub sectors: u32,
-    /// Was it far from the one before it?
+    /// Was it far from the previous one?
     pub far: bool,
-    /// Requests in the device without it.
+    /// Requests in the device without this one.
     pub in_driver: u32,
-    /// When the device last completed anything.
+    /// The time of the device's last completion.
     pub last_completion: Instant,
 }
 
@@ -45,14 +45,14 @@ pub struct PeakRate {
     samples: u64,
     sequential: u64,
     sectors: u64,
-    /// The longest request, of 32 or so.
+    /// The longest of the last requests, at most 32.
     longest: u32,
     first: Instant,
     last: Instant,
 }
 
 impl PeakRate {
-    /// Two thirds of the reference device.
+    /// Begins with two thirds of the reference device's rate.
     #[must_use]
     pub fn new(rotational: bool) -> Self {
         let reference = if rotational { ROTATIONAL } else { SOLID };
@@ -68,27 +68,27 @@ impl PeakRate {
         }
     }
 
-    /// The rate.
+    /// The estimated rate.
     #[must_use]
     pub fn peak(&self) -> u64 {
         self.peak
     }
 
-    /// Sectors that the device does in `time` at that rate.
+    /// The sectors that the device serves in `time` at that rate.
     #[must_use]
     pub fn sectors_in(&self, time: Nanos) -> u64 {
         (self.peak * (time.0 / 1_000_000) * 1_000) >> SHIFT
     }
 
-    /// For how long an interactive application is preferred: as long as the device takes for what one reads when it
-    /// starts, 3 to 25 seconds.
+    /// The time for which an interactive application is preferred: the time that the device takes to read a starting
+    /// application, 3 to 25 seconds.
     #[must_use]
     pub fn preference(&self) -> Nanos {
         let (rate, millis) = self.reference;
         Nanos::from_millis((rate * millis / self.peak).clamp(3_000, 25_000))
     }
 
-    /// A request goes to the device; whether the rate is another one now.
+    /// A request goes to the device. Returns whether the rate has changed.
     #[inline]
     pub fn dispatched(&mut self, d: &Dispatch) -> bool {
         let mut changed = false;
@@ -114,7 +114,8 @@ impl PeakRate {
         changed
     }
 
-    /// A request has completed, `since` the one before it. Slow and small: the window does not measure the device.
+    /// A request has completed, `since` after the previous one. If requests are slow and small, the window does not
+    /// measure the device. Returns whether the rate has changed.
     pub fn completed(&mut self, now: Instant, since: Nanos) -> bool {
         let micros = since.0 / 1_000;
         if since <= AT_ONCE || self.samples == 0 {
@@ -135,7 +136,7 @@ impl PeakRate {
         (self.first, self.last) = (d.now, d.now);
     }
 
-    /// Takes the window into the estimate, if it says anything.
+    /// Adds the window to the estimate, if it is usable.
     fn close(&mut self, last_completion: Instant) -> bool {
         let window = self.last.max(last_completion).since(self.first);
         if self.samples < SAMPLES || window < SHORTEST {
@@ -146,7 +147,7 @@ impl PeakRate {
         if (!mostly_sequential && rate <= self.peak) || rate > ABSURD {
             return false;
         }
-        // A long and sequential window counts for up to eight parts of ten.
+        // The window counts for a tenth, and for up to a half if it is long and sequential.
         let weight = 9 * self.sequential / self.samples;
         let weight = (weight.saturating_mul(window.0) / WINDOW.0).min(8);
         let parts = 10 - weight;

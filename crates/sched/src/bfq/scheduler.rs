@@ -1,4 +1,4 @@
-//! The contract: what the engine says, and who is told.
+//! The [`Scheduler`] contract: dispatches the calls of the engine to the parts of the policy.
 
 use super::notes::Kind;
 use super::tunables::Tunables;
@@ -7,7 +7,7 @@ use crate::{At, Cx, Done, Event, GroupChange, Grown, Pick, Scheduler, Used};
 use blkmq_core::{HwQueue, IoMeta, Owner, RequestId};
 
 impl Bfq {
-    /// `rq` begins elsewhere now: its place in the order is another one.
+    /// The start of `rq` has changed: files it again.
     fn moved(&mut self, cx: &Cx<'_>, rq: RequestId) {
         let sector = cx.requests.get(rq).sector;
         let Some((lane, filed)) = self.order.filed(rq) else { return };
@@ -26,7 +26,7 @@ impl Bfq {
         self.refile(q);
     }
 
-    /// The survivor of two requests has the earlier time to be due, and that one's place.
+    /// The survivor of two requests gets the earlier due time, and the place in line that goes with it.
     fn inherit(&mut self, into: RequestId, gone: RequestId) {
         let (kept, lost) = (self.items[into.index()], self.items[gone.index()]);
         let same_line = self.lists.list_of(into) == self.lists.list_of(gone);
@@ -118,7 +118,7 @@ impl Scheduler for Bfq {
 
     fn may_merge(&self, _: &Cx<'_>, into: RequestId, io: &IoMeta) -> bool {
         let item = &self.items[into.index()];
-        // What waits at the head is in no order; and the process may have another queue by now.
+        // A request at the head is in no order; and the process may have another queue by now.
         item.state == State::Queued
             && self.queues[item.queue].sync == super::is_sync(io)
             && self.queue_for(io) == Some(item.queue)

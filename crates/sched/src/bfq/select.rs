@@ -1,4 +1,4 @@
-//! What goes to the device next (`spec/bfq.md` section 6).
+//! The next request for the device (`spec/bfq.md` section 6).
 
 use super::budget::{self, Reason};
 use super::notes::Kind;
@@ -7,7 +7,7 @@ use super::{Bfq, HEAD, NOBODY, State, habits};
 use crate::{Cx, Pick};
 use blkmq_core::{Nanos, RequestId};
 
-/// Async I/O costs so many times what it is, as long as that harms nobody: nobody waits for it.
+/// The factor by which async I/O is charged, where that harms no queue, because no submitter waits for it.
 const ASYNC_COSTS: u64 = 3;
 
 impl Bfq {
@@ -23,12 +23,13 @@ impl Bfq {
         }
         match self.select(cx) {
             Some(q) => Pick::Issue(self.serve(cx, q)),
-            // Kept idle for the queue in service; at the latest until then, or until its last request is back.
+            // The device is kept idle for the queue in service, at most until that time, or until the queue's last
+            // request is back.
             None => self.slot.idle.map_or(Pick::WaitCompletion, Pick::WaitUntil),
         }
     }
 
-    /// The queue to serve: as a rule the one in service. `None`: the device is to be idle for it.
+    /// The queue to serve: usually the one in service. `None`: the device is kept idle for it.
     fn select(&mut self, cx: &Cx<'_>) -> Option<u32> {
         if self.serving != NOBODY && self.is_timed_out() && self.may_end_for_time() {
             self.expire(cx, Reason::Timeout);
@@ -46,32 +47,33 @@ impl Bfq {
                     self.stop_idling(cx);
                     return Some(q);
                 }
-                // Nothing that is worth waiting for comes to a queue that is being drained.
+                // While the queue drains, no request arrives that is worth waiting for.
                 None if self.is_waited_for(q) && !cx.outside.is_draining() => return self.inject(),
                 None => self.expire(cx, Reason::NoMore),
             }
         }
     }
 
-    /// Is the slot of the queue in service to end, whose time is over? Not if the device waits for it, and it has used
-    /// little of its budget less than that; nor if it is empty and worth waiting for.
+    /// May the slot of the queue in service, whose time is over, end? Not while the device is kept idle for it and
+    /// less than a third of its budget is left; nor if it is empty and worth waiting for.
     fn may_end_for_time(&self) -> bool {
         let q = self.serving;
         self.time_counts() && !(self.queues[q].is_empty() && self.better_to_idle(q))
     }
 
-    /// While the device waits for the queue in service, time counts only if much of its budget is left.
+    /// While the device is kept idle for the queue in service, time counts only if at least a third of its budget is
+    /// left.
     pub(super) fn time_counts(&self) -> bool {
         let q = self.serving;
         self.slot.idle.is_none() || budget::much_left(self.wf.budget(q), self.wf.service(q))
     }
 
-    /// Is an empty queue in service to be waited for?
+    /// Is an empty queue in service worth waiting for?
     fn is_waited_for(&self, q: u32) -> bool {
         self.slot.idle.is_some() || (self.queues[q].dispatched > 0 && self.better_to_idle(q))
     }
 
-    /// The next queue gets its turn.
+    /// Begins the slot of the next queue.
     fn begin_slot(&mut self, cx: &Cx<'_>) {
         let q = self.wf.pick(self.now).expect("requests wait, so a queue is busy");
         self.serving = q;
@@ -89,7 +91,7 @@ impl Bfq {
         self.note_turn(cx, self.wf.level(q));
     }
 
-    /// Has the queue in service been for as long as it may?
+    /// Has the queue in service used up its time?
     #[inline]
     pub(super) fn is_timed_out(&self) -> bool {
         self.now >= self.slot.ends
@@ -100,7 +102,7 @@ impl Bfq {
         self.wf.budget(q).saturating_sub(self.wf.service(q))
     }
 
-    /// What it costs `q` to have `rq` served.
+    /// The charge of `q` for serving `rq`.
     #[inline]
     pub(super) fn charge_of(&self, q: u32, rq: RequestId) -> u64 {
         let sectors = u64::from(self.items[rq.index()].sectors);
@@ -139,7 +141,7 @@ impl Bfq {
         rq
     }
 
-    /// Takes `rq` out of `q` for the device.
+    /// Moves `rq` from `q` to the device.
     fn dispatch(&mut self, cx: &Cx<'_>, q: u32, rq: RequestId) {
         let meta = *cx.requests.get(rq);
         self.queues[q].dispatched += 1;
@@ -166,7 +168,7 @@ impl Bfq {
         self.left_empty(cx, q);
     }
 
-    /// Issues a request that was put back or comes before everything.
+    /// Issues a requeued request, or one that goes ahead of everything.
     fn issue_head(&mut self, cx: &Cx<'_>, rq: RequestId) -> RequestId {
         self.lists.remove(rq);
         let item = &mut self.items[rq.index()];
@@ -181,9 +183,9 @@ impl Bfq {
         rq
     }
 
-    /// The rate, or the time for which a slot lasts, is another one.
+    /// The rate, or the duration of a slot, has changed.
     pub(super) fn adapt_budget(&mut self) {
-        // Budgets stay far below where virtual time would overflow.
+        // Budgets stay far below the values at which virtual time would overflow.
         self.auto_budget = self.rate.sectors_in(self.tunables.timeout).clamp(1, i32::MAX as u64);
     }
 }

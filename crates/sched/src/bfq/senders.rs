@@ -1,4 +1,4 @@
-//! Which queue an I/O goes to, and how queues come and go with those who send to them.
+//! The mapping from I/Os to queues, and the creation and removal of queues with their senders.
 
 use super::budget;
 use super::priority::Priority;
@@ -11,7 +11,7 @@ use alloc::vec::Vec;
 use blkmq_core::{GroupId, IoMeta, Owner};
 
 impl Bfq {
-    /// Under which name the sender of `io` is known.
+    /// The key of the sender of `io`.
     #[inline]
     pub(super) fn key_of(&self, io: &IoMeta) -> Key {
         if is_sync(io) {
@@ -21,7 +21,7 @@ impl Bfq {
         Key::shared(group, Priority::of(io.ioprio).number())
     }
 
-    /// The async queue that a process would send to has this name.
+    /// The key of the async queue that a process would send to.
     pub(super) fn async_key(&self, proc: u32) -> Key {
         let proc = self.procs.at(proc);
         let group = self.groups.of(proc.group.map_or(ROOT, |group| self.groups.level(group))).id;
@@ -33,7 +33,7 @@ impl Bfq {
         self.procs.find(self.key_of(io)).and_then(|proc| self.procs.at(proc).queue)
     }
 
-    /// The sender of an I/O, and the queue that it goes to: made if need be, and in the right group.
+    /// The sender of an I/O, and its queue: created if necessary, and moved to the right group.
     #[inline]
     pub(super) fn sender(&mut self, cx: &Cx<'_>, meta: &IoMeta) -> (u32, u32) {
         let key = self.key_of(meta);
@@ -55,7 +55,7 @@ impl Bfq {
         }
     }
 
-    /// The slow part of [`sender`](Self::sender): something about it is not as it was.
+    /// The slow path of [`sender`](Self::sender): the queue, group or priority of the sender has changed.
     fn sender_changed(&mut self, cx: &Cx<'_>, p: u32, queue: Option<u32>, meta: &IoMeta) -> u32 {
         let level = self.groups.level(meta.group);
         let priority = Priority::of(meta.ioprio);
@@ -65,7 +65,7 @@ impl Bfq {
         let Some(q) = queue else { return self.new_queue(cx, p, level, priority, is_sync(meta)) };
         if self.wf.level(q) != level {
             if self.queues[q].shared {
-                // The others stay where they are.
+                // The other processes stay on their level.
                 self.leave_queue(cx, p);
                 return self.new_queue(cx, p, level, priority, true);
             }
@@ -88,7 +88,7 @@ impl Bfq {
         self.procs.add(key)
     }
 
-    /// A queue of its own for `p`, or the one that it is to share for good.
+    /// A queue of its own for `p`, or the one that it is to share permanently.
     pub(super) fn new_queue(
         &mut self,
         cx: &Cx<'_>,
@@ -118,20 +118,20 @@ impl Bfq {
         joined
     }
 
-    /// An owner will not be heard of for a long time.
+    /// No I/O of an owner will arrive for a long time.
     pub(super) fn owner_left(&mut self, cx: &Cx<'_>, owner: Owner) {
         if let Some(p) = self.procs.find(Key::process(owner)) {
             self.forget_or_mark(cx, p);
         }
     }
 
-    /// Forgets a process; as soon as its requests have completed, if there are any.
+    /// Forgets a process; if it has requests, as soon as they have completed.
     pub(super) fn forget_or_mark(&mut self, cx: &Cx<'_>, p: u32) {
         self.leave_queue(cx, p);
         self.forget_proc(p);
     }
 
-    /// The rest of [`forget_or_mark`](Self::forget_or_mark), for a process that has no queue.
+    /// The rest of [`forget_or_mark`](Self::forget_or_mark), for a process without a queue.
     fn forget_proc(&mut self, p: u32) {
         if self.procs.at(p).requests == 0 {
             self.procs.remove(p);
@@ -140,7 +140,7 @@ impl Bfq {
         }
     }
 
-    /// A process does not send to its queue any more.
+    /// A process no longer sends to its queue.
     fn leave_queue(&mut self, cx: &Cx<'_>, p: u32) {
         if let Some(q) = self.let_go(p) {
             self.free_if_unused(cx, q);
@@ -153,7 +153,8 @@ impl Bfq {
         Some(q)
     }
 
-    /// A group is going to be removed: nobody sends to its async queues any more. They stay until somebody looks.
+    /// A group is about to be removed: no process sends to its async queues any more. The caller frees or moves the
+    /// queues.
     pub(super) fn abandon_async_of(&mut self, group: GroupId) {
         let of_group = |p: &u32| self.procs.at(*p).key.shared_by() == Some(group);
         let its: Vec<u32> = self.procs.all().filter(of_group).collect();
@@ -163,7 +164,7 @@ impl Bfq {
         }
     }
 
-    /// A request of the process has completed or is gone.
+    /// A request of the process has completed, or was withdrawn or absorbed.
     #[inline]
     pub(super) fn release(&mut self, cx: &Cx<'_>, p: u32, q: u32) {
         self.procs.end(p);
@@ -177,7 +178,7 @@ impl Bfq {
         }
     }
 
-    /// Frees a queue to which nobody sends and that has nothing left to do.
+    /// Frees a queue without senders and without requests.
     pub(super) fn free_if_unused(&mut self, cx: &Cx<'_>, q: u32) {
         let queue = &self.queues[q];
         let unused = queue.live && queue.procs == 0 && queue.allocated == 0;
@@ -193,7 +194,7 @@ impl Bfq {
         self.queues.remove(q);
     }
 
-    /// The longest budget of all.
+    /// The longest budget of any queue.
     #[inline]
     pub(super) fn max_budget(&self) -> u64 {
         if self.tunables.max_budget > 0 {

@@ -1,5 +1,5 @@
-//! What can be set: names, ranges and defaults of sysfs (`spec/bfq.md` section 16), and switches of our own for parts
-//! that somebody may want to do without.
+//! Attributes: names, ranges and defaults of sysfs (`spec/bfq.md` section 16), and switches of our own to turn off
+//! parts of the policy.
 
 use crate::{Attribute, Options, Unit};
 use blkmq_core::Nanos;
@@ -16,7 +16,7 @@ const fn attribute(
     Attribute { name, unit, default, min, max, help }
 }
 
-/// As `iosched/` lists them, ours last.
+/// In the order of `iosched/`, ours last.
 pub(super) const ATTRIBUTES: &[Attribute] = &[
     attribute(
         "fifo_expire_sync",
@@ -92,26 +92,26 @@ pub(super) const ATTRIBUTES: &[Attribute] = &[
     ),
 ];
 
-/// Which queues are joined.
+/// The queues that are merged.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) enum Joining {
     Nobody,
-    /// Those whose requests lie side by side.
+    /// Queues with neighbouring requests.
     Early,
-    /// And those that are created together.
+    /// Also queues that are created together.
     Stable,
 }
 
-/// Present values.
+/// Current values.
 #[derive(Clone, Debug)]
 pub(crate) struct Tunables {
-    /// Async, sync.
+    /// Async, then sync.
     pub(crate) fifo_expire: [Nanos; 2],
     /// In sectors.
     pub(crate) back_seek_max: u64,
     pub(crate) back_seek_penalty: u64,
     pub(crate) slice_idle: Nanos,
-    /// In sectors; 0: by the device's rate.
+    /// In sectors; 0: from the rate of the device.
     pub(crate) max_budget: u64,
     pub(crate) timeout: Nanos,
     pub(crate) strict: bool,
@@ -138,7 +138,8 @@ impl Tunables {
             let known = tunables.set(name, *default);
             debug_assert!(known, "{name} is listed but cannot be set");
         }
-        // One variable may have two names, so defaults come first.
+        // May the slot of the queue in service end after its time is over? Not while the device is kept idle for it
+        // and less than a third of its budget is left; nor if it is empty and worth waiting for.
         for Attribute { name, .. } in ATTRIBUTES {
             if let Some(value) = options.given(name) {
                 tunables.set(name, value);
@@ -180,7 +181,7 @@ impl Tunables {
             "timeout_sync" => self.timeout = Nanos::from_millis(count.max(1)),
             "strict_guarantees" => {
                 if value != 0 && !self.strict {
-                    // Without idling nothing could be guaranteed.
+                    // Without idling there are no guarantees.
                     self.slice_idle = self.slice_idle.max(Nanos::from_millis(8));
                 }
                 self.strict = value != 0;

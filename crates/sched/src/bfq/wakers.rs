@@ -1,27 +1,28 @@
-//! Who wakes whom (`spec/bfq.md` section 12): a process that waits for another one's I/O before it goes on.
+//! Wakers (`spec/bfq.md` section 12): a process may wait for the I/O of another process before it continues.
 //!
-//! A queue that thinks long, and three times in a row has something again right after a completion of the same other
-//! queue, is woken by that one. While the device waits for it, its waker is let in, as that is the shortest way on.
+//! A queue with a long think time that becomes non-empty right after a completion of the same other queue, three
+//! times in a row, is woken by that queue. While the device is kept idle for it, requests of its waker are injected,
+//! as that is the shortest way on.
 
 use super::Bfq;
 use super::queue::QueueRef;
 use blkmq_core::{Instant, Nanos};
 
-/// A request that comes sooner after a completion than this may be because of it.
+/// A request that arrives sooner than this after a completion may be caused by it.
 const SOON: Nanos = Nanos::from_millis(4);
-/// So often in a row is no accident.
+/// This many times in a row is no coincidence.
 const OFTEN: u32 = 3;
-/// Within so many times `slice_idle`.
+/// Within this many times `slice_idle`.
 const WINDOW: u64 = 128;
 
-/// What is known of who wakes a queue, and whom it wakes.
+/// The waker of a queue, and the queue that it wakes.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Waker {
     pub(super) queue: Option<QueueRef>,
     suspect: Option<QueueRef>,
     seen: u32,
     since: Instant,
-    /// The queue that it was found to wake last.
+    /// The queue that it was last found to wake.
     pub(super) woken: Option<QueueRef>,
 }
 
@@ -30,7 +31,7 @@ impl Waker {
         Self { queue: None, suspect: None, seen: 0, since: now, woken: None }
     }
 
-    /// It became non-empty right after `suspect` completed something; whether that is its waker now.
+    /// The queue became non-empty right after a completion of `suspect`. Returns whether `suspect` is its waker now.
     fn suspect(&mut self, suspect: QueueRef, now: Instant, slice_idle: Nanos) -> bool {
         let window = Nanos(slice_idle.0.saturating_mul(WINDOW));
         if self.suspect != Some(suspect) || now > self.since + window {
@@ -47,7 +48,7 @@ impl Waker {
 }
 
 impl Bfq {
-    /// A sync queue that had nothing waiting has a request.
+    /// A sync queue without waiting requests has got one.
     pub(super) fn look_for_waker(&mut self, q: u32) {
         let queue = &self.queues[q];
         let Some(link) = self.last_completed else { return };

@@ -1,4 +1,4 @@
-//! Priority classes and directions, how requests map to them, and what is kept per class.
+//! Priority classes and directions, the mapping from requests to them, and the per-class state.
 
 use blkmq_core::{Class, IoMeta};
 
@@ -6,7 +6,7 @@ use blkmq_core::{Class, IoMeta};
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Rank {
     Realtime = 0,
-    /// Also for requests that nobody gave a class.
+    /// Also for requests without a class.
     BestEffort = 1,
     Idle = 2,
 }
@@ -14,19 +14,19 @@ pub(super) enum Rank {
 impl Rank {
     /// Highest first.
     pub(super) const ALL: [Self; 3] = [Self::Realtime, Self::BestEffort, Self::Idle];
-    /// Those that others go before, highest first.
+    /// The classes that have a higher one above them, highest first.
     pub(super) const LOWER: [Self; 2] = [Self::BestEffort, Self::Idle];
 }
 
-/// A direction. Whatever changes the device is a write.
+/// A direction. Every operation that changes the device is a write.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Dir {
     Read = 0,
     Write = 1,
 }
 
-/// A class and a direction: each pair has a sector order and a FIFO of its own. The number of a lane is its
-/// number in the indices.
+/// A class and a direction: each pair has a sector order and a FIFO of its own. A lane has the same number in both
+/// indices.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Lane {
     pub(super) rank: Rank,
@@ -51,21 +51,21 @@ impl Lane {
     }
 }
 
-/// What is kept per class.
+/// The state of one class.
 #[derive(Clone, Copy, Default)]
 pub(super) struct PerClass {
-    /// Inserted and not yet completed, merged away or withdrawn: those in the device count. While it is not
-    /// zero, lower classes wait.
+    /// Requests inserted and not yet completed, merged away or withdrawn; requests in the device count. While it is
+    /// not zero, lower classes wait.
     pub(super) queued: u32,
-    /// Inserted and not yet picked.
+    /// Requests inserted and not yet picked.
     pub(super) held: u32,
-    /// Where the last dispatched request of each direction began; the sector order goes on from there.
+    /// The start sector of the last dispatched request of each direction; the sector order continues there.
     pub(super) latest_pos: [u64; 2],
-    /// Insertions, requeues not counted.
+    /// Insertions, without requeues.
     pub(super) inserted: u64,
     /// Requests that were fused into others.
     pub(super) merged: u64,
-    /// Picks, those after a requeue included.
+    /// Picks, including those after a requeue.
     pub(super) dispatched: u64,
     /// Completions at the device.
     pub(super) completed: u64,

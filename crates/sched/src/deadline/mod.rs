@@ -1,8 +1,7 @@
 //! `mq-deadline`: sector order in batches, deadlines between batches, three priority classes.
 //!
-//! Behaviour is that of `spec/mq-deadline.md`; `doc/mq-deadline.md` says where it differs. This file is the
-//! [`Scheduler`]: what happens to a request from insertion to completion. Which request is next is decided
-//! in `select.rs`.
+//! The behaviour is that of `spec/mq-deadline.md`; `doc/mq-deadline.md` lists the differences. This file is the
+//! [`Scheduler`]: it follows a request from insertion to completion. `select.rs` decides which request is next.
 
 mod class;
 mod options;
@@ -29,24 +28,24 @@ pub const FACTORY: Factory = Factory {
 
 /// The dispatch list of the whole queue. Lanes have the numbers below.
 const HEAD: usize = Lane::COUNT;
-/// With `head_per_class`: the dispatch list of the class with this number more.
+/// With `head_per_class`: the first of the per-class dispatch lists; the number of the class is added to it.
 const HEAD_OF: usize = HEAD + 1;
 const LISTS: usize = HEAD_OF + Rank::ALL.len();
 
-/// What is known of a slot's request beyond its metadata, from insertion to completion.
+/// The state of a slot's request beyond its metadata, from insertion to completion.
 #[derive(Clone, Copy)]
 struct Item {
     rq: RequestId,
     lane: Lane,
-    /// Given out by `pick`, and neither completed nor requeued.
+    /// Returned by `pick`, and neither completed nor requeued since.
     issued: bool,
     inserted: Instant,
     deadline: Instant,
 }
 
-/// Invariant: a held request is in exactly one list of `lists`; if that is a lane, it is in the same lane of
-/// `order` too. `held` and `queued` of each class say how many there are.
-// Lines of its own: there may be one for each hardware queue, and each is written by another thread.
+/// Invariant: a held request is in exactly one list of `lists`; if that list is a lane, it is in the same lane of
+/// `order` too. `held` and `queued` of each class count the requests.
+// Cache lines of its own: there may be one instance for each hardware queue, each written by another thread.
 #[repr(align(128))]
 struct Deadline {
     tunables: Tunables,
@@ -92,13 +91,13 @@ impl Deadline {
         &mut self.classes[rank as usize]
     }
 
-    /// Where a request inserted at the head goes.
+    /// The list that takes a request inserted at the head.
     fn head_list(&self, rank: Rank) -> usize {
         if self.tunables.head_per_class { HEAD_OF + rank as usize } else { HEAD }
     }
 
-    /// Moves what waits at the head to where the switch `head_per_class` now wants it. Within a class order is
-    /// kept; back in one list, higher classes come first.
+    /// Moves the requests that wait at the head to the lists that `head_per_class` now asks for. The order within a
+    /// class is kept; in the one common list, higher classes come first.
     fn rearrange_heads(&mut self) {
         if self.tunables.head_per_class {
             while let Some(rq) = self.lists.pop_front(HEAD) {
@@ -114,7 +113,7 @@ impl Deadline {
         }
     }
 
-    /// Files `rq` anew if its start has changed.
+    /// Files `rq` again if its start has changed.
     fn refile(&mut self, cx: &Cx<'_>, rq: RequestId) {
         let sector = cx.requests.get(rq).sector;
         if let Some((lane, filed)) = self.order.filed(rq)
@@ -125,7 +124,7 @@ impl Deadline {
         }
     }
 
-    /// Unlinks the held request `rq` from everything and takes it off the counts of what waits.
+    /// Unlinks the held request `rq` from all lists and updates the counts of waiting requests.
     fn unlink(&mut self, rq: RequestId) -> Lane {
         if self.order.filed(rq).is_some() {
             self.order.remove(rq);
@@ -248,7 +247,7 @@ impl Scheduler for Deadline {
     }
 
     fn may_merge(&self, _: &Cx<'_>, into: RequestId, _: &IoMeta) -> bool {
-        // What waits at the head is in no sector order, and others may depend on where it is.
+        // A request at the head is in no sector order, and other I/O may depend on its position.
         self.order.filed(into).is_some()
     }
 

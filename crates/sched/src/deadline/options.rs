@@ -1,5 +1,5 @@
-//! What can be set: names, ranges and defaults of sysfs (`spec/mq-deadline.md` section 1), and two switches
-//! of our own that bring Linux's behaviour back where ours differs.
+//! Attributes: names, ranges and defaults of sysfs (`spec/mq-deadline.md` section 1), and two switches of our own
+//! that restore Linux's behaviour where ours differs.
 
 use super::class::Dir;
 use crate::{Attribute, Options, Shape, Unit};
@@ -18,7 +18,7 @@ const fn attribute(
     Attribute { name, unit, default, min, max, help }
 }
 
-/// As `iosched/` lists them, ours last.
+/// In the order of `iosched/`, ours last.
 pub(super) const ATTRIBUTES: &[Attribute] = &[
     attribute(
         "read_expire",
@@ -79,7 +79,7 @@ pub(super) const ATTRIBUTES: &[Attribute] = &[
     ),
 ];
 
-/// Present values.
+/// Current values.
 pub(super) struct Tunables {
     /// Time from insertion to deadline, by direction.
     pub(super) expire: [Nanos; 2],
@@ -130,8 +130,8 @@ impl Tunables {
         })
     }
 
-    /// Sets `name` to `value`, which is within the attribute's range. Requests that wait keep the deadlines
-    /// they have. Returns false if there is no such attribute.
+    /// Sets `name` to `value`, which is within the attribute's range. Waiting requests keep their deadlines. Returns
+    /// false if there is no such attribute.
     pub(super) fn set(&mut self, name: &str, value: i64) -> bool {
         let millis = Nanos::from_millis(value.max(0) as u64);
         match name {

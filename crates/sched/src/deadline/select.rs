@@ -1,7 +1,7 @@
-//! Which request is next (`spec/mq-deadline.md` section 4).
+//! Selects the next request (`spec/mq-deadline.md` section 4).
 //!
-//! The order of questions: anything at the head; then a request of a lower class that has waited too long;
-//! then the highest class that has anything queued, in which the batch goes on or a new one begins.
+//! Candidates, in this order: requests at the head; a request of a lower class that has waited too long; the highest
+//! class with anything queued, where the batch continues or a new one begins.
 
 use super::class::{Dir, Lane, Rank};
 use super::{Deadline, HEAD, HEAD_OF};
@@ -9,7 +9,7 @@ use crate::index::Found;
 use crate::{Cx, Pick};
 use blkmq_core::{Instant, Nanos, RequestId};
 
-/// A request chosen from a lane but still held; with its place in the sector order if that is known.
+/// A request chosen from a lane but still held, with its place in the sector order if known.
 struct Choice {
     rq: RequestId,
     lane: Lane,
@@ -42,17 +42,17 @@ impl Deadline {
         unreachable!("requests are held, but by no class");
     }
 
-    /// Do at least two classes have anything queued? Otherwise age cannot matter.
+    /// Do at least two classes have requests queued? Otherwise aging has no effect.
     #[inline]
     fn classes_compete(&self) -> bool {
         self.classes.iter().filter(|class| class.queued > 0).count() > 1
     }
 
-    /// A higher class is in the device and keeps the held requests of lower ones waiting: until one of its
-    /// requests completes, or one of theirs is old enough.
+    /// The answer while a higher class has requests in the device, so that the held requests of lower classes wait:
+    /// until a request of the higher class completes, or one of a lower class is old enough.
     fn blocked(&self) -> Pick {
         if self.tunables.linux_quirks {
-            // Linux's probes may pass an old request over, so no time can be named.
+            // Linux's check may pass over an old request, so no time can be given.
             return Pick::WaitCompletion;
         }
         let ages = Rank::LOWER.into_iter().filter_map(|rank| self.oldest(rank));
@@ -70,7 +70,7 @@ impl Deadline {
         }
         let mut above = self.classes[Rank::Realtime as usize].queued;
         for rank in Rank::LOWER {
-            // With nobody above, its turn comes anyway, and in sector order.
+            // If no higher class has requests, this class is served anyway, in sector order.
             if above > 0
                 && let Some((inserted, rq)) = self.oldest(rank)
                 && inserted + age <= cx.now
@@ -82,8 +82,8 @@ impl Deadline {
         None
     }
 
-    /// The longest-waiting request of a class, and when it was inserted. Of several as old, one at the head
-    /// comes first, then a read.
+    /// The longest-waiting request of a class, and the time of its insertion. Of several requests of the same age,
+    /// one at the head comes first, then a read.
     fn oldest(&self, rank: Rank) -> Option<(Instant, RequestId)> {
         let reads = Lane { rank, dir: Dir::Read }.index();
         let writes = Lane { rank, dir: Dir::Write }.index();
@@ -94,7 +94,7 @@ impl Deadline {
             .min_by_key(|(inserted, _)| *inserted)
     }
 
-    /// Section 4.1: the next request of the class `rank`, issued, if it has waited for at least `age`.
+    /// Section 4.1: issues and returns the next request of the class `rank`, if it has waited for at least `age`.
     fn select(&mut self, cx: &Cx<'_>, rank: Rank, age: Nanos) -> Option<RequestId> {
         let old_enough = |this: &Self, rq: RequestId| {
             age == Nanos::ZERO || this.items[rq.index()].inserted + age <= cx.now
@@ -124,7 +124,8 @@ impl Deadline {
         }
     }
 
-    /// The next of the batch, issued, if it goes on. What [`choose`](Self::choose) does first, in one go with the order.
+    /// Issues and returns the next request of the batch, if the batch continues. The same as the first step of
+    /// [`choose`](Self::choose), with the lookup and the removal from the order in one operation.
     #[inline]
     fn go_on(&mut self, rank: Rank) -> Option<RequestId> {
         if self.batching >= self.tunables.fifo_batch {
@@ -136,7 +137,7 @@ impl Deadline {
         Some(self.issue_at(lane, sector, rq))
     }
 
-    /// The next of the batch, or the first of a new one. Begins the new batch even if the caller then
+    /// The next request of the batch, or the first one of a new batch. Begins the new batch even if the caller then
     /// declines; callers that must not disturb the batch do not call this.
     fn choose(&mut self, now: Instant, rank: Rank) -> Option<Choice> {
         if self.batching < self.tunables.fifo_batch {
@@ -158,7 +159,8 @@ impl Deadline {
             Some(found) if self.items[oldest.index()].deadline > now => {
                 Some(Choice { rq: found.rq, lane, found: Some(found) })
             }
-            // Overdue, or nothing further up: back to the oldest, wherever it is.
+            // The oldest request is overdue, or no request lies ahead: the batch begins at the oldest, wherever it
+            // is.
             _ => Some(Choice { rq: oldest, lane, found: None }),
         }
     }
@@ -182,19 +184,19 @@ impl Deadline {
         Some(Dir::Write)
     }
 
-    /// The first request of `lane` that begins where its last one began, or behind it.
+    /// The first request of `lane` that begins at or after the start of the last one dispatched there.
     #[inline]
     fn ahead(&self, lane: Lane) -> Option<Found> {
         self.order.at_or_after(lane.index(), self.pos(lane))
     }
 
-    /// Where the sector order of `lane` goes on.
+    /// The sector at which the order of `lane` continues.
     #[inline]
     fn pos(&self, lane: Lane) -> u64 {
         self.classes[lane.rank as usize].latest_pos[lane.dir as usize]
     }
 
-    /// Gives out a request from wherever it waits.
+    /// Issues a request from any list.
     fn issue(&mut self, cx: &Cx<'_>, rq: RequestId) -> RequestId {
         if self.order.filed(rq).is_some() {
             self.order.remove(rq);
@@ -203,7 +205,7 @@ impl Deadline {
         self.issue_at(lane, cx.requests.get(rq).sector, rq)
     }
 
-    /// Gives out a request that the sector order no longer holds.
+    /// Issues a request that is no longer in the sector order.
     #[inline]
     fn issue_at(&mut self, lane: Lane, sector: u64, rq: RequestId) -> RequestId {
         self.lists.remove(rq);

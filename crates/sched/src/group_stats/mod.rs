@@ -1,12 +1,12 @@
-//! Statistics of groups, from what a policy has noted down (`spec/bfq.md` section 17): the names of cgroup v1, less their
-//! prefix.
+//! Statistics of groups, from the notes of a policy (`spec/bfq.md` section 17), under the names of cgroup v1 without
+//! their prefix.
 //!
-//! A plain state machine. Whoever has time feeds it with [`Note`]s, in any order, or with what they come to, and with
-//! every [`GroupChange`]; it neither locks nor knows the time. Applying a note is O(1) and allocates nothing; reading
-//! with `_recursive` is O(groups).
+//! A plain state machine. The caller feeds it with [`Note`]s in any order, or with sums of them, and with every
+//! [`GroupChange`]; it neither locks nor knows the time. Applying a note is O(1) and allocates nothing; reading with
+//! `_recursive` is O(groups).
 //!
-//! A group that is removed leaves its numbers to its parent, so that sums over a subtree only ever grow, and so do notes
-//! that still come in its name.
+//! The numbers of a removed group go to its parent, so that sums over a subtree never decrease; so do notes that
+//! still arrive in its name.
 
 mod tally;
 
@@ -16,23 +16,24 @@ use blkmq_core::{GroupId, Nanos};
 
 pub use tally::{Tallies, Tally};
 
-/// Counted by direction. Each I/O counts once among `read`, `write` and `discard`, and once among `sync` and `unsynced`.
+/// A count by direction. Each I/O counts once among `read`, `write` and `discard`, and once among `sync` and
+/// `unsynced`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Flow {
-    /// Of reads.
+    /// Reads.
     pub read: u64,
-    /// Of writes, those of zeroes included.
+    /// Writes, including zeroes.
     pub write: u64,
-    /// Of discards.
+    /// Discards.
     pub discard: u64,
-    /// Of what somebody waits for.
+    /// I/O that a submitter waits for.
     pub sync: u64,
-    /// Of what nobody waits for (`Async`).
+    /// I/O that no submitter waits for (`Async`).
     pub unsynced: u64,
 }
 
 impl Flow {
-    /// Names of the rows of a flow as cgroup prints them, in its order, and their values.
+    /// The names of the rows of a flow as cgroup prints them, in its order, and their values.
     #[must_use]
     pub fn rows(&self) -> [(&'static str, u64); 6] {
         [
@@ -45,7 +46,7 @@ impl Flow {
         ]
     }
 
-    /// Of all directions.
+    /// The sum over all directions.
     #[must_use]
     pub fn total(&self) -> u64 {
         self.read + self.write + self.discard
@@ -77,32 +78,32 @@ impl Flow {
     }
 }
 
-/// What a group has done since it was made, or since it is counted: the counts from which iostat makes its columns. All
-/// of them only ever grow.
+/// The activity of a group since it was created, or since counting began: the counts from which iostat computes its
+/// columns. None of them ever decreases.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct GroupIo {
-    /// Requests that have completed, each with all that merged into it.
+    /// Completed requests; I/Os merged into a request do not count apart.
     pub ios: Flow,
-    /// Their bytes.
+    /// Bytes of the completed requests.
     pub bytes: Flow,
-    /// I/Os that joined another request in the scheduler.
+    /// I/Os that were merged into another request in the scheduler.
     pub merged: Flow,
-    /// Nanoseconds that requests waited from their arrival until they were issued, added up.
+    /// Sum of the nanoseconds from the arrival of a request until it was issued.
     pub wait: Flow,
-    /// Nanoseconds that they were at the device, added up.
+    /// Sum of the nanoseconds that requests were at the device.
     pub service: Flow,
 }
 
 /// The value of one statistic.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Reading {
-    /// By direction.
+    /// A count by direction.
     Flow(Flow),
     /// A single number. Times are in nanoseconds.
     Number(u64),
 }
 
-/// What is counted by direction, in the order of [`FLOWS`].
+/// The statistics counted by direction, in the order of [`FLOWS`].
 #[derive(Clone, Copy)]
 enum Kind {
     Bytes,
@@ -113,8 +114,8 @@ enum Kind {
     Queued,
 }
 
-/// Statistics by direction: bytes and I/Os that have completed, nanoseconds that they were at the device, and that they
-/// waited before, how many were merged into others, and how many wait now. Each has a `_recursive` form as well.
+/// Statistics by direction: bytes and I/Os completed, nanoseconds at the device, nanoseconds waited before that, I/Os
+/// merged into others, and requests that wait now. Each has a `_recursive` form as well.
 pub const FLOWS: &[&str] = &[
     "io_service_bytes",
     "io_serviced",
@@ -127,9 +128,9 @@ pub const FLOWS: &[&str] = &[
 /// Single numbers that have a `_recursive` form as well: nanoseconds in service, and sectors served.
 pub const SUMS: &[&str] = &["time", "sectors"];
 
-/// Single numbers of a group alone: requests that were waiting when it was served, on average; nanoseconds for which it
-/// waited for its turn, for which the device was kept idle for it, and for which it had nothing to do; and how often a
-/// queue of it ran out of requests.
+/// Single numbers of a group alone: the average number of waiting requests when the group was served; nanoseconds for
+/// which it waited for its turn, for which the device was kept idle for it, and for which it had no requests; and how
+/// often one of its queues ran out of requests.
 pub const NUMBERS: &[&str] =
     &["avg_queue_size", "group_wait_time", "idle_time", "empty_time", "dequeue"];
 
@@ -164,7 +165,7 @@ impl Counts {
         &mut self.flows[kind as usize]
     }
 
-    /// A request waits no longer. It may have been queued before anybody counted.
+    /// A request no longer waits. It may have been queued before counting began.
     fn unqueue(&mut self, about: About) {
         self.flow(Kind::Queued).change(about, |n| n.saturating_sub(1));
     }
@@ -220,11 +221,11 @@ impl Counts {
     }
 }
 
-/// A group that exists.
+/// An existing group.
 #[derive(Clone, Copy, Debug)]
 struct Member {
     id: GroupId,
-    /// The place of the group above; the root's is its own.
+    /// The place of the parent group; the root is its own parent.
     parent: usize,
     counts: Counts,
 }
@@ -232,9 +233,9 @@ struct Member {
 /// The statistics of all groups of a queue.
 #[derive(Clone, Debug)]
 pub struct GroupStats {
-    /// The root is the first. A group that is gone leaves a free place.
+    /// The root is the first. A removed group leaves a free place.
     members: Vec<Option<Member>>,
-    /// By group: the place where its numbers are, or where those are that have its name now.
+    /// By group: the place of its numbers, or, for a removed group, the place of the group that has inherited them.
     places: Vec<usize>,
 }
 
@@ -245,7 +246,7 @@ impl Default for GroupStats {
 }
 
 impl GroupStats {
-    /// There is the root, and nothing has happened.
+    /// Only the root, with all counts zero.
     #[must_use]
     pub fn new() -> Self {
         let root = Member { id: GroupId::ROOT, parent: 0, counts: Counts::default() };
@@ -288,7 +289,7 @@ impl GroupStats {
         self.places.iter_mut().filter(|at| **at == place).for_each(|at| *at = gone.parent);
     }
 
-    /// Where the numbers of a group are; the root's, if nothing is known of it.
+    /// The place of a group's numbers; the root's for an unknown group.
     #[inline]
     fn place(&self, group: GroupId) -> usize {
         self.places.get(usize::from(group.0)).copied().unwrap_or(0)
@@ -312,14 +313,14 @@ impl GroupStats {
         }
     }
 
-    /// Every name that can be read.
+    /// Every name that can be read, and whether in its `_recursive` form.
     pub fn names() -> impl Iterator<Item = (&'static str, bool)> {
         let both = FLOWS.iter().chain(SUMS).flat_map(|name| [(*name, false), (*name, true)]);
         both.chain(NUMBERS.iter().map(|name| (*name, false)))
     }
 
-    /// The statistic `name` of a group: one of [`FLOWS`], [`SUMS`] or [`NUMBERS`], those of the first two also with
-    /// `_recursive` behind, for the group and all below it. `None` if there is no such name or group.
+    /// The statistic `name` of a group: one of [`FLOWS`], [`SUMS`] or [`NUMBERS`]. Names of the first two also exist
+    /// with the suffix `_recursive`, for the group and all groups below it. `None` if there is no such name or group.
     #[must_use]
     pub fn read(&self, group: GroupId, name: &str) -> Option<Reading> {
         let place = self.place(group);
@@ -333,7 +334,7 @@ impl GroupStats {
         }
     }
 
-    /// What a group and all below it have done; `None` if there is no such group. O(groups).
+    /// The activity of a group and all groups below it; `None` if there is no such group. O(groups).
     #[must_use]
     pub fn io(&self, group: GroupId) -> Option<GroupIo> {
         let place = self.place(group);
@@ -349,7 +350,7 @@ impl GroupStats {
         })
     }
 
-    /// The numbers of a group and of all below it, added up.
+    /// The sum over a group and all groups below it.
     fn subtree(&self, top: usize) -> Counts {
         let mut all = Counts::default();
         for (place, member) in self.members.iter().enumerate() {
@@ -534,7 +535,7 @@ mod tests {
         stats.regroup(GroupChange::Removed { group: GroupId(1) });
         stats.apply(&note(2, Op::Read, Event::Time(Nanos(1))));
         assert_eq!(number(&stats, 0, "time"), 8);
-        // The name is used again: it begins with nothing.
+        // A reused name begins with zero.
         add(&mut stats, 2, 0);
         assert_eq!(number(&stats, 2, "time"), 0);
         stats.apply(&note(9, Op::Read, Event::Time(Nanos(1))));

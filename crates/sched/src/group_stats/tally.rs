@@ -1,18 +1,18 @@
-//! Sums over many notes, for whoever writes notes down faster than anybody wants to count them.
+//! Sums over many notes, for a policy that writes notes faster than the statistics should process them.
 //!
-//! What is kept of notes in the end are sums, so they need not be written down one by one.
+//! The statistics are sums, so notes need not be kept one by one.
 
 use super::{Counts, Kind};
 use crate::{About, Event};
 use alloc::vec::Vec;
 use blkmq_core::{GroupId, Op};
 
-/// What the notes about one kind of I/O of one group come to. Two cache lines: requests, and turns.
+/// The sum of the notes about one kind of I/O of one group. Two cache lines: requests, and turns.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(C, align(64))]
 pub struct Tally {
     about: About,
-    /// How many more wait than before.
+    /// Change in the number of waiting requests.
     waiting: i64,
     merged: u64,
     completed: u64,
@@ -23,7 +23,7 @@ pub struct Tally {
     turns: Turns,
 }
 
-/// What happens once in a turn at most.
+/// Events that happen at most once in a turn.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Turns {
     time: u64,
@@ -60,13 +60,13 @@ impl Tally {
         }
     }
 
-    /// Which group it is about.
+    /// The group that the notes are about.
     #[must_use]
     pub fn group(&self) -> GroupId {
         self.about.group()
     }
 
-    /// Adds what a note says.
+    /// Adds one event.
     #[inline(always)]
     fn add(&mut self, what: Event) {
         match what {
@@ -95,10 +95,10 @@ impl Tally {
         }
     }
 
-    /// Adds the sums to what is counted already.
+    /// Adds the sums to `counts`.
     pub(super) fn count(&self, counts: &mut Counts) {
         let about = self.about;
-        // Some may have begun to wait before anybody counted.
+        // Some requests may have begun to wait before counting began.
         counts.flow(Kind::Queued).change(about, |n| n.saturating_add_signed(self.waiting));
         for (kind, sum) in [
             (Kind::Bytes, self.bytes),
@@ -121,25 +121,25 @@ impl Tally {
     }
 }
 
-/// Tallies that are being written at a time.
+/// The number of open tallies.
 const PLACES: usize = 8;
-/// The place of a tally among those that are being written; the kinds that one group has do not meet.
+/// The place of a tally among the open ones; the kinds of I/O of one group have different places.
 #[inline]
 const fn place(about: About) -> usize {
     (about.word() ^ about.word() >> 3) as usize % PLACES
 }
 
-/// Tallies by what they are about. Adding a note is O(1).
+/// Open tallies, each about one kind of I/O of one group. Adding a note is O(1).
 #[derive(Clone, Debug)]
 pub struct Tallies {
     open: [Tally; PLACES],
-    /// Which of them are, a bit each. The others are about [`NOTHING`].
+    /// The places in use, a bit each. The others are about [`NOTHING`].
     used: u32,
-    /// Those that had to make room.
+    /// Tallies that were moved out of their place by another one.
     full: Vec<Tally>,
 }
 
-/// What a free place is about: no policy hears of that group, and the kind would not be at that place.
+/// The subject of a free place: no policy is told of that group, and the kind would not be at that place.
 const NOTHING: [About; PLACES] = {
     let mut nothing = [About::new(GroupId(u16::MAX), Op::Read, false); PLACES];
     nothing[place(nothing[0])] = About::new(GroupId(u16::MAX), Op::Read, true);
@@ -154,7 +154,7 @@ impl Default for Tallies {
 
 impl Tallies {
     /// Adds a note.
-    // Always inline: nothing of `what` need be in memory.
+    // Always inline, so that `what` need not be in memory.
     #[inline(always)]
     pub fn add(&mut self, about: About, what: Event) {
         let place = place(about);
@@ -179,11 +179,11 @@ impl Tallies {
     #[inline]
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        // What had to make room made it for another one.
+        // A tally is moved to `full` only when another one takes its place.
         self.used == 0
     }
 
-    /// Gives all tallies away and begins anew.
+    /// Passes all tallies to `take` and begins again.
     pub fn drain(&mut self, mut take: impl FnMut(Tally)) {
         self.full.drain(..).for_each(&mut take);
         let mut used = core::mem::take(&mut self.used);

@@ -1,4 +1,4 @@
-//! One list of [`Lists`]: for a policy that keeps a single order.
+//! A single list of [`Lists`], for a policy that keeps one order.
 
 use super::Lists;
 use blkmq_core::RequestId;
@@ -13,13 +13,13 @@ impl Fifo {
         Self(Lists::new(slots, 1))
     }
 
-    /// Members.
+    /// The number of members.
     #[must_use]
     pub fn len(&self) -> usize {
         self.0.len(0)
     }
 
-    /// Nothing in it?
+    /// Is the list empty?
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty(0)
@@ -59,21 +59,21 @@ impl Fifo {
     /// Adds `rq` directly ahead of the member `before`.
     ///
     /// # Panics
-    /// If `before` is no member, or the slot of `rq` is in the list already.
+    /// If `before` is not a member, or the slot of `rq` is in the list already.
     pub fn insert_before(&mut self, rq: RequestId, before: RequestId) {
         self.0.insert_before(rq, before);
     }
 
-    /// Takes out the oldest member.
+    /// Removes and returns the oldest member.
     #[inline]
     pub fn pop_front(&mut self) -> Option<RequestId> {
         self.0.pop_front(0)
     }
 
-    /// Takes `rq` out, wherever it is.
+    /// Removes `rq`, wherever it is.
     ///
     /// # Panics
-    /// If it is no member.
+    /// If it is not a member.
     #[inline]
     pub fn remove(&mut self, rq: RequestId) {
         self.0.remove(rq);

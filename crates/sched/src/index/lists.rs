@@ -1,10 +1,10 @@
 //! Several first-in-first-out lists over one table of links, so that any member is unlinked in O(1).
 //!
-//! A request is in at most one of the lists at a time. That is what makes one table enough, however many
-//! classes, directions or owners a policy keeps apart; and it lets a member be found by its id alone.
+//! A request is in at most one of the lists at a time. So one table is enough, however many classes, directions or
+//! owners a policy keeps apart, and a member can be found by its id alone.
 //!
-//! A lazily deleted queue would not do: while the oldest request waits for its deadline, everything picked
-//! in another order would leave a dead entry behind it.
+//! A lazily deleted queue would not work: while the oldest request waits for its deadline, every request picked in
+//! another order would leave a dead entry behind it.
 
 use alloc::boxed::Box;
 use alloc::vec;
@@ -12,7 +12,7 @@ use blkmq_core::RequestId;
 
 const NONE: u32 = u32::MAX;
 
-/// What is known of one slot. Not linked if `list` is [`NONE`].
+/// The links of one slot. Not linked if `list` is [`NONE`].
 #[derive(Clone, Copy)]
 struct Links {
     prev: u32,
@@ -35,7 +35,7 @@ pub struct Lists {
 }
 
 impl Lists {
-    /// As many empty `lists` for requests with indices below `slots`.
+    /// Makes `lists` empty lists for requests with indices below `slots`.
     #[must_use]
     pub fn new(slots: u32, lists: usize) -> Self {
         let unlinked = Links { prev: NONE, next: NONE, list: NONE, rq: RequestId::new(0, 0) };
@@ -46,14 +46,14 @@ impl Lists {
         }
     }
 
-    /// Members of `list`.
+    /// The number of members of `list`.
     #[inline]
     #[must_use]
     pub fn len(&self, list: usize) -> usize {
         self.ends[list].len as usize
     }
 
-    /// Nothing in `list`?
+    /// Is `list` empty?
     #[inline]
     #[must_use]
     pub fn is_empty(&self, list: usize) -> bool {
@@ -102,7 +102,7 @@ impl Lists {
         self.link(list, rq, NONE, self.ends[list].head);
     }
 
-    /// Adds `rq` directly ahead of the member `before`, to the list that this one is in.
+    /// Adds `rq` directly ahead of the member `before`, to the same list.
     ///
     /// # Panics
     /// If `before` is in no list, or the slot of `rq` is in a list already.
@@ -122,7 +122,7 @@ impl Lists {
         ends.len += 1;
     }
 
-    /// Takes the oldest member out of `list`.
+    /// Removes and returns the oldest member of `list`.
     #[inline]
     pub fn pop_front(&mut self, list: usize) -> Option<RequestId> {
         let rq = self.front(list)?;
@@ -130,7 +130,7 @@ impl Lists {
         Some(rq)
     }
 
-    /// Takes `rq` out of its list, wherever it is.
+    /// Removes `rq` from its list, wherever it is.
     ///
     /// # Panics
     /// If it is in none.

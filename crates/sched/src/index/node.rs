@@ -1,21 +1,21 @@
-//! A node of [`SectorIndex`](super::SectorIndex): up to 16 keys in order, and what each leads to.
+//! A node of [`SectorIndex`](super::SectorIndex): up to 16 keys in order, each with a value.
 //!
-//! Knows nothing of levels, lanes or requests.
+//! It knows nothing of levels, lanes or requests.
 //!
 //! Entries never move. Their order is a permutation: nibble `r` of a word is the cell of the entry with rank
 //! `r`, so inserting or removing shifts a register and not memory, as in Mao, Kohler and Morris, "Cache
 //! Craftiness for Fast Multicore Key-Value Storage" (2012). And since the rank of a key is the number of
 //! keys below it, a search counts all cells in whatever order they lie, without a branch.
 
-/// Entries in a full node: nibbles in a word.
+/// Entries in a full node: the number of nibbles in a word.
 pub(super) const FULL: usize = 16;
-/// Fewer entries than this are too few for any node but a root. A quarter and not half of [`FULL`]: a node
-/// that was just split must lose half of its entries before it is joined again.
+/// The least number of entries in a node other than a root. A quarter and not half of [`FULL`]: a node that was just
+/// split must lose half of its entries before it is joined again.
 pub(super) const LEAST: usize = FULL / 4;
 /// No node.
 pub(super) const NONE: u32 = u32::MAX;
-/// The key of an unused cell, above every real one. All keys fit in 63 bits, so that "is below" is the sign
-/// of a difference, which every processor can compute for several cells at a time.
+/// The key of an unused cell, above every real one. All keys fit in 63 bits, so that "is below" is the sign of a
+/// difference, which every processor can compute for several cells at a time.
 pub(super) const UNUSED: u64 = u64::MAX >> 1;
 
 /// A node.
@@ -55,7 +55,7 @@ impl Node {
         (self.order >> nibble(rank)) as usize & (FULL - 1)
     }
 
-    /// The key of rank `rank`; [`UNUSED`] if there are not so many.
+    /// The key of rank `rank`; [`UNUSED`] if there are fewer entries.
     #[inline]
     pub(super) fn key(&self, rank: usize) -> u64 {
         if rank < self.len() { self.keys[self.cell(rank)] } else { UNUSED }
@@ -76,14 +76,15 @@ impl Node {
         self.keys[self.cell(rank)] = key;
     }
 
-    /// How many keys are below `key`, which is at most [`UNUSED`]: the rank of the first key that is not.
+    /// The number of keys below `key`, which is at most [`UNUSED`]. It is the rank of the first key that is not
+    /// below.
     #[inline]
     pub(super) fn below(&self, key: u64) -> usize {
         self.keys.iter().map(|k| k.wrapping_sub(key) >> 63).sum::<u64>() as usize
     }
 
-    /// In an inner node, the rank of the child that `key` belongs to. Children's keys are where they begin,
-    /// and the first one of a node begins no later than anything that is looked for in that node.
+    /// In an inner node, the rank of the child that `key` belongs to. The key of a child is where it begins, and the
+    /// first child of a node begins no later than any key that is searched in that node.
     #[inline]
     pub(super) fn child_of(&self, key: u64) -> usize {
         self.below(key + 1).saturating_sub(1)
@@ -96,7 +97,7 @@ impl Node {
         let cell = self.cell(len);
         self.keys[cell] = key;
         self.values[cell] = value;
-        // The nibble of the cell moves down from rank `len` to `rank`, those between move up.
+        // The nibble of the cell moves down from rank `len` to `rank`; those between move up.
         let (between, others) = ranks(rank, len);
         let moved = (self.order & between) << 4;
         self.order = (self.order & others) | moved | (cell as u64) << nibble(rank);
@@ -109,15 +110,15 @@ impl Node {
         assert!(rank <= last && last < FULL, "no such entry in a node");
         let cell = self.cell(rank);
         self.keys[cell] = UNUSED;
-        // The other way round: the nibble of the cell moves up to where the unused ones are.
+        // The reverse: the nibble of the cell moves up to the unused ones.
         let (between, others) = ranks(rank, last);
         let moved = (self.order >> 4) & between;
         self.order = (self.order & others) | moved | (cell as u64) << nibble(last);
         self.len -= 1;
     }
 
-    /// Moves entries between `self` and `right`, its neighbour, until `self` holds `keep` of them. This is
-    /// how nodes are split (`right` is empty), joined (`keep` is all) and evened out.
+    /// Moves entries between `self` and its neighbour `right` until `self` holds `keep` of them. Used to split nodes
+    /// (`right` is empty), to join them (`keep` is all) and to even them out.
     pub(super) fn share(&mut self, right: &mut Self, keep: usize) {
         while self.len() > keep {
             let rank = self.len() - 1;
@@ -131,7 +132,7 @@ impl Node {
     }
 }
 
-/// Where the nibble of a rank begins. The mask is for the compiler; ranks are below 16.
+/// The position of a rank's nibble. The mask is for the compiler; ranks are below 16.
 #[inline]
 fn nibble(rank: usize) -> u32 {
     4 * (rank as u32 % FULL as u32)

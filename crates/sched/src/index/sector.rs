@@ -1,28 +1,29 @@
 //! Requests in order of sector, in several lanes over one pool of nodes.
 //!
-//! A B+ tree per lane: sorted runs of up to 16 sectors, and above them, once there are more, nodes that say
-//! which run to look in. Up to 16 requests a lane is a single node. Nodes come from a pool that all lanes
-//! share and that is made for the worst case at creation, so nothing is allocated afterwards.
+//! A B+ tree per lane: sorted runs of up to 16 sectors, and, once there are more, nodes above them that direct the
+//! search to a run. A lane of up to 16 requests is a single node. Nodes come from a pool that all lanes share and
+//! that is sized for the worst case at creation, so nothing is allocated afterwards.
 //!
-//! Each sector is in its tree once. Further requests at the same sector wait in a ring behind the first, in
-//! order of insertion; so a thousand writes to one block cost no more than one each.
+//! Each sector is in its tree once. Further requests at the same sector wait in a ring behind the first, in order of
+//! insertion; so a thousand writes to one block cost no more than one each.
 //!
-//! It keeps sectors as they were when filed: whoever changes a request's start files it anew.
+//! The index keeps the sector under which a request was filed: a caller that changes a request's start must file it
+//! again.
 
 use super::node::{FULL, LEAST, NONE, Node, UNUSED};
 use alloc::boxed::Box;
 use alloc::vec;
 use blkmq_core::RequestId;
 
-/// The highest sector that can be filed: no device has 2^63 sectors, whose bytes 64 bits do not count. Input from
-/// outside, as a log is, is held against it before a policy is told.
+/// The highest sector that can be filed. No device has 2^63 sectors, since 64 bits could not count their bytes. Input
+/// from outside, such as a log, is checked against it before a policy is told.
 pub const LAST_SECTOR: u64 = UNUSED - 1;
 
 /// Joining stops short of a full node, so that the next insert does not split it again.
 const JOIN: usize = FULL / 4 * 3;
 
-/// Where a slot's request is filed, and its neighbours in the ring of requests at that sector. Not filed if
-/// `lane` is [`NONE`].
+/// Where a slot's request is filed, and its neighbours in the ring of requests at that sector. Not filed if `lane` is
+/// [`NONE`].
 #[derive(Clone, Copy)]
 struct Peers {
     sector: u64,
@@ -39,8 +40,8 @@ struct Lane {
     len: u32,
 }
 
-/// Where the successor of the request taken last is: whoever goes through a lane in order asks for just that. Any other
-/// change makes it unknown, which is a `lane` of [`NONE`].
+/// The position of the successor of the request taken last, because a caller that walks a lane in order asks for it
+/// next. Any other change invalidates it; `lane` is then [`NONE`].
 #[derive(Clone, Copy)]
 struct Cursor {
     lane: u32,
@@ -54,8 +55,8 @@ impl Cursor {
     const UNKNOWN: Self = Self { lane: NONE, node: NONE, at: 0, from: 0 };
 }
 
-/// Where a search ended: a filed request, to be looked at and perhaps [taken](SectorIndex::take). Good until
-/// the index next changes.
+/// The result of a search: a filed request, to be inspected and perhaps [taken](SectorIndex::take). Valid until the
+/// index next changes.
 #[derive(Clone, Copy, Debug)]
 pub struct Found {
     /// The request; of several at one sector, the one filed first.
@@ -67,8 +68,8 @@ pub struct Found {
     at: u32,
 }
 
-/// An order over (sector, request) for each of several lanes. Insertion, search and removal are O(log n) in
-/// the requests of a lane; nothing allocates after creation.
+/// An order over (sector, request) for each of several lanes. Insertion, search and removal are O(log n) in the
+/// requests of a lane; nothing allocates after creation.
 pub struct SectorIndex {
     nodes: Box<[Node]>,
     free: u32,
@@ -77,7 +78,7 @@ pub struct SectorIndex {
     cursor: Cursor,
 }
 
-/// An id as a leaf keeps it: in 32 bits beside child numbers.
+/// A request id as a leaf stores it: 32 bits, like the child numbers of inner nodes.
 #[inline]
 fn pack(rq: RequestId) -> u32 {
     rq.index() as u32 | u32::from(rq.generation()) << 24
@@ -88,8 +89,8 @@ fn unpack(value: u32) -> RequestId {
     RequestId::new(value & (RequestId::MAX_SLOTS - 1), (value >> 24) as u8)
 }
 
-/// Nodes that suffice for any state: a root for each lane, and below the roots, on each level, nodes that have
-/// at least [`LEAST`] entries, of which the lowest level has no more than there are slots.
+/// The number of nodes that suffices for any state: a root for each lane, and on each level below the roots nodes
+/// with at least [`LEAST`] entries. The lowest level has no more entries than there are slots.
 fn nodes_needed(slots: u32, lanes: usize) -> usize {
     let mut on_level = slots as usize;
     let mut total = lanes;
@@ -114,19 +115,19 @@ impl SectorIndex {
             peers: vec![unfiled; slots as usize].into_boxed_slice(),
             cursor: Cursor::UNKNOWN,
         };
-        // The first ones are the roots. Low numbers are given out first.
+        // The first nodes are the roots. Low numbers are allocated first.
         (lanes..nodes).rev().for_each(|node| index.give_back(node as u32));
         index
     }
 
-    /// Requests in `lane`.
+    /// The number of requests in `lane`.
     #[inline]
     #[must_use]
     pub fn len(&self, lane: usize) -> usize {
         self.lanes[lane].len as usize
     }
 
-    /// Nothing in `lane`?
+    /// Is `lane` empty?
     #[inline]
     #[must_use]
     pub fn is_empty(&self, lane: usize) -> bool {
@@ -155,7 +156,7 @@ impl SectorIndex {
         self.lanes[lane].len += 1;
     }
 
-    /// The first request of `lane` at `sector` or behind it.
+    /// The first request of `lane` at or after `sector`.
     #[inline]
     #[must_use]
     pub fn at_or_after(&self, lane: usize, sector: u64) -> Option<Found> {
@@ -165,7 +166,8 @@ impl SectorIndex {
         Some(Found { rq, sector: run.key(at), lane: lane as u32, node, at: at as u32 })
     }
 
-    /// The same, and takes it out. O(1) for the successor of what this took last, if nothing has changed since.
+    /// Like `at_or_after`, but also takes the request out. O(1) for the successor of the request that this function
+    /// took last, if nothing has changed since.
     #[inline]
     pub fn take_at_or_after(&mut self, lane: usize, sector: u64) -> Option<(u64, RequestId)> {
         let Cursor { lane: known, node, at, from } = self.cursor;
@@ -180,7 +182,7 @@ impl SectorIndex {
         Some((sector, rq))
     }
 
-    /// The node and rank of the first entry of `lane` at `sector` or behind it.
+    /// The node and rank of the first entry of `lane` at or after `sector`.
     #[inline]
     fn search(&self, lane: usize, sector: u64) -> Option<(u32, usize)> {
         let sector = sector.min(UNUSED);
@@ -188,13 +190,13 @@ impl SectorIndex {
         let run = &self.nodes[node as usize];
         match run.below(sector) {
             at if at < run.len() => Some((node, at)),
-            // Runs below a root are never empty, so the next one begins with the answer.
+            // Runs below a root are never empty, so the next one begins with the result.
             _ if run.next != NONE => Some((run.next, 0)),
             _ => None,
         }
     }
 
-    /// The last sector of `lane` before `sector`, and of several requests there the one filed first.
+    /// The last sector of `lane` before `sector`; of several requests there, the one filed first.
     #[must_use]
     pub fn before(&self, lane: usize, sector: u64) -> Option<Found> {
         let sector = sector.min(UNUSED);
@@ -224,7 +226,7 @@ impl SectorIndex {
         Some(Found { rq, sector: run.key(at), lane: lane as u32, node, at: at as u32 })
     }
 
-    /// Takes out what a search has just found, without searching again.
+    /// Takes out the result of a search, without searching again.
     ///
     /// # Panics
     /// If the index has changed since and `found` is no longer there.
@@ -262,7 +264,7 @@ impl SectorIndex {
     #[must_use]
     pub fn filed(&self, rq: RequestId) -> Option<(usize, u64)> {
         let Peers { sector, next, lane, .. } = self.peers[rq.index()];
-        // Only the ring knows the generation.
+        // Only the ring stores the generation.
         let here = lane != NONE && self.peers[next.index()].prev == rq;
         here.then_some((lane as usize, sector))
     }
@@ -275,7 +277,7 @@ impl SectorIndex {
         let (lane, sector) = self.filed(rq).unwrap_or_else(|| panic!("{rq:?} is not filed"));
         match self.at_or_after(lane, sector) {
             Some(found) if found.rq == rq => self.take(found),
-            // Behind another request at this sector: neither the tree nor the cursor knows it.
+            // Behind another request at this sector, so it is neither in the tree nor under the cursor.
             _ => self.leave_ring(rq),
         }
     }
@@ -306,8 +308,8 @@ impl SectorIndex {
         })
     }
 
-    /// The run that `sector` belongs to, not full. Full nodes are split on the way down, so that a split
-    /// always finds room above it.
+    /// The run that `sector` belongs to, guaranteed not to be full. Full nodes are split on the way down, so that a
+    /// split always finds room above it.
     #[inline]
     fn leaf_with_room(&mut self, lane: usize, sector: u64) -> u32 {
         let mut node = self.lanes[lane].root;
@@ -352,8 +354,8 @@ impl SectorIndex {
         self.nodes[parent as usize].insert(at + 1, key, right);
     }
 
-    /// Restores the least filling of the run that `sector` belongs to, and of the nodes above it. They are
-    /// mended on the way down, so that a node which loses a child below can afford it.
+    /// Restores the least filling of the run that `sector` belongs to, and of the nodes above it. Nodes are refilled
+    /// on the way down, so that a node that loses a child below still has enough.
     #[cold]
     fn refill(&mut self, lane: usize, sector: u64) {
         self.cursor = Cursor::UNKNOWN;
@@ -372,7 +374,7 @@ impl SectorIndex {
         self.lower(lane);
     }
 
-    /// Joins child `at` of `parent` with a neighbour, or evens the two out if they are too many for one node.
+    /// Joins child `at` of `parent` with a neighbour, or evens the two out if together they exceed one node.
     fn mend(&mut self, parent: u32, at: usize) {
         let at = at.max(1);
         let parent_node = &self.nodes[parent as usize];
@@ -391,7 +393,7 @@ impl SectorIndex {
         }
     }
 
-    /// Drops a root that has only one child left.
+    /// Removes a root that has only one child left.
     fn lower(&mut self, lane: usize) {
         let Lane { root, height, .. } = self.lanes[lane];
         if height > 0 && self.nodes[root as usize].len() == 1 {

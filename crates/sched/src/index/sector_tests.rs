@@ -15,7 +15,7 @@ struct Pair {
     filed: Vec<(usize, u64, u64, RequestId)>,
     free: Vec<RequestId>,
     clock: u64,
-    /// Where the last walk ended.
+    /// The end of the last walk.
     last: (usize, u64),
 }
 
@@ -66,7 +66,7 @@ impl Pair {
         assert_eq!(self.index.len(lane), self.model[lane].len());
     }
 
-    /// Goes through `lane` from `sector` on: takes the first one at it or behind it, and so on from there.
+    /// Walks `lane` from `sector` on: takes the first request at or after it, and continues from there.
     fn walk(&mut self, lane: usize, mut sector: u64, steps: u64) {
         for _ in 0..steps {
             let expected =
@@ -86,7 +86,7 @@ impl Pair {
         }
     }
 
-    /// Every node but a root has its least filling, and every node is in a tree or free.
+    /// Checks that every node but a root has its least filling, and that every node is in a tree or free.
     fn check_shape(&self) {
         let index = &self.index;
         let mut seen = 0;
@@ -116,7 +116,7 @@ impl Pair {
     }
 }
 
-/// Sectors below `span`, `slots` requests at most, `fill` in eight steps that insert.
+/// Sectors below `span`, at most `slots` requests, and insertions in `fill` of eight steps.
 fn run(seed: u64, slots: u32, span: u64, steps: u32) {
     let mut rng = Rng::new(seed);
     let mut pair = Pair::new(slots);
@@ -130,7 +130,7 @@ fn run(seed: u64, slots: u32, span: u64, steps: u32) {
             match rng.below(3) {
                 0 => pair.take(lane, sector),
                 1 => pair.walk(lane, sector, rng.below(3)),
-                // Where the index may remember what comes, whatever has become of it since.
+                // Continues at the cursor's position, whatever has changed since.
                 _ => pair.walk(pair.last.0, pair.last.1, rng.below(3)),
             }
         } else if !pair.filed.is_empty() {

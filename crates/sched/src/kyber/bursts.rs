@@ -1,42 +1,43 @@
-//! How often those leave who make room for reads, where one request at a time is too many (`adaptive=2`).
+//! The period between bursts of the domains that make room for reads, where one request at a time is too many
+//! (`adaptive=2`).
 //!
-//! A drive that programs or seeks for one write makes each read wait that meets it. If there are to be few such reads,
-//! there must be time without writes; and as the drive may then have several at once, they leave in bursts. This is
-//! the length of the period from one burst to the next. `gate.rs` keeps to it.
+//! A drive that programs or seeks for one write delays each read that arrives meanwhile. To keep such reads rare,
+//! there must be time without writes; and since the drive may then have several writes at once, they leave in bursts.
+//! This module finds the length of the period from one burst to the next. `gate.rs` enforces it.
 
 use super::latency::{fine_upper, total};
 use super::learner::tail;
 use blkmq_core::Nanos;
 
-/// The shortest period and the longest, in times of what a read takes alone. One reader that waits for each of its
-/// reads has so many of them in a period.
+/// The shortest and the longest period, in multiples of the time that a read takes alone. A reader that waits for
+/// each of its reads issues about this many in a period.
 const SHORTEST: u64 = 16;
 const LONGEST: u64 = 4096;
-/// No period is longer than this.
+/// Absolute upper limit of the period.
 const LIMIT: Nanos = Nanos::from_millis(250);
-/// After so many reviews in a row that have nothing to complain of, a little more is let through.
+/// After this many content reviews in a row, a little more is let through.
 const CONTENT: u32 = 8;
-/// So many complaints about the tail are about what was before the last change: a drive takes its time to finish what it
-/// has been given.
+/// This many complaints about the tail are ignored after a change, because they are about the state before it: a
+/// drive needs time to finish the work it has been given.
 const SETTLING: u32 = 3;
-/// After so many in a row that the longest period has not helped, it is not going to.
+/// After this many complaints in a row at the longest period, the period is not the cause.
 const IN_VAIN: u32 = 8;
 
-/// One read of so many may be late when more is let through. Half as many as are when it is too much, so that it does not
-/// go to and fro between the two.
+/// When more is let through, at most one read in this many may be late. Half as many as count as too many, so that
+/// the period does not oscillate.
 const ONE_OF: u64 = 200;
 
-/// How long reads take at the device, beside their target.
+/// Latencies of reads at the device, relative to their target.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Reads {
-    /// The slowest of nine of ten, in targets.
+    /// The 90th percentile, in targets.
     pub(super) times: u64,
-    /// Nearly all of them meet it.
+    /// Nearly all reads meet the target.
     pub(super) nearly_all: bool,
 }
 
 impl Reads {
-    /// Of latencies in fine buckets.
+    /// Computed from latencies in fine buckets.
     pub(super) fn of(window: &[u64], target: u64) -> Self {
         let late = window.iter().enumerate().filter(|(bucket, _)| fine_upper(*bucket) > target);
         let late = late.fold(0u64, |sum, (_, count)| sum.saturating_add(*count));
@@ -47,38 +48,38 @@ impl Reads {
     }
 }
 
-/// What a review says about reads.
+/// The verdict of a review about reads.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Verdict {
-    /// They take so long that fewer tokens are not going to be enough.
+    /// Reads take so long that fewer tokens alone will not be enough.
     FarOff,
-    /// They miss their target, and who is in the way has one token, or bursts.
+    /// Reads miss their target, and the domain in their way is down to one token, or leaves in bursts already.
     Missed,
-    /// Nine of ten meet it, but not by far all of them, and what they wait for is the device.
+    /// Nine of ten reads meet the target, but far from all of them, and they wait for the device, not for tokens.
     LongTail,
-    /// They meet it, if not nearly all.
+    /// Reads meet the target, though not nearly all of them.
     Met,
-    /// Nearly all of them meet it.
+    /// Nearly all reads meet the target.
     Content,
-    /// Nothing in particular.
+    /// No conclusion.
     Open,
 }
 
-/// What becomes of the size of bursts.
+/// A change of the size of bursts.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Size {
-    /// It stays.
+    /// No change.
     Same,
-    /// Twice as large: nobody knows yet how large is too large.
+    /// Double: the size that is too large is not known yet.
     Double,
     /// A quarter more.
     More,
-    /// An eighth less: they cannot be rarer.
+    /// An eighth less: bursts cannot be rarer.
     Less,
 }
 
 impl Size {
-    /// How large bursts of `depth` are to be. They grow only if some were `refused`.
+    /// The new size of bursts of `depth` requests. They grow only if some requests were `refused`.
     pub(super) fn of(self, depth: u32, refused: bool) -> u32 {
         match self {
             Self::Double if refused => depth.saturating_mul(2),
@@ -89,30 +90,30 @@ impl Size {
     }
 }
 
-/// The period and how it was found.
+/// The period, and the state of the search for it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(super) struct Bursts {
-    /// In nanoseconds. 0: there are none.
+    /// In nanoseconds; 0 means no bursts.
     period: u64,
-    /// Reviews in a row that were content.
+    /// Content reviews in a row.
     content: u32,
     /// Complaints in a row about the tail at the longest period.
     in_vain: u32,
-    /// Complaints about the tail that are let pass.
+    /// Complaints about the tail that are still ignored.
     settling: u32,
-    /// More has been let through since there was last a complaint.
+    /// More has been let through since the last complaint.
     eased: bool,
-    /// That was too much once.
+    /// A size that is too large has been found.
     found: bool,
 }
 
 impl Bursts {
-    /// From one burst to the next, in nanoseconds; 0 if I/O leaves at any time.
+    /// The period from one burst to the next, in nanoseconds; 0 if I/O leaves at any time.
     pub(super) fn period(&self) -> u64 {
         self.period
     }
 
-    /// A review, with what a read takes alone.
+    /// Applies the verdict of a review. `alone` is the time that a read takes alone.
     pub(super) fn judge(&mut self, verdict: Verdict, alone: u64) -> Size {
         let shortest = alone.saturating_mul(SHORTEST).min(LIMIT.0);
         let longest = alone.saturating_mul(LONGEST).min(LIMIT.0);
@@ -126,7 +127,7 @@ impl Bursts {
                 (self.in_vain, self.settling) = (0, 0);
                 self.ease(shortest)
             }
-            // It has been tried for long enough: the tail has another reason.
+            // The longest period has been tried for long enough: the tail has another cause.
             Verdict::LongTail if self.in_vain >= IN_VAIN => self.ease(shortest),
             Verdict::LongTail if self.settling > 0 => {
                 self.settling -= 1;

@@ -1,8 +1,8 @@
-//! When others than reads may leave an instance, token or not: with `adaptive=2` those who make room for reads leave in
-//! bursts, one in each period; and while reads are measured, nobody else leaves.
+//! The times at which domains other than READ may leave an instance, token or not: with `adaptive=2` the domains that
+//! make room for reads leave in bursts, one in each period; and while reads are measured, no other domain leaves.
 //!
-//! Periods follow from the clock alone, so that all instances begin them together without a word between them. How
-//! long they are is for `bursts.rs` to say.
+//! Periods follow from the clock alone, so that all instances begin them together without communicating. `bursts.rs`
+//! decides how long they are.
 
 use super::domain::{ALONE_UNTIL, Domain, PERIOD};
 use crate::Cx;
@@ -11,11 +11,11 @@ use blkmq_core::Instant;
 /// The gate of one instance.
 #[derive(Default)]
 pub(super) struct Gate {
-    /// The number of the period that it knows of.
+    /// The number of the last period seen.
     nth: u64,
-    /// When the burst of that period left; `None` if it is still to come.
+    /// The time at which the burst of that period left; `None` if it is still to come.
     burst: Option<Instant>,
-    /// When it opens for the first of those that it was closed for.
+    /// The earliest time at which it opens for a domain that it was closed for.
     opens: Option<Instant>,
 }
 
@@ -25,7 +25,7 @@ impl Gate {
         self.opens = None;
     }
 
-    /// When to ask again, if the gate was closed for anybody since the pick began.
+    /// The time to ask again, if the gate was closed for any domain since the pick began.
     pub(super) fn opens(&self) -> Option<Instant> {
         self.opens
     }
@@ -50,7 +50,8 @@ impl Gate {
         if nth != self.nth {
             (self.nth, self.burst) = (nth, None);
         }
-        // Whoever got no token yet has its burst when there is one, or others might have them all.
+        // An instance that had no burst in this period yet may try at every pick: its burst is the first pick that
+        // gets a token. Otherwise the other instances might take all tokens.
         if self.burst.is_none_or(|at| at == cx.now) {
             return true;
         }

@@ -1,8 +1,7 @@
-//! How many tokens each domain has, for all instances together (`spec/kyber.md` section 5).
+//! The number of tokens of each domain, for all instances together (`spec/kyber.md` section 5).
 //!
-//! A review adds up what instances have counted, says whether anybody is worse off than it should be at the device,
-//! and if so has the others give way. With `adaptive`, what is done about it is `learner.rs`'s to decide, and the
-//! targets are as well.
+//! A review sums the counters of the instances, decides whether a domain is too slow at the device, and if so takes
+//! tokens from the others. With `adaptive`, `learner.rs` decides about tokens and targets.
 
 use super::domain::{
     ALONE_UNTIL, DEPTHS, Domain, Kind, MEASURED, NOT_YET, PERIOD, SINCE, bucket_counter,
@@ -13,23 +12,23 @@ use super::options::{Adaptive, Tunables};
 use crate::{Governor, Options};
 use blkmq_core::{Instant, Nanos};
 
-/// So many samples are enough for a percentile.
+/// Enough samples for a percentile.
 const ENOUGH: u64 = 500;
-/// After so long, fewer are.
+/// After this time, fewer samples are enough.
 const PATIENCE: Nanos = Nanos::from_secs(1);
-/// What is looked at of latencies at the device, and of those in total.
+/// The percentiles judged of device latencies and of total latencies.
 pub(super) const DEVICE_PERCENT: u64 = 90;
 const TOTAL_PERCENT: u64 = 99;
 /// Shown where no percentile is remembered.
 const NOTHING: u64 = BUCKETS as u64;
 
-/// What a review has found.
+/// The findings of a review.
 pub(super) struct Findings {
     /// A domain is too slow at the device.
     pub(super) bad: bool,
-    /// The bucket of the 90th percentile of latencies at the device, of those domains that had enough samples.
+    /// The bucket of the 90th percentile of device latency, for domains with enough samples.
     pub(super) device: [Option<usize>; MEASURED],
-    /// The bucket of the 99th percentile of total latencies; from an earlier review if `bad`.
+    /// The bucket of the 99th percentile of total latency; from an earlier review if `bad`.
     pub(super) total: [Option<usize>; MEASURED],
 }
 
@@ -38,18 +37,18 @@ type Windows = [[[u64; BUCKETS]; Kind::ALL.len()]; MEASURED];
 
 pub(super) struct Tokens {
     tunables: Tunables,
-    /// What was counted since the last percentile.
+    /// Samples since the last percentile.
     windows: Windows,
-    /// When fewer samples are enough; `None` if no percentile was asked for since the last one.
+    /// The time from which fewer samples are enough; `None` if no percentile was requested since the last one.
     timeouts: [[Option<Instant>; Kind::ALL.len()]; MEASURED],
-    /// The last percentile of the total, for a review that has none and needs one.
+    /// The last percentile of total latency, for a review that needs one and has too few samples.
     remembered: [Option<usize>; MEASURED],
-    /// With `adaptive`.
+    /// Present with `adaptive`.
     learner: Option<Learner>,
 }
 
 impl Tokens {
-    /// Options are told again before the first review, and take effect then.
+    /// The options are passed in again before the first review, and take effect then.
     pub(super) fn new(options: &Options) -> Self {
         let tunables = Tunables { adaptive: Adaptive::Off, ..Tunables::new(options) };
         Self {
@@ -61,7 +60,7 @@ impl Tokens {
         }
     }
 
-    /// Forgets samples: their buckets have no meaning any more.
+    /// Discards the samples: their buckets no longer have a meaning.
     fn forget(&mut self) {
         self.windows = Windows::default();
         self.timeouts = Default::default();
@@ -87,12 +86,13 @@ impl Tokens {
         values[SINCE] = now.as_nanos();
     }
 
-    /// Begins as if nothing had happened, with or without learning.
+    /// Begins from scratch, with or without learning.
     fn restart(&mut self, tokens: &mut [u32], values: &mut [u64]) {
         if self.tunables.adaptive > Adaptive::Off {
             self.learner = Some(Learner::new(self.tunables.adaptive));
             self.forget();
-            // Where nothing is measured there will be no review, and nobody is to wait for one.
+            // OTHER is not measured, so its I/O leads to no review, and it must not wait for one: it keeps all its
+            // tokens.
             tokens.copy_from_slice(&DEPTHS);
             tokens[..MEASURED].fill(1);
             values[SINCE] = NOT_YET;
@@ -118,8 +118,8 @@ impl Tokens {
         }
     }
 
-    /// The bucket at `percent` of a domain's samples of one kind, which are then forgotten. `None` if there are
-    /// not enough yet.
+    /// The bucket at `percent` of a domain's samples of one kind, which are then discarded. `None` if there are not
+    /// enough yet.
     fn percentile(
         &mut self,
         now: Instant,
@@ -129,7 +129,7 @@ impl Tokens {
     ) -> Option<usize> {
         let window = &mut self.windows[domain][kind as usize];
         let found = percentile(window, percent)?;
-        // Linux has one timeout for both. The latency at the device is asked for first and uses it up.
+        // Linux has one timeout for both kinds. The device latency is requested first and uses it up.
         let clock = if self.tunables.linux_quirks { Kind::Device } else { kind };
         let timeout = &mut self.timeouts[domain][clock as usize];
         let expires = *timeout.get_or_insert(now + PATIENCE);
@@ -142,7 +142,7 @@ impl Tokens {
     }
 
     fn findings(&mut self, now: Instant) -> Findings {
-        // Every domain is looked at, whatever the first one shows: looking has effects.
+        // All domains are evaluated in any case, because evaluation has side effects.
         let device = Domain::MEASURED
             .map(|domain| self.percentile(now, domain as usize, Kind::Device, DEVICE_PERCENT));
         let bad = device.iter().flatten().any(|bucket| *bucket >= BAD);
@@ -161,8 +161,8 @@ impl Tokens {
     }
 }
 
-/// Linux's rule: when somebody is too slow at the device, those with latency to spare give way, and those that
-/// are too slow in total get more.
+/// Linux's rule: when a domain is too slow at the device, domains with latency to spare give up tokens, and domains
+/// that are too slow in total get more.
 fn adjust(findings: &Findings, tokens: &mut [u32]) {
     for domain in Domain::MEASURED {
         let domain = domain as usize;

@@ -1,4 +1,4 @@
-//! Latencies in buckets: which bucket is whose, and what a handful of buckets say about the tail.
+//! Latencies in buckets: the bucket of a latency, and the percentile of a set of buckets.
 
 /// Buckets of a latency relative to its target. The lower half is good.
 pub(super) const BUCKETS: usize = 8;
@@ -11,14 +11,14 @@ pub(super) const BAD: usize = BUCKETS / 2;
 pub(super) fn bucket(latency: u64, target: u64) -> usize {
     let width = (target / 4).max(1);
     if latency <= width {
-        // Most are; and a division is worth avoiding.
+        // The usual case, and it avoids a division.
         return 0;
     }
     ((latency - 1) / width).min(BUCKETS as u64 - 1) as usize
 }
 
-/// Fine buckets divide each power of two of latency into four, so that the upper end of one is less than a quarter
-/// above its lower end. The first four are 256 ns wide each, and the last one is open, from 60 s on.
+/// Fine buckets divide each power of two of latency into four, so that the upper end of a bucket is less than a
+/// quarter above its lower end. The first four are 256 ns wide each, and the last one is open, from 60 s on.
 pub(super) const FINE: usize = 108;
 
 /// The unit of fine buckets is 2^8 ns.
@@ -42,8 +42,7 @@ pub(super) fn fine_upper(bucket: usize) -> u64 {
     (units << FINE_SHIFT) - 1
 }
 
-/// Which bucket holds the sample below or at which `percent` of all samples lie; `None` if there is none.
-/// O(buckets).
+/// The bucket of the sample at or below which `percent` of all samples lie; `None` if there are none. O(buckets).
 pub(super) fn percentile(counts: &[u64], percent: u64) -> Option<usize> {
     let samples = total(counts);
     if samples == 0 {
@@ -58,7 +57,7 @@ pub(super) fn percentile(counts: &[u64], percent: u64) -> Option<usize> {
     Some(found.expect("the rank is at most the number of samples"))
 }
 
-/// How many samples there are.
+/// The number of samples.
 pub(super) fn total(counts: &[u64]) -> u64 {
     counts.iter().fold(0, |sum, count| sum.saturating_add(*count))
 }

@@ -1,10 +1,10 @@
-//! `adaptive`: targets and depths that come from the device instead of from constants.
+//! `adaptive`: targets and depths learned from the device instead of constants.
 //!
-//! What a request takes at an unloaded device is *measured*, reads by themselves, then with at most one request of each
-//! domain in it, and never concluded from a loaded one. Targets are a multiple of that. While the queue is open, those
-//! who fill the device give way when a target is missed, in proportion to by how much; those who were refused tokens and
-//! are late get more when none is. `doc/kyber.md` has the rules in full, and why they do not run away. What is done when
-//! giving way is not enough is in `bursts.rs`.
+//! The time that a request takes at an unloaded device is *measured*: reads by themselves, then at most one request
+//! of each domain. It is never inferred from a loaded device. Targets are a multiple of that time. While the queue is
+//! open, the domains that fill the device give up tokens when a target is missed, in proportion to the miss; domains
+//! that were refused tokens and are late get more when no target is missed. `doc/kyber.md` has the rules in full, and
+//! the reason why they do not run away. `bursts.rs` acts when fewer tokens are not enough.
 
 use super::bursts::{Bursts, Reads, Verdict};
 use super::domain::{Domain, MEASURED, OLD_COUNTER, fine_counter, refused_counter};
@@ -13,105 +13,106 @@ use super::latency::{BAD, BUCKETS, FINE, fine_upper, percentile, total};
 use super::options::Adaptive;
 use blkmq_core::{Instant, Nanos};
 
-/// A target is this many times what nine of ten requests take at most at the unloaded device, so that a bucket is
-/// as wide as that. With one request of each domain in the device, latency is well below; more than a few times
-/// as long means that requests queue there, which does not make them any faster.
+/// A target is this many times the 90th percentile of latency at the unloaded device, so that a bucket is as wide as
+/// that percentile. With one request of each domain in the device, latency is well below the target; latency of more
+/// than a few times the base means that requests queue in the device, which does not make them any faster.
 const MULTIPLE: u64 = 4;
-/// Learned targets stay within this factor of those that are set, either way.
+/// Learned targets stay within this factor of the configured ones, in either direction.
 const REACH: u64 = 64;
-/// So many samples of a domain are enough to know what it takes alone.
+/// Enough samples of a domain to know the time that its requests take alone.
 const SAMPLES: u64 = 32;
-/// After so long, fewer are.
+/// After this time, fewer samples are enough.
 const PATIENCE: Nanos = Nanos::from_secs(1);
-/// Nothing but reads leaves for so long while they are measured, unless a review prolongs it.
+/// Only reads leave for this long while they are measured, unless a review prolongs it.
 const ALONE: Nanos = Nanos::from_millis(150);
-/// Reads are far off if the slowest of nine of ten take so many times their target; and as many times as there are
-/// tokens, since otherwise it is enough to have fewer of those.
+/// Reads are far off if their 90th percentile is at least this many times their target, and at least as many times as
+/// there are tokens, since otherwise taking tokens is enough.
 const FAR_OFF: u64 = 4;
-/// Reads have a long tail if one of a hundred is in this bucket: above 1.75 times the target.
+/// Reads have a long tail if their 99th percentile is in this bucket: above 1.75 times the target.
 const LONG_TAIL: usize = BUCKETS - 1;
 const READ: usize = Domain::Read as usize;
-/// When a domain has missed its target so often in a row, although others give way each time, it cannot meet it.
+/// After this many misses in a row, although the other domains give up tokens each time, a domain cannot meet its
+/// target.
 const STALE_AFTER: u32 = 16;
-/// So long after a measurement there is no other one. If one comes soon after that all the same, the pause doubles.
+/// No measurement begins for this long after the last one. If one begins soon after that, the pause doubles.
 const PAUSE: Nanos = Nanos::from_secs(10);
 const LONGEST_PAUSE: Nanos = Nanos::from_secs(80);
-/// No domain has more tokens than this.
+/// The most tokens of a domain.
 const MOST_TOKENS: u32 = 1024;
 
-/// What nine of ten samples are at most, to within a quarter. The same question is asked of the unloaded device and
-/// of the loaded one, or a target might be out of reach however little there is in the device.
+/// The 90th percentile of the samples, to within a quarter. The unloaded and the loaded device are judged by the same
+/// percentile, or a target might be out of reach at any depth.
 pub(super) fn tail(window: &[u64]) -> Option<u64> {
     percentile(window, DEVICE_PERCENT).map(fine_upper)
 }
 
-/// What the learner is about.
+/// The state of the learner.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 enum Phase {
-    /// It has not been told the time yet. There is one token for each measured domain.
+    /// The time is not known yet. There is one token for each measured domain.
     #[default]
     Waiting,
-    /// Reads show the unloaded device, once requests from before are back.
+    /// Reads are measured, once requests issued before are back.
     Reads {
-        /// When a few samples have to do.
+        /// The time from which fewer samples are enough.
         until: Instant,
-        /// Nothing else leaves before this.
+        /// The time until which no other domain leaves.
         alone_until: Instant,
     },
-    /// So do the others, one request of each domain at a time.
+    /// The other domains are measured, one request of each at a time.
     Others {
-        /// The same.
+        /// The time from which fewer samples are enough.
         until: Instant,
     },
-    /// Nothing but targets holds anybody back.
+    /// Only targets limit the domains.
     Open,
 }
 
-/// What a review means to a measurement.
+/// The effect of a review on a measurement.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Progress {
-    /// It begins: requests that are issued from now on count.
+    /// The measurement begins: requests issued from now on count.
     Begun,
-    /// There are not enough of them yet.
+    /// There are not enough samples yet.
     GoesOn,
-    /// There are.
+    /// There are enough samples.
     Done,
 }
 
-/// What an adjustment has found out beyond itself.
+/// A result of an adjustment beyond the new number of tokens.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Lesson {
     /// Nothing.
     None,
-    /// The device is faster than it was thought to be: there are other targets now.
+    /// The device is faster than assumed: the targets have changed.
     Faster,
-    /// The targets cannot be met: the device has to be measured anew, and is from now on.
+    /// The targets cannot be met: a new measurement of the device begins.
     Stale,
 }
 
 pub(super) struct Learner {
     phase: Phase,
-    /// What nine of ten requests of a domain take at most at the unloaded device, in nanoseconds.
+    /// By domain, the 90th percentile of latency at the unloaded device, in nanoseconds.
     base: [Option<u64>; MEASURED],
     /// Latencies at the device since they were last judged.
     fine: [[u64; FINE]; MEASURED],
-    /// Time that requests have lately spent in the device, added up; old sums count half at each review.
+    /// Time that requests have lately spent in the device, summed; old sums count half at each review.
     busy: [u64; MEASURED],
     /// A token was refused since the total latency was last judged.
     refused: [bool; MEASURED],
-    /// How often in a row a domain has missed its target.
+    /// Misses of the domain's target in a row.
     missed: [u32; MEASURED],
-    /// The domain has met its target since tokens were last changed.
+    /// The domain has met its target since tokens last changed.
     vouched: [bool; MEASURED],
     /// A base was found to be far too long.
     doubtful: bool,
-    /// When the device was last measured.
+    /// The end of the last measurement.
     measured_at: Instant,
-    /// How long after that it is not measured again.
+    /// The time after that in which no measurement begins.
     pause: Nanos,
-    /// If those who make room for reads leave in bursts when nothing else helps.
+    /// Present if the domains that make room for reads may leave in bursts when nothing else helps.
     bursts: Option<Bursts>,
-    /// There are reads for which they are to.
+    /// There are reads to make room for.
     any_reads: bool,
 }
 
@@ -137,7 +138,7 @@ impl Learner {
         self.phase != Phase::Open
     }
 
-    /// The targets that follow from what was measured and from those that are `set`.
+    /// The targets that follow from the measurement and from the targets that are `set`.
     pub(super) fn targets(&self, set: [u64; MEASURED]) -> [u64; MEASURED] {
         let set = set.map(|target| target.max(1));
         let within = |target: u128, domain: usize| {
@@ -148,14 +149,14 @@ impl Learner {
         let reads = within(alone[READ].unwrap_or(set[READ].into()), READ);
         let mut targets = [reads; MEASURED];
         for domain in [Domain::Write as usize, Domain::Discard as usize] {
-            // As much more than that of reads as is set; but not less than what it takes.
+            // In proportion to the target of reads as configured, but not less than the measured time allows.
             let share = u128::from(reads) * u128::from(set[domain]) / u128::from(set[READ]);
             targets[domain] = within(share.max(alone[domain].unwrap_or(0)), domain);
         }
         targets
     }
 
-    /// Until when nothing but reads leaves.
+    /// The time until which only reads leave.
     pub(super) fn alone_until(&self) -> Option<Instant> {
         match self.phase {
             Phase::Reads { alone_until, .. } => Some(alone_until),
@@ -163,7 +164,7 @@ impl Learner {
         }
     }
 
-    /// From one burst to the next, in nanoseconds; 0 if nobody waits for one.
+    /// The period from one burst to the next, in nanoseconds; 0 if there are no bursts.
     pub(super) fn period(&self) -> u64 {
         let wanted = self.any_reads && !self.is_measuring();
         self.bursts.filter(|_| wanted).map_or(0, |bursts| bursts.period())
@@ -180,7 +181,8 @@ impl Learner {
             Phase::Others { until } => (until, false),
         };
         if grown[OLD_COUNTER] > 0 {
-            // What was in the device before is still coming back, and the others have waited behind it.
+            // Requests issued before the measurement are still coming back, and the requests measured have waited
+            // behind them.
             self.begin(now);
             return Progress::GoesOn;
         }
@@ -197,7 +199,7 @@ impl Learner {
         self.fine = [[0; FINE]; MEASURED];
     }
 
-    /// Nothing but reads has left, unless there were none to prolong that.
+    /// Only reads have left, unless there were no reads to prolong that.
     fn measure_reads(&mut self, now: Instant, until: Instant, grown: &[u64]) -> Progress {
         let samples = total(&self.fine[READ]);
         if (1..SAMPLES).contains(&samples) && until > now {
@@ -229,14 +231,14 @@ impl Learner {
         Progress::Done
     }
 
-    /// Bases, the pause and bursts are what a measurement leaves behind.
+    /// A measurement leaves only bases, the pause and the bursts behind.
     fn conclude(&mut self, now: Instant) {
         let Self { base, pause, bursts, .. } = *self;
         let open = Self::new(Adaptive::Learns);
         *self = Self { phase: Phase::Open, base, measured_at: now, pause, bursts, ..open };
     }
 
-    /// Adds up what was counted while the queue is open.
+    /// Adds the counters of a review while the queue is open.
     pub(super) fn take_in(&mut self, grown: &[u64]) {
         self.take_in_fine(grown);
         for domain in 0..MEASURED {
@@ -257,7 +259,7 @@ impl Learner {
         }
     }
 
-    /// What follows from a review while the queue is open.
+    /// Applies a review while the queue is open.
     pub(super) fn adjust(
         &mut self,
         now: Instant,
@@ -281,7 +283,7 @@ impl Learner {
         let unknown = self.base[READ].is_none() && findings.device[READ].is_some();
         let missed = self.missed.iter().any(|missed| *missed >= STALE_AFTER);
         let stale = self.doubtful || unknown || missed;
-        // Of what is not known at all nobody has waited for the first pause to be over.
+        // Without any base, the first pause need not be over.
         let at_once = unknown && self.pause == PAUSE;
         if stale && (at_once || self.measured_at + self.pause <= now) {
             let soon = now < self.measured_at + self.pause + self.pause;
@@ -302,7 +304,7 @@ impl Learner {
         Lesson::Faster
     }
 
-    /// Do those who make room for reads have to leave in bursts, or more or less often?
+    /// Decides whether the domains that make room for reads leave in bursts, and how often.
     fn judge_bursts(&mut self, findings: &Findings, reads: Reads, tokens: &mut [u32]) {
         let (Some(mut bursts), Some(alone)) = (self.bursts, self.base[READ]) else { return };
         let verdict = self.verdict(findings, reads, bursts.period() > 0, tokens);
@@ -352,14 +354,14 @@ impl Learner {
         self.busy.iter().fold(0, |sum, busy| sum.saturating_add(*busy))
     }
 
-    /// Nothing of `domain` has completed since it was last judged.
+    /// No request of `domain` has completed since it was last judged.
     fn is_idle(&self, domain: usize) -> bool {
         total(&self.fine[domain]) == 0
     }
 
-    /// Lowers what requests of `domain` take alone, if they took less even so. It is never raised here: a loaded
-    /// device says nothing about that. And if it is faster than the unloaded one by far, it has become faster, and
-    /// nobody knows by how much.
+    /// Lowers the base of `domain` if its requests took less even under load. The base is never raised here: a loaded
+    /// device says nothing about that. If the loaded device is far faster than the base, the device itself has become
+    /// faster, by an unknown amount.
     fn is_faster(&mut self, domain: usize, tail: Option<u64>) -> bool {
         let (Some(base), Some(tail)) = (self.base[domain], tail) else { return false };
         let faster = total(&self.fine[domain]) >= SAMPLES && tail < base;
@@ -370,7 +372,7 @@ impl Learner {
         faster
     }
 
-    /// Has those who fill the device give way.
+    /// Takes tokens from the domains that fill the device.
     fn cut(
         &mut self,
         findings: &Findings,
@@ -382,7 +384,7 @@ impl Learner {
         let busy = self.busy_in_all();
         for (domain, tokens) in tokens.iter_mut().enumerate().take(MEASURED) {
             if self.busy[domain] < busy / 4 {
-                // What it has in the device is not what is in the way.
+                // The requests of this domain in the device are too few to matter.
                 continue;
             }
             let depth = u64::from(*tokens);
@@ -393,20 +395,20 @@ impl Learner {
             });
             let mut left = fitting.min().unwrap_or(depth).clamp(depth / 4, depth * 7 / 8);
             if let Some(bucket) = findings.total[domain].filter(|bucket| *bucket < BAD) {
-                // It has latency to spare.
+                // The domain has latency to spare.
                 left = left.min(depth * (bucket as u64 + 1) / BAD as u64);
             }
             *tokens = left.max(1) as u32;
         }
     }
 
-    /// Gives more to those who are late for want of tokens.
+    /// Gives tokens to domains that are late for want of tokens.
     fn grow(&mut self, findings: &Findings, tokens: &mut [u32]) {
         let bursts = self.bursts.is_some_and(|bursts| bursts.period() > 0);
         for (domain, judged) in findings.total.iter().enumerate() {
             let Some(bucket) = judged else { continue };
             if bursts && Domain::MEASURED[domain].makes_room() {
-                // How large those are is decided with how many there are.
+                // The size of bursts is decided together with their period.
                 continue;
             }
             let refused = core::mem::take(&mut self.refused[domain]);

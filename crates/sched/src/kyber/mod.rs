@@ -1,9 +1,9 @@
-//! `kyber`: limits how much of each kind is in the device, so that reads meet their latency target.
+//! `kyber`: limits how much of each kind of I/O is in the device, so that reads meet their latency target.
 //!
-//! Behaviour is that of `spec/kyber.md`; `doc/kyber.md` says where it differs. This file is the [`Scheduler`], of
-//! which every hardware queue has an instance: what waits, whose turn it is, and taking tokens. How many tokens
-//! there are is decided for all instances together in `governor.rs`, with `adaptive` by `learner.rs` and `bursts.rs`.
-//! `gate.rs` has those wait that leave in bursts.
+//! The behaviour is that of `spec/kyber.md`; `doc/kyber.md` lists the differences. This file is the [`Scheduler`], of
+//! which every hardware queue has an instance: waiting requests, turns of the domains, and taking tokens.
+//! `governor.rs` decides how many tokens there are, for all instances together, with `adaptive` by `learner.rs` and
+//! `bursts.rs`. `gate.rs` holds back the domains that leave in bursts.
 
 mod bursts;
 mod domain;
@@ -39,28 +39,28 @@ pub const FACTORY: Factory = Factory {
     build: |shape, options| Box::new(Kyber::new(shape, options)),
 };
 
-/// Software queues (kcq) of an instance. As many as a word has bits, so that the first one with anything in it is
-/// found in one step.
+/// Software queues (kcq) of an instance. The number of bits in a word, so that the first occupied one is found in one
+/// step.
 const KCQS: usize = 64;
 /// The lists of a domain: one for each software queue in either bank.
 const LISTS: usize = 2 * KCQS;
-/// How long after a completion the governor looks at the latest.
+/// The governor reviews no later than this long after a completion.
 const REVIEW_AFTER: Nanos = Nanos::from_millis(100);
-/// Of 100 scheduler tags, async I/O may hold this many.
+/// The percentage of the scheduler tags that async I/O may hold.
 const ASYNC_PERCENT: u64 = 75;
 
-/// What waits in a domain. Newcomers are filed in one bank, under their software queue; the other one is staged:
-/// it is served from its first software queue to its last. When that is used up, banks change places. So moving
-/// everything to the staged list, as Linux does it, takes one step here.
+/// The waiting requests of a domain. New requests are filed in one bank, under their software queue; the other bank
+/// is staged: it is served from its first software queue to its last. When it is used up, the banks are exchanged. So
+/// moving everything to the staged list, as Linux does, takes one step here.
 #[derive(Clone, Copy, Default)]
 struct Lane {
-    /// The bank for newcomers.
+    /// The bank for new requests.
     gathering: usize,
-    /// Which software queues have anything in each bank.
+    /// The occupied software queues of each bank, a bit each.
     occupied: [u64; 2],
-    /// How much waits in each bank.
+    /// The number of requests waiting in each bank.
     waiting: [u32; 2],
-    /// Picks, those after a requeue included.
+    /// Picks, including those after a requeue.
     dispatched: u64,
 }
 
@@ -70,7 +70,7 @@ impl Lane {
     }
 }
 
-/// A list among all of the instance.
+/// The position of a list among all lists of the instance.
 #[derive(Clone, Copy)]
 struct Place {
     domain: usize,
@@ -88,25 +88,25 @@ impl Place {
     }
 }
 
-/// What is known of a held request beyond its metadata.
+/// The state of a held request beyond its metadata.
 #[derive(Clone, Copy)]
 struct Item {
-    /// Rises with every insertion; says which of two came first.
+    /// Rises with every insertion; orders two requests by age.
     nth: u64,
     /// It was inserted at the head.
     headed: bool,
 }
 
-/// Invariant: a held request is in exactly one list of `lists`; `lanes` say in which lists there is something, and
-/// how much.
-// Lines of its own: there may be one for each hardware queue, and each is written by another thread.
+/// Invariant: a held request is in exactly one list of `lists`; `lanes` say which lists are occupied, and count the
+/// requests.
+// Cache lines of its own: there may be one instance for each hardware queue, each written by another thread.
 #[repr(align(128))]
 struct Kyber {
     lists: Lists,
     lanes: [Lane; DOMAINS],
     items: Box<[Item]>,
     inserted: u64,
-    /// Whose turn it is.
+    /// The domain that has the turn.
     current: Domain,
     /// Requests picked in this turn.
     batching: u32,
@@ -128,7 +128,7 @@ impl Kyber {
             batching: 0,
             tunables: Tunables::new(options),
             gate: Gate::default(),
-            // None at all would be refused for ever.
+            // With a limit of zero, async I/O would be refused for ever.
             async_depth: async_depth.max(1) as u32,
         }
     }
@@ -137,7 +137,7 @@ impl Kyber {
         self.lanes.iter().all(|lane| lane.waiting == [0; 2])
     }
 
-    /// Takes notice that a list has one member more.
+    /// Records that a list has one more member.
     fn note_linked(&mut self, place: Place) {
         let lane = &mut self.lanes[place.domain];
         lane.occupied[place.bank] |= 1 << place.kcq;
@@ -162,7 +162,7 @@ impl Kyber {
         if self.lanes[domain as usize].waiting == [0; 2] {
             return None;
         }
-        // The token comes first: without one, everything stays where it can merge.
+        // The token comes first: without one, requests stay where they can be merged with.
         let adaptive = self.tunables.adaptive > Adaptive::Off;
         let gated = adaptive && domain != Domain::Read && !self.gate.is_open(cx, domain);
         if gated || !cx.outside.take(domain as usize) {
@@ -236,7 +236,7 @@ impl Scheduler for Kyber {
                 return Pick::Issue(rq);
             }
         }
-        // Every domain in which something waits was refused a token just now, or has to wait for its time.
+        // Every domain with waiting requests was just refused a token, or has to wait for its time.
         self.gate.opens().map_or(Pick::WaitToken, Pick::WaitUntil)
     }
 
@@ -257,7 +257,7 @@ impl Scheduler for Kyber {
     fn absorbed(&mut self, _: &Cx<'_>, into: RequestId, gone: RequestId) {
         let lost = self.items[gone.index()];
         if lost.nth < self.items[into.index()].nth {
-            // The place of the older one survives.
+            // The earlier of the two places in line survives.
             self.unlink(into);
             self.lists.insert_before(into, gone);
             let list = self.lists.list_of(into).expect("it was just inserted");
@@ -285,7 +285,7 @@ impl Scheduler for Kyber {
     }
 
     fn may_merge(&self, _: &Cx<'_>, into: RequestId, _: &IoMeta) -> bool {
-        // What is staged has all but left; what was put at the head is not to wait for others.
+        // A staged request is about to leave; a request at the head must not wait for others.
         let place = self.lists.list_of(into).map(Place::of_list);
         place.is_some_and(|place| place.bank == self.lanes[place.domain].gathering)
             && !self.items[into.index()].headed

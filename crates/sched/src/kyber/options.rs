@@ -1,9 +1,9 @@
-//! What can be set: the two targets of sysfs (`spec/kyber.md` section 2), and two switches of our own.
+//! Attributes: the two targets of sysfs (`spec/kyber.md` section 2), and two switches of our own.
 
 use super::domain::{DISCARD_TARGET, Domain, MEASURED};
 use crate::{Attribute, Options, Unit};
 
-/// As `iosched/` lists them, ours last.
+/// In the order of `iosched/`, ours last.
 pub(super) const ATTRIBUTES: &[Attribute] = &[
     Attribute {
         name: "read_lat_nsec",
@@ -39,12 +39,12 @@ pub(super) const ATTRIBUTES: &[Attribute] = &[
     },
 ];
 
-/// What is done beyond Linux's rules; in the order of the numbers that set it.
+/// Behaviour beyond Linux's rules, in the order of the numbers that set it.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(super) enum Adaptive {
-    /// Nothing.
+    /// None.
     Off = 0,
-    /// Targets and depths come from the device.
+    /// Targets and depths are learned from the device.
     Learns = 1,
     /// The same, and if that is not enough, writes wait for bursts.
     Bursts = 2,
@@ -60,10 +60,10 @@ impl Adaptive {
     }
 }
 
-/// Present values; instances and the governor have some each.
+/// Current values; each instance and the governor have a copy.
 #[derive(Clone, Copy)]
 pub(super) struct Tunables {
-    /// Targets in nanoseconds, as set; instances go by those that the governor publishes.
+    /// Targets in nanoseconds, as configured; instances use the targets that the governor publishes.
     pub(super) targets: [u64; MEASURED],
     pub(super) linux_quirks: bool,
     pub(super) adaptive: Adaptive,

@@ -1,7 +1,7 @@
-//! The suite that every policy passes, wherever it is written: random scripts under the oracle.
+//! The conformance suite for every policy, in this crate or elsewhere: random scripts under the oracle.
 //!
-//! Slots are few, so that ids are reused at once, and every kind of step happens. What a policy decides is its own
-//! affair; a naive twin or a test of one behaviour is for that.
+//! Slots are few, so that ids are reused at once, and every kind of step occurs. The suite does not judge the
+//! decisions of a policy; naive twins and tests of single behaviours do.
 
 use super::{Driver, Event, Script};
 use crate::{Factory, Pick};
@@ -11,28 +11,28 @@ use blkmq_core::{RequestId, Rng};
 
 /// Steps of a script.
 const STEPS: u32 = 2_000;
-/// Most slots that a policy is given.
+/// The most slots that a policy is given.
 const SLOTS: u64 = 40;
-/// Times that everything is withdrawn.
+/// The number of times that everything is withdrawn.
 const ROUNDS: u32 = 10;
-/// Steps before that.
+/// Steps before each withdrawal.
 const STEPS_OF_A_ROUND: u32 = 100;
 
-/// What a run amounted to, so that a caller can see that it exercised what it meant to.
+/// The totals of a run, by which a caller can check that it exercised what it was meant to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Outcome {
-    /// Requests that the policy picked when it was asked.
+    /// Requests that the policy picked.
     pub picked: u32,
-    /// Times that it held requests and picked none.
+    /// Calls of `pick` that returned no request although some were held.
     pub waited: u32,
-    /// Requests that were taken back from it.
+    /// Requests withdrawn from it.
     pub withdrawn: u32,
 }
 
-/// Drives the policy of `factory` with scripts drawn from `seed`, under a [`Checked`](super::Checked): the contract of
-/// [`Scheduler`](crate::Scheduler) holds at every call, whatever its attributes are set to; in the end every request
-/// has been picked; requests can be withdrawn in any order at any time; and the same calls get the same answers. With
-/// every other seed the owners of requests are in groups.
+/// Drives the policy of `factory` with scripts drawn from `seed`, under a [`Checked`](super::Checked): the contract
+/// of [`Scheduler`](crate::Scheduler) holds at every call, whatever its attributes are set to; in the end every
+/// request has been picked; requests can be withdrawn in any order at any time; and the same calls get the same
+/// answers. With every other seed the owners of requests are in groups.
 ///
 /// # Panics
 /// At the first violation.
@@ -53,10 +53,11 @@ fn script(factory: &Factory, seed: u64) -> (Script, Driver) {
     (script, Driver::of(factory, slots, &options))
 }
 
-/// What was answered in the course of a script, what was left in the end, and what the policy says about itself then.
+/// The answers of the policy in the course of a script, the order of the final drain, and the policy's counters after
+/// it.
 type Answers = (Vec<Event>, Vec<RequestId>, Vec<(&'static str, u64)>);
 
-/// A script to its end, and until nothing is held.
+/// Runs a script to its end, and then until nothing is held.
 fn scripted(factory: &Factory, seed: u64, out: &mut Outcome) -> Answers {
     let (mut script, mut driver) = script(factory, seed);
     let mut events = Vec::new();
@@ -76,7 +77,7 @@ fn scripted(factory: &Factory, seed: u64, out: &mut Outcome) -> Answers {
     (events, rest, driver.inspect())
 }
 
-/// Now and then everything is taken back, in any order.
+/// Withdraws all held requests from time to time, in any order.
 fn withdrawn(factory: &Factory, seed: u64, out: &mut Outcome) {
     let mut rng = Rng::new(seed);
     let (mut script, mut driver) = script(factory, seed);

@@ -1,4 +1,4 @@
-//! A policy with a slot table and a clock, driven by hand.
+//! A policy with a slot table and a clock, driven by a test.
 
 use super::{Checked, LocalOutside};
 use crate::{
@@ -16,7 +16,7 @@ pub struct Driver {
     requests: Requests,
     outside: LocalOutside,
     now: Instant,
-    /// When each issued request was issued.
+    /// The issue time of each issued request.
     issued_at: BTreeMap<RequestId, Instant>,
 }
 
@@ -33,7 +33,7 @@ impl Driver {
         Self::with_outside(policy, slots, LocalOutside::default())
     }
 
-    /// Drives `policy`, which was built for `slots`, with this outside.
+    /// Drives `policy`, which was built for `slots`, with the environment `outside`.
     #[must_use]
     pub fn with_outside(policy: Box<dyn Scheduler>, slots: u32, outside: LocalOutside) -> Self {
         let requests = Requests::new(slots);
@@ -51,7 +51,7 @@ impl Driver {
         Self::of_shape(factory, &Self::shape(slots), options)
     }
 
-    /// As [`of`](Self::of), for this shape.
+    /// As [`of`](Self::of), for the given shape.
     ///
     /// # Panics
     /// If the options are refused.
@@ -63,7 +63,7 @@ impl Driver {
         Self::with_outside((factory.build)(shape, &options), shape.slots, outside)
     }
 
-    /// One hardware queue, with half as many driver tags as there are slots, on a device that does not rotate.
+    /// One hardware queue, with half as many driver tags as there are slots, on a device without moving parts.
     #[must_use]
     pub fn shape(slots: u32) -> Shape {
         Shape {
@@ -75,13 +75,13 @@ impl Driver {
         }
     }
 
-    /// What the policy has of the world.
+    /// The environment of the policy.
     #[must_use]
     pub fn outside(&self) -> &LocalOutside {
         &self.outside
     }
 
-    /// The time that the policy is told.
+    /// The current time.
     #[must_use]
     pub fn now(&self) -> Instant {
         self.now
@@ -104,7 +104,7 @@ impl Driver {
         self.policy.issued().iter().copied().collect()
     }
 
-    /// When a request was last picked that is at the device.
+    /// The time at which a request that is at the device was last picked.
     #[must_use]
     pub fn picked_at(&self, rq: RequestId) -> Option<Instant> {
         self.issued_at.get(&rq).copied()
@@ -116,7 +116,7 @@ impl Driver {
         self.requests.get(rq)
     }
 
-    /// Inserts an I/O of eight sectors, of no class.
+    /// Inserts an I/O of eight sectors without a class.
     ///
     /// # Panics
     /// If no slot is free.
@@ -131,7 +131,7 @@ impl Driver {
         Some(rq)
     }
 
-    /// Asks for hardware queue 0.
+    /// Calls `pick` for hardware queue 0.
     pub fn pick(&mut self) -> Pick {
         self.outside.review(self.now);
         let pick = self.policy.pick(&cx!(self), HwQueue(0));
@@ -144,10 +144,10 @@ impl Driver {
         pick
     }
 
-    /// Asks for hardware queue 0, which must get a request.
+    /// Calls `pick` for hardware queue 0, which must return a request.
     ///
     /// # Panics
-    /// If it gets none.
+    /// If it returns none.
     pub fn issue(&mut self) -> RequestId {
         match self.pick() {
             Pick::Issue(rq) => rq,
@@ -155,13 +155,13 @@ impl Driver {
         }
     }
 
-    /// As [`issue`](Self::issue), answered by the start sector.
+    /// As [`issue`](Self::issue), but returns the start sector.
     pub fn issue_sector(&mut self) -> u64 {
         let rq = self.issue();
         self.meta(rq).sector
     }
 
-    /// Issues and completes the next request, answered by its start sector.
+    /// Issues and completes the next request; returns its start sector.
     pub fn serve_sector(&mut self) -> u64 {
         let rq = self.issue();
         let sector = self.meta(rq).sector;
@@ -169,7 +169,7 @@ impl Driver {
         sector
     }
 
-    /// Completes an issued request and frees its slot. It has been at the device since it was picked.
+    /// Completes an issued request and frees its slot. The request has been at the device since it was picked.
     pub fn complete(&mut self, rq: RequestId) {
         let issued = self.issued_at.remove(&rq).unwrap_or(self.now);
         let done = Done { rq, result: Ok(()), issued, completed: self.now };
@@ -178,24 +178,24 @@ impl Driver {
         self.requests.free(rq);
     }
 
-    /// Puts an issued request back.
+    /// Requeues an issued request.
     pub fn requeue(&mut self, rq: RequestId) {
         self.issued_at.remove(&rq);
         self.outside.give_back(rq);
         self.policy.insert(&cx!(self), rq, At::Head);
     }
 
-    /// The tree of groups changes.
+    /// Tells the policy of a change to the tree of groups.
     pub fn regroup(&mut self, change: GroupChange) {
         self.policy.regroup(&cx!(self), change);
     }
 
-    /// An owner is not going to be heard of for long.
+    /// Tells the policy that no I/O of an owner will arrive for a long time.
     pub fn left(&mut self, owner: Owner) {
         self.policy.left(&cx!(self), owner);
     }
 
-    /// Would the policy give a slot to `io`, as things are? True if it does not want to be asked.
+    /// Would the policy give a slot to `io` now? True if the policy does not limit slots.
     #[must_use]
     pub fn admits(&self, io: &IoMeta) -> bool {
         let of = self.requests.capacity() as u32;
@@ -209,7 +209,7 @@ impl Driver {
         self.admits_with(io, used)
     }
 
-    /// Takes a held request back and frees its slot.
+    /// Withdraws a held request and frees its slot.
     pub fn withdraw(&mut self, rq: RequestId) {
         self.policy.withdraw(&cx!(self), rq);
         self.requests.free(rq);
@@ -227,7 +227,7 @@ impl Driver {
         self.policy.grown(&cx!(self), rq, Grown::Back);
     }
 
-    /// Puts `sectors` ahead of a held request, as far as the device has them.
+    /// Prepends `sectors` to a held request, as far as the device has them.
     pub fn grow_front(&mut self, rq: RequestId, sectors: u32) {
         let meta = self.requests.get_mut(rq);
         let old_sector = meta.sector;
@@ -257,7 +257,7 @@ impl Driver {
         self.requests.free(gone);
     }
 
-    /// Adds `sectors` of another I/O behind a held request if the policy lets it; whether it does.
+    /// Merges `io` behind a held request if the policy allows it; returns whether it does.
     pub fn try_merge(&mut self, into: RequestId, io: &IoMeta) -> bool {
         let may = self.may_merge(into, io);
         if may {
@@ -269,7 +269,7 @@ impl Driver {
     /// Sets an attribute, which must exist.
     ///
     /// # Panics
-    /// If it does not.
+    /// If it does not exist.
     pub fn set(&mut self, name: &str, value: i64) {
         assert!(self.policy.set_attribute(name, value), "no attribute '{name}'");
         self.outside.set_attribute(name, value);
@@ -287,19 +287,19 @@ impl Driver {
         self.policy.depth_limits()
     }
 
-    /// May `io` have a slot of its own, if so many are in use?
+    /// May `io` have a slot of its own, with these slots in use?
     #[must_use]
     pub fn admits_with(&self, io: &IoMeta, used: Used) -> bool {
         !self.policy.limits_slots() || self.policy.admits(&cx!(self), io, used)
     }
 
-    /// Whether front merges are to be looked for.
+    /// Should the engine look for front merges?
     #[must_use]
     pub fn front_merges(&self) -> bool {
         self.policy.front_merges()
     }
 
-    /// Everything that the policy shows of itself.
+    /// All counters that the policy reports.
     #[must_use]
     pub fn inspect(&self) -> Vec<(&'static str, u64)> {
         let mut all = Vec::new();
@@ -310,15 +310,15 @@ impl Driver {
     /// One value of [`inspect`](Self::inspect).
     ///
     /// # Panics
-    /// If the policy shows nothing of that name.
+    /// If the policy reports no counter of that name.
     #[must_use]
     pub fn shown(&self, name: &str) -> u64 {
         let found = self.inspect().into_iter().find(|(n, _)| *n == name);
         found.unwrap_or_else(|| panic!("nothing called '{name}' is shown")).1
     }
 
-    /// Liveness: asks until nothing is held, doing what the answers ask for, and completes everything.
-    /// Returns the order in which requests were picked.
+    /// Liveness: calls `pick` until nothing is held, follows each answer, and completes every request. Returns the
+    /// order in which requests were picked.
     ///
     /// # Panics
     /// If the policy waits more often than twice per request plus a hundred times.

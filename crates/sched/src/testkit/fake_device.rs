@@ -1,19 +1,19 @@
-//! The smallest device whose latency depends on how much is in it.
+//! The simplest device with a latency that depends on its load.
 
 use alloc::vec;
 use alloc::vec::Vec;
 use blkmq_core::{Instant, Nanos};
 
-/// A device that works on so many requests at once, and on the others in the order in which they came.
+/// A device that works on a fixed number of requests at once, and on the others in the order of their arrival.
 ///
-/// Latency over depth is then flat as far as the number of ways, and grows in proportion from there on.
+/// Latency over depth is then flat up to that number of ways, and proportional to depth above it.
 pub struct FakeDevice {
-    /// When each way will be free.
+    /// The time at which each way will be free.
     free: Vec<Instant>,
 }
 
 impl FakeDevice {
-    /// A device with so many ways.
+    /// A device with this many ways.
     ///
     /// # Panics
     /// If there is none.
@@ -23,8 +23,8 @@ impl FakeDevice {
         Self { free: vec![Instant::ZERO; ways] }
     }
 
-    /// Takes in a request that takes `service` once it is its turn; when it will be finished. Never earlier than
-    /// it was asked for on the call before. O(ways).
+    /// Accepts a request that takes `service` once its turn has come, and returns its finishing time. `now` is never
+    /// earlier than in the previous call. O(ways).
     pub fn accept(&mut self, now: Instant, service: Nanos) -> Instant {
         let first = self.free.iter_mut().min().expect("there is a way");
         *first = (*first).max(now) + service;

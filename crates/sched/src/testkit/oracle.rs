@@ -1,15 +1,15 @@
 //! The contract of [`Scheduler`], checked on every call.
 //!
-//! Safety is checked as calls come: what is picked was held, nothing is picked twice, `Empty` means empty, a
-//! time to wait for lies ahead, and somebody is in flight when the policy waits for one. That everything held
-//! is picked *eventually* needs a driver that goes on asking: [`Driver::drain`](super::Driver::drain).
+//! Safety is checked at each call: a picked request was held, no request is picked twice, `Empty` means empty, a time
+//! to wait for is in the future, and a request is in flight when the policy waits for a completion. That every held
+//! request is picked *eventually* needs a driver that keeps asking: [`Driver::drain`](super::Driver::drain).
 
 use crate::{At, Cx, DepthLimits, Done, GroupChange, Grown, Pick, Scheduler, Used};
 use alloc::boxed::Box;
 use alloc::collections::BTreeSet;
 use blkmq_core::{HwQueue, Instant, IoMeta, Owner, RequestId};
 
-/// A policy under observation; itself a policy, so that it fits wherever one does.
+/// A policy under observation; itself a policy, so that it can be used in place of one.
 pub struct Checked {
     inner: Box<dyn Scheduler>,
     held: BTreeSet<RequestId>,
@@ -170,7 +170,7 @@ mod tests {
     const SHAPE: Shape =
         Shape { slots: 4, nr_requests: 4, hw_depth: 2, hw_queues: 1, rotational: false };
 
-    /// `none` with one answer replaced, and with another request withdrawn than it was told to.
+    /// `none` with one answer replaced, or with another request withdrawn than the one it was given.
     struct Liar {
         inner: Box<dyn Scheduler>,
         lie: fn(Pick) -> Pick,

@@ -1,4 +1,4 @@
-//! The outside of a policy under test: tokens, counters, values and notes in plain cells.
+//! The environment of a policy under test: tokens, counters, values and notes in plain cells.
 
 use crate::{Attribute, Common, Factory, Governor, Note, Options, Outside, Shape, StatsLevel};
 use alloc::boxed::Box;
@@ -8,11 +8,11 @@ use alloc::vec::Vec;
 use blkmq_core::{Instant, RequestId};
 use core::cell::{Cell, RefCell};
 
-/// What the engine keeps for a policy, for one thread. Several instances may use one of these together.
+/// The environment that the engine keeps for a policy, for one thread. Several instances may share one.
 #[derive(Default)]
 pub struct LocalOutside {
     inner: RefCell<Inner>,
-    /// The pool that the present `pick` took a token from.
+    /// The pool that the current `pick` took a token from.
     taken: Cell<Option<usize>>,
     due: Cell<Option<Instant>>,
     level: Cell<StatsLevel>,
@@ -26,19 +26,19 @@ struct Inner {
     out: Vec<u32>,
     counters: Vec<u64>,
     values: Vec<u64>,
-    /// Which pool a token of an issued request is from.
+    /// The pool of the token of each issued request.
     held: BTreeMap<RequestId, usize>,
     notes: Vec<Note>,
 }
 
 impl LocalOutside {
-    /// What instances of `factory` with these options share.
+    /// The state that instances of `factory` with these options share.
     #[must_use]
     pub fn of(factory: &Factory, shape: &Shape, options: &Options) -> Self {
         Self::sharing(factory.common, factory, shape, options)
     }
 
-    /// The same with something else in common.
+    /// The same with other shared state.
     #[must_use]
     pub fn sharing(
         common: Option<Common>,
@@ -62,7 +62,7 @@ impl LocalOutside {
         outside
     }
 
-    /// Tells the governor, if there is one, of an attribute.
+    /// Tells the governor, if there is one, the value of an attribute.
     pub fn set_attribute(&self, name: &str, value: i64) {
         let Inner { governor, tokens, values, .. } = &mut *self.inner.borrow_mut();
         if let Some(governor) = governor {
@@ -70,7 +70,7 @@ impl LocalOutside {
         }
     }
 
-    /// Has the governor look, if it is time.
+    /// Runs a review of the governor, if one is due.
     pub fn review(&self, now: Instant) {
         if self.due.get().is_none_or(|due| due > now) {
             return;
@@ -83,10 +83,10 @@ impl LocalOutside {
         counters.fill(0);
     }
 
-    /// A `pick` is over: a token that it took goes with the request, or back.
+    /// A `pick` has ended: a token that it took goes with the request, or back to the pool.
     ///
     /// # Panics
-    /// If a request is issued that holds one already.
+    /// If the issued request holds a token already.
     pub fn settle(&self, issued: Option<RequestId>) {
         let Some(pool) = self.taken.take() else { return };
         let inner = &mut *self.inner.borrow_mut();
@@ -98,7 +98,7 @@ impl LocalOutside {
         }
     }
 
-    /// `rq` has come back from the device.
+    /// Returns the token of `rq`, which has come back from the device.
     pub fn give_back(&self, rq: RequestId) {
         let inner = &mut *self.inner.borrow_mut();
         if let Some(pool) = inner.held.remove(&rq) {
@@ -106,13 +106,13 @@ impl LocalOutside {
         }
     }
 
-    /// How many tokens each pool has.
+    /// The number of tokens of each pool.
     #[must_use]
     pub fn tokens(&self) -> Vec<u32> {
         self.inner.borrow().tokens.clone()
     }
 
-    /// Sets how many tokens a pool has, as its governor might.
+    /// Sets the number of tokens of a pool, as its governor might.
     ///
     /// # Panics
     /// If there is no such pool.
@@ -128,47 +128,47 @@ impl LocalOutside {
         self.inner.borrow_mut().values[index] = value;
     }
 
-    /// How many tokens of each pool are out.
+    /// The number of taken tokens of each pool.
     #[must_use]
     pub fn out(&self) -> Vec<u32> {
         self.inner.borrow().out.clone()
     }
 
-    /// What counters have grown by since the last review.
+    /// The growth of the counters since the last review.
     #[must_use]
     pub fn counters(&self) -> Vec<u64> {
         self.inner.borrow().counters.clone()
     }
 
-    /// What the governor has last said.
+    /// The values that the governor has last published.
     #[must_use]
     pub fn values(&self) -> Vec<u64> {
         self.inner.borrow().values.clone()
     }
 
-    /// When the next review is due.
+    /// The time of the next review.
     #[must_use]
     pub fn due(&self) -> Option<Instant> {
         self.due.get()
     }
 
-    /// From now on so much is noted down.
+    /// Sets the level of detail of notes.
     pub fn set_stats(&self, level: StatsLevel) {
         self.level.set(level);
     }
 
-    /// From now on nothing comes any more, or something may again.
+    /// Sets whether the queue is draining.
     pub fn set_draining(&self, draining: bool) {
         self.draining.set(draining);
     }
 
-    /// Everything noted down since the last time.
+    /// All notes since the last call.
     #[must_use]
     pub fn take_notes(&self) -> Vec<Note> {
         core::mem::take(&mut self.inner.borrow_mut().notes)
     }
 
-    /// Everything that the governor shows of itself.
+    /// All counters that the governor reports.
     #[must_use]
     pub fn inspect(&self) -> Vec<(&'static str, u64)> {
         let mut all = Vec::new();

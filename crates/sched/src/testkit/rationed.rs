@@ -1,5 +1,5 @@
-//! `rationed`: first come, first served, with a token for each request, from a pool that all instances share. To
-//! test with what the engine does for policies that have something in common.
+//! `rationed`: first come, first served, with a token for each request, from a pool that all instances share. For
+//! tests of the engine's support for policies with shared state.
 
 use crate::index::Fifo;
 use crate::{
@@ -8,7 +8,7 @@ use crate::{
 use alloc::boxed::Box;
 use blkmq_core::{HwQueue, Instant, Nanos, RequestId};
 
-/// The registry line that it would have.
+/// The line that it would have in the registry.
 pub const FACTORY: Factory = Factory {
     name: "rationed",
     summary: "first come, first served, within a common ration",
@@ -44,12 +44,12 @@ pub const FACTORY: Factory = Factory {
     },
 };
 
-/// How long after a completion the governor looks.
+/// The time from a completion to the governor's review.
 pub const REVIEW: Nanos = Nanos::from_millis(1);
 
 struct Rationed {
     queue: Fifo,
-    /// The attributes, which are the governor's business.
+    /// The attributes, which the governor handles.
     told: [i64; 2],
 }
 

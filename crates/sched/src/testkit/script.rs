@@ -1,9 +1,9 @@
 //! Random scripts: a seed draws how busy, how mergeable and how disturbed a run is, and then every step.
 //!
-//! A script may have tenants: owners in a tree of groups that changes, with flags and priorities of their own. They are
-//! drawn from a generator of their own, so that a seed without them stays what it was.
+//! A script may have tenants: owners in a tree of groups that changes, with flags and priorities of their own. They
+//! are drawn from a separate generator, so that a seed without them gives the same script as before.
 //!
-//! Steps name requests by position among those held or issued, so that one script drives any policy, and two
+//! Steps name requests by position among the held or issued ones, so that one script drives any policy, and two
 //! policies through the same states as long as they decide alike.
 
 use super::Driver;
@@ -13,26 +13,26 @@ use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 use blkmq_core::{Class, IoMeta, IoPrio, Nanos, Op, Owner, RequestId, Rng};
 
-/// One thing that happens to a policy. Positions wrap around; a step that finds nobody does nothing.
+/// A step of a script. Positions wrap around; a step that finds no request does nothing.
 #[derive(Clone, Copy, Debug)]
 pub enum Step {
     /// A new request.
     Insert(IoMeta, At),
-    /// What next?
+    /// Pick.
     Pick,
     /// The issued request at this position finishes.
     Complete(u64),
-    /// The issued request at this position is put back.
+    /// The issued request at this position is requeued.
     Requeue(u64),
     /// The held request at this position grows at its end.
     Back(u64),
-    /// It grows at its start by so many sectors.
+    /// It grows at its start by this many sectors.
     Front(u64, u32),
     /// It takes in a discarded range at this sector.
     Discard(u64, u64),
     /// The held request at the first position absorbs the next one that is like it.
     Absorb(u64),
-    /// The held request at this position is taken back.
+    /// The held request at this position is withdrawn.
     Withdraw(u64),
     /// An attribute changes.
     Set(&'static str, i64),
@@ -40,20 +40,20 @@ pub enum Step {
     Advance(Nanos),
     /// The tree of groups changes.
     Regroup(GroupChange),
-    /// An owner is not going to be heard of for long.
+    /// No I/O of this owner will arrive for a long time.
     Left(Owner),
-    /// Would this get a slot?
+    /// Would this I/O get a slot?
     Admits(IoMeta),
 }
 
-/// What came of a step, for comparing two policies.
+/// The result of a step, for comparing two policies.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Event {
-    /// Nobody to do it to, or nothing to tell.
+    /// The step found no request, or has no result.
     Quiet,
     /// The answer to a pick.
     Picked(Pick),
-    /// The request taken back, if there was one.
+    /// The withdrawn request, if there was one.
     Withdrawn(Option<RequestId>),
     /// Whether the policy allowed a merge.
     MayMerge(bool),
@@ -73,7 +73,7 @@ pub struct Script {
     writes: u64,
     /// Of 8 requests, this many have a class drawn at random.
     classes: u64,
-    /// Requests are of so many owners.
+    /// Requests have this many owners.
     owners: u64,
     /// Time passes in steps below this.
     stride: Nanos,
@@ -83,7 +83,7 @@ pub struct Script {
 }
 
 impl Script {
-    /// The script of `seed`, changing those `attributes` that it may.
+    /// The script of `seed`, which changes those of `attributes` that it may.
     #[must_use]
     pub fn new(seed: u64, attributes: &'static [Attribute]) -> Self {
         let mut rng = Rng::new(seed);
@@ -122,7 +122,7 @@ impl Script {
         Self { tenants: Some(Tenants::new(seed)), ..Self::new(seed, attributes) }
     }
 
-    /// These attributes have these values from the beginning, and keep them.
+    /// Fixes these attributes at these values from the beginning.
     #[must_use]
     pub fn keeping(self, fixed: &'static [(&'static str, i64)]) -> Self {
         Self { fixed, ..self }
@@ -261,7 +261,7 @@ impl Driver {
         Event::Quiet
     }
 
-    /// Does `how` to the held request at position `nth`, if the policy lets it merge.
+    /// Applies `how` to the held request at position `nth`, if the policy allows a merge.
     fn merge(&mut self, nth: u64, how: impl Fn(&mut Self, RequestId)) -> Event {
         let Some(into) = nth_of(&self.held(), nth) else { return Event::Quiet };
         let io = *self.meta(into);

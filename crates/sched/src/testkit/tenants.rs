@@ -1,30 +1,30 @@
-//! Owners in groups, for scripts: who an I/O is from, and how the tree of groups changes meanwhile.
+//! Owners in groups, for scripts: the owner of an I/O, and changes of the tree of groups.
 
 use super::Step;
 use crate::GroupChange;
 use alloc::vec::Vec;
 use blkmq_core::{Class, GroupId, IoFlags, IoMeta, IoPrio, Op, Owner, Rng};
 
-/// Groups at one time, the root not counted.
+/// Groups at a time, without the root.
 const GROUPS: usize = 5;
-/// Names of groups; few, so that they are used again.
+/// Names of groups; few, so that they are reused.
 const NAMES: u64 = 9;
 
 /// The owners and groups of a script.
 pub(super) struct Tenants {
     rng: Rng,
     owners: u64,
-    /// Which group each owner is in.
+    /// The group of each owner.
     homes: Vec<GroupId>,
-    /// Groups that exist, each with its parent.
+    /// Existing groups, each with its parent.
     groups: Vec<(GroupId, GroupId)>,
-    /// Of a thousand steps, so many change groups or owners.
+    /// Of a thousand steps, this many change groups or owners.
     changes: u64,
-    /// Steps to go in which groups are made for a start.
+    /// Remaining steps at the beginning in which groups are created.
     founding: u32,
-    /// Of 8 I/Os, so many are async although they read, or the other way round.
+    /// Of 8 I/Os, this many are async reads or sync writes.
     odd: u64,
-    /// Of 8 owners, so many have a priority.
+    /// Of 8 owners, this many have a priority.
     ranked: u64,
     /// Requests are up to this many times eight sectors.
     large: u64,
@@ -49,7 +49,7 @@ impl Tenants {
         }
     }
 
-    /// Makes `meta` somebody's.
+    /// Gives `meta` an owner.
     pub(super) fn claim(&mut self, meta: &mut IoMeta) {
         let owner = self.rng.below(self.owners);
         meta.owner = Owner(owner as u32);
@@ -59,14 +59,14 @@ impl Tenants {
         }
         if owner < self.ranked {
             let class = if self.rng.chance(1, 40) { Class::Idle } else { Class::BestEffort };
-            // Now and then it changes its mind.
+            // Now and then the owner changes its priority.
             let level = if self.rng.chance(1, 50) { self.rng.below(8) } else { owner };
             meta.ioprio = IoPrio::new(class, level as u16 % 8).unwrap_or_default();
         }
         meta.sectors = 8 * (1 + self.rng.below(self.large)) as u32;
     }
 
-    /// Now and then, something that only tenants do.
+    /// Now and then, a step that only scripts with tenants have.
     pub(super) fn step(&mut self) -> Option<Step> {
         let owner = self.rng.below(self.owners);
         if self.founding > 0 {
@@ -117,7 +117,7 @@ impl Tenants {
         (group != GroupId::ROOT).then_some(GroupChange::Weight { group, weight })
     }
 
-    /// Removes a group without groups below it. Its owners go on naming it for a while.
+    /// Removes a group without groups below it. Its owners keep naming it for a while.
     fn remove(&mut self) -> Option<GroupChange> {
         let leaf = |at: &usize| self.groups.iter().all(|(_, parent)| *parent != self.groups[*at].0);
         let at = (0..self.groups.len()).find(leaf)?;

@@ -1,4 +1,4 @@
-//! What these tests share: I/Os in a line, and a small world of clients and a device in virtual time.
+//! Helpers of these tests: short constructors of I/Os, and a small world of clients and a device in virtual time.
 
 use blkmq_core::{Class, GroupId, Instant, IoMeta, IoPrio, Nanos, Op, Owner, RequestId};
 use blkmq_sched::testkit::Driver;
@@ -9,7 +9,7 @@ pub fn factory() -> &'static Factory {
     registry::find("bfq").expect("it is registered")
 }
 
-/// On a device that does not rotate.
+/// On a device without moving parts.
 pub fn driver(options: &str) -> Driver {
     Driver::of(factory(), 256, options)
 }
@@ -37,7 +37,7 @@ pub fn write(owner: u32, sector: u64) -> IoMeta {
     IoMeta { owner: Owner(owner), ..IoMeta::new(Op::Write, sector, 8) }
 }
 
-/// Changes to an I/O, in a line.
+/// Changes to an I/O, as method chains.
 pub trait With {
     fn len(self, sectors: u32) -> Self;
     fn level(self, level: u16) -> Self;
@@ -75,37 +75,37 @@ pub fn put_all(d: &mut Driver, all: impl IntoIterator<Item = IoMeta>) {
     }
 }
 
-/// Adds a group below the root, or below another one.
+/// Adds a group below `parent`, which may be the root.
 pub fn add_group(d: &mut Driver, group: u16, parent: u16, weight: u32) {
     let (group, parent) = (GroupId(group), GroupId(parent));
     d.regroup(GroupChange::Added { group, parent, weight });
 }
 
-/// Whose request comes next; it is issued.
+/// Issues the next request; returns its owner.
 pub fn issue_owner(d: &mut Driver) -> u32 {
     let rq = d.issue();
     d.meta(rq).owner.0
 }
 
-/// How a client chooses where its next request goes.
+/// The way in which a client chooses the position of its next request.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Path {
     Sequential,
     Random,
 }
 
-/// Somebody who keeps `depth` I/Os under way.
+/// A client that keeps `depth` I/Os under way.
 pub struct Client {
     pub like: IoMeta,
     pub path: Path,
-    /// From a completion to the next I/O.
+    /// The time from a completion to the next I/O.
     pub think: Nanos,
-    /// Sectors, I/Os and device time that it has had.
+    /// Sectors, I/Os and device time that it has received.
     pub sectors: u64,
     pub ios: u64,
     pub time: Nanos,
     next_sector: u64,
-    /// When it submits next, for each I/O that is not under way.
+    /// The time of the next submission, for each I/O that is not under way.
     ready: VecDeque<Instant>,
 }
 
@@ -126,27 +126,27 @@ impl Client {
         let sector = self.next_sector;
         self.next_sector = match self.path {
             Path::Sequential => sector + u64::from(self.like.sectors),
-            // A walk that never comes near where it was.
+            // A walk that never returns near an earlier position.
             Path::Random => (sector + 7_919 * 1_024) % (1 << 30),
         };
         IoMeta { sector, ..self.like }
     }
 }
 
-/// Clients, the policy, and a device that does one request at a time, each in the time that `cost` says.
+/// Clients, the policy, and a device that serves one request at a time, each for the time given by `cost`.
 pub struct World {
     pub driver: Driver,
     pub clients: Vec<Client>,
     pub cost: fn(from: u64, meta: &IoMeta) -> Nanos,
-    /// Requests that the device takes at a time; it does them in their order.
+    /// Requests that the device takes at a time; it serves them in their order.
     pub width: usize,
-    /// It does them all at once, and not one after the other. Their costs must be equal.
+    /// The device serves them all at once, instead of one after the other. Their costs must be equal.
     pub parallel: bool,
     /// In the device: request, client, end.
     flying: VecDeque<(RequestId, usize, Instant)>,
     owners: Vec<(RequestId, usize)>,
     head: u64,
-    /// For how long the device has had nothing.
+    /// The time for which the device has had no request.
     pub idle: Nanos,
     pub most_flying: usize,
 }
@@ -178,7 +178,7 @@ impl World {
         }
     }
 
-    /// Fills the device; when to ask again, if the policy names a time.
+    /// Fills the device; returns the time to ask again, if the policy gives one.
     fn feed(&mut self) -> Option<Instant> {
         while self.flying.len() < self.width {
             match self.driver.pick() {
@@ -233,13 +233,13 @@ impl World {
         }
     }
 
-    /// What each client has had of all sectors, in thousandths.
+    /// Each client's share of all sectors, in thousandths.
     pub fn shares(&self) -> Vec<u64> {
         let all: u64 = self.clients.iter().map(|c| c.sectors).sum();
         self.clients.iter().map(|c| c.sectors * 1_000 / all.max(1)).collect()
     }
 
-    /// What each client has had of the device's time, in thousandths.
+    /// Each client's share of the device's time, in thousandths.
     pub fn time_shares(&self) -> Vec<u64> {
         let all: u64 = self.clients.iter().map(|c| c.time.0).sum();
         self.clients.iter().map(|c| c.time.0 * 1_000 / all.max(1)).collect()

@@ -1,4 +1,4 @@
-//! The engine of service against its naive twin, over random histories, decision by decision.
+//! The service engine against its naive twin, over random histories, decision by decision.
 
 use blkmq_core::{Instant, Nanos, Rng};
 use blkmq_sched::bfq::wf2q::{Class, From, Keep, ROOT, Wf2q, When};
@@ -7,13 +7,13 @@ use blkmq_sched::testkit::naive::bfq::wf2q::{Bug, Naive};
 const HISTORIES: u64 = 10_000;
 const QUEUES: u32 = 8;
 
-/// Both engines, and what the caller of an engine knows about its queues.
+/// Both engines, and the caller's knowledge of its queues.
 struct Pair {
     engine: Wf2q,
     twin: Naive,
     active: [bool; QUEUES as usize],
     serving: Option<u32>,
-    /// Levels that exist, each with the one above it.
+    /// Existing levels, each with its parent.
     levels: Vec<(u32, u32)>,
     homes: [u32; QUEUES as usize],
     now: Instant,
@@ -83,7 +83,7 @@ impl Pair {
         }
     }
 
-    /// A slot ends, in one of the ways in which slots end.
+    /// Ends a slot, in one of the ways in which slots end.
     fn expire(&mut self, queue: u32) {
         let now = self.now;
         if self.rng.chance(1, 2) {
@@ -174,7 +174,7 @@ impl Pair {
                 assert_eq!(vtime, self.twin.vtime(*level, class), "vtime {level} {class:?}");
                 assert_eq!(self.engine.wsum(*level, class), self.twin.wsum(*level, class), "sum");
                 let before = &mut vtimes[*level as usize][class as usize];
-                // A level whose number is used again begins anew.
+                // A level whose number is reused begins anew.
                 assert!(vtime >= *before || vtime == 0, "virtual time went back");
                 *before = vtime;
             }

@@ -1,9 +1,10 @@
-//! Shares of service and of time, over seconds of virtual time (section 19, lines 7 and 18, and the page's promise).
+//! Shares of service and of time, over seconds of virtual time (section 19, lines 7 and 18, and the promise of
+//! `doc/bfq.md`).
 
 use crate::common::{Client, Path, With, World, add_group, disk, driver, ms, read, us};
 use blkmq_core::{IoMeta, Nanos};
 
-/// Every request takes as long.
+/// Every request takes the same time.
 fn fixed(_: u64, _: &IoMeta) -> Nanos {
     us(20)
 }
@@ -26,7 +27,7 @@ fn weighted(options: &str, n: u16) -> World {
     World::new(d, clients, fixed)
 }
 
-/// The largest distance of a share from what it should be: in thousandths of all, and of itself.
+/// The largest distance of a share from the expected one: in thousandths of all, and of the share itself.
 fn errors(world: &World, weights: &[u64]) -> (u64, u64) {
     let (all, sum) =
         (world.clients.iter().map(|c| c.sectors).sum::<u64>(), weights.iter().sum::<u64>());
@@ -45,7 +46,7 @@ fn s19_18_2_8_and_64_owners_have_their_weights_within_two_percent() {
         world.run(ms(10_000));
         let (of_all, _) = errors(&world, &weights);
         assert!(of_all <= 20, "{n} owners: {of_all} thousandths of the device");
-        // With short budgets also of what each is due, down to the lightest.
+        // With short budgets also in relation to each share, down to the lightest.
         let mut world = weighted("max_budget=16", n);
         world.run(ms(10_000));
         let (_, of_own) = errors(&world, &weights);
@@ -89,7 +90,8 @@ fn s19_18_groups_below_groups() {
     add_group(&mut d, 2, 1, 200);
     add_group(&mut d, 3, 1, 600);
     let like = |owner: u32, group| read(owner, u64::from(owner) << 32).of(group);
-    // Half for group 1, as the owner on the root weighs 40 * 12.5 = 500: a quarter of it for 2, the rest for 3.
+    // Half goes to group 1, as the owner on the root weighs 40 * 12.5 = 500: a quarter of that half to group 2, the
+    // rest to group 3.
     add_group(&mut d, 4, 0, 500);
     let clients = [(1, 2), (2, 3), (3, 4)]
         .map(|(owner, group)| Client::new(like(owner, group), 8, Path::Sequential));
@@ -107,7 +109,7 @@ fn on_a_disk(clients: Vec<Client>, options: &str) -> World {
     world
 }
 
-/// A sequential reader and one that jumps about: shares of time and of sectors.
+/// A sequential and a random reader: shares of time and of sectors.
 fn sequential_and_seeky(options: &str) -> (Vec<u64>, Vec<u64>) {
     let sequential = Client::new(read(2, 0).len(128), 4, Path::Sequential);
     let seeky = Client::new(read(1, 1 << 29), 4, Path::Random);
@@ -117,12 +119,12 @@ fn sequential_and_seeky(options: &str) -> (Vec<u64>, Vec<u64>) {
 
 #[test]
 fn s19_07_a_seeky_queue_and_a_sequential_one_share_the_time() {
-    // What this disk does in the time of a slot.
+    // The sectors that this disk serves in the time of a slot.
     let (times, sectors) = sequential_and_seeky("low_latency=0,max_budget=25000");
     assert!(times.iter().all(|share| (450..=550).contains(share)), "{times:?}");
-    // By sectors it is as uneven as a disk is.
+    // In sectors the shares are as uneven as the disk makes them.
     assert!(sectors[0] > 950, "{sectors:?}");
-    // Left to the estimate of the rate, which takes such a mixture for the device's best.
+    // With the budget from the rate estimate, which takes such a mixture for the device's best.
     let (times, _) = sequential_and_seeky("low_latency=0");
     assert!(times.iter().all(|share| (300..=700).contains(share)), "{times:?}");
 }
@@ -142,7 +144,7 @@ fn s19_07_sequential_bandwidth_follows_the_weights() {
     }
 }
 
-/// Idling is what keeps the share of one who has one request at a time against one who has many.
+/// Idling keeps the share of a client with one request at a time against a client with many.
 #[test]
 fn a_reader_with_one_request_at_a_time_keeps_its_share_by_idling() {
     let run = |options: &str| {

@@ -1,4 +1,4 @@
-//! Nothing is held for ever (section 19, line 17): random histories with everything switched on, and the bound of
+//! No request is held for ever (section 19, line 17): random histories with everything switched on, and the bound of
 //! `doc/bfq.md` under a load that is drawn to strain it.
 
 use crate::common::{disk, driver, factory, ms, put, read, us};
@@ -7,8 +7,8 @@ use blkmq_sched::testkit::{Driver, Event, Script};
 use blkmq_sched::{At, Pick, Shape};
 use std::collections::BTreeMap;
 
-/// Owners leave, groups move and go, queues merge and split, attributes change, requests are put back and withdrawn, and
-/// now and then nothing is said to come any more, when the device is not to be idle.
+/// Owners leave, groups move and are removed, queues merge and split, attributes change, requests are requeued and
+/// withdrawn, and at times the queue drains, so that the device must not be kept idle.
 #[test]
 fn s19_17_whatever_happens_every_request_is_picked() {
     let mut waits = 0;
@@ -25,7 +25,7 @@ fn s19_17_whatever_happens_every_request_is_picked() {
                 assert!(at > d.now() && !draining, "seed {seed}");
             }
         }
-        // Fails if it waits more often than twice for each request.
+        // Fails if the policy waits more often than about twice for each request.
         d.drain();
         assert_eq!(d.shown("queued") + d.shown("dispatch") + d.shown("in_driver"), 0);
     }
@@ -72,14 +72,14 @@ const OWNERS: u64 = 6;
 
 struct Waiting {
     weight: u64,
-    /// Requests of its owner that were there before it.
+    /// Requests of its owner that were inserted before it.
     older: u64,
     due: Instant,
-    /// Sectors served to anybody since it is due.
+    /// Sectors served to any queue since it is due.
     overtaken: u64,
 }
 
-/// All owners are backlogged, and most newcomers lie just ahead of where the device is.
+/// All owners are backlogged, and most new requests lie just ahead of the device's position.
 fn strain(seed: u64, rotational: bool) {
     let mut rng = Rng::new(seed);
     let options = format!(
@@ -129,8 +129,8 @@ fn no_request_is_overtaken_by_more_than_the_page_says() {
     }
 }
 
-/// Requests of one owner, most of which are served in sector order, and the oldest of which lies behind: without a look
-/// at ages it would wait for ever.
+/// Requests of one owner, most of which are served in sector order; the oldest lies behind and would wait for ever if
+/// ages were not checked.
 #[test]
 fn the_oldest_request_of_a_queue_is_served_once_it_is_due() {
     let mut d = driver("low_latency=0,max_budget=64,fifo_expire_sync=20");

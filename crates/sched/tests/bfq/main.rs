@@ -1,4 +1,4 @@
-//! `bfq` against `spec/bfq.md`: the engine of service against its twin, and section 19 line by line.
+//! `bfq` against `spec/bfq.md`: the service engine against its twin, and section 19 line by line.
 
 mod common;
 mod engine;

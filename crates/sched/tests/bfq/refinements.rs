@@ -1,4 +1,4 @@
-//! What the naive twin does without: queues that are merged and split, injection, and wakers.
+//! Features that the naive twin lacks: merging and splitting of queues, injection, and wakers.
 
 use crate::common::{
     Client, Path, With, World, disk, driver, issue_owner, ms, put, put_all, read, us, write,
@@ -23,7 +23,7 @@ fn a_process_that_reads_where_the_one_in_service_does_shares_its_queue() {
     let mut d = two_busy("low_latency=0");
     put(&mut d, read(2, 16));
     assert_eq!((d.shown("queues"), d.shown("serving_shared")), (2, 1));
-    // One queue, one order: neither waits for the other's turn.
+    // One queue, one order: neither owner waits for the other's turn.
     assert_eq!([d.issue_sector(), d.issue_sector()], [8, 16]);
     for (why, io) in [
         ("too far", read(3, 1 << 20)),
@@ -76,7 +76,7 @@ fn a_raised_process_takes_its_raising_along() {
     put(&mut d, read(1, 8).level(3));
     assert_eq!(issue_owner(&mut d), 1);
     put(&mut d, read(9, 1 << 28).level(3));
-    // New and of the default weight: raised when it becomes busy, before it comes near the others.
+    // The queue is new and of the default weight: it is raised when it becomes busy, before it comes near the others.
     let own = put(&mut d, read(2, 1 << 20));
     assert_eq!(d.shown("raised_busy"), 1);
     put(&mut d, read(2, 16));
@@ -104,7 +104,7 @@ fn a_shared_queue_that_is_read_in_order_outlasts_its_slot() {
         put(&mut d, read(1 + i as u32 % 2, 8 * i));
     }
     until_the_shared_slot_ends(&mut d);
-    // Far from everything: a queue of its own would not be merged with another one at once.
+    // The position is far from all others: a queue of its own would not be merged with another one at once.
     put(&mut d, read(2, 1 << 20));
     assert_eq!(d.shown("queues"), 2, "both still send to the one queue");
     d.drain();
@@ -153,7 +153,7 @@ fn on_a_disk_they_become_one_after_600_ms_unless_waiting_for_each_pays() {
         }
         d.advance(ms(700));
         if raise {
-            // Somebody is raised, so that idling is not for throughput any more.
+            // Another queue is raised, so that idling is no longer for throughput.
             put(&mut d, read(9, 1 << 28));
         }
         let before = d.shown("queues");
@@ -163,7 +163,8 @@ fn on_a_disk_they_become_one_after_600_ms_unless_waiting_for_each_pays() {
     assert_eq!((begin(true), begin(false)), (1, 0));
 }
 
-/// The device waits for owner 1, who has more weight. `of_others` wait. What is picked?
+/// The device is kept idle for owner 1, which has more weight, while `of_others` wait. Returns the owner of the
+/// picked request.
 fn while_waiting(options: &str, of_others: &[IoMeta]) -> Option<Owner> {
     let mut d = driver(options);
     let first = put(&mut d, read(1, 0).level(0));
@@ -189,7 +190,7 @@ fn the_async_io_of_the_process_that_is_waited_for_is_let_in() {
 #[test]
 fn others_are_let_in_once_it_is_known_how_long_the_first_request_takes() {
     let other = read(2, 1 << 20).level(7);
-    // The first request of owner 1 was alone in the device, and that was its measure.
+    // The first request of owner 1 was alone in the device, which gave the baseline.
     let mut d = driver("low_latency=0");
     let mut injected = Vec::new();
     for i in 0..6 {
@@ -228,9 +229,10 @@ fn injection_gives_back_idle_time_and_costs_the_one_who_is_waited_for_little() {
     assert!(idle_too < idle, "{idle:?} and {idle_too:?}");
 }
 
-/// What was let in before a request of the queue in service came, and was in the device still when it came, is in its
-/// way. It was not counted as let in: the long time was taken for how long a request takes by itself, more of the same
-/// made it no longer, and beside a writer of megabytes a reader of ten times its weight had a tenth of its share.
+/// A request that was injected before a request of the queue in service arrived, and is still in the device at that
+/// time, delays it. It was not counted as injected: the long time was taken for the time of a request alone, so that
+/// further injection did not seem to lengthen it, and beside a writer of megabytes a reader of ten times its weight
+/// had a tenth of its share.
 #[test]
 fn what_was_let_in_before_a_request_came_is_part_of_what_letting_in_costs() {
     let mut d = driver("low_latency=0");
@@ -242,7 +244,7 @@ fn what_was_let_in_before_a_request_came_is_part_of_what_letting_in_costs() {
             _ => None,
         }
     };
-    // By itself a request takes a millisecond.
+    // Alone, a request takes a millisecond.
     for n in 0..3 {
         let rq = put(&mut d, one(n));
         assert_eq!(d.issue(), rq);
@@ -250,7 +252,7 @@ fn what_was_let_in_before_a_request_came_is_part_of_what_letting_in_costs() {
         d.complete(rq);
         d.advance(ms(6));
     }
-    // Behind what is let in it takes ten.
+    // Behind an injected request it takes ten.
     let other = let_in(&mut d, 1).expect("it is not known what that costs");
     let rq = put(&mut d, one(3));
     assert_eq!(d.issue(), rq);
@@ -265,7 +267,7 @@ fn a_queue_that_is_woken_three_times_has_a_waker_that_is_let_in_first() {
     let run = |rounds: u64| {
         let mut d = driver("low_latency=0");
         for i in 0..rounds {
-            // Owner 2 completes something, and a millisecond later owner 1 goes on.
+            // A request of owner 2 completes, and a millisecond later owner 1 continues.
             let rq = put(&mut d, read(2, (1 << 20) + 8 * i).level(7));
             assert_eq!(d.issue(), rq);
             d.complete(rq);
@@ -275,7 +277,7 @@ fn a_queue_that_is_woken_three_times_has_a_waker_that_is_let_in_first() {
             d.complete(rq);
             d.advance(ms(12));
         }
-        // So long that nobody is back in time.
+        // Long enough that no queue comes back in time.
         d.advance(ms(30));
         let last = put(&mut d, read(1, 1 << 10).level(0));
         assert_eq!(d.issue(), last);
@@ -289,7 +291,8 @@ fn a_queue_that_is_woken_three_times_has_a_waker_that_is_let_in_first() {
     assert_eq!(run(8), 2, "its waker");
 }
 
-/// Owner 1, raised, has completed its first request and the device idles for it. Owner 3 is not raised, owner 2 is.
+/// Owner 1, raised, has completed its first request and the device is kept idle for it. Owner 3 is not raised, owner
+/// 2 is.
 fn idling_for_a_raised_queue() -> Driver {
     let mut d = driver("");
     let first = put(&mut d, read(1, 0));
@@ -312,8 +315,8 @@ fn beside_a_raised_queue_a_raised_one_is_injected_once_slice_idle_is_over() {
     assert_eq!(d.shown("idling"), 1);
 }
 
-/// Limits are learned anew every second; here that is when the last request of owner 1 arrives, a process that thinks
-/// for a short time. The device idles for it, and its limit and service time are unknown.
+/// Limits are learned anew every second; here that happens when the last request of owner 1 arrives, a process with a
+/// short think time. The device is kept idle for it, and its limit and service time are unknown.
 fn idling_at_a_reset() -> Driver {
     let mut d = idling_for_a_raised_queue();
     let round = |d: &mut Driver, n: u64| {

@@ -1,4 +1,5 @@
-//! Section 19, "How to test this", line by line. Lines 1 to 3 are in `engine.rs`, 7, 16, 17 and 18 in files of their own.
+//! Section 19, "How to test this", line by line. Lines 1 to 3 are in `engine.rs`, 7, 16, 17 and 18 in files of their
+//! own.
 
 use crate::common::{
     With, add_group, disk, driver, issue_owner, ms, put, put_all, read, us, write,
@@ -7,7 +8,7 @@ use blkmq_core::{Class, IoMeta, Nanos};
 use blkmq_sched::Pick;
 use blkmq_sched::testkit::Driver;
 
-/// Issues and completes the next request; whose it was.
+/// Issues and completes the next request; returns its owner.
 fn serve_owner(d: &mut Driver) -> u32 {
     let rq = d.issue();
     let owner = d.meta(rq).owner.0;
@@ -70,8 +71,8 @@ fn s19_05_a_queue_begins_with_two_thirds_and_quadruples_when_it_uses_that_up() {
     assert_eq!(budgets, [10_922, 16_384]);
 }
 
-/// A device that is waited with for a queue which has used `requests` of 128 sectors, and gets a small request just before
-/// its time is over, that may grow: is it served after that time?
+/// The device is kept idle for a queue that has used `requests` of 128 sectors and, just before its time is over,
+/// gets a small request that may grow. Is that request served after that time?
 fn served_late(requests: u64) -> bool {
     let mut d = disk("low_latency=0");
     put_all(&mut d, (0..requests).map(|i| read(1, 128 * i).len(128).level(0)));
@@ -94,8 +95,8 @@ fn s19_06_time_does_not_count_while_waiting_with_two_thirds_used() {
     assert!(!served_late(40), "5120 are");
 }
 
-/// A light queue stops for `away` and comes back while a heavier one is in service that must not be overtaken by
-/// anybody else. Who is served next?
+/// A light queue stops for `away` and comes back while a heavier one is in service that no other queue may preempt.
+/// Returns the owner served next, and its budget.
 fn after_a_break(away: Nanos) -> (u32, u64) {
     let mut d = driver("low_latency=0");
     let light = put(&mut d, read(1, 0).level(7));
@@ -112,7 +113,7 @@ fn after_a_break(away: Nanos) -> (u32, u64) {
 
 #[test]
 fn s19_08_a_queue_that_is_back_within_24_ms_goes_on_at_once() {
-    // With what it had left.
+    // With the rest of its budget.
     assert_eq!(after_a_break(ms(24)), (1, 10_922 - 8));
     let (owner, budget) = after_a_break(Nanos(ms(24).0 + 1));
     assert_eq!((owner, budget), (2, 10_922));
@@ -142,7 +143,7 @@ fn s19_09_with_strict_guarantees_there_is_never_more_than_one_in_the_device() {
     assert_eq!(served, 50);
 }
 
-/// Is the device kept idle for owner 1 when its only request has completed while owner 2 waits? `history` comes before.
+/// Is the device kept idle for owner 1 when its only request has completed while owner 2 waits?
 fn idles(d: &mut Driver, of_one: IoMeta, of_two: IoMeta) -> bool {
     let first = put(d, of_one);
     assert_eq!(d.issue(), first, "owner 1 has its turn");
@@ -204,7 +205,7 @@ fn s19_10_idling_for_who_is_raised_or_alone() {
     assert_eq!((d.pick(), d.shown("idling")), (Pick::Empty, 1), "there is nobody else");
 }
 
-/// With claims that differ and `slice_idle` of 24 days: the device is idle for owner 1 while owner 2 waits.
+/// With different claims and a `slice_idle` of 24 days: the device is kept idle for owner 1 while owner 2 waits.
 fn idle_for_days() -> Driver {
     let mut d = driver(&format!("{PLAIN},slice_idle=2147483647"));
     assert!(idles(&mut d, read(1, 8).level(0), read(2, 1 << 20).level(7)));
@@ -247,7 +248,7 @@ fn s19_10_idling_on_a_disk_is_for_sequential_queues_unless_it_takes_one_request_
     let mut d = disk(PLAIN);
     past(&mut d, 40, 8_000);
     assert!(!idles(&mut d, read(1, 41 * 8_000), far), "seeky");
-    // 33 completions with three requests or less in the device and more waiting: it does not queue.
+    // 33 completions with at most three requests in the device and more waiting: the device does not queue.
     let mut d = disk(PLAIN);
     for i in 0..40 {
         put_all(&mut d, (0..4).map(|j| read(1, 8_000 * (4 * i + j))));
@@ -278,7 +279,8 @@ fn s19_11_a_new_queue_of_the_default_weight_is_raised_for_a_while() {
     assert_eq!(d.shown("serving_raised"), 1);
 }
 
-/// Serves owner 1, `sectors` every `every`, until it is not raised any more: after which time and sectors.
+/// Serves owner 1, `sectors` every `every`, until it is no longer raised; returns the time and the sectors until
+/// then.
 fn raised_until(sectors: u32, every: Nanos) -> (Nanos, u64) {
     let mut d = driver("");
     let mut served = 0;
@@ -306,7 +308,7 @@ fn s19_11_raising_ends_after_its_time_or_after_its_sectors() {
     );
 }
 
-/// Reads 16 KiB every 40 ms; the raising that it has in each period.
+/// Reads 16 KiB every 40 ms; returns the raising in each period.
 fn paced(d: &mut Driver, step: u64) -> Vec<u64> {
     (1..=200)
         .map(|i| {
@@ -316,7 +318,7 @@ fn paced(d: &mut Driver, step: u64) -> Vec<u64> {
             d.advance(ms(1));
             d.complete(rq);
             d.advance(ms(39));
-            // Whoever looks ends the idling that is over.
+            // A pick ends the idling when its time is over.
             assert_eq!(d.pick(), Pick::Empty);
             raised
         })
@@ -332,7 +334,7 @@ fn s19_12_a_steady_moderate_reader_is_soft_real_time_and_a_seeky_one_is_not() {
     assert!(raised[150..].iter().all(|factor| *factor != 3_000), "{raised:?}");
 }
 
-/// Creates `n` queues 10 ms apart and serves each of them twice; how many are still raised.
+/// Creates `n` queues 10 ms apart and serves each of them twice; returns how many are still raised.
 fn burst_of(n: u32) -> usize {
     let mut d = driver("");
     for owner in 1..=n {
@@ -388,7 +390,7 @@ fn s19_15_async_io_has_half_of_the_tags_and_less_while_somebody_is_raised() {
             put(&mut d, read(9, 1 << 20));
         }
         let mut n = 0;
-        // Of the highest class, so that nobody's weight limits it.
+        // Of the highest class, so that no queue's weight limits it.
         while d.admits(&write(1, 8 * n).class(Class::Realtime)) {
             put(&mut d, write(1, 8 * n).class(Class::Realtime));
             n += 1;
@@ -412,7 +414,7 @@ fn s19_15_a_queue_has_no_more_tags_than_its_weight_is_worth_once_others_are_ther
         }
         n + 1
     };
-    // 80 and 40 of 120, of 256.
+    // 80 of 120 and 40 of 120, of 256 tags.
     assert_eq!((fill(1, 0), fill(2, 4)), (171, 85));
     assert!(d.admits(&read(3, 8).level(7)) || d.held().len() == 256);
 }

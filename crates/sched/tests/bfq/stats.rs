@@ -1,4 +1,4 @@
-//! What is noted down adds up (section 19, line 16, as far as the policy goes): counted once by the notes, and once by
+//! The notes add up (section 19, line 16, as far as the policy is concerned): counted from the notes, and counted by
 //! hand.
 
 use crate::common::{With, add_group, driver, factory, ms, put, read, us, write};
@@ -20,14 +20,14 @@ fn number(stats: &GroupStats, group: u16, name: &str) -> u64 {
     }
 }
 
-/// Applies what has been noted down.
+/// Applies the notes so far.
 fn apply(d: &Driver, stats: &mut GroupStats) -> usize {
     let notes = d.outside().take_notes();
     notes.iter().for_each(|note| stats.apply(note));
     notes.len()
 }
 
-/// What a history has done, counted by hand.
+/// The results of a history, counted by hand.
 #[derive(Default)]
 struct Hand {
     bytes: u64,
@@ -37,7 +37,7 @@ struct Hand {
 }
 
 impl Hand {
-    /// Applies a step and counts what came of it.
+    /// Applies a step and counts its result.
     fn step(&mut self, d: &mut Driver, step: Step) {
         let (held, issued) = (d.held(), d.issued());
         let sizes: Vec<(blkmq_core::RequestId, u32)> =
@@ -155,7 +155,7 @@ fn s19_16_times_are_those_of_the_group() {
     put(&mut d, write(2, 1 << 21).of(2));
     d.advance(ms(2));
     d.complete(first);
-    // For 8 ms the device waits for group 1, then it is the turn of group 2.
+    // The device is kept idle for group 1 for 8 ms, then it is the turn of group 2.
     let Pick::WaitUntil(until) = d.pick() else { panic!("it is worth waiting for") };
     d.advance(until.since(d.now()));
     let second = d.issue();
@@ -193,7 +193,7 @@ fn s19_16_what_is_noted_down_decides_nothing() {
     }
 }
 
-/// An owner that moves takes along what it has waiting.
+/// An owner that moves takes its waiting requests along.
 #[test]
 fn s19_16_what_waits_moves_with_its_owner() {
     let mut d = driver("low_latency=0");

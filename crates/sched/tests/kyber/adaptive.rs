@@ -1,4 +1,4 @@
-//! What `adaptive` promises in `doc/kyber.md`, in virtual time: where targets that are set fail, it does not. The
+//! The promises of `adaptive` in `doc/kyber.md`, in virtual time: it succeeds where configured targets fail. The
 //! figures of the table there are from these scenes; `the_table_of_the_page` prints them.
 
 use crate::common::{governed, ms, us};
@@ -13,10 +13,10 @@ const ARRAY: Scene = Scene { ways: 8, service: [ms(8), us(500)], loops: [4, 4] }
 const FLASH: Scene = Scene { ways: 2, service: [us(40), us(40)], loops: [2, 64] };
 /// A flood of reads alone.
 const FLOOD: Scene = Scene { ways: 16, service: [us(100), us(100)], loops: [512, 0] };
-/// A volume far away, behind which there are a thousand disks.
+/// A remote volume of a thousand disks.
 const WIDE: Scene = Scene { ways: 1_000, service: [ms(10), ms(10)], loops: [1_000, 0] };
 
-/// A second, after so many to settle.
+/// Measures for one second, after `seconds` to settle.
 fn settled(scene: Scene, options: &str, seconds: u64) -> (Load, [Seen; 2]) {
     let mut load = Load::new(scene, options);
     load.run(Nanos::from_secs(seconds));
@@ -51,19 +51,19 @@ fn target(load: &Load) -> u64 {
     load.driver.outside().values()[0]
 }
 
-/// What the page states: 90 of 100 reads are at the device no longer than the target and a quarter.
+/// As the page states: 90 of 100 reads are at the device for no longer than the target and a quarter.
 fn assert_met(load: &Load, reads: &Seen) {
     let (p90, target) = (reads.device(90).0, target(load));
     assert!(p90 * 4 <= target * 5, "{p90} ns against {target}");
 }
 
-/// What the page states: the target of reads is 4 times what nine of ten take alone, or up to a quarter more.
+/// As the page states: the target of reads is 4 times the 90th percentile of reads alone, or up to a quarter more.
 fn assert_learned(load: &Load, alone: Nanos) {
     let (alone, target) = (alone.0, target(load));
     assert!((4 * alone..=5 * alone).contains(&target), "{target} with {alone} alone");
 }
 
-/// A read that takes `service` give or take a quarter takes at most this in nine of ten cases.
+/// The 90th percentile of a read that takes `service` plus or minus a quarter.
 fn tail_of(service: Nanos) -> Nanos {
     Nanos(service.0 * 120 / 100)
 }
@@ -116,7 +116,7 @@ fn a_flood_of_reads_gives_way_to_its_own_target_and_loses_nothing() {
 fn depth_grows_beyond_what_it_is_at_first_where_the_device_has_room() {
     let fixed = settled(WIDE, "", 1);
     assert_on_page("wide, set", &fixed);
-    // 64 times 0.2 ms is as far as it goes.
+    // 64 times 0.2 ms is the limit.
     let learned = settled(WIDE, "adaptive=1,read_lat_nsec=200000", 4);
     assert_eq!(target(&learned.0), us(12_800).0);
     assert_on_page("wide, learned", &learned);
@@ -133,7 +133,7 @@ fn congestion_of_our_own_never_makes_a_target_longer() {
         let first = target(&load);
         assert_learned(&load, tail_of(alone));
         for _ in 0..6 {
-            // Twice as much at each turn, as far as slots go.
+            // Twice as much in each round, as far as slots go.
             load.scene.loops = load.scene.loops.map(|n| (2 * n).min(512));
             load.run(ms(500));
             assert!(target(&load) <= first);
@@ -146,9 +146,9 @@ fn congestion_of_our_own_never_makes_a_target_longer() {
 fn measured_anew_while_it_is_flooded_the_device_looks_as_it_does_alone() {
     let mut load = Load::new(FLOOD, "");
     load.run(Nanos::from_secs(1));
-    // 256 requests are in the device now, and as many more wait.
+    // 256 requests are in the device now, and as many wait.
     load.driver.set("adaptive", 1);
-    // OTHER has its tokens until there is a review, which it does not bring itself.
+    // OTHER keeps its tokens until there is a review, which its own I/O does not trigger.
     assert_eq!(load.driver.outside().tokens(), [1, 1, 1, 16]);
     load.run(ms(200));
     assert_eq!(load.driver.outside().tokens(), [1; 4]);
@@ -164,7 +164,7 @@ fn a_device_that_becomes_slower_is_measured_anew_and_one_that_recovers_is_found_
     load.run(Nanos::from_secs(11));
     assert_learned(&load, tail_of(us(40)));
     load.scene = Scene { service: [us(400), us(400)], ..FLASH };
-    // 16 verdicts to notice; few reads come through, so some take a second.
+    // It takes 16 verdicts to notice; few reads come through, so some verdicts take a second.
     load.run(Nanos::from_secs(16));
     assert_learned(&load, tail_of(us(400)));
     let [reads, _] = load.run(Nanos::from_secs(4));

@@ -1,4 +1,4 @@
-//! The bound that `doc/kyber.md` promises, under loads drawn to strain it: many owners, and newcomers at the head.
+//! The bound that `doc/kyber.md` promises, under loads drawn to strain it: many owners, and new requests at the head.
 
 use crate::common::{OPS, driver, owned};
 use blkmq_core::{RequestId, Rng};
@@ -8,11 +8,11 @@ use std::collections::BTreeMap;
 
 struct Waiting {
     domain: usize,
-    /// Staged when it came.
+    /// Requests that were staged when it arrived.
     ahead: u64,
-    /// In its domain when it was staged, if it is.
+    /// Requests in its domain when it was staged, if it is.
     together: Option<u64>,
-    /// Picks of its domain since it came.
+    /// Picks of its domain since it arrived.
     passed: u64,
 }
 
@@ -20,7 +20,8 @@ fn shown(d: &Driver, domain: usize, what: &str) -> u64 {
     d.shown(&format!("{}_{what}", ["read", "write", "discard", "other"][domain]))
 }
 
-/// Picks a request, whose wait must have been within the bound; its domain, and its wait in percent of that.
+/// Picks a request and checks that its wait was within the bound; returns its domain, and its wait in percent of the
+/// bound.
 fn pick(d: &mut Driver, waiting: &mut BTreeMap<RequestId, Waiting>) -> Option<(usize, u64)> {
     let before =
         [0, 1, 2, 3].map(|domain| (shown(d, domain, "staged"), shown(d, domain, "waiting")));

@@ -1,15 +1,15 @@
-//! `adaptive=2` in virtual time: writes that leave in bursts, so that reads have a device to themselves in between; and
-//! what holds for the gate that keeps them, whoever closes it.
+//! `adaptive=2` in virtual time: writes that leave in bursts, so that reads have the device to themselves in between;
+//! and the properties of the gate, for whichever reason it is closed.
 
 use crate::common::{Fleet, driver, governed, ms, us};
 use crate::load::{Load, Scene, Seen};
 use blkmq_core::{Instant, Nanos, Op};
 use blkmq_sched::Pick;
 
-/// A device that does one thing at a time, and takes forty times as long for a write as for a read: one write at a time
-/// is too many.
+/// A device that serves one request at a time, and takes forty times as long for a write as for a read: one write at
+/// a time is too many.
 const SLOW: Scene = Scene { ways: 1, service: [us(75), ms(3)], loops: [1, 64] };
-/// The values that say how often bursts leave, and until when reads are alone.
+/// The values with the period of bursts, and with the time until which only reads leave.
 const PERIOD: usize = 4;
 const ALONE_UNTIL: usize = 5;
 
@@ -29,7 +29,7 @@ fn where_one_write_at_a_time_is_too_many_bursts_leave_nearly_all_reads_alone() {
     assert!(reads.device(90).0 <= target, "{:?}", reads.device(90));
     assert!(reads.total(99).0 * 4 <= target * 7, "{:?}", reads.total(99));
     assert!(reads.count() > 5 * throttled.count(), "{} reads", reads.count());
-    // A write now and then, whatever it does to reads.
+    // A write now and then, whatever its effect on reads.
     let period = load.driver.outside().values()[PERIOD];
     assert!(writes.count() >= 100, "{} writes, one in {period} ns", writes.count());
 }
@@ -57,7 +57,7 @@ fn without_reads_nobody_waits_for_a_burst() {
     load.run(Nanos::from_secs(10));
     assert!(load.driver.outside().values()[PERIOD] > 0);
     load.scene.loops = [0, 64];
-    // What is left of reads is judged within a second.
+    // The remaining reads are judged within a second.
     load.run(Nanos::from_secs(2));
     assert_eq!(load.driver.outside().values()[PERIOD], 0);
     let [_, writes] = load.run(Nanos::from_secs(3));
@@ -79,7 +79,7 @@ fn while_reads_are_measured_nothing_else_leaves() {
         let [reads, writes] = load.run(ms(10));
         if now + ms(10).0 <= before && load.driver.outside().values()[ALONE_UNTIL] > 0 {
             alone += 1;
-            // One may have been in the device before.
+            // One write may have been in the device before.
             assert!(
                 writes.count() <= 1 && reads.count() > 80,
                 "{} {}",
@@ -89,7 +89,7 @@ fn while_reads_are_measured_nothing_else_leaves() {
         }
     }
     assert!(alone > 5, "{alone} looks");
-    // So it is known what they take by themselves, whatever writes do to them.
+    // So the time of reads alone is known, in spite of the writes.
     let base = governed(load.driver.outside(), "read_base");
     assert!((us(75).0..us(120).0).contains(&base), "{base}");
 }
@@ -100,14 +100,14 @@ fn nobody_is_held_back_for_reads_that_do_not_come() {
     let [_, writes] = load.run(Nanos::from_secs(2));
     assert!(writes.count() >= 500, "{} writes of 3 ms in 2 s", writes.count());
     assert_eq!(governed(load.driver.outside(), "measuring"), 0);
-    // When they do come, they are measured first.
+    // When reads come, they are measured first.
     load.scene.loops = [1, 4];
     load.run(Nanos::from_secs(3));
     let base = governed(load.driver.outside(), "read_base");
     assert!((us(75).0..us(120).0).contains(&base), "{base}");
 }
 
-/// Instances whose writes leave once in 10 ms, with so many tokens.
+/// Instances with writes that leave once in 10 ms, and with this many tokens.
 fn bursts(instances: usize, tokens: u32) -> Fleet {
     let mut fleet = Fleet::new(instances, "adaptive=2");
     fleet.outside.set_value(PERIOD, ms(10).0);
@@ -125,7 +125,7 @@ fn a_burst_is_what_there_are_tokens_for_at_one_moment() {
     fleet.now += us(1);
     let Pick::Issue(rq) = first[0] else { unreachable!() };
     fleet.complete(rq);
-    // There is a token again, and it is not the time.
+    // There is a token again, but it is not the time for a burst.
     let next = Instant::ZERO + ms(50);
     assert_eq!(fleet.pick(0), Pick::WaitUntil(next));
     fleet.insert(0, Op::Read).expect("a slot");

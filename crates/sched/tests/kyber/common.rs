@@ -1,4 +1,4 @@
-//! What these tests share: one instance, or several that share tokens.
+//! Helpers of these tests: one instance, or several that share tokens.
 
 use blkmq_core::{HwQueue, Instant, IoMeta, Nanos, Op, Owner, RequestId};
 use blkmq_sched::testkit::{Checked, Driver, LocalOutside};
@@ -10,7 +10,7 @@ pub const NR_REQUESTS: u32 = 1024;
 
 /// An operation of each domain, in the order of their numbers.
 pub const OPS: [Op; 4] = [Op::Read, Op::Write, Op::Discard, Op::WriteZeroes];
-/// Tokens of each domain at first.
+/// The initial tokens of each domain.
 pub const TOKENS: [u32; 4] = [256, 128, 64, 16];
 
 pub fn factory() -> &'static Factory {
@@ -35,19 +35,19 @@ pub fn owned(d: &mut Driver, owner: u32, op: Op, at: At) -> RequestId {
     d.insert_meta(meta, at).expect("a slot is free")
 }
 
-/// What the governor shows under a name.
+/// A counter that the governor reports.
 pub fn governed(outside: &LocalOutside, name: &str) -> u64 {
     let found = outside.inspect().into_iter().find(|(n, _)| *n == name);
     found.unwrap_or_else(|| panic!("nothing called '{name}' is shown")).1
 }
 
-/// Several instances, each for a hardware queue, with one outside.
+/// Several instances, each for a hardware queue, with one environment.
 pub struct Fleet {
     instances: Vec<Checked>,
     requests: Requests,
     pub outside: LocalOutside,
     pub now: Instant,
-    /// The instance that each live request belongs to, and when it was picked.
+    /// The instance of each live request, and the time at which it was picked.
     home: BTreeMap<RequestId, (usize, Instant)>,
 }
 
@@ -85,7 +85,7 @@ impl Fleet {
         !self.instances[nth].issued().is_empty()
     }
 
-    /// One of those that an instance has in the device.
+    /// One of the requests that an instance has in the device.
     pub fn some_issued(&self, nth: usize, which: u64) -> RequestId {
         let issued = self.instances[nth].issued();
         let which = (which % issued.len() as u64) as usize;

@@ -1,5 +1,5 @@
-//! The governor's rules without a device: 500 samples of chosen latencies per domain, and what becomes of the tokens.
-//! `section8.rs` has those lines of the rules that the list names.
+//! The governor's rules without a device: 500 samples of chosen latencies per domain, and their effect on the tokens.
+//! `section8.rs` has the rules that the list names.
 
 use crate::common::{TOKENS, governed, ms, us};
 use crate::section8::{review, serve, serve_enough};
@@ -17,7 +17,7 @@ fn in_bucket(bucket: u64) -> Nanos {
 
 #[test]
 fn during_congestion_each_percentile_has_its_factor() {
-    // Of the 64 that there are before, in quarters: 1, 2, 3, 4, 5, 6, 7, 8.
+    // From 64 tokens, in quarters: 1, 2, 3, 4, 5, 6, 7, 8.
     for bucket in 0..8 {
         let mut d = driver("");
         d.outside().set_tokens(0, 64);
@@ -58,7 +58,7 @@ fn depth_stays_between_one_and_what_it_was_at_first() {
         review(&mut d);
         assert_eq!(d.outside().tokens(), [expected, 128, 64, 16]);
     }
-    // Being late in the device itself brings it back, by doubling.
+    // Latency in the device itself brings the tokens back, by doubling.
     for expected in [2, 4, 8, 16, 32, 64, 128, 256, 256] {
         serve_enough(&mut d, Op::Read, ms(4));
         review(&mut d);
@@ -102,13 +102,14 @@ fn others_bring_no_review() {
     serve(&mut d, Op::Discard, 1, ms(1));
     let due = d.outside().due().expect("a discard is measured");
     assert_eq!(due - d.now(), ms(100));
-    // A later completion does not put it off.
+    // A later completion does not postpone the review.
     d.advance(ms(50));
     serve(&mut d, Op::Read, 1, ms(1));
     assert_eq!(d.outside().due(), Some(due));
 }
 
-/// Requests that trickle in: at which of the reviews, ten to a second, a total percentile came of them.
+/// Requests that trickle in: the numbers of the reviews, ten a second, at which there was a percentile of total
+/// latency.
 fn reviews_with_a_percentile(options: &str, reviews: usize) -> Vec<usize> {
     let mut d = driver(options);
     let mut found = Vec::new();
@@ -137,7 +138,7 @@ fn targets_take_effect_with_the_next_sample() {
     d.set("write_lat_nsec", 4_000);
     d.set("read_lat_nsec", 0);
     assert_eq!(d.outside().values()[..3], [0, 4_000, 5_000_000_000]);
-    // One nanosecond a bucket, so anything is late.
+    // One nanosecond a bucket, so every request is late.
     d.outside().set_tokens(0, 64);
     serve_enough(&mut d, Op::Read, Nanos(9));
     review(&mut d);
@@ -146,7 +147,7 @@ fn targets_take_effect_with_the_next_sample() {
 
 #[test]
 fn a_target_out_of_reach_throttles_the_others_for_nothing() {
-    // The weakness that `adaptive` is about: reads cannot do better than 8 ms, whatever writes do.
+    // The weakness that `adaptive` addresses: reads cannot do better than 8 ms, whatever writes do.
     let mut d = driver("");
     for _ in 0..5 {
         serve_enough(&mut d, Op::Read, ms(8));

@@ -1,4 +1,4 @@
-//! Closed loops of readers and writers at a device whose latency depends on how much is in it, in virtual time.
+//! Closed loops of readers and writers at a device with a latency that depends on its load, in virtual time.
 
 use crate::common::driver;
 use blkmq_core::{Instant, IoMeta, Nanos, Op, RequestId, Rng};
@@ -6,18 +6,18 @@ use blkmq_sched::testkit::{Driver, FakeDevice};
 use blkmq_sched::{At, Pick};
 use std::collections::BTreeSet;
 
-/// What a device is like and who uses it.
+/// A device and its load.
 #[derive(Clone, Copy)]
 pub struct Scene {
     /// Requests that it works on at once.
     pub ways: usize,
-    /// What it takes for a read and for a write, give or take a quarter.
+    /// Service time of a read and of a write, plus or minus a quarter.
     pub service: [Nanos; 2],
     /// Reads and writes that wait or are in the device, at any time.
     pub loops: [usize; 2],
 }
 
-/// What there was of one operation in a span of time.
+/// The completions of one operation in a span of time.
 #[derive(Default)]
 pub struct Seen {
     device: Vec<u64>,
@@ -29,7 +29,7 @@ impl Seen {
         self.device.len() as u64
     }
 
-    /// The latency at the device below or at which `percent` lie.
+    /// The device latency at or below which `percent` of the samples lie.
     pub fn device(&self, percent: usize) -> Nanos {
         Self::percentile(&self.device, percent)
     }
@@ -67,7 +67,7 @@ impl Load {
         }
     }
 
-    /// Lets the load go on for so long; what was completed meanwhile, by operation.
+    /// Runs the load for `span`; returns the completions, by operation.
     pub fn run(&mut self, span: Nanos) -> [Seen; 2] {
         let end = self.driver.now() + span;
         let mut seen = [Seen::default(), Seen::default()];
@@ -98,7 +98,7 @@ impl Load {
         }
     }
 
-    /// Hands the device what the policy picks; when to ask it again at the latest, if it says.
+    /// Hands the picked requests to the device; returns the latest time to ask the policy again, if it gives one.
     fn dispatch(&mut self) -> Option<Instant> {
         loop {
             let rq = match self.driver.pick() {

@@ -1,5 +1,5 @@
-//! `kyber` against `spec/kyber.md`: section 8 line by line, the governor by itself and against its twin, and what
-//! `adaptive` promises in `doc/kyber.md`.
+//! `kyber` against `spec/kyber.md`: section 8 line by line, the governor by itself and against its twin, and the
+//! promises of `adaptive` in `doc/kyber.md`.
 
 mod adaptive;
 mod bounds;

@@ -1,5 +1,5 @@
-//! Section 8, "How to test this", line by line. That a wake-up is not lost between threads (line 2) is the engine's
-//! to show; here is the policy's half of it.
+//! Section 8, "How to test this", line by line. The engine's tests show that no wake-up is lost between threads (line
+//! 2); the policy's half of it is here.
 
 use crate::common::{Fleet, NR_REQUESTS, OPS, TOKENS, driver, governed, ms, owned, us};
 use blkmq_core::{IoFlags, IoMeta, Nanos, Op, RequestId, Rng};
@@ -26,7 +26,7 @@ fn fill(d: &mut Driver, op: Op, n: usize) {
     }
 }
 
-/// Issues everything that there are tokens for.
+/// Issues requests as long as there are tokens.
 fn issue_all(d: &mut Driver) -> Vec<RequestId> {
     let mut issued = Vec::new();
     while let Pick::Issue(rq) = d.pick() {
@@ -45,7 +45,7 @@ fn s8_01_all_hardware_queues_together_have_no_more_in_the_device_than_there_are_
             let nth = rng.below(instances as u64) as usize;
             match rng.below(5) {
                 0 | 1 if fleet.held(nth) < 900 => {
-                    // As often as there are tokens.
+                    // In proportion to the tokens.
                     let op = match rng.below(29) {
                         0..16 => Op::Read,
                         16..24 => Op::Write,
@@ -76,7 +76,8 @@ fn s8_02_a_token_that_one_hardware_queue_gives_back_is_there_for_another() {
     fleet.outside.set_tokens(0, 1);
     let [a, b] = [0, 1].map(|nth| fleet.insert(nth, Op::Read).expect("a slot is free"));
     assert_eq!(fleet.pick(0), Pick::Issue(a));
-    // Refused, it says so, and keeps on saying so; with nothing of its own in the device it cannot say anything else.
+    // A refused instance says so, and keeps saying so; without requests of its own in the device it has no other
+    // answer.
     assert_eq!(fleet.pick(1), Pick::WaitToken);
     assert_eq!(fleet.pick(1), Pick::WaitToken);
     fleet.complete(a);
@@ -103,7 +104,7 @@ fn s8_03_a_turn_ends_early_where_nothing_waits_and_a_lone_domain_has_turn_after_
     let order: Vec<Op> = issue_all(&mut d).into_iter().map(|rq| d.meta(rq).op).collect();
     assert_eq!(order, [Op::Read, Op::Read, Op::Read, Op::WriteZeroes, Op::WriteZeroes]);
     assert_eq!((d.shown("current_domain"), d.shown("batching")), (3, 1));
-    // The turn after OTHER's is that of READ.
+    // READ has the turn after OTHER.
     let [write, read] = [Op::Write, Op::Read].map(|op| d.insert(op, 0));
     assert_eq!([d.issue(), d.issue()], [read, write]);
 }
@@ -120,7 +121,7 @@ fn s8_04_a_domain_without_tokens_is_passed_over_and_goes_on_merging() {
     let io = IoMeta::new(Op::Read, 16, 8);
     assert!(reads.iter().all(|rq| d.may_merge(*rq, &io)));
     d.grow_back(reads[1], 8);
-    // With a token everything is staged, and that is the end of it.
+    // With a token everything is staged, and merging ends.
     d.outside().set_tokens(0, 1);
     assert_eq!(d.issue(), reads[0]);
     assert_eq!((d.shown("read_waiting"), d.shown("read_staged")), (0, 1));
@@ -136,7 +137,7 @@ fn s8_05_software_queues_are_staged_in_order_each_first_come_first_served() {
     let insert = |d: &mut Driver, owner| owned(d, owner, Op::Read, At::Tail);
     let [c1, a1, b1, c2, a2] = [63, 0, 5, 63, 64].map(|owner| insert(&mut d, owner));
     assert_eq!(d.issue(), a1);
-    // What comes now waits until all these are gone, whoever it belongs to.
+    // A request that arrives now waits until all these have left, whichever owner it is from.
     let late = insert(&mut d, 0);
     assert_eq!([d.issue(), d.issue(), d.issue(), d.issue()], [a2, b1, c1, c2]);
     assert_eq!(d.issue(), late);
@@ -147,7 +148,7 @@ fn s8_05_software_queues_are_staged_in_order_each_first_come_first_served() {
     assert!(d.may_merge(write, d.meta(write)));
 }
 
-/// The bucket of a device latency at the default target of reads, as the counters have it.
+/// The bucket of a device latency at the default target of reads, according to the counters.
 fn bucket_of(latency: Nanos) -> (usize, usize) {
     let mut d = driver("");
     let rq = d.insert(Op::Read, 0);
@@ -170,7 +171,7 @@ fn s8_06_buckets_are_quarters_of_the_target() {
     assert_eq!(found, [0, 0, 0, 1, 3, 4, 6, 7].map(|bucket| (bucket, bucket)));
 }
 
-/// Has `n` requests of an operation take `latency` at the device, all at once.
+/// Serves `n` requests of an operation, each of which takes `latency` at the device, all at once.
 pub fn serve(d: &mut Driver, op: Op, n: usize, latency: Nanos) {
     fill(d, op, n);
     let issued = issue_all(d);
@@ -179,12 +180,12 @@ pub fn serve(d: &mut Driver, op: Op, n: usize, latency: Nanos) {
     issued.into_iter().for_each(|rq| d.complete(rq));
 }
 
-/// As much as a percentile takes.
+/// Serves enough requests for a percentile.
 pub fn serve_enough(d: &mut Driver, op: Op, latency: Nanos) {
     let domain = OPS.iter().position(|o| *o == op).expect("one of the four");
     let mut left = 500;
     while left > 0 {
-        // If a review is due, it comes now.
+        // A review that is due happens here.
         assert_eq!(d.pick(), Pick::Empty);
         let n = left.min(d.outside().tokens()[domain] as usize);
         serve(d, op, n, latency);
@@ -192,7 +193,7 @@ pub fn serve_enough(d: &mut Driver, op: Op, latency: Nanos) {
     }
 }
 
-/// Lets the review come that is due.
+/// Runs the review that is due.
 pub fn review(d: &mut Driver) {
     d.advance(ms(100));
     assert_eq!(d.pick(), Pick::Empty);
@@ -208,7 +209,7 @@ fn s8_07_congestion_takes_tokens_from_those_with_latency_to_spare() {
     assert_eq!(d.outside().tokens(), TOKENS);
     review(&mut d);
     assert_eq!(d.outside().tokens(), [128, 128, 64, 16]);
-    // Again, without any reads: what was remembered of them is used up.
+    // Again, without any reads: their remembered percentile is used up.
     serve_enough(&mut d, Op::Write, ms(20));
     review(&mut d);
     assert_eq!(d.outside().tokens(), [128, 128, 64, 16]);
@@ -255,7 +256,8 @@ fn s8_09_a_percentile_needs_five_hundred_samples_or_a_second() {
         review(&mut d);
         assert_eq!(remembered(&d), expected, "{samples} after half a second");
     }
-    // The second runs from the review that first looked; the next one is a nanosecond short of it, or not.
+    // The second runs from the review that first looked; the next one comes a nanosecond before its end, or at its
+    // end.
     for (wait, expected) in [(ms(898).0 - 1, 8), (ms(898).0, 3)] {
         let mut d = driver("");
         serve(&mut d, Op::Read, 9, ms(2));
@@ -275,7 +277,7 @@ fn s8_10_the_head_is_that_of_a_software_queue() {
     let insert = |d: &mut Driver, owner, at| owned(d, owner, Op::Read, at);
     let [a, b] = [1, 0].map(|owner| insert(&mut d, owner, At::Tail));
     assert_eq!(d.issue(), b);
-    // `a` is staged, and nothing gets ahead of it.
+    // `a` is staged, and no request gets ahead of it.
     let tail = insert(&mut d, 1, At::Tail);
     let head = insert(&mut d, 1, At::Head);
     let other = insert(&mut d, 0, At::Tail);
@@ -359,7 +361,7 @@ fn s8_12_async_io_has_three_quarters_of_the_scheduler_tags() {
     // Sync writes do not count.
     let synced = Used { of: 256, all: 200, limited: 200, unsynced: 0 };
     assert!(d.admits_with(&of(Op::Write, IoFlags::NONE), synced));
-    // The limit that knows no sync writes is not used.
+    // The limit that does not exempt sync writes is not used.
     assert_eq!(d.depth_limits().async_depth, None);
     let depth = |nr| Driver::of(crate::common::factory(), nr, "").shown("async_depth");
     assert_eq!([1, 2, 4, 255, NR_REQUESTS].map(depth), [1, 1, 3, 191, 768]);

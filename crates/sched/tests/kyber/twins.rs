@@ -20,13 +20,13 @@ fn pair(options: &str) -> [Driver; 2] {
     [of((factory().build)(&shape, &options), factory().common), of(twin(&shape, &options), common)]
 }
 
-/// How fast the device is and how busy, for a while.
+/// The speed and the load of the device, for a while.
 struct Weather {
     device: FakeDevice,
     service: [u64; 4],
-    /// Requests that wait or are in the device, at most.
+    /// The most requests that wait or are in the device.
     most: usize,
-    /// Nanoseconds between bursts, at most.
+    /// The most nanoseconds between bursts.
     pause: u64,
 }
 
@@ -51,20 +51,20 @@ fn draw_op(rng: &mut Rng) -> Op {
     }
 }
 
-/// What is compared after every step.
+/// The state that is compared after every step.
 fn state(d: &Driver) -> impl PartialEq + std::fmt::Debug {
     let outside = d.outside();
     (outside.tokens(), outside.values(), outside.inspect(), outside.due(), d.inspect())
 }
 
-/// What happened in a run.
+/// The events of a run.
 #[derive(Default)]
 struct Happened {
     /// Steps at which tokens changed.
     changes: usize,
     /// Measurements that began.
     measurements: usize,
-    /// Steps at which bursts had another period than before.
+    /// Steps at which the period of bursts changed.
     periods: usize,
 }
 
@@ -107,7 +107,7 @@ fn run(seed: u64, options: &str) -> Happened {
         for d in [&mut policy, &mut twin] {
             d.advance(pause);
         }
-        // At least one comes back, so that it goes on.
+        // At least one request comes back, so that the run continues.
         let first = finished.first().map_or(policy.now(), |(when, _)| *when);
         let wait = first - policy.now();
         for d in [&mut policy, &mut twin] {
@@ -127,7 +127,7 @@ fn run(seed: u64, options: &str) -> Happened {
     happened
 }
 
-/// The same with targets that are drawn; every third seed has those that are the default.
+/// The same with drawn targets; every third seed keeps the defaults.
 fn run_with(seed: u64, options: &str) -> Happened {
     let mut rng = Rng::new(!seed);
     let mut target = || 30_000u64 << rng.below(12);

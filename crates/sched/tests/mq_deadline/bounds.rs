@@ -1,5 +1,5 @@
-//! The bounds that `doc/mq-deadline.md` promises, under loads drawn to strain them: both directions
-//! backlogged, and most newcomers just ahead of where the last request was.
+//! The bounds that `doc/mq-deadline.md` promises, under loads drawn to strain them: both directions backlogged, and
+//! most new requests just ahead of the last one served.
 
 use crate::common::{driver, ms};
 use blkmq_core::{Class, IoMeta, IoPrio, Nanos, Op, RequestId, Rng};
@@ -40,7 +40,7 @@ impl Load {
         }
     }
 
-    /// Picks and completes one request; how long it was overdue, in requests.
+    /// Picks and completes one request; returns its record, with the requests that overtook it since its deadline.
     fn serve(&mut self) -> Waiting {
         let rq = self.driver.issue();
         self.pos = self.driver.meta(rq).sector;
@@ -85,7 +85,7 @@ fn no_request_is_overtaken_more_often_than_the_page_says() {
             load.driver.advance(Nanos::from_millis(load.rng.below(4)));
         }
     }
-    // A bound that nothing comes near would prove little.
+    // A bound that no request comes near would prove little.
     assert!(closest.iter().all(|percent| *percent >= 40), "closest: {closest:?} percent");
 }
 

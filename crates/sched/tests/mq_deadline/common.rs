@@ -1,4 +1,4 @@
-//! What these tests share.
+//! Helpers of these tests.
 
 use blkmq_core::{Class, IoMeta, IoPrio, Nanos, Op, RequestId};
 use blkmq_sched::testkit::Driver;
@@ -27,7 +27,7 @@ pub fn reads<const N: usize>(d: &mut Driver, sectors: [u64; N]) -> [RequestId; N
     sectors.map(|sector| d.insert(Op::Read, sector))
 }
 
-/// Issues and completes `n` requests, one after the other; their start sectors.
+/// Issues and completes `n` requests, one after the other; returns their start sectors.
 pub fn serve(d: &mut Driver, n: usize) -> Vec<u64> {
     (0..n).map(|_| d.serve_sector()).collect()
 }

@@ -63,7 +63,7 @@ fn s4_2_fifo_batch_zero_and_one_are_the_same_and_neither_is_fifo() {
 #[test]
 fn s4_2_a_batch_goes_on_in_another_class() {
     let mut d = driver("fifo_batch=3,writes_starved=1");
-    // Two writes of RT run on from the initial direction, and use up two of the three.
+    // Two writes of RT continue from the initial direction, and use up two of the three.
     for sector in [0, 8] {
         classed(&mut d, Class::Realtime, Op::Write, sector);
     }
@@ -72,7 +72,7 @@ fn s4_2_a_batch_goes_on_in_another_class() {
         d.insert(Op::Write, sector);
     }
     reads(&mut d, [200, 208]);
-    // Only one write of BE goes on with that batch; then reads have their turn.
+    // Only one write of BE continues that batch; then reads have their turn.
     assert_eq!(serve(&mut d, 3), [100, 200, 208]);
 }
 
@@ -93,8 +93,8 @@ fn s4_2_quirk_a_a_declined_probe_disturbs_the_batch_and_ours_does_not() {
         (0..12).map(|_| letter(&mut d)).collect::<String>()
     };
     assert_eq!(order(""), "WWRRWWRRWWRR");
-    // Each probe at the end of a batch begins one of reads, since BE has only reads; RT goes on with it, and
-    // its writes never get the turn that writes_starved promises.
+    // Each probe at the end of a batch begins one of reads, since BE has only reads; RT continues it, and its writes
+    // never get the turn that writes_starved promises.
     assert_eq!(order("linux_quirks=1"), "RRRRRRRRWWWW");
 }
 

@@ -1,5 +1,5 @@
-//! Section 8, "How to test this", line by line. Lines 11 to 13 are about the engine's locking and are tested
-//! there, line 9 as far as the policy goes.
+//! Section 8, "How to test this", line by line. Lines 11 to 13 are about the engine's locking and are tested there,
+//! line 9 as far as the policy is concerned.
 
 use crate::common::{self, classed, directions, driver, ms, queued, reads, serve};
 use blkmq_core::{Class, IoFlags, Nanos, Op, Rng};
@@ -28,7 +28,7 @@ fn s8_01_the_wrap_goes_to_the_oldest_and_not_to_the_lowest() {
 #[test]
 fn s8_02_writes_starved_two_batches_of_reads_then_one_of_writes() {
     let mut d = driver("writes_starved=2,fifo_batch=4");
-    // The initial direction is WRITE, so the first "batch" goes on with writes.
+    // The initial direction is WRITE, so the first "batch" continues with writes.
     assert_eq!(directions(&mut d, 28), "WWWWRRRRRRRRWWWWRRRRRRRRWWWW");
 }
 
@@ -170,7 +170,7 @@ fn s8_06_queued_returns_to_zero_after_any_history() {
     }
 }
 
-/// Fuses two held requests of one class, if there are any that may.
+/// Fuses two held requests of one class, if two may be merged.
 fn merge_first_two(d: &mut Driver, merged: &mut [u64; 3]) {
     let held = d.held();
     let mergeable = |rq| d.may_merge(rq, d.meta(rq));
@@ -252,7 +252,7 @@ fn s8_08_a_discard_that_grows_downwards_sorts_again() {
 fn s8_08_front_merges_tells_the_engine_whether_to_look() {
     let mut d = driver("front_merges=0");
     assert!(!d.front_merges());
-    // Only the look-up is off: a front merge found in another way is taken.
+    // Only the look-up is off: a front merge found in another way is accepted.
     let rq = d.insert(Op::Read, 8);
     assert!(d.may_merge(rq, d.meta(rq)));
     d.set("front_merges", 1);
@@ -283,8 +283,8 @@ fn s8_09_async_depth_is_handed_to_the_engine() {
     assert!(!meta.is_sync_read());
 }
 
-/// The model check of line 10 over all behaviours is in `differential.rs`. This is the line itself: inserts
-/// and time, nothing else, against an order worked out by the plainest means.
+/// The model check of line 10 over all behaviours is in `differential.rs`. This is the line itself: only inserts and
+/// time, against an order computed by the plainest means.
 #[test]
 fn s8_10_random_inserts_of_one_direction_come_out_in_the_order_of_a_plain_model() {
     for seed in 0..200 {

@@ -1,4 +1,4 @@
-//! Answers that the kernel rarely gives: a test bends what it said.
+//! Answers that the kernel rarely gives: a test replaces its real ones.
 
 use super::*;
 use blkmq_buf::AlignedBuf;
@@ -9,10 +9,10 @@ use std::sync::Mutex;
 const BLOCK: usize = 4096;
 const T0: Instant = Instant::ZERO;
 
-/// Makes another answer of one.
+/// Turns an answer into another one.
 type Bend = fn(i32) -> i32;
 
-/// What to make of the kernel's answers, one after another; behind the last they are what they are.
+/// Replacements of the kernel's answers, one after another; later answers are left unchanged.
 #[derive(Clone, Default)]
 pub(super) struct Answers(Arc<Mutex<VecDeque<Bend>>>);
 
@@ -30,7 +30,7 @@ impl Answers {
     }
 }
 
-/// A queue around a file of 16 blocks, each of whose bytes are its number, and the file.
+/// A queue around a file of 16 blocks, and the file. Every byte of a block is the block's number.
 struct Rig {
     queue: Queue<AlignedBuf>,
     answers: Answers,
@@ -43,7 +43,7 @@ impl Rig {
         Self::with_timeout(test, answers, Nanos(u64::MAX))
     }
 
-    /// The same, with so much time for each request.
+    /// The same, with a timeout for each request.
     fn with_timeout(test: &str, answers: &[Bend], timeout: Nanos) -> Option<Self> {
         let path = std::env::temp_dir().join(format!("blkmq-{test}-{}", std::process::id()));
         let bytes = Vec::from_iter((0..16).flat_map(|n| [n; BLOCK]));
@@ -95,7 +95,7 @@ fn read(n: u64, blocks: u32) -> Io<AlignedBuf> {
     Io::new(Op::Read, n * 8, blocks * 8, n, AlignedBuf::new(blocks as usize * BLOCK))
 }
 
-/// Polls at `now` until so many answers are left; the real disk takes real time.
+/// Polls at `now` until at most `left` answers are left; the real disk takes real time.
 fn await_answers(rig: &Rig, submitter: &mut Submitter<AlignedBuf>, now: Instant, left: usize) {
     for _ in 0..50_000_000_u64 {
         if rig.answers.left() <= left {
@@ -107,7 +107,7 @@ fn await_answers(rig: &Rig, submitter: &mut Submitter<AlignedBuf>, now: Instant,
     panic!("the kernel has not answered");
 }
 
-/// Polls at `now` until it is done; the real disk takes real time.
+/// Polls at `now` until the I/O is done; the real disk takes real time.
 fn finish(submitter: &mut Submitter<AlignedBuf>, now: Instant) -> (IoResult, AlignedBuf) {
     let mut answer = None;
     for _ in 0..50_000_000_u64 {
@@ -141,7 +141,7 @@ fn nothing_is_the_end_of_the_file() {
     assert_eq!(finish(&mut submitter, T0).0, Err(IoError::IO));
 }
 
-/// In virtual time: not before it is due, and then without anybody calling.
+/// In virtual time: the retry is due a millisecond later and not before, and the submitter is told of that time.
 #[test]
 fn what_the_kernel_could_not_do_is_tried_again_a_millisecond_later() {
     let test = "what_the_kernel_could_not_do";
@@ -162,7 +162,7 @@ fn what_the_kernel_could_not_do_is_tried_again_a_millisecond_later() {
     assert!(result.is_ok() && holds(&mut buf, 5));
 }
 
-/// Requests that wait to be tried again are not the kernel's, so a queue that goes away need not wait for them.
+/// The kernel does not have requests that wait to be tried again, so a queue that ends need not wait for them.
 #[test]
 fn a_queue_can_go_while_something_waits_to_be_tried_again() {
     let test = "a_queue_can_go_while_something_waits";
@@ -172,7 +172,7 @@ fn a_queue_can_go_while_something_waits_to_be_tried_again() {
     drop((submitter, rig));
 }
 
-/// Nobody works on it, so it can be had back.
+/// The kernel is not working on it, so it can be taken back.
 #[test]
 fn what_waits_to_be_tried_again_comes_back_when_its_time_is_up() {
     let test = "what_waits_to_be_tried_again_comes_back";
@@ -188,7 +188,7 @@ fn what_waits_to_be_tried_again_comes_back_when_its_time_is_up() {
     assert_eq!(result, Ok(()), "its place is free again");
 }
 
-/// The kernel has it when its time is up: it is asked to give it up, and says that it has.
+/// The kernel has the request when it times out: it is asked to give the request up, and reports that it has.
 #[test]
 fn what_the_kernel_gives_up_has_timed_out() {
     let test = "what_the_kernel_gives_up_has_timed_out";
@@ -202,7 +202,7 @@ fn what_the_kernel_gives_up_has_timed_out() {
     assert_eq!(finish(&mut submitter, T0 + RETRY_DELAY).0, Err(IoError::TIMED_OUT));
 }
 
-/// A device that drops the queue that it wraps where it should give its requests back.
+/// A device that drops its inner queue instead of giving its requests back.
 struct Dropping(Option<UringQueue>);
 
 impl Dropping {
@@ -223,14 +223,14 @@ impl DeviceQueue<AlignedBuf> for Dropping {
     fn reap(&mut self, _: Instant, _: &mut Vec<Finished>) {}
 
     fn abandon(&mut self, _: &mut Vec<Inflight>) {
-        // Requests that are dropped are heard, one of them as a panic.
+        // Dropped requests are reported, one of them by a panic.
         let queue = self.0.take();
         let _ = std::panic::catch_unwind(std::panic::AssertUnwindSafe(move || drop(queue)));
     }
 }
 
-/// Whatever has become of its requests, a queue that is gone has nothing at the kernel: what is written into the
-/// buffers afterwards stays there.
+/// A queue that is gone has nothing at the kernel, whatever happened to its requests: later contents of the buffers
+/// are not overwritten.
 #[test]
 fn a_queue_that_is_dropped_with_requests_waits_for_the_kernel() {
     const LEN: usize = 64 * BLOCK;
@@ -263,7 +263,7 @@ fn a_queue_that_is_dropped_with_requests_waits_for_the_kernel() {
         submitter.flush(T0);
         drop(submitter);
         drop(queue);
-        // Those that the engine has freed; it may have kept them all.
+        // The buffers that the engine has freed; it may have kept them all.
         let mut back = Vec::from_iter(std::iter::from_fn(|| pool.take()));
         back.iter_mut().for_each(|buf| buf.as_mut_slice().fill(0xab));
         let other = Queue::new(device.config().expect("a ring")).expect("valid");

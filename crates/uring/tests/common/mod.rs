@@ -1,4 +1,4 @@
-//! Files to test on, and a word where there is no io_uring.
+//! Test files, and a message where there is no io_uring.
 
 #![allow(dead_code, reason = "each test file uses a part")]
 
@@ -15,11 +15,11 @@ pub const BLOCK: usize = 4096;
 /// The same in sectors.
 pub const SECTORS: u32 = BLOCK as u32 / 512;
 
-/// A file of its own for a test, gone afterwards.
+/// A file for one test, removed afterwards.
 pub struct TempFile(PathBuf);
 
 impl TempFile {
-    /// With `bytes` zeroes in it; the name is the test's.
+    /// Creates the file with `bytes` zeroes; `name` is the test's.
     pub fn new(name: &str, bytes: u64) -> Self {
         let folder = Path::new(env!("CARGO_TARGET_TMPDIR"));
         let path = folder.join(format!("{name}-{}", std::process::id()));
@@ -36,12 +36,12 @@ impl TempFile {
         std::fs::read(&self.0).expect("it is there")
     }
 
-    /// The device around it, where there is io_uring.
+    /// The device on this file, where there is io_uring.
     pub fn try_open(&self, options: &str) -> Result<UringDevice, OpenError> {
         UringDevice::parse(&format!("{}{options}", self.0.display()))
     }
 
-    /// The device around it. `None`, and a line that names the test, if there is no io_uring here.
+    /// The device on this file. `None`, and a line that names the test, if there is no io_uring here.
     pub fn open(&self, test: &str, options: &str) -> Option<UringDevice> {
         open(test, &format!("{}{options}", self.0.display())).transpose().expect("it opens")
     }
@@ -68,7 +68,7 @@ pub fn open(test: &str, text: &str) -> Option<Result<UringDevice, OpenError>> {
     }
 }
 
-/// A service around it with mq-deadline.
+/// A service around the device, with mq-deadline.
 pub fn service(device: &UringDevice, submitters: u16) -> Service<AlignedBuf> {
     start(device.config().expect("rings can be made"), submitters)
 }
@@ -79,7 +79,7 @@ pub fn start(config: Config<AlignedBuf>, submitters: u16) -> Service<AlignedBuf>
     Service::start(config).expect("a valid configuration")
 }
 
-/// A block whose every word says what it is.
+/// Fills a block with a word.
 pub fn fill(buf: &mut AlignedBuf, word: u64) {
     buf.as_mut_slice().chunks_exact_mut(8).for_each(|at| at.copy_from_slice(&word.to_le_bytes()));
 }
@@ -88,7 +88,7 @@ pub fn is_filled(bytes: &[u8], word: u64) -> bool {
     bytes.chunks_exact(8).all(|at| at == word.to_le_bytes())
 }
 
-/// A block of its own that says `word`.
+/// A new block filled with `word`.
 pub fn block(word: u64) -> AlignedBuf {
     let mut buf = AlignedBuf::new(BLOCK);
     fill(&mut buf, word);

@@ -1,21 +1,21 @@
-//! What competes for service: a queue or a group, with its timestamps.
+//! An entity that competes for service: a queue or a group, with its timestamps.
 //!
-//! Knows arithmetic on virtual time and nothing of trees.
+//! This module does arithmetic on virtual time and knows nothing of trees.
 
 /// No entity.
 pub(super) const NIL: u32 = u32::MAX;
 
-/// Service becomes virtual time in steps of 2^-22 sectors at weight 1.
+/// One sector of service at weight 1 is 2^22 units of virtual time.
 const SHIFT: u32 = 22;
 
-/// How long `service` sectors take at `weight`, in virtual time.
+/// The duration of `service` sectors at `weight`, in virtual time.
 #[inline]
 #[must_use]
 pub const fn delta(service: u64, weight: u64) -> u64 {
     (service << SHIFT) / weight
 }
 
-/// Is `a` later than `b`? Virtual time wraps, and two times that are compared are less than half of it apart.
+/// Is `a` later than `b`? Virtual time wraps, and two times that are compared are less than half of its range apart.
 #[inline]
 #[must_use]
 pub const fn after(a: u64, b: u64) -> bool {
@@ -28,14 +28,14 @@ pub(super) const fn later(a: u64, b: u64) -> u64 {
     if after(a, b) { a } else { b }
 }
 
-/// A class of service: a higher one is served as long as it has anything.
+/// A class of service: a higher class is served as long as it has requests.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Class {
     /// Before all others.
     Realtime = 0,
-    /// The ordinary one; groups are always of it.
+    /// The default; groups always have this class.
     BestEffort = 1,
-    /// When there is nobody else; and once in a while.
+    /// Served when no other class has requests, and once in a while.
     Idle = 2,
 }
 
@@ -44,7 +44,8 @@ impl Class {
     pub const ALL: [Self; 3] = [Self::Realtime, Self::BestEffort, Self::Idle];
 }
 
-/// Which tree an entity is in. One in service is in none, unless it is a group with others to serve.
+/// The tree that an entity is in. An entity in service is in none, unless it is a group with further entities to
+/// serve.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Place {
     Off,
@@ -52,36 +53,36 @@ pub(super) enum Place {
     Idle,
 }
 
-/// A queue or a group. What trees look at comes first, in one cache line.
+/// A queue or a group. The fields that trees read come first, in one cache line.
 #[derive(Clone, Debug)]
 #[repr(C, align(64))]
 pub(super) struct Entity {
     pub(super) start: u64,
     pub(super) finish: u64,
-    /// The earliest start in the subtree below this one, if it is in the active tree.
+    /// The earliest start in the subtree of this entity, if it is in the active tree.
     pub(super) min_start: u64,
-    /// Decides between equal finishing times: who was put into a tree first.
+    /// The order between equal finishing times: the entity that entered a tree first comes first.
     pub(super) seq: u64,
     pub(super) left: u32,
     pub(super) right: u32,
-    /// Keeps the tree shallow: who has more of it is above.
+    /// The priority in the treap: an entity with a larger value is above.
     pub(super) height: u32,
-    /// In force.
+    /// The weight in force.
     pub(super) weight: u32,
-    /// What it may be served in its next or present slot, in sectors.
+    /// The sectors that it may be served in its next or current slot.
     pub(super) budget: u64,
-    /// What it has been served in this slot and its timestamps do not know yet.
+    /// The service of this slot that is not part of its timestamps yet.
     pub(super) service: u64,
     /// The weight that it will have from the next time it enters the active tree.
     pub(super) wanted: u32,
-    /// By how much the weight is raised; `weight` contains it.
+    /// The factor by which the weight is raised; `weight` contains it.
     pub(super) raised: u32,
-    /// Where it competes.
+    /// The level on which it competes.
     pub(super) level: u32,
     pub(super) class: Class,
     pub(super) wanted_class: Class,
     pub(super) place: Place,
-    /// Is its weight part of the sum of its service tree? If it is active, idle or in service.
+    /// Is its weight part of the sum of its service tree? It is if the entity is active, idle or in service.
     pub(super) tracked: bool,
 }
 

@@ -1,12 +1,12 @@
-//! A level of the hierarchy, the root or a group: a service tree for each class, and who is served.
+//! A level of the hierarchy, the root or a group: a service tree for each class, and the entity in service.
 //!
-//! What is here concerns one level. How levels hang together is in the parent module.
+//! This module concerns one level. The parent module connects the levels.
 
 use super::entity::{Class, Entity, NIL, Place, after, delta};
 use super::tree;
 use blkmq_core::{Instant, Nanos};
 
-/// Entities of the idle class are looked at first when they have had no turn for so long.
+/// Entities of the idle class are considered first when they have had no turn for this long.
 const IDLE_TURN: Nanos = Nanos::from_millis(200);
 
 /// The entities of one class that compete on one level.
@@ -17,7 +17,7 @@ pub(super) struct ServiceTree {
     /// The entity of the idle tree that finishes first.
     first_idle: u32,
     pub(super) vtime: u64,
-    /// Sum of the weights of those that are active, idle or in service.
+    /// Sum of the weights of the entities that are active, idle or in service.
     pub(super) wsum: u64,
 }
 
@@ -69,7 +69,7 @@ impl ServiceTree {
         self.wsum -= u64::from(entity.weight);
     }
 
-    /// The entity gets the weight that it is to have.
+    /// The wanted weight of the entity comes into force.
     pub(super) fn reweigh(&mut self, entity: &mut Entity) {
         if entity.tracked {
             self.wsum = self.wsum - u64::from(entity.weight) + u64::from(entity.wanted);
@@ -77,7 +77,7 @@ impl ServiceTree {
         entity.weight = entity.wanted;
     }
 
-    /// Somebody has been served; and one idle entity is forgotten whose time is over.
+    /// An entity has been served; also forgets one idle entity whose finishing time has passed.
     #[inline]
     pub(super) fn served(&mut self, all: &mut [Entity], sectors: u64) {
         self.vtime = self.vtime.wrapping_add(delta(sectors, self.wsum));
@@ -92,8 +92,8 @@ impl ServiceTree {
         }
     }
 
-    /// Who is to be served next. If nobody has started yet, that is decided as of the earliest start; with
-    /// `advance`, virtual time jumps there.
+    /// The entity to be served next. If none has started yet, virtual time is taken as the earliest start; with
+    /// `advance`, it is set to that.
     fn look_up(&mut self, all: &mut [Entity], advance: bool) -> u32 {
         if self.active == NIL {
             return NIL;
@@ -111,15 +111,15 @@ impl ServiceTree {
 #[derive(Clone, Debug)]
 pub(super) struct Level {
     pub(super) trees: [ServiceTree; 3],
-    /// Who would be served next; kept up to date by whoever changes anything.
+    /// The entity that would be served next; updated at every change.
     pub(super) next: u32,
-    /// Who is in service.
+    /// The entity in service.
     pub(super) serving: u32,
     /// Members of active trees.
     pub(super) active: u32,
-    /// When the idle class last had its turn, or had nothing to do with it.
+    /// The time at which the idle class last had its turn, or had no use for one.
     pub(super) idle_turn: Instant,
-    /// Is it a level at all, and not a free place in the table?
+    /// Is this a level, and not a free place in the table?
     pub(super) exists: bool,
 }
 
@@ -138,7 +138,7 @@ impl Level {
         &mut self.trees[class as usize]
     }
 
-    /// Looks in the classes in their order. `expiring`: whoever is in service is about to leave.
+    /// Looks through the classes in their order. `expiring`: the entity in service is about to leave.
     pub(super) fn look_up(&mut self, all: &mut [Entity], expiring: bool, now: Instant) -> u32 {
         let advance = expiring || self.serving == NIL;
         if now >= self.idle_turn + IDLE_TURN {
@@ -157,7 +157,7 @@ impl Level {
         NIL
     }
 
-    /// May `e` take the place of `cached` as the next one, without a look-up?
+    /// May `e` replace `cached` as the next entity, without a look-up?
     #[inline]
     pub(super) fn overtakes(&self, all: &[Entity], e: u32, cached: u32) -> bool {
         let (new, old) = (&all[e as usize], &all[cached as usize]);

@@ -1,14 +1,14 @@
-//! The engine of service: B-WF2Q+ in a tree of levels (`spec/bfq.md` section 3).
+//! The service engine: B-WF2Q+ in a tree of levels (`spec/bfq.md` section 3).
 //!
-//! Entities (queues, and groups of them) get turns so that over time each has had service in proportion to its
-//! weight, and at no time is further from that than a budget or so. Each has a virtual time at which its turn
-//! starts and one at which it finishes if it uses up its budget; of those that have started, the one that
+//! Entities (queues, and groups of them) get turns so that over time each receives service in proportion to its
+//! weight, and at no time deviates from that by more than about a budget. Each has a virtual time at which its turn
+//! starts and one at which it finishes if it uses up its budget; of the entities that have started, the one that
 //! finishes first is next.
 //!
-//! This module knows neither requests nor what a queue is. In the order in which one drives it: [`attach`] a
-//! queue, [`set_budget`] and [`activate`] it when it has something, [`pick`], [`serve`] once for each request,
-//! and at the end of the slot [`requeue`] or [`deactivate`] it and [`end_slot`]. Nothing allocates but
-//! [`add_level`]. Levels are deep as groups are nested; every call is O(levels * log entities).
+//! This module knows neither requests nor the meaning of a queue. The calls in their order: [`attach`] a queue,
+//! [`set_budget`] and [`activate`] it when it has requests, [`pick`], [`serve`] once for each request, and at the end
+//! of the slot [`requeue`] or [`deactivate`] it and [`end_slot`]. Only [`add_level`] allocates. There are as many
+//! levels as groups are nested; every call is O(levels * log entities).
 //!
 //! [`attach`]: Wf2q::attach
 //! [`set_budget`]: Wf2q::set_budget
@@ -34,49 +34,49 @@ use level::Level;
 /// The number of the root's level.
 pub const ROOT: u32 = 0;
 
-/// Why a queue is put back or taken off.
+/// The occasion on which a queue is put back or taken off.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum When {
-    /// It waits and something about it has changed.
+    /// It waits, and a property of it has changed.
     Waiting,
     /// It was in service and its slot is over.
     Expiring,
 }
 
-/// From when on a queue that becomes active has a claim.
+/// The time from which a queue that becomes active has a claim to service.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum From {
     /// From now on.
     Now,
-    /// From where it stopped, if that is in the past: it was away only for a moment.
+    /// From its last finishing time, if that is in the past: it was away only for a moment.
     WhereItStopped,
 }
 
-/// What is remembered of a queue that is taken off.
+/// The memory of a queue that is taken off.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Keep {
-    /// How much service it has had ahead of its share, for as long as it is ahead.
+    /// The service it has had ahead of its share is remembered, for as long as it is ahead.
     Lead,
-    /// Nothing.
+    /// Nothing is remembered.
     Nothing,
 }
 
-/// What [`Wf2q::view`] shows of an entity.
+/// The state of an entity, as shown by [`Wf2q::view`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct View {
-    /// When its turn starts, in virtual time.
+    /// The start of its turn, in virtual time.
     pub start: u64,
-    /// When it finishes.
+    /// The end of its turn, in virtual time.
     pub finish: u64,
     /// Sectors of its slot.
     pub budget: u64,
-    /// Sectors served in it.
+    /// Sectors served in its slot.
     pub service: u64,
     /// The weight in force.
     pub weight: u32,
     /// Is it in an active tree?
     pub active: bool,
-    /// Does its weight count?
+    /// Is its weight part of the sum?
     pub tracked: bool,
 }
 
@@ -84,13 +84,13 @@ pub struct View {
 pub struct Wf2q {
     all: Vec<Entity>,
     levels: Vec<Level>,
-    /// Queues; the entity of level `l` has the number `queues + l`.
+    /// The number of queues; the entity of level `l` has the number `queues + l`.
     queues: u32,
     seq: u64,
 }
 
 impl Wf2q {
-    /// Room for so many `queues`, none of which is active, and a root.
+    /// Makes room for `queues` queues, none of which is active, and a root.
     #[must_use]
     pub fn new(queues: u32) -> Self {
         let mut all = alloc::vec![Entity::NEW; queues as usize];
@@ -98,7 +98,7 @@ impl Wf2q {
         Self { all, levels: alloc::vec![Level::NEW], queues, seq: 0 }
     }
 
-    /// A new level below `parent`, with a weight from 1 on. Allocates, unless one has been removed.
+    /// Adds a level below `parent`, with a weight of at least 1. Allocates, unless a level has been removed.
     pub fn add_level(&mut self, parent: u32, weight: u32) -> u32 {
         let free = self.levels.iter().position(|level| !level.exists);
         let level = free.unwrap_or(self.levels.len());
@@ -115,7 +115,7 @@ impl Wf2q {
     /// Removes a level that has neither queues nor levels below it.
     ///
     /// # Panics
-    /// If something of it is still active.
+    /// If an entity of it is still active.
     pub fn remove_level(&mut self, level: u32) {
         let gone = &mut self.levels[level as usize];
         assert!(level != ROOT && gone.active == 0 && gone.serving == NIL, "level {level} in use");
@@ -123,7 +123,7 @@ impl Wf2q {
         self.forget(self.group(level));
     }
 
-    /// Sets the weight of a level, from the next time its group is put anywhere.
+    /// Sets the weight of a level, from the next time its group is put on a tree.
     pub fn set_level_weight(&mut self, level: u32, weight: u32) {
         let e = self.group(level);
         self.all[e as usize].wanted = weight;
@@ -135,38 +135,38 @@ impl Wf2q {
         (level != ROOT).then(|| self.all[self.group(level) as usize].level)
     }
 
-    /// Puts a queue, of which nothing is known, on a level.
+    /// Puts a new queue on a level.
     pub fn attach(&mut self, queue: u32, level: u32, class: Class, weight: u32) {
         debug_assert!(queue < self.queues && !self.all[queue as usize].tracked);
         let new = Entity { level, class, weight, wanted: weight, ..Entity::NEW };
         self.all[queue as usize] = Entity { wanted_class: class, ..new };
     }
 
-    /// Moves a queue that is neither active nor in service to another level; what was known is forgotten.
+    /// An entity has been served; also forgets one idle entity after its finishing time.
     pub fn move_to(&mut self, queue: u32, level: u32) {
         self.forget(queue);
         self.all[queue as usize].level = level;
     }
 
-    /// Sets class and weight of a queue; `raised` of that weight is its raising. The class counts from its next
-    /// activation, the weight also from the next time it is requeued.
+    /// Sets class and weight of a queue; `raised` is the factor of its raising, which `weight` contains. The class
+    /// counts from its next activation, the weight also from the next time it is requeued.
     pub fn want(&mut self, queue: u32, class: Class, weight: u32, raised: u32) {
         let entity = &mut self.all[queue as usize];
         (entity.wanted_class, entity.wanted, entity.raised) = (class, weight, raised);
     }
 
-    /// The wanted weight counts at once. Only for a queue that is in no active tree.
+    /// Applies the wanted weight at once. Only for a queue that is in no active tree.
     pub fn reweigh(&mut self, queue: u32) {
         let Entity { level, class, .. } = self.all[queue as usize];
         self.levels[level as usize].tree(class).reweigh(&mut self.all[queue as usize]);
     }
 
-    /// Sets the budget of a queue; if it is active, requeue it.
+    /// Sets the budget of a queue. An active queue must be requeued afterwards.
     pub fn set_budget(&mut self, queue: u32, budget: u64) {
         self.all[queue as usize].budget = budget;
     }
 
-    /// Sets the service of a queue in its present slot.
+    /// Sets the service of a queue in its current slot.
     pub fn set_service(&mut self, queue: u32, service: u64) {
         self.all[queue as usize].service = service;
     }
@@ -178,7 +178,7 @@ impl Wf2q {
         self.all[queue as usize].budget
     }
 
-    /// What a queue has been served in its slot.
+    /// The service that a queue has received in its slot.
     #[inline]
     #[must_use]
     pub fn service(&self, queue: u32) -> u64 {
@@ -211,7 +211,7 @@ impl Wf2q {
         self.all[self.group(level) as usize].weight
     }
 
-    /// The sum of weights of a class on a level: those that are active, idle or in service.
+    /// The sum of weights of a class on a level: of the entities that are active, idle or in service.
     #[must_use]
     pub fn wsum(&self, level: u32, class: Class) -> u64 {
         self.levels[level as usize].trees[class as usize].wsum
@@ -223,13 +223,13 @@ impl Wf2q {
         self.levels[level as usize].trees[class as usize].vtime
     }
 
-    /// Does the weight of this queue count?
+    /// Is the weight of this queue part of the sum?
     #[must_use]
     pub fn is_tracked(&self, queue: u32) -> bool {
         self.all[queue as usize].tracked
     }
 
-    /// All about a queue.
+    /// The state of a queue.
     #[must_use]
     pub fn view(&self, queue: u32) -> View {
         let e = &self.all[queue as usize];
@@ -244,13 +244,13 @@ impl Wf2q {
         }
     }
 
-    /// All about the group of a level.
+    /// The state of the group of a level.
     #[must_use]
     pub fn view_level(&self, level: u32) -> View {
         self.view(self.group(level))
     }
 
-    /// What is known of an entity that is neither active nor in service is forgotten.
+    /// Forgets the past of an entity that is neither active nor in service.
     pub fn forget(&mut self, queue: u32) {
         let Entity { level, class, place, tracked, .. } = self.all[queue as usize];
         debug_assert!(place != Place::Active && !self.is_serving(queue));
@@ -263,14 +263,14 @@ impl Wf2q {
         }
     }
 
-    /// Would somebody else be picked than who is in service?
+    /// Would another entity be picked than the one in service?
     #[must_use]
     pub fn may_preempt(&self) -> bool {
         let root = &self.levels[ROOT as usize];
         root.next != root.serving
     }
 
-    /// Is anything active?
+    /// Is no entity active?
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.levels[ROOT as usize].next == NIL

@@ -1,12 +1,12 @@
 //! Entities in order of their finishing times, each with the earliest start below it.
 //!
-//! A treap that is threaded through the entities themselves: an entity is in one tree at a time. The heights
-//! that keep it shallow are hashes of the sequence number that each entity gets as it enters, so that the same
-//! calls make the same tree. All operations are O(log n) as long as nobody chooses the sequence numbers.
+//! A treap that is threaded through the entities themselves: an entity is in one tree at a time. The heights that
+//! keep it shallow are hashes of the sequence number that each entity gets as it enters, so that the same calls make
+//! the same tree. All operations are O(log n) as long as the sequence numbers are not chosen by an adversary.
 
 use super::entity::{Entity, NIL, after, later};
 
-/// How high an entity with this sequence number goes: a hash, the finalizer of SplitMix64.
+/// The height of an entity with this sequence number: a hash, the finalizer of SplitMix64.
 #[inline]
 fn height(seq: u64) -> u32 {
     let z = (seq ^ (seq >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -14,13 +14,13 @@ fn height(seq: u64) -> u32 {
     (z >> 32) as u32
 }
 
-/// Does `a` come before `b`? Of equal finishing times, the one that entered first.
+/// Does `a` come before `b`? Of equal finishing times, the entity that entered first comes first.
 #[inline]
 pub(super) fn before(a: &Entity, b: &Entity) -> bool {
     if a.finish == b.finish { a.seq < b.seq } else { after(b.finish, a.finish) }
 }
 
-/// Works out the annotation of `node` from its children.
+/// Computes the annotation of `node` from its children.
 #[inline]
 fn mend(all: &mut [Entity], node: u32) {
     let Entity { start, left, right, .. } = all[node as usize];
@@ -34,7 +34,7 @@ fn mend(all: &mut [Entity], node: u32) {
     all[node as usize].min_start = least;
 }
 
-/// Puts `new` into the tree at `root`; the new root.
+/// Inserts `new` into the tree at `root`; returns the new root.
 pub(super) fn insert(all: &mut [Entity], root: u32, new: u32) -> u32 {
     all[new as usize].height = height(all[new as usize].seq);
     let Entity { start, height, .. } = all[new as usize];
@@ -59,7 +59,7 @@ pub(super) fn insert(all: &mut [Entity], root: u32, new: u32) -> u32 {
     root
 }
 
-/// Takes `gone`, which is in it, out of the tree at `root`; the new root.
+/// Removes `gone` from the tree at `root`, which contains it; returns the new root.
 pub(super) fn remove(all: &mut [Entity], root: u32, gone: u32) -> u32 {
     assert!(root != NIL, "an entity is not in the tree that it says");
     if root == gone {
@@ -76,7 +76,7 @@ pub(super) fn remove(all: &mut [Entity], root: u32, gone: u32) -> u32 {
     root
 }
 
-/// Divides a tree into what comes before `pivot` and what comes behind it.
+/// Divides a tree into the part before `pivot` and the part behind it.
 fn split(all: &mut [Entity], root: u32, pivot: u32) -> (u32, u32) {
     if root == NIL {
         return (NIL, NIL);
@@ -94,7 +94,7 @@ fn split(all: &mut [Entity], root: u32, pivot: u32) -> (u32, u32) {
     }
 }
 
-/// One tree of two, all of `left` being before all of `right`.
+/// Joins two trees; all of `left` is before all of `right`.
 fn join(all: &mut [Entity], left: u32, right: u32) -> u32 {
     if left == NIL || right == NIL {
         return if left == NIL { right } else { left };
@@ -120,14 +120,14 @@ pub(super) fn first(all: &[Entity], root: u32) -> u32 {
     node
 }
 
-/// The time at which somebody in the tree at `root`, which is not empty, may be served: `now`, or the earliest
-/// start if all of them start later.
+/// The time at which an entity of the tree at `root`, which is not empty, may be served: `now`, or the earliest start
+/// if all of them start later.
 #[inline]
 pub(super) fn eligible_at(all: &[Entity], root: u32, now: u64) -> u64 {
     later(now, all[root as usize].min_start)
 }
 
-/// Of those who have started by `now`, the one that finishes first; [`NIL`] if nobody has.
+/// Of the entities that have started by `now`, the one that finishes first; [`NIL`] if none has started.
 pub(super) fn first_eligible(all: &[Entity], root: u32, now: u64) -> u32 {
     let started = |node: u32| node != NIL && !after(all[node as usize].min_start, now);
     if !started(root) {
@@ -139,7 +139,7 @@ pub(super) fn first_eligible(all: &[Entity], root: u32, now: u64) -> u32 {
         if started(left) {
             node = left;
         } else if after(start, now) {
-            // Somebody below has started, and it is nobody on the left.
+            // An entity below has started, and it is not on the left.
             node = right;
         } else {
             return node;

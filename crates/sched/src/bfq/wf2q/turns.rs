@@ -1,6 +1,6 @@
-//! Turns: how entities come to be active, who is put in service, and what happens above and behind them.
+//! Turns: the activation of entities, the choice of the one in service, and the consequences above and below it.
 //!
-//! Each change of an entity is taken in on its own level, then level by level upwards as far as it matters.
+//! Each change of an entity takes effect on its own level, then level by level upwards as far as it matters.
 
 use super::entity::{Class, Entity, NIL, Place, after, later};
 use super::level::Level;
@@ -8,20 +8,20 @@ use super::{From, Keep, ROOT, Wf2q, When};
 use blkmq_core::Instant;
 
 impl Wf2q {
-    /// A queue has something to do, with the budget that it has been given.
+    /// A queue has requests, and the budget that it has been given.
     pub fn activate(&mut self, queue: u32, from: From, now: Instant) {
         self.put(queue, from);
         self.propagate(queue, When::Waiting, false, now);
     }
 
-    /// A queue goes on with the budget that it has: from behind the service it has had, if it was in service.
+    /// A queue continues with its budget: if it was in service, from the end of the service it received.
     pub fn requeue(&mut self, queue: u32, when: When, now: Instant) {
         let always = self.is_serving(queue);
         self.put(queue, From::Now);
         self.propagate(queue, when, always, now);
     }
 
-    /// A queue has nothing to do any more. Groups of which that is true as well follow.
+    /// A queue has no more requests. Groups that become empty follow.
     pub fn deactivate(&mut self, queue: u32, keep: Keep, when: When, now: Instant) {
         let (mut e, mut keep) = (queue, keep);
         loop {
@@ -42,7 +42,7 @@ impl Wf2q {
             }
             keep = Keep::Lead;
         }
-        // The group goes on without it.
+        // The group continues without it.
         self.put(e, From::Now);
         self.propagate(e, when, when == When::Expiring, now);
     }
@@ -71,7 +71,7 @@ impl Wf2q {
         }
     }
 
-    /// `e` of `level` is in service. It leaves the tree, unless it is a group that has others to serve.
+    /// Puts `e` of `level` in service. It leaves the tree, unless it is a group with further entities to serve.
     fn enter(&mut self, level: u32, e: u32, now: Instant) {
         let more = e >= self.queues && self.levels[(e - self.queues) as usize].active > 1;
         let Entity { class, place, .. } = self.all[e as usize];
@@ -86,7 +86,7 @@ impl Wf2q {
         }
     }
 
-    /// A queue, in service or not, has been served so many sectors.
+    /// A queue, in service or not, has been served this many sectors.
     #[inline]
     pub fn serve(&mut self, queue: u32, sectors: u64) {
         let mut e = queue;
@@ -101,7 +101,7 @@ impl Wf2q {
         }
     }
 
-    /// The slot of `queue` is over: nobody is in service.
+    /// The slot of `queue` is over: no entity is in service.
     pub fn end_slot(&mut self, queue: u32) {
         let mut e = queue;
         loop {
@@ -115,7 +115,7 @@ impl Wf2q {
         }
     }
 
-    /// Puts `e` into the active tree of its level, or anew if it was there or in service.
+    /// Puts `e` into the active tree of its level, again if it was there or in service.
     fn put(&mut self, e: u32, from: From) {
         let Entity { level, class, place, .. } = self.all[e as usize];
         if place == Place::Active {
@@ -135,13 +135,13 @@ impl Wf2q {
         }
     }
 
-    /// Works out when the turn of `e` starts, which was not active; whether that is in the past.
+    /// Computes the start of the turn of `e`, which was not active. Returns whether the start is in the past.
     fn start(&mut self, e: u32, from: From) -> bool {
         if self.all[e as usize].wanted_class != self.all[e as usize].class {
             self.forget(e);
             let entity = &mut self.all[e as usize];
             entity.class = entity.wanted_class;
-            // Another tree has another time.
+            // Another tree has another virtual time.
             entity.finish = self.levels[entity.level as usize].trees[entity.class as usize].vtime;
         }
         let Entity { level, class, place, finish, .. } = self.all[e as usize];
@@ -166,7 +166,7 @@ impl Wf2q {
         tree.reweigh(entity);
         entity.finish = entity.finish_after(entity.budget);
         if shifted && after(tree.vtime, entity.finish) {
-            // It is behind as it is; it must not be served for long before everybody else.
+            // The entity is behind; it must not be served for long before all others.
             let by = tree.vtime.wrapping_sub(entity.finish) / u64::from(entity.raised);
             entity.start = entity.start.wrapping_add(by);
             entity.finish = entity.finish.wrapping_add(by);
@@ -176,7 +176,7 @@ impl Wf2q {
         here.active += 1;
     }
 
-    /// Takes `e` off; whether it was there.
+    /// Takes `e` off its tree. Returns whether it was on one.
     fn take_off(&mut self, e: u32, keep: Keep) -> bool {
         let Entity { level, class, place, tracked, .. } = self.all[e as usize];
         if !tracked {
@@ -209,7 +209,7 @@ impl Wf2q {
         true
     }
 
-    /// `e` has been put somewhere: whoever is above it hears of it, as far as that makes a difference, or
+    /// `e` has been put on a tree: updates the levels above, as far as the change matters there, or on all levels if
     /// `always`.
     fn propagate(&mut self, e: u32, when: When, always: bool, now: Instant) {
         let mut e = e;
@@ -224,7 +224,7 @@ impl Wf2q {
         }
     }
 
-    /// Finds out who is next on `level` after `changed` has changed; whether that matters above.
+    /// Finds the next entity of `level` after `changed` has changed. Returns whether that matters above.
     fn update_next(&mut self, level: u32, changed: u32, when: When, now: Instant) -> bool {
         let here = &mut self.levels[level as usize];
         let cached = here.next;

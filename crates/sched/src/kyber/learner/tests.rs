@@ -1,12 +1,12 @@
-//! What a review says about reads, one condition at a time: scripts reach each verdict, but not each one at the moment at
-//! which it makes a difference.
+//! The verdict about reads, one condition at a time: scripts reach each verdict, but not each condition at a moment
+//! at which it makes a difference.
 
 use super::*;
 
-/// The device is busy with both kinds, half of the time with each.
+/// The device is busy with reads and writes, half of the time with each.
 const BOTH: [u64; MEASURED] = [100, 100, 0];
 
-/// A review that finds these buckets for reads, of the slowest of nine of ten at the device and of one of a hundred in all.
+/// A review with these buckets for reads: the 90th percentile at the device and the 99th in total.
 struct Review {
     busy: [u64; MEASURED],
     refused: bool,
@@ -82,7 +82,7 @@ fn those_who_make_room_are_in_the_way_from_a_quarter_of_the_time_on() {
     };
     assert_eq!([with(24, false), with(25, false)], [Verdict::Open, Verdict::Missed]);
     assert_eq!(with(24, true), Verdict::Missed, "bursts have made them so few");
-    // Writes with two tokens that are not in the way do not count: discards with one are.
+    // Writes with two tokens that use little of the device do not count; discards with one token do.
     let busy = [60, 15, 25];
     let discards = Review { busy, in_bursts: false, tokens: 2, ..Review::of(Some(BAD), None) };
     assert_eq!(discards.verdict(), Verdict::Missed);

@@ -1,7 +1,7 @@
-//! `mq-deadline`, as its page and `spec/mq-deadline.md` sections 2 to 5 have it: two vectors and scans.
+//! `mq-deadline`, written from its page and `spec/mq-deadline.md` sections 2 to 5: two vectors and scans.
 //!
-//! One vector holds what was inserted at the head, one the rest in FIFO order. A class is a number from 0
-//! (real-time) to 2 (idle), a direction is "is it a write?".
+//! One vector holds the requests inserted at the head, the other one the rest in FIFO order. A class is a number from
+//! 0 (real-time) to 2 (idle), a direction is "is it a write?".
 
 use crate::{At, Cx, DepthLimits, Done, Grown, Options, Pick, Scheduler, Shape};
 use alloc::boxed::Box;
@@ -21,7 +21,7 @@ const NAMES: [&str; 9] = [
     "head_per_class",
 ];
 
-/// Names of what is shown per class.
+/// Names of the counters per class.
 const SHOWN: [[&str; 7]; 3] = [
     [
         "rt_queued",
@@ -77,7 +77,7 @@ struct Entry {
     class: usize,
     write: bool,
     sector: u64,
-    /// Rises with every filing; decides between requests at the same sector.
+    /// Rises with every filing; orders requests at the same sector.
     filing: u64,
     inserted: Instant,
     deadline: Instant,
@@ -158,7 +158,7 @@ impl Naive {
         entry.rq
     }
 
-    /// Section 4.1; `latest` is how late the request may have been inserted, in terms of its age.
+    /// Section 4.1; a request must have waited for at least `age`.
     fn select(&mut self, now: Instant, class: usize, age: Nanos) -> Option<RequestId> {
         if self.on("head_per_class")
             && let Some(head) = self.dispatch_head(class)

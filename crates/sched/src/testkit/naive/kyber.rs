@@ -1,7 +1,6 @@
-//! `kyber`, as its page has it: a vector of what waits, and a governor that keeps every sample.
+//! `kyber`, written from its page: a vector of waiting requests, and a governor that keeps every sample.
 //!
-//! Counters are this twin's own, and so is what it has in common with other instances: its governor turns counts back
-//! into samples and sorts those.
+//! The counters and the shared state are the twin's own: its governor turns counts back into samples and sorts those.
 
 mod adaptive;
 mod bursts;
@@ -18,7 +17,7 @@ const NAMES: [&str; 4] = ["read_lat_nsec", "write_lat_nsec", "linux_quirks", "ad
 const TOKENS: [u32; 4] = [256, 128, 64, 16];
 const BATCHES: [usize; 4] = [16, 8, 1, 1];
 const DISCARD_TARGET: u64 = 5_000_000_000;
-/// Counters of a domain: 8 of total latency, 8 at the device, a refusal, and the fine ones.
+/// Counters of a domain: 8 of total latency, 8 of device latency, one of refusals, and the fine ones.
 const EACH: usize = 17 + FINE_BUCKETS;
 const OLD: usize = 3 * EACH;
 
@@ -54,7 +53,7 @@ fn domain_of(op: Op) -> usize {
 
 fn bucket_of(latency: u64, target: u64) -> usize {
     let width = u128::from(target / 4).max(1);
-    // The first bucket whose upper end is not exceeded.
+    // The first bucket with an upper end that is not exceeded.
     (0..7).find(|i| u128::from(latency) <= width * (*i as u128 + 1)).unwrap_or(7)
 }
 
@@ -92,15 +91,15 @@ struct Naive {
     turn: usize,
     batching: usize,
     dispatched: [u64; 4],
-    /// The number of the period in which it was last asked for a burst, and when that left.
+    /// The number of the period in which it was last asked for a burst, and the time at which that left.
     period: u64,
     burst: Option<Instant>,
-    /// When those may leave whose time has not come, as of this pick.
+    /// The times at which domains that are held back may leave, as of this pick.
     opens: Vec<Instant>,
 }
 
 impl Naive {
-    /// Until when a domain has to wait, whether or not there is a token.
+    /// The time until which a domain has to wait, whether or not there is a token.
     fn shut_until(&mut self, cx: &Cx<'_>, domain: usize) -> Option<Instant> {
         let [period, alone] = [4, 5].map(|value| cx.outside.value(value));
         let (now, waits) = (cx.now.as_nanos(), self.values[3] > 0 && domain != 0);
@@ -275,7 +274,7 @@ struct Reviewer {
     adaptive: Option<Adaptive>,
 }
 
-/// The sample of the rank that the page gives, of `percent`.
+/// The sample at `percent`, by the rank that the page defines.
 fn ranked(samples: &[usize], percent: usize) -> Option<usize> {
     let mut sorted = samples.to_vec();
     sorted.sort_unstable();
@@ -316,7 +315,7 @@ impl Reviewer {
         [read, other(1), other(2)].map(|target| target as u64)
     }
 
-    /// How often bursts leave now.
+    /// The current period of bursts.
     fn period(&self) -> u64 {
         let adaptive = self.adaptive.as_ref();
         let adaptive =
@@ -324,7 +323,7 @@ impl Reviewer {
         adaptive.and_then(|a| a.bursts).map_or(0, |bursts| bursts.period)
     }
 
-    /// Steps 1 to 3: whether it is bad, who is, and each p.
+    /// Steps 1 to 3: whether the device is too slow, which domains are, and the bucket p of each domain.
     fn judge(
         &mut self,
         now: Instant,
@@ -369,7 +368,7 @@ impl Reviewer {
         (bad, device, total)
     }
 
-    /// A review while the device is measured; true if that is over.
+    /// A review while the device is measured; true if the measurement is over.
     fn measure(
         &mut self,
         now: Instant,
@@ -420,7 +419,7 @@ impl Reviewer {
         true
     }
 
-    /// A review while it is not.
+    /// A review while the device is not measured.
     fn adapt(&mut self, now: Instant, grown: &[u64], tokens: &mut [u32], values: &mut [u64]) {
         let targets = self.targets();
         let (bad, device, total) = self.judge(now, grown);

@@ -1,5 +1,5 @@
-//! Stupid twins: each policy of the registry once more, written from its page with nothing but vectors and
-//! scans, to be compared decision by decision.
+//! Naive twins: a second implementation of each policy of the registry, written from its page with nothing but
+//! vectors and scans, to be compared decision by decision.
 
 pub mod bfq;
 mod deadline;
@@ -9,10 +9,10 @@ mod none;
 use crate::{Common, Options, Scheduler, Shape};
 use alloc::boxed::Box;
 
-/// Makes a twin.
+/// Creates a twin.
 pub type Build = fn(&Shape, &Options) -> Box<dyn Scheduler>;
 
-/// Every twin, under the name of its policy, and what instances of it have in common.
+/// Every twin, under the name of its policy, with the state that its instances share.
 pub const TWINS: &[(&str, Build, Option<Common>)] = &[
     ("none", none::build, None),
     ("mq-deadline", deadline::build, None),
@@ -20,14 +20,14 @@ pub const TWINS: &[(&str, Build, Option<Common>)] = &[
     ("bfq", bfq::build, None),
 ];
 
-/// Attributes of a policy that must have these values where its twin is compared with, because that does without what
-/// they switch on.
+/// Attributes of a policy that must have these values in comparisons with its twin, because the twin lacks the
+/// features that they switch on.
 #[must_use]
 pub fn kept(name: &str) -> &'static [(&'static str, i64)] {
     if name == "bfq" { bfq::KEPT } else { &[] }
 }
 
-/// The twin of the policy called `name`, and what instances of it have in common.
+/// The twin of the policy called `name`, with the state that its instances share.
 #[must_use]
 pub fn twin(name: &str) -> Option<(Build, Option<Common>)> {
     TWINS.iter().find(|(n, ..)| *n == name).map(|(_, build, common)| (*build, *common))

@@ -1,4 +1,4 @@
-//! `none`, as its page has it: a list.
+//! `none`, written from its page: a list.
 
 use crate::{At, Cx, Done, Options, Pick, Scheduler, Shape};
 use alloc::boxed::Box;

@@ -1,4 +1,4 @@
-//! Arrivals and departures, in the twin: sections 4 and 5, and who may have a tag (section 15).
+//! Arrivals and departures in the twin: sections 4 and 5, and the limits on tags (section 15).
 
 use super::turns::Reason;
 use super::{Place, Queue, Request, Sender, Twin, is_sync};
@@ -15,7 +15,7 @@ impl Twin {
         Sender::Async(self.level_of(io.group), Priority::of(io.ioprio).number())
     }
 
-    /// The queue of an I/O, made if need be, in its group and with its priority.
+    /// The queue of an I/O, created if necessary, in its group and with its priority.
     pub(super) fn queue_of(&mut self, io: &IoMeta) -> usize {
         let (sender, level) = (self.sender_of(io), self.level_of(io.group));
         let priority = Priority::of(io.ioprio);
@@ -118,7 +118,7 @@ impl Twin {
         }
     }
 
-    /// `rq` is a new request of its queue.
+    /// Adds the new request `rq` to its queue.
     fn put_in(&mut self, queue: usize, rq: RequestId) {
         let before = self.q(queue).next;
         let next = self.next_with(queue, rq);
@@ -186,7 +186,7 @@ impl Twin {
         interactive
     }
 
-    /// A held request goes, without having been served.
+    /// A held request leaves without having been served.
     pub(super) fn take_back(&mut self, rq: RequestId) {
         let request = self.request(rq);
         let at = self.at(rq);
@@ -197,14 +197,14 @@ impl Twin {
         self.discard(rq);
     }
 
-    /// A request is not known any more.
+    /// Forgets a request.
     pub(super) fn discard(&mut self, rq: RequestId) {
         let at = self.at(rq);
         let queue = self.requests.remove(at).queue;
         self.free_if_unused(queue);
     }
 
-    /// A request may begin elsewhere now.
+    /// The start of a request may have changed.
     pub(super) fn moved(&mut self, rq: RequestId, sector: u64) {
         let at = self.at(rq);
         let Request { queue, place, sector: old, .. } = self.requests[at];

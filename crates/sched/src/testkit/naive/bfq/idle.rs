@@ -1,4 +1,4 @@
-//! Idling and groups, in the twin: sections 10 and 17.
+//! Idling and groups in the twin: sections 10 and 17.
 
 use super::{Sender, Twin, turns};
 use crate::bfq::wf2q::{Class, From, Keep, ROOT, When};

@@ -1,11 +1,11 @@
-//! `bfq`, as its page and `spec/bfq.md` have it: vectors and scans. Whatever can be counted is counted anew each time.
+//! `bfq`, written from its page and `spec/bfq.md`: vectors and scans. All counts are computed anew each time.
 //!
-//! Covers all that is marked CORE and IMP there, groups and depth limits included, and bursts: the order of a queue,
-//! activation, selection, budgets, expiry, idling, raising. Queue merging, injection and wakers are not here: they are
-//! switched off where this is compared with ([`KEPT`]), and have tests of their own.
+//! Covers everything marked CORE and IMP there, groups and depth limits included, and bursts: the order of a queue,
+//! activation, selection, budgets, expiry, idling, raising. Queue merging, injection and wakers are not included:
+//! comparisons switch them off ([`KEPT`]), and they have tests of their own.
 //!
-//! Shares with the policy the values of `habits.rs`, the estimate of `rate.rs`, and what attributes and priorities mean;
-//! no table, tree, count or decision.
+//! Shares with the policy the values of `habits.rs`, the estimate of `rate.rs`, and the meaning of attributes and
+//! priorities; no table, tree, count or decision.
 
 mod arrival;
 mod idle;
@@ -22,10 +22,10 @@ use alloc::vec::Vec;
 use blkmq_core::{GroupId, HwQueue, Instant, IoFlags, IoMeta, Nanos, Owner, RequestId};
 use wf2q::{Bug, Naive};
 
-/// Attributes that must have these values where the twin is compared with.
+/// Attributes that must have these values in comparisons with the twin.
 pub const KEPT: &[(&str, i64)] = &[("queue_merge", 0), ("injection", 0)];
 
-/// Queues that the twin can have; scripts have few owners.
+/// The number of queues that the twin can have; scripts have few owners.
 const QUEUES: u32 = 160;
 
 pub(super) fn build(shape: &Shape, options: &Options) -> Box<dyn Scheduler> {
@@ -64,7 +64,7 @@ fn is_sync(io: &IoMeta) -> bool {
     waited_for.into_iter().any(|flag| io.flags.contains(flag))
 }
 
-/// Who sends: an owner, or the async I/O of a level at a priority.
+/// A sender: an owner, or the async I/O of a level at a priority.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Sender {
     Owner(u32),
@@ -129,9 +129,9 @@ struct Twin {
     engine: Naive,
     queues: Vec<Option<Queue>>,
     senders: BTreeMap<Sender, usize>,
-    /// Where I/O of a group belongs.
+    /// The level of each group.
     levels: BTreeMap<GroupId, u32>,
-    /// All that are held or issued: those at the head first, then in FIFO order.
+    /// All held and issued requests: those at the head first, then in FIFO order.
     requests: Vec<Request>,
     filings: u64,
     serving: Option<usize>,
@@ -147,7 +147,7 @@ struct Twin {
     rate: PeakRate,
     assigned: u32,
     auto_budget: u64,
-    /// Members of the burst, by the queue's number; they leave when they are freed.
+    /// Members of the burst, by the queue's number; a queue that is freed leaves it.
     burst: Vec<usize>,
     burst_large: bool,
     burst_last: Instant,
@@ -208,7 +208,7 @@ impl Twin {
         self.busy().into_iter().filter(|q| self.q(*q).factor > 1).count()
     }
 
-    /// Busy or in the device.
+    /// Queues that are busy or have requests in the device.
     fn pending(&self) -> Vec<usize> {
         self.existing().filter(|q| self.q(*q).busy || self.in_flight(*q) > 0).collect()
     }

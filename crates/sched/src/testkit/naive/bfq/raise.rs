@@ -1,10 +1,10 @@
-//! Raising and bursts, in the twin: sections 9 and 13.
+//! Raising and bursts in the twin: sections 9 and 13.
 
 use super::Twin;
 use blkmq_core::Nanos;
 
 impl Twin {
-    /// The engine is told what class and weight a queue is to have.
+    /// Passes the wanted class and weight of a queue to the engine.
     pub(super) fn want(&mut self, queue: usize) {
         let (priority, factor) = (self.q(queue).priority, self.q(queue).factor);
         self.engine.want(queue as u32, priority.class, priority.weight() * factor, factor);
@@ -15,7 +15,7 @@ impl Twin {
         self.want(queue);
     }
 
-    /// A queue becomes busy. Whether it looks interactive.
+    /// A queue becomes busy. Returns whether it looks interactive.
     pub(super) fn raise_on_arrival(&mut self, queue: usize) -> bool {
         let (now, in_flight) = (self.now, self.in_flight(queue));
         let preference = self.rate.preference();

@@ -1,4 +1,4 @@
-//! Turns, in the twin: sections 6 to 8.
+//! Turns in the twin: sections 6 to 8.
 
 use super::{Place, Request, Twin};
 use crate::Cx;
@@ -38,12 +38,12 @@ impl Twin {
         self.now >= self.slot_ends
     }
 
-    /// Is the slot to end if its time is over?
+    /// May the slot end when its time is over?
     fn time_counts(&self, queue: usize) -> bool {
         self.idle_until.is_none() || self.budget_left(queue) >= self.budget(queue) / 3
     }
 
-    /// The request to dispatch, of the queue in service; `None` to keep the device idle, never if it is `draining`.
+    /// The request to dispatch, from the queue in service; `None` to keep the device idle, never while `draining`.
     pub(super) fn select(&mut self, draining: bool) -> Option<RequestId> {
         if let Some(q) = self.serving
             && self.timed_out()
@@ -123,7 +123,7 @@ impl Twin {
         rq
     }
 
-    /// A request at `sector` does not wait in `queue` any more.
+    /// A request at `sector` no longer waits in `queue`.
     pub(super) fn taken_out(&mut self, queue: usize, rq: RequestId, sector: u64) {
         if self.q(queue).next == Some(rq) {
             let next = self.next_after(queue, sector);
@@ -159,7 +159,7 @@ impl Twin {
         }
     }
 
-    /// Section 4.1, `first` being the one that wins a tie of equal sectors.
+    /// Section 4.1; `first` wins a tie of equal sectors.
     pub(super) fn nearer<'a>(
         &self,
         head: u64,
@@ -196,7 +196,7 @@ impl Twin {
         let queue = self.request(rq).queue;
         self.sample_device();
         let at = self.at(rq);
-        // Neither waiting nor in the device, until the caller says where it goes.
+        // Neither waiting nor in the device, until the caller decides its place.
         self.requests[at].place = Place::Head;
         let in_flight = self.in_flight(queue);
         let q = self.q_mut(queue);
@@ -334,7 +334,7 @@ impl Twin {
         }
     }
 
-    /// The budget of a queue that waits has to suffice for its next request.
+    /// The budget of a waiting queue has to suffice for its next request.
     pub(super) fn next_changed(&mut self, queue: usize) {
         if self.serving == Some(queue) {
             return;
@@ -348,7 +348,7 @@ impl Twin {
         }
     }
 
-    /// Higher class, or the larger claim where the two meet.
+    /// A higher class, or the larger claim on the level where the two meet.
     pub(super) fn outranks(&self, queue: usize, other: usize) -> bool {
         let (a, b) = (self.class(queue), self.class(other));
         if a != b {

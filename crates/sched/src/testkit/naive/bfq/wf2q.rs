@@ -1,24 +1,25 @@
-//! The engine of service once more (`spec/bfq.md` section 3, `doc/bfq.md`): members in plain vectors, sums by
-//! adding up, look-ups by scanning. Shares the arithmetic of virtual time with [`crate::bfq::wf2q`], and nothing else.
+//! A second implementation of the service engine (`spec/bfq.md` section 3, `doc/bfq.md`): members in plain vectors,
+//! sums by addition, look-ups by scanning. Shares the arithmetic of virtual time with [`crate::bfq::wf2q`], and
+//! nothing else.
 //!
-//! With a [`Bug`] it is wrong on purpose, so that a test can show that it would notice.
+//! With a [`Bug`] it is wrong on purpose, so that a test can show that it would detect the bug.
 
 use crate::bfq::wf2q::{Class, From, Keep, ROOT, View, When, after, delta};
 use alloc::vec::Vec;
 use blkmq_core::{Instant, Nanos};
 
-/// What is wrong with a twin.
+/// A bug of a twin.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Bug {
-    /// Nothing.
+    /// No bug.
     None,
-    /// Whoever finishes first is next, started or not.
+    /// The member that finishes first is next, whether it has started or not.
     Eager,
     /// Idle members are never forgotten.
     Remembers,
-    /// A queue that was served goes on from where it started.
+    /// A queue that was served continues from its old start.
     Forgives,
-    /// A queue that comes back for a moment has no claim from before.
+    /// A queue that comes back after a moment has no earlier claim.
     NoShift,
     /// The idle class has no turn of its own.
     NoIdleTurn,
@@ -44,7 +45,7 @@ struct Member {
     budget: u64,
     service: u64,
     place: Where,
-    /// When it was put where it is.
+    /// The order of entry into its tree.
     entered: u64,
     tracked: bool,
 }
@@ -206,7 +207,7 @@ impl Naive {
         self.members[m].tracked = false;
     }
 
-    /// The level above the member, unless it is on the root: as a member.
+    /// The group of the member's level, as a member; `None` on the root.
     fn above(&self, m: usize) -> Option<usize> {
         let level = self.members[m].level;
         (level != ROOT as usize).then(|| self.queues + level)

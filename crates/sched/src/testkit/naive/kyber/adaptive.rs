@@ -1,28 +1,28 @@
-//! What there is in addition with `adaptive`: how tokens change.
+//! The additional state of `adaptive`: changes of tokens.
 
 use super::bursts::Bursts;
 use blkmq_core::Instant;
 
-/// What there is in addition with `adaptive`.
+/// The additional state of `adaptive`.
 #[derive(Default)]
 pub(super) struct Adaptive {
     pub(super) base: [Option<u64>; 3],
     pub(super) busy: [u64; 3],
     pub(super) refused: [bool; 3],
     pub(super) missed: [u32; 3],
-    /// Domains that were judged good since tokens were last changed.
+    /// Domains judged good since tokens last changed.
     pub(super) vouched: [bool; 3],
     pub(super) doubtful: bool,
-    /// Seconds without a measurement, after one.
+    /// The seconds after a measurement in which no other one begins.
     pub(super) pause: u64,
-    /// The review at which the measurement began, or last saw an old request.
+    /// The time of the review at which the measurement began, or last saw an old request.
     pub(super) measuring: Option<Instant>,
-    /// It is the reads' turn to be measured.
+    /// Reads are being measured, and no other domain.
     pub(super) reads_first: bool,
-    /// Nothing has been found out about reads in the last review but that there are some.
+    /// There were reads at the last review.
     pub(super) reads: bool,
     pub(super) bursts: Option<Bursts>,
-    /// When the last measurement ended.
+    /// The time at which the last measurement ended.
     pub(super) measured: Option<Instant>,
 }
 

@@ -1,4 +1,5 @@
-//! Bursts, as the page of kyber has them: what a review says about reads, and what becomes of the period and of tokens.
+//! Bursts, written from the page of kyber: the verdict of a review about reads, and its effect on the period and on
+//! tokens.
 
 use super::{Adaptive, fine_end, fine_p90};
 
@@ -15,7 +16,7 @@ pub(super) struct Bursts {
 }
 
 impl Bursts {
-    /// A review; by which factor bursts are to be larger, in eighths.
+    /// Applies a verdict; returns the factor by which bursts grow, in eighths.
     fn judge(&mut self, verdict: &str, base: u64) -> u64 {
         let [shortest, longest] = [16, 4096].map(|times| (base * times).min(250_000_000));
         let hopeless = self.complaints_at_longest >= 8;
@@ -59,7 +60,7 @@ impl Bursts {
 }
 
 impl Adaptive {
-    /// A review: reads that came back since they were last judged, and how READ was judged.
+    /// Applies a review: reads that came back since they were last judged, and the judgement of READ.
     pub(super) fn judge_bursts(
         &mut self,
         target: u64,
@@ -84,7 +85,7 @@ impl Adaptive {
         }
     }
 
-    /// What a review says about reads.
+    /// The verdict of a review about reads.
     fn verdict(
         &self,
         target: u64,
