@@ -1,8 +1,8 @@
-//! Calls for a pass in quick succession, and the passes that answer them: what each [`KickMode`] makes of R1 to R3 of
+//! Calls for a pass in quick succession, and the passes that answer them: how each [`KickMode`] meets R1 to R3 of
 //! `spec/framework.md` section 9.1, step by step and without a clock.
 //!
-//! The calls go to the very words that a queue's kicks go to. Only the worker is made up: it sleeps until it is
-//! woken or a timer is up, and takes its time to come.
+//! The calls use the same words as a queue's kicks. Only the worker is simulated: it sleeps until it is woken or a
+//! timer expires, and comes some time later.
 
 use crate::gate::Gate;
 use crate::modes::{Access, KickMode, Modes};
@@ -12,14 +12,14 @@ use blkmq_core::{Instant, Nanos};
 /// A call for a pass.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Call {
-    /// When it is made.
+    /// The time of the call.
     pub at: Instant,
-    /// How much later the pass may be; zero is now.
+    /// How much later the pass may be; zero means now.
     pub delay: Nanos,
 }
 
-/// When the passes begin that answer `calls`, which are in the order of time, if a worker that is woken comes `lag`
-/// later. O(calls).
+/// The times at which the passes begin that answer `calls`, which are in the order of time, if a woken worker comes
+/// `lag` later. O(calls).
 #[must_use]
 pub fn passes(kick: KickMode, calls: &[Call], lag: Nanos) -> Vec<Instant> {
     let modes = Modes { kick: Some(kick), ..Modes::default() }.settle(Access::Combining);
@@ -27,10 +27,10 @@ pub fn passes(kick: KickMode, calls: &[Call], lag: Nanos) -> Vec<Instant> {
     let mut calls = calls.iter().peekable();
     let mut passes = Vec::new();
     let mut now = Instant::ZERO;
-    // When a worker that was woken comes.
+    // The time at which a woken worker comes.
     let mut comes: Option<Instant> = None;
     loop {
-        // A timer wakes the worker as a call does. What is due at once has called already.
+        // A timer wakes the worker as a call does. A pass that is due at once has woken it already.
         let timer = gate.deadline().filter(|at| *at > now).map(|at| at + lag);
         let worker = comes.into_iter().chain(timer).min();
         match (calls.peek(), worker) {

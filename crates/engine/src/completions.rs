@@ -1,5 +1,5 @@
-//! Finished bios on their way to their submitters, gathered so that one after the other to the same submitter
-//! goes together. Pumps have one each, and so has every runner, for what ends without a device.
+//! Finished bios on their way to their submitters, gathered so that successive bios of one submitter go together.
+//! Every pump has a batch, and so has every runner, for bios that end without a device.
 
 use crate::BioTable;
 use crate::shared::{Lasting, Shared};
@@ -9,11 +9,11 @@ use blkmq_core::{IoResult, SubmitterId};
 /// Completions gathered for one submitter at a time.
 pub(crate) const BATCH: usize = 32;
 
-/// Completions on their way to one submitter.
+/// A batch of completions for one submitter.
 pub(crate) struct Completions {
     to: SubmitterId,
     batch: Finish,
-    /// Parked submitters that have something now, to be woken when the pump or elevator is released.
+    /// Parked submitters that have completions now, to be woken when the pump or elevator is released.
     pub(crate) wake: Vec<SubmitterId>,
 }
 
@@ -22,8 +22,8 @@ impl Completions {
         Self { to: SubmitterId(0), batch: table.finish_batch(BATCH), wake: Vec::new() }
     }
 
-    /// Ends a bio that is not chained to others. Inlined by force: it is the end of nearly every I/O, and being called
-    /// from the rare paths as well must not make it a call there.
+    /// Ends a bio that is not chained to others. Inlined by force: nearly every I/O ends here, and the calls from the
+    /// rare paths must not make it a function call there.
     #[inline(always)]
     pub(crate) fn push<P>(&mut self, q: &Shared<P>, bio: Bio, result: IoResult) {
         let to = q.lasting.table.submitter(&bio);
@@ -34,7 +34,7 @@ impl Completions {
         self.batch.push(bio, result);
     }
 
-    /// Sends what was gathered, at the end of a queue.
+    /// Sends the batch, at the end of a queue.
     pub(crate) fn send_rest<P>(&mut self, lasting: &Lasting<P>) {
         if !self.batch.is_empty() {
             let _ = self.batch.send(&lasting.senders[usize::from(self.to.0)]);
@@ -52,7 +52,7 @@ impl Completions {
         }
     }
 
-    /// Sends what was gathered.
+    /// Sends the batch.
     #[inline]
     pub(crate) fn flush<P>(&mut self, q: &Shared<P>) {
         if !self.batch.is_empty() && self.batch.send(&q.lasting.senders[usize::from(self.to.0)]) {

@@ -1,15 +1,16 @@
-//! Until when a device may keep what it has: a deadline for each driver tag, and when to look at them
+//! How long a device may keep a request: a deadline for each driver tag, and the time of the next look at them
 //! (`spec/framework.md` section 10).
 //!
-//! A plain structure that a pump owns. It is told what goes to the device and what comes back, and says whose
-//! time is up; asking the device about those, and what becomes of them, is the pump's. It knows no requests.
+//! A plain structure that a pump owns. The pump tells it which requests go to the device and which come back, and it
+//! says which have timed out; the pump asks the device about those, and acts on the answer. This file knows tags, not
+//! requests.
 //!
-//! Taking something down and striking it out is a store each. There is no order among the deadlines: the
-//! earliest is found by a walk over all tags, made only when the earliest known so far has passed, or
-//! [`LOOK_AHEAD`] has. So there is no more than one walk for each request that was at the device at its
-//! deadline, or was thought to be, and none while the device is idle. Linux rounds the time of its scan up to a
-//! whole second, to have one timer for several deadlines. Here the time is exact: it costs no timer, only a
-//! number that whoever comes by compares with the time.
+//! Setting a deadline and striking it out is a store each. The deadlines are not sorted: the earliest is found by a
+//! walk over all tags, made only when the earliest known so far has passed, or [`LOOK_AHEAD`] has. So there is no
+//! more than one walk for each request that was at the device at its deadline, or was thought to be, and none while
+//! the device is idle. Linux rounds the time of its scan up to a whole second, to have one timer for several
+//! deadlines. Here the time is exact: it costs no timer, only a number that every passing thread compares with the
+//! time.
 //!
 //! *Invariant: no request at the device has a deadline before the time of the next look.*
 
@@ -21,7 +22,7 @@ const LOOK_AHEAD: Nanos = Nanos::from_secs(5);
 /// The deadline of a tag that is not at the device.
 const AWAY: Instant = Instant::MAX;
 
-/// The deadline of a request that may stay for ever: later than any time that occurs.
+/// The deadline of a request that may stay for ever: later than any time in use.
 const NEVER: Instant = Instant::from_nanos(u64::MAX - 1);
 
 /// The deadlines of one hardware queue.
@@ -40,15 +41,15 @@ impl Deadlines {
         deadlines
     }
 
-    /// For what goes to the device from now on (`io_timeout`); what is there keeps its deadline. A time that
-    /// leads beyond the end of time is none.
+    /// Sets the timeout of requests that go to the device from now on (`io_timeout`); requests that are there keep
+    /// their deadlines. A timeout that leads beyond the end of time is none.
     ///
     /// # Panics
-    /// If it is zero: no device could ever keep it.
+    /// If the timeout is zero: no device could ever keep it.
     pub(crate) fn set_timeout(&mut self, timeout: Nanos) {
         assert!(timeout > Nanos::ZERO, "no device can answer in no time");
         self.timeout = timeout;
-        // The next look may be too far away for it.
+        // The next look may be too late for the new timeout.
         self.look_at = Instant::ZERO;
     }
 
@@ -73,36 +74,36 @@ impl Deadlines {
         *entry = AWAY;
     }
 
-    /// The device is still at it, and has the whole time again.
+    /// The device is still at work on the request, and has the whole time again.
     pub(crate) fn restart(&mut self, now: Instant, tag: Tag) {
         self.end(tag);
         self.begin(now, tag);
     }
 
-    /// Is it time to look? Then go through [`next_expired`](Self::next_expired), and
+    /// Is a look due? Then go through [`next_expired`](Self::next_expired), and call
     /// [`look_again`](Self::look_again).
     #[inline]
     pub(crate) fn is_due(&self, now: Instant) -> bool {
         self.look_at <= now
     }
 
-    /// The first tag from `from` on whose time is up. A walk over the tags in between.
+    /// The first expired tag from `from` on. A walk over the tags in between.
     pub(crate) fn next_expired(&self, from: u32, now: Instant) -> Option<Tag> {
         let rest = &self.by_tag[from as usize..];
         let found = rest.iter().position(|deadline| *deadline <= now)?;
         Some(Tag(from + found as u32))
     }
 
-    /// After a look: finds when the next one is. A walk over all tags.
+    /// After a look: finds the time of the next one. A walk over all tags.
     pub(crate) fn look_again(&mut self, now: Instant) {
         let earliest = self.by_tag.iter().copied().min().unwrap_or(AWAY);
-        // Of those that are there, and of those that may come.
+        // Of the requests at the device, and of those that may come.
         let earliest = earliest.min(self.after(now));
         self.look_at = if earliest == NEVER { NEVER } else { earliest.min(now + LOOK_AHEAD) };
     }
 
-    /// When to come back for what is at the device, if nothing happens before. `None` if all of that may stay
-    /// for ever.
+    /// When to look at the requests at the device, if nothing happens before. `None` if all of them may stay for
+    /// ever.
     #[inline]
     pub(crate) fn timer(&self) -> Option<Instant> {
         (self.look_at < NEVER).then_some(self.look_at)
@@ -119,7 +120,7 @@ mod tests {
         Instant::ZERO + Nanos::from_millis(ms)
     }
 
-    /// One look: who has expired. The next look is exact.
+    /// One look. Returns the expired tags; the next look is exact.
     fn look(deadlines: &mut Deadlines, now: Instant) -> Vec<u32> {
         assert!(deadlines.is_due(now));
         let (mut expired, mut from) = (Vec::new(), 0);

@@ -10,11 +10,11 @@ use std::marker::PhantomData;
 
 /// A request on its way to, at, or on its way back from a device.
 ///
-/// Not `Clone`, and consumed by what ends it, so a request cannot be answered twice. Dropping one is a bug
+/// Not `Clone`, and consumed by every call that ends it, so a request cannot be answered twice. Dropping one is a bug
 /// and panics: a request without an answer is a client that waits for ever.
 ///
 /// `Send`, and not `Sync`: a device may hand a request to another thread, but two threads that shared one would share
-/// its payloads, which are `Send` alone.
+/// its payloads, which are only `Send`.
 ///
 /// ```compile_fail
 /// fn shared<T: Sync>() {}
@@ -24,7 +24,7 @@ use std::marker::PhantomData;
 #[derive(Debug)]
 #[repr(C, align(16))]
 pub struct Inflight {
-    /// `None` only while it is being taken apart.
+    /// `None` only while the token is being taken apart.
     head: Option<Bio>,
     pub(crate) sector: u64,
     pub(crate) issued: Instant,
@@ -39,14 +39,14 @@ pub struct Inflight {
     pub(crate) flags: IoFlags,
     /// An index into `WAYS` in the lower two bits; above, one more than the pool from which it has a token, or 0.
     way: u8,
-    /// How often it was tried again after an error.
+    /// How often the request was tried again after an error.
     pub(crate) retries: u8,
     _not_sync: PhantomData<Cell<()>>,
 }
 
-// It travels by value through the outbox and back: three aligned moves of 16 bytes. An unused value of any
-// field (as `Op` has many) would be used to mark `None`, and padding be left out; then it is copied in
-// overlapping parts, and reading those back waits for the store buffer, some 5 ns each time.
+// A token travels by value through the outbox and back: three aligned moves of 16 bytes. If a field had an unused
+// value (`Op` has many), the compiler would use it to mark `None` and leave out padding; the token would then be
+// copied in overlapping parts, and reading those back waits for the store buffer, some 5 ns each time.
 const _: () = assert!(size_of::<Inflight>() == 48 && size_of::<Option<Inflight>>() == 64);
 
 /// By discriminant.
@@ -54,11 +54,11 @@ const OPS: [Op; 5] = [Op::Read, Op::Write, Op::Flush, Op::Discard, Op::WriteZero
 /// By discriminant.
 const WAYS: [Way; 3] = [Way::Plain, Way::Data, Way::Flush];
 
-/// Of `Inflight::way`.
+/// The part of `Inflight::way` that is an index into `WAYS`.
 const WAY_BITS: u32 = 2;
 const WAY_MASK: u8 = (1 << WAY_BITS) - 1;
 
-/// The bios of a request, and what must not be lost with a token that is taken apart and made anew.
+/// The bios of a request, and the state that must survive when a token is taken apart and made anew.
 pub(crate) struct Chain {
     pub(crate) head: Bio,
     pub(crate) bios: u32,
@@ -66,13 +66,13 @@ pub(crate) struct Chain {
     pub(crate) retries: u8,
 }
 
-/// A request that goes back to its elevator in one piece, because it is not over with it: the device wants it
-/// back later, it is to be tried again after an error, or it is a step of a flush sequence.
+/// A request that goes back to its elevator in one piece, because it has not ended: the device wants it back later,
+/// it is to be tried again after an error, or it is a step of a flush sequence.
 #[derive(Debug)]
 pub(crate) struct Handback {
     pub(crate) rq: Inflight,
     pub(crate) verdict: Verdict,
-    /// When the pump found out.
+    /// The time at which the pump found out.
     pub(crate) at: Instant,
 }
 
@@ -112,7 +112,7 @@ impl Inflight {
         self
     }
 
-    /// A flush of the device in this request's name: with its slot and tag, and none of its data.
+    /// A flush of the device in this request's name: with its slot and tag, and without its data.
     pub(crate) fn into_flush(mut self) -> Self {
         self.set_way(Way::Flush);
         self.op = Op::Flush as u8;
@@ -125,24 +125,24 @@ impl Inflight {
         self.way = self.way & !WAY_MASK | way as u8;
     }
 
-    /// Which request it is, as policies know it.
+    /// The request's number, as policies know it.
     #[must_use]
     pub fn id(&self) -> RequestId {
         self.id
     }
 
-    /// What it is there for.
+    /// Plain I/O, or its step of a flush sequence.
     pub(crate) fn way(&self) -> Way {
         WAYS[usize::from(self.way & WAY_MASK)]
     }
 
-    /// The pool to which a token goes back with it.
+    /// The token pool to which the request's token returns with it.
     #[inline]
     pub(crate) fn pool(&self) -> Option<u8> {
         (self.way >> WAY_BITS).checked_sub(1)
     }
 
-    /// Does it go back to its elevator when it is done, instead of its bios to their submitters?
+    /// Does the request go back to its elevator when it is done, instead of its bios to their submitters?
     #[inline]
     pub(crate) fn is_step(&self) -> bool {
         self.way & WAY_MASK != Way::Plain as u8
@@ -154,19 +154,19 @@ impl Inflight {
         self.sector
     }
 
-    /// Length in sectors. Of a discard that took in ranges from elsewhere, the sum of all of them.
+    /// Length in sectors. Of a discard that took in ranges from elsewhere, their sum.
     #[must_use]
     pub fn sectors(&self) -> u32 {
         self.sectors
     }
 
-    /// What to do.
+    /// The operation.
     #[must_use]
     pub fn op(&self) -> Op {
         OPS[usize::from(self.op)]
     }
 
-    /// How. Never [`IoFlags::PREFLUSH`]; [`IoFlags::FUA`] only if the device said that it can do that.
+    /// The flags. Never [`IoFlags::PREFLUSH`]; [`IoFlags::FUA`] only if the device supports it.
     #[must_use]
     pub fn flags(&self) -> IoFlags {
         self.flags
@@ -178,7 +178,7 @@ impl Inflight {
         self.tag
     }
 
-    /// The hardware queue that it was issued to.
+    /// The hardware queue to which the request was issued.
     #[must_use]
     pub fn hw(&self) -> HwQueue {
         self.hw
@@ -190,15 +190,14 @@ impl Inflight {
         self.segments
     }
 
-    /// How many bios were merged into it; 0 for a flush, which is for whoever waits for one, and at least 1 for
-    /// everything else.
+    /// How many bios were merged into the request; 0 for a flush, which may serve several requests, and at least 1
+    /// otherwise.
     #[must_use]
     pub fn bio_count(&self) -> u32 {
         self.bios
     }
 
-    /// How often it came before and ended with an error that made the engine try again. Times that the device
-    /// wanted it back later do not count.
+    /// How often the request was tried again after an error. Times that the device wanted it back later do not count.
     #[must_use]
     pub fn retries(&self) -> u8 {
         self.retries
@@ -210,7 +209,7 @@ impl Inflight {
         table: &'a BioTable<P>,
     ) -> impl Iterator<Item = BioRef<'a, P>> + 'a {
         let all = table.iter(self.head.as_ref().expect("an inflight request has its bios"));
-        // A flush is issued in the name of a request whose bios are not its own.
+        // A flush is issued in the name of a request, but without that request's bios.
         all.take(self.bios as usize)
     }
 
@@ -219,7 +218,7 @@ impl Inflight {
         table.first_run(self.head.as_ref().expect("an inflight request has its bios"))
     }
 
-    /// Makes it its first run, which begins at `sector`; the bios behind that are cut off.
+    /// Cuts the request down to its first run, which begins at `sector`; returns the bios behind that.
     pub(crate) fn cut<P>(
         mut self,
         table: &BioTable<P>,
@@ -236,20 +235,20 @@ impl Inflight {
         (self, rest.map(|rest| (rest, behind)))
     }
 
-    /// Has other bios from now on; returns those that it had.
+    /// Replaces the bios; returns the old ones.
     pub(crate) fn with_head(mut self, (head, bios): (Bio, u32)) -> (Self, Bio) {
         self.bios = bios;
         let old = self.head.replace(head);
         (self, old.expect("an inflight request has its bios"))
     }
 
-    /// Takes the bios out; what is left may be dropped.
+    /// Takes the bios out; the rest may be dropped.
     #[inline]
     pub(crate) fn into_head(mut self) -> Bio {
         self.head.take().expect("an inflight request has its bios")
     }
 
-    /// The same with what goes with them.
+    /// The same with the state that goes with the bios.
     pub(crate) fn into_chain(self) -> Chain {
         let (bios, retries) = (self.bios, self.retries);
         Chain { head: self.into_head(), bios, retries }
@@ -268,7 +267,7 @@ impl Drop for Inflight {
 impl Inflight {
     #[cold]
     fn dropped(&self, head: Bio) {
-        // Of a flush, too: the request in whose name it was made has no other token.
+        // For a flush too: the request that the flush stands for has no other token.
         head.orphan();
         // While unwinding a second panic would abort and hide the first.
         assert!(

@@ -1,6 +1,6 @@
-//! What goes into a [`Submitter`](crate::Submitter) and what comes out: I/Os, completions, refusals.
+//! The input and output of a [`Submitter`](crate::Submitter): I/Os, completions, refusals.
 //!
-//! Words only; what is refused and why is decided in `submitter.rs` and `split.rs`.
+//! Types only; `submitter.rs` and `split.rs` decide when an I/O is refused.
 
 use blkmq_core::{
     Bytes, GroupId, InSectors, IoError, IoFlags, IoPrio, IoResult, Op, Owner, Payload,
@@ -12,32 +12,32 @@ use sync_wrapper::SyncWrapper;
 /// An I/O as its submitter describes it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Io<P> {
-    /// What to do.
+    /// The operation.
     pub op: Op,
-    /// Where: a multiple of the logical block size, in sectors.
+    /// The first sector: a multiple of the logical block size.
     pub sector: u64,
-    /// How much, likewise. 0 only for a flush.
+    /// The length in sectors, likewise. 0 only for a flush.
     pub sectors: u32,
-    /// How. Reads are made [`IoFlags::SYNC`] unless this is set by hand.
+    /// The flags. The constructors set [`IoFlags::SYNC`] for reads.
     pub flags: IoFlags,
-    /// With which priority.
+    /// The priority.
     pub ioprio: IoPrio,
-    /// Who pays.
+    /// The owner that is charged.
     pub owner: Owner,
-    /// On whose behalf: the group in which the owner is.
+    /// The group of the owner.
     pub group: GroupId,
-    /// Expected lifetime of what is written; 0 for unknown.
+    /// Expected lifetime of the data written; 0 for unknown.
     pub write_hint: u8,
-    /// Comes back with the completion.
+    /// Returned with the completion.
     pub cookie: u64,
-    /// What the device needs to find the bytes; comes back with the completion.
+    /// What the device needs to find the bytes; returned with the completion.
     pub payload: P,
 }
 
 impl<P> Io<P> {
     /// An I/O in sectors, with defaults for everything else: sync if it is a read, no priority, owner 0, in the root
-    /// group. For simulators, whose payloads carry no data; [`read`](Self::read), [`write`](Self::write) and
-    /// their like take the length from the payload.
+    /// group. For simulators, because their payloads carry no data; [`read`](Self::read), [`write`](Self::write) and
+    /// the like take the length from the payload.
     pub fn new(op: Op, sector: u64, sectors: u32, cookie: u64, payload: P) -> Self {
         Self {
             op,
@@ -54,12 +54,11 @@ impl<P> Io<P> {
     }
 }
 
-/// Reads and writes of all that a payload carries.
+/// Reads and writes of all the bytes that a payload carries.
 impl<P: Payload> Io<P> {
     /// Reads from `at` on into `payload`, as many bytes as it carries.
     ///
-    /// Bytes that are no whole sectors make an I/O that every queue refuses as misaligned, and so does a payload that
-    /// carries none.
+    /// If the bytes are not whole sectors, or the payload carries none, every queue refuses the I/O as misaligned.
     pub fn read(at: impl InSectors, payload: P) -> Self {
         Self::moving(Op::Read, at, payload)
     }
@@ -81,13 +80,14 @@ impl<P: Payload> Io<P> {
 
 /// I/Os that move no data.
 impl<P: Default> Io<P> {
-    /// Makes all writes durable whose completions have been taken.
+    /// Makes durable every write with a completion that has been taken.
     #[must_use]
     pub fn flush() -> Self {
         Self::new(Op::Flush, 0, 0, 0, P::default())
     }
 
-    /// Tells the device that what lies in `range` is not needed any more. What a read of it finds is up to the device.
+    /// Tells the device that the data in `range` is not needed any more. The result of a later read is up to the
+    /// device.
     ///
     /// Queues refuse a range that is empty, is not made of whole sectors, or has 2 TiB or more.
     #[must_use]
@@ -111,8 +111,8 @@ impl<P: Default> Io<P> {
     }
 }
 
-/// Where an I/O is: sector and length. A length of 0, which every queue refuses, if either is not in whole sectors; the
-/// greatest, which is no multiple of any block and ends beyond most devices, if it is too long.
+/// The sector and length of an I/O. The length is 0, which every queue refuses, if either is not in whole sectors. If
+/// it is too long, it is the greatest value, which is no multiple of any block and ends beyond most devices.
 fn place(at: Option<u64>, len: Option<u64>) -> (u64, u32) {
     match (at, len) {
         (Some(at), Some(len)) => (at, u32::try_from(len).unwrap_or(u32::MAX)),
@@ -120,27 +120,27 @@ fn place(at: Option<u64>, len: Option<u64>) -> (u64, u32) {
     }
 }
 
-/// What is said about an I/O besides.
+/// Optional attributes of an I/O.
 impl<P> Io<P> {
-    /// Comes back with the completion. 0 unless it is said.
+    /// Returned with the completion. 0 by default.
     #[must_use]
     pub fn cookie(self, cookie: u64) -> Self {
         Self { cookie, ..self }
     }
 
-    /// The account that pays.
+    /// The owner that is charged.
     #[must_use]
     pub fn owner(self, owner: Owner) -> Self {
         Self { owner, ..self }
     }
 
-    /// The group whose weight and limits count.
+    /// The group of the owner: its weight and limits apply.
     #[must_use]
     pub fn group(self, group: GroupId) -> Self {
         Self { group, ..self }
     }
 
-    /// Class and level.
+    /// The priority: class and level.
     #[must_use]
     pub fn ioprio(self, ioprio: IoPrio) -> Self {
         Self { ioprio, ..self }
@@ -152,13 +152,13 @@ impl<P> Io<P> {
         self.with(IoFlags::FUA)
     }
 
-    /// A caller waits for it: schedulers treat it as they treat reads.
+    /// A caller waits for it: schedulers treat it like a read.
     #[must_use]
     pub fn sync(self) -> Self {
         self.with(IoFlags::SYNC)
     }
 
-    /// These flags too.
+    /// Adds these flags.
     #[must_use]
     pub fn with(self, flags: IoFlags) -> Self {
         Self { flags: self.flags | flags, ..self }
@@ -170,7 +170,7 @@ impl<P> Io<P> {
 pub struct Completion<P> {
     /// As in its [`Io`].
     pub cookie: u64,
-    /// How it ended.
+    /// The result of the I/O.
     pub result: IoResult,
     /// As in its [`Io`].
     pub payload: P,
@@ -185,32 +185,32 @@ pub enum Refusal {
         /// The credit.
         depth: u32,
     },
-    /// Start or length is no multiple of the logical block size, or the length is zero.
+    /// Start or length is not a multiple of the logical block size, or the length is zero.
     Misaligned {
         /// The logical block size in bytes.
         block: u32,
     },
-    /// Longer than the device takes at once, and it cannot be divided: its payload does not allow it, or it
-    /// would have more parts than the submitter has credit for in all.
+    /// The I/O is longer than the device takes at once, and cannot be divided: its payload does not allow it, or it
+    /// would have more parts than the submitter has credit in all.
     TooLong {
-        /// The most, in sectors, that would be taken at this place.
+        /// The most sectors that would be taken at this place.
         most: u32,
     },
-    /// It would have to be divided, and is [`IoFlags::NOWAIT`] (`EAGAIN`).
+    /// The I/O would have to be divided, and has [`IoFlags::NOWAIT`] (`EAGAIN`).
     NoWait {
-        /// The most, in sectors, that is taken whole at this place.
+        /// The most sectors that are taken whole at this place.
         most: u32,
     },
     /// Beyond the end of the device.
     OutOfRange {
-        /// Its size in sectors.
+        /// The device's size in sectors.
         capacity: u64,
     },
     /// The device does not have this operation.
     Unsupported(Op),
     /// A read of a payload that cannot be read into ([`Payload::WRITE_ONLY`]).
     WriteOnly,
-    /// A policy or a device of the queue panicked: it takes no I/Os any more.
+    /// A policy or a device of the queue panicked: it takes no more I/Os.
     Poisoned,
 }
 
@@ -245,10 +245,10 @@ impl fmt::Display for Refusal {
     }
 }
 
-/// Without the I/O, for errors that outlive it or cross threads; a buffer often may not.
+/// Without the I/O, for errors that outlive it or cross threads; a buffer often may not do that.
 impl std::error::Error for Refusal {}
 
-/// As the completion of the I/O would have said it, for servers that owe their clients a number.
+/// The error with which the I/O would have completed, for servers that owe their clients a number.
 impl From<Refusal> for IoError {
     fn from(why: Refusal) -> Self {
         match why {
@@ -263,10 +263,10 @@ impl From<Refusal> for IoError {
     }
 }
 
-/// An I/O that comes back as it was submitted.
+/// An I/O that is returned as it was submitted.
 ///
-/// It is `Sync` whatever its payload is, because the I/O is reached by value or exclusively only. So errors that carry
-/// one go into `Box<dyn Error + Send + Sync>`.
+/// It is `Sync` even if its payload is not, because the I/O is reached by value or exclusively only. So errors that
+/// carry one go into `Box<dyn Error + Send + Sync>`.
 pub struct Unsubmitted<P>(SyncWrapper<Io<P>>);
 
 impl<P> Unsubmitted<P> {
@@ -275,12 +275,12 @@ impl<P> Unsubmitted<P> {
         Self(SyncWrapper::new(io))
     }
 
-    /// The I/O.
+    /// Returns the I/O.
     pub fn into_io(self) -> Io<P> {
         self.0.into_inner()
     }
 
-    /// The I/O, to look at or to change.
+    /// Borrows the I/O, to inspect or change it.
     pub fn io_mut(&mut self) -> &mut Io<P> {
         self.0.get_mut()
     }
@@ -292,25 +292,25 @@ impl<P> fmt::Debug for Unsubmitted<P> {
     }
 }
 
-/// An I/O that was not taken, and why.
+/// An I/O that was not taken, and the reason.
 pub struct Refused<P> {
     io: Unsubmitted<P>,
-    /// Why.
+    /// The reason.
     pub why: Refusal,
 }
 
 impl<P> Refused<P> {
-    /// Gives `io` back.
+    /// Refuses `io` with the reason `why`.
     pub const fn new(io: Io<P>, why: Refusal) -> Self {
         Self { io: Unsubmitted::new(io), why }
     }
 
-    /// The I/O, unchanged.
+    /// Returns the I/O, unchanged.
     pub fn into_io(self) -> Io<P> {
         self.io.into_io()
     }
 
-    /// The I/O, to look at or to change.
+    /// Borrows the I/O, to inspect or change it.
     pub fn io_mut(&mut self) -> &mut Io<P> {
         self.io.io_mut()
     }

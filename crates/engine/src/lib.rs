@@ -9,12 +9,12 @@
 //!      `------------------------ completion ring <---------------------------------'
 //! ```
 //!
-//! One thread at a time runs an elevator, and one a pump; who that is, is decided by a word each
-//! (`sync/run_state.rs`) and never by waiting (D3): whoever comes while it is taken leaves its work and goes
-//! on, and whoever holds it looks again before letting go. Everything behind those two words is plain
-//! `&mut self` code.
+//! At most one thread at a time runs an elevator, and at most one runs a pump. A word for each (`sync/run_state.rs`)
+//! decides which, and no thread waits for it (decision 0002): a thread that finds the word taken leaves its work and
+//! goes on, and the holder looks again before it lets go. Everything behind those two words is plain `&mut self`
+//! code.
 //!
-//! A device that is done at once, and a queue around it, at times that are made up:
+//! An example: a queue around a device that completes every request at once, at made-up times.
 //!
 //! ```
 //! use blkmq_core::{Instant, Limits, Nanos, Op};
@@ -53,9 +53,9 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! The engine is passive: it starts no thread, reads no clock and never blocks. [`Submitter`] is how to drive
-//! it, [`DeviceQueue`] what to put behind it, [`Host`] what it asks for, [`attributes`] what can be read and set
-//! by name.
+//! The engine is passive: it starts no thread, reads no clock and never blocks. Programs drive it through
+//! [`Submitter`], devices implement [`DeviceQueue`], and [`Host`] is everything that the engine asks of its
+//! environment. [`attributes`] can be read and set by name.
 
 mod apart;
 pub mod attributes;

@@ -1,13 +1,13 @@
 //! An array that shares no cache line with anything else.
 //!
-//! For what one thread writes all the time: what malloc puts beside a small array may be another thread's, and then
-//! both fetch the line from each other at every step. It is plain memory with room before and behind, so that a value
-//! is found as in a slice, by one addition more.
+//! For values that one thread writes all the time. The allocator may put another thread's data beside a small array,
+//! and then both threads take the line from each other at every step. This is plain memory with room before and
+//! behind, so that a value is found as in a slice, with one addition more.
 
 /// Two lines, which come together on many machines.
 const PAIR: usize = 128;
 
-/// So many values; the first one begins a pair of lines, if one of them can.
+/// An array of values; the first one begins a pair of lines, if one of them can.
 #[derive(Debug)]
 pub(crate) struct Lines<T> {
     /// Never grows, or it would move.
@@ -20,14 +20,14 @@ impl<T> Lines<T> {
     /// `len` values.
     pub(crate) fn new(len: usize, make: impl Fn(usize) -> T) -> Self {
         let size = size_of::<T>().max(1);
-        // A pair of lines behind; ahead, as many values as it takes until they lie in pairs as they did before.
+        // Behind: a pair of lines. Ahead: as many values as it takes until their alignment to pairs repeats.
         let room = PAIR.div_ceil(size);
         let ahead = room.max(PAIR >> size.trailing_zeros().min(PAIR.trailing_zeros()));
         let all = ahead + len + room;
         let mut values = Vec::<T>::with_capacity(all);
         let begins = |at: &usize| (values.as_ptr().addr() + at * size).is_multiple_of(PAIR);
         let first = (1..=ahead).find(begins).unwrap_or(ahead);
-        // What is in the room is nobody's.
+        // The values in the room are never used.
         values.extend((0..all).map(|at| make(at.saturating_sub(first).min(len.saturating_sub(1)))));
         Self { values, first, len }
     }

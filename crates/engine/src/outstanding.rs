@@ -1,11 +1,12 @@
-//! What a queue still owes its submitters, one by one: for a report on what does not come back.
+//! The requests that a queue still owes its submitters: for a report on I/Os that do not come back.
 //!
-//! A snapshot, and nothing that is kept for it: elevators know every request that has a slot, pumps what their devices
-//! refused. So it is taken from inside both, and one that is busy is left out; what is busy does not stand still. I/Os
-//! that have no slot yet (in a plug, in staging, behind a group's limits) are not in it.
+//! This is a snapshot, and no state is kept for it: elevators know every request that has a slot, pumps know the
+//! requests that their devices refused. So the snapshot is taken from inside both. A busy elevator is left out, and a
+//! busy pump is not asked; a busy one makes progress. I/Os that have no slot yet (in a plug, in staging, behind a
+//! group's limits) are not in it.
 //!
-//! What a device has is not asked of the device, which may be what hangs: it is what has left the elevator, and is not in
-//! the pump.
+//! The device, which may be the part that hangs, is not asked. Its requests are those that have left the elevator and
+//! are not in the pump.
 
 use crate::gate::{Entered, Gate};
 use crate::shared::{Shard, Shared};
@@ -16,9 +17,9 @@ use std::fmt;
 /// Where a request is.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Place {
-    /// The scheduler has it, and has not picked it.
+    /// The scheduler holds it and has not picked it.
     Elevator,
-    /// Picked, and not taken by the device: it refused, or nothing may be issued at present.
+    /// Picked, and not taken by the device: the device refused it, or no request may be issued at present.
     HardwareQueue,
     /// The device has it.
     Device,
@@ -37,23 +38,23 @@ impl fmt::Display for Place {
 /// A request that has not ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Outstanding {
-    /// What it is to do.
+    /// The operation.
     pub op: Op,
     /// Its first sector.
     pub sector: u64,
-    /// Its length in sectors, with all that merged into it.
+    /// Its length in sectors, with all the bios merged into it.
     pub sectors: u32,
-    /// Who issued it, or the oldest part of it.
+    /// The owner that issued it, or that issued its oldest bio.
     pub owner: Owner,
-    /// On whose behalf.
+    /// The group of the owner.
     pub group: GroupId,
-    /// Its driver tag, where that is known: the device's requests do not say, unless there is only one.
+    /// Its driver tag, where it is known: only for a request that the device refused.
     pub tag: Option<Tag>,
-    /// The hardware queue that it left by; before that, none.
+    /// The hardware queue by which it left the elevator; `None` before that, or if it is unknown.
     pub hw: Option<HwQueue>,
     /// Where it is.
     pub place: Place,
-    /// When the oldest part of it was submitted.
+    /// When its oldest bio was submitted.
     pub since: Instant,
 }
 
@@ -63,7 +64,7 @@ impl Outstanding {
         Self { op, sector, sectors, owner, group, tag: None, hw: None, place, since: arrived }
     }
 
-    /// The same with how long it has been at `now`.
+    /// The same with its age at `now`.
     pub fn at(&self, now: Instant) -> impl fmt::Display {
         Aged(*self, now)
     }
@@ -92,7 +93,7 @@ impl fmt::Display for Outstanding {
     }
 }
 
-/// An [`Outstanding`] at a time.
+/// An [`Outstanding`] and the time of a report.
 struct Aged(Outstanding, Instant);
 
 impl fmt::Display for Aged {
@@ -106,18 +107,19 @@ impl fmt::Display for Aged {
 }
 
 impl<P: Send + 'static> Queue<P> {
-    /// Up to `most` requests that have not ended, the oldest first. Elevators and pumps that are busy are left out.
+    /// Up to `most` requests that have not ended, the oldest first. Requests of a busy elevator are left out. A busy
+    /// pump is not asked, so the place and hardware queue of its requests are a guess.
     ///
-    /// For reports and not for the hot path: O(slots), and whatever is due at `now` is done meanwhile, as by
-    /// [`Submitter::poll`](crate::Submitter::poll).
+    /// For reports and not for the hot path: O(slots). Also does the work that is due at `now`, as
+    /// [`Submitter::poll`](crate::Submitter::poll) does.
     #[must_use]
     pub fn outstanding(&self, now: Instant, most: usize) -> Vec<Outstanding> {
-        // As for a change, in whose name elevators are entered here.
+        // As for a change, because elevators are entered here under the changer's number.
         let _desk = self.root.desk();
         let q = self.root.current();
         let mut found = Vec::new();
         q.shards.iter().for_each(|shard| q.find_in(shard, &mut found));
-        // Entering put off what others had to do meanwhile.
+        // Entering put off work that other threads had to do meanwhile.
         q.help(now);
         found.sort_by_key(|it| (it.since, it.sector));
         found.truncate(most);
@@ -125,17 +127,17 @@ impl<P: Send + 'static> Queue<P> {
     }
 }
 
-/// What a pump knows of one hardware queue.
+/// The state of one hardware queue that its pump knows.
 struct Below {
     hw: HwQueue,
-    /// Refused by the device.
+    /// Requests that the device refused.
     refused: Vec<(RequestId, Tag)>,
-    /// At the device.
+    /// How many requests are at the device.
     inside: u32,
 }
 
 impl<P: Send> Shared<P> {
-    /// Enters what is behind `gate`, unless it is busy.
+    /// Enters the elevator or pump behind `gate`, unless it is busy.
     fn unless_busy<'a, T>(&self, gate: &'a Gate<T>) -> Option<Entered<'a, T>> {
         match self.modes.access {
             Access::Combining => gate.enter(self.changer()),
@@ -145,11 +147,11 @@ impl<P: Send> Shared<P> {
         }
     }
 
-    /// Adds what has a slot of `shard`'s elevator.
+    /// Adds every request that has a slot of `shard`'s elevator.
     fn find_in(&self, shard: &Shard, found: &mut Vec<Outstanding>) {
         let Some(mut runner) = self.unless_busy(&shard.gate) else { return };
         let below: Vec<Below> = shard.hws().map(HwQueue).filter_map(|hw| self.below(hw)).collect();
-        // The slots of what has ended, which else would look as if it had not.
+        // Frees the slots of ended requests, which would otherwise look unfinished.
         if runner.take_returns(self) {
             let _ = shard.gate.kick();
         }
@@ -163,7 +165,7 @@ impl<P: Send> Shared<P> {
                 Some((below.hw, Some(*tag)))
             });
             let mut one = Outstanding::new(meta, Place::Device);
-            // Where several hardware queues share an elevator, it has left by any of them.
+            // If several hardware queues share the elevator, the request may have left by any of them.
             one.hw = match &below[..] {
                 [only] => Some(only.hw),
                 _ => None,
@@ -177,7 +179,7 @@ impl<P: Send> Shared<P> {
         }
     }
 
-    /// What the pump of `hw` knows; `None` if it is busy.
+    /// The state that the pump of `hw` knows; `None` if it is busy.
     fn below(&self, hw: HwQueue) -> Option<Below> {
         let pump = self.unless_busy(&self.hctxs[usize::from(hw.0)].pump)?;
         let below = Below { hw, refused: pump.refused().collect(), inside: pump.inside() };

@@ -1,5 +1,5 @@
-//! A submitter's private batch: I/Os gathered and merged before anybody else sees them
-//! (`spec/framework.md` section 5).
+//! A submitter's private batch: I/Os gathered and merged before any other thread sees them (`spec/framework.md`
+//! section 5).
 
 use crate::elevator::Proto;
 use crate::merge::{self, Fit, Kind};
@@ -64,14 +64,14 @@ impl Plug {
         self.requests.push(io);
     }
 
-    /// Takes out the oldest I/O that bears `cookie` and is merged with no other. O(requests).
+    /// Takes out the oldest I/O that has this cookie and is merged with no other. O(requests).
     pub(crate) fn remove<P>(&mut self, table: &BioTable<P>, cookie: u64) -> Option<Bio> {
         let is = |io: &Proto| io.bios == 1 && table.is_io(&io.bio, cookie);
         let at = self.requests.iter().position(is)?;
         Some(self.requests.remove(at).bio)
     }
 
-    /// Requests in it.
+    /// Requests in the plug.
     pub(crate) fn len(&self) -> usize {
         self.requests.len()
     }
@@ -80,33 +80,33 @@ impl Plug {
         self.requests.is_empty()
     }
 
-    /// Takes everything out, in the order of submission.
+    /// Takes all requests out, in the order of submission.
     #[inline]
     pub(crate) fn drain(&mut self) -> Emptied<'_> {
         Emptied(self.requests.drain(..))
     }
 
-    /// Takes the oldest `most` out, in the order of submission. O(requests).
+    /// Takes out the oldest `most` requests, in the order of submission. O(requests).
     pub(crate) fn drain_first(&mut self, most: usize) -> impl Iterator<Item = Proto> + '_ {
         self.requests.drain(..most)
     }
 }
 
-/// What a plug is being emptied of. What is left of it when a panic comes is left with the orphans.
+/// The requests of a plug that is being emptied. If a panic interrupts that, the rest goes to the orphans.
 pub(crate) struct Emptied<'a>(std::vec::Drain<'a, Proto>);
 
 impl Emptied<'_> {
-    /// The next one, which stays.
+    /// The next request, without taking it.
     #[inline]
     pub(crate) fn peek(&self) -> Option<&Proto> {
         self.0.as_slice().first()
     }
 
-    /// Everything has been taken: nothing is left to be looked for. O(1).
+    /// Ends the iteration after the last request: there is no rest to look for. O(1).
     #[inline]
     pub(crate) fn end(self) {
         debug_assert!(self.0.as_slice().is_empty(), "something is left");
-        // What drains a vector to its end has left it empty from the beginning.
+        // `Drain` has set the vector's length to the number of requests ahead of the drained range, 0, at its start.
         std::mem::forget(self);
     }
 }
@@ -131,7 +131,7 @@ impl Drop for Emptied<'_> {
 
 #[inline(never)]
 fn fits(limits: &Limits, nomerges: NoMerges, last: &IoMeta, io: IoMeta) -> Option<Kind> {
-    // Policies, who may think otherwise of different owners, are not asked here.
+    // Policies, which may allow merges of different owners, are not asked here.
     let apart = last.owner != io.owner || nomerges == NoMerges::None;
     if apart || !merge::mergeable(&io) || !merge::mergeable(last) {
         return None;

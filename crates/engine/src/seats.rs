@@ -1,7 +1,7 @@
-//! Where submitters' parts are while they are not in use: idle, or left behind with I/Os in flight.
+//! The parts of submitters that are not registered: idle, or left behind with I/Os in flight.
 //!
-//! A submitter that is dropped with I/Os in flight leaves its parts here. Its completions go on arriving in its ring;
-//! the parts are taken up again when they are complete, at the latest when the next submitter is registered.
+//! A submitter that is dropped with I/Os in flight leaves its parts here. Its completions still arrive in its ring;
+//! the parts become idle when their credit is complete, at the latest when the next submitter is registered.
 
 use crate::BioTable;
 use crate::submitter::Parts;
@@ -12,7 +12,7 @@ pub(crate) struct Seats(Mutex<Lists>);
 
 struct Lists {
     idle: Vec<Parts>,
-    /// With I/Os in flight that no submitter waits for.
+    /// Parts with I/Os in flight that no submitter waits for.
     departed: Vec<Parts>,
 }
 
@@ -23,7 +23,7 @@ impl Seats {
     }
 
     fn lists(&self) -> MutexGuard<'_, Lists> {
-        // Payloads are dropped elsewhere, so that no user code runs while it is held.
+        // Payloads are dropped elsewhere, so that no user code runs while the lock is held.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -34,8 +34,8 @@ impl Seats {
         list.push(parts);
     }
 
-    /// Parts for a new submitter: idle ones, or those of one that left and whose I/Os are done by now. O(submitters
-    /// that left, and what they get back).
+    /// Parts for a new submitter: idle ones, or those of a dropped submitter after its I/Os are done. O(dropped
+    /// submitters, and the completions they get back).
     pub(crate) fn take<P>(&self, table: &BioTable<P>) -> Option<Parts> {
         let mut payloads = Vec::new();
         let mut lists = self.lists();
@@ -51,12 +51,12 @@ impl Seats {
         parts
     }
 
-    /// Are there submitters that left with I/Os in flight?
+    /// Are there parts with I/Os in flight that no submitter waits for?
     pub(crate) fn has_departed(&self) -> bool {
         !self.lists().departed.is_empty()
     }
 
-    /// All that there are, when the queue goes.
+    /// All parts, when the queue ends.
     pub(crate) fn drain(&mut self) -> impl Iterator<Item = Parts> {
         let Lists { idle, departed } = &mut *self.lists();
         std::mem::take(idle).into_iter().chain(std::mem::take(departed))

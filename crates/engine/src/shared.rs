@@ -1,7 +1,7 @@
-//! What all handles to a queue share, as it is made up at present: elevators, hardware queues, budgets.
+//! The current state behind all handles to a queue: elevators, hardware queues, budgets.
 //!
-//! A queue that is changed while it is in use gets a new one of these (`change.rs`); what outlives that is in
-//! [`Lasting`]. Building is in `build.rs`.
+//! A queue that is changed while it is in use gets a new one of these (`change.rs`); [`Lasting`] outlives that.
+//! `build.rs` builds it.
 
 use crate::before::parking::Parking;
 use crate::common::Common;
@@ -20,21 +20,22 @@ use crate::{BioTable, EffectiveModes, Host, NoMerges};
 use blkmq_core::{HwQueue, Instant, IoFlags, Limits, SubmitterId};
 use crossbeam_utils::CachePadded;
 
-/// One elevator and those who share it.
+/// One elevator, and the state of the threads that share it.
 pub(crate) struct Shard {
     pub(crate) gate: Gate<Runner>,
-    /// Submitters that staged something since it was last drained, and who runs the elevator lately.
+    /// Submitters that staged bios since their rings were last drained, and the leader: the submitter that has been
+    /// running the elevator lately.
     pub(crate) pending: Pending<Lead>,
-    /// Submitters that asked for something to be given up. Apart from `pending`, so that a pass which finds
-    /// nobody here has looked at a line that is not written.
+    /// Submitters that asked for an I/O to be cancelled. Apart from `pending`, so that a pass which finds no ask has
+    /// only read a line that is not written.
     pub(crate) asked: Pending,
-    /// Its submitters that sleep.
+    /// How many of its submitters sleep.
     pub(crate) sleepers: Sleepers,
-    /// Requests held, for the locked modes' look before the lock. Written under the lock.
+    /// Requests held, for the locked modes' check before they take the lock. Written under the lock.
     pub(crate) held: CachePadded<AtomicU32>,
-    /// Who dispatches, where that is serialised.
+    /// Admits one dispatcher, where dispatching is serialised.
     pub(crate) serial: Option<CachePadded<DispatchGate>>,
-    /// Requests parked while the lock was taken, where they are.
+    /// Requests parked while the lock was taken, in the modes that park them.
     pub(crate) parking: Option<Parking>,
     pub(crate) submitters: Box<[SubmitterId]>,
     pub(crate) index: u16,
@@ -44,7 +45,7 @@ pub(crate) struct Shard {
 }
 
 impl Shard {
-    /// Who runs the elevator lately.
+    /// The leader: the submitter that has been running the elevator lately.
     #[inline]
     pub(crate) fn lead(&self) -> &Lead {
         self.pending.beside()
@@ -56,36 +57,37 @@ impl Shard {
     }
 }
 
-/// What stays as it is from the first day of a queue to its last.
+/// The state that stays from the creation of a queue to its end.
 pub(crate) struct Lasting<P> {
     pub(crate) table: BioTable<P>,
     pub(crate) senders: Box<[BioSender]>,
     pub(crate) host: Box<dyn Host>,
     pub(crate) tallies: Box<[Arc<CachePadded<SubmitterCounters>>]>,
-    /// What pump threads count, by hardware queue; behind them, whoever changes the queue, and a [`Run`](crate::Run).
+    /// Counters of pump threads, by hardware queue; behind them those of a thread that changes the queue, and of a
+    /// [`Run`](crate::Run).
     pub(crate) pump_tallies: Box<[CachePadded<SubmitterCounters>]>,
     pub(crate) control: Control,
     /// The limits of groups.
     pub(crate) meters: Meters,
-    /// What is counted about them.
+    /// The statistics of groups.
     pub(crate) ledger: Arc<Ledger>,
     pub(crate) pump_mode: PumpMode,
-    /// Submitters' parts while they are not in use.
+    /// The parts of submitters that are not registered.
     pub(crate) seats: Seats,
-    /// Held by a thread that ends what is left in a poisoned queue (`salvage.rs`).
+    /// Held by a thread that ends the remaining I/Os of a poisoned queue (`salvage.rs`).
     pub(crate) salvage: Mutex<()>,
-    /// Its place among the queues with which it shares its tags, if it does.
+    /// Its place among the queues with which it shares its tags, if it shares them.
     pub(crate) membership: Option<Membership>,
 }
 
-/// A queue as it is made up at present.
+/// The current state of a queue, replaced when the queue is changed.
 pub(crate) struct Shared<P> {
     /// As in [`Control`].
     pub(crate) version: u32,
     pub(crate) limits: Limits,
     /// Bare flushes are answered at once: the device needs none.
     pub(crate) needs_no_flush: bool,
-    /// Flags that mean nothing to the device.
+    /// Flags without a meaning for the device.
     pub(crate) meaningless: IoFlags,
     pub(crate) modes: EffectiveModes,
     /// Requests that one hold of a lock dispatches at most.
@@ -96,11 +98,11 @@ pub(crate) struct Shared<P> {
     pub(crate) budget: Budget,
     /// Shards that wait for a budget.
     pub(crate) budget_wait: Pending,
-    /// Shards that wait for tags which other queues have as well.
+    /// Shards that wait for tags that other queues share.
     pub(crate) tag_wait: Pending,
-    /// What the policy's instances share, if they do.
+    /// State that the policy's instances share, if they share any.
     pub(crate) common: Option<Arc<Common>>,
-    /// Dropped last: tokens in everything above name cells of its table, which looks for them when it goes.
+    /// Dropped last: tokens in the fields above name cells of its table, which looks for them at its end.
     pub(crate) lasting: Arc<Lasting<P>>,
 }
 
@@ -110,22 +112,22 @@ impl<P> Shared<P> {
         if self.shards.len() == 1 { 0 } else { hw.0.into() }
     }
 
-    /// The number that the pump thread of `hw` takes locks with: behind those of all submitters.
+    /// The number with which the pump thread of `hw` takes locks: behind those of all submitters.
     pub(crate) fn pump_thread(&self, hw: HwQueue) -> usize {
         self.lasting.senders.len() + usize::from(hw.0)
     }
 
-    /// The number that whoever changes the queue takes locks with: behind those.
+    /// The number with which a thread that changes the queue takes locks: behind those of the pump threads.
     pub(crate) fn changer(&self) -> usize {
         self.lasting.senders.len() + self.hctxs.len()
     }
 
-    /// The number that a [`Run`](crate::Run) has a lock with: the last one.
+    /// The number with which a [`Run`](crate::Run) holds a lock: the last one.
     pub(crate) fn keeper(&self) -> usize {
         self.changer() + 1
     }
 
-    /// When a submitter of `shard` should look again without anybody asking.
+    /// When a submitter of `shard` has to look again if no thread wakes it.
     pub(crate) fn deadline(&self, shard: &Shard) -> Option<Instant> {
         let inline = self.lasting.pump_mode == PumpMode::Inline;
         let hctxs = shard.hws().filter(|_| inline).map(|hw| &self.hctxs[usize::from(hw)]);
@@ -133,7 +135,7 @@ impl<P> Shared<P> {
         pumps.flatten().chain(shard.gate.deadline()).min()
     }
 
-    /// Adds what elevators and pumps have counted.
+    /// Adds the counts of elevators and pumps.
     pub(crate) fn count_into(&self, stats: &mut QueueStats) {
         self.shards.iter().for_each(|shard| stats.add_elevator(&shard.counters));
         self.hctxs.iter().for_each(|hctx| stats.add_pump(&hctx.counters));

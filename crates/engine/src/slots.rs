@@ -1,21 +1,21 @@
 //! Bio cells: where an I/O lives from submission to completion, and the tokens that give access to it.
 //!
-//! Every submitter owns a range of cells. A free cell is an index in its owner's private list. A cell in
-//! use is named by exactly one [`Bio`] token; whoever has the token has the cell. Tokens move: from the
-//! submitter's plug through staging into the elevator, inside an [`Inflight`](crate::Inflight) to the
-//! device, and through the completion ring back. Nothing here is locked, because ownership is never shared.
+//! Every submitter owns a range of cells. A free cell is an index in its owner's private list. A cell in use is named
+//! by exactly one [`Bio`] token, and the holder of the token holds the cell. Tokens move: from the submitter's plug
+//! through staging into the elevator, inside an [`Inflight`](crate::Inflight) to the device, and through the
+//! completion ring back. Nothing here is locked, because ownership is never shared.
 //!
-//! A request is a chain of bios in ascending order: the head's token stands for all of them, since each
-//! cell owns the next one.
+//! A request is a chain of bios in ascending order: the head's token stands for all of them, since each cell owns the
+//! next one.
 //!
 //! # Why this is sound
 //!
-//! *Invariant: for every cell there is at most one token or one link, and cells are reached only through
-//! them.* [`Bio`] is neither `Clone` nor forgeable outside this file; a token carries the number of its
-//! table, unique in the process, and is checked against it on every access, so it cannot open a cell of
-//! another queue. `&Bio` gives shared and `&mut Bio` exclusive access, and the borrow checker does the rest.
-//! A cell's `next` is part of the cell, so holding the head means holding the chain. A token moves between
-//! threads only through rings whose release and acquire make the cell's contents visible with it.
+//! *Invariant: for every cell there is at most one token or one link, and cells are reached only through them.*
+//! [`Bio`] is neither `Clone` nor forgeable outside this file; a token carries the number of its table, unique in the
+//! process, and is checked against it on every access, so it cannot open a cell of another queue. `&Bio` gives shared
+//! and `&mut Bio` exclusive access, and the borrow checker does the rest. A cell's `next` is part of the cell, so
+//! holding the head means holding the chain. A token moves between threads only through rings; their release and
+//! acquire make the cell's contents visible with it.
 //!
 //! A free cell's index is in its submitter's [`Credit`], and nowhere else. Claiming takes it out and makes the
 //! token; a completion ring carries the index of a token that was given up, and taking it from there puts
@@ -23,25 +23,25 @@
 //!
 //! # Tokens that are lost
 //!
-//! Devices are safe code, and own tokens. A device may forget one, or keep it beyond the end of the queue, and the
-//! kernel may still write into its payload. So nothing here trusts a device to give tokens back. An
+//! Devices are safe code, and own tokens. A device may forget a token, or keep it beyond the end of the queue, and
+//! the kernel may still write into its payload. So nothing here trusts a device to return tokens. An
 //! [`Inflight`](crate::Inflight) that is dropped, by a device or by a stack that unwinds, leaves its bios with
-//! [`ORPHANS`]: its holder has no access to the payload any more, and a holder that shares the payload with the kernel
-//! does not drop the token before the kernel is done (`blkmq-uring` waits for that). So does whatever the engine itself
-//! gives up. At the end of a queue [`BioTable::settle`] looks for every payload that is still in its cell: one whose
-//! token came back, or is among the orphans, is dropped; of any other the token is unaccounted for, and the payload is
-//! leaked and counted.
+//! [`ORPHANS`]: its holder has no access to the payload any more, and a holder that shares the payload with the
+//! kernel does not drop the token before the kernel is done (`blkmq-uring` waits for that). Tokens that the engine
+//! itself gives up go there too. At the end of a queue [`BioTable::settle`] looks for every payload that is still in
+//! its cell. If its token came back, or is among the orphans, the payload is dropped. Otherwise the token is
+//! unaccounted for, and the payload is leaked and counted.
 
 use crate::lines::Lines;
 use crate::sync::{CompletionReceiver, CompletionSender, Orphans, UnsafeCell, completion_ring};
 use blkmq_core::{IoError, IoResult, Owner, SubmitterId};
 use std::num::NonZeroU32;
 
-/// No cell; one below the bit that is [`PART`].
+/// No cell; the value below the bit [`PART`].
 const NIL: u32 = PART - 1;
-/// In a link: the cell is part of an I/O that was divided; its submitter knows of which.
+/// In a link: the cell holds a part of a divided I/O; its submitter knows of which I/O.
 const PART: u32 = 1 << 31;
-/// Cells that are whole lines, as a shift, if a cell is a multiple of 16 bytes.
+/// Shift of a number of cells that fills whole lines, if a cell is a multiple of 16 bytes.
 const LINES: u32 = 2;
 
 /// Tokens that were given up without a result, of all tables.
@@ -55,8 +55,8 @@ pub(crate) struct Bio {
 }
 
 impl Bio {
-    /// Gives the token up without a result: whoever ends what is left of the queue finds it. Not by dropping it, since
-    /// the way of every I/O would pay for the look whether there is something to drop.
+    /// Gives the token up without a result; the thread that ends the rest of the queue finds it. Not done by `Drop`,
+    /// because the hot path would then pay for the check whether there is a token to drop.
     #[cold]
     #[inline(never)]
     #[allow(clippy::needless_pass_by_value, reason = "the token is given up")]
@@ -74,7 +74,7 @@ pub(crate) struct Claim {
     pub(crate) cookie: u64,
 }
 
-/// What is kept of one bio.
+/// The contents of a cell: one bio.
 struct Cell<P> {
     sector: u64,
     cookie: u64,
@@ -86,8 +86,8 @@ struct Cell<P> {
     held: Option<Held<P>>,
 }
 
-/// What only a cell in use has. Of two fields, so that one's unused value marks a free cell and no byte is needed for
-/// that.
+/// The fields of a cell in use. There are two, so that an unused value of one marks a free cell and no extra byte is
+/// needed.
 struct Held<P> {
     /// One more than the number of the chain's last cell; kept up to date in a head only.
     behind_tail: NonZeroU32,
@@ -106,7 +106,7 @@ impl<P> Cell<P> {
         self.link & !PART
     }
 
-    /// Sets the next cell; returns what it was.
+    /// Sets the next cell; returns the old one.
     #[inline]
     fn set_next(&mut self, next: u32) -> u32 {
         let old = self.next();
@@ -127,20 +127,20 @@ impl<P> Cell<P> {
 
 /// All bio cells of a queue.
 ///
-/// `P` is whatever lets a device find the bytes. The engine keeps it in place from submission until the
-/// bio's completion is taken, and never looks inside.
+/// A payload `P` lets a device find the bytes. The engine keeps it in place from submission until the bio's
+/// completion is taken, and never looks inside.
 pub struct BioTable<P> {
     cells: Lines<UnsafeCell<Cell<P>>>,
-    /// Cells per submitter, as a shift, so that a token names its submitter without touching the cell. Whole lines, so
-    /// that submitters have none in common.
+    /// Cells per submitter, as a shift, so that a token names its submitter without touching the cell. Whole lines,
+    /// so that two submitters share none.
     shift: u32,
     id: NonZeroU32,
 }
 
-// SAFETY: a cell is only reached through its unique token (module invariant), so sharing the table between
-// threads amounts to sending cells between them; `P: Send` is all that needs. Two threads can read one cell
-// through two `&Bio` only if they share the token itself. Devices have tokens inside an `Inflight`, which is not
-// `Sync`, and nothing in the engine shares one; a `BioRef` is `Send` only if `P` is `Sync`.
+// SAFETY: a cell is only reached through its unique token (module invariant), so sharing the table between threads
+// amounts to sending cells between them, which needs only `P: Send`. Two threads can read one cell through two `&Bio`
+// only if they share the token itself. Devices have tokens inside an `Inflight`, which is not `Sync`, and nothing in
+// the engine shares one; a `BioRef` is `Send` only if `P` is `Sync`.
 unsafe impl<P: Send> Sync for BioTable<P> {}
 
 /// One bio as a device sees it.
@@ -150,13 +150,13 @@ pub struct BioRef<'a, P> {
     pub sector: u64,
     /// Length in sectors.
     pub sectors: u32,
-    /// Its submitter.
+    /// The submitter.
     pub submitter: SubmitterId,
-    /// Its owner, as given with the I/O.
+    /// The owner, as given with the I/O.
     pub owner: Owner,
-    /// What the submitter gave it to find its completion by. Parts of a divided I/O have the same.
+    /// The submitter's name for the completion. All parts of a divided I/O have the same.
     pub cookie: u64,
-    /// What the submitter gave it for the device, or as much of it as belongs to this part.
+    /// The submitter's payload for the device, or the piece of it that belongs to this part.
     pub payload: &'a P,
 }
 
@@ -167,10 +167,10 @@ pub(crate) struct Run {
     pub(crate) sectors: u32,
 }
 
-/// A submitter's free cells: what it may still submit.
+/// A submitter's free cells: the bios that it may still submit.
 #[derive(Debug)]
 pub(crate) struct Credit {
-    /// The first `left` are free cells. Taken from the end: what was used last is in the cache.
+    /// The first `left` are free cells. Taken from the end: the last cell used is in the cache.
     free: Lines<u32>,
     left: u32,
     depth: u32,
@@ -184,18 +184,18 @@ pub(crate) struct Popped<P> {
     pub(crate) payload: P,
     /// Number of the cell.
     pub(crate) cell: u32,
-    /// It is part of a divided I/O, and its cell is at the [`place`](BioTable::place) that
+    /// The bio is a part of a divided I/O, and its cell is at the [`place`](BioTable::place) that
     /// [`BioTable::mark_part`] named.
     pub(crate) part: bool,
 }
 
 impl Credit {
-    /// I/Os that may be in flight at once.
+    /// Bios that may be in flight at once.
     pub(crate) fn depth(&self) -> u32 {
         self.depth
     }
 
-    /// I/Os that may still be submitted.
+    /// Bios that may still be submitted.
     pub(crate) fn left(&self) -> u32 {
         self.left
     }
@@ -213,13 +213,13 @@ impl Credit {
     }
 }
 
-/// The way of finished bios back to one submitter; shared by all who finish them.
+/// The path of finished bios back to one submitter; shared by all threads that finish them.
 pub(crate) struct BioSender {
     ring: CompletionSender,
     table: NonZeroU32,
 }
 
-/// The submitter's end of it.
+/// The submitter's end of that path.
 pub(crate) struct BioReceiver {
     ring: CompletionReceiver,
     table: NonZeroU32,
@@ -258,7 +258,7 @@ impl<P> BioTable<P> {
         (Self { cells, shift, id }, credits)
     }
 
-    /// Bios that there may be at once.
+    /// The most bios at once.
     pub(crate) fn capacity(&self) -> usize {
         self.cells.len()
     }
@@ -274,13 +274,13 @@ impl<P> BioTable<P> {
         Finish { payloads: Vec::with_capacity(most), table: self.id }
     }
 
-    /// Whose bio it is.
+    /// The submitter of a bio.
     #[inline]
     pub(crate) fn submitter(&self, bio: &Bio) -> SubmitterId {
         SubmitterId((bio.index >> self.shift) as u16)
     }
 
-    /// Is `bio`, or the first one of its chain, an I/O with this cookie? A part of a divided one is none.
+    /// Is `bio`, or the first one of its chain, an I/O with this cookie? A part of a divided I/O is not.
     pub(crate) fn is_io(&self, bio: &Bio, cookie: u64) -> bool {
         self.check(bio);
         // SAFETY: `bio` is borrowed.
@@ -293,35 +293,35 @@ impl<P> BioTable<P> {
         assert!(bio.table == self.id, "a bio token of another queue");
     }
 
-    /// Reads a cell of a chain whose token the caller has borrowed.
+    /// Reads a cell of a chain; the caller has borrowed the chain's token.
     ///
     /// # Safety
-    /// The caller holds, for as long as the result lives, a shared borrow of the token at the head of the chain that cell `index`
-    /// belongs to.
+    /// The caller holds, for as long as the result lives, a shared borrow of the token at the head of the chain to
+    /// which cell `index` belongs.
     #[inline]
     unsafe fn cell(&self, index: u32) -> &Cell<P> {
-        // SAFETY: by the caller's borrow nobody has exclusive access to the chain meanwhile.
+        // SAFETY: because of the caller's borrow no thread has exclusive access to the chain meanwhile.
         self.cells.at(index as usize).with(|cell| unsafe { &*cell })
     }
 
-    /// Changes a cell of a chain whose token the caller has borrowed exclusively.
+    /// Changes a cell of a chain; the caller has borrowed the chain's token exclusively.
     ///
     /// # Safety
-    /// The caller holds an exclusive borrow (or the value) of the token at the head of the chain that cell
-    /// `index` belongs to, or the cell is free and the caller is about to make its token.
+    /// The caller holds an exclusive borrow (or the value) of the token at the head of the chain to which cell
+    /// `index` belongs, or the cell is free and the caller is about to make its token.
     #[inline]
     unsafe fn cell_mut<R>(&self, index: u32, f: impl FnOnce(&mut Cell<P>) -> R) -> R {
-        // SAFETY: by the caller's exclusive hold on the chain nobody else reaches the cell.
+        // SAFETY: because of the caller's exclusive hold on the chain no other thread reaches the cell.
         self.cells.at(index as usize).with_mut(|cell| f(unsafe { &mut *cell }))
     }
 
-    /// Makes a bio of the submitter with this credit; gives the payload back if none is left.
+    /// Makes a bio of the submitter with this credit; returns the payload if no credit is left.
     #[inline]
     pub(crate) fn claim(&self, credit: &mut Credit, claim: Claim, payload: P) -> Result<Bio, P> {
         let Claim { sector, sectors, owner, cookie } = claim;
         assert!(credit.table == self.id, "credit of another queue");
         let Some(index) = credit.take() else { return Err(payload) };
-        // SAFETY: the index was in the credit, so the cell was free, and it is out of it now.
+        // SAFETY: the index was in the credit, so the cell was free, and the credit no longer has it.
         unsafe {
             self.cell_mut(index, |cell| {
                 *cell = Cell {
@@ -337,8 +337,8 @@ impl<P> BioTable<P> {
         Ok(Bio { index, table: self.id })
     }
 
-    /// Says that a bio is part of a divided I/O. Returns its place among those of its submitter, below the
-    /// credit's depth, which comes back with it.
+    /// Marks a bio as part of a divided I/O. Returns the place of its cell among those of its submitter, below the
+    /// credit's depth; the finished bio names the same place.
     pub(crate) fn mark_part(&self, bio: &mut Bio) -> u32 {
         self.check(bio);
         // SAFETY: the caller holds the bio exclusively.
@@ -389,19 +389,19 @@ impl<P> BioTable<P> {
         (front, rest)
     }
 
-    /// Takes up the tokens of this table that were given up without a result. For a queue that ends, or that has failed.
+    /// Takes up the tokens of this table that were given up without a result. For a queue that ends or has failed.
     pub(crate) fn take_orphans(&self) -> Vec<Bio> {
         let bio = |index| Bio { index, table: self.id };
         ORPHANS.take(self.id).into_iter().map(bio).collect()
     }
 
-    /// For the end of a queue: leaks each payload whose token is unaccounted for, and says how many they are. Everything
-    /// else is dropped with the table. O(cells).
+    /// For the end of a queue: leaks each payload with an unaccounted token, and returns their number. Every other
+    /// payload is dropped with the table. O(cells).
     pub(crate) fn settle(&mut self, receivers: impl Iterator<Item = BioReceiver>) -> u64 {
         let mut is_back = vec![false; self.cells.len()];
         for mut receiver in receivers {
             assert!(receiver.table == self.id, "a ring of another queue");
-            // Numbers in the ring are those of tokens that were given up.
+            // Numbers in the ring belong to tokens that were given up.
             while let Some(entry) = receiver.ring.pop() {
                 is_back[entry as u32 as usize] = true;
             }
@@ -411,7 +411,7 @@ impl<P> BioTable<P> {
             while next != NIL {
                 is_back[next as usize] = true;
                 next = self.cells.at_mut(next as usize).with_mut(|cell| {
-                    // SAFETY: `&mut self`, so that no other access goes on.
+                    // SAFETY: `&mut self`, so there is no other access.
                     unsafe { (*cell).next() }
                 });
             }
@@ -433,7 +433,7 @@ impl<P> BioTable<P> {
     /// Takes the first bio off a chain. O(1).
     pub(crate) fn split_first(&self, head: Bio) -> (Bio, Option<Bio>) {
         self.check(&head);
-        // SAFETY: the caller gave up the chain; the link that is cut becomes a token again, once.
+        // SAFETY: the caller gave up the chain; the cut link becomes a token again, once.
         let rest = unsafe {
             let (next, tail) = self.cell_mut(head.index, |cell| {
                 let tail = std::mem::replace(cell.behind_tail(), behind(head.index));
@@ -476,7 +476,7 @@ impl<P> BioTable<P> {
 const ERRNO_SHIFT: u32 = 32;
 
 impl Bio {
-    /// The token is given up: its number travels on, through a ring of the table with this number.
+    /// Gives the token up: its number travels on, through a ring of the table with this number.
     #[inline]
     fn into_payload(self, table: NonZeroU32, result: IoResult) -> u64 {
         assert!(self.table == table, "a bio token of another queue");
@@ -500,7 +500,7 @@ impl Finish {
         self.payloads.push(bio.into_payload(self.table, result));
     }
 
-    /// Sends what was gathered. True if the submitter is parked and the caller has to wake it.
+    /// Sends the batch. True if the submitter is parked and the caller has to wake it.
     #[inline]
     pub(crate) fn send(&mut self, to: &BioSender) -> bool {
         assert!(to.table == self.table, "a ring of another queue");
@@ -531,7 +531,7 @@ impl BioReceiver {
         let entry = self.ring.pop()?;
         let index = entry as u32;
         // SAFETY: numbers in the ring come from `into_payload` alone, each for a token that was given up, so the cell
-        // is held by nobody else; the ring gives each number out once.
+        // has no other holder; the ring returns each number once.
         let (cookie, part, payload) = unsafe {
             table.cell_mut(index, |cell| {
                 let Held { payload, .. } =
@@ -551,7 +551,7 @@ impl BioReceiver {
     pub(crate) fn peek_part<P>(&self, table: &BioTable<P>) -> Option<u32> {
         assert!(self.table == table.id, "a ring of another queue");
         let index = self.ring.peek()? as u32;
-        // SAFETY: as for `pop`, of which the caller is the only one; nobody writes to the cell meanwhile.
+        // SAFETY: as for `pop`, which only this caller calls; no thread writes to the cell meanwhile.
         let part = unsafe { table.cell(index).is_part() };
         part.then(|| table.place(index))
     }

@@ -1,14 +1,14 @@
-//! I/Os that the device does not take whole: divided into parts, followed, and put together again
-//! (`spec/framework.md` section 13, Split).
+//! I/Os that the device does not take whole: divided into parts, tracked, and put together again (`spec/framework.md`
+//! section 13, Split).
 //!
-//! Private to one submitter, like its plug, and no part of the way of an I/O that fits. Where to cut is
-//! arithmetic ([`Limits::parts`]); pushing parts is in `submitter.rs`. Each part is a bio of its own, with a
-//! cell of its own, and nothing behind the plug knows that there are others.
+//! Private to one submitter, like its plug, and not on the path of an I/O that fits. [`Limits::parts`] computes where
+//! to cut; `submitter.rs` pushes the parts. Each part is a bio of its own, with a cell of its own, and the code
+//! behind the plug does not know that there are other parts.
 
 use crate::io::{Io, Refusal, Refused};
 use blkmq_core::{IoError, IoFlags, IoResult, Limits, Payload, SECTOR_SIZE};
 
-/// Where the part in a cell belongs.
+/// The I/O and part to which a cell belongs.
 #[derive(Clone, Copy, Default)]
 struct Place {
     split: u32,
@@ -20,22 +20,22 @@ struct Open<P> {
     /// In ascending order; `None` for a part that is in flight.
     payloads: Vec<Option<P>>,
     in_flight: u32,
-    /// The first error in ascending order, and in which part.
+    /// The first error in ascending order, and its part.
     error: Option<(u32, IoError)>,
 }
 
 /// An I/O in parts that are being pushed.
 struct Plan<P> {
-    /// Where each part begins, and how many sectors it has.
+    /// The first sector of each part, and its length in sectors.
     parts: Vec<(u64, u32)>,
-    /// Of the parts not yet pushed, the last one first.
+    /// The payloads of the parts not yet pushed, the last part first.
     payloads: Vec<P>,
     split: u32,
     /// The last part may merge with what follows it.
     end_merges: bool,
 }
 
-/// The divided I/Os of one submitter. Allocates when the first one comes, and as more are open at once.
+/// The divided I/Os of one submitter. Allocates for the first one, and when more are open at once than before.
 pub(crate) struct Splits<P> {
     plan: Plan<P>,
     open: Vec<Open<P>>,
@@ -48,11 +48,11 @@ pub(crate) struct Splits<P> {
 
 /// One part, to be pushed.
 pub(crate) struct Part<P> {
-    /// Counted from the first.
+    /// Counted from 0 at the first part.
     pub(crate) number: u32,
     pub(crate) sector: u64,
     pub(crate) sectors: u32,
-    /// [`IoFlags::NOMERGE`] or nothing; to be added to those of the I/O.
+    /// [`IoFlags::NOMERGE`] or nothing; to be added to the flags of the I/O.
     pub(crate) flags: IoFlags,
     pub(crate) payload: P,
 }
@@ -61,8 +61,8 @@ fn bytes(sectors: u64) -> usize {
     usize::try_from(sectors * u64::from(SECTOR_SIZE)).unwrap_or(usize::MAX)
 }
 
-/// Gives the parts behind the first their payloads, the last one's first: from the end, so that what is left
-/// over is not moved again and again. False, and nothing changed, if the payload does not allow it.
+/// Splits off the payloads of all parts but the first, from the end, so that the rest is not moved again and again.
+/// False, with nothing changed, if the payload does not allow it.
 fn split_payload<P: Payload>(io: &mut Io<P>, parts: &[(u64, u32)], payloads: &mut Vec<P>) -> bool {
     for (sector, _) in parts[1..].iter().rev() {
         let Some(rest) = io.payload.split_off(bytes(sector - io.sector)) else {
@@ -87,25 +87,25 @@ impl<P> Splits<P> {
         }
     }
 
-    /// Cells in flight beyond one for each open split: so many will not become completions of their own.
+    /// Cells in flight beyond one for each open split: the number of bios that will not become completions of their
+    /// own.
     #[inline]
     pub(crate) fn extra(&self) -> u32 {
         self.extra
     }
 
-    /// Is the part in the cell at `place` the last one of its I/O that is missing?
+    /// Is the part in the cell at `place` the last missing one of its I/O?
     pub(crate) fn completes(&self, place: u32) -> bool {
         self.open[self.places[place as usize].split as usize].in_flight == 1
     }
 }
 
 impl<P: Payload> Splits<P> {
-    /// Divides `io`, which `limits` do not let through whole, for a submitter with so much credit in all and
-    /// so much left. Returns the number of parts, which must then be taken out with
-    /// [`next_part`](Self::next_part).
+    /// Divides `io`, which `limits` do not let through whole, for a submitter with a credit of `depth` and `left` of
+    /// it free. Returns the number of parts, which must then be taken out with [`next_part`](Self::next_part).
     ///
     /// # Errors
-    /// Gives it back whole and unchanged, and says why it cannot be divided.
+    /// Returns the I/O whole and unchanged, with the reason why it cannot be divided.
     pub(crate) fn divide(
         &mut self,
         limits: &Limits,
@@ -114,7 +114,7 @@ impl<P: Payload> Splits<P> {
     ) -> Result<u32, Refused<P>> {
         let Plan { parts, payloads, .. } = &mut self.plan;
         parts.clear();
-        // One more than could ever be taken says enough.
+        // One more than the credit is enough to refuse it.
         parts.extend(limits.parts(io.op, io.sector, io.sectors).take(depth as usize + 1));
         let most = limits.within_chunk(io.sector, limits.max_whole_sectors(io.op));
         let why = if io.flags.contains(IoFlags::NOWAIT) {
@@ -134,7 +134,7 @@ impl<P: Payload> Splits<P> {
         }
         let count = parts.len() as u32;
         let (last, _) = parts[parts.len() - 1];
-        // Merging takes it that memory begins at a virtual boundary; a part's begins where it was cut.
+        // The merge rules assume that memory begins at a virtual boundary; the memory of a part begins at its cut.
         self.plan.end_merges = bytes(last - io.sector) as u64 & limits.virt_boundary_mask == 0;
         self.plan.payloads.push(io.payload);
         self.plan.split = self.open(count);
@@ -143,7 +143,7 @@ impl<P: Payload> Splits<P> {
         Ok(count)
     }
 
-    /// The next part of what was divided, in ascending order.
+    /// The next part of the I/O that was divided last, in ascending order.
     pub(crate) fn next_part(&mut self) -> Option<Part<P>> {
         let payload = self.plan.payloads.pop()?;
         let behind = self.plan.payloads.len();
@@ -154,7 +154,7 @@ impl<P: Payload> Splits<P> {
         Some(Part { number: number as u32, sector, sectors, flags, payload })
     }
 
-    /// The part with this number of what was divided last is in the cell at `place`.
+    /// Records that this part of the I/O that was divided last is in the cell at `place`.
     pub(crate) fn placed(&mut self, part: u32, place: u32) {
         self.places[place as usize] = Place { split: self.plan.split, part };
     }
@@ -172,8 +172,8 @@ impl<P: Payload> Splits<P> {
         id
     }
 
-    /// A part is back, whose cell was at `place`. If it was the last one missing: how the I/O ended, and its
-    /// payload, whole again.
+    /// Takes back a part from the cell at `place`. If it was the last missing one, returns the result of the I/O, and
+    /// its payload, whole again.
     pub(crate) fn part_done(
         &mut self,
         place: u32,
@@ -196,7 +196,7 @@ impl<P: Payload> Splits<P> {
         }
         let mut parts = open.payloads.drain(..).map(|part| part.expect("every part is back"));
         let mut whole = parts.next().expect("there are parts");
-        // It was divided from its end, so this is the reverse order.
+        // The payload was divided from its end, so this is the reverse order.
         parts.for_each(|part| whole.join(part));
         self.free.push(split);
         Some((open.error.map_or(Ok(()), |(_, error)| Err(error)), whole))

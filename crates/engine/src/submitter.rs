@@ -1,7 +1,7 @@
-//! A submitter: one thread's way into a queue and back, the software queue (ctx) of the kernel.
+//! A submitter: one thread's way into a queue and back. It corresponds to the kernel's software queue (ctx).
 //!
-//! It owns its bio cells (its credit), its plug and its ends of two rings; pushing and reaping touch nothing
-//! that others write. Contention begins, if at all, at [`flush`](Submitter::flush).
+//! It owns its bio cells (its credit), its plug and its ends of two rings; pushing and reaping touch nothing that
+//! other threads write. Contention begins, if at all, at [`flush`](Submitter::flush).
 
 use crate::before::By;
 use crate::cancel::Ask;
@@ -36,7 +36,7 @@ mod park;
 mod reaped;
 mod throttled;
 
-/// A submitter's private things, kept by the queue (`seats.rs`) while its number is not in use.
+/// The private state of a submitter. The queue keeps it (`seats.rs`) while the submitter's number is not in use.
 pub(crate) struct Parts {
     pub(crate) id: SubmitterId,
     pub(crate) hw: HwQueue,
@@ -50,29 +50,29 @@ pub(crate) struct Parts {
 ///
 /// # Contract
 ///
-/// I/Os are taken in the order of [`push`](Self::push) and may complete in any. One that exceeds what the
-/// device takes at once is divided, and completes when all its parts have (`spec/framework.md` section 13): it
-/// costs a credit for each part, and its payload must allow it ([`Payload::split_off`]). A pushed I/O is on its way
-/// after the next [`flush`](Self::flush) at the latest. With
-/// [`PumpMode::Inline`](crate::PumpMode::Inline) they make progress while any submitter of the queue submits,
-/// polls, or is parked as [`prepare_park`](Self::prepare_park) allows: a thread that leaves for a long
-/// computation with I/Os in flight should flush first and expect to find them when it comes back.
+/// I/Os are taken in the order of [`push`](Self::push) and may complete in any order. An I/O that exceeds a limit of
+/// the device is divided, and completes when all its parts have (`spec/framework.md` section 13): it costs a credit
+/// for each part, and its payload must allow it ([`Payload::split_off`]). A pushed I/O is sent at the next
+/// [`flush`](Self::flush) at the latest. With [`PumpMode::Inline`](crate::PumpMode::Inline) I/Os make progress while
+/// any submitter of the queue submits, polls, or is parked as [`prepare_park`](Self::prepare_park) allows: a thread
+/// that leaves for a long computation with I/Os in flight should flush first and expect to find them unfinished when
+/// it comes back.
 ///
-/// Dropping a submitter cancels what it has not flushed. With I/Os in flight its number and its cells come back into
-/// use when those are done; nothing is freed that a device may still write to.
+/// Dropping a submitter cancels the I/Os that it has not flushed. With I/Os in flight, its number and its cells come
+/// back into use when those are done; no memory is freed that a device may still write to.
 pub struct Submitter<P> {
     root: Arc<Root<P>>,
     /// The queue as this submitter last knew it.
     q: Arc<Shared<P>>,
-    /// `None` only while it is being dropped.
+    /// `None` only while the submitter is being dropped.
     parts: Option<Parts>,
     plug: Plug,
     throttle: Throttle,
     shard: usize,
     depth: u32,
     follow: Follow,
-    /// By operation: the most sectors that are taken whole, as one segment. Of a flush, which has none, there
-    /// is more to ask.
+    /// By operation: the most sectors that are taken whole, as one segment. 0 for a flush, which has no sectors and
+    /// takes the rare path.
     plain: [u32; 5],
     splits: Splits<P>,
     /// Counted among its shard's sleepers.
@@ -81,7 +81,7 @@ pub struct Submitter<P> {
     tally: Arc<CachePadded<SubmitterCounters>>,
 }
 
-/// The most sectors of each operation that need no second look, wherever they are.
+/// The most sectors of each operation that need no further check, wherever they are.
 fn plain_sizes(limits: &Limits) -> [u32; 5] {
     let segment = limits.max_segment_size / SECTOR_SIZE;
     let mut plain = [0; 5];
@@ -131,26 +131,27 @@ impl<P: Send> Submitter<P> {
         &self.q.shards[self.shard]
     }
 
-    /// Its number.
+    /// The submitter's number.
     #[must_use]
     pub fn id(&self) -> SubmitterId {
         self.parts.as_ref().expect("parts are there until the submitter is dropped").id
     }
 
-    /// The hardware queue that it maps to.
+    /// The hardware queue to which the submitter maps.
     #[must_use]
     pub fn hw(&self) -> HwQueue {
         self.parts.as_ref().expect("parts are there until the submitter is dropped").hw
     }
 
-    /// Its credit: bios that it may have in flight at once, an I/O or a part of a divided one each.
+    /// The submitter's credit: the most bios that it may have in flight. Each I/O is a bio, or several if it is
+    /// divided.
     #[must_use]
     pub fn depth(&self) -> u32 {
         self.depth
     }
 
-    /// Credit in use: bios taken and not yet back, plugged ones included. Each part of a divided I/O counts
-    /// until it is back, so this can exceed [`outstanding`](Self::outstanding).
+    /// Credit in use: bios taken and not yet reaped, plugged ones included. Each part of a divided I/O counts until
+    /// it is reaped, so this can exceed [`outstanding`](Self::outstanding).
     #[must_use]
     pub fn in_flight(&self) -> u32 {
         self.depth - self.parts.as_ref().map_or(0, |parts| parts.credit.left())
@@ -162,14 +163,14 @@ impl<P: Send> Submitter<P> {
         self.in_flight() - self.splits.extra()
     }
 
-    /// Requests in the plug, and I/Os that have merged in plugs of this submitter so far. For who watches what
-    /// becomes of a [`push`](Self::push).
+    /// Requests in the plug, and I/Os that have merged in plugs of this submitter so far. For programs that show the
+    /// effect of each [`push`](Self::push).
     #[must_use]
     pub fn plugged(&self) -> (u32, u64) {
         (self.plug.len() as u32, self.tally.plug_merges.get())
     }
 
-    /// Is this an I/O like nearly all: possible, in one segment, and taken whole?
+    /// Is this an ordinary I/O: valid, in one segment, and taken whole?
     #[inline]
     fn is_plain(&self, op: Op, sector: u64, sectors: u32) -> bool {
         let limits = &self.q.limits;
@@ -181,7 +182,7 @@ impl<P: Send> Submitter<P> {
             && sector.checked_add(sectors.into()).is_some_and(|end| end <= limits.capacity)
     }
 
-    /// Is it possible at all, whole or in parts?
+    /// Is the I/O valid, whole or in parts?
     fn check(&self, op: Op, sector: u64, sectors: u32) -> Result<(), Refusal> {
         let limits = &self.q.limits;
         let mask = u64::from(limits.logical_block_size / SECTOR_SIZE - 1);
@@ -197,8 +198,8 @@ impl<P: Send> Submitter<P> {
         Ok(())
     }
 
-    /// Puts a bio into the plug. Inlined by force: it is most of what a push is, and being called from the
-    /// rare paths as well must not make it a call there.
+    /// Puts a bio into the plug. Inlined by force: it is most of a push, and the calls from the rare paths must not
+    /// make it a function call there.
     #[inline(always)]
     fn enqueue(&mut self, now: Instant, meta: IoMeta, bio: Bio) {
         self.tally.submitted.add(1);
@@ -222,7 +223,7 @@ impl<P: Send> Submitter<P> {
         }
     }
 
-    /// A bare flush for a device that has nothing to flush.
+    /// A bare flush for a device that needs none.
     #[cold]
     fn answer_flush(&mut self, io: Io<P>) -> Result<(), Refused<P>> {
         let parts = self.parts.as_mut().expect("parts are there until the submitter is dropped");
@@ -251,7 +252,7 @@ impl<P: Send> Submitter<P> {
         }
     }
 
-    /// As in the kernel: the lock is taken for the merge attempt of each bio.
+    /// As in the kernel, the lock is taken for the merge attempt of each bio.
     fn push_locked(&mut self, now: Instant, proto: Proto) {
         let who = self.id();
         if let Err(proto) = self.q.locked_merge(self.shard(), who, now, proto) {
@@ -260,8 +261,8 @@ impl<P: Send> Submitter<P> {
         }
     }
 
-    /// Sends the plug on its way: straight into the elevator if that is free, else where whoever runs it
-    /// will find it. Runs elevator and pumps inline as far as there is something to do.
+    /// Sends the plug: straight into the elevator if that is free, else into staging, where the runner finds it. Runs
+    /// elevator and pumps inline as far as work is due.
     pub fn flush(&mut self, now: Instant) {
         if self.plug.is_empty() {
             return;
@@ -285,22 +286,22 @@ impl<P: Send> Submitter<P> {
         } else {
             q.locked_submit(shard, now, parts.hw, own);
         }
-        // After what was staged, if so, was marked, which is a full fence (`sync/control.rs`).
+        // After the staged bios, if any, were marked, which is a full fence (`sync/control.rs`).
         if !self.is_current() && !planted::is(Planted::ForgetsVersion) {
             self.show_staged(now);
         }
     }
 
     /// Asks for the I/O with this cookie to be given up. If it still waits, in the plug, in staging or in an
-    /// elevator, and as a request of its own, it ends with [`IoError::CANCELLED`] without having been done;
-    /// otherwise it goes on and ends as it ends. That is the case when it has been merged with another one,
-    /// when its flush sequence has begun, when it has been issued to a device, and from the start when it was
-    /// divided: its parts are on their way one by one, and some would be done. Either way it has one
-    /// completion, which says what happened to it. If no I/O in flight has the cookie, nothing happens.
+    /// elevator, and is a request of its own, it ends with [`IoError::CANCELLED`] without reaching the device.
+    /// Otherwise it continues and ends with its own result. That is the case when it has been merged with another
+    /// I/O, when its flush sequence has begun, when it has been issued to a device, and always when it was divided:
+    /// its parts are sent one by one, and some would be done. Either way it has one completion, which says how it
+    /// ended. If no I/O in flight has the cookie, nothing happens.
     ///
-    /// Cookies by which I/Os are to be cancelled should differ. If several that still wait bear this one, it is
-    /// the oldest in the plug, and if none is there, the oldest beyond it, going by the times that they were
-    /// pushed with.
+    /// Cookies of I/Os that may be cancelled should differ. If several waiting I/Os have this cookie, the oldest in
+    /// the plug is cancelled, and if there is none, the oldest beyond the plug, by the times that they were pushed
+    /// with.
     ///
     /// O(everything that waits for the same elevator): not for every I/O. Runs elevator and pumps inline, as
     /// [`flush`](Self::flush) does, but leaves the plug alone.
@@ -321,7 +322,8 @@ impl<P: Send> Submitter<P> {
             return;
         }
         let ask = Ask { cookie, before: parts.staging.mark() };
-        // As many asks as there can be I/Os wait already: one of them is for this one, or it is not to be had.
+        // The ring of asks is as large as the credit. If it is full, one of the asks is for this I/O, or the I/O
+        // cannot be cancelled.
         if self.in_flight() == 0 || self.parts().asks.push(ask).is_err() {
             return;
         }
@@ -342,13 +344,13 @@ impl<P: Send> Submitter<P> {
         }
     }
 
-    /// Is the queue that this submitter knows the queue?
+    /// Is the queue that this submitter knows the current one?
     #[inline]
     fn is_current(&self) -> bool {
         self.q.version == self.q.lasting.control.version()
     }
 
-    /// Takes up the queue as it is made up at present.
+    /// Takes up the current queue.
     #[inline]
     fn catch_up(&mut self) {
         if !self.is_current() {
@@ -367,7 +369,7 @@ impl<P: Send> Submitter<P> {
         }
     }
 
-    /// The queue was rebuilt while this submitter used it: what it staged, or asked for, may not have been seen.
+    /// The queue was rebuilt while this submitter used it: its staged bios and asks may not have been seen.
     #[cold]
     fn show_staged(&mut self, now: Instant) {
         self.take_up();
@@ -383,7 +385,8 @@ impl<P: Send> Submitter<P> {
         self.poll(now);
     }
 
-    /// Does what is due by `now`: an owed pass over the elevator, hardware queues with something to finish.
+    /// Does the work that is due by `now`: an owed pass over the elevator, turns of pumps that have requests to
+    /// finish.
     pub fn poll(&mut self, now: Instant) {
         if self.throttle.is_due(now) {
             self.let_go(now);
@@ -408,21 +411,19 @@ impl<P: Send> Submitter<P> {
             }
         };
         if ran && self.in_flight() == 0 {
-            // As in `reap`: what this thread ran for others it may leave behind.
+            // As in `reap`: this thread may leave behind work that it ran for others.
             q.hand_on(shard);
         }
     }
 }
 
 impl<P: Payload> Submitter<P> {
-    /// Takes an I/O into the plug, merging it with the newest one there if they fit. Flushes the plug first
-    /// when it is full. An I/O that the device does not take whole goes in as several bios, each under the
-    /// same rules, of which only the last may merge. A bare flush that the device has no need of is not plugged
-    /// but done.
+    /// Takes an I/O into the plug, merging it with the newest one there if they fit. Flushes the plug first when it
+    /// is full. An I/O that the device does not take whole goes in as several bios, each under the same rules, of
+    /// which only the last may merge. A bare flush that the device does not need is not plugged but completed.
     ///
     /// # Errors
-    /// Gives the I/O back, and has taken nothing of it, if there is no credit for it or the device could not
-    /// take it.
+    /// Returns the I/O, and has taken nothing of it, if there is no credit for it or the device could not take it.
     #[inline]
     pub fn push(&mut self, now: Instant, io: Io<P>) -> Result<(), Refused<P>> {
         if P::WRITE_ONLY && io.op == Op::Read {
@@ -465,7 +466,7 @@ impl<P: Payload> Submitter<P> {
         Ok(())
     }
 
-    /// Flushes, and what is impossible, has several segments, or is not taken whole.
+    /// Pushes flushes and large I/Os, which have several segments or are not taken whole; refuses invalid ones.
     #[cold]
     #[inline(never)]
     fn push_large(&mut self, now: Instant, io: Io<P>) -> Result<(), Refused<P>> {
@@ -482,8 +483,8 @@ impl<P: Payload> Submitter<P> {
         if let Err(why) = self.check(io.op, io.sector, io.sectors) {
             return Err(Refused::new(io, why));
         }
-        // Parts are those of one set of limits, even if a full plug that is flushed between two of them finds
-        // that the queue has others by now.
+        // All parts are cut by one set of limits, even if the plug is flushed between two of them and the queue has
+        // other limits by then.
         let limits = self.q.limits;
         if limits.first_part(io.op, io.sector, io.sectors) == io.sectors {
             let segments = segments(&limits, io.op, io.sectors);
@@ -512,8 +513,8 @@ impl<P: Payload> Submitter<P> {
                 hw: parts.hw,
                 ioprio,
                 op,
-                // FUA and PREFLUSH are for every part: each is written by itself, so each must be durable
-                // before the I/O is, and each must wait for the flush, which it would otherwise overtake.
+                // FUA and PREFLUSH apply to every part. Each part is written by itself, so each must be durable
+                // before the I/O completes, and each must wait for the flush, which it would otherwise overtake.
                 flags: flags.without(q.meaningless) | part.flags,
                 write_hint,
             };
@@ -522,9 +523,9 @@ impl<P: Payload> Submitter<P> {
         Ok(())
     }
 
-    /// Hands up to `most` completions to `take`, oldest first. Returns how many. A part of a divided I/O that
-    /// is back is none, unless it is the last one missing: then the I/O completes, with the first error in
-    /// ascending order of sectors if there was one.
+    /// Hands up to `most` completions to `take`, oldest first. Returns how many. A part of a divided I/O is not a
+    /// completion, unless it is the last missing one: then the I/O completes, with the first error in ascending order
+    /// of sectors if there was one.
     pub fn reap(&mut self, most: u32, mut take: impl FnMut(Completion<P>)) -> u32 {
         let q = &*self.q;
         let parts = self.parts.as_mut().expect("parts are there until the submitter is dropped");
@@ -547,18 +548,17 @@ impl<P: Payload> Submitter<P> {
         let bios = counted.bios;
         drop(counted);
         if bios > 0 && parts.credit.left() == self.depth {
-            // Nothing in flight, so this thread may never come back; somebody may sleep who counts on it.
+            // With no I/O in flight this thread may never come back, and a parked submitter may count on it.
             self.catch_up();
             self.q.hand_on(self.shard());
         }
         reaped
     }
 
-    /// Are there probably `n` completions to reap? Looks at one entry of the ring only, so that a thread that
-    /// spins on this does not take a line that is being filled. With `n` of 1 the answer is exact.
+    /// Are there probably `n` completions to reap? Looks at one entry of the ring only, so that a thread that spins
+    /// on this does not take a line that is being filled. With `n` of 1 the answer is exact.
     ///
-    /// Takes in parts of divided I/Os that have come back, if they are the oldest there and not the last ones
-    /// missing.
+    /// Takes in finished parts of divided I/Os, if they are the oldest entries and do not complete their I/O.
     #[must_use]
     pub fn has_completions(&mut self, n: u32) -> bool {
         if self.splits.extra() > 0 {
@@ -567,7 +567,7 @@ impl<P: Payload> Submitter<P> {
         self.parts().receiver.reaches(n)
     }
 
-    /// Leaves nothing at the front of the ring but what is a completion.
+    /// Takes in parts until the front of the ring is a completion, or the ring is empty.
     #[cold]
     fn take_parts_in(&mut self) {
         let q = &*self.q;

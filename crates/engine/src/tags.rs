@@ -1,9 +1,9 @@
-//! Driver tags as a hardware queue has them: its own, those of all hardware queues of its queue, or those of several
+//! The driver tags of a hardware queue: its own, those of all hardware queues of its queue, or those of several
 //! queues ([`SharedTags`]), as the disks behind one host adapter share its commands.
 //!
-//! Who finds none registers, and is called when some come back. Among several queues it is the queue that registers
-//! with the set, and its elevators with the queue. A queue that gives tags back may have to call another one; it
-//! does so when it holds nothing any more, like all calls to the outside.
+//! An elevator that finds no tag registers, and is kicked when tags come back. Where several queues share a set, the
+//! queue registers with the set, and its elevators register with the queue. A queue that returns tags may have to
+//! call another one; like every call out of the engine, it does so when it holds no run and no lock.
 
 use crate::queue::Root;
 use crate::shared::{Shard, Shared};
@@ -13,36 +13,36 @@ use crate::sync::{
 use blkmq_core::{Instant, SubmitterId, Tag};
 use std::fmt;
 
-/// The most queues that one set of tags can be for.
+/// The most queues that can share a set of tags.
 pub const MAX_TAG_USERS: u16 = 256;
 
-/// A set of driver tags for several queues, each of which may have its fair share of it
-/// (`spec/framework.md` section 3.1): with five busy queues and 32 tags, seven each. Queues that have used none
-/// for a while are not counted. Clones are the same set.
+/// A set of driver tags for several queues, each of which may have its fair share of it (`spec/framework.md` section
+/// 3.1): with five busy queues and 32 tags, seven each. Queues that have used no tag for a while are not counted.
+/// Clones are the same set.
 ///
-/// To be given to each queue with [`Config::tags`](crate::Config::tags). The tags of all hardware queues of all of
-/// them are of this set, so no two requests at their devices have the same one.
+/// To be given to each queue with [`Config::tags`](crate::Config::tags). All hardware queues of all these queues take
+/// their tags from this set, so no two requests at their devices have the same one.
 #[derive(Clone)]
 pub struct SharedTags(Arc<Set>);
 
 struct Set {
     tags: Arc<TagSet>,
     seats: Mutex<Vec<Seat>>,
-    /// Queues that are to be called.
+    /// Queues that are to be called because tags came back.
     owed: Pending,
 }
 
-/// A queue's place.
+/// The place of one queue in the set.
 enum Seat {
     Free,
-    /// For a queue that is being built.
+    /// Kept for a queue that is being built.
     Reserved,
     Taken(Weak<dyn Member>),
 }
 
-/// A queue, to others that share its tags.
+/// A queue, as the other queues that share its tags see it.
 trait Member: Send + Sync {
-    /// Tags have come back, for which it has registered.
+    /// Tags have come back for which the queue has registered.
     fn tags_came_back(&self);
 }
 
@@ -91,13 +91,13 @@ impl SharedTags {
         self.0.tags.depth()
     }
 
-    /// Tags in use, of all queues.
+    /// Tags in use by all queues.
     #[must_use]
     pub fn in_use(&self) -> u32 {
         self.0.tags.in_use()
     }
 
-    /// What each queue that is counted may have at present; `None` while none is.
+    /// The tags that each counted queue may have at present; `None` while no queue is counted.
     #[must_use]
     pub fn share(&self) -> Option<u32> {
         self.0.tags.fair_share().and_then(FairShare::limit)
@@ -107,7 +107,7 @@ impl SharedTags {
         self.0.seats.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Keeps a place for a queue, if there is one.
+    /// Reserves a place for a queue, if one is free.
     pub(crate) fn reserve(&self) -> Option<Membership> {
         let mut seats = self.seats();
         let user = seats.iter().position(|seat| matches!(seat, Seat::Free))?;
@@ -116,13 +116,13 @@ impl SharedTags {
         Some(Membership { tags: self.clone(), user: user as u16 })
     }
 
-    /// How many more queues it has room for.
+    /// How many more queues can join.
     #[must_use]
     pub fn room(&self) -> usize {
         self.seats().iter().filter(|seat| matches!(seat, Seat::Free)).count()
     }
 
-    /// Calls the queues that are owed a call. By who holds nothing.
+    /// Calls the queues that are owed a call. The caller holds no run and no lock.
     fn call(&self) {
         self.0.owed.take(|user| {
             let member = match &self.seats()[usize::from(user)] {
@@ -136,14 +136,14 @@ impl SharedTags {
     }
 }
 
-/// A queue's place among those who share a set. It is free again when this is dropped.
+/// A queue's place in a shared set. The place is free again when this is dropped.
 pub(crate) struct Membership {
     pub(crate) tags: SharedTags,
     pub(crate) user: u16,
 }
 
 impl Membership {
-    /// The queue is there, and may be called.
+    /// The queue has been built and may be called.
     pub(crate) fn take<P: Send + 'static>(&self, root: Weak<Root<P>>) {
         self.tags.seats()[usize::from(self.user)] = Seat::Taken(root);
     }
@@ -158,37 +158,38 @@ impl Drop for Membership {
     }
 }
 
-/// A hardware queue's way to its driver tags.
+/// A hardware queue's access to its driver tags.
 #[derive(Clone)]
 pub(crate) struct Tags {
     set: Arc<TagSet>,
     among: Among,
 }
 
-/// Who else takes tags of the same set.
+/// The others that take tags of the same set.
 #[derive(Clone)]
 enum Among {
-    /// Nobody.
+    /// None.
     Nobody,
     /// The other hardware queues of the queue; elevators register by their numbers.
     Hctxs,
-    /// Other queues; this one's number is `user`.
+    /// Other queues; the number of this queue is `user`.
     Queues { tags: SharedTags, user: u16 },
 }
 
 impl Tags {
-    /// Tags of one hardware queue, or of all if they are shared.
+    /// Tags of one hardware queue, or of all if they share them.
     pub(crate) fn new(depth: u32, shards: u16, shared: bool) -> Self {
         let set = Arc::new(TagSet::new(&TagSetShape::new(depth, shards)));
         Self { set, among: if shared { Among::Hctxs } else { Among::Nobody } }
     }
 
-    /// Tags of a set that other queues use, too.
+    /// Tags of a set that other queues use too.
     pub(crate) fn of(tags: &SharedTags, user: u16) -> Self {
         Self { set: Arc::clone(&tags.0.tags), among: Among::Queues { tags: tags.clone(), user } }
     }
 
-    /// Tags in use, by whomever.
+    /// Tags in use by this hardware queue and those that share its tags. Of a set for several queues, the tags that
+    /// this queue holds.
     pub(crate) fn in_use(&self) -> u32 {
         match &self.among {
             Among::Nobody | Among::Hctxs => self.set.in_use(),
@@ -207,7 +208,7 @@ impl Tags {
         }
     }
 
-    /// Has `shard` called when others give tags back; it tries once more now.
+    /// Registers `shard` to be kicked when others return tags. The caller tries once more afterwards.
     #[cold]
     pub(crate) fn wait<P: Send>(&self, q: &Shared<P>, shard: &Shard, now: Instant) {
         match &self.among {
@@ -216,13 +217,13 @@ impl Tags {
             Among::Queues { tags, user } => {
                 q.tag_wait.set(shard.index);
                 self.set.wait(*user);
-                // It may be only its share that is used up, and that of others of no use to them.
+                // Perhaps only this queue's share is used up, and the shares of idle queues are unused.
                 self.set.deactivate_idle(now, &mut |user| tags.0.owed.set(user));
             }
         }
     }
 
-    /// Gives tags back. `wakes` gets who is to be woken for it.
+    /// Returns tags. Adds the submitters to be woken to `wakes`.
     #[inline]
     pub(crate) fn put<P: Send>(&self, q: &Shared<P>, back: &[Tag], wakes: &mut Vec<SubmitterId>) {
         match &self.among {
@@ -239,14 +240,14 @@ impl Tags {
         }
     }
 
-    /// Gives back what a queue that goes away had at its device.
+    /// Returns the tag of a request that was at the device when its queue ended.
     pub(crate) fn put_abandoned(&self, back: Tag) {
         if let Among::Queues { tags, .. } = &self.among {
             self.set.put(&[back], &mut |other| tags.0.owed.set(other));
         }
     }
 
-    /// Calls other queues, if any are to be called.
+    /// Calls other queues, if any are owed a call.
     #[inline]
     pub(crate) fn call_others(&self) {
         if let Among::Queues { tags, .. } = &self.among
@@ -258,7 +259,7 @@ impl Tags {
 }
 
 impl<P: Send> Shared<P> {
-    /// Tags have come back to the set that this queue shares with others: kicks the elevators that wait for some.
+    /// Tags have come back to the set that this queue shares with others: kicks the elevators that wait for one.
     pub(crate) fn tags_came_back(&self, wakes: &mut Vec<SubmitterId>) {
         self.tag_wait.take(|shard| wakes.extend(self.kick_shard(shard)));
     }

@@ -1,4 +1,4 @@
-//! Chains, credits, and tokens that are lost.
+//! Chains, credits, and lost tokens.
 
 use super::*;
 
@@ -126,7 +126,7 @@ fn payloads_of_tokens_that_are_unaccounted_for_are_leaked_and_no_others() {
     assert_eq!(table.settle([receiver].into_iter()), 1);
     drop(table);
     assert_eq!([&ringed, &given_up, &forgotten].map(Arc::strong_count), [1, 1, 2]);
-    // It is leaked on purpose; a tool that looks for leaks is to find others.
+    // Leaked on purpose. The static keeps it reachable, so that a leak detector reports only other leaks.
     LEAKED.get_or_init(|| forgotten);
 }
 

@@ -1,12 +1,12 @@
-//! A submitter goes: what it has not sent on its way is cancelled, and its parts go back to the queue, where they stay
-//! until the I/Os in flight are done (`seats.rs`).
+//! The end of a submitter: the I/Os that it has not sent are cancelled, and its parts go back to the queue, where
+//! they stay until the I/Os in flight are done (`seats.rs`).
 
 use super::{Parts, Submitter};
 use crate::slots::BioTable;
 use blkmq_core::{IoError, IoResult};
 
 impl Parts {
-    /// Has it all its credit?
+    /// Is all the credit back?
     pub(crate) fn is_whole(&self) -> bool {
         self.credit.left() == self.credit.depth()
     }
@@ -18,7 +18,7 @@ impl Parts {
 }
 
 impl<P> Submitter<P> {
-    /// Ends what is in the plug and what the limits of groups hold back, with `result`. What is there to be reaped is
+    /// Ends the I/Os in the plug and those that the limits of groups hold back, with `result`. Their completions are
     /// this submitter's own, so no thread has to be woken.
     pub(super) fn end_private(&mut self, result: IoResult) {
         let lasting = &self.q.lasting;
@@ -40,7 +40,7 @@ impl<P> Drop for Submitter<P> {
         self.end_private(Err(IoError::CANCELLED));
         let Some(mut parts) = self.parts.take() else { return };
         let lasting = &self.q.lasting;
-        // A pass over its plug that was cut short has staged some that runners do not see yet.
+        // A pass over its plug that was cut short has staged bios that runners do not see yet.
         parts.staging.publish();
         // A thread that unwinds may have been about to sleep.
         parts.receiver.cancel_park();

@@ -1,31 +1,30 @@
-//! What a submitter does in a queue that has failed (`salvage.rs`): it ends what is in its own hands, and has the rest
-//! ended.
+//! The part of a submitter in a failed queue (`salvage.rs`): it ends its own unsent I/Os, and has the rest ended.
 
 use super::Submitter;
 use blkmq_core::{Instant, IoError, IoResult};
 
 const POISONED: IoResult = Err(IoError::POISONED);
 
-/// What a submitter knows of its queue.
+/// What a submitter knows about its queue.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Health {
     Sound,
-    /// A policy or a device has panicked. I/Os come back, as far as they can be reached.
+    /// A policy or a device has panicked. The I/Os that can be reached come back.
     Poisoned,
-    /// Likewise, and all that come back have done so, or are there to be reaped.
+    /// Likewise, and every I/O that comes back has done so, or is ready to be reaped.
     Over,
 }
 
 impl<P> Submitter<P> {
-    /// Has this submitter found the queue [poisoned](crate::Queue::is_poisoned)? Then it takes no I/Os any more, and
-    /// those it had come back with [`IoError::POISONED`], or as the device ended them.
+    /// Has this submitter found the queue [poisoned](crate::Queue::is_poisoned)? Then it takes no more I/Os, and its
+    /// earlier ones come back with [`IoError::POISONED`], or with the device's result.
     #[inline]
     #[must_use]
     pub fn is_poisoned(&self) -> bool {
         self.health != Health::Sound
     }
 
-    /// The queue has failed: from now on everything that is pushed takes the rare path, which refuses it.
+    /// The queue has failed: from now on every push takes the rare path, which refuses it.
     pub(super) fn notice_poison(&mut self) {
         if self.health == Health::Sound {
             self.health = Health::Poisoned;
@@ -35,9 +34,9 @@ impl<P> Submitter<P> {
 }
 
 impl<P: Send> Submitter<P> {
-    /// I/Os that do not come back any more, with their payloads: the device that panicked has not given them back, and
-    /// may still write to them. Known when everything else has been reaped; `None` before that, and while the queue is
-    /// sound.
+    /// The number of I/Os that will not come back, with their payloads: the device that panicked has not returned
+    /// them, and may still write to them. Known when every other I/O has been reaped; `None` before that, and while
+    /// the queue is sound.
     #[must_use]
     pub fn lost(&self) -> Option<u32> {
         let parts = self.parts.as_ref().expect("parts are there until the submitter is dropped");
@@ -45,11 +44,11 @@ impl<P: Send> Submitter<P> {
         all_reaped.then(|| self.outstanding())
     }
 
-    /// Ends what is in the plug, what the limits of groups hold back, and what can be reached beyond.
+    /// Ends the I/Os in the plug, those that the limits of groups hold back, and every other I/O that can be reached.
     #[cold]
     pub(super) fn end_all(&mut self, now: Instant) {
         self.end_private(POISONED);
-        // A pass over this submitter's plug that was cut short has staged some that runners do not see yet.
+        // A pass over this submitter's plug that was cut short has staged bios that runners do not see yet.
         self.parts().staging.publish();
         if self.health == Health::Poisoned && self.q.salvage(now) {
             self.health = Health::Over;

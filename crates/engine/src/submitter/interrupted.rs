@@ -1,4 +1,4 @@
-//! A flush in two halves, for drivers in virtual time: a thread that is descheduled in the worst place.
+//! A flush in two halves, for drivers in virtual time: a thread that is descheduled at the worst place.
 
 use super::Submitter;
 use crate::Access;
@@ -8,11 +8,11 @@ use crate::runner::{Own, stage};
 use blkmq_core::Instant;
 
 impl<P: Send> Submitter<P> {
-    /// The first half of a [`flush`](Self::flush) that finds the elevator taken: leaves the plug in staging and tells
-    /// nobody. [`finish_flush`](Self::finish_flush) must be the next call, however much later. False, and nothing has
-    /// happened, if the plug is empty or the queue is not accessed by combining.
+    /// The first half of a [`flush`](Self::flush) that finds the elevator taken: leaves the plug in staging and kicks
+    /// no runner. [`finish_flush`](Self::finish_flush) must be the next call, however much later. False, without
+    /// effect, if the plug is empty or the queue is not accessed by combining.
     ///
-    /// For drivers in virtual time, where no thread is interrupted by itself; programs have no use for it.
+    /// For drivers in virtual time, where no thread is interrupted by itself; other programs do not need it.
     #[must_use]
     pub fn begin_flush(&mut self) -> bool {
         if self.plug.is_empty() {
@@ -30,13 +30,13 @@ impl<P: Send> Submitter<P> {
         true
     }
 
-    /// The second half: runs the elevator, or leaves word that somebody should, as this thread knew the queue in the
+    /// The second half: runs the elevator, or leaves a kick to its runner, in the queue as this thread knew it in the
     /// first half.
     pub fn finish_flush(&mut self, now: Instant) {
         let (id, home) = (self.id(), self.hw());
         let by = Caller { id: Some(id), now, home, tally: &self.tally };
         self.q.kick_and_drive(self.shard(), by);
-        // As in `flush`, after what was staged was marked.
+        // As in `flush`, after the staged bios were marked.
         if !self.is_current() && !planted::is(Planted::ForgetsVersion) {
             self.show_staged(now);
         }

@@ -1,11 +1,11 @@
-//! What a submitter does about the limits of groups, where there are any (`throttle.rs`).
+//! How a submitter obeys the limits of groups, where there are any (`throttle.rs`).
 
 use super::Submitter;
 use crate::elevator::Proto;
 use blkmq_core::Instant;
 
 impl<P: Send> Submitter<P> {
-    /// Some group has limits, or something waits because one had.
+    /// Plugs or holds back a bio while a group has limits, or while an I/O waits because a group had.
     #[cold]
     pub(super) fn enqueue_metered(&mut self, now: Instant, proto: Proto) {
         let meters = &self.q.lasting.meters;
@@ -17,7 +17,7 @@ impl<P: Send> Submitter<P> {
         }
     }
 
-    /// What its group's limits held back goes on its way, as far as they allow by now.
+    /// Plugs the I/Os that the limits of their groups allow by now.
     #[cold]
     pub(super) fn let_go(&mut self, now: Instant) {
         while let Some(Proto { meta, bio, .. }) =

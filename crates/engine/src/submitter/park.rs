@@ -1,15 +1,15 @@
-//! Going to sleep: a thread that has nothing to do may, once it has said so and looked again.
+//! Parking: an idle thread may sleep once it has announced that and looked for work again.
 //!
-//! How it sleeps and who wakes it is the host's; whom to wake is decided in `drive.rs`.
+//! The host decides how a thread sleeps and how it is woken; `drive.rs` decides which thread to wake.
 
 use super::Submitter;
 use crate::sync::{Ordering, fence};
 use blkmq_core::Instant;
 
 impl<P: Send> Submitter<P> {
-    /// May the thread park? If so it must, until [`Host::wake_submitter`](crate::Host::wake_submitter) names
-    /// it or [`next_deadline`](Self::next_deadline) passes, and then call [`unpark`](Self::unpark). Not
-    /// allowed while there is something to reap or to do, or to flush.
+    /// May the thread park? If so it must, until [`Host::wake_submitter`](crate::Host::wake_submitter) names it or
+    /// [`next_deadline`](Self::next_deadline) passes, and then call [`unpark`](Self::unpark). Not allowed while there
+    /// is anything to reap, to do, or to flush.
     #[must_use]
     pub fn prepare_park(&mut self, now: Instant) -> bool {
         self.rise();
@@ -25,8 +25,9 @@ impl<P: Send> Submitter<P> {
         self.is_counted = true;
         let mut parks = self.parts().receiver.prepare_park();
         if parks {
-            // Pairs with `find_parked`: the marks are set, then looked for what is due; there it is the other way
-            // round, so one of both sees the other. Likewise whoever rebuilds the queue.
+            // Pairs with `find_parked`. This thread sets the marks and then looks for due work; the other thread does
+            // it the other way round, so one of them sees the other. The same holds for a thread that rebuilds the
+            // queue.
             fence(Ordering::SeqCst);
             parks = self.is_current() && !self.q.is_due(self.shard(), now);
         }
@@ -36,20 +37,20 @@ impl<P: Send> Submitter<P> {
         parks
     }
 
-    /// After parking, however it ended.
+    /// To be called after parking, however it ended.
     pub fn unpark(&mut self) {
         self.parts().receiver.cancel_park();
         self.rise();
     }
 
-    /// Is none of its shard's sleepers any more.
+    /// Leaves the shard's sleepers.
     fn rise(&mut self) {
         if std::mem::take(&mut self.is_counted) {
             self.shard().sleepers.get_up();
         }
     }
 
-    /// When something will be due without anybody asking again, and should be polled for.
+    /// The next time at which this submitter has work due without a wake-up, and should poll.
     #[must_use]
     pub fn next_deadline(&self) -> Option<Instant> {
         [self.q.deadline(self.shard()), self.throttle.deadline()].into_iter().flatten().min()

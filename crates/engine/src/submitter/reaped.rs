@@ -2,7 +2,7 @@
 
 use crate::stats::SubmitterCounters;
 
-/// Bios being reaped, which are counted when that ends: also if the closure that takes them panics.
+/// Bios being reaped. They are counted when the call ends, also if the closure that takes them panics.
 pub(super) struct Reaped<'a> {
     pub(super) bios: u64,
     pub(super) tally: &'a SubmitterCounters,

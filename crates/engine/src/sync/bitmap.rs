@@ -1,9 +1,8 @@
-//! Numbers handed out and taken back by many threads: Linux's sbitmap.
+//! Numbers that many threads allocate and return: Linux's sbitmap.
 //!
-//! The numbers are spread over words, each on a line of its own, so that threads that stay with a word do
-//! not meet. What is given back does not go to the word that others are allocating from but to a second one
-//! beside it, on another line, which is folded back when the first looks empty: one write to the busy line
-//! for up to 64 numbers.
+//! The numbers are spread over words, each on a line of its own, so that threads that stay with a word do not meet. A
+//! returned number does not go to the word from which others are allocating but to a second one beside it, on another
+//! line, which is folded back when the first looks empty: one write to the busy line for up to 64 numbers.
 //!
 //! # States
 //!
@@ -17,18 +16,18 @@
 //! | both empty, `folds` > 0 | waits for the folder: a few instructions | likewise |
 //! | both empty, `folds` 0 | goes to the next word; after the last, none | likewise |
 //!
-//! Invariant: a number is in at most one of `free`, `cleared`, the hands of one folder, and use; it moves by
-//! one read-modify-write, so it is never in two. And `get` says none only if it saw each word with nothing
-//! free, cleared or being folded: numbers that nobody uses are not overlooked because they are on the way.
+//! Invariant: a number is in at most one of `free`, `cleared`, the hands of one folder, and use; it moves by one
+//! read-modify-write, so it is never in two. And `get` fails only if it saw each word with no number free, cleared or
+//! being folded: an unused number is not overlooked because a folder has it.
 //!
 //! # Why the orderings are enough
 //!
-//! What was done with a number before `put` is visible after the next `get` of it: put releases into
+//! The writes of a number's holder before `put` are visible after the next `get` of that number: put releases into
 //! `cleared`, the folder acquires from there and releases into `free`, the getter acquires.
 //!
-//! A folder raises `folds`, swaps `cleared` (releasing), fills `free`, lowers `folds` (releasing). Whoever
-//! looks loads `cleared`, then `folds`, then `free`, the first two acquiring. If it reads the zero that a
-//! folder left in `cleared`, it sees `folds` raised; and if it sees it lowered again, it sees `free` filled.
+//! A folder raises `folds`, swaps `cleared` (releasing), fills `free`, lowers `folds` (releasing). A reader loads
+//! `cleared`, then `folds`, then `free`, the first two acquiring. If it reads the zero that a folder left in
+//! `cleared`, it sees `folds` raised; and if it sees `folds` lowered again, it sees `free` filled.
 //!
 //! Read-modify-writes: one per `get`, single or batch; one per word touched by a `put`; four per fold.
 
@@ -53,7 +52,7 @@ struct Cleared {
     folds: AtomicU32,
 }
 
-// Allocating from a word and giving back to it are on different lines, and so are two words.
+// Allocating from a word and returning to it use different lines, and so do two words.
 const _: () = assert!(size_of::<CachePadded<AtomicU64>>() >= 64 && align_of::<Word>() >= 64);
 
 /// Numbers of one word, taken together.
@@ -65,7 +64,7 @@ pub(crate) struct BitBatch {
 }
 
 impl BitBatch {
-    /// Takes one out, the lowest first.
+    /// Takes the lowest number out.
     #[inline]
     pub(crate) fn pop(&mut self) -> Option<u32> {
         if self.bits == 0 {
@@ -76,7 +75,7 @@ impl BitBatch {
         Some(self.base + bit)
     }
 
-    /// The numbers that are left, without taking them out.
+    /// The remaining numbers, without taking them out.
     #[inline]
     pub(crate) fn numbers(&self) -> impl Iterator<Item = u32> + use<> {
         let mut copy = Self { base: self.base, bits: self.bits };
@@ -89,7 +88,7 @@ impl BitBatch {
         Self { base: self.base, bits: std::mem::take(&mut self.bits) }
     }
 
-    /// How many are left.
+    /// Numbers left.
     #[inline]
     #[must_use]
     pub(crate) fn len(&self) -> u32 {
@@ -107,8 +106,8 @@ impl BitBatch {
 impl Bitmap {
     /// All of `0..depth` free.
     ///
-    /// Words hold 64 numbers, halved while four of them would exceed the depth, so that even a small bitmap
-    /// has some four words (`spec/framework.md` section 3.2).
+    /// Words hold 64 numbers, halved while four of them would exceed the depth, so that even a small bitmap has about
+    /// four words (`spec/framework.md` section 3.2).
     ///
     /// # Panics
     /// If `depth` is 0.
@@ -122,21 +121,21 @@ impl Bitmap {
         Self { words: (0..depth).step_by(1 << shift).map(word).collect(), depth, shift }
     }
 
-    /// How many numbers there are.
+    /// The numbers in all.
     #[inline]
     #[must_use]
     pub(crate) fn depth(&self) -> u32 {
         self.depth
     }
 
-    /// How many are in use: a snapshot, exact while nobody else acts. Never too high on account of numbers
-    /// that are just being folded.
+    /// How many are in use: a snapshot, exact while no other thread acts. Never too high on account of numbers that
+    /// are being folded.
     #[must_use]
     pub(crate) fn in_use(&self) -> u32 {
         self.words.iter().enumerate().map(|(at, word)| self.used_in(at, word)).sum()
     }
 
-    /// Are `n` or more in use? Stops counting there.
+    /// Are `n` or more in use? Stops counting at `n`.
     pub(crate) fn in_use_reaches(&self, n: u32) -> bool {
         let mut used = 0;
         self.words.iter().enumerate().any(|(at, word)| {
@@ -149,7 +148,7 @@ impl Bitmap {
         word.vacant().map_or(0, |vacant| self.word_depth(at as u32) - vacant.count_ones())
     }
 
-    /// Takes a number. `hint` is the caller's: where to begin, and afterwards where it was found, so that
+    /// Takes a number. `hint` is the caller's: where to begin, and afterwards where the number was found, so that
     /// callers stay with the word in which they succeed.
     #[inline]
     pub(crate) fn get(&self, hint: &mut u32) -> Option<u32> {
@@ -162,10 +161,10 @@ impl Bitmap {
         self.search(hint, want, |_| u64::MAX)
     }
 
-    /// Takes a number from a share of `shallow_depth` numbers of the whole bitmap, for callers that must
-    /// leave the rest to others. Each word contributes in proportion, rounded down; what rounding lost goes
-    /// to the first words (`spec/framework.md` section 3.2, as since Linux 6.18). The share is the same
-    /// numbers every time, so those who are confined to it never hold more than `shallow_depth`.
+    /// Takes a number from a share of `shallow_depth` numbers of the whole bitmap, for callers that must leave the
+    /// rest to others. Each word contributes in proportion, rounded down; the remainder goes to the first words
+    /// (`spec/framework.md` section 3.2, as since Linux 6.18). The share is the same numbers every time, so callers
+    /// confined to it never hold more than `shallow_depth`.
     #[inline]
     pub(crate) fn get_shallow(&self, hint: &mut u32, shallow_depth: u32) -> Option<u32> {
         if shallow_depth >= self.depth {
@@ -174,7 +173,7 @@ impl Bitmap {
         self.search(hint, 1, |word| mask(self.share(word, shallow_depth)))?.pop()
     }
 
-    /// Gives a number back. One read-modify-write.
+    /// Returns a number. One read-modify-write.
     ///
     /// # Panics
     /// If it is not below the depth; in debug builds also if it is not in use.
@@ -183,7 +182,7 @@ impl Bitmap {
         self.words[(bit >> self.shift) as usize].put(self.bit(bit));
     }
 
-    /// Gives the rest of a batch back. One read-modify-write.
+    /// Returns the rest of a batch. One read-modify-write.
     #[inline]
     pub(crate) fn put_batch(&self, mut batch: BitBatch) {
         let BitBatch { base, bits } = batch.take();
@@ -192,7 +191,7 @@ impl Bitmap {
         }
     }
 
-    /// Gives numbers back: one read-modify-write for each run of numbers of the same word.
+    /// Returns numbers: one read-modify-write for each run of numbers of the same word.
     #[inline]
     pub(crate) fn put_many(&self, mut numbers: impl Iterator<Item = u32>) {
         let Some(first) = numbers.next() else { return };
@@ -216,7 +215,7 @@ impl Bitmap {
         1 << (number & ((1 << self.shift) - 1))
     }
 
-    /// Up to `want` numbers of the first word from `hint` on that has any among `allowed(word)`.
+    /// Up to `want` numbers of the first word, from `hint` on, that has a free one among `allowed(word)`.
     #[inline]
     fn search(&self, hint: &mut u32, want: u32, allowed: impl Fn(u32) -> u64) -> Option<BitBatch> {
         let words = self.words.len() as u32;
@@ -235,13 +234,13 @@ impl Bitmap {
         None
     }
 
-    /// Numbers in word `word`: all words are full but for the last.
+    /// The numbers in word `word`: all words are full but the last.
     #[inline]
     fn word_depth(&self, word: u32) -> u32 {
         (self.depth - (word << self.shift)).min(1 << self.shift)
     }
 
-    /// What word `word` contributes to a share of `shallow` numbers, which is less than the depth.
+    /// The contribution of word `word` to a share of `shallow` numbers, which is less than the depth.
     #[inline]
     fn share(&self, word: u32, shallow: u32) -> u32 {
         let floor = |word_depth: u32| {
@@ -259,7 +258,7 @@ fn mask(n: u32) -> u64 {
     if n == 0 { 0 } else { u64::MAX >> (u64::BITS - n) }
 }
 
-/// Up to `want` of `bits`, from bit `offset` upwards and round.
+/// Up to `want` of `bits`, from bit `offset` upwards and around.
 #[inline]
 fn choose(bits: u64, offset: u32, want: u32) -> u64 {
     if bits.count_ones() <= want {
@@ -284,7 +283,7 @@ impl Word {
         }
     }
 
-    /// Takes up to `want` numbers out of `allowed`; 0 if there is none, and none is on the way.
+    /// Takes up to `want` numbers out of `allowed`; 0 if none is free and none is being folded.
     #[inline]
     fn get(&self, offset: u32, want: u32, allowed: u64) -> u64 {
         if want == 0 || allowed == 0 {
@@ -305,13 +304,13 @@ impl Word {
             if before & chosen != 0 {
                 return before & chosen;
             }
-            // Others were quicker, so somebody got on.
+            // Other threads were quicker, so the system made progress.
             free = before & allowed;
         }
         0
     }
 
-    /// As [`get`](Self::get), for when nothing seems free.
+    /// As [`get`](Self::get), for a word that looks empty.
     #[inline(never)]
     fn get_cleared(&self, offset: u32, want: u32, allowed: u64) -> u64 {
         let mut backoff = Backoff::new();
@@ -346,9 +345,9 @@ impl Word {
         kept
     }
 
-    /// The numbers that nobody uses; `None` while some are being folded.
+    /// The unused numbers; `None` while some are being folded.
     ///
-    /// What has been vacant since before the call, and still is, is in the answer.
+    /// A number that has been unused since before the call, and still is, is in the answer.
     fn vacant(&self) -> Option<u64> {
         let cleared = self.cleared.bits.load(Ordering::Acquire);
         if self.cleared.folds.load(Ordering::Acquire) != 0 && looks_again() {

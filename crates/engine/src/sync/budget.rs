@@ -1,16 +1,16 @@
-//! How much may have left the elevators at once, over all hardware queues (`spec/framework.md` section 8.3).
+//! How many requests may have left the elevators at once, over all hardware queues (`spec/framework.md` section 8.3).
 //!
 //! | in use | `take(want)` | `put(n)` |
 //! |---|---|---|
-//! | limit | 0: *you* try again when told (`Restart`) | in use - n: *you* tell whoever waits |
-//! | below | the smaller of `want` and what is left: *yours* | likewise |
+//! | limit | 0: *you* register (`Pending`) and try again | in use - n: *you* call those registered |
+//! | below | `want` or the rest, if less: *yours* | likewise |
 //!
-//! Invariant: in use never exceeds the limit, and is the sum of what was taken and not put back.
+//! Invariant: in use never exceeds the limit, and is the sum of the permissions taken and not put back.
 //!
-//! Taking is a compare-and-exchange and not an optimistic addition: an addition that overshoots and is
-//! taken back makes others fail, in the meantime, to take what is there, and nobody would tell them. Put
-//! releases and take acquires, so whoever takes a budget sees what was done with it. Without a limit there
-//! is no shared word at all.
+//! Taking is a compare-and-exchange and not an optimistic addition. An addition that overshoots and is taken back
+//! makes other callers fail, in the meantime, to take free permissions, and no thread would call them. Put releases
+//! and take acquires, so a taker sees the writes of the permission's last holder. Without a limit there is no shared
+//! word at all.
 
 use super::{AtomicU32, Ordering};
 use crossbeam_utils::CachePadded;
@@ -24,13 +24,14 @@ struct Limited {
 }
 
 impl Budget {
-    /// `limit` permissions; without a limit, as many as anybody wants.
+    /// `limit` permissions, or without a limit any number.
     pub(crate) fn new(limit: Option<u32>) -> Self {
         let in_use = || CachePadded::new(AtomicU32::new(0));
         Self(limit.map(|limit| Limited { limit, in_use: in_use() }))
     }
 
-    /// Takes up to `want`; says how many. One read-modify-write; none if nothing is left, or no limit.
+    /// Takes up to `want`, and returns how many. One read-modify-write; none if no permission is left, or without a
+    /// limit.
     #[inline]
     #[must_use = "what was taken has to be put back"]
     pub(crate) fn take(&self, want: u32) -> u32 {
@@ -53,7 +54,7 @@ impl Budget {
         }
     }
 
-    /// Gives `n` back. One read-modify-write; none without a limit.
+    /// Puts `n` back. One read-modify-write; none without a limit.
     #[inline]
     pub(crate) fn put(&self, n: u32) {
         if let (Some(Limited { in_use, .. }), 1..) = (&self.0, n) {
@@ -76,7 +77,7 @@ impl Budget {
         self.0.is_some()
     }
 
-    /// How many are taken just now; 0 without a limit, where nobody counts.
+    /// How many are taken; 0 without a limit, because they are not counted then.
     #[must_use]
     pub(crate) fn in_use(&self) -> u32 {
         self.0.as_ref().map_or(0, |limited| limited.in_use.load(Ordering::Relaxed))
@@ -153,7 +154,7 @@ mod model {
         });
     }
 
-    /// A budget of one, and something that only who has it touches.
+    /// A budget of one, and a cell that only its holder touches.
     fn who_takes_it_sees_what_was_done_with_it(take: Take, put: fn(&Budget, u32)) {
         loom::model(move || {
             let shared = Arc::new((Budget::new(Some(1)), UnsafeCell::new(0)));
@@ -186,7 +187,7 @@ mod model {
         });
     }
 
-    /// One is put back and wanted again, while somebody else would like to have both.
+    /// One permission is put back and wanted again, while another caller wants both.
     fn what_is_there_is_not_refused(take: Take) {
         loom::model(move || {
             let budget = Arc::new(Budget::new(Some(2)));

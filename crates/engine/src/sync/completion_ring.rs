@@ -1,38 +1,38 @@
-//! Completions on their way to their submitter: any number of senders, one receiver, who may park.
+//! Completions on their way to their submitter: any number of senders, and one receiver that may park.
 //!
-//! It cannot overflow, by construction: the receiver has a credit of I/Os, each completes once, and the ring
-//! has an entry for each. So there is no "full", and a sender never waits.
+//! It cannot overflow, by construction: the receiver has a credit of I/Os, each completes once, and the ring has an
+//! entry for each. So there is no "full", and a sender never waits.
 //!
 //! # States
 //!
-//! `tail` counts the entries reserved so far, in its upper 63 bits; the lowest is `PARKED`. An entry holds
-//! the lap in which it was written (16 bits) over 48 bits of payload. Laps begin at 1, so a new entry, 0, is
-//! unwritten; later, the lap before is. The receiver's position is its own.
+//! `tail` counts the entries reserved so far, in its upper 63 bits; the lowest bit is `PARKED`. An entry holds the
+//! lap in which it was written (16 bits) over 48 bits of payload. Laps begin at 1, so a new entry, 0, is unwritten;
+//! later, an entry of the lap before is. The receiver's position is its own.
 //!
 //! | `tail` | `push` | `prepare_park` | `cancel_park` | `take_parked` |
 //! |---|---|---|---|---|
 //! | all taken | + n, entries published: the receiver will look | `PARKED`, true: the next sender wakes you | same | same, false |
 //! | some reserved | likewise | same, false: *you* look again | same | same, false |
 //! | `PARKED`, all taken | + n, entries published, `PARKED` cleared, true: *you* wake the receiver | same, true | cleared | cleared, true: *you* wake the receiver |
-//! | `PARKED`, some reserved | + n, published; whoever clears `PARKED` wakes the receiver | - | cleared | cleared, true: *you* wake the receiver |
+//! | `PARKED`, some reserved | + n, published; the sender that clears `PARKED` wakes the receiver | - | cleared | cleared, true: *you* wake the receiver |
 //!
-//! Invariant: `PARKED` is set only by a receiver that has taken everything reserved, and whoever clears it
-//! sees to the receiver; so a parked receiver has taken everything or somebody is about to wake it.
+//! Invariant: `PARKED` is set only by a receiver that has taken every reserved entry, and the thread that clears it
+//! wakes the receiver or is the receiver. So a parked receiver has taken everything, or a sender is about to wake it.
 //!
 //! # Why the orderings are enough
 //!
-//! `tail` is changed by read-modify-writes alone. A push is either before the parking one, which then finds
-//! it reserved and does not park, or after, and then finds `PARKED`. Nothing else hangs on `tail`, so
-//! relaxed will do. Payloads are published by storing the entry with release and loading it with acquire.
-//! An entry is overwritten only for an I/O that was submitted after the old payload was taken, because the
-//! credit came back with it; so the old one has been read.
+//! `tail` is changed by read-modify-writes alone. A push is either before the parking one, which then finds the
+//! reservation and does not park, or after it, and then finds `PARKED`. `tail` orders nothing else, so relaxed
+//! accesses do. Payloads are published by storing the entry with release and loading it with acquire. An entry is
+//! overwritten only for an I/O that was submitted after the old payload was taken, because the credit came back with
+//! it; so the old payload has been read.
 //!
-//! `take_parked` is for those who have something else for the receiver to do. They make it due, have a full
-//! fence, and look for `PARKED`; the receiver parks, has a full fence, and looks for what is due. The fences
-//! are theirs, for only they know what is due.
+//! `take_parked` is for a thread that has other work for the receiver. That thread makes the work due, has a full
+//! fence, and looks for `PARKED`; the receiver parks, has a full fence, and looks for due work. The fences are
+//! theirs, because only they know which work is due.
 //!
-//! A woken receiver may find its next entry reserved and not yet written, by a sender that was interrupted
-//! between the two. It looks again; `prepare_park` refuses until then.
+//! A woken receiver may find its next entry reserved and not yet written, by a sender that was interrupted between
+//! the two. It looks again; `prepare_park` refuses until then.
 //!
 //! Read-modify-writes: one per batch pushed, one more to wake; none to pop.
 
@@ -65,12 +65,12 @@ struct Shared {
     entries: Lines<AtomicU64>,
     /// Entries in use, a power of two.
     capacity: u64,
-    /// The receiver's position, for catching a credit that was exceeded.
+    /// The receiver's position, to detect that it exceeded its credit.
     #[cfg(debug_assertions)]
     taken: CachePadded<AtomicU64>,
 }
 
-/// A ring for a receiver with a credit of `capacity` payloads, rounded up to a power of two.
+/// A ring for a receiver with a credit of `capacity`, which is rounded up to a power of two.
 ///
 /// # Panics
 /// If `capacity` is 0 or above 2^31.
@@ -93,7 +93,7 @@ impl Shared {
         self.entries.at((position & (self.capacity - 1)) as usize)
     }
 
-    /// The lap of `position`, where the entry keeps it. Consecutive laps differ, and the first is not 0.
+    /// The lap of `position`, shifted to its place in an entry. Consecutive laps differ, and the first is not 0.
     #[inline]
     fn lap(&self, position: u64) -> u64 {
         ((position >> self.capacity.trailing_zeros()) + 1) << PAYLOAD_BITS
@@ -120,7 +120,7 @@ impl CompletionSender {
     fn publish(&self, first: u64, payloads: &[u64]) {
         #[cfg(debug_assertions)]
         {
-            // Not too low: the credit for this came back behind the store, by something that orders the two.
+            // Not too low: the credit for this came back after the store, by a path that orders the two.
             let held = first + payloads.len() as u64 - self.shared.taken.load(Ordering::Relaxed);
             assert!(held <= self.shared.capacity, "a receiver exceeded its credit");
         }
@@ -131,15 +131,15 @@ impl CompletionSender {
         }
     }
 
-    /// For waking the receiver for another reason than a payload. True if it is parked; then this caller has
-    /// to wake it. One load if it is not.
+    /// For waking the receiver for another reason than a payload. True if it is parked; then this caller has to wake
+    /// it. One load if it is not.
     #[inline]
     #[must_use = "if it says true, nobody else wakes the receiver"]
     pub(crate) fn take_parked(&self) -> bool {
         self.shared.tail.load(Ordering::Relaxed) & PARKED != 0 && self.unpark()
     }
 
-    /// Clears `PARKED`: true for the one who did.
+    /// Clears `PARKED`: true for the caller that did.
     #[cold]
     fn unpark(&self) -> bool {
         self.shared.tail.fetch_and(!PARKED, Ordering::Relaxed) & PARKED != 0 || !looks_again()
@@ -157,15 +157,15 @@ impl CompletionReceiver {
         Some(payload)
     }
 
-    /// Is nothing there to [`pop`](Self::pop)?
+    /// Would [`pop`](Self::pop) find nothing?
     #[inline]
     #[must_use]
     pub(crate) fn is_empty(&self) -> bool {
         self.peek().is_none()
     }
 
-    /// Is the `n`th entry from here written? Those before it may still be missing, for senders fill what they
-    /// reserved independently; a hint when to look. One load.
+    /// Is the `n`th entry from here written? The entries before it may still be missing, because each sender fills
+    /// its reservation independently; a hint when to look. One load.
     #[inline]
     #[must_use]
     pub(crate) fn reaches(&self, n: u32) -> bool {
@@ -174,7 +174,7 @@ impl CompletionReceiver {
         entry & !PAYLOAD_MASK == self.shared.lap(position)
     }
 
-    /// The oldest payload, which stays.
+    /// The oldest payload, without taking it.
     #[inline]
     pub(crate) fn peek(&self) -> Option<u64> {
         let entry = self.shared.entry(self.head).load(Ordering::Acquire);
@@ -182,9 +182,9 @@ impl CompletionReceiver {
         written.then_some(entry & PAYLOAD_MASK)
     }
 
-    /// Announces that the receiver is about to sleep. True: the next push wakes it. False: something has
-    /// been reserved meanwhile; it is there or will be at once, so look again. One read-modify-write if
-    /// nothing is there, none otherwise.
+    /// Announces that the receiver is about to sleep. True: the next push wakes it. False: an entry has been reserved
+    /// meanwhile; its payload is there or will be at once, so look again. One read-modify-write if no entry is
+    /// reserved, none otherwise.
     #[inline]
     #[must_use = "false means do not sleep"]
     pub(crate) fn prepare_park(&mut self) -> bool {
@@ -200,8 +200,8 @@ impl CompletionReceiver {
         }
     }
 
-    /// Takes the announcement back, after waking up or changing one's mind. True if a sender has been
-    /// quicker: its wake-up is on the way, or has arrived.
+    /// Withdraws the announcement, after waking up or deciding to stay awake. True if a sender has been quicker: its
+    /// wake-up is on the way, or has arrived.
     pub(crate) fn cancel_park(&mut self) -> bool {
         self.shared.tail.fetch_and(!PARKED, Ordering::Relaxed) & PARKED == 0
     }

@@ -1,36 +1,38 @@
-//! What whoever changes a queue tells everybody else: admit nothing, issue nothing, look at the queue anew.
+//! The announcements of a thread that changes a queue to all others: admit nothing, issue nothing, look at the queue
+//! anew.
 //!
 //! | word | 0 | n > 0 |
 //! |---|---|---|
-//! | `frozen` | runners admit what was submitted | n hold it: runners admit nothing; staging fills up |
-//! | `quiesced` | pumps offer requests to their devices | n hold it: pumps offer none |
+//! | `frozen` | runners admit staged bios | n holds: runners admit nothing; staging fills up |
+//! | `quiesced` | pumps offer requests to their devices | n holds: pumps offer none |
 //!
 //! | `version` | |
 //! |---|---|
-//! | equal to that of the queue that a submitter knows | it is the queue |
-//! | another | the queue was rebuilt: the submitter takes up the new one, and shows it what it staged |
+//! | equal to that of the queue that a submitter knows | that queue is current |
+//! | another | the queue was rebuilt: the submitter takes up the new one, and marks its staged bios in it |
 //! | with `POISONED` | a policy or a device panicked: equal to none, and stays so; every I/O ends |
 //!
-//! Invariant: once whoever froze the queue has had a run after [`freeze`](Control::freeze), no run admits
-//! anything until the last [`thaw`](Control::thaw); likewise pumps. Invariant: what a submitter staged is
-//! visited in the queue of the latest version.
+//! Invariant: once the thread that froze the queue has had a run after [`freeze`](Control::freeze), no run admits
+//! anything until the last [`thaw`](Control::thaw); likewise for pumps. Invariant: staged bios are visited in the
+//! queue of the latest version.
 //!
 //! # Why the orderings are enough
 //!
-//! `frozen` and `quiesced` are read inside a run and a pump's turn. Runs exclude each other, and each begins
-//! with an acquire of what the one before released. Who froze the queue takes every run once; whoever has it
-//! afterwards has seen the word. Before that it does not matter. Who lets go kicks afterwards, and the pass that is due
-//! then sees the word (`run_state`, R1). So relaxed will do on both sides, except for those who admit outside of a run
-//! ([`is_open`](Control::is_open)): a thaw releases what was done under the freeze, and they acquire.
+//! `frozen` and `quiesced` are read inside a run and a pump's turn. Runs exclude each other, and each begins with an
+//! acquire of the release of the run before. The thread that freezes the queue takes every run once, and every later
+//! runner has seen the word. Before that it does not matter. The thread that thaws kicks afterwards, and the pass
+//! that is then due sees the word (`run_state`, R1). So relaxed accesses do on both sides, except for a submitter
+//! that admits outside of a run ([`is_open`](Control::is_open)): a thaw releases the writes made under the freeze,
+//! and the submitter acquires them.
 //!
-//! `version`: a submitter stages, marks its bit in the set of the queue that it knows, and then looks at the
-//! version, with a full fence in between. Who rebuilds publishes the new version, and then, behind a full
-//! fence, marks everybody in the set of the new queue and has it visited. If the submitter's look came first in
-//! the order of fences, what it staged is seen by that visit. If not, it sees the new version, and marks itself
-//! in the new set.
+//! `version`: a submitter stages, marks its bit in the set of the queue that it knows, and then loads the version,
+//! with a full fence in between. The thread that rebuilds publishes the new version, and then, behind a full fence,
+//! marks every submitter in the set of the new queue and has that set visited. If the submitter's fence comes first
+//! in the order of fences, that visit sees its staged bios. If not, it sees the new version, and marks itself in the
+//! new set.
 //!
-//! `POISONED` is set by a read-modify-write and kept by another one, so that no rebuild undoes it. It is published as a
-//! version is, and for the same reasons.
+//! `POISONED` is set by a read-modify-write and kept by another one, so that no rebuild clears it. It is published as
+//! a version is, and for the same reasons.
 
 use super::{AtomicU32, Ordering, fence};
 use crossbeam_utils::CachePadded;
@@ -44,7 +46,7 @@ struct Words {
     version: AtomicU32,
 }
 
-/// One for a queue, whatever becomes of it. Rarely written, so that the line stays with everybody.
+/// One for each queue; it outlasts every rebuild. Rarely written, so that the line stays in every core's cache.
 pub(crate) struct Control(CachePadded<Words>);
 
 impl Control {
@@ -89,15 +91,15 @@ impl Control {
         self.0.quiesced.load(Ordering::Relaxed) > 0
     }
 
-    /// The version of the present queue.
+    /// The version of the current queue.
     #[inline]
     pub(crate) fn version(&self) -> u32 {
         self.0.version.load(Ordering::Acquire)
     }
 
-    /// Is the queue of this version the queue, and not frozen? For those who admit something outside of a run, under a
-    /// mutex that whoever freezes the queue takes once as well. Acquires: who sees that it was thawed sees whether it
-    /// was another one by then.
+    /// Is the queue of this version the current one, and not frozen? For a submitter that admits outside of a run,
+    /// under a mutex that the thread that freezes the queue takes once as well. Acquires: a caller that sees the thaw
+    /// also sees a rebuild that came before it.
     pub(crate) fn is_open(&self, version: u32) -> bool {
         self.0.frozen.load(Ordering::Acquire) == 0 && self.version() == version
     }
@@ -107,8 +109,8 @@ impl Control {
         version.wrapping_add(1) & !POISONED
     }
 
-    /// The queue of this version can be had from now on. A full fence: what is staged by anybody who does not
-    /// see the version is seen after this. A poisoned queue stays poisoned.
+    /// Makes the queue of this version the current one. A full fence: bios staged by a submitter that does not see
+    /// the version are seen after this call. A poisoned queue stays poisoned.
     pub(crate) fn publish(&self, version: u32) {
         assert!(version & POISONED == 0, "a version has 31 bits");
         let next = |old| Some(version | old & POISONED);
@@ -117,8 +119,8 @@ impl Control {
         fence(Ordering::SeqCst);
     }
 
-    /// Every submitter finds the queue poisoned when it looks next. A full fence: one that goes to sleep and does not
-    /// find it so is woken by what the caller does afterwards.
+    /// Every submitter finds the queue poisoned at its next look. A full fence: if a submitter goes to sleep without
+    /// seeing it, the caller's later steps wake it.
     pub(crate) fn poison(&self) {
         self.0.version.fetch_or(POISONED, Ordering::Release);
         fence(Ordering::SeqCst);

@@ -1,17 +1,17 @@
-//! Counters for statistics: written on the hot path, read by anybody, ordered with nothing.
+//! Counters for statistics: written on the hot path, read by any thread, ordered with nothing.
 //!
 //! | word | `add` | `get` |
 //! |---|---|---|
-//! | [`Counter`] | load, then store: one writer at a time | some earlier or the present value |
+//! | [`Counter`] | load, then store: one writer at a time | an earlier value or the current one |
 //! | [`SharedCounter`] | one read-modify-write: any number of writers | likewise |
 //!
-//! Relaxed throughout: a statistic does not say what else has happened. One writer's values never run
-//! backwards for a reader (coherence).
+//! Relaxed throughout: a statistic orders no other access. One writer's values never run backwards for a reader
+//! (coherence).
 
 use super::{AtomicU64, Ordering};
 
-/// A counter with one writer at a time; who that is, is settled elsewhere (by a run, a lock, ownership).
-/// Adding costs what adding to a plain integer does.
+/// A counter with one writer at a time, which a run, a lock or ownership ensures. Adding costs as much as with a
+/// plain integer.
 #[derive(Debug, Default)]
 pub(crate) struct Counter(AtomicU64);
 
@@ -23,7 +23,7 @@ impl Counter {
         self.0.store(sum, Ordering::Relaxed);
     }
 
-    /// Raises the counter to `n` if it is lower: for the largest of something.
+    /// Raises the counter to `n` if it is lower: for a maximum.
     #[inline]
     pub(crate) fn raise(&self, n: u64) {
         if n > self.get() {
@@ -96,7 +96,7 @@ mod model {
         });
     }
 
-    /// The largest value, while somebody reads.
+    /// The maximum, while another thread reads it.
     fn a_maximum_never_falls(raise: fn(&Counter, u64)) {
         loom::model(move || {
             let largest = Arc::new(Counter::default());

@@ -1,29 +1,30 @@
-//! Kicks as the kernel has them: a work item with a time at which it is due, which every call sets anew, and the flag
-//! that was proposed to spare such calls (`spec/framework.md` section 9.1).
+//! Kicks as the kernel has them: a work item with a due time, which every call sets anew, and the flag that was
+//! proposed to spare such calls (`spec/framework.md` section 9.1).
 //!
-//! It is for comparison; what this project does instead is `run_state`. Beside one of that, it says whether
-//! somebody has to come, and no more: who runs is decided there.
+//! It is for comparison; this project uses `run_state` instead. Beside a `RunState`, it only says whether a thread
+//! has to come; the `RunState` decides which thread runs.
 //!
 //! # States
 //!
 //! | word | `run_now`, always | `run_now`, flag | `run_later(d)` | `begin` |
 //! |---|---|---|---|---|
-//! | nothing | due now: *you* wake somebody | due now, flag: *you* wake somebody | due at d | same |
-//! | due at e | due now: *you* wake somebody | due now, flag: *you* wake somebody | due at d, earlier or later | nothing |
+//! | nothing | due now: *you* wake a thread | due now, flag: *you* wake a thread | due at d | same |
+//! | due at e | due now: *you* wake a thread | due now, flag: *you* wake a thread | due at d, earlier or later | nothing |
 //! | due at e, flag | - | same: dropped | due at d, earlier or later; flag stays | nothing |
 //!
 //! # What it does not guarantee
 //!
-//! R1 and R2 of `spec/framework.md` section 9.1. The latest call decides, so `run_later` puts off what was due now.
-//! Without the flag the next `run_now` mends that. With it, `run_now` is dropped because an earlier one
-//! has set the flag, although that one has been put off meanwhile: of *now, later, now* only *later* is left. Nothing is
+//! R1 and R2 of `spec/framework.md` section 9.1. The latest call decides, so `run_later` puts off a pass that was due
+//! now. Without the flag the next `run_now` mends that. With it, `run_now` is dropped because an earlier one has set
+//! the flag, although that one has been put off meanwhile: of *now, later, now* only *later* is left. The pass is not
 //! lost; it is late.
 //!
 //! # Orderings
 //!
-//! Every call but the looks is a read-modify-write, so all of them lie in one order and in one release sequence. The
-//! calls for a pass release and `begin` acquires: a `run_now` that is dropped reads a flag that no `begin` has cleared
-//! yet, and that `begin` sees what was published before. The order of memory is not what is at fault here.
+//! Every call but the hints is a read-modify-write, so all of them lie in one order and in one release sequence. The
+//! calls for a pass release and `begin` acquires: a `run_now` that is dropped reads a flag that no `begin` has
+//! cleared yet, and the next `begin` sees what was published before that call. The memory ordering is not at fault
+//! here.
 
 use super::{AtomicU64, Kick, Ordering};
 use blkmq_core::Instant;
@@ -40,7 +41,7 @@ pub(crate) struct DelayedWork {
 }
 
 impl DelayedWork {
-    /// Nothing is due. Every `run_now` wakes somebody.
+    /// Nothing is due. Every `run_now` makes its caller wake a thread.
     pub(crate) fn always() -> Self {
         Self { word: AtomicU64::new(0), has_flag: false }
     }
@@ -105,7 +106,8 @@ mod tests {
     }
     use Call::{Later, Now};
 
-    /// Wake-ups, and whether a pass is due at once, after these calls for a worker that does not come.
+    /// How many callers had to wake the worker, and whether a pass is due at once, after these calls, if the worker
+    /// does not come.
     fn delayed(work: &DelayedWork, calls: [Call; 3]) -> (usize, bool) {
         let mut wakes = 0;
         for call in calls {
@@ -131,7 +133,8 @@ mod tests {
         (wakes, state.due(T0))
     }
 
-    /// The case that Long Li found in his own patch: the second *now* is dropped, and nothing happens until the delay is over.
+    /// The fault that Long Li, the author of the patch, found: the second *now* is dropped, and no pass begins until
+    /// the delay is over.
     #[test]
     fn seed_002_now_later_now_with_the_flag_waits_for_later() {
         let work = DelayedWork::with_flag();
@@ -149,7 +152,7 @@ mod tests {
             ([Now, Later, Now], (2, true), (1, false)),
             // As the kernel has it: R2 is stricter.
             ([Now, Now, Later], (2, false), (1, false)),
-            // The case that Damien Le Moal asked about is none.
+            // The case that Damien Le Moal asked about is not a fault.
             ([Later, Now, Now], (2, true), (1, true)),
         ] {
             assert_eq!(delayed(&DelayedWork::always(), calls), always, "{calls:?}");
@@ -181,7 +184,7 @@ mod model {
         new: fn() -> S,
         now: fn(&S) -> Kick,
         later: fn(&S),
-        /// A pass, if it begins: what it sees.
+        /// A pass, if it begins. Returns the published value that it sees.
         pass: fn(&S, &AtomicBool) -> bool,
         is_due: fn(&S) -> bool,
     }
@@ -215,8 +218,8 @@ mod model {
 
     const NOBODY: fn(&DelayedWork) = |_| {};
 
-    /// One thread calls for a pass now, publishes something, and calls again; another one calls for a pass later, and
-    /// perhaps a worker comes. In every order the worker has seen what was published, or a pass is due now.
+    /// One thread calls for a pass now, publishes a value, and calls again; another one calls for a pass later, and
+    /// perhaps a worker comes. In every order the worker has seen the value, or a pass is due now.
     fn a_pass_is_due_after_now<S: Send + Sync + 'static>(way: Way<S>, worker: bool) {
         let Way { new, now, later, pass, is_due } = way;
         loom::model(move || {
@@ -251,7 +254,7 @@ mod model {
         a_pass_is_due_after_now(FLAGGED, false);
     }
 
-    /// Without calls for later the flag drops none too many: its order of memory is right.
+    /// Without calls for later the flag drops none too many: its memory ordering is right.
     #[test]
     fn loom_the_flag_alone_loses_nothing() {
         a_pass_is_due_after_now(Way { later: NOBODY, ..FLAGGED }, true);

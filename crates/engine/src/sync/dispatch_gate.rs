@@ -1,27 +1,27 @@
-//! Who dispatches, beside a lock: the bit that the kernel series of 2024 sets, so that dispatchers do not queue up for
-//! the lock (`spec/history.md` section 2).
+//! Admits one dispatcher beside a lock: the bit that the kernel series of 2024 sets, so that dispatchers do not queue
+//! up for the lock (`spec/history.md` section 2).
 //!
-//! There, whoever finds the bit set leaves, and relies on the next completion to dispatch what it came for. Here
-//! it leaves word, and the one who dispatches goes on for it: with a device that completes within the call there is no
-//! next completion.
+//! In that series a thread that finds the bit set leaves, and relies on the next completion to dispatch its requests.
+//! Here it leaves a mark, and the dispatcher continues on its behalf: with a device that completes within the call
+//! there is no next completion.
 //!
 //! | word | `try_enter` | `leave`, by the dispatcher |
 //! |---|---|---|
 //! | `FREE` | `BUSY`: *you* dispatch | - |
-//! | `BUSY` | `ASKED`: leave, the dispatcher goes on for you | `FREE`, false: done |
-//! | `ASKED` | same: leave, likewise | `FREE`, true: *you* come again |
+//! | `BUSY` | `ASKED`: leave, the dispatcher continues for you | `FREE`, false: done |
+//! | `ASKED` | same: leave, likewise | `FREE`, true: *you* enter again |
 //!
-//! Invariant: in `BUSY` and `ASKED` there is one dispatcher; what anybody published before it was sent away is seen by
-//! a dispatcher that enters, or comes again, afterwards. A dispatcher sees what the one before did.
+//! Invariant: in `BUSY` and `ASKED` there is one dispatcher. The writes of a caller before it was sent away are seen
+//! by a dispatcher that enters, or enters again, afterwards. A dispatcher sees the writes of its predecessor.
 //!
 //! # Why the orderings are enough
 //!
-//! Every call is a read-modify-write, so all of them lie in one order and in one release sequence. One that is sent away
-//! writes `ASKED` with release; the next `leave` reads that, or what a later one wrote, and its dispatcher comes again:
-//! entering acquires, and so sees what was published by everybody who was sent away before. If the dispatcher left
-//! first, the call reads `FREE` and is not sent away. `leave` itself has nothing to acquire, and releases what the
-//! dispatcher did. The first of the two writes of a call has nothing to release: if the caller is sent away, the second
-//! one does.
+//! Every call is a read-modify-write, so all of them lie in one order and in one release sequence. A caller that is
+//! sent away writes `ASKED` with release. The next `leave` reads that value or a later one, and its dispatcher enters
+//! again: entering acquires, and so sees what every caller published that was sent away before. If the dispatcher
+//! left first, the call reads `FREE` and is not sent away. `leave` itself has nothing to acquire, and releases the
+//! dispatcher's writes. The first of the two writes of a call has nothing to release: if the caller is sent away, the
+//! second one does.
 
 use super::{AtomicU8, Ordering, looks_again};
 
@@ -30,25 +30,26 @@ const BUSY: u8 = 1;
 /// A second bit, so that setting it cannot undo a `leave`.
 const ASKED: u8 = BUSY | 2;
 
-/// The bit, and one for those who were sent away.
+/// The bit, and a second one that refused callers set.
 pub(crate) struct DispatchGate(AtomicU8);
 
 impl DispatchGate {
-    /// Nobody dispatches.
+    /// No dispatcher.
     pub(crate) fn new() -> Self {
         Self(AtomicU8::new(FREE))
     }
 
-    /// May the caller dispatch? If not, whoever does goes on for it. One read-modify-write, two if not.
+    /// May the caller dispatch? If not, the dispatcher continues on its behalf. One read-modify-write, two if
+    /// refused.
     #[inline]
     #[must_use = "whoever entered has to leave"]
     pub(crate) fn try_enter(&self) -> bool {
         self.0.fetch_or(BUSY, Ordering::Acquire) == FREE
-            // The dispatcher may leave in between: then the caller is in, and will come once more for nothing.
+            // The dispatcher may leave in between: then the caller has entered, and will enter once more for nothing.
             || looks_again() && self.0.fetch_or(ASKED, Ordering::AcqRel) == FREE
     }
 
-    /// For the dispatcher. True if somebody was sent away meanwhile: the caller has to come again for it. One
+    /// For the dispatcher. True if a caller was sent away meanwhile: the dispatcher has to enter again for it. One
     /// read-modify-write.
     #[inline]
     #[must_use = "whoever was sent away relies on it"]
@@ -58,7 +59,7 @@ impl DispatchGate {
         before == ASKED
     }
 
-    /// Does somebody dispatch? A hint.
+    /// Is there a dispatcher? A hint.
     #[inline]
     #[must_use]
     pub(crate) fn is_busy(&self) -> bool {
@@ -93,8 +94,8 @@ mod model {
 
     type Call = fn(&DispatchGate) -> bool;
 
-    /// Each thread leaves something to dispatch, and dispatches for all until nobody is sent away any more. What
-    /// they look at are relaxed loads on purpose: only the gate's own ordering may make them right.
+    /// Each thread publishes work, and dispatches for all until no caller is sent away any more. The loads of the
+    /// work are relaxed on purpose: only the gate's own ordering may make them right.
     fn whoever_is_sent_away_is_served(threads: usize, times: u32, enter: Call, leave: Call) {
         loom::model(move || {
             let zeros = || (0..threads).map(|_| AtomicU32::new(0)).collect::<Box<[_]>>();
@@ -135,7 +136,7 @@ mod model {
         whoever_is_sent_away_is_served(3, 1, DispatchGate::try_enter, DispatchGate::leave);
     }
 
-    /// As it was proposed: who finds the bit set goes away without a word.
+    /// As it was proposed: a thread that finds the bit set leaves without a mark.
     #[test]
     #[should_panic(expected = "left behind")]
     fn loom_planted_enter_that_leaves_no_word() {

@@ -1,22 +1,22 @@
-//! Who may hold how many of a set of tags that several users share (`spec/framework.md` section 3.1).
+//! The fair share of a set of tags that several users divide (`spec/framework.md` section 3.1).
 //!
-//! A user is a hardware queue or a queue. While it is active, it may hold its part of the tags, rounded up,
-//! but at least 4; the others' parts are kept for them even if they do not use them just now.
+//! A user is a hardware queue or a queue. While it is active, it may hold its part of the tags, rounded up, but at
+//! least 4. The parts of the other active users are kept for them even while they do not use them.
 //!
 //! | user | `activate` | `deactivate` | `admit(want)` | `release(n)` |
 //! |---|---|---|---|---|
 //! | idle | active, one user more | same | want, and counted: no limit | held - n |
-//! | active, held < limit | same | idle, one user less | the smaller of want and what is left | held - n |
+//! | active, held < limit | same | idle, one user less | `want` or the rest up to the limit, if less | held - n |
 //! | active, held >= limit | same | idle, one user less | 0 | held - n |
 //!
-//! Invariant: `users` is the number of active users as soon as nobody changes that; `held` is what was
+//! Invariant: `users` is the number of active users once no thread is changing it; `held` is the number of tags
 //! admitted and not released.
 //!
-//! Idle users are found by those who want more than their part (`deactivate_idle`), for there is no timer.
+//! A user that wants more than its part looks for idle users (`deactivate_idle`), for there is no timer.
 //!
-//! Relaxed throughout: this is a count of tags, not a way to them. The bitmap orders what is done with a
-//! tag, and the barriers of `TagSet` make a release visible to whoever waits for it. A limit that is a
-//! moment old admits a tag too many or too few.
+//! Every access is relaxed: this counts tags and gives no access to them. The bitmap orders what is done with a tag,
+//! and the barriers of `TagSet` make a release visible to a waiter. A limit that is a moment old admits a tag too
+//! many or too few.
 //!
 //! Read-modify-writes: `admit` one, `release` one, on a line that only the user and its completions touch.
 
@@ -24,24 +24,24 @@ use super::{AtomicBool, AtomicU32, AtomicU64, Ordering, looks_again};
 use blkmq_core::{Instant, Nanos};
 use crossbeam_utils::CachePadded;
 
-/// No user's limit is below this.
+/// The lower bound of every user's limit.
 const MIN_LIMIT: u32 = 4;
-/// Who takes no tag for so long, and holds none, is idle. (Linux finds out when its timer for timeouts expires,
-/// within 5 s.)
+/// A user that takes no tag for this long, and holds none, is idle. (Linux finds out when its timer for timeouts
+/// expires, within 5 s.)
 pub(crate) const IDLE: Nanos = Nanos::from_millis(100);
 
 /// The users of a set of tags.
 pub(crate) struct FairShare {
     depth: u32,
     users: CachePadded<AtomicU32>,
-    /// When it was last looked for users that are idle, in nanoseconds.
+    /// When the last search for idle users began, in nanoseconds.
     looked: CachePadded<AtomicU64>,
     each: Box<[CachePadded<User>]>,
 }
 
 struct User {
     active: AtomicBool,
-    /// It has taken a tag since it was last looked at.
+    /// The user has taken a tag since the last search for idle users.
     seen: AtomicBool,
     held: AtomicU32,
 }
@@ -64,8 +64,8 @@ impl FairShare {
         }
     }
 
-    /// Counts `who` among the active: to be called with its first tag. True if it was not. A plain load if
-    /// it is active already.
+    /// Counts the user as active; to be called with its first tag. True if it was idle. A plain load if it is active
+    /// already.
     #[inline]
     pub(crate) fn activate(&self, who: u16) -> bool {
         let User { active, seen, .. } = &*self.each[usize::from(who)];
@@ -80,8 +80,8 @@ impl FairShare {
         new
     }
 
-    /// Counts `who` as idle: nothing of it has been pending for a while. True if it was active; then the
-    /// others may have more.
+    /// Counts the user as idle: it has had no I/O pending for a while. True if it was active; then the limits of the
+    /// others may rise.
     pub(crate) fn deactivate(&self, who: u16) -> bool {
         let old = self.each[usize::from(who)].active.swap(false, Ordering::Relaxed);
         if old {
@@ -90,8 +90,8 @@ impl FairShare {
         old
     }
 
-    /// Counts as idle whoever holds no tag and has taken none since it was last looked, if that is [`IDLE`] ago.
-    /// True if there was anybody. O(users), once in that time.
+    /// Counts as idle every user that holds no tag and has taken none since the last search, if that was [`IDLE`]
+    /// ago. True if there was such a user. O(users), once in that time.
     pub(crate) fn deactivate_idle(&self, now: Instant) -> bool {
         let (now, looked) = (now.as_nanos(), self.looked.load(Ordering::Relaxed));
         let due = now.saturating_sub(looked) >= IDLE.0;
@@ -105,7 +105,7 @@ impl FairShare {
         }
         let mut any = false;
         for (who, user) in (0..).zip(&self.each) {
-            // One that takes its first tag in this very moment is counted again with the next.
+            // A user that takes its first tag at this very moment is counted again with its next tag.
             let idle = !user.seen.swap(false, Ordering::Relaxed)
                 && user.held.load(Ordering::Relaxed) == 0
                 && user.active.load(Ordering::Relaxed);
@@ -121,7 +121,7 @@ impl FairShare {
         self.users.load(Ordering::Relaxed)
     }
 
-    /// What an active user may hold; `None` if there is nothing to divide: no active user, or one tag.
+    /// How many tags an active user may hold; `None` if there is nothing to divide: no active user, or one tag.
     #[inline]
     #[must_use]
     pub(crate) fn limit(&self) -> Option<u32> {
@@ -130,7 +130,7 @@ impl FairShare {
         divided.then(|| self.depth.div_ceil(users).max(MIN_LIMIT))
     }
 
-    /// Admits `who` to up to `want` tags, and counts them as held.
+    /// Admits the user to up to `want` tags, and counts them as held. Returns how many.
     #[inline]
     #[must_use = "what was admitted has to be released"]
     pub(crate) fn admit(&self, who: u16, want: u32) -> u32 {
@@ -157,7 +157,7 @@ impl FairShare {
         }
     }
 
-    /// Counts `n` tags of `who` as given back.
+    /// Counts `n` of the user's tags as returned.
     #[inline]
     pub(crate) fn release(&self, who: u16, n: u32) {
         if n > 0 {
@@ -166,7 +166,7 @@ impl FairShare {
         }
     }
 
-    /// Tags that `who` holds.
+    /// Tags that the user holds.
     #[must_use]
     pub(crate) fn held(&self, who: u16) -> u32 {
         self.each[usize::from(who)].held.load(Ordering::Relaxed)
@@ -228,7 +228,7 @@ mod tests {
         share.activate(0);
         assert!(!share.deactivate_idle(at(199)));
         assert!(share.deactivate_idle(at(200)), "1 and 2 were not seen again");
-        // 3 was not seen either, but holds one.
+        // User 3 was not seen either, but holds a tag.
         assert_eq!(share.users(), 2);
         share.release(3, 1);
         assert!(share.deactivate_idle(at(300)));
@@ -298,7 +298,7 @@ mod model {
         });
     }
 
-    /// Two threads look at the same time for those who are idle, and one user has taken a tag since the last time.
+    /// Two threads search for idle users at the same time, and one user has taken a tag since the last search.
     fn who_was_seen_stays(look: fn(&FairShare, Instant) -> bool) {
         loom::model(move || {
             let share = Arc::new(FairShare::new(32, 1));
@@ -333,7 +333,7 @@ mod model {
         });
     }
 
-    /// Two threads of one user, whose limit is 4.
+    /// Two threads of one user, with a limit of 4.
     fn the_limit_holds(admit: fn(&FairShare, u16, u32) -> u32) {
         loom::model(move || {
             let share = Arc::new(FairShare::new(8, 2));

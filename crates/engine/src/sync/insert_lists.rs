@@ -1,27 +1,26 @@
-//! Lists beside a lock, in which whoever finds the lock taken leaves what it wanted to insert: the insertion lists of the
-//! kernel series of 2024 (`spec/history.md` section 2).
+//! Lists beside a lock, in which a submitter that finds the lock taken leaves the requests it wants to insert: the
+//! insertion lists of the kernel series of 2024 (`spec/history.md` section 2).
 //!
 //! | list | `park` | `take`, under the lock |
 //! |---|---|---|
-//! | empty | filled, marked: whoever takes next has it | passed by |
+//! | empty | filled, marked: the next `take` has it | passed by |
 //! | filled | longer, marked: likewise | emptied: *the caller* inserts it |
-//! | closed: the queue is frozen, or another one | refused: *you* keep it | - |
+//! | closed: the queue is frozen, or replaced | refused: *you* keep it | - |
 //!
-//! A list is *closed* by a condition that `park` looks at while it holds the list. Whoever closes it, and then finds it
-//! [empty](InsertLists::is_empty), knows that it stays so.
+//! A list is *closed* by a condition that `park` checks while it holds the list. A thread that closes it, and then
+//! finds it [empty](InsertLists::is_empty), knows that it stays so.
 //!
-//! Invariant: what has been parked is in a marked list, or its parker is about to mark it.
+//! Invariant: every parked value is in a marked list, or its parker is about to mark it.
 //!
 //! # Why the orderings are enough
 //!
 //! A list is a vector under a mutex of its own, held for as long as it takes to move a plug. The mark is a bit in a
-//! [`Pending`], set behind the push: a taker that clears it takes the list afterwards, and finds what
-//! was pushed before. A mark set ahead of the push could be cleared in between. `set` ends in a full fence, so a
-//! parker that then finds somebody else at work, by a read-modify-write, knows that this one will look
-//! (`dispatch_gate`).
+//! [`Pending`], set behind the push: a taker that clears it takes the list afterwards, and finds the values pushed
+//! before. A mark set ahead of the push could be cleared in between. `set` ends in a full fence, so a parker that
+//! then finds, by a read-modify-write, another thread at work knows that this thread will look (`dispatch_gate`).
 //!
-//! *Closing.* `is_empty` takes each list's mutex behind the write that closes it. A `park` that has the list later sees
-//! that write; one that had it earlier has left something in it.
+//! *Closing.* `is_empty` takes each list's mutex behind the write that closes it. A `park` that has the list later
+//! sees that write; one that had it earlier has left its values in it.
 
 use super::{Mutex, MutexGuard, Pending, PoisonError, looks_again};
 use crossbeam_utils::CachePadded;
@@ -40,11 +39,11 @@ impl<T> InsertLists<T> {
     }
 
     fn list(&self, at: usize) -> MutexGuard<'_, Vec<T>> {
-        // A vector is whole whatever panicked while it was being filled.
+        // A vector is valid even if a thread panicked while it filled it.
         self.lists[at].lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Has `fill` add to the list of `who`, unless that is closed, as `is_open` says. False if it is.
+    /// Has `fill` add to the caller's list, unless `is_open` says that the list is closed. False if it is.
     pub(crate) fn park(
         &self,
         who: usize,
@@ -63,18 +62,18 @@ impl<T> InsertLists<T> {
         true
     }
 
-    /// Is anything parked? Plain loads: a hint, that is exact for what its parker has finished to park.
+    /// Is any value parked? Plain loads: a hint, exact once the `park` in question has returned.
     #[inline]
     pub(crate) fn any(&self) -> bool {
         self.filled.any()
     }
 
-    /// Empties all lists, oldest first in each. One caller at a time: whoever holds the lock.
+    /// Empties all lists, oldest first in each. One caller at a time: the holder of the lock.
     pub(crate) fn take(&self, mut each: impl FnMut(T)) {
         self.filled.take(|at| self.list(at.into()).drain(..).for_each(&mut each));
     }
 
-    /// Is nothing parked? Exact, and stays so if the lists are closed.
+    /// Are all lists empty? Exact, and stays so if they are closed.
     pub(crate) fn is_empty(&self) -> bool {
         (0..self.lists.len()).all(|at| self.list(at).is_empty())
     }
@@ -123,7 +122,7 @@ mod model {
         assert!(lists.park(0, || true, |list| list.push(value)));
     }
 
-    /// Threads park and then dispatch, or are sent away; who dispatches looks only at what is marked.
+    /// Threads park and then dispatch, or are sent away; the dispatcher looks only at marked lists.
     fn nothing_parked_is_left_behind(threads: u32, park: Park) {
         loom::model(move || {
             let shared = Arc::new((InsertLists::new(1), DispatchGate::new(), AtomicU32::new(0)));
@@ -166,7 +165,7 @@ mod model {
         });
     }
 
-    /// A list that is closed and found empty, for a queue that takes over; then it is open again, but another's.
+    /// A list is closed and found empty, for a queue that takes over; then it is open again, but for the new queue.
     fn nothing_is_parked_in_a_closed_list(park: fn(&InsertLists<u32>, &dyn Fn() -> bool) -> bool) {
         loom::model(move || {
             let shared = Arc::new((InsertLists::new(1), Control::new()));

@@ -1,17 +1,17 @@
 //! A value under a lock: the *before* that `RunCell` is compared with.
 //!
-//! *Invariant: a [`LockGuard`] exists only while its lock is held, and the value is reached only through
-//! guards.* Acquiring and releasing orders what follows each other, as in any lock.
+//! *Invariant: a [`LockGuard`] exists only while its lock is held, and the value is reached only through guards.*
+//! Acquiring and releasing orders successive holders, as in any lock.
 //!
 //! | lock | `enter(who)` | `try_enter(who)` | guard dropped |
 //! |---|---|---|---|
 //! | free | *you* hold | *you* hold | - |
-//! | held | waits: spinning in line, or parked | refused | the next in line, or somebody parked, holds |
+//! | held | waits: spinning in line, or parked | refused | the next in line, or a parked caller, holds |
 //!
 //! A guard of the spinning kind can be kept for a while without borrowing the cell ([`LockCell::detach`]); meanwhile
 //! the lock is held.
 //!
-//! The lock has lines of its own, so that waiting does not disturb the holder at work.
+//! The lock has lines of its own, so that waiters do not disturb the holder at work.
 
 use super::poison::{AlarmRef, Poison, Unwinding};
 use super::{Mutex, MutexGuard, PoisonError, QueuedLock, TryLockError, UnsafeCell};
@@ -19,10 +19,10 @@ use crossbeam_utils::CachePadded;
 use std::marker::PhantomData;
 use std::ops::{Deref, DerefMut};
 
-/// How to wait.
+/// How a caller waits.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum LockKind {
-    /// In line, spinning: what the kernel does.
+    /// In line, spinning, as in the kernel.
     Spin,
     /// Parked.
     Mutex,
@@ -48,7 +48,7 @@ struct Held<T> {
 // sending the value from holder to holder.
 unsafe impl<T: Send> Sync for LockCell<T> {}
 
-/// The right to the value; dropping it gives the lock back.
+/// The right to the value; dropping it releases the lock.
 pub(crate) struct LockGuard<'a, T> {
     held: &'a Held<T>,
     unwinding: Unwinding,
@@ -58,7 +58,7 @@ pub(crate) struct LockGuard<'a, T> {
     _value: PhantomData<&'a mut T>,
 }
 
-/// Gives the lock back when dropped.
+/// Releases the lock when dropped.
 enum Release<'a> {
     Spin(&'a QueuedLock, usize),
     Mutex { _guard: MutexGuard<'a, ()> },
@@ -73,8 +73,7 @@ impl Drop for Release<'_> {
     }
 }
 
-/// A held lock that is kept for a while without borrowing its cell. Whoever has it gives it back with
-/// [`LockCell::attach`].
+/// A held lock that is kept for a while without borrowing its cell. Its owner returns it with [`LockCell::attach`].
 #[must_use = "nobody else can enter until it is given back"]
 pub(crate) struct DetachedLock {
     /// The address of the cell, as its name; never followed.
@@ -102,7 +101,7 @@ impl<T> LockCell<T> {
     /// Waits for the lock. `who` is the caller's number, in use once at a time. `None` if an earlier holder panicked.
     ///
     /// # Panics
-    /// If `who` is out of range.
+    /// If the number is out of range.
     #[inline]
     pub(crate) fn enter(&self, who: usize) -> Option<LockGuard<'_, T>> {
         let release = match &self.lock {
@@ -110,7 +109,7 @@ impl<T> LockCell<T> {
                 lock.lock(who);
                 Release::Spin(lock, who)
             }
-            // Our own poison covers both kinds.
+            // The cell's own poison covers both kinds.
             Lock::Mutex(mutex) => {
                 Release::Mutex { _guard: mutex.lock().unwrap_or_else(PoisonError::into_inner) }
             }
@@ -118,7 +117,7 @@ impl<T> LockCell<T> {
         self.guard(release)
     }
 
-    /// The lock, if it is free and no earlier holder panicked. `who` as for [`enter`](Self::enter).
+    /// Takes the lock, if it is free and no earlier holder panicked. The number is as for [`enter`](Self::enter).
     ///
     /// # Panics
     /// As [`enter`](Self::enter).
@@ -127,7 +126,7 @@ impl<T> LockCell<T> {
         self.guard(self.try_lock(who)?)
     }
 
-    /// The lock, if it is free, whatever an earlier holder left behind.
+    /// Takes the lock, if it is free, even if an earlier holder panicked.
     pub(crate) fn seize(&self, who: usize) -> Option<LockGuard<'_, T>> {
         let release = self.try_lock(who)?;
         let unwinding = self.held.poison.ignore();
@@ -154,23 +153,23 @@ impl<T> LockCell<T> {
         Some(LockGuard { held: &self.held, unwinding, _release: release, _value: PhantomData })
     }
 
-    /// The lock that was detached from this cell.
+    /// The guard of a lock that was detached from this cell.
     ///
     /// # Panics
-    /// If it was another cell's.
+    /// If it was detached from another cell.
     #[allow(clippy::needless_pass_by_value, reason = "the detached lock is given up")]
     pub(crate) fn attach(&self, detached: DetachedLock) -> LockGuard<'_, T> {
         let DetachedLock { cell, who, unwinding } = detached;
         let (Lock::Spin(lock), true) = (&self.lock, cell == self.name()) else {
             panic!("a lock of another cell");
         };
-        // There is no guard now: detaching took the one there was, and this took what that made.
+        // There is no guard now: `detach` consumed the guard, and this call consumes what `detach` returned.
         let release = Release::Spin(lock, who);
         LockGuard { held: &self.held, unwinding, _release: release, _value: PhantomData }
     }
 
-    /// Keeps the lock without borrowing the cell, which must stay where it is until it is given back. `None` if it is
-    /// no spinning one.
+    /// Keeps the lock without borrowing the cell, which must not move until the lock is attached again. `None` if the
+    /// lock is not of the spinning kind.
     pub(crate) fn detach(&self, guard: LockGuard<'_, T>) -> Option<DetachedLock> {
         assert!(std::ptr::eq(guard.held, &raw const *self.held), "a guard of another cell");
         let Release::Spin(_, who) = guard._release else { return None };
@@ -183,7 +182,7 @@ impl<T> LockCell<T> {
         std::ptr::from_ref(self).addr()
     }
 
-    /// The value, without the lock: `&mut self` says that nobody holds it.
+    /// The value, without the lock: `&mut self` shows that there is no holder.
     pub(crate) fn get_mut(&mut self) -> &mut T {
         // SAFETY: `&mut self` excludes guards, which borrow the cell.
         self.held.value.with_mut(|value| unsafe { &mut *value })
@@ -191,12 +190,12 @@ impl<T> LockCell<T> {
 }
 
 impl<T> LockGuard<'_, T> {
-    /// Has an earlier holder panicked? Only one that was [seized](LockCell::seize) can be.
+    /// Has an earlier holder panicked? Only the guard of a [seized](LockCell::seize) lock can answer yes.
     pub(crate) fn is_poisoned(&self) -> bool {
         self.held.poison.is_poisoned()
     }
 
-    /// From now on the lock can only be [seized](LockCell::seize).
+    /// Closes the cell: from now on the lock can only be [seized](LockCell::seize).
     pub(crate) fn close(&self) {
         self.held.poison.close();
     }
@@ -206,7 +205,7 @@ impl<T> Drop for LockGuard<'_, T> {
     #[inline]
     fn drop(&mut self) {
         if self.held.poison.note(self.unwinding) {
-            // The lock is given back right after this; a thread that wakes earlier waits for it.
+            // The lock is released right after this; a thread that wakes earlier waits for it.
             self.held.poison.raise();
         }
     }
@@ -216,7 +215,7 @@ impl<T> Deref for LockGuard<'_, T> {
     type Target = T;
     #[inline]
     fn deref(&self) -> &T {
-        // SAFETY: the lock is held (module invariant), and the guard is borrowed, so nobody has `&mut`.
+        // SAFETY: the lock is held (module invariant), and the guard is borrowed, so no `&mut` exists.
         self.held.value.with(|value| unsafe { &*value })
     }
 }
@@ -360,7 +359,7 @@ mod model {
         holders_exclude_each_other(LockKind::Mutex, enter);
     }
 
-    /// Takes a lock that nobody else knows of.
+    /// Each thread takes a lock of its own, which the other does not know.
     #[test]
     #[should_panic(expected = "Causality violation")]
     fn loom_planted_lock_of_ones_own() {

@@ -1,37 +1,37 @@
 //! A rate that several threads keep to together: each I/O is given the time at which it may go.
 //!
-//! The word is the time at which the next one may go, in nanoseconds: a word of an [`Instant`]'s own unit holds every
-//! time that there is, so that no uptime is too long for it.
+//! The word `free_at` is the time at which the next I/O may go, in nanoseconds. A word in the unit of [`Instant`]
+//! holds every time that there is, so that no uptime is too long for it.
 //!
 //! | `free_at` | `reserve(now, cost)` |
 //! |---|---|
 //! | earlier than `now` less the slack | `free_at` = `now` less the slack, plus the cost; *you* go at once |
 //! | in between | `free_at` + cost; *you* go at once |
-//! | later than `now` | `free_at` + cost; *you* go when it was |
+//! | later than `now` | `free_at` + cost; *you* go at the old `free_at` |
 //!
-//! What an I/O costs beyond whole nanoseconds is added up in a second word, the carry: an I/O whose fraction makes that
-//! overflow costs a nanosecond more. So fast rates are kept to as exactly as slow ones. The carry is a plain sum, and it
-//! does not matter to which of two threads a nanosecond falls.
+//! The cost of an I/O beyond whole nanoseconds is added up in a second word, the carry: an I/O costs a nanosecond
+//! more if its fraction makes the carry overflow. So fast rates are kept to as exactly as slow ones. The carry is a
+//! plain sum, and it does not matter which of two threads pays a nanosecond.
 //!
-//! Invariant: over any stretch of time, what is let go costs no more than the stretch, the slack, one I/O and a
+//! Invariant: over any stretch of time, the I/Os let go cost no more than the stretch, the slack, one I/O and a
 //! nanosecond.
 //!
-//! Relaxed orderings are enough: nothing is handed over by these words, and each reservation is one
-//! compare-and-exchange, so that no two get the same time. The slack makes up for threads that come late: time that
-//! went unused is not lost, up to so much.
+//! Relaxed orderings are enough: these words hand nothing over, and each reservation is one compare-and-exchange, so
+//! that no two get the same time. The slack makes up for threads that come late: up to that amount, unused time is
+//! not lost.
 
 use super::{AtomicU64, Ordering};
 use blkmq_core::{Instant, Nanos};
 
-/// A nanosecond in the unit of prices, as a power of two: as fine as a word can hold the dearest price, which is a
+/// A nanosecond in the unit of prices, as a power of two: as fine as a word can hold the highest price, which is a
 /// second for a unit (below 2^30 ns).
 const FRACTION: u32 = 34;
-/// Time that went unused and that may be made up for.
+/// Unused time that later I/Os may make up for.
 pub(crate) const SLACK: Nanos = Nanos::from_millis(10);
 
-/// A rate of something; without a limit at first.
+/// A rate in units per second; without a limit at first.
 pub(crate) struct Meter {
-    /// What a unit costs, in 2^-34 ns; 0 without a limit.
+    /// The price of a unit, in 2^-34 ns; 0 without a limit.
     price: AtomicU64,
     /// In nanoseconds.
     free_at: AtomicU64,
@@ -45,7 +45,7 @@ impl Meter {
         Self { price, free_at, carry }
     }
 
-    /// From now on so many units go in a second; `None` for any number. What was reserved before stands.
+    /// From now on up to `rate` units go in a second; `None` for any number. Earlier reservations stand.
     pub(crate) fn set_rate(&self, rate: Option<u64>) {
         let second = Nanos::from_secs(1).0 << FRACTION;
         let price = |rate: u64| (second / rate.max(1)).max(1);
@@ -57,7 +57,7 @@ impl Meter {
         self.price.load(Ordering::Relaxed) != 0
     }
 
-    /// Has so many units go, from the time that it says, which is `now` or later. [`Instant::MAX`] is never.
+    /// Reserves `units`, which may go from the returned time on: `now` or later. [`Instant::MAX`] is never.
     pub(crate) fn reserve(&self, now: Instant, units: u64) -> Instant {
         let price = self.price.load(Ordering::Relaxed);
         if price == 0 || units == 0 {
@@ -81,12 +81,12 @@ impl Meter {
         }
     }
 
-    /// A cost in whole nanoseconds; the rest goes to the carry, and comes out of it when it is one.
+    /// The whole nanoseconds of a cost, and one more when the carry overflows; the rest goes to the carry.
     fn whole(&self, cost: u128) -> u64 {
         let whole = u64::try_from(cost >> FRACTION).unwrap_or(u64::MAX);
         // The bits below the point, moved to the top of the word.
         let rest = (cost as u64) << (u64::BITS - FRACTION);
-        // Whole costs, as those of slow rates are, leave the carry alone.
+        // Whole costs, which are those of slow rates, leave the carry alone.
         if rest == 0 {
             return whole;
         }
@@ -94,7 +94,7 @@ impl Meter {
         whole.saturating_add(before.checked_add(rest).is_none().into())
     }
 
-    /// Forgets what was reserved: for another group that is to keep to it from now on.
+    /// Forgets all reservations: for a meter that another group uses from now on.
     pub(crate) fn reset(&self) {
         self.free_at.store(0, Ordering::Relaxed);
     }
@@ -110,8 +110,8 @@ mod tests {
 
     /// After a second of silence, so that the slack is full; the times are relative to that.
     const SILENCE: u64 = 1_000_000_000;
-    /// Uptimes: none, near those at which a count of nanoseconds with a fraction beside it would run over, and the
-    /// last day that there is.
+    /// Uptimes: none, near those at which a count of nanoseconds with a fraction beside it would overflow, and the
+    /// last day of the time scale.
     const BEGINS: [u64; 7] = [
         SILENCE,
         (1 << 54) - SILENCE / 10,
@@ -157,7 +157,7 @@ mod tests {
         let meter = Meter::new();
         meter.set_rate(Some(rate));
         let units = if rate > 1_000_000_000 { 4096 } else { 1 };
-        // A fiftieth of a second at least, of which the slack is half.
+        // At least a fiftieth of a second, of which the slack is half.
         let ios = (rate / units / 50).max(1000);
         let mut last = at(begin);
         for _ in 0..=ios {
@@ -171,14 +171,14 @@ mod tests {
         );
     }
 
-    /// `now << 10` once made a word of ticks of the time. From an uptime of 208.5 days on its high bits were gone, each
+    /// The time was once kept as ticks, `now << 10`. From an uptime of 208.5 days on its high bits were lost, each
     /// reservation was long past, and every limit was off.
     #[test]
     fn a_limit_holds_whatever_the_uptime_and_the_silence_before() {
         for begin in BEGINS {
             let meter = Meter::new();
             meter.set_rate(Some(100));
-            // As a queue that has been used since its creation.
+            // Like a queue that has been used since its creation.
             meter.reserve(Instant::ZERO, 1);
             let went = (0..1000).filter(|_| meter.reserve(at(begin), 1) == at(begin)).count();
             assert_eq!(went, 2, "at {begin}");

@@ -1,28 +1,28 @@
-//! Everything in the engine that two threads touch at once, and nothing that knows what a request is.
+//! All the protocols between the engine's threads, and no knowledge of requests.
 //!
-//! One mechanism per file. Each file opens with a table over its atomic words: a row per state, a column
-//! per call, and in the cells what happens and who acts next. Under the tables stands why each ordering is
-//! enough. The rest of the engine holds no atomics of its own but flags and hints, and no `unsafe` outside
-//! `slots.rs`.
+//! One mechanism per file. Each file opens with a table over its atomic words: a row per state, a column per call,
+//! and in the cells the effect and the thread that acts next (*you* is the caller). Under the tables is the argument
+//! that each ordering is enough. The rest of the engine holds no atomics of its own but flags and hints, and no
+//! `unsafe` outside `slots.rs`.
 //!
-//! | file | what it is | read-modify-writes on the hot path |
+//! | file | mechanism | read-modify-writes on the hot path |
 //! |---|---|---|
-//! | [`run_state`] | who runs, and is another pass owed | begin 1, finish 1, kick 1 or 0 |
+//! | [`run_state`] | whether a runner is active, and whether another pass is owed | begin 1, finish 1, kick 1 or 0 |
 //! | [`run_cell`] | a value that only the runner touches | as above |
 //! | [`queued_lock`], [`lock_cell`] | the *before* of the comparison: a lock around the same value | lock 1, unlock 1 |
-//! | [`dispatch_gate`], [`insert_lists`], [`delayed_work`] | what was proposed to relieve it | as it was proposed |
+//! | [`dispatch_gate`], [`insert_lists`], [`delayed_work`] | proposed relief for that lock | as it was proposed |
 //! | [`mod@ring`] | staging: one producer, one consumer | 0 |
 //! | [`mod@completion_ring`] | many producers, one consumer, sized so that it cannot overflow | 1 per batch |
 //! | [`pending`] | which submitters have staged work | set 1, take 1 per non-empty word |
 //! | [`bitmap`] | tags without a lock | get 1 per batch, put 1 per word |
-//! | [`tag_set`], [`fair_share`] | tags with waiters, and their division among users | as `bitmap` while nobody waits |
-//! | [`restart`] | "somebody wants to be told of the next free tag" | mark 1, take 0 or 1 |
-//! | [`sleepers`] | is there anybody to wake | 0 while nobody sleeps |
-//! | [`budget`] | how much may be at the device | take 1, put 1, none if unlimited |
+//! | [`tag_set`], [`fair_share`] | tags with waiters, divided among users | as `bitmap` while no elevator waits |
+//! | [`restart`] | a mark: call this elevator when the next tag is free | mark 1, take 0 or 1 |
+//! | [`sleepers`] | which submitters sleep and may be woken | 0 while none sleeps |
+//! | [`budget`] | how many requests may have left the elevators | take 1, put 1, none if unlimited |
 //! | [`meter`] | a rate that several threads keep to | reserve 1 |
-//! | [`tokens`] | the same with a limit that changes, and with those who wait | take 1, put 1 |
-//! | [`mod@orphans`] | tokens that were dropped; off the way of an I/O | 0 |
-//! | [`control`] | freeze, quiesce, "the queue is another one" | 0 |
+//! | [`tokens`] | a budget with a limit that changes and with waiters | take 1, put 1 |
+//! | [`mod@orphans`] | tokens that were dropped; off the path of an I/O | 0 |
+//! | [`control`] | freeze, quiesce, version of the queue | 0 |
 //! | [`counter`] | statistics | 0, or 1 if shared |
 //!
 //! # The facade
@@ -35,10 +35,10 @@
 //! RUSTFLAGS="--cfg shuttle" cargo test -p blkmq-engine --lib --release shuttle_
 //! ```
 //!
-//! The first takes a few seconds with three preemptions; four is for those who have changed something here.
-//! Every model has a sibling, marked `should_panic`, in which one step is replaced by a subtly wrong one; it
-//! proves that the model can see the bug it exists for. And `cargo xtask orderings` weakens every ordering here and
-//! leaves out every fence and every second look in turn; a model has to fail, or `orderings.md` says why none does.
+//! The first takes a few seconds with three preemptions; use four after a change in this folder. Every model has a
+//! sibling, marked `should_panic`, in which one step is replaced by a subtly wrong one; it proves that the model can
+//! see the bug it exists for. And `cargo xtask orderings` weakens every ordering here and leaves out every fence and
+//! every second look in turn; a model has to fail, or `orderings.md` says why none does.
 //!
 //! Loom explores acquire, release and relaxed orderings and `SeqCst` fences, but takes a `SeqCst` load or
 //! store for a weaker one. Nothing here relies on those: where a total order is needed, there is a fence.
@@ -143,13 +143,13 @@ impl<T> UnsafeCell<T> {
         Self(std::cell::UnsafeCell::new(value))
     }
 
-    /// Calls `f` with a pointer that may be read through while nobody has a writable one.
+    /// Calls `f` with a pointer that may be read through while no writable one exists.
     #[inline(always)]
     pub(crate) fn with<R>(&self, f: impl FnOnce(*const T) -> R) -> R {
         f(self.0.get())
     }
 
-    /// Calls `f` with a pointer that may be written through while nobody has another one.
+    /// Calls `f` with a pointer that may be written through while no other one exists.
     #[inline(always)]
     pub(crate) fn with_mut<R>(&self, f: impl FnOnce(*mut T) -> R) -> R {
         f(self.0.get())
@@ -171,8 +171,8 @@ pub(crate) fn fence_after_rmw() {
     fence(Ordering::SeqCst);
 }
 
-/// True. Stands where a protocol looks a second time, or looks whether a claim came first, so that
-/// `cargo xtask orderings` can leave that out and see whether a model notices.
+/// True. Stands where a protocol looks a second time, or checks whether another claim came first, so that `cargo
+/// xtask orderings` can leave that out and see whether a model notices.
 #[cfg(not(loom))]
 #[inline(always)]
 pub(crate) const fn looks_again() -> bool {
@@ -194,8 +194,8 @@ pub(crate) fn prefetch<T>(line: *const T) {
 
 use std::sync::atomic::AtomicU64 as StdAtomicU64;
 
-/// A count that outlives every queue. Plain `std` under the model checkers too, whose atomics cannot be in a static; it
-/// orders nothing.
+/// A count that outlives every queue. Plain `std` under the model checkers too, because their atomics cannot be in a
+/// static; it orders nothing.
 pub(crate) struct GlobalCount(StdAtomicU64);
 
 impl GlobalCount {
@@ -226,8 +226,8 @@ pub(crate) fn unique_number() -> u32 {
     number
 }
 
-/// How a spinning waiter passes the time: it spins on its own line, and when that has gone on for longer
-/// than any hold ought to last, lets others have the CPU, because the one it waits for may need it.
+/// How a spinning waiter passes the time: it spins on its own line, and when that has gone on for longer than any
+/// hold ought to last, it yields the CPU, because the thread it waits for may need it.
 pub(crate) struct Backoff(u32);
 
 impl Backoff {
@@ -240,7 +240,7 @@ impl Backoff {
 
     #[inline]
     pub(crate) fn wait(&mut self) {
-        // Under a model checker, spinning without giving way is a schedule that never ends.
+        // Under a model checker, spinning without yielding is a schedule that never ends.
         if cfg!(any(loom, shuttle)) || self.0 >= Self::SPINS {
             yield_now();
         } else {

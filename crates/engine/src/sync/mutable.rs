@@ -1,15 +1,15 @@
 //! Loom's atomics with orderings that can be weakened one at a time, for `cargo xtask orderings`.
 //!
 //! That chore asks of each ordering in this folder what it is there for: it runs the models with the ordering
-//! weakened, and one of them has to fail. Building anew for each question would take hours, so the question is
-//! an environment variable, and each call looks whether it is the one that is meant. Only compiled under loom.
+//! weakened, and one of them has to fail. A build for each question would take hours, so the question is an
+//! environment variable, and each call checks whether it is the one to be weakened. Only compiled under loom.
 //!
 //! | variable | |
 //! |---|---|
-//! | `BLKMQ_MUTANT` | `FILE:LINE:COLUMN:ARGUMENT:ORDERING`: the call in that place, and which of its orderings, counted from 0, is that one instead. `Dropped`: the fence, or the second look, is left out |
-//! | `BLKMQ_SITES` | a file, to which each place that calls is added, as `FILE:LINE:COLUMN` |
+//! | `BLKMQ_MUTANT` | `FILE:LINE:COLUMN:ARGUMENT:ORDERING`: at this call, the ordering argument with this number, counted from 0, is replaced by that ordering. `Dropped`: the fence, or the second look, is left out |
+//! | `BLKMQ_SITES` | a file, to which each calling place is added, as `FILE:LINE:COLUMN` |
 //!
-//! With a mutant, the first panic ends the process: nothing more is to be learnt.
+//! With a mutant, the first panic ends the process: there is nothing more to learn.
 
 use loom::sync::atomic as model;
 use std::collections::BTreeSet;
@@ -20,10 +20,10 @@ use std::sync::{Mutex, OnceLock, PoisonError};
 
 pub(crate) use std::sync::atomic::Ordering;
 
-/// Says of a process that ended at the first panic why it did.
+/// The exit status of a process that ended at the first panic.
 const CAUGHT: i32 = 101;
 
-/// What the environment asks for.
+/// The request of the environment.
 #[derive(Default)]
 struct Plan {
     mutant: Option<Mutant>,
@@ -61,7 +61,7 @@ impl Plan {
     }
 }
 
-/// Ends the process with what was caught. Loom ends its threads by a panic too, which carries no words.
+/// Ends the process with the panic that was caught. Loom ends its threads by a panic too, which carries no message.
 fn end(panic: &PanicHookInfo<'_>) {
     let payload = panic.payload();
     if payload.is::<&str>() || payload.is::<String>() {

@@ -1,11 +1,10 @@
-//! Numbers of tokens that were dropped instead of being used up, by the table that they name.
+//! Numbers of tokens that were dropped instead of being used up, by the table to which they belong.
 //!
-//! Not on the way of an I/O: a stack that unwinds leaves tokens here, and so does a device that drops one. The queue
-//! takes up its own when it has failed, and when it ends. What is left of tables that are gone is a few bytes each.
+//! Not on the path of an I/O: a stack that unwinds leaves tokens here, and so does a device that drops one. A queue
+//! takes up its own when it has failed, and when it ends. The remains of tables that are gone are a few bytes each.
 
 use std::num::NonZeroU32;
-// Plain `std` under the model checkers too: their mutexes cannot be in a static, and nothing is ordered by this one
-// but the list.
+// Plain `std` under the model checkers too: their mutexes cannot be in a static, and this one orders only the list.
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// Pairs of a table's number and an index.
@@ -25,7 +24,7 @@ impl Orphans {
         self.list().push((table, index));
     }
 
-    /// Takes out everything of `table`.
+    /// Takes out all indices of `table`.
     pub(crate) fn take(&self, table: NonZeroU32) -> Vec<u32> {
         let mut list = self.list();
         let mut taken = Vec::new();

@@ -1,40 +1,40 @@
 //! Which submitters have staged work that a runner should look at.
 //!
-//! A submitter stages into its own ring and then sets its bit; a runner takes all bits and drains those
-//! rings. The bits say where to look, so that a pass does not touch the rings of all who are silent.
+//! A submitter stages into its own ring and then sets its bit; a runner takes all bits and drains those rings. The
+//! bits say where to look, so that a pass does not touch the rings of idle submitters.
 //!
 //! | bit | `set(id)` | `take` |
 //! |---|---|---|
 //! | 0 | 1: the next `take` visits id | - |
 //! | 1 | 1 | 0, and id is visited: *the caller* drains it |
 //!
-//! Invariant: what was staged before a `set` is found by the visit of the `take` that clears the bit, or by
-//! an earlier one.
+//! Invariant: a bio staged before a `set` is found by the visit of the `take` that clears the bit, or by an earlier
+//! one.
 //!
 //! # Why the orderings are enough
 //!
-//! `set` is a read-modify-write that releases; `take` swaps with acquire, and whichever read-modify-write it
-//! reads from, all sets of the word so far are in that release sequence. The plain look at a word before the
-//! swap may be late; it is the run state that makes a `set` followed by a kick be seen by the pass after it
-//! (`run_state`, R1), because begin and kick put a full fence or a read-modify-write between.
+//! `set` is a read-modify-write that releases; `take` swaps with acquire, and whichever read-modify-write it reads
+//! from, all sets of the word so far are in that release sequence. The plain look at a word before the swap may be
+//! late; the run state ensures that the pass after a kick sees a `set` before that kick (`run_state`, R1), because
+//! begin and kick put a full fence or a read-modify-write between.
 //!
-//! `set` writes even where the bit looks set already: that look may be older than the swap of a runner who
-//! drains the ring just before the new work gets there, and then nobody would come again.
+//! `set` writes even where the bit looks set already. That look may be older than the swap of a runner that drains
+//! the ring just before the new bio gets there, and then no pass would visit the ring again.
 
 use super::{AtomicU32, AtomicU64, Ordering, fence_after_rmw};
 use crossbeam_utils::CachePadded;
 
 const WORD_BITS: u32 = u64::BITS;
 
-/// A set of submitter numbers, with something beside it that is written by who takes and read by who sets: both
-/// have that cache line anyway.
+/// A set of submitter numbers, with a value beside it that takers write and setters read: both have that cache line
+/// anyway.
 pub(crate) struct Pending<B = ()> {
     words: Box<[CachePadded<Word<B>>]>,
     /// Where the next `take` begins. Written by runners only, one at a time.
     start: CachePadded<AtomicU32>,
 }
 
-/// So many of the bits, and, in the first one, what is beside them.
+/// One word of bits. The first word also holds the value beside the set.
 #[derive(Default)]
 struct Word<B> {
     bits: AtomicU64,
@@ -51,9 +51,9 @@ impl<B: Default> Pending<B> {
         }
     }
 
-    /// Has `id` visited by the next [`take`](Self::take). One read-modify-write and a full fence, so that the
-    /// caller may look again at whatever made it set the bit: it finds that changed, or is visited by
-    /// whoever changes it, has a full fence, and then takes.
+    /// Has `id` visited by the next [`take`](Self::take). One read-modify-write and a full fence, so that the caller
+    /// may look again at the condition that made it set the bit: the caller finds the condition changed, or it is
+    /// visited by the thread that changes it, has a full fence, and then takes.
     ///
     /// # Panics
     /// If `id` is beyond the words of the set.
@@ -64,7 +64,7 @@ impl<B: Default> Pending<B> {
         fence_after_rmw();
     }
 
-    /// What is beside the set.
+    /// The value beside the set.
     #[inline]
     pub(crate) fn beside(&self) -> &B {
         &self.words[0].beside
@@ -81,16 +81,16 @@ impl<B: Default> Pending<B> {
         self.words[word as usize].bits.load(Ordering::Relaxed) & 1 << bit != 0
     }
 
-    /// Is anybody in the set? Plain loads.
+    /// Is the set non-empty? Plain loads.
     #[inline]
     #[must_use]
     pub(crate) fn any(&self) -> bool {
         self.words.iter().any(|word| word.bits.load(Ordering::Relaxed) != 0)
     }
 
-    /// Empties the set and visits who was in it: in ascending order from a start that moves behind the first
-    /// one visited, so that each is first in turn. For the runner: one caller at a time. One
-    /// read-modify-write per word that is not empty.
+    /// Empties the set and visits every number that was in it, in ascending order from a start that moves behind the
+    /// first one visited, so that each is first in turn. For the runner: one caller at a time. One read-modify-write
+    /// per word that is not empty.
     #[inline]
     pub(crate) fn take(&self, mut f: impl FnMut(u16)) {
         let start = self.start.load(Ordering::Relaxed);
@@ -186,7 +186,7 @@ mod model {
     use crate::sync::{Arc, Budget, fence};
     use loom::thread;
 
-    /// A submitter stages twice while a runner takes; what is left is taken afterwards.
+    /// A submitter stages twice while a runner takes; the remaining bits are taken afterwards.
     fn nothing_staged_is_missed(take: fn(&Pending, &mut dyn FnMut(u16))) {
         loom::model(move || {
             let shared = Arc::new((Pending::new(1), AtomicU32::new(0)));
@@ -234,7 +234,7 @@ mod model {
         });
     }
 
-    /// Somebody who finds no budget sets its bit and looks again, while the budget is put back.
+    /// A caller that finds no budget sets its bit and looks again, while the budget is put back.
     fn a_refused_one_is_told(set: fn(&Pending, u16)) {
         loom::model(move || {
             let shared = Arc::new((Pending::new(1), Budget::new(Some(1))));

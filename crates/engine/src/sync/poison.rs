@@ -1,16 +1,17 @@
-//! Remembers that a thread panicked while it changed a value, so that no other thread trusts what it left behind; and
-//! raises an alarm, so that no thread goes on waiting for it.
+//! Remembers that a thread panicked while it changed a value, so that no other thread trusts the value; and raises an
+//! alarm, so that no thread goes on waiting for it.
 
 use super::{AtomicBool, Ordering};
-// Plain `std` under the model checkers too: theirs cannot hold a trait object, and nothing is ordered by the count.
+// Plain `std` under the model checkers too: theirs cannot hold a trait object, and the reference count orders
+// nothing.
 use std::sync::Arc;
 
 /// A shared alarm; `None` for a value without one.
 pub(crate) type AlarmRef = Option<Arc<dyn Alarm>>;
 
-/// What happens when a value is poisoned.
+/// The reaction to a poisoned value.
 pub(crate) trait Alarm: Send + Sync {
-    /// The value has been let go of, or is about to be, on a thread that unwinds. Must not panic.
+    /// The value has been released, or is about to be, on a thread that unwinds. Must not panic.
     fn raise(&self);
 }
 
@@ -19,14 +20,14 @@ pub(crate) trait Alarm: Send + Sync {
 /// | clean | poisoned, true: *you* raise the alarm | clean | goes on |
 /// | poisoned | poisoned | poisoned | refuses |
 ///
-/// Relaxed throughout: the word lies beside the value and is only used while holding it, so whatever orders
+/// Relaxed throughout: the word lies beside the value and is only used while holding it, so the same path that orders
 /// the accesses to the value orders these.
 pub(crate) struct Poison {
     here: AtomicBool,
     alarm: AlarmRef,
 }
 
-/// Was the thread unwinding already when it got hold of the value? Then it is not this value's fault.
+/// Was the thread unwinding already when it took the value? Then this value is not the cause.
 #[derive(Clone, Copy)]
 pub(crate) struct Unwinding(bool);
 
@@ -35,7 +36,7 @@ impl Poison {
         Self { here: AtomicBool::new(false), alarm }
     }
 
-    /// To be called when the value is taken hold of; the answer goes to [`note`](Self::note).
+    /// To be called when the value is taken; the answer goes to [`note`](Self::note).
     ///
     /// # Errors
     /// A thread panicked while it held the value.
@@ -47,7 +48,7 @@ impl Poison {
         Ok(self.ignore())
     }
 
-    /// The same for a thread that takes hold of the value whatever state it is in.
+    /// The same for a thread that takes the value whatever its state.
     pub(crate) fn ignore(&self) -> Unwinding {
         Unwinding(std::thread::panicking())
     }
@@ -57,7 +58,7 @@ impl Poison {
         self.here.load(Ordering::Relaxed)
     }
 
-    /// To be called before the value is let go of. True if the caller has to [`raise`](Self::raise) the alarm.
+    /// To be called before the value is released. True if the caller has to [`raise`](Self::raise) the alarm.
     #[inline]
     #[must_use = "if it says true, no other thread raises the alarm"]
     pub(crate) fn note(&self, before: Unwinding) -> bool {
@@ -73,7 +74,7 @@ impl Poison {
         self.here.store(true, Ordering::Relaxed);
     }
 
-    /// Raises the alarm. Best after the value has been let go of.
+    /// Raises the alarm. Best after the value has been released.
     #[cold]
     pub(crate) fn raise(&self) {
         if let Some(alarm) = &self.alarm {

@@ -1,39 +1,39 @@
-//! A fair spin lock, the kind that the kernel uses: waiters queue up, and each spins on a line of its own.
+//! A fair spin lock as the kernel uses it: waiters queue up, and each spins on a line of its own.
 //!
-//! The algorithm is that of Mellor-Crummey and Scott, with numbered nodes in place of pointers: every
-//! possible waiter has a node, named by the `who` that it calls with. The engine uses it for the *before* of
-//! its comparisons, so it is meant to be a good spin lock. Where threads outnumber CPUs no spin lock is
-//! good; this one at least yields after a while.
+//! The algorithm is that of Mellor-Crummey and Scott, with numbered nodes in place of pointers: every possible waiter
+//! has a node, named by the number `who` with which it calls. The engine uses the lock for the *before* of its
+//! comparisons, so it is meant to be a good spin lock. No spin lock is good where threads outnumber CPUs; this one at
+//! least yields after a while.
 //!
 //! # States
 //!
-//! `tail` holds the number of the last in line, plus one; `next` that of the one behind, plus one; 0 is
-//! nobody. `waiting` says that a node's turn has not come.
+//! `tail` holds the number of the last waiter in line, plus one; `next` holds the number of the waiter behind, plus
+//! one; 0 means none. `waiting` is set until the node's turn has come.
 //!
 //! | `tail` | own `next` | `lock(who)` | `try_lock(who)` | `unlock(who)` by the holder |
 //! |---|---|---|---|---|
-//! | 0, free | - | `tail` = who: *you* hold | `tail` = who: *you* hold | - |
-//! | holder | 0 | `tail` = who, then the holder's `next` = who; wait | same, refused | `tail` = 0: free |
-//! | somebody else | 0 | the same behind the last in line | same, refused | wait: that one is about to set `next` |
-//! | somebody else | set | the same behind the last in line | same, refused | clear the next one's `waiting`: *it* holds |
+//! | 0, free | - | `tail` = caller: *you* hold | `tail` = caller: *you* hold | - |
+//! | holder | 0 | `tail` = caller, then the holder's `next` = caller; wait | same, refused | `tail` = 0: free |
+//! | another caller | 0 | the same behind the last in line | same, refused | wait: that caller is about to set `next` |
+//! | another caller | set | the same behind the last in line | same, refused | clears `waiting` of the next |
 //!
-//! Invariant: from `tail` to the holder the nodes are linked, or the missing link is about to be made by the
-//! one whose `lock` swapped `tail`.
+//! Invariant: from `tail` to the holder the nodes are linked, or the caller that swapped `tail` last is about to make
+//! the missing link.
 //!
 //! # Why the orderings are enough
 //!
-//! Hand-over is `waiting`: stored false with release by the old holder, loaded with acquire by the new one.
-//! A free lock is `tail`: written 0 with release, read by an acquiring swap. Resetting one's own `next` and
-//! `waiting` comes before the releasing swap, which a successor acquires before it writes `next`.
+//! The hand-over is `waiting`: the old holder stores false with release, the new one loads it with acquire. A free
+//! lock is `tail`: written 0 with release, read by an acquiring swap. A caller resets its own `next` and `waiting`
+//! before the releasing swap, which its successor acquires before it writes `next`.
 //!
-//! Read-modify-writes: one to lock, one to unlock if nobody waits, none to hand over.
+//! Read-modify-writes: one to lock, one to unlock if no caller waits, none to hand over.
 
 use super::{AtomicBool, AtomicU32, Backoff, Ordering};
 use crossbeam_utils::CachePadded;
 
 const NOBODY: u32 = 0;
 
-/// The lock. It protects nothing by itself; `LockCell` puts a value under it.
+/// The lock. It protects no data by itself; `LockCell` puts a value under it.
 pub(crate) struct QueuedLock {
     tail: CachePadded<AtomicU32>,
     nodes: Box<[CachePadded<Node>]>,
@@ -46,7 +46,7 @@ struct Node {
     used: AtomicBool,
 }
 
-/// Catching a number that two callers use at once, in debug builds.
+/// Catches a number that two callers use at once, in debug builds.
 impl Node {
     #[inline]
     fn begin_use(&self, who: usize) {
@@ -79,10 +79,10 @@ impl QueuedLock {
         Self { tail: CachePadded::new(AtomicU32::new(NOBODY)), nodes }
     }
 
-    /// Waits until the lock is `who`'s. First come, first served.
+    /// Waits until the caller has the lock. First come, first served.
     ///
     /// # Panics
-    /// If `who` is not below the number of waiters; in debug builds also if it is used twice at once.
+    /// If the number is not below the number of waiters; in debug builds also if it is used twice at once.
     #[inline]
     pub(crate) fn lock(&self, who: usize) {
         let node = &self.nodes[who];
@@ -100,7 +100,8 @@ impl QueuedLock {
         }
     }
 
-    /// The lock, if nobody holds it or waits for it. One read-modify-write, none if it is seen to be taken.
+    /// Takes the lock, if no caller holds it or waits for it. One read-modify-write, none if the lock is seen to be
+    /// taken.
     ///
     /// # Panics
     /// As [`lock`](Self::lock).
@@ -112,7 +113,7 @@ impl QueuedLock {
         }
         let node = &self.nodes[who];
         node.begin_use(who);
-        // Whoever lines up behind finds the node reset.
+        // A caller that lines up behind finds the node reset.
         node.next.store(NOBODY, Ordering::Relaxed);
         let me = who as u32 + 1;
         let taken =
@@ -123,13 +124,13 @@ impl QueuedLock {
         taken
     }
 
-    /// Gives the lock to the next in line.
+    /// Passes the lock to the next in line.
     ///
-    /// `who` must be the holder.
+    /// The caller must be the holder.
     #[inline]
     pub(crate) fn unlock(&self, who: usize) {
         let node = &self.nodes[who];
-        // Before the lock goes: afterwards, `who` may be locking again.
+        // Before the lock is released: afterwards, the caller's number may be in use again.
         node.end_use(who);
         let next = self.next_of(node, who as u32 + 1);
         if next != NOBODY {
@@ -137,7 +138,7 @@ impl QueuedLock {
         }
     }
 
-    /// Who is behind `me`; if that is nobody, the lock has become free.
+    /// The waiter behind `me`; if there is none, the lock has become free.
     #[inline]
     fn next_of(&self, node: &Node, me: u32) -> u32 {
         let next = node.next.load(Ordering::Acquire);
@@ -247,7 +248,7 @@ mod model {
             let other = thread::spawn(add(1, Arc::clone(&shared)));
             add(0, Arc::clone(&shared))();
             other.join().expect("no holder panics");
-            // SAFETY: everybody is gone.
+            // SAFETY: the other thread has ended.
             assert_eq!(shared.1.with(|n| unsafe { *n }), 2 * times);
         });
     }
@@ -257,7 +258,7 @@ mod model {
         holders_exclude_each_other(2, QueuedLock::lock, QueuedLock::unlock);
     }
 
-    /// One that only tries until it succeeds, beside one that waits.
+    /// One caller tries until it succeeds, beside one that waits.
     #[test]
     fn loom_who_tries_excludes_who_waits() {
         let lock: Call = |lock, who| match who {
@@ -271,7 +272,7 @@ mod model {
         holders_exclude_each_other(1, lock, QueuedLock::unlock);
     }
 
-    /// Tries without acquiring: the value of the holder before is not seen.
+    /// `try_lock` without acquire: the caller does not see the value that the holder before wrote.
     #[test]
     #[should_panic(expected = "Causality violation")]
     fn loom_planted_try_without_acquire() {
@@ -288,7 +289,7 @@ mod model {
         holders_exclude_each_other(1, lock, QueuedLock::unlock);
     }
 
-    /// Looks whether the lock is free, and then takes it.
+    /// `lock` loads whether the lock is free, and then takes it with a store.
     #[test]
     #[should_panic(expected = "Causality violation")]
     fn loom_planted_lock_without_a_swap() {
@@ -304,7 +305,7 @@ mod model {
         holders_exclude_each_other(1, lock, QueuedLock::unlock);
     }
 
-    /// Hands over without releasing: the next holder does not see the value.
+    /// `unlock` without release: the next holder does not see the value.
     #[test]
     #[should_panic(expected = "Causality violation")]
     fn loom_planted_hand_over_without_release() {

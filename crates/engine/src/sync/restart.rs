@@ -1,24 +1,22 @@
-//! "Tell me when something has been freed": Linux's `SCHED_RESTART`, one bit per hardware queue
+//! A request to be called when a tag has been freed: Linux's `SCHED_RESTART`, one bit per hardware queue
 //! (`spec/framework.md` section 8.4).
 //!
-//! A dispatcher that found no driver tag marks the bit and *tries once more*; only then it leaves. Whoever
+//! A dispatcher that found no driver tag marks the bit and *tries once more*; only then does it leave. A thread that
 //! frees a tag of that hardware queue takes the bit *afterwards*, and if it was set, has the queue run.
 //!
 //! | state | `mark`, then a retry | free, then `take` |
 //! |---|---|---|
-//! | clear | set: a completer will run the queue, or the retry finds the tag | false: nobody waits |
+//! | clear | set: a completer will run the queue, or the retry finds the tag | false: no dispatcher waits |
 //! | set | set | clear, true: *you* run the queue |
 //!
-//! Invariant: either the completer sees the bit, or the retry of the one who marked it sees what was freed;
-//! never neither.
+//! Invariant: the completer sees the bit, or the retry of the dispatcher that marked it sees the freed tag, or both.
 //!
 //! # Why the orderings are enough
 //!
-//! Marking is write the bit, full fence, read the tags; completing is write the tags, full fence, read the
-//! bit. One of the two fences is first, and the reader behind the other one sees the write ahead of it.
-//! `mark` is a read-modify-write even if the bit is set: if a completer is about to take the bit, that one
-//! either reads from our mark, and then its run sees our leftovers (mark releases, take acquires), or the bit stays set
-//! behind it.
+//! Marking is write the bit, full fence, read the tags; completing is write the tags, full fence, read the bit. One
+//! of the two fences is first, and the reader behind the other one sees the write ahead of it. `mark` is a
+//! read-modify-write even if the bit is set. If a completer is about to take the bit, it either reads from this mark,
+//! and then its run sees the marker's leftovers (mark releases, take acquires), or the bit stays set behind it.
 
 use super::{AtomicBool, Ordering, fence, fence_after_rmw, looks_again};
 use crate::planted::{self, Planted};
@@ -33,7 +31,7 @@ impl Restart {
         Self(AtomicBool::new(false))
     }
 
-    /// Asks to be told. The caller tries again before it relies on that. One read-modify-write.
+    /// Asks for a call. The caller tries again before it relies on that. One read-modify-write.
     #[inline]
     pub(crate) fn mark(&self) {
         if planted::is(Planted::ForgetsRestart) {
@@ -43,8 +41,8 @@ impl Restart {
         fence_after_rmw();
     }
 
-    /// After freeing: did somebody ask to be told? The one who hears true has to do it. A fence and a load,
-    /// and one read-modify-write if the bit is set.
+    /// To be called after freeing. True if a dispatcher asked for a call; then the caller has to run the queue. A
+    /// fence and a load, and one read-modify-write if the bit is set.
     #[inline]
     #[must_use = "whoever marked the bit relies on it"]
     pub(crate) fn take(&self) -> bool {
@@ -74,7 +72,7 @@ mod model {
     use crate::sync::Arc;
     use loom::thread;
 
-    /// One tag, in use. It is freed while somebody who could not get it marks the bit and tries again.
+    /// One tag, in use. It is freed while a dispatcher that could not get it marks the bit and tries again.
     fn somebody_notices(mark: fn(&Restart), take: fn(&Restart) -> bool) {
         loom::model(move || {
             let shared = Arc::new((Restart::new(), AtomicBool::new(false)));
@@ -130,7 +128,7 @@ mod model {
         });
     }
 
-    /// Two completers, and one who asked: one of them is told.
+    /// Two completers, and one dispatcher that asked: one completer runs the queue.
     fn one_is_told(take: fn(&Restart) -> bool) {
         loom::model(move || {
             let restart = Arc::new(Restart::new());
@@ -160,7 +158,7 @@ mod model {
         });
     }
 
-    /// A second dispatcher marks a bit that is set already while it is being taken. Whoever takes it sees
+    /// A second dispatcher marks a bit that is set already while it is being taken. The completer that takes it sees
     /// the leftovers of both, or the bit is still set.
     fn a_second_mark_counts(mark: fn(&Restart)) {
         loom::model(move || {

@@ -2,35 +2,34 @@
 //!
 //! # States
 //!
-//! `head` counts what was taken, `tail` what was published; both wrap around. `tail - head` entries from
-//! `head` are the consumer's, the others are the producer's.
+//! `head` counts the entries taken, `tail` the entries published; both wrap around. `tail - head` entries from `head`
+//! on are the consumer's, the others are the producer's.
 //!
 //! | `tail - head` | `stage` | `publish` | `pop` |
 //! |---|---|---|---|
-//! | 0, empty | writes an entry that is still the producer's | `tail` + staged: the consumer may take them | none |
+//! | 0, empty | writes an entry that stays the producer's | `tail` + staged: the consumer may take them | none |
 //! | between | likewise | likewise | `head` + 1: the entry is the producer's again |
-//! | capacity, full | gives the value back | nothing is staged | likewise |
+//! | capacity, full | returns the value | nothing is staged | likewise |
 //!
 //! Invariant: each entry is touched by one side only; the counters hand it over.
 //!
-//! What the consumer may take it may also take out of order
-//! ([`remove_before`](Consumer::remove_before)): it moves the entries ahead, which are its own, up by one, and
-//! then gives the first one back as a `pop` does.
+//! The consumer may also take a published entry out of order ([`remove_before`](Consumer::remove_before)): it moves
+//! the entries ahead, which are its own, up by one, and then returns the first one as a `pop` does.
 //!
 //! # Why the orderings are enough
 //!
-//! The producer writes an entry, then stores `tail` with release; the consumer loads it with acquire, then
-//! reads the entry. The way back is the same with `head`: the entry was read before it is written again.
-//! Each counter has one writer, so a plain load and store will do: there is no read-modify-write. Each side
-//! remembers what it last saw of the other's counter and looks again only when that says full or empty, so
-//! the lines go back and forth once per batch and not once per entry.
+//! The producer writes an entry, then stores `tail` with release; the consumer loads it with acquire, then reads the
+//! entry. The way back is the same with `head`: an entry is read before it is written again. Each counter has one
+//! writer, so a plain load and store do: there is no read-modify-write. Each side caches the other's counter and
+//! reloads it only when the cached value says full or empty, so the lines go back and forth once per batch and not
+//! once per entry.
 
 use super::prefetch;
 use super::{Arc, AtomicU32, Ordering, UnsafeCell};
 use crossbeam_utils::CachePadded;
 use std::mem::MaybeUninit;
 
-/// A place in a ring: behind everything that was published when it was taken, and ahead of everything else.
+/// A position in a ring: behind everything that was published when the mark was made, and ahead of everything else.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Mark(u32);
 
@@ -91,22 +90,22 @@ impl<T> Shared<T> {
         &self.entries[(at & (self.capacity() - 1)) as usize]
     }
 
-    /// Moves the value out of the entry at `at`.
+    /// Moves the value out of entry `at`.
     ///
     /// # Safety
-    /// The entry holds a value and is the caller's; it must be treated as empty from here on.
+    /// The entry holds a value and is the caller's; the caller must treat it as empty from here on.
     #[inline]
     unsafe fn take(&self, at: u32) -> T {
-        // SAFETY: the caller says that a value is there, and that nobody else touches it.
+        // SAFETY: the caller guarantees that a value is there, and that no other thread touches it.
         self.entry(at).with(|entry| unsafe { (*entry).assume_init_read() })
     }
 }
 
 impl<T> Producer<T> {
-    /// Adds a value and publishes it, and whatever was staged before it.
+    /// Adds a value, and publishes it and every staged value.
     ///
     /// # Errors
-    /// Gives the value back if the ring is full.
+    /// Returns the value if the ring is full.
     #[inline]
     pub(crate) fn push(&mut self, value: T) -> Result<(), T> {
         self.stage(value)?;
@@ -117,7 +116,7 @@ impl<T> Producer<T> {
     /// Adds a value that the consumer does not see yet.
     ///
     /// # Errors
-    /// Gives the value back if the ring is full.
+    /// Returns the value if the ring is full.
     #[inline]
     pub(crate) fn stage(&mut self, value: T) -> Result<(), T> {
         let capacity = self.shared.capacity();
@@ -128,15 +127,15 @@ impl<T> Producer<T> {
             }
         }
         self.shared.entry(self.tail).with_mut(|entry| {
-            // SAFETY: less than `capacity` entries lie between `head` and `tail`, so this one is ours, and
-            // empty: the acquiring load of `head` is behind the consumer's last reading of it.
+            // SAFETY: fewer than `capacity` entries lie between `head` and `tail`, so this one is ours, and empty:
+            // the acquiring load of `head` is behind the consumer's last reading of it.
             unsafe { (*entry).write(value) };
         });
         self.tail = self.tail.wrapping_add(1);
         Ok(())
     }
 
-    /// As [`stage`](Self::stage), for a ring that is as large as what can be in it.
+    /// As [`stage`](Self::stage), for a ring that cannot overflow.
     ///
     /// # Panics
     /// If the ring is full.
@@ -145,8 +144,7 @@ impl<T> Producer<T> {
         self.put_with(|| value);
     }
 
-    /// The same with a value that is made in its place: there is no way back for it, so it need not be made
-    /// elsewhere first.
+    /// The same with a value that is made in its place: it is never returned, so it need not be made elsewhere first.
     ///
     /// # Panics
     /// If the ring is full.
@@ -164,7 +162,7 @@ impl<T> Producer<T> {
         self.tail = self.tail.wrapping_add(1);
     }
 
-    /// Shows the consumer everything staged. One store, none if nothing is.
+    /// Shows the consumer every staged value. One store, none if no value is staged.
     #[inline]
     pub(crate) fn publish(&mut self) {
         if self.published != self.tail {
@@ -179,14 +177,14 @@ impl<T> Producer<T> {
         Mark(self.published)
     }
 
-    /// How many values are in the ring, staged ones included. The consumer may meanwhile have taken some.
+    /// Values in the ring, staged ones included. The consumer may meanwhile have taken some.
     #[inline]
     #[must_use]
     pub(crate) fn len(&self) -> u32 {
         self.tail.wrapping_sub(self.shared.head.load(Ordering::Relaxed))
     }
 
-    /// How many values fit into the ring.
+    /// The number of values that fit into the ring.
     #[inline]
     #[must_use]
     pub(crate) fn capacity(&self) -> u32 {
@@ -195,15 +193,15 @@ impl<T> Producer<T> {
 }
 
 impl<T> Drop for Producer<T> {
-    /// Publishes what is staged: a value is not lost because its producer is.
+    /// Publishes the staged values: they are not lost with their producer.
     fn drop(&mut self) {
         self.publish();
     }
 }
 
 impl<T> Consumer<T> {
-    /// Takes the oldest value, which the caller has just [`peek`](Self::peek)ed at. Without the detour through
-    /// an `Option`, whose copy is dearer than the value's.
+    /// Takes the oldest value, which the caller has just [`peek`](Self::peek)ed at. Avoids an `Option`, whose copy
+    /// costs more than the value's.
     ///
     /// # Panics
     /// If the ring is empty.
@@ -241,15 +239,15 @@ impl<T> Consumer<T> {
         Some(self.shared.entry(self.head).with(|entry| unsafe { (*entry).assume_init_ref() }))
     }
 
-    /// Has anything been taken that lay behind `mark`?
+    /// Has a value behind `mark` been taken?
     #[must_use]
     pub(crate) fn has_passed(&self, mark: Mark) -> bool {
-        // Counters wrap around, and a mark is never further away than they count in half a turn.
+        // Counters wrap around, and a mark is never further away than half their range.
         mark.0.wrapping_sub(self.head).cast_signed() < 0
     }
 
-    /// Takes the oldest value ahead of `mark` that `is` accepts; the others keep their order. The caller has
-    /// got the mark from the producer, by something that acquires. O(values ahead of it).
+    /// Takes the oldest value ahead of `mark` that `is` accepts; the others keep their order. The caller has the mark
+    /// from the producer, by a path that acquires. O(values ahead of the mark).
     pub(crate) fn remove_before(
         &mut self,
         mark: Mark,
@@ -265,13 +263,13 @@ impl<T> Consumer<T> {
             // SAFETY: as in `pop`; the mark lies no further than `tail`.
             self.shared.entry(*at).with(|entry| is(unsafe { (*entry).assume_init_ref() }))
         })?;
-        // SAFETY: as in `pop`; what is moved into the entry below, or its being counted out, makes it whole.
+        // SAFETY: as in `pop`; the entry is refilled below, or no longer counted.
         let value = unsafe { self.shared.take(found) };
         let mut hole = found;
         while hole != self.head {
             let before = hole.wrapping_sub(1);
-            // SAFETY: `before` lies from `head` on and ahead of `found`, so that it holds a value and is ours,
-            // and it is the hole from here on.
+            // SAFETY: `before` lies from `head` on and ahead of `found`, so it holds a value and is ours, and it is
+            // the hole from here on.
             let moved = unsafe { self.shared.take(before) };
             self.shared.entry(hole).with_mut(|entry| {
                 // SAFETY: ours, as it lies between `head` and `tail`, and its value has been moved out.
@@ -284,8 +282,8 @@ impl<T> Consumer<T> {
         Some(value)
     }
 
-    /// Begins to fetch the oldest `n` published values from the core that produced them. They come one line
-    /// each and independently, so asking for all of them first costs hardly more than one.
+    /// Begins to fetch the oldest `n` published values from the core that produced them. Each has a line of its own,
+    /// and the fetches overlap, so asking for all of them first costs hardly more than one.
     #[inline]
     pub(crate) fn prefetch(&mut self, n: u32) {
         if !self.is_empty() {
@@ -294,7 +292,7 @@ impl<T> Consumer<T> {
         }
     }
 
-    /// Is nothing published? Looks at the producer's counter only if everything seen so far is taken.
+    /// Is no published value left? Reloads the producer's counter only if every value seen so far is taken.
     #[inline]
     #[must_use]
     pub(crate) fn is_empty(&mut self) -> bool {
@@ -307,11 +305,11 @@ impl<T> Consumer<T> {
 
 impl<T> Drop for Shared<T> {
     fn drop(&mut self) {
-        // Both ends are gone, and with the last `Arc` everything they did is visible.
+        // Both ends are dropped, and with the last `Arc` all their writes are visible.
         let tail = self.tail.load(Ordering::Relaxed);
         let mut head = self.head.load(Ordering::Relaxed);
         while head != tail {
-            // SAFETY: entries from `head` to `tail` hold values, and nobody else is left.
+            // SAFETY: entries from `head` to `tail` hold values, and no other reference is left.
             drop(unsafe { self.take(head) });
             head = head.wrapping_add(1);
         }

@@ -1,14 +1,14 @@
-//! A value that only the runner touches: [`RunState`] beside what it protects.
+//! A value that only the runner touches: [`RunState`] beside the value that it protects.
 //!
-//! Entering never waits. Whoever finds a runner leaves its work where the runner will look, says so, and
-//! goes on.
+//! Entering never waits. A caller that finds a runner leaves its work where the runner will look, marks that a pass
+//! is owed, and goes on.
 //!
 //! *Invariant: while the state is `RUNNING` or `RERUN` there is exactly one [`RunGuard`] or [`Detached`], and the
-//! value is reached only through the former.* A guard comes from a successful `begin`, which has no second success before the
-//! guard's `finish` or `hand_over`; both consume the guard. `finish` and `hand_over` release, `begin`
-//! acquires, so guards that follow each other see each other's changes.
+//! value is reached only through the former.* A guard comes from a successful `begin`, which does not succeed a
+//! second time before the guard's `finish` or `hand_over`; both consume the guard. `finish` and `hand_over` release,
+//! `begin` acquires, so successive guards see each other's changes.
 //!
-//! The state is written by kickers all the time and so has a line for itself; the value begins another one.
+//! Kickers write the state all the time, so it has a line for itself; the value begins another one.
 
 use super::poison::{AlarmRef, Poison, Unwinding};
 use super::{Kick, RunState, UnsafeCell};
@@ -41,8 +41,7 @@ pub(crate) struct RunGuard<'a, T> {
     _value: PhantomData<&'a mut T>,
 }
 
-/// A run that is kept for a while without borrowing its cell. Whoever has it gives it back with
-/// [`RunCell::attach`].
+/// A run that is kept for a while without borrowing its cell. Its owner returns it with [`RunCell::attach`].
 #[must_use = "nobody else can run until it is given back"]
 pub(crate) struct Detached {
     /// The address of the cell, as its name; never followed.
@@ -62,7 +61,7 @@ impl<T> RunCell<T> {
         Self { state: CachePadded::new(RunState::new()), held: CachePadded::new(held) }
     }
 
-    /// The run, if it is free and no earlier runner panicked. Leaves no mark otherwise.
+    /// Takes the run, if it is free and no earlier runner panicked. Leaves no mark otherwise.
     #[inline]
     pub(crate) fn try_enter(&self) -> Option<RunGuard<'_, T>> {
         if self.state.try_begin() { self.guard() } else { None }
@@ -74,22 +73,22 @@ impl<T> RunCell<T> {
         if self.state.begin_or_owe() { self.guard() } else { None }
     }
 
-    /// The run, if it is free, whatever an earlier runner left behind.
+    /// Takes the run, if it is free, even if an earlier runner panicked.
     pub(crate) fn seize(&self) -> Option<RunGuard<'_, T>> {
         let unwinding = self.held.poison.ignore();
         let guard = || RunGuard { cell: self, unwinding, _value: PhantomData };
         self.state.try_begin().then(guard)
     }
 
-    /// The run that was detached from this cell.
+    /// The guard of a run that was detached from this cell.
     ///
     /// # Panics
-    /// If it was another cell's.
+    /// If it was detached from another cell.
     #[allow(clippy::needless_pass_by_value, reason = "the detached run is given up")]
     pub(crate) fn attach(&self, run: Detached) -> RunGuard<'_, T> {
         let Detached { cell, unwinding } = run;
         assert!(cell == self.name(), "a run of another cell");
-        // There is no guard now: making the detached run took the one there was, and this took that.
+        // There is no guard now: detaching consumed the guard, and this call consumes the detached run.
         RunGuard { cell: self, unwinding, _value: PhantomData }
     }
 
@@ -130,7 +129,7 @@ impl<T> RunCell<T> {
         self.state.is_running()
     }
 
-    /// The value, without entering: `&mut self` says that nobody runs.
+    /// The value, without entering: `&mut self` shows that there is no runner.
     pub(crate) fn get_mut(&mut self) -> &mut T {
         // SAFETY: `&mut self` excludes guards, which borrow the cell.
         self.held.value.with_mut(|value| unsafe { &mut *value })
@@ -150,12 +149,12 @@ impl<T> RunCell<T> {
 }
 
 impl<T> RunGuard<'_, T> {
-    /// Has an earlier runner panicked? Only one that was [seized](RunCell::seize) can be.
+    /// Has an earlier runner panicked? Only the guard of a [seized](RunCell::seize) run can answer yes.
     pub(crate) fn is_poisoned(&self) -> bool {
         self.cell.held.poison.is_poisoned()
     }
 
-    /// From now on the run can only be [seized](RunCell::seize).
+    /// Closes the cell: from now on the run can only be [seized](RunCell::seize).
     pub(crate) fn close(&self) {
         self.cell.held.poison.close();
     }
@@ -172,15 +171,15 @@ impl<T> RunGuard<'_, T> {
         Some(self)
     }
 
-    /// Keeps the run without borrowing the cell, which must stay where it is until it is given back.
+    /// Keeps the run without borrowing the cell, which must not move until the run is attached again.
     pub(crate) fn detach(self) -> Detached {
         let detached = Detached { cell: self.cell.name(), unwinding: self.unwinding };
         std::mem::forget(self);
         detached
     }
 
-    /// Leaves although there may be more to do: a pass is due now, and the caller must see to it that
-    /// somebody begins it.
+    /// Leaves although more work may be pending: a pass is due now, and the caller must see to it that a thread
+    /// begins it.
     #[inline]
     pub(crate) fn hand_over(self) {
         drop(self);
@@ -202,7 +201,7 @@ impl<T> Deref for RunGuard<'_, T> {
     type Target = T;
     #[inline]
     fn deref(&self) -> &T {
-        // SAFETY: this is the only guard (module invariant), and it is borrowed, so nobody has `&mut`.
+        // SAFETY: this is the only guard (module invariant), and it is borrowed, so no `&mut` exists.
         self.cell.held.value.with(|value| unsafe { &*value })
     }
 }

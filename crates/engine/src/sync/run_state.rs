@@ -1,8 +1,8 @@
-//! Who runs a thing that one thread at a time may run, whether another pass is owed, and until when it may
-//! sleep. The whole combining protocol, in one word.
+//! The combining protocol, in one word: whether a runner is active, whether another pass is owed, and when the next
+//! pass is due. It guards an elevator or a pump, which at most one thread may run at a time.
 //!
-//! A *pass* is one look at everything there is to do. The thing is an elevator or a pump; this file does not
-//! know. It holds no work and wakes nobody: it says who has to.
+//! A *pass* is one look at all pending work. This file does not know whether it guards an elevator or a pump. It
+//! holds no work and wakes no thread: it says which thread has to.
 //!
 //! # States
 //!
@@ -11,14 +11,14 @@
 //!
 //! | from \ call | `try_begin` | `begin_or_owe` | `kick` | `arm(d)` | `finish` | `hand_over` |
 //! |---|---|---|---|---|---|---|
-//! | `IDLE` | `RUNNING`: *you* run | `RUNNING`: *you* run | `QUEUED`: *you* see that somebody begins | `IDLE(d)`: *you* see that somebody begins at d | - | - |
-//! | `IDLE(e)`, armed | `RUNNING`: *you* run | `RUNNING`: *you* run | `QUEUED`: *you* see that somebody begins | `IDLE(min)` | - | - |
-//! | `QUEUED` | `RUNNING`: *you* run | `RUNNING`: *you* run | same: whoever was queued | same: whoever was queued | - | - |
-//! | `RUNNING(e)` | same, refused | `RERUN`: the runner | `RERUN`: the runner | `RUNNING(min)`: the runner leaves it armed | `IDLE(e)`: done | `QUEUED`: *you* see that somebody begins |
-//! | `RERUN` | same, refused | same: the runner | same: the runner | same: the runner | `RUNNING`: *you* run again | `QUEUED`: *you* see that somebody begins |
+//! | `IDLE` | `RUNNING`: *you* run | `RUNNING`: *you* run | `QUEUED`: *you* see that a thread begins | `IDLE(d)`: *you* see that a thread begins at d | - | - |
+//! | `IDLE(e)`, armed | `RUNNING`: *you* run | `RUNNING`: *you* run | `QUEUED`: *you* see that a thread begins | `IDLE(min)` | - | - |
+//! | `QUEUED` | `RUNNING`: *you* run | `RUNNING`: *you* run | same: the earlier caller sees to it | same: the earlier caller sees to it | - | - |
+//! | `RUNNING(e)` | same, refused | `RERUN`: the runner | `RERUN`: the runner | `RUNNING(min)`: the runner leaves it armed | `IDLE(e)`: done | `QUEUED`: *you* see that a thread begins |
+//! | `RERUN` | same, refused | same: the runner | same: the runner | same: the runner | `RUNNING`: *you* run again | `QUEUED`: *you* see that a thread begins |
 //!
-//! Invariant: in `QUEUED` somebody is on the way who will begin; in `RUNNING` and `RERUN` there is exactly
-//! one runner; in `RERUN` it will begin again.
+//! Invariant: in `QUEUED` a thread is on its way that will begin; in `RUNNING` and `RERUN` there is exactly one
+//! runner; in `RERUN` it will begin again.
 //!
 //! # Guarantees
 //!
@@ -32,14 +32,14 @@
 //! # Why the orderings are enough
 //!
 //! *A call that writes the word.* Every transition is a read-modify-write, so all of them lie in one release
-//! sequence: a beginning (acquire) sees what any earlier call (release) had before it.
+//! sequence: a beginning (acquire) sees everything that precedes any earlier call (release).
 //!
-//! *A call that finds nothing to write* (R3, and `arm` behind an earlier deadline) decides on a load that
-//! follows a full fence K. The beginning B writes the word, then has a full fence, then looks. Either K
-//! comes before B's fence, and the look sees what was published before K; or after, and the load sees that
-//! B has begun, so it decides otherwise. Without either fence both can miss (store buffering).
+//! *A call that finds nothing to write* (R3, and `arm` behind an earlier deadline) decides on a load that follows a
+//! full fence K. The beginning B writes the word, then has a full fence, then looks. If K comes before B's fence, the
+//! look sees everything published before K. If K comes after it, the load sees that B has begun, so the call decides
+//! otherwise. Without either fence both can miss (store buffering).
 //!
-//! *A pass after a pass.* `finish` releases what the pass did to the value; the next beginning acquires it.
+//! *A pass after a pass.* `finish` releases the writes of the pass to the value; the next beginning acquires them.
 
 use super::{AtomicU64, Ordering, fence, fence_after_rmw, looks_again};
 use crate::planted::{self, Planted};
@@ -54,13 +54,13 @@ const COARSE_SHIFT: u32 = 3;
 /// The word described above. Not padded: `RunCell` gives it a line of its own.
 pub(crate) struct RunState(AtomicU64);
 
-/// What became of a kick.
+/// The result of a kick.
 #[must_use = "a queued kick is lost unless somebody begins a pass"]
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Kick {
-    /// A pass is due now, and the caller must see to it that somebody begins it.
+    /// A pass is due now, and the caller must see to it that a thread begins it.
     Queued,
-    /// A pass that has not begun yet, and that somebody already sees to, will do.
+    /// A pass that has not begun yet, and that another thread already sees to, will do.
     Coalesced,
 }
 
@@ -99,9 +99,9 @@ impl Word {
         }
     }
 
-    /// The same state, due at `at`; never too early, because a policy that is asked before the time that it named
-    /// names it again, and the pass would not end. 62 bits hold nanoseconds up to 2^61, 73 years; what is later
-    /// becomes due up to 7 ns late. So does the end of time, and the epoch itself, 0, is a nanosecond late.
+    /// The same state, due at `at`. Never too early, because a policy that is asked before the time that it named
+    /// names it again, and the pass would not end. 62 bits hold nanoseconds up to 2^61, which is 73 years; a later
+    /// time becomes due up to 7 ns late. So does the end of time. The epoch itself, 0, is a nanosecond late.
     fn due_at(self, at: Instant) -> Self {
         let time = match at.as_nanos() {
             ns if ns < COARSE => ns.max(1),
@@ -116,13 +116,13 @@ impl Word {
 }
 
 impl RunState {
-    /// Nobody runs, nothing is owed.
+    /// No runner, and no pass owed.
     pub(crate) fn new() -> Self {
         Self(AtomicU64::new(Word::IDLE.0))
     }
 
-    /// Becomes the runner if nobody is. Leaves no mark otherwise: for those who would run but need not.
-    /// One read-modify-write, none if refused.
+    /// Becomes the runner if there is none. Leaves no mark otherwise: for a thread that may run but need not. One
+    /// read-modify-write, none if refused.
     #[inline]
     #[must_use]
     pub(crate) fn try_begin(&self) -> bool {
@@ -139,8 +139,8 @@ impl RunState {
         false
     }
 
-    /// Becomes the runner if nobody is; otherwise sees to it that the runner begins another pass. One
-    /// read-modify-write, none if that pass is owed already.
+    /// Becomes the runner if there is none; otherwise makes the runner begin another pass. One read-modify-write,
+    /// none if that pass is owed already.
     #[inline]
     #[must_use]
     pub(crate) fn begin_or_owe(&self) -> bool {
@@ -170,15 +170,15 @@ impl RunState {
         }
     }
 
-    /// Makes a pass due at `at`, unless one is due earlier. True if the earliest deadline has changed, so
-    /// that whoever sleeps until it has to be told. One read-modify-write if so, none otherwise.
+    /// Makes a pass due at `at`, unless one is due earlier. True if the earliest deadline has changed, so that a
+    /// thread that sleeps until the old one has to be told. One read-modify-write if so, none otherwise.
     #[inline]
     pub(crate) fn arm(&self, at: Instant) -> bool {
         let changed = self.update(|word| match word.state() {
             State::Queued | State::Rerun => None,
             State::Idle | State::Running => {
                 let armed = word.due_at(at);
-                // Deadlines are the upper bits, so within a state words compare as they do.
+                // Deadlines are the upper bits, so within one state the words compare like their deadlines.
                 let sooner = word.deadline().is_none() || armed.0 < word.0;
                 sooner.then_some(armed)
             }
@@ -191,8 +191,8 @@ impl RunState {
     #[inline]
     #[must_use]
     pub(crate) fn finish(&self) -> bool {
-        // A guess instead of a load, which would fetch the line of whoever kicked only to be fetched once more to be
-        // written.
+        // A guess instead of a load. A load would fetch the line from the last kicker's core, and the exchange would
+        // then fetch it again to write it.
         let mut seen = Word::RUNNING;
         loop {
             debug_assert!(seen.is_running(), "finish by somebody who does not run");
@@ -209,11 +209,11 @@ impl RunState {
         }
     }
 
-    /// For the runner: leaves although there may be more to do. A pass is due now, and the caller must see
-    /// to it that somebody begins it. One read-modify-write.
+    /// For the runner: leaves although more work may be pending. A pass is due now, and the caller must see to it
+    /// that a thread begins it. One read-modify-write.
     #[inline]
     pub(crate) fn hand_over(&self) {
-        // A swap would do, but for telling a misuse in time.
+        // A swap would do, but it would detect a misuse too late.
         let mut seen = Word(self.0.load(Ordering::Relaxed));
         loop {
             debug_assert!(seen.is_running(), "handed over by somebody who does not run");
@@ -224,7 +224,7 @@ impl RunState {
         }
     }
 
-    /// Should somebody begin a pass at `now`? A hint, by one plain load: whoever goes to sleep on a "no"
+    /// Should a thread begin a pass at `now`? A hint, by one plain load: a thread that goes to sleep on "no"
     /// announces that first, with a full fence in between, as for any flag.
     #[inline]
     #[must_use]
@@ -244,7 +244,7 @@ impl RunState {
         Word(self.0.load(Ordering::Relaxed)).deadline()
     }
 
-    /// Does somebody run? A hint, as [`due`](Self::due).
+    /// Is there a runner? A hint, as [`due`](Self::due).
     #[inline]
     #[must_use]
     pub(crate) fn is_running(&self) -> bool {
@@ -259,8 +259,8 @@ impl RunState {
             .map_err(Word)
     }
 
-    /// Writes what `step` makes of the word, and answers with the word before. `None` if `step` found
-    /// nothing to write, on a load that follows a full fence.
+    /// Writes the word that `step` returns, and returns the word before. `None` if `step` found nothing to write, on
+    /// a load that follows a full fence.
     #[inline]
     fn update(&self, step: impl Fn(Word) -> Option<Word>) -> Option<Word> {
         let mut fenced = false;

@@ -1,22 +1,22 @@
-//! How many of those who share something are asleep, or about to be: "is there anybody to wake at all?"
+//! How many submitters of a shard are asleep or about to sleep: is there any sleeper to wake at all?
 //!
-//! Who is asleep stands elsewhere, one line each ([`completion_ring`](super::completion_ring)). Here is one line for
-//! all of them, which is written by whoever goes to sleep and read by whoever has something for a sleeper. While
-//! everybody is awake nobody writes it, so that it stays with every reader.
+//! Which submitters sleep is recorded elsewhere, one line each ([`completion_ring`](super::completion_ring)). This is
+//! one line for all of them. A thread that goes to sleep writes it; a thread that has work for a sleeper reads it.
+//! While no thread sleeps, it is not written, so that it stays in every reader's cache.
 //!
 //! | asleep | `lie_down` | `get_up` | `any` |
 //! |---|---|---|---|
-//! | 0 | 1: look once more whether something is there, then sleep | a bug | false: nobody is asleep, and whoever is about to be will look |
-//! | n > 0 | n + 1: likewise | n - 1 | true: *you* look who, and wake one |
+//! | 0 | 1: look for work once more, then sleep | a bug | false: none is asleep, one that is about to will look |
+//! | n > 0 | n + 1: likewise | n - 1 | true: *you* find out which, and wake one |
 //!
-//! Invariant: whoever sleeps is counted, from before it looks for the last time until after it has woken up. Who is
-//! counted need not be asleep.
+//! Invariant: a sleeper is counted from before its last look for work until after it has woken up. A counted thread
+//! need not be asleep.
 //!
 //! # Why the orderings are enough
 //!
-//! Going to sleep is count, full fence, look; having something is make it visible, full fence, `any`. One of the two
-//! fences is first, and the reader behind the other one sees the write ahead of it. The fences are the callers', who
-//! know what is made visible. Nothing else hangs on the word, so relaxed will do.
+//! Going to sleep is count, full fence, look; having work is make it visible, full fence, `any`. One of the two
+//! fences is first, and the reader behind the other one sees the write ahead of it. The fences are the callers',
+//! which know what is made visible. The word orders nothing else, so relaxed accesses do.
 
 use super::{AtomicU32, Ordering};
 use crossbeam_utils::CachePadded;
@@ -39,7 +39,7 @@ impl Sleepers {
         debug_assert!(before > 0, "somebody gets up who has not lain down");
     }
 
-    /// Is anybody asleep? For who has something to do for a sleeper, and has had a full fence since. One load.
+    /// Is any thread asleep? For a caller that has work for a sleeper, and has had a full fence since. One load.
     #[inline]
     #[must_use]
     pub(crate) fn any(&self) -> bool {
@@ -82,7 +82,7 @@ mod model {
         something: AtomicBool,
     }
 
-    /// Somebody goes to sleep unless there is something, while another one has something and looks for sleepers.
+    /// One thread goes to sleep unless there is work, while another one makes work visible and looks for sleepers.
     fn nobody_sleeps_through_it(sleep: fn(&Bed) -> bool, wake: fn(&Bed) -> bool) {
         loom::model(move || {
             let bed =

@@ -1,15 +1,15 @@
-//! Tags, and who waits for one.
+//! A set of tags, and the elevators that wait for one.
 //!
-//! A bitmap hands the tags out. An elevator that gets none registers as a waiter, *tries once more*, and
-//! leaves; whoever gives tags back is told which waiters to wake. Waiters are woken in batches, so that a
-//! device that completes one request at a time does not wake an elevator for each (`spec/framework.md`
-//! section 3.2).
+//! A bitmap hands the tags out. An elevator that gets none registers as a waiter, *tries once more*, and leaves. The
+//! thread that returns tags learns which waiters it has to wake. Waiters are woken in batches, so that a device that
+//! completes one request at a time does not wake an elevator for each (`spec/framework.md` section 3.2).
 //!
 //! # States
 //!
-//! A waiter has a bit in `waiting`. `freed` counts tags given back while somebody waited, less those acted on.
+//! A waiter has a bit in `waiting`. `freed` counts the tags returned while a waiter was registered, less those
+//! already acted on.
 //!
-//! | waiter's bit | `wait` | retry succeeds, `cancel` | `put` by somebody |
+//! | waiter's bit | `wait` | retry succeeds, `cancel` | `put` by another thread |
 //! |---|---|---|---|
 //! | clear | set; *you* try again | - | nothing to do for it |
 //! | set | set; *you* try again | clear, true | in its turn: cleared, *you* wake it |
@@ -17,24 +17,24 @@
 //!
 //! # When waiters are woken
 //!
-//! As soon as `freed` reaches the wake batch, that many waiters, in rotation. And whenever a `put` leaves
-//! less than a wake batch of tags in use, all of them: the batch might not fill again.
+//! When `freed` reaches the wake batch, as many waiters are woken, in rotation. When a `put` leaves less than a wake
+//! batch of tags in use, all waiters are woken, because the batch might not fill again.
 //!
-//! So nobody is stranded when frees stop: of all puts, take the one whose fence is last in the order of full
-//! fences. It sees every put, so it finds nothing in use, and wakes everybody whose `wait` has its fence
-//! before it. Those behind it find in their retry that everything is free. (A count of 0 is never missed:
-//! `Bitmap::in_use` may be too low, but counts no number that is free, cleared or being folded.)
+//! So no waiter is stranded when frees stop. Of all puts, take the put with the last fence in the order of full
+//! fences. It sees every put, so it finds no tag in use, and wakes every waiter that has the fence of its `wait`
+//! before it. The waiters behind it find in their retry that every tag is free. (A count of 0 is never missed:
+//! `Bitmap::in_use` may be too low, but it counts no number that is free, cleared or being folded.)
 //!
 //! # Why the orderings are enough
 //!
-//! `wait` sets the bit, has a full fence, and the caller looks at the bitmap. `put` changes the bitmap, has a
-//! full fence, and looks at the bits. So the caller finds the tag, or `put` finds the waiter. A bit is taken
-//! by a read-modify-write, so a waiter is woken once per registration. `wait` releases and the taking acquires: whoever
-//! is told to wake a waiter sees what that one had left before it registered, also if it did so a second time.
-//! `freed` and the turn are only counts.
+//! `wait` sets the bit, has a full fence, and the caller looks at the bitmap. `put` changes the bitmap, has a full
+//! fence, and looks at the bits. So the caller finds the tag, or `put` finds the waiter. A bit is taken by a
+//! read-modify-write, so a waiter is woken once per registration. `wait` releases and the taking acquires: the thread
+//! that has to wake a waiter sees everything that this waiter wrote before it registered, also if it registered
+//! twice. `freed` and the turn are only counts.
 //!
-//! Read-modify-writes: those of the bitmap while nobody waits; then two more per `put`, and one per word
-//! woken from.
+//! Read-modify-writes: those of the bitmap while no waiter is registered; then two more per `put`, and one per word
+//! from which waiters are woken.
 
 use super::{
     AtomicU16, AtomicU32, AtomicU64, BitBatch, Bitmap, FairShare, Ordering, fence_after_rmw,
@@ -46,29 +46,29 @@ use crossbeam_utils::CachePadded;
 const WORD_BITS: u32 = u64::BITS;
 const MAX_WAKE_BATCH: u32 = 8;
 
-/// What a set is made for.
+/// The dimensions of a set.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct TagSetShape {
     /// Tags.
     pub(crate) depth: u32,
-    /// The smallest share that anybody is confined to by [`TagSet::get_shallow`]; `depth` if nobody is. If
-    /// it is not announced, those who are wait for batches that only others' frees could fill.
+    /// The smallest share to which a caller of [`TagSet::get_shallow`] is confined; `depth` if there is no such
+    /// caller. If it is not announced, a confined caller waits for a batch that only the frees of others could fill.
     pub(crate) min_shallow: u32,
     /// Waiters are numbered below this.
     pub(crate) waiters: u16,
-    /// Users among whom the tags are divided are numbered below this; 0 if they are not divided.
+    /// The users that divide the tags are numbered below this; 0 if the tags are not divided.
     pub(crate) users: u16,
 }
 
 impl TagSetShape {
-    /// Tags that nobody divides and everybody may have all of.
+    /// Undivided tags: every caller may take all of them.
     #[must_use]
     pub(crate) const fn new(depth: u32, waiters: u16) -> Self {
         Self { depth, min_shallow: depth, waiters, users: 0 }
     }
 }
 
-/// The driver tags of a hardware queue, or of several that share them.
+/// The driver tags of a hardware queue, or of several hardware queues that share them.
 pub(crate) struct TagSet {
     bitmap: Bitmap,
     min_shallow: u32,
@@ -77,20 +77,20 @@ pub(crate) struct TagSet {
     shares: Option<Shares>,
 }
 
-/// Written only while somebody waits.
+/// Written only while a waiter is registered.
 struct Wake {
     freed: AtomicU32,
-    /// Whose turn it is.
+    /// The waiter with which the next wake-up begins.
     next: AtomicU32,
 }
 
 struct Shares {
     fair: FairShare,
-    /// The user that each tag was taken for; written and read by whoever has the tag.
+    /// The user for which each tag was taken. Written and read only by the holder of the tag.
     holders: Box<[AtomicU16]>,
 }
 
-/// Tags taken together. What is left of them goes to [`TagSet::put_rest`], or through `put`.
+/// Tags taken together. The unused ones go to [`TagSet::put_rest`], or through `put`.
 #[must_use = "tags that are not put back are lost"]
 #[derive(Debug)]
 pub(crate) struct TagBatch(BitBatch);
@@ -125,7 +125,7 @@ impl Drop for TagBatch {
 }
 
 impl TagSet {
-    /// All tags free, nobody waiting, all users idle.
+    /// All tags free, no waiter registered, all users idle.
     ///
     /// # Panics
     /// If the depth is 0.
@@ -156,20 +156,20 @@ impl TagSet {
         self.bitmap.in_use()
     }
 
-    /// Takes a tag, whoever's share it may be. `hint` as in [`Bitmap::get`].
+    /// Takes a tag, regardless of shares. `hint` as in [`Bitmap::get`].
     #[inline]
     pub(crate) fn get(&self, hint: &mut u32) -> Option<Tag> {
         self.get_batch(hint, 1)?.pop()
     }
 
-    /// Takes up to `want` tags, whoever's share they may be.
+    /// Takes up to `want` tags, regardless of shares.
     #[inline]
     pub(crate) fn get_batch(&self, hint: &mut u32, want: u32) -> Option<TagBatch> {
         debug_assert!(self.shares.is_none(), "tags that are divided are taken for somebody");
         self.bitmap.get_batch(hint, want).map(TagBatch)
     }
 
-    /// Takes a tag out of a share of `shallow_depth`; as [`Bitmap::get_shallow`].
+    /// Takes a tag within a share of `shallow_depth`; as [`Bitmap::get_shallow`].
     #[inline]
     pub(crate) fn get_shallow(&self, hint: &mut u32, shallow_depth: u32) -> Option<Tag> {
         debug_assert!(self.shares.is_none(), "tags that are divided are taken for somebody");
@@ -178,7 +178,8 @@ impl TagSet {
     }
 
     /// Takes up to `want` tags for `user`, which becomes active, within its fair share. As
-    /// [`get_batch`](Self::get_batch) if the tags are not divided. One thread at a time per user: its run.
+    /// [`get_batch`](Self::get_batch) if the tags are not divided. One thread at a time per user: the one with the
+    /// user's run.
     #[inline]
     pub(crate) fn get_batch_for(&self, user: u16, hint: &mut u32, want: u32) -> Option<TagBatch> {
         let Some(Shares { fair, holders }) = &self.shares else {
@@ -203,7 +204,7 @@ impl TagSet {
         self.shares.as_ref().map(|shares| &shares.fair)
     }
 
-    /// Counts `user` as idle. The others may have more from now on, so all waiters are to be woken.
+    /// Counts `user` as idle. The limits of the other users may rise, so all waiters are to be woken.
     pub(crate) fn deactivate(&self, user: u16, woken: &mut dyn FnMut(u16)) {
         if self.fair_share().is_some_and(|fair| fair.deactivate(user)) {
             fence_after_rmw();
@@ -211,7 +212,8 @@ impl TagSet {
         }
     }
 
-    /// Counts users as idle that are, now and then ([`FairShare::deactivate_idle`]), and names the waiters to wake.
+    /// Counts users that have become idle, now and then ([`FairShare::deactivate_idle`]), and names the waiters to
+    /// wake.
     pub(crate) fn deactivate_idle(&self, now: Instant, woken: &mut dyn FnMut(u16)) {
         if self.fair_share().is_some_and(|fair| fair.deactivate_idle(now)) {
             fence_after_rmw();
@@ -219,8 +221,8 @@ impl TagSet {
         }
     }
 
-    /// Gives tags back, and names the waiters to wake. One read-modify-write per run of tags of the same
-    /// word while nobody waits.
+    /// Returns tags, and names the waiters to wake. One read-modify-write per run of tags of the same word while no
+    /// waiter is registered.
     #[inline]
     pub(crate) fn put(&self, tags: &[Tag], woken: &mut dyn FnMut(u16)) {
         if tags.is_empty() {
@@ -232,7 +234,7 @@ impl TagSet {
         self.after_put(tags.len() as u32, woken);
     }
 
-    /// Gives back what is left of a batch, and names the waiters to wake: they may have tried meanwhile.
+    /// Returns the unused tags of a batch, and names the waiters to wake: they may have tried meanwhile.
     #[inline]
     pub(crate) fn put_rest(&self, mut batch: TagBatch, woken: &mut dyn FnMut(u16)) {
         let rest = batch.0.take();
@@ -246,24 +248,24 @@ impl TagSet {
         self.after_put(n, woken);
     }
 
-    /// Registers `who` for a wake-up, once. The caller tries again before it relies on it.
+    /// Registers a waiter for one wake-up. The caller tries again before it relies on that.
     ///
     /// # Panics
-    /// If `who` is beyond the words of the set.
+    /// If the number is beyond the words of the set.
     pub(crate) fn wait(&self, who: u16) {
         let (word, bit) = self.waiter(who);
         word.fetch_or(bit, Ordering::Release);
         fence_after_rmw();
     }
 
-    /// Takes a registration back. False if a `put` has used it up: the wake-up is on its way.
+    /// Withdraws a registration. False if a `put` has used it up: the wake-up is on its way.
     pub(crate) fn cancel(&self, who: u16) -> bool {
         let (word, bit) = self.waiter(who);
         word.fetch_and(!bit, Ordering::Relaxed) & bit != 0
     }
 
-    /// How many tags must come back before waiters are woken. Small enough that whoever is confined to a
-    /// share of the tags fills a batch with its own.
+    /// How many tags must be returned before waiters are woken. Small enough that a user confined to a share of the
+    /// tags fills a batch with its own.
     #[must_use]
     pub(crate) fn wake_batch(&self) -> u32 {
         let users = self.fair_share().map_or(1, |fair| fair.users().max(1));
@@ -296,7 +298,7 @@ impl TagSet {
         }
     }
 
-    /// Behind the full fence that follows a change of the bitmap.
+    /// Called after the full fence that follows a change of the bitmap.
     #[inline]
     fn after_put(&self, n: u32, woken: &mut dyn FnMut(u16)) {
         if self.waiting.iter().any(|word| word.load(Ordering::Relaxed) != 0) {
@@ -313,7 +315,7 @@ impl TagSet {
         }
     }
 
-    /// Counts `n` frees; how many waiters are to be woken on account of them: whole batches.
+    /// Counts `n` frees. Returns how many waiters they wake: whole batches.
     fn count(&self, n: u32, batch: u32) -> u32 {
         let freed = &self.wake.freed;
         let mut seen = freed.load(Ordering::Relaxed);
@@ -326,13 +328,13 @@ impl TagSet {
         }
     }
 
-    /// Wakes up to `n` waiters, beginning with whose turn it is. Two callers at once may begin at the same
-    /// one; each waiter is still woken once, and the turn moves on.
+    /// Wakes up to `n` waiters, beginning with the next one in turn. Two concurrent callers may begin at the same
+    /// waiter; each waiter is still woken once, and the turn moves on.
     fn wake_up(&self, mut n: u32, woken: &mut dyn FnMut(u16)) {
         let words = self.waiting.len() as u32;
         let start = self.wake.next.load(Ordering::Relaxed) % (words * WORD_BITS).max(1);
         let (first, below) = (start / WORD_BITS, (1 << (start % WORD_BITS)) - 1);
-        // The word with the start is visited twice: from there on, and at the end up to there.
+        // The first word is visited twice: from the start bit upwards, and at the end up to the start bit.
         for step in 0..=words {
             let word = (first + step) % words.max(1);
             let part = match step {
@@ -347,7 +349,7 @@ impl TagSet {
         }
     }
 
-    /// Wakes up to `n` waiters of a part of a word, and says how many.
+    /// Wakes up to `n` waiters of a part of a word. Returns how many.
     fn wake_in(&self, at: u32, part: u64, n: u32, woken: &mut dyn FnMut(u16)) -> u32 {
         let Some(word) = self.waiting.get(at as usize) else { return 0 };
         let mut rest = word.load(Ordering::Relaxed) & part;

@@ -1,27 +1,28 @@
-//! A pool of tokens that elevators take from and pumps give back to, with those who wait for one.
+//! A pool of tokens that elevators take from and pumps return to, with the elevators that wait for a token.
 //!
-//! The word holds how many are out (low half) and how many there are (high half), which may change.
+//! The word holds how many tokens are out (low half) and the limit (high half), which may change.
 //!
 //! | state | `take(want)` | `put(n)` | `set_limit(to)` |
 //! |---|---|---|---|
-//! | out >= limit | 0: *you* wait | out - n; *you* tell those who wait, if out < limit now | limit = to; *you* tell |
-//! | out < limit | the smaller of `want` and the rest: *yours* | out - n; *you* tell | limit = to; *you* tell |
+//! | out >= limit | 0: *you* wait | out - n; *you* call the waiters, if out < limit now | limit = to; *you* call them |
+//! | out < limit | `want` or the rest, if less: *yours* | out - n; *you* call the waiters | as above |
 //!
-//! Invariant: what is out is the sum of what was taken and not put back. It exceeds the limit only where that was
-//! lowered; then nothing is given until enough is back. Who was refused by [`take_or_wait`](TokenPool::take_or_wait)
-//! is told after the next time that there may be something.
+//! Invariant: the tokens out are those taken and not put back. They exceed the limit only after it was lowered; then
+//! no token is given until enough are back. An elevator that [`take_or_wait`](TokenPool::take_or_wait) refused is
+//! called after the next moment at which there may be a token.
 //!
 //! # Why the orderings are enough
 //!
-//! Who is refused sets its bit and looks again; who gives back, or raises the limit, changes the word and then looks
-//! at the bits. Between the two, on both sides, is a full fence ([`Pending::set`] has one, and `fence_after_rmw`), so
-//! at least one of them sees the other: the one the token, or the other the bit. Put releases and take acquires, as
-//! in `budget`; a changed limit says nothing about what else has happened. Whoever is told takes again and may be refused again; then the bit is set anew.
+//! A refused elevator sets its bit and looks again. A thread that returns tokens, or raises the limit, changes the
+//! word and then looks at the bits. Between the two, on both sides, is a full fence ([`Pending::set`] has one, and
+//! `fence_after_rmw`). So at least one of them sees the other: the elevator sees the token, or the thread sees the
+//! bit. Put releases and take acquires, as in `budget`; a changed limit orders nothing else. An elevator that is
+//! called takes again and may be refused again; then its bit is set anew.
 
 use super::{AtomicU64, Ordering, Pending, fence_after_rmw, looks_again};
 use crossbeam_utils::CachePadded;
 
-/// Tokens, and who waits for one.
+/// Tokens, and the elevators that wait for one.
 pub(crate) struct TokenPool {
     word: CachePadded<AtomicU64>,
     waiting: Pending,
@@ -42,7 +43,7 @@ impl TokenPool {
         Self { word, waiting: Pending::new(waiters) }
     }
 
-    /// Takes up to `want`; says how many. One read-modify-write; none if nothing is left.
+    /// Takes up to `want`, and returns how many. One read-modify-write; none if no token is left.
     #[inline]
     #[must_use = "what was taken has to be put back"]
     pub(crate) fn take(&self, want: u32) -> u32 {
@@ -62,7 +63,7 @@ impl TokenPool {
         }
     }
 
-    /// The same; if there is nothing, `id` is told when there may be something.
+    /// The same; if there is no token, `id` is called when there may be one.
     #[inline]
     #[must_use = "what was taken has to be put back"]
     pub(crate) fn take_or_wait(&self, want: u32, id: u16) -> u32 {
@@ -75,10 +76,10 @@ impl TokenPool {
         }
     }
 
-    /// Puts `n` back, and tells those who wait. One read-modify-write.
+    /// Puts `n` back, and calls the waiters. One read-modify-write.
     #[inline]
     pub(crate) fn put(&self, n: u32, tell: impl FnMut(u16)) {
-        // The low half cannot run into the high one: no more is put back than was taken.
+        // The low half cannot borrow from the high half: no more is put back than was taken.
         let (out, limit) = split(self.word.fetch_sub(n.into(), Ordering::Release));
         debug_assert!(out >= n, "{n} put back, {out} taken");
         fence_after_rmw();
@@ -87,7 +88,7 @@ impl TokenPool {
         }
     }
 
-    /// From now on there are `limit` tokens. Those who wait are told if that may help them.
+    /// Sets the number of tokens to `limit`, and calls the waiters.
     pub(crate) fn set_limit(&self, limit: u32, tell: impl FnMut(u16)) {
         let mut seen = self.word.load(Ordering::Relaxed);
         loop {
@@ -110,13 +111,13 @@ impl TokenPool {
         }
     }
 
-    /// How many are out.
+    /// Tokens that are out.
     #[must_use]
     pub(crate) fn out(&self) -> u32 {
         split(self.word.load(Ordering::Relaxed)).0
     }
 
-    /// How many there are.
+    /// Tokens that may be out.
     #[must_use]
     pub(crate) fn limit(&self) -> u32 {
         split(self.word.load(Ordering::Relaxed)).1
@@ -158,7 +159,7 @@ mod tests {
         assert_eq!(pool.take(2), 2);
         assert_eq!((pool.take_or_wait(1, 2), pool.take_or_wait(1, 0)), (0, 0));
         pool.set_limit(1, |_| {});
-        // They were told of the change, and came again.
+        // They were called for the change, and came again.
         assert_eq!((pool.take_or_wait(1, 2), pool.take_or_wait(1, 0)), (0, 0));
         assert_eq!(told(|tell| pool.put(1, tell)), [], "there is none yet");
         assert_eq!(told(|tell| pool.put(1, tell)), [2, 0]);
@@ -192,8 +193,8 @@ mod model {
         elevators: Vec<RunCell<bool>>,
     }
 
-    /// Runs an elevator as the engine does, or leaves word with who is running it: takes a token for the request
-    /// it holds. The request is served at once, by which the token comes back and others are called.
+    /// Runs an elevator as the engine does, or leaves the pass to its runner: takes a token for the request that the
+    /// elevator holds. The request is served at once, which returns the token and calls other elevators.
     fn call(world: &World, id: u16, take: TakeOrWait) {
         let Some(mut guard) = world.elevators[usize::from(id)].enter_or_owe() else { return };
         let mut served = 0;
@@ -212,7 +213,7 @@ mod model {
         }
     }
 
-    /// Everybody is called once, and later only if somebody tells him (`spec/kyber.md` section 8, point 2).
+    /// Every elevator is called once, and later only if another thread calls it (`spec/kyber.md` section 8, point 2).
     fn nobody_is_left_with_a_request(elevators: u16, take: TakeOrWait) {
         let mut model = loom::model::Builder::new();
         if elevators > 3 {
@@ -269,7 +270,7 @@ mod model {
         });
     }
 
-    /// One token, and something that only who has it touches, while the limit is set anew.
+    /// One token, and a cell that only its holder touches, while the limit is set anew.
     fn who_takes_it_sees_what_was_done_with_it(put: fn(&TokenPool, u32)) {
         loom::model(move || {
             let shared = Arc::new((TokenPool::new(1, 1), UnsafeCell::new(0)));
@@ -306,7 +307,7 @@ mod model {
         });
     }
 
-    /// The limit is raised while somebody is being refused.
+    /// The limit is raised while an elevator is being refused.
     fn a_raised_limit_is_noticed(set_limit: fn(&TokenPool, u32, &mut dyn FnMut(u16))) {
         loom::model(move || {
             let pool = Arc::new(TokenPool::new(0, 1));

@@ -1,4 +1,4 @@
-//! A number has one owner, who sees what the one before did; and what nobody uses is found.
+//! A number has one owner at a time, which sees the writes of the owner before; and every unused number is found.
 
 use super::*;
 use crate::sync::{Arc, UnsafeCell};
@@ -66,8 +66,8 @@ fn loom_planted_fold_that_adds_before_it_removes() {
     );
 }
 
-/// Two numbers that have been given back, and two threads that want one each, of which one will fold: both
-/// succeed. (In the kernel, a fold that others did not see made waiters hang.)
+/// Two numbers have been returned, and two threads want one each, of which one will fold: both succeed. (In the
+/// kernel, a fold that others did not see made waiters hang.)
 fn what_is_being_folded_is_not_overlooked(get: Get) {
     loom::model(move || {
         let word = Arc::new(Word::new(0));
@@ -87,8 +87,8 @@ fn loom_what_is_being_folded_is_not_overlooked() {
     what_is_being_folded_is_not_overlooked(get);
 }
 
-/// Two numbers, given back together behind a change of both cells, and two threads that take one each, or none: one of
-/// them folds, and the other finds what that one left.
+/// Two numbers, returned together behind a change of both cells, and two threads that take one each, or none: one of
+/// them folds, and the other finds the number that the folder left.
 fn who_gets_a_number_sees_what_was_done_with_it(get: Get) {
     loom::model(move || {
         let cells = || [UnsafeCell::new(0), UnsafeCell::new(0)];
@@ -187,7 +187,7 @@ impl Bitmap {
         self.words[0].fold(0, 1, 0);
     }
 
-    /// A count of what is vacant in the first word that overlooks what is being folded.
+    /// A count of the unused numbers in the first word that overlooks those being folded.
     pub(crate) fn vacant_without_folds(&self) -> u32 {
         let word = &self.words[0];
         let cleared = word.cleared.bits.load(Ordering::Acquire);

@@ -92,7 +92,7 @@ fn those_confined_to_a_share_never_hold_more() {
     assert!(bitmap.get_shallow(&mut hint, 32).is_some(), "as deep as the bitmap is no share");
 }
 
-/// A few thousand random calls against a set that does it the simple way.
+/// A few thousand random calls against a naive set.
 #[test]
 fn conservation_against_a_naive_set() {
     for seed in 0..if cfg!(miri) { 2 } else { 50 } {
@@ -165,7 +165,7 @@ fn threads_never_hold_the_same_number() {
             scope.spawn(move || {
                 let (mut rng, mut hint) = (Rng::new(thread), thread as u32);
                 for _ in 0..if cfg!(miri) { 10 } else { 30_000 } {
-                    // All four together never want more than there is, so nobody may be refused.
+                    // All four together never want more than there are, so no thread may be refused.
                     let want = 1 + rng.below(6) as u32;
                     let batch =
                         bitmap.get_batch(&mut hint, want).expect("24 numbers for four threads");

@@ -11,8 +11,8 @@ fn push(tx: &CompletionSender, payload: u64) -> bool {
     tx.push(&[payload])
 }
 
-/// Two senders, and a receiver that sleeps as soon as it may. Waking is left out: whether somebody was told
-/// to wake a receiver that sleeps is what is checked.
+/// Two senders, and a receiver that sleeps as soon as it may. The wake-up itself is left out: the check is whether a
+/// sender has to wake the sleeping receiver.
 fn a_sleeper_is_woken(push: Push, park: Park) {
     loom::model(move || {
         let (tx, mut rx) = completion_ring(2);
@@ -69,7 +69,7 @@ fn loom_planted_look_before_reserving() {
     );
 }
 
-/// Two senders that both saw the receiver parked: it is woken once, not once by each.
+/// Two senders both saw the receiver parked: it is woken once, not once by each.
 #[test]
 #[should_panic(expected = "2 were told")]
 fn loom_planted_wake_without_claiming_it() {
@@ -84,7 +84,7 @@ fn loom_planted_wake_without_claiming_it() {
     );
 }
 
-/// What a sender did before it pushed is visible to whoever pops.
+/// A sender's writes before its push are visible to the receiver after the pop.
 fn a_completion_carries_its_cell(push: Push) {
     loom::model(move || {
         let (tx, mut rx) = completion_ring(1);
@@ -92,7 +92,7 @@ fn a_completion_carries_its_cell(push: Push) {
         let sender = {
             let cell = Arc::clone(&cell);
             thread::spawn(move || {
-                // SAFETY: nobody else touches the cell before the payload arrives; loom checks it.
+                // SAFETY: no other thread touches the cell before the payload arrives; loom checks it.
                 cell.with_mut(|cell| unsafe { *cell = 5 });
                 push(&tx, 0)
             })
@@ -121,7 +121,7 @@ fn loom_planted_publish_without_release() {
     });
 }
 
-/// The same for one who sees it written and does not take it, as whoever decides to reap does.
+/// The same for a receiver that sees the entry written and does not take it, as when it decides whether to reap.
 fn what_is_reached_carries_its_cell(reaches: fn(&CompletionReceiver, u32) -> bool) {
     loom::model(move || {
         let (tx, rx) = completion_ring(2);
@@ -129,7 +129,7 @@ fn what_is_reached_carries_its_cell(reaches: fn(&CompletionReceiver, u32) -> boo
         let sender = {
             let cell = Arc::clone(&cell);
             thread::spawn(move || {
-                // SAFETY: nobody else touches the cell before the payload arrives; loom checks it.
+                // SAFETY: no other thread touches the cell before the payload arrives; loom checks it.
                 cell.with_mut(|cell| unsafe { *cell = 5 });
                 tx.push(&[0, 1])
             })
@@ -148,7 +148,7 @@ fn loom_what_is_reached_carries_its_cell() {
     what_is_reached_carries_its_cell(CompletionReceiver::reaches);
 }
 
-/// Takes what is reserved for what is written.
+/// Takes a reserved entry for a written one.
 #[test]
 #[should_panic(expected = "Causality violation")]
 fn loom_planted_reach_of_what_is_reserved() {
@@ -157,8 +157,8 @@ fn loom_planted_reach_of_what_is_reserved() {
     });
 }
 
-/// A ring of one entry, used twice: the second payload is sent when the credit has come back, and neither is
-/// taken for the other.
+/// A ring of one entry, used twice: the second payload is sent when the credit has come back, and neither is mistaken
+/// for the other.
 fn an_entry_is_reused(pop: fn(&mut CompletionReceiver) -> Option<u64>) {
     loom::model(move || {
         let (tx, mut rx) = completion_ring(1);
@@ -193,7 +193,7 @@ fn loom_an_entry_is_reused() {
     an_entry_is_reused(CompletionReceiver::pop);
 }
 
-/// Knows a written entry by not being empty.
+/// Takes every entry that is not 0 for a written one.
 #[test]
 #[should_panic(expected = "an old payload")]
 fn loom_planted_pop_that_ignores_the_lap() {
@@ -207,7 +207,7 @@ fn loom_planted_pop_that_ignores_the_lap() {
     });
 }
 
-/// Somebody has other work for the receiver while a payload arrives: a receiver that sleeps is woken, once.
+/// A sender has other work for the receiver while a payload arrives: a receiver that sleeps is woken, once.
 fn a_sleeper_hears_of_other_work(fence: fn()) {
     loom::model(move || {
         let (tx, mut rx) = completion_ring(1);

@@ -1,4 +1,4 @@
-//! What is staged is visited in the latest queue, and what is held stays so until it is let go of.
+//! Staged bios are visited in the latest queue, and a held queue stays held until it is released.
 
 use super::*;
 use crate::sync::{Arc, AtomicBool, Pending, RunCell, UnsafeCell, completion_ring};
@@ -8,7 +8,7 @@ use loom::thread;
 const OLD: u32 = 0;
 const NEW: u32 = 1;
 
-/// A queue that is replaced: who has something staged stands in a set of each.
+/// A queue that is replaced: the old and the new queue have a set each of submitters with staged bios.
 struct World {
     control: Control,
     staged: AtomicBool,
@@ -16,8 +16,8 @@ struct World {
     new: Pending,
 }
 
-/// A submitter stages something while the queue is replaced, and shows it to the new one if it sees that. What stands in
-/// the new set at the end is visited once more.
+/// A submitter stages a bio while the queue is replaced, and marks it in the new queue if it sees that one. At the
+/// end the new set is visited once more.
 fn what_is_staged_is_visited(stage: fn(&World), replace: fn(&World) -> bool) {
     loom::model(move || {
         let (old, new) = (Pending::new(1), Pending::new(1));
@@ -43,7 +43,7 @@ fn stage(world: &World) {
     }
 }
 
-/// Publishes, and has everybody visited.
+/// Publishes, and has every submitter visited.
 fn replace(world: &World) -> bool {
     world.control.publish(NEW);
     world.new.set(0);
@@ -100,8 +100,8 @@ fn loom_planted_publish_behind_the_visit() {
     });
 }
 
-/// A receiver goes to sleep, unless it sees that the queue is another one, while the queue is replaced and those who
-/// sleep are looked for.
+/// A receiver goes to sleep, unless it sees that the queue is another one, while the queue is replaced and its
+/// sleepers are looked for.
 fn nobody_sleeps_in_the_old_queue(publish: fn(&Control)) {
     loom::model(move || {
         let (sender, mut receiver) = completion_ring(1);
@@ -132,19 +132,19 @@ fn loom_planted_a_changer_without_a_fence() {
     nobody_sleeps_in_the_old_queue(|control| control.0.version.store(NEW, Ordering::Release));
 }
 
-/// Who sees the version finds what was made ready before it was published.
+/// A thread that sees the version sees the writes before it was published.
 fn a_version_carries_its_queue(publish: fn(&Control)) {
     loom::model(move || {
         let shared = Arc::new((Control::new(), UnsafeCell::new(0)));
         let changer = {
             let shared = Arc::clone(&shared);
             thread::spawn(move || {
-                // SAFETY: nobody else touches the cell before the version is seen; loom checks it.
+                // SAFETY: no other thread touches the cell before the version is seen; loom checks it.
                 shared.1.with_mut(|cell| unsafe { *cell = NEW });
                 publish(&shared.0);
             })
         };
-        // Not just once: loom does not run a load and an exchange of one thread between this load and what follows.
+        // Not just once: loom does not run a load and an exchange of one thread between this load and the code below.
         while shared.0.version() == OLD {
             thread::yield_now();
         }
@@ -165,7 +165,7 @@ fn loom_planted_publish_without_release() {
     a_version_carries_its_queue(|control| control.0.version.store(NEW, Ordering::Relaxed));
 }
 
-/// Something is done under a freeze. Who then admits outside of a run, because the queue is open, sees it.
+/// A write is made under a freeze. A submitter that then admits outside of a run, because the queue is open, sees it.
 fn who_finds_it_open_sees_what_was_done(thaw: fn(&Control)) {
     loom::model(move || {
         let shared = Arc::new((Control::new(), UnsafeCell::new(0)));
@@ -173,7 +173,7 @@ fn who_finds_it_open_sees_what_was_done(thaw: fn(&Control)) {
         let changer = {
             let shared = Arc::clone(&shared);
             thread::spawn(move || {
-                // SAFETY: nobody else touches the cell while the queue is frozen; loom checks it.
+                // SAFETY: no other thread touches the cell while the queue is frozen; loom checks it.
                 shared.1.with_mut(|cell| unsafe { *cell = 1 });
                 thaw(&shared.0);
             })
@@ -213,13 +213,13 @@ const HOLDS: [Hold; 2] = [
     Hold { take: Control::quiesce, let_go: Control::unquiesce, is_held: Control::is_quiesced },
 ];
 
-/// Passes, each of which lets one more in unless that is held.
+/// Passes, each of which admits one more unless that is held.
 struct Passes {
     control: Control,
     admitted: RunCell<u32>,
 }
 
-/// One pass, or several if they are owed. True if it was the caller's to begin.
+/// One pass, or several if they are owed. True if the caller began it.
 fn pass(passes: &Passes, is_held: fn(&Control) -> bool) -> bool {
     let mut run = passes.admitted.enter_or_owe();
     let begun = run.is_some();
@@ -232,7 +232,7 @@ fn pass(passes: &Passes, is_held: fn(&Control) -> bool) -> bool {
     begun
 }
 
-/// A pass takes place while a hold is taken. Once the holder has had a run, nothing more is let in.
+/// A pass takes place while a hold is taken. Once the holder has had a run, no more is admitted.
 fn nothing_is_let_in_while_held(hold: Hold, settle: fn(&Passes) -> u32) {
     loom::model(move || {
         let passes = Arc::new(Passes { control: Control::new(), admitted: RunCell::new(0) });
@@ -248,7 +248,7 @@ fn nothing_is_let_in_while_held(hold: Hold, settle: fn(&Passes) -> u32) {
     });
 }
 
-/// Has a run, and says what was let in by then.
+/// Has a run, and returns how many were admitted by then.
 fn settle(passes: &Passes) -> u32 {
     loop {
         if let Some(run) = passes.admitted.try_enter() {
@@ -275,7 +275,7 @@ fn loom_planted_a_holder_that_has_no_run() {
     nothing_is_let_in_while_held(frozen, |_| 0);
 }
 
-/// A pass takes place while two holds are let go of. Whoever is told that it was the last one kicks.
+/// A pass takes place while two holds are released. The thread that releases the last one kicks.
 fn what_waited_is_let_in(hold: Hold, let_go: fn(&Passes, &Hold)) {
     loom::model(move || {
         let passes = Arc::new(Passes { control: Control::new(), admitted: RunCell::new(0) });
@@ -365,7 +365,7 @@ fn loom_planted_a_failure_without_a_fence() {
     });
 }
 
-/// What was done before the queue failed is seen by whoever finds that it has.
+/// Writes before the queue failed are seen by a thread that finds it failed.
 #[test]
 fn loom_a_failure_carries_what_led_to_it() {
     a_version_carries_its_queue(Control::poison);

@@ -63,7 +63,7 @@ fn loom_planted_entry_given_back_without_release() {
     values_arrive_in_order(Producer::publish, pop);
 }
 
-/// What is in the ring when both ends go away is dropped, whoever goes last.
+/// The values in the ring are dropped after both ends, whichever end is dropped last.
 #[test]
 fn loom_what_is_left_is_dropped() {
     loom::model(|| {
@@ -130,13 +130,13 @@ fn loom_planted_entry_given_back_before_it_is_moved() {
     });
 }
 
-/// Values that are made in their place, and taken after a look at them: the variants of the hot path.
+/// Values made in their place, and taken after a look at them: the variants of the hot path.
 fn what_is_put_is_taken(put: fn(&mut Producer<u32>, u32), take: Pop) {
     loom::model(move || {
         let (mut tx, mut rx) = ring(2);
         let producer = thread::spawn(move || {
             for n in 0..3 {
-                // Whoever puts knows that there is room, by something that need not order anything.
+                // The producer knows that there is room, by a path that need not order anything.
                 while tx.len() == tx.capacity() {
                     thread::yield_now();
                 }

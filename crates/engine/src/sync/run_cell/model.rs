@@ -1,5 +1,5 @@
-//! Nobody touches the value while somebody else does, and every runner sees what the last one did: loom
-//! watches the `UnsafeCell`.
+//! No two threads touch the value at once, and every runner sees the writes of the last one: loom watches the
+//! `UnsafeCell`.
 
 use super::super::{Arc, AtomicU32, Ordering};
 use super::*;
@@ -55,7 +55,7 @@ fn loom_planted_entry_without_a_compare() {
     });
 }
 
-/// What a handed-over run did is seen by whoever takes it up.
+/// The writes of a run that was handed over are seen by the next runner.
 #[test]
 fn loom_a_hand_over_publishes_the_value() {
     loom::model(|| {

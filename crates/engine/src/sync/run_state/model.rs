@@ -1,5 +1,5 @@
-//! R1 to R3 under every schedule and every outcome that the memory model allows. What a pass looks at are
-//! relaxed loads on purpose: only the word's own ordering may make them right.
+//! R1 to R3 under every schedule and every outcome that the memory model allows. The loads of a pass are relaxed on
+//! purpose: only the word's own ordering may make them right.
 
 use super::super::{Arc, AtomicBool, AtomicU32};
 use super::*;
@@ -7,7 +7,7 @@ use loom::thread;
 
 type Bool = fn(&RunState) -> bool;
 
-/// Runs passes until none is owed; each counts what is staged.
+/// Runs passes until none is owed; each counts the staged work.
 fn serve(state: &RunState, staged: &[AtomicU32], drained: &AtomicU32, finish: Bool) {
     loop {
         for inbox in staged {
@@ -22,8 +22,8 @@ fn serve(state: &RunState, staged: &[AtomicU32], drained: &AtomicU32, finish: Bo
     }
 }
 
-/// `threads` submitters leave work, each `times` times, and go on when somebody else runs; in the end
-/// nothing is left.
+/// `threads` submitters leave work, each `times` times, and go on when another thread runs; in the end no work is
+/// left.
 fn nothing_is_left_behind(threads: usize, times: u32, finish: Bool) {
     loom::model(move || {
         let staged: Box<[_]> = (0..threads).map(|_| AtomicU32::new(0)).collect();
@@ -71,8 +71,8 @@ fn loom_planted_finish_that_stores() {
     });
 }
 
-/// A runner that never goes on for long: it hands over after each pass, and whoever is told so begins. All
-/// the calls of the table at once.
+/// A runner that hands over after each pass; the thread that has to begin the next one does. All the calls of the
+/// table at once.
 #[test]
 fn loom_a_pump_and_two_kickers() {
     loom::model(|| {
@@ -109,7 +109,7 @@ fn loom_a_pump_and_two_kickers() {
     });
 }
 
-/// A word that somebody else has queued, and one worker who begins. Whoever publishes and then kicks is
+/// A word that another thread has queued, and one worker that begins. A thread that publishes and then kicks is
 /// either seen by that pass, or a pass is due afterwards.
 fn a_kick_is_never_dropped_too_late(
     kick: fn(&RunState) -> Kick,
@@ -192,8 +192,7 @@ fn loom_planted_rerun_without_a_fence() {
     a_kick_is_never_dropped_too_late(RunState::kick, RunState::try_begin, finish, 2);
 }
 
-/// R2: something is published and a pass asked for no later than 20, while another pass, armed for 10,
-/// takes place.
+/// R2: a value is published and a pass asked for no later than 20, while another pass, armed for 10, takes place.
 fn an_armed_pass_comes_no_later(arm: fn(&RunState, Instant) -> bool, finish: Bool) {
     const EARLY: Instant = Instant::from_nanos(10);
     const LATE: Instant = Instant::from_nanos(20);
@@ -245,7 +244,7 @@ fn loom_planted_finish_that_forgets_the_deadline() {
     an_armed_pass_comes_no_later(RunState::arm, finish);
 }
 
-/// A runner that hands over leaves the pass to somebody else, who sees what the runner did.
+/// A runner that hands over leaves the pass to another thread, which sees the runner's writes.
 fn a_hand_over_is_taken_up(hand_over: fn(&RunState)) {
     loom::model(move || {
         let shared = Arc::new((RunState::new(), AtomicBool::new(false)));
@@ -278,7 +277,7 @@ fn loom_a_hand_over_is_taken_up() {
 #[should_panic(expected = "nobody is told")]
 fn loom_planted_hand_over_that_forgets_who_came_meanwhile() {
     a_hand_over_is_taken_up(|state| {
-        // It means to write QUEUED only if nobody was there, and forgets that RERUN is also running.
+        // Means to write QUEUED only if no kick came meanwhile, and forgets that RERUN is also running.
         let _ = state.exchange(Word::RUNNING, Word::QUEUED);
     });
 }

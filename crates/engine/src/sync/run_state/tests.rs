@@ -111,7 +111,7 @@ fn deadlines_at_both_ends_of_time() {
     assert!(state.due(Instant::from_nanos(1)));
 }
 
-/// Deadlines from 2^62 ns on became 2^62 - 1, which was over: each pass was due again at once, and asked the policy
+/// Deadlines from 2^62 ns on became 2^62 - 1, which had passed: each pass was due again at once, and asked the policy
 /// again, for ever.
 #[test]
 fn no_deadline_is_too_early_at_any_uptime() {

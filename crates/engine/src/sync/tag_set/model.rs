@@ -1,4 +1,4 @@
-//! A waiter finds a tag or is woken; and when the last tags come back, everybody is.
+//! A waiter finds a tag or is woken; and when the last tags are returned, every waiter is.
 
 use super::*;
 use crate::sync::fair_share::IDLE;
@@ -57,7 +57,7 @@ fn loom_planted_put_without_a_fence() {
     a_waiter_finds_a_tag_or_is_woken(TagSet::wait, put_without_a_fence);
 }
 
-/// The same for one who gives back what is left of a batch.
+/// The same for a thread that returns the unused tags of a batch.
 #[test]
 fn loom_a_waiter_finds_the_rest_of_a_batch_or_is_woken() {
     loom::model(|| {
@@ -96,8 +96,8 @@ fn loom_planted_try_before_the_wait() {
     });
 }
 
-/// A waiter leaves something for whoever wakes it, and registers a second time. Whoever takes its bit sees what it left,
-/// or the bit is set again.
+/// A waiter leaves a value for the thread that wakes it, and registers a second time. The thread that takes its bit
+/// sees the value, or the bit is set again.
 fn who_wakes_sees_what_was_left(wait: Wait) {
     loom::model(move || {
         let set = Arc::new((TagSet::new(&TagSetShape::new(1, 1)), AtomicU32::new(0)));
@@ -136,7 +136,7 @@ fn loom_planted_wait_that_skips_a_set_bit() {
 
 const SHARE: u32 = 4;
 
-/// A user that has its share of eight tags, and wants one more while another user goes idle.
+/// A user holds its share of eight tags, and wants one more while another user goes idle.
 fn who_may_have_more_is_told(leave: fn(&TagSet) -> bool) {
     loom::model(move || {
         let shape = TagSetShape { users: 2, ..TagSetShape::new(2 * SHARE, 1) };
@@ -149,7 +149,7 @@ fn who_may_have_more_is_told(leave: fn(&TagSet) -> bool) {
             held.extend(std::iter::from_fn(|| batch.pop()));
         }
         assert_eq!(held.len() as u32, SHARE);
-        // The first look finds that both have been seen.
+        // The first search finds that both users have been seen.
         assert!(!fair.deactivate_idle(Instant::ZERO + IDLE));
         let other = {
             let set = Arc::clone(&set);
@@ -195,8 +195,8 @@ fn loom_planted_a_user_that_leaves_without_a_fence() {
     });
 }
 
-/// Two holders give back the last tags, of different words, while three wait, and each free wakes only one:
-/// whoever is last must notice that he is.
+/// Two holders return the last tags, of different words, while three wait, and each free wakes only one: the last
+/// holder must notice that it is the last.
 fn everybody_is_woken_in_the_end(put: Put) {
     loom::model(move || {
         let set = Arc::new(TagSet::new(&TagSetShape::new(4, 3)));
@@ -235,8 +235,8 @@ fn loom_planted_put_that_counts_before_it_frees() {
     });
 }
 
-/// A folder that may take nothing (its share is used up) has the last free tag in its hands while the last
-/// put counts: the put must not count it as used.
+/// A folder that may take no number (its share is used up) holds the last free tag while the last put counts: the put
+/// must not count that tag as used.
 fn a_fold_does_not_hide_the_last_free_tag(in_use: fn(&TagSet) -> bool) {
     loom::model(move || {
         let set = Arc::new(TagSet::new(&TagSetShape::new(2, 1)));
@@ -245,7 +245,7 @@ fn a_fold_does_not_hide_the_last_free_tag(in_use: fn(&TagSet) -> bool) {
         set.bitmap.put(tags[1].0);
         let folder = {
             let set = Arc::clone(&set);
-            // What `get` does after losing the numbers that it is allowed to have to somebody else.
+            // The steps of `get` after another thread has taken the numbers that it is allowed to take.
             thread::spawn(move || set.bitmap.fold_nothing())
         };
         set.bitmap.put(tags[0].0);

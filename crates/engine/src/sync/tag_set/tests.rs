@@ -11,7 +11,7 @@ fn all(set: &TagSet) -> Vec<Tag> {
     std::iter::from_fn(|| set.get(&mut hint)).collect()
 }
 
-/// Gives back, and collects who is woken.
+/// Returns tags, and collects the woken waiters.
 fn put(set: &TagSet, tags: &[Tag]) -> Vec<u16> {
     let mut woken = Vec::new();
     set.put(tags, &mut |who| woken.push(who));
@@ -73,7 +73,7 @@ fn nobody_is_stranded_when_frees_stop() {
     let last = tags.split_off(57);
     let mut woken = put(&set, &tags[..1]);
     for tag in &tags[1..] {
-        // Whoever is woken finds that others were quicker, and waits again.
+        // A woken waiter finds that others were quicker, and waits again.
         (0..20).for_each(|who| set.wait(who));
         woken.extend(put(&set, &[*tag]));
     }
@@ -160,7 +160,7 @@ fn s16_04_users_hold_their_share_and_no_more() {
     assert_eq!(set.in_use(), 0);
 }
 
-/// Random users and waiters against a model that knows who holds what.
+/// Random users and waiters against a model that knows every holder.
 #[test]
 fn conservation_against_a_naive_set() {
     for seed in 0..if cfg!(miri) { 2 } else { 40 } {
@@ -211,7 +211,7 @@ fn conservation_against_a_naive_set() {
     }
 }
 
-/// Depth 2, four threads: whoever gets no tag sleeps until it is woken. If a wake-up were lost, this hangs.
+/// Depth 2, four threads: a thread that gets no tag sleeps until it is woken. If a wake-up were lost, this hangs.
 #[test]
 fn s16_08_no_lost_wake_up_between_threads() {
     const THREADS: u16 = 4;
