@@ -10,10 +10,12 @@ mod edges;
 pub(crate) mod lexer;
 mod pages;
 mod paths;
+mod references;
 pub(crate) mod scope;
 mod size;
 mod text;
 pub(crate) mod tree;
+mod words;
 
 use crate::{Result, shell};
 use tree::{Finding, Tree};
@@ -30,6 +32,8 @@ const RULES: &[Rule] = &[
     paths::check,
     dependencies::check,
     pages::check,
+    references::check,
+    words::check,
 ];
 
 /// `cargo xtask tidy`
