@@ -1,11 +1,11 @@
-//! The elevator: everything that exactly one thread at a time may touch of a shard's scheduling.
+//! The elevator: the part of a shard's scheduling that at most one thread at a time may touch.
 //!
-//! Plain `&mut self` code: offers I/Os to merging, gives slots (scheduler tags) to what did not merge, feeds
-//! the policy, and turns what the policy picks into requests for a device. It knows nothing of threads; who
-//! may call it is decided in `runner.rs` and `before`.
+//! It is plain `&mut self` code. It offers I/Os to merging, gives slots (scheduler tags) to those that did not merge,
+//! feeds the policy, and turns the requests that the policy picks into tokens for a device. It knows nothing of
+//! threads; `runner.rs` and `before` decide which thread may call it.
 //!
-//! *Invariant: an I/O takes a slot only after merging was tried.* When slots run out, what waits outside can
-//! still merge into what waits inside. The kernel series that parked requests holding tags lost 72.9 % on
+//! *Invariant: an I/O takes a slot only after merging was tried.* When slots run out, an I/O that waits outside can
+//! still merge into a request that waits inside. The kernel series that parked requests holding tags lost 72.9 % on
 //! one disk for want of this (`spec/history.md` section 2).
 
 use crate::common::Surroundings;
@@ -30,13 +30,13 @@ mod merging;
 mod sequence;
 mod waiting;
 
-/// Slots that only bare flushes may have, which must pass a full scheduler (`spec/framework.md` section 6).
-/// While others are free they may have those too, so that one flush of the device serves as many as possible;
-/// when none is, they wait like everything else.
+/// Slots for bare flushes alone, which must pass a full scheduler (`spec/framework.md` section 6). A bare flush may
+/// also have a free slot of the others, so that one flush of the device serves as many as possible; when no slot is
+/// free, it waits like any other I/O.
 const FLUSH_SLOTS: u32 = 4;
 
-/// A request in the making: what a plug or a staging ring carries. One bio, or several merged in a plug. A
-/// line of its own, since staging takes it from one core to another.
+/// The content of a plug or a staging ring: a request without a slot, of one bio or several that merged in a plug. It
+/// has a cache line of its own, since staging moves it from one core to another.
 #[derive(Debug)]
 #[repr(align(64))]
 pub(crate) struct Proto {
@@ -45,7 +45,7 @@ pub(crate) struct Proto {
     pub(crate) bios: u32,
 }
 
-/// Where an I/O goes.
+/// The place that an I/O takes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Place {
     Join(RequestId, Kind),
@@ -63,41 +63,41 @@ pub(crate) struct Config {
     pub(crate) nr_requests: u32,
     /// Driver tags per hardware queue.
     pub(crate) hw_queue_depth: u32,
-    /// How many scheduler tags anything but sync reads may have, if the policy does not allow less.
+    /// The most scheduler tags that I/Os other than sync reads may have, if the policy does not allow fewer.
     pub(crate) async_depth: u32,
-    /// What finds no slot does not merge either: it has had its chance (`before/parking.rs`).
+    /// An I/O that finds no slot does not merge either: merging was tried before it came here (`before/parking.rs`).
     pub(crate) slots_first: bool,
     /// Submitters of the queue.
     pub(crate) submitters: u16,
-    /// I/Os that they may have in flight, all together.
+    /// I/Os that all submitters together may have in flight.
     pub(crate) credit: usize,
 }
 
 impl Config {
-    /// Slots that the policy can ever hold.
+    /// All slots: the most requests that the policy can ever hold.
     pub(crate) fn slots(&self) -> u32 {
         self.nr_requests * u32::from(self.hw_queues) + FLUSH_SLOTS
     }
 }
 
-/// What is set in an elevator where it is, while requests are held.
+/// Settings that an elevator takes while requests are held.
 pub(crate) struct Tuning {
     /// Attributes of the policy, with values within their ranges.
     pub(crate) options: Vec<(&'static str, i64)>,
     /// As in [`Config`].
     pub(crate) async_depth: u32,
-    /// What has become of the tree of groups.
+    /// Changes to the tree of groups.
     pub(crate) regroup: Vec<GroupChange>,
-    /// What is counted about them.
+    /// The statistics to keep about groups.
     pub(crate) stats: Stats,
 }
 
-/// No scheduler tag of a hardware queue, which has so many.
+/// The state of a hardware queue that has `of` scheduler tags and uses none.
 fn nothing_used(of: u32) -> Used {
     Used { of, all: 0, limited: 0, unsynced: 0 }
 }
 
-/// What is left of the queue's `limit` by the policy.
+/// The lesser of the queue's `limit` and the policy's own.
 fn async_depth(policy: &dyn Scheduler, limit: u32) -> u32 {
     policy.depth_limits().async_depth.map_or(limit, |depth| depth.min(limit))
 }
@@ -109,7 +109,7 @@ pub(crate) struct Elevator {
     front_merges: bool,
     /// The policy wants to be asked about each slot.
     limits_slots: bool,
-    /// What happens to groups is counted here, and not by the policy.
+    /// The elevator counts events of groups, because the policy does not.
     counts_groups: bool,
     /// The queue's `async_depth` or the policy's, whichever is less.
     async_depth: u32,
@@ -119,12 +119,12 @@ pub(crate) struct Elevator {
     lobby: Lobby,
     last_merge: Option<RequestId>,
     flushes: FlushQueues,
-    /// Those in whose name a flush is to leave, ahead of what the policy holds; one for each hardware queue at
-    /// most.
+    /// Requests in whose name a flush is to leave, ahead of the requests that the policy holds; at most one for each
+    /// hardware queue.
     carriers: VecDeque<RequestId>,
-    /// Those whose flush is over and whose data is next; empty between two calls.
+    /// Requests whose flush is over and whose data is next; empty between two calls.
     released: Vec<RequestId>,
-    /// Flags on data that take a flush sequence.
+    /// Flags that send data through a flush sequence.
     sequenced: IoFlags,
     used: Box<[Used]>,
     held: u32,
@@ -153,7 +153,7 @@ impl Elevator {
             lobby: Lobby::new(config.submitters),
             last_merge: None,
             carriers: VecDeque::with_capacity(config.hw_queues.into()),
-            // One flush may serve everybody.
+            // One flush may serve every request.
             released: Vec::with_capacity(match config.cache {
                 WriteCache::Through => 0,
                 WriteCache::Back { .. } => slots as usize,
@@ -173,39 +173,40 @@ impl Elevator {
         }
     }
 
-    /// Policies are never told an earlier time than before, though callers read clocks on their own.
+    /// Sets the time. Callers read clocks on their own, so an earlier time than before is ignored: a policy never
+    /// sees time go back.
     pub(crate) fn advance(&mut self, now: Instant) {
         self.now = self.now.max(now);
     }
 
-    /// The latest time that it was told.
+    /// The latest time that the elevator was told.
     pub(crate) fn now(&self) -> Instant {
         self.now
     }
 
-    /// Requests that wait here.
+    /// Requests that wait here to be issued.
     pub(crate) fn held(&self) -> u32 {
         self.held
     }
 
-    /// Slots of `hw` that nobody has.
+    /// Free slots of `hw`, without those for bare flushes alone.
     pub(crate) fn free_slots(&self, hw: HwQueue) -> u32 {
         let used = &self.used[usize::from(hw.0 - self.config.first_hw)];
         self.config.nr_requests - used.all
     }
 
-    /// Takes the bios of every request, for a queue that has failed. Nothing else may be asked of it afterwards.
+    /// Takes the bios of every request, for a queue that has failed. The elevator must not be used afterwards.
     pub(crate) fn take_chains(&mut self) -> impl Iterator<Item = Chain> + '_ {
         self.held = 0;
         self.chains.iter_mut().filter_map(Option::take)
     }
 
-    /// No request has a slot.
+    /// True if no request has a slot.
     pub(crate) fn is_idle(&self) -> bool {
         self.requests.in_use() == 0
     }
 
-    /// Sets what can be set while requests are held.
+    /// Changes the settings that may change while requests are held.
     pub(crate) fn tune(&mut self, tuning: &Tuning) {
         for (name, value) in &tuning.options {
             let known = self.policy.set_attribute(name, *value);
@@ -220,7 +221,7 @@ impl Elevator {
         self.async_depth = async_depth(&*self.policy, tuning.async_depth);
     }
 
-    /// Tells the policy what has become of the tree of groups.
+    /// Tells the policy, and the lobby, of changes to the tree of groups.
     pub(crate) fn regroup(&mut self, changes: &[GroupChange]) {
         for change in changes {
             let cx = Cx::new(self.now, &self.requests, &self.outside);
@@ -237,14 +238,14 @@ impl Elevator {
         &mut self.used[usize::from(hw.0 - self.config.first_hw)]
     }
 
-    /// Must even what could merge be able to have a slot?
+    /// Does an I/O that could merge also need a free slot?
     #[inline]
     pub(crate) fn slots_come_first(&self) -> bool {
         self.config.slots_first
     }
 
-    /// Where an I/O like `io` would go: into a held request, or into a slot of its own. `None` if there is no
-    /// slot that it may have. O(1) look-ups.
+    /// The place for an I/O like `io`: in a held request, or in a slot of its own. `None` if it needs a slot and may
+    /// have none. O(1) look-ups.
     #[inline]
     pub(crate) fn place(&mut self, io: &IoMeta) -> Option<Place> {
         match self.merge_target(io) {
@@ -255,7 +256,7 @@ impl Elevator {
         }
     }
 
-    /// Takes an I/O in where [`place`](Self::place) said.
+    /// Puts an I/O into the place that [`place`](Self::place) found.
     #[inline]
     pub(crate) fn admit<P>(&mut self, table: &BioTable<P>, place: Place, proto: Proto) {
         match place {
@@ -264,8 +265,8 @@ impl Elevator {
         }
     }
 
-    /// Takes back the oldest held request that is nothing but the I/O of `by` with this cookie, and frees its
-    /// slot; of several as old, any. O(slots).
+    /// Withdraws the oldest held request that consists of the I/O of `by` with this cookie alone, and frees its slot.
+    /// Of several that are equally old, any one. O(slots).
     #[cold]
     pub(crate) fn give_up<P>(
         &mut self,
@@ -273,7 +274,7 @@ impl Elevator {
         by: SubmitterId,
         cookie: u64,
     ) -> Option<Bio> {
-        // What has its bios here is held by the policy, if it is in no sequence.
+        // A request whose bios are here, and that is in no flush sequence, is held by the policy.
         let is = |id: &RequestId| {
             let chain = self.chains[id.index()].as_ref().filter(|chain| chain.bios == 1);
             chain.is_some_and(|Chain { head, .. }| {
@@ -293,7 +294,7 @@ impl Elevator {
         self.chains[id.index()].take().map(|chain| chain.head)
     }
 
-    /// Out of line, so that [`place`](Self::place) stays what it is for everybody else.
+    /// Out of line, to keep [`place`](Self::place) small in the other modes.
     #[cold]
     #[inline(never)]
     fn lacks_slot_for(&self, io: &IoMeta) -> bool {
@@ -310,7 +311,7 @@ impl Elevator {
         (below || io.op == Op::Flush) && self.requests.in_use() < self.requests.capacity()
     }
 
-    /// The slot's bios, where none are.
+    /// Stores the bios of a slot that has none.
     #[inline]
     fn put_chain(&mut self, id: RequestId, chain: Chain) {
         debug_assert!(self.chains[id.index()].is_none(), "a slot has one chain");
@@ -331,7 +332,7 @@ impl Elevator {
         self.requests.free(id);
     }
 
-    /// The policy holds one more.
+    /// Counts a request as held by the policy.
     #[inline]
     fn hold(&mut self, id: RequestId) {
         self.held += 1;
@@ -340,7 +341,7 @@ impl Elevator {
         }
     }
 
-    /// It no longer holds this one.
+    /// Counts a request as no longer held by the policy.
     #[inline]
     fn release(&mut self, id: RequestId) {
         self.held -= 1;
@@ -349,7 +350,7 @@ impl Elevator {
         }
     }
 
-    /// Gives `proto` a slot, which there is, and hands it to the policy, or begins its flush sequence.
+    /// Inserts `proto` into the policy, or begins its flush sequence. The caller has seen that a slot is free.
     #[inline]
     fn insert(&mut self, proto: Proto) {
         if proto.meta.op == Op::Flush || proto.meta.flags.intersects(self.sequenced) {
@@ -375,7 +376,7 @@ impl Elevator {
         self.policy.insert(&cx, id, At::Tail);
     }
 
-    /// What next for `hw`?
+    /// The next request for `hw`: a flush that waits to leave, or the policy's choice.
     #[inline]
     pub(crate) fn pick(&mut self, hw: HwQueue) -> Pick {
         if self.held == 0 {
@@ -400,7 +401,7 @@ impl Elevator {
     /// Turns a picked request into a token for the device.
     #[inline]
     pub(crate) fn issue(&mut self, id: RequestId, hw: HwQueue, tag: Tag) -> Inflight {
-        // A plain request needs no look at this, and comes into being where it is going to be.
+        // While no request is in a flush sequence, none needs the look-up below, and the token is built in place.
         if !self.flushes.is_empty() {
             return self.issue_step(id, hw, tag);
         }
@@ -414,7 +415,7 @@ impl Elevator {
         Inflight::new(chain, id, tag, hw, self.now, self.requests.get(id), pool)
     }
 
-    /// A request has finished: tells the policy and frees the slot.
+    /// Tells the policy that a request has finished, and frees its slot.
     #[inline]
     pub(crate) fn done(&mut self, done: &Done) {
         let cx = Cx::new(self.now, &self.requests, &self.outside);
@@ -423,7 +424,7 @@ impl Elevator {
         self.free_slot(done.rq);
     }
 
-    /// The device is to have `rq` again later: it goes to the head, where nothing merges with it.
+    /// Takes back `rq`, which is to be issued again later. It goes to the head, and nothing merges with it there.
     fn requeue(&mut self, rq: Inflight) {
         let (id, way) = (rq.id, rq.way());
         self.put_chain(id, rq.into_chain());

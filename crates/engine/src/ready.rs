@@ -1,18 +1,18 @@
-//! Which hardware queues a pass gave work to.
+//! The hardware queues to which a pass gave work.
 
 use blkmq_core::HwQueue;
 
-/// Hardware queues that a pass gave work to; few as a rule.
+/// A small set of hardware queues; it seldom holds more than a few.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Ready {
     few: [u16; 4],
     len: u8,
-    /// More than fit above: look at all.
+    /// More than fit in `few`: all hardware queues of the shard must be looked at.
     many: bool,
 }
 
 impl Ready {
-    /// Those of `other` too.
+    /// Adds the hardware queues in `other`.
     pub(crate) fn merge(&mut self, other: Self) {
         self.many |= other.many;
         for hw in &other.few[..other.len.into()] {

@@ -1,8 +1,8 @@
-//! One pass over an elevator, by whoever holds the run of its shard (D3).
+//! One pass over an elevator, made by the thread that holds the run of its shard (decision 0002).
 //!
-//! A pass takes back what devices finished, drains everybody's staging, takes the caller's own plug straight
-//! in, and fills the outboxes in the elevator's order. It makes no system call and does a bounded amount of
-//! work; who runs how many passes is decided in `drive.rs`.
+//! A pass takes back finished requests, admits staged requests of every submitter, takes the caller's own plug
+//! straight in, and fills the outboxes in the elevator's order. It makes no system call and does a bounded amount of
+//! work. `drive.rs` decides which thread makes how many passes.
 
 use crate::before::parking::Parked;
 use crate::cancel::Ask;
@@ -18,39 +18,39 @@ use crate::{BioTable, Inflight};
 use blkmq_core::{HwQueue, Instant, SubmitterId, Tag};
 use blkmq_sched::{Done, Pick};
 
-/// Requests that one pass hands to one hardware queue at most (D8).
+/// The most requests that one pass hands to one hardware queue: a pass is bounded (decision 0002).
 const PASS_REQUESTS: u32 = 128;
-/// Staged requests that one pass takes from one submitter. A policy's structures cost more the fuller they
-/// are, so while the device takes requests it is better to keep them moving: 8 at a time gave 6.4 M IOPS
-/// where all that was there (27 on average) gave 5.8 M.
+/// The most staged requests that one pass takes from one submitter. A policy's structures cost more the fuller they
+/// are, so while the device takes requests it is better to keep them moving: portions of 8 gave 6.4 M IOPS, taking
+/// everything that was staged (27 on average) gave 5.8 M (decision 0005).
 const PASS_STAGED: u32 = if cfg!(shuttle) { 2 } else { 8 };
-/// The same where they go on joining what waits, which needs no slot and leaves the structures as full as they were:
-/// what is left behind would find the request gone that it could have joined.
+/// The same limit while staged requests go on joining held ones. Joining needs no slot and leaves the structures as
+/// full as they were, and a request left in staging may later find that the one it could have joined has been issued.
 const PASS_JOINING: u32 = 4 * PASS_STAGED;
 /// Driver tags taken at a time.
 const TAG_BATCH: u32 = 32;
 /// Budgets taken at a time (`spec/framework.md` section 15).
 const BUDGET_BATCH: u32 = 8;
 
-/// The way to and from one hardware queue, seen from the elevator.
+/// The elevator's side of one hardware queue.
 pub(crate) struct Lane {
     pub(crate) outbox: Producer<Inflight>,
-    /// What the device finished: slots to be freed.
+    /// Finished requests, whose slots are to be freed.
     pub(crate) returns: Consumer<Done>,
-    /// What the device wants back later, and steps of flush sequences.
+    /// Requests that are to be issued again later, and finished steps of flush sequences.
     pub(crate) handbacks: Consumer<Handback>,
     /// Where the last driver tag was found.
     pub(crate) hint: u32,
 }
 
-/// What a submitter leaves for the runner, as the runner has it.
+/// The runner's ends of a submitter's rings.
 pub(crate) struct Staging {
     pub(crate) protos: Consumer<Proto>,
-    /// What it wants to be given up (`cancel.rs`).
+    /// I/Os that the submitter wants cancelled (`cancel.rs`).
     pub(crate) asks: Consumer<Ask>,
 }
 
-/// Everything that only the holder of a shard's run may touch.
+/// The state that only the holder of a shard's run may touch.
 pub(crate) struct Runner {
     pub(crate) elevator: Elevator,
     pub(crate) lanes: Box<[Lane]>,
@@ -59,31 +59,32 @@ pub(crate) struct Runner {
     pub(crate) staging: Box<[Option<Staging>]>,
     /// Submitters whose oldest staged request found no slot, in the order in which they get the next ones.
     blocked: Vec<SubmitterId>,
-    /// Of those, who got some just now; empty between two calls.
+    /// Blocked submitters that got slots in the current call; empty between two calls.
     served: Vec<SubmitterId>,
     is_blocked: Box<[bool]>,
     /// Submitters that had more staged than a pass takes.
     unfinished: Vec<SubmitterId>,
     /// Tags taken and not needed.
     unused: Vec<Tag>,
-    /// What ends at a flush or is given up, which a runner learns of and no pump.
+    /// Completions of I/Os that end at a flush or are cancelled: a runner learns of those, and no pump does.
     pub(crate) completions: Completions,
-    /// Parked submitters that a tag or budget given back, or a completion, concerns; woken when the run is
-    /// released.
+    /// Parked submitters to be woken when the run is released, for a tag, budget or token that came back, or for a
+    /// completion.
     pub(crate) wakes: Vec<SubmitterId>,
-    /// A later queue has taken over: nothing is admitted here any more.
+    /// A later queue has taken over: this one admits nothing any more.
     retired: bool,
-    /// Those who wait for a slot were not looked at when they could have had one.
+    /// I/Os that wait for a slot must be tried in the next pass although it may free no slot: earlier passes admitted
+    /// nothing, the limits have changed, or an earlier queue left these I/Os here.
     retry: bool,
-    /// What came from insertion lists, if there are any (`before/parking.rs`).
+    /// Requests taken over from insertion lists, in the mode that has them (`before/parking.rs`).
     pub(crate) parked: Parked,
 }
 
-/// What came of looking at what a submitter staged.
+/// The result of admitting a submitter's staged requests.
 struct Admitted {
-    /// Something was taken in.
+    /// At least one request was admitted.
     any: bool,
-    /// Its oldest found no slot.
+    /// The oldest request left in staging found no slot.
     waits: bool,
 }
 
@@ -122,31 +123,33 @@ impl Runner {
         }
     }
 
-    /// Sets what can be set while requests are held. Who waits for a slot may have one by that.
+    /// Changes the settings that may change while requests are held. The new limits may give a slot to an I/O that
+    /// waits for one.
     pub(crate) fn tune(&mut self, tuning: &Tuning) {
         self.elevator.tune(tuning);
         self.retry = true;
     }
 
-    /// Gives it the staging of one of its submitters.
+    /// Installs the rings of one of the shard's submitters.
     pub(crate) fn install(&mut self, id: SubmitterId, staging: Staging) {
         self.staging[usize::from(id.0)] = Some(staging);
     }
 
-    /// I/Os of its submitters that waited for a slot in another queue wait here, ahead of what is staged.
+    /// Takes in an I/O of the submitter `by` that waited for a slot in an earlier queue. It goes on waiting here,
+    /// ahead of staged requests.
     pub(crate) fn adopt(&mut self, by: SubmitterId, proto: Proto) {
         self.elevator.adopt(by, proto);
         self.retry = true;
     }
 
-    /// Takes all staging away, for another queue. From now on nothing is admitted here.
+    /// Gives up the rings of all submitters, to a later queue. From now on nothing is admitted here.
     pub(crate) fn retire(&mut self) -> impl Iterator<Item = (SubmitterId, Staging)> + '_ {
         self.retired = true;
         let all = (0..).map(SubmitterId).zip(&mut self.staging);
         all.filter_map(|(id, staging)| Some((id, staging.take()?)))
     }
 
-    /// One pass. `home` is the hardware queue that the caller maps to; it is served first.
+    /// Makes one pass. `home` is the hardware queue that the caller maps to; it is served first.
     pub(crate) fn pass<P: Send>(
         &mut self,
         q: &Shared<P>,
@@ -165,20 +168,22 @@ impl Runner {
         ready
     }
 
-    /// A pass begins, or whatever comes near one: this is the time.
+    /// Begins a pass, or other work on the elevator: tells it the time, and lets the policy's governor decide if that
+    /// is due.
     pub(crate) fn begin<P: Send>(&mut self, q: &Shared<P>, now: Instant) {
         let Self { elevator, wakes, .. } = self;
         elevator.advance(now);
         elevator.outside.begin(now, &mut |shard| wakes.extend(q.kick_shard(shard)));
     }
 
-    /// It is over: others may have what was not needed.
+    /// Ends the pass: tokens that the policy took and did not use go back, and the elevators that wait for one are
+    /// kicked.
     pub(crate) fn end<P: Send>(&mut self, q: &Shared<P>) {
         let Self { elevator, wakes, .. } = self;
         elevator.outside.end(&mut |shard| wakes.extend(q.kick_shard(shard)));
     }
 
-    /// The queue is frozen, or is no longer the queue.
+    /// True if the queue is frozen, or a later queue has taken over.
     pub(crate) fn admits_nothing<P>(&self, q: &Shared<P>) -> bool {
         self.retired || q.lasting.control.is_frozen()
     }
@@ -191,13 +196,13 @@ impl Runner {
         for id in self.unfinished.drain(..) {
             shard.pending.set(id.0);
         }
-        // To the runner itself, which owes another pass by that; in the locked modes, to whoever polls next.
+        // With combining, the kick makes this runner owe another pass; in the locked modes, the next thread that
+        // polls makes it.
         let _ = shard.gate.kick();
     }
 
-    /// Gives up what its submitters do not want any more; takes in who waited for a slot, if some became free,
-    /// then what was staged, then the caller's plug; and begins the flushes that all of that, and what came
-    /// back, asked for.
+    /// Answers asks to cancel; if slots became free, admits I/Os that wait for one, then staged requests, then the
+    /// caller's plug; and begins the flushes that these, and finished steps of flush sequences, ask for.
     pub(crate) fn admit_all<P: Send>(
         &mut self,
         q: &Shared<P>,
@@ -244,12 +249,12 @@ impl Runner {
         }
     }
 
-    /// No request has a slot, or waits for one that it was promised.
+    /// True if no request has a slot or waits for one that it was promised.
     pub(crate) fn is_idle(&self) -> bool {
         self.elevator.is_idle() && self.parked.line().is_empty()
     }
 
-    /// Takes back what the pumps returned. True if a slot became free.
+    /// Takes back finished and requeued requests from the pumps. True if a slot became free.
     pub(crate) fn take_returns<P>(&mut self, q: &Shared<P>) -> bool {
         let Self { elevator, lanes, completions, wakes, .. } = self;
         let mut freed = false;
@@ -268,20 +273,21 @@ impl Runner {
         freed
     }
 
-    /// What pumps handed back and nobody took up, for a queue that goes away.
+    /// The requests that pumps handed back and no pass has taken, for the end of a queue.
     pub(crate) fn abandon(&mut self) -> impl Iterator<Item = Inflight> + '_ {
         let pop = |lane: &mut Lane| lane.handbacks.pop().map(|back| back.rq);
         self.lanes.iter_mut().flat_map(move |lane| std::iter::from_fn(move || pop(lane)))
     }
 
-    /// Admits what `id` staged, oldest first, until something finds no slot.
+    /// Admits requests that `id` staged, oldest first, until one finds no slot.
     fn drain_staged<P>(&mut self, q: &Shared<P>, shard: &Shard, id: SubmitterId) {
         let at = usize::from(id.0);
         if shard.asked.has(id.0) {
-            // It asked for more to be given up than was answered, or has just asked: that comes first.
+            // The submitter has asks that are not answered, new or left over: those come first.
             self.unfinished.push(id);
         } else if self.is_blocked[at] {
-            // It has its place among those who wait for a slot, but may join what others inserted since.
+            // The submitter keeps its place among the blocked ones, but its requests may join held ones that arrived
+            // since.
             self.merge_staged(&q.lasting.table, id);
         } else if self.admit_staged(&q.lasting.table, id).waits {
             self.is_blocked[at] = true;
@@ -289,7 +295,7 @@ impl Runner {
         }
     }
 
-    /// Takes in what `id` staged, oldest first, until its portion is used up or something finds no slot.
+    /// Admits requests that `id` staged, oldest first, until its portion is used up or one finds no slot.
     fn admit_staged<P>(&mut self, table: &BioTable<P>, id: SubmitterId) -> Admitted {
         if self.elevator.has_lobby() {
             return self.admit_by_group(table, id);
@@ -315,7 +321,7 @@ impl Runner {
         Admitted { any: true, waits: false }
     }
 
-    /// The same where what finds no slot waits by group: nothing stays in staging for want of one.
+    /// The same where I/Os without a slot wait in the lobby: no request stays in staging for want of a slot.
     fn admit_by_group<P>(&mut self, table: &BioTable<P>, id: SubmitterId) -> Admitted {
         let ring = ring_of(&mut self.staging, id);
         ring.prefetch(PASS_STAGED);
@@ -331,7 +337,7 @@ impl Runner {
         Admitted { any, waits: false }
     }
 
-    /// Merges what `id` staged as far as that goes without slots.
+    /// Merges requests that `id` staged, oldest first, until one needs a slot.
     fn merge_staged<P>(&mut self, table: &BioTable<P>, id: SubmitterId) {
         let ring = ring_of(&mut self.staging, id);
         while let Some(staged) = ring.peek() {
@@ -344,7 +350,7 @@ impl Runner {
         self.blocked.retain(|other| *other != id);
     }
 
-    /// Slots have become free: for what waits by group, and for submitters that wait.
+    /// Gives freed slots to I/Os in the lobby, and to blocked submitters.
     fn retry_waiting<P>(&mut self, table: &BioTable<P>) {
         if self.elevator.some_wait() {
             self.elevator.fill(table);
@@ -354,8 +360,8 @@ impl Runner {
         }
     }
 
-    /// Slots have become free: those who wait get them in turn. Who got some and wants more goes behind those who
-    /// got none, or one that always has more would have them all.
+    /// Gives freed slots to blocked submitters in turn. A submitter that got some and needs more goes behind those
+    /// that got none; otherwise a submitter that always has more would take all slots.
     fn retry_blocked<P>(&mut self, table: &BioTable<P>) {
         let mut waiting = std::mem::take(&mut self.blocked);
         waiting.retain(|id| {
@@ -370,7 +376,8 @@ impl Runner {
         self.blocked = waiting;
     }
 
-    /// The caller's plug, straight in. What finds no slot is staged behind what already is.
+    /// Admits the caller's plug without staging it. Where there is no lobby, a request that finds no slot, and all
+    /// behind it, go behind those that are staged already.
     #[allow(clippy::needless_pass_by_value, reason = "it borrows what the caller submits")]
     fn admit_plug<P: Send>(&mut self, q: &Shared<P>, shard: &Shard, own: Own<'_>) {
         let at = usize::from(own.id.0);
@@ -401,18 +408,18 @@ impl Runner {
         if staged {
             own.staging.publish();
             if was_blocked {
-                // What is new may merge although what is older waits: let the next pass look.
+                // The new requests may merge although older ones wait: the next pass must look.
                 shard.pending.set(own.id.0);
             }
         }
     }
 
-    /// Somebody waits for a slot, or the policy holds something back: completions must bring a runner back.
+    /// Asks for a pass after the next completion: an I/O waits for a slot, or the policy holds requests back.
     pub(crate) fn wait_for_completion<P: Send>(&mut self, q: &Shared<P>, shard: &Shard) {
         for at in 0..self.lanes.len() {
             q.hctxs[usize::from(self.first_hw) + at].restart.mark();
         }
-        // A pump that returned slots before it could see the mark will not call.
+        // A pump that returned slots before the mark was visible to it does not kick.
         if self.lanes.iter_mut().any(|lane| !lane.returns.is_empty()) {
             let _ = shard.gate.kick();
         }
@@ -439,11 +446,12 @@ impl Runner {
         }
     }
 
-    /// Fills the outbox of `hw` until the policy, tags, budgets or the quota say stop. True if anything went.
+    /// Fills the outbox of `hw` until the policy, tags, budgets or the quota end it. True if a request was sent.
     fn dispatch<P: Send>(&mut self, q: &Shared<P>, shard: &Shard, hw: HwQueue) -> bool {
         let hctx = &q.hctxs[usize::from(hw.0)];
         if hctx.is_stuck() {
-            // Leave the rest where it can merge (D7). The pump calls when the device takes requests again.
+            // Requests that stay in the elevator can still merge. The pump kicks when the device takes requests
+            // again.
             hctx.restart.mark();
             if hctx.is_stuck() {
                 return false;
@@ -463,7 +471,7 @@ impl Runner {
             return false;
         }
         if sent >= quota && self.elevator.held() > 0 {
-            // The quota is for fairness or back-pressure, not for want of work: the pump calls again.
+            // The quota serves fairness or back-pressure, and more requests are ready: the pump kicks again.
             hctx.restart.mark();
         }
         let lane = &mut self.lanes[usize::from(hw.0 - self.first_hw)];
@@ -473,8 +481,8 @@ impl Runner {
         true
     }
 
-    /// Takes budgets, then tags, then requests; gives back what it could not use. The second answer is
-    /// whether asking again makes sense.
+    /// Takes budgets, then tags, then picks requests; gives back the budgets and tags that it could not use. Returns
+    /// how many requests it sent, and whether another call may send more.
     fn dispatch_batch<P: Send>(
         &mut self,
         q: &Shared<P>,
@@ -506,7 +514,7 @@ impl Runner {
             match self.elevator.pick(hw) {
                 Pick::Issue(id) => {
                     let lane = &mut self.lanes[usize::from(hw.0 - self.first_hw)];
-                    // An outbox holds as many as there are tags.
+                    // An outbox has room for a request with every tag.
                     lane.outbox.put_with(|| self.elevator.issue(id, hw, tag));
                     sent += 1;
                     continue;
@@ -517,7 +525,7 @@ impl Runner {
                     self.wait_for_completion(q, shard);
                 }
                 Pick::WaitCompletion => self.wait_for_completion(q, shard),
-                // Whoever gives a token back calls those that were refused one.
+                // The thread that gives a token back kicks the elevators that were refused one.
                 Pick::WaitToken => {}
             }
             more = false;
@@ -531,7 +539,7 @@ impl Runner {
         (sent, more)
     }
 
-    /// Gives back budgets and the tags in `unused`. Others may wait for them if they are shared.
+    /// Gives back budgets and the tags in `unused`, and collects parked submitters whose elevators wait for them.
     fn give_back<P: Send>(&mut self, q: &Shared<P>, hctx: &Hctx<P>, budget: u32) {
         if budget > 0 {
             q.put_budget(budget, &mut self.wakes);
@@ -543,7 +551,7 @@ impl Runner {
     }
 }
 
-/// Leaves the caller's plug where a later pass, here or in the queue that takes over, will look.
+/// Stages the caller's plug: a later pass finds it, in this queue or in the queue that takes over.
 #[allow(clippy::needless_pass_by_value, reason = "it borrows what the caller submits")]
 pub(crate) fn stage(shard: &Shard, own: Own<'_>) {
     for proto in own.plug.drain() {
@@ -554,7 +562,7 @@ pub(crate) fn stage(shard: &Shard, own: Own<'_>) {
     shard.pending.set(own.id.0);
 }
 
-/// Takes up to `want` budgets; if there are none, asks to be called and looks once more.
+/// Takes up to `want` budgets. If there are none, registers the shard to be kicked, and looks once more.
 fn take_budget<P: Send>(q: &Shared<P>, shard: &Shard, want: u32) -> u32 {
     match q.budget.take(want) {
         0 => {

@@ -1,16 +1,16 @@
-//! What is counted about groups under a policy that notes nothing down itself: requests picked, merged and completed, as
-//! iostat counts them for a device.
+//! Statistics of groups under a policy that keeps none itself: requests picked, merged and completed, as iostat
+//! counts them for a device.
 
 use super::{Cx, Done, Elevator, RequestId};
 use blkmq_core::{IoFlags, IoMeta, SECTOR_SIZE};
 use blkmq_sched::{About, Event, Scheduler, StatsLevel};
 
-/// Does the engine count, for a policy at this level?
+/// Does the engine count, for this policy at this level?
 pub(super) fn counts(policy: &dyn Scheduler, level: StatsLevel) -> bool {
     level > StatsLevel::Off && !policy.notes_groups()
 }
 
-/// The group of an I/O, its direction, and whether its submitter waits for it, as bfq has it.
+/// The group of an I/O, its direction, and whether its submitter waits for it, by bfq's rule.
 #[inline]
 fn about(meta: &IoMeta) -> About {
     let waits = meta.flags.intersects(IoFlags::SYNC | IoFlags::FUA | IoFlags::PREFLUSH);
@@ -22,7 +22,7 @@ impl Elevator {
         Cx::new(self.now, &self.requests, &self.outside).note(about(meta), what);
     }
 
-    /// An I/O has joined a request.
+    /// Counts an I/O that has joined a request.
     #[inline]
     pub(super) fn count_merged(&self, meta: &IoMeta) {
         if self.counts_groups {
@@ -30,7 +30,7 @@ impl Elevator {
         }
     }
 
-    /// A request has been picked.
+    /// Counts a request that has been picked.
     #[inline]
     pub(super) fn count_picked(&self, id: RequestId) {
         if self.counts_groups {
@@ -39,7 +39,7 @@ impl Elevator {
         }
     }
 
-    /// A request has finished.
+    /// Counts a request that has finished.
     #[inline]
     pub(super) fn count_completed(&self, done: &Done) {
         if self.counts_groups {

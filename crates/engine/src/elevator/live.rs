@@ -1,4 +1,4 @@
-//! What an elevator knows of the requests that have its slots: for a report.
+//! The requests that have slots of an elevator, for a report.
 
 use super::{Elevator, IoMeta, RequestId};
 

@@ -1,11 +1,12 @@
-//! Merging: which held request an I/O joins, and what becomes of two requests that meet (`merge.rs` has the rules).
+//! Merging: which held request an I/O joins, and how two held requests that meet are fused (`merge.rs` has the
+//! rules).
 
 use super::{Cx, Elevator, Grown, IoMeta, Kind, NoMerges, Proto, RequestId};
 use crate::BioTable;
 use crate::merge::{self, Fit};
 
 impl Elevator {
-    /// Tries to make a bio part of a held request, and takes it if that is possible. O(1) look-ups.
+    /// Merges a bio into a held request if it can, and takes it out of `bio` then. O(1) look-ups.
     pub(crate) fn merge<P>(&mut self, table: &BioTable<P>, bio: &mut Option<Proto>) {
         if let Some((into, kind)) = bio.as_ref().and_then(|proto| self.merge_target(&proto.meta))
             && let Some(proto) = bio.take()
@@ -22,8 +23,8 @@ impl Elevator {
         self.find(io)
     }
 
-    /// The request that `io` should join: the one-hit cache, then who ends where it starts, then who starts
-    /// where it ends.
+    /// The request that `io` should join: the one in the one-hit cache, else one that ends where `io` starts, else
+    /// one that starts where `io` ends.
     fn find(&mut self, io: &IoMeta) -> Option<(RequestId, Kind)> {
         if let Some(last) = self.last_merge
             && merge::could_join(self.requests.get(last), io)
@@ -50,7 +51,7 @@ impl Elevator {
             let id = self.index.ending_at(io.sector).find(|id| self.alike(*id, io))?;
             match self.fits(id, io) {
                 Some(kind) => return Some((id, kind)),
-                // It was full and has left the index; there may be another.
+                // That request was full and has left the index; there may be another.
                 None if !self.index.contains(id) => {}
                 None => return None,
             }
@@ -123,7 +124,7 @@ impl Elevator {
         }
     }
 
-    /// `id` has grown at its end: fuse the request that now starts there into it (D5).
+    /// Called when `id` has grown at its end: fuses the request that starts there into it.
     fn absorb_next<P>(&mut self, table: &BioTable<P>, id: RequestId) {
         let meta = *self.requests.get(id);
         let next = self
@@ -135,7 +136,7 @@ impl Elevator {
         }
     }
 
-    /// `id` has grown at its start: fuse it into the request that ends there.
+    /// Called when `id` has grown at its start: fuses it into the request that ends there.
     fn absorb_into_former<P>(&mut self, table: &BioTable<P>, id: RequestId) {
         let meta = *self.requests.get(id);
         let former = self.index.ending_at(meta.sector).find(|f| *f != id && self.alike(*f, &meta));

@@ -1,10 +1,10 @@
-//! Requests in flush sequences: the elevator's hands for what [`FlushQueues`](crate::flush::FlushQueues)
-//! decides (`spec/framework.md` section 12).
+//! Requests in flush sequences: carries out the decisions of [`FlushQueues`](crate::flush::FlushQueues)
+//! (`spec/framework.md` section 12).
 //!
-//! Such a request keeps its slot from the first step to the last. A flush has no slot and no bio of its own:
-//! it goes out in the name of the first request that it serves, takes a driver tag as every request does, and
-//! leaves ahead of what the policy holds. Data is the policy's like any other: at the tail, or at the head if
-//! it has waited for a flush already. Nothing in a sequence merges.
+//! Such a request keeps its slot from the first step to the last. A flush has no slot and no bio of its own: it is
+//! issued in the name of the first request that it serves, takes a driver tag as every request does, and leaves ahead
+//! of the requests that the policy holds. Data goes to the policy like any other request: to the tail, or to the head
+//! if it has waited for a flush already. A request in a sequence merges with nothing.
 
 use super::{At, Chain, Cx, Done, Elevator, HwQueue, Inflight, Instant, Op, Proto, RequestId, Tag};
 use crate::device::Verdict;
@@ -13,18 +13,18 @@ use crate::inflight::Handback;
 use crate::slots::Bio;
 use blkmq_core::{IoFlags, IoMeta, IoResult};
 
-/// Sequences are of one bio: what asks for one merges with nothing.
+/// A sequence has one bio: an I/O that asks for a flush merges with nothing.
 const BIOS: u32 = 1;
 
 impl Elevator {
-    /// Gives `proto`, which asks for a flush, a slot, which there is, and begins its sequence.
+    /// Begins the flush sequence of `proto`, which asks for a flush. The caller has seen that a slot is free.
     #[cold]
     pub(super) fn insert_sequence(&mut self, proto: Proto) {
         let Proto { meta, bio, bios } = proto;
         let steps = Sequence::of(self.config.cache, meta.op, meta.flags)
             .expect("bare flushes for a device without a cache are answered at once");
         assert!(bios == BIOS, "what asks for a flush merges with nothing");
-        // The device sees neither flag, and somebody always waits for such an I/O.
+        // The device does not see the flags of the sequence, and a thread always waits for such an I/O.
         let flags = meta.flags.without(self.sequenced) | IoFlags::SYNC;
         let meta = IoMeta { flags, ..meta };
         let id = self.requests.alloc(meta).expect("a free slot was seen");
@@ -59,8 +59,8 @@ impl Elevator {
         }
     }
 
-    /// Takes back a request that its pump did not finish with. `end` is given the bios of what has ended by
-    /// that. True if slots became free.
+    /// Takes back a request that its pump did not end: requeues it, or makes the next step of its sequence. `end` is
+    /// given the bios of requests that end by that. True if slots became free.
     #[cold]
     pub(crate) fn take_back(&mut self, back: Handback, mut end: impl FnMut(Bio, IoResult)) -> bool {
         let Handback { rq, verdict, at } = back;
@@ -69,7 +69,7 @@ impl Elevator {
             return false;
         };
         let (id, way, issued) = (rq.id, rq.way(), rq.issued);
-        // Each step may be tried again as often.
+        // Each step has the full number of retries.
         self.put_chain(id, Chain { head: rq.into_head(), bios: BIOS, retries: 0 });
         match way {
             Way::Plain => unreachable!("a plain request that is done goes to its submitters"),
@@ -111,7 +111,7 @@ impl Elevator {
                 }
             }
         }
-        // Each goes to the head, so the last of them first, and they leave in the order in which they came.
+        // Each goes to the head, so the last one goes first: they leave in the order in which they came.
         while let Some(id) = self.released.pop() {
             self.insert_data(id, At::Head);
         }
@@ -124,7 +124,8 @@ impl Elevator {
         self.free_slot(id);
     }
 
-    /// Begins what flushes may begin. When to look again if nothing happens before, if some wait.
+    /// Begins the flushes that may begin. Returns the time of the next look if requests wait for a flush and nothing
+    /// happens before.
     pub(crate) fn begin_flushes(&mut self) -> Option<Instant> {
         if self.flushes.is_empty() {
             return None;

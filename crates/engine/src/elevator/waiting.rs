@@ -1,4 +1,4 @@
-//! I/Os that wait for a slot by group: the elevator's hands for what the [`Lobby`](crate::lobby::Lobby) decides.
+//! I/Os that wait for a slot by group: carries out the decisions of the [`Lobby`](crate::lobby::Lobby).
 
 use super::{Elevator, Place, Proto};
 use crate::BioTable;
@@ -7,19 +7,19 @@ use blkmq_core::{IoMeta, Op, RequestId, SubmitterId};
 use blkmq_sched::GroupChange;
 
 impl Elevator {
-    /// I/Os that find no slot wait here, by group, and not in staging.
+    /// True if I/Os that find no slot wait in the lobby, by group, and not in staging.
     #[inline]
     pub(crate) fn has_lobby(&self) -> bool {
         self.lobby.is_open()
     }
 
-    /// Some wait here for a slot.
+    /// True if I/Os wait in the lobby.
     #[inline]
     pub(crate) fn some_wait(&self) -> bool {
         !self.lobby.is_empty()
     }
 
-    /// Tells the lobby what has become of a group, if the policy shares by group.
+    /// Tells the lobby of a change to a group, if the policy shares by group.
     pub(super) fn regroup_lobby(&mut self, change: GroupChange) {
         if self.policy.shares_by_group() {
             let Self { lobby, requests, chains, flushes, config, .. } = self;
@@ -29,8 +29,8 @@ impl Elevator {
         }
     }
 
-    /// Takes in an I/O of a submitter: into a held request, into a slot, or into the lobby. O(1) look-ups, or
-    /// O(log groups).
+    /// Takes in an I/O of a submitter: into a held request, into a slot, or into the lobby. O(1) look-ups, or O(log
+    /// groups).
     pub(crate) fn take_in<P>(&mut self, table: &BioTable<P>, by: SubmitterId, proto: Proto) {
         match self.place(&proto.meta) {
             Some(Place::Slot) if !self.may_pass(&proto.meta) => self.lobby.push(by, proto),
@@ -39,22 +39,22 @@ impl Elevator {
         }
     }
 
-    /// May an I/O have a slot although others wait for one? A bare flush has slots of its own.
+    /// May an I/O have a slot although others wait for one? A bare flush may: it has slots of its own.
     fn may_pass(&self, io: &IoMeta) -> bool {
         self.lobby.is_empty() || io.op == Op::Flush
     }
 
-    /// An I/O that an earlier queue left waiting waits here.
+    /// Puts an I/O that waited in an earlier queue into the lobby.
     pub(crate) fn adopt(&mut self, by: SubmitterId, proto: Proto) {
         self.lobby.push(by, proto);
     }
 
-    /// Everything that waits here, in the order of arrival.
+    /// Takes all I/Os out of the lobby, in the order of arrival.
     pub(crate) fn take_waiting(&mut self) -> Vec<(SubmitterId, Proto)> {
         self.lobby.take_all()
     }
 
-    /// Takes the oldest I/O of a submitter that waits here and `is` what is looked for.
+    /// Takes the oldest I/O of `by` that waits in the lobby and that `is` accepts.
     #[cold]
     pub(crate) fn withdraw_waiting(
         &mut self,
@@ -64,15 +64,14 @@ impl Elevator {
         self.lobby.remove(by, is)
     }
 
-    /// Something came to wait since slots were last given out.
+    /// True if an I/O has come into the lobby since slots were last given out.
     #[inline]
     pub(crate) fn has_newcomers(&self) -> bool {
         self.lobby.is_fresh()
     }
 
-    /// Gives out what slots there are, in the order that the lobby says: to groups that have less than their part, then
-    /// to any. O(log groups) for each slot; where slots are free that none of those who wait may have, O(groups that
-    /// wait).
+    /// Gives out the free slots, in the order that the lobby decides: to groups that have less than their part, then
+    /// to any group. O(log groups) for each slot; where no waiting I/O may have the free slots, O(waiting groups).
     pub(crate) fn fill<P>(&mut self, table: &BioTable<P>) {
         let queues = u32::from(self.config.hw_queues);
         let all = self.config.nr_requests * queues;
@@ -83,7 +82,7 @@ impl Elevator {
         }
     }
 
-    /// One round over those who wait, in which none gets more than its part of the slots.
+    /// One round over the waiting groups, in which no group gets more than its part of the slots.
     fn give_out<P>(&mut self, table: &BioTable<P>, slots: Slots) {
         while self.has_any_slot() {
             let Some(turn) = self.lobby.next() else { break };
@@ -101,7 +100,7 @@ impl Elevator {
                 Some(Place::Slot) => {
                     let proto = self.lobby.take(turn);
                     self.admit(table, Place::Slot, proto);
-                    // What is behind it in its line may continue it.
+                    // The next I/Os in its line may continue it.
                     self.join_line(table, turn);
                 }
             }
@@ -109,7 +108,7 @@ impl Elevator {
         self.lobby.end_round();
     }
 
-    /// Merges the first I/Os of a line as far as that goes without slots.
+    /// Merges I/Os from the front of a line until one needs a slot.
     fn join_line<P>(&mut self, table: &BioTable<P>, turn: Turn) {
         while let Some(meta) = self.lobby.first(turn).copied()
             && let Some(place @ Place::Join(..)) = self.place(&meta)
@@ -119,7 +118,7 @@ impl Elevator {
         }
     }
 
-    /// Is there a slot that some I/O may have? That a bare flush may have, if all others are taken, is enough.
+    /// Is there a slot that some I/O may have? If only slots for bare flushes are free, one such flush must wait.
     fn has_any_slot(&self) -> bool {
         let of_queues = self.used.iter().any(|used| used.all < self.config.nr_requests);
         (of_queues || self.lobby.has_flush()) && self.requests.in_use() < self.requests.capacity()

@@ -1,10 +1,10 @@
-//! What a pump knows of the requests that have left the elevator: for a report.
+//! The requests that have left the elevator and that a pump knows of, for a report.
 
 use super::{Pump, Tag};
 use blkmq_core::RequestId;
 
 impl<P> Pump<P> {
-    /// What the device refused.
+    /// Requests that the device refused, or wants again later.
     pub(crate) fn refused(&self) -> impl Iterator<Item = (RequestId, Tag)> {
         self.stuck.iter().chain(&self.later).map(|rq| (rq.id, rq.tag))
     }
