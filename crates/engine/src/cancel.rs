@@ -1,27 +1,27 @@
-//! Giving up I/Os that still wait: what becomes of [`Submitter::cancel`](crate::Submitter::cancel) beyond the plug.
+//! Cancelling I/Os that still wait: how [`Submitter::cancel`](crate::Submitter::cancel) works beyond the plug.
 //!
-//! The submitter leaves an [`Ask`] in a ring of its own, puts itself into its shard's set of those who asked,
-//! and kicks: the way by which it stages I/Os, with the same guarantees. Whoever runs the elevator looks at the
-//! set once a pass and answers before anything else is admitted.
+//! The submitter leaves an [`Ask`] in a ring of its own, adds itself to its shard's set of submitters that asked, and
+//! kicks: as it stages I/Os, with the same guarantees. The runner looks at the set once a pass and answers the asks
+//! before it admits anything.
 //!
-//! | where the I/O is | what comes of an ask |
+//! | where the I/O is | effect of an ask |
 //! |---|---|
 //! | staged | it is taken out of the ring, from between others if need be, frozen queue or not |
 //! | waiting for a slot by group | it is taken out of its line |
 //! | held by the policy | it is withdrawn and its slot is free |
-//! | in a request with others | nothing: it goes on |
-//! | in parts, divided | nothing, wherever they are: they bear its cookie, but are not it |
-//! | in a flush sequence, which begins with its slot | nothing |
-//! | issued, or on its way back | nothing |
+//! | in a request with others | none: it goes on |
+//! | in parts, divided | none, wherever they are: the parts bear its cookie, but are not the I/O |
+//! | in a flush sequence, which begins with its slot | none |
+//! | issued, or on its way back | none |
 //!
-//! What is given up ends with [`IoError::CANCELLED`] and is counted where it was. No ask is kept for later, so
-//! none can be lost when a queue is rebuilt: what has not been answered goes over with the staging.
+//! A cancelled I/O ends with [`IoError::CANCELLED`] and is counted where it was. No pass keeps an ask for later, so
+//! none can be lost when a queue is rebuilt: unanswered asks go to the new queue with the staging.
 //!
-//! *Invariant: an ask is for what was pushed before it.* A cookie may be used again as soon as it has come back, and
-//! then the ask may still be on its way. It carries the place in the staging ring that it was made at; if
-//! anything behind that place has been admitted, the two could not be told apart any more, and the ask is too
-//! late. What does not come through that ring is its submitter's own plug, and that is staged as long as
-//! one of its asks is to be answered.
+//! *Invariant: an ask is for an I/O that was pushed before it.* A cookie may be used again as soon as it has come
+//! back, and the ask may still be on its way then. So the ask carries the place in the staging ring at which it was
+//! made. If anything behind that place has been admitted, the old I/O and a new one with its cookie could not be told
+//! apart any more, and the ask is too late. Only the submitter's own plug does not come through that ring, and the
+//! plug is staged as long as one of the submitter's asks is unanswered.
 
 use crate::elevator::Proto;
 use crate::planted::{self, Planted};
@@ -30,20 +30,19 @@ use crate::shared::{Shard, Shared};
 use crate::sync::Mark;
 use blkmq_core::{IoError, SubmitterId};
 
-/// Asks of one submitter that a pass answers; each is a look at everything that waits (D8).
+/// The most asks of one submitter that a pass answers, since each is a look at everything that waits.
 const PASS_ASKS: u32 = if cfg!(shuttle) { 2 } else { 32 };
 
-/// "Give up my I/O with this cookie."
+/// "Cancel my I/O with this cookie."
 #[derive(Debug)]
 pub(crate) struct Ask {
     pub(crate) cookie: u64,
-    /// It is ahead of this place in its submitter's staging ring, or has been there.
+    /// The I/O is ahead of this place in its submitter's staging ring, or was there.
     pub(crate) before: Mark,
 }
 
 impl Runner {
-    /// Answers those who asked for something to be given up. True if anything was, so that others may have
-    /// its place.
+    /// Answers the asks of all submitters in the set. True if an I/O was cancelled, so that others may have its slot.
     #[cold]
     pub(crate) fn answer_all<P>(&mut self, q: &Shared<P>, shard: &Shard) -> bool {
         let mut any = false;
@@ -56,10 +55,10 @@ impl Runner {
         any
     }
 
-    /// Answers some of what `id` asked for.
+    /// Answers up to [`PASS_ASKS`] asks of `id`. True if an I/O was cancelled.
     fn answer<P>(&mut self, q: &Shared<P>, shard: &Shard, id: SubmitterId) -> bool {
         let Self { elevator, staging, completions, parked, .. } = self;
-        // A later queue has taken over, and answers there.
+        // A later queue has taken over the rings, and answers there.
         let Some(Staging { protos, asks }) = &mut staging[usize::from(id.0)] else { return false };
         let mut any = false;
         for _ in 0..PASS_ASKS {
@@ -67,7 +66,7 @@ impl Runner {
             if protos.has_passed(before) && !planted::is(Planted::ForgetsMarks) {
                 continue;
             }
-            // What is held was pushed before what is staged.
+            // A held I/O was pushed before a staged one.
             let table = &q.lasting.table;
             let bio = elevator.give_up(table, id, cookie).or_else(|| {
                 let is = |proto: &Proto| proto.bios == 1 && table.is_io(&proto.bio, cookie);
@@ -85,7 +84,8 @@ impl Runner {
             }
         }
         if !asks.is_empty() {
-            // To the runner itself, which owes another pass by that; in the locked modes, to whoever polls next.
+            // With combining, the kick makes this runner owe another pass; in the locked modes, the next thread that
+            // polls makes it.
             shard.asked.set(id.0);
             let _ = shard.gate.kick();
         }

@@ -1,8 +1,8 @@
-//! Who runs, for how long, and what comes next: the loops around a pass and a pump's turn.
+//! The loops around a pass and a pump's turn: which thread runs an elevator or a pump, how long, and what follows.
 //!
-//! Nothing here blocks. A caller runs the elevator and the pumps inline until there is nothing left to do or
-//! it has done its share (D8, D16); then whatever is still due stands in the run states, and the next caller
-//! that submits, polls or waits takes it up. One that has parked is woken for it.
+//! Nothing here blocks. A caller runs the elevator and the pumps inline until no work is due or it has done its share
+//! (decision 0002). Work that is still due then stands in the run states, and the next caller that submits, polls or
+//! waits takes it up. A parked submitter is woken for it.
 
 use crate::config::PumpMode;
 use crate::follow::Follow;
@@ -15,19 +15,19 @@ use crate::stats::SubmitterCounters;
 use crate::sync::{Kick, Ordering, RunGuard, fence};
 use blkmq_core::{HwQueue, Instant, SubmitterId};
 
-// Shares of work are small in models, which would never get to their ends.
+// Shares are small under the model checkers, which would not terminate otherwise.
 
-/// Passes that one thread makes before it lets somebody else run.
+/// Passes that one thread makes before it hands over.
 const RUN_PASSES: u32 = if cfg!(shuttle) { 2 } else { 4 };
-/// Turns that one thread makes at one pump before it lets go.
+/// Turns that one thread makes at one pump before it hands over.
 const PUMP_TURNS: u32 = if cfg!(shuttle) { 2 } else { 4 };
 /// Rounds of elevator and pump that one call makes; a device of depth 1 needs one for each request.
 const DRIVE_ROUNDS: u32 = if cfg!(shuttle) { 2 } else { 64 };
 
-/// On whose behalf, and when.
+/// The calling thread, and the time.
 #[derive(Clone, Copy)]
 pub(crate) struct Caller<'a> {
-    /// The submitter whose thread this is; `None` for a pump thread, which leads nobody.
+    /// The submitter whose thread this is. `None` for a pump thread, which never leads.
     pub(crate) id: Option<SubmitterId>,
     pub(crate) now: Instant,
     /// The hardware queue that the caller maps to; it is served first.
@@ -36,10 +36,10 @@ pub(crate) struct Caller<'a> {
 }
 
 impl<P> Shared<P> {
-    /// Takes one parked submitter of `shard` out of its sleep; the caller must wake it.
+    /// Takes the parked mark of one submitter of `shard`; the caller must wake that submitter.
     ///
-    /// Pairs with [`Submitter::prepare_park`](crate::Submitter::prepare_park): that sets its marks, then looks
-    /// whether something is due; here something became due before marks are looked at.
+    /// Pairs with [`Submitter::prepare_park`](crate::Submitter::prepare_park): that sets its mark, then looks whether
+    /// work is due; here work became due before the marks are looked at.
     pub(crate) fn find_parked(&self, shard: &Shard) -> Option<SubmitterId> {
         if planted::is(Planted::ForgetsParked) {
             return None;
@@ -52,11 +52,11 @@ impl<P> Shared<P> {
         shard.submitters.iter().copied().find(parked)
     }
 
-    /// For a thread that may not come back: if there is something to come back for, now or later, wakes a
-    /// parked submitter of `shard` to see to it. If none is parked, those who have I/Os in flight are awake.
+    /// For a thread that may not come back: if work of `shard` is due, now or later, wakes a parked submitter to do
+    /// it. If none is parked, the submitters that have I/Os in flight are awake.
     pub(crate) fn hand_on(&self, shard: &Shard) {
-        // First the line that nobody writes while everybody is awake: a thread with few I/Os in flight comes here after
-        // each handful, and the words behind it are the leader's.
+        // First the line that no thread writes while all submitters are awake: a thread with few I/Os in flight comes
+        // here after each handful, and the leader writes the words behind it.
         fence(Ordering::SeqCst);
         let asleep = shard.sleepers.any();
         if asleep && self.deadline(shard).is_some() && !planted::is(Planted::ForgetsToHandOn) {
@@ -69,14 +69,14 @@ impl<P> Shared<P> {
         for id in submitters {
             self.lasting.host.wake_submitter(*id);
         }
-        // Tags are shared by all hardware queues, if by several queues.
+        // If several queues share the tags, so do all hardware queues of this one.
         self.hctxs[0].tags.call_others();
     }
 }
 
 impl<P: Send> Shared<P> {
-    /// Runs the elevator of `shard` if it is free, with the caller's own submission; leaves word if not, or
-    /// if somebody else has been running it and will be back.
+    /// Submits the caller's plug: runs the elevator of `shard` with it if the elevator is free. Stages it and kicks
+    /// if another thread runs the elevator, or has been running it and will come back.
     pub(crate) fn submit(&self, shard: &Shard, by: Caller<'_>, own: Own<'_>, follow: &mut Follow) {
         let tally = by.tally;
         let leave = follow.should_leave(shard.lead());
@@ -98,7 +98,7 @@ impl<P: Send> Shared<P> {
         }
     }
 
-    /// Runs the elevator of `shard`, or leaves word that somebody should.
+    /// Runs the elevator of `shard`, or makes its runner owe another pass.
     pub(crate) fn kick_and_drive(&self, shard: &Shard, by: Caller<'_>) {
         if let Some(guard) = shard.gate.run_or_owe() {
             by.tally.kicks_sent.add(1);
@@ -109,7 +109,7 @@ impl<P: Send> Shared<P> {
         }
     }
 
-    /// Passes over the elevator until nobody owes another one, or this thread has done its share.
+    /// Makes passes over the elevator until no other pass is owed or this thread has done its share.
     pub(crate) fn run(
         &self,
         shard: &Shard,
@@ -144,15 +144,15 @@ impl<P: Send> Shared<P> {
             }
         }
         self.wake(&wakes);
-        // Nobody waits for the elevator any more.
+        // The elevator is released by now, so no thread waits for this.
         if let Some(mut book) = book {
             book.count();
         }
         ready
     }
 
-    /// Pumps what is ready, and runs the elevator again where it waited for what the pumps gave back. True if
-    /// anything was run, so that this thread may have left something to come back for.
+    /// Pumps the hardware queues in `ready`, and runs the elevator again if it waited for something that the pumps
+    /// gave back. True if anything was run, so that this thread may have left work to come back for.
     pub(crate) fn drive(&self, shard: &Shard, mut ready: Ready, by: Caller<'_>) -> bool {
         let mut ran = !ready.is_empty();
         for _ in 0..DRIVE_ROUNDS {
@@ -168,7 +168,7 @@ impl<P: Send> Shared<P> {
             ran = true;
             ready = self.run(shard, guard, by, None);
         }
-        // The last run's work still needs its pumps, and there may be more behind it.
+        // The requests of the last run still need their pumps, and more may be waiting behind them.
         for hw in ready.iter(shard.hws()) {
             if self.pump_or_call(hw, by) {
                 let parked = self.kick_shard(shard.index);
@@ -178,7 +178,7 @@ impl<P: Send> Shared<P> {
         true
     }
 
-    /// Runs the pump of `hw` here, or calls its thread. True if an elevator waited for what it gave back.
+    /// Runs the pump of `hw`, or wakes its thread. True if an elevator waited for something that the pump gave back.
     fn pump_or_call(&self, hw: HwQueue, by: Caller<'_>) -> bool {
         if self.lasting.pump_mode == PumpMode::Inline {
             return self.pump(hw, by.now, by.tally);
@@ -193,8 +193,9 @@ impl<P: Send> Shared<P> {
         false
     }
 
-    /// The thread of the pump of `hw`, `who`, was called: may it issue? Where kicks are the kernel's, what it was called
-    /// for may have been put off since; then it only looks what the device has finished, and issues if that is anything.
+    /// May the pump thread of `hw`, with the number `who`, issue requests? Where kicks are the kernel's, the pass for
+    /// which the thread was called may have been put off since. The thread then only takes back what the device has
+    /// finished, and may issue if there was any.
     pub(crate) fn pump_may_run(&self, hw: HwQueue, who: usize, now: Instant) -> bool {
         let hctx = &self.hctxs[usize::from(hw.0)];
         if !hctx.pump.is_put_off(now) || self.pump_due(hw, now) {
@@ -209,7 +210,8 @@ impl<P: Send> Shared<P> {
         came_back
     }
 
-    /// Runs the pump of `hw` unless somebody else does. True if an elevator waited for what it gave back.
+    /// Runs the pump of `hw` unless another thread does. True if an elevator waited for something that the pump gave
+    /// back.
     pub(crate) fn pump(&self, hw: HwQueue, now: Instant, tally: &SubmitterCounters) -> bool {
         let hctx = &self.hctxs[usize::from(hw.0)];
         let Some(mut guard) = hctx.pump.run_or_owe() else {
@@ -239,9 +241,9 @@ impl<P: Send> Shared<P> {
         restart
     }
 
-    /// For whoever has the pump of `hw`, after each turn, where kicks are the kernel's: while something waits, each
-    /// request that has completed since the last one asks for every hardware queue to be run that it may go to, as
-    /// SCSI had it when the flag was proposed.
+    /// Called by the holder of the pump of `hw` after each turn, where kicks are the kernel's: while the elevator
+    /// waits, each request that has completed since the last turn kicks every hardware queue of the elevator, as SCSI
+    /// did when the flag was proposed.
     #[inline]
     pub(crate) fn kick_for_each(&self, hw: HwQueue, completed: u64, waits: bool) {
         if self.modes.kick == KickMode::Coalesced || !waits {
@@ -263,8 +265,8 @@ impl<P: Send> Shared<P> {
         }
     }
 
-    /// Asks for a pass over shard `index`. A parked submitter that must be woken for it, if there is one;
-    /// if not, somebody is awake and will come by.
+    /// Asks for a pass over shard `index`. Returns a parked submitter that must be woken for it; if there is none, a
+    /// thread is awake and will make the pass.
     pub(crate) fn kick_shard(&self, index: u16) -> Option<SubmitterId> {
         let shard = &self.shards[usize::from(index)];
         match shard.gate.kick() {
@@ -295,8 +297,7 @@ impl<P: Send> Shared<P> {
         });
     }
 
-    /// Does what is due for `shard`: its elevator if a pass is owed, its pumps if they have something. True
-    /// if anything was run.
+    /// Does the work that is due for `shard`: a pass of its elevator, turns of its pumps. True if anything was run.
     pub(crate) fn poll(&self, shard: &Shard, by: Caller<'_>, follow: &mut Follow) -> bool {
         let now = by.now;
         let mut ready = Ready::default();
@@ -305,7 +306,7 @@ impl<P: Send> Shared<P> {
                 ready.add(hw);
             }
         }
-        // Not without anything to pump: whether to run the elevator is decided below.
+        // Not without a pump to run: the code below decides whether to run the elevator.
         let mut ran = !ready.is_empty() && self.drive(shard, ready, by);
         if shard.gate.due(now)
             && follow.should_run(shard.lead())
@@ -318,18 +319,18 @@ impl<P: Send> Shared<P> {
         ran
     }
 
-    /// Is there anything that a submitter of `shard` should do by now, and not sleep?
+    /// Is work due by now, so that a submitter of `shard` must not sleep?
     pub(crate) fn is_due(&self, shard: &Shard, now: Instant) -> bool {
         let inline = self.lasting.pump_mode == PumpMode::Inline;
         shard.gate.due(now) || inline && shard.hws().any(|hw| self.pump_owed(HwQueue(hw), now))
     }
 
-    /// Is a turn of the pump of `hw` worth while, for who is awake anyway?
+    /// Is a turn of the pump of `hw` worth while for a thread that is awake anyway?
     pub(crate) fn pump_due(&self, hw: HwQueue, now: Instant) -> bool {
         self.hctxs[usize::from(hw.0)].signals() || self.pump_owed(hw, now)
     }
 
-    /// Does somebody have to run the pump of `hw` by now?
+    /// Must a thread run the pump of `hw` by now?
     fn pump_owed(&self, hw: HwQueue, now: Instant) -> bool {
         let hctx = &self.hctxs[usize::from(hw.0)];
         hctx.pump.due(now) || hctx.next_event().is_some_and(|at| at <= now)

@@ -1,28 +1,28 @@
-//! Keeping an elevator on one core while that core keeps at it.
+//! Keeping an elevator on one core while that core goes on running it (decision 0004).
 //!
-//! A run touches some fifty cache lines (slots, indices, the policy's tables, outbox, returns). If threads
-//! take turns at it, each turn begins by fetching them from another core, which costs more than the run
-//! itself. So a submitter that sees somebody else running leaves its work staged even when the elevator is
-//! free at that moment: whoever leads is about to come back with work of its own, and takes this along.
+//! A run touches some fifty cache lines (slots, indices, the policy's tables, outbox, returns). If threads take turns
+//! at running the elevator, each turn begins by fetching those lines from another core, which costs more than the run
+//! itself. So a submitter that sees another submitter running it leaves its work staged even when the elevator is
+//! free at that moment: the leader is about to come back with work of its own, and admits the staged work then.
 //!
-//! That is a guess, and cheap to be wrong about: a submitter that has seen no pass since its last look runs
-//! the elevator itself. Nothing here is needed for progress; the run state says what is due.
+//! That is a guess, and a wrong guess is cheap: a submitter that has seen no pass since its last look runs the
+//! elevator itself. Progress does not depend on anything here; the run state says what is due.
 
 use crate::sync::{AtomicU64, Ordering};
 use blkmq_core::SubmitterId;
 
-/// Submissions and polls that a follower lets pass before it looks again who runs: looking takes the lines
-/// that the leader is about to write. Some 4 us where a client spins between polls.
+/// Submissions and polls that a follower lets pass before it looks again at the leader's word, since looking takes
+/// the line that the leader is about to write. Some 4 us where a client spins between polls.
 const PATIENCE: u32 = 8;
 const ID_BITS: u32 = 16;
 
-/// Who leads, and how many passes submitters have made: `passes << 16 | submitter`. Written by the runner only;
-/// a pump thread does not write it, since it comes when its device calls and not when somebody submits.
+/// The leader, and how many passes submitters have made: `passes << 16 | submitter`. Written by the runner only. A
+/// pump thread does not write it, since it runs when its device calls and not when a submitter submits.
 #[derive(Default)]
 pub(crate) struct Lead(AtomicU64);
 
 impl Lead {
-    /// The runner, `id`, begins a pass.
+    /// Called by the runner, `id`, at the beginning of a pass.
     #[inline]
     pub(crate) fn note_pass(&self, id: SubmitterId) {
         let (_, passes) = self.get();
@@ -36,15 +36,15 @@ impl Lead {
     }
 }
 
-/// What one submitter has seen of who leads.
+/// What one submitter has seen of the leader.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Follow {
     id: SubmitterId,
     seen: u64,
     /// Submissions and polls to let pass.
     patience: u32,
-    /// Polls let pass since the last look. A leader that is slow to come by resets the patience again and
-    /// again, and devices do not wait.
+    /// Polls let pass since the last look. A leader that makes passes slowly resets the patience again and again, and
+    /// devices do not wait.
     skipped: u32,
 }
 
@@ -53,7 +53,7 @@ impl Follow {
         Self { id, seen: lead.get().1, patience: 0, skipped: 0 }
     }
 
-    /// Has somebody else run since this submitter last looked?
+    /// Has another submitter run the elevator since this one last looked?
     #[inline]
     fn is_led(&mut self, lead: &Lead) -> bool {
         let (leader, passes) = lead.get();
@@ -62,7 +62,7 @@ impl Follow {
         moved && leader != self.id
     }
 
-    /// With something to submit: leave it for the leader?
+    /// For a submitter that has work to submit: should it leave that to the leader?
     #[inline]
     pub(crate) fn should_leave(&mut self, lead: &Lead) -> bool {
         if self.is_led(lead) {
@@ -74,7 +74,7 @@ impl Follow {
         self.patience > 0
     }
 
-    /// With nothing else to do: is it time to look what is due?
+    /// For a submitter that has nothing else to do: should it look for work that is due?
     #[inline]
     pub(crate) fn should_look(&mut self) -> bool {
         if self.patience == 0 || self.skipped == PATIENCE {
@@ -86,7 +86,7 @@ impl Follow {
         false
     }
 
-    /// With a pass due: run it? Not if the leader has made one meanwhile.
+    /// For a submitter that finds a pass due: should it run it? Not if the leader has made one meanwhile.
     pub(crate) fn should_run(&mut self, lead: &Lead) -> bool {
         let led = self.is_led(lead);
         self.patience = if led { PATIENCE } else { 0 };

@@ -1,6 +1,7 @@
-//! What is shared about one hardware queue: its driver tags, and what its pump tells the elevators.
+//! The shared state of one hardware queue: its driver tags, and the words by which its pump tells elevators and
+//! waiting threads its state.
 //!
-//! The pump owns the device side (`pump.rs`); here are the few words that others read.
+//! The pump owns the device side (`pump.rs`).
 
 use crate::gate::Gate;
 use crate::pump::Pump;
@@ -10,9 +11,9 @@ use crate::tags::Tags;
 use blkmq_core::Instant;
 use crossbeam_utils::CachePadded;
 
-/// Weight of the old value in the busy average, of 8.
+/// The old value counts for 7 of these parts in the busy average, the last dispatch for 1.
 const EWMA_WEIGHT: u8 = 8;
-/// What a busy dispatch adds, before division by the weight.
+/// A busy dispatch adds this, before the division by the weight.
 const EWMA_FACTOR: u8 = 16;
 
 pub(crate) struct Hctx<P> {
@@ -23,12 +24,12 @@ pub(crate) struct Hctx<P> {
     pub(crate) counters: Arc<CachePadded<PumpCounters>>,
 }
 
-/// Written by the pump, read by runners and waiters.
+/// The state of a pump: written by the pump, read by runners and waiting threads.
 struct Said {
     busy: DispatchBusy,
-    /// Requests that the device refused wait in the pump: nothing may overtake them (D7).
+    /// Requests that the device refused wait in the pump: none may overtake them.
     stuck: AtomicBool,
-    /// The device holds requests and says through its descriptor when it has something.
+    /// The device holds requests, and signals through its descriptor when some are finished.
     signals: AtomicBool,
     /// Nanoseconds; `u64::MAX` for none.
     next_event: AtomicU64,
@@ -77,7 +78,7 @@ impl<P> Hctx<P> {
         &self.said.busy
     }
 
-    /// Does something that the device refused wait in the pump?
+    /// Do requests that the device refused wait in the pump?
     #[inline]
     pub(crate) fn is_stuck(&self) -> bool {
         self.said.stuck.load(Ordering::Acquire)
@@ -89,8 +90,8 @@ impl<P> Hctx<P> {
         }
     }
 
-    /// Does the device hold requests, so that a look may find some finished, while nobody needs to be awake
-    /// for it? A hint: who sleeps watches the device's descriptor, whatever this says.
+    /// Does the device hold requests, so that a look may find some finished, while no thread needs to stay awake for
+    /// it? A hint: a sleeping thread watches the device's descriptor in any case.
     #[inline]
     pub(crate) fn signals(&self) -> bool {
         self.said.signals.load(Ordering::Relaxed)
@@ -102,8 +103,8 @@ impl<P> Hctx<P> {
         }
     }
 
-    /// When its pump next has something to do by itself: the device will have something, or something there
-    /// may have timed out.
+    /// The time at which the pump next has work without a kick: an event of the device, or a timeout of a request
+    /// there.
     #[inline]
     pub(crate) fn next_event(&self) -> Option<Instant> {
         match self.said.next_event.load(Ordering::Acquire) {

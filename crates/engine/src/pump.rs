@@ -1,10 +1,10 @@
-//! One hardware queue's way to its device and back: outbox, device, completions.
+//! The pump: the way of one hardware queue's requests from the outbox to the device and back to their submitters.
 //!
-//! One turn never blocks. Whoever holds the pump runs it: the thread that submitted or waits, or a pump
-//! thread. What the device refuses stays here, ahead of everything else, and keeps its driver tag.
+//! A turn never blocks. The thread that holds the pump runs it: a thread that submits or waits, or a pump thread. A
+//! request that the device refuses stays here, ahead of all others, and keeps its driver tag.
 //!
-//! *Invariant: requests reach the device in the order in which the elevator chose them* (D6): the outbox is
-//! filled by whoever runs the elevator, in order, and emptied here, in order.
+//! *Invariant: requests reach the device in the order in which the elevator chose them* (decision 0003): the runner
+//! fills the outbox in that order, and the pump empties it in that order.
 
 use crate::apart::{Apart, Next};
 use crate::build::{Ends, Installed, Vacant};
@@ -24,7 +24,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 mod held;
 
-/// After RESOURCE nobody may ever call: try again after this (`spec/framework.md` section 1).
+/// After RESOURCE no event may announce room: the pump tries again after this time (`spec/framework.md` section 1).
 pub(crate) const RESOURCE_DELAY: Nanos = Nanos::from_millis(3);
 
 pub(crate) struct Pump<P> {
@@ -32,37 +32,37 @@ pub(crate) struct Pump<P> {
     /// The device has a descriptor to watch.
     has_event_fd: bool,
     ends: Ends,
-    /// Offered first, from the front.
+    /// Refused requests, offered again before any other, from the front.
     stuck: VecDeque<Inflight>,
-    /// Wanted back later, and not offered again in this turn.
+    /// Requests that the device wants again later, not offered again in this turn.
     later: VecDeque<Inflight>,
     finished: Vec<Finished>,
     tags: Vec<Tag>,
-    /// The pools of the tokens that go back with those.
+    /// The pools of the tokens that go back with the tags in `tags`.
     tokens: Vec<u8>,
     completions: Completions,
-    /// The latest time that anybody has run it with.
+    /// The latest time that a caller has run the pump with.
     now: Instant,
-    /// Requests at the device, and how long they may stay there.
+    /// Requests at the device.
     at_device: u32,
     deadlines: Deadlines,
     /// How often a request is tried again after an error.
     retries: u8,
-    /// Came back with a result in this turn, and is not yet counted.
+    /// Requests that came back with a result in this turn and are not counted yet.
     completed: u64,
-    /// Of those, tried again.
+    /// Of `completed`, requests that are tried again.
     retried: u64,
-    /// Of those, repeated owner by owner.
+    /// Of `completed`, requests and runs that are repeated owner by owner.
     repeated: u64,
-    /// Completed since they were last taken by whoever kicks for each.
+    /// Requests completed since [`take_unasked`](Self::take_unasked) last took the count.
     unasked: u64,
-    /// Something goes back to the elevator in this turn that has to be taken up there.
+    /// A request goes back to the elevator in this turn, which must make a pass for it.
     handed_back: bool,
     /// Requests that failed and that several owners share, being repeated by owner.
     apart: Apart,
 }
 
-/// How much a pump puts up with.
+/// The limits of a pump.
 #[derive(Clone, Copy)]
 pub(crate) struct Patience {
     /// Driver tags are below this.
@@ -71,7 +71,7 @@ pub(crate) struct Patience {
     pub(crate) retries: u8,
 }
 
-/// What came of offering requests to a device.
+/// The result of offering requests to a device.
 #[derive(Default)]
 struct Issued {
     accepted: u32,
@@ -109,13 +109,13 @@ impl<P: Send> Pump<P> {
         }
     }
 
-    /// Issues what the outbox holds, then takes back what is finished. True if an elevator waits for what
+    /// Issues the requests in the outbox, then takes back finished ones. True if an elevator waits for something that
     /// this turn gave back.
     pub(crate) fn turn(&mut self, q: &Shared<P>, hctx: &Hctx<P>, now: Instant) -> bool {
         self.turn_with(q, hctx, now, |pump| pump.ends.outbox.pop())
     }
 
-    /// The same with requests from elsewhere: the list that a caller of the one-at-a-time modes collected.
+    /// The same with requests from another source: the list that a caller of the one-at-a-time modes collected.
     pub(crate) fn turn_with(
         &mut self,
         q: &Shared<P>,
@@ -135,16 +135,17 @@ impl<P: Send> Pump<P> {
             let inside = self.at_device;
             if inside > 0 {
                 self.reap(q, hctx, now);
-                // Behind the reap: what the device has finished by now has not timed out.
+                // After the reap: a request that the device has finished by now has not timed out.
                 if self.deadlines.is_due(now) {
                     self.expire(q, hctx, now);
                 }
             }
-            // A run of a request that was taken apart waits ahead of everything else.
+            // A run of a request that was taken apart waits ahead of all other requests.
             if self.apart.take_ready() && issued.refused.is_none() {
                 continue;
             }
-            // DEV_RESOURCE was the promise that a completion makes room. If that was it, nobody else calls.
+            // DEV_RESOURCE promised that a completion makes room. If that completion was just reaped, no other one
+            // brings the pump back.
             let has_room = self.at_device < inside;
             if !has_room || issued.refused != Some(Busy::DevResource) {
                 break;
@@ -162,7 +163,7 @@ impl<P: Send> Pump<P> {
         hctx.restart.take() || handed_back && !planted::is(Planted::ForgetsHandedBack)
     }
 
-    /// Takes back what the device has finished, and offers it nothing. True if there was something.
+    /// Takes back the requests that the device has finished, and offers it none. True if there were any.
     pub(crate) fn look(&mut self, q: &Shared<P>, hctx: &Hctx<P>, now: Instant) -> bool {
         let inside = self.at_device;
         if inside == 0 {
@@ -176,14 +177,14 @@ impl<P: Send> Pump<P> {
         self.at_device < inside
     }
 
-    /// Gives it its device.
+    /// Gives the pump its device.
     pub(crate) fn install(&mut self, (device, now): Installed<P>) {
         self.has_event_fd = has_event_fd(&*device);
         self.device = device;
         self.now = now;
     }
 
-    /// Offers the device what it refused earlier, then what `next` brings, until it refuses.
+    /// Offers the device the requests that it refused earlier, then those of `next`, until it refuses one.
     #[inline]
     fn offer(
         &mut self,
@@ -194,7 +195,7 @@ impl<P: Send> Pump<P> {
     ) {
         issued.refused = None;
         if q.lasting.control.is_quiesced() {
-            // Ahead of everything else when the queue goes on.
+            // They go ahead of all others when the queue is unquiesced.
             while let Some(rq) = next(self) {
                 self.stuck.push_back(rq);
             }
@@ -209,7 +210,7 @@ impl<P: Send> Pump<P> {
         {
             self.enqueue(q, now, rq, issued);
         }
-        // What the caller brought must not be lost behind a refusal.
+        // The requests of the caller must not be lost behind a refusal.
         if issued.refused.is_some() {
             while let Some(rq) = next(self) {
                 self.stuck.push_back(rq);
@@ -221,7 +222,7 @@ impl<P: Send> Pump<P> {
         }
     }
 
-    /// Offers the device what it refused earlier, until it refuses.
+    /// Offers the device the requests that it refused earlier, until it refuses one.
     #[cold]
     #[inline(never)]
     fn offer_stuck(&mut self, q: &Shared<P>, now: Instant, issued: &mut Issued) {
@@ -232,8 +233,9 @@ impl<P: Send> Pump<P> {
         }
     }
 
-    /// Offers one request to the device; what it refuses waits ahead of everything. False if it refused. Inlined by
-    /// force: nearly every request comes one way, and being called from the rare one must not make it a call there.
+    /// Offers one request to the device. A refused request waits ahead of all others, and the result is false.
+    /// Inlined by force: nearly every request comes from one caller, and the call from the rare one must not make it
+    /// a function call there.
     #[inline(always)]
     fn enqueue(&mut self, q: &Shared<P>, now: Instant, rq: Inflight, issued: &mut Issued) -> bool {
         let tag = rq.tag;
@@ -255,7 +257,7 @@ impl<P: Send> Pump<P> {
         true
     }
 
-    /// Takes back what is finished, or what the device wants again later.
+    /// Takes back requests that are finished, or that the device wants again later.
     fn reap(&mut self, q: &Shared<P>, hctx: &Hctx<P>, now: Instant) {
         self.device.reap(now, &mut self.finished);
         let mut finished = std::mem::take(&mut self.finished);
@@ -271,7 +273,7 @@ impl<P: Send> Pump<P> {
                     self.give_back(q, &rq);
                     self.hand_back(Handback { rq, verdict, at: now });
                 }
-                // A run is not for the elevator, which knows the whole request alone.
+                // A run stays here: the elevator knows only the whole request.
                 Verdict::Requeue | Verdict::RequeueTail => {
                     hctx.counters.tail_requeues.add(1);
                     self.later.push_back(rq);
@@ -281,7 +283,7 @@ impl<P: Send> Pump<P> {
         self.finished = finished;
     }
 
-    /// Asks the device about everything whose time is up.
+    /// Asks the device about each request whose deadline has passed.
     #[cold]
     fn expire(&mut self, q: &Shared<P>, hctx: &Hctx<P>, now: Instant) {
         let mut from = 0;
@@ -304,9 +306,9 @@ impl<P: Send> Pump<P> {
         self.deadlines.look_again(now);
     }
 
-    /// Says what elevators and waiters need to know after a turn.
+    /// Publishes the results of a turn to elevators, submitters and waiting threads.
     fn settle(&mut self, q: &Shared<P>, hctx: &Hctx<P>, now: Instant, refused: Option<Busy>) {
-        // First what elevators need, then the clients: a client may submit again at once.
+        // Elevators first, then the clients: a client may submit again at once.
         self.ends.returns.publish();
         self.ends.handbacks.publish();
         let retried = std::mem::take(&mut self.retried);
@@ -318,7 +320,7 @@ impl<P: Send> Pump<P> {
         }
         self.free_tags(q, hctx);
         self.completions.flush(q);
-        // What the device wants back later is treated like what it refused for reasons of its own.
+        // Requests that the device wants again later are treated like those refused with RESOURCE.
         if refused == Some(Busy::Resource) || !self.later.is_empty() {
             self.stuck.append(&mut self.later);
             hctx.pump.run_later(now + RESOURCE_DELAY);
@@ -331,17 +333,16 @@ impl<P: Send> Pump<P> {
         hctx.set_next_event(self.next_event(q.lasting.control.is_quiesced()));
     }
 
-    /// When to look at the device if nobody calls before. The timer of what is there goes this way and not
-    /// through the gate, which forgets what it was armed with whenever a turn begins: this is a store, and
-    /// only when it changes.
+    /// The time of the next look at the device if no thread calls before. The timer of requests there goes this way
+    /// and not through the gate, which forgets its deadline whenever a turn begins: this is a store, and only when
+    /// the time changes.
     fn next_event(&self, quiesced: bool) -> Option<Instant> {
         let next = self.device.next_event();
         if self.at_device == 0 {
             return next.filter(|_| !self.stuck.is_empty() && !quiesced);
         }
-        // A device that holds requests and neither can tell nor has a descriptor is polled by whoever waits.
-        // While the queue is quiesced nothing is offered, so that room, which is all that may be there by now,
-        // is of no use.
+        // A device that holds requests, names no time and has no descriptor is polled by the threads that wait. While
+        // the queue is quiesced nothing is offered, so an event that is due by now is ignored: it can only mean room.
         let next = match next {
             None if self.has_event_fd => Instant::MAX,
             None => Instant::ZERO,
@@ -364,7 +365,7 @@ impl<P: Send> Pump<P> {
             return;
         }
         let done = Done { rq: rq.id, result, issued: rq.issued, completed: now };
-        // As many entries as there are slots, and each issued slot returns once.
+        // The ring has an entry for each slot, and each issued slot returns once.
         self.ends.returns.put(done);
         let more = rq.bios - 1;
         let head = rq.into_head();
@@ -375,7 +376,8 @@ impl<P: Send> Pump<P> {
         }
     }
 
-    /// A request that failed, or any at all while some are being repeated. Gives it back if it is over.
+    /// Handles a request that failed, or any request while some are being repeated by owner. Returns the request if
+    /// it is over.
     #[cold]
     #[inline(never)]
     fn look_apart(
@@ -421,11 +423,11 @@ impl<P: Send> Pump<P> {
     #[cold]
     fn hand_back(&mut self, back: Handback) {
         self.handed_back = true;
-        // As many entries as there are slots, as above.
+        // The ring has an entry for each slot.
         self.ends.handbacks.put(back);
     }
 
-    /// What `rq` had for being at the device: its tag, its budget, and its token.
+    /// Gives back the tag, the budget and the token that `rq` had at the device, in batches.
     #[inline]
     fn give_back(&mut self, q: &Shared<P>, rq: &Inflight) {
         self.tags.push(rq.tag);
@@ -451,7 +453,8 @@ impl<P: Send> Pump<P> {
         self.tags.clear();
     }
 
-    /// Ends what waits to be offered to the device, in a queue that has failed, and sends what has ended.
+    /// Ends the requests that wait to be offered to the device, in a queue that has failed, and sends their
+    /// completions.
     pub(crate) fn end_waiting(&mut self, q: &Shared<P>, hctx: &Hctx<P>, result: IoResult) {
         while let Some(rq) = self.take_waiting() {
             self.give_back(q, &rq);
@@ -465,18 +468,18 @@ impl<P: Send> Pump<P> {
         self.completions.flush(q);
     }
 
-    /// From now on an error is final.
+    /// Makes every error final from now on.
     pub(crate) fn stop_retrying(&mut self) {
         self.retries = 0;
     }
 
-    /// Requests that have completed since this was last taken (`KickMode`).
+    /// Takes the count of requests that have completed since the last call (`KickMode`).
     pub(crate) fn take_unasked(&mut self) -> u64 {
         std::mem::take(&mut self.unasked)
     }
 
-    /// Whom to wake, now that the pump is about to be released. Rarely anybody: parked submitters are the
-    /// exception while a queue is busy.
+    /// Takes the submitters to wake when the pump is released. Seldom any: few submitters are parked while a queue is
+    /// busy.
     pub(crate) fn take_wakes(&mut self, into: &mut Vec<SubmitterId>) {
         if !self.completions.wake.is_empty() {
             into.append(&mut self.completions.wake);
@@ -495,7 +498,7 @@ fn has_event_fd<P>(device: &dyn DeviceQueue<P>) -> bool {
 }
 
 impl<P> Pump<P> {
-    /// Nothing is on its way to the device, at it, or on its way back.
+    /// True if no request is on its way to the device, at it, or on its way back.
     pub(crate) fn is_idle(&mut self) -> bool {
         self.at_device == 0
             && self.stuck.is_empty()
@@ -503,23 +506,23 @@ impl<P> Pump<P> {
             && self.ends.outbox.is_empty()
     }
 
-    /// Takes the device away, for another queue.
+    /// Takes the device away, for a later queue.
     pub(crate) fn take_device(&mut self) -> Installed<P> {
         (std::mem::replace(&mut self.device, Box::new(Vacant)), self.now)
     }
 
-    /// What waits to be offered to the device.
+    /// Takes a request that waits to be offered to the device.
     fn take_waiting(&mut self) -> Option<Inflight> {
         self.stuck
             .pop_front()
             .or_else(|| self.later.pop_front())
             .or_else(|| self.ends.outbox.pop())
-            // The device panicked behind these.
+            // Requests that were finished when the device panicked.
             .or_else(|| self.finished.pop().map(|finished| finished.rq))
     }
 
-    /// Asks a device that panicked for what it has, and lets go of it. What it gives back waits from then on; what it
-    /// does not is lost.
+    /// Asks a device that panicked for the requests that it has, and drops the device. The requests that it gives
+    /// back wait from then on; the others are lost.
     pub(crate) fn give_up_device(&mut self) {
         let (mut device, _) = self.take_device();
         self.at_device = 0;
@@ -527,15 +530,15 @@ impl<P> Pump<P> {
         let given_back = catch_unwind(AssertUnwindSafe(|| device.abandon(&mut held)));
         self.later.extend(held);
         if given_back.is_err() {
-            // It must not be asked for more, not even to end.
+            // The device has panicked again: no more calls, not even its destructor.
             std::mem::forget(device);
         }
     }
 
-    /// Takes everything that is still on its way into `held`, for a queue that goes away.
+    /// Takes every request that is still on its way into `held`, for the end of a queue.
     ///
     /// # Panics
-    /// If the device does; then what it gave back before that is in `held`, and everything else.
+    /// If the device does; `held` then has the requests that it gave back before, and all others.
     pub(crate) fn abandon(&mut self, held: &mut Vec<Inflight>) {
         held.extend(std::iter::from_fn(|| self.take_waiting()));
         // Their tags go back with the run that is under way.
@@ -543,7 +546,7 @@ impl<P> Pump<P> {
         self.device.abandon(held);
     }
 
-    /// Sends what has ended and was not sent, at the end of a queue.
+    /// Sends the completions that were not sent, at the end of a queue.
     pub(crate) fn send_rest(&mut self, lasting: &Lasting<P>) {
         self.completions.send_rest(lasting);
     }

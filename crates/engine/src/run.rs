@@ -1,4 +1,4 @@
-//! [`Run`]: a thread caught in the middle of its work, for drivers in virtual time.
+//! [`Run`]: a run of an elevator that its thread keeps, for drivers in virtual time.
 
 use crate::drive::Caller;
 use crate::gate::{Entered, Kept};
@@ -10,14 +10,14 @@ use crate::sync::Arc;
 use crate::{Access, before::By};
 use blkmq_core::{HwQueue, Instant};
 
-/// The run of an elevator, taken and kept: a thread caught in the middle of its work.
+/// The run of an elevator, taken and kept: a thread interrupted in the middle of its work.
 ///
-/// While it exists, every submission to the same elevator is staged, or parked. For drivers in virtual time, where a
-/// thread alone would never find the elevator busy; programs have no use for it. Dropping it hands over.
+/// While it exists, every submission to the same elevator is staged or parked. For drivers in virtual time, where a
+/// single thread would never find the elevator busy; programs have no use for it. Dropping it hands over.
 pub struct Run<P> {
     q: Arc<Shared<P>>,
     shard: usize,
-    /// `None` only while it is being given back.
+    /// `None` only while the run is being used or given back.
     run: Option<Kept>,
     home: HwQueue,
     ready: Ready,
@@ -38,7 +38,7 @@ impl<P> Drop for Run<P> {
                 Entered::Lock(mut guard) => {
                     guard.publish(shard);
                     drop(guard);
-                    // Whoever comes next does it for those who were sent away.
+                    // The next thread that comes dispatches for those that were sent away.
                     let _ = shard.has_dispatched();
                     let _ = shard.gate.kick();
                 }
@@ -54,8 +54,8 @@ impl<P: Send> Run<P> {
         (&self.q, shard, shard.gate.resume(run))
     }
 
-    /// One pass over the elevator: takes in what is staged and fills the outboxes. The pumps wait. Under a lock, what
-    /// is parked is taken in, and nothing is dispatched.
+    /// Makes one pass over the elevator: admits staged I/Os and fills the outboxes. The pumps are not run. Under a
+    /// lock, parked requests are taken over too, and nothing is dispatched.
     pub fn step(&mut self, now: Instant) {
         let home = self.home;
         let (q, shard, mut entered) = self.resume();
@@ -73,7 +73,7 @@ impl<P: Send> Run<P> {
         self.ready.merge(ready);
     }
 
-    /// Lets go as any runner does: further passes while they are owed, then the pumps.
+    /// Releases the run as any runner does: first makes the passes that are owed, then runs the pumps.
     pub fn finish(mut self, now: Instant) {
         self.let_go(now);
     }
@@ -98,7 +98,7 @@ impl<P: Send> Run<P> {
         }
     }
 
-    /// The same for a thread that has nothing of its own in flight and may not come back.
+    /// The same for a thread that has no I/Os of its own in flight and may not come back.
     pub fn leave(mut self, now: Instant) {
         self.let_go(now);
         self.q.hand_on(&self.q.shards[self.shard]);
@@ -106,8 +106,9 @@ impl<P: Send> Run<P> {
 }
 
 impl<P: Send> Queue<P> {
-    /// Takes the run of the elevator that serves `hw`, unless somebody has it, or others would wait for it while it is
-    /// kept: that is so under locks, unless dispatch is serialised, inserts are parked and merging skipped.
+    /// Takes the run of the elevator that serves `hw`. `None` if another thread has it, or if other threads would
+    /// wait for it while it is kept: that is so under locks, unless dispatch is serialised, inserts are parked and
+    /// merging is skipped.
     ///
     /// # Panics
     /// If the device has no such hardware queue.

@@ -1,19 +1,19 @@
-//! What becomes of a queue in which a policy or a device panicked: every I/O that can be reached ends.
+//! Ending every reachable I/O of a queue in which a policy or a device panicked (decision 0010).
 //!
-//! The thread that panics goes on unwinding. On the way it lets go of the elevator or pump, which is closed from then on;
-//! raises the alarm, by which every submitter notices; and leaves the tokens on its stack with the table's orphans. Each
-//! submitter that notices ends what is in its own plug and calls [`Shared::salvage`], which takes every elevator and
-//! every pump, whatever state it is in, and ends what it finds there with [`IoError::POISONED`].
+//! The thread that panics goes on unwinding. On the way it lets go of the elevator or pump, which is closed from then
+//! on; raises the alarm, by which every submitter notices; and leaves the tokens on its stack with the table's
+//! orphans. Each submitter that notices ends the I/Os in its own plug and calls [`Shared::salvage`], which takes
+//! every elevator and every pump, in any state, and ends the I/Os there with [`IoError::POISONED`].
 //!
-//! | where a request is | what becomes of it |
+//! | where a request is | what happens to it |
 //! |---|---|
-//! | staging, the lobby, an elevator, an outbox, refused by the device | ends |
-//! | at a device that did not panic | ends as the device says |
-//! | at the device that panicked | ends, if the device gives it back when asked to abandon it; if not, it is lost |
+//! | in staging, the lobby, an elevator or an outbox, or refused by the device | it ends |
+//! | at a device that did not panic | it ends as the device says |
+//! | at the device that panicked | it ends if the device gives it back when asked to abandon it; else it is lost |
 //!
-//! Nothing is inserted, picked or issued any more, and no policy is called. What is lost has no completion, since its
-//! payload cannot be handed out while a device may write to it; submitters know how many those are
-//! ([`Submitter::lost`](crate::Submitter::lost)).
+//! Requests are no longer inserted, picked or issued, and no policy is called. A lost request has no completion,
+//! since its payload cannot be handed out while a device may write to it; submitters know how many of their I/Os are
+//! lost ([`Submitter::lost`](crate::Submitter::lost)).
 
 use crate::completions::Completions;
 use crate::gate::Entered;
@@ -25,9 +25,9 @@ use crate::sync::{Alarm, TryLockError};
 use blkmq_core::{HwQueue, Instant, IoError, IoResult, Nanos, SubmitterId};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-/// After this a thread looks again at what devices still have, if nothing wakes it before.
+/// After this time a thread looks again at requests that devices still have, if nothing wakes it before.
 pub(crate) const SALVAGE_AGAIN: Nanos = Nanos::from_millis(1);
-/// How what is reached ends.
+/// The result of the I/Os that are ended here.
 const POISONED: IoResult = Err(IoError::POISONED);
 
 impl<P: Send> Alarm for Lasting<P> {
@@ -44,8 +44,9 @@ impl<P: Send> Alarm for Lasting<P> {
 }
 
 impl<P: Send> Shared<P> {
-    /// Ends what can be ended. True if nothing is on its way any more but what was in the hands of submitters when this
-    /// began; if not, to be called again: another thread is at it, or a device has requests still. O(everything).
+    /// Ends the I/Os that can be ended. True if none is on its way any more, except those that submitters had in hand
+    /// when this began. If false, it must be called again: another thread is salvaging, an elevator or pump is taken,
+    /// or a device still has requests. O(everything).
     #[cold]
     pub(crate) fn salvage(&self, now: Instant) -> bool {
         let _alone = match self.lasting.salvage.try_lock() {
@@ -54,7 +55,7 @@ impl<P: Send> Shared<P> {
             Err(TryLockError::WouldBlock) => return false,
         };
         let mut wakes = Vec::new();
-        // Elevators leave something to pumps, and these hand something back.
+        // Elevators leave requests to pumps, and pumps hand requests back.
         let mut over = self.salvage_elevators(&mut wakes);
         for hctx in &self.hctxs {
             over &= match hctx.pump.seize(self.changer()) {
@@ -73,7 +74,7 @@ impl<P: Send> Shared<P> {
         over
     }
 
-    /// True if every elevator could be entered.
+    /// Ends the I/Os in all elevators. True if every elevator could be entered.
     fn salvage_elevators(&self, wakes: &mut Vec<SubmitterId>) -> bool {
         let mut all = true;
         for shard in &self.shards {
@@ -85,7 +86,7 @@ impl<P: Send> Shared<P> {
         all
     }
 
-    /// True if the device has nothing any more.
+    /// Ends the I/Os in a pump. True if the device has none any more.
     fn salvage_pump(
         &self,
         hctx: &Hctx<P>,
@@ -94,7 +95,7 @@ impl<P: Send> Shared<P> {
         wakes: &mut Vec<SubmitterId>,
     ) -> bool {
         if pump.is_poisoned() {
-            // The device may panic once more. What it has given back by then is back.
+            // The device may panic once more. The requests that it has given back by then stay in `pump`.
             let _ = catch_unwind(AssertUnwindSafe(|| pump.give_up_device()));
         } else {
             pump.stop_retrying();
@@ -113,7 +114,7 @@ impl<P: Send> Shared<P> {
         mut runner: Entered<'_, Runner>,
         wakes: &mut Vec<SubmitterId>,
     ) {
-        // What is ended below is still in the policy's books, so the policy must not be asked again.
+        // The requests ended below are still in the policy's books, so the policy must not be called again.
         runner.close();
         if let Some(parking) = &shard.parking {
             parking.lists.take(|proto| proto.bio.orphan());
@@ -127,9 +128,9 @@ impl<P: Send> Shared<P> {
 }
 
 impl Runner {
-    /// Leaves every token that is staged or held with the orphans, but for those that are on their way to a pump.
+    /// Leaves every token that is staged or held with the orphans, except those that are on their way to a pump.
     pub(crate) fn end_all(&mut self) {
-        // A pass that was cut short has put some where its pump does not see them yet.
+        // A pass that panicked has left requests in outboxes where their pumps do not see them yet.
         self.lanes.iter_mut().for_each(|lane| lane.outbox.publish());
         for staging in self.staging.iter_mut().flatten() {
             while let Some(proto) = staging.protos.pop() {

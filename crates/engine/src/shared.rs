@@ -29,7 +29,7 @@ pub(crate) struct Shard {
     /// Submitters that asked for an I/O to be cancelled. Apart from `pending`, so that a pass which finds no ask has
     /// only read a line that is not written.
     pub(crate) asked: Pending,
-    /// How many of its submitters sleep.
+    /// How many of the submitters sleep.
     pub(crate) sleepers: Sleepers,
     /// Requests held, for the locked modes' check before they take the lock. Written under the lock.
     pub(crate) held: CachePadded<AtomicU32>,
@@ -72,7 +72,7 @@ pub(crate) struct Lasting<P> {
     /// The statistics of groups.
     pub(crate) ledger: Arc<Ledger>,
     pub(crate) pump_mode: PumpMode,
-    /// The parts of submitters that are not registered.
+    /// The private state of submitters that are not registered.
     pub(crate) seats: Seats,
     /// Held by a thread that ends the remaining I/Os of a poisoned queue (`salvage.rs`).
     pub(crate) salvage: Mutex<()>,
@@ -82,15 +82,15 @@ pub(crate) struct Lasting<P> {
 
 /// The current state of a queue, replaced when the queue is changed.
 pub(crate) struct Shared<P> {
-    /// As in [`Control`].
+    /// The version, as in [`Control`].
     pub(crate) version: u32,
     pub(crate) limits: Limits,
-    /// Bare flushes are answered at once: the device needs none.
+    /// The device needs no bare flushes, so `push` answers them at once.
     pub(crate) needs_no_flush: bool,
     /// Flags without a meaning for the device.
     pub(crate) meaningless: IoFlags,
     pub(crate) modes: EffectiveModes,
-    /// Requests that one hold of a lock dispatches at most.
+    /// The most requests that one hold of a lock dispatches.
     pub(crate) nr_requests: u32,
     pub(crate) nomerges: NoMerges,
     pub(crate) shards: Box<[Shard]>,

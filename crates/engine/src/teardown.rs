@@ -1,10 +1,10 @@
 //! The end of a queue: requests that are still on their way end here, and payloads whose tokens do not come back are
-//! leaked instead of freed.
+//! leaked instead of freed (decision 0009).
 
 use crate::shared::{Lasting, Shared};
 use crate::submitter::Parts;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
-// A count, and no protocol; under the model checkers too, whose atomics cannot be in a static.
+// A count and no protocol. It is the same under the model checkers, whose atomics cannot be in a static.
 use crate::sync::GlobalCount;
 
 static LEAKED: GlobalCount = GlobalCount::new(0);
@@ -20,15 +20,16 @@ pub fn leaked_bios() -> u64 {
 }
 
 impl<P> Drop for Shared<P> {
-    /// Submitters are gone, or they would hold the queue.
+    /// No submitter is left: a submitter holds the queue.
     ///
     /// # Panics
-    /// If a device does, when everything else has been given back.
+    /// If a device does, after everything else has been given back.
     fn drop(&mut self) {
         let mut panic = None;
         for hctx in &mut self.hctxs {
             let pump = hctx.pump.get_mut();
-            // A device may panic here. What it has given back by then is back, and the rest is leaked.
+            // A device may panic here. The requests that it has given back by then are in `held`, and the rest is
+            // leaked.
             let mut held = Vec::new();
             let given_back = catch_unwind(AssertUnwindSafe(|| pump.abandon(&mut held)));
             panic = panic.or(given_back.err());
