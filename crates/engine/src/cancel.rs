@@ -55,7 +55,7 @@ impl Runner {
         any
     }
 
-    /// Answers up to [`PASS_ASKS`] asks of `id`. True if an I/O was cancelled.
+    /// Answers some of the asks of `id`. True if an I/O was cancelled.
     fn answer<P>(&mut self, q: &Shared<P>, shard: &Shard, id: SubmitterId) -> bool {
         let Self { elevator, staging, completions, parked, .. } = self;
         // A later queue has taken over the rings, and answers there.

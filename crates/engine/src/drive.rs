@@ -15,7 +15,7 @@ use crate::stats::SubmitterCounters;
 use crate::sync::{Kick, Ordering, RunGuard, fence};
 use blkmq_core::{HwQueue, Instant, SubmitterId};
 
-// Shares are small under the model checkers, which would not terminate otherwise.
+// Shares of work are small in models, which otherwise would never reach the end of one.
 
 /// Passes that one thread makes before it hands over.
 const RUN_PASSES: u32 = if cfg!(shuttle) { 2 } else { 4 };

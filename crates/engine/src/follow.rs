@@ -12,7 +12,7 @@ use crate::sync::{AtomicU64, Ordering};
 use blkmq_core::SubmitterId;
 
 /// Submissions and polls that a follower lets pass before it looks again at the leader's word, since looking takes
-/// the line that the leader is about to write. Some 4 us where a client spins between polls.
+/// the lines that the leader is about to write. Some 4 us where a client spins between polls.
 const PATIENCE: u32 = 8;
 const ID_BITS: u32 = 16;
 

@@ -11,9 +11,9 @@ use crate::tags::Tags;
 use blkmq_core::Instant;
 use crossbeam_utils::CachePadded;
 
-/// The old value counts for 7 of these parts in the busy average, the last dispatch for 1.
+/// The divisor of the busy average: the old value has the weight of this less one.
 const EWMA_WEIGHT: u8 = 8;
-/// A busy dispatch adds this, before the division by the weight.
+/// A busy dispatch adds this, before the division.
 const EWMA_FACTOR: u8 = 16;
 
 pub(crate) struct Hctx<P> {

@@ -24,7 +24,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 mod held;
 
-/// After RESOURCE no event may announce room: the pump tries again after this time (`spec/framework.md` section 1).
+/// RESOURCE promises no event when there is room, so the pump tries again after this time (`spec/framework.md`
+/// section 1).
 pub(crate) const RESOURCE_DELAY: Nanos = Nanos::from_millis(3);
 
 pub(crate) struct Pump<P> {
@@ -52,9 +53,9 @@ pub(crate) struct Pump<P> {
     completed: u64,
     /// Of `completed`, requests that are tried again.
     retried: u64,
-    /// Of `completed`, requests and runs that are repeated owner by owner.
+    /// Of `completed`, results that are followed by a run of the same request (`apart.rs`).
     repeated: u64,
-    /// Requests completed since [`take_unasked`](Self::take_unasked) last took the count.
+    /// Requests completed since `take_unasked` last took the count.
     unasked: u64,
     /// A request goes back to the elevator in this turn, which must make a pass for it.
     handed_back: bool,
@@ -65,7 +66,7 @@ pub(crate) struct Pump<P> {
 /// The limits of a pump.
 #[derive(Clone, Copy)]
 pub(crate) struct Patience {
-    /// Driver tags are below this.
+    /// The number of driver tags; each tag is below it.
     pub(crate) tags: u32,
     pub(crate) timeout: Nanos,
     pub(crate) retries: u8,
@@ -195,7 +196,7 @@ impl<P: Send> Pump<P> {
     ) {
         issued.refused = None;
         if q.lasting.control.is_quiesced() {
-            // They go ahead of all others when the queue is unquiesced.
+            // They go ahead of all others when the queue goes on.
             while let Some(rq) = next(self) {
                 self.stuck.push_back(rq);
             }
@@ -541,7 +542,7 @@ impl<P> Pump<P> {
     /// If the device does; `held` then has the requests that it gave back before, and all others.
     pub(crate) fn abandon(&mut self, held: &mut Vec<Inflight>) {
         held.extend(std::iter::from_fn(|| self.take_waiting()));
-        // Their tags go back with the run that is under way.
+        // The tag of each goes back with the run that is under way.
         self.apart.drain().for_each(Bio::orphan);
         self.device.abandon(held);
     }

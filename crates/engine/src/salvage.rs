@@ -130,7 +130,8 @@ impl<P: Send> Shared<P> {
 impl Runner {
     /// Leaves every token that is staged or held with the orphans, except those that are on their way to a pump.
     pub(crate) fn end_all(&mut self) {
-        // A pass that panicked has left requests in outboxes where their pumps do not see them yet.
+        // A pass that was cut short by a panic may have left requests in outboxes where their pumps do not see them
+        // yet.
         self.lanes.iter_mut().for_each(|lane| lane.outbox.publish());
         for staging in self.staging.iter_mut().flatten() {
             while let Some(proto) = staging.protos.pop() {

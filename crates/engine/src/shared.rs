@@ -1,7 +1,6 @@
 //! The current state behind all handles to a queue: elevators, hardware queues, budgets.
 //!
-//! A queue that is changed while it is in use gets a new one of these (`change.rs`); [`Lasting`] outlives that.
-//! `build.rs` builds it.
+//! A change to a queue in use builds a new [`Shared`] (`change.rs`, `build.rs`); [`Lasting`] stays.
 
 use crate::before::parking::Parking;
 use crate::common::Common;

@@ -20,7 +20,7 @@ pub fn leaked_bios() -> u64 {
 }
 
 impl<P> Drop for Shared<P> {
-    /// No submitter is left: a submitter holds the queue.
+    /// No submitter is left, since each of them holds the queue.
     ///
     /// # Panics
     /// If a device does, after everything else has been given back.
