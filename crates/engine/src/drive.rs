@@ -27,7 +27,7 @@ const DRIVE_ROUNDS: u32 = if cfg!(shuttle) { 2 } else { 64 };
 /// The calling thread, and the time.
 #[derive(Clone, Copy)]
 pub(crate) struct Caller<'a> {
-    /// The submitter whose thread this is. `None` for a pump thread, which never leads.
+    /// The submitter that the thread belongs to. `None` for a pump thread, which never leads.
     pub(crate) id: Option<SubmitterId>,
     pub(crate) now: Instant,
     /// The hardware queue that the caller maps to; it is served first.
@@ -193,9 +193,9 @@ impl<P: Send> Shared<P> {
         false
     }
 
-    /// May the pump thread of `hw`, with the number `who`, issue requests? Where kicks are the kernel's, the pass for
-    /// which the thread was called may have been put off since. The thread then only takes back what the device has
-    /// finished, and may issue if there was any.
+    /// Is the pump thread of `hw` to issue requests? Where kicks are the kernel's, the pass for which the thread was
+    /// called may have been put off since. The thread then only takes back what the device has finished, and issues
+    /// if there was any.
     pub(crate) fn pump_may_run(&self, hw: HwQueue, who: usize, now: Instant) -> bool {
         let hctx = &self.hctxs[usize::from(hw.0)];
         if !hctx.pump.is_put_off(now) || self.pump_due(hw, now) {

@@ -119,10 +119,10 @@ pub(crate) struct Elevator {
     lobby: Lobby,
     last_merge: Option<RequestId>,
     flushes: FlushQueues,
-    /// Requests in whose name a flush is to leave, ahead of the requests that the policy holds; at most one for each
-    /// hardware queue.
+    /// Carriers: requests that each lend their name to a flush, which leaves ahead of the requests that the policy
+    /// holds; at most one for each hardware queue.
     carriers: VecDeque<RequestId>,
-    /// Requests whose flush is over and whose data is next; empty between two calls.
+    /// Requests that have had their flush and go on with their data; empty between two calls.
     released: Vec<RequestId>,
     /// Flags that send data through a flush sequence.
     sequenced: IoFlags,
@@ -274,7 +274,7 @@ impl Elevator {
         by: SubmitterId,
         cookie: u64,
     ) -> Option<Bio> {
-        // A request whose bios are here, and that is in no flush sequence, is held by the policy.
+        // A request that has its bios here, and is in no flush sequence, is held by the policy.
         let is = |id: &RequestId| {
             let chain = self.chains[id.index()].as_ref().filter(|chain| chain.bios == 1);
             chain.is_some_and(|Chain { head, .. }| {

@@ -284,7 +284,7 @@ impl<P: Send> Pump<P> {
         self.finished = finished;
     }
 
-    /// Asks the device about each request whose deadline has passed.
+    /// Asks the device about each request that is past its deadline.
     #[cold]
     fn expire(&mut self, q: &Shared<P>, hctx: &Hctx<P>, now: Instant) {
         let mut from = 0;

@@ -35,7 +35,7 @@ const BUDGET_BATCH: u32 = 8;
 /// The elevator's side of one hardware queue.
 pub(crate) struct Lane {
     pub(crate) outbox: Producer<Inflight>,
-    /// Finished requests, whose slots are to be freed.
+    /// Finished requests; their slots are to be freed.
     pub(crate) returns: Consumer<Done>,
     /// Requests that are to be issued again later, and finished steps of flush sequences.
     pub(crate) handbacks: Consumer<Handback>,
@@ -57,7 +57,7 @@ pub(crate) struct Runner {
     pub(crate) first_hw: u16,
     /// Staging of this shard's submitters, by submitter; `None` for those of other shards.
     pub(crate) staging: Box<[Option<Staging>]>,
-    /// Submitters whose oldest staged request found no slot, in the order in which they get the next ones.
+    /// Submitters with a staged request that found no slot, in the order in which they get the next ones.
     blocked: Vec<SubmitterId>,
     /// Blocked submitters that got slots in the current call; empty between two calls.
     served: Vec<SubmitterId>,
@@ -539,7 +539,8 @@ impl Runner {
         (sent, more)
     }
 
-    /// Gives back budgets and the tags in `unused`, and collects parked submitters whose elevators wait for them.
+    /// Gives back budgets and the tags in `unused`, and collects parked submitters for the elevators that wait for
+    /// them.
     fn give_back<P: Send>(&mut self, q: &Shared<P>, hctx: &Hctx<P>, budget: u32) {
         if budget > 0 {
             q.put_budget(budget, &mut self.wakes);

@@ -1,10 +1,10 @@
-//! The end of a queue: requests that are still on their way end here, and payloads whose tokens do not come back are
-//! leaked instead of freed (decision 0009).
+//! The end of a queue: requests that are still on their way end here, and the payloads of tokens that do not come
+//! back are leaked instead of freed (decision 0009).
 
 use crate::shared::{Lasting, Shared};
 use crate::submitter::Parts;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
-// A count and no protocol. It is the same under the model checkers, whose atomics cannot be in a static.
+// A count and no protocol. It is the same under the model checkers: their atomics cannot be in a static.
 use crate::sync::GlobalCount;
 
 static LEAKED: GlobalCount = GlobalCount::new(0);
