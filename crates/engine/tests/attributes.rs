@@ -17,7 +17,7 @@ use common::{
 
 const T0: Instant = Instant::ZERO;
 
-/// A device of which everything can be set that can be.
+/// A device with every feature that has a writable attribute.
 fn able() -> DeviceShape {
     let limits = Limits {
         logical_block_size: 4096,
@@ -37,7 +37,7 @@ fn none() -> &'static Factory {
     registry::find("none").expect("registered")
 }
 
-/// How a queue around such a device is made up.
+/// The plan of a queue around such a device.
 fn plan(shape: DeviceShape, scheduler: &'static Factory) -> Plan {
     queue(shape, scheduler).0.plan()
 }
@@ -50,7 +50,7 @@ fn refused(plan: &Plan, path: &str, text: &str) -> String {
     attributes::write(plan, path, text).expect_err("not accepted").to_string()
 }
 
-/// Sets an attribute, while the device finishes a request in each step.
+/// Sets an attribute, while the device finishes a request after each step.
 fn set(queue: &Queue<u32>, device: &Handle, path: &str, text: &str) {
     let mut change = queue.set_attribute(path, text).expect("accepted");
     for _ in 0..1000 {
@@ -62,8 +62,8 @@ fn set(queue: &Queue<u32>, device: &Handle, path: &str, text: &str) {
     panic!("{path}={text} is not done after 1000 steps");
 }
 
-/// Another value than the present one that the attribute accepts, as its own errors name them; `None` if the present one
-/// is all that it accepts.
+/// Another value than the present one that the attribute accepts, as its own errors list them; `None` if it accepts
+/// only the present one.
 fn another(plan: &Plan, attribute: &Attribute, present: &str) -> Option<String> {
     if let Some(name) = attribute.path.strip_prefix("iosched/") {
         let mut all = plan.scheduler.attributes.iter();
@@ -83,7 +83,7 @@ fn another(plan: &Plan, attribute: &Attribute, present: &str) -> Option<String> 
     }
 }
 
-/// The word in brackets, if there is one.
+/// The word in brackets, if there is any.
 fn chosen(value: &str) -> &str {
     value.split_once('[').and_then(|(_, rest)| rest.split_once(']')).map_or(value, |(word, _)| word)
 }
@@ -130,7 +130,7 @@ fn what_is_written_is_what_is_read_while_io_is_in_flight() {
     );
 }
 
-/// What goes with an access is what its attributes accept, and another access begins with its own.
+/// An attribute of a mode accepts the modes of the present access, and a new access begins with modes of its own.
 #[test]
 fn modes_go_with_the_access() {
     let (queue, device) = queue(able(), deadline());
@@ -301,7 +301,7 @@ fn a_scheduler_begins_with_its_defaults() {
     set(&queue, &device, "iosched/fifo_batch", "7");
     set(&queue, &device, "queue/nr_requests", "200");
     set(&queue, &device, "queue/async_depth", "20");
-    // The one that is there already is no other one.
+    // The scheduler that the queue has already: no switch, so settings stay.
     set(&queue, &device, "queue/scheduler", "mq-deadline\n");
     assert_eq!(shown("queue/nr_requests"), "200");
     set(&queue, &device, "queue/scheduler", "none");
@@ -343,7 +343,7 @@ fn every_attribute_of_every_scheduler_is_under_iosched() {
     }
 }
 
-/// Without a limit of its own, and scheduled by it is only in name.
+/// `none` under another name: it has no limit of its own.
 static FIFO: Factory = Factory {
     name: "fifo",
     summary: "none by another name",
@@ -354,7 +354,7 @@ static FIFO: Factory = Factory {
     build: |shape, options| (none().build)(shape, options),
 };
 
-/// What is admitted of 20 writes, and of 20 sync reads after them.
+/// The number of requests admitted of 20 writes, and of 20 sync reads after them.
 fn admitted(queue: &Queue<u32>, sub: &mut Submitter<u32>, reader: &mut Submitter<u32>) -> [u64; 2] {
     let before = queue.stats().inserted;
     submit_each(sub, T0, (0..20).map(|i| write(i * 100, 8)));
@@ -373,7 +373,8 @@ fn async_depth_holds_for_any_scheduler_and_the_smaller_one_counts() {
         let queue = Queue::new(config).expect("valid");
         let mut sub = queue.submitter().expect("two were asked for");
         let mut reader = queue.submitter().expect("two were asked for");
-        // The device has one and keeps it: what is set now is set while I/O is in flight, and freezes nothing.
+        // The device has one request and keeps it: the attributes below are set while I/O is in flight, and freeze
+        // nothing.
         submit_each(&mut sub, T0, [write(1 << 20, 8)]);
         let set_now = |path, text| {
             let mut change = queue.set_attribute(path, text).expect("accepted");
@@ -381,7 +382,7 @@ fn async_depth_holds_for_any_scheduler_and_the_smaller_one_counts() {
         };
         set_now("queue/async_depth", "7");
         if let Some(depth) = own {
-            // One of them is in flight already.
+            // The write at the device is one of them.
             set_now(
                 "iosched/async_depth",
                 &(depth.parse::<u32>().expect("a number") + 1).to_string(),
@@ -433,8 +434,8 @@ fn flush(cookie: u64) -> Io<u32> {
     Io { cookie, payload: cookie as u32, ..Io::new(Op::Flush, 0, 0, cookie, cookie as u32) }
 }
 
-/// A flush that was submitted to a cached device is done although the queue is about to think that there is no
-/// cache: it was in the plug, or staged, when that was written.
+/// A flush that was submitted to a cached device is done even if the queue then stops treating the device as cached:
+/// it was in the plug, or staged, when the attribute was written.
 #[test]
 fn flushes_submitted_before_write_through_are_still_done() {
     for is_plugged in [false, true] {
@@ -465,12 +466,12 @@ fn flushes_submitted_before_write_through_are_still_done() {
             let (_, flags) =
                 arrived().into_iter().find(|(op, _)| *op == Op::Write).expect("it is there");
             assert_eq!(flags.contains(IoFlags::FUA), fua, "plugged: {is_plugged}");
-            // If the device cannot do FUA, the flush that was asked for serves the write as well.
+            // If the device cannot do FUA, the requested flush serves the write as well.
             let flushes = || arrived().iter().filter(|(op, _)| *op == Op::Flush).count();
             assert_eq!(flushes(), 1);
             assert!(fua || arrived().last().is_some_and(|(op, _)| *op == Op::Flush));
 
-            // What is submitted from now on has none.
+            // I/Os submitted from now on cause no flush.
             for io in [flush(2), durable] {
                 sub.push(T0, io).expect("there is credit");
             }
@@ -506,7 +507,8 @@ fn nothing_is_set_beyond_what_the_device_can() {
     assert_eq!(replan(&queue, other).err(), Some(ChangeError::Device));
 }
 
-/// The device's own limit need not be a number of KiB. It is shown rounded, and had back as it was.
+/// The device's own limit need not be a number of KiB. It is shown rounded down, and setting the rounded value
+/// restores it exactly.
 #[test]
 fn the_whole_limit_of_the_device_can_be_had_back() {
     let limits = Limits { max_sectors: 255, ..Limits::default() };
@@ -525,7 +527,7 @@ fn what_is_larger_than_max_sectors_kb_is_refused_from_then_on() {
     submit_each(&mut sub, T0, [write(0, 64)]);
     set(&queue, &device, "queue/max_sectors_kb", "16");
     sub.poll(T0);
-    // Neighbours, which would have become one request before.
+    // Neighbours, which would have become one request before the change.
     for at in 0..4 {
         sub.push(T0, write(1000 + at * 16, 16)).expect("it fits");
     }

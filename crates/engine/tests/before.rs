@@ -1,7 +1,7 @@
-//! What was proposed for Linux, as options of a queue: that each does what was proposed, and has the fault that it had
+//! Proposals for Linux, as options of a queue: each does what was proposed, and has the fault that the proposal had
 //! (`spec/history.md` sections 1 to 3, `spec/framework.md` sections 9.1 and 15).
 //!
-//! A lock is never found taken by a thread alone, so a [`Run`] is kept in the midst of it.
+//! A single thread never finds a lock taken, so the tests keep a [`Run`] in the middle of a dispatch.
 
 mod common;
 
@@ -43,7 +43,7 @@ fn submitter(queue: &Queue<u32>) -> Submitter<u32> {
     queue.submitter().expect("three were asked for")
 }
 
-/// Finishes everything that is at the device, again and again, until the submitters have all of theirs back.
+/// Finishes all requests at the device, again and again, until the submitters have all their I/Os back.
 fn finish(queue: &Queue<u32>, device: &Handle, subs: &mut [&mut Submitter<u32>]) {
     for _ in 0..1000 {
         device.with(|c| c.finish = c.inside);
@@ -79,7 +79,7 @@ fn whoever_finds_a_dispatcher_at_work_leaves_it_everything() {
     finish(&queue, &device, &mut [&mut one, &mut other]);
 }
 
-/// As many are parked as there are slots; the rest waits, and nobody has to remember it.
+/// As many I/Os are parked as there are free slots; the rest waits, and no thread needs to remember that.
 #[test]
 fn what_has_no_slot_is_not_parked() {
     let (queue, device) = queue_of(shape(1, 2), Access::Serialised, Modes::default(), |config| {
@@ -97,7 +97,7 @@ fn what_has_no_slot_is_not_parked() {
     assert_eq!(device.sectors(), [0, 100, 200, 300, 400, 500, 600, 700]);
 }
 
-/// What was parked is given up like anything that waits, whether it has its slot or not.
+/// A parked I/O is cancelled like any that waits, whether it has its slot or not.
 #[test]
 fn what_is_parked_can_be_given_up() {
     let (queue, device) = queue_of(shape(1, 1), Access::Serialised, Modes::default(), |config| {
@@ -121,7 +121,7 @@ fn what_is_parked_can_be_given_up() {
     assert_at_rest(&queue, 1);
 }
 
-/// A thread that keeps a lock would have everybody wait, so it cannot be kept.
+/// A thread that keeps a lock would make every other thread wait, so a run under a lock cannot be kept.
 #[test]
 fn only_what_nobody_waits_for_can_be_kept() {
     let direct = Modes { insert: Some(InsertMode::Direct), ..Modes::default() };
@@ -137,7 +137,7 @@ fn only_what_nobody_waits_for_can_be_kept() {
         let (queue, device) = queue_of(shape(1, 8), access, modes, |c| c);
         let mut sub = submitter(&queue);
         assert_eq!(queue.begin_run(HW).is_some(), kept, "{access:?} {modes:?}");
-        // It was dropped at once, and nothing is left of it.
+        // The run was dropped at once, and left nothing behind.
         submit_each(&mut sub, T0, [write(0, 8)]);
         finish(&queue, &device, &mut [&mut sub]);
     }
@@ -147,7 +147,7 @@ thread_local! {
     static BUDGETS: RefCell<(Option<Queue<u32>>, Vec<u32>)> = const { RefCell::new((None, Vec::new())) };
 }
 
-/// Looks how many budgets are out.
+/// Notes how many budgets are taken.
 fn look() {
     BUDGETS.with_borrow_mut(|(queue, seen)| {
         seen.extend(queue.as_ref().map(Queue::budgets_in_use));
@@ -179,7 +179,7 @@ fn s16_21_a_batch_is_one_hold_of_the_lock() {
         push_all(&mut sub, 12);
         let stats = queue.stats();
         assert_eq!((stats.dispatched, stats.batches), (12, batches));
-        // A merge attempt for each, the plug, and the holds that dispatch.
+        // A merge attempt for each I/O, the insertion of the plug, and the holds that dispatch.
         assert_eq!(stats.locks.taken, taken, "{modes:?}");
         finish(&queue, &device, &mut [&mut sub]);
     }
@@ -201,8 +201,8 @@ fn s16_21_a_batch_holds_eight_budgets_and_returns_what_it_did_not_need() {
     finish(&queue, &device, &mut [&mut sub]);
 }
 
-/// The average rises to 4 with three refusals, and to 3 when the device takes what it refused: until it is 0 again, one
-/// at a time.
+/// The average rises to 4 with three refusals, and falls to 3 when the device takes the refused request: until it is
+/// 0 again, requests leave one at a time.
 #[test]
 fn s16_22_a_busy_device_is_given_one_at_a_time_by_a_batch_too() {
     let (queue, device) = queue_of(shape(1, 64), Access::Mutex, BATCH, |c| c);
@@ -219,7 +219,7 @@ fn s16_22_a_busy_device_is_given_one_at_a_time_by_a_batch_too() {
     finish(&queue, &device, &mut [&mut sub]);
 }
 
-/// One hardware queue's elevator is not worth a batch (`spec/framework.md` section 15).
+/// The elevator of a single hardware queue is not worth a batch (`spec/framework.md` section 15).
 #[test]
 fn a_batch_is_for_elevators_of_the_whole_queue() {
     let (queue, _device) = queue_of(shape(2, 64), Access::Spin, BATCH, |config| Config {
@@ -236,7 +236,7 @@ thread_local! {
     static KEPT: Cell<Option<Run<u32>>> = const { Cell::new(None) };
 }
 
-/// A device in whose midst something happens.
+/// A device that runs `MEANWHILE` in the middle of an `enqueue`.
 struct Interrupted(Box<dyn DeviceQueue<u32>>);
 
 impl DeviceQueue<u32> for Interrupted {
@@ -265,8 +265,8 @@ impl DeviceQueue<u32> for Interrupted {
 }
 
 /// Three kicks of one pump thread: now, by a submission while its device is being fed; later, because the device then
-/// has no room; and now, by an elevator pass that had filled the outbox before that. What the thread is called for by
-/// the last one, and what the device has got at once and 3 ms later.
+/// has no room; and now, by an elevator pass that had filled the outbox before that. Returns the calls to the thread
+/// for the last kick, and the sectors that have arrived at the device at once and 3 ms later.
 fn now_later_now(kick: KickMode) -> (Vec<Call>, Vec<u64>, Vec<u64>) {
     let calls = Calls::default();
     let host = Box::new(calls.clone());
@@ -289,7 +289,7 @@ fn now_later_now(kick: KickMode) -> (Vec<Call>, Vec<u64>, Vec<u64>) {
         submit_each(&mut sub, T0, [write(200, 8)]);
         run.step(T0);
         KEPT.set(Some(run));
-        // Its submitter goes away with I/Os in flight, so its number stays out of use.
+        // Its submitter is dropped with I/Os in flight, so its number stays out of use.
     })));
     let again = queue.pump(HW, T0);
     calls.take();
@@ -298,15 +298,15 @@ fn now_later_now(kick: KickMode) -> (Vec<Call>, Vec<u64>, Vec<u64>) {
     if again.is_some_and(|at| at <= T0) || !woken.is_empty() {
         let _ = queue.pump(HW, T0);
     }
-    // The bell that the first kick rang may still be heard.
+    // The pump thread may still respond to the first kick.
     let _ = queue.pump(HW, T0);
     let at_once = device.sectors();
     let _ = queue.pump(HW, ms(3));
     (woken, at_once, device.sectors())
 }
 
-/// Long Li's own finding about his patch (seed 002): with the flag the second *now* is dropped, and nothing happens until the
-/// delay is over. Every kick sent mends what the delay has put off; coalesced ones are never put off.
+/// Long Li's own finding about the proposed flag (seed 002): with it the second *now* is dropped, and nothing happens
+/// until the delay is over. A kick that is always sent makes up for the delay; coalesced kicks are never delayed.
 #[test]
 fn seed_002_now_later_now_with_the_flag_waits_for_the_delay() {
     let all = vec![0, 100, 200];
@@ -320,7 +320,7 @@ fn seed_002_now_later_now_with_the_flag_waits_for_the_delay() {
     assert_eq!(at_once, all);
 }
 
-/// A queue with a pump thread, and who is called.
+/// A queue with a pump thread, and the calls to its host.
 fn queue_that_kicks(
     shape: DeviceShape,
     access: Access,
@@ -334,14 +334,14 @@ fn queue_that_kicks(
     (queue, device, calls)
 }
 
-/// What the flag, and coalescing, are for.
+/// The purpose of the flag, and of coalescing.
 #[test]
 fn only_always_calls_the_pump_again_before_it_has_come() {
     for (kick, expected) in [(KickMode::Always, 3), (KickMode::Flag, 1), (KickMode::Coalesced, 1)] {
         for access in [Access::Combining, Access::Mutex] {
             let (queue, device, calls) = queue_that_kicks(shape(1, 8), access, kick);
             let mut sub = submitter(&queue);
-            // In the locked modes the thread is called for what the device does later.
+            // In the locked modes the thread is called for the device's later completions.
             device.with(|c| c.service = Some(Nanos::from_millis(1)));
             submit_each(&mut sub, T0, [write(0, 8), write(100, 8), write(200, 8)]);
             assert_eq!(calls.take(), vec![Call::Pump(HW); expected], "{kick:?} {access:?}");
@@ -370,7 +370,7 @@ fn every_completion_asks_for_the_hardware_queue_where_kicks_are_the_kernels_and_
             calls.take();
             device.finish(2);
             let _ = queue.pump(HW, T0);
-            // With combining whoever runs the elevator calls the thread for what goes to the device.
+            // With combining the runner calls the thread for requests that go to the device.
             let issue = match (access, kick) {
                 (Access::Combining, KickMode::Always | KickMode::Coalesced) => 1,
                 _ => 0,
@@ -386,7 +386,7 @@ fn every_completion_asks_for_the_hardware_queue_where_kicks_are_the_kernels_and_
     }
 }
 
-/// Whatever has completed under another mode is not asked for afterwards.
+/// Completions under another mode cause no kicks afterwards.
 #[test]
 fn kicks_for_each_completion_begin_with_those_behind_the_change() {
     let (queue, device, calls) =

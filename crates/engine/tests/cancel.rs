@@ -1,4 +1,4 @@
-//! Giving up I/Os that still wait, wherever they are, and leaving alone what is past that.
+//! Cancelling I/Os that still wait, in every place, and leaving alone those that are past that.
 
 mod common;
 
@@ -34,7 +34,7 @@ struct Bench {
     device: Handle,
 }
 
-/// For each way into an elevator and each policy.
+/// Runs `test` for each way into an elevator and each policy.
 fn each(depth: u32, test: impl Fn(&mut Bench)) {
     for access in accesses() {
         for scheduler in registry::ALL {
@@ -59,7 +59,7 @@ impl Bench {
         self.sub.cancel(T0, cookie);
     }
 
-    /// What has ended since this was asked last: cookies and results.
+    /// Cookies and results of the I/Os that have ended since the last call.
     fn ended(&mut self) -> Vec<(u64, IoResult)> {
         ended(&mut self.sub)
     }
@@ -77,7 +77,7 @@ fn ended(sub: &mut Submitter<u32>) -> Vec<(u64, IoResult)> {
     all
 }
 
-/// Far from each other: no two merge. Reads, as some policies have fewer slots for anything else.
+/// Reads that are too far apart to merge. Reads, as some policies have fewer slots for other I/Os.
 fn far(n: u64) -> Io<u32> {
     read(n * 1000, 8)
 }
@@ -139,7 +139,7 @@ fn staged_behind_somebody_else_ios_are_given_up_from_between_others() {
     }
 }
 
-/// 7 I/Os of which the device has one and the elevator three: the others have no slots.
+/// 7 I/Os, of which the device has one and the elevator three: the others have no slots.
 #[test]
 fn staged_for_want_of_a_slot_an_io_is_given_up() {
     each(1, |bench| {
@@ -179,7 +179,7 @@ fn held_an_io_is_given_up_and_its_slot_is_somebody_elses() {
     });
 }
 
-/// mq-deadline goes on in its order around what is gone.
+/// mq-deadline continues in its order without the cancelled I/Os.
 #[test]
 fn the_order_of_the_rest_is_the_policys() {
     for access in accesses() {
@@ -198,7 +198,7 @@ fn the_order_of_the_rest_is_the_policys() {
     }
 }
 
-/// What was given up must not be found when the next I/O looks for a neighbour.
+/// A cancelled I/O must not be found when the next one looks for a neighbour.
 #[test]
 fn nothing_merges_with_what_is_gone() {
     each(1, |bench| {
@@ -238,7 +238,7 @@ fn issued_it_is_too_late() {
     });
 }
 
-/// Refused by the device is issued, too: it waits ahead of everything, with its tag.
+/// A request that the device refused has been issued, too: it waits ahead of everything, with its tag.
 #[test]
 fn refused_by_the_device_it_is_too_late() {
     each(4, |bench| {
@@ -259,7 +259,7 @@ fn what_the_device_wants_back_later_is_given_up_while_it_waits_again() {
         bench.device.with(|c| c.requeue = 1);
         bench.sub.poll(T0);
         assert_eq!(bench.queue.stats().requeues, 1);
-        // It waits in the elevator, behind the one that the device refuses.
+        // It waits in the elevator, behind the request that the device refuses.
         bench.cancel(cookie(1));
         bench.cancel(cookie(0));
         assert_eq!(bench.ended(), [(cookie(0), GONE)]);
@@ -310,7 +310,7 @@ fn of_several_with_one_cookie_the_oldest_that_waits_is_given_up() {
             let io = Io { cookie: 7, payload: 7, ..far(n) };
             submit_each(&mut bench.sub, now, [io]);
         }
-        // 0 is issued, 3, 1 and 2 have slots, the others none.
+        // 0 is issued; 3, 1 and 2 have slots; the others have none.
         for _ in 0..4 {
             bench.sub.cancel(now, 7);
             assert_eq!(bench.ended(), [(7, GONE)]);
@@ -323,8 +323,8 @@ fn of_several_with_one_cookie_the_oldest_that_waits_is_given_up() {
     });
 }
 
-/// The story of a bug that was not to be: a cookie comes back, is used again, and an ask for its former bearer is
-/// still on its way.
+/// A bug that was avoided: a cookie comes back and is used again while an ask for the I/O that had it before is still
+/// pending.
 #[test]
 fn an_ask_is_for_what_was_pushed_before_it() {
     for scheduler in registry::ALL {
@@ -346,7 +346,7 @@ fn an_ask_is_for_what_was_pushed_before_it() {
     }
 }
 
-/// More than one pass answers a hundred asks, and what they are for is not admitted in between.
+/// A hundred asks take more than one pass, and their I/Os are not admitted in between.
 #[test]
 fn a_hundred_at_once_are_given_up() {
     for scheduler in registry::ALL {
@@ -382,7 +382,7 @@ fn a_flush_sequence_goes_on_once_it_has_begun() {
             let bare = |name| Io { op: Op::Flush, sector: 0, sectors: 0, ..write(name, 8) };
             bench.submit([far(0), with(1, IoFlags::FUA), with(2, IoFlags::PREFLUSH)]);
             bench.submit([bare(3), far(4), with(5, IoFlags::FUA), bare(6)]);
-            // The last writes have no slot; bare flushes do not pass what waits in front of them.
+            // The last writes have no slot; bare flushes do not pass I/Os that wait in front of them.
             for cookie in [1000, 2000, 3] {
                 bench.cancel(cookie);
             }
@@ -437,7 +437,7 @@ fn a_queue_that_is_being_rebuilt_gives_up_before_and_after() {
         assert_eq!(bench.ended(), [(cookie(2), GONE), (cookie(1), GONE)]);
         bench.device.finish(1);
         assert!((0..5).any(|_| change.step(T0)), "{access:?}");
-        // This is the first that it hears of the other queue.
+        // With this ask the submitter first finds out about the new queue.
         bench.cancel(cookie(4));
         assert_eq!(bench.ended(), [(cookie(0), Ok(())), (cookie(4), GONE)]);
         bench.device.finish(1);
@@ -472,7 +472,7 @@ fn with_an_elevator_for_each_hardware_queue_ones_own_is_asked() {
     }
 }
 
-/// With a pump thread in the way, too, completions of what was given up need no pump.
+/// Even with a pump thread, cancelled I/Os complete without a pump.
 #[test]
 fn nothing_is_issued_for_it() {
     let mut bench = queue_of(1, |config| Config {

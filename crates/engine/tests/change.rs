@@ -20,7 +20,7 @@ fn none() -> &'static Factory {
     registry::find("none").expect("registered")
 }
 
-/// Steps a change until it is done, as often as it may take.
+/// Steps a change until it is done.
 fn change(queue: &Queue<u32>, to: Plan) {
     let mut change = replan(queue, to).expect("a plan that is possible");
     assert!(
@@ -59,7 +59,7 @@ fn a_scheduler_is_switched_while_it_holds_requests_and_more_are_staged() {
 }
 
 thread_local! {
-    /// Of the policy built last on this thread and of those before: inserted, and come to an end.
+    /// Requests inserted and ended, for each policy that this thread has built, in the order of building.
     static BALANCE: RefCell<Vec<(u64, u64)>> = const { RefCell::new(Vec::new()) };
 }
 
@@ -67,7 +67,7 @@ fn note(number: usize, f: impl FnOnce(&mut (u64, u64))) {
     BALANCE.with_borrow_mut(|balance| f(&mut balance[number]));
 }
 
-/// mq-deadline that keeps account, and looks at it when it goes.
+/// mq-deadline that counts its requests, and checks the balance when it is dropped.
 struct Accountant {
     inner: Box<dyn Scheduler>,
     number: usize,
@@ -180,7 +180,7 @@ fn s16_17_a_switch_under_load_loses_and_doubles_nothing() {
         ended.sort_unstable();
         assert_eq!(ended, Vec::from_iter(0..next), "{access:?}: each once");
         assert_at_rest(&queue, 2);
-        // Policies are told of a completion by the next pass.
+        // The next pass tells policies of a completion.
         let mut freeze = queue.freeze();
         assert!((0..3).any(|_| freeze.step(T0)));
         drop((subs, freeze, queue));
@@ -241,8 +241,8 @@ fn s16_18_a_quiesced_queue_issues_nothing_and_completes_what_was_issued() {
     }
 }
 
-/// A policy that idles waits for I/O that a frozen queue does not admit. With `slice_idle` of days a switch of the
-/// scheduler took days, as long as one request was held.
+/// A policy that idles waits for I/O that a frozen queue does not admit. With `slice_idle` of days, a switch of the
+/// scheduler once took days if a single request was held.
 #[test]
 fn s16_18_idling_holds_up_neither_a_freeze_nor_a_change() {
     let ways = accesses().into_iter().flat_map(|access| [(access, false), (access, true)]);
@@ -273,7 +273,7 @@ fn s16_18_idling_holds_up_neither_a_freeze_nor_a_change() {
     }
 }
 
-/// Options are set where the policy is, with requests in it, and depths with them.
+/// Options change in the present policy, with requests in it, and depths with them.
 #[test]
 fn options_change_without_a_pause() {
     let (config, device) = config(shape(1, 1));
@@ -293,7 +293,7 @@ fn options_change_without_a_pause() {
     submit_each(&mut sub, T0, [write(508, 8), write(500, 8)]);
     assert_eq!((queue.stats().inserted, queue.stats().merges.front), (3, 1));
     set("front_merges", "0");
-    // Not what merged last, which is tried whatever this option says.
+    // Does not continue the request that merged last, which the elevator tries whatever this option says.
     submit_each(&mut sub, T0, [write(100, 8)]);
     assert_eq!((queue.stats().inserted, queue.stats().merges.front), (4, 1));
     assert_eq!(device.sectors().len(), 1, "and the first one is still at the device");
@@ -346,8 +346,8 @@ fn what_is_impossible_is_refused_and_changes_nothing() {
     assert_eq!(sub.in_flight(), 1);
 }
 
-/// Each of several threads adds groups; one that is told that the queue is busy tries again. Of 200 groups 157 were
-/// there when an edit was a copy that was put in the place of the plan.
+/// Each of several threads adds groups; a thread that is told that the queue is busy tries again. When an edit was a
+/// copy that replaced the plan, 157 of 200 groups were left.
 #[test]
 fn concurrent_edits_are_all_there() {
     let (config, _) = config(shape(1, 2));

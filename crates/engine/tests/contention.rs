@@ -1,9 +1,9 @@
-//! Several who want in at once: staging, kicks and hand-overs (`spec/framework.md` section 9, lines 9, 10 and 21 of
-//! section 16; lines 11 and 12 of `spec/mq-deadline.md` section 8).
+//! Several threads that want the same elevator: staging, kicks and hand-overs (`spec/framework.md` section 9, lines
+//! 9, 10 and 21 of section 16; lines 11 and 12 of `spec/mq-deadline.md` section 8).
 //!
-//! Mostly by one thread: a [`Run`] that is kept is a thread caught in mid-pass, and a policy or a device that
-//! submits while it is being called is another thread doing so. Schedules between real instructions are for the
-//! model checkers.
+//! Mostly with one thread: a [`Run`] that is kept stands for a thread caught in the middle of a pass, and a policy or
+//! a device that submits while it is being called stands for another thread that does so. Schedules between single
+//! instructions are for the model checkers.
 
 mod common;
 
@@ -22,7 +22,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 const T0: Instant = Instant::ZERO;
 const HW: HwQueue = HwQueue(0);
 
-/// A queue around one deep hardware queue, and so many submitters.
+/// A queue around one deep hardware queue, and `N` submitters.
 fn queue_for<const N: usize>(
     scheduler: &'static Factory,
 ) -> (Queue<u32>, Handle, [Submitter<u32>; N]) {
@@ -33,7 +33,7 @@ fn queue_for<const N: usize>(
     (queue, device, subs)
 }
 
-/// Polls until the submitter may park, and so has seen to everything that is due.
+/// Polls until the submitter may park, which means that it has done all due work.
 fn settle(sub: &mut Submitter<u32>, now: Instant) {
     for _ in 0..100 {
         sub.poll(now);
@@ -44,8 +44,8 @@ fn settle(sub: &mut Submitter<u32>, now: Instant) {
     panic!("something is always due");
 }
 
-/// A submission that finds the elevator taken. The kernel's loser tries again within 3 ms; ours is served by
-/// the winner, at once.
+/// A submission that finds the elevator taken. The thread that loses tries again within 3 ms in the kernel; here the
+/// winner serves it, at once.
 #[test]
 fn s8_11_whoever_loses_the_race_is_served_when_the_winner_lets_go() {
     let (queue, device, [mut loser]) = queue_for(deadline());
@@ -161,7 +161,7 @@ fn s8_11_one_thread_at_a_time_is_in_the_policy_and_everything_completes() {
     }
 }
 
-/// What one of the three does next.
+/// The next step of one of three threads.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Step {
     Submit(usize),
@@ -187,8 +187,8 @@ fn interleavings(left: [&[Step]; 3]) -> Vec<Vec<Step>> {
 }
 
 /// Two inserters and a dispatcher in every order of their calls: staging takes the place of the kernel series'
-/// buckets, and must be empty when all are done, although nobody looks into it on purpose. Between instructions
-/// it is `sync`'s models that say so.
+/// buckets, and must be empty when all three are done, although no thread checks it explicitly. The models in `sync`
+/// cover the orders of single instructions.
 #[test]
 fn s8_12_nothing_stays_staged_whatever_the_order_of_two_inserters_and_a_dispatcher() {
     use Step::{Begin, Finish, Pass, Submit};
@@ -220,22 +220,22 @@ fn s8_12_nothing_stays_staged_whatever_the_order_of_two_inserters_and_a_dispatch
     assert!(staged > 300 && direct > 100, "both ways were gone: {staged} {direct}");
 }
 
-/// A submitter, and what it has to submit.
+/// A submitter, and the I/Os that it is to submit.
 type Intruder = (Submitter<u32>, Vec<Io<u32>>);
 
 thread_local! {
-    /// Who submits what as soon as somebody is in the middle of something.
+    /// The submission to be made as soon as another thread's call is in progress.
     static MEANWHILE: RefCell<Option<Intruder>> = const { RefCell::new(None) };
 }
 
-/// The other thread's turn. Its submitter goes away with I/Os in flight, so its number stays out of use.
+/// The other thread's turn. Its submitter is dropped with I/Os in flight, so its number stays out of use.
 fn meanwhile() {
     if let Some((mut sub, ios)) = MEANWHILE.take() {
         submit_each(&mut sub, T0, ios);
     }
 }
 
-/// `none`, in whose midst somebody submits.
+/// `none`, with a submission before a pick.
 const INTERRUPTED: Factory = Factory {
     name: "interrupted",
     summary: "none, with somebody else submitting",
@@ -256,7 +256,7 @@ fn s16_10_a_submission_during_a_pass_makes_another_pass() {
     assert_eq!((stats.staged, stats.kicks_coalesced, stats.passes), (1, 1, 2));
 }
 
-/// A device in whose midst somebody submits.
+/// A device with a submission in the middle of an `enqueue`.
 struct InterruptedDevice(Box<dyn DeviceQueue<u32>>);
 
 impl DeviceQueue<u32> for InterruptedDevice {
@@ -278,13 +278,13 @@ impl DeviceQueue<u32> for InterruptedDevice {
     }
 }
 
-/// Enough plugs for a submitter to see that nobody else runs the elevator any more, and to do so itself. Below
-/// the sectors that the tests submit first.
+/// Enough plugs for a submitter to see that no other thread runs the elevator any more, and to run it itself. Their
+/// sectors are below those that the tests submit first.
 fn until_it_runs_the_elevator() -> Vec<Io<u32>> {
     (0..9).map(|i| write(i * 100, 8)).collect()
 }
 
-/// A queue around such a device, what reaches it, and a submitter; another one will submit
+/// A queue around such a device, the device's handle, and a submitter; another one will submit
 /// [`until_it_runs_the_elevator`] when the device is first called.
 fn interrupted_device(scheduler: &'static Factory) -> (Queue<u32>, Handle, Submitter<u32>) {
     let (config, device) = config(shape(1, 64));
@@ -297,8 +297,8 @@ fn interrupted_device(scheduler: &'static Factory) -> (Queue<u32>, Handle, Submi
     (queue, device, sub)
 }
 
-/// The same one level below: the elevator is free, so the other thread chooses requests, but the hardware queue
-/// is taken.
+/// The same one level below: the elevator is free, so the other thread picks requests, but the pump of the hardware
+/// queue is taken.
 #[test]
 fn s16_10_requests_chosen_while_the_device_is_being_fed_make_another_turn() {
     let (queue, device, mut sub) = interrupted_device(deadline());
@@ -310,8 +310,8 @@ fn s16_10_requests_chosen_while_the_device_is_being_fed_make_another_turn() {
     assert_eq!((stats.direct, stats.batches), (2, 2), "both ran the elevator");
 }
 
-/// Two dispatchers, the second of which chooses its batch while the first one's is on its way to the device. The
-/// kernel's could mix; here the device sees the order in which they were chosen.
+/// Two dispatchers, the second of which picks its batch while the first one's batch is on its way to the device. In
+/// the kernel the batches could mix; here the device sees the order in which requests were picked.
 #[test]
 fn s16_21_a_batch_stays_together_whoever_chooses_in_between() {
     for scheduler in registry::ALL {
@@ -322,7 +322,7 @@ fn s16_21_a_batch_stays_together_whoever_chooses_in_between() {
         }
         sub.flush(T0);
         let second = until_it_runs_the_elevator();
-        // In which order the second batch is, is the policy's business.
+        // The policy decides on the order within the second batch.
         let mut sectors = device.sectors();
         sectors[first.len()..].sort_unstable();
         let both: Vec<u64> = first.into_iter().chain(second.iter().map(|io| io.sector)).collect();
@@ -332,9 +332,9 @@ fn s16_21_a_batch_stays_together_whoever_chooses_in_between() {
     }
 }
 
-/// Line 9 for a whole queue. A real-time request is in the device, so that one of the best-effort class makes
-/// the policy ask for a pass in 10 s (the delay); real-time submissions are the calls for one now. All of that
-/// while the one who runs the elevator is stalled.
+/// Line 9 for a whole queue. A real-time request is at the device, so that one of the best-effort class makes the
+/// policy ask for a pass in 10 s (the delay); real-time submissions are the calls for a pass now. All of that happens
+/// while the runner is stalled.
 #[test]
 fn s16_09_calls_for_a_pass_now_and_later_in_any_order_while_the_runner_is_stalled() {
     const AGE: Instant = Instant::from_nanos(10_000_000_000);
@@ -369,7 +369,7 @@ fn s16_09_calls_for_a_pass_now_and_later_in_any_order_while_the_runner_is_stalle
     }
 }
 
-/// A delay alone: no earlier than it says, and it goes away when what it waited for comes first.
+/// A delay alone: the pass comes no earlier than asked for, and is dropped when the awaited event comes first.
 #[test]
 fn s16_09_a_pass_now_does_what_a_later_one_was_asked_for() {
     for access in accesses() {

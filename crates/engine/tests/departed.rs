@@ -1,4 +1,4 @@
-//! Submitters that are dropped with I/Os in flight: their places come back when the I/Os are done.
+//! Submitters that are dropped with I/Os in flight: their places are free again when the I/Os are done.
 
 mod common;
 

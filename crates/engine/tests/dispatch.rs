@@ -43,8 +43,8 @@ fn s16_01_and_02_tags_are_conserved_and_never_more_than_the_device_has() {
     }
 }
 
-/// The other tag space. After any history a queue takes in as many requests as when it was new: no
-/// scheduler tag was lost on the way, and none was given back twice.
+/// The other tag space. After any history a queue takes in as many requests as when it was new: no scheduler tag has
+/// been lost, and none has been returned twice.
 #[test]
 fn s16_01_scheduler_tags_driver_tags_and_budgets_all_come_back() {
     let budgets = DeviceShape { budget: Some(3), ..shape(1, 8) };
@@ -64,7 +64,7 @@ fn s16_01_scheduler_tags_driver_tags_and_budgets_all_come_back() {
             let mut sectors = rng();
             for _ in 0..100 {
                 for sub in &mut subs {
-                    // Dense enough that many merge, in the plug, in the elevator and with each other.
+                    // Dense enough for many to merge, in the plug, in the elevator and with each other.
                     (0..8).for_each(|_| {
                         sub.push(now, write(sectors.below(32) * 8, 8)).expect("there is credit");
                     });
@@ -123,7 +123,7 @@ fn s16_06_dev_resource_waits_for_a_completion_and_for_no_timer() {
         device.with(|c| c.script.extend([None, Some(Busy::DevResource)]));
         push_all(&mut sub, [write(0, 8), write(100, 8)]);
         assert_eq!(device.sectors(), [0]);
-        // The test device cannot tell its next event, so the only deadline is "poll it".
+        // The test device cannot name its next event, so the only deadline is "poll it".
         assert_eq!(sub.next_deadline(), Some(T0), "{access:?}");
         device.finish(1);
         sub.poll(T0);
@@ -134,7 +134,7 @@ fn s16_06_dev_resource_waits_for_a_completion_and_for_no_timer() {
     }
 }
 
-/// A device that calls when it has something, and never does.
+/// A device that promises an interrupt when it has completions, and never sends one.
 #[test]
 fn s16_06_dev_resource_without_a_completion_is_never_retried() {
     for access in accesses() {
@@ -172,7 +172,7 @@ fn s16_07_leftovers_keep_their_order_ahead_of_the_scheduler() {
         device.with(|c| c.script.extend([None, Some(Busy::Resource)]));
         push_all(&mut sub, [write(500, 8), write(600, 8), write(700, 8)]);
         assert_eq!(device.sectors(), [500]);
-        // What comes now would sort first, but must not overtake.
+        // These sort first, but must not overtake.
         submit_each(&mut sub, T0, [write(0, 8), write(8, 8)]);
         assert_eq!(device.sectors(), [500]);
         assert_eq!(queue.stats().dispatched, 3, "the scheduler is not asked while 600 is stuck");
@@ -210,7 +210,7 @@ fn s16_11_a_flush_passes_a_full_scheduler() {
     }
 }
 
-/// Only what had left the scheduler before, and was refused by the device, is ahead of it.
+/// Only requests that had left the scheduler before, and that the device had refused, are ahead of it.
 #[test]
 fn s16_11_a_flush_passes_a_full_scheduler_on_a_busy_device() {
     for access in accesses() {
@@ -247,7 +247,7 @@ fn s16_22_a_busy_device_is_given_one_request_at_a_time() {
     device.with(|c| c.script.push_back(Some(Busy::Resource)));
     push_all(&mut sub, [write(0, 8)]);
     assert!(queue.dispatch_busy(HwQueue(0)) > 0);
-    // Keep it busy, and see how many leave the elevator in each batch.
+    // Keeps the device busy, to see how many requests leave the elevator in each batch.
     device.with(|c| c.script.extend((0..40).map(|i| (i % 2 == 0).then_some(Busy::Resource))));
     let before = queue.stats();
     push_all(&mut sub, (1..20).map(|i| write(i * 100, 8)));
@@ -326,12 +326,12 @@ fn s16_21_budgets_bound_what_leaves_the_scheduler_and_unused_ones_return() {
 }
 
 thread_local! {
-    /// The queue under test, and the most budgets that were taken ahead of a request.
+    /// The queue under test, and the highest number of budgets taken ahead of a request.
     static BUDGETED: RefCell<(Option<Queue<u32>>, u64)> = const { RefCell::new((None, 0)) };
 }
 
-/// mq-deadline, which notes at each choice how many budgets are taken that no request has. Requests leave
-/// one by one; those that have left and not come back have one each.
+/// mq-deadline, which notes at each pick how many budgets are taken that no request has. Requests leave one by one;
+/// each that has left and not come back has one budget.
 struct Budgeted {
     inner: Box<dyn Scheduler>,
     issued: u64,
@@ -412,7 +412,8 @@ fn s16_21_at_most_8_budgets_are_taken_ahead_of_requests_and_one_by_a_lock() {
     }
 }
 
-/// Two hardware queues with an elevator each share tags or budgets; what one gives back the other gets.
+/// Two hardware queues with an elevator each share tags or budgets; when one returns a tag or a budget, the other
+/// gets it.
 #[test]
 fn shared_tags_and_budgets_wake_the_other_elevator() {
     let tags = DeviceShape { shared_tags: true, ..shape(2, 1) };
@@ -467,7 +468,7 @@ fn s16_02_shared_tags_bound_all_hardware_queues_together() {
     }
 }
 
-/// One elevator sees everything, and merges and sorts it; two do not know of each other.
+/// One elevator sees all I/Os, and merges and sorts them; two elevators do not know each other's.
 #[test]
 fn one_elevator_for_all_hardware_queues_or_one_each() {
     for access in accesses() {
@@ -477,14 +478,13 @@ fn one_elevator_for_all_hardware_queues_or_one_each() {
             let config = Config { access, scope, nr_requests, submitters: 2, ..deadline(config) };
             let queue = Queue::new(config).expect("valid");
             let mut subs = [(); 2].map(|()| queue.submitter().expect("two were asked for"));
-            // One request fills each hardware queue, then the second submitter's write follows on from the
-            // first one's.
+            // One request fills each hardware queue, then the second submitter's write continues the first one's.
             for (first, sub) in [1 << 20, 2 << 20].into_iter().zip(&mut subs) {
                 submit_each(sub, T0, [write(first, 8)]);
             }
             submit_each(&mut subs[0], T0, [write(0, 8)]);
             submit_each(&mut subs[1], T0, [write(8, 8)]);
-            // A submitter that has seen another one run leaves its work to that one for a while.
+            // A submitter that has seen another one run the elevator leaves work to that one for a while.
             (0..10).for_each(|_| subs.iter_mut().for_each(|sub| sub.poll(T0)));
             let merges = queue.stats().merges.back;
             // nr_requests is per hardware queue either way.
@@ -503,7 +503,7 @@ fn one_elevator_for_all_hardware_queues_or_one_each() {
     }
 }
 
-/// A queue that goes away takes what the device holds with it, without complaint.
+/// Dropping a queue drops the device with the requests that it holds, without complaint.
 #[test]
 fn dropping_a_queue_with_requests_in_flight_is_no_bug() {
     let (config, _device) = config(shape(1, 2));

@@ -1,4 +1,5 @@
-//! Devices that have a descriptor to watch: nobody has to be awake for them, and who is awake looks all the same.
+//! Devices that have a descriptor to watch: no thread has to stay awake for them, and a thread that is awake reaps
+//! all the same.
 
 #![cfg(target_os = "linux")]
 
@@ -41,7 +42,7 @@ fn a_waiter_sleeps_while_the_device_works_and_finds_what_it_has_done() {
     }
 }
 
-/// The sibling without a descriptor: what the test above would find if nothing was made of it.
+/// The counterpart without a descriptor: the outcome of the test above if the engine ignored descriptors.
 #[test]
 fn without_a_descriptor_a_device_that_cannot_tell_is_polled() {
     let (queue, device, _) = queue(config(shape(1, 8)), Access::default(), PumpMode::Inline);
@@ -67,7 +68,7 @@ fn a_pump_thread_is_told_to_sleep() {
     }
 }
 
-/// Who leaves wakes nobody to look after the device: they watch it themselves.
+/// A thread that leaves wakes no other to look after the device: the others watch it themselves.
 #[test]
 fn who_has_everything_back_leaves_the_device_to_those_who_watch_it() {
     let (queue, device, calls) =
@@ -90,7 +91,7 @@ fn who_has_everything_back_leaves_the_device_to_those_who_watch_it() {
     assert_at_rest(&queue, 1);
 }
 
-/// A time that the device names, or one that the engine has set itself, is kept as ever.
+/// Times that the device names, or that the engine sets itself, are kept as without a descriptor.
 #[test]
 fn times_count_as_before() {
     let (queue, device, _) =
@@ -108,7 +109,7 @@ fn times_count_as_before() {
     assert_at_rest(&queue, 1);
 }
 
-/// The device moves to another queue when the scheduler changes, and its descriptor with it.
+/// When the scheduler changes, the device moves to another queue, and its descriptor with it.
 #[test]
 fn a_changed_queue_knows_the_descriptor_of_the_device_that_it_took_over() {
     let (queue, device, _) =

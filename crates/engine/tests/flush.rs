@@ -31,7 +31,7 @@ fn flush(name: u64) -> Io<u32> {
     Io { op: Op::Flush, sector: 0, sectors: 0, ..write(name, 8) }
 }
 
-/// A queue with one submitter, for each way into an elevator and each policy.
+/// Runs `test` on a queue with one submitter, for each way into an elevator and each policy.
 fn each(shape: DeviceShape, mut test: impl FnMut(&Queue<u32>, &mut Submitter<u32>, &Handle)) {
     for access in accesses() {
         for scheduler in registry::ALL {
@@ -46,7 +46,7 @@ fn each(shape: DeviceShape, mut test: impl FnMut(&Queue<u32>, &mut Submitter<u32
     }
 }
 
-/// The oldest request at the device ends.
+/// Finishes the oldest request at the device.
 fn step(sub: &mut Submitter<u32>, device: &Handle) {
     device.finish(1);
     sub.poll(T0);
@@ -56,7 +56,7 @@ fn ops(device: &Handle) -> Vec<Op> {
     device.with(|c| c.arrivals.iter().map(|a| a.op).collect())
 }
 
-/// What has ended: cookies and results.
+/// Cookies and results of the I/Os that have ended.
 fn ended(sub: &mut Submitter<u32>) -> Vec<(u64, IoResult)> {
     let mut ended = Vec::new();
     sub.reap(u32::MAX, |c| ended.push((c.cookie, c.result)));
@@ -111,7 +111,7 @@ fn s16_20_without_a_volatile_cache_a_flush_is_nothing() {
     each(shape(1, 4), |queue, sub, device| {
         sub.push(T0, flush(1)).expect("there is credit");
         assert_eq!(ended(sub), [(1, Ok(()))], "not even a pass");
-        // And flags that mean nothing do not keep neighbours apart.
+        // And flags without effect do not keep neighbours apart.
         submit_each(sub, T0, []);
         sub.push(T0, with(0, FUA)).expect("there is credit");
         sub.push(T0, with(8, PREFLUSH)).expect("there is credit");
@@ -253,7 +253,7 @@ fn s16_20_a_step_that_the_device_wants_again_comes_again() {
 fn s16_20_data_behind_a_flush_keeps_its_order() {
     each(cached(BACK, 1, 1), |_, sub, device| {
         submit_each(sub, T0, [write(0, 8), flush(1)]);
-        // Neither sectors nor deadlines would have them leave in this order.
+        // Neither sectors nor deadlines would make them leave in this order.
         submit_each(sub, T0, [300, 100, 200].map(|sector| with(sector, PREFLUSH)));
         submit_each(sub, T0, [write(16, 8)]);
         (0..7).for_each(|_| step(sub, device));
@@ -276,8 +276,8 @@ fn s16_20_steps_pass_what_the_policy_holds_and_never_merge() {
     });
 }
 
-/// One submitter fills the scheduler, then each of the others submits a bare flush. Those for whom there is a slot
-/// go first, the others wait for one; nobody is refused, forgotten, or in the way of what comes later.
+/// One submitter fills the scheduler, then each of the others submits a bare flush. Flushes that find a slot go
+/// first, the others wait for one; none is refused, forgotten, or in the way of later I/Os.
 #[test]
 fn s16_20_more_bare_flushes_than_slots_wait() {
     const FLUSHERS: u64 = 20;
@@ -294,9 +294,9 @@ fn s16_20_more_bare_flushes_than_slots_wait() {
             for (sub, name) in flushers.iter_mut().zip(0..) {
                 submit_each(sub, T0, [flush(name)]);
             }
-            // More often than a follower leaves to its leader.
+            // More polls than a follower leaves to its leader.
             (0..20).for_each(|_| writer.poll(T0));
-            // `nr_requests` and 4 that only flushes may have.
+            // `nr_requests` slots, and 4 that only flushes may take.
             assert_eq!(queue.stats().inserted, 8, "{access:?}, {writes} writes");
             submit_each(writer, T0, [write(1 << 20, 8)]);
             device.with(|c| c.service = Some(Nanos::from_micros(50)));
@@ -321,7 +321,7 @@ fn s16_20_more_bare_flushes_than_slots_wait() {
     }
 }
 
-/// Whoever runs the elevator ends what others submitted, and they may be asleep.
+/// The thread that runs the elevator ends other submitters' I/Os, and those submitters may be asleep.
 #[test]
 fn s16_20_a_sleeping_submitter_is_woken_when_its_flush_is_done() {
     for access in accesses() {
@@ -336,7 +336,7 @@ fn s16_20_a_sleeping_submitter_is_woken_when_its_flush_is_done() {
         assert!(sleeper.prepare_park(T0));
         let _ = calls.take();
         for us in [50, 100] {
-            // More often than a follower leaves to its leader.
+            // More polls than a follower leaves to its leader.
             (0..20).for_each(|_| awake.poll(T0 + Nanos::from_micros(us)));
         }
         assert_eq!(calls.take(), [Call::Submitter(sleeper.id())], "{access:?}");
@@ -346,7 +346,7 @@ fn s16_20_a_sleeping_submitter_is_woken_when_its_flush_is_done() {
     }
 }
 
-/// A pump thread is all that moves.
+/// Only a pump thread does any work.
 #[test]
 fn s16_20_a_pump_thread_carries_a_sequence_to_its_end() {
     for access in accesses() {
@@ -365,7 +365,7 @@ fn s16_20_a_pump_thread_carries_a_sequence_to_its_end() {
     }
 }
 
-/// In whatever step it is, and whoever has it: nothing is left that would have to be answered.
+/// A queue may be dropped in any step of a sequence, wherever the request is: nothing is left without an answer.
 #[test]
 fn s16_20_a_queue_may_go_in_the_middle_of_a_sequence() {
     for access in accesses() {
@@ -378,7 +378,7 @@ fn s16_20_a_queue_may_go_in_the_middle_of_a_sequence() {
             drop((sub, queue));
         }
     }
-    // What a pump has handed back, and nobody has taken up since.
+    // A request that a pump has handed back, and that no runner has taken since.
     let (config, device) = config(cached(BACK, 1, 1));
     let queue = Queue::new(config).expect("valid");
     let mut sub = queue.submitter().expect("one is free");
@@ -391,7 +391,7 @@ fn s16_20_a_queue_may_go_in_the_middle_of_a_sequence() {
     drop((sub, queue));
 }
 
-/// Everything at once, for a while: nothing is lost or doubled, and all that is asked for is done.
+/// All kinds of I/O at once, for a while: no flush is lost or doubled, and every requested flush is done.
 fn mixture(seed: u64, access: Access, scope: Scope, cache: WriteCache) -> QueueStats {
     let mut rng = Rng::new(seed);
     let (config, device) = config(cached(cache, 2, 3));
@@ -424,7 +424,7 @@ fn mixture(seed: u64, access: Access, scope: Scope, cache: WriteCache) -> QueueS
             now += Nanos(rng.below(2_000_000));
         }
     }
-    // They end in any order, each with the help of all.
+    // The I/Os end in any order, each with the help of all submitters.
     for _ in 0..1000 {
         subs.iter_mut().for_each(|sub| {
             sub.poll(now);

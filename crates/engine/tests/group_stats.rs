@@ -1,4 +1,5 @@
-//! Statistics of groups through a whole queue: what is noted down under the run is counted, exactly, whenever it is.
+//! Statistics of groups through a whole queue: the notes taken during a run are counted, exactly, whenever that
+//! happens.
 
 mod common;
 
@@ -31,7 +32,7 @@ fn id(queue: &Queue<u32>, name: &str) -> GroupId {
     queue.plan().groups.find(name).expect("there")
 }
 
-/// Each of two submitters, in groups `a` and `b`, does so many reads and writes of 4 KiB.
+/// Each of two submitters, in groups `a` and `b`, does `ios` reads and writes of 4 KiB.
 fn work(queue: &Queue<u32>, submitters: &mut [Submitter<u32>], now: &mut Instant, ios: u64) {
     let groups = [id(queue, "a"), id(queue, "b")];
     for n in 0..ios {
@@ -119,7 +120,7 @@ fn a_group_that_goes_away_while_busy_leaves_its_numbers_to_its_parent() {
     let mut now = Instant::ZERO;
     work(&queue, &mut submitters, &mut now, 40);
     let (top, a) = (id(&queue, "top"), id(&queue, "a"));
-    // Some of its own are on their way.
+    // Some of the group's own I/Os are in flight.
     for n in 0..10 {
         let io = Io { group: a, ..Io::new(Op::Read, n * 2048, 8, n, 0) };
         submitters[0].push(now, io).expect("there is credit");
@@ -145,7 +146,7 @@ fn what_is_not_counted_yet_outlives_the_elevator_that_noted_it_down() {
     let mut now = Instant::ZERO;
     let a = id(&queue, "a");
     for (n, nr_requests) in [(1, "32"), (2, "64"), (3, "128")] {
-        // Too few passes for anybody to take notes along.
+        // Too few passes for a thread to have collected the notes.
         work(&queue, &mut submitters, &mut now, 2);
         let mut change = queue.set_attribute("queue/nr_requests", nr_requests).expect("possible");
         while !change.step(now) {}
@@ -205,13 +206,13 @@ fn merges_are_counted_for_the_group_whose_they_are() {
         let (queue, mut submitters) = grouped(stats(StatsLevel::Basic, false), |c| {
             let scheduler = registry::find(scheduler).expect("it is registered");
             (c.scheduler, c.options) = (scheduler, Options::defaults(scheduler.attributes));
-            // One at the device, so that the others wait and merge.
+            // One request at the device, so that the others wait and merge.
             c.device.hw_queue_depth = 1;
             c.nr_requests = Some(16);
         });
         let mut now = Instant::ZERO;
         let b = id(&queue, "b");
-        // Backwards, so that the plug does not merge them.
+        // In descending order, so that the plug does not merge them.
         for n in (0..10).rev() {
             let io = Io::new(Op::Write, n * 8, 8, n, n as u32);
             submitters[0].push(now, Io { group: b, ..io }).expect("there is credit");

@@ -1,4 +1,4 @@
-//! Groups: the limits of `io.max` above every scheduler, and what schedulers hear of the tree.
+//! Groups: the limits of `io.max` above every scheduler, and the changes of the tree that schedulers are told of.
 
 mod common;
 
@@ -42,8 +42,8 @@ fn set(queue: &Queue<u32>, now: Instant, edit: impl FnOnce(&mut GroupTree)) {
     while !change.step(now) {}
 }
 
-/// Keeps `in_flight` reads of each group going for a second, sleeping whenever that is allowed; how many of each
-/// ended.
+/// Keeps `in_flight` reads of each group in flight for a second, sleeping whenever that is allowed; returns how many
+/// of each group ended.
 fn second(submitter: &mut Submitter<u32>, groups: &[GroupId], in_flight: u64) -> Vec<u64> {
     let begin = Instant::from_nanos(10_000_000_000);
     let (mut now, end) = (begin, begin + Nanos::from_secs(1));
@@ -67,7 +67,7 @@ fn second(submitter: &mut Submitter<u32>, groups: &[GroupId], in_flight: u64) ->
             now += Nanos::from_micros(100);
         }
     }
-    // What is still held back goes on its way.
+    // Lets the I/Os go that are still held back.
     while submitter.in_flight() > 0 {
         now += Nanos::from_millis(1);
         submitter.poll(now);
@@ -134,14 +134,14 @@ fn what_is_held_back_keeps_its_order_and_can_be_given_up() {
     assert_eq!(sorted, order);
     let done = ended.iter().filter(|(_, result)| result.is_ok()).map(|(cookie, _)| *cookie);
     assert_eq!(done.collect::<Vec<_>>(), [0, 1, 2, 4, 5]);
-    // Four more of them, a tenth of a second each, less the slack.
+    // Four more I/Os, a tenth of a second each, less the slack.
     assert!(now.since(Instant::from_nanos(1_000_000_000)) >= Nanos::from_millis(390));
     assert_at_rest(&queue, 1);
 }
 
-/// Found by the soak. The oldest I/O that a group's limits hold back has a time; the ones behind it get theirs when
-/// it goes. When it was given up, the next one went at that time, without having been counted: a group could have
-/// small I/Os wait, give them up, and send large ones for their price. The next one is given a time of its own.
+/// Found by the soak. The oldest I/O that a group's limits hold back has a time; those behind it get theirs when it
+/// goes. When it was cancelled, the next one went at that time without having been counted: a group could have small
+/// I/Os wait, cancel them, and send large ones at their price. Now the next one is given a time of its own.
 #[test]
 fn what_is_given_up_does_not_pay_for_what_is_behind_it() {
     let groups = tree(&[("slow", "/", "wbps=512000")]);
@@ -152,7 +152,7 @@ fn what_is_given_up_does_not_pay_for_what_is_behind_it() {
         let at = cookie * 2000;
         Io { group: slow, ..Io::new(Op::Write, at, sectors, cookie, 0) }
     };
-    // A second's worth, which goes at once. Then by turns little, which is given up, and much.
+    // A second's worth, which goes at once. Then, alternately, a small I/O, which is cancelled, and a large one.
     submitter.push(begin, write(0, 1000)).expect("there is credit");
     for n in 0..10 {
         submitter.push(begin, write(1 + 2 * n, 1)).expect("there is credit");
@@ -204,7 +204,7 @@ thread_local! {
     static HEARD: RefCell<Vec<GroupChange>> = const { RefCell::new(Vec::new()) };
 }
 
-/// `none`, which writes down what it hears of groups.
+/// `none`, which records the changes of groups that it is told of.
 static LISTENING: Factory = Factory {
     name: "listening",
     summary: "none, and it listens",
@@ -268,7 +268,7 @@ fn schedulers_hear_of_the_tree_when_they_are_built_and_of_every_change() {
     });
     let c = GroupId(3);
     assert_eq!(heard(), [GroupChange::Removed { group: b }, added(c, GroupId::ROOT, 100)]);
-    // Another depth: another instance, which knows nothing yet.
+    // Another depth means another instance of the policy, which knows no groups yet.
     let mut change = queue.set_attribute("queue/nr_requests", "8").expect("possible");
     while !change.step(now) {}
     assert_eq!(heard(), [added(a, GroupId::ROOT, 100), added(c, GroupId::ROOT, 100)]);

@@ -1,10 +1,10 @@
-//! Seeds that let completions, expiries, resets, requeues, refusals and retries meet around the deadline, in
-//! virtual time: every I/O has one outcome, and the right one (`spec/framework.md` section 16 line 19).
+//! Seeds that let completions, expiries, resets, requeues, refusals and retries meet around the deadline, in virtual
+//! time: every I/O has one outcome, and the right one (`spec/framework.md` section 16 line 19).
 //!
-//! A seed is a small queue of its own with a few I/Os. Each attempt at the device ends at some nanosecond near
-//! its deadline, and those who poll are early, late or on time, so that an answer comes just before the expiry,
-//! with it, or finds the request given up. `BLKMQ_RACE_SEEDS` is how many seeds to run; `cargo xtask soak` runs
-//! a million. A failure prints its seed, which `BLKMQ_RACE_FIRST` repeats.
+//! A seed is a small queue of its own with a few I/Os. Each attempt at the device ends at some nanosecond near its
+//! deadline, and the threads that poll are early, late or on time, so that an answer comes just before the expiry,
+//! together with it, or after the request has been given up. `BLKMQ_RACE_SEEDS` is the number of seeds to run; `cargo
+//! xtask soak` runs a million. A failure prints its seed, which `BLKMQ_RACE_FIRST` repeats.
 
 mod common;
 
@@ -17,13 +17,13 @@ use common::fated::{Attempt, End, Event, Fate, HW, Oracle, Outcome, Says, fated}
 use common::{assert_at_rest, shape, write};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
-/// Short, so that a few nanoseconds are near and far.
+/// Short, so that a few nanoseconds make a difference.
 const T: Nanos = Nanos(100);
 /// Sectors from one I/O to the next.
 const STRIDE: u64 = 64;
-/// Attempts of one I/O after which the device just serves it.
+/// Attempts of one I/O after which the device simply serves it.
 const MOODS: u32 = 12;
-/// Steps of a client after which a seed is taken to run for ever.
+/// Steps of a client after which a seed is considered endless.
 const MOST_STEPS: u32 = 20_000;
 
 /// How attempts ended, over all seeds.
@@ -39,7 +39,7 @@ struct Tally {
     resets: u64,
     retries: u64,
     refused: u64,
-    /// I/Os that ended well, and those that did not.
+    /// I/Os that succeeded, and those that failed.
     ok: u64,
     failed: u64,
 }
@@ -49,7 +49,7 @@ impl Tally {
         let place = match event {
             Event::Taken { .. } => return,
             Event::Refused { .. } => &mut self.refused,
-            // The rest of them end the attempt.
+            // A question that does not end the attempt is a reset; the others are subtracted below.
             Event::Asked { .. } => &mut self.resets,
             Event::Over { outcome, .. } => match outcome {
                 Outcome::Reaped => &mut self.reaped,
@@ -67,7 +67,7 @@ impl Tally {
         }
     }
 
-    /// What happened least often.
+    /// The count of the rarest event.
     fn rarest(&self) -> u64 {
         let Self { reaped, tie, timed_out, found, requeued, requeued_tail, .. } = *self;
         let Self { inline, resets, retries, refused, ok, failed, .. } = *self;
@@ -77,7 +77,7 @@ impl Tally {
     }
 }
 
-/// What becomes of an attempt.
+/// The fate of an attempt.
 fn attempt(rng: &mut Rng, tried: u32) -> Attempt {
     if tried > MOODS {
         return Attempt::Take(Fate::after(Nanos(rng.below(3)), Verdict::Done(Ok(()))));
@@ -106,12 +106,12 @@ fn attempt(rng: &mut Rng, tried: u32) -> Attempt {
     Attempt::Take(Fate { after: Nanos(after), end, resets })
 }
 
-/// What a seed says about one I/O, from what the device saw of it.
+/// The expected end of one I/O, according to the events at the device.
 #[derive(Clone, Copy, Default)]
 struct Story {
-    /// Errors that may be tried again.
+    /// Retryable errors so far.
     errors: u32,
-    /// How the last attempt that had a result ended.
+    /// The result of the last attempt that had one.
     last: Option<IoResult>,
 }
 
@@ -125,7 +125,7 @@ impl Story {
         self.last = Some(result);
     }
 
-    /// Has it ended, with this many retries?
+    /// Must it have ended, with this many retries?
     fn is_over(&self, retries: u32) -> bool {
         self.last.is_some_and(|last| !is_retryable(last) || self.errors > retries)
     }
@@ -146,7 +146,7 @@ struct Client {
 }
 
 impl Client {
-    /// Everybody does what is due, or comes by for no reason; what has ended is noted, once.
+    /// Pumps and polls once, and records each result, which must be the only one of its I/O; then moves the time.
     fn turn(&mut self) {
         let mut next = None;
         if self.threaded {
@@ -158,7 +158,7 @@ impl Client {
             let io = (done.cookie / STRIDE) as usize;
             assert_eq!(ended[io].replace(done.result), None, "I/O {io} ended twice");
         });
-        // To the time that was named, or a little or a lot later; or somewhat before.
+        // To the next deadline, a little or a lot later, or somewhat earlier.
         let due = next.into_iter().chain(self.sub.next_deadline()).min();
         let due = due.filter(|at| *at > self.now && *at < Instant::MAX);
         let late = [0, 0, 0, 1, 2, T.0 / 2, 2 * T.0 + 1][self.rng.below(7) as usize];
@@ -186,7 +186,7 @@ impl Client {
     }
 }
 
-/// Everything that the device saw, and what the client got of it, agree.
+/// Checks that the events at the device and the client's results agree.
 fn judge(client: &Client, oracle: &Oracle, retries: u32, tally: &mut Tally) {
     let mut stories = vec![Story::default(); client.ended.len()];
     let book = oracle.book();
@@ -228,7 +228,7 @@ fn interleaving(seed: u64, tally: &mut Tally) {
         [Says::When, Says::When, Says::Nothing, Says::Never][rng.below(4) as usize];
     let retries = rng.below(3) as u8;
     let threaded = rng.chance(1, 3);
-    // A device that interrupts calls its pump thread; here that one comes by itself.
+    // A device that interrupts calls its pump thread; here that thread comes by itself.
     let threaded = threaded || oracle.book().says == Says::Never;
     let scheduler = registry::ALL[rng.below(registry::ALL.len() as u64) as usize];
     let config = Config {

@@ -1,4 +1,5 @@
-//! I/Os of several owners in one request: merged where the elevator allows it, and taken apart when the request fails.
+//! I/Os of several owners in one request: they merge where the elevator allows it, and are taken apart when the
+//! request fails.
 
 mod common;
 
@@ -13,17 +14,17 @@ const T0: Instant = Instant::ZERO;
 
 /// A request as the device saw it: first sector, sectors, bios and segments.
 type Shape = (u64, u32, u32, u16);
-/// What a device has seen.
+/// The requests that a device has seen.
 type Seen = Arc<Mutex<Vec<Shape>>>;
 
-/// Fails every request that covers the sector `bad`; ends requests inline, or at the next look.
+/// Fails every request that covers the sector `bad`; ends requests inline, or at the next reap.
 struct BadSector {
     bad: u64,
     error: IoError,
     inline: bool,
     held: Vec<Inflight>,
     seen: Seen,
-    /// Wants the second request that it is offered back later.
+    /// Requeues the second request that it is offered.
     wants_back: bool,
 }
 
@@ -68,10 +69,11 @@ impl<P> DeviceQueue<P> for BadSector {
     }
 }
 
-/// The error of a device that wants the first run back later.
+/// The error that stands for a device that requeues the first run.
 const WANTED_BACK: IoError = IoError::NO_SPACE;
 
-/// What became of the writes of 8 sectors from 0 on, one of each owner, by sector, and what the device saw.
+/// The results of writes of 8 sectors from 0 on, one for each of `owners`, by sector, and the requests that the
+/// device saw.
 fn run(
     owners: &[u32],
     (bad, error): (u64, IoError),
@@ -85,7 +87,7 @@ fn run(
     change(&mut config);
     let queue = Queue::new(config).expect("valid");
     let mut sub = queue.submitter().expect("one is free");
-    // Frozen until all are there, so that they meet in the elevator.
+    // Frozen until all I/Os are there, so that they meet in the elevator.
     let freeze = queue.freeze();
     for (n, owner) in (0..).zip(owners) {
         sub.push(T0, Io { owner: Owner(*owner), ..write(n * 8, 8) }).expect("there is credit");
@@ -146,8 +148,8 @@ fn the_whole_is_tried_again_first() {
     assert_eq!((queue.stats().retries, queue.stats().taken_apart), (2, 1));
 }
 
-/// A run that the device wants back later went to the elevator, which knows the whole request alone: the runs behind it
-/// were lost. It stays with its hardware queue.
+/// A run that the device requeued once went to the elevator, which knows only the whole request: the runs behind it
+/// were lost. Now it stays with its hardware queue.
 #[test]
 fn a_run_that_the_device_wants_back_later_comes_again_as_it_is() {
     let (back, seen, _) = run(&[1, 2], (8, WANTED_BACK), |_| {}, false);
@@ -155,7 +157,7 @@ fn a_run_that_the_device_wants_back_later_comes_again_as_it_is() {
     assert_eq!(seen, [(0, 16, 2, 2), (0, 8, 1, 1), (0, 8, 1, 1), (8, 8, 1, 1)]);
 }
 
-/// A queue may go away while runs wait.
+/// A queue may be dropped while runs wait.
 #[test]
 fn a_request_in_runs_ends_with_its_queue() {
     let seen = Seen::default();

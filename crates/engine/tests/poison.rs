@@ -1,4 +1,4 @@
-//! A policy or a device panics: every I/O comes back with an error or is known to be lost, in every way of access, and
+//! A policy or a device panics: every I/O comes back with an error or is known to be lost, with every [`Access`], and
 //! no thread is left asleep.
 
 mod common;
@@ -17,7 +17,7 @@ const T0: Instant = Instant::ZERO;
 /// The sector at which policies and devices of these tests panic.
 const FATAL: u64 = 8_000;
 
-/// Where a policy panics.
+/// The method in which a policy panics.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Where {
     Insert,
@@ -81,12 +81,12 @@ static INSERT: Factory = factory(|_, _| Box::new(Fatal(Vec::new(), Where::Insert
 static PICK: Factory = factory(|_, _| Box::new(Fatal(Vec::new(), Where::Pick)));
 static COMPLETED: Factory = factory(|_, _| Box::new(Fatal(Vec::new(), Where::Completed)));
 
-/// Runs what panics, quietly.
+/// Runs `f`, which must panic, and catches the panic.
 fn panics(f: impl FnOnce()) {
     assert!(catch_unwind(AssertUnwindSafe(f)).is_err(), "it panics");
 }
 
-/// What `sub` gets back, by cookie, after as many looks as it may take.
+/// Cookies and results of all I/Os that `sub` gets back, after as many polls as that may take.
 fn reap_all(sub: &mut Submitter<u32>, now: Instant) -> Vec<(u64, Result<(), IoError>)> {
     let mut back = Vec::new();
     for _ in 0..10 {
@@ -100,7 +100,7 @@ fn reap_all(sub: &mut Submitter<u32>, now: Instant) -> Vec<(u64, Result<(), IoEr
     back
 }
 
-/// The queue refuses everything from now on, says so, and can be left.
+/// From now on the queue refuses every I/O and every change, says so, and holds up no freeze.
 fn assert_poisoned(queue: &Queue<u32>, sub: &mut Submitter<u32>) {
     assert!(queue.is_poisoned() && sub.is_poisoned());
     let refused = sub.push(T0, read(0, 8)).expect_err("nothing is taken");
@@ -124,7 +124,7 @@ fn a_policy_panics_and_what_is_held_staged_or_plugged_comes_back() {
             let mut subs: Vec<_> =
                 (0..3).map(|_| queue.submitter().expect("one is free")).collect();
             let [a, b, c] = &mut subs[..] else { panic!("three submitters") };
-            // Two at the device, one in the elevator; one in a plug.
+            // Two requests are at the device, one is in the elevator; one I/O is in a plug.
             for io in [write(100, 8), write(200, 8), write(300, 8)] {
                 b.push(T0, io).expect("there is credit");
                 b.flush(T0);
@@ -134,7 +134,7 @@ fn a_policy_panics_and_what_is_held_staged_or_plugged_comes_back() {
             a.push(T0, write(500, 8)).expect("there is credit");
             device.finish(0);
             calls.take();
-            // Whichever of the two has been running the elevator.
+            // The thread that has been running the elevator panics, which may be either.
             panics(|| {
                 a.flush(T0);
                 for _ in 0..4 {
@@ -179,7 +179,7 @@ fn a_policy_that_panics_over_a_completion_keeps_nothing_from_coming_back() {
         device.finish(1);
         panics(|| {
             for sector in [700, 800, 900] {
-                // New work makes the elevator look at what came back.
+                // New work makes the runner take in the completions.
                 for sub in [&mut a, &mut b] {
                     sub.poll(T0);
                     sub.push(T0, write(sector, 8)).expect("there is credit");
@@ -194,7 +194,7 @@ fn a_policy_that_panics_over_a_completion_keeps_nothing_from_coming_back() {
     }
 }
 
-/// Keeps everything; panics at [`FATAL`].
+/// Holds every request; panics at [`FATAL`].
 struct FatalDevice {
     held: Vec<Inflight>,
     forgets: bool,
@@ -321,7 +321,7 @@ fn a_panic_in_the_closure_that_takes_completions_loses_the_one_it_had() {
     assert_eq!((queue.stats().completed, queue.is_poisoned()), (2, false));
 }
 
-/// Its message is worth more than a queue that goes away in silence.
+/// The panic's message is worth more than a silent drop of the queue.
 #[test]
 fn a_panic_of_a_device_that_is_taken_apart_goes_on_and_loses_nothing_else() {
     let queue = fatal_device(Access::Combining, false, false);

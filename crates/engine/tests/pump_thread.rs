@@ -1,5 +1,5 @@
-//! Pump threads, seen from the host that runs them: when they are called, what a call does, and when it says to
-//! come back (`PumpMode::Thread`). The test is the threads.
+//! Pump threads, seen from the host that runs them: when they are called, the effect of a call, and when a pump asks
+//! to be called again (`PumpMode::Thread`). The test plays the threads.
 
 mod common;
 
@@ -79,7 +79,7 @@ fn a_submitter_that_is_awake_is_not_woken() {
     }
 }
 
-/// Twenty requests for a device of depth 1, and a submitter that sleeps all the while.
+/// Twenty requests for a device of depth 1, and a submitter that sleeps throughout.
 #[test]
 fn the_pump_thread_keeps_the_elevator_going_by_itself() {
     for access in accesses() {
@@ -106,7 +106,7 @@ fn the_pump_thread_keeps_the_elevator_going_by_itself() {
     }
 }
 
-/// Requests that wait for a scheduler tag are the pump thread's business too.
+/// Requests that wait for a scheduler tag are the pump thread's responsibility too.
 #[test]
 fn what_is_staged_for_want_of_a_slot_gets_in_without_its_submitter() {
     for access in accesses() {
@@ -134,7 +134,7 @@ fn s16_06_resource_makes_the_pump_say_when_to_come_back() {
         let mut sub = submitter(&queue);
         device.with(|c| c.script.push_back(Some(Busy::Resource)));
         submit_each(&mut sub, T0, [write(0, 8)]);
-        // In the locked modes the submitter issues by itself, and the pump thread is called for what is left.
+        // In the locked modes the submitter issues by itself, and the pump thread is called for the refused request.
         assert_eq!(calls.take(), [Call::Pump(HW)], "{access:?}");
         let locked = access != Access::Combining;
         assert_eq!(queue.stats().busy, u64::from(locked));
@@ -153,8 +153,8 @@ fn s16_06_resource_makes_the_pump_say_when_to_come_back() {
     }
 }
 
-/// R2 of section 9.1 where the kernel fails: a retry is due, then somebody asks for a pass at once, then for one
-/// later; nothing puts off what is due.
+/// R2 of section 9.1, where the kernel fails: a retry is due, then a pass is requested at once, then one for later;
+/// nothing delays the pass that is due.
 #[test]
 fn s16_09_a_retry_that_is_armed_neither_delays_a_call_nor_is_lost_by_it() {
     let (queue, device, calls) = queue_with(shape(2, 8), |config| {
@@ -165,12 +165,12 @@ fn s16_09_a_retry_that_is_armed_neither_delays_a_call_nor_is_lost_by_it() {
     submit_each(&mut sub, T0, [write(0, 8), write(100, 8)]);
     assert_eq!(queue.pump(HW, T0), Some(ms(3)), "100 is to be offered again then");
     assert_eq!(device.sectors(), [0]);
-    // The other hardware queue is none of that.
+    // The other hardware queue is not affected.
     submit_each(&mut other, ms(1), [write(5000, 8)]);
     assert_eq!(calls.take(), [Call::Pump(HW), Call::Pump(HwQueue(1))]);
     assert_eq!(queue.pump(HwQueue(1), ms(1)), None);
     assert_eq!(device.sectors(), [0, 5000]);
-    // The first one completes something: that is a call for now, and brings the retry forward.
+    // The first request completes: that is a call for now, and brings the retry forward.
     device.finish(1);
     let _ = queue.pump(HW, ms(2));
     assert_eq!(device.sectors(), [0, 5000, 100]);
@@ -181,7 +181,7 @@ fn s16_09_a_retry_that_is_armed_neither_delays_a_call_nor_is_lost_by_it() {
     assert_at_rest(&queue, 2);
 }
 
-/// One elevator feeds two hardware queues: both their threads are called, each for its own.
+/// One elevator feeds two hardware queues: both their threads are called, each for its own requests.
 #[test]
 fn each_hardware_queue_has_a_pump_of_its_own() {
     let (queue, device, calls) = queue_with(shape(2, 2), |_| {});
@@ -201,7 +201,8 @@ fn each_hardware_queue_has_a_pump_of_its_own() {
     assert_at_rest(&queue, 2);
 }
 
-/// What one pump gives back, an elevator behind another one waits for, whose submitter sleeps: it is woken.
+/// One pump returns a tag or a budget that an elevator behind another pump waits for. That elevator's submitter
+/// sleeps, and is woken.
 #[test]
 fn shared_tags_and_budgets_wake_the_submitter_of_the_other_elevator() {
     let tags = DeviceShape { shared_tags: true, ..shape(2, 1) };

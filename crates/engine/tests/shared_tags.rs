@@ -1,5 +1,5 @@
-//! Line 4 of `spec/framework.md` section 16 in whole queues: several of them share a set of driver tags, each has
-//! its fair share, and one is called when another gives back what it waits for.
+//! Line 4 of `spec/framework.md` section 16 with whole queues: several queues share a set of driver tags, each has
+//! its fair share, and a queue that waits for a tag is called when another returns one.
 
 mod common;
 
@@ -47,7 +47,7 @@ impl Member {
         self.device.with(|c| c.inside)
     }
 
-    /// Ends everything that is at its device.
+    /// Ends all requests at its device.
     fn end_all(&mut self, now: Instant) {
         self.device.with(|c| c.finish = c.inside);
         self.poll(now);
@@ -62,7 +62,7 @@ fn s16_04_five_busy_queues_of_32_tags_have_seven_each_and_of_8_four() {
             let mut members: Vec<_> =
                 (0..5).map(|_| member(&tags, |c| c.access = access)).collect();
             let mut now = Instant::ZERO;
-            // The first one to come has all, until others want some.
+            // The first queue takes all tags, until others want some.
             members[0].push(now, 100);
             assert_eq!(members[0].inside(), depth as usize, "{access:?}");
             members[1..].iter_mut().for_each(|member| member.push(now, 100));

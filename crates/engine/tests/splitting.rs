@@ -1,5 +1,5 @@
-//! I/Os that the device does not take whole (`spec/framework.md` section 13, Split): divided, followed and put
-//! together again. The arithmetic of cuts is tested where it is, in core.
+//! I/Os that exceed the device's limits (`spec/framework.md` section 13, Split): divided, followed and put together
+//! again. The arithmetic of cuts has its own tests in core.
 
 mod common;
 
@@ -31,7 +31,7 @@ fn disk<P: Payload>(
     (queue, disk, submitter)
 }
 
-/// 8 sectors at once, cut at multiples of 8.
+/// At most 8 sectors at once, cut at multiples of 8.
 fn pages() -> Limits {
     Limits {
         physical_block_size: 4096,
@@ -48,7 +48,7 @@ fn random(len: usize, seed: u64) -> Vec<u8> {
     (0..len).map(|_| rng.next_u64() as u8).collect()
 }
 
-/// Pushes `io`, flushes, polls once, and takes what has completed.
+/// Pushes `io`, flushes, polls once, and returns the completions.
 fn run<P: Payload>(sub: &mut Submitter<P>, io: Io<P>) -> Vec<(u64, IoResult, P)> {
     assert!(sub.push(T0, io).is_ok(), "it is taken");
     sub.flush(T0);
@@ -78,7 +78,7 @@ fn the_bytes_of_a_divided_io_go_where_they_belong_and_it_completes_once() {
         assert_eq!(disk.lock().memory[3 * 512..][..bytes.len()], bytes);
         balanced(&queue.stats(), 1, 5);
 
-        // Another way back, the parts in another order.
+        // The parts come back in another order.
         disk.lock().backwards = true;
         let done = run(&mut sub, Io::new(Op::Read, 3, 30, 43, Buffer::new(vec![0; bytes.len()])));
         let [(43, Ok(()), payload)] = &done[..] else { panic!("one completion: {done:?}") };
@@ -88,7 +88,7 @@ fn the_bytes_of_a_divided_io_go_where_they_belong_and_it_completes_once() {
     }
 }
 
-/// In order of sectors, whatever the order of completion; the other parts are done all the same.
+/// The first in order of sectors, whatever the order of completion; the other parts are done all the same.
 #[test]
 fn the_first_error_in_ascending_order_is_that_of_the_io() {
     for (access, backwards) in accesses().into_iter().flat_map(|a| [(a, false), (a, true)]) {
@@ -101,14 +101,14 @@ fn the_first_error_in_ascending_order_is_that_of_the_io() {
         let sectors: Vec<u8> = disk.lock().memory.chunks(512).take(33).map(|s| s[0]).collect();
         let parts: Vec<u8> = sectors.chunks(8).map(|part| part[0]).collect();
         assert_eq!(parts, [5, 0, 5, 0, 0], "{access:?}");
-        // The next I/O through the same split knows nothing of it.
+        // The next I/O through the same split is not affected.
         disk.lock().bad.clear();
         let done = run(&mut sub, Io::new(Op::Write, 0, 32, 2, Buffer::new(vec![6; 32 * 512])));
         assert!(matches!(done[..], [(2, Ok(()), _)]), "{done:?}");
     }
 }
 
-/// Its parts bear its cookie, and wait in the plug, in the policy and at the device: none is given up.
+/// The parts carry the I/O's cookie, and wait in the plug, in the policy and at the device: none is cancelled.
 #[test]
 fn a_divided_io_is_not_cancelled() {
     for access in accesses() {
@@ -118,7 +118,7 @@ fn a_divided_io_is_not_cancelled() {
         let queue = Queue::new(config).expect("valid");
         let mut sub = queue.submitter().expect("one is free");
         device.with(|c| c.room = 1);
-        // As many parts as make the elevator leave the last ones in staging.
+        // Enough parts for the elevator to leave the last ones in staging.
         assert!(sub.push(T0, Io::new(Op::Write, 0, 64, 7, 0)).is_ok());
         assert!(sub.push(T0, write(1000, 8)).is_ok());
         sub.cancel(T0, 7);
@@ -126,7 +126,7 @@ fn a_divided_io_is_not_cancelled() {
         sub.cancel(T0, 7);
         sub.poll(T0);
         assert_eq!((sub.in_flight(), sub.outstanding()), (9, 2), "{access:?}");
-        // What waits behind it, and is whole, is given up: the asks are answered.
+        // An undivided I/O behind it is cancelled: the asks are answered.
         sub.cancel(T0, 1000);
         let mut ended = Vec::new();
         for _ in 0..8 {
@@ -143,7 +143,7 @@ fn a_divided_io_is_not_cancelled() {
     }
 }
 
-/// What a submitter holds of divided I/Os, seen at each step of their way back.
+/// The counts of a submitter with divided I/Os, at each step of the completion of their parts.
 #[test]
 fn a_part_is_no_completion() {
     for access in accesses() {
@@ -166,14 +166,14 @@ fn a_part_is_no_completion() {
         sub.push(T0, write(200, 16)).expect("there is credit");
         sub.flush(T0);
         assert_eq!(state(&mut sub), (6, 3, false), "{access:?}");
-        // Two parts of the first: nothing to hear of, though they are taken in.
+        // Two parts of the first I/O: they are taken in, and nothing is announced.
         finish(2);
         assert!(!sub.prepare_park(T0), "there is something to take in");
         assert_eq!(state(&mut sub), (4, 3, false));
         assert_eq!(sub.reap(u32::MAX, |done| panic!("{done:?}")), 0);
         assert!(sub.prepare_park(T0), "and now there is not");
         sub.unpark();
-        // The last part of the first, the second, and a part of the third.
+        // The last part of the first I/O, the whole second one, and a part of the third.
         finish(3);
         assert_eq!(
             state(&mut sub),
@@ -206,7 +206,7 @@ fn without_credit_for_all_parts_nothing_is_submitted() {
     let refused = sub.push(T0, io(24, 1)).expect_err("three more");
     assert_eq!((refused.why, refused.into_io()), (Refusal::NoCredit { depth: 4 }, io(24, 1)));
     assert_eq!((queue.stats().submitted, sub.in_flight(), sub.outstanding()), (2, 2, 1));
-    // The limit is fine; beyond it there is no use in waiting.
+    // The limit itself is fine; beyond it waiting would not help.
     sub.push(T0, io(16, 2)).expect("two more");
     let refused = sub.push(T0, io(33, 3)).expect_err("five parts of four");
     assert_eq!((refused.why, refused.into_io()), (Refusal::TooLong { most: 32 }, io(33, 3)));
@@ -219,7 +219,7 @@ fn without_credit_for_all_parts_nothing_is_submitted() {
     balanced(&queue.stats(), 3, 8);
 }
 
-/// May be divided so often, and notes what is joined.
+/// A payload that can be divided `cuts` times; each join gives one cut back.
 #[derive(PartialEq, Eq, Clone, Debug)]
 struct Fussy {
     bytes: Vec<u8>,
@@ -265,7 +265,7 @@ fn nowait_is_not_divided() {
     assert_eq!(disk.requests(), [(20, 24)]);
 }
 
-/// Each limit at the limit and one block beyond it.
+/// Each limit, with an I/O at the limit and one that is a block longer.
 #[test]
 fn s16_14_an_io_at_a_limit_goes_whole_and_beyond_it_in_two() {
     let base = Limits { max_sectors: 64, ..Limits::default() };
@@ -303,8 +303,7 @@ fn s16_14_an_io_at_a_limit_goes_whole_and_beyond_it_in_two() {
     }
 }
 
-/// A bio of two segments counts as two when it is merged, and whether it was divided or not makes no
-/// difference.
+/// A bio of two segments counts as two when it is merged, whether it was divided or not.
 #[test]
 fn s16_14_merging_counts_the_segments_of_each_bio() {
     for (max_segments, together) in [(4, true), (3, false)] {
@@ -325,7 +324,7 @@ fn discards_and_zeroes_are_cut_by_their_own_limits() {
         let (queue, disk, mut sub) = disk::<()>(pages(), |config| config.access = access);
         disk.lock().memory.fill(1);
         assert_eq!(run(&mut sub, Io::new(Op::Discard, 8, 60, 0, ())).len(), 1);
-        // At multiples of 16.
+        // Cut at multiples of 16.
         assert_eq!(disk.requests(), [(8, 24), (32, 16), (48, 20)], "{access:?}");
         assert_eq!(run(&mut sub, Io::new(Op::WriteZeroes, 100, 40, 0, ())).len(), 1);
         assert_eq!(disk.requests(), [(100, 12), (112, 16), (128, 12)]);
@@ -351,7 +350,7 @@ fn nothing_crosses_a_chunk() {
     }
 }
 
-/// Requests that a write of two parts between two neighbours becomes, all in one plug.
+/// The requests that result from a write of two parts between two neighbours, all in one plug.
 fn between_neighbours(limits: Limits, flags: IoFlags, sectors: u32) -> Vec<(u64, u32, bool)> {
     between_neighbours_on(WriteCache::Through, limits, flags, sectors)
 }
@@ -380,14 +379,14 @@ fn only_the_last_part_merges() {
     let limits = Limits { max_sectors: 16, ..Limits::default() };
     let plain = between_neighbours(limits, IoFlags::NONE, 24);
     assert_eq!(plain, [(96, 4, true), (100, 16, true), (116, 12, true)]);
-    // There would be room for it before the first part.
+    // The first neighbour and the first part would fit into one request, but do not merge.
     let short = Limits { physical_block_size: 8192, ..limits };
     let plain = between_neighbours(short, IoFlags::NONE, 24);
     assert_eq!(plain, [(96, 4, true), (100, 12, true), (112, 16, true)]);
-    // Whole, it would have merged with both.
+    // Undivided, the write would have merged with both.
     let wide = Limits { max_sectors: 32, ..limits };
     assert_eq!(between_neighbours(wide, IoFlags::NONE, 24), [(96, 32, true)]);
-    // The memory of the last part begins where it was cut: at a boundary, or not.
+    // The last part's memory begins at the cut, which is at a boundary or not.
     let virt = |virt_boundary_mask| Limits { virt_boundary_mask, ..limits };
     assert_eq!(between_neighbours(virt(4095), IoFlags::NONE, 24).len(), 3);
     let cut_inside = Limits { max_sectors: 20, ..virt(4095) };
@@ -402,14 +401,14 @@ fn every_part_has_the_flags_of_the_io() {
         between_neighbours_on(WriteCache::Back { fua: true }, limits, IoFlags::FUA, 24),
         [(96, 4, false), (100, 16, true), (116, 8, true), (124, 4, false)]
     );
-    // Where it means nothing it does not bar merging either.
+    // Where the flag has no effect it does not prevent merging either.
     assert_eq!(
         between_neighbours(limits, IoFlags::FUA, 24),
         [(96, 4, false), (100, 16, false), (116, 12, false)]
     );
 }
 
-/// Each part must come behind a flush, and must itself be flushed.
+/// Each part must follow a flush, and must itself be flushed.
 #[test]
 fn every_part_goes_through_the_flush_sequence_of_the_io() {
     let limits = Limits { max_sectors: 16, ..Limits::default() };
@@ -442,7 +441,7 @@ fn every_part_goes_through_the_flush_sequence_of_the_io() {
         }
         let stats = queue.stats();
         assert_eq!((stats.submitted, stats.completed, stats.splits), (6, 6, 4));
-        // Ahead of each part, and behind each but the one that failed.
+        // A flush ahead of each part, and one behind each part but the failed one.
         assert_eq!((stats.flushes.asked, stats.flushes.dataless), (11, 0), "{access:?}");
         let requests = stats.submitted.checked_add_signed(stats.flushes.surplus());
         assert_eq!(Some(stats.completed_requests), requests, "{stats:?}");
@@ -450,8 +449,8 @@ fn every_part_goes_through_the_flush_sequence_of_the_io() {
     }
 }
 
-/// Limits can change while I/O runs. What was cut for others before goes as it is; what is submitted then is cut
-/// for those of the day.
+/// Limits can change while I/O runs. I/Os that were cut for earlier limits continue as they are; later I/Os are cut
+/// for the present limits.
 #[test]
 fn cuts_follow_limits_that_change() {
     let limits = |max_sectors| Limits { max_sectors, capacity: 1 << 20, ..Limits::default() };
@@ -467,10 +466,10 @@ fn cuts_follow_limits_that_change() {
             plan.device.limits = limits(max_sectors);
             replan(&queue, plan).expect("limits can be changed")
         };
-        // The device allows no more than 16.
+        // The device's own limit is 16.
         let mut narrow = begin(8);
         assert!((0..5).any(|_| narrow.step(T0)));
-        // In flight, and so in the way of the change; and staged behind it.
+        // One I/O in flight, which holds up the change; and one staged behind it.
         sub.push(T0, write(0, 8)).expect("there is credit");
         sub.flush(T0);
         let mut wider = begin(16);
@@ -488,7 +487,7 @@ fn cuts_follow_limits_that_change() {
         device.finish(6);
         assert_eq!(drain(&mut sub, &mut { T0 }, 3).len(), 4);
 
-        // Unnoticed by the submitter until it flushes, in the middle of the next I/O.
+        // The submitter notices the change only when it flushes, in the middle of the next I/O.
         let mut narrower = begin(8);
         assert!((0..5).any(|_| narrower.step(T0)));
         let parts = PLUG_REQUESTS + 1;
@@ -522,8 +521,8 @@ fn a_plug_is_flushed_between_parts_as_between_ios() {
     assert!(device.sectors().is_sorted(), "in ascending order");
 }
 
-/// Reads and writes of all lengths, one after the other, under all kinds of limits: what is read is what a plain
-/// array would hold, and every I/O completes once.
+/// Reads and writes of all lengths, one after the other, under all kinds of limits: reads return the contents of a
+/// plain array that gets the same writes, and every I/O completes once.
 #[test]
 fn contents_are_those_of_an_array() {
     for (seed, access) in (0..300).flat_map(|seed| accesses().map(|access| (seed, access))) {

@@ -42,7 +42,7 @@ fn s16_03_nr_requests_defaults() {
     assert_eq!(Queue::new(with(2049)).expect_err("too deep"), ConfigError::NrRequests(2049));
 }
 
-/// What the numbers mean: so many requests are taken in, and the next one waits outside.
+/// The effect of the depths: that many requests are taken in, and the next one waits outside.
 #[test]
 fn s16_03_a_queue_takes_in_nr_requests_and_no_more() {
     for access in accesses() {
@@ -100,7 +100,7 @@ fn s16_12_a_128_kib_tail_flushes_at_the_next_append() {
     }
 }
 
-/// By merging, too, a tail may become as long.
+/// A tail may become as long by merging, too.
 #[test]
 fn s16_12_a_tail_that_has_grown_to_128_kib_flushes() {
     let (config, device) = config(shape(1, 64));
@@ -122,7 +122,7 @@ fn s16_12_each_submitters_order_out_is_its_order_in() {
         let config = Config { access, submitters: 4, nr_requests: Some(8), ..config };
         let queue = Queue::new(config).expect("valid");
         let mut subs: Vec<_> = (0..4).map(|_| queue.submitter().expect("free")).collect();
-        // Descending, so that no order but that of arrival explains the outcome.
+        // Descending, so that only the order of arrival explains the outcome.
         for i in (0..40).rev() {
             for (who, sub) in (0..).zip(&mut subs) {
                 sub.push(T0, write(who * 10_000 + i * 100, 8)).expect("there is credit");
@@ -149,7 +149,7 @@ fn s16_12_each_submitters_order_out_is_its_order_in() {
     }
 }
 
-/// The device is full, so that everything else waits in the elevator. Returns the queue's handle too.
+/// A full device, so that all further I/Os wait in the elevator. Returns the queue's handle too.
 fn behind_a_full_device(
     adjust: impl FnOnce(&mut Config<u32>),
 ) -> (Queue<u32>, Handle, Submitter<u32>) {
@@ -164,7 +164,7 @@ fn behind_a_full_device(
     (queue, device, sub)
 }
 
-/// Lets everything finish; the requests after the first as (sector, sectors, bios).
+/// Finishes all requests; returns those after the first as (sector, sectors, bios).
 fn finish(queue: &Queue<u32>, device: &Handle, sub: &mut Submitter<u32>) -> Vec<(u64, u32, u32)> {
     device.with(|c| c.inline = true);
     device.finish(1000);
@@ -213,8 +213,8 @@ fn back_and_front_merges_in_the_elevator() {
     }
 }
 
-/// Three queued writes, the first a second older than the others; then what bridges two of them. What
-/// reaches the device 5 s after the first was queued, as (sector, bios).
+/// Three queued writes, the first a second older than the others; then a write that bridges two of them. Returns the
+/// requests that reach the device 5 s after the first was queued, as (sector, bios).
 fn bridged(
     adjust: impl FnOnce(&mut Config<u32>),
     queued: [u64; 3],
@@ -223,7 +223,7 @@ fn bridged(
     let (config, device) = config(shape(1, 1));
     let mut config = config.scheduler(deadline());
     config.nr_requests = Some(64);
-    // Every request begins a batch, and so looks whether the oldest has expired.
+    // Every request begins a batch, so the policy checks for each whether the oldest has expired.
     config.options.set("fifo_batch", "1").expect("mq-deadline has it");
     adjust(&mut config);
     let queue = Queue::new(config).expect("valid");
@@ -245,21 +245,22 @@ fn bridged(
 fn s16_16_an_io_that_bridges_two_requests_leaves_one_with_the_earliest_deadline() {
     for access in accesses() {
         let (merges, order) = bridged(|config| config.access = access, [108, 50, 92], 100);
-        // The one-hit cache held 108, so the bridge went to its front; then both to the end of 92.
+        // The one-hit cache held 108, so the bridge merged with its front; then both merged with the end of 92.
         assert_eq!((merges.back, merges.front, merges.request), (0, 1, 1), "{access:?}");
         assert_eq!(order, [(92, 3), (50, 1)]);
-        // And the other way round: to the end of the older, which then takes in what follows.
+        // The other way round: the bridge merges with the end of the older request, which then absorbs the one
+        // behind.
         let (merges, order) = bridged(|config| config.access = access, [92, 50, 108], 100);
         assert_eq!((merges.back, merges.front, merges.request), (1, 0, 1));
         assert_eq!(order, [(92, 3), (50, 1)]);
-        // Without a bridge 92 and 108 keep their own deadlines, and nothing but 108 has expired.
+        // Without a bridge 92 and 108 keep their own deadlines, and only 108 has expired.
         let (merges, order) = bridged(|config| config.access = access, [108, 50, 92], 70);
         assert_eq!(merges.total(), 0);
         assert_eq!(order[0], (108, 1));
     }
 }
 
-/// Pairs of contiguous writes, or discards, and whether limits like these let them become one.
+/// Pairs of contiguous writes, or discards, and whether they can become one request under these limits.
 #[test]
 fn s16_14_each_limit_holds_in_the_plug_and_in_the_elevator() {
     let discard = |sector, sectors| Io { op: Op::Discard, ..write(sector, sectors) };
@@ -310,7 +311,7 @@ fn s16_14_a_request_full_of_segments_grows_no_more() {
     }
 }
 
-/// A request that had no room for two segments is offered one, for which it has room.
+/// A request that has no room for two more segments is offered two, and then one, for which it has room.
 #[test]
 fn s16_14_a_segment_failure_is_for_good() {
     let merged = |offer_two: bool| {
@@ -323,7 +324,7 @@ fn s16_14_a_segment_failure_is_for_good() {
             sub.flush(T0);
         };
         pair(&mut sub, 100);
-        // So that the one-hit cache is not the only way to it.
+        // These take the one-hit cache, so that the first request is found by look-up only.
         submit_each(&mut sub, T0, [write(5000, 8), write(5008, 8)]);
         if offer_two {
             pair(&mut sub, 116);
@@ -352,12 +353,12 @@ fn s16_15_unlike_ios_do_not_merge_though_contiguous() {
         for io in unlike {
             let (queue, device, mut sub) = behind_a_full_device(|config| {
                 config.access = access;
-                // Otherwise FUA would mean nothing and not be in the way.
+                // Without such a cache FUA would have no effect, and would not prevent merging.
                 config.device.cache = WriteCache::Back { fua: true };
             });
             submit_each(&mut sub, T0, [write(0, 8), io]);
             assert_eq!(queue.stats().merges.total(), 0, "{access:?} {io:?}");
-            // Nor in the plug.
+            // Nor do they merge in the plug.
             sub.push(T0, write(1000, 8)).expect("there is credit");
             sub.push(T0, Io { sector: 1008, cookie: 1008, payload: 1008, ..io })
                 .expect("there is credit");
@@ -403,8 +404,8 @@ fn nomerges_1_keeps_the_one_hit_cache_and_2_nothing() {
     assert_eq!(run(NoMerges::None), (0, 0));
 }
 
-/// An I/O that ends where a request starts: looked for in the sector order only if `front_merges` says so,
-/// but taken in any case if the one-hit cache has it.
+/// An I/O that ends where a request starts: it is looked up in the sector order only if `front_merges` says so, but
+/// merges in any case if the one-hit cache has the request.
 #[test]
 fn s8_08_front_merges_0_turns_off_the_look_up_and_not_the_one_hit_cache() {
     for access in accesses() {
@@ -413,7 +414,7 @@ fn s8_08_front_merges_0_turns_off_the_look_up_and_not_the_one_hit_cache() {
                 config.options.set("front_merges", front_merges).expect("mq-deadline has it");
                 config.access = access;
             });
-            // The first request is in the cache until another one merges.
+            // The first request stays in the cache until another one merges.
             submit_each(&mut sub, T0, [write(100, 8)]);
             submit_each(
                 &mut sub,
@@ -431,7 +432,7 @@ fn s8_08_front_merges_0_turns_off_the_look_up_and_not_the_one_hit_cache() {
     }
 }
 
-/// The lesson of the reverted kernel series: what waits for a scheduler tag can still merge.
+/// The lesson of the reverted kernel series: an I/O that waits for a scheduler tag can still merge.
 #[test]
 fn an_io_without_a_slot_still_merges() {
     for access in accesses() {
@@ -440,7 +441,7 @@ fn an_io_without_a_slot_still_merges() {
             config.submitters = 2;
             config.access = access;
         });
-        // One slot is at the device; three wait; the fourth finds none.
+        // One request with a slot is at the device; three wait; the fourth I/O finds no slot.
         submit_each(&mut sub, T0, [write(0, 8), write(1000, 8), write(2000, 8), write(3000, 8)]);
         let mut other = queue.submitter().expect("two were asked for");
         submit_each(&mut other, T0, [write(8, 8), write(1008, 8)]);
@@ -453,7 +454,7 @@ fn an_io_without_a_slot_still_merges() {
     }
 }
 
-/// `async_depth` of 8 and two submitters: `limited` fills what it may, then sync reads take the rest.
+/// `async_depth` of 8 and two submitters: `limited` I/Os take their share, then sync reads take the rest.
 fn async_depth_is_shared_by(access: Access, limited: impl Fn(u64) -> Io<u32>) {
     let (config, device) = config(shape(1, 1));
     let mut config = config.scheduler(deadline());
@@ -482,7 +483,7 @@ fn s8_09_async_depth_leaves_the_rest_to_sync_reads() {
     for access in accesses() {
         async_depth_is_shared_by(access, write);
         async_depth_is_shared_by(access, async_read);
-        // The ninth is of either kind.
+        // The ninth I/O is of either kind.
         async_depth_is_shared_by(access, |i| if i % 2 == 0 { write(i) } else { async_read(i) });
         async_depth_is_shared_by(access, |i| if i % 2 == 1 { write(i) } else { async_read(i) });
     }
@@ -527,8 +528,8 @@ fn submitters_are_limited_and_their_numbers_return() {
     assert_eq!(queue.submitter().expect("one came back").id(), id);
 }
 
-/// One that always had more staged than there were slots kept its place at the head of those who wait for one: with
-/// four slots and two threads of sixteen I/Os each, one did 300 I/Os in the time in which the other did 17,600.
+/// A submitter that always had more staged than there were slots once kept its place at the head of the line for
+/// slots: with four slots and two threads of sixteen I/Os each, one did 300 I/Os while the other did 17,600.
 #[test]
 fn slots_go_round_among_those_who_always_want_more() {
     for access in accesses() {
@@ -547,7 +548,7 @@ fn slots_go_round_among_those_who_always_want_more() {
                 submitter.flush(now);
             }
             device.finish(1);
-            // The first one is always there first.
+            // The first submitter is always the first to poll.
             for (n, submitter) in submitters.iter_mut().enumerate() {
                 submitter.poll(now);
                 ended[n] += submitter.reap(u32::MAX, |_| {});

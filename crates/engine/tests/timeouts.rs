@@ -1,5 +1,5 @@
-//! Requests that take too long, that are tried again, and that the device wants back later
-//! (`spec/framework.md` section 10, and section 16 line 19). Races are in `interleavings.rs`.
+//! Requests that time out, that are retried, and that the device requeues (`spec/framework.md` section 10, and
+//! section 16 line 19). Races are in `interleavings.rs`.
 
 mod common;
 
@@ -37,7 +37,7 @@ fn queue(config: Config<u32>) -> (Queue<u32>, Submitter<u32>) {
     (queue, submitter)
 }
 
-/// Polls at `now`; what ended, by cookie.
+/// Polls at `now`; returns cookies and results of the I/Os that ended.
 fn poll(sub: &mut Submitter<u32>, now: Instant) -> Vec<(u64, IoResult)> {
     let mut ended = Vec::new();
     sub.poll(now);
@@ -45,7 +45,7 @@ fn poll(sub: &mut Submitter<u32>, now: Instant) -> Vec<(u64, IoResult)> {
     ended
 }
 
-/// Polls whenever the queue says that something is due; what ended and when.
+/// Polls whenever the queue says that something is due; returns the I/Os that ended, and when.
 fn run(sub: &mut Submitter<u32>, mut now: Instant) -> Vec<(u64, IoResult, Instant)> {
     let mut ended = Vec::new();
     for _ in 0..1000 {
@@ -70,7 +70,7 @@ fn s16_19_the_handler_is_called_once_for_each_expiry_and_reset_timer_re_arms() {
             device.book().says = says;
             let (queue, mut sub) = queue(Config { access, ..config });
             submit_each(&mut sub, ms(1), [write(0, 8)]);
-            // Often, so that a second call for the same expiry would have every chance.
+            // Often, so that a second call for the same expiry has every chance to occur.
             for at in 1..31 {
                 for _ in 0..3 {
                     assert_eq!(poll(&mut sub, ms(at)), [], "{access:?} {says:?} at {at}");
@@ -91,7 +91,7 @@ fn s16_19_reset_timer_gives_the_whole_time_from_then_on() {
     let (config, device) = scripted(timed(1), [Attempt::Take(Fate { resets: 1, ..Fate::LOST })]);
     let (_queue, mut sub) = queue(config);
     submit_each(&mut sub, T0, [write(0, 8)]);
-    // Nobody came by for a while.
+    // No thread polled for a while.
     assert_eq!(poll(&mut sub, ms(17)), []);
     assert_eq!(sub.next_deadline(), Some(ms(27)));
     assert_eq!(poll(&mut sub, ms(26)), []);
@@ -99,7 +99,7 @@ fn s16_19_reset_timer_gives_the_whole_time_from_then_on() {
     assert_eq!(device.asked(0), [ms(17), ms(27)]);
 }
 
-/// A completion just before, at and just after the deadline, seen in time or too late.
+/// A completion just before, at and just after the deadline, polled in time or too late.
 #[test]
 fn s16_19_a_completion_that_races_with_the_handler_has_one_outcome() {
     for access in accesses() {
@@ -133,7 +133,7 @@ fn s16_19_a_completion_after_reset_timer_is_the_one_outcome() {
     assert_at_rest(&queue, 1);
 }
 
-/// An interrupt went missing; the handler looks and finds the request finished.
+/// An interrupt was missed; the handler looks and finds the request finished.
 #[test]
 fn s16_19_the_handler_may_find_a_request_finished() {
     let missed = Fate { after: Nanos(5), end: End::Missed(Ok(())), resets: 0 };
@@ -147,7 +147,7 @@ fn s16_19_the_handler_may_find_a_request_finished() {
 
 #[test]
 fn the_time_begins_at_the_device_and_anew_each_time() {
-    // One at a time: the second request waits 7 ms for its tag, the third comes after a requeue.
+    // One at a time: the second request waits 7 ms for its tag, and its second attempt comes after a requeue.
     let back = Attempt::Take(Fate::after(Nanos::from_millis(7), Verdict::Requeue));
     let (config, device) = scripted(timed(1), [ok(Nanos::from_millis(7)), back]);
     let (queue, mut sub) = queue(config);
@@ -166,7 +166,7 @@ fn the_time_begins_at_the_device_and_anew_each_time() {
     assert_eq!(device.asked(0), [ms(22)], "12 ms it was refused");
 }
 
-/// DEV_RESOURCE promises that a completion makes room. The handler's is one.
+/// DEV_RESOURCE promises that a completion makes room. The end by the handler is one.
 #[test]
 fn a_request_that_is_given_up_makes_room() {
     for access in accesses() {
@@ -182,7 +182,7 @@ fn a_request_that_is_given_up_makes_room() {
     }
 }
 
-/// Somebody who sleeps until the queue's deadline comes for what is lost, whoever pumps.
+/// A submitter that sleeps until the queue's deadline ends the lost request, or the pump thread does.
 #[test]
 fn the_queue_names_the_deadline_and_only_while_something_is_there() {
     let (config, device) = scripted(timed(4), [Attempt::Take(Fate::LOST), ok(Nanos(5))]);
@@ -205,7 +205,7 @@ fn the_queue_names_the_deadline_and_only_while_something_is_there() {
     assert_eq!(poll(&mut sub, ms(10)), [(0, GIVEN_UP)]);
 }
 
-/// `spec/framework.md` section 1: 30 s, and nobody sleeps longer than 5 s on it.
+/// `spec/framework.md` section 1: 30 s, checked at least every 5 s.
 #[test]
 fn the_default_is_30_s_in_looks_of_5_s() {
     let shape = DeviceShape { timeout: DEFAULT_TIMEOUT, ..shape(1, 4) };
@@ -235,7 +235,7 @@ fn a_timeout_of_nothing_is_refused_and_for_ever_is_possible() {
     assert_eq!((poll(&mut sub, ms(1 << 40)), device.asked(0)), (vec![], vec![]));
 }
 
-/// A queue for which one request is tried `retries` times more, and how its attempts end.
+/// Runs one request on a queue that allows `retries` retries; its attempts end as `script` says.
 fn tried(retries: u8, script: &[Attempt]) -> (IoResult, Oracle, Queue<u32>) {
     let (config, device) = scripted(timed(4), script.iter().copied());
     let (queue, mut sub) = queue(Config { retries, ..config });
@@ -304,7 +304,7 @@ fn a_merged_request_is_retried_whole_and_first() {
     }
 }
 
-/// Each step of a flush sequence has its own retries, and a flush is one flush however often it is tried.
+/// Each step of a flush sequence has its own retries, and a flush counts as one however often it is tried.
 #[test]
 fn flushes_are_retried_too() {
     let cache = WriteCache::Back { fua: false };
@@ -325,8 +325,8 @@ fn flushes_are_retried_too() {
     }
 }
 
-/// Behind what waits in the hardware queue, with its tag, past the scheduler, and no sooner than something
-/// happens.
+/// Behind the requests that wait in the hardware queue, with its tag, past the scheduler, and only after another
+/// event.
 #[test]
 fn a_requeue_to_the_tail_stays_with_its_hardware_queue() {
     for access in accesses() {
@@ -340,8 +340,8 @@ fn a_requeue_to_the_tail_stays_with_its_hardware_queue() {
         sub.flush(T0);
         submit_each(&mut sub, T0, [write(300, 8)]);
         assert_eq!(device.taken(), [(0, T0), (100, T0)]);
-        // 0 is back, behind 200, which the device had refused; that one is offered again, and in this turn
-        // nothing else.
+        // 0 is back, behind 200, which the device had refused; 200 is offered again, and no other request in this
+        // turn.
         let at = T0 + Nanos(5);
         assert_eq!((poll(&mut sub, at), queue.tags_in_use(HW)), (vec![], 3), "{access:?}");
         assert_eq!(device.taken()[2..], [(200, at)]);
@@ -370,7 +370,7 @@ fn a_requeue_to_the_tail_of_an_idle_device_comes_again_after_3_ms() {
     }
 }
 
-/// A device that wants everything back, for ever, within the turn in which it took it.
+/// A device that requeues every request, for ever, within the turn in which it took it.
 #[test]
 fn a_requeue_to_the_tail_does_not_spin() {
     let at_once = Attempt::Take(Fate::after(Nanos::ZERO, Verdict::RequeueTail));

@@ -1,5 +1,5 @@
-//! Tokens and counters that instances of a policy share (`blkmq_sched::Outside`), as the engine keeps them: the
-//! bound over all hardware queues, who is called when one comes back, and the governor's work.
+//! Tokens and counters that instances of a policy share (`blkmq_sched::Outside`), as the engine keeps them: the bound
+//! over all hardware queues, the wake-ups when a token comes back, and the governor's work.
 
 mod common;
 
@@ -11,7 +11,7 @@ use common::{Handle, assert_at_rest, config, shape, ways, write};
 
 const HW_QUEUES: u16 = 4;
 
-/// A queue of four hardware queues with a submitter each, whose policy has these options.
+/// A queue of four hardware queues with a submitter each, and a policy with these options.
 fn rationed(
     options: &str,
     change: impl Fn(&mut Config<u32>),
@@ -116,7 +116,7 @@ fn the_governor_sees_every_sample_of_every_instance_once() {
         now += Nanos::from_micros(50);
         ended += poll(&mut submitters, now);
     }
-    // Elevators learn of completions when they are run, and the governor looks a millisecond after that.
+    // Elevators are told of completions when they run, and the governor looks a millisecond after that.
     for _ in 0..2 {
         now += Nanos(rationed::REVIEW.0 + 1);
         submit(&mut submitters, now, 0);

@@ -1,4 +1,4 @@
-//! What waits for a scheduler tag is chosen by group under a policy that shares by group (decision 13).
+//! Under a policy that shares by group, scheduler tags go to waiting I/Os by group (decision 0013).
 
 mod common;
 
@@ -49,7 +49,7 @@ impl Fixture {
     }
 }
 
-/// Ten I/Os that nothing joins.
+/// Ten I/Os that do not merge.
 fn ten(from: u64) -> impl Iterator<Item = u64> {
     (0..10).map(move |n| from + n * 1000)
 }
@@ -92,7 +92,7 @@ fn what_waits_still_merges_with_what_is_held() {
     for access in accesses() {
         let mut it = fixture(BFQ, |c| c.access = access);
         let mut now = Instant::from_nanos(1_000_000_000);
-        // One at the device, one held; sixteen that belong together wait, behind one another.
+        // One I/O at the device, one held; sixteen contiguous ones wait, one behind the other.
         it.push(now, 0, [1 << 20, 1 << 21]);
         it.push(now, 0, (0..16).map(|n| n * 8));
         it.device.with(|c| c.service = Some(blkmq_core::Nanos::from_millis(1)));
@@ -120,7 +120,7 @@ fn what_waits_can_be_given_up() {
             cancelled.push(done.cookie);
         });
         cancelled.sort_unstable();
-        // The first one is at the device.
+        // The I/O at 0 is at the device.
         assert_eq!(cancelled, [7000, 503_000], "{access:?}");
         it.device.with(|c| c.service = Some(blkmq_core::Nanos::from_millis(1)));
         it.device.finish(1);

@@ -1,9 +1,9 @@
-//! Line 8 of `spec/framework.md` section 16: no lost wake-up. Threads that sleep whenever they are allowed to
-//! and are woken by nothing but the host's calls and the deadlines that they were told before they slept.
+//! Line 8 of `spec/framework.md` section 16: no lost wake-up. Threads sleep whenever they are allowed to, and are
+//! woken only by the host's calls and by the deadlines that they were told before they slept.
 //!
-//! One real thread plays all of them, and a seed decides whose turn it is; what can happen between two
-//! instructions is for the model checkers. Two sleepers that wait for each other are found at once: nobody can
-//! go on, and something is in flight.
+//! One real thread plays all of them, and a seed decides which one has its turn; the model checkers cover
+//! interleavings of single instructions. Two sleepers that wait for each other are found at once: no thread can go
+//! on, and I/Os are in flight.
 
 mod common;
 
@@ -15,7 +15,7 @@ use common::{Call, Calls, Moods, assert_at_rest, config, shape, write};
 
 /// I/Os of each submitter.
 const IOS: u32 = 60;
-/// Turns after which a run that still moves is taken to turn on the spot.
+/// Turns after which a run that has not ended is considered endless.
 const TURNS: u32 = 200_000;
 
 /// One submitting thread.
@@ -23,12 +23,12 @@ struct Client {
     sub: Submitter<u32>,
     left: u32,
     asleep: bool,
-    /// What it was told before it fell asleep.
+    /// The deadline that it was told before it fell asleep, or the time of the call that wakes it.
     alarm: Option<Instant>,
 }
 
 impl Client {
-    /// Has everything back, and never comes again.
+    /// It has everything back, and never comes again.
     fn is_gone(&self) -> bool {
         self.left == 0 && self.sub.in_flight() == 0
     }
@@ -37,7 +37,7 @@ impl Client {
         !self.is_gone() && (!self.asleep || self.alarm.is_some_and(|at| at <= now))
     }
 
-    /// Does a little, as a thread does it: submits, or takes back and looks what is due, and sleeps if it may.
+    /// One turn of a thread: submits or reaps, does the work that is due, and sleeps if it may.
     fn turn(&mut self, now: Instant, rng: &mut Rng) {
         if std::mem::take(&mut self.asleep) {
             self.sub.unpark();
@@ -77,7 +77,7 @@ impl PumpThread {
 struct Threads {
     queue: Queue<u32>,
     calls: Calls,
-    /// Of every so many calls to the host one is lost on the way; 0 for none.
+    /// On average one of this many calls to the host is lost; 0 for none.
     lose: u64,
     clients: Vec<Client>,
     pumps: Vec<PumpThread>,
@@ -85,7 +85,7 @@ struct Threads {
     rng: Rng,
 }
 
-/// Nobody can go on.
+/// No thread can go on.
 #[derive(Debug)]
 struct Stuck;
 
@@ -105,7 +105,7 @@ impl Threads {
         }
     }
 
-    /// The next moment at which somebody wakes by himself.
+    /// The next time at which a thread wakes by itself.
     fn next_alarm(&self) -> Option<Instant> {
         let clients = self.clients.iter().filter(|client| !client.is_gone());
         let clients = clients.filter_map(|client| client.alarm.filter(|_| client.asleep));
@@ -144,14 +144,15 @@ impl Threads {
     }
 }
 
-/// Everything but what a test insists on, drawn from the seed.
+/// Threads with parameters drawn from the seed, except for those that a test insists on.
 fn threads(seed: u64, resource: u64, dev_resource: u64, lose: u64) -> (Threads, u16) {
     let mut rng = Rng::new(seed);
     let hw_queues = 1 + rng.below(3) as u16;
     let shape = DeviceShape {
         shared_tags: rng.chance(1, 3),
         budget: rng.chance(1, 3).then(|| 1 + rng.below(3) as u32),
-        // Room for one in any case. With more tags than that the device refuses what exceeds it.
+        // Room for one request in any case. With more tags than that, the device refuses requests that exceed the
+        // room.
         ..shape(hw_queues, if dev_resource > 0 { 4 } else { 1 })
     };
     let (config, device) = config(shape);
@@ -218,7 +219,7 @@ fn s16_08_no_lost_wake_up_with_dev_resource_and_no_timer_at_all() {
     assert!(stats.busy > 3_000, "{stats:?}");
 }
 
-/// The same with a host that forgets a call now and then: that is what a lost wake-up looks like here.
+/// The same with a host that loses a call now and then: so a lost wake-up is noticed.
 #[test]
 fn s16_08_a_lost_wake_up_would_be_noticed() {
     let stuck = |seed: &u64| threads(*seed, 0, 10, 10).0.run().is_err();

@@ -1,16 +1,16 @@
-//! What one thread sleeps on and others wake it by.
+//! A bell: the thing that one thread sleeps on and by which other threads wake it.
 //!
-//! Without anything else to watch that is thread parking. Where a device has a descriptor to watch
-//! ([`event_fd`]), it is poll(2) on that and on an eventfd of the thread's own.
+//! Where there is nothing else to watch, that is thread parking. Where a device has a descriptor to watch
+//! ([`event_fd`]), it is poll(2) on that descriptor and on an eventfd of the thread's own.
 //!
 //! # No lost wake-up
 //!
-//! Both remember one ring: parking by its token, the eventfd by its count, and only the sleeper takes that away,
-//! when it wakes. So a ring between a thread's last look for work and its falling asleep ends that sleep at once.
-//! Descriptors are level-triggered: poll(2) looks at the state and not at changes, and a device's stays readable
-//! until somebody has reaped. So of a completion before, during or after the look, none is slept through: if the
-//! look missed it, poll(2) finds it. If somebody else reaped it in between, that one is awake, and rings for
-//! whoever it concerns as the engine's protocols have it.
+//! Both remember one ring: parking by its token, the eventfd by its count, and only the sleeper takes that away, when
+//! it wakes. So a ring between a thread's last look for work and its falling asleep ends that sleep at once.
+//! Descriptors are level-triggered: poll(2) looks at the state and not at changes, and a device's descriptor stays
+//! readable until a thread has reaped. So no completion before, during or after the look is slept through: if the
+//! look missed it, poll(2) finds it. If another thread reaped it in between, that thread is awake, and rings the
+//! bells of the threads concerned, as the engine's protocols require.
 //!
 //! [`event_fd`]: blkmq_engine::DeviceQueue::event_fd
 
@@ -26,15 +26,15 @@ use std::time::Duration;
 #[cfg(target_os = "linux")]
 pub(crate) use linux::DeviceFds;
 
-/// One sleeper's: a client's, on whatever thread that is used, or a pump thread's.
+/// The bell of one sleeper: of a client, on whatever thread that is used, or of a pump thread.
 pub(crate) enum Bell {
-    /// Of a queue whose devices have nothing to watch.
+    /// In a queue without device descriptors to watch.
     Thread(Mutex<Sleeper>),
     #[cfg(target_os = "linux")]
     Event(OwnedFd),
 }
 
-/// What such a bell wakes.
+/// What a [`Bell::Thread`] wakes.
 pub(crate) enum Sleeper {
     /// Nothing: no thread has enrolled yet.
     Nobody,
@@ -51,8 +51,8 @@ impl Bell {
         Self::Thread(Mutex::new(Sleeper::Nobody))
     }
 
-    /// The calling thread is the one to wake from now on. To be called before the sleeper's last look for work: a ring
-    /// before that may wake the thread that enrolled earlier, and the look finds what it was for.
+    /// Makes the calling thread the one to wake from now on. To be called before the sleeper's last look for work: a
+    /// ring before that may wake the thread that enrolled earlier, and the look finds the work that it announced.
     pub(crate) fn enrol(&self) {
         match self {
             Self::Thread(place) => {
@@ -66,14 +66,14 @@ impl Bell {
                     }
                 }
             }
-            // It wakes any thread that polls it.
+            // An eventfd wakes any thread that polls it.
             #[cfg(target_os = "linux")]
             Self::Event(_) => {}
         }
     }
 
-    /// Wakes the thread, or keeps it from sleeping next time. Does nothing before a thread has enrolled: it looks for
-    /// work between that and its first sleep.
+    /// Wakes the thread, or keeps it from sleeping next time. Does nothing before a thread has enrolled: the thread
+    /// looks for work between enrolling and its first sleep.
     pub(crate) fn ring(&self) {
         match self {
             Self::Thread(place) => {
@@ -117,8 +117,8 @@ mod linux {
             new_event().map(Self::Event)
         }
 
-        /// The descriptor that it makes readable, made now if it woke a thread so far. To be called by the sleeper,
-        /// before its last look for work.
+        /// Calls `then` with the descriptor that a ring makes readable. Makes that descriptor now if the bell has
+        /// woken a thread so far. To be called by the sleeper, before its last look for work.
         pub(crate) fn with_event<T>(&self, then: impl FnOnce(&OwnedFd) -> T) -> io::Result<T> {
             let place = match self {
                 Self::Event(fd) => return Ok(then(fd)),
@@ -134,7 +134,7 @@ mod linux {
             }
         }
 
-        /// The descriptor, if there is one by now.
+        /// The descriptor, if it has been made.
         fn event_of(place: &std::sync::Mutex<Sleeper>) -> Option<Arc<OwnedFd>> {
             match &*place.lock().expect("no thread panics while it holds this") {
                 Sleeper::Event(fd) => Some(Arc::clone(fd)),
@@ -142,20 +142,20 @@ mod linux {
             }
         }
 
-        /// Sleeps on a bell of a queue without devices to watch.
+        /// Sleeps on a bell of a queue without device descriptors to watch.
         pub(crate) fn rest(place: &std::sync::Mutex<Sleeper>, left: Option<Nanos>) {
             match Self::event_of(place) {
                 None => Self::park(left),
                 Some(fd) => {
                     let mut fds = [PollFd::from_borrowed_fd(fd.as_fd(), PollFlags::IN)];
-                    // Interrupted, or out of memory: as if it had rung; the thread looks, and comes back.
+                    // Interrupted or out of memory counts as a ring: the thread looks for work, and comes back.
                     let _ = poll(&mut fds, left.map(timespec).as_ref());
                     drain(&fd);
                 }
             }
         }
 
-        /// Forgets rings so far. For a thread that is awake and looks for work after this.
+        /// Forgets all rings so far. For a thread that is awake and looks for work after this.
         pub(crate) fn silence(&self) {
             match self {
                 Self::Event(fd) => drain(fd),
@@ -174,17 +174,17 @@ mod linux {
     }
 
     fn drain(bell: &OwnedFd) {
-        // Nothing to read is an error that says so.
+        // If there is nothing to read, it fails with an error that says so.
         let _ = rustix::io::read(bell, &mut [0; 8]);
     }
 
     pub(super) fn ring(bell: &OwnedFd) {
-        // Fails only at a count of 2^64 - 2, and then it is readable.
+        // Fails only at a count of 2^64 - 2, and then the descriptor is readable anyway.
         let _ = rustix::io::write(bell, &1_u64.to_ne_bytes());
     }
 
-    /// The descriptors of a queue's devices, by hardware queue; ours, so that threads may sleep on them whatever
-    /// becomes of the queue.
+    /// The descriptors of a queue's devices, by hardware queue. They are duplicates, so threads may sleep on them
+    /// even when the queue is gone.
     pub(crate) struct DeviceFds(Box<[Option<OwnedFd>]>);
 
     impl DeviceFds {
@@ -196,28 +196,28 @@ mod linux {
             fds.collect::<io::Result<_>>().map(Self)
         }
 
-        /// Has no device one?
+        /// Has no device a descriptor?
         pub(crate) fn is_empty(&self) -> bool {
             self.0.iter().all(Option::is_none)
         }
 
         /// Sleeps until `bell` rings, a device of the hardware queues `hws` has something, or `left` is over;
-        /// now and then for no reason. Ends a ring.
+        /// sometimes wakes for no reason. Consumes a ring.
         pub(crate) fn sleep(&self, bell: &OwnedFd, hws: Range<u16>, left: Option<Nanos>) {
             let hws = usize::from(hws.start)..usize::from(hws.end);
             let devices = self.0[hws].iter().flatten().map(AsFd::as_fd);
             let watch = |fd| PollFd::from_borrowed_fd(fd, PollFlags::IN);
             let mut fds: Vec<_> = std::iter::once(bell.as_fd()).chain(devices).map(watch).collect();
             let timeout = left.map(timespec);
-            // Interrupted, or out of memory: as if somebody had called; the thread looks, and comes back.
+            // Interrupted or out of memory counts as a ring: the thread looks for work, and comes back.
             let polled = poll(&mut fds, timeout.as_ref());
             if polled.is_err() || !fds[0].revents().is_empty() {
                 drain(bell);
             }
         }
 
-        /// One descriptor for all of it: readable when `bell` has rung or a device of the hardware queues `hws` has
-        /// something.
+        /// One descriptor for all of these: readable when `bell` has rung or a device of the hardware queues `hws`
+        /// has something.
         pub(crate) fn join(&self, bell: &OwnedFd, hws: Range<u16>) -> io::Result<OwnedFd> {
             let all = epoll::create(epoll::CreateFlags::CLOEXEC)?;
             let hws = usize::from(hws.start)..usize::from(hws.end);

@@ -17,21 +17,21 @@ pub(crate) mod outside;
 
 pub use blocking::{Blocking, CallError, Canceller};
 
-/// How often a client of a poisoned queue looks whether its I/Os have come back.
+/// How often a client of a poisoned queue checks whether its I/Os have come back.
 const POISONED_LOOK: Nanos = Nanos::from_millis(1);
 
-/// Somebody else who may have something to do for a client that waits.
+/// Another source of work for a client that waits.
 ///
-/// Whoever makes it ring after [`listen`](Self::listen) said that it had not must wake the thread, as
+/// A thread that makes it ring after [`listen`](Self::listen) returned false must wake the client's thread, as
 /// [`Threads::wake_submitter`] does.
 pub(crate) trait Summons {
     /// Has it rung?
     fn rang(&self) -> bool;
-    /// The same, last thing before parking.
+    /// As [`rang`](Self::rang), for the last check before parking.
     fn listen(&self) -> bool;
 }
 
-/// Nobody else.
+/// No other source of work.
 struct NoSummons;
 
 impl Summons for NoSummons {
@@ -46,11 +46,11 @@ impl Summons for NoSummons {
 
 /// A completion queue with cookies: push I/Os, flush, reap; the base of everything else.
 ///
-/// One per thread; it may be moved to another thread at any time, with I/Os in flight too. What it cannot do at once it
-/// never waits for, except in [`wait`](Self::wait).
+/// One per thread; it may be moved to another thread at any time, even with I/Os in flight. It never waits for
+/// anything, except in [`wait`](Self::wait).
 ///
-/// Dropping it cancels what it has not flushed. What is in flight goes on, and when that is done another client may
-/// have its place.
+/// Dropping it cancels the I/Os that it has not flushed. I/Os in flight continue, and when they are done another
+/// client may take its place.
 #[derive(Debug)]
 pub struct Client<P> {
     submitter: Submitter<P>,
@@ -59,7 +59,7 @@ pub struct Client<P> {
     watch: Watch,
     seat: Seat,
     stalls: Stalls<P>,
-    /// Threads without which its I/Os would make no progress, if there are any.
+    /// Pump threads, without which its I/Os would make no progress, if there are any.
     _pumps: Option<Arc<PumpThreads>>,
 }
 
@@ -77,7 +77,7 @@ impl<P: Payload> Client<P> {
         Self { submitter, clock, patience, watch, seat, stalls, _pumps: pumps }
     }
 
-    /// The clock that times are given by.
+    /// The clock of all times that this client takes and returns.
     #[must_use]
     pub fn clock(&self) -> Clock {
         self.clock
@@ -107,8 +107,8 @@ impl<P: Payload> Client<P> {
         self.submitter.plugged()
     }
 
-    /// Takes an I/O into the plug; it is on its way after the next [`flush`](Self::flush) or
-    /// [`wait`](Self::wait) at the latest. Reads the clock: [`batch`](Self::batch) does once for many.
+    /// Takes an I/O into the plug; the next [`flush`](Self::flush) or [`wait`](Self::wait) submits it, if nothing
+    /// does before. Reads the clock: [`batch`](Self::batch) does so once for many.
     ///
     /// # Errors
     /// Gives the I/O back if there is no credit for it or the device could not take it.
@@ -118,7 +118,7 @@ impl<P: Payload> Client<P> {
     }
 
     /// As [`push`](Self::push), at a time of the client's [clock](Self::clock) that the caller has read: schedulers
-    /// take it for the time of arrival.
+    /// treat it as the time of arrival.
     ///
     /// # Errors
     /// As [`push`](Self::push).
@@ -133,7 +133,7 @@ impl<P: Payload> Client<P> {
         Batch { now: self.clock.now(), client: self }
     }
 
-    /// Sends the plug on its way, and does inline whatever there is to do.
+    /// Submits the plug, and does all due work inline.
     #[inline]
     pub fn flush(&mut self) {
         self.flush_at(self.clock.now());
@@ -145,13 +145,13 @@ impl<P: Payload> Client<P> {
         self.submitter.flush(now);
     }
 
-    /// Asks for the I/O with this cookie to be given up, which it is if it still waits by itself; its completion
-    /// says. See [`Submitter::cancel`].
+    /// Asks for the I/O with this cookie to be cancelled. It is cancelled if it still waits by itself; its completion
+    /// says whether it was. See [`Submitter::cancel`].
     pub fn cancel(&mut self, cookie: u64) {
         self.submitter.cancel(self.clock.now(), cookie);
     }
 
-    /// What wakes the thread that waits here.
+    /// The means to wake the thread that waits in this client.
     fn waker(&self) -> (Arc<Threads>, SubmitterId) {
         (Arc::clone(self.seat.threads()), self.submitter.id())
     }
@@ -162,14 +162,14 @@ impl<P: Payload> Client<P> {
         self.submitter.reap(most, take)
     }
 
-    /// Does what is due, so that I/Os make progress, without waiting.
+    /// Does the work that is due, so that I/Os make progress, without waiting.
     pub fn poll(&mut self) {
         self.submitter.poll(self.clock.now());
     }
 
-    /// Has this client found that a policy or a device of its queue panicked? Then the queue takes no I/Os any more.
-    /// Those that it had come back, with [`IoError::POISONED`](blkmq_core::IoError::POISONED) or as the device ended
-    /// them, but for those that are [lost](Self::lost).
+    /// Has this client found that a policy or a device of its queue panicked? Then the queue takes no more I/Os. The
+    /// client's I/Os come back, with [`IoError::POISONED`](blkmq_core::IoError::POISONED) or as the device ended
+    /// them, except for those that are [lost](Self::lost).
     #[must_use]
     pub fn is_poisoned(&self) -> bool {
         self.submitter.is_poisoned()
@@ -187,7 +187,7 @@ impl<P: Payload> Client<P> {
         self.wait_until(Instant::MAX, least, most, &mut take)
     }
 
-    /// As [`wait`](Self::wait), but returns at `deadline` with what there is.
+    /// As [`wait`](Self::wait), but returns at `deadline` with the completions that there are.
     pub fn wait_until(
         &mut self,
         deadline: Instant,
@@ -198,14 +198,14 @@ impl<P: Payload> Client<P> {
         self.wait_with(deadline, least, most, take, &NoSummons)
     }
 
-    /// Waits until at least one I/O has finished or the bell has rung; hands all that have to `take`.
+    /// Waits until at least one I/O has finished or the bell has rung; hands all finished ones to `take`.
     pub(crate) fn wait_or(&mut self, bell: &impl Summons, take: impl FnMut(Completion<P>)) -> u32 {
         self.wait_with(Instant::MAX, 1, u32::MAX, take, bell)
     }
 
-    /// With nothing in flight: waits until the bell has rung. Marks nothing in the engine, which therefore
-    /// does not count on this thread, nor wakes it. Does not watch devices: what others have there stays
-    /// readable until they come for it.
+    /// With nothing in flight: waits until the bell has rung. Marks nothing in the engine, which therefore neither
+    /// relies on this thread nor wakes it. Does not watch devices: completions for other submitters stay readable
+    /// there until those submitters reap them.
     pub(crate) fn idle(&mut self, bell: &impl Summons) {
         for looks in 1.. {
             if bell.rang() {
@@ -253,7 +253,7 @@ impl<P: Payload> Client<P> {
             } else {
                 idle += 1;
             }
-            // After work has been looked for, so that a bell that never stops does not stop the rest.
+            // After the look for work, so that a bell that rings all the time does not stop progress.
             if got < least && (bell.rang() || self.submitter.lost().is_some()) {
                 break;
             }
@@ -264,7 +264,7 @@ impl<P: Payload> Client<P> {
         got
     }
 
-    /// Waits a little for `least` completions, the more patiently the longer nothing has come.
+    /// Waits a little for `least` completions; the longer nothing has arrived, the longer.
     fn pause(&mut self, idle: u32, least: u32, deadline: Instant, bell: &impl Summons) {
         let pause = self.patience.next(idle);
         if let Pause::Spin(spins) = pause {
@@ -283,7 +283,7 @@ impl<P: Payload> Client<P> {
         let deadline = deadline.min(self.stalls.waiting(now, &self.submitter));
         self.seat.enrol();
         if self.submitter.is_poisoned() {
-            // Another thread is ending I/Os, or a device has some still: nothing announces either.
+            // Another thread may be ending I/Os, or a device may still have some: neither is announced.
             self.seat.park_until(Some(deadline.min(now + POISONED_LOOK)), self.clock);
             return;
         }
@@ -291,7 +291,7 @@ impl<P: Payload> Client<P> {
         if pause == Pause::Yield || next - now <= AWAKE_FOR {
             std::thread::yield_now();
         } else if self.submitter.prepare_park(now) {
-            // Another thread may have set a timer since, and gone away counting on those that sleep.
+            // Another thread may have set a timer since and gone away, relying on the parked threads.
             let next = self.submitter.next_deadline().map_or(deadline, |at| at.min(deadline));
             if !bell.listen() {
                 self.seat.park_until((next < Instant::MAX).then_some(next), self.clock);

@@ -1,4 +1,4 @@
-//! The only file that reads a clock.
+//! The only file of the product that reads a clock.
 
 // The rule that time is an argument has this one exception.
 #![allow(clippy::disallowed_methods)]
@@ -22,7 +22,7 @@ impl Clock {
         Self { epoch: std::time::Instant::now() }
     }
 
-    /// As if it had been started so many seconds ago.
+    /// A clock that seems to have been started that many seconds ago.
     #[cfg(all(test, target_os = "linux"))]
     pub(crate) fn started_ago(seconds: u64) -> Self {
         let ago = std::time::Duration::from_secs(seconds);
@@ -37,7 +37,8 @@ impl Clock {
         Instant::from_nanos(self.epoch.elapsed().as_nanos() as u64)
     }
 
-    /// Sleeps until `at`; returns at once if that is past. The kernel may add some 50 us.
+    /// Sleeps until `at`; returns at once if that has passed, or if `at` is [`Instant::MAX`]. The kernel may add some
+    /// 50 us.
     pub fn sleep_until(&self, at: Instant) {
         let left = at - self.now();
         if left.0 > 0 && at < Instant::MAX {

@@ -1,6 +1,6 @@
-//! Looking at a queue and changing it while it is in use, for callers that can wait.
+//! Reading the attributes of a queue and changing them while it is in use, for callers that can wait.
 //!
-//! The engine says what is possible and takes the steps; here is the loop around them.
+//! The engine decides what is possible and takes the steps; this module has the loop around them.
 
 use crate::{Clock, Service};
 use blkmq_core::{Nanos, Payload};
@@ -8,7 +8,7 @@ use blkmq_engine::attributes::{self, Attribute, AttributeError, SetAttributeErro
 use blkmq_engine::{Change, ChangeError, EditError, Plan, Queue};
 
 impl<P: Payload> Service<P> {
-    /// Every attribute of the queue with its present value, in the order of lists.
+    /// Every attribute of the queue with its present value, in the order in which attributes are listed.
     #[must_use]
     pub fn attributes(&self) -> Vec<(Attribute, String)> {
         attributes::read_all(&self.queue().snapshot())
@@ -22,12 +22,12 @@ impl<P: Payload> Service<P> {
         self.queue().attribute(path)
     }
 
-    /// Sets the attribute at `path` to what `text` says, and waits until that holds. If another thread is changing
-    /// the queue, waits for that first. Says how long it took in all. I/O may go on meanwhile, and the
-    /// calling thread's own need not be reaped; but while the queue is quiesced, this may not return.
+    /// Sets the attribute at `path` to the value that `text` says, and waits until it is in force. If another thread
+    /// is changing the queue, waits for that first. Returns the time that it took in all. I/O may continue meanwhile,
+    /// and the calling thread's own I/Os need not be reaped; but while the queue is quiesced, this may not return.
     ///
     /// # Errors
-    /// If there is no such attribute, or it cannot be set to that.
+    /// If there is no such attribute, or it cannot be set to that value.
     pub fn set_attribute(&self, path: &str, text: &str) -> Result<Nanos, SetAttributeError> {
         let begun = self.clock().now();
         let mut patience = Patience::new(self.clock());
@@ -41,12 +41,13 @@ impl<P: Payload> Service<P> {
         Ok(self.clock().now() - begun)
     }
 
-    /// Changes the settings to what `edit` makes of the current ones, and waits until they hold. Says how long that
-    /// took. What is said about waiting for [`set_attribute`](Self::set_attribute) holds here as well: of several
-    /// threads that edit, one after the other does. `edit` is called once, and must not call the queue.
+    /// Changes the plan with `edit`, and waits until the new one is in force. Returns the time that it took. The
+    /// remarks about waiting at [`set_attribute`](Self::set_attribute) hold here as well: several threads that edit
+    /// take turns. `edit` is called once, and must not call the queue.
     ///
     /// # Errors
-    /// If `edit` refuses, if what it leaves is impossible or for another device, or if the queue is poisoned.
+    /// If `edit` refuses, if the plan that it leaves is impossible or for another device, or if the queue is
+    /// poisoned.
     pub fn edit<E>(
         &self,
         edit: impl FnOnce(&mut Plan) -> Result<(), E>,
@@ -55,7 +56,7 @@ impl<P: Payload> Service<P> {
     }
 }
 
-/// [`Service::edit`], for what has a queue and no service.
+/// [`Service::edit`], for callers that have a queue and no service.
 pub(crate) fn edit<P: Payload, E>(
     queue: &Queue<P>,
     clock: Clock,
@@ -67,7 +68,7 @@ pub(crate) fn edit<P: Payload, E>(
     let change = loop {
         let once = |plan: &mut Plan| edit.take().map_or(Ok(()), |edit| edit(plan));
         match queue.edit(once) {
-            // The queue has not called it.
+            // A busy queue has not called the closure.
             Err(EditError::Change(ChangeError::Busy)) => patience.wait(),
             result => break result?,
         }
@@ -84,15 +85,15 @@ fn finish<P: Send + 'static>(mut change: Change<P>, clock: Clock) -> Result<(), 
     change.outcome()
 }
 
-/// How to wait for others whose call nobody can wait for: not at once asleep, and never longer than a moment.
+/// How to wait for other threads' changes, which give no wake-up: yield first, then sleep, but never for long.
 struct Patience {
     clock: Clock,
     waits: u32,
 }
 
-/// Times to give the CPU away: as long as what is in flight on a fast device takes.
+/// Times to yield: as long as the I/Os in flight on a fast device take.
 const YIELDS: u32 = 64;
-/// The first sleep; as short as timers go. Each one after it is twice as long.
+/// The first sleep; as short as timers go. Each further sleep is twice as long.
 const SHORTEST: Nanos = Nanos::from_micros(50);
 /// How often it doubles: up to 1.6 ms, which is little beside a disk's seek.
 const DOUBLINGS: u32 = 5;

@@ -1,4 +1,4 @@
-//! Groups for servers: one for each tenant or connection, there as long as its guard is.
+//! Groups for servers: a group for each tenant or connection, which exists as long as its guard.
 
 use crate::control;
 use crate::{Clock, Service};
@@ -6,14 +6,14 @@ use blkmq_core::{GroupId, Payload};
 use blkmq_engine::{EditError, GroupError, IoMax, Plan, Queue};
 use std::fmt;
 
-/// What a group is to be; see [`Service::add_group`].
+/// The parent, the weight and the limits of a new group; see [`Service::add_group`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct GroupOptions<'a> {
-    /// The name of the group above it; `/`, the default, is the root.
+    /// The name of its parent; `/`, the default, is the root.
     pub parent: &'a str,
     /// Its share among its siblings, 1 to 1000, under schedulers that share by weight; 100 by default.
     pub weight: u32,
-    /// What it may use at most, under every scheduler; no limits by default.
+    /// Its limits, under every scheduler; none by default.
     pub max: IoMax,
 }
 
@@ -23,10 +23,10 @@ impl Default for GroupOptions<'_> {
     }
 }
 
-/// A group of a queue, from [`Service::add_group`]. Dropping it removes the group: I/Os that still bear its number count
-/// for the group above. Where other groups are below it, it stays.
+/// A group of a queue, from [`Service::add_group`]. Dropping it removes the group: I/Os that still carry its number
+/// count for its parent. If it has child groups, it stays.
 ///
-/// It keeps the queue alive.
+/// The guard keeps the queue alive.
 pub struct GroupGuard<P: Payload> {
     queue: Queue<P>,
     clock: Clock,
@@ -35,7 +35,7 @@ pub struct GroupGuard<P: Payload> {
 }
 
 impl<P: Payload> GroupGuard<P> {
-    /// The number that its I/Os bear ([`Io::group`](blkmq_engine::Io::group)).
+    /// The number for its I/Os to carry ([`Io::group`](blkmq_engine::Io::group)).
     #[must_use]
     pub fn id(&self) -> GroupId {
         self.id
@@ -50,7 +50,7 @@ impl<P: Payload> GroupGuard<P> {
     /// Gives it another weight, 1 to 1000.
     ///
     /// # Errors
-    /// If it is no weight, the group was removed by others, or the queue is poisoned.
+    /// If `weight` is out of range, the group has been removed by another caller, or the queue is poisoned.
     pub fn set_weight(&self, weight: u32) -> Result<(), EditError<GroupError>> {
         self.edit(|plan| plan.groups.set_weight(&self.name, weight))
     }
@@ -58,12 +58,12 @@ impl<P: Payload> GroupGuard<P> {
     /// Gives it other limits.
     ///
     /// # Errors
-    /// If the group was removed by others, or the queue is poisoned.
+    /// If the group has been removed by another caller, or the queue is poisoned.
     pub fn set_max(&self, max: IoMax) -> Result<(), EditError<GroupError>> {
         self.edit(|plan| plan.groups.set_max(&self.name, max))
     }
 
-    /// Changes the plan if the group of this name is still this one.
+    /// Changes the plan if the group of this name is still this guard's.
     fn edit(
         &self,
         change: impl FnOnce(&mut Plan) -> Result<(), GroupError>,
@@ -72,7 +72,7 @@ impl<P: Payload> GroupGuard<P> {
             if plan.groups.find(&self.name)? == self.id {
                 return change(plan);
             }
-            // Another one of its name.
+            // Another group has the name.
             Err(GroupError::Gone(self.name.clone()))
         };
         control::edit(&self.queue, self.clock, edit).map(drop)
@@ -81,7 +81,8 @@ impl<P: Payload> GroupGuard<P> {
 
 impl<P: Payload> Drop for GroupGuard<P> {
     fn drop(&mut self) {
-        // Refused if groups are below it, if others have removed it, or if the queue is poisoned: then it stays as it is.
+        // Refused if it has child groups, if another caller has removed it, or if the queue is poisoned: then the
+        // group stays as it is.
         let _ = self.edit(|plan| plan.groups.remove(&self.name));
     }
 }
@@ -93,12 +94,12 @@ impl<P: Payload> fmt::Debug for GroupGuard<P> {
 }
 
 impl<P: Payload> Service<P> {
-    /// Adds a group called `name` and waits until it counts. What is said about waiting for
-    /// [`edit`](Self::edit) holds here and where the guard is dropped.
+    /// Adds a group called `name` and waits until it is in force. The remarks about waiting at [`edit`](Self::edit)
+    /// hold here and where the guard is dropped.
     ///
     /// # Errors
-    /// If the name is taken or impossible, the parent unknown, the weight none, if there are too many groups, or if the
-    /// queue is poisoned.
+    /// If the name is taken or impossible, if the parent is unknown, if the weight is out of range, if there are too
+    /// many groups, or if the queue is poisoned.
     pub fn add_group(
         &self,
         name: &str,

@@ -1,4 +1,4 @@
-//! Who sleeps where: a bell for each submitter and each pump, and the engine's view of them.
+//! The bells of a queue: one for each submitter and one for each pump, and the engine's view of them.
 
 use crate::Clock;
 use crate::bell::Bell;
@@ -21,7 +21,7 @@ pub(crate) struct Threads {
 }
 
 impl Threads {
-    /// For the queue that `config` describes; takes what there is to watch of its device queues.
+    /// For the queue that `config` describes; duplicates the descriptors of its device queues.
     pub(crate) fn new<P>(config: &Config<P>) -> io::Result<Arc<Self>> {
         let (submitters, hw_queues) = (config.submitters, config.device.hw_queues);
         #[cfg(target_os = "linux")]
@@ -41,7 +41,7 @@ impl Threads {
         }
     }
 
-    /// Threads that look after hardware queues and do nothing else.
+    /// The number of threads that only pump hardware queues.
     pub(crate) fn pump_threads(&self) -> u16 {
         match self.pump_mode {
             PumpMode::Inline => 0,
@@ -57,19 +57,19 @@ impl Threads {
         false
     }
 
-    /// For the client with this submitter.
+    /// The seat of the client with this submitter.
     pub(crate) fn seat_submitter(self: &Arc<Self>, id: SubmitterId) -> Seat {
         Seat::submitter(Arc::clone(self), id, self.watched_by_submitters())
     }
 
-    /// The calling thread is the pump of `hw`.
+    /// The seat of the pump of `hw`, which the calling thread is.
     pub(crate) fn seat_pump(self: &Arc<Self>, hw: HwQueue) -> Seat {
         self.pumps[usize::from(hw.0)].enrol();
         Seat::pump(Arc::clone(self), hw, hw.0..hw.0 + 1)
     }
 
-    /// The hardware queues that a submitter watches: with pump threads none. Otherwise all, because those who
-    /// share its elevator may sleep while its own requests are at the device; and how many hardware queues one
+    /// The hardware queues that a submitter watches: with pump threads none. Otherwise all, because the other clients
+    /// of its elevator may sleep while its own requests are at the device; and the number of hardware queues that one
     /// elevator serves may change while it sleeps.
     fn watched_by_submitters(&self) -> Range<u16> {
         match self.pump_mode {
@@ -96,7 +96,7 @@ impl Threads {
     }
 }
 
-/// The engine's view of [`Threads`], with a clock by which waits for locks are measured.
+/// The engine's view of [`Threads`], with the clock by which the engine measures waits for locks.
 pub(crate) struct ThreadHost {
     pub(crate) threads: Arc<Threads>,
     pub(crate) clock: Clock,

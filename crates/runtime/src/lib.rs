@@ -1,10 +1,10 @@
-//! Where the engine meets the world: the one clock, parked threads, and the clients that programs use.
+//! The runtime around the engine: the one clock, parked threads, and the clients that programs use.
 //!
-//! [`Service`] puts a queue on its feet: it builds the queue with a host that parks and wakes threads, starts
-//! pump threads if they are wanted, and hands out clients. [`Client`] is the base: a completion queue with
-//! cookies. On top of it sit [`Blocking`], for callers that want one answer at a time, and [`Reactor`], which
-//! gives a client a thread of its own, so that any number of others can share it: they get answers as
-//! callbacks or as futures, from [`Handle::call`] and [`Handle::submit`].
+//! [`Service`] runs a queue: it builds the queue with a host that parks and wakes threads, starts pump threads if
+//! they are wanted, and hands out clients. [`Client`] is the base: a completion queue with cookies. On top of it sit
+//! [`Blocking`], for callers that want one answer at a time, and [`Reactor`], which gives a client a thread of its
+//! own, so that any number of other threads can share it: they get answers as callbacks or as futures, from
+//! [`Handle::call`] and [`Handle::submit`].
 //!
 //! ```
 //! use blkmq_core::Op;
@@ -29,10 +29,9 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! By default there are no threads but the caller's: whoever submits or waits runs elevator and pumps
-//! inline, because waking another thread costs more than all the rest at queue depth 1. A reactor pays that
-//! price, once in each direction for a batch; a program that has a thread for each core does better with a
-//! client in each.
+//! By default there are no threads but the caller's: a thread that submits or waits runs elevator and pumps inline,
+//! because waking another thread costs more than all the rest at queue depth 1. A reactor pays that price, once in
+//! each direction for a batch; a program that has a thread for each core does better with a client in each.
 
 #![forbid(unsafe_code)]
 

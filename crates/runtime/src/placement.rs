@@ -1,4 +1,4 @@
-//! Which CPU a thread runs on, and how many there are.
+//! The CPUs that threads run on, and how many there are.
 
 /// Where pump threads run.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]

@@ -1,4 +1,4 @@
-//! [`Seat`]: where one thread sleeps, and what it watches meanwhile.
+//! [`Seat`]: a place where one thread sleeps, and the devices that it watches meanwhile.
 
 use crate::Clock;
 use crate::bell::Bell;
@@ -12,13 +12,13 @@ use std::ops::Range;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
-/// A client's, wherever it is used, or a pump thread's.
+/// The seat of a client, on whatever thread that is used, or of a pump thread.
 pub(crate) struct Seat {
     threads: Arc<Threads>,
     who: Who,
-    /// Hardware queues whose devices it watches, if they can be watched.
+    /// The hardware queues of the devices that it watches, if they can be watched.
     watches: Range<u16>,
-    /// All of that in one, if it was asked for.
+    /// A descriptor of the bell and all watched devices, if it was asked for.
     #[cfg(target_os = "linux")]
     all: Option<OwnedFd>,
 }
@@ -50,12 +50,12 @@ impl Seat {
         }
     }
 
-    /// What else sleeps in the same service.
+    /// The bells of the whole service.
     pub(crate) fn threads(&self) -> &Arc<Threads> {
         &self.threads
     }
 
-    /// The calling thread is the one that sleeps here from now on. To be called before the last look for work.
+    /// Makes the calling thread the one that sleeps here from now on. To be called before its last look for work.
     pub(crate) fn enrol(&self) {
         self.bell().enrol();
     }
@@ -67,8 +67,8 @@ impl Seat {
         }
     }
 
-    /// Sleeps until the bell rings, a watched device has something, or `at` comes; now and then for no reason.
-    /// A ring since the last time makes it return at once, and so does what a device has by now.
+    /// Sleeps until the bell rings, a watched device has something, or `at` comes; sometimes wakes for no reason.
+    /// Returns at once if the bell has rung since the last time, or if a watched device has something already.
     pub(crate) fn park_until(&self, at: Option<Instant>, clock: Clock) {
         let left = at.map(|at| at - clock.now());
         if left.is_some_and(|left| left.0 == 0) {
@@ -77,13 +77,13 @@ impl Seat {
         self.sleep(self.watches.clone(), left);
     }
 
-    /// Sleeps until somebody calls, whatever devices have; now and then for no reason. A call since the last
-    /// time makes it return at once.
+    /// Sleeps until the bell rings, and watches no device; sometimes wakes for no reason. Returns at once if the bell
+    /// has rung since the last time.
     pub(crate) fn rest(&self) {
         self.sleep(0..0, None);
     }
 
-    /// One descriptor that is readable when it would wake up.
+    /// A descriptor that is readable when [`park_until`](Self::park_until) without a time would return.
     #[cfg(target_os = "linux")]
     pub(crate) fn descriptor(&mut self) -> io::Result<BorrowedFd<'_>> {
         if self.all.is_none() {
@@ -94,7 +94,7 @@ impl Seat {
         Ok(self.all.as_ref().expect("it was just made").as_fd())
     }
 
-    /// Forgets rings so far. For a thread that looks for work after this.
+    /// Forgets all rings so far. For a thread that looks for work after this.
     #[cfg(target_os = "linux")]
     pub(crate) fn silence(&self) {
         self.bell().silence();

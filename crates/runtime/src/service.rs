@@ -1,4 +1,4 @@
-//! A queue on its feet: built, with its threads, stopped in the right order.
+//! [`Service`]: a running queue. Builds it, starts its threads, and stops both in the right order.
 
 use crate::host::{ThreadHost, Threads};
 use crate::pump_thread::PumpThreads;
@@ -10,14 +10,14 @@ use blkmq_engine::{Config, ConfigError, NoSubmitterLeft, PumpMode, Queue, QueueS
 use std::fmt;
 use std::sync::Arc;
 
-/// A block queue, its clock, and its pump threads if it has any. Clients and [`Reactor`]s keep the queue and its threads
-/// alive: dropping the service while there are some changes nothing for them.
+/// A block queue, its clock, and its pump threads if it has any. Clients and [`Reactor`]s keep the queue and its
+/// threads alive: dropping the service changes nothing for them.
 pub struct Service<P> {
     // Before the queue, so that its threads are gone first.
     pumps: Option<Arc<PumpThreads>>,
     queue: Queue<P>,
     clock: Clock,
-    /// As told; if not, it depends on the machine.
+    /// As set by the program; `None` means that it depends on the machine.
     waiting: Option<Waiting>,
     stalls: Settings,
     submitters: u16,
@@ -35,7 +35,7 @@ impl<P> fmt::Debug for Service<P> {
 pub enum ServiceError {
     /// The configuration is impossible.
     Config(ConfigError),
-    /// What a thread would sleep on and be woken by could not be made.
+    /// The descriptors that threads sleep on could not be made.
     Bell(std::io::Error),
     /// A pump thread could not be started.
     Thread(std::io::Error),
@@ -63,8 +63,8 @@ impl std::error::Error for ServiceError {
 }
 
 impl<P: Payload> Service<P> {
-    /// Builds the queue that `config` describes, with a host that parks threads (`config.host` is replaced),
-    /// and starts pump threads if `config.pump` asks for them, wherever the kernel puts them.
+    /// Builds the queue that `config` describes, with a host that parks threads (`config.host` is replaced), and
+    /// starts pump threads if `config.pump` asks for them. The kernel places them.
     ///
     /// # Errors
     /// If the configuration is impossible or a thread cannot be started.
@@ -72,13 +72,13 @@ impl<P: Payload> Service<P> {
         Self::start_placed(config, Placement::Anywhere)
     }
 
-    /// As [`start`](Self::start), with pump threads where `placement` says.
+    /// As [`start`](Self::start), with pump threads placed by `placement`.
     ///
     /// # Errors
     /// As [`start`](Self::start).
     pub fn start_placed(mut config: Config<P>, placement: Placement) -> Result<Self, ServiceError> {
         let (submitters, hw_queues) = (config.submitters, config.device.hw_queues);
-        // While the device queues are still here: what there is to watch of them.
+        // Before the queue takes the device queues: duplicates their descriptors.
         let threads = Threads::new(&config).map_err(ServiceError::Bell)?;
         let clock = Clock::start();
         config.host = Box::new(ThreadHost { threads: Arc::clone(&threads), clock });
@@ -103,29 +103,29 @@ impl<P: Payload> Service<P> {
         })
     }
 
-    /// Clients and reactors that it hands out from now on wait like this.
+    /// Sets how clients and reactors that are handed out from now on wait.
     pub fn set_waiting(&mut self, waiting: Waiting) {
         self.waiting = Some(waiting);
     }
 
-    /// Clients and reactors that it hands out from now on tell `observer` when nothing comes back to them for a while,
-    /// and when something does after that.
+    /// Sets the observer of the clients and reactors that are handed out from now on. They tell it when nothing has
+    /// come back to them for a while, and when something comes back after that.
     pub fn set_observer(&mut self, observer: Observer) {
         self.stalls.observer = Some(observer);
     }
 
-    /// Clients and reactors that it hands out from now on tell their observer of a stall after so long, and again after
-    /// twice that; [`STALL_AFTER`](crate::STALL_AFTER) at first.
+    /// Sets the time after which clients and reactors that are handed out from now on report a stall;
+    /// [`STALL_AFTER`](crate::STALL_AFTER) by default. They report it again after twice that time, and so on.
     pub fn set_stall_after(&mut self, after: Nanos) {
         self.stalls.after = after;
     }
 
-    /// What a client needs to tell of its stalls.
+    /// The means by which a client reports its stalls.
     fn stalls(&self) -> Stalls<P> {
         Stalls::new(self.stalls.clone(), self.queue.clone())
     }
 
-    /// Its clock.
+    /// The clock of the service.
     #[must_use]
     pub fn clock(&self) -> Clock {
         self.clock
@@ -143,7 +143,7 @@ impl<P: Payload> Service<P> {
         self.queue.stats()
     }
 
-    /// A client, for any thread. One that was dropped with I/Os in flight counts until those are done.
+    /// A client, for any thread. A client that was dropped with I/Os in flight still counts until those are done.
     ///
     /// # Errors
     /// If the queue was built for fewer.
@@ -164,13 +164,13 @@ impl<P: Payload> Service<P> {
             if !self.queue.has_departed() {
                 return Err(none_left);
             }
-            // Without other clients, no thread has looked whether what they left in flight is done.
+            // Without other clients, no thread has checked whether the I/Os of dropped clients are done.
             self.queue.poll(self.clock.now());
             self.queue.submitter()
         })
     }
 
-    /// How a client waits, with so many threads beside those of the queue.
+    /// How a client waits, with `others` threads beside those of the queue.
     fn waiting(&self, others: u16) -> Waiting {
         let usual = || {
             let (pumps, cpus) = (self.threads.pump_threads(), available_cpus());
@@ -201,7 +201,7 @@ impl<P: Payload> Service<P> {
         Reactor::start(Launch {
             submitter,
             clock: self.clock,
-            // Those who call it have threads, too, and answers are of no use before they run.
+            // The threads that call it need CPUs as well, and answers are of no use before those threads run.
             waiting: self.waiting(1),
             threads: Arc::clone(&self.threads),
             pumps: self.pumps.clone(),

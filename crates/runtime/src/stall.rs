@@ -1,27 +1,27 @@
-//! Tells an observer of stalls: I/Os that a client has been waiting for too long, while it still waits.
+//! Reports stalls to an observer: I/Os that a client has been waiting for too long, while it still waits.
 //!
-//! Linux says it of tasks that hang, here it is said of clients. Each client looks at the clock when it has nothing better
-//! to do, before it gives its CPU away; what this costs, it costs there. Without an observer it is one comparison. A
-//! report is repeated, each time after twice the time, and when something comes back at last, that is said as well.
+//! Linux reports hung tasks, this module stalled clients. Each client checks the clock when it has nothing better to
+//! do, before it yields its CPU, so the check costs time only there. Without an observer it is one comparison. A
+//! report is repeated after twice the time, and so on; when something comes back at last, that is reported as well.
 //!
-//! Not here: giving up. A stall ends when the device or the limits of a group let it.
+//! It cancels nothing. A stall ends when the device or the limits of a group let it.
 
 use blkmq_core::{Instant, Nanos, SubmitterId};
 use blkmq_engine::{Outstanding, Queue, Submitter};
 use std::fmt;
 use std::sync::Arc;
 
-/// When it is first said that nothing comes back, if nothing else is set.
+/// The time without a completion after which the first report is made, unless another is set.
 pub const STALL_AFTER: Nanos = Nanos::from_secs(10);
 /// Requests that a report names.
 const NAMED: usize = 4;
 
-/// What an observer is told.
+/// The reports that an observer gets.
 #[derive(Clone, Debug)]
 pub enum Event {
-    /// Nothing has come back to a client that waits for something.
+    /// Nothing has come back to a client that waits for completions.
     Stalled(Stall),
-    /// Something did, after that had been said.
+    /// Something has come back to it after such a report.
     Resumed(Resumed),
 }
 
@@ -34,13 +34,13 @@ pub struct Stall {
     pub outstanding: u32,
     /// Of these, held back by the limits of groups.
     pub throttled: u32,
-    /// When the first of those may go.
+    /// When the first of the throttled I/Os may go.
     pub until: Option<Instant>,
     /// How long nothing has come back.
     pub waited: Nanos,
-    /// The oldest requests of the whole queue, of which its own may be some.
+    /// The oldest requests of the whole queue, which may include the client's own.
     pub held: Vec<Outstanding>,
-    /// When it was looked.
+    /// The time of the report.
     pub at: Instant,
 }
 
@@ -49,7 +49,7 @@ pub struct Stall {
 pub struct Resumed {
     /// Its number.
     pub submitter: SubmitterId,
-    /// How long nothing had.
+    /// How long nothing had come back.
     pub waited: Nanos,
 }
 
@@ -63,7 +63,7 @@ impl fmt::Display for Seconds {
 }
 
 impl fmt::Display for Stall {
-    /// One line, and one more for each request that is named; no line end behind the last.
+    /// One line, and one more for each request that is named; no line end after the last.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { submitter, outstanding, throttled, until, waited, held, at } = self;
         write!(f, "submitter {}: {outstanding} outstanding for {}", submitter.0, Seconds(*waited))?;
@@ -92,10 +92,10 @@ impl fmt::Display for Event {
     }
 }
 
-/// Is told of stalls, on the thread of the client that waits: it should not take long.
+/// A callback for stalls. It runs on the thread of the client that waits, so it should return quickly.
 pub type Observer = Arc<dyn Fn(&Event) + Send + Sync>;
 
-/// What a service says to its clients about stalls.
+/// A service's settings for its clients' reports.
 #[derive(Clone)]
 pub(crate) struct Settings {
     pub(crate) observer: Option<Observer>,
@@ -111,15 +111,15 @@ impl Default for Settings {
 /// One client's stalls.
 pub(crate) struct Stalls<P> {
     settings: Settings,
-    /// To find out what is held.
+    /// To list the oldest requests.
     queue: Queue<P>,
-    /// Since when nothing has come back; `None` if something has, since the clock was last looked at.
+    /// Since when nothing has come back; `None` until the first check after a completion.
     since: Option<Instant>,
-    /// What had come back by then.
+    /// The number of completions by then.
     had: u64,
-    /// Said so often.
+    /// Reports of the current stall so far.
     said: u32,
-    /// When to look at it.
+    /// When the next report is due.
     next: Instant,
 }
 
@@ -151,8 +151,8 @@ impl<P: Send + 'static> Stalls<P> {
         }
     }
 
-    /// At `now` the client still waits for something, and nothing has come since it was last asked. Says when to ask
-    /// again at the latest, if ever.
+    /// The client still waits for something at `now`, and nothing has come back since it last called. Returns the
+    /// time of the next call at the latest, or [`Instant::MAX`].
     #[inline]
     pub(crate) fn waiting(&mut self, now: Instant, submitter: &Submitter<P>) -> Instant {
         if self.settings.observer.is_none() || submitter.outstanding() == 0 {
@@ -160,7 +160,7 @@ impl<P: Send + 'static> Stalls<P> {
         }
         let had = submitter.taken_back();
         if self.had != had {
-            // Something has come back without waiting for it.
+            // Something has come back while the client did not wait.
             self.came(now, submitter);
         }
         match self.since {
@@ -178,7 +178,7 @@ impl<P: Send + 'static> Stalls<P> {
     fn report(&mut self, now: Instant, since: Instant, submitter: &Submitter<P>) {
         let waited = now - since;
         self.said += 1;
-        // Once more when it has taken twice as long.
+        // Once more when the wait is twice as long.
         self.next = now + Nanos(waited.0.max(1));
         let (throttled, until) = submitter.throttled();
         let stall = Stall {
@@ -208,7 +208,7 @@ mod tests {
         Instant::ZERO + Nanos::from_secs(s)
     }
 
-    /// What is said of `device` to a client that asks each second, with one read in flight since 100 s.
+    /// The reports about a client that asks each second, with a read in flight since 100 s and another since 101 s.
     #[test]
     fn a_stall_is_reported_ever_more_seldom_and_its_end_once() {
         let machine = MachineShape { cpus: 1, nodes: 1 };

@@ -1,17 +1,18 @@
-//! How a thread waits: how long it stays awake before it sleeps (D10), and when to stop trying that.
+//! How a thread waits: how long it stays awake before it sleeps, and when it stops spinning first.
 
 use blkmq_core::Nanos;
 
-/// Whoever has something to do as soon as this stays awake until then: a timer would overshoot by more.
+/// A thread with an event due within this time yields until then instead of sleeping: a timer would overshoot by
+/// more.
 pub(crate) const AWAKE_FOR: Nanos = Nanos::from_micros(60);
 
 /// How long a waiting thread stays awake before it parks.
 ///
-/// Waking a thread on another core costs some 50 us, so a short wait is better spun. But where threads
-/// outnumber cores, the thread that one waits for may need this very core.
+/// Waking a thread on another core costs some 50 us, so for a short wait spinning is cheaper. But where threads
+/// outnumber cores, the thread that this one waits for may need this very core.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Waiting {
-    /// Looks at one's own completion queue between two looks for work to help with.
+    /// Looks at the thread's own completion queue between two looks for work to help with.
     pub spins: u32,
     /// Looks for work before giving the CPU away.
     pub rounds: u32,
@@ -30,59 +31,61 @@ impl Waiting {
         }
     }
 
-    /// The same for a thread whose devices are looked after by others, which are among the `threads`.
+    /// The same for a client of a queue with pump threads, which count among `threads`.
     ///
-    /// Where those outnumber the CPUs, what it waits for most needs its CPU: 8 clients, a pump thread and two CPUs did
-    /// 2.7 M IOPS with 4 rounds and 3.4 M with one at depth 1024, 395 and 440 k at depth 16.
+    /// Where `threads` exceed the CPUs, the pump thread that a client waits for needs the client's CPU: 8 clients, a
+    /// pump thread and two CPUs did 2.7 M IOPS with 4 rounds and 3.4 M with one at depth 1024, 395 and 440 k at depth
+    /// 16.
     #[must_use]
     pub const fn on_pump_threads(threads: u16, cpus: u16) -> Self {
         let usual = Self::for_threads(threads, cpus);
         if threads <= cpus { usual } else { Self { rounds: 1, ..usual } }
     }
 
-    /// The same for a thread that can sleep on the device itself, whose interrupt wakes it without another thread in
+    /// The same for a thread that can sleep on the device itself: the interrupt wakes it without another thread in
     /// between.
     ///
-    /// Then nobody else needs the CPU, and to give it away instead of sleeping only costs the claim to have it back at once.
-    /// Waking up takes longer than many a device, so this spins while that pays and nobody else wants the CPU: on a
-    /// disk of 45 us one read at a time took 72 us asleep and 50 us awake.
+    /// Then no other thread needs the CPU for this one to make progress, and to yield instead of sleeping only costs
+    /// the thread its claim to get the CPU back at once. Waking up takes longer than many a device, so this thread
+    /// spins while that pays and no other thread wants the CPU: on a disk of 45 us one read at a time took 72 us
+    /// asleep and 50 us awake.
     #[must_use]
     pub const fn on_device(self) -> Self {
         Self { yields: 0, ..self }
     }
 }
 
-/// Waits in a row whose spinning was in vain before that is left out.
+/// Waits in a row that spun in vain before spinning is left out.
 const GIVE_UP: u32 = 4;
-/// Waits without spinning before it is tried once more: the device may be faster now.
+/// Waits without spinning before a wait spins once more: the device may be faster now.
 const TRY_AGAIN: u32 = 32;
-/// The same at most, where somebody else wanted the CPU every time.
+/// The upper bound of that number, reached where another thread wanted the CPU every time.
 const TRY_AGAIN_AT_MOST: u32 = 1 << 14;
-/// Whoever has had a CPU to itself for so long shares it with nobody but the odd worker of the kernel. More than
-/// anybody's time slice.
+/// A thread that has had a CPU to itself for this long shares it with nothing but an occasional kernel worker. Longer
+/// than any thread's time slice.
 const ALONE: Nanos = Nanos::from_millis(20);
 
-/// What to do for lack of anything else.
+/// What a thread that has found no work does next.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Pause {
-    /// Look so often at one's own completion queue.
+    /// Look this many times at the thread's own completion queue.
     Spin(u32),
-    /// Give the CPU away.
+    /// Yield the CPU.
     Yield,
     /// Sleep, if that is allowed.
     Sleep,
 }
 
-/// One thread's way of waiting, with what it has learnt from its waits.
+/// One thread's way of waiting, with the experience of its earlier waits.
 #[derive(Debug)]
 pub(crate) struct Patience {
     waiting: Waiting,
     /// Waits in a row that spun in vain.
     in_vain: u32,
-    /// Waits since then that did not spin, and how many it is to be.
+    /// Waits without spinning since then; once there are `try_again` of them, the next wait spins.
     left_out: u32,
     try_again: u32,
-    /// This one does.
+    /// Does the current wait spin?
     spins: bool,
 }
 
@@ -107,8 +110,8 @@ impl Patience {
         if looks - rounds <= yields { Pause::Yield } else { Pause::Sleep }
     }
 
-    /// Does it learn when not to spin? Who yields before it sleeps always spins as well: it counts on somebody who is
-    /// awake, and gives the CPU away to whoever wants it.
+    /// Does this thread learn when not to spin? A thread that yields before it sleeps spins in every wait: it relies
+    /// on another thread that is awake, and yields the CPU to any thread that wants it.
     pub(crate) fn learns(&self) -> bool {
         self.waiting.yields == 0
     }
@@ -119,8 +122,8 @@ impl Patience {
         self.left_out = if self.spins { 0 } else { self.left_out + 1 };
     }
 
-    /// Somebody else had the CPU while it spun, `after` it had been alone there for so long. Who spins has used up its
-    /// share when it needs it, and who sleeps has not.
+    /// Another thread had the CPU while this one spun, after this one had had it alone for `after`. A thread that
+    /// spins has used up its CPU share by the time it needs it; a thread that sleeps has not.
     pub(crate) fn disturbed(&mut self, after: Nanos) {
         assert!(self.learns(), "nobody watches the CPU of one who gives it away");
         self.spins = false;
@@ -129,7 +132,7 @@ impl Patience {
         self.try_again = (last * 4).min(TRY_AGAIN_AT_MOST);
     }
 
-    /// Something came after `looks` that had found nothing.
+    /// A completion arrived after `looks` that had found nothing.
     pub(crate) fn came(&mut self, looks: u32) {
         if self.spins && looks > 0 && looks <= self.waiting.rounds {
             self.in_vain = 0;
@@ -141,7 +144,8 @@ impl Patience {
 mod tests {
     use super::*;
 
-    /// One wait in which nothing comes for `looks`; how often it spun. Then it slept, as it is to on a device.
+    /// One wait in which nothing arrives for `looks`; returns how often it spun. After that it slept, as it should on
+    /// a device.
     fn wait(patience: &mut Patience, looks: u32) -> usize {
         let pauses = Vec::from_iter((1..=looks).map(|n| patience.next(n)));
         patience.came(looks);

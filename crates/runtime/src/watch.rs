@@ -1,18 +1,18 @@
-//! Whether somebody else had the CPU while a thread spun. What to make of that is `waiting`'s.
+//! Detects whether another thread had the CPU while a thread spun. `waiting` decides what follows from that.
 
 use blkmq_core::{Instant, Nanos};
 
-/// A round of spinning takes less than a microsecond. What takes as long as this was interrupted by something: an
-/// interrupt, the host of a virtual machine, or another thread.
+/// A round of spinning takes less than a microsecond. A round that takes this long was interrupted: by a hardware
+/// interrupt, by the host of a virtual machine, or by another thread.
 const INTERRUPTED: Nanos = Nanos::from_micros(100);
 
 /// One thread's view of its CPU.
 #[derive(Debug, Default)]
 pub(crate) struct Watch {
     spins_from: Option<Instant>,
-    /// It began to spin, or to do so again, and has had the CPU to itself since.
+    /// When the thread began to spin, or began again; it has had the CPU to itself since.
     alone_since: Option<Instant>,
-    /// Times that another thread was given its CPU before it was done with it, when last asked.
+    /// Involuntary context switches of the thread, when last asked.
     switches: Option<i64>,
 }
 
@@ -27,8 +27,8 @@ impl Watch {
         }
     }
 
-    /// If the round of spinning that ends at `now` was interrupted by another thread: how long it had been alone. A
-    /// system call if the round took long, and none otherwise.
+    /// If another thread interrupted the round of spinning that ends at `now`: how long this thread had been alone.
+    /// Makes a system call if the round took long, and none otherwise.
     #[inline]
     pub(crate) fn disturbed(&mut self, now: Instant) -> Option<Nanos> {
         if !self.was_interrupted(now) || !self.was_switched(involuntary_switches()) {

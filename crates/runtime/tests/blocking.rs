@@ -19,7 +19,7 @@ fn an_io_is_as_long_as_its_payload() {
         let (result, buffer) = client.read(2040, buffer).unwrap();
         assert_eq!((result, buffer.borrow().len()), (Ok(()), 4096));
         assert_eq!(client.flush(), Ok(()));
-        // One sector further it does not fit any more.
+        // A write that begins one sector later exceeds the device.
         let refused = client.write(2041, buffer).unwrap_err().into_refused().unwrap();
         assert_eq!(refused.why, Refusal::OutOfRange { capacity: 2048 });
         let io = refused.into_io();
@@ -49,10 +49,10 @@ fn a_call_is_given_up_from_another_thread() {
         let (service, keeper) = gate::<u64>(4, pump);
         let mut client = service.blocking().expect("one place");
         let canceller = client.canceller();
-        // Nothing is under way, and later calls are not concerned.
+        // No call is in progress, and later calls are not concerned.
         canceller.cancel();
         for round in 1..=3 {
-            // In a frozen queue it waits.
+            // In a frozen queue the read waits.
             let freeze = service.queue().freeze();
             thread::scope(|scope| {
                 let call = scope.spawn(|| client.call(read(8)).expect("it comes back"));
@@ -65,7 +65,7 @@ fn a_call_is_given_up_from_another_thread() {
             thread::scope(|scope| {
                 let call = scope.spawn(|| client.call(read(16)).expect("it comes back"));
                 until(|| keeper.inside() == 1);
-                // At the device it cannot be given up.
+                // A read at the device cannot be cancelled.
                 canceller.cancel();
                 keeper.let_go(1);
                 let (result, payload) = call.join().expect("it does not panic");

@@ -1,4 +1,4 @@
-//! Callbacks of a reactor: in the order of completion, once each, and free to submit again.
+//! Callbacks of a reactor: called in the order of completion, once each, and free to submit again.
 
 mod common;
 
@@ -40,7 +40,7 @@ fn a_refusal_is_an_answer_too() {
     assert_eq!(refused.into_io(), beyond);
 }
 
-/// Reads `left` more, each when the last one is done.
+/// Reads `left` more, each when the previous read is done.
 fn chain(handle: &Handle<u64>, left: u64, sent: Sender<u64>) {
     let next = handle.clone();
     let then = move |answer: Answer<u64>| {
@@ -83,7 +83,7 @@ fn callbacks_and_futures_share_a_reactor() {
                 for n in 0..IOS {
                     let sent = sent.clone();
                     let mut offer = caller.call(read(n), move |answer| sent.send(answer).unwrap());
-                    // Full: tries until it is taken, with what came back.
+                    // The inbox is full: retries with the returned I/O and callback until they are taken.
                     while let Err(back) = offer {
                         thread::yield_now();
                         let (io, then) = back.into_parts();

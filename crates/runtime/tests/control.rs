@@ -1,5 +1,4 @@
-//! A queue is looked at and changed by one thread while others do I/O with it. How long that takes is nobody's
-//! business here.
+//! One thread reads and changes a queue while others do I/O with it. How long a change takes is not tested here.
 
 use blkmq_core::{Instant, Limits, Op};
 use blkmq_engine::attributes::{Permission, SetAttributeError};
@@ -14,7 +13,7 @@ use std::convert::Infallible;
 const IOS: u64 = 20_000;
 const BATCH: u64 = 16;
 
-/// Finishes what it has whenever it is asked.
+/// Finishes all its requests at every reap.
 #[derive(Default)]
 struct Prompt(VecDeque<Inflight>);
 
@@ -48,7 +47,7 @@ fn service(pump: PumpMode) -> Service<u64> {
     Service::start(config).expect("valid")
 }
 
-/// Each completion once, whatever happens to the queue meanwhile.
+/// Each I/O completes once, whatever changes the queue undergoes meanwhile.
 fn run(service: &Service<u64>, id: u64) {
     let mut client = service.client().expect("as many as there are threads");
     let mut seen = vec![false; IOS as usize];
@@ -118,7 +117,7 @@ fn attributes_are_set_while_others_do_io() {
     }
 }
 
-/// Each takes its turn, and what one sets is not undone by the other, who had looked at the queue before.
+/// Each thread takes its turn, and no thread undoes the setting of another that had read the plan before.
 #[test]
 fn two_who_set_attributes_do_not_undo_each_other() {
     let service = service(PumpMode::Inline);

@@ -1,4 +1,4 @@
-//! A reactor and I/Os that the device does not take whole: each costs a credit for each of its parts.
+//! A reactor and I/Os that exceed the device's limits: each costs a credit for each of its parts.
 
 mod common;
 
@@ -8,19 +8,19 @@ use blkmq_runtime::SubmitError;
 use common::{POISON, PUMPS, block_on, gate_of, read, until};
 use std::sync::mpsc::channel;
 
-/// A read of so many parts of 8 sectors, which no other continues.
+/// A read of that many parts of 8 sectors, which no other read continues.
 fn parts(n: u64, count: u32) -> Io<u64> {
     Io::new(Op::Read, n * 64, 8 * count, n, n)
 }
 
-/// If it were refused for want of credit, callers could do nothing about it: they see none.
+/// If the read were refused for want of credit, callers could do nothing about it: they see no credit.
 #[test]
 fn what_has_too_little_credit_waits_for_it_and_so_does_all_behind() {
     for pump in PUMPS {
         let (service, keeper) = gate_of(4, pump, 8);
         let reactor = service.reactor().unwrap();
         let (handle, (sent, received)) = (reactor.handle(), channel());
-        // The last one could go before the others; the device would answer it before them.
+        // If the last read could go before the others, the device would answer it before them.
         for (n, count) in [(0, 3), (1, 2), (2, 4), (3, 1)] {
             let sent = sent.clone();
             let then = move |answer| sent.send(answer).unwrap();
@@ -48,7 +48,8 @@ fn what_can_never_have_enough_is_refused() {
     assert_eq!(block_on(handle.submit(parts(2, 4))).unwrap().result, Ok(()));
 }
 
-/// A device panics: what it gives back comes back with an error, and what waited for credit comes back undone.
+/// A device panics: the I/Os that it gives back end with an error, and the I/Os that waited for credit come back
+/// undone.
 #[test]
 fn what_waits_for_credit_when_a_device_panics_comes_back() {
     let (service, keeper) = gate_of(4, PumpMode::Inline, 8);
@@ -56,8 +57,8 @@ fn what_waits_for_credit_when_a_device_panics_comes_back() {
     let (handle, (sent, received)) = (reactor.handle(), channel());
     let held = handle.submit(read(1));
     until(|| keeper.inside() == 1);
-    // Submitted on its own thread, so that it takes them together: three credits for what is pushed, and
-    // none is left for the last one.
+    // Submitted on the reactor's own thread, so that the reactor takes them together: the pushed ones take three
+    // credits, and none is left for the last one.
     let again = handle.clone();
     let all = [Io { sector: POISON, ..read(2) }, parts(3, 2), parts(4, 2)];
     let then = move |_| {

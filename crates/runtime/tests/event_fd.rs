@@ -1,5 +1,5 @@
-//! Real threads that sleep on the descriptor of a device. The disk behind it is a thread that answers when it is
-//! told to, and a test that waits for others to fall asleep asks the kernel whether they have.
+//! Real threads that sleep on the descriptor of a device. The disk behind it is a thread that answers when told to. A
+//! test that waits for other threads to fall asleep asks the kernel whether they have.
 
 #![cfg(target_os = "linux")]
 
@@ -19,7 +19,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread;
 
-/// A hardware queue that announces every request it has taken, and has as many done as its handle was told.
+/// A hardware queue that announces every request it has taken, and finishes as many as its handle was told.
 struct Watched {
     handle: Handle,
     held: VecDeque<Inflight>,
@@ -30,7 +30,7 @@ struct Watched {
 struct Handle(Arc<(AtomicU64, OwnedFd)>);
 
 impl Handle {
-    /// The oldest request is done: first the fact, then the signal.
+    /// The oldest request is done: first the count, then the signal.
     fn finish(&self) {
         self.0.0.fetch_add(1, Ordering::Release);
         rustix::io::write(&self.0.1, &1_u64.to_ne_bytes()).expect("the count is far from full");
@@ -45,7 +45,7 @@ impl<P> DeviceQueue<P> for Watched {
     }
 
     fn reap(&mut self, _: Instant, out: &mut Vec<Finished>) {
-        // First the signal, then the fact, so that none is cleared that was not looked at.
+        // First the signal, then the count: a signal that comes after the count was read is not cleared.
         let _ = rustix::io::read(&self.handle.0.1, &mut [0; 8]);
         let done = self.handle.0.0.swap(0, Ordering::Acquire) as usize;
         let verdict = Verdict::Done(Ok(()));
@@ -61,7 +61,7 @@ impl<P> DeviceQueue<P> for Watched {
     }
 }
 
-/// A service around one such queue, what tells it to finish, and the announcements.
+/// A service around one such queue, its handle, and the announcements.
 fn service(submitters: u16, pump: PumpMode) -> (Service<u64>, Handle, Receiver<()>) {
     let fd = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).expect("a descriptor");
     let handle = Handle(Arc::new((AtomicU64::new(0), fd)));
@@ -83,12 +83,12 @@ fn service(submitters: u16, pump: PumpMode) -> (Service<u64>, Handle, Receiver<(
     (service, handle, announcements)
 }
 
-/// The calling thread, as `/proc` shows it.
+/// The calling thread's directory in `/proc`.
 fn this_thread() -> PathBuf {
     PathBuf::from("/proc").join(std::fs::read_link("/proc/thread-self").expect("/proc is there"))
 }
 
-/// Waits until the kernel says that `thread` sleeps. One that polls is runnable and never does.
+/// Waits until the kernel says that `thread` sleeps. A thread that polls is runnable and never does.
 fn await_sleep(thread: &Path) {
     for _ in 0..5_000_000 {
         let stat = std::fs::read_to_string(thread.join("stat")).unwrap_or_default();
@@ -154,7 +154,7 @@ fn with_a_pump_thread_both_sleep() {
     disk.join().expect("the disk saw them sleep each time");
 }
 
-/// Whoever wakes first reaps for all, so the others must be called by their bells.
+/// The thread that wakes first reaps for all, so the others must be woken by their bells.
 #[test]
 fn threads_that_sleep_on_one_device_all_get_what_is_theirs() {
     let (service, device, taken) = service(4, PumpMode::Inline);
@@ -162,7 +162,7 @@ fn threads_that_sleep_on_one_device_all_get_what_is_theirs() {
     let clients: Vec<_> = clients.collect();
     let disk = thread::spawn(move || {
         for (n, ()) in taken.into_iter().enumerate() {
-            // Sometimes at once, sometimes when all have had time to fall asleep.
+            // Sometimes at once, sometimes after all threads have had time to fall asleep.
             (0..n % 256).for_each(|_| thread::yield_now());
             device.finish();
         }

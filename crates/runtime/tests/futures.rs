@@ -1,4 +1,4 @@
-//! Futures of a reactor: on an executor of our own and on tokio, under every scheduler, with and without pump
+//! Futures of a reactor: on the tests' own executor and on tokio, under every scheduler, with and without pump
 //! threads.
 
 mod common;
@@ -15,7 +15,7 @@ use std::sync::mpsc::channel;
 use std::task::Poll;
 use std::thread;
 
-/// At once, at the next look, and 5 us later.
+/// Completion at once, at the next reap, and 5 us later.
 const DEVICES: [&str; 3] =
     ["null,irqmode=0", "null,irqmode=1,hw_queue_depth=4", "null,irqmode=2,completion_nsec=5000"];
 
@@ -105,7 +105,7 @@ fn what_is_submitted_before_the_reactor_looks_merges_in_one_plug() {
     let service = null::<u64>("null,irqmode=0", |_| {});
     let reactor = service.reactor().unwrap();
     let handle = reactor.handle();
-    // A callback that blocks, as none should: meanwhile the reactor does not look.
+    // A callback that blocks, against its contract: meanwhile the reactor does not take I/Os.
     let (begun, begin) = channel();
     let (end, ended) = channel();
     let hold = move |_| {
@@ -211,7 +211,7 @@ fn a_reactor_takes_a_submitter_and_gives_it_back() {
     assert!(block_on(reactor.handle().submit(read(1))).is_ok());
 }
 
-/// What a future's I/O ended with.
+/// The result of a future's I/O.
 fn result_of(future: Submitted<u64>) -> (u64, IoResult) {
     let done = block_on(future).expect("the reactor is there");
     (done.cookie, done.result)
@@ -221,14 +221,14 @@ fn result_of(future: Submitted<u64>) -> (u64, IoResult) {
 fn an_io_can_be_cancelled_wherever_it_waits() {
     const CANCELLED: IoResult = Err(IoError::CANCELLED);
     for pump in PUMPS {
-        // Credit for two and places for four; the others are in line.
+        // Credit for two and places for four; the other futures are in line.
         let (service, keeper) = gate(2, pump);
         let reactor = service.reactor().expect("one place");
         let handle = reactor.handle();
         let mut futures: VecDeque<_> = (0..2).map(|n| handle.submit(read(n))).collect();
         until(|| keeper.inside() == 2);
         futures.extend((2..8).map(|n| handle.submit(read(n))));
-        // In line, in the inbox, at the device.
+        // One in line, one in the inbox, one at the device.
         for n in [7, 3, 0] {
             futures[n].cancel();
         }
@@ -245,7 +245,7 @@ fn an_io_can_be_cancelled_wherever_it_waits() {
 
 #[test]
 fn an_io_in_the_queue_is_cancelled_while_the_reactor_has_no_credit() {
-    // A device of depth 1, so that the second one waits in the scheduler; and no more credit.
+    // A device of depth 1, so that the second I/O waits in the scheduler; and no more credit.
     let (service, keeper) = gate_with(2, PumpMode::Inline, |shape| shape.hw_queue_depth = 1);
     let reactor = service.reactor().expect("one place");
     let handle = reactor.handle();

@@ -1,4 +1,4 @@
-//! Groups that come and go with their guards.
+//! Groups that exist as long as their guards.
 
 mod common;
 
@@ -73,7 +73,7 @@ fn limits_hold_from_the_first_io_and_end_with_the_guard() {
     }
     client.flush();
     assert_eq!(client.wait(30, 30, |io| assert_eq!(io.result, Ok(()))), 30);
-    // The first few are within the slack of the limit, 10 ms.
+    // The first few I/Os are within the slack of the limit, 10 ms.
     assert!(client.clock().now() - begun >= Nanos::from_millis(15));
     for n in 0..30 {
         client.push(read(n).group(slow.id())).expect("there is credit");

@@ -1,7 +1,8 @@
-//! Clients that are made on one thread and used on another, and that outlive their service.
+//! Clients that are made on one thread and used on another, and clients that outlive their service.
 //!
-//! A client was woken on the thread that made it: where no descriptor is watched, one that was moved slept until
-//! something else woke it. And a service that was dropped took its pump threads from under its clients.
+//! A client was once woken on the thread that made it: in a queue without descriptors to watch, a client that had
+//! moved slept until something else woke its thread. And a service that was dropped stopped the pump threads that its
+//! clients needed.
 
 mod common;
 
@@ -12,9 +13,9 @@ use common::{PUMPS, null};
 use std::sync::mpsc::channel;
 use std::thread;
 
-/// Long enough that a waiting thread goes to sleep, with [`SLEEPY`].
+/// Long enough for a waiting thread to go to sleep, with [`SLEEPY`].
 const SLOW: &str = "null,submit_queues=1,irqmode=2,completion_nsec=3000000";
-/// Sleeps at once.
+/// A thread that sleeps at once.
 const SLEEPY: Waiting = Waiting { spins: 0, rounds: 0, yields: 0 };
 
 fn io(n: u64) -> Io<u64> {
@@ -27,10 +28,10 @@ fn a_client_is_woken_on_the_thread_that_uses_it() {
         let mut service = null(SLOW, |config| config.pump = pump);
         service.set_waiting(SLEEPY);
         let mut client = service.client().expect("one is free");
-        // Here first, so that this thread is the one that a bell would remember.
+        // A first wait here, so that this thread is the one that the bell would remember.
         client.push(io(1)).expect("there is credit");
         assert_eq!(client.wait(1, 1, |_| {}), 1);
-        // With an I/O in flight, too.
+        // The client moves with an I/O in flight.
         client.push(io(2)).expect("there is credit");
         client.flush();
         let (sent, received) = channel();

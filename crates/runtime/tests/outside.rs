@@ -1,4 +1,4 @@
-//! Clients whose threads sleep elsewhere: in an epoll loop beside sockets, on several clients at once.
+//! Clients with threads that sleep outside of them: in an epoll loop beside sockets, or on several clients at once.
 
 #![cfg(target_os = "linux")]
 
@@ -15,7 +15,7 @@ use std::os::unix::net::UnixStream;
 use std::thread;
 use std::time::Duration;
 
-/// Sleeps on the client's descriptor alone, as a loop with nothing else to watch.
+/// Sleeps on the client's descriptor alone, as a loop that watches no other descriptor does.
 fn sleep_once<P: Payload>(client: &mut Client<P>) {
     client.event_fd().expect("a descriptor");
     let left = client.prepare_wait().timeout(client.clock());
@@ -70,7 +70,7 @@ fn one_loop_waits_for_sockets_and_disks() {
         client.push(read(7)).expect("there is credit");
         client.flush();
         until(|| keeper.inside() == 1);
-        // The socket first, then the disk; each from another thread, once this one may sleep.
+        // First an event of the socket, then one of the disk; each from another thread, once this one may sleep.
         thread::scope(|scope| {
             let (go, gone) = std::sync::mpsc::channel::<u32>();
             scope.spawn(move || {
@@ -151,7 +151,7 @@ fn the_descriptor_goes_where_the_client_goes() {
                 sleep_once(&mut client);
                 client.reap(1, |done| cookies.push(done.cookie));
             }
-            // An ordinary wait sleeps on the descriptor now.
+            // From here on an ordinary wait sleeps on the descriptor.
             client.push(read(4)).expect("there is credit");
             client.wait(1, 1, |done| cookies.push(done.cookie));
             cookies

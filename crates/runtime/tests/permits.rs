@@ -1,4 +1,4 @@
-//! Permits of a reactor: places that are waited for, kept and given back; and callbacks' I/Os that are given up.
+//! Permits of a reactor: places that are waited for, kept and given back; and cancelled I/Os of callbacks.
 
 mod common;
 
@@ -12,7 +12,7 @@ use std::sync::atomic::Ordering;
 use std::sync::mpsc::channel;
 use std::task::Poll;
 
-/// What a future is ready with, if it is.
+/// The output of a future, if it is ready.
 fn ready<F: Future + Unpin>(future: &mut F, woken: &Arc<Woken>) -> Option<F::Output> {
     match poll(future, woken) {
         Poll::Ready(output) => Some(output),
@@ -20,7 +20,7 @@ fn ready<F: Future + Unpin>(future: &mut F, woken: &Arc<Woken>) -> Option<F::Out
     }
 }
 
-/// As many permits as there are at once.
+/// As many permits as are available at once.
 fn all_permits(handle: &Handle<u64>) -> Vec<Permit<u64>> {
     let woken = Arc::new(Woken::default());
     std::iter::from_fn(|| {
@@ -39,7 +39,7 @@ fn a_permit_keeps_a_place_and_its_io_is_taken() {
         let permits = all_permits(&handle);
         let most = permits.len();
         assert!(most >= 2, "{most}");
-        // All places are kept, though nothing was submitted.
+        // All places are kept, though no I/O was submitted.
         let full = handle.try_submit(read(100)).expect_err("there is no place");
         assert_eq!(full.why, Unavailable::Full { most: most as u32 });
         let futures = permits.into_iter().zip(0..).map(|(permit, n)| permit.submit(read(n)));
@@ -62,7 +62,7 @@ fn a_permit_that_is_dropped_lets_the_next_in_line_in() {
     let (mut first, mut second) = (handle.reserve(), handle.reserve());
     let io = handle.submit(read(7));
     assert!(ready(&mut first, &woken).is_none() && ready(&mut second, &woken).is_none());
-    // The first one leaves the line; the second one is next, and then the I/O.
+    // The first future leaves the line; the second one is next, and then the I/O.
     drop(first);
     drop(permits.pop());
     until(|| woken.0.load(Ordering::Relaxed) == 1);
@@ -71,7 +71,7 @@ fn a_permit_that_is_dropped_lets_the_next_in_line_in() {
     keeper.let_go(1);
     assert_eq!(block_on(io).expect("it was in line").cookie, 7);
     drop(second);
-    // Two of them were dropped.
+    // Two of the permits were dropped.
     assert_eq!(all_permits(&handle).len(), 2);
 }
 
@@ -100,7 +100,8 @@ fn those_who_wait_for_a_permit_hear_that_the_reactor_is_gone() {
 
 #[test]
 fn the_io_of_a_callback_is_given_up_wherever_it_waits() {
-    // A device of depth 1, so that the second one waits in the scheduler; credit for two; the others in the inbox.
+    // A device of depth 1, so that the second I/O waits in the scheduler; credit for two; the others are in the
+    // inbox.
     let (service, keeper) = gate_with(2, PumpMode::Inline, |shape| shape.hw_queue_depth = 1);
     let reactor = service.reactor().expect("one place");
     let handle = reactor.handle();
@@ -121,7 +122,7 @@ fn the_io_of_a_callback_is_given_up_wherever_it_waits() {
     assert_eq!(received.recv(), Ok((300, Err(IoError::CANCELLED))));
     handle.cancel(100);
     assert_eq!(received.recv(), Ok((100, Err(IoError::CANCELLED))));
-    // What there is not, or no longer, is ignored.
+    // A cookie that no I/O has, or has any more, is ignored.
     handle.cancel(100);
     handle.cancel(77);
     keeper.let_go(2);

@@ -1,4 +1,4 @@
-//! A policy or a device panics while other clients sleep: they hear of it, and get their payloads back.
+//! A policy or a device panics while other clients sleep: they are woken, and get their payloads back.
 
 mod common;
 
@@ -14,7 +14,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
-/// First in, first out; panics when it is given the request at [`FATAL`].
+/// First in, first out; panics when the request at [`FATAL`] is inserted.
 struct Fatal(Vec<RequestId>);
 
 const FATAL: u64 = 8_000;
@@ -76,7 +76,7 @@ fn a_client_that_sleeps_hears_of_a_policy_that_panics_and_the_panicking_one_goes
                 let wait = AssertUnwindSafe(|| {
                     sleeper.wait(2, 2, |done| back.push((done.payload, done.result)));
                 });
-                // The thread that runs the policy is the one that panics; it may be this one.
+                // The thread that runs the policy panics; that may be this one.
                 if catch_unwind(wait).is_err() {
                     sleeper.wait(2, 2, |done| back.push((done.payload, done.result)));
                 }
@@ -100,7 +100,7 @@ fn a_client_that_sleeps_hears_of_a_policy_that_panics_and_the_panicking_one_goes
         assert!(service.is_poisoned());
         let mut late = service.blocking().expect("a place is free");
         let refused = late.call(io(0)).map_err(|error| error.into_io().map(|io| io.payload));
-        // The first one notices; from then on the queue takes nothing.
+        // The first call notices the panic; from then on every call is refused.
         assert!(matches!(refused, Ok((POISONED, 0)) | Err(Some(0))), "{refused:?}");
         let Err(CallError::Refused(refused)) = late.call(io(0)) else { panic!("it is refused") };
         assert_eq!(refused.why, Refusal::Poisoned);
@@ -110,7 +110,7 @@ fn a_client_that_sleeps_hears_of_a_policy_that_panics_and_the_panicking_one_goes
 
 static HAS_ONE: AtomicBool = AtomicBool::new(false);
 
-/// Keeps every request, forgets all that it has at [`FATAL`], and panics.
+/// Keeps every request; at [`FATAL`] leaks them all with `mem::forget`, and panics.
 struct Forgetful(Vec<Inflight>);
 
 impl<P> DeviceQueue<P> for Forgetful {

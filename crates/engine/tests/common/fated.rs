@@ -1,5 +1,5 @@
-//! A device that is told what becomes of each attempt, when, and what to answer when it is asked about it; and
-//! that watches when it is asked.
+//! A device with a script: the fate of each attempt, its time, and the answer to `timed_out`. The device checks when
+//! the engine asks.
 
 use blkmq_core::{HwQueue, Instant, IoError, IoResult, Nanos, Tag};
 use blkmq_engine::{
@@ -8,7 +8,7 @@ use blkmq_engine::{
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard};
 
-/// What becomes of one attempt to hand the device a request.
+/// The fate of one attempt to hand a request to the device.
 #[derive(Clone, Copy, Debug)]
 pub enum Attempt {
     Refuse(Busy),
@@ -16,20 +16,20 @@ pub enum Attempt {
     Take(Fate),
 }
 
-/// What becomes of a request at the device.
+/// The fate of a request at the device.
 #[derive(Clone, Copy, Debug)]
 pub struct Fate {
-    /// It is over so much later; `Nanos(u64::MAX)` for never.
+    /// The request ends this much later; `Nanos(u64::MAX)` for never.
     pub after: Nanos,
     pub end: End,
-    /// So often the device says that it is still at it, before it gives it up.
+    /// How often the device resets the timer before it gives up the request.
     pub resets: u32,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum End {
     Answer(Verdict),
-    /// It is finished and the device does not notice until it is asked: an interrupt was missed.
+    /// The request is finished, but the device notices only when it is asked: an interrupt was missed.
     Missed(IoResult),
 }
 
@@ -46,36 +46,36 @@ pub fn ok(after: Nanos) -> Attempt {
     Attempt::Take(Fate::after(after, Verdict::Done(Ok(()))))
 }
 
-/// What it answers to the question for the next event.
+/// The device's answer when asked for its next event.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Says {
-    /// The truth.
+    /// The true time.
     When,
-    /// That it cannot tell.
+    /// `None`: it cannot tell.
     Nothing,
-    /// That it will interrupt: nothing is to come by itself.
+    /// `Instant::MAX`: it will interrupt, so there is no event to wait for.
     Never,
 }
 
 /// How an attempt ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Outcome {
-    /// It came by itself before its time was up.
+    /// The device returned the request before its deadline.
     Reaped,
-    /// It came by itself in the very turn in which its time was up.
+    /// The device returned the request in the very turn in which its deadline passed.
     Tie,
-    /// It was taken back.
+    /// The request was timed out.
     TimedOut,
-    /// It was finished, and found out to be when it was asked for.
+    /// The request had finished, which the device noticed when it was asked.
     Found,
-    /// The device wanted it later.
+    /// The device wanted the request again later.
     Requeued,
     RequeuedTail,
-    /// It never was inside.
+    /// The device answered within the call and never held the request.
     Inline,
 }
 
-/// One thing that the device saw or did.
+/// One event that the device saw or caused.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Event {
     Taken { sector: u64, at: Instant },
@@ -86,7 +86,7 @@ pub enum Event {
 
 type Attempts = Box<dyn FnMut(u64) -> Attempt + Send>;
 
-/// What a test says and hears.
+/// The script of a test, and its log.
 pub struct Book {
     attempts: Attempts,
     pub says: Says,
@@ -101,7 +101,7 @@ impl Oracle {
         self.0.lock().expect("a test that panics is over")
     }
 
-    /// When the device was asked about the request at `sector`.
+    /// The times at which the device was asked about the request at `sector`.
     pub fn asked(&self, sector: u64) -> Vec<Instant> {
         let of = |event: &Event| match event {
             Event::Asked { sector: s, at } if *s == sector => Some(*at),
@@ -110,7 +110,7 @@ impl Oracle {
         self.book().events.iter().filter_map(of).collect()
     }
 
-    /// What was taken, and when.
+    /// The requests that were taken, and when.
     pub fn taken(&self) -> Vec<(u64, Instant)> {
         let of = |event: &Event| match event {
             Event::Taken { sector, at } => Some((*sector, *at)),
@@ -145,7 +145,7 @@ struct Fated {
 }
 
 impl Fated {
-    /// Here a request leaves the device.
+    /// Logs a request that leaves the device.
     fn over(&self, rq: &Inflight, outcome: Outcome, result: IoResult) {
         self.oracle.book().events.push(Event::Over { sector: rq.sector(), outcome, result });
     }
@@ -220,7 +220,7 @@ impl<P> DeviceQueue<P> for Fated {
         Expiry::Done(held.rq, result)
     }
 
-    /// Asked at the end of each turn.
+    /// The engine asks this at the end of each turn.
     fn next_event(&self) -> Option<Instant> {
         let in_time = self.held.iter().all(|held| held.deadline > self.now);
         assert!(in_time, "the turn is over, a deadline has passed, and nobody asked");
@@ -239,7 +239,7 @@ impl<P> DeviceQueue<P> for Fated {
     }
 }
 
-/// A configuration around such a device, whose attempts end as `attempts` says of each sector.
+/// A configuration around such a device. `attempts` decides each attempt, given its sector.
 pub fn fated(
     shape: DeviceShape,
     attempts: impl FnMut(u64) -> Attempt + Send + 'static,
@@ -255,7 +255,7 @@ pub fn fated(
     (Config::new(shape, queues), oracle)
 }
 
-/// The same with a list of attempts, and all that come after it answered within the call.
+/// The same with a list of attempts; after the last of them, every attempt is answered within the call.
 pub fn scripted(
     shape: DeviceShape,
     script: impl IntoIterator<Item = Attempt>,

@@ -1,4 +1,4 @@
-//! A device whose every answer the test decides, and a queue around it.
+//! A device that answers as the test decides, and a queue around it.
 
 #![allow(dead_code, reason = "each test file uses a part")]
 
@@ -30,39 +30,39 @@ pub struct Arrival {
     pub at: Instant,
 }
 
-/// What the device does next.
+/// The device's behaviour from now on.
 #[derive(Default)]
 pub struct Control {
     /// Answers to the next requests: `None` accepts. Past the end everything is accepted.
     pub script: VecDeque<Option<Busy>>,
     /// Finish within the call.
     pub inline: bool,
-    /// Finish so many at the next reap.
+    /// Finish this many requests at the next reap.
     pub finish: usize,
     /// Finish the newest first.
     pub newest_first: bool,
-    /// Send so many back at the next reap instead.
+    /// Send this many requests back at the next reap instead.
     pub requeue: usize,
-    /// Keep at most so many; 0 for no limit.
+    /// Hold at most this many requests; 0 for no limit.
     pub room: usize,
-    /// Finish each request this long after it came, without being told to, and say when that will be.
+    /// Finish each request this long after it arrived, without being told to, and say when that will be.
     pub service: Option<Nanos>,
     /// Never name a time: the device would interrupt.
     pub interrupts: bool,
-    /// Answer at random.
+    /// Give random answers.
     pub moods: Option<Moods>,
     pub result: Option<IoResult>,
     pub arrivals: Vec<Arrival>,
-    /// Requests inside, over all hardware queues.
+    /// Requests at the device, over all hardware queues.
     pub inside: usize,
     pub most_inside: usize,
 }
 
-/// How often, in percent, a device that answers at random says what.
+/// Probabilities, in percent, of the answers of a device that answers at random.
 pub struct Moods {
     pub rng: Rng,
     pub resource: u64,
-    /// Only while it holds something; otherwise it could not keep the promise.
+    /// Only while the device holds a request; otherwise it could not keep the promise.
     pub dev_resource: u64,
     /// Instead of finishing.
     pub requeue: u64,
@@ -100,10 +100,10 @@ impl Handle {
 
 struct TestQueue {
     control: Handle,
-    /// What to watch while it holds something. The engine only asks whether there is such a thing.
+    /// The descriptor to watch while the device holds requests. The engine only asks whether there is one.
     #[cfg(target_os = "linux")]
     event_fd: Option<std::fs::File>,
-    /// With the times at which they end by themselves.
+    /// The requests, with the times at which they end by themselves.
     inside: VecDeque<(Instant, Inflight)>,
 }
 
@@ -191,7 +191,7 @@ pub fn shape(hw_queues: u16, depth: u32) -> DeviceShape {
         budget: None,
         limits: Limits::default(),
         cache: WriteCache::Through,
-        // What these devices keep waits for the test.
+        // These devices keep requests until the test acts.
         timeout: Nanos(u64::MAX),
     }
 }
@@ -222,7 +222,7 @@ fn config_of(shape: DeviceShape, new: impl Fn(Handle) -> TestQueue) -> (Config<u
     (Config::new(shape, queues), handle)
 }
 
-/// `none`, which does `first` before each pick.
+/// `none`, which calls `first` before each pick.
 pub fn before_each_pick(shape: &Shape, options: &Options, first: fn()) -> Box<dyn Scheduler> {
     let none = registry::find("none").expect("registered");
     Box::new(BeforePick { inner: (none.build)(shape, options), first })
@@ -264,12 +264,12 @@ pub fn deadline() -> &'static Factory {
     registry::find("mq-deadline").expect("registered")
 }
 
-/// Every way into an elevator.
+/// Every [`Access`].
 pub fn accesses() -> [Access; 4] {
     Access::ALL.map(|(_, access)| access)
 }
 
-/// Every way into an elevator with everything that can be chosen besides.
+/// Every [`Access`] with each of its combinations of modes.
 pub fn ways() -> impl Iterator<Item = (Access, Modes)> {
     accesses().into_iter().flat_map(|access| {
         let all = move |kick| {
@@ -295,7 +295,7 @@ pub enum Call {
     Pump(HwQueue),
 }
 
-/// A host that does nothing but write down what it is called for.
+/// A host that only records its calls.
 #[derive(Clone, Default)]
 pub struct Calls(Arc<Mutex<Vec<Call>>>);
 
@@ -304,7 +304,7 @@ impl Calls {
         self.0.lock().expect("no test panics while holding it").push(call);
     }
 
-    /// The calls since this was asked last.
+    /// The calls since the last time that this was asked.
     pub fn take(&self) -> Vec<Call> {
         std::mem::take(&mut *self.0.lock().expect("no test panics while holding it"))
     }
@@ -358,7 +358,7 @@ pub fn drain(submitter: &mut Submitter<u32>, now: &mut Instant, steps: u32) -> V
     panic!("{} I/Os still in flight after {steps} steps", submitter.in_flight());
 }
 
-/// Nothing is left anywhere.
+/// Checks that nothing is left anywhere, and that the counters agree.
 pub fn assert_at_rest<P: Send + 'static>(queue: &Queue<P>, hw_queues: u16) {
     let stats = queue.stats();
     assert_eq!(stats.submitted, stats.completed, "{stats:?}");
@@ -376,7 +376,7 @@ pub fn meta(op: Op, sector: u64, sectors: u32) -> IoMeta {
     IoMeta::new(op, sector, sectors)
 }
 
-/// Has the queue changed to `to`.
+/// Makes the queue change to `to`.
 pub fn replan<P: Send + 'static>(queue: &Queue<P>, to: Plan) -> Result<Change<P>, ChangeError> {
     let edited = queue.edit(|plan| {
         *plan = to;

@@ -1,4 +1,4 @@
-//! A device that keeps what is written, so that it shows where bytes went.
+//! A device that stores the data of writes, so that tests see where bytes went.
 
 use blkmq_core::{Instant, IoError, IoFlags, IoResult, Op, Payload};
 use blkmq_engine::{
@@ -17,15 +17,15 @@ pub struct Taken {
     pub bios: u32,
 }
 
-/// What is behind the queue.
+/// The storage behind the queue.
 #[derive(Default)]
 pub struct Disk {
     pub memory: Vec<u8>,
-    /// Sectors that fail, and how.
+    /// Sectors that fail, and their errors.
     pub bad: Vec<(u64, IoError)>,
-    /// Keeps what it is given.
+    /// Hold requests instead of finishing them.
     pub holds: bool,
-    /// Finishes what came last first.
+    /// Finish the newest requests first.
     pub backwards: bool,
     pub taken: Vec<Taken>,
 }
@@ -38,7 +38,7 @@ impl DiskHandle {
         self.0.lock().expect("no test panics while holding it")
     }
 
-    /// Where requests began, and how many sectors they had, since this was asked last.
+    /// First sectors and lengths of the requests since the last call.
     pub fn requests(&self) -> Vec<(u64, u32)> {
         self.lock().taken.drain(..).map(|taken| (taken.sector, taken.sectors)).collect()
     }

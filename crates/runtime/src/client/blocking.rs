@@ -1,4 +1,4 @@
-//! [`Blocking`]: one call at a time, and giving one up from another thread.
+//! [`Blocking`]: one call at a time, which another thread may cancel.
 
 use super::{Client, Summons};
 use crate::SubmitErrorKind;
@@ -18,7 +18,7 @@ pub enum CallError<P> {
 }
 
 impl<P> CallError<P> {
-    /// Why, by type.
+    /// The reason as a plain type.
     #[must_use]
     pub fn why(&self) -> SubmitErrorKind {
         match self {
@@ -63,16 +63,16 @@ impl<P> fmt::Display for CallError<P> {
 
 impl<P> std::error::Error for CallError<P> {}
 
-/// One I/O at a time: [`call`](Self::call) returns when it is done. Another thread may give it up by a
+/// Submits one I/O at a time: [`call`](Self::call) returns when it is done. Another thread may cancel it by a
 /// [`Canceller`].
 #[derive(Debug)]
 pub struct Blocking<P> {
     client: Client<P>,
-    /// Shared with cancellers, if there is one.
+    /// Shared with the cancellers; `None` until the first one is made.
     calls: Option<Arc<Calls>>,
 }
 
-/// Gives up calls of a [`Blocking`] client from another thread. Cheap to clone; all clones are the same.
+/// Cancels calls of a [`Blocking`] client from another thread. Cheap to clone; all clones are the same.
 #[derive(Clone)]
 pub struct Canceller {
     calls: Arc<Calls>,
@@ -87,8 +87,9 @@ impl fmt::Debug for Canceller {
 }
 
 impl Canceller {
-    /// Asks for the I/O of the call that is under way to be given up, which it is if it still waits by itself, as
-    /// [`Client::cancel`] says; its result says whether it was. A call that begins later is not concerned. Never waits.
+    /// Asks for the I/O of the current call to be cancelled. It is cancelled if it still waits by itself, as
+    /// [`Client::cancel`] says; its result says whether it was. A call that begins later is not concerned. Never
+    /// waits.
     pub fn cancel(&self) {
         if self.calls.ask() {
             self.threads.wake_submitter(self.id);
@@ -96,7 +97,7 @@ impl Canceller {
     }
 }
 
-/// The call that is under way, and whether it is to be given up.
+/// The current call, and whether it is to be cancelled.
 #[derive(Debug, Default)]
 struct Calls(Mutex<Call>);
 
@@ -113,7 +114,7 @@ impl Calls {
         std::mem::replace(&mut *self.0.lock().expect("no code of others runs under the lock"), call)
     }
 
-    /// True if a call is under way.
+    /// Marks the current call as unwanted. True if there is one.
     fn ask(&self) -> bool {
         let mut call = self.0.lock().expect("no code of others runs under the lock");
         let is_under_way = *call != Call::None;
@@ -124,8 +125,8 @@ impl Calls {
     }
 }
 
-/// A client that waits for its call looks here as well. A canceller marks the call before it wakes the client, and the
-/// client looks after it has said that it sleeps.
+/// A client that waits for its call checks this as well. A canceller marks the call before it wakes the client, and
+/// the client checks after it has announced that it parks.
 impl Summons for Calls {
     fn rang(&self) -> bool {
         *self.0.lock().expect("no code of others runs under the lock") == Call::Unwanted
@@ -141,19 +142,19 @@ impl<P: Payload> Blocking<P> {
         Self { client, calls: None }
     }
 
-    /// What gives up its calls, from other threads.
+    /// A handle by which other threads cancel calls of this client.
     pub fn canceller(&mut self) -> Canceller {
         let calls = Arc::clone(self.calls.get_or_insert_default());
         let (threads, id) = self.client.waker();
         Canceller { calls, threads, id }
     }
 
-    /// Does `io` and waits for it. Gives the payload back with the result.
+    /// Submits `io` and waits for it. Gives the payload back with the result.
     ///
     /// # Errors
-    /// Gives the I/O back if the device could not take it, if it would have more parts than the client has
-    /// credit for, or if the queue is poisoned. Never for want of credit: there is one I/O at a time. An I/O that a
-    /// device had when it panicked may be lost.
+    /// Gives the I/O back if the device could not take it, if it would have more parts than the client has credit
+    /// for, or if the queue is poisoned. Credit is never lacking otherwise, because there is one I/O at a time. An
+    /// I/O that a device had when it panicked may be lost.
     pub fn call(&mut self, io: Io<P>) -> Result<(IoResult, P), CallError<P>> {
         let Some(calls) = self.calls.clone() else {
             self.client.push(io).map_err(CallError::Refused)?;
@@ -180,14 +181,14 @@ impl<P: Payload> Blocking<P> {
             if answer.is_some() || self.client.lost().is_some() {
                 return answer.ok_or(CallError::Lost);
             }
-            // Asked for once: the completion says what came of it.
+            // Asked for once: the completion says whether the I/O was cancelled.
             if calls.set(Call::UnderWay) == Call::Unwanted {
                 self.client.cancel(cookie);
             }
         }
     }
 
-    /// Makes everything durable that has been written.
+    /// Makes all completed writes durable.
     ///
     /// # Errors
     /// As the device answers.
@@ -197,14 +198,14 @@ impl<P: Payload> Blocking<P> {
     {
         match self.call(Io::flush()) {
             Ok((result, _)) => result,
-            // A flush has no place or length to refuse.
+            // A flush has no sector or length that could be refused.
             Err(CallError::Refused(_) | CallError::Lost) => Err(IoError::POISONED),
         }
     }
 }
 
 impl<P: Payload> Blocking<P> {
-    /// Reads as many bytes as `payload` carries from `sector` on into it, which must be able to be read into,
+    /// Reads from `sector` on as many bytes as `payload` carries into it. It must be a payload that can be read into,
     /// as a [`Buffer`](blkmq_core::Buffer) is.
     ///
     /// # Errors
@@ -213,8 +214,7 @@ impl<P: Payload> Blocking<P> {
         self.call(Io::new(Op::Read, sector, whole_sectors(&payload), 0, payload))
     }
 
-    /// Writes the bytes of `payload` to where `sector` begins. Durable after the next
-    /// [`flush`](Self::flush).
+    /// Writes the bytes of `payload` from `sector` on. Durable after the next [`flush`](Self::flush).
     ///
     /// # Errors
     /// As for [`read`](Self::read).
@@ -223,8 +223,8 @@ impl<P: Payload> Blocking<P> {
     }
 }
 
-/// The length of an I/O that moves all of `payload`. 0, which every queue refuses, if that is no whole number
-/// of sectors. Saturates, which every queue refuses, too.
+/// The length of an I/O that moves all of `payload`, in sectors. 0 if the payload has no whole number of sectors, and
+/// saturated if it is too long: every queue refuses both.
 fn whole_sectors(payload: &impl Payload) -> u32 {
     let bytes = payload.data_len().unwrap_or(0);
     if bytes.is_multiple_of(SECTOR_SIZE as usize) {

@@ -1,8 +1,9 @@
 //! Waiting outside of the client: in an epoll or io_uring loop, beside sockets and other clients.
 //!
-//! A wait has two steps. [`Client::prepare_wait`] looks for work a last time and says whether the thread may sleep, and
-//! until when; then the thread sleeps on whatever it likes, [`Client::event_fd`] among it; [`Client::end_wait`] follows,
-//! however the sleep ended. What an event means is not said by the descriptor: after a wait the program reaps.
+//! A wait has two steps. [`Client::prepare_wait`] looks for work a last time and says whether the thread may sleep,
+//! and until when. Then the thread sleeps on any set of descriptors that includes [`Client::event_fd`].
+//! [`Client::end_wait`] follows, however the sleep ended. The descriptor does not say what an event means: after a
+//! wait the program reaps.
 
 use super::{Client, POISONED_LOOK};
 use crate::Clock;
@@ -15,15 +16,15 @@ use std::time::Duration;
 /// What [`Client::prepare_wait`] allows.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Sleep {
-    /// Not at all: there is something to reap, or to do by [`Client::poll`].
+    /// Not at all: there are completions to reap, or there is work for [`Client::poll`].
     No,
     /// Until the client's descriptor is readable, or at the latest until this time of its clock.
     Until(Option<Instant>),
 }
 
 impl Sleep {
-    /// How long the thread may sleep from now on, as `poll` and epoll want to know: not at all, this long, or, if
-    /// `None`, until there is an event. `clock` is [that](Client::clock) of the client.
+    /// How long the thread may sleep from now on, in the form that `poll` and epoll take: not at all, this long, or,
+    /// if `None`, until there is an event. `clock` is the client's [clock](Client::clock).
     #[must_use]
     pub fn timeout(self, clock: Clock) -> Option<Duration> {
         match self {
@@ -34,8 +35,9 @@ impl Sleep {
 }
 
 impl<P: Payload> Client<P> {
-    /// The descriptor to watch for reading during a wait, with `poll`, `epoll` or `io_uring`: an epoll instance of the
-    /// devices that the client looks after and of what other threads wake it by. It stays the same one.
+    /// The descriptor to watch for reading during a wait, with `poll`, `epoll` or `io_uring`: an epoll instance of
+    /// the devices that the client looks after and of the eventfd by which other threads wake it. Every call returns
+    /// the same one.
     ///
     /// It is level-triggered and says only that there is something to do: [`reap`](Self::reap) and
     /// [`poll`](Self::poll) find out what. Between waits it may be readable for no reason.
@@ -46,11 +48,11 @@ impl<P: Payload> Client<P> {
         self.seat.descriptor()
     }
 
-    /// Flushes, does what is due, and prepares to sleep. With [`Sleep::Until`] the thread may sleep on
-    /// [`event_fd`](Self::event_fd), and must then call [`end_wait`](Self::end_wait) before anything else of this
-    /// client. With [`Sleep::No`] there is nothing to end.
+    /// Flushes, does the work that is due, and prepares to sleep. After [`Sleep::Until`] the thread may sleep on
+    /// [`event_fd`](Self::event_fd), and must then call [`end_wait`](Self::end_wait) before any other method of this
+    /// client. After [`Sleep::No`] there is no wait to end.
     ///
-    /// A client whose descriptor was never asked for is not woken.
+    /// A client is not woken unless its descriptor has been asked for.
     pub fn prepare_wait(&mut self) -> Sleep {
         let now = self.clock.now();
         self.submitter.flush(now);
@@ -60,11 +62,11 @@ impl<P: Payload> Client<P> {
         }
         let observed = self.stalls.waiting(now, &self.submitter);
         if self.submitter.is_poisoned() {
-            // Another thread is ending I/Os, or a device has some still: nothing announces either.
+            // Another thread may be ending I/Os, or a device may still have some: neither is announced.
             return Sleep::Until(Some(observed.min(now + POISONED_LOOK)));
         }
         if self.submitter.outstanding() == 0 {
-            // Nothing comes for it, and the others are not to count on it.
+            // No completion will arrive for this client, and other threads must not rely on it.
             return Sleep::Until(None);
         }
         self.seat.enrol();
@@ -75,13 +77,14 @@ impl<P: Payload> Client<P> {
         Sleep::Until((due < Instant::MAX).then_some(due))
     }
 
-    /// A wait is over, whatever ended it. Does nothing where [`prepare_wait`](Self::prepare_wait) allowed none.
+    /// Ends a wait, for whatever reason the sleep ended. Does nothing where [`prepare_wait`](Self::prepare_wait)
+    /// allowed none.
     pub fn end_wait(&mut self) {
         self.submitter.unpark();
         self.seat.silence();
     }
 
-    /// After a wait: does what is due. True if there is something to reap.
+    /// After a wait: does the work that is due. True if there is something to reap.
     fn look(&mut self) -> bool {
         self.poll();
         let ready = self.submitter.has_completions(1);
@@ -92,11 +95,11 @@ impl<P: Payload> Client<P> {
     }
 }
 
-/// Waits until one of `clients` has a completion to reap, and says which: its index. `None` at `deadline`, a time of the
-/// first client's clock, or if none of them has anything outstanding.
+/// Waits until one of `clients` has a completion to reap, and returns its index. `None` at `deadline`, a time of the
+/// first client's clock, or if no client has anything outstanding.
 ///
-/// Flushes all of them. The first client in the list that has something is the one that is named, so a caller that is
-/// fair reaps from all.
+/// Flushes all of them. If several clients have completions, the index is that of the first one, so a caller that
+/// wants to be fair reaps from all.
 ///
 /// # Errors
 /// If the system has no descriptor left, or cannot poll.
@@ -119,7 +122,7 @@ pub fn wait_any<P: Payload>(
     }
 }
 
-/// Prepares all of `clients` and sleeps, unless one of them must not. Every one of them has to end its wait then.
+/// Prepares all of `clients` and sleeps, unless one of them must not. The caller then ends the wait of every client.
 fn sleep_on_all<P: Payload>(clients: &mut [&mut Client<P>], deadline: Instant) -> io::Result<()> {
     let mut until = vec![(clients[0].clock, deadline)];
     for client in clients.iter_mut() {
@@ -140,7 +143,7 @@ fn sleep_on_all<P: Payload>(clients: &mut [&mut Client<P>], deadline: Instant) -
     }
 }
 
-/// How long it is to the first of these times, each of which is one of its own clock; `None` if there is none.
+/// How long it is until the first of these times, each of which is a time of its own clock; `None` if there is none.
 fn earliest(times: &[(Clock, Instant)]) -> Option<Nanos> {
     let finite = times.iter().filter(|(_, at)| *at < Instant::MAX);
     finite.map(|(clock, at)| *at - clock.now()).min()
@@ -154,8 +157,8 @@ pub(crate) fn timespec(Nanos(ns): Nanos) -> Timespec {
 mod tests {
     use super::*;
 
-    /// Services have a clock each. The times of one were compared with the clock of another: a thread that waited for
-    /// two disks slept for as long as lay between the starts of their services, or did not sleep at all.
+    /// Each service has its own clock. The times of one were once compared with the clock of another: a thread that
+    /// waited for two disks slept for the time between the starts of their services, or did not sleep at all.
     #[test]
     fn times_of_two_clocks_are_not_mixed() {
         let (old, young) = (Clock::started_ago(3600), Clock::start());

@@ -1,38 +1,39 @@
-//! What comes back from a reactor, and what it does not take. Values only.
+//! The values that a reactor returns: answers, and I/Os that it did not take. No behaviour.
 
 use blkmq_engine::{Completion, Io, Refusal, Refused, Unsubmitted};
 use std::fmt;
 
-/// How an I/O that a reactor took ended. Whether the device succeeded is in [`Completion::result`].
+/// The end of an I/O that a reactor took. Whether the device succeeded is in [`Completion::result`].
 pub type Answer<P> = Result<Completion<P>, SubmitError<P>>;
 
-/// Why an I/O never reached the device, or did not come back from there.
+/// Why an I/O never reached the device, or did not come back from it.
 pub enum SubmitError<P> {
-    /// The queue would not have it; never for want of credit.
+    /// The queue refused it; never for want of credit.
     Refused(Refused<P>),
-    /// The reactor was gone before it was the I/O's turn. Unchanged, and not done.
+    /// The reactor was gone before it pushed the I/O. The I/O is unchanged, and was not done.
     Closed(Unsubmitted<P>),
-    /// The reactor's thread panicked, in a device that it pumped, while it had the I/O. Nobody knows whether
-    /// it was done, and its payload does not come back: a device may still write to it.
+    /// A device panicked while it had the I/O and did not give it back, or the reactor's thread panicked again after
+    /// that. The I/O may or may not have been done, and its payload does not come back: a device may still write to
+    /// it.
     Lost {
-        /// As in its [`Io`].
+        /// The cookie of the [`Io`].
         cookie: u64,
     },
 }
 
-/// Why an I/O was not done, or may not have been, without the I/O: for errors that outlive it.
+/// Why an I/O was not done, or may not have been, without the I/O itself: for errors that outlive it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum SubmitErrorKind {
     /// The queue did not take it.
     Refused(Refusal),
-    /// The reactor was dropped before the I/O's turn.
+    /// The reactor was dropped before it pushed the I/O.
     Closed,
     /// A device panicked while it had the I/O.
     Lost,
 }
 
 impl<P> SubmitError<P> {
-    /// Why, by type.
+    /// The reason as a plain type.
     #[must_use]
     pub fn why(&self) -> SubmitErrorKind {
         match self {
@@ -72,12 +73,12 @@ impl<P> fmt::Display for SubmitError<P> {
 
 impl<P> std::error::Error for SubmitError<P> {}
 
-/// Why a reactor takes nothing at the moment.
+/// Why a reactor takes no I/O at the moment.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Unavailable {
-    /// Its inbox is full, or others are in line. Wait for an answer, then try again.
+    /// Its inbox is full, or other I/Os are in line. Wait for an answer, then try again.
     Full {
-        /// I/Os that the inbox holds, beside those in flight.
+        /// I/Os that the inbox holds, in addition to those in flight.
         most: u32,
     },
     /// It was dropped.
@@ -97,7 +98,7 @@ impl fmt::Display for Unavailable {
 
 impl std::error::Error for Unavailable {}
 
-/// An I/O that a reactor did not take, with what was to be called when it is done.
+/// An I/O that a reactor did not take, with the callback that it was submitted with.
 pub struct NotTaken<P, F = ()> {
     pub(super) io: Unsubmitted<P>,
     pub(super) then: F,

@@ -13,8 +13,8 @@ use std::task::{Context, Poll};
 ///
 /// It keeps nothing alive: when the reactor is dropped, I/Os come back undone.
 ///
-/// I/Os are taken in order, by one thread. Devices see a number of the reactor's own as their cookie; answers
-/// have that of the [`Io`].
+/// One thread takes the I/Os in order. Devices see a number of the reactor's own as an I/O's cookie; answers have the
+/// cookie of the [`Io`].
 pub struct Handle<P> {
     pub(super) shared: Arc<Shared<P>>,
 }
@@ -36,10 +36,11 @@ impl<P> Handle<P> {
         Self { shared }
     }
 
-    /// Submits `io`. It is on its way when this returns, or in line if the reactor's inbox is full; what is
-    /// submitted before anything is awaited may merge. Never waits. O(1).
+    /// Submits `io`. When this returns, the I/O is in the reactor's inbox, or in line for it if it is full; I/Os that
+    /// are submitted before the first of their futures is awaited may merge. Never waits. O(1).
     ///
-    /// The future's answer has the payload back, whatever happened. See [`Submitted`] about dropping it.
+    /// The future's answer returns the payload, except for an I/O that is lost ([`SubmitError::Lost`]). See
+    /// [`Submitted`] about dropping it.
     pub fn submit(&self, io: Io<P>) -> Submitted<P> {
         let mut inbox = self.shared.lock();
         let state = match inbox.check_room() {
@@ -65,22 +66,22 @@ impl<P> Handle<P> {
         Ok(Submitted { shared: Arc::clone(&self.shared), state })
     }
 
-    /// Submits `io` and has `then` called with the answer, once, on the reactor's thread; callbacks are called
-    /// in the order in which I/Os complete. Never waits. O(1).
+    /// Submits `io` and arranges for `then` to be called with the answer, once, on the reactor's thread; callbacks
+    /// are called in the order in which I/Os complete. Never waits. O(1).
     ///
     /// # Contract
     ///
-    /// A callback must not block: no I/O makes progress meanwhile. It may submit, but not wait for what it
-    /// submitted. If it panics, the panic is reported as in any thread, is counted
-    /// ([`Reactor::panics`](crate::Reactor::panics)), and ends there: the reactor goes on.
+    /// A callback must not block: no I/O makes progress meanwhile. It may submit, but not wait for its own I/Os. If
+    /// it panics, the panic is reported as in any thread, is counted ([`Reactor::panics`](crate::Reactor::panics)),
+    /// and ends there: the reactor continues.
     ///
     /// # Errors
-    /// Gives I/O and callback back if the inbox is full or the reactor is gone.
+    /// Gives the I/O and the callback back if the inbox is full or the reactor is gone.
     pub fn call<F>(&self, io: Io<P>, then: F) -> Result<(), NotTaken<P, F>>
     where
         F: FnOnce(Answer<P>) + Send + 'static,
     {
-        // Allocates, so not under the lock.
+        // Allocates, so outside the lock.
         let then = Box::new(then);
         let mut inbox = self.shared.lock();
         if let Err(why) = inbox.check_room() {
@@ -92,20 +93,21 @@ impl<P> Handle<P> {
         Ok(())
     }
 
-    /// Asks for the oldest I/O of [`call`](Self::call) with this cookie to be given up, as [`Submitted::cancel`] does for
-    /// a future's. Its callback is called with what came of it. Never waits. O(I/Os on their way).
+    /// Asks for the oldest I/O of [`call`](Self::call) with this cookie to be cancelled, as [`Submitted::cancel`]
+    /// does for an I/O of a future. Its callback is called with the result in any case. Never waits. O(I/Os of the
+    /// reactor).
     pub fn cancel(&self, cookie: u64) {
         self.shared.cancel_call(cookie);
     }
 }
 
-/// An I/O on its way; a future of its [`Answer`]. Needs nothing of an executor but to be woken.
+/// An I/O in progress; a future of its [`Answer`]. Needs nothing of an executor but to be woken.
 ///
 /// # Dropping it
 ///
-/// The I/O goes on, its payload stays with it until the device has finished, and is dropped on the reactor's
-/// thread. An I/O that still stands in line is not done; its payload is dropped with the future. So at most
-/// the inbox and the queue are full of what nobody waits for.
+/// The I/O continues, and its payload stays with it until the device has finished; then the payload is dropped on the
+/// reactor's thread. An I/O that still stands in line is not done; its payload is dropped with the future. So I/Os
+/// without a future fill at most the inbox and the queue.
 #[must_use = "without waiting for the answer nobody knows whether the I/O was done"]
 pub struct Submitted<P> {
     shared: Arc<Shared<P>>,
@@ -117,8 +119,8 @@ impl<P> Submitted<P> {
         Self { shared, state: State::New(ticket) }
     }
 
-    /// Asks for the I/O to be given up, which it is if it still waits by itself: for a place, in the reactor, or in the
-    /// queue as [`Client::cancel`](crate::Client::cancel) says. Its answer says whether it was: then its result is
+    /// Asks for the I/O to be cancelled. It is cancelled if it still waits by itself: in line for the inbox, in the
+    /// reactor, or in the queue as [`Client::cancel`](crate::Client::cancel) says. Then the result in its answer is
     /// [`IoError::CANCELLED`](blkmq_core::IoError::CANCELLED). Never waits.
     pub fn cancel(&self) {
         if let State::New(ticket) | State::Polled(ticket) = self.state {
@@ -128,7 +130,7 @@ impl<P> Submitted<P> {
 }
 
 enum State<P> {
-    /// Not polled yet, so no waker has been left.
+    /// Not polled yet, so its ticket has no waker.
     New(u32),
     Polled(u32),
     /// The reactor was gone.
@@ -136,7 +138,7 @@ enum State<P> {
     Answered,
 }
 
-/// A payload is moved in and out, and never pinned.
+/// Payloads are moved in and out, and never pinned.
 impl<P> Unpin for Submitted<P> {}
 
 impl<P> fmt::Debug for Submitted<P> {
@@ -151,8 +153,8 @@ impl<P> Future for Submitted<P> {
     /// # Panics
     /// If it has been ready before.
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Answer<P>> {
-        // A waker's clone is code of others, so it is made outside the lock: beforehand where it is needed for
-        // sure.
+        // Cloning a waker runs foreign code, so the clone is made outside the lock: beforehand where one is certainly
+        // needed.
         let (ticket, mut waker) = match self.state {
             State::New(ticket) => (ticket, Some(cx.waker().clone())),
             State::Polled(ticket) => (ticket, None),
@@ -194,7 +196,7 @@ impl<P> Submitted<P> {
 impl<P> Drop for Submitted<P> {
     fn drop(&mut self) {
         if let State::New(ticket) | State::Polled(ticket) = self.state {
-            // Dropped behind the lock's guard, which goes first.
+            // The guard is a temporary of the first statement, so the lock is free before the remains are dropped.
             let remains = self.shared.lock().forsake(ticket);
             drop(remains);
         }

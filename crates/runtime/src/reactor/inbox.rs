@@ -1,15 +1,16 @@
-//! What a reactor and those who call it share: I/Os on their way in, answers on their way out.
+//! The data that a reactor shares with its callers: I/Os that it has not taken yet, and answers that were not fetched
+//! yet.
 //!
-//! [`Inbox`] is plain data behind one mutex ([`Shared`]). It is held for a few dozen instructions at a time,
-//! by callers once for each I/O and by the reactor once for each batch, and no code of others runs under it:
-//! no waker is cloned or woken, no callback called, no payload dropped. So nobody can panic while holding it,
-//! and nobody waits for long. There are no atomics, and there is nothing for a model checker to find: every
+//! [`Inbox`] is plain data behind one mutex ([`Shared`]). The mutex is held for a few dozen instructions at a time,
+//! by callers once for each I/O and by the reactor once for each batch, and no foreign code runs under it: no waker
+//! is cloned or woken, no callback called, no payload dropped. So no thread can panic while it holds the mutex, and
+//! no thread waits for it for long. There are no atomics, and there is nothing for a model checker to find: every
 //! transition below is one critical section.
 //!
 //! # A ticket
 //!
-//! Every I/O has one until it is answered. Two may know its number: the reactor (or its queue, as the I/O's
-//! cookie) and a future. Whoever of the two is last frees it.
+//! Every I/O has a ticket until it is answered. Two parties may know its number: the reactor (or its queue, as the
+//! I/O's cookie) and a future. The last of the two frees it.
 //!
 //! | ticket | there is room | answered | future polled | cancelled | future dropped | reactor closed |
 //! |---|---|---|---|---|---|---|
@@ -23,19 +24,20 @@
 //! | `Granted`: a place is kept | - | - | a permit | - | freed, and the place | stays |
 //! | `Refused`: no permit | - | - | freed, ready | - | freed | stays |
 //!
-//! A permit has the ticket that was `Granted`, and gives it back with an I/O, which takes the place, or without.
+//! A permit has the ticket that was `Granted`, and returns it with an I/O, which takes the place, or without.
 //!
-//! # Who wakes the reactor
+//! # Waking the reactor
 //!
 //! | `asleep` | something is put in, or it is closed | the reactor comes to exchange | [`listen`](Inbox::listen) |
 //! |---|---|---|---|
 //! | no | no | no | nothing to take: yes, and *it* parks. Something: no, and it goes on |
 //! | yes | no, and *the caller* unparks it | no | yes, and it parks |
 //!
-//! `listen` and putting something in exclude each other: either the reactor sees it and does not park, or it
-//! is seen asleep and unparked after it said so, which makes its next parking return at once if it has not
-//! parked yet. Of all who put something in while it is awake nobody makes a system call. Without credit for
-//! more the reactor parks without being `asleep`: a completion wakes it, or a cancel, for which it is `parked`.
+//! `listen` and putting an I/O in exclude each other. Either the reactor sees the I/O and does not park, or the
+//! caller sees `asleep` and unparks the reactor, after the reactor has set it: then the next parking returns at once
+//! if the reactor has not parked yet. While the reactor is awake, callers that put I/Os in make no system call.
+//! Without credit for more I/Os the reactor parks without being `asleep`: a completion wakes it, or a cancellation,
+//! for which it is `parked`.
 
 use super::answer::{Answer, SubmitError, Unavailable};
 use super::slab::Slab;
@@ -46,8 +48,8 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::task::Waker;
 
-/// Places in the inbox for each I/O that may be in flight: while a device is kept busy by one depth of them,
-/// another is ready to follow in one plug after the other, and a third is being made.
+/// Places in the inbox for each I/O that may be in flight: while one depth of I/Os keeps the device busy, a second is
+/// ready to follow in one plug after the other, and callers are making a third.
 const INBOX_DEPTHS: u32 = 2;
 
 pub(super) type Callback<P> = Box<dyn FnOnce(Answer<P>) + Send>;
@@ -68,7 +70,7 @@ impl<P> Shared<P> {
         self.inbox.lock().expect("no code of others runs under the lock")
     }
 
-    /// Gives up the I/O of a future that still waits for it, if that is possible.
+    /// Cancels the I/O of a future that still waits for it, if that is possible.
     pub(super) fn cancel(&self, ticket: u32) {
         let mut inbox = self.lock();
         let waker = inbox.cancel(ticket);
@@ -82,7 +84,7 @@ impl<P> Shared<P> {
         }
     }
 
-    /// Gives up the oldest I/O with this cookie and a callback, if that is possible.
+    /// Cancels the oldest I/O with this cookie and a callback, if that is possible.
     pub(super) fn cancel_call(&self, cookie: u64) {
         let mut inbox = self.lock();
         inbox.cancel_call(cookie);
@@ -94,19 +96,19 @@ impl<P> Shared<P> {
         }
     }
 
-    /// Gives a permit, or the wish for one, back. Others in line may have its place.
+    /// Returns a permit, or withdraws the wish for one. The next in line may have its place.
     pub(super) fn give_back_permit(&self, ticket: u32) {
         let mut inbox = self.lock();
         let remains = inbox.forsake(ticket);
         let mut woken = Vec::new();
         inbox.move_up(|waker| woken.push(waker));
-        // An I/O that was in line may be in the queue now.
+        // An I/O that was in line may be in the inbox's queue now.
         self.unlock_and_ring(inbox);
         drop(remains);
         woken.into_iter().for_each(Waker::wake);
     }
 
-    /// Lets go of the inbox after something was put in.
+    /// Unlocks the inbox after an I/O was put in, and wakes the reactor if it is asleep.
     pub(super) fn unlock_and_ring(&self, mut inbox: MutexGuard<'_, Inbox<P>>) {
         let was_asleep = std::mem::take(&mut inbox.asleep);
         drop(inbox);
@@ -115,7 +117,7 @@ impl<P> Shared<P> {
         }
     }
 
-    /// Takes nothing more. What has a place goes on; who is in line has the I/O back.
+    /// Closes the inbox. I/Os that have a place continue; those in line are given back.
     pub(super) fn close(&self) {
         let mut inbox = self.lock();
         let wakers = inbox.close();
@@ -124,7 +126,7 @@ impl<P> Shared<P> {
     }
 }
 
-/// Who waits for an I/O, and where it is.
+/// The owner and the state of an I/O or of a permit; the module's table has the transitions.
 enum Ticket<P> {
     Line { place: u64, io: Io<P>, waker: Option<Waker> },
     Sent { cookie: u64, waker: Option<Waker> },
@@ -136,14 +138,14 @@ enum Ticket<P> {
     Refused,
 }
 
-/// What is to be done about an answer, outside the lock.
+/// The action that delivers an answer, to be taken outside the lock.
 pub(super) enum Delivery<P> {
     Wake(Option<Waker>),
     Call(Callback<P>, Answer<P>),
     Drop { _answer: Answer<P> },
 }
 
-/// What a future left behind, to be dropped outside the lock.
+/// The parts of a future's ticket that are to be dropped outside the lock.
 pub(super) struct Remains<P> {
     _io: Option<Io<P>>,
     _waker: Option<Waker>,
@@ -152,17 +154,17 @@ pub(super) struct Remains<P> {
 
 pub(super) struct Inbox<P> {
     tickets: Slab<Ticket<P>>,
-    /// Has a place: at most `most`.
+    /// I/Os that have a place: at most `most`.
     queue: VecDeque<(u32, Io<P>)>,
-    /// In line for one, by `place`, ascending: tickets of futures that are alive.
+    /// Tickets in line for a place, by `place`, ascending; their futures are alive.
     line: VecDeque<(u64, u32)>,
     next_place: u64,
     /// Places that permits keep.
     kept: usize,
     most: u32,
-    /// At the reactor, and to be given up.
+    /// Tickets of I/Os that the reactor has and that are to be cancelled.
     cancels: Vec<u32>,
-    /// With a callback, and given up before the reactor took them: to be answered by it.
+    /// I/Os with a callback that were cancelled before the reactor took them; it answers them.
     given_up: Vec<(u32, Io<P>)>,
     asleep: bool,
     parked: bool,
@@ -187,7 +189,7 @@ impl<P> Inbox<P> {
         }
     }
 
-    /// May a new I/O have a place?
+    /// Is there a place for a new I/O?
     pub(super) fn check_room(&self) -> Result<(), Unavailable> {
         if self.closed {
             Err(Unavailable::Closed)
@@ -202,7 +204,7 @@ impl<P> Inbox<P> {
         self.queue.len() + self.kept < self.most as usize
     }
 
-    /// Puts in an I/O whose future will ask for the ticket. There must be room.
+    /// Puts in an I/O, and returns the ticket for its future. There must be room.
     pub(super) fn send(&mut self, io: Io<P>) -> u32 {
         debug_assert!(self.has_room() && !self.closed);
         let ticket = self.tickets.insert(Ticket::Sent { cookie: io.cookie, waker: None });
@@ -230,7 +232,7 @@ impl<P> Inbox<P> {
         ticket
     }
 
-    /// The answer, if there is one. Then the ticket is void.
+    /// The answer, if there is one. Then the ticket is freed.
     pub(super) fn fetch(&mut self, ticket: u32) -> Option<Answer<P>> {
         if !matches!(self.tickets.get_mut(ticket), Ticket::Done(_)) {
             return None;
@@ -241,7 +243,7 @@ impl<P> Inbox<P> {
         }
     }
 
-    /// Whom to wake when the ticket's I/O is answered, or its permit decided about, which it is not.
+    /// The waker to be woken when the ticket's I/O is answered or its permit decided. Neither has happened yet.
     pub(super) fn waker(&mut self, ticket: u32) -> &mut Option<Waker> {
         match self.tickets.get_mut(ticket) {
             Ticket::Line { waker, .. }
@@ -251,7 +253,8 @@ impl<P> Inbox<P> {
         }
     }
 
-    /// The future of this ticket is gone. O(1); if it was in line, O(log n) to find it and O(n) to close up.
+    /// Ends the future's interest in this ticket. O(1); if the ticket was in line, O(log n) to find it and O(n) to
+    /// close up.
     pub(super) fn forsake(&mut self, ticket: u32) -> Remains<P> {
         let mut remains = Remains { _io: None, _waker: None, _answer: None };
         if let Ticket::Sent { waker, .. } = self.tickets.get_mut(ticket) {
@@ -281,7 +284,8 @@ impl<P> Inbox<P> {
         self.line.remove(at.expect("who has a place in line is there"));
     }
 
-    /// Answers an I/O that the reactor has not taken; of one that it has, it will learn. The waker is to be woken.
+    /// Answers an I/O that the reactor has not taken, and returns the waker to be woken. Asks the reactor to cancel
+    /// an I/O that it has taken.
     fn cancel(&mut self, ticket: u32) -> Option<Waker> {
         let entry = self.tickets.get_mut(ticket);
         match std::mem::replace(entry, Ticket::Orphan) {
@@ -307,11 +311,11 @@ impl<P> Inbox<P> {
         }
     }
 
-    /// Gives up the oldest I/O with this cookie that has a callback, or asks the reactor to.
+    /// Cancels the oldest I/O with this cookie that has a callback, or asks the reactor to cancel it.
     fn cancel_call(&mut self, cookie: u64) {
         let is = |ticket: &Ticket<P>| matches!(ticket, Ticket::Call { cookie: own, .. } if *own == cookie);
         let waits = self.queue.iter().position(|(ticket, _)| is(self.tickets.get(*ticket)));
-        // What is at the reactor was put in before.
+        // An I/O that the reactor has is older than one in the queue.
         match self.tickets.find(|at, ticket| is(ticket) && !self.is_queued(at)) {
             Some(ticket) => self.cancels.push(ticket),
             None => self.given_up.extend(waits.and_then(|at| self.queue.remove(at))),
@@ -322,7 +326,8 @@ impl<P> Inbox<P> {
         self.queue.iter().any(|(of, _)| *of == ticket)
     }
 
-    /// The reactor takes the tickets of I/Os that it has and that are to be given up, and I/Os that were.
+    /// Moves the tickets of I/Os that the reactor is to cancel to `into`, and answers to I/Os that it never took to
+    /// `given_up`.
     pub(super) fn take_cancels(
         &mut self,
         into: &mut Vec<u32>,
@@ -332,8 +337,8 @@ impl<P> Inbox<P> {
         given_up.extend(self.given_up.drain(..).map(|(ticket, io)| (ticket, Ok(cancelled(io)))));
     }
 
-    /// The reactor takes up to `most` I/Os; those in line move up, and wakers of those that have a permit now are added
-    /// to `woken`. With what it takes, `cookie` is the ticket.
+    /// The reactor takes up to `most` I/Os, each with its ticket as `cookie`. Those in line move up; wakers of
+    /// futures that have a permit now are added to `woken`.
     pub(super) fn take(
         &mut self,
         most: u32,
@@ -346,7 +351,7 @@ impl<P> Inbox<P> {
         self.move_up(|waker| woken.push(Delivery::Wake(Some(waker))));
     }
 
-    /// Gives what room there is to those in line. Wakers of those that have a permit now are to be woken.
+    /// Gives free places to those in line, in order. Wakers of futures that have a permit now are passed to `woken`.
     fn move_up(&mut self, mut woken: impl FnMut(Waker)) {
         while !self.closed
             && self.has_room()
@@ -367,7 +372,7 @@ impl<P> Inbox<P> {
         }
     }
 
-    /// A permit is wanted: a place is kept for it, or it waits in line for one.
+    /// Keeps a place for a permit, or puts the permit in line for one.
     pub(super) fn want_permit(&mut self) -> u32 {
         match self.check_room() {
             Ok(()) => {
@@ -381,7 +386,7 @@ impl<P> Inbox<P> {
         }
     }
 
-    /// What was decided about a permit, if anything. A ticket that was refused is void then.
+    /// The decision about a permit, if there is one. A ticket that was refused is freed then.
     pub(super) fn permit(&mut self, ticket: u32) -> Option<Result<(), Unavailable>> {
         match self.tickets.get_mut(ticket) {
             Ticket::Granted => Some(Ok(())),
@@ -393,14 +398,14 @@ impl<P> Inbox<P> {
         }
     }
 
-    /// Gives a permit's place to an I/O that is put in next, unless the reactor is gone.
+    /// Gives up a permit's place for an I/O that is put in next, unless the reactor is gone.
     pub(super) fn spend(&mut self, permit: &mut Option<u32>) -> Result<(), Unavailable> {
         self.tickets.remove(permit.take().expect("a permit is spent once"));
         self.kept -= 1;
         if self.closed { Err(Unavailable::Closed) } else { Ok(()) }
     }
 
-    /// An I/O that the reactor took is answered.
+    /// Answers an I/O that the reactor took.
     pub(super) fn deliver(&mut self, ticket: u32, mut answer: Answer<P>) -> Delivery<P> {
         self.cancels.retain(|other| *other != ticket);
         let entry = self.tickets.get_mut(ticket);
@@ -420,7 +425,7 @@ impl<P> Inbox<P> {
         }
     }
 
-    /// Has the reactor something to do here, with so many I/Os in flight and credit for `depth`?
+    /// Does the inbox have work for the reactor, with `in_flight` I/Os in flight and credit for `depth`?
     pub(super) fn calls(&self, in_flight: u32, depth: u32) -> bool {
         !self.queue.is_empty() && in_flight < depth
             || !self.cancels.is_empty()
@@ -428,7 +433,8 @@ impl<P> Inbox<P> {
             || self.closed && in_flight == 0
     }
 
-    /// The same, for a reactor that parks if not: whoever puts something in that it could take wakes it.
+    /// As [`calls`](Self::calls), for a reactor that parks if there is none: a caller that puts in an I/O that the
+    /// reactor could take wakes it.
     pub(super) fn listen(&mut self, in_flight: u32, depth: u32) -> bool {
         let calls = self.calls(in_flight, depth);
         self.asleep = !calls && in_flight < depth;
@@ -458,7 +464,7 @@ impl<P> Inbox<P> {
         closed.collect()
     }
 
-    /// After the reactor has panicked: answers whatever it has not.
+    /// After the reactor has panicked: answers every I/O that has no answer.
     pub(super) fn give_up(&mut self) -> Vec<Delivery<P>> {
         let queue = std::mem::take(&mut self.queue);
         let closed = queue
@@ -482,12 +488,12 @@ impl<P> Inbox<P> {
     }
 }
 
-/// The answer to an I/O that was given up before the queue had it.
+/// The answer to an I/O that was cancelled before the queue had it.
 pub(super) fn cancelled<P>(io: Io<P>) -> Completion<P> {
     Completion { cookie: io.cookie, result: Err(IoError::CANCELLED), payload: io.payload }
 }
 
-/// Puts the caller's cookie where the ticket's number was.
+/// Puts the caller's cookie in place of the ticket's number.
 fn restore<P>(answer: &mut Answer<P>, cookie: u64) {
     match answer {
         Ok(done) => done.cookie = cookie,

@@ -1,8 +1,8 @@
-//! A client with a thread of its own, for those who want to be called back or to await.
+//! A client with a thread of its own, for callers that use callbacks or futures.
 //!
-//! [`Reactor`] starts and stops the thread and makes [`Handle`]s; the loop is in `turn.rs`, what both ends share
-//! in `inbox.rs`. It does everything inline, elevator, pumps and delivery, so an I/O changes threads once on its
-//! way in and once on its way back. It knows nothing of executors.
+//! [`Reactor`] starts and stops the thread and makes [`Handle`]s; the loop is in `turn.rs`, the data that both ends
+//! share in `inbox.rs`. The thread does everything inline, elevator, pumps and delivery, so an I/O changes threads
+//! once on its way in and once on its way back. It knows nothing of executors.
 
 mod answer;
 mod handle;
@@ -28,13 +28,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::{self, JoinHandle};
 use turn::Turns;
 
-/// What a reactor is made from.
+/// The parts that a reactor is made from.
 pub(crate) struct Launch<P> {
     pub(crate) submitter: Submitter<P>,
     pub(crate) clock: Clock,
     pub(crate) waiting: Waiting,
     pub(crate) threads: Arc<Threads>,
-    /// Without them, in a queue that has pump threads, nothing would complete.
+    /// In a queue that has pump threads, nothing would complete without them.
     pub(crate) pumps: Option<Arc<PumpThreads>>,
     pub(crate) stalls: Stalls<P>,
 }
@@ -66,20 +66,21 @@ impl std::error::Error for ReactorError {
     }
 }
 
-/// A thread that does I/O for all who hold a [`Handle`]: one submitter of the queue, and so at most its credit
-/// in flight. What comes beyond that waits in an inbox of bounded size, and then in line. So does all behind an
-/// I/O with more parts than there is credit for just now; one that never could have so many is refused.
+/// A thread that does I/O for all holders of a [`Handle`]. It is one submitter of the queue, and so has at most that
+/// submitter's credit in flight. Further I/Os wait in an inbox of bounded size, and then in line. An I/O with more
+/// parts than there is credit for at the moment waits too, and holds up all I/Os behind it; one with more parts than
+/// the whole credit is refused.
 ///
-/// Everything that is in the inbox is pushed before anything is flushed, so the I/Os of many callers merge in
-/// one plug. While there is nothing to do, the thread sleeps.
+/// All I/Os that the thread takes from the inbox at once are pushed before it flushes, so the I/Os of many callers
+/// merge in one plug. While there is nothing to do, the thread sleeps.
 ///
-/// Dropping it takes nothing more, finishes and delivers what has been taken, gives back what stands in line
-/// ([`SubmitError::Closed`]), and waits for all that; for a device that never answers, forever. Dropped on its
-/// own thread, by a callback, it does the same but does not wait.
+/// Dropping a reactor closes it: it takes no more I/Os, finishes and delivers those that have a place, gives back
+/// those that stand in line ([`SubmitError::Closed`]), and waits for all that; for a device that never answers,
+/// forever. A reactor that is dropped on its own thread, by a callback, does the same but does not wait.
 pub struct Reactor<P> {
     shared: Arc<Shared<P>>,
     panics: Arc<AtomicU64>,
-    /// `None` only while it is being dropped.
+    /// `None` only during drop.
     thread: Option<JoinHandle<()>>,
 }
 
@@ -96,7 +97,7 @@ impl<P: Payload> Reactor<P> {
         let panics = Arc::new(AtomicU64::new(0));
         let (its_shared, its_panics) = (Arc::clone(&shared), Arc::clone(&panics));
         let body = move || {
-            // The client keeps the pumps until the last I/O is done.
+            // The client keeps the pump threads alive until the last I/O is done.
             let client = Client::new(submitter, clock, waiting, &threads, pumps, stalls);
             Turns::new(client, its_shared, its_panics).run();
         };
@@ -112,8 +113,8 @@ impl<P> Reactor<P> {
         Handle::new(Arc::clone(&self.shared))
     }
 
-    /// Callbacks, wakers and drops of forsaken payloads that have panicked, and the reactor itself, which is
-    /// closed then.
+    /// Panics so far: of callbacks, of wakers, of drops of payloads that no future waits for, and of the reactor's
+    /// own loop, after which the reactor is closed.
     #[must_use]
     pub fn panics(&self) -> u64 {
         self.panics.load(Ordering::Relaxed)
@@ -126,7 +127,7 @@ impl<P> Drop for Reactor<P> {
         if let Some(thread) = self.thread.take()
             && thread.thread().id() != thread::current().id()
         {
-            // Its panic has been printed; a second one here would hide it.
+            // The thread's panic has been printed; a second panic here would hide it.
             let _ = thread.join();
         }
     }

@@ -1,4 +1,4 @@
-//! Permits: room in a reactor's inbox, waited for before there is an I/O to put in.
+//! Permits: a place in a reactor's inbox, reserved before there is an I/O to put in.
 
 use super::answer::{Answer, NotTaken, Unavailable};
 use super::handle::{Handle, Submitted};
@@ -11,9 +11,9 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 impl<P> Handle<P> {
-    /// Waits for a place in the reactor's inbox, and keeps it: a program that is about to read a request from a socket
-    /// knows by then that the I/O will be taken. Permits and I/Os in line are served in order. The future's output is an
-    /// error if the reactor is gone.
+    /// Waits for a place in the reactor's inbox, and keeps it: a program that is about to read a request from a
+    /// socket knows by then that the I/O will be taken. Permits and I/Os in line are served in order. The future's
+    /// output is an error if the reactor is gone.
     pub fn reserve(&self) -> Reserving<P> {
         let ticket = self.shared.lock().want_permit();
         Reserving { shared: Arc::clone(&self.shared), ticket: Some(ticket) }
@@ -24,12 +24,12 @@ impl<P> Handle<P> {
 #[must_use = "nothing is reserved until it is ready"]
 pub struct Reserving<P> {
     shared: Arc<Shared<P>>,
-    /// `None` when it has been ready.
+    /// `None` after it has been ready.
     ticket: Option<u32>,
 }
 
-/// A place in a reactor's inbox for one I/O, which the reactor takes unless it is gone. Dropping it gives the place to
-/// the next one in line.
+/// A place in a reactor's inbox for one I/O, which the reactor takes unless it is gone. Dropping the permit gives the
+/// place to the next in line.
 ///
 /// ```
 /// use blkmq_core::{Bytes, IoResult};
@@ -47,7 +47,7 @@ pub struct Reserving<P> {
 #[must_use = "it keeps a place for as long as it lives"]
 pub struct Permit<P> {
     shared: Arc<Shared<P>>,
-    /// `None` when it has been spent.
+    /// `None` after it has been spent.
     ticket: Option<u32>,
 }
 
@@ -70,7 +70,7 @@ impl<P> Future for Reserving<P> {
     /// If it has been ready before.
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let ticket = self.ticket.expect("polled after it was ready");
-        // A waker's clone is code of others, so it is made outside the lock.
+        // Cloning a waker runs foreign code, so the clone is made outside the lock.
         let waker = cx.waker().clone();
         let mut inbox = self.shared.lock();
         let Some(decided) = inbox.permit(ticket) else {
@@ -109,15 +109,16 @@ impl<P> Permit<P> {
         Ok(Submitted::new(Arc::clone(&self.shared), ticket))
     }
 
-    /// Submits `io` and has `then` called with the answer, as [`Handle::call`] does. Never waits. O(1).
+    /// Submits `io` and arranges for `then` to be called with the answer, as [`Handle::call`] does. Never waits.
+    /// O(1).
     ///
     /// # Errors
-    /// Gives I/O and callback back if the reactor is gone.
+    /// Gives the I/O and the callback back if the reactor is gone.
     pub fn call<F>(mut self, io: Io<P>, then: F) -> Result<(), NotTaken<P, F>>
     where
         F: FnOnce(Answer<P>) + Send + 'static,
     {
-        // Allocates, so not under the lock.
+        // Allocates, so outside the lock.
         let then = Box::new(then);
         let mut inbox = self.shared.lock();
         if let Err(why) = inbox.spend(&mut self.ticket) {

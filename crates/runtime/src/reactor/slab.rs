@@ -1,15 +1,15 @@
-//! Places with numbers, used again and again. Plain data: no locks, and nothing about I/Os.
+//! A table of numbered entries that are used again and again. Plain data: no locks, and nothing about I/Os.
 
-/// Values under numbers that stay the same until they are taken out. Never shrinks.
+/// Values under numbers that stay the same until the values are removed. Never shrinks.
 pub(super) struct Slab<T> {
     entries: Vec<Entry<T>>,
-    /// The first free one.
+    /// The first free entry, or [`NIL`].
     free: u32,
 }
 
 enum Entry<T> {
     Used(T),
-    /// The next free one, or [`NIL`].
+    /// The next free entry, or [`NIL`].
     Free(u32),
 }
 
@@ -21,10 +21,10 @@ impl<T> Slab<T> {
         Self { entries: Vec::with_capacity(n), free: NIL }
     }
 
-    /// Puts a value in. O(1), except when more are used than ever before.
+    /// Inserts a value and returns its number. O(1), except when more entries are used than ever before.
     ///
     /// # Panics
-    /// If 2^32 - 1 are used.
+    /// If 2^32 - 1 entries are used.
     pub(super) fn insert(&mut self, value: T) -> u32 {
         let at = self.free;
         if at == NIL {
@@ -39,7 +39,7 @@ impl<T> Slab<T> {
         at
     }
 
-    /// Takes the value at `at` out. O(1).
+    /// Removes the value at `at`. O(1).
     ///
     /// # Panics
     /// If nothing is there.
@@ -64,7 +64,7 @@ impl<T> Slab<T> {
         }
     }
 
-    /// The first number whose value `is` what is looked for. O(n).
+    /// The first number at which `is` accepts the value. O(n).
     pub(super) fn find(&self, is: impl Fn(u32, &T) -> bool) -> Option<u32> {
         let used = (0..).zip(&self.entries);
         used.filter_map(|(at, entry)| match entry {

@@ -46,7 +46,8 @@ fn parking_reactor(device: &str, pump: PumpMode, depth: u32) -> Reactor<u64> {
 
 #[test]
 fn no_wake_up_is_lost_by_a_reactor_that_parks_every_time() {
-    // Later than a deadline that is spun for, so that parking with I/Os in flight happens, too.
+    // The second device completes later than a thread would spin for, so that the reactor also parks with I/Os in
+    // flight.
     for device in ["null,irqmode=0", "null,irqmode=2,completion_nsec=100000"] {
         for pump in [PumpMode::Inline, PumpMode::Thread] {
             for depth in [1, 4] {

@@ -1,7 +1,6 @@
-//! The loop of a reactor: take what is new, push and flush it, wait, deliver.
+//! The loop of a reactor: take new I/Os, push and flush them, wait, deliver.
 //!
-//! All that it does not do itself it has from [`Client`] (waiting) and [`Inbox`](super::inbox::Inbox) (who gets
-//! what).
+//! [`Client`] does the waiting, and [`Inbox`](super::inbox::Inbox) knows the receiver of each answer.
 
 use super::answer::{Answer, SubmitError};
 use super::inbox::{Delivery, Shared, cancelled};
@@ -15,22 +14,22 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::Waker;
 
-/// The reactor's thread. Its lists have room for a whole depth, the most that can be in any of them.
+/// The state of the reactor's thread. Its lists have room for a whole depth of I/Os.
 pub(super) struct Turns<P> {
     client: Client<P>,
     shared: Arc<Shared<P>>,
     panics: Arc<AtomicU64>,
-    /// Taken from the inbox, to be pushed. Keeps what there is no credit for yet: an I/O that the device takes
-    /// in parts needs it for each of them.
+    /// I/Os taken from the inbox and not pushed yet. Some stay here for want of credit: an I/O that exceeds the
+    /// device's limits needs credit for each of its parts.
     fresh: VecDeque<Io<P>>,
-    /// Taken from the inbox, to be given up.
+    /// Tickets taken from the inbox, of I/Os to be cancelled.
     cancels: Vec<u32>,
-    /// Answered, by ticket.
+    /// Answers to deliver, by ticket.
     done: Vec<(u32, Answer<P>)>,
     deliveries: Vec<Delivery<P>>,
 }
 
-/// The inbox, for a client that waits.
+/// The inbox as a source of work for a client that waits.
 struct Inboxes<'a, P> {
     shared: &'a Shared<P>,
     in_flight: u32,
@@ -61,10 +60,10 @@ impl<P: Payload> Turns<P> {
         }
     }
 
-    /// Until the inbox is closed and all is delivered.
+    /// Takes turns until the inbox is closed and every answer delivered.
     pub(super) fn run(mut self) {
         // A policy or a device that this thread runs may panic. The queue is poisoned then, and the turns that follow
-        // deliver what it ends. A second panic leaves nothing to go on with.
+        // deliver the I/Os that the queue ends. After a second panic the reactor gives up.
         for _ in 0..2 {
             let turns = AssertUnwindSafe(|| {
                 while self.exchange() {
@@ -81,10 +80,10 @@ impl<P: Payload> Turns<P> {
         self.give_up();
     }
 
-    /// Hands over answers, takes new I/Os. False when there is nothing left to do, ever.
+    /// Delivers answers and takes new I/Os. False when there will never be anything left to do.
     fn exchange(&mut self) -> bool {
         if self.client.lost().is_some() {
-            // The queue is poisoned, and everything has come back that does.
+            // The queue is poisoned, and every I/O that is not lost has come back.
             self.give_up();
             return false;
         }
@@ -103,7 +102,7 @@ impl<P: Payload> Turns<P> {
         !is_over
     }
 
-    /// Pushes all before it flushes, so that they merge.
+    /// Pushes all new I/Os before it flushes, so that they merge.
     fn push(&mut self) {
         if self.fresh.is_empty() {
             return;
@@ -114,8 +113,8 @@ impl<P: Payload> Turns<P> {
             match self.client.push_at(now, io) {
                 Ok(()) => {}
                 Err(refused) if matches!(refused.why, Refusal::NoCredit { .. }) => {
-                    // First in line again when something has come back. Something is in flight, or there
-                    // would be credit.
+                    // It is the first to be pushed after the next completion. Some I/O is in flight, or there would
+                    // be credit.
                     self.fresh.push_front(refused.into_io());
                     break;
                 }
@@ -125,7 +124,7 @@ impl<P: Payload> Turns<P> {
         self.client.flush_at(now);
     }
 
-    /// Gives up what it was asked to, behind everything that was asked for before.
+    /// Cancels I/Os as requested. Comes after the push of I/Os that were submitted earlier.
     fn cancel(&mut self) {
         while let Some(ticket) = self.cancels.pop() {
             match self.fresh.iter().position(|io| io.cookie == u64::from(ticket)) {
@@ -138,15 +137,15 @@ impl<P: Payload> Turns<P> {
         }
     }
 
-    /// Has at least one answer when it returns, or the inbox calls.
+    /// Collects completions. When it returns, there is at least one answer, or the inbox has work.
     fn gather(&mut self) {
         let Self { client, shared, done, fresh, .. } = self;
         let depth = client.depth();
-        // What waits for credit will have all that comes back.
+        // I/Os that wait for credit use up all that comes back.
         let in_flight = if fresh.is_empty() { client.in_flight() } else { depth };
         let bell = Inboxes { shared, in_flight, depth };
         if !done.is_empty() {
-            // Refused ones have their answer without waiting.
+            // Refused and cancelled I/Os have their answers already, so there is no need to wait.
             client.poll();
             client.reap(u32::MAX, |completion| done.push(answer(completion)));
         } else if bell.in_flight > 0 {
@@ -156,7 +155,7 @@ impl<P: Payload> Turns<P> {
         }
     }
 
-    /// Runs what is not ours, each by itself, so that a panic ends nothing else.
+    /// Runs foreign code, each piece by itself, so that a panic ends nothing else.
     fn deliver(&mut self) {
         for delivery in self.deliveries.drain(..) {
             let one = AssertUnwindSafe(move || match delivery {

@@ -1,4 +1,4 @@
-//! What the tests of reactors need: an executor in a dozen lines, a payload that counts its end, and a device
+//! Helpers for the tests of reactors: an executor in a dozen lines, a payload that counts its drops, and a device
 //! that answers when the test says so.
 
 #![allow(dead_code, reason = "each file of tests uses its part")]
@@ -56,14 +56,14 @@ pub fn poll<F: Future + Unpin>(future: &mut F, woken: &Arc<Woken>) -> Poll<F::Ou
     std::pin::Pin::new(future).poll(&mut Context::from_waker(&waker))
 }
 
-/// Gives way until `reached`; what is waited for happens on another thread.
+/// Yields until `reached` is true; another thread makes it true.
 pub fn until(reached: impl Fn() -> bool) {
     while !reached() {
         thread::yield_now();
     }
 }
 
-/// A payload whose drops are counted.
+/// A payload that counts its drop.
 #[derive(Debug)]
 pub struct Counted(pub u64, Arc<AtomicU64>);
 
@@ -80,7 +80,7 @@ impl Drop for Counted {
 pub struct Drops(Arc<AtomicU64>);
 
 impl Drops {
-    /// A read of sectors that nobody else reads or continues, with number `n` as cookie.
+    /// A read of sectors that no other I/O reads or continues, with number `n` as cookie.
     pub fn io(&self, n: u64) -> Io<Counted> {
         Io::new(Op::Read, n * 64, 8, n, Counted(n, Arc::clone(&self.0)))
     }
@@ -102,7 +102,7 @@ pub fn null<P: Payload>(text: &str, change: impl FnOnce(&mut Config<P>)) -> Serv
     Service::start(config).expect("a queue around it")
 }
 
-/// What a [`Gate`] has done and may do.
+/// The counts of a [`Gate`], and its allowance.
 #[derive(Default)]
 pub struct Keeper {
     came: AtomicU64,
@@ -116,7 +116,7 @@ impl Keeper {
         self.came.load(Ordering::SeqCst)
     }
 
-    /// Requests inside.
+    /// Requests inside the gate.
     pub fn inside(&self) -> u64 {
         self.came() - self.gone.load(Ordering::SeqCst)
     }
@@ -127,14 +127,13 @@ impl Keeper {
     }
 }
 
-/// A device that holds every request until its keeper lets it go; first in, first out. Panics at sector
-/// [`POISON`].
+/// A device that holds every request until the test lets it go; first in, first out. Panics at sector [`POISON`].
 pub struct Gate {
     held: VecDeque<Inflight>,
     keeper: Arc<Keeper>,
 }
 
-/// Where no device survives.
+/// The sector at which the device panics.
 pub const POISON: u64 = 1 << 20;
 
 impl<P> DeviceQueue<P> for Gate {
@@ -145,7 +144,7 @@ impl<P> DeviceQueue<P> for Gate {
         Enqueued::Accepted
     }
 
-    // It cannot say when, so it is polled.
+    // It cannot name a time, so it is polled.
     fn reap(&mut self, _: Instant, out: &mut Vec<Finished>) {
         let Keeper { may_go, gone, .. } = &*self.keeper;
         while gone.load(Ordering::SeqCst) < may_go.load(Ordering::SeqCst)
@@ -166,7 +165,7 @@ pub fn gate<P: Payload>(depth: u32, pump: PumpMode) -> (Service<P>, Arc<Keeper>)
     gate_of(depth, pump, Limits::default().max_sectors)
 }
 
-/// The same, with a gate that takes no more than so many sectors at once.
+/// The same, with a gate that takes at most that many sectors at once.
 pub fn gate_of<P: Payload>(
     depth: u32,
     pump: PumpMode,
@@ -175,7 +174,7 @@ pub fn gate_of<P: Payload>(
     gate_with(depth, pump, |shape| shape.limits.max_sectors = max_sectors)
 }
 
-/// The same, with a gate that is changed by `change`.
+/// The same, with a device shape that `change` has edited.
 pub fn gate_with<P: Payload>(
     depth: u32,
     pump: PumpMode,

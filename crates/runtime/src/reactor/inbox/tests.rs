@@ -29,7 +29,7 @@ fn io(cookie: u64) -> Io<u64> {
     Io::new(Op::Read, 0, 8, cookie, cookie)
 }
 
-/// What the queue would answer to an I/O that was taken.
+/// The queue's answer to an I/O that the reactor took.
 fn answer_to(io: &Io<u64>) -> Answer<u64> {
     Ok(Completion { cookie: io.cookie, result: Ok(()), payload: io.payload })
 }
@@ -47,7 +47,7 @@ fn enter(inbox: &mut Inbox<u64>, cookie: u64) -> u32 {
     }
 }
 
-/// Delivers what was taken; the number of wakers among it that were there.
+/// Delivers answers to `taken`; returns the number of wakers that were woken.
 fn deliver(inbox: &mut Inbox<u64>, taken: &[Io<u64>]) -> usize {
     let one = |io: &Io<u64>| match inbox.deliver(io.cookie as u32, answer_to(io)) {
         Delivery::Wake(waker) => waker.is_some_and(|waker| {
@@ -129,7 +129,8 @@ fn a_forsaken_io_goes_on_if_it_had_a_place_and_ends_if_it_stood_in_line() {
     let skipped = u64::from(MOST) + 1;
     let expected: Vec<u64> = (0..u64::from(MOST) + 3).filter(|n| *n != skipped).collect();
     assert_eq!(payloads, expected);
-    // The forsaken are gone by themselves, the others wait for their futures; one of those goes now.
+    // Tickets of dropped futures are freed; the others keep their answers for their futures, of which one is dropped
+    // now.
     assert_eq!(in_use(&inbox), MOST as usize + 1);
     inbox.forsake(tickets[1]);
     assert_eq!(in_use(&inbox), MOST as usize);
