@@ -42,9 +42,16 @@ pub(crate) struct Ask {
 }
 
 impl Runner {
-    /// Answers the asks of all submitters in the set. True if an I/O was cancelled, so that others may have its slot.
+    /// Answers asks to cancel, before anything is admitted. True if an I/O was cancelled, so that others may have its
+    /// slot.
+    #[inline]
+    pub(crate) fn answer_asks<P>(&mut self, q: &Shared<P>, shard: &Shard) -> bool {
+        shard.asked.any() && self.answer_all(q, shard)
+    }
+
+    /// Answers the asks of all submitters in the set.
     #[cold]
-    pub(crate) fn answer_all<P>(&mut self, q: &Shared<P>, shard: &Shard) -> bool {
+    fn answer_all<P>(&mut self, q: &Shared<P>, shard: &Shard) -> bool {
         let mut any = false;
         shard.asked.take(|id| any |= self.answer(q, shard, SubmitterId(id)));
         self.completions.flush(q);

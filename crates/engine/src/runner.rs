@@ -160,7 +160,7 @@ impl Runner {
     ) -> Ready {
         self.begin(q, now);
         self.elevator.counters.passes.add(1);
-        let freed = self.take_returns(q);
+        let freed = self.take_returns(q) | self.answer_asks(q, shard);
         self.admit_all(q, shard, freed, own);
         let mut ready = Ready::default();
         self.dispatch_all(q, shard, home, &mut ready);
@@ -201,8 +201,8 @@ impl Runner {
         let _ = shard.gate.kick();
     }
 
-    /// Answers asks to cancel; if slots became free, admits I/Os that wait for one, then staged requests, then the
-    /// caller's plug; and begins the flushes that these, and finished steps of flush sequences, ask for.
+    /// If slots became free, admits I/Os that wait for one, then staged requests, then the caller's plug; and begins
+    /// the flushes that these, and finished steps of flush sequences, ask for.
     pub(crate) fn admit_all<P: Send>(
         &mut self,
         q: &Shared<P>,
@@ -210,7 +210,6 @@ impl Runner {
         freed: bool,
         own: Option<Own<'_>>,
     ) {
-        let freed = freed | (shard.asked.any() && self.answer_all(q, shard));
         let closed = self.admits_nothing(q);
         self.elevator.outside.set_draining(closed);
         if closed {

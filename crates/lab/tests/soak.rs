@@ -55,6 +55,16 @@ fn soak_changes_wait_for_no_idling() {
     assert!(outcome.ended_at.as_nanos() < 1_000_000_000, "{outcome:?}");
 }
 
+/// A parked insert waited for a slot that a cancelled I/O had given back: nothing was in flight, so no completion made
+/// a runner look again. One seed in a million found it.
+#[test]
+fn soak_slots_of_cancelled_ios_reach_parked_inserts() {
+    let line = "seed=418633 cpus=3 ios=4 scheduler=bfq device=memory,irqmode=2,completion_nsec=165 cancels=88 \
+                caught=16 absent=1 stalls=1 access=serialised pattern=hot reads=1 write_zeroes=8 prios=1";
+    let replay: Replay = line.parse().expect("it is right");
+    run(&replay).unwrap_or_else(|failure| panic!("{failure}"));
+}
+
 /// Clocks began at zero in every run, so that overflows after some uptime were never seen: limits on groups ended
 /// after 208 days, and after 146 years a pass asked its policy for ever.
 #[test]

@@ -177,8 +177,13 @@ impl Runner {
         freed: bool,
         own: Option<Own<'_>>,
     ) {
-        let freed = freed | self.take_returns(q);
+        let mut freed = freed | self.take_returns(q);
         self.take_over(q, shard);
+        if self.answer_asks(q, shard) {
+            // The slot of a cancelled I/O may be the one for which the line waits. No completion follows it.
+            self.let_line_in(q, shard);
+            freed = true;
+        }
         self.admit_all(q, shard, freed, own);
     }
 
