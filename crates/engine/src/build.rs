@@ -1,7 +1,7 @@
 //! Building a queue from its plan: elevators, hardware queues and the rings between them.
 //!
-//! What is built is complete but for its devices and its submitters' staging, which it gets last
-//! ([`Shared::install`]), because a queue that is rebuilt has to take them from the one before.
+//! A built queue is complete except for its devices and the staging of its submitters. It gets these last
+//! ([`Shared::install`]), because a queue that is rebuilt takes them from its predecessor.
 
 use crate::before;
 use crate::before::parking::{Parked, Parking};
@@ -32,20 +32,20 @@ pub(crate) struct Ends {
     pub(crate) handbacks: Producer<Handback>,
 }
 
-/// A hardware queue of a device, and the latest time that it was told.
+/// A hardware queue of a device, and the latest time that the device was told.
 pub(crate) type Installed<P> = (Box<dyn DeviceQueue<P>>, Instant);
 
-/// What a queue gets besides its plan, from its configuration or from the queue before it.
+/// The parts that a queue does not build from its plan, but gets from its configuration or from its predecessor.
 pub(crate) struct Handover<P> {
     /// By hardware queue.
     pub(crate) devices: Vec<Installed<P>>,
-    /// Of all submitters.
+    /// The staging of every submitter.
     pub(crate) staging: Vec<(SubmitterId, Staging)>,
     /// I/Os that left staging and have no slot, in the order of arrival within each elevator.
     pub(crate) waiting: Vec<(SubmitterId, Proto)>,
 }
 
-/// In the place of a device that is yet to come, or that has gone to a later queue.
+/// Stands in for a device that is yet to come, or that has gone to a later queue.
 pub(crate) struct Vacant;
 
 impl<P> DeviceQueue<P> for Vacant {
@@ -63,12 +63,12 @@ impl<P> DeviceQueue<P> for Vacant {
 }
 
 impl<P: Send + 'static> Shared<P> {
-    /// A queue as `plan` says, without devices and staging. The plan is valid.
+    /// Builds the queue of a valid `plan`, without devices and staging.
     pub(crate) fn build(plan: &Plan, lasting: Arc<Lasting<P>>, version: u32) -> Self {
         let Lasting { table, senders, .. } = &*lasting;
         let modes = plan.effective_modes().expect("a plan is checked before it is built");
-        // Whoever may have a lock: every submitter, every pump thread, one that changes the queue, and one that keeps
-        // a run.
+        // The threads that may hold a lock: every submitter, every pump thread, a thread that changes the queue, and
+        // a thread that keeps a run.
         let lockers = senders.len() + usize::from(plan.device.hw_queues) + 2;
         let common = build_common(plan);
         let (shards, ends) = build_shards(
@@ -111,7 +111,7 @@ impl<P: Send + 'static> Shared<P> {
         }
     }
 
-    /// Gives it what it needs besides its plan.
+    /// Installs the parts that are not built from the plan.
     pub(crate) fn install(&mut self, from: Handover<P>) {
         let Handover { devices, staging, waiting } = from;
         assert!(devices.len() == self.hctxs.len() && staging.len() == self.lasting.senders.len());
@@ -121,7 +121,7 @@ impl<P: Send + 'static> Shared<P> {
         for (id, staging) in staging {
             let shard = self.shard_of_submitter(id);
             shard.gate.get_mut().install(id, staging);
-            // What it asked for elsewhere and was not answered is answered before anything is admitted here.
+            // Asks to cancel that the previous queue did not answer are answered before anything is admitted here.
             shard.asked.set(id.0);
         }
         for (id, proto) in waiting {
@@ -135,7 +135,7 @@ impl<P: Send + 'static> Shared<P> {
     }
 }
 
-/// What a panic in an elevator or a pump sets off. Loom models no queues.
+/// The alarm that a panic in an elevator or a pump raises. Loom models no queues.
 #[cfg_attr(loom, allow(unused_variables))]
 fn alarm<P: Send + 'static>(lasting: &Arc<Lasting<P>>) -> AlarmRef {
     #[cfg(not(loom))]
@@ -144,7 +144,7 @@ fn alarm<P: Send + 'static>(lasting: &Arc<Lasting<P>>) -> AlarmRef {
     None
 }
 
-/// What a policy is built for, that has so many slots.
+/// The shape for which a policy with `slots` slots is built.
 fn shape(plan: &Plan, slots: u32) -> Shape {
     Shape {
         slots,
@@ -155,7 +155,7 @@ fn shape(plan: &Plan, slots: u32) -> Shape {
     }
 }
 
-/// What the instances of the policy share. A governor holds no requests.
+/// The state that the instances of the policy share. A governor holds no requests, so it has no slots.
 fn build_common(plan: &Plan) -> Option<Arc<Common>> {
     Common::new(plan.scheduler, &shape(plan, 0), &plan.options, plan.shards())
 }

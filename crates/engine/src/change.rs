@@ -1,14 +1,14 @@
-//! Freeze, quiesce, and making a queue up anew while I/O runs (`spec/framework.md` sections 10 and 11).
+//! Freeze, quiesce, and reconfiguration of a queue while I/O runs (`spec/framework.md` sections 10 and 11).
 //!
-//! *Frozen*: what is submitted waits in staging, and what was admitted before comes to its end; then nothing is
-//! in flight. *Quiesced*: devices are given nothing; completions go on, and so do submissions. Both nest.
+//! *Frozen*: newly submitted I/Os wait in staging, and admitted ones run to their end; then nothing is in flight.
+//! *Quiesced*: devices are given no requests; completions go on, and so do submissions. Both nest.
 //!
-//! A [`Change`] freezes the queue, waits until it is drained, and puts another one in its place, with the same
-//! devices and the same staging: another scheduler, depth, scope or access. What was staged meanwhile is
-//! admitted by the new one, in its order, so nothing is lost, doubled, or reordered against a flush.
+//! A [`Change`] freezes the queue, waits until it is drained, and puts another queue in its place, with the same
+//! devices and the same staging: another scheduler, depth, scope or access. The new queue admits the I/Os that were
+//! staged meanwhile, in their order, so none is lost, doubled, or reordered against a flush.
 //!
-//! Like everything in the engine this never waits. Whoever asked calls `step` until it says that it is done;
-//! each step does a share of the I/O that is in the way.
+//! Like everything in the engine this never blocks. The caller repeats `step` until it returns true; each step does a
+//! share of the I/O that is in the way.
 
 use crate::before::By;
 use crate::build::Handover;
@@ -61,7 +61,7 @@ impl std::error::Error for ChangeError {}
 pub enum EditError<E> {
     /// The closure refused.
     Edit(E),
-    /// The queue did.
+    /// The queue refused.
     Change(ChangeError),
 }
 
@@ -97,31 +97,31 @@ pub struct Change<P> {
     way: Way<P>,
 }
 
-/// What a change takes.
+/// The steps that a change takes.
 enum Way<P> {
-    /// Only what is set where the policy is: `next` is the first elevator still to be told.
+    /// Only settings of running elevators change: `next` is the first elevator still to be told.
     Tune {
         tuning: Tuning,
         next: usize,
     },
-    /// Another queue, built and waiting for this one to be drained.
+    /// Another queue has been built and waits for this one to be drained.
     Rebuild(Box<Shared<P>>),
     Done,
     /// The queue was poisoned meanwhile.
     Failed,
 }
 
-/// A hold on a queue: nothing that is submitted is admitted. Dropping it lets go.
+/// Holds a queue frozen: no submitted I/O is admitted. Dropping it lets go.
 #[must_use = "a queue thaws when this is dropped"]
 pub struct Freeze<P> {
     root: Arc<Root<P>>,
 }
 
-/// A hold on a queue: nothing is issued to its devices. Dropping it lets go.
+/// Holds a queue quiesced: no request is issued to its devices. Dropping it lets go.
 #[must_use = "a queue goes on when this is dropped"]
 pub struct Quiesce<P> {
     root: Arc<Root<P>>,
-    /// Hardware queues whose pumps have been found at rest.
+    /// Number of leading hardware queues with a pump that has been found at rest.
     seen: usize,
 }
 
@@ -138,22 +138,22 @@ macro_rules! opaque {
 opaque!(Change, Freeze, Quiesce);
 
 impl<P: Send + 'static> Queue<P> {
-    /// The current settings: a copy, to look at.
+    /// A copy of the current settings.
     #[must_use]
     pub fn plan(&self) -> Plan {
         self.root.desk().plan.clone()
     }
 
-    /// Begins to change the settings to what `edit` makes of the current ones, which stay what they are meanwhile: of
-    /// several threads that edit, one after the other does, and none undoes what another one did. Changes of options, of
-    /// `async_depth` and of groups are made where the policy is; everything else freezes the queue, and is done when
-    /// what was in flight has come to its end. While the queue is quiesced, that does not happen.
+    /// Begins to change the settings to those that `edit` makes of the current ones. The settings stay the same while
+    /// `edit` runs: threads edit one after the other, and no thread undoes the edit of another. Changes of options,
+    /// `async_depth`, groups and statistics are made in the running elevators; every other change freezes the queue,
+    /// and is done when all I/O in flight has ended. While the queue is quiesced, that does not happen.
     ///
     /// `edit` must not call the queue.
     ///
     /// # Errors
-    /// If `edit` refuses, if what it leaves is impossible or for another device, if another change is under way, or if
-    /// the queue is poisoned.
+    /// If `edit` refuses, if its plan is impossible or for another device, if another change is under way, or if the
+    /// queue is poisoned.
     pub fn edit<E>(
         &self,
         edit: impl FnOnce(&mut Plan) -> Result<(), E>,
@@ -186,7 +186,7 @@ impl<P: Send + 'static> Queue<P> {
             Some(tuning) => Way::Tune { tuning, next: 0 },
             None => {
                 let q = self.root.current();
-                // Before the queue is frozen: allocating takes a while.
+                // Built before the queue is frozen, because allocating takes a while.
                 let next =
                     Shared::build(&to, Arc::clone(&q.lasting), Control::next_version(q.version));
                 self.root.lasting.control.freeze();
@@ -198,13 +198,13 @@ impl<P: Send + 'static> Queue<P> {
         Ok(Change { root: Arc::clone(&self.root), to: Box::new(to), way })
     }
 
-    /// Holds the queue: what is submitted from now on waits in staging.
+    /// Freezes the queue: I/Os submitted from now on wait in staging.
     pub fn freeze(&self) -> Freeze<P> {
         self.root.lasting.control.freeze();
         Freeze { root: Arc::clone(&self.root) }
     }
 
-    /// Holds the queue: devices are given nothing from the time on that [`Quiesce::step`] says so.
+    /// Quiesces the queue: devices are given no requests once [`Quiesce::step`] has returned true.
     pub fn quiesce(&self) -> Quiesce<P> {
         self.root.lasting.control.quiesce();
         Quiesce { root: Arc::clone(&self.root), seen: 0 }
@@ -216,7 +216,7 @@ fn same_device(one: &Plan, other: &Plan) -> bool {
     one.hardware == other.hardware && counts(&one.device) == counts(&other.device)
 }
 
-/// What to set, if that is all that the plans differ in.
+/// The settings to make in running elevators, if the plans differ in nothing else.
 fn tuning(from: &Plan, to: &Plan) -> Option<Tuning> {
     let alike = from.scheduler.name == to.scheduler.name
         && from.effective_scope() == to.effective_scope()
@@ -239,8 +239,8 @@ fn tuning(from: &Plan, to: &Plan) -> Option<Tuning> {
 }
 
 impl<P: Send + 'static> Change<P> {
-    /// Goes on with the change. True if it is over; otherwise to be called again, soon. Does I/O that is due. How it
-    /// ended is the [`outcome`](Self::outcome).
+    /// Goes on with the change. True if it is over; otherwise the caller calls again, soon. Does I/O that is due.
+    /// [`outcome`](Self::outcome) says how the change ended.
     #[must_use = "it may have to be called again"]
     pub fn step(&mut self, now: Instant) -> bool {
         let root = Arc::clone(&self.root);
@@ -278,8 +278,8 @@ impl<P: Send + 'static> Change<P> {
         self.way = Way::Done;
         if desk.plan.groups != self.to.groups {
             root.lasting.meters.set(&self.to.groups);
-            // Those that came are there before anything is counted for them, for nothing is by those who have not
-            // read these numbers; and those that are gone leave theirs to their parents.
+            // New groups are in the ledger before anything is counted for them, because no thread uses their numbers
+            // before it has read them from the plan. Removed groups leave their counts to their parents.
             root.lasting.ledger.regroup(desk.plan.groups.changes(&self.to.groups));
         }
         desk.plan = (*self.to).clone();
@@ -289,10 +289,10 @@ impl<P: Send + 'static> Change<P> {
 }
 
 impl<P> Change<P> {
-    /// How a change ended of which [`step`](Self::step) says that it is over; `Ok` while it is not.
+    /// How the change ended, once [`step`](Self::step) has returned true; `Ok` before that.
     ///
     /// # Errors
-    /// [`ChangeError::Poisoned`] if a policy or a device panicked meanwhile: nothing is promised of the settings then.
+    /// [`ChangeError::Poisoned`] if a policy or a device panicked meanwhile: the settings are then unspecified.
     pub fn outcome(&self) -> Result<(), ChangeError> {
         match self.way {
             Way::Failed => Err(ChangeError::Poisoned),
@@ -321,8 +321,8 @@ impl<P> Drop for Change<P> {
 }
 
 impl<P: Send> Freeze<P> {
-    /// True if nothing is in flight, which then stays so; otherwise to be called again, soon. Does I/O that is
-    /// due. True of a poisoned queue, which admits nothing any more.
+    /// True if nothing is in flight, which then stays so; otherwise the caller calls again, soon. Does I/O that is
+    /// due. True for a poisoned queue, which admits no more I/Os.
     #[must_use = "the queue is frozen when it says so"]
     pub fn step(&mut self, now: Instant) -> bool {
         if self.root.lasting.control.is_poisoned() {
@@ -346,8 +346,8 @@ impl<P> Drop for Freeze<P> {
 }
 
 impl<P: Send> Quiesce<P> {
-    /// True if no device is being given anything, which then stays so; otherwise to be called again, soon. True of a
-    /// poisoned queue, which issues nothing any more.
+    /// True if no device is being given a request, which then stays so; otherwise the caller calls again, soon. True
+    /// for a poisoned queue, which issues no more requests.
     #[must_use = "the queue is quiesced when it says so"]
     pub fn step(&mut self, now: Instant) -> bool {
         if self.root.lasting.control.is_poisoned() {
@@ -355,7 +355,7 @@ impl<P: Send> Quiesce<P> {
         }
         let _desk = self.root.desk();
         let q = self.root.current();
-        // A pump that is not in its turn reads the word in its next one.
+        // A pump that is not in a turn reads the control word in its next one.
         while self.seen < q.hctxs.len() && q.hctxs[self.seen].pump.enter(q.changer()).is_some() {
             self.seen += 1;
         }
@@ -380,8 +380,8 @@ struct Held<'a, P> {
 }
 
 impl<P> Held<'_, P> {
-    /// Takes away what the next queue needs. This one is never used again, except by those who have not heard
-    /// of it, and they find nothing to do.
+    /// Takes the devices, the staging and the waiting I/Os for the next queue. This queue is not used again, except
+    /// by threads that have not seen the change yet, and they find no work in it.
     fn take(mut self) -> Handover<P> {
         self.runners.iter().for_each(|runner| runner.elevator.outside.count_notes());
         Handover {
@@ -393,7 +393,7 @@ impl<P> Held<'_, P> {
 }
 
 impl<P: Send> Shared<P> {
-    /// Enters everything, if nothing is in flight and nobody else is inside.
+    /// Enters every elevator and every pump, if nothing is in flight and no other thread is inside.
     fn enter_idle(&self) -> Option<Held<'_, P>> {
         let mut wakes = Vec::new();
         let held = self.enter_all(&mut wakes);
@@ -406,11 +406,11 @@ impl<P: Send> Shared<P> {
         let mut held = Held { runners: Vec::new(), pumps: Vec::new() };
         for shard in &self.shards {
             let mut runner = self.enter_elevator(shard)?;
-            // What came back last has kicked nobody, if nobody waited for it.
+            // The last completions have kicked no runner if the elevator waited for none.
             runner.take_returns(self);
             wakes.append(&mut runner.wakes);
             if runner.elevator.held() > 0 {
-                // A policy that idles hears in the next pass that nothing comes any more, and goes on.
+                // In the next pass a policy that idles learns that no more I/O comes, and goes on.
                 let _ = shard.gate.kick();
             }
             let parked = shard.parking.as_ref().is_some_and(|parking| !parking.lists.is_empty());
@@ -423,8 +423,8 @@ impl<P: Send> Shared<P> {
         Some(held)
     }
 
-    /// The elevator, unless somebody has it whom one does not wait for: one who runs it, or who dispatches where that is
-    /// serialised.
+    /// Enters the elevator. `None` if another thread runs it or, where dispatch is serialised, holds its lock. A
+    /// spinlock or a mutex is waited for.
     pub(crate) fn enter_elevator<'a>(&'a self, shard: &'a Shard) -> Option<Entered<'a, Runner>> {
         match self.modes.access {
             Access::Serialised => shard.gate.try_lock(self.changer()).map(Entered::Lock),
@@ -432,7 +432,7 @@ impl<P: Send> Shared<P> {
         }
     }
 
-    /// Tunes the elevators from number `first` on, as far as they can be entered. How many it were.
+    /// Tunes the elevators from number `first` on, up to the first that cannot be entered. Returns how many it tuned.
     fn tune(&self, first: usize, tuning: &Tuning) -> usize {
         let mut tuned = 0;
         if first == 0
@@ -454,8 +454,8 @@ impl<P: Send> Shared<P> {
         tuned
     }
 
-    /// Does what is due anywhere, on behalf of whoever changes the queue. That includes what entering and
-    /// leaving put off: a pass, and a turn of each pump.
+    /// Does the work that is due anywhere in the queue, for the thread that changes it. That includes the work that
+    /// entering and leaving put off: a pass, and a turn of each pump.
     pub(crate) fn help(&self, now: Instant) {
         if self.lasting.pump_mode == PumpMode::Thread {
             let due = |hw: &HwQueue| self.hctxs[usize::from(hw.0)].pump.due(now);
@@ -465,13 +465,13 @@ impl<P: Send> Shared<P> {
         for shard in &self.shards {
             let home = HwQueue(shard.first_hw);
             if self.help_shard(shard, home, now) {
-                // Whoever changes the queue may come back late, or not at all.
+                // The thread that changes the queue may come back late, or never.
                 self.hand_on(shard);
             }
         }
     }
 
-    /// True if anything was run.
+    /// True if a pass or a pump was run.
     fn help_shard(&self, shard: &Shard, home: HwQueue, now: Instant) -> bool {
         if self.modes.access.is_locked() {
             return self.locked_poll(shard, By { who: self.changer(), now }, home);
@@ -492,7 +492,8 @@ impl<P: Send> Shared<P> {
 }
 
 impl<P> Shared<P> {
-    /// Has everybody look at everything: what was staged, what was put off, and whether this is the queue.
+    /// Makes every runner, pump and parked submitter look again: at staged I/Os, at work that was put off, and at
+    /// whether this is still the current queue.
     fn reopen(&self) {
         for shard in &self.shards {
             for id in &shard.submitters {

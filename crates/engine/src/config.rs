@@ -1,4 +1,4 @@
-//! What a queue is built from, and why that may fail.
+//! The configuration from which a queue is built, and the errors in it.
 
 use crate::device::{DeviceQueue, DeviceShape};
 use crate::plan::Plan;
@@ -7,27 +7,27 @@ use blkmq_core::{LimitsError, RequestId};
 use blkmq_sched::{Factory, Options, Scope, none};
 use std::fmt;
 
-/// Who pumps requests from outboxes to the device and back (D16).
+/// Which threads pump requests from outboxes to the device and back.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum PumpMode {
-    /// Whoever submits, polls or waits: no hand-over to another thread.
+    /// The threads that submit, poll or wait: no hand-over to another thread.
     #[default]
     Inline,
-    /// A thread per hardware queue, called through [`Host::wake_pump`], that calls
+    /// A thread per hardware queue, woken through [`Host::wake_pump`], that calls
     /// [`Queue::pump`](crate::Queue::pump).
     Thread,
 }
 
-/// `nr_requests` below this is raised to it (`spec/framework.md` section 3).
+/// A smaller `nr_requests` is raised to this (`spec/framework.md` section 3).
 pub const MIN_NR_REQUESTS: u32 = 4;
-/// The most that `nr_requests` may be with a scheduler.
+/// The largest `nr_requests` with a scheduler.
 pub const MAX_NR_REQUESTS: u32 = 2048;
 /// The deepest hardware queue.
 pub const MAX_HW_QUEUE_DEPTH: u32 = 10240;
 
-/// How a queue is to be built. Every field has a default; `device` and `queues` make it concrete.
+/// The configuration of a queue. Every field has a default, except `device` and `queues`.
 pub struct Config<P> {
-    /// What the device says about itself.
+    /// The shape of the device, as it reports it.
     pub device: DeviceShape,
     /// Its hardware queues, as many as `device.hw_queues`.
     pub queues: Vec<Box<dyn DeviceQueue<P>>>,
@@ -35,37 +35,37 @@ pub struct Config<P> {
     pub scheduler: &'static Factory,
     /// Its options.
     pub options: Options,
-    /// One elevator for the queue or one per hardware queue; `None`: what the policy prefers (D11).
+    /// One elevator for the queue or one per hardware queue; `None`: as the policy prefers.
     pub scope: Option<Scope>,
     /// Scheduler tags per hardware queue; `None`: twice the hardware depth, at most 256, and exactly the
     /// hardware depth for `none`.
     pub nr_requests: Option<u32>,
-    /// How many of those everything but sync reads may hold; `None`: all, unless the policy allows them less.
+    /// The scheduler tags that everything but sync reads may hold; `None`: all, unless the policy allows them less.
     pub async_depth: Option<u32>,
-    /// How often a request that ends with [`EIO`](blkmq_core::IoError::IO) or
-    /// [`ETIMEDOUT`](blkmq_core::IoError::TIMED_OUT) is tried again before its submitters hear of it, ahead of
-    /// what its scheduler holds. 0, the default, leaves it to the device; SCSI disks have 5.
+    /// The number of retries for a request that ends with [`EIO`](blkmq_core::IoError::IO) or
+    /// [`ETIMEDOUT`](blkmq_core::IoError::TIMED_OUT), before its submitters are told. A retry goes ahead of the
+    /// requests that its scheduler holds. 0, the default, leaves retries to the device; SCSI disks have 5.
     pub retries: u8,
     /// Access to the elevator.
     pub access: Access,
-    /// What is chosen besides: how requests are inserted, merged, dispatched and kicked.
+    /// How requests are inserted, merged, dispatched and kicked: choices for comparison.
     pub modes: Modes,
-    /// Groups of owners, with weights for schedulers that share by them, and limits.
+    /// Groups of owners, with limits, and with weights for schedulers that share by group.
     pub groups: GroupTree,
-    /// What is counted about them, by schedulers that share by them.
+    /// How much is counted about groups, and when.
     pub stats: Stats,
     /// How much to merge.
     pub nomerges: NoMerges,
-    /// Who pumps.
+    /// Which threads pump.
     pub pump: PumpMode,
-    /// How many submitters may be registered at once.
+    /// The number of submitters that may be registered at once.
     pub submitters: u16,
-    /// I/Os that each of them may have in flight: its credit. Rounded up to a power of two.
+    /// I/Os that each submitter may have in flight: its credit. Rounded up to a power of two.
     pub depth: u32,
-    /// Tags that it shares with other queues; `None` for tags of its own. Then there are as many in all as the
-    /// device's `hw_queue_depth`, and its hardware queues share them, or there is only one.
+    /// A set of tags that the queue shares with other queues; `None` for tags of its own. The set must have as many
+    /// tags as the device's `hw_queue_depth`, and the device shares them among its hardware queues or has only one.
     pub tags: Option<SharedTags>,
-    /// Where to send wake-ups.
+    /// The receiver of wake-ups.
     pub host: Box<dyn Host>,
 }
 
@@ -74,42 +74,42 @@ pub struct Config<P> {
 pub enum ConfigError {
     /// The device's limits contradict themselves.
     Limits(LimitsError),
-    /// The number of device queues given is not that of the shape, or is zero.
+    /// The number of device queues given differs from that of the shape, or is zero.
     Queues {
-        /// What the shape says.
+        /// The number in the shape.
         wanted: u16,
-        /// What was given.
+        /// The number given.
         given: usize,
     },
     /// `hw_queue_depth` is zero or too large.
     HwQueueDepth(u32),
     /// `nr_requests` is too large.
     NrRequests(u32),
-    /// As many queues as the set of tags was made for use it already.
+    /// The set of tags is already used by as many queues as it was made for.
     TagUsers,
-    /// The set of tags is another one than the device's.
+    /// The set of tags does not fit the device.
     Tags {
         /// Tags in the set.
         depth: u32,
     },
-    /// No submitters, or no credit, or more bios in all than can be numbered.
+    /// There are no submitters, or no credit, or more bios in all than can be numbered.
     Submitters {
-        /// How many submitters.
+        /// The number of submitters.
         submitters: u16,
-        /// With how much credit.
+        /// The credit of each.
         depth: u32,
     },
-    /// `async_depth` is zero, or there is no scheduler whose tags it could divide.
+    /// `async_depth` is zero, or there is no scheduler, so that it has no tags to divide.
     AsyncDepth(u32),
     /// A device cannot have a budget of zero.
     Budget,
-    /// A limit is to be larger than the device's own.
+    /// A limit of the plan is larger than the device's own.
     BeyondDevice {
-        /// As in [`Limits`](blkmq_core::Limits).
+        /// The name, as in [`Limits`](blkmq_core::Limits).
         name: &'static str,
-        /// What it is to be.
+        /// The limit in the plan.
         asked: u32,
-        /// What the device takes.
+        /// The device's own limit.
         most: u32,
     },
     /// The device has no volatile cache, so there is nothing to flush.
@@ -118,7 +118,7 @@ pub enum ConfigError {
     NoFua,
     /// A device cannot answer in no time.
     Timeout,
-    /// What was chosen for an option does not go with the access.
+    /// The choice for an option does not go with the access.
     Mode {
         /// The access.
         access: Access,
@@ -192,7 +192,7 @@ impl From<LimitsError> for ConfigError {
 }
 
 impl<P> Config<P> {
-    /// A queue around a device, with `none`, one submitter of depth 256, and nobody to wake.
+    /// A queue around a device, with `none`, one submitter of depth 256, and no host to wake.
     #[must_use]
     pub fn new(device: DeviceShape, queues: Vec<Box<dyn DeviceQueue<P>>>) -> Self {
         Self {
@@ -244,7 +244,7 @@ impl<P> Config<P> {
         }
     }
 
-    /// The scheduler depth that results (`spec/framework.md` section 3).
+    /// The effective scheduler depth (`spec/framework.md` section 3).
     #[must_use]
     pub fn effective_nr_requests(&self) -> u32 {
         self.plan().effective_nr_requests()

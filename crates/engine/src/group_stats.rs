@@ -1,16 +1,16 @@
-//! Reading what is counted about groups.
+//! Reading the statistics of groups.
 
 use crate::Queue;
 use blkmq_core::GroupId;
 use blkmq_sched::{GroupIo, Reading};
 
 impl<P: Send + 'static> Queue<P> {
-    /// What a group, and all below it, has done: requests, bytes, merges and times, as iostat has them for a device,
-    /// under every scheduler. `None` if there is no such group.
+    /// The I/O of a group and of all groups below it: requests, bytes, merges and times, as iostat has them for a
+    /// device, under every scheduler. `None` if there is no such group.
     ///
-    /// Counted only while [`Plan::stats`](crate::Plan::stats) wants it, and only requests that went through an elevator:
-    /// bare flushes are not in it. What an elevator that is being run has not given away yet is missing, which it gives
-    /// away every few passes; at rest, everything is there. O(groups).
+    /// Counted only while [`Plan::stats`](crate::Plan::stats) wants it, and only requests that went through an
+    /// elevator: bare flushes are not in it. Notes that a running elevator has not handed over yet are missing; it
+    /// hands them over every few passes, and at rest none is missing. O(groups).
     #[must_use]
     pub fn group_io(&self, group: GroupId) -> Option<GroupIo> {
         self.count_notes();
@@ -20,23 +20,24 @@ impl<P: Send + 'static> Queue<P> {
     /// A statistic of a group, by its name in `blkio.bfq`, as [`GroupStats::read`](blkmq_sched::GroupStats::read) has
     /// them: `io_serviced`, `time`, `io_wait_time_recursive` and so on. `None` if there is no such name or group.
     ///
-    /// As [`group_io`](Self::group_io); what schedulers other than those that share by group do not know, turns and
-    /// queue lengths, stays at 0 under them.
+    /// Counted as for [`group_io`](Self::group_io). Only schedulers that share by group know turns and queue lengths;
+    /// under other schedulers these stay at 0.
     #[must_use]
     pub fn group_stat(&self, group: GroupId, name: &str) -> Option<Reading> {
         self.count_notes();
         self.root.lasting.ledger.read(group, name)
     }
 
-    /// Counts what elevators have noted down, as far as they can be entered.
+    /// Counts the notes of all elevators that can be entered.
     fn count_notes(&self) {
-        // As for a change, in whose name elevators are entered here.
+        // Held because elevators are entered here under the number of the thread that changes the queue.
         let _desk = self.root.desk();
         let q = self.root.current();
-        // Before the ledger is opened: the thread that runs an elevator may be waiting for it.
+        // Elevators are entered before the ledger is opened: a thread that runs an elevator may be waiting for the
+        // ledger.
         for shard in &q.shards {
             if let Some(mut runner) = q.enter_elevator(shard) {
-                // What came back last nobody has told the policy, if nobody waited for it.
+                // The policy has not been told of the last completions if the elevator waited for none.
                 if runner.take_returns(&q) {
                     let _ = shard.gate.kick();
                 }

@@ -1,14 +1,14 @@
-//! What a configuration cannot do although it is valid: shares that will not be kept, and why.
+//! Notes on a valid configuration: shares by weight that it will not keep, and why.
 
 use crate::groups::DEFAULT_WEIGHT;
 use crate::{Config, Plan};
 use blkmq_sched::{Scope, Shape};
 use std::fmt;
 
-/// Why groups or owners will not get what one might expect ([`Config::notes`]).
+/// Why groups or owners will not get the shares that one might expect ([`Config::notes`]).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ConfigNote {
-    /// Groups have weights, and the policy does not share by group.
+    /// Groups have weights, but the policy does not share by group.
     WeightsUnused {
         /// The policy.
         scheduler: &'static str,
@@ -20,7 +20,7 @@ pub enum ConfigNote {
         /// `nr_requests` of all hardware queues of an elevator.
         tags: u32,
     },
-    /// The policy shares, there are no groups, and more may be outstanding than there are scheduler tags.
+    /// The policy shares, there are no groups, and more I/Os may be outstanding than there are scheduler tags.
     OwnersWaitInLine {
         /// I/Os of all submitters.
         credit: u64,
@@ -102,8 +102,8 @@ impl Plan {
 }
 
 impl<P> Config<P> {
-    /// What this configuration cannot do although it is valid: where shares by weight will not hold as one might expect,
-    /// and what would make them. Builds an instance of the policy to ask it.
+    /// Where a valid configuration will not keep shares by weight as one might expect, and what would make it. Builds
+    /// an instance of the policy to ask it.
     #[must_use]
     pub fn notes(&self) -> Vec<ConfigNote> {
         let each = u64::from(self.depth).next_power_of_two();

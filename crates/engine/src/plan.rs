@@ -1,4 +1,4 @@
-//! [`Plan`]: how a queue is made up at present, and can be made up anew while I/O runs (`change.rs`).
+//! [`Plan`]: the current settings of a queue, which can be changed while I/O runs (`change.rs`).
 
 use crate::config::{ConfigError, MAX_HW_QUEUE_DEPTH, MAX_NR_REQUESTS, MIN_NR_REQUESTS};
 use crate::{Access, DeviceShape, EffectiveModes, GroupTree, Modes, NoMerges, Stats, WriteCache};
@@ -8,38 +8,37 @@ use blkmq_sched::{Factory, Options, Scope, none};
 /// Half of the default `nr_requests`, unless the hardware queue is shallower.
 const DEFAULT_DEPTH: u32 = 128;
 
-/// Everything about a queue that can be changed while it is in use. The fields are those of
-/// [`Config`](crate::Config).
+/// All settings of a queue that can be changed while it is in use. The fields are those of [`Config`](crate::Config).
 #[derive(Clone, Debug)]
 pub struct Plan {
     /// The policy.
     pub scheduler: &'static Factory,
     /// Its options.
     pub options: Options,
-    /// One elevator for the queue or one per hardware queue; `None`: what the policy prefers (D11).
+    /// One elevator for the queue or one per hardware queue; `None`: as the policy prefers.
     pub scope: Option<Scope>,
     /// Scheduler tags per hardware queue; `None`: the default for the policy.
     pub nr_requests: Option<u32>,
-    /// How many of those everything but sync reads may hold; `None`: all. What the policy allows them by itself
-    /// holds as well, so the smaller of both counts.
+    /// The scheduler tags that everything but sync reads may hold; `None`: all. The policy may have a limit of its
+    /// own; the smaller of both counts.
     pub async_depth: Option<u32>,
     /// Access to the elevator.
     pub access: Access,
-    /// What is chosen besides.
+    /// How requests are inserted, merged, dispatched and kicked: choices for comparison.
     pub modes: Modes,
-    /// Groups of owners. Weights and limits are those of this tree from then on.
+    /// Groups of owners. The weights and limits of this tree apply as soon as the plan does.
     pub groups: GroupTree,
-    /// What is counted about them, by schedulers that share by them.
+    /// How much is counted about groups, and when.
     pub stats: Stats,
     /// How much to merge.
     pub nomerges: NoMerges,
-    /// How often a request that failed in a way that may pass is tried again.
+    /// The number of retries for a request that failed in a way that may pass.
     pub retries: u8,
-    /// What the queue keeps to at the device. Its limits and write cache can be changed, but not beyond
-    /// [`hardware`](Self::hardware), and its timeout; how many hardware queues, tags and budgets there are cannot.
+    /// The shape of the device that the queue keeps to. Its limits and write cache can be changed within those of
+    /// [`hardware`](Self::hardware), and so can its timeout; the numbers of hardware queues, tags and budgets cannot.
     pub device: DeviceShape,
-    /// What the device said about itself when the queue was built. It stays what it is: a plan that says otherwise
-    /// is for another device.
+    /// The shape that the device reported when the queue was built. It never changes: a plan with another value is
+    /// for another device.
     pub hardware: DeviceShape,
 }
 
@@ -54,7 +53,7 @@ impl Plan {
         self
     }
 
-    /// With this access, and the modes that go with it. What becomes of kicks stays as it is.
+    /// With this access, and the modes that go with it. The choice for kicks stays as it is.
     #[must_use]
     pub fn access(mut self, access: Access) -> Self {
         self.access = access;
@@ -75,7 +74,7 @@ impl Plan {
         self
     }
 
-    /// The scheduler depth that results (`spec/framework.md` section 3).
+    /// The effective scheduler depth (`spec/framework.md` section 3).
     #[must_use]
     pub fn effective_nr_requests(&self) -> u32 {
         let depth = self.device.hw_queue_depth;
@@ -83,28 +82,28 @@ impl Plan {
         self.nr_requests.map_or(default, |n| n.max(MIN_NR_REQUESTS))
     }
 
-    /// How many scheduler tags everything but sync reads may hold, as far as the queue is concerned.
+    /// The scheduler tags that everything but sync reads may hold, as far as the queue limits them.
     #[must_use]
     pub fn effective_async_depth(&self) -> u32 {
         let nr_requests = self.effective_nr_requests();
         self.async_depth.map_or(nr_requests, |depth| depth.min(nr_requests))
     }
 
-    /// How many elevators serve how many hardware queues each.
+    /// The effective scope: one elevator for the queue or one per hardware queue.
     #[must_use]
     pub fn effective_scope(&self) -> Scope {
         self.scope.unwrap_or(self.scheduler.scope)
     }
 
-    /// How elevators are reached.
+    /// The effective modes: how elevators are reached.
     ///
     /// # Errors
-    /// If what was chosen does not go together.
+    /// If a choice does not go with the access.
     pub fn effective_modes(&self) -> Result<EffectiveModes, ConfigError> {
         self.modes.settle(self.access)
     }
 
-    /// Elevators that result.
+    /// The effective number of elevators.
     pub(crate) fn shards(&self) -> u16 {
         match self.effective_scope() {
             Scope::Queue => 1,
@@ -117,8 +116,8 @@ impl Plan {
         HwQueue(index % self.device.hw_queues)
     }
 
-    /// The cache that flushes are sequenced for. Where the device has one, that does not end with a change to
-    /// [`WriteCache::Through`]: what was submitted before still has its flushes to come.
+    /// The cache for which flushes are sequenced. If the device has one, sequencing does not end with a change to
+    /// [`WriteCache::Through`]: I/Os submitted before still have their flushes to come.
     pub(crate) fn flushed_cache(&self) -> WriteCache {
         match self.device.cache {
             WriteCache::Through => self.hardware.cache,
@@ -151,7 +150,7 @@ impl Plan {
         Ok(())
     }
 
-    /// Is there a policy that schedules?
+    /// Is the policy other than `none`?
     pub(crate) fn has_scheduler(&self) -> bool {
         self.scheduler.name != none::FACTORY.name
     }

@@ -1,7 +1,7 @@
-//! A block queue: the handle, and what is behind it.
+//! A block queue: the handle, and the state behind it.
 //!
-//! Passive: starts no thread, reads no clock, never blocks. The way of an I/O is in `submitter.rs`, `drive.rs`,
-//! `runner.rs` and `pump.rs`, in this order; how a queue is built in `build.rs`, and rebuilt in `change.rs`.
+//! Passive: starts no thread, reads no clock, never blocks. The path of an I/O is in `submitter.rs`, `drive.rs`,
+//! `runner.rs` and `pump.rs`, in this order. `build.rs` builds a queue, and `change.rs` rebuilds it.
 
 use crate::before::By;
 use crate::build::Handover;
@@ -21,33 +21,33 @@ use blkmq_core::{HwQueue, Instant, SubmitterId};
 use crossbeam_utils::CachePadded;
 use std::fmt;
 
-/// Counters behind those of the pump threads: for a thread that changes the queue, and for one that keeps a run.
+/// Counters behind those of the pump threads: for a thread that changes the queue, and for a thread that keeps a run.
 pub(crate) const OTHER_TALLIES: u16 = 2;
 
-/// What is behind every handle to a queue, however often it is rebuilt.
+/// The state behind every handle to a queue, however often the queue is rebuilt.
 pub(crate) struct Root<P> {
     pub(crate) lasting: Arc<Lasting<P>>,
     current: Mutex<Arc<Shared<P>>>,
-    /// For one at a time who changes the queue.
+    /// Lets one thread at a time change the queue.
     desk: Mutex<Desk>,
 }
 
-/// What whoever changes a queue has before him.
+/// The state of reconfiguration: the plan, and the counters of replaced queues.
 pub(crate) struct Desk {
     pub(crate) plan: Plan,
-    /// Counted by what has been replaced.
+    /// The counters of the queues that have been replaced.
     pub(crate) past: QueueStats,
-    /// Somebody is in the middle of a change.
+    /// A change is under way.
     pub(crate) taken: bool,
 }
 
 impl<P> Root<P> {
-    /// The queue as it is made up at present.
+    /// The current queue.
     pub(crate) fn current(&self) -> Arc<Shared<P>> {
         Arc::clone(&self.current.lock().expect("nobody panics while holding it"))
     }
 
-    /// Puts `next` in the place of the present queue.
+    /// Puts `next` in the place of the current queue.
     pub(crate) fn replace(&self, next: Shared<P>) -> Arc<Shared<P>> {
         let (version, next) = (next.version, Arc::new(next));
         *self.current.lock().expect("nobody panics while holding it") = Arc::clone(&next);
@@ -56,7 +56,8 @@ impl<P> Root<P> {
     }
 
     pub(crate) fn desk(&self) -> MutexGuard<'_, Desk> {
-        // What lies there is whole whenever somebody may panic, and those who let go must not do so again.
+        // The state is whole wherever a thread may panic, and a thread that drops its change while it unwinds must
+        // not panic again.
         self.desk.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -65,10 +66,10 @@ impl<P> Root<P> {
 ///
 /// # How to drive it
 ///
-/// Register a [`Submitter`] per thread. It pushes I/Os into its plug, flushes the plug, and reaps its
-/// completions; in between it calls [`Submitter::poll`] with the time, which does whatever is due. When it
-/// has nothing to do it may park, after [`Submitter::prepare_park`] agreed. The time given never needs to be
-/// exact, and may differ between threads, but elevators see it as if it never ran backwards.
+/// Register a [`Submitter`] per thread. It pushes I/Os into its plug, flushes the plug, and reaps its completions; in
+/// between it calls [`Submitter::poll`] with the time, which does the work that is due. When it has nothing to do it
+/// may park, after [`Submitter::prepare_park`] has agreed. The time given need not be exact, and may differ between
+/// threads, but elevators see it as if it never ran backwards.
 pub struct Queue<P> {
     pub(crate) root: Arc<Root<P>>,
 }
@@ -92,7 +93,7 @@ impl<P> fmt::Debug for Queue<P> {
 /// Every submitter that the queue was built for is registered already.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct NoSubmitterLeft {
-    /// How many there are.
+    /// The number of submitters.
     pub submitters: u16,
 }
 
@@ -124,7 +125,7 @@ impl<P: Send + 'static> Queue<P> {
         let (mut idle, mut staging, mut senders) = (Vec::new(), Vec::new(), Vec::new());
         for (id, credit) in (0..config.submitters).map(SubmitterId).zip(credits) {
             let (producer, protos) = ring(credit.depth());
-            // As many as there can be I/Os to ask for.
+            // One ask for each I/O that may be in flight.
             let (asks_end, asks) = ring(credit.depth());
             let (sender, receiver) = table.finish_ring(&credit);
             staging.push((id, Staging { protos, asks }));
@@ -168,12 +169,12 @@ impl<P: Send + 'static> Queue<P> {
         Ok(Self { root })
     }
 
-    /// Registers a submitter: one per thread, the software queue of the kernel. It maps to a hardware queue;
-    /// consecutive ones to consecutive hardware queues. A submitter that was dropped with I/Os in flight counts until
-    /// those are done.
+    /// Registers a submitter: one per thread, like the kernel's software queues. It maps to a hardware queue;
+    /// consecutive submitters map to consecutive hardware queues. A submitter that was dropped with I/Os in flight
+    /// counts as registered until those are done.
     ///
     /// # Errors
-    /// If as many are registered as the queue was built for.
+    /// If as many submitters are registered as the queue was built for.
     pub fn submitter(&self) -> Result<Submitter<P>, NoSubmitterLeft> {
         let lasting = &self.root.lasting;
         match lasting.seats.take(&lasting.table) {
@@ -182,8 +183,8 @@ impl<P: Send + 'static> Queue<P> {
         }
     }
 
-    /// Runs the pump of `hw` and what follows from it: the body of a pump thread's loop. Says when to come
-    /// back if nobody calls earlier.
+    /// Runs the pump of `hw` and the work that follows from it: the body of a pump thread's loop. Returns the time of
+    /// the next call, if the thread is not woken earlier.
     ///
     /// # Panics
     /// If the device has no such hardware queue.
@@ -210,8 +211,8 @@ impl<P: Send + 'static> Queue<P> {
         [hctx.pump.deadline(), hctx.next_event(), shard.gate.deadline()].into_iter().flatten().min()
     }
 
-    /// Does what is due anywhere in the queue, for I/Os that no submitter waits for: those of submitters that were
-    /// dropped. O(hardware queues).
+    /// Does the work that is due anywhere in the queue, for I/Os of submitters that were dropped: no submitter waits
+    /// for these. O(hardware queues).
     pub fn poll(&self, now: Instant) {
         let q = self.root.current();
         if self.is_poisoned() {
@@ -227,9 +228,9 @@ impl<P: Send + 'static> Queue<P> {
         self.root.lasting.seats.has_departed()
     }
 
-    /// Has a policy or a device of this queue panicked? Then it takes no I/Os any more; those that it had end with
-    /// [`IoError::POISONED`](blkmq_core::IoError::POISONED), and what a device has of a queue whose policy panicked
-    /// ends as it ends. The panic goes on in the thread in which it happened.
+    /// Has a policy or a device of this queue panicked? A poisoned queue takes no more I/Os. Those that it had end
+    /// with [`IoError::POISONED`](blkmq_core::IoError::POISONED); if a policy panicked, requests at a device end with
+    /// the device's result. The panic itself goes on in the thread in which it happened.
     #[must_use]
     pub fn is_poisoned(&self) -> bool {
         self.root.lasting.control.is_poisoned()
@@ -238,7 +239,7 @@ impl<P: Send + 'static> Queue<P> {
     /// A snapshot of all counters.
     #[must_use]
     pub fn stats(&self) -> QueueStats {
-        // Held throughout, so that nothing is replaced, and counted twice, meanwhile.
+        // Held throughout, so that no queue is replaced meanwhile and counted twice.
         let desk = self.root.desk();
         let (q, mut stats) = (self.root.current(), desk.past);
         q.count_into(&mut stats);
@@ -247,7 +248,7 @@ impl<P: Send + 'static> Queue<P> {
         stats
     }
 
-    /// Driver tags in use at `hw`. With shared tags, by all hardware queues.
+    /// Driver tags in use at `hw`; with shared tags, those of all hardware queues.
     ///
     /// # Panics
     /// If the device has no such hardware queue.
@@ -262,20 +263,20 @@ impl<P: Send + 'static> Queue<P> {
         self.root.current().budget.in_use()
     }
 
-    /// How many tokens are out and how many there are, by pool, if the scheduler has any.
+    /// For each token pool of the scheduler, the tokens in use and the size of the pool.
     #[must_use]
     pub fn tokens(&self) -> Vec<(u32, u32)> {
         self.root.current().common.iter().flat_map(|common| common.tokens()).collect()
     }
 
-    /// Shows what the scheduler's governor shows of itself, if it has one, in a fixed order.
+    /// Shows the values that the scheduler's governor reports, if it has one, in a fixed order.
     pub fn inspect_governor(&self, out: &mut dyn FnMut(&'static str, u64)) {
         if let Some(common) = &self.root.current().common {
             common.inspect(out);
         }
     }
 
-    /// The busy average of `hw` (`spec/framework.md` 8.2); only zero or not matters.
+    /// The busy average of `hw` (`spec/framework.md` 8.2); callers need only know whether it is zero.
     ///
     /// # Panics
     /// If the device has no such hardware queue.

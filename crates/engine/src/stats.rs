@@ -1,7 +1,7 @@
-//! Counters: written by whoever owns a part, read by anybody without stopping anything.
+//! Counters: each part of the queue writes its own, and any thread can read them without stopping the queue.
 //!
-//! Each counter has one writer at a time (the runner, a pump, a submitter), so that counting is a plain load
-//! and store. A reader may see one counter a little ahead of another; at rest they agree.
+//! Each counter has one writer at a time (the runner, a pump, a submitter), so that counting is a plain load and
+//! store. A reader may see one counter a little ahead of another; at rest they agree.
 
 use crate::sync::Counter;
 use blkmq_core::Nanos;
@@ -83,29 +83,28 @@ pub struct MergeStats {
 /// Flushes asked for and done.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct FlushStats {
-    /// Waits for a flush: bare ones, those ahead of data and those behind it. `asked / issued` is how many
-    /// shared one.
+    /// Waits for a flush: bare flushes, flushes ahead of data, and flushes behind it. `asked / issued` is the number
+    /// of waits that shared a flush, on average.
     pub asked: u64,
     /// Flushes begun at the device.
     pub issued: u64,
-    /// Requests that ended at a flush without data of theirs having been at the device: bare flushes, and data
-    /// whose flush ahead of it failed.
+    /// Requests that ended at a flush with none of their data at the device: bare flushes, and data whose flush ahead
+    /// of it failed.
     pub dataless: u64,
     /// Bare flushes answered at once, because the device has no volatile cache.
     pub needless: u64,
 }
 
 impl FlushStats {
-    /// What a queue's requests at the device differ by from those of its submitters: so many more, less than
-    /// nothing as a rule.
+    /// The requests at the device that exceed those of the submitters because of flushes; as a rule negative.
     #[must_use]
     pub fn surplus(&self) -> i64 {
         self.issued as i64 - (self.dataless + self.needless) as i64
     }
 }
 
-/// I/Os given up because their submitters asked for it, by where they were. They are submitted and completed,
-/// merged with nothing, and never seen by the device, or not since it wanted them back later.
+/// I/Os given up because their submitters asked for it, by the place where they were. They count as submitted and
+/// completed, are merged with nothing, and never reach the device, or not again after the device wanted them later.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct CancelStats {
     /// In a submitter's plug, or held back by a limit of its group.
@@ -124,20 +123,21 @@ impl CancelStats {
     }
 }
 
-/// What threads met with at the locks of elevators; nothing with [`Access::Combining`](crate::Access).
+/// Contention at the locks of elevators; all zero with [`Access::Combining`](crate::Access).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct LockStats {
     /// Times that a lock was taken.
     pub taken: u64,
-    /// Of those, times that somebody had it and it was waited for.
+    /// Of those, times that the lock was taken and the thread waited for it.
     pub contended: u64,
-    /// Thread time spent in that, from a sample of it. Zero if the host does not measure ([`Host::ticks`](crate::Host::ticks)).
+    /// Thread time spent waiting for it, from a sample. Zero if the host does not measure
+    /// ([`Host::ticks`](crate::Host::ticks)).
     pub waited: Nanos,
     /// Merge attempts left out because the lock was taken.
     pub merges_skipped: u64,
-    /// Requests parked in insertion lists because it was.
+    /// Requests parked in insertion lists because the lock was taken.
     pub parked: u64,
-    /// Times that a thread which would have dispatched left that to another one.
+    /// Times that a thread left its dispatching to the thread that was dispatching already.
     pub left: u64,
 }
 
@@ -151,9 +151,9 @@ pub struct QueueStats {
     /// Bios taken from submitters: an I/O each, or a part of one that was divided. There were
     /// `submitted - splits` I/Os.
     pub submitted: u64,
-    /// Bios that their submitters have back.
+    /// Bios that their submitters have taken back.
     pub completed: u64,
-    /// Cuts made in I/Os that the device does not take whole.
+    /// Cuts in I/Os that were too long for the device.
     pub splits: u64,
     /// Bios that waited in their submitter because of a limit of their group.
     pub throttled: u64,
@@ -167,40 +167,41 @@ pub struct QueueStats {
     pub inserted: u64,
     /// Requests that left an elevator for a hardware queue, flushes included; a requeued one counts again.
     pub dispatched: u64,
-    /// Batches in which they left; `dispatched / batches` is the mean batch.
+    /// Batches of dispatched requests; `dispatched / batches` is the mean batch.
     pub batches: u64,
     /// Requests accepted by the device.
     pub issued: u64,
     /// Requests that the device finished.
     pub completed_requests: u64,
-    /// Requests that went back to their elevator, because the device wanted them later or they are tried again.
+    /// Requests that went back to their elevator, because the device wanted them later, or for a retry after an
+    /// error.
     pub requeues: u64,
-    /// Requests that the device wanted back later and that stayed with their hardware queue; they are issued
-    /// again without being dispatched.
+    /// Requests that the device wanted again later and that stayed with their hardware queue; they are issued again
+    /// without being dispatched.
     pub tail_requeues: u64,
     /// Times that a device was asked about a request that it had kept for too long.
     pub timeouts: u64,
-    /// Requests that are tried again after an error; they are among `requeues`.
+    /// Retries after an error; they are among `requeues`.
     pub retries: u64,
-    /// Requests that failed, that several owners shared, and that were repeated owner by owner.
+    /// Failed requests of several owners that were repeated owner by owner.
     pub taken_apart: u64,
-    /// Issued for that, each with the I/Os of one owner.
+    /// Requests issued for that, each with the I/Os of one owner.
     pub runs: u64,
     /// Times that the device had no room (RESOURCE or DEV_RESOURCE).
     pub busy: u64,
     /// Passes over an elevator.
     pub passes: u64,
-    /// Most passes by one thread without letting go.
+    /// The most passes that one thread made in one run.
     pub longest_run: u64,
     /// Runs that ended because they had become too long.
     pub hand_overs: u64,
-    /// Plugs that found the elevator free and went straight in.
+    /// Plugs that found the elevator free and were inserted directly.
     pub direct: u64,
-    /// Plugs that were staged because somebody else was in.
+    /// Plugs that were staged, because another thread ran the elevator or led it.
     pub staged: u64,
-    /// Kicks that started something.
+    /// Kicks that started a pass or a turn.
     pub kicks_sent: u64,
-    /// Kicks that found it started already.
+    /// Kicks that found a pass or a turn already due.
     pub kicks_coalesced: u64,
     /// Locks.
     pub locks: LockStats,

@@ -1,4 +1,4 @@
-//! Why an attribute cannot be read or written, and what could be.
+//! Why an attribute cannot be read or written, and which values it accepts.
 
 use super::{Unit, nodes, table};
 use crate::change::ChangeError;
@@ -6,16 +6,16 @@ use crate::plan::Plan;
 use std::borrow::Cow;
 use std::fmt;
 
-/// Which numbers an attribute accepts at present.
+/// The numbers that an attribute accepts at present.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Accepted {
     /// The smallest.
     pub min: i64,
     /// The largest.
     pub max: i64,
-    /// All are multiples of this; 1 or more.
+    /// All accepted numbers are multiples of this; 1 or more.
     pub step: i64,
-    /// What they count.
+    /// The unit.
     pub unit: Unit,
 }
 
@@ -36,50 +36,50 @@ impl fmt::Display for Accepted {
 /// Why an attribute cannot be read or written.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum AttributeError {
-    /// There is none of that name.
+    /// There is no attribute of that name.
     Unknown {
-        /// What was asked for.
+        /// The path asked for.
         path: String,
-        /// Those that it may have been, or all.
+        /// Similar paths, or all paths.
         accepted: Vec<Cow<'static, str>>,
     },
     /// It cannot be written.
     ReadOnly {
-        /// Which.
+        /// The attribute.
         path: String,
     },
     /// The text is no number.
     NotANumber {
-        /// Of which attribute.
+        /// The attribute.
         path: String,
-        /// What was written.
+        /// The text written.
         text: String,
-        /// What could be.
+        /// The accepted numbers.
         accepted: Accepted,
     },
-    /// The number is too large or too small, or none of the multiples that are accepted.
+    /// The number is too large or too small, or not an accepted multiple.
     OutOfRange {
-        /// Of which attribute.
+        /// The attribute.
         path: String,
-        /// What was written.
+        /// The text written.
         text: String,
-        /// What could be.
+        /// The accepted numbers.
         accepted: Accepted,
     },
-    /// The text is none of the words.
+    /// The text is not an accepted word.
     NotAWord {
-        /// Of which attribute.
+        /// The attribute.
         path: String,
-        /// What was written.
+        /// The text written.
         text: String,
-        /// What could be.
+        /// The accepted words.
         accepted: Vec<&'static str>,
     },
-    /// As the queue is made up, there is nothing that could be set.
+    /// With the current settings there is nothing to set.
     NotNow {
-        /// Which attribute.
+        /// The attribute.
         path: String,
-        /// Why, and what to do about it.
+        /// The reason, and the remedy.
         why: &'static str,
     },
 }
@@ -106,8 +106,8 @@ impl fmt::Display for AttributeError {
 impl std::error::Error for AttributeError {}
 
 impl AttributeError {
-    /// For a path that a queue made up like `plan` does not have. Lists those whose last part is like the
-    /// one asked for; if there are none, all, with N for the number of a hardware queue.
+    /// For a path that a queue with the plan `plan` does not have. Lists the paths with a similar last part. If there
+    /// are none, lists all, with N for the number of a hardware queue.
     pub(super) fn unknown(plan: &Plan, path: &str) -> Self {
         let hws = table::HW_QUEUE.iter().map(|row| Cow::Borrowed(row.pattern));
         let single = nodes(plan).map(super::Node::path).filter(|path| !is_of_hw_queue(path));
@@ -127,7 +127,7 @@ fn name(path: &str) -> &str {
     path.rsplit('/').next().unwrap_or(path)
 }
 
-/// Two thirds of what was asked for are how a name begins, or all of it is somewhere in it.
+/// Is the first two thirds of `asked` the beginning of `known`, or is all of `asked` in it?
 fn is_like(known: &str, asked: &str) -> bool {
     let same = known.bytes().zip(asked.bytes()).take_while(|(a, b)| a == b).count();
     3 * same >= 2 * asked.len() || known.contains(asked)
@@ -136,7 +136,7 @@ fn is_like(known: &str, asked: &str) -> bool {
 /// Why an attribute of a queue was not set.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum SetAttributeError {
-    /// It cannot be, or not to that.
+    /// The attribute cannot be set, or not to this value.
     Attribute(AttributeError),
     /// The queue cannot be changed.
     Change(ChangeError),

@@ -1,6 +1,6 @@
-//! The forms that an attribute's value can have: how it is shown, and what is accepted for it.
+//! The forms of an attribute's value: how it is shown, and which texts it accepts.
 //!
-//! Numbers are decimal, as sysfs has them. Which attributes there are is in `table.rs`.
+//! Numbers are decimal, as in sysfs. The list of attributes is in `table.rs`.
 
 use super::error::{Accepted, AttributeError};
 use super::table::Row;
@@ -9,12 +9,12 @@ use crate::plan::Plan;
 use std::num::IntErrorKind;
 use std::ops::RangeInclusive;
 
-/// What an attribute's value is and where it comes from.
+/// The kind of an attribute's value, and its source.
 #[derive(Clone, Copy)]
 pub(super) enum Form {
-    /// A text that nobody can set.
+    /// A text that cannot be set.
     Said(fn(&Snapshot) -> String),
-    /// A number of the plan, which can be set if `set` says how.
+    /// A number of the plan, which can be set if `set` is there.
     Number { get: fn(&Plan) -> u64, set: Option<SetNumber> },
     /// One of a few words.
     Words(Words),
@@ -23,12 +23,12 @@ pub(super) enum Form {
 /// How a number is set.
 #[derive(Clone, Copy)]
 pub(super) struct SetNumber {
-    /// What it may be, or why it cannot be set at present.
+    /// The accepted range, or the reason why the number cannot be set at present.
     pub(super) range: fn(&Plan) -> Result<RangeInclusive<u64>, &'static str>,
     pub(super) edges: Edges,
-    /// What it must be a multiple of.
+    /// The number must be a multiple of this.
     pub(super) step: fn(&Plan) -> u64,
-    /// Another plan. The number is accepted, and is not what it was.
+    /// Makes the plan with this number, which is accepted and differs from the current one.
     pub(super) set: fn(Plan, u64) -> Plan,
 }
 
@@ -37,29 +37,29 @@ pub(super) struct SetNumber {
 pub(super) enum Edges {
     /// It is refused.
     Strict,
-    /// One below is raised into it; one above is refused.
+    /// A number below the range is raised into it; one above is refused.
     Raise,
-    /// One above is lowered into it; one below is refused.
+    /// A number above the range is lowered into it; one below is refused.
     Lower,
 }
 
 /// How a word is shown and set.
 #[derive(Clone, Copy)]
 pub(super) struct Words {
-    /// The word that stands for what is.
+    /// The word for the current value.
     pub(super) get: fn(&Plan) -> &'static str,
     pub(super) accepted: fn(&Plan) -> Vec<&'static str>,
     pub(super) shown: Shown,
-    /// Another plan. The word is accepted, and is not the present one.
+    /// Makes the plan with this word, which is accepted and differs from the current one.
     pub(super) set: fn(Plan, &str) -> Plan,
 }
 
 /// How a choice among words is shown.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Shown {
-    /// The one that is.
+    /// The current word.
     Alone,
-    /// All that could be, and the one that is in brackets: `none [mq-deadline]`.
+    /// All accepted words, with the current one in brackets: `none [mq-deadline]`.
     AmongAll,
 }
 
@@ -104,7 +104,7 @@ impl Row {
         }
     }
 
-    /// The number that `text` stands for, if it is accepted. That includes the present one, whatever it is.
+    /// The number in `text`, if it is accepted. The current number always is.
     fn number(
         &self,
         plan: &Plan,

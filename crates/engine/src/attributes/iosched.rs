@@ -1,4 +1,4 @@
-//! `iosched/*`: what can be set about the present scheduler.
+//! `iosched/*`: the options of the current scheduler.
 //!
 //! Names, ranges and parsing are those of [`Options`](blkmq_sched::Options): numbers out of range are clamped,
 //! as in sysfs.
@@ -12,8 +12,8 @@ pub(super) fn path(attribute: &Attribute) -> String {
     format!("iosched/{}", attribute.name)
 }
 
-/// What the scheduler makes of its options: some depend on `nr_requests` or on each other. So an instance is
-/// asked, which is never given a request and so needs no room for any.
+/// The options as the scheduler applies them: some depend on `nr_requests` or on each other. So an instance is asked,
+/// which is never given a request and so needs no slots.
 pub(super) fn read(plan: &Plan, attribute: &Attribute) -> String {
     let shape = Shape {
         slots: 1,

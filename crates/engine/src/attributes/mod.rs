@@ -1,17 +1,17 @@
 //! The attributes of a queue by the names, units and spelling of sysfs: one tree, read and written as text.
 //!
-//! Pure. What is shown comes from a [`Snapshot`]; to write an attribute is to make another [`Plan`], which
-//! [`Queue::edit`](crate::Queue::edit) carries out. So nothing here knows of threads, of time or of waiting.
+//! Pure. Values come from a [`Snapshot`]; writing an attribute makes another [`Plan`], which
+//! [`Queue::edit`](crate::Queue::edit) applies. So nothing here knows of threads, of time or of waiting.
 //!
-//! | part of the tree | what it is about | from |
+//! | part of the tree | subject | from |
 //! |---|---|---|
 //! | `size`, `queue/*` | the queue and its device | `table.rs` |
-//! | `iosched/*` | the present scheduler | its [`Factory`](blkmq_sched::Factory), by `iosched.rs` |
+//! | `iosched/*` | the current scheduler | its [`Factory`](blkmq_sched::Factory), by `iosched.rs` |
 //! | `mq/N/*`, `hctxN/*` | hardware queue N, as in sysfs and in debugfs | `table.rs` |
-//! | `blkmq/*` | what the kernel does not have | `table.rs` |
+//! | `blkmq/*` | settings that the kernel does not have | `table.rs` |
 //!
-//! To offer another attribute is a line of the table. What a value may be, and what is said about one that is
-//! refused, follows from the line (`form.rs`).
+//! Another attribute takes one line of the table. Its accepted values, and the error about a refused one, follow from
+//! that line (`form.rs`).
 
 mod error;
 mod form;
@@ -31,20 +31,20 @@ use std::borrow::Cow;
 use std::fmt;
 use table::{HwRow, Row};
 
-/// One thing about a queue that has a name.
+/// An attribute of a queue: its name and description.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Attribute {
-    /// Where it is in the tree: `queue/nr_requests`.
+    /// The path in the tree: `queue/nr_requests`.
     pub path: Cow<'static, str>,
-    /// What its text is, or what its number counts.
+    /// The kind of its text, or the unit of its number.
     pub unit: Unit,
-    /// What it is, in a line.
+    /// The description, in a line.
     pub help: &'static str,
-    /// What may be done with it.
+    /// Whether it can be written.
     pub permission: Permission,
 }
 
-/// What may be done with an attribute.
+/// Whether an attribute can be written.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Permission {
     /// It can be read.
@@ -53,14 +53,14 @@ pub enum Permission {
     ReadWrite,
 }
 
-/// What the text of an attribute is.
+/// The kind of an attribute's text.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Unit {
-    /// A number, as schedulers count.
+    /// A number, in a unit of schedulers.
     Number(Count),
     /// A number of bytes.
     Bytes,
-    /// A number of 1024 bytes each.
+    /// A number of units of 1024 bytes.
     KiB,
     /// A number of sectors of 512 bytes.
     Sectors,
@@ -89,27 +89,27 @@ impl fmt::Display for Unit {
     }
 }
 
-/// What a queue says about itself at one moment.
+/// The state of a queue at one moment.
 #[derive(Clone, Debug)]
 pub struct Snapshot {
-    /// How it is made up.
+    /// The settings.
     pub plan: Plan,
-    /// Who pumps.
+    /// Which threads pump.
     pub pump: PumpMode,
     /// Its hardware queues.
     pub hctxs: Vec<HctxSnapshot>,
 }
 
-/// What a hardware queue says about itself at one moment.
+/// The state of a hardware queue at one moment.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct HctxSnapshot {
-    /// Driver tags in use; where they are shared, by all hardware queues.
+    /// Driver tags in use; with shared tags, those of all hardware queues.
     pub active: u32,
     /// The busy average (`spec/framework.md` section 8.2).
     pub dispatch_busy: u8,
 }
 
-/// The attributes of a queue that is made up like `plan`, in the order of lists.
+/// The attributes of a queue with this plan, in the order of lists.
 pub fn list(plan: &Plan) -> impl Iterator<Item = Attribute> + '_ {
     nodes(plan).map(Node::describe)
 }
@@ -128,11 +128,11 @@ pub fn read_all(snapshot: &Snapshot) -> Vec<(Attribute, String)> {
     nodes(&snapshot.plan).map(|node| (node.describe(), node.read(snapshot))).collect()
 }
 
-/// The plan that `plan` becomes when `text` is written to the attribute at `path`. White space around the text,
-/// such as the line end that `echo` sends, does not matter. To write what is there already changes nothing.
-///
+/// The plan that results when `text` is written to the attribute at `path` of a queue with the plan `plan`. White
+/// space around the text, such as the line end that `echo` sends, does not matter. Writing the current value changes
+/// nothing.
 /// # Errors
-/// If there is no such attribute, it cannot be written, or `text` is not what it accepts.
+/// If there is no such attribute, it cannot be written, or it does not accept `text`.
 pub fn write(plan: &Plan, path: &str, text: &str) -> Result<Plan, AttributeError> {
     let text = text.trim();
     match find(plan, path)? {
@@ -190,7 +190,7 @@ impl Node {
 }
 
 impl Snapshot {
-    /// Of a queue that would be made up like this, with nothing in flight.
+    /// The snapshot of a queue with this plan and nothing in flight.
     #[must_use]
     pub fn idle(plan: Plan) -> Self {
         let hctxs = vec![HctxSnapshot::default(); plan.device.hw_queues.into()];

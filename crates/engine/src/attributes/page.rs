@@ -1,11 +1,11 @@
-//! The table of all attributes for readers: what `docs/attributes.md` shows.
+//! The table of all attributes for readers, as in `docs/attributes.md`.
 
 use super::table::{HW_QUEUE, QUEUE};
 use super::{Permission, Unit};
 use std::fmt::Write;
 
-/// All attributes as a table in Markdown. Those of schedulers are one line of it: each scheduler's page lists
-/// its own.
+/// All attributes as a table in Markdown. The attributes of schedulers are one line of it: each scheduler's page
+/// lists its own.
 #[must_use]
 pub fn table() -> String {
     let mut text = String::from("| attribute | | unit | what it is |\n|---|---|---|---|\n");

@@ -6,11 +6,11 @@ use crate::change::Change;
 use crate::queue::Queue;
 
 impl<P: Send + 'static> Queue<P> {
-    /// What the queue says about itself now. The parts of it agree with one plan, and else may be from slightly
+    /// The state of the queue that attributes show. All parts of it belong to one plan, but may be from slightly
     /// different moments.
     #[must_use]
     pub fn snapshot(&self) -> Snapshot {
-        // Held throughout, so that the queue is the one that the plan is of.
+        // Held throughout, so that the queue is the one that was built from this plan.
         let desk = self.root.desk();
         let q = self.root.current();
         let hctxs = q.hctxs.iter().map(|hctx| HctxSnapshot {
@@ -28,10 +28,10 @@ impl<P: Send + 'static> Queue<P> {
         read(&self.snapshot(), path)
     }
 
-    /// Begins to set the attribute at `path` to what `text` says. Nobody else's change gets lost in between.
+    /// Begins to set the attribute at `path` to the value in `text`. No concurrent change is lost.
     ///
     /// # Errors
-    /// If there is no such attribute, it cannot be set to that, or another change is under way.
+    /// If there is no such attribute, it cannot be set to this value, or another change is under way.
     pub fn set_attribute(&self, path: &str, text: &str) -> Result<Change<P>, SetAttributeError> {
         self.change_by(|plan| write(plan, path, text).map_err(SetAttributeError::from))
     }

@@ -1,5 +1,5 @@
-//! Which attributes there are. One line each: path, unit, what it is, where its value comes from, and, if it can
-//! be written, what is accepted and what becomes of the plan.
+//! The list of attributes. One line each: path, unit, description, source of the value, and, if the attribute can be
+//! written, the accepted range and its effect on the plan.
 
 use super::form::{Edges, Form, SetNumber, Shown, Words};
 use super::{Snapshot, Unit};
@@ -35,7 +35,7 @@ impl HwRow {
     }
 }
 
-/// What may be written to a number, or why nothing may.
+/// The accepted range of a number, or the reason why it cannot be written.
 type Range = Result<RangeInclusive<u64>, &'static str>;
 
 /// A number that can be read.
@@ -73,7 +73,7 @@ impl Row {
     }
 }
 
-/// Everything but the present scheduler's and the hardware queues', in the order of lists.
+/// All attributes but those of the current scheduler and of hardware queues, in the order of lists.
 pub(super) const QUEUE: &[Row] = &[
     number("size", Unit::Sectors, "the device's size", |plan| plan.device.limits.capacity),
     words("queue/scheduler", "the policy; another one begins with its defaults", SCHEDULER),
@@ -239,7 +239,7 @@ pub(super) const QUEUE: &[Row] = &[
     },
 ];
 
-/// What each hardware queue has.
+/// The attributes of each hardware queue.
 pub(super) const HW_QUEUE: &[HwRow] = &[
     HwRow {
         pattern: "mq/N/nr_tags",
@@ -269,7 +269,7 @@ pub(super) const HW_QUEUE: &[HwRow] = &[
 
 const MILLI: Nanos = Nanos::from_millis(1);
 
-/// A scheduler of the user's own, which no list has, is shown behind those that are on it.
+/// A scheduler that is not registered is shown behind the registered ones.
 const SCHEDULER: Words = Words {
     get: |plan| plan.scheduler.name,
     accepted: |plan| {
@@ -381,8 +381,8 @@ fn choose(mut plan: Plan, choose: impl FnOnce(&mut Modes)) -> Plan {
     plan
 }
 
-/// Without a scheduler the device's tags are all there is; with one, more than the most that the kernel takes is
-/// refused (`spec/framework.md` section 3).
+/// Without a scheduler, the device's tags are the limit. With one, the limit is the kernel's maximum
+/// (`spec/framework.md` section 3).
 fn nr_requests(plan: &Plan) -> Range {
     let most = if plan.has_scheduler() { MAX_NR_REQUESTS } else { plan.device.hw_queue_depth };
     Ok(MIN_NR_REQUESTS.into()..=most.max(MIN_NR_REQUESTS).into())
@@ -413,7 +413,7 @@ fn kib(sectors: u32) -> u64 {
     bytes(sectors) / 1024
 }
 
-/// A logical block, but at least the 1 KiB that can be said.
+/// A logical block, but at least 1 KiB, the unit of the attribute.
 fn block_kib(plan: &Plan) -> u64 {
     (u64::from(plan.device.limits.logical_block_size) / 1024).max(1)
 }
@@ -425,7 +425,7 @@ fn max_sectors_kb(plan: &Plan) -> Range {
 
 fn set_max_sectors_kb(mut plan: Plan, n: u64) -> Plan {
     let most = plan.hardware.limits.max_sectors;
-    // The device's own limit need not be a number of KiB; to ask for all of it is to get it.
+    // The device's own limit need not be a number of KiB; writing its value in KiB, rounded down, sets all of it.
     plan.device.limits.max_sectors =
         if n == kib(most) { most } else { (n * 1024 / u64::from(SECTOR_SIZE)) as u32 };
     plan

@@ -1,9 +1,9 @@
 //! Dispatch as it was proposed in 2025: many requests for each hold of the lock (`spec/framework.md` section 15).
 //!
-//! *What each hold takes stays together and in order; the batches of two threads may still change places*, because
-//! they are issued after the lock. Budgets are taken first, so that no more than the device takes leaves the elevator,
-//! and what is not needed of them goes back after the lock. Each request has its driver tag before it is picked;
-//! the kernel picks first and keeps the one for which there is none.
+//! *The requests of one hold stay together and in order; the batches of two threads may still change places*, because
+//! they are issued after the lock is released. Budgets are taken first, so that no more requests leave the elevator
+//! than the device takes, and unused budgets are returned after the lock. Each request has its driver tag before it
+//! is picked; the kernel picks first and keeps a request for which there is no tag.
 
 use super::{By, List};
 use crate::shared::{Shard, Shared};
@@ -13,7 +13,7 @@ use blkmq_core::HwQueue;
 const BUDGETS: u32 = 8;
 
 impl<P: Send> Shared<P> {
-    /// Adds to `list` what one hold of the lock yields.
+    /// Adds the requests that one hold of the lock yields to `list`.
     pub(super) fn collect_batch(&self, shard: &Shard, by: By, hw: HwQueue, list: &mut List) {
         let budgets = self.budgets_for_batch(shard);
         if budgets == 0 {
@@ -42,7 +42,7 @@ impl<P: Send> Shared<P> {
         self.put_back(hw, budgets - taken, unused);
     }
 
-    /// How many requests a hold may take: `nr_requests`, or as many budgets as there are.
+    /// The requests that one hold may take: `nr_requests`, or as many as there are budgets.
     fn budgets_for_batch(&self, shard: &Shard) -> u32 {
         if !self.budget.is_limited() {
             return self.nr_requests;

@@ -1,19 +1,19 @@
-//! The *before*, and what was proposed: an elevator behind a lock.
+//! The comparison modes: an elevator behind a lock, as the kernel has it (the *before*) and as patches proposed it.
 //!
-//! Faithful where it matters to contention. As the kernel has it, the lock is taken for each bio's merge attempt, once per
-//! inserted plug, and once per dispatched request; each thread collects a list of its own and issues it after letting
-//! go of the elevator, so that the order between threads is whatever it happens to be (`spec/framework.md` sections 8
-//! and 15). A hardware queue has a lock of its own, taken once per issued list, as NVMe's submission queues have.
+//! Faithful where it matters to contention. As in the kernel, the lock is taken for each bio's merge attempt, once
+//! per inserted plug, and once per dispatched request; each thread collects a list of its own and issues it after it
+//! has released the elevator, so that the order between threads is arbitrary (`spec/framework.md` sections 8 and 15).
+//! A hardware queue has a lock of its own, taken once per issued list, as NVMe's submission queues have.
 //!
 //! | option | before | as proposed |
 //! |---|---|---|
-//! | merge | waits for the lock | gives up where the lock is taken: here |
-//! | insert | waits for the lock | parks what it has: `parking.rs` |
+//! | merge | waits for the lock | gives up if the lock is taken: here |
+//! | insert | waits for the lock | parks the requests: `parking.rs` |
 //! | dispatch | `one.rs` | `batch.rs` |
-//! | access | everybody dispatches | one at a time: `sync/dispatch_gate.rs`, asked in [`Shared::collect`] |
-//! | kick | each wakes | a flag: `sync/delayed_work.rs`, behind every [`Gate`](crate::gate::Gate) |
+//! | access | every thread dispatches | one thread at a time: `sync/dispatch_gate.rs`, asked in [`Shared::collect`] |
+//! | kick | each kick wakes | a flag: `sync/delayed_work.rs`, behind every [`Gate`](crate::gate::Gate) |
 //!
-//! What this project does in their place is in `drive.rs` and `runner.rs`, and shares nothing with this but the code
+//! The combining elevator, which replaces all of this, is in `drive.rs` and `runner.rs`. The two share only the code
 //! behind the gates.
 
 mod batch;
@@ -33,22 +33,22 @@ use blkmq_core::{HwQueue, Instant, SubmitterId, Tag};
 use blkmq_sched::Pick;
 use std::collections::VecDeque;
 
-/// Rounds of collecting and issuing that one call makes before it lets others go on; few in models, which
+/// Rounds of collecting and issuing that one call makes before it lets other threads go on. Few in models, which
 /// would never get there.
 const ROUNDS: u32 = if cfg!(shuttle) { 2 } else { 64 };
-/// Of so many waits for a lock one is measured, and stands for all: reading a clock takes a good part of the time that the
-/// lock is held for, and the second look would be at the expense of those who wait behind.
+/// One of this many contended waits for a lock is measured, and counts for all of them. Reading a clock takes a good
+/// part of the time for which the lock is held, and the second reading delays the threads that wait behind.
 const MEASURED: u64 = 16;
 
-/// On whose behalf, and when.
+/// The caller of the locked path, and the time.
 #[derive(Clone, Copy)]
 pub(crate) struct By {
-    /// The number to take locks with.
+    /// The number with which the caller takes locks.
     pub(crate) who: usize,
     pub(crate) now: Instant,
 }
 
-/// A bio about which the policy is being asked. Dropped with it by a panic, it leaves it with the orphans.
+/// A bio during its merge attempt. If the policy panics, dropping this leaves the bio with the orphans.
 struct Asked(Option<Proto>);
 
 impl Drop for Asked {
@@ -59,27 +59,28 @@ impl Drop for Asked {
     }
 }
 
-/// What a thread has collected for one hardware queue.
+/// The requests that a thread has collected for one hardware queue.
 type List = VecDeque<Inflight>;
 
 impl Shard {
-    /// Does somebody dispatch who must be the only one? A hint.
+    /// Is a thread dispatching that must be the only one? A hint.
     pub(crate) fn is_dispatching(&self) -> bool {
         self.serial.as_ref().is_some_and(|gate| gate.is_busy())
     }
 
-    /// May the caller dispatch? If not, whoever does goes on for it.
+    /// May the caller dispatch? If not, the thread that dispatches goes on in its place.
     pub(crate) fn may_dispatch(&self) -> bool {
         self.serial.as_ref().is_none_or(|gate| gate.try_enter())
     }
 
-    /// The caller has. True if it has to come again for somebody.
+    /// The caller has dispatched. True if another thread was sent away meanwhile, so that the caller has to dispatch
+    /// again.
     pub(crate) fn has_dispatched(&self) -> bool {
         let asked = self.serial.as_ref().is_some_and(|gate| gate.leave());
         asked && !planted::is(Planted::ForgetsSentAway)
     }
 
-    /// Does anything wait to be dispatched? Looked at before the lock is taken.
+    /// Does a request wait to be dispatched? Read before the lock is taken.
     fn has_work(&self) -> bool {
         self.held.load(Ordering::Acquire) > 0
             || self.parking.as_ref().is_some_and(|parking| parking.lists.any())
@@ -87,7 +88,7 @@ impl Shard {
 }
 
 impl<P: Send> Shared<P> {
-    /// What `who` counts.
+    /// The counters of the caller with the number `who`.
     fn tally(&self, who: usize) -> &SubmitterCounters {
         match self.lasting.tallies.get(who) {
             Some(tally) => tally,
@@ -95,7 +96,7 @@ impl<P: Send> Shared<P> {
         }
     }
 
-    /// Waits for the elevator. `None` if an earlier holder panicked.
+    /// Takes the elevator's lock, and waits for it. `None` if an earlier holder panicked.
     fn enter<'a>(&'a self, shard: &'a Shard, by: By) -> Option<LockGuard<'a, Runner>> {
         if let Some(runner) = self.try_enter(shard, by) {
             return Some(runner);
@@ -113,7 +114,7 @@ impl<P: Send> Shared<P> {
         Some(runner)
     }
 
-    /// The elevator, if it is free.
+    /// Takes the elevator's lock if it is free.
     fn try_enter<'a>(&'a self, shard: &'a Shard, by: By) -> Option<LockGuard<'a, Runner>> {
         let mut runner = shard.gate.try_lock(by.who)?;
         self.tally(by.who).locked.add(1);
@@ -121,13 +122,13 @@ impl<P: Send> Shared<P> {
         Some(runner)
     }
 
-    /// Publishes what others look at before they take the lock, and lets go of that.
+    /// Publishes the hints that other threads read before they take the lock, and releases the lock.
     pub(crate) fn leave(&self, shard: &Shard, mut runner: LockGuard<'_, Runner>) {
         runner.publish(shard);
         self.let_go(runner);
     }
 
-    /// Lets go of the lock, wakes whom it concerns, and counts what the policy noted down.
+    /// Releases the lock, wakes parked submitters, and counts the policy's notes.
     fn let_go(&self, mut runner: LockGuard<'_, Runner>) {
         runner.end(self);
         let wakes = std::mem::take(&mut runner.wakes);
@@ -159,7 +160,7 @@ impl<P: Send> Shared<P> {
         let merged = if runner.admits_nothing(self) {
             Err(proto)
         } else {
-            // Here until it is merged, in case the policy, which is asked, panics.
+            // The bio stays here until it is merged, in case the policy panics in the attempt.
             let mut asked = Asked(Some(proto));
             runner.elevator.merge(&self.lasting.table, &mut asked.0);
             asked.0.take().map_or(Ok(()), Err)
@@ -168,7 +169,7 @@ impl<P: Send> Shared<P> {
         merged
     }
 
-    /// One plug inserted, then the hardware queue run by this thread.
+    /// Inserts one plug, then runs the hardware queue on this thread.
     pub(crate) fn locked_submit(&self, shard: &Shard, now: Instant, home: HwQueue, own: Own<'_>) {
         let by = By { who: own.id.0.into(), now };
         let entered = match self.modes.insert {
@@ -178,13 +179,13 @@ impl<P: Send> Shared<P> {
         match entered {
             Some(runner) => self.take_in(shard, runner, false, Some(own)),
             None if shard.parking.is_some() => self.park(shard, home, own),
-            // An earlier holder panicked: what is staged is ended from there.
+            // An earlier holder panicked: salvaging ends staged I/Os.
             None => stage(shard, own),
         }
         self.locked_run(shard, by, home, false);
     }
 
-    /// Takes in what came back, what was parked, and what the caller submits, and lets go.
+    /// Takes in finished requests, parked requests and the caller's plug, and releases the lock.
     fn take_in(
         &self,
         shard: &Shard,
@@ -196,19 +197,19 @@ impl<P: Send> Shared<P> {
         self.leave(shard, runner);
     }
 
-    /// Does what is due: timers, finished requests, submitters that waited for a slot. True if there was
-    /// anything.
+    /// Does the work that is due: timers, finished requests, submitters that waited for a slot. True if there was
+    /// any.
     pub(crate) fn locked_poll(&self, shard: &Shard, by: By, home: HwQueue) -> bool {
         let By { who, now } = by;
         let mut due = shard.gate.due(now);
         let mut ran = due;
         if due {
-            // Not otherwise: that would swallow a deadline yet to come, or a kick of this very moment.
+            // Only then: otherwise a deadline yet to come, or a kick of this moment, would be lost.
             shard.gate.take_due();
         }
         let inline = self.lasting.pump_mode == PumpMode::Inline;
         for hw in shard.hws().map(HwQueue) {
-            // A pump thread is here because it was called: its device may have interrupted.
+            // A pump thread is here because it was woken: its device may have interrupted.
             let called = who == self.pump_thread(hw) && self.pump_may_run(hw, who, now);
             if called || inline && self.pump_due(hw, now) {
                 self.hctxs[usize::from(hw.0)].pump.take_due();
@@ -222,15 +223,16 @@ impl<P: Send> Shared<P> {
         ran
     }
 
-    /// Something that the elevator waited for came back.
+    /// Runs the hardware queue after a resource came back for which the elevator waited.
     pub(crate) fn locked_restart(&self, shard: &Shard, by: By, home: HwQueue) {
         if let Some(again) = self.refresh(shard, by) {
             self.locked_run(shard, by, home, again);
         }
     }
 
-    /// Takes in what came back and who waited for it. `None` if somebody dispatches and does it in the caller's place;
-    /// true if somebody was sent away meanwhile, for whom the caller has to come again.
+    /// Takes in finished requests, and then the submitters that waited for slots. `None` if another thread dispatches
+    /// and does so in the caller's place; true if a thread was sent away meanwhile, so that the caller has to
+    /// dispatch again.
     fn refresh(&self, shard: &Shard, by: By) -> Option<bool> {
         if !self.may_dispatch(shard, by) {
             return None;
@@ -241,7 +243,7 @@ impl<P: Send> Shared<P> {
         Some(shard.has_dispatched())
     }
 
-    /// May the caller dispatch? If not, whoever does goes on for it.
+    /// As [`Shard::may_dispatch`]; counts the refusals.
     fn may_dispatch(&self, shard: &Shard, by: By) -> bool {
         let may = shard.may_dispatch();
         if !may {
@@ -250,8 +252,8 @@ impl<P: Send> Shared<P> {
         may
     }
 
-    /// Collects and issues until there is no more to do, and takes in what came meanwhile; for those who were sent
-    /// away, if there were any, once `again` in any case.
+    /// Collects and issues until no work is left, and takes in finished requests and waiting submitters between
+    /// rounds. With `again`, a thread was sent away, and the caller makes another round in any case.
     fn locked_run(&self, shard: &Shard, by: By, home: HwQueue, mut again: bool) {
         let mut list = List::new();
         let lanes = u32::from(shard.hws().end - shard.hws().start);
@@ -264,7 +266,8 @@ impl<P: Send> Shared<P> {
                     again |= self.issue(hw, by, &mut list);
                 }
             }
-            // What was kicked meanwhile, by this thread too, is this thread's to do: it may not come back.
+            // A kick that arrived meanwhile, even from this thread, is for this thread to serve: it may not come
+            // back.
             let due = shard.gate.due(by.now);
             if !again && !due {
                 return;
@@ -281,7 +284,7 @@ impl<P: Send> Shared<P> {
         }
     }
 
-    /// Fills `list` for `hw`. True if somebody was sent away meanwhile, for whom the caller has to come again.
+    /// Fills `list` for `hw`. True if a thread was sent away meanwhile, so that the caller has to dispatch again.
     fn collect(&self, shard: &Shard, by: By, hw: HwQueue, list: &mut List) -> bool {
         let hctx = &self.hctxs[usize::from(hw.0)];
         if hctx.is_stuck() {
@@ -291,7 +294,7 @@ impl<P: Send> Shared<P> {
             }
         }
         let busy = hctx.busy().get() > 0;
-        // Only what has one elevator for everything is worth a batch, and only while the device takes it.
+        // A batch pays only where the queue has a single elevator, and only while the device is not busy.
         let batch = self.modes.dispatch == DispatchMode::Batch && self.shards.len() == 1 && !busy;
         let (quota, mut again) = (if busy { 1 } else { usize::MAX }, false);
         while list.len() < quota && shard.has_work() {
@@ -315,7 +318,7 @@ impl<P: Send> Shared<P> {
         again
     }
 
-    /// A driver tag; if there is none, `shard` is called when there is.
+    /// Takes a driver tag. If none is free, registers `shard`, to be kicked when one is.
     fn tag(&self, shard: &Shard, by: By, hw: HwQueue) -> Option<Tag> {
         let hctx = &self.hctxs[usize::from(hw.0)];
         let mut hint = by.who as u32;
@@ -327,11 +330,11 @@ impl<P: Send> Shared<P> {
         })
     }
 
-    /// What the policy wants issued next on `hw`, if that is anything by now.
+    /// The request that the policy wants issued next on `hw`, if there is one now.
     fn pick(&self, shard: &Shard, runner: &mut Runner, hw: HwQueue, tag: Tag) -> Option<Inflight> {
         match runner.elevator.pick(hw) {
             Pick::Issue(id) => return Some(runner.elevator.issue(id, hw, tag)),
-            // Whoever gives a token back calls those that were refused one.
+            // The thread that returns a token kicks the elevators that were refused one.
             Pick::Empty | Pick::WaitToken => {}
             Pick::WaitUntil(at) => {
                 shard.gate.arm(at);
@@ -342,7 +345,7 @@ impl<P: Send> Shared<P> {
         None
     }
 
-    /// Gives back what was not needed.
+    /// Returns unused budgets and an unused tag.
     fn put_back(&self, hw: HwQueue, budgets: u32, tag: Option<Tag>) {
         let mut wakes = Vec::new();
         if budgets > 0 {
@@ -354,13 +357,13 @@ impl<P: Send> Shared<P> {
         self.wake(&wakes);
     }
 
-    /// Hands `list` to the device under the hardware queue's lock. True if the elevator waited for something
-    /// that came back.
+    /// Hands `list` to the device under the hardware queue's lock. True if a resource came back for which the
+    /// elevator waited.
     fn issue(&self, hw: HwQueue, by: By, list: &mut List) -> bool {
         let hctx = &self.hctxs[usize::from(hw.0)];
         let mut wakes = Vec::new();
         let Some(mut pump) = hctx.pump.lock(by.who) else {
-            // An earlier holder panicked: what was collected is ended from where orphans are.
+            // An earlier holder panicked: salvaging takes the collected requests from the orphans and ends them.
             list.drain(..).for_each(|rq| rq.into_head().orphan());
             return false;
         };
@@ -370,7 +373,7 @@ impl<P: Send> Shared<P> {
         drop(pump);
         self.wake(&wakes);
         if self.lasting.pump_mode == PumpMode::Thread && by.who != self.pump_thread(hw) {
-            // Whoever issues does it here, but what the device does later is for the pump thread.
+            // The caller issues on its own thread, but later events of the device are for the pump thread.
             let later = hctx.next_event().is_some() || hctx.pump.deadline().is_some();
             if later && hctx.pump.kick() == Kick::Queued {
                 self.lasting.host.wake_pump(hw);
@@ -379,7 +382,7 @@ impl<P: Send> Shared<P> {
         restart
     }
 
-    /// Can a thread be kept in the middle of the elevator without anybody having to wait for it?
+    /// Can a thread be held up inside the elevator without another thread having to wait for it?
     pub(crate) fn can_be_kept(&self) -> bool {
         let modes = &self.modes;
         match modes.access {

@@ -6,7 +6,7 @@ use crate::shared::{Shard, Shared};
 use blkmq_core::HwQueue;
 
 impl<P: Send> Shared<P> {
-    /// A budget, a driver tag, and then a request for them, if there is one.
+    /// Takes a budget, then a driver tag, then a request for them, if there is one.
     pub(super) fn collect_one(&self, shard: &Shard, by: By, hw: HwQueue) -> Option<Inflight> {
         let budget = !self.budget.is_limited() || self.budget.take(1) == 1 || {
             self.budget_wait.set(shard.index);

@@ -1,16 +1,17 @@
-//! Inserting as it was proposed in 2024: whoever finds the lock taken parks its requests in a list, and whoever has the
-//! lock next takes them over (`spec/history.md` section 2).
+//! Insertion as it was proposed in 2024: a thread that finds the lock taken parks its requests in a list, and the
+//! next holder of the lock takes them over (`spec/history.md` section 2).
 //!
-//! As there, what is parked has its slot, and nothing merges with it: it is not where bios are looked for. A bio whose
-//! neighbour is parked, or whose own attempt was skipped, needs a slot of its own, and if there is none left it waits for
-//! one, its attempt behind it. Being taken over, or having got a slot, a request is tried against those that are held, as
-//! every inserted request is; by then its neighbour may have been issued. So the device is given more and smaller
-//! requests. On one disk the kernel's attempt lost 72.9 %.
+//! As in that proposal, a parked request has its slot, and no bio merges with it, because merging does not look into
+//! the lists. A bio needs a slot of its own if its neighbour is parked, or if its merge attempt was skipped. If no
+//! slot is left the bio waits for one, and its merge attempt is not repeated meanwhile. When a request is taken over,
+//! or gets a slot, it is tried against the held requests, as every inserted request is; by then its neighbour may
+//! have been issued. So the device is given more and smaller requests. On one disk the kernel's attempt lost 72.9 %
+//! of the throughput (decision 0002).
 //!
-//! *Slots.* They are given out under the lock, so outside of it they can only be promised: as many as were free when it
-//! was last let go of, less those that were promised since ([`Promises`]). What is taken over goes ahead of
-//! everything else, so that a promise is kept but for the few that whoever has the lock takes meanwhile; then it waits
-//! at the head of the line ([`Parked::line`]).
+//! *Slots.* They are given out under the lock, so without it they can only be promised: as many as were free when the
+//! lock was last released, less those promised since ([`Promises`]). A parked request that is taken over goes ahead
+//! of everything else, so that its promise is kept, except for the few slots that the holder of the lock takes
+//! meanwhile. A request that then lacks its slot waits ahead of everything else, in [`Parked::line`].
 
 use crate::elevator::Proto;
 use crate::planted::{self, Planted};
@@ -24,33 +25,34 @@ use std::collections::VecDeque;
 /// Lists of one elevator, at most; submitters share them by their numbers.
 const LISTS: u16 = 32;
 
-/// What is shared of it.
+/// The part that all threads share.
 pub(crate) struct Parking {
     pub(crate) lists: InsertLists<Proto>,
     promises: Box<[CachePadded<Promises>]>,
 }
 
-/// Slots of one hardware queue that may be promised: a hint, which is exact but for who takes slots under the lock.
+/// Slots of one hardware queue that may be promised: a hint, exact except for slots that the holder of the lock
+/// takes.
 ///
 /// | word | `promise(n)` | `give_back(n)` | `renew(free)`, under the lock |
 /// |---|---|---|---|
-/// | 0 | none | n | what is free, less what is promised and not taken over |
-/// | m | m less the smaller of n and m: so many are the caller's | m + n | likewise |
+/// | 0 | none | n | the free slots, less those promised and not taken over |
+/// | m | the smaller of n and m; the rest stays | m + n | likewise |
 struct Promises(AtomicU32);
 
-/// What the holder of the lock has of it.
+/// The part that belongs to the holder of the lock.
 #[derive(Default)]
 pub(crate) struct Parked {
-    /// Taken over, and without the slot that was promised: ahead of everything else.
+    /// Requests taken over that lack the promised slot: ahead of everything else.
     line: VecDeque<Proto>,
     lanes: Box<[Lane]>,
 }
 
 #[derive(Clone, Copy)]
 struct Lane {
-    /// What the word was at last.
+    /// The word after the last renewal.
     published: u32,
-    /// Promised by then and not taken over by now: below zero, wrapping, if more than that were.
+    /// Slots promised by then and not taken over by now: below zero, wrapping, if more were taken over.
     promised: u32,
 }
 
@@ -61,13 +63,13 @@ impl Promises {
         want.min(before.expect("there is always a next word"))
     }
 
-    /// They were of no use.
+    /// Returns promises that were not used.
     fn give_back(&self, slots: u32) {
         self.0.fetch_add(slots, Ordering::Relaxed);
     }
 
     fn renew(&self, free: u32, lane: &mut Lane) {
-        // Promises that were given back are none; then there may be more left than were published.
+        // Returned promises no longer count; so there may be more left than were published.
         let promised = |left: u32| lane.promised.wrapping_add(lane.published.wrapping_sub(left));
         let next = |left: u32| free.saturating_sub(promised(left));
         let before = self.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |n| Some(next(n)));
@@ -77,7 +79,7 @@ impl Promises {
 }
 
 impl Parking {
-    /// With so many slots for each of `lanes` hardware queues.
+    /// With `slots` slots for each of `lanes` hardware queues.
     pub(crate) fn new(submitters: u16, lanes: u16, slots: u32) -> Self {
         let promises = |_| CachePadded::new(Promises(AtomicU32::new(slots)));
         Self {
@@ -98,12 +100,12 @@ impl Parked {
         &self.line
     }
 
-    /// Leaves what is in the line with the orphans.
+    /// Leaves the bios in the line with the orphans.
     pub(crate) fn clear(&mut self) {
         self.line.drain(..).for_each(|proto| proto.bio.orphan());
     }
 
-    /// Takes the oldest that `is` what is looked for out of the line.
+    /// Takes the oldest bio for which `is` is true out of the line.
     pub(crate) fn remove(&mut self, is: impl FnMut(&Proto) -> bool) -> Option<Proto> {
         let at = self.line.iter().position(is)?;
         self.line.remove(at)
@@ -111,10 +113,11 @@ impl Parked {
 }
 
 impl<P: Send> Shared<P> {
-    /// Parks the caller's plug as far as there are slots for it; the rest waits for one, in staging.
+    /// Parks as much of the caller's plug as there are slots for; the rest waits for slots in staging.
     pub(super) fn park(&self, shard: &Shard, home: HwQueue, own: Own<'_>) {
         let parking = shard.parking.as_ref().expect("this way of inserting has lists");
-        // Not past what waits already, nor past an ask that it could be taken for.
+        // The plug must not pass I/Os that wait in staging, nor an unanswered ask to cancel, which could be taken to
+        // mean one of its I/Os.
         let may_pass = own.staging.len() == 0 && !shard.asked.has(own.id.0);
         let wanted = if may_pass { own.plug.len() } else { 0 };
         let lane = usize::from(home.0 - shard.first_hw);
@@ -131,14 +134,14 @@ impl<P: Send> Shared<P> {
         }
         if !own.plug.is_empty() {
             stage(shard, own);
-            // Nobody else need come by: this thread looks after it when it has the lock.
+            // No other thread need come by: this one takes the staged I/Os in when it has the lock.
             let _ = shard.gate.kick();
         }
     }
 }
 
 impl Runner {
-    /// Takes over what has been parked. Each is inserted if it has a slot, or merged with what is held.
+    /// Takes over parked requests. Each is inserted if it has a slot, or merged with a held request.
     pub(crate) fn take_over<P: Send>(&mut self, q: &Shared<P>, shard: &Shard) {
         let Some(parking) = &shard.parking else { return };
         if parking.lists.any() && !planted::is(Planted::ForgetsParkedRequests) {
@@ -152,7 +155,7 @@ impl Runner {
         self.let_line_in(q, shard);
     }
 
-    /// Those in the line, as far as there are slots.
+    /// Admits requests from the line, as far as there are slots.
     fn let_line_in<P: Send>(&mut self, q: &Shared<P>, shard: &Shard) {
         let before = self.parked.line.len();
         while let Some(first) = self.parked.line.front() {
@@ -168,8 +171,8 @@ impl Runner {
         }
     }
 
-    /// Everything that comes with the lock: what came back, what was parked, then everything else, and the caller's own
-    /// plug.
+    /// Takes in all that a holder of the lock must take in: finished requests, parked ones, then staged I/Os and the
+    /// caller's own plug.
     pub(crate) fn take_in<P: Send>(
         &mut self,
         q: &Shared<P>,
@@ -187,7 +190,8 @@ impl Runner {
         self.admit_all(q, shard, freed, own);
     }
 
-    /// Publishes what is looked at without the lock: what is held, and how many slots may be promised.
+    /// Publishes the hints that are read without the lock: the number of held requests, and the slots that may be
+    /// promised.
     pub(crate) fn publish(&mut self, shard: &Shard) {
         shard.held.store(self.elevator.held(), Ordering::Release);
         let Some(parking) = &shard.parking else { return };
@@ -203,8 +207,8 @@ impl Runner {
 mod tests {
     use super::*;
 
-    /// A promise that is given back when it was counted already, because the queue was frozen meanwhile: there was an
-    /// overflow, and in a release build nothing.
+    /// A promise that is returned after it was counted already, because the queue was frozen meanwhile. The
+    /// subtraction overflowed; in a release build nothing showed it.
     #[test]
     fn a_promise_given_back_late_counts_once() {
         let (promises, mut lane) =

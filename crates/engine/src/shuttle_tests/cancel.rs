@@ -1,5 +1,5 @@
-//! I/Os that are given up: each ends once, done or cancelled; what ended cancelled was asked for and never gets to
-//! the device; and nobody waits for what is gone, or sleeps through its completion.
+//! Cancelled I/Os: each ends once, done or cancelled. An I/O that ended cancelled had an ask, and never reaches the
+//! device; and no thread waits for a cancelled I/O, or sleeps through its completion.
 
 use super::device::{Says, Script, TestDevice};
 use super::durable;
@@ -13,7 +13,7 @@ use blkmq_core::{HwQueue, Instant, IoFlags, Limits, Nanos, Op};
 use blkmq_sched::{Scope, deadline};
 use shuttle::thread;
 
-/// Asks for every I/O; the next one, for every other.
+/// Cancels every I/O; the next client cancels every other one.
 const ALL: Client = Client { cancels: 1, ..Client::new(4, 3, 2) };
 const SOME: Client = Client { cancels: 2, ..Client::new(4, 2, 1) };
 const NEIGHBOURS: Client = Client { stride: 8, ..ALL };
@@ -91,8 +91,8 @@ fn shuttle_cookies_are_used_again() {
     Model { access: Access::Mutex, schedules: 1000, seed: 113, ..model }.check();
 }
 
-/// While one thread is in a pass another one asks for an I/O that the device has, takes it back done, and uses its
-/// cookie again, for an I/O that waits behind one more. The ask is not for that one.
+/// While one thread is in a pass, another cancels an I/O that the device has, takes it back done, and uses its cookie
+/// again, for an I/O that waits behind another. The ask does not apply to the new I/O.
 fn an_ask_comes_late(model: &Model) {
     planted::plant(model.planted);
     durable::begin(WriteCache::Through);

@@ -1,5 +1,5 @@
-//! The queue is made up anew, frozen and quiesced while clients use it (`change.rs`): nothing that they submit
-//! meanwhile is stranded in what was replaced.
+//! The queue is reconfigured, frozen and quiesced while clients use it (`change.rs`): no I/O submitted meanwhile is
+//! stranded in the replaced queue.
 
 use super::device::Script;
 use super::model::{Client, Meddle, Model};
@@ -12,9 +12,9 @@ use blkmq_sched::{Scope, deadline, none};
 
 const CLIENTS: &[Client] = &[Client::new(4, 2, 1), Client::new(3, 1, 1)];
 
-/// Between two steps, so that time passes for devices that take some.
+/// The pause between two steps, so that time passes for devices that take some.
 const PAUSE: Nanos = Nanos(100);
-/// Of which there may be as many as the scheduler of threads likes.
+/// The most time of a model: the scheduler of threads may make any number of pauses.
 const MOST_TIME: Nanos = Nanos::from_millis(1);
 
 fn pause(world: &World) {
@@ -42,7 +42,7 @@ fn other_access(queue: &Queue<u64>, world: &World) {
     change(queue, world, |plan| Plan { access: Access::Combining, ..plan });
 }
 
-/// Each way to insert, so that what is parked is in the way of the next.
+/// Each mode of insertion, so that parked requests are in the way of the next change.
 fn other_modes(queue: &Queue<u64>, world: &World) {
     change(queue, world, |plan| plan.access(Access::Serialised));
     let direct = Modes { insert: Some(InsertMode::Direct), ..Modes::default() };

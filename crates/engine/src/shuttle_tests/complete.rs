@@ -1,4 +1,4 @@
-//! Everything that is submitted completes once, at the submitter that submitted it, and nothing is left.
+//! Every submitted I/O completes once, at its own submitter, and nothing is left.
 
 use super::device::{Says, Script};
 use super::model::{Client, Model};
@@ -40,7 +40,7 @@ fn shuttle_three_submitters_inline_mq_deadline() {
 
 #[test]
 fn shuttle_three_submitters_later() {
-    // One at a time: twelve times the service time, if nothing ever waits for nothing.
+    // One at a time: twelve times the service time, if no thread waits in vain.
     let most_time = Nanos(12 * Script::LATER.service.0);
     Model { device: Script::LATER, most_time, ..Model::new(3, THREE) }.check();
 }
@@ -70,26 +70,26 @@ fn shuttle_merging_while_slots_are_short() {
     Model { nr_requests: Some(4), scheduler: &deadline::FACTORY, ..model }.check();
 }
 
-/// A single I/O each: short schedules, so that more of all there are get tried.
+/// A single I/O for each client: schedules are short, so that a larger part of them is tried.
 const TINY: Model = Model { schedules: 10_000, ..Model::new(8, &[Client::new(1, 1, 1); 2]) };
 
-/// The second of them finds no slot while the first one's comes back.
+/// The second client finds no slot while the first one's comes back.
 #[test]
 fn shuttle_tiny_inline() {
     TINY.check();
 }
 
-/// One submits its second I/O while the other takes away what the device refused, which blocked the way.
+/// One client submits its second I/O while the other removes the refused request that blocked the way.
 #[test]
 fn shuttle_tiny_refused() {
-    // The first is taken for 10 us, the second refused until then, and when it comes again answered at once.
+    // The first is taken for 10 us. The second is refused until then, and answered at once when it comes again.
     let device = Script { room: 2, dev_resource: 2, inline: 3, ..Script::LATER };
     const CLIENTS: &[Client] = &[Client::new(1, 1, 1), Client::new(2, 1, 1)];
     let model = Model { device, clients: CLIENTS, most_time: Nanos(60_000), seed: 9, ..TINY };
     Model { nr_requests: Some(4), hw_queue_depth: 2, ..model }.check();
 }
 
-/// Each finds the other one's tag in use.
+/// Each client finds the other's tag in use.
 #[test]
 fn shuttle_tiny_later() {
     let (device, most_time) = (Script::LATER, Nanos(2 * Script::LATER.service.0));

@@ -1,8 +1,9 @@
-//! A device that does a little of everything, by counting.
+//! A device that counts attempts and, at fixed intervals, shows every kind of behaviour.
 //!
-//! *Fault model.* Every so many attempts it refuses with RESOURCE, or with DEV_RESOURCE, or takes the request
-//! and wants it back later, or loses it until it is asked about it; every so many it answers within the call.
-//! It refuses with DEV_RESOURCE also when it is full. It never answers twice, and keeps the promise of DEV_RESOURCE unless a bug is planted.
+//! *Fault model.* Every `n`th attempt it refuses with RESOURCE, or with DEV_RESOURCE, or takes the request and wants
+//! it back later, or loses it until it is asked about it; every `n`th it answers within the call. It refuses with
+//! DEV_RESOURCE also when it is full. It never answers twice, and keeps the promise of DEV_RESOURCE unless a bug is
+//! planted.
 
 use super::durable;
 use crate::sync::{Arc, Mutex};
@@ -10,7 +11,7 @@ use crate::{BioTable, Busy, DeviceQueue, Enqueued, Expiry, Finished, Inflight, V
 use blkmq_core::{HwQueue, Instant, IoError, Nanos, Tag};
 use std::collections::VecDeque;
 
-/// What it does. Of every `n` attempts that find room, the last is treated in that way; 0 for never.
+/// The behaviour of the device. Of every `n` attempts that find room, the last is treated in this way; 0 for never.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Script {
     /// Requests inside one hardware queue at once.
@@ -19,22 +20,22 @@ pub(super) struct Script {
     pub(super) dev_resource: u32,
     pub(super) requeue: u32,
     pub(super) requeue_tail: u32,
-    /// In turns: given up when its time is up, and after a reset of its timer.
+    /// Lost requests are, in turns, given up when their time is up, or after one reset of their timer.
     pub(super) lose: u32,
     pub(super) inline: u32,
-    /// How long a request stays if it is not answered within the call.
+    /// The time that a request stays if it is not answered within the call.
     pub(super) service: Nanos,
     pub(super) says: Says,
 }
 
-/// What it answers to the question for the next event.
+/// The answer to the question for the next event.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Says {
-    /// The truth.
+    /// The time of the next event.
     When,
-    /// That it cannot tell: then it is asked again and again, and has something at every second look.
+    /// The device cannot tell: then it is asked again and again, and has a completion at every second look.
     Nothing,
-    /// Planted: that there is nothing to come, whatever it holds.
+    /// Planted: no event is to come, even if the device holds requests.
     Never,
 }
 
@@ -69,15 +70,15 @@ pub(super) struct TestDevice {
     attempts: u32,
     looks: u32,
     held: VecDeque<Held>,
-    /// With how often their timers are still to be reset.
+    /// Lost requests, each with the number of times that its timer is still to be reset.
     lost: Vec<(Inflight, u32)>,
-    /// When the request refused last may come again.
+    /// The time at which the last refused request may come again.
     retry_at: Option<Instant>,
     now: Instant,
     arrivals: Option<Arrivals>,
 }
 
-/// With nothing inside there is room again this long after a DEV_RESOURCE.
+/// If the device is empty, it has room again this long after a DEV_RESOURCE.
 const RETRY: Nanos = Nanos(10_000);
 
 impl TestDevice {
@@ -99,7 +100,7 @@ impl TestDevice {
         self.now = now;
     }
 
-    /// Something inside will end later, so a completion will make room.
+    /// A request inside ends later, so a completion will make room.
     fn is_busy(&self) -> bool {
         self.script.says == Says::Nothing && !self.held.is_empty()
             || self.held.back().is_some_and(|held| held.until > self.now)
@@ -114,7 +115,7 @@ impl TestDevice {
         if self.strikes(self.script.resource) {
             return Some(Busy::Resource);
         }
-        // Without a time to name, only a completion can keep the promise.
+        // A device that cannot name a time can keep the promise only by a completion.
         let keeps = self.script.says != Says::Nothing || !self.held.is_empty();
         if self.strikes(self.script.dev_resource) && keeps {
             self.retry_at = (!self.is_busy()).then(|| self.now + RETRY);
@@ -153,7 +154,7 @@ impl<P> DeviceQueue<P> for TestDevice {
         } else {
             (Verdict::Done(Ok(())), self.script.service)
         };
-        // What is behind ends no earlier, so the front is next.
+        // Requests behind end no earlier, so the front is next.
         let until = (now + stay).max(self.held.back().map_or(now, |last| last.until));
         self.held.push_back(Held { until, rq, verdict });
         Enqueued::Accepted

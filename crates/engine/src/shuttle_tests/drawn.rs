@@ -1,4 +1,4 @@
-//! Models of which a seed draws every parameter: combinations that nobody thought of.
+//! Models with every parameter drawn from a seed: combinations that no author chose.
 
 use super::device::{Says, Script};
 use super::model::{Client, Leaves, Model, times};
@@ -6,11 +6,11 @@ use crate::{Access, KickMode, Modes, PumpMode, WriteCache};
 use blkmq_core::{IoFlags, Nanos, Rng};
 use blkmq_sched::{Scope, registry};
 
-/// Models per test; `BLKMQ_SHUTTLE_TIMES` as many on demand.
+/// Models per test; `BLKMQ_SHUTTLE_TIMES` multiplies it.
 const MODELS: u64 = 100;
 /// Longer than any service.
 const TIMEOUT: Nanos = Nanos::from_millis(1);
-/// Of each model.
+/// Schedules of each model.
 const SCHEDULES: usize = 40;
 
 const ONE: Client = Client::new(3, 1, 1);
@@ -52,14 +52,14 @@ fn device(rng: &mut Rng) -> Script {
     let (requeue_tail, lose) = (every(5), every(5));
     let inline = [0, 1, 2, 3][rng.below(4) as usize];
     let says = if rng.chance(1, 4) { Says::Nothing } else { Says::When };
-    // Nobody sleeps while a device is polled, so the time of what it lost would never be up.
+    // No thread sleeps while a device is polled, so a lost request would never time out.
     let lose = if says == Says::Nothing { 0 } else { lose };
     let service = Nanos(rng.below(3) * 5_000);
     let room = 1 + rng.below(3) as usize;
     Script { room, resource, dev_resource, requeue, requeue_tail, lose, inline, service, says }
 }
 
-/// What goes with `access`.
+/// Draws modes that go with `access`.
 fn modes(rng: &mut Rng, access: Access) -> Modes {
     fn some<M: Copy>(rng: &mut Rng, all: &[M]) -> Option<M> {
         rng.chance(1, 2).then(|| all[rng.below(all.len() as u64) as usize])
@@ -98,7 +98,7 @@ fn model(seed: u64, access: Access) -> Model {
     Model { most_time: most_time(&model), ..model }
 }
 
-/// One request after the other, and each refusal, loss and reading of a running clock on top.
+/// One request after the other, plus each refusal, loss and reading of a running clock.
 fn most_time(model: &Model) -> Nanos {
     let all = |client: &Client| {
         let flushes = if client.flags == IoFlags::NONE { 0 } else { 2 };
@@ -115,7 +115,7 @@ fn most_time(model: &Model) -> Nanos {
     // A timer may be reset once.
     let timers = timers + if lose > 0 { attempts * 2 * TIMEOUT.0 } else { 0 };
     let retries = if dev_resource > 0 { attempts * 10_000 } else { 0 };
-    // What is put off by the delay of a refusal waits for as long as that.
+    // A kick that is put off by the delay of a refusal waits for as long as that.
     let timers = if model.modes.kick.is_some() { 2 * timers } else { timers };
     let drift = if model.drift { 1_000_000 } else { 0 };
     Nanos(ios * service.0 + timers + retries + drift)

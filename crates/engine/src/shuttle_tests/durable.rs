@@ -1,29 +1,29 @@
-//! What flushes promise, held against what the device did: an I/O with FUA ends after a flush that began when its
-//! data was done, and one with PREFLUSH begins after a flush that began when it was submitted.
+//! The promises of flushes, checked against the device: an I/O with FUA ends after a flush that began when its data
+//! was done, and one with PREFLUSH begins after a flush that began when the I/O had been submitted.
 //!
-//! Sectors name I/Os: no two of a model have the same one, and what asks for a flush is not merged.
+//! Sectors name I/Os: no two I/Os of a model have the same sector, and I/Os that ask for a flush are not merged.
 
 use crate::{Inflight, WriteCache};
 use blkmq_core::{HwQueue, IoFlags, Op, Tag};
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Counts what happens. Only the order matters.
+/// A count of events. Only their order matters.
 type Moment = u64;
 
 #[derive(Default)]
 struct Witness {
     cache: WriteCache,
     now: Moment,
-    /// By sector: when it was submitted, and with which flags that matter.
+    /// By sector: the moment of submission, and the flags that matter on this device.
     pushed: BTreeMap<u64, (Moment, IoFlags)>,
-    /// By sector: when its data was done.
+    /// By sector: the moment at which the data was done.
     done: BTreeMap<u64, Moment>,
-    /// Sectors of I/Os that were given up.
+    /// Sectors of cancelled I/Os.
     gone: BTreeSet<u64>,
-    /// Flushes at the device, and when they began.
+    /// Flushes at the device, and the moments at which they began.
     under_way: BTreeMap<(HwQueue, Tag), Moment>,
-    /// When the latest one began of those that are over.
+    /// The latest beginning of a finished flush.
     flushed: Moment,
 }
 
@@ -40,7 +40,7 @@ fn with<R>(f: impl FnOnce(&mut Witness, Moment) -> R) -> R {
     })
 }
 
-/// A new schedule, on a device with this cache.
+/// Begins a schedule on a device with this cache.
 pub(super) fn begin(cache: WriteCache) {
     WITNESS.set(Witness { cache, ..Witness::default() });
 }
@@ -48,7 +48,7 @@ pub(super) fn begin(cache: WriteCache) {
 /// A client submits the I/O at `sector`.
 pub(super) fn pushed(sector: u64, flags: IoFlags) {
     with(|w, now| {
-        // What takes a flush on this device.
+        // Only the flags that take a flush on this device.
         let flags = match w.cache {
             WriteCache::Through => IoFlags::NONE,
             WriteCache::Back { fua: true } => flags.without(IoFlags::FUA),
@@ -84,7 +84,7 @@ pub(super) fn done(rq: &Inflight) {
     });
 }
 
-/// The client has the I/O at `sector` back, given up.
+/// The client has the I/O at `sector` back, cancelled.
 pub(super) fn gave_up(sector: u64) {
     with(|w, _| {
         assert!(!w.done.contains_key(&sector), "the I/O at {sector} was done and given up");

@@ -1,5 +1,5 @@
-//! Writes with FUA and PREFLUSH on a device with a volatile cache: every step reaches somebody who takes the next
-//! one, and flushes that are shared keep what each of them promises (`durable.rs`).
+//! Writes with FUA and PREFLUSH on a device with a volatile cache: every step reaches a thread that takes the next
+//! one, and shared flushes keep the promise of each request that shares them (`durable.rs`).
 
 use super::device::Script;
 use super::model::{Client, Model};
@@ -55,7 +55,7 @@ fn shuttle_fua_and_a_pump_thread() {
     Model { pump: PumpMode::Thread, seed: 76, ..TWO }.check();
 }
 
-/// Two hardware queues of one elevator: each has flushes of its own, and either may be given the other one's.
+/// Two hardware queues of one elevator: each has flushes of its own, and either may be given the other's.
 #[test]
 fn shuttle_fua_on_two_hardware_queues_and_requeues() {
     let device = Script { requeue: 5, ..DEVICE };

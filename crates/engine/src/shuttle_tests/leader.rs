@@ -1,4 +1,4 @@
-//! Whoever leads an elevator may stop and go away at any moment (`follow.rs`), and strands nobody.
+//! The leader of an elevator may stop and leave at any moment (`follow.rs`), and strands no I/O.
 
 use super::device::Script;
 use super::model::{Client, Leaves, Model};
@@ -6,7 +6,7 @@ use crate::Access;
 use crate::planted::Planted;
 use blkmq_core::Nanos;
 
-/// One that keeps at it, in small plugs, so that the other follows it; and goes away in between.
+/// A client that submits steadily, in small plugs, so that the other follows it, and leaves in between.
 const LEADER: Client = Client::new(6, 2, 1);
 const FOLLOWER: Client = Client::new(2, 1, 1);
 const LED: &[Client] = &[LEADER, FOLLOWER, FOLLOWER];
@@ -14,7 +14,7 @@ const LED: &[Client] = &[LEADER, FOLLOWER, FOLLOWER];
 const MEDDLER: Client = Client { leaves: Leaves::AfterAPoll, ..Client::new(4, 2, 1) };
 const MEDDLED: &[Client] = &[MEDDLER, Client::new(3, 1, 1)];
 
-/// RESOURCE, whose timer the leader may set on behalf of others.
+/// A device that refuses with RESOURCE; the leader may set the timer for others.
 const REFUSING: Model = Model {
     device: Script { resource: 3, ..Script::INLINE },
     most_time: Nanos::from_millis(30),
@@ -43,8 +43,8 @@ fn shuttle_a_leader_goes_away_and_leaves_a_timer() {
     REFUSING.check();
 }
 
-/// A thread polled with nothing of its own in flight, gave another's request to the device, and went away.
-/// The other slept without a deadline, because there had been nothing at the device when it went to sleep.
+/// A thread polled with nothing of its own in flight, gave another thread's request to the device, and left. The
+/// other thread slept without a deadline, because the device had had no request when it went to sleep.
 #[test]
 fn shuttle_a_thread_polls_for_others_and_goes_away() {
     MEDDLING.check();

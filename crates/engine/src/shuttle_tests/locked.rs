@@ -1,4 +1,4 @@
-//! The *before*, and what was proposed (`before`): an elevator under a lock. Slower, but it may lose nothing either.
+//! The comparison modes (`before`): an elevator under a lock. They are slower, but must not lose anything either.
 
 use super::device::Script;
 use super::model::{Client, Model};
@@ -87,7 +87,7 @@ fn shuttle_serialised_later() {
     Model { access: Access::Serialised, seed: 142, ..LATER }.check();
 }
 
-/// Slots are short, so that some requests are parked and others wait.
+/// Slots are scarce, so that some requests are parked and others wait.
 #[test]
 fn shuttle_serialised_and_few_slots() {
     let model = Model { access: Access::Serialised, nr_requests: Some(4), seed: 143, ..LATER };
@@ -117,14 +117,14 @@ fn shuttle_serialised_and_a_pump_thread() {
     Model { access: Access::Serialised, ..model }.check();
 }
 
-/// Only the bit: everybody waits for the lock but who would dispatch.
+/// Only the dispatch bit: a thread waits for the lock unless it wants to dispatch.
 #[test]
 fn shuttle_serialised_dispatch_alone() {
     let modes = Modes { insert: Some(InsertMode::Direct), merge: Some(MergeMode::Always), ..OWN };
     Model { access: Access::Serialised, modes, seed: 147, ..LATER }.check();
 }
 
-/// Only the lists, and only the merges left out.
+/// Only the insertion lists, then only the skipped merges.
 #[test]
 fn shuttle_percpu_lists_and_skipped_merges_alone() {
     let lists = Modes { insert: Some(InsertMode::PercpuLists), ..OWN };
@@ -148,7 +148,7 @@ fn shuttle_batches() {
 
 const ROOMY: Script = Script { room: 2, inline: 3, ..Script::LATER };
 
-/// Nobody sleeps for ever, whatever becomes of kicks; what the flag puts off is late by the timer of a refusal.
+/// No thread sleeps for ever in any kick mode; a kick that the flag puts off is late by the timer of a refusal.
 #[test]
 fn shuttle_kicks_as_they_were_and_with_the_flag() {
     let device = Script { resource: 4, inline: 1, ..Script::INLINE };

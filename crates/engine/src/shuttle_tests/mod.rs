@@ -1,17 +1,17 @@
-//! Models of the whole queue under random schedules: real submitters, elevators and pumps around a small
-//! device, with a virtual clock that moves only when everybody sleeps.
+//! Models of the whole queue under random schedules: real submitters, elevators and pumps around a small device, with
+//! a virtual clock that moves only when all threads sleep.
 //!
-//! Loom proves the protocols of `sync/` one by one; here is looked for what goes wrong *between* them: work
-//! that nobody comes back for, a sleeper that nobody wakes, a request that two threads end. Shuttle takes
-//! every atomic access for sequentially consistent, so it says nothing about orderings; that is loom's part.
+//! Loom proves the protocols of `sync/` one by one. These models look for faults *between* them: work that no thread
+//! comes back for, a sleeper that no thread wakes, a request that two threads end. Shuttle treats every atomic access
+//! as sequentially consistent, so it says nothing about orderings; that is loom's part.
 //!
-//! A model is a [`Model`](model::Model): what the queue is built from, what its device does, what its clients
-//! submit. Each schedule ends with everything completed and nothing in use, or panics. The files are families
-//! of models; each has twins with a bug planted in host, device or engine ([`planted`](crate::planted)),
-//! which the same models must find.
+//! A model is a [`Model`](model::Model): the configuration of the queue, the script of the device, the I/Os of the
+//! clients. Each schedule ends with every I/O completed and nothing in use, or panics. Each file is a family of
+//! models. It has twins with a bug planted in host, device or engine ([`planted`](crate::planted)), which the same
+//! models must find.
 //!
-//! Schedules come from a fixed seed; another one is tried with `SHUTTLE_RANDOM_SEED`, and more of them with
-//! `BLKMQ_SHUTTLE_TIMES`. A failure prints its schedule, to be replayed with `shuttle::replay`.
+//! Schedules come from a fixed seed. `SHUTTLE_RANDOM_SEED` sets another one, and `BLKMQ_SHUTTLE_TIMES` multiplies
+//! their number. A failure prints its schedule, which `shuttle::replay` replays.
 
 mod cancel;
 mod change;
@@ -30,7 +30,7 @@ mod shared;
 mod timeouts;
 mod world;
 
-/// Has the queue changed to `to`.
+/// Begins to change the queue to `to`.
 fn replan<P: Send + 'static>(
     queue: &crate::Queue<P>,
     to: crate::Plan,

@@ -1,4 +1,4 @@
-//! [`Model`]: a queue, its device and its clients, and what must be true at the end of every schedule.
+//! [`Model`]: a queue, its device and its clients, and the checks at the end of every schedule.
 
 use super::device::{Arrivals, Script, TestDevice};
 use super::durable;
@@ -16,15 +16,15 @@ use blkmq_sched::{Factory, Scope, none};
 use shuttle::scheduler::{PctScheduler, RandomScheduler};
 use shuttle::thread;
 
-/// Steps of one schedule beyond which it is taken to turn on the spot. The longest real ones take a tenth.
+/// A schedule with more steps than this counts as a livelock. The longest real ones take a tenth.
 const MOST_STEPS: usize = 200_000;
-/// Changes of priority in a schedule of [`PctScheduler`]: bugs are found that need one less.
+/// Changes of priority in a schedule of [`PctScheduler`]: it finds bugs that need one less.
 const PCT_DEPTH: usize = 4;
 
-/// What somebody does to the queue while it is used.
+/// Changes that another thread makes to the queue while it is used.
 pub(super) type Meddle = fn(&Queue<u64>, &World);
 
-/// A model. Small numbers: a schedule has a point of choice at every atomic access, so that ten I/Os are
+/// A model. Its numbers are small, because a schedule has a point of choice at every atomic access: ten I/Os have
 /// hundreds of them.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Model {
@@ -50,15 +50,15 @@ pub(super) struct Model {
     pub(super) clients: &'static [Client],
     pub(super) bell: Bell,
     pub(super) drift: bool,
-    /// The virtual time that everything may take; that tells a wake-up that came from a timer which was not
-    /// meant for it.
+    /// The most virtual time that a schedule may take. A longer time reveals a thread that was woken only by a timer
+    /// with another purpose.
     pub(super) most_time: Nanos,
     pub(super) planted: Option<Planted>,
-    /// What one more thread does to the queue meanwhile.
+    /// Run by one more thread meanwhile.
     pub(super) meddle: Option<Meddle>,
 }
 
-/// What one thread submits.
+/// The I/Os that one thread submits.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Client {
     pub(super) ios: u64,
@@ -68,19 +68,19 @@ pub(super) struct Client {
     pub(super) plug: u64,
     /// Sectors between the starts of two I/Os of 8 sectors: 8 makes them mergeable.
     pub(super) stride: u64,
-    /// Of every I/O.
+    /// The flags of every I/O.
     pub(super) flags: IoFlags,
-    /// Of so many I/Os one is asked to be given up, every other time at once; 0 for none.
+    /// One of this many I/Os is cancelled, every other time at once; 0 for none.
     pub(super) cancels: u64,
     /// Cookies are used again as soon as they have come back, as if they were numbers of buffers.
     pub(super) reuses: bool,
     pub(super) leaves: Leaves,
 }
 
-/// What a client does when it has got everything back.
+/// The end of a client, after all its I/Os have completed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Leaves {
-    /// It goes away at once.
+    /// It leaves at once.
     AtOnce,
     /// It polls once more, with nothing of its own in flight.
     AfterAPoll,
@@ -101,7 +101,7 @@ impl Client {
     }
 }
 
-/// How many times as many schedules to try as a test asks for: `BLKMQ_SHUTTLE_TIMES`, 1 if it is not set.
+/// The factor by which to multiply the schedules that a test asks for: `BLKMQ_SHUTTLE_TIMES`, or 1.
 pub(super) fn times() -> usize {
     std::env::var("BLKMQ_SHUTTLE_TIMES")
         .map_or(1, |n| n.parse().expect("BLKMQ_SHUTTLE_TIMES is a number"))
@@ -141,12 +141,12 @@ impl Model {
         self.explore(|model| model.schedule(None));
     }
 
-    /// Runs all schedules of `one`, which runs one.
+    /// Runs all schedules; `one` runs a single one.
     pub(super) fn explore(self, one: fn(&Self)) {
         self.explore_in(self.schedules * times(), one);
     }
 
-    /// Runs so many schedules of `one`.
+    /// Runs this many schedules of `one`.
     pub(super) fn explore_in(self, schedules: usize, one: fn(&Self)) {
         let mut config = shuttle::Config::new();
         config.max_steps = shuttle::MaxSteps::FailAfter(MOST_STEPS);
@@ -188,7 +188,7 @@ impl Model {
         }
     }
 
-    /// One schedule: all clients from their first I/O to their last, then a look at what is left.
+    /// Runs one schedule: all clients from their first I/O to their last, then the checks.
     pub(super) fn schedule(&self, arrivals: Option<&Arrivals>) {
         planted::plant(self.planted);
         durable::begin(self.cache);
@@ -243,12 +243,12 @@ impl Model {
 }
 
 impl Client {
-    /// Where the client with this number writes.
+    /// The sector to which the client with this number writes.
     fn sector(&self, client: u16, io: u64) -> u64 {
         u64::from(client) * 4096 + io * self.stride
     }
 
-    /// Is it one that the client asks to be given up?
+    /// Does the client cancel this I/O?
     fn asks_for(&self, io: u64) -> bool {
         self.cancels > 0 && io.is_multiple_of(self.cancels)
     }
@@ -256,7 +256,7 @@ impl Client {
     /// Submits, polls, reaps, and sleeps whenever the queue agrees.
     fn run(&self, mut submitter: Submitter<u64>, world: &World) {
         let id = submitter.id().0;
-        // Cookies and payloads name client and I/O, so that a completion gone astray is seen.
+        // Cookies and payloads name client and I/O, so that a misdirected completion is seen.
         let name = |io: u64| u64::from(id) << 32 | io;
         let mut cookies: Vec<u64> = (0..self.ios).map(name).collect();
         let mut free: Vec<u64> = (0..self.depth).map(name).collect();

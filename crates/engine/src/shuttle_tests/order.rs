@@ -1,4 +1,4 @@
-//! The device sees the elevator's order (D6): per hardware queue, requests arrive as they were picked.
+//! The device sees the elevator's order (decision 0003): per hardware queue, requests arrive as they were picked.
 
 use super::device::{Arrivals, Script};
 use super::model::{Client, Model};
@@ -15,7 +15,7 @@ thread_local! {
     static PICKS: RefCell<Vec<(HwQueue, u64)>> = const { RefCell::new(Vec::new()) };
 }
 
-/// First come, first served, and everything that is picked is written down.
+/// First come, first served, with a record of every pick.
 const RECORDED: Factory = Factory {
     name: "recorded",
     summary: "none, under observation",
@@ -58,10 +58,10 @@ impl Scheduler for Recorded {
     }
 }
 
-/// What was picked and what arrived, in order, with hardware queues.
+/// The picks and the arrivals, in order, with hardware queues.
 type Orders = (Vec<(HwQueue, u64)>, Vec<(HwQueue, u64)>);
 
-/// One schedule.
+/// Runs one schedule.
 fn picks_and_arrivals(model: &Model) -> Orders {
     PICKS.take();
     let arrivals = Arrivals::default();
@@ -93,7 +93,7 @@ fn shuttle_the_device_sees_the_order_of_picks() {
     ORDERED.explore(in_order);
 }
 
-/// What the device refuses waits ahead of everything that was picked later (D7).
+/// A request that the device refuses waits ahead of all requests picked later.
 #[test]
 fn shuttle_the_device_sees_the_order_of_picks_through_refusals() {
     let device = Script { room: 2, resource: 5, dev_resource: 3, inline: 2, ..Script::LATER };
@@ -111,16 +111,16 @@ fn shuttle_a_pump_thread_keeps_the_order_of_picks() {
     Model { pump: PumpMode::Thread, seed: 64, ..ORDERED }.explore(in_order);
 }
 
-/// The kernel's way: each thread picks under the lock, and issues after letting go of it
-/// (`spec/framework.md` section 15).
+/// As in the kernel: each thread picks under the lock, and issues after it has released the lock (`spec/framework.md`
+/// section 15).
 #[test]
 #[should_panic(expected = "are not in the order of picks")]
 fn shuttle_planted_one_at_a_time_dispatch_inverts_the_order() {
     Model { access: Access::Mutex, ..ORDERED }.explore(in_order);
 }
 
-/// As it was proposed: what one hold of the lock yields stays together, but the batches of two threads may change
-/// places. Each pair is inserted in one hold, so that no batch takes one of them without the other.
+/// As it was proposed: the requests of one hold of the lock stay together, but the batches of two threads may change
+/// places. Each pair is inserted in one hold, so that no batch takes only half of a pair.
 #[test]
 fn shuttle_batch_dispatch_keeps_batches_together_and_may_exchange_them() {
     thread_local! {

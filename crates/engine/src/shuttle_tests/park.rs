@@ -1,4 +1,4 @@
-//! A submitter that parks is woken for whatever is due to it, and in time.
+//! A parked submitter is woken for all work that is due to it, and in time.
 
 use super::device::{Says, Script};
 use super::model::{Client, Model};
@@ -6,7 +6,7 @@ use super::world::Bell;
 use crate::planted::Planted;
 use blkmq_core::Nanos;
 
-/// One I/O at a time each: everybody sleeps after every I/O.
+/// One I/O at a time each: every client sleeps after every I/O.
 const SLEEPY: &[Client] = &[Client::new(4, 1, 1), Client::new(4, 1, 1), Client::new(4, 1, 1)];
 
 const LATER: Model = Model {
@@ -26,8 +26,8 @@ fn shuttle_sleepers_are_woken_when_there_is_room_again() {
     Model { hw_queue_depth: 4, seed: 12, ..LATER }.check();
 }
 
-/// Whoever is refused with RESOURCE sets a timer of 3 ms, and is the one who sleeps until then, unless
-/// somebody else does.
+/// A thread that is refused with RESOURCE sets a timer of 3 ms, and sleeps until then itself, unless another thread
+/// does.
 #[test]
 fn shuttle_a_sleeper_has_the_timer() {
     let device = Script { resource: 4, inline: 1, ..Script::INLINE };

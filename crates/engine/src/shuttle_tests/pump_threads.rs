@@ -1,4 +1,4 @@
-//! A thread per hardware queue that pumps, and clients that only submit and wait.
+//! A pump thread per hardware queue, and clients that only submit and wait.
 
 use super::device::{Says, Script};
 use super::model::{Client, Model};

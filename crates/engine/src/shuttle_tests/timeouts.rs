@@ -1,5 +1,5 @@
-//! Requests that a device loses, against everybody else who uses the queue meanwhile: each is answered once, and
-//! somebody comes for it in time.
+//! Requests that a device loses, while other threads use the queue: each is answered once, and a thread comes for it
+//! in time.
 
 use super::device::Script;
 use super::model::{Client, Model};
@@ -10,7 +10,7 @@ use blkmq_sched::deadline;
 
 const TIMEOUT: Nanos = Nanos::from_millis(1);
 
-/// Of three attempts one is lost, and of two that are lost one is given up at once and one a timeout later.
+/// One of three attempts is lost. One of two lost requests is given up at once, the other a timeout later.
 const LOSES: Script = Script { room: 2, lose: 3, ..Script::LATER };
 
 const ONE: &[Client] = &[Client::new(4, 2, 1)];
@@ -26,7 +26,7 @@ const THREADED: Model = Model {
     ..Model::new(81, ONE)
 };
 
-/// Two that submit and pump.
+/// Two submitters that also pump.
 const INLINE: Model =
     Model { pump: PumpMode::Inline, clients: TWO, hw_queue_depth: 2, seed: 82, ..THREADED };
 

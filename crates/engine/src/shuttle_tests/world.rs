@@ -1,9 +1,9 @@
 //! Where threads sleep, and the clock.
 //!
-//! Time stands still while anybody is awake. When the last one goes to sleep, or away, it jumps to the
-//! earliest time that a sleeper wants to be called at. So a model needs no timer thread, and a wake-up that
-//! got lost cannot hide: either nobody will ever be called again, which panics here, or the time at the end
-//! tells that something waited for a timer that had another purpose.
+//! Time stands still while any thread is awake. When the last awake thread goes to sleep or leaves, time jumps to the
+//! earliest deadline of a sleeper. So a model needs no timer thread, and a lost wake-up cannot hide: either no
+//! sleeper has a deadline, which panics here, or the time at the end shows that a thread waited for a timer that had
+//! another purpose.
 
 use crate::Host;
 use crate::sync::{Arc, Mutex, MutexGuard};
@@ -11,16 +11,16 @@ use blkmq_core::{HwQueue, Instant, Nanos, SubmitterId};
 use shuttle::rand::Rng;
 use shuttle::sync::Condvar;
 
-/// What a host makes of a wake-up for somebody who is awake, because it has not got to bed yet.
+/// How a host treats a wake-up for a thread that is still awake, because it has not gone to sleep yet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Bell {
     /// As thread parking does: the next sleep ends at once.
     Remembers,
-    /// Planted: nobody hears it.
+    /// Planted: the wake-up is lost.
     Forgets,
 }
 
-/// Where a thread is.
+/// The state of a thread.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Seat {
     Awake,
@@ -34,15 +34,15 @@ struct State {
     rung: Vec<bool>,
 }
 
-/// Sleepers and clock of one schedule. The first seats are the submitters', then come pump threads.
+/// Sleepers and clock of one schedule. The first seats are those of submitters; those of pump threads follow.
 pub(super) struct World {
     state: Mutex<State>,
     bells: Vec<Condvar>,
     submitters: usize,
     bell: Bell,
-    /// Threads read slightly different times, as from a clock that runs.
+    /// Threads read slightly different times, as from a running clock.
     drift: bool,
-    /// The longest timer that the engine has a use for.
+    /// The longest timer that the engine may set.
     timer: Nanos,
 }
 
@@ -87,12 +87,12 @@ impl World {
         self.submitters + usize::from(hw.0)
     }
 
-    /// The seat of whoever changes the queue: behind all others.
+    /// The seat of the thread that changes the queue: behind all others.
     pub(super) fn last_seat(&self) -> usize {
         self.bells.len() - 1
     }
 
-    /// Sleeps until the bell rings or `until`, which is at most 3 ms away: the engine knows no longer timer
+    /// Sleeps until the bell rings or until `until`, which is at most 3 ms away: the engine sets no longer timer
     /// (`spec/framework.md` section 16, line 8), except for flushes, of 5 s.
     pub(super) fn sleep(&self, seat: usize, until: Option<Instant>) {
         let mut state = self.state();
@@ -110,7 +110,7 @@ impl World {
         state.seats[seat] = Seat::Awake;
     }
 
-    /// This one will not come back.
+    /// The thread with this seat will not come back.
     pub(super) fn leave(&self, seat: usize) {
         let mut state = self.state();
         state.seats[seat] = Seat::Gone;
@@ -138,7 +138,7 @@ impl World {
         }
     }
 
-    /// Lets time pass if nobody is awake.
+    /// Lets time pass if no thread is awake.
     fn settle(&self, state: &mut State) {
         if state.seats.contains(&Seat::Awake) {
             return;
