@@ -319,6 +319,15 @@ impl<P: Send> Shared<P> {
         ran
     }
 
+    /// For a thread that is about to sleep: leaves expired timers to the threads that run the elevator of `shard` and
+    /// its pumps by now.
+    pub(crate) fn delegate_expired(&self, shard: &Shard, now: Instant) {
+        shard.gate.owe_expired(now);
+        if self.lasting.pump_mode == PumpMode::Inline {
+            shard.hws().for_each(|hw| self.hctxs[usize::from(hw)].pump.owe_expired(now));
+        }
+    }
+
     /// Is work due by now, so that a submitter of `shard` must not sleep?
     pub(crate) fn is_due(&self, shard: &Shard, now: Instant) -> bool {
         let inline = self.lasting.pump_mode == PumpMode::Inline;

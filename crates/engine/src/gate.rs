@@ -259,6 +259,16 @@ impl<T> Gate<T> {
         }
     }
 
+    /// Makes an active runner owe another pass if a timer has expired: that pass serves the timer. For a thread that is
+    /// about to sleep, and would be told a time in the past for as long as the runner takes.
+    pub(crate) fn owe_expired(&self, now: Instant) {
+        let (Self::Run(cell) | Self::RunWork(cell, _)) = self else { return };
+        if cell.is_running() && cell.deadline().is_some_and(|at| at <= now) {
+            // If the runner has finished in the meantime, the pass is due and the caller does not sleep.
+            let _ = cell.kick();
+        }
+    }
+
     /// Was somebody called for a pass that has been put off since? Only where kicks are the kernel's.
     pub(crate) fn is_put_off(&self, now: Instant) -> bool {
         self.work().is_some() && !self.due(now)

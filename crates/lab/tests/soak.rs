@@ -65,6 +65,18 @@ fn soak_slots_of_cancelled_ios_reach_parked_inserts() {
     run(&replay).unwrap_or_else(|failure| panic!("{failure}"));
 }
 
+/// A timer expired while a thread was caught in mid-run. Another thread wanted to sleep, was told the time in the past,
+/// woke at once and was told it again: thousands of times a millisecond, until the run ended.
+#[test]
+fn soak_threads_do_not_wake_for_a_timer_of_an_active_run() {
+    let line = "seed=900326 cpus=3 ios=2 credit=1 scheduler=bfq options=strict_guarantees=61,low_latency=-1 \
+                device=flash,write_cache=1 caught=48 caught_steps=6 caught_gap=818241 absent=55 stalls=1 \
+                pattern=interleaved reads=5 flushes=1 write_zeroes=8 owners=3 flags=1 batch=2 cost_poll=19";
+    let replay: Replay = line.parse().expect("it is right");
+    let outcome = run(&replay).unwrap_or_else(|failure| panic!("{failure}"));
+    assert!(outcome.events < 1_000, "{outcome:?}");
+}
+
 /// Clocks began at zero in every run, so that overflows after some uptime were never seen: limits on groups ended
 /// after 208 days, and after 146 years a pass asked its policy for ever.
 #[test]

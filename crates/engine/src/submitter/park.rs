@@ -29,6 +29,7 @@ impl<P: Send> Submitter<P> {
             // it the other way round, so one of them sees the other. The same holds for a thread that rebuilds the
             // queue.
             fence(Ordering::SeqCst);
+            self.q.delegate_expired(self.shard(), now);
             parks = self.is_current() && !self.q.is_due(self.shard(), now);
         }
         if !parks {
