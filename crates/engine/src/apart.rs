@@ -1,25 +1,26 @@
-//! Requests that failed and that several owners share: each owner's part is repeated by itself, so that one tenant's
-//! bad sector fails no neighbour's I/O.
+//! Failed requests that several owners share: each owner's part is repeated by itself, so that a bad sector of one
+//! tenant fails no neighbour's I/O (decision 0011).
 //!
-//! Elevators merge what lies side by side, whatever owners it has, so the error of a merged request says little about
-//! each of its bios. Such a request keeps its slot and its driver tag, and goes to the device again as a series of
-//! *runs*: leading bios that have one owner. The bios of a run end with its result, and the request is over with its
-//! last run. A run is tried once; the whole was tried again as often as the queue does before.
+//! Elevators merge adjacent I/Os of any owners, so the error of a merged request says little about each of its bios.
+//! Such a request keeps its slot and its driver tag, and goes to the device again as a series of *runs*: leading bios
+//! that have one owner. The bios of a run end with its result, and the request ends with its last run. A run is tried
+//! once; before that, the whole request was retried as often as the queue allows.
 //!
-//! Not for a request that timed out: its runs would take as long again, one by one.
+//! A request that timed out is not repeated: its runs would take as long again, one by one. Nor is one that ended
+//! without the device, or a step of a flush sequence.
 
 use crate::slots::{Bio, Run};
 use crate::{BioTable, Inflight};
 use blkmq_core::{IoError, IoResult, Limits, Op, Tag};
 
-/// A request that is being repeated, without the run that is under way.
+/// A request that is being repeated, without the run in progress.
 struct Series {
     tag: Tag,
-    /// The bios behind that run, and how many they are; `None` if it is the last run.
+    /// The bios behind that run, and their number; `None` if it is the last run.
     rest: Option<(Bio, u32)>,
 }
 
-/// The requests of one hardware queue that are being repeated; none as a rule.
+/// The requests of one hardware queue that are being repeated; usually none.
 #[derive(Default)]
 pub(crate) struct Apart {
     series: Vec<Series>,
@@ -27,14 +28,14 @@ pub(crate) struct Apart {
     is_ready: bool,
 }
 
-/// What follows for a request that is back.
+/// The next step for a request that has come back.
 pub(crate) enum Next {
-    /// It is over.
+    /// The request is over.
     Over(Inflight),
     /// A run goes to the device.
     Run {
         run: Inflight,
-        /// The bios of the run before, which are over. `None` if this is the first.
+        /// The bios of the previous run, which are over. `None` if this is the first run.
         over: Option<Bio>,
     },
 }
@@ -50,13 +51,14 @@ impl Apart {
         self.series.iter().any(|series| series.tag == tag)
     }
 
-    /// Has a run begun to wait since this was last asked?
+    /// Has a run begun to wait for the device since the last call?
     #[inline]
     pub(crate) fn take_ready(&mut self) -> bool {
         std::mem::take(&mut self.is_ready)
     }
 
-    /// What follows for `rq`, which is back with this result. O(requests being repeated, bios of the next run).
+    /// The next step for `rq`, which has come back with this result. O(requests being repeated, bios of the next
+    /// run).
     pub(crate) fn next<P>(
         &mut self,
         table: &BioTable<P>,
@@ -103,7 +105,7 @@ fn cut<P>(table: &BioTable<P>, limits: &Limits, rq: Inflight) -> (Inflight, Opti
     let all = || rq.bios(table).take(bios as usize);
     let sector = all().next().expect("a run has a first bio").sector;
     let segments = match op {
-        // A discard that gathers ranges has one for each bio; any other is one range.
+        // A discard that gathers ranges has one segment for each bio; a contiguous discard has one.
         Op::Discard if limits.max_discard_segments > 1 => u64::from(bios),
         Op::Read | Op::Write => all().map(|bio| limits.segments(op, bio.sectors)).sum(),
         _ => 1,

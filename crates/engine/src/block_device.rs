@@ -1,4 +1,4 @@
-//! [`BlockDevice`]: what every device offers before a queue is built around it.
+//! [`BlockDevice`]: the interface of every device before a queue is built around it.
 
 use crate::{Config, DeviceQueue, DeviceShape};
 use std::io;
@@ -8,19 +8,19 @@ pub type DeviceQueues<P> = Vec<Box<dyn DeviceQueue<P>>>;
 
 /// A device, described and ready to be given to a queue, for payloads of type `P`.
 ///
-/// A device of one's own implements [`shape`](Self::shape) and [`queues`](Self::queues); the hardware queues are what
-/// does I/O ([`DeviceQueue`]).
+/// A device of your own implements [`shape`](Self::shape) and [`queues`](Self::queues); the hardware queues do the
+/// I/O ([`DeviceQueue`]).
 pub trait BlockDevice<P> {
-    /// What the engine must know of it.
+    /// The properties that the engine must know.
     fn shape(&self) -> DeviceShape;
 
     /// Its hardware queues, `shape().hw_queues` of them, for one more queue around it.
     ///
     /// # Errors
-    /// If the system refuses what they are made of, such as rings and memory for them.
+    /// If the system refuses resources for them, such as rings and memory.
     fn queues(&self) -> io::Result<DeviceQueues<P>>;
 
-    /// What is done otherwise than was asked when it was described: one sentence each, for the user.
+    /// Deviations from the description of the device: one sentence each, for the user.
     fn notes(&self) -> &[String] {
         &[]
     }

@@ -1,13 +1,14 @@
-//! What the instances of a policy have in common, where several threads meet: pools of tokens, counters, the
-//! values that a governor publishes, and when it looks again.
+//! State that the instances of one policy share across threads: pools of tokens, counters, the values that a governor
+//! publishes, and the time of the governor's next review.
 //!
-//! What a policy sees of it is [`Surroundings`], one for each elevator and touched by its runner alone. Tokens are
-//! taken from a pool a few at a time and those left over go back at the end of the pass, so that the pool's line
-//! is not fought for once per request. A token goes with its request and comes back where a budget does, in the
-//! pump; who waits for one is kicked from there.
+//! A policy sees it through [`Surroundings`], one for each elevator and touched by its runner alone. A runner takes
+//! tokens from a pool a few at a time and returns the unused ones at the end of its pass, so that runners do not
+//! contend for the pool's line once per request. A token goes with its request and is returned by the pump, as a
+//! budget is; from there the elevators that wait for a token are kicked.
 //!
-//! A governor is run by whoever makes the first pass after its time, if nobody else is at it. Counters are written
-//! by one runner each and never set back; the governor remembers what it has seen of them.
+//! The first runner whose pass begins after the due time runs the governor, unless another thread is running it. A
+//! counter is written by one runner at a time and never reset; the governor's state remembers the sums that it has
+//! seen.
 
 use crate::groups::{Book, Ledger, Stats};
 use crate::sync::{Arc, AtomicU64, Mutex, MutexGuard, Ordering, PoisonError, TokenPool};
@@ -16,30 +17,31 @@ use blkmq_sched::{Factory, Governor, Note, Options, Outside, Shape, StatsLevel, 
 use crossbeam_utils::CachePadded;
 use std::cell::{Cell, RefCell};
 
-/// Tokens taken from a pool at a time, if it is a large one.
+/// The most tokens taken from a pool at a time.
 const MOST_AT_A_TIME: u32 = 16;
 /// No review is due.
 const NEVER: u64 = u64::MAX;
-/// Pools that there may be: their numbers travel in six bits of a request.
+/// The most pools that there may be: the number of a pool travels in six bits of a request.
 const MAX_POOLS: usize = 62;
-/// Passes whose notes are summed up before somebody takes them along. They are few words however many notes there were.
+/// Passes whose notes are summed up before a runner takes them to the ledger. The sums are few words, however many
+/// notes there were.
 const PASSES_NOTED: u32 = if cfg!(any(loom, shuttle)) { 2 } else { 16 };
 
-/// What all elevators of a queue share for their policy.
+/// The state that all elevators of a queue share for their policy.
 pub(crate) struct Common {
     pools: Box<[TokenPool]>,
-    /// By elevator. Each on lines of its own: it is written once per I/O.
+    /// By elevator. Each is on lines of its own: it is written once per I/O.
     counters: Box<[CachePadded<Box<[AtomicU64]>>]>,
     values: Box<[AtomicU64]>,
-    /// When the governor looks next, in nanoseconds.
+    /// When the governor's next review is due, in nanoseconds.
     due: CachePadded<AtomicU64>,
     office: Mutex<Office>,
 }
 
-/// The governor and what it works with.
+/// The governor and the state that it works with.
 struct Office {
     governor: Box<dyn Governor>,
-    /// What the counters stood at when it looked last, summed up.
+    /// The sums of the counters at the last review.
     seen: Vec<u64>,
     grown: Vec<u64>,
     tokens: Vec<u32>,
@@ -47,7 +49,7 @@ struct Office {
 }
 
 impl Common {
-    /// What `shards` instances of `factory` share; `None` if they do not.
+    /// The state that `shards` instances of `factory` share; `None` if they share nothing.
     ///
     /// # Panics
     /// If the policy wants more than 62 pools.
@@ -82,23 +84,23 @@ impl Common {
     }
 
     fn office(&self) -> MutexGuard<'_, Office> {
-        // A governor that has panicked decides nothing any more; what it has said stands.
+        // After a panic the governor decides nothing more; its last decisions stand.
         self.office.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Puts tokens back; `tell` is given the elevators that wait for one.
+    /// Returns `n` tokens to a pool; `tell` is given the elevators that wait for a token.
     pub(crate) fn put(&self, pool: usize, n: u32, tell: impl FnMut(u16)) {
         self.pools[pool].put(n, tell);
     }
 
-    /// Tells the governor of an attribute.
+    /// Tells the governor of an attribute's value.
     pub(crate) fn set_attribute(&self, name: &str, value: i64, tell: &mut dyn FnMut(u16)) {
         let mut office = self.office();
         office.set_attribute(name, value);
         self.publish(&office, tell);
     }
 
-    /// Has the governor look, if it is time and nobody else is at it. A plain load if not.
+    /// Runs the governor if a review is due and no other thread is running it. A plain load if none is due.
     #[inline]
     pub(crate) fn review(&self, now: Instant, tell: &mut dyn FnMut(u16)) {
         if self.due.load(Ordering::Relaxed) <= now.as_nanos() {
@@ -109,13 +111,13 @@ impl Common {
     #[cold]
     fn review_now(&self, now: Instant, tell: &mut dyn FnMut(u16)) {
         let Ok(mut office) = self.office.try_lock() else { return };
-        // Whoever wants another review from now on arms it anew; the samples of that are counted then.
+        // A `review_by` from here on arms the next review, which counts its samples.
         self.due.store(NEVER, Ordering::Relaxed);
         office.review(now, &self.counters);
         self.publish(&office, tell);
     }
 
-    /// Makes known what the governor has decided.
+    /// Publishes the decisions of the governor.
     fn publish(&self, office: &Office, tell: &mut dyn FnMut(u16)) {
         for (value, new) in self.values.iter().zip(&office.values) {
             value.store(*new, Ordering::Relaxed);
@@ -127,12 +129,12 @@ impl Common {
         }
     }
 
-    /// How many tokens are out and how many there are, by pool.
+    /// By pool: how many tokens are taken, and how many there are.
     pub(crate) fn tokens(&self) -> impl Iterator<Item = (u32, u32)> + '_ {
         self.pools.iter().map(|pool| (pool.out(), pool.limit()))
     }
 
-    /// Shows what the governor shows of itself.
+    /// Passes the governor's own figures to `out`.
     pub(crate) fn inspect(&self, out: &mut dyn FnMut(&'static str, u64)) {
         self.office().governor.inspect(out);
     }
@@ -156,24 +158,24 @@ impl Office {
     }
 }
 
-/// The outside of one elevator's policy.
+/// What one elevator's policy reaches outside of itself.
 pub(crate) struct Surroundings {
     common: Option<Arc<Common>>,
-    /// Which elevator, of how many.
+    /// The number of this elevator. The next field is how many there are.
     shard: u16,
     shards: u16,
-    /// Taken and not used yet, by pool.
+    /// Tokens taken and not used yet, by pool.
     stash: Box<[Cell<u32>]>,
-    /// There may be something in the stash.
+    /// There may be tokens in the stash.
     stashed: Cell<bool>,
-    /// The pool from which the request that is being picked has a token.
+    /// The pool that gave a token to the request that is being picked.
     taken: Cell<Option<u8>>,
     stats: Cell<Stats>,
     /// The queue is frozen.
     draining: Cell<bool>,
-    /// What the policy has noted down and nobody has taken along.
+    /// The policy's notes that no runner has taken to the ledger yet.
     notes: RefCell<Tallies>,
-    /// Passes since then.
+    /// Passes since notes were last taken.
     passes_noted: Cell<u32>,
     ledger: Arc<Ledger>,
 }
@@ -201,24 +203,24 @@ impl Surroundings {
         }
     }
 
-    /// From now on so much is counted.
+    /// Sets how much is counted from now on, and when.
     pub(crate) fn set_stats(&self, stats: Stats) {
         self.stats.set(stats);
     }
 
-    /// So much is counted.
+    /// How much is counted.
     pub(crate) fn level(&self) -> StatsLevel {
         self.stats.get().level
     }
 
-    /// From now on nothing is admitted, or something may be again.
+    /// Sets whether the queue is frozen: a frozen queue admits nothing.
     #[inline]
     pub(crate) fn set_draining(&self, draining: bool) {
         self.draining.set(draining);
     }
 
-    /// Every now and then, what was noted down goes along with `book`, if there is one, or opens one. To be counted when
-    /// the run is over.
+    /// Once in [`PASSES_NOTED`] passes with notes, moves them into `book` if the run has it already, else into the
+    /// ledger's book if it is free. The notes are counted when the run is over.
     #[inline]
     pub(crate) fn take_notes<'a>(
         &self,
@@ -243,12 +245,13 @@ impl Surroundings {
         }
     }
 
-    /// Everything that was noted down and not taken along.
+    /// Removes and returns the notes that have not been taken to the ledger.
     pub(crate) fn leftover_notes(&mut self) -> Tallies {
         self.notes.take()
     }
 
-    /// Counts that, whoever else counts: groups that it is about may soon be others.
+    /// Counts the notes now, waiting for another thread that counts: the groups that they are about may soon be
+    /// others.
     pub(crate) fn count_notes(&self) {
         self.ledger.count(&mut self.notes.borrow_mut());
     }
@@ -257,7 +260,7 @@ impl Surroundings {
         self.common.as_deref().expect("only a policy that declared something in common uses it")
     }
 
-    /// A pass begins. `tell` is given the elevators that wait for a token and may have one now.
+    /// Begins a pass. `tell` is given the elevators that wait for a token and may have one now.
     #[inline]
     pub(crate) fn begin(&self, now: Instant, tell: &mut dyn FnMut(u16)) {
         if let Some(common) = &self.common {
@@ -265,7 +268,7 @@ impl Surroundings {
         }
     }
 
-    /// A pass is over: what it took and did not use goes back.
+    /// Ends a pass: the tokens that it took and did not use go back.
     #[inline]
     pub(crate) fn end(&self, tell: &mut dyn FnMut(u16)) {
         if !self.stashed.replace(false) {
@@ -284,13 +287,13 @@ impl Surroundings {
         self.ledger.count_one(note);
     }
 
-    /// The pool of the token that the request just picked has.
+    /// The pool that gave a token to the request just picked.
     #[inline]
     pub(crate) fn picked(&self) -> Option<u8> {
         self.taken.take()
     }
 
-    /// Nothing was picked: a token that was taken for it is free again.
+    /// Nothing was picked: a token taken for it goes back to the stash.
     #[inline]
     pub(crate) fn unpicked(&self) {
         if let Some(pool) = self.taken.take() {
@@ -309,7 +312,7 @@ impl Outside for Surroundings {
         let mut there = stash.get();
         if there == 0 {
             let tokens = &self.common().pools[pool];
-            // A few at a time, but most of the pool is left to others.
+            // A few at a time, and most of the pool is left to the other elevators.
             let want = tokens.limit() / (4 * u32::from(self.shards));
             there = tokens.take_or_wait(want.clamp(1, MOST_AT_A_TIME), self.shard);
             if there == 0 {
@@ -326,7 +329,7 @@ impl Outside for Surroundings {
     #[inline]
     fn count(&self, counter: usize) {
         let counter = &self.common().counters[usize::from(self.shard)][counter];
-        // One writer at a time, and the run that makes it one orders them.
+        // There is one writer at a time, and the run that guarantees this also orders the writes.
         counter.store(counter.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
     }
 

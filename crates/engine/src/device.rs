@@ -1,7 +1,7 @@
 //! The port that a device implements: one [`DeviceQueue`] per hardware queue.
 //!
-//! A device sees requests in the order in which the elevator chose them, one hardware queue at a time, and
-//! is told the time. It never blocks, never calls back into the queue, and answers every request once.
+//! A device sees requests in the order in which the elevator chose them, one hardware queue at a time, and is told
+//! the time. It never blocks, never calls back into the queue, and answers every request once.
 
 use crate::{BioTable, Inflight};
 use blkmq_core::{Instant, IoResult, Limits, Nanos, Tag};
@@ -11,7 +11,7 @@ use std::os::fd::BorrowedFd;
 /// How long a device may keep a request unless it says otherwise (`spec/framework.md` section 1).
 pub const DEFAULT_TIMEOUT: Nanos = Nanos::from_secs(30);
 
-/// What a device says about itself when a queue is built around it.
+/// The properties of a device, declared when a queue is built around it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct DeviceShape {
     /// Hardware queues.
@@ -23,13 +23,12 @@ pub struct DeviceShape {
     /// How many requests may have left the elevators at once, over all hardware queues, before any of them
     /// has a driver tag. `None`: the device has no budgets.
     pub budget: Option<u32>,
-    /// What fits into a request.
+    /// The limits of a request.
     pub limits: Limits,
-    /// When what was written is durable.
+    /// When written data is durable.
     pub cache: WriteCache,
-    /// How long it may keep a request before it is asked about it with
-    /// [`timed_out`](DeviceQueue::timed_out); [`DEFAULT_TIMEOUT`] as a rule. Not zero. `Nanos(u64::MAX)` is for
-    /// ever.
+    /// How long the device may keep a request before [`timed_out`](DeviceQueue::timed_out) asks about it;
+    /// [`DEFAULT_TIMEOUT`] as a rule. Not zero. `Nanos(u64::MAX)` means for ever.
     pub timeout: Nanos,
 }
 
@@ -42,19 +41,19 @@ impl DeviceShape {
     }
 }
 
-/// The device's write cache, which decides about what flushes and [`FUA`](blkmq_core::IoFlags::FUA) take
+/// The device's write cache, which decides what flushes and [`FUA`](blkmq_core::IoFlags::FUA) require
 /// (`spec/framework.md` section 12). The two values of sysfs `queue/write_cache`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum WriteCache {
-    /// None, or none that forgets: a write is durable when it is done. The device gets no flushes; bare ones
-    /// are answered at once, and flags on data that ask for one mean nothing.
+    /// No cache, or a non-volatile one: a write is durable when it is done. The device gets no flushes;
+    /// bare flushes are answered at once, and flags on data that ask for one mean nothing.
     #[default]
     Through,
-    /// A volatile one: a write is durable when a flush is done that began after the write was. Any hardware
-    /// queue may be given the flush, and it has to cover what was written through all of them.
+    /// A volatile cache: a write is durable once a flush is done that began after the write was done. Any hardware
+    /// queue may be given the flush, and the flush has to cover the writes through all of them.
     Back {
-        /// The device makes a write with `FUA` durable by itself, and every other operation that it may come
-        /// with. If not, a flush follows.
+        /// The device itself makes a write with `FUA` durable, and any other operation that carries the flag. If
+        /// false, a flush follows instead.
         fua: bool,
     },
 }
@@ -64,8 +63,8 @@ pub enum WriteCache {
 /// # Contract
 ///
 /// Calls come in the order: any number of [`enqueue`](Self::enqueue), one [`commit`](Self::commit) if any
-/// was accepted, one [`reap`](Self::reap), one [`timed_out`](Self::timed_out) for each request whose time is
-/// up and that `reap` did not bring. `now` never runs backwards between calls. Every [`Inflight`] taken comes
+/// was accepted, one [`reap`](Self::reap), one [`timed_out`](Self::timed_out) for each expired
+/// request that `reap` did not bring. `now` never runs backwards between calls. Every [`Inflight`] taken comes
 /// back exactly once: from `enqueue`, `reap`, `timed_out` or [`abandon`](Self::abandon).
 pub trait DeviceQueue<P>: Send {
     /// Take a request, finish it on the spot, or give it back for lack of room. The bios of the request
@@ -78,38 +77,39 @@ pub trait DeviceQueue<P>: Send {
     /// Move what has finished by `now` into `out`. Never blocks.
     fn reap(&mut self, now: Instant, out: &mut Vec<Finished>);
 
-    /// The request with this tag was accepted [`timeout`](DeviceShape::timeout) ago, or its timer was reset
-    /// that long ago, and it has not come back. Called once for each time that this happens.
+    /// The request with this tag was accepted, or its timer was reset, [`timeout`](DeviceShape::timeout) ago, and it
+    /// has not come back. Called once for each time that this happens.
     ///
-    /// A device that can take it back does, and answers [`Expiry::Done`]; from then on it knows nothing of it.
-    /// One that cannot, because hardware may still write to its buffers, begins to cancel it and answers
-    /// [`Expiry::ResetTimer`], as one does that is still at it.
+    /// A device that can take the request back does so and answers [`Expiry::Done`]; from then on it knows nothing of
+    /// the request. A device that cannot, because hardware may still write to the buffers, begins to cancel the
+    /// request and answers [`Expiry::ResetTimer`]. So does a device that is still at work on it.
     fn timed_out(&mut self, _now: Instant, _tag: Tag) -> Expiry {
         Expiry::ResetTimer
     }
 
-    /// When `reap` will next have something, or `enqueue` room again, if the device can tell. Virtual
-    /// devices can. A real one says `None`; then it has an [`event_fd`](Self::event_fd), or is polled by
-    /// whoever waits.
+    /// When `reap` will next find a completion, or `enqueue` room again, if the device can tell. Virtual devices can.
+    /// A real device says `None`; then it has an [`event_fd`](Self::event_fd), or the threads that wait for it poll
+    /// it.
     fn next_event(&self) -> Option<Instant> {
         None
     }
 
-    /// A descriptor that is readable whenever `reap` would find something, and until it has: level-triggered,
-    /// like a ring with completions in it. The same one as long as the device exists.
+    /// A descriptor that is readable from when `reap` would find a completion until it has: level-triggered, like a
+    /// ring with completions in it. It stays the same as long as the device exists.
     ///
-    /// With it nobody has to be awake for the device. Who sleeps must watch it, together with the wake-ups of
-    /// [`Host`](crate::Host): the engine will not call anybody on its account, and what it has is not counted
-    /// by [`next_deadline`](crate::Submitter::next_deadline). With pump threads, that is the pump thread of
-    /// this hardware queue; without, every submitter, as which of them share an elevator may change.
+    /// With it no thread has to stay awake for the device. A thread that sleeps must watch the descriptor, together
+    /// with the wake-ups of [`Host`](crate::Host): the engine wakes no thread on account of the device, and
+    /// [`next_deadline`](crate::Submitter::next_deadline) does not count its completions. With pump threads, the pump
+    /// thread of this hardware queue watches it; without them every submitter does, because which submitters share an
+    /// elevator may change.
     #[cfg(target_os = "linux")]
     fn event_fd(&self) -> Option<BorrowedFd<'_>> {
         None
     }
 
-    /// Give back every request still held, in any order. Called once, when the queue goes away. Their payloads
-    /// may be freed right afterwards, so a device that others work for waits here until they have let go of
-    /// them: the only call that may block.
+    /// Give back every request still held, in any order. Called once, when the queue goes away. Their payloads may be
+    /// freed right afterwards, so a device with other threads or hardware at work on them waits here until they have
+    /// let go: this is the only call that may block.
     fn abandon(&mut self, out: &mut Vec<Inflight>);
 }
 
@@ -117,18 +117,18 @@ pub trait DeviceQueue<P>: Send {
 #[must_use]
 #[derive(Debug)]
 pub enum Enqueued {
-    /// Taken; it will come back from `reap`.
+    /// The device took the request; it will come back from `reap`.
     Accepted,
     /// Finished within the call (null_blk's irqmode 0).
     Done(Inflight, IoResult),
-    /// No room. The engine keeps it ahead of everything the elevator holds.
+    /// No room. The engine keeps the request ahead of everything that the elevator holds.
     Busy(Inflight, Busy),
 }
 
-/// Why a device had no room, which decides who tries again (`spec/framework.md` 8.1).
+/// Why a device had no room, which decides when the engine tries again (`spec/framework.md` 8.1).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Busy {
-    /// Some resource is missing and nobody will announce its return: the engine tries again in 3 ms.
+    /// Some resource is missing and its return will not be announced: the engine tries again in 3 ms.
     Resource,
     /// The device promises that a completion on this queue, or the time named by `next_event`, will make
     /// room: no timer is needed.
@@ -139,8 +139,8 @@ pub enum Busy {
 #[must_use]
 #[derive(Debug)]
 pub enum Expiry {
-    /// Given back, with this result ([`IoError::TIMED_OUT`](blkmq_core::IoError::TIMED_OUT) as a rule). It will
-    /// not come from `reap`.
+    /// The device gives the request back with this result ([`IoError::TIMED_OUT`](blkmq_core::IoError::TIMED_OUT) as
+    /// a rule). It will not come from `reap`.
     Done(Inflight, IoResult),
     /// The device still has it, and its whole time begins again.
     ResetTimer,
@@ -150,21 +150,21 @@ pub enum Expiry {
 #[must_use]
 #[derive(Debug)]
 pub struct Finished {
-    /// Which.
+    /// The request.
     pub rq: Inflight,
-    /// How.
+    /// Its outcome.
     pub verdict: Verdict,
 }
 
-/// What became of a request at the device.
+/// The outcome of a request at the device.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Verdict {
-    /// Finished, for better or worse.
+    /// Finished, with success or an error.
     Done(IoResult),
-    /// The device wants it back later: it loses its tag and goes to the head of the scheduler.
+    /// The device wants the request back later: it loses its driver tag and goes to the head of the scheduler.
     Requeue,
-    /// The device wants this very request back later, as it is: it keeps its tag, passes by the scheduler, and
-    /// waits behind what the hardware queue has waiting already. It is offered again when anything else makes
-    /// the pump look at the device, a completion for one, and after 3 ms at the latest.
+    /// The device wants this very request back later, unchanged: it keeps its tag, bypasses the scheduler, and waits
+    /// behind the requests that already wait in the hardware queue. It is offered again when anything else, such as a
+    /// completion, makes the pump look at the device, and after 3 ms at the latest.
     RequeueTail,
 }

@@ -5,12 +5,11 @@
 //! says which have timed out; the pump asks the device about those, and acts on the answer. This file knows tags, not
 //! requests.
 //!
-//! Setting a deadline and striking it out is a store each. The deadlines are not sorted: the earliest is found by a
-//! walk over all tags, made only when the earliest known so far has passed, or [`LOOK_AHEAD`] has. So there is no
-//! more than one walk for each request that was at the device at its deadline, or was thought to be, and none while
-//! the device is idle. Linux rounds the time of its scan up to a whole second, to have one timer for several
-//! deadlines. Here the time is exact: it costs no timer, only a number that every passing thread compares with the
-//! time.
+//! Setting a deadline is one store, and so is clearing it. The deadlines are not sorted: a walk over all tags finds
+//! the earliest, made only when the earliest known so far has passed, or [`LOOK_AHEAD`] has. So there is no more than
+//! one walk for each request that was, or was thought to be, at the device at its deadline, and none while the device
+//! is idle. Linux rounds the time of its scan up to a whole second, to have one timer for several deadlines. Here the
+//! time is exact: it costs no timer, only a number that every passing thread compares with the time.
 //!
 //! *Invariant: no request at the device has a deadline before the time of the next look.*
 
@@ -41,11 +40,11 @@ impl Deadlines {
         deadlines
     }
 
-    /// Sets the timeout of requests that go to the device from now on (`io_timeout`); requests that are there keep
-    /// their deadlines. A timeout that leads beyond the end of time is none.
+    /// Sets the timeout of requests that go to the device from now on (`io_timeout`); requests at the device keep
+    /// their deadlines. A timeout that leads beyond the end of time never expires.
     ///
     /// # Panics
-    /// If the timeout is zero: no device could ever keep it.
+    /// If the timeout is zero: no device could ever meet it.
     pub(crate) fn set_timeout(&mut self, timeout: Nanos) {
         assert!(timeout > Nanos::ZERO, "no device can answer in no time");
         self.timeout = timeout;
@@ -74,7 +73,7 @@ impl Deadlines {
         *entry = AWAY;
     }
 
-    /// The device is still at work on the request, and has the whole time again.
+    /// The device is still at work on the request; its whole timeout begins again.
     pub(crate) fn restart(&mut self, now: Instant, tag: Tag) {
         self.end(tag);
         self.begin(now, tag);
@@ -97,7 +96,7 @@ impl Deadlines {
     /// After a look: finds the time of the next one. A walk over all tags.
     pub(crate) fn look_again(&mut self, now: Instant) {
         let earliest = self.by_tag.iter().copied().min().unwrap_or(AWAY);
-        // Of the requests at the device, and of those that may come.
+        // The earliest of the requests at the device, and of those that may come.
         let earliest = earliest.min(self.after(now));
         self.look_at = if earliest == NEVER { NEVER } else { earliest.min(now + LOOK_AHEAD) };
     }

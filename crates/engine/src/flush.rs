@@ -1,10 +1,9 @@
-//! Flush sequences: what makes writes durable on a device with a volatile cache
-//! (`spec/framework.md` section 12).
+//! Flush sequences, which make writes durable on a device with a volatile cache (`spec/framework.md` section 12).
 //!
-//! An I/O that asks for it goes through the steps PRE, DATA and POST, as far as it needs them. PRE and POST
-//! are flushes of the device, and one flush serves everybody who waited for one when it began. This is who
-//! waits for what: a plain state machine for each hardware queue, told what happened and when. It knows
-//! requests by name only; their bios, tags and slots, and the carrying out, are in `elevator/sequence.rs`.
+//! An I/O that needs it goes through the steps PRE, DATA and POST, as far as it needs each. PRE and POST are flushes
+//! of the device, and one flush serves every request that was waiting for one when it began. This file decides which
+//! request waits for which step: a plain state machine for each hardware queue, which is told events and the time. It
+//! knows requests by id only; `elevator/sequence.rs` has their bios, tags and slots, and carries out the decisions.
 //!
 //! | event | request in PRE | in DATA | in POST |
 //! |---|---|---|---|
@@ -13,30 +12,30 @@
 //! | its data arrived | - | to POST, and pending; or ended | - |
 //! | its flush or data failed | ended with the error | ended with the error | ended with the error |
 //!
-//! Those who are pending are in one of two lists: *filling*, for the next flush, and *serving*, for the one
-//! that is under way. A flush begins only if
+//! Pending requests are in one of two lists: *filling*, for the next flush, and *serving*, for the flush under way. A
+//! flush begins only if
 //!
 //! * C1: none is under way, and
-//! * C2: no data step is in flight, whose POST could share it, or
-//! * C3: the oldest who is pending has been so for [`PENDING_AGE`].
+//! * C2: no data step is in flight (its POST could share the flush), or
+//! * C3: the oldest pending request has been pending for [`PENDING_AGE`].
 //!
-//! *Invariant: a flush serves nobody who became pending after it began.* Data that was still on its way to the
-//! cache then may have missed it.
+//! *Invariant: a flush serves no request that became pending after the flush began.* The flush may have missed data
+//! that was still on its way to the cache.
 
 use crate::WriteCache;
 use crate::planted::{self, Planted};
 use blkmq_core::{HwQueue, Instant, IoFlags, IoResult, Nanos, Op, RequestId};
 
-/// The longest that a flush is put off for data steps in flight (`spec/framework.md` section 1).
+/// The longest that a flush is delayed for data steps in flight (`spec/framework.md` section 1).
 pub(crate) const PENDING_AGE: Nanos = Nanos::from_secs(5);
 
 const NIL: u32 = u32::MAX;
 
-/// The flags that ask for a flush, or for what takes one if the device cannot do better.
+/// The flags that ask for a flush, or for durability that takes one if the device cannot do better.
 pub(crate) const BARRIERS: IoFlags = IoFlags::PREFLUSH.union(IoFlags::FUA);
 
 impl WriteCache {
-    /// The flags on data that mean nothing to a device with this cache, and are taken off at once.
+    /// The flags on data that mean nothing to a device with this cache; they are removed at once.
     pub(crate) fn meaningless(self) -> IoFlags {
         match self {
             Self::Through => BARRIERS,
@@ -44,7 +43,7 @@ impl WriteCache {
         }
     }
 
-    /// The flags on data that take a sequence, and that the device never gets to see.
+    /// The flags on data that need a sequence and that the device never sees.
     pub(crate) fn sequenced(self) -> IoFlags {
         match self {
             Self::Through => IoFlags::NONE,
@@ -66,8 +65,8 @@ pub(crate) struct Sequence {
 }
 
 impl Sequence {
-    /// What an I/O needs; `None` if it goes the normal way. On a device without a cache nothing needs anything,
-    /// bare flushes included.
+    /// The steps that an I/O needs; `None` if it is dispatched normally. On a device without a volatile cache no I/O
+    /// needs a sequence, not even a bare flush.
     pub(crate) fn of(cache: WriteCache, op: Op, flags: IoFlags) -> Option<Self> {
         let WriteCache::Back { fua } = cache else { return None };
         if op == Op::Flush {
@@ -79,7 +78,7 @@ impl Sequence {
     }
 }
 
-/// What an issued request is there for, and so which way it goes back.
+/// The purpose of an issued request, which decides how its completion is handled.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
 pub(crate) enum Way {
@@ -87,33 +86,33 @@ pub(crate) enum Way {
     Plain = 0,
     /// The data step of a sequence.
     Data = 1,
-    /// A flush, in the name of the first of those whom it serves.
+    /// A flush, in the name of the first request that it serves.
     Flush = 2,
 }
 
-/// Where a request stands.
+/// The step of a sequence that a request is in.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Step {
     /// In no sequence.
     Outside,
-    /// Waits for the flush ahead of its data, or of none.
+    /// Waits for the flush ahead of its data, or for its only flush if it has no data.
     Pre,
-    /// Its data is on the way.
+    /// Its data is in flight.
     Data,
     /// Waits for the flush behind its data.
     Post,
 }
 
-/// What follows for a request whose flush is over.
+/// The next step of a request after its flush.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Next {
     /// Issue its data.
     Data,
-    /// It is done.
+    /// The request is done.
     End {
         /// How it ended.
         result: IoResult,
-        /// Its data has been to the device; false for a bare flush, and where the flush ahead failed.
+        /// Its data has been to the device; false for a bare flush, and if the flush ahead failed.
         data: bool,
     },
 }
@@ -125,11 +124,11 @@ struct Entry {
     step: Step,
     data: bool,
     post: bool,
-    /// The flush under way goes by its name.
+    /// The flush under way is issued in the name of this request.
     carries: bool,
 }
 
-/// Pending requests in the order in which they came, linked through their entries.
+/// Pending requests in order of arrival, linked through their entries.
 #[derive(Clone, Copy)]
 struct List {
     first: u32,
@@ -144,23 +143,23 @@ impl List {
     }
 }
 
-/// One hardware queue's share.
+/// The state machine of one hardware queue.
 #[derive(Clone, Copy)]
 struct Lane {
     filling: List,
-    /// While a flush is under way: whom it serves. Then, until they are taken: who was served.
+    /// While a flush is under way, the requests that it serves. After it, the served requests not yet taken.
     serving: List,
-    /// `Some` when the flush is over and those in `serving` are to be told.
+    /// `Some` when the flush is over and the requests in `serving` have to be told.
     result: Option<IoResult>,
     /// A flush is under way.
     flushing: bool,
-    /// When `filling` got its first.
+    /// When the first request entered `filling`.
     since: Instant,
     /// Data steps in flight.
     data: u32,
 }
 
-/// The machines of all hardware queues of one elevator. Allocates once, and nothing for a device without a
+/// The state machines of all hardware queues of one elevator. Allocates once, and no entries for a device without a
 /// volatile cache.
 pub(crate) struct FlushQueues {
     first_hw: u16,
@@ -172,7 +171,7 @@ pub(crate) struct FlushQueues {
 }
 
 impl FlushQueues {
-    /// For the hardware queues `hws` of a device with this cache, and requests in so many slots.
+    /// For the hardware queues `hws` of a device with this cache, and requests in `slots` slots.
     pub(crate) fn new(cache: WriteCache, hws: std::ops::Range<u16>, slots: u32) -> Self {
         let slots = if cache == WriteCache::Through { 0 } else { slots };
         let entry = |index| Entry {
@@ -205,7 +204,7 @@ impl FlushQueues {
         self.inside == 0
     }
 
-    /// The hardware queues.
+    /// The hardware queues of the elevator.
     pub(crate) fn hws(&self) -> impl Iterator<Item = HwQueue> + use<> {
         let first = self.first_hw;
         (first..first + self.lanes.len() as u16).map(HwQueue)
@@ -221,8 +220,8 @@ impl FlushQueues {
         entry
     }
 
-    /// Takes `id`, of hardware queue `hw`, in. True if its data goes to the device at once; then it counts as
-    /// in flight.
+    /// Starts the sequence of `id`, of hardware queue `hw`. True if its data goes to the device at once; then it
+    /// counts as in flight.
     #[must_use = "data that goes at once is nobody else's to issue"]
     pub(crate) fn enter(
         &mut self,
@@ -265,7 +264,7 @@ impl FlushQueues {
         entry.is_some_and(|entry| entry.id == id && entry.step != Step::Outside)
     }
 
-    /// What the request `id`, which is about to be issued, is there for.
+    /// The purpose of the request `id`, which is about to be issued.
     #[inline]
     pub(crate) fn way(&self, id: RequestId) -> Way {
         match self.entries.get(id.index()) {
@@ -275,8 +274,8 @@ impl FlushQueues {
         }
     }
 
-    /// Begins a flush for `hw` if there is somebody to serve and C1 to C3 allow it: the one in whose name it is
-    /// to be issued.
+    /// Begins a flush for `hw` if a request is pending and C1 to C3 allow it. Returns the carrier: the request
+    /// in the name of which the flush is issued.
     #[must_use = "a flush that has begun is to be issued"]
     pub(crate) fn begin(&mut self, now: Instant, hw: HwQueue) -> Option<RequestId> {
         let lane = self.lane(hw);
@@ -292,15 +291,15 @@ impl FlushQueues {
         Some(carrier.id)
     }
 
-    /// When C3 will let a flush for `hw` begin that waits for data steps. `None` if none does: then what is in
-    /// flight brings it about.
+    /// When C3 will allow a flush for `hw` that waits for data steps. `None` if no flush waits so: if requests
+    /// are pending, the end of the flush under way lets the next one begin.
     pub(crate) fn deadline(&self, hw: HwQueue) -> Option<Instant> {
         let lane = &self.lanes[usize::from(hw.0 - self.first_hw)];
         let waits = !lane.filling.is_empty() && !lane.flushing;
         waits.then_some(lane.since + PENDING_AGE)
     }
 
-    /// The flush for `hw`, in the name of `carrier`, is over. Take those who were served with
+    /// The flush for `hw`, in the name of `carrier`, is over. Take the served requests with
     /// [`next_served`](Self::next_served).
     pub(crate) fn flushed(&mut self, hw: HwQueue, carrier: RequestId, result: IoResult) {
         let entry = self.entry(carrier);
@@ -310,7 +309,7 @@ impl FlushQueues {
         lane.result = Some(result);
     }
 
-    /// The next one that the flush for `hw`, now over, served, and what follows for it. Oldest first.
+    /// The next request that the flush for `hw`, now over, served, and its next step. Oldest first.
     pub(crate) fn next_served(&mut self, hw: HwQueue) -> Option<(RequestId, Next)> {
         let Lane { serving, result, .. } = *self.lane(hw);
         let result = result?;
@@ -333,8 +332,8 @@ impl FlushQueues {
         Some((id, Next::End { result, data: after }))
     }
 
-    /// The data of `id`, of hardware queue `hw`, has been to the device. `Some` if that was its last step, or
-    /// it failed; else it waits for a flush from here on.
+    /// The data step of `id`, of hardware queue `hw`, is over. `Some` if that was its last step or it failed;
+    /// otherwise the request is now pending.
     pub(crate) fn data_done(
         &mut self,
         now: Instant,

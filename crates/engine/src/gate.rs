@@ -1,4 +1,5 @@
-//! How an elevator or a pump is entered: by combining, or by a lock as the kernel does it; and what becomes of kicks.
+//! Gates: how a thread enters an elevator or a pump, by combining or by a lock as the kernel does it, and how kicks
+//! are kept.
 
 use crate::modes::{Access, EffectiveModes, KickMode};
 use crate::sync::{
@@ -8,25 +9,25 @@ use crate::sync::{
 use blkmq_core::Instant;
 use std::ops::{Deref, DerefMut};
 
-/// A value behind one of the ways in, with a word that says whether a pass is due.
+/// A value behind one of the ways to enter it, with a word that says whether a pass is due.
 pub(crate) enum Gate<T> {
     Run(RunCell<T>),
-    /// Kicks go to the kernel's kind of work, and the word of the run keeps who runs, and timers.
+    /// Kicks go to a work item like the kernel's; the word of the run keeps the run itself and the timers.
     RunWork(RunCell<T>, DelayedWork),
-    /// The lock has no word for kicks and timers, so one stands beside it.
+    /// A lock has no word for kicks and timers, so one stands beside it.
     Lock(LockCell<T>, RunState),
-    /// The same with the kernel's kind of work.
+    /// A lock, with a work item like the kernel's.
     LockWork(LockCell<T>, RunState, DelayedWork),
 }
 
-/// The right to what is behind a gate, whichever way it was entered.
+/// The right to the value behind a gate, for either way of entering it.
 pub(crate) enum Entered<'a, T> {
-    /// Given back by handing over: a pass is due, which somebody has to begin.
+    /// Dropping the guard hands the run over: a pass is then due, and another thread has to begin it.
     Run(RunGuard<'a, T>),
     Lock(LockGuard<'a, T>),
 }
 
-/// The same, kept for a while without borrowing the gate.
+/// The same right, kept for a while without borrowing the gate.
 pub(crate) enum Kept {
     Run(Detached),
     Lock(DetachedLock),
@@ -43,7 +44,7 @@ impl<T> Deref for Entered<'_, T> {
 }
 
 impl<T> Entered<'_, T> {
-    /// Has an earlier holder panicked, or closed it?
+    /// Has an earlier holder panicked or closed the gate?
     pub(crate) fn is_poisoned(&self) -> bool {
         match self {
             Self::Run(guard) => guard.is_poisoned(),
@@ -51,7 +52,7 @@ impl<T> Entered<'_, T> {
         }
     }
 
-    /// From now on it can only be [seized](Gate::seize).
+    /// After this the gate can only be [seized](Gate::seize).
     pub(crate) fn close(&self) {
         match self {
             Self::Run(guard) => guard.close(),
@@ -59,7 +60,7 @@ impl<T> Entered<'_, T> {
         }
     }
 
-    /// Lets go; nothing is left to do. If a pass is owed meanwhile, it is handed over.
+    /// Lets go with nothing left to do. A pass that became owed meanwhile is handed over.
     pub(crate) fn finish(self) {
         if let Self::Run(guard) = self
             && let Some(owed) = guard.finish()
@@ -79,8 +80,8 @@ impl<T> DerefMut for Entered<'_, T> {
 }
 
 impl<T> Gate<T> {
-    /// `waiters` bounds the numbers that callers of [`lock`](Self::lock) identify themselves with.
-    /// `alarm` is raised when a holder panics.
+    /// Callers of [`lock`](Self::lock) identify themselves with numbers below `waiters`. `alarm` is raised when a
+    /// holder panics.
     pub(crate) fn new(modes: EffectiveModes, waiters: usize, value: T, alarm: AlarmRef) -> Self {
         let work = match modes.kick {
             KickMode::Coalesced => None,
@@ -105,7 +106,7 @@ impl<T> Gate<T> {
         }
     }
 
-    /// The combining way in: the run, if nobody has it.
+    /// Enters by combining: the run, if it is free.
     #[inline]
     pub(crate) fn try_run(&self) -> Option<RunGuard<'_, T>> {
         match self {
@@ -114,7 +115,7 @@ impl<T> Gate<T> {
         }
     }
 
-    /// The same; whoever has the run owes another pass.
+    /// Enters by combining. If the run is taken, its holder owes another pass.
     #[inline]
     pub(crate) fn run_or_owe(&self) -> Option<RunGuard<'_, T>> {
         match self {
@@ -123,7 +124,7 @@ impl<T> Gate<T> {
         }
     }
 
-    /// A pass that begins is what kicks were for.
+    /// Takes the run of a gate with a work item, and clears the item: its kicks asked for the pass that begins here.
     #[cold]
     fn begun<'a>(
         &'a self,
@@ -146,19 +147,19 @@ impl<T> Gate<T> {
         }
     }
 
-    /// The locked way in. `None` if an earlier holder panicked.
+    /// Enters by the lock. `None` if an earlier holder panicked.
     #[inline]
     pub(crate) fn lock(&self, who: usize) -> Option<LockGuard<'_, T>> {
         self.cell().enter(who)
     }
 
-    /// The same, unless the lock is taken.
+    /// Enters by the lock, unless it is taken.
     #[inline]
     pub(crate) fn try_lock(&self, who: usize) -> Option<LockGuard<'_, T>> {
         self.cell().try_enter(who)
     }
 
-    /// Either way in, for whoever does no pass: `None` if somebody runs; waits for a lock.
+    /// Enters either way, for a caller that does no pass. `None` if the run is taken; waits for a lock.
     pub(crate) fn enter(&self, who: usize) -> Option<Entered<'_, T>> {
         match self {
             Self::Run(cell) | Self::RunWork(cell, _) => cell.try_enter().map(Entered::Run),
@@ -166,7 +167,7 @@ impl<T> Gate<T> {
         }
     }
 
-    /// Either way in, whatever an earlier holder left behind: `None` if it is taken.
+    /// Enters either way, even if an earlier holder panicked or closed the gate. `None` if the gate is taken.
     pub(crate) fn seize(&self, who: usize) -> Option<Entered<'_, T>> {
         match self {
             Self::Run(cell) | Self::RunWork(cell, _) => cell.seize().map(Entered::Run),
@@ -174,7 +175,7 @@ impl<T> Gate<T> {
         }
     }
 
-    /// Keeps what was entered, if it can be kept; if not, it is let go of.
+    /// Keeps the right without the borrow. `None` if it cannot be kept; then it is released.
     pub(crate) fn keep(&self, entered: Entered<'_, T>) -> Option<Kept> {
         match entered {
             Entered::Run(guard) => Some(Kept::Run(guard.detach())),
@@ -182,7 +183,7 @@ impl<T> Gate<T> {
         }
     }
 
-    /// What was kept, again.
+    /// Turns a kept right into a guard again.
     pub(crate) fn resume(&self, kept: Kept) -> Entered<'_, T> {
         match (self, kept) {
             (Self::Run(cell) | Self::RunWork(cell, _), Kept::Run(run)) => {
@@ -200,7 +201,7 @@ impl<T> Gate<T> {
         }
     }
 
-    /// The kernel's kind of work, if that is what kicks go to.
+    /// The work item like the kernel's, if kicks go to one.
     #[inline]
     fn work(&self) -> Option<&DelayedWork> {
         match self {
@@ -209,7 +210,7 @@ impl<T> Gate<T> {
         }
     }
 
-    /// Asks for a pass. `Queued`: the caller sees to it that somebody begins.
+    /// Asks for a pass. On `Queued` the caller makes sure that a thread begins it.
     pub(crate) fn kick(&self) -> Kick {
         match self {
             Self::Run(cell) => cell.kick(),
@@ -226,8 +227,8 @@ impl<T> Gate<T> {
         };
     }
 
-    /// Asks for a pass at `at`, as the kernel asks for a delayed run of a hardware queue: where kicks are the kernel's,
-    /// that puts off one that is due earlier.
+    /// Asks for a pass at `at`, as the kernel asks for a delayed run of a hardware queue. With a work item like the
+    /// kernel's, this postpones a pass that is due earlier.
     pub(crate) fn run_later(&self, at: Instant) {
         match self.work() {
             Some(work) => work.run_later(at),
@@ -250,8 +251,8 @@ impl<T> Gate<T> {
             Self::Run(cell) => cell.due(now),
             Self::Lock(_, due) => due.due(now),
             Self::RunWork(cell, work) => {
-                // Who runs looks at this when it has finished, and whoever finds it running looks after it has kicked:
-                // with a fence in between on both sides, one of them sees the other.
+                // A runner looks here after it has finished, and a thread that finds a runner active looks here after
+                // its kick. With a fence in between on both sides, one of the two sees the other.
                 fence(Ordering::SeqCst);
                 cell.due(now) || work.due(now) && !cell.is_running()
             }
@@ -259,8 +260,8 @@ impl<T> Gate<T> {
         }
     }
 
-    /// Makes an active runner owe another pass if a timer has expired: that pass serves the timer. For a thread that is
-    /// about to sleep, and would be told a time in the past for as long as the runner takes.
+    /// Makes an active runner owe another pass if a timer has expired; that pass serves the timer. A thread that is
+    /// about to sleep calls this: it would otherwise be told a time in the past for as long as the runner takes.
     pub(crate) fn owe_expired(&self, now: Instant) {
         let (Self::Run(cell) | Self::RunWork(cell, _)) = self else { return };
         if cell.is_running() && cell.deadline().is_some_and(|at| at <= now) {
@@ -269,19 +270,19 @@ impl<T> Gate<T> {
         }
     }
 
-    /// Was somebody called for a pass that has been put off since? Only where kicks are the kernel's.
+    /// Was a thread called for a pass that has since been postponed? Only with a work item like the kernel's.
     pub(crate) fn is_put_off(&self, now: Instant) -> bool {
         self.work().is_some() && !self.due(now)
     }
 
-    /// When a pass is due without anybody asking again; time zero if it has been asked for.
+    /// When a pass is due without a further kick; time zero if one has been asked for.
     pub(crate) fn deadline(&self) -> Option<Instant> {
         if self.due(Instant::ZERO) {
             return Some(Instant::ZERO);
         }
         let (timer, work) = match self {
             Self::Run(cell) => (cell.deadline(), None),
-            // Who runs sees to the work that is left.
+            // The active runner serves the work that is left.
             Self::RunWork(cell, _) if cell.is_running() => (cell.deadline(), None),
             Self::RunWork(cell, work) => (cell.deadline(), work.deadline()),
             Self::Lock(_, due) => (due.deadline(), None),
@@ -290,12 +291,12 @@ impl<T> Gate<T> {
         timer.into_iter().chain(work).min()
     }
 
-    /// For the locked ways: what was due is about to be done by the caller.
+    /// For the locked ways: clears the kicks and timers that are due, because the caller is about to serve them.
     pub(crate) fn take_due(&self) {
         if let Some(due) = self.state()
             && due.try_begin()
         {
-            // A kick that came in between is for this caller too.
+            // A kick that came in between is served by this caller too.
             while !due.finish() {}
         }
         if let Some(work) = self.work() {

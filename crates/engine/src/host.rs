@@ -1,27 +1,27 @@
-//! What the engine asks of its surroundings, and all it asks.
+//! [`Host`]: everything that the engine asks of its surroundings.
 
 use blkmq_core::{HwQueue, SubmitterId};
 
 /// Wake-ups: thread parking in the runtime, an event heap in the laboratory.
 ///
-/// Called after elevators and pumps have been released, so a system call here delays nobody else. May be
-/// called twice for one cause. Must not call back into the queue.
+/// The engine calls these methods after it has released elevators and pumps, so a system call here delays no other
+/// thread. It may make two calls for one cause. A host must not call back into the queue.
 pub trait Host: Send + Sync {
-    /// Completions have arrived for a submitter that had parked, or a pass is due that it should run.
+    /// Completions have arrived for a parked submitter, or a pass is due that the submitter should run.
     fn wake_submitter(&self, submitter: SubmitterId);
 
     /// The pump of `hw` has work. Only called for queues with [`PumpMode::Thread`](crate::PumpMode).
     fn wake_pump(&self, hw: HwQueue);
 
-    /// Nanoseconds from any beginning, by which the queue measures how long threads wait for a lock. It is asked by a
-    /// thread that finds one taken, of several such occasions once; with [`Access::Combining`](crate::Access) never.
-    /// 0, the default: nothing is measured.
+    /// Nanoseconds since any fixed time. The queue measures with it how long threads wait for a lock: a thread that
+    /// finds a lock taken reads it, once in several such waits; with [`Access::Combining`](crate::Access) never. The
+    /// default is 0, with which nothing is measured.
     fn ticks(&self) -> u64 {
         0
     }
 }
 
-/// Nobody ever parks: for single-threaded drivers that poll.
+/// A host that wakes no thread: for single-threaded drivers that poll.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct NoHost;
 

@@ -1,16 +1,16 @@
-//! An array that shares no cache line with anything else.
+//! An array that shares no cache line with other data.
 //!
-//! For values that one thread writes all the time. The allocator may put another thread's data beside a small array,
-//! and then both threads take the line from each other at every step. This is plain memory with room before and
-//! behind, so that a value is found as in a slice, with one addition more.
+//! It is for values that one thread writes all the time. The allocator may put another thread's data beside a small
+//! array, and then the two threads take the line from each other at every step. This array is plain memory with room
+//! before and behind the values, so that access is that of a slice with one more addition.
 
-/// Two lines, which come together on many machines.
+/// Two cache lines, which many machines fetch together.
 const PAIR: usize = 128;
 
-/// An array of values; the first one begins a pair of lines, if one of them can.
+/// An array of values; the first value begins a pair of lines, if any value can.
 #[derive(Debug)]
 pub(crate) struct Lines<T> {
-    /// Never grows, or it would move.
+    /// It never grows, because growing would move the values.
     values: Vec<T>,
     first: usize,
     len: usize,

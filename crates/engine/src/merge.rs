@@ -1,10 +1,10 @@
 //! Which I/Os may become one request: kinds, attributes and limits (`spec/framework.md` section 13).
 //!
-//! Pure questions about metadata. Finding candidates is `merge_index.rs`, doing it is `elevator.rs`.
+//! This file asks pure questions about metadata. `merge_index.rs` finds candidates, and `elevator/merging.rs` merges.
 
 use blkmq_core::{IoFlags, IoMeta, Limits, Op};
 
-/// How much merging is wanted; sysfs `nomerges`.
+/// Which kinds of merging are allowed; sysfs `nomerges`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum NoMerges {
     /// 0: every kind of merge.
@@ -21,17 +21,17 @@ pub enum NoMerges {
 pub(crate) enum Kind {
     Back,
     Front,
-    /// Discards gather ranges; where they lie does not matter.
+    /// Discards gather ranges; their positions do not matter.
     Discard,
 }
 
-/// Whether a position match is a merge.
+/// Does an I/O that matches by position merge?
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Fit {
     Merge(Kind),
     /// Not adjacent, or not alike.
     No,
-    /// Adjacent and alike but full: too many segments. The request will not grow any more.
+    /// Adjacent and alike, but the request is full: too many segments. It will not grow any more.
     Full,
 }
 
@@ -42,13 +42,13 @@ pub(crate) fn mergeable(meta: &IoMeta) -> bool {
     matches!(meta.op, Op::Read | Op::Write | Op::Discard) && !meta.flags.intersects(barred)
 }
 
-/// Equal in everything that a merged request can have only one of. Its owner is that of its first part: whether
-/// others may join is for policies to say, to which it matters.
+/// Are the two equal in every attribute of which a merged request can have only one? The owner of a merged request is
+/// that of its first part; whether other owners may join is decided by the policies that care.
 fn alike(a: &IoMeta, b: &IoMeta) -> bool {
     a.op == b.op && a.group == b.group && a.ioprio == b.ioprio && a.write_hint == b.write_hint
 }
 
-/// Could `io` join `rq` at all, going by where they lie? Cheap, and false for nearly every random I/O.
+/// Could `io` join `rq` at all, judged by position? Cheap, and false for nearly every random I/O.
 #[inline]
 pub(crate) fn could_join(rq: &IoMeta, io: &IoMeta) -> bool {
     rq.end() == io.sector || io.end() == rq.sector || rq.op == Op::Discard
@@ -66,8 +66,7 @@ fn kind(limits: &Limits, rq: &IoMeta, io: &IoMeta) -> Option<Kind> {
     }
 }
 
-/// Does `io` fit into the mergeable request `rq`? `io` may itself be a request: then this is a
-/// request-request merge.
+/// Does `io` fit into the mergeable request `rq`? `io` may itself be a request; then this is a merge of two requests.
 pub(crate) fn fit(limits: &Limits, rq: &IoMeta, io: &IoMeta) -> Fit {
     if !alike(rq, io) {
         return Fit::No;
@@ -75,7 +74,7 @@ pub(crate) fn fit(limits: &Limits, rq: &IoMeta, io: &IoMeta) -> Fit {
     let Some(kind) = kind(limits, rq, io) else { return Fit::No };
     let discard = rq.op == Op::Discard;
     let start = if kind == Kind::Front { io.sector } else { rq.sector };
-    // A gathered discard is bounded by its total length alone; it has no one place for a chunk boundary.
+    // A gathered discard is bounded by its total length alone; no chunk boundary applies to it.
     let most = match kind {
         Kind::Discard => limits.max_discard_sectors,
         Kind::Back | Kind::Front => limits.max_sectors_at(start, rq.op),
@@ -84,7 +83,7 @@ pub(crate) fn fit(limits: &Limits, rq: &IoMeta, io: &IoMeta) -> Fit {
         return Fit::No;
     }
     let most_segments = if discard { limits.max_discard_segments } else { limits.max_segments };
-    // A contiguous discard is one range however many bios it has.
+    // A contiguous discard is one range, however many bios it has.
     let counts = !discard || kind == Kind::Discard;
     if counts && u32::from(rq.segments) + u32::from(io.segments) > u32::from(most_segments) {
         return Fit::Full;
@@ -94,7 +93,7 @@ pub(crate) fn fit(limits: &Limits, rq: &IoMeta, io: &IoMeta) -> Fit {
         Kind::Front => u64::from(io.sectors) * 512,
         Kind::Discard => 0,
     };
-    // Buffers start on a boundary, so the joint is where the first part ends.
+    // Buffers start on a boundary, so only the joint, where the first part ends, has to be checked.
     if first_bytes & limits.virt_boundary_mask != 0 {
         return Fit::No;
     }
@@ -158,7 +157,7 @@ mod tests {
         assert_eq!(fit(&one_range, &discard(0, 50), &discard(60, 8)), Fit::No);
     }
 
-    /// A joint lies where the first part ends, and which one that is depends on the kind.
+    /// The joint is where the first part ends; the kind of merge decides which part is first.
     #[test]
     fn s16_14_the_first_part_ends_at_a_virt_boundary() {
         let virt = Limits { virt_boundary_mask: 4095, ..Limits::default() };
@@ -190,7 +189,7 @@ mod tests {
         assert_eq!(joined(&two, &three, Kind::Back).segments, 5);
         let front = joined(&three, &two, Kind::Front);
         assert_eq!((front.sector, front.sectors, front.segments), (8, 16, 5));
-        // However many bios it has, a contiguous discard is one range, and is never full of them.
+        // A contiguous discard is one range however many bios it has, and is never full of them.
         let (one, next) = (with(Op::Discard, 8, 1), with(Op::Discard, 16, 1));
         assert_eq!(fit(&limits, &one, &next), Fit::Merge(Kind::Back));
         assert_eq!(fit(&limits, &next, &one), Fit::Merge(Kind::Front));

@@ -1,7 +1,7 @@
-//! Finds a held request by the sector at which it starts or ends.
+//! An index that finds a held request by the sector at which it starts or ends.
 //!
-//! Two hash tables over slots, chained by index: no allocation after creation, O(1) for each operation. The
-//! key sits beside the links, so a miss touches one bucket head and nothing else.
+//! It is two hash tables over slots, chained by index: no allocation after creation, O(1) for each operation. The key
+//! is stored beside the links, so a miss reads only one bucket head.
 
 use blkmq_core::RequestId;
 
@@ -15,7 +15,7 @@ struct Entry {
     prev: u32,
 }
 
-/// One table: request ids by a sector.
+/// A table of request ids by sector.
 pub(crate) struct SectorHash {
     buckets: Box<[u32]>,
     entries: Box<[Entry]>,
@@ -35,7 +35,7 @@ impl SectorHash {
 
     #[inline]
     fn bucket(&self, sector: u64) -> usize {
-        // Fibonacci hashing: neighbours in sectors land far apart.
+        // Fibonacci hashing spreads neighbouring sectors over distant buckets.
         (sector.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> self.shift) as usize
     }
 
@@ -67,7 +67,7 @@ impl SectorHash {
         self.entries[id.index()].id = None;
     }
 
-    /// Those filed under `sector`, the newest first.
+    /// The requests indexed under `sector`, the newest first.
     #[inline]
     fn find(&self, sector: u64) -> impl Iterator<Item = RequestId> + '_ {
         let mut at = self.buckets[self.bucket(sector)];
@@ -84,7 +84,7 @@ impl SectorHash {
     }
 }
 
-/// Held, mergeable requests by both edges.
+/// The held, mergeable requests by both edges.
 pub(crate) struct MergeIndex {
     starts: SectorHash,
     ends: SectorHash,
@@ -106,7 +106,7 @@ impl MergeIndex {
         self.ends.entries[id.index()].id == Some(id)
     }
 
-    /// Takes `id` out; false if it was not in.
+    /// Removes `id`; false if it was not in the index.
     #[inline]
     pub(crate) fn remove(&mut self, id: RequestId) -> bool {
         let there = self.contains(id);
@@ -172,7 +172,7 @@ mod tests {
         assert!(index.contains(id) && index.remove(id) && !index.remove(id));
     }
 
-    /// O(1) needs more buckets than requests, and neighbours in sectors in different ones.
+    /// O(1) needs more buckets than requests, and different buckets for neighbouring sectors.
     #[test]
     fn buckets_are_twice_the_slots_and_evenly_filled() {
         let buckets = |slots| SectorHash::new(slots).buckets.len();

@@ -1,38 +1,38 @@
-//! How an elevator is reached: the steps that were proposed for Linux one by one, each as it was before, as it was
-//! proposed, and as this project does it.
+//! How threads reach an elevator: the steps that were proposed for Linux one by one. Each exists as it was before, as
+//! it was proposed, and as this project does it.
 //!
 //! *Before* is the kernel's way: a lock for each merge attempt, each inserted plug and each dispatched request, and a
-//! wake-up for each kick. The proposals are those of `spec/history.md`, sections 1 to 3. What goes together is said in
-//! [`Modes::settle`]; how each is done, in `before`, and in `drive.rs` for ours.
+//! wake-up for each kick. The proposals are those of `spec/history.md`, sections 1 to 3. [`Modes::settle`] says which
+//! choices go together. `before` implements the kernel's way and the proposals, `drive.rs` the way of this project.
 
 use crate::config::ConfigError;
 use std::fmt;
 
-/// Access to the elevator. An option, so that before and after run in the same binary.
+/// How threads get access to the elevator. It is an option, so that before and after run in the same binary.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Access {
-    /// Whoever holds the run serves everybody; others leave their work and go on (design decision D3).
+    /// The thread that holds the run serves all submitters; the others stage their bios and go on (decision 0002).
     #[default]
     Combining,
     /// A fair queued spin lock, taken for each bio's merge attempt, once per inserted plug, and for dispatching, as
     /// in the kernel.
     Spin,
-    /// The same with a lock that parks: the honest comparison where threads outnumber cores.
+    /// The same with a lock that parks its waiters: the honest comparison where threads outnumber cores.
     Mutex,
-    /// The spin lock, and a bit beside it that one dispatcher at a time sets: whoever finds it set leaves, and the
-    /// one who set it goes on for everybody (`spec/history.md` section 2).
+    /// The spin lock, and beside it a bit that one dispatcher at a time sets. A thread that finds the bit set leaves;
+    /// the thread that set it goes on dispatching for all (`spec/history.md` section 2).
     Serialised,
 }
 
 /// How requests leave an elevator.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum DispatchMode {
-    /// One for each hold of the lock, as in the kernel.
+    /// One request for each hold of the lock, as in the kernel.
     One,
-    /// As many as there are tags and budgets for in one hold of the lock, if the elevator is the whole queue's and
-    /// the device is not busy (`spec/framework.md` section 15). Each hold's requests stay together.
+    /// As many requests in one hold of the lock as there are tags and budgets for, if the elevator serves the whole
+    /// queue and the device is not busy (`spec/framework.md` section 15). The requests of one hold stay together.
     Batch,
-    /// In the order of the policy, whoever dispatches (D6).
+    /// In the order of the policy, whichever thread dispatches (decision 0003).
     TotalOrder,
 }
 
@@ -41,8 +41,8 @@ pub enum DispatchMode {
 pub enum InsertMode {
     /// Under the lock.
     Direct,
-    /// Under the lock if that is free. If not, the requests are parked in one of several lists that whoever has the
-    /// lock next takes over. Nothing merges with what is parked.
+    /// Under the lock if it is free. If not, the requests are parked in one of several lists, which the next holder
+    /// of the lock takes over. Parked requests merge with nothing.
     PercpuLists,
     /// Through staging, without slots, unless the elevator is free.
     Staged,
@@ -55,36 +55,37 @@ pub enum MergeMode {
     Always,
     /// When it is pushed, if the lock is free.
     SkipWhenContended,
-    /// When it is taken in, always (D4).
+    /// When a runner admits it, always (decision 0002).
     AtDrain,
 }
 
-/// What becomes of a kick.
+/// How kicks are kept.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum KickMode {
-    /// Each one wakes somebody, and while something waits each completed request makes one for every hardware queue.
+    /// Each kick wakes a thread. While a request waits, each completed request kicks every hardware queue.
     Always,
-    /// The same, but a flag drops those between one that wakes and the beginning of the pass. What is then put off stays
-    /// put off (`spec/framework.md` section 9.1).
+    /// The same, but a flag drops the kicks between one that wakes and the beginning of its pass. A pass that is
+    /// postponed in between stays postponed (`spec/framework.md` section 9.1).
     Flag,
-    /// One that finds a pass due already wakes nobody, and who waits is served by whoever took back what completed (D9).
+    /// A kick that finds a pass due already wakes no thread. The thread that reaps a completion serves the requests
+    /// that wait for one.
     Coalesced,
 }
 
-/// A closed set of words, by which command lines and attributes know the members.
+/// A closed set of words, by which command lines and attributes name the members.
 macro_rules! named {
     ($($mode:ident [$n:literal]: $($word:literal $member:ident),*;)*) => {$(
         impl $mode {
             /// Every choice, with the name that command lines and attributes know it by.
             pub const ALL: [(&'static str, Self); $n] = [$(($word, Self::$member)),*];
 
-            /// The choice of that name.
+            /// The choice with that name.
             #[must_use]
             pub fn from_name(name: &str) -> Option<Self> {
                 Self::ALL.iter().find(|(known, _)| *known == name).map(|(_, mode)| *mode)
             }
 
-            /// Its name.
+            /// The name of this choice.
             #[must_use]
             pub fn name(self) -> &'static str {
                 match self {
@@ -116,7 +117,7 @@ impl Access {
         self != Self::Combining
     }
 
-    /// The ways of dispatching that go with it, its own first.
+    /// The dispatch modes that go with this access, its default first.
     #[must_use]
     pub fn dispatch(self) -> &'static [DispatchMode] {
         match self {
@@ -127,7 +128,7 @@ impl Access {
         }
     }
 
-    /// The ways of inserting that go with it, its own first.
+    /// The insert modes that go with this access, its default first.
     #[must_use]
     pub fn insert(self) -> &'static [InsertMode] {
         match self {
@@ -137,7 +138,7 @@ impl Access {
         }
     }
 
-    /// The times of merging that go with it, its own first.
+    /// The merge modes that go with this access, its default first.
     #[must_use]
     pub fn merge(self) -> &'static [MergeMode] {
         match self {
@@ -148,39 +149,39 @@ impl Access {
     }
 }
 
-/// What was chosen besides the [`Access`]; `None`: what goes with that.
+/// The choices made besides the [`Access`]. `None` stands for the default of that access.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Modes {
     /// How requests leave an elevator.
     pub dispatch: Option<DispatchMode>,
-    /// How a plug gets into one.
+    /// How a plug gets into an elevator.
     pub insert: Option<InsertMode>,
     /// When a bio is offered to merging.
     pub merge: Option<MergeMode>,
-    /// What becomes of a kick; `None`: they are coalesced. Goes with every access.
+    /// How kicks are kept; `None` means coalesced. Every choice goes with every access.
     pub kick: Option<KickMode>,
 }
 
-/// All of it, settled.
+/// All choices, settled.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct EffectiveModes {
     /// Access to the elevator.
     pub access: Access,
-    /// How requests leave it.
+    /// How requests leave the elevator.
     pub dispatch: DispatchMode,
-    /// How a plug gets into it.
+    /// How a plug gets into the elevator.
     pub insert: InsertMode,
     /// When a bio is offered to merging.
     pub merge: MergeMode,
-    /// What becomes of a kick.
+    /// How kicks are kept.
     pub kick: KickMode,
 }
 
 impl Modes {
-    /// What results with `access`.
+    /// The modes that result with `access`.
     ///
     /// # Errors
-    /// If something chosen does not go with it.
+    /// If a choice does not go with `access`.
     pub fn settle(&self, access: Access) -> Result<EffectiveModes, ConfigError> {
         let refuse = |option| ConfigError::Mode { access, option };
         Ok(EffectiveModes {
@@ -193,7 +194,7 @@ impl Modes {
     }
 }
 
-/// What was chosen, if it is among what goes; the first of that if nothing was.
+/// The chosen mode if it is among `goes`; the first of `goes` if no mode was chosen.
 fn pick<M: Copy + PartialEq>(chosen: Option<M>, goes: &[M]) -> Option<M> {
     match chosen {
         None => goes.first().copied(),
@@ -201,7 +202,7 @@ fn pick<M: Copy + PartialEq>(chosen: Option<M>, goes: &[M]) -> Option<M> {
     }
 }
 
-/// The names of what goes with `access` for `option`, for messages.
+/// The names of the modes that go with `access` for `option`, for messages.
 pub(crate) fn accepted(access: Access, option: &str) -> Vec<&'static str> {
     match option {
         "dispatch" => access.dispatch().iter().map(|mode| mode.name()).collect(),

@@ -64,7 +64,7 @@ impl Outstanding {
         Self { op, sector, sectors, owner, group, tag: None, hw: None, place, since: arrived }
     }
 
-    /// The same with its age at `now`.
+    /// This request with its age at `now`, for display.
     pub fn at(&self, now: Instant) -> impl fmt::Display {
         Aged(*self, now)
     }
@@ -114,7 +114,7 @@ impl<P: Send + 'static> Queue<P> {
     /// [`Submitter::poll`](crate::Submitter::poll) does.
     #[must_use]
     pub fn outstanding(&self, now: Instant, most: usize) -> Vec<Outstanding> {
-        // As for a change, because elevators are entered here under the changer's number.
+        // Held as for a change, because elevators are entered here under the changer's number.
         let _desk = self.root.desk();
         let q = self.root.current();
         let mut found = Vec::new();

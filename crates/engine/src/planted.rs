@@ -1,42 +1,42 @@
-//! Bugs that the models in `shuttle_tests` plant, to prove that they would be found. Everywhere else
-//! [`is`] is the constant `false`, and the steps that ask it are what they were.
+//! Bugs that the models in `shuttle_tests` plant, to prove that they would be found. In every other build [`is`] is
+//! the constant `false`, and the code that asks it is unchanged.
 
 /// A step left out or done wrongly.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Planted {
-    /// Something becomes due and nobody looks whom to wake for it.
+    /// Work becomes due, and the thread that finds it looks for no parked submitter to wake.
     ForgetsParked,
-    /// A budget comes back and the elevators that wait for one are not told.
+    /// A budget is returned, and the elevators that wait for one are not kicked.
     ForgetsBudgetWaiters,
-    /// A token comes back and the elevators that wait for one are not told.
+    /// A token is returned, and the elevators that wait for one are not kicked.
     ForgetsTokenWaiters,
-    /// An elevator goes away without asking to be told of what comes back.
+    /// A runner leaves for want of a resource and does not ask to be kicked when one is returned.
     ForgetsRestart,
     /// A run ends although another pass is owed.
     LosesOwedPass,
-    /// A queue that is rebuilt does not look at what was staged before.
+    /// A queue is rebuilt and does not look at the bios that were staged before.
     ForgetsStaged,
-    /// A submitter stages something and does not look whether that is still the queue.
+    /// A submitter stages bios and does not check whether the queue is still current.
     ForgetsVersion,
-    /// A submitter goes away and does not hand on what it alone would have come back for.
+    /// A submitter leaves and wakes no other one for the work that it alone would have come back for.
     ForgetsToHandOn,
-    /// A flush under way serves also those who begin to wait for one.
+    /// A flush under way also serves requests that became pending after it began.
     ServesLateComers,
-    /// A pump hands something back and calls nobody for it.
+    /// A pump hands a request back to its elevator and kicks no runner for it.
     ForgetsHandedBack,
-    /// A request that its device gave up is still taken to be there.
+    /// A pump keeps the deadline of a request that its device has given up.
     KeepsExpired,
-    /// Nobody is told when to come back for what the device may lose.
+    /// Waiters are not told the deadline of a request that the device may lose.
     ForgetsTimer,
-    /// An I/O is given up for a submitter that sleeps, and nobody wakes it.
+    /// An I/O of a sleeping submitter is cancelled, and the submitter is not woken.
     CancelsInSilence,
-    /// An ask is for whoever has the cookie when it is answered.
+    /// An ask cancels the I/O that has the cookie when the ask is answered, even one pushed after the ask.
     ForgetsMarks,
-    /// A request is given up, and the policy is not told.
+    /// A request is cancelled, and the policy is not told.
     ForgetsToWithdraw,
     /// Requests that were parked while the lock was taken are not taken over.
     ForgetsParkedRequests,
-    /// Somebody is sent away by a dispatcher who does not come again for it.
+    /// A dispatcher does not come again for a thread that it has sent away.
     ForgetsSentAway,
 }
 
@@ -64,7 +64,7 @@ mod models {
         PLANTED.get() == Some(bug)
     }
 
-    /// From now on `bug` is planted, and no other.
+    /// Plants `bug` and no other.
     pub(crate) fn plant(bug: Option<Planted>) {
         PLANTED.set(bug);
     }

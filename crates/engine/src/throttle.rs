@@ -1,8 +1,9 @@
-//! What a submitter holds back because its group has had its share: the limits of `io.max`.
+//! I/Os that a submitter holds back because their group has used its share: the limits of `io.max`.
 //!
-//! Above every scheduler, and private to the thread: nobody else has to know what waits here, no change of the queue
-//! concerns it, and groups do not wait behind each other. Only the oldest I/O of each group has a time; the next
-//! one gets its own when that is on its way, so that a limit that is lifted is felt after one I/O.
+//! A throttle is above every scheduler and private to its thread: no other thread has to know which I/Os wait here,
+//! no change of the queue concerns them, and groups do not wait behind each other. Only the oldest I/O of each group
+//! has a time; the next one gets its time when the oldest has gone, so that a lifted limit takes effect after one
+//! I/O.
 
 use crate::BioTable;
 use crate::elevator::Proto;
@@ -11,11 +12,11 @@ use crate::slots::Bio;
 use blkmq_core::{GroupId, Instant};
 use std::collections::VecDeque;
 
-/// I/Os of one group, in the order of submission.
+/// The waiting I/Os of one group, in the order of submission.
 struct Line {
     group: GroupId,
     waiting: VecDeque<Proto>,
-    /// When the first of them may go.
+    /// When the first I/O may go.
     at: Instant,
 }
 
@@ -28,24 +29,23 @@ impl Throttle {
         self.0.is_empty()
     }
 
-    /// How many wait. O(groups that wait).
+    /// How many I/Os wait. O(groups that wait).
     pub(crate) fn len(&self) -> u32 {
         self.0.iter().map(|line| line.waiting.len() as u32).sum()
     }
 
-    /// Does anything of this group wait?
+    /// Does an I/O of this group wait?
     pub(crate) fn waits(&self, group: GroupId) -> bool {
         self.0.iter().any(|line| line.group == group)
     }
 
-    /// May something go by now?
+    /// May an I/O go by now?
     #[inline]
     pub(crate) fn is_due(&self, now: Instant) -> bool {
         !self.is_empty() && self.0.iter().any(|line| line.at <= now)
     }
 
-    /// Takes an I/O that is limited, or gives it back if it may go now and nothing of its group waits. O(groups that
-    /// wait).
+    /// Takes a limited I/O, or gives it back if it may go now and no I/O of its group waits. O(groups that wait).
     pub(crate) fn hold(&mut self, now: Instant, meters: &Meters, proto: Proto) -> Option<Proto> {
         let group = proto.meta.group;
         if let Some(line) = self.0.iter_mut().find(|line| line.group == group) {
@@ -60,7 +60,7 @@ impl Throttle {
         None
     }
 
-    /// One that may go by now; the group behind it goes on waiting. O(groups that wait).
+    /// Takes an I/O that may go by now; the others of its group go on waiting. O(groups that wait).
     pub(crate) fn next_due(&mut self, now: Instant, meters: &Meters) -> Option<Proto> {
         let at = self.0.iter().position(|line| line.at <= now)?;
         let line = &mut self.0[at];
@@ -74,20 +74,20 @@ impl Throttle {
         Some(proto)
     }
 
-    /// Takes everything out.
+    /// Takes all I/Os out.
     pub(crate) fn drain(&mut self) -> impl Iterator<Item = Proto> + '_ {
         self.0.drain(..).flat_map(|line| line.waiting)
     }
 
-    /// When the next one may go.
+    /// When the next I/O may go.
     pub(crate) fn deadline(&self) -> Option<Instant> {
         self.0.iter().map(|line| line.at).min()
     }
 
-    /// Takes out the oldest I/O that bears `cookie`. O(everything that waits).
+    /// Takes out the oldest I/O with this cookie. O(waiting I/Os).
     ///
-    /// If it had a time, that is not for the next one, which may cost more: it gets its own, and what was taken out
-    /// counts as gone.
+    /// If the I/O was the first of its line, it counts as gone. The next I/O does not inherit its time but gets its
+    /// own, because it may cost more.
     pub(crate) fn remove<P>(
         &mut self,
         now: Instant,

@@ -21,7 +21,7 @@ fn enter(flushes: &mut FlushQueues, index: u32, steps: Sequence) {
     assert_eq!(flushes.enter(T0, HW, rq(index), steps), !steps.pre);
 }
 
-/// A flush in the name of `carrier` is over; what follows for those whom it served.
+/// A flush in the name of `carrier` is over; returns the next steps of the requests that it served.
 fn flushed(flushes: &mut FlushQueues, carrier: u32, result: IoResult) -> Vec<(u32, Next)> {
     flushes.flushed(HW, rq(carrier), result);
     let served = std::iter::from_fn(|| flushes.next_served(HW));
@@ -98,7 +98,7 @@ fn c1_one_flush_at_a_time_and_who_comes_later_waits_for_the_next() {
     assert!(f.is_empty());
 }
 
-/// The rule that makes FUA true: the flush under way may have gone by before the data was in the cache.
+/// The rule that makes FUA true: the flush under way may have begun before the data was in the cache.
 #[test]
 fn a_flush_that_began_before_the_data_was_done_does_not_count() {
     let mut f = queues();

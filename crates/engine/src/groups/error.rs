@@ -6,26 +6,26 @@ use std::fmt;
 /// Why a tree of groups cannot be changed as asked.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum GroupError {
-    /// No group of that name; with the names that there are.
+    /// No group has that name; lists the names that exist.
     Unknown {
-        /// What was asked for.
+        /// The unknown name.
         name: String,
         /// Every name, separated by commas.
         known: String,
     },
-    /// It was removed; a group of that name is another one.
+    /// The group was removed, and another group has its name now.
     Gone(String),
-    /// There is one of that name.
+    /// A group of that name exists.
     Exists(String),
-    /// A name that could not be told from other words.
+    /// A name that could be confused with other words.
     Name(String),
-    /// A weight beyond what schedulers take.
+    /// A weight outside the range of schedulers.
     Weight(u32),
-    /// As cgroup v2 spells it, and beyond its range.
+    /// A weight in the spelling of cgroup v2, outside its range.
     IoWeight(u32),
-    /// As many groups as there can be.
+    /// The tree has as many groups as it can have.
     Full,
-    /// It has groups below it, which would hang in the air.
+    /// Other groups are below it, which would lose their parent.
     HasChildren {
         /// The group.
         name: String,
@@ -34,11 +34,11 @@ pub enum GroupError {
     },
     /// The root cannot be changed in this way.
     Root,
-    /// Its parent is itself, or below it.
+    /// The parent is the group itself, or below it.
     Cycle {
         /// The group.
         name: String,
-        /// What was to be its parent.
+        /// The parent that was asked for.
         parent: String,
     },
 }

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-/// At most so much in a second; `None` is `max`, no limit. Those of the groups above hold as well.
+/// Limits per second; `None` is `max`, no limit. The limits of the groups above hold as well.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct IoMax {
     /// Bytes read.
@@ -60,10 +60,10 @@ impl IoMax {
         *self != Self::default()
     }
 
-    /// With what `text` sets: pairs like `rbps=1048576 wiops=max`, separated by spaces.
+    /// These limits with the changes in `text`: pairs like `rbps=1048576 wiops=max`, separated by spaces.
     ///
     /// # Errors
-    /// For the first word that is none of those.
+    /// For the first word that is no such pair.
     pub fn set(mut self, text: &str) -> Result<Self, IoMaxError> {
         for word in text.split_whitespace() {
             let refused = || IoMaxError { word: word.into() };

@@ -1,10 +1,10 @@
-//! The limits of all groups as submitters keep to them: a meter for each kind, and who is below whom.
+//! The limits of all groups as submitters keep to them: a meter for each kind of limit, and the parent of each group.
 
 use super::tree::{GroupTree, MAX_GROUPS};
 use crate::sync::{AtomicBool, AtomicU16, Meter, Ordering};
 use blkmq_core::{GroupId, Instant, IoMeta, Op, SECTOR_SIZE};
 
-/// What a group is measured by.
+/// The meters of a group.
 struct Meters4 {
     /// The group above.
     parent: AtomicU16,
@@ -14,10 +14,11 @@ struct Meters4 {
     wiops: Meter,
 }
 
-/// The meters of every group that there may be. They are there as long as the queue: a group that comes or
-/// changes is a few stores, and who looks at it meanwhile sees old limits or new ones.
+/// The meters of every group that there may be, allocated for the life of the queue. A change of a group is a few
+/// stores, and a thread that reads meanwhile sees old limits or new ones.
 pub(crate) struct Meters {
-    /// Any group has limits. On a line that is rarely written, and all that is looked at while there are none.
+    /// Does any group have limits? On a line that is rarely written; while no group has limits, submitters read only
+    /// this.
     any: AtomicBool,
     groups: Box<[Meters4]>,
 }
@@ -40,7 +41,7 @@ impl Meters {
         self.any.load(Ordering::Relaxed)
     }
 
-    /// From now on `tree` is the tree.
+    /// Sets the limits and parents of `tree`.
     pub(crate) fn set(&self, tree: &GroupTree) {
         for (id, meters) in (0..).map(GroupId).zip(&self.groups) {
             let group = tree.get(id);
@@ -63,7 +64,8 @@ impl Meters {
         self.any.store(any, Ordering::Relaxed);
     }
 
-    /// From the group of `io` up to below the root. A tree that is being changed may lead astray, but not for ever.
+    /// The meters from `group` up to below the root. While the tree is being changed the way up may be wrong, but it
+    /// ends.
     fn above(&self, group: GroupId) -> impl Iterator<Item = &Meters4> {
         let meters = |id: u16| self.groups.get(usize::from(id)).filter(|_| id != GroupId::ROOT.0);
         let up = move |of: &&Meters4| meters(of.parent.load(Ordering::Relaxed));
@@ -78,7 +80,8 @@ impl Meters {
                 .any(|of| of.kinds(io).iter().any(|(meter, _)| meter.is_limited()))
     }
 
-    /// When `io` may go, by its group and all above it: `now` or later. It is counted as gone.
+    /// Reserves the time at which `io` may go, by the limits of its group and of all groups above: `now` or later.
+    /// The I/O counts as gone.
     pub(crate) fn reserve(&self, now: Instant, io: &IoMeta) -> Instant {
         let mut at = now;
         for of in self.above(io.group) {
@@ -91,13 +94,13 @@ impl Meters {
 }
 
 impl Meters4 {
-    /// The meters for an I/O, and what it is to each of them.
+    /// The meters for an I/O, and how many units it takes of each.
     fn kinds(&self, io: &IoMeta) -> [(&Meter, u64); 2] {
         let bytes = u64::from(io.sectors) * u64::from(SECTOR_SIZE);
         match io.op {
             Op::Read => [(&self.rbps, bytes), (&self.riops, 1)],
             Op::Write => [(&self.wbps, bytes), (&self.wiops, 1)],
-            // They move no data to speak of.
+            // They transfer no data.
             Op::Discard | Op::WriteZeroes | Op::Flush => [(&self.wbps, 0), (&self.wiops, 1)],
         }
     }
@@ -123,7 +126,7 @@ mod tests {
         IoMeta { group: tree.find(group).expect("there"), ..IoMeta::new(op, 0, 8) }
     }
 
-    /// How many of `io` go within a second.
+    /// How many I/Os like `io` go within a second.
     fn in_a_second(meters: &Meters, io: &IoMeta) -> usize {
         let begin = Instant::from_nanos(1_000_000_000);
         let end = begin + Nanos::from_secs(1);
@@ -137,7 +140,7 @@ mod tests {
         let meters = Meters::new();
         meters.set(&tree);
         assert!(meters.any());
-        // The slack of 10 ms comes on top, and one that is on its way.
+        // The slack of 10 ms comes on top, and one I/O that is on its way.
         assert_eq!(in_a_second(&meters, &io(&tree, Op::Read, "b")), 1010);
         assert_eq!(in_a_second(&meters, &io(&tree, Op::Write, "b")), 101);
         assert!(
@@ -165,7 +168,7 @@ mod tests {
         let meters = Meters::new();
         meters.set(&limited);
         let io = io(&limited, Op::Read, "a");
-        // The second one comes early by the slack.
+        // The second I/O comes early by the slack.
         assert_eq!(in_a_second(&meters, &io), 2);
         meters.set(&tree(&[("a", "/", "")]));
         assert!(!meters.any() && !meters.limit(&io));

@@ -1,9 +1,8 @@
 //! Groups of owners: a tree with names, weights and limits.
 //!
-//! The tree is a part of a queue's [`Plan`](crate::Plan), and so of what can be changed while I/O runs. Schedulers
-//! that share by weight are told of it ([`GroupChange`](blkmq_sched::GroupChange)); limits are kept to above every
-//! scheduler, by the submitters (`throttle.rs`). Which owners are in which group is nobody's business here: every
-//! I/O names its group.
+//! The tree is part of a queue's [`Plan`](crate::Plan), so it can be changed while I/O runs. Schedulers that share by
+//! weight are told of it ([`GroupChange`](blkmq_sched::GroupChange)); the submitters enforce limits above every
+//! scheduler (`throttle.rs`). This module does not know which owners are in which group: every I/O names its group.
 
 mod error;
 mod limits;

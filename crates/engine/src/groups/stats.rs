@@ -1,9 +1,10 @@
-//! Statistics of groups: how much is counted, when, and where the numbers are.
+//! Statistics of groups: how much is counted, when, and where the numbers are kept.
 //!
-//! A policy notes down what happens to groups while its elevator is run (D14). The notes are summed up with the elevator,
-//! and every few passes whoever has run it takes them along and counts them when he has let go of it, if nobody else is
-//! counting at that moment; if somebody is, they stay. `inline` counts each note at once, under the run, as Linux
-//! did before its series on this (`spec/history.md` section 5). It exists to be compared with.
+//! A policy notes events of groups while its elevator runs. The notes are summed up beside the elevator. Every few
+//! passes the runner takes the sums to the ledger, and counts them after it has released the elevator; if another
+//! thread is counting at that moment, the sums stay with the elevator. `inline` counts each note at once, under the
+//! run, as Linux did before its series on this (`spec/history.md` section 5). It exists for comparison (decision
+//! 0008).
 
 use crate::sync::{Mutex, MutexGuard, PoisonError};
 use blkmq_core::GroupId;
@@ -14,14 +15,14 @@ use blkmq_sched::{GroupChange, GroupIo, GroupStats, Note, Reading, StatsLevel, T
 pub struct Stats {
     /// How much.
     pub level: StatsLevel,
-    /// Each event at once, while the elevator is run, instead of afterwards.
+    /// Count each event at once, while the elevator runs, instead of after the run.
     pub inline: bool,
 }
 
 /// The numbers of a queue's groups.
 pub(crate) struct Ledger(Mutex<Book>);
 
-/// The numbers, and what is to be counted in.
+/// The numbers, and the sums to be added to them.
 pub(crate) struct Book {
     stats: GroupStats,
     incoming: Vec<Tally>,
@@ -32,20 +33,20 @@ impl Ledger {
         Self(Mutex::new(Book { stats: GroupStats::new(), incoming: Vec::new() }))
     }
 
-    /// Waits for whoever is counting.
+    /// The book, after waiting for another thread that counts.
     fn book(&self) -> MutexGuard<'_, Book> {
-        // Whatever a panic has left half counted is a number that is a little off.
+        // Numbers that a panic has left half counted are only a little off.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes `notes` if nobody is counting; to be counted with [`Book::count`].
+    /// Takes `notes` if no other thread is counting; [`Book::count`] counts them.
     pub(crate) fn try_take(&self, notes: &mut Tallies) -> Option<MutexGuard<'_, Book>> {
         let mut book = self.0.try_lock().ok()?;
         book.take(notes);
         Some(book)
     }
 
-    /// Takes `notes` and counts them, waiting for whoever is counting.
+    /// Takes `notes` and counts them, after waiting for another thread that counts.
     pub(crate) fn count(&self, notes: &mut Tallies) {
         let mut book = self.book();
         book.take(notes);
@@ -57,14 +58,14 @@ impl Ledger {
         self.book().stats.apply(note);
     }
 
-    /// The tree of groups has changed.
+    /// Follows changes of the tree of groups.
     pub(crate) fn regroup(&self, changes: impl IntoIterator<Item = GroupChange>) {
         let mut book = self.book();
         book.count();
         changes.into_iter().for_each(|change| book.stats.regroup(change));
     }
 
-    /// What a group and all below it have done.
+    /// The I/O of a group and of all groups below it.
     pub(crate) fn io(&self, group: GroupId) -> Option<GroupIo> {
         let mut book = self.book();
         book.count();
@@ -80,12 +81,12 @@ impl Ledger {
 }
 
 impl Book {
-    /// Has `notes` counted later.
+    /// Takes `notes`, to be counted later.
     pub(crate) fn take(&mut self, notes: &mut Tallies) {
         notes.drain(|tally| self.incoming.push(tally));
     }
 
-    /// Counts in what has come in.
+    /// Adds the sums taken so far to the numbers.
     pub(crate) fn count(&mut self) {
         let Self { stats, incoming } = self;
         incoming.drain(..).for_each(|tally| stats.apply_tally(&tally));

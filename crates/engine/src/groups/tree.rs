@@ -1,4 +1,4 @@
-//! [`GroupTree`]: which groups there are, in which order, with which weights and limits.
+//! [`GroupTree`]: the groups of a queue, parents first, with their weights and limits.
 
 use super::error::GroupError;
 use super::limits::IoMax;
@@ -9,23 +9,23 @@ use blkmq_sched::GroupChange;
 pub const MAX_GROUPS: u16 = 1023;
 /// The largest weight.
 pub const MAX_WEIGHT: u32 = 1000;
-/// The weight of a group unless something else is said.
+/// The weight of a group unless it is set.
 pub(crate) const DEFAULT_WEIGHT: u32 = 100;
-/// Characters in a name.
+/// The most characters in a name.
 pub(super) const MAX_NAME: usize = 64;
 
 /// A group.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Group {
-    /// Its number, which I/Os bear.
+    /// Its number, which I/Os carry.
     pub id: GroupId,
     /// Its name, unique in its tree.
     pub name: String,
-    /// The group that it is below.
+    /// The group above it.
     pub parent: GroupId,
     /// Its share among its siblings, 1 to 1000.
     pub weight: u32,
-    /// What it may use at most.
+    /// Its limits.
     pub max: IoMax,
 }
 
@@ -34,15 +34,15 @@ pub struct Group {
 pub struct GroupTree {
     /// Parents before children.
     groups: Vec<Group>,
-    /// The number given out last: they go round, so that a number is not used again soon.
+    /// The number given out last. Numbers are given out in a circle, so that a number is not reused soon.
     last: u16,
 }
 
-/// What a weight of cgroup v2's `io.weight`, 1 to 10000 with 100 in the middle, is among 1 to 1000: unchanged up to
-/// 100, and above that in proportion, as systemd has it.
+/// Converts a weight of cgroup v2's `io.weight`, 1 to 10000 with 100 as the default, to the range 1 to 1000:
+/// unchanged up to 100, and in proportion above, as systemd does it.
 ///
 /// # Errors
-/// If it is out of range.
+/// If `io_weight` is out of range.
 pub fn weight_of_io_weight(io_weight: u32) -> Result<u32, GroupError> {
     match io_weight {
         1..=100 => Ok(io_weight),
@@ -59,12 +59,12 @@ fn is_root(name: &str) -> bool {
     matches!(name, "" | "/")
 }
 
-/// A group to be, as somebody writes it down: its parent may come later in the list.
+/// The description of a group to be created. In a list, its parent may come later.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Wanted {
     /// Its name.
     pub name: String,
-    /// The name of the group above; `/` for the root.
+    /// The name of the group above it; `/` for the root.
     pub parent: String,
     /// Its weight.
     pub weight: u32,
@@ -73,10 +73,10 @@ pub struct Wanted {
 }
 
 impl GroupTree {
-    /// A tree of these groups, in whatever order they are.
+    /// Builds a tree of these groups, in any order.
     ///
     /// # Errors
-    /// As [`add`](Self::add) and [`set_weight`](Self::set_weight); and if groups are below each other.
+    /// As [`add`](Self::add) and [`set_weight`](Self::set_weight); and if groups are below each other in a cycle.
     pub fn of(mut wanted: Vec<Wanted>) -> Result<Self, GroupError> {
         let mut tree = Self::default();
         while !wanted.is_empty() {
@@ -95,12 +95,12 @@ impl GroupTree {
         Ok(tree)
     }
 
-    /// Why none of `rest` has a parent in the tree.
+    /// The reason why no group of `rest` has a parent in the tree.
     fn without_parent(&self, rest: &[Wanted]) -> GroupError {
         let is_wanted = |name: &str| rest.iter().any(|group| group.name == name);
         match rest.iter().find(|group| !is_wanted(&group.parent)) {
             Some(orphan) => self.find(&orphan.parent).expect_err("it would be in the tree"),
-            // Everybody's parent is one of them: going up, one comes back to where one was.
+            // The parent of each group is in the list, so the way up from any of them leads into a cycle.
             None => {
                 let (name, parent) = (rest[0].name.clone(), rest[0].parent.clone());
                 GroupError::Cycle { name, parent }
@@ -113,13 +113,13 @@ impl GroupTree {
         self.groups.iter()
     }
 
-    /// There is only the root.
+    /// Is there only the root?
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.groups.is_empty()
     }
 
-    /// The group of that number; `None` for the root and for one that is gone. O(groups).
+    /// The group with that number; `None` for the root and for a group that is gone. O(groups).
     #[must_use]
     pub fn get(&self, id: GroupId) -> Option<&Group> {
         self.groups.iter().find(|group| group.id == id)
@@ -128,7 +128,7 @@ impl GroupTree {
     /// The number of the group called `name`; `/` is the root. O(groups).
     ///
     /// # Errors
-    /// If there is none.
+    /// If no group has that name.
     pub fn find(&self, name: &str) -> Result<GroupId, GroupError> {
         if is_root(name) {
             return Ok(GroupId::ROOT);
@@ -181,7 +181,7 @@ impl GroupTree {
     /// Gives a group a weight.
     ///
     /// # Errors
-    /// If there is no such group, it is the root, or the weight is none.
+    /// If there is no such group, it is the root, or the weight is out of range.
     pub fn set_weight(&mut self, name: &str, weight: u32) -> Result<(), GroupError> {
         self.named(name)?.weight = checked_weight(weight)?;
         Ok(())
@@ -196,13 +196,13 @@ impl GroupTree {
         Ok(())
     }
 
-    /// The group above; the root is above itself and above what is gone.
+    /// The group above `id`. For the root, and for a group that is gone, this is the root.
     #[must_use]
     pub fn parent(&self, id: GroupId) -> GroupId {
         self.get(id).map_or(GroupId::ROOT, |group| group.parent)
     }
 
-    /// Takes a group out of the tree. What it has waiting, and what still comes in its name, is its parent's.
+    /// Removes a group from the tree. Its waiting I/O, and I/O that still comes in its name, belong to its parent.
     ///
     /// # Errors
     /// If there is no such group, it is the root, or groups are below it.
@@ -216,10 +216,10 @@ impl GroupTree {
         Ok(())
     }
 
-    /// What schedulers have to be told so that a picture of this tree becomes one of `to`, in order.
+    /// The changes that turn a scheduler's picture of this tree into one of `to`, in order.
     pub(crate) fn changes(&self, to: &Self) -> Vec<GroupChange> {
         let is_in = |tree: &Self, group: &Group| {
-            // One of another name has only the number in common.
+            // A group with another name or parent has only the number in common.
             tree.get(group.id)
                 .is_some_and(|other| other.name == group.name && other.parent == group.parent)
         };

@@ -1,14 +1,16 @@
-//! Where I/Os of groups wait for a slot (decision 13): lines by group and submitter, and which line is next.
+//! The lobby, where I/Os of groups wait for a slot (decision 0013): lines by group and submitter, and the choice of
+//! the next line.
 //!
-//! Slots are scarce by design, so most of what a busy server has outstanding waits for one. In staging it waits behind
-//! the I/O of everything that came by the same submitter before it, and a policy that shares by group sees what the
-//! order of arrival lets it see. So under such a policy I/Os without a slot leave staging for this place, and a free slot
-//! goes to the group that [`Tree`] says; within a group submitters take turns, and a submitter's I/Os keep their order.
+//! Slots are scarce by design, so most of the I/O that a busy server has outstanding waits for one. In staging an I/O
+//! waits behind everything that the same submitter pushed before it, and a policy that shares by group sees the
+//! groups only in that order of arrival. So under such a policy I/Os without a slot move from staging to the lobby,
+//! and a free slot goes to the group that [`Tree`] names. Within a group submitters take turns, and the I/Os of a
+//! submitter keep their order.
 //!
-//! Under other policies, and without groups, it holds nothing but what an earlier queue left when it was rebuilt.
+//! Under other policies, and without groups, the lobby holds only I/Os left by the queue before a rebuild.
 //!
-//! What it does not do: it does not merge and does not know whether there is a slot. The elevator tries merging first,
-//! always, and asks for the next I/O here only when a slot is free. The bound on what waits is the submitters' credit.
+//! The lobby does not merge and does not know whether a slot is free. The elevator always tries merging first, and
+//! takes the next I/O from here only when a slot is free. The credit of the submitters bounds how many I/Os wait.
 
 mod tree;
 
@@ -26,10 +28,10 @@ pub(crate) use tree::Slots;
 
 /// The end of a line.
 const NIL: u32 = u32::MAX;
-/// The node of a request that is not counted.
+/// The node of a request that is not counted for any group.
 const UNCOUNTED: u16 = u16::MAX;
 
-/// A line's first and last place.
+/// The first and the last place of a line.
 #[derive(Clone, Copy)]
 struct Line {
     first: u32,
@@ -41,13 +43,13 @@ const EMPTY: Line = Line { first: NIL, last: NIL };
 /// The lines of one group.
 #[derive(Default)]
 struct Lines {
-    /// Submitters with something in line, in the order of their turns.
+    /// Submitters with an I/O in line, in the order of their turns.
     turns: VecDeque<SubmitterId>,
-    /// Of those, how many were refused one after the other in this round.
+    /// How many of them were refused in a row in this round.
     refused: u32,
 }
 
-/// A line whose turn it is.
+/// The line that is next.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Turn {
     node: u16,
@@ -61,23 +63,24 @@ pub(crate) struct Lobby {
     lines: Vec<Line>,
     /// By node.
     nodes: Vec<Lines>,
-    /// What waits, and the place behind each in its line, or in the list of free places.
+    /// The I/Os that wait, by place; then, for each place, the place behind it in its line or in the list of free
+    /// places.
     places: Vec<Option<Proto>>,
     behind: Vec<u32>,
     free: u32,
     waiting: u32,
-    /// Nodes of which nothing could be given a slot in this round.
+    /// Nodes that can get no slot in this round.
     refused: Vec<u16>,
-    /// Something came since the last round.
+    /// An I/O was pushed, or the tree of groups changed, since the last round.
     fresh: bool,
-    /// Of what waits, bare flushes.
+    /// How many of the waiting I/Os are bare flushes.
     flushes: u32,
-    /// The node of each request that the policy holds, by slot. Empty unless they are counted.
+    /// The node of each request that the policy holds, by slot. Empty until requests are counted.
     holders: Box<[u16]>,
 }
 
 impl Lobby {
-    /// Of an elevator with so many submitters, without groups.
+    /// The lobby of an elevator with so many submitters, without groups.
     pub(crate) fn new(submitters: u16) -> Self {
         let mut lobby = Self {
             tree: Tree::new(),
@@ -106,38 +109,38 @@ impl Lobby {
         self.refused.reserve(nodes);
     }
 
-    /// I/Os without a slot wait here, since there are groups.
+    /// Do I/Os without a slot wait here? True when there are groups.
     #[inline]
     pub(crate) fn is_open(&self) -> bool {
         self.tree.has_groups()
     }
 
-    /// Nothing waits.
+    /// Does no I/O wait?
     #[inline]
     pub(crate) fn is_empty(&self) -> bool {
         self.waiting == 0
     }
 
-    /// A bare flush waits.
+    /// Does a bare flush wait?
     #[inline]
     pub(crate) fn has_flush(&self) -> bool {
         self.flushes > 0
     }
 
-    /// Something came since the last round.
+    /// Was an I/O pushed, or the tree of groups changed, since the last round?
     #[inline]
     pub(crate) fn is_fresh(&self) -> bool {
         self.fresh
     }
 
-    /// What the policy holds of each group is counted.
+    /// Are the requests that the policy holds counted by group?
     #[inline]
     pub(crate) fn counts(&self) -> bool {
         !self.holders.is_empty()
     }
 
-    /// The tree of groups has changed. Of `slots` requests, if they were not counted before, the policy holds `held`; up
-    /// to `most` I/Os may wait. O(groups), and with the first group O(slots).
+    /// Follows a change of the tree of groups. If requests were not counted before, there are `slots` of them, of
+    /// which the policy holds `held`. Up to `most` I/Os may wait. O(groups), and with the first group O(slots).
     pub(crate) fn regroup<'a>(
         &mut self,
         change: GroupChange,
@@ -147,7 +150,7 @@ impl Lobby {
         if !self.counts() {
             self.holders = vec![UNCOUNTED; slots].into_boxed_slice();
             held.for_each(|(id, meta)| self.hold(id, meta.group));
-            // Address space; memory as it is used.
+            // This reserves address space; memory is used as places are.
             self.places.reserve_exact(most);
             self.behind.reserve_exact(most);
         }
@@ -156,7 +159,7 @@ impl Lobby {
         self.fresh = true;
     }
 
-    /// The policy holds the request of a group.
+    /// Counts a request that the policy now holds for a group.
     #[inline]
     pub(crate) fn hold(&mut self, id: RequestId, group: GroupId) {
         let node = self.tree.node(group);
@@ -164,7 +167,7 @@ impl Lobby {
         self.tree.hold(node);
     }
 
-    /// It holds it no longer.
+    /// Counts a request that the policy holds no longer.
     #[inline]
     pub(crate) fn release(&mut self, id: RequestId) {
         let node = std::mem::replace(&mut self.holders[id.index()], UNCOUNTED);
@@ -204,7 +207,7 @@ impl Lobby {
         proto
     }
 
-    /// An I/O begins to wait, behind those of its group and submitter. O(log groups).
+    /// Adds an I/O at the end of the line of its group and submitter. O(log groups).
     pub(crate) fn push(&mut self, by: SubmitterId, proto: Proto) {
         let node = self.tree.node(proto.meta.group);
         let place = self.take_place(proto);
@@ -220,7 +223,7 @@ impl Lobby {
         self.fresh = true;
     }
 
-    /// Whose turn it is to be given a slot, of those not refused in this round.
+    /// The line to be given the next slot, of those that were not refused in this round.
     pub(crate) fn next(&self) -> Option<Turn> {
         let node = self.tree.next()?;
         let submitter = self.nodes[usize::from(node)].turns.front();
@@ -234,17 +237,17 @@ impl Lobby {
         Some(&proto.expect("a place in line is taken").meta)
     }
 
-    /// Takes the first I/O of the line whose turn it is, to be given a slot.
+    /// Takes the first I/O of the line that is next, to be given a slot, and charges its group.
     pub(crate) fn take(&mut self, turn: Turn) -> Proto {
         self.tree.charge(turn.node);
         let lines = &mut self.nodes[usize::from(turn.node)];
-        // The others of the group are next.
+        // The other submitters of the group are next.
         lines.turns.rotate_left(1);
         lines.refused = 0;
         self.pop(turn)
     }
 
-    /// Takes the first I/O of a line, which joins a request.
+    /// Takes the first I/O of a line, to join a request that has a slot.
     pub(crate) fn pop(&mut self, turn: Turn) -> Proto {
         let first = self.line(turn).first;
         self.unlink(turn, NIL, first);
@@ -267,7 +270,7 @@ impl Lobby {
         }
         if line.first == NIL {
             let lines = &mut self.nodes[usize::from(node)];
-            // It has just had its turn, as a rule.
+            // As a rule this submitter has just had its turn.
             if lines.turns.back() == Some(&submitter) {
                 lines.turns.pop_back();
             } else {
@@ -279,19 +282,19 @@ impl Lobby {
         }
     }
 
-    /// Does the policy hold as many requests of the group whose turn it is as it may while others wait?
+    /// Does the policy hold as many requests of the group in turn as the group may have while others wait?
     pub(crate) fn has_its_part(&self, turn: Turn, slots: Slots) -> bool {
         self.tree.has_its_part(turn.node, slots)
     }
 
-    /// The group whose turn it is gets no slot in this round.
+    /// Sets aside the group in turn: it gets no slot in this round.
     pub(crate) fn pass_over_group(&mut self, turn: Turn) {
         self.nodes[usize::from(turn.node)].refused = 0;
         self.tree.leave(turn.node);
         self.refused.push(turn.node);
     }
 
-    /// There is no slot for the I/O whose turn it was.
+    /// Sets aside the line in turn, because there is no slot for its I/O.
     pub(crate) fn pass_over(&mut self, turn: Turn) {
         let lines = &mut self.nodes[usize::from(turn.node)];
         lines.turns.rotate_left(1);
@@ -301,7 +304,7 @@ impl Lobby {
         }
     }
 
-    /// The round is over: what was refused in it is looked at again in the next one.
+    /// Ends the round: the lines and groups refused in it are eligible again in the next one.
     pub(crate) fn end_round(&mut self) {
         self.fresh = false;
         while let Some(node) = self.refused.pop() {
@@ -313,7 +316,7 @@ impl Lobby {
         }
     }
 
-    /// Takes the oldest I/O of a submitter that `is` what is looked for. O(groups + what waits).
+    /// Takes the oldest I/O of a submitter for which `is` holds. O(groups + waiting I/Os).
     #[cold]
     pub(crate) fn remove(&mut self, by: SubmitterId, is: impl Fn(&Proto) -> bool) -> Option<Proto> {
         let found = (0..self.nodes.len() as u16).filter_map(|node| {
@@ -327,7 +330,7 @@ impl Lobby {
         Some(self.leave_place(place))
     }
 
-    /// The first place of a line that holds what is looked for, and the place before it.
+    /// The first place of a line that matches, and the place before it.
     fn find(&self, turn: Turn, is: impl Fn(&Proto) -> bool) -> Option<(u32, u32)> {
         let (mut before, mut at) = (NIL, self.lines[self.index(turn)].first);
         while at != NIL {
@@ -339,7 +342,7 @@ impl Lobby {
         None
     }
 
-    /// Takes everything, in the order of arrival, each with its submitter.
+    /// Takes all I/Os, in the order of arrival, each with its submitter.
     pub(crate) fn take_all(&mut self) -> Vec<(SubmitterId, Proto)> {
         let mut all = Vec::with_capacity(self.waiting as usize);
         for node in 0..self.nodes.len() as u16 {

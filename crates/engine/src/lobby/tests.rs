@@ -1,4 +1,4 @@
-//! The lobby alone: which group is next, beside a search through all of them, and what becomes of lines.
+//! The lobby alone: which group is next, compared with a search through all groups, and how lines change.
 
 use super::tree::{Slots, Tree};
 use super::{Lobby, Turn};
@@ -20,7 +20,7 @@ fn tree(changes: &[GroupChange]) -> Tree {
     tree
 }
 
-/// Gives out so many slots, each held for as long as this takes. How many each group was given.
+/// Gives out `slots` slots and holds none of them. Returns how many each group was given.
 fn give_out(tree: &mut Tree, slots: u32) -> BTreeMap<u16, u32> {
     let mut given = BTreeMap::new();
     for _ in 0..slots {
@@ -41,7 +41,7 @@ fn slots_go_by_weight_among_those_who_wait() {
     assert_eq!((given[&one], given[&two]), (300, 100));
     tree.leave(one);
     assert_eq!(give_out(&mut tree, 10)[&two], 10);
-    // Having been away it has nothing in hand.
+    // After its absence it has no credit.
     tree.wait(one);
     let given = give_out(&mut tree, 400);
     assert!((299..=301).contains(&given[&one]), "{given:?}");
@@ -53,7 +53,7 @@ fn a_group_that_was_set_aside_keeps_what_it_has_in_hand() {
     let [one, two] = [1, 2].map(|group| tree.node(GroupId(group)));
     tree.wait(one);
     tree.wait(two);
-    // Set aside in every round, the heavier one being passed over for a while.
+    // Both are set aside in every round, and the heavier one is also passed over for a while.
     let mut given = BTreeMap::from([(one, 0), (two, 0)]);
     for round in 0..400 {
         if round % 2 == 0 {
@@ -65,7 +65,7 @@ fn a_group_that_was_set_aside_keeps_what_it_has_in_hand() {
         tree.resume(one);
     }
     assert_eq!((given[&one], given[&two]), (200, 200), "every other round is all that it can have");
-    // It is owed three quarters of those, and has them now.
+    // It is owed three quarters of those slots, and gets them now.
     assert_eq!(give_out(&mut tree, 400)[&one], 400);
 }
 
@@ -106,7 +106,7 @@ fn a_group_that_is_gone_keeps_its_place_until_nothing_is_left_of_it() {
     assert!(!tree.has_groups());
     assert_eq!(tree.node(GroupId(2)), tree.node(GroupId::ROOT));
     assert_eq!(tree.next(), Some(two));
-    // The place of the other one is free, and its own is not.
+    // The place of the other request is free, and its own is not.
     tree.regroup(added(7, 0, 100), MAX_GROUPS);
     assert_eq!(tree.node(GroupId(7)), one);
     tree.regroup(added(8, 0, 100), MAX_GROUPS);
@@ -117,7 +117,7 @@ fn a_group_that_is_gone_keeps_its_place_until_nothing_is_left_of_it() {
     assert_eq!(tree.node(GroupId(9)), two);
 }
 
-/// Whoever waits is found, whatever else happens, and what is found waits.
+/// In any history, a waiting I/O is found, and an I/O that is found was waiting.
 #[test]
 fn nobody_who_waits_is_forgotten() {
     for seed in 0..if cfg!(miri) { 1 } else { 50 } {
@@ -133,7 +133,7 @@ fn nobody_who_waits_is_forgotten() {
                     there.push(step);
                 }
                 1 if group == there[there.len() - 1] && group != 0 => {
-                    // The youngest: nothing is below it.
+                    // The youngest group: no group is below it.
                     tree.regroup(GroupChange::Removed { group: GroupId(group) }, MAX_GROUPS);
                     there.pop();
                 }
@@ -158,7 +158,7 @@ fn nobody_who_waits_is_forgotten() {
                 tree.charge(next);
             }
         }
-        // All of them leave, each being found.
+        // All of them leave, and each is found.
         while let Some(next) = tree.next() {
             let at = waiting.iter().position(|other| *other == next).expect("it waits");
             waiting.swap_remove(at);
@@ -199,7 +199,7 @@ impl Fixture {
         self.lobby.push(SubmitterId(by), Proto { meta, bio, bios: 1 });
     }
 
-    /// The cookies of what is given slots next.
+    /// The cookies of the I/Os that are given slots next.
     fn take(&mut self, slots: u32) -> Vec<u64> {
         let mut taken = Vec::new();
         while taken.len() < slots as usize
@@ -285,7 +285,7 @@ fn requests_are_counted_from_the_first_group_on() {
     let held = held.iter().map(|(id, meta)| (*id, meta));
     lobby.regroup(added(1, 0, 100), (4, held), 16);
     assert!(lobby.counts() && lobby.is_open());
-    // Held before, and since; and one of which nothing is known.
+    // Requests held before and since, and one that is unknown.
     lobby.release(RequestId::new(0, 0));
     lobby.hold(RequestId::new(2, 0), GroupId(1));
     lobby.release(RequestId::new(2, 0));

@@ -1,32 +1,35 @@
-//! Which group gets the next slot: the tree of groups, what the policy holds of each, and which have I/O that waits.
+//! The choice of the group that gets the next slot: the tree of groups, how many requests the policy holds of each,
+//! and which groups have I/O that waits.
 //!
 //! From the root down, a slot goes to the group that has been given the fewest so far for its weight (start-time fair
-//! queueing), those of the groups below it included. A group that begins to wait has nothing in hand from before. I/O of
-//! a group that has groups below it competes with them at the default weight, as I/O of the root does with all groups.
+//! queueing); slots of the groups below it count as its own. A group that begins to wait has no credit from before.
+//! The own I/O of a group that has groups below it competes with them at the default weight, as I/O of the root does
+//! with all groups.
 //!
-//! A group of which the policy holds its part of all slots, and enough to keep the device busy, is passed over while
-//! others wait. So no group fills the policy, each has something there when its turn comes, and shares are the policy's
-//! affair. Held are requests that
-//! have not been issued: the group in service goes on being given slots. Where there are more groups than slots, or the
-//! policy issues everything at once, weights say how often each is given one.
+//! A group is passed over while others wait if the policy holds its part of all slots, and enough requests of it to
+//! keep the device busy. So no group fills the policy, each has requests there when its turn comes, and the policy
+//! decides the shares. Requests count as held until they are issued: the group in service goes on being given slots.
+//! Where there are more groups than slots, or the policy issues everything at once, weights decide how often each
+//! group is given a slot.
 
 use blkmq_core::GroupId;
 use blkmq_sched::GroupChange;
 
 /// The root's node.
 pub(super) const ROOT: u16 = 0;
-/// Not in a heap.
+/// The place of a node that is in no heap.
 const NOWHERE: u16 = u16::MAX;
 /// The weight of a group's own I/O beside the groups below it.
 const OWN_WEIGHT: u32 = 100;
-/// What a slot adds to the tag of a group of weight 1.
+/// How much a slot adds to the tag of a group of weight 1.
 const STRIDE: u64 = 1 << 32;
 
-/// What competes for slots: a group with all below it, or a group's own I/O.
+/// A competitor for slots: a group with all groups below it, or a group's own I/O.
 #[derive(Clone, Copy, Debug)]
 struct Claim {
     weight: u32,
-    /// Slots given, each as much as the weight is small; not behind what rivals had been given when it began to wait.
+    /// Slots given so far, each counted in inverse proportion to the weight. When the claim begins to wait, its tag
+    /// is raised to that of the rival served last.
     tag: u64,
 }
 
@@ -43,34 +46,35 @@ impl Claim {
 /// The slots of an elevator.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Slots {
-    /// All of them, which those that are active divide evenly.
+    /// The number of slots, which the active groups divide evenly.
     pub(crate) all: u32,
-    /// So many keep the device busy: a group may have them even if its part is smaller.
+    /// A number of requests that keeps the device busy: a group may have as many even if its part is smaller.
     pub(crate) enough: u32,
 }
 
 impl Slots {
-    /// Each group's part is all of them.
+    /// Slots without limit: the part of each group is all of them.
     pub(crate) const EVERYTHING: Self = Self { all: u32::MAX, enough: u32::MAX };
 }
 
 struct Node {
     parent: u16,
-    /// The group with all below it, among its siblings.
+    /// The claim of the group with all groups below it, among its siblings.
     all: Claim,
-    /// Its own I/O, among the groups below it.
+    /// The claim of its own I/O, among the groups below it.
     own: Claim,
-    /// Requests of it that the policy holds.
+    /// How many of its requests the policy holds.
     held: u32,
-    /// Its own I/O waits, and may be given a slot.
+    /// Its own I/O waits and may be given a slot.
     waits: bool,
-    /// Groups below it of which something waits: a heap by tag, the first one first.
+    /// The groups below it with I/O that waits: a heap by tag, the lowest tag first.
     heap: Vec<u16>,
-    /// Where it is in its parent's heap.
+    /// Its index in its parent's heap.
     place: u16,
-    /// The tag of what was given a slot last, of the group's own I/O and the groups below.
+    /// The tag of the claim that was given a slot last, of the group's own I/O and the groups below.
     now: u64,
-    /// The group has been removed; the node stays until nothing of it is held or waits.
+    /// The group has been removed; the node stays until the policy holds none of its requests and none of its I/O
+    /// waits.
     removed: bool,
 }
 
@@ -89,12 +93,12 @@ impl Node {
         }
     }
 
-    /// Something of it, or of a group below it, waits.
+    /// Does I/O of it, or of a group below it, wait?
     fn is_wanting(&self) -> bool {
         self.waits || !self.heap.is_empty()
     }
 
-    /// It has a part in the slots.
+    /// Does it have a part in the slots?
     fn is_active(&self) -> bool {
         self.waits || self.held > 0
     }
@@ -103,30 +107,31 @@ impl Node {
 pub(super) struct Tree {
     /// The root first.
     nodes: Vec<Node>,
-    /// The node of each group; the root's for those that are not there. Empty while there is only the root.
+    /// The node of each group; the root's for groups that do not exist. Empty until the first group is added.
     of: Box<[u16]>,
     groups: u16,
-    /// Nodes that have a part in the slots.
+    /// How many nodes have a part in the slots.
     active: u32,
 }
 
 impl Tree {
-    /// Only the root.
+    /// A tree with only the root.
     pub(super) fn new() -> Self {
         Self { nodes: vec![Node::new(ROOT, OWN_WEIGHT)], of: Box::default(), groups: 0, active: 0 }
     }
 
-    /// There are groups besides the root.
+    /// Are there groups besides the root?
     pub(super) fn has_groups(&self) -> bool {
         self.groups > 0
     }
 
-    /// Numbers of nodes are below this.
+    /// The number of nodes; all node numbers are below it.
     pub(super) fn len(&self) -> usize {
         self.nodes.len()
     }
 
-    /// The node of a group. A group that is gone is the root, or what it was below.
+    /// The node of a group. For a group that was removed, the node of its former parent; for an unknown one, the
+    /// root.
     #[inline]
     pub(super) fn node(&self, group: GroupId) -> u16 {
         self.of.get(usize::from(group.0)).copied().unwrap_or(ROOT)
@@ -136,7 +141,7 @@ impl Tree {
         &mut self.nodes[usize::from(node)]
     }
 
-    /// The tree has changed. `most` groups may be there at once. O(groups).
+    /// Follows a change of the tree. `most` groups may exist at once. O(groups).
     pub(super) fn regroup(&mut self, change: GroupChange, most: u16) {
         match change {
             GroupChange::Added { group, parent, weight } => {
@@ -171,7 +176,7 @@ impl Tree {
         }
     }
 
-    /// What the group holds, and what of it waits, stays below its parent until it is gone.
+    /// Removes a group. Its node stays below its parent until no request of it is held and no I/O of it waits.
     fn remove(&mut self, node: u16) {
         if node == ROOT {
             return;
@@ -184,7 +189,7 @@ impl Tree {
                 *of = parent;
             }
         }
-        // Below it there is nothing but groups that were removed before.
+        // All nodes below it are of groups that were removed before.
         for below in 0..self.nodes.len() as u16 {
             if below != ROOT && self.at(below).parent == node {
                 let wanting = self.at(below).place != NOWHERE;
@@ -200,19 +205,19 @@ impl Tree {
         self.prune(node);
     }
 
-    /// The policy holds one more request of the node.
+    /// Counts one more request of the node that the policy holds.
     #[inline]
     pub(super) fn hold(&mut self, node: u16) {
         self.change(node, |node| node.held += 1);
     }
 
-    /// It holds one less.
+    /// Counts one request less.
     #[inline]
     pub(super) fn release(&mut self, node: u16) {
         self.change(node, |node| node.held -= 1);
     }
 
-    /// Changes a node, and the count of those that are active.
+    /// Changes a node, and keeps the count of active nodes.
     #[inline]
     fn change(&mut self, node: u16, change: impl FnOnce(&mut Node)) {
         let it = self.at(node);
@@ -222,14 +227,14 @@ impl Tree {
         self.active = self.active + u32::from(is) - u32::from(was);
     }
 
-    /// Does the policy hold as many requests of the node as its part of the slots is, or more?
+    /// Does the policy hold at least as many requests of the node as its part of the slots?
     pub(super) fn has_its_part(&self, node: u16, slots: Slots) -> bool {
-        // The node itself waits, so there is one that is active.
+        // The node itself waits, so at least one node is active.
         let part = slots.all / self.active;
         self.nodes[usize::from(node)].held >= part.max(slots.enough)
     }
 
-    /// The node's own I/O begins to wait: it has nothing in hand from before.
+    /// The node's own I/O begins to wait. It has no credit from before.
     pub(super) fn wait(&mut self, node: u16) {
         if self.at(node).waits {
             return;
@@ -247,7 +252,7 @@ impl Tree {
         self.resume(node);
     }
 
-    /// The node's own I/O, which was set aside, may be given a slot again. It has waited all the time.
+    /// Makes the node's own I/O, which was set aside, eligible for a slot again. It has waited all the time.
     pub(super) fn resume(&mut self, node: u16) {
         self.change(node, |node| node.waits = true);
         let mut at = node;
@@ -257,13 +262,13 @@ impl Tree {
         }
     }
 
-    /// It waits no longer, or is set aside.
+    /// The node's own I/O waits no longer, or is set aside.
     pub(super) fn leave(&mut self, node: u16) {
         self.change(node, |node| node.waits = false);
         self.prune(node);
     }
 
-    /// Takes what wants nothing any more out of the heaps, from `node` up.
+    /// Takes the nodes without waiting I/O out of the heaps, from `node` up.
     fn prune(&mut self, node: u16) {
         let mut at = node;
         while at != ROOT && self.at(at).place != NOWHERE && !self.at(at).is_wanting() {
@@ -272,7 +277,7 @@ impl Tree {
         }
     }
 
-    /// Which node's own I/O the next slot is for. O(depth of the tree).
+    /// The node with the own I/O that gets the next slot. O(depth of the tree).
     pub(super) fn next(&self) -> Option<u16> {
         let mut at = ROOT;
         loop {
@@ -289,8 +294,7 @@ impl Tree {
         }
     }
 
-    /// The node's own I/O, which waited, has been given a slot: those it competed with come before it the next time, by
-    /// its weight.
+    /// Charges a slot to the node's own I/O, which waited: its rivals come before it the next time, by its weight.
     pub(super) fn charge(&mut self, node: u16) {
         let it = self.at(node);
         it.now = it.now.max(it.own.tag);
@@ -327,7 +331,7 @@ impl Tree {
         }
     }
 
-    /// Moves a node to where it belongs in its parent's heap, if it is there. O(log siblings that wait).
+    /// Restores the order of a node in its parent's heap, if it is in the heap. O(log siblings that wait).
     #[inline]
     fn settle(&mut self, node: u16) {
         let Node { parent, place, .. } = self.nodes[usize::from(node)];
@@ -341,7 +345,7 @@ impl Tree {
         self.nodes[usize::from(node)].all.tag
     }
 
-    /// Does what is at one place of the heap come before what is at another?
+    /// Does the node at place `one` of the heap come before the node at place `other`?
     fn precedes(&self, parent: u16, one: usize, other: usize) -> bool {
         let heap = &self.nodes[usize::from(parent)].heap;
         self.tag(heap[one]) < self.tag(heap[other])

@@ -1,4 +1,4 @@
-//! Who goes when, who is given up, and what that costs those behind it.
+//! Which I/Os go when, which are cancelled, and how a cancellation changes the times of the I/Os behind.
 
 use super::*;
 use crate::groups::{GroupTree, IoMax, Wanted};
@@ -56,14 +56,14 @@ impl Bench {
         self.table.iter(bio).next().expect("a bio").cookie
     }
 
-    /// The cookie of one that may go by now.
+    /// The cookie of an I/O that may go by now.
     fn next_due(&mut self, now: u64) -> Option<u64> {
         assert_eq!(self.throttle.is_due(ms(now)), self.throttle.deadline() <= Some(ms(now)));
         let proto = self.throttle.next_due(ms(now), &self.meters)?;
         Some(self.cookie(&proto.bio))
     }
 
-    /// How many sectors the I/O had that was given up: tells those apart that bear one cookie.
+    /// Cancels an I/O. Its length in sectors tells apart several with one cookie.
     fn remove(&mut self, now: u64, cookie: u64) -> Option<u32> {
         let bio = self.throttle.remove(ms(now), &self.meters, &self.table, cookie)?;
         let first = self.table.iter(&bio).next().expect("a bio");
@@ -102,7 +102,7 @@ fn an_io_goes_at_its_time_and_not_ahead_of_its_own_group() {
     assert!(b.push(BEGIN, FAST, 0, 8));
     assert!(b.push(BEGIN + 90, FAST, 1, 8), "its time is now");
     assert!(!b.push(BEGIN + 90, FAST, 2, 8));
-    // The time of the first one that waits has come, but it is still there.
+    // The time of the first waiting I/O has come, but it is still there.
     assert!(!b.push(BEGIN + 1000, FAST, 3, 8));
     assert_eq!(b.next_due(BEGIN + 1000), Some(2));
     assert_eq!(b.next_due(BEGIN + 1000), Some(3));
@@ -122,7 +122,7 @@ fn an_io_given_up_in_the_middle_costs_its_group_nothing() {
     assert_eq!((b.next_due(BEGIN + 190), b.throttle.is_empty()), (Some(2), true));
 }
 
-/// An I/O at the head that is given up counts as gone: the one behind it, which may be larger, gets its own time.
+/// An I/O that is cancelled at the head counts as gone: the next one, which may be larger, gets its own time.
 #[test]
 fn an_io_given_up_at_the_head_counts_as_gone() {
     let mut b = Bench::new();
@@ -142,7 +142,7 @@ fn an_io_given_up_at_the_head_counts_as_gone() {
 fn of_several_with_one_cookie_the_oldest_is_given_up() {
     let mut b = Bench::new();
     assert!(b.push(BEGIN, SLOW, 0, 8) && b.push(BEGIN, FAST, 0, 8));
-    // The sectors tell them apart. The younger lines come first and last, the oldest I/O in between.
+    // Their lengths tell them apart. The younger lines come first and last, the oldest I/O in between.
     assert!(!b.push(BEGIN + 3, SLOW, 7, 3));
     assert!(!b.push(BEGIN + 1, FAST, 9, 8) && !b.push(BEGIN + 2, FAST, 7, 2));
     assert!(!b.push(BEGIN + 4, FAST, 7, 4));
