@@ -1,7 +1,7 @@
-//! Parameters that null_blk's descendants share: hardware queues, timing, sizes, the log.
+//! Parameters that null_blk and the devices modelled on it share: hardware queues, timing, sizes, the log.
 //!
-//! Their lines for a device's table, how they are read, rounded and clamped as null_blk does it, and the
-//! limits that follow. Whatever is not taken as it was given, or has no effect, is said in a note.
+//! Their lines for a device's table, the code that parses, rounds and clamps them as null_blk does it, and the limits
+//! that follow. A value that is changed or has no effect is reported in a note.
 
 use crate::service::IrqMode;
 use crate::{MachineShape, ParamError, Parameter};
@@ -9,15 +9,15 @@ use blkmq_core::Given;
 use blkmq_core::{Limits, Nanos, SECTOR_SIZE};
 use blkmq_engine::MAX_HW_QUEUE_DEPTH;
 
-/// The largest device: 2^63 bytes, where offsets end.
+/// The largest device: 2^63 bytes, the limit of offsets.
 const MAX_MIB: u64 = 1 << 43;
-/// `completion_nsec` unless given.
+/// The default of `completion_nsec`.
 const COMPLETION_NSEC: u64 = 10_000;
-/// `log_size` unless given.
+/// The default of `log_size`.
 const LOG_SIZE: usize = 65_536;
 /// Sectors in a MiB.
 const MIB_SECTORS: u64 = (1 << 20) / SECTOR_SIZE as u64;
-/// Sectors in one discard: as many as fit 32 bits of bytes.
+/// Sectors in one discard: as many as can be counted in bytes with 32 bits.
 const MAX_DISCARD_SECTORS: u32 = u32::MAX >> 9;
 
 pub(crate) const fn parameter(
@@ -54,7 +54,7 @@ pub(crate) const LOG: Parameter = parameter("log", "0", "record every arrival");
 pub(crate) const LOG_SIZE_PARAMETER: Parameter =
     parameter("log_size", "65536", "arrivals that the log keeps");
 
-/// What was given, before rounding and before one parameter is held against another.
+/// The values as given, before rounding and before parameters are checked against each other.
 pub(crate) struct Basics {
     submit_queues: Option<u64>,
     use_per_node_hctx: bool,
@@ -95,7 +95,7 @@ impl Basics {
         Self { gb, ..Self::default() }
     }
 
-    /// Takes one parameter; false if `given` is none of these.
+    /// Sets one parameter; false if `given` is none of these.
     pub(crate) fn set(&mut self, given: &Given<'_>) -> Result<bool, ParamError> {
         match given.name {
             "submit_queues" => self.submit_queues = Some(given.number(0..=u64::MAX)?),
@@ -115,7 +115,7 @@ impl Basics {
         Ok(true)
     }
 
-    /// At least one, at most one per CPU; or one per node.
+    /// Hardware queues: at least one, at most one per CPU; or one per node.
     pub(crate) fn submit_queues(&self, host: &MachineShape, notes: &mut Vec<String>) -> u16 {
         let (cpus, nodes) = (host.cpus.max(1), host.nodes.max(1));
         match self.submit_queues {
@@ -152,7 +152,8 @@ impl Basics {
         }
     }
 
-    /// Down to a multiple of 512, then into 512 to 4096. Limits refuse what is no power of two.
+    /// Rounds down to a multiple of 512, then clamps to 512 to 4096. The limits refuse a size that is no power of
+    /// two.
     pub(crate) fn blocksize(&self, notes: &mut Vec<String>) -> u32 {
         let sector = u64::from(SECTOR_SIZE);
         let rounded = (self.blocksize / sector * sector).clamp(sector, 4096);
@@ -162,7 +163,7 @@ impl Basics {
         rounded as u32
     }
 
-    /// In MiB.
+    /// Size in MiB.
     pub(crate) fn size(&self) -> u64 {
         self.size.unwrap_or(self.gb * 1024)
     }
@@ -176,7 +177,7 @@ impl Basics {
     }
 }
 
-/// `given` or the most there can be, with a note.
+/// `given`, or `most` with a note if `given` is more.
 pub(crate) fn clamp(notes: &mut Vec<String>, name: &str, given: u64, most: u64) -> u64 {
     if given > most {
         notes.push(format!("{name}={given} is lowered to {most}"));
@@ -184,7 +185,7 @@ pub(crate) fn clamp(notes: &mut Vec<String>, name: &str, given: u64, most: u64) 
     given.min(most)
 }
 
-/// What fits into a request of a device of `size` MiB; 0 sectors stand for the default.
+/// The limits of requests to a device of `size` MiB; 0 sectors stand for the default.
 pub(crate) fn limits(blocksize: u32, max_sectors: u32, discard: bool, size: u64) -> Limits {
     let default = Limits::default();
     let block = blocksize / SECTOR_SIZE;
@@ -193,7 +194,7 @@ pub(crate) fn limits(blocksize: u32, max_sectors: u32, discard: bool, size: u64)
         logical_block_size: blocksize,
         physical_block_size: blocksize,
         max_sectors,
-        // Ours: null_blk writes no zeroes. To these devices they are as easy as any write.
+        // null_blk has no write-zeroes. For these devices they cost no more than any write.
         max_write_zeroes_sectors: max_sectors,
         max_discard_sectors: if discard { MAX_DISCARD_SECTORS / block * block } else { 0 },
         discard_granularity: if discard { blocksize } else { 0 },

@@ -1,12 +1,12 @@
-//! The grammar of a device's description: a name, pairs, and what stands behind a colon.
+//! The grammar of a device's description: a name, pairs, and an argument behind a colon.
 //!
 //! ```text
 //! NAME [ "," KEY "=" VALUE ]...                a device as such
 //! NAME [ "," KEY "=" VALUE ]... ":" DEVICE     one around another device, down to the end of the text
 //! ```
 //!
-//! The name says which; so a value may hold colons, except around another device. Nothing here knows what a
-//! parameter means.
+//! The name decides between the two forms; so a value may hold colons, except in a device around another one. This
+//! module does not know the meaning of parameters.
 
 use crate::registry::{self, DeviceFactory};
 use crate::{DeviceError, MachineShape};
@@ -18,21 +18,21 @@ pub type Pair = (String, String);
 pub type Build =
     fn(given: &Description<'_>, host: &MachineShape) -> Result<crate::Device, DeviceError>;
 
-/// What stands behind the colon of a device's description.
+/// The argument behind the colon of a device's description.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Argument {
-    /// Nothing. A colon behind the name is read as a comma, as in a scheduler's description.
+    /// None. A colon behind the name is read as a comma, as in a scheduler's description.
     None,
-    /// The whole description of another device, which must be there.
+    /// The whole description of another device, which is required.
     Device,
 }
 
-/// Devices that may stand around the innermost one. More have no use, and each takes stack, when it is made and with
-/// every request.
+/// The most devices around the innermost one. More have no use, and each takes stack, when it is made and with every
+/// request.
 pub(crate) const MOST_AROUND: usize = 8;
 
-/// Refuses a description in which more devices stand around one another than may. To be asked before the device
-/// inside is made, which is done by recursion. Reads no more of `text` than it must.
+/// Refuses a description with more nested devices than allowed. The caller checks this before it makes the inner
+/// device, because that recurses. Reads no more of `text` than necessary.
 ///
 /// # Errors
 /// [`DeviceError::Nested`].
@@ -50,17 +50,17 @@ pub(crate) fn check_nesting(text: &str) -> Result<(), DeviceError> {
     Err(DeviceError::Nested { most: MOST_AROUND })
 }
 
-/// What was said about a device, besides its name.
+/// The parsed description of a device, without its name.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Description<'a> {
-    /// What stands behind the colon; empty for [`Argument::None`] only.
+    /// The argument behind the colon; empty for [`Argument::None`] only.
     pub argument: &'a str,
-    /// In the order in which they were given.
+    /// The pairs, in the order given.
     pub pairs: Vec<Pair>,
 }
 
 impl DeviceFactory {
-    /// How it is described, for messages and lists: `null[,KEY=VALUE]...`.
+    /// The form of the description, for messages and lists: `null[,KEY=VALUE]...`.
     #[must_use]
     pub fn form(&self) -> String {
         let name = self.name;
@@ -70,7 +70,7 @@ impl DeviceFactory {
         }
     }
 
-    /// Takes apart what stands behind the name: nothing, or what begins with a comma or a colon.
+    /// Splits the text behind the name, which is empty or begins with a comma or a colon.
     pub(crate) fn describe<'a>(&self, text: &'a str) -> Result<Description<'a>, DeviceError> {
         let missing = |what| DeviceError::Argument { what, accepted: self.form() };
         let (argument, pairs) = match self.argument {
@@ -94,8 +94,8 @@ impl DeviceFactory {
     }
 }
 
-/// Takes apart a list of descriptions, separated by commas as pairs are: a word that holds `=` before any `:`
-/// belongs to the description before it, any other begins one. Never empty.
+/// Splits a list of descriptions, separated by commas as pairs are: a word that holds `=` before any `:` belongs to
+/// the description before it, any other begins one. Never empty.
 ///
 /// ```
 /// let list = "null,submit_queues=2,faults,error=0.01:memory,size=64";

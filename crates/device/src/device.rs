@@ -1,6 +1,6 @@
-//! [`Device`]: a model with its parameters decided, ready to be given to a queue.
+//! [`Device`]: a model with all its parameters decided, ready for a queue.
 //!
-//! It is a description; [`Device::queues`] makes the parts that do something.
+//! It is a description; [`Device::queues`] makes the hardware queues.
 
 use crate::disk::{self, DiskParams};
 use crate::faults::{FaultsParams, Faulty};
@@ -12,7 +12,7 @@ use blkmq_core::Payload;
 use blkmq_engine::{BlockDevice, Config, DeviceQueues, DeviceShape};
 use std::io;
 
-/// What a device's defaults depend on. Given by the caller, so that a run can pretend to be on another
+/// The machine that a device's defaults depend on. The caller passes it, so that a run can pretend to be on another
 /// machine.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct MachineShape {
@@ -22,38 +22,39 @@ pub struct MachineShape {
     pub nodes: u16,
 }
 
-/// A device, described.
+/// A described device.
 #[derive(Clone, Debug)]
 pub struct Device {
-    /// What the engine must know.
+    /// The shape of the device for the engine.
     pub shape: DeviceShape,
-    /// It asks not to be given a scheduler unless the user names one.
+    /// The device asks for no scheduler unless the user names one.
     pub no_sched: bool,
-    /// What was rounded, clamped, replaced, or accepted without a meaning: one sentence each, for the user.
+    /// Notes for the user, a sentence each, on the values that were rounded, clamped, replaced, or accepted without
+    /// effect.
     pub notes: Vec<String>,
-    /// Where arrivals are recorded, if they are.
+    /// The arrival log, if arrivals are recorded.
     pub log: Option<ArrivalLog>,
-    /// Where it is recorded what its parts are busy with, if it models parts and was asked to.
+    /// The occupancy log, if the device models parts and records what they are busy with.
     pub occupancy: Option<OccupancyLog>,
     pub(crate) model: Model,
 }
 
-/// What it is a model of.
+/// The model of a device, with its parameters.
 #[derive(Clone, Debug)]
 pub(crate) enum Model {
     Null(NullParams),
     Memory(MemoryParams, MemoryStore),
     Disk(DiskParams),
     Flash(FlashParams, FlashDrive),
-    /// Around another device.
+    /// Faults around another device.
     Faults(FaultsParams, Box<Device>),
 }
 
 impl Device {
-    /// Its hardware queues, `shape.hw_queues` of them, for payloads of type `P`.
+    /// The hardware queues, `shape.hw_queues` of them, for payloads of type `P`.
     ///
-    /// Every call powers the device on anew: nothing in flight, a full bandwidth budget, faults from the
-    /// beginning of their seed. The arrival log goes on, and so does what is stored, all of it durable.
+    /// Every call powers the device on anew: nothing in flight, a full bandwidth budget, faults from the beginning of
+    /// their seed. The arrival log and the stored data are kept, and all of the data is durable.
     #[must_use]
     pub fn queues<P: Payload>(&self) -> DeviceQueues<P> {
         match &self.model {
@@ -67,7 +68,8 @@ impl Device {
         }
     }
 
-    /// What it stores, if it or the one inside it does; to look at it, or to pull its plug. Clones of a device share it.
+    /// The store, if the device or its inner device has one; for reading the contents or simulating a crash. Clones
+    /// of a device share it.
     #[must_use]
     pub fn memory(&self) -> Option<&MemoryStore> {
         match &self.model {
@@ -77,8 +79,8 @@ impl Device {
         }
     }
 
-    /// Does it, or the one inside it, take the time that hardware would take? Otherwise it is as fast as the
-    /// processor, but for what it was told to take.
+    /// Does the device, or its inner device, take the time that hardware would take? Otherwise it is as fast as the
+    /// processor, apart from the times in its parameters.
     #[must_use]
     pub fn is_model(&self) -> bool {
         match &self.model {
@@ -88,7 +90,8 @@ impl Device {
         }
     }
 
-    /// What it wrote and moved, if it or the one inside it is a flash device. Clones of a device share it.
+    /// The counters of written and moved units, if the device or its inner device is a flash device. Clones of a
+    /// device share them.
     #[must_use]
     pub fn flash(&self) -> Option<&FlashDrive> {
         match &self.model {
@@ -98,13 +101,13 @@ impl Device {
         }
     }
 
-    /// The configuration of a queue around it: everything but the device at its default.
+    /// The configuration of a queue around the device: all other settings at their defaults.
     #[must_use]
     pub fn config<P: Payload>(&self) -> Config<P> {
         Config::new(self.shape, self.queues())
     }
 
-    /// As [`BlockDevice::default_scheduler`]: `none` as well if the device asks for it (`no_sched`).
+    /// Like [`BlockDevice::default_scheduler`]: `none` as well if the device asks for it (`no_sched`).
     #[must_use]
     pub fn default_scheduler(&self) -> &'static str {
         if self.no_sched { "none" } else { self.shape.default_scheduler() }

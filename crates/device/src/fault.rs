@@ -1,16 +1,16 @@
 //! Fault points: when to fail, in the four numbers of the kernel's fault injection or with a plain chance.
 //!
-//! What failing means is up to who asks. The four are written `interval:probability:space:times`, with colons
+//! The caller decides how it fails. The four numbers are written `interval:probability:space:times`, with colons
 //! because commas separate a device's parameters.
 
 use blkmq_core::{HwQueue, Rng};
 
-/// How a fault is written, for messages.
+/// The form of a fault, for messages.
 pub const FORM: &str = "interval:probability:space:times as in 1:100:0:-1 (interval at least 1, \
                         probability 0 to 100 percent, times -1 for ever)";
 
-/// The faults of hardware queue `hw`, of a device with `seed`: a stream of its own, so that a run repeats
-/// whichever thread pumps which queue first.
+/// The random stream for the faults of hardware queue `hw` of a device with `seed`. Each queue has its own, so that a
+/// run repeats whichever thread pumps which queue first.
 #[must_use]
 pub fn stream(seed: u64, hw: HwQueue) -> Rng {
     Rng::new(seed.wrapping_add(u64::from(hw.0) << 48))
@@ -27,11 +27,11 @@ impl Chance {
     pub const ALWAYS: Self = Self(Self::ONE);
     /// Millionths in 1.
     const ONE: u32 = 1_000_000;
-    /// How a probability is written, for messages.
+    /// The form of a probability, for messages.
     pub const FORM: &str =
         "a probability from 0 to 1 as in 0.01, with at most 6 digits behind the point";
 
-    /// So many hundredths.
+    /// `percent` hundredths.
     ///
     /// # Panics
     /// If that is more than 1.
@@ -41,7 +41,7 @@ impl Chance {
         Self(percent as u32 * (Self::ONE / 100))
     }
 
-    /// Reads a decimal fraction; `None` if it is not of that form ([`FORM`](Self::FORM)).
+    /// Parses a decimal fraction; `None` if it is not of that form ([`FORM`](Self::FORM)).
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         let (whole, fraction) = text.split_once('.').unwrap_or((text, "0"));
@@ -55,7 +55,7 @@ impl Chance {
         (chance <= Self::ONE).then_some(Self(chance))
     }
 
-    /// Does it happen this time? Draws from `rng` only if that is open.
+    /// Draws whether the event happens. Uses `rng` only if the probability is neither 0 nor 1.
     pub fn draw(self, rng: &mut Rng) -> bool {
         match self {
             Self::NEVER => false,
@@ -65,21 +65,21 @@ impl Chance {
     }
 }
 
-/// When a fault point fails. A *call* is one time that the point is reached.
+/// When a fault point fails. A *call* is one arrival at the point.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Fault {
-    /// Of the calls that get so far, every so many may fail; at least 1.
+    /// Of the calls that `space` has not let through, every `interval`-th may fail; at least 1.
     pub interval: u32,
-    /// Those fail with this probability.
+    /// The probability that such a call fails.
     pub probability: Chance,
-    /// So many calls are let through before anything fails.
+    /// Calls that are let through before the first may fail.
     pub space: u32,
-    /// It fails at most so often; `None` for ever.
+    /// The most failures; `None` for no limit.
     pub times: Option<u32>,
 }
 
 impl Fault {
-    /// Reads `interval:probability:space:times`; `None` if it is not of that form ([`FORM`]).
+    /// Parses `interval:probability:space:times`; `None` if it is not of that form ([`FORM`]).
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         let mut fields = text.split(':');
@@ -95,13 +95,13 @@ impl Fault {
     }
 }
 
-/// A fault and how far it has got.
+/// A fault and its progress.
 #[derive(Clone, Debug)]
 pub struct FaultPoint {
     fault: Fault,
     /// Calls still to be let through.
     space: u32,
-    /// Failures still to come; `None` for no end.
+    /// Failures still to come; `None` for no limit.
     times: Option<u32>,
     /// Calls since the last candidate.
     calls: u32,
@@ -114,7 +114,7 @@ impl FaultPoint {
         Self { space: fault.space, times: fault.times, calls: 0, fault }
     }
 
-    /// One call: does it fail? Draws from `rng` only where a probability between never and always decides.
+    /// Counts a call; does it fail? Draws from `rng` only if the probability is neither 0 nor 1.
     pub fn should_fail(&mut self, rng: &mut Rng) -> bool {
         if self.times == Some(0) {
             return false;

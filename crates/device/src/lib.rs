@@ -1,11 +1,11 @@
-//! Virtual block devices: models that a queue can be put around, with faults on demand.
+//! Virtual block devices: models for a queue to drive, with faults on demand.
 //!
-//! A device is told the time, takes requests, and gives each of them back once. It owns no clock and no
-//! thread and never blocks, so the same model serves a benchmark in real time and the laboratory in virtual
-//! time. Real storage is elsewhere (`blkmq-uring`); nothing here does I/O.
+//! A device receives the time with each call, takes requests, and returns each of them once. It owns no clock and no
+//! thread and never blocks, so the same model serves a benchmark in real time and the laboratory in virtual time.
+//! Real storage is elsewhere (`blkmq-uring`); this crate does no I/O.
 //!
-//! [`registry::ALL`] lists what there is. A [`DeviceFactory`] makes a [`Device`] from its description, and
-//! [`Device::queues`] its hardware queues. [`faults`] stands around any of them.
+//! [`registry::ALL`] lists the devices. A [`DeviceFactory`] makes a [`Device`] from its description, and
+//! [`Device::queues`] makes its hardware queues. [`faults`] can wrap any device.
 //!
 //! ```
 //! use blkmq_core::{Nanos, Op};
@@ -28,23 +28,24 @@
 //!
 //! # Writing a device
 //!
-//! In the order in which one writes it:
+//! In the order of writing:
 //!
-//! 1. Write `doc/mine.md` first: what the model charges for, its parameters, which faults it produces, which
-//!    combinations it never will, and what it cannot show. A model whose limits are not written down proves
-//!    whatever its user hopes.
-//! 2. Make `src/mine/mod.rs` with its `FACTORY`, and a typed struct of parameters read with [`Given`](blkmq_core::Given):
-//!    names and defaults of the thing that is modelled, numbers out of range rounded with a note, nothing
-//!    accepted and then ignored.
-//! 3. Implement [`DeviceQueue`] for one hardware queue, for any payload, or any [`Payload`] if it
-//!    stores. A device that answers within the call says `Enqueued::Done` and keeps nothing. One that answers
-//!    later keeps its [`Inflight`] tokens in the order in which they end, and [`next_event`] names the first.
-//!    *Nothing more by itself* is [`Instant::MAX`]; `None` would mean "cannot tell" and have it polled.
-//! 4. Say [`Busy::DevResource`] only where the promise holds: something in service on this queue will end,
-//!    or `next_event` names when there is room. Otherwise it is [`Busy::Resource`].
-//! 5. What several hardware queues share (a bandwidth, a seek arm) sits behind an `Arc<Mutex<_>>` that is
-//!    not touched while the feature is off. A queue belongs to one pump; nothing else here is shared.
-//! 6. Draw faults from [`fault::Fault`] and a stream of your seed, one per hardware queue, so that a run
+//! 1. Write `doc/mine.md` first: the costs that the model charges, its parameters, the faults that it produces, the
+//!    combinations that it never produces, and its limits. A model without written limits proves anything that its
+//!    user hopes for.
+//! 2. Make `src/mine/mod.rs` with its `FACTORY`, and a typed struct of parameters read with
+//!    [`Given`](blkmq_core::Given): names and defaults of the modelled hardware, numbers out of range rounded with a
+//!    note, and no parameter accepted and then ignored.
+//! 3. Implement [`DeviceQueue`] for one hardware queue, for any payload, or any [`Payload`] if it stores data. A
+//!    device that completes a request within the call answers `Enqueued::Done` and keeps no token. A device that
+//!    completes it later keeps its [`Inflight`] tokens in the order in which they end, and [`next_event`] names the
+//!    first. It returns [`Instant::MAX`] if no event will come by itself; `None` would mean that it cannot tell, and
+//!    have it polled.
+//! 4. Answer [`Busy::DevResource`] only where its promise holds: a request in service on this queue will end, or
+//!    `next_event` names the time when there is room. Otherwise answer [`Busy::Resource`].
+//! 5. Put state that several hardware queues share (a bandwidth, a seek arm) behind an `Arc<Mutex<_>>`, which is not
+//!    touched while the feature is off. A queue belongs to one pump; nothing else here is shared.
+//! 6. Draw faults from [`fault::Fault`] and a stream of the device's seed, one per hardware queue, so that a run
 //!    repeats whichever thread pumps first.
 //! 7. Add a line to [`registry::ALL`], a variant to the private enum in `device.rs`, and call
 //!    [`testkit::conformance`] on it with every feature and fault switched on in turn.

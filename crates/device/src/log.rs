@@ -1,20 +1,20 @@
-//! The arrival log: in which order and when a device was given what.
+//! The arrival log: the requests that a device was offered, in order and with their times.
 //!
-//! The null device charges nothing for position, so order is all there is to see
-//! (`spec/null_blk.md` section 3). Bounded: when it is full it keeps what it has and counts what it missed.
+//! The null device charges nothing for position, so the order is all that it can show (`spec/null_blk.md` section 3).
+//! Bounded: a full log keeps its arrivals and counts those that it missed.
 
 use blkmq_core::{HwQueue, Instant, Op, Tag};
 use blkmq_engine::{Busy, Inflight};
 use std::sync::{Arc, Mutex, MutexGuard};
 
-/// What the device said to a request that arrived.
+/// The device's answer to a request that arrived.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Answer {
-    /// It was taken, or finished on the spot.
+    /// The request was taken, or completed at once.
     Taken,
-    /// [`Busy::Resource`]: it will arrive again.
+    /// [`Busy::Resource`]: the request will arrive again.
     Resource,
-    /// [`Busy::DevResource`]: it will arrive again.
+    /// [`Busy::DevResource`]: the request will arrive again.
     DevResource,
 }
 
@@ -27,33 +27,33 @@ impl From<Busy> for Answer {
     }
 }
 
-/// One request offered to the device. One that is refused or requeued arrives more than once.
+/// A request offered to the device. A request that is refused or requeued arrives more than once.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Arrival {
     /// Counted from zero over all hardware queues of the device.
     pub sequence: u64,
-    /// When.
+    /// When the request arrived.
     pub at: Instant,
     /// First sector.
     pub sector: u64,
     /// Length in sectors.
     pub sectors: u32,
-    /// How many I/Os were merged into it.
+    /// The number of I/Os in the request.
     pub bios: u32,
-    /// What to do.
+    /// The operation.
     pub op: Op,
-    /// On which hardware queue.
+    /// The hardware queue.
     pub hw: HwQueue,
-    /// Under which driver tag.
+    /// The driver tag.
     pub tag: Tag,
-    /// What the device said.
+    /// The device's answer.
     pub answer: Answer,
 }
 
 /// A log that several hardware queues write and a test or report reads; clones are the same log.
 ///
-/// A mutex around it: sequence numbers must agree with the order of the entries, and whoever logs has
-/// already given up the last nanosecond.
+/// A mutex protects it: sequence numbers must agree with the order of the entries, and a run with a log does not need
+/// the last nanosecond.
 #[derive(Clone, Debug)]
 pub struct ArrivalLog(Arc<Mutex<Inner>>);
 
@@ -75,7 +75,7 @@ impl ArrivalLog {
         self.0.lock().expect("nobody panics while holding the log")
     }
 
-    /// Notes that `rq` arrived.
+    /// Records the arrival of `rq`.
     pub fn record(&self, at: Instant, rq: &Inflight, answer: Answer) {
         let mut inner = self.inner();
         let sequence = inner.sequence;
@@ -95,7 +95,7 @@ impl ArrivalLog {
         }
     }
 
-    /// Everything recorded, in order of arrival.
+    /// All recorded arrivals, in order.
     #[must_use]
     pub fn arrivals(&self) -> Vec<Arrival> {
         self.inner().arrivals.clone()
@@ -108,7 +108,7 @@ impl ArrivalLog {
         inner.arrivals.iter().filter(|a| a.answer == Answer::Taken).copied().collect()
     }
 
-    /// Arrivals that came when it was full.
+    /// Arrivals that the full log missed.
     #[must_use]
     pub fn missed(&self) -> u64 {
         let inner = self.inner();

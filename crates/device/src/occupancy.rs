@@ -1,12 +1,12 @@
-//! The occupancy log: what the parts of a modelled device were busy with, and when.
+//! The occupancy log: the activities of the parts of a modelled device, and their times.
 //!
-//! Reports draw it: the position of a disk's heads over time, or which die of a flash device did what. It decides
-//! nothing. Bounded: when it is full it keeps what it has and counts what it missed.
+//! Reports draw it: the position of a disk's heads over time, or the activity of each die of a flash device. It
+//! decides nothing. Bounded: a full log keeps its spans and counts those that it missed.
 
 use blkmq_core::Instant;
 use std::sync::{Arc, Mutex, MutexGuard};
 
-/// What a part of a device was doing.
+/// An activity of a part of a device.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Activity {
     /// Moving to the data: seek and rotation.
@@ -19,20 +19,20 @@ pub enum Activity {
     Write,
     /// Erasing a block.
     Erase,
-    /// Moving data for its own sake: garbage collection, read-ahead, destaging of a cache.
+    /// Moving data without a request for it: garbage collection, read-ahead, destaging of a cache.
     Housekeeping,
 }
 
-/// A stretch of time that one part spent on one thing.
+/// A span of time that one part spent on one activity.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Span {
-    /// From then.
+    /// The beginning of the span.
     pub start: Instant,
-    /// Until then; not earlier than `start`.
+    /// The end of the span; not earlier than `start`.
     pub end: Instant,
-    /// Where: the cylinder at which a disk's heads end up, or the number of a die.
+    /// The part: the cylinder at which a disk's heads end up, or the number of a die.
     pub place: u32,
-    /// What.
+    /// The activity.
     pub activity: Activity,
 }
 
@@ -58,7 +58,7 @@ impl OccupancyLog {
         self.0.lock().expect("nobody panics while holding the log")
     }
 
-    /// Notes a span.
+    /// Records a span.
     pub fn record(&self, span: Span) {
         debug_assert!(span.start <= span.end, "a span ends after it begins");
         let mut inner = self.inner();
@@ -69,13 +69,13 @@ impl OccupancyLog {
         }
     }
 
-    /// Everything recorded, in the order in which it was decided.
+    /// All recorded spans, in the order in which they were decided.
     #[must_use]
     pub fn spans(&self) -> Vec<Span> {
         self.inner().spans.clone()
     }
 
-    /// Spans that came when it was full.
+    /// Spans that the full log missed.
     #[must_use]
     pub fn missed(&self) -> u64 {
         self.inner().missed

@@ -1,4 +1,4 @@
-//! Why a description makes no device; every refusal says what would have been accepted.
+//! The errors of device descriptions; every refusal names the accepted values.
 //!
 //! Pairs of names and values are read by [`Given`](blkmq_core::Given).
 
@@ -8,22 +8,22 @@ use std::fmt;
 /// Why a pair was refused.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum ParamError {
-    /// The device has no such parameter, or the parameter no such value.
+    /// The device has no such parameter, or the parameter does not take this value.
     Pair(PairError),
     /// The parameter exists in the model's original and is not modelled here yet.
     NotBuilt {
-        /// Which.
+        /// The parameter.
         name: &'static str,
-        /// What it may still be set to, if anything.
+        /// The value that is accepted, if any.
         accepted: Option<&'static str>,
     },
     /// The parameter exists in the model's original; another device has it.
     Elsewhere {
-        /// Which.
+        /// The parameter.
         name: &'static str,
-        /// That device.
+        /// The device that has it.
         device: &'static str,
-        /// What it may be set to here, if anything.
+        /// The value that is accepted here, if any.
         accepted: Option<&'static str>,
     },
     /// The parameters together describe a device that no request fits.
@@ -62,35 +62,35 @@ impl From<PairError> for ParamError {
 pub enum DeviceError {
     /// The registry has no device of that name.
     Unknown {
-        /// What was asked for.
+        /// The name that was given.
         name: String,
-        /// Every name there is, separated by commas.
+        /// Every known name, separated by commas.
         accepted: String,
     },
-    /// A word of a description is no pair.
+    /// A word of a description is not a pair.
     Syntax {
-        /// Which.
+        /// The word.
         word: String,
-        /// How the device is described.
+        /// The form of the device's description.
         accepted: String,
     },
-    /// Behind the colon of a description there is nothing, or there is no colon.
+    /// The argument behind the colon of a description is empty, or there is no colon.
     Argument {
-        /// What should be there.
+        /// The missing argument.
         what: &'static str,
-        /// How the device is described.
+        /// The form of the device's description.
         accepted: String,
     },
-    /// More devices stand around one another than can be.
+    /// Too many devices are nested.
     Nested {
         /// The most that may stand around the innermost one.
         most: usize,
     },
-    /// It does not take these parameters.
+    /// The device does not take these parameters.
     Parameter {
         /// The device's name in the registry.
         device: &'static str,
-        /// What was wrong.
+        /// The reason.
         why: ParamError,
     },
 }

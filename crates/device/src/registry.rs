@@ -1,4 +1,4 @@
-//! Every device by name. Adding a line here is all it takes to be offered, documented and tested.
+//! Every device by name. A line here makes a device available, documented and tested.
 
 pub use crate::description::{Argument, Build, Description, Pair};
 
@@ -6,20 +6,19 @@ use crate::description::check_nesting;
 use crate::{Device, DeviceError, MachineShape, Parameter, disk, faults, flash, memory, null};
 use std::fmt;
 
-/// One line of the registry. Everything that offers devices by name iterates over these.
+/// One line of the registry. All code that offers devices by name iterates over these.
 pub struct DeviceFactory {
-    /// As after `--device`.
+    /// The name of the device, as after `--device`.
     pub name: &'static str,
-    /// One line for a list.
+    /// A summary of one line for lists.
     pub summary: &'static str,
     /// The page that `blkmq doc NAME` prints.
     pub doc: &'static str,
-    /// What stands behind a colon.
+    /// The kind of argument behind a colon.
     pub argument: Argument,
-    /// What can be set.
+    /// The parameters of the device.
     pub parameters: &'static [Parameter],
-    /// Makes one. Of two pairs with one name the later counts. The error
-    /// names the pair and what would be accepted.
+    /// Makes a device. Of two pairs with one name the later counts. The error names the pair and the accepted values.
     pub build: Build,
 }
 
@@ -39,7 +38,7 @@ pub fn find(name: &str) -> Option<&'static DeviceFactory> {
     ALL.iter().copied().find(|f| f.name == name)
 }
 
-/// The device called `name`, or an error that lists what there is.
+/// The device called `name`, or an error that lists all devices.
 ///
 /// # Errors
 /// [`DeviceError::Unknown`].
@@ -50,11 +49,10 @@ pub fn named(name: &str) -> Result<&'static DeviceFactory, DeviceError> {
     })
 }
 
-/// The device that `text` describes, of the form that its factory says ([`DeviceFactory::form`]), for a
-/// machine like `host`.
+/// The device that `text` describes, in the form of its factory ([`DeviceFactory::form`]), for a machine like `host`.
 ///
 /// # Errors
-/// If there is no such device, it does not take what is said about it, or too many stand around one another.
+/// If there is no such device, it does not take its parameters or its argument, or too many devices are nested.
 pub fn parse(text: &str, host: &MachineShape) -> Result<Device, DeviceError> {
     check_nesting(text)?;
     let end = text.find([',', ':']).unwrap_or(text.len());
@@ -84,8 +82,8 @@ mod tests {
         assert!(device.memory().is_some(), "the wrapped one is reached");
     }
 
-    /// Each device around another one is made by a call within a call: 17,000 of them overflowed the stack, which no
-    /// caller can catch.
+    /// Each device around another one is made by a call within a call: 17,000 of them overflowed the stack, and a
+    /// caller cannot catch that.
     #[test]
     fn devices_around_one_another_are_bounded() {
         let nested = |around: usize| format!("{}null", "faults, late=0.5 : ".repeat(around));

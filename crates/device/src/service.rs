@@ -1,25 +1,25 @@
-//! When a request is answered, and where it waits until then: shared by devices of constant service time.
+//! When a request completes, and the queue of requests until then: shared by devices of constant service time.
 //!
-//! Times are all alike, so whatever is in service ends in the order in which it came, and a ring does where
+//! All service times are alike, so requests in service end in the order in which they came, and a ring suffices where
 //! a device with varying times needs a heap.
 
 use blkmq_core::{Instant, Nanos};
 use blkmq_engine::Inflight;
 use std::collections::VecDeque;
 
-/// `irqmode`: when a request is answered.
+/// `irqmode`: when a request completes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum IrqMode {
     /// 0: within the call.
     Inline,
     /// 1: at the next reap.
     Softirq,
-    /// 2: this long (`completion_nsec`) after it was issued, whatever else is going on.
+    /// 2: this long (`completion_nsec`) after it was issued, at any load.
     Timer(Nanos),
 }
 
 impl IrqMode {
-    /// When what is issued now ends; `None` for within the call.
+    /// When a request issued now ends; `None` for within the call.
     pub(crate) fn end(self, now: Instant) -> Option<Instant> {
         match self {
             Self::Inline => None,
@@ -29,7 +29,7 @@ impl IrqMode {
     }
 }
 
-/// A request inside a device, and what is to be done when it ends.
+/// A request inside a device, and the work to do when it ends.
 pub(crate) struct Held<T> {
     pub(crate) until: Instant,
     pub(crate) rq: Inflight,
@@ -40,39 +40,39 @@ pub(crate) struct Held<T> {
 pub(crate) struct Ring<T>(VecDeque<Held<T>>);
 
 impl<T> Ring<T> {
-    /// Empty, with room for `most` before it allocates again.
+    /// An empty ring, with room for `most` requests before it allocates again.
     pub(crate) fn with_capacity(most: u32) -> Self {
         Self(VecDeque::with_capacity(most as usize))
     }
 
-    /// Adds what ends no earlier than anything before it.
+    /// Adds a request that ends no earlier than those before it.
     pub(crate) fn push(&mut self, until: Instant, rq: Inflight, then: T) {
         self.0.push_back(Held { until, rq, then });
     }
 
-    /// Takes the first out if it has ended by `now`.
+    /// Takes out the first request if it has ended by `now`.
     pub(crate) fn pop(&mut self, now: Instant) -> Option<Held<T>> {
         let ended = self.first().is_some_and(|until| until <= now);
         if ended { self.0.pop_front() } else { None }
     }
 
-    /// When the first ends.
+    /// When the first request ends.
     pub(crate) fn first(&self) -> Option<Instant> {
         self.0.front().map(|first| first.until)
     }
 
-    /// When the last ends.
+    /// When the last request ends.
     pub(crate) fn last(&self) -> Option<Instant> {
         self.0.back().map(|last| last.until)
     }
 
-    /// How many have not ended by `now`, and when the first of those will. O(log n).
+    /// The number of requests that have not ended by `now`, and when the first of those will end. O(log n).
     pub(crate) fn inside(&self, now: Instant) -> (usize, Option<Instant>) {
         let ended = self.0.partition_point(|held| held.until <= now);
         (self.0.len() - ended, self.0.get(ended).map(|first| first.until))
     }
 
-    /// Takes everything out, unanswered.
+    /// Takes out all requests, uncompleted.
     pub(crate) fn abandon(&mut self, out: &mut Vec<Inflight>) {
         out.extend(self.0.drain(..).map(|held| held.rq));
     }

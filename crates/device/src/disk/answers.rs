@@ -1,7 +1,7 @@
-//! Answers on their way to the host, and the interface that data takes.
+//! Answers on their way to the host, and the interface that carries the data.
 //!
-//! What is in the cache goes over the interface one after the other. What comes from the medium, or goes there,
-//! passes over it meanwhile: it is the faster of both, and only if it is not, its speed is what counts.
+//! Data of the cache passes over the interface one command at a time. Data from or to the medium passes over it while
+//! it is read or written: the interface is the faster of the two, and only if it is not, its speed counts.
 
 use blkmq_core::{Instant, IoError, IoResult, Nanos, SECTOR_SIZE};
 use std::cmp::Reverse;
@@ -11,25 +11,25 @@ use std::collections::BinaryHeap;
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 struct Answer {
     at: Instant,
-    /// Counted in the order in which they were decided.
+    /// Counts answers in the order in which they were decided.
     number: u64,
     tag: u32,
     failed: bool,
 }
 
-/// The interface and what is still to be said over it.
+/// The interface and its pending answers.
 #[derive(Debug)]
 pub(super) struct Answers {
     /// Nanoseconds for a sector, in units of 2^-16.
     sector: u64,
-    /// The interface is free from then on.
+    /// When the interface is free.
     free: Instant,
     heap: BinaryHeap<Reverse<Answer>>,
     decided: u64,
 }
 
 impl Answers {
-    /// For `depth` commands over an interface of `mbps` MiB/s.
+    /// The interface of a drive of `depth` commands, at `mbps` MiB/s.
     pub(super) fn new(depth: u32, mbps: u32) -> Self {
         let rate = u64::from(mbps) << 20;
         Self {
@@ -52,7 +52,7 @@ impl Answers {
         self.heap.push(Reverse(answer));
     }
 
-    /// Command `tag` ends when `sectors` sectors between host and cache, which can move from `from` on, have moved.
+    /// Command `tag` ends when `sectors` sectors have moved between host and cache, which they can do from `from` on.
     pub(super) fn cached(&mut self, tag: u32, from: Instant, sectors: u64) {
         self.free = from.max(self.free) + self.span(sectors);
         self.end(tag, self.free, Ok(()));

@@ -1,20 +1,21 @@
-//! Commands that wait for the arm, and which of them is next.
+//! The commands that wait for the arm, and the choice of the next one.
 //!
-//! With reordering, the one that the head gets to first, seek and rotation taken together; unless the oldest has
-//! waited for longer than the age limit. Then that one: of any two of which both have, the older is first, so
-//! nobody waits for more than the age limit and what came before. Without reordering, always the oldest.
+//! With reordering, the next command is the one that the head reaches first, seek and rotation taken together, unless
+//! the oldest has waited for longer than the age limit: then the oldest is next. Of two commands beyond the limit the
+//! older goes first, so that a command waits for no more than the age limit and the commands before it. Without
+//! reordering, the oldest is always next.
 
 use super::geometry::Track;
 use super::mechanics::{Access, Estimate, Mechanics, Target};
 use blkmq_core::{Instant, Nanos};
 use std::ops::Range;
 
-/// What is asked for.
+/// The kind of a command.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Kind {
     Read,
     Write,
-    /// A write whose data is not sent.
+    /// A write without data from the host.
     Zeroes,
 }
 
@@ -31,23 +32,23 @@ pub(super) struct Command {
 pub(super) struct Waiting {
     pub(super) command: Command,
     pub(super) arrived: Instant,
-    /// From then on the arm can move for it.
+    /// When the arm can move for it.
     ready: Instant,
-    /// Counted in order of arrival.
+    /// Counts commands in order of arrival.
     number: u64,
     target: Target,
 }
 
-/// The next one.
+/// The choice of the next command.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Choice {
     pub(super) index: usize,
     pub(super) estimate: Estimate,
-    /// Nothing may pass it.
+    /// No other work may pass the command.
     pub(super) is_overdue: bool,
 }
 
-/// Commands in no order.
+/// The waiting commands, in no order.
 #[derive(Debug)]
 pub(super) struct Commands {
     list: Vec<Waiting>,
@@ -57,7 +58,7 @@ pub(super) struct Commands {
 }
 
 impl Commands {
-    /// None, with room for `depth`.
+    /// An empty list, with room for `depth` commands.
     pub(super) fn new(depth: u32, reorder: bool, age_limit: Nanos) -> Self {
         Self { list: Vec::with_capacity(depth as usize), arrived: 0, reorder, age_limit }
     }
@@ -66,7 +67,7 @@ impl Commands {
         self.list.is_empty()
     }
 
-    /// Adds one that arrives at `arrived`, after `overhead` of which the arm can move.
+    /// Adds a command that arrives at `arrived`; the arm can move for it `overhead` later.
     pub(super) fn push(
         &mut self,
         mechanics: &Mechanics,
@@ -81,17 +82,17 @@ impl Commands {
         self.list.push(Waiting { command, arrived, ready, number, target });
     }
 
-    /// When the arm can move for the first of them. O(n).
+    /// When the arm can move for the first command. O(n).
     pub(super) fn ready(&self) -> Option<Instant> {
         self.list.iter().map(|waiting| waiting.ready).min()
     }
 
-    /// Takes one out.
+    /// Takes a command out.
     pub(super) fn take(&mut self, index: usize) -> Waiting {
         self.list.swap_remove(index)
     }
 
-    /// Takes out a read that asks for nothing outside of `range`, if there is one. O(n).
+    /// Takes out a read of sectors that all lie in `range`, if there is one. O(n).
     pub(super) fn take_read_within(&mut self, range: &Range<u64>) -> Option<Waiting> {
         let is_within = |waiting: &Waiting| {
             let Command { kind, range: asked, .. } = &waiting.command;
@@ -100,13 +101,13 @@ impl Commands {
         self.list.iter().position(is_within).map(|index| self.take(index))
     }
 
-    /// Has what arrived at `arrived` waited for too long by `at`?
+    /// Has a command that arrived at `arrived` waited for too long by `at`?
     pub(super) fn is_overdue(&self, arrived: Instant, at: Instant) -> bool {
         at - arrived >= self.age_limit
     }
 
-    /// The next of those that are ready, for an arm that is at `track` at `at`. A read that begins within
-    /// `passing` is about to come under the head anyway. O(n).
+    /// Chooses the next of the commands that are ready, for an arm that is at `track` at `at`. A read that begins
+    /// within `passing` comes under the head without positioning. O(n).
     pub(super) fn choose(
         &self,
         mechanics: &Mechanics,

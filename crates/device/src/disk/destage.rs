@@ -1,37 +1,37 @@
-//! Which part of the write cache goes to the medium next.
+//! The choice of the extent of the write cache that goes to the medium next.
 //!
-//! A sweep: in ascending order and around, but with a choice among the next few by which of them the head gets to
-//! first. The lowest of those is passed over so often and not more, so that the sweep gets on.
+//! A sweep: in ascending order and around, but with a choice among the next few extents by the time that the head
+//! takes to them. The lowest of those is passed over a limited number of times, so that the sweep advances.
 
 use super::dirty::Extent;
 use super::geometry::Track;
 use super::mechanics::{Access, Estimate, Mechanics};
 use blkmq_core::Instant;
 
-/// Extents that there is a choice among, and times that the lowest of them is passed over.
+/// The number of extents to choose from, and how many times the lowest of them is passed over.
 const WINDOW: u32 = 8;
 
-/// How far the sweep is.
+/// The progress of the sweep.
 #[derive(Debug, Default)]
 pub(super) struct Sweep {
-    /// Extents that begin here or behind are next.
+    /// The sweep goes on with the extents that begin at this sector or behind it.
     cursor: u64,
-    /// Times that the first of them was passed over.
+    /// How many times the first of them was passed over.
     passed: u32,
 }
 
-/// What it would be.
+/// An extent to write next.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Candidate {
     pub(super) index: usize,
     pub(super) estimate: Estimate,
-    /// It is the first of those in the window.
+    /// The extent is the first in the window.
     is_first: bool,
 }
 
 impl Sweep {
     /// The best of `extents` up to era `era`, for an arm that is at `track` at `at`. `None` if there is none.
-    /// O(window), unless many belong to later eras.
+    /// O(window), unless many extents belong to later eras.
     pub(super) fn candidate(
         &self,
         extents: &[Extent],
@@ -53,7 +53,7 @@ impl Sweep {
         candidates.min_by_key(|candidate| candidate.estimate)
     }
 
-    /// A candidate is being written, up to sector `end`.
+    /// Notes that a candidate is being written, up to sector `end`.
     pub(super) fn went(&mut self, candidate: &Candidate, end: u64) {
         if candidate.is_first {
             *self = Self { cursor: end, passed: 0 };
@@ -70,7 +70,7 @@ mod tests {
     use super::*;
     use blkmq_core::{Nanos, Rng};
 
-    /// New writes keep coming, also just ahead of it, and yet the sweep gets on.
+    /// New writes keep coming, also just ahead of the sweep, and yet it advances.
     #[test]
     fn the_lowest_in_the_window_is_passed_over_so_often_and_not_more() {
         let mechanics = Mechanics::new(&DiskParams::default().figures).expect("a preset");

@@ -1,19 +1,19 @@
-//! The write cache: which sectors have been acknowledged and are not on the medium yet.
+//! The contents of the write cache: the sectors that have been acknowledged and are not on the medium yet.
 //!
-//! Ranges in ascending order, each with the era that it belongs to: a flush ends an era and waits for everything
-//! of that era and before. In which order they are written is decided in `destage.rs`.
+//! Ranges in ascending order, each with its era: a flush ends an era and waits for all ranges of that era and before.
+//! `destage.rs` decides in which order they are written.
 
 use super::segments::covers;
 use std::ops::Range;
 
-/// Ranges that it can tell apart; a firmware has so many descriptors and no more.
+/// The most ranges that the cache can tell apart; a firmware has a limited number of descriptors.
 pub(super) const MOST: usize = 512;
 
 /// Neighbouring dirty sectors.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Extent {
     pub(super) range: Range<u64>,
-    /// Of its oldest sector.
+    /// The era of its oldest sector.
     pub(super) era: u64,
 }
 
@@ -21,52 +21,52 @@ fn len(range: &Range<u64>) -> u64 {
     range.end - range.start
 }
 
-/// The cache. Changes are O(extents) and never allocate.
+/// The dirty sectors of the cache. Changes are O(extents) and never allocate.
 #[derive(Debug)]
 pub(super) struct Dirty {
-    /// Disjoint, in ascending order. Has room for one more than [`MOST`], so that one can be divided.
+    /// Disjoint, in ascending order. Has room for more than [`MOST`], so that a range can be divided.
     extents: Vec<Extent>,
-    /// On its way to the medium.
+    /// The extent on its way to the medium.
     leaving: Option<Extent>,
     sectors: u64,
     capacity: u64,
 }
 
 impl Dirty {
-    /// Empty, with room for `capacity` sectors.
+    /// An empty cache, with room for `capacity` sectors.
     pub(super) fn new(capacity: u64) -> Self {
         let extents = Vec::with_capacity(if capacity == 0 { 0 } else { MOST + 2 });
         Self { extents, leaving: None, sectors: 0, capacity }
     }
 
-    /// Room for so many sectors.
+    /// The capacity in sectors.
     pub(super) fn capacity(&self) -> u64 {
         self.capacity
     }
 
-    /// Nothing to write, and nothing being written?
+    /// Is there nothing to write and nothing being written?
     pub(super) fn is_clean(&self) -> bool {
         self.extents.is_empty() && self.leaving.is_none()
     }
 
-    /// More than half full?
+    /// Is the cache more than half full, in sectors or in ranges?
     pub(super) fn presses(&self) -> bool {
         2 * self.sectors > self.capacity || 2 * self.extents.len() > MOST
     }
 
-    /// What is to be written, in ascending order.
+    /// The extents to write, in ascending order.
     pub(super) fn extents(&self) -> &[Extent] {
         &self.extents
     }
 
-    /// Which extents overlap `range`.
+    /// The indices of the extents that overlap `range`.
     fn overlapping(&self, range: &Range<u64>) -> Range<usize> {
         let first = self.extents.partition_point(|extent| extent.range.end <= range.start);
         let count = self.extents[first..].partition_point(|e| e.range.start < range.end);
         first..first + count
     }
 
-    /// Is all of `range` here?
+    /// Is all of `range` in the cache?
     pub(super) fn holds(&self, range: &Range<u64>) -> bool {
         let is_leaving = self.leaving.as_ref().is_some_and(|it| covers(&it.range, range));
         let overlapping = self.overlapping(range);
@@ -84,12 +84,12 @@ impl Dirty {
         self.extents.len() < MOST && sectors <= self.capacity
     }
 
-    /// `range` is dirty, for which there is room.
+    /// Marks `range` as dirty; the caller has checked that it fits.
     pub(super) fn add(&mut self, range: &Range<u64>, era: u64) {
         debug_assert!(self.fits(range), "somebody looked whether it fits");
         let mut new = Extent { range: range.clone(), era };
         let Range { start: mut first, end: mut behind } = self.overlapping(range);
-        // A neighbour of the same era is one with it. Another one would make a flush wait for what is newer.
+        // Joins a neighbour of the same era. Joining one of another era would make a flush wait for newer data.
         if first > 0 && self.extents[first - 1].range.end == range.start {
             first -= usize::from(self.extents[first - 1].era == era);
         }
@@ -111,7 +111,7 @@ impl Dirty {
         }
     }
 
-    /// Sends up to `most` sectors of extent `index` on their way.
+    /// Takes up to `most` sectors of extent `index`, to be written.
     pub(super) fn take(&mut self, index: usize, most: u64) -> Range<u64> {
         assert!(self.leaving.is_none(), "one at a time");
         let Extent { range, era } = &mut self.extents[index];
@@ -125,19 +125,19 @@ impl Dirty {
         taken
     }
 
-    /// What was on its way is there.
+    /// The sectors taken last are on the medium.
     pub(super) fn arrived(&mut self) {
         assert!(self.leaving.take().is_some(), "something was on its way");
     }
 
-    /// `range` is on the medium by another way, with what is newer.
+    /// A write that bypassed the cache has put newer data for `range` on the medium.
     pub(super) fn supersede(&mut self, range: &Range<u64>) {
         for index in self.overlapping(range).rev() {
             let Extent { range: old, era } = self.extents[index].clone();
             let [left, right] =
                 [old.start..range.start.max(old.start), range.end.min(old.end)..old.end];
             if !left.is_empty() && !right.is_empty() && self.extents.len() > MOST {
-                // There is no descriptor for a second part. What is written again harms nobody.
+                // There is no descriptor for a second part. Writing sectors once more does no harm.
                 continue;
             }
             self.sectors -= len(&old) - len(&left) - len(&right);
@@ -153,7 +153,7 @@ impl Dirty {
         }
     }
 
-    /// The oldest era of which something is not on the medium. O(extents).
+    /// The oldest era with sectors that are not on the medium. O(extents).
     pub(super) fn oldest_era(&self) -> Option<u64> {
         self.extents.iter().chain(&self.leaving).map(|extent| extent.era).min()
     }

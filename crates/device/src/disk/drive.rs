@@ -1,8 +1,8 @@
-//! The drive: takes commands, answers them, and keeps the arm busy. Knows nothing of the engine.
+//! The drive: takes commands, answers them, and keeps the arm busy. It knows nothing of the engine.
 //!
-//! It is told the time with every call and catches up with it: whatever the arm finished meanwhile is finished,
-//! and what it would have decided then is decided, in the order in which it happened. Reads, writes and writing
-//! back are not interrupted once they have begun; reading ahead gives way to everything.
+//! Every call passes the time, and the drive catches up with it: it finishes the work that the arm has ended
+//! meanwhile, and takes each decision at its own time, in order. Reads, writes and write-back are not interrupted
+//! once they have begun; read-ahead gives way to all other work.
 
 use super::answers::Answers;
 use super::commands::{Choice, Command, Commands, Kind, Waiting};
@@ -18,7 +18,7 @@ use crate::{Activity, OccupancyLog, Span};
 use blkmq_core::{Instant, IoError, IoResult, Nanos};
 use std::ops::Range;
 
-/// What the arm does that is not interrupted.
+/// Work of the arm that is not interrupted.
 #[derive(Debug)]
 enum Work {
     Read(Range<u64>),
@@ -32,7 +32,7 @@ enum Work {
 
 #[derive(Debug)]
 enum State {
-    /// Nothing, or reading ahead, since then.
+    /// The arm does nothing, or reads ahead, since then.
     Free {
         since: Instant,
     },
@@ -42,7 +42,7 @@ enum State {
     },
 }
 
-/// What is best done next.
+/// The next work of the arm.
 enum Next {
     Command(Choice),
     Destage(Candidate),
@@ -57,10 +57,10 @@ pub(super) struct Drive {
     recovery: Nanos,
     bad: BadBlocks,
     occupancy: Option<OccupancyLog>,
-    /// Where the arm is, but for reading ahead.
+    /// The track of the arm, apart from read-ahead.
     track: Track,
     state: State,
-    /// When a command came last.
+    /// When the last command arrived.
     touched: Instant,
     commands: Commands,
     reads: ReadAhead,
@@ -70,7 +70,7 @@ pub(super) struct Drive {
 }
 
 impl Drive {
-    /// At rest, with nothing in its caches.
+    /// A drive at rest, with empty caches.
     pub(super) fn new(
         params: &DiskParams,
         mechanics: Mechanics,
@@ -98,7 +98,7 @@ impl Drive {
         }
     }
 
-    /// Takes a command at `now`. `durable`: a write must not stay in the cache.
+    /// Takes a command at `now`. With `durable`, a write must not stay in the cache.
     pub(super) fn submit(&mut self, now: Instant, command: Command, durable: bool) {
         self.advance(now);
         self.touched = now;
@@ -127,27 +127,27 @@ impl Drive {
         }
     }
 
-    /// Takes a flush at `now`: it ends when everything that is in the cache is on the medium.
+    /// Takes a flush at `now`: it ends when everything in the cache is on the medium.
     pub(super) fn submit_flush(&mut self, now: Instant, tag: u32) {
         self.advance(now);
         self.touched = now;
         self.writes.flush(now, tag, &mut self.answers);
     }
 
-    /// A command that has ended by `now`, and how.
+    /// Takes out a command that has ended by `now`, with its result.
     pub(super) fn pop(&mut self, now: Instant) -> Option<(u32, IoResult)> {
         self.answers.pop(now)
     }
 
-    /// When a command will have ended, or the arm has to be asked again what comes next; [`Instant::MAX`] if
-    /// nobody waits for anything.
+    /// The time when the next command ends or the arm has a decision to take; [`Instant::MAX`] if the drive holds no
+    /// command.
     pub(super) fn next_event(&self) -> Instant {
         let is_awaited = !self.commands.is_empty() || self.writes.is_awaited();
         let arm = if is_awaited { self.turn() } else { None };
         self.answers.first().into_iter().chain(arm).min().unwrap_or(Instant::MAX)
     }
 
-    /// Does everything that happens up to `now`.
+    /// Carries out all events up to `now`.
     pub(super) fn advance(&mut self, now: Instant) {
         while let Some(at) = self.turn().filter(|at| *at <= now) {
             let state = std::mem::replace(&mut self.state, State::Free { since: at });
@@ -160,7 +160,7 @@ impl Drive {
         }
     }
 
-    /// When the arm has something to finish or to begin.
+    /// When the arm has work to finish or to begin.
     fn turn(&self) -> Option<Instant> {
         let since = match self.state {
             State::Busy { until, .. } => return Some(until),
@@ -170,12 +170,12 @@ impl Drive {
         first.min().map(|at| at.max(since))
     }
 
-    /// Since when nothing has been done or asked for, if the arm has been free since `since`.
+    /// The start of the quiet time, without work and without commands, of an arm that is free since `since`.
     fn quiet(&self, since: Instant) -> Instant {
         self.touched.max(since)
     }
 
-    /// The arm has done `work`. What it may read ahead of, if nothing else is wanted of it.
+    /// Finishes `work` of the arm. Returns the read after which the arm may read ahead, if it has no other work.
     fn finish(&mut self, at: Instant, work: Work) -> Option<HasRead> {
         match work {
             Work::Read(range) => {
@@ -190,7 +190,7 @@ impl Drive {
         None
     }
 
-    /// The free arm, idle since `since`, begins what is best now; if that is nothing, to read ahead.
+    /// Begins the next work of the free arm, idle since `since`; without any, reads ahead behind `read`.
     fn begin(&mut self, since: Instant, at: Instant, read: Option<HasRead>) {
         if let Some(until) = self.stalls.as_mut().and_then(|stalls| stalls.strike(since, at)) {
             self.stop_ahead(at);
@@ -214,7 +214,7 @@ impl Drive {
         }
     }
 
-    /// What is best done now.
+    /// Chooses the next work of the arm.
     fn next(&self, since: Instant, at: Instant) -> Option<Next> {
         let here = (at, self.track);
         let want = self.writes.wants(at, self.quiet(since));
@@ -248,7 +248,7 @@ impl Drive {
         self.state = State::Busy { until: passage.end, work: Work::Destage };
     }
 
-    /// Begins to write past the cache.
+    /// Begins a write that bypasses the cache.
     fn write(&mut self, at: Instant, Waiting { command, arrived, .. }: &Waiting) {
         let Command { tag, kind, range } = command;
         self.stop_ahead(at);
@@ -261,7 +261,7 @@ impl Drive {
         self.state = State::Busy { until: passage.end, work: Work::Write(range.clone()) };
     }
 
-    /// Begins to read, or goes on reading ahead as far as it is wanted.
+    /// Begins to read, or extends read-ahead as far as the read needs.
     fn read(&mut self, at: Instant, Command { tag, range, .. }: Command) {
         let missing = self.reads.missing(&range);
         let going_on = self.reads.passing().contains(&range.start);
@@ -302,19 +302,19 @@ impl Drive {
         passage
     }
 
-    /// Notes what the arm does where it is then.
+    /// Records an activity of the arm at its present cylinder.
     fn note(&self, start: Instant, end: Instant, activity: Activity) {
         if let Some(occupancy) = &self.occupancy {
             occupancy.record(Span { start, end, place: self.track.cylinder, activity });
         }
     }
 
-    /// What is written can be read again.
+    /// Removes the bad blocks in `range`: written sectors can be read again.
     fn heal(&mut self, range: &Range<u64>) {
         self.bad.remove(range.start, range.end - 1);
     }
 
-    /// Sees how far reading ahead has come, and answers those who wait for that.
+    /// Updates how far read-ahead has come, and answers the reads that wait for it.
     fn follow(&mut self, at: Instant) {
         if let Some((track, segment)) = self.reads.follow(&self.mechanics, at) {
             self.track = track;
@@ -322,7 +322,7 @@ impl Drive {
         }
     }
 
-    /// Answers who waits for what segment `segment` holds.
+    /// Answers the waiting reads that segment `segment` covers.
     fn answer_from(&mut self, at: Instant, segment: usize) {
         while let Some(it) = self.commands.take_read_within(self.reads.held(segment)) {
             let Range { start, end } = it.command.range;
@@ -330,7 +330,7 @@ impl Drive {
         }
     }
 
-    /// The arm is wanted for something else than reading ahead.
+    /// Stops read-ahead, because the arm is needed for other work.
     fn stop_ahead(&mut self, at: Instant) {
         let Some(stopped) = self.reads.stop(&self.mechanics, at) else { return };
         self.track = stopped.track;
@@ -339,7 +339,7 @@ impl Drive {
         }
     }
 
-    /// `range` is being written: nothing old of it is kept or read ahead.
+    /// `range` is being written: drops its old data from the read cache, and stops read-ahead over it.
     fn invalidate(&mut self, at: Instant, range: &Range<u64>) {
         if self.reads.overlaps(range) {
             self.stop_ahead(at);

@@ -1,26 +1,26 @@
-//! Where a sector lies: zones of tracks of one length, cylinders, heads, and the skew between tracks.
+//! The place of a sector: zones of tracks of one length, cylinders, heads, and the skew between tracks.
 //!
-//! Tracks follow each other head by head and cylinder by cylinder from the outside in. What it takes to get from
-//! one to the next is in `mechanics.rs`.
+//! Tracks follow each other head by head and cylinder by cylinder from the outside in. `mechanics.rs` knows the time
+//! from one to the next.
 
 use super::rotation::Angle;
 
-/// Sectors on the shortest and on the longest track there may be.
+/// The fewest and the most sectors that a track may have.
 pub(super) const TRACK_SECTORS: std::ops::RangeInclusive<u16> = 16..=u16::MAX;
 
-/// The figures that a geometry follows from.
+/// The figures that determine a geometry.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Tracks {
     /// Recording surfaces, with a head each.
     pub heads: u8,
-    /// Zones, of as many cylinders each.
+    /// Zones, of an equal number of cylinders each.
     pub zones: u8,
     /// Sectors on a track of the outermost zone.
     pub outer_sectors: u16,
     /// Sectors on a track of the innermost zone.
     pub inner_sectors: u16,
     /// Percent of the difference that is lost with the square of the distance from the outside; the rest is lost
-    /// evenly. Tracks in the middle hold a little more than a straight line would say.
+    /// evenly. Tracks in the middle hold a little more than a straight line would give.
     pub zone_curve: u8,
 }
 
@@ -43,30 +43,30 @@ pub(super) struct Track {
     pub(super) head: u32,
 }
 
-/// Where a sector is.
+/// The place of a sector.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Spot {
     pub(super) track: Track,
-    /// Its number on the track.
+    /// The number of the sector on the track.
     pub(super) sector: u32,
     /// Sectors on that track.
     pub(super) sectors: u32,
-    /// Where it begins.
+    /// The angle at which the sector begins.
     pub(super) angle: Angle,
 }
 
 #[derive(Debug)]
 struct Zone {
-    /// Its first sector and its first cylinder.
+    /// The first sector of the zone, and its first cylinder.
     first: u64,
     cylinder: u32,
     /// Sectors on a track.
     sectors: u32,
-    /// Angle of one, in units of 2^-48 of a revolution.
+    /// Angle of a sector, in units of 2^-48 of a revolution.
     sector: u64,
 }
 
-/// Quotient and remainder. Most of it fits 32 bits, which divide much faster.
+/// Quotient and remainder. Most numbers fit 32 bits, which divide much faster.
 fn divided(number: u64, by: u32) -> (u64, u32) {
     match u32::try_from(number) {
         Ok(number) => ((number / by).into(), number % by),
@@ -74,7 +74,7 @@ fn divided(number: u64, by: u32) -> (u64, u32) {
     }
 }
 
-/// The surface of a disk.
+/// The geometry of a disk.
 #[derive(Debug)]
 pub(super) struct Geometry {
     zones: Box<[Zone]>,
@@ -82,12 +82,12 @@ pub(super) struct Geometry {
     /// Cylinders of each zone.
     each: u32,
     track_skew: Angle,
-    /// From the first track of a cylinder to the first of the next.
+    /// Angle from the first track of a cylinder to the first of the next.
     cylinder_turn: Angle,
 }
 
 impl Geometry {
-    /// As many cylinders of such tracks as it takes for `capacity` sectors. The first sector of a track lies
+    /// A geometry with enough cylinders of such tracks for `capacity` sectors. The first sector of a track lies
     /// behind that of the track before it by `track_skew`, or by `cylinder_skew` if that is on another cylinder.
     pub(super) fn new(
         tracks: &Tracks,
@@ -116,18 +116,18 @@ impl Geometry {
         }
     }
 
-    /// How many there are.
+    /// The number of cylinders.
     pub(super) fn cylinders(&self) -> u32 {
         self.zones.len() as u32 * self.each
     }
 
-    /// Where the first sector of `track` begins.
+    /// The angle at which the first sector of `track` begins.
     fn start(&self, track: Track) -> Angle {
         let cylinder = self.cylinder_turn.times(track.cylinder);
         cylinder.plus(self.track_skew.times(track.head))
     }
 
-    /// Where `sector` is. O(log zones).
+    /// The place of `sector`. O(log zones).
     pub(super) fn locate(&self, sector: u64) -> Spot {
         let zone = self.zones.partition_point(|zone| zone.first <= sector) - 1;
         let Zone { first, cylinder, sectors, sector: angle } = self.zones[zone];
@@ -138,7 +138,7 @@ impl Geometry {
         Spot { track, sector: at, sectors, angle }
     }
 
-    /// The first sector of `track`. Behind the last cylinder there are more like it.
+    /// The place of the first sector of `track`. Behind the last cylinder there are more like it.
     pub(super) fn first_of(&self, track: Track) -> Spot {
         let zone = (track.cylinder / self.each) as usize;
         let sectors = self.zones[zone.min(self.zones.len() - 1)].sectors;
@@ -175,7 +175,7 @@ mod tests {
         assert_eq!(Tracks { zones: 1, ..TRACKS }.sectors(0), 40);
     }
 
-    /// Every sector in order: head by head, cylinder by cylinder, and no gap anywhere.
+    /// Every sector in order: head by head, cylinder by cylinder, without a gap.
     #[test]
     fn sectors_lie_one_behind_the_other() {
         let geometry = geometry(12_000);
@@ -206,7 +206,7 @@ mod tests {
         assert_eq!(start(0, 2), Angle::of(2, 16));
         assert_eq!(start(1, 0), Angle::of(4, 16));
         assert_eq!(start(127, 0), Angle::of(127 * 4 % 16, 16));
-        // Sectors are located to 2^-32 of a revolution: within nothing.
+        // Sectors are located to 2^-32 of a revolution, far below a nanosecond.
         let half = start(0, 1).plus(Angle::of(1, 2));
         assert!(geometry.locate(60).angle.is_within(1, half));
     }

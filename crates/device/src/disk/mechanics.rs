@@ -1,6 +1,6 @@
-//! The mechanism: how long it takes to get to a sector, and to pass over a range of them.
+//! The mechanism: how long the arm takes to a sector, and over a range of sectors.
 //!
-//! Pure arithmetic on times and places, in integers. Who moves when is decided in `drive.rs`.
+//! Pure arithmetic on times and places, in integers. `drive.rs` decides when the arm moves.
 
 use super::geometry::{Geometry, Spot, Track};
 use super::params::Figures;
@@ -8,15 +8,15 @@ use super::rotation::{Angle, Rotation};
 use super::seek::{SeekCurve, SeekTimes};
 use blkmq_core::{Instant, Nanos};
 
-/// What is to be done at a place. Writes settle longer: a read that is a little off the track succeeds, a write
-/// would damage its neighbour.
+/// The kind of access. Writes settle longer: a read that is a little off the track succeeds, a write would damage the
+/// neighbouring track.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Access {
     Read,
     Write,
 }
 
-/// Where a range begins, worked out once when it is queued.
+/// The place where a range begins, worked out once when its command is queued.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Target {
     pub(super) track: Track,
@@ -24,34 +24,34 @@ pub(super) struct Target {
     pub(super) access: Access,
 }
 
-/// An arm that could leave for any of several targets.
+/// The start of an arm that could leave for any of several targets.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Departure {
     track: Track,
-    /// The track behind that.
+    /// The next track behind `track`.
     next: Track,
     phase: Angle,
 }
 
-/// How long it takes to get to a target, as the firmware reckons it.
+/// The time to a target, as the firmware estimates it.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(super) struct Estimate(u64);
 
 impl Estimate {
-    /// It is there.
+    /// The target is under the head.
     pub(super) const ZERO: Self = Self(0);
-    /// Longer than anything takes.
+    /// Longer than any movement.
     pub(super) const MAX: Self = Self(u64::MAX);
 }
 
 /// A passage over sectors.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Passage {
-    /// The first of them comes under the head.
+    /// When the first sector comes under the head.
     pub(super) begin: Instant,
-    /// The last one has passed.
+    /// When the last sector has passed.
     pub(super) end: Instant,
-    /// Where the arm is then.
+    /// The track of the arm at the end.
     pub(super) track: Track,
 }
 
@@ -63,16 +63,16 @@ pub(super) struct Mechanics {
     read: SeekCurve,
     write: SeekCurve,
     head_switch: u64,
-    /// To the next cylinder and its first head.
+    /// Time to the next cylinder and its first head.
     cylinder_switch: u64,
-    /// What a write takes to settle beyond what a read takes.
+    /// Time that a write takes to settle beyond a read.
     write_settle: u64,
     margin: u64,
     revolution: u64,
 }
 
 impl Mechanics {
-    /// `None` if no curve goes through the seek times.
+    /// The mechanism with these figures; `None` if no curve goes through the seek times.
     pub(super) fn new(figures: &Figures) -> Option<Self> {
         let rotation = Rotation::new(figures.rpm);
         let [track_skew, cylinder_skew] =
@@ -99,13 +99,13 @@ impl Mechanics {
         SeekCurve::fit(times, figures.seek_knee, 2).is_some()
     }
 
-    /// Where a range that begins with `sector` is.
+    /// The target of a range that begins with `sector`.
     pub(super) fn target(&self, sector: u64, access: Access) -> Target {
         let Spot { track, angle, .. } = self.geometry.locate(sector);
         Target { track, angle, access }
     }
 
-    /// What a seek over `distance` cylinders takes, in nanoseconds.
+    /// Time of a seek over `distance` cylinders, in nanoseconds.
     #[cfg(test)]
     pub(super) fn seek(&self, distance: u32, access: Access) -> u64 {
         match access {
@@ -114,12 +114,12 @@ impl Mechanics {
         }
     }
 
-    /// From one track to the next behind it, as in the middle of a range. The skew is made for it.
+    /// Time from a track to the next one behind it, as in the middle of a range. The skew allows for it.
     fn step(&self, from: Track, to: Track) -> u64 {
         if from.cylinder == to.cylinder { self.head_switch } else { self.cylinder_switch }
     }
 
-    /// Until the head has settled on the target's track, if `next` is the track behind `from`. O(1).
+    /// Time until the head has settled on the target's track, if `next` is the track behind `from`. O(1).
     #[inline]
     fn reach(&self, from: Track, next: Track, to: &Target) -> u64 {
         if from == to.track {
@@ -141,15 +141,15 @@ impl Mechanics {
         curve.time(distance).max(switch)
     }
 
-    /// From `track` at `at`.
+    /// A departure from `track` at `at`.
     pub(super) fn departure(&self, (at, track): (Instant, Track)) -> Departure {
         Departure { track, next: self.geometry.next(track), phase: self.rotation.phase(at) }
     }
 
-    /// How long it would take to get to `to`. Whoever decides among several keeps a margin: a sector that is
-    /// expected under the head sooner than that after a seek is taken to come a revolution later. The next track
-    /// is no seek: its skew is the margin. O(1), without a division or much of a branch: a full queue is asked
-    /// for every command.
+    /// The estimated time to `to`. A choice among several targets keeps a margin: a sector that is expected under the
+    /// head within the margin after a seek is taken to come a revolution later. A switch to the next track is no
+    /// seek: its skew is the margin. O(1), with no division and hardly a branch, because the drive estimates every
+    /// command of a full queue.
     #[inline]
     pub(super) fn estimate(&self, from: &Departure, to: &Target) -> Estimate {
         let reach = self.reach(from.track, from.next, to);
@@ -159,13 +159,13 @@ impl Mechanics {
         Estimate(reach + wait + late)
     }
 
-    /// When the target's first sector comes under the head, if it leaves `from` at `at`.
+    /// When the target's first sector comes under the head of an arm that leaves `from` at `at`.
     fn arrive(&self, at: Instant, from: Track, to: &Target) -> Instant {
         let settled = at + Nanos(self.reach(from, self.geometry.next(from), to));
         settled + Nanos(self.rotation.wait(self.rotation.phase(settled), to.angle))
     }
 
-    /// Passes over `sectors` sectors from `spot` on, the first of which comes under the head at `begin`.
+    /// A passage over `sectors` sectors from `spot` on, the first of which comes under the head at `begin`.
     /// O(tracks).
     fn pass(&self, mut spot: Spot, mut sectors: u64, begin: Instant) -> Passage {
         let mut at = begin;
@@ -180,14 +180,15 @@ impl Mechanics {
         }
     }
 
-    /// When `sectors` sectors from `spot` on, all on its track, have passed, the first of which comes under the
+    /// When `sectors` sectors from `spot` on, all on its track, have passed, if the first of them comes under the
     /// head at `begin`.
     fn end(&self, spot: &Spot, sectors: u32, begin: Instant) -> Instant {
         let share = self.rotation.share(sectors, spot.sectors);
         begin + Nanos(share - self.rotation.lag(begin, spot.angle))
     }
 
-    /// To the first sector of the track behind that of `spot`, whose last sector has passed at `end`.
+    /// Crosses to the first sector of the track behind that of `spot`, whose last sector has passed at `end`; returns
+    /// that sector and when it comes under the head.
     fn cross(&self, spot: Spot, end: Instant) -> (Spot, Instant) {
         let track = self.geometry.next(spot.track);
         let next = self.geometry.first_of(track);
@@ -195,7 +196,7 @@ impl Mechanics {
         (next, self.arrive(end, spot.track, &to))
     }
 
-    /// From `from`, left at `at`, to `sector`, and over `sectors` sectors. O(tracks).
+    /// Moves from `from`, left at `at`, to `sector`, and over `sectors` sectors. O(tracks).
     pub(super) fn transfer(
         &self,
         (at, from): (Instant, Track),
@@ -209,19 +210,19 @@ impl Mechanics {
     }
 }
 
-/// A passage without an end: the head goes on over sector after sector until something else is wanted of it.
+/// A passage without an end: the head passes over sector after sector until the arm is needed for other work.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Stream {
-    /// A sector, and when it comes under the head; later it is the first one of a track.
+    /// A sector that comes under the head at `since`; later, the first sector of a track.
     anchor: u64,
     since: Instant,
     track: Track,
-    /// The first sector that it does not read.
+    /// The first sector that is not read.
     pub(super) limit: u64,
 }
 
 impl Stream {
-    /// Of an arm that is at `track` at `at` and goes on with sector `next`.
+    /// The stream of an arm that is at `track` at `at` and goes on with sector `next`.
     pub(super) fn begin(
         mechanics: &Mechanics,
         (at, track): (Instant, Track),
@@ -232,8 +233,8 @@ impl Stream {
         Self { anchor: next, since: mechanics.arrive(at, track, &to), track: to.track, limit }
     }
 
-    /// How far it has come by `now`: everything before that sector has been read. O(tracks since it was asked
-    /// last), with times that never decrease.
+    /// The sector reached by `now`: everything before it has been read. O(tracks since the last call), with times
+    /// that never decrease.
     pub(super) fn reached(&mut self, mechanics: &Mechanics, now: Instant) -> u64 {
         while self.anchor < self.limit && self.since < now {
             let spot = mechanics.geometry.locate(self.anchor);
@@ -253,12 +254,13 @@ impl Stream {
         self.anchor.min(self.limit)
     }
 
-    /// Where the arm is, as far as [`reached`](Self::reached) has followed it.
+    /// The track of the arm, as far as [`reached`](Self::reached) has followed it.
     pub(super) fn track(&self) -> Track {
         self.track
     }
 
-    /// When everything before sector `end` will have been read, and where the arm is then. O(tracks).
+    /// The passage up to sector `end`: when everything before it has been read, and the track of the arm then.
+    /// O(tracks).
     pub(super) fn pass_to(&self, mechanics: &Mechanics, end: u64) -> Passage {
         let spot = mechanics.geometry.locate(self.anchor);
         mechanics.pass(spot, end - self.anchor, self.since)

@@ -1,8 +1,7 @@
 //! The disk device: a rotating disk's mechanism, caches and command queue, with the figures of real drives.
 //!
-//! What it models, how near that comes to what is published of those drives, and what it cannot show is on its page
-//! (`doc/disk.md`). Everything that takes time is computed from whole nanoseconds, so that a run repeats on every
-//! machine. It stores nothing.
+//! Its page (`doc/disk.md`) describes the model, its limits, and how near it comes to the published results of those
+//! drives. All times are computed in whole nanoseconds, so that a run repeats on every machine. It stores no data.
 
 mod answers;
 mod commands;
@@ -60,7 +59,7 @@ fn build(given: &Description<'_>, _: &MachineShape) -> Result<Device, DeviceErro
     })
 }
 
-/// The hardware queue of a disk. Powers it on: the arm outside, the caches empty.
+/// The hardware queue of a disk. Powers it on: the arm is at the outermost track, the caches are empty.
 pub(crate) fn queues<P: 'static>(
     params: &DiskParams,
     log: Option<&ArrivalLog>,

@@ -1,6 +1,6 @@
-//! The disk's parameters, typed, and what follows from them for the engine.
+//! The disk's parameters, typed, and the shape of the device that follows from them.
 //!
-//! How they are read is in `read.rs`; the figures of the drives that are modelled are in `presets.rs`.
+//! `read.rs` parses them; the figures of the modelled drives are in `presets.rs`.
 
 use super::geometry::Tracks;
 use super::presets;
@@ -15,57 +15,58 @@ use blkmq_engine::{DEFAULT_TIMEOUT, DeviceShape, WriteCache};
 /// Sectors in a MiB.
 pub(super) const MIB_SECTORS: u64 = (1 << 20) / SECTOR_SIZE as u64;
 
-/// The figures of a drive: what a preset consists of.
+/// The figures of a drive, which a preset consists of.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Figures {
     /// Size in sectors.
     pub capacity: u64,
     /// Revolutions in a minute.
     pub rpm: u32,
-    /// Its surfaces and what is on them.
+    /// The recording surfaces and their tracks.
     pub tracks: Tracks,
-    /// From the end of a track to the beginning of the next one on the same cylinder.
+    /// Skew from the end of a track to the beginning of the next one on the same cylinder.
     pub track_skew: Nanos,
-    /// The same for the first track of the next cylinder.
+    /// Skew to the first track of the next cylinder.
     pub cylinder_skew: Nanos,
-    /// Seeks for reading.
+    /// Seek times for reads.
     pub read_seek: SeekTimes,
-    /// Seeks for writing: settling takes longer.
+    /// Seek times for writes, which settle longer.
     pub write_seek: SeekTimes,
     /// Percent of the stroke up to which seek times grow with the root of the distance.
     pub seek_knee: u8,
-    /// To another head on the same cylinder.
+    /// Time to switch to another head on the same cylinder.
     pub head_switch: Nanos,
-    /// From the arrival of a command until the arm moves for it.
+    /// Time from the arrival of a command until the arm can move for it.
     pub overhead: Nanos,
-    /// From the arrival of a command that needs no arm until its data moves.
+    /// Time from the arrival of a command that needs no arm until its data moves.
     pub hit: Nanos,
-    /// The interface, in MiB/s.
+    /// Bandwidth of the interface in MiB/s.
     pub link_mbps: u32,
     /// Segments of the read cache; 0 for none.
     pub segments: u16,
-    /// How far it reads ahead of what was asked for last, in KiB; 0 for not at all.
+    /// How far the drive reads ahead of the last read, in KiB; 0 for no read-ahead.
     pub read_ahead: u32,
     /// Volatile write cache in MiB; 0 for none.
     pub cache_size: u64,
-    /// Honours FUA, if there is a cache.
+    /// The drive honours FUA, if it has a cache.
     pub fua: bool,
-    /// How long it must have had nothing else to do before it writes back.
+    /// How long the arm must have been idle before the drive writes its cache back.
     pub destage_delay: Nanos,
-    /// Commands it holds: driver tags.
+    /// Commands that the drive holds: driver tags.
     pub hw_queue_depth: u32,
-    /// How long before a sector comes by it plans to have settled, when it has a choice.
+    /// How long before a sector comes under the head the arm must have settled, in estimates between several
+    /// commands.
     pub reorder_margin: Nanos,
 }
 
-/// A disk, decided.
+/// The parameters of a disk, all decided.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct DiskParams {
-    /// What it is like.
+    /// The figures of the drive.
     pub figures: Figures,
-    /// Takes the command that it gets to first, instead of the oldest.
+    /// The drive takes the command that the head reaches first, instead of the oldest.
     pub reorder: bool,
-    /// A command that has waited for so long is next.
+    /// A command that has waited this long is next.
     pub age_limit: Nanos,
     /// Logical block size in bytes.
     pub blocksize: u32,
@@ -73,13 +74,13 @@ pub struct DiskParams {
     pub max_sectors: u32,
     /// Sectors that cannot be read.
     pub badblocks: BadBlocks,
-    /// How long it tries to.
+    /// How long the drive tries to read a bad sector.
     pub recovery: Nanos,
     /// Mean time between recalibrations; zero for none.
     pub recalibration_interval: Nanos,
-    /// How long one takes.
+    /// How long a recalibration takes.
     pub recalibration: Nanos,
-    /// Of the times of recalibrations.
+    /// The seed of the times of recalibrations.
     pub seed: u64,
     /// Arrivals to record; `None` for no log.
     pub log_size: Option<usize>,
@@ -93,12 +94,12 @@ impl Default for DiskParams {
         Self {
             figures: presets::ALL[0].figures,
             reorder: true,
-            // Long enough to concern few commands, short enough for whoever waits for one of those.
+            // Long enough to affect few commands, short enough for the submitter of one of those.
             age_limit: Nanos::from_secs(1),
             blocksize: 512,
             max_sectors: 0,
             badblocks: BadBlocks::default(),
-            // What drives for arrays limit themselves to.
+            // The limit that drives for arrays set themselves.
             recovery: Nanos::from_secs(7),
             recalibration_interval: Nanos::ZERO,
             recalibration: Nanos::from_millis(50),
@@ -110,11 +111,12 @@ impl Default for DiskParams {
 }
 
 impl DiskParams {
-    /// Reads pairs; of two with one name the later counts, except that changes of `badblocks` add up. Also
-    /// says, in a sentence each, what was not taken as it was given.
+    /// Parses pairs of name and value. Of two pairs with one name the later counts, except that changes of
+    /// `badblocks` add up. Also returns notes, a sentence each, on the values that were changed or have no effect.
     ///
     /// # Errors
-    /// For the first pair that has no such name or no such value, or if all together describe no device.
+    /// For the first pair with an unknown name or an invalid value, or if the parameters together describe no valid
+    /// device.
     pub fn parse(pairs: &[(String, String)]) -> Result<(Self, Vec<String>), ParamError> {
         let mut notes = Vec::new();
         let params = read(pairs, &mut notes)?;
@@ -122,7 +124,7 @@ impl DiskParams {
         Ok((params, notes))
     }
 
-    /// What fits into a request.
+    /// The limits of a request.
     #[must_use]
     pub fn limits(&self) -> Limits {
         let block = u64::from(self.blocksize / SECTOR_SIZE).max(1);
@@ -130,7 +132,7 @@ impl DiskParams {
         Limits { capacity: self.figures.capacity / block * block, rotational: true, ..limits }
     }
 
-    /// What the engine is told.
+    /// The shape of the device for the engine.
     #[must_use]
     pub fn shape(&self) -> DeviceShape {
         DeviceShape {

@@ -1,7 +1,7 @@
-//! The drives that are modelled: their figures, and where these come from.
+//! The modelled drives: their figures, and the sources of these.
 //!
-//! What is published of them, and how near the model comes to it, is on the page (`doc/disk.md`). A figure that is
-//! not published says so.
+//! The page (`doc/disk.md`) has the published results of the drives, and compares the model with them. A figure that
+//! is not published is marked.
 
 use super::geometry::Tracks;
 use super::params::Figures;
@@ -14,7 +14,7 @@ pub(super) struct Preset {
     pub(super) figures: Figures,
 }
 
-/// All of them; the first is the default.
+/// All presets; the first is the default.
 pub(super) const ALL: &[Preset] =
     &[Preset { name: "sata7200", figures: SATA7200 }, Preset { name: "sas15k", figures: SAS15K }];
 
@@ -40,7 +40,7 @@ const SATA7200: Figures = Figures {
         zones: 30,
         outer_sectors: 1242,
         inner_sectors: 594,
-        // Not published: as for the Deskstar 7K80 of the same year, whose tracks have been counted.
+        // Not published: as for the Deskstar 7K80 of the same year, the tracks of which have been counted.
         zone_curve: 40,
     },
     track_skew: Nanos::from_micros(1480),

@@ -1,7 +1,7 @@
-//! The disk's one hardware queue: tokens in, tokens out. What happens between is in `drive.rs`.
+//! The disk's one hardware queue: takes tokens and returns them. `drive.rs` models the time between.
 //!
-//! It never says busy: a drive holds as many commands as there are tags. It never answers early, and it does not
-//! look at payloads.
+//! It never reports busy: a drive holds as many commands as there are tags. It never answers within the call, except
+//! to refuse a discard, and it does not look at payloads.
 
 use super::commands::{Command, Kind};
 use super::drive::Drive;
@@ -13,7 +13,7 @@ pub(super) struct DiskQueue {
     drive: Drive,
     cache: WriteCache,
     log: Option<ArrivalLog>,
-    /// By driver tag.
+    /// The tokens of the requests inside the drive, by driver tag.
     held: Box<[Option<Inflight>]>,
 }
 
@@ -46,7 +46,7 @@ impl<P> DeviceQueue<P> for DiskQueue {
             Op::Write => Some(Kind::Write),
             Op::WriteZeroes => Some(Kind::Zeroes),
             Op::Flush => None,
-            // Disks forget nothing, and the limits say so.
+            // Disks support no discard, as their limits say.
             Op::Discard => return Enqueued::Done(rq, Err(IoError::NOT_SUPPORTED)),
         };
         let tag = rq.tag().0;
@@ -70,7 +70,7 @@ impl<P> DeviceQueue<P> for DiskQueue {
         }
     }
 
-    /// Never `None`: this device always knows. [`Instant::MAX`] if nothing will happen by itself.
+    /// Never `None`: this device always knows its next event. [`Instant::MAX`] if the drive holds no command.
     fn next_event(&self) -> Option<Instant> {
         Some(self.drive.next_event())
     }

@@ -1,7 +1,7 @@
-//! Reading the disk's parameters from pairs.
+//! Parses the disk's parameters from pairs.
 //!
-//! The preset is looked for first, wherever it stands: everything else changes a figure of it. Whatever is not taken
-//! as it was given, or has no effect, is said in a note; what cannot be meant at all is an error.
+//! The preset is found first, wherever it stands: every other parameter changes a figure of it. A value that is
+//! changed or has no effect is reported in a note; an invalid one is an error.
 
 use super::geometry::TRACK_SECTORS;
 use super::mechanics::Mechanics;
@@ -16,14 +16,14 @@ use blkmq_engine::MAX_HW_QUEUE_DEPTH;
 
 /// The largest disk, 16 TiB: its cylinders can be counted in 32 bits however short the tracks.
 const MAX_MIB: u64 = 1 << 24;
-/// The longest that anything takes or is put off: an hour.
+/// The longest duration or delay: an hour.
 const MAX_NSEC: u64 = 3_600_000_000_000;
-/// The longest that a movement of the arm takes: a second.
+/// The longest movement of the arm: a second.
 const MAX_MOVE_NSEC: u64 = 1_000_000_000;
-/// `occupancy_size` unless given.
+/// The default of `occupancy_size`.
 const OCCUPANCY_SIZE: usize = 65_536;
 
-/// Reads `pairs`.
+/// Parses `pairs`.
 pub(super) fn read(
     pairs: &[(String, String)],
     notes: &mut Vec<String>,
@@ -56,7 +56,7 @@ fn nanos(given: &Given<'_>, most: u64) -> Result<Nanos, PairError> {
     given.number(0..=most).map(Nanos)
 }
 
-/// What was given, before one parameter is held against another.
+/// The values as given, before parameters are checked against each other.
 #[derive(Default)]
 struct Raw {
     basics: Basics,
@@ -66,9 +66,9 @@ struct Raw {
     hw_queue_depth: Option<u64>,
     occupancy: bool,
     occupancy_size: Option<usize>,
-    /// Names of all parameters that were given.
+    /// The names of all parameters that were given.
     given: Vec<&'static str>,
-    /// Those that need no second look.
+    /// The parameters that need no further check.
     done: DiskParams,
 }
 
@@ -137,7 +137,7 @@ impl Raw {
         Ok(true)
     }
 
-    /// Parameters of what goes wrong. False if `given` is none of them.
+    /// Parameters of faults and recalibrations. False if `given` is none of them.
     fn set_trouble(&mut self, given: &Given<'_>) -> Result<bool, ParamError> {
         let done = &mut self.done;
         match given.name {
@@ -237,7 +237,7 @@ fn check(figures: &Figures) -> Result<(), ParamError> {
     Ok(())
 }
 
-/// Streams that lose a revolution for each track are slow, and hardly meant.
+/// Notes that streams lose a revolution for each track: such a disk is slow, and hardly intended.
 fn note_crossings(figures: &Figures, notes: &mut Vec<String>) {
     let switch = figures.head_switch;
     for (what, time, name, skew) in [

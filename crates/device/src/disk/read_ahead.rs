@@ -1,7 +1,7 @@
-//! Reading ahead: what the arm does with the read cache when nobody wants anything else of it.
+//! Read-ahead: the arm fills the read cache while it has no other work.
 //!
-//! Behind what was asked for last it goes on until it is a certain distance ahead. Which sectors are in the cache
-//! is in `segments.rs`; who is answered from it, and when it gives way, in `drive.rs`.
+//! It continues behind the last read until it is a certain distance ahead. `segments.rs` knows which sectors are in
+//! the cache; `drive.rs` answers reads from it, and stops it for other work.
 
 use super::geometry::Track;
 use super::mechanics::{Mechanics, Passage, Stream};
@@ -11,56 +11,56 @@ use crate::memory::BadBlocks;
 use blkmq_core::Instant;
 use std::ops::Range;
 
-/// The arm, reading ahead, or done with it and waiting where it was.
+/// The state of the arm while it reads ahead, or has finished and waits in place.
 #[derive(Debug)]
 struct Ahead {
-    /// What it fills.
+    /// The segment that it fills.
     segment: usize,
     stream: Stream,
     began: Instant,
-    /// How far it has come, as of the last look.
+    /// The sector that it had reached at the last look.
     reached: u64,
 }
 
 impl Ahead {
-    /// Has it not come to its end?
+    /// Has read-ahead not reached its limit yet?
     fn is_running(&self) -> bool {
         self.reached < self.stream.limit
     }
 }
 
-/// What was read on demand, and where it is kept.
+/// A range that was read on demand: its end, and the segment that keeps it.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct HasRead {
     pub(super) segment: usize,
     end: u64,
 }
 
-/// Reading ahead is over.
+/// Read-ahead that was stopped.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Stopped {
     pub(super) began: Instant,
     pub(super) ended: Instant,
-    /// Where the arm is.
+    /// The track of the arm.
     pub(super) track: Track,
 }
 
-/// The read cache and what fills it.
+/// The read cache and its read-ahead.
 #[derive(Debug)]
 pub(super) struct ReadAhead {
     segments: Segments,
     ahead: Option<Ahead>,
-    /// Sectors that it reads ahead.
+    /// Sectors to read ahead.
     distance: u64,
-    /// The disk's end.
+    /// Number of sectors of the disk.
     capacity: u64,
 }
 
 impl ReadAhead {
-    /// Empty.
+    /// An empty cache.
     pub(super) fn new(figures: &Figures) -> Self {
         let distance = u64::from(figures.read_ahead) * 2;
-        // What was asked for last and what may be next.
+        // Room for the last read and for the sectors read ahead of it.
         let segments = Segments::new(figures.segments, 2 * distance);
         Self { segments, ahead: None, distance, capacity: figures.capacity }
     }
@@ -70,13 +70,13 @@ impl ReadAhead {
         self.segments.find(range)
     }
 
-    /// What segment `segment` holds.
+    /// The range that segment `segment` holds.
     pub(super) fn held(&self, segment: usize) -> &Range<u64> {
         self.segments.range(segment)
     }
 
-    /// Sees how far it has come by `at`: where the arm is then, and which segment may hold more than before. `None`
-    /// if it does nothing.
+    /// Follows read-ahead until `at`. Returns the track of the arm and the segment that may hold more than before;
+    /// `None` if the arm does not read ahead.
     pub(super) fn follow(&mut self, mechanics: &Mechanics, at: Instant) -> Option<(Track, usize)> {
         let ahead = self.ahead.as_mut()?;
         ahead.reached = ahead.stream.reached(mechanics, at);
@@ -84,7 +84,8 @@ impl ReadAhead {
         Some((ahead.stream.track(), ahead.segment))
     }
 
-    /// The sectors that are being read or were read just before: a read that begins there needs no positioning.
+    /// The sectors of running read-ahead, up to the next one under the head: a read that begins there needs no
+    /// positioning.
     pub(super) fn passing(&self) -> Range<u64> {
         match self.ahead.as_ref().filter(|ahead| ahead.is_running()) {
             Some(ahead) => self.segments.range(ahead.segment).start..ahead.reached + 1,
@@ -92,7 +93,7 @@ impl ReadAhead {
         }
     }
 
-    /// The part of `range` that is not in the cache, if its beginning is where it was read ahead.
+    /// The part of `range` that is not in the cache, if its beginning has been read ahead.
     pub(super) fn missing(&self, range: &Range<u64>) -> Range<u64> {
         match &self.ahead {
             Some(it) if self.segments.range(it.segment).contains(&range.start) => {
@@ -102,25 +103,26 @@ impl ReadAhead {
         }
     }
 
-    /// Goes on as far as `end`, which is behind all that it has reached. `None` if it does nothing.
+    /// The passage of read-ahead up to `end`, which is behind all that it has reached. `None` if the arm does not
+    /// read ahead.
     pub(super) fn pass_to(&self, mechanics: &Mechanics, at: Instant, end: u64) -> Option<Passage> {
         let ahead = self.ahead.as_ref()?;
         Some(Passage { begin: at, ..ahead.stream.pass_to(mechanics, end) })
     }
 
-    /// `range` has been read on demand. `None` if it is not kept.
+    /// `range` has been read on demand: puts it into the cache. `None` if it is not kept.
     pub(super) fn has_read(&mut self, range: &Range<u64>) -> Option<HasRead> {
         let segment = self.segments.put(range)?;
         Some(HasRead { segment, end: range.end })
     }
 
-    /// How far to read ahead from `next` on if everything before `end` was asked for: not over what is bad.
+    /// The limit of read-ahead from `next` on after a read up to `end`: it stops at a bad sector.
     fn limit(&self, next: u64, end: u64, bad: &BadBlocks) -> u64 {
         let limit = self.capacity.min(end + self.distance);
         bad.first_in(next, limit.saturating_sub(next) as u32).unwrap_or(limit)
     }
 
-    /// An idle arm, at `here`, reads on behind what has been read.
+    /// An idle arm, at `here`, begins to read ahead behind `read`.
     pub(super) fn begin(
         &mut self,
         mechanics: &Mechanics,
@@ -137,8 +139,8 @@ impl ReadAhead {
         }
     }
 
-    /// Up to `end`, segment `segment` has been of use: what is read ahead of that goes on. If it does not, the arm,
-    /// if it is idle, had better begin again behind what is returned.
+    /// Reads up to `end` have used segment `segment`: moves the limit of its running read-ahead on. If no read-ahead
+    /// runs, returns the place behind which an idle arm should begin it again.
     pub(super) fn consumed(
         &mut self,
         segment: usize,
@@ -156,7 +158,7 @@ impl ReadAhead {
         (2 * left < self.distance).then_some(HasRead { segment, end })
     }
 
-    /// The arm is wanted for something else.
+    /// Stops read-ahead, because the arm is needed for other work.
     pub(super) fn stop(&mut self, mechanics: &Mechanics, at: Instant) -> Option<Stopped> {
         self.follow(mechanics, at)?;
         let ahead = self.ahead.take()?;
@@ -169,7 +171,7 @@ impl ReadAhead {
         Some(Stopped { began: ahead.began, ended, track })
     }
 
-    /// Does what is being read ahead overlap `range`, together with what lies before it in its segment?
+    /// Does `range` overlap the segment that is being filled, up to the limit of read-ahead?
     pub(super) fn overlaps(&self, range: &Range<u64>) -> bool {
         self.ahead.as_ref().is_some_and(|ahead| {
             let start = self.segments.range(ahead.segment).start;
@@ -177,7 +179,7 @@ impl ReadAhead {
         })
     }
 
-    /// Nothing that overlaps `range`, which is being written, is kept. It is not being read ahead.
+    /// Drops the segments that overlap `range`, which is being written. The caller has stopped read-ahead over it.
     pub(super) fn invalidate(&mut self, range: &Range<u64>) {
         debug_assert!(!self.overlaps(range), "that is stopped first");
         self.segments.invalidate(range);

@@ -1,14 +1,13 @@
-//! The platters' rotation: which angle is under the heads at which time, and how long an angle takes.
+//! The rotation of the platters: which angle is under the heads at which time, and how long an angle takes.
 //!
-//! Angles are whole numbers, so that going round is what an integer does by itself, and the phase is computed
-//! from the absolute time, so that nothing adds up: a sector comes by at the same phase after a year. Where a
-//! sector lies is in `geometry.rs`.
+//! Angles are integers that wrap round after a revolution. The phase is computed from the absolute time, so that no
+//! error accumulates: a sector comes by at the same phase after a year. `geometry.rs` knows the place of a sector.
 
 use blkmq_core::Instant;
 
-/// Nanoseconds in a minute. A whole number of revolutions takes place in it, whatever the speed.
+/// Nanoseconds in a minute. A whole number of revolutions takes place in it at any speed.
 const MINUTE: u64 = 60_000_000_000;
-/// How late the heads may be for a sector and still catch it, in nanoseconds: what rounding may add up to.
+/// How late the heads may be for a sector and still read it, in nanoseconds: the most that rounding adds up to.
 const SLACK: u64 = 4;
 
 /// A part of a revolution, in units of 2^-32.
@@ -22,29 +21,29 @@ impl Angle {
         Self(((part << 32) / whole) as u32)
     }
 
-    /// In units of 2^-48, rounded down.
+    /// An angle in units of 2^-48, rounded down.
     pub(super) fn scaled(units: u64) -> Self {
         Self((units >> 16) as u32)
     }
 
-    /// Is it `other`, but for so many units at most before that?
+    /// Is this `other`, or at most `units` units before it?
     #[cfg(test)]
     pub(super) fn is_within(self, units: u32, other: Self) -> bool {
         other.0.wrapping_sub(self.0) <= units
     }
 
-    /// This much further.
+    /// The sum of two angles.
     pub(super) fn plus(self, by: Self) -> Self {
         Self(self.0.wrapping_add(by.0))
     }
 
-    /// So many times this.
+    /// `times` times this angle.
     pub(super) fn times(self, times: u32) -> Self {
         Self(self.0.wrapping_mul(times))
     }
 }
 
-/// A speed.
+/// A speed of rotation.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Rotation {
     rpm: u64,
@@ -75,14 +74,14 @@ impl Rotation {
         self.share(1, 1)
     }
 
-    /// What is under the heads at `at`, where the angle 0 was at time 0.
+    /// The angle under the heads at `at`; the angle 0 was there at time 0.
     pub(super) fn phase(&self, at: Instant) -> Angle {
         let turned = at.as_nanos() % MINUTE * self.rpm % MINUTE;
         // MINUTE is a multiple of 16, and `turned` has 36 bits.
         Angle(((turned << 28) / (MINUTE >> 4)) as u32)
     }
 
-    /// How far it turns in `nanos`.
+    /// The angle of the turn in `nanos`.
     pub(super) fn angle(&self, nanos: u64) -> Angle {
         Angle(((u128::from(nanos) * u128::from(self.turn)) >> 32) as u32)
     }
@@ -97,17 +96,17 @@ impl Rotation {
         (scaled >> 48) as u64 + u64::from(scaled as u64 & ((1 << 48) - 1) != 0)
     }
 
-    /// The same to within a nanosecond, rounded down, and quicker.
+    /// Like `wait`, to within a nanosecond, rounded down, and faster.
     #[inline]
     pub(super) fn rough_wait(&self, from: Angle, to: Angle) -> u64 {
-        // What is too late by no more than rounding wraps round to nothing.
+        // An angle that is late by no more than rounding counts as a wait of zero.
         let angle = to.0.wrapping_sub(from.0).wrapping_add(self.slack);
         let angle = u64::from(angle.saturating_sub(self.slack));
         (angle * (self.revolution >> 16)) >> 32
     }
 
-    /// By how many nanoseconds `at` is later than `angle` was under the heads, rounded down, if by no more than
-    /// rounding. Who begins late must not end later still, or it would add up.
+    /// By how many nanoseconds `at` is later than the time when `angle` was under the heads, rounded down; 0 if that
+    /// is more than rounding. A passage that begins late must not end later still, or the error would accumulate.
     pub(super) fn lag(&self, at: Instant, angle: Angle) -> u64 {
         let late = self.phase(at).0.wrapping_sub(angle.0);
         if late > self.slack { 0 } else { (u64::from(late) * (self.revolution >> 16)) >> 32 }
@@ -118,7 +117,7 @@ impl Rotation {
         (u64::from(part) * self.revolution).div_ceil(u64::from(whole) << 16)
     }
 
-    /// How many of `whole` equal parts of a revolution have passed after `nanos`, at most a few revolutions.
+    /// The number of `whole` equal parts of a revolution that pass in `nanos`, at most a few revolutions.
     pub(super) fn parts(&self, nanos: u64, whole: u32) -> u64 {
         ((nanos * u64::from(whole)) << 16) / self.revolution
     }
@@ -155,7 +154,7 @@ mod tests {
             let disk = Rotation::new(rpm);
             let target = Angle::of(3, 7);
             for k in (0..1_000_000).step_by(9_973) {
-                // From somewhere in the revolution before, in nanoseconds times rpm.
+                // From a time within the revolution before, in nanoseconds times rpm.
                 let pass = (u128::from(MINUTE) * (7 * k + 3)).div_ceil(7 * u128::from(rpm)) as u64;
                 for before in [1000, 1_000_000, 3_000_000] {
                     let from = at(pass.saturating_sub(before));

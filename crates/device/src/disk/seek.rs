@@ -1,9 +1,9 @@
-//! The seek curve: how long the arm takes for how many cylinders.
+//! The seek curve: how long the arm takes for a number of cylinders.
 //!
-//! A short seek accelerates half the way and brakes the other half, so its time grows with the root of the
-//! distance; a long one spends the rest at full speed, so its time grows with the distance. The curve has
-//! these two parts and goes through the three figures that data sheets give: from one track to the next, the
-//! average over all seeks, and across all cylinders.
+//! A short seek accelerates half the way and brakes the other half, so its time grows with the root of the distance;
+//! a long one spends the rest at full speed, so its time grows with the distance. The curve has these two parts and
+//! goes through the three figures that data sheets give: from one track to the next, the average over all seeks, and
+//! across all cylinders.
 
 use blkmq_core::Nanos;
 
@@ -26,14 +26,14 @@ pub struct SeekTimes {
     pub full: Nanos,
 }
 
-/// A curve, tabulated.
+/// A seek curve, as a table.
 #[derive(Clone, Debug)]
 pub(super) struct SeekCurve {
-    /// Nanoseconds for a distance of one more than the [`Slot`] says.
+    /// Nanoseconds for a distance one above that of the [`Slot`].
     table: Box<[u32]>,
 }
 
-/// Where a distance lies in the table: behind entry `index` by `rest` of `2^shift`.
+/// The place of a distance in the table: behind entry `index` by `rest` of `2^shift`.
 struct Slot {
     index: usize,
     rest: u32,
@@ -116,7 +116,7 @@ impl SeekCurve {
         Some(Self { table: table.into() })
     }
 
-    /// Nanoseconds for `distance` cylinders; nothing for none. O(1).
+    /// Nanoseconds for `distance` cylinders; zero for zero. O(1).
     #[inline]
     pub(super) fn time(&self, distance: u32) -> u64 {
         let Some(beyond) = distance.checked_sub(1) else { return 0 };

@@ -1,6 +1,6 @@
-//! The read cache: a few segments, each a range of sectors that was read last or will be wanted next.
+//! The read cache: a few segments, each a range of sectors that was read last or is likely to be read next.
 //!
-//! Only which sectors are in it. Who reads ahead into it, and until when, is in `drive.rs`.
+//! Holds only the ranges; `read_ahead.rs` reads ahead into them, and `drive.rs` decides when.
 
 use std::ops::Range;
 
@@ -12,7 +12,7 @@ pub(super) fn covers(outer: &Range<u64>, inner: &Range<u64>) -> bool {
 #[derive(Clone, Debug, Default)]
 struct Segment {
     range: Range<u64>,
-    /// The larger, the more recently it was of use.
+    /// A higher number means a more recent use.
     used: u64,
 }
 
@@ -20,19 +20,19 @@ struct Segment {
 #[derive(Debug)]
 pub(super) struct Segments {
     list: Box<[Segment]>,
-    /// Sectors that one holds.
+    /// Sectors that a segment holds.
     capacity: u64,
     uses: u64,
 }
 
 impl Segments {
-    /// So many of so many sectors each.
+    /// `count` segments of `capacity` sectors each.
     pub(super) fn new(count: u16, capacity: u64) -> Self {
         let count = if capacity == 0 { 0 } else { count };
         Self { list: vec![Segment::default(); count.into()].into(), capacity, uses: 0 }
     }
 
-    /// The one that holds all of `range`; from now on the most recently used one.
+    /// Finds the segment that holds all of `range`, which becomes the most recently used one.
     pub(super) fn find(&mut self, range: &Range<u64>) -> Option<usize> {
         let found = self.list.iter().position(|segment| covers(&segment.range, range));
         found.inspect(|index| self.touch(*index))
@@ -43,13 +43,13 @@ impl Segments {
         self.list[index].used = self.uses;
     }
 
-    /// What segment `index` holds.
+    /// The range that segment `index` holds.
     pub(super) fn range(&self, index: usize) -> &Range<u64> {
         &self.list[index].range
     }
 
-    /// `range` has been read from the medium. It goes where it continues something, or else where what was of no
-    /// use for longest makes room. `None` if there are no segments.
+    /// Adds `range`, which has been read from the medium: to the segment that it continues, or else in place of the
+    /// least recently used one. `None` if there are no segments.
     pub(super) fn put(&mut self, range: &Range<u64>) -> Option<usize> {
         let continued = |segment: &Segment| {
             segment.range.start <= range.start && segment.range.end >= range.start
@@ -68,14 +68,14 @@ impl Segments {
         Some(index)
     }
 
-    /// Segment `index` now reaches as far as `end`; its beginning makes room.
+    /// Extends segment `index` to `end`; drops sectors at its beginning that exceed the capacity.
     pub(super) fn extend(&mut self, index: usize, end: u64) {
         let range = &mut self.list[index].range;
         range.end = range.end.max(end);
         range.start = range.start.max(range.end.saturating_sub(self.capacity));
     }
 
-    /// `range` is being written: what overlaps it is out of date.
+    /// `range` is being written: drops the segments that overlap it, which are out of date.
     pub(super) fn invalidate(&mut self, range: &Range<u64>) {
         for segment in &mut self.list {
             if segment.range.start < range.end && range.start < segment.range.end {

@@ -1,7 +1,7 @@
-//! Recalibrations: now and then the arm does something for itself, and everybody waits.
+//! Recalibrations: from time to time the arm calibrates itself, and all commands wait.
 //!
-//! When is drawn from a seed, between half the mean interval and one and a half. One that falls into a time in
-//! which the arm is idle is over before anybody notices, unless a command comes while it lasts.
+//! Their times are drawn from a seed, between half the mean interval and one and a half. A recalibration that falls
+//! into an idle time of the arm delays no command, unless one comes while it lasts.
 
 use blkmq_core::{Instant, Nanos, Rng};
 
@@ -9,14 +9,14 @@ use blkmq_core::{Instant, Nanos, Rng};
 #[derive(Debug)]
 pub(super) struct Stalls {
     next: Instant,
-    /// Mean.
+    /// The mean interval.
     interval: Nanos,
     takes: Nanos,
     rng: Rng,
 }
 
 impl Stalls {
-    /// One in every `interval` on average, of `takes` each.
+    /// A recalibration every `interval` on average, of `takes` each.
     pub(super) fn new(interval: Nanos, takes: Nanos, seed: u64) -> Self {
         let mut stalls = Self { next: Instant::ZERO, interval, takes, rng: Rng::new(seed) };
         stalls.draw(Instant::ZERO);
@@ -27,7 +27,8 @@ impl Stalls {
         self.next = from + Nanos(self.interval.0 / 2 + self.rng.below(self.interval.0));
     }
 
-    /// The arm, idle since `since`, is wanted at `at`: until when it is not to be had, if so.
+    /// The arm, idle since `since`, is needed at `at`: returns the end of a recalibration that keeps it busy then, if
+    /// there is one.
     pub(super) fn strike(&mut self, since: Instant, at: Instant) -> Option<Instant> {
         if self.next > at {
             return None;

@@ -1,4 +1,4 @@
-//! The disk's parameters by name: what can be set. Values are read in `read.rs`.
+//! The names, defaults and help texts of the disk's parameters. Values are read in `read.rs`.
 
 use crate::Parameter;
 use crate::basics::{self, parameter};

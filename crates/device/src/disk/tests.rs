@@ -30,7 +30,7 @@ fn every_parameter_in_the_table_takes_its_own_default() {
     }
 }
 
-/// Nothing is accepted and then ignored: every parameter changes the device or leaves a note.
+/// No parameter is accepted and then ignored: each changes the device or leaves a note.
 #[test]
 fn every_parameter_in_the_table_has_an_effect() {
     for parameter in PARAMETERS {
@@ -104,7 +104,7 @@ fn what_cannot_be_or_has_no_effect_is_said() {
     }
 }
 
-/// The part of the page's table that can be seen without a load.
+/// The part of the page's table that shows without a load.
 #[test]
 fn the_cheetahs_surface_and_seeks_are_as_published() {
     let figures = params("preset=sas15k").figures;
@@ -135,7 +135,7 @@ fn the_cheetahs_surface_and_seeks_are_as_published() {
     }
 }
 
-/// A drive and a clock.
+/// A drive and its clock.
 struct Bench {
     drive: Drive,
     now: Instant,
@@ -173,7 +173,7 @@ impl Bench {
         self.tags - 1
     }
 
-    /// Goes on until the next command ends.
+    /// Advances until the next command ends.
     fn next(&mut self) -> (u32, IoResult) {
         loop {
             self.drive.advance(self.now);
@@ -186,7 +186,7 @@ impl Bench {
         }
     }
 
-    /// Goes on until this command has ended; in nanoseconds.
+    /// Advances until this command has ended; returns the time in nanoseconds.
     fn until(&mut self, tag: u32) -> u64 {
         let begin = self.now;
         while self.next().0 != tag {}
@@ -199,7 +199,7 @@ impl Bench {
 }
 
 const REVOLUTION: u64 = 8_333_334;
-/// Without caches.
+/// A drive without caches.
 const BARE: &str = "cache_size=0,segments=0";
 
 #[test]
@@ -212,7 +212,7 @@ fn a_sector_comes_by_once_in_a_revolution() {
         let took = bench.until(tag);
         assert!(took.abs_diff(REVOLUTION) <= 4, "{k}: {took}");
     }
-    // After a thousand, too, not a nanosecond has added up.
+    // After a thousand, too, no error has accumulated, not a nanosecond.
     let phase = bench.now.as_nanos() % 25_000_000;
     let tag = bench.read(777_777..777_785);
     bench.until(tag);
@@ -220,7 +220,7 @@ fn a_sector_comes_by_once_in_a_revolution() {
     assert!(drift.abs_diff(phase) <= 6, "{drift} and {phase}");
 }
 
-/// The skew is made for this: from the first sector of a cylinder to the last of the next one but one, there is the
+/// The skew allows for this: a read from the first sector of a cylinder to the last of the next but one takes the
 /// time on the tracks and the skew between them, and no more.
 #[test]
 fn crossing_tracks_and_cylinders_loses_no_revolution() {
@@ -280,12 +280,12 @@ fn what_was_read_ahead_is_answered_at_once() {
         let tag = again.read(range.clone());
         assert_eq!(again.until(tag) < 100_000, is_hit, "{range:?}");
     }
-    // What has been written since is not read from the cache.
+    // Sectors written since are not read from the cache.
     let tag = bench.submit(Kind::Write, 5016..5024, true);
     bench.until(tag);
     let tag = bench.read(5016..5024);
     assert!(bench.until(tag) > MS);
-    // Nor what was being read ahead with it.
+    // Nor are sectors that were being read ahead at the time of the write.
     let mut ahead = Bench::new("");
     let tag = ahead.read(5000..5008);
     ahead.until(tag);
@@ -397,14 +397,14 @@ fn a_full_cache_slows_writes_down_to_what_the_arm_does() {
         slow += u32::from(took > MS);
     }
     assert!(slow > 150, "{slow}");
-    // What is longer than half the cache does not go there.
+    // A write longer than half the cache bypasses it.
     let tag = bench.write(5_000_000..5_002_048);
     let begin = bench.now;
     bench.until(tag);
     assert!((bench.now - begin).0 > 8 * MS);
 }
 
-/// Sorted as they are written, cached writes cost less of the arm than one by one.
+/// Cached writes, sorted as they are written back, cost less time of the arm than one by one.
 #[test]
 fn writing_back_is_faster_than_writing_through() {
     let [cached, through] = ["", BARE].map(|text| {
@@ -438,7 +438,7 @@ fn a_command_waits_for_the_age_limit_and_no_longer() {
         (bench.now - begin).0
     };
     let (short, long) = (waited(100 * MS), waited(400 * MS));
-    // One service at most is under way when its time comes, and then its own.
+    // At its time limit at most one service is under way, and the command's own follows.
     assert!((100 * MS..120 * MS).contains(&short), "{short}");
     assert!((400 * MS..420 * MS).contains(&long), "nothing else makes it the next: {long}");
 }
@@ -535,7 +535,7 @@ fn the_arm_is_at_one_place_at_a_time() {
     assert_eq!(log.missed(), 0);
 }
 
-/// A random load, and the time at which each command ended. The drive is told the time also in between.
+/// A random load, and the time at which each command ended. With `polls`, the drive is told the time also in between.
 fn run(text: &str, seed: u64, polls: bool) -> Vec<(u32, u64, bool)> {
     let (mut bench, mut rng, mut polled) = (Bench::new(text), Rng::new(seed), Rng::new(99));
     let (mut ended, mut inside) = (Vec::new(), 0);

@@ -1,7 +1,7 @@
-//! The write cache at work: writes that find room in it or wait for some, flushes, and when it wants the arm.
+//! The write cache at work: writes that enter it or wait for room, flushes, and its demands on the arm.
 //!
-//! Which sectors are dirty is in `dirty.rs`, which of them go first in `destage.rs`. The arm is moved in
-//! `drive.rs`.
+//! `dirty.rs` knows which sectors are dirty, `destage.rs` chooses the next ones to write back, and `drive.rs` moves
+//! the arm.
 
 use super::answers::Answers;
 use super::commands::{Command, Kind};
@@ -14,7 +14,7 @@ use blkmq_core::{Instant, Nanos};
 use std::collections::VecDeque;
 use std::ops::Range;
 
-/// Sectors that are written back at once: long enough for speed, short enough for a read that waits.
+/// Sectors written back at once: long enough for speed, short enough for a read that waits.
 const DESTAGE_SECTORS: u64 = 1024;
 
 /// A flush that waits for the end of an era.
@@ -22,22 +22,22 @@ const DESTAGE_SECTORS: u64 = 1024;
 struct Flush {
     tag: u32,
     era: u64,
-    /// It takes note of it then.
+    /// The earliest time at which the flush takes effect and ends.
     ready: Instant,
 }
 
-/// How much the cache wants the arm.
+/// How urgently the cache needs the arm.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Want {
-    /// Nothing else may be done: somebody waits for everything up to this era.
+    /// Before all other work: a flush waits for the eras up to this one.
     Flush(u64),
-    /// There is too little room: as much as a command does.
+    /// Like a command: the cache is short of room.
     Room,
-    /// If nobody else does.
+    /// Only if the arm has no other work.
     Rest,
 }
 
-/// The cache.
+/// The write cache.
 #[derive(Debug)]
 pub(super) struct WriteBack {
     dirty: Dirty,
@@ -51,7 +51,7 @@ pub(super) struct WriteBack {
 }
 
 impl WriteBack {
-    /// Empty.
+    /// An empty cache.
     pub(super) fn new(figures: &Figures) -> Self {
         let depth = figures.hw_queue_depth as usize;
         Self {
@@ -65,23 +65,23 @@ impl WriteBack {
         }
     }
 
-    /// Does it take a write of `range` at all? One that would take most of it gains nothing.
+    /// Does the cache take a write of `range` at all? A write longer than half of it gains nothing.
     pub(super) fn takes(&self, range: &Range<u64>) -> bool {
         2 * (range.end - range.start) <= self.dirty.capacity()
     }
 
-    /// Is all of `range` in it?
+    /// Is all of `range` in the cache?
     pub(super) fn holds(&self, range: &Range<u64>) -> bool {
         self.dirty.holds(range)
     }
 
-    /// A write that it takes arrives.
+    /// Takes a write at its arrival; the caller has checked that the cache takes it.
     pub(super) fn write(&mut self, now: Instant, command: Command, answers: &mut Answers) {
         self.blocked.push_back((command, now));
         self.admit(now, answers);
     }
 
-    /// A flush arrives: it ends when everything that is here is on the medium.
+    /// Takes a flush, which ends when everything now in the cache is on the medium.
     pub(super) fn flush(&mut self, now: Instant, tag: u32, answers: &mut Answers) {
         let ready = now + self.hit;
         if self.dirty.is_clean() {
@@ -91,7 +91,7 @@ impl WriteBack {
         self.era += 1;
     }
 
-    /// Takes writes in as long as they fit, in order.
+    /// Admits waiting writes in order, as long as they fit.
     fn admit(&mut self, at: Instant, answers: &mut Answers) {
         while let Some((command, arrived)) = self.blocked.front()
             && self.dirty.fits(&command.range)
@@ -106,19 +106,19 @@ impl WriteBack {
         }
     }
 
-    /// What was taken last is on the medium.
+    /// The range taken last is on the medium.
     pub(super) fn arrived(&mut self, at: Instant, answers: &mut Answers) {
         self.dirty.arrived();
         self.settle(at, answers);
     }
 
-    /// `range` is on the medium by another way, with what is newer.
+    /// A write that bypassed the cache has put newer data for `range` on the medium.
     pub(super) fn supersede(&mut self, at: Instant, range: &Range<u64>, answers: &mut Answers) {
         self.dirty.supersede(range);
         self.settle(at, answers);
     }
 
-    /// There is less in it: flushes end, and writes find room.
+    /// The cache holds less than before: ends flushes, and admits writes.
     fn settle(&mut self, at: Instant, answers: &mut Answers) {
         if !self.flushes.is_empty() {
             let oldest = self.dirty.oldest_era();
@@ -131,7 +131,7 @@ impl WriteBack {
         self.admit(at, answers);
     }
 
-    /// Does somebody wait for it?
+    /// Does a command wait for the cache?
     pub(super) fn is_awaited(&self) -> bool {
         !(self.blocked.is_empty() && self.flushes.is_empty())
     }
@@ -140,7 +140,7 @@ impl WriteBack {
         !self.blocked.is_empty() || self.dirty.presses()
     }
 
-    /// When the arm, which has had nothing to do for it since `quiet`, is wanted, if nothing else happens.
+    /// When the cache will need the arm, which has been quiet since `quiet`, if no command comes.
     pub(super) fn turn(&self, quiet: Instant) -> Option<Instant> {
         let flush = self.flushes.front().map(|flush| flush.ready);
         let delay = if self.is_pressed() { Nanos::ZERO } else { self.delay };
@@ -148,7 +148,8 @@ impl WriteBack {
         flush.into_iter().chain(rest).min()
     }
 
-    /// Whether and how much it wants an arm that is free at `at` and has been quiet since `quiet`.
+    /// How urgently the cache needs an arm that is free at `at` and has been quiet since `quiet`; `None` if not at
+    /// all.
     pub(super) fn wants(&self, at: Instant, quiet: Instant) -> Option<Want> {
         if let Some(flush) = self.flushes.iter().rev().find(|flush| flush.ready <= at) {
             return Some(Want::Flush(flush.era));
@@ -159,12 +160,12 @@ impl WriteBack {
         (at >= quiet + self.delay).then_some(Want::Rest)
     }
 
-    /// When the first of those that wait for room arrived.
+    /// When the first of the writes that wait for room arrived.
     pub(super) fn blocked_since(&self) -> Option<Instant> {
         self.blocked.front().map(|(_, arrived)| *arrived)
     }
 
-    /// What had best be written next for an arm that is `here`.
+    /// The best extent to write next for an arm that is `here`.
     pub(super) fn candidate(
         &self,
         want: Want,
@@ -175,7 +176,7 @@ impl WriteBack {
         self.sweep.candidate(self.dirty.extents(), era, mechanics, here)
     }
 
-    /// Takes out what is to be written; it [arrives](Self::arrived) before anything else is taken.
+    /// Takes out the sectors to write; they [arrive](Self::arrived) before others are taken.
     pub(super) fn take(&mut self, candidate: &Candidate) -> Range<u64> {
         let range = self.dirty.take(candidate.index, DESTAGE_SECTORS);
         self.sweep.went(candidate, range.end);

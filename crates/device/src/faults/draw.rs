@@ -1,40 +1,40 @@
-//! What befalls a request of one hardware queue.
+//! Draws the faults of the requests of one hardware queue.
 //!
-//! Only draws; what a strike means is in `queue.rs`. At most one fault strikes an attempt, in the order of the
-//! table of parameters; points behind it are not reached by that attempt.
+//! `queue.rs` carries them out. At most one fault strikes an attempt, in the order of the table of parameters; an
+//! attempt does not reach the fault points behind the one that strikes.
 
 use super::FaultsParams;
 use crate::fault::{self, Chance, FaultPoint};
 use blkmq_core::{HwQueue, Nanos, Op, Rng};
 
-/// What befalls an attempt to hand over a request.
+/// A fault that strikes an attempt to hand over a request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Strike {
     Resource,
     DevResource,
     Requeue,
     Lose,
-    /// It fails without having been handed over.
+    /// The request fails without having been handed over.
     FailUndone,
-    /// It is handed over and fails all the same.
+    /// The request is handed over and fails all the same.
     FailDone,
 }
 
-/// What becomes of the answer to a request that was handed over.
+/// The fate of the answer to a request that was handed over.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(super) enum Fate {
-    /// It passes as it is.
+    /// The answer passes as it is.
     #[default]
     Pass,
-    /// It is replaced by the error.
+    /// An error replaces the answer.
     Fail,
-    /// It is held back this long.
+    /// The answer is held back this long.
     Late(Nanos),
-    /// It is held back until another one has passed.
+    /// The answer is held back until another one has passed.
     Overtaken,
 }
 
-/// Fault points of one hardware queue.
+/// The fault points of one hardware queue.
 pub(super) struct Draw {
     resource: FaultPoint,
     dev_resource: FaultPoint,
@@ -63,7 +63,7 @@ impl Draw {
         }
     }
 
-    /// One attempt to hand over a request of this kind.
+    /// Draws the fault for one attempt to hand over a request of this kind.
     pub(super) fn attempt(&mut self, op: Op) -> Option<Strike> {
         let rng = &mut self.rng;
         let before = [
@@ -78,12 +78,12 @@ impl Draw {
             }
         }
         let fails = self.errors[op as usize].should_fail(rng);
-        // Who is told of an error cannot know which it was.
+        // The submitter that gets an error cannot know whether the operation was carried out.
         let undone = fails && Chance::percent(50).draw(rng);
         fails.then_some(if undone { Strike::FailUndone } else { Strike::FailDone })
     }
 
-    /// A request was taken by the device inside.
+    /// Draws the fate of the answer when the inner device has taken a request.
     pub(super) fn taken(&mut self) -> Fate {
         let rng = &mut self.rng;
         if self.late.should_fail(rng) {

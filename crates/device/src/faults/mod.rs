@@ -1,8 +1,8 @@
 //! Faults around any device: errors, refusals, requeues, late, lost and reordered answers.
 //!
-//! What each of them means, and what it cannot show, is on its page (`doc/faults.md`). The device inside is
-//! not told; whatever it says passes through here. Parameters are in `params.rs`, what befalls a request is
-//! drawn in `draw.rs`, and `queue.rs` does it.
+//! Their page (`doc/faults.md`) gives the meaning and the limits of each. The inner device is not told of them; all
+//! of its answers pass through here. Parameters are in `params.rs`; `draw.rs` draws the faults that strike a request,
+//! and `queue.rs` carries them out.
 
 mod draw;
 mod params;
@@ -37,21 +37,21 @@ fn parameters(given: &Description<'_>) -> Result<(FaultsParams, Vec<String>), De
 /// Faults around a device that is still a text.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Around<'a> {
-    /// What befalls its requests.
+    /// The parameters of the faults.
     pub params: FaultsParams,
-    /// What there is to say about the parameters.
+    /// Notes on the parameters.
     pub notes: Vec<String>,
-    /// The device inside.
+    /// The text of the inner device.
     pub inside: &'a str,
 }
 
 impl<'a> Around<'a> {
-    /// What stands around the device that `text` describes; `None` if that is no faults.
+    /// Parses the faults around the device that `text` describes; `None` if it does not begin with faults.
     ///
-    /// For devices that the registry does not know; it looks inside by itself.
+    /// For devices that the registry does not know; the registry itself parses the inner device.
     ///
     /// # Errors
-    /// If the parameters are not those of faults, there is nothing inside, or too many stand around one another.
+    /// If the parameters are not those of faults, there is no inner device, or too many faults are nested.
     pub fn parse(text: &'a str) -> Result<Option<Self>, DeviceError> {
         let end = text.find([',', ':']).unwrap_or(text.len());
         if text[..end].trim() != FACTORY.name {

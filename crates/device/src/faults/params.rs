@@ -1,4 +1,4 @@
-//! The parameters of faults, typed, and how they are read from pairs.
+//! The parameters of faults, typed, and how they are parsed from pairs.
 
 use super::tables::PARAMETERS;
 use crate::fault::{Chance, Fault};
@@ -10,10 +10,10 @@ use blkmq_engine::DeviceShape;
 /// The largest errno that Linux returns.
 const MAX_ERRNO: u16 = 4095;
 
-/// The longest that anything is held back: an hour, which is as good as never and yet ends.
+/// The longest time that an answer is held back: an hour, which is as good as never and yet ends.
 const MAX_NSEC: u64 = 3_600_000_000_000;
 
-/// What befalls requests. Every chance is for one attempt to hand the device a request.
+/// The faults that strike requests. Every chance is for one attempt to hand the device a request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct FaultsParams {
     /// Refused with RESOURCE.
@@ -30,17 +30,17 @@ pub struct FaultsParams {
     pub late: Chance,
     /// Overtaken by another answer.
     pub reorder: Chance,
-    /// What a failing request ends with.
+    /// The error of a failing request.
     pub errno: IoError,
-    /// What is lost ends after this.
+    /// The timeout of the device, which ends a lost request.
     pub timeout_nsec: Nanos,
-    /// The most by which answers are late.
+    /// The longest delay of a late answer.
     pub late_nsec: Nanos,
     /// Attempts let through before a fault strikes.
     pub space: u32,
-    /// How often each fault strikes at most; `None` for ever.
+    /// How many times each fault strikes at most; `None` for no limit.
     pub times: Option<u32>,
-    /// Of the chances.
+    /// The seed of the chances.
     pub seed: u64,
 }
 
@@ -66,10 +66,11 @@ impl Default for FaultsParams {
 }
 
 impl FaultsParams {
-    /// Reads pairs; of two with one name the later counts. Also says, in a sentence each, what has no effect.
+    /// Parses pairs of name and value. Of two pairs with one name the later counts. Also returns notes, a sentence
+    /// each, on the values that have no effect.
     ///
     /// # Errors
-    /// For the first pair that has no such name or no such value.
+    /// For the first pair with an unknown name or an invalid value.
     pub fn parse(pairs: &[Pair]) -> Result<(Self, Vec<String>), ParamError> {
         let mut raw = Raw::default();
         let mut given_names = Vec::new();
@@ -83,7 +84,7 @@ impl FaultsParams {
         Ok((params, notes))
     }
 
-    /// What the engine is told of a device with these faults around it. What is lost ends by its timeout.
+    /// The shape, for the engine, of a device with these faults around it. Lost requests end by its timeout.
     #[must_use]
     pub fn shape(&self, inner: &DeviceShape) -> DeviceShape {
         let timeout = match self.timeout {
@@ -93,7 +94,7 @@ impl FaultsParams {
         DeviceShape { timeout, ..*inner }
     }
 
-    /// A fault point's settings.
+    /// The settings of a fault point.
     pub(super) fn fault(&self, probability: Chance) -> Fault {
         Fault { interval: 1, probability, space: self.space, times: self.times }
     }
@@ -116,7 +117,7 @@ impl FaultsParams {
     }
 }
 
-/// What was given, before `error` is held against the errors of single operations.
+/// The values as given, before `error` is checked against the errors of single operations.
 #[derive(Default)]
 struct Raw {
     error: Chance,

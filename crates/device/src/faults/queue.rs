@@ -1,8 +1,8 @@
 //! [`Faulty`]: one hardware queue of any device, with faults around it.
 //!
-//! Everything that is held back here will leave at a time that `next_event` names, or with the next answer of
-//! the device inside, which it owes; what is lost, when the engine has had enough and asks for it. So promises that the device makes are kept, and so is our own
-//! DEV_RESOURCE, which always names a time.
+//! A request that is held back here leaves at a time that `next_event` names, or with the next answer of the inner
+//! device, which still owes one; a lost request leaves when it times out and the engine asks for it. So the promises
+//! of the inner device are kept, and so are the DEV_RESOURCE answers given here, which always name a time.
 
 use super::FaultsParams;
 use super::draw::{Draw, Fate, Strike};
@@ -14,37 +14,38 @@ use blkmq_engine::{
 };
 use std::collections::BTreeMap;
 
-/// How a request is passed on.
+/// How a request is passed to the inner device.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Passing {
-    /// What becomes of its answer is drawn when the device inside takes it.
+    /// The fate of its answer is drawn when the inner device takes it.
     Untouched,
-    /// Whatever comes of it, it fails.
+    /// The request fails with any answer of the inner device.
     Failing,
 }
 
-/// A hardware queue that fails on purpose.
+/// A hardware queue with injected faults.
 pub struct Faulty<P> {
     inner: Box<dyn DeviceQueue<P>>,
     draw: Draw,
     errno: IoError,
-    /// Requests in the device inside.
+    /// Requests in the inner device.
     inside: u32,
-    /// What becomes of their answers, by driver tag.
+    /// The fates of their answers, by driver tag.
     fates: Box<[Fate]>,
-    /// The device inside was given something since its doorbell was rung.
+    /// The inner device was given a request since its doorbell was rung.
     unrung: bool,
-    /// What leaves at a certain time, numbered, so that of two with one time the earlier leaves first.
+    /// Answers that leave at a certain time, with a number, so that of two with one time the earlier leaves first.
     held: BTreeMap<(Instant, u64), Finished>,
     number: u64,
-    /// What was lost; few.
+    /// Lost requests; few.
     lost: Vec<Inflight>,
-    /// Answers that wait to be overtaken. Never without something inside.
+    /// Answers that wait to be overtaken. Empty if the inner device holds nothing.
     waiting: Vec<Finished>,
-    /// How the request was passed on that the device inside refused last. It is the next to come, and is passed
-    /// on in the same way: else a time that the device named would come and nobody would ask it.
+    /// How the request that the inner device refused last was passed. It is the next to come, and is passed in the
+    /// same way: a new draw might hold it back here, and the time that the inner device named would pass without a
+    /// request.
     refused: Option<Passing>,
-    /// When the request refused last may come again, if it was refused here.
+    /// When the request refused last may come again, if it was refused here and not by the inner device.
     retry_at: Option<Instant>,
     /// Scratch space; empty between calls.
     reaped: Vec<Finished>,
@@ -80,14 +81,14 @@ impl<P: 'static> Faulty<P> {
 }
 
 impl<P> Faulty<P> {
-    /// Takes `rq`, to be given back with `verdict` at the first reap from `until` on.
+    /// Holds `rq`, to be returned with `verdict` at the first reap from `until` on.
     fn hold(&mut self, until: Instant, rq: Inflight, verdict: Verdict) -> Enqueued {
         self.held.insert((until, self.number), Finished { rq, verdict });
         self.number += 1;
         Enqueued::Accepted
     }
 
-    /// Hands `rq` to the device inside.
+    /// Hands `rq` to the inner device.
     fn pass(&mut self, now: Instant, bios: &BioTable<P>, rq: Inflight, how: Passing) -> Enqueued {
         let tag = rq.tag();
         let answer = self.inner.enqueue(now, bios, rq);
@@ -109,16 +110,16 @@ impl<P> Faulty<P> {
             Fate::Pass => Enqueued::Done(rq, result),
             Fate::Fail => Enqueued::Done(rq, Err(self.errno)),
             Fate::Late(by) => self.hold(now + by, rq, Verdict::Done(result)),
-            // Whatever else is done within the call passes it.
+            // All other answers within this call pass it.
             Fate::Overtaken => self.hold(now, rq, Verdict::Done(result)),
         }
     }
 
-    /// Lets an answer of the device inside out, or holds it back.
+    /// Returns an answer of the inner device, or holds it back.
     fn answer(&mut self, now: Instant, done: Finished, out: &mut Vec<Finished>) {
         self.inside -= 1;
         let fate = std::mem::take(&mut self.fates[done.rq.tag().0 as usize]);
-        // It comes again, and will then have another fate.
+        // A requeued request comes again, and then has another fate.
         let requeued = !matches!(done.verdict, Verdict::Done(_));
         match fate {
             Fate::Late(by) if !requeued => _ = self.hold(now + by, done.rq, done.verdict),
@@ -133,7 +134,7 @@ impl<P> Faulty<P> {
         }
     }
 
-    /// Has the device inside a descriptor that tells?
+    /// Has the inner device a descriptor that reports its completions?
     fn is_watched(&self) -> bool {
         #[cfg(target_os = "linux")]
         let watched = self.inner.event_fd().is_some();
@@ -142,7 +143,7 @@ impl<P> Faulty<P> {
         watched
     }
 
-    /// Lets an answer out, and behind it what was waiting for that, the latest first.
+    /// Returns an answer, and behind it the answers that waited to be overtaken, the latest first.
     fn pass_out(&mut self, done: Finished, out: &mut Vec<Finished>) {
         out.push(done);
         out.extend(self.waiting.drain(..).rev());
@@ -187,13 +188,13 @@ impl<P> DeviceQueue<P> for Faulty<P> {
         reaped.drain(..).for_each(|done| self.answer(now, done, out));
         self.reaped = reaped;
         if self.inside == 0 {
-            // Nothing is left that could overtake them but themselves.
+            // No other answer is left to overtake them, so they overtake each other.
             out.extend(self.waiting.drain(..).rev());
         }
     }
 
-    /// What was lost comes back by this; what is held back here is on its way; everything else is for the device
-    /// inside to say.
+    /// Returns a lost request; resets the timer of a request that is held back here, because it is on its way; asks
+    /// the inner device about any other.
     fn timed_out(&mut self, now: Instant, tag: Tag) -> Expiry {
         if let Some(at) = self.lost.iter().position(|rq| rq.tag() == tag) {
             return Expiry::Done(self.lost.swap_remove(at), Err(IoError::TIMED_OUT));
@@ -209,8 +210,8 @@ impl<P> DeviceQueue<P> for Faulty<P> {
         expiry
     }
 
-    /// If the device inside cannot tell, has no descriptor and holds something, `None`: it is polled, and we with
-    /// it.
+    /// `None` if the inner device holds a request, cannot name a time, and has no descriptor: then the inner device
+    /// is polled, and this one with it.
     fn next_event(&self) -> Option<Instant> {
         let held = self.held.first_key_value().map(|((until, _), _)| *until);
         let own = held.into_iter().chain(self.retry_at).min().unwrap_or(Instant::MAX);
@@ -221,7 +222,7 @@ impl<P> DeviceQueue<P> for Faulty<P> {
         }
     }
 
-    /// The device's own. What is held back here has a time, which is told apart from it.
+    /// The descriptor of the inner device. Answers held back here leave at a time, which `next_event` names.
     #[cfg(target_os = "linux")]
     fn event_fd(&self) -> Option<std::os::fd::BorrowedFd<'_>> {
         self.inner.event_fd()

@@ -1,9 +1,9 @@
-//! The parameters of faults by name: what can be set. Values are read in `params.rs`.
+//! The names, defaults and help texts of the fault parameters. Values are read in `params.rs`.
 
 use crate::Parameter;
 use crate::basics::parameter;
 
-/// In the order in which help shows them: chances in the order in which they are tried, then the rest.
+/// In the order in which help shows them: the chances in the order in which they are drawn, then the rest.
 pub(super) const PARAMETERS: &[Parameter] = &[
     parameter("resource", "0", "chance of a refusal with RESOURCE"),
     parameter("dev_resource", "0", "chance of a refusal with DEV_RESOURCE; room again 1 ms later"),

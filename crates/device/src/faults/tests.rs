@@ -26,7 +26,7 @@ fn every_parameter_in_the_table_takes_its_own_default() {
     }
 }
 
-/// Nothing is accepted and then ignored: every parameter changes the device.
+/// No parameter is accepted and then ignored: each changes the device.
 #[test]
 fn every_parameter_in_the_table_has_an_effect() {
     for parameter in PARAMETERS {

@@ -1,27 +1,29 @@
-//! What a device has lived through before the first request: nothing, or being filled, or being overwritten for long.
+//! Preconditioning: the writes to a device before the first request (none, one fill, or a fill and random
+//! overwrites).
 //!
-//! The same translation layer and garbage collection as at run time, without time.
+//! Uses the translation layer and the garbage collection of the run, without time.
 
 use super::ftl::{Ftl, Stream};
 use super::mapping::Place;
 use super::reclaim::{Reclaim, Step, Watermarks};
 use blkmq_core::Rng;
 
-/// What was done to a device before the first request.
+/// How a device was written before the first request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Preconditioned {
-    /// Nothing: no unit was ever written.
+    /// Not at all: no unit was ever written.
     No,
     /// Every unit was written once, in order.
     Sequential,
-    /// And then overwritten at random, three times the size of the device.
+    /// Every unit was written once, in order; then units were overwritten at random, three times the size of the
+    /// device.
     Random,
 }
 
-/// Random overwrites before a device is taken to be in its steady state, in sizes of the device.
+/// Random overwrites that bring a device to its steady state, in multiples of its size.
 const OVERWRITES: u64 = 3;
 
-/// A device that has lived through `before`.
+/// A device with the preconditioning `before`.
 pub(super) fn aged(mut ftl: Ftl, before: Preconditioned, marks: Watermarks, seed: u64) -> Ftl {
     let logical = ftl.logical();
     let mut writer = Writer::new(&ftl, marks);
@@ -74,7 +76,8 @@ impl Writer {
         let die = self.next_die(ftl);
         let first = ftl.begin_row(die, Stream::Host);
         for (unit, logical) in (first..).zip(self.row.drain(..)) {
-            // As if it had been in the buffer until now: there the last one of a row counts as well.
+            // As if the unit had been in the buffer until now: of several writes to one unit in a row, the last one
+            // counts.
             ftl.supersede(logical, Place::Nowhere);
             ftl.commit(logical, Place::Nowhere, unit);
         }
@@ -83,7 +86,7 @@ impl Writer {
         self.reclaim(ftl, die);
     }
 
-    /// The next die that has room for a row. There is one, since the flash is larger than what is mapped.
+    /// The next die with room for a row. There is one, since the flash is larger than the mapped units.
     fn next_die(&mut self, ftl: &mut Ftl) -> u32 {
         loop {
             let die = self.die;
@@ -95,7 +98,7 @@ impl Writer {
         }
     }
 
-    /// Collects garbage until the host's turn.
+    /// Collects garbage until the host may write the next row.
     fn reclaim(&mut self, ftl: &mut Ftl, die: u32) {
         let reclaim = &mut self.reclaim[die as usize];
         reclaim.wake(ftl, die, self.marks);
@@ -103,8 +106,8 @@ impl Writer {
         }
     }
 
-    /// Ends what garbage collection has begun as soon as it can be: a device that has been written for long has no
-    /// more room than it needs.
+    /// Ends garbage collection as soon as possible: a device that has been written for long has no more free blocks
+    /// than it needs.
     fn rest(&mut self, ftl: &mut Ftl) {
         let marks = Watermarks { stop: self.marks.start + 1, ..self.marks };
         for (die, reclaim) in (0..).zip(&mut self.reclaim) {
@@ -113,7 +116,7 @@ impl Writer {
     }
 }
 
-/// One step of garbage collection; false if there is none.
+/// Carries out one step of garbage collection; false if there is none.
 fn step(reclaim: &mut Reclaim, ftl: &mut Ftl, die: u32, marks: Watermarks) -> bool {
     match reclaim.next(ftl, die, marks) {
         Some(Step::Read(_)) => {}

@@ -1,8 +1,8 @@
-//! What all hardware queues of a device share: the controller, and what happens when.
+//! The backend: the state that all hardware queues of a flash device share, its controller, and its event loop.
 //!
-//! Told the time, it does everything that has become due, in order, each thing at its own time: when it is told late,
-//! the outcome is the same. What happens is in the files beside this one: `host.rs` has what commands ask for,
-//! `dies.rs` what dies and channels do, `drain.rs` what goes on behind the host's back.
+//! The caller passes the time; the backend handles every event that is due by then, in order, each at its own time,
+//! so that a late call gives the same result. The handlers are in the files beside this one: `host.rs` carries out
+//! the commands, `dies.rs` drives dies and channels, `drain.rs` does the work in the background.
 
 use super::age::aged;
 use super::buffer::Buffer;
@@ -20,8 +20,8 @@ use blkmq_core::{HwQueue, Instant, Nanos, Op, Rng, SECTOR_SIZE, Tag};
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 
-/// Page reads that may wait or be under way for each die; a controller has room for so many, too. What a request
-/// needs more is looked up when there is room again.
+/// Page reads that may wait or be under way for each die; a controller has a limited number, too. The remaining page
+/// reads of a request are looked up when earlier ones have ended.
 const READS_PER_DIE: u32 = 64;
 
 /// The numbers of requests, in order.
@@ -29,45 +29,45 @@ type Line = VecDeque<u32>;
 
 pub(super) struct Backend {
     pub(super) params: FlashParams,
-    /// Everything before this has happened.
+    /// Every event before this time has been handled.
     pub(super) now: Instant,
     pub(super) ftl: Ftl,
     pub(super) buffer: Buffer,
     pub(super) dies: Vec<Die>,
     pub(super) reclaim: Vec<Reclaim>,
     pub(super) channels: Vec<Channel>,
-    /// Of the dies, and behind them of the channels.
+    /// The timers of the dies, and behind them those of the channels.
     pub(super) timers: Timers,
     pub(super) requests: Requests,
     pub(super) reads: PageReads,
-    /// Slots of the buffer that dies are programming, a row for each.
+    /// The slots of the buffer that each die is programming, a row for each die.
     pub(super) rows: Vec<u32>,
-    /// Dies that do nothing.
+    /// Number of dies that do nothing.
     pub(super) idle: u32,
-    /// Where the search for one of them goes on.
+    /// The die where the search for an idle one continues.
     pub(super) next_die: u32,
-    /// Commands that the controller will be done with, and when; in order.
+    /// Commands that the controller is decoding, each with the time when it is done; in order of time.
     decoding: VecDeque<(Instant, u32)>,
-    /// Writes whose data will be there, and when; in order.
+    /// Writes with data on its way into the buffer, each with the time when it arrives; in order of time.
     pub(super) landing: VecDeque<(Instant, u32)>,
-    /// Reads that are not looked up entirely for want of room.
+    /// Reads that are not looked up completely, because there is no room for their page reads.
     pub(super) unplanned: Line,
-    /// Writes for whose data there is no room in the buffer.
+    /// Writes that wait for room in the buffer.
     pub(super) stalled: Line,
-    /// What waits until the buffer has been programmed up to a position; in order of positions.
+    /// Requests that wait until the buffer has been programmed up to a position; in order of positions.
     pub(super) draining: VecDeque<(u64, u32)>,
     controller: Server,
-    /// The host link, to the host and from it. With half duplex the first is used for both.
+    /// The host link, to the host and from it. A half-duplex link uses the first for both directions.
     pub(super) link: [Server; 2],
     pub(super) filling: Server,
-    /// By hardware queue: what has ended or will, when, and under which tag.
+    /// By hardware queue: the end time and driver tag of every request that has ended or has a known end.
     done: Vec<BinaryHeap<Reverse<(Instant, u32)>>>,
     pub(super) rng: Rng,
     pub(super) occupancy: Option<OccupancyLog>,
 }
 
 impl Backend {
-    /// A device that has lived through what its parameters say. O(size of the device).
+    /// A device with the preconditioning that its parameters ask for. O(size of the device).
     pub(super) fn new(params: &FlashParams, occupancy: Option<OccupancyLog>) -> Self {
         let geometry = params.geometry;
         let (dies, row) = (geometry.dies(), geometry.row_units());
@@ -116,8 +116,8 @@ impl Backend {
         self.decoding.push_back((decoded, which));
     }
 
-    /// Does everything that is due by `now`. Hardware queues are told the time on their own, so that may be a little
-    /// earlier than before.
+    /// Handles every event that is due by `now`. Each hardware queue passes its own clock, so `now` may be a little
+    /// earlier than in the call before.
     pub(super) fn advance(&mut self, now: Instant) {
         loop {
             let (at, which) = self.timers.first();
@@ -149,7 +149,7 @@ impl Backend {
         }
     }
 
-    /// A request ends at `at`, which is not before now.
+    /// Ends a request at `at`, which is not before now.
     pub(super) fn finish(&mut self, which: u32, at: Instant) {
         let request = self.requests.end(which);
         self.done[usize::from(request.hw.0)].push(Reverse((at, request.tag.0)));
@@ -165,8 +165,9 @@ impl Backend {
         done.pop().map(|Reverse((_, tag))| Tag(tag))
     }
 
-    /// When a request of `hw`, of which there is one, will have ended; or earlier than that, when the device knows
-    /// more. Whatever has not ended passes one of the events that are due, and then the latency that everything has.
+    /// The time when the next request of `hw`, which has at least one, ends; or an earlier time at which the device
+    /// knows more. A request with an unknown end still has to pass one of the pending events, and then the latency that
+    /// every request has.
     pub(super) fn next_event(&self, hw: HwQueue) -> Instant {
         let done = self.done[usize::from(hw.0)].peek().map(|Reverse((at, _))| *at);
         let (at, _) = self.timers.first();
@@ -176,8 +177,8 @@ impl Backend {
         done.map_or(undecided, |done| done.min(undecided))
     }
 
-    /// The power goes, orderly, and comes back: what is in the buffer is programmed, garbage collection is given up
-    /// where it is, and what the host had asked for is forgotten. Time begins anew.
+    /// An orderly power cycle: programs the contents of the buffer, abandons garbage collection where it is, and
+    /// forgets the host's requests. Time begins anew.
     pub(super) fn restart(&mut self) {
         [&mut self.decoding, &mut self.landing].into_iter().for_each(VecDeque::clear);
         [&mut self.unplanned, &mut self.stalled].into_iter().for_each(VecDeque::clear);
@@ -204,7 +205,7 @@ impl Backend {
         self.rng = Rng::new(self.params.seed);
     }
 
-    /// What was written and moved so far.
+    /// The counters of units written and moved so far.
     pub(super) fn stats(&self) -> FlashStats {
         self.ftl.stats
     }
@@ -215,7 +216,7 @@ impl Backend {
     }
 }
 
-/// What is made anew when the power comes back.
+/// The parts that a power cycle replaces.
 struct Parts {
     dies: Vec<Die>,
     channels: Vec<Channel>,
@@ -237,7 +238,7 @@ impl Parts {
     }
 }
 
-/// When the first of a line is due.
+/// When the first entry of a line is due.
 fn first(line: &VecDeque<(Instant, u32)>) -> Instant {
     line.front().map_or(Instant::MAX, |(at, _)| *at)
 }

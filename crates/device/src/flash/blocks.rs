@@ -1,8 +1,8 @@
 //! The blocks of all dies: which are free, how many valid units each holds, and which is the cheapest to reclaim.
 //!
 //! Closed blocks wait in lists by their number of valid units, one set of lists for each die, so that the greedy
-//! choice is found at once and a unit that becomes invalid costs O(1). Free ones wait in the order in which they were
-//! erased. What a block holds is in `mapping.rs`.
+//! choice is found at once and a unit that becomes invalid costs O(1). Free blocks wait in the order in which they
+//! were erased. The contents of blocks are in `mapping.rs`.
 
 use super::geometry::Geometry;
 
@@ -19,7 +19,7 @@ enum State {
     Closed,
 }
 
-/// A list of blocks: both ends.
+/// Both ends of a list of blocks.
 #[derive(Clone, Copy, Debug)]
 struct List {
     head: u32,
@@ -48,7 +48,7 @@ pub(super) struct Blocks {
 }
 
 impl Blocks {
-    /// All of them free.
+    /// All blocks of all dies, free.
     pub(super) fn new(geometry: &Geometry) -> Self {
         let (all, dies) = (geometry.blocks() as usize, geometry.dies() as usize);
         let lists = dies * (geometry.block_units() as usize + 1);
@@ -106,7 +106,7 @@ impl Blocks {
     /// A block has been erased.
     ///
     /// # Panics
-    /// If it still holds something, or was not taken.
+    /// If the block still holds valid units, or is not open.
     pub(super) fn erase(&mut self, block: u32) {
         let at = block as usize;
         assert!(self.valid[at] == 0, "block {block} holds {} valid units", self.valid[at]);
@@ -130,8 +130,8 @@ impl Blocks {
         self.enter(block);
     }
 
-    /// Takes the closed block of `die` with the fewest valid units, to be reclaimed; `None` if that would gain
-    /// nothing.
+    /// Takes the closed block of `die` with the fewest valid units, to be reclaimed; `None` if all units of every
+    /// closed block are valid, so that reclaiming gains nothing.
     pub(super) fn victim(&mut self, die: u32) -> Option<u32> {
         let block = self.cheapest(die)?;
         self.leave(block);
@@ -139,7 +139,7 @@ impl Blocks {
         Some(block)
     }
 
-    /// Is there a block on `die` that is worth reclaiming?
+    /// Has `die` a block that is worth reclaiming?
     pub(super) fn has_victim(&mut self, die: u32) -> bool {
         self.cheapest(die).is_some()
     }
@@ -174,7 +174,7 @@ impl Blocks {
         }
     }
 
-    /// Puts a closed block at the end of the list of its kind.
+    /// Appends a closed block to the list for its number of valid units.
     fn enter(&mut self, block: u32) {
         let list = self.list(block);
         let last = self.closed[list].tail;

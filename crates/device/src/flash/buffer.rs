@@ -1,7 +1,8 @@
 //! The write buffer: slots of one unit each, filled by the host and emptied by the dies, first in, first out.
 //!
-//! A write is acknowledged when it is in here; how fast it gets here and when a die takes it is decided elsewhere. A
-//! slot is *queued* until a die takes it, *in flight* until that die has programmed it, and free again then.
+//! A write is acknowledged when it is in the buffer; the time when it gets here and the time when a die takes it are
+//! decided elsewhere. A slot is *queued* until a die takes it, *in flight* until that die has programmed it, and then
+//! free again.
 
 /// No slot, and no logical unit.
 const NONE: u32 = u32::MAX;
@@ -17,9 +18,9 @@ enum State {
 struct Slot {
     state: State,
     logical: u32,
-    /// How many were queued before it, ever.
+    /// The number of slots queued before this one since the device was made.
     position: u64,
-    /// Neighbours in the queue; of a free one, the next free one.
+    /// Neighbours in the queue; for a free slot, the next free one.
     next: u32,
     previous: u32,
 }
@@ -33,7 +34,7 @@ pub(super) struct Buffer {
     queued: u32,
     /// Slots ever queued.
     pushed: u64,
-    /// Whatever was queued before this is to leave, if need be in rows that are not full.
+    /// Every slot queued before this position is to leave, if need be in rows that are not full.
     drain_to: u64,
 }
 
@@ -58,7 +59,7 @@ impl Buffer {
         &mut self.slots[slot as usize]
     }
 
-    /// A slot is free.
+    /// Frees a slot.
     fn put_back(&mut self, slot: u32) {
         let free = self.free;
         (self.slot(slot).state, self.slot(slot).next) = (State::Free, free);
@@ -108,7 +109,7 @@ impl Buffer {
         self.slots[slot as usize].state == State::Queued
     }
 
-    /// The contents of `slot` are wanted no longer. If it is queued, no die will get it.
+    /// The contents of `slot` are discarded. If it is queued, no die gets it.
     pub(super) fn kill(&mut self, slot: u32) {
         if self.is_queued(slot) {
             self.leave(slot);
@@ -116,7 +117,7 @@ impl Buffer {
         }
     }
 
-    /// Is there a row for a die: a full one, or one that is to leave all the same?
+    /// Is there a row for a die: a full one, or one that has to leave although it is not full?
     pub(super) fn has_row(&self, row_units: u32) -> bool {
         self.queued >= row_units || self.position() < self.drain_to
     }
@@ -132,19 +133,19 @@ impl Buffer {
         Some(slot)
     }
 
-    /// A slot that was in flight is programmed.
+    /// Frees a slot that was in flight and is programmed.
     pub(super) fn release(&mut self, slot: u32) {
         debug_assert!(self.slot(slot).state == State::InFlight, "slot {slot} is not in flight");
         self.put_back(slot);
     }
 
-    /// Everything queued so far is to leave. Returns the position up to which that is.
+    /// Lets every slot queued so far leave. Returns the position up to which that is.
     pub(super) fn drain(&mut self) -> u64 {
         self.drain_to = self.pushed;
         self.pushed
     }
 
-    /// The position of the first slot that waits: everything before has been taken by a die.
+    /// The position of the first queued slot: no slot before it is queued any more.
     pub(super) fn position(&self) -> u64 {
         match self.head {
             NONE => self.pushed,

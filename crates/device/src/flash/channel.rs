@@ -1,27 +1,28 @@
-//! Which die a channel serves next: data for the host first, within a bound, then everything else in order.
+//! The choice of the die that a channel serves next: data for the host first, within a bound, then everything else in
+//! order.
 //!
-//! A transfer of a program is cut at pages, and whatever waits meanwhile gets its turn between two of them. How long
-//! transfers take is in `timing.rs`.
+//! A transfer for a program is cut at pages, so that waiting dies are served between two pages. The duration of
+//! transfers is in `timing.rs`.
 
 use std::collections::VecDeque;
 
-/// What a die wants to move.
+/// The kind of data that a die moves.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Freight {
-    /// What the host reads: it passes the rest.
+    /// Data of a host read: it passes the other kind.
     HostRead,
-    /// Everything else.
+    /// All other data.
     Other,
 }
 
-/// A channel, and the dies that wait for it. Each die waits once at most.
+/// A channel, and the dies that wait for it. Each die waits at most once.
 #[derive(Debug)]
 pub(super) struct Channel {
     /// The die that moves data now.
     current: Option<u32>,
     host: VecDeque<u32>,
     other: VecDeque<u32>,
-    /// Reads that have passed what waits first in `other`.
+    /// Reads that have passed the first die in `other`.
     passed: u32,
 }
 
@@ -31,7 +32,7 @@ impl Channel {
         Self { current: None, host: room(), other: room(), passed: 0 }
     }
 
-    /// A die has something to move.
+    /// Queues a die that has data to move.
     pub(super) fn ask(&mut self, die: u32, freight: Freight) {
         match freight {
             Freight::HostRead => self.host.push_back(die),
@@ -39,7 +40,8 @@ impl Channel {
         }
     }
 
-    /// The die to serve now, if the channel is idle and one waits. At most `reads_first` reads pass anything else.
+    /// The die to serve now, if the channel is idle and a die waits. At most `reads_first` reads pass any other
+    /// transfer.
     pub(super) fn begin(&mut self, reads_first: u32) -> Option<u32> {
         if self.current.is_some() {
             return None;
@@ -56,7 +58,7 @@ impl Channel {
         self.current
     }
 
-    /// The transfer is over; returns whose it was.
+    /// Ends the transfer; returns its die.
     pub(super) fn end(&mut self) -> u32 {
         self.current.take().expect("its timer runs only during a transfer")
     }

@@ -1,51 +1,51 @@
-//! One die: what it is doing, what it has put aside for reads, and what it does next.
+//! One die: its current operation, the operation suspended for reads, and the choice of the next one.
 //!
-//! Reads of the host come first, within a bound: so many of them pass a program or an erase, whether it waits or was
-//! interrupted for them, and then it goes on to its end. Time and data are in `dies.rs` and `drain.rs`.
+//! Reads of the host come first, within a bound: a limited number of them pass a program or an erase, whether it
+//! waits or was suspended for them; then it continues to its end. Time and data are in `dies.rs` and `drain.rs`.
 
 use super::ftl::Stream;
 use blkmq_core::{Instant, Nanos};
 
-/// Something long that a die does.
+/// A long operation of a die.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Long {
-    /// A row of a stream, from this unit on.
+    /// Programs a row of a stream, from this unit on.
     Program(Stream, u32),
-    /// This block.
+    /// Erases this block.
     Erase(u32),
 }
 
-/// What a die is doing.
+/// The current operation of a die.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Doing {
     Nothing,
-    /// A page read of the host, of this number: into the register,
+    /// Reads a page for the host, the page read of this number, into the register.
     Sense(u32),
-    /// and out of it, once the channel is free.
+    /// Sends that page out of the register; waits for the channel first.
     Send(u32),
-    /// The same for garbage collection: so many units.
+    /// Reads this many units for garbage collection into the register.
     SenseMoved(u32),
     SendMoved,
-    /// Data of a row comes in.
+    /// Receives the data of a row.
     Receive(Stream, u32),
-    /// It programs or erases.
+    /// Programs or erases.
     Busy(Long),
 }
 
-/// Something long that was interrupted for reads.
+/// A long operation that was suspended for reads.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Aside {
     pub(super) what: Long,
     pub(super) left: Nanos,
 }
 
-/// What to do next.
+/// The next operation of a die.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Choice {
     Read,
-    /// Go on with what was put aside.
+    /// Resume the suspended operation.
     Resume,
-    /// Begin something that waits.
+    /// Begin a program, an erase or a read of garbage collection that waits.
     Background,
     Nothing,
 }
@@ -53,15 +53,15 @@ pub(super) enum Choice {
 #[derive(Debug)]
 pub(super) struct Die {
     pub(super) doing: Doing,
-    /// Since when.
+    /// When the current operation, or the current part of its transfer, began.
     pub(super) since: Instant,
     pub(super) aside: Option<Aside>,
     /// Bytes still to be moved over the channel.
     pub(super) to_move: u32,
-    /// Reads that have passed what waits, runs or was put aside.
+    /// Reads that have passed the long operation that waits, runs or is suspended.
     passed: u32,
-    /// The row of the host that is being programmed: how many slots of the buffer it takes, and the position in the
-    /// buffer's order of the first of them; `u64::MAX` without one.
+    /// The row of the host that is being programmed: the number of buffer slots in it, and the position of the first
+    /// of them in the buffer's order; `u64::MAX` without a row.
     pub(super) row: u32,
     pub(super) position: u64,
 }
@@ -83,7 +83,7 @@ impl Die {
         self.doing == Doing::Nothing && self.aside.is_none()
     }
 
-    /// What an idle register does next; counts the read that passes.
+    /// Chooses the next operation of a die with a free register, and counts the read that passes.
     pub(super) fn choose(&mut self, reads: bool, background: bool, reads_first: u32) -> Choice {
         let waits = self.aside.is_some() || background;
         if reads && (!waits || self.passed < reads_first) {
@@ -98,12 +98,12 @@ impl Die {
         }
     }
 
-    /// May a read interrupt what is running?
+    /// May a read suspend the current operation?
     pub(super) fn may_suspend(&self, reads_first: u32) -> bool {
         matches!(self.doing, Doing::Busy(_)) && self.passed < reads_first
     }
 
-    /// Something long has come to its end.
+    /// A long operation has ended.
     pub(super) fn ended(&mut self) {
         self.passed = 0;
     }

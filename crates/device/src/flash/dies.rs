@@ -1,6 +1,6 @@
-//! What dies and channels do, step by step: sense and send, receive and program, interrupt and go on.
+//! The operations of dies and channels, step by step: sense and send, receive and program, suspend and resume.
 //!
-//! What a die does next is chosen in `die.rs`; work that the host has not asked for is in `drain.rs`.
+//! `die.rs` chooses the next operation of a die; work that the host has not asked for is in `drain.rs`.
 
 use super::backend::Backend;
 use super::channel::Freight;
@@ -11,7 +11,7 @@ use crate::{Activity, Span};
 use blkmq_core::{Instant, Nanos};
 
 impl Backend {
-    /// A die does something else from now on.
+    /// Switches a die to another operation.
     pub(super) fn turn_to(&mut self, die: u32, doing: Doing) {
         let now = self.now;
         let die = &mut self.dies[die as usize];
@@ -20,7 +20,7 @@ impl Backend {
         (die.doing, die.since) = (doing, now);
     }
 
-    /// A read has been put into the queue of `die`.
+    /// A page read has been queued for `die`.
     pub(super) fn read_waits(&mut self, die: u32) {
         match self.dies[die as usize].doing {
             Doing::Nothing => self.go_on(die),
@@ -29,7 +29,7 @@ impl Backend {
         }
     }
 
-    /// Interrupts what runs for the reads that wait, if that is allowed and gains something.
+    /// Suspends the long operation for the reads that wait, if that is allowed and gains time.
     fn interrupt(&mut self, die: u32, what: Long) {
         let left = self.timers.get(die) - self.now;
         let may =
@@ -45,10 +45,10 @@ impl Backend {
         self.sense(die, self.params.timing.suspend);
     }
 
-    /// The register of a die is free: it does whatever is next.
+    /// The register of a die is free: begins the next operation.
     pub(super) fn go_on(&mut self, die: u32) {
         let reads = self.reads.waits(die);
-        // Garbage that nobody waits for is collected while nothing else is to be done.
+        // Garbage collection that no write waits for runs while no read waits.
         let leisure = !reads && self.reclaim[die as usize].is_active();
         let background = leisure || self.background_waits(die);
         match self.dies[die as usize].choose(reads, background, self.params.reads_first) {
@@ -60,7 +60,7 @@ impl Backend {
         }
     }
 
-    /// Reads the cells for the read that waits first, which takes `more` than usual.
+    /// Reads the cells for the first waiting page read, which takes `more` than usual.
     fn sense(&mut self, die: u32, more: Nanos) {
         let number = self.reads.begin(die);
         self.turn_to(die, Doing::Sense(number));
@@ -71,7 +71,7 @@ impl Backend {
         self.timers.set(die, self.now + span);
     }
 
-    /// How often the page that is read next has to be read again.
+    /// How many times the next page has to be read again.
     fn retries(&mut self) -> u32 {
         let (ppm, steps) = (self.params.retry_ppm, self.params.retry_steps);
         if ppm > 0 && self.rng.chance(ppm.into(), 1_000_000) {
@@ -87,7 +87,7 @@ impl Backend {
         self.timers.set(die, self.now + left);
     }
 
-    /// The cells have been read, or a program or an erase is over.
+    /// The cells have been read, or a program or an erase has ended.
     pub(super) fn die_timer(&mut self, die: u32) {
         let doing = self.dies[die as usize].doing;
         match doing {
@@ -121,7 +121,7 @@ impl Backend {
         }
     }
 
-    /// A die waits for its channel.
+    /// Queues a die for its channel.
     pub(super) fn ask(&mut self, die: u32, bytes: u32, freight: Freight) {
         self.dies[die as usize].to_move = bytes;
         let channel = self.params.geometry.channel_of(die);
@@ -145,7 +145,7 @@ impl Backend {
         self.timers.set(timer, self.now + span);
     }
 
-    /// A transfer is over, or a part of it.
+    /// A transfer, or a part of it, has ended.
     pub(super) fn channel_timer(&mut self, channel: u32) {
         let die = self.channels[channel as usize].end();
         let doing = self.dies[die as usize].doing;
@@ -172,11 +172,11 @@ impl Backend {
         self.pass(read.request, read.units);
         self.read_is_over(read.request);
         self.go_on(die);
-        // There is room for one more.
+        // There is room for another page read.
         self.plan();
     }
 
-    /// The data of a row is there: programs it.
+    /// The data of a row has arrived: begins to program it.
     fn program(&mut self, die: u32, stream: Stream, first: u32) {
         let what = Long::Program(stream, first);
         self.turn_to(die, Doing::Busy(what));
@@ -186,7 +186,7 @@ impl Backend {
         }
     }
 
-    /// Records what `die` has done since it began it.
+    /// Records the operation of `die` from its begin until now.
     fn note(&self, die: u32, activity: Activity) {
         let Some(log) = &self.occupancy else { return };
         let start: Instant = self.dies[die as usize].since;

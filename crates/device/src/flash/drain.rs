@@ -1,7 +1,6 @@
-//! What goes on behind the host's back: rows of the write buffer go to dies, and garbage is collected.
+//! Background work: rows of the write buffer go to dies, and garbage is collected.
 //!
-//! A row is given to whichever die has nothing better to do, so that a die that is held up holds up nobody else. Which
-//! garbage, is in `reclaim.rs`.
+//! A row goes to the next idle die, so that a slow die delays no other. `reclaim.rs` chooses the garbage to collect.
 
 use super::backend::Backend;
 use super::channel::Freight;
@@ -16,7 +15,7 @@ impl Backend {
         self.params.geometry.row_units()
     }
 
-    /// Is there anything for `die` besides reads that the host will have to wait for sooner or later?
+    /// Has `die` work besides reads that the host will have to wait for sooner or later?
     pub(super) fn background_waits(&self, die: u32) -> bool {
         let reclaim = &self.reclaim[die as usize];
         if !self.ftl.host_has_room(die) {
@@ -25,7 +24,7 @@ impl Backend {
         reclaim.is_due() || self.buffer.has_row(self.row_units())
     }
 
-    /// Gives rows that wait in the buffer to dies that do nothing.
+    /// Gives rows that wait in the buffer to idle dies.
     pub(super) fn offer(&mut self) {
         let dies = self.params.geometry.dies();
         for _ in 0..dies {
@@ -42,7 +41,7 @@ impl Backend {
         }
     }
 
-    /// Begins what `die` has to do besides reads; false if that was nothing.
+    /// Begins the background work of `die`; false if there is none.
     pub(super) fn begin_background(&mut self, die: u32) -> bool {
         let marks = self.params.watermarks;
         let host = self.buffer.has_row(self.row_units()) && self.ftl.host_has_room(die);
@@ -73,7 +72,7 @@ impl Backend {
         }
     }
 
-    /// A row begins with its data, which comes over the channel.
+    /// Begins a row with the transfer of its data over the channel.
     fn begin_row(&mut self, die: u32, stream: Stream) {
         let first = self.ftl.begin_row(die, stream);
         self.turn_to(die, Doing::Receive(stream, first));
@@ -112,7 +111,8 @@ impl Backend {
         self.ftl.finish_row(die, Stream::Host, used);
     }
 
-    /// The power goes while garbage is collected on `die`: what is under way is done, and the rest left as it is.
+    /// The power goes while garbage is collected on `die`: the current operation takes effect, and the remaining
+    /// units stay where they are.
     pub(super) fn give_up(&mut self, die: u32) {
         let busy = self.dies[die as usize].aside.map(|aside| aside.what);
         match (self.dies[die as usize].doing, busy) {

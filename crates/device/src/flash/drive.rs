@@ -1,4 +1,4 @@
-//! [`FlashDrive`]: the handle to a flash device, for its hardware queues and for whoever wants to look at it.
+//! [`FlashDrive`]: the handle to a flash device, for its hardware queues and for code that reads its counters.
 
 use super::backend::Backend;
 use super::ftl::FlashStats;
@@ -7,10 +7,10 @@ use crate::OccupancyLog;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 
-/// What a flash device consists of, shared by its hardware queues and whoever looks at it; clones are the same device.
+/// A flash device, shared by its hardware queues and by code that reads its counters; clones are the same device.
 ///
-/// One mutex around all of it. The tables are made when hardware queues are made for the first time, so that a device
-/// that is only described costs nothing.
+/// One mutex protects all of it. The tables are allocated when the hardware queues are made for the first time, so
+/// that a device that is only described costs nothing.
 #[derive(Clone)]
 pub struct FlashDrive(Arc<OnceLock<Mutex<Backend>>>);
 
@@ -19,13 +19,13 @@ impl FlashDrive {
         Self(Arc::new(OnceLock::new()))
     }
 
-    /// Switches it on: makes it, or begins anew with what it holds.
+    /// Powers the device on: makes it the first time, restarts it with its contents later.
     pub(super) fn power_on(&self, params: &FlashParams, occupancy: Option<&OccupancyLog>) {
         let make = || Mutex::new(Backend::new(params, occupancy.cloned()));
         if self.0.get().is_some() {
             self.backend().restart();
         } else {
-            // Two threads may meet here; then one of them has made it.
+            // Two threads may meet here; then one of them makes the device.
             self.0.get_or_init(make);
         }
     }
@@ -35,7 +35,7 @@ impl FlashDrive {
         backend.lock().expect("nobody panics while holding the device")
     }
 
-    /// What it has written and moved since it was made, as far as it has been told the time. All zero before its
+    /// Units written and moved since the device was made, up to the last time that it was told. All zero before its
     /// hardware queues are made.
     #[must_use]
     pub fn stats(&self) -> FlashStats {

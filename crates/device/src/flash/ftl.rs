@@ -1,7 +1,7 @@
-//! The flash translation layer without time: mapping, blocks, and the rows that are written next, kept consistent.
+//! The flash translation layer without time: keeps the mapping, the blocks, and the next rows to write consistent.
 //!
-//! Every change of the mapping goes through here, so that the valid units of blocks always agree with it. When rows
-//! are programmed and blocks reclaimed is decided in `drain.rs`; which units are moved, in `reclaim.rs`.
+//! Every change of the mapping goes through here, so that the counts of valid units always agree with it. `drain.rs`
+//! decides when rows are programmed and blocks are reclaimed; `reclaim.rs` decides which units are moved.
 
 use super::blocks::Blocks;
 use super::geometry::Geometry;
@@ -10,7 +10,8 @@ use super::mapping::{Mapping, Place};
 /// No block.
 const NONE: u32 = u32::MAX;
 
-/// Who writes: each has a block of its own on every die, so that what is cold does not mix with what is hot.
+/// The source of a write. Each stream has an open block of its own on every die, so that cold data does not mix with
+/// hot data.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Stream {
     /// The host.
@@ -22,26 +23,26 @@ pub(super) enum Stream {
 /// Where a stream writes next on a die.
 #[derive(Clone, Copy, Debug)]
 struct Point {
-    /// `NONE` for a new one.
+    /// The open block; `NONE` if the next row needs a new one.
     block: u32,
-    /// The next row of it; past its end while the last one is being programmed.
+    /// The next row of the block; past its end while the last row is being programmed.
     page: u32,
 }
 
 const NOWHERE: Point = Point { block: NONE, page: 0 };
 
-/// What a device has written and moved.
+/// Counters of the units that a device has written and moved.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct FlashStats {
     /// Units that the host wrote.
     pub host_units: u64,
-    /// Of those, units that replaced older contents in the buffer, and so never reached flash.
+    /// Written units that replaced older contents in the buffer, so that those never reached flash.
     pub absorbed_units: u64,
     /// Units programmed: the host's, moved ones, and padding.
     pub programmed_units: u64,
-    /// Of those, units that garbage collection moved.
+    /// Programmed units that garbage collection moved.
     pub moved_units: u64,
-    /// Of those, padding of rows that were not full.
+    /// Programmed units that padded rows which were not full.
     pub padding_units: u64,
     /// Blocks erased.
     pub erased_blocks: u64,
@@ -73,7 +74,7 @@ pub(super) struct Ftl {
 }
 
 impl Ftl {
-    /// `logical` units, none of them written.
+    /// A device of `logical` units, none of them written.
     pub(super) fn new(geometry: Geometry, logical: u32) -> Self {
         let flash = u32::try_from(geometry.units()).expect("checked when parameters were read");
         Self {
@@ -94,12 +95,12 @@ impl Ftl {
         self.mapping.find(logical)
     }
 
-    /// The logical unit whose newest contents are in `unit` of flash, if there is one.
+    /// The logical unit with its newest contents in `unit` of flash, if there is one.
     pub(super) fn owner(&self, unit: u32) -> Option<u32> {
         self.mapping.owner(unit)
     }
 
-    /// `logical` is in this slot of the buffer from now on, or nowhere. Returns where it was.
+    /// Moves `logical` to a slot of the buffer, or to nowhere. Returns its place before.
     pub(super) fn supersede(&mut self, logical: u32, place: Place) -> Place {
         debug_assert!(!matches!(place, Place::Flash(_)), "flash is written by rows");
         let before = self.mapping.set(logical, place);
@@ -110,12 +111,12 @@ impl Ftl {
         before
     }
 
-    /// Can a row of the host be written on `die` without taking the block that garbage collection needs?
+    /// Can the host write a row on `die` without taking the block that garbage collection needs?
     pub(super) fn host_has_room(&self, die: u32) -> bool {
         self.has_begun(die, Stream::Host) || self.blocks.free(die) > 1
     }
 
-    /// Has `stream` a block on `die` with rows that are not written?
+    /// Has `stream` an open block on `die` with rows that are not written?
     pub(super) fn has_begun(&self, die: u32, stream: Stream) -> bool {
         let points = match stream {
             Stream::Host => &self.host,
@@ -131,11 +132,11 @@ impl Ftl {
         }
     }
 
-    /// The next row of `stream` on `die`, by its first unit, to be programmed now. Nothing else of this stream is
-    /// programmed on this die until [`finish_row`](Self::finish_row).
+    /// Begins the next row of `stream` on `die`, to be programmed now; returns its first unit. The stream programs no
+    /// other row on this die until [`finish_row`](Self::finish_row).
     ///
     /// # Panics
-    /// If there is no block for it.
+    /// If the row needs a new block and none is free.
     pub(super) fn begin_row(&mut self, die: u32, stream: Stream) -> u32 {
         if self.point(die, stream).block == NONE {
             let block =
@@ -148,8 +149,8 @@ impl Ftl {
         self.geometry.first_unit(block, page)
     }
 
-    /// The contents of `logical`, which were at `expected` when they were taken, are in `unit` of flash from now on,
-    /// unless they have been replaced in the meantime.
+    /// Moves the contents of `logical`, which were at `expected` when they were taken, to `unit` of flash, unless
+    /// newer contents have replaced them in the meantime.
     pub(super) fn commit(&mut self, logical: u32, expected: Place, unit: u32) {
         if self.mapping.find(logical) != expected {
             return;
@@ -162,7 +163,7 @@ impl Ftl {
         }
     }
 
-    /// The row that was begun last is programmed, `used` of its units with contents that somebody wanted.
+    /// The row that was begun last is programmed; `used` of its units are data and the others are padding.
     pub(super) fn finish_row(&mut self, die: u32, stream: Stream, used: u32) {
         let (row, pages) = (self.geometry.row_units(), self.geometry.pages_per_block);
         self.stats.programmed_units += u64::from(row);
@@ -187,7 +188,7 @@ impl Ftl {
 
 #[cfg(test)]
 impl Ftl {
-    /// Every logical unit is in one place, every block counts what is in it, and no more.
+    /// Checks that no two logical units share a place, and that every block counts exactly the valid units in it.
     pub(super) fn check(&self) {
         let geometry = &self.geometry;
         let mut valid = vec![0; geometry.blocks() as usize];

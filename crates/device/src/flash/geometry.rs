@@ -1,17 +1,17 @@
-//! How the flash is divided: channels, dies, planes, blocks, pages, and how their addresses are counted.
+//! The division of the flash into channels, dies, planes, blocks and pages, and the arithmetic of addresses.
 //!
 //! The planes of a die work in step: a *row* is the pages with one number in all planes of a die, a *block* here the
 //! erase blocks with one number in all of them. A row is programmed at once, a block erased at once. Addresses count
-//! *units* of 4 KiB, in the order row, block, die. Only arithmetic; what takes how long is in `timing.rs`.
+//! *units* of 4 KiB, in the order row, block, die. Durations are in `timing.rs`.
 
 use blkmq_core::SECTOR_SIZE;
 
-/// What the mapping table maps, in bytes.
+/// Size of a unit, which one entry of the mapping table maps, in bytes.
 pub const UNIT: u32 = 4096;
-/// The same in sectors.
+/// Size of a unit in sectors.
 pub(super) const UNIT_SECTORS: u32 = UNIT / SECTOR_SIZE;
 
-/// How many there are of what.
+/// The numbers of channels, dies, planes, blocks and pages.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Geometry {
     /// Channels between controller and dies.
@@ -65,19 +65,19 @@ impl Geometry {
         die % self.channels
     }
 
-    /// The block that a unit is in, counted over all dies.
+    /// The block of a unit, counted over all dies.
     #[must_use]
     pub const fn block_of(&self, unit: u32) -> u32 {
         unit / self.block_units()
     }
 
-    /// The row that a unit is in, counted over all dies.
+    /// The row of a unit, counted over all dies.
     #[must_use]
     pub const fn row_of(&self, unit: u32) -> u32 {
         unit / self.row_units()
     }
 
-    /// The die that a row is in.
+    /// The die of a row.
     #[must_use]
     pub const fn die_of_row(&self, row: u32) -> u32 {
         row / (self.pages_per_block * self.blocks_per_die)

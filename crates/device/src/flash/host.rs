@@ -1,5 +1,5 @@
-//! What the host's commands ask for: reads are looked up and sent to dies, writes go into the buffer, flushes wait
-//! until it has been emptied, discards take contents away.
+//! The commands of the host: reads are looked up and sent to dies, writes go into the buffer, flushes wait until the
+//! buffer has been emptied, discards unmap units.
 
 use super::backend::Backend;
 use super::geometry::UNIT;
@@ -8,7 +8,7 @@ use super::requests::PageRead;
 use blkmq_core::Op;
 
 impl Backend {
-    /// The controller knows what a command asks for.
+    /// The controller has decoded a command.
     pub(super) fn decoded(&mut self, which: u32) {
         match self.requests.get(which).op {
             Op::Read => {
@@ -42,8 +42,8 @@ impl Backend {
         }
     }
 
-    /// Sends a read to the dies, row by row; what is not in flash passes the link at once. False if there is no room
-    /// for all of it.
+    /// Sends a read to the dies, row by row; units that are not in flash pass the link at once. False if there is no
+    /// room for all page reads.
     fn look_up(&mut self, which: u32) -> bool {
         let mut request = *self.requests.get(which);
         let mut elsewhere = 0;
@@ -64,7 +64,7 @@ impl Backend {
             }
             request.next += units;
             request.reading += 1;
-            // The die looks at nothing of the request but its number.
+            // The die uses only the number of the request.
             self.read_waits(die);
         }
         *self.requests.get(which) = request;
@@ -81,7 +81,7 @@ impl Backend {
         }
     }
 
-    /// So many units of a read pass the link to the host.
+    /// Passes this many units of a read over the link to the host.
     pub(super) fn pass(&mut self, which: u32, units: u32) {
         let bytes = (u64::from(units) * u64::from(UNIT)).min(self.requests.get(which).bytes);
         let span = self.link_time(bytes);
@@ -90,7 +90,7 @@ impl Backend {
         request.passed = request.passed.max(passed);
     }
 
-    /// Ends a read if everything of it has come.
+    /// Ends a read if all of its data has come.
     pub(super) fn read_is_over(&mut self, which: u32) {
         let request = self.requests.get(which);
         if request.reading == 0 && request.next == request.end {
@@ -99,7 +99,7 @@ impl Backend {
         }
     }
 
-    /// The data of a write comes over the link, and then into the buffer, as fast as that takes it.
+    /// Moves the data of a write over the link, and then into the buffer at the buffer's bandwidth.
     fn receive(&mut self, which: u32) {
         let bytes = self.requests.get(which).bytes;
         let direction = usize::from(self.params.link_duplex);
@@ -109,13 +109,13 @@ impl Backend {
         self.landing.push_back((landed, which));
     }
 
-    /// The data of a write is there.
+    /// The data of a write has arrived.
     pub(super) fn landed(&mut self, which: u32) {
         self.stalled.push_back(which);
         self.admit();
     }
 
-    /// Takes writes into the buffer in order, as far as there is room, and has dies take rows out of it.
+    /// Takes writes into the buffer in order, as far as there is room, and offers full rows to dies.
     pub(super) fn admit(&mut self) {
         while let Some(which) = self.stalled.front().copied() {
             let done = self.store(which);
@@ -128,7 +128,7 @@ impl Backend {
         }
     }
 
-    /// Puts what is left of a write into the buffer; false if there is no room for all of it.
+    /// Puts the remaining units of a write into the buffer; false if there is no room for all of them.
     fn store(&mut self, which: u32) -> bool {
         let mut request = *self.requests.get(which);
         while request.next < request.end {
@@ -141,7 +141,8 @@ impl Backend {
         request.next == request.end
     }
 
-    /// Puts one unit into the buffer, in place of older contents if they still wait there; false if it is full.
+    /// Puts one unit into the buffer, in place of older contents if they are still queued there; false if the buffer
+    /// is full.
     fn put(&mut self, logical: u32) -> bool {
         let waits = match self.ftl.find(logical) {
             Place::Buffer(slot) => self.buffer.is_queued(slot),
@@ -157,7 +158,7 @@ impl Backend {
         true
     }
 
-    /// All of a write is in the buffer, which is enough unless it is to be durable.
+    /// All of a write is in the buffer: it completes, unless it must be durable.
     fn written(&mut self, which: u32) {
         if self.requests.get(which).fua {
             let position = self.buffer.drain();
@@ -170,7 +171,7 @@ impl Backend {
         self.finish(which, ends);
     }
 
-    /// Takes away the contents of all units that a request covers.
+    /// Unmaps all units that a request covers.
     fn forget(&mut self, which: u32) {
         let request = *self.requests.get(which);
         for logical in request.next..request.end {
@@ -180,13 +181,13 @@ impl Backend {
         }
     }
 
-    /// The position up to which everything that was in the buffer has been programmed. O(dies).
+    /// The position up to which the contents of the buffer have been programmed. O(dies).
     pub(super) fn durable(&self) -> u64 {
         let rows = self.dies.iter().map(|die| die.position);
         rows.fold(self.buffer.position(), u64::min)
     }
 
-    /// Ends whatever waits for the buffer to be programmed up to where it is.
+    /// Ends the requests that wait for a position that the buffer has been programmed up to.
     pub(super) fn drained(&mut self) {
         if self.draining.is_empty() {
             return;

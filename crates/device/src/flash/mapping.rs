@@ -1,7 +1,8 @@
-//! Where each logical unit is: in flash, in the write buffer, or nowhere; and what was written to each unit of flash.
+//! The place of each logical unit (in flash, in the write buffer, or nowhere), and the logical unit written last to
+//! each unit of flash.
 //!
-//! Two flat tables of 32 bits an entry, so that a device of N GiB costs a little more than 2 N MiB. Which blocks the
-//! units add up to is in `blocks.rs`.
+//! Two flat tables of 32 bits an entry, so that a device of N GiB costs a little more than 2 N MiB. `blocks.rs`
+//! counts the valid units of each block.
 
 /// No unit.
 const NONE: u32 = u32::MAX;
@@ -9,7 +10,7 @@ const NONE: u32 = u32::MAX;
 /// Where a logical unit is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Place {
-    /// It was never written, or was discarded since.
+    /// The unit was never written, or has been discarded since.
     Nowhere,
     /// In this unit of flash.
     Flash(u32),
@@ -19,19 +20,19 @@ pub(super) enum Place {
 
 #[derive(Debug)]
 pub(super) struct Mapping {
-    /// By logical unit: a unit of flash; beyond them, a slot of the buffer; or `NONE`.
+    /// By logical unit: a unit of flash; above those numbers, a slot of the buffer; or `NONE`.
     places: Vec<u32>,
-    /// By unit of flash: what was written there last, or `NONE`.
+    /// By unit of flash: the logical unit that was written there last, or `NONE`.
     owners: Vec<u32>,
 }
 
 impl Mapping {
-    /// `logical` units that are nowhere, and `flash` units that hold nothing.
+    /// A table of `logical` units that are nowhere, and of `flash` units that hold nothing.
     pub(super) fn new(logical: u32, flash: u32) -> Self {
         Self { places: vec![NONE; logical as usize], owners: vec![NONE; flash as usize] }
     }
 
-    /// How many logical units there are.
+    /// The number of logical units.
     pub(super) fn logical(&self) -> u32 {
         self.places.len() as u32
     }
@@ -46,7 +47,7 @@ impl Mapping {
         }
     }
 
-    /// `logical` is at `place` from now on; returns where it was.
+    /// Sets the place of `logical` to `place`; returns its place before.
     pub(super) fn set(&mut self, logical: u32, place: Place) -> Place {
         let before = self.find(logical);
         self.places[logical as usize] = match place {
@@ -60,7 +61,7 @@ impl Mapping {
         before
     }
 
-    /// The logical unit whose newest contents are in `unit` of flash, if there is one.
+    /// The logical unit with its newest contents in `unit` of flash, if there is one.
     pub(super) fn owner(&self, unit: u32) -> Option<u32> {
         let logical = self.owners[unit as usize];
         (logical != NONE && self.places[logical as usize] == unit).then_some(logical)

@@ -1,8 +1,8 @@
 //! The flash device: a solid-state drive with channels, dies, a write buffer and garbage collection.
 //!
-//! What it models, whose figures its presets have, how they compare, and what it cannot show is on its page
-//! (`doc/flash.md`). It stores no data. One device behind one mutex serves all hardware queues; in virtual and in real
-//! time it is the same.
+//! Its page (`doc/flash.md`) says what it models, lists the drives behind the presets, compares them, and names the
+//! limits of the model. It stores no data. One device behind one mutex serves all hardware queues; it behaves the
+//! same in virtual and in real time.
 
 mod age;
 mod backend;

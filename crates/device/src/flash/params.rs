@@ -1,6 +1,6 @@
-//! The flash device's parameters, typed, and what follows from them for the engine.
+//! The flash device's parameters, typed, and the shape and limits of the device that follow from them.
 //!
-//! How they are read, rounded and clamped is in `read.rs`; the figures of real drives are in `presets.rs`.
+//! `read.rs` reads, rounds and clamps them; the figures of real drives are in `presets.rs`.
 
 use super::age::Preconditioned;
 use super::geometry::{Geometry, UNIT};
@@ -12,7 +12,7 @@ use crate::{MachineShape, ParamError};
 use blkmq_core::Limits;
 use blkmq_engine::{DEFAULT_TIMEOUT, DeviceShape, WriteCache};
 
-/// A flash device, decided.
+/// The parameters of a flash device, all decided.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct FlashParams {
     /// Hardware queues.
@@ -25,13 +25,13 @@ pub struct FlashParams {
     pub size: u64,
     /// Sectors in a request; 0 for the default.
     pub max_sectors: u32,
-    /// Supports discard.
+    /// The device supports discard.
     pub discard: bool,
-    /// What it says about its write buffer.
+    /// What the device reports about its write buffer.
     pub cache: WriteCache,
-    /// Dies and what is in them.
+    /// The number and size of channels, dies, blocks and pages.
     pub geometry: Geometry,
-    /// What takes how long.
+    /// The times and rates of the device.
     pub timing: Timing,
     /// The link moves data in both directions at once.
     pub link_duplex: bool,
@@ -43,13 +43,13 @@ pub struct FlashParams {
     pub reads_first: u32,
     /// When garbage collection begins and ends.
     pub watermarks: Watermarks,
-    /// What it has lived through.
+    /// How the device was written before the first request.
     pub preconditioned: Preconditioned,
     /// Page reads in a million that have to be repeated.
     pub retry_ppm: u32,
-    /// How often, at most.
+    /// How often a page is read again, at most.
     pub retry_steps: u32,
-    /// Of retries and of what it has lived through.
+    /// The seed of retries and of preconditioning.
     pub seed: u64,
     /// Arrivals to record; `None` for no log.
     pub log_size: Option<usize>,
@@ -58,11 +58,13 @@ pub struct FlashParams {
 }
 
 impl FlashParams {
-    /// Reads pairs; of two with one name the later counts, and a preset counts less than anything beside it, wherever
-    /// it stands. Also says, in a sentence each, what was not taken as it was given.
+    /// Parses pairs of name and value. Of two pairs with one name the later counts; a pair overrides the preset
+    /// wherever either stands. Also returns notes, a sentence each, on the values that were changed or have no
+    /// effect.
     ///
     /// # Errors
-    /// For the first pair that has no such name or no such value, or if all together describe no device.
+    /// For the first pair with an unknown name or an invalid value, or if the parameters together describe no valid
+    /// device.
     pub fn parse(
         pairs: &[(String, String)],
         host: &MachineShape,
@@ -73,7 +75,7 @@ impl FlashParams {
         Ok((params, notes))
     }
 
-    /// What fits into a request. Less than a unit of the mapping table can be written, but costs as much.
+    /// The limits of a request. A write may be smaller than a unit of the mapping table, but costs as much as a unit.
     #[must_use]
     pub fn limits(&self) -> Limits {
         let limits = basics::limits(self.blocksize, self.max_sectors, self.discard, self.size);
@@ -81,7 +83,7 @@ impl FlashParams {
         Limits { physical_block_size: UNIT, discard_granularity: granularity, ..limits }
     }
 
-    /// What the engine is told.
+    /// The shape of the device for the engine.
     #[must_use]
     pub fn shape(&self) -> DeviceShape {
         DeviceShape {

@@ -1,20 +1,20 @@
-//! The figures of real drives, written as one would write them as parameters.
+//! The figures of real drives, in the form of parameters.
 //!
-//! Where they come from, and how the model compares with what was published about each drive, is on the device's page
-//! (`doc/flash.md`); that it does is tested in `tests/flash.rs`.
+//! The device's page (`doc/flash.md`) has the sources of the figures, and compares the model with the published
+//! results of each drive; `tests/flash.rs` tests that agreement.
 
-/// A drive.
+/// A preset: the figures of one drive.
 pub(super) struct Preset {
     pub(super) name: &'static str,
-    /// Hardware queues, as many as CPUs, up to this.
+    /// The most hardware queues; there are as many as CPUs, up to this number.
     pub(super) most_queues: u16,
     pub(super) pairs: &'static [(&'static str, &'static str)],
 }
 
-/// The one that counts unless another is named.
+/// The preset used if none is named.
 pub(super) const DEFAULT: &str = "nvme-tlc";
 
-/// All of them, in the order in which messages list them.
+/// All presets, in the order in which messages list them.
 pub(super) const ALL: &[Preset] = &[SATA, SATA_DC, NVME_TLC, NVME_CLIENT, NVME_MLC, LOW_LATENCY];
 
 /// Samsung 870 EVO, 1 TB.

@@ -1,6 +1,7 @@
-//! One hardware queue: hands requests to the device that all of them share, and takes them back when they have ended.
+//! One hardware queue: hands requests to the device, which all hardware queues share, and takes them back when they
+//! end.
 //!
-//! It never says busy: a device takes as many commands as there are driver tags, and makes them wait inside.
+//! It never reports busy: a device takes as many commands as there are driver tags, and makes them wait inside.
 
 use super::backend::Backend;
 use super::drive::FlashDrive;
@@ -15,10 +16,10 @@ pub(super) struct FlashQueue {
     hw: HwQueue,
     drive: FlashDrive,
     log: Option<ArrivalLog>,
-    /// What is inside, by driver tag.
+    /// The tokens of the requests inside the device, by driver tag.
     tokens: Vec<Option<Inflight>>,
     inside: u32,
-    /// The buffer may forget, so that FUA means something.
+    /// The write buffer is volatile, so that FUA has a meaning.
     volatile: bool,
 }
 

@@ -1,7 +1,7 @@
-//! Reading the flash device's parameters from pairs.
+//! Parses the flash device's parameters from pairs.
 //!
-//! A preset is pairs as well, read before the others. Whatever is not taken as it was given, or has no effect, is said
-//! in a note; what cannot be meant at all is an error.
+//! A preset is pairs as well, read before the others. A value that is changed or has no effect is reported in a note;
+//! an invalid one is an error.
 
 use super::age::Preconditioned;
 use super::geometry::{Geometry, UNIT};
@@ -15,14 +15,14 @@ use crate::{MachineShape, ParamError};
 use blkmq_core::{Given, Nanos, PairError};
 use blkmq_engine::WriteCache;
 
-/// The largest device, so that units of flash and slots of the buffer fit 32 bits whatever the spare area: 2 TiB.
+/// The largest device: 2 TiB, so that units of flash and slots of the buffer fit 32 bits for any spare area.
 const MAX_MIB: u64 = 2 << 20;
-/// The longest of any span: a minute.
+/// The longest duration of any parameter: a minute.
 const MAX_NS: u64 = 60_000_000_000;
 /// Units in a MiB.
 const MIB_UNITS: u64 = (1 << 20) / UNIT as u64;
-/// Blocks that a die needs besides those that hold what is mapped and those that garbage collection keeps free: one
-/// that the host writes, one that garbage collection writes, and one for chance.
+/// Blocks that a die needs besides those for the mapped units and those that garbage collection keeps free: one that
+/// the host writes, one that garbage collection writes, and one for chance.
 const EXTRA_BLOCKS: u32 = 3;
 
 /// Reads `pairs` for a machine like `host`.
@@ -66,13 +66,13 @@ fn preset(pairs: &[(String, String)]) -> Result<&'static Preset, ParamError> {
     })
 }
 
-/// What was given, before one parameter is held against another.
+/// The values as given, before parameters are checked against each other.
 struct Raw {
     basics: Basics,
     write_cache: Option<bool>,
     fua: bool,
     overprovisioning: u32,
-    /// Those that need no second look, and nothing yet where a preset has something.
+    /// The parameters that are stored as given; those that every preset sets hold placeholders until then.
     done: FlashParams,
 }
 
@@ -137,7 +137,7 @@ impl Raw {
         Ok(())
     }
 
-    /// What there is. False if `given` is none of it.
+    /// Sets a parameter of the geometry or the size of the buffer. False if `given` is none of them.
     fn set_geometry(&mut self, given: &Given<'_>) -> Result<bool, ParamError> {
         let geometry = &mut self.done.geometry;
         match given.name {
@@ -157,7 +157,7 @@ impl Raw {
         Ok(true)
     }
 
-    /// What takes how long. False if `given` is none of it.
+    /// Sets a time or a rate. False if `given` is none of them.
     fn set_timing(&mut self, given: &Given<'_>) -> Result<bool, ParamError> {
         let timing = &mut self.done.timing;
         let span = || given.number(0..=MAX_NS).map(Nanos);
@@ -179,7 +179,7 @@ impl Raw {
         Ok(true)
     }
 
-    /// How it behaves. False if `given` is none of it.
+    /// Sets a parameter of the behaviour. False if `given` is none of them.
     fn set_behaviour(&mut self, given: &Given<'_>) -> Result<bool, ParamError> {
         let done = &mut self.done;
         match given.name {
@@ -249,7 +249,8 @@ impl Raw {
         }
     }
 
-    /// Blocks for the size and what is beyond it, and at least as many as garbage collection needs.
+    /// Sets the number of blocks from the size and the spare area, and to at least as many as garbage collection
+    /// needs.
     fn finish_geometry(&mut self, size: u64, notes: &mut Vec<String>) {
         let geometry = &mut self.done.geometry;
         let on_each = u64::from(geometry.dies()) * u64::from(geometry.block_units());
@@ -266,7 +267,7 @@ impl Raw {
         }
     }
 
-    /// Units of flash and slots of the buffer share 32 bits.
+    /// Checks the numbers of units of flash and slots of the buffer, which share 32 bits.
     fn check_numbers(&self) -> Result<(), PairError> {
         let geometry = &self.done.geometry;
         let dies = u64::from(geometry.dies()) * u64::from(geometry.blocks_per_die);
@@ -281,7 +282,7 @@ impl Raw {
         Err(PairError::Value { name: "pages_per_block", value, accepted })
     }
 
-    /// At least two rows: one that is programmed and one that fills.
+    /// Raises the buffer to at least two rows: one that is programmed and one that fills.
     fn finish_buffer(&mut self, notes: &mut Vec<String>) {
         let least = 2 * self.done.geometry.row_units() * (UNIT / 1024);
         if self.done.buffer_kib < least {

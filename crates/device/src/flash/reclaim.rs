@@ -1,8 +1,9 @@
-//! Garbage collection on one die: which block is reclaimed, what is moved out of it, and in which steps.
+//! Garbage collection on one die: which block is reclaimed, which units are moved out of it, and in which steps.
 //!
-//! Greedy: always the block with the fewest valid units. It begins when few blocks are free and goes on until some
-//! more are, and in between keeps pace with the host: for every row that the host takes, it wins one back first, so
-//! that no write waits for a whole block. The steps are carried out in time by `drain.rs`, and without by `age.rs`.
+//! The choice is greedy: always the block with the fewest valid units. Garbage collection begins when the number of
+//! free blocks falls to the lower watermark and ends when it reaches the upper one. In between it keeps pace with the
+//! host: for every row that the host takes, it first wins one back, so that no write waits for a whole block.
+//! `drain.rs` carries out the steps in time, `age.rs` without time.
 
 use super::ftl::{Ftl, Stream};
 use super::mapping::Place;
@@ -10,24 +11,24 @@ use super::mapping::Place;
 /// How many free blocks a die is to have.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Watermarks {
-    /// Garbage collection begins when no more than this are free.
+    /// Garbage collection begins when at most this many blocks are free.
     pub start: u32,
-    /// And ends when this many are.
+    /// It ends when this many blocks are free.
     pub stop: u32,
 }
 
-/// What garbage collection does next on a die.
+/// The next step of garbage collection on a die.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Step {
-    /// Read what is valid in a row, so many units.
+    /// Read the valid units of a row; their number.
     Read(u32),
-    /// Program a row of what was read.
+    /// Program a row of units that were read.
     Program,
     /// Erase this block.
     Erase(u32),
 }
 
-/// A unit that was read and is to be written elsewhere.
+/// A unit that was read and is to be written to another place.
 #[derive(Clone, Copy, Debug)]
 struct Moved {
     logical: u32,
@@ -38,21 +39,21 @@ struct Moved {
 #[derive(Clone, Copy, Debug)]
 struct Victim {
     block: u32,
-    /// The next row of it.
+    /// The next row to read.
     page: u32,
 }
 
 /// Garbage collection of one die.
 #[derive(Debug)]
 pub(super) struct Reclaim {
-    /// It has begun, and has not yet reached its end.
+    /// Garbage collection has begun, and has not yet ended.
     active: bool,
     victim: Option<Victim>,
-    /// Read to the end, and not yet empty: the rest of it is in `carry`.
+    /// Blocks that are read to the end and not yet empty: their remaining units are in `carry`.
     read: Vec<u32>,
     /// Units read and not yet programmed, in order. Less than two rows.
     carry: Vec<Moved>,
-    /// Units that the host has written since they were last won back.
+    /// Units that the host has written, less those that garbage collection has won back since it began.
     debt: i64,
 }
 
@@ -61,19 +62,19 @@ impl Reclaim {
         Self {
             active: false,
             victim: None,
-            // Each has at least one unit in `carry`, of which there is less than a row then.
+            // Each of these blocks has at least one unit in `carry`, which holds less than a row then.
             read: Vec::with_capacity(row_units as usize),
             carry: Vec::with_capacity(2 * row_units as usize),
             debt: 0,
         }
     }
 
-    /// Has it anything to do, so that reads pass it?
+    /// Is garbage collection under way, so that reads pass it?
     pub(super) fn is_active(&self) -> bool {
         self.active
     }
 
-    /// Begins if it is time to.
+    /// Begins if few enough blocks are free and a block is worth reclaiming.
     pub(super) fn wake(&mut self, ftl: &mut Ftl, die: u32, marks: Watermarks) {
         if !self.active && ftl.blocks.free(die) <= marks.start && ftl.blocks.has_victim(die) {
             self.active = true;
@@ -81,7 +82,7 @@ impl Reclaim {
         }
     }
 
-    /// Is it its turn, ahead of the host?
+    /// Must garbage collection go before the host's next row?
     pub(super) fn is_due(&self) -> bool {
         self.active && self.debt > 0
     }
@@ -93,7 +94,7 @@ impl Reclaim {
         }
     }
 
-    /// What to do next on `die`; `None` if it has come to its end.
+    /// The next step on `die`; `None` if garbage collection has ended.
     pub(super) fn next(&mut self, ftl: &mut Ftl, die: u32, marks: Watermarks) -> Option<Step> {
         let row = ftl.geometry.row_units();
         while self.active {
@@ -123,14 +124,15 @@ impl Reclaim {
         None
     }
 
-    /// Is it worth a row to program the rest of what was read? If that takes a block and gives one back, it is not, and
-    /// more has to be read with it.
+    /// Is it worth a row to program the remaining units that were read? If that takes a block and gives only one
+    /// back, it is not, and garbage collection has to read more units to program with them.
     fn gains(&self, ftl: &Ftl, die: u32) -> bool {
         let rows = ftl.geometry.pages_per_block;
         self.read.len() > 1 || rows > 1 || ftl.has_begun(die, Stream::Reclaim)
     }
 
-    /// Takes what is valid in the next row of the victim that has something; `None` at its end.
+    /// Takes the valid units of the victim's next row that has any, and returns their number; `None` at the end of
+    /// the victim.
     fn read_row(&mut self, ftl: &Ftl) -> Option<u32> {
         let Victim { block, page } = self.victim.expect("the caller has seen one");
         let geometry = &ftl.geometry;
@@ -152,7 +154,7 @@ impl Reclaim {
         None
     }
 
-    /// Leaves everything that has not been moved where it is.
+    /// Ends garbage collection; units that have not been moved stay where they are.
     pub(super) fn give_up(&mut self, ftl: &mut Ftl) {
         let victim = self.victim.take().map(|victim| victim.block);
         self.read.drain(..).chain(victim).for_each(|block| ftl.blocks.close(block));
@@ -160,7 +162,7 @@ impl Reclaim {
         self.active = false;
     }
 
-    /// A row of what was read has been programmed, from unit `first` on.
+    /// A row of units that were read has been programmed, from unit `first` on.
     pub(super) fn programmed(&mut self, ftl: &mut Ftl, die: u32, first: u32) {
         let used = self.carry.len().min(ftl.geometry.row_units() as usize);
         for (unit, moved) in (first..).zip(self.carry.drain(..used)) {

@@ -1,15 +1,16 @@
-//! What the host has asked for, and the page reads that its reads are made of. Tables of fixed size.
+//! The host's requests, and the page reads that a read consists of. Tables of fixed size.
 //!
-//! A request is known by hardware queue and driver tag; whose token it is, only its queue knows (`queue.rs`).
+//! The number of a request follows from its hardware queue and driver tag; its token stays with the hardware queue
+//! (`queue.rs`).
 
 use blkmq_core::{HwQueue, Instant, Op, SECTOR_SIZE, Tag};
 
 use super::geometry::UNIT_SECTORS;
 
-/// No operation.
+/// No page read.
 const NONE: u32 = u32::MAX;
 
-/// What a hardware queue asks of the device.
+/// A command from a hardware queue.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Command {
     pub(super) hw: HwQueue,
@@ -17,11 +18,11 @@ pub(super) struct Command {
     pub(super) op: Op,
     pub(super) sector: u64,
     pub(super) sectors: u32,
-    /// Durable before it is answered; on a device whose buffer forgets.
+    /// The write must be durable before it completes; set only if the write buffer is volatile.
     pub(super) fua: bool,
 }
 
-/// A request that is being worked at.
+/// A request under way.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Request {
     pub(super) op: Op,
@@ -29,13 +30,13 @@ pub(super) struct Request {
     pub(super) hw: HwQueue,
     pub(super) tag: Tag,
     pub(super) bytes: u64,
-    /// The units that are still to be looked at: those it touches, or, for what takes contents away, those that it
-    /// covers whole.
+    /// The units still to be handled: for reads and writes every unit that the range touches, for discards and
+    /// write-zeroes every unit that it covers whole.
     pub(super) next: u32,
     pub(super) end: u32,
-    /// Page reads that are not back.
+    /// Page reads that have not ended.
     pub(super) reading: u32,
-    /// When the last of its data has passed the host link.
+    /// The time when the last data so far has passed the host link.
     pub(super) passed: Instant,
 }
 
@@ -75,7 +76,7 @@ impl Requests {
         Self { depth, all: vec![None; usize::from(hw_queues) * depth as usize] }
     }
 
-    /// Takes a command in; returns its number.
+    /// Adds a command; returns its number.
     pub(super) fn add(&mut self, command: &Command) -> u32 {
         let which = u32::from(command.hw.0) * self.depth + command.tag.0;
         let before = self.all[which as usize].replace(Request::new(command));
@@ -99,7 +100,7 @@ pub(super) struct PageRead {
     pub(super) units: u32,
 }
 
-/// Page reads that wait for their die or are under way, by number; and for each die a queue of those that wait.
+/// Page reads that wait for their die or are under way, by number, with a queue of the waiting ones for each die.
 #[derive(Debug)]
 pub(super) struct PageReads {
     all: Vec<PageRead>,
@@ -122,7 +123,7 @@ impl PageReads {
         }
     }
 
-    /// Puts one into the queue of `die`; false if there is no room.
+    /// Queues a page read for `die`; false if there is no room.
     pub(super) fn push(&mut self, die: u32, read: PageRead) -> bool {
         let number = self.free;
         if number == NONE {
@@ -138,12 +139,12 @@ impl PageReads {
         true
     }
 
-    /// Does one wait for `die`?
+    /// Does a page read wait for `die`?
     pub(super) fn waits(&self, die: u32) -> bool {
         self.head[die as usize] != NONE
     }
 
-    /// The next one of `die` begins; returns its number.
+    /// Begins the next page read of `die`; returns its number.
     ///
     /// # Panics
     /// If none waits.
@@ -161,7 +162,7 @@ impl PageReads {
         self.all[number as usize]
     }
 
-    /// One is over; its number is free.
+    /// Ends a page read and frees its number.
     pub(super) fn end(&mut self, number: u32) -> PageRead {
         self.next[number as usize] = self.free;
         self.free = number;

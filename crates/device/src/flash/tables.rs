@@ -1,9 +1,9 @@
-//! The flash device's parameters by name: what can be set. Values are read in `read.rs`.
+//! The names, defaults and help texts of the flash device's parameters. Values are read in `read.rs`.
 
 use crate::Parameter;
 use crate::basics::{self, parameter};
 
-/// In the order in which help shows them. Where the default is empty, the preset has one.
+/// In the order in which help shows them. An empty default stands for the preset's value.
 pub(super) const PARAMETERS: &[Parameter] = &[
     parameter(
         "preset",

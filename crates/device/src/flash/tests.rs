@@ -1,4 +1,4 @@
-//! The translation layer against a naive twin, and the device as a whole with its time in its own hands.
+//! The translation layer against a naive twin, and the device as a whole with the test in control of time.
 
 use super::age::Writer;
 use super::backend::Backend;
@@ -31,8 +31,8 @@ fn params(text: &str) -> FlashParams {
     FlashParams::parse(&pairs, &host).expect("parameters").0
 }
 
-/// What is in every unit of flash, and what is the newest of every logical unit: contents, which the device does not
-/// have. A content is a logical unit and how often it was written before.
+/// The contents of every unit of flash, and the newest contents of every logical unit, which the device itself does
+/// not store. A content is a logical unit and the number of its earlier writes.
 struct Twin {
     cells: Vec<Option<(u32, u64)>>,
     newest: Vec<Option<u64>>,
@@ -45,7 +45,7 @@ impl Twin {
         Self { cells, newest: vec![None; LOGICAL as usize], writes: 0 }
     }
 
-    /// What the mapping says is what is there, and nothing is mapped that is gone.
+    /// Every mapped unit has the newest contents, and no discarded unit is mapped.
     fn check(&self, ftl: &Ftl) {
         ftl.check();
         for logical in 0..LOGICAL {
@@ -179,8 +179,8 @@ fn amplification(overprovisioning: u32) -> u64 {
     programmed * 1000 / u64::from(written)
 }
 
-/// The same by theory. Blocks are reclaimed in the order in which they were filled, which is what greedy choice comes
-/// to under uniform writes to large blocks (Desnoyers 2012; Xiang and Kurkoski 2012). If a fraction x of a victim is
+/// The same by theory. Blocks are reclaimed in the order in which they were filled, which greedy choice comes to
+/// under uniform writes to large blocks (Desnoyers 2012; Xiang and Kurkoski 2012). If a fraction x of a victim is
 /// valid, then t (1 - x) units are written for each t units of flash, so that x = exp(-t / u (1 - x)) for u logical
 /// units, and 1 / (1 - x) units are programmed for each.
 fn theory(used: f64) -> f64 {
@@ -207,7 +207,7 @@ fn write_amplification_of_random_overwrites_is_what_theory_says() {
     }
 }
 
-/// A device and the commands of one hardware queue, in its own time.
+/// A device and the commands of one hardware queue, with a clock of their own.
 struct Bench {
     backend: Backend,
     free: Vec<u32>,
@@ -228,7 +228,7 @@ impl Bench {
         tag
     }
 
-    /// Goes on to the next end, if there is one.
+    /// Advances to the next end of a request, if there is one.
     fn wait(&mut self) -> Option<Tag> {
         loop {
             self.backend.advance(self.now);
@@ -256,7 +256,7 @@ fn what_was_written_is_mapped_and_what_was_discarded_is_not() {
         let mut bench = Bench::new(&format!("{SMALL},write_cache=1,fua=1,preset=sata"));
         let mut written = BTreeSet::new();
         for _ in 0..300 {
-            // One at a time where they may meet, so that their order is ours.
+            // Requests that may overlap run one at a time, so that the test knows their order.
             let unit = rng.below(1024);
             let units = (1 + rng.below(40)).min(1024 - unit);
             let op = [
@@ -303,7 +303,8 @@ fn being_told_late_changes_nothing() {
                 let op = if rng.chance(1, 2) { Op::Read } else { Op::Write };
                 bench.submit(op, rng.below(1000) * 8, 8 * (1 + rng.below(8)) as u32, false);
             }
-            // Submissions are at the same times; in between one looks often, the other at the end only.
+            // Both runs submit at the same times; in between, one advances the device often, the other only at the
+            // end.
             let until = bench.now + Nanos::from_millis(100);
             while bench.now < until {
                 bench.now = (bench.now + late).min(until);

@@ -1,14 +1,14 @@
-//! The next thing that happens: one timer for each die and each channel, and which of them is first.
+//! The next event: one timer for each die and each channel, and the earliest of them.
 //!
-//! A tournament tree of fixed size. Setting a timer is O(log n), asking for the first O(1), nothing is allocated, and
-//! of two that end at once the one with the lower number is first, so that a run repeats.
+//! A tournament tree of fixed size. Setting a timer is O(log n), finding the first is O(1), and nothing is allocated.
+//! Of two timers that end at once the one with the lower number is first, so that a run repeats.
 
 use blkmq_core::Instant;
 
 /// Timers, numbered from zero; each is set or not.
 #[derive(Debug)]
 pub(super) struct Timers {
-    /// By number, [`Instant::MAX`] where not set; as many as there are leaves.
+    /// By number; [`Instant::MAX`] if not set. As many entries as leaves.
     at: Vec<Instant>,
     /// The winner below each inner node; the root is 1, and node n has the children 2n and 2n + 1.
     winners: Vec<u32>,
@@ -25,7 +25,7 @@ impl Timers {
         timers
     }
 
-    /// Timer `which` ends at `at`; [`Instant::MAX`] is never.
+    /// Sets timer `which` to end at `at`; [`Instant::MAX`] for never.
     pub(super) fn set(&mut self, which: u32, at: Instant) {
         self.at[which as usize] = at;
         let mut node = (self.at.len() + which as usize) / 2;
@@ -40,7 +40,7 @@ impl Timers {
         self.at[which as usize]
     }
 
-    /// The first that ends, and when: [`Instant::MAX`] if none is set.
+    /// The first timer that ends, and when: [`Instant::MAX`] if none is set.
     pub(super) fn first(&self) -> (Instant, u32) {
         let which = self.winners[1];
         (self.at[which as usize], which)

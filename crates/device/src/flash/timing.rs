@@ -1,6 +1,6 @@
-//! What takes how long: NAND operations, transfers, the controller and the host link.
+//! Durations: NAND operations, transfers, the controller and the host link.
 //!
-//! Only figures and the arithmetic between rates and times; who waits for whom is elsewhere.
+//! Only figures and the arithmetic between rates and times; queueing is elsewhere.
 
 use blkmq_core::{Instant, Nanos};
 
@@ -11,21 +11,21 @@ pub struct Timing {
     pub read: Nanos,
     /// Page registers to cells, all planes of a die at once: tPROG.
     pub program: Nanos,
-    /// Emptying a block: tERASE.
+    /// Erasing a block: tERASE.
     pub erase: Nanos,
-    /// Interrupting a program or an erase, and taking it up again, together.
+    /// Suspending and resuming a program or an erase, together.
     pub suspend: Nanos,
-    /// Bytes over a channel.
+    /// Bandwidth of a channel.
     pub channel: Rate,
-    /// Bytes over the host link, in each direction.
+    /// Bandwidth of the host link, in each direction.
     pub link: Rate,
-    /// Bytes into the write buffer.
+    /// Bandwidth into the write buffer.
     pub buffer: Rate,
-    /// How long the controller is taken up by a read.
+    /// How long a read occupies the controller.
     pub read_command: Nanos,
-    /// How long it is taken up by any other command.
+    /// How long any other command occupies the controller.
     pub write_command: Nanos,
-    /// What a read takes besides, without being in anybody's way.
+    /// Further latency of a read, which occupies no resource.
     pub read_latency: Nanos,
     /// The same for any other command.
     pub write_latency: Nanos,
@@ -36,7 +36,7 @@ pub struct Timing {
 pub struct Rate(u32);
 
 impl Rate {
-    /// `mbps` million bytes a second; 0 takes no time at all.
+    /// `mbps` million bytes a second; with 0, every transfer takes no time.
     #[must_use]
     pub const fn new(mbps: u32) -> Self {
         Self(mbps)
@@ -49,12 +49,12 @@ impl Rate {
     }
 }
 
-/// Something that serves one after the other, in the order in which they come.
+/// A resource that serves one arrival at a time, in order.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Server(Instant);
 
 impl Server {
-    /// Serves what arrives at `at` and takes `span`; returns when it is done.
+    /// Serves an arrival at `at` for `span`; returns when the service ends.
     pub(super) fn serve(&mut self, at: Instant, span: Nanos) -> Instant {
         self.0 = self.0.max(at) + span;
         self.0

@@ -1,21 +1,21 @@
-//! Bad blocks: ranges of sectors that fail, written as null_blk's `badblocks` attribute is.
+//! Bad blocks: ranges of sectors that fail, in the notation of null_blk's `badblocks` attribute.
 //!
-//! Only which they are; what touching one does is in `command.rs`.
+//! Holds only the ranges; `command.rs` decides how a request fails on one.
 
 use std::collections::BTreeMap;
 
-/// How a change is written, for messages.
+/// The form of a change, for messages.
 pub const FORM: &str = "+START-END or -START-END, in sectors of 512 bytes, END included";
 
 /// A set of bad sectors. Ranges that overlap or touch are one range.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct BadBlocks {
-    /// Last sector by first, disjoint.
+    /// Disjoint ranges: the last sector by the first.
     ranges: BTreeMap<u64, u64>,
 }
 
 impl BadBlocks {
-    /// Takes a change, `+START-END` or `-START-END`; false if it is not of that form (`FORM`).
+    /// Applies a change, `+START-END` or `-START-END`; false if it is not of that form (`FORM`).
     pub fn change(&mut self, text: &str) -> bool {
         let parse = || {
             let (first, last) = text.get(1..)?.split_once('-')?;
@@ -30,10 +30,10 @@ impl BadBlocks {
         true
     }
 
-    /// Sectors `first` to `last` are bad.
+    /// Marks sectors `first` to `last` as bad.
     fn add(&mut self, first: u64, last: u64) {
         let (mut first, mut last) = (first, last);
-        // All that end at or behind the sector before it and begin no later than the one behind it.
+        // All ranges that overlap or touch the new one.
         while let Some((&from, &to)) = self.ranges.range(..=last + 1).next_back()
             && to.saturating_add(1) >= first
         {
@@ -43,7 +43,7 @@ impl BadBlocks {
         self.ranges.insert(first, last);
     }
 
-    /// Sectors `first` to `last` are good.
+    /// Marks sectors `first` to `last` as good.
     pub(crate) fn remove(&mut self, first: u64, last: u64) {
         while let Some((&from, &to)) = self.ranges.range(..=last).next_back()
             && to >= first
@@ -58,7 +58,7 @@ impl BadBlocks {
         }
     }
 
-    /// The first bad one of the `sectors` sectors from `sector` on. O(log n).
+    /// The first bad sector of the `sectors` sectors from `sector` on. O(log n).
     #[must_use]
     pub fn first_in(&self, sector: u64, sectors: u32) -> Option<u64> {
         let end = sector + u64::from(sectors);
@@ -67,7 +67,7 @@ impl BadBlocks {
         before.map(|_| sector).or_else(|| within().map(|(first, _)| *first))
     }
 
-    /// The whole range that `sector` lies in becomes good.
+    /// Marks the whole range around `sector` as good.
     pub(super) fn heal(&mut self, sector: u64) {
         let found = self.ranges.range(..=sector).next_back().map(|(first, last)| (*first, *last));
         if let Some((first, last)) = found.filter(|(_, last)| *last >= sector) {

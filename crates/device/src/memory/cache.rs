@@ -1,20 +1,21 @@
-//! What is not durable yet: dirty sectors of pages, and since when each of them is owed to a flush.
+//! Data that is not durable yet: the dirty sectors of pages, with the number of the completion since which each is
+//! owed to a flush.
 //!
-//! Holds the volatile cache and the writes in flight alike: the newest bytes of a sector are what a read
-//! sees, whoever wrote them. When something leaves is decided in `store.rs`.
+//! Holds the volatile cache and the writes in flight alike: a read sees the newest bytes of a sector, from either.
+//! `store.rs` decides when pages leave.
 
 use super::image::{Extent, Image, Page, Part, WHOLE, ZEROES, bytes_of, sectors_of};
 use std::collections::BTreeMap;
 
-/// Not owed: only writes that have not completed made it dirty.
+/// Not owed: only writes that have not completed dirtied the sector.
 const NOT_OWED: u64 = u64::MAX;
 
 /// Dirty sectors of one page.
 #[derive(Debug)]
 struct Dirty {
-    /// `None`: all of them are zero.
+    /// `None` if all dirty sectors are zero.
     data: Option<Box<Page>>,
-    /// Never empty once it is marked.
+    /// The dirty sectors; never empty once the page is marked.
     mask: u8,
     /// For each sector, the number of the completion since which it is owed.
     owed: [u64; 8],
@@ -33,24 +34,24 @@ impl Dirty {
 #[derive(Debug, Default)]
 pub(super) struct Cache {
     pages: BTreeMap<u64, Dirty>,
-    /// Where write-back for want of room goes on.
+    /// The page where write-back for want of room continues.
     cursor: u64,
 }
 
 impl Cache {
-    /// Pages in it.
+    /// Number of pages in the cache.
     #[cfg(test)]
     pub(super) fn len(&self) -> usize {
         self.pages.len()
     }
 
-    /// Bytes that are dirty.
+    /// Number of dirty bytes.
     pub(super) fn dirty_bytes(&self) -> u64 {
         let sectors: u32 = self.pages.values().map(|dirty| dirty.mask.count_ones()).sum();
         u64::from(sectors) * u64::from(blkmq_core::SECTOR_SIZE)
     }
 
-    /// Numbers of the pages within `range`.
+    /// The numbers of the dirty pages within `range`.
     pub(super) fn numbers(&self, range: std::ops::Range<u64>) -> Vec<u64> {
         self.pages.range(range).map(|(n, _)| *n).collect()
     }
@@ -60,7 +61,7 @@ impl Cache {
         self.pages.get(&n).map_or(0, |dirty| dirty.mask)
     }
 
-    /// The bytes of page `n`, of which only dirty sectors count.
+    /// The bytes of page `n`, of which only the dirty sectors count.
     pub(super) fn page(&self, n: u64) -> &Page {
         self.pages.get(&n).and_then(|dirty| dirty.data.as_deref()).unwrap_or(&ZEROES)
     }
@@ -70,13 +71,13 @@ impl Cache {
         self.pages.entry(n).or_insert_with(clean)
     }
 
-    /// Where the bytes of `part` go. To be followed by [`mark`](Self::mark).
+    /// The place for the bytes of `part`. The caller calls [`mark`](Self::mark) next.
     pub(super) fn slot(&mut self, part: &Part) -> &mut [u8] {
         let data = self.entry(part.page).data.get_or_insert_with(|| Box::new(ZEROES));
         &mut data[part.start..][..part.len]
     }
 
-    /// The sectors of page `n` that are in `mask` are dirty.
+    /// Marks the sectors of page `n` in `mask` as dirty.
     pub(super) fn mark(&mut self, n: u64, mask: u8) {
         self.entry(n).mask |= mask;
         self.forget(n, 0);
@@ -93,7 +94,7 @@ impl Cache {
         }
     }
 
-    /// A write of `extent` has completed as number `number`: what is dirty there is owed to the next flush.
+    /// A write of `extent` has completed as number `number`: its dirty sectors are owed to the next flush.
     pub(super) fn owe(&mut self, extent: Extent, number: u64) {
         for (n, dirty) in self.pages.range_mut(extent.pages()) {
             for sector in sectors_of(dirty.mask & extent.mask(*n)) {
@@ -102,7 +103,7 @@ impl Cache {
         }
     }
 
-    /// Sectors of page `n` are durable in another way, or lost.
+    /// Removes sectors of page `n`, which are durable in another way or lost.
     pub(super) fn forget(&mut self, n: u64, mask: u8) {
         let Some(dirty) = self.pages.get_mut(&n) else { return };
         dirty.mask &= !mask;
@@ -132,7 +133,7 @@ impl Cache {
         self.forget(n, mask);
     }
 
-    /// Writes back whatever has been owed since before `number`. O(pages).
+    /// Writes back every sector that has been owed since before `number`. O(pages).
     pub(super) fn write_back_owed(&mut self, number: u64, image: &mut Image) {
         let owed = self.pages.iter().map(|(n, dirty)| (*n, dirty.owed_before(number, WHOLE)));
         for (n, mask) in owed.filter(|(_, mask)| *mask != 0).collect::<Vec<_>>() {
@@ -140,7 +141,7 @@ impl Cache {
         }
     }
 
-    /// Writes back pages in ascending order, from where it stopped last and around, until at most `most` are
+    /// Writes back pages in ascending order, from where the last call stopped and around, until at most `most` are
     /// left.
     pub(super) fn evict(&mut self, most: usize, image: &mut Image) {
         while self.pages.len() > most {

@@ -1,20 +1,20 @@
-//! What a request does to the store: when it arrives, and when it ends.
+//! The effect of a request on the store: when it arrives, and when it ends.
 //!
-//! Payloads can be seen only while a request is handed over, so bytes move then; whether they are durable,
-//! and owed to a flush, is settled when it ends. When that is, is the queue's business.
+//! Payloads can be accessed only while a request is handed over, so the bytes move then. When the request ends, its
+//! data becomes durable or is owed to the next flush. The queue decides when a request ends.
 
 use super::image::Extent;
 use super::store::{Landing, Store};
 use blkmq_core::{IoError, IoFlags, IoResult, Op, Payload, SECTOR_SIZE};
 use blkmq_engine::{BioRef, BioTable, Inflight, WriteCache};
 
-/// What is still to be done when a request ends.
+/// The work that is left for the end of a request.
 #[must_use]
 #[derive(Debug)]
 pub(super) struct Owed {
-    /// How it ends, unless the power goes before.
+    /// The result of the request, unless the power fails before it ends.
     result: IoResult,
-    /// The life of the device that it belongs to.
+    /// The epoch of the store in which the request arrived.
     epoch: u64,
     then: Then,
 }
@@ -22,18 +22,18 @@ pub(super) struct Owed {
 #[derive(Debug)]
 enum Then {
     Nothing,
-    /// Write back what had completed when it arrived.
+    /// Write back the writes that had completed when the flush arrived.
     Flush {
         before: u64,
     },
-    /// These have been written.
+    /// Complete the write of these extents.
     Complete {
         extents: Extents,
         durable: bool,
     },
 }
 
-/// What a request has written. Only a discard that gathered ranges has more than one.
+/// The extents that a request has written. Only a discard with several ranges has more than one.
 #[derive(Debug)]
 enum Extents {
     One(Extent),
@@ -43,9 +43,9 @@ enum Extents {
 /// How far a request gets: bad blocks may stop it.
 #[derive(Clone, Copy)]
 struct Reach {
-    /// So many bios are done entirely.
+    /// Number of bios that are carried out in full.
     bios: usize,
-    /// Of the next one, so many sectors.
+    /// Sectors of the next bio that are carried out.
     sectors: u32,
     result: IoResult,
 }
@@ -54,7 +54,7 @@ fn extent<P>(bio: &BioRef<'_, P>) -> Extent {
     Extent { sector: bio.sector, sectors: bio.sectors }
 }
 
-/// A request arrives. `at_once`: it ends within the call, so nothing can come between.
+/// A request arrives. With `at_once` it also ends within the call, so that no other request can come between.
 pub(super) fn begin<P: Payload>(
     store: &mut Store,
     bios: &BioTable<P>,
@@ -82,7 +82,7 @@ pub(super) fn begin<P: Payload>(
     Owed::new(store, moved.and(reach.result), then)
 }
 
-/// A request ends: what it was owed happens, and its result is known.
+/// A request ends: does the work left for its end, and returns its result.
 pub(super) fn end(store: &mut Store, owed: Owed) -> IoResult {
     if owed.epoch != store.epoch {
         return Err(IoError::IO);
@@ -106,7 +106,8 @@ impl Owed {
     }
 }
 
-/// Is every payload that carries data as long as its I/O? Discards and zeroes have no use for one.
+/// Has every payload of a read or a write that carries data the length of its bio? Discards and zeroes use no
+/// payload.
 fn lengths_agree<P: Payload>(bios: &BioTable<P>, rq: &Inflight) -> bool {
     let fits = |bio: BioRef<'_, P>| {
         let len = u64::from(bio.sectors) * u64::from(SECTOR_SIZE);
@@ -115,7 +116,7 @@ fn lengths_agree<P: Payload>(bios: &BioTable<P>, rq: &Inflight) -> bool {
     !matches!(rq.op(), Op::Read | Op::Write) || rq.bios(bios).all(fits)
 }
 
-/// Meets bad blocks: heals the first if it is to fail only once.
+/// Applies bad blocks to a request; heals the first of them if it fails only once.
 fn reach<P>(store: &mut Store, bios: &BioTable<P>, rq: &Inflight) -> Reach {
     let bad = |bio: BioRef<'_, P>| store.bad.first_in(bio.sector, bio.sectors);
     let mut found = rq.bios(bios).enumerate();
@@ -134,7 +135,7 @@ fn reach<P>(store: &mut Store, bios: &BioTable<P>, rq: &Inflight) -> Reach {
     Reach { bios: at, sectors: (whole_blocks - start) as u32, result }
 }
 
-/// The bios as far as the request gets, each cut to what is done of it.
+/// The bios as far as the request gets, each with the extent of it that is carried out.
 fn reached<'a, P>(
     bios: &'a BioTable<P>,
     rq: &'a Inflight,

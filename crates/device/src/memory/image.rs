@@ -1,11 +1,10 @@
-//! [`Image`]: bytes in pages, of which those that hold nothing are not there; and how ranges of sectors lie
-//! on pages.
+//! [`Image`]: the sparse contents of a device in pages; and the arithmetic of sector ranges on pages.
 
 use blkmq_core::SECTOR_SIZE;
 use std::collections::BTreeMap;
 use std::fmt;
 
-/// Bytes in a page, as in Linux. A logical block never crosses one.
+/// Bytes in a page, as in Linux. A logical block never crosses a page boundary.
 pub const PAGE: usize = 4096;
 /// Sectors in a page.
 pub(super) const PAGE_SECTORS: u64 = PAGE as u64 / SECTOR_SIZE as u64;
@@ -16,10 +15,10 @@ const _: () = assert!(PAGE_SECTORS == u8::BITS as u64, "a bit per sector");
 /// The contents of one page.
 pub(super) type Page = [u8; PAGE];
 
-/// What a page that is not there reads as.
+/// The contents of a page that is not stored.
 pub(super) const ZEROES: Page = [0; PAGE];
 
-/// Sparse contents of a device: what is not there is zero.
+/// Sparse contents of a device: pages that are not stored read as zero.
 #[derive(Clone, PartialEq, Eq, Default)]
 pub struct Image {
     pages: BTreeMap<u64, Box<Page>>,
@@ -44,18 +43,18 @@ impl Image {
         }
     }
 
-    /// Bytes of memory that its pages take.
+    /// Bytes of memory that the stored pages take.
     #[must_use]
     pub fn bytes(&self) -> u64 {
         self.pages.len() as u64 * PAGE as u64
     }
 
-    /// Page `n` as it reads.
+    /// The contents of page `n`; zeroes if it is not stored.
     pub(super) fn page(&self, n: u64) -> &Page {
         self.pages.get(&n).map_or(&ZEROES, |page| page)
     }
 
-    /// Page `n`, made if it is not there.
+    /// Page `n`, added if it is not stored.
     pub(super) fn page_mut(&mut self, n: u64) -> &mut Page {
         self.pages.entry(n).or_insert_with(|| Box::new(ZEROES))
     }
@@ -77,7 +76,7 @@ impl Image {
         }
     }
 
-    /// Numbers of the pages within `range` that are there.
+    /// The numbers of the stored pages within `range`.
     pub(super) fn numbers(&self, range: std::ops::Range<u64>) -> impl Iterator<Item = u64> + '_ {
         self.pages.range(range).map(|(n, _)| *n)
     }
@@ -97,14 +96,14 @@ pub(super) struct Part {
     pub(super) page: u64,
     /// Its first byte on the page.
     pub(super) start: usize,
-    /// How many bytes.
+    /// Its length in bytes.
     pub(super) len: usize,
     /// Its first byte in the extent.
     pub(super) at: usize,
 }
 
 impl Extent {
-    /// Its parts, page by page.
+    /// The parts of the extent, page by page.
     pub(super) fn parts(self) -> impl Iterator<Item = Part> {
         let (mut sector, end) = (self.sector, self.sector + u64::from(self.sectors));
         std::iter::from_fn(move || {
@@ -122,13 +121,13 @@ impl Extent {
         })
     }
 
-    /// Numbers of the pages that it touches.
+    /// The numbers of the pages that the extent touches.
     pub(super) fn pages(self) -> std::ops::Range<u64> {
         let end = self.sector + u64::from(self.sectors);
         self.sector / PAGE_SECTORS..end.div_ceil(PAGE_SECTORS)
     }
 
-    /// The sectors of page `n` that it covers.
+    /// The sectors of page `n` that the extent covers, as a mask.
     pub(super) fn mask(self, n: u64) -> u8 {
         let first = n * PAGE_SECTORS;
         let from = self.sector.saturating_sub(first).min(PAGE_SECTORS);
@@ -142,7 +141,7 @@ pub(super) fn sectors_of(mask: u8) -> impl Iterator<Item = usize> {
     (0..PAGE_SECTORS as usize).filter(move |sector| mask & 1 << sector != 0)
 }
 
-/// Where a sector of a page lies on it.
+/// The byte range of a sector on its page.
 pub(super) fn bytes_of(sector: usize) -> std::ops::Range<usize> {
     let size = SECTOR_SIZE as usize;
     sector * size..(sector + 1) * size

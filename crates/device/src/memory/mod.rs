@@ -1,7 +1,7 @@
-//! The memory device: stores what is written, with a volatile cache to lose and bad blocks to meet.
+//! The memory device: stores data, with a volatile cache that a crash may lose, and bad blocks.
 //!
-//! What it models, what a crash may take and what it cannot show is on its page (`doc/memory.md`). One
-//! store behind one mutex serves all hardware queues; it is a device to check contents with, and no benchmark.
+//! Its page (`doc/memory.md`) describes the model, its limits, and the effects of a crash. One store behind one mutex
+//! serves all hardware queues; the device is for checking contents, not for benchmarks.
 
 mod badblocks;
 mod cache;

@@ -1,6 +1,6 @@
-//! The memory device's parameters, typed, and what follows from them for the engine.
+//! The memory device's parameters, typed, and the shape of the device that follows from them.
 //!
-//! How they are read, rounded and clamped is in `read.rs`.
+//! `read.rs` reads, rounds and clamps them.
 
 use super::badblocks::BadBlocks;
 use super::read::read;
@@ -9,14 +9,14 @@ use crate::service::IrqMode;
 use crate::{MachineShape, ParamError};
 use blkmq_engine::{DEFAULT_TIMEOUT, DeviceShape, WriteCache};
 
-/// A memory device, decided.
+/// The parameters of a memory device, all decided.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct MemoryParams {
     /// Hardware queues.
     pub submit_queues: u16,
     /// Driver tags per hardware queue.
     pub hw_queue_depth: u32,
-    /// When a request is answered.
+    /// When a request completes.
     pub irqmode: IrqMode,
     /// Logical block size in bytes.
     pub blocksize: u32,
@@ -24,26 +24,26 @@ pub struct MemoryParams {
     pub size: u64,
     /// Sectors in a request; 0 for the default.
     pub max_sectors: u32,
-    /// Supports discard.
+    /// The device supports discard.
     pub discard: bool,
     /// Volatile write cache in MiB; 0 for none.
     pub cache_size: u64,
-    /// Honours FUA, if there is a cache.
+    /// The device honours FUA, if it has a cache.
     pub fua: bool,
-    /// Bad blocks at the beginning.
+    /// Bad blocks at power-on.
     pub badblocks: BadBlocks,
-    /// A bad range heals when it has failed once.
+    /// A bad range heals after it has failed once.
     pub badblocks_once: bool,
-    /// What lies before the first bad block is done.
+    /// A request is carried out up to its first bad block.
     pub badblocks_partial_io: bool,
-    /// Of what a crash takes.
+    /// The seed that decides which blocks a crash takes.
     pub seed: u64,
     /// Arrivals to record; `None` for no log.
     pub log_size: Option<usize>,
 }
 
 impl Default for MemoryParams {
-    /// null_blk's defaults on a machine of one CPU, but for the size.
+    /// null_blk's defaults on a machine of one CPU, except for the size.
     fn default() -> Self {
         Self {
             submit_queues: 1,
@@ -65,11 +65,12 @@ impl Default for MemoryParams {
 }
 
 impl MemoryParams {
-    /// Reads pairs; of two with one name the later counts, except that changes of `badblocks` add up. Also
-    /// says, in a sentence each, what was not taken as it was given.
+    /// Parses pairs of name and value. Of two pairs with one name the later counts, except that changes of
+    /// `badblocks` add up. Also returns notes, a sentence each, on the values that were changed or have no effect.
     ///
     /// # Errors
-    /// For the first pair that has no such name or no such value, or if all together describe no device.
+    /// For the first pair with an unknown name or an invalid value, or if the parameters together describe no valid
+    /// device.
     pub fn parse(
         pairs: &[(String, String)],
         host: &MachineShape,
@@ -80,7 +81,7 @@ impl MemoryParams {
         Ok((params, notes))
     }
 
-    /// What the engine is told.
+    /// The shape of the device for the engine.
     #[must_use]
     pub fn shape(&self) -> DeviceShape {
         DeviceShape {

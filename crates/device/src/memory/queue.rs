@@ -1,4 +1,4 @@
-//! One hardware queue of a memory device: requests wait here until their time has come.
+//! One hardware queue of a memory device: holds requests until their completion time.
 
 use super::command::{self, Owed};
 use super::{MemoryParams, MemoryStore};
@@ -53,7 +53,7 @@ impl<P: Payload> DeviceQueue<P> for MemoryQueue {
         }
     }
 
-    /// Never `None`: this device always knows. [`Instant::MAX`] if nothing will happen by itself.
+    /// Never `None`: this device always knows its next event. [`Instant::MAX`] if it holds no request.
     fn next_event(&self) -> Option<Instant> {
         Some(self.serving.first().unwrap_or(Instant::MAX))
     }

@@ -1,7 +1,6 @@
-//! Reading the memory device's parameters from pairs.
+//! Parses the memory device's parameters from pairs.
 //!
-//! Whatever is not taken as it was given, or has no effect, is said in a note; what cannot be meant at all
-//! is an error.
+//! A value that is changed or has no effect is reported in a note; an invalid one is an error.
 
 use super::badblocks;
 use super::params::MemoryParams;
@@ -28,12 +27,12 @@ pub(super) fn read(
     Ok(raw.finish(host, notes))
 }
 
-/// What was given, before one parameter is held against another.
+/// The values as given, before parameters are checked against each other.
 struct Raw {
     basics: Basics,
     fua: Option<bool>,
     seed: Option<u64>,
-    /// Those that need no second look.
+    /// The parameters that need no further check.
     done: MemoryParams,
 }
 

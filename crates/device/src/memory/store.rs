@@ -1,7 +1,7 @@
 //! The store of a memory device, and [`MemoryStore`], the handle to it.
 //!
-//! Two layers: what is durable, and above it what a crash may take. What a request does to it is in
-//! `command.rs`; when, in `queue.rs`.
+//! Two layers: the durable contents, and above them the dirty sectors that a crash may take. `command.rs` carries out
+//! requests on the store; `queue.rs` decides when.
 
 use super::badblocks::{self, BadBlocks};
 use super::cache::Cache;
@@ -11,10 +11,10 @@ use blkmq_core::{IoResult, PairError, Rng, SECTOR_SIZE};
 use blkmq_engine::WriteCache;
 use std::sync::{Arc, Mutex, MutexGuard};
 
-/// The contents of a memory device, shared by its hardware queues and whoever wants to look or to pull the
-/// plug; clones are the same store.
+/// The contents of a memory device, shared by its hardware queues and by code that reads the contents or simulates a
+/// crash; clones are the same store.
 ///
-/// One mutex around all of it, held while bytes are copied.
+/// One mutex protects all of it, and is held while bytes are copied.
 #[derive(Clone, Debug)]
 pub struct MemoryStore(Arc<Mutex<Store>>);
 
@@ -27,8 +27,8 @@ impl MemoryStore {
         self.0.lock().expect("nobody panics while holding the store")
     }
 
-    /// Copies the newest bytes from byte `offset` on into `out`, as a read that arrived now would see them:
-    /// writes in flight included, bad blocks ignored. Zeroes beyond the end.
+    /// Copies the newest bytes from byte `offset` on into `out`, as a read that arrived now would see them: includes
+    /// writes in flight, ignores bad blocks. Zeroes beyond the end.
     pub fn read_at(&self, offset: u64, out: &mut [u8]) {
         let store = self.lock();
         let mut image = [0; PAGE];
@@ -43,7 +43,7 @@ impl MemoryStore {
         }
     }
 
-    /// What would certainly be left if the power went now: a copy, O(stored bytes).
+    /// The contents that a crash now would certainly leave: a copy, O(stored bytes).
     #[must_use]
     pub fn durable_image(&self) -> Image {
         self.lock().durable.clone()
@@ -61,10 +61,10 @@ impl MemoryStore {
         self.lock().durable.bytes()
     }
 
-    /// The power goes and comes back. Of what is not durable, each logical block had either been written back
-    /// by chance or is lost; `seed`, together with the device's own, decides, and never within a block. What
-    /// is in flight ends with EIO at its time, as if it had not been heard of, whatever has become of it.
-    /// Returns how many logical blocks were lost.
+    /// Power fails and comes back. Each logical block that is not durable has either been written back by chance or
+    /// is lost; `seed`, together with the device's own, decides, and never within a block. Every request in flight
+    /// ends with EIO at its time, as if the device had never received it, whether or not its data survived. Returns
+    /// the number of logical blocks lost.
     pub fn crash(&self, seed: u64) -> u64 {
         self.lock().crash(seed)
     }
@@ -72,7 +72,7 @@ impl MemoryStore {
     /// Changes the bad blocks while the device runs: `+START-END` or `-START-END`, in sectors, END included.
     ///
     /// # Errors
-    /// If `change` is not of that form.
+    /// If `change` does not have that form.
     pub fn badblocks(&self, change: &str) -> Result<(), PairError> {
         if self.lock().bad.change(change) {
             return Ok(());
@@ -81,13 +81,13 @@ impl MemoryStore {
         Err(PairError::Value { name: "badblocks", value: change.into(), accepted })
     }
 
-    /// The bad blocks that are left.
+    /// The current bad blocks.
     #[must_use]
     pub fn bad(&self) -> BadBlocks {
         self.lock().bad.clone()
     }
 
-    /// New hardware queues: an orderly power-off and power-on, after which everything is durable.
+    /// An orderly power-off and power-on, for new hardware queues: all contents are durable afterwards.
     pub(super) fn power_on(&self) {
         let mut store = self.lock();
         let Store { cache, durable, .. } = &mut *store;
@@ -96,12 +96,12 @@ impl MemoryStore {
     }
 }
 
-/// Where a write goes.
+/// The layer that a write goes to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Landing {
-    /// Straight to what is durable.
+    /// The durable contents.
     Durable,
-    /// To what a crash may take.
+    /// The dirty sectors, which a crash may take.
     Volatile,
 }
 
@@ -109,7 +109,7 @@ pub(super) enum Landing {
 pub(super) struct Store {
     durable: Image,
     cache: Cache,
-    /// Pages that the cache may hold; `None` if there is no cache, and writes in flight are all there is.
+    /// Pages that the cache may hold; `None` if there is no cache, so that only writes in flight are dirty.
     room: Option<usize>,
     pub(super) write_cache: WriteCache,
     pub(super) bad: BadBlocks,
@@ -117,9 +117,9 @@ pub(super) struct Store {
     pub(super) partial_io: bool,
     /// Sectors in a logical block.
     pub(super) block: u32,
-    /// Counts completed writes, so that a flush knows which came before it.
+    /// Counts completed writes, so that a flush knows which of them came before it.
     number: u64,
-    /// Counts the times that the power went.
+    /// Counts the power cycles.
     pub(super) epoch: u64,
     seed: u64,
 }
@@ -142,7 +142,7 @@ impl Store {
         }
     }
 
-    /// Shows `extent` to `put`, piece by piece with its place in the extent, newest bytes first.
+    /// Passes the newest bytes of `extent` to `put`, piece by piece with the place of each in the extent.
     pub(super) fn read(
         &self,
         extent: Extent,
@@ -163,7 +163,7 @@ impl Store {
         })
     }
 
-    /// Page `n` as a read sees it.
+    /// The newest contents of page `n`, as a read sees them.
     fn newest(&self, n: u64, out: &mut [u8; PAGE]) {
         out.copy_from_slice(self.durable.page(n));
         let (dirty, page) = (self.cache.mask(n), self.cache.page(n));
@@ -172,7 +172,7 @@ impl Store {
         }
     }
 
-    /// Fills `extent` from `get`, piece by piece with its place in the extent. Makes room in the cache.
+    /// Fills `extent` from `get`, piece by piece with the place of each in the extent. Makes room in the cache.
     pub(super) fn write(
         &mut self,
         extent: Extent,
@@ -198,8 +198,8 @@ impl Store {
         Ok(())
     }
 
-    /// Zeroes `extent`. Pages that read as zero already are left alone, so that a large discard costs what is
-    /// stored, and not what it covers.
+    /// Zeroes `extent`. Skips pages that are neither stored nor dirty, which read as zero already, so that the cost
+    /// of a large discard depends on the stored pages and not on its range.
     pub(super) fn zero(&mut self, extent: Extent, landing: Landing) {
         let mut numbers = self.cache.numbers(extent.pages());
         numbers.extend(self.durable.numbers(extent.pages()));
@@ -224,7 +224,7 @@ impl Store {
         }
     }
 
-    /// A write of `extent` that landed in what is volatile has completed. If it promised to be durable, it is.
+    /// A write of `extent` to the volatile layer has completed. If it promised to be durable, makes it so.
     pub(super) fn complete(&mut self, extent: Extent, durable: bool) {
         if durable {
             for n in self.cache.numbers(extent.pages()) {
@@ -236,12 +236,12 @@ impl Store {
         }
     }
 
-    /// A flush begins: what [`end_flush`](Self::end_flush) is to be told.
+    /// Begins a flush: returns the argument for [`end_flush`](Self::end_flush).
     pub(super) fn begin_flush(&self) -> u64 {
         self.number + 1
     }
 
-    /// A flush ends: what had completed when it began is durable.
+    /// Ends a flush: makes the writes durable that had completed when it began.
     pub(super) fn end_flush(&mut self, before: u64) {
         self.cache.write_back_owed(before, &mut self.durable);
     }
@@ -249,7 +249,7 @@ impl Store {
     /// See [`MemoryStore::crash`].
     fn crash(&mut self, seed: u64) -> u64 {
         let mut rng = Rng::new(self.seed ^ seed.rotate_left(32));
-        // Some crashes take everything and some nothing: those are the ones that find most.
+        // Some crashes take everything and some nothing: those find most.
         let survive = rng.below(5);
         let block = ((1_u16 << self.block) - 1) as u8;
         let mut lost = 0;

@@ -1,4 +1,4 @@
-//! The memory device's parameters by name: what can be set. Values are read in `read.rs`.
+//! The names, defaults and help texts of the memory device's parameters. Values are read in `read.rs`.
 
 use crate::Parameter;
 use crate::basics::{self, parameter};

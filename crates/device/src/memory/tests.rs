@@ -28,7 +28,7 @@ fn every_parameter_in_the_table_takes_its_own_default() {
     }
 }
 
-/// Nothing is accepted and then ignored: every parameter changes the device or leaves a note.
+/// No parameter is accepted and then ignored: each changes the device or leaves a note.
 #[test]
 fn every_parameter_in_the_table_has_an_effect() {
     for parameter in PARAMETERS {
@@ -70,7 +70,7 @@ fn what_cannot_be_or_has_no_effect_is_said() {
 
 const SECTORS: usize = 64;
 
-/// A store as arrays, a byte for each sector.
+/// The model of a store: arrays with a byte for each sector.
 struct Model {
     newest: [u8; SECTORS],
     durable: [u8; SECTORS],
@@ -109,7 +109,8 @@ impl Model {
     }
 }
 
-/// One operation of both. Zeroes leave alone what is stored nowhere, so there the model asks the store.
+/// Carries out one operation on both. Zeroing skips pages that are neither stored nor dirty, so the model asks the
+/// store which those are.
 fn step(rng: &mut Rng, store: &mut Store, model: &mut Model, byte: u8) {
     let first = rng.below(60);
     let sectors = 1 + rng.below((SECTORS as u64 - first).min(20)) as u32;
@@ -171,7 +172,7 @@ fn the_store_agrees_with_arrays() {
     }
 }
 
-/// A flush covers what had completed when it began, whatever else is dirty when it ends.
+/// A flush covers the writes that had completed when it began, whatever else is dirty when it ends.
 #[test]
 fn a_flush_covers_only_what_had_completed_when_it_began() {
     let mut store = Store::new(&params("cache_size=1"));

@@ -1,9 +1,8 @@
 //! The bandwidth cap (`mbps`): a byte budget refilled every 20 ms, shared by all hardware queues.
 //!
-//! A request passes while the budget is above zero and may overdraw it; the debt is paid by the next
-//! refills. So a request larger than one refill passes too, and the long-run rate is the cap to the byte.
-//! Unused budget is not saved beyond one refill. There is no fairness between hardware queues: whoever asks
-//! first after a refill is served first.
+//! A request passes while the budget is above zero and may overdraw it; the next refills pay the debt. So a request
+//! larger than one refill passes too, and the long-run rate is the cap to the byte. Unused budget is not saved beyond
+//! one refill. There is no fairness between hardware queues: the first to ask after a refill is served first.
 
 use blkmq_core::{Instant, Nanos};
 
@@ -25,16 +24,16 @@ impl Bandwidth {
     /// A full budget of `mbps` MiB/s.
     ///
     /// # Panics
-    /// If `mbps` is zero: that is no cap, and nobody should ask.
+    /// If `mbps` is zero, which stands for no cap.
     pub(super) fn new(mbps: u32) -> Self {
         assert!(mbps > 0, "a cap of zero would never let anything through");
         let refill = i64::from(mbps) << 20;
         Self { refill, left: refill, quantum: 0 }
     }
 
-    /// Pays for `bytes`, or says when there will be budget again.
+    /// Pays for `bytes`, or returns the time when there will be budget again.
     pub(super) fn take(&mut self, now: Instant, bytes: u64) -> Result<(), Instant> {
-        // Hardware queues are told the time on their own, so this may be a little earlier than before.
+        // Each hardware queue passes its own clock, so this may be a little earlier than in the call before.
         let quantum = now.as_nanos() / QUANTUM.0;
         let passed = quantum.saturating_sub(self.quantum);
         if passed > 0 {

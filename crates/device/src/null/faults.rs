@@ -1,12 +1,12 @@
-//! Which faults strike a request of one hardware queue.
+//! The choice of the faults that strike the requests of one hardware queue.
 //!
-//! Only draws; what a strike means is in `queue.rs`. At most one fault strikes an attempt, in the order of
-//! [`FaultPlan`]'s fields; points behind it are not reached by that attempt.
+//! `queue.rs` carries them out. At most one fault strikes an attempt, in the order of [`FaultPlan`]'s fields; an
+//! attempt does not reach the fault points behind the one that strikes.
 
 use crate::fault::{self, Fault, FaultPoint};
 use blkmq_core::{HwQueue, Rng};
 
-/// The faults of a null device. `None` is never.
+/// The faults of a null device. `None` stands for never.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct FaultPlan {
     /// `resource`: refuse with RESOURCE.
@@ -22,14 +22,14 @@ pub struct FaultPlan {
 }
 
 impl FaultPlan {
-    /// No faults at all?
+    /// Is every fault off?
     #[must_use]
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
     }
 }
 
-/// What befalls an attempt.
+/// A fault that strikes an attempt.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Strike {
     Resource,
@@ -39,14 +39,14 @@ pub(super) enum Strike {
     Lose,
 }
 
-/// Fault points of one hardware queue.
+/// The fault points of one hardware queue.
 pub(super) struct Faults {
     resource: Option<FaultPoint>,
     dev_resource: Option<FaultPoint>,
     requeue: Option<FaultPoint>,
     requeue_tail: Option<FaultPoint>,
     timeout: Option<FaultPoint>,
-    /// The next requeue fault takes the request and asks for it back, instead of refusing it.
+    /// The next requeue fault takes the request and asks for it to be requeued, instead of refusing it.
     take_next: bool,
     rng: Rng,
 }
@@ -64,7 +64,7 @@ impl Faults {
         }
     }
 
-    /// One attempt to hand the device a request.
+    /// Draws the fault for one attempt to hand the device a request.
     pub(super) fn draw(&mut self) -> Option<Strike> {
         let rng = &mut self.rng;
         let mut strikes = |point: &mut Option<FaultPoint>| {

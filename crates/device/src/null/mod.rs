@@ -1,8 +1,8 @@
-//! The null device: answers every request and stores nothing, with null_blk's parameters.
+//! The null device: completes every request and stores no data, with null_blk's parameters.
 //!
-//! What it models, and what it cannot show, is on its page (`doc/null.md`). Two kinds of hardware queue:
-//! inline ones for `irqmode=0` with every feature off, which is what benchmarks of the block layer
-//! run on and must cost nothing, and modelled ones for the rest.
+//! Its page (`doc/null.md`) describes the model and its limits. It has two kinds of hardware queue: inline ones for
+//! `irqmode=0` with every feature off, which benchmarks of the block layer run on and which must cost nothing, and
+//! modelled ones for all other settings.
 
 mod bandwidth;
 mod faults;

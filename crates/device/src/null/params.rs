@@ -1,6 +1,6 @@
-//! The null device's parameters, typed, and what follows from them for the engine.
+//! The null device's parameters, typed, and the shape and limits of the device that follow from them.
 //!
-//! How they are read, rounded and clamped is in `read.rs`.
+//! `read.rs` reads, rounds and clamps them.
 
 use super::faults::FaultPlan;
 use super::queue::REQUEST_TIMEOUT;
@@ -11,16 +11,16 @@ use crate::{MachineShape, ParamError};
 use blkmq_core::Limits;
 use blkmq_engine::{DeviceShape, WriteCache};
 
-/// What a virtual boundary is a multiple of, in bytes.
+/// A virtual boundary is a multiple of this, in bytes.
 const PAGE: u64 = 4096;
-/// A null device, decided.
+/// The parameters of a null device, all decided.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct NullParams {
     /// Hardware queues.
     pub submit_queues: u16,
     /// Driver tags, per hardware queue unless they are shared.
     pub hw_queue_depth: u32,
-    /// When a request is answered.
+    /// When a request completes.
     pub irqmode: IrqMode,
     /// Logical block size in bytes.
     pub blocksize: u32,
@@ -34,21 +34,21 @@ pub struct NullParams {
     pub shared_tags: bool,
     /// Segments meet at pages only.
     pub virt_boundary: bool,
-    /// Asks for no default scheduler.
+    /// The device asks for no default scheduler.
     pub no_sched: bool,
-    /// Supports discard.
+    /// The device supports discard.
     pub discard: bool,
-    /// Announces itself as rotational.
+    /// The device announces itself as rotational.
     pub rotational: bool,
-    /// Announces a volatile write cache, and whether it does FUA.
+    /// The device announces a volatile write cache, and whether it honours FUA.
     pub cache: WriteCache,
-    /// Faults.
+    /// The faults of the device.
     pub faults: FaultPlan,
-    /// Of the faults.
+    /// The seed of the faults.
     pub seed: u64,
-    /// How often the engine is told to wait for a lost request before it is given up.
+    /// How many times the engine is told to wait for a lost request before the device gives it up.
     pub timeout_resets: u32,
-    /// Requests that may have left the schedulers; `None` for as many as there are tags.
+    /// Requests that the schedulers may have released; `None` for as many as there are tags.
     pub budget: Option<u32>,
     /// Requests inside one hardware queue; `None` for as many as there are tags.
     pub service_limit: Option<u32>,
@@ -84,11 +84,12 @@ impl Default for NullParams {
 }
 
 impl NullParams {
-    /// Reads pairs; of two with one name the later counts. Also says, in a sentence each, what was not taken
-    /// as it was given.
+    /// Parses pairs of name and value. Of two pairs with one name the later counts. Also returns notes, a sentence
+    /// each, on the values that were changed or have no effect.
     ///
     /// # Errors
-    /// For the first pair that has no such name or no such value, or if all together describe no device.
+    /// For the first pair with an unknown name or an invalid value, or if the parameters together describe no valid
+    /// device.
     pub fn parse(
         pairs: &[(String, String)],
         host: &MachineShape,
@@ -99,7 +100,7 @@ impl NullParams {
         Ok((params, notes))
     }
 
-    /// What fits into a request.
+    /// The limits of a request.
     #[must_use]
     pub fn limits(&self) -> Limits {
         Limits {
@@ -109,7 +110,7 @@ impl NullParams {
         }
     }
 
-    /// What the engine is told.
+    /// The shape of the device for the engine.
     #[must_use]
     pub fn shape(&self) -> DeviceShape {
         DeviceShape {
@@ -123,9 +124,9 @@ impl NullParams {
         }
     }
 
-    /// Nothing is on that a request would have to be looked at for.
+    /// No feature is on for which the device would have to look at a request.
     pub(super) fn is_plain(&self) -> bool {
-        // A service limit does not count: what is answered within the call is never inside.
+        // A service limit does not count: a request that completes within the call is never inside.
         self.irqmode == IrqMode::Inline
             && self.mbps == 0
             && self.faults.is_empty()

@@ -1,8 +1,8 @@
-//! One hardware queue of the null device, with everything that can be switched on.
+//! One hardware queue of the null device, with all features that can be switched on.
 //!
-//! What holds on every path: a refusal with DEV_RESOURCE leaves something inside this queue, or a time in
-//! `retry_at` at which there is room. What is lost has no time of its own: it stays until the engine has had
-//! enough and asks for it.
+//! The invariant of every path: a refusal with DEV_RESOURCE leaves a request inside this queue, or a time in
+//! `retry_at` at which there is room. A lost request has no time of its own: it stays until it times out and the
+//! engine asks for it.
 
 use super::bandwidth::Bandwidth;
 use super::faults::{Faults, Strike};
@@ -13,24 +13,24 @@ use blkmq_core::{HwQueue, Instant, IoError, Nanos, Op, SECTOR_SIZE, Tag};
 use blkmq_engine::{BioTable, Busy, DeviceQueue, Enqueued, Expiry, Finished, Inflight, Verdict};
 use std::sync::{Arc, Mutex};
 
-/// How long the engine waits for a request before it asks: null_blk's request timeout.
+/// How long the engine waits for a request before it asks for it: null_blk's request timeout.
 pub const REQUEST_TIMEOUT: Nanos = Nanos::from_secs(5);
-/// A `dev_resource` fault with nothing in service has room again after this: nothing else could keep the
-/// promise that DEV_RESOURCE makes.
+/// How long a `dev_resource` fault lasts if no request is in service: no completion could keep the promise of
+/// DEV_RESOURCE then.
 pub const DEV_RESOURCE_DELAY: Nanos = Nanos::from_millis(1);
 
-/// A request that was lost, and is inside all the same.
+/// A lost request, which stays inside the queue.
 struct Lost {
     rq: Inflight,
-    /// So often the engine is still told to wait.
+    /// How many more times the engine is told to wait.
     resets: u32,
 }
 
-/// What becomes of a request that is taken.
+/// The fate of a request that is taken.
 enum Fate {
     Serve,
     Lose,
-    /// Ask for it to be issued again, in this way.
+    /// Have it issued again, with this verdict.
     AskBack(Verdict),
 }
 
@@ -41,13 +41,13 @@ pub(super) struct NullQueue {
     bandwidth: Option<Arc<Mutex<Bandwidth>>>,
     faults: Option<Faults>,
     log: Option<ArrivalLog>,
-    /// In service; the front ends first.
+    /// Requests in service; the front ends first.
     serving: Ring<()>,
-    /// Few.
+    /// Lost requests; few.
     lost: Vec<Lost>,
-    /// To be asked back at the next reap.
+    /// Requests to be asked back at the next reap.
     asked_back: Vec<Finished>,
-    /// When the request refused last may come again, if that can be told.
+    /// When the request refused last may come again, if that is known.
     retry_at: Option<Instant>,
 }
 
@@ -74,20 +74,21 @@ impl NullQueue {
         }
     }
 
-    /// Decides about `rq` without touching it.
+    /// Decides the fate of `rq` without touching it.
     fn admit(&mut self, now: Instant, rq: &Inflight) -> Result<Fate, Busy> {
         self.retry_at = None;
         if let Some(limit) = self.service_limit
             && self.inside(now) >= limit as usize
         {
-            // The first one in service leaves at the time that `next_event` names, and lost ones when the
-            // engine asks for them.
+            // The first request in service leaves at the time that `next_event` names, a lost request when the engine
+            // asks for it.
             return Err(Busy::DevResource);
         }
         match self.faults.as_mut().and_then(Faults::draw) {
             Some(Strike::Resource) => Err(Busy::Resource),
             Some(Strike::DevResource) => {
-                // What has ended by now is taken back before anybody retries, so it keeps no promise.
+                // A request that has ended by now is reaped before the refused one comes again, so it keeps no
+                // promise.
                 if self.serving.last().is_none_or(|last| last <= now) {
                     self.retry_at = Some(now + DEV_RESOURCE_DELAY);
                 }
@@ -106,7 +107,7 @@ impl NullQueue {
         serving + self.lost.len()
     }
 
-    /// Charges the bandwidth for the data that `rq` moves; discards and flushes move none.
+    /// Charges the bandwidth budget for the data that `rq` moves; discards and flushes move none.
     fn pay(&mut self, now: Instant, rq: &Inflight) -> Result<(), Busy> {
         let Some(bandwidth) = &self.bandwidth else { return Ok(()) };
         if !matches!(rq.op(), Op::Read | Op::Write) {
@@ -154,7 +155,7 @@ impl<P> DeviceQueue<P> for NullQueue {
         }
     }
 
-    /// A lost request is given up when its resets are used up. Everything else is on its way, however slow.
+    /// Gives up a lost request whose resets are used up. Any other request is on its way, however slow.
     fn timed_out(&mut self, _: Instant, tag: Tag) -> Expiry {
         let Some(at) = self.lost.iter().position(|lost| lost.rq.tag() == tag) else {
             return Expiry::ResetTimer;
@@ -166,7 +167,7 @@ impl<P> DeviceQueue<P> for NullQueue {
         Expiry::Done(self.lost.swap_remove(at).rq, Err(IoError::TIMED_OUT))
     }
 
-    /// Never `None`: this device always knows. [`Instant::MAX`] if nothing will happen by itself.
+    /// Never `None`: this device always knows its next event. [`Instant::MAX`] if there is none.
     fn next_event(&self) -> Option<Instant> {
         if !self.asked_back.is_empty() {
             return Some(Instant::ZERO);

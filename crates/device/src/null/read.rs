@@ -1,7 +1,6 @@
-//! Reading the null device's parameters from pairs: rounded and clamped as null_blk does it.
+//! Parses the null device's parameters from pairs, rounded and clamped as null_blk does it.
 //!
-//! Whatever is not taken as it was given, or has no effect, is said in a note; what cannot be meant at all
-//! is an error.
+//! A value that is changed or has no effect is reported in a note; an invalid one is an error.
 
 use super::params::NullParams;
 use super::tables::{NOT_BUILT, OF_MEMORY, PARAMETERS};
@@ -36,7 +35,7 @@ pub(super) fn read(
     Ok(raw.finish(host, notes))
 }
 
-/// True if `name` is something that this device does not have and `value` leaves it off.
+/// True if `name` is a feature that this device does not have and `value` leaves it off.
 fn is_not_here(name: &str, value: &str) -> Result<bool, ParamError> {
     let find = |table: &'static [(&'static str, Option<&'static str>)]| {
         table.iter().find(|(known, _)| *known == name)
@@ -52,7 +51,7 @@ fn is_not_here(name: &str, value: &str) -> Result<bool, ParamError> {
     }
 }
 
-/// What was given, before rounding and before one parameter is held against another.
+/// The values as given, before rounding and before parameters are checked against each other.
 struct Raw {
     basics: Basics,
     mbps: u64,
@@ -60,7 +59,7 @@ struct Raw {
     fua: bool,
     seed: Option<u64>,
     timeout_resets: u32,
-    /// Those that need no second look.
+    /// The parameters that need no further check.
     done: NullParams,
 }
 
@@ -79,7 +78,7 @@ impl Default for Raw {
 }
 
 impl Raw {
-    /// Parameters of what the device looks like. False if `given` is none of them.
+    /// Parameters of the device's shape. False if `given` is none of them.
     fn set_shape(&mut self, given: &Given<'_>) -> Result<bool, ParamError> {
         match given.name {
             "shared_tags" | "shared_tag_bitmap" => self.done.shared_tags = given.flag()?,
@@ -94,7 +93,7 @@ impl Raw {
         Ok(true)
     }
 
-    /// Parameters of what it does. False if `given` is none of them.
+    /// Parameters of the device's behaviour. False if `given` is none of them.
     fn set_behaviour(
         &mut self,
         given: &Given<'_>,

@@ -1,11 +1,11 @@
-//! The null device's parameters by name: what can be set, and what null_blk has that is not here.
+//! The null device's parameters by name, and the parameters of null_blk that it does not have.
 //!
-//! Only names, defaults and help; values are read in `params.rs`.
+//! Only names, defaults and help; values are read in `read.rs`.
 
 use crate::Parameter;
 use crate::basics::{self, parameter};
 
-/// In the order in which help shows them: null_blk's own, then ours.
+/// In the order in which help shows them: null_blk's own first, then the additional ones.
 pub(super) const PARAMETERS: &[Parameter] = &[
     basics::SUBMIT_QUEUES,
     basics::USE_PER_NODE_HCTX,
@@ -57,7 +57,7 @@ pub(super) const PARAMETERS: &[Parameter] = &[
     basics::LOG_SIZE_PARAMETER,
 ];
 
-/// Of null_blk but not built; the second is the value that says "off" and is therefore accepted.
+/// Parameters of null_blk that are not built; the second entry is the value for "off", which is accepted.
 pub(super) const NOT_BUILT: &[(&str, Option<&str>)] = &[
     ("zoned", Some("0")),
     ("poll_queues", Some("0")),
@@ -75,7 +75,7 @@ pub(super) const NOT_BUILT: &[(&str, Option<&str>)] = &[
     ("nr_devices", Some("1")),
 ];
 
-/// Of null_blk with `memory_backed`, which is the device `memory` here; in the same way.
+/// Parameters of null_blk for `memory_backed`, which is the device `memory` here; in the same form.
 pub(super) const OF_MEMORY: &[(&str, Option<&str>)] = &[
     ("memory_backed", Some("0")),
     ("cache_size", Some("0")),

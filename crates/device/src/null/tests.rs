@@ -38,7 +38,7 @@ fn every_parameter_in_the_table_takes_its_own_default() {
     }
 }
 
-/// Nothing is accepted and then ignored: every parameter changes the device or leaves a note.
+/// No parameter is accepted and then ignored: each changes the device or leaves a note.
 #[test]
 fn every_parameter_in_the_table_has_an_effect() {
     let other = |name: &str| match name {

@@ -1,9 +1,9 @@
-//! [`Checked`]: a device with a witness beside it.
+//! [`Checked`]: a device with a witness that checks every call.
 //!
-//! Passes every call on and panics as soon as the device, or the engine that drives it, breaks the contract
-//! of [`DeviceQueue`]: a token swallowed or given back twice, a tag used twice, a DEV_RESOURCE without a
-//! promise, a time named and not kept, something finished before the time that was named, a timeout too early,
-//! too late or twice; or a request that exceeds a limit.
+//! Passes every call on, and panics as soon as the device, or the engine that drives it, breaks the contract of
+//! [`DeviceQueue`]: a token lost or returned twice, a tag used twice, a DEV_RESOURCE without a promise, a time named
+//! and not kept, a completion before the named time, a timeout too early, too late or twice; or a request that
+//! exceeds a limit.
 
 use blkmq_core::{HwQueue, Instant, Limits, Nanos, Op, SubmitterId, Tag};
 use blkmq_engine::DeviceQueues;
@@ -14,39 +14,39 @@ use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard};
 
-/// A virtual device that has the timer of a request reset more often than this, and names no time at which it will have
-/// something, will never answer.
+/// The most timer resets of one request by a device in virtual time that names no time for its next event. A device
+/// that resets it more often never answers.
 const MOST_RESETS: u32 = 16;
 
 /// An I/O that reached the device.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Taken {
-    /// On which hardware queue.
+    /// The hardware queue that the I/O was issued to.
     pub hw: HwQueue,
-    /// Who submitted it.
+    /// The submitter of the I/O.
     pub submitter: SubmitterId,
-    /// Its cookie.
+    /// The cookie of the I/O.
     pub cookie: u64,
-    /// What it asked for.
+    /// The operation of the I/O.
     pub op: Op,
 }
 
-/// What the witnesses of all hardware queues of a device saw.
+/// The counters of the witnesses of all hardware queues of a device.
 #[derive(Debug, Default)]
 pub struct Watch {
     /// I/Os in the order in which the device first took them.
     pub taken: Vec<Taken>,
-    /// Times that the device said RESOURCE.
+    /// Times that the device answered RESOURCE.
     pub resource: u64,
-    /// Times that the device said DEV_RESOURCE.
+    /// Times that the device answered DEV_RESOURCE.
     pub dev_resource: u64,
-    /// Requests that the device wanted back later.
+    /// Requests that the device returned to be requeued.
     pub requeued: u64,
-    /// Times that the device was asked about a request whose time was up.
+    /// Times that the device was asked about a request that had timed out.
     pub timeouts: u64,
     /// Most requests held by one hardware queue at once.
     pub most_held: usize,
-    /// Requests given back because the queue went away.
+    /// Requests returned because the queue was taken apart.
     pub abandoned: usize,
     seen: BTreeSet<(SubmitterId, u64)>,
 }
@@ -54,7 +54,7 @@ pub struct Watch {
 /// A request inside the device.
 struct Held {
     sector: u64,
-    /// When its time is up.
+    /// When the request times out.
     deadline: Instant,
     resets: u32,
 }
@@ -67,23 +67,23 @@ pub struct Checked<P> {
     limits: Limits,
     timeout: Nanos,
     watch: Arc<Mutex<Watch>>,
-    /// What the device has not given back, by tag.
+    /// Requests that the device holds, by tag.
     held: BTreeMap<Tag, Held>,
     now: Instant,
     /// The last request offered was refused.
     refused: bool,
-    /// With DEV_RESOURCE, and nothing has finished since.
+    /// The last refusal was DEV_RESOURCE, and no request has finished since.
     owes_room: bool,
-    /// Something was offered since `next_event` was asked last.
+    /// A request was offered since the last call of `next_event`.
     offered: Cell<bool>,
-    /// Something was taken or finished since `next_event` was asked last.
+    /// A request was taken or finished since the last call of `next_event`.
     progress: Cell<bool>,
-    /// What `next_event` said, unless something was taken since.
+    /// The last answer of `next_event`, unless a request was taken since.
     named: Cell<Option<Instant>>,
 }
 
 impl<P: 'static> Checked<P> {
-    /// Puts a witness beside each of `queues`; together they write the returned report.
+    /// Wraps each of `queues` in a witness; all witnesses write the returned report.
     #[must_use]
     pub fn wrap(
         shape: &DeviceShape,
@@ -121,7 +121,7 @@ impl<P> Checked<P> {
         self.now = now;
     }
 
-    /// A request as it arrives: rightly addressed, and made of bios that add up to it.
+    /// Checks a request on arrival: the right hardware queue, a free tag, and bios that add up to it.
     fn check_arrival(&self, bios: &BioTable<P>, rq: &Inflight) {
         assert_eq!(rq.hw(), self.hw, "issued to another hardware queue");
         assert!(rq.tag().0 < self.depth, "tag {} of {}", rq.tag().0, self.depth);
@@ -137,13 +137,13 @@ impl<P> Checked<P> {
         }
     }
 
-    /// A request is within every limit, whether it was merged or divided.
+    /// Checks that a request is within every limit, whether it was merged or divided.
     fn check_limits(&self, bios: &BioTable<P>, rq: &Inflight) {
         let (op, sector, sectors) = (rq.op(), rq.sector(), rq.sectors());
         let limits = &self.limits;
         let what = || format!("{op:?} of {sectors} sectors at {sector}, {limits:?}");
         assert!(sectors <= limits.max_sectors_of(op), "too long: {}", what());
-        // What gathered ranges lies in no one chunk.
+        // The ranges of a gathered discard need not lie in one chunk.
         let gathered = op == Op::Discard && limits.max_discard_segments > 1 && rq.bio_count() > 1;
         let chunk = u64::from(limits.chunk_sectors);
         if chunk > 0 && !gathered {
@@ -166,7 +166,7 @@ impl<P> Checked<P> {
     fn note_taken(&self, inside: Vec<Taken>) {
         let mut watch = self.watch();
         for taken in inside {
-            // A requeued request comes again.
+            // A requeued request comes again, and is not listed twice.
             if watch.seen.insert((taken.submitter, taken.cookie)) {
                 watch.taken.push(taken);
             }
@@ -238,7 +238,7 @@ impl<P> DeviceQueue<P> for Checked<P> {
             assert!(named <= now, "finished something at {now:?}, having named {named:?}");
         }
         self.progress.set(true);
-        // As it promised, whether or not anybody makes use of it.
+        // The finished request keeps the promise of DEV_RESOURCE, whether or not the engine uses the room.
         self.owes_room = false;
         for done in finished {
             self.give_back(&done.rq);
@@ -256,7 +256,7 @@ impl<P> DeviceQueue<P> for Checked<P> {
         let held = held.unwrap_or_else(|| panic!("tag {} timed out, not being held", tag.0));
         assert!(held.deadline <= now, "tag {} timed out too early, or twice", tag.0);
         held.deadline = now + self.timeout;
-        // One that names a time may be at something that takes as long, for this request or for others before it.
+        // A device that names a time may be busy that long with this request or with others before it.
         let is_idle = self.inner.next_event().is_none_or(|at| at == Instant::MAX);
         held.resets += u32::from(is_idle);
         assert!(held.resets <= MOST_RESETS, "holds {all} requests for ever");
@@ -283,7 +283,7 @@ impl<P> DeviceQueue<P> for Checked<P> {
             "DEV_RESOURCE with nothing in service and no time named"
         );
         if let Some(at) = named {
-            // Room is of no use to a queue that has been told to offer nothing.
+            // A queue that has been told to offer nothing cannot use the room.
             let unused = self.refused && !offered;
             let kept = at > self.now || self.progress.get() || unused;
             assert!(kept, "named {at:?}, and at {:?} nothing had happened", self.now);

@@ -1,4 +1,4 @@
-//! The suite that every device passes, whatever its parameters, as long as its faults end.
+//! The suite that every device must pass with any parameters, provided that its faults end.
 
 use super::{Checked, Rig, Watch};
 use blkmq_core::{Instant, Nanos, Op, Rng};
@@ -9,27 +9,27 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// I/Os of a run.
 const IOS: u64 = 1000;
-/// Submitters, so that some share a hardware queue and some have one to themselves.
+/// Submitters; some share a hardware queue and some have one to themselves.
 const SUBMITTERS: u16 = 5;
-/// Credit of each.
+/// Credit of each submitter.
 const CREDIT: u32 = 128;
 
-/// What a run amounted to, so that a caller can see that it exercised what it meant to.
+/// The result of a run, so that a caller can check what the run exercised.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Outcome {
     /// I/Os, all of which ended once.
     pub ios: usize,
-    /// Those that ended with an error.
+    /// I/Os that ended with an error.
     pub failed: usize,
     /// Requests that were merged away.
     pub merged: u64,
-    /// Times that the device said RESOURCE.
+    /// Times that the device answered RESOURCE.
     pub resource: u64,
-    /// Times that the device said DEV_RESOURCE.
+    /// Times that the device answered DEV_RESOURCE.
     pub dev_resource: u64,
-    /// Requests that the device wanted back later.
+    /// Requests that the device returned to be requeued.
     pub requeued: u64,
-    /// When the last one ended.
+    /// When the last I/O ended.
     pub ended_at: Instant,
 }
 
@@ -73,10 +73,10 @@ pub fn conformance(shape: DeviceShape, queues: DeviceQueues<u64>, seed: u64) -> 
     }
 }
 
-/// Takes a queue apart with requests still inside: the device gives all of them back. Returns how many.
+/// Takes a queue apart with requests still inside: the device must return all of them. Returns their number.
 ///
 /// # Panics
-/// If it keeps one, or gives back one that it did not hold.
+/// If the device keeps a request, or returns one that it did not hold.
 pub fn abandonment(shape: DeviceShape, queues: DeviceQueues<u64>, seed: u64) -> usize {
     let mut rng = Rng::new(seed);
     let (queues, watch) = Checked::wrap(&shape, queues);
@@ -95,7 +95,7 @@ fn lock(watch: &Mutex<Watch>) -> MutexGuard<'_, Watch> {
     watch.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Bursts of I/Os, with a little time between them, until `ios` have been pushed.
+/// Pushes bursts of I/Os, with a little time between them, until `ios` have been pushed.
 fn drive(rig: &mut Rig, shape: &DeviceShape, rng: &mut Rng, ios: u64) {
     let mut left = ios;
     while left > 0 {
@@ -118,7 +118,7 @@ fn drive(rig: &mut Rig, shape: &DeviceShape, rng: &mut Rng, ios: u64) {
     }
 }
 
-/// Lets time pass until something ends.
+/// Advances time until an I/O ends.
 fn wait(rig: &mut Rig) {
     let before = rig.ended.len();
     rig.settle();
@@ -129,7 +129,7 @@ fn wait(rig: &mut Rig) {
     }
 }
 
-/// One I/O that the device takes whole or in a few parts. False if there is no credit.
+/// Pushes one I/O that the device takes whole or in a few parts. False if there is no credit.
 fn push(rig: &mut Rig, shape: &DeviceShape, rng: &mut Rng, who: usize) -> bool {
     let limits = &shape.limits;
     let block = limits.logical_block_size / blkmq_core::SECTOR_SIZE;
@@ -145,7 +145,7 @@ fn push(rig: &mut Rig, shape: &DeviceShape, rng: &mut Rng, who: usize) -> bool {
     rig.push(who, op, rng.below(blocks) * u64::from(block), sectors).is_some()
 }
 
-/// Each submitter's I/Os reached its hardware queue in the order of their cookies; flushes pass the rest.
+/// Each submitter's I/Os reached its hardware queue in the order of their cookies; flushes may pass other I/Os.
 fn check_order(watch: &Watch) {
     let mut last = BTreeMap::new();
     for taken in watch.taken.iter().filter(|taken| taken.op != Op::Flush) {

@@ -1,9 +1,8 @@
-//! What every device must pass, and what it takes to drive one: a real queue in virtual time.
+//! The tests that every device must pass, and a real queue in virtual time to drive a device.
 //!
 //! Requests cannot be made outside the engine, so a device is tested where it will be used: behind a
-//! [`Queue`](blkmq_engine::Queue), driven by a [`Rig`], with a [`Checked`] between both that watches the
-//! contract of [`DeviceQueue`]. Everything here panics with a sentence when something is wrong. For tests
-//! only; nothing here is fast.
+//! [`Queue`](blkmq_engine::Queue), driven by a [`Rig`], with a [`Checked`] between both that checks the contract of
+//! [`DeviceQueue`]. A violation panics with a message. For tests only; nothing here is fast.
 
 mod checked;
 mod conformance;

@@ -1,14 +1,14 @@
 //! [`Rig`]: a queue, its submitters and a virtual clock, driven by one thread.
 //!
-//! Time stands still until nothing is due, then jumps to the next deadline. A queue that stops making
-//! progress is found at once, whether it waits for nothing or turns on the spot.
+//! Time stands still until nothing is due, then jumps to the next deadline. The rig detects a queue that makes no
+//! progress at once, whether the queue waits for an event that never comes or spins at one instant.
 
 use blkmq_core::{HwQueue, Instant, IoFlags, IoResult, Nanos, Op};
 use blkmq_engine::{Completion, Config, Io, Queue, Refusal, Submitter};
 use std::collections::BTreeSet;
 
-/// Rounds at one instant without a completion after which a queue is taken to turn on the spot. A round
-/// ends when the engine hands over, which it does after a few hundred requests.
+/// Rounds at one instant without a completion after which the queue counts as spinning. A round ends when the engine
+/// hands over, which it does after a few hundred requests.
 const PATIENCE: u32 = 1000;
 
 /// How an I/O ended.
@@ -16,19 +16,19 @@ const PATIENCE: u32 = 1000;
 pub struct Ended {
     /// As returned by [`Rig::push`].
     pub cookie: u64,
-    /// How.
+    /// The result of the I/O.
     pub result: IoResult,
-    /// When it was reaped.
+    /// When the I/O was reaped.
     pub at: Instant,
 }
 
-/// A queue in virtual time. Payloads are the cookies, to be compared when they come back.
+/// A queue in virtual time. The payload of an I/O is its cookie, which is checked when it comes back.
 pub struct Rig {
     /// The queue, for its counters.
     pub queue: Queue<u64>,
-    /// The time.
+    /// The virtual time.
     pub now: Instant,
-    /// What has ended, in order.
+    /// The I/Os that have ended, in order.
     pub ended: Vec<Ended>,
     submitters: Vec<Submitter<u64>>,
     outstanding: BTreeSet<u64>,
@@ -39,7 +39,7 @@ impl Rig {
     /// Builds a queue with all the submitters that `config` allows for.
     ///
     /// # Panics
-    /// If the configuration is refused.
+    /// If the queue refuses the configuration.
     #[must_use]
     pub fn new(config: Config<u64>) -> Self {
         let submitters = config.submitters;
@@ -55,7 +55,7 @@ impl Rig {
         }
     }
 
-    /// How many submitters there are.
+    /// The number of submitters.
     #[must_use]
     pub fn submitters(&self) -> usize {
         self.submitters.len()
@@ -75,10 +75,10 @@ impl Rig {
         self.push_with(who, op, sector, sectors, IoFlags::NONE)
     }
 
-    /// [`push`](Self::push) with flags.
+    /// Like [`push`](Self::push), with flags.
     ///
     /// # Panics
-    /// If the queue refuses it for want of anything but credit.
+    /// If the queue refuses the I/O for another reason than missing credit.
     pub fn push_with(
         &mut self,
         who: usize,
@@ -100,25 +100,25 @@ impl Rig {
         }
     }
 
-    /// Pushes one I/O of submitter 0 and flushes.
+    /// Pushes one I/O of submitter 0 and flushes its plug.
     ///
     /// # Panics
-    /// If there is no credit for it.
+    /// If the submitter has no credit left.
     pub fn submit(&mut self, op: Op, sector: u64, sectors: u32) -> u64 {
         let cookie = self.push(0, op, sector, sectors).expect("there is credit for it");
         self.flush(0);
         cookie
     }
 
-    /// Sends the plug of submitter `who` on its way.
+    /// Flushes the plug of submitter `who`.
     pub fn flush(&mut self, who: usize) {
         self.submitters[who].flush(self.now);
     }
 
-    /// Reaps without polling: what ended within the calls so far. Returns how many.
+    /// Reaps the I/Os that have ended within the calls so far, without polling. Returns their number.
     ///
     /// # Panics
-    /// If something ends twice, or comes back with another's payload.
+    /// If an I/O ends twice, or comes back with the payload of another.
     pub fn reap(&mut self) -> u32 {
         let Self { submitters, outstanding, ended, now, .. } = self;
         let mut take = |done: Completion<u64>| {
@@ -129,7 +129,7 @@ impl Rig {
         submitters.iter_mut().map(|submitter| submitter.reap(u32::MAX, &mut take)).sum()
     }
 
-    /// Does what is due now, and reaps. Returns how many I/Os ended.
+    /// Polls every submitter for work that is due now, and reaps. Returns the number of I/Os that ended.
     pub fn poll(&mut self) -> u32 {
         for submitter in &mut self.submitters {
             submitter.poll(self.now);
@@ -137,17 +137,17 @@ impl Rig {
         self.reap()
     }
 
-    /// When something is due without anybody asking.
+    /// The next time at which work is due without a new call from a submitter.
     #[must_use]
     pub fn next_deadline(&self) -> Option<Instant> {
         self.submitters.iter().filter_map(Submitter::next_deadline).min()
     }
 
-    /// Flushes every plug, as a thread that goes to sleep does, and polls until nothing is due at this
-    /// instant: until every submitter would be allowed to park.
+    /// Flushes every plug, as a thread that goes to sleep does, and polls until nothing is due at this instant, so
+    /// that every submitter may park.
     ///
     /// # Panics
-    /// If there is always something due and nothing ends.
+    /// If work stays due and no I/O ends.
     pub fn settle(&mut self) {
         (0..self.submitters.len()).for_each(|who| self.flush(who));
         let mut patience = PATIENCE;
@@ -163,7 +163,7 @@ impl Rig {
         }
     }
 
-    /// Would every submitter be allowed to park until the next deadline?
+    /// May every submitter park until the next deadline?
     fn may_sleep(&mut self) -> bool {
         let now = self.now;
         let all = self.submitters.iter_mut().all(|submitter| {
@@ -174,7 +174,7 @@ impl Rig {
         all && self.next_deadline().is_none_or(|at| at > now)
     }
 
-    /// Does everything that is due up to `until`, then stands there.
+    /// Does all work that is due up to `until`, and stops the clock there.
     pub fn run_until(&mut self, until: Instant) {
         self.settle();
         while let Some(at) = self.next_deadline().filter(|at| *at <= until) {
@@ -184,7 +184,7 @@ impl Rig {
         self.now = self.now.max(until);
     }
 
-    /// [`run_until`](Self::run_until) this much later.
+    /// Like [`run_until`](Self::run_until), for a span from now.
     pub fn run_for(&mut self, span: Nanos) {
         self.run_until(self.now + span);
     }
@@ -192,7 +192,7 @@ impl Rig {
     /// Runs until every I/O has ended.
     ///
     /// # Panics
-    /// If some never will.
+    /// If an I/O never ends.
     pub fn finish(&mut self) {
         self.settle();
         while !self.outstanding.is_empty() {
@@ -205,20 +205,20 @@ impl Rig {
         }
     }
 
-    /// How the I/O with this cookie ended.
+    /// The result of the I/O with this cookie.
     ///
     /// # Panics
-    /// If it has not.
+    /// If the I/O has not ended.
     #[must_use]
     pub fn ended(&self, cookie: u64) -> Ended {
         let found = self.ended.iter().find(|ended| ended.cookie == cookie);
         *found.unwrap_or_else(|| panic!("I/O {cookie} has not ended"))
     }
 
-    /// At rest: nothing held anywhere, and the counters agree.
+    /// Checks that the queue is at rest: it holds nothing, and the counters agree.
     ///
     /// # Panics
-    /// If not.
+    /// If it is not.
     pub fn check_at_rest(&self, hw_queues: u16) {
         assert_eq!(self.in_flight(), 0, "I/Os in flight");
         for hw in (0..hw_queues).map(HwQueue) {
