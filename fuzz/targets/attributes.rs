@@ -1,4 +1,4 @@
-//! Writing attributes: a path and a value in each line. What was accepted is shown, and accepted again.
+//! Writing attributes: each line holds a path and a value. An attribute that was written can be read.
 
 #![no_main]
 
@@ -7,7 +7,8 @@ use blkmq_engine::attributes::{self, Snapshot};
 use blkmq_engine::{Config, Plan, Queue};
 use libfuzzer_sys::fuzz_target;
 
-/// A queue around a device of which everything can be set that can be.
+/// Returns the plan of a queue for a device that supports every optional feature, so that each attribute that can be
+/// written at all can be written here.
 fn plan() -> Plan {
     let text = "memory,size=16,discard=1,write_zeroes=1,cache_size=1,fua=1";
     let host = MachineShape { cpus: 2, nodes: 1 };

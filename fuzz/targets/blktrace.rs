@@ -1,5 +1,5 @@
-//! Records of blktrace: whatever is read is written and read again as the same, but for the categories that version 1,
-//! which is written, does not have.
+//! Records of blktrace: a record that was read is written and read again unchanged, except for the categories that
+//! version 1, the version written, does not have.
 
 #![no_main]
 

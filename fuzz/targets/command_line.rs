@@ -1,6 +1,6 @@
-//! The command line of `bench` and `sim`: arguments, a line each, and behind a line of `%` a job file.
+//! The command line of `bench` and `sim`: one argument in each line, and a job file behind a line of `%`.
 //!
-//! The modules are those of the program, which is no library.
+//! The modules are included by path, because the program is not a library.
 
 #![no_main]
 #![allow(dead_code, unused_imports, reason = "the modules of a program, of which a part is used")]
@@ -35,7 +35,7 @@ mod units;
 use libfuzzer_sys::{Corpus, fuzz_target};
 use plan::Time;
 
-/// Only an option that stands in one word: others would be files to read, whatever they are called.
+/// Returns true for an option with its value in one word. Any other word would be taken for the name of a file to read.
 fn is_option(word: &&str) -> bool {
     word.len() > 2 && word.starts_with("--")
 }
@@ -43,14 +43,15 @@ fn is_option(word: &&str) -> bool {
 fuzz_target!(|text: &str| -> Corpus {
     let (line, job_file) = text.split_once("\n%\n").unwrap_or((text, ""));
     let mut words: Vec<String> = line.lines().filter(is_option).map(str::to_owned).collect();
-    // In memory: a file system on a disk waits for it when a file is written anew, thousands of times.
+    // The job file is in memory: it is rewritten thousands of times, and each time a file system on a disk would wait
+    // for the disk.
     let path = std::path::PathBuf::from(format!("/dev/shm/blkmq-fuzz-{}.fio", std::process::id()));
     if !job_file.is_empty() {
         std::fs::write(&path, job_file).expect("memory can be written to");
         words.push("--".into());
         words.push(path.to_string_lossy().into_owned());
     }
-    // Describing a file opens it, and makes it as large as it says.
+    // Parsing the description of a file device opens the file and extends it to the given size.
     if text.contains("uring") {
         return Corpus::Reject;
     }

@@ -1,4 +1,4 @@
-//! The text of a device, nested ones among them, and lists of such texts.
+//! Descriptions of devices, including nested ones, and lists of descriptions.
 
 #![no_main]
 
@@ -11,7 +11,7 @@ fuzz_target!(|text: &str| -> Corpus {
     assert!(!parts.is_empty());
     for part in parts {
         match registry::parse(part, &host) {
-            // What is taken has been checked, so that a queue can be built around it.
+            // An accepted description has valid limits, so that a queue can be built for the device.
             Ok(device) => assert_eq!(device.shape.limits.validate(), Ok(())),
             Err(error) => assert!(!error.to_string().is_empty()),
         }

@@ -1,11 +1,11 @@
-//! Logs of what policies were told: reading, summing up and replaying them.
+//! Logs of the calls to policies: reading, summarising and replaying them.
 
 #![no_main]
 
 use blkmq_lab::elevator_log::{Log, Workload, replay, summary};
 use libfuzzer_sys::{Corpus, fuzz_target};
 
-/// A log may say that a policy was built for so many; its tables are as large as that, each time.
+/// The most slots for which a log may build its policies: each replay allocates tables of that size.
 const MOST_SLOTS: u32 = 1 << 12;
 
 fuzz_target!(|bytes: &[u8]| -> Corpus {

@@ -1,4 +1,4 @@
-//! The limits of a group: a line for each write, and what results is printed and read back.
+//! The limits of a group: each line is a write to `io.max`; the resulting limits are printed and read back.
 
 #![no_main]
 

@@ -1,11 +1,12 @@
-//! The line of a simulated run: what is accepted is printed and read back as the same.
+//! The line of a simulated run: an accepted line is printed and read back unchanged.
 
 #![no_main]
 
 use blkmq_lab::soak::Replay;
 use libfuzzer_sys::{Corpus, fuzz_target};
 
-/// Accepting a line builds its queue. What is large is slow and teaches nothing new.
+/// Parameters that are not fuzzed: parsing a line builds its queue, and a large queue is slow to build and covers no
+/// more code.
 const SLOW: [&str; 2] = ["submit_queues", "depth"];
 
 fuzz_target!(|text: &str| -> Corpus {

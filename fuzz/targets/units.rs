@@ -1,4 +1,4 @@
-//! fio's units: amounts, times, counts, shares and decimals. None panics, and a number alone means itself.
+//! fio's units: amounts, times, counts, shares and decimals. No parser panics, and a number without a unit is itself.
 
 #![no_main]
 #![allow(dead_code, reason = "the modules of a program, of which a part is used")]

@@ -1,4 +1,4 @@
-//! The options of a file behind io_uring; none is opened.
+//! The options of a file device (`uring`); no file is opened.
 
 #![no_main]
 

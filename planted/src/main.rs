@@ -1,7 +1,7 @@
-//! Bugs of memory, planted to see that Miri and the sanitizers find them: `planted BUG`, or `planted none`.
+//! Planted memory bugs, to check that Miri and the sanitizers find them: `planted BUG`, or `planted none`.
 //!
-//! Each is what such a bug looks like in a block layer: a buffer whose other half is not waited for, a ring that
-//! is read after it was freed, a slot that was never written, a payload that is reached in two ways.
+//! Each bug is one that a block layer can have: a payload that is read without waiting for its writer, a ring that is
+//! read after it was freed, a slot that is read before it was written, a payload with two aliasing pointers.
 
 use std::cell::UnsafeCell;
 use std::hint::black_box;
@@ -14,63 +14,64 @@ struct Handed {
     is_ready: AtomicBool,
 }
 
-// SAFETY: none. Whether the payload is raced for is up to the orderings that `hand_over` is called with.
+// SAFETY: none. The orderings that the caller of `hand_over` passes decide whether there is a race for the payload.
 unsafe impl Sync for Handed {}
 
-/// One thread writes, the other one reads when it is told to.
+/// One thread writes a payload and sets a flag; another thread reads the payload once it sees the flag.
 fn hand_over(store: Ordering, load: Ordering) -> u64 {
     let handed = &Handed { payload: UnsafeCell::new(0), is_ready: AtomicBool::new(false) };
     std::thread::scope(|scope| {
-        // Joined at the end only: to drop a handle of a thread that has ended orders what it did before.
+        // The handle is kept until the end: dropping the handle of a finished thread would order that thread's accesses
+        // before this thread's.
         let writer = scope.spawn(|| {
-            // SAFETY: nothing else looks before `is_ready` is set, if that is a release.
+            // SAFETY: no other thread accesses the payload before `is_ready` is set, if the store is a release.
             unsafe { *handed.payload.get() = 7 };
             handed.is_ready.store(true, store);
         });
         while !handed.is_ready.load(load) {
             std::thread::yield_now();
         }
-        // SAFETY: it is ready, if that load was an acquire.
+        // SAFETY: the payload is written, if the load was an acquire.
         let payload = unsafe { *handed.payload.get() };
         writer.join().expect("it only writes");
         payload
     })
 }
 
-/// What the ring held, read while it is there or after it has gone.
+/// Reads a byte of a ring, before or after the ring is freed.
 fn ring(is_freed: bool) -> u8 {
     let ring = Box::into_raw(vec![7u8; 64].into_boxed_slice());
     let first = ring.cast::<u8>();
-    // SAFETY: it was a box.
+    // SAFETY: the pointer comes from `Box::into_raw`.
     let free = || drop(unsafe { Box::from_raw(ring) });
     if is_freed {
         free();
-        // SAFETY: none, that is the bug.
+        // SAFETY: none; this is the bug.
         return unsafe { black_box(first).read_volatile() };
     }
-    // SAFETY: it is not freed yet.
+    // SAFETY: the ring is not freed yet.
     let byte = unsafe { black_box(first).read_volatile() };
     free();
     byte
 }
 
-/// A slot of a table that was, or was not, written before it is looked at.
+/// Reads a slot of a table that was, or was not, written.
 fn slot(is_written: bool) -> bool {
     let mut slot = MaybeUninit::<u64>::uninit();
     if black_box(is_written) {
         slot.write(7);
     }
-    // SAFETY: it was written, or that is the bug.
+    // SAFETY: the slot was written if `is_written`; otherwise this is the bug.
     unsafe { slot.assume_init() == 7 }
 }
 
-/// A payload that is reached by a reference and by a pointer that is older than it.
+/// Writes a payload through a reference and through a pointer that is older than the reference.
 fn payload(is_aliased: bool) -> u64 {
     let mut payload = 7u64;
     let old: *mut u64 = &raw mut payload;
     let new = &mut payload;
     if is_aliased {
-        // SAFETY: none: `new` is used afterwards, and says that nothing else reaches the payload.
+        // SAFETY: none: `new` is used afterwards, and as a unique reference excludes other accesses to the payload.
         unsafe { *old += 1 };
     }
     *new += 1;

@@ -1,8 +1,8 @@
-//! Callbacks: copying a region of a disk with a fixed number of buffers and no thread of one's own.
+//! Callbacks: copies a region of a disk with a fixed number of buffers and without a thread of its own.
 //!
-//! Each buffer is a little machine: read here, write there, then the next block, until there is none. What
-//! comes next is decided in the callback of what came before, on the reactor's thread, so nobody waits, and
-//! the buffer travels with the I/O. That is how a mirror or a rebuild is written.
+//! Each buffer is a small state machine: it reads a block, writes that block elsewhere, and takes the next block until
+//! none is left. The callback of each I/O submits the next one, on the reactor's thread, so no thread waits, and the
+//! buffer travels with the I/O. A mirror or a rebuild can be written the same way.
 //!
 //! `cargo run --release --example callbacks`
 
@@ -14,13 +14,13 @@ use std::sync::mpsc::{Sender, channel};
 
 const BLOCK: usize = 64 << 10;
 const BLOCKS: u64 = 400;
-/// Buffers, and so I/Os in flight.
+/// The number of buffers, which is the number of I/Os in flight.
 const BUFFERS: usize = 8;
 
-/// What belongs to an I/O.
+/// The payload of an I/O: one block.
 type Block = AlignedBuf;
 
-/// What all buffers share.
+/// The state that all buffers share.
 struct Copy {
     disk: Handle<Block>,
     next: AtomicU64,
@@ -30,7 +30,7 @@ struct Copy {
 /// Why a buffer stopped.
 type End = Result<(), String>;
 
-/// Copies and prints how it went.
+/// Copies the region and prints how long the copy took.
 pub fn main() -> Result<(), Box<dyn Error>> {
     let disk = blkmq::open("null,submit_queues=1,irqmode=2,completion_nsec=50000")?;
     let service = disk.start("mq-deadline")?;
@@ -43,7 +43,7 @@ pub fn main() -> Result<(), Box<dyn Error>> {
         read_next(&copy, AlignedBuf::new(BLOCK), ended.clone());
     }
     drop(ended);
-    // Each buffer says one thing, at its end. When the last one is gone the channel closes.
+    // Each buffer sends one message, when it stops. The channel closes when the last buffer is gone.
     for end in end {
         end?;
     }
@@ -66,7 +66,7 @@ fn read_next(copy: &Arc<Copy>, buffer: Block, end: Sender<End>) {
     go_on(copy, Io::read(place(block), buffer).cookie(block), end, write_back);
 }
 
-/// Writes what was read behind the region that it came from.
+/// Writes a block that was read to the region behind the source.
 fn write_back(copy: &Arc<Copy>, read: Completion<Block>, end: Sender<End>) {
     let io = Io::write(place(BLOCKS + read.cookie), read.payload).cookie(read.cookie);
     go_on(copy, io, end, |copy, written, end| {
@@ -75,12 +75,12 @@ fn write_back(copy: &Arc<Copy>, read: Completion<Block>, end: Sender<End>) {
     });
 }
 
-/// Where a block is.
+/// The offset of a block.
 fn place(block: u64) -> Bytes {
     Bytes(block * BLOCK as u64)
 }
 
-/// Submits `io`, and when it is done takes the next step, or ends.
+/// Submits `io`; its callback takes the next step, or stops the buffer if the I/O failed.
 fn go_on(
     copy: &Arc<Copy>,
     io: Io<Block>,
@@ -93,13 +93,13 @@ fn go_on(
         Ok(done) => tell(&end, Err(format!("block {}: {:?}", done.cookie, done.result))),
         Err(error) => tell(&end, Err(error.to_string())),
     });
-    // There are fewer buffers than places, so this means that the reactor is gone.
+    // The reactor's inbox has more places than there are buffers, so a refusal means that the reactor is gone.
     if let Err(refused) = taken {
         tell(&at_end, Err(refused.to_string()));
     }
 }
 
-/// Nobody listens any more once an error was heard.
+/// Reports why a buffer stopped. The send fails once the main thread has received an error and returned; that is fine.
 fn tell(end: &Sender<End>, what: End) {
     let _ = end.send(what);
 }

@@ -1,7 +1,7 @@
-//! Copies a device, or the beginning of a larger one, onto another: files, block devices, or models of them.
+//! Copies a device to the beginning of another, which must be at least as large: files, block devices, or models.
 //!
-//! Reads and writes overlap: up to [`DEPTH`] buffers are on their way, each from a read to a write and back. The
-//! thread waits for both devices at once.
+//! Reads and writes overlap: each of [`DEPTH`] buffers goes from a read to a write and back. The thread waits for both
+//! devices at once.
 //!
 //! `cargo run --release --example copy -- uring:from.img uring:to.img,size=1024`
 
@@ -11,12 +11,12 @@ use blkmq::{Device, wait_any};
 use std::error::Error;
 
 const BLOCK: u64 = 1 << 20;
-/// Buffers, and so I/Os in flight.
+/// The number of buffers, which is the most I/Os in flight.
 const DEPTH: usize = 8;
 
 type Failure = Box<dyn Error + Send + Sync>;
 
-/// Copies what the arguments name; without any, one piece of memory onto another.
+/// Copies the device named by the first argument to the second; without arguments, copies between two memory devices.
 pub fn main() -> Result<(), Failure> {
     let arguments = Vec::from_iter(std::env::args().skip(1));
     let [from, to] = match &arguments[..] {
@@ -30,7 +30,7 @@ pub fn main() -> Result<(), Failure> {
     Ok(())
 }
 
-/// Copies all of `from` to where `to` begins, and makes it durable. Returns the number of bytes.
+/// Copies all of `from` to the beginning of `to`, and makes the copy durable. Returns the number of bytes copied.
 pub fn copy(from: &Device, to: &Device) -> Result<u64, Failure> {
     let end = from.bytes();
     if to.bytes() < end {

@@ -1,9 +1,8 @@
-//! A small storage engine on top of blkmq: two writers that append to logs and commit, one reader that looks
-//! pages up meanwhile.
+//! A small storage engine on blkmq: two writers append to logs and commit, and one reader looks up pages meanwhile.
 //!
-//! It shows what an engine has to decide: a client for each thread, one reading of the clock for each batch,
-//! buffers that go in with an I/O and come back with its completion, a flush to make a group durable, owners
-//! and priorities. The device is the null device and keeps nothing; `own_device.rs` has one that does.
+//! It shows the decisions that an engine has to make: a client for each thread, one clock reading for each batch,
+//! buffers that travel with an I/O and return with its completion, a flush that makes a group durable, and owners and
+//! priorities. The device is the null device, which stores no data; the device in `own_device.rs` does.
 //!
 //! `cargo run --release --example embed`
 
@@ -13,21 +12,21 @@ use blkmq::sched::Options;
 use std::error::Error;
 use std::thread;
 
-/// What belongs to an I/O. The queue never looks inside; a device that stores something does.
+/// The payload of an I/O. The queue never reads it; a device that stores data does.
 type Page = AlignedBuf;
 type Failure = Box<dyn Error + Send + Sync>;
 
 const PAGE: usize = 4096;
 const WRITERS: u64 = 2;
 const READERS: u64 = 1;
-/// Pages that become durable together.
+/// Pages of a group, which become durable together.
 const GROUP: u64 = 16;
 /// Groups that each writer appends.
 const COMMITS: u64 = 100;
 const LOG_PAGES: u64 = GROUP * COMMITS;
 const LOOK_UPS: u64 = 500;
 
-/// Runs the engine and prints what the queue made of it.
+/// Runs the engine and prints the latencies and the queue's statistics.
 pub fn main() -> Result<(), Failure> {
     let service = open()?;
     let latencies = thread::scope(|scope| {
@@ -54,33 +53,33 @@ pub fn main() -> Result<(), Failure> {
     Ok(())
 }
 
-/// A queue around the device, with a scheduler.
+/// Starts a service for the device, with a scheduler.
 fn open() -> Result<Service<Page>, Failure> {
-    // Something like a disk of the faster kind: every request takes 20 us, 64 of them at once.
+    // Similar to a fast disk: each request takes 20 us, and the device serves 64 requests at once.
     let disk = blkmq::open("null,submit_queues=1,irqmode=2,completion_nsec=20000")?;
     let scheduler = blkmq::scheduler("mq-deadline").expect("built in");
     let mut config = disk.config()?.scheduler(scheduler);
-    // Attributes are those of sysfs: a read is overdue after 50 ms.
+    // The attributes have the names of sysfs: a read expires after 50 ms.
     config.options = Options::parse(scheduler.attributes, "read_expire=50")?;
-    // One submitter for each thread, and what each may have in flight.
+    // One submitter for each thread, with at most 64 I/Os in flight each.
     config.submitters = (WRITERS + READERS) as u16;
     config.depth = 64;
     Ok(Service::start(config)?)
 }
 
-/// Appends groups of pages to one log. Each group is durable before the next one begins.
+/// Appends groups of pages to one log. Each group is durable before the next group begins.
 fn append(service: &Service<Page>, log: u64) -> Result<(), Failure> {
-    // A client belongs to the thread that asks for it.
+    // A client is used by one thread at a time.
     let mut client = service.client()?;
     let mut spare: Vec<Page> = (0..GROUP).map(|_| AlignedBuf::new(PAGE)).collect();
     spare.iter_mut().for_each(|page| page.as_mut_slice().fill(log as u8));
     for commit in 0..COMMITS {
-        // Reading a clock costs a third of an I/O: a batch reads it once, and flushes when it is dropped.
+        // A clock reading costs a third of an I/O. A batch reads the clock once, and flushes the plug when dropped.
         let mut batch = client.batch();
         for page in 0..GROUP {
             let place = Bytes((log * LOG_PAGES + commit * GROUP + page) * PAGE as u64);
             let buffer = spare.pop().expect("every buffer has come back");
-            // Each log is an application of its own: a policy such as bfq shares the device between them.
+            // Each log has its own owner: a scheduler such as bfq shares the device between owners.
             batch.push(Io::write(place, buffer).cookie(page).owner(Owner(log as u32)))?;
         }
         drop(batch);
@@ -91,7 +90,7 @@ fn append(service: &Service<Page>, log: u64) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Sends the plug on its way, waits for the `ios` I/Os in flight, and keeps their buffers.
+/// Flushes the plug, waits for the `ios` I/Os in flight, and collects their buffers.
 fn finish(client: &mut Client<Page>, ios: u32, buffers: &mut Vec<Page>) -> IoResult {
     let mut outcome = Ok(());
     client.wait(ios, ios, |done| {
@@ -101,7 +100,7 @@ fn finish(client: &mut Client<Page>, ios: u32, buffers: &mut Vec<Page>) -> IoRes
     outcome
 }
 
-/// Reads pages one at a time, for somebody who waits for each. Says how long that took.
+/// Reads pages one at a time, with a blocking call for each. Returns the latencies.
 fn look_up(service: &Service<Page>) -> Result<Histogram, Failure> {
     let mut reader = service.blocking()?;
     let (mut page, mut random) = (AlignedBuf::new(PAGE), Rng::new(1));

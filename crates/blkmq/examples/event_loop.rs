@@ -1,7 +1,7 @@
-//! One thread and one loop for everything: a listening socket, its connections, and the clients of two disks.
+//! One event loop on one thread for a listening socket, its connections, and the clients of two disks.
 //!
-//! A connection says `copy N`, and page N of the first disk goes onto the second. Answers come as copies end, in any
-//! order, and nothing waits for anything else. `stop` ends the server.
+//! A connection sends `copy N`, and the server copies page N of the first disk to the second. It answers when a copy
+//! ends, so answers come in any order and no copy waits for another. `stop` ends the server.
 //!
 //! `cargo run --release --example event_loop -- disks.socket uring:one.img uring:two.img`
 
@@ -16,7 +16,7 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::time::Duration;
 
 const PAGE: usize = 4096;
-/// What events are about: one of both disks, the listener, or from here on a connection.
+/// The numbers of events: each disk, the listener, and connections from [`CONNECTIONS`] on.
 const DISKS: [u64; 2] = [0, 1];
 const LISTENER: u64 = 2;
 const CONNECTIONS: u64 = 3;
@@ -27,13 +27,13 @@ struct Server {
     epoll: OwnedFd,
     from: Client<AlignedBuf>,
     to: Client<AlignedBuf>,
-    /// Each with what it has said of a line so far.
+    /// Each connection with the unfinished line that it has sent so far.
     connections: BTreeMap<u64, (UnixStream, Vec<u8>)>,
     next: u64,
     stopped: bool,
 }
 
-/// Serves what the arguments name.
+/// Serves the socket and the two devices that the arguments name.
 pub fn main() -> Result<(), Failure> {
     let arguments = Vec::from_iter(std::env::args().skip(1));
     let [socket, from, to] = &arguments[..] else {
@@ -42,7 +42,7 @@ pub fn main() -> Result<(), Failure> {
     serve(&UnixListener::bind(socket)?, &blkmq::open(from)?, &blkmq::open(to)?)
 }
 
-/// Serves all who connect, until one of them says `stop`.
+/// Serves all connections until one of them sends `stop`.
 pub fn serve(listener: &UnixListener, from: &Device, to: &Device) -> Result<(), Failure> {
     let (source, target) = (from.start("mq-deadline")?, to.start("mq-deadline")?);
     let (mut from, mut to) = (source.client()?, target.client()?);
@@ -58,7 +58,7 @@ pub fn serve(listener: &UnixListener, from: &Device, to: &Device) -> Result<(), 
             match event {
                 LISTENER => server.accept(listener)?,
                 CONNECTIONS.. => server.hear(event),
-                // Both disks are reaped after every wait.
+                // Both disks are reaped after each wait, so an event of a disk needs no action here.
                 _ => {}
             }
         }
@@ -72,10 +72,10 @@ fn watch(epoll: impl AsFd, what: impl AsFd, event: u64) -> Result<(), Failure> {
 }
 
 impl Server {
-    /// Sleeps until something happens, but not at all if a disk has something to be done.
+    /// Sleeps until a socket or a disk has an event; does not sleep if a disk already has work.
     fn wait(&mut self) -> Result<Vec<u64>, Failure> {
         let disks = [&mut self.from, &mut self.to];
-        // The first half of a wait also sends off what was pushed. Each client has a clock of its own.
+        // `prepare_wait` also flushes the plug. Each client has a clock of its own.
         let left = disks.map(|disk| match disk.prepare_wait() {
             Sleep::No => Some(Nanos::ZERO),
             Sleep::Until(at) => at.map(|at| at - disk.clock().now()),
@@ -86,7 +86,7 @@ impl Server {
         let mut events = Vec::with_capacity(64);
         let room = rustix::buffer::spare_capacity(&mut events);
         let slept = epoll::wait(&self.epoll, room, left.as_ref());
-        // The other half, whatever came of it.
+        // Each `prepare_wait` needs its `end_wait`, even after an error.
         self.from.end_wait();
         self.to.end_wait();
         if let Err(error) = slept
@@ -106,7 +106,7 @@ impl Server {
         Ok(())
     }
 
-    /// Does what a connection has said, as far as it is whole lines.
+    /// Reads from a connection and carries out the complete lines.
     fn hear(&mut self, number: u64) {
         let Some((stream, said)) = self.connections.get_mut(&number) else { return };
         let mut bytes = [0; 1024];
@@ -126,17 +126,17 @@ impl Server {
         }
     }
 
-    /// Begins with a read. The cookie says for which connection and page, so there is no table to keep.
+    /// Pushes the read that begins a copy. The cookie holds the connection and the page, so no table is needed.
     fn copy(&mut self, number: u64, page: u32) {
         let place = Bytes(u64::from(page) * PAGE as u64);
         let io = Io::read(place, AlignedBuf::new(PAGE)).cookie(number << 32 | u64::from(page));
         if let Err(refused) = self.from.push(io) {
-            // Past the end, or as many on their way as a client may have. The connection may try again.
+            // The page is past the end of the disk, or the client has no credit left. The connection may try again.
             self.answer(number, &format!("page {page}: {refused}"));
         }
     }
 
-    /// What was read is written, and what was written is answered.
+    /// Reaps both disks: writes the pages that were read, and answers for the pages that were written.
     fn reap(&mut self) {
         let mut ended = Vec::new();
         self.from.reap(self.from.depth(), |read| {
@@ -155,7 +155,7 @@ impl Server {
         }
     }
 
-    /// A connection that is gone, or does not read what it is told, is given up.
+    /// Sends an answer. A connection that is closed, or that does not read its answers, is dropped.
     fn answer(&mut self, number: u64, text: &str) {
         let Some((stream, _)) = self.connections.get_mut(&number) else { return };
         if stream.write_all(format!("{text}\n").as_bytes()).is_err() {

@@ -1,9 +1,10 @@
-//! A device in one file, and a queue around it: `Ram` keeps what is written, serves one request after the
-//! other, and takes 5 us for each and 1 us for every 4 KiB of it.
+//! A device in one file, and a queue around it. `Ram` stores its data in memory and serves one request at a time; a
+//! request takes 5 us, plus 1 us for each 4 KiB.
 //!
-//! What a device is told and must answer is on [`DeviceQueue`]. A real one would hand requests to hardware in
-//! `enqueue`, ring its doorbell in `commit`, and say `None` in `next_event` because it interrupts; this one
-//! is virtual and computes when a request is finished. Every [`Inflight`] token goes back exactly once.
+//! The page of [`DeviceQueue`] describes the calls that a device gets and the answers that it must give. A hardware
+//! driver would pass requests to the hardware in `enqueue`, ring the doorbell in `commit`, and return `None` from
+//! `next_event`, because interrupts report completions. This device is virtual and computes when a request is finished.
+//! A device must return each [`Inflight`] token exactly once.
 //!
 //! `cargo run --release --example own_device`
 
@@ -18,12 +19,12 @@ const CAPACITY: u64 = 8192;
 const SETUP: Nanos = Nanos::from_micros(5);
 const PER_SECTOR: Nanos = Nanos(125);
 
-/// The one hardware queue of the device. Nothing here is shared: it belongs to whoever pumps.
+/// The only hardware queue of the device. It needs no lock: only the thread that runs the pump calls it.
 pub struct Ram {
     memory: Vec<u8>,
-    /// In the order in which they end, which is the order in which they came.
+    /// The requests in service, in order of arrival, which is also the order in which they finish.
     serving: VecDeque<Serving>,
-    /// When everything taken so far is finished.
+    /// The time at which all accepted requests are finished.
     free_at: Instant,
 }
 
@@ -34,13 +35,13 @@ struct Serving {
 }
 
 impl Ram {
-    /// 4 MiB of zeroes.
+    /// Returns a device with 4 MiB of zeroes.
     pub fn zeroed() -> Self {
         let memory = vec![0; (CAPACITY * u64::from(SECTOR_SIZE)) as usize];
         Self { memory, serving: VecDeque::new(), free_at: Instant::ZERO }
     }
 
-    /// What the engine must know: merging is bounded by the limits, and driver tags by the depth.
+    /// Returns the shape, from which the engine takes the limits of merging and the number of driver tags.
     pub fn shape() -> DeviceShape {
         DeviceShape {
             hw_queues: 1,
@@ -53,22 +54,22 @@ impl Ram {
                 capacity: CAPACITY,
                 ..Limits::default()
             },
-            // What is written is where it stays: there is nothing to flush.
+            // The device has no volatile cache, so there is nothing to flush.
             cache: WriteCache::Through,
             timeout: DEFAULT_TIMEOUT,
         }
     }
 
-    /// Moves the bytes. A merged request has several I/Os, each with a payload of its own.
+    /// Moves the data of a request. A merged request has several bios, each with its own payload.
     fn transfer<P: Payload>(&mut self, bios: &BioTable<P>, rq: &Inflight) -> IoResult {
         rq.bios(bios).try_for_each(|bio| {
-            // The queue has checked every I/O against the capacity.
+            // The queue has checked each I/O against the capacity.
             let start = (bio.sector * u64::from(SECTOR_SIZE)) as usize;
             let memory = &mut self.memory[start..][..(bio.sectors * SECTOR_SIZE) as usize];
             match (rq.op(), bio.payload.data_len()) {
-                // A payload that carries no data moves none.
+                // A payload without data moves no data.
                 (Op::Read | Op::Write, None) => Ok(()),
-                // A buffer of another length than its I/O is the caller's mistake, and no reason to panic.
+                // A buffer that differs in length from its I/O is a mistake of the caller: an error, not a panic.
                 (Op::Read | Op::Write, Some(len)) if len != memory.len() => Err(IoError::INVALID),
                 (Op::Read, _) => bio.payload.read_from(0, memory),
                 (Op::Write, _) => bio.payload.write_to(0, memory),
@@ -76,9 +77,9 @@ impl Ram {
                     memory.fill(0);
                     Ok(())
                 }
-                // What is in memory is as durable as it gets.
+                // Memory has no cache to flush.
                 (Op::Flush, _) => Ok(()),
-                // The limits say that there is no discard, so none arrives.
+                // The limits allow no discards, so none arrives.
                 (Op::Discard, _) => Err(IoError::NOT_SUPPORTED),
             }
         })
@@ -87,7 +88,7 @@ impl Ram {
 
 impl<P: Payload> DeviceQueue<P> for Ram {
     fn enqueue(&mut self, now: Instant, bios: &BioTable<P>, rq: Inflight) -> Enqueued {
-        // Payloads can be seen in this call only, so the bytes move now and the answer comes later.
+        // Payloads are accessible only during this call, so the data moves now and the completion follows later.
         let result = self.transfer(bios, &rq);
         let until = self.free_at.max(now) + SETUP + Nanos(PER_SECTOR.0 * u64::from(rq.sectors()));
         self.free_at = until;
@@ -103,7 +104,7 @@ impl<P: Payload> DeviceQueue<P> for Ram {
     }
 
     fn next_event(&self) -> Option<Instant> {
-        // `None` would mean that it cannot tell, and have it polled.
+        // `None` would mean that the device cannot tell, and the engine would poll it.
         Some(self.serving.front().map_or(Instant::MAX, |first| first.until))
     }
 
@@ -114,12 +115,12 @@ impl<P: Payload> DeviceQueue<P> for Ram {
 
 const PAGE: usize = 4096;
 const PAGES: u64 = 512;
-/// Written or read together: one plug.
+/// Pages that are written or read together, in one plug.
 const BATCH: u64 = 32;
-/// Pages by number.
+/// Pages with their numbers.
 type Pages = Vec<(u64, Vec<u8>)>;
 
-/// Writes pages, reads them back and compares, with and without merging.
+/// Writes pages, reads them back and compares them, with and without merging.
 pub fn main() -> Result<(), Box<dyn Error>> {
     for (nomerges, text) in [(NoMerges::All, "merging on"), (NoMerges::None, "merging off")] {
         let queues: Vec<Box<dyn DeviceQueue<AlignedBuf>>> = vec![Box::new(Ram::zeroed())];
@@ -143,7 +144,7 @@ pub fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Does `op` with a batch of pages from `first` on, and returns them by number.
+/// Does `op` on a batch of pages from `first` on, and returns the pages with their numbers.
 fn batch(
     client: &mut Client<AlignedBuf>,
     op: Op,

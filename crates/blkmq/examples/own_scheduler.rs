@@ -1,9 +1,9 @@
-//! A scheduler in one file, and a queue that uses it: `write-cap` takes reads and writes in turns and has
-//! few writes at the device at once, so that reads do not wait behind a flood of them.
+//! A scheduler in one file, and a queue that uses it. `write-cap` issues reads and writes in turns and limits the
+//! number of writes at the device, so that reads do not wait behind a flood of writes.
 //!
-//! What a policy is told and must answer is on [`Scheduler`]. This one needs what most need: lists that
-//! never allocate, a side table indexed by slot, a way to say "not now", and an attribute. A policy for
-//! everybody would live in the crate `blkmq-sched`; see `CONTRIBUTING.md`.
+//! The page of [`Scheduler`] describes the calls that a policy gets and the answers that it must give. This policy uses
+//! the parts that most policies use: lists that never allocate, a side table indexed by slot, a pick that says "not
+//! now", and an attribute. A policy for general use belongs in the crate `blkmq-sched`; see `CONTRIBUTING.md`.
 //!
 //! `cargo run --release --example own_scheduler`
 
@@ -15,7 +15,7 @@ use blkmq::sched::{
 };
 use std::error::Error;
 
-/// What [`Config::scheduler`] takes: a name, the options, and how to build an instance.
+/// The factory, which [`Config::scheduler`] takes: a name, the attributes, and a function that builds an instance.
 pub const FACTORY: Factory = Factory {
     name: "write-cap",
     summary: "reads and writes in turns, few writes at the device at once",
@@ -37,11 +37,11 @@ pub const FACTORY: Factory = Factory {
 };
 
 struct WriteCap {
-    /// What the device put back: ahead of everything.
+    /// Requests that were inserted at the head, such as requeued ones. They go before all others.
     head: Fifo,
     reads: Fifo,
     writes: Fifo,
-    /// By slot: is it a write that has been picked and has not completed?
+    /// By slot: true for a write that was picked and has not completed.
     is_writing: Box<[bool]>,
     writing: u32,
     most: u32,
@@ -50,7 +50,7 @@ struct WriteCap {
 
 impl WriteCap {
     fn new(shape: &Shape, options: &Options) -> Self {
-        // Everything that will ever be needed is allocated here.
+        // The policy allocates only here.
         let list = || Fifo::new(shape.slots);
         Self {
             head: list(),
@@ -75,7 +75,7 @@ impl WriteCap {
         Pick::Issue(rq)
     }
 
-    /// `rq` is no longer at the device.
+    /// Notes that `rq` is no longer at the device.
     fn came_back(&mut self, rq: RequestId) {
         let was_writing = std::mem::take(&mut self.is_writing[rq.index()]);
         self.writing -= u32::from(was_writing);
@@ -86,7 +86,7 @@ impl Scheduler for WriteCap {
     fn insert(&mut self, cx: &Cx<'_>, rq: RequestId, at: At) {
         match at {
             At::Head => {
-                // Perhaps a requeue: then there was a pick and will be no `completed`.
+                // This may be a requeue: such a request was picked, and `completed` is not called for that pick.
                 self.came_back(rq);
                 self.head.push_front(rq);
             }
@@ -108,7 +108,7 @@ impl Scheduler for WriteCap {
         match next {
             Some(rq) => self.issue(cx, rq),
             None if self.writes.is_empty() => Pick::Empty,
-            // The cap is at least 1 and reached, so a write is at the device and will complete.
+            // The cap is at least 1 and is reached, so a write is at the device and will complete.
             None => Pick::WaitCompletion,
         }
     }
@@ -123,7 +123,7 @@ impl Scheduler for WriteCap {
     }
 
     fn absorbed(&mut self, cx: &Cx<'_>, _into: RequestId, gone: RequestId) {
-        // The other one keeps its own place, which is in the same order.
+        // The surviving request keeps its place in its list.
         self.withdraw(cx, gone);
     }
 
@@ -147,7 +147,7 @@ impl Scheduler for WriteCap {
     }
 }
 
-/// Compares it with two built-in ones: each round is a flood of 24 writes with 8 reads behind it.
+/// Compares the policy with two built-in ones. Each round is a flood of 24 writes with 8 reads behind it.
 pub fn main() -> Result<(), Box<dyn Error>> {
     println!("reads behind a flood of writes:");
     for name in ["none", "mq-deadline", FACTORY.name] {
@@ -160,10 +160,10 @@ pub fn main() -> Result<(), Box<dyn Error>> {
 }
 
 fn reads_behind_writes(factory: &'static Factory) -> Result<Histogram, Box<dyn Error>> {
-    // Eight requests at once, 50 us each.
+    // The device serves eight requests at once and takes 50 us for each.
     let device = blkmq::device("null,irqmode=2,completion_nsec=50000,hw_queue_depth=8")?;
     let mut config = device.config().scheduler(factory);
-    // A scheduler can only choose among what it holds: let it have the whole flood.
+    // A scheduler can choose only among the requests that it holds: give it enough slots for the whole flood.
     config.nr_requests = Some(64);
     let service = Service::start(config)?;
     let mut client = service.client()?;
@@ -172,7 +172,7 @@ fn reads_behind_writes(factory: &'static Factory) -> Result<Histogram, Box<dyn E
         let begun = client.clock().now();
         for nth in 0..32 {
             let op = if nth < 24 { Op::Write } else { Op::Read };
-            // The cookie says what it was; far apart, so that nothing merges.
+            // The cookie holds the operation. The sectors are far apart, so that nothing merges.
             client.push_at(begun, Io::new(op, random.below(1 << 20) * 64, 8, op as u64, ()))?;
         }
         while client.in_flight() > 0 {

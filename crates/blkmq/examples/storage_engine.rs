@@ -1,12 +1,11 @@
-//! A small log-structured key-value store that keeps its promise: what `put` has acknowledged survives a power
-//! cut.
+//! A small log-structured key-value store in which every record that `put` has acknowledged survives a power cut.
 //!
-//! Writers hand records to one thread that owns the log. It takes all that wait (group commit), packs them into
-//! blocks, writes those in one plug, so that they merge, makes them durable with one flush, and acknowledges
-//! the group. Readers look keys up in an index in memory and read one block each, with blocking calls. After
-//! the power cut a scan of the log rebuilds the index, and every record is compared.
+//! Writers send records to one thread that owns the log. The log thread takes all records that wait (group commit),
+//! packs them into blocks, writes the blocks in one plug, so that they merge, makes them durable with one flush, and
+//! acknowledges the group. A reader looks up a key in an index in memory and reads one block with a blocking call.
+//! After the power cut a scan of the log rebuilds the index, and every record is compared.
 //!
-//! The disk has a volatile write cache, so the flush is not for show: what was written and not flushed is gone.
+//! The disk has a volatile write cache, so the flush is necessary: a power cut can lose data that was not flushed.
 //!
 //! `cargo run --release --example storage_engine`
 
@@ -20,24 +19,24 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread;
 
 type Failure = Box<dyn Error + Send + Sync>;
-/// Where each key's newest record is: the number of a block.
+/// For each key, the number of the block that holds its newest record.
 type Index = BTreeMap<String, u64>;
-/// What stands in one block.
+/// The records of one block.
 type Records = BTreeMap<String, String>;
 
 const WRITERS: u64 = 4;
-/// Records that each writer puts.
+/// Records that each writer puts into the store.
 const PUTS: u64 = 150;
-/// Records that are committed together at most. Each fits into a block, and so many blocks into a plug.
+/// The most records in a group. A record fits into one block, and a plug has room for this many blocks.
 const GROUP: usize = 32;
 
-/// Fills a store, cuts the power, opens it again and compares.
+/// Fills a store, cuts the power, opens the store again and compares the records.
 pub fn main() -> Result<(), Failure> {
     let disk = blkmq::device("memory,size=64,cache_size=8,fua=0")?;
     let service = switch_on(&disk)?;
     let log = fill(&service)?;
     let stats = service.stats();
-    // One more, written, but neither flushed nor acknowledged: it may be there later, or not.
+    // One more record, written but neither flushed nor acknowledged: it may survive the power cut or not.
     let mut late = Block::new(log.next);
     late.append("late", "");
     write(&mut service.client()?, vec![late])?;
@@ -64,10 +63,10 @@ pub fn main() -> Result<(), Failure> {
     Ok(())
 }
 
-/// A queue around the disk.
+/// Starts a service for the disk.
 fn switch_on(disk: &Device) -> Result<Service<Buffer>, Failure> {
     let mut config = disk.config().scheduler(blkmq::scheduler("mq-deadline").expect("built in"));
-    // One for the log and one for whoever reads.
+    // One submitter for the log thread and one for a reader.
     config.submitters = 2;
     Ok(Service::start(config)?)
 }
@@ -77,7 +76,7 @@ fn record(writer: u64, nth: u64) -> (String, String) {
     (format!("{writer}/{nth}"), format!("{nth:0>width$}", width = (nth * 613 % 3000) as usize))
 }
 
-/// Puts all records, and looks one up.
+/// Puts all records into the store, and looks one up.
 fn fill(service: &Service<Buffer>) -> Result<Log, Failure> {
     let index = Mutex::new(Index::new());
     let (puts, inbox) = channel();
@@ -89,7 +88,7 @@ fn fill(service: &Service<Buffer>) -> Result<Log, Failure> {
         };
         let writers: Vec<_> =
             (0..WRITERS).map(|writer| scope.spawn(write_all(writer, puts.clone()))).collect();
-        // The log ends when nobody is left who could put something.
+        // The log thread ends when all senders are dropped.
         drop(puts);
         for writer in writers {
             writer.join().expect("a writer answers with an error and does not panic")?;
@@ -102,7 +101,7 @@ fn fill(service: &Service<Buffer>) -> Result<Log, Failure> {
     })
 }
 
-/// A record, and whom to tell when it is durable.
+/// A record, and the channel on which its durability is reported.
 struct Put {
     key: String,
     value: String,
@@ -116,16 +115,16 @@ fn put(puts: &Sender<Put>, (key, value): (String, String)) -> Result<(), Failure
     is_done.recv().map_err(|_| "the log has failed".into())
 }
 
-/// How far the log is.
+/// The position of the log.
 #[derive(Default)]
 struct Log {
     /// The block to write next.
     next: u64,
-    /// Groups committed.
+    /// The number of groups committed.
     groups: u64,
 }
 
-/// Commits what comes, group by group.
+/// Commits the records from `inbox`, group by group.
 fn run_log(
     service: &Service<Buffer>,
     inbox: &Receiver<Put>,
@@ -134,7 +133,7 @@ fn run_log(
     let mut client = service.client()?;
     let mut log = Log::default();
     while let Ok(first) = inbox.recv() {
-        // Whoever has come while the last group was on its way goes with this one.
+        // Records that arrived during the last commit belong to this group.
         let group: Vec<Put> = [first].into_iter().chain(inbox.try_iter().take(GROUP - 1)).collect();
         let mut blocks = vec![Block::new(log.next)];
         let mut places = Index::new();
@@ -149,19 +148,19 @@ fn run_log(
         log.next += blocks.len() as u64;
         log.groups += 1;
         write(&mut client, blocks)?;
-        // Only what has been completed is covered by a flush.
+        // A flush covers only completed writes, and `write` has waited for its writes.
         push(&mut client, Io::new(Op::Flush, 0, 0, 0, Buffer::default()))?;
         finish(&mut client)?;
         index.lock().expect("nobody panics while holding it").append(&mut places);
         for put in group {
-            // Who put it may have given up.
+            // The writer may have stopped waiting.
             let _ = put.done.send(());
         }
     }
     Ok(log)
 }
 
-/// Writes blocks that follow each other. Not durable yet.
+/// Writes consecutive blocks and waits for them. They are not durable yet.
 fn write(client: &mut Client<Buffer>, blocks: Vec<Block>) -> Result<(), Failure> {
     for block in blocks {
         let sector = block.number * u64::from(SECTORS);
@@ -170,19 +169,20 @@ fn write(client: &mut Client<Buffer>, blocks: Vec<Block>) -> Result<(), Failure>
     Ok(finish(client)?)
 }
 
-/// Says why if the queue would not have it, without the buffer: that cannot go to another thread.
+/// Pushes an I/O. The error of a refused I/O becomes text, because the error holds the buffer, which cannot go to
+/// another thread.
 fn push(client: &mut Client<Buffer>, io: Io<Buffer>) -> Result<(), Failure> {
     Ok(client.push(io).map_err(|error| error.to_string())?)
 }
 
-/// Waits for all that is in flight.
+/// Waits for all I/Os in flight.
 fn finish(client: &mut Client<Buffer>) -> IoResult {
     let (all, mut outcome) = (client.outstanding(), Ok(()));
     client.wait(all, all, |done| outcome = outcome.and(done.result));
     outcome
 }
 
-/// Scans the log up to the first block that was never written as a whole.
+/// Scans the log up to the first block that was never written completely, and rebuilds the index.
 fn recover(reader: &mut Blocking<Buffer>) -> Result<Index, Failure> {
     let mut index = Index::new();
     for number in 0.. {
@@ -192,7 +192,7 @@ fn recover(reader: &mut Blocking<Buffer>) -> Result<Index, Failure> {
     Ok(index)
 }
 
-/// The value of `key` in a block.
+/// Returns the value of `key` in block `number`.
 fn look_up(
     reader: &mut Blocking<Buffer>,
     number: u64,
@@ -201,7 +201,7 @@ fn look_up(
     Ok(read(reader, number)?.and_then(|mut records| records.remove(key)))
 }
 
-/// What a block holds; nothing if it is not one of the log.
+/// Reads the records of block `number`; `None` if it is not a block of the log.
 fn read(reader: &mut Blocking<Buffer>, number: u64) -> Result<Option<Records>, Failure> {
     let buffer = Buffer::new(vec![0; BLOCK]);
     let (result, buffer) =
@@ -211,9 +211,9 @@ fn read(reader: &mut Blocking<Buffer>, number: u64) -> Result<Option<Records>, F
 }
 
 const BLOCK: usize = 4096;
-/// Of a block.
+/// Sectors of a block.
 const SECTORS: u32 = BLOCK as u32 / SECTOR_SIZE;
-/// Checksum, number, and bytes used.
+/// Bytes of a block's header: checksum, number, and bytes used.
 const HEADER: usize = 24;
 
 /// A block of the log that is being filled.
@@ -227,7 +227,7 @@ impl Block {
         Self { number, bytes: vec![0; HEADER] }
     }
 
-    /// False if there is no room for the record.
+    /// Appends a record. Returns false if there is no room for it.
     fn append(&mut self, key: &str, value: &str) -> bool {
         let record = [key, value].map(str::as_bytes);
         let fits = self.bytes.len() + record.map(<[u8]>::len).iter().sum::<usize>() + 4 <= BLOCK;
@@ -238,7 +238,7 @@ impl Block {
         fits
     }
 
-    /// As it goes to disk.
+    /// Returns the block as it is written to disk.
     fn seal(mut self) -> Buffer {
         let used = self.bytes.len() as u64;
         self.bytes.resize(BLOCK, 0);
@@ -249,7 +249,7 @@ impl Block {
         Buffer::new(self.bytes)
     }
 
-    /// The records of block `number`, unless these bytes are something else.
+    /// Returns the records of block `number`; `None` if `bytes` are not that block.
     fn open(number: u64, bytes: &[u8]) -> Option<Records> {
         let word = |at: usize| bytes[at..at + 8].try_into().map(u64::from_le_bytes).ok();
         if word(0)? != checksum(&bytes[8..]) || word(8)? != number {
@@ -266,7 +266,7 @@ impl Block {
     }
 }
 
-/// FNV-1a: enough to tell a block from what a power cut leaves of it.
+/// FNV-1a, which suffices to detect a block that a power cut left incomplete.
 fn checksum(bytes: &[u8]) -> u64 {
     let step = |sum: u64, byte: &u8| (sum ^ u64::from(*byte)).wrapping_mul(0x100_0000_01b3);
     bytes.iter().fold(0xcbf2_9ce4_8422_2325, step)

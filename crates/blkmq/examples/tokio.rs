@@ -1,9 +1,8 @@
 //! Futures on tokio: a few dozen tasks share one reactor, and with it one submitter of the queue.
 //!
-//! It shows what a server does that has a task for each of its clients: `submit(io).await` for one I/O, several
-//! submitted before the first is awaited where they belong together, a deadline that gives up waiting without
-//! giving up the buffer. Nothing here is special to tokio: the futures need an executor that polls them when
-//! they wake it, and no more.
+//! It shows the patterns of a server with a task for each of its clients: `submit(io).await` for one I/O; several I/Os
+//! submitted before the first is awaited, if they belong together; a deadline that stops waiting for an I/O while the
+//! device still has its buffer. Nothing here is specific to tokio: the futures run on any executor.
 //!
 //! `cargo run --release --example tokio`
 
@@ -19,14 +18,14 @@ type Page = AlignedBuf;
 
 const PAGE: usize = 4096;
 const CLIENTS: u64 = 48;
-/// Extents that each client writes.
+/// The number of extents that each client writes.
 const EXTENTS: u64 = 20;
-/// Pages of an extent, written together.
+/// The number of pages in an extent, which are written together.
 const EXTENT: u64 = 8;
 
-/// Runs the clients and prints what the queue made of them.
+/// Runs the clients and prints how many requests their writes became.
 pub fn main() -> Result<(), Failure> {
-    // A device that takes 20 us for each request, and 64 at once.
+    // The device takes 20 us for each request and serves 64 requests at once.
     let disk = blkmq::open("null,submit_queues=1,irqmode=2,completion_nsec=20000")?;
     let service = disk.start("mq-deadline")?;
     let reactor = service.reactor()?;
@@ -38,7 +37,7 @@ pub fn main() -> Result<(), Failure> {
     for task in tasks {
         pages += runtime.block_on(task)??;
     }
-    // Nothing is left behind: it waits for what nobody else waits for any more.
+    // Dropping the reactor waits for abandoned I/Os, too.
     drop(reactor);
 
     let stats = service.stats();
@@ -50,14 +49,14 @@ pub fn main() -> Result<(), Failure> {
     Ok(())
 }
 
-/// Writes extents, the pages of each at once. Says how many pages it wrote.
+/// Writes extents, all pages of an extent at once. Returns the number of pages written.
 async fn client(disk: Handle<Page>, id: u64) -> Result<u64, Failure> {
-    // As many buffers as an extent has pages: they go in with the I/Os and come back with the answers.
+    // One buffer for each page of an extent: a buffer travels with its I/O and comes back with the answer.
     let mut buffers: Vec<Page> = (0..EXTENT).map(|_| AlignedBuf::new(PAGE)).collect();
     buffers.iter_mut().for_each(|buffer| buffer.as_mut_slice().fill(id as u8));
     for extent in 0..EXTENTS {
         let first = (id * EXTENTS + extent) * EXTENT;
-        // Submitted before anything is awaited, so neighbours can merge.
+        // All pages are submitted before the first is awaited, so that neighbours can merge.
         let pages: Vec<Submitted<Page>> = (first..)
             .zip(buffers.drain(..))
             .map(|(page, buffer)| disk.submit(write(page, buffer)))
@@ -68,7 +67,7 @@ async fn client(disk: Handle<Page>, id: u64) -> Result<u64, Failure> {
             buffers.push(done.payload);
         }
     }
-    // One more that is not waited for: dropping the future does not take the buffer from under the device.
+    // The first client abandons one more write. The I/O keeps its buffer after its future is dropped.
     if id == 0 {
         let buffer = buffers.pop().expect("all have come back");
         let hasty = disk.submit(write(CLIENTS * EXTENTS * EXTENT, buffer));
@@ -87,7 +86,7 @@ fn write(page: u64, buffer: Page) -> Io<Page> {
     Io::write(Bytes(page * PAGE as u64), buffer).cookie(page)
 }
 
-/// Polls once and gives up: the shortest of deadlines.
+/// Polls a future once and drops it: the shortest possible deadline.
 async fn at_once<F: Future + Unpin>(mut future: F) -> Option<F::Output> {
     poll_fn(|cx| match Pin::new(&mut future).poll(cx) {
         Poll::Ready(output) => Poll::Ready(Some(output)),

@@ -1,9 +1,9 @@
-//! The multi-queue block layer for user space: put a scheduler, tags, budgets and merging between your I/O
-//! and your device, without the lock that holds the kernel's schedulers back.
+//! A multi-queue block layer for user space: it puts a scheduler, tags, budgets and merging between your I/Os and your
+//! device, without the lock that limits the kernel's schedulers.
 //!
-//! [`open`] opens a device, and [`Device::start`] puts a [`Service`] around it: a queue with a scheduler. Each thread
-//! takes a [`Client`] (a completion queue with cookies) or a [`Blocking`] one, pushes I/Os ([`Io`]), and gets their
-//! buffers ([`AlignedBuf`]) back with the completions.
+//! [`open`] opens a device, and [`Device::start`] starts a [`Service`] for it: a queue with a scheduler. Each thread
+//! takes a client of its own: a [`Client`], which pushes I/Os ([`Io`]) and reaps completions by cookie, or a
+//! [`Blocking`] client, which does one I/O at a time. A completion returns the buffer ([`AlignedBuf`]) of its I/O.
 //!
 //! ```
 //! use blkmq::prelude::*;
@@ -26,9 +26,9 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! Where callers are many, or are tasks of an executor, they share a [`Reactor`]: a client with a thread of its
-//! own. Its [`Handle`]s take I/Os from any thread and answer with a callback or a future. A dropped future does
-//! not take the buffer from under the device:
+//! Many threads, or the tasks of an executor, share a [`Reactor`]: a client with a thread of its own. Its [`Handle`]s
+//! take I/Os from any thread and answer with a callback or a future. A future may be dropped at any time: its I/O keeps
+//! the buffer until the device is done with it.
 //!
 //! ```rust
 //! use blkmq::prelude::*;
@@ -47,44 +47,44 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! # What you want, and where it is
+//! # Where to find what
 //!
-//! | to | there is |
+//! | task | items |
 //! |---|---|
-//! | open a device by its description | [`open`], [`Device`]; one that exists only in this program, [`device()`] |
+//! | open a device by its description | [`open`], [`Device`]; a virtual device, [`device()`] |
 #![cfg_attr(
     target_os = "linux",
     doc = "| open a file or block device by typed options | [`UringDevice::open`], [`uring::Options`] |"
 )]
-//! | put a queue with a scheduler around it | [`Device::start`]; with everything chosen, [`BlockDevice::config`], [`Config`], [`Service::start`] |
-//! | do I/O from a thread | [`Service::client`], [`Client`], [`Io`], [`Completion`]; one at a time, [`Service::blocking`] and [`Blocking`] |
-//! | do I/O from tasks or many threads | [`Service::reactor`], [`Reactor`], [`Handle`], [`Submitted`]; room before there is an I/O, [`Handle::reserve`] and [`Permit`] |
-//! | have buffers | [`AlignedBuf`]; many without allocating, and registered with the kernel, [`BufferPool`] and [`Device::register`]; your own, [`IoBuf`] and [`Payload`] |
+//! | start a queue with a scheduler for a device | [`Device::start`]; with every setting chosen, [`BlockDevice::config`], [`Config`], [`Service::start`] |
+//! | do I/O from a thread | [`Service::client`], [`Client`], [`Io`], [`Completion`]; one I/O at a time, [`Service::blocking`] and [`Blocking`] |
+//! | do I/O from tasks or many threads | [`Service::reactor`], [`Reactor`], [`Handle`], [`Submitted`]; to reserve a place for an I/O in advance, [`Handle::reserve`] and [`Permit`] |
+//! | allocate buffers | [`AlignedBuf`]; a pool, which can be registered with the kernel, [`BufferPool`] and [`Device::register`]; your own types, [`IoBuf`] and [`Payload`] |
 #![cfg_attr(
     target_os = "linux",
     doc = "| wait for sockets and disks together | [`Client::event_fd`], [`Client::prepare_wait`], \
            [`Client::end_wait`], [`Sleep`]; for several clients, [`wait_any`] |"
 )]
-//! | say how long waiting threads stay awake, and where pump threads run | [`Waiting`]; [`PumpMode`], [`Placement`] |
-//! | give an I/O up | [`Client::cancel`], [`Submitted::cancel`], [`Handle::cancel`], [`Canceller`] |
-//! | know why an I/O was refused, or failed | [`Refused`] and [`Refusal`], [`CallError`], [`SubmitError`] and [`SubmitErrorKind`]; [`IoError`] |
-//! | share a disk between tenants | [`Service::add_group`], [`GroupOptions`], [`GroupGuard`], [`IoMax`]; the whole tree, [`GroupTree`]; what each has done, [`Queue::group_io`] and [`GroupIo`]; what cannot be shared, [`Config::notes`] |
+//! | choose how threads wait, and where pump threads run | [`Waiting`]; [`PumpMode`], [`Placement`] |
+//! | cancel an I/O | [`Client::cancel`], [`Submitted::cancel`], [`Handle::cancel`], [`Canceller`] |
+//! | learn why an I/O was refused, or failed | [`Refused`] and [`Refusal`], [`CallError`], [`SubmitError`] and [`SubmitErrorKind`]; [`IoError`] |
+//! | share a disk between tenants | [`Service::add_group`], [`GroupOptions`], [`GroupGuard`], [`IoMax`]; the whole tree, [`GroupTree`]; the I/O of each group, [`Queue::group_io`] and [`GroupIo`]; the cases in which weights do not hold, [`Config::notes`] |
 //! | share driver tags between disks | [`SharedTags`] |
-//! | change a queue in use | [`Service::edit`] and [`Plan`]; by sysfs' names, [`Service::attribute`] and [`Service::set_attribute`]; hold it, [`Queue::freeze`] and [`Queue::quiesce`] |
-//! | see what it does | [`Service::stats`] and [`QueueStats`]; what does not come back, [`Service::set_observer`], [`Stall`] and [`Queue::outstanding`] |
-//! | write a device | [`DeviceQueue`], [`DeviceShape`], [`Inflight`], [`BioTable`]; how, in [`device`](mod@device) |
-//! | write a scheduler | [`Scheduler`], [`Factory`]; how, in [`sched`] |
-//! | test either | `testkit`, with the feature of that name |
-//! | run without threads or clocks | [`Queue::submitter`] and [`Submitter`], in [`engine`] |
+//! | reconfigure a running queue | [`Service::edit`] and [`Plan`]; by sysfs names, [`Service::attribute`] and [`Service::set_attribute`]; stop it for a while, [`Queue::freeze`] and [`Queue::quiesce`] |
+//! | observe a queue | [`Service::stats`] and [`QueueStats`]; I/Os that do not complete, [`Service::set_observer`], [`Stall`] and [`Queue::outstanding`] |
+//! | write a device | [`DeviceQueue`], [`DeviceShape`], [`Inflight`], [`BioTable`]; instructions, [`device`](mod@device) |
+//! | write a scheduler | [`Scheduler`], [`Factory`]; instructions, [`sched`] |
+//! | test a device or a scheduler | `testkit`, with the feature of that name |
+//! | run a queue without threads or clocks | [`Queue::submitter`] and [`Submitter`], in [`engine`] |
 //!
-//! The layers below are crates of their own, re-exported here as modules: [`core`](mod@core) has the nouns, [`sched`] the
-//! policies, [`engine`] the queue and the device port, [`device`](mod@device) virtual devices, [`runtime`] clocks, threads
-//! and clients, [`buf`] the buffers, and `uring`, on Linux, files and block devices.
+//! The lower layers are separate crates, re-exported here as modules: [`core`](mod@core) has the basic types, [`sched`]
+//! the schedulers, [`engine`] the queue and the device interface, [`device`](mod@device) the virtual devices,
+//! [`runtime`] the clocks, threads and clients, [`buf`] the buffers, and `uring`, on Linux, files and block devices.
 //!
 //! # Features
 //!
-//! `testkit`: the suites that every device and every scheduler passes, for those that are written elsewhere. For
-//! `[dev-dependencies]`.
+//! `testkit`: the conformance suites of the built-in devices and schedulers, for devices and schedulers of your own. It
+//! is meant for `[dev-dependencies]`.
 
 #![forbid(unsafe_code)]
 
@@ -142,7 +142,7 @@ pub use blkmq_sched::{Factory, Flow, GroupIo, Options, Scheduler, StatsLevel};
 #[doc(inline)]
 pub use blkmq_uring::UringDevice;
 
-/// What most programs need.
+/// The items that most programs need.
 pub mod prelude {
     pub use blkmq_buf::{AlignedBuf, BufferPool};
     pub use blkmq_core::{
@@ -152,18 +152,18 @@ pub mod prelude {
     pub use blkmq_runtime::{Answer, Blocking, Client, Clock, Handle, Reactor, Service, Submitted};
 }
 
-/// The virtual device that `text` describes: one that exists in this program only, for payloads of any type, also
-/// those that carry no data. [`open`] opens these and all others.
+/// Builds the virtual device that `text` describes. A virtual device exists only in this program and takes payloads of
+/// any type, including payloads without data. [`open`] opens virtual devices and all others.
 ///
 /// # Errors
-/// If there is no such device, or it does not take what is said about it; the error lists what is accepted.
+/// If there is no such device, or it does not accept a parameter; the error lists the accepted names.
 pub fn device(text: &str) -> Result<device::Device, device::DeviceError> {
     let cpus = runtime::available_cpus();
     let machine = device::MachineShape { cpus, nodes: runtime::numa_nodes() };
     device::registry::parse(text, &machine)
 }
 
-/// The scheduler called `name`, as sysfs spells it.
+/// Returns the scheduler called `name`, spelled as in sysfs; `None` if there is no such scheduler.
 #[must_use]
 pub fn scheduler(name: &str) -> Option<&'static Factory> {
     sched::registry::find(name)

@@ -1,7 +1,7 @@
-//! [`open`]: any device by its description, as after the command line's `--device`.
+//! [`open`]: opens any device by its description, the text that the command line takes after `--device`.
 //!
-//! Virtual devices are described in `blkmq-device`, files and block devices in `blkmq-uring`, and faults go around
-//! either. This file joins them; it knows no parameter of any.
+//! `blkmq-device` parses the descriptions of virtual devices, `blkmq-uring` those of files and block devices; a fault
+//! layer wraps either. This module chooses between them and knows no parameter of any device.
 
 use blkmq_buf::{BufferPool, IoBuf};
 use blkmq_core::{Payload, SECTOR_SIZE};
@@ -14,25 +14,25 @@ use blkmq_runtime::{Service, ServiceError, available_cpus, numa_nodes};
 use blkmq_uring::{FACTORY, UringDevice};
 use std::{fmt, io};
 
-/// A device that [`open`] has opened, for payloads whose bytes the kernel can reach ([`IoBuf`]), such as
+/// A device opened by [`open`]. Its payloads are buffers that the kernel can access ([`IoBuf`]), such as
 /// [`AlignedBuf`](blkmq_buf::AlignedBuf).
 ///
-/// It is a description: each queue built around it has hardware queues of its own.
+/// It is a description: each queue built for it gets hardware queues of its own.
 #[derive(Clone, Debug)]
 pub enum Device {
-    /// A device that exists in this program only.
+    /// A device that exists only in this program.
     Virtual(blkmq_device::Device),
     /// A file or block device.
     #[cfg(target_os = "linux")]
     File(FileDevice),
 }
 
-/// A file or block device, and the faults around it.
+/// A file or block device, and the fault layers around it.
 #[cfg(target_os = "linux")]
 #[derive(Clone, Debug)]
 pub struct FileDevice {
     device: UringDevice,
-    /// The outermost first.
+    /// The outermost layer first.
     faults: Vec<FaultsParams>,
     shape: DeviceShape,
     notes: Vec<String>,
@@ -41,7 +41,8 @@ pub struct FileDevice {
 /// Why a device could not be opened.
 #[derive(Debug)]
 pub enum OpenError {
-    /// The description names no device, or a parameter that it does not have; the text says what is accepted.
+    /// The description names an unknown device, or a parameter that the device does not have; the text lists the
+    /// accepted names.
     Description(DeviceError),
     /// The file or block device cannot be opened.
     #[cfg(target_os = "linux")]
@@ -59,7 +60,7 @@ impl fmt::Display for OpenError {
 }
 
 impl OpenError {
-    /// Is the reason that this machine, or this container, has no io_uring (that is recent enough)?
+    /// Returns true if this machine or container offers no io_uring, or none that is recent enough.
     #[must_use]
     pub fn is_unavailable(&self) -> bool {
         match self {
@@ -80,28 +81,27 @@ impl std::error::Error for OpenError {
     }
 }
 
-/// Opens the device that `text` describes: `NAME[,KEY=VALUE]...`, as after the command line's `--device`.
+/// Opens the device that `text` describes: `NAME[,KEY=VALUE]...`, as the command line takes it after `--device`.
 ///
 /// | | |
 /// |---|---|
 /// | `"uring:/dev/nvme0n1"`, `"uring:disk.img,size=64"` | a block device; a file, made 64 MiB long if it is shorter |
 /// | `"memory,size=1024"` | memory, 1 GiB |
-/// | `"null"`, `"disk"`, `"flash"` | null_blk's stand-in; models of a rotating disk and an SSD |
-/// | `"faults,error=0.01:uring:disk.img"` | any of them, where one request in a hundred fails |
+/// | `"null"`, `"disk"`, `"flash"` | a counterpart of null_blk; models of a rotating disk and an SSD |
+/// | `"faults,error=0.01:uring:disk.img"` | any of these, with one request in a hundred failing |
 ///
-/// `blkmq doc` lists every device and its parameters. How many hardware queues a device has by default depends on the
-/// machine.
+/// `blkmq doc` lists every device and its parameters. The default number of hardware queues depends on the machine.
 ///
 /// # Errors
-/// If there is no such device, it does not have a parameter that is given, or the file cannot be opened.
+/// If there is no such device, the device does not have a given parameter, or the file cannot be opened.
 pub fn open(text: &str) -> Result<Device, OpenError> {
     open_on(text, &MachineShape { cpus: available_cpus(), nodes: numa_nodes() })
 }
 
-/// As [`open`], with the defaults of a machine that is given.
+/// Opens a device as [`open`] does, with the defaults for `machine` instead of this machine.
 ///
 /// # Errors
-/// As [`open`].
+/// As for [`open`].
 pub fn open_on(text: &str, machine: &MachineShape) -> Result<Device, OpenError> {
     #[cfg(target_os = "linux")]
     if let Some(file) = FileDevice::open(text)? {
@@ -118,7 +118,7 @@ pub fn open_on(text: &str, machine: &MachineShape) -> Result<Device, OpenError> 
     })
 }
 
-/// The names that a description may begin with.
+/// Returns the names with which a description may begin.
 pub fn device_names() -> impl Iterator<Item = &'static str> {
     let names = registry::ALL.iter().map(|factory| factory.name);
     #[cfg(target_os = "linux")]
@@ -128,7 +128,7 @@ pub fn device_names() -> impl Iterator<Item = &'static str> {
 
 #[cfg(target_os = "linux")]
 impl FileDevice {
-    /// `None` if `text` describes another device.
+    /// Opens the file or block device that `text` describes; `None` if `text` describes another device.
     fn open(text: &str) -> Result<Option<Self>, OpenError> {
         let (mut faults, mut notes, mut inside) = (Vec::new(), Vec::new(), text.trim());
         while let Some(around) = Around::parse(inside).map_err(OpenError::Description)? {
@@ -147,21 +147,21 @@ impl FileDevice {
         Ok(Some(Self { device, faults, shape, notes }))
     }
 
-    /// The file itself, without the faults around it.
+    /// Returns the file itself, without the fault layers around it.
     #[must_use]
     pub fn device(&self) -> &UringDevice {
         &self.device
     }
 
     fn queues<P: IoBuf>(&self) -> io::Result<DeviceQueues<P>> {
-        // All that faults need of a shape they leave as it is.
+        // A fault layer reads only fields of the shape that no fault layer changes, so all take the outer shape.
         let around = |queues, params| Faulty::wrap(params, &self.shape, queues);
         Ok(self.faults.iter().rev().fold(self.device.queues()?, around))
     }
 }
 
 impl Device {
-    /// What the engine must know of it.
+    /// Returns what the engine must know of the device: its queues, limits and cache.
     #[must_use]
     pub fn shape(&self) -> &DeviceShape {
         match self {
@@ -171,13 +171,13 @@ impl Device {
         }
     }
 
-    /// Its size in bytes.
+    /// Returns the size in bytes.
     #[must_use]
     pub fn bytes(&self) -> u64 {
         self.shape().limits.capacity.saturating_mul(SECTOR_SIZE.into())
     }
 
-    /// What is done otherwise than was asked: one sentence each, for the user.
+    /// Returns where the device deviates from its description: one sentence for each point, for the user.
     #[must_use]
     pub fn notes(&self) -> &[String] {
         match self {
@@ -187,7 +187,7 @@ impl Device {
         }
     }
 
-    /// The name of the scheduler that Linux gives such a device; see [`BlockDevice::default_scheduler`].
+    /// Returns the name of the scheduler that Linux gives such a device; see [`BlockDevice::default_scheduler`].
     #[must_use]
     pub fn default_scheduler(&self) -> &'static str {
         match self {
@@ -197,8 +197,8 @@ impl Device {
         }
     }
 
-    /// Has queues that are built from now on register the memory of `pool` with the kernel, where the device can; see
-    /// `UringDevice::register`. Buffers of other memory can be used as well.
+    /// Makes queues that are built from now on register the memory of `pool` with the kernel, if the device supports
+    /// it; see `UringDevice::register`. Buffers outside the pool remain usable.
     pub fn register(&mut self, pool: &BufferPool) {
         match self {
             Self::Virtual(_) => {}
@@ -207,8 +207,8 @@ impl Device {
         }
     }
 
-    /// A service around it under the scheduler called `scheduler`, everything else at its default: the short form of
-    /// [`config`](BlockDevice::config) and [`Service::start`].
+    /// Starts a service for the device with the scheduler called `scheduler` and every other setting at its default:
+    /// the short form of [`config`](BlockDevice::config) and [`Service::start`].
     ///
     /// # Errors
     /// If there is no such scheduler, or the system refuses rings, memory or threads.
@@ -242,12 +242,12 @@ impl<P: IoBuf + Payload> BlockDevice<P> for Device {
     }
 }
 
-/// Why [`Device::start`] started nothing.
+/// Why [`Device::start`] did not start a service.
 #[derive(Debug)]
 pub enum StartError {
-    /// There is no scheduler of that name.
+    /// There is no scheduler of this name.
     Scheduler(String),
-    /// The hardware queues of the device cannot be made.
+    /// The hardware queues of the device cannot be created.
     Queues(io::Error),
     /// The service cannot start.
     Service(ServiceError),

@@ -1,15 +1,16 @@
-//! The suites that every device and every scheduler passes, for those that are written elsewhere.
+//! The conformance suites of the built-in devices and schedulers, for devices and schedulers of your own.
 //!
-//! With the feature `testkit`, which is for tests only: nothing here is fast, and everything panics with a sentence when
-//! something is wrong.
+//! The module needs the feature `testkit`, which is for tests only: the suites are not fast, and a suite panics with a
+//! sentence when it finds a fault.
 //!
 //! ```toml
 //! [dev-dependencies]
 //! blkmq = { version = "0.1", features = ["testkit"] }
 //! ```
 //!
-//! A scheduler gets scripts of every kind of step from a seed; a device a real queue in virtual time, with a thousand
-//! I/Os from a seed, and is then taken apart with some inside. Here are a scheduler and a device that are there already:
+//! The suite for a scheduler draws scripts of every kind of step from a seed. The suite for a device runs a real queue
+//! in virtual time with a thousand I/Os drawn from a seed; a second function takes the device apart while it holds
+//! requests. An example with a built-in scheduler and a built-in device:
 //!
 //! ```
 //! use blkmq::{BlockDevice, testkit};
@@ -30,7 +31,7 @@
 //! # Ok::<(), blkmq::device::DeviceError>(())
 //! ```
 //!
-//! For the behaviour of one scheduler there is [`scheduler::Driver`], for that of one device [`device::Rig`].
+//! To test the behaviour of one scheduler use [`scheduler::Driver`], and of one device [`device::Rig`].
 
 #[doc(inline)]
 pub use blkmq_device::testkit as device;

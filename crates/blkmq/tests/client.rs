@@ -1,9 +1,9 @@
-//! A client of a running service: what a program calls.
+//! The client of a running service: cancelling, and moving between threads.
 
 use blkmq::core::IoError;
 use blkmq::prelude::*;
 
-/// In the plug an I/O waits for certain, so that what comes of it does not depend on how fast a device is.
+/// The I/Os wait in the plug, so the outcome does not depend on the speed of the device.
 #[test]
 fn a_client_gives_up_an_io_that_still_waits() {
     let device = blkmq::device("null").expect("it takes no parameters");
@@ -24,8 +24,8 @@ fn a_client_gives_up_an_io_that_still_waits() {
     assert_eq!((client.in_flight(), service.stats().cancelled.total()), (0, 1), "it was done");
 }
 
-/// A ring wakes whichever thread sleeps on it: a client goes from thread to thread with reads in flight, of a file and of
-/// a device that ends its I/Os at certain times, and loses none.
+/// A client moves from thread to thread with reads in flight and loses no completion, on a file and on a device that
+/// completes its I/Os at fixed times: a ring wakes the thread that sleeps on it, whichever thread that is.
 #[test]
 fn a_client_moves_between_threads_with_ios_in_flight() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -48,7 +48,7 @@ fn a_client_moves_between_threads_with_ios_in_flight() {
                 client.push(io).expect("there is credit");
             }
             client.flush();
-            // Four of them are in flight at least, and go on to the next thread.
+            // At least four reads stay in flight when the client moves to the next thread.
             (client, ended) = std::thread::spawn(move || {
                 let most = client.in_flight() - 4;
                 client.wait(1, most, |done| {

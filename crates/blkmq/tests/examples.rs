@@ -1,5 +1,5 @@
-//! The examples run and check themselves, and what two of them show is right: the scheduler keeps the contract
-//! of schedulers, and the device that of devices.
+//! The examples run and check their own results. The example scheduler and the example device also pass the conformance
+//! suites.
 
 #[path = "../examples/callbacks.rs"]
 mod callbacks;
@@ -35,7 +35,7 @@ fn embed_runs() {
     embed::main().expect("nothing fails on the null device");
 }
 
-/// A file of 3 MiB and a block, each of whose words says where it is.
+/// Copies a file of 3 MiB and one block, in which each word holds its own index.
 #[test]
 fn copy_copies_a_file() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -82,11 +82,11 @@ fn storage_engine_loses_nothing_that_it_acknowledged() {
     storage_engine::main().expect("its disk keeps what was flushed");
 }
 
-/// Pages that [`event_loop_copies_pages`] has copied, by several connections at once.
+/// The number of pages that [`event_loop_copies_pages`] copies through several connections at once.
 const PAGES: u64 = 96;
 const PAGE: usize = 4096;
 
-/// Asks for every third page, all at once, and waits for the answers.
+/// Requests every third page, all at once, and waits for the answers.
 fn copy_a_third(socket: &Path, first: u64) {
     let mut stream = UnixStream::connect(socket).expect("the server listens");
     let lines: String = (first..PAGES).step_by(3).map(|page| format!("copy {page}\n")).collect();
@@ -100,7 +100,7 @@ fn copy_a_third(socket: &Path, first: u64) {
     assert_eq!(answers, expected);
 }
 
-/// Between `from` and `to`, through the socket.
+/// Copies pages between `from` and `to` through the server's socket, and checks them.
 fn copy_pages(folder: &Path, from: &Device, to: &Device) {
     let service = from.start("none").expect("it can run");
     let mut blocking = service.blocking().expect("the first one");
@@ -144,7 +144,8 @@ fn event_loop_copies_pages() {
     let folder = tempfile::tempdir().expect("a folder");
     let memory = || blkmq::open("memory,size=1").expect("memory");
     copy_pages(folder.path(), &memory(), &memory());
-    // With deadlines instead of answers within the call, and with descriptors of rings.
+    // Then on devices that complete after a time instead of within the call, and on files, because the rings of files
+    // have descriptors.
     let slow = || blkmq::open("memory,size=1,irqmode=2,completion_nsec=300000").expect("memory");
     copy_pages(folder.path(), &slow(), &slow());
     let file =
@@ -184,7 +185,7 @@ fn own_scheduler_caps_writes_and_lets_reads_pass() {
     };
     let writes = insert(&mut driver, Op::Write, 3);
     let reads = insert(&mut driver, Op::Read, 3);
-    // In turns, and only reads once two writes are at the device.
+    // Reads and writes in turns; only reads once two writes are at the device.
     for expected in [reads[0], writes[0], reads[1], writes[1], reads[2]] {
         assert_eq!(driver.pick(), Pick::Issue(expected));
     }

@@ -1,8 +1,8 @@
-//! Every byte, while everything happens at once: threads that write stamped blocks and read them back, merging,
-//! faults at the device, flushes, and a queue that is made up anew all the while.
+//! Data integrity under load: threads write stamped blocks and read them back, with merging, faults at the device and
+//! flushes, while the queue is reconfigured again and again.
 //!
-//! `BLKMQ_SWITCHES` says how often (100 unless set); `cargo test -p blkmq --test integrity -- --nocapture` prints
-//! what came of it.
+//! `BLKMQ_SWITCHES` is the number of reconfigurations (default 100);
+//! `cargo test -p blkmq --test integrity -- --nocapture` prints the results.
 
 use blkmq::core::{Buffer, Nanos, Rng};
 use blkmq::engine::Plan;
@@ -13,15 +13,15 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 const THREADS: u16 = 4;
 const DEPTH: u32 = 16;
-/// Of each thread; the regions do not overlap.
+/// Blocks of each thread; the regions of threads do not overlap.
 const BLOCKS: u64 = 512;
 const BLOCK: usize = 4096;
 const SECTORS: u32 = BLOCK as u32 / 512;
-/// I/Os of all threads together between two changes of the queue: a few milliseconds' worth.
+/// I/Os of all threads together between two reconfigurations: a few milliseconds of work.
 const BETWEEN: u64 = 200;
 
-/// What block `block` of `thread` holds after its `generation`th write: its name and then noise that follows from
-/// it, so that a byte from anywhere else is seen.
+/// Fills `bytes` with the content of block `block` of `thread` after its `generation`th write: its name, and noise
+/// derived from the name, so that a byte from any other block or write is detected.
 fn stamp(thread: u16, block: u64, generation: u32, bytes: &mut [u8]) {
     let name = u64::from(thread) << 48 | block << 32 | u64::from(generation);
     let mut noise = Rng::new(name);
@@ -31,7 +31,7 @@ fn stamp(thread: u16, block: u64, generation: u32, bytes: &mut [u8]) {
     }
 }
 
-/// One thread's blocks: how often each was written, and whether one of its I/Os is under way.
+/// A thread and its blocks: how often each block was written, and whether an I/O for it is in flight.
 struct Worker<'a> {
     thread: u16,
     client: Client<Buffer>,
@@ -59,7 +59,7 @@ impl Worker<'_> {
             last = now;
         }
         self.take(DEPTH);
-        // All of it once more, at rest.
+        // Read all blocks once more, with no other I/O in flight.
         for block in 0..BLOCKS {
             self.push(self.client.clock().now(), Op::Read, block);
             self.take(1);
@@ -74,7 +74,7 @@ impl Worker<'_> {
         }
         let op = if self.rng.chance(1, 2) { Op::Read } else { Op::Write };
         self.push(now, op, block);
-        // Often the neighbour as well, to be merged.
+        // Often push an I/O for the next block as well, so that they merge.
         let next = (block + 1) % BLOCKS;
         if self.rng.chance(1, 2) && self.client.in_flight() < DEPTH && !self.busy[next as usize] {
             self.push(now, op, next);
@@ -97,7 +97,7 @@ impl Worker<'_> {
         self.client.push_at(now, io).expect("there is credit for it");
     }
 
-    /// Waits for `least`, checks what came.
+    /// Waits for at least `least` completions and checks the data of reads.
     fn take(&mut self, least: u32) {
         let mut came = Vec::new();
         self.client.wait(least, DEPTH, |io| came.push(io));
@@ -124,7 +124,7 @@ impl Worker<'_> {
     }
 }
 
-/// Another way to make the queue up, in turn: every scheduler, depth, scope, access.
+/// Returns the `nth` plan: schedulers, depths, scopes and access modes take turns.
 fn next_plan(plan: Plan, nth: u64) -> Plan {
     let all = registry::ALL;
     let plan = plan.scheduler(all[nth as usize % all.len()]);

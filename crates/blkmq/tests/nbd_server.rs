@@ -1,4 +1,4 @@
-//! The example's server, spoken to byte by byte. Real clients speak to it in `cargo xtask interop`.
+//! The NBD server among the examples, tested byte by byte. `cargo xtask interop` tests it with real clients.
 
 #![cfg(target_os = "linux")]
 
@@ -14,7 +14,7 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
 use std::thread;
 
-/// Options, and kinds of their replies.
+/// NBD's options, and the types of their replies.
 const EXPORT_NAME: u32 = 1;
 const ABORT: u32 = 2;
 const LIST: u32 = 3;
@@ -23,7 +23,7 @@ const GO: u32 = 7;
 const STRUCTURED: u32 = 8;
 const ACK: u32 = 1;
 const ERROR: u32 = 1 << 31;
-/// Commands.
+/// NBD's commands and command flags.
 const READ: u16 = 0;
 const WRITE: u16 = 1;
 const DISC: u16 = 2;
@@ -33,7 +33,7 @@ const ZEROES: u16 = 6;
 const FUA: u16 = 1;
 const SIZE: u64 = 64 << 20;
 
-/// Runs `clients` against a server of 64 MiB of memory, and ends that.
+/// Runs `clients` against a server for `device`, and stops the server.
 fn with_server(device: &str, scheduler: Option<&str>, clients: impl FnOnce(&Path)) {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("socket");
@@ -41,7 +41,7 @@ fn with_server(device: &str, scheduler: Option<&str>, clients: impl FnOnce(&Path
     let end = UnixStream::from(OwnedFd::from(listener.try_clone().expect("a descriptor")));
     thread::scope(|scope| {
         let server = scope.spawn(|| Server::new(device, scheduler)?.run(&listener));
-        // Whatever the clients assert, the server ends.
+        // The server must stop even if an assertion of a client fails.
         let clients = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| clients(&path)));
         end.shutdown(Shutdown::Both).expect("it listens");
         server.join().expect("it does not panic").expect("it serves");
@@ -52,7 +52,7 @@ fn with_server(device: &str, scheduler: Option<&str>, clients: impl FnOnce(&Path
 struct Client(UnixStream);
 
 impl Client {
-    /// Greeted, and nothing asked.
+    /// Connects and exchanges greetings; negotiates no option.
     fn connect(path: &Path) -> Self {
         let mut new = Self(UnixStream::connect(path).expect("it listens"));
         assert_eq!(new.receive(18), b"NBDMAGICIHAVEOPT\0\x01");
@@ -60,7 +60,7 @@ impl Client {
         new
     }
 
-    /// In transmission, with the export of this name.
+    /// Connects and enters the transmission phase with the export of this name.
     fn go(path: &Path, name: &str) -> Self {
         let mut new = Self::connect(path);
         new.option(GO, &go(name, &[]));
@@ -79,7 +79,7 @@ impl Client {
         bytes
     }
 
-    /// The server has closed, and said nothing before.
+    /// Asserts that the server has closed the connection without sending more.
     fn assert_closed(mut self) {
         let end = self.0.read(&mut [0]);
         assert!(end.as_ref().map_or(true, |len| *len == 0), "{end:?}");
@@ -98,7 +98,7 @@ impl Client {
         (word(12), self.receive(word(16) as usize))
     }
 
-    /// Sends a command whose cookie is its offset, turned round.
+    /// Sends a command; its cookie is the bitwise complement of its offset.
     fn request(&mut self, (flags, command): (u16, u16), offset: u64, len: u32, data: &[u8]) {
         self.send(&[
             &0x2560_9513_u32.to_be_bytes(),
@@ -111,7 +111,7 @@ impl Client {
         ]);
     }
 
-    /// The error in the next reply, and the offset of its request.
+    /// Receives a reply; returns its error and the offset of its request.
     fn reply(&mut self) -> (u32, u64) {
         let header = self.receive(16);
         assert_eq!(header[..4], 0x6744_6698_u32.to_be_bytes());
@@ -119,7 +119,7 @@ impl Client {
         (word, !u64::from_be_bytes(*header[8..].first_chunk().expect("8 bytes")))
     }
 
-    /// A command that moves no data to the client: its error.
+    /// Sends a command without data, and returns the error in its reply.
     fn call(&mut self, command: u16, offset: u64, len: u32) -> u32 {
         self.request((0, command), offset, len, &[]);
         let (error, place) = self.reply();
@@ -138,13 +138,13 @@ impl Client {
     }
 }
 
-/// What GO says of the export: its size, and all flags that the server knows.
+/// The export information in the reply to GO: its size, and all flags that the server knows.
 fn facts() -> Vec<u8> {
     let flags = 1 | 4 | 8 | 32 | 64 | 256_u16;
     [&[0, 0], &SIZE.to_be_bytes()[..], &flags.to_be_bytes()].concat()
 }
 
-/// The data of GO and INFO.
+/// The data of a GO or INFO option.
 fn go(name: &str, infos: &[u16]) -> Vec<u8> {
     let (len, count) = (name.len() as u32, infos.len() as u16);
     let infos: Vec<u8> = infos.iter().flat_map(|info| info.to_be_bytes()).collect();
@@ -157,7 +157,7 @@ const DEVICE: &str = "memory,size=64,discard=1";
 fn what_is_written_is_read_back() {
     with_server(DEVICE, None, |path| {
         let (mut one, mut other) = (Client::go(path, ""), Client::go(path, "weight=300"));
-        // Longer than buffers of the pool, and than what a socket holds.
+        // Longer than the pool's buffers, and than a socket's buffer.
         let long: Vec<u8> = (0..5_u32 << 20).map(|at| (at >> 9) as u8).collect();
         assert_eq!(one.write(0, 512, &long), 0);
         assert_eq!(one.call(FLUSH, 0, 0), 0);
@@ -174,7 +174,7 @@ fn what_is_written_is_read_back() {
         let mut replies = [one.reply(), one.reply(), one.reply()];
         replies.sort_unstable();
         assert_eq!(replies, [(0, 0), (0, 512), (0, 1024)]);
-        // Then the server closes; the other one goes on.
+        // The server closes this connection and goes on with the other.
         one.request((0, DISC), 0, 0, &[]);
         one.assert_closed();
         assert_eq!(other.read(512, 512), [0; 512]);
@@ -198,7 +198,7 @@ fn a_request_that_makes_no_sense_has_its_number_and_the_next_one_is_understood()
     with_server(bad, None, |path| {
         let mut client = Client::connect(path);
         client.option(EXPORT_NAME, b"");
-        // Without TRIM, and 124 zeroes behind it.
+        // The flags lack TRIM, and 124 zeroes follow them.
         assert_eq!(client.receive(134)[8..10], (1 | 4 | 8 | 64 | 256_u16).to_be_bytes());
         assert_eq!((client.call(READ, 4096, 512), client.call(TRIM, 0, 512)), (5, 95));
         assert_eq!(client.read(0, 512), [0; 512]);
@@ -227,7 +227,7 @@ fn options_are_answered_until_there_is_an_export() {
         assert_eq!(client.option_reply(INFO), (ACK, vec![]));
         client.option(ABORT, &[]);
         assert_eq!(client.option_reply(ABORT), (ACK, vec![]));
-        // One byte at a time.
+        // An option that arrives one byte at a time.
         let mut client = Client::connect(path);
         let data = go("weight=1000", &[]);
         let len = (data.len() as u32).to_be_bytes();
@@ -262,7 +262,7 @@ fn a_client_that_has_lost_step_is_closed_and_others_go_on() {
         let mut client = Client::go(path, "");
         client.request((0, WRITE), 0, (32 << 20) + 1, &[]);
         client.assert_closed();
-        // Gone in the middle of a write, and with a reply that it does not wait for.
+        // A client that closes in the middle of a write, and before it receives a reply.
         let mut client = Client::go(path, "");
         client.request((0, READ), 0, 1 << 20, &[]);
         client.request((0, WRITE), 0, 4096, &[1; 100]);
@@ -271,7 +271,7 @@ fn a_client_that_has_lost_step_is_closed_and_others_go_on() {
     });
 }
 
-/// A client that asks for much and takes nothing has its requests wait in its socket, and nobody else's.
+/// The requests of a client that sends many and reads no replies wait in its socket; other clients are served.
 #[test]
 fn a_client_that_does_not_read_stalls_itself_only() {
     with_server(DEVICE, None, |path| {
@@ -293,13 +293,13 @@ fn a_client_that_does_not_read_stalls_itself_only() {
     });
 }
 
-/// Each connection has a group of its own, and gives it back.
+/// Each connection has a group of its own, and removes it when it closes.
 #[test]
 fn clients_come_and_go() {
     with_server(DEVICE, None, |path| {
         for _ in 0..3 {
             let mut clients: Vec<_> = (0..32).map(|_| Client::go(path, "weight=7")).collect();
-            // One too many.
+            // One connection more than the server allows.
             Client(UnixStream::connect(path).expect("it listens")).assert_closed();
             for client in &mut clients {
                 assert_eq!(client.read(0, 512), [0; 512]);

@@ -1,6 +1,6 @@
-//! What a server or an engine needs has a name, and so a page, under `blkmq` itself.
+//! Every item that a server or a storage engine needs is exported, and so documented, by `blkmq` itself.
 
-/// Names that must be there: for the compiler, and as a list for the tests below.
+/// Names that `blkmq` must export: an import for the compiler, and a list for the tests below.
 macro_rules! reachable {
     ($list:ident: $($name:ident),* $(,)?) => {
         mod names {
@@ -15,27 +15,27 @@ reachable!(ITEMS:
     // Devices and buffers.
     open, open_on, device, device_names, Device, OpenError, StartError, AlignedBuf, BufferPool,
     IoBuf, Payload,
-    // I/Os and what comes of them.
+    // I/Os and their results.
     Io, Bytes, Sectors, Op, IoFlags, IoPrio, Class, Owner, Completion, IoResult, IoError,
     Refused, Refusal, Unsubmitted, SECTOR_SIZE,
     // Services and clients.
     Config, ConfigError, Service, ServiceError, Client, Batch, Blocking, CallError, Canceller, Clock, Waiting,
     PumpMode, Placement, Reactor, ReactorError, Handle, Submitted, Answer, NotTaken, SubmitError,
     SubmitErrorKind, Unavailable, NoSubmitterLeft, Permit, Reserving,
-    // A queue in use.
+    // A running queue.
     Queue, QueueStats, Plan, Change, ChangeError, EditError, Freeze, Quiesce, Access, NoMerges,
     Event, Observer, Stall, Resumed, Outstanding, Place,
     // Tenants, and disks behind one adapter.
     GroupOptions, GroupGuard, GroupId, GroupTree, Group, GroupError, IoMax, IoMaxError, SharedTags,
     ConfigNote, GroupIo, Flow, Stats, StatsLevel,
-    // Devices and schedulers of one's own.
+    // Interfaces for writing devices and schedulers.
     BlockDevice, DeviceQueue, DeviceQueues, DeviceShape, Limits, WriteCache, DEFAULT_TIMEOUT, BioTable, Inflight, Enqueued,
     Busy, Finished, Verdict, Expiry, Scheduler, Factory, Options, scheduler,
-    // Without threads or clocks.
+    // Queues without threads or clocks.
     Submitter, Instant, Nanos,
 );
 
-/// Only where there are files.
+/// Names that exist only on Linux, where there are file devices.
 #[cfg(target_os = "linux")]
 mod linux {
     #[allow(unused_imports, reason = "to be reachable is all that is asked of them")]
@@ -43,11 +43,11 @@ mod linux {
 }
 const LINUX: &[&str] = &["FileDevice", "Sleep", "UringDevice", "wait_any"];
 
-/// What clients need of the runtime is all that it has, but for these.
+/// Items of the runtime that `blkmq` need not export; it must export all others.
 const OF_THE_MACHINE: &[&str] =
     &["STALL_AFTER", "available_cpus", "numa_nodes", "wall_clock_millis"];
 
-/// The items at the top of a crate, from the text of what is public.
+/// Returns the items at the top of a crate, from the listing of its public API.
 fn items<'a>(text: &'a str, name: &'a str) -> impl Iterator<Item = &'a str> {
     text.lines().filter(|line| line.starts_with("pub ")).filter_map(move |line| {
         let (_, path) = line.split_once(&format!(" {name}::"))?;
@@ -73,7 +73,7 @@ fn what_clients_and_buffers_need_is_in_the_list() {
     }
 }
 
-/// A name in the list that the front page does not lead to is found by those only who know it.
+/// The front page links to the items with which a program begins, because a reader finds only linked items.
 #[test]
 fn the_front_page_leads_to_what_servers_begin_with() {
     let page = include_str!("../src/lib.rs");

@@ -1,10 +1,10 @@
-//! What `README.md` shows and promises is what there is: its snippet is the doctest of this crate, line by
-//! line, and setting up takes two commands.
+//! `README.md` agrees with the code: its snippet is the doctest of this crate, line by line, and the setup takes two
+//! commands.
 
 const README: &str = include_str!("../../../README.md");
 const LIBRARY: &str = include_str!("../src/lib.rs");
 
-/// The fenced blocks of a page in Markdown: what stands behind the opening fence, and the lines.
+/// Returns the fenced blocks of a Markdown page: the text behind the opening fence, and the lines.
 fn blocks(page: &str) -> Vec<(&str, Vec<&str>)> {
     let (mut blocks, mut open): (Vec<(&str, Vec<&str>)>, _) = (Vec::new(), false);
     for line in page.lines() {
@@ -21,7 +21,7 @@ fn blocks(page: &str) -> Vec<(&str, Vec<&str>)> {
     blocks
 }
 
-/// The part of the page under `heading`.
+/// Returns the part of the page under `heading`.
 fn section<'a>(page: &'a str, heading: &str) -> &'a str {
     let (_, rest) = page.split_once(&format!("\n## {heading}\n")).expect("the heading is there");
     rest.split_once("\n## ").map_or(rest, |(section, _)| section)
@@ -34,7 +34,7 @@ fn the_snippet_is_the_doctest() {
     let page = page.join("\n");
     let doctests: Vec<_> = blocks(&page).into_iter().filter(|(info, _)| info.is_empty()).collect();
     let [(_, doctest)] = &doctests[..] else { panic!("{} doctests, not one", doctests.len()) };
-    // Lines that begin with a number sign are hidden from readers.
+    // rustdoc hides lines that begin with a number sign.
     let doctest: Vec<&str> =
         doctest.iter().copied().filter(|line| !line.starts_with("# ")).collect();
     assert!(doctest.len() > 10, "{} lines show little", doctest.len());

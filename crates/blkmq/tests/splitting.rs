@@ -1,10 +1,10 @@
-//! Clients of a device that takes less at once than they ask for: what they wait for is I/Os, not parts.
+//! I/Os that are split by the limits of the device: a client waits for I/Os, not for parts.
 
 use blkmq::core::Buffer;
 use blkmq::engine::{PumpMode, Refusal};
 use blkmq::prelude::*;
 
-/// 8 sectors at once.
+/// Starts a service for a device that takes at most 8 sectors in a request.
 fn service(pump: PumpMode, depth: u32) -> Service<Buffer> {
     let device = blkmq::device("null,max_sectors=8,irqmode=1").expect("a null device");
     let config = Config { pump, depth, ..device.config() };
@@ -27,7 +27,7 @@ fn a_client_waits_for_ios_and_for_no_more_than_there_are() {
             client.push_at(now, io(24, 2)).expect("there is credit");
             assert_eq!((client.in_flight(), client.outstanding()), (9, 3));
             let mut done = Vec::new();
-            // Two, then all that is left, though more is asked for.
+            // Wait for two, then for more than are left.
             let mut take = |c: Completion<Buffer>| {
                 assert_eq!(c.result, Ok(()));
                 done.push((c.cookie, c.payload.into_inner().len()));

@@ -1,4 +1,4 @@
-//! Every device of the registry passes the suite, with its defaults and with whatever a seed turns on.
+//! Every device of the registry passes the conformance suite, with its defaults and with parameters drawn from a seed.
 
 mod common;
 
@@ -16,7 +16,7 @@ fn null(text: &str, seed: u64) -> Outcome {
     conforms("null", text, seed)
 }
 
-/// Parameters that work together in every combination, each with a few values.
+/// Parameters that are valid in every combination, each with a few values.
 type Choices = &'static [(&'static str, &'static [&'static str])];
 
 #[test]
@@ -61,7 +61,7 @@ const CHOICES: Choices = &[
     ("dev_resource", &["1:100:0:30", "5:60:9:40"]),
 ];
 
-/// The same for the disk.
+/// The choices for the disk.
 const OF_DISK: Choices = &[
     ("preset", &["sata7200", "sas15k"]),
     ("size", &["1", "64", "100000"]),
@@ -97,7 +97,7 @@ const OF_DISK: Choices = &[
     ("occupancy", &["0", "1"]),
 ];
 
-/// Of the flash device, on which no more than a few MiB are needed to fill every buffer and every block.
+/// The choices for the flash device, which is so small that a few MiB fill every buffer and every block.
 const FLASH: Choices = &[
     ("preset", &["sata", "sata-dc", "nvme-tlc", "nvme-client", "nvme-mlc", "low-latency"]),
     ("submit_queues", &["1", "2", "4"]),
@@ -138,7 +138,7 @@ const FLASH: Choices = &[
     ("occupancy_size", &["0", "100"]),
 ];
 
-/// A subset of the choices, each with probability one in three, printed by whoever fails.
+/// Draws a description: each of the choices with probability one in three. The caller prints it.
 fn drawn(rng: &mut Rng, choices: Choices) -> String {
     let mut text = format!("seed={}", rng.next_u64());
     for (name, values) in choices {
@@ -170,12 +170,12 @@ fn whatever_a_seed_turns_on_conforms() {
     );
 }
 
-/// A disk alone, and with faults around it.
+/// The disk alone, and with faults around it.
 #[test]
 fn whatever_a_seed_turns_on_a_disk_conforms() {
     let (mut merged, mut failed) = (0, 0);
     for seed in 0..40 {
-        // Many of the suite's reads meet the bad sectors, and none may be given up.
+        // Many of the suite's reads meet bad sectors; the recovery is short, so that no read is given up.
         let rest = drawn(&mut Rng::new(seed), OF_DISK);
         let disk = format!("disk,recovery_nsec=50000000,{rest}");
         let faults = "faults,error=0.02,requeue=0.02,late=0.1,reorder=0.1,timeout=0.002,times=20";

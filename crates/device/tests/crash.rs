@@ -1,8 +1,7 @@
-//! What power cuts take, over tens of thousands of them: everything that was promised to be durable survives,
-//! nothing that no flush has covered is durable, no block is torn, and what comes back was written there at
-//! some time since.
+//! Tens of thousands of power cuts: every write that was promised to be durable survives, no write is durable that no
+//! flush has covered, no block is torn, and a block that is read after a cut holds a version that was written to it.
 //!
-//! First the memory device almost alone, then through whole queues with everything that they do.
+//! The first test cuts a memory device behind a simple queue; the others use whole queues with all their features.
 
 #[path = "common/application.rs"]
 mod application;
@@ -19,7 +18,7 @@ use blkmq_engine::{
 use bytes::Disk;
 use common::{described, device};
 
-/// Cuts of a device that a single submitter writes to without merging, two thousand for each kind.
+/// Cuts the power of a device with a single submitter and without merging, 2000 times for each description.
 #[test]
 fn ten_thousand_crashes_take_only_what_was_not_promised() {
     let texts = [
@@ -68,17 +67,17 @@ fn some_time(application: &mut Application, rng: &mut Rng) {
     application.take();
 }
 
-/// What is put between the queue and the device, to see that it is found out.
+/// A planted lie about durability, which the application must detect.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Plant {
     Nothing,
-    /// The queue is told that there is no cache.
+    /// The queue is told that the device has no cache.
     CacheDenied,
     /// The queue is told that the device honours FUA.
     FuaClaimed,
-    /// Flushes are answered and never reach the device.
+    /// Flushes are completed without reaching the device.
     FlushesSwallowed,
-    /// The queue and the application are told of a cache that is not there.
+    /// The queue and the application are told of a cache that the device does not have.
     CacheInvented,
 }
 
@@ -106,7 +105,7 @@ impl DeviceQueue<Buffer> for Swallows {
     }
 }
 
-/// A device and the habits of who uses it, drawn from a seed.
+/// A device and the settings of its queue, drawn from a seed.
 struct Drawn {
     device: Device,
     scheduler: &'static blkmq_sched::Factory,
@@ -166,7 +165,7 @@ impl Drawn {
     }
 }
 
-/// One seed: a queue, some work of several submitters, a cut, and the same once more on what is left.
+/// Runs one seed: a queue, I/Os from several submitters and a power cut, and then the same again on the surviving data.
 fn cut_twice(seed: u64, cache: &str, plant: Plant) -> Result<Tally, String> {
     let mut rng = Rng::new(seed);
     let mut drawn = Drawn::new(&mut rng, cache);
@@ -218,7 +217,7 @@ fn a_cut_repeats() {
     }
 }
 
-/// The judge can condemn: each lie about what is durable is found within a few seeds.
+/// The check can fail: each planted lie about durability is found within 100 seeds.
 #[test]
 fn what_breaks_a_promise_is_found() {
     for (plant, cache) in [
@@ -235,8 +234,7 @@ fn what_breaks_a_promise_is_found() {
     }
 }
 
-/// A device that loses its power alone: what is in flight ends with EIO, flushes too, and what comes after is
-/// a life of its own.
+/// The device alone loses its power: I/Os in flight, including flushes, end with EIO, and later I/Os work.
 #[test]
 fn what_is_in_flight_at_a_crash_ends_with_an_error() {
     let device = device("memory", "irqmode=2,cache_size=1");
@@ -266,7 +264,7 @@ fn a_crash_depends_on_its_seed_and_on_the_devices() {
     assert!((1..20).any(|seed| left(&format!("seed={seed}"), 3) != left("seed=0", 3)));
 }
 
-/// Without a cache, and with answers within the call, there is nothing that a crash could take.
+/// Without a cache, and with completion within the call, a crash loses no data.
 #[test]
 fn what_is_completed_without_a_cache_survives() {
     let device = device("memory", "irqmode=0");

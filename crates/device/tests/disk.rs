@@ -1,5 +1,5 @@
-//! The disk device against what is published of the drives that it models: each row of the tables on its page
-//! (`doc/disk.md`) is measured here, and the page must say what comes out.
+//! The disk device against the published figures of the drives that it models. Each row of the tables on its page
+//! (`doc/disk.md`) is measured here, and the page must agree with the measurement.
 
 mod common;
 
@@ -10,10 +10,10 @@ use blkmq_engine::{Config, NoMerges};
 use blkmq_sched::{Factory, deadline, none};
 use common::{described, device};
 
-/// Sectors of 32 GiB.
+/// The number of sectors in 32 GiB.
 const GIB_32: u64 = 1 << 26;
 
-/// A queue around a disk in which every I/O is a request.
+/// A queue around a disk without merging, so that every I/O is a request.
 fn rig_under(scheduler: &'static Factory, text: &str) -> Rig {
     let device = device("disk", text);
     let config = Config { nomerges: NoMerges::None, depth: 4096, ..device.config() };
@@ -48,21 +48,21 @@ fn closed_loop(
     rig.now - begin
 }
 
-/// I/Os of 4 KiB in a second, at random places below sector `end`.
+/// Returns the rate of 4 KiB I/Os per second at random offsets below sector `end`.
 fn random(mut rig: Rig, op: Op, depth: usize, end: u64) -> f64 {
     let (mut rng, count) = (Rng::new(1), 5000);
     let took = closed_loop(&mut rig, depth, count, |_| (op, rng.below(end / 8) * 8, 8));
     count as f64 * 1e9 / took.0 as f64
 }
 
-/// Millions of bytes in a second, in I/Os of 64 KiB one behind the other from `sector` on, one at a time.
+/// Returns the rate in 10^6 bytes per second of sequential I/Os of 64 KiB from `sector` on, one at a time.
 fn stream(mut rig: Rig, op: Op, sector: u64) -> f64 {
     let count = 2000;
     let took = closed_loop(&mut rig, 1, count, |n| (op, sector + n * 128, 128));
     (count * 65_536) as f64 * 1e3 / took.0 as f64
 }
 
-/// A row of the page's table: what is published, what the model does, and how far apart that is.
+/// Checks a row of the page's table: the published figure, the model's figure, and the deviation, at most 10 %.
 fn check(what: &str, published: f64, model: f64) {
     let deviation = (model / published - 1.0) * 100.0;
     let row = format!("| {what} | {published:.1} | {model:.1} | {deviation:+.1} % |");
@@ -87,7 +87,7 @@ fn the_deskstar_does_what_is_published_of_it() {
     let sorted = random(elevator, Op::Read, 48, GIB_32);
     check(&format!("{within}48 in an elevator, drive at depth 1"), published(650.0), sorted);
     check(&format!("{within}depth 32"), published(942.0), read("", 32, GIB_32));
-    // Nothing is published of this one.
+    // There is no published figure for this row.
     let anywhere = format!("{:.1} reads per second", read("", 32, sectors));
     let page = Vec::from_iter(include_str!("../doc/disk.md").split_whitespace()).join(" ");
     assert!(page.contains(&anywhere), "the page should say: {anywhere}");
@@ -110,7 +110,7 @@ fn the_cheetah_does_what_is_published_of_it() {
     check("random 4 KiB writes, no cache, depth 1", derived(3.9), written);
 }
 
-/// Axboe's measurement gives the factor: 942 for 489 KiB/s.
+/// The factor comes from Axboe's measurement: 942 KiB/s instead of 489 KiB/s.
 #[test]
 fn reordering_beats_first_come_first_served_as_it_does_in_the_drive() {
     let factor = |text: &str, end| {
@@ -134,7 +134,7 @@ fn a_write_is_as_fast_as_a_cache_lets_it_be() {
         (60.0..72.0).contains(&cached),
         "the medium's rate, once the cache is half full: {cached:.1}"
     );
-    // Each write comes just too late for the sectors behind the one before it.
+    // Each write arrives just too late for the sectors behind the previous write.
     let revolution = 65_536.0 / 8.33e3;
     assert!((0.8 * revolution..revolution).contains(&through), "{through:.1}");
 }

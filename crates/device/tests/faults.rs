@@ -1,4 +1,4 @@
-//! Faults around other devices, counted one by one, and the conformance of all of them together.
+//! Faults around other devices: each kind of fault by itself, and the conformance of all kinds together.
 
 #[path = "common/bytes.rs"]
 mod bytes;
@@ -19,7 +19,7 @@ fn at(ns: u64) -> Instant {
     Instant::from_nanos(ns)
 }
 
-/// Sends `ios` reads side by side and runs until they have ended: cookies, results and times.
+/// Sends `ios` reads at once and runs until they have ended. Returns their cookies, results and times.
 fn ended(device: &Device, ios: u64) -> (Rig, Vec<(u64, IoResult, Instant)>) {
     let mut rig = rig(device);
     for io in 0..ios {
@@ -46,7 +46,7 @@ fn errors_strike_as_often_as_they_may() {
     }
 }
 
-/// Who is told of an error must not rely on anything: half of the writes are done.
+/// A failed write may or may not have reached the medium: half of the failed writes are done.
 #[test]
 fn of_what_fails_half_is_done() {
     let device = described("faults,write_error=1,read_error=0:memory,size=1");
@@ -117,7 +117,7 @@ fn faults_stand_around_faults() {
     assert!(results.contains(&Err(IoError::NO_SPACE)) && results.contains(&Ok(())));
 }
 
-/// Like a real device: it cannot tell when anything will happen.
+/// A device that, like hardware, cannot tell the time of its next event.
 struct Mute(Box<dyn DeviceQueue<u64>>);
 
 impl DeviceQueue<u64> for Mute {
@@ -140,7 +140,7 @@ fn faulty(text: &str, shape: &DeviceShape, queues: DeviceQueues<u64>) -> DeviceQ
     Faulty::wrap(&FaultsParams::parse(&pairs).expect("possible").0, shape, queues)
 }
 
-/// Whatever is held back around a device that cannot tell its times is not forgotten.
+/// A request that the fault layer holds back is not forgotten, even if the inner device cannot tell its times.
 #[test]
 fn a_device_that_cannot_tell_is_asked_all_the_same() {
     let inner = described("null,irqmode=1,hw_queue_depth=4");
@@ -162,14 +162,14 @@ fn a_device_that_cannot_tell_is_asked_all_the_same() {
             left -= submitter.reap(u32::MAX, |_| ());
             let next = submitter.next_deadline();
             assert!(left == 0 || next.is_some(), "{text}: {left} are in flight for ever");
-            // Polled, as time goes by.
+            // The device is polled as time passes.
             now = now.max(next.unwrap_or(now)) + Nanos(100_000);
         }
         assert_eq!(queue.stats().completed, 20, "{text}");
     }
 }
 
-/// Parameters that work together in every combination, each with a few values.
+/// Parameters that are valid in every combination, each with a few values.
 const CHOICES: &[(&str, &[&str])] = &[
     ("resource", &["0.01", "0.2"]),
     ("dev_resource", &["0.05", "0.5"]),
@@ -195,7 +195,7 @@ const INNER: &[&str] = &[
     "faults,late=0.3,dev_resource=0.2,reorder=0.3:null,irqmode=2",
 ];
 
-/// A subset of the choices, each with probability one in two, around one of the devices.
+/// Draws a description: each of the choices with probability one in two, around one of the devices.
 fn drawn(rng: &mut Rng) -> String {
     let mut text = format!("faults,seed={}", rng.next_u64());
     for (name, values) in CHOICES {

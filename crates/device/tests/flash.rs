@@ -1,5 +1,5 @@
-//! The flash device's presets against what was published about the drives: each point within 15 %, unless it is marked
-//! as out of reach, and the tables of its page as they come out here.
+//! The flash device's presets against the published figures of the drives. Each point is within 15 %, unless it is
+//! marked as out of reach, and the tables on the device's page agree with the measurements made here.
 
 #[path = "common/closed_loop.rs"]
 mod closed_loop;
@@ -10,21 +10,21 @@ use blkmq_device::registry;
 use closed_loop::{Job, Measured, run_beside};
 use common::device;
 
-/// What may lie between model and publication, in thousandths.
+/// The largest deviation of the model from the published figure, in thousandths.
 const TOLERANCE: i64 = 150;
-/// I/Os of a steady state: several times what is free in the beginning.
+/// The number of I/Os of a steady-state job: several times the free space at the beginning.
 const LONG: u64 = 300_000;
 
-/// A line of a table.
+/// A row of a table.
 struct Point {
     what: &'static str,
-    /// `None`: nothing was found.
+    /// The published figure; `None` if none was found.
     published: Option<u64>,
     unit: &'static str,
     job: Job,
-    /// What goes on meanwhile.
+    /// A job that runs at the same time.
     beside: Option<Job>,
-    /// On a device that has been overwritten for long, and not on one that was just filled.
+    /// Runs on a device that has been overwritten for a long time, instead of on one that was just filled.
     steady: bool,
     /// The page says that this is out of reach of the model.
     far: bool,
@@ -67,12 +67,12 @@ impl Point {
         Self { far: true, ..self }
     }
 
-    /// Its own job, and what goes on meanwhile.
+    /// The measured job, and the job beside it.
     fn jobs(&self) -> Vec<Job> {
         [Some(self.job), self.beside].into_iter().flatten().collect()
     }
 
-    /// Do both speak about the same run?
+    /// Returns true if both points are measured in the same run.
     fn same_run(&self, other: &Self) -> bool {
         (self.job, self.beside, self.steady) == (other.job, other.beside, other.steady)
     }
@@ -86,15 +86,15 @@ fn writes(depth: u32) -> Job {
     Job::random(0, depth, 20_000)
 }
 
-/// By how much the figures of the page may differ from what comes out here, in thousandths: other layers may come to
-/// hand requests to the device in a slightly different order.
+/// The largest deviation of the page's figures from the measurements made here, in thousandths: a change in other
+/// layers may change the order of requests at the device slightly.
 const PAGE_TOLERANCE: i64 = 20;
 
 fn permille(model: u64, reference: u64) -> i64 {
     (model as i64 - reference as i64) * 1000 / reference as i64
 }
 
-/// The last two columns of a line.
+/// The last two columns of a row.
 fn compared(published: Option<u64>, model: u64, unit: &str) -> String {
     let Some(published) = published else { return format!("{model} {unit} | - |") };
     let permille = permille(model, published);
@@ -103,7 +103,7 @@ fn compared(published: Option<u64>, model: u64, unit: &str) -> String {
     format!("{model} {unit} | {sign}{whole}.{tenth} % |")
 }
 
-/// The part of the page that is about a preset.
+/// The section of the page about a preset.
 fn section(preset: &str) -> &'static str {
     let page = registry::find("flash").expect("it is registered").doc;
     let (_, behind) =
@@ -111,15 +111,15 @@ fn section(preset: &str) -> &'static str {
     behind.split("\n`").next().expect("there is something")
 }
 
-/// Runs each point and compares. The page has a line for each, with about the same figure, and its own arithmetic is
-/// right. All points of a kind run on one device, one after the other.
+/// Measures each point and compares it with the published figure. Checks that the page has a row for it, with about the
+/// same figure and the right deviation. All points of a kind run on one device, one after the other.
 fn check(preset: &str, points: &[Point]) {
     let section = section(preset);
     let made = |preconditioned: u32| {
         let text = format!("preset={preset},submit_queues=1,preconditioned={preconditioned}");
         device("flash", &text)
     };
-    // Their tables are made when they are run for the first time.
+    // A device allocates its tables only when it first runs.
     let (filled, overwritten) = (made(1), made(2));
     let mut last: Option<(&Point, Measured)> = None;
     for point in points {
@@ -207,7 +207,7 @@ fn nvme_tlc_is_an_intel_p4500() {
     );
 }
 
-/// Writes for as long as somebody else goes on: with so many in flight, and so many a second at most.
+/// A job of writes that lasts as long as the job beside it, with `depth` in flight and at most `per_second` a second.
 fn background(depth: u32, per_second: u64) -> Job {
     let every = Nanos(1_000_000_000_u64.checked_div(per_second).unwrap_or(0));
     Job { every, ..Job::random(0, depth, u64::MAX) }
@@ -232,7 +232,7 @@ fn nvme_client_is_a_samsung_980_pro() {
             Point::mbps("sequential read", 7_000, Job::sequential(100, 128, 10_000)),
             Point::mbps("sequential write", 1_900, Job::sequential(0, 128, 20_000)),
             Point::new("random write, depth 1", 60_000, writes(1)),
-            // Garbage collection is at its pace behind these.
+            // So many writes that garbage collection reaches its steady rate.
             Point::unpublished("random write, depth 256, steady", Job::random(0, 256, 2_000_000)),
             mix("reads of depth 1 beside writes of depth 1", 3_320, one, slow),
             mix("p99 of these reads, depth 1", 1_610, one, slow).p99(),

@@ -1,5 +1,5 @@
-//! What the flash device charges for, one thing at a time, on devices small enough to reckon by hand: buffer, link,
-//! flushes, suspension, retries, discards; and its parameters.
+//! The costs that the flash device models, each by itself, on devices small enough to compute by hand: buffer, link,
+//! flushes, suspension, retries and discards; and the device's parameters.
 
 #[path = "common/bytes.rs"]
 mod bytes;
@@ -15,7 +15,8 @@ use bytes::Disk;
 use closed_loop::Job;
 use common::{HOST, device, rig, unmerged};
 
-/// One die of one plane whose rows are a unit; the link, the controller and the channel take no time worth mentioning.
+/// One die with one plane, where a row is one unit. A unit takes 1 us over the channel; link and controller take
+/// practically no time.
 const ONE_DIE: &str = "size=4,submit_queues=1,channels=1,dies_per_channel=1,planes=1,page_size=4096,\
     pages_per_block=16,overprovisioning=50,read_ns=50000,program_ns=1000000,erase_ns=3000000,channel_mbps=4096,\
     link_mbps=4096000,link_duplex=1,read_command_ns=0,write_command_ns=0,read_latency_ns=0,write_latency_ns=0,\
@@ -29,12 +30,12 @@ fn us(us: u64) -> Nanos {
     Nanos::from_micros(us)
 }
 
-/// When the I/O with this cookie ended, in us.
+/// The time at which the I/O with this cookie ended, in us.
 fn ended(rig: &Rig, cookie: u64) -> u64 {
     rig.ended(cookie).at.as_nanos() / 1000
 }
 
-/// One I/O alone; how long it took.
+/// Does one I/O alone and returns its latency.
 fn alone(rig: &mut Rig, op: Op, sector: u64, sectors: u32, flags: IoFlags) -> Nanos {
     let began = rig.now;
     let cookie = rig.push_with(0, op, sector, sectors, flags).expect("there is credit");
@@ -55,9 +56,9 @@ fn it_stores_nothing_and_touches_no_payload() {
 fn a_read_takes_cells_channel_link_controller_and_latency_one_after_the_other() {
     let text = "read_command_ns=3000,read_latency_ns=5000,link_mbps=1024,channel_mbps=512";
     let mut rig = rig(&one_die(text));
-    // 3 us, 50 us, 4096 bytes at 512 MB/s are 8 us, at 1024 MB/s 4 us, and 5 us.
+    // Command 3 us, cells 50 us, channel 8 us (4096 bytes at 512 MB/s), link 4 us (at 1024 MB/s), latency 5 us.
     assert_eq!(alone(&mut rig, Op::Read, 0, 8, IoFlags::NONE), us(70));
-    // Half a unit crosses the channel whole and the link by half.
+    // For half a unit the whole unit crosses the channel, and half of it crosses the link.
     assert_eq!(alone(&mut rig, Op::Read, 0, 4, IoFlags::NONE), us(68));
 }
 
@@ -103,7 +104,7 @@ fn what_still_waits_in_the_buffer_is_replaced_there() {
     rig.run_for(us(10_000));
     alone(&mut rig, Op::Flush, 0, 0, IoFlags::NONE);
     let stats = device.flash().expect("it is one").stats();
-    // One is being programmed and one waits, again and again.
+    // The first write is being programmed while each later one replaces the one that waits.
     assert_eq!((stats.host_units, stats.absorbed_units, stats.programmed_units), (100, 98, 2));
 }
 
@@ -119,7 +120,7 @@ fn the_link_is_a_limit_in_each_direction_or_in_both_together() {
     let mbps = |reads, duplex| {
         let text = format!("preconditioned=0,buffer_kib=4096,link_mbps=500,link_duplex={duplex}");
         let job = Job::random(reads, 32, 900);
-        // Nothing but the link is in the way.
+        // All parts but the link are so fast that only the link limits the rate.
         job.run(&one_die(&format!("{text},program_ns=1,read_ns=1,channel_mbps=4096000"))).mbps
     };
     for duplex in [0, 1] {
@@ -137,14 +138,14 @@ fn a_flush_waits_for_what_was_written_before_it() {
     for sector in 0..5 {
         rig.push(0, Op::Write, sector * 8, 8).expect("there is credit");
     }
-    // What has not been answered is not covered.
+    // A flush covers only completed writes, so let these complete first.
     rig.run_for(us(1));
     let flush = rig.push(0, Op::Flush, 0, 0).expect("there is credit");
     rig.settle();
     let later = rig.push(0, Op::Write, 800, 8).expect("there is credit");
     rig.finish();
     assert_eq!((ended(&rig, flush), ended(&rig, later)), (5 * 1001, 1));
-    // FUA, on a device that honours it, is a write that waits likewise.
+    // On a device that honours FUA, a write with FUA waits for its own program.
     rig.run_for(us(10_000));
     assert_eq!(alone(&mut rig, Op::Write, 0, 8, IoFlags::FUA).0 / 1000, 1001);
 }
@@ -157,7 +158,7 @@ fn a_flush_programs_rows_that_are_not_full() {
         rig.push(0, Op::Write, sector * 8, 8).expect("there is credit");
     }
     rig.run_for(us(50_000));
-    // It learns that so much time has passed when it is asked for something.
+    // The device advances to the current time only when it gets a request.
     alone(&mut rig, Op::Read, 800, 8, IoFlags::NONE);
     assert_eq!(
         device.flash().expect("it is one").stats().programmed_units,
@@ -198,7 +199,7 @@ fn reads_delay_a_program_within_a_bound() {
             rig(&one_die(&format!("suspend=1,suspend_ns=30000,reads_first={reads_first}")));
         alone(&mut rig, Op::Write, 0, 8, IoFlags::NONE);
         let flush = rig.submit(Op::Flush, 0, 0);
-        // Reads that come one after the other, each just when the one before has ended.
+        // Reads one after the other, each submitted when the previous one has ended.
         let mut sector = 800;
         while rig.ended.iter().all(|ended| ended.cookie != flush) {
             alone_read(&mut rig, sector);
@@ -206,13 +207,13 @@ fn reads_delay_a_program_within_a_bound() {
             assert!(rig.now < Instant::ZERO + us(10_000), "the program is never over");
         }
         let flush = ended(&rig, flush);
-        // Each of them interrupts for 30 us and takes 51; a program without them takes 1001.
+        // Each read suspends the program for 30 us and takes 51 us; a program without reads takes 1001 us.
         let most = 1001 + reads_first * 81;
         assert!(flush <= most && flush > most - 81, "{reads_first}: {flush} of {most} us");
     }
 }
 
-/// A read, until it has ended; whatever else ends meanwhile.
+/// Submits a read and runs until it has ended; other I/Os may end meanwhile.
 fn alone_read(rig: &mut Rig, sector: u64) {
     let cookie = rig.submit(Op::Read, sector, 8);
     rig.settle();
@@ -224,7 +225,7 @@ fn alone_read(rig: &mut Rig, sector: u64) {
 
 #[test]
 fn pages_of_one_row_are_read_at_once() {
-    // 16 units in order lie in four rows of four units: 50 us and 4 us for each row, instead of 51 for each unit.
+    // 16 units in order lie in four rows of four units: 50 us and 4 us for each row, instead of 51 us for each unit.
     let mut rig = rig(&one_die("planes=4,buffer_kib=256"));
     assert_eq!(alone(&mut rig, Op::Read, 0, 128, IoFlags::NONE).0 / 1000, 4 * 54);
 }
@@ -258,7 +259,7 @@ fn hardware_queues_share_the_device() {
         }
     }
     rig.finish();
-    // Two hundred units on four dies: fifty times a read and its transfer, however many queues ask for them.
+    // 200 units on four dies: 50 times a read and its transfer, independent of the number of hardware queues.
     assert_eq!(rig.now.as_nanos() / 1000, 50 * 51 + 3);
     let stats = rig.queue.stats();
     assert_eq!(stats.completed, 200);
@@ -266,7 +267,7 @@ fn hardware_queues_share_the_device() {
 
 #[test]
 fn garbage_collection_in_time_amplifies_as_without() {
-    // 34 blocks of 128 units for each 25 that are mapped; 3 of them open or free.
+    // 34 blocks of 128 units for each 25 blocks of mapped units; 3 of the 34 are open or free.
     let text = "size=16,pages_per_block=128,overprovisioning=36,gc_start=1,gc_stop=2,preconditioned=2,seed=3,\
                 erase_ns=1000,program_ns=1000";
     let device = one_die(text);
@@ -349,7 +350,8 @@ fn what_is_in_the_buffer_survives_an_orderly_power_cycle() {
         drop(rig);
         drop(device.queues::<u64>());
         let stats = device.flash().expect("it is one").stats();
-        // Eighteen have been admitted: sixteen fit, and two rows have been programmed since. The rest is unheard of.
+        // 18 writes of each round were admitted: 16 fit into the buffer, and two rows were programmed since. The others
+        // never reached it.
         assert_eq!(stats.valid_units, round * 18);
     }
 }

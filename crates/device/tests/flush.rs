@@ -1,5 +1,4 @@
-//! How many flushes writers share (`spec/framework.md` section 12 and section 16, point 20), on the null device
-//! in virtual time.
+//! Writers share flushes (`spec/framework.md` section 12 and section 16, point 20), on the null device in virtual time.
 
 mod common;
 
@@ -10,10 +9,10 @@ use blkmq_engine::{Access, Config};
 use blkmq_sched::{Factory, registry};
 use common::null;
 
-/// How long the device takes for anything.
+/// The time that the device takes for any request.
 const SERVICE: Nanos = Nanos::from_micros(50);
 const WRITERS: usize = 16;
-/// Of each writer.
+/// Writes of each writer.
 const WRITES: u64 = 100;
 const ALL: u64 = WRITERS as u64 * WRITES;
 
@@ -23,15 +22,15 @@ fn cached() -> Device {
     null(&format!("{text},write_cache=1,fua=0"))
 }
 
-/// Writers, each of which writes with FUA, one at a time, and thinks for up to `think` between two writes.
+/// Writers that write with FUA, one write at a time each, and pause for up to `think` between two writes.
 struct Writers {
     rig: Rig,
     rng: Rng,
     think: Nanos,
-    /// When each of them writes next; `None` while it waits, and at the end.
+    /// The time of each writer's next write; `None` while it waits for a completion, and at the end.
     next: [Option<Instant>; WRITERS],
     left: [u64; WRITERS],
-    /// By cookie: who writes, and where.
+    /// For each cookie, the writer and the sector.
     written: Vec<(usize, u64)>,
 }
 
@@ -71,7 +70,7 @@ impl Writers {
         }
     }
 
-    /// Far from what others write, so that nothing would merge in any case.
+    /// Writes to a sector far from all others, so that no two writes can merge.
     fn write(&mut self, who: usize) {
         let sector = self.written.len() as u64 * 64;
         let cookie = self.rig.push_with(who, Op::Write, sector, 8, IoFlags::FUA);
@@ -81,8 +80,8 @@ impl Writers {
         self.left[who] -= 1;
     }
 
-    /// Every write ended after a flush that began when its data was in the cache: judged by what the device saw
-    /// and when, and by nothing that the engine says.
+    /// Checks that each write ended after a flush that began when its data was already in the cache. The evidence is
+    /// the device's arrival log alone, not the engine's statistics.
     fn check_each_has_its_flush(&self, arrivals: &[Arrival]) {
         for ended in &self.rig.ended {
             let (_, sector) = self.written[ended.cookie as usize];
@@ -96,7 +95,7 @@ impl Writers {
     }
 }
 
-/// How many flushes [`ALL`] writes cost.
+/// Returns the number of flushes that [`ALL`] writes cost.
 fn flushes(access: Access, scheduler: &'static Factory, think: Nanos) -> u64 {
     let device = cached();
     let config = Config { access, ..device.config() }.scheduler(scheduler);

@@ -1,4 +1,4 @@
-//! Lines of `spec/framework.md` section 16 that it takes a device to show.
+//! The lines of `spec/framework.md` section 16 that need a device to be tested.
 
 mod common;
 
@@ -10,7 +10,7 @@ use common::{Event, events, null, observed, rig, unmerged};
 
 const HW: HwQueue = HwQueue(0);
 
-/// When the request at `sector` was offered to the device.
+/// The times at which the request at `sector` was offered to the device.
 fn offered(device: &Device, sector: u64) -> Vec<Nanos> {
     let arrivals = device.log.as_ref().expect("log=1").arrivals();
     let mine = arrivals.iter().filter(|arrival| arrival.sector == sector);
@@ -55,13 +55,13 @@ fn s16_06_resource_with_nothing_in_flight_is_retried_after_3_ms() {
 
 #[test]
 fn s16_06_dev_resource_is_not_retried_by_a_timer_but_when_the_device_says() {
-    // A fault with nothing in service: the device names the time itself.
+    // A fault with nothing in service: the device names the time of its next event.
     let device = null("irqmode=0,dev_resource=1:100:0:1,log=1");
     let mut one = rig(&device);
     one.submit(Op::Read, 0, 8);
     one.finish();
     assert_eq!(offered(&device, 0), [Nanos(0), Nanos::from_millis(1)]);
-    // Bandwidth spent for a second: long after any timer would have fired.
+    // The bandwidth is spent for a second, much longer than any timer of the engine.
     let device = null("irqmode=0,mbps=1,log=1");
     let mut two = rig(&device);
     two.submit(Op::Write, 0, 2048);
@@ -90,7 +90,7 @@ fn s16_07_leftovers_keep_their_order_and_the_scheduler_is_not_asked_meanwhile() 
 fn leftovers_keep_their_order(access: Access) {
     use Event::{Refused, Taken};
     let (a, b, c, d) = (0, 100, 200, 300);
-    // b, the second attempt, finds no room twice.
+    // The device refuses b, the second attempt, twice.
     let mut rig = observed(&null("irqmode=2,resource=1:100:1:2"), access);
     for sector in [a, b, c] {
         rig.push(0, Op::Write, sector, 8).expect("there is credit");
@@ -99,7 +99,7 @@ fn leftovers_keep_their_order(access: Access) {
     let first = events();
     let arrivals: Vec<_> = arrivals(&first);
     assert_eq!(arrivals, [Taken(a), Refused(b)], "{access:?}");
-    // While b is stuck, more comes in and a completes; nobody asks the scheduler.
+    // While b waits, d arrives and a completes; the scheduler is not asked for a request.
     rig.submit(Op::Write, d, 8);
     rig.run_for(Nanos::from_millis(2));
     assert_eq!(rig.ended.len(), 1, "a has completed");
@@ -117,7 +117,7 @@ fn leftovers_keep_their_order(access: Access) {
 #[test]
 fn s16_22_while_dispatch_busy_is_set_requests_leave_one_at_a_time() {
     for (_, access) in Access::ALL {
-        // Refused at 0, 3, 6, 9 and 12 ms: the average is 6 when it is taken at 15 ms.
+        // The device refuses the request at 0, 3, 6, 9 and 12 ms, so the average is 6 when it accepts it at 15 ms.
         let mut rig = observed(&null("irqmode=0,resource=1:100:0:5,hw_queue_depth=64"), access);
         rig.submit(Op::Write, 0, 8);
         assert!(rig.queue.dispatch_busy(HW) > 0);
@@ -130,7 +130,8 @@ fn s16_22_while_dispatch_busy_is_set_requests_leave_one_at_a_time() {
         events();
         rig.finish();
         let batches = batches(&events());
-        // The first request decays it to 5; then one at a time until it is 0, and then the rest together.
+        // The first request lowers the average to 5. Requests leave one at a time until it is 0, then the others
+        // together.
         assert_eq!(batches, [1, 1, 1, 1, 1, 25], "{access:?}: picked between two arrivals");
         assert_eq!(rig.queue.dispatch_busy(HW), 0);
     }
@@ -144,7 +145,7 @@ fn arrivals(events: &[Event]) -> Vec<Event> {
     events.iter().filter(|event| !is_question(event)).copied().collect()
 }
 
-/// How many requests were picked between one arrival and the next, without the zeros.
+/// The numbers of requests picked between one arrival and the next, without zeros.
 fn batches(events: &[Event]) -> Vec<usize> {
     let groups = events.split(|event| matches!(event, Event::Taken(_) | Event::Refused(_)));
     let picked = groups.map(|group| group.iter().filter(|e| matches!(e, Event::Picked(_))).count());

@@ -1,5 +1,5 @@
-//! The memory device against `spec/null_blk.md` section 6, lines 7 and 9, and its page: contents, bad
-//! blocks, cache. What a crash takes is in `crash.rs`.
+//! The memory device against `spec/null_blk.md` section 6, lines 7 and 9, and its page: contents, bad blocks, cache.
+//! `crash.rs` tests power cuts.
 
 #[path = "common/bytes.rs"]
 mod bytes;
@@ -84,15 +84,15 @@ fn s6_7_a_bad_block_fails_the_whole_merged_request() {
     assert_eq!(disk.read(0, 8), filled(4, 8));
 }
 
-/// An extent that one submitter has in flight, and what is expected of it.
+/// An I/O in flight: its blocks, and whether it is a read, so that its data must be checked.
 struct Pending {
     first: usize,
     blocks: usize,
     read: bool,
 }
 
-/// Random stamped writes, zeroes, discards and reads of several submitters that share a small device, so
-/// that neighbours merge; every byte read is compared.
+/// Does random stamped writes, zeroes, discards and reads from several submitters that share a small device, so that
+/// neighbours merge, and compares every byte read. Returns the number of requests with merged I/Os.
 fn integrity(
     text: &str,
     scheduler: &'static blkmq_sched::Factory,
@@ -119,13 +119,13 @@ fn integrity(
     for version in 1..=400 {
         for (who, run) in runs.iter_mut().enumerate() {
             let blocks = 1 + rng.below(8) as usize;
-            // Mostly where the last one of this submitter ended, and like it, so that they merge.
+            // Most I/Os continue the last I/O of the same submitter, with the same operation, so that they merge.
             let (end, last) = *run;
             let goes_on = end + blocks <= BLOCKS && rng.chance(2, 3);
             let anywhere = rng.below((BLOCKS - blocks) as u64) as usize;
             let first = if goes_on { end } else { anywhere };
             let range = first..first + blocks;
-            // Overlapping I/Os in flight have no order; an application keeps them apart, and so does this.
+            // Overlapping I/Os in flight have no order; applications avoid them, and so does this test.
             if busy[range.clone()].contains(&true) {
                 continue;
             }
@@ -175,7 +175,7 @@ fn integrity(
     let mut all = vec![0; BLOCKS * block];
     device.memory().expect("it stores").read_at(0, &mut all);
     assert!(all == image(&versions, 0), "{text}, seed {seed}: wrong bytes at the end");
-    // Hardware queues made anew begin with everything written back.
+    // Building new hardware queues writes the whole cache back.
     drop(disk);
     drop(device.queues::<()>());
     device.memory().expect("it stores").durable_image().read_at(0, &mut all);
@@ -183,7 +183,7 @@ fn integrity(
     disk_merges(&device)
 }
 
-/// Requests that took in more than one I/O, by the arrival log.
+/// The number of requests with more than one I/O, from the arrival log.
 fn disk_merges(device: &Device) -> u64 {
     let log = device.log.as_ref().expect("log=1");
     log.taken().iter().filter(|arrival| arrival.bios > 1).count() as u64
@@ -226,7 +226,7 @@ fn s6_9_threads_that_share_a_device_read_what_they_wrote() {
     }
 }
 
-/// Every `step`-th block from `thread` on, so that neighbours are other threads'.
+/// Writes and reads back every `step`-th block from `thread` on, so that neighbouring blocks belong to other threads.
 fn write_and_read(mut submitter: blkmq_engine::Submitter<Buffer>, thread: u64, step: u64) {
     let now = Instant::ZERO;
     let blocks: Vec<u64> = (thread..256).step_by(step as usize).collect();
@@ -258,7 +258,7 @@ fn write_and_read(mut submitter: blkmq_engine::Submitter<Buffer>, thread: u64, s
     }
 }
 
-/// Results of I/Os of a sector each at sector 5, with these payloads.
+/// Does I/Os of one sector at sector 5 with these payloads, and returns their results.
 fn results<P: Payload + std::fmt::Debug>(
     device: &Device,
     ios: impl IntoIterator<Item = (Op, P)>,

@@ -1,6 +1,6 @@
-//! The null device against `spec/null_blk.md` section 6: one test per line that it can show.
+//! The null device against `spec/null_blk.md` section 6: a test for each line that this device can show.
 //!
-//! Lines 7 and 9 need stored data and are not here.
+//! Lines 7 and 9 need stored data; `memory.rs` tests them.
 
 mod common;
 
@@ -36,7 +36,7 @@ fn s6_1_irqmode_0_completes_before_enqueue_returns() {
     rig.check_at_rest(1);
 }
 
-/// Counts how many requests are inside the device at once, over all of its queues.
+/// Counts the requests inside the device at one time, over all of its hardware queues.
 struct Inside {
     inner: Box<dyn DeviceQueue<u64>>,
     now: Arc<AtomicU32>,
@@ -147,8 +147,8 @@ fn s6_3_submit_queues_are_clamped_and_use_per_node_hctx_overrides() {
     assert_eq!(queues("submit_queues=3,use_per_node_hctx=1"), (HOST.nodes, 1));
 }
 
-/// 10 MiB/s for two seconds in 4 KiB requests: at every refill boundary the bytes moved agree with the rate
-/// within one quantum and one request, and nothing is lost where the queue stopped and started.
+/// Moves 4 KiB requests at 10 MiB/s for two seconds. At every refill the bytes moved agree with the rate within one
+/// quantum and one request, and no bandwidth is lost where the queue stopped and started.
 fn bandwidth_is_capped(text: &str, submitters: u16) {
     const IOS: u64 = 5120;
     const BYTES: u64 = 4096;
@@ -170,7 +170,7 @@ fn bandwidth_is_capped(text: &str, submitters: u16) {
         assert!(moved < granted + BYTES as f64, "{count} by {:?}", ended.at);
         assert!(moved > granted - per_quantum, "only {count} by {:?}", ended.at);
     }
-    // 20 MiB at 10 MiB/s; the first quantum is granted at the very start.
+    // 20 MiB at 10 MiB/s; the first quantum is granted at the start.
     let last = rig.now.as_nanos();
     assert!((1_960_000_000..=2_000_000_000).contains(&last), "{last} ns");
     rig.check_at_rest(device.shape.hw_queues);
@@ -250,7 +250,7 @@ fn s6_6_a_lost_request_ends_after_5_s_with_exactly_one_status() {
     }
 }
 
-/// RESET_TIMER as often as was asked for, each time for another 5 s.
+/// The device answers RESET_TIMER as often as configured, each time for another 5 s.
 #[test]
 fn s6_6_a_lost_request_may_have_its_timer_reset_first() {
     let (device, resets) = (null("irqmode=2,timeout=1:100:0:1,timeout_resets=2"), 2);
@@ -268,7 +268,7 @@ fn s6_6_a_lost_request_may_have_its_timer_reset_first() {
     rig.check_at_rest(1);
 }
 
-/// With retries it is the client that notices nothing.
+/// With retries the client does not notice the lost requests.
 #[test]
 fn s6_6_a_lost_request_that_is_tried_again_succeeds() {
     let device = null("irqmode=1,timeout=1:100:0:2,log=1");
@@ -281,7 +281,7 @@ fn s6_6_a_lost_request_that_is_tried_again_succeeds() {
     rig.check_at_rest(1);
 }
 
-/// A timeout is a question; what is still on its way is waited for.
+/// A timeout only asks the device; the queue waits for a request that is still in service.
 #[test]
 fn s6_6_what_is_slow_is_not_lost() {
     let mut rig = rig(&null("irqmode=2,completion_nsec=12000000000"));
@@ -292,7 +292,7 @@ fn s6_6_what_is_slow_is_not_lost() {
     rig.check_at_rest(1);
 }
 
-/// Lost requests count as inside, and nobody but the timer makes room again.
+/// Lost requests count as inside the device, and only the timer makes room again.
 #[test]
 fn s6_6_lost_requests_hold_up_the_rest_behind_a_service_limit() {
     let mut rig = rig(&null("irqmode=2,service_limit=2,timeout=1:100:0:2"));
@@ -307,7 +307,8 @@ fn s6_6_lost_requests_hold_up_the_rest_behind_a_service_limit() {
     rig.check_at_rest(1);
 }
 
-/// `spec/framework.md` section 10: past the scheduler and behind what waits, with its tag.
+/// A requeued request bypasses the scheduler, goes behind the requests that wait, and keeps its tag
+/// (`spec/framework.md` section 10).
 #[test]
 fn requeue_tail_keeps_the_tag_and_finishes_when_the_fault_stops() {
     let device = null("irqmode=1,requeue_tail=1:100:0:3,log=1");
@@ -336,7 +337,7 @@ fn s6_8_block_sizes_are_rounded_and_clamped() {
     assert!(error.to_string().ends_with("accepted are 512, 1024, 2048 and 4096"), "{error}");
 }
 
-/// `service_limit` (`spec/null_blk.md` section 5): DEV_RESOURCE beyond it, and room again as one leaves.
+/// `service_limit` (`spec/null_blk.md` section 5): beyond it the device answers DEV_RESOURCE, until a request leaves.
 #[test]
 fn the_service_limit_bounds_what_is_inside() {
     let device = null("irqmode=2,completion_nsec=1000,service_limit=3,hw_queue_depth=32,log=1");

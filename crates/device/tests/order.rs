@@ -1,8 +1,9 @@
-//! The order in which a device is given requests, against the order in which the elevator picked them
+//! The order in which a device gets requests, compared with the order in which the elevator picked them
 //! (`spec/framework.md` sections 15 and 16, line 21).
 //!
-//! Combining: the same, whatever the threads do (design decision D6). Under a lock, one request at a time as
-//! in the kernel: not the same, and here is a thread caught between its pick and its issue.
+//! With combining, the two orders are equal for each hardware queue, however many threads submit (decision 0003). With
+//! dispatch of one request at a time under a lock, as in the kernel, they can differ; a test shows it with a thread
+//! that is stopped between its pick and its issue.
 
 mod common;
 
@@ -18,26 +19,26 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
 
-/// What an elevator picked: for whom, and at which sector.
+/// The requests that an elevator picked: the hardware queue and the sector of each.
 type Picks = Arc<Mutex<Vec<(HwQueue, u64)>>>;
-/// Called before the policy is asked, with the number of requests picked so far. Its answer, if it has one,
-/// is the policy's.
+/// A function that is called before the policy, with the number of requests picked so far. `Some` replaces the policy's
+/// answer.
 type Before = Box<dyn FnMut(usize) -> Option<Pick> + Send>;
 
-/// A policy whose picks are written down.
+/// A policy with a record of its picks.
 struct Recorded {
     inner: Box<dyn Scheduler>,
     picks: Picks,
     before: Before,
 }
 
-/// Every question goes to the policy.
+/// Passes every question to the policy.
 fn unasked() -> Before {
     Box::new(|_| None)
 }
 
 thread_local! {
-    /// What the next policy built on this thread is given. A factory is a plain function and brings nothing.
+    /// The parameters for the next policy built on this thread, because a factory is a plain function without state.
     static RECORDER: RefCell<Option<(Picks, Before)>> = const { RefCell::new(None) };
 }
 
@@ -111,7 +112,7 @@ impl Scheduler for Recorded {
     }
 }
 
-/// A queue, and what its first elevator picks.
+/// Builds a queue, and the record of its first elevator's picks.
 fn queue(factory: &'static Factory, before: Before, config: Config<u64>) -> (Queue<u64>, Picks) {
     let picks = Picks::default();
     RECORDER.set(Some((Arc::clone(&picks), before)));
@@ -119,7 +120,7 @@ fn queue(factory: &'static Factory, before: Before, config: Config<u64>) -> (Que
     (Queue::new(config).expect("a valid queue"), picks)
 }
 
-/// What the device took on `hw`, in order.
+/// The sectors of the requests that the device took on `hw`, in order.
 fn taken(device: &Device, hw: HwQueue) -> Vec<u64> {
     let log = device.log.as_ref().expect("log=1");
     assert_eq!(log.missed(), 0, "the log was too small");
@@ -141,7 +142,7 @@ const THREADS: u16 = 4;
 const IOS: u64 = 30_000;
 const DEPTH: u32 = 32;
 
-/// Submits in plugs of a few. When nothing is due, the thread that finds out moves the time on.
+/// Submits I/Os in small plugs. A thread without completions advances the clock to its next deadline.
 fn drive(mut submitter: Submitter<u64>, clock: &AtomicU64) {
     let mut rng = Rng::new(submitter.id().0.into());
     let mut next_sector = 0;
@@ -150,7 +151,7 @@ fn drive(mut submitter: Submitter<u64>, clock: &AtomicU64) {
         let now = Instant::from_nanos(clock.fetch_add(1, Ordering::Relaxed));
         let room = IOS.min(ended + u64::from(DEPTH)) - pushed;
         for _ in 0..room.min(1 + rng.below(8)) {
-            // A sector of its own for each I/O, in no order: threads interleave, multiplication scatters.
+            // Each I/O has its own sector: the sectors of threads interleave, and the multiplication scatters them.
             next_sector += 1;
             let number = next_sector * u64::from(THREADS) + u64::from(submitter.id().0);
             let sector = number * 0x9e37 % (1 << 20) * 8;
@@ -170,7 +171,7 @@ fn drive(mut submitter: Submitter<u64>, clock: &AtomicU64) {
     }
 }
 
-/// Four threads, and the device has seen exactly what the elevator picked, in that order.
+/// Checks, with four threads, that the device got exactly the requests that the elevator picked, in that order.
 fn keeps_order(factory: &'static Factory, parameters: &str) {
     let device = null(&format!("log=1,log_size=1000000,{parameters}"));
     let config = Config { submitters: THREADS, depth: DEPTH, ..device.config() };
@@ -204,7 +205,7 @@ fn s15_combining_keeps_the_elevators_order() {
     }
 }
 
-/// What the device refuses waits ahead of what was picked later (D7).
+/// A request that the device refused waits ahead of requests that were picked later.
 #[test]
 fn s15_combining_keeps_the_elevators_order_while_the_device_refuses() {
     for factory in [&NONE, &MQ_DEADLINE] {
@@ -216,13 +217,13 @@ fn s15_combining_keeps_the_elevators_order_while_the_device_refuses() {
     }
 }
 
-/// Of several hardware queues behind one elevator, each sees its own part in order.
+/// If one elevator feeds several hardware queues, each queue gets its requests in the elevator's order.
 #[test]
 fn s15_combining_keeps_the_elevators_order_for_each_hardware_queue() {
     keeps_order(&NONE, "irqmode=1,submit_queues=2,resource=7:10:0:-1");
 }
 
-/// Catches a thread in [`Host::wake_submitter`], the first time that it gets there.
+/// A host that stops the first thread that calls [`Host::wake_submitter`].
 struct Catch(Mutex<Option<(Sender<()>, Receiver<()>)>>);
 
 impl Host for Catch {
@@ -237,8 +238,8 @@ impl Host for Catch {
     fn wake_pump(&self, _: HwQueue) {}
 }
 
-/// The kernel's way: a thread takes one request under the lock, lets go of it, takes the next; and issues
-/// what it has collected in the end, when others may long have issued what they picked later.
+/// Dispatch as in the kernel: a thread picks each request under the lock, releases the lock between picks, and issues
+/// its requests at the end. Meanwhile other threads may have issued requests that they picked later.
 #[test]
 fn s15_one_at_a_time_dispatch_can_invert_the_order() {
     for access in [Access::Spin, Access::Mutex] {
@@ -248,11 +249,11 @@ fn s15_one_at_a_time_dispatch_can_invert_the_order() {
     }
 }
 
-/// The sectors that were picked and those that the device took, each in their order.
+/// Returns the sectors that were picked and the sectors that the device took, each in order.
 ///
-/// The first thread submits 1 and 2 and is caught between the pick of 1 and its issue: the policy has it wait
-/// for 2, so it gives back the budget that it had for that, and wakes a submitter of the other hardware queue
-/// for it; the host keeps it there. Meanwhile the second thread submits 3 and finds 2 as well.
+/// The first thread submits 1 and 2 and is stopped between the pick of 1 and its issue: the policy makes it wait for 2,
+/// so it returns the budget that it took for 2, and wakes a submitter of the other hardware queue for that budget; the
+/// host stops it in that call. Meanwhile the second thread submits 3 and dispatches 2 and 3.
 fn caught_between_pick_and_issue(access: Access) -> (Vec<u64>, Vec<u64>) {
     let (caught, is_caught) = channel();
     let (let_go, may_go) = channel();

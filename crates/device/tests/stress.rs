@@ -1,12 +1,11 @@
-//! No wake-up is lost (`spec/framework.md` section 16, line 8): real threads, a device with one tag that
-//! refuses now and then, and every way into the elevator.
+//! No wake-up is lost (`spec/framework.md` section 16, line 8): real threads, a device with one tag that refuses
+//! requests now and then, and every access mode of the elevator.
 //!
-//! Threads park whenever the queue allows it, as programs do. The clock is virtual and jumps when all of them
-//! are parked, to the earliest time that one of them was told; so no test waits for a timer, and a wake-up
-//! that was lost shows at once: nobody is left to call, or the clock has jumped further than the device and
-//! its refusals account for.
+//! Threads park whenever the queue allows it, as programs do. The clock is virtual: when all threads are parked, it
+//! jumps to the earliest deadline of a thread. So no test waits for a timer, and a lost wake-up shows at once: every
+//! thread sleeps without a deadline, or the clock has jumped further than the device and its refusals account for.
 //!
-//! `BLKMQ_STRESS_IOS` is the number of I/Os of each combination; acceptance takes ten million.
+//! `BLKMQ_STRESS_IOS` is the number of I/Os of each combination; acceptance uses ten million.
 
 mod common;
 
@@ -21,24 +20,25 @@ use common::null;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
-/// I/Os of one combination unless the environment says otherwise.
+/// I/Os of each combination, if `BLKMQ_STRESS_IOS` is not set.
 const IOS: u64 = 30_000;
-/// More than there are cores anywhere.
+/// More threads than the cores of a usual machine.
 const THREADS: u16 = 16;
-/// A fair spin lock where threads outnumber cores hands itself to threads that do not run, and gets
-/// nowhere: the reason why the other modes exist.
+/// Threads for the modes with a fair spin lock. Where threads outnumber cores, such a lock is passed to threads that do
+/// not run, and makes no progress: the reason why the other modes exist.
 const SPINNING_THREADS: u16 = 2;
-/// Where every kick is a wake-up, each thread more costs all others.
+/// Threads for the modes in which every kick is a wake-up: there each further thread slows all others.
 const FEW_THREADS: u16 = 4;
-/// Those that go with the access.
+/// The default modes of each access mode.
 const OWN: Modes = Modes { dispatch: None, insert: None, merge: None, kick: None };
-/// The longest timer that the engine knows: RESOURCE.
+/// The engine's longest timer, the one for RESOURCE.
 const LONGEST: Nanos = Nanos::from_millis(3);
-/// What a request may take at the device.
+/// The longest service time of a request.
 const SERVICE: Nanos = Nanos(10_000);
 
-/// A device that answers at the next reap, so that threads meet all the time, with both refusals; and one
-/// that takes 10 us, so that they sleep in between, with DEV_RESOURCE alone: then the engine has no timers.
+/// A device that completes requests at the next reap, so that threads contend all the time, with both kinds of
+/// refusal; and a device that takes 10 us, so that threads sleep meanwhile, with DEV_RESOURCE alone, for which the
+/// engine sets no timer.
 const DEVICES: [&str; 2] = [
     "irqmode=1,resource=23:100:7:-1,dev_resource=1:10:0:-1",
     "irqmode=2,completion_nsec=10000,dev_resource=1:25:0:-1",
@@ -64,7 +64,7 @@ fn s16_08_no_wake_up_is_lost_with_a_spin_lock() {
     every_combination(Access::Spin, OWN, SPINNING_THREADS);
 }
 
-/// What was proposed for Linux, all of it together and each by itself.
+/// The proposals for Linux: all of them together, and then with batched dispatch.
 #[test]
 fn s16_08_no_wake_up_is_lost_with_serialised_dispatch() {
     every_combination(Access::Serialised, OWN, SPINNING_THREADS);
@@ -93,7 +93,7 @@ fn s16_08_no_wake_up_is_lost_whatever_becomes_of_kicks() {
     }
 }
 
-/// Panics in a thread, so that the message says no more than that.
+/// The panic happens in a scoped thread, so the message of the test says only that a thread panicked.
 #[test]
 #[should_panic(expected = "a scoped thread panicked")]
 fn s16_08_planted_a_device_that_forgets_to_say_when() {
@@ -109,7 +109,7 @@ fn every_combination(access: Access, modes: Modes, threads: u16) {
     }
 }
 
-/// Runs all threads to their end and checks what is left.
+/// Runs all threads to their end and checks the final state.
 fn stress(
     (access, modes): (Access, Modes),
     scheduler: &'static Factory,
@@ -145,8 +145,8 @@ fn stress(
     check_time(clock.state().jumped, &seen);
 }
 
-/// One request at a time, and each refusal until its timer: whatever time passed beyond that, something was
-/// due and had to wait for a timer of somebody else.
+/// The clock may jump by the service time of each request and by the timer of each refusal. If it jumped further, some
+/// work was due but waited for an unrelated timer.
 fn check_time(jumped: Nanos, seen: &Seen) {
     let refusals = seen.resource * LONGEST.0 + seen.dev_resource * DEV_RESOURCE_DELAY.0;
     let accounted = Nanos(seen.taken * SERVICE.0 + refusals);
@@ -164,7 +164,7 @@ fn check_at_rest(queue: &Queue<u64>, ios: u64, seen: &Seen) {
     assert_eq!((queue.tags_in_use(HwQueue(0)), queue.budgets_in_use()), (0, 0), "in use");
 }
 
-/// What the device saw.
+/// The requests that the device accepted, and those that it refused.
 #[derive(Clone, Copy, Debug, Default)]
 struct Seen {
     taken: u64,
@@ -172,16 +172,16 @@ struct Seen {
     dev_resource: u64,
 }
 
-/// What the device answers to the question for the next event.
+/// The device's answer to `next_event`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Says {
-    /// The truth.
+    /// The true time.
     When,
-    /// Planted: that there is nothing to come, whatever it holds.
+    /// Planted bug: no event will come, even if the device holds requests.
     Never,
 }
 
-/// Watches that the device holds one request at most and that its time does not run backwards, and counts.
+/// Checks that the device holds at most one request and that its time does not run backwards, and counts its answers.
 struct Witness {
     inner: Box<dyn DeviceQueue<u64>>,
     now: Instant,
@@ -241,7 +241,7 @@ impl DeviceQueue<u64> for Witness {
     }
 }
 
-/// I/Os of one thread in flight at most.
+/// The most I/Os of a thread in flight.
 const DEPTH: u32 = 8;
 
 struct Client<'a> {
@@ -251,7 +251,7 @@ struct Client<'a> {
 }
 
 impl Client<'_> {
-    /// Submits `each` I/Os in plugs of a few, some of them neighbours, and sleeps whenever it may.
+    /// Submits `each` I/Os in small plugs, some of them neighbours, and parks whenever the queue allows it.
     fn run(mut self) {
         let id = u64::from(self.submitter.id().0);
         let mut rng = Rng::new(id);
@@ -296,7 +296,7 @@ impl Client<'_> {
     }
 }
 
-/// Where a thread is.
+/// The state of a thread.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Place {
     Awake,
@@ -306,16 +306,16 @@ enum Place {
 
 struct Sleepers {
     places: Vec<Place>,
-    /// Woken before they got to sleep.
+    /// By thread: it was woken before it slept.
     rung: Vec<bool>,
     awake: usize,
-    /// Time that passed while everybody slept.
+    /// The time that passed while all threads slept.
     jumped: Nanos,
-    /// A thread has panicked: nobody may wait for it.
+    /// A thread has panicked, so no other thread may wait for it.
     failed: bool,
 }
 
-/// A clock that ticks at each look, and jumps when everybody sleeps.
+/// A clock that ticks at each reading, and jumps when all threads sleep.
 struct Clock {
     now: AtomicU64,
     sleepers: Mutex<Sleepers>,
@@ -336,7 +336,7 @@ impl Clock {
         Self { now: AtomicU64::new(0), sleepers: Mutex::new(sleepers), bells }
     }
 
-    /// Later than whatever anybody has read so far: two threads never agree on the time.
+    /// Returns a time later than all earlier readings, so that no two readings are equal.
     fn now(&self) -> Instant {
         Instant::from_nanos(self.now.fetch_add(1, Ordering::Relaxed) + 1)
     }
@@ -345,8 +345,8 @@ impl Clock {
         Instant::from_nanos(self.now.load(Ordering::Relaxed))
     }
 
-    /// The state, also after a panic under the lock: `failed` says so, and a thread that unwinds drops its
-    /// submitter, which wakes others. A second panic there would end the process.
+    /// Locks the state, even after a panic under the lock: `failed` records that panic. A thread that unwinds drops its
+    /// submitter, which wakes other threads; a second panic there would abort the process.
     fn state(&self) -> MutexGuard<'_, Sleepers> {
         self.sleepers.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -359,13 +359,13 @@ impl Clock {
         }
     }
 
-    /// Has everybody panic who would wait for the one that does.
+    /// Makes all sleeping threads panic, because they would wait for the thread that has panicked.
     fn fail(&self, state: &mut Sleepers) {
         state.failed = true;
         (0..state.places.len()).for_each(|at| self.rouse(state, at));
     }
 
-    /// Lets time pass if nobody is awake.
+    /// Advances the clock to the next deadline if no thread is awake.
     fn settle(&self, state: &mut Sleepers) {
         if state.awake > 0 || state.places.iter().all(|place| *place == Place::Gone) {
             return;
@@ -386,14 +386,14 @@ impl Clock {
     }
 }
 
-/// A thread's place at the clock. Leaves it when dropped.
+/// A thread's registration at the clock, which ends when it is dropped.
 struct Seat<'a> {
     clock: &'a Clock,
     id: SubmitterId,
 }
 
 impl Seat<'_> {
-    /// Sleeps until the bell rings or `until`.
+    /// Sleeps until the bell rings or `until` is reached.
     fn sleep(&self, until: Option<Instant>) {
         let (clock, at) = (self.clock, usize::from(self.id.0));
         let until = until.filter(|until| *until < Instant::MAX);
@@ -431,7 +431,7 @@ impl Drop for Seat<'_> {
     }
 }
 
-/// The queue's view of the sleepers.
+/// The host of the queue, which wakes sleeping threads.
 struct Bells(Arc<Clock>);
 
 impl Host for Bells {

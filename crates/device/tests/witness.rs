@@ -11,21 +11,21 @@ use common::null;
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Bug {
-    /// None: one request at a time, 10 us each.
+    /// No bug: serves one request at a time, 10 us each.
     None,
-    /// Says DEV_RESOURCE without a reason or a time.
+    /// Answers DEV_RESOURCE with nothing in service and no next event.
     BreaksPromise,
-    /// Accepts and forgets.
+    /// Accepts a request and forgets it.
     Swallows,
-    /// Names a time and does nothing then.
+    /// Names the time of its next event and does nothing at that time.
     NamesAndForgets,
-    /// Finishes earlier than it said.
+    /// Finishes a request before the time that it named.
     TooEarly,
-    /// Keeps what it holds when it is taken apart.
+    /// Keeps its requests when it is abandoned.
     KeepsOnAbandon,
-    /// Gives back another request than the one that it is asked about.
+    /// Answers a timeout with another request than the one in question.
     SwapsExpired,
-    /// Says that it is done with another request than the one it was given.
+    /// Answers `enqueue` with the completion of another request.
     Swaps,
 }
 
@@ -115,8 +115,8 @@ fn a_swallowed_request_is_seen() {
     testkit::conformance(shape, queues, 1);
 }
 
-/// A disk that spends 7 s on each bad sector was taken for one that had lost what waited behind them. It always said
-/// when it would have something.
+/// The witness must not take a slow device for one that lost requests. It once did: a disk that spent 7 s on each bad
+/// sector always named the time of its next event, yet the requests behind those sectors were reported as lost.
 #[test]
 fn a_device_that_is_far_slower_than_its_timeout_holds_nothing_for_ever() {
     let (shape, queues) = faulty(Bug::None);
@@ -163,12 +163,12 @@ fn finishing_before_the_named_time_is_seen() {
     let (queues, _) = Checked::wrap(&shape, queues);
     let mut rig = Rig::new(Config::new(shape, queues));
     rig.submit(Op::Read, 0, 8);
-    // The second makes the queue look at the device while the first is in service.
+    // The second submission makes the queue reap the device while the first request is in service.
     rig.now = Instant::from_nanos(6_000);
     rig.submit(Op::Read, 64, 8);
 }
 
-/// A queue that lies about its state would be found by the driver as well.
+/// The rig itself, without a witness, notices a queue that makes no progress.
 #[test]
 #[should_panic(expected = "1 I/Os are in flight and nothing will ever happen")]
 fn a_queue_that_stops_is_seen_without_a_witness() {

@@ -1,4 +1,5 @@
-//! A connection: NBD's fixed newstyle handshake, requests in, simple replies out. It does no I/O but its socket's.
+//! A connection: NBD's fixed newstyle handshake, requests and simple replies. It does socket I/O only; the server does
+//! the disk I/O.
 
 use blkmq::prelude::*;
 use blkmq::{GroupGuard, GroupOptions};
@@ -6,14 +7,16 @@ use rustix::event::epoll::EventFlags;
 use std::io::{ErrorKind, Read, Write};
 use std::{collections::VecDeque, os::fd::AsRawFd, os::unix::net::UnixStream, str::from_utf8};
 
-/// The longest read or write, and what is in flight for a client at most: buffers, and `EACH` for every request.
+/// The longest read or write in bytes, and the most bytes in flight for a connection: its buffers, and `EACH` for every
+/// request.
 pub const MOST: usize = 32 << 20;
 const EACH: usize = 256 << 10;
-/// What NBD has of Linux's numbers (EPERM, ENOMEM, EINVAL, ENOSPC, EOPNOTSUPP, ESHUTDOWN), and what stands for others.
+/// Pairs of a Linux errno and the NBD error for it. NBD has EPERM, ENOMEM, EINVAL, ENOSPC, EOPNOTSUPP and ESHUTDOWN; an
+/// errno that is not listed becomes EIO.
 const ERRORS: [(u16, u32); 8] =
     [(1, 1), (30, 1), (12, 12), (11, 12), (22, 22), (28, 28), (95, 95), (131, 108)];
 
-/// What connections share. Size and flags, and block sizes, are as they are sent.
+/// The state that connections share. `facts` (size and flags) and `block_sizes` are encoded as they are sent.
 pub struct Export {
     pub service: Service<AlignedBuf>,
     pub pool: BufferPool,
@@ -29,15 +32,15 @@ pub struct Request {
 
 pub struct Connection {
     pub socket: UnixStream,
-    /// What epoll watches the socket for.
+    /// The events for which epoll watches the socket.
     pub watched: EventFlags,
     pub is_over: bool,
-    /// There is one when the handshake is over.
+    /// The group of the connection; `None` until the handshake is over.
     group: Option<GroupGuard<AlignedBuf>>,
-    /// What was received and not taken yet, and how much of it to skip: the client's flags, ahead of its options.
+    /// Received bytes that were not parsed yet, and how many of them to skip: the client's flags, ahead of its options.
     input: VecDeque<u8>,
     skip: usize,
-    /// What is still to be sent.
+    /// Bytes that are still to be sent.
     output: VecDeque<u8>,
     in_flight: usize,
 }
@@ -49,7 +52,7 @@ impl Connection {
         Self { socket, watched, is_over, group, input, skip, output, in_flight }
     }
 
-    /// Receives what there is, by way of `buffer`, and answers the handshake.
+    /// Receives bytes through `buffer`, and answers the handshake.
     pub fn receive(&mut self, export: &Export, buffer: &mut [u8]) {
         match self.socket.read(buffer) {
             Ok(len) if len > 0 => self.input.extend(&buffer[..len]),
@@ -59,7 +62,7 @@ impl Connection {
         while self.group.is_none() && self.negotiate(export).is_some() {}
     }
 
-    /// Takes and answers an option, if one is there whole.
+    /// Parses and answers an option, if one has arrived completely.
     fn negotiate(&mut self, export: &Export) -> Option<()> {
         let input = self.input.make_contiguous().get(self.skip..)?;
         let (header, rest) = input.split_first_chunk::<16>()?;
@@ -72,10 +75,10 @@ impl Connection {
         };
         let (facts, ack, asked) = (reply(3, &export.facts), reply(1, &[]), asked(option, data));
         self.output.extend(match (option, asked) {
-            // EXPORT_NAME has a reply of its own, or none.
+            // EXPORT_NAME has its own form of reply; for an unknown export it gets none.
             (1, Some(_)) => [&export.facts[2..], &[0; 124]].concat(),
             (1, None) => Vec::new(),
-            // ABORT, and LIST: one export, without a name.
+            // ABORT; and LIST: one export, without a name.
             (2, _) => ack,
             (3, _) => [reply(2, &[0; 4]), ack].concat(),
             // INFO and GO
@@ -96,7 +99,8 @@ impl Connection {
         Some(())
     }
 
-    /// The next request that is there whole, and an I/O that does it. None while replies wait to be sent.
+    /// Returns the next complete request and the I/O for it; `None` if there is none, while replies wait to be sent, or
+    /// while [`MOST`] bytes are in flight.
     pub fn next(&mut self, pool: &BufferPool) -> Option<(Request, Io<AlignedBuf>)> {
         let is_ready = self.in_flight < MOST && self.output.is_empty();
         let group = self.group.as_ref().filter(|_| is_ready)?.id();
@@ -115,7 +119,7 @@ impl Connection {
             3 => Io::flush(),
             4 => Io::discard(range),
             6 => Io::write_zeroes(range),
-            // Another command has no buffer, nor has a read that is too long: then it is refused as invalid.
+            // An unknown command and an overlong read have an empty buffer, so the queue refuses the I/O as invalid.
             _ => Io::read(start, buffer),
         };
         let is_fua = header[5] & 1 > 0 && io.op != Op::Read;
@@ -126,11 +130,11 @@ impl Connection {
         Some((request, if is_fua { io.fua() } else { io }.group(group)))
     }
 
-    /// Queues the reply to a request that had this buffer.
+    /// Queues the reply to `request` with its result and the buffer of its I/O.
     pub fn reply(&mut self, request: Request, result: IoResult, mut buffer: AlignedBuf) {
         let known = |errno| ERRORS.iter().find(|(linux, _)| *linux == errno);
         let error = result.err().map_or(0, |IoError(errno)| known(errno).map_or(5, |it| it.1));
-        // What lies beyond the end cannot be read, either, and not for want of space.
+        // A read beyond the end of the export gets EINVAL: ENOSPC fits writes only.
         let error = if request.is_read && error == 28 { 22 } else { error };
         let header = 0x6744_6698 << 96 | u128::from(error) << 64 | u128::from(request.cookie);
         self.output.extend(header.to_be_bytes());
@@ -140,7 +144,7 @@ impl Connection {
         self.in_flight -= EACH + buffer.len();
     }
 
-    /// Sends what the socket takes, and says what it is to be watched for: room, requests, or nothing for now.
+    /// Sends as much as the socket takes, and returns the events to watch for: room, requests, or nothing for now.
     pub fn send(&mut self) -> EventFlags {
         while !self.output.is_empty() {
             match self.socket.write(self.output.as_slices().0) {
@@ -155,13 +159,13 @@ impl Connection {
     }
 }
 
-/// Integers of all lengths are big-endian.
+/// Decodes a big-endian integer of any length.
 fn number(bytes: &[u8]) -> u64 {
     bytes.iter().fold(0, |number, &byte| number << 8 | u64::from(byte))
 }
 
-/// The weight that EXPORT_NAME, INFO or GO asks for, and whether block sizes are wanted; `None` if there is no such
-/// export.
+/// Returns the weight that EXPORT_NAME, INFO or GO asks for, and whether the client wants block sizes; `None` if there
+/// is no such export.
 fn asked(option: u32, data: &[u8]) -> Option<(u32, bool)> {
     let (length, data) = data.split_at_checked(if option == 1 { 0 } else { 4 })?;
     let length = if option == 1 { data.len() } else { number(length) as usize };

@@ -1,8 +1,8 @@
-//! An NBD server on one thread: one epoll loop waits for sockets and the disk, one client of the queue does the I/O of
-//! all connections, and each connection is a group, so that a scheduler that shares by weight shares among them.
+//! An NBD server on one thread. An epoll loop waits for sockets and the disk, one client of the queue does the I/O of
+//! all connections, and each connection is a group, so that a scheduler with weights shares the disk among connections.
 //!
 //! `cargo run --release --example nbd_server -- memory,size=1024 nbd.sock bfq`, and then
-//! `nbdinfo 'nbd+unix:///weight=300?socket=nbd.sock'`. It has no TLS and no limits of time.
+//! `nbdinfo 'nbd+unix:///weight=300?socket=nbd.sock'`. The server has no TLS and no timeouts.
 
 mod connection;
 
@@ -15,25 +15,25 @@ use std::{collections::BTreeMap, os::fd::OwnedFd, os::unix::net::UnixListener};
 
 type Failure = Box<dyn std::error::Error + Send + Sync>;
 
-/// What epoll says of the listener and of the disk; connections have the numbers above.
+/// The epoll data of the listener and of the disk; connections have the numbers above.
 const LISTENER: u64 = 0;
 const DISK: u64 = 1;
-/// More are turned away.
+/// The most connections; the server closes further ones.
 const CONNECTIONS: usize = 32;
 
-/// All that the one thread has to itself.
+/// The state of the server, which belongs to its one thread.
 pub struct Server {
     export: Export,
     client: Client<AlignedBuf>,
     epoll: OwnedFd,
     connections: BTreeMap<u64, Connection>,
-    /// By the cookie of an I/O: the connection and the request that it is for. And cookies that are free.
+    /// For each cookie of an I/O, the connection and the request; and the free cookies.
     at_disk: Vec<(u64, Request)>,
     free: Vec<usize>,
     newest: u64,
 }
 
-/// Serves until it is killed.
+/// Serves until the process is killed.
 pub fn main() -> Result<(), Failure> {
     let mut arguments = std::env::args().skip(1);
     let (Some(device), Some(path)) = (arguments.next(), arguments.next()) else {
@@ -44,14 +44,14 @@ pub fn main() -> Result<(), Failure> {
 }
 
 impl Server {
-    /// Around `device`, under the scheduler that is its default unless one is named.
+    /// Builds a server for `device`, with its default scheduler unless `scheduler` names one.
     pub fn new(device: &str, scheduler: Option<&str>) -> Result<Self, Failure> {
         let mut disk = blkmq::open(device)?;
         let pool = BufferPool::new(256, 256 << 10);
         disk.register(&pool);
         let scheduler = blkmq::scheduler(scheduler.unwrap_or(disk.default_scheduler()));
         let mut config = disk.config()?.scheduler(scheduler.ok_or("no such scheduler")?);
-        // As much as all connections may have in flight.
+        // Enough credit for the requests of all connections.
         config.depth = CONNECTIONS as u32 * 128;
         let service = Service::start(config)?;
         let client = service.client()?;
@@ -64,7 +64,7 @@ impl Server {
         let block_sizes = [&[0, 3], sizes.as_flattened()].concat();
         let export = Export { service, pool, facts, block_sizes };
         let (epoll, connections) = (epoll::create(epoll::CreateFlags::CLOEXEC)?, BTreeMap::new());
-        // One more than there is credit: an I/O that has a cookie and no credit is refused.
+        // One cookie more than there is credit: an I/O gets its cookie before the push is refused for want of credit.
         let places = client.depth() as usize + 1;
         let (at_disk, free) = (vec![Default::default(); places], Vec::from_iter(0..places));
         Ok(Self { export, client, epoll, connections, at_disk, free, newest: DISK })
@@ -77,7 +77,7 @@ impl Server {
         epoll::add(&self.epoll, self.client.event_fd()?, EventData::new_u64(DISK), EventFlags::IN)?;
         let (mut events, mut buffer) = (Vec::with_capacity(64), vec![0; 256 << 10]);
         loop {
-            // In two steps, so that the thread can wait for sockets as well.
+            // The wait has two steps, so that the thread can wait for sockets as well.
             let timeout = self.client.prepare_wait().timeout(self.client.clock());
             let timeout = timeout.map(Timespec::try_from).transpose()?;
             let slept = epoll::wait(&self.epoll, spare_capacity(&mut events), timeout.as_ref());
@@ -99,7 +99,7 @@ impl Server {
     }
 
     fn accept(&mut self, listener: &UnixListener) -> Result<(), Failure> {
-        // A client may be gone again.
+        // The NBD client may have closed the connection already.
         let Ok((socket, _)) = listener.accept() else { return Ok(()) };
         if self.connections.len() < CONNECTIONS {
             socket.set_nonblocking(true)?;
@@ -110,7 +110,8 @@ impl Server {
         Ok(())
     }
 
-    /// Sends, pushes what clients ask for, and replies to what is done. False if nothing was pushed or done.
+    /// Sends replies, pushes the I/Os of new requests, and queues replies to completed ones. Returns false if it found
+    /// nothing to do.
     fn turn(&mut self) -> bool {
         self.connections.retain(|&number, connection| {
             let wanted = connection.send();
@@ -141,7 +142,7 @@ impl Server {
             let place = done.cookie as usize;
             let (number, request) = self.at_disk[place];
             self.free.push(place);
-            // The client may be gone.
+            // The connection may be closed.
             if let Some(connection) = self.connections.get_mut(&number) {
                 connection.reply(request, done.result, done.payload);
             }

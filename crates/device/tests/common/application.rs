@@ -1,8 +1,8 @@
-//! An application that keeps book of what it may rely on, and judges what a power cut has left.
+//! An application that records which of its writes must be durable, and checks the device after a power cut.
 //!
-//! It stamps every block that it writes with a version of its own, so that what is found after a cut says when
-//! it was written, or that it is none of ours. It knows nothing of caches and flush sequences: only what it
-//! sent, what was acknowledged, and what that promises.
+//! It stamps every block that it writes with a unique version, so that a block found after a cut shows which write it
+//! comes from, or that it is torn or misplaced. The application does not know how caches and flush sequences work: it
+//! knows only the I/Os that it sent, their acknowledgements, and the durability that these promise.
 
 use super::bytes::{Disk, Stamp, read_stamp, stamp};
 use blkmq_core::{IoFlags, Op, Rng};
@@ -11,7 +11,7 @@ use blkmq_engine::{Config, WriteCache};
 
 pub const BLOCKS: usize = 48;
 
-/// What is known about one block.
+/// The versions of one block.
 #[derive(Clone, Default)]
 struct Block {
     /// The oldest version that may be found after a cut.
@@ -20,39 +20,39 @@ struct Block {
     sent: u64,
     /// The newest version that was acknowledged.
     acked: u64,
-    /// The newest version that may be durable: nothing has asked for more.
+    /// The newest version that may be durable: no flush has covered a newer one, nor was a newer one written durably.
     ceiling: u64,
-    /// Versions of zeroes.
+    /// The versions that are all zeroes.
     zeroes: Vec<u64>,
     busy: bool,
 }
 
-/// Something in flight.
+/// An I/O in flight.
 struct Sent {
     cookie: u64,
     /// The blocks that it writes; none for a flush.
     range: std::ops::Range<usize>,
     version: u64,
-    /// Durable when it is acknowledged.
+    /// The write is durable when it is acknowledged.
     durable: bool,
-    /// It takes a flush of the device; then, what had been acknowledged when it was sent.
+    /// For an I/O that makes the device flush: the versions that had been acknowledged when the I/O was sent.
     acked: Option<[u64; BLOCKS]>,
 }
 
-/// What a run amounted to, so that a caller can see that it exercised what it meant to.
+/// Counts of a run, with which a caller checks that the run exercised enough.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Tally {
     pub cuts: u64,
-    /// I/Os that were in flight then.
+    /// I/Os that were in flight at cuts.
     pub in_flight: u64,
-    /// I/Os that failed before.
+    /// I/Os that failed before cuts.
     pub failed: u64,
-    /// Blocks that lost something, and blocks with something unpromised that kept it.
+    /// Blocks that lost their newest version, and blocks that kept one that was not promised.
     pub lost: u64,
     pub kept: u64,
-    /// Blocks of which something was promised beyond what the cut before had left.
+    /// Blocks that had a durable version at a cut.
     pub promised: u64,
-    /// Cuts with no flush on its way, at which nothing may be durable that none has covered.
+    /// Cuts with no flush in flight, at which no version may be durable that no flush has covered.
     pub strict: u64,
     pub merged: u64,
     pub requeued: u64,
@@ -83,18 +83,18 @@ pub struct Application {
     device: Device,
     block: usize,
     cache: WriteCache,
-    /// Most I/Os in flight.
+    /// The most I/Os in flight.
     depth: usize,
     version: u64,
     blocks: Vec<Block>,
     sent: Vec<Sent>,
-    /// Where the last write ended.
+    /// The block behind the last write.
     end: usize,
     pub tally: Tally,
 }
 
 impl Application {
-    /// On `device`, whose cache is like what it announces, through `disk`.
+    /// Runs on `device` through the queue of `disk`. The cache of `device` must match its shape.
     pub fn new(device: Device, disk: Disk, depth: usize) -> Self {
         Self {
             disk,
@@ -110,7 +110,7 @@ impl Application {
         }
     }
 
-    /// Sends something, unless enough is in flight or it would meet something in flight.
+    /// Sends a random I/O, unless enough I/Os are in flight or it would overlap one of them.
     pub fn send(&mut self, rng: &mut Rng, who: usize, flags: IoFlags) {
         if self.sent.len() >= self.depth {
             return;
@@ -166,7 +166,7 @@ impl Application {
         self.sent.push(Sent { cookie, range, version, durable, acked });
     }
 
-    /// Takes what has ended, and what it promises.
+    /// Takes the completions, and updates the versions that are promised to be durable.
     pub fn take(&mut self) {
         let Self { sent, disk, blocks, tally, .. } = self;
         sent.retain(|sent| {
@@ -185,7 +185,7 @@ impl Application {
             if let Some(acked) = &sent.acked {
                 for (block, acked) in blocks.iter_mut().zip(acked) {
                     block.floor = if ok { block.floor.max(*acked) } else { block.floor };
-                    // Failed or not, a flush may have taken along whatever was on its way.
+                    // Even a failed flush may have made every write durable that was sent before it ended.
                     block.ceiling = block.sent;
                 }
             }
@@ -193,7 +193,7 @@ impl Application {
         });
     }
 
-    /// The version between these two that block `at` of `bytes` is of; the newest, if it is zeroes.
+    /// Returns the version of block `at` in `bytes` if it is in `from..=to`; for zeroes, the newest such version.
     fn version_of(&self, at: usize, bytes: &[u8], from: u64, to: u64) -> Option<u64> {
         let may_be = from..=to;
         match read_stamp(at as u64, &bytes[at * self.block..][..self.block]) {
@@ -206,8 +206,8 @@ impl Application {
         }
     }
 
-    /// What would certainly survive is at least what was promised, and nothing that no flush has covered: the
-    /// cache has room for all blocks, so nothing is written back early.
+    /// Checks, if no flush is in flight, that the durable image holds every promised version and no version that no
+    /// flush has covered: the cache has room for all blocks, so the device writes none back early.
     fn check_durable(&mut self) -> Result<(), String> {
         if self.sent.iter().any(|sent| sent.acked.is_some()) {
             return Ok(());
@@ -223,9 +223,9 @@ impl Application {
         Ok(())
     }
 
-    /// The power goes, for the device and for us, and comes back: there is a new queue, made by `disk`, and of
-    /// what was in flight nothing is ever heard again. Every block is whole and of a version that it may have;
-    /// from then on, that one is what we know.
+    /// Cuts the power of the device and of the application. `disk` builds a new queue, and the I/Os in flight never
+    /// complete. Checks that every block is whole and has a version that it may have; from then on the application
+    /// takes that version as written and durable.
     pub fn cut(&mut self, seed: u64, disk: impl FnOnce(&Device) -> Disk) -> Result<(), String> {
         self.take();
         self.check_durable()?;
@@ -265,7 +265,7 @@ impl Application {
     }
 }
 
-/// `config` for an application that sends from so many submitters.
+/// Returns `config` with room for an application that uses `submitters` submitters.
 pub fn with_room<P>(config: Config<P>, submitters: u16) -> Config<P> {
     Config { submitters, depth: 64, ..config }
 }

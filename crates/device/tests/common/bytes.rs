@@ -1,4 +1,4 @@
-//! [`Disk`]: a queue around a memory device in virtual time, driven by one thread, whose I/Os carry bytes.
+//! [`Disk`]: a queue around a memory device in virtual time, driven by one thread, for I/Os that carry bytes.
 
 #![allow(dead_code, reason = "each test binary uses its own part of this")]
 
@@ -7,7 +7,7 @@ use blkmq_device::Device;
 use blkmq_engine::{Config, Io, Queue, Submitter};
 use std::collections::BTreeMap;
 
-/// How an I/O ended, and its bytes.
+/// The result of an I/O, and its bytes.
 pub struct Done {
     pub result: IoResult,
     pub bytes: Vec<u8>,
@@ -31,13 +31,13 @@ impl Disk {
         Self { queue, now: Instant::ZERO, done, submitters, pushed: 0, ended: 0 }
     }
 
-    /// One submitter, and a request for each I/O.
+    /// A queue with one submitter and without merging.
     pub fn plain(device: &Device) -> Self {
         let nomerges = blkmq_engine::NoMerges::None;
         Self::new(Config { nomerges, depth: 256, ..device.config() })
     }
 
-    /// Pushes an I/O of `bytes`, which say how long it is; returns its cookie, counted from zero.
+    /// Pushes an I/O with `bytes`; their length is the length of the I/O. Returns its cookie; cookies count from zero.
     pub fn push(&mut self, who: usize, op: Op, sector: u64, bytes: Vec<u8>, flags: IoFlags) -> u64 {
         let sectors = bytes.len() as u32 / SECTOR_SIZE;
         let io = Io::new(op, sector, sectors, self.pushed, Buffer::new(bytes));
@@ -51,11 +51,11 @@ impl Disk {
         self.pushed - self.ended
     }
 
-    /// Flushes the plugs and does what is due now.
+    /// Flushes the plugs and polls until no work is due now.
     pub fn settle(&mut self) {
         let Self { submitters, now, done, ended, .. } = self;
         let now = *now;
-        // A pass may leave work for the next, and nothing takes more than a few hundred of them.
+        // A pass may leave work for the next pass; no run of passes is longer than a few hundred.
         for _ in 0..1000 {
             for submitter in submitters.iter_mut() {
                 submitter.flush(now);
@@ -91,7 +91,7 @@ impl Disk {
         self.submitters.iter().filter_map(Submitter::next_deadline).min()
     }
 
-    /// Runs until nothing is in flight.
+    /// Runs until no I/O is in flight.
     pub fn finish(&mut self) {
         self.settle();
         while self.in_flight() > 0 {
@@ -101,7 +101,7 @@ impl Disk {
         }
     }
 
-    /// One I/O, alone, until it has ended.
+    /// Does one I/O and runs until it has ended.
     pub fn one(&mut self, op: Op, sector: u64, bytes: Vec<u8>) -> Done {
         self.one_with(op, sector, bytes, IoFlags::NONE)
     }
@@ -112,7 +112,7 @@ impl Disk {
         self.done.remove(&cookie).expect("it has ended")
     }
 
-    /// Reads `sectors` sectors, which must work.
+    /// Reads `sectors` sectors; panics if the read fails.
     pub fn read(&mut self, sector: u64, sectors: usize) -> Vec<u8> {
         let done = self.one(Op::Read, sector, vec![0xaa; sectors * SECTOR_SIZE as usize]);
         done.result.expect("it can be read");
@@ -120,13 +120,13 @@ impl Disk {
     }
 }
 
-/// What word 0 of a block is, but for its version.
+/// Word 0 of a block's stamp, before the version is mixed in.
 fn mark(block: u64) -> u64 {
     block.wrapping_mul(0x9e37_79b9_7f4a_7c15)
 }
 
-/// A block's bytes: its number and version all over, so that neither a stray nor a torn one looks right.
-/// Version 0 is zeroes.
+/// Fills a block with its stamp: each word depends on the block's number and version, so that a misplaced or torn block
+/// is detected. Version 0 is all zeroes.
 pub fn stamp(block: u64, version: u64, out: &mut [u8]) {
     for (at, word) in out.chunks_exact_mut(8).enumerate() {
         let value = mark(block) ^ version << 20 ^ at as u64;
@@ -134,7 +134,7 @@ pub fn stamp(block: u64, version: u64, out: &mut [u8]) {
     }
 }
 
-/// What a block was stamped with.
+/// The stamp found in a block.
 pub enum Stamp {
     Zeroes,
     Version(u64),

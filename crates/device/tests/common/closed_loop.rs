@@ -1,4 +1,4 @@
-//! [`Job`]: a closed loop of I/Os against a device in virtual time, alone or beside others, and what came of it.
+//! [`Job`]: a closed loop of I/Os against a device in virtual time, alone or beside other jobs, and its measurements.
 
 #![allow(dead_code, reason = "each test binary uses its own part of this")]
 
@@ -7,48 +7,48 @@ use blkmq_core::{Instant, Nanos, Op, Rng, SECTOR_SIZE};
 use blkmq_device::Device;
 use blkmq_engine::{Io, Queue, Submitter};
 
-/// Where I/Os go.
+/// The order of a job's offsets.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Pattern {
     Random,
     Sequential,
 }
 
-/// So many I/Os, so many of them in flight at any time.
+/// A number of I/Os, of which a fixed number is in flight at any time.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Job {
     pub pattern: Pattern,
     pub bytes: u32,
-    /// Reads in a hundred.
+    /// The percentage of reads.
     pub reads: u64,
     pub depth: u32,
-    /// Of which the first quarter is not counted.
+    /// The number of I/Os; the first quarter is not measured.
     pub ios: u64,
-    /// One in this time on average, and no more; zero is no limit.
+    /// The interval between I/Os on average, which limits the rate; zero is no limit.
     pub every: Nanos,
 }
 
-/// What came of it.
+/// The measurements of a job.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Measured {
     pub iops: u64,
-    /// 10^6 bytes a second.
+    /// 10^6 bytes per second.
     pub mbps: u64,
-    /// Mean latencies in ns; 0 if there were none.
+    /// Mean latencies in ns; 0 if there were no such I/Os.
     pub read_ns: u64,
     pub write_ns: u64,
-    /// What 99 reads in a hundred do not exceed.
+    /// The 99th percentile of read latencies in ns.
     pub read_p99_ns: u64,
 }
 
 impl Job {
-    /// Random I/Os of 4 KiB.
+    /// A job of random I/Os of 4 KiB.
     pub fn random(reads: u64, depth: u32, ios: u64) -> Self {
         let every = Nanos::ZERO;
         Self { pattern: Pattern::Random, bytes: 4096, reads, depth, ios, every }
     }
 
-    /// Sequential ones of 128 KiB.
+    /// A job of sequential I/Os of 128 KiB.
     pub fn sequential(reads: u64, depth: u32, ios: u64) -> Self {
         Self { pattern: Pattern::Sequential, bytes: 128 << 10, ..Self::random(reads, depth, ios) }
     }
@@ -72,7 +72,7 @@ impl Job {
     }
 }
 
-/// Runs jobs beside each other until the first one has ended; what came of each.
+/// Runs jobs beside each other until the first of them has ended. Returns the measurements of each.
 pub fn run_beside(jobs: &[Job], device: &Device) -> Vec<Measured> {
     let depth = jobs.iter().map(|job| job.depth).sum::<u32>();
     let queue = Queue::new(unmerged(device, 1, 2 * depth)).expect("a queue");
@@ -99,19 +99,19 @@ pub fn run_beside(jobs: &[Job], device: &Device) -> Vec<Measured> {
     all.iter_mut().zip(jobs).map(|(books, job)| books.measured(job, now)).collect()
 }
 
-/// What is under way, and what has ended.
+/// The state of a running job.
 struct Books {
-    /// Not the order in which an earlier job wrote: overwriting in that would be as good as sequential.
+    /// Its seed differs between jobs: overwriting blocks in the order of an earlier job would be as good as sequential.
     rng: Rng,
-    /// By cookie: when it was pushed, and what it is.
+    /// For each cookie in use, the time of its push and its operation.
     inside: Vec<(Instant, Op)>,
-    /// Cookies that are not used.
+    /// The unused cookies.
     free: Vec<u64>,
     pushed: u64,
     ended: u64,
-    /// Since then it counts.
+    /// The start of the measurement.
     from: Instant,
-    /// And so many had ended then.
+    /// The number of I/Os that had ended at that time.
     before: u64,
     /// Latencies of reads and writes.
     latency: [Vec<u64>; 2],
@@ -131,13 +131,13 @@ impl Books {
         }
     }
 
-    /// When the next I/O may be pushed at the earliest, if it has to wait for nothing but time.
+    /// The time at which the next I/O may be pushed, if only its rate limit holds it back.
     fn due(&self, job: &Job) -> Instant {
         let waits = job.every > Nanos::ZERO && !self.free.is_empty();
         if waits { Instant::ZERO + Nanos(job.every.0 * self.pushed) } else { Instant::MAX }
     }
 
-    /// Pushes whatever may be.
+    /// Pushes I/Os as far as depth and rate allow.
     fn push(
         &mut self,
         job: &Job,

@@ -1,5 +1,5 @@
-//! What the tests of this crate share: devices by text, and one list of what a scheduler was asked and what
-//! a device was given, in the order in which it happened.
+//! Helpers for the tests of this crate: devices by description, and one log of the calls to a scheduler and to a
+//! device, in order.
 
 #![allow(dead_code, reason = "each test binary uses its own part of this")]
 
@@ -12,7 +12,7 @@ use blkmq_engine::{
 use blkmq_sched::{At, Cx, Done, Factory, Pick, Scheduler, Scope, none};
 use std::cell::RefCell;
 
-/// The machine that all tests run on.
+/// The machine from which all tests take the defaults of devices.
 pub const HOST: MachineShape = MachineShape { cpus: 4, nodes: 2 };
 
 /// The null device with these parameters.
@@ -35,21 +35,21 @@ pub fn unmerged(device: &Device, submitters: u16, depth: u32) -> Config<u64> {
     Config { nomerges: NoMerges::None, submitters, depth, ..device.config() }
 }
 
-/// One submitter with ample credit on such a queue.
+/// A rig with one submitter with ample credit on such a queue.
 pub fn rig(device: &Device) -> Rig {
     Rig::new(unmerged(device, 1, 4096))
 }
 
-/// Something that happened between scheduler and device.
+/// A call to the scheduler or to the device, with its answer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Event {
-    /// The scheduler was asked and gave out the request at this sector.
+    /// The scheduler picked the request at this sector.
     Picked(u64),
-    /// The scheduler was asked and gave out nothing.
+    /// The scheduler was asked and picked no request.
     AskedInVain,
     /// The device took the request at this sector.
     Taken(u64),
-    /// The device refused it.
+    /// The device refused the request at this sector.
     Refused(u64),
 }
 
@@ -61,12 +61,12 @@ fn note(event: Event) {
     EVENTS.with_borrow_mut(|events| events.push(event));
 }
 
-/// What happened on this thread since it was asked last.
+/// Returns, and clears, the events on this thread since the last call.
 pub fn events() -> Vec<Event> {
     EVENTS.take()
 }
 
-/// A queue around `device` whose scheduler, first come first served, and hardware queues write [`events`].
+/// A rig around `device` that records [`events`] of its scheduler, `none`, and of its hardware queues.
 pub fn observed(device: &Device, access: Access) -> Rig {
     let tap = |inner| Box::new(Tap(inner)) as Box<dyn DeviceQueue<u64>>;
     let queues = device.queues().into_iter().map(tap).collect();
