@@ -1,7 +1,7 @@
 //! A citation leads somewhere: to a page of the specification and a section of it, or to a decision.
 //!
-//! `spec/NAME.md` is `docs/spec/NAME.md`, with or without `section N` behind it; `decision N` is a page in
-//! `docs/decisions`. A letter with a number (`D7`) is a citation of nothing.
+//! A page of the specification is cited by its path in `docs`, with or without `section N` behind it, and a page of
+//! `docs/decisions` as `decision N`. A capital D with a number is a citation of nothing.
 
 use super::tree::{File, Finding, Tree};
 
@@ -90,14 +90,15 @@ fn decisions(tree: &Tree, file: &File, text: &str, out: &mut Vec<Finding>) {
     }
 }
 
-/// Words such as `D7`.
+/// A capital D with one or two digits. With a hyphen behind it, it is part of a product's name.
 fn letters(file: &File, text: &str, out: &mut Vec<Finding>) {
     let mut at = 0;
     for word in text.split(|c: char| !c.is_ascii_alphanumeric() && c != '_') {
         let is_cited = word.strip_prefix('D').is_some_and(|number| {
             (1..=2).contains(&number.len()) && number.bytes().all(|byte| byte.is_ascii_digit())
         });
-        if is_cited {
+        let is_name = text.get(at + word.len()..).is_some_and(|rest| rest.starts_with('-'));
+        if is_cited && !is_name {
             let what = format!("{word} is defined nowhere");
             out.push(file.finding(file.line(at), what, "cite a decision by its number, or say it"));
         }
@@ -130,6 +131,7 @@ mod tests {
             "decision 0002 and decision 2",
             "a decision that was made",
             "`docs/spec/bfq.md`",
+            "Intel D3-S4610",
         ] {
             assert_eq!(findings(&format!("//! {good}\n")), [""; 0], "{good}");
         }
