@@ -2,8 +2,8 @@
 
 use crate::shell::{Cmd, timed};
 use crate::{
-    Result, aarch64, api, bench, fuzz, interop, loom, miri, orderings, outside, sanitize, shuttle,
-    soak, tidy,
+    Result, aarch64, api, bench, fuzz, interop, loom, miri, orderings, outside, publish, sanitize,
+    shuttle, soak, tidy,
 };
 use std::time::Duration;
 
@@ -40,6 +40,8 @@ const STEPS: &[Step] = &[
     Step { name: "tidy", run: || tidy::main(&[]) },
     Step { name: "api", run: || api::main(&[]) },
     Step { name: "outside", run: || outside::main(&[]) },
+    Step { name: "package", run: || publish::package(&[]) },
+    Step { name: "msrv", run: || publish::msrv(&[]) },
     Step { name: "loom", run: || loom::main(&[]) },
     Step { name: "orderings", run: || orderings::main(&[]) },
     Step { name: "shuttle", run: || shuttle::main(&[]) },

@@ -19,6 +19,7 @@ mod nightly;
 mod orderings;
 mod outside;
 mod planted;
+mod publish;
 mod sanitize;
 mod shell;
 mod shuttle;
@@ -59,6 +60,18 @@ const VERBS: &[Verb] = &[
         usage: "",
         summary: "a scheduler and a device outside of the workspace pass their kits",
         run: outside::main,
+    },
+    Verb {
+        name: "package",
+        usage: "",
+        summary: "each crate can be published",
+        run: publish::package,
+    },
+    Verb {
+        name: "msrv",
+        usage: "",
+        summary: "everything builds with the oldest compiler that is promised",
+        run: publish::msrv,
     },
     Verb { name: "loom", usage: "[FILTER]", summary: "model-check the protocols", run: loom::main },
     Verb {

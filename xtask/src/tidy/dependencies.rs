@@ -35,7 +35,9 @@ fn check_reasons(file: &File, out: &mut Vec<Finding>) {
 fn check_inherits(file: &File, out: &mut Vec<Finding>) {
     for (line, name, text) in entries(file, |table| table.ends_with("dependencies")) {
         let inherits = name.ends_with(".workspace") || text.contains("workspace = true");
-        if !inherits {
+        // A crate's tests may need a feature of that crate. With a version it could not be packed.
+        let is_itself = text.contains("path = \".\"");
+        if !inherits && !is_itself {
             let remedy = "put it into [workspace.dependencies] with its reason and inherit it";
             out.push(file.finding(line, format!("dependency {name} is declared here"), remedy));
         }
@@ -86,6 +88,8 @@ mod tests {
         assert_eq!(count("crates/a/Cargo.toml", target), 1);
         let good = "[dependencies]\nloom.workspace = true\nx = { workspace = true }\n";
         assert_eq!(count("crates/a/Cargo.toml", good), 0);
+        let itself = "[dev-dependencies]\na = { path = \".\", features = [\"testkit\"] }\n";
+        assert_eq!(count("crates/a/Cargo.toml", itself), 0);
         assert_eq!(count("crates/a/Cargo.toml", "[features]\ntestkit = []\n"), 0);
     }
 }
