@@ -19,12 +19,18 @@ const SUITES: &[&Suite] = &[
     &Suite { name: "sched", package: "-p blkmq-sched --lib", filter: "", left_out: &[] },
     &Suite {
         name: "engine",
-        package: "-p blkmq-engine --lib --test contention --test submission --test wakeups",
+        package: "-p blkmq-engine --lib",
         filter: "",
         left_out: &[(
             "a_million_values_through_a_small_ring",
             "a million hand-overs; Miri runs it small",
         )],
+    },
+    &Suite {
+        name: "engine, whole queues",
+        package: "-p blkmq-engine --test all",
+        filter: "contention:: submission:: wakeups::",
+        left_out: &[],
     },
 ];
 

@@ -38,7 +38,7 @@ const ONCE: &[&Suite] = &[
     },
     &Suite {
         name: "engine, whole queues",
-        package: "-p blkmq-engine --test submission --test dispatch",
+        package: "-p blkmq-engine --test all",
         filter: "one_io_goes_there_and_back refusals_hand_back an_io_without_a_slot \
                  dropping_a_queue errors_reach_every_bio",
         left_out: &[],

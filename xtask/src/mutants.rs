@@ -60,9 +60,10 @@ impl Tests {
 }
 
 /// The tests of the engine from outside that reach these modules.
-const ENGINE: Option<Tests> = Some(Tests::of(
-    "--test submission --test splitting --test flush --test timeouts --test cancel --test groups",
-));
+const ENGINE: Option<Tests> = Some(Tests {
+    targets: "--test all",
+    filter: "submission:: splitting:: flush:: timeouts:: cancel:: groups::",
+});
 
 const fn engine(name: &'static str, files: &'static [&'static str]) -> Module {
     Module { name, package: "blkmq-engine", files, quick: Tests::of("--lib"), thorough: ENGINE }

@@ -57,7 +57,8 @@ pub(crate) fn main(args: &[String]) -> Result<()> {
         Job::Replay(line) => lab().arg("--replay").arg(line).run(),
         Job::Seeds { first, until, begin } => {
             seeds(first, until, begin)?;
-            let cmd = Cmd::new("cargo test -p blkmq-engine --test interleavings -- --nocapture");
+            let cmd =
+                Cmd::new("cargo test -p blkmq-engine --test all -- interleavings:: --nocapture");
             cmd.env("BLKMQ_RACE_SEEDS", RACES.to_string()).run_tests()?;
             Ok(())
         }

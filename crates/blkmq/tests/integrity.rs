@@ -2,7 +2,7 @@
 //! flushes, while the queue is reconfigured again and again.
 //!
 //! `BLKMQ_SWITCHES` is the number of reconfigurations (default 100);
-//! `cargo test -p blkmq --test integrity -- --nocapture` prints the results.
+//! `cargo test -p blkmq --test all -- integrity:: --nocapture` prints the results.
 
 use blkmq::core::{Buffer, Nanos, Rng};
 use blkmq::engine::Plan;

@@ -1,6 +1,6 @@
 //! Every device of the registry passes the conformance suite, with its defaults and with parameters drawn from a seed.
 
-mod common;
+use crate::common;
 
 use blkmq_core::Rng;
 use blkmq_device::registry::{self, Argument};

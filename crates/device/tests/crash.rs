@@ -3,11 +3,7 @@
 //!
 //! The first test cuts a memory device behind a simple queue; the others use whole queues with all their features.
 
-#[path = "common/application.rs"]
-mod application;
-#[path = "common/bytes.rs"]
-mod bytes;
-mod common;
+use crate::common::{self, application, bytes};
 
 use application::{Application, Tally, with_room};
 use blkmq_core::{Buffer, Instant, IoError, IoFlags, Nanos, Op, Rng};

@@ -1,7 +1,7 @@
 //! The disk device against the published figures of the drives that it models. Each row of the tables on its page
 //! (`doc/disk.md`) is measured here, and the page must agree with the measurement.
 
-mod common;
+use crate::common;
 
 use blkmq_core::{Nanos, Op, Rng};
 use blkmq_device::Activity;

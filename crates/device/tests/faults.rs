@@ -1,8 +1,6 @@
 //! Faults around other devices: each kind of fault by itself, and the conformance of all kinds together.
 
-#[path = "common/bytes.rs"]
-mod bytes;
-mod common;
+use crate::common::{self, bytes};
 
 use blkmq_core::{Instant, IoError, IoResult, Nanos, Op, Rng};
 use blkmq_device::Device;

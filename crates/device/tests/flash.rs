@@ -1,9 +1,7 @@
 //! The flash device's presets against the published figures of the drives. Each point is within 15 %, unless it is
 //! marked as out of reach, and the tables on the device's page agree with the measurements made here.
 
-#[path = "common/closed_loop.rs"]
-mod closed_loop;
-mod common;
+use crate::common::{self, closed_loop};
 
 use blkmq_core::Nanos;
 use blkmq_device::registry;

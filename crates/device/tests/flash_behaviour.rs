@@ -1,11 +1,7 @@
 //! The costs that the flash device models, each by itself, on devices small enough to compute by hand: buffer, link,
 //! flushes, suspension, retries and discards; and the device's parameters.
 
-#[path = "common/bytes.rs"]
-mod bytes;
-#[path = "common/closed_loop.rs"]
-mod closed_loop;
-mod common;
+use crate::common::{self, bytes, closed_loop};
 
 use blkmq_core::{Instant, IoFlags, Nanos, Op};
 use blkmq_device::testkit::Rig;

@@ -1,6 +1,6 @@
 //! Writers share flushes (`spec/framework.md` section 12 and section 16, point 20), on the null device in virtual time.
 
-mod common;
+use crate::common;
 
 use blkmq_core::{Instant, IoFlags, Nanos, Op, Rng};
 use blkmq_device::testkit::Rig;

@@ -1,6 +1,6 @@
 //! The lines of `spec/framework.md` section 16 that need a device to be tested.
 
-mod common;
+use crate::common;
 
 use blkmq_core::{HwQueue, Instant, Nanos, Op};
 use blkmq_device::Device;

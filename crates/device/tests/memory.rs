@@ -1,9 +1,7 @@
 //! The memory device against `spec/null_blk.md` section 6, lines 7 and 9, and its page: contents, bad blocks, cache.
 //! `crash.rs` tests power cuts.
 
-#[path = "common/bytes.rs"]
-mod bytes;
-mod common;
+use crate::common::{self, bytes};
 
 use blkmq_core::{Buffer, Instant, IoError, IoFlags, IoResult, Nanos, Op, Payload, Rng};
 use blkmq_device::{Device, testkit};

@@ -2,7 +2,7 @@
 //!
 //! Lines 7 and 9 need stored data; `memory.rs` tests them.
 
-mod common;
+use crate::common;
 
 use blkmq_core::{HwQueue, Instant, IoError, Nanos, Op, Tag};
 use blkmq_device::testkit::{Checked, Rig};

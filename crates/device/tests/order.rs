@@ -5,7 +5,7 @@
 //! dispatch of one request at a time under a lock, as in the kernel, they can differ; a test shows it with a thread
 //! that is stopped between its pick and its issue.
 
-mod common;
+use crate::common;
 
 use blkmq_core::{HwQueue, Instant, Op, RequestId, Rng, SubmitterId};
 use blkmq_device::Device;

@@ -7,7 +7,7 @@
 //!
 //! `BLKMQ_STRESS_IOS` is the number of I/Os of each combination; acceptance uses ten million.
 
-mod common;
+use crate::common;
 
 use blkmq_core::{HwQueue, Instant, Nanos, Op, Rng, SubmitterId, Tag};
 use blkmq_device::null::DEV_RESOURCE_DELAY;

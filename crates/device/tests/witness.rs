@@ -1,6 +1,6 @@
 //! The testkit can fail: each test plants a bug in a device and expects the witness to see it.
 
-mod common;
+use crate::common;
 
 use blkmq_core::{Instant, Nanos, Op, Tag};
 use blkmq_device::testkit::{self, Checked, Rig};

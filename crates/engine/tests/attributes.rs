@@ -1,7 +1,7 @@
 //! The attributes of a queue, read and written as text while I/O is in flight (`spec/framework.md` sections 3
 //! and 11).
 
-mod common;
+use crate::common;
 
 use blkmq_core::{HwQueue, Instant, IoFlags, Limits, Op};
 use blkmq_engine::attributes::{

@@ -3,7 +3,7 @@
 //!
 //! A single thread never finds a lock taken, so the tests keep a [`Run`] in the middle of a dispatch.
 
-mod common;
+use crate::common;
 
 use blkmq_core::{HwQueue, Instant, Nanos, Tag};
 use blkmq_engine::{

@@ -1,6 +1,6 @@
 //! Cancelling I/Os that still wait, in every place, and leaving alone those that are past that.
 
-mod common;
+use crate::common;
 
 use blkmq_core::{HwQueue, Instant, IoError, IoFlags, IoResult, Nanos, Op};
 use blkmq_engine::{

@@ -1,6 +1,6 @@
 //! Freeze, quiesce and live change, seen from a submitter and a device (`spec/framework.md` sections 10, 11, 16).
 
-mod common;
+use crate::common;
 
 use blkmq_core::{Class, HwQueue, Instant, IoMeta, IoPrio, Owner, RequestId};
 use blkmq_engine::{

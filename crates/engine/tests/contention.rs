@@ -5,7 +5,7 @@
 //! a device that submits while it is being called stands for another thread that does so. Schedules between single
 //! instructions are for the model checkers.
 
-mod common;
+use crate::common;
 
 use blkmq_core::{Class, HwQueue, Instant, IoPrio, Nanos, RequestId, Tag};
 use blkmq_engine::{

@@ -1,6 +1,6 @@
 //! Submitters that are dropped with I/Os in flight: their places are free again when the I/Os are done.
 
-mod common;
+use crate::common;
 
 use blkmq_core::Instant;
 use blkmq_engine::{Config, NoSubmitterLeft, Queue};

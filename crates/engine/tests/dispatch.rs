@@ -1,6 +1,6 @@
 //! Back-pressure, requeues, budgets and order, seen from the device (`spec/framework.md` sections 8 to 10).
 
-mod common;
+use crate::common;
 
 use blkmq_core::{HwQueue, Instant, IoError, Nanos, Op, RequestId, Rng};
 use blkmq_engine::{Access, Busy, Config, DeviceShape, Io, Queue, Submitter, WriteCache};

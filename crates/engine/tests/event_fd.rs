@@ -3,7 +3,7 @@
 
 #![cfg(target_os = "linux")]
 
-mod common;
+use crate::common;
 
 use blkmq_core::{HwQueue, Instant, Nanos};
 use blkmq_engine::{Access, Busy, Config, PumpMode, Queue};

@@ -1,7 +1,7 @@
 //! Flush sequences, seen from the device and from the submitters (`spec/framework.md` section 12 and
 //! section 16, point 20).
 
-mod common;
+use crate::common;
 
 use blkmq_core::{HwQueue, Instant, IoError, IoFlags, IoResult, Nanos, Op, Rng};
 use blkmq_engine::{

@@ -1,7 +1,7 @@
 //! Statistics of groups through a whole queue: the notes taken during a run are counted, exactly, whenever that
 //! happens.
 
-mod common;
+use crate::common;
 
 use blkmq_core::{GroupId, Instant, Nanos, Op, Owner};
 use blkmq_engine::{Config, GroupTree, Io, Plan, Queue, Stats, Submitter};

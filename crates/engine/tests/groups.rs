@@ -1,6 +1,6 @@
 //! Groups: the limits of `io.max` above every scheduler, and the changes of the tree that schedulers are told of.
 
-mod common;
+use crate::common;
 
 use blkmq_core::{GroupId, HwQueue, Instant, IoError, Nanos, Op, RequestId};
 use blkmq_engine::{Config, GroupTree, Io, IoMax, Plan, Queue, Submitter, Wanted};

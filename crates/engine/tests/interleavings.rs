@@ -6,7 +6,7 @@
 //! together with it, or after the request has been given up. `BLKMQ_RACE_SEEDS` is the number of seeds to run; `cargo
 //! xtask soak` runs a million. A failure prints its seed, which `BLKMQ_RACE_FIRST` repeats.
 
-mod common;
+use crate::common;
 
 use blkmq_core::{Instant, IoError, IoResult, Nanos, Rng};
 use blkmq_engine::{

@@ -1,6 +1,6 @@
 //! The list of outstanding requests that a queue gives, and a submitter's throttled I/Os.
 
-mod common;
+use crate::common;
 
 use blkmq_core::{HwQueue, Instant, Nanos, Op, Owner};
 use blkmq_engine::{Config, GroupTree, Io, IoMax, Outstanding, Place, Queue, Wanted};

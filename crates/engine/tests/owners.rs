@@ -1,7 +1,7 @@
 //! I/Os of several owners in one request: they merge where the elevator allows it, and are taken apart when the
 //! request fails.
 
-mod common;
+use crate::common;
 
 use blkmq_core::{Instant, IoError, IoResult, Nanos, Owner};
 use blkmq_engine::{

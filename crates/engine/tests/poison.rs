@@ -1,7 +1,7 @@
 //! A policy or a device panics: every I/O comes back with an error or is known to be lost, with every [`Access`], and
 //! no thread is left asleep.
 
-mod common;
+use crate::common;
 
 use blkmq_core::{HwQueue, Instant, IoError, Nanos, RequestId};
 use blkmq_engine::{

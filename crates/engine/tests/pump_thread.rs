@@ -1,7 +1,7 @@
 //! Pump threads, seen from the host that runs them: when they are called, the effect of a call, and when a pump asks
 //! to be called again (`PumpMode::Thread`). The test plays the threads.
 
-mod common;
+use crate::common;
 
 use blkmq_core::{HwQueue, Instant, Nanos};
 use blkmq_engine::{Access, Busy, Config, DeviceShape, PumpMode, Queue, Submitter};

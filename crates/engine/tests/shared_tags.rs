@@ -1,7 +1,7 @@
 //! Line 4 of `spec/framework.md` section 16 with whole queues: several queues share a set of driver tags, each has
 //! its fair share, and a queue that waits for a tag is called when another returns one.
 
-mod common;
+use crate::common;
 
 use blkmq_core::{HwQueue, Instant, Nanos, SubmitterId};
 use blkmq_engine::{Access, Config, ConfigError, DeviceShape, Queue, SharedTags, Submitter};

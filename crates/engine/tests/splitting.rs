@@ -1,7 +1,7 @@
 //! I/Os that exceed the device's limits (`spec/framework.md` section 13, Split): divided, followed and put together
 //! again. The arithmetic of cuts has its own tests in core.
 
-mod common;
+use crate::common;
 
 use blkmq_core::{Buffer, HwQueue, Instant, IoError, IoFlags, IoResult, Limits, Op, Payload, Rng};
 use blkmq_engine::{

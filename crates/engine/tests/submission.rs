@@ -1,6 +1,6 @@
 //! Plugs, merging and depths, seen from a submitter and a device (`spec/framework.md` sections 3, 5, 13).
 
-mod common;
+use crate::common;
 
 use blkmq_core::{Class, GroupId, HwQueue, Instant, IoFlags, IoPrio, Limits, Nanos, Op};
 use blkmq_engine::{

@@ -1,7 +1,7 @@
 //! Requests that time out, that are retried, and that the device requeues (`spec/framework.md` section 10, and
 //! section 16 line 19). Races are in `interleavings.rs`.
 
-mod common;
+use crate::common;
 
 use blkmq_core::{Instant, IoError, IoResult, Nanos, Op};
 use blkmq_engine::{

@@ -1,7 +1,7 @@
 //! Tokens and counters that instances of a policy share (`blkmq_sched::Outside`), as the engine keeps them: the bound
 //! over all hardware queues, the wake-ups when a token comes back, and the governor's work.
 
-mod common;
+use crate::common;
 
 use blkmq_core::{Instant, IoError, Nanos};
 use blkmq_engine::{Config, Queue, Submitter};

@@ -1,6 +1,6 @@
 //! Under a policy that shares by group, scheduler tags go to waiting I/Os by group (decision 0013).
 
-mod common;
+use crate::common;
 
 use blkmq_core::{GroupId, Instant, IoError, Op, Owner};
 use blkmq_engine::{Config, GroupTree, Io, IoMax, Queue, Submitter, Wanted, leaked_bios};

@@ -5,7 +5,7 @@
 //! interleavings of single instructions. Two sleepers that wait for each other are found at once: no thread can go
 //! on, and I/Os are in flight.
 
-mod common;
+use crate::common;
 
 use blkmq_core::{HwQueue, Instant, Nanos, Rng};
 use blkmq_engine::{Access, Config, DeviceShape, PumpMode, Queue, QueueStats, Submitter};

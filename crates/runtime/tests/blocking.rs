@@ -1,6 +1,6 @@
 //! Blocking calls that take their length from the payload.
 
-mod common;
+use crate::common;
 
 use blkmq_core::{Buffer, IoError};
 use blkmq_engine::Refusal;

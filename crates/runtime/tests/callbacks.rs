@@ -1,6 +1,6 @@
 //! Callbacks of a reactor: called in the order of completion, once each, and free to submit again.
 
-mod common;
+use crate::common;
 
 use blkmq_engine::Io;
 use blkmq_runtime::{Answer, Handle, SubmitError};

@@ -1,6 +1,6 @@
 //! A reactor and I/Os that exceed the device's limits: each costs a credit for each of its parts.
 
-mod common;
+use crate::common;
 
 use blkmq_core::{IoError, Op};
 use blkmq_engine::{Io, PumpMode, Refusal};

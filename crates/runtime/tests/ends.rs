@@ -1,7 +1,7 @@
 //! Endings: futures dropped at every stage, reactors dropped with I/Os in flight, panics. No payload is lost, freed
 //! twice, or freed while the device has it.
 
-mod common;
+use crate::common;
 
 use blkmq_core::IoError;
 use blkmq_engine::Io;

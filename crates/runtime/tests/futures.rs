@@ -1,7 +1,7 @@
 //! Futures of a reactor: on the tests' own executor and on tokio, under every scheduler, with and without pump
 //! threads.
 
-mod common;
+use crate::common;
 
 use blkmq_core::{IoError, IoResult, Op};
 use blkmq_engine::{Config, Io, PumpMode, Refusal};

@@ -1,6 +1,6 @@
 //! Groups that exist as long as their guards.
 
-mod common;
+use crate::common;
 
 use blkmq_core::{GroupId, Nanos};
 use blkmq_engine::{EditError, GroupError, IoMax};

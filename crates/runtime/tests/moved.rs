@@ -4,7 +4,7 @@
 //! moved slept until something else woke its thread. And a service that was dropped stopped the pump threads that its
 //! clients needed.
 
-mod common;
+use crate::common;
 
 use blkmq_core::Op;
 use blkmq_engine::{Io, PumpMode};

@@ -2,7 +2,7 @@
 
 #![cfg(target_os = "linux")]
 
-mod common;
+use crate::common;
 
 use blkmq_core::{Instant, Nanos, Payload};
 use blkmq_engine::{Config, PumpMode};

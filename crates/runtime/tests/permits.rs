@@ -1,6 +1,6 @@
 //! Permits of a reactor: places that are waited for, kept and given back; and cancelled I/Os of callbacks.
 
-mod common;
+use crate::common;
 
 use blkmq_core::{IoError, IoResult};
 use blkmq_engine::PumpMode;

@@ -1,6 +1,6 @@
 //! A policy or a device panics while other clients sleep: they are woken, and get their payloads back.
 
-mod common;
+use crate::common;
 
 use blkmq_core::{HwQueue, Instant, IoError, Op, RequestId};
 use blkmq_engine::{

@@ -3,7 +3,7 @@
 //!
 //! `BLKMQ_ROUNDS` is the number of rounds; sanitizers run more than an ordinary test.
 
-mod common;
+use crate::common;
 
 use blkmq_buf::AlignedBuf;
 use blkmq_core::{Instant, Op};

@@ -3,7 +3,7 @@
 
 #![cfg(target_os = "linux")]
 
-mod common;
+use crate::common;
 
 use blkmq_buf::AlignedBuf;
 use blkmq_uring::{Conflict, OpenError, Permission, UringDevice};

@@ -2,7 +2,7 @@
 
 #![cfg(target_os = "linux")]
 
-mod common;
+use crate::common;
 
 use blkmq_buf::{AlignedBuf, BufferPool};
 use blkmq_core::{IoError, Op, Payload};

@@ -71,7 +71,8 @@ pub(super) fn loop_tests() -> Result<Outcome> {
     if let Err(why) = Loop::new("probe")? {
         return Ok(Outcome::Skipped(why));
     }
-    let tests = Cmd::new("cargo test -p blkmq-uring --test loop_device -- --ignored --show-output");
+    let tests =
+        Cmd::new("cargo test -p blkmq-uring --test all -- loop_device:: --ignored --show-output");
     println!("$ {tests}");
     let output = tests.output()?;
     print!("{output}");

@@ -1,7 +1,5 @@
 //! [`Disk`]: a queue around a memory device in virtual time, driven by one thread, for I/Os that carry bytes.
 
-#![allow(dead_code, reason = "each test binary uses its own part of this")]
-
 use blkmq_core::{Buffer, Instant, IoFlags, IoResult, Nanos, Op, SECTOR_SIZE};
 use blkmq_device::Device;
 use blkmq_engine::{Config, Io, Queue, Submitter};

@@ -1,8 +1,6 @@
 //! [`Job`]: a closed loop of I/Os against a device in virtual time, alone or beside other jobs, and its measurements.
 
-#![allow(dead_code, reason = "each test binary uses its own part of this")]
-
-use super::common::unmerged;
+use super::unmerged;
 use blkmq_core::{Instant, Nanos, Op, Rng, SECTOR_SIZE};
 use blkmq_device::Device;
 use blkmq_engine::{Io, Queue, Submitter};

@@ -1,7 +1,9 @@
 //! Helpers for the tests of this crate: devices by description, and one log of the calls to a scheduler and to a
 //! device, in order.
 
-#![allow(dead_code, reason = "each test binary uses its own part of this")]
+pub mod application;
+pub mod bytes;
+pub mod closed_loop;
 
 use blkmq_core::{HwQueue, Instant, RequestId, Tag};
 use blkmq_device::testkit::Rig;

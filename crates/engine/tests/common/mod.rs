@@ -1,12 +1,10 @@
 //! A device that answers as the test decides, and a queue around it.
 
-#![allow(dead_code, reason = "each test file uses a part")]
-
 pub mod fated;
 pub mod store;
 
 use blkmq_core::{
-    HwQueue, Instant, IoFlags, IoMeta, IoResult, Limits, Nanos, Op, RequestId, Rng, SubmitterId,
+    HwQueue, Instant, IoFlags, IoResult, Limits, Nanos, Op, RequestId, Rng, SubmitterId,
 };
 use blkmq_engine::{
     Access, BioTable, Busy, Change, ChangeError, Config, DeviceQueue, DeviceShape, EditError,
@@ -370,10 +368,6 @@ pub fn assert_at_rest<P: Send + 'static>(queue: &Queue<P>, hw_queues: u16) {
     assert!((0..hw_queues).all(|hw| queue.tags_in_use(HwQueue(hw)) == 0));
     assert_eq!(queue.budgets_in_use(), 0);
     assert!(queue.tokens().iter().all(|(out, _)| *out == 0));
-}
-
-pub fn meta(op: Op, sector: u64, sectors: u32) -> IoMeta {
-    IoMeta::new(op, sector, sectors)
 }
 
 /// Makes the queue change to `to`.

@@ -1,8 +1,6 @@
 //! Helpers for the tests of reactors: an executor in a dozen lines, a payload that counts its drops, and a device
 //! that answers when the test says so.
 
-#![allow(dead_code, reason = "each file of tests uses its part")]
-
 use blkmq_core::{Instant, Limits, Op, Payload};
 use blkmq_device::{MachineShape, registry};
 use blkmq_engine::{

@@ -1,0 +1,10 @@
+//! Every file of tests here, in one program: the engine's generic code is compiled and linked once for all of them.
+//! `cargo test -p blkmq-cli --test all command_line::` runs one file.
+
+mod command_line;
+mod replay;
+mod scenarios;
+mod simulation;
+mod trace;
+mod trouble;
+mod verify;

@@ -1,0 +1,27 @@
+//! Every file of tests here, in one program: the engine's generic code is compiled and linked once for all of them.
+//! `cargo test -p blkmq-engine --test all attributes::` runs one file.
+
+mod attributes;
+mod before;
+mod cancel;
+mod change;
+mod common;
+mod contention;
+mod departed;
+mod dispatch;
+mod event_fd;
+mod flush;
+mod group_stats;
+mod groups;
+mod interleavings;
+mod outstanding;
+mod owners;
+mod poison;
+mod pump_thread;
+mod shared_tags;
+mod splitting;
+mod submission;
+mod timeouts;
+mod tokens;
+mod waiting;
+mod wakeups;

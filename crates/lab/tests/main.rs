@@ -1,0 +1,12 @@
+//! Every file of tests here, in one program: the engine's generic code is compiled and linked once for all of them.
+//! `cargo test -p blkmq-lab --test all canary::` runs one file.
+
+mod canary;
+mod elevator_log;
+mod fairness;
+mod merging;
+mod order;
+mod simulation;
+mod soak;
+mod streams_on_disk;
+mod weights;
