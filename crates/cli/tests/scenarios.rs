@@ -119,6 +119,7 @@ fn gain(device: &[(f64, f64, f64)], nth: usize) -> f64 {
 }
 
 #[test]
+#[ignore = "long; cargo xtask soak runs it"]
 fn every_page_shows_what_a_new_reader_has_beside_writers() {
     let devices = DEVICES.map(|device| among_writers("late-reader", device));
     every_page_contains(&rows(&devices));
@@ -127,6 +128,7 @@ fn every_page_shows_what_a_new_reader_has_beside_writers() {
 }
 
 #[test]
+#[ignore = "long; cargo xtask soak runs it"]
 fn a_drive_that_has_reads_pass_writes_by_itself_has_no_use_for_a_scheduler() {
     let mut p99s = Vec::from_iter(among_writers("late-reader", "flash").iter().map(|row| row.0));
     let learning = p99s.remove(KYBER_ADAPTIVE);
@@ -136,6 +138,7 @@ fn a_drive_that_has_reads_pass_writes_by_itself_has_no_use_for_a_scheduler() {
 }
 
 #[test]
+#[ignore = "long; cargo xtask soak runs it"]
 fn every_page_shows_what_a_reader_in_a_group_of_its_own_has_beside_writers() {
     let devices = DEVICES.map(|device| among_writers("tenants", device));
     every_page_contains(&rows(&devices));
@@ -161,6 +164,7 @@ fn beside_small_writes(options: &str) -> (Value, Value) {
 }
 
 #[test]
+#[ignore = "long; cargo xtask soak runs it"]
 fn the_page_of_kyber_shows_what_targets_do_here_and_under_linux() {
     // Medians of five runs each, from the data of HotCloudPerf 2024 (micro-bench-r1-w256): p99 in us, reads and writes
     // a second.

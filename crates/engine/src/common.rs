@@ -12,8 +12,10 @@
 
 use crate::groups::{Book, Ledger, Stats};
 use crate::sync::{Arc, AtomicU64, Mutex, MutexGuard, Ordering, PoisonError, TokenPool};
-use blkmq_core::Instant;
-use blkmq_sched::{Factory, Governor, Note, Options, Outside, Shape, StatsLevel, Tallies};
+use blkmq_core::{Instant, Nanos, SECTOR_SIZE};
+use blkmq_sched::{
+    About, Event, Factory, Governor, Note, Options, Outside, Shape, StatsLevel, Tallies,
+};
 use crossbeam_utils::CachePadded;
 use std::cell::{Cell, RefCell};
 
@@ -223,14 +225,20 @@ impl Surroundings {
     /// ledger's book if it is free. The notes are counted when the run is over.
     #[inline]
     pub(crate) fn take_notes<'a>(
-        &self,
+        &mut self,
         ledger: &'a Ledger,
         book: Option<MutexGuard<'a, Book>>,
     ) -> Option<MutexGuard<'a, Book>> {
-        let mut notes = self.notes.borrow_mut();
-        if notes.is_empty() {
-            return book;
-        }
+        if self.notes.get_mut().is_empty() { book } else { self.take_some(ledger, book) }
+    }
+
+    #[inline(never)]
+    fn take_some<'a>(
+        &mut self,
+        ledger: &'a Ledger,
+        book: Option<MutexGuard<'a, Book>>,
+    ) -> Option<MutexGuard<'a, Book>> {
+        let notes = self.notes.get_mut();
         let passes = self.passes_noted.get() + 1;
         self.passes_noted.set(passes % PASSES_NOTED);
         if passes < PASSES_NOTED {
@@ -238,10 +246,10 @@ impl Surroundings {
         }
         match book {
             Some(mut book) => {
-                book.take(&mut notes);
+                book.take(notes);
                 Some(book)
             }
-            None => ledger.try_take(&mut notes),
+            None => ledger.try_take(notes),
         }
     }
 
@@ -279,6 +287,20 @@ impl Surroundings {
             if left > 0 {
                 self.common().put(pool, left, &mut *tell);
             }
+        }
+    }
+
+    /// Counts a completed request, for a policy that notes nothing down.
+    #[inline]
+    pub(crate) fn count_whole(&mut self, about: About, bytes: u32, wait: Nanos, service: Nanos) {
+        if self.stats.get().inline {
+            for what in
+                [Event::Served(bytes / SECTOR_SIZE), Event::Completed { bytes, wait, service }]
+            {
+                self.count_at_once(&Note { about, what });
+            }
+        } else {
+            self.notes.get_mut().add_whole(about, bytes, wait, service);
         }
     }
 

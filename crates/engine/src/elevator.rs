@@ -175,6 +175,7 @@ impl Elevator {
 
     /// Sets the time. Callers read clocks on their own, so an earlier time than before is ignored: a policy never
     /// sees time go back.
+    #[inline]
     pub(crate) fn advance(&mut self, now: Instant) {
         self.now = self.now.max(now);
     }
@@ -391,7 +392,6 @@ impl Elevator {
         if let Pick::Issue(id) = pick {
             self.release(id);
             self.unindex(id);
-            self.count_picked(id);
         } else {
             self.outside.unpicked();
         }

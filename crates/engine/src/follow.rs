@@ -30,6 +30,7 @@ impl Lead {
         self.0.store(word, Ordering::Relaxed);
     }
 
+    #[inline]
     fn get(&self) -> (SubmitterId, u64) {
         let word = self.0.load(Ordering::Relaxed);
         (SubmitterId(word as u16), word >> ID_BITS)

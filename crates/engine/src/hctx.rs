@@ -41,6 +41,7 @@ pub(crate) struct DispatchBusy(AtomicU8);
 
 impl DispatchBusy {
     /// Notes how a dispatch ended. One writer at a time.
+    #[inline]
     pub(crate) fn note(&self, busy: bool) {
         let old = self.0.load(Ordering::Relaxed);
         if old != 0 || busy {

@@ -13,6 +13,7 @@ pub(crate) struct Ready {
 
 impl Ready {
     /// Adds the hardware queues in `other`.
+    #[inline]
     pub(crate) fn merge(&mut self, other: Self) {
         self.many |= other.many;
         for hw in &other.few[..other.len.into()] {
@@ -20,6 +21,7 @@ impl Ready {
         }
     }
 
+    #[inline]
     pub(crate) fn add(&mut self, hw: HwQueue) {
         if self.few[..self.len.into()].contains(&hw.0) {
             return;
@@ -33,11 +35,13 @@ impl Ready {
         }
     }
 
+    #[inline]
     pub(crate) fn is_empty(&self) -> bool {
         self.len == 0
     }
 
     /// The hardware queues to pump; `all` are those of the shard.
+    #[inline]
     pub(crate) fn iter(self, all: std::ops::Range<u16>) -> impl Iterator<Item = HwQueue> {
         let few = (!self.many).then(|| self.few.into_iter().take(self.len.into()));
         let many = self.many.then_some(all);

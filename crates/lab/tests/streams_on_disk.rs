@@ -103,11 +103,13 @@ fn is_as_good_as_a_lock(iodepth: u32) {
 
 /// A single write has no other to merge with.
 #[test]
+#[ignore = "long; cargo xtask soak runs it"]
 fn one_write_at_a_time() {
     is_as_good_as_a_lock(1);
 }
 
 #[test]
+#[ignore = "long; cargo xtask soak runs it"]
 fn eight_writes_at_a_time() {
     is_as_good_as_a_lock(8);
 }

@@ -1,7 +1,7 @@
-//! Statistics of groups under a policy that keeps none itself: requests picked, merged and completed, as iostat
-//! counts them for a device.
+//! Statistics of groups under a policy that keeps none itself: requests merged and completed, as iostat counts them
+//! for a device.
 
-use super::{Cx, Done, Elevator, RequestId};
+use super::{Cx, Done, Elevator};
 use blkmq_core::{IoFlags, IoMeta, SECTOR_SIZE};
 use blkmq_sched::{About, Event, Scheduler, StatsLevel};
 
@@ -18,36 +18,28 @@ fn about(meta: &IoMeta) -> About {
 }
 
 impl Elevator {
-    fn count(&self, meta: &IoMeta, what: Event) {
-        Cx::new(self.now, &self.requests, &self.outside).note(about(meta), what);
-    }
-
     /// Counts an I/O that has joined a request.
     #[inline]
     pub(super) fn count_merged(&self, meta: &IoMeta) {
         if self.counts_groups {
-            self.count(meta, Event::Merged);
+            Cx::new(self.now, &self.requests, &self.outside).note(about(meta), Event::Merged);
         }
     }
 
-    /// Counts a request that has been picked.
+    /// Counts a request that has finished, all at once: its pick is not counted by itself.
     #[inline]
-    pub(super) fn count_picked(&self, id: RequestId) {
+    pub(super) fn count_completed(&mut self, done: &Done) {
         if self.counts_groups {
-            let meta = self.requests.get(id);
-            self.count(meta, Event::Served(meta.sectors));
+            self.count_whole(done);
         }
     }
 
-    /// Counts a request that has finished.
-    #[inline]
-    pub(super) fn count_completed(&self, done: &Done) {
-        if self.counts_groups {
-            let meta = self.requests.get(done.rq);
-            let bytes = meta.sectors.saturating_mul(SECTOR_SIZE);
-            let wait = done.issued.since(meta.arrived);
-            let service = done.completed.since(done.issued);
-            self.count(meta, Event::Completed { bytes, wait, service });
-        }
+    #[inline(never)]
+    fn count_whole(&mut self, done: &Done) {
+        let meta = self.requests.get(done.rq);
+        let bytes = meta.sectors.saturating_mul(SECTOR_SIZE);
+        let wait = done.issued.since(meta.arrived);
+        let service = done.completed.since(done.issued);
+        self.outside.count_whole(about(meta), bytes, wait, service);
     }
 }

@@ -169,6 +169,7 @@ impl Elevator {
         self.free_slot(gone);
     }
 
+    #[inline]
     pub(super) fn unindex(&mut self, id: RequestId) {
         self.index.remove(id);
         if self.last_merge == Some(id) {

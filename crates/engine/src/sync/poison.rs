@@ -49,6 +49,7 @@ impl Poison {
     }
 
     /// The same for a thread that takes the value whatever its state.
+    #[inline]
     pub(crate) fn ignore(&self) -> Unwinding {
         Unwinding(std::thread::panicking())
     }

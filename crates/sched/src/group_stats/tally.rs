@@ -5,7 +5,7 @@
 use super::{Counts, Kind};
 use crate::{About, Event};
 use alloc::vec::Vec;
-use blkmq_core::{GroupId, Op};
+use blkmq_core::{GroupId, Nanos, Op, SECTOR_SIZE};
 
 /// The sum of the notes about one kind of I/O of one group. Two cache lines: requests, and turns.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -95,6 +95,16 @@ impl Tally {
         }
     }
 
+    /// Adds a completed request whose waiting was not noted.
+    #[inline(always)]
+    fn add_whole(&mut self, bytes: u32, wait: Nanos, service: Nanos) {
+        self.completed += 1;
+        self.bytes += u64::from(bytes);
+        self.sectors += u64::from(bytes / SECTOR_SIZE);
+        self.wait += wait.0;
+        self.service += service.0;
+    }
+
     /// Adds the sums to `counts`.
     pub(super) fn count(&self, counts: &mut Counts) {
         let about = self.about;
@@ -162,6 +172,17 @@ impl Tallies {
             self.make_room(place, about);
         }
         self.open[place].add(what);
+    }
+
+    /// Adds a completed request whose waiting was not noted: [`Event::Served`] and [`Event::Completed`] in one, but for
+    /// the number of waiting requests.
+    #[inline(always)]
+    pub fn add_whole(&mut self, about: About, bytes: u32, wait: Nanos, service: Nanos) {
+        let place = place(about);
+        if self.open[place].about != about {
+            self.make_room(place, about);
+        }
+        self.open[place].add_whole(bytes, wait, service);
     }
 
     #[cold]
