@@ -23,7 +23,7 @@ impl Server {
     /// # Errors
     /// If it does not build or start.
     pub(crate) fn example(name: &str, device: &str) -> Result<Self> {
-        Cmd::new("cargo build --release -p blkmq --example nbd_server").run()?;
+        Cmd::new("cargo build --profile dist -p blkmq --example nbd_server").run()?;
         Self::start(name, &format!("{NBD_SERVER} {device} SOCKET"))
     }
 

@@ -19,10 +19,10 @@ pub(crate) struct Cmd {
 }
 
 /// The program that `cargo xtask bench` measures, as it is written down in results.
-pub(crate) const BLKMQ: &str = "target/release/blkmq";
+pub(crate) const BLKMQ: &str = "target/dist/blkmq";
 
 /// The example that serves a disk over NBD, likewise.
-pub(crate) const NBD_SERVER: &str = "target/release/examples/nbd_server";
+pub(crate) const NBD_SERVER: &str = "target/dist/examples/nbd_server";
 
 impl Cmd {
     /// The words of `line`, split at blanks; nothing is expanded.
@@ -52,8 +52,8 @@ impl Cmd {
     fn program(&self) -> PathBuf {
         match self.words[0].as_str() {
             "cargo" => cargo(),
-            BLKMQ => target_dir().join("release/blkmq"),
-            NBD_SERVER => target_dir().join("release/examples/nbd_server"),
+            BLKMQ => target_dir().join("dist/blkmq"),
+            NBD_SERVER => target_dir().join("dist/examples/nbd_server"),
             other => other.into(),
         }
     }

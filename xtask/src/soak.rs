@@ -15,6 +15,11 @@ const AT_ONCE: u64 = 5_000;
 /// Seeds in which each planted bug is looked for.
 const CANARY: u64 = 1_000;
 
+/// Simulations that `cargo test` leaves out because they take a minute.
+const LONG: [&str; 2] =
+    ["-p blkmq-cli --test all -- scenarios::", "-p blkmq-lab --test all -- streams_on_disk::"];
+/// I/Os of each combination that is stressed.
+const STRESS_IOS: &str = "30000";
 /// Seeds of the interleavings of completions and timeouts: half a minute.
 const RACES: u64 = 1_000_000;
 
@@ -65,13 +70,19 @@ pub(crate) fn main(args: &[String]) -> Result<()> {
     }
 }
 
-/// The soak of CI: for a number of minutes, and the canary.
+/// The soak of CI: the canary, seeds for a number of minutes, and real threads for longer than tests have.
 ///
 /// # Errors
 /// As [`main`].
 pub(crate) fn for_minutes(minutes: u64) -> Result<()> {
     main(&["--canary".to_owned()])?;
-    main(&["--minutes".to_owned(), minutes.to_string()])
+    main(&["--minutes".to_owned(), minutes.to_string()])?;
+    let stress = Cmd::new("cargo test -p blkmq-device --test all -- stress::");
+    stress.env("BLKMQ_STRESS_IOS", STRESS_IOS).run_tests()?;
+    for tests in LONG {
+        Cmd::new(&format!("cargo test {tests} --ignored")).run_tests()?;
+    }
+    Ok(())
 }
 
 fn parse(args: &[String]) -> Result<Job> {

@@ -56,7 +56,7 @@ pub(crate) fn main(args: &[String]) -> Result<()> {
 /// # Errors
 /// If it does not build.
 pub(crate) fn build() -> Result<()> {
-    Cmd::new("cargo build --release -p blkmq-cli").run()
+    Cmd::new("cargo build --profile dist -p blkmq-cli").run()
 }
 
 /// Runs every command of the plan and collects the rates.

@@ -161,7 +161,7 @@ mod tests {
         assert!(page.contains("against one uncontended core | 0.75 | 0.90 | missed |"), "{page}");
         assert!(page.contains("against the spin lock | - | 2.50 | not measured |"), "{page}");
         assert!(page.contains("1 of 2 figures spread"), "{page}");
-        assert!(page.contains("target/release/blkmq bench"), "{page}");
+        assert!(page.contains("target/dist/blkmq bench"), "{page}");
     }
 
     #[test]

@@ -131,7 +131,7 @@ mod tests {
 
     #[test]
     fn only_a_missing_io_uring_is_a_skip() {
-        let told = "target/release/blkmq bench: exit status: 1: error: io_uring is not available here (EPERM)";
+        let told = "target/dist/blkmq bench: exit status: 1: error: io_uring is not available here (EPERM)";
         assert!(is_forbidden(told));
         assert!(is_forbidden(
             "error: the kernel's io_uring lacks fsync; Linux 5.6 and later have them"
