@@ -125,7 +125,7 @@ pub use blkmq_engine::{
     ConfigNote, DEFAULT_TIMEOUT, DeviceQueue, DeviceQueues, DeviceShape, EditError, Enqueued,
     Expiry, Finished, Freeze, Group, GroupError, GroupTree, Inflight, Io, IoMax, IoMaxError,
     NoMerges, NoSubmitterLeft, Outstanding, Place, Plan, PumpMode, Queue, QueueStats, Quiesce,
-    Refusal, Refused, SharedTags, Stats, Submitter, Unsubmitted, Verdict, WriteCache,
+    Refusal, Refused, SharedTags, StatsMode, Submitter, Unsubmitted, Verdict, WriteCache,
 };
 #[doc(inline)]
 pub use blkmq_runtime::{

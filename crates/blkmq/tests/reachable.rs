@@ -27,7 +27,7 @@ reachable!(ITEMS:
     Event, Observer, Stall, Resumed, Outstanding, Place,
     // Tenants, and disks behind one adapter.
     GroupOptions, GroupGuard, GroupId, GroupTree, Group, GroupError, IoMax, IoMaxError, SharedTags,
-    ConfigNote, GroupIo, Flow, Stats, StatsLevel,
+    ConfigNote, GroupIo, Flow, StatsMode, StatsLevel,
     // Interfaces for writing devices and schedulers.
     BlockDevice, DeviceQueue, DeviceQueues, DeviceShape, Limits, WriteCache, DEFAULT_TIMEOUT, BioTable, Inflight, Enqueued,
     Busy, Finished, Verdict, Expiry, Scheduler, Factory, Options, scheduler,

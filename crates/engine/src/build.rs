@@ -8,13 +8,13 @@ use crate::before::parking::{Parked, Parking};
 use crate::common::{Common, Surroundings};
 use crate::completions::Completions;
 use crate::device::{DeviceQueue, Enqueued, Finished};
-use crate::elevator::{self, Elevator, Proto};
+use crate::elevator::{self, Elevator, PluggedRequest};
 use crate::gate::Gate;
 use crate::groups::Ledger;
 use crate::hctx::Hctx;
 use crate::inflight::Handback;
 use crate::plan::Plan;
-use crate::pump::{Patience, Pump};
+use crate::pump::{Pump, PumpLimits};
 use crate::runner::{Lane, Runner, Staging};
 use crate::shared::{Lasting, Shard, Shared};
 use crate::stats::ElevatorCounters;
@@ -42,7 +42,7 @@ pub(crate) struct Handover<P> {
     /// The staging of every submitter.
     pub(crate) staging: Vec<(SubmitterId, Staging)>,
     /// I/Os that left staging and have no slot, in the order of arrival within each elevator.
-    pub(crate) waiting: Vec<(SubmitterId, Proto)>,
+    pub(crate) waiting: Vec<(SubmitterId, PluggedRequest)>,
 }
 
 /// Stands in for a device that is yet to come, or that has gone to a later queue.
@@ -78,13 +78,13 @@ impl<P: Send + 'static> Shared<P> {
             (common.as_ref(), &lasting.ledger),
             &alarm(&lasting),
         );
-        let patience = Patience {
+        let limits = PumpLimits {
             tags: plan.device.hw_queue_depth,
             timeout: plan.device.timeout,
             retries: plan.retries,
         };
         let pump = |ends| {
-            let pump = Pump::new(Box::new(Vacant), ends, table, patience);
+            let pump = Pump::new(Box::new(Vacant), ends, table, limits);
             Gate::new(modes, lockers, pump, alarm(&lasting))
         };
         let hctxs = build_hctxs(

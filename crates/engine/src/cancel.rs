@@ -23,7 +23,7 @@
 //! apart any more, and the ask is too late. Only the submitter's own plug does not come through that ring, and the
 //! plug is staged as long as one of the submitter's asks is unanswered.
 
-use crate::elevator::Proto;
+use crate::elevator::PluggedRequest;
 use crate::planted::{self, Planted};
 use crate::runner::{Runner, Staging};
 use crate::shared::{Shard, Shared};
@@ -76,8 +76,9 @@ impl Runner {
             // A held I/O was pushed before a staged one.
             let table = &q.lasting.table;
             let bio = elevator.give_up(table, id, cookie).or_else(|| {
-                let is = |proto: &Proto| proto.bios == 1 && table.is_io(&proto.bio, cookie);
-                let mine = |proto: &Proto| is(proto) && table.submitter(&proto.bio) == id;
+                let is =
+                    |proto: &PluggedRequest| proto.bios == 1 && table.is_io(&proto.bio, cookie);
+                let mine = |proto: &PluggedRequest| is(proto) && table.submitter(&proto.bio) == id;
                 let proto = parked
                     .remove(mine)
                     .or_else(|| elevator.withdraw_waiting(id, is))

@@ -141,7 +141,7 @@ impl<P: Send + 'static> Queue<P> {
     /// A copy of the current settings.
     #[must_use]
     pub fn plan(&self) -> Plan {
-        self.root.desk().plan.clone()
+        self.root.change_state().plan.clone()
     }
 
     /// Begins to change the settings to those that `edit` makes of the current ones. The settings stay the same while
@@ -173,16 +173,16 @@ impl<P: Send + 'static> Queue<P> {
         if self.is_poisoned() {
             return Err(ChangeError::Poisoned.into());
         }
-        let mut desk = self.root.desk();
-        if desk.taken {
+        let mut state = self.root.change_state();
+        if state.taken {
             return Err(ChangeError::Busy.into());
         }
-        let to = edit(&desk.plan)?;
+        let to = edit(&state.plan)?;
         to.validate().map_err(ChangeError::Config)?;
-        if !same_device(&desk.plan, &to) {
+        if !same_device(&state.plan, &to) {
             return Err(ChangeError::Device.into());
         }
-        let way = match tuning(&desk.plan, &to) {
+        let way = match tuning(&state.plan, &to) {
             Some(tuning) => Way::Tune { tuning, next: 0 },
             None => {
                 let q = self.root.current();
@@ -193,8 +193,8 @@ impl<P: Send + 'static> Queue<P> {
                 Way::Rebuild(Box::new(next))
             }
         };
-        desk.taken = true;
-        drop(desk);
+        state.taken = true;
+        drop(state);
         Ok(Change { root: Arc::clone(&self.root), to: Box::new(to), way })
     }
 
@@ -248,7 +248,7 @@ impl<P: Send + 'static> Change<P> {
             self.give_up(Way::Failed);
             return true;
         }
-        let mut desk = root.desk();
+        let mut state = root.change_state();
         let q = root.current();
         match &mut self.way {
             Way::Done | Way::Failed => return true,
@@ -268,7 +268,7 @@ impl<P: Send + 'static> Change<P> {
                     unreachable!("it was to be rebuilt a moment ago")
                 };
                 next.install(held.take());
-                q.count_into(&mut desk.past);
+                q.count_into(&mut state.past);
                 let next = root.replace(*next);
                 if root.lasting.control.thaw() {
                     next.reopen();
@@ -276,14 +276,14 @@ impl<P: Send + 'static> Change<P> {
             }
         }
         self.way = Way::Done;
-        if desk.plan.groups != self.to.groups {
+        if state.plan.groups != self.to.groups {
             root.lasting.meters.set(&self.to.groups);
             // New groups are in the ledger before anything is counted for them, because no thread uses their numbers
             // before it has read them from the plan. Removed groups leave their counts to their parents.
-            root.lasting.ledger.regroup(desk.plan.groups.changes(&self.to.groups));
+            root.lasting.ledger.regroup(state.plan.groups.changes(&self.to.groups));
         }
-        desk.plan = (*self.to).clone();
-        desk.taken = false;
+        state.plan = (*self.to).clone();
+        state.taken = false;
         true
     }
 }
@@ -306,8 +306,8 @@ impl<P> Change<P> {
             return;
         }
         let was_frozen = matches!(std::mem::replace(&mut self.way, end), Way::Rebuild(_));
-        let mut desk = self.root.desk();
-        desk.taken = false;
+        let mut state = self.root.change_state();
+        state.taken = false;
         if was_frozen && self.root.lasting.control.thaw() {
             self.root.current().reopen();
         }
@@ -328,7 +328,7 @@ impl<P: Send> Freeze<P> {
         if self.root.lasting.control.is_poisoned() {
             return true;
         }
-        let _desk = self.root.desk();
+        let _state = self.root.change_state();
         let q = self.root.current();
         let idle = q.enter_idle().is_some();
         q.help(now);
@@ -338,7 +338,7 @@ impl<P: Send> Freeze<P> {
 
 impl<P> Drop for Freeze<P> {
     fn drop(&mut self) {
-        let _desk = self.root.desk();
+        let _state = self.root.change_state();
         if self.root.lasting.control.thaw() {
             self.root.current().reopen();
         }
@@ -353,7 +353,7 @@ impl<P: Send> Quiesce<P> {
         if self.root.lasting.control.is_poisoned() {
             return true;
         }
-        let _desk = self.root.desk();
+        let _state = self.root.change_state();
         let q = self.root.current();
         // A pump that is not in a turn reads the control word in its next one.
         while self.seen < q.hctxs.len() && q.hctxs[self.seen].pump.enter(q.changer()).is_some() {
@@ -366,7 +366,7 @@ impl<P: Send> Quiesce<P> {
 
 impl<P> Drop for Quiesce<P> {
     fn drop(&mut self) {
-        let _desk = self.root.desk();
+        let _state = self.root.change_state();
         if self.root.lasting.control.unquiesce() {
             self.root.current().reopen();
         }
@@ -466,7 +466,7 @@ impl<P: Send> Shared<P> {
             let home = HwQueue(shard.first_hw);
             if self.help_shard(shard, home, now) {
                 // The thread that changes the queue may come back late, or never.
-                self.hand_on(shard);
+                self.wake_successor(shard);
             }
         }
     }

@@ -10,7 +10,7 @@
 //! counter is written by one runner at a time and never reset; the governor's state remembers the sums that it has
 //! seen.
 
-use crate::groups::{Book, Ledger, Stats};
+use crate::groups::{Book, Ledger, StatsMode};
 use crate::sync::{Arc, AtomicU64, Mutex, MutexGuard, Ordering, PoisonError, TokenPool};
 use blkmq_core::{Instant, Nanos, SECTOR_SIZE};
 use blkmq_sched::{
@@ -37,11 +37,11 @@ pub(crate) struct Common {
     values: Box<[AtomicU64]>,
     /// When the governor's next review is due, in nanoseconds.
     due: CachePadded<AtomicU64>,
-    office: Mutex<Office>,
+    governor: Mutex<GovernorState>,
 }
 
 /// The governor and the state that it works with.
-struct Office {
+struct GovernorState {
     governor: Box<dyn Governor>,
     /// The sums of the counters at the last review.
     seen: Vec<u64>,
@@ -64,7 +64,7 @@ impl Common {
         let wanted = factory.common?;
         assert!(wanted.tokens.len() <= MAX_POOLS, "{}: too many pools", factory.name);
         let words = |count| (0..count).map(|_| AtomicU64::new(0)).collect::<Box<[_]>>();
-        let mut office = Office {
+        let mut state = GovernorState {
             governor: (wanted.governor)(shape, options),
             seen: vec![0; wanted.counters],
             grown: vec![0; wanted.counters],
@@ -72,22 +72,22 @@ impl Common {
             values: vec![0; wanted.values],
         };
         for attribute in factory.attributes {
-            office.set_attribute(attribute.name, options.get(attribute.name));
+            state.set_attribute(attribute.name, options.get(attribute.name));
         }
         let common = Self {
-            pools: office.tokens.iter().map(|&tokens| TokenPool::new(tokens, shards)).collect(),
+            pools: state.tokens.iter().map(|&tokens| TokenPool::new(tokens, shards)).collect(),
             counters: (0..shards).map(|_| CachePadded::new(words(wanted.counters))).collect(),
             values: words(wanted.values),
             due: CachePadded::new(AtomicU64::new(NEVER)),
-            office: Mutex::new(office),
+            governor: Mutex::new(state),
         };
-        common.publish(&common.office(), &mut |_| {});
+        common.publish(&common.governor(), &mut |_| {});
         Some(Arc::new(common))
     }
 
-    fn office(&self) -> MutexGuard<'_, Office> {
+    fn governor(&self) -> MutexGuard<'_, GovernorState> {
         // After a panic the governor decides nothing more; its last decisions stand.
-        self.office.lock().unwrap_or_else(PoisonError::into_inner)
+        self.governor.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Returns `n` tokens to a pool; `tell` is given the elevators that wait for a token.
@@ -97,9 +97,9 @@ impl Common {
 
     /// Tells the governor of an attribute's value.
     pub(crate) fn set_attribute(&self, name: &str, value: i64, tell: &mut dyn FnMut(u16)) {
-        let mut office = self.office();
-        office.set_attribute(name, value);
-        self.publish(&office, tell);
+        let mut state = self.governor();
+        state.set_attribute(name, value);
+        self.publish(&state, tell);
     }
 
     /// Runs the governor if a review is due and no other thread is running it. A plain load if none is due.
@@ -112,19 +112,19 @@ impl Common {
 
     #[cold]
     fn review_now(&self, now: Instant, tell: &mut dyn FnMut(u16)) {
-        let Ok(mut office) = self.office.try_lock() else { return };
+        let Ok(mut state) = self.governor.try_lock() else { return };
         // A `review_by` from here on arms the next review, which counts its samples.
         self.due.store(NEVER, Ordering::Relaxed);
-        office.review(now, &self.counters);
-        self.publish(&office, tell);
+        state.review(now, &self.counters);
+        self.publish(&state, tell);
     }
 
     /// Publishes the decisions of the governor.
-    fn publish(&self, office: &Office, tell: &mut dyn FnMut(u16)) {
-        for (value, new) in self.values.iter().zip(&office.values) {
+    fn publish(&self, state: &GovernorState, tell: &mut dyn FnMut(u16)) {
+        for (value, new) in self.values.iter().zip(&state.values) {
             value.store(*new, Ordering::Relaxed);
         }
-        for (pool, tokens) in self.pools.iter().zip(&office.tokens) {
+        for (pool, tokens) in self.pools.iter().zip(&state.tokens) {
             if pool.limit() != *tokens {
                 pool.set_limit(*tokens, &mut *tell);
             }
@@ -138,11 +138,11 @@ impl Common {
 
     /// Passes the governor's own figures to `out`.
     pub(crate) fn inspect(&self, out: &mut dyn FnMut(&'static str, u64)) {
-        self.office().governor.inspect(out);
+        self.governor().governor.inspect(out);
     }
 }
 
-impl Office {
+impl GovernorState {
     fn set_attribute(&mut self, name: &str, value: i64) {
         let Self { governor, tokens, values, .. } = self;
         governor.set_attribute(name, value, tokens, values);
@@ -172,7 +172,7 @@ pub(crate) struct Surroundings {
     stashed: Cell<bool>,
     /// The pool that gave a token to the request that is being picked.
     taken: Cell<Option<u8>>,
-    stats: Cell<Stats>,
+    stats: Cell<StatsMode>,
     /// The queue is frozen.
     draining: Cell<bool>,
     /// The policy's notes that no runner has taken to the ledger yet.
@@ -186,7 +186,7 @@ impl Surroundings {
     pub(crate) fn new(
         common: Option<Arc<Common>>,
         (shard, shards): (u16, u16),
-        stats: Stats,
+        stats: StatsMode,
         ledger: Arc<Ledger>,
     ) -> Self {
         let pools = common.as_ref().map_or(0, |common| common.pools.len());
@@ -206,7 +206,7 @@ impl Surroundings {
     }
 
     /// Sets how much is counted from now on, and when.
-    pub(crate) fn set_stats(&self, stats: Stats) {
+    pub(crate) fn set_stats(&self, stats: StatsMode) {
         self.stats.set(stats);
     }
 
@@ -369,9 +369,9 @@ impl Outside for Surroundings {
 
     fn note(&self, note: &Note) {
         match self.stats.get() {
-            Stats { level: StatsLevel::Off, .. } => {}
-            Stats { inline: true, .. } => self.count_at_once(note),
-            Stats { inline: false, .. } => self.notes.borrow_mut().add(note.about, note.what),
+            StatsMode { level: StatsLevel::Off, .. } => {}
+            StatsMode { inline: true, .. } => self.count_at_once(note),
+            StatsMode { inline: false, .. } => self.notes.borrow_mut().add(note.about, note.what),
         }
     }
 
@@ -382,7 +382,7 @@ impl Outside for Surroundings {
 
     #[inline]
     fn sums(&self) -> Option<&RefCell<Tallies>> {
-        let Stats { level, inline } = self.stats.get();
+        let StatsMode { level, inline } = self.stats.get();
         (level > StatsLevel::Off && !inline).then_some(&self.notes)
     }
 

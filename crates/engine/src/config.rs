@@ -2,7 +2,7 @@
 
 use crate::device::{DeviceQueue, DeviceShape};
 use crate::plan::Plan;
-use crate::{Access, GroupTree, Host, Modes, NoMerges, SharedTags, Stats, modes};
+use crate::{Access, GroupTree, Host, Modes, NoMerges, SharedTags, StatsMode, modes};
 use blkmq_core::{LimitsError, RequestId};
 use blkmq_sched::{Factory, Options, Scope, none};
 use std::fmt;
@@ -53,7 +53,7 @@ pub struct Config<P> {
     /// Groups of owners, with limits, and with weights for schedulers that share by group.
     pub groups: GroupTree,
     /// How much is counted about groups, and when.
-    pub stats: Stats,
+    pub stats: StatsMode,
     /// How much to merge.
     pub nomerges: NoMerges,
     /// Which threads pump.
@@ -205,7 +205,7 @@ impl<P> Config<P> {
             async_depth: None,
             retries: 0,
             groups: GroupTree::default(),
-            stats: Stats::default(),
+            stats: StatsMode::default(),
             access: Access::default(),
             modes: Modes::default(),
             nomerges: NoMerges::default(),

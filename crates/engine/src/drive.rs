@@ -54,12 +54,13 @@ impl<P> Shared<P> {
 
     /// For a thread that may not come back: if work of `shard` is due, now or later, wakes a parked submitter to do
     /// it. If none is parked, the submitters that have I/Os in flight are awake.
-    pub(crate) fn hand_on(&self, shard: &Shard) {
+    pub(crate) fn wake_successor(&self, shard: &Shard) {
         // First the line that no thread writes while all submitters are awake: a thread with few I/Os in flight comes
         // here after each handful, and the leader writes the words behind it.
         fence(Ordering::SeqCst);
         let asleep = shard.sleepers.any();
-        if asleep && self.deadline(shard).is_some() && !planted::is(Planted::ForgetsToHandOn) {
+        if asleep && self.deadline(shard).is_some() && !planted::is(Planted::ForgetsToWakeSuccessor)
+        {
             let parked = self.find_parked(shard);
             self.wake(parked.as_slice());
         }
@@ -223,7 +224,7 @@ impl<P: Send> Shared<P> {
         let mut wakes = Vec::new();
         loop {
             let waits = guard.turn(self, hctx, now);
-            self.kick_for_each(hw, guard.take_unasked(), waits);
+            self.kick_for_each(hw, guard.take_completed_since_kick(), waits);
             restart |= waits;
             guard.take_wakes(&mut wakes);
             turns += 1;

@@ -18,7 +18,7 @@ use crate::planted::{self, Planted};
 use crate::slots::Bio;
 use crate::stats::ElevatorCounters;
 use crate::sync::Arc;
-use crate::{BioTable, Inflight, Stats, WriteCache};
+use crate::{BioTable, Inflight, StatsMode, WriteCache};
 use blkmq_core::{HwQueue, Instant, IoFlags, IoMeta, Limits, Op, RequestId, SubmitterId, Tag};
 use blkmq_sched::{At, Cx, Done, GroupChange, Grown, Pick, Requests, Scheduler, Used};
 use crossbeam_utils::CachePadded;
@@ -39,7 +39,7 @@ const FLUSH_SLOTS: u32 = 4;
 /// has a cache line of its own, since staging moves it from one core to another.
 #[derive(Debug)]
 #[repr(align(64))]
-pub(crate) struct Proto {
+pub(crate) struct PluggedRequest {
     pub(crate) meta: IoMeta,
     pub(crate) bio: Bio,
     pub(crate) bios: u32,
@@ -89,7 +89,7 @@ pub(crate) struct Tuning {
     /// Changes to the tree of groups.
     pub(crate) regroup: Vec<GroupChange>,
     /// The statistics to keep about groups.
-    pub(crate) stats: Stats,
+    pub(crate) stats: StatsMode,
 }
 
 /// The state of a hardware queue that has `of` scheduler tags and uses none.
@@ -259,7 +259,7 @@ impl Elevator {
 
     /// Puts an I/O into the place that [`place`](Self::place) found.
     #[inline]
-    pub(crate) fn admit<P>(&mut self, table: &BioTable<P>, place: Place, proto: Proto) {
+    pub(crate) fn admit<P>(&mut self, table: &BioTable<P>, place: Place, proto: PluggedRequest) {
         match place {
             Place::Join(into, kind) => self.join(table, into, kind, proto),
             Place::Slot => self.insert(proto),
@@ -353,12 +353,12 @@ impl Elevator {
 
     /// Inserts `proto` into the policy, or begins its flush sequence. The caller has seen that a slot is free.
     #[inline]
-    fn insert(&mut self, proto: Proto) {
+    fn insert(&mut self, proto: PluggedRequest) {
         if proto.meta.op == Op::Flush || proto.meta.flags.intersects(self.sequenced) {
             self.insert_sequence(proto);
             return;
         }
-        let Proto { meta, bio, bios } = proto;
+        let PluggedRequest { meta, bio, bios } = proto;
         let id = self.requests.alloc(meta).expect("a free slot was seen");
         self.put_chain(id, Chain { head: bio, bios, retries: 0 });
         self.counters.inserted.add(1);

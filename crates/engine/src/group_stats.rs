@@ -31,7 +31,7 @@ impl<P: Send + 'static> Queue<P> {
     /// Counts the notes of all elevators that can be entered.
     fn count_notes(&self) {
         // Held because elevators are entered here under the number of the thread that changes the queue.
-        let _desk = self.root.desk();
+        let _state = self.root.change_state();
         let q = self.root.current();
         // Elevators are entered before the ledger is opened: a thread that runs an elevator may be waiting for the
         // ledger.

@@ -20,12 +20,12 @@ pub(crate) struct Hctx<P> {
     pub(crate) pump: Gate<Pump<P>>,
     pub(crate) tags: Tags,
     pub(crate) restart: CachePadded<Restart>,
-    said: CachePadded<Said>,
+    status: CachePadded<PumpStatus>,
     pub(crate) counters: Arc<CachePadded<PumpCounters>>,
 }
 
 /// The state of a pump: written by the pump, read by runners and waiting threads.
-struct Said {
+struct PumpStatus {
     busy: DispatchBusy,
     /// Requests that the device refused wait in the pump: none may overtake them.
     stuck: AtomicBool,
@@ -65,7 +65,7 @@ impl<P> Hctx<P> {
             pump,
             tags,
             restart: CachePadded::new(Restart::new()),
-            said: CachePadded::new(Said {
+            status: CachePadded::new(PumpStatus {
                 busy: DispatchBusy::default(),
                 stuck: AtomicBool::new(false),
                 signals: AtomicBool::new(false),
@@ -76,18 +76,18 @@ impl<P> Hctx<P> {
     }
 
     pub(crate) fn busy(&self) -> &DispatchBusy {
-        &self.said.busy
+        &self.status.busy
     }
 
     /// Do requests that the device refused wait in the pump?
     #[inline]
     pub(crate) fn is_stuck(&self) -> bool {
-        self.said.stuck.load(Ordering::Acquire)
+        self.status.stuck.load(Ordering::Acquire)
     }
 
     pub(crate) fn set_stuck(&self, stuck: bool) {
         if self.is_stuck() != stuck {
-            self.said.stuck.store(stuck, Ordering::Release);
+            self.status.stuck.store(stuck, Ordering::Release);
         }
     }
 
@@ -95,12 +95,12 @@ impl<P> Hctx<P> {
     /// it? A hint: a sleeping thread watches the device's descriptor in any case.
     #[inline]
     pub(crate) fn signals(&self) -> bool {
-        self.said.signals.load(Ordering::Relaxed)
+        self.status.signals.load(Ordering::Relaxed)
     }
 
     pub(crate) fn set_signals(&self, signals: bool) {
         if self.signals() != signals {
-            self.said.signals.store(signals, Ordering::Relaxed);
+            self.status.signals.store(signals, Ordering::Relaxed);
         }
     }
 
@@ -108,7 +108,7 @@ impl<P> Hctx<P> {
     /// there.
     #[inline]
     pub(crate) fn next_event(&self) -> Option<Instant> {
-        match self.said.next_event.load(Ordering::Acquire) {
+        match self.status.next_event.load(Ordering::Acquire) {
             u64::MAX => None,
             ns => Some(Instant::from_nanos(ns)),
         }
@@ -116,8 +116,8 @@ impl<P> Hctx<P> {
 
     pub(crate) fn set_next_event(&self, at: Option<Instant>) {
         let ns = at.map_or(u64::MAX, Instant::as_nanos);
-        if self.said.next_event.load(Ordering::Relaxed) != ns {
-            self.said.next_event.store(ns, Ordering::Release);
+        if self.status.next_event.load(Ordering::Relaxed) != ns {
+            self.status.next_event.store(ns, Ordering::Release);
         }
     }
 }

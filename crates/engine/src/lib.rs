@@ -120,7 +120,7 @@ pub use device::{
     WriteCache,
 };
 pub use groups::{
-    Group, GroupError, GroupTree, IoMax, IoMaxError, MAX_GROUPS, MAX_WEIGHT, Stats, Wanted,
+    Group, GroupError, GroupSpec, GroupTree, IoMax, IoMaxError, MAX_GROUPS, MAX_WEIGHT, StatsMode,
     weight_of_io_weight,
 };
 pub use host::{Host, NoHost};

@@ -115,7 +115,7 @@ impl<P: Send + 'static> Queue<P> {
     #[must_use]
     pub fn outstanding(&self, now: Instant, most: usize) -> Vec<Outstanding> {
         // Held as for a change, because elevators are entered here under the changer's number.
-        let _desk = self.root.desk();
+        let _state = self.root.change_state();
         let q = self.root.current();
         let mut found = Vec::new();
         q.shards.iter().for_each(|shard| q.find_in(shard, &mut found));

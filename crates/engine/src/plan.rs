@@ -1,7 +1,9 @@
 //! [`Plan`]: the current settings of a queue, which can be changed while I/O runs (`change.rs`).
 
 use crate::config::{ConfigError, MAX_HW_QUEUE_DEPTH, MAX_NR_REQUESTS, MIN_NR_REQUESTS};
-use crate::{Access, DeviceShape, EffectiveModes, GroupTree, Modes, NoMerges, Stats, WriteCache};
+use crate::{
+    Access, DeviceShape, EffectiveModes, GroupTree, Modes, NoMerges, StatsMode, WriteCache,
+};
 use blkmq_core::{HwQueue, Nanos};
 use blkmq_sched::{Factory, Options, Scope, none};
 
@@ -29,7 +31,7 @@ pub struct Plan {
     /// Groups of owners. The weights and limits of this tree apply as soon as the plan does.
     pub groups: GroupTree,
     /// How much is counted about groups, and when.
-    pub stats: Stats,
+    pub stats: StatsMode,
     /// How much to merge.
     pub nomerges: NoMerges,
     /// The number of retries for a request that failed in a way that may pass.

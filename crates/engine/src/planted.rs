@@ -19,7 +19,7 @@ pub(crate) enum Planted {
     /// A submitter stages bios and does not check whether the queue is still current.
     ForgetsVersion,
     /// A submitter leaves and wakes no other one for the work that it alone would have come back for.
-    ForgetsToHandOn,
+    ForgetsToWakeSuccessor,
     /// A flush under way also serves requests that became pending after it began.
     ServesLateComers,
     /// A pump hands a request back to its elevator and kicks no runner for it.

@@ -1,7 +1,7 @@
 //! A submitter's private batch: I/Os gathered and merged before any other thread sees them (`spec/framework.md`
 //! section 5).
 
-use crate::elevator::Proto;
+use crate::elevator::PluggedRequest;
 use crate::merge::{self, Fit, Kind};
 use crate::slots::Bio;
 use crate::{BioTable, NoMerges};
@@ -16,7 +16,7 @@ pub const PLUG_SECTORS: u32 = 256;
 /// Requests in the order of submission.
 #[derive(Debug)]
 pub(crate) struct Plug {
-    requests: Vec<Proto>,
+    requests: Vec<PluggedRequest>,
     most: usize,
 }
 
@@ -45,7 +45,7 @@ impl Plug {
     }
 
     /// Makes `io` part of the newest request, which it [`fits`](Self::fits).
-    pub(crate) fn merge<P>(&mut self, table: &BioTable<P>, kind: Kind, io: Proto) {
+    pub(crate) fn merge<P>(&mut self, table: &BioTable<P>, kind: Kind, io: PluggedRequest) {
         let last = self.requests.last_mut().expect("there is a request that it fits");
         last.meta = merge::joined(&last.meta, &io.meta, kind);
         last.bios += io.bios;
@@ -59,14 +59,14 @@ impl Plug {
 
     /// Adds a request behind all others.
     #[inline]
-    pub(crate) fn append(&mut self, io: Proto) {
+    pub(crate) fn append(&mut self, io: PluggedRequest) {
         assert!(self.requests.len() < self.most, "a full plug is flushed first");
         self.requests.push(io);
     }
 
     /// Takes out the oldest I/O that has this cookie and is merged with no other. O(requests).
     pub(crate) fn remove<P>(&mut self, table: &BioTable<P>, cookie: u64) -> Option<Bio> {
-        let is = |io: &Proto| io.bios == 1 && table.is_io(&io.bio, cookie);
+        let is = |io: &PluggedRequest| io.bios == 1 && table.is_io(&io.bio, cookie);
         let at = self.requests.iter().position(is)?;
         Some(self.requests.remove(at).bio)
     }
@@ -87,18 +87,18 @@ impl Plug {
     }
 
     /// Takes out the oldest `most` requests, in the order of submission. O(requests).
-    pub(crate) fn drain_first(&mut self, most: usize) -> impl Iterator<Item = Proto> + '_ {
+    pub(crate) fn drain_first(&mut self, most: usize) -> impl Iterator<Item = PluggedRequest> + '_ {
         self.requests.drain(..most)
     }
 }
 
 /// The requests of a plug that is being emptied. If a panic interrupts that, the rest goes to the orphans.
-pub(crate) struct Emptied<'a>(std::vec::Drain<'a, Proto>);
+pub(crate) struct Emptied<'a>(std::vec::Drain<'a, PluggedRequest>);
 
 impl Emptied<'_> {
     /// The next request, without taking it.
     #[inline]
-    pub(crate) fn peek(&self) -> Option<&Proto> {
+    pub(crate) fn peek(&self) -> Option<&PluggedRequest> {
         self.0.as_slice().first()
     }
 
@@ -112,10 +112,10 @@ impl Emptied<'_> {
 }
 
 impl Iterator for Emptied<'_> {
-    type Item = Proto;
+    type Item = PluggedRequest;
 
     #[inline]
-    fn next(&mut self) -> Option<Proto> {
+    fn next(&mut self) -> Option<PluggedRequest> {
         self.0.next()
     }
 }

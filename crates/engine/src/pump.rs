@@ -55,8 +55,8 @@ pub(crate) struct Pump<P> {
     retried: u64,
     /// Of `completed`, results that are followed by a run of the same request (`apart.rs`).
     repeated: u64,
-    /// Requests completed since `take_unasked` last took the count.
-    unasked: u64,
+    /// Requests completed since `take_completed_since_kick` last took the count.
+    completed_since_kick: u64,
     /// A request goes back to the elevator in this turn, which must make a pass for it.
     handed_back: bool,
     /// Requests that failed and that several owners share, being repeated by owner.
@@ -65,7 +65,7 @@ pub(crate) struct Pump<P> {
 
 /// The limits of a pump.
 #[derive(Clone, Copy)]
-pub(crate) struct Patience {
+pub(crate) struct PumpLimits {
     /// The number of driver tags; each tag is below it.
     pub(crate) tags: u32,
     pub(crate) timeout: Nanos,
@@ -85,7 +85,7 @@ impl<P: Send> Pump<P> {
         device: Box<dyn DeviceQueue<P>>,
         ends: Ends,
         table: &BioTable<P>,
-        patience: Patience,
+        limits: PumpLimits,
     ) -> Self {
         Self {
             has_event_fd: has_event_fd(&*device),
@@ -99,10 +99,10 @@ impl<P: Send> Pump<P> {
             completions: Completions::new(table),
             now: Instant::ZERO,
             at_device: 0,
-            deadlines: Deadlines::new(patience.tags, patience.timeout),
-            retries: patience.retries,
+            deadlines: Deadlines::new(limits.tags, limits.timeout),
+            retries: limits.retries,
             completed: 0,
-            unasked: 0,
+            completed_since_kick: 0,
             retried: 0,
             repeated: 0,
             handed_back: false,
@@ -314,7 +314,7 @@ impl<P: Send> Pump<P> {
         self.ends.handbacks.publish();
         let retried = std::mem::take(&mut self.retried);
         let completed = std::mem::take(&mut self.completed);
-        self.unasked += completed;
+        self.completed_since_kick += completed;
         hctx.counters.completed.add(completed - retried - std::mem::take(&mut self.repeated));
         if retried > 0 {
             hctx.counters.retries.add(retried);
@@ -475,8 +475,8 @@ impl<P: Send> Pump<P> {
     }
 
     /// Takes the count of requests that have completed since the last call (`KickMode`).
-    pub(crate) fn take_unasked(&mut self) -> u64 {
-        std::mem::take(&mut self.unasked)
+    pub(crate) fn take_completed_since_kick(&mut self) -> u64 {
+        std::mem::take(&mut self.completed_since_kick)
     }
 
     /// Takes the submitters to wake when the pump is released. Seldom any: few submitters are parked while a queue is

@@ -29,11 +29,11 @@ pub(crate) struct Root<P> {
     pub(crate) lasting: Arc<Lasting<P>>,
     current: Mutex<Arc<Shared<P>>>,
     /// Lets one thread at a time change the queue.
-    desk: Mutex<Desk>,
+    change_state: Mutex<ChangeState>,
 }
 
 /// The state of reconfiguration: the plan, and the counters of replaced queues.
-pub(crate) struct Desk {
+pub(crate) struct ChangeState {
     pub(crate) plan: Plan,
     /// The counters of the queues that have been replaced.
     pub(crate) past: QueueStats,
@@ -55,10 +55,10 @@ impl<P> Root<P> {
         next
     }
 
-    pub(crate) fn desk(&self) -> MutexGuard<'_, Desk> {
+    pub(crate) fn change_state(&self) -> MutexGuard<'_, ChangeState> {
         // The state is whole wherever a thread may panic, and a thread that drops its change while it unwinds must
         // not panic again.
-        self.desk.lock().unwrap_or_else(PoisonError::into_inner)
+        self.change_state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -158,7 +158,11 @@ impl<P: Send + 'static> Queue<P> {
         let root = Root {
             lasting,
             current: Mutex::new(Arc::new(shared)),
-            desk: Mutex::new(Desk { plan, past: QueueStats::default(), taken: false }),
+            change_state: Mutex::new(ChangeState {
+                plan,
+                past: QueueStats::default(),
+                taken: false,
+            }),
         };
         let root = Arc::new(root);
         // Loom has no weak pointers, and models no queues.
@@ -240,8 +244,8 @@ impl<P: Send + 'static> Queue<P> {
     #[must_use]
     pub fn stats(&self) -> QueueStats {
         // Held throughout, so that no queue is replaced meanwhile and counted twice.
-        let desk = self.root.desk();
-        let (q, mut stats) = (self.root.current(), desk.past);
+        let state = self.root.change_state();
+        let (q, mut stats) = (self.root.current(), state.past);
         q.count_into(&mut stats);
         q.lasting.tallies.iter().for_each(|tally| stats.add_submitter(tally));
         q.lasting.pump_tallies.iter().for_each(|tally| stats.add_submitter(tally));

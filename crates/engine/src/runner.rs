@@ -7,7 +7,7 @@
 use crate::before::parking::Parked;
 use crate::cancel::Ask;
 use crate::completions::Completions;
-use crate::elevator::{Elevator, Place, Proto, Tuning};
+use crate::elevator::{Elevator, Place, PluggedRequest, Tuning};
 use crate::hctx::Hctx;
 use crate::inflight::Handback;
 use crate::plug::Plug;
@@ -45,7 +45,7 @@ pub(crate) struct Lane {
 
 /// The runner's ends of a submitter's rings.
 pub(crate) struct Staging {
-    pub(crate) protos: Consumer<Proto>,
+    pub(crate) protos: Consumer<PluggedRequest>,
     /// I/Os that the submitter wants cancelled (`cancel.rs`).
     pub(crate) asks: Consumer<Ask>,
 }
@@ -75,7 +75,7 @@ pub(crate) struct Runner {
     retired: bool,
     /// I/Os that wait for a slot must be tried in the next pass although it may free no slot: earlier passes admitted
     /// nothing, the limits have changed, or an earlier queue left these I/Os here.
-    retry: bool,
+    retry_blocked: bool,
     /// Requests taken over from insertion lists, in the mode that has them (`before/parking.rs`).
     pub(crate) parked: Parked,
 }
@@ -92,7 +92,7 @@ struct Admitted {
 pub(crate) struct Own<'a> {
     pub(crate) id: SubmitterId,
     pub(crate) plug: &'a mut Plug,
-    pub(crate) staging: &'a mut Producer<Proto>,
+    pub(crate) staging: &'a mut Producer<PluggedRequest>,
 }
 
 impl Runner {
@@ -118,7 +118,7 @@ impl Runner {
             completions,
             wakes: Vec::new(),
             retired: false,
-            retry: false,
+            retry_blocked: false,
             parked: parked.unwrap_or_default(),
         }
     }
@@ -127,7 +127,7 @@ impl Runner {
     /// waits for one.
     pub(crate) fn tune(&mut self, tuning: &Tuning) {
         self.elevator.tune(tuning);
-        self.retry = true;
+        self.retry_blocked = true;
     }
 
     /// Installs the rings of one of the shard's submitters.
@@ -137,9 +137,9 @@ impl Runner {
 
     /// Takes in an I/O of the submitter `by` that waited for a slot in an earlier queue. It goes on waiting here,
     /// ahead of staged requests.
-    pub(crate) fn adopt(&mut self, by: SubmitterId, proto: Proto) {
+    pub(crate) fn adopt(&mut self, by: SubmitterId, proto: PluggedRequest) {
         self.elevator.adopt(by, proto);
-        self.retry = true;
+        self.retry_blocked = true;
     }
 
     /// Gives up the rings of all submitters, to a later queue. From now on nothing is admitted here.
@@ -213,12 +213,12 @@ impl Runner {
         let closed = self.admits_nothing(q);
         self.elevator.outside.set_draining(closed);
         if closed {
-            self.retry = true;
+            self.retry_blocked = true;
             if let Some(own) = own {
                 stage(shard, own);
             }
         } else {
-            let freed = freed | std::mem::take(&mut self.retry);
+            let freed = freed | std::mem::take(&mut self.retry_blocked);
             if freed {
                 self.retry_waiting(&q.lasting.table);
             }
@@ -573,6 +573,6 @@ fn take_budget<P: Send>(q: &Shared<P>, shard: &Shard, want: u32) -> u32 {
     }
 }
 
-fn ring_of(staging: &mut [Option<Staging>], id: SubmitterId) -> &mut Consumer<Proto> {
+fn ring_of(staging: &mut [Option<Staging>], id: SubmitterId) -> &mut Consumer<PluggedRequest> {
     &mut staging[usize::from(id.0)].as_mut().expect("a submitter of this shard").protos
 }

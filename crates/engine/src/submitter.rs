@@ -6,7 +6,7 @@
 use crate::before::By;
 use crate::cancel::Ask;
 use crate::drive::Caller;
-use crate::elevator::Proto;
+use crate::elevator::PluggedRequest;
 use crate::follow::Follow;
 use crate::io::{Completion, Io, Refusal, Refused};
 use crate::planted::{self, Planted};
@@ -40,7 +40,7 @@ mod throttled;
 pub(crate) struct Parts {
     pub(crate) id: SubmitterId,
     pub(crate) hw: HwQueue,
-    pub(crate) staging: Producer<Proto>,
+    pub(crate) staging: Producer<PluggedRequest>,
     pub(crate) asks: Producer<Ask>,
     pub(crate) receiver: BioReceiver,
     pub(crate) credit: Credit,
@@ -204,7 +204,7 @@ impl<P: Send> Submitter<P> {
     fn enqueue(&mut self, now: Instant, meta: IoMeta, bio: Bio) {
         self.tally.submitted.add(1);
         if self.q.lasting.meters.any() || !self.throttle.is_empty() {
-            self.enqueue_metered(now, Proto { meta, bio, bios: 1 });
+            self.enqueue_metered(now, PluggedRequest { meta, bio, bios: 1 });
         } else {
             self.plug(now, meta, bio);
         }
@@ -213,13 +213,13 @@ impl<P: Send> Submitter<P> {
     #[inline(always)]
     fn plug(&mut self, now: Instant, meta: IoMeta, bio: Bio) {
         if let Some(kind) = self.plug.fits(&self.q.limits, self.q.nomerges, &meta) {
-            self.plug.merge(&self.q.lasting.table, kind, Proto { meta, bio, bios: 1 });
+            self.plug.merge(&self.q.lasting.table, kind, PluggedRequest { meta, bio, bios: 1 });
             self.tally.plug_merges.add(1);
         } else if self.q.modes.access == Access::Combining {
             self.make_room(now);
-            self.plug.append(Proto { meta, bio, bios: 1 });
+            self.plug.append(PluggedRequest { meta, bio, bios: 1 });
         } else {
-            self.push_locked(now, Proto { meta, bio, bios: 1 });
+            self.push_locked(now, PluggedRequest { meta, bio, bios: 1 });
         }
     }
 
@@ -253,7 +253,7 @@ impl<P: Send> Submitter<P> {
     }
 
     /// As in the kernel, the lock is taken for the merge attempt of each bio.
-    fn push_locked(&mut self, now: Instant, proto: Proto) {
+    fn push_locked(&mut self, now: Instant, proto: PluggedRequest) {
         let who = self.id();
         if let Err(proto) = self.q.locked_merge(self.shard(), who, now, proto) {
             self.make_room(now);
@@ -412,7 +412,7 @@ impl<P: Send> Submitter<P> {
         };
         if ran && self.in_flight() == 0 {
             // As in `reap`: this thread may leave behind work that it ran for others.
-            q.hand_on(shard);
+            q.wake_successor(shard);
         }
     }
 }
@@ -550,7 +550,7 @@ impl<P: Payload> Submitter<P> {
         if bios > 0 && parts.credit.left() == self.depth {
             // With no I/O in flight this thread may never come back, and a parked submitter may count on it.
             self.catch_up();
-            self.q.hand_on(self.shard());
+            self.q.wake_successor(self.shard());
         }
         reaped
     }

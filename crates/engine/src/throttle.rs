@@ -6,7 +6,7 @@
 //! I/O.
 
 use crate::BioTable;
-use crate::elevator::Proto;
+use crate::elevator::PluggedRequest;
 use crate::groups::Meters;
 use crate::slots::Bio;
 use blkmq_core::{GroupId, Instant};
@@ -15,7 +15,7 @@ use std::collections::VecDeque;
 /// The waiting I/Os of one group, in the order of submission.
 struct Line {
     group: GroupId,
-    waiting: VecDeque<Proto>,
+    waiting: VecDeque<PluggedRequest>,
     /// When the first I/O may go.
     at: Instant,
 }
@@ -46,7 +46,12 @@ impl Throttle {
     }
 
     /// Takes a limited I/O, or gives it back if it may go now and no I/O of its group waits. O(groups that wait).
-    pub(crate) fn hold(&mut self, now: Instant, meters: &Meters, proto: Proto) -> Option<Proto> {
+    pub(crate) fn hold(
+        &mut self,
+        now: Instant,
+        meters: &Meters,
+        proto: PluggedRequest,
+    ) -> Option<PluggedRequest> {
         let group = proto.meta.group;
         if let Some(line) = self.0.iter_mut().find(|line| line.group == group) {
             line.waiting.push_back(proto);
@@ -61,7 +66,7 @@ impl Throttle {
     }
 
     /// Takes an I/O that may go by now; the others of its group go on waiting. O(groups that wait).
-    pub(crate) fn next_due(&mut self, now: Instant, meters: &Meters) -> Option<Proto> {
+    pub(crate) fn next_due(&mut self, now: Instant, meters: &Meters) -> Option<PluggedRequest> {
         let at = self.0.iter().position(|line| line.at <= now)?;
         let line = &mut self.0[at];
         let proto = line.waiting.pop_front().expect("a line is not empty");
@@ -75,7 +80,7 @@ impl Throttle {
     }
 
     /// Takes all I/Os out.
-    pub(crate) fn drain(&mut self) -> impl Iterator<Item = Proto> + '_ {
+    pub(crate) fn drain(&mut self) -> impl Iterator<Item = PluggedRequest> + '_ {
         self.0.drain(..).flat_map(|line| line.waiting)
     }
 
@@ -95,7 +100,7 @@ impl Throttle {
         table: &BioTable<P>,
         cookie: u64,
     ) -> Option<Bio> {
-        let is = |proto: &Proto| table.is_io(&proto.bio, cookie);
+        let is = |proto: &PluggedRequest| table.is_io(&proto.bio, cookie);
         let place = |(at, line): (usize, &Line)| {
             let within = line.waiting.iter().position(is)?;
             Some((line.waiting[within].meta.arrived, at, within))

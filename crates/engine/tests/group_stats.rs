@@ -4,16 +4,19 @@
 use crate::common;
 
 use blkmq_core::{GroupId, Instant, Nanos, Op, Owner};
-use blkmq_engine::{Config, GroupTree, Io, Plan, Queue, Stats, Submitter};
+use blkmq_engine::{Config, GroupTree, Io, Plan, Queue, StatsMode, Submitter};
 use blkmq_sched::{Options, Reading, StatsLevel, registry};
 use common::{assert_at_rest, config, replan, shape, ways};
 
-fn stats(level: StatsLevel, inline: bool) -> Stats {
-    Stats { level, inline }
+fn stats(level: StatsLevel, inline: bool) -> StatsMode {
+    StatsMode { level, inline }
 }
 
 /// A queue with bfq and the groups `top`, and `a` and `b` below it; a device that takes 100 us.
-fn grouped(stats: Stats, change: impl Fn(&mut Config<u32>)) -> (Queue<u32>, Vec<Submitter<u32>>) {
+fn grouped(
+    stats: StatsMode,
+    change: impl Fn(&mut Config<u32>),
+) -> (Queue<u32>, Vec<Submitter<u32>>) {
     let (config, device) = config(shape(1, 8));
     device.with(|c| c.service = Some(Nanos::from_micros(100)));
     let mut groups = GroupTree::default();
@@ -99,7 +102,7 @@ fn counts_are_exact_whenever_they_are_made_and_however_the_elevator_is_reached()
 
 #[test]
 fn levels_change_at_run_time_and_off_counts_nothing() {
-    let (queue, mut submitters) = grouped(Stats::default(), |_| {});
+    let (queue, mut submitters) = grouped(StatsMode::default(), |_| {});
     let mut now = Instant::ZERO;
     work(&queue, &mut submitters, &mut now, 50);
     let a = id(&queue, "a");

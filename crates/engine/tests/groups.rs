@@ -3,7 +3,7 @@
 use crate::common;
 
 use blkmq_core::{GroupId, HwQueue, Instant, IoError, Nanos, Op, RequestId};
-use blkmq_engine::{Config, GroupTree, Io, IoMax, Plan, Queue, Submitter, Wanted};
+use blkmq_engine::{Config, GroupSpec, GroupTree, Io, IoMax, Plan, Queue, Submitter};
 use blkmq_sched::{
     At, Cx, Done, Factory, GroupChange, Options, Pick, Scheduler, Scope, Shape, none,
 };
@@ -11,7 +11,7 @@ use common::{accesses, assert_at_rest, config, replan, shape};
 use std::cell::RefCell;
 
 fn tree(list: &[(&str, &str, &str)]) -> GroupTree {
-    let wanted = |&(name, parent, max): &(&str, &str, &str)| Wanted {
+    let wanted = |&(name, parent, max): &(&str, &str, &str)| GroupSpec {
         name: name.into(),
         parent: parent.into(),
         weight: 100,

@@ -3,7 +3,7 @@
 use crate::common;
 
 use blkmq_core::{HwQueue, Instant, Nanos, Op, Owner};
-use blkmq_engine::{Config, GroupTree, Io, IoMax, Outstanding, Place, Queue, Wanted};
+use blkmq_engine::{Config, GroupSpec, GroupTree, Io, IoMax, Outstanding, Place, Queue};
 use common::{accesses, config, shape};
 
 fn at(ms: u64) -> Instant {
@@ -54,7 +54,7 @@ fn requests_are_found_at_the_device_and_in_the_elevator_the_oldest_first() {
 
 #[test]
 fn what_waits_for_its_group_is_known_to_its_submitter() {
-    let wanted = Wanted {
+    let wanted = GroupSpec {
         name: "a".into(),
         parent: "/".into(),
         weight: 100,

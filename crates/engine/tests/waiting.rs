@@ -3,7 +3,7 @@
 use crate::common;
 
 use blkmq_core::{GroupId, Instant, IoError, Op, Owner};
-use blkmq_engine::{Config, GroupTree, Io, IoMax, Queue, Submitter, Wanted, leaked_bios};
+use blkmq_engine::{Config, GroupSpec, GroupTree, Io, IoMax, Queue, Submitter, leaked_bios};
 use blkmq_sched::{Factory, Options, registry};
 use common::{Handle, accesses, assert_at_rest, config, drain, replan, shape};
 
@@ -22,7 +22,7 @@ struct Fixture {
 }
 
 fn fixture(scheduler: &str, change: impl Fn(&mut Config<u32>)) -> Fixture {
-    let wanted = |name: &str| Wanted {
+    let wanted = |name: &str| GroupSpec {
         name: name.into(),
         parent: "/".into(),
         weight: 100,

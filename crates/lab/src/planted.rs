@@ -321,8 +321,8 @@ impl Scheduler for BrokenPolicy {
         self.inner.regroup(cx, change);
     }
 
-    fn left(&mut self, cx: &Cx<'_>, owner: Owner) {
-        self.inner.left(cx, owner);
+    fn owner_gone(&mut self, cx: &Cx<'_>, owner: Owner) {
+        self.inner.owner_gone(cx, owner);
     }
 
     fn attribute(&self, name: &str) -> Option<i64> {

@@ -97,10 +97,10 @@ impl Group {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use blkmq_engine::Wanted;
+    use blkmq_engine::GroupSpec;
 
     fn tree(list: &[(&str, &str, &str)]) -> GroupTree {
-        let wanted = |&(name, parent, max): &(&str, &str, &str)| Wanted {
+        let wanted = |&(name, parent, max): &(&str, &str, &str)| GroupSpec {
             name: name.into(),
             parent: parent.into(),
             weight: 100,

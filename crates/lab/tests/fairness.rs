@@ -5,7 +5,7 @@
 
 use blkmq_core::{Nanos, Owner, SECTOR_SIZE};
 use blkmq_device::{Device, MachineShape, registry as devices};
-use blkmq_engine::{Config, GroupTree, IoMax, Wanted};
+use blkmq_engine::{Config, GroupSpec, GroupTree, IoMax};
 use blkmq_lab::Costs;
 use blkmq_lab::simulation::{Program, Settings, Simulation};
 use blkmq_lab::workload::{
@@ -62,7 +62,7 @@ impl Case {
     }
 
     fn tree(&self) -> GroupTree {
-        let wanted = self.groups.iter().enumerate().map(|(number, (weight, _))| Wanted {
+        let wanted = self.groups.iter().enumerate().map(|(number, (weight, _))| GroupSpec {
             name: format!("g{number}"),
             parent: String::from("/"),
             weight: *weight,

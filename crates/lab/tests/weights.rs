@@ -7,7 +7,7 @@
 
 use blkmq_core::{GroupId, Instant, Nanos, Op, Owner, Rng};
 use blkmq_device::{MachineShape, registry as devices};
-use blkmq_engine::{Completion, Config, GroupTree, Io, IoMax, Wanted};
+use blkmq_engine::{Completion, Config, GroupSpec, GroupTree, Io, IoMax};
 use blkmq_lab::{Client, Costs, Habits, Payload, Plan, Subject, Want, World};
 use blkmq_sched::registry;
 use std::cell::RefCell;
@@ -88,7 +88,7 @@ impl Client for Program {
 
 impl Case {
     fn groups(&self) -> GroupTree {
-        let wanted = self.weights.iter().enumerate().map(|(tenant, weight)| Wanted {
+        let wanted = self.weights.iter().enumerate().map(|(tenant, weight)| GroupSpec {
             name: format!("tenant{tenant}"),
             parent: String::from("/"),
             weight: *weight,

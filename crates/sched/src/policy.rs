@@ -227,7 +227,7 @@ pub trait Scheduler: Send {
 
     /// No I/O of this owner will arrive for a long time, if ever: the policy may forget its state. This is a hint,
     /// which may also come too early.
-    fn left(&mut self, _cx: &Cx<'_>, _owner: Owner) {}
+    fn owner_gone(&mut self, _cx: &Cx<'_>, _owner: Owner) {}
 
     /// The current value of an attribute of the policy's [`Factory`]; `None` if it has no such attribute.
     fn attribute(&self, _name: &str) -> Option<i64> {

@@ -9,7 +9,7 @@ use crate::plan::{
 };
 use crate::report::Format;
 use blkmq_core::Nanos;
-use blkmq_engine::{Access, Modes, Wanted};
+use blkmq_engine::{Access, GroupSpec, Modes};
 use blkmq_lab::workload::{Direction, Job};
 use std::path::PathBuf;
 
@@ -25,7 +25,7 @@ pub struct RunDraft {
     /// `group_stats`.
     pub group_stats: StatsChoice,
     /// `group`.
-    pub groups: Vec<Wanted>,
+    pub groups: Vec<GroupSpec>,
     /// `device`.
     pub devices: Vec<DeviceChoice>,
     /// `threads`.

@@ -9,7 +9,7 @@ use blkmq::Device;
 #[cfg(target_os = "linux")]
 use blkmq_buf::AlignedBuf;
 use blkmq_core::{GroupId, Limits, Owner, SECTOR_SIZE};
-use blkmq_engine::{Config, ConfigNote, NoMerges, PumpMode, Queue, Stats};
+use blkmq_engine::{Config, ConfigNote, NoMerges, PumpMode, Queue, StatsMode};
 use blkmq_lab::workload::{Direction, Generator, GeneratorError, Job, Stream, Verifier};
 use blkmq_sched::StatsLevel;
 use std::borrow::Cow;
@@ -137,10 +137,10 @@ pub fn config<P: BenchPayload>(
         nr_requests: plan.nr_requests,
         groups: plan.groups.clone(),
         stats: match plan.group_stats {
-            StatsChoice::Off => Stats::default(),
-            StatsChoice::Basic => Stats { level: StatsLevel::Basic, inline: false },
-            StatsChoice::Full => Stats { level: StatsLevel::Full, inline: false },
-            StatsChoice::Inline => Stats { level: StatsLevel::Full, inline: true },
+            StatsChoice::Off => StatsMode::default(),
+            StatsChoice::Basic => StatsMode { level: StatsLevel::Basic, inline: false },
+            StatsChoice::Full => StatsMode { level: StatsLevel::Full, inline: false },
+            StatsChoice::Inline => StatsMode { level: StatsLevel::Full, inline: true },
         },
         access: spec.access.access,
         modes: spec.access.modes,

@@ -2,7 +2,7 @@
 
 use crate::error::UsageError;
 use crate::units::{self, KbBase};
-use blkmq_engine::{GroupTree, IoMax, Wanted, weight_of_io_weight};
+use blkmq_engine::{GroupSpec, GroupTree, IoMax, weight_of_io_weight};
 use blkmq_lab::workload::Job;
 
 /// The keys that a group accepts.
@@ -15,10 +15,10 @@ const WEIGHT: u32 = 100;
 ///
 /// # Errors
 /// If the text is of another form.
-pub fn parse(text: &str) -> Result<Wanted, UsageError> {
+pub fn parse(text: &str) -> Result<GroupSpec, UsageError> {
     let (name, pairs) = text.split_once(':').unwrap_or((text, ""));
     let mut group =
-        Wanted { name: name.into(), parent: "/".into(), weight: WEIGHT, max: IoMax::default() };
+        GroupSpec { name: name.into(), parent: "/".into(), weight: WEIGHT, max: IoMax::default() };
     for pair in pairs.split(',').filter(|pair| !pair.is_empty()) {
         let (key, value) = pair.split_once('=').ok_or_else(|| unknown(pair))?;
         match key {
@@ -56,7 +56,7 @@ fn number(pair: &str, value: &str) -> Result<u32, UsageError> {
 /// # Errors
 /// If groups contradict each other, or a job without `cgroup_weight` is in a group that is not described although
 /// others are.
-pub fn tree(mut wanted: Vec<Wanted>, jobs: &[Job]) -> Result<GroupTree, UsageError> {
+pub fn tree(mut wanted: Vec<GroupSpec>, jobs: &[Job]) -> Result<GroupTree, UsageError> {
     let described = !wanted.is_empty();
     for job in jobs {
         let Some(name) = &job.cgroup else { continue };
@@ -73,7 +73,7 @@ pub fn tree(mut wanted: Vec<Wanted>, jobs: &[Job]) -> Result<GroupTree, UsageErr
                 let known = Vec::from_iter(wanted.iter().map(|group| &*group.name)).join(", ");
                 return Err(at(UsageError::new(format!("no group '{name}'; accepted: {known}"))));
             }
-            (None, weight) => wanted.push(Wanted {
+            (None, weight) => wanted.push(GroupSpec {
                 name: name.clone(),
                 parent: "/".into(),
                 weight: weight.unwrap_or(WEIGHT),

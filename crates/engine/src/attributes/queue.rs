@@ -11,13 +11,13 @@ impl<P: Send + 'static> Queue<P> {
     #[must_use]
     pub fn snapshot(&self) -> Snapshot {
         // Held throughout, so that the queue is the one that was built from this plan.
-        let desk = self.root.desk();
+        let state = self.root.change_state();
         let q = self.root.current();
         let hctxs = q.hctxs.iter().map(|hctx| HctxSnapshot {
             active: hctx.tags.in_use(),
             dispatch_busy: hctx.busy().get(),
         });
-        Snapshot { plan: desk.plan.clone(), pump: q.lasting.pump_mode, hctxs: hctxs.collect() }
+        Snapshot { plan: state.plan.clone(), pump: q.lasting.pump_mode, hctxs: hctxs.collect() }
     }
 
     /// The attribute at `path`, as text.

@@ -21,7 +21,7 @@ mod one;
 pub(crate) mod parking;
 
 use crate::config::PumpMode;
-use crate::elevator::Proto;
+use crate::elevator::PluggedRequest;
 use crate::modes::{DispatchMode, InsertMode, MergeMode};
 use crate::planted::{self, Planted};
 use crate::runner::{Own, Runner, stage};
@@ -49,7 +49,7 @@ pub(crate) struct By {
 }
 
 /// A bio during its merge attempt. If the policy panics, dropping this leaves the bio with the orphans.
-struct Asked(Option<Proto>);
+struct Asked(Option<PluggedRequest>);
 
 impl Drop for Asked {
     fn drop(&mut self) {
@@ -146,8 +146,8 @@ impl<P: Send> Shared<P> {
         shard: &Shard,
         id: SubmitterId,
         now: Instant,
-        proto: Proto,
-    ) -> Result<(), Proto> {
+        proto: PluggedRequest,
+    ) -> Result<(), PluggedRequest> {
         let by = By { who: id.0.into(), now };
         let entered = match self.modes.merge {
             MergeMode::SkipWhenContended => self.try_enter(shard, by),
@@ -368,7 +368,7 @@ impl<P: Send> Shared<P> {
             return false;
         };
         let restart = pump.turn_with(self, hctx, by.now, |_: &mut Pump<P>| list.pop_front());
-        self.kick_for_each(hw, pump.take_unasked(), restart);
+        self.kick_for_each(hw, pump.take_completed_since_kick(), restart);
         pump.take_wakes(&mut wakes);
         drop(pump);
         self.wake(&wakes);

@@ -13,7 +13,7 @@
 //! of everything else, so that its promise is kept, except for the few slots that the holder of the lock takes
 //! meanwhile. A request that then lacks its slot waits ahead of everything else, in [`Parked::line`].
 
-use crate::elevator::Proto;
+use crate::elevator::PluggedRequest;
 use crate::planted::{self, Planted};
 use crate::runner::{Own, Runner, stage};
 use crate::shared::{Shard, Shared};
@@ -27,7 +27,7 @@ const LISTS: u16 = 32;
 
 /// The part that all threads share.
 pub(crate) struct Parking {
-    pub(crate) lists: InsertLists<Proto>,
+    pub(crate) lists: InsertLists<PluggedRequest>,
     promises: Box<[CachePadded<Promises>]>,
 }
 
@@ -44,7 +44,7 @@ struct Promises(AtomicU32);
 #[derive(Default)]
 pub(crate) struct Parked {
     /// Requests taken over that lack the promised slot: ahead of everything else.
-    line: VecDeque<Proto>,
+    line: VecDeque<PluggedRequest>,
     lanes: Box<[Lane]>,
 }
 
@@ -96,7 +96,7 @@ impl Parked {
         Self { line: VecDeque::new(), lanes: vec![lane; lanes.into()].into_boxed_slice() }
     }
 
-    pub(crate) fn line(&self) -> &VecDeque<Proto> {
+    pub(crate) fn line(&self) -> &VecDeque<PluggedRequest> {
         &self.line
     }
 
@@ -106,7 +106,10 @@ impl Parked {
     }
 
     /// Takes the oldest bio for which `is` is true out of the line.
-    pub(crate) fn remove(&mut self, is: impl FnMut(&Proto) -> bool) -> Option<Proto> {
+    pub(crate) fn remove(
+        &mut self,
+        is: impl FnMut(&PluggedRequest) -> bool,
+    ) -> Option<PluggedRequest> {
         let at = self.line.iter().position(is)?;
         self.line.remove(at)
     }
@@ -125,7 +128,8 @@ impl<P: Send> Shared<P> {
         if slots > 0 {
             let who = usize::from(own.id.0);
             let is_open = || self.lasting.control.is_open(self.version);
-            let fill = |list: &mut Vec<Proto>| list.extend(own.plug.drain_first(slots as usize));
+            let fill =
+                |list: &mut Vec<PluggedRequest>| list.extend(own.plug.drain_first(slots as usize));
             if parking.lists.park(who, is_open, fill) {
                 self.tally(who).parked.add(slots.into());
             } else {

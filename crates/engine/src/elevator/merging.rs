@@ -1,13 +1,13 @@
 //! Merging: which held request an I/O joins, and how two held requests that meet are fused (`merge.rs` has the
 //! rules).
 
-use super::{Cx, Elevator, Grown, IoMeta, Kind, NoMerges, Proto, RequestId};
+use super::{Cx, Elevator, Grown, IoMeta, Kind, NoMerges, PluggedRequest, RequestId};
 use crate::BioTable;
 use crate::merge::{self, Fit};
 
 impl Elevator {
     /// Merges a bio into a held request if it can, and takes it out of `bio` then. O(1) look-ups.
-    pub(crate) fn merge<P>(&mut self, table: &BioTable<P>, bio: &mut Option<Proto>) {
+    pub(crate) fn merge<P>(&mut self, table: &BioTable<P>, bio: &mut Option<PluggedRequest>) {
         if let Some((into, kind)) = bio.as_ref().and_then(|proto| self.merge_target(&proto.meta))
             && let Some(proto) = bio.take()
         {
@@ -82,7 +82,7 @@ impl Elevator {
         table: &BioTable<P>,
         into: RequestId,
         kind: Kind,
-        proto: Proto,
+        proto: PluggedRequest,
     ) {
         self.count_merged(&proto.meta);
         let old = *self.requests.get(into);

@@ -6,7 +6,9 @@
 //! of the requests that the policy holds. Data goes to the policy like any other request: to the tail, or to the head
 //! if it has waited for a flush already. A request in a sequence merges with nothing.
 
-use super::{At, Chain, Cx, Done, Elevator, HwQueue, Inflight, Instant, Op, Proto, RequestId, Tag};
+use super::{
+    At, Chain, Cx, Done, Elevator, HwQueue, Inflight, Instant, Op, PluggedRequest, RequestId, Tag,
+};
 use crate::device::Verdict;
 use crate::flush::{Next, Sequence, Way};
 use crate::inflight::Handback;
@@ -19,8 +21,8 @@ const BIOS: u32 = 1;
 impl Elevator {
     /// Begins the flush sequence of `proto`, which asks for a flush. The caller has seen that a slot is free.
     #[cold]
-    pub(super) fn insert_sequence(&mut self, proto: Proto) {
-        let Proto { meta, bio, bios } = proto;
+    pub(super) fn insert_sequence(&mut self, proto: PluggedRequest) {
+        let PluggedRequest { meta, bio, bios } = proto;
         let steps = Sequence::of(self.config.cache, meta.op, meta.flags)
             .expect("bare flushes for a device without a cache are answered at once");
         assert!(bios == BIOS, "what asks for a flush merges with nothing");

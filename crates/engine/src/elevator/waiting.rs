@@ -1,6 +1,6 @@
 //! I/Os that wait for a slot by group: carries out the decisions of the [`Lobby`](crate::lobby::Lobby).
 
-use super::{Elevator, Place, Proto};
+use super::{Elevator, Place, PluggedRequest};
 use crate::BioTable;
 use crate::lobby::{Slots, Turn};
 use blkmq_core::{IoMeta, Op, RequestId, SubmitterId};
@@ -31,7 +31,12 @@ impl Elevator {
 
     /// Takes in an I/O of a submitter: into a held request, into a slot, or into the lobby. O(1) look-ups, or O(log
     /// groups).
-    pub(crate) fn take_in<P>(&mut self, table: &BioTable<P>, by: SubmitterId, proto: Proto) {
+    pub(crate) fn take_in<P>(
+        &mut self,
+        table: &BioTable<P>,
+        by: SubmitterId,
+        proto: PluggedRequest,
+    ) {
         match self.place(&proto.meta) {
             Some(Place::Slot) if !self.may_pass(&proto.meta) => self.lobby.push(by, proto),
             Some(place) => self.admit(table, place, proto),
@@ -45,12 +50,12 @@ impl Elevator {
     }
 
     /// Puts an I/O that waited in an earlier queue into the lobby.
-    pub(crate) fn adopt(&mut self, by: SubmitterId, proto: Proto) {
+    pub(crate) fn adopt(&mut self, by: SubmitterId, proto: PluggedRequest) {
         self.lobby.push(by, proto);
     }
 
     /// Takes all I/Os out of the lobby, in the order of arrival.
-    pub(crate) fn take_waiting(&mut self) -> Vec<(SubmitterId, Proto)> {
+    pub(crate) fn take_waiting(&mut self) -> Vec<(SubmitterId, PluggedRequest)> {
         self.lobby.take_all()
     }
 
@@ -59,8 +64,8 @@ impl Elevator {
     pub(crate) fn withdraw_waiting(
         &mut self,
         by: SubmitterId,
-        is: impl Fn(&Proto) -> bool,
-    ) -> Option<Proto> {
+        is: impl Fn(&PluggedRequest) -> bool,
+    ) -> Option<PluggedRequest> {
         self.lobby.remove(by, is)
     }
 

@@ -109,11 +109,11 @@ impl Meters4 {
 #[cfg(all(test, not(any(loom, shuttle))))]
 mod tests {
     use super::*;
-    use crate::groups::{IoMax, Wanted};
+    use crate::groups::{GroupSpec, IoMax};
     use blkmq_core::Nanos;
 
     fn tree(list: &[(&str, &str, &str)]) -> GroupTree {
-        let wanted = |&(name, parent, max): &(&str, &str, &str)| Wanted {
+        let wanted = |&(name, parent, max): &(&str, &str, &str)| GroupSpec {
             name: name.into(),
             parent: parent.into(),
             weight: 100,

@@ -12,7 +12,7 @@ use blkmq_sched::{GroupChange, GroupIo, GroupStats, Note, Reading, StatsLevel, T
 
 /// How much is counted about groups, and when.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Stats {
+pub struct StatsMode {
     /// How much.
     pub level: StatsLevel,
     /// Count each event at once, while the elevator runs, instead of after the run.

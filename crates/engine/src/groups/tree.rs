@@ -61,7 +61,7 @@ fn is_root(name: &str) -> bool {
 
 /// The description of a group to be created. In a list, its parent may come later.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Wanted {
+pub struct GroupSpec {
     /// Its name.
     pub name: String,
     /// The name of the group above it; `/` for the root.
@@ -77,7 +77,7 @@ impl GroupTree {
     ///
     /// # Errors
     /// As [`add`](Self::add) and [`set_weight`](Self::set_weight); and if groups are below each other in a cycle.
-    pub fn of(mut wanted: Vec<Wanted>) -> Result<Self, GroupError> {
+    pub fn of(mut wanted: Vec<GroupSpec>) -> Result<Self, GroupError> {
         let mut tree = Self::default();
         while !wanted.is_empty() {
             let (ready, rest): (Vec<_>, Vec<_>) =
@@ -85,7 +85,7 @@ impl GroupTree {
             if ready.is_empty() {
                 return Err(tree.without_parent(&rest));
             }
-            for Wanted { name, parent, weight, max } in ready {
+            for GroupSpec { name, parent, weight, max } in ready {
                 tree.add(&name, &parent)?;
                 tree.set_weight(&name, weight)?;
                 tree.set_max(&name, max)?;
@@ -96,7 +96,7 @@ impl GroupTree {
     }
 
     /// The reason why no group of `rest` has a parent in the tree.
-    fn without_parent(&self, rest: &[Wanted]) -> GroupError {
+    fn without_parent(&self, rest: &[GroupSpec]) -> GroupError {
         let is_wanted = |name: &str| rest.iter().any(|group| group.name == name);
         match rest.iter().find(|group| !is_wanted(&group.parent)) {
             Some(orphan) => self.find(&orphan.parent).expect_err("it would be in the tree"),
@@ -245,8 +245,8 @@ impl GroupTree {
 mod tests {
     use super::*;
 
-    fn wanted(name: &str, parent: &str, weight: u32) -> Wanted {
-        Wanted { name: name.into(), parent: parent.into(), weight, max: IoMax::default() }
+    fn wanted(name: &str, parent: &str, weight: u32) -> GroupSpec {
+        GroupSpec { name: name.into(), parent: parent.into(), weight, max: IoMax::default() }
     }
 
     fn refusal(result: Result<impl std::fmt::Debug, GroupError>) -> String {

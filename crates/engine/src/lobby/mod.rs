@@ -17,7 +17,7 @@ mod tree;
 #[cfg(all(test, not(any(loom, shuttle))))]
 mod tests;
 
-use crate::elevator::Proto;
+use crate::elevator::PluggedRequest;
 use crate::groups::MAX_GROUPS;
 use blkmq_core::{GroupId, IoMeta, Op, RequestId, SubmitterId};
 use blkmq_sched::GroupChange;
@@ -65,7 +65,7 @@ pub(crate) struct Lobby {
     nodes: Vec<Lines>,
     /// The I/Os that wait, by place; then, for each place, the place behind it in its line or in the list of free
     /// places.
-    places: Vec<Option<Proto>>,
+    places: Vec<Option<PluggedRequest>>,
     behind: Vec<u32>,
     free: u32,
     waiting: u32,
@@ -185,7 +185,7 @@ impl Lobby {
         &mut self.lines[index]
     }
 
-    fn take_place(&mut self, proto: Proto) -> u32 {
+    fn take_place(&mut self, proto: PluggedRequest) -> u32 {
         self.waiting += 1;
         self.flushes += u32::from(proto.meta.op == Op::Flush);
         if self.free == NIL {
@@ -199,7 +199,7 @@ impl Lobby {
         place
     }
 
-    fn leave_place(&mut self, place: u32) -> Proto {
+    fn leave_place(&mut self, place: u32) -> PluggedRequest {
         self.waiting -= 1;
         self.behind[place as usize] = std::mem::replace(&mut self.free, place);
         let proto = self.places[place as usize].take().expect("a place in line is taken");
@@ -208,7 +208,7 @@ impl Lobby {
     }
 
     /// Adds an I/O at the end of the line of its group and submitter. O(log groups).
-    pub(crate) fn push(&mut self, by: SubmitterId, proto: Proto) {
+    pub(crate) fn push(&mut self, by: SubmitterId, proto: PluggedRequest) {
         let node = self.tree.node(proto.meta.group);
         let place = self.take_place(proto);
         let line = self.line(Turn { node, submitter: by });
@@ -238,7 +238,7 @@ impl Lobby {
     }
 
     /// Takes the first I/O of the line that is next, to be given a slot, and charges its group.
-    pub(crate) fn take(&mut self, turn: Turn) -> Proto {
+    pub(crate) fn take(&mut self, turn: Turn) -> PluggedRequest {
         self.tree.charge(turn.node);
         let lines = &mut self.nodes[usize::from(turn.node)];
         // The other submitters of the group are next.
@@ -248,7 +248,7 @@ impl Lobby {
     }
 
     /// Takes the first I/O of a line, to join a request that has a slot.
-    pub(crate) fn pop(&mut self, turn: Turn) -> Proto {
+    pub(crate) fn pop(&mut self, turn: Turn) -> PluggedRequest {
         let first = self.line(turn).first;
         self.unlink(turn, NIL, first);
         self.leave_place(first)
@@ -318,7 +318,11 @@ impl Lobby {
 
     /// Takes the oldest I/O of a submitter for which `is` holds. O(groups + waiting I/Os).
     #[cold]
-    pub(crate) fn remove(&mut self, by: SubmitterId, is: impl Fn(&Proto) -> bool) -> Option<Proto> {
+    pub(crate) fn remove(
+        &mut self,
+        by: SubmitterId,
+        is: impl Fn(&PluggedRequest) -> bool,
+    ) -> Option<PluggedRequest> {
         let found = (0..self.nodes.len() as u16).filter_map(|node| {
             let turn = Turn { node, submitter: by };
             let (before, place) = self.find(turn, &is)?;
@@ -331,7 +335,7 @@ impl Lobby {
     }
 
     /// The first place of a line that matches, and the place before it.
-    fn find(&self, turn: Turn, is: impl Fn(&Proto) -> bool) -> Option<(u32, u32)> {
+    fn find(&self, turn: Turn, is: impl Fn(&PluggedRequest) -> bool) -> Option<(u32, u32)> {
         let (mut before, mut at) = (NIL, self.lines[self.index(turn)].first);
         while at != NIL {
             if self.places[at as usize].as_ref().is_some_and(&is) {
@@ -343,7 +347,7 @@ impl Lobby {
     }
 
     /// Takes all I/Os, in the order of arrival, each with its submitter.
-    pub(crate) fn take_all(&mut self) -> Vec<(SubmitterId, Proto)> {
+    pub(crate) fn take_all(&mut self) -> Vec<(SubmitterId, PluggedRequest)> {
         let mut all = Vec::with_capacity(self.waiting as usize);
         for node in 0..self.nodes.len() as u16 {
             for submitter in (0..self.submitters).map(SubmitterId) {

@@ -3,7 +3,7 @@
 use super::tree::{Slots, Tree};
 use super::{Lobby, Turn};
 use crate::BioTable;
-use crate::elevator::Proto;
+use crate::elevator::PluggedRequest;
 use crate::groups::MAX_GROUPS;
 use crate::slots::{Claim, Credit};
 use blkmq_core::{GroupId, Instant, IoMeta, Op, Owner, RequestId, Rng, SubmitterId};
@@ -196,7 +196,7 @@ impl Fixture {
         let claim = Claim { sector: cookie, sectors: 1, owner: Owner(0), cookie };
         let bio = self.table.claim(&mut self.credits[usize::from(by)], claim, ());
         let bio = bio.expect("there is credit");
-        self.lobby.push(SubmitterId(by), Proto { meta, bio, bios: 1 });
+        self.lobby.push(SubmitterId(by), PluggedRequest { meta, bio, bios: 1 });
     }
 
     /// The cookies of the I/Os that are given slots next.
@@ -252,7 +252,7 @@ fn one_that_is_given_up_leaves_its_line_from_anywhere() {
             it.push(0, GOLD, cookie);
         }
         it.push(1, GOLD, gone);
-        let is = |proto: &Proto| proto.meta.sector == gone;
+        let is = |proto: &PluggedRequest| proto.meta.sector == gone;
         let found = it.lobby.remove(SubmitterId(0), is).expect("it waits");
         assert_eq!(it.table.submitter(&found.bio), SubmitterId(0));
         assert!(it.lobby.remove(SubmitterId(0), is).is_none());

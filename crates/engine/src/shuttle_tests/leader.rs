@@ -58,11 +58,11 @@ fn shuttle_a_thread_polls_for_others_and_goes_away_mutex() {
 #[test]
 #[should_panic(expected = "nobody will ever be woken")]
 fn shuttle_planted_a_leader_that_hands_nothing_on() {
-    Model { planted: Some(Planted::ForgetsToHandOn), ..REFUSING }.check();
+    Model { planted: Some(Planted::ForgetsToWakeSuccessor), ..REFUSING }.check();
 }
 
 #[test]
 #[should_panic(expected = "nobody will ever be woken")]
 fn shuttle_planted_a_thread_that_polls_for_others_and_hands_nothing_on() {
-    Model { planted: Some(Planted::ForgetsToHandOn), ..MEDDLING }.check();
+    Model { planted: Some(Planted::ForgetsToWakeSuccessor), ..MEDDLING }.check();
 }

@@ -54,7 +54,7 @@ impl<P> Drop for Submitter<P> {
         lasting.seats.put(parts);
         if leaves_some {
             // A sleeping thread may count on this one.
-            self.q.hand_on(&self.q.shards[self.shard]);
+            self.q.wake_successor(&self.q.shards[self.shard]);
         }
     }
 }

@@ -1,7 +1,7 @@
 //! Which I/Os go when, which are cancelled, and how a cancellation changes the times of the I/Os behind.
 
 use super::*;
-use crate::groups::{GroupTree, IoMax, Wanted};
+use crate::groups::{GroupSpec, GroupTree, IoMax};
 use crate::slots::{Claim, Credit};
 use blkmq_core::{IoMeta, Nanos, Op};
 
@@ -28,7 +28,7 @@ const BY_SIZE: usize = 2;
 impl Bench {
     fn new() -> Self {
         let limits = [("fast", "riops=10"), ("slow", "riops=2"), ("by_size", "rbps=40960")];
-        let wanted = limits.map(|(name, max)| Wanted {
+        let wanted = limits.map(|(name, max)| GroupSpec {
             name: name.into(),
             parent: "/".into(),
             weight: 100,
@@ -49,7 +49,7 @@ impl Bench {
         let bio = self.table.claim(&mut self.credit, claim, ()).expect("credit");
         let read = IoMeta::new(Op::Read, 0, sectors);
         let meta = IoMeta { group: self.groups[group], arrived: ms(at), ..read };
-        self.throttle.hold(ms(at), &self.meters, Proto { meta, bio, bios: 1 }).is_some()
+        self.throttle.hold(ms(at), &self.meters, PluggedRequest { meta, bio, bios: 1 }).is_some()
     }
 
     fn cookie(&self, bio: &Bio) -> u64 {

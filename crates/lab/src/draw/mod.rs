@@ -9,7 +9,7 @@ use crate::load::{Load, Pattern};
 use crate::scenario::{BEGINS, Bounds, STATS};
 use crate::{Caught, Costs, Habits, Meddling, Permille, PowerCuts, Scenario, policies};
 use blkmq_core::{Instant, Nanos, Rng};
-use blkmq_engine::{Access, KickMode, Modes, NoMerges, PumpMode, Stats};
+use blkmq_engine::{Access, KickMode, Modes, NoMerges, PumpMode, StatsMode};
 use blkmq_sched::{Attribute, Scope};
 
 /// The most I/Os of a run, over all CPUs.
@@ -74,7 +74,7 @@ impl Scenario {
             device: text,
             bounds: bounds(dice),
             groups,
-            stats: Stats::default(),
+            stats: StatsMode::default(),
             limited: if groups > 0 { dice.among(&[0, 1, 3]) } else { 0 },
             cpus,
             credit: dice.magnitude(1, 64) as u32,

@@ -144,7 +144,7 @@ impl PolicyWatch for Recorder {
         self.note(Some(cx.now), Entry::Regroup(change));
     }
 
-    fn left(&mut self, cx: &Cx<'_>, owner: Owner) {
+    fn owner_gone(&mut self, cx: &Cx<'_>, owner: Owner) {
         self.note(Some(cx.now), Entry::Left(owner));
     }
 

@@ -231,7 +231,7 @@ impl Stage {
             Entry::Absorbed { into, gone, .. } => policy.absorbed(&cx, into, gone),
             Entry::Grown { rq, edge, .. } => policy.grown(&cx, rq, edge),
             Entry::Regroup(change) => policy.regroup(&cx, change),
-            Entry::Left(owner) => policy.left(&cx, owner),
+            Entry::Left(owner) => policy.owner_gone(&cx, owner),
             Entry::Heard(heard) => self.outside.will_say(heard),
             Entry::Admits { io, used, .. } => {
                 return Some(Entry::Admits { io, used, answer: policy.admits(&cx, &io, used) });

@@ -22,7 +22,7 @@ pub(crate) trait PolicyWatch: Send {
     /// The policy was told of a change of groups.
     fn regrouped(&mut self, _cx: &Cx<'_>, _change: GroupChange) {}
     /// The policy was told that an owner has gone.
-    fn left(&mut self, _cx: &Cx<'_>, _owner: Owner) {}
+    fn owner_gone(&mut self, _cx: &Cx<'_>, _owner: Owner) {}
     /// The policy took `rq` in.
     fn inserted(&mut self, _cx: &Cx<'_>, _rq: RequestId, _at: At) {}
     /// The policy was asked for a request for `hw`, and gave this answer.
@@ -209,9 +209,9 @@ impl Scheduler for Watched {
         self.tell(|watch| watch.regrouped(cx, change));
     }
 
-    fn left(&mut self, cx: &Cx<'_>, owner: Owner) {
-        spied!(self, cx, left(owner));
-        self.tell(|watch| watch.left(cx, owner));
+    fn owner_gone(&mut self, cx: &Cx<'_>, owner: Owner) {
+        spied!(self, cx, owner_gone(owner));
+        self.tell(|watch| watch.owner_gone(cx, owner));
     }
 
     fn attribute(&self, name: &str) -> Option<i64> {

@@ -5,7 +5,7 @@ use crate::load::Pattern;
 use crate::policies;
 use blkmq_core::{Instant, Nanos};
 use blkmq_engine::{
-    Access, DispatchMode, InsertMode, KickMode, MergeMode, NoMerges, PumpMode, Stats,
+    Access, DispatchMode, InsertMode, KickMode, MergeMode, NoMerges, PumpMode, StatsMode,
 };
 use blkmq_sched::{Scope, StatsLevel};
 
@@ -103,11 +103,11 @@ const U32: u64 = u32::MAX as u64;
 const SCOPES: [(&str, Option<Scope>); 3] =
     [(OWN, None), ("queue", Some(Scope::Queue)), ("hw_queue", Some(Scope::HwQueue))];
 /// The levels of statistics about groups, with the time of counting.
-pub(crate) const STATS: [(&str, Stats); 4] = [
-    ("off", Stats { level: StatsLevel::Off, inline: false }),
-    ("basic", Stats { level: StatsLevel::Basic, inline: false }),
-    ("full", Stats { level: StatsLevel::Full, inline: false }),
-    ("inline", Stats { level: StatsLevel::Full, inline: true }),
+pub(crate) const STATS: [(&str, StatsMode); 4] = [
+    ("off", StatsMode { level: StatsLevel::Off, inline: false }),
+    ("basic", StatsMode { level: StatsLevel::Basic, inline: false }),
+    ("full", StatsMode { level: StatsLevel::Full, inline: false }),
+    ("inline", StatsMode { level: StatsLevel::Full, inline: true }),
 ];
 const PUMPS: [(&str, PumpMode); 2] = [("inline", PumpMode::Inline), ("thread", PumpMode::Thread)];
 const MERGES: [NoMerges; 3] = [NoMerges::All, NoMerges::Simple, NoMerges::None];

@@ -15,7 +15,7 @@ use crate::{Costs, Habits, Meddling, Plan, PowerCuts, Stamp};
 use blkmq_core::{Instant, Limits, Nanos, Rng};
 use blkmq_device::{Device, DeviceError, MachineShape, registry as devices};
 use blkmq_engine::{
-    Access, Config, GroupTree, IoMax, KickMode, Modes, NoMerges, PumpMode, Stats, Wanted,
+    Access, Config, GroupSpec, GroupTree, IoMax, KickMode, Modes, NoMerges, PumpMode, StatsMode,
 };
 use blkmq_sched::{Factory, OptionError, Options, Scope};
 
@@ -111,7 +111,7 @@ pub struct Scenario {
     /// Groups that owners are in, besides the root.
     pub groups: u16,
     /// The level of statistics about them.
-    pub stats: Stats,
+    pub stats: StatsMode,
     /// One in `limited` groups has limits; 0 for none.
     pub limited: u16,
     /// Virtual CPUs, a submitter each.
@@ -161,7 +161,7 @@ impl Scenario {
             device: "null".into(),
             bounds: Bounds::default(),
             groups: 0,
-            stats: Stats::default(),
+            stats: StatsMode::default(),
             limited: 0,
             cpus: 1,
             credit: 64,
@@ -220,7 +220,7 @@ impl Scenario {
     /// The tree of groups: each below the root or one before it, with a weight, and perhaps limits.
     fn group_tree(&self) -> GroupTree {
         let mut rng = Rng::new(self.seed ^ 0x0067_726f_7570);
-        let group = |number: u16| Wanted {
+        let group = |number: u16| GroupSpec {
             name: group_name(number),
             parent: match rng.below(2 * u64::from(number)) {
                 below if below < u64::from(number) && below > 0 => group_name(below as u16),

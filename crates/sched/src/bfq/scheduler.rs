@@ -157,7 +157,7 @@ impl Scheduler for Bfq {
         self.change_groups(cx, change);
     }
 
-    fn left(&mut self, cx: &Cx<'_>, owner: Owner) {
+    fn owner_gone(&mut self, cx: &Cx<'_>, owner: Owner) {
         self.enter(cx);
         self.owner_left(cx, owner);
     }

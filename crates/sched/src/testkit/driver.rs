@@ -191,8 +191,8 @@ impl Driver {
     }
 
     /// Tells the policy that no I/O of an owner will arrive for a long time.
-    pub fn left(&mut self, owner: Owner) {
-        self.policy.left(&cx!(self), owner);
+    pub fn owner_gone(&mut self, owner: Owner) {
+        self.policy.owner_gone(&cx!(self), owner);
     }
 
     /// Would the policy give a slot to `io` now? True if the policy does not limit slots.

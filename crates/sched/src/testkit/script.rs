@@ -255,7 +255,7 @@ impl Driver {
             Step::Set(name, value) => self.set(name, value),
             Step::Advance(span) => self.advance(span),
             Step::Regroup(change) => self.regroup(change),
-            Step::Left(owner) => self.left(owner),
+            Step::Left(owner) => self.owner_gone(owner),
             Step::Admits(meta) => return Event::Admitted(self.admits(&meta)),
         }
         Event::Quiet

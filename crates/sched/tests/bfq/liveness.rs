@@ -46,7 +46,7 @@ fn owners_without_number_are_forgotten_in_their_order() {
         d.advance(us(50));
     }
     assert!(d.shown("queues") <= 1_026, "{}", d.shown("queues"));
-    (0..20_000).for_each(|owner| d.left(blkmq_core::Owner(owner)));
+    (0..20_000).for_each(|owner| d.owner_gone(blkmq_core::Owner(owner)));
     assert!(d.shown("queues") <= 1, "but for the one in service");
 }
 
@@ -56,10 +56,10 @@ fn an_owner_that_leaves_too_early_comes_back_as_a_new_one() {
     let first = put(&mut d, read(1, 0));
     let second = put(&mut d, read(1, 8));
     assert_eq!(d.issue(), first);
-    d.left(blkmq_core::Owner(1));
+    d.owner_gone(blkmq_core::Owner(1));
     let third = put(&mut d, read(1, 16));
     assert_eq!(d.shown("queues"), 2);
-    d.left(blkmq_core::Owner(1));
+    d.owner_gone(blkmq_core::Owner(1));
     d.complete(first);
     let order = d.drain();
     assert_eq!(order.len(), 2);

@@ -352,7 +352,7 @@ fn service_time_is_not_measured_among_others_before_it_is_known_alone() {
 #[test]
 fn a_queue_that_its_processes_have_left_is_not_joined() {
     let mut d = two_busy("low_latency=0");
-    d.left(Owner(1));
+    d.owner_gone(Owner(1));
     put(&mut d, read(2, 16));
     assert_eq!(d.shown("queues"), 3);
     d.drain();

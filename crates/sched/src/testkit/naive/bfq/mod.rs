@@ -398,7 +398,7 @@ impl Scheduler for Twin {
         }
     }
 
-    fn left(&mut self, cx: &Cx<'_>, owner: Owner) {
+    fn owner_gone(&mut self, cx: &Cx<'_>, owner: Owner) {
         self.enter(cx);
         if let Some(queue) = self.senders.remove(&Sender::Owner(owner.0)) {
             self.free_if_unused(queue);
