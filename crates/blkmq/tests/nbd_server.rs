@@ -4,9 +4,9 @@
 
 #[path = "../examples/nbd_server/main.rs"]
 #[allow(dead_code, reason = "its `main` takes arguments")]
-mod nbd_server;
+mod example;
 
-use nbd_server::Server;
+use example::Server;
 use std::io::{Read, Write};
 use std::net::Shutdown;
 use std::os::fd::OwnedFd;
