@@ -19,9 +19,9 @@ const CANARY: u64 = 1_000;
 const LONG: [&str; 2] =
     ["-p blkmq-cli --test all -- scenarios::", "-p blkmq-lab --test all -- streams_on_disk::"];
 /// I/Os of each combination that is stressed.
-const STRESS_IOS: &str = "30000";
+const STRESS_IOS: &str = "20000";
 /// Seeds of the interleavings of completions and timeouts: half a minute.
-const RACES: u64 = 1_000_000;
+const RACES: u64 = 300_000;
 
 const HELP: &str = "usage: cargo xtask soak [OPTION]... [SEEDS]
 
