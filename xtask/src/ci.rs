@@ -2,8 +2,8 @@
 
 use crate::shell::{Cmd, timed};
 use crate::{
-    Result, aarch64, api, bench, fuzz, interop, loom, miri, orderings, outside, publish, sanitize,
-    shuttle, soak, tidy,
+    Result, aarch64, api, bench, deny, fuzz, interop, loom, miri, orderings, outside, publish,
+    sanitize, shuttle, soak, tidy,
 };
 use std::time::Duration;
 
@@ -15,6 +15,14 @@ struct Step {
 
 /// How long the soak runs.
 const SOAK_MINUTES: u64 = 1;
+
+/// Builds the library as a program that does I/O has it, and runs the tests of threads and files on that.
+fn product() -> Result<()> {
+    Cmd::new("cargo clippy -p blkmq -- -D warnings").run()?;
+    let passed = Cmd::new("cargo test -p blkmq-runtime -p blkmq-uring").run_tests()?;
+    println!("product: {passed} tests passed");
+    Ok(())
+}
 
 const STEPS: &[Step] = &[
     Step {
@@ -29,6 +37,8 @@ const STEPS: &[Step] = &[
         name: "clippy",
         run: || Cmd::new("cargo clippy --workspace --all-targets -- -D warnings").run(),
     },
+    // Without the comparison modes, which the tests of the workspace have.
+    Step { name: "product", run: product },
     Step { name: "fmt", run: || Cmd::new("cargo fmt --all -- --check").run() },
     Step {
         name: "doc",
@@ -38,6 +48,7 @@ const STEPS: &[Step] = &[
         },
     },
     Step { name: "tidy", run: || tidy::main(&[]) },
+    Step { name: "deny", run: || deny::main(&[]) },
     Step { name: "api", run: || api::main(&[]) },
     Step { name: "outside", run: || outside::main(&[]) },
     Step { name: "package", run: || publish::package(&[]) },

@@ -6,9 +6,10 @@
 mod blktrace;
 mod files;
 mod nbd;
+mod serve;
 
-use crate::shell::{BLKMQ, Cmd, is_installed};
-use crate::{Result, bench::build};
+use crate::Result;
+use crate::shell::{BLKMQ, Cmd, build, is_installed};
 use serde_json::Value;
 
 /// One check.
@@ -37,20 +38,35 @@ const CHECKS: &[Check] = &[
     Check { name: "nbdcopy", requires: Some("nbdcopy"), run: nbd::copy },
     Check { name: "qemu-io", requires: Some("qemu-io"), run: nbd::qemu },
     Check { name: "fio-nbd", requires: Some("fio"), run: nbd::fio },
+    Check { name: "serve-nbdinfo", requires: Some("nbdinfo"), run: serve::info },
+    Check { name: "serve-nbdcopy", requires: Some("nbdcopy"), run: serve::copy },
+    Check { name: "serve-tls", requires: Some("nbdcopy"), run: serve::tls },
+    Check { name: "serve-qemu-io", requires: Some("qemu-io"), run: serve::qemu },
+    Check { name: "serve-fio", requires: Some("fio"), run: serve::fio },
+    Check { name: "serve-map", requires: Some("qemu-img"), run: serve::map },
+    Check { name: "serve-verify", requires: Some("fio"), run: serve::verified },
+    Check { name: "serve-killed", requires: Some("fio"), run: serve::killed },
+    Check { name: "serve-live", requires: Some("fio"), run: serve::changed },
+    Check { name: "serve-peers", requires: Some("fio"), run: serve::peers },
+    Check { name: "serve-isolation", requires: Some("fio"), run: serve::isolation },
+    Check { name: "serve-soak", requires: Some("fio"), run: serve::soak },
+    Check { name: "serve-ext4", requires: Some("nbdfuse"), run: serve::ext4 },
+    Check { name: "serve-crash", requires: None, run: serve::crash },
     Check { name: "loop-device-tests", requires: Some("losetup"), run: files::loop_tests },
 ];
 
-/// `cargo xtask interop`
+/// `cargo xtask interop [CHECK]...`
 ///
 /// # Errors
-/// If a check fails. All are run.
+/// If a check fails, or there is none with such a name. All are run.
 pub(crate) fn main(args: &[String]) -> Result<()> {
-    if let Some(arg) = args.first() {
-        return Err(format!("interop takes no argument, got {arg}").into());
+    if let Some(arg) = args.iter().find(|arg| CHECKS.iter().all(|check| check.name != **arg)) {
+        return Err(format!("there is no check {arg}").into());
     }
     build()?;
     let (mut passed, mut skipped, mut failed) = (0, 0, 0);
-    for Check { name, requires, run } in CHECKS {
+    let chosen = |check: &&Check| args.is_empty() || args.iter().any(|arg| arg == check.name);
+    for Check { name, requires, run } in CHECKS.iter().filter(chosen) {
         let missing = requires.filter(|program| !is_installed(program));
         let outcome = match missing {
             Some(program) => Ok(Outcome::Skipped(format!("{program} is not installed"))),

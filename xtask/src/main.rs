@@ -9,6 +9,7 @@ mod aarch64;
 mod api;
 mod bench;
 mod ci;
+mod deny;
 mod fuzz;
 mod interop;
 mod loom;
@@ -21,6 +22,7 @@ mod outside;
 mod planted;
 mod publish;
 mod sanitize;
+mod serve;
 mod shell;
 mod shuttle;
 mod soak;
@@ -54,6 +56,12 @@ const VERBS: &[Verb] = &[
         usage: "[--bless]",
         summary: "what is public, compared with docs/api",
         run: api::main,
+    },
+    Verb {
+        name: "deny",
+        usage: "",
+        summary: "licences, sources and versions of dependencies, and advisories about them",
+        run: deny::main,
     },
     Verb {
         name: "outside",
@@ -129,12 +137,41 @@ const VERBS: &[Verb] = &[
         run: nbd::main,
     },
     Verb {
+        name: "serve-peers",
+        usage: "[--help] [OPTION]... [ROUNDS]",
+        summary: "blkmq serve beside nbdkit and QEMU's servers: rates, latencies, processor time",
+        run: serve::peers::main,
+    },
+    Verb {
+        name: "serve-isolation",
+        usage: "[SECONDS]",
+        summary: "shares and latencies of real clients on models of devices",
+        run: serve::isolation::main,
+    },
+    Verb {
+        name: "serve-soak",
+        usage: "[MINUTES]",
+        summary: "64 connections that come, go and are killed; nothing of them may be left",
+        run: serve::soak::main,
+    },
+    Verb {
+        name: "serve-crash",
+        usage: "[TIMES]",
+        summary: "a killed server has every block that was flushed",
+        run: serve::crash::main,
+    },
+    Verb {
         name: "mutants",
         usage: "[--shard K/N] [--read] [MODULE]...",
         summary: "which changes of a line no test notices",
         run: mutants::main,
     },
-    Verb { name: "interop", usage: "", summary: "checks with real clients", run: interop::main },
+    Verb {
+        name: "interop",
+        usage: "[CHECK]...",
+        summary: "checks with real clients",
+        run: interop::main,
+    },
 ];
 
 fn usage() -> String {

@@ -44,7 +44,7 @@ struct Module {
 struct Tests {
     /// The targets that are built.
     targets: &'static str,
-    /// The tests of them that are run; all of them if empty.
+    /// Parts of names, any of which selects a test of them; all of them if empty.
     filter: &'static str,
 }
 
@@ -53,9 +53,14 @@ impl Tests {
         Self { targets, filter: "" }
     }
 
+    /// The tests of a policy, inside the crate and from outside; the names of both have `filter` in them.
+    const fn policy(filter: &'static str) -> Self {
+        Self { targets: "--lib --test all", filter }
+    }
+
     /// The test of a policy against its twin.
     const fn differential(filter: &'static str) -> Self {
-        Self { targets: "--test differential", filter }
+        Self { targets: "--test all", filter }
     }
 }
 
@@ -82,34 +87,37 @@ const MODULES: &[Module] = &[
         package: "blkmq-sched",
         files: &["crates/sched/src/deadline/*.rs"],
         quick: Tests::differential("mq_deadline_decides"),
-        thorough: Some(Tests::of("--lib --test mq_deadline")),
+        thorough: Some(Tests::policy("deadline::")),
     },
     Module {
         name: "kyber",
         package: "blkmq-sched",
         files: &["crates/sched/src/kyber/*.rs"],
         quick: Tests::differential("kyber_decides"),
-        thorough: Some(Tests::of("--lib --test kyber")),
+        thorough: Some(Tests::policy("kyber::")),
     },
     Module {
         name: "bfq",
         package: "blkmq-sched",
         files: &["crates/sched/src/bfq/*.rs"],
         quick: Tests::differential("bfq_decides"),
-        thorough: Some(Tests::of("--lib --test bfq")),
+        thorough: Some(Tests::policy("bfq::")),
     },
     Module {
         name: "bfq-wf2q",
         package: "blkmq-sched",
         files: &["crates/sched/src/bfq/wf2q/*.rs"],
         quick: Tests::differential("bfq_decides"),
-        thorough: Some(Tests::of("--lib --test bfq")),
+        thorough: Some(Tests::policy("bfq::")),
     },
-    engine("merge", &["crates/engine/src/merge.rs", "crates/engine/src/merge_index.rs"]),
-    engine("flush", &["crates/engine/src/flush.rs"]),
-    engine("throttle", &["crates/engine/src/throttle.rs"]),
+    engine(
+        "merge",
+        &["crates/engine/src/elevator/merge.rs", "crates/engine/src/elevator/merge_index.rs"],
+    ),
+    engine("flush", &["crates/engine/src/elevator/flush.rs"]),
+    engine("throttle", &["crates/engine/src/submission/throttle.rs"]),
     engine("meter", &["crates/engine/src/sync/meter.rs"]),
-    engine("expiry", &["crates/engine/src/expiry.rs"]),
+    engine("expiry", &["crates/engine/src/completion/expiry.rs"]),
     Module {
         name: "cut",
         package: "blkmq-core",
@@ -243,11 +251,12 @@ fn command(module: &Module, tests: Tests, out: &Path) -> Cmd {
     for file in module.files {
         cmd = cmd.arg("--file").arg(*file);
     }
-    // The first kind is for building too, the second one for running alone.
+    // The first kind is for building too, the second one for running alone: it is for the test programs, which take
+    // several filters, and not for cargo, which takes one.
     for word in tests.targets.split_whitespace() {
         cmd = cmd.arg(format!("--cargo-arg={word}"));
     }
-    for word in tests.filter.split_whitespace() {
+    for word in ["--"].into_iter().chain(tests.filter.split_whitespace()) {
         cmd = cmd.arg(format!("--cargo-test-arg={word}"));
     }
     cmd
@@ -375,6 +384,19 @@ mod tests {
     fn patterns_match_nothing_but_their_text() {
         assert_eq!(exactly("a.rs:1: replace + with *"), "^a\\.rs:1: replace \\+ with \\*$");
         assert_eq!(exactly("f -> u8 with < or >"), "^f \\-> u8 with < or >$");
+    }
+
+    /// `cargo test` takes one filter of its own and refuses a second one; to cargo-mutants, a `cargo test` that does not
+    /// start is a test that fails, so that every mutant counted as caught. The test programs take as many as there are.
+    #[test]
+    fn filters_go_to_the_test_programs() {
+        let module = engine("x", &["x.rs"]);
+        let tests = Tests { targets: "--test all", filter: "one:: two::" };
+        let line = command(&module, tests, Path::new("out")).to_string();
+        let filters = "--cargo-test-arg=-- --cargo-test-arg=one:: --cargo-test-arg=two::";
+        assert!(line.ends_with(&format!("--cargo-arg=--test --cargo-arg=all {filters}")), "{line}");
+        let all = command(&module, Tests::of("--lib"), Path::new("out")).to_string();
+        assert!(all.ends_with("--cargo-arg=--lib --cargo-test-arg=--"), "{all}");
     }
 
     #[test]

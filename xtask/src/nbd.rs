@@ -5,7 +5,8 @@
 
 use crate::Result;
 use crate::interop::parse;
-use crate::shell::{Cmd, NBD_SERVER, is_installed};
+use crate::shell::{BLKMQ, Cmd, NBD_SERVER, is_installed};
+use serde_json::Value;
 use std::fs;
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
@@ -27,8 +28,26 @@ impl Server {
         Self::start(name, &format!("{NBD_SERVER} {device} SOCKET"))
     }
 
+    /// `blkmq serve`, already built, with one device.
+    ///
+    /// # Errors
+    /// If it does not start.
+    pub(crate) fn blkmq(name: &str, device: &str, scheduler: &str, more: &str) -> Result<Self> {
+        let device = format!("--device={device} --scheduler={scheduler}");
+        let server =
+            Self::start(name, &format!("{BLKMQ} serve --listen=unix:SOCKET {device} {more}"))?;
+        // Control begins a moment after the service.
+        while !server.path("socket.control").exists() {
+            Cmd::new("sleep 0.02").output()?;
+        }
+        Ok(server)
+    }
+
     /// The server that `line` starts, with the path of the socket in place of `SOCKET`.
-    fn start(name: &str, line: &str) -> Result<Self> {
+    ///
+    /// # Errors
+    /// If it does not start; then with its own message.
+    pub(crate) fn start(name: &str, line: &str) -> Result<Self> {
         let folder = std::env::temp_dir().join(format!("blkmq-nbd-{name}-{}", std::process::id()));
         fs::create_dir_all(&folder)?;
         let socket = folder.join("socket");
@@ -56,8 +75,26 @@ impl Server {
         format!("nbd+unix:///{export}?socket={}", self.path("socket").display())
     }
 
+    /// Its number among the processes of the machine.
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// The answer of `blkmq ctl` about the server, which must be `blkmq serve`.
+    ///
+    /// # Errors
+    /// If it refuses.
+    pub(crate) fn ctl(&self, words: &str) -> Result<Value> {
+        let socket = self.path("socket.control");
+        let line = format!("{BLKMQ} ctl --socket={} --json {words}", socket.display());
+        Ok(serde_json::from_str(&Cmd::new(&line).output()?)?)
+    }
+
     /// CPU time of all its threads so far, in ticks of the kernel's accounts: 10 ms each on Linux.
-    fn ticks(&self) -> Result<u64> {
+    ///
+    /// # Errors
+    /// If it has ended.
+    pub(crate) fn ticks(&self) -> Result<u64> {
         let stat = fs::read_to_string(format!("/proc/{}/stat", self.child.id()))?;
         Ok(ticks(&stat).ok_or("no times in the kernel's accounts")?)
     }
@@ -81,7 +118,7 @@ fn ticks(stat: &str) -> Option<u64> {
 }
 
 /// Microseconds in a tick.
-const TICK: u64 = 10_000;
+pub(crate) const TICK: u64 = 10_000;
 
 /// `cargo xtask nbd [PAIRS]`
 ///

@@ -4,7 +4,8 @@
 
 use crate::shell::{Cmd, root, target_dir};
 use crate::{Result, nightly};
-use std::fs;
+use std::path::{Path, PathBuf};
+use std::{env, fs};
 
 /// Crates whose tests run under the oldest compiler: policies and the front door. The other crates only build there,
 /// since the same tests run under the newest one.
@@ -16,6 +17,9 @@ const TESTED: &str = "-p blkmq-core -p blkmq-buf -p blkmq-sched -p blkmq --lib";
 /// If a crate cannot be packed, or its package does not build.
 pub(crate) fn package(args: &[String]) -> Result<()> {
     no_arguments("package", args)?;
+    // Cargo takes a package of a registry for unchangeable: nothing of an earlier run may be left.
+    forget_unpacked(&cargo_home()?.join("registry/src"))?;
+    remove(&target_dir().join("package"))?;
     // The state of the tree is another check's concern.
     let pack = "cargo package --workspace --exclude xtask --allow-dirty --quiet";
     Cmd::new(pack).env("CARGO_TARGET_DIR", folder("package")).run()?;
@@ -50,6 +54,37 @@ pub(crate) fn msrv(args: &[String]) -> Result<()> {
     Ok(())
 }
 
+/// Removes what an earlier `cargo package` unpacked of our crates. Cargo keeps it by the path of its temporary registry
+/// and the version, not by the contents: a package would be built against its siblings as they were then.
+fn forget_unpacked(sources: &Path) -> Result<()> {
+    let Ok(registries) = fs::read_dir(sources) else { return Ok(()) };
+    for registry in registries {
+        let registry = registry?;
+        // A registry in a folder has no host in its name, which then begins with the dash of its hash.
+        if !registry.file_name().to_string_lossy().starts_with('-') {
+            continue;
+        }
+        for package in fs::read_dir(registry.path())? {
+            let package = package?;
+            if package.file_name().to_string_lossy().starts_with("blkmq-") {
+                fs::remove_dir_all(package.path())?;
+            }
+        }
+    }
+    Ok(())
+}
+
+fn remove(folder: &Path) -> Result<()> {
+    if folder.exists() { Ok(fs::remove_dir_all(folder)?) } else { Ok(()) }
+}
+
+/// Where Cargo keeps what it unpacked.
+fn cargo_home() -> Result<PathBuf> {
+    let home = || env::var_os("HOME").map(|home| PathBuf::from(home).join(".cargo"));
+    let named = env::var_os("CARGO_HOME").map(PathBuf::from);
+    named.or_else(home).ok_or_else(|| "neither CARGO_HOME nor HOME is set".into())
+}
+
 /// A target folder apart from that of other builds, which have another compiler or other sources.
 fn folder(name: &str) -> String {
     target_dir().join(name).to_string_lossy().into_owned()
@@ -73,6 +108,21 @@ mod tests {
     fn the_oldest_compiler_is_read_from_the_manifest() {
         assert_eq!(rust_version("[workspace.package]\nrust-version = \"1.88\"\n"), Some("1.88"));
         assert_eq!(rust_version("rust-version.workspace = true"), None);
+    }
+
+    #[test]
+    fn only_our_crates_of_temporary_registries_are_forgotten() {
+        let sources = env::temp_dir().join(format!("blkmq-unpacked-{}", std::process::id()));
+        let kept = ["index.example-1f/blkmq-core-0.1.0", "-2e/clap-4.0.0"];
+        let forgotten = ["-2e/blkmq-core-0.1.0", "-3d/blkmq-0.1.0"];
+        for package in kept.iter().chain(&forgotten) {
+            fs::create_dir_all(sources.join(package)).unwrap();
+        }
+        forget_unpacked(&sources).unwrap();
+        assert!(kept.iter().all(|package| sources.join(package).is_dir()));
+        assert!(!forgotten.iter().any(|package| sources.join(package).exists()));
+        fs::remove_dir_all(&sources).unwrap();
+        forget_unpacked(&sources).unwrap();
     }
 
     #[test]

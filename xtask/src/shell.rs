@@ -28,6 +28,14 @@ pub(crate) const NBD_SERVER: &str = "target/dist/examples/nbd_server";
 /// model is theirs; the test profile builds dependencies to compile quickly.
 pub(crate) const FAST_DEPENDENCIES: &str = "--config profile.test.package.'*'.opt-level=2";
 
+/// Builds [`BLKMQ`].
+///
+/// # Errors
+/// If it does not build.
+pub(crate) fn build() -> Result<()> {
+    Cmd::new("cargo build --profile dist -p blkmq-cli").run()
+}
+
 impl Cmd {
     /// The words of `line`, split at blanks; nothing is expanded.
     pub(crate) fn new(line: &str) -> Self {

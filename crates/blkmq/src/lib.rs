@@ -85,6 +85,9 @@
 //!
 //! `testkit`: the conformance suites of the built-in devices and schedulers, for devices and schedulers of your own. It
 //! is meant for `[dev-dependencies]`.
+//!
+//! `compare`: elevators behind locks, as the kernel has them and as patches proposed them (`Access`, `Modes`), and hooks
+//! that hold a thread up in virtual time. For measurements; a program that does I/O does not need it.
 
 #![forbid(unsafe_code)]
 
@@ -116,16 +119,19 @@ pub use open::{Device, OpenError, StartError, device_names, open, open_on};
 pub use blkmq_buf::{AlignedBuf, BufferPool, IoBuf};
 #[doc(inline)]
 pub use blkmq_core::{
-    Bytes, Class, GroupId, Instant, IoError, IoFlags, IoPrio, IoResult, Limits, Nanos, Op, Owner,
-    Payload, SECTOR_SIZE, Sectors,
+    Bytes, Class, Extent, GroupId, Instant, IoError, IoFlags, IoPrio, IoResult, Limits, Nanos, Op,
+    Owner, Payload, SECTOR_SIZE, Sectors,
 };
+#[cfg(feature = "compare")]
+#[doc(inline)]
+pub use blkmq_engine::{Access, Modes};
 #[doc(inline)]
 pub use blkmq_engine::{
-    Access, BioTable, BlockDevice, Busy, Change, ChangeError, Completion, Config, ConfigError,
-    ConfigNote, DEFAULT_TIMEOUT, DeviceQueue, DeviceQueues, DeviceShape, EditError, Enqueued,
-    Expiry, Finished, Freeze, Group, GroupError, GroupTree, Inflight, Io, IoMax, IoMaxError,
-    NoMerges, NoSubmitterLeft, Outstanding, Place, Plan, PumpMode, Queue, QueueStats, Quiesce,
-    Refusal, Refused, SharedTags, StatsMode, Submitter, Unsubmitted, Verdict, WriteCache,
+    BioTable, BlockDevice, Busy, Change, ChangeError, Completion, Config, ConfigError, ConfigNote,
+    DEFAULT_TIMEOUT, DeviceQueue, DeviceQueues, DeviceShape, EditError, Enqueued, Expiry, Finished,
+    Freeze, Group, GroupError, GroupTree, Inflight, Io, IoMax, IoMaxError, NoMerges,
+    NoSubmitterLeft, Outstanding, Place, Plan, PumpMode, Queue, QueueStats, Quiesce, Refusal,
+    Refused, SharedTags, StatsMode, Submitter, Unsubmitted, Verdict, WriteCache,
 };
 #[doc(inline)]
 pub use blkmq_runtime::{

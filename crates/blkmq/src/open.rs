@@ -4,14 +4,17 @@
 //! layer wraps either. This module chooses between them and knows no parameter of any device.
 
 use blkmq_buf::{BufferPool, IoBuf};
-use blkmq_core::{Payload, SECTOR_SIZE};
+use blkmq_core::{Extent, Payload, SECTOR_SIZE};
 #[cfg(target_os = "linux")]
-use blkmq_device::faults::{Around, FaultsParams, Faulty};
+use blkmq_device::faults::{FaultsParams, Faulty};
+#[cfg(target_os = "linux")]
+use blkmq_device::registry::Around;
 use blkmq_device::{DeviceError, MachineShape, registry};
 use blkmq_engine::{BlockDevice, DeviceQueues, DeviceShape};
 use blkmq_runtime::{Service, ServiceError, available_cpus, numa_nodes};
 #[cfg(target_os = "linux")]
 use blkmq_uring::{FACTORY, UringDevice};
+use std::ops::Range;
 use std::{fmt, io};
 
 /// A device opened by [`open`]. Its payloads are buffers that the kernel can access ([`IoBuf`]), such as
@@ -175,6 +178,33 @@ impl Device {
     #[must_use]
     pub fn bytes(&self) -> u64 {
         self.shape().limits.capacity.saturating_mul(SECTOR_SIZE.into())
+    }
+
+    /// Returns the stored and unstored stretches of `range`, which is in bytes and in the device: at least one, at
+    /// most `most`, and so perhaps not all of it. A device that cannot tell says that all of it is stored.
+    ///
+    /// # Errors
+    /// If a file cannot be asked.
+    pub fn extents(&self, range: Range<u64>, most: usize) -> io::Result<Vec<Extent>> {
+        match self {
+            Self::Virtual(device) => Ok(match device.memory() {
+                Some(store) => store.extents(range, most),
+                None => vec![Extent { end: range.end, is_hole: false }],
+            }),
+            #[cfg(target_os = "linux")]
+            Self::File(file) => file.device.extents(range, most),
+        }
+    }
+
+    /// Does the device move the bytes of I/Os? The models of drives do not: what is read from them is what was in the
+    /// buffer.
+    #[must_use]
+    pub fn moves_data(&self) -> bool {
+        match self {
+            Self::Virtual(device) => device.memory().is_some(),
+            #[cfg(target_os = "linux")]
+            Self::File(_) => true,
+        }
     }
 
     /// Returns where the device deviates from its description: one sentence for each point, for the user.

@@ -34,6 +34,6 @@
 //! To test the behaviour of one scheduler use [`scheduler::Driver`], and of one device [`device::Rig`].
 
 #[doc(inline)]
-pub use blkmq_device::testkit as device;
+pub use blkmq_device::contract as device;
 #[doc(inline)]
 pub use blkmq_sched::testkit as scheduler;

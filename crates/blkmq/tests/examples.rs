@@ -4,12 +4,12 @@
 #[path = "../examples/callbacks.rs"]
 mod callbacks;
 #[path = "../examples/copy.rs"]
-#[allow(dead_code, reason = "its `main` takes arguments")]
+#[expect(dead_code, reason = "its `main` takes arguments")]
 mod copy;
 #[path = "../examples/embed.rs"]
 mod embed;
 #[path = "../examples/event_loop.rs"]
-#[allow(dead_code, reason = "its `main` takes arguments")]
+#[expect(dead_code, reason = "its `main` takes arguments")]
 mod event_loop;
 #[path = "../examples/own_device.rs"]
 mod own_device;

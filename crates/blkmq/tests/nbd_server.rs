@@ -3,7 +3,7 @@
 #![cfg(target_os = "linux")]
 
 #[path = "../examples/nbd_server/main.rs"]
-#[allow(dead_code, reason = "its `main` takes arguments")]
+#[expect(dead_code, reason = "its `main` takes arguments")]
 mod example;
 
 use example::Server;

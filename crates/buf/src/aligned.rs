@@ -3,15 +3,12 @@
 //! A buffer is a range of an allocation, or of a buffer in a pool (`pool.rs`), that overlaps no other range. Dividing
 //! a buffer makes two ranges of the same owner; nothing is copied or allocated.
 
-use crate::pool::Lease;
+use crate::lease::Lease;
+use crate::memory::Memory;
 use blkmq_core::{IoResult, Payload};
-use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
 use std::fmt;
 use std::ptr::{self, NonNull};
 use std::sync::Arc;
-
-/// The alignment of buffers, in bytes: at least what any disk and file system requires for direct I/O.
-pub const PAGE: usize = 4096;
 
 /// A payload of bytes that the kernel may read and write in place.
 ///
@@ -27,66 +24,16 @@ pub unsafe trait IoBuf: Payload {
     fn io_range(&self) -> *mut [u8];
 }
 
-/// Page-aligned memory, zeroed at creation.
-pub(crate) struct Memory {
-    start: NonNull<u8>,
-    layout: Layout,
-}
-
-// SAFETY: `Memory` owns its bytes but never reads or writes them. They are reached only through ranges, each of which
-// holds a share, so that they are freed after the last range, on whichever thread that one ends.
-unsafe impl Send for Memory {}
-// SAFETY: as above; a shared reference gives only the address of the bytes.
-unsafe impl Sync for Memory {}
-
-impl Memory {
-    /// Allocates `len` bytes, above 0, rounded up to whole pages.
-    pub(crate) fn new(len: usize) -> Self {
-        assert!(len > 0, "an allocation has at least one byte");
-        // Checked in every build: a length that wraps around would become a layout of no bytes.
-        let whole = len.checked_next_multiple_of(PAGE);
-        let layout = whole.and_then(|whole| Layout::from_size_align(whole, PAGE).ok());
-        let layout = layout.expect("a length that fits the address space");
-        // SAFETY: the layout's size is above 0: `len` is, and rounding up has not wrapped around.
-        let start = unsafe { alloc_zeroed(layout) };
-        match NonNull::new(start) {
-            Some(start) => Self { start, layout },
-            None => handle_alloc_error(layout),
-        }
-    }
-
-    pub(crate) fn start(&self) -> NonNull<u8> {
-        self.start
-    }
-
-    /// The length in bytes, a multiple of the page size.
-    pub(crate) fn len(&self) -> usize {
-        self.layout.size()
-    }
-
-    /// Just behind the last byte.
-    pub(crate) fn end(&self) -> *mut u8 {
-        self.start.as_ptr().wrapping_add(self.len())
-    }
-}
-
-impl Drop for Memory {
-    fn drop(&mut self) {
-        // SAFETY: allocated in `new` with this layout, and every range of it has an `Arc` to it.
-        unsafe { dealloc(self.start.as_ptr(), self.layout) }
-    }
-}
-
 /// The owner of a range, which keeps its bytes in place.
 #[derive(Clone)]
 enum Owner {
     /// There are no bytes.
     Empty,
-    Alloc(#[allow(dead_code, reason = "held, not looked at")] Arc<Memory>),
+    Alloc(Arc<Memory>),
     Pool(Lease),
 }
 
-/// Bytes aligned to [`PAGE`], for direct I/O.
+/// Bytes aligned to [`PAGE`](crate::PAGE), for direct I/O.
 ///
 /// The bytes are reached through `&mut` only: there is no `Deref`, because [`Payload::read_from`] changes them
 /// through a shared reference, on behalf of a device with the I/O in flight, and a slice borrowed at the same time
@@ -279,7 +226,7 @@ unsafe impl IoBuf for AlignedBuf {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::BufferPool;
+    use crate::{BufferPool, PAGE};
     use std::panic::{AssertUnwindSafe, catch_unwind};
 
     #[test]

@@ -20,7 +20,10 @@
 //! This crate does no I/O and knows no device.
 
 mod aligned;
+mod lease;
+mod memory;
 mod pool;
 
-pub use aligned::{AlignedBuf, IoBuf, PAGE};
+pub use aligned::{AlignedBuf, IoBuf};
+pub use memory::PAGE;
 pub use pool::BufferPool;

@@ -1,7 +1,9 @@
 //! [`BufferPool`]: one allocation, divided into equal buffers that are handed out and come back when they are
 //! dropped. Nothing is allocated on the way, and a device can have the kernel map all of it in advance.
 
-use crate::aligned::{AlignedBuf, Memory, PAGE};
+use crate::aligned::AlignedBuf;
+use crate::lease::{Lease, Shared};
+use crate::memory::{Memory, PAGE};
 use std::fmt;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -10,24 +12,6 @@ use std::sync::{Arc, Mutex};
 /// Buffers of one size in one piece of memory. Cheap to clone; all clones are the same pool.
 #[derive(Clone)]
 pub struct BufferPool(Arc<Shared>);
-
-struct Shared {
-    memory: Memory,
-    /// The length of a buffer as handed out, in bytes.
-    len: usize,
-    /// Bytes from one buffer to the next.
-    stride: usize,
-    /// Taken from the end, so that the buffer used last, which the cache still has, is used next.
-    free: Mutex<Vec<u32>>,
-    /// The number of ranges of each buffer.
-    ranges: Box<[AtomicU32]>,
-}
-
-/// A share in a buffer of a pool. The last one to be dropped gives the buffer back.
-pub(crate) struct Lease {
-    pool: Arc<Shared>,
-    index: u32,
-}
 
 impl BufferPool {
     /// `count` buffers of `len` bytes each, all zeroes; both above 0. Each begins on a page of its own, which costs
@@ -105,53 +89,6 @@ impl fmt::Debug for BufferPool {
             .field("count", &self.0.ranges.len())
             .field("len", &self.0.len)
             .finish_non_exhaustive()
-    }
-}
-
-impl Lease {
-    pub(crate) fn is_same(&self, other: &Self) -> bool {
-        Arc::ptr_eq(&self.pool, &other.pool) && self.index == other.index
-    }
-
-    /// Just behind the last byte of the buffer.
-    pub(crate) fn end(&self) -> *mut u8 {
-        let begin = self.index as usize * self.pool.stride;
-        self.pool.memory.start().as_ptr().wrapping_add(begin + self.pool.len)
-    }
-
-    /// Is this the only range of the buffer? Ranges are made from ranges, so no other can appear then. Acquires what
-    /// the drops of the others released.
-    pub(crate) fn is_only(&self) -> bool {
-        self.ranges().load(Ordering::Acquire) == 1
-    }
-
-    fn ranges(&self) -> &AtomicU32 {
-        &self.pool.ranges[self.index as usize]
-    }
-}
-
-impl Clone for Lease {
-    /// # Panics
-    /// At 2^32 ranges of one buffer. Parts that are forgotten are never counted down, so safe code can reach that
-    /// number; a count that wrapped around would give the buffer back while ranges of it exist.
-    fn clone(&self) -> Self {
-        // As in `Arc`: this share is counted already, so the count cannot reach 0 meanwhile.
-        let more = |ranges: u32| ranges.checked_add(1);
-        let counted = self.ranges().fetch_update(Ordering::Relaxed, Ordering::Relaxed, more);
-        counted.expect("fewer than 2^32 ranges of one buffer");
-        Self { pool: Arc::clone(&self.pool), index: self.index }
-    }
-}
-
-impl Drop for Lease {
-    fn drop(&mut self) {
-        // Releases the accesses through this range and acquires those through the others: the list passes all of them
-        // on to the next thread that takes the buffer.
-        if self.ranges().fetch_sub(1, Ordering::AcqRel) == 1 {
-            let mut free = self.pool.free.lock().expect("no code panics while holding the list");
-            // The list has room for every buffer.
-            free.push(self.index);
-        }
     }
 }
 

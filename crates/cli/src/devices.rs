@@ -41,6 +41,12 @@ pub fn offers() -> Vec<Offer> {
     offers
 }
 
+/// The devices for which `shown` holds, for pages of help: the form of a description, and what it describes.
+pub fn list(shown: impl Fn(&Offer) -> bool) -> String {
+    let offers = offers().into_iter().filter(shown);
+    offers.map(|Offer { form, summary, .. }| format!("  {form}\n      {summary}\n")).collect()
+}
+
 /// The kind under which reports list `device`.
 pub fn kind(device: &Device) -> DeviceKind {
     match device {

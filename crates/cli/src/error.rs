@@ -49,6 +49,8 @@ pub enum Failure {
     Threads(StartError),
     /// I/Os failed, or did not end in time; which and where.
     Io(String),
+    /// The server could not start, or a thread of it failed.
+    Serve(String),
     /// A block did not hold the data written to it, or could not be verified; which and where.
     Verify(String),
 }
@@ -59,7 +61,7 @@ impl Failure {
         ExitCode::from(match self {
             Self::Usage(_) => 2,
             Self::Output(_) | Self::Simulation(_) | Self::Replay(_) | Self::Verify(_) => 1,
-            Self::Threads(_) | Self::Io(_) => 1,
+            Self::Threads(_) | Self::Io(_) | Self::Serve(_) => 1,
         })
     }
 }
@@ -70,9 +72,11 @@ impl fmt::Display for Failure {
             Self::Usage(e) => e.fmt(f),
             Self::Output(e) => write!(f, "standard output: {e}"),
             Self::Threads(e) => e.fmt(f),
-            Self::Simulation(what) | Self::Replay(what) | Self::Verify(what) | Self::Io(what) => {
-                f.write_str(what)
-            }
+            Self::Simulation(what)
+            | Self::Replay(what)
+            | Self::Verify(what)
+            | Self::Io(what)
+            | Self::Serve(what) => f.write_str(what),
         }
     }
 }

@@ -1,11 +1,14 @@
 //! `blkmq replay`: an elevator log played back, exactly to the same scheduler, or as a workload to another one.
 
+pub mod args;
+
 use crate::bounded;
 use crate::devices;
 use crate::error::{Failure, UsageError};
 use crate::plan::{SchedulerChoice, Time};
 use crate::report::number::nanos;
 use crate::report::text_table::{Align, TextTable};
+use args::Wanted;
 use blkmq_core::{Histogram, Nanos, SECTOR_SIZE};
 use blkmq_device::{Device, MachineShape, registry};
 use blkmq_engine::Config;
@@ -17,76 +20,11 @@ use blkmq_lab::observe::Observation;
 /// The longest log that is read; it is held as a whole.
 const MAX_BYTES: u64 = 1 << 30;
 
-const HELP: &str = "\
-usage: blkmq replay FILE [--scheduler=NAME[:KEY=VALUE,...]] [--device=DEVICE]
-
-Plays back what --elevator-log of blkmq bench or blkmq sim has written down. Without --scheduler, or with the
-one of the log, every call is made again, at the same times, and every answer is compared; the first one that
-differs is shown with what came before it, and the exit code is 1. With another scheduler, or other options, the
-I/Os of the log arrive when they did, at a device that is simulated, and both are compared: how requests were
-ordered and how long they waited. Answers are a simulation then; that I/Os would have come at other times, had
-they been served at other times, is not in it.
-
-  --scheduler=NAME[:KEY=VALUE,...]  the scheduler to play it to (default: that of the log)
-  --device=DEVICE                   a virtual device for another scheduler (default: a null device with as many
-                                    hardware queues and tags, and the median service time of the log)
-
-  blkmq sim --scheduler=mq-deadline --rw=randrw --iodepth=32 --size=64m --elevator-log=run.log
-  blkmq replay run.log
-  blkmq replay run.log --scheduler=none
-  blkmq replay run.log --scheduler=mq-deadline:fifo_batch=1 --device=null,irqmode=2,hw_queue_depth=4
-";
-
-/// The text of `--help`.
-pub fn help() -> String {
-    HELP.into()
-}
-
-/// The parsed arguments.
-struct Wanted {
-    file: String,
-    scheduler: Option<SchedulerChoice>,
-    device: Option<String>,
-}
-
-fn wanted(args: &[String]) -> Result<Wanted, UsageError> {
-    const ACCEPTED: &str = "accepted: FILE, --scheduler=NAME, --device=DEVICE, --help";
-    let (mut file, mut scheduler, mut device) = (None, None, None);
-    let mut rest = args.iter();
-    while let Some(arg) = rest.next() {
-        let Some(option) = arg.strip_prefix("--") else {
-            if file.replace(arg.clone()).is_some() {
-                return Err(UsageError::new("one log at a time; accepted: one FILE").at(arg));
-            }
-            continue;
-        };
-        let (name, value) = match option.split_once('=') {
-            Some((name, value)) => (name, Some(value.to_owned())),
-            None => (option, rest.next().cloned()),
-        };
-        let value = || value.clone().ok_or_else(|| UsageError::new("needs a value").at(arg));
-        match name {
-            "scheduler" => {
-                let choices = SchedulerChoice::parse(&value()?).map_err(|e| e.at("--scheduler"))?;
-                let [one] = <[_; 1]>::try_from(choices).map_err(|_| {
-                    UsageError::new("--scheduler: one at a time; accepted: one NAME")
-                })?;
-                scheduler = Some(one);
-            }
-            "device" => device = Some(value()?),
-            _ => return Err(UsageError::new(format!("no such option; {ACCEPTED}")).at(arg)),
-        }
-    }
-    let file = file.ok_or_else(|| UsageError::new(format!("no elevator log; {ACCEPTED}")))?;
-    Ok(Wanted { file, scheduler, device })
-}
-
-/// Carries out `args`. Returns the output as text, and whether the answers are those that were recorded.
+/// Plays a log back. Returns the output as text, and whether the answers are those that were recorded.
 ///
 /// # Errors
-/// If the arguments or the log cannot be understood, or the simulation cannot be made.
-pub fn run(args: &[String]) -> Result<(String, Result<(), Failure>), Failure> {
-    let wanted = wanted(args)?;
+/// If the log cannot be understood, or the simulation cannot be made.
+pub fn run(wanted: Wanted) -> Result<(String, Result<(), Failure>), Failure> {
     let bytes = bounded::read(&wanted.file, "an elevator log", MAX_BYTES)?;
     let broken = |e: LogError| UsageError::new(e.to_string()).at(&wanted.file);
     let log = Log::parse(&bytes).map_err(broken)?;

@@ -42,9 +42,13 @@ fn file(name: &str, text: &str) -> String {
 const REFUSED: &[(&str, &[&str])] = &[
     ("", &["accepted: bench"]),
     ("bensh", &["bensh: no such command", "accepted: bench"]),
-    ("doc cfq", &["doc cfq: no such page", "none", "null"]),
+    ("doc cfq", &["cfq: no such page; nearest: bfq", "none", "null"]),
     ("doc none null", &["null: one argument too many"]),
-    ("help bensh", &["bensh: no such command"]),
+    ("help bensh", &["bensh: no such command", "accepted: bench"]),
+    ("--hepl", &["--hepl: no such option; nearest: --help", "accepted: bench"]),
+    ("completions", &["SHELL is missing", "accepted: SHELL"]),
+    ("completions fihs", &["fihs: no such shell; nearest: fish", "accepted: bash"]),
+    ("man --dir=/no/such/folder", &["/no/such/folder/blkmq.1: ", "accepted: a folder"]),
     ("bench --iodpeth=3", &["--iodpeth: unknown option", "nearest: iodepth", "see --help"]),
     ("bench --xyzzy", &["--xyzzy: unknown option", "see --help"]),
     ("bench -", &["-: accepted: an option"]),
@@ -146,13 +150,29 @@ const REFUSED: &[(&str, &[&str])] = &[
     ("sim --seed=-1", &["--seed=-1: ", "0 to 18446744073709551615"]),
     ("sim --device=zram", &["no device 'zram'", "accepted: null"]),
     ("bench --trace_events=5", &["trace_events without a trace", "--trace=PREFIX"]),
-    ("replay", &["no elevator log", "accepted: FILE, --scheduler=NAME"]),
-    ("replay a b", &["b: one log at a time"]),
-    ("replay a --scheduler=cfq", &["--scheduler: no scheduler 'cfq'", "accepted: none"]),
+    ("replay", &["FILE is missing: an elevator log", "accepted: FILE, --scheduler=NAME"]),
+    ("replay a b", &["b: one argument too many", "accepted: FILE, --scheduler=NAME"]),
+    ("replay a --scheduler=cfq", &["--scheduler=cfq: no scheduler 'cfq'", "accepted: none"]),
     ("replay a --scheduler=all", &["one at a time"]),
-    ("replay a --depth=1", &["--depth=1: no such option", "--device=DEVICE"]),
+    ("replay a --scheduler", &["--scheduler: needs a value; accepted: NAME"]),
+    ("replay a --depth=1", &["--depth: no such option", "--device=DEVICE"]),
+    ("replay a --devise=null", &["--devise: no such option; nearest: --device"]),
     ("replay no-such.log", &["no-such.log: "]),
     ("replay Cargo.toml", &["Cargo.toml: no elevator log; one begins with 'blkmqelv'"]),
+    ("repro contension", &["contension: no such claim; nearest: contention", "batch, order"]),
+    (
+        "repro x",
+        &["x: no such claim; accepted: contention, batch, order, merge, kick, depth, stats"],
+    ),
+    ("repro --depth=3", &["--depth: no such option", "accepted: CLAIM, --runtime=TIME, --threads"]),
+    ("repro -r", &["-r: no such option", "--report=FILE.html, --output-format=FORMAT, --help"]),
+    ("repro batch --runtime", &["--runtime: needs a value; accepted: TIME"]),
+    ("repro --runtime=0", &["--runtime=0: accepted: a time above 0, such as 5 or 500ms"]),
+    ("repro --runtime=soon", &["--runtime=soon: ", "30 (s)"]),
+    ("repro --threads=0", &["--threads=0: ", "1 to 4096"]),
+    ("repro --threads=", &["--threads=: ", "1 to 4096"]),
+    ("repro --report=a.txt", &["--report=a.txt: ", "accepted: a name that ends in .html"]),
+    ("repro --output-format=csv", &["--output-format=csv: no such format; accepted: normal, json"]),
     ("bench no-such-file.fio", &["no-such-file.fio: "]),
     ("bench .", &["a directory, not a job file"]),
 ];
@@ -293,6 +313,55 @@ fn help_and_pages_are_printed() {
     assert!(shown(&["doc"]).contains("none"));
     assert!(shown(&["doc", "none"]).starts_with("# none"));
     assert!(shown(&["doc", "null"]).contains("null"));
+}
+
+/// The page of each command: its usage, every line within 80 columns, and examples at the end.
+#[test]
+fn every_command_has_a_page_that_fits_a_terminal_and_ends_in_examples() {
+    for command in ["", "bench", "sim", "replay", "repro", "doc", "completions", "man"] {
+        let page = |args: &[&str]| {
+            let mut program = Command::new(env!("CARGO_BIN_EXE_blkmq"));
+            let output = program.env("COLUMNS", "80").args(args).output();
+            let output = output.expect("the binary starts");
+            assert!(output.status.success() && output.stderr.is_empty(), "{args:?}");
+            String::from_utf8(output.stdout).expect("text")
+        };
+        let words = Vec::from_iter(command.split_whitespace());
+        let text = page(&[&words[..], &["--help"]].concat());
+        let usage = format!(
+            "\nUsage: {}",
+            ["blkmq"].iter().chain(&words).copied().collect::<Vec<_>>().join(" ")
+        );
+        assert!(text.contains(&usage), "{text}");
+        let examples = text.split_once("\nExamples:\n").expect("there are some").1;
+        assert!(examples.starts_with("  blkmq"), "{examples}");
+        for line in text.lines() {
+            assert!(line.chars().count() <= 80, "{command}: {line}");
+        }
+        assert_eq!(page(&[&words[..], &["-h"]].concat()), text);
+        assert_eq!(page(&[&["help"], &words[..]].concat()), text);
+    }
+}
+
+#[test]
+fn scripts_for_shells_and_the_manual_are_made() {
+    for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
+        assert!(shown(&["completions", shell]).contains("iodepth_batch_submit"), "{shell}");
+    }
+    assert!(shown(&["man"]).contains("\n.TH blkmq 1 "));
+    let dir = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("manual");
+    std::fs::create_dir_all(&dir).expect("the folder for temporary files can be written");
+    let option = format!("--dir={}", dir.to_str().expect("a UTF-8 path"));
+    assert_eq!(shown(&["man", &option]), "");
+    let pages = std::fs::read_dir(&dir).expect("it is there").map(|entry| {
+        let path = entry.expect("it can be read").path();
+        (path.file_name().map(ToOwned::to_owned), std::fs::read_to_string(&path))
+    });
+    let pages = Vec::from_iter(pages);
+    assert_eq!(pages.len(), 10);
+    for (name, text) in pages {
+        assert!(text.expect("text").contains("\n.SH DESCRIPTION\n"), "{name:?}");
+    }
 }
 
 /// A block that the device does not take whole is one I/O of the job and several bios of the queue.

@@ -4,6 +4,8 @@
 mod command_line;
 mod replay;
 mod scenarios;
+#[cfg(target_os = "linux")]
+mod serve;
 mod simulation;
 mod trace;
 mod trouble;

@@ -32,6 +32,7 @@
 extern crate alloc;
 
 mod cut;
+mod extent;
 mod histogram;
 mod ids;
 mod io;
@@ -44,6 +45,7 @@ mod time;
 mod units;
 
 pub use cut::Parts;
+pub use extent::Extent;
 pub use histogram::Histogram;
 pub use ids::{GroupId, HwQueue, Owner, RequestId, SubmitterId, Tag};
 pub use io::{IoError, IoFlags, IoMeta, IoResult, Op};

@@ -8,15 +8,10 @@
 //! The name decides between the two forms; so a value may hold colons, except in a device around another one. This
 //! module does not know the meaning of parameters.
 
-use crate::registry::{self, DeviceFactory};
-use crate::{DeviceError, MachineShape};
+use crate::{DeviceError, Parameter};
 
 /// A parameter's name and its value, as the user wrote them.
 pub type Pair = (String, String);
-
-/// Makes a device from its description, for a machine like `host`.
-pub type Build =
-    fn(given: &Description<'_>, host: &MachineShape) -> Result<crate::Device, DeviceError>;
 
 /// The argument behind the colon of a device's description.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -25,29 +20,6 @@ pub enum Argument {
     None,
     /// The whole description of another device, which is required.
     Device,
-}
-
-/// The most devices around the innermost one. More have no use, and each takes stack, when it is made and with every
-/// request.
-pub(crate) const MOST_AROUND: usize = 8;
-
-/// Refuses a description with more nested devices than allowed. The caller checks this before it makes the inner
-/// device, because that recurses. Reads no more of `text` than necessary.
-///
-/// # Errors
-/// [`DeviceError::Nested`].
-pub(crate) fn check_nesting(text: &str) -> Result<(), DeviceError> {
-    let mut inside = text;
-    for _ in 0..=MOST_AROUND {
-        let end = inside.find([',', ':']).unwrap_or(inside.len());
-        let factory = registry::find(inside[..end].trim());
-        let is_around = factory.is_some_and(|factory| factory.argument == Argument::Device);
-        match inside.split_once(':') {
-            Some((_, device)) if is_around => inside = device,
-            _ => return Ok(()),
-        }
-    }
-    Err(DeviceError::Nested { most: MOST_AROUND })
 }
 
 /// The parsed description of a device, without its name.
@@ -59,10 +31,24 @@ pub struct Description<'a> {
     pub pairs: Vec<Pair>,
 }
 
-impl DeviceFactory {
+/// What a device says of itself.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct About {
+    /// The name of the device, as after `--device`.
+    pub(crate) name: &'static str,
+    /// A summary of one line for lists.
+    pub(crate) summary: &'static str,
+    /// The page that `blkmq doc NAME` prints.
+    pub(crate) doc: &'static str,
+    /// The kind of argument behind a colon.
+    pub(crate) argument: Argument,
+    /// The parameters of the device.
+    pub(crate) parameters: &'static [Parameter],
+}
+
+impl About {
     /// The form of the description, for messages and lists: `null[,KEY=VALUE]...`.
-    #[must_use]
-    pub fn form(&self) -> String {
+    pub(crate) fn form(&self) -> String {
         let name = self.name;
         match self.argument {
             Argument::None => format!("{name}[,KEY=VALUE]..."),
@@ -121,20 +107,13 @@ pub fn descriptions(list: &str) -> Vec<&str> {
 mod tests {
     use super::*;
 
-    fn factory(argument: Argument) -> DeviceFactory {
-        DeviceFactory {
-            name: "it",
-            summary: "",
-            doc: "",
-            argument,
-            parameters: &[],
-            build: |_, host| registry::parse("null", host),
-        }
+    fn about(argument: Argument) -> About {
+        About { name: "it", summary: "", doc: "", argument, parameters: &[] }
     }
 
     /// Argument and pairs, printed; or the error.
     fn read(argument: Argument, text: &str) -> String {
-        match factory(argument).describe(text) {
+        match about(argument).describe(text) {
             Ok(Description { argument, pairs }) => {
                 let pairs = pairs.iter().map(|(key, value)| format!(" {key}={value}"));
                 format!("{argument}{}", pairs.collect::<String>())

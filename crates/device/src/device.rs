@@ -7,20 +7,11 @@ use crate::faults::{FaultsParams, Faulty};
 use crate::flash::{self, FlashDrive, FlashParams};
 use crate::memory::{self, MemoryParams, MemoryStore};
 use crate::null::{self, NullParams};
+use crate::parts::Parts;
 use crate::{ArrivalLog, OccupancyLog};
 use blkmq_core::Payload;
 use blkmq_engine::{BlockDevice, Config, DeviceQueues, DeviceShape};
 use std::io;
-
-/// The machine that a device's defaults depend on. The caller passes it, so that a run can pretend to be on another
-/// machine.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct MachineShape {
-    /// CPUs that may be used, at least 1.
-    pub cpus: u16,
-    /// NUMA nodes, at least 1.
-    pub nodes: u16,
-}
 
 /// A described device.
 #[derive(Clone, Debug)]
@@ -51,6 +42,25 @@ pub(crate) enum Model {
 }
 
 impl Device {
+    /// The device that a model's builder has described.
+    pub(crate) fn of<M>(parts: Parts<M>, model: impl FnOnce(M) -> Model) -> Self {
+        let Parts { shape, no_sched, notes, log, occupancy, model: own } = parts;
+        Self { shape, no_sched, notes, log, occupancy, model: model(own) }
+    }
+
+    /// Faults around `inner`.
+    pub(crate) fn around(params: FaultsParams, mut notes: Vec<String>, mut inner: Self) -> Self {
+        notes.append(&mut inner.notes);
+        Self {
+            shape: params.shape(&inner.shape),
+            no_sched: inner.no_sched,
+            notes,
+            log: inner.log.clone(),
+            occupancy: inner.occupancy.clone(),
+            model: Model::Faults(params, Box::new(inner)),
+        }
+    }
+
     /// The hardware queues, `shape.hw_queues` of them, for payloads of type `P`.
     ///
     /// Every call powers the device on anew: nothing in flight, a full bandwidth budget, faults from the beginning of

@@ -9,7 +9,7 @@
 //!
 //! ```
 //! use blkmq_core::{Nanos, Op};
-//! use blkmq_device::testkit::Rig;
+//! use blkmq_device::contract::Rig;
 //! use blkmq_device::{MachineShape, registry};
 //! use blkmq_engine::BlockDevice;
 //!
@@ -33,7 +33,7 @@
 //! 1. Write `doc/mine.md` first: the costs that the model charges, its parameters, the faults that it produces, the
 //!    combinations that it never produces, and its limits. A model without written limits proves anything that its
 //!    user hopes for.
-//! 2. Make `src/mine/mod.rs` with its `FACTORY`, and a typed struct of parameters read with
+//! 2. Make `src/mine/mod.rs` with its `ABOUT`, and a typed struct of parameters read with
 //!    [`Given`](blkmq_core::Given): names and defaults of the modelled hardware, numbers out of range rounded with a
 //!    note, and no parameter accepted and then ignored.
 //! 3. Implement [`DeviceQueue`] for one hardware queue, for any payload, or any [`Payload`] if it stores data. A
@@ -47,8 +47,9 @@
 //!    touched while the feature is off. A queue belongs to one pump; nothing else here is shared.
 //! 6. Draw faults from [`fault::Fault`] and a stream of the device's seed, one per hardware queue, so that a run
 //!    repeats whichever thread pumps first.
-//! 7. Add a line to [`registry::ALL`], a variant to the private enum in `device.rs`, and call
-//!    [`testkit::conformance`] on it with every feature and fault switched on in turn.
+//! 7. Describe the model by an `ABOUT` and a `build` that returns its parts (`parts.rs`). Add a variant to the private
+//!    enum in `device.rs`, where the compiler asks for its queues, and a line to [`registry::ALL`]. Then call
+//!    [`contract::conformance`] on it with every feature and fault switched on in turn.
 //!
 //! [`DeviceQueue`]: blkmq_engine::DeviceQueue
 //! [`Payload`]: blkmq_core::Payload
@@ -61,6 +62,7 @@
 #![forbid(unsafe_code)]
 
 mod basics;
+pub mod contract;
 mod description;
 mod device;
 pub mod disk;
@@ -68,18 +70,20 @@ pub mod fault;
 pub mod faults;
 pub mod flash;
 mod log;
+mod machine;
 pub mod memory;
 pub mod null;
 mod occupancy;
 mod param;
+mod parts;
 pub mod registry;
 mod service;
-pub mod testkit;
 
 pub use blkmq_core::Parameter;
 pub use description::descriptions;
-pub use device::{Device, MachineShape};
+pub use device::Device;
 pub use log::{Answer, Arrival, ArrivalLog};
+pub use machine::MachineShape;
 pub use occupancy::{Activity, OccupancyLog, Span};
 pub use param::{DeviceError, ParamError};
 pub use registry::DeviceFactory;

@@ -1,10 +1,17 @@
-//! Every device by name. A line here makes a device available, documented and tested.
+//! Every device by name.
 
-pub use crate::description::{Argument, Build, Description, Pair};
+mod around;
 
-use crate::description::check_nesting;
+pub use crate::description::{Argument, Description, Pair};
+pub use around::Around;
+
+use crate::description::About;
+use crate::device::Model;
 use crate::{Device, DeviceError, MachineShape, Parameter, disk, faults, flash, memory, null};
 use std::fmt;
+
+/// Makes a device from its description, for a machine like `host`.
+pub type Build = fn(given: &Description<'_>, host: &MachineShape) -> Result<Device, DeviceError>;
 
 /// One line of the registry. All code that offers devices by name iterates over these.
 pub struct DeviceFactory {
@@ -20,6 +27,7 @@ pub struct DeviceFactory {
     pub parameters: &'static [Parameter],
     /// Makes a device. Of two pairs with one name the later counts. The error names the pair and the accepted values.
     pub build: Build,
+    about: About,
 }
 
 impl fmt::Debug for DeviceFactory {
@@ -28,9 +36,67 @@ impl fmt::Debug for DeviceFactory {
     }
 }
 
-/// All devices, in the order in which lists show them.
-pub const ALL: &[&DeviceFactory] =
-    &[&null::FACTORY, &memory::FACTORY, &disk::FACTORY, &flash::FACTORY, &faults::FACTORY];
+impl DeviceFactory {
+    const fn new(about: About, build: Build) -> Self {
+        let About { name, summary, doc, argument, parameters } = about;
+        Self { name, summary, doc, argument, parameters, build, about }
+    }
+
+    /// The form of the description, for messages and lists: `null[,KEY=VALUE]...`.
+    #[must_use]
+    pub fn form(&self) -> String {
+        self.about.form()
+    }
+}
+
+const NULL: DeviceFactory = DeviceFactory::new(null::ABOUT, |given, host| {
+    Ok(Device::of(null::build(given, host)?, Model::Null))
+});
+
+const MEMORY: DeviceFactory = DeviceFactory::new(memory::ABOUT, |given, host| {
+    let model = |(params, store)| Model::Memory(params, store);
+    Ok(Device::of(memory::build(given, host)?, model))
+});
+
+const DISK: DeviceFactory = DeviceFactory::new(disk::ABOUT, |given, host| {
+    Ok(Device::of(disk::build(given, host)?, Model::Disk))
+});
+
+const FLASH: DeviceFactory = DeviceFactory::new(flash::ABOUT, |given, host| {
+    let model = |(params, drive)| Model::Flash(params, drive);
+    Ok(Device::of(flash::build(given, host)?, model))
+});
+
+const FAULTS: DeviceFactory = DeviceFactory::new(faults::ABOUT, |given, host| {
+    let (params, notes) = faults::parameters(given)?;
+    Ok(Device::around(params, notes, parse(given.argument, host)?))
+});
+
+/// All devices, in the order in which lists show them. A name here makes a device available, documented and tested.
+pub const ALL: &[&DeviceFactory] = &[&NULL, &MEMORY, &DISK, &FLASH, &FAULTS];
+
+/// The most devices around the innermost one. More have no use, and each takes stack, when it is made and with every
+/// request.
+const MOST_AROUND: usize = 8;
+
+/// Refuses a description with more nested devices than allowed. The caller checks this before it makes the inner
+/// device, because that recurses. Reads no more of `text` than necessary.
+///
+/// # Errors
+/// [`DeviceError::Nested`].
+fn check_nesting(text: &str) -> Result<(), DeviceError> {
+    let mut inside = text;
+    for _ in 0..=MOST_AROUND {
+        let end = inside.find([',', ':']).unwrap_or(inside.len());
+        let factory = find(inside[..end].trim());
+        let is_around = factory.is_some_and(|factory| factory.argument == Argument::Device);
+        match inside.split_once(':') {
+            Some((_, device)) if is_around => inside = device,
+            _ => return Ok(()),
+        }
+    }
+    Err(DeviceError::Nested { most: MOST_AROUND })
+}
 
 /// The device called `name`.
 #[must_use]
@@ -57,7 +123,7 @@ pub fn parse(text: &str, host: &MachineShape) -> Result<Device, DeviceError> {
     check_nesting(text)?;
     let end = text.find([',', ':']).unwrap_or(text.len());
     let factory = named(text[..end].trim())?;
-    (factory.build)(&factory.describe(&text[end..])?, host)
+    (factory.build)(&factory.about.describe(&text[end..])?, host)
 }
 
 #[cfg(test)]
@@ -92,9 +158,9 @@ mod tests {
         for around in [9, 17_000, 1_000_000] {
             let text = refusal(&nested(around));
             assert!(text.ends_with("accepted: at most 8 around the innermost one"), "{text}");
-            assert!(faults::Around::parse(&nested(around)).is_err(), "{around}");
+            assert!(Around::parse(&nested(around)).is_err(), "{around}");
         }
-        assert!(faults::Around::parse(&nested(8)).is_ok());
+        assert!(Around::parse(&nested(8)).is_ok());
     }
 
     #[test]

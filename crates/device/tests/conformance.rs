@@ -3,13 +3,13 @@
 use crate::common;
 
 use blkmq_core::Rng;
+use blkmq_device::contract::{self, Outcome};
 use blkmq_device::registry::{self, Argument};
-use blkmq_device::testkit::{self, Outcome};
 use common::{described, device};
 
 fn conforms(name: &str, text: &str, seed: u64) -> Outcome {
     let device = device(name, text);
-    testkit::conformance(device.shape, device.queues(), seed)
+    contract::conformance(device.shape, device.queues(), seed)
 }
 
 fn null(text: &str, seed: u64) -> Outcome {
@@ -32,9 +32,9 @@ fn every_registered_device_conforms_with_its_defaults() {
                 Argument::None => factory.name.to_owned(),
                 Argument::Device => format!("{}:null", factory.name),
             });
-            let outcome = testkit::conformance(device.shape, device.queues(), seed);
+            let outcome = contract::conformance(device.shape, device.queues(), seed);
             assert_eq!(outcome.failed, 0, "{} fails without faults", factory.name);
-            testkit::abandonment(device.shape, device.queues(), seed);
+            contract::abandonment(device.shape, device.queues(), seed);
         }
     }
 }
@@ -162,7 +162,7 @@ fn whatever_a_seed_turns_on_conforms() {
         requeued += outcome.requeued;
         failed += outcome.failed;
         let device = device("null", &text);
-        testkit::abandonment(device.shape, device.queues(), seed);
+        contract::abandonment(device.shape, device.queues(), seed);
     }
     assert!(
         merged > 0 && refused > 0 && requeued > 0 && failed > 0,
@@ -182,12 +182,12 @@ fn whatever_a_seed_turns_on_a_disk_conforms() {
         for text in [disk.clone(), format!("{faults}:{disk}")] {
             println!("seed {seed}: --device {text}");
             let device = described(&text);
-            let outcome = testkit::conformance(device.shape, device.queues(), seed);
+            let outcome = contract::conformance(device.shape, device.queues(), seed);
             merged += outcome.merged;
             failed += outcome.failed;
             let again = described(&text);
-            assert_eq!(testkit::conformance(again.shape, again.queues(), seed), outcome);
-            testkit::abandonment(device.shape, device.queues(), seed);
+            assert_eq!(contract::conformance(again.shape, again.queues(), seed), outcome);
+            contract::abandonment(device.shape, device.queues(), seed);
         }
     }
     assert!(merged > 0 && failed > 0, "the choices exercise too little");
@@ -200,13 +200,13 @@ fn whatever_a_seed_turns_on_conforms_on_flash_too() {
         let text = format!("size=4,{}", drawn(&mut Rng::new(seed), FLASH));
         println!("seed {seed}: --device flash,{text}");
         let device = device("flash", &text);
-        let outcome = testkit::conformance(device.shape, device.queues(), seed);
+        let outcome = contract::conformance(device.shape, device.queues(), seed);
         assert_eq!(outcome.failed, 0);
         merged += outcome.merged;
         let stats = device.flash().expect("it is one").stats();
         suspended += stats.suspensions;
         moved += stats.moved_units;
-        testkit::abandonment(device.shape, device.queues(), seed);
+        contract::abandonment(device.shape, device.queues(), seed);
     }
     assert!(merged > 0 && suspended > 0 && moved > 0, "the choices exercise too little");
 }
@@ -230,7 +230,7 @@ fn a_run_repeats_to_the_nanosecond() {
 #[test]
 fn a_queue_taken_apart_gets_everything_back() {
     let busy = device("null", "irqmode=2,hw_queue_depth=16,submit_queues=2");
-    assert_eq!(testkit::abandonment(busy.shape, busy.queues(), 1), 32, "both were full");
+    assert_eq!(contract::abandonment(busy.shape, busy.queues(), 1), 32, "both were full");
     let lost = device("null", "irqmode=0,hw_queue_depth=16,timeout=1:100:0:-1");
-    assert_eq!(testkit::abandonment(lost.shape, lost.queues(), 1), 16);
+    assert_eq!(contract::abandonment(lost.shape, lost.queues(), 1), 16);
 }

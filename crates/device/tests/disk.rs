@@ -5,7 +5,7 @@ use crate::common;
 
 use blkmq_core::{Nanos, Op, Rng};
 use blkmq_device::Activity;
-use blkmq_device::testkit::Rig;
+use blkmq_device::contract::Rig;
 use blkmq_engine::{Config, NoMerges};
 use blkmq_sched::{Factory, deadline, none};
 use common::{described, device};

@@ -4,8 +4,8 @@ use crate::common::{self, bytes};
 
 use blkmq_core::{Instant, IoError, IoResult, Nanos, Op, Rng};
 use blkmq_device::Device;
+use blkmq_device::contract::{self, Outcome, Rig};
 use blkmq_device::faults::{FaultsParams, Faulty};
-use blkmq_device::testkit::{self, Outcome, Rig};
 use blkmq_engine::DeviceQueues;
 use blkmq_engine::{BioTable, DeviceQueue, DeviceShape, Enqueued, Finished, Inflight};
 use bytes::Disk;
@@ -207,7 +207,7 @@ fn drawn(rng: &mut Rng) -> String {
 
 fn conformance(text: &str, seed: u64) -> Outcome {
     let device = described(text);
-    testkit::conformance(device.shape, device.queues(), seed)
+    contract::conformance(device.shape, device.queues(), seed)
 }
 
 #[test]
@@ -221,7 +221,7 @@ fn whatever_a_seed_turns_on_conforms() {
         requeued += outcome.requeued;
         failed += outcome.failed;
         let device = described(&text);
-        testkit::abandonment(device.shape, device.queues(), seed);
+        contract::abandonment(device.shape, device.queues(), seed);
     }
     assert!(refused > 0 && requeued > 0 && failed > 0, "the choices exercise too little");
 }

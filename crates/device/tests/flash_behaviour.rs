@@ -4,7 +4,7 @@
 use crate::common::{self, bytes, closed_loop};
 
 use blkmq_core::{Instant, IoFlags, Nanos, Op};
-use blkmq_device::testkit::Rig;
+use blkmq_device::contract::Rig;
 use blkmq_device::{Activity, Device, MachineShape, registry};
 use blkmq_engine::WriteCache;
 use bytes::Disk;

@@ -3,7 +3,7 @@
 use crate::common;
 
 use blkmq_core::{Instant, IoFlags, Nanos, Op, Rng};
-use blkmq_device::testkit::Rig;
+use blkmq_device::contract::Rig;
 use blkmq_device::{Arrival, Device};
 use blkmq_engine::{Access, Config};
 use blkmq_sched::{Factory, registry};

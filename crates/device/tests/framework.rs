@@ -4,7 +4,7 @@ use crate::common;
 
 use blkmq_core::{HwQueue, Instant, Nanos, Op};
 use blkmq_device::Device;
-use blkmq_device::testkit::{Checked, Rig};
+use blkmq_device::contract::{Checked, Rig};
 use blkmq_engine::{Access, Config};
 use common::{Event, events, null, observed, rig, unmerged};
 

@@ -4,7 +4,7 @@
 use crate::common::{self, bytes};
 
 use blkmq_core::{Buffer, Instant, IoError, IoFlags, IoResult, Nanos, Op, Payload, Rng};
-use blkmq_device::{Device, testkit};
+use blkmq_device::{Device, contract};
 use blkmq_engine::{Access, Config, Io, Queue};
 use bytes::{Disk, stamp};
 use common::device;
@@ -333,9 +333,9 @@ fn every_feature_and_fault_conforms() {
     ]) {
         for round in 0..8 {
             let device = device("memory", text);
-            let outcome = testkit::conformance(device.shape, device.queues(), seed * 8 + round);
+            let outcome = contract::conformance(device.shape, device.queues(), seed * 8 + round);
             assert_eq!(outcome.failed > 0, text.contains("badblocks"), "{text}");
-            testkit::abandonment(device.shape, device.queues(), seed);
+            contract::abandonment(device.shape, device.queues(), seed);
         }
     }
 }

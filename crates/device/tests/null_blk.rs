@@ -5,7 +5,7 @@
 use crate::common;
 
 use blkmq_core::{HwQueue, Instant, IoError, Nanos, Op, Tag};
-use blkmq_device::testkit::{Checked, Rig};
+use blkmq_device::contract::{Checked, Rig};
 use blkmq_device::{Answer, registry};
 use blkmq_engine::{
     BioTable, Config, DeviceQueue, Enqueued, Expiry, Finished, Inflight, Io, Queue, Submitter,

@@ -1,9 +1,9 @@
-//! The testkit can fail: each test plants a bug in a device and expects the witness to see it.
+//! The checks of the contract can fail: each test plants a bug in a device and expects the witness to see it.
 
 use crate::common;
 
 use blkmq_core::{Instant, Nanos, Op, Tag};
-use blkmq_device::testkit::{self, Checked, Rig};
+use blkmq_device::contract::{self, Checked, Rig};
 use blkmq_engine::{
     BioTable, Busy, Config, DeviceQueue, DeviceShape, Enqueued, Expiry, Finished, Inflight, Verdict,
 };
@@ -95,24 +95,24 @@ fn faulty(bug: Bug) -> (DeviceShape, Vec<Box<dyn DeviceQueue<u64>>>) {
 #[test]
 fn without_a_bug_it_conforms() {
     let (shape, queues) = faulty(Bug::None);
-    let outcome = testkit::conformance(shape, queues, 1);
+    let outcome = contract::conformance(shape, queues, 1);
     assert!(outcome.dev_resource > 0 && outcome.failed == 0);
     let (shape, queues) = faulty(Bug::None);
-    assert_eq!(testkit::abandonment(shape, queues, 1), 1);
+    assert_eq!(contract::abandonment(shape, queues, 1), 1);
 }
 
 #[test]
 #[should_panic(expected = "DEV_RESOURCE with nothing in service and no time named")]
 fn a_broken_promise_is_seen() {
     let (shape, queues) = faulty(Bug::BreaksPromise);
-    testkit::conformance(shape, queues, 1);
+    contract::conformance(shape, queues, 1);
 }
 
 #[test]
 #[should_panic(expected = "requests for ever")]
 fn a_swallowed_request_is_seen() {
     let (shape, queues) = faulty(Bug::Swallows);
-    testkit::conformance(shape, queues, 1);
+    contract::conformance(shape, queues, 1);
 }
 
 /// The witness must not take a slow device for one that lost requests. It once did: a disk that spent 7 s on each bad
@@ -132,28 +132,28 @@ fn a_device_that_is_far_slower_than_its_timeout_holds_nothing_for_ever() {
 #[should_panic(expected = "nothing had happened")]
 fn a_time_that_is_not_kept_is_seen() {
     let (shape, queues) = faulty(Bug::NamesAndForgets);
-    testkit::conformance(shape, queues, 1);
+    contract::conformance(shape, queues, 1);
 }
 
 #[test]
 #[should_panic(expected = "another request came back")]
 fn a_swapped_request_is_seen() {
     let (shape, queues) = faulty(Bug::Swaps);
-    testkit::conformance(shape, queues, 1);
+    contract::conformance(shape, queues, 1);
 }
 
 #[test]
 #[should_panic(expected = "another request came back")]
 fn a_wrong_answer_to_a_timeout_is_seen() {
     let (shape, queues) = faulty(Bug::SwapsExpired);
-    testkit::conformance(shape, queues, 1);
+    contract::conformance(shape, queues, 1);
 }
 
 #[test]
 #[should_panic(expected = "kept 1 requests for good")]
 fn a_request_kept_for_good_is_seen() {
     let (shape, queues) = faulty(Bug::KeepsOnAbandon);
-    testkit::abandonment(shape, queues, 1);
+    contract::abandonment(shape, queues, 1);
 }
 
 #[test]

@@ -35,18 +35,20 @@ impl<P: Send + 'static> Queue<P> {
         let q = self.root.current();
         // Elevators are entered before the ledger is opened: a thread that runs an elevator may be waiting for the
         // ledger.
-        for shard in &q.shards {
+        for shard in &q.hub.shards {
             if let Some(mut runner) = q.enter_elevator(shard) {
                 // The policy has not been told of the last completions if the elevator waited for none.
-                if runner.take_returns(&q) {
-                    let _ = shard.gate.kick();
+                if runner.take_returns(&q.hub.lasting) {
+                    let _ = q.gate(shard).kick();
                 }
-                let wakes = std::mem::take(&mut runner.wakes);
-                let mut notes = runner.elevator.outside.leftover_notes();
+                let mut wakes = Vec::new();
+                q.carry_out(q.gate(shard), &mut runner.duties, &mut wakes);
+                let mut notes = runner.elevator.env.leftover_notes();
+                #[cfg(feature = "compare")]
                 runner.publish(shard);
                 drop(runner);
                 q.wake(&wakes);
-                q.lasting.ledger.count(&mut notes);
+                q.hub.lasting.ledger.count(&mut notes);
             }
         }
     }

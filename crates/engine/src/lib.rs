@@ -57,85 +57,73 @@
 //! [`Submitter`], devices implement [`DeviceQueue`], and [`Host`] is everything that the engine asks of its
 //! environment. [`attributes`] can be read and set by name.
 
-mod apart;
+#![cfg_attr(
+    any(loom, shuttle),
+    allow(
+        dead_code,
+        unused_imports,
+        reason = "a model checker compiles all, and runs the part that it models"
+    )
+)]
+
 pub mod attributes;
-mod before;
 mod block_device;
-mod build;
-pub mod calls;
-mod cancel;
-mod change;
-mod common;
-mod completions;
-mod config;
-mod device;
-mod drive;
+#[cfg(feature = "compare")]
+mod compare;
+mod completion;
+mod dispatch;
 mod elevator;
-mod expiry;
-mod flush;
-mod follow;
-mod gate;
 mod group_stats;
 mod groups;
-mod hctx;
 mod host;
-mod inflight;
-mod io;
-mod lines;
-mod lobby;
-mod merge;
-mod merge_index;
-mod modes;
-mod notes;
 mod outstanding;
-mod plan;
 mod planted;
-mod plug;
-mod pump;
 mod queue;
-mod ready;
-mod run;
-mod runner;
-mod salvage;
-mod seats;
+mod reconfiguration;
 mod shared;
 #[cfg(all(test, shuttle))]
 mod shuttle_tests;
-mod slots;
-mod split;
-mod stats;
-mod submitter;
+mod submission;
 mod sync;
-mod tags;
-mod teardown;
-mod throttle;
 
 pub use block_device::{BlockDevice, DeviceQueues};
-pub use change::{Change, ChangeError, EditError, Freeze, Quiesce};
-pub use config::{
-    Config, ConfigError, MAX_HW_QUEUE_DEPTH, MAX_NR_REQUESTS, MIN_NR_REQUESTS, PumpMode,
+#[cfg(feature = "compare")]
+pub use compare::{
+    calls,
+    modes::{Access, DispatchMode, EffectiveModes, InsertMode, KickMode, MergeMode, Modes},
+    run::Run,
 };
-pub use device::{
-    Busy, DEFAULT_TIMEOUT, DeviceQueue, DeviceShape, Enqueued, Expiry, Finished, Verdict,
-    WriteCache,
+pub use dispatch::{
+    device::{Busy, DEFAULT_TIMEOUT, DeviceQueue, DeviceShape, Enqueued, Expiry, Finished},
+    inflight::Inflight,
+    pump_mode::PumpMode,
+    verdict::Verdict,
 };
+pub use elevator::merge::NoMerges;
 pub use groups::{
     Group, GroupError, GroupSpec, GroupTree, IoMax, IoMaxError, MAX_GROUPS, MAX_WEIGHT, StatsMode,
     weight_of_io_weight,
 };
 pub use host::{Host, NoHost};
-pub use inflight::Inflight;
-pub use io::{Completion, Io, Refusal, Refused, Unsubmitted};
-pub use merge::NoMerges;
-pub use modes::{Access, DispatchMode, EffectiveModes, InsertMode, KickMode, MergeMode, Modes};
-pub use notes::ConfigNote;
 pub use outstanding::{Outstanding, Place};
-pub use plan::Plan;
-pub use plug::{PLUG_REQUESTS, PLUG_SECTORS};
 pub use queue::{NoSubmitterLeft, Queue};
-pub use run::Run;
-pub use slots::{BioRef, BioTable};
-pub use stats::{CancelStats, FlushStats, LockStats, MergeStats, QueueStats};
-pub use submitter::Submitter;
-pub use tags::{MAX_TAG_USERS, SharedTags};
-pub use teardown::leaked_bios;
+pub use reconfiguration::{
+    bounds::{MAX_HW_QUEUE_DEPTH, MAX_NR_REQUESTS, MIN_NR_REQUESTS},
+    change::{Change, ChangeError, EditError, Freeze, Quiesce},
+    config::Config,
+    config_error::ConfigError,
+    notes::ConfigNote,
+    plan::Plan,
+    teardown::leaked_bios,
+};
+pub use shared::{
+    slots::{BioRef, BioTable},
+    stats::{CancelStats, FlushStats, LockStats, MergeStats, QueueStats},
+    tags::{MAX_TAG_USERS, SharedTags},
+    write_cache::WriteCache,
+};
+pub use submission::{
+    io::{Completion, Io, Refusal, Refused, Unsubmitted},
+    plug::{PLUG_REQUESTS, PLUG_SECTORS},
+    submitter::Submitter,
+};

@@ -8,9 +8,10 @@
 //! The device, which may be the part that hangs, is not asked. Its requests are those that have left the elevator and
 //! are not in the pump.
 
-use crate::gate::{Entered, Gate};
-use crate::shared::{Shard, Shared};
-use crate::{Access, Queue};
+use crate::Queue;
+use crate::dispatch::engine::Engine;
+use crate::dispatch::gate::{Entered, Gate};
+use crate::shared::shard::Shard;
 use blkmq_core::{GroupId, HwQueue, Instant, IoMeta, Op, Owner, RequestId, Tag};
 use std::fmt;
 
@@ -118,7 +119,7 @@ impl<P: Send + 'static> Queue<P> {
         let _state = self.root.change_state();
         let q = self.root.current();
         let mut found = Vec::new();
-        q.shards.iter().for_each(|shard| q.find_in(shard, &mut found));
+        q.hub.shards.iter().for_each(|shard| q.find_in(shard, &mut found));
         // Entering put off work that other threads had to do meanwhile.
         q.help(now);
         found.sort_by_key(|it| (it.since, it.sector));
@@ -136,24 +137,23 @@ struct Below {
     inside: u32,
 }
 
-impl<P: Send> Shared<P> {
+impl<P: Send> Engine<P> {
     /// Enters the elevator or pump behind `gate`, unless it is busy.
     fn unless_busy<'a, T>(&self, gate: &'a Gate<T>) -> Option<Entered<'a, T>> {
-        match self.modes.access {
-            Access::Combining => gate.enter(self.changer()),
-            Access::Spin | Access::Mutex | Access::Serialised => {
-                gate.try_lock(self.changer()).map(Entered::Lock)
-            }
+        #[cfg(feature = "compare")]
+        if self.is_locked() {
+            return gate.try_lock(self.hub.changer()).map(Entered::Lock);
         }
+        gate.enter(self.hub.changer())
     }
 
     /// Adds every request that has a slot of `shard`'s elevator.
     fn find_in(&self, shard: &Shard, found: &mut Vec<Outstanding>) {
-        let Some(mut runner) = self.unless_busy(&shard.gate) else { return };
+        let Some(mut runner) = self.unless_busy(self.gate(shard)) else { return };
         let below: Vec<Below> = shard.hws().map(HwQueue).filter_map(|hw| self.below(hw)).collect();
         // Frees the slots of ended requests, which would otherwise look unfinished.
-        if runner.take_returns(self) {
-            let _ = shard.gate.kick();
+        if runner.take_returns(&self.hub.lasting) {
+            let _ = self.gate(shard).kick();
         }
         for (id, meta, waits) in runner.elevator.live() {
             if waits {
@@ -181,7 +181,7 @@ impl<P: Send> Shared<P> {
 
     /// The state that the pump of `hw` knows; `None` if it is busy.
     fn below(&self, hw: HwQueue) -> Option<Below> {
-        let pump = self.unless_busy(&self.hctxs[usize::from(hw.0)].pump)?;
+        let pump = self.unless_busy(self.pump_gate(hw))?;
         let below = Below { hw, refused: pump.refused().collect(), inside: pump.inside() };
         pump.finish();
         Some(below)

@@ -35,8 +35,10 @@ pub(crate) enum Planted {
     /// A request is cancelled, and the policy is not told.
     ForgetsToWithdraw,
     /// Requests that were parked while the lock was taken are not taken over.
+    #[cfg(feature = "compare")]
     ForgetsParkedRequests,
     /// A dispatcher does not come again for a thread that it has sent away.
+    #[cfg(feature = "compare")]
     ForgetsSentAway,
 }
 

@@ -1,66 +1,16 @@
-//! A block queue: the handle, and the state behind it.
+//! The handle to a block queue.
 //!
-//! Passive: starts no thread, reads no clock, never blocks. The path of an I/O is in `submitter.rs`, `drive.rs`,
-//! `runner.rs` and `pump.rs`, in this order. `build.rs` builds a queue, and `change.rs` rebuilds it.
+//! A queue is passive: it starts no thread, reads no clock and never blocks. The folders show the life of an I/O:
+//! `submission`, `elevator`, `dispatch`, `completion`. `shared` has the words that the threads of a queue share, and
+//! `reconfiguration` builds, changes and ends a queue.
 
-use crate::before::By;
-use crate::build::Handover;
-use crate::config::{Config, ConfigError};
-use crate::drive::Caller;
-use crate::groups::{Ledger, Meters};
-use crate::plan::Plan;
-use crate::runner::Staging;
-use crate::salvage::SALVAGE_AGAIN;
-use crate::seats::Seats;
-use crate::shared::{Lasting, Shared};
-use crate::stats::QueueStats;
-use crate::submitter::{Parts, Submitter};
-use crate::sync::{Arc, Control, Mutex, MutexGuard, PoisonError, ring};
-use crate::{Access, BioTable, GroupTree};
-use blkmq_core::{HwQueue, Instant, SubmitterId};
-use crossbeam_utils::CachePadded;
+use crate::reconfiguration::root::Root;
+use crate::reconfiguration::salvage::SALVAGE_AGAIN;
+use crate::shared::stats::QueueStats;
+use crate::submission::submitter::Submitter;
+use crate::sync::Arc;
+use blkmq_core::{HwQueue, Instant};
 use std::fmt;
-
-/// Counters behind those of the pump threads: for a thread that changes the queue, and for a thread that keeps a run.
-pub(crate) const OTHER_TALLIES: u16 = 2;
-
-/// The state behind every handle to a queue, however often the queue is rebuilt.
-pub(crate) struct Root<P> {
-    pub(crate) lasting: Arc<Lasting<P>>,
-    current: Mutex<Arc<Shared<P>>>,
-    /// Lets one thread at a time change the queue.
-    change_state: Mutex<ChangeState>,
-}
-
-/// The state of reconfiguration: the plan, and the counters of replaced queues.
-pub(crate) struct ChangeState {
-    pub(crate) plan: Plan,
-    /// The counters of the queues that have been replaced.
-    pub(crate) past: QueueStats,
-    /// A change is under way.
-    pub(crate) taken: bool,
-}
-
-impl<P> Root<P> {
-    /// The current queue.
-    pub(crate) fn current(&self) -> Arc<Shared<P>> {
-        Arc::clone(&self.current.lock().expect("nobody panics while holding it"))
-    }
-
-    /// Puts `next` in the place of the current queue.
-    pub(crate) fn replace(&self, next: Shared<P>) -> Arc<Shared<P>> {
-        let (version, next) = (next.version, Arc::new(next));
-        *self.current.lock().expect("nobody panics while holding it") = Arc::clone(&next);
-        self.lasting.control.publish(version);
-        next
-    }
-
-    pub(crate) fn change_state(&self) -> MutexGuard<'_, ChangeState> {
-        // The state is whole wherever a thread may panic, and a thread that drops its change while it unwinds must
-        // not panic again.
-        self.change_state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
 
 /// A block queue around a device. Cheap to clone; all clones are the same queue.
 ///
@@ -84,8 +34,8 @@ impl<P> fmt::Debug for Queue<P> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let q = self.root.current();
         f.debug_struct("Queue")
-            .field("hw_queues", &q.hctxs.len())
-            .field("elevators", &q.shards.len())
+            .field("hw_queues", &q.hub.hctxs.len())
+            .field("elevators", &q.hub.shards.len())
             .finish_non_exhaustive()
     }
 }
@@ -110,69 +60,6 @@ impl fmt::Display for NoSubmitterLeft {
 impl std::error::Error for NoSubmitterLeft {}
 
 impl<P: Send + 'static> Queue<P> {
-    /// Builds a queue.
-    ///
-    /// # Errors
-    /// If the configuration contradicts itself or exceeds a limit.
-    pub fn new(config: Config<P>) -> Result<Self, ConfigError> {
-        config.validate()?;
-        let plan = config.plan();
-        let membership = match &config.tags {
-            Some(tags) => Some(tags.reserve().ok_or(ConfigError::TagUsers)?),
-            None => None,
-        };
-        let (table, credits) = BioTable::new(config.submitters, config.depth);
-        let (mut idle, mut staging, mut senders) = (Vec::new(), Vec::new(), Vec::new());
-        for (id, credit) in (0..config.submitters).map(SubmitterId).zip(credits) {
-            let (producer, protos) = ring(credit.depth());
-            // One ask for each I/O that may be in flight.
-            let (asks_end, asks) = ring(credit.depth());
-            let (sender, receiver) = table.finish_ring(&credit);
-            staging.push((id, Staging { protos, asks }));
-            senders.push(sender);
-            let hw = plan.home(id.0);
-            idle.push(Parts { id, hw, staging: producer, asks: asks_end, receiver, credit });
-        }
-        idle.reverse();
-        let pump_tallies =
-            (0..plan.device.hw_queues + OTHER_TALLIES).map(|_| CachePadded::default()).collect();
-        let lasting = Arc::new(Lasting {
-            table,
-            tallies: senders.iter().map(|_| Arc::default()).collect(),
-            senders: senders.into_boxed_slice(),
-            host: config.host,
-            pump_tallies,
-            control: Control::new(),
-            meters: Meters::new(),
-            ledger: Arc::new(Ledger::new()),
-            pump_mode: config.pump,
-            seats: Seats::new(idle),
-            salvage: Mutex::new(()),
-            membership,
-        });
-        lasting.meters.set(&plan.groups);
-        lasting.ledger.regroup(GroupTree::default().changes(&plan.groups));
-        let mut shared = Shared::build(&plan, Arc::clone(&lasting), lasting.control.version());
-        let devices = config.queues.into_iter().map(|queue| (queue, Instant::ZERO));
-        shared.install(Handover { devices: devices.collect(), staging, waiting: Vec::new() });
-        let root = Root {
-            lasting,
-            current: Mutex::new(Arc::new(shared)),
-            change_state: Mutex::new(ChangeState {
-                plan,
-                past: QueueStats::default(),
-                taken: false,
-            }),
-        };
-        let root = Arc::new(root);
-        // Loom has no weak pointers, and models no queues.
-        #[cfg(not(loom))]
-        if let Some(membership) = &root.lasting.membership {
-            membership.take(Arc::downgrade(&root));
-        }
-        Ok(Self { root })
-    }
-
     /// Registers a submitter: one per thread, like the kernel's software queues. It maps to a hardware queue;
     /// consecutive submitters map to consecutive hardware queues. A submitter that was dropped with I/Os in flight
     /// counts as registered until those are done.
@@ -197,22 +84,9 @@ impl<P: Send + 'static> Queue<P> {
         if self.is_poisoned() {
             return (!q.salvage(now)).then_some(now + SALVAGE_AGAIN);
         }
-        let shard = &q.shards[q.shard_of(hw)];
-        let tally = &q.lasting.pump_tallies[usize::from(hw.0)];
-        let who = q.pump_thread(hw);
-        if q.modes.access == Access::Combining {
-            let by = Caller { id: None, now, home: hw, tally };
-            if q.pump_may_run(hw, who, now) && q.pump(hw, now, tally) {
-                q.kick_and_drive(shard, by);
-            }
-            if shard.gate.due(now) {
-                q.kick_and_drive(shard, by);
-            }
-        } else {
-            q.locked_poll(shard, By { who, now }, hw);
-        }
-        let hctx = &q.hctxs[usize::from(hw.0)];
-        [hctx.pump.deadline(), hctx.next_event(), shard.gate.deadline()].into_iter().flatten().min()
+        q.serve(hw, now);
+        let elevator = q.gate(&q.hub.shards[q.hub.shard_of(hw)]).deadline();
+        q.pump_deadlines(hw).into_iter().chain([elevator]).flatten().min()
     }
 
     /// Does the work that is due anywhere in the queue, for I/Os of submitters that were dropped: no submitter waits
@@ -247,8 +121,8 @@ impl<P: Send + 'static> Queue<P> {
         let state = self.root.change_state();
         let (q, mut stats) = (self.root.current(), state.past);
         q.count_into(&mut stats);
-        q.lasting.tallies.iter().for_each(|tally| stats.add_submitter(tally));
-        q.lasting.pump_tallies.iter().for_each(|tally| stats.add_submitter(tally));
+        q.hub.lasting.tallies.iter().for_each(|tally| stats.add_submitter(tally));
+        q.hub.lasting.pump_tallies.iter().for_each(|tally| stats.add_submitter(tally));
         stats
     }
 
@@ -258,24 +132,24 @@ impl<P: Send + 'static> Queue<P> {
     /// If the device has no such hardware queue.
     #[must_use]
     pub fn tags_in_use(&self, hw: HwQueue) -> u32 {
-        self.root.current().hctxs[usize::from(hw.0)].tags.in_use()
+        self.root.current().hub.hctx(hw).tags.in_use()
     }
 
     /// Budgets in use.
     #[must_use]
     pub fn budgets_in_use(&self) -> u32 {
-        self.root.current().budget.in_use()
+        self.root.current().hub.budget.in_use()
     }
 
     /// For each token pool of the scheduler, the tokens in use and the size of the pool.
     #[must_use]
     pub fn tokens(&self) -> Vec<(u32, u32)> {
-        self.root.current().common.iter().flat_map(|common| common.tokens()).collect()
+        self.root.current().hub.common.iter().flat_map(|common| common.tokens()).collect()
     }
 
     /// Shows the values that the scheduler's governor reports, if it has one, in a fixed order.
     pub fn inspect_governor(&self, out: &mut dyn FnMut(&'static str, u64)) {
-        if let Some(common) = &self.root.current().common {
+        if let Some(common) = &self.root.current().hub.common {
             common.inspect(out);
         }
     }
@@ -286,6 +160,6 @@ impl<P: Send + 'static> Queue<P> {
     /// If the device has no such hardware queue.
     #[must_use]
     pub fn dispatch_busy(&self, hw: HwQueue) -> u8 {
-        self.root.current().hctxs[usize::from(hw.0)].busy().get()
+        self.root.current().hub.hctx(hw).busy().get()
     }
 }

@@ -1,4 +1,4 @@
-//! Tokens and counters that instances of a policy share (`blkmq_sched::Outside`), as the engine keeps them: the bound
+//! Tokens and counters that instances of a policy share (`blkmq_sched::PolicyEnv`), as the engine keeps them: the bound
 //! over all hardware queues, the wake-ups when a token comes back, and the governor's work.
 
 use crate::common;

@@ -9,29 +9,13 @@ use crate::oracle::{Evidence, Oracle};
 use crate::planted::Bug;
 use crate::policies;
 use crate::recording;
-use crate::scenario::{STATS, group_name, some_limits};
+use crate::scenario::{Meddling, STATS, group_name, some_limits};
 use blkmq_core::{Instant, Nanos, Rng};
 use blkmq_engine::{
     Access, Change, Freeze, GroupError, GroupTree, Modes, NoMerges, Plan, Queue, Quiesce,
 };
 use blkmq_sched::{Factory, Options, Scope};
 use std::convert::Infallible;
-
-/// The settings of an operator; its actions are drawn from the seed of the run.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Meddling {
-    /// The number of changes and holds in all.
-    pub most: u32,
-    /// The longest pause between two of them.
-    pub pause: Nanos,
-    /// The longest hold.
-    pub hold: Nanos,
-}
-
-impl Meddling {
-    /// No operator.
-    pub const NONE: Self = Self { most: 0, pause: Nanos::ZERO, hold: Nanos::ZERO };
-}
 
 /// The action under way.
 enum Doing {

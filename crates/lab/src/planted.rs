@@ -8,7 +8,8 @@ use blkmq_core::{HwQueue, Instant, IoMeta, Op, Owner, RequestId, SubmitterId, Ta
 use blkmq_engine::DeviceQueues;
 use blkmq_engine::{BioTable, DeviceQueue, Enqueued, Expiry, Finished, Host, Inflight};
 use blkmq_sched::{
-    At, Cx, DepthLimits, Done, GroupChange, Grown, Note, Outside, Pick, Scheduler, StatsLevel, Used,
+    At, Cx, DepthLimits, Done, GroupChange, Grown, Note, Pick, PolicyEnv, Scheduler, StatsLevel,
+    Used,
 };
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -192,7 +193,7 @@ impl BrokenPolicy {
     fn spoil(&mut self, cx: &Cx<'_>, hw: HwQueue, first: RequestId) -> RequestId {
         match self.bug {
             // The token that was taken for the first request goes with the second.
-            Bug::SwappedPicks => match self.inner.pick(&cx.through(&Lender(cx.outside)), hw) {
+            Bug::SwappedPicks => match self.inner.pick(&cx.through(&Lender(cx.env)), hw) {
                 Pick::Issue(second) => {
                     self.kept = Some(first);
                     second
@@ -208,9 +209,9 @@ impl BrokenPolicy {
 }
 
 /// The outside of a policy that has the token for its pick already.
-struct Lender<'a>(&'a dyn Outside);
+struct Lender<'a>(&'a dyn PolicyEnv);
 
-impl Outside for Lender<'_> {
+impl PolicyEnv for Lender<'_> {
     fn take(&self, _: usize) -> bool {
         true
     }

@@ -8,7 +8,7 @@ use crate::recording;
 use crate::witness::witnessed;
 use crate::{FlushFates, Stamp, Violation};
 use blkmq_core::{HwQueue, Nanos};
-use blkmq_device::testkit::Checked;
+use blkmq_device::contract::Checked;
 use blkmq_engine::{Config, ConfigError, DeviceShape, FlushStats, PumpMode, Queue, QueueStats};
 use blkmq_sched::Scope;
 
@@ -107,7 +107,7 @@ impl Subject {
             .oracle
             .with(|oracle| (oracle.submitted(), oracle.bios(), oracle.busy(), oracle.flushes()));
         let (cancelled, seen) = (stats.cancelled, self.oracle.with(|oracle| oracle.cancelled()));
-        let outside = cancelled.plugged + cancelled.staged;
+        let env = cancelled.plugged + cancelled.staged;
         let tags: u32 =
             (0..self.shape.hw_queues).map(|hw| self.queue.tags_in_use(HwQueue(hw))).sum();
         let merges = stats.merges;
@@ -129,7 +129,7 @@ impl Subject {
             ("completed == submitted", stats.completed == submitted),
             (
                 "inserted == submitted - joined - cancelled outside - needless flushes",
-                stats.inserted == submitted - joined - outside - needless,
+                stats.inserted == submitted - joined - env - needless,
             ),
             (
                 "completed_requests == submitted - merges - cancelled + flushes.surplus",

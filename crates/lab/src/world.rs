@@ -7,7 +7,8 @@
 use crate::costs::Costs;
 use crate::cpu::{Cpu, Plan, Turn};
 use crate::host::Wake;
-use crate::operator::{Meddling, Operator};
+use crate::operator::Operator;
+use crate::scenario::Meddling;
 use crate::timeline::{Timeline, Who};
 use crate::{Bug, Subject, Violation};
 use blkmq_core::{HwQueue, Instant, Nanos, Rng};

@@ -72,7 +72,7 @@ impl<P: Payload> Client<P> {
         pumps: Option<Arc<PumpThreads>>,
         stalls: Stalls<P>,
     ) -> Self {
-        let seat = threads.seat_submitter(submitter.id());
+        let seat = Seat::submitter(threads, submitter.id());
         let (patience, watch) = (Patience::new(waiting), Watch::default());
         Self { submitter, clock, patience, watch, seat, stalls, _pumps: pumps }
     }

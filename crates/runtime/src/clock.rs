@@ -1,7 +1,9 @@
 //! The only file of the product that reads a clock.
 
-// The rule that time is an argument has this one exception.
-#![allow(clippy::disallowed_methods)]
+#![expect(
+    clippy::disallowed_methods,
+    reason = "the rule that time is an argument has this one exception"
+)]
 
 use blkmq_core::Instant;
 use std::time::{SystemTime, UNIX_EPOCH};

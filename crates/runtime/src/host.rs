@@ -4,7 +4,6 @@ use crate::Clock;
 use crate::bell::Bell;
 #[cfg(target_os = "linux")]
 use crate::bell::DeviceFds;
-use crate::seat::Seat;
 use blkmq_core::{HwQueue, SubmitterId};
 use blkmq_engine::{Config, Host, PumpMode};
 use std::io;
@@ -57,21 +56,10 @@ impl Threads {
         false
     }
 
-    /// The seat of the client with this submitter.
-    pub(crate) fn seat_submitter(self: &Arc<Self>, id: SubmitterId) -> Seat {
-        Seat::submitter(Arc::clone(self), id, self.watched_by_submitters())
-    }
-
-    /// The seat of the pump of `hw`, which the calling thread is.
-    pub(crate) fn seat_pump(self: &Arc<Self>, hw: HwQueue) -> Seat {
-        self.pumps[usize::from(hw.0)].enrol();
-        Seat::pump(Arc::clone(self), hw, hw.0..hw.0 + 1)
-    }
-
     /// The hardware queues that a submitter watches: with pump threads none. Otherwise all, because the other clients
     /// of its elevator may sleep while its own requests are at the device; and the number of hardware queues that one
     /// elevator serves may change while it sleeps.
-    fn watched_by_submitters(&self) -> Range<u16> {
+    pub(crate) fn watched_by_submitters(&self) -> Range<u16> {
         match self.pump_mode {
             PumpMode::Thread => 0..0,
             PumpMode::Inline => 0..self.pumps.len() as u16,

@@ -1,6 +1,7 @@
 //! A thread per hardware queue: for blocking clients and for devices that interrupt.
 
 use crate::host::Threads;
+use crate::seat::Seat;
 use crate::waiting::AWAKE_FOR;
 use crate::{Clock, Placement};
 use blkmq_core::HwQueue;
@@ -37,7 +38,7 @@ impl PumpThreads {
             let (queue, threads, stop) = (queue.clone(), Arc::clone(threads), Arc::clone(&stop));
             let body = move || {
                 placement.apply(hw.0);
-                let seat = threads.seat_pump(hw);
+                let seat = Seat::pump(&threads, hw);
                 while !stop.load(Ordering::Acquire) {
                     let next = queue.pump(hw, clock.now());
                     if next.is_some_and(|at| at - clock.now() <= AWAKE_FOR) {

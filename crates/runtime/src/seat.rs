@@ -30,21 +30,24 @@ enum Who {
 }
 
 impl Seat {
-    pub(crate) fn submitter(threads: Arc<Threads>, id: SubmitterId, watches: Range<u16>) -> Self {
+    /// The seat of the client with this submitter.
+    pub(crate) fn submitter(threads: &Arc<Threads>, id: SubmitterId) -> Self {
         Self {
-            threads,
+            threads: Arc::clone(threads),
             who: Who::Submitter(id),
-            watches,
+            watches: threads.watched_by_submitters(),
             #[cfg(target_os = "linux")]
             all: None,
         }
     }
 
-    pub(crate) fn pump(threads: Arc<Threads>, hw: HwQueue, watches: Range<u16>) -> Self {
+    /// The seat of the pump of `hw`, which the calling thread is.
+    pub(crate) fn pump(threads: &Arc<Threads>, hw: HwQueue) -> Self {
+        threads.pump(hw).enrol();
         Self {
-            threads,
+            threads: Arc::clone(threads),
             who: Who::Pump(hw),
-            watches,
+            watches: hw.0..hw.0 + 1,
             #[cfg(target_os = "linux")]
             all: None,
         }

@@ -85,6 +85,10 @@ fn meddle(service: &Service<u64>) {
         ("queue/write_cache", "write back"),
         ("queue/scheduler", "none"),
     ] {
+        // Only a build with comparison modes has locks to choose.
+        if path == "blkmq/access" && service.attribute(path).is_err() {
+            continue;
+        }
         service.set_attribute(path, text).expect("accepted");
         let value = service.attribute(path).expect("there is such an attribute");
         assert!(value == text || value.contains(&format!("[{text}]")), "{path}={text}: {value}");

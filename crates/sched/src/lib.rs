@@ -9,7 +9,7 @@
 //!
 //! ```
 //! use blkmq_core::{HwQueue, Instant, IoMeta, Op};
-//! use blkmq_sched::{At, Cx, Nothing, Options, Pick, Requests, Shape, registry};
+//! use blkmq_sched::{At, Cx, NoEnv, Options, Pick, Requests, Shape, registry};
 //!
 //! let factory = registry::find("mq-deadline").expect("it is in the registry");
 //! let shape = Shape { slots: 4, nr_requests: 4, hw_depth: 1, hw_queues: 1, rotational: true };
@@ -20,7 +20,7 @@
 //! let mut requests = Requests::new(shape.slots);
 //! let far = requests.alloc(IoMeta::new(Op::Read, 8000, 8)).expect("a slot is free");
 //! let near = requests.alloc(IoMeta::new(Op::Read, 16, 8)).expect("a slot is free");
-//! let cx = Cx::new(Instant::ZERO, &requests, &Nothing);
+//! let cx = Cx::new(Instant::ZERO, &requests, &NoEnv);
 //! policy.insert(&cx, far, At::Tail);
 //! policy.insert(&cx, near, At::Tail);
 //! assert_eq!(policy.pick(&cx, HwQueue(0)), Pick::Issue(near));
@@ -44,8 +44,8 @@
 //!    you deviate from a model.
 //! 5. Add one line to [`registry::ALL`]. The command line, the conformance suite, the
 //!    comparisons and the documentation find it there; there is no second list.
-//! 6. Write the naive O(n) twin from your page into `testkit/naive/`, with a line in its table, and the
-//!    differential test covers your policy; it fails until there is one.
+//! 6. Write the naive O(n) twin from your page into `tests/naive/`, with a line in its table. The differential test
+//!    compares both; it fails until there is a twin and a test for it there.
 //!
 //! [`RequestId::index`]: blkmq_core::RequestId::index
 
@@ -56,22 +56,24 @@ extern crate alloc;
 
 pub mod bfq;
 pub mod deadline;
+mod env;
 pub mod group_stats;
 mod groups;
 pub mod index;
 pub mod kyber;
 pub mod none;
 mod options;
-mod outside;
 mod policy;
 pub mod registry;
 mod requests;
+mod shape;
 #[cfg(feature = "testkit")]
 pub mod testkit;
 
+pub use env::{Common, Governor, NoEnv, PolicyEnv, StatsLevel};
 pub use group_stats::{Flow, GroupIo, GroupStats, Reading, Tallies, Tally};
 pub use groups::{About, Direction, Event, GroupChange, Note};
 pub use options::{Attribute, OptionError, Options, Unit};
-pub use outside::{Common, Governor, Nothing, Outside, StatsLevel};
-pub use policy::{At, Cx, DepthLimits, Done, Factory, Grown, Pick, Scheduler, Scope, Shape, Used};
+pub use policy::{At, Cx, DepthLimits, Done, Factory, Grown, Pick, Scheduler, Scope, Used};
 pub use requests::Requests;
+pub use shape::Shape;

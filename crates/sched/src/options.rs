@@ -57,6 +57,19 @@ pub struct Attribute {
     pub help: &'static str,
 }
 
+impl Attribute {
+    /// In the order of a table's columns, with the range last but one.
+    pub(crate) const fn new(
+        name: &'static str,
+        unit: Unit,
+        default: i64,
+        (min, max): (i64, i64),
+        help: &'static str,
+    ) -> Self {
+        Self { name, unit, default, min, max, help }
+    }
+}
+
 /// Values for the attributes of one policy: those set by the user, and defaults.
 #[derive(Clone, Debug)]
 pub struct Options {
@@ -155,6 +168,19 @@ impl Options {
         self.set[at].then(|| self.values[at])
     }
 
+    /// Calls `set` with the default of every attribute, and then with every value that the user gave, both in the order
+    /// of the table: of two attributes that are one setting in two units, the given one holds. `set` returns false for
+    /// a name that it does not know; that is a bug in the policy.
+    pub(crate) fn apply(&self, mut set: impl FnMut(&'static str, i64) -> bool) {
+        let defaults = self.attributes.iter().map(|a| (a.name, a.default));
+        let given = self.attributes.iter().zip(&self.values).zip(&self.set);
+        let given = given.filter(|(_, set)| **set).map(|((a, value), _)| (a.name, *value));
+        for (name, value) in defaults.chain(given) {
+            let known = set(name, value);
+            assert!(known, "{name} is listed but cannot be set");
+        }
+    }
+
     fn position(&self, name: &str) -> usize {
         self.attributes
             .iter()
@@ -168,8 +194,8 @@ mod tests {
     use super::*;
 
     const TWO: &[Attribute] = &[
-        Attribute { name: "depth", unit: Unit::Count, default: 4, min: 1, max: 9, help: "" },
-        Attribute { name: "front", unit: Unit::Flag, default: 1, min: 0, max: 1, help: "" },
+        Attribute::new("depth", Unit::Count, 4, (1, 9), ""),
+        Attribute::new("front", Unit::Flag, 1, (0, 1), ""),
     ];
 
     #[test]
@@ -179,6 +205,23 @@ mod tests {
         assert_eq!(options.given("depth"), Some(1));
         assert_eq!(options.given("front"), None);
         assert_eq!(options.get("front"), 1);
+    }
+
+    #[test]
+    fn given_values_are_applied_after_every_default() {
+        let options = Options::parse(TWO, "depth=7").expect("a number");
+        let mut calls = Vec::new();
+        options.apply(|name, value| {
+            calls.push((name, value));
+            true
+        });
+        assert_eq!(calls, [("depth", 4), ("front", 1), ("depth", 7)]);
+    }
+
+    #[test]
+    #[should_panic(expected = "front is listed but cannot be set")]
+    fn an_attribute_that_the_policy_does_not_know_is_a_bug() {
+        Options::defaults(TWO).apply(|name, _| name == "depth");
     }
 
     #[test]

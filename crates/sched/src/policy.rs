@@ -1,8 +1,8 @@
 //! The contract between the engine and a policy, and nothing else.
 
 use crate::{
-    About, Attribute, Common, Event, GroupChange, Note, Options, Outside, Requests, StatsLevel,
-    Tallies,
+    About, Attribute, Common, Event, GroupChange, Note, Options, PolicyEnv, Requests, Shape,
+    StatsLevel, Tallies,
 };
 use alloc::boxed::Box;
 use blkmq_core::{HwQueue, Instant, IoMeta, IoResult, Owner, RequestId};
@@ -17,7 +17,7 @@ pub struct Cx<'a> {
     /// The requests, by id. Read-only: only the engine changes them.
     pub requests: &'a Requests,
     /// State shared with other instances, and the receiver of notes.
-    pub outside: &'a dyn Outside,
+    pub env: &'a dyn PolicyEnv,
     /// The level of detail of notes about groups.
     pub stats: StatsLevel,
     /// Tallies that sum notes, if there are any.
@@ -27,18 +27,18 @@ pub struct Cx<'a> {
 impl<'a> Cx<'a> {
     /// A context for the time `now`.
     #[inline]
-    pub fn new(now: Instant, requests: &'a Requests, outside: &'a impl Outside) -> Self {
-        Self { now, requests, outside, stats: outside.stats(), sums: outside.sums() }
+    pub fn new(now: Instant, requests: &'a Requests, env: &'a impl PolicyEnv) -> Self {
+        Self { now, requests, env, stats: env.stats(), sums: env.sums() }
     }
 
     /// The same context with another environment, which sees what the policy asks and notes. It does not see notes
     /// that are summed in tallies.
     #[must_use]
-    pub fn through<'b>(&self, outside: &'b dyn Outside) -> Cx<'b>
+    pub fn through<'b>(&self, env: &'b dyn PolicyEnv) -> Cx<'b>
     where
         'a: 'b,
     {
-        Cx { outside, ..*self }
+        Cx { env, ..*self }
     }
 
     /// Notes an event of a group.
@@ -48,13 +48,13 @@ impl<'a> Cx<'a> {
     pub fn note(&self, about: About, what: Event) {
         match self.sums {
             Some(sums) => sums.borrow_mut().add(about, what),
-            None => self.note_outside(&Note { about, what }),
+            None => self.note_in_env(&Note { about, what }),
         }
     }
 
     #[inline(never)]
-    fn note_outside(&self, note: &Note) {
-        self.outside.note(note);
+    fn note_in_env(&self, note: &Note) {
+        self.env.note(note);
     }
 }
 
@@ -99,7 +99,7 @@ pub enum Pick {
     WaitUntil(Instant),
     /// Requests are held back until a request in flight completes.
     WaitCompletion,
-    /// Requests are held back until a token comes back that [`take`](Outside::take) has refused in this call.
+    /// Requests are held back until a token comes back that [`take`](PolicyEnv::take) has refused in this call.
     WaitToken,
 }
 
@@ -248,21 +248,6 @@ pub enum Scope {
     Queue,
     /// One per hardware queue; they share no order (none, kyber).
     HwQueue,
-}
-
-/// The dimensions that a policy is built for.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Shape {
-    /// Request indices are below this. Side tables of this size never grow.
-    pub slots: u32,
-    /// Scheduler tags per hardware queue (`nr_requests`).
-    pub nr_requests: u32,
-    /// Driver tags per hardware queue (`hw_queue_depth`).
-    pub hw_depth: u32,
-    /// The hardware queues that this instance serves.
-    pub hw_queues: u16,
-    /// The device reports itself as rotational.
-    pub rotational: bool,
 }
 
 /// One line of the registry. All code that offers policies by name iterates over these.

@@ -3,8 +3,9 @@
 //! The seed draws options, workload and steps. On a difference the message names the seed, the options and
 //! the step; `ONE_SEED` below reruns it alone.
 
+use crate::naive;
 use blkmq_core::Rng;
-use blkmq_sched::testkit::{Driver, Event, LocalOutside, Script, naive};
+use blkmq_sched::testkit::{Driver, Event, LocalEnv, Script};
 use blkmq_sched::{Factory, Options, Pick, Shape, registry};
 use std::fmt::Debug;
 
@@ -17,19 +18,19 @@ const DRAINING: (usize, usize) = (300, 50);
 
 fn pair(factory: &Factory, shape: &Shape, options: &str) -> (Driver, Driver) {
     let (twin, common) = naive::twin(factory.name)
-        .unwrap_or_else(|| panic!("{} has no twin in testkit/naive", factory.name));
+        .unwrap_or_else(|| panic!("{} has no twin in tests/naive", factory.name));
     let parsed = Options::parse(factory.attributes, options).expect("drawn from the table");
-    let outside = LocalOutside::sharing(common, factory, shape, &parsed);
+    let env = LocalEnv::sharing(common, factory, shape, &parsed);
     (
         Driver::of_shape(factory, shape, options),
-        Driver::with_outside(twin(shape, &parsed), shape.slots, outside),
+        Driver::with_env(twin(shape, &parsed), shape.slots, env),
     )
 }
 
 /// The shared state, without counters, which are each policy's own.
 fn shared(driver: &Driver) -> impl PartialEq + Debug {
-    let outside = driver.outside();
-    (outside.inspect(), [outside.tokens(), outside.out()], outside.due())
+    let env = driver.env();
+    (env.inspect(), [env.tokens(), env.out()], env.due())
 }
 
 /// Every other seed has owners in groups, and every third a rotating device.
@@ -48,7 +49,7 @@ fn compare(factory: &Factory, seed: u64) -> (u32, u32) {
     let (mut issued, mut refused) = (0, 0);
     for nth in 0..STEPS {
         let draining = nth % DRAINING.0 >= DRAINING.0 - DRAINING.1;
-        [&policy, &twin].into_iter().for_each(|driver| driver.outside().set_draining(draining));
+        [&policy, &twin].into_iter().for_each(|driver| driver.env().set_draining(draining));
         let step = script.step();
         let (got, expected) = (policy.apply(step), twin.apply(step));
         let at = format!("{} seed {seed} options '{options}' step {nth}: {step:?}", factory.name);

@@ -1,12 +1,15 @@
 //! [`UringDevice`]: an open file with its limits, from which hardware queues are made.
 
+use crate::extents;
 use crate::queue::UringQueue;
 use crate::ring::Ring;
 use crate::target::Target;
 use crate::{OpenError, Options};
 use blkmq_buf::{BufferPool, IoBuf};
+use blkmq_core::Extent;
 use blkmq_engine::{BlockDevice, DEFAULT_TIMEOUT, DeviceQueues, DeviceShape};
 use std::io;
+use std::ops::Range;
 use std::path::Path;
 
 /// An open file or block device.
@@ -91,6 +94,16 @@ impl UringDevice {
         if !self.pools.iter().any(|known| known.is_same(pool)) {
             self.pools.push(pool.clone());
         }
+    }
+
+    /// The stored and unstored stretches of `range`, which is in bytes: at least one, at most `most`, and so perhaps
+    /// not all of it. A file system that does not know holes, and a block device, say that all of it is stored.
+    /// O(`most`) system calls.
+    ///
+    /// # Errors
+    /// If the file cannot be asked.
+    pub fn extents(&self, range: Range<u64>, most: usize) -> io::Result<Vec<Extent>> {
+        extents::of_file(&self.target.file, range, most)
     }
 
     /// Makes the hardware queues, `shape.hw_queues` of them, each with a ring of its own.

@@ -65,6 +65,7 @@
 
 mod device;
 mod error;
+mod extents;
 mod factory;
 mod layout;
 mod lock;

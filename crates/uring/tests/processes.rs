@@ -2,10 +2,12 @@
 
 #![cfg(target_os = "linux")]
 
-mod common;
+// The part of `common` that needs no service.
+#[path = "common/files.rs"]
+mod files;
 
 use blkmq_uring::UringDevice;
-use common::{BLOCK, TempFile, open};
+use files::{BLOCK, TempFile, open};
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::{Mutex, PoisonError};

@@ -1,9 +1,30 @@
 //! Rates of I/O, read from the JSON of fio and of `blkmq bench`, sorted into cells.
 
-use super::plan::Fio;
 use crate::Result;
 use serde_json::Value;
 use std::collections::BTreeMap;
+
+/// The form in which fio does the work of one thread.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Fio {
+    /// One I/O at a time, fio's default.
+    Plain,
+    /// In batches of 8. Its null engine then does not even see single I/Os.
+    Batched,
+}
+
+impl Fio {
+    /// Both forms.
+    pub(super) const ALL: [Self; 2] = [Self::Plain, Self::Batched];
+
+    /// The name in place of an access, which fio does not have.
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::Plain => "fio",
+            Self::Batched => "fio, batches of 8",
+        }
+    }
+}
 
 /// The subject of a measurement: one line of a table.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]

@@ -16,11 +16,11 @@ mod plan;
 mod report;
 mod targets;
 
-use crate::shell::{Cmd, is_installed};
+use crate::shell::{Cmd, build, is_installed};
 use crate::{Result, interop};
-use figures::{Cell, Figures, Workload};
+use figures::{Cell, Figures, Fio, Workload};
 use machine::Machine;
-use plan::{Fio, Plan};
+use plan::Plan;
 use std::path::PathBuf;
 
 /// `cargo xtask bench [--test-size] [--out DIR]`, or `cargo xtask bench --instructions [--bless]`
@@ -49,14 +49,6 @@ pub(crate) fn main(args: &[String]) -> Result<()> {
     std::fs::write(stem.with_extension("md"), markdown)?;
     println!("bench: written to {}.json and .md", stem.display());
     Ok(())
-}
-
-/// Builds the binary that is measured.
-///
-/// # Errors
-/// If it does not build.
-pub(crate) fn build() -> Result<()> {
-    Cmd::new("cargo build --profile dist -p blkmq-cli").run()
 }
 
 /// Runs every command of the plan and collects the rates.

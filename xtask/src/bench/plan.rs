@@ -1,6 +1,6 @@
 //! The exact commands of the comparison set, at full size and small.
 
-use super::figures::{Cell, Workload};
+use super::figures::{Cell, Fio, Workload};
 use crate::shell::{BLKMQ, Cmd};
 
 /// Policies that are compared, by cost, with having no block layer at all.
@@ -21,28 +21,6 @@ const BATCHES: &str = "--iodepth_batch_submit=8 --iodepth_batch_complete=8";
 /// The load of the published measurement of one lock: 512 B reads, four in flight, four at a time (seed 001).
 const PUBLISHED: &str = "--rw=randread --bs=512 --iodepth=4 --iodepth_batch_submit=4 \
                          --iodepth_batch_complete=4 --gtod_reduce=1";
-
-/// The form in which fio does the work of one thread.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Fio {
-    /// One I/O at a time, fio's default.
-    Plain,
-    /// In batches of 8. Its null engine then does not even see single I/Os.
-    Batched,
-}
-
-impl Fio {
-    /// Both forms.
-    pub(super) const ALL: [Self; 2] = [Self::Plain, Self::Batched];
-
-    /// The name in place of an access, which fio does not have.
-    pub(super) fn name(self) -> &'static str {
-        match self {
-            Self::Plain => "fio",
-            Self::Batched => "fio, batches of 8",
-        }
-    }
-}
 
 /// The size of the comparison.
 pub(super) struct Plan {

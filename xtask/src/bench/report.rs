@@ -1,8 +1,8 @@
 //! The result of a run as Markdown for people and as JSON for programs. Both hold the same.
 
-use super::figures::{Cell, Figures, Workload};
+use super::figures::{Cell, Figures, Fio, Workload};
 use super::machine::Machine;
-use super::plan::{Fio, Plan, SCHEDULERS};
+use super::plan::{Plan, SCHEDULERS};
 use super::targets::targets;
 use serde_json::{Value, json};
 

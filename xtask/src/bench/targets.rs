@@ -1,7 +1,7 @@
 //! The project's targets of speed, as ratios of two measured cells.
 
-use super::figures::{Cell, Figures, Workload};
-use super::plan::{CONTENDED, Fio, Plan, SCHEDULERS};
+use super::figures::{Cell, Figures, Fio, Workload};
+use super::plan::{CONTENDED, Plan, SCHEDULERS};
 
 /// The least number of cores of a large machine, of which more is required.
 const MANY: u32 = 16;

@@ -1,4 +1,5 @@
-//! NBD: real clients against the server of the example `nbd_server`.
+//! NBD: real clients against the server of the example `nbd_server`. What holds for any server is used for `blkmq serve`
+//! as well (`serve.rs`).
 
 use super::Outcome;
 use crate::Result;
@@ -38,7 +39,11 @@ pub(super) fn info() -> Result<Outcome> {
 
 /// nbdcopy copies random data to the server and back: over several connections, over one, and one request at a time.
 pub(super) fn copy() -> Result<Outcome> {
-    let server = Server::example("copy", DEVICE)?;
+    copies(&Server::example("copy", DEVICE)?)
+}
+
+/// The check of [`copy`], for a server of 256 MiB.
+pub(super) fn copies(server: &Server) -> Result<Outcome> {
     let (from, to, uri) = (server.path("from"), server.path("to"), server.uri(""));
     for options in ["", "--connections=1", "--synchronous"] {
         let mut data = Vec::new();
@@ -57,7 +62,11 @@ pub(super) fn copy() -> Result<Outcome> {
 
 /// qemu-io finds the patterns that it wrote, with FUA on every write and without, and zeroes where it discarded.
 pub(super) fn qemu() -> Result<Outcome> {
-    let server = Server::example("qemu", DEVICE)?;
+    patterns(&Server::example("qemu", DEVICE)?)
+}
+
+/// The check of [`qemu`], for any server.
+pub(super) fn patterns(server: &Server) -> Result<Outcome> {
     let steps = [
         "write -P 0xab 1M 3M",
         "read -P 0xab 1M 3M",
@@ -87,7 +96,11 @@ pub(super) fn qemu() -> Result<Outcome> {
 
 /// fio reads the data that it wrote last, with one connection and with several in separate regions.
 pub(super) fn fio() -> Result<Outcome> {
-    let server = Server::example("fio", DEVICE)?;
+    verifies(&Server::example("fio", DEVICE)?)
+}
+
+/// The check of [`fio`], for a server of 256 MiB.
+pub(super) fn verifies(server: &Server) -> Result<Outcome> {
     for jobs in ["--numjobs=1 --size=64m", "--numjobs=4 --size=32m --offset_increment=32m"] {
         let uri = server.uri("");
         let options = "--bssplit=4k/80:64k/15:1m/5 --iodepth=32 --rw=randrw";

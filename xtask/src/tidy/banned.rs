@@ -55,10 +55,10 @@ const BANS: &[Ban] = &[
             // The planted bugs are of threads, too.
             let programs = ["/examples/", "planted/src/"];
             place.is_test
-                || place.is_in(&["runtime", "cli"])
+                || place.is_in(&["runtime", "server", "cli"])
                 || programs.iter().any(|part| place.path.contains(part))
         },
-        remedy: "the engine is passive; threads are started in crates/runtime or crates/cli",
+        remedy: "the engine is passive; threads are started in crates/runtime, crates/server or crates/cli",
     },
     Ban {
         names: &["std::sync", "core::sync", "alloc::sync"],

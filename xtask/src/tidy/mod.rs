@@ -5,6 +5,8 @@
 
 mod attributes;
 mod banned;
+mod circles;
+mod comparison;
 mod dependencies;
 mod edges;
 pub(crate) mod lexer;
@@ -25,6 +27,8 @@ type Rule = fn(&Tree, &mut Vec<Finding>);
 /// Every rule; adding one here is all it takes.
 const RULES: &[Rule] = &[
     edges::check,
+    circles::check,
+    comparison::check,
     attributes::check,
     size::check,
     banned::check,

@@ -20,13 +20,13 @@ fn check_registry(tree: &Tree, krate: &str, registry: &File, out: &mut Vec<Findi
     let modules = registered(registry);
     if modules.is_empty() {
         let what = "no registry line found".into();
-        out.push(registry.finding(1, what, "list them as ALL: [...] = &[&module::FACTORY, ...];"));
+        out.push(registry.finding(1, what, "name its module::FACTORY, or module::ABOUT"));
     }
     for (at, module) in modules {
         let line = registry.line(at);
         let Some(name) = public_name(tree, krate, module) else {
             let what = format!("module {module} does not give its name");
-            out.push(registry.finding(line, what, "set name: \"...\" in its FACTORY"));
+            out.push(registry.finding(line, what, "set name: \"...\" in its FACTORY or ABOUT"));
             continue;
         };
         let page = format!("crates/{krate}/doc/{name}.md");
@@ -38,22 +38,19 @@ fn check_registry(tree: &Tree, krate: &str, registry: &File, out: &mut Vec<Findi
     }
 }
 
-/// The modules named in the value of `ALL`, with their offsets: `none` in `&none::FACTORY`.
+/// The modules that the registry names, with their offsets: `none` in `&none::FACTORY`, `null` in `null::ABOUT`.
 fn registered(registry: &File) -> Vec<(usize, &str)> {
-    let code = registry.rust.as_ref().map_or("", |rust| rust.masked.code.as_str());
-    let Some(start) = code.find("ALL:").and_then(|at| Some(at + code[at..].find('=')?)) else {
-        return Vec::new();
-    };
-    let end = code[start..].find(';').map_or(code.len(), |len| start + len);
-    let mut modules = Vec::new();
-    let mut at = start;
-    for entry in code[start..end].split([',', '[', ']']) {
-        let path = entry.trim_start_matches(['&', ' ', '\n', '=']);
-        if let Some((module, _)) = path.split_once("::") {
-            modules.push((at + entry.len() - path.len(), module));
-        }
-        at += entry.len() + 1;
-    }
+    let Some(rust) = &registry.rust else { return Vec::new() };
+    let code = rust.masked.code.as_str();
+    let ends = ["::FACTORY", "::ABOUT"].iter().flat_map(|tail| code.match_indices(tail));
+    let mut modules =
+        Vec::from_iter(ends.filter(|(at, _)| !rust.scopes.is_test(*at)).map(|(at, _)| {
+            let from =
+                code[..at].rfind(|c: char| !c.is_alphanumeric() && c != '_').map_or(0, |at| at + 1);
+            (from, &code[from..at])
+        }));
+    modules.sort_unstable();
+    modules.dedup_by_key(|(_, module)| *module);
     modules
 }
 

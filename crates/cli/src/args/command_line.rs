@@ -66,21 +66,6 @@ fn looks_like_option(word: &str) -> bool {
     second.is_some_and(|c| c == '-' || c.is_ascii_alphabetic())
 }
 
-/// The words of `blkmq` and this command with `args`, quoted so that a shell reads them back.
-pub fn quote(command: &str, args: &[String]) -> String {
-    let plain = |c: char| c.is_ascii_alphanumeric() || "-_=./:,+%@".contains(c);
-    let mut line = format!("blkmq {command}");
-    for arg in args {
-        line.push(' ');
-        if !arg.is_empty() && arg.chars().all(plain) {
-            line.push_str(arg);
-        } else {
-            line.push_str(&format!("'{}'", arg.replace('\'', r"'\''")));
-        }
-    }
-    line
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -117,11 +102,5 @@ mod tests {
     fn unknown_options_name_their_neighbours() {
         let message = words("--iodpeth=3").expect_err("unknown").to_string();
         assert!(message.starts_with("--iodpeth: unknown option; nearest: iodepth"), "{message}");
-    }
-
-    #[test]
-    fn the_command_is_quoted_for_a_shell() {
-        let args = ["--name=it's", "", "--bs=4k"].map(String::from);
-        assert_eq!(quote("bench", &args), r"blkmq bench '--name=it'\''s' '' --bs=4k");
     }
 }

@@ -2,7 +2,7 @@
 //! `${VARIABLE}` from the environment.
 
 use super::options;
-use super::sections::Section;
+use super::section::Section;
 use super::setting::{Origin, Setting};
 use crate::bounded;
 use crate::error::UsageError;

@@ -1,17 +1,20 @@
 //! From the words of a command line, and of job files, to a [`Plan`].
 //!
-//! [`options`] is the one table of accepted options; parsing, help and error messages come from it. [`command_line`]
-//! and [`job_file`] find out only which option was given with which value and where, [`sections`] to which job it
-//! belongs, and [`drafts`] collect the meaning until it can be checked as a whole.
+//! [`options`] is the one table of accepted options; parsing, error messages and the [`definition`](mod@definition) from
+//! which clap makes help come from it. [`command_line`] and [`job_file`] find out only which option was given with which
+//! value and where, [`sections`] to which job it belongs, and [`drafts`] collect the meaning until it can be checked as
+//! a whole.
 
 mod command_line;
+mod definition;
 mod drafts;
-mod help;
 mod job_draft;
 mod job_file;
-pub mod nearest;
-mod options;
+mod nearest;
+pub mod options;
+mod quote;
 mod run_draft;
+mod section;
 mod sections;
 mod setting;
 mod value;
@@ -19,7 +22,9 @@ mod verify_draft;
 
 use crate::error::UsageError;
 use crate::plan::{Plan, Time};
-pub use help::help;
+pub use definition::definition;
+pub use nearest::nearest;
+pub use quote::quote;
 
 /// A parsed command line of `blkmq bench` or `blkmq sim`.
 #[derive(Debug)]

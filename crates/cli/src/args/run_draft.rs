@@ -1,6 +1,6 @@
 //! The options for the runs as a whole, and the plan that they make together with the jobs.
 
-use super::command_line;
+use super::quote::quote;
 use crate::devices;
 use crate::error::UsageError;
 use crate::plan::{
@@ -161,7 +161,7 @@ impl RunDraft {
             }),
             annotations: self.annotations,
             notes,
-            command: command_line::quote(self.time.command(), args),
+            command: quote(self.time.command(), args),
             default_matrix: args.is_empty(),
             dry_run: self.dry_run,
         };

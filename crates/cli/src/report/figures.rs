@@ -1,9 +1,10 @@
 //! The columns of a comparison, named and formatted once for the terminal and for the page.
 
 use super::label::{Varying, scheduler};
-use super::model::{Report, Run, ratio};
+use super::model::{Report, Run};
 use super::number::{bandwidth, bytes, count, nanos, percent};
 use super::percentile::Percentile;
+use super::ratio::ratio;
 use super::text_table::Align;
 
 /// One column.

@@ -4,7 +4,7 @@
 //! where all groups had I/O to do throughout. The scheduler's counts cover the whole life of the queue, ramp
 //! included, and are about requests, in which I/Os may be merged.
 
-use super::model::ratio;
+use super::ratio::ratio;
 use blkmq_sched::Reading;
 
 /// The groups of a run, if it had any or if the root has counts.

@@ -1,8 +1,9 @@
 //! The columns of the table of a run's groups, named and formatted once for the terminal and for the page.
 
 use super::group::Groups;
-use super::model::{Run, ratio};
+use super::model::Run;
 use super::number::{bandwidth, count, nanos, percent};
+use super::ratio::ratio;
 use super::text_table::Align;
 
 /// A name, its meaning, and whether the column holds words or figures.

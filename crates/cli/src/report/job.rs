@@ -3,7 +3,7 @@
 //! A job may stand for several threads (fio's `group_reporting`); `members` is their number. This file does not know
 //! how the figures are printed.
 
-use super::model::ratio;
+use super::ratio::ratio;
 use blkmq_core::Histogram;
 pub use blkmq_lab::workload::{Batches, Levels};
 

@@ -22,6 +22,7 @@
 //! `eta` 0, `latency_target` 0, `latency_window` 0, `latency_percentile` 100. There is no `disk_util`, and no
 //! `percentile` where no I/O was timed, again as in fio.
 
+mod map;
 mod queues;
 mod schema;
 mod style;

@@ -23,6 +23,7 @@ pub mod markup;
 pub mod number;
 mod output;
 mod percentile;
+mod ratio;
 #[cfg(test)]
 pub(crate) mod sample;
 pub mod svg;

@@ -6,6 +6,7 @@
 use super::group::Groups;
 use super::job::{Direction, JobResult, Latency};
 use super::machine::Machine;
+use super::ratio::ratio;
 use blkmq_device::Span;
 use blkmq_lab::workload::Series;
 
@@ -336,11 +337,6 @@ impl Run {
     fn directions(&self) -> impl Iterator<Item = &Direction> {
         self.jobs.iter().flat_map(|j| [&j.read, &j.write, &j.trim])
     }
-}
-
-/// `part / whole`, and 0 if the whole is 0.
-pub(super) fn ratio(part: f64, whole: f64) -> f64 {
-    if whole > 0.0 { part / whole } else { 0.0 }
 }
 
 #[cfg(test)]

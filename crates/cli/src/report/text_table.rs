@@ -1,5 +1,7 @@
 //! Columns of text, aligned with spaces: for terminals, mails and diffs. Knows nothing of benchmarks.
 
+use unicode_width::UnicodeWidthStr;
+
 /// The edge to which the cells of a column are aligned.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Align {
@@ -34,8 +36,8 @@ impl TextTable {
     pub fn render(&self) -> String {
         let widths: Vec<usize> = (0..self.columns.len())
             .map(|c| {
-                let cells = self.rows.iter().map(|row| row[c].chars().count());
-                cells.chain([self.columns[c].0.chars().count()]).max().unwrap_or(0)
+                let cells = self.rows.iter().map(|row| row[c].width());
+                cells.chain([self.columns[c].0.width()]).max().unwrap_or(0)
             })
             .collect();
         let mut out = String::new();
@@ -52,9 +54,11 @@ impl TextTable {
     fn line(&self, out: &mut String, cells: &[String], widths: &[usize]) {
         let padded =
             cells.iter().zip(widths).zip(&self.columns).map(|((cell, &width), (_, align))| {
+                // The formatter counts letters, of which some are two columns wide and some none.
+                let space = " ".repeat(width - cell.width());
                 match align {
-                    Align::Left => format!("{cell:<width$}"),
-                    Align::Right => format!("{cell:>width$}"),
+                    Align::Left => format!("{cell}{space}"),
+                    Align::Right => format!("{space}{cell}"),
                 }
             });
         out.push_str(padded.collect::<Vec<_>>().join("  ").trim_end());
@@ -79,6 +83,18 @@ mod tests {
         table.row(&["a".into(), "1".into()]);
         table.row(&["longer\n".into(), "12.3k".into()]);
         let expected = "name      IOPS\n-------  -----\na            1\nlonger?  12.3k\n";
+        assert_eq!(table.render(), expected);
+    }
+
+    /// A path in a table may hold letters that are two columns wide, or none.
+    #[test]
+    fn a_cell_is_as_wide_as_a_terminal_shows_it() {
+        let mut table =
+            TextTable::new(vec![("file".into(), Align::Left), ("n".into(), Align::Right)]);
+        for cell in ["\u{65e5}\u{672c}", "e\u{301}t\u{e9}", "abcde"] {
+            table.row(&[cell.into(), "1".into()]);
+        }
+        let expected = "file   n\n-----  -\n\u{65e5}\u{672c}   1\ne\u{301}t\u{e9}    1\nabcde  1\n";
         assert_eq!(table.render(), expected);
     }
 }

@@ -1,26 +1,13 @@
 //! The runs that show a claim: each is a command line of `blkmq bench`, so that a doubtful reader can repeat a row.
 
 use super::args::Wanted;
-use super::model::{Setting, Variant};
+use super::model::{Case, Setting, Variant};
 use super::name::Name;
-use super::run::REPETITIONS;
 use crate::plan;
 use blkmq_core::Nanos;
 
-/// A run.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Case {
-    /// How the step is done: as before, as proposed or as here.
-    pub variant: Variant,
-    /// The options of the variant.
-    pub how: &'static str,
-    /// The scheduler.
-    pub scheduler: &'static str,
-    /// The varied quantity.
-    pub setting: Setting,
-    /// The arguments behind `blkmq bench`.
-    pub args: Vec<String>,
-}
+/// Runs of each row.
+pub const REPETITIONS: u32 = 5;
 
 /// A variant of a step, and its options.
 type Way = (Variant, &'static str);
@@ -238,24 +225,17 @@ fn statistics(threads: &[u32]) -> Vec<Case> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::args::{Request, parse};
+    use super::super::args::tests::wanted;
     use super::*;
     use crate::args;
     use crate::plan::Time;
 
     const DISK: &str = "null,irqmode=2,submit_queues=8,hw_queue_depth=16";
 
-    fn wanted(line: &str) -> Wanted {
-        let words = Vec::from_iter(line.split_whitespace().map(String::from));
-        match parse(&words) {
-            Ok(Request::Run(wanted)) => wanted,
-            other => panic!("{line}: {other:?}"),
-        }
-    }
-
     #[test]
     fn what_is_compared_stands_together_before_first() {
-        for (word, name) in Name::ALL {
+        for name in Name::ALL {
+            let word = name.word();
             let cases = cases(name, &wanted("--runtime=1250ms"), 4, DISK);
             assert!(!cases.is_empty(), "{word}");
             for case in &cases {
@@ -289,14 +269,14 @@ mod tests {
     #[test]
     fn each_claim_has_a_workload_in_words() {
         let wanted = wanted("--runtime=2500ms");
-        let said = Name::ALL.map(|(_, name)| workload(name, &wanted));
+        let said = Name::ALL.map(|name| workload(name, &wanted));
         assert!(said.iter().all(|text| text.ends_with(" of 500ms each") && text.is_ascii()));
         assert!(said[0].contains("512 bytes") && said[3].contains("5 ms"));
     }
 
     #[test]
     fn every_command_is_one_run_of_bench() {
-        let all = Name::ALL.iter().flat_map(|(_, name)| cases(*name, &wanted(""), 2, DISK));
+        let all = Name::ALL.iter().flat_map(|name| cases(*name, &wanted(""), 2, DISK));
         let mut seen = 0;
         for case in all {
             let Ok(args::Request::Plan(plan)) = args::parse(&case.args, Time::Real) else {

@@ -201,7 +201,7 @@ mod tests {
         assert!(said(32).contains("enough of them") && !said(32).contains("spins"));
         let guest = Machine { hypervisor: Some("KVM".into()), ..machine(32) };
         assert!(limits(&contention, &guest)[1].starts_with("This is a guest (KVM)"));
-        for (word, name) in Name::ALL {
+        for (word, name) in Name::ALL.map(|name| (name.word(), name)) {
             let other = Experiment { name, ..contention.clone() };
             assert!(!limits(&other, &machine(2)).is_empty(), "{word}");
         }

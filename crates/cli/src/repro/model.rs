@@ -2,7 +2,6 @@
 //!
 //! A figure that follows from other figures is a method and not a field.
 
-use super::cases::Case;
 use super::metric::Metric;
 use super::name::Name;
 use crate::report::job::JobResult;
@@ -37,6 +36,21 @@ pub struct Experiment {
     pub timelines: Vec<Timeline>,
     /// Notes for the reader, a sentence each.
     pub notes: Vec<String>,
+}
+
+/// A run.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Case {
+    /// How the step is done: as before, as proposed or as here.
+    pub variant: Variant,
+    /// The options of the variant.
+    pub how: &'static str,
+    /// The scheduler.
+    pub scheduler: &'static str,
+    /// The varied quantity.
+    pub setting: Setting,
+    /// The arguments behind `blkmq bench`.
+    pub args: Vec<String>,
 }
 
 /// How a step is done.

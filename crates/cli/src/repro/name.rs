@@ -1,7 +1,8 @@
 //! The claims that can be measured, by name.
 
 use super::metric::Metric;
-use crate::error::UsageError;
+use clap::ValueEnum;
+use clap::builder::PossibleValue;
 
 /// A claim.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -23,32 +24,41 @@ pub enum Name {
 }
 
 impl Name {
-    /// Every claim with the word for it, in the order in which they are shown.
-    pub const ALL: [(&'static str, Self); 7] = [
-        ("contention", Self::Contention),
-        ("batch", Self::Batch),
-        ("order", Self::Order),
-        ("merge", Self::Merge),
-        ("kick", Self::Kick),
-        ("depth", Self::Depth),
-        ("stats", Self::Stats),
+    /// Every claim, in the order in which they are shown.
+    pub const ALL: [Self; 7] = [
+        Self::Contention,
+        Self::Batch,
+        Self::Order,
+        Self::Merge,
+        Self::Kick,
+        Self::Depth,
+        Self::Stats,
     ];
 
     /// The word for the claim.
     pub fn word(self) -> &'static str {
-        Self::ALL[self as usize].0
+        match self {
+            Self::Contention => "contention",
+            Self::Batch => "batch",
+            Self::Order => "order",
+            Self::Merge => "merge",
+            Self::Kick => "kick",
+            Self::Depth => "depth",
+            Self::Stats => "stats",
+        }
     }
 
-    /// The claim that `word` stands for.
-    ///
-    /// # Errors
-    /// If there is none; the message lists them all.
-    pub fn from_word(word: &str) -> Result<Self, UsageError> {
-        let found = Self::ALL.iter().find(|(known, _)| *known == word);
-        found.map(|(_, name)| *name).ok_or_else(|| {
-            let words = Self::ALL.map(|(word, _)| word).join(", ");
-            UsageError::new(format!("no claim '{word}'; accepted: {words}"))
-        })
+    /// The subject of the measurement, in a line.
+    fn summary(self) -> &'static str {
+        match self {
+            Self::Contention => "one lock around a scheduler, with more and more threads",
+            Self::Batch => "several requests for each hold of the lock",
+            Self::Order => "how many requests reach the device before one picked earlier",
+            Self::Merge => "what batches and parked requests do to merging",
+            Self::Kick => "needless wake-ups, and the call for now that one of them swallowed",
+            Self::Depth => "merging, with a scheduler as deep as its device and a deeper one",
+            Self::Stats => "what statistics of groups cost bfq",
+        }
     }
 
     /// The metric that the claim is about, which is drawn and compared.
@@ -61,17 +71,12 @@ impl Name {
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
+impl ValueEnum for Name {
+    fn value_variants<'a>() -> &'a [Self] {
+        &Self::ALL
+    }
 
-    #[test]
-    fn words_lead_to_claims_and_back() {
-        for (word, name) in Name::ALL {
-            assert_eq!((Name::from_word(word), name.word()), (Ok(name), word));
-        }
-        let error = Name::from_word("locks").expect_err("none of them").to_string();
-        let all = "contention, batch, order, merge, kick, depth, stats";
-        assert_eq!(error, format!("no claim 'locks'; accepted: {all}"));
+    fn to_possible_value(&self) -> Option<PossibleValue> {
+        Some(PossibleValue::new(self.word()).help(self.summary()))
     }
 }

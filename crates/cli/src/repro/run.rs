@@ -4,10 +4,10 @@
 //! whose speed drifts affects all rows alike.
 
 use super::args::Wanted;
-use super::cases::{self, Case};
+use super::cases::{self, REPETITIONS};
 use super::memory_disk::MemoryDisk;
 use super::metric::Metric;
-use super::model::{Call, Experiment, Point, Repro, Timeline, Variant};
+use super::model::{Call, Case, Experiment, Point, Repro, Timeline, Variant};
 use super::name::Name;
 use crate::args;
 use crate::bench::{self, progress::Progress};
@@ -20,8 +20,6 @@ use blkmq_engine::KickMode;
 use blkmq_engine::calls;
 use blkmq_lab::observe::{Inversions, Observation};
 
-/// Runs of each row.
-pub const REPETITIONS: u32 = 5;
 /// The slots of every observed elevator, and to spare.
 const REQUESTS: usize = 1 << 16;
 
@@ -170,6 +168,7 @@ fn timelines() -> Vec<Timeline> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::args::tests::wanted;
     use super::*;
 
     #[test]
@@ -180,11 +179,7 @@ mod tests {
 
     #[test]
     fn every_claim_can_be_run() {
-        let mut wanted = match super::super::args::parse(&["--runtime=25ms".into()]) {
-            Ok(super::super::args::Request::Run(wanted)) => wanted,
-            other => panic!("{other:?}"),
-        };
-        wanted.threads = vec![2];
+        let mut wanted = wanted("--runtime=25ms --threads=2");
         // Merge and Depth need seconds for any result at all.
         wanted.names.retain(|name| !matches!(name, Name::Merge | Name::Depth));
         let repro = run(&wanted, "blkmq repro".into()).expect("it can be measured");

@@ -28,34 +28,37 @@ pub use geometry::Tracks;
 pub use params::{DiskParams, Figures};
 pub use seek::SeekTimes;
 
-use crate::device::Model;
-use crate::registry::{Argument, Description};
-use crate::{ArrivalLog, Device, DeviceError, DeviceFactory, MachineShape, OccupancyLog};
+use crate::description::{About, Argument, Description};
+use crate::parts::Parts;
+use crate::{ArrivalLog, DeviceError, MachineShape, OccupancyLog};
 use blkmq_engine::DeviceQueues;
 use drive::Drive;
 use mechanics::Mechanics;
 use queue::DiskQueue;
 
-/// The registry line.
-pub const FACTORY: DeviceFactory = DeviceFactory {
+/// The device for lists and messages.
+pub(crate) const ABOUT: About = About {
     name: "disk",
     summary: "a rotating disk: seeks, rotation, caches, command queueing; stores nothing",
     doc: include_str!("../../doc/disk.md"),
     argument: Argument::None,
     parameters: tables::PARAMETERS,
-    build,
 };
 
-fn build(given: &Description<'_>, _: &MachineShape) -> Result<Device, DeviceError> {
-    let refused = |why| DeviceError::Parameter { device: FACTORY.name, why };
+/// The device that `given` describes.
+pub(crate) fn build(
+    given: &Description<'_>,
+    _: &MachineShape,
+) -> Result<Parts<DiskParams>, DeviceError> {
+    let refused = |why| DeviceError::Parameter { device: ABOUT.name, why };
     let (params, notes) = DiskParams::parse(&given.pairs).map_err(refused)?;
-    Ok(Device {
+    Ok(Parts {
         shape: params.shape(),
         no_sched: false,
         notes,
         log: params.log_size.map(ArrivalLog::new),
         occupancy: params.occupancy_size.map(OccupancyLog::new),
-        model: Model::Disk(params),
+        model: params,
     })
 }
 

@@ -3,10 +3,7 @@
 //! `read.rs` parses them; the figures of the modelled drives are in `presets.rs`.
 
 use super::geometry::Tracks;
-use super::presets;
-use super::read::read;
 use super::seek::SeekTimes;
-use crate::ParamError;
 use crate::basics;
 use crate::memory::BadBlocks;
 use blkmq_core::{Limits, Nanos, SECTOR_SIZE};
@@ -88,42 +85,7 @@ pub struct DiskParams {
     pub occupancy_size: Option<usize>,
 }
 
-impl Default for DiskParams {
-    /// The first preset.
-    fn default() -> Self {
-        Self {
-            figures: presets::ALL[0].figures,
-            reorder: true,
-            // Long enough to affect few commands, short enough for the submitter of one of those.
-            age_limit: Nanos::from_secs(1),
-            blocksize: 512,
-            max_sectors: 0,
-            badblocks: BadBlocks::default(),
-            // The limit that drives for arrays set themselves.
-            recovery: Nanos::from_secs(7),
-            recalibration_interval: Nanos::ZERO,
-            recalibration: Nanos::from_millis(50),
-            seed: 0,
-            log_size: None,
-            occupancy_size: None,
-        }
-    }
-}
-
 impl DiskParams {
-    /// Parses pairs of name and value. Of two pairs with one name the later counts, except that changes of
-    /// `badblocks` add up. Also returns notes, a sentence each, on the values that were changed or have no effect.
-    ///
-    /// # Errors
-    /// For the first pair with an unknown name or an invalid value, or if the parameters together describe no valid
-    /// device.
-    pub fn parse(pairs: &[(String, String)]) -> Result<(Self, Vec<String>), ParamError> {
-        let mut notes = Vec::new();
-        let params = read(pairs, &mut notes)?;
-        params.limits().validate().map_err(ParamError::Limits)?;
-        Ok((params, notes))
-    }
-
     /// The limits of a request.
     #[must_use]
     pub fn limits(&self) -> Limits {

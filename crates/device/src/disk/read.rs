@@ -10,7 +10,7 @@ use super::presets;
 use super::tables::PARAMETERS;
 use crate::ParamError;
 use crate::basics::{Basics, clamp};
-use crate::memory::BADBLOCKS_FORM;
+use crate::memory::{BADBLOCKS_FORM, BadBlocks};
 use blkmq_core::{Given, Nanos, PairError};
 use blkmq_engine::MAX_HW_QUEUE_DEPTH;
 
@@ -23,11 +23,45 @@ const MAX_MOVE_NSEC: u64 = 1_000_000_000;
 /// The default of `occupancy_size`.
 const OCCUPANCY_SIZE: usize = 65_536;
 
+impl Default for DiskParams {
+    /// The first preset.
+    fn default() -> Self {
+        Self {
+            figures: presets::ALL[0].figures,
+            reorder: true,
+            // Long enough to affect few commands, short enough for the submitter of one of those.
+            age_limit: Nanos::from_secs(1),
+            blocksize: 512,
+            max_sectors: 0,
+            badblocks: BadBlocks::default(),
+            // The limit that drives for arrays set themselves.
+            recovery: Nanos::from_secs(7),
+            recalibration_interval: Nanos::ZERO,
+            recalibration: Nanos::from_millis(50),
+            seed: 0,
+            log_size: None,
+            occupancy_size: None,
+        }
+    }
+}
+
+impl DiskParams {
+    /// Parses pairs of name and value. Of two pairs with one name the later counts, except that changes of
+    /// `badblocks` add up. Also returns notes, a sentence each, on the values that were changed or have no effect.
+    ///
+    /// # Errors
+    /// For the first pair with an unknown name or an invalid value, or if the parameters together describe no valid
+    /// device.
+    pub fn parse(pairs: &[(String, String)]) -> Result<(Self, Vec<String>), ParamError> {
+        let mut notes = Vec::new();
+        let params = read(pairs, &mut notes)?;
+        params.limits().validate().map_err(ParamError::Limits)?;
+        Ok((params, notes))
+    }
+}
+
 /// Parses `pairs`.
-pub(super) fn read(
-    pairs: &[(String, String)],
-    notes: &mut Vec<String>,
-) -> Result<DiskParams, ParamError> {
+fn read(pairs: &[(String, String)], notes: &mut Vec<String>) -> Result<DiskParams, ParamError> {
     let mut raw = Raw::default();
     for (name, value) in pairs.iter().filter(|(name, _)| name == "preset") {
         raw.done.figures = preset(&Given::find(PARAMETERS, name, value)?)?;

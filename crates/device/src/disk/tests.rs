@@ -3,7 +3,8 @@ use super::drive::Drive;
 use super::mechanics::{Access, Mechanics};
 use super::tables::PARAMETERS;
 use super::*;
-use crate::{Activity, Span, registry};
+use crate::device::Model;
+use crate::{Activity, Device, Span, registry};
 use blkmq_core::{Instant, IoError, IoResult, Nanos, Rng};
 use std::ops::Range;
 
@@ -131,7 +132,7 @@ fn the_cheetahs_surface_and_seeks_are_as_published() {
         ));
     }
     for row in rows {
-        assert!(FACTORY.doc.contains(&row), "the page should say: {row}");
+        assert!(ABOUT.doc.contains(&row), "the page should say: {row}");
     }
 }
 

@@ -1,9 +1,10 @@
 //! The parameters of faults, typed, and how they are parsed from pairs.
 
 use super::tables::PARAMETERS;
+use crate::ParamError;
+use crate::description::Pair;
 use crate::fault::{Chance, Fault};
 use crate::null::REQUEST_TIMEOUT;
-use crate::{ParamError, registry::Pair};
 use blkmq_core::{Given, IoError, Nanos, Op};
 use blkmq_engine::DeviceShape;
 

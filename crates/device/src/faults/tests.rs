@@ -3,6 +3,7 @@ use super::tables::PARAMETERS;
 use super::*;
 use crate::ParamError;
 use crate::fault::Chance;
+use crate::{MachineShape, registry};
 use blkmq_core::{HwQueue, IoError, Nanos, Op};
 
 fn parse(text: &str) -> Result<(FaultsParams, Vec<String>), ParamError> {

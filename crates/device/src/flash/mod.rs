@@ -37,33 +37,36 @@ pub use params::FlashParams;
 pub use reclaim::Watermarks;
 pub use timing::{Rate, Timing};
 
-use crate::device::Model;
-use crate::registry::{Argument, Description};
-use crate::{ArrivalLog, Device, DeviceError, DeviceFactory, MachineShape, OccupancyLog};
+use crate::description::{About, Argument, Description};
+use crate::parts::Parts;
+use crate::{ArrivalLog, DeviceError, MachineShape, OccupancyLog};
 use blkmq_core::HwQueue;
 use blkmq_engine::DeviceQueues;
 use queue::FlashQueue;
 
-/// The registry line.
-pub const FACTORY: DeviceFactory = DeviceFactory {
+/// The device for lists and messages.
+pub(crate) const ABOUT: About = About {
     name: "flash",
     summary: "a model of an SSD: dies, channels, write buffer, garbage collection; presets of real ones",
     doc: include_str!("../../doc/flash.md"),
     argument: Argument::None,
     parameters: tables::PARAMETERS,
-    build,
 };
 
-fn build(given: &Description<'_>, host: &MachineShape) -> Result<Device, DeviceError> {
-    let refused = |why| DeviceError::Parameter { device: FACTORY.name, why };
+/// The device that `given` describes.
+pub(crate) fn build(
+    given: &Description<'_>,
+    host: &MachineShape,
+) -> Result<Parts<(FlashParams, FlashDrive)>, DeviceError> {
+    let refused = |why| DeviceError::Parameter { device: ABOUT.name, why };
     let (params, notes) = FlashParams::parse(&given.pairs, host).map_err(refused)?;
-    Ok(Device {
+    Ok(Parts {
         shape: params.shape(),
         no_sched: false,
         notes,
         log: params.log_size.map(ArrivalLog::new),
         occupancy: params.occupancy_size.map(OccupancyLog::new),
-        model: Model::Flash(params, FlashDrive::new()),
+        model: (params, FlashDrive::new()),
     })
 }
 

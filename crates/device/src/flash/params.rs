@@ -4,11 +4,9 @@
 
 use super::age::Preconditioned;
 use super::geometry::{Geometry, UNIT};
-use super::read::read;
 use super::reclaim::Watermarks;
 use super::timing::Timing;
 use crate::basics;
-use crate::{MachineShape, ParamError};
 use blkmq_core::Limits;
 use blkmq_engine::{DEFAULT_TIMEOUT, DeviceShape, WriteCache};
 
@@ -58,23 +56,6 @@ pub struct FlashParams {
 }
 
 impl FlashParams {
-    /// Parses pairs of name and value. Of two pairs with one name the later counts; a pair overrides the preset
-    /// wherever either stands. Also returns notes, a sentence each, on the values that were changed or have no
-    /// effect.
-    ///
-    /// # Errors
-    /// For the first pair with an unknown name or an invalid value, or if the parameters together describe no valid
-    /// device.
-    pub fn parse(
-        pairs: &[(String, String)],
-        host: &MachineShape,
-    ) -> Result<(Self, Vec<String>), ParamError> {
-        let mut notes = Vec::new();
-        let params = read(pairs, host, &mut notes)?;
-        params.limits().validate().map_err(ParamError::Limits)?;
-        Ok((params, notes))
-    }
-
     /// The limits of a request. A write may be smaller than a unit of the mapping table, but costs as much as a unit.
     #[must_use]
     pub fn limits(&self) -> Limits {

@@ -25,8 +25,27 @@ const MIB_UNITS: u64 = (1 << 20) / UNIT as u64;
 /// the host writes, one that garbage collection writes, and one for chance.
 const EXTRA_BLOCKS: u32 = 3;
 
+impl FlashParams {
+    /// Parses pairs of name and value. Of two pairs with one name the later counts; a pair overrides the preset
+    /// wherever either stands. Also returns notes, a sentence each, on the values that were changed or have no
+    /// effect.
+    ///
+    /// # Errors
+    /// For the first pair with an unknown name or an invalid value, or if the parameters together describe no valid
+    /// device.
+    pub fn parse(
+        pairs: &[(String, String)],
+        host: &MachineShape,
+    ) -> Result<(Self, Vec<String>), ParamError> {
+        let mut notes = Vec::new();
+        let params = read(pairs, host, &mut notes)?;
+        params.limits().validate().map_err(ParamError::Limits)?;
+        Ok((params, notes))
+    }
+}
+
 /// Reads `pairs` for a machine like `host`.
-pub(super) fn read(
+fn read(
     pairs: &[(String, String)],
     host: &MachineShape,
     notes: &mut Vec<String>,

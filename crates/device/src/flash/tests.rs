@@ -203,7 +203,7 @@ fn write_amplification_of_random_overwrites_is_what_theory_says() {
         );
         println!("{line}");
         assert!(deviation.abs() < 8.0);
-        assert!(super::FACTORY.doc.contains(&line), "not on the page: {line}");
+        assert!(super::ABOUT.doc.contains(&line), "not on the page: {line}");
     }
 }
 

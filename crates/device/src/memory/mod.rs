@@ -21,34 +21,37 @@ pub use image::{Image, PAGE};
 pub use params::MemoryParams;
 pub use store::MemoryStore;
 
-use crate::device::Model;
-use crate::registry::{Argument, Description};
-use crate::{ArrivalLog, Device, DeviceError, DeviceFactory, MachineShape};
+use crate::description::{About, Argument, Description};
+use crate::parts::Parts;
+use crate::{ArrivalLog, DeviceError, MachineShape};
 use blkmq_core::Payload;
 use blkmq_engine::DeviceQueues;
 use queue::MemoryQueue;
 
-/// The registry line.
-pub const FACTORY: DeviceFactory = DeviceFactory {
+/// The device for lists and messages.
+pub(crate) const ABOUT: About = About {
     name: "memory",
     summary: "stores what is written; volatile cache, crashes and bad blocks to test with",
     doc: include_str!("../../doc/memory.md"),
     argument: Argument::None,
     parameters: tables::PARAMETERS,
-    build,
 };
 
-fn build(given: &Description<'_>, host: &MachineShape) -> Result<Device, DeviceError> {
-    let refused = |why| DeviceError::Parameter { device: FACTORY.name, why };
+/// The device that `given` describes.
+pub(crate) fn build(
+    given: &Description<'_>,
+    host: &MachineShape,
+) -> Result<Parts<(MemoryParams, MemoryStore)>, DeviceError> {
+    let refused = |why| DeviceError::Parameter { device: ABOUT.name, why };
     let (params, notes) = MemoryParams::parse(&given.pairs, host).map_err(refused)?;
     let store = MemoryStore::new(&params);
-    Ok(Device {
+    Ok(Parts {
         shape: params.shape(),
         no_sched: false,
         notes,
         log: params.log_size.map(ArrivalLog::new),
         occupancy: None,
-        model: Model::Memory(params, store),
+        model: (params, store),
     })
 }
 

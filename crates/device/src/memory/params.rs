@@ -3,10 +3,8 @@
 //! `read.rs` reads, rounds and clamps them.
 
 use super::badblocks::BadBlocks;
-use super::read::read;
 use crate::basics;
 use crate::service::IrqMode;
-use crate::{MachineShape, ParamError};
 use blkmq_engine::{DEFAULT_TIMEOUT, DeviceShape, WriteCache};
 
 /// The parameters of a memory device, all decided.
@@ -65,22 +63,6 @@ impl Default for MemoryParams {
 }
 
 impl MemoryParams {
-    /// Parses pairs of name and value. Of two pairs with one name the later counts, except that changes of
-    /// `badblocks` add up. Also returns notes, a sentence each, on the values that were changed or have no effect.
-    ///
-    /// # Errors
-    /// For the first pair with an unknown name or an invalid value, or if the parameters together describe no valid
-    /// device.
-    pub fn parse(
-        pairs: &[(String, String)],
-        host: &MachineShape,
-    ) -> Result<(Self, Vec<String>), ParamError> {
-        let mut notes = Vec::new();
-        let params = read(pairs, host, &mut notes)?;
-        params.shape().limits.validate().map_err(ParamError::Limits)?;
-        Ok((params, notes))
-    }
-
     /// The shape of the device for the engine.
     #[must_use]
     pub fn shape(&self) -> DeviceShape {

@@ -10,8 +10,26 @@ use crate::service::IrqMode;
 use crate::{MachineShape, ParamError};
 use blkmq_core::Given;
 
+impl MemoryParams {
+    /// Parses pairs of name and value. Of two pairs with one name the later counts, except that changes of
+    /// `badblocks` add up. Also returns notes, a sentence each, on the values that were changed or have no effect.
+    ///
+    /// # Errors
+    /// For the first pair with an unknown name or an invalid value, or if the parameters together describe no valid
+    /// device.
+    pub fn parse(
+        pairs: &[(String, String)],
+        host: &MachineShape,
+    ) -> Result<(Self, Vec<String>), ParamError> {
+        let mut notes = Vec::new();
+        let params = read(pairs, host, &mut notes)?;
+        params.shape().limits.validate().map_err(ParamError::Limits)?;
+        Ok((params, notes))
+    }
+}
+
 /// Reads `pairs` for a machine like `host`.
-pub(super) fn read(
+fn read(
     pairs: &[(String, String)],
     host: &MachineShape,
     notes: &mut Vec<String>,

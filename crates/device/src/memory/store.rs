@@ -7,8 +7,9 @@ use super::badblocks::{self, BadBlocks};
 use super::cache::Cache;
 use super::image::{Extent, Image, PAGE_SECTORS, WHOLE, bytes_of};
 use super::{MemoryParams, PAGE};
-use blkmq_core::{IoResult, PairError, Rng, SECTOR_SIZE};
+use blkmq_core::{Extent as Stretch, IoResult, PairError, Rng, SECTOR_SIZE};
 use blkmq_engine::WriteCache;
+use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard};
 
 /// The contents of a memory device, shared by its hardware queues and by code that reads the contents or simulates a
@@ -41,6 +42,38 @@ impl MemoryStore {
             offset += now.len() as u64;
             left = later;
         }
+    }
+
+    /// The stored and unstored stretches of `range`, which is in bytes: at least one, at most `most`, and so perhaps
+    /// not all of it. A page is stored if any of its bytes was written since it was last discarded or zeroed as a
+    /// whole, with writes in flight. O(pages stored in the range).
+    #[must_use]
+    pub fn extents(&self, range: Range<u64>, most: usize) -> Vec<Stretch> {
+        let store = self.lock();
+        let page = PAGE as u64;
+        let pages = range.start / page..range.end.div_ceil(page);
+        let mut stored: Vec<u64> = store.durable.numbers(pages.clone()).collect();
+        stored.extend(store.cache.numbers(pages));
+        stored.sort_unstable();
+        stored.dedup();
+        let mut extents = Vec::new();
+        let mut at = range.start;
+        for page in stored.into_iter().map(|n| n * page..(n + 1) * page) {
+            let (start, end) = (page.start.max(at), page.end.min(range.end));
+            if start > at {
+                Stretch::append(&mut extents, Stretch { end: start, is_hole: true });
+            }
+            Stretch::append(&mut extents, Stretch { end, is_hole: false });
+            at = end;
+            if extents.len() > most {
+                break;
+            }
+        }
+        if at < range.end && extents.len() <= most {
+            Stretch::append(&mut extents, Stretch { end: range.end, is_hole: true });
+        }
+        extents.truncate(most);
+        extents
     }
 
     /// The contents that a crash now would certainly leave: a copy, O(stored bytes).

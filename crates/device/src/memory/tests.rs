@@ -2,7 +2,7 @@ use super::image::Extent;
 use super::store::{Landing, Store};
 use super::tables::PARAMETERS;
 use super::*;
-use crate::registry;
+use crate::{Device, registry};
 use blkmq_core::Rng;
 use blkmq_engine::WriteCache;
 

@@ -13,15 +13,16 @@ mod read;
 mod tables;
 #[cfg(test)]
 mod tests;
+mod times;
 
 pub use crate::service::IrqMode;
 pub use faults::FaultPlan;
 pub use params::NullParams;
-pub use queue::{DEV_RESOURCE_DELAY, REQUEST_TIMEOUT};
+pub use times::{DEV_RESOURCE_DELAY, REQUEST_TIMEOUT};
 
-use crate::device::Model;
-use crate::registry::{Argument, Description};
-use crate::{ArrivalLog, Device, DeviceError, DeviceFactory, MachineShape};
+use crate::description::{About, Argument, Description};
+use crate::parts::Parts;
+use crate::{ArrivalLog, DeviceError, MachineShape};
 use bandwidth::Bandwidth;
 use blkmq_core::HwQueue;
 use blkmq_engine::DeviceQueues;
@@ -29,26 +30,29 @@ use inline::InlineQueue;
 use queue::NullQueue;
 use std::sync::{Arc, Mutex};
 
-/// The registry line.
-pub const FACTORY: DeviceFactory = DeviceFactory {
+/// The device for lists and messages.
+pub(crate) const ABOUT: About = About {
     name: "null",
     summary: "answers everything, stores nothing; null_blk's parameters, faults on demand",
     doc: include_str!("../../doc/null.md"),
     argument: Argument::None,
     parameters: tables::PARAMETERS,
-    build,
 };
 
-fn build(given: &Description<'_>, host: &MachineShape) -> Result<Device, DeviceError> {
-    let refused = |why| DeviceError::Parameter { device: FACTORY.name, why };
+/// The device that `given` describes.
+pub(crate) fn build(
+    given: &Description<'_>,
+    host: &MachineShape,
+) -> Result<Parts<NullParams>, DeviceError> {
+    let refused = |why| DeviceError::Parameter { device: ABOUT.name, why };
     let (params, notes) = NullParams::parse(&given.pairs, host).map_err(refused)?;
-    Ok(Device {
+    Ok(Parts {
         shape: params.shape(),
         no_sched: params.no_sched,
         notes,
         log: params.log_size.map(ArrivalLog::new),
         occupancy: None,
-        model: Model::Null(params),
+        model: params,
     })
 }
 

@@ -3,11 +3,9 @@
 //! `read.rs` reads, rounds and clamps them.
 
 use super::faults::FaultPlan;
-use super::queue::REQUEST_TIMEOUT;
-use super::read::read;
+use super::times::REQUEST_TIMEOUT;
 use crate::basics;
 use crate::service::IrqMode;
-use crate::{MachineShape, ParamError};
 use blkmq_core::Limits;
 use blkmq_engine::{DeviceShape, WriteCache};
 
@@ -84,22 +82,6 @@ impl Default for NullParams {
 }
 
 impl NullParams {
-    /// Parses pairs of name and value. Of two pairs with one name the later counts. Also returns notes, a sentence
-    /// each, on the values that were changed or have no effect.
-    ///
-    /// # Errors
-    /// For the first pair with an unknown name or an invalid value, or if the parameters together describe no valid
-    /// device.
-    pub fn parse(
-        pairs: &[(String, String)],
-        host: &MachineShape,
-    ) -> Result<(Self, Vec<String>), ParamError> {
-        let mut notes = Vec::new();
-        let params = read(pairs, host, &mut notes)?;
-        params.limits().validate().map_err(ParamError::Limits)?;
-        Ok((params, notes))
-    }
-
     /// The limits of a request.
     #[must_use]
     pub fn limits(&self) -> Limits {

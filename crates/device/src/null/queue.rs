@@ -7,17 +7,12 @@
 use super::bandwidth::Bandwidth;
 use super::faults::{Faults, Strike};
 use super::params::NullParams;
+use super::times::DEV_RESOURCE_DELAY;
 use crate::service::{IrqMode, Ring};
 use crate::{Answer, ArrivalLog};
-use blkmq_core::{HwQueue, Instant, IoError, Nanos, Op, SECTOR_SIZE, Tag};
+use blkmq_core::{HwQueue, Instant, IoError, Op, SECTOR_SIZE, Tag};
 use blkmq_engine::{BioTable, Busy, DeviceQueue, Enqueued, Expiry, Finished, Inflight, Verdict};
 use std::sync::{Arc, Mutex};
-
-/// How long the engine waits for a request before it asks for it: null_blk's request timeout.
-pub const REQUEST_TIMEOUT: Nanos = Nanos::from_secs(5);
-/// How long a `dev_resource` fault lasts if no request is in service: no completion could keep the promise of
-/// DEV_RESOURCE then.
-pub const DEV_RESOURCE_DELAY: Nanos = Nanos::from_millis(1);
 
 /// A lost request, which stays inside the queue.
 struct Lost {

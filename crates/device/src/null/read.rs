@@ -11,10 +11,28 @@ use crate::{MachineShape, ParamError};
 use blkmq_core::{Given, PairError};
 use blkmq_engine::WriteCache;
 
+impl NullParams {
+    /// Parses pairs of name and value. Of two pairs with one name the later counts. Also returns notes, a sentence
+    /// each, on the values that were changed or have no effect.
+    ///
+    /// # Errors
+    /// For the first pair with an unknown name or an invalid value, or if the parameters together describe no valid
+    /// device.
+    pub fn parse(
+        pairs: &[(String, String)],
+        host: &MachineShape,
+    ) -> Result<(Self, Vec<String>), ParamError> {
+        let mut notes = Vec::new();
+        let params = read(pairs, host, &mut notes)?;
+        params.limits().validate().map_err(ParamError::Limits)?;
+        Ok((params, notes))
+    }
+}
+
 /// The largest bandwidth cap in MiB/s.
 const MAX_MBPS: u64 = 40 * 1024;
 /// Reads `pairs` for a machine like `host`.
-pub(super) fn read(
+fn read(
     pairs: &[(String, String)],
     host: &MachineShape,
     notes: &mut Vec<String>,

@@ -13,12 +13,12 @@ fn parse(text: &str) -> (NullParams, Vec<String>) {
     NullParams::parse(&pairs(text), &HOST).unwrap()
 }
 
-fn device(text: &str) -> Result<Device, DeviceError> {
-    (FACTORY.build)(&Description { argument: "", pairs: pairs(text) }, &HOST)
+fn device(text: &str) -> Result<Parts<NullParams>, DeviceError> {
+    build(&Description { argument: "", pairs: pairs(text) }, &HOST)
 }
 
 fn refusal(text: &str) -> String {
-    device(text).expect_err("refused").to_string()
+    device(text).err().expect("refused").to_string()
 }
 
 #[test]
@@ -152,9 +152,12 @@ fn what_would_have_no_effect_is_said() {
 
 #[test]
 fn the_default_scheduler_is_that_of_linux() {
-    let device = |text: &str| device(text).unwrap();
-    assert_eq!(device("").default_scheduler(), "mq-deadline");
-    assert_eq!(device("no_sched=1").default_scheduler(), "none");
-    assert_eq!(device("submit_queues=2").default_scheduler(), "none");
-    assert_eq!(device("submit_queues=2,shared_tags=1").default_scheduler(), "mq-deadline");
+    let scheduler = |text: &str| {
+        let text = ["null", text].join(if text.is_empty() { "" } else { "," });
+        crate::registry::parse(&text, &HOST).expect("it is possible").default_scheduler()
+    };
+    assert_eq!(scheduler(""), "mq-deadline");
+    assert_eq!(scheduler("no_sched=1"), "none");
+    assert_eq!(scheduler("submit_queues=2"), "none");
+    assert_eq!(scheduler("submit_queues=2,shared_tags=1"), "mq-deadline");
 }

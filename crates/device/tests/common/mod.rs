@@ -6,7 +6,7 @@ pub mod bytes;
 pub mod closed_loop;
 
 use blkmq_core::{HwQueue, Instant, RequestId, Tag};
-use blkmq_device::testkit::Rig;
+use blkmq_device::contract::Rig;
 use blkmq_device::{Device, MachineShape, registry};
 use blkmq_engine::{
     Access, BioTable, Config, DeviceQueue, Enqueued, Expiry, Finished, Inflight, NoMerges,

@@ -5,7 +5,7 @@
 
 use super::Unit;
 use super::error::{Accepted, AttributeError};
-use crate::plan::Plan;
+use crate::reconfiguration::plan::Plan;
 use blkmq_sched::{Attribute, OptionError, Shape};
 
 pub(super) fn path(attribute: &Attribute) -> String {

@@ -8,28 +8,34 @@
 //! | `size`, `queue/*` | the queue and its device | `table.rs` |
 //! | `iosched/*` | the current scheduler | its [`Factory`](blkmq_sched::Factory), by `iosched.rs` |
 //! | `mq/N/*`, `hctxN/*` | hardware queue N, as in sysfs and in debugfs | `table.rs` |
-//! | `blkmq/*` | settings that the kernel does not have | `table.rs` |
+//! | `blkmq/*` | settings that the kernel does not have | `table.rs`; those of the comparison modes, `compare.rs` |
 //!
 //! Another attribute takes one line of the table. Its accepted values, and the error about a refused one, follow from
-//! that line (`form.rs`).
+//! that line (`value.rs`).
 
+#[cfg(feature = "compare")]
+mod compare;
 mod error;
 mod form;
 mod iosched;
 mod page;
 mod queue;
+mod row;
 mod table;
+mod unknown;
+mod value;
 
 pub use error::{Accepted, AttributeError, SetAttributeError};
 pub use page::table;
 
-use crate::config::PumpMode;
-use crate::plan::Plan;
+use crate::dispatch::pump_mode::PumpMode;
+use crate::reconfiguration::plan::Plan;
 use blkmq_core::HwQueue;
 use blkmq_sched::Unit as Count;
+use row::Row;
 use std::borrow::Cow;
 use std::fmt;
-use table::{HwRow, Row};
+use table::HwRow;
 
 /// An attribute of a queue: its name and description.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -154,7 +160,16 @@ fn nodes(plan: &Plan) -> impl Iterator<Item = Node> + '_ {
     let hws = (0..plan.device.hw_queues).map(HwQueue);
     let hws = hws.flat_map(|hw| table::HW_QUEUE.iter().map(move |row| Node::Hw(row, hw)));
     let scheduler = plan.scheduler.attributes.iter().map(Node::Scheduler);
-    table::QUEUE.iter().map(Node::Row).chain(scheduler).chain(hws)
+    rows().map(Node::Row).chain(scheduler).chain(hws)
+}
+
+/// The attributes of which a queue has one.
+fn rows() -> impl Iterator<Item = &'static Row> {
+    #[cfg(feature = "compare")]
+    let modes = compare::MODES;
+    #[cfg(not(feature = "compare"))]
+    let modes: &[Row] = &[];
+    table::QUEUE.iter().chain(modes)
 }
 
 fn find(plan: &Plan, path: &str) -> Result<Node, AttributeError> {

@@ -1,6 +1,7 @@
 //! The table of all attributes for readers, as in `docs/attributes.md`.
 
-use super::table::{HW_QUEUE, QUEUE};
+use super::rows;
+use super::table::HW_QUEUE;
 use super::{Permission, Unit};
 use std::fmt::Write;
 
@@ -17,7 +18,7 @@ pub fn table() -> String {
         writeln!(text, "| `{path}` | {permission} | {unit} | {help} |")
             .expect("a String takes everything");
     };
-    for row in QUEUE {
+    for row in rows() {
         line(row.path, row.permission(), &row.unit, row.help);
     }
     line(

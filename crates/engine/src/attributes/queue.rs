@@ -2,8 +2,8 @@
 
 use super::error::{AttributeError, SetAttributeError};
 use super::{HctxSnapshot, Snapshot, read, write};
-use crate::change::Change;
 use crate::queue::Queue;
+use crate::reconfiguration::change::Change;
 
 impl<P: Send + 'static> Queue<P> {
     /// The state of the queue that attributes show. All parts of it belong to one plan, but may be from slightly
@@ -13,11 +13,11 @@ impl<P: Send + 'static> Queue<P> {
         // Held throughout, so that the queue is the one that was built from this plan.
         let state = self.root.change_state();
         let q = self.root.current();
-        let hctxs = q.hctxs.iter().map(|hctx| HctxSnapshot {
+        let hctxs = q.hub.hctxs.iter().map(|hctx| HctxSnapshot {
             active: hctx.tags.in_use(),
             dispatch_busy: hctx.busy().get(),
         });
-        Snapshot { plan: state.plan.clone(), pump: q.lasting.pump_mode, hctxs: hctxs.collect() }
+        Snapshot { plan: state.plan.clone(), pump: q.hub.lasting.pump_mode, hctxs: hctxs.collect() }
     }
 
     /// The attribute at `path`, as text.

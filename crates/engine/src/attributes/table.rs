@@ -1,24 +1,15 @@
 //! The list of attributes. One line each: path, unit, description, source of the value, and, if the attribute can be
 //! written, the accepted range and its effect on the plan.
 
-use super::form::{Edges, Form, SetNumber, Shown, Words};
+use super::form::{Edges, Form, Shown, Words};
+use super::row::{Range, Row, number, words};
 use super::{Snapshot, Unit};
-use crate::config::{MAX_NR_REQUESTS, MIN_NR_REQUESTS, PumpMode};
-use crate::modes::accepted;
-use crate::plan::Plan;
-use crate::{Access, DispatchMode, InsertMode, KickMode, MergeMode, Modes, NoMerges, WriteCache};
+use crate::dispatch::pump_mode::PumpMode;
+use crate::reconfiguration::bounds::{MAX_NR_REQUESTS, MIN_NR_REQUESTS};
+use crate::reconfiguration::plan::Plan;
+use crate::{NoMerges, WriteCache};
 use blkmq_core::{HwQueue, Nanos, SECTOR_SIZE};
 use blkmq_sched::{Scope, StatsLevel, registry};
-use std::ops::RangeInclusive;
-
-/// An attribute of which a queue has one.
-#[derive(Clone, Copy)]
-pub(super) struct Row {
-    pub(super) path: &'static str,
-    pub(super) unit: Unit,
-    pub(super) help: &'static str,
-    pub(super) form: Form,
-}
 
 /// An attribute of which every hardware queue has one. It can only be read.
 pub(super) struct HwRow {
@@ -32,44 +23,6 @@ pub(super) struct HwRow {
 impl HwRow {
     pub(super) fn path_of(&self, hw: HwQueue) -> String {
         self.pattern.replace('N', &hw.0.to_string())
-    }
-}
-
-/// The accepted range of a number, or the reason why it cannot be written.
-type Range = Result<RangeInclusive<u64>, &'static str>;
-
-/// A number that can be read.
-const fn number(path: &'static str, unit: Unit, help: &'static str, get: fn(&Plan) -> u64) -> Row {
-    Row { path, unit, help, form: Form::Number { get, set: None } }
-}
-
-/// A choice among words that can be read and written.
-const fn words(path: &'static str, help: &'static str, words: Words) -> Row {
-    Row { path, unit: Unit::Word, help, form: Form::Words(words) }
-}
-
-impl Row {
-    /// It can be written, too.
-    const fn set(
-        self,
-        range: fn(&Plan) -> Range,
-        edges: Edges,
-        set: fn(Plan, u64) -> Plan,
-    ) -> Self {
-        self.set_in_steps(range, edges, |_| 1, set)
-    }
-
-    /// It can be written, too, in multiples of `step`.
-    const fn set_in_steps(
-        self,
-        range: fn(&Plan) -> Range,
-        edges: Edges,
-        step: fn(&Plan) -> u64,
-        set: fn(Plan, u64) -> Plan,
-    ) -> Self {
-        let Form::Number { get, .. } = self.form else { panic!("only numbers have a range") };
-        let set = SetNumber { range, edges, step, set };
-        Self { form: Form::Number { get, set: Some(set) }, ..self }
     }
 }
 
@@ -183,32 +136,6 @@ pub(super) const QUEUE: &[Row] = &[
     )
     .set(|_| Ok(0..=u8::MAX.into()), Edges::Strict, |plan, n| Plan { retries: n as u8, ..plan }),
     words(
-        "blkmq/access",
-        "blkmq's own: how threads share an elevator: 'combining', 'spin', 'mutex' or 'serialised'; another one begins \
-         with its own modes",
-        ACCESS,
-    ),
-    words(
-        "blkmq/dispatch",
-        "blkmq's own: how requests leave an elevator: 'one' or a 'batch' per hold of a lock, or in 'total-order'",
-        DISPATCH,
-    ),
-    words(
-        "blkmq/insert",
-        "blkmq's own: how a plug gets in: 'direct' under a lock, by 'percpu-lists' if that is taken, or 'staged'",
-        INSERT,
-    ),
-    words(
-        "blkmq/merge",
-        "blkmq's own: when a bio is offered to merging: 'always', 'skip-when-contended' or 'at-drain'",
-        MERGE,
-    ),
-    words(
-        "blkmq/kick",
-        "blkmq's own: what becomes of kicks: 'always' sent, dropped by a 'flag', or 'coalesced'",
-        KICK,
-    ),
-    words(
         "blkmq/scope",
         "blkmq's own: one elevator for the 'queue', one per 'hwqueue', or 'auto', as the policy prefers",
         SCOPE,
@@ -305,41 +232,6 @@ const WRITE_CACHE: Words = Words {
     },
 };
 
-const ACCESS: Words = Words {
-    get: |plan| plan.access.name(),
-    accepted: |_| Access::ALL.map(|(name, _)| name).to_vec(),
-    shown: Shown::Alone,
-    set: |plan, name| plan.access(Access::from_name(name).expect("only names are accepted")),
-};
-
-const DISPATCH: Words = Words {
-    get: |plan| plan.modes.dispatch.unwrap_or(plan.access.dispatch()[0]).name(),
-    accepted: |plan| accepted(plan.access, "dispatch"),
-    shown: Shown::Alone,
-    set: |plan, name| choose(plan, |modes| modes.dispatch = DispatchMode::from_name(name)),
-};
-
-const INSERT: Words = Words {
-    get: |plan| plan.modes.insert.unwrap_or(plan.access.insert()[0]).name(),
-    accepted: |plan| accepted(plan.access, "insert"),
-    shown: Shown::Alone,
-    set: |plan, name| choose(plan, |modes| modes.insert = InsertMode::from_name(name)),
-};
-
-const MERGE: Words = Words {
-    get: |plan| plan.modes.merge.unwrap_or(plan.access.merge()[0]).name(),
-    accepted: |plan| accepted(plan.access, "merge"),
-    shown: Shown::Alone,
-    set: |plan, name| choose(plan, |modes| modes.merge = MergeMode::from_name(name)),
-};
-
-const KICK: Words = Words {
-    get: |plan| plan.modes.kick.unwrap_or(KickMode::Coalesced).name(),
-    accepted: |plan| accepted(plan.access, "kick"),
-    shown: Shown::Alone,
-    set: |plan, name| choose(plan, |modes| modes.kick = KickMode::from_name(name)),
-};
-
 const GROUP_STATS: Words = Words {
     get: |plan| match plan.stats.level {
         StatsLevel::Off => "off",
@@ -375,11 +267,6 @@ const SCOPE: Words = Words {
         ..plan
     },
 };
-
-fn choose(mut plan: Plan, choose: impl FnOnce(&mut Modes)) -> Plan {
-    choose(&mut plan.modes);
-    plan
-}
 
 /// Without a scheduler, the device's tags are the limit. With one, the limit is the kernel's maximum
 /// (`spec/framework.md` section 3).

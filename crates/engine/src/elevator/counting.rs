@@ -22,7 +22,7 @@ impl Elevator {
     #[inline]
     pub(super) fn count_merged(&self, meta: &IoMeta) {
         if self.counts_groups {
-            Cx::new(self.now, &self.requests, &self.outside).note(about(meta), Event::Merged);
+            Cx::new(self.now, &self.requests, &self.env).note(about(meta), Event::Merged);
         }
     }
 
@@ -40,6 +40,6 @@ impl Elevator {
         let bytes = meta.sectors.saturating_mul(SECTOR_SIZE);
         let wait = done.issued.since(meta.arrived);
         let service = done.completed.since(done.issued);
-        self.outside.count_whole(about(meta), bytes, wait, service);
+        self.env.count_whole(about(meta), bytes, wait, service);
     }
 }

@@ -3,10 +3,11 @@
 
 use super::{Cx, Elevator, Grown, IoMeta, Kind, NoMerges, PluggedRequest, RequestId};
 use crate::BioTable;
-use crate::merge::{self, Fit};
+use crate::elevator::merge::{self, Fit};
 
 impl Elevator {
     /// Merges a bio into a held request if it can, and takes it out of `bio` then. O(1) look-ups.
+    #[cfg(feature = "compare")]
     pub(crate) fn merge<P>(&mut self, table: &BioTable<P>, bio: &mut Option<PluggedRequest>) {
         if let Some((into, kind)) = bio.as_ref().and_then(|proto| self.merge_target(&proto.meta))
             && let Some(proto) = bio.take()
@@ -66,7 +67,7 @@ impl Elevator {
     fn fits(&mut self, id: RequestId, io: &IoMeta) -> Option<Kind> {
         match merge::fit(&self.config.limits, self.requests.get(id), io) {
             Fit::Merge(kind) => {
-                let cx = Cx::new(self.now, &self.requests, &self.outside);
+                let cx = Cx::new(self.now, &self.requests, &self.env);
                 self.policy.may_merge(&cx, id, io).then_some(kind)
             }
             Fit::Full => {
@@ -96,7 +97,7 @@ impl Elevator {
             table.append(&mut chain.head, proto.bio);
         }
         self.rekey(into);
-        let cx = Cx::new(self.now, &self.requests, &self.outside);
+        let cx = Cx::new(self.now, &self.requests, &self.env);
         let edge = match kind {
             Kind::Back => Grown::Back,
             Kind::Front => Grown::Front { old_sector: old.sector },
@@ -148,7 +149,7 @@ impl Elevator {
     fn absorb<P>(&mut self, table: &BioTable<P>, into: RequestId, gone: RequestId) {
         let other = *self.requests.get(gone);
         let fit = merge::fit(&self.config.limits, self.requests.get(into), &other);
-        let cx = Cx::new(self.now, &self.requests, &self.outside);
+        let cx = Cx::new(self.now, &self.requests, &self.env);
         if fit != Fit::Merge(Kind::Back) || !self.policy.may_merge(&cx, into, &other) {
             return;
         }
@@ -160,7 +161,7 @@ impl Elevator {
         table.append(&mut chain.head, tail.head);
         self.unindex(gone);
         self.rekey(into);
-        let cx = Cx::new(self.now, &self.requests, &self.outside);
+        let cx = Cx::new(self.now, &self.requests, &self.env);
         self.policy.absorbed(&cx, into, gone);
         self.last_merge = Some(into);
         self.counters.request.add(1);

@@ -1,4 +1,4 @@
-//! Requests in flush sequences: carries out the decisions of [`FlushQueues`](crate::flush::FlushQueues)
+//! Requests in flush sequences: carries out the decisions of [`FlushQueues`](crate::elevator::flush::FlushQueues)
 //! (`spec/framework.md` section 12).
 //!
 //! Such a request keeps its slot from the first step to the last. A flush has no slot and no bio of its own: it is
@@ -9,10 +9,10 @@
 use super::{
     At, Chain, Cx, Done, Elevator, HwQueue, Inflight, Instant, Op, PluggedRequest, RequestId, Tag,
 };
-use crate::device::Verdict;
-use crate::flush::{Next, Sequence, Way};
-use crate::inflight::Handback;
-use crate::slots::Bio;
+use crate::dispatch::inflight::Handback;
+use crate::dispatch::verdict::Verdict;
+use crate::elevator::flush::{Next, Sequence, Way};
+use crate::shared::slots::Bio;
 use blkmq_core::{IoFlags, IoMeta, IoResult};
 
 /// A sequence has one bio: an I/O that asks for a flush merges with nothing.
@@ -46,7 +46,7 @@ impl Elevator {
 
     fn insert_data(&mut self, id: RequestId, at: At) {
         self.hold(id);
-        let cx = Cx::new(self.now, &self.requests, &self.outside);
+        let cx = Cx::new(self.now, &self.requests, &self.env);
         self.policy.insert(&cx, id, at);
     }
 
@@ -82,7 +82,7 @@ impl Elevator {
 
     fn data_done(&mut self, done: &Done, end: &mut impl FnMut(Bio, IoResult)) -> bool {
         let id = done.rq;
-        let cx = Cx::new(self.now, &self.requests, &self.outside);
+        let cx = Cx::new(self.now, &self.requests, &self.env);
         self.policy.completed(&cx, done);
         self.count_completed(done);
         let hw = self.requests.get(id).hw;

@@ -1,8 +1,8 @@
-//! I/Os that wait for a slot by group: carries out the decisions of the [`Lobby`](crate::lobby::Lobby).
+//! I/Os that wait for a slot by group: carries out the decisions of the [`Lobby`](crate::elevator::lobby::Lobby).
 
 use super::{Elevator, Place, PluggedRequest};
 use crate::BioTable;
-use crate::lobby::{Slots, Turn};
+use crate::elevator::lobby::{Slots, Turn};
 use blkmq_core::{IoMeta, Op, RequestId, SubmitterId};
 use blkmq_sched::GroupChange;
 

@@ -1,6 +1,6 @@
 //! Why a tree of groups cannot be changed as asked.
 
-use super::tree::{MAX_GROUPS, MAX_NAME, MAX_WEIGHT};
+use super::bounds::{MAX_GROUPS, MAX_NAME, MAX_WEIGHT};
 use std::fmt;
 
 /// Why a tree of groups cannot be changed as asked.

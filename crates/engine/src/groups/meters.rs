@@ -1,6 +1,7 @@
 //! The limits of all groups as submitters keep to them: a meter for each kind of limit, and the parent of each group.
 
-use super::tree::{GroupTree, MAX_GROUPS};
+use super::bounds::MAX_GROUPS;
+use super::tree::GroupTree;
 use crate::sync::{AtomicBool, AtomicU16, Meter, Ordering};
 use blkmq_core::{GroupId, Instant, IoMeta, Op, SECTOR_SIZE};
 

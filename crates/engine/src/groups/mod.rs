@@ -4,16 +4,18 @@
 //! weight are told of it ([`GroupChange`](blkmq_sched::GroupChange)); the submitters enforce limits above every
 //! scheduler (`throttle.rs`). This module does not know which owners are in which group: every I/O names its group.
 
+mod bounds;
 mod error;
 mod limits;
 mod meters;
 mod stats;
 mod tree;
 
+pub use bounds::{MAX_GROUPS, MAX_WEIGHT};
 pub use error::GroupError;
 pub use limits::{IoMax, IoMaxError};
 pub(crate) use meters::Meters;
 pub use stats::StatsMode;
 pub(crate) use stats::{Book, Ledger};
 pub(crate) use tree::DEFAULT_WEIGHT;
-pub use tree::{Group, GroupSpec, GroupTree, MAX_GROUPS, MAX_WEIGHT, weight_of_io_weight};
+pub use tree::{Group, GroupSpec, GroupTree, weight_of_io_weight};

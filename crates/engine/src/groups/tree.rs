@@ -1,18 +1,13 @@
 //! [`GroupTree`]: the groups of a queue, parents first, with their weights and limits.
 
+use super::bounds::{MAX_GROUPS, MAX_NAME, MAX_WEIGHT};
 use super::error::GroupError;
 use super::limits::IoMax;
 use blkmq_core::GroupId;
 use blkmq_sched::GroupChange;
 
-/// The most groups that a tree may have, without the root.
-pub const MAX_GROUPS: u16 = 1023;
-/// The largest weight.
-pub const MAX_WEIGHT: u32 = 1000;
 /// The weight of a group unless it is set.
 pub(crate) const DEFAULT_WEIGHT: u32 = 100;
-/// The most characters in a name.
-pub(super) const MAX_NAME: usize = 64;
 
 /// A group.
 #[derive(Clone, PartialEq, Eq, Debug)]

@@ -1,4 +1,4 @@
-//! The comparison modes (`before`): an elevator under a lock. They are slower, but must not lose anything either.
+//! The comparison modes: an elevator under a lock. They are slower, but must not lose anything either.
 
 use super::device::Script;
 use super::model::{Client, Model};

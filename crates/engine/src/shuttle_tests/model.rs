@@ -3,9 +3,9 @@
 use super::device::{Arrivals, Script, TestDevice};
 use super::durable;
 use super::world::{Bell, Bells, World};
-use crate::flush::PENDING_AGE;
+use crate::dispatch::pump::RESOURCE_DELAY;
+use crate::elevator::flush::PENDING_AGE;
 use crate::planted::{self, Planted};
-use crate::pump::RESOURCE_DELAY;
 use crate::sync::{Arc, yield_now};
 use crate::{
     Access, Config, DeviceQueue, DeviceShape, Io, Modes, NoMerges, PumpMode, Queue, Submitter,

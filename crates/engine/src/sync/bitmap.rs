@@ -84,6 +84,7 @@ impl BitBatch {
 
     /// Takes all of them out.
     #[inline]
+    #[cfg(test)]
     pub(crate) fn take(&mut self) -> Self {
         Self { base: self.base, bits: std::mem::take(&mut self.bits) }
     }
@@ -151,6 +152,7 @@ impl Bitmap {
     /// Takes a number. `hint` is the caller's: where to begin, and afterwards where the number was found, so that
     /// callers stay with the word in which they succeed.
     #[inline]
+    #[cfg(test)]
     pub(crate) fn get(&self, hint: &mut u32) -> Option<u32> {
         self.search(hint, 1, |_| u64::MAX)?.pop()
     }
@@ -166,6 +168,7 @@ impl Bitmap {
     /// (`spec/framework.md` section 3.2, as since Linux 6.18). The share is the same numbers every time, so callers
     /// confined to it never hold more than `shallow_depth`.
     #[inline]
+    #[cfg(test)]
     pub(crate) fn get_shallow(&self, hint: &mut u32, shallow_depth: u32) -> Option<u32> {
         if shallow_depth >= self.depth {
             return self.get(hint);
@@ -178,12 +181,14 @@ impl Bitmap {
     /// # Panics
     /// If it is not below the depth; in debug builds also if it is not in use.
     #[inline]
+    #[cfg(test)]
     pub(crate) fn put(&self, bit: u32) {
         self.words[(bit >> self.shift) as usize].put(self.bit(bit));
     }
 
     /// Returns the rest of a batch. One read-modify-write.
     #[inline]
+    #[cfg(test)]
     pub(crate) fn put_batch(&self, mut batch: BitBatch) {
         let BitBatch { base, bits } = batch.take();
         if bits != 0 {
@@ -242,6 +247,7 @@ impl Bitmap {
 
     /// The contribution of word `word` to a share of `shallow` numbers, which is less than the depth.
     #[inline]
+    #[cfg(test)]
     fn share(&self, word: u32, shallow: u32) -> u32 {
         let floor = |word_depth: u32| {
             (u64::from(word_depth) * u64::from(shallow) / u64::from(self.depth)) as u32

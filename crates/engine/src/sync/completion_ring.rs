@@ -37,7 +37,7 @@
 //! Read-modify-writes: one per batch pushed, one more to wake; none to pop.
 
 use super::{Arc, AtomicU64, Ordering, looks_again};
-use crate::lines::Lines;
+use crate::shared::lines::Lines;
 use crossbeam_utils::CachePadded;
 
 /// Bits of payload.
@@ -160,6 +160,7 @@ impl CompletionReceiver {
     /// Would [`pop`](Self::pop) find nothing?
     #[inline]
     #[must_use]
+    #[cfg(test)]
     pub(crate) fn is_empty(&self) -> bool {
         self.peek().is_none()
     }

@@ -3,7 +3,6 @@
 //! | word | `add` | `get` |
 //! |---|---|---|
 //! | [`Counter`] | load, then store: one writer at a time | an earlier value or the current one |
-//! | [`SharedCounter`] | one read-modify-write: any number of writers | likewise |
 //!
 //! Relaxed throughout: a statistic orders no other access. One writer's values never run backwards for a reader
 //! (coherence).
@@ -39,10 +38,12 @@ impl Counter {
     }
 }
 
-/// A counter that any number of threads add to at once.
+/// A counter that any number of threads add to at once: the twin that loses nothing, for the model below.
+#[cfg(test)]
 #[derive(Debug, Default)]
 pub(crate) struct SharedCounter(AtomicU64);
 
+#[cfg(test)]
 impl SharedCounter {
     /// Adds `n`. One read-modify-write.
     #[inline]

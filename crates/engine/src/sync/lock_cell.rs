@@ -84,6 +84,7 @@ pub(crate) struct DetachedLock {
 
 impl<T> LockCell<T> {
     /// Free, for callers numbered `0..waiters`.
+    #[cfg(test)]
     pub(crate) fn new(kind: LockKind, waiters: usize, value: T) -> Self {
         Self::with_alarm(kind, waiters, value, None)
     }

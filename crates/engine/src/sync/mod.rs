@@ -43,26 +43,25 @@
 //! Loom explores acquire, release and relaxed orderings and `SeqCst` fences, but takes a `SeqCst` load or
 //! store for a weaker one. Nothing here relies on those: where a total order is needed, there is a fence.
 
-#![allow(
-    dead_code,
-    unused_imports,
-    reason = "a protocol has calls that only its models and tests make, and is kept whole"
-)]
-
 pub(crate) mod bitmap;
 pub(crate) mod budget;
 pub(crate) mod completion_ring;
 pub(crate) mod control;
 pub(crate) mod counter;
+#[cfg(feature = "compare")]
 pub(crate) mod delayed_work;
+#[cfg(feature = "compare")]
 pub(crate) mod dispatch_gate;
 pub(crate) mod fair_share;
+#[cfg(feature = "compare")]
 pub(crate) mod insert_lists;
+#[cfg(feature = "compare")]
 pub(crate) mod lock_cell;
 pub(crate) mod meter;
 pub(crate) mod orphans;
 pub(crate) mod pending;
 pub(crate) mod poison;
+#[cfg(feature = "compare")]
 pub(crate) mod queued_lock;
 pub(crate) mod restart;
 pub(crate) mod ring;
@@ -76,20 +75,27 @@ pub(crate) use bitmap::{BitBatch, Bitmap};
 pub(crate) use budget::Budget;
 pub(crate) use completion_ring::{CompletionReceiver, CompletionSender, completion_ring};
 pub(crate) use control::Control;
-pub(crate) use counter::{Counter, SharedCounter};
+pub(crate) use counter::Counter;
+#[cfg(feature = "compare")]
 pub(crate) use delayed_work::DelayedWork;
+#[cfg(feature = "compare")]
 pub(crate) use dispatch_gate::DispatchGate;
 pub(crate) use fair_share::FairShare;
+#[cfg(feature = "compare")]
 pub(crate) use insert_lists::InsertLists;
+#[cfg(feature = "compare")]
 pub(crate) use lock_cell::{DetachedLock, LockCell, LockGuard, LockKind};
 pub(crate) use meter::Meter;
 pub(crate) use orphans::Orphans;
 pub(crate) use pending::Pending;
 pub(crate) use poison::{Alarm, AlarmRef};
+#[cfg(feature = "compare")]
 pub(crate) use queued_lock::QueuedLock;
 pub(crate) use restart::Restart;
 pub(crate) use ring::{Consumer, Mark, Producer, ring};
-pub(crate) use run_cell::{Detached, RunCell, RunGuard};
+#[cfg(feature = "compare")]
+pub(crate) use run_cell::Detached;
+pub(crate) use run_cell::{RunCell, RunGuard};
 pub(crate) use run_state::{Kick, RunState};
 pub(crate) use sleepers::Sleepers;
 pub(crate) use tag_set::{TagBatch, TagSet, TagSetShape};
@@ -123,9 +129,7 @@ pub(crate) use std::{
     thread::yield_now,
 };
 
-pub(crate) use atomic::{
-    AtomicBool, AtomicU8, AtomicU16, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence,
-};
+pub(crate) use atomic::{AtomicBool, AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering, fence};
 
 // The model checkers use the standard ones as well.
 pub(crate) use std::sync::{PoisonError, TryLockError, Weak};

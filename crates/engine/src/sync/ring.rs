@@ -180,6 +180,7 @@ impl<T> Producer<T> {
     /// Values in the ring, staged ones included. The consumer may meanwhile have taken some.
     #[inline]
     #[must_use]
+    #[cfg(feature = "compare")]
     pub(crate) fn len(&self) -> u32 {
         self.tail.wrapping_sub(self.shared.head.load(Ordering::Relaxed))
     }
@@ -187,6 +188,7 @@ impl<T> Producer<T> {
     /// The number of values that fit into the ring.
     #[inline]
     #[must_use]
+    #[cfg(test)]
     pub(crate) fn capacity(&self) -> u32 {
         self.shared.capacity()
     }

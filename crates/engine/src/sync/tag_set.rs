@@ -158,6 +158,7 @@ impl TagSet {
 
     /// Takes a tag, regardless of shares. `hint` as in [`Bitmap::get`].
     #[inline]
+    #[cfg(test)]
     pub(crate) fn get(&self, hint: &mut u32) -> Option<Tag> {
         self.get_batch(hint, 1)?.pop()
     }
@@ -167,14 +168,6 @@ impl TagSet {
     pub(crate) fn get_batch(&self, hint: &mut u32, want: u32) -> Option<TagBatch> {
         debug_assert!(self.shares.is_none(), "tags that are divided are taken for somebody");
         self.bitmap.get_batch(hint, want).map(TagBatch)
-    }
-
-    /// Takes a tag within a share of `shallow_depth`; as [`Bitmap::get_shallow`].
-    #[inline]
-    pub(crate) fn get_shallow(&self, hint: &mut u32, shallow_depth: u32) -> Option<Tag> {
-        debug_assert!(self.shares.is_none(), "tags that are divided are taken for somebody");
-        debug_assert!(shallow_depth >= self.min_shallow, "a share that was not announced");
-        self.bitmap.get_shallow(hint, shallow_depth).map(Tag)
     }
 
     /// Takes up to `want` tags for `user`, which becomes active, within its fair share. As
@@ -236,6 +229,7 @@ impl TagSet {
 
     /// Returns the unused tags of a batch, and names the waiters to wake: they may have tried meanwhile.
     #[inline]
+    #[cfg(test)]
     pub(crate) fn put_rest(&self, mut batch: TagBatch, woken: &mut dyn FnMut(u16)) {
         let rest = batch.0.take();
         if rest.is_empty() {
@@ -259,6 +253,7 @@ impl TagSet {
     }
 
     /// Withdraws a registration. False if a `put` has used it up: the wake-up is on its way.
+    #[cfg(test)]
     pub(crate) fn cancel(&self, who: u16) -> bool {
         let (word, bit) = self.waiter(who);
         word.fetch_and(!bit, Ordering::Relaxed) & bit != 0

@@ -7,14 +7,14 @@
 //! An [`ElevatorLog`] is filled through [`Observation`](crate::observe::Observation), in real or in virtual time; it
 //! becomes bytes ([`ElevatorLog::bytes`]), and the bytes a [`Log`] again. The format is in `wire.rs`.
 
-mod outside;
+mod env;
 mod recorder;
 mod replay;
 mod rerun;
 mod summary;
 mod wire;
 
-pub use crate::observe::outside::Heard;
+pub use crate::observe::env::Heard;
 pub use recorder::ElevatorLog;
 pub use replay::{Difference, ReplayError, Replayed, replay};
 pub use rerun::{RerunError, Workload, rerun};

@@ -1,7 +1,7 @@
 //! Recording: an observer beside each policy writes down every call.
 
 use super::wire::{Call, Entry, put_instance, put_log};
-use crate::observe::outside::Heard;
+use crate::observe::env::Heard;
 use crate::observe::policy::PolicyWatch;
 use blkmq_core::{HwQueue, Instant, IoMeta, Owner, RequestId};
 use blkmq_sched::{At, Cx, DepthLimits, Done, GroupChange, Grown, Options, Pick, Shape, Used};

@@ -1,6 +1,6 @@
 //! Exact replay: the same calls to the same policy, every answer compared.
 
-use super::outside::Recorded;
+use super::env::Recorded;
 use super::wire::{Call, Entry, Instance, LogError};
 use blkmq_core::{IoMeta, Op, RequestId};
 use blkmq_sched::{At, Cx, Factory, OptionError, Options, Pick, Requests, Scheduler, registry};
@@ -147,7 +147,7 @@ enum Place {
 struct Stage {
     factory: &'static Factory,
     policy: Box<dyn Scheduler>,
-    outside: Recorded,
+    env: Recorded,
     /// All slots are in use at all times, so that each of them can be given any name.
     requests: Requests,
     names: Box<[RequestId]>,
@@ -163,7 +163,7 @@ impl Stage {
         Self {
             factory,
             policy,
-            outside: Recorded::default(),
+            env: Recorded::default(),
             requests,
             names,
             places: vec![Place::Nowhere; slots as usize].into(),
@@ -222,7 +222,7 @@ impl Stage {
             Entry::Absorbed { into, meta, .. } => self.set(into, meta),
             _ => {}
         }
-        let cx = Cx::new(call.now, &self.requests, &self.outside);
+        let cx = Cx::new(call.now, &self.requests, &self.env);
         let policy = &mut *self.policy;
         match call.entry {
             Entry::Insert { rq, at, .. } => policy.insert(&cx, rq, at),
@@ -232,7 +232,7 @@ impl Stage {
             Entry::Grown { rq, edge, .. } => policy.grown(&cx, rq, edge),
             Entry::Regroup(change) => policy.regroup(&cx, change),
             Entry::Left(owner) => policy.owner_gone(&cx, owner),
-            Entry::Heard(heard) => self.outside.will_say(heard),
+            Entry::Heard(heard) => self.env.will_say(heard),
             Entry::Admits { io, used, .. } => {
                 return Some(Entry::Admits { io, used, answer: policy.admits(&cx, &io, used) });
             }
@@ -261,7 +261,7 @@ impl Stage {
 
     /// The policy's questions to its outside that differ from the recorded ones, in either direction.
     fn unheard(&mut self, entry: &Entry<'_>) -> Option<String> {
-        if matches!(entry, Entry::Heard(_)) { None } else { self.outside.left_over() }
+        if matches!(entry, Entry::Heard(_)) { None } else { self.env.left_over() }
     }
 
     /// Gives the slot of `rq` this name and metadata.

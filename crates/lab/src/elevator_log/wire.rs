@@ -12,7 +12,7 @@
 //! bit. `passed` is the time in nanoseconds since the call before. An instance is one policy from its making to its
 //! end; a queue with several elevators has several, and so has one whose scheduler was changed.
 
-use crate::observe::outside::Heard;
+use crate::observe::env::Heard;
 use blkmq_core::{HwQueue, Instant, IoFlags, IoMeta, Op, Owner, RequestId};
 use blkmq_sched::{At, DepthLimits, Done, GroupChange, Grown, Pick, Shape, Used};
 use std::fmt;

@@ -5,8 +5,8 @@
 
 mod depths;
 pub(crate) mod device;
+pub(crate) mod env;
 mod inversions;
-pub(crate) mod outside;
 pub(crate) mod policy;
 mod tracing;
 

@@ -4,7 +4,7 @@
 //! policy is left in a thread-local while a queue is being built, and only then: [`build_with`] puts it there and
 //! takes it away again.
 
-use super::outside::{Heard, Memory, Spied};
+use super::env::{Heard, Memory, Spied};
 use crate::policies;
 use blkmq_core::{HwQueue, Instant, IoMeta, Owner, RequestId};
 use blkmq_sched::{
@@ -15,7 +15,7 @@ use std::sync::OnceLock;
 
 /// An observer beside a policy. Every call comes after the policy's own, with its answer.
 pub(crate) trait PolicyWatch: Send {
-    /// During the next call, the policy gets this answer from its outside.
+    /// During the next call, the policy gets this answer from its environment.
     fn heard(&mut self, _now: Instant, _what: Heard) {}
     /// The policy was asked whether `io` may have a slot, and gave this answer.
     fn admits(&mut self, _cx: &Cx<'_>, _io: &IoMeta, _used: Used, _answer: bool) {}
@@ -114,11 +114,11 @@ struct Watched {
     memory: Memory,
 }
 
-/// Calls the policy with an outside that remembers, and passes the remembered answers to the observers.
+/// Calls the policy with an environment that remembers, and passes the remembered answers to the observers.
 macro_rules! spied {
     ($watched:ident, $cx:ident, $call:ident($($argument:expr),*)) => {{
-        let outside = Spied { outside: $cx.outside, memory: &$watched.memory };
-        let answer = $watched.inner.$call(&$cx.through(&outside), $($argument),*);
+        let env = Spied { env: $cx.env, memory: &$watched.memory };
+        let answer = $watched.inner.$call(&$cx.through(&env), $($argument),*);
         for heard in $watched.memory.take() {
             $watched.tell(|watch| watch.heard($cx.now, heard));
         }

@@ -133,7 +133,7 @@ impl Scheduler for Stingy {
         if self.told[ALONE] == 1 && self.issued > 0 {
             return Pick::WaitCompletion;
         }
-        if !cx.outside.take(0) {
+        if !cx.env.take(0) {
             return Pick::WaitToken;
         }
         let Some(rq) = self.queue.pop_front() else { return Pick::Empty };
@@ -144,8 +144,8 @@ impl Scheduler for Stingy {
 
     fn completed(&mut self, cx: &Cx<'_>, done: &Done) {
         self.becomes(done.rq, Stage::Elsewhere);
-        cx.outside.count(0);
-        cx.outside.review_by(cx.now + REVIEW);
+        cx.env.count(0);
+        cx.env.review_by(cx.now + REVIEW);
     }
 
     fn withdraw(&mut self, _: &Cx<'_>, rq: RequestId) {

@@ -4,14 +4,16 @@
 //! or a shrunk failure (`shrink`).
 
 mod fields;
+mod meddling;
 mod text;
 
 pub(crate) use fields::{FIELDS, Field, Kind, STATS};
+pub use meddling::Meddling;
 pub use text::ScenarioError;
 
 use crate::load::{Load, LoadClient, Place};
 use crate::policies;
-use crate::{Costs, Habits, Meddling, Plan, PowerCuts, Stamp};
+use crate::{Costs, Habits, Plan, PowerCuts, Stamp};
 use blkmq_core::{Instant, Limits, Nanos, Rng};
 use blkmq_device::{Device, DeviceError, MachineShape, registry as devices};
 use blkmq_engine::{

@@ -10,6 +10,7 @@
 //! Not here: fio's spelling (in the command line), queues, threads and waiting (in the code that drives a worker),
 //! and memory: buffers come through [`Buffers`].
 
+mod amount;
 mod block_size;
 mod direction;
 mod distribution;
@@ -25,6 +26,7 @@ mod tally;
 pub mod verify;
 mod worker;
 
+pub use amount::Amount;
 pub use block_size::{BlockSize, BlockSizeError};
 pub use direction::{Direction, PerDirection, Rw};
 pub use distribution::{Distribution, DistributionError};
@@ -34,7 +36,7 @@ pub use job::{Depth, Job, JobError, Latencies, ThinkTime};
 pub use levels::{Batches, Levels};
 pub use pacing::{Pace, Pacer};
 pub use permutation::Permutation;
-pub use region::{Amount, Region, RegionError};
+pub use region::{Region, RegionError};
 pub use series::{BINS, Bin, Course, Series};
 pub use tally::{Counts, Sample, Tally, Times};
 pub use verify::{Verifier, Verify};

@@ -1,44 +1,8 @@
 //! The region of a thread on the device: `offset`, `offset_increment` and `size`, resolved.
 
-use super::Job;
+use super::{Amount, Job};
 use blkmq_core::SECTOR_SIZE;
 use std::fmt;
-
-/// An amount of data: in bytes, or as a share of the device.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Amount {
-    /// A number of bytes.
-    Bytes(u64),
-    /// A percentage of the device, 0 to 100.
-    Percent(u8),
-}
-
-impl Amount {
-    /// Zero bytes.
-    pub const ZERO: Self = Self::Bytes(0);
-
-    /// The amount in bytes. A share is rounded down to a multiple of `granule` bytes.
-    #[must_use]
-    pub fn bytes(self, device_bytes: u64, granule: u64) -> u64 {
-        match self {
-            Self::Bytes(bytes) => bytes,
-            Self::Percent(percent) => {
-                let exact = u128::from(device_bytes) * u128::from(percent) / 100;
-                let exact = u64::try_from(exact).unwrap_or(u64::MAX);
-                exact - exact % granule.max(1)
-            }
-        }
-    }
-}
-
-impl fmt::Display for Amount {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Bytes(bytes) => write!(f, "{bytes}"),
-            Self::Percent(percent) => write!(f, "{percent}%"),
-        }
-    }
-}
 
 /// The part of the device that one thread touches, in bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -4,7 +4,7 @@
 //! raised.
 
 use super::Bfq;
-use super::queue::QueueRef;
+use super::links::QueueRef;
 use blkmq_core::{Instant, Nanos};
 
 /// The number of queues in a large burst.

@@ -20,6 +20,7 @@ mod groups;
 mod habits;
 mod idling;
 mod injection;
+mod links;
 mod merging;
 mod notes;
 mod order;
@@ -35,12 +36,15 @@ mod tunables;
 mod wakers;
 pub mod wf2q;
 
+/// Values that a twin of this policy may share: it would gain nothing from an attribute, a priority or an average of
+/// its own. Decisions are not among them.
 #[cfg(feature = "testkit")]
-pub(crate) use habits::{IoShare, Seeks, ThinkTime};
-#[cfg(feature = "testkit")]
-pub(crate) use priority::Priority;
-#[cfg(feature = "testkit")]
-pub(crate) use rate::Dispatch;
+pub mod values {
+    pub use super::habits::{IoShare, Seeks, ThinkTime};
+    pub use super::priority::Priority;
+    pub use super::rate::{Dispatch, PeakRate};
+    pub use super::tunables::{Joining, Tunables};
+}
 
 use crate::index::{Lists, SectorIndex};
 use crate::{Cx, Factory, Options, Scope, Shape, StatsLevel};
@@ -54,12 +58,13 @@ use expire::Turn;
 use groups::Groups;
 use idling::{Device, Weights};
 use injection::Sampling;
+use links::QueueRef;
 use merging::Positions;
 use procs::{Key, Procs};
-use queue::{QueueRef, Queues};
-pub(crate) use rate::PeakRate;
+use queue::Queues;
+use rate::PeakRate;
 use tunables::ATTRIBUTES;
-pub(crate) use tunables::Tunables;
+use tunables::Tunables;
 use wf2q::Wf2q;
 
 /// The registry line.

@@ -5,17 +5,20 @@ use blkmq_core::{self as core_types, IoPrio};
 
 /// A class and a level in it, 0 being the highest of 8.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Priority {
-    pub(crate) class: Class,
-    pub(crate) level: u8,
+pub struct Priority {
+    /// The class of service.
+    pub class: Class,
+    /// 0 to 7.
+    pub level: u8,
 }
 
 impl Priority {
     /// For I/O without a priority.
-    pub(crate) const DEFAULT: Self = Self { class: Class::BestEffort, level: 4 };
+    pub const DEFAULT: Self = Self { class: Class::BestEffort, level: 4 };
 
     /// The priority of an I/O. Without a class it is best-effort, of the middle level.
-    pub(crate) fn of(ioprio: IoPrio) -> Self {
+    #[must_use]
+    pub fn of(ioprio: IoPrio) -> Self {
         let level = ioprio.level() as u8;
         match ioprio.class() {
             core_types::Class::None => Self::DEFAULT,
@@ -26,12 +29,14 @@ impl Priority {
     }
 
     /// 10 for the lowest level, 80 for the highest.
-    pub(crate) fn weight(self) -> u32 {
+    #[must_use]
+    pub fn weight(self) -> u32 {
         (8 - u32::from(self.level)) * 10
     }
 
     /// A number for each priority, by which async queues are distinguished.
-    pub(crate) fn number(self) -> u8 {
+    #[must_use]
+    pub fn number(self) -> u8 {
         self.class as u8 * 8 + self.level
     }
 }

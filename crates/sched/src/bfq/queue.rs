@@ -5,6 +5,7 @@
 
 use super::habits::{IoShare, Seeks, ThinkTime};
 use super::injection::Injection;
+use super::links::{QueueRef, Senders};
 use super::priority::Priority;
 use super::raising::Raising;
 use super::wakers::Waker;
@@ -15,22 +16,6 @@ use core::ops::{Index, IndexMut};
 /// No lane.
 pub(super) const NO_LANE: u32 = u32::MAX;
 const NONE: u32 = u32::MAX;
-
-/// A reference to a queue that may have been freed meanwhile.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct QueueRef {
-    pub(super) index: u32,
-    generation: u32,
-}
-
-/// The senders of a queue.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Senders {
-    /// A process, or async I/O of a group; the number of its record.
-    One(u32),
-    /// Several processes, after a merge.
-    Many,
-}
 
 /// The state that a process gets back when its queue is no longer shared.
 #[derive(Clone, Copy)]

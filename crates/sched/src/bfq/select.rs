@@ -48,7 +48,7 @@ impl Bfq {
                     return Some(q);
                 }
                 // While the queue drains, no request arrives that is worth waiting for.
-                None if self.is_waited_for(q) && !cx.outside.is_draining() => return self.inject(),
+                None if self.is_waited_for(q) && !cx.env.is_draining() => return self.inject(),
                 None => self.expire(cx, Reason::NoMore),
             }
         }

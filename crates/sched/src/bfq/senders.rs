@@ -1,9 +1,9 @@
 //! The mapping from I/Os to queues, and the creation and removal of queues with their senders.
 
 use super::budget;
+use super::links::Senders;
 use super::priority::Priority;
 use super::procs::Key;
-use super::queue::Senders;
 use super::wf2q::{Class, ROOT};
 use super::{Bfq, NOBODY, is_sync};
 use crate::Cx;

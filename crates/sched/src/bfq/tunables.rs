@@ -6,84 +6,80 @@ use blkmq_core::Nanos;
 
 const INT_MAX: i64 = i32::MAX as i64;
 
-const fn attribute(
-    name: &'static str,
-    unit: Unit,
-    default: i64,
-    (min, max): (i64, i64),
-    help: &'static str,
-) -> Attribute {
-    Attribute { name, unit, default, min, max, help }
-}
-
 /// In the order of `iosched/`, ours last.
 pub(super) const ATTRIBUTES: &[Attribute] = &[
-    attribute(
+    Attribute::new(
         "fifo_expire_sync",
         Unit::Millis,
         125,
         (1, INT_MAX),
         "age at which a sync request goes before the sector order of its queue",
     ),
-    attribute(
+    Attribute::new(
         "fifo_expire_async",
         Unit::Millis,
         250,
         (1, INT_MAX),
         "the same for requests that nobody waits for",
     ),
-    attribute(
+    Attribute::new(
         "back_seek_max",
         Unit::Kib,
         16_384,
         (0, INT_MAX),
         "how far a queue may go back to a request instead of on to the next one",
     ),
-    attribute(
+    Attribute::new(
         "back_seek_penalty",
         Unit::Count,
         2,
         (1, INT_MAX),
         "how many times as long as it is the way back counts",
     ),
-    attribute(
+    Attribute::new(
         "slice_idle",
         Unit::Millis,
         8,
         (0, INT_MAX),
         "how long the device waits for the next request of a queue; 0: never",
     ),
-    attribute("slice_idle_us", Unit::Micros, 8_000, (0, INT_MAX), "slice_idle in microseconds"),
-    attribute(
+    Attribute::new(
+        "slice_idle_us",
+        Unit::Micros,
+        8_000,
+        (0, INT_MAX),
+        "slice_idle in microseconds",
+    ),
+    Attribute::new(
         "max_budget",
         Unit::Sectors,
         0,
         (0, INT_MAX),
         "the longest budget; 0: what the device does in timeout_sync",
     ),
-    attribute("timeout_sync", Unit::Millis, 125, (1, INT_MAX), "the longest slot of a queue"),
-    attribute(
+    Attribute::new("timeout_sync", Unit::Millis, 125, (1, INT_MAX), "the longest slot of a queue"),
+    Attribute::new(
         "strict_guarantees",
         Unit::Flag,
         0,
         (0, 1),
         "wait for every sync queue, and have one request in the device",
     ),
-    attribute(
+    Attribute::new(
         "low_latency",
         Unit::Flag,
         1,
         (0, 1),
         "prefer what looks interactive or soft real-time",
     ),
-    attribute(
+    Attribute::new(
         "queue_merge",
         Unit::Count,
         1,
         (0, 2),
         "1: join queues that work side by side; 2: those that begin together as well; 0: neither",
     ),
-    attribute(
+    Attribute::new(
         "injection",
         Unit::Flag,
         1,
@@ -94,7 +90,8 @@ pub(super) const ATTRIBUTES: &[Attribute] = &[
 
 /// The queues that are merged.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub(crate) enum Joining {
+pub enum Joining {
+    /// None.
     Nobody,
     /// Queues with neighbouring requests.
     Early,
@@ -104,24 +101,33 @@ pub(crate) enum Joining {
 
 /// Current values.
 #[derive(Clone, Debug)]
-pub(crate) struct Tunables {
-    /// Async, then sync.
-    pub(crate) fifo_expire: [Nanos; 2],
-    /// In sectors.
-    pub(crate) back_seek_max: u64,
-    pub(crate) back_seek_penalty: u64,
-    pub(crate) slice_idle: Nanos,
+pub struct Tunables {
+    /// The age at which a request goes before the sector order of its queue: async, then sync.
+    pub fifo_expire: [Nanos; 2],
+    /// The longest jump backwards, in sectors.
+    pub back_seek_max: u64,
+    /// The factor by which a distance backwards counts; at least 1.
+    pub back_seek_penalty: u64,
+    /// The longest time for which the device is kept idle for a queue.
+    pub slice_idle: Nanos,
     /// In sectors; 0: from the rate of the device.
-    pub(crate) max_budget: u64,
-    pub(crate) timeout: Nanos,
-    pub(crate) strict: bool,
-    pub(crate) low_latency: bool,
-    pub(crate) joining: Joining,
-    pub(crate) injection: bool,
+    pub max_budget: u64,
+    /// The longest slot of a queue of sync requests.
+    pub timeout: Nanos,
+    /// One request at a time, with idling after each.
+    pub strict: bool,
+    /// Are starting and interactive applications preferred?
+    pub low_latency: bool,
+    /// The queues that are merged.
+    pub joining: Joining,
+    /// May other queues use a device that waits for the queue in service?
+    pub injection: bool,
 }
 
 impl Tunables {
-    pub(crate) fn new(options: &Options) -> Self {
+    /// The defaults, and the options that are given.
+    #[must_use]
+    pub fn new(options: &Options) -> Self {
         let mut tunables = Self {
             fifo_expire: [Nanos::ZERO; 2],
             back_seek_max: 0,
@@ -134,21 +140,13 @@ impl Tunables {
             joining: Joining::Nobody,
             injection: false,
         };
-        for Attribute { name, default, .. } in ATTRIBUTES {
-            let known = tunables.set(name, *default);
-            debug_assert!(known, "{name} is listed but cannot be set");
-        }
-        // May the slot of the queue in service end after its time is over? Not while the device is kept idle for it
-        // and less than a third of its budget is left; nor if it is empty and worth waiting for.
-        for Attribute { name, .. } in ATTRIBUTES {
-            if let Some(value) = options.given(name) {
-                tunables.set(name, value);
-            }
-        }
+        options.apply(|name, value| tunables.set(name, value));
         tunables
     }
 
-    pub(crate) fn get(&self, name: &str) -> Option<i64> {
+    /// The value of an attribute, in its unit; `None` if there is no such attribute.
+    #[must_use]
+    pub fn get(&self, name: &str) -> Option<i64> {
         let millis = |span: Nanos| (span.0 / 1_000_000) as i64;
         Some(match name {
             "fifo_expire_sync" => millis(self.fifo_expire[1]),
@@ -168,7 +166,7 @@ impl Tunables {
     }
 
     /// Sets `name` to `value`, which is within the attribute's range. Returns false if there is no such attribute.
-    pub(crate) fn set(&mut self, name: &str, value: i64) -> bool {
+    pub fn set(&mut self, name: &str, value: i64) -> bool {
         let count = value.max(0) as u64;
         match name {
             "fifo_expire_sync" => self.fifo_expire[1] = Nanos::from_millis(count),

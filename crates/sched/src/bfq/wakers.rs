@@ -5,7 +5,7 @@
 //! as that is the shortest way on.
 
 use super::Bfq;
-use super::queue::QueueRef;
+use super::links::QueueRef;
 use blkmq_core::{Instant, Nanos};
 
 /// A request that arrives sooner than this after a completion may be caused by it.

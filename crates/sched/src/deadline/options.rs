@@ -8,69 +8,59 @@ use blkmq_core::Nanos;
 const INT_MAX: i64 = i32::MAX as i64;
 const INT_MIN: i64 = i32::MIN as i64;
 
-const fn attribute(
-    name: &'static str,
-    unit: Unit,
-    default: i64,
-    (min, max): (i64, i64),
-    help: &'static str,
-) -> Attribute {
-    Attribute { name, unit, default, min, max, help }
-}
-
 /// In the order of `iosched/`, ours last.
 pub(super) const ATTRIBUTES: &[Attribute] = &[
-    attribute(
+    Attribute::new(
         "read_expire",
         Unit::Millis,
         500,
         (0, INT_MAX),
         "a read's deadline after its insertion",
     ),
-    attribute(
+    Attribute::new(
         "write_expire",
         Unit::Millis,
         5_000,
         (0, INT_MAX),
         "a write's deadline after its insertion",
     ),
-    attribute(
+    Attribute::new(
         "writes_starved",
         Unit::Count,
         2,
         (INT_MIN, INT_MAX),
         "batches of reads while writes wait before one of writes; below 1, writes go first",
     ),
-    attribute("fifo_batch", Unit::Count, 16, (0, INT_MAX), "requests in a batch; 0 acts as 1"),
-    attribute(
+    Attribute::new("fifo_batch", Unit::Count, 16, (0, INT_MAX), "requests in a batch; 0 acts as 1"),
+    Attribute::new(
         "front_merges",
         Unit::Flag,
         1,
         (0, 1),
         "look for requests that begin where an I/O ends",
     ),
-    attribute(
+    Attribute::new(
         "prio_aging_expire",
         Unit::Millis,
         10_000,
         (0, INT_MAX),
         "age at which a request may overtake higher classes",
     ),
-    attribute(
+    Attribute::new(
         "async_depth",
         Unit::Count,
         INT_MAX,
         (1, INT_MAX),
         "scheduler tags for all but sync reads; never more than nr_requests, which is the default",
     ),
-    attribute(
+    Attribute::new(
         "linux_quirks",
         Unit::Flag,
         0,
         (0, 1),
         "aging probes as Linux's do, side effects included",
     ),
-    attribute(
+    Attribute::new(
         "head_per_class",
         Unit::Flag,
         0,
@@ -107,10 +97,7 @@ impl Tunables {
             head_per_class: false,
             nr_requests: shape.nr_requests,
         };
-        for attribute in ATTRIBUTES {
-            let known = tunables.set(attribute.name, options.get(attribute.name));
-            debug_assert!(known, "{} is listed but cannot be set", attribute.name);
-        }
+        options.apply(|name, value| tunables.set(name, value));
         tunables
     }
 

@@ -5,8 +5,7 @@
 //! there must be time without writes; and since the drive may then have several writes at once, they leave in bursts.
 //! This module finds the length of the period from one burst to the next. `gate.rs` enforces it.
 
-use super::latency::{fine_upper, total};
-use super::learner::tail;
+use super::latency::{fine_upper, tail, total};
 use blkmq_core::Nanos;
 
 /// The shortest and the longest period, in multiples of the time that a read takes alone. A reader that waits for

@@ -33,16 +33,16 @@ impl Gate {
     /// May I/O of `domain`, which is not reads, leave now?
     pub(super) fn is_open(&mut self, cx: &Cx<'_>, domain: Domain) -> bool {
         debug_assert!(domain != Domain::Read, "reads are whom others wait for");
-        if cx.outside.is_draining() {
+        if cx.env.is_draining() {
             return true;
         }
         let now = cx.now.as_nanos();
-        let alone_until = cx.outside.value(ALONE_UNTIL);
+        let alone_until = cx.env.value(ALONE_UNTIL);
         if now < alone_until {
             self.wait_until(alone_until);
             return false;
         }
-        let period = cx.outside.value(PERIOD);
+        let period = cx.env.value(PERIOD);
         if period == 0 || !domain.makes_room() {
             return true;
         }

@@ -6,7 +6,8 @@
 use super::domain::{
     ALONE_UNTIL, DEPTHS, Domain, Kind, MEASURED, NOT_YET, PERIOD, SINCE, bucket_counter,
 };
-use super::latency::{BAD, BUCKETS, percentile, total};
+use super::findings::Findings;
+use super::latency::{BAD, BUCKETS, DEVICE_PERCENT, percentile, total};
 use super::learner::{Learner, Lesson, Progress};
 use super::options::{Adaptive, Tunables};
 use crate::{Governor, Options};
@@ -16,21 +17,10 @@ use blkmq_core::{Instant, Nanos};
 const ENOUGH: u64 = 500;
 /// After this time, fewer samples are enough.
 const PATIENCE: Nanos = Nanos::from_secs(1);
-/// The percentiles judged of device latencies and of total latencies.
-pub(super) const DEVICE_PERCENT: u64 = 90;
+/// The percentile judged of total latencies.
 const TOTAL_PERCENT: u64 = 99;
 /// Shown where no percentile is remembered.
 const NOTHING: u64 = BUCKETS as u64;
-
-/// The findings of a review.
-pub(super) struct Findings {
-    /// A domain is too slow at the device.
-    pub(super) bad: bool,
-    /// The bucket of the 90th percentile of device latency, for domains with enough samples.
-    pub(super) device: [Option<usize>; MEASURED],
-    /// The bucket of the 99th percentile of total latency; from an earlier review if `bad`.
-    pub(super) total: [Option<usize>; MEASURED],
-}
 
 /// The samples of each domain by kind and bucket.
 type Windows = [[[u64; BUCKETS]; Kind::ALL.len()]; MEASURED];

@@ -5,6 +5,9 @@ pub(super) const BUCKETS: usize = 8;
 /// The first bad bucket.
 pub(super) const BAD: usize = BUCKETS / 2;
 
+/// The percentile judged of device latencies.
+pub(super) const DEVICE_PERCENT: u64 = 90;
+
 /// The bucket of a latency (`spec/kyber.md` section 4): quarters of the target, the last one open. Good ones are at
 /// most the target.
 #[inline]
@@ -55,6 +58,12 @@ pub(super) fn percentile(counts: &[u64], percent: u64) -> Option<usize> {
         hit
     });
     Some(found.expect("the rank is at most the number of samples"))
+}
+
+/// The 90th percentile of the samples, to within a quarter. The unloaded and the loaded device are judged by the same
+/// percentile, or a target might be out of reach at any depth.
+pub(super) fn tail(window: &[u64]) -> Option<u64> {
+    percentile(window, DEVICE_PERCENT).map(fine_upper)
 }
 
 /// The number of samples.

@@ -8,8 +8,8 @@
 
 use super::bursts::{Bursts, Reads, Verdict};
 use super::domain::{Domain, MEASURED, OLD_COUNTER, fine_counter, refused_counter};
-use super::governor::{DEVICE_PERCENT, Findings};
-use super::latency::{BAD, BUCKETS, FINE, fine_upper, percentile, total};
+use super::findings::Findings;
+use super::latency::{BAD, BUCKETS, FINE, fine_upper, tail, total};
 use super::options::Adaptive;
 use blkmq_core::{Instant, Nanos};
 
@@ -39,12 +39,6 @@ const PAUSE: Nanos = Nanos::from_secs(10);
 const LONGEST_PAUSE: Nanos = Nanos::from_secs(80);
 /// The most tokens of a domain.
 const MOST_TOKENS: u32 = 1024;
-
-/// The 90th percentile of the samples, to within a quarter. The unloaded and the loaded device are judged by the same
-/// percentile, or a target might be out of reach at any depth.
-pub(super) fn tail(window: &[u64]) -> Option<u64> {
-    percentile(window, DEVICE_PERCENT).map(fine_upper)
-}
 
 /// The state of the learner.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]

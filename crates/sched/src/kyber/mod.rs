@@ -7,6 +7,7 @@
 
 mod bursts;
 mod domain;
+mod findings;
 mod gate;
 mod governor;
 mod latency;
@@ -14,7 +15,9 @@ mod learner;
 mod options;
 
 use crate::index::Lists;
-use crate::{At, Common, Cx, Done, Factory, Options, Outside, Pick, Scheduler, Scope, Shape, Used};
+use crate::{
+    At, Common, Cx, Done, Factory, Options, Pick, PolicyEnv, Scheduler, Scope, Shape, Used,
+};
 use alloc::boxed::Box;
 use alloc::vec;
 use blkmq_core::{HwQueue, IoFlags, IoMeta, Nanos, RequestId};
@@ -165,9 +168,9 @@ impl Kyber {
         // The token comes first: without one, requests stay where they can be merged with.
         let adaptive = self.tunables.adaptive > Adaptive::Off;
         let gated = adaptive && domain != Domain::Read && !self.gate.is_open(cx, domain);
-        if gated || !cx.outside.take(domain as usize) {
+        if gated || !cx.env.take(domain as usize) {
             if adaptive && (domain as usize) < MEASURED {
-                cx.outside.count(domain::refused_counter(domain as usize));
+                cx.env.count(domain::refused_counter(domain as usize));
             }
             return None;
         }
@@ -190,16 +193,16 @@ impl Kyber {
 
     /// Counts the latencies of a request of a measured domain.
     #[inline]
-    fn measure(&self, outside: &dyn Outside, domain: usize, total: u64, done: &Done) {
-        let target = outside.value(domain);
+    fn measure(&self, env: &dyn PolicyEnv, domain: usize, total: u64, done: &Done) {
+        let target = env.value(domain);
         let device = done.completed.since(done.issued).0;
         for (kind, latency) in [(Kind::Total, total), (Kind::Device, device)] {
-            outside.count(domain::bucket_counter(domain, kind, latency::bucket(latency, target)));
+            env.count(domain::bucket_counter(domain, kind, latency::bucket(latency, target)));
         }
         if self.tunables.adaptive > Adaptive::Off {
-            let old = done.issued.as_nanos() < outside.value(domain::SINCE);
+            let old = done.issued.as_nanos() < env.value(domain::SINCE);
             let fine = domain::fine_counter(domain, latency::fine(device));
-            outside.count(if old { domain::OLD_COUNTER } else { fine });
+            env.count(if old { domain::OLD_COUNTER } else { fine });
         }
     }
 }
@@ -245,8 +248,8 @@ impl Scheduler for Kyber {
         let domain = Domain::of(meta.op) as usize;
         if domain < MEASURED {
             let total = done.completed.since(meta.arrived).0;
-            self.measure(cx.outside, domain, total, done);
-            cx.outside.review_by(cx.now + REVIEW_AFTER);
+            self.measure(cx.env, domain, total, done);
+            cx.env.review_by(cx.now + REVIEW_AFTER);
         }
     }
 

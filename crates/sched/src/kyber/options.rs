@@ -73,10 +73,7 @@ impl Tunables {
     pub(super) fn new(options: &Options) -> Self {
         let targets = [DISCARD_TARGET.0; MEASURED];
         let mut tunables = Self { targets, linux_quirks: false, adaptive: Adaptive::Off };
-        for attribute in ATTRIBUTES {
-            let known = tunables.set(attribute.name, options.get(attribute.name));
-            debug_assert!(known, "{} is listed but cannot be set", attribute.name);
-        }
+        options.apply(|name, value| tunables.set(name, value));
         tunables
     }
 

@@ -1,7 +1,7 @@
 //! The conformance suite for every policy, in this crate or elsewhere: random scripts under the oracle.
 //!
 //! Slots are few, so that ids are reused at once, and every kind of step occurs. The suite does not judge the
-//! decisions of a policy; naive twins and tests of single behaviours do.
+//! decisions of a policy; the naive twins of this crate's tests and tests of single behaviours do.
 
 use super::{Driver, Event, Script};
 use crate::{Factory, Pick};

@@ -1,6 +1,6 @@
 //! A policy with a slot table and a clock, driven by a test.
 
-use super::{Checked, LocalOutside};
+use super::{Checked, LocalEnv};
 use crate::{
     At, Cx, DepthLimits, Done, Factory, GroupChange, Grown, Options, Pick, Requests, Scheduler,
 };
@@ -14,7 +14,7 @@ use blkmq_core::{HwQueue, Instant, IoFlags, IoMeta, Nanos, Op, Owner, RequestId}
 pub struct Driver {
     policy: Checked,
     requests: Requests,
-    outside: LocalOutside,
+    env: LocalEnv,
     now: Instant,
     /// The issue time of each issued request.
     issued_at: BTreeMap<RequestId, Instant>,
@@ -22,7 +22,7 @@ pub struct Driver {
 
 macro_rules! cx {
     ($driver:ident) => {
-        Cx::new($driver.now, &$driver.requests, &$driver.outside)
+        Cx::new($driver.now, &$driver.requests, &$driver.env)
     };
 }
 
@@ -30,15 +30,15 @@ impl Driver {
     /// Drives `policy`, which was built for `slots`.
     #[must_use]
     pub fn new(policy: Box<dyn Scheduler>, slots: u32) -> Self {
-        Self::with_outside(policy, slots, LocalOutside::default())
+        Self::with_env(policy, slots, LocalEnv::default())
     }
 
-    /// Drives `policy`, which was built for `slots`, with the environment `outside`.
+    /// Drives `policy`, which was built for `slots`, with the environment `env`.
     #[must_use]
-    pub fn with_outside(policy: Box<dyn Scheduler>, slots: u32, outside: LocalOutside) -> Self {
+    pub fn with_env(policy: Box<dyn Scheduler>, slots: u32, env: LocalEnv) -> Self {
         let requests = Requests::new(slots);
         let (policy, issued_at) = (Checked::new(policy), BTreeMap::new());
-        Self { policy, requests, outside, now: Instant::ZERO, issued_at }
+        Self { policy, requests, env, now: Instant::ZERO, issued_at }
     }
 
     /// Builds the policy of `factory` with `options` as `key=value,...`, for one hardware queue with half as
@@ -59,8 +59,8 @@ impl Driver {
     pub fn of_shape(factory: &Factory, shape: &Shape, options: &str) -> Self {
         let options = Options::parse(factory.attributes, options)
             .unwrap_or_else(|e| panic!("{}: {e}", factory.name));
-        let outside = LocalOutside::of(factory, shape, &options);
-        Self::with_outside((factory.build)(shape, &options), shape.slots, outside)
+        let env = LocalEnv::of(factory, shape, &options);
+        Self::with_env((factory.build)(shape, &options), shape.slots, env)
     }
 
     /// One hardware queue, with half as many driver tags as there are slots, on a device without moving parts.
@@ -77,8 +77,8 @@ impl Driver {
 
     /// The environment of the policy.
     #[must_use]
-    pub fn outside(&self) -> &LocalOutside {
-        &self.outside
+    pub fn env(&self) -> &LocalEnv {
+        &self.env
     }
 
     /// The current time.
@@ -133,14 +133,14 @@ impl Driver {
 
     /// Calls `pick` for hardware queue 0.
     pub fn pick(&mut self) -> Pick {
-        self.outside.review(self.now);
+        self.env.review(self.now);
         let pick = self.policy.pick(&cx!(self), HwQueue(0));
         let issued = match pick {
             Pick::Issue(rq) => Some(rq),
             _ => None,
         };
         self.issued_at.extend(issued.map(|rq| (rq, self.now)));
-        self.outside.settle(issued);
+        self.env.settle(issued);
         pick
     }
 
@@ -173,7 +173,7 @@ impl Driver {
     pub fn complete(&mut self, rq: RequestId) {
         let issued = self.issued_at.remove(&rq).unwrap_or(self.now);
         let done = Done { rq, result: Ok(()), issued, completed: self.now };
-        self.outside.give_back(rq);
+        self.env.give_back(rq);
         self.policy.completed(&cx!(self), &done);
         self.requests.free(rq);
     }
@@ -181,7 +181,7 @@ impl Driver {
     /// Requeues an issued request.
     pub fn requeue(&mut self, rq: RequestId) {
         self.issued_at.remove(&rq);
-        self.outside.give_back(rq);
+        self.env.give_back(rq);
         self.policy.insert(&cx!(self), rq, At::Head);
     }
 
@@ -272,7 +272,7 @@ impl Driver {
     /// If it does not exist.
     pub fn set(&mut self, name: &str, value: i64) {
         assert!(self.policy.set_attribute(name, value), "no attribute '{name}'");
-        self.outside.set_attribute(name, value);
+        self.env.set_attribute(name, value);
     }
 
     /// The value of an attribute.

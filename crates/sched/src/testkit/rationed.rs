@@ -67,15 +67,15 @@ impl Scheduler for Rationed {
         if self.queue.is_empty() {
             return Pick::Empty;
         }
-        if !cx.outside.take(0) {
+        if !cx.env.take(0) {
             return Pick::WaitToken;
         }
         self.queue.pop_front().map_or(Pick::Empty, Pick::Issue)
     }
 
     fn completed(&mut self, cx: &Cx<'_>, _: &Done) {
-        cx.outside.count(0);
-        cx.outside.review_by(cx.now + REVIEW);
+        cx.env.count(0);
+        cx.env.review_by(cx.now + REVIEW);
     }
 
     fn withdraw(&mut self, _: &Cx<'_>, rq: RequestId) {

@@ -7,44 +7,12 @@
 //! policies through the same states as long as they decide alike.
 
 use super::Driver;
+use super::step::Step;
 use super::tenants::Tenants;
-use crate::{At, Attribute, GroupChange, Options, Pick};
+use crate::{At, Attribute, Options, Pick};
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 use blkmq_core::{Class, IoMeta, IoPrio, Nanos, Op, Owner, RequestId, Rng};
-
-/// A step of a script. Positions wrap around; a step that finds no request does nothing.
-#[derive(Clone, Copy, Debug)]
-pub enum Step {
-    /// A new request.
-    Insert(IoMeta, At),
-    /// Pick.
-    Pick,
-    /// The issued request at this position finishes.
-    Complete(u64),
-    /// The issued request at this position is requeued.
-    Requeue(u64),
-    /// The held request at this position grows at its end.
-    Back(u64),
-    /// It grows at its start by this many sectors.
-    Front(u64, u32),
-    /// It takes in a discarded range at this sector.
-    Discard(u64, u64),
-    /// The held request at the first position absorbs the next one that is like it.
-    Absorb(u64),
-    /// The held request at this position is withdrawn.
-    Withdraw(u64),
-    /// An attribute changes.
-    Set(&'static str, i64),
-    /// Time passes.
-    Advance(Nanos),
-    /// The tree of groups changes.
-    Regroup(GroupChange),
-    /// No I/O of this owner will arrive for a long time.
-    Left(Owner),
-    /// Would this I/O get a slot?
-    Admits(IoMeta),
-}
 
 /// The result of a step, for comparing two policies.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

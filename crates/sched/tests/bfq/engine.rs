@@ -1,8 +1,8 @@
 //! The service engine against its naive twin, over random histories, decision by decision.
 
+use crate::naive::bfq::wf2q::{Bug, Naive};
 use blkmq_core::{Instant, Nanos, Rng};
 use blkmq_sched::bfq::wf2q::{Class, From, Keep, ROOT, Wf2q, When};
-use blkmq_sched::testkit::naive::bfq::wf2q::{Bug, Naive};
 
 const HISTORIES: u64 = 10_000;
 const QUEUES: u32 = 8;

@@ -1,7 +1,7 @@
 //! Shares of service and of time, over seconds of virtual time (section 19, lines 7 and 18, and the promise of
 //! `doc/bfq.md`).
 
-use crate::common::{Client, Path, With, World, add_group, disk, driver, ms, read, us};
+use super::common::{Client, Path, With, World, add_group, disk, driver, ms, read, us};
 use blkmq_core::{IoMeta, Nanos};
 
 /// Every request takes the same time.

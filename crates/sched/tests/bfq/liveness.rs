@@ -1,7 +1,7 @@
 //! No request is held for ever (section 19, line 17): random histories with everything switched on, and the bound of
 //! `doc/bfq.md` under a load that is drawn to strain it.
 
-use crate::common::{disk, driver, factory, ms, put, read, us};
+use super::common::{disk, driver, factory, ms, put, read, us};
 use blkmq_core::{Class, Instant, IoPrio, RequestId, Rng};
 use blkmq_sched::testkit::{Driver, Event, Script};
 use blkmq_sched::{At, Pick, Shape};
@@ -19,7 +19,7 @@ fn s19_17_whatever_happens_every_request_is_picked() {
         let mut d = Driver::of_shape(factory(), &shape, &options);
         for nth in 0..2_000 {
             let draining = nth % 200 >= 180;
-            d.outside().set_draining(draining);
+            d.env().set_draining(draining);
             if let Event::Picked(Pick::WaitUntil(at)) = d.apply(script.step()) {
                 waits += 1;
                 assert!(at > d.now() && !draining, "seed {seed}");

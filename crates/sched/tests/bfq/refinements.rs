@@ -1,6 +1,6 @@
 //! Features that the naive twin lacks: merging and splitting of queues, injection, and wakers.
 
-use crate::common::{
+use super::common::{
     Client, Path, With, World, disk, driver, issue_owner, ms, put, put_all, read, us, write,
 };
 use blkmq_core::{Instant, IoMeta, Nanos, Owner};

@@ -1,7 +1,7 @@
 //! Section 19, "How to test this", line by line. Lines 1 to 3 are in `engine.rs`, 7, 16, 17 and 18 in files of their
 //! own.
 
-use crate::common::{
+use super::common::{
     With, add_group, disk, driver, issue_owner, ms, put, put_all, read, us, write,
 };
 use blkmq_core::{Class, IoMeta, Nanos};
@@ -215,14 +215,14 @@ fn idle_for_days() -> Driver {
 #[test]
 fn idling_ends_when_nothing_can_come() {
     let mut d = idle_for_days();
-    d.outside().set_draining(true);
+    d.env().set_draining(true);
     assert_eq!((d.issue_sector(), d.shown("idling")), (1 << 20, 0));
     let mut d = driver("strict_guarantees=1");
     assert!(idles(&mut d, read(1, 8), read(2, 1 << 20)));
-    d.outside().set_draining(false);
+    d.env().set_draining(false);
     assert!(matches!(d.pick(), Pick::WaitUntil(_)), "something may come");
     put(&mut d, read(3, 1 << 21));
-    d.outside().set_draining(true);
+    d.env().set_draining(true);
     assert_eq!(d.issue_sector(), 1 << 20);
     assert_eq!(d.pick(), Pick::WaitCompletion, "strict all the same");
 }

@@ -1,7 +1,7 @@
 //! The notes add up (section 19, line 16, as far as the policy is concerned): counted from the notes, and counted by
 //! hand.
 
-use crate::common::{With, add_group, driver, factory, ms, put, read, us, write};
+use super::common::{With, add_group, driver, factory, ms, put, read, us, write};
 use blkmq_core::{GroupId, IoMeta, Nanos};
 use blkmq_sched::testkit::{Driver, Script, Step};
 use blkmq_sched::{Event, Flow, GroupStats, Pick, Reading, Shape, StatsLevel};
@@ -22,7 +22,7 @@ fn number(stats: &GroupStats, group: u16, name: &str) -> u64 {
 
 /// Applies the notes so far.
 fn apply(d: &Driver, stats: &mut GroupStats) -> usize {
-    let notes = d.outside().take_notes();
+    let notes = d.env().take_notes();
     notes.iter().for_each(|note| stats.apply(note));
     notes.len()
 }
@@ -72,7 +72,7 @@ fn s19_16_sums_equal_what_was_done_while_groups_come_and_go() {
         let options = script.options();
         let shape = Shape { rotational: seed % 3 == 0, ..Driver::shape(40) };
         let mut d = Driver::of_shape(factory(), &shape, &options);
-        d.outside().set_stats(StatsLevel::Full);
+        d.env().set_stats(StatsLevel::Full);
         let (mut stats, mut hand) = (GroupStats::new(), Hand::default());
         for _ in 0..800 {
             let step = script.step();
@@ -97,11 +97,11 @@ fn s19_16_sums_equal_what_was_done_while_groups_come_and_go() {
 fn s19_16_less_is_noted_down_at_lower_levels() {
     for (level, expected) in [(StatsLevel::Off, 0), (StatsLevel::Basic, 2), (StatsLevel::Full, 5)] {
         let mut d = driver("low_latency=0");
-        d.outside().set_stats(level);
+        d.env().set_stats(level);
         let rq = put(&mut d, read(1, 0));
         d.issue();
         d.complete(rq);
-        let notes = d.outside().take_notes();
+        let notes = d.env().take_notes();
         if level < StatsLevel::Full {
             assert_eq!(notes.len(), expected, "{notes:?}");
         } else {
@@ -129,7 +129,7 @@ fn s19_16_what_began_before_anybody_counted_does_not_last() {
     d.complete(first);
     let Pick::WaitUntil(until) = d.pick() else { panic!("it is worth waiting for") };
     d.advance(ms(1));
-    d.outside().set_stats(StatsLevel::Full);
+    d.env().set_stats(StatsLevel::Full);
     d.advance(until.since(d.now()));
     d.issue();
     apply(&d, &mut stats);
@@ -140,7 +140,7 @@ fn s19_16_what_began_before_anybody_counted_does_not_last() {
 #[test]
 fn s19_16_times_are_those_of_the_group() {
     let mut d = driver("low_latency=0,injection=0");
-    d.outside().set_stats(StatsLevel::Full);
+    d.env().set_stats(StatsLevel::Full);
     let mut stats = GroupStats::new();
     add_group(&mut d, 1, 0, 100);
     add_group(&mut d, 2, 0, 100);
@@ -185,7 +185,7 @@ fn s19_16_what_is_noted_down_decides_nothing() {
             let mut script = Script::with_tenants(seed, factory().attributes);
             let options = script.options();
             let mut d = Driver::of(factory(), 30, &options);
-            d.outside().set_stats(level);
+            d.env().set_stats(level);
             let events: Vec<_> = (0..600).map(|_| d.apply(script.step())).collect();
             (events, d.drain())
         };
@@ -197,7 +197,7 @@ fn s19_16_what_is_noted_down_decides_nothing() {
 #[test]
 fn s19_16_what_waits_moves_with_its_owner() {
     let mut d = driver("low_latency=0");
-    d.outside().set_stats(StatsLevel::Full);
+    d.env().set_stats(StatsLevel::Full);
     let mut stats = GroupStats::new();
     add_group(&mut d, 1, 0, 100);
     let (group, parent) = (GroupId(1), GroupId::ROOT);

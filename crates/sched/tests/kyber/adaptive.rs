@@ -1,8 +1,8 @@
 //! The promises of `adaptive` in `doc/kyber.md`, in virtual time: it succeeds where configured targets fail. The
 //! figures of the table there are from these scenes; `the_table_of_the_page` prints them.
 
-use crate::common::{governed, ms, us};
-use crate::load::{Load, Scene, Seen};
+use super::common::{governed, ms, us};
+use super::load::{Load, Scene, Seen};
 use blkmq_core::Nanos;
 
 const ADAPTIVE: &str = "adaptive=1";
@@ -32,7 +32,7 @@ fn assert_on_page(name: &str, (load, [reads, writes]): &(Load, [Seen; 2])) {
         0 => "-".into(),
         n => rounded((n + 5) / 10),
     };
-    let depths = load.driver.outside().tokens();
+    let depths = load.driver.env().tokens();
     let row = format!(
         "| {name} | {} | {} / {} | {} | {} | {} | {} |",
         millis(Nanos(target(load))),
@@ -43,12 +43,12 @@ fn assert_on_page(name: &str, (load, [reads, writes]): &(Load, [Seen; 2])) {
         millis(reads.total(99)),
         thousands(writes),
     );
-    let page = crate::common::factory().doc;
+    let page = super::common::factory().doc;
     assert!(page.contains(&row), "the page lacks this row:\n{row}");
 }
 
 fn target(load: &Load) -> u64 {
-    load.driver.outside().values()[0]
+    load.driver.env().values()[0]
 }
 
 /// As the page states: 90 of 100 reads are at the device for no longer than the target and a quarter.
@@ -75,7 +75,7 @@ fn a_target_out_of_reach_throttles_writes_to_one_and_a_learned_one_does_not() {
     let learned = settled(ARRAY, ADAPTIVE, 6);
     assert_on_page("array, learned", &learned);
     let ((_, [reads, writes]), (load, [reads_too, more])) = (fixed, learned);
-    assert_eq!(load.driver.outside().tokens()[1], 128);
+    assert_eq!(load.driver.env().tokens()[1], 128);
     assert!(more.count() * 10 >= writes.count() * 35, "{} and {}", more.count(), writes.count());
     assert!(reads_too.count() * 100 >= reads.count() * 98);
     assert_learned(&load, tail_of(ms(8)));
@@ -109,7 +109,7 @@ fn a_flood_of_reads_gives_way_to_its_own_target_and_loses_nothing() {
     assert_met(&load, &reads);
     assert!(reads.device(90).0 * 5 <= all.device(90).0 * 2);
     assert!(reads.count() * 100 >= all.count() * 99);
-    assert!(load.driver.outside().tokens()[0] <= 120);
+    assert!(load.driver.env().tokens()[0] <= 120);
 }
 
 #[test]
@@ -121,7 +121,7 @@ fn depth_grows_beyond_what_it_is_at_first_where_the_device_has_room() {
     assert_eq!(target(&learned.0), us(12_800).0);
     assert_on_page("wide, learned", &learned);
     let ((_, [all, _]), (load, [reads, _])) = (fixed, learned);
-    assert!(load.driver.outside().tokens()[0] > 512);
+    assert!(load.driver.env().tokens()[0] > 512);
     assert!(reads.count() >= 2 * all.count(), "{} and {}", reads.count(), all.count());
 }
 
@@ -137,7 +137,7 @@ fn congestion_of_our_own_never_makes_a_target_longer() {
             load.scene.loops = load.scene.loops.map(|n| (2 * n).min(512));
             load.run(ms(500));
             assert!(target(&load) <= first);
-            assert_eq!(governed(load.driver.outside(), "measuring"), 0);
+            assert_eq!(governed(load.driver.env(), "measuring"), 0);
         }
     }
 }
@@ -149,9 +149,9 @@ fn measured_anew_while_it_is_flooded_the_device_looks_as_it_does_alone() {
     // 256 requests are in the device now, and as many wait.
     load.driver.set("adaptive", 1);
     // OTHER keeps its tokens until there is a review, which its own I/O does not trigger.
-    assert_eq!(load.driver.outside().tokens(), [1, 1, 1, 16]);
+    assert_eq!(load.driver.env().tokens(), [1, 1, 1, 16]);
     load.run(ms(200));
-    assert_eq!(load.driver.outside().tokens(), [1; 4]);
+    assert_eq!(load.driver.env().tokens(), [1; 4]);
     load.run(Nanos::from_secs(1));
     assert_learned(&load, tail_of(us(100)));
 }
@@ -185,11 +185,11 @@ fn a_device_that_flaps_is_measured_less_and_less_often() {
         // Ten times as slow for seven seconds out of ten.
         let slow = tenth % 100 < 70;
         load.scene.service = [us(if slow { 20_000 } else { 2_000 }); 2];
-        let before = governed(load.driver.outside(), "measuring");
+        let before = governed(load.driver.env(), "measuring");
         load.run(ms(100));
-        measured += governed(load.driver.outside(), "measuring").saturating_sub(before);
+        measured += governed(load.driver.env(), "measuring").saturating_sub(before);
     }
-    assert_eq!(governed(load.driver.outside(), "measure_pause"), Nanos::from_secs(80).0);
+    assert_eq!(governed(load.driver.env(), "measure_pause"), Nanos::from_secs(80).0);
     // After 10, 20 and 40 seconds, and every 80 from then on.
     assert!((5..=8).contains(&measured), "{measured} times in 400 seconds");
 }
@@ -203,8 +203,8 @@ fn learned_targets_stay_within_a_factor_of_those_that_are_set() {
     {
         let mut load = Load::new(scene, ADAPTIVE);
         load.run(Nanos::from_secs(secs));
-        assert_eq!(governed(load.driver.outside(), "measuring"), 0);
-        assert_eq!(load.driver.outside().values()[..2], expected);
+        assert_eq!(governed(load.driver.env(), "measuring"), 0);
+        assert_eq!(load.driver.env().values()[..2], expected);
     }
 }
 
@@ -213,13 +213,13 @@ fn writes_have_as_much_more_than_reads_as_is_set_and_never_less_than_they_take()
     let scene = Scene { ways: 4, service: [us(100), us(100)], loops: [1, 1] };
     let mut load = Load::new(scene, "adaptive=1,write_lat_nsec=3000000");
     load.run(Nanos::from_secs(1));
-    let [read, write, discard, since, ..] = load.driver.outside().values()[..] else { panic!() };
+    let [read, write, discard, since, ..] = load.driver.env().values()[..] else { panic!() };
     assert_eq!((write, discard, since), (read * 3 / 2, read * 2_500, 0));
     let scene = Scene { service: [us(100), ms(2)], ..scene };
     let mut load = Load::new(scene, ADAPTIVE);
     load.run(Nanos::from_secs(1));
-    let values = load.driver.outside().values();
-    assert_eq!(values[1], 4 * governed(load.driver.outside(), "write_base"));
+    let values = load.driver.env().values();
+    assert_eq!(values[1], 4 * governed(load.driver.env(), "write_base"));
     assert!(values[1] > 5 * values[0]);
 }
 
@@ -227,7 +227,7 @@ fn writes_have_as_much_more_than_reads_as_is_set_and_never_less_than_they_take()
 fn set_to_zero_it_is_as_if_it_had_never_been_set() {
     let (mut load, _) = settled(FLASH, ADAPTIVE, 1);
     load.driver.set("adaptive", 0);
-    assert_eq!(load.driver.outside().tokens(), crate::common::TOKENS);
-    assert_eq!(load.driver.outside().values(), [2_000_000, 10_000_000, 5_000_000_000, 0, 0, 0]);
-    assert!(load.driver.outside().inspect().iter().all(|(name, _)| *name != "measuring"));
+    assert_eq!(load.driver.env().tokens(), super::common::TOKENS);
+    assert_eq!(load.driver.env().values(), [2_000_000, 10_000_000, 5_000_000_000, 0, 0, 0]);
+    assert!(load.driver.env().inspect().iter().all(|(name, _)| *name != "measuring"));
 }

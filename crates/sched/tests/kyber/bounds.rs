@@ -1,6 +1,6 @@
 //! The bound that `doc/kyber.md` promises, under loads drawn to strain it: many owners, and new requests at the head.
 
-use crate::common::{OPS, driver, owned};
+use super::common::{OPS, driver, owned};
 use blkmq_core::{RequestId, Rng};
 use blkmq_sched::testkit::Driver;
 use blkmq_sched::{At, Pick};

@@ -1,7 +1,7 @@
 //! Helpers of these tests: one instance, or several that share tokens.
 
 use blkmq_core::{HwQueue, Instant, IoMeta, Nanos, Op, Owner, RequestId};
-use blkmq_sched::testkit::{Checked, Driver, LocalOutside};
+use blkmq_sched::testkit::{Checked, Driver, LocalEnv};
 use blkmq_sched::{At, Cx, Done, Factory, Options, Pick, Requests, Scheduler, Shape, registry};
 use std::collections::BTreeMap;
 
@@ -36,8 +36,8 @@ pub fn owned(d: &mut Driver, owner: u32, op: Op, at: At) -> RequestId {
 }
 
 /// A counter that the governor reports.
-pub fn governed(outside: &LocalOutside, name: &str) -> u64 {
-    let found = outside.inspect().into_iter().find(|(n, _)| *n == name);
+pub fn governed(env: &LocalEnv, name: &str) -> u64 {
+    let found = env.inspect().into_iter().find(|(n, _)| *n == name);
     found.unwrap_or_else(|| panic!("nothing called '{name}' is shown")).1
 }
 
@@ -45,7 +45,7 @@ pub fn governed(outside: &LocalOutside, name: &str) -> u64 {
 pub struct Fleet {
     instances: Vec<Checked>,
     requests: Requests,
-    pub outside: LocalOutside,
+    pub env: LocalEnv,
     pub now: Instant,
     /// The instance of each live request, and the time at which it was picked.
     home: BTreeMap<RequestId, (usize, Instant)>,
@@ -60,15 +60,15 @@ impl Fleet {
         Self {
             instances: (0..instances).map(build).collect(),
             requests: Requests::new(slots),
-            outside: LocalOutside::of(factory(), &shape, &options),
+            env: LocalEnv::of(factory(), &shape, &options),
             now: Instant::ZERO,
             home: BTreeMap::new(),
         }
     }
 
     fn call<R>(&mut self, nth: usize, call: impl FnOnce(&mut Checked, &Cx<'_>) -> R) -> R {
-        let Self { instances, requests, outside, now, .. } = self;
-        call(&mut instances[nth], &Cx::new(*now, requests, outside))
+        let Self { instances, requests, env, now, .. } = self;
+        call(&mut instances[nth], &Cx::new(*now, requests, env))
     }
 
     pub fn held(&self, nth: usize) -> usize {
@@ -101,10 +101,10 @@ impl Fleet {
     }
 
     pub fn pick(&mut self, nth: usize) -> Pick {
-        self.outside.review(self.now);
+        self.env.review(self.now);
         let pick = self.call(nth, |instance, cx| instance.pick(cx, HwQueue(nth as u16)));
         let issued = if let Pick::Issue(rq) = pick { Some(rq) } else { None };
-        self.outside.settle(issued);
+        self.env.settle(issued);
         if let Some(rq) = issued {
             self.home.insert(rq, (nth, self.now));
         }
@@ -114,14 +114,14 @@ impl Fleet {
     pub fn complete(&mut self, rq: RequestId) {
         let (nth, issued) = self.home.remove(&rq).expect("it is live");
         let done = Done { rq, result: Ok(()), issued, completed: self.now };
-        self.outside.give_back(rq);
+        self.env.give_back(rq);
         self.call(nth, |instance, cx| instance.completed(cx, &done));
         self.requests.free(rq);
     }
 
     pub fn requeue(&mut self, rq: RequestId) {
         let (nth, _) = self.home[&rq];
-        self.outside.give_back(rq);
+        self.env.give_back(rq);
         self.call(nth, |instance, cx| instance.insert(cx, rq, At::Head));
     }
 }

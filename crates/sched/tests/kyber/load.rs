@@ -1,6 +1,6 @@
 //! Closed loops of readers and writers at a device with a latency that depends on its load, in virtual time.
 
-use crate::common::driver;
+use super::common::driver;
 use blkmq_core::{Instant, IoMeta, Nanos, Op, RequestId, Rng};
 use blkmq_sched::testkit::{Driver, FakeDevice};
 use blkmq_sched::{At, Pick};

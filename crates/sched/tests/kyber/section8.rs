@@ -1,7 +1,7 @@
 //! Section 8, "How to test this", line by line. The engine's tests show that no wake-up is lost between threads (line
 //! 2); the policy's half of it is here.
 
-use crate::common::{Fleet, NR_REQUESTS, OPS, TOKENS, driver, governed, ms, owned, us};
+use super::common::{Fleet, NR_REQUESTS, OPS, TOKENS, driver, governed, ms, owned, us};
 use blkmq_core::{IoFlags, IoMeta, Nanos, Op, RequestId, Rng};
 use blkmq_sched::testkit::Driver;
 use blkmq_sched::{At, Pick, Used};
@@ -60,7 +60,7 @@ fn s8_01_all_hardware_queues_together_have_no_more_in_the_device_than_there_are_
                 }
                 _ => drop(fleet.pick(nth)),
             }
-            let tokens = fleet.outside.tokens();
+            let tokens = fleet.env.tokens();
             for (domain, there) in fleet.in_device().into_iter().enumerate() {
                 assert!(there <= tokens[domain]);
                 most[domain] = most[domain].max(there);
@@ -73,7 +73,7 @@ fn s8_01_all_hardware_queues_together_have_no_more_in_the_device_than_there_are_
 #[test]
 fn s8_02_a_token_that_one_hardware_queue_gives_back_is_there_for_another() {
     let mut fleet = Fleet::new(2, "");
-    fleet.outside.set_tokens(0, 1);
+    fleet.env.set_tokens(0, 1);
     let [a, b] = [0, 1].map(|nth| fleet.insert(nth, Op::Read).expect("a slot is free"));
     assert_eq!(fleet.pick(0), Pick::Issue(a));
     // A refused instance says so, and keeps saying so; without requests of its own in the device it has no other
@@ -83,7 +83,7 @@ fn s8_02_a_token_that_one_hardware_queue_gives_back_is_there_for_another() {
     fleet.complete(a);
     assert_eq!(fleet.pick(0), Pick::Empty);
     assert_eq!(fleet.pick(1), Pick::Issue(b));
-    assert_eq!(fleet.outside.out()[0], 1);
+    assert_eq!(fleet.env.out()[0], 1);
 }
 
 #[test]
@@ -112,7 +112,7 @@ fn s8_03_a_turn_ends_early_where_nothing_waits_and_a_lone_domain_has_turn_after_
 #[test]
 fn s8_04_a_domain_without_tokens_is_passed_over_and_goes_on_merging() {
     let mut d = driver("");
-    d.outside().set_tokens(0, 0);
+    d.env().set_tokens(0, 0);
     let reads = [0, 8].map(|sector| d.insert(Op::Read, sector));
     let write = d.insert(Op::Write, 0);
     assert_eq!(d.issue(), write);
@@ -122,7 +122,7 @@ fn s8_04_a_domain_without_tokens_is_passed_over_and_goes_on_merging() {
     assert!(reads.iter().all(|rq| d.may_merge(*rq, &io)));
     d.grow_back(reads[1], 8);
     // With a token everything is staged, and merging ends.
-    d.outside().set_tokens(0, 1);
+    d.env().set_tokens(0, 1);
     assert_eq!(d.issue(), reads[0]);
     assert_eq!((d.shown("read_waiting"), d.shown("read_staged")), (0, 1));
     assert!(!d.may_merge(reads[1], &io));
@@ -155,7 +155,7 @@ fn bucket_of(latency: Nanos) -> (usize, usize) {
     d.issue();
     d.advance(latency);
     d.complete(rq);
-    let counters = d.outside().counters();
+    let counters = d.env().counters();
     let found: Vec<usize> = (0..counters.len()).filter(|i| counters[*i] > 0).collect();
     // Total latency is the same here, and its eight counters come first.
     assert_eq!(found.len(), 2);
@@ -187,7 +187,7 @@ pub fn serve_enough(d: &mut Driver, op: Op, latency: Nanos) {
     while left > 0 {
         // A review that is due happens here.
         assert_eq!(d.pick(), Pick::Empty);
-        let n = left.min(d.outside().tokens()[domain] as usize);
+        let n = left.min(d.env().tokens()[domain] as usize);
         serve(d, op, n, latency);
         left -= n;
     }
@@ -197,7 +197,7 @@ pub fn serve_enough(d: &mut Driver, op: Op, latency: Nanos) {
 pub fn review(d: &mut Driver) {
     d.advance(ms(100));
     assert_eq!(d.pick(), Pick::Empty);
-    assert_eq!(d.outside().due(), None);
+    assert_eq!(d.env().due(), None);
 }
 
 #[test]
@@ -206,13 +206,13 @@ fn s8_07_congestion_takes_tokens_from_those_with_latency_to_spare() {
     // A quarter of 2 ms and a little: bucket 1. Twice 10 ms: bucket 7.
     serve_enough(&mut d, Op::Read, us(501));
     serve_enough(&mut d, Op::Write, ms(20));
-    assert_eq!(d.outside().tokens(), TOKENS);
+    assert_eq!(d.env().tokens(), TOKENS);
     review(&mut d);
-    assert_eq!(d.outside().tokens(), [128, 128, 64, 16]);
+    assert_eq!(d.env().tokens(), [128, 128, 64, 16]);
     // Again, without any reads: their remembered percentile is used up.
     serve_enough(&mut d, Op::Write, ms(20));
     review(&mut d);
-    assert_eq!(d.outside().tokens(), [128, 128, 64, 16]);
+    assert_eq!(d.env().tokens(), [128, 128, 64, 16]);
 }
 
 #[test]
@@ -220,13 +220,13 @@ fn s8_07_a_remembered_percentile_counts_once() {
     let mut d = driver("");
     serve_enough(&mut d, Op::Read, us(501));
     review(&mut d);
-    assert_eq!(governed(d.outside(), "read_p99"), 1);
-    assert_eq!(d.outside().tokens(), TOKENS);
+    assert_eq!(governed(d.env(), "read_p99"), 1);
+    assert_eq!(d.env().tokens(), TOKENS);
     for expected in [128, 128] {
         serve_enough(&mut d, Op::Write, ms(20));
         review(&mut d);
-        assert_eq!(d.outside().tokens()[0], expected);
-        assert_eq!(governed(d.outside(), "read_p99"), 8);
+        assert_eq!(d.env().tokens()[0], expected);
+        assert_eq!(governed(d.env(), "read_p99"), 8);
     }
 }
 
@@ -238,13 +238,13 @@ fn s8_08_while_all_is_well_nothing_changes() {
         serve_enough(&mut d, Op::Write, us(9_900));
         serve_enough(&mut d, Op::Discard, ms(4_900));
         review(&mut d);
-        assert_eq!(d.outside().tokens(), TOKENS);
+        assert_eq!(d.env().tokens(), TOKENS);
     }
 }
 
 #[test]
 fn s8_09_a_percentile_needs_five_hundred_samples_or_a_second() {
-    let remembered = |d: &Driver| governed(d.outside(), "read_p99");
+    let remembered = |d: &Driver| governed(d.env(), "read_p99");
     for (samples, expected) in [(499, 8), (500, 3)] {
         let mut d = driver("");
         serve(&mut d, Op::Read, 250, ms(2));
@@ -266,7 +266,7 @@ fn s8_09_a_percentile_needs_five_hundred_samples_or_a_second() {
         serve(&mut d, Op::Read, 1, ms(2));
         review(&mut d);
         assert_eq!(remembered(&d), expected, "10 samples at {:?}", d.now());
-        let left = governed(d.outside(), "read_total_samples");
+        let left = governed(d.env(), "read_total_samples");
         assert_eq!(left, if expected == 8 { 10 } else { 0 });
     }
 }
@@ -297,18 +297,18 @@ fn s8_10_what_was_put_at_the_head_does_not_merge() {
 #[test]
 fn s8_11_a_requeue_gives_its_token_back_and_takes_another() {
     let mut d = driver("");
-    d.outside().set_tokens(0, 1);
+    d.env().set_tokens(0, 1);
     let [a, b] = [0, 8].map(|sector| d.insert(Op::Read, sector));
     assert_eq!(d.issue(), a);
     assert_eq!(d.pick(), Pick::WaitToken);
     d.requeue(a);
-    assert_eq!(d.outside().out()[0], 0);
+    assert_eq!(d.env().out()[0], 0);
     // `b` is staged already.
     assert_eq!(d.issue(), b);
     assert_eq!(d.pick(), Pick::WaitToken);
     d.complete(b);
     assert_eq!(d.issue(), a);
-    assert_eq!(d.outside().out()[0], 1);
+    assert_eq!(d.env().out()[0], 1);
 }
 
 #[test]
@@ -330,7 +330,7 @@ fn s8_11_no_token_is_lost_in_a_million_operations() {
             _ => drop(fleet.pick(nth)),
         }
         if step % 1_000 == 0 {
-            assert_eq!(fleet.outside.out(), fleet.in_device());
+            assert_eq!(fleet.env.out(), fleet.in_device());
         }
     }
     for nth in [0, 1, 2].repeat(200) {
@@ -341,12 +341,12 @@ fn s8_11_no_token_is_lost_in_a_million_operations() {
         let _ = fleet.pick(nth);
     }
     assert_eq!([0, 1, 2].map(|nth| fleet.held(nth)), [0; 3]);
-    assert_eq!((fleet.outside.out(), fleet.in_device()), (vec![0; 4], [0; 4]));
+    assert_eq!((fleet.env.out(), fleet.in_device()), (vec![0; 4], [0; 4]));
 }
 
 #[test]
 fn s8_12_async_io_has_three_quarters_of_the_scheduler_tags() {
-    let d = Driver::of(crate::common::factory(), 256, "");
+    let d = Driver::of(super::common::factory(), 256, "");
     assert_eq!(d.shown("async_depth"), 192);
     let used = |unsynced| Used { of: 256, all: unsynced, limited: unsynced, unsynced };
     let of = |op, flags| IoMeta { flags, ..IoMeta::new(op, 0, 8) };
@@ -363,7 +363,7 @@ fn s8_12_async_io_has_three_quarters_of_the_scheduler_tags() {
     assert!(d.admits_with(&of(Op::Write, IoFlags::NONE), synced));
     // The limit that does not exempt sync writes is not used.
     assert_eq!(d.depth_limits().async_depth, None);
-    let depth = |nr| Driver::of(crate::common::factory(), nr, "").shown("async_depth");
+    let depth = |nr| Driver::of(super::common::factory(), nr, "").shown("async_depth");
     assert_eq!([1, 2, 4, 255, NR_REQUESTS].map(depth), [1, 1, 3, 191, 768]);
 }
 

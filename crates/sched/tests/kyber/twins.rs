@@ -1,9 +1,10 @@
 //! The governor and the instances against their twins under loads that last long enough for percentiles, for many
 //! reviews, and for `adaptive` to measure, to learn and to find that it has to measure anew.
 
-use crate::common::{factory, ms};
+use super::common::{factory, ms};
+use crate::naive;
 use blkmq_core::{IoMeta, Nanos, Op, Owner, Rng};
-use blkmq_sched::testkit::{Driver, FakeDevice, LocalOutside, naive};
+use blkmq_sched::testkit::{Driver, FakeDevice, LocalEnv};
 use blkmq_sched::{At, Options, Pick};
 use std::collections::BTreeSet;
 
@@ -14,8 +15,8 @@ fn pair(options: &str) -> [Driver; 2] {
     let options = Options::parse(factory().attributes, options).expect("valid options");
     let shape = Driver::shape(SLOTS);
     let of = |policy, common| {
-        let outside = LocalOutside::sharing(common, factory(), &shape, &options);
-        Driver::with_outside(policy, SLOTS, outside)
+        let env = LocalEnv::sharing(common, factory(), &shape, &options);
+        Driver::with_env(policy, SLOTS, env)
     };
     [of((factory().build)(&shape, &options), factory().common), of(twin(&shape, &options), common)]
 }
@@ -53,8 +54,8 @@ fn draw_op(rng: &mut Rng) -> Op {
 
 /// The state that is compared after every step.
 fn state(d: &Driver) -> impl PartialEq + std::fmt::Debug {
-    let outside = d.outside();
-    (outside.tokens(), outside.values(), outside.inspect(), outside.due(), d.inspect())
+    let env = d.env();
+    (env.tokens(), env.values(), env.inspect(), env.due(), d.inspect())
 }
 
 /// The events of a run.
@@ -81,7 +82,7 @@ fn run(seed: u64, options: &str) -> Happened {
             weather = Weather::draw(&mut rng);
         }
         let at = format!("seed {seed} options '{options}' step {step}");
-        let before = policy.outside();
+        let before = policy.env();
         let (tokens, values) = (before.tokens(), before.values());
         while outstanding < weather.most {
             outstanding += 1;
@@ -99,8 +100,8 @@ fn run(seed: u64, options: &str) -> Happened {
             finished.insert((weather.device.accept(policy.now(), Nanos(service)), rq));
         }
         assert_eq!(state(&policy), state(&twin), "{at}");
-        let after = policy.outside().values();
-        happened.changes += usize::from(policy.outside().tokens() != tokens);
+        let after = policy.env().values();
+        happened.changes += usize::from(policy.env().tokens() != tokens);
         happened.measurements += usize::from(after[3] != 0 && values[3] == 0);
         happened.periods += usize::from(after[4] != values[4]);
         let pause = Nanos(rng.below(weather.pause));
@@ -176,6 +177,6 @@ fn switching_under_load_leaves_nothing_behind() {
         assert_eq!(state(&policy), state(&twin), "round {round}");
     }
     policy.set("adaptive", 0);
-    assert_eq!(policy.outside().tokens(), crate::common::TOKENS);
-    assert_eq!(policy.outside().values(), [2_000_000, 10_000_000, 5_000_000_000, 0, 0, 0]);
+    assert_eq!(policy.env().tokens(), super::common::TOKENS);
+    assert_eq!(policy.env().values(), [2_000_000, 10_000_000, 5_000_000_000, 0, 0, 0]);
 }

@@ -1,7 +1,7 @@
 //! The bounds that `doc/mq-deadline.md` promises, under loads drawn to strain them: both directions backlogged, and
 //! most new requests just ahead of the last one served.
 
-use crate::common::{driver, ms};
+use super::common::{driver, ms};
 use blkmq_core::{Class, IoMeta, IoPrio, Nanos, Op, RequestId, Rng};
 use blkmq_sched::At;
 use blkmq_sched::testkit::Driver;

@@ -1,6 +1,6 @@
 //! Section 4.2, "Consequences worth testing", with a few lines of sections 1 and 2.
 
-use crate::common::{classed, directions, driver, ms, reads, serve};
+use super::common::{classed, directions, driver, ms, reads, serve};
 use blkmq_core::{Class, Op};
 use blkmq_sched::Pick;
 use blkmq_sched::testkit::Driver;

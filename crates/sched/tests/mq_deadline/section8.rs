@@ -1,7 +1,7 @@
 //! Section 8, "How to test this", line by line. Lines 11 to 13 are about the engine's locking and are tested there,
 //! line 9 as far as the policy is concerned.
 
-use crate::common::{self, classed, directions, driver, ms, queued, reads, serve};
+use super::common::{self, classed, directions, driver, ms, queued, reads, serve};
 use blkmq_core::{Class, IoFlags, Nanos, Op, Rng};
 use blkmq_sched::testkit::Driver;
 use blkmq_sched::{At, DepthLimits, Pick};

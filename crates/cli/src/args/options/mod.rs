@@ -63,6 +63,22 @@ pub enum Kind {
     Value,
 }
 
+impl Group {
+    /// The heading in the help.
+    pub fn heading(self) -> &'static str {
+        match self {
+            Self::Jobs => "Jobs",
+            Self::Pattern => "Pattern",
+            Self::Load => "Load and time",
+            Self::Verify => "Verification",
+            Self::Compare => "What is compared",
+            Self::Virtual => "Virtual time",
+            Self::Output => "Output",
+            Self::Foreign => "Options of fio without effect",
+        }
+    }
+}
+
 /// A function that applies an option to a job.
 pub type ApplyJob = fn(&mut JobDraft, Value<'_>) -> Result<(), UsageError>;
 /// A function that applies an option to the whole command.

@@ -174,7 +174,7 @@ pub const OPTIONS: &[Opt] = &[
     compare(
         "pump",
         "inline or threads",
-        "who moves requests to the device (default inline)",
+        "the threads that move requests to the device (default inline)",
         |d, v| {
             d.pump = v.choice()?;
             Ok(())

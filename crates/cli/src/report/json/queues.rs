@@ -2,7 +2,7 @@
 
 use super::super::group::Groups;
 use super::super::model::Report;
-use super::schema::Map;
+use super::map::Map;
 use blkmq_sched::Reading;
 use serde::Serialize;
 

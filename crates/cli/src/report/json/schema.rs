@@ -1,32 +1,13 @@
 //! The document and its jobs as types: the order of the fields is the order of the keys.
 
-use serde::ser::{Serialize, SerializeMap, Serializer};
-
 use super::super::job::{Direction, JobResult};
-use super::super::model::{Report, Run, ratio};
+use super::super::model::{Report, Run};
+use super::super::ratio::ratio;
 use super::super::{number, warnings};
 use super::Detail;
+use super::map::Map;
 use super::queues::Details;
 use super::transfer::{Show, Times, Transfer, latency_classes, millis};
-
-/// A JSON object with data as keys.
-pub(super) struct Map<K, V>(pub(super) Vec<(K, V)>);
-
-impl<K: Serialize, V: Serialize> Serialize for Map<K, V> {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let mut map = serializer.serialize_map(Some(self.0.len()))?;
-        for (key, value) in &self.0 {
-            map.serialize_entry(key, value)?;
-        }
-        map.end()
-    }
-}
-
-impl<K, V> Map<K, V> {
-    pub(super) fn is_empty(&self) -> bool {
-        self.0.is_empty()
-    }
-}
 
 /// Options as fio prints them: an option without a value has the empty text.
 fn texts(options: &[(String, String)]) -> Map<&str, &str> {

@@ -4,9 +4,9 @@ use serde::Serialize;
 
 use super::super::PERCENTILES;
 use super::super::job::{Direction, JobResult, Latency};
-use super::super::model::ratio;
+use super::super::ratio::ratio;
 use super::Detail;
-use super::schema::Map;
+use super::map::Map;
 
 #[derive(Serialize)]
 pub(super) struct Transfer {

@@ -2,8 +2,9 @@
 
 use super::super::label::Varying;
 use super::super::markup::Markup;
-use super::super::model::{Report, Run, ratio};
+use super::super::model::{Report, Run};
 use super::super::number::percent;
+use super::super::ratio::ratio;
 use super::bar;
 use super::rows::{Axis, LEFT, RIGHT, Row, rows};
 use super::scale::Linear;

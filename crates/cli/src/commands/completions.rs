@@ -1,0 +1,42 @@
+//! `blkmq completions`: scripts by which shells complete commands and options.
+
+use crate::page::Page;
+use clap::builder::EnumValueParser;
+use clap::{Arg, ArgMatches, Command};
+use clap_complete::Shell;
+
+const PAGE: Page = Page {
+    name: "completions",
+    summary: "print a script by which a shell completes commands and options",
+    description: "",
+    examples: &[
+        "blkmq completions bash > ~/.local/share/bash-completion/completions/blkmq",
+        "blkmq completions zsh > ~/.zfunc/_blkmq",
+        "blkmq completions fish > ~/.config/fish/completions/blkmq.fish",
+    ],
+};
+
+/// The command.
+pub fn definition() -> Command {
+    let shell = Arg::new("shell").value_name("SHELL").required(true);
+    let shell = shell.value_parser(EnumValueParser::<Shell>::new());
+    PAGE.command("").arg(shell.help("the shell that is to read the script"))
+}
+
+/// The script for `program`, a whole definition.
+pub fn script(found: &ArgMatches, program: Command) -> String {
+    let shell = *found.get_one::<Shell>("shell").expect("clap refuses a line without it");
+    let name = program.get_name().to_owned();
+    let mut program = program.mut_subcommands(|command| command.mut_args(without_colons));
+    let mut script = Vec::new();
+    clap_complete::generate(shell, &mut program, name, &mut script);
+    String::from_utf8(script).expect("scripts are text")
+}
+
+/// The argument under a name of its value that zsh understands: the generator does not escape colons there, which divide
+/// the parts of zsh's descriptions.
+fn without_colons(arg: Arg) -> Arg {
+    let has_colon =
+        arg.get_value_names().is_some_and(|names| names.iter().any(|it| it.contains(':')));
+    if has_colon { arg.value_name("VALUE") } else { arg }
+}

@@ -1,0 +1,118 @@
+//! `blkmq man`: the manual, made from the definition of the commands; a page for the program and for each command.
+//!
+//! Clap's own generator renders options. Notes and examples are rendered here, since it would run their lines together.
+
+use crate::error::UsageError;
+use crate::page::Page;
+use clap::builder::{PathBufValueParser, ValueHint};
+use clap::{Arg, ArgMatches, Command};
+use clap_mangen::Man;
+use clap_mangen::roff::{Roff, roman};
+use std::io;
+use std::path::{Path, PathBuf};
+
+const PAGE: Page = Page {
+    name: "man",
+    summary: "print the manual page, or write one for each command",
+    description: "",
+    examples: &["blkmq man | man -l -", "blkmq man --dir=/usr/local/share/man/man1"],
+};
+
+/// The command.
+pub fn definition() -> Command {
+    let dir = Arg::new("dir").long("dir").value_name("DIR").value_hint(ValueHint::DirPath);
+    let dir = dir.value_parser(PathBufValueParser::new());
+    PAGE.command("").arg(dir.help("write blkmq.1, blkmq-bench.1 and so on there; print nothing"))
+}
+
+/// Writes or renders the manual of `program`, a whole definition. Returns the text to print.
+///
+/// # Errors
+/// If a file cannot be written.
+pub fn run(found: &ArgMatches, program: Command) -> Result<String, UsageError> {
+    let mut pages = pages(program).into_iter();
+    match found.get_one::<PathBuf>("dir") {
+        Some(dir) => {
+            pages.try_for_each(|page| page.write(dir))?;
+            Ok(String::new())
+        }
+        None => Ok(pages.next().map_or(String::new(), |page| page.text)),
+    }
+}
+
+/// A page of the manual.
+pub struct ManualPage {
+    /// The name of its file, `blkmq-bench.1`.
+    pub file: String,
+    /// Its text, for `man`.
+    pub text: String,
+}
+
+impl ManualPage {
+    fn write(&self, dir: &Path) -> Result<(), UsageError> {
+        let path = dir.join(&self.file);
+        let refuse = |e: io::Error| {
+            let text = format!("{e}; accepted: a folder in which files can be made");
+            UsageError::new(text).at(path.display())
+        };
+        std::fs::write(&path, &self.text).map_err(refuse)
+    }
+}
+
+/// The page of the program, and those of its commands.
+pub fn pages(program: Command) -> Vec<ManualPage> {
+    let mut program = program.disable_help_subcommand(true);
+    program.build();
+    let version = program.get_version().unwrap_or_default();
+    let source = format!("{} {version}", program.get_name());
+    let commands = [&program].into_iter().chain(program.get_subcommands());
+    commands.map(|command| page(command, &source)).collect()
+}
+
+fn page(command: &Command, source: &str) -> ManualPage {
+    let man = Man::new(described(command)).source(source);
+    let notes = notes(&command.get_after_help().map_or(String::new(), ToString::to_string));
+    let mut text = Vec::new();
+    let rendered = man.render(&mut text).and_then(|()| notes.to_writer(&mut text));
+    rendered.expect("a vector takes every byte");
+    let text = String::from_utf8(text).expect("definitions are text");
+    ManualPage { file: man.get_filename(), text }
+}
+
+/// The command with its paragraphs where the generator looks for them, with the other spellings of its options in
+/// sight, and without its notes.
+fn described(command: &Command) -> Command {
+    let (paragraphs, notes) = (command.get_before_help().cloned(), None::<&str>);
+    let command = command.clone().after_help(notes).mut_args(|arg| {
+        let also = Vec::from_iter(arg.get_visible_aliases().into_iter().flatten()).join(", ");
+        let help = arg.get_help().map_or(String::new(), ToString::to_string);
+        if also.is_empty() { arg } else { arg.help(format!("{help} [also {also}]")) }
+    });
+    match paragraphs {
+        Some(paragraphs) => command.long_about(paragraphs),
+        None => command,
+    }
+}
+
+/// The notes behind the options: paragraphs, headings (lines that end in a colon) and indented lines, which stay as
+/// they are.
+fn notes(text: &str) -> Roff {
+    let mut roff = Roff::new();
+    roff.control("SH", ["NOTES"]);
+    let mut is_indented = false;
+    for line in text.lines() {
+        if line.starts_with(' ') != is_indented {
+            is_indented = !is_indented;
+            roff.control(if is_indented { "nf" } else { "fi" }, []);
+        }
+        match line.strip_suffix(':') {
+            _ if line.is_empty() => roff.control("PP", []),
+            Some(heading) if !is_indented => roff.control("SS", [heading]),
+            _ => roff.text([roman(line)]),
+        };
+    }
+    if is_indented {
+        roff.control("fi", []);
+    }
+    roff
+}

@@ -1,0 +1,137 @@
+//! The commands: one definition of all of them, and the way from the words of a command line to the work.
+//!
+//! The definition is clap's. Help, completions, manual pages and most refusals are made from it, and clap reads the
+//! command line by it, with one exception: behind `bench` and `sim` the words follow fio's grammar, which
+//! [`args`](crate::args) reads (decision 14).
+
+mod completions;
+mod man;
+mod refusal;
+
+use crate::args::{self, Request, quote};
+use crate::error::Failure;
+use crate::page::Page;
+use crate::plan::Time;
+use crate::{bench, doc, dry_run, replay, repro};
+#[cfg(target_os = "linux")]
+use crate::{ctl, serve};
+use clap::{ArgMatches, Command};
+use std::io::{ErrorKind, Write};
+
+/// The name of the program, whatever its file is called.
+const PROGRAM: &str = "blkmq";
+
+const PAGE: Page = Page {
+    name: PROGRAM,
+    summary: "A multi-queue block layer for user space: compare I/O schedulers, serve devices",
+    description: "",
+    examples: &[
+        "blkmq bench                 compare every scheduler, in well under a minute",
+        "blkmq serve                 serve a device over NBD",
+        "blkmq help bench            the options of a command",
+        "blkmq doc mq-deadline       the page of a scheduler",
+    ],
+};
+
+/// The time of `blkmq sim` before a seed is given.
+const SIM: Time = Time::Virtual { seed: 0 };
+
+/// A command that clap reads.
+struct Fixed {
+    definition: fn() -> Command,
+    /// Does the work. The words are those behind the command's name.
+    run: fn(&ArgMatches, &[String]) -> Result<(), Failure>,
+}
+
+const FIXED: &[Fixed] = &[
+    #[cfg(target_os = "linux")]
+    Fixed { definition: serve::args::definition, run: serve },
+    #[cfg(target_os = "linux")]
+    Fixed { definition: ctl::args::definition, run: ctl },
+    Fixed { definition: replay::args::definition, run: replay },
+    Fixed { definition: repro::args::definition, run: repro },
+    Fixed { definition: doc::definition, run: |found, _| print(&doc::run(found)) },
+    Fixed {
+        definition: completions::definition,
+        run: |found, _| print(&completions::script(found, definition())),
+    },
+    Fixed { definition: man::definition, run: |found, _| print(&man::run(found, definition())?) },
+];
+
+/// All commands, with everything that is known about their options.
+fn definition() -> Command {
+    PAGE.command("")
+        .version(env!("CARGO_PKG_VERSION"))
+        .subcommand_required(true)
+        .subcommands([Time::Real, SIM].map(args::definition))
+        .subcommands(FIXED.iter().map(|command| (command.definition)()))
+}
+
+/// Carries out the words behind the program's name.
+///
+/// # Errors
+/// If they cannot be understood, or the work fails.
+pub fn run(words: &[String]) -> Result<(), Failure> {
+    let first = words.first().map(String::as_str);
+    match [Time::Real, SIM].into_iter().find(|time| first == Some(time.command())) {
+        Some(time) => runs(&words[1..], time),
+        None => fixed(words),
+    }
+}
+
+/// The commands `bench` and `sim`.
+fn runs(words: &[String], time: Time) -> Result<(), Failure> {
+    match args::parse(words, time)? {
+        Request::Help => fixed(&["help", time.command()].map(String::from)),
+        Request::Plan(plan) if plan.dry_run => print(&dry_run::render(&plan)),
+        Request::Plan(plan) => bench::run(&plan),
+    }
+}
+
+/// All other commands, and what is asked for instead of one: help, or the version.
+fn fixed(words: &[String]) -> Result<(), Failure> {
+    let program = [PROGRAM].into_iter().chain(words.iter().map(String::as_str));
+    let found = match definition().try_get_matches_from(program) {
+        Ok(found) => found,
+        Err(e) if !e.use_stderr() => return print(&e.render().to_string()),
+        Err(e) => return Err(refusal::of(&e, definition(), words).into()),
+    };
+    let (name, found) = found.subcommand().expect("clap refuses a line without a command");
+    let named = |command: &&Fixed| (command.definition)().get_name() == name;
+    let command = FIXED.iter().find(named).expect("clap knows these, and those of fio's grammar");
+    (command.run)(found, &words[1..])
+}
+
+/// Prints the result before it reports an error.
+fn replay(found: &ArgMatches, _: &[String]) -> Result<(), Failure> {
+    let (text, verdict) = replay::run(replay::args::Wanted::of(found))?;
+    print(&text)?;
+    verdict
+}
+
+#[cfg(target_os = "linux")]
+fn serve(found: &ArgMatches, _: &[String]) -> Result<(), Failure> {
+    serve::run(serve::args::Asked::of(found)?, print)
+}
+
+#[cfg(target_os = "linux")]
+fn ctl(found: &ArgMatches, _: &[String]) -> Result<(), Failure> {
+    ctl::run(&ctl::args::Wanted::of(found), print)
+}
+
+fn repro(found: &ArgMatches, words: &[String]) -> Result<(), Failure> {
+    let wanted = repro::args::Wanted::of(found);
+    print(&repro::run(&wanted, quote("repro", words))?)
+}
+
+/// Writes to standard output. A reader that has closed the pipe is no error.
+fn print(text: &str) -> Result<(), Failure> {
+    let mut out = std::io::stdout().lock();
+    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+        Err(e) if e.kind() != ErrorKind::BrokenPipe => Err(Failure::Output(e)),
+        _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,179 @@
+//! The page of `blkmq ctl`, its commands and options, and their meaning.
+
+use crate::page::Page;
+use crate::serve::wanted::default_control;
+use blkmq_server::control::{ExportSettings, Request};
+use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
+use std::path::PathBuf;
+use std::time::Duration;
+
+const PAGE: Page = Page {
+    name: "ctl",
+    summary: "look at a running server, and change it",
+    description: "\
+Talks to a server that blkmq serve has started, over its socket for control. Changes take effect while I/O goes on; \
+no connection notices more than a pause.",
+    examples: &[
+        "blkmq ctl list",
+        "blkmq ctl switch bfq",
+        "blkmq ctl set queue/nr_requests 64",
+        "blkmq ctl export gold --weight=300 --max='wbps=52428800 riops=max'",
+        "blkmq ctl stat --interval=2",
+        "blkmq ctl --json get",
+    ],
+};
+
+/// What is asked of a server.
+pub struct Wanted {
+    /// The socket for control.
+    pub socket: PathBuf,
+    /// The answer is shown as JSON.
+    pub json: bool,
+    /// The question.
+    pub asked: Asked,
+}
+
+/// One question, or one in each interval.
+pub enum Asked {
+    /// Asked once.
+    One(Request),
+    /// The counts at the ends of intervals.
+    Stat {
+        /// The length of an interval.
+        every: Duration,
+        /// How many intervals.
+        count: u32,
+    },
+}
+
+/// The command.
+pub fn definition() -> Command {
+    let value = |name| Arg::new(name).value_name(name).required(true);
+    let device = || {
+        Arg::new("device")
+            .long("device")
+            .value_name("N")
+            .value_parser(value_parser!(u16).range(1..))
+            .default_value("1")
+            .help("the number of the device")
+    };
+    let command = |name, about| Command::new(name).about(about);
+    PAGE.command("")
+        .args([
+            Arg::new("socket")
+                .long("socket")
+                .value_name("PATH")
+                .value_parser(value_parser!(PathBuf))
+                .help("the server's socket for control (default: that of blkmq serve without --listen)"),
+            Arg::new("json").long("json").action(ArgAction::SetTrue).help("answers for scripts"),
+        ])
+        .subcommand_required(true)
+        .subcommands([
+            command("list", "devices and exports"),
+            command("get", "an attribute of a device, or all of them")
+                .args([device(), Arg::new("PATH").help("as queue/scheduler; blkmq doc lists them")]),
+            command("set", "set an attribute of a device")
+                .args([device(), value("PATH"), value("VALUE")]),
+            command("switch", "give a device another scheduler")
+                .args([device(), value("SCHEDULER")]),
+            command("export", "change the settings of an export").args([
+                value("NAME"),
+                Arg::new("weight")
+                    .long("weight")
+                    .value_name("N")
+                    .value_parser(value_parser!(u32).range(1..=1000))
+                    .help("its share of the device under bfq"),
+                Arg::new("max")
+                    .long("max")
+                    .value_name("LIMITS")
+                    .help("limits to change, as cgroup v2 spells io.max: 'rbps=1048576 wiops=max'"),
+            ]),
+            command("stat", "rates of devices and exports, as iostat computes them").args([
+                Arg::new("interval")
+                    .long("interval")
+                    .value_name("SECONDS")
+                    .value_parser(value_parser!(u32).range(1..=86400))
+                    .default_value("1")
+                    .help("the length of an interval"),
+                Arg::new("count")
+                    .long("count")
+                    .value_name("N")
+                    .value_parser(value_parser!(u32).range(1..))
+                    .help("how many intervals (default: until it is interrupted)"),
+            ]),
+            command("reload", "read the server's configuration file again, as SIGHUP does"),
+            command("drain", "end the server once the requests in flight are answered"),
+        ])
+}
+
+impl Wanted {
+    /// The arguments that clap has read.
+    pub fn of(found: &ArgMatches) -> Self {
+        let socket = found.get_one::<PathBuf>("socket").cloned().unwrap_or_else(default_control);
+        let (name, of) = found.subcommand().expect("clap refuses a line without one");
+        let text = |name| of.get_one::<String>(name).cloned();
+        let given = |name| text(name).expect("clap refuses a line without it");
+        let device = || of.get_one::<u16>("device").copied().unwrap_or(1).into();
+        let asked = match name {
+            "get" => Request::Get { device: device(), path: text("PATH") },
+            "set" => Request::Set { device: device(), path: given("PATH"), value: given("VALUE") },
+            "switch" => {
+                let path = "queue/scheduler".to_owned();
+                Request::Set { device: device(), path, value: given("SCHEDULER") }
+            }
+            "export" => {
+                let weight = of.get_one::<u32>("weight").copied();
+                let settings = ExportSettings { weight, max: text("max") };
+                Request::Export { name: given("NAME"), settings }
+            }
+            "reload" => Request::Reload,
+            "drain" => Request::Drain,
+            "stat" => {
+                let seconds = of.get_one::<u32>("interval").copied().unwrap_or(1);
+                let count = of.get_one::<u32>("count").copied().unwrap_or(u32::MAX);
+                let every = Duration::from_secs(seconds.into());
+                return Self {
+                    socket,
+                    json: found.get_flag("json"),
+                    asked: Asked::Stat { every, count },
+                };
+            }
+            _ => Request::List,
+        };
+        Self { socket, json: found.get_flag("json"), asked: Asked::One(asked) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn asked(line: &str) -> Request {
+        let words = ["ctl"].into_iter().chain(line.split_whitespace());
+        let found = definition().try_get_matches_from(words).expect(line);
+        match Wanted::of(&found).asked {
+            Asked::One(request) => request,
+            Asked::Stat { .. } => panic!("{line} is asked once"),
+        }
+    }
+
+    #[test]
+    fn words_are_requests() {
+        assert_eq!(asked("list"), Request::List);
+        let (path, value) = ("queue/scheduler".to_owned(), "bfq".to_owned());
+        assert_eq!(asked("switch bfq --device=2"), Request::Set { device: 2, path, value });
+        assert_eq!(asked("get"), Request::Get { device: 1, path: None });
+        let settings = ExportSettings { weight: Some(3), max: None };
+        let name = "a".to_owned();
+        assert_eq!(asked("export a --weight=3"), Request::Export { name, settings });
+    }
+
+    #[test]
+    fn a_socket_can_be_named() {
+        let words = ["ctl", "--socket=x", "--json", "stat", "--count=3", "--interval=2"];
+        let wanted = Wanted::of(&definition().try_get_matches_from(words).expect("right"));
+        assert!(wanted.json && wanted.socket.as_os_str() == "x");
+        let two = Duration::from_secs(2);
+        assert!(matches!(wanted.asked, Asked::Stat { every, count: 3 } if every == two));
+    }
+}

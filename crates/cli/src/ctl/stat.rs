@@ -1,0 +1,143 @@
+//! Rates from the counts at two times, with the names and formulas of iostat.
+//!
+//! | column | from |
+//! |---|---|
+//! | r/s, w/s, d/s | completed requests |
+//! | rkB/s, wkB/s | their bytes, in KiB |
+//! | %rrqm, %wrqm | merged I/Os, of those and the requests |
+//! | r_await, w_await | milliseconds from arrival to completion, for a request |
+//! | r_wait, w_wait | the part of it before the device |
+//! | aqu-sz | requests that were waiting or served, on average |
+
+use super::text::table;
+use blkmq_server::control::{Figures, Stat};
+use serde::Serialize;
+
+/// The rates of an interval.
+#[derive(Clone, PartialEq, Debug, Serialize)]
+pub struct Rates {
+    /// The length of the interval in seconds.
+    pub seconds: f64,
+    /// By export, then by device.
+    pub rows: Vec<Row>,
+}
+
+/// The rates of an export or a device.
+#[derive(Clone, PartialEq, Debug, Serialize)]
+pub struct Row {
+    /// `export` or `device`.
+    pub kind: &'static str,
+    /// The name.
+    pub name: String,
+    /// Requests in a second: reads, writes, discards.
+    pub ios: [f64; 3],
+    /// KiB in a second: reads, writes, discards.
+    pub kib: [f64; 3],
+    /// Percent of the I/Os that were merged: reads, writes, discards.
+    pub merged: [f64; 3],
+    /// Milliseconds of a request: reads, writes, discards.
+    pub await_ms: [f64; 3],
+    /// Milliseconds of a request before the device: reads, writes, discards.
+    pub wait_ms: [f64; 3],
+    /// Requests that were waiting or served, on average.
+    pub queue: f64,
+}
+
+/// The rates between two counts.
+pub fn between(before: &Stat, now: &Stat) -> Rates {
+    let seconds = now.at.saturating_sub(before.at) as f64 / 1e9;
+    let of = |kind: &'static str, before: &[(String, Figures)], now: &[(String, Figures)]| {
+        let pairs = now.iter().zip(before).map(|((name, now), (_, before))| (name, before, now));
+        Vec::from_iter(pairs.map(|(name, before, now)| row(kind, name, before, now, seconds)))
+    };
+    let mut rows = of("export", &before.exports, &now.exports);
+    rows.append(&mut of("device", &before.devices, &now.devices));
+    Rates { seconds, rows }
+}
+
+fn row(kind: &'static str, name: &str, before: &Figures, now: &Figures, seconds: f64) -> Row {
+    let grown = |of: fn(&Figures) -> &[u64; 3], at: usize| {
+        of(now)[at].saturating_sub(of(before)[at]) as f64
+    };
+    let over = |part: f64, all: f64| if all > 0.0 { part / all } else { 0.0 };
+    let each = |f: &dyn Fn(usize) -> f64| [f(0), f(1), f(2)];
+    let ios = |at| grown(|it| &it.ios, at);
+    let merged = |at| grown(|it| &it.merged, at);
+    let wait = |at| grown(|it| &it.wait, at);
+    let all = |at| wait(at) + grown(|it| &it.service, at);
+    Row {
+        kind,
+        name: name.to_owned(),
+        ios: each(&|at| over(ios(at), seconds)),
+        kib: each(&|at| over(grown(|it| &it.bytes, at) / 1024.0, seconds)),
+        merged: each(&|at| 100.0 * over(merged(at), merged(at) + ios(at))),
+        await_ms: each(&|at| over(all(at) / 1e6, ios(at))),
+        wait_ms: each(&|at| over(wait(at) / 1e6, ios(at))),
+        queue: over((0..3).map(all).sum::<f64>() / 1e9, seconds),
+    }
+}
+
+/// The columns of [`text`]; those that are true have figures.
+const COLUMNS: &[(&str, bool)] = &[
+    ("", false),
+    ("name", false),
+    ("r/s", true),
+    ("rkB/s", true),
+    ("%rrqm", true),
+    ("r_await", true),
+    ("r_wait", true),
+    ("w/s", true),
+    ("wkB/s", true),
+    ("%wrqm", true),
+    ("w_await", true),
+    ("w_wait", true),
+    ("aqu-sz", true),
+];
+
+/// The rates as a table.
+pub fn text(rates: &Rates) -> String {
+    let mut out = table(COLUMNS);
+    for row in &rates.rows {
+        let mut cells = vec![row.kind.to_owned(), row.name.clone()];
+        for at in 0..2 {
+            let figures =
+                [row.ios[at], row.kib[at], row.merged[at], row.await_ms[at], row.wait_ms[at]];
+            cells.extend(figures.map(|figure| format!("{figure:.2}")));
+        }
+        cells.push(format!("{:.2}", row.queue));
+        out.row(&cells);
+    }
+    out.render() + "\n"
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rates_are_those_of_iostat() {
+        let figures = Figures {
+            ios: [100, 50, 0],
+            bytes: [409_600, 51_200, 0],
+            merged: [0, 150, 0],
+            wait: [100_000_000, 0, 0],
+            service: [300_000_000, 500_000_000, 0],
+        };
+        let stat = |at, figures| Stat { at, exports: vec![("a".into(), figures)], devices: vec![] };
+        let rates = between(&stat(5, Figures::default()), &stat(2_000_000_005, figures));
+        assert!((rates.seconds - 2.0).abs() < 1e-9);
+        let row = &rates.rows[0];
+        assert_eq!((row.ios, row.kib), ([50.0, 25.0, 0.0], [200.0, 25.0, 0.0]));
+        assert_eq!((row.merged, row.await_ms), ([0.0, 75.0, 0.0], [4.0, 10.0, 0.0]));
+        assert_eq!((row.wait_ms, row.queue), ([1.0, 0.0, 0.0], 0.45));
+        let text = text(&rates);
+        assert!(text.lines().next().is_some_and(|line| line.contains("r_await")), "{text}");
+    }
+
+    #[test]
+    fn nothing_between_is_no_rate() {
+        let stat = Stat { exports: vec![("a".into(), Figures::default())], ..Stat::default() };
+        let rates = between(&stat, &stat);
+        assert_eq!((rates.rows[0].ios, rates.rows[0].queue), ([0.0; 3], 0.0));
+    }
+}

@@ -1,0 +1,68 @@
+//! Answers as text.
+
+use crate::report::text_table::{Align, TextTable};
+use blkmq_server::control::Answer;
+use serde::Serialize;
+
+/// For scripts: one line.
+pub fn json(answer: &impl Serialize) -> String {
+    serde_json::to_string(answer).expect("answers have a form in JSON") + "\n"
+}
+
+/// For people.
+pub fn of(answer: &Answer) -> String {
+    match answer {
+        Answer::List { devices, exports } => {
+            let mut disks = table(&[
+                ("device", false),
+                ("bytes", true),
+                ("scheduler", false),
+                ("description", false),
+            ]);
+            for (number, disk) in (1..).zip(devices) {
+                let cells = [format!("{number}"), disk.bytes.to_string()];
+                disks.row(&[&cells[..], &[disk.scheduler.clone(), disk.name.clone()]].concat());
+            }
+            let mut list = table(&[
+                ("export", false),
+                ("device", true),
+                ("offset", true),
+                ("bytes", true),
+                ("access", false),
+                ("weight", true),
+                ("connections", true),
+                ("limits", false),
+            ]);
+            for export in exports {
+                let access = if export.read_only { "read-only" } else { "read-write" };
+                list.row(&[
+                    export.name.clone(),
+                    export.device.to_string(),
+                    export.offset.to_string(),
+                    export.bytes.to_string(),
+                    access.to_owned(),
+                    export.weight.to_string(),
+                    export.connections.to_string(),
+                    export.max.clone(),
+                ]);
+            }
+            format!("{}\n{}", disks.render(), list.render())
+        }
+        Answer::Attributes(all) => match &all[..] {
+            [(_, value)] => format!("{value}\n"),
+            all => all.iter().map(|(path, value)| format!("{path}={value}\n")).collect(),
+        },
+        Answer::Done(ns) => format!("in force after {:.1} ms\n", *ns as f64 / 1e6),
+        Answer::Reloaded(lines) if lines.is_empty() => "nothing has changed\n".to_owned(),
+        Answer::Reloaded(lines) => lines.iter().map(|line| format!("{line}\n")).collect(),
+        Answer::Draining => "the server ends when the requests in flight are answered\n".to_owned(),
+        Answer::Refused(why) => format!("{why}\n"),
+        Answer::Stat(_) => unreachable!("counts are shown as rates"),
+    }
+}
+
+/// A table whose columns are words, or, if true, figures.
+pub fn table(columns: &[(&str, bool)]) -> TextTable {
+    let align = |is_figure| if is_figure { Align::Right } else { Align::Left };
+    TextTable::new(columns.iter().map(|(name, is)| ((*name).to_owned(), align(*is))).collect())
+}

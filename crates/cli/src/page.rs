@@ -1,0 +1,46 @@
+//! The form of all pages of help: a sentence, paragraphs, the usage, the options, notes, and examples.
+//!
+//! A page is a [`clap::Command`], so that the screen, the shells' completion and the manual show one definition. In
+//! paragraphs a line has no end: clap breaks it at the width of the terminal. Indented lines stay as they are, so they
+//! have at most 80 columns. A page does not run its command.
+
+use clap::Command;
+
+/// The widest page, on however wide a terminal.
+const WIDEST: usize = 100;
+
+/// The sentence, the paragraphs, the usage; then everything that clap knows of the arguments.
+const LAYOUT: &str = "\
+{about-with-newline}
+{before-help}{usage-heading} {usage}
+
+{all-args}{after-help}";
+
+/// The texts of a command's page.
+pub struct Page {
+    /// The word for the command.
+    pub name: &'static str,
+    /// Its effect in a line, which lists of commands show, too.
+    pub summary: &'static str,
+    /// Its effect in paragraphs; may be empty.
+    pub description: &'static str,
+    /// Whole command lines; those after the first line of an example are indented further.
+    pub examples: &'static [&'static str],
+}
+
+impl Page {
+    /// The command, still without arguments. `notes` are paragraphs, and lists below lines that end in a colon; they
+    /// stand between the options and the examples.
+    pub fn command(&self, notes: &str) -> Command {
+        let examples = self.examples.iter().map(|example| format!("\n  {example}"));
+        let notes =
+            if notes.is_empty() { String::new() } else { format!("{}\n\n", notes.trim_end()) };
+        let command = Command::new(self.name)
+            .about(self.summary)
+            .after_help(format!("{notes}Examples:{}", String::from_iter(examples)))
+            .help_template(LAYOUT)
+            .max_term_width(WIDEST)
+            .args_override_self(true);
+        if self.description.is_empty() { command } else { command.before_help(self.description) }
+    }
+}

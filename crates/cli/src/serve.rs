@@ -1,0 +1,191 @@
+//! The command `blkmq serve`: devices, each under a scheduler, as exports over NBD.
+//!
+//! The server is `blkmq-server`'s. This module makes it from the command line, says where it listens, and ends it when
+//! a signal asks for that.
+
+pub mod args;
+mod bounds;
+mod config;
+mod export;
+mod reload;
+mod rights;
+pub mod wanted;
+
+use crate::error::{Failure, UsageError};
+use args::Asked;
+use blkmq_server::control::Program;
+use blkmq_server::{Disk, Server, Settings, Tls};
+use reload::{Reloader, SetLevel};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
+use std::fmt::Write;
+use std::io;
+use std::sync::Arc;
+use tracing_subscriber::layer::SubscriberExt;
+use tracing_subscriber::util::SubscriberInitExt;
+use wanted::Wanted;
+
+/// Serves, or checks a file. See [`serve`].
+///
+/// # Errors
+/// If the file has a fault, the server cannot start, or a thread of it failed.
+pub fn run(asked: Asked, say: impl Fn(&str) -> Result<(), Failure>) -> Result<(), Failure> {
+    match asked {
+        Asked::Serve(wanted, path) => serve(*wanted, path, say),
+        Asked::Check(path) => check(&path, say),
+    }
+}
+
+/// Lists the faults of a file.
+fn check(path: &str, say: impl Fn(&str) -> Result<(), Failure>) -> Result<(), Failure> {
+    match config::read(path) {
+        Ok(wanted) => {
+            let (devices, exports) = (wanted.disks.len(), wanted.exports.len());
+            say(&format!("{path}: devices: {devices}, exports: {exports}, no faults\n"))
+        }
+        Err(faults) => {
+            for fault in &faults {
+                say(&format!("{fault}\n"))?;
+            }
+            Err(UsageError::new(format!("{path}: faults: {}", faults.len())).into())
+        }
+    }
+}
+
+/// Serves until SIGTERM or SIGINT: then answers the requests in flight and returns. A second signal ends the program
+/// at once. SIGHUP reads the file at `path` again.
+fn serve(
+    wanted: Wanted,
+    path: Option<String>,
+    say: impl Fn(&str) -> Result<(), Failure>,
+) -> Result<(), Failure> {
+    let failed = |what: String| Failure::Serve(what);
+    let set_level = start_log(&wanted);
+    // Before any thread is started, so that none of them takes the signal.
+    let mut signals = Signals::new([SIGTERM, SIGINT, SIGHUP]).map_err(|e| failed(e.to_string()))?;
+    let mut server = start(&wanted).map_err(failed)?;
+    let text = welcome(&wanted, &server);
+    let control = wanted.control.clone();
+    let reloader = Arc::new(Reloader::new(wanted, path, server.handle(), set_level));
+    if let Some(path) = &control {
+        let listens = server.control(path, Box::new(Running(Arc::clone(&reloader))));
+        listens.map_err(|e| failed(format!("control: {}: {e}", path.display())))?;
+    }
+    say(&text)?;
+    for signal in signals.forever() {
+        if signal != SIGHUP {
+            break;
+        }
+        // Its lines are logged.
+        let _ = Running(Arc::clone(&reloader)).reload();
+    }
+    // The next one has its usual effect.
+    let handle = signals.handle();
+    let second = std::thread::spawn(move || {
+        if signals.forever().any(|signal| signal != SIGHUP) {
+            std::process::exit(1);
+        }
+    });
+    let drained = server.drain();
+    handle.close();
+    // It has ended: the handle is closed.
+    let _ = second.join();
+    drained.map_err(|e: io::Error| failed(e.to_string()))
+}
+
+/// Logs to standard error from now on. Returns the way to change the level.
+fn start_log(wanted: &Wanted) -> SetLevel {
+    let (filter, handle) = tracing_subscriber::reload::Layer::new(wanted.log);
+    let lines = tracing_subscriber::fmt::layer()
+        .with_writer(io::stderr)
+        .with_ansi(false)
+        .with_target(false);
+    tracing_subscriber::registry().with(filter).with(lines).init();
+    Box::new(move |level| handle.reload(level).map_err(|e| e.to_string()))
+}
+
+/// This program, as the clients of control know it.
+struct Running(Arc<Reloader>);
+
+impl Program for Running {
+    fn drain(&self) {
+        // To this process, which has a handler for it.
+        let _ = signal_hook::low_level::raise(SIGTERM);
+    }
+
+    fn reload(&self) -> Result<Vec<String>, String> {
+        let done = self.0.reload();
+        match &done {
+            Ok(lines) if lines.is_empty() => tracing::info!("reload: nothing has changed"),
+            Ok(lines) => lines.iter().for_each(|line| tracing::info!("reload: {line}")),
+            Err(faults) => tracing::error!("nothing is reloaded: {faults}"),
+        }
+        done
+    }
+}
+
+fn start(wanted: &Wanted) -> Result<Server, String> {
+    let mut disks = Vec::new();
+    for disk in &wanted.disks {
+        let device = blkmq::open(&disk.device).map_err(|e| e.to_string())?;
+        let (factory, options) = match &disk.scheduler {
+            Some(choice) => (choice.factory, choice.options.clone()),
+            None => {
+                let factory = blkmq::scheduler(device.default_scheduler());
+                let factory = factory.expect("the default of a device is registered");
+                (factory, blkmq::Options::defaults(factory.attributes))
+            }
+        };
+        let started = Disk::start_with(&disk.name, device, factory, &options, wanted.workers);
+        disks.push(started.map_err(|e| format!("{}: {e}", disk.name))?);
+    }
+    let tls = wanted.tls.as_ref().map(|folder| Tls::load(folder)).transpose();
+    let settings = Settings {
+        tls: tls.map_err(|e| e.to_string())?,
+        listen: wanted.listen.clone(),
+        bounds: wanted.bounds,
+        rights: wanted.rights,
+        ..Settings::default()
+    };
+    Server::start(disks, &wanted.exports, wanted.workers, &settings).map_err(|e| e.to_string())
+}
+
+/// What the server serves, and the addresses to paste into clients.
+fn welcome(wanted: &Wanted, server: &Server) -> String {
+    let mut text = String::new();
+    for (number, disk) in (1..).zip(server.disks()) {
+        let (bytes, scheduler) =
+            (disk.device().bytes(), disk.service().attribute("queue/scheduler"));
+        let scheduler = scheduler.unwrap_or_default();
+        let _ = writeln!(text, "device {number}: {}, {bytes} bytes, {scheduler}", disk.name());
+        for note in disk.device().notes() {
+            let _ = writeln!(text, "  {note}");
+        }
+    }
+    for export in &wanted.exports {
+        let access = if export.read_only { "read-only" } else { "read and write" };
+        let _ = writeln!(
+            text,
+            "export '{}': device {}, {access}, weight {}",
+            export.name,
+            export.disk + 1,
+            export.weight
+        );
+        for uri in server.uris(&export.name) {
+            let _ = writeln!(text, "  {uri}");
+        }
+    }
+    let is_open = wanted.tls.is_none();
+    let open = server.listening().iter().filter(|address| is_open && address.is_remote());
+    for address in open {
+        let _ = writeln!(
+            text,
+            "warning: {address} can be reached by other machines, without encryption or passwords"
+        );
+    }
+    if let Some(path) = &wanted.control {
+        let _ = writeln!(text, "control: blkmq ctl --socket={} list", path.display());
+    }
+    text.push_str("SIGTERM or Ctrl-C ends it, once the requests in flight are answered.\n");
+    text
+}

@@ -1,0 +1,247 @@
+//! The page of `blkmq serve`, its options, and their meaning.
+
+use super::wanted::{self, DiskChoice, Wanted};
+use super::{config, export, rights};
+use crate::error::UsageError;
+use crate::page::Page;
+use crate::plan::SchedulerChoice;
+use blkmq_server::{Address, Bounds, Export};
+use clap::{Arg, ArgAction, ArgMatches, Command};
+use std::path::PathBuf;
+use tracing_subscriber::filter::LevelFilter;
+
+const PAGE: Page = Page {
+    name: "serve",
+    summary: "serve devices over NBD: one disk, scheduled and shared",
+    description: "\
+Serves devices to QEMU, libnbd, fio, the kernel's NBD client and whatever else speaks NBD. All clients of a device go \
+through one queue, so a scheduler orders and merges the I/O of all of them, and shares the device by the weights of the \
+exports if it is bfq. Limits of an export hold under every scheduler. A flush on any connection covers the writes of \
+all.",
+    examples: &[
+        "blkmq serve",
+        "blkmq serve --device=uring:disk.img,size=10240 --scheduler=mq-deadline",
+        "blkmq serve --device=uring:/dev/nvme0n1 --scheduler=bfq \\\n      \
+         --export=gold,size=100g,weight=300 --export=rest,offset=100g,wbps=50m",
+        "blkmq serve --device=disk --listen=tcp:127.0.0.1 --export=slow,read-only=1",
+        "blkmq serve --listen=tcp:0.0.0.0 --tls-certificates=/etc/pki/blkmq",
+        "blkmq serve --check serve.toml && blkmq serve serve.toml",
+    ],
+};
+
+/// The forms of an export's settings, for the page.
+const NOTES: &str = "\
+An export is NAME, or NAME and settings of the form KEY=VALUE behind commas:
+  device=N        the Nth --device (1)
+  offset=BYTES    where it begins on the device (0)
+  size=BYTES      how long it is (the rest of the device)
+  read-only=1     clients may not write
+  weight=N        its share of the device under bfq, 1 to 1000 (100)
+  rbps=, wbps=    the most bytes read and written in a second
+  riops=, wiops=  the most reads and writes in a second
+  description=T   a text for the lists of clients; nothing can follow it
+
+Without --export there is one called 'disk' of each device, or 'disk1' and so on of several. Without --listen it is a \
+socket blkmq.sock in the runtime directory of the user. A socket is open to its user only, unless --socket-mode says \
+otherwise; a TCP port is open to everything that reaches it, unless certificates are asked for.
+
+A file has the same settings and the bounds against clients that ask for too much; examples/serve.toml shows all of \
+them. SIGHUP, or blkmq ctl reload, reads it again: weights, limits, schedulers with their attributes, and the log level \
+change at once, and the log says what needs a restart.";
+
+/// The work that the command line asks for.
+pub enum Asked {
+    /// Serve this, from the file at the path if there is one.
+    Serve(Box<Wanted>, Option<String>),
+    /// Say what is wrong in the file at this path.
+    Check(String),
+}
+
+/// The command.
+pub fn definition() -> Command {
+    let option = |name, value| Arg::new(name).long(name).value_name(value);
+    let list = |name, value| option(name, value).action(ArgAction::Append);
+    PAGE.command(NOTES).args([
+        Arg::new("CONFIG")
+            .help("a file with all settings, instead of options")
+            .conflicts_with_all(SETTINGS),
+        Arg::new("check")
+            .long("check")
+            .value_name("CONFIG")
+            .conflicts_with_all(SETTINGS)
+            .conflicts_with("CONFIG")
+            .help("say what is wrong in a file, with line and column, and serve nothing"),
+        list("device", "DEVICE")
+            .help("a device to serve; several for several (default: memory,size=1024)"),
+        list("scheduler", "NAME[:KEY=VALUE,...]")
+            .value_parser(wanted::scheduler)
+            .help("the scheduler of all devices, or of each in turn (default: as Linux chooses)"),
+        list("export", "NAME[,KEY=VALUE]...").help("what clients see; several for several"),
+        list("listen", "ADDRESS")
+            .value_parser(|text: &str| text.parse::<Address>())
+            .help("unix:PATH or tcp:IP[:PORT]; several for several"),
+        option("workers", "N")
+            .value_parser(wanted::workers)
+            .help("threads that serve (default: one for each CPU)"),
+        option("control", "PATH").help(
+            "the socket of blkmq ctl; empty for none (default: that of --listen, with .control)",
+        ),
+        option("tls-certificates", "DIR").value_parser(clap::value_parser!(PathBuf)).help(
+            "TLS for all clients, with server-cert.pem and server-key.pem, and ca-cert.pem if clients need certificates",
+        ),
+        option("socket-mode", "OCTAL")
+            .help("the mode of sockets in the file system (default: 0600)"),
+        option("socket-owner", "USER").help("their owner (default: the user of the server)"),
+        option("socket-group", "GROUP").help("their group (default: that of the server)"),
+        option("log", "LEVEL")
+            .value_parser(wanted::level)
+            .help("error, warn, info or debug, on standard error (default: info)"),
+    ])
+}
+
+/// Options that a file has as settings. The level of the log can be given beside a file.
+const SETTINGS: [&str; 10] = [
+    "device",
+    "scheduler",
+    "export",
+    "listen",
+    "workers",
+    "control",
+    "tls-certificates",
+    "socket-mode",
+    "socket-owner",
+    "socket-group",
+];
+
+impl Asked {
+    /// The arguments that clap has read.
+    ///
+    /// # Errors
+    /// If an export or a file is not understood, or there are more schedulers than devices.
+    pub fn of(found: &ArgMatches) -> Result<Self, UsageError> {
+        if let Some(path) = found.get_one::<String>("check") {
+            return Ok(Self::Check(path.clone()));
+        }
+        let Some(path) = found.get_one::<String>("CONFIG") else {
+            return options(found).map(|wanted| Self::Serve(Box::new(wanted), None));
+        };
+        let mut wanted = config::read(path).map_err(|faults| config::first(&faults, path))?;
+        if let Some(level) = found.get_one::<LevelFilter>("log") {
+            wanted.log = *level;
+        }
+        Ok(Self::Serve(Box::new(wanted), Some(path.clone())))
+    }
+}
+
+/// The options of a command line without a file.
+fn options(found: &ArgMatches) -> Result<Wanted, UsageError> {
+    let all = |name| found.get_many::<String>(name).into_iter().flatten().cloned();
+    let mut devices: Vec<String> = all("device").collect();
+    if devices.is_empty() {
+        devices.push("memory,size=1024".to_owned());
+    }
+    let schedulers: Vec<SchedulerChoice> =
+        found.get_many("scheduler").into_iter().flatten().cloned().collect();
+    let disks = with_schedulers(devices, &schedulers)?;
+    let mut exports: Vec<Export> =
+        all("export").map(|text| export::parse(&text, disks.len())).collect::<Result<_, _>>()?;
+    if exports.is_empty() {
+        exports = wanted::by_default(disks.len());
+    }
+    let mut listen: Vec<Address> =
+        found.get_many("listen").into_iter().flatten().cloned().collect();
+    if listen.is_empty() {
+        listen.push(Address::Unix(wanted::default_socket()));
+    }
+    let mut names = rights::Names::default();
+    for key in rights::KEYS {
+        if let Some(text) = found.get_one::<String>(key) {
+            names.set(key, text).map_err(|e| e.at(format!("--{key}")))?;
+        }
+    }
+    let workers = found.get_one("workers").copied();
+    Ok(Wanted {
+        disks,
+        exports,
+        control: wanted::control(found.get_one::<String>("control").map(String::as_str), &listen),
+        listen,
+        workers: workers.unwrap_or_else(blkmq_runtime::available_cpus),
+        log: found.get_one("log").copied().unwrap_or(LevelFilter::INFO),
+        bounds: Bounds::default(),
+        tls: found.get_one("tls-certificates").cloned(),
+        rights: names.rights(),
+    })
+}
+
+/// The devices with their schedulers: one for all, or one for each.
+fn with_schedulers(
+    devices: Vec<String>,
+    schedulers: &[SchedulerChoice],
+) -> Result<Vec<DiskChoice>, UsageError> {
+    if schedulers.len() > 1 && schedulers.len() != devices.len() {
+        return Err(UsageError::new(format!(
+            "--scheduler is given {} times for {} devices; accepted: once, or once for each device",
+            schedulers.len(),
+            devices.len()
+        )));
+    }
+    let of = |at: usize| schedulers.get(at).or(schedulers.first()).cloned();
+    let choice = |(at, device): (usize, String)| DiskChoice {
+        name: device.clone(),
+        device,
+        scheduler: of(at),
+    };
+    Ok((0..).zip(devices).map(choice).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn wanted(line: &str) -> Result<Wanted, String> {
+        let words = ["serve"].into_iter().chain(line.split_whitespace());
+        let found = definition().try_get_matches_from(words).map_err(|e| e.to_string())?;
+        match Asked::of(&found).map_err(|e| e.to_string())? {
+            Asked::Serve(wanted, None) => Ok(*wanted),
+            Asked::Serve(_, Some(_)) | Asked::Check(_) => Err("a file".to_owned()),
+        }
+    }
+
+    #[test]
+    fn without_arguments_memory_is_served() {
+        let wanted = wanted("").expect("it works at once");
+        assert_eq!(wanted.disks[0].device, "memory,size=1024");
+        assert_eq!(wanted.exports, [Export::new("disk", 0)]);
+        assert!(
+            matches!(&wanted.listen[..], [Address::Unix(path)] if path.ends_with("blkmq.sock"))
+        );
+        assert!(wanted.workers > 0);
+    }
+
+    #[test]
+    fn schedulers_are_for_all_devices_or_for_each() {
+        let names = |line: &str| {
+            wanted(line).map(|wanted| {
+                let name = |disk: DiskChoice| disk.scheduler.map_or("-", |it| it.factory.name);
+                Vec::from_iter(wanted.disks.into_iter().map(name)).join(" ")
+            })
+        };
+        assert_eq!(names("--device=null --device=disk"), Ok("- -".into()));
+        assert_eq!(names("--device=null --device=disk --scheduler=bfq"), Ok("bfq bfq".into()));
+        let each =
+            names("--device=null --device=disk --scheduler=none --scheduler=bfq:low_latency=0");
+        assert_eq!(each, Ok("none bfq".into()));
+        let many = names("--device=null --scheduler=none --scheduler=bfq").expect_err("too many");
+        assert!(many.contains("2 times for 1 devices"), "{many}");
+        assert!(
+            names("--scheduler=none,bfq").expect_err("two").contains("accepted: one scheduler")
+        );
+    }
+
+    #[test]
+    fn several_devices_have_an_export_each() {
+        let wanted = wanted("--device=null --device=disk").expect("possible");
+        let exports = wanted.exports.iter().map(|it| (it.name.as_str(), it.disk));
+        assert_eq!(exports.collect::<Vec<_>>(), [("disk1", 0), ("disk2", 1)]);
+    }
+}

@@ -1,0 +1,62 @@
+//! The bounds of the server as a configuration file has them.
+
+use crate::error::UsageError;
+use crate::units::{self, KbBase, TimeUnit};
+use blkmq_server::Bounds;
+
+/// The settings, in the order of [`Bounds`].
+pub const KEYS: [&str; 9] = [
+    "connections",
+    "connections-per-export",
+    "connections-per-peer",
+    "handshakes",
+    "handshake",
+    "requests",
+    "bytes",
+    "bytes-per-worker",
+    "silence",
+];
+
+/// Gives the bound `key` the value `text`: a count, an amount of bytes, or a time in seconds.
+///
+/// # Errors
+/// If there is no such bound, or the value is impossible.
+pub fn set(bounds: &mut Bounds, key: &str, text: &str) -> Result<(), UsageError> {
+    let count = || units::count(text, 1..=1 << 20, KbBase::Binary);
+    // A connection has to be able to have the largest request in flight.
+    let bytes = || units::count(text, 64 << 20..=1 << 40, KbBase::Binary);
+    let time = || units::time(text, TimeUnit::Seconds);
+    match key {
+        "connections" => count().map(|n| bounds.connections = n),
+        "connections-per-export" => count().map(|n| bounds.connections_per_export = n),
+        "connections-per-peer" => count().map(|n| bounds.connections_per_peer = n),
+        "handshakes" => count().map(|n| bounds.handshakes = n),
+        "handshake" => time().map(|t| bounds.handshake = t),
+        "requests" => count().map(|n| bounds.requests = n),
+        "bytes" => bytes().map(|n| bounds.bytes = n),
+        "bytes-per-worker" => bytes().map(|n| bounds.bytes_per_worker = n),
+        "silence" => time().map(|t| bounds.silence = t),
+        _ => Err(UsageError::new(format!("no such bound; accepted: {}", KEYS.join(", ")))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use blkmq_core::Nanos;
+
+    #[test]
+    fn every_bound_can_be_set_and_has_a_unit() {
+        let mut bounds = Bounds::default();
+        for key in KEYS {
+            let before = bounds;
+            let value = if key.starts_with("bytes") { "100m" } else { "7" };
+            set(&mut bounds, key, value).expect(key);
+            assert_ne!(bounds, before, "{key}");
+        }
+        assert_eq!((bounds.handshake, bounds.bytes), (Nanos::from_millis(7000), 100 << 20));
+        let refused = set(&mut bounds, "bytes", "1k").expect_err("too few").to_string();
+        assert!(refused.contains("accepted"), "{refused}");
+        assert!(set(&mut bounds, "byte", "1g").is_err());
+    }
+}

@@ -1,0 +1,189 @@
+//! `blkmq serve CONFIG.toml`: the same settings as on the command line, and the bounds of the server.
+//!
+//! A file is read as a whole: every fault in it is found, and each has its line and column. Nothing is opened here, so
+//! what only the device knows, such as its size, is checked when the server starts.
+
+mod faults;
+mod table;
+
+use super::export::{self, Draft};
+use super::wanted::{self, DiskChoice, Wanted};
+use super::{bounds, rights};
+use crate::args::nearest;
+use crate::bounded;
+use crate::error::UsageError;
+use blkmq_server::{Address, Bounds, Export};
+use faults::Faults;
+use table::{Span, Table};
+use tracing_subscriber::filter::LevelFilter;
+
+/// The longest file.
+const LONGEST: u64 = 1 << 20;
+
+/// Reads the file at `path`.
+///
+/// # Errors
+/// A line for each fault, with what is accepted.
+pub fn read(path: &str) -> Result<Wanted, Vec<String>> {
+    let bytes = bounded::read(path, "a configuration", LONGEST).map_err(|e| vec![e.to_string()])?;
+    let text = String::from_utf8(bytes).map_err(|_| vec![format!("{path}: not UTF-8 text")])?;
+    parse(&text).map_err(|faults| faults.lines(path, &text))
+}
+
+/// The first of the `faults` of the file at `path`, for a command that cannot go on.
+pub fn first(faults: &[String], path: &str) -> UsageError {
+    let more = faults.len() - 1;
+    let more = if more == 0 {
+        String::new()
+    } else {
+        format!(" (and {more} more: blkmq serve --check {path} lists them)")
+    };
+    UsageError::new(format!("{}{more}", faults[0]))
+}
+
+/// The settings of a text without a fault.
+#[cfg(test)]
+pub fn parsed(text: &str) -> Wanted {
+    parse(text).unwrap_or_else(|faults| panic!("{:#?}", faults.lines("text", text)))
+}
+
+fn parse(text: &str) -> Result<Wanted, Faults> {
+    let mut faults = Faults::default();
+    let (document, errors) = toml::de::DeTable::parse_recoverable(text);
+    for error in errors {
+        faults.add(&error.span().unwrap_or_default(), error.message());
+    }
+    // Behind an error of the syntax the rest would be misread.
+    if !faults.is_empty() {
+        return Err(faults);
+    }
+    let wanted = whole(Table::new(document.get_ref(), document.span()), &mut faults);
+    if faults.is_empty() { Ok(wanted) } else { Err(faults) }
+}
+
+fn whole(mut file: Table<'_>, faults: &mut Faults) -> Wanted {
+    let mut listen = Vec::new();
+    for (text, span) in file.texts("listen", faults) {
+        match text.parse::<Address>() {
+            Ok(address) => listen.push(address),
+            Err(error) => faults.add(&span, error),
+        }
+    }
+    if listen.is_empty() {
+        listen.push(Address::Unix(wanted::default_socket()));
+    }
+    let workers = file.value("workers", faults, wanted::workers);
+    let control = file.text("control", faults).map(|(text, _)| text);
+    let log = file.value("log", faults, wanted::level);
+    let tls = file.text("tls-certificates", faults).map(|(text, _)| text.into());
+    let mut socket = rights::Names::default();
+    for key in rights::KEYS {
+        file.value(key, faults, |text| socket.set(key, text));
+    }
+    let bounds = file.table("bounds", faults).map(|it| read_bounds(it, faults));
+    let mut names = Vec::new();
+    let mut disks = Vec::new();
+    for device in file.tables("device", faults) {
+        disks.extend(disk(device, &mut names, faults));
+    }
+    let mut exports: Vec<Export> = Vec::new();
+    for export in file.tables("export", faults) {
+        let export = read_export(export, &names, &exports, faults);
+        exports.extend(export);
+    }
+    if disks.is_empty() {
+        faults.add(&file.span, "no device; accepted: at least one [[device]]");
+    }
+    file.end(faults);
+    if exports.is_empty() {
+        exports = wanted::by_default(disks.len());
+    }
+    Wanted {
+        disks,
+        exports,
+        control: wanted::control(control.as_deref(), &listen),
+        listen,
+        workers: workers.unwrap_or_else(blkmq_runtime::available_cpus),
+        log: log.unwrap_or(LevelFilter::INFO),
+        bounds: bounds.unwrap_or_default(),
+        tls,
+        rights: socket.rights(),
+    }
+}
+
+fn read_bounds(mut table: Table<'_>, faults: &mut Faults) -> Bounds {
+    let mut all = Bounds::default();
+    for key in bounds::KEYS {
+        table.value(key, faults, |text| bounds::set(&mut all, key, text));
+    }
+    table.end(faults);
+    all
+}
+
+/// A device, whose name is added to `names`.
+fn disk(mut table: Table<'_>, names: &mut Vec<String>, faults: &mut Faults) -> Option<DiskChoice> {
+    let name = required(&mut table, "name", faults);
+    let device = required(&mut table, "device", faults);
+    let scheduler = table.value("scheduler", faults, wanted::scheduler);
+    table.end(faults);
+    let ((name, at), (device, spec)) = (name?, device?);
+    if names.contains(&name) {
+        faults.add(&at, format!("two devices are called '{name}'"));
+    }
+    if let Err(error) = wanted::check_device(&device) {
+        faults.add(&spec, error);
+    }
+    names.push(name.clone());
+    Some(DiskChoice { name, device, scheduler })
+}
+
+fn read_export(
+    mut table: Table<'_>,
+    devices: &[String],
+    others: &[Export],
+    faults: &mut Faults,
+) -> Option<Export> {
+    let name = required(&mut table, "name", faults);
+    let mut draft = Draft::new(name.as_ref().map_or("", |(name, _)| name));
+    match table.text("device", faults) {
+        Some((device, at)) => match devices.iter().position(|it| *it == device) {
+            Some(number) => draft.set_device(number),
+            None => faults.add(&at, unknown_device(&device, devices)),
+        },
+        None if devices.len() > 1 => {
+            faults.add(&table.span, format!("no device; accepted: device = \"{}\"", devices[0]));
+        }
+        None => {}
+    }
+    for key in export::KEYS.into_iter().filter(|key| *key != "device") {
+        table.value(key, faults, |text| draft.set(key, text, 0));
+    }
+    table.end(faults);
+    let (name, at) = name?;
+    if others.iter().any(|other| other.name == name) {
+        faults.add(&at, format!("two exports are called '{name}'"));
+    }
+    Some(draft.finish())
+}
+
+fn unknown_device(name: &str, devices: &[String]) -> UsageError {
+    let near = nearest(name, devices.iter().map(String::as_str));
+    let accepted = if near.is_empty() { devices.join(", ") } else { near.join(", ") };
+    UsageError::new(format!("no device is called '{name}'; accepted: {accepted}"))
+}
+
+fn required(
+    table: &mut Table<'_>,
+    key: &'static str,
+    faults: &mut Faults,
+) -> Option<(String, Span)> {
+    let before = faults.len();
+    let value = table.text(key, faults);
+    if value.is_none() && before == faults.len() {
+        faults.add(&table.span, format!("no {key}; accepted: {key} = \"TEXT\""));
+    }
+    value
+}
+
+#[cfg(test)]
+mod tests;

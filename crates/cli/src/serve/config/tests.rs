@@ -1,0 +1,103 @@
+use super::*;
+
+fn faults(text: &str) -> Vec<String> {
+    let faults = parse(text).err().unwrap_or_else(|| panic!("no fault in {text}"));
+    faults.lines("f", text)
+}
+
+const DEVICE: &str = "[[device]]\nname = \"a\"\ndevice = \"null\"\n";
+
+#[test]
+fn the_shortest_file_has_a_device() {
+    let wanted = parsed(DEVICE);
+    assert_eq!((wanted.disks[0].name.as_str(), wanted.disks[0].device.as_str()), ("a", "null"));
+    assert_eq!(wanted.exports, [Export::new("disk", 0)]);
+    assert_eq!(wanted.bounds, Bounds::default());
+    assert!(matches!(&wanted.listen[..], [Address::Unix(_)]));
+}
+
+#[test]
+fn every_key_is_read() {
+    let wanted = parsed(
+        "listen = ['unix:/x', 'tcp:127.0.0.1']\nworkers = 3\ncontrol = '/c'\nlog = 'debug'\nsocket-mode = '0660'\n\
+         [bounds]\nrequests = 7\nbytes = '100m'\nhandshake = '3s'\n\
+         [[device]]\nname = 'a'\ndevice = 'null'\n\
+         [[device]]\nname = 'b'\ndevice = 'memory,size=8'\nscheduler = 'bfq:low_latency=0'\n\
+         [[export]]\nname = 'x'\ndevice = 'b'\noffset = 4096\nsize = '1m'\nread-only = true\nweight = 300\n\
+         rbps = '1m'\nwbps = 5\nriops = 6\nwiops = 7\ndescription = 'slow, but \"safe\"'\n",
+    );
+    assert_eq!((wanted.listen.len(), wanted.workers, wanted.log), (2, 3, LevelFilter::DEBUG));
+    assert_eq!(wanted.control.as_deref(), Some(std::path::Path::new("/c")));
+    assert_eq!(wanted.rights.mode, 0o660);
+    assert_eq!((wanted.bounds.requests, wanted.bounds.bytes), (7, 100 << 20));
+    assert_eq!(wanted.disks[1].scheduler.as_ref().map(|it| it.factory.name), Some("bfq"));
+    let export = &wanted.exports[0];
+    let region = export.region.as_ref().expect("it has one");
+    assert_eq!((export.disk, region.offset, region.size), (1, 4096, Some(1 << 20)));
+    assert!(export.read_only);
+    assert_eq!(export.max.to_string(), "rbps=1048576 wbps=5 riops=6 wiops=7");
+    assert_eq!(export.description, "slow, but \"safe\"");
+}
+
+#[test]
+fn every_fault_is_found_and_has_its_place() {
+    let text = "workers = 0\nlistn = 'x'\nlisten = ['floppy']\n[bounds]\nrequest = 1\nbytes = '1k'\n\
+                [[device]]\nname = 'a'\ndevice = 'floppy'\nscheduler = 'cfq'\n\
+                [[device]]\nname = 'a'\n\
+                [[export]]\nname = 'x'\ndevice = 'b'\nweight = 1001\n\
+                [[export]]\nname = 'y'\nsize = 1.5\n";
+    let found = faults(text);
+    let expected = [
+        ("f:1:11: workers: out of range", "accepted"),
+        ("f:2:1: no such key 'listn'", "accepted: listen"),
+        ("f:3:11: 'floppy' is no address", "unix:PATH"),
+        ("f:5:1: no such key 'request'", "accepted: requests"),
+        ("f:6:9: bytes: out of range", "accepted"),
+        ("f:9:10: there is no device 'floppy'", "accepted: null, memory"),
+        ("f:10:13: scheduler: no scheduler 'cfq'", "mq-deadline"),
+        ("f:11:1: no device", "accepted: device = "),
+        ("f:15:10: no device is called 'b'", "accepted: a"),
+        ("f:16:10: weight: '1001' is not valid", "accepted: 1 to 1000"),
+        ("f:19:8: not a value", "accepted: \"text\""),
+    ];
+    assert_eq!(found.len(), expected.len(), "{found:#?}");
+    for (found, (begin, accepted)) in found.iter().zip(expected) {
+        assert!(found.starts_with(begin) && found.contains(accepted), "{found}\n{begin}");
+    }
+}
+
+#[test]
+fn names_are_there_once_and_devices_are_named_where_there_are_several() {
+    let two = format!("{DEVICE}{}", DEVICE.replace("'a'", "'b'"));
+    assert!(faults(&two)[0].contains("two devices are called 'a'"));
+    let export = "[[export]]\nname = 'x'\n";
+    let twice = faults(&format!("{DEVICE}{export}{export}"));
+    assert!(twice[0].starts_with("f:7:8: two exports are called 'x'"), "{twice:?}");
+    let unclear = faults(&format!("{DEVICE}{}{export}", DEVICE.replace("\"a\"", "\"b\"")));
+    assert!(unclear[0].contains("no device; accepted: device = \"a\""), "{unclear:?}");
+}
+
+#[test]
+fn a_file_that_is_no_toml_is_a_fault_where_it_stops_being_it() {
+    assert!(faults("a = 1\nb = = 2\n")[0].starts_with("f:2:5: "));
+    assert!(faults("")[0].contains("no device"));
+    assert!(faults("device = 3\n")[1].contains("accepted: [[device]]"));
+}
+
+#[test]
+fn the_example_has_every_key_and_no_fault() {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/examples/serve.toml");
+    let text = std::fs::read_to_string(path).expect("the example is there");
+    let wanted = parsed(&text);
+    assert!(wanted.disks.len() > 1 && wanted.exports.len() > 1);
+    let all =
+        ["listen", "workers", "control", "log", "tls-certificates", "name", "device", "scheduler"];
+    let all = all.into_iter().chain(rights::KEYS).chain(bounds::KEYS).chain(export::KEYS);
+    for key in all {
+        let is_set = |line: &str| {
+            let line = line.trim_start_matches(['#', ' ']);
+            line.strip_prefix(key).is_some_and(|rest| rest.trim_start().starts_with('='))
+        };
+        assert!(text.lines().any(is_set), "{key}");
+    }
+}

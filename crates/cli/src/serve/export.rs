@@ -1,0 +1,150 @@
+//! The settings of an export, one at a time, and exports as the command line has them: `NAME[,KEY=VALUE]...`.
+
+use crate::error::UsageError;
+use crate::units::{self, KbBase};
+use blkmq_server::{Export, Region};
+
+/// The settings, in the order of the page. The device is a setting, too, by its number or, in a file, by its name.
+pub const KEYS: [&str; 10] = [
+    "device",
+    "offset",
+    "size",
+    "read-only",
+    "weight",
+    "rbps",
+    "wbps",
+    "riops",
+    "wiops",
+    "description",
+];
+
+/// An export whose settings are being read.
+pub struct Draft {
+    export: Export,
+    offset: u64,
+    size: Option<u64>,
+}
+
+impl Draft {
+    pub fn new(name: &str) -> Self {
+        Self { export: Export::new(name, 0), offset: 0, size: None }
+    }
+
+    /// Gives the setting `key` the value `text`. `device` is a number up to `disks`.
+    ///
+    /// # Errors
+    /// If there is no such setting, or the value is impossible.
+    pub fn set(&mut self, key: &str, text: &str, disks: usize) -> Result<(), UsageError> {
+        let Self { export, offset, size } = self;
+        let bytes = || units::bytes(text, KbBase::Binary);
+        let limit = || bytes().and_then(above_zero).map(Some);
+        match key {
+            "device" => number(text, 1..=disks as u64).map(|n| export.disk = n as usize - 1),
+            "offset" => bytes().map(|n| *offset = n),
+            "size" => bytes().and_then(above_zero).map(|n| *size = Some(n)),
+            "read-only" => number(text, 0..=1).map(|n| export.read_only = n == 1),
+            "weight" => number(text, 1..=1000).map(|n| export.weight = n as u32),
+            "rbps" => limit().map(|n| export.max.rbps = n),
+            "wbps" => limit().map(|n| export.max.wbps = n),
+            "riops" => limit().map(|n| export.max.riops = n),
+            "wiops" => limit().map(|n| export.max.wiops = n),
+            "description" => {
+                text.clone_into(&mut export.description);
+                Ok(())
+            }
+            _ => Err(UsageError::new(format!("no such setting; accepted: {}", KEYS.join(", ")))),
+        }
+    }
+
+    /// It is on device number `at`, from 0.
+    pub fn set_device(&mut self, at: usize) {
+        self.export.disk = at;
+    }
+
+    pub fn finish(self) -> Export {
+        let Self { mut export, offset, size } = self;
+        if offset > 0 || size.is_some() {
+            export.region = Some(Region { offset, size });
+        }
+        export
+    }
+}
+
+/// Reads one export of a server with `disks` devices.
+///
+/// # Errors
+/// If a setting does not exist or has an impossible value.
+pub fn parse(text: &str, disks: usize) -> Result<Export, UsageError> {
+    // A description may have commas.
+    let (settings, description) = match text.split_once(",description=") {
+        Some((settings, description)) => (settings, description),
+        None => (text, ""),
+    };
+    let mut words = settings.split(',');
+    let name = words.next().unwrap_or_default();
+    let mut draft = Draft::new(name);
+    draft.set("description", description, disks)?;
+    for word in words {
+        let (key, value) = word.split_once('=').unwrap_or((word, ""));
+        let set = if word.contains('=') {
+            draft.set(key, value, disks)
+        } else {
+            let accepted = KEYS.join(", ");
+            Err(UsageError::new(format!("no KEY=VALUE; accepted keys: {accepted}")))
+        };
+        set.map_err(|e| e.at(key).at(format!("export '{name}'")))?;
+    }
+    Ok(draft.finish())
+}
+
+fn number(text: &str, range: std::ops::RangeInclusive<u64>) -> Result<u64, UsageError> {
+    let number = text.parse().ok().filter(|number| range.contains(number));
+    number.ok_or_else(|| {
+        let (first, last) = (range.start(), range.end());
+        UsageError::new(format!("'{text}' is not valid; accepted: {first} to {last}"))
+    })
+}
+
+fn above_zero(number: u64) -> Result<u64, UsageError> {
+    if number > 0 { Ok(number) } else { Err(UsageError::new("0 is too few; accepted: from 1")) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_alone_is_all_of_the_first_device() {
+        assert_eq!(parse("gold", 1), Ok(Export::new("gold", 0)));
+        assert_eq!(parse("", 1), Ok(Export::new("", 0)));
+    }
+
+    #[test]
+    fn settings_follow_behind_commas() {
+        let text = "a,device=2,offset=1m,size=2g,read-only=1,weight=300,rbps=50m,wiops=1k,description=x, y=z";
+        let export = parse(text, 2).expect("possible");
+        let region = export.region.clone().expect("it has one");
+        assert_eq!((export.disk, region.offset, region.size), (1, 1 << 20, Some(2 << 30)));
+        assert!(export.read_only);
+        assert_eq!(
+            (export.weight, export.max.rbps, export.max.wiops),
+            (300, Some(50 << 20), Some(1024))
+        );
+        assert_eq!((export.max.wbps, export.description.as_str()), (None, "x, y=z"));
+    }
+
+    #[test]
+    fn a_refusal_names_the_export_the_setting_and_what_is_accepted() {
+        let refused = |text| parse(text, 1).expect_err(text).to_string();
+        assert_eq!(
+            refused("a,weight=0"),
+            "export 'a': weight: '0' is not valid; accepted: 1 to 1000"
+        );
+        assert_eq!(refused("a,device=2"), "export 'a': device: '2' is not valid; accepted: 1 to 1");
+        assert!(refused("a,wieght=1").contains("no such setting; accepted: device, offset"));
+        assert!(refused("a,read-only").contains("accepted keys: device"));
+        assert!(refused("a,size=much").contains("accepted: bytes"));
+        assert!(refused("a,rbps=0").contains("0 is too few"));
+        assert!(refused("a,size=0").contains("0 is too few"));
+    }
+}

@@ -1,0 +1,242 @@
+//! A configuration that is read again while the server runs.
+//!
+//! The new file is compared with what is in force because of the old one, so a setting that `blkmq ctl` has changed
+//! meanwhile stays, unless its line in the file has changed. A file with a fault changes nothing.
+
+use super::config;
+use super::wanted::Wanted;
+use crate::plan::SchedulerChoice;
+use blkmq_sched::{Factory, registry};
+use blkmq_server::control::{Answer, ExportSettings, Request};
+use blkmq_server::{Export, Handle};
+use std::sync::{Mutex, PoisonError};
+use tracing_subscriber::filter::LevelFilter;
+
+/// Sets the level of the log.
+pub type SetLevel = Box<dyn Fn(LevelFilter) -> Result<(), String> + Send + Sync>;
+
+/// The running server, and the file that it came from.
+pub struct Reloader {
+    path: Option<String>,
+    server: Handle,
+    set_level: SetLevel,
+    /// The settings in force.
+    current: Mutex<Wanted>,
+}
+
+/// A difference between two configurations.
+#[derive(Debug, PartialEq)]
+enum Change {
+    Level(LevelFilter),
+    /// An attribute of the device with this number, from 1.
+    Attribute {
+        device: usize,
+        path: String,
+        value: String,
+    },
+    Export {
+        name: String,
+        settings: ExportSettings,
+    },
+    /// It stays as it is until the server is started again.
+    Restart(String),
+}
+
+impl Reloader {
+    pub fn new(wanted: Wanted, path: Option<String>, server: Handle, set_level: SetLevel) -> Self {
+        Self { path, server, set_level, current: Mutex::new(wanted) }
+    }
+
+    /// Reads the file again, and carries out what has changed. Returns a line for each change.
+    ///
+    /// # Errors
+    /// If there is no file, or it has a fault: a line for each.
+    pub fn reload(&self) -> Result<Vec<String>, String> {
+        let Some(path) = &self.path else {
+            return Err("the server was started without a configuration file".to_owned());
+        };
+        let new = config::read(path).map_err(|faults| faults.join("\n"))?;
+        let mut current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
+        let default = |at: usize| self.server.disks()[at].device().default_scheduler();
+        let changes = changes(&current, &new, &default);
+        adopt(&mut current, &new);
+        Ok(changes.into_iter().map(|change| self.carry_out(change)).collect())
+    }
+
+    fn carry_out(&self, change: Change) -> String {
+        let asked = |what: String, request| match self.server.ask(request) {
+            Answer::Refused(why) => format!("{what}: not changed: {why}"),
+            _ => what,
+        };
+        match change {
+            Change::Restart(what) => format!("{what}: after a restart"),
+            Change::Level(level) => match (self.set_level)(level) {
+                Ok(()) => format!("log: {level}"),
+                Err(why) => format!("log: not changed: {why}"),
+            },
+            Change::Attribute { device, path, value } => {
+                let what = format!("device {device}: {path}={value}");
+                asked(what, Request::Set { device, path, value })
+            }
+            Change::Export { name, settings } => {
+                let weight = settings.weight.map(|weight| format!(" weight={weight}"));
+                let max = settings.max.as_ref().map(|max| format!(" {max}"));
+                let (weight, max) = (weight.unwrap_or_default(), max.unwrap_or_default());
+                asked(format!("export '{name}':{weight}{max}"), Request::Export { name, settings })
+            }
+        }
+    }
+}
+
+/// What is different in `new`. `default` is the scheduler of a device, by its place, for which none is chosen.
+fn changes(old: &Wanted, new: &Wanted, default: &dyn Fn(usize) -> &'static str) -> Vec<Change> {
+    let mut all = Vec::new();
+    if old.log != new.log {
+        all.push(Change::Level(new.log));
+    }
+    let fixed = [
+        ("listen", old.listen != new.listen),
+        ("workers", old.workers != new.workers),
+        ("control", old.control != new.control),
+        ("bounds", old.bounds != new.bounds),
+        ("tls-certificates", old.tls != new.tls),
+        ("socket-mode, socket-owner, socket-group", old.rights != new.rights),
+        ("the number of devices", old.disks.len() != new.disks.len()),
+    ];
+    let restart = |what: String| Change::Restart(what);
+    all.extend(fixed.iter().filter(|(_, is)| *is).map(|(what, _)| restart((*what).to_owned())));
+    for (at, (old, new)) in old.disks.iter().zip(&new.disks).enumerate() {
+        if (&old.name, &old.device) == (&new.name, &new.device) {
+            let chosen = |choice: &Option<_>| choice.clone().unwrap_or_else(|| plain(default(at)));
+            scheduler(at + 1, &chosen(&old.scheduler), &chosen(&new.scheduler), &mut all);
+        } else {
+            all.push(restart(format!("device '{}'", new.name)));
+        }
+    }
+    for new in &new.exports {
+        match old.exports.iter().find(|old| old.name == new.name) {
+            Some(old) => export(old, new, &mut all),
+            None => all.push(restart(format!("the new export '{}'", new.name))),
+        }
+    }
+    let gone = |old: &&Export| !new.exports.iter().any(|new| new.name == old.name);
+    let gone = old.exports.iter().filter(gone);
+    all.extend(gone.map(|old| restart(format!("the end of export '{}'", old.name))));
+    all
+}
+
+fn plain(name: &str) -> SchedulerChoice {
+    let factory: &'static Factory = registry::find(name).expect("the default is registered");
+    SchedulerChoice::plain(factory)
+}
+
+fn scheduler(device: usize, old: &SchedulerChoice, new: &SchedulerChoice, all: &mut Vec<Change>) {
+    let switched = old.factory.name != new.factory.name;
+    let set = |path: String, value: String| Change::Attribute { device, path, value };
+    if switched {
+        all.push(set("queue/scheduler".to_owned(), new.factory.name.to_owned()));
+    }
+    // A new scheduler begins with its defaults.
+    let before = if switched { SchedulerChoice::plain(new.factory) } else { old.clone() };
+    for attribute in new.factory.attributes {
+        let (key, value) = (attribute.name, new.options.get(attribute.name));
+        if value != before.options.get(key) {
+            all.push(set(format!("iosched/{key}"), value.to_string()));
+        }
+    }
+}
+
+fn export(old: &Export, new: &Export, all: &mut Vec<Change>) {
+    let settings = ExportSettings {
+        weight: (old.weight != new.weight).then_some(new.weight),
+        max: (old.max != new.max).then(|| new.max.to_string()),
+    };
+    if settings != ExportSettings::default() {
+        all.push(Change::Export { name: new.name.clone(), settings });
+    }
+    let live = Export { weight: new.weight, max: new.max, ..old.clone() };
+    if live != *new {
+        let what = "device, offset, size, read-only, description";
+        all.push(Change::Restart(format!("export '{}' ({what})", new.name)));
+    }
+}
+
+/// Takes over from `new` what is changed while the server runs.
+fn adopt(current: &mut Wanted, new: &Wanted) {
+    current.log = new.log;
+    for (disk, new) in current.disks.iter_mut().zip(&new.disks) {
+        if (&disk.name, &disk.device) == (&new.name, &new.device) {
+            disk.scheduler.clone_from(&new.scheduler);
+        }
+    }
+    for export in &mut current.exports {
+        if let Some(new) = new.exports.iter().find(|new| new.name == export.name) {
+            (export.weight, export.max) = (new.weight, new.max);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::serve::config::parsed;
+
+    const OLD: &str = "log = 'info'\n[[device]]\nname = 'a'\ndevice = 'null'\n[[export]]\nname = 'x'\nweight = 5\n";
+
+    fn between(old: &str, new: &str) -> Vec<Change> {
+        changes(&parsed(old), &parsed(new), &|_| "none")
+    }
+
+    #[test]
+    fn nothing_has_changed() {
+        assert_eq!(between(OLD, OLD), []);
+        let named = OLD.replace("'null'\n", "'null'\nscheduler = 'none'\n");
+        assert_eq!(between(OLD, &named), [], "the default by its name");
+    }
+
+    #[test]
+    fn what_can_be_changed_is() {
+        let new = OLD
+            .replace("info", "debug")
+            .replace("'null'\n", "'null'\nscheduler = 'mq-deadline:fifo_batch=7'\n")
+            .replace("weight = 5", "weight = 6\nwiops = 100");
+        let attribute = |path: &str, value: &str| {
+            let (path, value) = (path.to_owned(), value.to_owned());
+            Change::Attribute { device: 1, path, value }
+        };
+        let max = Some("rbps=max wbps=max riops=max wiops=100".to_owned());
+        let expected = [
+            Change::Level(LevelFilter::DEBUG),
+            attribute("queue/scheduler", "mq-deadline"),
+            attribute("iosched/fifo_batch", "7"),
+            Change::Export { name: "x".into(), settings: ExportSettings { weight: Some(6), max } },
+        ];
+        assert_eq!(between(OLD, &new), expected);
+        let back = attribute("iosched/fifo_batch", "16");
+        assert_eq!(between(&new, &new.replace(":fifo_batch=7", "")), [back]);
+        let mut current = parsed(OLD);
+        adopt(&mut current, &parsed(&new));
+        assert_eq!(changes(&current, &parsed(&new), &|_| "none"), [], "it is in force");
+    }
+
+    #[test]
+    fn the_rest_is_named_again_and_again() {
+        let new = OLD.replace("log", "workers = 99\nlisten = 'tcp:127.0.0.1:1'\ncontrol = ''\nlog")
+            + "read-only = true\n[[export]]\nname = 'y'\n";
+        let lines = |old: &Wanted| {
+            let all = changes(old, &parsed(&new), &|_| "none");
+            Vec::from_iter(all.into_iter().map(|change| match change {
+                Change::Restart(what) => what,
+                other => panic!("{other:?}"),
+            }))
+        };
+        let mut current = parsed(OLD);
+        let first = lines(&current);
+        let last = "export 'x' (device, offset, size, read-only, description)";
+        assert_eq!(first, ["listen", "workers", "control", last, "the new export 'y'"]);
+        adopt(&mut current, &parsed(&new));
+        assert_eq!(lines(&current), first);
+        let gone = between(&new, &OLD.replace("'x'", "'y'"));
+        assert!(gone.contains(&Change::Restart("the end of export 'x'".into())), "{gone:?}");
+    }
+}

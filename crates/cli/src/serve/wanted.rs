@@ -1,0 +1,114 @@
+//! What is to be served, however it was said, and the values that the command line and a file have in common.
+
+use crate::error::UsageError;
+use crate::plan::SchedulerChoice;
+use crate::units::{self, KbBase};
+use blkmq_server::{Address, Bounds, Export, Rights};
+use std::path::{Path, PathBuf};
+use tracing_subscriber::filter::LevelFilter;
+
+/// What is to be served.
+#[derive(Clone)]
+pub struct Wanted {
+    /// In the order given.
+    pub disks: Vec<DiskChoice>,
+    /// All exports.
+    pub exports: Vec<Export>,
+    /// Where to listen.
+    pub listen: Vec<Address>,
+    /// Threads that serve.
+    pub workers: u16,
+    /// The socket for control; `None` for none.
+    pub control: Option<PathBuf>,
+    /// What is logged.
+    pub log: LevelFilter,
+    /// Bounds against clients that ask for too much.
+    pub bounds: Bounds,
+    /// The folder of the certificates; `None` for no TLS.
+    pub tls: Option<PathBuf>,
+    /// The rights of the sockets in the file system.
+    pub rights: Rights,
+}
+
+/// A device to serve.
+#[derive(Clone)]
+pub struct DiskChoice {
+    /// Its name in messages.
+    pub name: String,
+    /// Its description.
+    pub device: String,
+    /// Its scheduler; `None` is the one that Linux gives such a device.
+    pub scheduler: Option<SchedulerChoice>,
+}
+
+/// A number of threads.
+pub fn workers(text: &str) -> Result<u16, UsageError> {
+    units::count(text, 1..=256, KbBase::Binary)
+}
+
+/// A level of the log.
+pub fn level(text: &str) -> Result<LevelFilter, UsageError> {
+    let known = ["error", "warn", "info", "debug"].contains(&text);
+    let level = text.parse().ok().filter(|_| known);
+    level.ok_or_else(|| {
+        UsageError::new(format!("'{text}' is no level; accepted: error, warn, info, debug"))
+    })
+}
+
+/// Checks that there are devices such as this description begins with. What follows is checked when it is opened.
+///
+/// # Errors
+/// If there are none.
+pub fn check_device(text: &str) -> Result<(), UsageError> {
+    let name = text.split([',', ':']).next().unwrap_or_default().trim();
+    if blkmq::device_names().any(|known| known == name) {
+        return Ok(());
+    }
+    let accepted = Vec::from_iter(blkmq::device_names()).join(", ");
+    Err(UsageError::new(format!("there is no device '{name}'; accepted: {accepted}")))
+}
+
+/// One scheduler, with its options.
+pub fn scheduler(text: &str) -> Result<SchedulerChoice, UsageError> {
+    let one = SchedulerChoice::parse(text)?;
+    let accepted = || UsageError::new(format!("'{text}' names several; accepted: one scheduler"));
+    <[_; 1]>::try_from(one).map(|[one]| one).map_err(|_| accepted())
+}
+
+/// The socket for control: as named, none for an empty name, or beside the first socket to listen on.
+pub fn control(named: Option<&str>, listen: &[Address]) -> Option<PathBuf> {
+    match named {
+        Some("") => None,
+        Some(path) => Some(path.into()),
+        None => listen.iter().find_map(|address| match address {
+            Address::Unix(path) => Some(beside(path)),
+            Address::Tcp(_) => None,
+        }),
+    }
+}
+
+/// Exports of a server that is told of none: all of each device.
+pub fn by_default(disks: usize) -> Vec<Export> {
+    if disks == 1 {
+        return vec![Export::new("disk", 0)];
+    }
+    (0..disks).map(|at| Export::new(&format!("disk{}", at + 1), at)).collect()
+}
+
+/// The socket for control of a server that listens on `socket`.
+fn beside(socket: &Path) -> PathBuf {
+    let mut name = socket.as_os_str().to_owned();
+    name.push(".control");
+    name.into()
+}
+
+/// The socket for control of a server without `--listen`.
+pub fn default_control() -> PathBuf {
+    beside(&default_socket())
+}
+
+/// The runtime directory of the user, or, without one, the directory for temporary files.
+pub fn default_socket() -> PathBuf {
+    let runtime = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from);
+    runtime.filter(|path| path.is_dir()).unwrap_or_else(std::env::temp_dir).join("blkmq.sock")
+}

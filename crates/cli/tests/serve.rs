@@ -1,0 +1,211 @@
+//! `blkmq serve`, as a user starts and ends it.
+
+use std::io::{BufRead, BufReader, Read};
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+
+/// A server, and the lines that it printed when it was ready.
+fn serve(args: &[&str]) -> (Child, Vec<String>) {
+    let mut child = Command::new(env!("CARGO_BIN_EXE_blkmq"))
+        .arg("serve")
+        .args(args)
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("it starts");
+    let mut lines = Vec::new();
+    for line in BufReader::new(child.stdout.as_mut().expect("it is piped")).lines() {
+        lines.push(line.expect("text"));
+        if lines.last().is_some_and(|line| line.starts_with("SIGTERM")) {
+            break;
+        }
+    }
+    (child, lines)
+}
+
+fn end(child: Child, signal: &str) -> (Option<i32>, String) {
+    let kill = Command::new("kill").args([signal, &child.id().to_string()]).status();
+    assert!(kill.expect("kill is everywhere").success());
+    ended(child)
+}
+
+/// Its exit code and what it wrote to standard error.
+fn ended(mut child: Child) -> (Option<i32>, String) {
+    let code = child.wait().expect("it ends").code();
+    let mut errors = String::new();
+    child.stderr.expect("it is piped").read_to_string(&mut errors).expect("text");
+    (code, errors)
+}
+
+#[test]
+fn a_server_says_where_it_is_and_ends_when_it_is_told() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let socket = folder.path().join("server.sock");
+    let listen = format!("--listen=unix:{}", socket.display());
+    for signal in ["-TERM", "-INT"] {
+        let (child, lines) = serve(&[
+            &listen,
+            "--device=memory,size=8",
+            "--scheduler=bfq",
+            "--export=gold,size=4m,weight=300",
+            "--export=rest,offset=4m,read-only=1",
+            "--workers=1",
+        ]);
+        let text = lines.join("\n");
+        for expected in [
+            "device 1: memory,size=8, 8388608 bytes, none mq-deadline kyber [bfq]",
+            "export 'gold': device 1, read and write, weight 300",
+            "export 'rest': device 1, read-only, weight 100",
+            &format!("  nbd+unix:///gold?socket={}", socket.display()),
+        ] {
+            assert!(text.contains(expected), "{expected}: {text}");
+        }
+        let mut client = UnixStream::connect(&socket).expect("it listens");
+        let mut greeting = [0; 18];
+        client.read_exact(&mut greeting).expect("it greets");
+        assert!(greeting.starts_with(b"NBDMAGICIHAVEOPT"));
+        assert_eq!(end(child, signal), (Some(0), String::new()));
+        assert!(!socket.exists(), "nothing is left");
+    }
+}
+
+#[test]
+fn what_cannot_be_served_is_refused_with_what_can() {
+    let refused = |args: &[&str]| {
+        let output = Command::new(env!("CARGO_BIN_EXE_blkmq")).arg("serve").args(args).output();
+        let output = output.expect("it starts");
+        (output.status.code(), String::from_utf8(output.stderr).expect("text"))
+    };
+    let (code, error) = refused(&["--device=floppy"]);
+    assert!(code == Some(1) && error.contains("memory"), "{error}");
+    let (code, error) = refused(&["--export=a,weight=much"]);
+    assert!(code == Some(2) && error.contains("accepted: 1 to 1000"), "{error}");
+    let (code, error) = refused(&["--listen=floppy"]);
+    assert!(code == Some(2) && error.contains("unix:PATH and tcp:IP[:PORT]"), "{error}");
+    let (code, error) = refused(&["--export=a,size=2g", "--listen=tcp:127.0.0.1:0"]);
+    assert!(code == Some(1) && error.contains("not in a disk of 1073741824 bytes"), "{error}");
+}
+
+/// What `blkmq ctl` with `words` answers: its exit code, its output and its errors.
+fn ctl(control: &Path, words: &[&str]) -> (Option<i32>, String, String) {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_blkmq"));
+    let output = command.arg("ctl").arg("--socket").arg(control).args(words).output();
+    let output = output.expect("it starts");
+    let text = |bytes| String::from_utf8(bytes).expect("text");
+    (output.status.code(), text(output.stdout), text(output.stderr))
+}
+
+#[test]
+fn a_running_server_is_listed_changed_and_ended() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (socket, control) =
+        (folder.path().join("data.sock"), folder.path().join("data.sock.control"));
+    let listen = format!("--listen=unix:{}", socket.display());
+    let (child, lines) = serve(&[&listen, "--device=memory,size=8", "--export=gold,weight=300"]);
+    assert!(lines.iter().any(|line| line.starts_with("control: blkmq ctl --socket=")), "{lines:?}");
+    let say = |words: &[&str]| {
+        let (code, output, errors) = ctl(&control, words);
+        assert_eq!((code, errors.as_str()), (Some(0), ""), "{words:?}");
+        output
+    };
+    let list = say(&["list"]);
+    assert!(list.contains("memory,size=8") && list.contains("gold"), "{list}");
+    assert!(say(&["get", "queue/scheduler"]).contains("[mq-deadline]"));
+    assert!(say(&["switch", "bfq"]).starts_with("in force after "));
+    assert_eq!(say(&["get", "queue/scheduler"]), "none mq-deadline kyber [bfq]\n");
+    say(&["set", "queue/nr_requests", "64"]);
+    assert_eq!(
+        say(&["--json", "get", "queue/nr_requests"]).trim(),
+        r#"{"attributes":[["queue/nr_requests","64"]]}"#
+    );
+    say(&["export", "gold", "--weight=7", "--max=wiops=100"]);
+    let list = say(&["--json", "list"]);
+    assert!(list.contains(r#""weight":7"#) && list.contains("wiops=100"), "{list}");
+    let stat = say(&["stat", "--count=1"]);
+    assert!(stat.contains("r_await") && stat.contains("gold"), "{stat}");
+
+    for (words, accepted) in [
+        (&["switch", "cfq"][..], "mq-deadline"),
+        (&["get", "queue/nothing"], "queue/"),
+        (&["get", "--device=2"], "1"),
+        (&["export", "silver", "--weight=5"], "accepted: gold"),
+        (&["export", "gold", "--max=rbps=much"], "rbps"),
+    ] {
+        let (code, _, errors) = ctl(&control, words);
+        assert!(code == Some(1) && errors.contains(accepted), "{words:?}: {errors}");
+    }
+    assert!(say(&["list"]).contains("gold"), "refusals change nothing");
+
+    say(&["drain"]);
+    let (code, _) = ended(child);
+    assert_eq!(code, Some(0));
+    let (code, _, errors) = ctl(&control, &["list"]);
+    assert!(code == Some(1) && errors.contains("no server"), "{errors}");
+}
+
+#[test]
+fn a_file_is_checked_served_and_read_again() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let at = |name: &str| folder.path().join(name);
+    let (socket, file) = (at("data.sock"), at("serve.toml"));
+    let text = format!(
+        "listen = 'unix:{}'\nworkers = 1\nsocket-mode = '0640'\n\
+         [[device]]\nname = 'a'\ndevice = 'memory,size=8'\n\
+         [[export]]\nname = 'gold'\nweight = 300\n",
+        socket.display()
+    );
+    let write = |text: &str| std::fs::write(&file, text).expect("the folder is ours");
+    let path = file.to_str().expect("UTF-8");
+    let checked = |text: &str| {
+        write(text);
+        let mut command = Command::new(env!("CARGO_BIN_EXE_blkmq"));
+        let output = command.args(["serve", "--check", path]).output().expect("it starts");
+        (output.status.code(), String::from_utf8(output.stdout).expect("text"))
+    };
+    let (code, faults) = checked(&text.replace("weight = 300", "weight = 3000\nwieght = 1"));
+    assert_eq!(code, Some(2));
+    let lines = Vec::from_iter(faults.lines());
+    assert!(lines[0].starts_with(&format!("{path}:9:10: weight: ")), "{faults}");
+    assert!(lines[1].starts_with(&format!("{path}:10:1: no such key 'wieght'; accepted: weight")));
+    assert_eq!(checked(&text), (Some(0), format!("{path}: devices: 1, exports: 1, no faults\n")));
+
+    let (child, lines) = serve(&[path]);
+    assert!(lines.iter().any(|line| line.contains("export 'gold'")), "{lines:?}");
+    let mode = |path: &Path| std::fs::metadata(path).expect("it is there").permissions().mode();
+    let control = at("data.sock.control");
+    assert_eq!((mode(&socket) & 0o777, mode(&control) & 0o777), (0o640, 0o600));
+    write(&text.replace("300", "7").replace("size=8'", "size=8'\nscheduler = 'bfq:low_latency=0'"));
+    let (code, output, errors) = ctl(&control, &["reload"]);
+    assert_eq!((code, errors.as_str()), (Some(0), ""));
+    assert_eq!(
+        output,
+        "device 1: queue/scheduler=bfq\ndevice 1: iosched/low_latency=0\nexport 'gold': weight=7\n"
+    );
+    assert_eq!(ctl(&control, &["get", "iosched/low_latency"]).1, "0\n");
+    let weight = |expected: &str| ctl(&control, &["--json", "list"]).1.contains(expected);
+    assert!(weight(r#""weight":7,"#));
+
+    write("nonsense");
+    let (code, _, errors) = ctl(&control, &["reload"]);
+    assert!(code == Some(1) && errors.contains("serve.toml:1:"), "{errors}");
+    assert!(weight(r#""weight":7,"#), "nothing is changed");
+
+    write(&text.replace("300", "9"));
+    let hang_up = Command::new("kill").args(["-HUP", &child.id().to_string()]).status();
+    assert!(hang_up.expect("kill is everywhere").success());
+    while !weight(r#""weight":9,"#) {
+        std::thread::yield_now();
+    }
+    let (code, log) = end(child, "-TERM");
+    assert!(code == Some(0) && log.contains("reload: export 'gold': weight=9"), "{log}");
+}
+
+#[test]
+fn a_file_and_options_exclude_each_other() {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_blkmq"));
+    let output = command.args(["serve", "x.toml", "--device=null"]).output().expect("it starts");
+    let errors = String::from_utf8(output.stderr).expect("text");
+    assert!(output.status.code() == Some(2) && errors.contains("--device"), "{errors}");
+}

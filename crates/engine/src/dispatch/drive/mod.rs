@@ -1,0 +1,209 @@
+//! The loops around a pass and a pump's turn: which thread runs an elevator or a pump, how long, and what follows.
+//!
+//! Nothing here blocks. A caller runs the elevator and the pumps inline until no work is due or it has done its share
+//! (decision 0002). Work that is still due then stands in the run states, and the next caller that submits, polls or
+//! waits takes it up. A parked submitter is woken for it.
+//!
+//! Here a plug enters, and the rounds of elevator and pump are made. `poll.rs` has the work of a thread that has nothing
+//! to submit, and `wake.rs` carries out what passes and turns leave.
+
+mod poll;
+mod wake;
+
+use super::engine::Engine;
+use super::pump_mode::PumpMode;
+use super::ready::Ready;
+use crate::elevator::runner::Runner;
+use crate::shared::shard::Shard;
+use crate::shared::stats::SubmitterCounters;
+use crate::submission::follow::Follow;
+use crate::submission::staging::{Own, stage};
+use crate::sync::{Kick, RunGuard};
+use blkmq_core::{HwQueue, Instant, SubmitterId};
+
+// Shares of work are small in models, which otherwise would never reach the end of one.
+
+/// Passes that one thread makes before it hands over.
+const RUN_PASSES: u32 = if cfg!(shuttle) { 2 } else { 4 };
+/// Turns that one thread makes at one pump before it hands over.
+const PUMP_TURNS: u32 = if cfg!(shuttle) { 2 } else { 4 };
+/// Rounds of elevator and pump that one call makes; a device of depth 1 needs one for each request.
+const DRIVE_ROUNDS: u32 = if cfg!(shuttle) { 2 } else { 64 };
+
+/// The calling thread, and the time.
+#[derive(Clone, Copy)]
+pub(crate) struct Caller<'a> {
+    /// The submitter that the thread belongs to. `None` for a pump thread, which never leads.
+    pub(crate) id: Option<SubmitterId>,
+    pub(crate) now: Instant,
+    /// The hardware queue that the caller maps to; it is served first.
+    pub(crate) home: HwQueue,
+    pub(crate) tally: &'a SubmitterCounters,
+}
+
+impl<P: Send> Engine<P> {
+    /// Submits the caller's plug: runs the elevator of `shard` with it if the elevator is free. Stages it and kicks
+    /// if another thread runs the elevator, or has been running it and will come back.
+    pub(crate) fn submit(&self, shard: &Shard, by: Caller<'_>, own: Own<'_>, follow: &mut Follow) {
+        #[cfg(feature = "compare")]
+        if self.is_locked() {
+            return self.locked_submit(shard, by.now, by.home, own);
+        }
+        let tally = by.tally;
+        let leave = follow.should_leave(shard.lead());
+        if !leave && let Some(guard) = self.gate(shard).try_run() {
+            tally.direct.add(1);
+            let ready = self.run(shard, guard, by, Some(own));
+            self.drive(shard, ready, by);
+            return;
+        }
+        tally.staged.add(1);
+        stage(shard, own);
+        if leave {
+            match self.gate(shard).kick() {
+                Kick::Queued => tally.kicks_sent.add(1),
+                Kick::Coalesced => tally.kicks_coalesced.add(1),
+            }
+        } else {
+            self.kick_and_drive(shard, by);
+        }
+    }
+
+    /// Has the asks to cancel answered: runs the elevator of `shard`, or makes its runner owe another pass.
+    pub(crate) fn ask(&self, shard: &Shard, by: Caller<'_>) {
+        #[cfg(feature = "compare")]
+        if self.is_locked() {
+            return self.locked_ask(shard, by);
+        }
+        self.kick_and_drive(shard, by);
+    }
+
+    /// Runs the elevator of `shard`, or makes its runner owe another pass.
+    pub(crate) fn kick_and_drive(&self, shard: &Shard, by: Caller<'_>) {
+        if let Some(guard) = self.gate(shard).run_or_owe() {
+            by.tally.kicks_sent.add(1);
+            let ready = self.run(shard, guard, by, None);
+            self.drive(shard, ready, by);
+        } else {
+            by.tally.kicks_coalesced.add(1);
+        }
+    }
+
+    /// Pumps the hardware queues in `ready`, and runs the elevator again if it waited for something that the pumps
+    /// gave back. True if anything was run, so that this thread may have left work to come back for.
+    pub(crate) fn drive(&self, shard: &Shard, mut ready: Ready, by: Caller<'_>) -> bool {
+        let mut ran = !ready.is_empty();
+        for _ in 0..DRIVE_ROUNDS {
+            let mut restart = false;
+            for hw in ready.iter(shard.hws()) {
+                restart |= self.pump_or_call(hw, by);
+            }
+            // A pump may also have kicked this very elevator, over a budget that came back.
+            if !restart && !self.gate(shard).due(by.now) {
+                return ran;
+            }
+            let Some(guard) = self.gate(shard).run_or_owe() else { return ran };
+            ran = true;
+            ready = self.run(shard, guard, by, None);
+        }
+        // The requests of the last run still need their pumps, and more may be waiting behind them.
+        for hw in ready.iter(shard.hws()) {
+            if self.pump_or_call(hw, by) {
+                let parked = self.kick_shard(shard.index);
+                self.wake(parked.as_slice());
+            }
+        }
+        true
+    }
+
+    /// Makes passes over the elevator until no other pass is owed or this thread has done its share.
+    pub(crate) fn run(
+        &self,
+        shard: &Shard,
+        mut guard: RunGuard<'_, Runner>,
+        by: Caller<'_>,
+        mut own: Option<Own<'_>>,
+    ) -> Ready {
+        let mut ready = Ready::default();
+        let mut passes = 0;
+        let mut wakes = Vec::new();
+        let mut book = None;
+        loop {
+            if let Some(id) = by.id {
+                shard.lead().note_pass(id);
+            }
+            ready.merge(guard.pass(&self.hub, shard, by.now, by.home, own.take()));
+            passes += 1;
+            if guard.duties.any() {
+                self.carry_out(self.gate(shard), &mut guard.duties, &mut wakes);
+            }
+            book = guard.elevator.env.take_notes(&self.hub.lasting.ledger, book);
+            guard.elevator.counters.longest_run.raise(passes);
+            if passes >= u64::from(RUN_PASSES) {
+                guard.elevator.counters.hand_overs.add(1);
+                guard.hand_over();
+                wakes.extend(self.find_parked(shard));
+                break;
+            }
+            match guard.finish() {
+                None => break,
+                Some(again) => guard = again,
+            }
+        }
+        self.wake(&wakes);
+        // The elevator is released by now, so no thread waits for this.
+        if let Some(mut book) = book {
+            book.count();
+        }
+        ready
+    }
+
+    /// Runs the pump of `hw`, or wakes its thread. True if an elevator waited for something that the pump gave back.
+    fn pump_or_call(&self, hw: HwQueue, by: Caller<'_>) -> bool {
+        if self.hub.lasting.pump_mode == PumpMode::Inline {
+            return self.pump(hw, by.now, by.tally);
+        }
+        match self.pump_gate(hw).kick() {
+            Kick::Queued => {
+                by.tally.kicks_sent.add(1);
+                self.hub.lasting.host.wake_pump(hw);
+            }
+            Kick::Coalesced => by.tally.kicks_coalesced.add(1),
+        }
+        false
+    }
+
+    /// Runs the pump of `hw` unless another thread does. True if an elevator waited for something that the pump gave
+    /// back.
+    pub(crate) fn pump(&self, hw: HwQueue, now: Instant, tally: &SubmitterCounters) -> bool {
+        let (gate, hctx) = (self.pump_gate(hw), self.hub.hctx(hw));
+        let Some(mut guard) = gate.run_or_owe() else {
+            tally.kicks_coalesced.add(1);
+            return false;
+        };
+        tally.kicks_sent.add(1);
+        let (mut restart, mut turns) = (false, 0);
+        let mut wakes = Vec::new();
+        loop {
+            let waits = guard.turn(&self.hub, hctx, now);
+            #[cfg(feature = "compare")]
+            self.kick_for_each(hw, guard.take_completed_since_kick(), waits);
+            restart |= waits;
+            if guard.duties.any() {
+                self.carry_out(gate, &mut guard.duties, &mut wakes);
+            }
+            turns += 1;
+            if turns == PUMP_TURNS {
+                guard.hand_over();
+                wakes.extend(self.find_parked(&self.hub.shards[self.hub.shard_of(hw)]));
+                break;
+            }
+            match guard.finish() {
+                None => break,
+                Some(again) => guard = again,
+            }
+        }
+        self.wake(&wakes);
+        restart
+    }
+}

@@ -1,0 +1,109 @@
+//! The work of a thread that has nothing to submit: whatever is due, and what is left for others when it sleeps.
+
+use super::{Caller, Engine};
+#[cfg(feature = "compare")]
+use crate::compare::By;
+use crate::dispatch::pump_mode::PumpMode;
+use crate::dispatch::ready::Ready;
+use crate::shared::shard::Shard;
+use crate::submission::follow::Follow;
+use blkmq_core::{HwQueue, Instant};
+
+impl<P: Send> Engine<P> {
+    /// Does the work that is due for `shard`: a pass of its elevator, turns of its pumps. True if anything was run.
+    pub(crate) fn poll(&self, shard: &Shard, by: Caller<'_>, follow: &mut Follow) -> bool {
+        #[cfg(feature = "compare")]
+        if self.is_locked() {
+            return self.locked_poll(shard, by.locker(), by.home);
+        }
+        if !follow.should_look() {
+            return false;
+        }
+        let now = by.now;
+        let mut ready = Ready::default();
+        for hw in shard.hws().map(HwQueue) {
+            if self.hub.lasting.pump_mode == PumpMode::Inline && self.pump_due(hw, now) {
+                ready.add(hw);
+            }
+        }
+        // Not without a pump to run: the code below decides whether to run the elevator.
+        let mut ran = !ready.is_empty() && self.drive(shard, ready, by);
+        if self.gate(shard).due(now)
+            && follow.should_run(shard.lead())
+            && let Some(guard) = self.gate(shard).try_run()
+        {
+            let ready = self.run(shard, guard, by, None);
+            self.drive(shard, ready, by);
+            ran = true;
+        }
+        ran
+    }
+
+    /// Does the work that is due at the pump of `hw`, and the work that follows from it, on its pump thread.
+    pub(crate) fn serve(&self, hw: HwQueue, now: Instant) {
+        let shard = &self.hub.shards[self.hub.shard_of(hw)];
+        #[cfg(feature = "compare")]
+        if self.is_locked() {
+            self.locked_poll(shard, By { who: self.hub.pump_thread(hw), now }, hw);
+            return;
+        }
+        let tally = &self.hub.lasting.pump_tallies[usize::from(hw.0)];
+        let by = Caller { id: None, now, home: hw, tally };
+        #[cfg(feature = "compare")]
+        let may_run = self.pump_may_run(hw, now);
+        #[cfg(not(feature = "compare"))]
+        let may_run = true;
+        if may_run && self.pump(hw, now, tally) {
+            self.kick_and_drive(shard, by);
+        }
+        if self.gate(shard).due(now) {
+            self.kick_and_drive(shard, by);
+        }
+    }
+
+    /// Does the work that is due for `shard`, on the thread that changes the queue. True if anything was run.
+    pub(crate) fn help_shard(&self, shard: &Shard, home: HwQueue, now: Instant) -> bool {
+        #[cfg(feature = "compare")]
+        if self.is_locked() {
+            return self.locked_poll(shard, By { who: self.hub.changer(), now }, home);
+        }
+        let tally = &self.hub.lasting.pump_tallies[self.hub.hctxs.len()];
+        let by = Caller { id: None, now, home, tally };
+        let mut ready = Ready::default();
+        for hw in shard.hws().map(HwQueue).filter(|hw| self.pump_due(*hw, now)) {
+            ready.add(hw);
+        }
+        let ran = self.drive(shard, ready, by);
+        if !self.gate(shard).due(now) {
+            return ran;
+        }
+        self.kick_and_drive(shard, by);
+        true
+    }
+
+    /// For a thread that is about to sleep: leaves expired timers to the threads that run the elevator of `shard` and
+    /// its pumps by now.
+    pub(crate) fn delegate_expired(&self, shard: &Shard, now: Instant) {
+        self.gate(shard).owe_expired(now);
+        if self.hub.lasting.pump_mode == PumpMode::Inline {
+            shard.hws().for_each(|hw| self.pump_gate(HwQueue(hw)).owe_expired(now));
+        }
+    }
+
+    /// Is work due by now, so that a submitter of `shard` must not sleep?
+    pub(crate) fn is_due(&self, shard: &Shard, now: Instant) -> bool {
+        let inline = self.hub.lasting.pump_mode == PumpMode::Inline;
+        self.gate(shard).due(now)
+            || inline && shard.hws().any(|hw| self.pump_owed(HwQueue(hw), now))
+    }
+
+    /// Is a turn of the pump of `hw` worth while for a thread that is awake anyway?
+    pub(crate) fn pump_due(&self, hw: HwQueue, now: Instant) -> bool {
+        self.hub.hctx(hw).signals() || self.pump_owed(hw, now)
+    }
+
+    /// Must a thread run the pump of `hw` by now?
+    fn pump_owed(&self, hw: HwQueue, now: Instant) -> bool {
+        self.pump_gate(hw).due(now) || self.hub.hctx(hw).next_event().is_some_and(|at| at <= now)
+    }
+}

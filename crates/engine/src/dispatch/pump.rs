@@ -1,0 +1,346 @@
+//! The pump: the way of one hardware queue's requests from the outbox to the device and back to their submitters.
+//!
+//! A turn never blocks. The thread that holds the pump runs it: a thread that submits or waits, or a pump thread. A
+//! request that the device refuses stays here, ahead of all others, and keeps its driver tag.
+//!
+//! *Invariant: requests reach the device in the order in which the elevator chose them* (decision 0003): the runner
+//! fills the outbox in that order, and the pump empties it in that order.
+
+use crate::completion::apart::Apart;
+use crate::completion::completions::{BATCH, Completions};
+use crate::completion::expiry::Deadlines;
+use crate::dispatch::device::{Busy, DeviceQueue, Enqueued, Finished};
+use crate::dispatch::duties::Duties;
+use crate::dispatch::inflight::Handback;
+use crate::planted::{self, Planted};
+use crate::shared::hctx::Hctx;
+use crate::shared::hub::Hub;
+use crate::sync::{Consumer, Producer};
+use crate::{BioTable, Inflight};
+use blkmq_core::{Instant, Nanos, Tag};
+use blkmq_sched::Done;
+use std::collections::VecDeque;
+
+mod end;
+mod give_back;
+mod held;
+mod vacant;
+
+pub(crate) use vacant::Vacant;
+
+/// RESOURCE promises no event when there is room, so the pump tries again after this time (`spec/framework.md`
+/// section 1).
+pub(crate) const RESOURCE_DELAY: Nanos = Nanos::from_millis(3);
+
+/// The ends of the rings between an elevator and one hardware queue's pump.
+pub(crate) struct Ends {
+    pub(crate) outbox: Consumer<Inflight>,
+    pub(crate) returns: Producer<Done>,
+    pub(crate) handbacks: Producer<Handback>,
+}
+
+/// A hardware queue of a device, and the latest time that the device was told.
+pub(crate) type Installed<P> = (Box<dyn DeviceQueue<P>>, Instant);
+
+pub(crate) struct Pump<P> {
+    device: Box<dyn DeviceQueue<P>>,
+    /// The device has a descriptor to watch.
+    has_event_fd: bool,
+    ends: Ends,
+    /// Refused requests, offered again before any other, from the front.
+    stuck: VecDeque<Inflight>,
+    /// Requests that the device wants again later, not offered again in this turn.
+    later: VecDeque<Inflight>,
+    finished: Vec<Finished>,
+    tags: Vec<Tag>,
+    /// The pools of the tokens that go back with the tags in `tags`.
+    tokens: Vec<u8>,
+    completions: Completions,
+    /// The latest time that a caller has run the pump with.
+    now: Instant,
+    /// Requests at the device.
+    at_device: u32,
+    deadlines: Deadlines,
+    /// How often a request is tried again after an error.
+    retries: u8,
+    /// Requests that came back with a result in this turn and are not counted yet.
+    completed: u64,
+    /// Of `completed`, requests that are tried again.
+    retried: u64,
+    /// Of `completed`, results that are followed by a run of the same request (`apart.rs`).
+    repeated: u64,
+    /// Requests completed since `take_completed_since_kick` last took the count.
+    #[cfg(feature = "compare")]
+    completed_since_kick: u64,
+    /// A request goes back to the elevator in this turn, which must make a pass for it.
+    handed_back: bool,
+    /// Requests that failed and that several owners share, being repeated by owner.
+    apart: Apart,
+    /// What the turns leave to the thread that made them.
+    pub(crate) duties: Duties,
+}
+
+/// The limits of a pump.
+#[derive(Clone, Copy)]
+pub(crate) struct PumpLimits {
+    /// The number of driver tags; each tag is below it.
+    pub(crate) tags: u32,
+    pub(crate) timeout: Nanos,
+    pub(crate) retries: u8,
+}
+
+/// The result of offering requests to a device.
+#[derive(Default)]
+struct Issued {
+    accepted: u32,
+    inline: u32,
+    refused: Option<Busy>,
+}
+
+impl<P: Send> Pump<P> {
+    pub(crate) fn new(
+        device: Box<dyn DeviceQueue<P>>,
+        ends: Ends,
+        table: &BioTable<P>,
+        limits: PumpLimits,
+    ) -> Self {
+        Self {
+            has_event_fd: has_event_fd(&*device),
+            device,
+            ends,
+            stuck: VecDeque::new(),
+            later: VecDeque::new(),
+            finished: Vec::new(),
+            tags: Vec::with_capacity(BATCH),
+            tokens: Vec::with_capacity(BATCH),
+            completions: Completions::new(table),
+            now: Instant::ZERO,
+            at_device: 0,
+            deadlines: Deadlines::new(limits.tags, limits.timeout),
+            retries: limits.retries,
+            completed: 0,
+            #[cfg(feature = "compare")]
+            completed_since_kick: 0,
+            retried: 0,
+            repeated: 0,
+            handed_back: false,
+            apart: Apart::default(),
+            duties: Duties::default(),
+        }
+    }
+
+    /// Issues the requests in the outbox, then takes back finished ones. True if an elevator waits for something that
+    /// this turn gave back. The caller also has the [`duties`](Self::duties) to carry out.
+    pub(crate) fn turn(&mut self, hub: &Hub<P>, hctx: &Hctx, now: Instant) -> bool {
+        self.turn_with(hub, hctx, now, |pump| pump.ends.outbox.pop())
+    }
+
+    /// The same with requests from another source: the list that a caller of the one-at-a-time modes collected.
+    pub(crate) fn turn_with(
+        &mut self,
+        hub: &Hub<P>,
+        hctx: &Hctx,
+        now: Instant,
+        mut next: impl FnMut(&mut Self) -> Option<Inflight>,
+    ) -> bool {
+        hctx.counters.turns.add(1);
+        // Callers read clocks on their own, and a device is never told an earlier time than before.
+        let now = self.now.max(now);
+        self.now = now;
+        let mut issued = Issued::default();
+        let mut busy = 0;
+        loop {
+            self.offer(hub, now, &mut issued, &mut next);
+            busy += u64::from(issued.refused.is_some());
+            let inside = self.at_device;
+            if inside > 0 {
+                self.reap(hub, hctx, now);
+                // After the reap: a request that the device has finished by now has not timed out.
+                if self.deadlines.is_due(now) {
+                    self.expire(hub, hctx, now);
+                }
+            }
+            // A run of a request that was taken apart waits ahead of all other requests.
+            if self.apart.take_ready() && issued.refused.is_none() {
+                continue;
+            }
+            // DEV_RESOURCE promised that a completion makes room. If that completion was just reaped, no other one
+            // brings the pump back.
+            let has_room = self.at_device < inside;
+            if !has_room || issued.refused != Some(Busy::DevResource) {
+                break;
+            }
+        }
+        let all = issued.accepted + issued.inline;
+        if all > 0 || busy > 0 {
+            hctx.busy().note(busy > 0);
+            hctx.counters.busy.add(busy);
+            hctx.counters.issued.add(all.into());
+        }
+        self.completed += u64::from(issued.inline);
+        self.settle(hub, hctx, now, issued.refused);
+        let handed_back = std::mem::take(&mut self.handed_back);
+        hctx.restart.take() || handed_back && !planted::is(Planted::ForgetsHandedBack)
+    }
+
+    /// Takes back the requests that the device has finished, and offers it none. True if there were any.
+    pub(crate) fn look(&mut self, hub: &Hub<P>, hctx: &Hctx, now: Instant) -> bool {
+        let inside = self.at_device;
+        if inside == 0 {
+            return false;
+        }
+        self.now = self.now.max(now);
+        self.reap(hub, hctx, self.now);
+        if self.at_device < inside {
+            self.settle(hub, hctx, self.now, None);
+        }
+        self.at_device < inside
+    }
+
+    /// Gives the pump its device.
+    pub(crate) fn install(&mut self, (device, now): Installed<P>) {
+        self.has_event_fd = has_event_fd(&*device);
+        self.device = device;
+        self.now = now;
+    }
+
+    /// Offers the device the requests that it refused earlier, then those of `next`, until it refuses one.
+    #[inline]
+    fn offer(
+        &mut self,
+        hub: &Hub<P>,
+        now: Instant,
+        issued: &mut Issued,
+        next: &mut impl FnMut(&mut Self) -> Option<Inflight>,
+    ) {
+        issued.refused = None;
+        if hub.lasting.control.is_quiesced() {
+            // They go ahead of all others when the queue goes on.
+            while let Some(rq) = next(self) {
+                self.stuck.push_back(rq);
+            }
+            return;
+        }
+        let before = issued.accepted;
+        if !self.stuck.is_empty() {
+            self.offer_stuck(hub, now, issued);
+        }
+        while issued.refused.is_none()
+            && let Some(rq) = next(self)
+        {
+            self.enqueue(hub, now, rq, issued);
+        }
+        // The requests of the caller must not be lost behind a refusal.
+        if issued.refused.is_some() {
+            while let Some(rq) = next(self) {
+                self.stuck.push_back(rq);
+            }
+        }
+        if issued.accepted > before {
+            self.at_device += issued.accepted - before;
+            self.device.commit(now);
+        }
+    }
+
+    /// Offers the device the requests that it refused earlier, until it refuses one.
+    #[cold]
+    #[inline(never)]
+    fn offer_stuck(&mut self, hub: &Hub<P>, now: Instant, issued: &mut Issued) {
+        while let Some(rq) = self.stuck.pop_front() {
+            if !self.enqueue(hub, now, rq, issued) {
+                break;
+            }
+        }
+    }
+
+    /// Offers one request to the device. A refused request waits ahead of all others, and the result is false.
+    /// Inlined by force: nearly every request comes from one caller, and the call from the rare one must not make it
+    /// a function call there.
+    #[inline(always)]
+    fn enqueue(&mut self, hub: &Hub<P>, now: Instant, rq: Inflight, issued: &mut Issued) -> bool {
+        let tag = rq.tag;
+        match self.device.enqueue(now, &hub.lasting.table, rq) {
+            Enqueued::Accepted => {
+                issued.accepted += 1;
+                self.deadlines.begin(now, tag);
+            }
+            Enqueued::Done(rq, result) => {
+                issued.inline += 1;
+                self.finish(hub, now, rq, result);
+            }
+            Enqueued::Busy(rq, why) => {
+                self.stuck.push_front(rq);
+                issued.refused = Some(why);
+                return false;
+            }
+        }
+        true
+    }
+
+    /// Publishes the results of a turn to elevators, submitters and waiting threads.
+    fn settle(&mut self, hub: &Hub<P>, hctx: &Hctx, now: Instant, refused: Option<Busy>) {
+        // Elevators first, then the clients: a client may submit again at once.
+        self.ends.returns.publish();
+        self.ends.handbacks.publish();
+        let retried = std::mem::take(&mut self.retried);
+        let completed = std::mem::take(&mut self.completed);
+        #[cfg(feature = "compare")]
+        {
+            self.completed_since_kick += completed;
+        }
+        hctx.counters.completed.add(completed - retried - std::mem::take(&mut self.repeated));
+        if retried > 0 {
+            hctx.counters.retries.add(retried);
+        }
+        self.free_tags(hub, hctx);
+        self.completions.flush(&hub.lasting);
+        self.duties.wake(&mut self.completions.wake);
+        // Requests that the device wants again later are treated like those refused with RESOURCE.
+        if refused == Some(Busy::Resource) || !self.later.is_empty() {
+            self.stuck.append(&mut self.later);
+            self.duties.run_later(now + RESOURCE_DELAY);
+        }
+        if self.apart.take_ready() {
+            self.duties.arm(now);
+        }
+        hctx.set_stuck(!self.stuck.is_empty());
+        hctx.set_signals(self.at_device > 0 && self.has_event_fd);
+        hctx.set_next_event(self.next_event(hub.lasting.control.is_quiesced()));
+    }
+
+    /// The time of the next look at the device if no thread calls before. The timer of requests there goes this way
+    /// and not through the gate, which forgets its deadline whenever a turn begins: this is a store, and only when
+    /// the time changes.
+    fn next_event(&self, quiesced: bool) -> Option<Instant> {
+        let next = self.device.next_event();
+        if self.at_device == 0 {
+            return next.filter(|_| !self.stuck.is_empty() && !quiesced);
+        }
+        // A device that holds requests, names no time and has no descriptor is polled by the threads that wait. While
+        // the queue is quiesced nothing is offered, so an event that is due by now is ignored: it can only mean room.
+        let next = match next {
+            None if self.has_event_fd => Instant::MAX,
+            None => Instant::ZERO,
+            Some(at) if quiesced && at <= self.now => Instant::MAX,
+            Some(at) => at,
+        };
+        let timer = self.deadlines.timer().filter(|_| !planted::is(Planted::ForgetsTimer));
+        Some(timer.map_or(next, |timer| timer.min(next)))
+    }
+
+    /// Takes the count of requests that have completed since the last call (`KickMode`).
+    #[cfg(feature = "compare")]
+    pub(crate) fn take_completed_since_kick(&mut self) -> u64 {
+        std::mem::take(&mut self.completed_since_kick)
+    }
+}
+
+fn has_event_fd<P>(device: &dyn DeviceQueue<P>) -> bool {
+    #[cfg(target_os = "linux")]
+    return device.event_fd().is_some();
+    #[cfg(not(target_os = "linux"))]
+    {
+        let _ = device;
+        false
+    }
+}

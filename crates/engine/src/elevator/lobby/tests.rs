@@ -1,0 +1,296 @@
+//! The lobby alone: which group is next, compared with a search through all groups, and how lines change.
+
+use super::tree::{Slots, Tree};
+use super::{Lobby, Turn};
+use crate::BioTable;
+use crate::groups::MAX_GROUPS;
+use crate::shared::slots::{Claim, Credit};
+use crate::submission::plugged::PluggedRequest;
+use blkmq_core::{GroupId, Instant, IoMeta, Op, Owner, RequestId, Rng, SubmitterId};
+use blkmq_sched::GroupChange;
+use std::collections::BTreeMap;
+
+fn added(group: u16, parent: u16, weight: u32) -> GroupChange {
+    GroupChange::Added { group: GroupId(group), parent: GroupId(parent), weight }
+}
+
+fn tree(changes: &[GroupChange]) -> Tree {
+    let mut tree = Tree::new();
+    changes.iter().for_each(|change| tree.regroup(*change, MAX_GROUPS));
+    tree
+}
+
+/// Gives out `slots` slots and holds none of them. Returns how many each group was given.
+fn give_out(tree: &mut Tree, slots: u32) -> BTreeMap<u16, u32> {
+    let mut given = BTreeMap::new();
+    for _ in 0..slots {
+        let node = tree.next().expect("somebody waits");
+        tree.charge(node);
+        *given.entry(node).or_default() += 1;
+    }
+    given
+}
+
+#[test]
+fn slots_go_by_weight_among_those_who_wait() {
+    let mut tree = tree(&[added(1, 0, 300), added(2, 0, 100), added(3, 0, 1000)]);
+    let [one, two] = [1, 2].map(|group| tree.node(GroupId(group)));
+    tree.wait(one);
+    tree.wait(two);
+    let given = give_out(&mut tree, 400);
+    assert_eq!((given[&one], given[&two]), (300, 100));
+    tree.leave(one);
+    assert_eq!(give_out(&mut tree, 10)[&two], 10);
+    // It was away, and is owed no slots for that time.
+    tree.wait(one);
+    let given = give_out(&mut tree, 400);
+    assert!((299..=301).contains(&given[&one]), "{given:?}");
+}
+
+#[test]
+fn a_group_that_was_set_aside_keeps_what_it_has_in_hand() {
+    let mut tree = tree(&[added(1, 0, 300), added(2, 0, 100)]);
+    let [one, two] = [1, 2].map(|group| tree.node(GroupId(group)));
+    tree.wait(one);
+    tree.wait(two);
+    // The heavier group is set aside in every other round.
+    let mut given = BTreeMap::from([(one, 0), (two, 0)]);
+    for round in 0..400 {
+        if round % 2 == 0 {
+            tree.leave(one);
+        }
+        let node = tree.next().expect("somebody waits");
+        tree.charge(node);
+        *given.entry(node).or_default() += 1;
+        tree.resume(one);
+    }
+    assert_eq!((given[&one], given[&two]), (200, 200), "every other round is all that it can have");
+    // It is owed three quarters of those slots, and gets them now.
+    assert_eq!(give_out(&mut tree, 400)[&one], 400);
+}
+
+#[test]
+fn groups_below_a_group_divide_its_part_with_its_own_io() {
+    let mut tree = tree(&[added(1, 0, 100), added(2, 0, 100), added(3, 1, 300), added(4, 1, 100)]);
+    let [one, two, three, four] = [1, 2, 3, 4].map(|group| tree.node(GroupId(group)));
+    [one, two, three].into_iter().for_each(|node| tree.wait(node));
+    let given = give_out(&mut tree, 800);
+    assert_eq!((given[&two], given[&three], given[&one]), (400, 300, 100));
+    assert!(!given.contains_key(&four), "nothing of it waits");
+}
+
+#[test]
+fn what_a_group_may_have_is_its_part_or_enough() {
+    let mut tree = tree(&[added(1, 0, 300), added(2, 0, 100)]);
+    let [one, two] = [1, 2].map(|group| tree.node(GroupId(group)));
+    tree.wait(one);
+    (0..5).for_each(|_| tree.hold(one));
+    let has = |tree: &Tree, all, enough| tree.has_its_part(one, Slots { all, enough });
+    assert!(!has(&tree, 8, 4), "it is alone");
+    tree.hold(two);
+    assert!(has(&tree, 8, 4));
+    assert!(!has(&tree, 8, 6), "five are not enough");
+    tree.release(two);
+    assert!(!has(&tree, 8, 4), "it is alone again");
+}
+
+#[test]
+fn a_group_that_is_gone_keeps_its_place_until_nothing_is_left_of_it() {
+    let mut tree = tree(&[added(1, 0, 100), added(2, 1, 100)]);
+    let [one, two] = [1, 2].map(|group| tree.node(GroupId(group)));
+    tree.wait(two);
+    tree.hold(two);
+    tree.regroup(GroupChange::Removed { group: GroupId(2) }, MAX_GROUPS);
+    assert_eq!(tree.node(GroupId(2)), one, "new I/O is its parent's");
+    tree.regroup(GroupChange::Removed { group: GroupId(1) }, MAX_GROUPS);
+    assert!(!tree.has_groups());
+    assert_eq!(tree.node(GroupId(2)), tree.node(GroupId::ROOT));
+    assert_eq!(tree.next(), Some(two));
+    // The node of group 1 is free; that of group 2, whose I/O still waits, is not.
+    tree.regroup(added(7, 0, 100), MAX_GROUPS);
+    assert_eq!(tree.node(GroupId(7)), one);
+    tree.regroup(added(8, 0, 100), MAX_GROUPS);
+    assert!(tree.node(GroupId(8)) != two);
+    tree.leave(two);
+    tree.release(two);
+    tree.regroup(added(9, 0, 100), MAX_GROUPS);
+    assert_eq!(tree.node(GroupId(9)), two);
+}
+
+/// In any history, a waiting I/O is found, and an I/O that is found was waiting.
+#[test]
+fn nobody_who_waits_is_forgotten() {
+    for seed in 0..if cfg!(miri) { 1 } else { 50 } {
+        let mut rng = Rng::new(seed);
+        let mut tree = Tree::new();
+        let (mut there, mut waiting): (Vec<u16>, Vec<u16>) = (vec![0], Vec::new());
+        for step in 1..400 {
+            let group = there[rng.below(there.len() as u64) as usize];
+            let node = tree.node(GroupId(group));
+            match rng.below(6) {
+                0 => {
+                    tree.regroup(added(step, group, 1 + rng.below(1000) as u32), MAX_GROUPS);
+                    there.push(step);
+                }
+                1 if group == there[there.len() - 1] && group != 0 => {
+                    // The youngest group: no group is below it.
+                    tree.regroup(GroupChange::Removed { group: GroupId(group) }, MAX_GROUPS);
+                    there.pop();
+                }
+                2 => {
+                    let weight = 1 + rng.below(1000) as u32;
+                    tree.regroup(GroupChange::Weight { group: GroupId(group), weight }, MAX_GROUPS);
+                }
+                3 | 4 => {
+                    tree.wait(node);
+                    waiting.retain(|other| *other != node);
+                    waiting.push(node);
+                }
+                _ => {
+                    tree.leave(node);
+                    waiting.retain(|other| *other != node);
+                }
+            }
+            let next = tree.next();
+            assert_eq!(next.is_some(), !waiting.is_empty(), "seed {seed}, step {step}");
+            assert!(next.is_none_or(|next| waiting.contains(&next)), "seed {seed}, step {step}");
+            if let Some(next) = next {
+                tree.charge(next);
+            }
+        }
+        // All of them leave, and each is found.
+        while let Some(next) = tree.next() {
+            let at = waiting.iter().position(|other| *other == next).expect("it waits");
+            waiting.swap_remove(at);
+            tree.leave(next);
+        }
+        assert!(waiting.is_empty(), "seed {seed}: {waiting:?} are not found");
+    }
+}
+
+/// A lobby with two groups and three submitters, and bios to put there.
+struct Fixture {
+    lobby: Lobby,
+    table: BioTable<()>,
+    credits: Vec<Credit>,
+    now: u64,
+}
+
+const GOLD: GroupId = GroupId(1);
+const TIN: GroupId = GroupId(2);
+
+impl Fixture {
+    fn new() -> Self {
+        let (table, credits) = BioTable::new(3, 16);
+        let mut lobby = Lobby::new(3);
+        for change in [added(1, 0, 300), added(2, 0, 100)] {
+            lobby.regroup(change, (8, std::iter::empty::<(RequestId, &IoMeta)>()), 48);
+        }
+        Self { lobby, table, credits, now: 0 }
+    }
+
+    fn push(&mut self, by: u16, group: GroupId, cookie: u64) {
+        self.now += 1;
+        let arrived = Instant::from_nanos(self.now);
+        let meta = IoMeta { group, arrived, ..IoMeta::new(Op::Read, cookie, 1) };
+        let claim = Claim { sector: cookie, sectors: 1, owner: Owner(0), cookie };
+        let bio = self.table.claim(&mut self.credits[usize::from(by)], claim, ());
+        let bio = bio.expect("there is credit");
+        self.lobby.push(SubmitterId(by), PluggedRequest { meta, bio, bios: 1 });
+    }
+
+    /// The cookies of the I/Os that are given slots next.
+    fn take(&mut self, slots: u32) -> Vec<u64> {
+        let mut taken = Vec::new();
+        while taken.len() < slots as usize
+            && let Some(turn) = self.lobby.next()
+        {
+            taken.push(self.lobby.take(turn).meta.sector);
+        }
+        self.lobby.end_round();
+        taken
+    }
+}
+
+#[test]
+fn lines_keep_their_order_and_submitters_take_turns() {
+    let mut it = Fixture::new();
+    for cookie in 0..3 {
+        it.push(0, GOLD, cookie);
+    }
+    it.push(1, GOLD, 10);
+    it.push(2, GOLD, 20);
+    assert!(it.lobby.is_fresh() && !it.lobby.is_empty());
+    assert_eq!(it.take(10), [0, 10, 20, 1, 2]);
+    assert!(it.lobby.is_empty() && it.lobby.next().is_none());
+}
+
+#[test]
+fn what_is_refused_is_passed_over_until_the_next_round() {
+    let mut it = Fixture::new();
+    it.push(0, GOLD, 1);
+    it.push(1, GOLD, 2);
+    it.push(0, TIN, 3);
+    let mut seen = Vec::new();
+    while let Some(turn) = it.lobby.next() {
+        seen.push(it.lobby.first(turn).expect("it waits").sector);
+        it.lobby.pass_over(turn);
+    }
+    seen.sort_unstable();
+    assert_eq!(seen, [1, 2, 3], "each was asked once");
+    it.lobby.end_round();
+    let mut taken = it.take(10);
+    taken.sort_unstable();
+    assert_eq!(taken, [1, 2, 3]);
+}
+
+#[test]
+fn one_that_is_given_up_leaves_its_line_from_anywhere() {
+    for (gone, rest) in [(1, [2, 3]), (2, [1, 3]), (3, [1, 2])] {
+        let mut it = Fixture::new();
+        for cookie in 1..=3 {
+            it.push(0, GOLD, cookie);
+        }
+        it.push(1, GOLD, gone);
+        let is = |proto: &PluggedRequest| proto.meta.sector == gone;
+        let found = it.lobby.remove(SubmitterId(0), is).expect("it waits");
+        assert_eq!(it.table.submitter(&found.bio), SubmitterId(0));
+        assert!(it.lobby.remove(SubmitterId(0), is).is_none());
+        assert!(it.lobby.remove(SubmitterId(1), is).is_some());
+        // And the line can be used as before.
+        it.push(0, GOLD, 9);
+        assert_eq!(it.take(10), [rest[0], rest[1], 9]);
+    }
+}
+
+#[test]
+fn a_later_queue_is_given_everything_in_the_order_of_arrival() {
+    let mut it = Fixture::new();
+    for (by, group, cookie) in
+        [(2, TIN, 1), (0, GOLD, 2), (2, TIN, 3), (1, GroupId::ROOT, 4), (0, TIN, 5)]
+    {
+        it.push(by, group, cookie);
+    }
+    let all = it.lobby.take_all();
+    let all: Vec<_> = all.iter().map(|(by, proto)| (by.0, proto.meta.sector)).collect();
+    assert_eq!(all, [(2, 1), (0, 2), (2, 3), (1, 4), (0, 5)]);
+    assert!(it.lobby.is_empty() && it.lobby.next().is_none());
+}
+
+#[test]
+fn requests_are_counted_from_the_first_group_on() {
+    let mut lobby = Lobby::new(1);
+    assert!(!lobby.counts() && !lobby.is_open());
+    let held = [0, 1].map(|slot| (RequestId::new(slot, 0), IoMeta::new(Op::Read, 0, 8)));
+    let held = held.iter().map(|(id, meta)| (*id, meta));
+    lobby.regroup(added(1, 0, 100), (4, held), 16);
+    assert!(lobby.counts() && lobby.is_open());
+    // Requests held before and since, and one that is unknown.
+    lobby.release(RequestId::new(0, 0));
+    lobby.hold(RequestId::new(2, 0), GroupId(1));
+    lobby.release(RequestId::new(2, 0));
+    lobby.release(RequestId::new(3, 0));
+    let turn = Turn { node: 0, submitter: SubmitterId(0) };
+    let slots = |enough| Slots { all: 0, enough };
+    assert!(lobby.has_its_part(turn, slots(1)) && !lobby.has_its_part(turn, slots(2)));
+}

@@ -1,0 +1,438 @@
+//! The elevator: the part of a shard's scheduling that at most one thread at a time may touch.
+//!
+//! It is plain `&mut self` code. It offers I/Os to merging, gives slots (scheduler tags) to those that did not merge,
+//! feeds the policy, and turns the requests that the policy picks into tokens for a device. It knows nothing of
+//! threads; its runner calls it, and the gate decides which thread may be that.
+//!
+//! *Invariant: an I/O takes a slot only after merging was tried.* When slots run out, an I/O that waits outside can
+//! still merge into a request that waits inside. The kernel series that parked requests holding tags lost 72.9 % on
+//! one disk for want of this (`spec/history.md` section 2).
+
+use crate::dispatch::inflight::Chain;
+use crate::elevator::flush::{FlushQueues, Way};
+use crate::elevator::lobby::Lobby;
+use crate::elevator::merge::{Kind, NoMerges};
+use crate::elevator::merge_index::MergeIndex;
+use crate::planted::{self, Planted};
+use crate::shared::common::ElevatorEnv;
+use crate::shared::slots::Bio;
+use crate::shared::stats::ElevatorCounters;
+use crate::submission::plugged::PluggedRequest;
+use crate::sync::Arc;
+use crate::{BioTable, Inflight, StatsMode, WriteCache};
+use blkmq_core::{HwQueue, Instant, IoFlags, IoMeta, Limits, Op, RequestId, SubmitterId, Tag};
+use blkmq_sched::{At, Cx, Done, GroupChange, Grown, Pick, Requests, Scheduler, Used};
+use crossbeam_utils::CachePadded;
+use std::collections::VecDeque;
+
+mod counting;
+pub(crate) mod flush;
+mod live;
+pub(crate) mod lobby;
+pub(crate) mod merge;
+pub(crate) mod merge_index;
+mod merging;
+pub(crate) mod runner;
+mod sequence;
+mod waiting;
+
+/// Slots for bare flushes alone, which must pass a full scheduler (`spec/framework.md` section 6). A bare flush may
+/// also have a free slot of the others, so that one flush of the device serves as many as possible; when no slot is
+/// free, it waits like any other I/O.
+const FLUSH_SLOTS: u32 = 4;
+
+/// The place that an I/O takes.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Place {
+    Join(RequestId, Kind),
+    Slot,
+}
+
+pub(crate) struct Config {
+    pub(crate) limits: Limits,
+    pub(crate) cache: WriteCache,
+    pub(crate) nomerges: NoMerges,
+    /// Hardware queues that this elevator serves: `first_hw..first_hw + hw_queues`.
+    pub(crate) first_hw: u16,
+    pub(crate) hw_queues: u16,
+    /// Scheduler tags per hardware queue.
+    pub(crate) nr_requests: u32,
+    /// Driver tags per hardware queue.
+    pub(crate) hw_queue_depth: u32,
+    /// The most scheduler tags that I/Os other than sync reads may have, if the policy does not allow fewer.
+    pub(crate) async_depth: u32,
+    /// An I/O that finds no slot does not merge either: merging was tried before it came here (`compare/parking.rs`).
+    pub(crate) slots_first: bool,
+    /// Submitters of the queue.
+    pub(crate) submitters: u16,
+    /// I/Os that all submitters together may have in flight.
+    pub(crate) credit: usize,
+}
+
+impl Config {
+    /// All slots: the most requests that the policy can ever hold.
+    pub(crate) fn slots(&self) -> u32 {
+        self.nr_requests * u32::from(self.hw_queues) + FLUSH_SLOTS
+    }
+}
+
+/// Settings that an elevator takes while requests are held.
+pub(crate) struct Tuning {
+    /// Attributes of the policy, with values within their ranges.
+    pub(crate) options: Vec<(&'static str, i64)>,
+    /// As in [`Config`].
+    pub(crate) async_depth: u32,
+    /// Changes to the tree of groups.
+    pub(crate) regroup: Vec<GroupChange>,
+    /// The statistics to keep about groups.
+    pub(crate) stats: StatsMode,
+}
+
+/// The state of a hardware queue that has `of` scheduler tags and uses none.
+fn nothing_used(of: u32) -> Used {
+    Used { of, all: 0, limited: 0, unsynced: 0 }
+}
+
+/// The lesser of the queue's `limit` and the policy's own.
+fn async_depth(policy: &dyn Scheduler, limit: u32) -> u32 {
+    policy.depth_limits().async_depth.map_or(limit, |depth| depth.min(limit))
+}
+
+pub(crate) struct Elevator {
+    config: Config,
+    policy: Box<dyn Scheduler>,
+    pub(crate) env: ElevatorEnv,
+    front_merges: bool,
+    /// The policy wants to be asked about each slot.
+    limits_slots: bool,
+    /// The elevator counts events of groups, because the policy does not.
+    counts_groups: bool,
+    /// The queue's `async_depth` or the policy's, whichever is less.
+    async_depth: u32,
+    requests: Requests,
+    chains: Box<[Option<Chain>]>,
+    index: MergeIndex,
+    lobby: Lobby,
+    last_merge: Option<RequestId>,
+    flushes: FlushQueues,
+    /// Carriers: requests that each lend their name to a flush, which leaves ahead of the requests that the policy
+    /// holds; at most one for each hardware queue.
+    carriers: VecDeque<RequestId>,
+    /// Requests that have had their flush and go on with their data; empty between two calls.
+    released: Vec<RequestId>,
+    /// Flags that send data through a flush sequence.
+    sequenced: IoFlags,
+    used: Box<[Used]>,
+    held: u32,
+    now: Instant,
+    pub(crate) counters: Arc<CachePadded<ElevatorCounters>>,
+}
+
+impl Elevator {
+    pub(crate) fn new(
+        config: Config,
+        policy: Box<dyn Scheduler>,
+        env: ElevatorEnv,
+        counters: Arc<CachePadded<ElevatorCounters>>,
+    ) -> Self {
+        let slots = config.slots();
+        Self {
+            front_merges: policy.front_merges(),
+            limits_slots: policy.limits_slots(),
+            counts_groups: counting::counts(&*policy, env.level()),
+            env,
+            async_depth: async_depth(&*policy, config.async_depth),
+            policy,
+            requests: Requests::new(slots),
+            chains: (0..slots).map(|_| None).collect(),
+            index: MergeIndex::new(slots),
+            lobby: Lobby::new(config.submitters),
+            last_merge: None,
+            carriers: VecDeque::with_capacity(config.hw_queues.into()),
+            // One flush may serve every request.
+            released: Vec::with_capacity(match config.cache {
+                WriteCache::Through => 0,
+                WriteCache::Back { .. } => slots as usize,
+            }),
+            flushes: FlushQueues::new(
+                config.cache,
+                config.first_hw..config.first_hw + config.hw_queues,
+                slots,
+            ),
+            sequenced: config.cache.sequenced(),
+            used: vec![nothing_used(config.nr_requests); config.hw_queues.into()]
+                .into_boxed_slice(),
+            held: 0,
+            now: Instant::ZERO,
+            config,
+            counters,
+        }
+    }
+
+    /// Sets the time. Callers read clocks on their own, so an earlier time than before is ignored: a policy never
+    /// sees time go back.
+    #[inline]
+    pub(crate) fn advance(&mut self, now: Instant) {
+        self.now = self.now.max(now);
+    }
+
+    /// The latest time that the elevator was told.
+    pub(crate) fn now(&self) -> Instant {
+        self.now
+    }
+
+    /// Requests that wait here to be issued.
+    pub(crate) fn held(&self) -> u32 {
+        self.held
+    }
+
+    /// Free slots of `hw`, without those for bare flushes alone.
+    #[cfg(feature = "compare")]
+    pub(crate) fn free_slots(&self, hw: HwQueue) -> u32 {
+        let used = &self.used[usize::from(hw.0 - self.config.first_hw)];
+        self.config.nr_requests - used.all
+    }
+
+    /// Takes the bios of every request, for a queue that has failed. The elevator must not be used afterwards.
+    pub(crate) fn take_chains(&mut self) -> impl Iterator<Item = Chain> + '_ {
+        self.held = 0;
+        self.chains.iter_mut().filter_map(Option::take)
+    }
+
+    /// True if no request has a slot.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.requests.in_use() == 0
+    }
+
+    /// Changes the settings that may change while requests are held.
+    pub(crate) fn tune(&mut self, tuning: &Tuning) {
+        for (name, value) in &tuning.options {
+            let known = self.policy.set_attribute(name, *value);
+            assert!(known, "the policy has no attribute '{name}' although its table says so");
+        }
+        self.env.set_stats(tuning.stats);
+        self.counts_groups = counting::counts(&*self.policy, tuning.stats.level);
+        self.regroup(&tuning.regroup);
+        self.env.count_notes();
+        self.front_merges = self.policy.front_merges();
+        self.config.async_depth = tuning.async_depth;
+        self.async_depth = async_depth(&*self.policy, tuning.async_depth);
+    }
+
+    /// Tells the policy, and the lobby, of changes to the tree of groups.
+    pub(crate) fn regroup(&mut self, changes: &[GroupChange]) {
+        for change in changes {
+            let cx = Cx::new(self.now, &self.requests, &self.env);
+            self.policy.regroup(&cx, *change);
+            self.regroup_lobby(*change);
+        }
+    }
+
+    fn cx(&self) -> Cx<'_> {
+        Cx::new(self.now, &self.requests, &self.env)
+    }
+
+    fn used(&mut self, hw: HwQueue) -> &mut Used {
+        &mut self.used[usize::from(hw.0 - self.config.first_hw)]
+    }
+
+    /// Does an I/O that could merge also need a free slot?
+    #[inline]
+    pub(crate) fn slots_come_first(&self) -> bool {
+        self.config.slots_first
+    }
+
+    /// The place for an I/O like `io`: in a held request, or in a slot of its own. `None` if it needs a slot and may
+    /// have none. O(1) look-ups.
+    #[inline]
+    pub(crate) fn place(&mut self, io: &IoMeta) -> Option<Place> {
+        match self.merge_target(io) {
+            Some(_) if self.config.slots_first && self.lacks_slot_for(io) => None,
+            Some((into, kind)) => Some(Place::Join(into, kind)),
+            None if self.has_slot_for(io) => Some(Place::Slot),
+            None => None,
+        }
+    }
+
+    /// Puts an I/O into the place that [`place`](Self::place) found.
+    #[inline]
+    pub(crate) fn admit<P>(&mut self, table: &BioTable<P>, place: Place, proto: PluggedRequest) {
+        match place {
+            Place::Join(into, kind) => self.join(table, into, kind, proto),
+            Place::Slot => self.insert(proto),
+        }
+    }
+
+    /// Withdraws the oldest held request that consists of the I/O of `by` with this cookie alone, and frees its slot.
+    /// Of several that are equally old, any one. O(slots).
+    #[cold]
+    pub(crate) fn give_up<P>(
+        &mut self,
+        table: &BioTable<P>,
+        by: SubmitterId,
+        cookie: u64,
+    ) -> Option<Bio> {
+        // A request that has its bios here, and is in no flush sequence, is held by the policy.
+        let is = |id: &RequestId| {
+            let chain = self.chains[id.index()].as_ref().filter(|chain| chain.bios == 1);
+            chain.is_some_and(|Chain { head, .. }| {
+                table.submitter(head) == by && table.is_io(head, cookie) && !self.flushes.has(*id)
+            })
+        };
+        let found = self.requests.live().filter(is);
+        let id = found.min_by_key(|id| self.requests.get(*id).arrived)?;
+        self.unindex(id);
+        self.release(id);
+        if !planted::is(Planted::ForgetsToWithdraw) {
+            let cx = Cx::new(self.now, &self.requests, &self.env);
+            self.policy.withdraw(&cx, id);
+        }
+        self.counters.cancelled_held.add(1);
+        self.free_slot(id);
+        self.chains[id.index()].take().map(|chain| chain.head)
+    }
+
+    /// Out of line, to keep [`place`](Self::place) small in the other modes.
+    #[cold]
+    #[inline(never)]
+    fn lacks_slot_for(&self, io: &IoMeta) -> bool {
+        !self.has_slot_for(io)
+    }
+
+    /// Is there a slot that `io` may have?
+    #[inline]
+    fn has_slot_for(&self, io: &IoMeta) -> bool {
+        let used = &self.used[usize::from(io.hw.0 - self.config.first_hw)];
+        let below = used.all < self.config.nr_requests
+            && (io.is_sync_read() || used.limited < self.async_depth)
+            && (!self.limits_slots || self.policy.admits(&self.cx(), io, *used));
+        (below || io.op == Op::Flush) && self.requests.in_use() < self.requests.capacity()
+    }
+
+    /// Stores the bios of a slot that has none.
+    #[inline]
+    fn put_chain(&mut self, id: RequestId, chain: Chain) {
+        debug_assert!(self.chains[id.index()].is_none(), "a slot has one chain");
+        self.chains[id.index()] = Some(chain);
+    }
+
+    #[inline]
+    fn free_slot(&mut self, id: RequestId) {
+        let meta = self.requests.get(id);
+        if meta.op != Op::Flush {
+            let (hw, limited, unsynced) =
+                (meta.hw, !meta.is_sync_read(), !meta.flags.contains(IoFlags::SYNC));
+            let used = self.used(hw);
+            used.all -= 1;
+            used.limited -= u32::from(limited);
+            used.unsynced -= u32::from(unsynced);
+        }
+        self.requests.free(id);
+    }
+
+    /// Counts a request as held by the policy.
+    #[inline]
+    fn hold(&mut self, id: RequestId) {
+        self.held += 1;
+        if self.lobby.counts() {
+            self.lobby.hold(id, self.requests.get(id).group);
+        }
+    }
+
+    /// Counts a request as no longer held by the policy.
+    #[inline]
+    fn release(&mut self, id: RequestId) {
+        self.held -= 1;
+        if self.lobby.counts() {
+            self.lobby.release(id);
+        }
+    }
+
+    /// Inserts `proto` into the policy, or begins its flush sequence. The caller has seen that a slot is free.
+    #[inline]
+    fn insert(&mut self, proto: PluggedRequest) {
+        if proto.meta.op == Op::Flush || proto.meta.flags.intersects(self.sequenced) {
+            self.insert_sequence(proto);
+            return;
+        }
+        let PluggedRequest { meta, bio, bios } = proto;
+        let id = self.requests.alloc(meta).expect("a free slot was seen");
+        self.put_chain(id, Chain { head: bio, bios, retries: 0 });
+        self.counters.inserted.add(1);
+        self.hold(id);
+        let used = self.used(meta.hw);
+        used.all += 1;
+        used.limited += u32::from(!meta.is_sync_read());
+        used.unsynced += u32::from(!meta.flags.contains(IoFlags::SYNC));
+        if self.config.nomerges != NoMerges::None && merge::mergeable(&meta) {
+            self.index.insert(id, meta.sector, meta.end());
+            if self.last_merge.is_none() {
+                self.last_merge = Some(id);
+            }
+        }
+        let cx = Cx::new(self.now, &self.requests, &self.env);
+        self.policy.insert(&cx, id, At::Tail);
+    }
+
+    /// The next request for `hw`: a flush that waits to leave, or the policy's choice.
+    #[inline]
+    pub(crate) fn pick(&mut self, hw: HwQueue) -> Pick {
+        if self.held == 0 {
+            return Pick::Empty;
+        }
+        if let Some(carrier) = self.carriers.pop_front() {
+            self.held -= 1;
+            return Pick::Issue(carrier);
+        }
+        let cx = Cx::new(self.now, &self.requests, &self.env);
+        let pick = self.policy.pick(&cx, hw);
+        if let Pick::Issue(id) = pick {
+            self.release(id);
+            self.unindex(id);
+        } else {
+            self.env.unpicked();
+        }
+        pick
+    }
+
+    /// Turns a picked request into a token for the device.
+    #[inline]
+    pub(crate) fn issue(&mut self, id: RequestId, hw: HwQueue, tag: Tag) -> Inflight {
+        // While no request is in a flush sequence, none needs the look-up below, and the token is built in place.
+        if !self.flushes.is_empty() {
+            return self.issue_step(id, hw, tag);
+        }
+        self.issue_plain(id, hw, tag)
+    }
+
+    #[inline]
+    fn issue_plain(&mut self, id: RequestId, hw: HwQueue, tag: Tag) -> Inflight {
+        let chain = self.chains[id.index()].take().expect("a picked request has its bios");
+        let pool = self.env.picked();
+        Inflight::new(chain, id, tag, hw, self.now, self.requests.get(id), pool)
+    }
+
+    /// Tells the policy that a request has finished, and frees its slot.
+    #[inline]
+    pub(crate) fn done(&mut self, done: &Done) {
+        let cx = Cx::new(self.now, &self.requests, &self.env);
+        self.policy.completed(&cx, done);
+        self.count_completed(done);
+        self.free_slot(done.rq);
+    }
+
+    /// Takes back `rq`, which is to be issued again later. It goes to the head, and nothing merges with it there.
+    fn requeue(&mut self, rq: Inflight) {
+        let (id, way) = (rq.id, rq.way());
+        self.put_chain(id, rq.into_chain());
+        self.counters.requeues.add(1);
+        if way == Way::Flush {
+            self.held += 1;
+            self.carriers.push_front(id);
+            return;
+        }
+        self.hold(id);
+        let cx = Cx::new(self.now, &self.requests, &self.env);
+        self.policy.insert(&cx, id, At::Head);
+    }
+}

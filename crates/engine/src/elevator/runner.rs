@@ -1,0 +1,214 @@
+//! One pass over an elevator, made by the thread that holds the run of its shard (decision 0002).
+//!
+//! A pass takes back finished requests, admits staged requests of every submitter, takes the caller's own plug
+//! straight in, and fills the outboxes in the elevator's order. It makes no system call and does a bounded amount of
+//! work, and what it leaves to its caller are duties. `dispatch/drive` decides which thread makes how many passes.
+
+use crate::Inflight;
+#[cfg(feature = "compare")]
+use crate::compare::parking::Parked;
+use crate::completion::completions::Completions;
+use crate::dispatch::duties::Duties;
+use crate::dispatch::inflight::Handback;
+use crate::dispatch::ready::Ready;
+use crate::elevator::{Elevator, Tuning};
+use crate::shared::hub::Hub;
+use crate::shared::lasting::Lasting;
+use crate::shared::shard::Shard;
+use crate::submission::plugged::PluggedRequest;
+use crate::submission::staging::{Own, Staging};
+use crate::sync::{Consumer, Producer};
+use blkmq_core::{HwQueue, Instant, SubmitterId, Tag};
+use blkmq_sched::Done;
+
+mod admission;
+mod cancel;
+mod dispatch;
+
+/// Driver tags taken at a time.
+const TAG_BATCH: u32 = 32;
+
+/// The elevator's side of one hardware queue.
+pub(crate) struct Lane {
+    pub(crate) outbox: Producer<Inflight>,
+    /// Finished requests; their slots are to be freed.
+    pub(crate) returns: Consumer<Done>,
+    /// Requests that are to be issued again later, and finished steps of flush sequences.
+    pub(crate) handbacks: Consumer<Handback>,
+    /// Where the last driver tag was found.
+    pub(crate) hint: u32,
+}
+
+/// The state that only the holder of a shard's run may touch.
+pub(crate) struct Runner {
+    pub(crate) elevator: Elevator,
+    pub(crate) lanes: Box<[Lane]>,
+    pub(crate) first_hw: u16,
+    /// Staging of this shard's submitters, by submitter; `None` for those of other shards.
+    pub(crate) staging: Box<[Option<Staging>]>,
+    /// Submitters with a staged request that found no slot, in the order in which they get the next ones.
+    blocked: Vec<SubmitterId>,
+    /// Blocked submitters that got slots in the current call; empty between two calls.
+    served: Vec<SubmitterId>,
+    is_blocked: Box<[bool]>,
+    /// Submitters that had more staged than a pass takes.
+    unfinished: Vec<SubmitterId>,
+    /// Tags taken and not needed.
+    unused: Vec<Tag>,
+    /// Completions of I/Os that end at a flush or are cancelled: a runner learns of those, and no pump does.
+    pub(crate) completions: Completions,
+    /// What the passes leave to the thread that made them.
+    pub(crate) duties: Duties,
+    /// A later queue has taken over: this one admits nothing any more.
+    retired: bool,
+    /// I/Os that wait for a slot must be tried in the next pass although it may free no slot: earlier passes admitted
+    /// nothing, the limits have changed, or an earlier queue left these I/Os here.
+    retry_blocked: bool,
+    /// Requests taken over from insertion lists, in the mode that has them (`compare/parking.rs`).
+    #[cfg(feature = "compare")]
+    pub(crate) parked: Parked,
+}
+
+impl Runner {
+    pub(crate) fn new(
+        elevator: Elevator,
+        lanes: Box<[Lane]>,
+        first_hw: u16,
+        submitters: u16,
+        completions: Completions,
+        #[cfg(feature = "compare")] parked: Parked,
+    ) -> Self {
+        let submitters = usize::from(submitters);
+        Self {
+            elevator,
+            lanes,
+            first_hw,
+            staging: (0..submitters).map(|_| None).collect(),
+            blocked: Vec::with_capacity(submitters),
+            served: Vec::with_capacity(submitters),
+            is_blocked: vec![false; submitters].into_boxed_slice(),
+            unfinished: Vec::with_capacity(submitters),
+            unused: Vec::with_capacity(TAG_BATCH as usize),
+            completions,
+            duties: Duties::default(),
+            retired: false,
+            retry_blocked: false,
+            #[cfg(feature = "compare")]
+            parked,
+        }
+    }
+
+    /// Changes the settings that may change while requests are held. The new limits may give a slot to an I/O that
+    /// waits for one.
+    pub(crate) fn tune(&mut self, tuning: &Tuning) {
+        self.elevator.tune(tuning);
+        self.retry_blocked = true;
+    }
+
+    /// Installs the rings of one of the shard's submitters.
+    pub(crate) fn install(&mut self, id: SubmitterId, staging: Staging) {
+        self.staging[usize::from(id.0)] = Some(staging);
+    }
+
+    /// Takes in an I/O of the submitter `by` that waited for a slot in an earlier queue. It goes on waiting here,
+    /// ahead of staged requests.
+    pub(crate) fn adopt(&mut self, by: SubmitterId, proto: PluggedRequest) {
+        self.elevator.adopt(by, proto);
+        self.retry_blocked = true;
+    }
+
+    /// Gives up the rings of all submitters, to a later queue. From now on nothing is admitted here.
+    pub(crate) fn retire(&mut self) -> impl Iterator<Item = (SubmitterId, Staging)> + '_ {
+        self.retired = true;
+        let all = (0..).map(SubmitterId).zip(&mut self.staging);
+        all.filter_map(|(id, staging)| Some((id, staging.take()?)))
+    }
+
+    /// Makes one pass. `home` is the hardware queue that the caller maps to; it is served first. Returns the hardware
+    /// queues that were given requests; the caller also has the [`duties`](Self::duties) to carry out.
+    pub(crate) fn pass<P>(
+        &mut self,
+        hub: &Hub<P>,
+        shard: &Shard,
+        now: Instant,
+        home: HwQueue,
+        own: Option<Own<'_>>,
+    ) -> Ready {
+        self.begin(now);
+        self.elevator.counters.passes.add(1);
+        let freed = self.take_returns(&hub.lasting) | self.answer_asks(hub, shard);
+        self.admit_all(hub, shard, freed, own);
+        let mut ready = Ready::default();
+        self.dispatch_all(hub, shard, home, &mut ready);
+        self.end();
+        ready
+    }
+
+    /// Begins a pass, or other work on the elevator: tells it the time, and lets the policy's governor decide if that
+    /// is due.
+    pub(crate) fn begin(&mut self, now: Instant) {
+        let Self { elevator, duties, .. } = self;
+        elevator.advance(now);
+        elevator.env.begin(now, &mut |shard| duties.kick(shard));
+    }
+
+    /// Ends the pass: tokens that the policy took and did not use go back, and the elevators that wait for one are to
+    /// be kicked.
+    pub(crate) fn end(&mut self) {
+        let Self { elevator, duties, .. } = self;
+        elevator.env.end(&mut |shard| duties.kick(shard));
+    }
+
+    #[inline]
+    pub(crate) fn begin_flushes(&mut self) {
+        if let Some(at) = self.elevator.begin_flushes() {
+            self.duties.arm(at);
+        }
+    }
+
+    /// True if no request has a slot or waits for one that it was promised.
+    pub(crate) fn is_idle(&self) -> bool {
+        #[cfg(feature = "compare")]
+        if !self.parked.line().is_empty() {
+            return false;
+        }
+        self.elevator.is_idle()
+    }
+
+    /// Takes back finished and requeued requests from the pumps. True if a slot became free.
+    pub(crate) fn take_returns<P>(&mut self, lasting: &Lasting<P>) -> bool {
+        let Self { elevator, lanes, completions, duties, .. } = self;
+        let mut freed = false;
+        for lane in lanes {
+            while let Some(done) = lane.returns.peek() {
+                freed = true;
+                elevator.done(done);
+                lane.returns.take();
+            }
+            while let Some(back) = lane.handbacks.pop() {
+                freed |=
+                    elevator.take_back(back, |bio, result| completions.push(lasting, bio, result));
+            }
+        }
+        completions.flush(lasting);
+        duties.wake(&mut completions.wake);
+        freed
+    }
+
+    /// The requests that pumps handed back and no pass has taken, for the end of a queue.
+    pub(crate) fn abandon(&mut self) -> impl Iterator<Item = Inflight> + '_ {
+        let pop = |lane: &mut Lane| lane.handbacks.pop().map(|back| back.rq);
+        self.lanes.iter_mut().flat_map(move |lane| std::iter::from_fn(move || pop(lane)))
+    }
+
+    /// Asks for a pass after the next completion: an I/O waits for a slot, or the policy holds requests back.
+    pub(crate) fn wait_for_completion<P>(&mut self, hub: &Hub<P>) {
+        for at in 0..self.lanes.len() {
+            hub.hctxs[usize::from(self.first_hw) + at].restart.mark();
+        }
+        // A pump that returned slots before the mark was visible to it does not kick.
+        if self.lanes.iter_mut().any(|lane| !lane.returns.is_empty()) {
+            self.duties.again();
+        }
+    }
+}

@@ -1,0 +1,142 @@
+//! The second half of a pass: requests leave the elevator for the outboxes, in the order of the policy, as far as
+//! tags, budgets and the quota allow.
+
+use super::{Runner, TAG_BATCH};
+use crate::dispatch::ready::Ready;
+use crate::shared::hctx::Hctx;
+use crate::shared::hub::Hub;
+use crate::shared::shard::Shard;
+use blkmq_core::HwQueue;
+use blkmq_sched::Pick;
+
+/// The most requests that one pass hands to one hardware queue: a pass is bounded (decision 0002).
+const PASS_REQUESTS: u32 = 128;
+/// Budgets taken at a time (`spec/framework.md` section 15).
+const BUDGET_BATCH: u32 = 8;
+
+impl Runner {
+    pub(super) fn dispatch_all<P>(
+        &mut self,
+        hub: &Hub<P>,
+        shard: &Shard,
+        home: HwQueue,
+        ready: &mut Ready,
+    ) {
+        let lanes = self.lanes.len();
+        let first = usize::from(home.0 - self.first_hw);
+        for step in 0..lanes {
+            if self.elevator.held() == 0 {
+                break;
+            }
+            let at = (first + step) % lanes;
+            let hw = HwQueue(self.first_hw + at as u16);
+            if self.dispatch(hub, shard, hw) {
+                ready.add(hw);
+            }
+        }
+    }
+
+    /// Fills the outbox of `hw` until the policy, tags, budgets or the quota end it. True if a request was sent.
+    fn dispatch<P>(&mut self, hub: &Hub<P>, shard: &Shard, hw: HwQueue) -> bool {
+        let hctx = &hub.hctxs[usize::from(hw.0)];
+        if hctx.is_stuck() {
+            // Requests that stay in the elevator can still merge. The pump kicks when the device takes requests
+            // again.
+            hctx.restart.mark();
+            if hctx.is_stuck() {
+                return false;
+            }
+        }
+        let quota = if hctx.busy().get() == 0 { PASS_REQUESTS } else { 1 };
+        let mut sent = 0;
+        while sent < quota && self.elevator.held() > 0 {
+            let want = (quota - sent).min(self.elevator.held()).min(TAG_BATCH);
+            let (got, more) = self.dispatch_batch(hub, shard, hw, hctx, want);
+            sent += got;
+            if !more {
+                break;
+            }
+        }
+        if sent == 0 {
+            return false;
+        }
+        if sent >= quota && self.elevator.held() > 0 {
+            // The quota serves fairness or back-pressure, and more requests are ready: the pump kicks again.
+            hctx.restart.mark();
+        }
+        let lane = &mut self.lanes[usize::from(hw.0 - self.first_hw)];
+        lane.outbox.publish();
+        self.elevator.counters.batches.add(1);
+        self.elevator.counters.dispatched.add(sent.into());
+        true
+    }
+
+    /// Takes budgets, then tags, then picks requests; gives back the budgets and tags that it could not use. Returns
+    /// how many requests it sent, and whether another call may send more.
+    fn dispatch_batch<P>(
+        &mut self,
+        hub: &Hub<P>,
+        shard: &Shard,
+        hw: HwQueue,
+        hctx: &Hctx,
+        want: u32,
+    ) -> (u32, bool) {
+        let lane = &mut self.lanes[usize::from(hw.0 - self.first_hw)];
+        let mut budget = want;
+        if hub.budget.is_limited() {
+            budget = hub.take_budget(shard, want.min(BUDGET_BATCH));
+            if budget == 0 {
+                return (0, false);
+            }
+        }
+        let mut tags = hctx.tags.get_batch(&mut lane.hint, budget);
+        if tags.is_none() {
+            hctx.restart.mark();
+            hctx.tags.wait(shard.index, &hub.tag_wait, self.elevator.now());
+            tags = hctx.tags.get_batch(&mut lane.hint, budget);
+        }
+        let Some(mut tags) = tags else {
+            self.give_back(hub, hctx, budget);
+            return (0, false);
+        };
+        let (mut sent, mut more) = (0, true);
+        while let Some(tag) = tags.pop() {
+            match self.elevator.pick(hw) {
+                Pick::Issue(id) => {
+                    let lane = &mut self.lanes[usize::from(hw.0 - self.first_hw)];
+                    // An outbox has room for a request with every tag.
+                    lane.outbox.put_with(|| self.elevator.issue(id, hw, tag));
+                    sent += 1;
+                    continue;
+                }
+                Pick::Empty => {}
+                Pick::WaitUntil(at) => {
+                    self.duties.arm(at);
+                    self.wait_for_completion(hub);
+                }
+                Pick::WaitCompletion => self.wait_for_completion(hub),
+                // The thread that gives a token back kicks the elevators that were refused one.
+                Pick::WaitToken => {}
+            }
+            more = false;
+            self.unused.push(tag);
+            break;
+        }
+        while let Some(tag) = tags.pop() {
+            self.unused.push(tag);
+        }
+        self.give_back(hub, hctx, budget - sent);
+        (sent, more)
+    }
+
+    /// Gives back budgets and the tags in `unused`. Elevators that wait for them are to be kicked.
+    fn give_back<P>(&mut self, hub: &Hub<P>, hctx: &Hctx, budget: u32) {
+        if budget > 0 {
+            hub.put_budget(budget, &mut self.duties);
+        }
+        if !self.unused.is_empty() {
+            hctx.tags.put(&self.unused, &hub.tag_wait, &mut self.duties);
+            self.unused.clear();
+        }
+    }
+}

@@ -1,0 +1,8 @@
+//! The bounds of numbers that users set.
+
+/// A smaller `nr_requests` is raised to this (`spec/framework.md` section 3).
+pub const MIN_NR_REQUESTS: u32 = 4;
+/// The largest `nr_requests` with a scheduler.
+pub const MAX_NR_REQUESTS: u32 = 2048;
+/// The deepest hardware queue.
+pub const MAX_HW_QUEUE_DEPTH: u32 = 10240;

@@ -1,0 +1,244 @@
+//! Building a queue from its plan: elevators, hardware queues and the rings between them.
+//!
+//! A built queue is complete except for its devices and the staging of its submitters. It gets these last
+//! ([`Engine::install`]), because a queue that is rebuilt takes them from its predecessor.
+
+use super::plan::Plan;
+#[cfg(feature = "compare")]
+use crate::compare::{parking::Parked, words::ShardModes};
+use crate::completion::completions::Completions;
+use crate::dispatch::engine::Engine;
+use crate::dispatch::gate::{Gate, GateShape};
+use crate::dispatch::pump::{Ends, Installed, Pump, PumpLimits, Vacant};
+use crate::elevator::runner::{Lane, Runner};
+use crate::elevator::{self, Elevator};
+use crate::shared::common::{Common, ElevatorEnv};
+use crate::shared::hctx::Hctx;
+use crate::shared::hub::Hub;
+use crate::shared::lasting::Lasting;
+use crate::shared::shard::Shard;
+use crate::shared::stats::ElevatorCounters;
+use crate::shared::tags::{Membership, Tags};
+use crate::submission::plugged::PluggedRequest;
+use crate::submission::staging::Staging;
+use crate::sync::{AlarmRef, Arc, Budget, Pending, Sleepers, ring};
+use crate::{DeviceShape, GroupTree, WriteCache};
+use blkmq_core::SubmitterId;
+use blkmq_sched::Shape;
+use crossbeam_utils::CachePadded;
+
+/// The parts that a queue does not build from its plan, but gets from its configuration or from its predecessor.
+pub(crate) struct Handover<P> {
+    /// By hardware queue.
+    pub(crate) devices: Vec<Installed<P>>,
+    /// The staging of every submitter.
+    pub(crate) staging: Vec<(SubmitterId, Staging)>,
+    /// I/Os that left staging and have no slot, in the order of arrival within each elevator.
+    pub(crate) waiting: Vec<(SubmitterId, PluggedRequest)>,
+}
+
+impl<P: Send + 'static> Engine<P> {
+    /// Builds the queue of a valid `plan`, without devices and staging.
+    pub(crate) fn build(plan: &Plan, lasting: Arc<Lasting<P>>, version: u32) -> Self {
+        let table = &lasting.table;
+        let gate = GateShape {
+            #[cfg(feature = "compare")]
+            modes: modes(plan),
+            // Every submitter, every pump thread, a thread that changes the queue, and a thread that keeps a run.
+            #[cfg(feature = "compare")]
+            threads: lasting.senders.len() + usize::from(plan.device.hw_queues) + 2,
+            alarm: alarm(&lasting),
+        };
+        let common = build_common(plan);
+        let Built { shards, runners, ends } = build_shards(plan, &lasting, common.as_ref());
+        let limits = PumpLimits {
+            tags: plan.device.hw_queue_depth,
+            timeout: plan.device.timeout,
+            retries: plan.retries,
+        };
+        let pump = |ends| {
+            let pump = Pump::new(Box::new(Vacant), ends, table, limits);
+            Gate::new(&gate, pump)
+        };
+        let elevator = |runner| Gate::new(&gate, runner);
+        Self {
+            pumps: ends.into_iter().map(pump).collect(),
+            elevators: runners.into_iter().map(elevator).collect(),
+            hub: Hub {
+                limits: plan.device.limits,
+                needs_no_flush: plan.device.cache == WriteCache::Through,
+                meaningless: plan.device.cache.meaningless(),
+                #[cfg(feature = "compare")]
+                modes: modes(plan),
+                #[cfg(feature = "compare")]
+                nr_requests: plan.effective_nr_requests(),
+                nomerges: plan.nomerges,
+                budget: Budget::new(plan.device.budget),
+                budget_wait: Pending::new(shards.len() as u16),
+                tag_wait: Pending::new(shards.len() as u16),
+                hctxs: build_hctxs(&plan.device, shards.len(), lasting.membership.as_ref()),
+                common,
+                shards: shards.into_boxed_slice(),
+                version,
+                lasting,
+            },
+        }
+    }
+
+    /// Installs the parts that are not built from the plan.
+    pub(crate) fn install(&mut self, from: Handover<P>) {
+        let Handover { devices, staging, waiting } = from;
+        let submitters = self.hub.lasting.senders.len();
+        assert!(devices.len() == self.pumps.len() && staging.len() == submitters);
+        for (pump, device) in self.pumps.iter_mut().zip(devices) {
+            pump.get_mut().install(device);
+        }
+        for (id, staging) in staging {
+            let at = self.shard_of_submitter(id);
+            self.elevators[at].get_mut().install(id, staging);
+            // Asks to cancel that the previous queue did not answer are answered before anything is admitted here.
+            self.hub.shards[at].asked.set(id.0);
+        }
+        for (id, proto) in waiting {
+            let at = self.shard_of_submitter(id);
+            self.elevators[at].get_mut().adopt(id, proto);
+        }
+    }
+
+    fn shard_of_submitter(&self, id: SubmitterId) -> usize {
+        let shard = self.hub.shards.iter().position(|shard| shard.submitters.contains(&id));
+        shard.expect("every submitter has an elevator")
+    }
+}
+
+/// The elevators of a queue, and their ends of the rings to the pumps.
+struct Built {
+    shards: Vec<Shard>,
+    runners: Vec<Runner>,
+    /// By hardware queue.
+    ends: Vec<Ends>,
+}
+
+/// The modes of a valid plan.
+#[cfg(feature = "compare")]
+fn modes(plan: &Plan) -> crate::EffectiveModes {
+    plan.effective_modes().expect("a plan is checked before it is built")
+}
+
+/// Does merging come before insertion, so that an I/O without a slot is not offered to merging again?
+fn slots_first(plan: &Plan) -> bool {
+    #[cfg(feature = "compare")]
+    return modes(plan).parks();
+    #[cfg(not(feature = "compare"))]
+    {
+        let _ = plan;
+        false
+    }
+}
+
+/// The alarm that a panic in an elevator or a pump raises. Loom models no queues.
+#[cfg_attr(loom, allow(unused_variables))]
+fn alarm<P: Send + 'static>(lasting: &Arc<Lasting<P>>) -> AlarmRef {
+    #[cfg(not(loom))]
+    return Some(Arc::clone(lasting) as _);
+    #[cfg(loom)]
+    None
+}
+
+/// The shape for which a policy with `slots` slots is built.
+fn shape(plan: &Plan, slots: u32) -> Shape {
+    Shape {
+        slots,
+        nr_requests: plan.effective_nr_requests(),
+        hw_depth: plan.device.hw_queue_depth,
+        hw_queues: plan.device.hw_queues / plan.shards(),
+        rotational: plan.device.limits.rotational,
+    }
+}
+
+/// The state that the instances of the policy share. A governor holds no requests, so it has no slots.
+fn build_common(plan: &Plan) -> Option<Arc<Common>> {
+    Common::new(plan.scheduler, &shape(plan, 0), &plan.options, plan.shards())
+}
+
+fn build_shards<P>(plan: &Plan, lasting: &Lasting<P>, common: Option<&Arc<Common>>) -> Built {
+    let Lasting { table, ledger, senders, .. } = lasting;
+    let submitters = senders.len() as u16;
+    let count = plan.shards();
+    let per_shard = plan.device.hw_queues / count;
+    let nr_requests = plan.effective_nr_requests();
+    let mut built = Built { shards: Vec::new(), runners: Vec::new(), ends: Vec::new() };
+    for index in 0..count {
+        let first_hw = index * per_shard;
+        let elevator_config = elevator::Config {
+            limits: plan.device.limits,
+            cache: plan.flushed_cache(),
+            nomerges: plan.nomerges,
+            first_hw,
+            hw_queues: per_shard,
+            nr_requests,
+            hw_queue_depth: plan.device.hw_queue_depth,
+            async_depth: plan.effective_async_depth(),
+            slots_first: slots_first(plan),
+            submitters,
+            credit: table.capacity(),
+        };
+        let slots = elevator_config.slots();
+        let hw_depth = plan.device.hw_queue_depth;
+        let shape = shape(plan, slots);
+        let policy = (plan.scheduler.build)(&shape, &plan.options);
+        let ledger = Arc::clone(ledger);
+        let env = ElevatorEnv::new(common.map(Arc::clone), (index, count), plan.stats, ledger);
+        let counters = Arc::<CachePadded<ElevatorCounters>>::default();
+        let mine = |id: &u16| plan.shards() == 1 || plan.home(*id).0 == index;
+        let lanes = (0..per_shard).map(|_| {
+            let (outbox, outbox_end) = ring(hw_depth);
+            let (returns_end, returns) = ring(slots);
+            let (handbacks_end, handbacks) = ring(slots);
+            built.ends.push(Ends {
+                outbox: outbox_end,
+                returns: returns_end,
+                handbacks: handbacks_end,
+            });
+            Lane { outbox, returns, handbacks, hint: 0 }
+        });
+        let mut elevator = Elevator::new(elevator_config, policy, env, Arc::clone(&counters));
+        elevator.regroup(&GroupTree::default().changes(&plan.groups));
+        let (lanes, completions) = (lanes.collect(), Completions::new(table));
+        built.runners.push(Runner::new(
+            elevator,
+            lanes,
+            first_hw,
+            submitters,
+            completions,
+            #[cfg(feature = "compare")]
+            Parked::new(modes(plan), per_shard, nr_requests),
+        ));
+        built.shards.push(Shard {
+            #[cfg(feature = "compare")]
+            modes: ShardModes::new(modes(plan), submitters, per_shard, nr_requests),
+            pending: Pending::new(submitters),
+            asked: Pending::new(submitters),
+            sleepers: Sleepers::default(),
+            submitters: (0..submitters).filter(mine).map(SubmitterId).collect(),
+            index,
+            first_hw,
+            hw_queues: per_shard,
+            counters,
+        });
+    }
+    built
+}
+
+fn build_hctxs(device: &DeviceShape, shards: usize, shared: Option<&Membership>) -> Box<[Hctx]> {
+    let new_tags = || Tags::new(device.hw_queue_depth, shards as u16, device.shared_tags);
+    let all = match shared {
+        Some(Membership { tags, user }) => Some(Tags::of(tags, *user)),
+        None => device.shared_tags.then(new_tags),
+    };
+    let hctxs = (0..device.hw_queues).map(|_| {
+        let tags = all.clone().unwrap_or_else(new_tags);
+        Hctx::new(tags, Arc::default())
+    });
+    hctxs.collect()
+}

@@ -1,0 +1,518 @@
+//! Freeze, quiesce, and reconfiguration of a queue while I/O runs (`spec/framework.md` sections 10 and 11).
+//!
+//! *Frozen*: newly submitted I/Os wait in staging, and admitted ones run to their end; then nothing is in flight.
+//! *Quiesced*: devices are given no requests; completions go on, and so do submissions. Both nest.
+//!
+//! A [`Change`] freezes the queue, waits until it is drained, and puts another queue in its place, with the same
+//! devices and the same staging: another scheduler, depth, scope or access. The new queue admits the I/Os that were
+//! staged meanwhile, in their order, so none is lost, doubled, or reordered against a flush.
+//!
+//! Like everything in the engine this never blocks. The caller repeats `step` until it returns true; each step does a
+//! share of the I/O that is in the way.
+
+use super::root::Root;
+use crate::DeviceShape;
+use crate::Queue;
+use crate::dispatch::engine::Engine;
+use crate::dispatch::gate::Entered;
+use crate::dispatch::pump::Pump;
+use crate::dispatch::pump_mode::PumpMode;
+use crate::elevator::Tuning;
+use crate::elevator::runner::Runner;
+use crate::planted::{self, Planted};
+use crate::reconfiguration::build::Handover;
+use crate::reconfiguration::config_error::ConfigError;
+use crate::reconfiguration::plan::Plan;
+use crate::shared::shard::Shard;
+use crate::sync::{Arc, Control};
+use blkmq_core::{HwQueue, Instant, SubmitterId};
+use std::fmt;
+
+/// Why a queue cannot be changed as asked.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum ChangeError {
+    /// The plan contradicts itself or exceeds a limit.
+    Config(ConfigError),
+    /// The plan is for another device: with other hardware queues, driver tags or budgets.
+    Device,
+    /// Another change is under way.
+    Busy,
+    /// A policy or a device of the queue has panicked.
+    Poisoned,
+}
+
+impl fmt::Display for ChangeError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Config(e) => e.fmt(f),
+            Self::Device => f.write_str(
+                "the number of hardware queues, driver tags and budgets is the device's and cannot be changed",
+            ),
+            Self::Busy => f.write_str("another change of this queue is under way; try again"),
+            Self::Poisoned => f.write_str("a policy or a device of the queue panicked; build another one"),
+        }
+    }
+}
+
+impl std::error::Error for ChangeError {}
+
+/// Why a plan was not edited.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum EditError<E> {
+    /// The closure refused.
+    Edit(E),
+    /// The queue refused.
+    Change(ChangeError),
+}
+
+impl<E> From<ChangeError> for EditError<E> {
+    fn from(error: ChangeError) -> Self {
+        Self::Change(error)
+    }
+}
+
+impl<E: fmt::Display> fmt::Display for EditError<E> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Edit(e) => e.fmt(f),
+            Self::Change(e) => e.fmt(f),
+        }
+    }
+}
+
+impl<E: std::error::Error + 'static> std::error::Error for EditError<E> {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::Edit(e) => Some(e),
+            Self::Change(e) => Some(e),
+        }
+    }
+}
+
+/// A queue on its way to another plan. Dropping it before it is done leaves the queue as it was.
+#[must_use = "a change takes place in its steps"]
+pub struct Change<P> {
+    root: Arc<Root<P>>,
+    to: Box<Plan>,
+    way: Way<P>,
+}
+
+/// The steps that a change takes.
+enum Way<P> {
+    /// Only settings of running elevators change: `next` is the first elevator still to be told.
+    Tune {
+        tuning: Tuning,
+        next: usize,
+    },
+    /// Another queue has been built and waits for this one to be drained.
+    Rebuild(Box<Engine<P>>),
+    Done,
+    /// The queue was poisoned meanwhile.
+    Failed,
+}
+
+/// Holds a queue frozen: no submitted I/O is admitted. Dropping it lets go.
+#[must_use = "a queue thaws when this is dropped"]
+pub struct Freeze<P> {
+    root: Arc<Root<P>>,
+}
+
+/// Holds a queue quiesced: no request is issued to its devices. Dropping it lets go.
+#[must_use = "a queue goes on when this is dropped"]
+pub struct Quiesce<P> {
+    root: Arc<Root<P>>,
+    /// Number of leading hardware queues with a pump that has been found at rest.
+    seen: usize,
+}
+
+macro_rules! opaque {
+    ($($name:ident),*) => {
+        $(impl<P> fmt::Debug for $name<P> {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.debug_struct(stringify!($name)).finish_non_exhaustive()
+            }
+        })*
+    };
+}
+
+opaque!(Change, Freeze, Quiesce);
+
+impl<P: Send + 'static> Queue<P> {
+    /// A copy of the current settings.
+    #[must_use]
+    pub fn plan(&self) -> Plan {
+        self.root.change_state().plan.clone()
+    }
+
+    /// Begins to change the settings to those that `edit` makes of the current ones. The settings stay the same while
+    /// `edit` runs: threads edit one after the other, and no thread undoes the edit of another. Changes of options,
+    /// `async_depth`, groups and statistics are made in the running elevators; every other change freezes the queue,
+    /// and is done when all I/O in flight has ended. While the queue is quiesced, that does not happen.
+    ///
+    /// `edit` must not call the queue.
+    ///
+    /// # Errors
+    /// If `edit` refuses, if its plan is impossible or for another device, if another change is under way, or if the
+    /// queue is poisoned.
+    pub fn edit<E>(
+        &self,
+        edit: impl FnOnce(&mut Plan) -> Result<(), E>,
+    ) -> Result<Change<P>, EditError<E>> {
+        self.change_by(|plan| {
+            let mut to = plan.clone();
+            edit(&mut to).map_err(EditError::Edit)?;
+            Ok(to)
+        })
+    }
+
+    /// As [`edit`](Self::edit), for a caller with errors of its own.
+    pub(crate) fn change_by<E: From<ChangeError>>(
+        &self,
+        edit: impl FnOnce(&Plan) -> Result<Plan, E>,
+    ) -> Result<Change<P>, E> {
+        if self.is_poisoned() {
+            return Err(ChangeError::Poisoned.into());
+        }
+        let mut state = self.root.change_state();
+        if state.taken {
+            return Err(ChangeError::Busy.into());
+        }
+        let to = edit(&state.plan)?;
+        to.validate().map_err(ChangeError::Config)?;
+        if !same_device(&state.plan, &to) {
+            return Err(ChangeError::Device.into());
+        }
+        let way = match tuning(&state.plan, &to) {
+            Some(tuning) => Way::Tune { tuning, next: 0 },
+            None => {
+                let q = self.root.current();
+                // Built before the queue is frozen, because allocating takes a while.
+                let next = Engine::build(
+                    &to,
+                    Arc::clone(&q.hub.lasting),
+                    Control::next_version(q.hub.version),
+                );
+                self.root.lasting.control.freeze();
+                Way::Rebuild(Box::new(next))
+            }
+        };
+        state.taken = true;
+        drop(state);
+        Ok(Change { root: Arc::clone(&self.root), to: Box::new(to), way })
+    }
+
+    /// Freezes the queue: I/Os submitted from now on wait in staging.
+    pub fn freeze(&self) -> Freeze<P> {
+        self.root.lasting.control.freeze();
+        Freeze { root: Arc::clone(&self.root) }
+    }
+
+    /// Quiesces the queue: devices are given no requests once [`Quiesce::step`] has returned true.
+    pub fn quiesce(&self) -> Quiesce<P> {
+        self.root.lasting.control.quiesce();
+        Quiesce { root: Arc::clone(&self.root), seen: 0 }
+    }
+}
+
+fn same_device(one: &Plan, other: &Plan) -> bool {
+    let counts = |d: &DeviceShape| (d.hw_queues, d.hw_queue_depth, d.shared_tags, d.budget);
+    one.hardware == other.hardware && counts(&one.device) == counts(&other.device)
+}
+
+/// The settings to make in running elevators, if the plans differ in nothing else.
+fn tuning(from: &Plan, to: &Plan) -> Option<Tuning> {
+    let alike = from.scheduler.name == to.scheduler.name
+        && from.effective_scope() == to.effective_scope()
+        && from.effective_nr_requests() == to.effective_nr_requests()
+        && same_modes(from, to)
+        && from.nomerges == to.nomerges
+        && from.retries == to.retries
+        && from.device == to.device;
+    let names = to.scheduler.attributes.iter().map(|attribute| attribute.name);
+    let values = names.map(|name| (name, from.options.get(name), to.options.get(name)));
+    alike.then(|| Tuning {
+        options: values
+            .filter(|(_, old, new)| old != new)
+            .map(|(name, _, new)| (name, new))
+            .collect(),
+        async_depth: to.effective_async_depth(),
+        regroup: from.groups.changes(&to.groups),
+        stats: to.stats,
+    })
+}
+
+#[cfg(feature = "compare")]
+fn same_modes(from: &Plan, to: &Plan) -> bool {
+    from.effective_modes() == to.effective_modes()
+}
+
+#[cfg(not(feature = "compare"))]
+fn same_modes(_: &Plan, _: &Plan) -> bool {
+    true
+}
+
+impl<P: Send + 'static> Change<P> {
+    /// Goes on with the change. True if it is over; otherwise the caller calls again, soon. Does I/O that is due.
+    /// [`outcome`](Self::outcome) says how the change ended.
+    #[must_use = "it may have to be called again"]
+    pub fn step(&mut self, now: Instant) -> bool {
+        let root = Arc::clone(&self.root);
+        if root.lasting.control.is_poisoned() {
+            self.give_up(Way::Failed);
+            return true;
+        }
+        let mut state = root.change_state();
+        let q = root.current();
+        match &mut self.way {
+            Way::Done | Way::Failed => return true,
+            Way::Tune { tuning, next } => {
+                *next += q.tune(*next, tuning);
+                q.help(now);
+                if *next < q.hub.shards.len() {
+                    return false;
+                }
+            }
+            Way::Rebuild(_) => {
+                let Some(held) = q.enter_idle() else {
+                    q.help(now);
+                    return false;
+                };
+                let Way::Rebuild(mut next) = std::mem::replace(&mut self.way, Way::Done) else {
+                    unreachable!("it was to be rebuilt a moment ago")
+                };
+                next.install(held.take());
+                q.count_into(&mut state.past);
+                let next = root.replace(*next);
+                if root.lasting.control.thaw() {
+                    next.reopen();
+                }
+            }
+        }
+        self.way = Way::Done;
+        if state.plan.groups != self.to.groups {
+            root.lasting.meters.set(&self.to.groups);
+            // New groups are in the ledger before anything is counted for them, because no thread uses their numbers
+            // before it has read them from the plan. Removed groups leave their counts to their parents.
+            root.lasting.ledger.regroup(state.plan.groups.changes(&self.to.groups));
+        }
+        state.plan = (*self.to).clone();
+        state.taken = false;
+        true
+    }
+}
+
+impl<P> Change<P> {
+    /// How the change ended, once [`step`](Self::step) has returned true; `Ok` before that.
+    ///
+    /// # Errors
+    /// [`ChangeError::Poisoned`] if a policy or a device panicked meanwhile: the settings are then unspecified.
+    pub fn outcome(&self) -> Result<(), ChangeError> {
+        match self.way {
+            Way::Failed => Err(ChangeError::Poisoned),
+            Way::Tune { .. } | Way::Rebuild(_) | Way::Done => Ok(()),
+        }
+    }
+
+    /// Leaves the queue as it is, if the change is not over.
+    fn give_up(&mut self, end: Way<P>) {
+        if matches!(self.way, Way::Done | Way::Failed) {
+            return;
+        }
+        let was_frozen = matches!(std::mem::replace(&mut self.way, end), Way::Rebuild(_));
+        let mut state = self.root.change_state();
+        state.taken = false;
+        if was_frozen && self.root.lasting.control.thaw() {
+            self.root.current().reopen();
+        }
+    }
+}
+
+impl<P> Drop for Change<P> {
+    fn drop(&mut self) {
+        self.give_up(Way::Done);
+    }
+}
+
+impl<P: Send> Freeze<P> {
+    /// True if nothing is in flight, which then stays so; otherwise the caller calls again, soon. Does I/O that is
+    /// due. True for a poisoned queue, which admits no more I/Os.
+    #[must_use = "the queue is frozen when it says so"]
+    pub fn step(&mut self, now: Instant) -> bool {
+        if self.root.lasting.control.is_poisoned() {
+            return true;
+        }
+        let _state = self.root.change_state();
+        let q = self.root.current();
+        let idle = q.enter_idle().is_some();
+        q.help(now);
+        idle
+    }
+}
+
+impl<P> Drop for Freeze<P> {
+    fn drop(&mut self) {
+        let _state = self.root.change_state();
+        if self.root.lasting.control.thaw() {
+            self.root.current().reopen();
+        }
+    }
+}
+
+impl<P: Send> Quiesce<P> {
+    /// True if no device is being given a request, which then stays so; otherwise the caller calls again, soon. True
+    /// for a poisoned queue, which issues no more requests.
+    #[must_use = "the queue is quiesced when it says so"]
+    pub fn step(&mut self, now: Instant) -> bool {
+        if self.root.lasting.control.is_poisoned() {
+            return true;
+        }
+        let _state = self.root.change_state();
+        let q = self.root.current();
+        // A pump that is not in a turn reads the control word in its next one.
+        while self.seen < q.pumps.len() && q.pumps[self.seen].enter(q.hub.changer()).is_some() {
+            self.seen += 1;
+        }
+        q.help(now);
+        self.seen == q.pumps.len()
+    }
+}
+
+impl<P> Drop for Quiesce<P> {
+    fn drop(&mut self) {
+        let _state = self.root.change_state();
+        if self.root.lasting.control.unquiesce() {
+            self.root.current().reopen();
+        }
+    }
+}
+
+/// Every elevator and every pump of a queue that has nothing in flight.
+struct Held<'a, P> {
+    runners: Vec<Entered<'a, Runner>>,
+    pumps: Vec<Entered<'a, Pump<P>>>,
+}
+
+impl<P> Held<'_, P> {
+    /// Takes the devices, the staging and the waiting I/Os for the next queue. This queue is not used again, except
+    /// by threads that have not seen the change yet, and they find no work in it.
+    fn take(mut self) -> Handover<P> {
+        self.runners.iter().for_each(|runner| runner.elevator.env.count_notes());
+        Handover {
+            devices: self.pumps.iter_mut().map(|pump| pump.take_device()).collect(),
+            waiting: self.runners.iter_mut().flat_map(|r| r.elevator.take_waiting()).collect(),
+            staging: self.runners.iter_mut().flat_map(|runner| runner.retire()).collect(),
+        }
+    }
+}
+
+impl<P: Send> Engine<P> {
+    /// Enters every elevator and every pump, if nothing is in flight and no other thread is inside.
+    fn enter_idle(&self) -> Option<Held<'_, P>> {
+        let mut wakes = Vec::new();
+        let held = self.enter_all(&mut wakes);
+        self.wake(&wakes);
+        held
+    }
+
+    fn enter_all(&self, wakes: &mut Vec<SubmitterId>) -> Option<Held<'_, P>> {
+        let who = self.hub.changer();
+        let mut held = Held { runners: Vec::new(), pumps: Vec::new() };
+        for shard in &self.hub.shards {
+            let mut runner = self.enter_elevator(shard)?;
+            // The last completions have kicked no runner if the elevator waited for none.
+            runner.take_returns(&self.hub.lasting);
+            self.carry_out(self.gate(shard), &mut runner.duties, wakes);
+            if runner.elevator.held() > 0 {
+                // In the next pass a policy that idles learns that no more I/O comes, and goes on.
+                let _ = self.gate(shard).kick();
+            }
+            #[cfg(feature = "compare")]
+            if shard.has_parked() {
+                return None;
+            }
+            held.runners.push(runner.is_idle().then_some(runner)?);
+        }
+        for gate in &self.pumps {
+            let mut pump = gate.enter(who)?;
+            held.pumps.push(pump.is_idle().then_some(pump)?);
+        }
+        Some(held)
+    }
+
+    /// Enters the elevator. `None` if another thread runs it or, where dispatch is serialised, holds its lock. A
+    /// spinlock or a mutex is waited for.
+    pub(crate) fn enter_elevator<'a>(&'a self, shard: &'a Shard) -> Option<Entered<'a, Runner>> {
+        #[cfg(feature = "compare")]
+        if self.hub.modes.access == crate::Access::Serialised {
+            return self.gate(shard).try_lock(self.hub.changer()).map(Entered::Lock);
+        }
+        self.gate(shard).enter(self.hub.changer())
+    }
+
+    /// Tunes the elevators from number `first` on, up to the first that cannot be entered. Returns how many it tuned.
+    fn tune(&self, first: usize, tuning: &Tuning) -> usize {
+        let mut tuned = 0;
+        if first == 0
+            && let Some(common) = &self.hub.common
+        {
+            let mut wakes = Vec::new();
+            for (name, value) in &tuning.options {
+                let mut tell = |shard| wakes.extend(self.kick_shard(shard));
+                common.set_attribute(name, *value, &mut tell);
+            }
+            self.wake(&wakes);
+        }
+        for shard in &self.hub.shards[first..] {
+            let Some(mut runner) = self.enter_elevator(shard) else { break };
+            runner.tune(tuning);
+            let _ = self.gate(shard).kick();
+            tuned += 1;
+        }
+        tuned
+    }
+
+    /// Does the work that is due anywhere in the queue, for the thread that changes it. That includes the work that
+    /// entering and leaving put off: a pass, and a turn of each pump.
+    pub(crate) fn help(&self, now: Instant) {
+        if self.hub.lasting.pump_mode == PumpMode::Thread {
+            let due = |hw: &HwQueue| self.pump_gate(*hw).due(now);
+            let hws = (0..self.hub.hctxs.len() as u16).map(HwQueue);
+            hws.filter(due).for_each(|hw| self.hub.lasting.host.wake_pump(hw));
+        }
+        for shard in &self.hub.shards {
+            let home = HwQueue(shard.first_hw);
+            if self.help_shard(shard, home, now) {
+                // The thread that changes the queue may come back late, or never.
+                self.wake_successor(shard);
+            }
+        }
+    }
+}
+
+impl<P> Engine<P> {
+    /// Makes every runner, pump and parked submitter look again: at staged I/Os, at work that was put off, and at
+    /// whether this is still the current queue.
+    fn reopen(&self) {
+        for shard in &self.hub.shards {
+            for id in &shard.submitters {
+                if !planted::is(Planted::ForgetsStaged) {
+                    shard.pending.set(id.0);
+                }
+                shard.asked.set(id.0);
+            }
+            let _ = self.gate(shard).kick();
+        }
+        for pump in &self.pumps {
+            let _ = pump.kick();
+        }
+        for (id, sender) in (0..).map(SubmitterId).zip(self.hub.lasting.senders.iter()) {
+            if sender.take_parked() {
+                self.hub.lasting.host.wake_submitter(id);
+            }
+        }
+        if self.hub.lasting.pump_mode == PumpMode::Thread {
+            (0..self.hub.hctxs.len() as u16)
+                .for_each(|hw| self.hub.lasting.host.wake_pump(HwQueue(hw)));
+        }
+    }
+}

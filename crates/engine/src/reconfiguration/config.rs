@@ -1,0 +1,141 @@
+//! The configuration from which a queue is built.
+
+use crate::dispatch::device::{DeviceQueue, DeviceShape};
+use crate::dispatch::pump_mode::PumpMode;
+use crate::reconfiguration::config_error::ConfigError;
+use crate::reconfiguration::plan::Plan;
+#[cfg(feature = "compare")]
+use crate::{Access, Modes};
+use crate::{GroupTree, Host, NoMerges, SharedTags, StatsMode};
+use blkmq_core::RequestId;
+use blkmq_sched::{Factory, Options, Scope, none};
+
+/// The configuration of a queue. Every field has a default, except `device` and `queues`.
+pub struct Config<P> {
+    /// The shape of the device, as it reports it.
+    pub device: DeviceShape,
+    /// Its hardware queues, as many as `device.hw_queues`.
+    pub queues: Vec<Box<dyn DeviceQueue<P>>>,
+    /// The policy.
+    pub scheduler: &'static Factory,
+    /// Its options.
+    pub options: Options,
+    /// One elevator for the queue or one per hardware queue; `None`: as the policy prefers.
+    pub scope: Option<Scope>,
+    /// Scheduler tags per hardware queue; `None`: twice the hardware depth, at most 256, and exactly the
+    /// hardware depth for `none`.
+    pub nr_requests: Option<u32>,
+    /// The scheduler tags that everything but sync reads may hold; `None`: all, unless the policy allows them less.
+    pub async_depth: Option<u32>,
+    /// The number of retries for a request that ends with [`EIO`](blkmq_core::IoError::IO) or
+    /// [`ETIMEDOUT`](blkmq_core::IoError::TIMED_OUT), before its submitters are told. A retry goes ahead of the
+    /// requests that its scheduler holds. 0, the default, leaves retries to the device; SCSI disks have 5.
+    pub retries: u8,
+    /// Access to the elevator.
+    #[cfg(feature = "compare")]
+    pub access: Access,
+    /// How requests are inserted, merged, dispatched and kicked: choices for comparison.
+    #[cfg(feature = "compare")]
+    pub modes: Modes,
+    /// Groups of owners, with limits, and with weights for schedulers that share by group.
+    pub groups: GroupTree,
+    /// How much is counted about groups, and when.
+    pub stats: StatsMode,
+    /// How much to merge.
+    pub nomerges: NoMerges,
+    /// Which threads pump.
+    pub pump: PumpMode,
+    /// The number of submitters that may be registered at once.
+    pub submitters: u16,
+    /// I/Os that each submitter may have in flight: its credit. Rounded up to a power of two.
+    pub depth: u32,
+    /// A set of tags that the queue shares with other queues; `None` for tags of its own. The set must have as many
+    /// tags as the device's `hw_queue_depth`, and the device shares them among its hardware queues or has only one.
+    pub tags: Option<SharedTags>,
+    /// The receiver of wake-ups.
+    pub host: Box<dyn Host>,
+}
+
+impl<P> Config<P> {
+    /// A queue around a device, with `none`, one submitter of depth 256, and no host to wake.
+    #[must_use]
+    pub fn new(device: DeviceShape, queues: Vec<Box<dyn DeviceQueue<P>>>) -> Self {
+        Self {
+            device,
+            queues,
+            scheduler: &none::FACTORY,
+            options: Options::defaults(none::FACTORY.attributes),
+            scope: None,
+            nr_requests: None,
+            async_depth: None,
+            retries: 0,
+            groups: GroupTree::default(),
+            stats: StatsMode::default(),
+            #[cfg(feature = "compare")]
+            access: Access::default(),
+            #[cfg(feature = "compare")]
+            modes: Modes::default(),
+            nomerges: NoMerges::default(),
+            pump: PumpMode::default(),
+            submitters: 1,
+            depth: 256,
+            tags: None,
+            host: Box::new(crate::NoHost),
+        }
+    }
+
+    /// With this policy and its default options.
+    #[must_use]
+    pub fn scheduler(mut self, factory: &'static Factory) -> Self {
+        self.scheduler = factory;
+        self.options = Options::defaults(factory.attributes);
+        self
+    }
+
+    /// The part that can be changed later.
+    pub(crate) fn plan(&self) -> Plan {
+        Plan {
+            scheduler: self.scheduler,
+            options: self.options.clone(),
+            scope: self.scope,
+            nr_requests: self.nr_requests,
+            async_depth: self.async_depth,
+            #[cfg(feature = "compare")]
+            access: self.access,
+            #[cfg(feature = "compare")]
+            modes: self.modes,
+            groups: self.groups.clone(),
+            stats: self.stats,
+            nomerges: self.nomerges,
+            retries: self.retries,
+            device: self.device,
+            hardware: self.device,
+        }
+    }
+
+    /// The effective scheduler depth (`spec/framework.md` section 3).
+    #[must_use]
+    pub fn effective_nr_requests(&self) -> u32 {
+        self.plan().effective_nr_requests()
+    }
+
+    pub(crate) fn validate(&self) -> Result<(), ConfigError> {
+        let given = self.queues.len();
+        if given == 0 || given != usize::from(self.device.hw_queues) {
+            return Err(ConfigError::Queues { wanted: self.device.hw_queues, given });
+        }
+        if let Some(tags) = &self.tags {
+            let fits = tags.depth() == self.device.hw_queue_depth
+                && (self.device.shared_tags || self.device.hw_queues == 1);
+            if !fits {
+                return Err(ConfigError::Tags { depth: tags.depth() });
+            }
+        }
+        let (submitters, depth) = (self.submitters, self.depth);
+        let bios = u64::from(submitters) * u64::from(depth).next_power_of_two();
+        if submitters == 0 || depth == 0 || bios >= RequestId::MAX_SLOTS.into() {
+            return Err(ConfigError::Submitters { submitters, depth });
+        }
+        self.plan().validate()
+    }
+}

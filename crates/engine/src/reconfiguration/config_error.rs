@@ -1,0 +1,131 @@
+//! The errors in a configuration or a plan.
+
+#[cfg(feature = "compare")]
+use crate::compare::modes::{self, Access};
+use crate::reconfiguration::bounds::{MAX_HW_QUEUE_DEPTH, MAX_NR_REQUESTS, MIN_NR_REQUESTS};
+use blkmq_core::LimitsError;
+use std::fmt;
+
+/// Why a queue could not be built.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum ConfigError {
+    /// The device's limits contradict themselves.
+    Limits(LimitsError),
+    /// The number of device queues given differs from that of the shape, or is zero.
+    Queues {
+        /// The number in the shape.
+        wanted: u16,
+        /// The number given.
+        given: usize,
+    },
+    /// `hw_queue_depth` is zero or too large.
+    HwQueueDepth(u32),
+    /// `nr_requests` is too large.
+    NrRequests(u32),
+    /// The set of tags is already used by as many queues as it was made for.
+    TagUsers,
+    /// The set of tags does not fit the device.
+    Tags {
+        /// Tags in the set.
+        depth: u32,
+    },
+    /// There are no submitters, or no credit, or more bios in all than can be numbered.
+    Submitters {
+        /// The number of submitters.
+        submitters: u16,
+        /// The credit of each.
+        depth: u32,
+    },
+    /// `async_depth` is zero, or there is no scheduler, so that it has no tags to divide.
+    AsyncDepth(u32),
+    /// A device cannot have a budget of zero.
+    Budget,
+    /// A limit of the plan is larger than the device's own.
+    BeyondDevice {
+        /// The name, as in [`Limits`](blkmq_core::Limits).
+        name: &'static str,
+        /// The limit in the plan.
+        asked: u32,
+        /// The device's own limit.
+        most: u32,
+    },
+    /// The device has no volatile cache, so there is nothing to flush.
+    NoWriteCache,
+    /// The device cannot do `FUA`.
+    NoFua,
+    /// A device cannot answer in no time.
+    Timeout,
+    /// The choice for an option does not go with the access.
+    #[cfg(feature = "compare")]
+    Mode {
+        /// The access.
+        access: Access,
+        /// `dispatch`, `insert` or `merge`.
+        option: &'static str,
+    },
+}
+
+impl fmt::Display for ConfigError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Limits(e) => e.fmt(f),
+            Self::Queues { wanted, given } => {
+                write!(
+                    f,
+                    "the device has {given} hardware queues and says it has {wanted}; at least 1"
+                )
+            }
+            Self::HwQueueDepth(n) => {
+                write!(f, "hw_queue_depth is {n}; accepted are 1 to {MAX_HW_QUEUE_DEPTH}")
+            }
+            Self::NrRequests(n) => write!(
+                f,
+                "nr_requests is {n}; accepted are up to {MAX_NR_REQUESTS} (below {MIN_NR_REQUESTS} is raised to it)"
+            ),
+            Self::TagUsers => f.write_str("the set of tags is used by as many queues as it was made for"),
+            Self::Tags { depth } => write!(
+                f,
+                "a set of {depth} tags takes a device of that hw_queue_depth, with one hardware queue or \
+                 shared_tags"
+            ),
+            Self::Submitters { submitters, depth } => write!(
+                f,
+                "{submitters} submitters with a depth of {depth}; both must be at least 1 and their product \
+                 below 16 million"
+            ),
+            Self::AsyncDepth(n) => write!(
+                f,
+                "async_depth is {n}; it must be at least 1, and takes a scheduler other than none"
+            ),
+            Self::Budget => {
+                f.write_str("a device with a budget of 0 could never be given a request")
+            }
+            Self::BeyondDevice { name, asked, most } => {
+                write!(f, "{name} is {asked}; the device takes at most {most}")
+            }
+            Self::NoWriteCache => {
+                f.write_str("the device has no volatile write cache: it can only write through")
+            }
+            Self::NoFua => f.write_str("the device cannot do FUA; a flush must follow instead"),
+            Self::Timeout => f.write_str(
+                "with a timeout of 0 every request would time out; 30 s is usual, and u64::MAX is for ever",
+            ),
+            #[cfg(feature = "compare")]
+            Self::Mode { access, option } => {
+                let accepted = modes::accepted(*access, option).join(", ");
+                write!(
+                    f,
+                    "this {option} does not go with access={access}; accepted: {accepted}"
+                )
+            }
+        }
+    }
+}
+
+impl std::error::Error for ConfigError {}
+
+impl From<LimitsError> for ConfigError {
+    fn from(e: LimitsError) -> Self {
+        Self::Limits(e)
+    }
+}

@@ -1,0 +1,139 @@
+//! The shared state of one hardware queue: its driver tags, and the words by which its pump tells elevators and
+//! waiting threads its state.
+//!
+//! The pump owns the device side (`dispatch/pump.rs`).
+
+use crate::shared::stats::PumpCounters;
+use crate::shared::tags::Tags;
+use crate::sync::{Arc, AtomicBool, AtomicU8, AtomicU64, Ordering, Restart};
+use blkmq_core::Instant;
+use crossbeam_utils::CachePadded;
+
+/// The divisor of the busy average: the old value has the weight of this less one.
+const EWMA_WEIGHT: u8 = 8;
+/// A busy dispatch adds this, before the division.
+const EWMA_FACTOR: u8 = 16;
+
+pub(crate) struct Hctx {
+    pub(crate) tags: Tags,
+    pub(crate) restart: CachePadded<Restart>,
+    status: CachePadded<PumpStatus>,
+    pub(crate) counters: Arc<CachePadded<PumpCounters>>,
+}
+
+/// The state of a pump: written by the pump, read by runners and waiting threads.
+struct PumpStatus {
+    busy: DispatchBusy,
+    /// Requests that the device refused wait in the pump: none may overtake them.
+    stuck: AtomicBool,
+    /// The device holds requests, and signals through its descriptor when some are finished.
+    signals: AtomicBool,
+    /// Nanoseconds; `u64::MAX` for none.
+    next_event: AtomicU64,
+}
+
+/// The exponential average of "the device had no room" (`spec/framework.md` 8.2). Only zero or not matters.
+#[derive(Default)]
+pub(crate) struct DispatchBusy(AtomicU8);
+
+impl DispatchBusy {
+    /// Notes how a dispatch ended. One writer at a time.
+    #[inline]
+    pub(crate) fn note(&self, busy: bool) {
+        let old = self.0.load(Ordering::Relaxed);
+        if old != 0 || busy {
+            let new = (old * (EWMA_WEIGHT - 1) + if busy { EWMA_FACTOR } else { 0 }) / EWMA_WEIGHT;
+            self.0.store(new, Ordering::Relaxed);
+        }
+    }
+
+    pub(crate) fn get(&self) -> u8 {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+impl Hctx {
+    pub(crate) fn new(tags: Tags, counters: Arc<CachePadded<PumpCounters>>) -> Self {
+        Self {
+            tags,
+            restart: CachePadded::new(Restart::new()),
+            status: CachePadded::new(PumpStatus {
+                busy: DispatchBusy::default(),
+                stuck: AtomicBool::new(false),
+                signals: AtomicBool::new(false),
+                next_event: AtomicU64::new(u64::MAX),
+            }),
+            counters,
+        }
+    }
+
+    pub(crate) fn busy(&self) -> &DispatchBusy {
+        &self.status.busy
+    }
+
+    /// Do requests that the device refused wait in the pump?
+    #[inline]
+    pub(crate) fn is_stuck(&self) -> bool {
+        self.status.stuck.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn set_stuck(&self, stuck: bool) {
+        if self.is_stuck() != stuck {
+            self.status.stuck.store(stuck, Ordering::Release);
+        }
+    }
+
+    /// Does the device hold requests, so that a look may find some finished, while no thread needs to stay awake for
+    /// it? A hint: a sleeping thread watches the device's descriptor in any case.
+    #[inline]
+    pub(crate) fn signals(&self) -> bool {
+        self.status.signals.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn set_signals(&self, signals: bool) {
+        if self.signals() != signals {
+            self.status.signals.store(signals, Ordering::Relaxed);
+        }
+    }
+
+    /// The time at which the pump next has work without a kick: an event of the device, or a timeout of a request
+    /// there.
+    #[inline]
+    pub(crate) fn next_event(&self) -> Option<Instant> {
+        match self.status.next_event.load(Ordering::Acquire) {
+            u64::MAX => None,
+            ns => Some(Instant::from_nanos(ns)),
+        }
+    }
+
+    pub(crate) fn set_next_event(&self, at: Option<Instant>) {
+        let ns = at.map_or(u64::MAX, Instant::as_nanos);
+        if self.status.next_event.load(Ordering::Relaxed) != ns {
+            self.status.next_event.store(ns, Ordering::Release);
+        }
+    }
+}
+
+#[cfg(all(test, not(loom), not(shuttle)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn s16_05_ewma_rises_and_decays_as_specified() {
+        let busy = DispatchBusy::default();
+        let mut up = vec![busy.get()];
+        for _ in 0..9 {
+            busy.note(true);
+            up.push(busy.get());
+        }
+        assert_eq!(up, [0, 2, 3, 4, 5, 6, 7, 8, 9, 9]);
+        let mut down = Vec::new();
+        for _ in 0..8 {
+            busy.note(false);
+            down.push(busy.get());
+        }
+        assert_eq!(down, [7, 6, 5, 4, 3, 2, 1, 0]);
+        busy.note(false);
+        assert_eq!(busy.get(), 0);
+    }
+}

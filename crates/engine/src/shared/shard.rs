@@ -1,0 +1,42 @@
+//! The words that the threads of one elevator share. The elevator itself is behind a gate of the engine.
+
+#[cfg(feature = "compare")]
+use crate::compare::words::ShardModes;
+use crate::shared::stats::ElevatorCounters;
+use crate::submission::follow::Lead;
+use crate::sync::{Arc, Pending, Sleepers};
+use blkmq_core::SubmitterId;
+use crossbeam_utils::CachePadded;
+
+/// The words of one elevator.
+pub(crate) struct Shard {
+    /// Submitters that staged bios since their rings were last drained, and the leader: the submitter that has been
+    /// running the elevator lately.
+    pub(crate) pending: Pending<Lead>,
+    /// Submitters that asked for an I/O to be cancelled. Apart from `pending`, so that a pass which finds no ask has
+    /// only read a line that is not written.
+    pub(crate) asked: Pending,
+    /// How many of the submitters sleep.
+    pub(crate) sleepers: Sleepers,
+    /// The words of the comparison modes.
+    #[cfg(feature = "compare")]
+    pub(crate) modes: ShardModes,
+    pub(crate) submitters: Box<[SubmitterId]>,
+    pub(crate) index: u16,
+    pub(crate) first_hw: u16,
+    pub(crate) hw_queues: u16,
+    pub(crate) counters: Arc<CachePadded<ElevatorCounters>>,
+}
+
+impl Shard {
+    /// The leader: the submitter that has been running the elevator lately.
+    #[inline]
+    pub(crate) fn lead(&self) -> &Lead {
+        self.pending.beside()
+    }
+
+    /// The hardware queues that this elevator serves.
+    pub(crate) fn hws(&self) -> std::ops::Range<u16> {
+        self.first_hw..self.first_hw + self.hw_queues
+    }
+}

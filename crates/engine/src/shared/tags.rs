@@ -1,0 +1,248 @@
+//! The driver tags of a hardware queue: its own, those of all hardware queues of its queue, or those of several
+//! queues ([`SharedTags`]), as the disks behind one host adapter share its commands.
+//!
+//! An elevator that finds no tag registers, and is kicked when tags come back. Where several queues share a set, the
+//! queue registers with the set, and its elevators register with the queue. A queue that returns tags may have to
+//! call another one; like every call out of the engine, it does so when it holds no run and no lock.
+
+use crate::dispatch::duties::Duties;
+use crate::sync::{
+    Arc, FairShare, Mutex, MutexGuard, Pending, PoisonError, TagBatch, TagSet, TagSetShape, Weak,
+};
+use blkmq_core::{Instant, Tag};
+use std::fmt;
+
+/// The most queues that can share a set of tags.
+pub const MAX_TAG_USERS: u16 = 256;
+
+/// A set of driver tags for several queues, each of which may have its fair share of it (`spec/framework.md` section
+/// 3.1): with five busy queues and 32 tags, seven each. Queues that have used no tag for a while are not counted.
+/// Clones are the same set.
+///
+/// To be given to each queue with [`Config::tags`](crate::Config::tags). All hardware queues of all these queues take
+/// their tags from this set, so no two requests at their devices have the same one.
+#[derive(Clone)]
+pub struct SharedTags(Arc<Set>);
+
+struct Set {
+    tags: Arc<TagSet>,
+    seats: Mutex<Vec<Seat>>,
+    /// Queues that are to be called because tags came back.
+    owed: Pending,
+}
+
+/// The place of one queue in the set.
+enum Seat {
+    Free,
+    /// Kept for a queue that is being built.
+    Reserved,
+    Taken(Weak<dyn Member>),
+}
+
+/// A queue, as the other queues that share its tags see it.
+pub(crate) trait Member: Send + Sync {
+    /// Tags have come back for which the queue has registered.
+    fn tags_came_back(&self);
+}
+
+impl fmt::Debug for SharedTags {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SharedTags").field("depth", &self.depth()).finish_non_exhaustive()
+    }
+}
+
+impl PartialEq for SharedTags {
+    fn eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+}
+
+impl SharedTags {
+    /// `depth` tags for up to `queues` queues at a time.
+    ///
+    /// # Panics
+    /// If the depth is 0 or above [`MAX_HW_QUEUE_DEPTH`](crate::MAX_HW_QUEUE_DEPTH), or there are no queues or more
+    /// than [`MAX_TAG_USERS`].
+    #[must_use]
+    pub fn new(depth: u32, queues: u16) -> Self {
+        assert!((1..=crate::MAX_HW_QUEUE_DEPTH).contains(&depth), "{depth} is no number of tags");
+        assert!((1..=MAX_TAG_USERS).contains(&queues), "{queues} is no number of queues");
+        let shape = TagSetShape { users: queues, ..TagSetShape::new(depth, queues) };
+        Self(Arc::new(Set {
+            tags: Arc::new(TagSet::new(&shape)),
+            seats: Mutex::new((0..queues).map(|_| Seat::Free).collect()),
+            owed: Pending::new(queues),
+        }))
+    }
+
+    /// Tags in all.
+    #[must_use]
+    pub fn depth(&self) -> u32 {
+        self.0.tags.depth()
+    }
+
+    /// Tags in use by all queues.
+    #[must_use]
+    pub fn in_use(&self) -> u32 {
+        self.0.tags.in_use()
+    }
+
+    /// The tags that each counted queue may have at present; `None` while no queue is counted.
+    #[must_use]
+    pub fn share(&self) -> Option<u32> {
+        self.0.tags.fair_share().and_then(FairShare::limit)
+    }
+
+    fn seats(&self) -> MutexGuard<'_, Vec<Seat>> {
+        self.0.seats.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Reserves a place for a queue, if one is free.
+    pub(crate) fn reserve(&self) -> Option<Membership> {
+        let mut seats = self.seats();
+        let user = seats.iter().position(|seat| matches!(seat, Seat::Free))?;
+        seats[user] = Seat::Reserved;
+        // At most 256.
+        Some(Membership { tags: self.clone(), user: user as u16 })
+    }
+
+    /// How many more queues can join.
+    #[must_use]
+    pub fn room(&self) -> usize {
+        self.seats().iter().filter(|seat| matches!(seat, Seat::Free)).count()
+    }
+
+    /// Calls the queues that are owed a call. The caller holds no run and no lock.
+    fn call(&self) {
+        self.0.owed.take(|user| {
+            let member = match &self.seats()[usize::from(user)] {
+                Seat::Taken(member) => member.upgrade(),
+                Seat::Free | Seat::Reserved => None,
+            };
+            if let Some(member) = member {
+                member.tags_came_back();
+            }
+        });
+    }
+}
+
+/// A queue's place in a shared set. The place is free again when this is dropped.
+pub(crate) struct Membership {
+    pub(crate) tags: SharedTags,
+    pub(crate) user: u16,
+}
+
+impl Membership {
+    /// The queue has been built and may be called.
+    pub(crate) fn take(&self, queue: Weak<dyn Member>) {
+        self.tags.seats()[usize::from(self.user)] = Seat::Taken(queue);
+    }
+}
+
+impl Drop for Membership {
+    fn drop(&mut self) {
+        self.tags.seats()[usize::from(self.user)] = Seat::Free;
+        let Set { tags, owed, .. } = &*self.tags.0;
+        tags.deactivate(self.user, &mut |user| owed.set(user));
+        self.tags.call();
+    }
+}
+
+/// A hardware queue's access to its driver tags.
+#[derive(Clone)]
+pub(crate) struct Tags {
+    set: Arc<TagSet>,
+    among: Among,
+}
+
+/// The others that take tags of the same set.
+#[derive(Clone)]
+enum Among {
+    /// None.
+    Nobody,
+    /// The other hardware queues of the queue; elevators register by their numbers.
+    Hctxs,
+    /// Other queues; the number of this queue is `user`.
+    Queues { tags: SharedTags, user: u16 },
+}
+
+impl Tags {
+    /// Tags of one hardware queue, or of all if they share them.
+    pub(crate) fn new(depth: u32, shards: u16, shared: bool) -> Self {
+        let set = Arc::new(TagSet::new(&TagSetShape::new(depth, shards)));
+        Self { set, among: if shared { Among::Hctxs } else { Among::Nobody } }
+    }
+
+    /// Tags of a set that other queues use too.
+    pub(crate) fn of(tags: &SharedTags, user: u16) -> Self {
+        Self { set: Arc::clone(&tags.0.tags), among: Among::Queues { tags: tags.clone(), user } }
+    }
+
+    /// Tags in use by this hardware queue and those that share its tags. Of a set for several queues, the tags that
+    /// this queue holds.
+    pub(crate) fn in_use(&self) -> u32 {
+        match &self.among {
+            Among::Nobody | Among::Hctxs => self.set.in_use(),
+            Among::Queues { user, .. } => {
+                self.set.fair_share().expect("they are divided").held(*user)
+            }
+        }
+    }
+
+    /// Takes up to `want` tags. `hint` is where the last ones were found.
+    #[inline]
+    pub(crate) fn get_batch(&self, hint: &mut u32, want: u32) -> Option<TagBatch> {
+        match &self.among {
+            Among::Nobody | Among::Hctxs => self.set.get_batch(hint, want),
+            Among::Queues { user, .. } => self.set.get_batch_for(*user, hint, want),
+        }
+    }
+
+    /// Registers the elevator `shard` to be kicked when others return tags: in the set, or in `waiting` if other queues
+    /// use the set too. The caller tries once more afterwards.
+    #[cold]
+    pub(crate) fn wait(&self, shard: u16, waiting: &Pending, now: Instant) {
+        match &self.among {
+            Among::Nobody => {}
+            Among::Hctxs => self.set.wait(shard),
+            Among::Queues { tags, user } => {
+                waiting.set(shard);
+                self.set.wait(*user);
+                // Perhaps only this queue's share is used up, and the shares of idle queues are unused.
+                self.set.deactivate_idle(now, &mut |user| tags.0.owed.set(user));
+            }
+        }
+    }
+
+    /// Returns tags. `waiting` are the elevators of this queue that wait for tags which other queues share.
+    #[inline]
+    pub(crate) fn put(&self, back: &[Tag], waiting: &Pending, duties: &mut Duties) {
+        match &self.among {
+            Among::Nobody | Among::Hctxs => self.set.put(back, &mut |shard| duties.kick(shard)),
+            Among::Queues { tags, user } => self.set.put(back, &mut |other| {
+                if other == *user {
+                    waiting.take(|shard| duties.kick(shard));
+                } else {
+                    tags.0.owed.set(other);
+                }
+            }),
+        }
+    }
+
+    /// Returns the tag of a request that was at the device when its queue ended.
+    pub(crate) fn put_abandoned(&self, back: Tag) {
+        if let Among::Queues { tags, .. } = &self.among {
+            self.set.put(&[back], &mut |other| tags.0.owed.set(other));
+        }
+    }
+
+    /// Calls other queues, if any are owed a call.
+    #[inline]
+    pub(crate) fn call_others(&self) {
+        if let Among::Queues { tags, .. } = &self.among
+            && tags.0.owed.any()
+        {
+            tags.call();
+        }
+    }
+}

@@ -1,0 +1,47 @@
+//! The end of a submitter: the I/Os that it has not sent are cancelled, and its parts go back to the queue, where
+//! they stay until the I/Os in flight are done (`seats.rs`).
+
+use super::Submitter;
+use blkmq_core::{IoError, IoResult};
+
+impl<P> Submitter<P> {
+    /// Ends the I/Os in the plug and those that the limits of groups hold back, with `result`. Their completions are
+    /// this submitter's own, so no thread has to be woken.
+    pub(super) fn end_private(&mut self, result: IoResult) {
+        let lasting = &self.q.hub.lasting;
+        let Some(parts) = &self.parts else { return };
+        let sender = &lasting.senders[usize::from(parts.id.0)];
+        for proto in self.plug.drain().chain(self.throttle.drain()) {
+            let mut rest = Some(proto.bio);
+            while let Some(head) = rest {
+                let (bio, behind) = lasting.table.split_first(head);
+                let _ = sender.send_one(bio, result);
+                rest = behind;
+            }
+        }
+    }
+}
+
+impl<P> Drop for Submitter<P> {
+    fn drop(&mut self) {
+        self.end_private(Err(IoError::CANCELLED));
+        let Some(mut parts) = self.parts.take() else { return };
+        let lasting = &self.q.hub.lasting;
+        // A pass over its plug that was cut short has staged bios that runners do not see yet.
+        parts.staging.publish();
+        // A thread that unwinds may have been about to sleep.
+        parts.receiver.cancel_park();
+        if std::mem::take(&mut self.is_counted) {
+            self.q.hub.shards[self.shard].sleepers.get_up();
+        }
+        while let Some(payload) = parts.pop(&lasting.table) {
+            drop(payload);
+        }
+        let leaves_some = !parts.is_whole();
+        lasting.seats.put(parts);
+        if leaves_some {
+            // A sleeping thread may count on this one.
+            self.q.wake_successor(&self.q.hub.shards[self.shard]);
+        }
+    }
+}

@@ -1,0 +1,101 @@
+//! The second step of an I/O: the plug is sent, in the queue as it is now. And the work of a thread that waits.
+
+use super::Submitter;
+use super::push::plain_sizes;
+use crate::dispatch::drive::Caller;
+use crate::planted::{self, Planted};
+use crate::submission::follow::Follow;
+use crate::submission::staging::Own;
+use blkmq_core::Instant;
+
+impl<P: Send> Submitter<P> {
+    /// Sends the plug: straight into the elevator if that is free, else into staging, where the runner finds it. Runs
+    /// elevator and pumps inline as far as work is due.
+    pub fn flush(&mut self, now: Instant) {
+        if self.plug.is_empty() {
+            return;
+        }
+        self.flush_plug(now);
+    }
+
+    fn flush_plug(&mut self, now: Instant) {
+        self.catch_up();
+        if self.is_poisoned() {
+            self.end_all(now);
+            return;
+        }
+        let q = &*self.q;
+        let shard = &q.hub.shards[self.shard];
+        let parts = self.parts.as_mut().expect("parts are there until the submitter is dropped");
+        let own = Own { id: parts.id, plug: &mut self.plug, staging: &mut parts.staging };
+        let by = Caller { id: Some(own.id), now, home: parts.hw, tally: &self.tally };
+        q.submit(shard, by, own, &mut self.follow);
+        // After the staged bios, if any, were marked, which is a full fence (`sync/control.rs`).
+        if !self.is_current() && !planted::is(Planted::ForgetsVersion) {
+            self.show_staged(now);
+        }
+    }
+
+    /// Does the work that is due by `now`: an owed pass over the elevator, turns of pumps that have requests to
+    /// finish.
+    pub fn poll(&mut self, now: Instant) {
+        if self.throttle.is_due(now) {
+            self.let_go(now);
+            self.flush(now);
+        }
+        self.catch_up();
+        if self.is_poisoned() {
+            self.end_all(now);
+            return;
+        }
+        let (id, hw) = (self.id(), self.hw());
+        let q = &*self.q;
+        let shard = &q.hub.shards[self.shard];
+        let by = Caller { id: Some(id), now, home: hw, tally: &self.tally };
+        if q.poll(shard, by, &mut self.follow) && self.in_flight() == 0 {
+            // As in `reap`: this thread may leave behind work that it ran for others.
+            q.wake_successor(shard);
+        }
+    }
+
+    /// Is the queue that this submitter knows the current one?
+    #[inline]
+    pub(super) fn is_current(&self) -> bool {
+        self.q.hub.version == self.q.hub.lasting.control.version()
+    }
+
+    /// Takes up the current queue.
+    #[inline]
+    pub(super) fn catch_up(&mut self) {
+        if !self.is_current() {
+            self.take_up();
+        }
+    }
+
+    #[cold]
+    fn take_up(&mut self) {
+        self.q = self.root.current();
+        self.shard = self.q.hub.shard_of(self.hw());
+        self.follow = Follow::new(self.id(), self.q.hub.shards[self.shard].lead());
+        self.plain = plain_sizes(&self.q.hub.limits);
+        if self.q.hub.lasting.control.is_poisoned() {
+            self.notice_poison();
+        }
+    }
+
+    /// The queue was rebuilt while this submitter used it: its staged bios and asks may not have been seen.
+    #[cold]
+    pub(super) fn show_staged(&mut self, now: Instant) {
+        self.take_up();
+        if self.is_poisoned() {
+            self.end_all(now);
+            return;
+        }
+        let id = self.id();
+        let shard = self.shard();
+        shard.pending.set(id.0);
+        shard.asked.set(id.0);
+        let _ = self.q.gate(shard).kick();
+        self.poll(now);
+    }
+}

@@ -1,0 +1,59 @@
+//! Parking: an idle thread may sleep once it has announced that and looked for work again.
+//!
+//! The host decides how a thread sleeps and how it is woken; `dispatch/drive/wake.rs` decides which thread to wake.
+
+use super::Submitter;
+use crate::sync::{Ordering, fence};
+use blkmq_core::Instant;
+
+impl<P: Send> Submitter<P> {
+    /// May the thread park? If so it must, until [`Host::wake_submitter`](crate::Host::wake_submitter) names it or
+    /// [`next_deadline`](Self::next_deadline) passes, and then call [`unpark`](Self::unpark). Not allowed while there
+    /// is anything to reap, to do, or to flush.
+    #[must_use]
+    pub fn prepare_park(&mut self, now: Instant) -> bool {
+        self.rise();
+        self.catch_up();
+        if self.is_poisoned() {
+            return false;
+        }
+        let to_do = !self.plug.is_empty() || self.throttle.is_due(now);
+        if to_do || self.parts().receiver.reaches(1) {
+            return false;
+        }
+        self.shard().sleepers.lie_down();
+        self.is_counted = true;
+        let mut parks = self.parts().receiver.prepare_park();
+        if parks {
+            // Pairs with `find_parked`. This thread sets the marks and then looks for due work; the other thread does
+            // it the other way round, so one of them sees the other. The same holds for a thread that rebuilds the
+            // queue.
+            fence(Ordering::SeqCst);
+            self.q.delegate_expired(self.shard(), now);
+            parks = self.is_current() && !self.q.is_due(self.shard(), now);
+        }
+        if !parks {
+            self.unpark();
+        }
+        parks
+    }
+
+    /// To be called after parking, however it ended.
+    pub fn unpark(&mut self) {
+        self.parts().receiver.cancel_park();
+        self.rise();
+    }
+
+    /// Leaves the shard's sleepers.
+    fn rise(&mut self) {
+        if std::mem::take(&mut self.is_counted) {
+            self.shard().sleepers.get_up();
+        }
+    }
+
+    /// The next time at which this submitter has work due without a wake-up, and should poll.
+    #[must_use]
+    pub fn next_deadline(&self) -> Option<Instant> {
+        [self.q.deadline(self.shard()), self.throttle.deadline()].into_iter().flatten().min()
+    }
+}

@@ -1,0 +1,218 @@
+//! The first step of an I/O: it is checked against the limits of the device, gets a cell, and goes into the plug.
+
+use super::Submitter;
+use crate::elevator::merge::NoMerges;
+use crate::shared::slots::{Bio, Claim};
+use crate::submission::io::{Io, Refusal, Refused};
+use crate::submission::plugged::PluggedRequest;
+use blkmq_core::{Instant, IoMeta, Limits, Op, Payload, SECTOR_SIZE};
+
+/// The most sectors of each operation that need no further check, wherever they are.
+pub(super) fn plain_sizes(limits: &Limits) -> [u32; 5] {
+    let segment = limits.max_segment_size / SECTOR_SIZE;
+    let mut plain = [0; 5];
+    for op in [Op::Read, Op::Write, Op::Discard, Op::WriteZeroes] {
+        let one_segment = if matches!(op, Op::Read | Op::Write) { segment } else { u32::MAX };
+        plain[op as usize] = limits.max_whole_sectors(op).min(one_segment);
+    }
+    plain
+}
+
+impl<P: Payload> Submitter<P> {
+    /// Takes an I/O into the plug, merging it with the newest one there if they fit. Flushes the plug first when it
+    /// is full. An I/O that the device does not take whole goes in as several bios, each under the same rules, of
+    /// which only the last may merge. A bare flush that the device does not need is not plugged but completed.
+    ///
+    /// # Errors
+    /// Returns the I/O, and has taken nothing of it, if there is no credit for it or the device could not take it.
+    #[inline]
+    pub fn push(&mut self, now: Instant, io: Io<P>) -> Result<(), Refused<P>> {
+        if P::WRITE_ONLY && io.op == Op::Read {
+            return Err(Refused::new(io, Refusal::WriteOnly));
+        }
+        if self.is_plain(io.op, io.sector, io.sectors) {
+            self.push_whole(now, io, 1)
+        } else {
+            self.push_large(now, io)
+        }
+    }
+
+    #[inline(always)]
+    fn push_whole(&mut self, now: Instant, io: Io<P>, segments: u16) -> Result<(), Refused<P>> {
+        let parts = self.parts.as_mut().expect("parts are there until the submitter is dropped");
+        let hw = parts.hw;
+        let Io { sector, sectors, owner, cookie, .. } = io;
+        let claim = Claim { sector, sectors, owner, cookie };
+        let bio = match self.q.hub.lasting.table.claim(&mut parts.credit, claim, io.payload) {
+            Ok(bio) => bio,
+            Err(payload) => {
+                let why = Refusal::NoCredit { depth: self.depth };
+                return Err(Refused::new(Io { payload, ..io }, why));
+            }
+        };
+        let meta = IoMeta {
+            sector: io.sector,
+            sectors: io.sectors,
+            owner: io.owner,
+            group: io.group,
+            arrived: now,
+            segments,
+            hw,
+            ioprio: io.ioprio,
+            op: io.op,
+            flags: io.flags.without(self.q.hub.meaningless),
+            write_hint: io.write_hint,
+        };
+        self.enqueue(now, meta, bio);
+        Ok(())
+    }
+
+    /// Pushes flushes and large I/Os, which have several segments or are not taken whole; refuses invalid ones.
+    #[cold]
+    #[inline(never)]
+    fn push_large(&mut self, now: Instant, io: Io<P>) -> Result<(), Refused<P>> {
+        if self.is_poisoned() {
+            return Err(Refused::new(io, Refusal::Poisoned));
+        }
+        if io.op == Op::Flush {
+            return if self.q.hub.needs_no_flush {
+                self.answer_flush(io)
+            } else {
+                self.push_whole(now, io, 1)
+            };
+        }
+        if let Err(why) = self.check(io.op, io.sector, io.sectors) {
+            return Err(Refused::new(io, why));
+        }
+        // All parts are cut by one set of limits, even if the plug is flushed between two of them and the queue has
+        // other limits by then.
+        let limits = self.q.hub.limits;
+        if limits.first_part(io.op, io.sector, io.sectors) == io.sectors {
+            let segments = segments(&limits, io.op, io.sectors);
+            return self.push_whole(now, io, segments);
+        }
+        let Io { op, flags, owner, group, ioprio, write_hint, cookie, .. } = io;
+        let credit = (self.depth, self.depth - self.in_flight());
+        let count = self.splits.divide(&limits, io, credit)?;
+        self.tally.splits.add(u64::from(count - 1));
+        while let Some(part) = self.splits.next_part() {
+            let (sector, sectors) = (part.sector, part.sectors);
+            let q = &*self.q;
+            let parts =
+                self.parts.as_mut().expect("parts are there until the submitter is dropped");
+            let claim = Claim { sector, sectors, owner, cookie };
+            let bio = q.hub.lasting.table.claim(&mut parts.credit, claim, part.payload);
+            let mut bio = bio.unwrap_or_else(|_| unreachable!("there is credit for every part"));
+            self.splits.placed(part.number, q.hub.lasting.table.mark_part(&mut bio));
+            let meta = IoMeta {
+                sector,
+                sectors,
+                owner,
+                group,
+                arrived: now,
+                segments: segments(&limits, op, sectors),
+                hw: parts.hw,
+                ioprio,
+                op,
+                // FUA and PREFLUSH apply to every part. Each part is written by itself, so each must be durable
+                // before the I/O completes, and each must wait for the flush, which it would otherwise overtake.
+                flags: flags.without(q.hub.meaningless) | part.flags,
+                write_hint,
+            };
+            self.enqueue(now, meta, bio);
+        }
+        Ok(())
+    }
+}
+
+impl<P: Send> Submitter<P> {
+    /// Is this an ordinary I/O: valid, in one segment, and taken whole?
+    #[inline]
+    fn is_plain(&self, op: Op, sector: u64, sectors: u32) -> bool {
+        let limits = &self.q.hub.limits;
+        let mask = u64::from(limits.logical_block_size / SECTOR_SIZE - 1);
+        let most = limits.within_chunk(sector, self.plain[op as usize]);
+        (sector | u64::from(sectors)) & mask == 0
+            // Neither zero nor too many.
+            && sectors.wrapping_sub(1) < most
+            && sector.checked_add(sectors.into()).is_some_and(|end| end <= limits.capacity)
+    }
+
+    /// Is the I/O valid, whole or in parts?
+    fn check(&self, op: Op, sector: u64, sectors: u32) -> Result<(), Refusal> {
+        let limits = &self.q.hub.limits;
+        let mask = u64::from(limits.logical_block_size / SECTOR_SIZE - 1);
+        if sectors == 0 || (sector | u64::from(sectors)) & mask != 0 {
+            return Err(Refusal::Misaligned { block: limits.logical_block_size });
+        }
+        if limits.max_sectors_of(op) == 0 {
+            return Err(Refusal::Unsupported(op));
+        }
+        if sector.checked_add(sectors.into()).is_none_or(|end| end > limits.capacity) {
+            return Err(Refusal::OutOfRange { capacity: limits.capacity });
+        }
+        Ok(())
+    }
+
+    /// Puts a bio into the plug. Inlined by force: it is most of a push, and the calls from the rare paths must not
+    /// make it a function call there.
+    #[inline(always)]
+    fn enqueue(&mut self, now: Instant, meta: IoMeta, bio: Bio) {
+        self.tally.submitted.add(1);
+        if self.q.hub.lasting.meters.any() || !self.throttle.is_empty() {
+            self.enqueue_metered(now, PluggedRequest { meta, bio, bios: 1 });
+        } else {
+            self.plug(now, meta, bio);
+        }
+    }
+
+    #[inline(always)]
+    pub(super) fn plug(&mut self, now: Instant, meta: IoMeta, bio: Bio) {
+        let proto = PluggedRequest { meta, bio, bios: 1 };
+        if let Some(kind) = self.plug.fits(&self.q.hub.limits, self.q.hub.nomerges, &proto.meta) {
+            self.plug.merge(&self.q.hub.lasting.table, kind, proto);
+            self.tally.plug_merges.add(1);
+            return;
+        }
+        #[cfg(feature = "compare")]
+        if self.q.is_locked() {
+            return self.push_locked(now, proto);
+        }
+        self.make_room(now);
+        self.plug.append(proto);
+    }
+
+    /// A bare flush for a device that needs none.
+    #[cold]
+    fn answer_flush(&mut self, io: Io<P>) -> Result<(), Refused<P>> {
+        let parts = self.parts.as_mut().expect("parts are there until the submitter is dropped");
+        let claim = Claim { sector: 0, sectors: 0, owner: io.owner, cookie: io.cookie };
+        match self.q.hub.lasting.table.claim(&mut parts.credit, claim, io.payload) {
+            Ok(bio) => {
+                self.tally.submitted.add(1);
+                self.tally.needless_flushes.add(1);
+                let id = parts.id;
+                if self.q.hub.lasting.senders[usize::from(id.0)].send_one(bio, Ok(())) {
+                    self.q.wake(&[id]);
+                }
+                Ok(())
+            }
+            Err(payload) => {
+                let why = Refusal::NoCredit { depth: self.depth };
+                Err(Refused::new(Io { payload, ..io }, why))
+            }
+        }
+    }
+
+    #[inline]
+    pub(super) fn make_room(&mut self, now: Instant) {
+        if self.plug.must_flush(self.q.hub.nomerges != NoMerges::None) {
+            self.flush(now);
+        }
+    }
+}
+
+/// Segments of a bio that the device takes whole.
+fn segments(limits: &Limits, op: Op, sectors: u32) -> u16 {
+    u16::try_from(limits.segments(op, sectors)).expect("no more than the limit, which fits")
+}

@@ -1,0 +1,99 @@
+//! The environment of a watched policy: passes every call on, and remembers the answers that the policy got.
+//!
+//! Only answers that can change the policy's decisions are remembered: whether it got a token, and values and levels
+//! that differ from the previous ones.
+
+use blkmq_core::Instant;
+use blkmq_sched::{Note, PolicyEnv, StatsLevel};
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+
+/// An answer that a policy got from its environment.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Heard {
+    /// The policy asked for a token.
+    Token {
+        /// The pool.
+        pool: u32,
+        /// Did it get a token?
+        there: bool,
+    },
+    /// A value differs from the one that the policy last read; at the first read, from 0.
+    Value {
+        /// The index of the value.
+        index: u32,
+        /// The value.
+        value: u64,
+    },
+    /// The level of statistics about groups differs from the previous one; off at first.
+    Level(StatsLevel),
+    /// The queue was frozen, or no longer frozen, when the policy last asked; not frozen at first.
+    Draining(bool),
+}
+
+/// A policy's knowledge of its environment, and the new answers since the last `take`.
+#[derive(Default)]
+pub(crate) struct Memory {
+    values: RefCell<BTreeMap<usize, u64>>,
+    level: Cell<StatsLevel>,
+    draining: Cell<bool>,
+    heard: RefCell<Vec<Heard>>,
+}
+
+impl Memory {
+    /// The answers since the last call.
+    pub(crate) fn take(&self) -> Vec<Heard> {
+        self.heard.take()
+    }
+}
+
+/// An environment with a memory of its answers.
+pub(crate) struct Spied<'a> {
+    pub(crate) env: &'a dyn PolicyEnv,
+    pub(crate) memory: &'a Memory,
+}
+
+impl PolicyEnv for Spied<'_> {
+    fn take(&self, pool: usize) -> bool {
+        let there = self.env.take(pool);
+        self.memory.heard.borrow_mut().push(Heard::Token { pool: pool as u32, there });
+        there
+    }
+
+    fn count(&self, counter: usize) {
+        self.env.count(counter);
+    }
+
+    fn value(&self, index: usize) -> u64 {
+        let value = self.env.value(index);
+        let known = self.memory.values.borrow_mut().insert(index, value).unwrap_or(0);
+        if known != value {
+            self.memory.heard.borrow_mut().push(Heard::Value { index: index as u32, value });
+        }
+        value
+    }
+
+    fn review_by(&self, at: Instant) {
+        self.env.review_by(at);
+    }
+
+    fn note(&self, note: &Note) {
+        self.env.note(note);
+    }
+
+    fn stats(&self) -> StatsLevel {
+        let level = self.env.stats();
+        if self.memory.level.replace(level) != level {
+            self.memory.heard.borrow_mut().push(Heard::Level(level));
+        }
+        level
+    }
+
+    fn is_draining(&self) -> bool {
+        let draining = self.env.is_draining();
+        if self.memory.draining.replace(draining) != draining {
+            self.memory.heard.borrow_mut().push(Heard::Draining(draining));
+        }
+        draining
+    }
+}

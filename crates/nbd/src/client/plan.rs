@@ -1,0 +1,125 @@
+//! What a client wants of a server, and what it gets.
+
+use super::broken::BrokenHandshake;
+use crate::block_sizes::BlockSizes;
+use crate::export::{Context, Listed};
+use crate::flags::TransmissionFlags;
+use crate::limits::Limits;
+use crate::style::HeaderStyle;
+use crate::terms::Terms;
+
+/// The purpose of a connection.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Goal {
+    /// To use the export of this name; the empty name is the default export.
+    Go(String),
+    /// To learn about the export of this name.
+    Info(String),
+    /// To learn the names of the exports.
+    List,
+}
+
+/// Whether a client insists on TLS.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Tls {
+    /// It does without.
+    #[default]
+    Off,
+    /// It asks for TLS first, and gives up if the server has none.
+    Required,
+}
+
+/// What a client wants.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Plan {
+    /// The purpose.
+    pub goal: Goal,
+    /// TLS.
+    pub tls: Tls,
+    /// The most able form of headers to ask for; a server may have less.
+    pub most: HeaderStyle,
+    /// The metadata contexts to choose, if the server has them. Each name has at most 4096 bytes.
+    pub contexts: Vec<String>,
+    /// Bounds on the bytes of the server.
+    pub limits: Limits,
+}
+
+impl Plan {
+    /// A plan with this goal: no TLS, the most able headers, no contexts.
+    #[must_use]
+    pub fn new(goal: Goal) -> Self {
+        Self {
+            goal,
+            tls: Tls::Off,
+            most: HeaderStyle::Extended,
+            contexts: Vec::new(),
+            limits: Limits::default(),
+        }
+    }
+}
+
+/// The progress of a call to [`feed`](super::Handshake::feed).
+#[derive(Debug)]
+pub struct Progress {
+    /// Bytes of the input that are done with.
+    pub consumed: usize,
+    /// The next step, after the bytes for the server have been sent.
+    pub next: Next,
+}
+
+/// The next step of the caller.
+#[derive(Debug)]
+pub enum Next {
+    /// More bytes from the server.
+    NeedMore,
+    /// A TLS handshake, and then [`Handshake::secured`](super::Handshake::secured).
+    StartTls,
+    /// The transmission phase.
+    Go(Agreed),
+    /// The exports of a [`Goal::List`]; the connection can be closed once ABORT is sent.
+    Listed(Vec<Listed>),
+    /// The facts of a [`Goal::Info`]; the connection can be closed once ABORT is sent.
+    Described(Details),
+    /// The end of the connection.
+    Close(BrokenHandshake),
+}
+
+/// The facts about an export that a server has told.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Details {
+    /// Its size in bytes.
+    pub size: u64,
+    /// Its abilities.
+    pub flags: TransmissionFlags,
+    /// Its block sizes, if they were told.
+    pub blocks: Option<BlockSizes>,
+    /// Its canonical name, if it was told.
+    pub name: Option<String>,
+    /// A text for users, if there is one.
+    pub description: Option<String>,
+}
+
+/// The agreement of a handshake.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Agreed {
+    /// The facts about the export.
+    pub details: Details,
+    /// The form of headers.
+    pub style: HeaderStyle,
+    /// The chosen contexts that the server has, with the ids that it has given to them.
+    pub contexts: Vec<Context>,
+}
+
+impl Agreed {
+    /// The terms to keep to.
+    #[must_use]
+    pub fn terms(&self) -> Terms {
+        Terms {
+            size: self.details.size,
+            flags: self.details.flags,
+            blocks: self.details.blocks.unwrap_or_default(),
+            style: self.style,
+            has_contexts: !self.contexts.is_empty(),
+        }
+    }
+}

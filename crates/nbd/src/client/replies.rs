@@ -1,0 +1,301 @@
+//! Replies out of a stream of bytes (`docs/spec/nbd.md`, sections 2 and 4). The bytes of a read are not part of it: the
+//! client reads them where it needs them.
+//!
+//! A chunk is checked against its request before its payload is read. Chunks of one read may come in any order; that
+//! two of them overlap is noticed by their sum, so an overlap that equals a gap is not.
+
+use super::broken::BrokenReply;
+use super::pending::{InFlight, Pending};
+use crate::code::{ChunkType, Command, ErrorCode};
+use crate::flags::ChunkFlags;
+use crate::limits::Limits;
+use crate::magic::{
+    EXTENDED_REPLY, EXTENDED_REPLY_LEN, SIMPLE_REPLY, SIMPLE_REPLY_LEN, STRUCTURED_REPLY,
+    STRUCTURED_REPLY_LEN,
+};
+use crate::request::{Cookie, Span};
+use crate::style::HeaderStyle;
+use crate::wire::Fields;
+
+/// The most extents of a chunk.
+const MOST_EXTENTS: u32 = 1 << 20;
+
+/// The parser of replies in the form that the handshake agreed on.
+#[derive(Clone, Copy, Debug)]
+pub struct Replies {
+    style: HeaderStyle,
+    longest: u32,
+    longest_text: u32,
+}
+
+/// The beginning of the bytes that were looked at.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Parsed<'a> {
+    /// A reply, or a chunk of one.
+    Reply(Reply<'a>),
+    /// Too few bytes.
+    NeedMore,
+    /// The server broke the protocol: the connection has to end.
+    Broken(BrokenReply),
+}
+
+/// A reply, or a chunk of one.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Reply<'a> {
+    /// That of the request.
+    pub cookie: Cookie,
+    /// Is the request done with it? A reply that is not the last one may be followed by those of other requests.
+    pub is_last: bool,
+    /// What it says.
+    pub content: Content<'a>,
+    /// Bytes to go on behind: those of the header, and of content that is here already.
+    pub header_len: usize,
+    /// Bytes of payload behind them.
+    pub payload_len: u32,
+}
+
+/// What a reply says.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Content<'a> {
+    /// Nothing but that it is there: a success, or the end of a reply in chunks.
+    None,
+    /// The request has failed.
+    Error {
+        /// The reason. An error that is unknown here is [`ErrorCode::Io`].
+        error: ErrorCode,
+        /// A text for users, as the server sent it; it may be empty.
+        text: &'a [u8],
+        /// The place of the fault, if it is known.
+        offset: Option<u64>,
+    },
+    /// These bytes of the export are the payload.
+    Data(Span),
+    /// These bytes of the export are zero.
+    Hole(Span),
+    /// The payload has extents of a context, for [`Extents::read`](super::Extents::read).
+    Extents {
+        /// The id of the context.
+        context: u32,
+    },
+}
+
+/// The header of a chunk.
+struct Head {
+    kind: ChunkType,
+    is_last: bool,
+    cookie: Cookie,
+    header_len: usize,
+    length: u32,
+}
+
+/// Too few bytes, or a broken protocol.
+enum Stop {
+    NeedMore,
+    Broken(BrokenReply),
+}
+
+impl From<BrokenReply> for Stop {
+    fn from(broken: BrokenReply) -> Self {
+        Self::Broken(broken)
+    }
+}
+
+/// A field that may not have arrived.
+fn arrived<T>(field: Option<T>) -> Result<T, Stop> {
+    field.ok_or(Stop::NeedMore)
+}
+
+impl Replies {
+    /// A parser of replies in this form. No chunk is longer than [`Limits::payload_dropped`] and its own fields, and no
+    /// text than [`Limits::string`].
+    #[must_use]
+    pub fn new(style: HeaderStyle, limits: &Limits) -> Self {
+        Self { style, longest: limits.payload_dropped, longest_text: limits.string }
+    }
+
+    /// The reply at the beginning of `input`. What it covers is noted with its request, so a reply is to be taken once:
+    /// the caller goes on behind it and its payload, and forgets the request if the reply is the last one.
+    pub fn next<'a>(&self, input: &'a [u8], in_flight: &mut dyn InFlight) -> Parsed<'a> {
+        match self.read(input, in_flight) {
+            Ok(reply) => Parsed::Reply(reply),
+            Err(Stop::NeedMore) => Parsed::NeedMore,
+            Err(Stop::Broken(broken)) => Parsed::Broken(broken),
+        }
+    }
+
+    fn read<'a>(&self, input: &'a [u8], in_flight: &mut dyn InFlight) -> Result<Reply<'a>, Stop> {
+        let mut fields = Fields::new(input);
+        let magic = arrived(fields.u32())?;
+        match (magic, self.style) {
+            (SIMPLE_REPLY, HeaderStyle::Simple | HeaderStyle::Structured) => {
+                self.simple(fields, in_flight)
+            }
+            (STRUCTURED_REPLY, HeaderStyle::Structured)
+            | (EXTENDED_REPLY, HeaderStyle::Extended) => self.chunk(fields, in_flight),
+            _ => Err(BrokenReply::Magic(magic).into()),
+        }
+    }
+
+    fn simple<'a>(
+        &self,
+        mut fields: Fields<'a>,
+        in_flight: &mut dyn InFlight,
+    ) -> Result<Reply<'a>, Stop> {
+        let error = arrived(fields.u32())?;
+        let cookie = Cookie(arrived(fields.u64())?);
+        let pending = in_flight.find(cookie).ok_or(BrokenReply::UnknownCookie(cookie))?;
+        let reply = |content, payload_len| {
+            Ok(Reply { cookie, is_last: true, content, header_len: SIMPLE_REPLY_LEN, payload_len })
+        };
+        if error != 0 {
+            let error = error_of(error);
+            return reply(Content::Error { error, text: &[], offset: None }, 0);
+        }
+        if self.style == HeaderStyle::Simple && pending.command == Command::Read {
+            let length = u32::try_from(pending.span.length).ok();
+            let length = length.filter(|length| *length <= self.longest);
+            let length = length.ok_or(BrokenReply::TooLong(pending.span.length))?;
+            pending.cover(pending.span)?;
+            return reply(Content::Data(pending.span), length);
+        }
+        // Under structured replies, reads and extents come in chunks.
+        pending.end().map_err(|_| BrokenReply::WrongContent(cookie))?;
+        reply(Content::None, 0)
+    }
+
+    fn chunk<'a>(
+        &self,
+        mut fields: Fields<'a>,
+        in_flight: &mut dyn InFlight,
+    ) -> Result<Reply<'a>, Stop> {
+        let is_extended = self.style == HeaderStyle::Extended;
+        let flags = ChunkFlags::from_wire(arrived(fields.u16())?);
+        let number = arrived(fields.u16())?;
+        let cookie = Cookie(arrived(fields.u64())?);
+        let offset = if is_extended { Some(arrived(fields.u64())?) } else { None };
+        let length =
+            if is_extended { arrived(fields.u64())? } else { arrived(fields.u32())?.into() };
+        let pending = in_flight.find(cookie).ok_or(BrokenReply::UnknownCookie(cookie))?;
+        if offset.is_some_and(|offset| offset != pending.span.offset) {
+            return Err(BrokenReply::WrongOffset(cookie).into());
+        }
+        let kind = ChunkType::from_wire(number).ok_or(BrokenReply::UnknownChunk(number))?;
+        // The offset in front of data does not count.
+        let length = u32::try_from(length)
+            .ok()
+            .filter(|length| *length <= self.longest.saturating_add(8))
+            .ok_or(BrokenReply::TooLong(length))?;
+        let header_len = if is_extended { EXTENDED_REPLY_LEN } else { STRUCTURED_REPLY_LEN };
+        let is_last = flags.contains(ChunkFlags::DONE);
+        let head = Head { kind, is_last, cookie, header_len, length };
+        self.content(&head, fields, pending)
+    }
+
+    fn content<'a>(
+        &self,
+        head: &Head,
+        fields: Fields<'a>,
+        pending: &mut Pending,
+    ) -> Result<Reply<'a>, Stop> {
+        let (content, here) = match head.kind {
+            ChunkType::None if head.length == 0 && head.is_last => (Content::None, 0),
+            ChunkType::None => return Err(BrokenReply::WrongLength(head.cookie).into()),
+            ChunkType::OffsetData => (data(head, fields, pending)?, 8),
+            ChunkType::OffsetHole => (hole(head, fields, pending)?, 12),
+            ChunkType::BlockStatus => (self.extents(head, fields, pending)?, 4),
+            ChunkType::BlockStatusExtended => (self.extents(head, fields, pending)?, 8),
+            ChunkType::Error | ChunkType::ErrorOffset => {
+                (self.error(head, fields, pending)?, head.length)
+            }
+        };
+        if head.is_last {
+            pending.end()?;
+        }
+        Ok(Reply {
+            cookie: head.cookie,
+            is_last: head.is_last,
+            content,
+            header_len: head.header_len + here as usize,
+            payload_len: head.length - here,
+        })
+    }
+
+    fn extents<'a>(
+        &self,
+        head: &Head,
+        mut fields: Fields<'a>,
+        pending: &mut Pending,
+    ) -> Result<Content<'a>, Stop> {
+        let is_extended = self.style == HeaderStyle::Extended;
+        if is_extended != (head.kind == ChunkType::BlockStatusExtended) {
+            return Err(BrokenReply::WrongContent(head.cookie).into());
+        }
+        let (front, each) = if is_extended { (8, 16) } else { (4, 8) };
+        let count = head.length.saturating_sub(front) / each;
+        if count == 0 || count > MOST_EXTENTS || head.length != front + count * each {
+            return Err(BrokenReply::WrongLength(head.cookie).into());
+        }
+        let context = arrived(fields.u32())?;
+        if is_extended && arrived(fields.u32())? != count {
+            return Err(BrokenReply::WrongLength(head.cookie).into());
+        }
+        pending.note_extents()?;
+        Ok(Content::Extents { context })
+    }
+
+    fn error<'a>(
+        &self,
+        head: &Head,
+        mut fields: Fields<'a>,
+        pending: &mut Pending,
+    ) -> Result<Content<'a>, Stop> {
+        let wrong = BrokenReply::WrongLength(head.cookie);
+        let fixed = if head.kind == ChunkType::ErrorOffset { 14 } else { 6 };
+        if head.length < fixed || head.length > fixed + self.longest_text {
+            return Err(wrong.into());
+        }
+        let error = arrived(fields.u32())?;
+        let text_len = arrived(fields.u16())?;
+        if u32::from(text_len) != head.length - fixed || error == 0 {
+            return Err(wrong.into());
+        }
+        let text = arrived(fields.bytes(text_len.into()))?;
+        let offset = if fixed == 14 { Some(arrived(fields.u64())?) } else { None };
+        pending.note_error();
+        Ok(Content::Error { error: error_of(error), text, offset })
+    }
+}
+
+fn data<'a>(
+    head: &Head,
+    mut fields: Fields<'a>,
+    pending: &mut Pending,
+) -> Result<Content<'a>, Stop> {
+    if head.length < 9 {
+        return Err(BrokenReply::WrongLength(head.cookie).into());
+    }
+    let span = Span { offset: arrived(fields.u64())?, length: (head.length - 8).into() };
+    pending.cover(span)?;
+    Ok(Content::Data(span))
+}
+
+fn hole<'a>(
+    head: &Head,
+    mut fields: Fields<'a>,
+    pending: &mut Pending,
+) -> Result<Content<'a>, Stop> {
+    if head.length != 12 {
+        return Err(BrokenReply::WrongLength(head.cookie).into());
+    }
+    let (offset, length) = (arrived(fields.u64())?, arrived(fields.u32())?);
+    if length == 0 {
+        return Err(BrokenReply::EmptyHole(head.cookie).into());
+    }
+    let span = Span { offset, length: length.into() };
+    pending.cover(span)?;
+    Ok(Content::Hole(span))
+}
+
+fn error_of(number: u32) -> ErrorCode {
+    ErrorCode::from_wire(number).unwrap_or(ErrorCode::Io)
+}

@@ -1,0 +1,262 @@
+//! The codes of options, replies, commands, chunks and errors, as types (`docs/spec/nbd.md`, sections 3.1 and 4).
+
+use std::fmt;
+
+macro_rules! codes {
+    ($(#[$doc:meta])* $name:ident: $int:ty { $($(#[$code_doc:meta])* $code:ident = $number:literal,)* }) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+        pub enum $name {
+            $($(#[$code_doc])* $code,)*
+        }
+
+        impl $name {
+            /// Every code, in the order of the numbers.
+            pub const ALL: &'static [Self] = &[$(Self::$code),*];
+
+            /// The code of this number, if it has one.
+            #[must_use]
+            pub const fn from_wire(number: $int) -> Option<Self> {
+                match number {
+                    $($number => Some(Self::$code),)*
+                    _ => None,
+                }
+            }
+
+            /// Its number.
+            #[must_use]
+            pub const fn to_wire(self) -> $int {
+                match self {
+                    $(Self::$code => $number,)*
+                }
+            }
+        }
+    };
+}
+
+codes! {
+    /// An option of the handshake. PEEK_EXPORT (4) is withdrawn, and unknown here.
+    OptionCode: u32 {
+        /// Ends the handshake with an export; has no reply of errors.
+        ExportName = 1,
+        /// Ends the handshake and the connection.
+        Abort = 2,
+        /// The names of the exports.
+        List = 3,
+        /// TLS from here on.
+        StartTls = 5,
+        /// What GO would answer.
+        Info = 6,
+        /// Ends the handshake with an export.
+        Go = 7,
+        /// Replies in chunks.
+        StructuredReply = 8,
+        /// The metadata contexts of an export.
+        ListMetaContext = 9,
+        /// Chooses metadata contexts.
+        SetMetaContext = 10,
+        /// Requests and replies of 64-bit lengths.
+        ExtendedHeaders = 11,
+    }
+}
+
+codes! {
+    /// A reply to an option that is no error.
+    ReplyCode: u32 {
+        /// The last reply: the option is done.
+        Ack = 1,
+        /// An export.
+        Server = 2,
+        /// A fact about an export.
+        Info = 3,
+        /// A metadata context.
+        MetaContext = 4,
+    }
+}
+
+codes! {
+    /// The error of an option. Its numbers have the top bit.
+    OptionError: u32 {
+        /// Unknown, or not available here.
+        Unsupported = 0x8000_0001,
+        /// Forbidden by the server's configuration.
+        Policy = 0x8000_0002,
+        /// The data of the option is malformed.
+        Invalid = 0x8000_0003,
+        /// The server was built without it.
+        Platform = 0x8000_0004,
+        /// TLS has to come first.
+        TlsRequired = 0x8000_0005,
+        /// There is no such export.
+        Unknown = 0x8000_0006,
+        /// The server shuts down.
+        Shutdown = 0x8000_0007,
+        /// The client has to ask for block sizes.
+        BlockSizeRequired = 0x8000_0008,
+        /// The data of the option is too long.
+        TooBig = 0x8000_0009,
+        /// Extended headers are agreed, and go with nothing less.
+        ExtendedHeadersRequired = 0x8000_000a,
+    }
+}
+
+codes! {
+    /// A fact about an export in a reply to INFO or GO.
+    InfoType: u16 {
+        /// Size and transmission flags.
+        Export = 0,
+        /// Its canonical name.
+        Name = 1,
+        /// A text for users.
+        Description = 2,
+        /// The sizes that requests have to keep to.
+        BlockSize = 3,
+    }
+}
+
+codes! {
+    /// A command of the transmission phase. RESIZE (8), which no client uses, is unknown here.
+    Command: u16 {
+        /// Reads.
+        Read = 0,
+        /// Writes the payload.
+        Write = 1,
+        /// Ends the connection; has no reply.
+        Disconnect = 2,
+        /// Makes the answered writes stable.
+        Flush = 3,
+        /// Discards.
+        Trim = 4,
+        /// A hint to read ahead.
+        Cache = 5,
+        /// Writes zeroes, without a payload.
+        WriteZeroes = 6,
+        /// The extents of the chosen contexts.
+        BlockStatus = 7,
+    }
+}
+
+codes! {
+    /// A chunk of a structured or extended reply.
+    ChunkType: u16 {
+        /// No content.
+        None = 0,
+        /// Bytes that were read.
+        OffsetData = 1,
+        /// Zeroes that were read.
+        OffsetHole = 2,
+        /// Extents with 32-bit lengths, under structured replies.
+        BlockStatus = 5,
+        /// Extents with 64-bit lengths, under extended headers.
+        BlockStatusExtended = 6,
+        /// An error.
+        Error = 0x8001,
+        /// An error at an offset.
+        ErrorOffset = 0x8002,
+    }
+}
+
+codes! {
+    /// The error of a request.
+    ErrorCode: u32 {
+        /// EPERM: a write to a read-only export.
+        NotPermitted = 1,
+        /// EIO: the device failed.
+        Io = 5,
+        /// ENOMEM.
+        NoMemory = 12,
+        /// EINVAL: an unknown command or flag, unaligned, or beyond the end.
+        Invalid = 22,
+        /// ENOSPC: a write or zeroes beyond the end.
+        NoSpace = 28,
+        /// EOVERFLOW: too long for one chunk.
+        Overflow = 75,
+        /// ENOTSUP: zeroes would not be fast.
+        NotSupported = 95,
+        /// ESHUTDOWN: the server takes no more requests; the client has to disconnect.
+        Shutdown = 108,
+    }
+}
+
+impl ErrorCode {
+    /// The error for an errno of Linux. An errno that NBD does not have is [`ErrorCode::Io`]: the device failed, and
+    /// the request was not at fault.
+    #[must_use]
+    pub const fn from_linux(errno: u32) -> Self {
+        match errno {
+            // EPERM, EROFS
+            1 | 30 => Self::NotPermitted,
+            12 => Self::NoMemory,
+            22 => Self::Invalid,
+            // EFBIG, ENOSPC, EDQUOT
+            27 | 28 | 122 => Self::NoSpace,
+            75 => Self::Overflow,
+            // EOPNOTSUPP
+            95 => Self::NotSupported,
+            108 => Self::Shutdown,
+            _ => Self::Io,
+        }
+    }
+}
+
+impl fmt::Display for ErrorCode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::NotPermitted => "not permitted",
+            Self::Io => "I/O error",
+            Self::NoMemory => "out of memory",
+            Self::Invalid => "invalid request",
+            Self::NoSpace => "beyond the end",
+            Self::Overflow => "too long",
+            Self::NotSupported => "not supported",
+            Self::Shutdown => "the server shuts down",
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    macro_rules! round_trip {
+        ($($name:ident: $numbers:expr),* $(,)?) => {
+            $(
+                let known: Vec<_> = (0..0x1_0000).filter(|n| $name::from_wire(*n as _).is_some()).collect();
+                assert_eq!(known, $numbers, stringify!($name));
+                for code in $name::ALL {
+                    assert_eq!($name::from_wire(code.to_wire()), Some(*code));
+                }
+            )*
+        };
+    }
+
+    #[test]
+    fn numbers_are_those_of_the_protocol() {
+        round_trip! {
+            OptionCode: [1, 2, 3, 5, 6, 7, 8, 9, 10, 11],
+            ReplyCode: [1, 2, 3, 4],
+            InfoType: [0, 1, 2, 3],
+            Command: [0, 1, 2, 3, 4, 5, 6, 7],
+            ChunkType: [0, 1, 2, 5, 6, 0x8001, 0x8002],
+            ErrorCode: [1, 5, 12, 22, 28, 75, 95, 108],
+        }
+        let errors: Vec<u32> = OptionError::ALL.iter().map(|error| error.to_wire()).collect();
+        assert_eq!(errors, (0x8000_0001..=0x8000_000a).collect::<Vec<_>>());
+        for error in OptionError::ALL {
+            assert_eq!(OptionError::from_wire(error.to_wire()), Some(*error));
+        }
+    }
+
+    #[test]
+    fn an_errno_that_nbd_lacks_is_a_failed_device() {
+        for errno in [5, 2, 110, 121, 0, u32::MAX] {
+            assert_eq!(ErrorCode::from_linux(errno), ErrorCode::Io, "{errno}");
+        }
+        for code in ErrorCode::ALL {
+            assert_eq!(ErrorCode::from_linux(code.to_wire()), *code);
+            assert!(!code.to_string().is_empty());
+        }
+        assert_eq!(ErrorCode::from_linux(30), ErrorCode::NotPermitted);
+        assert_eq!(ErrorCode::from_linux(122), ErrorCode::NoSpace);
+    }
+}

@@ -1,0 +1,90 @@
+//! Exports as a handshake sees them: facts, contexts, and the directory that a server answers from.
+
+use crate::block_sizes::BlockSizes;
+use crate::flags::TransmissionFlags;
+
+/// The facts about an export that a client can learn.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct ExportInfo {
+    /// Its canonical name; a client may have used another one, such as the empty name of the default export.
+    pub name: String,
+    /// A text for users; empty if there is none.
+    pub description: String,
+    /// Its size in bytes.
+    pub size: u64,
+    /// What the export can do. The handshake adds and removes the flags that depend on the agreed form of headers
+    /// (see [`transmission_flags`](Self::transmission_flags)).
+    pub flags: TransmissionFlags,
+    /// The sizes that requests have to keep to.
+    pub blocks: BlockSizes,
+    /// The names of its metadata contexts, as `base:allocation`. A context's id is its place here, from 1.
+    pub contexts: Vec<String>,
+}
+
+/// A metadata context that a client has chosen.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Context {
+    /// Its number in replies to BLOCK_STATUS.
+    pub id: u32,
+    /// `namespace:leaf`.
+    pub name: String,
+}
+
+/// An export in a list.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Listed {
+    /// Its name.
+    pub name: String,
+    /// A text for users; empty if there is none.
+    pub description: String,
+}
+
+/// The exports of a server, which its handshakes ask. Two answers about an export should agree, or a client that asked
+/// with INFO is deceived by the GO behind it.
+pub trait Exports {
+    /// The export of this name, or the default export if the name is empty; `None` if there is none.
+    fn find(&self, name: &str) -> Option<ExportInfo>;
+
+    /// Calls `each` with name and description of every export to be shown to clients.
+    fn list(&self, each: &mut dyn FnMut(&str, &str));
+}
+
+/// Flags that depend on the handshake, or that this crate does not have.
+const NOT_OF_EXPORTS: TransmissionFlags = TransmissionFlags::SEND_DF
+    .with(TransmissionFlags::SEND_RESIZE)
+    .with(TransmissionFlags::BLOCK_STATUS_PAYLOAD);
+
+impl ExportInfo {
+    /// The flags to announce: `HAS_FLAGS` always, `SEND_DF` if replies have chunks, and no `SEND_FAST_ZERO` without
+    /// `SEND_WRITE_ZEROES`. `SEND_RESIZE`, `BLOCK_STATUS_PAYLOAD` and bits without a name are left out.
+    #[must_use]
+    pub fn transmission_flags(&self, has_chunks: bool) -> TransmissionFlags {
+        let known =
+            TransmissionFlags::from_wire(self.flags.to_wire() & TransmissionFlags::KNOWN.to_wire());
+        let mut flags = known.without(NOT_OF_EXPORTS).with(TransmissionFlags::HAS_FLAGS);
+        if has_chunks {
+            flags = flags.with(TransmissionFlags::SEND_DF);
+        }
+        if !flags.contains(TransmissionFlags::SEND_WRITE_ZEROES) {
+            flags = flags.without(TransmissionFlags::SEND_FAST_ZERO);
+        }
+        flags
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn flags_that_do_not_go_together_are_left_out() {
+        let all =
+            ExportInfo { flags: TransmissionFlags::from_wire(u16::MAX), ..ExportInfo::default() };
+        let absent = TransmissionFlags::SEND_RESIZE | TransmissionFlags::BLOCK_STATUS_PAYLOAD;
+        assert_eq!(all.transmission_flags(true), TransmissionFlags::KNOWN.without(absent));
+        let without_chunks = absent | TransmissionFlags::SEND_DF;
+        assert_eq!(all.transmission_flags(false), TransmissionFlags::KNOWN.without(without_chunks));
+        let fast = ExportInfo { flags: TransmissionFlags::SEND_FAST_ZERO, ..ExportInfo::default() };
+        assert_eq!(fast.transmission_flags(false), TransmissionFlags::HAS_FLAGS);
+    }
+}

@@ -1,0 +1,98 @@
+//! The NBD protocol without I/O: bytes in, bytes out, for both sides of a connection.
+//!
+//! [`server`] has the half of a server, [`client`] that of a client. Each has a handshake, which is fed with the bytes of
+//! the other side until both agree on an export and on the form of headers ([`HeaderStyle`]), a parser and a writer. The
+//! caller owns sockets, buffers, threads and time, and reads payloads straight to where it needs them; a request or a
+//! reply without a payload allocates nothing. Every number that a peer can make large has a bound in [`Limits`].
+//!
+//! Both halves in memory: a handshake, and a read.
+//!
+//! ```
+//! use blkmq_nbd::client::{self, Content, Goal, Pending, Plan};
+//! use blkmq_nbd::server::{self, Config, Parsed, Replies, Requests};
+//! use blkmq_nbd::{Checked, Command, CommandFlags, Cookie, ExportInfo, Exports, Limits, Request, Span};
+//! use std::collections::BTreeMap;
+//!
+//! /// A server with one export of 8 bytes, whatever its name.
+//! struct One;
+//!
+//! impl Exports for One {
+//!     fn find(&self, _: &str) -> Option<ExportInfo> {
+//!         Some(ExportInfo { size: 8, ..ExportInfo::default() })
+//!     }
+//!
+//!     fn list(&self, each: &mut dyn FnMut(&str, &str)) {
+//!         each("one", "8 bytes");
+//!     }
+//! }
+//!
+//! // The two buffers stand for a socket.
+//! let (mut to_client, mut to_server) = (Vec::new(), Vec::new());
+//! let mut client = client::Handshake::new(Plan::new(Goal::Go("one".into())));
+//! let mut server = server::Handshake::new(Config::default());
+//! server.greeting(&mut to_client);
+//! let terms = loop {
+//!     let consumed = client.feed(&to_client, &mut to_server).consumed;
+//!     to_client.drain(..consumed);
+//!     let progress = server.feed(&to_server, &One, &mut to_client);
+//!     to_server.drain(..progress.consumed);
+//!     if let server::Next::Go(negotiated) = progress.next {
+//!         break negotiated.terms;
+//!     }
+//! };
+//! let client::Next::Go(agreed) = client.feed(&to_client, &mut to_server).next else { unreachable!() };
+//! assert_eq!(agreed.terms(), terms);
+//!
+//! // The client asks for 3 bytes ...
+//! let span = Span { offset: 2, length: 3 };
+//! let read = Request { command: Ok(Command::Read), flags: CommandFlags::NONE, cookie: Cookie(7), span };
+//! let sent = client::Requests::new(terms.style).header(&read).expect("64 bits are not needed");
+//! let mut in_flight: BTreeMap<_, _> = Pending::of(&read).map(|it| (read.cookie, it)).into_iter().collect();
+//!
+//! // ... the server answers ...
+//! let Parsed::Request { request, .. } = Requests::new(terms.style, &Limits::default()).next(&sent) else {
+//!     unreachable!()
+//! };
+//! assert_eq!(terms.check(&request), Ok(Checked::Read { span, in_one_piece: false }));
+//! let header = Replies::new(terms.style).read(request.reply_to(), 3);
+//! let answer = [&header, &b"abc"[..]].concat();
+//!
+//! // ... and the client finds its bytes.
+//! let replies = client::Replies::new(terms.style, &Limits::default());
+//! let client::Parsed::Reply(reply) = replies.next(&answer, &mut in_flight) else { unreachable!() };
+//! assert_eq!((reply.content, reply.is_last), (Content::Data(span), true));
+//! assert_eq!(answer[reply.header_len..], *b"abc");
+//! ```
+//!
+//! The protocol, the habits of the clients in use and the bounds are in `docs/spec/nbd.md`. It has simple and structured
+//! replies, extended headers, metadata contexts, and STARTTLS; the TLS itself is the caller's. It leaves out the old
+//! handshake, TLS for some exports only, BLOCK_STATUS with a payload, and RESIZE.
+
+#![forbid(unsafe_code)]
+
+mod block_sizes;
+mod chunk;
+pub mod client;
+mod code;
+mod export;
+mod extent;
+mod flags;
+mod header;
+mod limits;
+pub mod magic;
+mod request;
+pub mod server;
+mod style;
+mod terms;
+mod wire;
+
+pub use block_sizes::{BlockSizeError, BlockSizes};
+pub use code::{ChunkType, Command, ErrorCode, InfoType, OptionCode, OptionError, ReplyCode};
+pub use export::{Context, ExportInfo, Exports, Listed};
+pub use extent::{BASE_ALLOCATION, Extent, ExtentCount, HOLE, ZERO};
+pub use flags::{ChunkFlags, ClientFlags, CommandFlags, HandshakeFlags, TransmissionFlags};
+pub use header::Header;
+pub use limits::Limits;
+pub use request::{Cookie, ReplyTo, Request, Span};
+pub use style::HeaderStyle;
+pub use terms::{Checked, Terms};

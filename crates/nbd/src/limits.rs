@@ -1,0 +1,47 @@
+//! Bounds on the bytes that a peer can make this side keep, drop or write (`docs/spec/nbd.md`, section 6).
+//!
+//! Bounds on time, connections and requests in flight belong to the server, which has clocks and sockets.
+
+use crate::magic::STRING;
+
+/// Bounds on bytes. [`Limits::default`] has those of `docs/spec/nbd.md`, section 6.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Limits {
+    /// The longest data in bytes of an option, or of a reply to one, that is looked at.
+    pub option_data: u32,
+    /// The longest data in bytes of an option that is dropped and answered by an error; beyond, the connection ends.
+    pub option_dropped: u32,
+    /// The longest name, query or text in bytes.
+    pub string: u32,
+    /// The most queries of an option about metadata contexts.
+    pub queries: u32,
+    /// The most options of a handshake.
+    pub options: u32,
+    /// The most LISTs of a handshake that are answered.
+    pub lists: u32,
+    /// The most exports that a client keeps of a LIST.
+    pub listed: u32,
+    /// The longest payload in bytes that is announced and accepted.
+    pub payload: u32,
+    /// The longest payload in bytes that is dropped and answered by an error; beyond, the connection ends.
+    pub payload_dropped: u32,
+    /// The most extents of a context in an answer to BLOCK_STATUS.
+    pub extents: u32,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            option_data: 64 << 10,
+            option_dropped: 1 << 20,
+            string: STRING,
+            queries: 32,
+            options: 64,
+            lists: 3,
+            listed: 10_000,
+            payload: 32 << 20,
+            payload_dropped: 64 << 20,
+            extents: 1024,
+        }
+    }
+}

@@ -1,0 +1,127 @@
+use super::*;
+use crate::code::Command;
+use crate::extent::{Extent, ExtentCount};
+use crate::flags::CommandFlags;
+use crate::limits::Limits;
+use crate::request::{Cookie, Request};
+
+const SIMPLE: Replies = Replies::new(HeaderStyle::Simple);
+const STRUCTURED: Replies = Replies::new(HeaderStyle::Structured);
+const EXTENDED: Replies = Replies::new(HeaderStyle::Extended);
+
+fn to(command: Command) -> ReplyTo {
+    let span = Span { offset: 0x1000, length: 0x300 };
+    let request =
+        Request { command: Ok(command), flags: CommandFlags::NONE, cookie: Cookie(0xabcd), span };
+    request.reply_to()
+}
+
+/// Bytes as hexadecimal digits, a blank between fields.
+fn hex(parts: &str) -> Vec<u8> {
+    let digits: Vec<u8> = parts.bytes().filter(u8::is_ascii_hexdigit).collect();
+    let byte = |pair: &[u8]| u8::from_str_radix(std::str::from_utf8(pair).unwrap(), 16).unwrap();
+    digits.chunks(2).map(byte).collect()
+}
+
+#[test]
+fn successes_without_content() {
+    let simple = hex("67446698 00000000 000000000000abcd");
+    let structured = hex("668e33ef 0001 0000 000000000000abcd 00000000");
+    let extended = hex("6e8a278c 0001 0000 000000000000abcd 0000000000001000 0000000000000000");
+    for command in [Command::Write, Command::Flush, Command::Trim, Command::WriteZeroes] {
+        assert_eq!(*SIMPLE.done(to(command)), simple);
+        assert_eq!(*STRUCTURED.done(to(command)), simple);
+        assert_eq!(*EXTENDED.done(to(command)), extended);
+    }
+    for command in [Command::Read, Command::BlockStatus] {
+        assert_eq!(*SIMPLE.done(to(command)), simple);
+        assert_eq!(*STRUCTURED.done(to(command)), structured, "it must have chunks");
+        assert_eq!(*EXTENDED.done(to(command)), extended);
+    }
+}
+
+#[test]
+fn errors_with_a_text_and_without() {
+    let write = to(Command::Write);
+    let simple = hex("67446698 0000001c 000000000000abcd");
+    let structured = hex("668e33ef 0001 8001 000000000000abcd 00000006 0000001c 0000");
+    assert_eq!(*SIMPLE.error(write, ErrorCode::NoSpace), simple);
+    assert_eq!(*STRUCTURED.error(write, ErrorCode::NoSpace), structured);
+    let mut out = Vec::new();
+    SIMPLE.error_with_text(write, ErrorCode::NoSpace, "full", &mut out);
+    assert_eq!(out, simple);
+    out.clear();
+    EXTENDED.error_with_text(write, ErrorCode::NoSpace, "full", &mut out);
+    let expected = "6e8a278c 0001 8001 000000000000abcd 0000000000001000 000000000000000a \
+                    0000001c 0004 66756c6c";
+    assert_eq!(out, hex(expected));
+}
+
+#[test]
+fn a_text_is_cut_at_the_bound() {
+    let mut out = Vec::new();
+    STRUCTURED.error_with_text(to(Command::Read), ErrorCode::Io, &"x".repeat(70_000), &mut out);
+    assert_eq!(out.len(), 20 + 6 + 4096);
+    assert_eq!(out[24..26], 4096u16.to_be_bytes());
+}
+
+#[test]
+fn a_read_in_one_piece() {
+    let read = to(Command::Read);
+    assert_eq!(*SIMPLE.read(read, 0x300), hex("67446698 00000000 000000000000abcd"));
+    let structured = hex("668e33ef 0001 0001 000000000000abcd 00000308 0000000000001000");
+    assert_eq!(*STRUCTURED.read(read, 0x300), structured);
+    let extended = "6e8a278c 0001 0001 000000000000abcd 0000000000001000 0000000000000308 \
+                    0000000000001000";
+    assert_eq!(*EXTENDED.read(read, 0x300), hex(extended));
+}
+
+#[test]
+fn a_read_in_pieces_of_which_the_last_one_is_marked() {
+    let read = to(Command::Read);
+    assert!(SIMPLE.pieces(read, 0x300).is_none());
+    let mut pieces = STRUCTURED.pieces(read, 0x300).unwrap();
+    let data = hex("668e33ef 0000 0001 000000000000abcd 00000108 0000000000001000");
+    assert_eq!(*pieces.data(0x100), data);
+    assert_eq!(pieces.left(), Span { offset: 0x1100, length: 0x200 });
+    let hole = hex("668e33ef 0001 0002 000000000000abcd 0000000c 0000000000001100 00000200");
+    assert_eq!(*pieces.hole(0x200), hole);
+    assert_eq!(pieces.left().length, 0);
+
+    let mut pieces = EXTENDED.pieces(read, 0x300).unwrap();
+    let _ = pieces.hole(0x100);
+    let failed = "6e8a278c 0001 8002 000000000000abcd 0000000000001000 000000000000000e \
+                  00000005 0000 0000000000001100";
+    assert_eq!(*pieces.failed(ErrorCode::Io), hex(failed));
+}
+
+#[test]
+#[should_panic(expected = "a piece lies in what is left")]
+fn a_piece_beyond_the_range_is_a_bug() {
+    let _ = STRUCTURED.pieces(to(Command::Read), 8).unwrap().data(9);
+}
+
+#[test]
+fn extents_have_a_chunk_for_each_context() {
+    let status = to(Command::BlockStatus);
+    let span = Span { offset: 0x1000, length: 0x300 };
+    let extents = |list: &[(u64, u64)]| {
+        let mut extents = Extents::new(span, ExtentCount::Many, &Limits::default());
+        for (length, flags) in list {
+            let _ = extents.push(Extent { length: *length, flags: *flags });
+        }
+        extents
+    };
+    let (base, tier) = (extents(&[(0x100, 0), (0x200, 3)]), extents(&[(0x300, 7)]));
+    let mut out = Vec::new();
+    STRUCTURED.block_status(status, &[(1, &base), (2, &tier)], &mut out);
+    let expected = "668e33ef 0000 0005 000000000000abcd 00000014 00000001 \
+                    00000100 00000000 00000200 00000003 \
+                    668e33ef 0001 0005 000000000000abcd 0000000c 00000002 00000300 00000007";
+    assert_eq!(out, hex(expected));
+    out.clear();
+    EXTENDED.block_status(status, &[(2, &tier)], &mut out);
+    let expected = "6e8a278c 0001 0006 000000000000abcd 0000000000001000 0000000000000018 \
+                    00000002 00000001 0000000000000300 0000000000000007";
+    assert_eq!(out, hex(expected));
+}

@@ -1,0 +1,251 @@
+//! Replies that break the protocol: each has its own error, and no chunk reaches beyond its request.
+
+use blkmq_nbd::client::{BrokenReply, Content, Extents, Parsed, Pending, Replies};
+use blkmq_nbd::{Command, CommandFlags, Cookie, HeaderStyle, Limits, Request, Span};
+use proptest::prelude::*;
+use std::collections::BTreeMap;
+
+const COOKIE: Cookie = Cookie(5);
+const SPAN: Span = Span { offset: 4096, length: 1024 };
+
+fn request(command: Command, flags: CommandFlags) -> Request {
+    Request { command: Ok(command), flags, cookie: COOKIE, span: SPAN }
+}
+
+fn in_flight(command: Command) -> BTreeMap<Cookie, Pending> {
+    BTreeMap::from([(
+        COOKIE,
+        Pending::of(&request(command, CommandFlags::NONE)).expect("it has a reply"),
+    )])
+}
+
+/// A chunk of a structured reply.
+fn chunk(flags: u16, kind: u16, payload: &[u8]) -> Vec<u8> {
+    let mut bytes = 0x668e_33ef_u32.to_be_bytes().to_vec();
+    bytes.extend(flags.to_be_bytes());
+    bytes.extend(kind.to_be_bytes());
+    bytes.extend(COOKIE.0.to_be_bytes());
+    bytes.extend((payload.len() as u32).to_be_bytes());
+    bytes.extend(payload);
+    bytes
+}
+
+fn data(offset: u64, length: usize) -> Vec<u8> {
+    [&offset.to_be_bytes()[..], &vec![1; length]].concat()
+}
+
+fn hole(offset: u64, length: u32) -> Vec<u8> {
+    [&offset.to_be_bytes()[..], &length.to_be_bytes()].concat()
+}
+
+/// The outcome of the last of several chunks, of which the others are good.
+fn outcome(command: Command, chunks: &[Vec<u8>]) -> Result<(), BrokenReply> {
+    let replies = Replies::new(HeaderStyle::Structured, &Limits::default());
+    let mut in_flight = in_flight(command);
+    let mut last = Ok(());
+    for bytes in chunks {
+        assert_eq!(last, Ok(()));
+        last = match replies.next(bytes, &mut in_flight) {
+            Parsed::Reply(_) => Ok(()),
+            Parsed::Broken(broken) => Err(broken),
+            Parsed::NeedMore => panic!("the chunk is whole"),
+        };
+    }
+    last
+}
+
+#[test]
+fn chunks_outside_of_their_request_are_found() {
+    let outside = Err(BrokenReply::Outside(COOKIE));
+    for bad in [data(4095, 1), data(5120, 1), data(4096, 1025), data(u64::MAX, 2), data(0, 1024)] {
+        assert_eq!(outcome(Command::Read, &[chunk(0, 1, &bad)]), outside);
+    }
+    for bad in [hole(4095, 1), hole(5119, 2), hole(4096, u32::MAX), hole(u64::MAX, 1)] {
+        assert_eq!(outcome(Command::Read, &[chunk(0, 2, &bad)]), outside);
+    }
+    let twice = [chunk(0, 1, &data(4096, 600)), chunk(0, 2, &hole(4096, 600))];
+    assert_eq!(outcome(Command::Read, &twice), outside, "more bytes than were asked for");
+}
+
+#[test]
+fn replies_that_end_too_early_are_found() {
+    let incomplete = Err(BrokenReply::Incomplete(COOKIE));
+    assert_eq!(outcome(Command::Read, &[chunk(1, 1, &data(4096, 1023))]), incomplete);
+    assert_eq!(outcome(Command::Read, &[chunk(1, 0, &[])]), incomplete);
+    assert_eq!(outcome(Command::BlockStatus, &[chunk(1, 0, &[])]), incomplete);
+    assert_eq!(outcome(Command::Write, &[chunk(1, 0, &[])]), Ok(()));
+    let error = chunk(0, 0x8001, &[0, 0, 0, 5, 0, 0]);
+    assert_eq!(outcome(Command::Read, &[error, chunk(1, 0, &[])]), Ok(()), "it has failed");
+}
+
+#[test]
+fn chunks_of_a_wrong_length_are_found() {
+    let wrong = Err(BrokenReply::WrongLength(COOKIE));
+    let bad_reads = [
+        (0, &b"x"[..]),
+        (1, &[0; 8]),
+        (2, &[0; 11]),
+        (2, &[0; 13]),
+        (0x8001, &[0, 0, 0, 5, 0]),
+        (0x8001, &[0, 0, 0, 5, 0, 1]),
+        (0x8001, &[0, 0, 0, 5, 0, 0, 0]),
+        (0x8001, &[0, 0, 0, 0, 0, 0]),
+        (0x8002, &[0, 0, 0, 5, 0, 0]),
+    ];
+    for (kind, payload) in bad_reads {
+        assert_eq!(outcome(Command::Read, &[chunk(1, kind, payload)]), wrong, "{kind:#x}");
+    }
+    assert_eq!(outcome(Command::Read, &[chunk(0, 0, &[])]), wrong, "nothing, and more to come");
+    for payload in [&[][..], &[0; 4], &[0; 8], &[0; 13]] {
+        assert_eq!(outcome(Command::BlockStatus, &[chunk(1, 5, payload)]), wrong);
+    }
+    let long = [&[0, 0, 0, 5, 0x10, 1][..], &[b'x'; 4097]].concat();
+    assert_eq!(outcome(Command::Read, &[chunk(1, 0x8001, &long)]), wrong, "a long text");
+    assert_eq!(outcome(Command::Read, &[chunk(1, 0x8001, &[0, 0, 0, 5, 0, 1, b'x'])]), Ok(()));
+    let hole = Err(BrokenReply::EmptyHole(COOKIE));
+    assert_eq!(outcome(Command::Read, &[chunk(1, 2, &self::hole(4096, 0))]), hole);
+}
+
+#[test]
+fn chunks_that_do_not_belong_to_their_request_are_found() {
+    let wrong = Err(BrokenReply::WrongContent(COOKIE));
+    assert_eq!(outcome(Command::Write, &[chunk(1, 1, &data(4096, 1))]), wrong);
+    assert_eq!(outcome(Command::BlockStatus, &[chunk(1, 2, &hole(4096, 1))]), wrong);
+    assert_eq!(outcome(Command::Read, &[chunk(1, 5, &[0; 12])]), wrong);
+    assert_eq!(outcome(Command::BlockStatus, &[chunk(1, 6, &[0; 24])]), wrong, "a 64-bit one");
+    let simple = [&[0x67, 0x44, 0x66, 0x98, 0, 0, 0, 0][..], &COOKIE.0.to_be_bytes()].concat();
+    assert_eq!(outcome(Command::Read, std::slice::from_ref(&simple)), wrong, "a simple read");
+    assert_eq!(outcome(Command::Write, &[simple]), Ok(()));
+    let unknown = Err(BrokenReply::UnknownChunk(3));
+    assert_eq!(outcome(Command::Read, &[chunk(1, 3, &[])]), unknown);
+}
+
+#[test]
+fn the_magic_and_the_cookie_must_be_known() {
+    let replies = |style| Replies::new(style, &Limits::default());
+    let structured = chunk(1, 0, &[]);
+    for style in [HeaderStyle::Simple, HeaderStyle::Extended] {
+        let parsed = replies(style).next(&structured, &mut in_flight(Command::Write));
+        assert_eq!(parsed, Parsed::Broken(BrokenReply::Magic(0x668e_33ef)));
+    }
+    let mut none = BTreeMap::new();
+    let parsed = replies(HeaderStyle::Structured).next(&structured, &mut none);
+    assert_eq!(parsed, Parsed::Broken(BrokenReply::UnknownCookie(COOKIE)));
+    let mut long = structured;
+    long[16..20].copy_from_slice(&(64u32 << 20 | 9).to_be_bytes());
+    let parsed = replies(HeaderStyle::Structured).next(&long, &mut in_flight(Command::Write));
+    assert_eq!(parsed, Parsed::Broken(BrokenReply::TooLong(64 << 20 | 9)));
+
+    let mut extended =
+        [&[0x6e, 0x8a, 0x27, 0x8c, 0, 1, 0, 0][..], &COOKIE.0.to_be_bytes()].concat();
+    extended.extend([0; 16]);
+    let parsed = replies(HeaderStyle::Extended).next(&extended, &mut in_flight(Command::Write));
+    assert_eq!(parsed, Parsed::Broken(BrokenReply::WrongOffset(COOKIE)));
+}
+
+#[test]
+fn the_number_of_extents_must_be_that_of_the_length() {
+    let parse = |count: u32| {
+        let mut bytes =
+            [&[0x6e, 0x8a, 0x27, 0x8c, 0, 1, 0, 6][..], &COOKIE.0.to_be_bytes()].concat();
+        bytes.extend(SPAN.offset.to_be_bytes());
+        bytes.extend((8u64 + 2 * 16).to_be_bytes());
+        bytes.extend([0, 0, 0, 1]);
+        bytes.extend(count.to_be_bytes());
+        let replies = Replies::new(HeaderStyle::Extended, &Limits::default());
+        match replies.next(&bytes, &mut in_flight(Command::BlockStatus)) {
+            Parsed::Reply(reply) => Ok((reply.header_len, reply.payload_len)),
+            Parsed::Broken(broken) => Err(broken),
+            Parsed::NeedMore => panic!("the header is whole"),
+        }
+    };
+    assert_eq!(parse(2), Ok((40, 32)));
+    for count in [0, 1, 3, u32::MAX] {
+        assert_eq!(parse(count), Err(BrokenReply::WrongLength(COOKIE)));
+    }
+}
+
+#[test]
+fn extents_that_make_no_sense_are_found() {
+    let read = |list: &[[u32; 2]], flags| {
+        let payload: Vec<u8> =
+            list.as_flattened().iter().flat_map(|word| word.to_be_bytes()).collect();
+        let pending = Pending::of(&request(Command::BlockStatus, flags)).expect("it has a reply");
+        let extents = Extents::read(&payload, HeaderStyle::Structured, &pending);
+        extents.map(Iterator::count)
+    };
+    let (many, one) = (CommandFlags::NONE, CommandFlags::REQ_ONE);
+    assert_eq!(read(&[[512, 0], [9999, 1]], many), Ok(2), "the last one may reach beyond");
+    assert_eq!(read(&[[1024, 0]], one), Ok(1));
+    let wrong = Err(BrokenReply::WrongExtents(COOKIE));
+    assert_eq!(read(&[[512, 0], [0, 1]], many), wrong);
+    assert_eq!(read(&[[512, 0], [512, 1]], one), wrong);
+    assert_eq!(read(&[[1025, 0]], one), wrong);
+    assert_eq!(read(&[[1024, 0], [1, 1]], many), Err(BrokenReply::Outside(COOKIE)));
+}
+
+fn style() -> impl Strategy<Value = HeaderStyle> {
+    prop_oneof![
+        Just(HeaderStyle::Simple),
+        Just(HeaderStyle::Structured),
+        Just(HeaderStyle::Extended)
+    ]
+}
+
+/// Bytes that have a good chance of being a reply.
+fn reply() -> impl Strategy<Value = Vec<u8>> {
+    let magic = prop_oneof![Just(0x6744_6698_u32), Just(0x668e_33ef), Just(0x6e8a_278c)];
+    let kind =
+        prop_oneof![Just(0u16), Just(1), Just(2), Just(5), Just(6), Just(0x8001), Just(0x8002)];
+    let small = || prop_oneof![0u64..64, 4090u64..5130, any::<u64>()];
+    let tail = proptest::collection::vec(any::<u8>(), 0..80);
+    (magic, 0u16..2, kind, small(), small(), small(), tail).prop_map(
+        |(magic, flags, kind, a, b, c, tail)| {
+            let mut bytes = magic.to_be_bytes().to_vec();
+            if magic == 0x6744_6698 {
+                bytes.extend((a as u32).to_be_bytes());
+                bytes.extend(COOKIE.0.to_be_bytes());
+            } else {
+                bytes.extend(flags.to_be_bytes());
+                bytes.extend(kind.to_be_bytes());
+                bytes.extend(COOKIE.0.to_be_bytes());
+                if magic == 0x6e8a_278c {
+                    bytes.extend(SPAN.offset.to_be_bytes());
+                    bytes.extend(a.to_be_bytes());
+                } else {
+                    bytes.extend((a as u32).to_be_bytes());
+                }
+                bytes.extend(b.to_be_bytes());
+                bytes.extend(c.to_be_bytes());
+            }
+            bytes.extend(tail);
+            bytes
+        },
+    )
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(2000))]
+
+    /// Any bytes have an answer; one that stands names bytes of its request only, and comes no earlier from fewer bytes.
+    #[test]
+    fn any_reply_is_judged(bytes in reply(), style in style(), command in 0..Command::ALL.len()) {
+        let command = Command::ALL[command];
+        prop_assume!(command != Command::Disconnect);
+        let replies = Replies::new(style, &Limits::default());
+        let parsed = replies.next(&bytes, &mut in_flight(command));
+        if let Parsed::Reply(reply) = parsed {
+            prop_assert!(reply.header_len <= bytes.len());
+            prop_assert!(reply.payload_len <= 64 << 20);
+            if let Content::Data(span) | Content::Hole(span) = reply.content {
+                prop_assert!(SPAN.holds(span) && command == Command::Read);
+            }
+            let short = &bytes[..reply.header_len - 1];
+            let again = replies.next(short, &mut in_flight(command));
+            prop_assert_eq!(again, Parsed::NeedMore);
+            let exact = &bytes[..reply.header_len];
+            let again = replies.next(exact, &mut in_flight(command));
+            prop_assert_eq!(again, parsed);
+        }
+    }
+}

@@ -1,0 +1,367 @@
+//! Turns in the twin: sections 6 to 8.
+
+use super::{Place, Request, Twin};
+use blkmq_core::{Instant, Nanos, RequestId};
+use blkmq_sched::Cx;
+use blkmq_sched::bfq::values::Dispatch;
+use blkmq_sched::bfq::wf2q::{Class, Keep, ROOT, When};
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Reason {
+    TooIdle,
+    Timeout,
+    Exhausted,
+    NoMore,
+    Preempted,
+}
+
+const fn ms(n: u64) -> Nanos {
+    Nanos::from_millis(n)
+}
+
+impl Twin {
+    pub(super) fn enter(&mut self, cx: &Cx<'_>) {
+        if let Some(until) = self.idle_until.filter(|until| *until <= cx.now) {
+            self.now = self.now.max(until);
+            self.idle_until = None;
+            let queue = self.serving.expect("the device was idle for somebody");
+            if self.timed_out() {
+                self.expire(Reason::Timeout);
+            } else if self.waiting(queue) == 0 {
+                self.expire(Reason::TooIdle);
+            }
+        }
+        self.now = self.now.max(cx.now);
+    }
+
+    pub(super) fn timed_out(&self) -> bool {
+        self.now >= self.slot_ends
+    }
+
+    /// May the slot end when its time is over?
+    fn time_counts(&self, queue: usize) -> bool {
+        self.idle_until.is_none() || self.budget_left(queue) >= self.budget(queue) / 3
+    }
+
+    /// The request to dispatch, from the queue in service; `None` to keep the device idle, never while `draining`.
+    pub(super) fn select(&mut self, draining: bool) -> Option<RequestId> {
+        if let Some(q) = self.serving
+            && self.timed_out()
+            && self.time_counts(q)
+            && !(self.waiting(q) == 0 && self.better_to_idle(q))
+        {
+            self.expire(Reason::Timeout);
+        }
+        loop {
+            let q = match self.serving {
+                Some(q) => q,
+                None => self.begin_slot(),
+            };
+            let Some(next) = self.q(q).next else {
+                let in_flight = self.in_flight(q) > 0;
+                let waits = self.idle_until.is_some() || (in_flight && self.better_to_idle(q));
+                if waits && !draining {
+                    return None;
+                }
+                self.expire(Reason::NoMore);
+                continue;
+            };
+            if self.charge(next) <= self.budget_left(q) {
+                self.idle_until = None;
+                return Some(next);
+            }
+            self.expire(Reason::Exhausted);
+        }
+    }
+
+    fn begin_slot(&mut self) -> usize {
+        let q = self.engine.pick(self.now).expect("somebody is busy") as usize;
+        self.serving = Some(q);
+        self.assigned = (7 * self.assigned + 256) / 8;
+        let (now, weight) = (self.now, self.weight(q));
+        let queue = self.q_mut(q);
+        queue.fifo_looked_at = false;
+        let mut times = weight / u64::from(queue.priority.weight());
+        if queue.factor == 3_000 {
+            let since = queue.waiting_since.max(queue.raised_at);
+            queue.raised_at += now.since(since);
+            times = 1;
+        }
+        self.slot_began = now;
+        self.slot_ends = now + Nanos(self.tunables.timeout.0.saturating_mul(times.max(1)));
+        q
+    }
+
+    pub(super) fn dispatch(&mut self, cx: &Cx<'_>, rq: RequestId) -> RequestId {
+        let Request { queue, sector, .. } = self.request(rq);
+        let charge = self.charge(rq);
+        let meta = *cx.requests.get(rq);
+        let queue_mut = self.q_mut(queue);
+        queue_mut.served += charge;
+        if queue_mut.factor > 1 {
+            queue_mut.raised_service += charge;
+        }
+        self.engine.serve(queue as u32, charge);
+        let dispatch = Dispatch {
+            now: self.now,
+            sectors: meta.sectors,
+            far: self.far(self.last_position, &meta),
+            in_driver: self.in_driver(),
+            last_completion: self.last_completion,
+        };
+        if self.rate.dispatched(&dispatch) {
+            self.adapt_budget();
+        }
+        self.last_position = meta.sector + u64::from(meta.sectors);
+        let at = self.at(rq);
+        self.requests[at].place = Place::Device;
+        self.taken_out(queue, rq, sector);
+        self.review_raising(queue);
+        if self.class(queue) == Class::Idle && self.busy().len() > 1 {
+            self.expire(Reason::Exhausted);
+        }
+        rq
+    }
+
+    /// A request at `sector` no longer waits in `queue`.
+    pub(super) fn taken_out(&mut self, queue: usize, rq: RequestId, sector: u64) {
+        if self.q(queue).next == Some(rq) {
+            let next = self.next_after(queue, sector);
+            self.q_mut(queue).next = next;
+            if next.is_some() {
+                self.next_changed(queue);
+            }
+        }
+        if self.waiting(queue) == 0 && self.q(queue).busy && self.serving != Some(queue) {
+            self.retire(queue);
+        }
+    }
+
+    fn next_after(&mut self, queue: usize, sector: u64) -> Option<RequestId> {
+        let mut its = self.requests.clone();
+        its.retain(|r| r.queue == queue && r.place == Place::Waiting);
+        self.q_mut(queue).next_is_due = false;
+        let oldest = its.first().copied()?;
+        if !self.q(queue).fifo_looked_at {
+            self.q_mut(queue).fifo_looked_at = true;
+            if oldest.due <= self.now {
+                self.q_mut(queue).next_is_due = true;
+                return Some(oldest.rq);
+            }
+        }
+        its.sort_by_key(|r| (r.sector, r.filing));
+        let ahead = its.iter().find(|r| r.sector >= sector).or(its.first()).copied();
+        let below = its.iter().filter(|r| r.sector < sector).map(|r| r.sector).max();
+        let behind = its.iter().find(|r| Some(r.sector) == below).copied();
+        match (ahead, behind) {
+            (Some(a), Some(b)) => Some(self.nearer(sector, &a, &b).rq),
+            (a, b) => a.or(b).map(|r| r.rq),
+        }
+    }
+
+    /// Section 4.1; `first` wins a tie of equal sectors.
+    pub(super) fn nearer<'a>(
+        &self,
+        head: u64,
+        first: &'a Request,
+        second: &'a Request,
+    ) -> &'a Request {
+        let way = |r: &Request| {
+            let back = head.saturating_sub(r.sector);
+            if back == 0 {
+                Some(r.sector - head)
+            } else if back <= self.tunables.back_seek_max {
+                Some(back.saturating_mul(self.tunables.back_seek_penalty))
+            } else {
+                None
+            }
+        };
+        let second_wins = match (way(first), way(second)) {
+            (None, None) => second.sector < first.sector,
+            (None, Some(_)) => true,
+            (Some(_), None) => false,
+            (Some(a), Some(b)) => b < a || (a == b && second.sector > first.sector),
+        };
+        if second_wins { second } else { first }
+    }
+
+    pub(super) fn retire(&mut self, queue: usize) {
+        self.engine.deactivate(queue as u32, Keep::Lead, When::Waiting, self.now);
+        self.engine.set_budget(queue as u32, 0);
+        self.engine.set_service(queue as u32, 0);
+        self.q_mut(queue).busy = false;
+    }
+
+    pub(super) fn back(&mut self, rq: RequestId, completed: Instant) {
+        let queue = self.request(rq).queue;
+        self.sample_device();
+        let at = self.at(rq);
+        // Neither waiting nor in the device, until the caller decides its place.
+        self.requests[at].place = Place::Head;
+        let in_flight = self.in_flight(queue);
+        let q = self.q_mut(queue);
+        q.think.last_end = q.think.last_end.max(completed);
+        if in_flight == 0 && !q.busy {
+            q.idle_since = Some(completed);
+        }
+        if self.rate.completed(completed, completed.since(self.last_completion)) {
+            self.adapt_budget();
+        }
+        self.last_completion = self.last_completion.max(completed);
+        if self.q(queue).soft_rt_due && in_flight == 0 && self.q(queue).factor != 30 {
+            self.expect_soft_rt(queue);
+        }
+        if self.serving != Some(queue) {
+            return;
+        }
+        let empty = self.waiting(queue) == 0;
+        if empty && self.better_to_idle(queue) {
+            if in_flight == 0 && self.idle_until.is_none() {
+                self.idle_began = self.now;
+                self.idle_until = Some(self.now + self.idle_span(queue));
+            }
+        } else if self.timed_out() && self.time_counts(queue) {
+            self.expire(Reason::Timeout);
+        } else if empty {
+            self.expire(Reason::NoMore);
+        }
+    }
+
+    pub(super) fn idle_span(&self, queue: usize) -> Nanos {
+        let (q, slice) = (self.q(queue), self.tunables.slice_idle);
+        match (q.factor > 1, q.seeks.is_seeky() && !self.asymmetric(queue)) {
+            (true, _) => slice.max(ms(20)),
+            (false, true) => slice.min(ms(2)),
+            (false, false) => slice,
+        }
+    }
+
+    /// Section 8, steps 1 to 6.
+    pub(super) fn expire(&mut self, reason: Reason) {
+        let queue = self.serving.expect("somebody is in service");
+        let id = queue as u32;
+        self.idle_until = None;
+        self.charge_time(queue, reason);
+        if self.tunables.low_latency {
+            let now = self.now;
+            if self.q(queue).factor == 1 {
+                self.q_mut(queue).raised_at = now;
+            }
+            if self.waiting(queue) == 0 && self.in_flight(queue) == 0 {
+                self.expect_soft_rt(queue);
+            } else if self.waiting(queue) == 0 {
+                self.q_mut(queue).soft_rt_due = true;
+            }
+        }
+        self.feed_back(queue, reason);
+        let stays = reason == Reason::Preempted && self.needed(queue);
+        if self.waiting(queue) == 0 && !stays {
+            if self.in_flight(queue) == 0 {
+                self.q_mut(queue).idle_since = Some(self.now);
+            }
+            self.engine.deactivate(id, Keep::Lead, When::Expiring, self.now);
+            self.q_mut(queue).busy = false;
+        } else {
+            self.engine.requeue(id, When::Expiring, self.now);
+            self.q_mut(queue).waiting_since = self.now;
+        }
+        self.engine.end_slot(id);
+        self.serving = None;
+        let used_up = reason == Reason::Timeout || reason == Reason::Exhausted;
+        let back_soon = !self.q(queue).busy && !used_up;
+        self.q_mut(queue).back_soon = back_soon;
+        if !back_soon {
+            self.engine.set_service(id, 0);
+        }
+        self.free_if_unused(queue);
+    }
+
+    fn charge_time(&mut self, queue: usize, reason: Reason) {
+        let id = queue as u32;
+        let end = if reason == Reason::TooIdle { self.idle_began } else { self.now };
+        let mut time = end.since(self.slot_began);
+        let (service, max) = (self.service(queue), self.max_budget());
+        let seeky = self.q(queue).seeks.is_seeky();
+        let mut slow = false;
+        if self.q(queue).sync {
+            slow = if time > ms(20) { service < max / 2 } else { seeky };
+            if time < ms(1) {
+                time = if self.rotational { ms(8) } else { ms(2) };
+            }
+        }
+        let left = self.budget_left(queue);
+        slow |= reason == Reason::Timeout && left >= self.budget(queue) / 3;
+        if self.q(queue).factor > 1 || !slow {
+            return;
+        }
+        let timeout = self.tunables.timeout;
+        let by_time = u128::from(max) * u128::from(time.0.min(timeout.0)) / u128::from(timeout.0);
+        let total = service.max(by_time as u64);
+        if self.budget(queue) < total {
+            self.engine.set_budget(id, total);
+        }
+        if total > service {
+            self.engine.serve(id, total - service);
+        }
+    }
+
+    fn feed_back(&mut self, queue: usize, reason: Reason) {
+        let (max, old) = (self.max_budget(), self.q(queue).max_budget);
+        let min = max / 32;
+        let (sync, raised) = (self.q(queue).sync, self.q(queue).factor > 1);
+        let new = match (sync, raised, reason) {
+            (false, _, _) => max,
+            (true, true, _) => 2 * min,
+            (true, false, Reason::Preempted) => return,
+            (true, false, Reason::TooIdle) if self.in_flight(queue) > 0 => max.min(2 * old),
+            (true, false, Reason::TooIdle) => {
+                if old > 5 * min {
+                    old - 4 * min
+                } else {
+                    min
+                }
+            }
+            (true, false, Reason::Timeout) => max.min(2 * old),
+            (true, false, Reason::Exhausted) => max.min(4 * old),
+            (true, false, Reason::NoMore) => min.max(self.service(queue)),
+        };
+        let capped = self.assigned >= 194 && self.tunables.max_budget == 0;
+        let new = if capped { new.min(max) } else { new };
+        self.q_mut(queue).max_budget = new;
+        if let Some(next) = self.q(queue).next {
+            let budget = new.max(self.charge(next));
+            self.engine.set_budget(queue as u32, budget);
+        }
+    }
+
+    /// The budget of a waiting queue has to suffice for its next request.
+    pub(super) fn next_changed(&mut self, queue: usize) {
+        if self.serving == Some(queue) {
+            return;
+        }
+        let Some(next) = self.q(queue).next else { return };
+        let least = self.charge(next).max(self.service(queue));
+        let budget = least.max(self.q(queue).max_budget);
+        if budget != self.budget(queue) {
+            self.engine.set_budget(queue as u32, budget);
+            self.engine.requeue(queue as u32, When::Waiting, self.now);
+        }
+    }
+
+    /// A higher class, or the larger claim on the level where the two meet.
+    pub(super) fn outranks(&self, queue: usize, other: usize) -> bool {
+        let (a, b) = (self.class(queue), self.class(other));
+        if a != b {
+            return a < b;
+        }
+        let level = |q: usize| self.engine.level(q as u32);
+        let claim = |q: usize| {
+            if level(q) == ROOT || level(queue) == level(other) {
+                self.weight(q)
+            } else {
+                self.engine.view_level(level(q)).weight.into()
+            }
+        };
+        claim(queue) > claim(other)
+    }
+}

@@ -1,0 +1,45 @@
+//! The bounds of a server against clients that ask for too much (`docs/spec/nbd.md`, section 6).
+
+use blkmq::Nanos;
+
+/// Bounds on connections and on what is in flight. [`Bounds::default`] has those of the specification. The bounds on
+/// bytes of the wire are `blkmq_nbd`'s.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Bounds {
+    /// Connections at a time. Further ones are accepted and closed.
+    pub connections: usize,
+    /// Connections to one export at a time.
+    pub connections_per_export: usize,
+    /// Connections from one IP address at a time. Sockets in the file system are not counted by it.
+    pub connections_per_peer: usize,
+    /// Handshakes under way at a time, of a worker. Beyond, the oldest is closed.
+    pub handshakes: usize,
+    /// The longest handshake, TLS included.
+    pub handshake: Nanos,
+    /// Requests in flight for a connection. Beyond, its socket is not read.
+    pub requests: usize,
+    /// Bytes in flight for a connection: payloads, and replies that it has not taken. Beyond, its socket is not read.
+    pub bytes: usize,
+    /// Bytes in flight for all connections of a worker. Beyond, a connection has at most 2 MiB: one that takes its
+    /// replies goes on beside others that do not.
+    pub bytes_per_worker: usize,
+    /// The longest time without a byte in the middle of a request, or while replies wait that the client does not
+    /// take.
+    pub silence: Nanos,
+}
+
+impl Default for Bounds {
+    fn default() -> Self {
+        Self {
+            connections: 256,
+            connections_per_export: 64,
+            connections_per_peer: 32,
+            handshakes: 64,
+            handshake: Nanos::from_millis(10_000),
+            requests: 128,
+            bytes: 64 << 20,
+            bytes_per_worker: 512 << 20,
+            silence: Nanos::from_millis(60_000),
+        }
+    }
+}

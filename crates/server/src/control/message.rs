@@ -1,0 +1,171 @@
+//! The messages of control, and the call of a client.
+
+use serde::{Deserialize, Serialize};
+use std::fmt;
+use std::io::{self, BufRead, BufReader, Write};
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+
+/// What a client asks for.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[serde(tag = "command", rename_all = "kebab-case", deny_unknown_fields)]
+pub enum Request {
+    /// The devices and exports.
+    List,
+    /// The value of an attribute of a device, or, without a path, all of them.
+    Get {
+        /// The number of the device, from 1.
+        device: usize,
+        /// The path, as `queue/scheduler`.
+        path: Option<String>,
+    },
+    /// Sets an attribute of a device, and waits until it is in force.
+    Set {
+        /// The number of the device, from 1.
+        device: usize,
+        /// The path, as `queue/scheduler`.
+        path: String,
+        /// The value, as text.
+        value: String,
+    },
+    /// Changes the settings of an export.
+    Export {
+        /// Its name.
+        name: String,
+        /// The settings to change.
+        settings: ExportSettings,
+    },
+    /// The counts of devices and exports so far. Counting begins with the first such request.
+    Stat,
+    /// As SIGHUP: reads the configuration again.
+    Reload,
+    /// As SIGTERM: answers the requests in flight, refuses others, and ends.
+    Drain,
+}
+
+/// Settings of an export that can be changed; `None` leaves one as it is.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct ExportSettings {
+    /// Its weight, 1 to 1000.
+    pub weight: Option<u32>,
+    /// The limits to change, spelled as cgroup v2 spells `io.max`: `rbps=1048576 wiops=max`.
+    pub max: Option<String>,
+}
+
+/// What a client gets.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Answer {
+    /// To [`Request::List`].
+    List {
+        /// In the order of their numbers.
+        devices: Vec<DeviceState>,
+        /// In the order given.
+        exports: Vec<ExportState>,
+    },
+    /// To [`Request::Get`]: paths and values.
+    Attributes(Vec<(String, String)>),
+    /// To [`Request::Set`] and [`Request::Export`]: it is in force, after this many nanoseconds.
+    Done(u64),
+    /// To [`Request::Stat`].
+    Stat(Stat),
+    /// To [`Request::Reload`]: what was done and what needs a restart, a line each.
+    Reloaded(Vec<String>),
+    /// To [`Request::Drain`].
+    Draining,
+    /// It cannot be done; the text says what is accepted.
+    Refused(String),
+}
+
+/// A device of the server.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct DeviceState {
+    /// Its description.
+    pub name: String,
+    /// Its size in bytes.
+    pub bytes: u64,
+    /// The name of its scheduler.
+    pub scheduler: String,
+}
+
+/// An export of the server.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct ExportState {
+    /// Its name.
+    pub name: String,
+    /// The number of its device, from 1.
+    pub device: usize,
+    /// Its first byte on the device.
+    pub offset: u64,
+    /// Its size in bytes.
+    pub bytes: u64,
+    /// Clients may not write.
+    pub read_only: bool,
+    /// Its weight.
+    pub weight: u32,
+    /// Its limits, as [`ExportSettings::max`].
+    pub max: String,
+    /// Connections that have agreed on it.
+    pub connections: usize,
+}
+
+/// Counts so far.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct Stat {
+    /// The server's time in nanoseconds.
+    pub at: u64,
+    /// By export: its name and counts.
+    pub exports: Vec<(String, Figures)>,
+    /// By device: its description and counts.
+    pub devices: Vec<(String, Figures)>,
+}
+
+/// Counts of requests, as iostat has them; each is of reads, writes and discards.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct Figures {
+    /// Completed requests.
+    pub ios: [u64; 3],
+    /// Their bytes.
+    pub bytes: [u64; 3],
+    /// I/Os merged into another request.
+    pub merged: [u64; 3],
+    /// Nanoseconds that requests waited for the device, summed.
+    pub wait: [u64; 3],
+    /// Nanoseconds that requests were at the device, summed.
+    pub service: [u64; 3],
+}
+
+/// The reason why a call had no answer.
+#[derive(Debug)]
+pub enum CallError {
+    /// No server answers at the socket.
+    Socket(io::Error),
+    /// The answer is not understood: the server is of another version.
+    Answer(serde_json::Error),
+}
+
+impl fmt::Display for CallError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Socket(error) => write!(f, "no server with control answers there: {error}"),
+            Self::Answer(error) => write!(f, "the server is of another version: {error}"),
+        }
+    }
+}
+
+impl std::error::Error for CallError {}
+
+/// Asks the server whose control listens on `socket`, and waits for the answer.
+///
+/// # Errors
+/// If no server answers, or not in this form.
+pub fn call(socket: &Path, request: &Request) -> Result<Answer, CallError> {
+    let mut stream = UnixStream::connect(socket).map_err(CallError::Socket)?;
+    let mut line = serde_json::to_string(request).expect("requests have a form in JSON");
+    line.push('\n');
+    stream.write_all(line.as_bytes()).map_err(CallError::Socket)?;
+    let mut answer = String::new();
+    BufReader::new(stream).read_line(&mut answer).map_err(CallError::Socket)?;
+    serde_json::from_str(&answer).map_err(CallError::Answer)
+}

@@ -1,0 +1,17 @@
+//! Control of a running server, over a socket of its own, apart from the data.
+//!
+//! A client sends one line of JSON, a [`Request`], and gets one line of JSON, an [`Answer`]. The thread behind the
+//! socket serves one client at a time and touches no connection for data: it reads and sets attributes of queues and
+//! settings of groups, which take effect while I/O goes on. The socket can be reached by its user only.
+
+mod answer;
+mod message;
+mod program;
+mod socket;
+
+pub(crate) use answer::to as respond;
+pub use message::{
+    Answer, CallError, DeviceState, ExportSettings, ExportState, Figures, Request, Stat, call,
+};
+pub use program::Program;
+pub(crate) use socket::Control;

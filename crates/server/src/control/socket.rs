@@ -1,0 +1,88 @@
+//! The socket of control, and the thread behind it.
+
+use super::Program;
+use super::answer;
+use super::message::{Answer, Request};
+use crate::rights::{Rights, listen_on};
+use crate::worker::Shared;
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+/// The longest request in bytes.
+const LONGEST: u64 = 64 << 10;
+/// The longest wait for a request, or for a client to take its answer.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Control of a server; ends when it is dropped.
+#[derive(Debug)]
+pub(crate) struct Control {
+    path: PathBuf,
+    stopped: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Control {
+    /// Listens on `path`; `program` does what the server cannot.
+    ///
+    /// # Errors
+    /// As [`listen_on`], or if there is no thread left.
+    pub(crate) fn start(
+        path: &Path,
+        shared: Arc<Shared>,
+        program: Box<dyn Program>,
+    ) -> io::Result<Self> {
+        let listener = listen_on(path, &Rights::default())?;
+        let stopped = Arc::new(AtomicBool::new(false));
+        let is_stopped = Arc::clone(&stopped);
+        let serve = move || {
+            for client in listener.incoming() {
+                if is_stopped.load(Ordering::Relaxed) {
+                    return;
+                }
+                let answered = client.and_then(|client| answer(&client, &shared, &*program));
+                if let Err(error) = answered {
+                    tracing::info!("a client of control had no answer: {error}");
+                }
+            }
+        };
+        let thread = std::thread::Builder::new().name("control".to_owned()).spawn(serve)?;
+        Ok(Self { path: path.to_owned(), stopped, thread: Some(thread) })
+    }
+}
+
+impl Drop for Control {
+    fn drop(&mut self) {
+        self.stopped.store(true, Ordering::Relaxed);
+        // The thread waits for a client: this one.
+        if UnixStream::connect(&self.path).is_ok()
+            && let Some(thread) = self.thread.take()
+        {
+            // A panic there has been reported.
+            let _ = thread.join();
+        }
+        let _ = std::fs::remove_file(&self.path);
+    }
+}
+
+fn answer(client: &UnixStream, shared: &Shared, program: &dyn Program) -> io::Result<()> {
+    client.set_read_timeout(Some(PATIENCE))?;
+    client.set_write_timeout(Some(PATIENCE))?;
+    let mut line = String::new();
+    BufReader::new(client).take(LONGEST).read_line(&mut line)?;
+    let answer = match serde_json::from_str::<Request>(&line) {
+        Ok(request) => {
+            tracing::debug!(?request, "control");
+            answer::to(request, shared, Some(program))
+        }
+        Err(error) => Answer::Refused(format!("the request is not understood: {error}")),
+    };
+    let mut text = serde_json::to_string(&answer).expect("answers have a form in JSON");
+    text.push('\n');
+    let mut client = client;
+    client.write_all(text.as_bytes())
+}

@@ -1,0 +1,264 @@
+//! [`Export`]: a disk, or a region of it, as clients see it.
+
+use crate::disk::Disk;
+use blkmq::{AlignedBuf, EditError, GroupError, GroupGuard, GroupOptions, IoMax, SECTOR_SIZE};
+use blkmq_nbd::{BASE_ALLOCATION, BlockSizes, ExportInfo, Exports, Limits, TransmissionFlags};
+use std::fmt;
+use std::ops::{Deref, Range};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// The description of an export.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Export {
+    /// Its name; the empty name is the default export.
+    pub name: String,
+    /// A text for users.
+    pub description: String,
+    /// The place of its disk among those of the server.
+    pub disk: usize,
+    /// The part of the disk that it shows; `None` for all of it.
+    pub region: Option<Region>,
+    /// Clients may not write.
+    pub read_only: bool,
+    /// Its share of the disk, 1 to 1000, under schedulers that share by weight.
+    pub weight: u32,
+    /// Its limits, under every scheduler.
+    pub max: IoMax,
+}
+
+/// A part of a disk.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Region {
+    /// Its first byte.
+    pub offset: u64,
+    /// Its length in bytes; `None` for the rest of the disk.
+    pub size: Option<u64>,
+}
+
+impl Region {
+    /// Its bytes on a disk of `bytes` bytes.
+    fn on(&self, bytes: u64) -> Range<u64> {
+        let end = self.size.map_or(Some(bytes), |size| self.offset.checked_add(size));
+        self.offset..end.unwrap_or(u64::MAX)
+    }
+}
+
+/// The reason why a disk cannot be exported so.
+#[derive(Debug)]
+pub enum ExportError {
+    /// There is no disk with this number.
+    NoDisk(usize),
+    /// Two exports have this name.
+    Name(String),
+    /// The region is empty, or reaches beyond the disk of this many bytes.
+    Region(Range<u64>, u64),
+    /// The region does not begin and end at multiples of this many bytes.
+    Unaligned(Range<u64>, u32),
+    /// Its group was refused.
+    Group(EditError<GroupError>),
+}
+
+impl fmt::Display for ExportError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NoDisk(number) => write!(f, "there is no disk {number}"),
+            Self::Name(name) => write!(f, "two exports are called '{name}'"),
+            Self::Region(region, size) => write!(
+                f,
+                "the region {}..{} is not in a disk of {size} bytes",
+                region.start, region.end
+            ),
+            Self::Unaligned(region, block) => write!(
+                f,
+                "the region {}..{} must begin and end at multiples of {block} bytes",
+                region.start, region.end
+            ),
+            Self::Group(error) => error.fmt(f),
+        }
+    }
+}
+
+impl std::error::Error for ExportError {}
+
+impl Export {
+    /// All of disk number `disk`, for reading and writing, with the weight 100 and no limits.
+    #[must_use]
+    pub fn new(name: &str, disk: usize) -> Self {
+        Self {
+            name: name.to_owned(),
+            description: String::new(),
+            disk,
+            region: None,
+            read_only: false,
+            weight: 100,
+            max: IoMax::default(),
+        }
+    }
+}
+
+/// An export in service.
+#[derive(Debug)]
+pub(crate) struct Served {
+    pub(crate) disk: usize,
+    /// Its number, from 1: the owner of its I/Os.
+    pub(crate) number: u32,
+    /// The first byte on the disk.
+    pub(crate) start: u64,
+    pub(crate) info: ExportInfo,
+    pub(crate) group: GroupGuard<AlignedBuf>,
+    /// The most bytes that one I/O of each kind may have; 0 if the disk does not have it.
+    pub(crate) discard: u64,
+    pub(crate) zeroes: u64,
+    /// Connections that have agreed on it.
+    connections: AtomicUsize,
+    /// Buffers of reads are cleared first, because the disk does not fill them.
+    pub(crate) clears: bool,
+}
+
+/// All exports of a server.
+#[derive(Debug, Default)]
+pub(crate) struct Table {
+    exports: Vec<Arc<Served>>,
+}
+
+impl Table {
+    pub(crate) fn new(exports: &[Export], disks: &[Disk]) -> Result<Self, ExportError> {
+        let mut table = Self::default();
+        for (number, export) in (1..).zip(exports) {
+            if table.get(&export.name).is_some() {
+                return Err(ExportError::Name(export.name.clone()));
+            }
+            let disk = disks.get(export.disk).ok_or(ExportError::NoDisk(export.disk))?;
+            table.exports.push(Arc::new(Served::new(export, disk, number)?));
+        }
+        Ok(table)
+    }
+
+    /// The export of this name. The empty name is also that of an only export.
+    pub(crate) fn get(&self, name: &str) -> Option<&Arc<Served>> {
+        let named = self.exports.iter().find(|export| export.info.name == name);
+        match (&self.exports[..], name) {
+            ([only], "") => Some(only),
+            _ => named,
+        }
+    }
+
+    pub(crate) fn all(&self) -> impl Iterator<Item = &Served> {
+        self.exports.iter().map(|export| &**export)
+    }
+
+    pub(crate) fn names(&self) -> impl Iterator<Item = &str> {
+        self.exports.iter().map(|export| &export.info.name[..])
+    }
+}
+
+impl Exports for Table {
+    fn find(&self, name: &str) -> Option<ExportInfo> {
+        self.get(name).map(|export| export.info.clone())
+    }
+
+    fn list(&self, each: &mut dyn FnMut(&str, &str)) {
+        self.exports.iter().for_each(|export| each(&export.info.name, &export.info.description));
+    }
+}
+
+impl Served {
+    /// Connections that have agreed on it.
+    pub(crate) fn connections(&self) -> usize {
+        self.connections.load(Ordering::Relaxed)
+    }
+
+    fn new(export: &Export, disk: &Disk, number: u32) -> Result<Self, ExportError> {
+        let limits = &disk.device().shape().limits;
+        let (bytes, block) = (disk.device().bytes(), limits.logical_block_size);
+        let region = export.region.as_ref().map_or(0..bytes, |region| region.on(bytes));
+        if region.start >= region.end || region.end > bytes {
+            return Err(ExportError::Region(region, bytes));
+        }
+        if !region.start.is_multiple_of(block.into()) || !region.end.is_multiple_of(block.into()) {
+            return Err(ExportError::Unaligned(region, block));
+        }
+        let options =
+            GroupOptions { weight: export.weight, max: export.max, ..GroupOptions::default() };
+        let group = disk.service().add_group(&group_name(export), &options);
+        let in_bytes = |sectors: u32| u64::from(sectors) * u64::from(SECTOR_SIZE);
+        let (discard, zeroes) =
+            (in_bytes(limits.max_discard_sectors), in_bytes(limits.max_write_zeroes_sectors));
+        let flags = flags(export.read_only, limits.rotational, discard > 0, zeroes > 0);
+        Ok(Self {
+            disk: export.disk,
+            number,
+            start: region.start,
+            info: ExportInfo {
+                name: export.name.clone(),
+                description: export.description.clone(),
+                size: region.end - region.start,
+                flags,
+                blocks: block_sizes(block),
+                contexts: vec![BASE_ALLOCATION.to_owned()],
+            },
+            group: group.map_err(ExportError::Group)?,
+            discard,
+            zeroes,
+            connections: AtomicUsize::new(0),
+            clears: !disk.device().moves_data(),
+        })
+    }
+}
+
+/// A connection to an export, counted while it lasts.
+#[derive(Debug)]
+pub(crate) struct Seat(Arc<Served>);
+
+impl Seat {
+    /// A place at `export`; `None` if `most` connections have one.
+    pub(crate) fn take(export: &Arc<Served>, most: usize) -> Option<Self> {
+        let more = |count: usize| (count < most).then_some(count + 1);
+        let taken = export.connections.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more);
+        taken.is_ok().then(|| Self(Arc::clone(export)))
+    }
+}
+
+impl Deref for Seat {
+    type Target = Served;
+
+    fn deref(&self) -> &Served {
+        &self.0
+    }
+}
+
+impl Drop for Seat {
+    fn drop(&mut self) {
+        self.0.connections.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// The name of an export's group: a path below the root has no slash and is not empty.
+fn group_name(export: &Export) -> String {
+    if export.name.is_empty() { "default".to_owned() } else { export.name.replace('/', "_") }
+}
+
+/// Every export can be flushed and written through, and a FLUSH on any connection covers all of them, since all go
+/// through one queue (`docs/spec/nbd.md`, section 4.1).
+fn flags(read_only: bool, rotational: bool, discards: bool, zeroes: bool) -> TransmissionFlags {
+    use TransmissionFlags as F;
+    let always = F::SEND_FLUSH | F::SEND_FUA | F::CAN_MULTI_CONN | F::SEND_CACHE;
+    let chosen = [
+        (read_only, F::READ_ONLY),
+        (rotational, F::ROTATIONAL),
+        (discards && !read_only, F::SEND_TRIM),
+        (!read_only, F::SEND_WRITE_ZEROES),
+        (zeroes && !read_only, F::SEND_FAST_ZERO),
+    ];
+    chosen.iter().filter(|(is, _)| *is).fold(always, |all, (_, flag)| all | *flag)
+}
+
+fn block_sizes(block: u32) -> BlockSizes {
+    let preferred = block.max(BlockSizes::DEFAULT.preferred());
+    let sizes = BlockSizes::DEFAULT
+        .with_preferred(preferred)
+        .and_then(|sizes| sizes.with_min(block))
+        .and_then(|sizes| sizes.with_max_payload(Limits::default().payload));
+    sizes.expect("a logical block is a power of two, and small")
+}

@@ -1,0 +1,101 @@
+//! The requests of a worker that are in flight.
+//!
+//! An I/O carries the place of its request as its cookie. The client's own cookie is only repeated: two requests may
+//! have the same.
+
+use blkmq_nbd::ReplyTo;
+
+/// A connection of a worker: its place, and how many were there before it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Key {
+    pub(crate) place: u32,
+    pub(crate) generation: u32,
+}
+
+/// A request in flight.
+#[derive(Debug)]
+pub(crate) struct Flight {
+    pub(crate) connection: Key,
+    pub(crate) to: ReplyTo,
+    pub(crate) work: Work,
+    /// Bytes that it counts for.
+    pub(crate) bytes: usize,
+}
+
+/// What a request consists of.
+#[derive(Debug)]
+pub(crate) enum Work {
+    /// A read; the reply has this many bytes.
+    Read(u32),
+    /// One I/O whose reply has no content.
+    Plain,
+    /// Several I/Os, one after the other, over a range.
+    Steps(Steps),
+}
+
+/// A range that is covered in steps: the kernel's limits for these operations are often far below a client's ranges.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Steps {
+    pub(crate) op: StepOp,
+    /// The first byte on the disk that is still to be covered, and the end.
+    pub(crate) next: u64,
+    pub(crate) end: u64,
+    /// Bytes of a step.
+    pub(crate) step: u64,
+    pub(crate) fua: bool,
+}
+
+/// The operation of steps.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum StepOp {
+    Discard,
+    WriteZeroes,
+    /// Writes of buffers of zeroes.
+    Fill,
+}
+
+/// The places of requests in flight.
+#[derive(Debug, Default)]
+pub(crate) struct Flights {
+    places: Vec<Option<Flight>>,
+    free: Vec<u32>,
+}
+
+impl Flights {
+    /// Adds a request, and returns its place.
+    pub(crate) fn insert(&mut self, flight: Flight) -> u32 {
+        match self.free.pop() {
+            Some(place) => {
+                self.places[place as usize] = Some(flight);
+                place
+            }
+            None => {
+                self.places.push(Some(flight));
+                self.places.len() as u32 - 1
+            }
+        }
+    }
+
+    /// The request at `place`.
+    ///
+    /// # Panics
+    /// If there is none: an I/O is answered once.
+    pub(crate) fn get_mut(&mut self, place: u32) -> &mut Flight {
+        self.places[place as usize].as_mut().expect("the request is in flight")
+    }
+
+    /// Takes the request at `place` out.
+    ///
+    /// # Panics
+    /// As [`get_mut`](Self::get_mut).
+    pub(crate) fn remove(&mut self, place: u32) -> Flight {
+        let flight = self.places[place as usize].take().expect("the request is in flight");
+        self.free.push(place);
+        flight
+    }
+
+    /// How many requests are in flight.
+    pub(crate) fn len(&self) -> usize {
+        self.places.len() - self.free.len()
+    }
+}

@@ -1,0 +1,57 @@
+//! The way from the thread that accepts connections to a worker.
+//!
+//! A mutex around a list, and an eventfd that the worker watches. It is used once for each connection, and never for
+//! an I/O.
+
+use crate::guest::Guest;
+use crate::stream::Stream;
+use rustix::event::{EventfdFlags, eventfd};
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// What a worker is told.
+#[derive(Debug)]
+pub(crate) enum Message {
+    /// A connection to serve.
+    Connection(Stream, Guest),
+    /// Answer what is in flight, refuse everything else, and end.
+    Drain,
+    /// End at once.
+    Stop,
+}
+
+#[derive(Debug)]
+pub(crate) struct Inbox {
+    messages: Mutex<Vec<Message>>,
+    bell: OwnedFd,
+}
+
+impl Inbox {
+    pub(crate) fn new() -> io::Result<Self> {
+        let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+        Ok(Self { messages: Mutex::default(), bell })
+    }
+
+    fn messages(&self) -> MutexGuard<'_, Vec<Message>> {
+        self.messages.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn send(&self, message: Message) {
+        self.messages().push(message);
+        // A counter that is full wakes the worker as well.
+        let _ = rustix::io::write(&self.bell, &1_u64.to_ne_bytes());
+    }
+
+    /// All messages, oldest first.
+    pub(crate) fn take(&self) -> Vec<Message> {
+        let _ = rustix::io::read(&self.bell, &mut [0; 8]);
+        std::mem::take(&mut *self.messages())
+    }
+}
+
+impl AsFd for Inbox {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.bell.as_fd()
+    }
+}

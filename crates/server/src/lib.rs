@@ -1,0 +1,36 @@
+//! A block server: devices, each under a scheduler, shared by clients that speak NBD.
+//!
+//! A [`Server`] opens its [`Disk`]s, and serves [`Export`]s of them: a whole disk or a region, each in a group with a
+//! weight and limits. Its data path has one thread for each core and no executor: a worker owns its connections and
+//! one client of every disk, parses all requests that a read of the socket brings, submits them as one plug, and
+//! gathers the replies that are ready into one write.
+//!
+//! The crate does the sockets and the threads. The wire is in `blkmq-nbd`, the I/O in `blkmq`.
+
+#![cfg(target_os = "linux")]
+#![forbid(unsafe_code)]
+
+mod address;
+mod bounds;
+pub mod control;
+mod disk;
+mod export;
+mod flight;
+mod guest;
+mod inbox;
+mod input;
+mod listener;
+mod output;
+mod rights;
+mod server;
+mod stream;
+mod tls;
+mod worker;
+
+pub use address::{Address, AddressError};
+pub use bounds::Bounds;
+pub use disk::Disk;
+pub use export::{Export, ExportError, Region};
+pub use rights::Rights;
+pub use server::{Handle, Server, ServerError, Settings};
+pub use tls::{Tls, TlsError};

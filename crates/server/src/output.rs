@@ -1,0 +1,153 @@
+//! Replies on their way to a client: headers and payloads, gathered into as few writes as possible.
+
+use crate::stream::Stream;
+use blkmq::AlignedBuf;
+use blkmq_nbd::Header;
+use std::collections::VecDeque;
+use std::io::{self, ErrorKind, IoSlice};
+
+/// Pieces of a write. The kernel takes up to 1024.
+const GATHERED: usize = 128;
+
+/// A part of the output.
+#[derive(Debug)]
+enum Piece {
+    Header(Header),
+    Bytes(Vec<u8>),
+    Data(AlignedBuf),
+}
+
+impl Piece {
+    fn bytes(&mut self) -> &[u8] {
+        match self {
+            Self::Header(header) => header,
+            Self::Bytes(bytes) => bytes,
+            Self::Data(data) => data.as_mut_slice(),
+        }
+    }
+}
+
+/// The result of a write.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Sent {
+    /// Everything is with the kernel.
+    All,
+    /// The socket is full.
+    Blocked,
+}
+
+/// Bytes that wait for the socket, oldest first.
+#[derive(Debug, Default)]
+pub(crate) struct Output {
+    pieces: VecDeque<Piece>,
+    /// Bytes of the first piece that are gone.
+    sent: usize,
+    /// Bytes that wait.
+    waiting: usize,
+}
+
+impl Output {
+    pub(crate) fn header(&mut self, header: Header) {
+        self.push(Piece::Header(header));
+    }
+
+    pub(crate) fn bytes(&mut self, bytes: Vec<u8>) {
+        if !bytes.is_empty() {
+            self.push(Piece::Bytes(bytes));
+        }
+    }
+
+    pub(crate) fn data(&mut self, data: AlignedBuf) {
+        if !data.is_empty() {
+            self.push(Piece::Data(data));
+        }
+    }
+
+    fn push(&mut self, mut piece: Piece) {
+        self.waiting += piece.bytes().len();
+        self.pieces.push_back(piece);
+    }
+
+    /// Bytes that wait.
+    pub(crate) fn waiting(&self) -> usize {
+        self.waiting
+    }
+
+    /// Writes until everything is sent or the socket is full. Buffers that are sent are dropped.
+    ///
+    /// # Errors
+    /// If the connection is gone.
+    pub(crate) fn send(&mut self, stream: &mut Stream) -> io::Result<Sent> {
+        while !self.pieces.is_empty() {
+            let mut slices = [IoSlice::new(&[]); GATHERED];
+            let mut count = 0;
+            for (slice, piece) in slices.iter_mut().zip(&mut self.pieces) {
+                let skip = if count == 0 { self.sent } else { 0 };
+                *slice = IoSlice::new(&piece.bytes()[skip..]);
+                count += 1;
+            }
+            match stream.write(&slices[..count]) {
+                Ok(0) => return Err(ErrorKind::WriteZero.into()),
+                Ok(sent) => self.advance(sent),
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(Sent::Blocked),
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+        match stream.send_rest() {
+            Ok(()) => Ok(Sent::All),
+            Err(error) if error.kind() == ErrorKind::WouldBlock => Ok(Sent::Blocked),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn advance(&mut self, sent: usize) {
+        self.waiting -= sent;
+        self.sent += sent;
+        while let Some(first) = self.pieces.front_mut() {
+            let len = first.bytes().len();
+            if self.sent < len {
+                break;
+            }
+            self.sent -= len;
+            self.pieces.pop_front();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Read;
+    use std::os::unix::net::UnixStream;
+
+    #[test]
+    fn bytes_arrive_in_order_however_full_the_socket_is() {
+        let (ours, mut theirs) = UnixStream::pair().expect("a pair of sockets");
+        ours.set_nonblocking(true).expect("no blocking");
+        let mut stream = Stream::from(ours);
+        let mut output = Output::default();
+        let mut expected = Vec::new();
+        for n in 0..300_u32 {
+            let data: Vec<u8> = n.to_be_bytes().repeat(1000);
+            expected.extend_from_slice(&data);
+            if n % 3 == 0 {
+                output.bytes(data);
+            } else {
+                output.data(AlignedBuf::copy_of(&data));
+            }
+        }
+        output.bytes(Vec::new());
+        assert_eq!(output.waiting(), expected.len());
+        let (mut got, mut blocked) = (Vec::new(), 0);
+        while output.send(&mut stream).expect("the other side is there") == Sent::Blocked {
+            blocked += 1;
+            let mut part = [0; 10_007];
+            let len = theirs.read(&mut part).expect("bytes are there");
+            got.extend_from_slice(&part[..len]);
+        }
+        drop(stream);
+        theirs.read_to_end(&mut got).expect("the rest is there");
+        assert!(got == expected && blocked > 0 && output.waiting() == 0);
+    }
+}

@@ -1,0 +1,108 @@
+//! The rights of sockets in the file system.
+
+use rustix::fs::{AtFlags, CWD, Gid, Uid, fchmod};
+use rustix::fs::{Mode, chmodat, chownat};
+use rustix::net::{
+    AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, listen, socket_with,
+};
+use std::io;
+use std::os::unix::fs::FileTypeExt;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::Path;
+
+/// The rights of a socket in the file system. A user who may write to it may connect.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Rights {
+    /// Its mode, 0 to 0o777.
+    pub mode: u32,
+    /// The number of its owner; `None` leaves it with the user of the server.
+    pub owner: Option<u32>,
+    /// The number of its group.
+    pub group: Option<u32>,
+}
+
+impl Default for Rights {
+    /// For the user of the server only.
+    fn default() -> Self {
+        Self { mode: 0o600, owner: None, group: None }
+    }
+}
+
+/// Connections that the kernel keeps until they are accepted.
+const BACKLOG: i32 = 1024;
+
+/// Listens on a socket at `path`. The file of a server that is gone is replaced; that of one that answers is not.
+///
+/// The socket is never open to more users than it should be. Linux takes the mode of a new file from that of the
+/// socket, which nothing else can reach; the mode of the process (umask) is left alone, because it is that of all
+/// threads. The file is widened, if it has to be, before anything can connect.
+///
+/// # Errors
+/// If the path is taken or not allowed, or the owner cannot be changed.
+pub(crate) fn listen_on(path: &Path, rights: &Rights) -> io::Result<UnixListener> {
+    if is_abandoned(path) {
+        std::fs::remove_file(path)?;
+    }
+    let flags = SocketFlags::CLOEXEC;
+    let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+    fchmod(&socket, Mode::RUSR | Mode::WUSR)?;
+    bind(&socket, &SocketAddrUnix::new(path)?)?;
+    let widened = widen(path, rights).and_then(|()| Ok(listen(&socket, BACKLOG)?));
+    if widened.is_err() {
+        // Nothing listens behind it.
+        let _ = std::fs::remove_file(path);
+    }
+    widened.map(|()| UnixListener::from(socket))
+}
+
+/// Is this a socket behind which nothing listens? A file that is no socket refuses connections as well.
+fn is_abandoned(path: &Path) -> bool {
+    let is_socket = std::fs::symlink_metadata(path).is_ok_and(|it| it.file_type().is_socket());
+    let refused = |error: io::Error| error.kind() == io::ErrorKind::ConnectionRefused;
+    is_socket && UnixStream::connect(path).is_err_and(refused)
+}
+
+fn widen(path: &Path, rights: &Rights) -> io::Result<()> {
+    let (owner, group) = (rights.owner.map(Uid::from_raw), rights.group.map(Gid::from_raw));
+    if owner.is_some() || group.is_some() {
+        chownat(CWD, path, owner, group, AtFlags::SYMLINK_NOFOLLOW)?;
+    }
+    Ok(chmodat(CWD, path, Mode::from_raw_mode(rights.mode), AtFlags::empty())?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::PermissionsExt;
+
+    fn mode(path: &Path) -> u32 {
+        std::fs::metadata(path).expect("it is there").permissions().mode() & 0o777
+    }
+
+    #[test]
+    fn a_socket_has_the_mode_that_is_wanted_and_replaces_a_dead_one() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("socket");
+        let first = listen_on(&path, &Rights::default()).expect("the path is free");
+        assert_eq!(mode(&path), 0o600);
+        let taken = listen_on(&path, &Rights::default()).expect_err("the first one answers");
+        assert_eq!(taken.kind(), io::ErrorKind::AddrInUse);
+        drop(first);
+        let wide = Rights { mode: 0o666, ..Rights::default() };
+        let second = listen_on(&path, &wide).expect("nothing listens there any more");
+        assert_eq!(mode(&path), 0o666);
+        let _client = UnixStream::connect(&path).expect("it listens");
+        second.accept().expect("a client");
+    }
+
+    #[test]
+    fn a_socket_whose_rights_are_refused_leaves_no_file() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("no").join("socket");
+        assert!(listen_on(&path, &Rights::default()).is_err());
+        let file = folder.path().join("file");
+        std::fs::write(&file, "a file").expect("it can be written");
+        assert!(listen_on(&file, &Rights::default()).is_err(), "no file is replaced");
+        assert_eq!(std::fs::read(&file).expect("it is there"), b"a file");
+    }
+}

@@ -1,0 +1,285 @@
+//! [`Server`]: listening sockets, the thread that accepts, and the workers.
+
+use crate::address::Address;
+use crate::bounds::Bounds;
+use crate::control::{self, Answer, Control, Program, Request};
+use crate::disk::Disk;
+use crate::export::{Export, ExportError, Table};
+use crate::guest::Guests;
+use crate::inbox::{Inbox, Message};
+use crate::listener::Listener;
+use crate::rights::Rights;
+use crate::tls::Tls;
+use crate::worker::{Shared, Worker};
+use blkmq_nbd::server::{self as nbd, Config};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use std::fmt;
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+use std::thread::{Builder, JoinHandle};
+
+/// The settings of a server.
+#[derive(Clone, Debug, Default)]
+pub struct Settings {
+    /// Where it listens.
+    pub listen: Vec<Address>,
+    /// Bounds against clients that ask for too much.
+    pub bounds: Bounds,
+    /// What handshakes offer, but for TLS.
+    pub handshake: Config,
+    /// TLS, which all clients must use then; `None` for none at all.
+    pub tls: Option<Tls>,
+    /// The rights of sockets in the file system.
+    pub rights: Rights,
+}
+
+/// The reason why a server could not start.
+#[derive(Debug)]
+pub enum ServerError {
+    /// An export is impossible.
+    Export(ExportError),
+    /// An address cannot be listened on.
+    Listen(Address, io::Error),
+    /// The system refuses threads or descriptors, or a disk was started for fewer workers.
+    System(io::Error),
+}
+
+impl fmt::Display for ServerError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Export(error) => error.fmt(f),
+            Self::Listen(address, error) => write!(f, "cannot listen on {address}: {error}"),
+            Self::System(error) => error.fmt(f),
+        }
+    }
+}
+
+impl std::error::Error for ServerError {}
+
+/// A running server. Dropping it ends it at once; [`drain`](Self::drain) lets requests finish first.
+#[derive(Debug)]
+pub struct Server {
+    shared: Arc<Shared>,
+    guests: Arc<Guests>,
+    listening: Vec<Address>,
+    acceptor: Option<Running>,
+    workers: Vec<Running>,
+    control: Option<Control>,
+}
+
+/// A way to look at a running server, and to change it.
+#[derive(Clone, Debug)]
+pub struct Handle(Arc<Shared>);
+
+impl Handle {
+    /// The disks of the server.
+    #[must_use]
+    pub fn disks(&self) -> &[Disk] {
+        &self.0.disks
+    }
+
+    /// Does what a client of control may ask for. [`Request::Drain`] and [`Request::Reload`] are the program's, and
+    /// refused here.
+    #[must_use]
+    pub fn ask(&self, request: Request) -> Answer {
+        control::respond(request, &self.0, None)
+    }
+}
+
+/// A thread, and the way to tell it something.
+#[derive(Debug)]
+struct Running {
+    inbox: Arc<Inbox>,
+    thread: JoinHandle<io::Result<()>>,
+}
+
+impl Running {
+    fn join(self) -> io::Result<()> {
+        self.thread.join().unwrap_or_else(|_| Err(io::Error::other("a thread panicked")))
+    }
+}
+
+impl Server {
+    /// Serves `exports` of `disks` with `workers` threads. The disks were started for at least as many workers.
+    ///
+    /// # Errors
+    /// If an export is impossible, an address is taken, or the system refuses threads or descriptors.
+    pub fn start(
+        disks: Vec<Disk>,
+        exports: &[Export],
+        workers: u16,
+        settings: &Settings,
+    ) -> Result<Self, ServerError> {
+        let table = Table::new(exports, &disks).map_err(ServerError::Export)?;
+        let mut listeners = Vec::new();
+        for address in &settings.listen {
+            let listener = Listener::bind(address, &settings.rights);
+            listeners.push(listener.map_err(|error| ServerError::Listen(address.clone(), error))?);
+        }
+        let listening: io::Result<Vec<Address>> = listeners.iter().map(Listener::address).collect();
+        let tls = if settings.tls.is_some() { nbd::Tls::Required } else { nbd::Tls::Off };
+        let shared = Arc::new(Shared {
+            disks,
+            exports: table,
+            bounds: settings.bounds,
+            handshake: Config { tls, ..settings.handshake },
+            tls: settings.tls.clone(),
+        });
+        let mut server = Self {
+            shared,
+            guests: Arc::new(Guests::new(workers.into())),
+            listening: listening.map_err(ServerError::System)?,
+            acceptor: None,
+            workers: Vec::new(),
+            control: None,
+        };
+        server.start_threads(listeners, workers).map_err(ServerError::System)?;
+        Ok(server)
+    }
+
+    fn start_threads(&mut self, listeners: Vec<Listener>, workers: u16) -> io::Result<()> {
+        for number in 0..workers {
+            let inbox = Arc::new(Inbox::new()?);
+            let worker = Worker::new(Arc::clone(&self.shared), Arc::clone(&inbox))?;
+            let thread =
+                Builder::new().name(format!("worker {number}")).spawn(move || worker.run())?;
+            self.workers.push(Running { inbox, thread });
+        }
+        let inbox = Arc::new(Inbox::new()?);
+        let acceptor = Acceptor {
+            listeners,
+            inbox: Arc::clone(&inbox),
+            guests: Arc::clone(&self.guests),
+            workers: self.workers.iter().map(|worker| Arc::clone(&worker.inbox)).collect(),
+            bounds: self.shared.bounds,
+        };
+        let thread = Builder::new().name("accept".to_owned()).spawn(move || acceptor.run())?;
+        self.acceptor = Some(Running { inbox, thread });
+        Ok(())
+    }
+
+    /// Lets clients control the server over the socket `path` (see [`control`](crate::control)), until it ends.
+    /// `program` is asked for what the server cannot do itself.
+    ///
+    /// # Errors
+    /// If the path is taken or not allowed, or there is no thread left.
+    pub fn control(&mut self, path: &Path, program: Box<dyn Program>) -> io::Result<()> {
+        let shared = Arc::clone(&self.shared);
+        self.control = Some(Control::start(path, shared, program)?);
+        Ok(())
+    }
+
+    /// A way to look at the server and to change it, from any thread. It holds the disks.
+    #[must_use]
+    pub fn handle(&self) -> Handle {
+        Handle(Arc::clone(&self.shared))
+    }
+
+    /// Where it listens, with the ports that the system chose.
+    #[must_use]
+    pub fn listening(&self) -> &[Address] {
+        &self.listening
+    }
+
+    /// The addresses of an export for clients: `nbd+unix:///NAME?socket=PATH`, `nbd://HOST:PORT/NAME`, or `nbds` with TLS.
+    pub fn uris(&self, export: &str) -> impl Iterator<Item = String> {
+        let scheme = if self.shared.tls.is_some() { "nbds" } else { "nbd" };
+        self.listening.iter().map(move |address| address.uri(scheme, export))
+    }
+
+    /// The names of its exports.
+    pub fn exports(&self) -> impl Iterator<Item = &str> {
+        self.shared.exports.names()
+    }
+
+    /// Its disks.
+    #[must_use]
+    pub fn disks(&self) -> &[Disk] {
+        &self.shared.disks
+    }
+
+    /// Connections that are open.
+    #[must_use]
+    pub fn connections(&self) -> usize {
+        self.guests.total()
+    }
+
+    /// Accepts no more connections, answers the requests that are in flight, refuses new ones with `ESHUTDOWN`, and
+    /// returns when all connections are closed.
+    ///
+    /// # Errors
+    /// If a thread of the server failed.
+    pub fn drain(mut self) -> io::Result<()> {
+        self.end(|| Message::Drain)
+    }
+
+    fn end(&mut self, message: fn() -> Message) -> io::Result<()> {
+        // The listeners first, so that no connection comes behind the message.
+        let accepted = self.acceptor.take().map_or(Ok(()), |acceptor| {
+            acceptor.inbox.send(message());
+            acceptor.join()
+        });
+        // All workers, before one of them is waited for.
+        self.workers.iter().for_each(|worker| worker.inbox.send(message()));
+        self.workers.drain(..).map(Running::join).fold(accepted, io::Result::and)
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        // Failures of a server that is thrown away have no reader.
+        let _ = self.end(|| Message::Stop);
+    }
+}
+
+/// After a connection could not be accepted, the next one is tried when this has passed.
+const PAUSE: Timespec = Timespec { tv_sec: 0, tv_nsec: 10_000_000 };
+
+/// The thread that accepts connections, and hands each to the worker with the fewest.
+struct Acceptor {
+    listeners: Vec<Listener>,
+    inbox: Arc<Inbox>,
+    guests: Arc<Guests>,
+    workers: Vec<Arc<Inbox>>,
+    bounds: Bounds,
+}
+
+impl Acceptor {
+    /// Accepts until it is sent any message.
+    fn run(self) -> io::Result<()> {
+        loop {
+            let mut watched = vec![PollFd::new(&*self.inbox, PollFlags::IN)];
+            watched.extend(self.listeners.iter().map(|it| PollFd::new(it, PollFlags::IN)));
+            match poll(&mut watched, None) {
+                Ok(_) | Err(rustix::io::Errno::INTR) => {}
+                Err(error) => return Err(error.into()),
+            }
+            let ready: Vec<bool> = watched.iter().map(|fd| !fd.revents().is_empty()).collect();
+            if ready[0] {
+                return Ok(());
+            }
+            for (listener, _) in self.listeners.iter().zip(&ready[1..]).filter(|(_, is)| **is) {
+                self.accept(listener);
+            }
+        }
+    }
+
+    fn accept(&self, listener: &Listener) {
+        match listener.accept() {
+            Ok(stream) => match self.guests.admit(stream.peer(), &self.bounds) {
+                Some(guest) => {
+                    self.workers[guest.worker()].send(Message::Connection(stream, guest));
+                }
+                None => tracing::warn!("a connection too many is closed"),
+            },
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+            Err(error) => {
+                // Out of descriptors, most likely. The connection stays in the kernel's queue for a while.
+                tracing::error!("a connection cannot be accepted: {error}");
+                let mut bell = [PollFd::new(&*self.inbox, PollFlags::IN)];
+                let _ = poll(&mut bell, Some(&PAUSE));
+            }
+        }
+    }
+}

@@ -1,0 +1,162 @@
+//! A client's connection, of any family, with TLS or without, which never blocks.
+
+use crate::tls::{Session, Tls};
+use std::io::{self, IoSlice, IoSliceMut, Read, Write};
+use std::net::{IpAddr, TcpStream};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::net::UnixStream;
+
+/// Bytes that the kernel keeps in each direction for a local socket. The default of 208 KiB holds less than a read of
+/// the size that copying clients use.
+const LOCAL_BUFFER: usize = 2 << 20;
+
+/// A connection. Dropping it ends its TLS, if the socket takes the last bytes at once.
+#[derive(Debug)]
+pub(crate) struct Stream {
+    socket: Socket,
+    tls: Option<Box<Session>>,
+}
+
+#[derive(Debug)]
+enum Socket {
+    Unix(UnixStream),
+    Tcp(TcpStream),
+}
+
+impl From<UnixStream> for Stream {
+    fn from(socket: UnixStream) -> Self {
+        Self { socket: Socket::Unix(socket), tls: None }
+    }
+}
+
+impl From<TcpStream> for Stream {
+    fn from(socket: TcpStream) -> Self {
+        Self { socket: Socket::Tcp(socket), tls: None }
+    }
+}
+
+impl Stream {
+    /// Makes the socket fit for a worker: it does not block, and sends at once.
+    pub(crate) fn prepare(&self) -> io::Result<()> {
+        match &self.socket {
+            Socket::Unix(socket) => {
+                // A smaller buffer costs throughput and no correctness.
+                let _ = rustix::net::sockopt::set_socket_send_buffer_size(socket, LOCAL_BUFFER);
+                let _ = rustix::net::sockopt::set_socket_recv_buffer_size(socket, LOCAL_BUFFER);
+                socket.set_nonblocking(true)
+            }
+            Socket::Tcp(socket) => {
+                socket.set_nodelay(true)?;
+                socket.set_nonblocking(true)
+            }
+        }
+    }
+
+    /// The address of the other side, if it has one.
+    pub(crate) fn peer(&self) -> Option<IpAddr> {
+        match &self.socket {
+            Socket::Unix(_) => None,
+            Socket::Tcp(socket) => socket.peer_addr().ok().map(|at| at.ip()),
+        }
+    }
+
+    /// All bytes from now on are inside TLS.
+    ///
+    /// # Errors
+    /// If the system has no random numbers.
+    pub(crate) fn start_tls(&mut self, tls: &Tls) -> io::Result<()> {
+        self.tls = Some(Box::new(tls.session()?));
+        Ok(())
+    }
+
+    /// Bytes have arrived for which the socket has no event: TLS has decrypted them already.
+    pub(crate) fn has_more(&self) -> bool {
+        self.tls.as_ref().is_some_and(|tls| tls.has_more())
+    }
+
+    /// Bytes that were written wait in TLS for the socket.
+    pub(crate) fn wants_write(&self) -> bool {
+        self.tls.as_ref().is_some_and(|tls| tls.wants_write())
+    }
+
+    /// Encrypted bytes that the socket has taken so far; 0 without TLS.
+    pub(crate) fn sent_by_tls(&self) -> u64 {
+        self.tls.as_ref().map_or(0, |tls| tls.sent())
+    }
+
+    /// Reads into the buffers, the first one first. 0 at the end of the stream.
+    pub(crate) fn read(&mut self, into: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
+        match &mut self.tls {
+            Some(tls) => tls.read(&mut self.socket, into),
+            None => self.socket.read_vectored(into),
+        }
+    }
+
+    pub(crate) fn write(&mut self, from: &[IoSlice<'_>]) -> io::Result<usize> {
+        match &mut self.tls {
+            Some(tls) => tls.write(&mut self.socket, from),
+            None => self.socket.write_vectored(from),
+        }
+    }
+
+    /// Sends what TLS keeps.
+    ///
+    /// # Errors
+    /// `WouldBlock` if the socket is full.
+    pub(crate) fn send_rest(&mut self) -> io::Result<()> {
+        self.tls.as_mut().map_or(Ok(()), |tls| tls.send(&mut self.socket))
+    }
+}
+
+impl Drop for Stream {
+    fn drop(&mut self) {
+        if let Some(tls) = &mut self.tls {
+            tls.close(&mut self.socket);
+        }
+    }
+}
+
+impl AsFd for Stream {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        match &self.socket {
+            Socket::Unix(socket) => socket.as_fd(),
+            Socket::Tcp(socket) => socket.as_fd(),
+        }
+    }
+}
+
+impl Read for Socket {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        match self {
+            Self::Unix(socket) => socket.read(into),
+            Self::Tcp(socket) => socket.read(into),
+        }
+    }
+
+    fn read_vectored(&mut self, into: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
+        match self {
+            Self::Unix(socket) => socket.read_vectored(into),
+            Self::Tcp(socket) => socket.read_vectored(into),
+        }
+    }
+}
+
+impl Write for Socket {
+    fn write(&mut self, from: &[u8]) -> io::Result<usize> {
+        match self {
+            Self::Unix(socket) => socket.write(from),
+            Self::Tcp(socket) => socket.write(from),
+        }
+    }
+
+    fn write_vectored(&mut self, from: &[IoSlice<'_>]) -> io::Result<usize> {
+        match self {
+            Self::Unix(socket) => socket.write_vectored(from),
+            Self::Tcp(socket) => socket.write_vectored(from),
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}

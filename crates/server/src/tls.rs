@@ -1,0 +1,245 @@
+//! TLS for data: certificates from a directory, and the TLS of a connection.
+//!
+//! The files have the names that QEMU and libnbd give them. Sockets are `stream.rs`'s. There are no pre-shared keys:
+//! rustls has none.
+
+use rustls::pki_types::pem::{self, PemObject};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::server::WebPkiClientVerifier;
+use rustls::{RootCertStore, ServerConfig, ServerConnection, crypto};
+use std::fmt;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// The certificate of the server, with the certificates in between, and its key.
+const CERTIFICATE: &str = "server-cert.pem";
+const KEY: &str = "server-key.pem";
+/// The certificate that clients' certificates are signed with.
+const AUTHORITY: &str = "ca-cert.pem";
+
+/// Bytes that TLS keeps for a socket that is full. Further ones stay where they are counted.
+const BUFFER: usize = 256 << 10;
+
+/// The certificate and key of a server, and the authority that its clients need.
+#[derive(Clone)]
+pub struct Tls(Arc<ServerConfig>);
+
+impl fmt::Debug for Tls {
+    /// Without the key.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Tls").finish_non_exhaustive()
+    }
+}
+
+/// The reason why a directory is of no use for TLS.
+#[derive(Debug)]
+pub enum TlsError {
+    /// A file cannot be read, or is not in PEM, or lacks what it should have.
+    File(PathBuf, pem::Error),
+    /// The file has no certificate.
+    Empty(PathBuf),
+    /// Certificate, key and authority do not fit together.
+    Unfit(PathBuf, Box<dyn std::error::Error + Send + Sync>),
+}
+
+impl fmt::Display for TlsError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::File(path, error) => write!(
+                f,
+                "{}: {error}; accepted is a directory with {CERTIFICATE} and {KEY} in PEM, and {AUTHORITY} if clients \
+                 need certificates",
+                path.display()
+            ),
+            Self::Empty(path) => write!(f, "{}: no certificate in PEM", path.display()),
+            Self::Unfit(path, error) => write!(f, "{}: {error}", path.display()),
+        }
+    }
+}
+
+impl std::error::Error for TlsError {}
+
+impl Tls {
+    /// Reads `server-cert.pem` and `server-key.pem` in `folder`. If there is a `ca-cert.pem`, clients must have a
+    /// certificate that it signed. TLS 1.2 and 1.3.
+    ///
+    /// # Errors
+    /// If a file is missing or of no use.
+    pub fn load(folder: &Path) -> Result<Self, TlsError> {
+        let [certificate, key, authority] = [CERTIFICATE, KEY, AUTHORITY].map(|it| folder.join(it));
+        let chain = certificates(&certificate)?;
+        let secret = PrivateKeyDer::from_pem_file(&key);
+        let secret = secret.map_err(|error| TlsError::File(key.clone(), error))?;
+        let provider = Arc::new(crypto::ring::default_provider());
+        let builder = ServerConfig::builder_with_provider(Arc::clone(&provider));
+        let builder = builder.with_safe_default_protocol_versions();
+        let builder = builder.expect("the provider has the ciphers of both versions");
+        // Any other error than its absence must not let all clients in, and a link that leads nowhere neither.
+        let is_absent = matches!(
+            authority.symlink_metadata(),
+            Err(error) if error.kind() == io::ErrorKind::NotFound
+        );
+        let builder = if is_absent {
+            builder.with_no_client_auth()
+        } else {
+            let mut roots = RootCertStore::empty();
+            let unfit = |error: Box<dyn std::error::Error + Send + Sync>| {
+                TlsError::Unfit(authority.clone(), error)
+            };
+            for root in certificates(&authority)? {
+                roots.add(root).map_err(|error| unfit(error.into()))?;
+            }
+            let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider);
+            builder.with_client_cert_verifier(verifier.build().map_err(|e| unfit(e.into()))?)
+        };
+        let config = builder.with_single_cert(chain, secret);
+        let config = config.map_err(|error| TlsError::Unfit(certificate, error.into()))?;
+        Ok(Self(Arc::new(config)))
+    }
+
+    /// The TLS of a new connection.
+    pub(crate) fn session(&self) -> io::Result<Session> {
+        let mut session = ServerConnection::new(Arc::clone(&self.0)).map_err(io::Error::other)?;
+        session.set_buffer_limit(Some(BUFFER));
+        Ok(Session { session, has_more: false, sent: 0 })
+    }
+}
+
+fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
+    let file = |error| TlsError::File(path.to_owned(), error);
+    let all = CertificateDer::pem_file_iter(path).map_err(file)?;
+    let all = all.collect::<Result<Vec<_>, _>>().map_err(file)?;
+    if all.is_empty() { Err(TlsError::Empty(path.to_owned())) } else { Ok(all) }
+}
+
+/// The TLS of a connection, between its socket and the protocol.
+#[derive(Debug)]
+pub(crate) struct Session {
+    session: ServerConnection,
+    /// Decrypted bytes wait here. The socket has no event for them.
+    has_more: bool,
+    /// Encrypted bytes that the socket has taken so far.
+    sent: u64,
+}
+
+impl Session {
+    /// Decrypted bytes wait, without an event of the socket.
+    pub(crate) fn has_more(&self) -> bool {
+        self.has_more
+    }
+
+    /// Encrypted bytes that the socket has taken so far.
+    pub(crate) fn sent(&self) -> u64 {
+        self.sent
+    }
+
+    /// Bytes wait for the socket.
+    pub(crate) fn wants_write(&self) -> bool {
+        self.session.wants_write()
+    }
+
+    /// Reads decrypted bytes into the buffers, the first one first. 0 at the end of the stream, whether it was announced
+    /// or not: some clients just close.
+    ///
+    /// # Errors
+    /// `WouldBlock` if there are none, and if the bytes are no TLS or a certificate is refused.
+    pub(crate) fn read(
+        &mut self,
+        socket: &mut (impl io::Read + io::Write),
+        into: &mut [io::IoSliceMut<'_>],
+    ) -> io::Result<usize> {
+        let mut read = 0;
+        for buffer in into {
+            let part = self.fill(socket, buffer);
+            self.has_more = part.as_ref().is_ok_and(|part| *part == buffer.len());
+            match part {
+                Ok(part) => read += part,
+                // The bytes before it come first; the error comes again.
+                Err(_) if read > 0 => break,
+                Err(error) => return Err(error),
+            }
+            if !self.has_more {
+                break;
+            }
+        }
+        Ok(read)
+    }
+
+    /// Fills `buffer` as far as there are bytes.
+    fn fill(
+        &mut self,
+        socket: &mut (impl io::Read + io::Write),
+        buffer: &mut [u8],
+    ) -> io::Result<usize> {
+        let mut read = 0;
+        while read < buffer.len() {
+            match io::Read::read(&mut self.session.reader(), &mut buffer[read..]) {
+                Ok(0) => break,
+                Ok(part) => {
+                    read += part;
+                    continue;
+                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => break,
+                Err(error) => return Err(error),
+            }
+            match self.receive(socket) {
+                Ok(0) => break,
+                Ok(_) => {}
+                Err(_) if read > 0 => break,
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(read)
+    }
+
+    /// Takes encrypted bytes of the socket.
+    fn receive(&mut self, socket: &mut (impl io::Read + io::Write)) -> io::Result<usize> {
+        let received = self.session.read_tls(socket)?;
+        if let Err(error) = self.session.process_new_packets() {
+            // The client is told why, if its socket takes it.
+            let _ = self.session.write_tls(socket);
+            return Err(io::Error::new(io::ErrorKind::InvalidData, error));
+        }
+        match self.send(socket) {
+            Err(error) if error.kind() != io::ErrorKind::WouldBlock => Err(error),
+            _ => Ok(received),
+        }
+    }
+
+    /// Encrypts as much as there is room for, and sends it.
+    ///
+    /// # Errors
+    /// `WouldBlock` if there is no room, and if the connection is gone.
+    pub(crate) fn write(
+        &mut self,
+        socket: &mut impl io::Write,
+        from: &[io::IoSlice<'_>],
+    ) -> io::Result<usize> {
+        // With an empty buffer it takes something.
+        self.send(socket)?;
+        let taken = io::Write::write_vectored(&mut self.session.writer(), from)?;
+        match self.send(socket) {
+            Err(error) if error.kind() != io::ErrorKind::WouldBlock => Err(error),
+            _ => Ok(taken),
+        }
+    }
+
+    /// Sends what is encrypted.
+    ///
+    /// # Errors
+    /// `WouldBlock` if the socket is full, and if the connection is gone.
+    pub(crate) fn send(&mut self, socket: &mut impl io::Write) -> io::Result<()> {
+        while self.session.wants_write() {
+            self.sent += self.session.write_tls(socket)? as u64;
+        }
+        Ok(())
+    }
+
+    /// Tells the client that nothing follows, if its socket takes it.
+    pub(crate) fn close(&mut self, socket: &mut impl io::Write) {
+        self.session.send_close_notify();
+        let _ = self.send(socket);
+    }
+}

@@ -1,0 +1,169 @@
+//! A connection of a worker: its socket, its place in the protocol, and what it has in flight.
+
+use crate::bounds::Bounds;
+use crate::export::Seat;
+use crate::guest::Guest;
+use crate::input::CAPACITY;
+use crate::output::Output;
+use crate::stream::Stream;
+use blkmq::{AlignedBuf, Instant, Io};
+use blkmq_nbd::server::{Handshake, Replies, Requests};
+use blkmq_nbd::{Context, ErrorCode, ReplyTo, Terms};
+use rustix::event::epoll::EventFlags;
+
+/// A connection, from its first byte to its last.
+pub(crate) struct Connection {
+    pub(crate) stream: Stream,
+    /// Its place among the connections of the server.
+    _guest: Guest,
+    pub(crate) phase: Phase,
+    /// Bytes that have arrived and are not parsed.
+    pub(crate) rest: Vec<u8>,
+    pub(crate) output: Output,
+    /// The events for which epoll watches the socket; without any it does not watch.
+    pub(crate) watched: EventFlags,
+    /// Requests in flight, and their bytes.
+    pub(crate) requests: usize,
+    pub(crate) bytes: usize,
+    /// TLS begins when everything before it is sent. Nothing is read until then.
+    pub(crate) begins_tls: bool,
+    /// An I/O that found no credit, of the request in this place. Nothing is parsed behind it.
+    pub(crate) held: Option<(u32, Io<AlignedBuf>)>,
+    /// The client sends nothing more, or nothing more is wanted of it.
+    pub(crate) is_over: bool,
+    /// The last time that a byte came or went.
+    pub(crate) moved: Instant,
+    /// Since when the client has taken nothing of the replies that wait for it.
+    pub(crate) deaf: Option<Instant>,
+    /// The next request waits until the worker has room for it.
+    pub(crate) is_crowded: bool,
+    /// Bytes that wait here and are counted with those of the worker.
+    pub(crate) counted: usize,
+    /// It is on the list of connections to be looked at.
+    pub(crate) is_listed: bool,
+}
+
+/// The place of a connection in the protocol.
+pub(crate) enum Phase {
+    Handshake {
+        handshake: Box<Handshake>,
+        began: Instant,
+    },
+    Transmission(Box<Transmission>),
+    /// The socket is broken: nothing is sent any more, and the connection ends with its I/Os.
+    Broken,
+}
+
+/// A connection to an export.
+pub(crate) struct Transmission {
+    pub(crate) export: Seat,
+    pub(crate) terms: Terms,
+    pub(crate) requests: Requests,
+    pub(crate) replies: Replies,
+    /// The metadata contexts to answer for.
+    pub(crate) contexts: Vec<Context>,
+    /// A payload that arrives.
+    pub(crate) payload: Payload,
+}
+
+/// The payload of the last request.
+pub(crate) enum Payload {
+    /// All of it is here.
+    None,
+    /// Bytes of a write on their way into its buffer: this many are there.
+    Filling { request: Writing, buffer: AlignedBuf, filled: usize },
+    /// Bytes that nothing wants, and the error to answer with behind them.
+    Dropping { left: usize, to: ReplyTo, error: ErrorCode },
+}
+
+/// A write whose payload is not complete.
+#[derive(Clone, Copy)]
+pub(crate) struct Writing {
+    pub(crate) to: ReplyTo,
+    pub(crate) offset: u64,
+    pub(crate) fua: bool,
+}
+
+impl Connection {
+    pub(crate) fn new(stream: Stream, guest: Guest, handshake: Handshake, now: Instant) -> Self {
+        Self {
+            stream,
+            _guest: guest,
+            phase: Phase::Handshake { handshake: Box::new(handshake), began: now },
+            rest: Vec::new(),
+            output: Output::default(),
+            watched: EventFlags::IN,
+            requests: 0,
+            bytes: 0,
+            begins_tls: false,
+            held: None,
+            is_over: false,
+            moved: now,
+            deaf: None,
+            is_crowded: false,
+            counted: 0,
+            is_listed: false,
+        }
+    }
+
+    /// May another request be taken?
+    pub(crate) fn has_room(&self, bounds: &Bounds) -> bool {
+        self.held.is_none()
+            && !self.begins_tls
+            && self.requests < bounds.requests
+            && self.bytes + self.output.waiting() < bounds.bytes
+    }
+
+    /// Bytes that wait without an I/O: replies for the client, and a payload for its end.
+    pub(crate) fn waiting(&self) -> usize {
+        let payload = match &self.phase {
+            Phase::Transmission(transmission) => match &transmission.payload {
+                Payload::Filling { buffer, .. } => buffer.len(),
+                Payload::None | Payload::Dropping { .. } => 0,
+            },
+            Phase::Handshake { .. } | Phase::Broken => 0,
+        };
+        self.output.waiting() + payload
+    }
+
+    /// Do bytes wait for the socket, in TLS or before it?
+    pub(crate) fn has_output(&self) -> bool {
+        self.output.waiting() > 0 || self.stream.wants_write()
+    }
+
+    /// Is there nothing more to do for it?
+    pub(crate) fn is_finished(&self) -> bool {
+        let silent = !self.has_output() || matches!(self.phase, Phase::Broken);
+        self.is_over && self.requests == 0 && silent
+    }
+
+    /// Keeps `bytes` until more can be parsed.
+    pub(crate) fn keep(&mut self, bytes: &[u8]) {
+        debug_assert!(bytes.len() <= CAPACITY, "no more than the buffer holds");
+        self.rest.clear();
+        self.rest.extend_from_slice(bytes);
+    }
+
+    /// The socket is of no use any more.
+    pub(crate) fn break_off(&mut self) {
+        self.is_over = true;
+        self.output = Output::default();
+        self.rest = Vec::new();
+        self.phase = Phase::Broken;
+    }
+
+    /// The time at which the connection has kept the worker waiting for too long, if it does keep it waiting.
+    pub(crate) fn deadline(&self, bounds: &Bounds) -> Option<Instant> {
+        match &self.phase {
+            Phase::Handshake { began, .. } => Some(*began + bounds.handshake),
+            Phase::Transmission(transmission) => {
+                let inside = !matches!(transmission.payload, Payload::None);
+                let reads = self.has_room(bounds) && !self.is_crowded;
+                let inside = inside || !self.rest.is_empty() && reads;
+                let since = inside.then_some(self.moved);
+                since.into_iter().chain(self.deaf).min().map(|since| since + bounds.silence)
+            }
+            Phase::Broken => None,
+        }
+    }
+}

@@ -1,0 +1,224 @@
+//! Completions become replies, and replies are sent.
+
+use super::connection::{Connection, Phase};
+use super::serve::next_step;
+use super::{CONNECTIONS, Ended, Worker};
+use crate::disk::CREDIT;
+use crate::flight::{Flight, Key, Work};
+use crate::output::Sent;
+use blkmq::{AlignedBuf, IoResult};
+use blkmq_nbd::ErrorCode;
+use rustix::event::epoll::{self, EventFlags};
+
+/// A client whose connection ends half-way is told nothing, and its requests run to their end.
+impl Worker {
+    /// Flushes the plugs, takes completions, and looks at every connection on the list, until there is nothing left.
+    pub(super) fn finish(&mut self) {
+        loop {
+            self.reap();
+            if self.ended.is_empty() && self.listed.is_empty() {
+                return;
+            }
+            let mut ended = std::mem::take(&mut self.ended);
+            ended.drain(..).for_each(|io| self.end(io));
+            // `end` may have found I/Os without credit, which end at once.
+            ended.append(&mut self.ended);
+            self.ended = ended;
+            self.feed_starved();
+            if self.bytes < self.shared.bounds.bytes_per_worker {
+                let crowded = std::mem::take(&mut self.crowded);
+                crowded.into_iter().for_each(|key| self.list(key));
+            }
+            let mut listed = std::mem::take(&mut self.listed);
+            listed.drain(..).for_each(|key| self.settle(key));
+            listed.append(&mut self.listed);
+            self.listed = listed;
+        }
+    }
+
+    fn reap(&mut self) {
+        let Self { clients, ended, .. } = self;
+        for client in clients {
+            client.flush();
+            client.poll();
+            client.reap(CREDIT, |done| {
+                let place = done.cookie as u32;
+                ended.push(Ended { place, result: done.result, payload: done.payload });
+            });
+        }
+    }
+
+    /// An I/O has ended: the next step of its request, or the reply.
+    fn end(&mut self, io: Ended) {
+        let Ended { place, result, payload } = io;
+        let key = self.flights.get_mut(place).connection;
+        let mut taken = self.take_out(key);
+        if let Work::Steps(steps) = &mut self.flights.get_mut(place).work
+            && result.is_ok()
+            && steps.next < steps.end
+            && let Some(connection) = &mut taken
+        {
+            let io = next_step(steps, &self.pool);
+            self.push(connection, key, place, io);
+        } else {
+            let flight = self.flights.remove(place);
+            self.bytes -= flight.bytes;
+            if let Some(connection) = &mut taken {
+                connection.requests -= 1;
+                connection.bytes -= flight.bytes;
+                reply(connection, &flight, result, payload);
+            }
+        }
+        self.put_back(key, taken);
+        self.list(key);
+    }
+
+    /// Pushes the I/Os that found no credit again, oldest first, until one finds none.
+    fn feed_starved(&mut self) {
+        let starved = std::mem::take(&mut self.starved);
+        for key in starved {
+            let mut taken = self.take_out(key);
+            if let Some(connection) = &mut taken
+                && let Some((place, io)) = connection.held.take()
+            {
+                self.push(connection, key, place, io);
+            }
+            self.put_back(key, taken);
+            self.list(key);
+        }
+    }
+
+    /// Sends what the connection has, parses what had to wait, and closes it if it is over.
+    pub(super) fn settle(&mut self, key: Key) {
+        let Some(mut connection) = self.take_out(key) else { return };
+        connection.is_listed = false;
+        self.parse_rest(&mut connection, key);
+        let (waiting, sent_by_tls) = (connection.output.waiting(), connection.stream.sent_by_tls());
+        let mut made_room = false;
+        match connection.output.send(&mut connection.stream) {
+            Ok(sent) => {
+                made_room = connection.output.waiting() < waiting;
+                // The last bytes may all be inside of TLS.
+                if made_room || connection.stream.sent_by_tls() > sent_by_tls {
+                    connection.moved = self.clock.now();
+                    connection.deaf = None;
+                }
+                if sent == Sent::Blocked {
+                    connection.deaf = connection.deaf.or_else(|| Some(self.clock.now()));
+                }
+            }
+            Err(error) => {
+                tracing::debug!("a connection broke: {error}");
+                connection.break_off();
+            }
+        }
+        self.begin_tls(&mut connection);
+        if connection.is_finished() {
+            return self.close(key, connection);
+        }
+        self.watch_for(&mut connection, key);
+        let goes_on = made_room && !connection.rest.is_empty();
+        let goes_on = goes_on && connection.has_room(&self.shared.bounds);
+        self.put_back(key, Some(connection));
+        if goes_on {
+            // No event will come for requests that have arrived and had to wait for this room.
+            self.list(key);
+        }
+    }
+
+    /// Begins TLS, if it is wanted and the answer to that is sent.
+    fn begin_tls(&self, connection: &mut Connection) {
+        if !connection.begins_tls || connection.output.waiting() > 0 {
+            return;
+        }
+        connection.begins_tls = false;
+        let tls = self.shared.tls.as_ref().expect("it is offered only where it is configured");
+        if let Err(error) = connection.stream.start_tls(tls) {
+            tracing::error!("TLS cannot begin: {error}");
+            connection.break_off();
+        }
+    }
+
+    /// Has epoll watch for what the connection can use.
+    fn watch_for(&mut self, connection: &mut Connection, key: Key) {
+        let mut wanted = EventFlags::empty();
+        if !connection.is_over && self.may_read(connection) {
+            wanted |= EventFlags::IN;
+        } else if !connection.is_over && connection.is_crowded {
+            self.crowded.push(key);
+        }
+        if connection.has_output() {
+            wanted |= EventFlags::OUT;
+        }
+        if wanted.contains(EventFlags::IN) && connection.stream.has_more() {
+            self.unheard.push(key);
+        }
+        if let Err(error) = self.watch(connection, key, wanted) {
+            tracing::warn!("a connection cannot be watched and is closed: {error}");
+            connection.break_off();
+        }
+    }
+
+    /// Has epoll watch for `wanted`. For nothing, it does not watch at all: the end of a connection is an event that
+    /// cannot be left out and that stays, so that the worker would not sleep until the requests of a client that is gone
+    /// are finished.
+    fn watch(
+        &self,
+        connection: &mut Connection,
+        key: Key,
+        wanted: EventFlags,
+    ) -> std::io::Result<()> {
+        let watched = std::mem::replace(&mut connection.watched, wanted);
+        let data = epoll::EventData::new_u64(CONNECTIONS + u64::from(key.place));
+        match (watched.is_empty(), wanted.is_empty()) {
+            _ if watched == wanted => {}
+            (_, true) => epoll::delete(&self.epoll, &connection.stream)?,
+            (true, false) => epoll::add(&self.epoll, &connection.stream, data, wanted)?,
+            (false, false) => epoll::modify(&self.epoll, &connection.stream, data, wanted)?,
+        }
+        Ok(())
+    }
+
+    fn close(&mut self, key: Key, connection: Box<Connection>) {
+        self.bytes -= connection.counted;
+        // Closing the descriptor ends its watch.
+        drop(connection);
+        self.connections[key.place as usize].generation += 1;
+    }
+
+    /// Takes the connection out, so that the rest of the worker can be used beside it.
+    pub(super) fn take_out(&mut self, key: Key) -> Option<Box<Connection>> {
+        let place = &mut self.connections[key.place as usize];
+        if place.generation == key.generation { place.connection.take() } else { None }
+    }
+
+    /// Puts it back, and counts what waits there now.
+    pub(super) fn put_back(&mut self, key: Key, mut taken: Option<Box<Connection>>) {
+        if let Some(connection) = &mut taken {
+            let waiting = connection.waiting();
+            self.bytes = self.bytes - connection.counted + waiting;
+            connection.counted = waiting;
+            self.connections[key.place as usize].connection = taken;
+        }
+    }
+}
+
+/// Adds the reply to the output of its connection.
+fn reply(connection: &mut Connection, flight: &Flight, result: IoResult, payload: AlignedBuf) {
+    let Phase::Transmission(transmission) = &connection.phase else { return };
+    let (replies, output) = (transmission.replies, &mut connection.output);
+    match (result, &flight.work) {
+        (Err(error), work) => {
+            let code = ErrorCode::from_linux(error.0.into());
+            // A read beyond the end was refused before it was submitted.
+            let is_read = matches!(work, Work::Read(_));
+            let code = if is_read && code == ErrorCode::NoSpace { ErrorCode::Io } else { code };
+            output.header(replies.error(flight.to, code));
+        }
+        (Ok(()), Work::Read(length)) => {
+            output.header(replies.read(flight.to, *length));
+            output.data(payload);
+        }
+        (Ok(()), Work::Plain | Work::Steps(_)) => output.header(replies.done(flight.to)),
+    }
+}

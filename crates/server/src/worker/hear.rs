@@ -1,0 +1,191 @@
+//! Bytes arrive: the handshake, then requests and payloads.
+
+use super::Worker;
+use super::connection::{Connection, Payload, Phase, Transmission};
+use crate::export::Seat;
+use crate::flight::Key;
+use blkmq_nbd::server::{Next, Replies, Requests};
+use rustix::event::epoll::EventFlags;
+use std::io::{ErrorKind, IoSliceMut};
+
+/// Reads of one connection in a turn. With more, a client that never stops would keep the others waiting.
+const READS: u32 = 4;
+
+impl Worker {
+    /// The socket of the connection in `place` has an event.
+    pub(super) fn hear(&mut self, place: u32, flags: EventFlags) {
+        let key = Key { place, generation: self.connections[place as usize].generation };
+        if flags.contains(EventFlags::OUT) {
+            self.list(key);
+        }
+        if flags.intersects(EventFlags::IN | EventFlags::HUP | EventFlags::ERR) {
+            self.read(key);
+        }
+    }
+
+    /// Reads and parses as much as there is, within bounds.
+    pub(super) fn read(&mut self, key: Key) {
+        let Some(mut connection) = self.take_out(key) else { return };
+        for _ in 0..READS {
+            if connection.is_over || !self.may_read(&connection) {
+                break;
+            }
+            if !self.read_once(&mut connection, key) {
+                break;
+            }
+        }
+        self.put_back(key, Some(connection));
+        self.list(key);
+    }
+
+    pub(super) fn may_read(&self, connection: &Connection) -> bool {
+        connection.has_room(&self.shared.bounds) && !connection.is_crowded
+    }
+
+    /// Reads once, and parses. True if there may be more to read.
+    fn read_once(&mut self, connection: &mut Connection, key: Key) -> bool {
+        let mut input = std::mem::take(&mut self.input);
+        let rest = std::mem::take(&mut connection.rest);
+        let (buffer, have) = input.with(&rest);
+        let read = read_into(connection, &mut buffer[have..]);
+        let more = match read {
+            Ok(Arrived { behind, all }) => {
+                connection.moved = self.clock.now();
+                let bytes = &buffer[..have + behind];
+                let parsed = self.parse(connection, key, bytes);
+                // Most of the time nothing is left, and the room of the earlier rest is kept for the next one.
+                connection.rest = rest;
+                connection.keep(&bytes[parsed..]);
+                all && !connection.is_over
+            }
+            Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                connection.rest = rest;
+                false
+            }
+            Err(error) if error.kind() == ErrorKind::Interrupted => {
+                connection.rest = rest;
+                true
+            }
+            Err(error) => {
+                // The end of the stream is the usual end of some clients, at any place.
+                tracing::debug!("a connection ended: {error}");
+                connection.is_over = true;
+                connection.rest = Vec::new();
+                if error.kind() != ErrorKind::UnexpectedEof {
+                    connection.break_off();
+                }
+                false
+            }
+        };
+        self.input = input;
+        more
+    }
+
+    /// Parses the bytes that wait, after room was made for their requests.
+    pub(super) fn parse_rest(&mut self, connection: &mut Connection, key: Key) {
+        let has_room = connection.has_room(&self.shared.bounds);
+        if connection.rest.is_empty() || connection.is_over || !has_room {
+            return;
+        }
+        let rest = std::mem::take(&mut connection.rest);
+        let parsed = self.parse(connection, key, &rest);
+        if parsed > 0 {
+            // The client could not go on before.
+            connection.moved = self.clock.now();
+        }
+        connection.keep(&rest[parsed..]);
+    }
+
+    /// Parses `bytes`; returns how many of them are done with.
+    fn parse(&mut self, connection: &mut Connection, key: Key, bytes: &[u8]) -> usize {
+        let mut at = 0;
+        if matches!(connection.phase, Phase::Handshake { .. }) {
+            at = self.shake_hands(connection, bytes);
+        }
+        if matches!(connection.phase, Phase::Transmission(_)) {
+            at += self.take_requests(connection, key, &bytes[at..]);
+        }
+        if connection.is_over { bytes.len() } else { at }
+    }
+
+    /// A place at the export called `name`, unless it has too many connections.
+    fn seat(&self, name: &str) -> Option<Seat> {
+        let export = self.shared.exports.get(name)?;
+        let seat = Seat::take(export, self.shared.bounds.connections_per_export);
+        if seat.is_none() {
+            tracing::warn!(export = name, "a connection too many is closed");
+        }
+        seat
+    }
+
+    fn shake_hands(&mut self, connection: &mut Connection, bytes: &[u8]) -> usize {
+        let Phase::Handshake { handshake, .. } = &mut connection.phase else { return 0 };
+        let mut answers = Vec::new();
+        let progress = handshake.feed(bytes, &self.shared.exports, &mut answers);
+        connection.output.bytes(answers);
+        match progress.next {
+            Next::NeedMore => {}
+            Next::Go(agreed) => match self.seat(&agreed.export) {
+                Some(export) => {
+                    tracing::debug!(export = export.info.name, "a client has begun");
+                    let style = agreed.terms.style;
+                    connection.phase = Phase::Transmission(Box::new(Transmission {
+                        export,
+                        terms: agreed.terms,
+                        requests: Requests::new(style, &self.shared.handshake.limits),
+                        replies: Replies::new(style),
+                        contexts: agreed.contexts,
+                        payload: Payload::None,
+                    }));
+                }
+                None => connection.is_over = true,
+            },
+            // Bytes behind the option are dropped: a man in the middle may have put them there.
+            Next::StartTls => connection.begins_tls = true,
+            Next::Close(why) => {
+                tracing::debug!("a handshake ended: {why}");
+                connection.is_over = true;
+            }
+        }
+        progress.consumed
+    }
+}
+
+/// The result of a read.
+struct Arrived {
+    /// Bytes behind the payload that was being filled, or all of them.
+    behind: usize,
+    /// The read took as much as it could hold, so there may be more.
+    all: bool,
+}
+
+/// Reads the rest of a payload into its buffer, and what is behind it into `buffer`.
+fn read_into(connection: &mut Connection, buffer: &mut [u8]) -> std::io::Result<Arrived> {
+    let room = buffer.len();
+    let Connection { stream, phase, .. } = connection;
+    let filling = match phase {
+        Phase::Transmission(transmission) => match &mut transmission.payload {
+            Payload::Filling { buffer, filled, .. } => Some((buffer, filled)),
+            Payload::None | Payload::Dropping { .. } => None,
+        },
+        Phase::Handshake { .. } | Phase::Broken => None,
+    };
+    let read = match filling {
+        None => {
+            let read = stream.read(&mut [IoSliceMut::new(buffer)])?;
+            Arrived { behind: read, all: read == room }
+        }
+        Some((payload, filled)) => {
+            let left = &mut payload.as_mut_slice()[*filled..];
+            let len = left.len();
+            let read = stream.read(&mut [IoSliceMut::new(left), IoSliceMut::new(buffer)])?;
+            *filled += read.min(len);
+            let behind = read.saturating_sub(len);
+            if read == 0 {
+                return Err(ErrorKind::UnexpectedEof.into());
+            }
+            return Ok(Arrived { behind, all: read == len + room });
+        }
+    };
+    if read.behind == 0 && room > 0 { Err(ErrorKind::UnexpectedEof.into()) } else { Ok(read) }
+}

@@ -1,0 +1,326 @@
+//! A worker: one thread with an event loop, its connections, and one client of every disk.
+//!
+//! A turn of the loop reads what sockets have, parses all of it, and pushes the I/Os into the plugs of the clients;
+//! then it flushes the plugs, reaps what has completed, and sends the replies, one write for each connection. A device
+//! that completes at once is answered in the turn in which it was asked.
+//!
+//! | file | step |
+//! |---|---|
+//! | `hear.rs` | bytes arrive: handshake, or requests |
+//! | `serve.rs` | requests become I/Os |
+//! | `status.rs` | requests about holes, which need none |
+//! | `finish.rs` | completions become replies, and replies are sent |
+//!
+//! Back-pressure is the credit of the clients, and the bounds of connections: a connection without room is not read.
+
+mod connection;
+mod finish;
+mod hear;
+mod serve;
+mod status;
+
+use crate::bounds::Bounds;
+use crate::disk::Disk;
+use crate::export::Table;
+use crate::flight::{Flights, Key};
+use crate::guest::Guest;
+use crate::inbox::{Inbox, Message};
+use crate::input::Input;
+use crate::stream::Stream;
+use crate::tls::Tls;
+use blkmq::{AlignedBuf, BufferPool, Client, Clock, Instant, IoResult, Nanos, Sleep};
+use blkmq_nbd::server::{Config, Handshake};
+use connection::{Connection, Phase};
+use rustix::event::{PollFd, PollFlags, Timespec, epoll, poll};
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// The numbers of events: the inbox, then the disks, then connections from [`CONNECTIONS`] on.
+const INBOX: u64 = 0;
+const DISKS: u64 = 1;
+const CONNECTIONS: u64 = 1 << 32;
+/// Events taken from the kernel at a time.
+const EVENTS: usize = 128;
+/// How often connections that keep the worker waiting are looked at, at least.
+const TICK: Nanos = Nanos::from_millis(1000);
+/// The buffers of small I/Os, which are kept; longer ones come from the allocator.
+const BUFFER: usize = 16 << 10;
+const BUFFERS: u32 = 1024;
+/// After a drain has begun, idle connections stay open for this long, so that clients learn of it from the answer to
+/// their next request.
+const GRACE: Nanos = Nanos::from_millis(100);
+
+/// What all workers of a server share.
+#[derive(Debug)]
+pub(crate) struct Shared {
+    pub(crate) disks: Vec<Disk>,
+    pub(crate) exports: Table,
+    pub(crate) bounds: Bounds,
+    pub(crate) handshake: Config,
+    pub(crate) tls: Option<Tls>,
+}
+
+/// An I/O that has ended.
+struct Ended {
+    place: u32,
+    result: IoResult,
+    payload: AlignedBuf,
+}
+
+pub(crate) struct Worker {
+    shared: Arc<Shared>,
+    inbox: Arc<Inbox>,
+    epoll: OwnedFd,
+    clock: Clock,
+    /// By disk.
+    clients: Vec<Client<AlignedBuf>>,
+    connections: Vec<Place>,
+    flights: Flights,
+    input: Input,
+    pool: BufferPool,
+    /// Bytes in flight for all connections, and those that wait in them.
+    bytes: usize,
+    ended: Vec<Ended>,
+    /// Connections to be looked at in this turn: they have output, may go on, or are over.
+    listed: Vec<Key>,
+    /// Connections with an I/O that found no credit, oldest first.
+    starved: Vec<Key>,
+    /// Connections whose TLS has bytes that are not read, for which there will be no event.
+    unheard: Vec<Key>,
+    /// Connections that have room, and had to stop because the worker had none.
+    crowded: Vec<Key>,
+    /// When the connections that keep the worker waiting are looked at next.
+    tick: Instant,
+    /// The time between two of these looks.
+    every: Nanos,
+    /// Since when the worker refuses requests, if it does.
+    draining: Option<Instant>,
+    stopped: bool,
+}
+
+/// A place for a connection.
+struct Place {
+    generation: u32,
+    connection: Option<Box<Connection>>,
+}
+
+impl Worker {
+    /// # Errors
+    /// If the system has no descriptors left, or the disks have no place for another worker.
+    pub(crate) fn new(shared: Arc<Shared>, inbox: Arc<Inbox>) -> io::Result<Self> {
+        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+        watch(&epoll, &*inbox, INBOX)?;
+        let mut clients = Vec::new();
+        for (number, disk) in (DISKS..).zip(&shared.disks) {
+            let mut client = disk.service().client().map_err(io::Error::other)?;
+            watch(&epoll, client.event_fd()?, number)?;
+            clients.push(client);
+        }
+        let clock = Clock::start();
+        let bounds = &shared.bounds;
+        let every = TICK.min(bounds.handshake).min(bounds.silence);
+        Ok(Self {
+            shared,
+            inbox,
+            epoll,
+            clock,
+            clients,
+            connections: Vec::new(),
+            flights: Flights::default(),
+            input: Input::new(),
+            pool: BufferPool::new(BUFFERS, BUFFER),
+            bytes: 0,
+            ended: Vec::new(),
+            listed: Vec::new(),
+            starved: Vec::new(),
+            unheard: Vec::new(),
+            crowded: Vec::new(),
+            tick: clock.now() + every,
+            every,
+            draining: None,
+            stopped: false,
+        })
+    }
+
+    /// Serves until it is told to stop, or has drained.
+    ///
+    /// # Errors
+    /// If the kernel refuses to wait.
+    pub(crate) fn run(mut self) -> io::Result<()> {
+        let mut events = Vec::with_capacity(EVENTS);
+        while !self.is_done() {
+            self.wait(&mut events)?;
+            for event in events.drain(..) {
+                match event.data.u64() {
+                    INBOX => self.read_inbox(),
+                    // All clients are reaped in every turn.
+                    number if number < CONNECTIONS => {}
+                    number => self.hear((number - CONNECTIONS) as u32, event.flags),
+                }
+            }
+            std::mem::take(&mut self.unheard).into_iter().for_each(|key| self.read(key));
+            self.finish();
+            self.look_at_the_clock();
+        }
+        Ok(())
+    }
+
+    fn is_done(&self) -> bool {
+        let drained = self.draining.is_some()
+            && self.connections.iter().all(|place| place.connection.is_none())
+            && self.flights.len() == 0;
+        self.stopped || drained
+    }
+
+    /// Sleeps until there is an event, unless a disk has something to reap.
+    fn wait(&mut self, events: &mut Vec<epoll::Event>) -> io::Result<()> {
+        let tick = self.tick - self.clock.now();
+        let mut left = if self.unheard.is_empty() { tick } else { Nanos::ZERO };
+        for client in &mut self.clients {
+            match client.prepare_wait() {
+                Sleep::No => left = Nanos::ZERO,
+                Sleep::Until(Some(at)) => left = left.min(at - client.clock().now()),
+                Sleep::Until(None) => {}
+            }
+        }
+        let is_exact = Nanos::ZERO < left && left < tick;
+        let slept = self.sleep(left, is_exact, events);
+        // Each `prepare_wait` needs its `end_wait`, even after an error.
+        self.clients.iter_mut().for_each(Client::end_wait);
+        match slept {
+            Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// epoll's own timeout has whole milliseconds; the times of disks are waited for by poll, at the price of a further
+    /// system call.
+    fn sleep(
+        &self,
+        left: Nanos,
+        is_exact: bool,
+        events: &mut Vec<epoll::Event>,
+    ) -> rustix::io::Result<usize> {
+        let timeout = Timespec::try_from(Duration::from_nanos(left.0)).ok();
+        let mut left = timeout.as_ref();
+        if is_exact {
+            poll(&mut [PollFd::new(&self.epoll, PollFlags::IN)], left)?;
+            left = Some(&Timespec { tv_sec: 0, tv_nsec: 0 });
+        }
+        epoll::wait(&self.epoll, rustix::buffer::spare_capacity(events), left)
+    }
+
+    fn read_inbox(&mut self) {
+        for message in self.inbox.take() {
+            match message {
+                Message::Connection(stream, guest) => self.accept(stream, guest),
+                Message::Drain => self.draining = self.draining.or(Some(self.clock.now())),
+                Message::Stop => self.stopped = true,
+            }
+        }
+    }
+
+    fn accept(&mut self, stream: Stream, guest: Guest) {
+        self.close_oldest_handshake();
+        let free = self.connections.iter().position(|place| place.connection.is_none());
+        let at = free.unwrap_or_else(|| {
+            self.connections.push(Place { generation: 0, connection: None });
+            self.connections.len() - 1
+        });
+        if stream.prepare().is_err()
+            || watch(&self.epoll, &stream, CONNECTIONS + at as u64).is_err()
+        {
+            tracing::warn!("a connection could not be watched and is closed");
+            return;
+        }
+        let handshake = Handshake::new(self.shared.handshake);
+        let mut greeting = Vec::new();
+        handshake.greeting(&mut greeting);
+        let generation = self.connections[at].generation;
+        let mut connection = Connection::new(stream, guest, handshake, self.clock.now());
+        connection.output.bytes(greeting);
+        self.connections[at].connection = Some(Box::new(connection));
+        self.list(Key { place: at as u32, generation });
+    }
+
+    /// Makes room for another handshake.
+    fn close_oldest_handshake(&mut self) {
+        let began = |place: &Place| match place.connection.as_deref()?.phase {
+            Phase::Handshake { began, .. } => Some(began),
+            Phase::Transmission(_) | Phase::Broken => None,
+        };
+        let under_way =
+            || (0..).zip(&self.connections).filter_map(|(at, it)| Some((began(it)?, at)));
+        if under_way().count() < self.shared.bounds.handshakes {
+            return;
+        }
+        let Some((_, at)) = under_way().min() else { return };
+        tracing::info!("a handshake too many: the oldest is closed");
+        let place: &mut Place = &mut self.connections[at as usize];
+        let key = Key { place: at, generation: place.generation };
+        if let Some(connection) = &mut place.connection {
+            connection.break_off();
+        }
+        self.settle(key);
+    }
+
+    /// The connection of `key`, unless it is gone.
+    fn connection(&mut self, key: Key) -> Option<&mut Connection> {
+        let place = self.connections.get_mut(key.place as usize)?;
+        (place.generation == key.generation).then_some(place.connection.as_deref_mut()?)
+    }
+
+    /// Has the connection looked at in this turn.
+    fn list(&mut self, key: Key) {
+        if let Some(connection) = self.connection(key)
+            && !connection.is_listed
+        {
+            connection.is_listed = true;
+            self.listed.push(key);
+        }
+    }
+
+    /// Once a second, and often during a drain: closes connections that keep the worker waiting for too long.
+    fn look_at_the_clock(&mut self) {
+        let now = self.clock.now();
+        if let Some(since) = self.draining {
+            self.close_idle(now, since);
+        }
+        if now < self.tick {
+            return;
+        }
+        self.tick = now + self.every;
+        let bounds = self.shared.bounds;
+        for at in 0..self.connections.len() {
+            let Some(connection) = self.connections[at].connection.as_deref_mut() else { continue };
+            if connection.deadline(&bounds).is_some_and(|at| at <= now) {
+                tracing::info!("a client kept the server waiting for too long and is closed");
+                connection.break_off();
+                let key = Key { place: at as u32, generation: self.connections[at].generation };
+                self.settle(key);
+            }
+        }
+    }
+
+    /// During a drain: closes connections that have nothing in flight.
+    fn close_idle(&mut self, now: Instant, since: Instant) {
+        self.tick = self.tick.min(now + GRACE);
+        for at in 0..self.connections.len() {
+            let Some(connection) = self.connections[at].connection.as_deref_mut() else { continue };
+            let is_idle = connection.requests == 0 && !connection.has_output();
+            let asks = matches!(connection.phase, Phase::Transmission(_));
+            if is_idle && (!asks || now >= since + GRACE) {
+                connection.break_off();
+                let key = Key { place: at as u32, generation: self.connections[at].generation };
+                self.settle(key);
+            }
+        }
+    }
+}
+
+fn watch(epoll: impl AsFd, what: impl AsFd, number: u64) -> io::Result<()> {
+    let data = epoll::EventData::new_u64(number);
+    Ok(epoll::add(epoll, what, data, epoll::EventFlags::IN)?)
+}

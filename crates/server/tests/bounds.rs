@@ -1,0 +1,119 @@
+//! Clients that ask for too much (`docs/spec/nbd.md`, section 6), and one that must not notice.
+
+use crate::rig::serve_on;
+use blkmq::Nanos;
+use blkmq_nbd::{Command, CommandFlags, ErrorCode};
+use blkmq_server::{Bounds, Export};
+use std::io::{Read, Write};
+use std::os::unix::net::UnixStream;
+
+const NONE: CommandFlags = CommandFlags::NONE;
+const DEVICE: &str = "memory,size=16";
+
+fn is_closed(mut socket: &UnixStream) -> bool {
+    let mut bytes = [0; 4096];
+    loop {
+        match socket.read(&mut bytes) {
+            Ok(0) | Err(_) => return true,
+            Ok(_) => {}
+        }
+    }
+}
+
+#[test]
+fn a_handshake_ends_in_time() {
+    let bounds = Bounds { handshake: Nanos::from_millis(50), ..Bounds::default() };
+    let rig = serve_on(DEVICE, &[Export::new("disk", 0)], bounds);
+    let mut patient = rig.client("disk");
+    let silent = UnixStream::connect(&rig.socket).expect("the server listens");
+    let mut half = UnixStream::connect(&rig.socket).expect("the server listens");
+    half.write_all(&[0, 0, 0, 3, b'I', b'H']).expect("the server reads");
+    assert!(is_closed(&silent) && is_closed(&half));
+    assert_eq!(patient.read(0, 512), Ok(vec![0; 512]), "another client is served");
+}
+
+#[test]
+fn half_a_request_ends_in_time() {
+    let bounds = Bounds { silence: Nanos::from_millis(50), ..Bounds::default() };
+    let rig = serve_on(DEVICE, &[Export::new("disk", 0)], bounds);
+    let mut half_header = rig.client("disk");
+    half_header.socket.write_all(&[0x25, 0x60]).expect("the server reads");
+    let mut half_payload = rig.client("disk");
+    half_payload.send(Command::Write, NONE, 0, 4096, &[1; 10]);
+    assert!(half_header.is_closed() && half_payload.is_closed());
+    rig.check_at_rest();
+}
+
+#[test]
+fn a_client_that_takes_no_replies_is_not_read_and_holds_nobody_up() {
+    let bounds = Bounds { bytes: 4 << 20, ..Bounds::default() };
+    let rig = serve_on(DEVICE, &[Export::new("disk", 0)], bounds);
+    let mut deaf = rig.client("disk");
+    deaf.socket.set_nonblocking(true).expect("a socket");
+    let mut sent = 0;
+    // 256 MiB of replies are asked for; the bounds stop the reading of requests long before.
+    while sent < 1 << 10 {
+        let span = blkmq_nbd::Span { offset: 0, length: 256 << 10 };
+        let (_, bytes) = deaf.request(Command::Read, NONE, span);
+        match deaf.socket.write(&bytes) {
+            Ok(len) if len == bytes.len() => sent += 1,
+            _ => break,
+        }
+    }
+    let mut other = rig.client("disk");
+    for n in 0..100 {
+        assert_eq!(other.write(0, &[n; 4096]), Ok(vec![]));
+    }
+}
+
+#[test]
+fn requests_beyond_the_bound_wait_and_are_served() {
+    let bounds = Bounds { requests: 2, bytes_per_worker: 1 << 20, ..Bounds::default() };
+    let rig = serve_on("flash", &[Export::new("disk", 0)], bounds);
+    let mut clients: Vec<_> = (0..4).map(|_| rig.client("disk")).collect();
+    for client in &mut clients {
+        for n in 0..50 {
+            client.send(Command::Read, NONE, n * (1 << 20), 300 << 10, &[]);
+        }
+    }
+    for client in &mut clients {
+        for _ in 0..50 {
+            assert_eq!(client.answer().1.map(|data| data.len()), Ok(300 << 10));
+        }
+    }
+}
+
+#[test]
+fn a_connection_too_many_is_closed() {
+    let bounds = Bounds { connections: 3, ..Bounds::default() };
+    let rig = serve_on(DEVICE, &[Export::new("disk", 0)], bounds);
+    let mut clients: Vec<_> = (0..3).map(|_| rig.client("disk")).collect();
+    assert!(is_closed(&UnixStream::connect(&rig.socket).expect("it is accepted")));
+    assert_eq!(clients[0].read(0, 512), Ok(vec![0; 512]));
+    drop(clients);
+    rig.check_at_rest();
+    assert_eq!(rig.client("disk").read(0, 512), Ok(vec![0; 512]), "places come back");
+}
+
+#[test]
+fn a_write_beyond_all_bounds_closes_its_connection_only() {
+    let rig = serve_on(DEVICE, &[Export::new("disk", 0)], Bounds::default());
+    let (mut hostile, mut other) = (rig.client("disk"), rig.client("disk"));
+    hostile.send(Command::Write, NONE, 0, 4 << 30, &[]);
+    assert!(hostile.is_closed());
+    let mut hostile = rig.client("disk");
+    assert_eq!(hostile.read(u64::MAX, 512), Err(ErrorCode::Invalid));
+    hostile.socket.write_all(&[0xff; 4096]).expect("the server reads");
+    assert!(hostile.is_closed());
+    assert_eq!(other.read(0, 512), Ok(vec![0; 512]));
+}
+
+#[test]
+fn handshakes_under_way_are_bounded() {
+    let bounds = Bounds { handshakes: 4, ..Bounds::default() };
+    let rig = serve_on(DEVICE, &[Export::new("disk", 0)], bounds);
+    let silent: Vec<_> =
+        (0..30).map(|_| UnixStream::connect(&rig.socket).expect("the server listens")).collect();
+    assert!(is_closed(&silent[0]), "the oldest is closed");
+    assert_eq!(rig.client("disk").read(0, 512), Ok(vec![0; 512]));
+}

@@ -1,0 +1,118 @@
+//! Control of a running server.
+
+use crate::rig::serve;
+use blkmq_server::Export;
+use blkmq_server::control::{Answer, ExportSettings, Program, Request, call};
+use std::io::{Read, Write};
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::UnixStream;
+use std::sync::mpsc;
+
+/// A program that passes on what it is told.
+struct Told(mpsc::Sender<()>);
+
+impl Program for Told {
+    fn drain(&self) {
+        self.0.send(()).expect("the test waits");
+    }
+
+    fn reload(&self) -> Result<Vec<String>, String> {
+        Ok(vec!["all".to_owned()])
+    }
+}
+
+#[test]
+fn a_running_server_is_listed_and_changed() {
+    let mut rig =
+        serve(&[Export { weight: 300, ..Export::new("gold", 0) }, Export::new("rest", 0)]);
+    let socket = rig.socket.with_extension("control");
+    let (drained, asked) = mpsc::channel();
+    rig.server.control(&socket, Box::new(Told(drained))).expect("the path is free");
+    let mode = std::fs::metadata(&socket).expect("it is there").permissions().mode();
+    assert_eq!(mode & 0o777, 0o600, "for its user only");
+    let ask = |request: Request| call(&socket, &request).expect("it answers");
+    let client = rig.client("gold");
+    let Answer::List { devices, exports } = ask(Request::List) else { panic!("no list") };
+    assert_eq!((devices[0].bytes, devices[0].scheduler.as_str()), (16 << 20, "mq-deadline"));
+    let of = |at: usize| (exports[at].weight, exports[at].connections, exports[at].max.as_str());
+    let none = "rbps=max wbps=max riops=max wiops=max";
+    assert_eq!([of(0), of(1)], [(300, 1, none), (100, 0, none)]);
+    drop(client);
+    let path = || "queue/scheduler".to_owned();
+    let set = Request::Set { device: 1, path: path(), value: "bfq".to_owned() };
+    assert!(matches!(ask(set), Answer::Done(_)));
+    let got = ask(Request::Get { device: 1, path: Some(path()) });
+    let value = "none mq-deadline kyber [bfq]".to_owned();
+    assert_eq!(got, Answer::Attributes(vec![(path(), value)]));
+    let settings = ExportSettings { weight: Some(7), max: Some("wiops=50".to_owned()) };
+    let change = |name: &str, settings| Request::Export { name: name.to_owned(), settings };
+    assert!(matches!(ask(change("rest", settings)), Answer::Done(_)));
+    let Answer::List { exports, .. } = ask(Request::List) else { panic!("no list") };
+    let max = "rbps=max wbps=max riops=max wiops=50";
+    assert_eq!((exports[1].weight, exports[1].max.as_str()), (7, max));
+    assert_eq!(ask(Request::Drain), Answer::Draining);
+    asked.recv().expect("it was asked to");
+}
+
+#[test]
+fn counts_begin_with_the_first_question() {
+    let mut rig = serve(&[Export::new("a", 0), Export::new("b", 0)]);
+    let socket = rig.socket.with_extension("control");
+    rig.server.control(&socket, Box::new(Told(mpsc::channel().0))).expect("the path is free");
+    let ask = || match call(&socket, &Request::Stat).expect("it answers") {
+        Answer::Stat(stat) => stat,
+        other => panic!("no counts: {other:?}"),
+    };
+    assert_eq!(ask().devices[0].1.ios, [0, 0, 0]);
+    let (mut a, mut b) = (rig.client("a"), rig.client("b"));
+    for n in 0..10 {
+        a.write(n * 8192, &[1; 4096]).expect("it fits");
+        b.read(n * 8192, 512).expect("it fits");
+    }
+    let stat = ask();
+    let of =
+        |at: usize| (stat.exports[at].0.as_str(), stat.exports[at].1.ios, stat.exports[at].1.bytes);
+    assert_eq!(of(0), ("a", [0, 10, 0], [0, 40960, 0]));
+    assert_eq!(of(1), ("b", [10, 0, 0], [5120, 0, 0]));
+    assert_eq!(stat.devices[0].1.ios, [10, 10, 0]);
+}
+
+#[test]
+fn what_is_not_understood_is_refused_and_the_next_one_is_served() {
+    let mut rig = serve(&[Export::new("a", 0)]);
+    let socket = rig.socket.with_extension("control");
+    rig.server.control(&socket, Box::new(Told(mpsc::channel().0))).expect("the path is free");
+    let raw = |line: &[u8]| {
+        let mut stream = UnixStream::connect(&socket).expect("it listens");
+        stream.write_all(line).expect("it reads");
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).expect("it answers");
+        answer
+    };
+    // A line without an end, longer than any request: the connection is closed, with or without a word.
+    let mut endless = UnixStream::connect(&socket).expect("it listens");
+    let _ = endless.write_all(&[b'x'; 70_000]);
+    let _ = endless.read_to_end(&mut Vec::new());
+    for line in [&b"\n"[..], b"{}\n", b"{\"command\":\"reboot\"}\n"] {
+        let answer = raw(line);
+        assert!(answer.starts_with("{\"refused\":\"the request is not understood"), "{answer}");
+    }
+    let refused = |request| match call(&socket, &request).expect("it answers") {
+        Answer::Refused(why) => why,
+        other => panic!("done: {other:?}"),
+    };
+    let settings = || ExportSettings { max: Some("much".to_owned()), ..ExportSettings::default() };
+    let change = |name: &str, settings| Request::Export { name: name.to_owned(), settings };
+    assert!(refused(Request::Get { device: 2, path: None }).contains("accepted: 1 to 1"));
+    assert!(refused(change("b", settings())).contains("accepted: a"));
+    assert!(refused(change("a", settings())).contains("accepted: rbps=N"));
+    let weight = ExportSettings { weight: Some(0), ..ExportSettings::default() };
+    assert!(refused(change("a", weight)).contains("weight"));
+    let set = |path: &str, value: &str| Request::Set {
+        device: 1,
+        path: path.to_owned(),
+        value: value.to_owned(),
+    };
+    assert!(refused(set("queue/scheduler", "cfq")).contains("mq-deadline"));
+    assert!(refused(set("queue/schedule", "bfq")).contains("queue/scheduler"));
+}

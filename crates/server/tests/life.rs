@@ -1,0 +1,158 @@
+//! Connections and servers that come and go.
+
+use crate::client::Client;
+use crate::rig::{serve, serve_on};
+use blkmq_nbd::{Command, CommandFlags, ErrorCode};
+use blkmq_server::{Bounds, Disk, Export, Region, Server, Settings};
+use std::io::{Read, Write};
+use std::os::unix::net::UnixStream;
+use std::time::Duration;
+
+const NONE: CommandFlags = CommandFlags::NONE;
+
+#[test]
+fn clients_that_vanish_leave_nothing() {
+    let rig = serve_on("flash", &[Export::new("disk", 0)], Bounds::default());
+    for n in 0..40 {
+        let mut client = rig.client("disk");
+        for at in 0..32 {
+            client.send(Command::Read, NONE, at * 65536, 65536, &[]);
+        }
+        if n % 2 == 0 {
+            // In the middle of a payload.
+            client.send(Command::Write, NONE, 0, 65536, &[1; 1000]);
+        }
+    }
+    rig.check_at_rest();
+    assert_eq!(rig.client("disk").read(0, 512).map(|data| data.len()), Ok(512));
+}
+
+#[test]
+fn the_end_of_a_stream_is_as_good_as_a_goodbye() {
+    let rig = serve(&[Export::new("disk", 0)]);
+    let mut client = rig.client("disk");
+    client.write(0, &[1; 512]).expect("it fits");
+    client.socket.shutdown(std::net::Shutdown::Write).expect("a socket");
+    assert!(client.is_closed());
+    let mut client = rig.client("disk");
+    let first = client.send(Command::Read, NONE, 0, 512, &[]);
+    client.send(Command::Disconnect, NONE, 0, 0, &[]);
+    assert_eq!(client.answer(), (first, Ok(vec![1; 512])), "what is in flight is answered");
+    assert!(client.is_closed());
+    rig.check_at_rest();
+}
+
+#[test]
+fn a_drained_server_refuses_new_requests_and_answers_old_ones() {
+    let rig = serve_on("disk", &[Export::new("disk", 0)], Bounds::default());
+    let (mut busy, mut idle) = (rig.client("disk"), rig.client("disk"));
+    let old: Vec<_> =
+        (0..16).map(|n| busy.send(Command::Read, NONE, n * (64 << 20), 4096, &[])).collect();
+    // All of them have been taken when the first one is answered.
+    let first = busy.answer();
+    assert!(old.contains(&first.0) && first.1.is_ok());
+    let socket = rig.socket.clone();
+    let server = rig.server;
+    let drained = std::thread::spawn(move || server.drain());
+    while socket.exists() {
+        std::thread::yield_now();
+    }
+    for _ in 1..16 {
+        let (cookie, answer) = busy.answer();
+        assert!(old.contains(&cookie) && answer.is_ok());
+    }
+    // Its worker may learn of the drain a little later.
+    let late = loop {
+        let request = idle_read(&mut idle);
+        let answer = idle.socket.write_all(&request).is_ok().then(|| answered(&mut idle)).flatten();
+        if !matches!(answer, Some(Ok(_))) {
+            break answer;
+        }
+    };
+    assert!(matches!(late, None | Some(Err(ErrorCode::Shutdown))), "{late:?}");
+    assert!(drained.join().expect("no panic").is_ok());
+    assert!(UnixStream::connect(&socket).is_err());
+}
+
+/// A worker was told to drain when the one before it had finished, so that one slow client kept the clients of all other
+/// workers from learning of it.
+#[test]
+fn all_workers_drain_at_once() {
+    let rig = serve(&[Export::new("disk", 0)]);
+    // One client of each worker that takes nothing of 8 MiB, and one that has nothing in flight.
+    let mut slow = [rig.client("disk"), rig.client("disk")];
+    slow[0].write(0, &[1; 8 << 20]).expect("it fits");
+    for client in &mut slow {
+        client.send(Command::Read, NONE, 0, 8 << 20, &[]);
+    }
+    let mut idle = [rig.client("disk"), rig.client("disk")];
+    for client in &mut idle {
+        assert_eq!(client.read(8 << 20, 512), Ok(vec![0; 512]));
+        client.socket.set_read_timeout(Some(Duration::from_secs(20))).expect("a socket");
+    }
+    let server = rig.server;
+    let drained = std::thread::spawn(move || server.drain());
+    for client in &mut idle {
+        assert_eq!(client.socket.read(&mut [0]).expect("no timeout"), 0, "it is closed");
+    }
+    for client in &mut slow {
+        assert_eq!(client.answer().1.map(|data| data.len()), Ok(8 << 20));
+    }
+    assert!(drained.join().expect("no panic").is_ok());
+}
+
+fn idle_read(client: &mut Client) -> Vec<u8> {
+    client.request(Command::Read, NONE, blkmq_nbd::Span { offset: 0, length: 512 }).1
+}
+
+/// The answer, unless the connection is closed.
+fn answered(client: &mut Client) -> Option<Result<Vec<u8>, ErrorCode>> {
+    let mut bytes = [0; 256];
+    match client.socket.read(&mut bytes) {
+        Ok(len) if len > 0 => {
+            client.got.extend_from_slice(&bytes[..len]);
+            Some(client.answer().1)
+        }
+        _ => None,
+    }
+}
+
+#[test]
+fn a_server_comes_back_on_the_socket_of_one_that_was_killed() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let socket = folder.path().join("server.sock");
+    // A socket without a listener, as a killed server leaves it.
+    drop(std::os::unix::net::UnixListener::bind(&socket).expect("a socket"));
+    let start = || {
+        let device = blkmq::open("memory,size=1").expect("a device");
+        let disk = Disk::start("disk", device, "none", 1).expect("a disk");
+        let listen = vec![format!("unix:{}", socket.display()).parse().expect("an address")];
+        let settings = Settings { listen, ..Settings::default() };
+        Server::start(vec![disk], &[Export::new("", 0)], 1, &settings)
+    };
+    let server = start().expect("the file is replaced");
+    let error = start().expect_err("a server that answers is left alone").to_string();
+    assert!(error.contains("cannot listen on unix:"), "{error}");
+    assert_eq!(Client::connect(&socket, "").read(0, 512), Ok(vec![0; 512]));
+    server.drain().expect("no thread failed");
+    assert!(!socket.exists());
+}
+
+#[test]
+fn exports_that_cannot_be_are_refused() {
+    let device = || blkmq::open("memory,size=1").expect("a device");
+    let disk = || Disk::start("disk", device(), "none", 1).expect("a disk");
+    let start = |exports: &[Export]| {
+        let error = Server::start(vec![disk()], exports, 1, &Settings::default());
+        error.expect_err("an impossible export").to_string()
+    };
+    let region =
+        |offset, size| Export { region: Some(Region { offset, size }), ..Export::new("a", 0) };
+    assert_eq!(start(&[Export::new("a", 7)]), "there is no disk 7");
+    assert_eq!(start(&[Export::new("a", 0), Export::new("a", 0)]), "two exports are called 'a'");
+    assert!(start(&[region(0, Some(2 << 20))]).contains("not in a disk of 1048576 bytes"));
+    assert!(start(&[region(1 << 20, None)]).contains("not in a disk"));
+    assert!(start(&[region(512, Some(u64::MAX))]).contains("not in a disk"));
+    assert!(start(&[region(0, Some(100))]).contains("multiples of 512 bytes"));
+    assert!(start(&[Export { weight: 0, ..Export::new("a", 0) }]).contains("weight"));
+}

@@ -1,0 +1,65 @@
+//! A server on a socket in a folder of its own.
+
+use crate::client::Client;
+use blkmq_server::control::Program;
+use blkmq_server::{Bounds, Disk, Export, Server, Settings};
+use std::path::PathBuf;
+use tempfile::TempDir;
+
+pub struct Rig {
+    pub server: Server,
+    pub socket: PathBuf,
+    _folder: TempDir,
+}
+
+/// 16 MiB of memory, under mq-deadline, with two workers.
+pub fn serve(exports: &[Export]) -> Rig {
+    serve_on("memory,size=16", exports, Bounds::default())
+}
+
+pub fn serve_on(device: &str, exports: &[Export], bounds: Bounds) -> Rig {
+    Rig::start(device, exports, Settings { bounds, ..Settings::default() })
+}
+
+/// A program of which nothing is asked.
+pub struct NoProgram;
+
+impl Program for NoProgram {
+    fn drain(&self) {
+        unreachable!("nothing asks for the end")
+    }
+
+    fn reload(&self) -> Result<Vec<String>, String> {
+        unreachable!("nothing asks for a reload")
+    }
+}
+
+impl Rig {
+    /// A server with these settings on a socket of its own.
+    pub fn start(device: &str, exports: &[Export], settings: Settings) -> Self {
+        let folder = tempfile::tempdir().expect("a folder");
+        let socket = folder.path().join("server.sock");
+        let device = blkmq::open(device).expect("a device");
+        let disk = Disk::start("disk", device, "mq-deadline", 2).expect("a disk");
+        let listen = vec![format!("unix:{}", socket.display()).parse().expect("an address")];
+        let settings = Settings { listen, ..settings };
+        let server = Server::start(vec![disk], exports, 2, &settings).expect("a server");
+        Self { server, socket, _folder: folder }
+    }
+
+    /// A client of the export called `name`.
+    pub fn client(&self, name: &str) -> Client {
+        Client::connect(&self.socket, name)
+    }
+
+    /// Waits until no connection is left, and checks that nothing of them is.
+    pub fn check_at_rest(&self) {
+        while self.server.connections() > 0 {
+            std::thread::yield_now();
+        }
+        for disk in self.server.disks() {
+            let queue = disk.service().queue();
+            assert_eq!(queue.tags_in_use(blkmq::core::HwQueue(0)), 0);
+        }
+    }
+}

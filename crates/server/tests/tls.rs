@@ -1,0 +1,387 @@
+//! TLS: `docs/spec/nbd.md`, section 3.2, and lines 7 and 8 of its tests.
+
+use crate::rig::Rig;
+use crate::talk::{self, Header, Talk};
+use blkmq_server::{Bounds, Export, Settings, Tls};
+use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned, crypto};
+use std::io::{Read, Write};
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+use tempfile::TempDir;
+
+const TLS_REQUIRED: u32 = (1 << 31) + 5;
+const INVALID: u32 = (1 << 31) + 3;
+
+type Secure = StreamOwned<ClientConnection, UnixStream>;
+
+/// An authority, with which certificates are signed.
+struct Authority {
+    pem: String,
+    issuer: Issuer<'static, KeyPair>,
+}
+
+/// A certificate and its key, in PEM.
+struct Identity {
+    certificate: String,
+    key: String,
+}
+
+impl Authority {
+    fn new() -> Self {
+        let key = KeyPair::generate().expect("random numbers");
+        let mut params = CertificateParams::new(Vec::new()).expect("no names");
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        let pem = params.self_signed(&key).expect("it can sign").pem();
+        Self { pem, issuer: Issuer::new(params, key) }
+    }
+
+    fn sign(&self, name: &str) -> Identity {
+        let key = KeyPair::generate().expect("random numbers");
+        let params = CertificateParams::new(vec![name.to_owned()]).expect("a name");
+        let certificate = params.signed_by(&key, &self.issuer).expect("it can sign").pem();
+        Identity { certificate, key: key.serialize_pem() }
+    }
+}
+
+/// A server with TLS, and what its clients need.
+struct Scene {
+    rig: Rig,
+    authority: Authority,
+}
+
+/// A folder as the server reads it. With `needs_clients` the authority is in it, too.
+fn folder(authority: &Authority, needs_clients: bool) -> TempDir {
+    let folder = tempfile::tempdir().expect("a folder");
+    let write = |name: &str, text: &str| std::fs::write(folder.path().join(name), text);
+    let server = authority.sign("localhost");
+    write("server-cert.pem", &server.certificate).expect("it can be written");
+    write("server-key.pem", &server.key).expect("it can be written");
+    if needs_clients {
+        write("ca-cert.pem", &authority.pem).expect("it can be written");
+    }
+    folder
+}
+
+fn scene(needs_clients: bool, bounds: Bounds) -> Scene {
+    Scene::on("memory,size=16", needs_clients, bounds)
+}
+
+impl Scene {
+    fn on(device: &str, needs_clients: bool, bounds: Bounds) -> Self {
+        let authority = Authority::new();
+        let tls = Tls::load(folder(&authority, needs_clients).path()).expect("the files fit");
+        let settings = Settings { tls: Some(tls), bounds, ..Settings::default() };
+        let rig = Rig::start(device, &[Export::new("disk", 0)], settings);
+        Self { rig, authority }
+    }
+
+    /// The TLS of a client, which has this certificate or none.
+    fn client(&self, identity: Option<&Identity>) -> ClientConnection {
+        let mut roots = RootCertStore::empty();
+        roots.add(der(&self.authority.pem)).expect("an authority");
+        let provider = Arc::new(crypto::ring::default_provider());
+        let config = ClientConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .expect("ciphers")
+            .with_root_certificates(roots);
+        let config = match identity {
+            None => config.with_no_client_auth(),
+            Some(Identity { certificate, key }) => {
+                let key = PrivateKeyDer::from_pem_slice(key.as_bytes()).expect("a key");
+                config.with_client_auth_cert(vec![der(certificate)], key).expect("they fit")
+            }
+        };
+        let name = "localhost".try_into().expect("a name");
+        ClientConnection::new(Arc::new(config), name).expect("random numbers")
+    }
+
+    fn socket(&self) -> &Path {
+        &self.rig.socket
+    }
+
+    /// A client inside TLS, at the beginning of its options.
+    fn secure(&self, identity: Option<&Identity>) -> Talk<Secure> {
+        let mut talk = Talk::begin(self.socket());
+        talk.option(talk::STARTTLS, &[]);
+        assert_eq!(talk.reply(), talk::ACK);
+        Talk(StreamOwned::new(self.client(identity), talk.0))
+    }
+
+    /// A client of the export, inside TLS.
+    fn serves(&self) {
+        let mut talk = self.secure(None);
+        talk.option(talk::EXPORT_NAME, b"disk");
+        talk.take(10);
+        write_and_read(&mut talk);
+    }
+}
+
+fn der(pem: &str) -> CertificateDer<'static> {
+    CertificateDer::from_pem_slice(pem.as_bytes()).expect("a certificate")
+}
+
+/// Writes and reads 1 MiB.
+fn write_and_read(talk: &mut Talk<Secure>) {
+    let data: Vec<u8> = (0..1 << 20).map(|at: u32| (at >> 4) as u8).collect();
+    let header = |command, cookie| Header { command, cookie, offset: 0, length: 1 << 20 };
+    talk.request(&header(1, 7));
+    talk.send(&data);
+    assert_eq!(talk.simple(), (0, 7));
+    talk.request(&header(0, 8));
+    assert_eq!(talk.simple(), (0, 8));
+    assert!(talk.take(1 << 20) == data);
+}
+
+#[test]
+fn data_goes_through_tls() {
+    let scene = scene(false, Bounds::default());
+    for _ in 0..3 {
+        scene.serves();
+    }
+    scene.rig.check_at_rest();
+}
+
+/// Replies that the socket has no room for wait, and are not an error.
+#[test]
+fn a_client_may_take_its_replies_late() {
+    let scene = scene(false, Bounds::default());
+    let mut talk = scene.secure(None);
+    talk.option(talk::EXPORT_NAME, b"disk");
+    talk.take(10);
+    let length = 512 << 10;
+    for cookie in 0..40 {
+        talk.request(&Header { command: 0, cookie, offset: 0, length });
+    }
+    for _ in 0..40 {
+        assert_eq!(talk.simple().0, 0);
+        assert_eq!(talk.take(length as usize), vec![0; length as usize]);
+    }
+}
+
+/// Clients with one reply each that they have not taken, and one client of each worker that has taken all of its own. Of
+/// every client that follows on the next one 192 KiB more wait, so that the socket of at least one is full with the rest
+/// of its reply inside of TLS.
+struct Late {
+    clients: Vec<(Talk<Secure>, usize)>,
+    others: [Talk<Secure>; 2],
+}
+
+impl Late {
+    fn new(scene: &Scene) -> Self {
+        let begun = || {
+            let mut talk = scene.secure(None);
+            talk.option(talk::EXPORT_NAME, b"disk");
+            talk.take(10);
+            talk
+        };
+        let mut others = [begun(), begun()];
+        let clients = (1..=MOST_KEPT / STEP).map(|n| {
+            let (mut talk, length) = (begun(), n * STEP);
+            talk.request(&Header { command: 0, cookie: 0, offset: 0, length: length as u32 });
+            // Its reply is on the way. Once its worker has answered another one as well, as much of it is sent as can be.
+            talk.take(16);
+            others.iter_mut().for_each(read_a_sector);
+            (talk, length)
+        });
+        let clients = clients.collect();
+        Self { clients, others }
+    }
+
+    /// Takes the replies.
+    fn take(&mut self) {
+        for (client, length) in &mut self.clients {
+            assert!(client.take(*length) == vec![0; *length]);
+        }
+    }
+}
+
+/// A socket does not keep more than this for a client.
+const MOST_KEPT: usize = 5 << 20;
+/// Less than TLS keeps for a socket that is full.
+const STEP: usize = 192 << 10;
+
+fn read_a_sector(talk: &mut Talk<Secure>) {
+    talk.request(&Header { command: 0, cookie: 1, offset: 0, length: 512 });
+    assert_eq!(talk.simple(), (0, 1));
+    talk.take(512);
+}
+
+/// The last bytes of a reply waited inside of TLS for a socket that was full, and the server never learned that they were
+/// taken: such a client was closed, though it owed nothing, when it had nothing to ask for a minute.
+#[test]
+fn a_client_that_took_its_replies_late_may_be_silent() {
+    let silence = blkmq::Nanos::from_millis(500);
+    let scene = scene(false, Bounds { silence, ..Bounds::default() });
+    let mut late = Late::new(&scene);
+    late.take();
+    // When these are closed, the time of the others has come before.
+    for half in &mut late.others {
+        half.send(&[0x25, 0x60]);
+    }
+    for half in &mut late.others {
+        assert!(half.is_closed());
+    }
+    for (client, _) in &mut late.clients {
+        read_a_sector(client);
+    }
+}
+
+/// A drain counted connections as idle whose last bytes were still inside of TLS, and cut their replies off.
+#[test]
+fn a_drained_server_sends_what_tls_keeps() {
+    let scene = scene(false, Bounds::default());
+    let mut late = Late::new(&scene);
+    let server = scene.rig.server;
+    let drained = std::thread::spawn(move || server.drain());
+    for idle in &mut late.others {
+        assert!(idle.is_closed());
+    }
+    late.take();
+    assert!(drained.join().expect("no panic").is_ok());
+}
+
+#[test]
+fn s7_nothing_from_before_tls_counts_inside_of_it() {
+    let scene = scene(false, Bounds::default());
+    let mut talk = Talk::begin(scene.socket());
+    talk.option(talk::STARTTLS, &[]);
+    assert_eq!(talk.reply(), talk::ACK);
+    let mut talk = Talk(StreamOwned::new(scene.client(None), talk.0));
+    talk.option(talk::STARTTLS, &[]);
+    assert_eq!(talk.reply(), INVALID, "there is TLS already");
+    talk.option(talk::SET_META_CONTEXT, &[0; 8]);
+    assert_eq!(talk.reply(), INVALID, "structured replies have not been agreed inside of TLS");
+    talk.option(talk::EXPORT_NAME, b"disk");
+    talk.take(10);
+    write_and_read(&mut talk);
+}
+
+#[test]
+fn s7_bytes_behind_starttls_are_not_carried_out() {
+    let scene = scene(false, Bounds::default());
+    let mut talk = Talk::begin(scene.socket());
+    // In one packet: the option, and one that a man in the middle has put behind it.
+    let option = |number: u32| {
+        [&talk::OPTION.to_be_bytes()[..], &number.to_be_bytes(), &0_u32.to_be_bytes()].concat()
+    };
+    talk.send(&[option(talk::STARTTLS), option(talk::LIST)].concat());
+    assert_eq!(talk.reply(), talk::ACK);
+    let mut talk = Talk(StreamOwned::new(scene.client(None), talk.0));
+    talk.option(talk::UNKNOWN, &[]);
+    assert_eq!(talk.reply(), talk::UNSUPPORTED, "the first answer inside of TLS is to this option");
+}
+
+#[test]
+fn s8_without_tls_there_is_nothing_but_starttls_and_abort() {
+    let scene = scene(false, Bounds::default());
+    let mut talk = Talk::begin(scene.socket());
+    for option in [talk::LIST, talk::GO, 6, 8, 9, 10, 11, talk::UNKNOWN] {
+        talk.option(option, &[]);
+        assert_eq!(talk.reply(), TLS_REQUIRED, "option {option}");
+    }
+    talk.option(talk::ABORT, &[]);
+    assert_eq!(talk.reply(), talk::ACK);
+    let mut talk = Talk::begin(scene.socket());
+    talk.option(talk::EXPORT_NAME, b"disk");
+    assert!(talk.is_closed());
+    scene.serves();
+}
+
+#[test]
+fn s8_a_client_without_the_right_certificate_is_closed_and_others_are_served() {
+    let scene = scene(true, Bounds::default());
+    let known = scene.authority.sign("client");
+    let mut good = scene.secure(Some(&known));
+    good.option(talk::EXPORT_NAME, b"disk");
+    good.take(10);
+    let foreign = Authority::new().sign("client");
+    for identity in [None, Some(&foreign)] {
+        let mut bad = scene.secure(identity);
+        // In TLS 1.3 the client learns of it when it reads.
+        let _ = bad.0.write_all(&[0; 16]);
+        assert!(bad.0.read_exact(&mut [0]).is_err());
+        write_and_read(&mut good);
+    }
+    drop(good);
+    scene.rig.check_at_rest();
+}
+
+#[test]
+fn half_a_tls_handshake_ends_in_time() {
+    let bounds = Bounds { handshake: blkmq::Nanos::from_millis(50), ..Bounds::default() };
+    let scene = scene(false, bounds);
+    let mut talk = Talk::begin(scene.socket());
+    talk.option(talk::STARTTLS, &[]);
+    assert_eq!(talk.reply(), talk::ACK);
+    talk.send(&[22, 3, 1]);
+    assert!(talk.is_closed());
+    let mut talk = Talk::begin(scene.socket());
+    talk.option(talk::STARTTLS, &[]);
+    assert_eq!(talk.reply(), talk::ACK);
+    talk.send(b"this is no TLS at all, not even half of it");
+    assert!(talk.is_closed());
+    scene.rig.check_at_rest();
+}
+
+/// Requests that TLS has decrypted while they had to wait: the socket has no event for them.
+#[test]
+fn requests_that_wait_decrypted_are_not_forgotten() {
+    let bounds = Bounds { requests: 2, ..Bounds::default() };
+    // Each I/O takes 100 ms, in which everything arrives.
+    let scene = Scene::on("null,size=16,irqmode=2,completion_nsec=100000000", false, bounds);
+    let mut talk = scene.secure(None);
+    talk.option(talk::EXPORT_NAME, b"disk");
+    talk.take(10);
+    let socket = &talk.0.sock;
+    socket.set_read_timeout(Some(Duration::from_secs(20))).expect("a socket");
+    rustix::net::sockopt::set_socket_send_buffer_size(socket, 1 << 20).expect("a socket");
+    let read = |cookie| Header { command: 0, cookie, offset: 0, length: 512 }.bytes();
+    let invalid = |cookie| Header { command: 9, cookie, offset: 0, length: 0 }.bytes();
+    // The first two keep the server from reading; the next two leave its buffer of 256 KiB full of requests. The buffer
+    // ends in the middle of the last record of TLS, since the first one is shorter than the others.
+    talk.send(&[read(1), read(2)].concat());
+    let count: u64 = ((256 << 10) + (4 << 10)) / 28;
+    let burst =
+        (3..count).flat_map(|cookie| if cookie < 5 { read(cookie) } else { invalid(cookie) });
+    let burst: Vec<u8> = burst.collect();
+    let (short, rest) = burst.split_at(10 << 10);
+    talk.send(short);
+    talk.send(rest);
+    for _ in 1..count {
+        let (error, cookie) = talk.simple();
+        assert_eq!(error, if cookie < 5 { 0 } else { 22 });
+        talk.take(if cookie < 5 { 512 } else { 0 });
+    }
+}
+
+/// A link to an authority that is not there looked like no authority at all, so that clients needed no certificate.
+#[test]
+fn an_authority_that_cannot_be_read_is_not_the_same_as_none() {
+    let files = folder(&Authority::new(), false);
+    let authority = files.path().join("ca-cert.pem");
+    std::os::unix::fs::symlink(files.path().join("not-mounted"), &authority).expect("a link");
+    let error = Tls::load(files.path()).expect_err("its authority is missing").to_string();
+    assert!(error.contains("ca-cert.pem"), "{error}");
+}
+
+#[test]
+fn a_folder_without_the_files_is_refused_with_what_is_accepted() {
+    let empty = tempfile::tempdir().expect("a folder");
+    let refused = |path: &Path| Tls::load(path).expect_err("it is of no use").to_string();
+    let error = refused(empty.path());
+    assert!(error.contains("server-cert.pem") && error.contains("server-key.pem"), "{error}");
+    let authority = Authority::new();
+    let files = folder(&authority, true);
+    let write = |name: &str, text: &str| {
+        std::fs::write(files.path().join(name), text).expect("it can be written");
+    };
+    write("server-key.pem", &authority.sign("other").key);
+    assert!(refused(files.path()).contains("server-cert.pem"), "the key of another certificate");
+    write("server-cert.pem", "nothing");
+    assert!(refused(files.path()).contains("no certificate"));
+}

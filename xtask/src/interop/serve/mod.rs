@@ -1,0 +1,141 @@
+//! `blkmq serve` with real clients.
+
+mod ext4;
+mod killed;
+mod live;
+mod tls;
+
+use super::{Outcome, nbd, parse};
+use crate::Result;
+use crate::nbd::Server;
+use crate::serve::{crash, isolation, peers, soak};
+use crate::shell::Cmd;
+use serde_json::Value;
+use std::fs;
+use std::time::Duration;
+
+pub(super) use ext4::ext4;
+pub(super) use killed::{killed, verified};
+pub(super) use live::changed;
+pub(super) use tls::tls;
+
+const MIB: u64 = 1 << 20;
+const DEVICE: &str = "memory,size=256,discard=1";
+
+/// nbdinfo sees every export with its own size and abilities, and qemu-nbd lists them.
+pub(super) fn info() -> Result<Outcome> {
+    let exports = "--export=gold,size=64m,weight=300 --export=rest,offset=64m,read-only=1";
+    let server = Server::blkmq("serve-info", DEVICE, "bfq", exports)?;
+    for (export, size, is_read_only) in [("gold", 64 * MIB, false), ("rest", 192 * MIB, true)] {
+        let report = Cmd::new(&format!("nbdinfo --json {}", server.uri(export))).output()?;
+        let report = &parse(&report)?["exports"][0];
+        if report["export-size"] != size || report["is_read_only"] != is_read_only {
+            return Err(format!("export {export}: {report}").into());
+        }
+        if report["can_multi_conn"] != true || report["contexts"][0] != "base:allocation" {
+            return Err(format!("export {export}: {report}").into());
+        }
+    }
+    let list = Cmd::new(&format!("nbdinfo --list --json {}", server.uri(""))).output()?;
+    if parse(&list)?["exports"].as_array().map(Vec::len) != Some(2) {
+        return Err(format!("not two exports in {list}").into());
+    }
+    let list =
+        Cmd::new("qemu-nbd --list -k").arg(server.path("socket").display().to_string()).output()?;
+    if !(list.contains("gold") && list.contains("rest")) {
+        return Err(format!("qemu-nbd lists {list}").into());
+    }
+    Ok(Outcome::Passed)
+}
+
+/// nbdcopy copies 256 MiB in and out.
+pub(super) fn copy() -> Result<Outcome> {
+    nbd::copies(&Server::blkmq("serve-copy", DEVICE, "mq-deadline", "--export=")?)
+}
+
+/// qemu-io finds its patterns, under every form of headers that it can be offered.
+pub(super) fn qemu() -> Result<Outcome> {
+    nbd::patterns(&Server::blkmq("serve-qemu", DEVICE, "mq-deadline", "--export=")?)
+}
+
+/// fio verifies what it wrote under each scheduler.
+pub(super) fn fio() -> Result<Outcome> {
+    for scheduler in ["none", "mq-deadline", "kyber", "bfq"] {
+        nbd::verifies(&Server::blkmq("serve-fio", DEVICE, scheduler, "--export=")?)?;
+    }
+    Ok(Outcome::Passed)
+}
+
+/// Holes are where nothing was written, for libnbd and QEMU alike, on memory and on a file; and the contents are those
+/// of a file that was copied in.
+pub(super) fn map() -> Result<Outcome> {
+    for device in [DEVICE, "uring:FILE"] {
+        let folder = std::env::temp_dir().join(format!("blkmq-map-{}", std::process::id()));
+        fs::create_dir_all(&folder)?;
+        let file = folder.join("disk");
+        fs::File::create(&file)?.set_len(256 * MIB)?;
+        let device = device.replace("FILE", &file.display().to_string());
+        let server = Server::blkmq("serve-map", &device, "mq-deadline", "--export=")?;
+        let uri = server.uri("");
+        let write = Cmd::new(&format!("qemu-io -f raw {uri}"));
+        write.arg("-c").arg("write -P 7 64M 8M").arg("-c").arg("write -P 8 100M 1M").output()?;
+        let found = [of_libnbd(&uri)?, of_qemu(&uri)?];
+        let data = [(64 * MIB, 8 * MIB), (100 * MIB, MIB)];
+        let result = match found.iter().find(|found| **found != data) {
+            Some(found) => Err(format!("{device}: stored are {found:?}").into()),
+            None => compare(&server, &uri),
+        };
+        drop(server);
+        fs::remove_dir_all(&folder)?;
+        result?;
+    }
+    Ok(Outcome::Passed)
+}
+
+/// The stored stretches, offset and length, that libnbd finds.
+fn of_libnbd(uri: &str) -> Result<Vec<(u64, u64)>> {
+    let map = Cmd::new(&format!("nbdinfo --map --json {uri}")).output()?;
+    stored(&serde_json::from_str(&map)?, "offset", |extent| extent["type"] == 0)
+}
+
+/// The same for QEMU.
+fn of_qemu(uri: &str) -> Result<Vec<(u64, u64)>> {
+    let map = Cmd::new(&format!("qemu-img map -f raw --output=json {uri}")).output()?;
+    stored(&serde_json::from_str(&map)?, "start", |extent| extent["data"] == true)
+}
+
+fn stored(map: &Value, start: &str, is: impl Fn(&Value) -> bool) -> Result<Vec<(u64, u64)>> {
+    let extents = map.as_array().ok_or_else(|| format!("no list in {map}"))?;
+    let number = |value: &Value| value.as_u64().unwrap_or(u64::MAX);
+    let all = extents.iter().filter(|extent| is(extent));
+    Ok(all.map(|extent| (number(&extent[start]), number(&extent["length"]))).collect())
+}
+
+/// qemu-img finds that the export and a copy of it are the same.
+fn compare(server: &Server, uri: &str) -> Result<()> {
+    let copy = server.path("copy");
+    Cmd::new(&format!("nbdcopy {uri} {}", copy.display())).run()?;
+    Cmd::new(&format!("qemu-img compare -f raw -F raw {uri} {}", copy.display())).run()
+}
+
+/// Every server that is installed is measured once, briefly.
+pub(super) fn peers() -> Result<Outcome> {
+    peers::test_size().map(|()| Outcome::Passed)
+}
+
+/// Three clients share a device by weight, briefly.
+pub(super) fn isolation() -> Result<Outcome> {
+    isolation::test_size().map(|()| Outcome::Passed)
+}
+
+/// Some rounds of clients that come, go and are killed.
+pub(super) fn soak() -> Result<Outcome> {
+    soak::soak(Duration::from_secs(10), 1000).map(|()| Outcome::Passed)
+}
+
+/// A server that is killed five times has every flushed block.
+pub(super) fn crash() -> Result<Outcome> {
+    let flushed = crash::crashes(5)?;
+    println!("{flushed} flushed writes");
+    Ok(Outcome::Passed)
+}

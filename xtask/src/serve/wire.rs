@@ -1,0 +1,93 @@
+//! The NBD that a client needs to write, flush and read: EXPORT_NAME and simple replies.
+//!
+//! It does not negotiate and has no library behind it, so that it ends at once, with an error, when a server is killed.
+
+use std::io::{self, Read, Write};
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+
+/// Sent in front of an option and of a request; see `docs/spec/nbd.md`, section 2.
+const OPTION: u64 = 0x4948_4156_454F_5054;
+const REQUEST: u32 = 0x2560_9513;
+
+/// A connection to the default export.
+pub(super) struct Client(UnixStream);
+
+/// The commands that are used.
+#[derive(Clone, Copy)]
+enum Command {
+    Read = 0,
+    Write = 1,
+    Flush = 3,
+}
+
+impl Client {
+    /// # Errors
+    /// If no server answers, or it has no default export.
+    pub(super) fn connect(socket: &Path) -> io::Result<Self> {
+        let mut client = Self(UnixStream::connect(socket)?);
+        client.take(18)?;
+        // Fixed newstyle, no zeroes.
+        client.0.write_all(&3_u32.to_be_bytes())?;
+        client.0.write_all(&OPTION.to_be_bytes())?;
+        // EXPORT_NAME, and no byte of a name.
+        client.0.write_all(&[0, 0, 0, 1, 0, 0, 0, 0])?;
+        client.take(10)?;
+        Ok(client)
+    }
+
+    /// Sends a write and waits for no reply.
+    ///
+    /// # Errors
+    /// If the server is gone.
+    pub(super) fn begin_write(&mut self, offset: u64, data: &[u8]) -> io::Result<()> {
+        self.request(Command::Write, offset, data.len())?;
+        self.0.write_all(data)
+    }
+
+    /// Sends a flush and waits for no reply.
+    ///
+    /// # Errors
+    /// If the server is gone.
+    pub(super) fn begin_flush(&mut self) -> io::Result<()> {
+        self.request(Command::Flush, 0, 0)
+    }
+
+    /// Waits for one reply without content.
+    ///
+    /// # Errors
+    /// If the server is gone or reports an error.
+    pub(super) fn end(&mut self) -> io::Result<()> {
+        let reply = self.take(16)?;
+        match reply[4..8] {
+            [0, 0, 0, 0] => Ok(()),
+            [a, b, c, d] => Err(io::Error::from_raw_os_error(i32::from_be_bytes([a, b, c, d]))),
+            _ => Err(io::ErrorKind::InvalidData.into()),
+        }
+    }
+
+    /// Reads.
+    ///
+    /// # Errors
+    /// If the server is gone or reports an error.
+    pub(super) fn read(&mut self, offset: u64, len: usize) -> io::Result<Vec<u8>> {
+        self.request(Command::Read, offset, len)?;
+        self.end()?;
+        self.take(len)
+    }
+
+    fn request(&mut self, command: Command, offset: u64, len: usize) -> io::Result<()> {
+        let mut bytes = REQUEST.to_be_bytes().to_vec();
+        bytes.extend((command as u32).to_be_bytes());
+        bytes.extend(0_u64.to_be_bytes());
+        bytes.extend(offset.to_be_bytes());
+        bytes.extend(u32::try_from(len).map_err(io::Error::other)?.to_be_bytes());
+        self.0.write_all(&bytes)
+    }
+
+    fn take(&mut self, len: usize) -> io::Result<Vec<u8>> {
+        let mut bytes = vec![0; len];
+        self.0.read_exact(&mut bytes)?;
+        Ok(bytes)
+    }
+}

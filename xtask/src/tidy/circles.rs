@@ -1,0 +1,281 @@
+//! No circles of imports within a crate.
+//!
+//! The nodes are files, and an edge is a path in code that is not a test: from `a.rs` to the file that declares the
+//! item, through re-exports if there are any. A parent and its children may use each other; that is what modules are
+//! for. So those edges do not count, and neither do paths that end at the crate's root.
+
+use super::tree::{Finding, Rust, Tree};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// A crate's files by module path: `["elevator", "merging"]` for `src/elevator/merging.rs`, and nothing for the root.
+type Modules<'a> = BTreeMap<Vec<&'a str>, (&'a str, &'a Rust)>;
+type Edges<'a> = BTreeMap<&'a str, BTreeSet<&'a str>>;
+
+/// Finds files in circles.
+pub(super) fn check(tree: &Tree, out: &mut Vec<Finding>) {
+    let mut crates: BTreeMap<&str, Modules<'_>> = BTreeMap::new();
+    for (file, rust) in tree.rust() {
+        if let Some((folder, module)) = module(&file.path)
+            && !rust.scopes.whole_file_is_test
+        {
+            crates.entry(folder).or_default().insert(module, (&file.path, rust));
+        }
+    }
+    for modules in crates.values() {
+        for circle in circles(&edges(modules)) {
+            if let Some(first) = circle.first() {
+                let what = format!("a circle of imports: {}", circle.join(", "));
+                out.extend(tree.file(first).map(|file| {
+                    file.finding(1, what, "move what both sides need into a file of its own")
+                }));
+            }
+        }
+    }
+}
+
+/// The source folder and the module path of a file: `crates/engine/src` and `["elevator", "merging"]`.
+fn module(path: &str) -> Option<(&str, Vec<&str>)> {
+    let at = path.find("src/")? + "src".len();
+    let mut parts: Vec<&str> = path[at + 1..].strip_suffix(".rs")?.split('/').collect();
+    if matches!(parts.last(), Some(&("lib" | "main" | "mod"))) {
+        parts.pop();
+    }
+    (!path.contains("/examples/")).then_some((&path[..at], parts))
+}
+
+fn edges<'a>(modules: &Modules<'a>) -> Edges<'a> {
+    let mut edges = Edges::new();
+    for (module, (path, rust)) in modules {
+        let targets = edges.entry(*path).or_default();
+        for (offset, words) in paths(&rust.masked.code) {
+            if rust.scopes.is_test(offset) {
+                continue;
+            }
+            let found = absolute(module, &words).and_then(|words| owner(modules, &words, 0));
+            if let Some(target) = found
+                && !is_related(module, target)
+            {
+                targets.insert(modules[target].0);
+            }
+        }
+    }
+    edges
+}
+
+/// Is one of them the other's ancestor, or the root?
+fn is_related(a: &[&str], b: &[&str]) -> bool {
+    a.starts_with(b) || b.starts_with(a)
+}
+
+/// The path from the crate's root, of one that begins with `crate`, `self` or `super` in `module`.
+fn absolute<'a>(module: &[&'a str], words: &[&'a str]) -> Option<Vec<&'a str>> {
+    let mut base = match *words.first()? {
+        "crate" => Vec::new(),
+        "self" => module.to_vec(),
+        "super" => module.split_last()?.1.to_vec(),
+        _ => return None,
+    };
+    for word in &words[1..] {
+        match *word {
+            "super" => drop(base.pop()),
+            word => base.push(word),
+        }
+    }
+    Some(base)
+}
+
+/// Re-exports that are followed, one behind the other.
+const MOST_STEPS: u32 = 4;
+
+/// The module that declares the item at `path`.
+fn owner<'a, 'm>(modules: &'m Modules<'a>, path: &[&'a str], steps: u32) -> Option<&'m [&'a str]> {
+    let depth = (0..=path.len()).rev().find(|&depth| modules.contains_key(&path[..depth]))?;
+    let (module, (_, rust)) = modules.get_key_value(&path[..depth])?;
+    let item = path.get(depth);
+    let reexport = item.filter(|_| steps < MOST_STEPS).and_then(|item| {
+        let exported = paths(&rust.masked.code).into_iter().find(|(offset, words)| {
+            words.last() == Some(item) && is_exported(&rust.masked.code[..*offset])
+        });
+        let words = exported?.1;
+        let inner = match absolute(module, &words) {
+            Some(words) => words,
+            None => [&module[..], &words].concat(),
+        };
+        owner(modules, &inner, steps + 1)
+    });
+    Some(reexport.unwrap_or(module))
+}
+
+/// Does the path behind `code` stand in a `pub use`?
+fn is_exported(code: &str) -> bool {
+    let start = code.rfind([';', '}']).map_or(0, |at| at + 1);
+    let item = &code[start..];
+    item.contains("pub") && item.contains(" use")
+}
+
+/// Every path of a file with its offset: `["crate", "a", "B"]` for each name of `use crate::a::{B, c::D}`, and for
+/// `crate::a::B` in an expression.
+fn paths(code: &str) -> Vec<(usize, Vec<&str>)> {
+    let mut found = Vec::new();
+    let mut at = 0;
+    while let Some((start, word)) = next_word(code, at) {
+        at = start + word.len();
+        let is_use = word == "use";
+        let begins = matches!(word, "crate" | "self" | "super") && code[at..].starts_with("::");
+        if is_use {
+            let end = code[at..].find(';').map_or(code.len(), |end| at + end);
+            tree_of(&code[at..end], at, &mut Vec::new(), &mut found);
+            at = end;
+        } else if begins {
+            let end = at + path_length(&code[at..]);
+            found.push((start, code[start..end].split("::").collect()));
+            at = end;
+        }
+    }
+    found
+}
+
+fn next_word(code: &str, from: usize) -> Option<(usize, &str)> {
+    let is_word = |c: char| c.is_ascii_alphanumeric() || c == '_';
+    let start = from + code.get(from..)?.find(is_word)?;
+    let len = code[start..].find(|c| !is_word(c)).unwrap_or(code.len() - start);
+    Some((start, &code[start..start + len]))
+}
+
+/// The length of `::a::b` at the beginning of `code`.
+fn path_length(code: &str) -> usize {
+    let is_path = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == ':';
+    let end = code.find(|c| !is_path(c)).unwrap_or(code.len());
+    code[..end].trim_end_matches(':').len()
+}
+
+/// Adds the paths of a use tree, which is at `offset` of its file and behind `prefix`.
+fn tree_of<'a>(
+    text: &'a str,
+    offset: usize,
+    prefix: &mut Vec<&'a str>,
+    found: &mut Vec<(usize, Vec<&'a str>)>,
+) {
+    let depth = prefix.len();
+    let mut at = 0;
+    for part in split(text) {
+        let start = offset + at;
+        at += part.len() + 1;
+        let (path, rest) = part.split_once('{').map_or((part, None), |(a, b)| (a, Some(b)));
+        let path = path.split(" as ").next().unwrap_or(path);
+        prefix.extend(path.split("::").map(str::trim).filter(|word| !word.is_empty()));
+        match rest {
+            Some(rest) => {
+                let inner = rest.rsplit_once('}').map_or(rest, |(inner, _)| inner);
+                tree_of(inner, start + part.len() - rest.len(), prefix, found);
+            }
+            None if prefix.len() > depth => found.push((start, prefix.clone())),
+            None => {}
+        }
+        prefix.truncate(depth);
+    }
+}
+
+/// Splits at the commas outside of braces.
+fn split(text: &str) -> Vec<&str> {
+    let (mut parts, mut start, mut depth) = (Vec::new(), 0, 0);
+    for (at, byte) in text.bytes().enumerate() {
+        match byte {
+            b'{' => depth += 1,
+            b'}' => depth -= 1,
+            b',' if depth == 0 => {
+                parts.push(&text[start..at]);
+                start = at + 1;
+            }
+            _ => {}
+        }
+    }
+    parts.push(&text[start..]);
+    parts
+}
+
+/// The sets of files that reach each other, largest first.
+fn circles<'a>(edges: &Edges<'a>) -> Vec<Vec<&'a str>> {
+    let reach: BTreeMap<&str, BTreeSet<&str>> =
+        edges.keys().map(|from| (*from, reachable(edges, from))).collect();
+    let mut seen = BTreeSet::new();
+    let mut circles = Vec::new();
+    for from in edges.keys() {
+        let is_mutual = |to: &&&str| reach.get(**to).is_some_and(|back| back.contains(from));
+        let circle: Vec<&str> = reach[from].iter().filter(is_mutual).copied().collect();
+        if circle.len() > 1 && seen.insert(circle.clone()) {
+            circles.push(circle);
+        }
+    }
+    circles.sort_by_key(|circle| std::cmp::Reverse(circle.len()));
+    circles
+}
+
+fn reachable<'a>(edges: &Edges<'a>, from: &str) -> BTreeSet<&'a str> {
+    let (mut seen, mut next) = (BTreeSet::new(), vec![from]);
+    while let Some(at) = next.pop() {
+        for to in edges.get(at).into_iter().flatten() {
+            if seen.insert(*to) {
+                next.push(to);
+            }
+        }
+    }
+    seen
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn findings(files: &[(&str, &str)]) -> Vec<String> {
+        let mut out = Vec::new();
+        check(&Tree::of(files), &mut out);
+        out.iter().map(ToString::to_string).collect()
+    }
+
+    #[test]
+    fn two_files_that_use_each_other_are_a_circle() {
+        for back in [
+            "use crate::a::A;",
+            "fn f() -> crate::a::A {}",
+            "use super::{a::{A, C as D}, lib};",
+            "use crate::A;",
+        ] {
+            let found = findings(&[
+                ("crates/x/src/lib.rs", "mod a;\nmod b;\npub use a::{A, C};\n"),
+                ("crates/x/src/a.rs", "use crate::b::B;\n"),
+                ("crates/x/src/b.rs", back),
+            ]);
+            assert_eq!(found.len(), 1, "{back}: {found:?}");
+            let text = "a circle of imports: crates/x/src/a.rs, crates/x/src/b.rs";
+            assert!(found[0].contains(text), "{}", found[0]);
+        }
+    }
+
+    #[test]
+    fn parents_children_tests_and_one_direction_are_fine() {
+        let found = findings(&[
+            ("crates/x/src/lib.rs", "mod a;\nmod b;\nuse a::A;\n"),
+            ("crates/x/src/a.rs", "mod c;\nuse crate::b::B;\nuse self::c::C;\n"),
+            ("crates/x/src/a/c.rs", "use super::A;\nuse crate::X;\n"),
+            (
+                "crates/x/src/b.rs",
+                "struct B;\n#[cfg(test)]\nmod tests {\n    use crate::a::A;\n}\n",
+            ),
+            ("crates/y/src/a.rs", "use crate::b::B;\n"),
+        ]);
+        assert_eq!(found, [""; 0]);
+    }
+
+    #[test]
+    fn a_path_is_followed_to_the_file_that_declares_its_item() {
+        let found = findings(&[
+            ("crates/x/src/lib.rs", "mod a;\nmod b;\n"),
+            ("crates/x/src/a/mod.rs", "mod deep;\npub(crate) use deep::Deep;\n"),
+            ("crates/x/src/a/deep.rs", "use crate::b::B;\n"),
+            ("crates/x/src/b.rs", "use crate::a::Deep;\n"),
+        ]);
+        assert_eq!(found.len(), 1, "{found:?}");
+        assert!(found[0].contains("crates/x/src/a/deep.rs, crates/x/src/b.rs"), "{}", found[0]);
+    }
+}
