@@ -5,7 +5,7 @@
 //! profile, which optimises and keeps assertions.
 
 use crate::Result;
-use crate::shell::{Cmd, FAST_DEPENDENCIES, target_dir};
+use crate::shell::{Cmd, FAST_MODELS, target_dir};
 use std::path::Path;
 
 /// Preemptions per execution unless `LOOM_MAX_PREEMPTIONS` says otherwise. Nearly every known bug of
@@ -34,7 +34,7 @@ fn command(args: &[String]) -> Result<Cmd> {
 /// Cargo, for the models.
 pub(crate) fn cargo(words: &str) -> Cmd {
     let target = target_dir().join("loom");
-    Cmd::new(&format!("cargo {FAST_DEPENDENCIES} {words}"))
+    Cmd::new(&format!("cargo {FAST_MODELS} {words}"))
         .env("RUSTFLAGS", "--cfg loom")
         .env("CARGO_TARGET_DIR", target.to_string_lossy())
 }

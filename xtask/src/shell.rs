@@ -24,9 +24,10 @@ pub(crate) const BLKMQ: &str = "target/dist/blkmq";
 /// The example that serves a disk over NBD, likewise.
 pub(crate) const NBD_SERVER: &str = "target/dist/examples/nbd_server";
 
-/// An option of cargo: dependencies are optimised, too. The model checkers are dependencies, and most of the time of a
-/// model is theirs; the test profile builds dependencies to compile quickly.
-pub(crate) const FAST_DEPENDENCIES: &str = "--config profile.test.package.'*'.opt-level=2";
+/// Options of cargo for models: the checkers are dependencies, and most of the time of a model is theirs and the
+/// engine's; the test profile builds both to compile quickly.
+pub(crate) const FAST_MODELS: &str = "--config profile.test.package.'*'.opt-level=2 \
+                                      --config profile.test.package.blkmq-engine.opt-level=2";
 
 /// Builds [`BLKMQ`].
 ///

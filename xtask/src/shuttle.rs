@@ -4,7 +4,7 @@
 //! of its own and uses the test profile.
 
 use crate::Result;
-use crate::shell::{Cmd, FAST_DEPENDENCIES, target_dir};
+use crate::shell::{Cmd, FAST_MODELS, target_dir};
 
 /// `cargo xtask shuttle [FILTER]`
 ///
@@ -17,11 +17,10 @@ pub(crate) fn main(args: &[String]) -> Result<()> {
         _ => return Err("usage: cargo xtask shuttle [FILTER]".into()),
     };
     let target = target_dir().join("shuttle");
-    let passed =
-        Cmd::new(&format!("cargo {FAST_DEPENDENCIES} test -p blkmq-engine --lib -- {filter}"))
-            .env("RUSTFLAGS", "--cfg shuttle")
-            .env("CARGO_TARGET_DIR", target.to_string_lossy())
-            .run_tests()?;
+    let passed = Cmd::new(&format!("cargo {FAST_MODELS} test -p blkmq-engine --lib -- {filter}"))
+        .env("RUSTFLAGS", "--cfg shuttle")
+        .env("CARGO_TARGET_DIR", target.to_string_lossy())
+        .run_tests()?;
     println!("shuttle: {passed} tests");
     Ok(())
 }
