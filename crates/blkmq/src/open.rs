@@ -72,6 +72,16 @@ impl OpenError {
             Self::File(e) => e.is_unavailable(),
         }
     }
+
+    /// Returns true if the file or block device is in use elsewhere, so that it may open later.
+    #[must_use]
+    pub fn is_busy(&self) -> bool {
+        match self {
+            Self::Description(_) => false,
+            #[cfg(target_os = "linux")]
+            Self::File(e) => e.is_busy(),
+        }
+    }
 }
 
 impl std::error::Error for OpenError {

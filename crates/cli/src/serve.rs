@@ -9,21 +9,31 @@ mod config;
 mod export;
 mod reload;
 mod rights;
+mod sockets;
 pub mod wanted;
 
 use crate::error::{Failure, UsageError};
 use args::Asked;
+use blkmq::{Device, OpenError};
 use blkmq_server::control::Program;
-use blkmq_server::{Disk, Server, Settings, Tls};
+use blkmq_server::{Disk, Listener, Server, Settings, Tls};
+use listenfd::ListenFd;
 use reload::{Reloader, SetLevel};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use std::fmt::Write;
 use std::io;
+use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 use wanted::Wanted;
+
+/// How long a device may be in use elsewhere before the server gives up.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// The time between two attempts to open it.
+const PAUSE: Duration = Duration::from_millis(50);
 
 /// Serves, or checks a file. See [`serve`].
 ///
@@ -60,12 +70,15 @@ fn serve(
     say: impl Fn(&str) -> Result<(), Failure>,
 ) -> Result<(), Failure> {
     let failed = |what: String| Failure::Serve(what);
+    // While this is the only thread: it takes them out of the environment.
+    let handed_over = ListenFd::from_env();
     let set_level = start_log(&wanted);
     // Before any thread is started, so that none of them takes the signal.
     let mut signals = Signals::new([SIGTERM, SIGINT, SIGHUP]).map_err(|e| failed(e.to_string()))?;
-    let mut server = start(&wanted).map_err(failed)?;
-    let text = welcome(&wanted, &server);
-    let control = wanted.control.clone();
+    let listeners = sockets::listeners(&wanted, handed_over).map_err(failed)?;
+    let mut server = start(&wanted, listeners).map_err(failed)?;
+    let control = wanted.control.path(server.listening());
+    let text = welcome(&wanted, &server, control.as_deref());
     let reloader = Arc::new(Reloader::new(wanted, path, server.handle(), set_level));
     if let Some(path) = &control {
         let listens = server.control(path, Box::new(Running(Arc::clone(&reloader))));
@@ -124,10 +137,28 @@ impl Program for Running {
     }
 }
 
-fn start(wanted: &Wanted) -> Result<Server, String> {
+/// Opens a device. One that is in use gets [`PATIENCE`]: the kernel frees the files of a process that was killed only
+/// when its last I/O is over, and a server that is started again at once would be refused.
+fn open(description: &str) -> Result<Device, OpenError> {
+    let mut waited = Duration::ZERO;
+    loop {
+        match blkmq::open(description) {
+            Err(error) if error.is_busy() && waited < PATIENCE => {
+                if waited.is_zero() {
+                    tracing::warn!("{error}; trying again for {} s", PATIENCE.as_secs());
+                }
+                waited += PAUSE;
+                std::thread::park_timeout(PAUSE);
+            }
+            opened => return opened,
+        }
+    }
+}
+
+fn start(wanted: &Wanted, listeners: Vec<Listener>) -> Result<Server, String> {
     let mut disks = Vec::new();
     for disk in &wanted.disks {
-        let device = blkmq::open(&disk.device).map_err(|e| e.to_string())?;
+        let device = open(&disk.device).map_err(|e| e.to_string())?;
         let (factory, options) = match &disk.scheduler {
             Some(choice) => (choice.factory, choice.options.clone()),
             None => {
@@ -142,16 +173,15 @@ fn start(wanted: &Wanted) -> Result<Server, String> {
     let tls = wanted.tls.as_ref().map(|folder| Tls::load(folder)).transpose();
     let settings = Settings {
         tls: tls.map_err(|e| e.to_string())?,
-        listen: wanted.listen.clone(),
         bounds: wanted.bounds,
-        rights: wanted.rights,
         ..Settings::default()
     };
-    Server::start(disks, &wanted.exports, wanted.workers, &settings).map_err(|e| e.to_string())
+    Server::start(disks, &wanted.exports, listeners, wanted.workers, &settings)
+        .map_err(|e| e.to_string())
 }
 
 /// What the server serves, and the addresses to paste into clients.
-fn welcome(wanted: &Wanted, server: &Server) -> String {
+fn welcome(wanted: &Wanted, server: &Server, control: Option<&Path>) -> String {
     let mut text = String::new();
     for (number, disk) in (1..).zip(server.disks()) {
         let (bytes, scheduler) =
@@ -183,7 +213,7 @@ fn welcome(wanted: &Wanted, server: &Server) -> String {
             "warning: {address} can be reached by other machines, without encryption or passwords"
         );
     }
-    if let Some(path) = &wanted.control {
+    if let Some(path) = control {
         let _ = writeln!(text, "control: blkmq ctl --socket={} list", path.display());
     }
     text.push_str("SIGTERM or Ctrl-C ends it, once the requests in flight are answered.\n");

@@ -1,20 +1,26 @@
 //! `blkmq serve`, as a user starts and ends it.
 
 use std::io::{BufRead, BufReader, Read};
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::PermissionsExt;
-use std::os::unix::net::UnixStream;
+use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
 /// A server, and the lines that it printed when it was ready.
 fn serve(args: &[&str]) -> (Child, Vec<String>) {
-    let mut child = Command::new(env!("CARGO_BIN_EXE_blkmq"))
-        .arg("serve")
-        .args(args)
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .expect("it starts");
+    let mut command = Command::new(env!("CARGO_BIN_EXE_blkmq"));
+    started(command.arg("serve").args(args).stdout(Stdio::piped()).stderr(Stdio::piped()))
+}
+
+fn started(command: &mut Command) -> (Child, Vec<String>) {
+    let mut child = command.spawn().expect("it starts");
+    let lines = ready(&mut child);
+    (child, lines)
+}
+
+/// The lines of a server until it serves or ends.
+fn ready(child: &mut Child) -> Vec<String> {
     let mut lines = Vec::new();
     for line in BufReader::new(child.stdout.as_mut().expect("it is piped")).lines() {
         lines.push(line.expect("text"));
@@ -22,7 +28,7 @@ fn serve(args: &[&str]) -> (Child, Vec<String>) {
             break;
         }
     }
-    (child, lines)
+    lines
 }
 
 fn end(child: Child, signal: &str) -> (Option<i32>, String) {
@@ -78,7 +84,7 @@ fn what_cannot_be_served_is_refused_with_what_can() {
         let output = output.expect("it starts");
         (output.status.code(), String::from_utf8(output.stderr).expect("text"))
     };
-    let (code, error) = refused(&["--device=floppy"]);
+    let (code, error) = refused(&["--device=floppy", "--listen=tcp:127.0.0.1:0"]);
     assert!(code == Some(1) && error.contains("memory"), "{error}");
     let (code, error) = refused(&["--export=a,weight=much"]);
     assert!(code == Some(2) && error.contains("accepted: 1 to 1000"), "{error}");
@@ -86,6 +92,59 @@ fn what_cannot_be_served_is_refused_with_what_can() {
     assert!(code == Some(2) && error.contains("unix:PATH and tcp:IP[:PORT]"), "{error}");
     let (code, error) = refused(&["--export=a,size=2g", "--listen=tcp:127.0.0.1:0"]);
     assert!(code == Some(1) && error.contains("not in a disk of 1073741824 bytes"), "{error}");
+}
+
+#[test]
+fn sockets_that_are_handed_over_are_served_and_left_alone() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let socket = folder.path().join("handed.sock");
+    let listener = UnixListener::bind(&socket).expect("a socket");
+    let start = |args: &[&str]| {
+        let listener = listener.try_clone().expect("a descriptor");
+        let mut command = Command::new(env!("CARGO_BIN_EXE_blkmq"));
+        command.args(["serve", "--device=memory,size=1", "--workers=1"]).args(args);
+        command.stdin(OwnedFd::from(listener)).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let command = command.env("LISTEN_FDS", "1").env("LISTEN_FDS_FIRST_FD", "0");
+        started(command.env_remove("LISTEN_PID"))
+    };
+    for _ in 0..2 {
+        // Before the server is there: it waits in the socket.
+        let mut client = UnixStream::connect(&socket).expect("it listens");
+        let (child, lines) = start(&[]);
+        let uri = format!("  nbd+unix:///disk?socket={}", socket.display());
+        assert!(lines.contains(&uri), "{lines:?}");
+        let mut greeting = [0; 18];
+        client.read_exact(&mut greeting).expect("it greets");
+        assert_eq!(end(child, "-TERM"), (Some(0), String::new()));
+        assert!(socket.exists(), "it is not the server's");
+    }
+    let (child, _) = start(&["--listen=tcp:127.0.0.1:0"]);
+    let (code, errors) = ended(child);
+    assert!(code == Some(1) && errors.contains("accepted: one of both"), "{errors}");
+}
+
+#[test]
+fn a_disk_that_another_server_leaves_is_waited_for() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let at = |name: &str| folder.path().join(name).display().to_string();
+    let device = format!("--device=uring:{},size=1", at("disk"));
+    let listen = |name: &str| format!("--listen=unix:{}", at(name));
+    let (first, lines) = serve(&[&listen("a"), &device]);
+    if lines.is_empty() {
+        eprintln!("skipped: no io_uring here: {:?}", ended(first));
+        return;
+    }
+    let mut second = Command::new(env!("CARGO_BIN_EXE_blkmq"));
+    let second = second.args(["serve", &listen("b"), &device]);
+    let mut second = second.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("starts");
+    let mut log = BufReader::new(second.stderr.take().expect("it is piped"));
+    let mut line = String::new();
+    log.read_line(&mut line).expect("text");
+    assert!(line.contains("has it open for writing") && line.contains("trying again"), "{line}");
+    assert_eq!(end(first, "-KILL").0, None);
+    let lines = ready(&mut second);
+    assert!(lines.iter().any(|line| line.starts_with("export 'disk'")), "{lines:?}");
+    second.kill().and_then(|()| second.wait()).expect("it ends");
 }
 
 /// What `blkmq ctl` with `words` answers: its exit code, its output and its errors.

@@ -2,7 +2,7 @@
 //!
 //! `cargo run --release -p blkmq-server --example serve -- unix:disk.sock memory,size=1024 mq-deadline`
 
-use blkmq_server::{Disk, Export, Server, Settings};
+use blkmq_server::{Disk, Export, Listener, Rights, Server, Settings};
 use std::io::Read;
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -12,8 +12,10 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     };
     let workers = std::thread::available_parallelism()?.get() as u16;
     let disk = Disk::start("disk", blkmq::open(device)?, scheduler, workers)?;
-    let settings = Settings { listen: vec![listen.parse()?], ..Settings::default() };
-    let server = Server::start(vec![disk], &[Export::new("disk", 0)], workers, &settings)?;
+    let listener = Listener::bind(&listen.parse()?, &Rights::default())?;
+    let exports = [Export::new("disk", 0)];
+    let server =
+        Server::start(vec![disk], &exports, vec![listener], workers, &Settings::default())?;
     server.uris("disk").for_each(|uri| println!("{uri}"));
     std::io::stdin().read_to_end(&mut Vec::new())?;
     server.drain()?;

@@ -31,6 +31,7 @@ pub use address::{Address, AddressError};
 pub use bounds::Bounds;
 pub use disk::Disk;
 pub use export::{Export, ExportError, Region};
+pub use listener::Listener;
 pub use rights::Rights;
 pub use server::{Handle, Server, ServerError, Settings};
 pub use tls::{Tls, TlsError};

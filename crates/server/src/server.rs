@@ -8,7 +8,6 @@ use crate::export::{Export, ExportError, Table};
 use crate::guest::Guests;
 use crate::inbox::{Inbox, Message};
 use crate::listener::Listener;
-use crate::rights::Rights;
 use crate::tls::Tls;
 use crate::worker::{Shared, Worker};
 use blkmq_nbd::server::{self as nbd, Config};
@@ -22,16 +21,12 @@ use std::thread::{Builder, JoinHandle};
 /// The settings of a server.
 #[derive(Clone, Debug, Default)]
 pub struct Settings {
-    /// Where it listens.
-    pub listen: Vec<Address>,
     /// Bounds against clients that ask for too much.
     pub bounds: Bounds,
     /// What handshakes offer, but for TLS.
     pub handshake: Config,
     /// TLS, which all clients must use then; `None` for none at all.
     pub tls: Option<Tls>,
-    /// The rights of sockets in the file system.
-    pub rights: Rights,
 }
 
 /// The reason why a server could not start.
@@ -39,8 +34,6 @@ pub struct Settings {
 pub enum ServerError {
     /// An export is impossible.
     Export(ExportError),
-    /// An address cannot be listened on.
-    Listen(Address, io::Error),
     /// The system refuses threads or descriptors, or a disk was started for fewer workers.
     System(io::Error),
 }
@@ -49,7 +42,6 @@ impl fmt::Display for ServerError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Export(error) => error.fmt(f),
-            Self::Listen(address, error) => write!(f, "cannot listen on {address}: {error}"),
             Self::System(error) => error.fmt(f),
         }
     }
@@ -101,23 +93,19 @@ impl Running {
 }
 
 impl Server {
-    /// Serves `exports` of `disks` with `workers` threads. The disks were started for at least as many workers.
+    /// Serves `exports` of `disks` on `listeners` with `workers` threads. The disks were started for at least as many
+    /// workers.
     ///
     /// # Errors
-    /// If an export is impossible, an address is taken, or the system refuses threads or descriptors.
+    /// If an export is impossible, or the system refuses threads or descriptors.
     pub fn start(
         disks: Vec<Disk>,
         exports: &[Export],
+        listeners: Vec<Listener>,
         workers: u16,
         settings: &Settings,
     ) -> Result<Self, ServerError> {
         let table = Table::new(exports, &disks).map_err(ServerError::Export)?;
-        let mut listeners = Vec::new();
-        for address in &settings.listen {
-            let listener = Listener::bind(address, &settings.rights);
-            listeners.push(listener.map_err(|error| ServerError::Listen(address.clone(), error))?);
-        }
-        let listening: io::Result<Vec<Address>> = listeners.iter().map(Listener::address).collect();
         let tls = if settings.tls.is_some() { nbd::Tls::Required } else { nbd::Tls::Off };
         let shared = Arc::new(Shared {
             disks,
@@ -129,7 +117,7 @@ impl Server {
         let mut server = Self {
             shared,
             guests: Arc::new(Guests::new(workers.into())),
-            listening: listening.map_err(ServerError::System)?,
+            listening: listeners.iter().map(|it| it.address().clone()).collect(),
             acceptor: None,
             workers: Vec::new(),
             control: None,
@@ -176,7 +164,7 @@ impl Server {
         Handle(Arc::clone(&self.shared))
     }
 
-    /// Where it listens, with the ports that the system chose.
+    /// Where it listens.
     #[must_use]
     pub fn listening(&self) -> &[Address] {
         &self.listening

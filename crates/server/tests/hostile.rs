@@ -5,6 +5,7 @@
 use crate::client::Client;
 use crate::rig::{Rig, serve_on};
 use crate::talk::{self, Header, Talk};
+use crate::until::until;
 use blkmq::Nanos;
 use blkmq_nbd::{Command, CommandFlags, ErrorCode, HeaderStyle, Span};
 use blkmq_server::{Bounds, Export};
@@ -58,9 +59,7 @@ impl Scene {
 
     /// Waits until the hostile clients are gone and only the other client is left; then it leaves as well.
     fn ends(mut self) {
-        while self.rig.server.connections() > 1 {
-            std::thread::yield_now();
-        }
+        until(|| self.rig.server.connections() <= 1);
         self.goes_on();
         drop(self.good);
         self.rig.check_at_rest();

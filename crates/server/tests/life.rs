@@ -2,10 +2,11 @@
 
 use crate::client::Client;
 use crate::rig::{serve, serve_on};
+use crate::until::until;
 use blkmq_nbd::{Command, CommandFlags, ErrorCode};
-use blkmq_server::{Bounds, Disk, Export, Region, Server, Settings};
-use std::io::{Read, Write};
-use std::os::unix::net::UnixStream;
+use blkmq_server::{Address, Bounds, Disk, Export, Listener, Region, Rights, Server, Settings};
+use std::io::{self, Read, Write};
+use std::os::unix::net::{UnixListener, UnixStream};
 use std::time::Duration;
 
 const NONE: CommandFlags = CommandFlags::NONE;
@@ -54,9 +55,7 @@ fn a_drained_server_refuses_new_requests_and_answers_old_ones() {
     let socket = rig.socket.clone();
     let server = rig.server;
     let drained = std::thread::spawn(move || server.drain());
-    while socket.exists() {
-        std::thread::yield_now();
-    }
+    until(|| !socket.exists());
     for _ in 1..16 {
         let (cookie, answer) = busy.answer();
         assert!(old.contains(&cookie) && answer.is_ok());
@@ -122,20 +121,51 @@ fn a_server_comes_back_on_the_socket_of_one_that_was_killed() {
     let folder = tempfile::tempdir().expect("a folder");
     let socket = folder.path().join("server.sock");
     // A socket without a listener, as a killed server leaves it.
-    drop(std::os::unix::net::UnixListener::bind(&socket).expect("a socket"));
+    drop(UnixListener::bind(&socket).expect("a socket"));
     let start = || {
+        let listener = Listener::bind(&Address::Unix(socket.clone()), &Rights::default())?;
         let device = blkmq::open("memory,size=1").expect("a device");
         let disk = Disk::start("disk", device, "none", 1).expect("a disk");
-        let listen = vec![format!("unix:{}", socket.display()).parse().expect("an address")];
-        let settings = Settings { listen, ..Settings::default() };
-        Server::start(vec![disk], &[Export::new("", 0)], 1, &settings)
+        let exports = [Export::new("", 0)];
+        let server = Server::start(vec![disk], &exports, vec![listener], 1, &Settings::default());
+        Ok::<_, io::Error>(server.expect("a server"))
     };
     let server = start().expect("the file is replaced");
-    let error = start().expect_err("a server that answers is left alone").to_string();
-    assert!(error.contains("cannot listen on unix:"), "{error}");
+    let error = start().expect_err("a server that answers is left alone");
+    assert_eq!(error.kind(), io::ErrorKind::AddrInUse);
     assert_eq!(Client::connect(&socket, "").read(0, 512), Ok(vec![0; 512]));
     server.drain().expect("no thread failed");
     assert!(!socket.exists());
+}
+
+#[test]
+fn a_socket_that_was_handed_over_outlives_the_server_and_its_clients_wait() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let socket = folder.path().join("server.sock");
+    let handed_over = UnixListener::bind(&socket).expect("a socket");
+    let start = || {
+        let listener = Listener::try_from(handed_over.try_clone().expect("a descriptor"));
+        let listeners = vec![listener.expect("it has a path")];
+        let device = blkmq::open("memory,size=1").expect("a device");
+        let disk = Disk::start("disk", device, "none", 1).expect("a disk");
+        let exports = [Export::new("", 0)];
+        let server = Server::start(vec![disk], &exports, listeners, 1, &Settings::default());
+        server.expect("a server")
+    };
+    let first = start();
+    assert_eq!(first.listening(), [Address::Unix(socket.clone())]);
+    assert_eq!(Client::connect(&socket, "").read(0, 512), Ok(vec![0; 512]));
+    first.drain().expect("no thread failed");
+    // Nothing serves now, and the client is not refused.
+    let path = socket.clone();
+    let client = std::thread::spawn(move || Client::connect(&path, "").read(512, 512));
+    let second = start();
+    assert_eq!(client.join().expect("a client"), Ok(vec![0; 512]));
+    second.drain().expect("no thread failed");
+    assert!(socket.exists(), "it is not the server's");
+    let (unnamed, _other) = UnixStream::pair().expect("a pair");
+    let unnamed = UnixListener::from(std::os::fd::OwnedFd::from(unnamed));
+    assert!(Listener::try_from(unnamed).is_err(), "no address leads to it");
 }
 
 #[test]
@@ -143,7 +173,7 @@ fn exports_that_cannot_be_are_refused() {
     let device = || blkmq::open("memory,size=1").expect("a device");
     let disk = || Disk::start("disk", device(), "none", 1).expect("a disk");
     let start = |exports: &[Export]| {
-        let error = Server::start(vec![disk()], exports, 1, &Settings::default());
+        let error = Server::start(vec![disk()], exports, Vec::new(), 1, &Settings::default());
         error.expect_err("an impossible export").to_string()
     };
     let region =

@@ -3,6 +3,7 @@
 mod bounds;
 mod client;
 mod control;
+mod durability;
 mod hostile;
 mod isolation;
 mod life;
@@ -11,3 +12,4 @@ mod requests;
 mod rig;
 mod talk;
 mod tls;
+mod until;

@@ -1,8 +1,9 @@
 //! A server on a socket in a folder of its own.
 
 use crate::client::Client;
+use crate::until::until;
 use blkmq_server::control::Program;
-use blkmq_server::{Bounds, Disk, Export, Server, Settings};
+use blkmq_server::{Address, Bounds, Disk, Export, Listener, Rights, Server, Settings};
 use std::path::PathBuf;
 use tempfile::TempDir;
 
@@ -18,7 +19,7 @@ pub fn serve(exports: &[Export]) -> Rig {
 }
 
 pub fn serve_on(device: &str, exports: &[Export], bounds: Bounds) -> Rig {
-    Rig::start(device, exports, Settings { bounds, ..Settings::default() })
+    Rig::start(device, exports, &Settings { bounds, ..Settings::default() })
 }
 
 /// A program of which nothing is asked.
@@ -36,14 +37,15 @@ impl Program for NoProgram {
 
 impl Rig {
     /// A server with these settings on a socket of its own.
-    pub fn start(device: &str, exports: &[Export], settings: Settings) -> Self {
+    pub fn start(device: &str, exports: &[Export], settings: &Settings) -> Self {
         let folder = tempfile::tempdir().expect("a folder");
         let socket = folder.path().join("server.sock");
         let device = blkmq::open(device).expect("a device");
         let disk = Disk::start("disk", device, "mq-deadline", 2).expect("a disk");
-        let listen = vec![format!("unix:{}", socket.display()).parse().expect("an address")];
-        let settings = Settings { listen, ..settings };
-        let server = Server::start(vec![disk], exports, 2, &settings).expect("a server");
+        let listener = Listener::bind(&Address::Unix(socket.clone()), &Rights::default());
+        let listeners = vec![listener.expect("the path is free")];
+        let server = Server::start(vec![disk], exports, listeners, 2, settings);
+        let server = server.expect("a server");
         Self { server, socket, _folder: folder }
     }
 
@@ -54,9 +56,7 @@ impl Rig {
 
     /// Waits until no connection is left, and checks that nothing of them is.
     pub fn check_at_rest(&self) {
-        while self.server.connections() > 0 {
-            std::thread::yield_now();
-        }
+        until(|| self.server.connections() == 0);
         for disk in self.server.disks() {
             let queue = disk.service().queue();
             assert_eq!(queue.tags_in_use(blkmq::core::HwQueue(0)), 0);

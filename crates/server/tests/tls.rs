@@ -76,7 +76,7 @@ impl Scene {
         let authority = Authority::new();
         let tls = Tls::load(folder(&authority, needs_clients).path()).expect("the files fit");
         let settings = Settings { tls: Some(tls), bounds, ..Settings::default() };
-        let rig = Rig::start(device, &[Export::new("disk", 0)], settings);
+        let rig = Rig::start(device, &[Export::new("disk", 0)], &settings);
         Self { rig, authority }
     }
 

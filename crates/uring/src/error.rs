@@ -97,6 +97,16 @@ impl OpenError {
     pub fn is_unavailable(&self) -> bool {
         matches!(self, Self::NoIoUring { .. } | Self::Missing { .. })
     }
+
+    /// Is the file in use elsewhere, so that it may open later?
+    #[must_use]
+    pub fn is_busy(&self) -> bool {
+        match self {
+            Self::InUse { .. } => true,
+            Self::File { why, .. } => why.kind() == io::ErrorKind::ResourceBusy,
+            _ => false,
+        }
+    }
 }
 
 /// The same text, with the error kind of the operating system, if there is one.

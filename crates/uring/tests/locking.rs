@@ -14,6 +14,7 @@ const SIZE: u64 = 16 * BLOCK as u64;
 fn in_use(opened: Result<UringDevice, OpenError>) -> (Conflict, String) {
     let error = opened.expect_err("it is in use");
     let text = error.to_string();
+    assert!(error.is_busy());
     match error {
         OpenError::InUse { conflict, .. } => (conflict, text),
         other => panic!("{other}"),

@@ -1,6 +1,6 @@
 //! The page of `blkmq serve`, its options, and their meaning.
 
-use super::wanted::{self, DiskChoice, Wanted};
+use super::wanted::{self, Control, DiskChoice, Wanted};
 use super::{config, export, rights};
 use crate::error::UsageError;
 use crate::page::Page;
@@ -41,8 +41,9 @@ An export is NAME, or NAME and settings of the form KEY=VALUE behind commas:
   riops=, wiops=  the most reads and writes in a second
   description=T   a text for the lists of clients; nothing can follow it
 
-Without --export there is one called 'disk' of each device, or 'disk1' and so on of several. Without --listen it is a \
-socket blkmq.sock in the runtime directory of the user. A socket is open to its user only, unless --socket-mode says \
+Without --export there is one called 'disk' of each device, or 'disk1' and so on of several. Without --listen it serves \
+on the sockets that systemd, or another program, hands over (LISTEN_FDS), or else on a socket blkmq.sock in the runtime \
+directory of the user. A socket that is made here is open to its user only, unless --socket-mode says \
 otherwise; a TCP port is open to everything that reaches it, unless certificates are asked for.
 
 A file has the same settings and the bounds against clients that ask for too much; examples/serve.toml shows all of \
@@ -148,11 +149,6 @@ fn options(found: &ArgMatches) -> Result<Wanted, UsageError> {
     if exports.is_empty() {
         exports = wanted::by_default(disks.len());
     }
-    let mut listen: Vec<Address> =
-        found.get_many("listen").into_iter().flatten().cloned().collect();
-    if listen.is_empty() {
-        listen.push(Address::Unix(wanted::default_socket()));
-    }
     let mut names = rights::Names::default();
     for key in rights::KEYS {
         if let Some(text) = found.get_one::<String>(key) {
@@ -163,8 +159,8 @@ fn options(found: &ArgMatches) -> Result<Wanted, UsageError> {
     Ok(Wanted {
         disks,
         exports,
-        control: wanted::control(found.get_one::<String>("control").map(String::as_str), &listen),
-        listen,
+        control: Control::named(found.get_one::<String>("control").map(String::as_str)),
+        listen: found.get_many("listen").into_iter().flatten().cloned().collect(),
         workers: workers.unwrap_or_else(blkmq_runtime::available_cpus),
         log: found.get_one("log").copied().unwrap_or(LevelFilter::INFO),
         bounds: Bounds::default(),
@@ -212,9 +208,7 @@ mod tests {
         let wanted = wanted("").expect("it works at once");
         assert_eq!(wanted.disks[0].device, "memory,size=1024");
         assert_eq!(wanted.exports, [Export::new("disk", 0)]);
-        assert!(
-            matches!(&wanted.listen[..], [Address::Unix(path)] if path.ends_with("blkmq.sock"))
-        );
+        assert_eq!((wanted.listen, wanted.control), (Vec::new(), Control::Beside));
         assert!(wanted.workers > 0);
     }
 

@@ -14,12 +14,12 @@ pub struct Wanted {
     pub disks: Vec<DiskChoice>,
     /// All exports.
     pub exports: Vec<Export>,
-    /// Where to listen.
+    /// Where to listen. Without any it is the sockets that were handed over, or [`default_socket`].
     pub listen: Vec<Address>,
     /// Threads that serve.
     pub workers: u16,
-    /// The socket for control; `None` for none.
-    pub control: Option<PathBuf>,
+    /// The socket for control.
+    pub control: Control,
     /// What is logged.
     pub log: LevelFilter,
     /// Bounds against clients that ask for too much.
@@ -28,6 +28,17 @@ pub struct Wanted {
     pub tls: Option<PathBuf>,
     /// The rights of the sockets in the file system.
     pub rights: Rights,
+}
+
+/// The choice of a socket for control.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Control {
+    /// No control.
+    None,
+    /// Beside the first socket in the file system that the server listens on; without one there is no control.
+    Beside,
+    /// At this path.
+    At(PathBuf),
 }
 
 /// A device to serve.
@@ -75,15 +86,26 @@ pub fn scheduler(text: &str) -> Result<SchedulerChoice, UsageError> {
     <[_; 1]>::try_from(one).map(|[one]| one).map_err(|_| accepted())
 }
 
-/// The socket for control: as named, none for an empty name, or beside the first socket to listen on.
-pub fn control(named: Option<&str>, listen: &[Address]) -> Option<PathBuf> {
-    match named {
-        Some("") => None,
-        Some(path) => Some(path.into()),
-        None => listen.iter().find_map(|address| match address {
-            Address::Unix(path) => Some(beside(path)),
-            Address::Tcp(_) => None,
-        }),
+impl Control {
+    /// As named; an empty name is none.
+    pub fn named(name: Option<&str>) -> Self {
+        match name {
+            None => Self::Beside,
+            Some("") => Self::None,
+            Some(path) => Self::At(path.into()),
+        }
+    }
+
+    /// The socket for control of a server that listens there.
+    pub fn path(&self, listening: &[Address]) -> Option<PathBuf> {
+        match self {
+            Self::None => None,
+            Self::At(path) => Some(path.clone()),
+            Self::Beside => listening.iter().find_map(|address| match address {
+                Address::Unix(path) => Some(beside(path)),
+                Address::Tcp(_) => None,
+            }),
+        }
     }
 }
 

@@ -7,7 +7,7 @@ mod faults;
 mod table;
 
 use super::export::{self, Draft};
-use super::wanted::{self, DiskChoice, Wanted};
+use super::wanted::{self, Control, DiskChoice, Wanted};
 use super::{bounds, rights};
 use crate::args::nearest;
 use crate::bounded;
@@ -69,9 +69,6 @@ fn whole(mut file: Table<'_>, faults: &mut Faults) -> Wanted {
             Err(error) => faults.add(&span, error),
         }
     }
-    if listen.is_empty() {
-        listen.push(Address::Unix(wanted::default_socket()));
-    }
     let workers = file.value("workers", faults, wanted::workers);
     let control = file.text("control", faults).map(|(text, _)| text);
     let log = file.value("log", faults, wanted::level);
@@ -101,7 +98,7 @@ fn whole(mut file: Table<'_>, faults: &mut Faults) -> Wanted {
     Wanted {
         disks,
         exports,
-        control: wanted::control(control.as_deref(), &listen),
+        control: Control::named(control.as_deref()),
         listen,
         workers: workers.unwrap_or_else(blkmq_runtime::available_cpus),
         log: log.unwrap_or(LevelFilter::INFO),

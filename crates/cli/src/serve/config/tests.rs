@@ -1,3 +1,4 @@
+use super::super::wanted::Control;
 use super::*;
 
 fn faults(text: &str) -> Vec<String> {
@@ -13,7 +14,7 @@ fn the_shortest_file_has_a_device() {
     assert_eq!((wanted.disks[0].name.as_str(), wanted.disks[0].device.as_str()), ("a", "null"));
     assert_eq!(wanted.exports, [Export::new("disk", 0)]);
     assert_eq!(wanted.bounds, Bounds::default());
-    assert!(matches!(&wanted.listen[..], [Address::Unix(_)]));
+    assert_eq!((wanted.listen, wanted.control), (Vec::new(), Control::Beside));
 }
 
 #[test]
@@ -27,7 +28,7 @@ fn every_key_is_read() {
          rbps = '1m'\nwbps = 5\nriops = 6\nwiops = 7\ndescription = 'slow, but \"safe\"'\n",
     );
     assert_eq!((wanted.listen.len(), wanted.workers, wanted.log), (2, 3, LevelFilter::DEBUG));
-    assert_eq!(wanted.control.as_deref(), Some(std::path::Path::new("/c")));
+    assert_eq!(wanted.control, Control::At("/c".into()));
     assert_eq!(wanted.rights.mode, 0o660);
     assert_eq!((wanted.bounds.requests, wanted.bounds.bytes), (7, 100 << 20));
     assert_eq!(wanted.disks[1].scheduler.as_ref().map(|it| it.factory.name), Some("bfq"));

@@ -1,0 +1,63 @@
+//! The power of a modelled device with a volatile cache is cut: what the protocol calls durable is there.
+
+use crate::rig::{Rig, serve_on};
+use blkmq::Device;
+use blkmq_nbd::{Command, CommandFlags};
+use blkmq_server::{Bounds, Export};
+
+const NONE: CommandFlags = CommandFlags::NONE;
+/// Blocks of 4 KiB that each connection writes.
+const BLOCKS: u64 = 64;
+/// Cuts the power with other blocks written back by chance each time.
+const SEEDS: u64 = 8;
+
+fn block(at: u64) -> Vec<u8> {
+    (at + 1).to_le_bytes().repeat(512)
+}
+
+/// A server of a memory with a cache for everything that a test writes.
+fn cached() -> Rig {
+    serve_on("memory,size=16,cache_size=16", &[Export::new("disk", 0)], Bounds::default())
+}
+
+/// The power fails and comes back; returns the blocks of `wanted` whose contents are gone.
+fn lost(rig: &Rig, seed: u64, wanted: impl Iterator<Item = u64>) -> Vec<u64> {
+    let Device::Virtual(device) = rig.server.disks()[0].device() else {
+        unreachable!("memory is a virtual device")
+    };
+    device.memory().expect("it stores").crash(seed);
+    let mut client = rig.client("disk");
+    wanted.filter(|at| client.read(at * 4096, 4096) != Ok(block(*at))).collect()
+}
+
+#[test]
+fn a_flush_covers_the_writes_that_other_connections_were_answered() {
+    for seed in 0..SEEDS {
+        let rig = cached();
+        let (mut one, mut other) = (rig.client("disk"), rig.client("disk"));
+        for at in 0..BLOCKS {
+            assert_eq!(one.write(at * 4096, &block(at)), Ok(Vec::new()));
+        }
+        assert_eq!(other.call(Command::Flush, NONE, 0, 0, &[]), Ok(Vec::new()));
+        assert_eq!(lost(&rig, seed, 0..BLOCKS), Vec::<u64>::new(), "seed {seed}");
+    }
+}
+
+#[test]
+fn a_write_with_fua_is_durable_without_a_flush() {
+    let mut all = 0;
+    for seed in 0..SEEDS {
+        let rig = cached();
+        let mut client = rig.client("disk");
+        for (range, flags) in [(0..BLOCKS, CommandFlags::FUA), (BLOCKS..2 * BLOCKS, NONE)] {
+            for at in range {
+                let answer = client.call(Command::Write, flags, at * 4096, 4096, &block(at));
+                assert_eq!(answer, Ok(Vec::new()));
+            }
+        }
+        let lost = lost(&rig, seed, 0..2 * BLOCKS);
+        assert!(lost.iter().all(|at| *at >= BLOCKS), "seed {seed}: {lost:?}");
+        all += lost.len();
+    }
+    assert!(all > 0, "the device has no cache that could lose anything");
+}
