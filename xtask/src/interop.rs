@@ -39,6 +39,8 @@ const CHECKS: &[Check] = &[
     Check { name: "qemu-io", requires: Some("qemu-io"), run: nbd::qemu },
     Check { name: "fio-nbd", requires: Some("fio"), run: nbd::fio },
     Check { name: "serve-nbdinfo", requires: Some("nbdinfo"), run: serve::info },
+    Check { name: "serve-handshakes", requires: None, run: serve::handshakes },
+    Check { name: "serve-started", requires: Some("nbdinfo"), run: serve::started },
     Check { name: "serve-nbdcopy", requires: Some("nbdcopy"), run: serve::copy },
     Check { name: "serve-tls", requires: Some("nbdcopy"), run: serve::tls },
     Check { name: "serve-qemu-io", requires: Some("qemu-io"), run: serve::qemu },
@@ -52,6 +54,7 @@ const CHECKS: &[Check] = &[
     Check { name: "serve-soak", requires: Some("fio"), run: serve::soak },
     Check { name: "serve-ext4", requires: Some("nbdfuse"), run: serve::ext4 },
     Check { name: "serve-crash", requires: None, run: serve::crash },
+    Check { name: "serve-reconnect", requires: Some("qemu-io"), run: serve::reconnects },
     Check { name: "loop-device-tests", requires: Some("losetup"), run: files::loop_tests },
 ];
 

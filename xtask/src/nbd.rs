@@ -34,10 +34,11 @@ impl Server {
     /// If it does not start.
     pub(crate) fn blkmq(name: &str, device: &str, scheduler: &str, more: &str) -> Result<Self> {
         let device = format!("--device={device} --scheduler={scheduler}");
-        let server =
-            Self::start(name, &format!("{BLKMQ} serve --listen=unix:SOCKET {device} {more}"))?;
-        // Control begins a moment after the service.
+        let line = format!("{BLKMQ} serve --listen=unix:SOCKET {device} {more}");
+        let mut server = Self::start(name, &line)?;
+        // It listens before it opens the device, and has control behind that.
         while !server.path("socket.control").exists() {
+            server.check(&line)?;
             Cmd::new("sleep 0.02").output()?;
         }
         Ok(server)
@@ -56,13 +57,21 @@ impl Server {
         let child = cmd.start(fs::File::create(folder.join("log"))?)?;
         let mut server = Self { child, folder };
         while UnixStream::connect(&socket).is_err() {
-            if let Some(status) = server.child.try_wait()? {
-                let log = fs::read_to_string(server.path("log"))?;
-                return Err(format!("{cmd}: {status}: {}", log.trim()).into());
-            }
+            server.check(line)?;
             Cmd::new("sleep 0.02").output()?;
         }
         Ok(server)
+    }
+
+    /// An error if it has ended, with its own message.
+    fn check(&mut self, line: &str) -> Result<()> {
+        match self.child.try_wait()? {
+            None => Ok(()),
+            Some(status) => {
+                let log = fs::read_to_string(self.path("log"))?;
+                Err(format!("{line}: {status}: {}", log.trim()).into())
+            }
+        }
     }
 
     /// A path in its folder.

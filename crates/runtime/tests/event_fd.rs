@@ -88,10 +88,11 @@ fn this_thread() -> PathBuf {
     PathBuf::from("/proc").join(std::fs::read_link("/proc/thread-self").expect("/proc is there"))
 }
 
-/// Waits until the kernel says that `thread` sleeps. A thread that polls is runnable and never does.
+/// Waits until the kernel says that `thread` sleeps. A thread that polls is runnable and never does. One that has ended
+/// is of another test of this process.
 fn await_sleep(thread: &Path) {
     for _ in 0..5_000_000 {
-        let stat = std::fs::read_to_string(thread.join("stat")).unwrap_or_default();
+        let Ok(stat) = std::fs::read_to_string(thread.join("stat")) else { return };
         let state = stat.rsplit(')').next().and_then(|rest| rest.split_whitespace().next());
         if state == Some("S") {
             return;

@@ -2,7 +2,9 @@
 
 mod ext4;
 mod killed;
+mod libnbd;
 mod live;
+mod reconnect;
 mod tls;
 
 use super::{Outcome, nbd, parse};
@@ -16,11 +18,15 @@ use std::time::Duration;
 
 pub(super) use ext4::ext4;
 pub(super) use killed::{killed, verified};
+pub(super) use libnbd::{handshakes, started};
 pub(super) use live::changed;
+pub(super) use reconnect::reconnects;
 pub(super) use tls::tls;
 
 const MIB: u64 = 1 << 20;
 const DEVICE: &str = "memory,size=256,discard=1";
+/// For copies of 1 GiB.
+const LARGE: &str = "memory,size=1024,discard=1";
 
 /// nbdinfo sees every export with its own size and abilities, and qemu-nbd lists them.
 pub(super) fn info() -> Result<Outcome> {
@@ -48,9 +54,12 @@ pub(super) fn info() -> Result<Outcome> {
     Ok(Outcome::Passed)
 }
 
-/// nbdcopy copies 256 MiB in and out.
+/// nbdcopy copies 1 GiB in and out, over four connections, over one, and one request at a time.
 pub(super) fn copy() -> Result<Outcome> {
-    nbd::copies(&Server::blkmq("serve-copy", DEVICE, "mq-deadline", "--export=")?)
+    let server = Server::blkmq("serve-copy", LARGE, "mq-deadline", "--export=")?;
+    let uri = server.uri("");
+    nbd::copies(&server, &uri, 1024, &["--connections=4", "--connections=1", "--synchronous"])?;
+    Ok(Outcome::Passed)
 }
 
 /// qemu-io finds its patterns, under every form of headers that it can be offered.

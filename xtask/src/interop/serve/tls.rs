@@ -1,17 +1,14 @@
 //! libnbd's tools with `blkmq serve` over TLS, with certificates that openssl has made.
 
-use super::DEVICE;
+use super::{LARGE, nbd};
 use crate::Result;
 use crate::interop::Outcome;
 use crate::nbd::Server;
 use crate::shell::{Cmd, is_installed};
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
-/// Bytes that are copied in and out.
-const COPIED: u64 = 64 << 20;
-
-/// nbdinfo sees TLS, nbdcopy copies through it with one connection and with four, and a client without TLS or without a
+/// nbdinfo sees TLS, nbdcopy copies 1 GiB through it with one connection and with four, and a client without TLS or without a
 /// certificate gets nothing.
 pub(in crate::interop) fn tls() -> Result<Outcome> {
     // openssl knows no --version.
@@ -53,7 +50,7 @@ fn certificates(folder: &Path) -> Result<()> {
 fn copies(folder: &Path) -> Result<()> {
     let certificates = |side: &str| folder.join(side).display().to_string();
     let more = format!("--export= --tls-certificates={}", certificates("server"));
-    let server = Server::blkmq("serve-tls", DEVICE, "mq-deadline", &more)?;
+    let server = Server::blkmq("serve-tls", LARGE, "mq-deadline", &more)?;
     let plain = server.uri("");
     let uri = format!(
         "{}&tls-certificates={}&tls-hostname=localhost",
@@ -67,18 +64,5 @@ fn copies(folder: &Path) -> Result<()> {
     if Cmd::new(&format!("nbdinfo --size {plain}")).quiet_code()? == Some(0) {
         return Err("a client without TLS was told the size".into());
     }
-    let [from, to]: [PathBuf; 2] = ["from", "to"].map(|name| folder.join(name));
-    let pattern = (0..COPIED / 8).flat_map(|at| (at * 0x9e37_79b9).to_le_bytes());
-    fs::write(&from, pattern.collect::<Vec<u8>>())?;
-    for connections in [1, 4] {
-        let copy = |a: &str, b: &str| {
-            Cmd::new(&format!("nbdcopy --connections={connections}")).arg(a).arg(b).output()
-        };
-        copy(&from.display().to_string(), &uri)?;
-        copy(&uri, &to.display().to_string())?;
-        if fs::read(&to)?.get(..COPIED as usize) != Some(&fs::read(&from)?) {
-            return Err(format!("{connections} connections changed the data").into());
-        }
-    }
-    Ok(())
+    nbd::copies(&server, &uri, 1024, &["--connections=1", "--connections=4"])
 }

@@ -1,0 +1,111 @@
+//! A client that reconnects goes on when its server is killed and started again.
+
+use super::super::Outcome;
+use crate::Result;
+use crate::nbd::Server;
+use crate::serve::fio::pause;
+use crate::shell::Cmd;
+use std::fs::{self, File};
+use std::path::Path;
+
+/// The server is killed so many times.
+const KILLS: u32 = 5;
+/// Seconds that the client may take to go on after a restart.
+const LIMIT: u32 = 30;
+
+/// QEMU's client writes blocks and reads each back, without a pause, while the server on a file is killed five times.
+/// Every command succeeds, and every block has the data that was written last.
+pub(in crate::interop) fn reconnects() -> Result<Outcome> {
+    let folder = std::env::temp_dir().join(format!("blkmq-reconnect-{}", std::process::id()));
+    fs::create_dir_all(&folder)?;
+    let result = kills(&folder);
+    fs::remove_dir_all(&folder)?;
+    let written = result?;
+    println!("killed {KILLS} times; {written} blocks were written and read back");
+    Ok(Outcome::Passed)
+}
+
+fn kills(folder: &Path) -> Result<usize> {
+    let (disk, stop, log) = (folder.join("disk"), folder.join("stop"), folder.join("log"));
+    File::create(&disk)?.set_len(64 << 20)?;
+    let device = format!("uring:{}", disk.display());
+    let start =
+        || Server::blkmq("serve-reconnect", &device, "mq-deadline", "--export= --log=error");
+    let mut server = start()?;
+    let mut client =
+        Cmd::new("sh -c").arg(script(&server.path("socket"), &stop)).start(File::create(&log)?)?;
+    for _ in 0..KILLS {
+        goes_on(&log)?;
+        // Its socket goes as well.
+        drop(server);
+        pause(0.2)?;
+        server = start()?;
+    }
+    let written = goes_on(&log)?;
+    File::create(&stop)?;
+    client.wait()?;
+    drop(server);
+    let log = fs::read_to_string(&log)?;
+    match log.lines().find(|line| !is_of_success(line)) {
+        Some(line) => Err(format!("the client says: {line}").into()),
+        None => Ok(written),
+    }
+}
+
+/// Commands for qemu-io, until `stop` exists: a pattern of its own for each block, in 200 places.
+fn script(socket: &Path, stop: &Path) -> String {
+    let image =
+        format!("driver=nbd,server.type=unix,server.path={},reconnect-delay=60", socket.display());
+    format!(
+        "n=0; while [ ! -e {} ]; do n=$(((n + 7) % 251)); at=$((n % 200 * 64))k; \
+         echo write -P $n $at 64k; echo read -P $n $at 64k; done | qemu-io --image-opts {image}",
+        stop.display()
+    )
+}
+
+/// Waits until the client has written more than now, and returns how many blocks it has.
+fn goes_on(log: &Path) -> Result<usize> {
+    let written = || Ok::<_, std::io::Error>(fs::read_to_string(log)?.matches("wrote ").count());
+    let before = written()?;
+    for _ in 0..LIMIT * 10 {
+        pause(0.1)?;
+        let now = written()?;
+        if now > before + 100 {
+            return Ok(now);
+        }
+    }
+    let said = fs::read_to_string(log)?;
+    let last = said.lines().last().unwrap_or_default();
+    Err(format!("the client does not go on; its last words: {last}").into())
+}
+
+/// Two lines for each command: what was done, and how fast. The prompt is in front of one, or alone at the end.
+fn is_of_success(line: &str) -> bool {
+    let line = line.trim_start_matches("qemu-io> ").trim();
+    let done = |word| line.starts_with(word) && line.contains("65536/65536 bytes");
+    done("wrote ") || done("read ") || line.starts_with("64 KiB, 1 ops") || line.is_empty()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_failure_is_no_line_of_success() {
+        for line in [
+            "qemu-io> wrote 65536/65536 bytes at offset 0",
+            "read 65536/65536 bytes at offset 131072",
+            "64 KiB, 1 ops; 00.00 sec (1.2 GiB/sec and 19685.0394 ops/sec)",
+            "qemu-io> ",
+        ] {
+            assert!(is_of_success(line), "{line}");
+        }
+        for line in [
+            "Pattern verification failed at offset 0, 65536 bytes",
+            "qemu-io> write failed: Input/output error",
+            "read 512/65536 bytes at offset 0",
+        ] {
+            assert!(!is_of_success(line), "{line}");
+        }
+    }
+}
