@@ -1,6 +1,7 @@
 //! [`Export`]: a disk, or a region of it, as clients see it.
 
 use crate::disk::Disk;
+use blkmq::core::{Class, IoPrio};
 use blkmq::{AlignedBuf, EditError, GroupError, GroupGuard, GroupOptions, IoMax, SECTOR_SIZE};
 use blkmq_nbd::{BASE_ALLOCATION, BlockSizes, ExportInfo, Exports, Limits, TransmissionFlags};
 use std::fmt;
@@ -25,6 +26,20 @@ pub struct Export {
     pub weight: u32,
     /// Its limits, under every scheduler.
     pub max: IoMax,
+    /// The priority class of its I/Os, for schedulers that have classes: mq-deadline, and bfq within a group.
+    pub class: Class,
+    /// When a write is answered.
+    pub cache: Cache,
+}
+
+/// When a write is answered, by the words of QEMU.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Cache {
+    /// When the device has it: a FLUSH, or FUA on the write, makes it durable.
+    #[default]
+    Writeback,
+    /// When it is durable: every write has FUA, for clients that never flush.
+    Writethrough,
 }
 
 /// A part of a disk.
@@ -93,6 +108,8 @@ impl Export {
             read_only: false,
             weight: 100,
             max: IoMax::default(),
+            class: Class::None,
+            cache: Cache::default(),
         }
     }
 }
@@ -114,6 +131,9 @@ pub(crate) struct Served {
     connections: AtomicUsize,
     /// Buffers of reads are cleared first, because the disk does not fill them.
     pub(crate) clears: bool,
+    /// The priority of its I/Os.
+    pub(crate) ioprio: IoPrio,
+    pub(crate) cache: Cache,
 }
 
 /// All exports of a server.
@@ -203,6 +223,8 @@ impl Served {
             zeroes,
             connections: AtomicUsize::new(0),
             clears: !disk.device().moves_data(),
+            ioprio: ioprio(export.class),
+            cache: export.cache,
         })
     }
 }
@@ -237,6 +259,14 @@ impl Drop for Seat {
 /// The name of an export's group: a path below the root has no slash and is not empty.
 fn group_name(export: &Export) -> String {
     if export.name.is_empty() { "default".to_owned() } else { export.name.replace('/', "_") }
+}
+
+/// The level in the middle of the class, as Linux gives it to processes that ask for a class only.
+fn ioprio(class: Class) -> IoPrio {
+    match class {
+        Class::None => IoPrio::default(),
+        class => IoPrio::new(class, 4).expect("there are levels 0 to 7"),
+    }
 }
 
 /// Every export can be flushed and written through, and a FLUSH on any connection covers all of them, since all go

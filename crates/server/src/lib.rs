@@ -30,7 +30,7 @@ mod worker;
 pub use address::{Address, AddressError};
 pub use bounds::Bounds;
 pub use disk::Disk;
-pub use export::{Export, ExportError, Region};
+pub use export::{Cache, Export, ExportError, Region};
 pub use listener::Listener;
 pub use rights::Rights;
 pub use server::{Handle, Server, ServerError, Settings};

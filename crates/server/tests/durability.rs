@@ -3,7 +3,7 @@
 use crate::rig::{Rig, serve_on};
 use blkmq::Device;
 use blkmq_nbd::{Command, CommandFlags};
-use blkmq_server::{Bounds, Export};
+use blkmq_server::{Bounds, Cache, Export};
 
 const NONE: CommandFlags = CommandFlags::NONE;
 /// Blocks of 4 KiB that each connection writes.
@@ -16,8 +16,9 @@ fn block(at: u64) -> Vec<u8> {
 }
 
 /// A server of a memory with a cache for everything that a test writes.
-fn cached() -> Rig {
-    serve_on("memory,size=16,cache_size=16", &[Export::new("disk", 0)], Bounds::default())
+fn cached(cache: Cache) -> Rig {
+    let export = Export { cache, ..Export::new("disk", 0) };
+    serve_on("memory,size=16,cache_size=16", &[export], Bounds::default())
 }
 
 /// The power fails and comes back; returns the blocks of `wanted` whose contents are gone.
@@ -33,7 +34,7 @@ fn lost(rig: &Rig, seed: u64, wanted: impl Iterator<Item = u64>) -> Vec<u64> {
 #[test]
 fn a_flush_covers_the_writes_that_other_connections_were_answered() {
     for seed in 0..SEEDS {
-        let rig = cached();
+        let rig = cached(Cache::Writeback);
         let (mut one, mut other) = (rig.client("disk"), rig.client("disk"));
         for at in 0..BLOCKS {
             assert_eq!(one.write(at * 4096, &block(at)), Ok(Vec::new()));
@@ -47,7 +48,7 @@ fn a_flush_covers_the_writes_that_other_connections_were_answered() {
 fn a_write_with_fua_is_durable_without_a_flush() {
     let mut all = 0;
     for seed in 0..SEEDS {
-        let rig = cached();
+        let rig = cached(Cache::Writeback);
         let mut client = rig.client("disk");
         for (range, flags) in [(0..BLOCKS, CommandFlags::FUA), (BLOCKS..2 * BLOCKS, NONE)] {
             for at in range {
@@ -60,4 +61,19 @@ fn a_write_with_fua_is_durable_without_a_flush() {
         all += lost.len();
     }
     assert!(all > 0, "the device has no cache that could lose anything");
+}
+
+#[test]
+fn a_write_through_the_cache_is_durable_without_a_word_about_it() {
+    for seed in 0..SEEDS {
+        let rig = cached(Cache::Writethrough);
+        let mut client = rig.client("disk");
+        for at in 0..BLOCKS {
+            assert_eq!(client.write(at * 4096, &block(at)), Ok(Vec::new()));
+        }
+        let zeroed = client.call(Command::WriteZeroes, NONE, 0, 4096, &[]);
+        assert_eq!(zeroed, Ok(Vec::new()));
+        assert_eq!(lost(&rig, seed, 1..BLOCKS), Vec::<u64>::new(), "seed {seed}");
+        assert_eq!(rig.client("disk").read(0, 4096), Ok(vec![0; 4096]), "seed {seed}");
+    }
 }

@@ -4,7 +4,9 @@
 //! machine.
 
 use crate::rig::serve_on;
-use blkmq_server::{Bounds, Export};
+use blkmq::core::Class;
+use blkmq_nbd::{Command, CommandFlags};
+use blkmq_server::{Bounds, Export, Region};
 
 /// A worker slept in whole milliseconds, so that every I/O of a faster device took one.
 #[test]
@@ -23,4 +25,36 @@ fn an_io_of_50_microseconds_takes_less_than_a_millisecond() {
     // One of the shorter ones: a busy machine delays many of them, and never shortens one.
     let tenth = times[times.len() / 10];
     assert!((50_000..1_000_000).contains(&tenth), "{tenth} ns");
+}
+
+/// The device serves one request at a time, in 5 ms. Reads of a real-time export that come behind 64 others, and lie
+/// behind them on the disk, are served before most of them.
+#[test]
+fn a_real_time_export_is_served_first() {
+    let export = |name: &str, offset, class| {
+        let region = Some(Region { offset, size: Some(8 << 20) });
+        Export { region, class, ..Export::new(name, 0) }
+    };
+    let exports = [export("idle", 0, Class::Idle), export("urgent", 8 << 20, Class::Realtime)];
+    let device = "null,size=16,irqmode=2,completion_nsec=5000000,hw_queue_depth=1";
+    let rig = serve_on(device, &exports, Bounds::default());
+    let clock = rig.server.disks()[0].service().clock();
+    let (mut idle, mut urgent) = (rig.client("idle"), rig.client("urgent"));
+    let send = |client: &mut crate::client::Client, count: u64| {
+        for at in 0..count {
+            client.send(Command::Read, CommandFlags::NONE, at << 16, 512, &[]);
+        }
+    };
+    send(&mut idle, 64);
+    // The first ones have reached the device.
+    idle.answer().1.expect("it is there");
+    send(&mut urgent, 8);
+    let last = |mut client: crate::client::Client, count| {
+        std::thread::spawn(move || {
+            (0..count).for_each(|_| drop(client.answer().1.expect("it is there")));
+            clock.now()
+        })
+    };
+    let [idle, urgent] = [last(idle, 63), last(urgent, 8)].map(|it| it.join().expect("answers"));
+    assert!(urgent < idle, "{:?} later than all others", urgent - idle);
 }

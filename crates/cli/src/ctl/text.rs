@@ -30,6 +30,8 @@ pub fn of(answer: &Answer) -> String {
                 ("bytes", true),
                 ("access", false),
                 ("weight", true),
+                ("class", false),
+                ("cache", false),
                 ("connections", true),
                 ("limits", false),
             ]);
@@ -42,6 +44,8 @@ pub fn of(answer: &Answer) -> String {
                     export.bytes.to_string(),
                     access.to_owned(),
                     export.weight.to_string(),
+                    export.class.clone(),
+                    export.cache.clone(),
                     export.connections.to_string(),
                     export.max.clone(),
                 ]);

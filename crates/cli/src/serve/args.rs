@@ -39,6 +39,9 @@ An export is NAME, or NAME and settings of the form KEY=VALUE behind commas:
   weight=N        its share of the device under bfq, 1 to 1000 (100)
   rbps=, wbps=    the most bytes read and written in a second
   riops=, wiops=  the most reads and writes in a second
+  class=C         the priority class of its I/Os, for schedulers that have classes: rt, be (default) or idle
+  cache=C         when a write is answered: writeback, once the device has it (default), or writethrough, once it is
+                  durable
   description=T   a text for the lists of clients; nothing can follow it
 
 Without --export there is one called 'disk' of each device, or 'disk1' and so on of several. Without --listen it serves \

@@ -2,10 +2,11 @@
 
 use crate::error::UsageError;
 use crate::units::{self, KbBase};
-use blkmq_server::{Export, Region};
+use blkmq_core::Class;
+use blkmq_server::{Cache, Export, Region};
 
 /// The settings, in the order of the page. The device is a setting, too, by its number or, in a file, by its name.
-pub const KEYS: [&str; 10] = [
+pub const KEYS: [&str; 12] = [
     "device",
     "offset",
     "size",
@@ -15,8 +16,18 @@ pub const KEYS: [&str; 10] = [
     "wbps",
     "riops",
     "wiops",
+    "class",
+    "cache",
     "description",
 ];
+
+/// Priority classes, as Linux and cgroup v2 spell them.
+const CLASSES: [(&str, Class); 3] =
+    [("rt", Class::Realtime), ("be", Class::None), ("idle", Class::Idle)];
+
+/// Cache modes, as QEMU spells them.
+const CACHES: [(&str, Cache); 2] =
+    [("writeback", Cache::Writeback), ("writethrough", Cache::Writethrough)];
 
 /// An export whose settings are being read.
 pub struct Draft {
@@ -48,6 +59,8 @@ impl Draft {
             "wbps" => limit().map(|n| export.max.wbps = n),
             "riops" => limit().map(|n| export.max.riops = n),
             "wiops" => limit().map(|n| export.max.wiops = n),
+            "class" => one_of(text, &CLASSES).map(|class| export.class = class),
+            "cache" => one_of(text, &CACHES).map(|cache| export.cache = cache),
             "description" => {
                 text.clone_into(&mut export.description);
                 Ok(())
@@ -105,6 +118,14 @@ fn number(text: &str, range: std::ops::RangeInclusive<u64>) -> Result<u64, Usage
     })
 }
 
+fn one_of<T: Copy>(text: &str, words: &[(&str, T)]) -> Result<T, UsageError> {
+    let found = words.iter().find(|(word, _)| *word == text);
+    found.map(|(_, value)| *value).ok_or_else(|| {
+        let accepted = Vec::from_iter(words.iter().map(|(word, _)| *word)).join(", ");
+        UsageError::new(format!("'{text}' is not valid; accepted: {accepted}"))
+    })
+}
+
 fn above_zero(number: u64) -> Result<u64, UsageError> {
     if number > 0 { Ok(number) } else { Err(UsageError::new("0 is too few; accepted: from 1")) }
 }
@@ -131,6 +152,9 @@ mod tests {
             (300, Some(50 << 20), Some(1024))
         );
         assert_eq!((export.max.wbps, export.description.as_str()), (None, "x, y=z"));
+        assert_eq!((export.class, export.cache), (Class::None, Cache::Writeback));
+        let export = parse("a,class=rt,cache=writethrough", 1).expect("possible");
+        assert_eq!((export.class, export.cache), (Class::Realtime, Cache::Writethrough));
     }
 
     #[test]
@@ -146,5 +170,7 @@ mod tests {
         assert!(refused("a,size=much").contains("accepted: bytes"));
         assert!(refused("a,rbps=0").contains("0 is too few"));
         assert!(refused("a,size=0").contains("0 is too few"));
+        assert!(refused("a,class=fast").contains("accepted: rt, be, idle"));
+        assert!(refused("a,cache=none").contains("accepted: writeback, writethrough"));
     }
 }

@@ -156,7 +156,7 @@ fn export(old: &Export, new: &Export, all: &mut Vec<Change>) {
     }
     let live = Export { weight: new.weight, max: new.max, ..old.clone() };
     if live != *new {
-        let what = "device, offset, size, read-only, description";
+        let what = "device, offset, size, read-only, class, cache, description";
         all.push(Change::Restart(format!("export '{}' ({what})", new.name)));
     }
 }
@@ -232,7 +232,7 @@ mod tests {
         };
         let mut current = parsed(OLD);
         let first = lines(&current);
-        let last = "export 'x' (device, offset, size, read-only, description)";
+        let last = "export 'x' (device, offset, size, read-only, class, cache, description)";
         assert_eq!(first, ["listen", "workers", "control", last, "the new export 'y'"]);
         adopt(&mut current, &parsed(&new));
         assert_eq!(lines(&current), first);

@@ -3,8 +3,9 @@
 use super::Program;
 use super::message::{Answer, DeviceState, ExportSettings, ExportState, Figures, Request, Stat};
 use crate::disk::Disk;
-use crate::export::Served;
+use crate::export::{Cache, Served};
 use crate::worker::Shared;
+use blkmq::core::Class;
 use blkmq::{Flow, GroupId, GroupIo};
 use blkmq_nbd::TransmissionFlags;
 
@@ -56,11 +57,26 @@ fn list(shared: &Shared) -> Answer {
             weight: group.map_or(0, |group| group.weight),
             max: group.map(|group| group.max.to_string()).unwrap_or_default(),
             connections: export.connections(),
+            class: class(export.ioprio.class()).to_owned(),
+            cache: match export.cache {
+                Cache::Writeback => "writeback",
+                Cache::Writethrough => "writethrough",
+            }
+            .to_owned(),
         }
     };
     Answer::List {
         devices: shared.disks.iter().map(device).collect(),
         exports: shared.exports.all().map(export).collect(),
+    }
+}
+
+/// As Linux and cgroup v2 spell it.
+fn class(class: Class) -> &'static str {
+    match class {
+        Class::Realtime => "rt",
+        Class::None | Class::BestEffort => "be",
+        Class::Idle => "idle",
     }
 }
 

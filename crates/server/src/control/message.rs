@@ -106,6 +106,10 @@ pub struct ExportState {
     pub weight: u32,
     /// Its limits, as [`ExportSettings::max`].
     pub max: String,
+    /// Its priority class: `rt`, `be` or `idle`.
+    pub class: String,
+    /// `writeback` or `writethrough`.
+    pub cache: String,
     /// Connections that have agreed on it.
     pub connections: usize,
 }

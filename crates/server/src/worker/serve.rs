@@ -3,6 +3,7 @@
 use super::Worker;
 use super::connection::{Connection, Payload, Phase, Transmission, Writing};
 use super::status;
+use crate::export::Cache;
 use crate::flight::{Flight, Key, StepOp, Steps, Work};
 use blkmq::{AlignedBuf, Bytes, Io, Owner, Refusal};
 use blkmq_nbd::server::Parsed;
@@ -100,6 +101,7 @@ impl Worker {
             _ => transmission.terms.check(&request),
         };
         let start = transmission.export.start;
+        let through = transmission.export.cache == Cache::Writethrough;
         match checked {
             Err(error) if payload > 0 => {
                 transmission.payload = Payload::Dropping { left: payload, to, error };
@@ -107,7 +109,7 @@ impl Worker {
             Err(error) => connection.output.header(transmission.replies.error(to, error)),
             Ok(Checked::Write { span, fua }) => {
                 let buffer = self.pool.take_or_new(payload);
-                let request = Writing { to, offset: start + span.offset, fua };
+                let request = Writing { to, offset: start + span.offset, fua: fua || through };
                 transmission.payload = Payload::Filling { request, buffer, filled: 0 };
             }
             Ok(Checked::Nothing | Checked::Cache { .. }) => {
@@ -132,9 +134,11 @@ impl Worker {
             Ok(Checked::Trim { span, fua }) => {
                 let (next, step) = (start + span.offset, transmission.export.discard);
                 let end = next + span.length;
-                self.step(connection, key, to, Steps { op: StepOp::Discard, next, end, step, fua });
+                let steps = Steps { op: StepOp::Discard, next, end, step, fua };
+                self.step(connection, key, to, steps);
             }
             Ok(Checked::WriteZeroes { span, fua, no_hole, fast }) => {
+                let fua = fua || through;
                 let next = start + span.offset;
                 let end = next + span.length;
                 // The disk's own operation may leave holes.
@@ -213,6 +217,7 @@ impl Worker {
         };
         let Transmission { export, .. } = &**transmission;
         let io = io.cookie(place.into()).owner(Owner(export.number)).group(export.group.id());
+        let io = io.ioprio(export.ioprio);
         let disk = export.disk;
         if let Err(refused) = self.clients[disk].push(io) {
             if matches!(refused.why, Refusal::NoCredit { .. }) {
