@@ -41,6 +41,8 @@ pub(crate) struct Connection {
     pub(crate) counted: usize,
     /// It is on the list of connections to be looked at.
     pub(crate) is_listed: bool,
+    /// Its last request was a large write.
+    pub(crate) writes_much: bool,
 }
 
 /// The place of a connection in the protocol.
@@ -103,6 +105,7 @@ impl Connection {
             is_crowded: false,
             counted: 0,
             is_listed: false,
+            writes_much: false,
         }
     }
 

@@ -11,6 +11,8 @@ use blkmq_nbd::{Checked, Command, ErrorCode, ReplyTo, Request};
 
 /// A write of zeroes where the disk has no such operation: bytes of a step.
 const FILL: u64 = 1 << 20;
+/// Bytes of a payload from which on the next one is not read into the worker's buffer first.
+const LARGE: usize = 32 << 10;
 /// Bytes that every request counts for beside its payload.
 const OVERHEAD: usize = 256;
 /// Bytes that a connection may always have in flight, even if others have taken all of the worker's: clients that take
@@ -100,6 +102,7 @@ impl Worker {
             Some(_) if request.command != Ok(Command::Disconnect) => Err(ErrorCode::Shutdown),
             _ => transmission.terms.check(&request),
         };
+        connection.writes_much = payload >= LARGE;
         let start = transmission.export.start;
         let through = transmission.export.cache == Cache::Writethrough;
         match checked {
