@@ -22,8 +22,12 @@ fn sleep_once<P: Payload>(client: &mut Client<P>) {
     let left = left.map(|left| Timespec::try_from(left).expect("not for centuries"));
     let fd = client.event_fd().expect("a descriptor");
     let mut fds = [PollFd::from_borrowed_fd(fd, PollFlags::IN)];
-    poll(&mut fds, left.as_ref()).expect("poll works");
-    client.end_wait();
+    let events = poll(&mut fds, left.as_ref()).expect("poll works");
+    if events > 0 {
+        client.end_wait();
+    } else {
+        client.end_wait_without_event();
+    }
     client.poll();
 }
 
@@ -98,8 +102,13 @@ fn one_loop_waits_for_sockets_and_disks() {
                 let mut events = Vec::with_capacity(4);
                 let buffer = rustix::buffer::spare_capacity(&mut events);
                 epoll::wait(&all, buffer, Some(&left)).expect("epoll works");
-                if sleep != Sleep::No {
-                    client.end_wait();
+                match sleep {
+                    Sleep::No => {}
+                    // The event of the disk may have come behind this look; it is found in the next turn.
+                    _ if events.iter().all(|event| event.data.u64() == 0) => {
+                        client.end_wait_without_event();
+                    }
+                    Sleep::Until(_) => client.end_wait(),
                 }
                 if events.iter().any(|event| event.data.u64() == 0) {
                     let mut byte = [0];

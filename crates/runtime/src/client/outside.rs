@@ -84,6 +84,12 @@ impl<P: Payload> Client<P> {
         self.seat.silence();
     }
 
+    /// Ends a wait in which the descriptor had no event, without the system call that takes the event away. An event
+    /// that has come since then stays, and ends the next sleep.
+    pub fn end_wait_without_event(&mut self) {
+        self.submitter.unpark();
+    }
+
     /// After a wait: does the work that is due. True if there is something to reap.
     fn look(&mut self) -> bool {
         self.poll();

@@ -9,6 +9,7 @@
 //! | `hear.rs` | bytes arrive: handshake, or requests |
 //! | `serve.rs` | requests become I/Os |
 //! | `status.rs` | requests about holes, which need none |
+//! | `spin.rs` | whether to look a little longer before sleeping |
 //! | `finish.rs` | completions become replies, and replies are sent |
 //!
 //! Back-pressure is the credit of the clients, and the bounds of connections: a connection without room is not read.
@@ -17,6 +18,7 @@ mod connection;
 mod finish;
 mod hear;
 mod serve;
+mod spin;
 mod status;
 
 use crate::bounds::Bounds;
@@ -32,6 +34,7 @@ use blkmq::{AlignedBuf, BufferPool, Client, Clock, Instant, IoResult, Nanos, Sle
 use blkmq_nbd::server::{Config, Handshake};
 use connection::{Connection, Phase};
 use rustix::event::{PollFd, PollFlags, Timespec, epoll, poll};
+use spin::Spin;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
@@ -98,6 +101,7 @@ pub(crate) struct Worker {
     /// Since when the worker refuses requests, if it does.
     draining: Option<Instant>,
     stopped: bool,
+    spin: Spin,
 }
 
 /// A place for a connection.
@@ -141,6 +145,7 @@ impl Worker {
             every,
             draining: None,
             stopped: false,
+            spin: Spin::default(),
         })
     }
 
@@ -186,13 +191,45 @@ impl Worker {
             }
         }
         let is_exact = Nanos::ZERO < left && left < tick;
-        let slept = self.sleep(left, is_exact, events);
-        // Each `prepare_wait` needs its `end_wait`, even after an error.
-        self.clients.iter_mut().for_each(Client::end_wait);
+        let slept = self.look_and_sleep(left, is_exact, events);
+        // Each `prepare_wait` needs its end, even after an error. Most turns are for sockets only.
+        for (number, client) in (DISKS..).zip(&mut self.clients) {
+            if slept.is_err() || events.iter().any(|event| event.data.u64() == number) {
+                client.end_wait();
+            } else {
+                client.end_wait_without_event();
+            }
+        }
         match slept {
             Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
             Err(error) => Err(error.into()),
         }
+    }
+
+    /// Looks for events for a moment, where that pays, and then sleeps.
+    fn look_and_sleep(
+        &mut self,
+        left: Nanos,
+        is_exact: bool,
+        events: &mut Vec<epoll::Event>,
+    ) -> rustix::io::Result<usize> {
+        let wants = !is_exact && left > Nanos::ZERO;
+        let looks = if wants { self.spin.begin(self.clock) } else { None };
+        if let Some(mut looks) = looks {
+            loop {
+                let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+                let found =
+                    epoll::wait(&self.epoll, rustix::buffer::spare_capacity(events), Some(&now))?;
+                if found > 0 {
+                    self.spin.found(&looks);
+                    return Ok(found);
+                }
+                if !self.spin.goes_on(&mut looks) {
+                    break;
+                }
+            }
+        }
+        self.sleep(left, is_exact, events)
     }
 
     /// epoll's own timeout has whole milliseconds; the times of disks are waited for by poll, at the price of a further

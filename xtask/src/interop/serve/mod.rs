@@ -58,7 +58,8 @@ pub(super) fn info() -> Result<Outcome> {
 pub(super) fn copy() -> Result<Outcome> {
     let server = Server::blkmq("serve-copy", LARGE, "mq-deadline", "--export=")?;
     let uri = server.uri("");
-    nbd::copies(&server, &uri, 1024, &["--connections=4", "--connections=1", "--synchronous"])?;
+    let options = ["--connections=4", "--connections=1", "--synchronous", "--requests=1"];
+    nbd::copies(&server, &uri, 1024, &options)?;
     Ok(Outcome::Passed)
 }
 

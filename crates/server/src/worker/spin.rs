@@ -1,0 +1,140 @@
+//! Whether a worker looks for requests a little longer before it sleeps.
+//!
+//! A client with one request at a time sends the next one some microseconds after a reply. To sleep in between costs the
+//! wake-up of a processor that has gone idle, which takes longer than that. A worker that looks again and again in
+//! between, giving the processor away each time, answers sooner and takes no more processor time. It learns when that
+//! does not pay: while nothing comes, and while other threads want the processor.
+
+use blkmq::{Clock, Instant, Nanos};
+
+/// How long a worker looks before it sleeps: about the time of a wake-up.
+const LONGEST: Nanos = Nanos::from_micros(40);
+/// A look that takes this long was interrupted by a thread that wants the processor.
+const INTERRUPTED: Nanos = Nanos::from_micros(10);
+/// A client whose next request is there so soon has several in flight. Sleep gathers more of them for the next turn.
+const SOON: Nanos = Nanos::from_micros(5);
+/// Waits in a row without success before looking is left out.
+const GIVE_UP: u32 = 4;
+/// Waits that sleep at once before one looks again, at least and at most.
+const LEFT_OUT: std::ops::RangeInclusive<u32> = 32..=4096;
+
+/// The experience of a worker.
+#[derive(Debug)]
+pub(crate) struct Spin {
+    in_vain: u32,
+    left_out: u32,
+    try_again: u32,
+}
+
+/// The waits of a worker that looks before it sleeps.
+#[derive(Debug)]
+pub(crate) struct Looks {
+    clock: Clock,
+    begun: Instant,
+    last: Instant,
+}
+
+impl Default for Spin {
+    fn default() -> Self {
+        Self { in_vain: 0, left_out: 0, try_again: *LEFT_OUT.start() }
+    }
+}
+
+impl Spin {
+    /// Begins a wait; `None` if it should sleep at once.
+    pub(crate) fn begin(&mut self, clock: Clock) -> Option<Looks> {
+        if self.in_vain >= GIVE_UP && self.left_out < self.try_again {
+            self.left_out += 1;
+            return None;
+        }
+        self.left_out = 0;
+        let begun = clock.now();
+        Some(Looks { clock, begun, last: begun })
+    }
+
+    /// A look found nothing. True if another one is worth it.
+    pub(crate) fn goes_on(&mut self, looks: &mut Looks) -> bool {
+        std::thread::yield_now();
+        self.judge(looks, looks.clock.now())
+    }
+
+    fn judge(&mut self, looks: &mut Looks, now: Instant) -> bool {
+        if now - looks.last >= INTERRUPTED {
+            self.in_vain = GIVE_UP;
+            self.try_again = (self.try_again * 2).min(*LEFT_OUT.end());
+            return false;
+        }
+        looks.last = now;
+        let goes_on = now - looks.begun < LONGEST;
+        if !goes_on {
+            self.in_vain = self.in_vain.saturating_add(1);
+        }
+        goes_on
+    }
+
+    /// A look found something.
+    pub(crate) fn found(&mut self, looks: &Looks) {
+        self.learn(looks.clock.now() - looks.begun);
+    }
+
+    fn learn(&mut self, after: Nanos) {
+        if after >= SOON {
+            *self = Self::default();
+        } else {
+            self.in_vain = self.in_vain.saturating_add(1);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A wait whose looks take this long each, and find nothing; returns how many there were.
+    fn wait(spin: &mut Spin, each: Nanos) -> u32 {
+        let Some(mut looks) = spin.begin(Clock::start()) else { return 0 };
+        let begun = looks.begun;
+        (1..)
+            .find(|n| !spin.judge(&mut looks, begun + Nanos(each.0 * u64::from(*n))))
+            .expect("it ends")
+    }
+
+    #[test]
+    fn looking_in_vain_is_given_up_and_tried_now_and_then() {
+        let mut spin = Spin::default();
+        let looks = Vec::from_iter((0..70).map(|_| wait(&mut spin, Nanos::from_micros(1))));
+        let expected = |at: usize| if at < 4 || at % 33 == 3 { 40 } else { 0 };
+        let expected = Vec::from_iter((0..70).map(expected));
+        assert_eq!(looks, expected);
+    }
+
+    #[test]
+    fn a_client_with_many_requests_is_slept_for() {
+        let mut spin = Spin::default();
+        let looked = Vec::from_iter((0..70).map(|_| {
+            let looks = spin.begin(Clock::start());
+            looks.inspect(|_| spin.learn(Nanos::from_micros(1))).is_some()
+        }));
+        let expected = Vec::from_iter((0..70).map(|at| at < 4 || at % 33 == 3));
+        assert_eq!(looked, expected);
+    }
+
+    #[test]
+    fn where_others_want_the_processor_looking_becomes_rare() {
+        let mut spin = Spin::default();
+        let mut gaps = Vec::new();
+        for _ in 0..10 {
+            assert_eq!(wait(&mut spin, Nanos::from_micros(20)), 1);
+            let mut gap = 0;
+            while spin.left_out < spin.try_again {
+                assert_eq!(wait(&mut spin, Nanos::from_micros(20)), 0);
+                gap += 1;
+            }
+            gaps.push(gap);
+        }
+        assert_eq!(gaps[..3], [64, 128, 256]);
+        assert_eq!(gaps[9], 4096);
+        spin.learn(Nanos::from_micros(12));
+        assert!(wait(&mut spin, Nanos::from_micros(1)) > 1, "it pays again");
+    }
+}
