@@ -246,6 +246,24 @@ fn a_file_is_checked_served_and_read_again() {
     let weight = |expected: &str| ctl(&control, &["--json", "list"]).1.contains(expected);
     assert!(weight(r#""weight":7,"#));
 
+    let silver = "[[export]]\nname = 'silver'\nsize = '1m'\n";
+    let seven =
+        text.replace("300", "7").replace("size=8'", "size=8'\nscheduler = 'bfq:low_latency=0'");
+    let reloaded = |text: &str| {
+        write(text);
+        ctl(&control, &["reload"]).1
+    };
+    assert_eq!(reloaded(&(seven.clone() + silver)), "export 'silver': added\n");
+    assert!(ctl(&control, &["list"]).1.contains("silver"));
+    let large = seven.clone() + &silver.replace("1m", "9m").replace("silver", "large");
+    let answer = reloaded(&large);
+    assert!(
+        answer.starts_with("export 'silver': removed\nexport 'large': not added: "),
+        "{answer}"
+    );
+    assert!(reloaded(&large).starts_with("export 'large': not added: "), "it is tried again");
+    assert_eq!(reloaded(&seven), "nothing has changed\n");
+
     write("nonsense");
     let (code, _, errors) = ctl(&control, &["reload"]);
     assert!(code == Some(1) && errors.contains("serve.toml:1:"), "{errors}");

@@ -6,8 +6,8 @@ use blkmq::{AlignedBuf, EditError, GroupError, GroupGuard, GroupOptions, IoMax, 
 use blkmq_nbd::{BASE_ALLOCATION, BlockSizes, ExportInfo, Exports, Limits, TransmissionFlags};
 use std::fmt;
 use std::ops::{Deref, Range};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// The description of an export.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -134,25 +134,64 @@ pub(crate) struct Served {
     /// The priority of its I/Os.
     pub(crate) ioprio: IoPrio,
     pub(crate) cache: Cache,
+    /// It is no export of the server any more. Its connections are told so at their next request.
+    withdrawn: AtomicBool,
 }
 
-/// All exports of a server.
-#[derive(Debug, Default)]
+/// The exports of a running server. They are looked up once for a connection, under a mutex.
+#[derive(Debug)]
+pub(crate) struct Catalog(Mutex<Arc<Table>>);
+
+impl Catalog {
+    pub(crate) fn new(exports: &[Export], disks: &[Disk]) -> Result<Self, ExportError> {
+        let mut table = Table::default();
+        exports.iter().try_for_each(|export| table.add(export, disks))?;
+        Ok(Self(Mutex::new(Arc::new(table))))
+    }
+
+    fn table(&self) -> MutexGuard<'_, Arc<Table>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// All exports, as they are now.
+    pub(crate) fn now(&self) -> Arc<Table> {
+        Arc::clone(&self.table())
+    }
+
+    /// Adds an export. One of the same name that was removed must have no connection left.
+    pub(crate) fn add(&self, export: &Export, disks: &[Disk]) -> Result<(), ExportError> {
+        Arc::make_mut(&mut self.table()).add(export, disks)
+    }
+
+    /// Removes the export of this name, and returns true if there was one.
+    pub(crate) fn remove(&self, name: &str) -> bool {
+        let mut table = self.table();
+        let at = table.exports.iter().position(|export| export.info.name == name);
+        let removed = at.map(|at| Arc::make_mut(&mut table).exports.remove(at));
+        if let Some(export) = &removed {
+            export.withdrawn.store(true, Ordering::Relaxed);
+        }
+        removed.is_some()
+    }
+}
+
+/// All exports of a server at a moment.
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Table {
     exports: Vec<Arc<Served>>,
+    /// The number of the last one that was added.
+    last: u32,
 }
 
 impl Table {
-    pub(crate) fn new(exports: &[Export], disks: &[Disk]) -> Result<Self, ExportError> {
-        let mut table = Self::default();
-        for (number, export) in (1..).zip(exports) {
-            if table.get(&export.name).is_some() {
-                return Err(ExportError::Name(export.name.clone()));
-            }
-            let disk = disks.get(export.disk).ok_or(ExportError::NoDisk(export.disk))?;
-            table.exports.push(Arc::new(Served::new(export, disk, number)?));
+    fn add(&mut self, export: &Export, disks: &[Disk]) -> Result<(), ExportError> {
+        if self.exports.iter().any(|other| other.info.name == export.name) {
+            return Err(ExportError::Name(export.name.clone()));
         }
-        Ok(table)
+        let disk = disks.get(export.disk).ok_or(ExportError::NoDisk(export.disk))?;
+        self.exports.push(Arc::new(Served::new(export, disk, self.last + 1)?));
+        self.last += 1;
+        Ok(())
     }
 
     /// The export of this name. The empty name is also that of an only export.
@@ -187,6 +226,11 @@ impl Served {
     /// Connections that have agreed on it.
     pub(crate) fn connections(&self) -> usize {
         self.connections.load(Ordering::Relaxed)
+    }
+
+    /// It is no export of the server any more.
+    pub(crate) fn is_withdrawn(&self) -> bool {
+        self.withdrawn.load(Ordering::Relaxed)
     }
 
     fn new(export: &Export, disk: &Disk, number: u32) -> Result<Self, ExportError> {
@@ -225,6 +269,7 @@ impl Served {
             clears: !disk.device().moves_data(),
             ioprio: ioprio(export.class),
             cache: export.cache,
+            withdrawn: AtomicBool::new(false),
         })
     }
 }

@@ -4,7 +4,7 @@ use crate::address::Address;
 use crate::bounds::Bounds;
 use crate::control::{self, Answer, Control, Program, Request};
 use crate::disk::Disk;
-use crate::export::{Export, ExportError, Table};
+use crate::export::{Catalog, Export, ExportError};
 use crate::guest::Guests;
 use crate::inbox::{Inbox, Message};
 use crate::listener::Listener;
@@ -71,6 +71,22 @@ impl Handle {
         &self.0.disks
     }
 
+    /// Adds an export, which clients can begin to use at once.
+    ///
+    /// # Errors
+    /// If there is one of this name, the disk cannot be exported so, or connections are left of a removed export of this
+    /// name.
+    pub fn add_export(&self, export: &Export) -> Result<(), ExportError> {
+        self.0.exports.add(export, &self.0.disks)
+    }
+
+    /// Removes the export of this name; returns false if there is none. Its requests in flight are answered, further
+    /// ones of connections that it has get `ESHUTDOWN`, and its group goes with the last of them.
+    #[must_use]
+    pub fn remove_export(&self, name: &str) -> bool {
+        self.0.exports.remove(name)
+    }
+
     /// Does what a client of control may ask for. [`Request::Drain`] and [`Request::Reload`] are the program's, and
     /// refused here.
     #[must_use]
@@ -105,11 +121,11 @@ impl Server {
         workers: u16,
         settings: &Settings,
     ) -> Result<Self, ServerError> {
-        let table = Table::new(exports, &disks).map_err(ServerError::Export)?;
+        let exports = Catalog::new(exports, &disks).map_err(ServerError::Export)?;
         let tls = if settings.tls.is_some() { nbd::Tls::Required } else { nbd::Tls::Off };
         let shared = Arc::new(Shared {
             disks,
-            exports: table,
+            exports,
             bounds: settings.bounds,
             handshake: Config { tls, ..settings.handshake },
             tls: settings.tls.clone(),
@@ -177,8 +193,9 @@ impl Server {
     }
 
     /// The names of its exports.
-    pub fn exports(&self) -> impl Iterator<Item = &str> {
-        self.shared.exports.names()
+    #[must_use]
+    pub fn exports(&self) -> Vec<String> {
+        self.shared.exports.now().names().map(str::to_owned).collect()
     }
 
     /// Its disks.

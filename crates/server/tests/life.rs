@@ -169,6 +169,33 @@ fn a_socket_that_was_handed_over_outlives_the_server_and_its_clients_wait() {
 }
 
 #[test]
+fn exports_come_and_go_while_others_are_served() {
+    let rig = serve(&[Export::new("old", 0), Export::new("kept", 0)]);
+    let handle = rig.server.handle();
+    let (mut old, mut kept) = (rig.client("old"), rig.client("kept"));
+    assert_eq!(old.write(0, &[7; 512]), Ok(Vec::new()));
+    assert!(handle.remove_export("old") && !handle.remove_export("old"));
+    assert_eq!(rig.server.exports(), ["kept"]);
+    assert_eq!(old.read(0, 512), Err(ErrorCode::Shutdown), "it is told");
+    assert_eq!(kept.read(0, 512), Ok(vec![7; 512]));
+    // Its group is there as long as the connection is.
+    let again = || handle.add_export(&Export::new("old", 0));
+    assert!(again().is_err());
+    drop(old);
+    until(|| rig.server.connections() == 1);
+    again().expect("nothing is left of the first one");
+    handle.add_export(&Export::new("new", 0)).expect("possible");
+    assert!(handle.add_export(&Export::new("new", 0)).is_err(), "there is one of this name");
+    assert!(handle.add_export(&Export::new("other", 9)).is_err(), "there is no such disk");
+    for name in ["old", "new"] {
+        assert_eq!(rig.client(name).read(0, 512), Ok(vec![7; 512]), "{name}");
+    }
+    assert_eq!(rig.server.exports(), ["kept", "old", "new"]);
+    drop(kept);
+    rig.check_at_rest();
+}
+
+#[test]
 fn exports_that_cannot_be_are_refused() {
     let device = || blkmq::open("memory,size=1").expect("a device");
     let disk = || Disk::start("disk", device(), "none", 1).expect("a disk");

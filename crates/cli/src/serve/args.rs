@@ -51,7 +51,7 @@ otherwise; a TCP port is open to everything that reaches it, unless certificates
 
 A file has the same settings and the bounds against clients that ask for too much; examples/serve.toml shows all of \
 them. SIGHUP, or blkmq ctl reload, reads it again: weights, limits, schedulers with their attributes, and the log level \
-change at once, and the log says what needs a restart.";
+change at once, exports come and go, and the log says what needs a restart.";
 
 /// The work that the command line asks for.
 pub enum Asked {

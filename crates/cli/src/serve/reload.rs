@@ -38,6 +38,9 @@ enum Change {
         name: String,
         settings: ExportSettings,
     },
+    Add(Export),
+    /// The end of the export of this name.
+    Remove(String),
     /// It stays as it is until the server is started again.
     Restart(String),
 }
@@ -59,11 +62,11 @@ impl Reloader {
         let mut current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
         let default = |at: usize| self.server.disks()[at].device().default_scheduler();
         let changes = changes(&current, &new, &default);
-        adopt(&mut current, &new);
-        Ok(changes.into_iter().map(|change| self.carry_out(change)).collect())
+        adopt(&mut current, &new, &changes);
+        Ok(changes.into_iter().map(|change| self.carry_out(change, &mut current)).collect())
     }
 
-    fn carry_out(&self, change: Change) -> String {
+    fn carry_out(&self, change: Change, current: &mut Wanted) -> String {
         let asked = |what: String, request| match self.server.ask(request) {
             Answer::Refused(why) => format!("{what}: not changed: {why}"),
             _ => what,
@@ -77,6 +80,19 @@ impl Reloader {
             Change::Attribute { device, path, value } => {
                 let what = format!("device {device}: {path}={value}");
                 asked(what, Request::Set { device, path, value })
+            }
+            Change::Add(export) => match self.server.add_export(&export) {
+                Ok(()) => format!("export '{}': added", export.name),
+                Err(why) => {
+                    // The next reload tries again.
+                    current.exports.retain(|it| it.name != export.name);
+                    format!("export '{}': not added: {why}", export.name)
+                }
+            },
+            Change::Remove(name) => {
+                let was_there = self.server.remove_export(&name);
+                debug_assert!(was_there, "only a reload removes exports");
+                format!("export '{name}': removed")
             }
             Change::Export { name, settings } => {
                 let weight = settings.weight.map(|weight| format!(" weight={weight}"));
@@ -113,16 +129,24 @@ fn changes(old: &Wanted, new: &Wanted, default: &dyn Fn(usize) -> &'static str) 
             all.push(restart(format!("device '{}'", new.name)));
         }
     }
-    for new in &new.exports {
-        match old.exports.iter().find(|old| old.name == new.name) {
-            Some(old) => export(old, new, &mut all),
-            None => all.push(restart(format!("the new export '{}'", new.name))),
-        }
-    }
+    // Those that go make room for those that come.
     let gone = |old: &&Export| !new.exports.iter().any(|new| new.name == old.name);
     let gone = old.exports.iter().filter(gone);
-    all.extend(gone.map(|old| restart(format!("the end of export '{}'", old.name))));
+    all.extend(gone.map(|old| Change::Remove(old.name.clone())));
+    for export in &new.exports {
+        match old.exports.iter().find(|old| old.name == export.name) {
+            Some(old) => settings(old, export, &mut all),
+            None if same_disk(old, new, export.disk) => all.push(Change::Add(export.clone())),
+            None => all.push(restart(format!("the new export '{}'", export.name))),
+        }
+    }
     all
+}
+
+/// Is the device at this place the one that the server has there?
+fn same_disk(old: &Wanted, new: &Wanted, at: usize) -> bool {
+    let device = |wanted: &Wanted| wanted.disks.get(at).map(|disk| disk.device.clone());
+    device(old).is_some() && device(old) == device(new)
 }
 
 fn plain(name: &str) -> SchedulerChoice {
@@ -146,7 +170,7 @@ fn scheduler(device: usize, old: &SchedulerChoice, new: &SchedulerChoice, all: &
     }
 }
 
-fn export(old: &Export, new: &Export, all: &mut Vec<Change>) {
+fn settings(old: &Export, new: &Export, all: &mut Vec<Change>) {
     let settings = ExportSettings {
         weight: (old.weight != new.weight).then_some(new.weight),
         max: (old.max != new.max).then(|| new.max.to_string()),
@@ -162,11 +186,18 @@ fn export(old: &Export, new: &Export, all: &mut Vec<Change>) {
 }
 
 /// Takes over from `new` what is changed while the server runs.
-fn adopt(current: &mut Wanted, new: &Wanted) {
+fn adopt(current: &mut Wanted, new: &Wanted, changes: &[Change]) {
     current.log = new.log;
     for (disk, new) in current.disks.iter_mut().zip(&new.disks) {
         if (&disk.name, &disk.device) == (&new.name, &new.device) {
             disk.scheduler.clone_from(&new.scheduler);
+        }
+    }
+    for change in changes {
+        match change {
+            Change::Add(export) => current.exports.push(export.clone()),
+            Change::Remove(name) => current.exports.retain(|export| export.name != *name),
+            _ => {}
         }
     }
     for export in &mut current.exports {
@@ -215,14 +246,14 @@ mod tests {
         let back = attribute("iosched/fifo_batch", "16");
         assert_eq!(between(&new, &new.replace(":fifo_batch=7", "")), [back]);
         let mut current = parsed(OLD);
-        adopt(&mut current, &parsed(&new));
+        adopt(&mut current, &parsed(&new), &between(OLD, &new));
         assert_eq!(changes(&current, &parsed(&new), &|_| "none"), [], "it is in force");
     }
 
     #[test]
     fn the_rest_is_named_again_and_again() {
         let new = OLD.replace("log", "workers = 99\nlisten = 'tcp:127.0.0.1:1'\ncontrol = ''\nlog")
-            + "read-only = true\n[[export]]\nname = 'y'\n";
+            + "read-only = true\n";
         let lines = |old: &Wanted| {
             let all = changes(old, &parsed(&new), &|_| "none");
             Vec::from_iter(all.into_iter().map(|change| match change {
@@ -233,10 +264,22 @@ mod tests {
         let mut current = parsed(OLD);
         let first = lines(&current);
         let last = "export 'x' (device, offset, size, read-only, class, cache, description)";
-        assert_eq!(first, ["listen", "workers", "control", last, "the new export 'y'"]);
-        adopt(&mut current, &parsed(&new));
+        assert_eq!(first, ["listen", "workers", "control", last]);
+        adopt(&mut current, &parsed(&new), &[]);
         assert_eq!(lines(&current), first);
-        let gone = between(&new, &OLD.replace("'x'", "'y'"));
-        assert!(gone.contains(&Change::Restart("the end of export 'x'".into())), "{gone:?}");
+    }
+
+    #[test]
+    fn exports_come_and_go() {
+        let new = OLD.replace("'x'", "'y'");
+        let added = parsed(&new).exports.remove(0);
+        let expected = [Change::Remove("x".into()), Change::Add(added)];
+        assert_eq!(between(OLD, &new), expected);
+        let mut current = parsed(OLD);
+        adopt(&mut current, &parsed(&new), &expected);
+        assert_eq!(changes(&current, &parsed(&new), &|_| "none"), [], "it is in force");
+        let elsewhere = new.replace("'null'", "'disk'");
+        let changes = between(OLD, &elsewhere);
+        assert!(changes.contains(&Change::Restart("the new export 'y'".into())), "{changes:?}");
     }
 }

@@ -67,7 +67,7 @@ fn list(shared: &Shared) -> Answer {
     };
     Answer::List {
         devices: shared.disks.iter().map(device).collect(),
-        exports: shared.exports.all().map(export).collect(),
+        exports: shared.exports.now().all().map(export).collect(),
     }
 }
 
@@ -92,8 +92,9 @@ fn get(shared: &Shared, device: usize, path: Option<&str>) -> Result<Answer, Str
 }
 
 fn change(shared: &Shared, name: &str, settings: &ExportSettings) -> Result<Answer, String> {
-    let export = shared.exports.get(name).ok_or_else(|| {
-        let names: Vec<&str> = shared.exports.names().collect();
+    let exports = shared.exports.now();
+    let export = exports.get(name).ok_or_else(|| {
+        let names: Vec<&str> = exports.names().collect();
         format!("there is no export '{name}'; accepted: {}", names.join(", "))
     })?;
     let plan = shared.disks[export.disk].service().queue().plan();
@@ -125,7 +126,7 @@ fn stat(shared: &Shared) -> Result<Answer, String> {
         let all = service.queue().group_io(GroupId::ROOT).unwrap_or_default();
         stat.devices.push((disk.name().to_owned(), figures(&all)));
     }
-    for export in shared.exports.all() {
+    for export in shared.exports.now().all() {
         let queue = shared.disks[export.disk].service().queue();
         let io = queue.group_io(export.group.id()).unwrap_or_default();
         stat.exports.push((export.info.name.clone(), figures(&io)));

@@ -119,8 +119,8 @@ impl Worker {
 
     /// A place at the export called `name`, unless it has too many connections.
     fn seat(&self, name: &str) -> Option<Seat> {
-        let export = self.shared.exports.get(name)?;
-        let seat = Seat::take(export, self.shared.bounds.connections_per_export);
+        let exports = self.shared.exports.now();
+        let seat = Seat::take(exports.get(name)?, self.shared.bounds.connections_per_export);
         if seat.is_none() {
             tracing::warn!(export = name, "a connection too many is closed");
         }
@@ -130,7 +130,7 @@ impl Worker {
     fn shake_hands(&mut self, connection: &mut Connection, bytes: &[u8]) -> usize {
         let Phase::Handshake { handshake, .. } = &mut connection.phase else { return 0 };
         let mut answers = Vec::new();
-        let progress = handshake.feed(bytes, &self.shared.exports, &mut answers);
+        let progress = handshake.feed(bytes, &*self.shared.exports.now(), &mut answers);
         connection.output.bytes(answers);
         match progress.next {
             Next::NeedMore => {}

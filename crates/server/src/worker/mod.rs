@@ -23,7 +23,7 @@ mod status;
 
 use crate::bounds::Bounds;
 use crate::disk::Disk;
-use crate::export::Table;
+use crate::export::Catalog;
 use crate::flight::{Flights, Key};
 use crate::guest::Guest;
 use crate::inbox::{Inbox, Message};
@@ -59,7 +59,7 @@ const GRACE: Nanos = Nanos::from_millis(100);
 #[derive(Debug)]
 pub(crate) struct Shared {
     pub(crate) disks: Vec<Disk>,
-    pub(crate) exports: Table,
+    pub(crate) exports: Catalog,
     pub(crate) bounds: Bounds,
     pub(crate) handshake: Config,
     pub(crate) tls: Option<Tls>,

@@ -98,9 +98,11 @@ impl Worker {
     fn take(&mut self, connection: &mut Connection, key: Key, request: Request, payload: usize) {
         let Phase::Transmission(transmission) = &mut connection.phase else { return };
         let to = request.reply_to();
-        let checked = match self.draining {
-            Some(_) if request.command != Ok(Command::Disconnect) => Err(ErrorCode::Shutdown),
-            _ => transmission.terms.check(&request),
+        let is_over = self.draining.is_some() || transmission.export.is_withdrawn();
+        let checked = if is_over && request.command != Ok(Command::Disconnect) {
+            Err(ErrorCode::Shutdown)
+        } else {
+            transmission.terms.check(&request)
         };
         connection.writes_much = payload >= LARGE;
         let start = transmission.export.start;
