@@ -8,6 +8,7 @@ use crate::flight::{Flight, Key, StepOp, Steps, Work};
 use blkmq::{AlignedBuf, Bytes, Io, Owner, Refusal};
 use blkmq_nbd::server::Parsed;
 use blkmq_nbd::{Checked, Command, ErrorCode, ReplyTo, Request};
+use std::ops::Range;
 
 /// A write of zeroes where the disk has no such operation: bytes of a step.
 const FILL: u64 = 1 << 20;
@@ -143,21 +144,14 @@ impl Worker {
                 self.step(connection, key, to, steps);
             }
             Ok(Checked::WriteZeroes { span, fua, no_hole, fast }) => {
-                let fua = fua || through;
-                let next = start + span.offset;
-                let end = next + span.length;
                 // The disk's own operation may leave holes.
                 let zeroes = if no_hole { 0 } else { transmission.export.zeroes };
                 if fast && zeroes == 0 {
                     let error = transmission.replies.error(to, ErrorCode::NotSupported);
                     return connection.output.header(error);
                 }
-                let steps = if zeroes > 0 {
-                    Steps { op: StepOp::WriteZeroes, next, end, step: zeroes, fua }
-                } else {
-                    Steps { op: StepOp::Fill, next, end, step: FILL, fua }
-                };
-                self.step(connection, key, to, steps);
+                let range = start + span.offset..start + span.offset + span.length;
+                self.step(connection, key, to, zeroing(range, zeroes, fua || through));
             }
             Ok(Checked::BlockStatus { span, count }) => {
                 let disk = &self.shared.disks[transmission.export.disk];
@@ -234,6 +228,12 @@ impl Worker {
             self.ended.push(super::Ended { place, result, payload: refused.into_io().payload });
         }
     }
+}
+
+/// The steps that write zeroes: the disk's own operation, `zeroes` bytes at a time, or buffers if it has none.
+fn zeroing(range: Range<u64>, zeroes: u64, fua: bool) -> Steps {
+    let (op, step) = if zeroes > 0 { (StepOp::WriteZeroes, zeroes) } else { (StepOp::Fill, FILL) };
+    Steps { op, next: range.start, end: range.end, step, fua }
 }
 
 /// The I/O of the next step, which is taken off `steps`.
