@@ -14,8 +14,6 @@ use rustix::event::epoll::EventFlags;
 /// A connection, from its first byte to its last.
 pub(crate) struct Connection {
     pub(crate) stream: Stream,
-    /// Its place among the connections of the server.
-    _guest: Guest,
     pub(crate) phase: Phase,
     /// Bytes that have arrived and are not parsed.
     pub(crate) rest: Vec<u8>,
@@ -43,6 +41,8 @@ pub(crate) struct Connection {
     pub(crate) is_listed: bool,
     /// Its last request was a large write.
     pub(crate) writes_much: bool,
+    /// Its place among the connections of the server. Given back last: a connection that is not counted has nothing left.
+    _guest: Guest,
 }
 
 /// The place of a connection in the protocol.
@@ -90,7 +90,6 @@ impl Connection {
     pub(crate) fn new(stream: Stream, guest: Guest, handshake: Handshake, now: Instant) -> Self {
         Self {
             stream,
-            _guest: guest,
             phase: Phase::Handshake { handshake: Box::new(handshake), began: now },
             rest: Vec::new(),
             output: Output::default(),
@@ -106,6 +105,7 @@ impl Connection {
             counted: 0,
             is_listed: false,
             writes_much: false,
+            _guest: guest,
         }
     }
 
