@@ -21,6 +21,9 @@ struct Device {
     load: &'static str,
     /// Megabytes of each client's export.
     size: u32,
+    /// The scheduler that `docs/serve.md` recommends for clients that share by weight: bfq, without the raising of
+    /// clients that seem interactive, as new ones do for some seconds.
+    sharing: &'static str,
     /// The scheduler that `docs/serve.md` recommends for a client with one read at a time beside others that flood it.
     recommended: &'static str,
 }
@@ -31,6 +34,7 @@ const DEVICES: [Device; 2] = [
         line: "disk",
         load: "--rw=randread --bs=4k --iodepth=32",
         size: 65536,
+        sharing: "bfq:low_latency=0",
         recommended: "bfq:strict_guarantees=1,low_latency=0,max_budget=64,timeout_sync=25",
     },
     Device {
@@ -38,6 +42,7 @@ const DEVICES: [Device; 2] = [
         line: "flash,preset=sata,link_mbps=150",
         load: "--rw=randread --bs=128k --iodepth=32",
         size: 256,
+        sharing: "bfq:low_latency=0,max_budget=2048",
         recommended: "bfq",
     },
 ];
@@ -47,8 +52,6 @@ const WEIGHTS: [u32; 3] = [100, 200, 400];
 const RAMP: f64 = 2.0;
 /// Schedulers beside the recommended one with which the client with one read at a time is measured.
 const SCHEDULERS: [&str; 4] = ["none", "mq-deadline", "kyber:adaptive=2", "bfq:low_latency=0"];
-/// The scheduler of shares: bfq without the raising of clients that seem interactive, as new ones do for some seconds.
-const SHARING: &str = "bfq:low_latency=0";
 const WRITER: &str = "--rw=randwrite --bs=64k --iodepth=32";
 const READER: &str = "--rw=randread --bs=4k --iodepth=1";
 
@@ -108,7 +111,7 @@ fn client(server: &Server, at: usize, options: &str, seconds: u32) -> Result<Fio
 /// A table of the shares of the bytes, in percent, beside those of the weights, and the rates. They are the server's own
 /// counts, over a time in which all clients are busy: the last I/Os of fio come after its time.
 fn shares(device: &Device, seconds: u32) -> Result<(String, Vec<f64>)> {
-    let server = serve(device, SHARING)?;
+    let server = serve(device, device.sharing)?;
     let load = format!("{} --size={}m", device.load, device.size);
     let clients: Result<Vec<Fio>> = (0..3).map(|at| client(&server, at, &load, 3600)).collect();
     let clients = clients?;
@@ -121,9 +124,9 @@ fn shares(device: &Device, seconds: u32) -> Result<(String, Vec<f64>)> {
     let rates: Option<Vec<f64>> = (0..3).map(|at| rates["rows"][at]["kib"][0].as_f64()).collect();
     let rates = rates.ok_or("no rates of the exports")?;
     let mut text = format!(
-        "{}, {SHARING}: three clients, {}\n\n| weight | MiB/s | share | wanted | off by, points |\n\
+        "{}, {}: three clients, {}\n\n| weight | MiB/s | share | wanted | off by, points |\n\
          | --- | --- | --- | --- | --- |\n",
-        device.name, device.load
+        device.name, device.sharing, device.load
     );
     let all: f64 = rates.iter().sum();
     for (weight, rate) in WEIGHTS.into_iter().zip(&rates) {

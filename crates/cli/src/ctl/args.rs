@@ -64,8 +64,13 @@ pub fn definition() -> Command {
                 .long("socket")
                 .value_name("PATH")
                 .value_parser(value_parser!(PathBuf))
+                .global(true)
                 .help("the server's socket for control (default: that of blkmq serve without --listen)"),
-            Arg::new("json").long("json").action(ArgAction::SetTrue).help("answers for scripts"),
+            Arg::new("json")
+                .long("json")
+                .action(ArgAction::SetTrue)
+                .global(true)
+                .help("answers for scripts"),
         ])
         .subcommand_required(true)
         .subcommands([
@@ -169,11 +174,16 @@ mod tests {
     }
 
     #[test]
-    fn a_socket_can_be_named() {
-        let words = ["ctl", "--socket=x", "--json", "stat", "--count=3", "--interval=2"];
-        let wanted = Wanted::of(&definition().try_get_matches_from(words).expect("right"));
-        assert!(wanted.json && wanted.socket.as_os_str() == "x");
-        let two = Duration::from_secs(2);
-        assert!(matches!(wanted.asked, Asked::Stat { every, count: 3 } if every == two));
+    fn a_socket_can_be_named_before_the_command_and_behind_it() {
+        for line in [
+            "ctl --socket=x --json stat --count=3 --interval=2",
+            "ctl stat --count=3 --interval=2 --json --socket=x",
+        ] {
+            let found = definition().try_get_matches_from(line.split(' '));
+            let wanted = Wanted::of(&found.expect(line));
+            assert!(wanted.json && wanted.socket.as_os_str() == "x", "{line}");
+            let two = Duration::from_secs(2);
+            assert!(matches!(wanted.asked, Asked::Stat { every, count: 3 } if every == two));
+        }
     }
 }

@@ -4,11 +4,16 @@
 //! Holds the volatile cache and the writes in flight alike: a read sees the newest bytes of a sector, from either.
 //! `store.rs` decides when pages leave.
 
-use super::image::{Extent, Image, Page, Part, WHOLE, ZEROES, bytes_of, sectors_of};
+use super::image::Image;
+use super::page::{Extent, Page, Part, WHOLE, ZEROES, bytes_of, sectors_of};
 use std::collections::BTreeMap;
+use std::ops::Range;
 
 /// Not owed: only writes that have not completed dirtied the sector.
 const NOT_OWED: u64 = u64::MAX;
+
+/// Pages of memory that are kept for the next writes.
+const SPARES: usize = 256;
 
 /// Dirty sectors of one page.
 #[derive(Debug)]
@@ -22,6 +27,10 @@ struct Dirty {
 }
 
 impl Dirty {
+    fn new() -> Self {
+        Self { data: None, mask: 0, owed: [NOT_OWED; 8] }
+    }
+
     /// The sectors among `mask` that are owed since before `number`.
     fn owed_before(&self, number: u64, mask: u8) -> u8 {
         sectors_of(self.mask & mask)
@@ -34,6 +43,8 @@ impl Dirty {
 #[derive(Debug, Default)]
 pub(super) struct Cache {
     pages: BTreeMap<u64, Dirty>,
+    /// Memory of pages that have left, at most [`SPARES`]: writes that are in flight one moment need no allocation.
+    spares: Vec<Box<Page>>,
     /// The page where write-back for want of room continues.
     cursor: u64,
 }
@@ -52,7 +63,7 @@ impl Cache {
     }
 
     /// The numbers of the dirty pages within `range`.
-    pub(super) fn numbers(&self, range: std::ops::Range<u64>) -> Vec<u64> {
+    pub(super) fn numbers(&self, range: Range<u64>) -> Vec<u64> {
         self.pages.range(range).map(|(n, _)| *n).collect()
     }
 
@@ -67,13 +78,34 @@ impl Cache {
     }
 
     fn entry(&mut self, n: u64) -> &mut Dirty {
-        let clean = || Dirty { data: None, mask: 0, owed: [NOT_OWED; 8] };
-        self.pages.entry(n).or_insert_with(clean)
+        self.pages.entry(n).or_insert_with(Dirty::new)
+    }
+
+    /// Removes page `n`.
+    fn remove(&mut self, n: u64) {
+        let left = self.pages.remove(&n).and_then(|dirty| dirty.data);
+        if let Some(page) = left.filter(|_| self.spares.len() < SPARES) {
+            self.spares.push(page);
+        }
+    }
+
+    /// The number of the first dirty page within `range`.
+    pub(super) fn first(&self, range: Range<u64>) -> Option<u64> {
+        self.pages.range(range).next().map(|(n, _)| *n)
     }
 
     /// The place for the bytes of `part`. The caller calls [`mark`](Self::mark) next.
     pub(super) fn slot(&mut self, part: &Part) -> &mut [u8] {
-        let data = self.entry(part.page).data.get_or_insert_with(|| Box::new(ZEROES));
+        let dirty = self.pages.entry(part.page).or_insert_with(Dirty::new);
+        let data = dirty.data.get_or_insert_with(|| match self.spares.pop() {
+            // Dirty sectors without data are zero; the bytes of others do not count.
+            Some(mut page) if dirty.mask != 0 => {
+                *page = ZEROES;
+                page
+            }
+            Some(page) => page,
+            None => Box::new(ZEROES),
+        });
         &mut data[part.start..][..part.len]
     }
 
@@ -109,18 +141,15 @@ impl Cache {
         dirty.mask &= !mask;
         sectors_of(mask).for_each(|sector| dirty.owed[sector] = NOT_OWED);
         if dirty.mask == 0 {
-            self.pages.remove(&n);
+            self.remove(n);
         }
     }
 
     /// Writes the sectors of page `n` that are in `mask` back to `image`, if they are dirty.
     pub(super) fn write_back(&mut self, n: u64, mask: u8, image: &mut Image) {
         let mask = mask & self.mask(n);
-        if mask == WHOLE {
-            let page = self.pages.remove(&n).and_then(|dirty| dirty.data);
-            return image.replace(n, page);
-        }
         match self.pages.get(&n).map(|dirty| &dirty.data) {
+            Some(Some(data)) if mask == WHOLE => *image.page_mut(n) = **data,
             Some(Some(data)) if mask != 0 => {
                 let page = image.page_mut(n);
                 for sector in sectors_of(mask) {

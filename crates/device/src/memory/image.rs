@@ -1,32 +1,21 @@
-//! [`Image`]: the sparse contents of a device in pages; and the arithmetic of sector ranges on pages.
+//! [`Image`]: the sparse contents of a device.
 
-use blkmq_core::SECTOR_SIZE;
+use super::chunk::{self, Chunk};
+use super::page::{PAGE, Page, WHOLE, ZEROES};
 use std::collections::BTreeMap;
 use std::fmt;
-
-/// Bytes in a page, as in Linux. A logical block never crosses a page boundary.
-pub const PAGE: usize = 4096;
-/// Sectors in a page.
-pub(super) const PAGE_SECTORS: u64 = PAGE as u64 / SECTOR_SIZE as u64;
-/// Every sector of a page, as a mask.
-pub(super) const WHOLE: u8 = u8::MAX;
-const _: () = assert!(PAGE_SECTORS == u8::BITS as u64, "a bit per sector");
-
-/// The contents of one page.
-pub(super) type Page = [u8; PAGE];
-
-/// The contents of a page that is not stored.
-pub(super) const ZEROES: Page = [0; PAGE];
+use std::ops::Range;
 
 /// Sparse contents of a device: pages that are not stored read as zero.
 #[derive(Clone, PartialEq, Eq, Default)]
 pub struct Image {
-    pages: BTreeMap<u64, Box<Page>>,
+    /// Chunks with at least one stored page, by number.
+    chunks: BTreeMap<u64, Chunk>,
 }
 
 impl fmt::Debug for Image {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Image").field("pages", &self.pages.len()).finish()
+        f.debug_struct("Image").field("pages", &self.len()).finish()
     }
 }
 
@@ -43,124 +32,62 @@ impl Image {
         }
     }
 
-    /// Bytes of memory that the stored pages take.
+    /// Bytes of the stored pages. Their memory comes in chunks of 64 pages, and goes when none of the 64 is stored.
+    /// O(chunks).
     #[must_use]
     pub fn bytes(&self) -> u64 {
-        self.pages.len() as u64 * PAGE as u64
+        self.len() * PAGE as u64
+    }
+
+    /// Number of stored pages.
+    fn len(&self) -> u64 {
+        self.chunks.values().map(Chunk::len).sum()
     }
 
     /// The contents of page `n`; zeroes if it is not stored.
     pub(super) fn page(&self, n: u64) -> &Page {
-        self.pages.get(&n).map_or(&ZEROES, |page| page)
+        let (chunk, at) = place(n);
+        self.chunks.get(&chunk).map_or(&ZEROES, |chunk| chunk.page(at))
     }
 
     /// Page `n`, added if it is not stored.
     pub(super) fn page_mut(&mut self, n: u64) -> &mut Page {
-        self.pages.entry(n).or_insert_with(|| Box::new(ZEROES))
-    }
-
-    /// Replaces page `n`; `None` for zeroes.
-    pub(super) fn replace(&mut self, n: u64, page: Option<Box<Page>>) {
-        match page {
-            Some(page) => self.pages.insert(n, page),
-            None => self.pages.remove(&n),
-        };
+        let (chunk, at) = place(n);
+        self.chunks.entry(chunk).or_insert_with(Chunk::new).page_mut(at)
     }
 
     /// Zeroes the sectors of page `n` that are in `mask`.
     pub(super) fn zero(&mut self, n: u64, mask: u8) {
-        if mask == WHOLE {
-            self.pages.remove(&n);
-        } else if let Some(page) = self.pages.get_mut(&n) {
-            sectors_of(mask).for_each(|sector| page[bytes_of(sector)].fill(0));
+        let (number, at) = place(n);
+        let Some(chunk) = self.chunks.get_mut(&number) else { return };
+        if mask != WHOLE {
+            return chunk.zero(at, mask);
+        }
+        chunk.remove(at);
+        if chunk.is_empty() {
+            self.chunks.remove(&number);
         }
     }
 
     /// The numbers of the stored pages within `range`.
-    pub(super) fn numbers(&self, range: std::ops::Range<u64>) -> impl Iterator<Item = u64> + '_ {
-        self.pages.range(range).map(|(n, _)| *n)
+    pub(super) fn numbers(&self, range: Range<u64>) -> impl Iterator<Item = u64> + '_ {
+        let chunks = range.start / chunk::PAGES..range.end.div_ceil(chunk::PAGES);
+        let pages = |(n, chunk): (&u64, &Chunk)| {
+            let first = n * chunk::PAGES;
+            chunk.stored().map(move |at| first + at as u64)
+        };
+        self.chunks.range(chunks).flat_map(pages).filter(move |n| range.contains(n))
     }
 }
 
-/// A range of sectors.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Extent {
-    pub(super) sector: u64,
-    pub(super) sectors: u32,
-}
-
-/// The part of an extent that lies on one page.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Part {
-    /// The number of the page.
-    pub(super) page: u64,
-    /// Its first byte on the page.
-    pub(super) start: usize,
-    /// Its length in bytes.
-    pub(super) len: usize,
-    /// Its first byte in the extent.
-    pub(super) at: usize,
-}
-
-impl Extent {
-    /// The parts of the extent, page by page.
-    pub(super) fn parts(self) -> impl Iterator<Item = Part> {
-        let (mut sector, end) = (self.sector, self.sector + u64::from(self.sectors));
-        std::iter::from_fn(move || {
-            let page = sector / PAGE_SECTORS;
-            let until = ((page + 1) * PAGE_SECTORS).min(end);
-            let bytes = |sectors: u64| (sectors * u64::from(SECTOR_SIZE)) as usize;
-            let part = Part {
-                page,
-                start: bytes(sector % PAGE_SECTORS),
-                len: bytes(until.checked_sub(sector).filter(|left| *left > 0)?),
-                at: bytes(sector - self.sector),
-            };
-            sector = until;
-            Some(part)
-        })
-    }
-
-    /// The numbers of the pages that the extent touches.
-    pub(super) fn pages(self) -> std::ops::Range<u64> {
-        let end = self.sector + u64::from(self.sectors);
-        self.sector / PAGE_SECTORS..end.div_ceil(PAGE_SECTORS)
-    }
-
-    /// The sectors of page `n` that the extent covers, as a mask.
-    pub(super) fn mask(self, n: u64) -> u8 {
-        let first = n * PAGE_SECTORS;
-        let from = self.sector.saturating_sub(first).min(PAGE_SECTORS);
-        let to = (self.sector + u64::from(self.sectors)).saturating_sub(first).min(PAGE_SECTORS);
-        (((1_u16 << to) - 1) & !((1_u16 << from) - 1)) as u8
-    }
-}
-
-/// The sectors in a mask.
-pub(super) fn sectors_of(mask: u8) -> impl Iterator<Item = usize> {
-    (0..PAGE_SECTORS as usize).filter(move |sector| mask & 1 << sector != 0)
-}
-
-/// The byte range of a sector on its page.
-pub(super) fn bytes_of(sector: usize) -> std::ops::Range<usize> {
-    let size = SECTOR_SIZE as usize;
-    sector * size..(sector + 1) * size
+/// The number of the chunk that page `n` is in, and its place there.
+fn place(n: u64) -> (u64, usize) {
+    (n / chunk::PAGES, (n % chunk::PAGES) as usize)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn extents_fall_into_pages() {
-        let extent = Extent { sector: 6, sectors: 12 };
-        let parts: Vec<_> = extent.parts().map(|p| (p.page, p.start, p.len, p.at)).collect();
-        assert_eq!(parts, [(0, 3072, 1024, 0), (1, 0, 4096, 1024), (2, 0, 1024, 5120)]);
-        assert_eq!(extent.pages(), 0..3);
-        let masks: Vec<_> = (0..4).map(|n| extent.mask(n)).collect();
-        assert_eq!(masks, [0b1100_0000, WHOLE, 0b11, 0]);
-        assert_eq!(Extent { sector: 8, sectors: 0 }.parts().count(), 0);
-    }
 
     #[test]
     fn an_image_reads_across_pages_that_are_there_and_not() {

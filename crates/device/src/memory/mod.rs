@@ -1,12 +1,14 @@
 //! The memory device: stores data, with a volatile cache that a crash may lose, and bad blocks.
 //!
 //! Its page (`doc/memory.md`) describes the model, its limits, and the effects of a crash. One store behind one mutex
-//! serves all hardware queues; the device is for checking contents, not for benchmarks.
+//! serves all hardware queues.
 
 mod badblocks;
 mod cache;
+mod chunk;
 mod command;
 mod image;
+mod page;
 mod params;
 mod queue;
 mod read;
@@ -17,7 +19,8 @@ mod tests;
 
 pub use badblocks::BadBlocks;
 pub(crate) use badblocks::FORM as BADBLOCKS_FORM;
-pub use image::{Image, PAGE};
+pub use image::Image;
+pub use page::PAGE;
 pub use params::MemoryParams;
 pub use store::MemoryStore;
 

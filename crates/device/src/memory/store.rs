@@ -5,7 +5,8 @@
 
 use super::badblocks::{self, BadBlocks};
 use super::cache::Cache;
-use super::image::{Extent, Image, PAGE_SECTORS, WHOLE, bytes_of};
+use super::image::Image;
+use super::page::{Extent, PAGE_SECTORS, WHOLE, bytes_of};
 use super::{MemoryParams, PAGE};
 use blkmq_core::{Extent as Stretch, IoResult, PairError, Rng, SECTOR_SIZE};
 use blkmq_engine::WriteCache;
@@ -200,7 +201,7 @@ impl Store {
     fn newest(&self, n: u64, out: &mut [u8; PAGE]) {
         out.copy_from_slice(self.durable.page(n));
         let (dirty, page) = (self.cache.mask(n), self.cache.page(n));
-        for sector in super::image::sectors_of(dirty) {
+        for sector in super::page::sectors_of(dirty) {
             out[bytes_of(sector)].copy_from_slice(&page[bytes_of(sector)]);
         }
     }
@@ -260,8 +261,10 @@ impl Store {
     /// A write of `extent` to the volatile layer has completed. If it promised to be durable, makes it so.
     pub(super) fn complete(&mut self, extent: Extent, durable: bool) {
         if durable {
-            for n in self.cache.numbers(extent.pages()) {
+            let mut left = extent.pages();
+            while let Some(n) = self.cache.first(left.clone()) {
                 self.cache.write_back(n, extent.mask(n), &mut self.durable);
+                left.start = n + 1;
             }
         } else {
             self.number += 1;

@@ -1,4 +1,4 @@
-use super::image::Extent;
+use super::page::Extent;
 use super::store::{Landing, Store};
 use super::tables::PARAMETERS;
 use super::*;
