@@ -24,17 +24,21 @@ pub(crate) const BLKMQ: &str = "target/dist/blkmq";
 /// The example that serves a disk over NBD, likewise.
 pub(crate) const NBD_SERVER: &str = "target/dist/examples/nbd_server";
 
+/// The example that serves memory over NBD without a queue, likewise.
+pub(crate) const RAM_DISK: &str = "target/dist/examples/ram_disk";
+
 /// Options of cargo for models: the checkers are dependencies, and most of the time of a model is theirs and the
 /// engine's; the test profile builds both to compile quickly.
 pub(crate) const FAST_MODELS: &str = "--config profile.test.package.'*'.opt-level=2 \
                                       --config profile.test.package.blkmq-engine.opt-level=2";
 
-/// Builds [`BLKMQ`].
+/// Builds [`BLKMQ`] and [`RAM_DISK`].
 ///
 /// # Errors
 /// If it does not build.
 pub(crate) fn build() -> Result<()> {
-    Cmd::new("cargo build --profile dist -p blkmq-cli").run()
+    Cmd::new("cargo build --profile dist -p blkmq-cli").run()?;
+    Cmd::new("cargo build --profile dist -p blkmq-nbd --example ram_disk").run()
 }
 
 impl Cmd {
@@ -67,6 +71,7 @@ impl Cmd {
             "cargo" => cargo(),
             BLKMQ => target_dir().join("dist/blkmq"),
             NBD_SERVER => target_dir().join("dist/examples/nbd_server"),
+            RAM_DISK => target_dir().join("dist/examples/ram_disk"),
             other => other.into(),
         }
     }

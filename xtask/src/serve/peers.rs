@@ -1,12 +1,13 @@
 //! `serve-peers`: the throughput, the latency and the processor time of `blkmq serve` and of other NBD servers.
 //!
 //! Each serves its memory or a file on tmpfs over a unix socket to the same fio. In every round all servers have each
-//! workload in turn; the table has medians over the rounds. A server that is not installed is skipped by name.
+//! workload in turn; the table has medians over the rounds. A server that is not installed is skipped by name. The last
+//! row is the example of `blkmq-nbd`, which only copies: what fio on the same processors can take.
 
 use super::fio::{self, Figures, median};
 use crate::Result;
 use crate::nbd::{Server, TICK};
-use crate::shell::{BLKMQ, is_installed};
+use crate::shell::{BLKMQ, RAM_DISK, is_installed};
 use std::fs::{self, File};
 use std::path::PathBuf;
 
@@ -58,6 +59,7 @@ const PEERS: &[Peer] = &[
                --nbd-server addr.type=unix,addr.path=SOCKET,max-connections=0 \
                --export type=nbd,id=nbd,node-name=disk,name=,writable=on",
     },
+    Peer { name: "ram_disk, which only copies", requires: None, line: "RAM_DISK SOCKET SIZE" },
 ];
 
 /// What fio does: direction, depth, connections.
@@ -159,6 +161,7 @@ impl Running {
             File::create(&file)?.set_len(u64::from(size) << 20)?;
         }
         let line = line.replace("SIZE", &size.to_string()).replace("BLKMQ", BLKMQ);
+        let line = line.replace("RAM_DISK", RAM_DISK);
         let started = Server::start(&format!("peers-{number}"), &line);
         let running = match started {
             Ok(server) => Self { server, file },
