@@ -280,6 +280,31 @@ fn a_file_is_checked_served_and_read_again() {
 }
 
 #[test]
+fn a_reload_renews_certificates_without_a_file_too() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let at = |name: &str| folder.path().join(name);
+    let renew = || {
+        let made = rcgen::generate_simple_self_signed(["localhost".to_owned()]).expect("random");
+        std::fs::write(at("server-cert.pem"), made.cert.pem()).expect("it can be written");
+        std::fs::write(at("server-key.pem"), made.signing_key.serialize_pem()).expect("likewise");
+    };
+    renew();
+    let (listen, tls) = (
+        format!("--listen=unix:{}", at("data").display()),
+        format!("--tls-certificates={}", folder.path().display()),
+    );
+    let (child, _) = serve(&[&listen, &tls, "--device=null"]);
+    let control = at("data.control");
+    let reloaded = || ctl(&control, &["reload"]).1;
+    assert_eq!(reloaded(), "nothing has changed\n");
+    renew();
+    assert_eq!(reloaded(), "tls-certificates: renewed, for new connections\n");
+    std::fs::remove_file(at("server-key.pem")).expect("it is there");
+    assert!(reloaded().starts_with("tls-certificates: not changed: "));
+    assert_eq!(end(child, "-TERM").0, Some(0));
+}
+
+#[test]
 fn a_file_and_options_exclude_each_other() {
     let mut command = Command::new(env!("CARGO_BIN_EXE_blkmq"));
     let output = command.args(["serve", "x.toml", "--device=null"]).output().expect("it starts");

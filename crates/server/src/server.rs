@@ -87,6 +87,12 @@ impl Handle {
         self.0.exports.remove(name)
     }
 
+    /// The TLS of the server, to [renew](Tls::renew) its certificates; `None` if there is none.
+    #[must_use]
+    pub fn tls(&self) -> Option<&Tls> {
+        self.0.tls.as_ref()
+    }
+
     /// Does what a client of control may ask for. [`Request::Drain`] and [`Request::Reload`] are the program's, and
     /// refused here.
     #[must_use]

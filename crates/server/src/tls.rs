@@ -3,14 +3,16 @@
 //! The files have the names that QEMU and libnbd give them. Sockets are `stream.rs`'s. There are no pre-shared keys:
 //! rustls has none.
 
+use rustls::crypto::CryptoProvider;
 use rustls::pki_types::pem::{self, PemObject};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::server::WebPkiClientVerifier;
+use rustls::server::danger::ClientCertVerifier;
 use rustls::{RootCertStore, ServerConfig, ServerConnection, crypto};
 use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// The certificate of the server, with the certificates in between, and its key.
 const CERTIFICATE: &str = "server-cert.pem";
@@ -21,9 +23,19 @@ const AUTHORITY: &str = "ca-cert.pem";
 /// Bytes that TLS keeps for a socket that is full. Further ones stay where they are counted.
 const BUFFER: usize = 256 << 10;
 
-/// The certificate and key of a server, and the authority that its clients need.
+/// The certificate and key of a server, and the authority that its clients need. Clones are the same: a renewal of one
+/// is a renewal of all.
 #[derive(Clone)]
-pub struct Tls(Arc<ServerConfig>);
+pub struct Tls(Arc<Mutex<Files>>);
+
+/// The files of a directory.
+struct Files {
+    /// What they make for connections.
+    config: Arc<ServerConfig>,
+    /// The certificates of the server, and those that clients' are signed with, if clients need any.
+    certificates: (Vec<CertificateDer<'static>>, Option<Vec<CertificateDer<'static>>>),
+    key: PrivateKeyDer<'static>,
+}
 
 impl fmt::Debug for Tls {
     /// Without the key.
@@ -67,43 +79,77 @@ impl Tls {
     /// # Errors
     /// If a file is missing or of no use.
     pub fn load(folder: &Path) -> Result<Self, TlsError> {
+        Ok(Self(Arc::new(Mutex::new(Files::read(folder)?))))
+    }
+
+    /// Reads the files again, perhaps in another directory. Connections that begin from now on get the new ones; those
+    /// inside TLS already keep what they have. Returns whether anything is different.
+    ///
+    /// # Errors
+    /// As [`load`](Self::load); the former files stay in force.
+    pub fn renew(&self, folder: &Path) -> Result<bool, TlsError> {
+        let new = Files::read(folder)?;
+        let mut files = self.files();
+        let differ = (&files.certificates, &files.key) != (&new.certificates, &new.key);
+        if differ {
+            *files = new;
+        }
+        Ok(differ)
+    }
+
+    fn files(&self) -> MutexGuard<'_, Files> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The TLS of a new connection.
+    pub(crate) fn session(&self) -> io::Result<Session> {
+        let config = Arc::clone(&self.files().config);
+        let mut session = ServerConnection::new(config).map_err(io::Error::other)?;
+        session.set_buffer_limit(Some(BUFFER));
+        Ok(Session { session, has_more: false, sent: 0 })
+    }
+}
+
+impl Files {
+    fn read(folder: &Path) -> Result<Self, TlsError> {
         let [certificate, key, authority] = [CERTIFICATE, KEY, AUTHORITY].map(|it| folder.join(it));
         let chain = certificates(&certificate)?;
         let secret = PrivateKeyDer::from_pem_file(&key);
-        let secret = secret.map_err(|error| TlsError::File(key.clone(), error))?;
-        let provider = Arc::new(crypto::ring::default_provider());
-        let builder = ServerConfig::builder_with_provider(Arc::clone(&provider));
-        let builder = builder.with_safe_default_protocol_versions();
-        let builder = builder.expect("the provider has the ciphers of both versions");
+        let key = secret.map_err(|error| TlsError::File(key, error))?;
         // Any other error than its absence must not let all clients in, and a link that leads nowhere neither.
         let is_absent = matches!(
             authority.symlink_metadata(),
             Err(error) if error.kind() == io::ErrorKind::NotFound
         );
-        let builder = if is_absent {
-            builder.with_no_client_auth()
-        } else {
-            let mut roots = RootCertStore::empty();
-            let unfit = |error: Box<dyn std::error::Error + Send + Sync>| {
-                TlsError::Unfit(authority.clone(), error)
-            };
-            for root in certificates(&authority)? {
-                roots.add(root).map_err(|error| unfit(error.into()))?;
+        let roots = if is_absent { None } else { Some(certificates(&authority)?) };
+        let provider = Arc::new(crypto::ring::default_provider());
+        let builder = ServerConfig::builder_with_provider(Arc::clone(&provider));
+        let builder = builder.with_safe_default_protocol_versions();
+        let builder = builder.expect("the provider has the ciphers of both versions");
+        let builder = match &roots {
+            None => builder.with_no_client_auth(),
+            Some(roots) => {
+                let verifier = verifier(roots, provider);
+                let verifier = verifier.map_err(|error| TlsError::Unfit(authority, error))?;
+                builder.with_client_cert_verifier(verifier)
             }
-            let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider);
-            builder.with_client_cert_verifier(verifier.build().map_err(|e| unfit(e.into()))?)
         };
-        let config = builder.with_single_cert(chain, secret);
+        let config = builder.with_single_cert(chain.clone(), key.clone_key());
         let config = config.map_err(|error| TlsError::Unfit(certificate, error.into()))?;
-        Ok(Self(Arc::new(config)))
+        Ok(Self { config: Arc::new(config), certificates: (chain, roots), key })
     }
+}
 
-    /// The TLS of a new connection.
-    pub(crate) fn session(&self) -> io::Result<Session> {
-        let mut session = ServerConnection::new(Arc::clone(&self.0)).map_err(io::Error::other)?;
-        session.set_buffer_limit(Some(BUFFER));
-        Ok(Session { session, has_more: false, sent: 0 })
+/// Accepts the clients whose certificates one of `roots` has signed.
+fn verifier(
+    roots: &[CertificateDer<'static>],
+    provider: Arc<CryptoProvider>,
+) -> Result<Arc<dyn ClientCertVerifier>, Box<dyn std::error::Error + Send + Sync>> {
+    let mut store = RootCertStore::empty();
+    for root in roots {
+        store.add(root.clone())?;
     }
+    Ok(WebPkiClientVerifier::builder_with_provider(Arc::new(store), provider).build()?)
 }
 
 fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {

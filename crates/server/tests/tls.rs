@@ -52,6 +52,7 @@ impl Authority {
 struct Scene {
     rig: Rig,
     authority: Authority,
+    tls: Tls,
 }
 
 /// A folder as the server reads it. With `needs_clients` the authority is in it, too.
@@ -75,9 +76,9 @@ impl Scene {
     fn on(device: &str, needs_clients: bool, bounds: Bounds) -> Self {
         let authority = Authority::new();
         let tls = Tls::load(folder(&authority, needs_clients).path()).expect("the files fit");
-        let settings = Settings { tls: Some(tls), bounds, ..Settings::default() };
+        let settings = Settings { tls: Some(tls.clone()), bounds, ..Settings::default() };
         let rig = Rig::start(device, &[Export::new("disk", 0)], &settings);
-        Self { rig, authority }
+        Self { rig, authority, tls }
     }
 
     /// The TLS of a client, which has this certificate or none.
@@ -357,6 +358,43 @@ fn requests_that_wait_decrypted_are_not_forgotten() {
         assert_eq!(error, if cookie < 5 { 0 } else { 22 });
         talk.take(if cookie < 5 { 512 } else { 0 });
     }
+}
+
+/// A certificate that ends soon is replaced without a restart: old connections stay, new ones get the new one.
+#[test]
+fn certificates_are_renewed_while_clients_are_served() {
+    let mut scene = scene(false, Bounds::default());
+    let mut old = scene.secure(None);
+    old.option(talk::EXPORT_NAME, b"disk");
+    old.take(10);
+    let authority = Authority::new();
+    let files = folder(&authority, false);
+    assert!(scene.tls.renew(files.path()).expect("the files fit"));
+    assert!(!scene.tls.renew(files.path()).expect("the files fit"), "the same files");
+    let mut deceived = scene.secure(None);
+    let error = deceived.0.write_all(&[0; 16]).expect_err("the old authority did not sign it");
+    assert!(error.to_string().contains("certificate"), "{error}");
+    scene.authority = authority;
+    scene.serves();
+    write_and_read(&mut old);
+    std::fs::write(files.path().join("server-key.pem"), "nothing").expect("it can be written");
+    assert!(scene.tls.renew(files.path()).is_err());
+    scene.serves();
+}
+
+/// Clients need a certificate from the moment when the authority is there.
+#[test]
+fn a_renewal_may_ask_clients_for_certificates() {
+    let scene = scene(false, Bounds::default());
+    let files = folder(&scene.authority, true);
+    assert!(scene.tls.renew(files.path()).expect("the files fit"));
+    let mut bad = scene.secure(None);
+    let _ = bad.0.write_all(&[0; 16]);
+    assert!(bad.0.read_exact(&mut [0]).is_err());
+    let mut good = scene.secure(Some(&scene.authority.sign("client")));
+    good.option(talk::EXPORT_NAME, b"disk");
+    good.take(10);
+    write_and_read(&mut good);
 }
 
 /// A link to an authority that is not there looked like no authority at all, so that clients needed no certificate.

@@ -9,6 +9,7 @@ use crate::plan::SchedulerChoice;
 use blkmq_sched::{Factory, registry};
 use blkmq_server::control::{Answer, ExportSettings, Request};
 use blkmq_server::{Export, Handle};
+use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
 use tracing_subscriber::filter::LevelFilter;
 
@@ -50,20 +51,38 @@ impl Reloader {
         Self { path, server, set_level, current: Mutex::new(wanted) }
     }
 
-    /// Reads the file again, and carries out what has changed. Returns a line for each change.
+    /// Reads the file and the certificates again, and carries out what has changed. Returns a line for each change.
     ///
     /// # Errors
-    /// If there is no file, or it has a fault: a line for each.
+    /// If there is neither a file nor certificates, or the file has a fault: a line for each.
     pub fn reload(&self) -> Result<Vec<String>, String> {
+        let mut current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(path) = &self.path else {
-            return Err("the server was started without a configuration file".to_owned());
+            let Some(folder) = current.tls.clone() else {
+                return Err("the server was started without a configuration file".to_owned());
+            };
+            return Ok(self.renew(&mut current, folder).into_iter().collect());
         };
         let new = config::read(path).map_err(|faults| faults.join("\n"))?;
-        let mut current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
         let default = |at: usize| self.server.disks()[at].device().default_scheduler();
         let changes = changes(&current, &new, &default);
         adopt(&mut current, &new, &changes);
-        Ok(changes.into_iter().map(|change| self.carry_out(change, &mut current)).collect())
+        let lines = changes.into_iter().map(|change| self.carry_out(change, &mut current));
+        let mut lines: Vec<String> = lines.collect();
+        lines.extend(new.tls.and_then(|folder| self.renew(&mut current, folder)));
+        Ok(lines)
+    }
+
+    /// Reads the certificates again, which may have changed without a change of the configuration. Returns a line if
+    /// they have.
+    fn renew(&self, current: &mut Wanted, folder: PathBuf) -> Option<String> {
+        match self.server.tls()?.renew(&folder) {
+            Ok(is_new) => {
+                current.tls = Some(folder);
+                is_new.then(|| "tls-certificates: renewed, for new connections".to_owned())
+            }
+            Err(why) => Some(format!("tls-certificates: not changed: {why}")),
+        }
     }
 
     fn carry_out(&self, change: Change, current: &mut Wanted) -> String {
@@ -115,7 +134,7 @@ fn changes(old: &Wanted, new: &Wanted, default: &dyn Fn(usize) -> &'static str) 
         ("workers", old.workers != new.workers),
         ("control", old.control != new.control),
         ("bounds", old.bounds != new.bounds),
-        ("tls-certificates", old.tls != new.tls),
+        ("TLS on or off", old.tls.is_some() != new.tls.is_some()),
         ("socket-mode, socket-owner, socket-group", old.rights != new.rights),
         ("the number of devices", old.disks.len() != new.disks.len()),
     ];
