@@ -50,6 +50,7 @@ const CHECKS: &[Check] = &[
     Check { name: "serve-killed", requires: Some("fio"), run: serve::killed },
     Check { name: "serve-live", requires: Some("fio"), run: serve::changed },
     Check { name: "serve-peers", requires: Some("fio"), run: serve::peers },
+    Check { name: "serve-attacks", requires: Some("fio"), run: serve::attacks },
     Check { name: "serve-isolation", requires: Some("fio"), run: serve::isolation },
     Check { name: "serve-soak", requires: Some("fio"), run: serve::soak },
     Check { name: "serve-ext4", requires: Some("nbdfuse"), run: serve::ext4 },

@@ -143,6 +143,12 @@ const VERBS: &[Verb] = &[
         run: serve::peers::main,
     },
     Verb {
+        name: "serve-attacks",
+        usage: "[SECONDS]",
+        summary: "the latency of a client beside hostile ones",
+        run: serve::attacks::main,
+    },
+    Verb {
         name: "serve-isolation",
         usage: "[SECONDS]",
         summary: "shares and latencies of real clients on models of devices",

@@ -1,8 +1,11 @@
 //! A client's connection, of any family, with TLS or without, which never blocks.
 
+use crate::guest::Peer;
 use crate::tls::{Session, Tls};
+use nix::sys::socket::getsockopt;
+use nix::sys::socket::sockopt::PeerCredentials;
 use std::io::{self, IoSlice, IoSliceMut, Read, Write};
-use std::net::{IpAddr, TcpStream};
+use std::net::TcpStream;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
 
@@ -52,11 +55,13 @@ impl Stream {
         }
     }
 
-    /// The address of the other side, if it has one.
-    pub(crate) fn peer(&self) -> Option<IpAddr> {
+    /// The other side, if the system knows it.
+    pub(crate) fn peer(&self) -> Option<Peer> {
         match &self.socket {
-            Socket::Unix(_) => None,
-            Socket::Tcp(socket) => socket.peer_addr().ok().map(|at| at.ip()),
+            Socket::Unix(socket) => {
+                Some(Peer::Process(getsockopt(socket, PeerCredentials).ok()?.pid()))
+            }
+            Socket::Tcp(socket) => Some(Peer::Address(socket.peer_addr().ok()?.ip())),
         }
     }
 

@@ -43,6 +43,14 @@ impl Fio {
         Ok(Self { child, cmd, report })
     }
 
+    /// Has it ended?
+    ///
+    /// # Errors
+    /// If the system does not know it.
+    pub(crate) fn is_over(&mut self) -> Result<bool> {
+        Ok(self.child.try_wait()?.is_some())
+    }
+
     /// Waits for its end.
     ///
     /// # Errors

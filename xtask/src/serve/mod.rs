@@ -1,8 +1,10 @@
-//! Measurements of `blkmq serve`, each a verb: beside other servers, of shares, for long, and through crashes.
+//! Measurements of `blkmq serve`, each a verb: beside other servers, of shares, beside hostile clients, for long, and
+//! through crashes.
 //!
-//! The clients are fio's NBD engine and, for crashes, [`wire`]. Checks that pass or fail within seconds are in
+//! The clients are fio's NBD engine and, for crashes and attacks, [`wire`]. Checks that pass or fail within seconds are in
 //! `interop`; some of them are short runs of these.
 
+pub(crate) mod attacks;
 pub(crate) mod crash;
 pub(crate) mod fio;
 pub(crate) mod isolation;

@@ -15,7 +15,7 @@ pub(super) struct Client(UnixStream);
 
 /// The commands that are used.
 #[derive(Clone, Copy)]
-enum Command {
+pub(super) enum Command {
     Read = 0,
     Write = 1,
     Flush = 3,
@@ -25,15 +25,35 @@ impl Client {
     /// # Errors
     /// If no server answers, or it has no default export.
     pub(super) fn connect(socket: &Path) -> io::Result<Self> {
-        let mut client = Self(UnixStream::connect(socket)?);
+        Self::begin(UnixStream::connect(socket)?)
+    }
+
+    /// The client on a new connection.
+    ///
+    /// # Errors
+    /// If the server has no default export, or is gone.
+    pub(super) fn begin(stream: UnixStream) -> io::Result<Self> {
+        let mut client = Self(stream);
         client.take(18)?;
         // Fixed newstyle, no zeroes.
-        client.0.write_all(&3_u32.to_be_bytes())?;
-        client.0.write_all(&OPTION.to_be_bytes())?;
+        client.send(&3_u32.to_be_bytes())?;
         // EXPORT_NAME, and no byte of a name.
-        client.0.write_all(&[0, 0, 0, 1, 0, 0, 0, 0])?;
+        client.send(&option(1, &[]))?;
         client.take(10)?;
         Ok(client)
+    }
+
+    /// The connection, which stays open as long as it is kept.
+    pub(super) fn into_stream(self) -> UnixStream {
+        self.0
+    }
+
+    /// Sends bytes as they are.
+    ///
+    /// # Errors
+    /// If the server is gone, or the socket is full for longer than its timeout.
+    pub(super) fn send(&mut self, bytes: &[u8]) -> io::Result<()> {
+        self.0.write_all(bytes)
     }
 
     /// Sends a write and waits for no reply.
@@ -77,12 +97,8 @@ impl Client {
     }
 
     fn request(&mut self, command: Command, offset: u64, len: usize) -> io::Result<()> {
-        let mut bytes = REQUEST.to_be_bytes().to_vec();
-        bytes.extend((command as u32).to_be_bytes());
-        bytes.extend(0_u64.to_be_bytes());
-        bytes.extend(offset.to_be_bytes());
-        bytes.extend(u32::try_from(len).map_err(io::Error::other)?.to_be_bytes());
-        self.0.write_all(&bytes)
+        let len = u32::try_from(len).map_err(io::Error::other)?;
+        self.send(&request(command, offset, len))
     }
 
     fn take(&mut self, len: usize) -> io::Result<Vec<u8>> {
@@ -90,4 +106,16 @@ impl Client {
         self.0.read_exact(&mut bytes)?;
         Ok(bytes)
     }
+}
+
+/// An option and its data.
+pub(super) fn option(number: u32, data: &[u8]) -> Vec<u8> {
+    let len = data.len() as u32;
+    [&OPTION.to_be_bytes()[..], &number.to_be_bytes(), &len.to_be_bytes(), data].concat()
+}
+
+/// The header of a request.
+pub(super) fn request(command: Command, offset: u64, len: u32) -> Vec<u8> {
+    let (kind, cookie) = ((command as u32).to_be_bytes(), [0; 8]);
+    [&REQUEST.to_be_bytes()[..], &kind, &cookie, &offset.to_be_bytes(), &len.to_be_bytes()].concat()
 }

@@ -42,7 +42,7 @@ pub(crate) struct Connection {
     /// Its last request was a large write.
     pub(crate) writes_much: bool,
     /// Its place among the connections of the server. Given back last: a connection that is not counted has nothing left.
-    _guest: Guest,
+    pub(crate) guest: Guest,
 }
 
 /// The place of a connection in the protocol.
@@ -105,7 +105,7 @@ impl Connection {
             counted: 0,
             is_listed: false,
             writes_much: false,
-            _guest: guest,
+            guest,
         }
     }
 

@@ -25,7 +25,7 @@ use crate::bounds::Bounds;
 use crate::disk::Disk;
 use crate::export::Catalog;
 use crate::flight::{Flights, Key};
-use crate::guest::Guest;
+use crate::guest::{Guest, UnderWay, one_too_many};
 use crate::inbox::{Inbox, Message};
 use crate::input::Input;
 use crate::stream::Stream;
@@ -260,7 +260,7 @@ impl Worker {
     }
 
     fn accept(&mut self, stream: Stream, guest: Guest) {
-        self.close_oldest_handshake();
+        self.close_a_handshake();
         let free = self.connections.iter().position(|place| place.connection.is_none());
         let at = free.unwrap_or_else(|| {
             self.connections.push(Place { generation: 0, connection: None });
@@ -283,18 +283,20 @@ impl Worker {
     }
 
     /// Makes room for another handshake.
-    fn close_oldest_handshake(&mut self) {
-        let began = |place: &Place| match place.connection.as_deref()?.phase {
-            Phase::Handshake { began, .. } => Some(began),
-            Phase::Transmission(_) | Phase::Broken => None,
+    fn close_a_handshake(&mut self) {
+        let under_way = |(at, place): (u32, &Place)| {
+            let connection = place.connection.as_deref()?;
+            match connection.phase {
+                Phase::Handshake { began, .. } => Some((connection.guest.peer(), began, at)),
+                Phase::Transmission(_) | Phase::Broken => None,
+            }
         };
-        let under_way =
-            || (0..).zip(&self.connections).filter_map(|(at, it)| Some((began(it)?, at)));
-        if under_way().count() < self.shared.bounds.handshakes {
+        let all: Vec<UnderWay> = (0..).zip(&self.connections).filter_map(under_way).collect();
+        if all.len() < self.shared.bounds.handshakes {
             return;
         }
-        let Some((_, at)) = under_way().min() else { return };
-        tracing::info!("a handshake too many: the oldest is closed");
+        let Some(at) = one_too_many(all) else { return };
+        tracing::info!("a handshake too many: the oldest of the peer with the most is closed");
         let place: &mut Place = &mut self.connections[at as usize];
         let key = Key { place: at, generation: place.generation };
         if let Some(connection) = &mut place.connection {

@@ -10,7 +10,7 @@ mod tls;
 use super::{Outcome, nbd, parse};
 use crate::Result;
 use crate::nbd::Server;
-use crate::serve::{crash, isolation, peers, soak};
+use crate::serve::{attacks, crash, isolation, peers, soak};
 use crate::shell::Cmd;
 use serde_json::Value;
 use std::fs;
@@ -136,6 +136,11 @@ pub(super) fn peers() -> Result<Outcome> {
 /// Three clients share a device by weight, briefly.
 pub(super) fn isolation() -> Result<Outcome> {
     isolation::test_size().map(|()| Outcome::Passed)
+}
+
+/// A client beside each attack, briefly.
+pub(super) fn attacks() -> Result<Outcome> {
+    attacks::test_size().map(|()| Outcome::Passed)
 }
 
 /// Some rounds of clients that come, go and are killed.

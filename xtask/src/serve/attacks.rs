@@ -1,0 +1,207 @@
+//! `serve-attacks`: the latency of a client while another one is hostile (`docs/spec/nbd.md`, section 6).
+//!
+//! A fio with one read at a time is measured alone, and then beside each attack, which goes on for as long as fio runs.
+//! Hostile clients keep no count of what they get; that the server keeps to its bounds is tested in
+//! `crates/server/tests`. The attacks are one thread, which takes one of the processors as well.
+
+use super::fio::{Figures, Fio};
+use super::wire::{self, Client, Command};
+use crate::Result;
+use crate::nbd::Server;
+use std::collections::VecDeque;
+use std::io::{Read, Write};
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::time::Duration;
+
+const HELP: &str = "usage: cargo xtask serve-attacks [SECONDS]
+
+  SECONDS   each of the 9 measurements runs for so long (5)";
+
+/// The device: its reads take a tenth of a millisecond and more, and writers can fill it.
+const DEVICE: &str = "flash,preset=sata";
+const SCHEDULER: &str = "bfq";
+/// The exports of the victim, and of the hostile clients: the default one.
+const EXPORTS: &str = " --export=victim,size=64m --export=,offset=64m,size=64m --log=error";
+const VICTIM: &str = "--rw=randread --bs=4k --iodepth=1 --size=64m --norandommap --time_based";
+/// A server that reads no more, or sends no more, does not stop an attack.
+const PATIENCE: Duration = Duration::from_millis(20);
+
+/// A hostile client's habit.
+struct Attack {
+    name: &'static str,
+    /// One round of it, a few milliseconds. An error is the server's defence, as a rule, and ends the round.
+    round: fn(&Path, &mut Kept) -> Result<()>,
+}
+
+/// Connections that an attack leaves open, the oldest first.
+type Kept = VecDeque<UnixStream>;
+
+const ATTACKS: [Attack; 8] = [
+    Attack { name: "300 connections without a byte, renewed", round: silent },
+    Attack { name: "130 half handshakes, renewed", round: half_handshakes },
+    Attack { name: "64 options a connection, LIST among them", round: options },
+    Attack { name: "connections that begin and are cut off", round: cut_off },
+    Attack { name: "1,000 invalid requests at a time", round: invalid },
+    Attack { name: "64 reads of 1 MiB whose replies are not taken", round: deaf },
+    Attack { name: "a payload of 64 MiB that is refused", round: refused },
+    Attack { name: "64 KiB writes without a pause", round: writes },
+];
+
+/// `cargo xtask serve-attacks`, see [`HELP`].
+///
+/// # Errors
+/// If the server or fio fails. Figures are printed, and none of them is an error.
+pub(crate) fn main(args: &[String]) -> Result<()> {
+    let seconds = match args {
+        [] => 5,
+        [seconds] if seconds != "--help" => seconds.parse()?,
+        _ => {
+            println!("{HELP}");
+            return Ok(());
+        }
+    };
+    crate::shell::build()?;
+    measure(seconds).map(drop)
+}
+
+/// A second of each attack.
+///
+/// # Errors
+/// As [`main`], and if a read of the victim takes half a second: then it waits for a hostile client and not for a
+/// processor.
+pub(crate) fn test_size() -> Result<()> {
+    let longest = measure(1)?;
+    let bound = 500_000_000;
+    if longest < bound { Ok(()) } else { Err(format!("a read took {longest} ns").into()) }
+}
+
+/// Prints the table; returns the longest latency in nanoseconds.
+fn measure(seconds: u32) -> Result<u64> {
+    let server = Server::blkmq("attacks", DEVICE, SCHEDULER, EXPORTS)?;
+    println!(
+        "{DEVICE}, {SCHEDULER}: {VICTIM}, {seconds} s each\n\n\
+         | beside | p50, us | p99, us | p99 to alone | longest, ms | rounds |\n| --- | --- | --- | --- | --- | --- |"
+    );
+    let (alone, _) = beside(&server, None, seconds)?;
+    let mut longest = 0;
+    for attack in [None].into_iter().chain(ATTACKS.iter().map(Some)) {
+        let (seen, rounds) = match attack {
+            None => (alone, 0),
+            Some(attack) => beside(&server, Some(attack), seconds)?,
+        };
+        longest = longest.max(seen.longest);
+        println!(
+            "| {} | {} | {} | {:.2} | {:.1} | {rounds} |",
+            attack.map_or("nothing", |attack| attack.name),
+            seen.p50 / 1000,
+            seen.p99 / 1000,
+            seen.p99 as f64 / alone.p99.max(1) as f64,
+            seen.longest as f64 / 1e6,
+        );
+    }
+    Ok(longest)
+}
+
+/// The victim beside rounds of `attack`, and how many there were.
+fn beside(server: &Server, attack: Option<&Attack>, seconds: u32) -> Result<(Figures, u64)> {
+    let options = format!("{VICTIM} --runtime={seconds}");
+    let mut victim = Fio::start(&server.uri("victim"), &server.path("victim"), &options)?;
+    let Some(attack) = attack else { return Ok((victim.wait()?, 0)) };
+    let (mut kept, mut rounds) = (Kept::new(), 0);
+    while !victim.is_over()? {
+        // The defence of the server is an error here.
+        let _ = (attack.round)(&server.path("socket"), &mut kept);
+        rounds += 1;
+    }
+    drop(kept);
+    server.connected(0)?;
+    Ok((victim.wait()?, rounds))
+}
+
+/// Keeps a connection, and closes the oldest if there are more than `most`.
+fn keep(kept: &mut Kept, stream: UnixStream, most: usize) {
+    kept.push_back(stream);
+    if kept.len() > most {
+        kept.pop_front();
+    }
+}
+
+fn connect(socket: &Path) -> Result<UnixStream> {
+    let stream = UnixStream::connect(socket)?;
+    stream.set_read_timeout(Some(PATIENCE))?;
+    stream.set_write_timeout(Some(PATIENCE))?;
+    Ok(stream)
+}
+
+/// A connection of the default export.
+fn begin(socket: &Path) -> Result<Client> {
+    Ok(Client::begin(connect(socket)?)?)
+}
+
+fn silent(socket: &Path, kept: &mut Kept) -> Result<()> {
+    keep(kept, connect(socket)?, 300);
+    Ok(())
+}
+
+fn half_handshakes(socket: &Path, kept: &mut Kept) -> Result<()> {
+    let mut stream = connect(socket)?;
+    stream.read_exact(&mut [0; 18])?;
+    stream.write_all(&3_u32.to_be_bytes())?;
+    keep(kept, stream, 130);
+    Ok(())
+}
+
+fn options(socket: &Path, _: &mut Kept) -> Result<()> {
+    let mut stream = connect(socket)?;
+    stream.read_exact(&mut [0; 18])?;
+    let mut bytes = 3_u32.to_be_bytes().to_vec();
+    for number in (0..64_u32).map(|n| if n % 2 == 0 { 3 } else { 1000 + n }) {
+        bytes.extend(wire::option(number, &[]));
+    }
+    stream.write_all(&bytes)?;
+    // Until the server has answered them all and waits, or has closed the connection.
+    while stream.read(&mut [0; 4096])? > 0 {}
+    Ok(())
+}
+
+fn cut_off(socket: &Path, _: &mut Kept) -> Result<()> {
+    let mut client = begin(socket)?;
+    client.send(&wire::request(Command::Read, 0, 1 << 20))?;
+    Ok(())
+}
+
+fn invalid(socket: &Path, kept: &mut Kept) -> Result<()> {
+    let mut client = begin(socket)?;
+    let beyond = wire::request(Command::Read, u64::MAX, u32::MAX);
+    client.send(&beyond.repeat(1000))?;
+    for _ in 0..1000 {
+        let _ = client.end();
+    }
+    keep(kept, client.into_stream(), 8);
+    Ok(())
+}
+
+fn deaf(socket: &Path, kept: &mut Kept) -> Result<()> {
+    let mut client = begin(socket)?;
+    client.send(&wire::request(Command::Read, 0, 1 << 20).repeat(64))?;
+    keep(kept, client.into_stream(), 32);
+    Ok(())
+}
+
+fn refused(socket: &Path, _: &mut Kept) -> Result<()> {
+    let mut client = begin(socket)?;
+    client.send(&wire::request(Command::Write, 0, 64 << 20))?;
+    let part = vec![0; 1 << 20];
+    (0..64).try_for_each(|_| client.send(&part))?;
+    Ok(client.end()?)
+}
+
+fn writes(socket: &Path, _: &mut Kept) -> Result<()> {
+    let mut client = begin(socket)?;
+    let data = vec![7; 64 << 10];
+    for at in 0..64 {
+        client.begin_write(at << 20, &data)?;
+    }
+    (0..64).try_for_each(|_| Ok(client.end()?))
+}
