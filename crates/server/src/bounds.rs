@@ -12,7 +12,7 @@ pub struct Bounds {
     pub connections_per_export: usize,
     /// Connections from one IP address at a time. Sockets in the file system are not counted by it.
     pub connections_per_peer: usize,
-    /// Handshakes under way at a time, of a worker. Beyond, the oldest of the peer with the most is closed; a peer is an
+    /// Handshakes under way at a time, of which each worker has its part. Beyond, the oldest of the peer with the most is closed; a peer is an
     /// address, or a process of this machine.
     pub handshakes: usize,
     /// The longest handshake, TLS included.

@@ -33,10 +33,24 @@ pub(crate) struct Guests(Mutex<Counts>);
 
 #[derive(Debug, Default)]
 struct Counts {
-    total: usize,
-    by_peer: BTreeMap<IpAddr, usize>,
+    total: OfPeer,
+    by_peer: BTreeMap<Option<Peer>, OfPeer>,
     by_worker: Vec<usize>,
 }
+
+/// Connections of a peer, or of all.
+#[derive(Clone, Copy, Debug, Default)]
+struct OfPeer {
+    connections: usize,
+    /// Those of them that have not begun.
+    handshakes: usize,
+}
+
+/// Handshakes beyond the bound that are on the way to workers, which then close others. With more of them the workers
+/// are behind.
+const WAITING: usize = 32;
+/// Handshakes that a peer may have while workers are behind. A peer with more is the reason.
+const FEW: usize = 8;
 
 /// The place of one connection; free again when this is dropped.
 #[derive(Debug)]
@@ -44,6 +58,8 @@ pub(crate) struct Guest {
     guests: Arc<Guests>,
     peer: Option<Peer>,
     worker: usize,
+    /// Its handshake is over.
+    has_begun: bool,
 }
 
 impl Guests {
@@ -57,33 +73,41 @@ impl Guests {
 
     /// How many connections there are.
     pub(crate) fn total(&self) -> usize {
-        self.counts().total
+        self.counts().total.connections
     }
 
-    /// A place for a connection from `peer`, with the worker that has the fewest; `None` if a bound is reached.
+    /// A place for a connection from `peer`, with the worker that has the fewest; `None` if a bound is reached, or if
+    /// the workers are behind with handshakes because of this peer.
     pub(crate) fn admit(self: &Arc<Self>, peer: Option<Peer>, bounds: &Bounds) -> Option<Guest> {
         let mut counts = self.counts();
-        let address = peer.and_then(Peer::address);
-        let of_peer = address.map_or(0, |it| counts.by_peer.get(&it).copied().unwrap_or(0));
-        if counts.total >= bounds.connections || of_peer >= bounds.connections_per_peer {
+        let of_peer = counts.by_peer.get(&peer).copied().unwrap_or_default();
+        let is_far = matches!(peer, Some(Peer::Address(_)));
+        let are_behind = counts.total.handshakes >= bounds.handshakes + WAITING;
+        if counts.total.connections >= bounds.connections
+            || is_far && of_peer.connections >= bounds.connections_per_peer
+            || are_behind && of_peer.handshakes >= FEW
+        {
             return None;
         }
         let worker = (0..counts.by_worker.len()).min_by_key(|at| counts.by_worker[*at])?;
-        counts.total += 1;
         counts.by_worker[worker] += 1;
-        if let Some(address) = address {
-            *counts.by_peer.entry(address).or_default() += 1;
-        }
-        Some(Guest { guests: Arc::clone(self), peer, worker })
+        counts.each(peer, |count| {
+            count.connections += 1;
+            count.handshakes += 1;
+        });
+        Some(Guest { guests: Arc::clone(self), peer, worker, has_begun: false })
     }
 }
 
-impl Peer {
-    fn address(self) -> Option<IpAddr> {
-        match self {
-            Self::Address(address) => Some(address),
-            Self::Process(_) => None,
+impl Counts {
+    /// Changes the counts of `peer` and of all, and forgets a peer that is gone.
+    fn each(&mut self, peer: Option<Peer>, change: impl Fn(&mut OfPeer)) {
+        let of_peer = self.by_peer.entry(peer).or_default();
+        change(of_peer);
+        if of_peer.connections == 0 {
+            self.by_peer.remove(&peer);
         }
+        change(&mut self.total);
     }
 }
 
@@ -91,6 +115,14 @@ impl Guest {
     /// The other side, if the system knows it.
     pub(crate) fn peer(&self) -> Option<Peer> {
         self.peer
+    }
+
+    /// Its handshake is over.
+    pub(crate) fn begin(&mut self) {
+        if !self.has_begun {
+            self.has_begun = true;
+            self.guests.counts().each(self.peer, |count| count.handshakes -= 1);
+        }
     }
 
     /// The number of its worker.
@@ -102,16 +134,11 @@ impl Guest {
 impl Drop for Guest {
     fn drop(&mut self) {
         let mut counts = self.guests.counts();
-        counts.total -= 1;
         counts.by_worker[self.worker] -= 1;
-        if let Some(address) = self.peer.and_then(Peer::address)
-            && let Some(of_peer) = counts.by_peer.get_mut(&address)
-        {
-            *of_peer -= 1;
-            if *of_peer == 0 {
-                counts.by_peer.remove(&address);
-            }
-        }
+        counts.each(self.peer, |count| {
+            count.connections -= 1;
+            count.handshakes -= usize::from(!self.has_begun);
+        });
     }
 }
 
@@ -136,6 +163,25 @@ mod tests {
         drop((second, third));
         assert_eq!(guests.total(), 0);
         assert!(guests.counts().by_peer.is_empty(), "nothing is left of a peer that is gone");
+    }
+
+    /// Regression test: a flood of connections took all places, and others were refused with it.
+    #[test]
+    fn while_workers_are_behind_the_peer_that_floods_them_waits() {
+        let bounds = Bounds { handshakes: 4, ..Bounds::default() };
+        let guests = Arc::new(Guests::new(2));
+        let (flood, other) = (Some(Peer::Process(1)), Some(Peer::Process(2)));
+        let mut flooding: Vec<Guest> =
+            std::iter::from_fn(|| guests.admit(flood, &bounds)).collect();
+        assert_eq!(flooding.len(), 4 + WAITING);
+        let others: Vec<Guest> = std::iter::from_fn(|| guests.admit(other, &bounds)).collect();
+        assert_eq!(others.len(), FEW);
+        flooding.iter_mut().for_each(Guest::begin);
+        flooding.iter_mut().for_each(Guest::begin);
+        assert!(guests.admit(flood, &bounds).is_some(), "its connections have begun");
+        drop((flooding, others));
+        let left = guests.counts();
+        assert_eq!((left.total.connections, left.total.handshakes), (0, 0));
     }
 
     /// Regression test: the oldest of all was closed, so that a client could begin no connection beside another one

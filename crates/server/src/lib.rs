@@ -10,6 +10,7 @@
 #![cfg(target_os = "linux")]
 #![forbid(unsafe_code)]
 
+mod acceptor;
 mod address;
 mod bounds;
 pub mod control;
@@ -21,6 +22,7 @@ mod inbox;
 mod input;
 mod listener;
 mod output;
+mod rarely;
 mod rights;
 mod server;
 mod stream;

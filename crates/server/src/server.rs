@@ -1,5 +1,6 @@
-//! [`Server`]: listening sockets, the thread that accepts, and the workers.
+//! [`Server`]: its start, its parts and its end.
 
+use crate::acceptor::Acceptor;
 use crate::address::Address;
 use crate::bounds::Bounds;
 use crate::control::{self, Answer, Control, Program, Request};
@@ -11,7 +12,6 @@ use crate::listener::Listener;
 use crate::tls::Tls;
 use crate::worker::{Shared, Worker};
 use blkmq_nbd::server::{self as nbd, Config};
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::fmt;
 use std::io;
 use std::path::Path;
@@ -133,6 +133,7 @@ impl Server {
             disks,
             exports,
             bounds: settings.bounds,
+            handshakes: settings.bounds.handshakes.div_ceil(workers.max(1).into()),
             handshake: Config { tls, ..settings.handshake },
             tls: settings.tls.clone(),
         });
@@ -157,13 +158,9 @@ impl Server {
             self.workers.push(Running { inbox, thread });
         }
         let inbox = Arc::new(Inbox::new()?);
-        let acceptor = Acceptor {
-            listeners,
-            inbox: Arc::clone(&inbox),
-            guests: Arc::clone(&self.guests),
-            workers: self.workers.iter().map(|worker| Arc::clone(&worker.inbox)).collect(),
-            bounds: self.shared.bounds,
-        };
+        let workers = self.workers.iter().map(|worker| Arc::clone(&worker.inbox)).collect();
+        let (guests, bounds) = (Arc::clone(&self.guests), self.shared.bounds);
+        let acceptor = Acceptor::new(listeners, Arc::clone(&inbox), guests, workers, bounds);
         let thread = Builder::new().name("accept".to_owned()).spawn(move || acceptor.run())?;
         self.acceptor = Some(Running { inbox, thread });
         Ok(())
@@ -241,56 +238,5 @@ impl Drop for Server {
     fn drop(&mut self) {
         // Failures of a server that is thrown away have no reader.
         let _ = self.end(|| Message::Stop);
-    }
-}
-
-/// After a connection could not be accepted, the next one is tried when this has passed.
-const PAUSE: Timespec = Timespec { tv_sec: 0, tv_nsec: 10_000_000 };
-
-/// The thread that accepts connections, and hands each to the worker with the fewest.
-struct Acceptor {
-    listeners: Vec<Listener>,
-    inbox: Arc<Inbox>,
-    guests: Arc<Guests>,
-    workers: Vec<Arc<Inbox>>,
-    bounds: Bounds,
-}
-
-impl Acceptor {
-    /// Accepts until it is sent any message.
-    fn run(self) -> io::Result<()> {
-        loop {
-            let mut watched = vec![PollFd::new(&*self.inbox, PollFlags::IN)];
-            watched.extend(self.listeners.iter().map(|it| PollFd::new(it, PollFlags::IN)));
-            match poll(&mut watched, None) {
-                Ok(_) | Err(rustix::io::Errno::INTR) => {}
-                Err(error) => return Err(error.into()),
-            }
-            let ready: Vec<bool> = watched.iter().map(|fd| !fd.revents().is_empty()).collect();
-            if ready[0] {
-                return Ok(());
-            }
-            for (listener, _) in self.listeners.iter().zip(&ready[1..]).filter(|(_, is)| **is) {
-                self.accept(listener);
-            }
-        }
-    }
-
-    fn accept(&self, listener: &Listener) {
-        match listener.accept() {
-            Ok(stream) => match self.guests.admit(stream.peer(), &self.bounds) {
-                Some(guest) => {
-                    self.workers[guest.worker()].send(Message::Connection(stream, guest));
-                }
-                None => tracing::warn!("a connection too many is closed"),
-            },
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-            Err(error) => {
-                // Out of descriptors, most likely. The connection stays in the kernel's queue for a while.
-                tracing::error!("a connection cannot be accepted: {error}");
-                let mut bell = [PollFd::new(&*self.inbox, PollFlags::IN)];
-                let _ = poll(&mut bell, Some(&PAUSE));
-            }
-        }
     }
 }

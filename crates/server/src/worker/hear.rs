@@ -137,6 +137,7 @@ impl Worker {
             Next::Go(agreed) => match self.seat(&agreed.export) {
                 Some(export) => {
                     tracing::debug!(export = export.info.name, "a client has begun");
+                    connection.guest.begin();
                     let style = agreed.terms.style;
                     connection.phase = Phase::Transmission(Box::new(Transmission {
                         export,

@@ -28,6 +28,7 @@ use crate::flight::{Flights, Key};
 use crate::guest::{Guest, UnderWay, one_too_many};
 use crate::inbox::{Inbox, Message};
 use crate::input::Input;
+use crate::rarely::Rarely;
 use crate::stream::Stream;
 use crate::tls::Tls;
 use blkmq::{AlignedBuf, BufferPool, Client, Clock, Instant, IoResult, Nanos, Sleep};
@@ -61,6 +62,8 @@ pub(crate) struct Shared {
     pub(crate) disks: Vec<Disk>,
     pub(crate) exports: Catalog,
     pub(crate) bounds: Bounds,
+    /// The handshakes that each worker may have under way.
+    pub(crate) handshakes: usize,
     pub(crate) handshake: Config,
     pub(crate) tls: Option<Tls>,
 }
@@ -101,6 +104,8 @@ pub(crate) struct Worker {
     /// Since when the worker refuses requests, if it does.
     draining: Option<Instant>,
     stopped: bool,
+    /// Lines of the log about handshakes too many.
+    crowds: Rarely,
     spin: Spin,
 }
 
@@ -146,6 +151,7 @@ impl Worker {
             draining: None,
             stopped: false,
             spin: Spin::default(),
+            crowds: Rarely::default(),
         })
     }
 
@@ -292,11 +298,16 @@ impl Worker {
             }
         };
         let all: Vec<UnderWay> = (0..).zip(&self.connections).filter_map(under_way).collect();
-        if all.len() < self.shared.bounds.handshakes {
+        if all.len() < self.shared.handshakes {
             return;
         }
         let Some(at) = one_too_many(all) else { return };
-        tracing::info!("a handshake too many: the oldest of the peer with the most is closed");
+        self.crowds.log(self.clock.now(), |before| {
+            tracing::info!(
+                before,
+                "a handshake too many: the oldest of the peer with the most is closed"
+            );
+        });
         let place: &mut Place = &mut self.connections[at as usize];
         let key = Key { place: at, generation: place.generation };
         if let Some(connection) = &mut place.connection {

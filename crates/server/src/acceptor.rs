@@ -1,0 +1,82 @@
+//! The thread that accepts connections, and hands each to the worker with the fewest.
+
+use crate::bounds::Bounds;
+use crate::guest::Guests;
+use crate::inbox::{Inbox, Message};
+use crate::listener::Listener;
+use crate::rarely::Rarely;
+use blkmq::Clock;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use std::io;
+use std::sync::Arc;
+
+/// After a connection could not be accepted, the next one is tried when this has passed.
+const PAUSE: Timespec = Timespec { tv_sec: 0, tv_nsec: 10_000_000 };
+/// Connections of a listener that are accepted before the others are looked at.
+const IN_A_ROW: usize = 32;
+
+pub(crate) struct Acceptor {
+    listeners: Vec<Listener>,
+    inbox: Arc<Inbox>,
+    guests: Arc<Guests>,
+    workers: Vec<Arc<Inbox>>,
+    bounds: Bounds,
+    clock: Clock,
+    refused: Rarely,
+}
+
+impl Acceptor {
+    pub(crate) fn new(
+        listeners: Vec<Listener>,
+        inbox: Arc<Inbox>,
+        guests: Arc<Guests>,
+        workers: Vec<Arc<Inbox>>,
+        bounds: Bounds,
+    ) -> Self {
+        let (clock, refused) = (Clock::start(), Rarely::default());
+        Self { listeners, inbox, guests, workers, bounds, clock, refused }
+    }
+
+    /// Accepts until it is sent any message.
+    pub(crate) fn run(mut self) -> io::Result<()> {
+        loop {
+            let mut watched = vec![PollFd::new(&*self.inbox, PollFlags::IN)];
+            watched.extend(self.listeners.iter().map(|it| PollFd::new(it, PollFlags::IN)));
+            match poll(&mut watched, None) {
+                Ok(_) | Err(rustix::io::Errno::INTR) => {}
+                Err(error) => return Err(error.into()),
+            }
+            let ready: Vec<bool> = watched.iter().map(|fd| !fd.revents().is_empty()).collect();
+            if ready[0] {
+                return Ok(());
+            }
+            for at in (0..self.listeners.len()).filter(|at| ready[at + 1]) {
+                let _ = (0..IN_A_ROW).find(|_| !self.accept(at));
+            }
+        }
+    }
+
+    /// Accepts a connection; returns false if there was none.
+    fn accept(&mut self, listener: usize) -> bool {
+        let stream = match self.listeners[listener].accept() {
+            Ok(stream) => stream,
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return false,
+            Err(error) => {
+                // Out of descriptors, most likely. The connection stays in the kernel's queue for a while.
+                tracing::error!("a connection cannot be accepted: {error}");
+                let mut bell = [PollFd::new(&*self.inbox, PollFlags::IN)];
+                let _ = poll(&mut bell, Some(&PAUSE));
+                return false;
+            }
+        };
+        match self.guests.admit(stream.peer(), &self.bounds) {
+            Some(guest) => {
+                self.workers[guest.worker()].send(Message::Connection(stream, guest));
+            }
+            None => self.refused.log(self.clock.now(), |before| {
+                tracing::warn!(before, "a connection too many is closed");
+            }),
+        }
+        true
+    }
+}
