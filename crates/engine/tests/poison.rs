@@ -303,6 +303,30 @@ fn with_pump_threads_a_healthy_device_is_waited_for() {
 }
 
 #[test]
+fn a_submitter_with_nothing_outstanding_has_lost_nothing_whatever_a_neighbour_waits_for() {
+    let (config, device) = config(shape(1, 2));
+    let config = Config { submitters: 2, ..config.scheduler(&PICK) };
+    let queue = Queue::new(config).expect("valid");
+    let (mut a, mut b) = (queue.submitter().expect("free"), queue.submitter().expect("free"));
+    a.push(T0, write(100, 8)).expect("there is credit");
+    a.flush(T0);
+    assert_eq!(device.sectors(), [100]);
+    b.push(T0, write(FATAL, 8)).expect("there is credit");
+    panics(|| {
+        b.flush(T0);
+        a.poll(T0);
+    });
+    assert_eq!(b.lost(), None, "its own is still to be reaped");
+    assert_eq!(reap_all(&mut b, T0), [(FATAL, Err(IoError::POISONED))]);
+    assert_eq!((b.outstanding(), b.lost()), (0, Some(0)), "the neighbour's is at the device");
+    a.poll(T0);
+    assert_eq!((a.outstanding(), a.lost()), (1, None));
+    device.finish(1);
+    assert_eq!(reap_all(&mut a, T0), [(100, Ok(()))]);
+    assert_eq!((a.lost(), b.lost()), (Some(0), Some(0)));
+}
+
+#[test]
 fn a_panic_in_the_closure_that_takes_completions_loses_the_one_it_had() {
     let (config, device) = config(shape(1, 4));
     let queue = Queue::new(config).expect("valid");

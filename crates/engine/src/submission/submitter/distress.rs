@@ -35,13 +35,19 @@ impl<P> Submitter<P> {
 
 impl<P: Send> Submitter<P> {
     /// The number of I/Os that will not come back, with their payloads: the device that panicked has not returned
-    /// them, and may still write to them. Known when every other I/O has been reaped; `None` before that, and while
-    /// the queue is sound.
+    /// them, and may still write to them. Known when every other I/O of this submitter has been reaped; `None` before
+    /// that, and until the submitter has found the queue [poisoned](Self::is_poisoned).
     #[must_use]
     pub fn lost(&self) -> Option<u32> {
         let parts = self.parts.as_ref().expect("parts are there until the submitter is dropped");
-        let all_reaped = self.health == Health::Over && !parts.receiver.reaches(1);
-        all_reaped.then(|| self.outstanding())
+        let outstanding = self.outstanding();
+        let all_reaped = match self.health {
+            Health::Sound => false,
+            // Requests of other submitters may still be on their way.
+            Health::Poisoned => outstanding == 0,
+            Health::Over => !parts.receiver.reaches(1),
+        };
+        all_reaped.then_some(outstanding)
     }
 
     /// Ends the I/Os in the plug, those that the limits of groups hold back, and every other I/O that can be reached.
