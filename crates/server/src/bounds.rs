@@ -12,8 +12,8 @@ pub struct Bounds {
     pub connections_per_export: usize,
     /// Connections from one IP address at a time. Sockets in the file system are not counted by it.
     pub connections_per_peer: usize,
-    /// Handshakes under way at a time, of which each worker has its part. Beyond, the oldest of the peer with the most is closed; a peer is an
-    /// address, or a process of this machine.
+    /// Handshakes under way at a time, of which each worker has its part. Beyond, the oldest of the peer with the most
+    /// is closed; a peer is an address, or a process of this machine.
     pub handshakes: usize,
     /// The longest handshake, TLS included.
     pub handshake: Nanos,
@@ -24,6 +24,9 @@ pub struct Bounds {
     /// Bytes in flight for all connections of a worker. Beyond, a connection has at most 2 MiB: one that takes its
     /// replies goes on beside others that do not.
     pub bytes_per_worker: usize,
+    /// Bytes of the requests of a connection that begin before its worker looks at the other connections. A device that
+    /// answers at once, as memory does, has the worker copy them: the default takes about a millisecond.
+    pub bytes_per_turn: usize,
     /// The longest time without a byte in the middle of a request, or while replies wait that the client does not
     /// take.
     pub silence: Nanos,
@@ -40,6 +43,7 @@ impl Default for Bounds {
             requests: 128,
             bytes: 64 << 20,
             bytes_per_worker: 512 << 20,
+            bytes_per_turn: 2 << 20,
             silence: Nanos::from_millis(60_000),
         }
     }

@@ -84,6 +84,23 @@ fn requests_beyond_the_bound_wait_and_are_served() {
 }
 
 #[test]
+fn requests_that_wait_for_their_turn_need_no_event() {
+    // A turn ends at the request that fills the connection, at an earlier one, and at none.
+    for (requests, bytes_per_turn) in [(2, 8 << 10), (128, 4 << 10), (1, 64 << 10)] {
+        let bounds = Bounds { requests, bytes_per_turn, ..Bounds::default() };
+        let rig = serve_on(DEVICE, &[Export::new("disk", 0)], bounds);
+        let mut client = rig.client("disk");
+        for n in 0..20 {
+            client.send(Command::Write, NONE, n * 4096, 4096, &[n as u8; 4096]);
+            client.send(Command::Read, NONE, 1 << 20, 4096, &[]);
+        }
+        for _ in 0..40 {
+            assert!(client.answer().1.is_ok());
+        }
+    }
+}
+
+#[test]
 fn a_connection_too_many_is_closed() {
     let bounds = Bounds { connections: 3, ..Bounds::default() };
     let rig = serve_on(DEVICE, &[Export::new("disk", 0)], bounds);

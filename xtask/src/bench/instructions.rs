@@ -22,7 +22,7 @@ const SCHEDULERS: [&str; 4] = ["none", "mq-deadline", "kyber", "bfq"];
 /// I/Os in a plug.
 const PLUGS: [u32; 2] = [8, 1];
 
-/// What is counted: 4 KiB random reads at depth 32 on the null device, which completes within the call.
+/// The load: 4 KiB random reads at depth 32 on the null device, which completes within the call.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Case {
     Ours {

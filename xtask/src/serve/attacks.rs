@@ -18,11 +18,11 @@ const HELP: &str = "usage: cargo xtask serve-attacks [SECONDS]
 
   SECONDS   each of the 9 measurements runs for so long (5)";
 
-/// The device: its reads take a tenth of a millisecond and more, and writers can fill it.
+/// The device of the victim, whose reads take a tenth of a millisecond.
 const DEVICE: &str = "flash,preset=sata";
-const SCHEDULER: &str = "bfq";
-/// The exports of the victim, and of the hostile clients: the default one.
-const EXPORTS: &str = " --export=victim,size=64m --export=,offset=64m,size=64m --log=error";
+/// The device of the default export, which the hostile clients open. The victim has a device of its own, so that the
+/// server is measured: how a scheduler divides one device is `serve-isolation`'s question.
+const OTHER: &str = "--device=memory,size=64 --scheduler=none --export=victim,size=64m --export=,device=2 --log=error";
 const VICTIM: &str = "--rw=randread --bs=4k --iodepth=1 --size=64m --norandommap --time_based";
 /// A server that reads no more, or sends no more, does not stop an attack.
 const PATIENCE: Duration = Duration::from_millis(20);
@@ -78,9 +78,9 @@ pub(crate) fn test_size() -> Result<()> {
 
 /// Prints the table; returns the longest latency in nanoseconds.
 fn measure(seconds: u32) -> Result<u64> {
-    let server = Server::blkmq("attacks", DEVICE, SCHEDULER, EXPORTS)?;
+    let server = Server::blkmq("attacks", DEVICE, "none", OTHER)?;
     println!(
-        "{DEVICE}, {SCHEDULER}: {VICTIM}, {seconds} s each\n\n\
+        "{DEVICE}: {VICTIM}, {seconds} s each\n\n\
          | beside | p50, us | p99, us | p99 to alone | longest, ms | rounds |\n| --- | --- | --- | --- | --- | --- |"
     );
     let (alone, _) = beside(&server, None, seconds)?;

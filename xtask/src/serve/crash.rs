@@ -1,6 +1,6 @@
 //! `serve-crash`: a server is killed by SIGKILL amid writers that flush; flushed blocks are there after a restart.
 //!
-//! It shows that no answer is given before the kernel has the data. It does not cut the power: the kernel's own caches
+//! The check shows that no answer is given before the kernel has the data. The power stays on: the kernel's own caches
 //! survive, and whether FLUSH reaches the device is checked by the crash tests of the devices.
 
 use super::wire::Client;

@@ -84,7 +84,7 @@ impl Fio {
 
 impl Drop for Fio {
     fn drop(&mut self) {
-        // It has ended, as a rule.
+        // As a rule fio has ended.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }

@@ -62,7 +62,7 @@ const PEERS: &[Peer] = &[
     Peer { name: "ram_disk, which only copies", requires: None, line: "RAM_DISK SOCKET SIZE" },
 ];
 
-/// What fio does: direction, depth, connections.
+/// A load for fio: direction, depth, connections.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Load {
     rw: &'static str,

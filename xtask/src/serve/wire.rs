@@ -1,6 +1,7 @@
 //! The NBD that a client needs to write, flush and read: EXPORT_NAME and simple replies.
 //!
-//! It does not negotiate and has no library behind it, so that it ends at once, with an error, when a server is killed.
+//! Nothing is negotiated and no library stands behind, so that a client ends at once, with an error, when its server
+//! is killed.
 
 use std::io::{self, Read, Write};
 use std::os::unix::net::UnixStream;

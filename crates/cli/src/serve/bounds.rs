@@ -5,7 +5,7 @@ use crate::units::{self, KbBase, TimeUnit};
 use blkmq_server::Bounds;
 
 /// The settings, in the order of [`Bounds`].
-pub const KEYS: [&str; 9] = [
+pub const KEYS: [&str; 10] = [
     "connections",
     "connections-per-export",
     "connections-per-peer",
@@ -14,6 +14,7 @@ pub const KEYS: [&str; 9] = [
     "requests",
     "bytes",
     "bytes-per-worker",
+    "bytes-per-turn",
     "silence",
 ];
 
@@ -35,6 +36,9 @@ pub fn set(bounds: &mut Bounds, key: &str, text: &str) -> Result<(), UsageError>
         "requests" => count().map(|n| bounds.requests = n),
         "bytes" => bytes().map(|n| bounds.bytes = n),
         "bytes-per-worker" => bytes().map(|n| bounds.bytes_per_worker = n),
+        "bytes-per-turn" => {
+            units::count(text, 4 << 10..=1 << 40, KbBase::Binary).map(|n| bounds.bytes_per_turn = n)
+        }
         "silence" => time().map(|t| bounds.silence = t),
         _ => Err(UsageError::new(format!("no such bound; accepted: {}", KEYS.join(", ")))),
     }

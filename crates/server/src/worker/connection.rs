@@ -37,8 +37,12 @@ pub(crate) struct Connection {
     pub(crate) is_crowded: bool,
     /// Bytes that wait here and are counted with those of the worker.
     pub(crate) counted: usize,
+    /// Bytes of the requests that have begun in a turn, and the number of that turn.
+    pub(crate) begun: (u32, usize),
     /// It is on the list of connections to be looked at.
     pub(crate) is_listed: bool,
+    /// It is on the list of connections to be read without an event.
+    pub(crate) is_unheard: bool,
     /// Its last request was a large write.
     pub(crate) writes_much: bool,
     /// Its place among the connections of the server. Given back last: a connection that is not counted has nothing left.
@@ -103,7 +107,9 @@ impl Connection {
             deaf: None,
             is_crowded: false,
             counted: 0,
+            begun: (0, 0),
             is_listed: false,
+            is_unheard: false,
             writes_much: false,
             guest,
         }
@@ -115,6 +121,19 @@ impl Connection {
             && !self.begins_tls
             && self.requests < bounds.requests
             && self.bytes + self.output.waiting() < bounds.bytes
+    }
+
+    /// Have as many of its requests begun in this turn as may begin in one? The others wait for the next.
+    pub(crate) fn has_had_its_turn(&self, turn: u32, bounds: &Bounds) -> bool {
+        self.begun.0 == turn && self.begun.1 >= bounds.bytes_per_turn
+    }
+
+    /// A request of `bytes` has begun.
+    pub(crate) fn count(&mut self, turn: u32, bytes: usize) {
+        let before = if self.begun.0 == turn { self.begun.1 } else { 0 };
+        self.begun = (turn, before + bytes);
+        self.requests += 1;
+        self.bytes += bytes;
     }
 
     /// Bytes that wait without an I/O: replies for the client, and a payload for its end.

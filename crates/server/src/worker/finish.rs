@@ -150,7 +150,11 @@ impl Worker {
         if connection.has_output() {
             wanted |= EventFlags::OUT;
         }
-        if wanted.contains(EventFlags::IN) && connection.stream.has_more() {
+        let waits = !connection.rest.is_empty() && self.has_had_its_turn(connection);
+        let waits = waits && !connection.is_over && connection.has_room(&self.shared.bounds);
+        let has_more = wanted.contains(EventFlags::IN) && connection.stream.has_more();
+        if (waits || has_more) && !connection.is_unheard {
+            connection.is_unheard = true;
             self.unheard.push(key);
         }
         if let Err(error) = self.watch(connection, key, wanted) {

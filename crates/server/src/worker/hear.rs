@@ -30,8 +30,11 @@ impl Worker {
     /// Reads and parses as much as there is, within bounds.
     pub(super) fn read(&mut self, key: Key) {
         let Some(mut connection) = self.take_out(key) else { return };
+        // Requests of an earlier turn come first: behind them there may be no room to read.
+        self.parse_rest(&mut connection, key);
         for _ in 0..READS {
-            if connection.is_over || !self.may_read(&connection) {
+            let may_read = self.may_read(&connection) && !self.has_had_its_turn(&connection);
+            if connection.is_over || !may_read {
                 break;
             }
             if !self.read_once(&mut connection, key) {
@@ -40,6 +43,18 @@ impl Worker {
         }
         self.put_back(key, Some(connection));
         self.list(key);
+    }
+
+    /// Reads from a connection for which there is no event.
+    pub(super) fn read_unheard(&mut self, key: Key) {
+        if let Some(connection) = self.connection(key) {
+            connection.is_unheard = false;
+        }
+        self.read(key);
+    }
+
+    pub(super) fn has_had_its_turn(&self, connection: &Connection) -> bool {
+        connection.has_had_its_turn(self.turn, &self.shared.bounds)
     }
 
     pub(super) fn may_read(&self, connection: &Connection) -> bool {
@@ -93,7 +108,8 @@ impl Worker {
     /// Parses the bytes that wait, after room was made for their requests.
     pub(super) fn parse_rest(&mut self, connection: &mut Connection, key: Key) {
         let has_room = connection.has_room(&self.shared.bounds);
-        if connection.rest.is_empty() || connection.is_over || !has_room {
+        let may_parse = has_room && !self.has_had_its_turn(connection);
+        if connection.rest.is_empty() || connection.is_over || !may_parse {
             return;
         }
         let rest = std::mem::take(&mut connection.rest);

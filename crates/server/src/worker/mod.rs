@@ -93,7 +93,7 @@ pub(crate) struct Worker {
     listed: Vec<Key>,
     /// Connections with an I/O that found no credit, oldest first.
     starved: Vec<Key>,
-    /// Connections whose TLS has bytes that are not read, for which there will be no event.
+    /// Connections with bytes for which there will be no event: inside TLS, or of requests that wait for their turn.
     unheard: Vec<Key>,
     /// Connections that have room, and had to stop because the worker had none.
     crowded: Vec<Key>,
@@ -104,6 +104,8 @@ pub(crate) struct Worker {
     /// Since when the worker refuses requests, if it does.
     draining: Option<Instant>,
     stopped: bool,
+    /// Counts the turns of its loop, around at the end of the numbers.
+    turn: u32,
     /// Lines of the log about handshakes too many.
     crowds: Rarely,
     spin: Spin,
@@ -150,6 +152,7 @@ impl Worker {
             every,
             draining: None,
             stopped: false,
+            turn: 0,
             spin: Spin::default(),
             crowds: Rarely::default(),
         })
@@ -163,6 +166,7 @@ impl Worker {
         let mut events = Vec::with_capacity(EVENTS);
         while !self.is_done() {
             self.wait(&mut events)?;
+            self.turn = self.turn.wrapping_add(1);
             for event in events.drain(..) {
                 match event.data.u64() {
                     INBOX => self.read_inbox(),
@@ -171,7 +175,7 @@ impl Worker {
                     number => self.hear((number - CONNECTIONS) as u32, event.flags),
                 }
             }
-            std::mem::take(&mut self.unheard).into_iter().for_each(|key| self.read(key));
+            std::mem::take(&mut self.unheard).into_iter().for_each(|key| self.read_unheard(key));
             self.finish();
             self.look_at_the_clock();
         }

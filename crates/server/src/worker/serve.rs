@@ -58,7 +58,7 @@ impl Worker {
                     continue;
                 }
             }
-            if !connection.has_room(&self.shared.bounds) {
+            if !connection.has_room(&self.shared.bounds) || self.has_had_its_turn(connection) {
                 return at;
             }
             let Phase::Transmission(transmission) = &mut connection.phase else { return at };
@@ -191,8 +191,7 @@ impl Worker {
     ) {
         let bytes = OVERHEAD + io.payload.len();
         let place = self.flights.insert(Flight { connection: key, to, work, bytes });
-        connection.requests += 1;
-        connection.bytes += bytes;
+        connection.count(self.turn, bytes);
         self.bytes += bytes;
         self.push(connection, key, place, io);
     }
