@@ -12,11 +12,12 @@ use std::collections::VecDeque;
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
+use std::thread;
 use std::time::Duration;
 
 const HELP: &str = "usage: cargo xtask serve-attacks [SECONDS]
 
-  SECONDS   each of the 9 measurements runs for so long (5)";
+  SECONDS   each of the 10 measurements runs for so long (5)";
 
 /// The device of the victim, whose reads take a tenth of a millisecond.
 const DEVICE: &str = "flash,preset=sata";
@@ -37,7 +38,8 @@ struct Attack {
 /// Connections that an attack leaves open, the oldest first.
 type Kept = VecDeque<UnixStream>;
 
-const ATTACKS: [Attack; 8] = [
+const ATTACKS: [Attack; 9] = [
+    Attack { name: "no attack: two threads that compute", round: compute },
     Attack { name: "300 connections without a byte, renewed", round: silent },
     Attack { name: "130 half handshakes, renewed", round: half_handshakes },
     Attack { name: "64 options a connection, LIST among them", round: options },
@@ -137,6 +139,16 @@ fn connect(socket: &Path) -> Result<UnixStream> {
 /// A connection of the default export.
 fn begin(socket: &Path) -> Result<Client> {
     Ok(Client::begin(connect(socket)?)?)
+}
+
+/// The price of two busy processors, so that it can be told from the server's.
+fn compute(_: &Path, _: &mut Kept) -> Result<()> {
+    let spin = || (0..10_000_000_u64).for_each(|n| _ = std::hint::black_box(n));
+    thread::scope(|scope| {
+        scope.spawn(spin);
+        spin();
+    });
+    Ok(())
 }
 
 fn silent(socket: &Path, kept: &mut Kept) -> Result<()> {
