@@ -8,11 +8,11 @@ use super::fio::{Figures, Fio};
 use super::wire::{self, Client, Command};
 use crate::Result;
 use crate::nbd::Server;
+use crate::shell::Cmd;
 use std::collections::VecDeque;
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
-use std::thread;
 use std::time::Duration;
 
 const HELP: &str = "usage: cargo xtask serve-attacks [SECONDS]
@@ -39,7 +39,7 @@ struct Attack {
 type Kept = VecDeque<UnixStream>;
 
 const ATTACKS: [Attack; 9] = [
-    Attack { name: "no attack: two threads that compute", round: compute },
+    Attack { name: "no attack: two processes that compute", round: compute },
     Attack { name: "300 connections without a byte, renewed", round: silent },
     Attack { name: "130 half handshakes, renewed", round: half_handshakes },
     Attack { name: "64 options a connection, LIST among them", round: options },
@@ -143,12 +143,8 @@ fn begin(socket: &Path) -> Result<Client> {
 
 /// The price of two busy processors, so that it can be told from the server's.
 fn compute(_: &Path, _: &mut Kept) -> Result<()> {
-    let spin = || (0..10_000_000_u64).for_each(|n| _ = std::hint::black_box(n));
-    thread::scope(|scope| {
-        scope.spawn(spin);
-        spin();
-    });
-    Ok(())
+    let two = "--name=compute --ioengine=cpuio --cpuload=100 --numjobs=2 --time_based --runtime=1";
+    Cmd::new(&format!("fio {two}")).quiet_code().map(drop)
 }
 
 fn silent(socket: &Path, kept: &mut Kept) -> Result<()> {
