@@ -15,8 +15,21 @@ pub fn read(path: &str, kind: &str, most: u64) -> Result<Vec<u8>, UsageError> {
     if file.metadata().is_ok_and(|it| it.is_dir()) {
         return Err(refuse(format!("a directory, not {kind}")));
     }
+    up_to(file, path, kind, most)
+}
+
+/// The bytes of standard input, which holds a `kind` of up to `most` bytes.
+///
+/// # Errors
+/// As [`read`].
+pub fn standard_input(kind: &str, most: u64) -> Result<Vec<u8>, UsageError> {
+    up_to(std::io::stdin().lock(), "standard input", kind, most)
+}
+
+fn up_to(from: impl Read, name: &str, kind: &str, most: u64) -> Result<Vec<u8>, UsageError> {
+    let refuse = |what: String| UsageError::new(what).at(name);
     let mut bytes = Vec::new();
-    file.take(most + 1).read_to_end(&mut bytes).map_err(|e| refuse(e.to_string()))?;
+    from.take(most + 1).read_to_end(&mut bytes).map_err(|e| refuse(e.to_string()))?;
     if bytes.len() as u64 > most {
         let most = most >> 20;
         return Err(refuse(format!("too long for {kind}; accepted: up to {most} MiB")));

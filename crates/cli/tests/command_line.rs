@@ -50,8 +50,23 @@ const REFUSED: &[(&str, &[&str])] = &[
     ("completions fihs", &["fihs: no such shell; nearest: fish", "accepted: bash"]),
     ("man --dir=/no/such/folder", &["/no/such/folder/blkmq.1: ", "accepted: a folder"]),
     ("bench --iodpeth=3", &["--iodpeth: unknown option", "nearest: iodepth", "see --help"]),
-    ("bench --xyzzy", &["--xyzzy: unknown option", "see --help"]),
-    ("bench -", &["-: accepted: an option"]),
+    ("bench --xyzzy", &["--xyzzy: unknown option, and none has a similar name; see --help"]),
+    ("bench --ioengine=foo", &["no engine 'foo'", "accepted: libaio, io_uring", "null"]),
+    ("bench --ioengine=libhdfs", &["has no meaning here", "accepted: libaio, io_uring", "null"]),
+    ("bench --ioengine=ftruncate", &["has no meaning here", "accepted: libaio, io_uring", "null"]),
+    ("sim --ioengine=rbd", &["has no meaning here", "accepted: libaio, io_uring", "null"]),
+    ("bench --filename=/no/such/file", &["no such file", "size= or filesize="]),
+    ("bench --filename=/dev/no-such --size=1m", &["no such device"]),
+    ("bench --filename=/dev/null --size=1m", &["neither a file nor a block device"]),
+    ("bench --filename=a:b", &["names several: not built", "'\\:' for a colon"]),
+    ("bench --name=a --filename=a --name=b", &["job 'b'", "has no file", "filename=a", "--device"]),
+    ("bench --numjobs=2 --directory=/no", &["directory without filename", "--device"]),
+    ("bench --filename=no --size=1m --allow_file_create=0", &["allow_file_create=0 forbids"]),
+    ("bench --exitall", &["fio's, but not built"]),
+    ("bench --nrfiles=2", &["a job has one file"]),
+    ("bench --device=memory,size=512k", &["size=512k", "a whole number of MiB", "512m, 1g"]),
+    ("bench --device=null,completion_nsec=3k", &["whole number of ns", "500ns, 10us, 5ms, 1s"]),
+    ("bench -", &["standard input: no job in this file", "accepted: at least one section"]),
     ("bench --=", &["unknown option"]),
     ("bench --bs", &["--bs: needs a value", "SIZE"]),
     ("bench --bs --rw=read", &["--bs: needs a value"]),
@@ -196,7 +211,10 @@ fn malformed_job_files_name_file_and_line() {
         ("value.fio", "; c\n[a]\niodepth=0\n", ":3: iodepth=0: out of range; accepted: 1 to 65536"),
         ("bare.fio", "[a]\nbs\n", ":2: bs: needs a value"),
         ("unknown.fio", "[a]\niodpeth=1\n", ":2: iodpeth: unknown option; nearest: iodepth"),
-        ("name.fio", "[a]\nname=b\n", ":2: name=b: accepted on the command line only"),
+        ("name.fio", "[a]\nname=\n", ":2: name=: no value; accepted: the name of a job"),
+        ("section.fio", "[a]\nsection=b\n", ":2: section=b: accepted on the command line only"),
+        ("include.fio", "[a]\ninclude no-such.fio\n", ":2: "),
+        ("engine.fio", "[a]\nhttp_host=b\n", ":2: http_host: an option of an engine"),
         ("empty.fio", "", ": no job in this file"),
     ] {
         let path = file(name, text);
@@ -235,7 +253,8 @@ fn the_first_seed_is_understood() {
         "At most 30s a run",
         "[test]\nrw=randwrite\nbs=4096\ndirect=1\niodepth=32\niodepth_batch_submit=8\n\
          iodepth_batch_complete_min=8\nnumjobs=16\nruntime=30s\ntime_based=1\ngroup_reporting=1\n",
-        "filename=/dev/nullb0, ioengine=io_uring: annotates the run; I/O goes to device null",
+        "filename=/dev/nullb0, ioengine=io_uring: I/O goes to device uring:/dev/nullb0",
+        "filename=/dev/nullb0 does not exist here: no size is checked",
     ] {
         assert!(text.contains(part), "'{part}' is missing in\n{text}");
     }

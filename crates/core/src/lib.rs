@@ -42,6 +42,7 @@ mod payload;
 mod prio;
 mod rng;
 mod time;
+mod unit;
 mod units;
 
 pub use cut::Parts;
@@ -55,6 +56,7 @@ pub use payload::{Buffer, Payload};
 pub use prio::{Class, IoPrio};
 pub use rng::Rng;
 pub use time::{Instant, Nanos};
+pub use unit::Unit;
 pub use units::{Bytes, InSectors, Sectors};
 
 /// Bytes in a sector, the unit of every address and length in blkmq.

@@ -5,8 +5,7 @@
 
 use crate::service::IrqMode;
 use crate::{MachineShape, ParamError, Parameter};
-use blkmq_core::Given;
-use blkmq_core::{Limits, Nanos, SECTOR_SIZE};
+use blkmq_core::{Given, Limits, Nanos, SECTOR_SIZE, Unit};
 use blkmq_engine::MAX_HW_QUEUE_DEPTH;
 
 /// The largest device: 2^63 bytes, the limit of offsets.
@@ -102,10 +101,12 @@ impl Basics {
             "use_per_node_hctx" => self.use_per_node_hctx = given.flag()?,
             "hw_queue_depth" => self.hw_queue_depth = given.number(1..=u64::MAX)?,
             "irqmode" => self.irqmode = given.number(0..=2)?,
-            "completion_nsec" => self.completion_nsec = Some(given.number(0..=u64::MAX)?),
-            "bs" | "blocksize" => self.blocksize = given.number(0..=u64::MAX)?,
-            "gb" => self.gb = given.number(1..=MAX_MIB / 1024)?,
-            "size" => self.size = Some(given.number(1..=MAX_MIB)?),
+            "completion_nsec" => {
+                self.completion_nsec = Some(given.measure(Unit::NS, 0..=u64::MAX)?);
+            }
+            "bs" | "blocksize" => self.blocksize = given.measure(Unit::Bytes(1), 0..=u64::MAX)?,
+            "gb" => self.gb = given.measure(Unit::GIB, 1..=MAX_MIB / 1024)?,
+            "size" => self.size = Some(given.measure(Unit::MIB, 1..=MAX_MIB)?),
             "max_sectors" => self.max_sectors = given.number(0..=u32::MAX)?,
             "discard" => self.discard = given.flag()?,
             "log" => self.log = given.flag()?,

@@ -148,6 +148,26 @@ mod tests {
         assert!(device.memory().is_some(), "the wrapped one is reached");
     }
 
+    /// The hint `size=16m` was refused as "a whole number".
+    #[test]
+    fn sizes_and_times_take_units_as_everywhere_on_the_command_line() {
+        let mib = |text| parse(text, &HOST).expect(text).shape.limits.capacity >> 11;
+        for (text, expected) in [
+            ("memory,size=1G", 1024),
+            ("memory,size=16m,cache_size=1m", 16),
+            ("memory,size=16", 16),
+            ("null,gb=1t", 1 << 20),
+            ("null,size=3m,completion_nsec=10us,irqmode=2,bs=4k", 3),
+            ("disk,size=1g,seek_average_nsec=8ms,read_ahead=256k", 1024),
+            ("flash,size=1g,read_ns=50us,page_size=16k,buffer_kib=1m", 1024),
+            ("faults,late=0.5,late_nsec=1ms,timeout_nsec=2s:memory,size=2m", 2),
+        ] {
+            assert_eq!(mib(text), expected, "{text}");
+        }
+        assert!(refusal("memory,size=512k").contains("a whole number of MiB from 1 to"));
+        assert!(refusal("null,completion_nsec=1k").contains("with a unit: 500ns, 10us, 5ms, 1s"));
+    }
+
     /// Each device around another one is made by a call within a call: 17,000 of them overflowed the stack, and a
     /// caller cannot catch that.
     #[test]

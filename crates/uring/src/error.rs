@@ -138,7 +138,7 @@ impl fmt::Display for OpenError {
             Self::InUse { path, for_writing, conflict } => in_use(f, path, *for_writing, *conflict),
             Self::Empty { path, block } => write!(
                 f,
-                "{} has not room for one block of {block} bytes; size=MIB makes it larger",
+                "{} has not room for one block of {block} bytes; size=16m makes it larger",
                 path.display()
             ),
             Self::NotExtended { path, why } => {

@@ -12,12 +12,12 @@ use std::path::Path;
 
 const MIB: u64 = 1 << 20;
 
-/// Creates `path`, or extends it, so that it has at least `mib` MiB, and waits until the added part is on the disk.
+/// Creates `path`, or extends it, so that it has at least `bytes`, and waits until the added part is on the disk.
 /// Does nothing if it is large enough. A file that cannot be extended is restored, and one that was created by this
 /// call is removed.
 ///
 /// With `locking`, no other program may write to it meanwhile.
-pub(crate) fn extend(path: &Path, mib: u64, locking: bool) -> Result<(), OpenError> {
+pub(crate) fn extend(path: &Path, bytes: u64, locking: bool) -> Result<(), OpenError> {
     let mut options = OpenOptions::new();
     options.read(true).write(true);
     let (opened, is_new) = match options.clone().create_new(true).open(path) {
@@ -33,7 +33,7 @@ pub(crate) fn extend(path: &Path, mib: u64, locking: bool) -> Result<(), OpenErr
         }
     }
     let before = file.seek(SeekFrom::End(0)).map_err(OpenError::file(path, "look at"))?;
-    fill(&mut file, before, mib * MIB).map_err(|e| {
+    fill(&mut file, before, bytes).map_err(|e| {
         // Frees the space again on a full disk. The first error is the one reported.
         let _ = if is_new { std::fs::remove_file(path) } else { file.set_len(before) };
         OpenError::file(path, "extend")(e)

@@ -1,14 +1,14 @@
 //! Options for opening a file, typed, and their parsing from text.
 
 use crate::param::ParamError;
-use blkmq_core::{Given, Parameter};
+use blkmq_core::{Given, Parameter, Unit};
 use blkmq_engine::MAX_HW_QUEUE_DEPTH;
 use std::path::PathBuf;
 
 /// More hardware queues than this would only waste rings; machines have fewer CPUs.
 const MAX_HW_QUEUES: u16 = 1024;
-/// The largest file in MiB: 2^63 bytes, the limit of offsets.
-const MAX_MIB: u64 = (1 << 43) - 1;
+/// The largest file: 2^63 bytes, the limit of offsets, in whole MiB.
+const MAX_BYTES: u64 = ((1 << 43) - 1) << 20;
 
 const fn parameter(name: &'static str, default: &'static str, help: &'static str) -> Parameter {
     Parameter { name, default, help }
@@ -21,7 +21,11 @@ pub(crate) const PARAMETERS: &[Parameter] = &[
     parameter("hw_queue_depth", "128", "requests in flight per hardware queue, 1 to 10240"),
     parameter("direct", "1", "1: past the page cache (O_DIRECT); 0: through it"),
     parameter("fixed", "1", "register the file, and the buffers of pools, with the kernel"),
-    parameter("size", "", "create the file, or extend it, to at least so many MiB of random bytes"),
+    parameter(
+        "size",
+        "",
+        "create or extend the file to at least so many MiB (or 16m, 1g) of random bytes",
+    ),
     parameter("create_size", "", "another name of size"),
     parameter("readonly", "0", "open for reading; everything else is answered with EROFS"),
     parameter("locking", "1", "keep other programs from writing to a file meanwhile, as QEMU does"),
@@ -38,8 +42,8 @@ pub struct Options {
     pub direct: bool,
     /// Register the file, and the buffers of the pools given to the device, with the kernel.
     pub fixed: bool,
-    /// Create or extend the file to at least this many MiB.
-    pub size: Option<u64>,
+    /// Create or extend the file to at least this many bytes.
+    pub size_bytes: Option<u64>,
     /// Open for reading only.
     pub readonly: bool,
     /// Lock a regular file against a second program that writes to it, with the locks of QEMU. Block devices are
@@ -54,7 +58,7 @@ impl Default for Options {
             hw_queue_depth: 128,
             direct: true,
             fixed: true,
-            size: None,
+            size_bytes: None,
             readonly: false,
             locking: true,
         }
@@ -98,7 +102,9 @@ impl Options {
                 }
                 "direct" => options.direct = given.flag()?,
                 "fixed" => options.fixed = given.flag()?,
-                "size" | "create_size" => options.size = Some(given.number(1..=MAX_MIB)?),
+                "size" | "create_size" => {
+                    options.size_bytes = Some(given.bytes(Unit::MIB, MAX_BYTES)?);
+                }
                 "readonly" => options.readonly = given.flag()?,
                 "locking" => options.locking = given.flag()?,
                 name => unreachable!("{name} is in the table and not read"),
@@ -128,13 +134,17 @@ mod tests {
             hw_queue_depth: 32,
             direct: false,
             fixed: false,
-            size: Some(7),
+            size_bytes: Some(7 << 20),
             readonly: true,
             locking: false,
         };
         assert_eq!((path, options), (PathBuf::from("/dev/sda"), expected));
         let (_, options) = Options::parse("a,create_size=3").expect("valid");
-        assert_eq!(options.size, Some(3));
+        assert_eq!(options.size_bytes, Some(3 << 20));
+        for (text, bytes) in [("16m", 16 << 20), ("1g", 1 << 30), ("10240b", 10_240)] {
+            let (_, options) = Options::parse(&format!("a,size={text}")).expect("valid");
+            assert_eq!(options.size_bytes, Some(bytes), "{text}");
+        }
     }
 
     #[test]
@@ -162,5 +172,10 @@ mod tests {
         );
         assert_eq!(refusal("a,direct"), "'direct' is no KEY=VALUE; accepted: PATH[,KEY=VALUE]...");
         assert!(refusal("").starts_with("no path"));
+        assert_eq!(
+            refusal("a,size=ten"),
+            "size=ten is not possible; accepted: a whole number of MiB from 1 to 8796093022207, or with a unit: \
+             512m, 1g"
+        );
     }
 }

@@ -121,7 +121,7 @@ impl Target {
 /// Makes the file as large as requested, and returns its type.
 fn prepare(path: &Path, options: &Options) -> Result<Kind, OpenError> {
     let found = match std::fs::metadata(path) {
-        Err(e) if e.kind() == io::ErrorKind::NotFound && options.size.is_some() => None,
+        Err(e) if e.kind() == io::ErrorKind::NotFound && options.size_bytes.is_some() => None,
         found => Some(found.map_err(OpenError::file(path, "open"))?),
     };
     let kind = match found.as_ref().map(std::fs::Metadata::file_type) {
@@ -131,14 +131,14 @@ fn prepare(path: &Path, options: &Options) -> Result<Kind, OpenError> {
         }
         _ => Kind::File,
     };
-    let Some(mib) = options.size else { return Ok(kind) };
+    let Some(bytes) = options.size_bytes else { return Ok(kind) };
     let refuse = |why| Err(OpenError::NotExtended { path: path.into(), why });
-    let is_large_enough = found.is_some_and(|found| found.len() >> 20 >= mib);
+    let is_large_enough = found.is_some_and(|found| found.len() >= bytes);
     match kind {
         Kind::BlockDevice => return refuse("a block device has the size that it has"),
         Kind::File if is_large_enough => {}
         Kind::File if options.readonly => return refuse("it is to be opened with readonly=1"),
-        Kind::File => layout::extend(path, mib, options.locking)?,
+        Kind::File => layout::extend(path, bytes, options.locking)?,
     }
     Ok(kind)
 }

@@ -30,6 +30,10 @@ pub fn read(args: &[String]) -> Result<Words, UsageError> {
             words.files.extend(rest.by_ref().cloned());
             break;
         }
+        if arg == "-" {
+            words.files.push(arg.clone());
+            continue;
+        }
         let Some(option) = arg.strip_prefix("--").or_else(|| arg.strip_prefix('-')) else {
             words.files.push(arg.clone());
             continue;
@@ -96,6 +100,7 @@ mod tests {
         assert_eq!(settings, ["--time_based", "--direct=1", "--thread=0"]);
         assert_eq!(words.files, ["a.fio", "b.fio"]);
         assert_eq!(read(&["--".into(), "--x".into()]).expect("a file").files, ["--x"]);
+        assert_eq!(read(&["-".into()]).expect("standard input").files, ["-"]);
     }
 
     #[test]

@@ -11,6 +11,7 @@ use super::value::Value;
 use crate::error::UsageError;
 use crate::plan::{Plan, Time};
 use crate::units::KbBase;
+use blkmq_lab::workload::Job;
 
 /// The name of a job that has options but no name.
 const UNNAMED: &str = "blkmq";
@@ -31,7 +32,7 @@ pub fn plan(words: Words, args: &[String], time: Time) -> Result<Plan, UsageErro
         if section.file != file {
             (file, globals) = (section.file, everywhere.clone());
         }
-        let Some(name) = &section.name else {
+        let Some(name) = section.job() else {
             apply(&section, &mut globals, &mut run)?;
             if file == 0 {
                 everywhere = globals.clone();
@@ -43,25 +44,48 @@ pub fn plan(words: Words, args: &[String], time: Time) -> Result<Plan, UsageErro
         // As in fio, the jobs of a second file wait for those of the first.
         draft.job.stonewall |= file > 1 && last_job_file.is_some_and(|last| last != file);
         last_job_file = Some(file);
-        jobs.push(draft.finish(name, jobs.len(), &mut run.notes)?);
+        finish(draft, name, &mut jobs, &mut run)?;
     }
     if jobs.is_empty() && everywhere.touched {
-        jobs.push(everywhere.finish(UNNAMED, 0, &mut run.notes)?);
+        finish(everywhere, UNNAMED, &mut jobs, &mut run)?;
     }
     run.finish(jobs, args)
+}
+
+/// Makes a job of its draft.
+fn finish(
+    draft: JobDraft,
+    name: &str,
+    jobs: &mut Vec<Job>,
+    run: &mut RunDraft,
+) -> Result<(), UsageError> {
+    let (job, files) = draft.finish(name, jobs.len(), &mut run.notes)?;
+    jobs.push(job);
+    run.files.push(files);
+    Ok(())
 }
 
 fn apply(section: &Section, job: &mut JobDraft, run: &mut RunDraft) -> Result<(), UsageError> {
     job.base = kb_base(section)?.unwrap_or(job.base);
     for setting in &section.settings {
+        if setting.name == "name" && setting.value.as_ref().is_some_and(|name| !name.is_empty()) {
+            continue; // The section has it.
+        }
         let option = options::find(&setting.name)
             .ok_or_else(|| setting.refuse(&options::unknown(&setting.name)))?;
         if let Meaning::Unsupported(why) = option.meaning {
+            if setting.value.as_deref().is_some_and(|value| options::is_default(option.name, value))
+            {
+                continue;
+            }
             let text = format!("fio's, but not built: {why}; accepted: see --help");
             return Err(setting.refuse(&UsageError::new(text)));
         }
         let value = Value { text: text(setting, option)?, base: job.base };
         let applied = match option.meaning {
+            Meaning::Structure if option.name == "name" => {
+                Err(UsageError::new("no value; accepted: the name of a job"))
+            }
             Meaning::Structure | Meaning::Unsupported(_) => {
                 Err(UsageError::new("accepted on the command line only"))
             }
@@ -70,6 +94,11 @@ fn apply(section: &Section, job: &mut JobDraft, run: &mut RunDraft) -> Result<()
                 apply(job, value)
             }
             Meaning::Run(apply) => apply(run, value),
+            Meaning::Described(apply) => {
+                job.touched = true;
+                push_new(&mut run.annotations, (option.name, value.text.to_owned()));
+                apply(job, value)
+            }
             Meaning::Annotate => {
                 push_new(&mut run.annotations, (option.name, value.text.to_owned()));
                 Ok(())

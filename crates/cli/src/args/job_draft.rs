@@ -1,5 +1,6 @@
 //! A job while its options are being read, and the meanings of their values.
 
+use super::file_draft::FileDraft;
 use super::value::Value;
 use super::verify_draft::VerifyDraft;
 use crate::error::UsageError;
@@ -39,6 +40,8 @@ pub struct JobDraft {
     pub prio: Option<u16>,
     /// `gtod_reduce`.
     pub gtod_reduce: bool,
+    /// `filename`, `ioengine` and their companions.
+    pub files: FileDraft,
     /// `verify` and its companions.
     pub verify: VerifyDraft,
     /// Has any option about the workload been given?
@@ -61,6 +64,7 @@ impl Default for JobDraft {
             prioclass: None,
             prio: None,
             gtod_reduce: false,
+            files: FileDraft::default(),
             verify: VerifyDraft::default(),
             touched: false,
         }
@@ -68,16 +72,24 @@ impl Default for JobDraft {
 }
 
 impl JobDraft {
-    /// The job called `name` in place `index`. Every adjustment is described in `notes`.
+    /// The job called `name` in place `index`, and its file. Every adjustment is described in `notes`.
     ///
     /// # Errors
     /// If the options contradict each other.
     pub fn finish(
-        self,
+        mut self,
         name: &str,
         index: usize,
         notes: &mut Vec<String>,
-    ) -> Result<Job, UsageError> {
+    ) -> Result<(Job, FileDraft), UsageError> {
+        self.files.job = name.into();
+        if let Some(engine) = self.files.engine.filter(|it| it.is_synchronous && self.iodepth > 1) {
+            let (engine, depth) = (engine.name, self.iodepth);
+            notes.push(format!(
+                "job '{name}': ioengine={engine} has one I/O in flight: iodepth={depth} is cut to 1, as in fio"
+            ));
+            self.iodepth = 1;
+        }
         let depth = self.depth(name, notes);
         let mut job = Job { name: name.into(), index: index as u32, depth, ..self.job };
         for direction in Direction::ALL {
@@ -92,9 +104,10 @@ impl JobDraft {
             job.latencies = Latencies::NONE;
         }
         job.verify = self.verify.finish(name, job.rw, notes);
+        self.files.bound(&mut job);
         let refuse = |e: blkmq_lab::workload::JobError| UsageError::new(e.to_string());
         job.validate().map_err(|e| refuse(e).at(format!("job '{name}'")))?;
-        Ok(job)
+        Ok((job, self.files))
     }
 
     /// fio's rules: where 0 stands for iodepth it means that, and no value is larger than iodepth.

@@ -1,65 +1,133 @@
-//! fio's job files: `[section]` headers, `key=value` lines, bare booleans, comments behind `;` and `#`, and
-//! `${VARIABLE}` from the environment.
+//! fio's job files: `[section]` headers, `key=value` lines, bare booleans, `include FILE`, comments behind `;` and `#`,
+//! and `${VARIABLE}` from the environment. `-` is standard input.
 
 use super::options;
 use super::section::Section;
 use super::setting::{Origin, Setting};
 use crate::bounded;
 use crate::error::UsageError;
+use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
 /// The longest file that is read; a job file is written by hand.
 const MAX_BYTES: u64 = 1 << 20;
+/// The most files inside one another.
+const MAX_NESTED: usize = 16;
+/// The most files that one job file includes in all, each of them inside others or not.
+const MAX_INCLUDED: usize = 256;
 
-/// Reads the job file at `path`.
+/// What surrounds the text of job files.
+struct Around<'a> {
+    /// The value of a variable of the environment.
+    variable: &'a dyn Fn(&str) -> Option<String>,
+    /// The text of an included file.
+    text: &'a dyn Fn(&str) -> Result<String, UsageError>,
+}
+
+/// Reads the job file at `path`; `-` is standard input.
 ///
 /// # Errors
 /// If it cannot be read or understood; the message names the line.
 pub fn read(path: &str) -> Result<Vec<Section>, UsageError> {
-    let bytes = bounded::read(path, "a job file", MAX_BYTES)?;
+    let around = Around { variable: &|name| std::env::var(name).ok(), text: &text };
+    let (name, text) = match path {
+        "-" => {
+            let bytes = bounded::standard_input("a job file", MAX_BYTES)?;
+            ("standard input", utf8(bytes, "standard input")?)
+        }
+        path => (path, text(path)?),
+    };
+    parse(name, &text, &around)
+}
+
+fn text(path: &str) -> Result<String, UsageError> {
+    utf8(bounded::read(path, "a job file", MAX_BYTES)?, path)
+}
+
+fn utf8(bytes: Vec<u8>, path: &str) -> Result<String, UsageError> {
     let no_text = |_| UsageError::new("not a job file; accepted: text in UTF-8").at(path);
-    let text = String::from_utf8(bytes).map_err(no_text)?;
-    parse(path, &text, |name| std::env::var(name).ok())
+    String::from_utf8(bytes).map_err(no_text)
 }
 
 /// Parses the text of a job file called `path`.
-///
-/// # Errors
-/// For the first line that is not understood.
-pub fn parse(
-    path: &str,
-    text: &str,
-    environment: impl Fn(&str) -> Option<String>,
-) -> Result<Vec<Section>, UsageError> {
-    let path: Rc<str> = path.into();
-    let mut sections: Vec<Section> = Vec::new();
-    for (at, line) in text.lines().enumerate() {
-        let origin = Origin::File(Rc::clone(&path), at + 1);
-        let line = line.split([';', '#']).next().unwrap_or_default().trim();
-        if line.is_empty() {
-            continue;
+fn parse(path: &str, text: &str, around: &Around<'_>) -> Result<Vec<Section>, UsageError> {
+    let mut reading = Reading { around, sections: Vec::new(), open: Vec::new(), included: 0 };
+    reading.file(path, text)?;
+    if reading.sections.iter().all(|section| section.name.is_none()) {
+        let empty = "no job in this file; accepted: at least one section like [job name]";
+        return Err(UsageError::new(empty).at(path));
+    }
+    Ok(reading.sections)
+}
+
+/// A job file while it is read.
+struct Reading<'a> {
+    around: &'a Around<'a>,
+    sections: Vec<Section>,
+    /// The files that are inside one another, the outermost first.
+    open: Vec<PathBuf>,
+    included: usize,
+}
+
+impl Reading<'_> {
+    fn file(&mut self, path: &str, text: &str) -> Result<(), UsageError> {
+        self.open.push(Path::new(path).components().collect());
+        let path: Rc<str> = path.into();
+        for (at, line) in text.lines().enumerate() {
+            let origin = Origin::File(Rc::clone(&path), at + 1);
+            let line = line.split([';', '#']).next().unwrap_or_default().trim();
+            if !line.is_empty() {
+                let line = expand(line, self.around.variable).map_err(|e| e.at(&origin))?;
+                self.line(&line, origin)?;
+            }
         }
-        let line = expand(line, &environment).map_err(|e| e.at(&origin))?;
+        self.open.pop();
+        Ok(())
+    }
+
+    fn line(&mut self, line: &str, origin: Origin) -> Result<(), UsageError> {
         if let Some(header) = line.strip_prefix('[') {
             let name = header.strip_suffix(']').map(str::trim).filter(|name| !name.is_empty());
             let malformed = "malformed section header; accepted: [global] or [job name]";
             let name = name.ok_or_else(|| UsageError::new(malformed).at(&origin))?;
-            sections.push(Section::named(name));
-            continue;
+            self.sections.push(Section::named(name));
+            return Ok(());
         }
-        let setting = setting(&line, origin)?;
-        let section = sections.last_mut().ok_or_else(|| {
+        if let Some((word, file)) = line.split_once(char::is_whitespace)
+            && word == "include"
+            && !file.trim_start().starts_with('=')
+        {
+            return self.include(file.trim()).map_err(|e| e.at(&origin));
+        }
+        let setting = setting(line, origin)?;
+        let section = self.sections.last_mut().ok_or_else(|| {
             let accepted =
                 "stands before the first section; accepted: [global] or [job name] first";
             setting.refuse(&UsageError::new(accepted))
         })?;
         section.settings.push(setting);
+        Ok(())
     }
-    if sections.iter().all(|section| section.name.is_none()) {
-        let empty = "no job in this file; accepted: at least one section like [job name]";
-        return Err(UsageError::new(empty).at(path));
+
+    /// Reads the lines of `file`, whose path is relative to the file that includes it, as if they stood here.
+    fn include(&mut self, file: &str) -> Result<(), UsageError> {
+        let folder = self.open.last().and_then(|path| path.parent());
+        let path = folder.map_or_else(|| PathBuf::from(file), |folder| folder.join(file));
+        let name = path.to_string_lossy().into_owned();
+        let refuse = |what: String| Err(UsageError::new(what).at(format!("include {file}")));
+        if self.open.contains(&path) {
+            return refuse("this file includes itself; accepted: files without a circle".into());
+        }
+        self.included += 1;
+        if self.open.len() >= MAX_NESTED {
+            return refuse(format!("accepted: at most {MAX_NESTED} files inside one another"));
+        }
+        if self.included > MAX_INCLUDED {
+            return refuse(format!("accepted: at most {MAX_INCLUDED} included files"));
+        }
+        let text = (self.around.text)(&name)?;
+        self.file(&name, &text)
     }
-    Ok(sections)
 }
 
 fn setting(line: &str, origin: Origin) -> Result<Setting, UsageError> {
@@ -77,7 +145,7 @@ fn setting(line: &str, origin: Origin) -> Result<Setting, UsageError> {
 }
 
 /// Replaces each `${NAME}`.
-fn expand(line: &str, environment: &impl Fn(&str) -> Option<String>) -> Result<String, UsageError> {
+fn expand(line: &str, variable: &dyn Fn(&str) -> Option<String>) -> Result<String, UsageError> {
     let mut expanded = String::new();
     let mut rest = line;
     while let Some((before, behind)) = rest.split_once("${") {
@@ -89,7 +157,7 @@ fn expand(line: &str, environment: &impl Fn(&str) -> Option<String>) -> Result<S
             ))
         };
         expanded.push_str(before);
-        expanded.push_str(&environment(name).ok_or_else(unset)?);
+        expanded.push_str(&variable(name).ok_or_else(unset)?);
         rest = behind;
     }
     expanded.push_str(rest);
@@ -101,7 +169,63 @@ mod tests {
     use super::*;
 
     fn read(text: &str) -> Result<Vec<Section>, UsageError> {
-        parse("j.fio", text, |name| (name == "DEPTH").then(|| "8".into()))
+        read_with(text, &[])
+    }
+
+    /// Reads `j.fio` in a folder with these other files.
+    fn read_with(text: &str, others: &[(&str, &str)]) -> Result<Vec<Section>, UsageError> {
+        let other = |path: &str| {
+            let found = others.iter().find(|(name, _)| *name == path);
+            found.map(|(_, text)| (*text).into()).ok_or_else(|| UsageError::new("gone").at(path))
+        };
+        let around =
+            Around { variable: &|name| (name == "DEPTH").then(|| "8".into()), text: &other };
+        parse("j.fio", text, &around)
+    }
+
+    fn settings(sections: &[Section]) -> Vec<String> {
+        sections.iter().flat_map(|section| &section.settings).map(Setting::to_string).collect()
+    }
+
+    #[test]
+    fn an_included_file_stands_where_it_is_included() {
+        let others =
+            [("sub/a.inc", "rw=randread\ninclude b.inc\n"), ("sub/b.inc", "bs=8k\n[second]\n")];
+        let sections =
+            read_with("[first]\ninclude sub/a.inc\niodepth=2\n", &others).expect("well formed");
+        let names = Vec::from_iter(sections.iter().map(|section| section.name.as_deref()));
+        assert_eq!(names, [Some("first"), Some("second")]);
+        let expected = ["sub/a.inc:1: rw=randread", "sub/b.inc:1: bs=8k", "j.fio:3: iodepth=2"];
+        assert_eq!(settings(&sections), expected);
+    }
+
+    #[test]
+    fn circles_and_depths_of_inclusion_are_refused() {
+        let refusal = |text, others: &[(&str, &str)]| {
+            read_with(text, others).expect_err("refused").to_string()
+        };
+        let circle = refusal("[a]\ninclude x\n", &[("x", "bs=4k\ninclude j.fio\n")]);
+        assert_eq!(
+            circle,
+            "j.fio:2: x:2: include j.fio: this file includes itself; accepted: files without a circle"
+        );
+        assert_eq!(refusal("[a]\ninclude x\n", &[]), "j.fio:2: x: gone");
+        let names =
+            Vec::from_iter((0..17).map(|n| (format!("f{n}"), format!("include f{}\n", n + 1))));
+        let chain = Vec::from_iter(names.iter().map(|(name, text)| (name.as_str(), text.as_str())));
+        assert!(
+            refusal("[a]\ninclude f0\n", &chain).ends_with("at most 16 files inside one another")
+        );
+        let wide = "include x\n".repeat(257);
+        let text = refusal(&format!("[a]\n{wide}"), &[("x", "bs=4k")]);
+        assert!(text.ends_with("at most 256 included files"), "{text}");
+    }
+
+    #[test]
+    fn a_name_in_a_section_is_the_name_of_its_job() {
+        let sections = read("[global]\nname=none\n[a]\n[b]\nname=own\n").expect("well formed");
+        let names = Vec::from_iter(sections.iter().map(Section::job));
+        assert_eq!(names, [None, Some("a"), Some("own")]);
     }
 
     #[test]

@@ -8,6 +8,8 @@
 mod command_line;
 mod definition;
 mod drafts;
+mod engine;
+mod file_draft;
 mod job_draft;
 mod job_file;
 mod nearest;
@@ -17,6 +19,7 @@ mod run_draft;
 mod section;
 mod sections;
 mod setting;
+mod target;
 mod value;
 mod verify_draft;
 
@@ -47,5 +50,7 @@ pub fn parse(args: &[String], time: Time) -> Result<Request, UsageError> {
     drafts::plan(words, args, time).map(|plan| Request::Plan(Box::new(plan)))
 }
 
+#[cfg(test)]
+mod file_tests;
 #[cfg(test)]
 mod tests;

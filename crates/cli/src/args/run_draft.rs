@@ -1,7 +1,8 @@
 //! The options for the runs as a whole, and the plan that they make together with the jobs.
 
+use super::file_draft::FileDraft;
 use super::quote::quote;
-use crate::devices;
+use super::target;
 use crate::error::UsageError;
 use crate::plan::{
     AccessChoice, DeviceChoice, Nomerges, Plan, PumpChoice, SchedulerChoice, ScopeChoice,
@@ -26,6 +27,8 @@ pub struct RunDraft {
     pub group_stats: StatsChoice,
     /// `group`.
     pub groups: Vec<GroupSpec>,
+    /// The engine and the file of each job.
+    pub files: Vec<FileDraft>,
     /// `device`.
     pub devices: Vec<DeviceChoice>,
     /// `threads`.
@@ -77,6 +80,7 @@ impl RunDraft {
             ioscheduler: None,
             group_stats: StatsChoice::Off,
             groups: Vec::new(),
+            files: Vec::new(),
             devices: Vec::new(),
             threads: Vec::new(),
             access: vec![AccessChoice::plain(Access::Combining)],
@@ -123,9 +127,7 @@ impl RunDraft {
                 "trace_events without a trace; accepted: with --trace=PREFIX",
             ));
         }
-        if self.devices.is_empty() {
-            self.devices.push(devices::choose("null", self.time)?);
-        }
+        self.choose_device(&jobs)?;
         let free_choice = jobs.is_empty();
         let mut threads = Vec::from_iter(self.threads.iter().copied().map(Some));
         if threads.is_empty() {
@@ -189,6 +191,21 @@ impl RunDraft {
         }
     }
 
+    /// Without `--device`, the device that the jobs' files mean.
+    fn choose_device(&mut self, jobs: &[Job]) -> Result<(), UsageError> {
+        if self.devices.is_empty() {
+            let Self { files, threads, time, dry_run, .. } = &*self;
+            let asked = target::Asked { files, jobs, threads, time: *time, dry_run: *dry_run };
+            let mut notes = Vec::new();
+            self.devices.push(target::choose(&asked, &mut notes)?);
+            self.notes.append(&mut notes);
+        } else {
+            // Nothing is done to files.
+            self.files.clear();
+        }
+        Ok(())
+    }
+
     fn take_schedulers(&mut self) -> Result<Vec<SchedulerChoice>, UsageError> {
         let given = std::mem::take(&mut self.schedulers);
         match &self.ioscheduler {
@@ -208,8 +225,16 @@ impl RunDraft {
             let said = self.annotations.iter().map(|(name, value)| format!("{name}={value}"));
             let said = Vec::from_iter(said).join(", ");
             let names = Vec::from_iter(self.devices.iter().map(|device| device.name.as_str()));
-            let names = names.join(", ");
-            notes.push(format!("{said}: annotates the run; I/O goes to device {names}"));
+            notes.push(match self.devices.as_slice() {
+                [file] if file.name == "uring" && !self.files.is_empty() => {
+                    format!("{said}: I/O goes to device {}", file.text)
+                }
+                _ => format!("{said}: annotates the run; I/O goes to device {}", names.join(", ")),
+            });
+            let names_file = self.annotations.iter().any(|(name, _)| *name == "filename");
+            if names_file && self.time != Time::Real {
+                notes.push("no file is touched in virtual time".into());
+            }
         }
         if !self.ignored.is_empty() {
             let said = self.ignored.iter().map(|(name, why)| format!("{name} ({why})"));

@@ -5,7 +5,7 @@ use super::setting::Setting;
 /// Settings that belong together.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Section {
-    /// The job's name; `None` for globals.
+    /// The name in brackets, or behind `--name`; `None` for globals.
     pub name: Option<String>,
     /// The settings, in order.
     pub settings: Vec<Setting>,
@@ -18,5 +18,13 @@ impl Section {
     pub fn named(name: &str) -> Self {
         let name = (name != "global").then(|| name.to_owned());
         Self { name, ..Self::default() }
+    }
+
+    /// The name of the job: that of the last `name=` in its section of a file, or else the name of the section.
+    /// `None` for globals, whose `name=` no job gets, as in fio.
+    pub fn job(&self) -> Option<&str> {
+        let name = self.name.as_deref()?;
+        let given = self.settings.iter().rfind(|setting| setting.name == "name");
+        Some(given.and_then(|setting| setting.value.as_deref()).unwrap_or(name))
     }
 }

@@ -266,7 +266,7 @@ fn stonewalls_make_phases_and_groups() {
 #[test]
 fn foreign_options_are_named_once() {
     let plan = plan(
-        "--thread --filename=/dev/x --name=a --invalidate=1 --thread --name=b --fixedbufs --filename=/dev/x",
+        "--device=null --thread --filename=/dev/x --name=a --invalidate=1 --thread --name=b --fixedbufs --filename=/dev/x",
     );
     assert_eq!(plan.annotations, [("filename", "/dev/x".to_owned())]);
     assert_eq!(plan.notes.len(), 2, "{:?}", plan.notes);

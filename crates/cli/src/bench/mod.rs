@@ -39,10 +39,15 @@ pub fn run(plan: &Plan) -> Result<(), Failure> {
     let mut outputs = outputs(plan)?;
     let specs = plan.runs();
     // Every refusal comes before the first second is spent.
+    let mut opened = Vec::new();
     for spec in specs.iter().take(plan.cases()) {
-        setup::check(plan, spec)?;
+        opened.extend(setup::check(plan, spec)?);
     }
     let mut report = begin(plan, &specs);
+    // A file that had to be laid out first was not open when the plan was made.
+    opened.retain(|note| !report.notes.contains(note));
+    opened.dedup();
+    report.notes.append(&mut opened);
     let mut repetitions: Vec<Vec<Run>> = (0..plan.cases()).map(|_| Vec::new()).collect();
     let mut progress = Progress::new(specs.len(), plan.run_time().is_some());
     let mut troubles = Troubles::default();

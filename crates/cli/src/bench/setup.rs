@@ -23,22 +23,24 @@ pub fn device(plan: &Plan, spec: &RunSpec<'_>) -> Result<Device, UsageError> {
         .map_err(|e| UsageError::new(format!("--device {}: {e}", spec.device.text)))
 }
 
-/// Refuses a run that is impossible.
+/// Refuses a run that is impossible; the device's notes, if it is possible.
 ///
 /// # Errors
 /// If a job does not fit the device, or the queue cannot be built.
-pub fn check(plan: &Plan, spec: &RunSpec<'_>) -> Result<(), Failure> {
+pub fn check(plan: &Plan, spec: &RunSpec<'_>) -> Result<Vec<String>, Failure> {
     let device = device(plan, spec)?;
+    let notes = device.notes().to_vec();
     for thread in &spec.threads {
         let job = &plan.jobs[thread.job];
         fits(job, &device.shape().limits)?;
         stream(plan, spec, *thread, &device)?;
     }
     match device {
-        Device::Virtual(_) => built::<()>(plan, spec, &device),
+        Device::Virtual(_) => built::<()>(plan, spec, &device)?,
         #[cfg(target_os = "linux")]
-        Device::File(_) => built::<AlignedBuf>(plan, spec, &device),
+        Device::File(_) => built::<AlignedBuf>(plan, spec, &device)?,
     }
+    Ok(notes)
 }
 
 /// Builds the queue, and drops it.

@@ -11,7 +11,7 @@ use super::tables::PARAMETERS;
 use crate::ParamError;
 use crate::basics::{Basics, clamp};
 use crate::memory::{BADBLOCKS_FORM, BadBlocks};
-use blkmq_core::{Given, Nanos, PairError};
+use blkmq_core::{Given, Nanos, PairError, Unit};
 use blkmq_engine::MAX_HW_QUEUE_DEPTH;
 
 /// The largest disk, 16 TiB: its cylinders can be counted in 32 bits however short the tracks.
@@ -87,7 +87,7 @@ fn preset(given: &Given<'_>) -> Result<Figures, PairError> {
 }
 
 fn nanos(given: &Given<'_>, most: u64) -> Result<Nanos, PairError> {
-    given.number(0..=most).map(Nanos)
+    given.measure(Unit::NS, 0..=most).map(Nanos)
 }
 
 /// The values as given, before parameters are checked against each other.
@@ -112,8 +112,8 @@ impl Raw {
         let tracks = &mut self.done.figures.tracks;
         match given.name {
             "preset" => {}
-            "gb" => self.gb = Some(given.number(1..=MAX_MIB / 1024)?),
-            "size" => self.size = Some(given.number(1..=MAX_MIB)?),
+            "gb" => self.gb = Some(given.measure(Unit::GIB, 1..=MAX_MIB / 1024)?),
+            "size" => self.size = Some(given.measure(Unit::MIB, 1..=MAX_MIB)?),
             "rpm" => self.done.figures.rpm = given.number(600..=100_000)?,
             "heads" => tracks.heads = given.number(1..=64)?,
             "zones" => tracks.zones = given.number(1..=200)?,
@@ -156,8 +156,8 @@ impl Raw {
             "hit_nsec" => figures.hit = nanos(given, MAX_NSEC)?,
             "link_mbps" => figures.link_mbps = given.number(1..=1 << 20)?,
             "segments" => figures.segments = given.number(0..=1024)?,
-            "read_ahead" => figures.read_ahead = given.number(0..=1 << 20)?,
-            "cache_size" | "cache" => figures.cache_size = given.number(0..=1 << 43)?,
+            "read_ahead" => figures.read_ahead = given.measure(Unit::KIB, 0..=1 << 20)?,
+            "cache_size" | "cache" => figures.cache_size = given.measure(Unit::MIB, 0..=1 << 43)?,
             "fua" => figures.fua = given.flag()?,
             "destage_delay_nsec" => figures.destage_delay = nanos(given, MAX_NSEC)?,
             "hw_queue_depth" => self.hw_queue_depth = Some(given.number(1..=u64::MAX)?),

@@ -5,7 +5,7 @@ use crate::ParamError;
 use crate::description::Pair;
 use crate::fault::{Chance, Fault};
 use crate::null::REQUEST_TIMEOUT;
-use blkmq_core::{Given, IoError, Nanos, Op};
+use blkmq_core::{Given, IoError, Nanos, Op, Unit};
 use blkmq_engine::DeviceShape;
 
 /// The largest errno that Linux returns.
@@ -144,8 +144,8 @@ impl Raw {
             "late" => done.late = chance()?,
             "reorder" => done.reorder = chance()?,
             "errno" => done.errno = IoError(given.number(1..=MAX_ERRNO)?),
-            "timeout_nsec" => done.timeout_nsec = Nanos(given.number(0..=MAX_NSEC)?),
-            "late_nsec" => done.late_nsec = Nanos(given.number(1..=MAX_NSEC)?),
+            "timeout_nsec" => done.timeout_nsec = Nanos(given.measure(Unit::NS, 0..=MAX_NSEC)?),
+            "late_nsec" => done.late_nsec = Nanos(given.measure(Unit::NS, 1..=MAX_NSEC)?),
             "space" => done.space = given.number(0..=u32::MAX)?,
             "times" if given.value == "-1" => done.times = None,
             "times" => {

@@ -12,7 +12,7 @@ use super::tables::PARAMETERS;
 use super::timing::{Rate, Timing};
 use crate::basics::Basics;
 use crate::{MachineShape, ParamError};
-use blkmq_core::{Given, Nanos, PairError};
+use blkmq_core::{Given, Nanos, PairError, Unit};
 use blkmq_engine::WriteCache;
 
 /// The largest device: 2 TiB, so that units of flash and slots of the buffer fit 32 bits for any spare area.
@@ -164,13 +164,16 @@ impl Raw {
             "dies_per_channel" => geometry.dies_per_channel = given.number(1..=64)?,
             "planes" => geometry.planes = given.number(1..=8)?,
             "page_size" => {
-                let size = given.number(UNIT..=65536).ok().filter(|size| size % UNIT == 0);
-                let accepted = "a multiple of 4096 from 4096 to 65536";
+                let size = given
+                    .measure(Unit::Bytes(1), UNIT..=65536)
+                    .ok()
+                    .filter(|size| size % UNIT == 0);
+                let accepted = "a multiple of 4096 from 4096 to 65536, or with a unit: 4k, 16k";
                 geometry.page_size = size.ok_or_else(|| given.refuse(accepted))?;
             }
             "pages_per_block" => geometry.pages_per_block = given.number(1..=8192)?,
             "overprovisioning" => self.overprovisioning = given.number(2..=400)?,
-            "buffer_kib" => self.done.buffer_kib = given.number(4..=1 << 30)?,
+            "buffer_kib" => self.done.buffer_kib = given.measure(Unit::KIB, 4..=1 << 30)?,
             _ => return Ok(false),
         }
         Ok(true)
@@ -179,7 +182,7 @@ impl Raw {
     /// Sets a time or a rate. False if `given` is none of them.
     fn set_timing(&mut self, given: &Given<'_>) -> Result<bool, ParamError> {
         let timing = &mut self.done.timing;
-        let span = || given.number(0..=MAX_NS).map(Nanos);
+        let span = || given.measure(Unit::NS, 0..=MAX_NS).map(Nanos);
         let rate = |least| given.number(least..=u32::MAX).map(Rate::new);
         match given.name {
             "read_ns" => timing.read = span()?,

@@ -8,7 +8,7 @@ use super::tables::PARAMETERS;
 use crate::basics::{Basics, clamp};
 use crate::service::IrqMode;
 use crate::{MachineShape, ParamError};
-use blkmq_core::Given;
+use blkmq_core::{Given, Unit};
 
 impl MemoryParams {
     /// Parses pairs of name and value. Of two pairs with one name the later counts, except that changes of
@@ -58,7 +58,7 @@ impl Raw {
     fn set(&mut self, given: &Given<'_>) -> Result<(), ParamError> {
         let done = &mut self.done;
         match given.name {
-            "cache_size" | "cache" => done.cache_size = given.number(0..=1 << 43)?,
+            "cache_size" | "cache" => done.cache_size = given.measure(Unit::MIB, 0..=1 << 43)?,
             "fua" => self.fua = Some(given.flag()?),
             "badblocks" => {
                 if !done.badblocks.change(given.value) {

@@ -88,7 +88,7 @@ fn the_seeds_device_is_understood() {
 fn size_wins_over_gb_whatever_the_order() {
     assert_eq!(parse("size=7,gb=3").0.size, 7);
     assert_eq!(parse("gb=3").0.size, 3 * 1024);
-    assert!(refusal("gb=0").contains("a whole number from 1 to"));
+    assert!(refusal("gb=0").contains("a whole number of GiB from 1 to"));
 }
 
 #[test]

@@ -236,7 +236,7 @@ fn a_queue_that_is_dropped_with_requests_waits_for_the_kernel() {
     const LEN: usize = 64 * BLOCK;
     let test = "a_queue_that_is_dropped_with_requests_waits";
     let path = std::env::temp_dir().join(format!("blkmq-{test}-{}", std::process::id()));
-    let options = Options { size: Some(2), hw_queue_depth: 8, ..Options::default() };
+    let options = Options { size_bytes: Some(2 << 20), hw_queue_depth: 8, ..Options::default() };
     if let Err(e) = Ring::new(1) {
         println!("skipped {test}: {e}");
         return;

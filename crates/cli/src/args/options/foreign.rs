@@ -3,11 +3,11 @@
 use super::{Group, Kind, Meaning, Opt};
 
 const THREADS: &str = "jobs are always threads";
-const CACHE: &str = "there is no page cache";
+const CACHE: &str = "the page cache is passed by, or left as it is";
 const DATA: &str =
     "what is written is zeroes, or nothing on a device that keeps nothing; see verify";
 const ENGINE: &str = "I/O goes through blkmq, not through a system call";
-const FILES: &str = "there are no files to lay out";
+const FILES: &str = "files are laid out before the first run, written through, and stay";
 const REPEATS: &str = "streams always repeat; randseed chooses another";
 const PROGRESS: &str = "results come at the end";
 const BANDWIDTH: &str = "bandwidth is counted, which costs nothing";
@@ -29,15 +29,15 @@ const fn no_op(name: &'static str, kind: Kind, why: &'static str) -> Opt {
     Opt { name, aliases, group, kind, accepts: "", help: "", meaning: Meaning::NoOp(why) }
 }
 
-const fn bare(name: &'static str, why: &'static str) -> Opt {
+pub(super) const fn bare(name: &'static str, why: &'static str) -> Opt {
     no_op(name, Kind::Flag, why)
 }
 
-const fn valued(name: &'static str, why: &'static str) -> Opt {
+pub(super) const fn valued(name: &'static str, why: &'static str) -> Opt {
     no_op(name, Kind::Value, why)
 }
 
-const fn not_built(name: &'static str, why: &'static str) -> Opt {
+pub(super) const fn not_built(name: &'static str, why: &'static str) -> Opt {
     let (aliases, group, kind): (&[&str], _, _) = (&[], Group::Foreign, Kind::Value);
     Opt { name, aliases, group, kind, accepts: "", help: "", meaning: Meaning::Unsupported(why) }
 }
@@ -68,13 +68,11 @@ pub const OPTIONS: &[Opt] = &[
     valued("force_async", ENGINE),
     bare("userspace_reap", ENGINE),
     valued("clocksource", ENGINE),
-    valued("directory", FILES),
     valued("fallocate", FILES),
     bare("overwrite", FILES),
     bare("create_serialize", FILES),
     bare("create_fsync", FILES),
     bare("create_on_open", FILES),
-    bare("allow_file_create", FILES),
     bare("allow_mounted_write", FILES),
     bare("unlink", FILES),
     bare("randrepeat", REPEATS),
@@ -97,7 +95,7 @@ pub const OPTIONS: &[Opt] = &[
     not_built("verify_write_sequence", NO_VERIFY),
     not_built("verify_state_load", NO_VERIFY),
     not_built("verify_state_save", NO_VERIFY),
-    not_built("experimental_verify", NO_VERIFY),
+    not_built("experimental_verify", NO_VERIFY).flag(),
     not_built("trim_percentage", NO_VERIFY),
     not_built("trim_verify_zero", NO_VERIFY),
     not_built("trim_backlog", NO_VERIFY),
@@ -126,9 +124,9 @@ pub const OPTIONS: &[Opt] = &[
     not_built("nice", NO_PLACEMENT),
     not_built("gtod_cpu", NO_PLACEMENT),
     not_built("wait_for", NO_CONTROL),
-    not_built("exitall", NO_CONTROL),
+    not_built("exitall", NO_CONTROL).flag(),
     not_built("flow", NO_CONTROL),
-    not_built("rate_min", NO_CONTROL),
+    not_built("rate_min", NO_CONTROL).or(&["ratemin"]),
     not_built("rate_iops_min", NO_CONTROL),
     not_built("latency_target", NO_CONTROL),
     not_built("latency_window", NO_CONTROL),
@@ -138,8 +136,8 @@ pub const OPTIONS: &[Opt] = &[
     not_built("continue_on_error", NO_CONTROL),
     not_built("rate_process", NO_VARIANT),
     not_built("rw_sequencer", NO_VARIANT),
-    not_built("bs_unaligned", NO_VARIANT),
-    not_built("end_fsync", NO_VARIANT),
+    not_built("bs_unaligned", NO_VARIANT).flag().or(&["blocksize_unaligned"]),
+    not_built("end_fsync", NO_VARIANT).flag(),
     not_built("fsync_on_close", NO_VARIANT),
     not_built("thinktime_spin", NO_VARIANT),
     not_built("thinktime_blocks_type", NO_VARIANT),
@@ -150,8 +148,7 @@ pub const OPTIONS: &[Opt] = &[
     not_built("cmdprio_class", NO_VARIANT),
     not_built("cmdprio_bssplit", NO_VARIANT),
     not_built("write_hint", NO_VARIANT),
-    not_built("nrfiles", NO_VARIANT),
-    not_built("filesize", NO_VARIANT),
+    not_built("nrfiles", "a job has one file").or(&["nr_files"]),
     not_built("unified_rw_reporting", NO_FORMAT),
     not_built("significant_figures", NO_FORMAT),
     not_built("unit_base", NO_FORMAT),

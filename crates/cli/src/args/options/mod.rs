@@ -3,9 +3,12 @@
 //! An option of fio is of one of three sorts: it has its effect here (its meaning is a function), it has no effect
 //! here and is accepted with the reason noted once, or its effect is not built and it is refused.
 
+mod defaults;
+mod files;
 mod foreign;
 mod load;
 mod pattern;
+mod refused;
 mod run;
 mod verify;
 
@@ -14,6 +17,9 @@ use super::nearest::nearest;
 use super::run_draft::RunDraft;
 use super::value::Value;
 use crate::error::UsageError;
+#[cfg(test)]
+pub use defaults::DEFAULTS;
+pub use defaults::is_default;
 
 /// One option.
 pub struct Opt {
@@ -38,6 +44,8 @@ pub struct Opt {
 pub enum Group {
     /// Where a job begins and ends.
     Jobs,
+    /// Where the I/O goes.
+    Files,
     /// Which I/Os a job issues.
     Pattern,
     /// How many I/Os, how fast and how long.
@@ -68,6 +76,7 @@ impl Group {
     pub fn heading(self) -> &'static str {
         match self {
             Self::Jobs => "Jobs",
+            Self::Files => "Engine and file",
             Self::Pattern => "Pattern",
             Self::Load => "Load and time",
             Self::Verify => "Verification",
@@ -95,6 +104,8 @@ pub enum Meaning {
     Run(ApplyRun),
     /// Describes the run in reports.
     Annotate,
+    /// An option of a job that also describes the run in reports.
+    Described(ApplyJob),
     /// No effect here, for this reason.
     NoOp(&'static str),
     /// An effect that is not built, with the reason.
@@ -135,8 +146,8 @@ impl Opt {
 
 /// Every option, in the order of the help.
 pub fn all() -> impl Iterator<Item = &'static Opt> + Clone {
-    let tables = [run::JOBS, pattern::OPTIONS, load::OPTIONS, verify::OPTIONS];
-    tables.into_iter().chain([run::OPTIONS, foreign::OPTIONS]).flatten()
+    let tables = [run::JOBS, files::OPTIONS, pattern::OPTIONS, load::OPTIONS, verify::OPTIONS];
+    tables.into_iter().chain([run::OPTIONS, foreign::OPTIONS, refused::OPTIONS]).flatten()
 }
 
 /// The option called `name`. Dashes and underscores within it are alike.
@@ -150,14 +161,16 @@ pub fn unknown(name: &str) -> UsageError {
     let usable = all().filter(|option| !matches!(option.meaning, Meaning::Unsupported(_)));
     let names =
         usable.clone().flat_map(|option| std::iter::once(&option.name).chain(option.aliases));
-    let near = nearest(&name.replace('-', "_"), names.copied());
-    // With a good guess the whole list would only hide it.
-    let what = if near.is_empty() {
-        format!("accepted: {}", Vec::from_iter(usable.map(|option| option.name)).join(", "))
-    } else {
-        format!("nearest: {}", near.join(", "))
-    };
-    UsageError::new(format!("unknown option; {what}; see --help"))
+    let name = name.replace('-', "_");
+    if refused::is_of_an_engine(&name) {
+        let text = "an option of an engine of fio's that has no meaning here; accepted: see --help";
+        return UsageError::new(text);
+    }
+    // A list of all names would hide what is wrong.
+    match nearest(&name, names.copied()).first() {
+        Some(near) => UsageError::new(format!("unknown option; nearest: {near}; see --help")),
+        None => UsageError::new("unknown option, and none has a similar name; see --help"),
+    }
 }
 
 #[cfg(test)]

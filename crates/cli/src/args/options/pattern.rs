@@ -155,12 +155,14 @@ pub const OPTIONS: &[Opt] = &[
         "writes are waited for, hence sync to a scheduler, as with O_DIRECT",
         |d, v| {
             d.job.direct = v.flag()?;
+            d.files.direct = Some(d.job.direct);
             Ok(())
         },
     )
     .flag(),
     job("buffered", "", "the opposite of direct: writes are async, as writeback is", |d, v| {
         d.job.direct = !v.flag()?;
+        d.files.direct = Some(d.job.direct);
         Ok(())
     })
     .flag(),

@@ -58,8 +58,6 @@ pub const JOBS: &[Opt] = &[
         Meaning::Structure,
     ),
     about_jobs("description", "TEXT", "annotates the run", Meaning::Annotate),
-    about_jobs("filename", "PATH", "annotates the run; I/O goes to --device", Meaning::Annotate),
-    about_jobs("ioengine", "NAME", "annotates the run; I/O goes through blkmq", Meaning::Annotate),
 ];
 
 /// The table.

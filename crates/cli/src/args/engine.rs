@@ -1,0 +1,128 @@
+//! fio's I/O engines, and what they mean here: I/O to a file, or to nothing.
+//!
+//! Which system call fio would use makes no difference here: I/O to files goes through io_uring. Engines that do no
+//! block I/O, or do it over a network or a library, have no meaning and are refused.
+
+use super::nearest::nearest;
+use crate::error::UsageError;
+
+/// An engine that has a meaning here.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Engine {
+    /// The name, as fio spells it.
+    pub name: &'static str,
+    /// Does it move data of files? If not, it is `null`.
+    pub is_storage: bool,
+    /// Has it one I/O in flight at most? Then `iodepth` is 1, as in fio.
+    pub is_synchronous: bool,
+}
+
+const fn engine(name: &'static str, is_synchronous: bool) -> Engine {
+    Engine { name, is_storage: true, is_synchronous }
+}
+
+/// All of them.
+const ENGINES: [Engine; 9] = [
+    engine("libaio", false),
+    engine("io_uring", false),
+    engine("posixaio", false),
+    engine("sync", true),
+    engine("psync", true),
+    engine("vsync", true),
+    engine("pvsync", true),
+    engine("pvsync2", true),
+    Engine { name: "null", is_storage: false, is_synchronous: false },
+];
+
+/// fio's engines without a meaning here, so that they are not called unknown.
+const OTHERS: [&str; 46] = [
+    "cpuio",
+    "mmap",
+    "splice",
+    "net",
+    "netsplice",
+    "ftruncate",
+    "filecreate",
+    "filestat",
+    "filedelete",
+    "exec",
+    "falloc",
+    "e4defrag",
+    "gfapi",
+    "gfapi_async",
+    "mtd",
+    "sg",
+    "io_uring_cmd",
+    "nbd",
+    "rdma",
+    "rados",
+    "rbd",
+    "pmemblk",
+    "dev-dax",
+    "libpmem",
+    "http",
+    "libhdfs",
+    "libiscsi",
+    "libzbc",
+    "nfs",
+    "dfs",
+    "ime_psync",
+    "ime_psyncv",
+    "ime_aio",
+    "xnvme",
+    "libcufile",
+    "librpma_apm_client",
+    "librpma_apm_server",
+    "librpma_gpspm_client",
+    "librpma_gpspm_server",
+    "libblkio",
+    "cpp_null",
+    "external",
+    "guasi",
+    "solarisaio",
+    "windowsaio",
+    "filedircreate",
+];
+
+impl Engine {
+    /// The engine called `name`.
+    ///
+    /// # Errors
+    /// If it has no meaning here, or fio has none of that name.
+    pub fn named(name: &str) -> Result<Self, UsageError> {
+        if let Some(found) = ENGINES.iter().find(|engine| engine.name == name) {
+            return Ok(*found);
+        }
+        let accepted = Vec::from_iter(ENGINES.iter().map(|engine| engine.name)).join(", ");
+        let kind = name.split(':').next().unwrap_or_default();
+        if OTHERS.contains(&kind) {
+            let text = format!("this engine of fio's has no meaning here; accepted: {accepted}");
+            return Err(UsageError::new(text));
+        }
+        let near = nearest(name, ENGINES.iter().map(|engine| engine.name));
+        let near = near.first().map_or(String::new(), |near| format!("nearest: {near}; "));
+        Err(UsageError::new(format!("no engine '{name}'; {near}accepted: {accepted}")))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn engines_without_a_meaning_are_told_from_engines_that_do_not_exist() {
+        assert!(Engine::named("libaio").is_ok_and(|engine| engine.is_storage));
+        assert!(Engine::named("psync").is_ok_and(|engine| engine.is_synchronous));
+        assert!(Engine::named("null").is_ok_and(|engine| !engine.is_storage));
+        let message = |name| Engine::named(name).expect_err(name).to_string();
+        for name in ["ftruncate", "libhdfs", "libiscsi", "rbd", "http", "net", "external:./mine.o"]
+        {
+            let text = message(name);
+            assert!(text.starts_with(
+                "this engine of fio's has no meaning here; accepted: libaio, io_uring"
+            ));
+        }
+        assert!(message("foo").starts_with("no engine 'foo'; accepted: libaio, "));
+        assert!(message("liboai").starts_with("no engine 'liboai'; nearest: libaio; accepted: "));
+    }
+}

@@ -1,0 +1,118 @@
+//! The defaults of fio's options whose other values are refused: a job file that states what holds anyway is accepted.
+
+/// An option, and every spelling of its default.
+type Default = (&'static str, &'static [&'static str]);
+
+const OFF: &[&str] = &["0"];
+const ON: &[&str] = &["1"];
+const NONE: &[&str] = &["none"];
+
+/// By the names of the table.
+pub const DEFAULTS: &[Default] = &[
+    ("atomic", OFF),
+    ("block_error_percentiles", OFF),
+    ("bs_unaligned", OFF),
+    ("clat_percentiles", ON),
+    ("continue_on_error", NONE),
+    ("create_only", OFF),
+    ("end_fsync", OFF),
+    ("exit_what", &["group"]),
+    ("exitall", OFF),
+    ("exitall_on_error", OFF),
+    ("experimental_verify", OFF),
+    ("file_append", OFF),
+    ("fill_device", OFF),
+    ("filename_format", &["$jobname.$jobnum.$filenum"]),
+    ("flow", OFF),
+    ("flow_id", OFF),
+    ("flow_sleep", OFF),
+    ("fsync_on_close", OFF),
+    ("ignore_zone_limits", OFF),
+    ("io_submit_mode", &["inline"]),
+    ("job_max_open_zones", OFF),
+    ("lat_percentiles", OFF),
+    ("latency_percentile", &["100", "100.0"]),
+    ("latency_run", OFF),
+    ("latency_target", OFF),
+    ("latency_window", OFF),
+    ("lockfile", NONE),
+    ("log_alternate_epoch", OFF),
+    ("log_alternate_epoch_clock_id", OFF),
+    ("log_avg_msec", OFF),
+    ("log_hist_coarseness", OFF),
+    ("log_hist_msec", OFF),
+    ("log_max_value", OFF),
+    ("log_offset", OFF),
+    ("log_prio", OFF),
+    ("log_store_compressed", OFF),
+    ("log_unix_epoch", OFF),
+    ("max_latency", OFF),
+    ("max_open_zones", OFF),
+    ("minimal", OFF),
+    ("nice", OFF),
+    ("nrfiles", ON),
+    ("offset_align", OFF),
+    ("rate_cycle", &["1000"]),
+    ("rate_ignore_thinktime", OFF),
+    ("rate_iops_min", OFF),
+    ("rate_min", OFF),
+    ("rate_process", &["linear"]),
+    ("read_beyond_wp", OFF),
+    ("read_iolog_chunked", OFF),
+    ("replay_align", OFF),
+    ("replay_no_stall", OFF),
+    ("replay_scale", ON),
+    ("replay_time_scale", &["100"]),
+    ("rw_sequencer", &["sequential"]),
+    ("serialize_overlap", OFF),
+    ("significant_figures", &["4"]),
+    ("slat_percentiles", OFF),
+    ("stats", ON),
+    ("steadystate_duration", OFF),
+    ("steadystate_ramp_time", OFF),
+    ("terse_version", &["3"]),
+    ("thinktime_blocks_type", &["complete"]),
+    ("thinktime_iotime", OFF),
+    ("thinktime_spin", OFF),
+    ("trim_backlog", OFF),
+    ("trim_backlog_batch", OFF),
+    ("trim_percentage", OFF),
+    ("trim_verify_zero", ON),
+    ("unified_rw_reporting", &["none", "0"]),
+    ("unlink_each_loop", OFF),
+    ("verify_async", OFF),
+    ("verify_backlog_batch", OFF),
+    ("verify_dump", OFF),
+    ("verify_offset", OFF),
+    ("verify_state_load", OFF),
+    ("verify_state_save", ON),
+    ("write_barrier", OFF),
+    ("write_hint", NONE),
+    ("zone_reset_frequency", &["0", "0.0"]),
+    ("zone_reset_threshold", &["0", "0.0"]),
+    ("zonecapacity", OFF),
+    ("zonemode", NONE),
+    ("zonerange", OFF),
+    ("zonesize", OFF),
+    ("zoneskip", OFF),
+];
+
+/// Is `value` fio's default of the option called `name` in the table?
+pub fn is_default(name: &str, value: &str) -> bool {
+    DEFAULTS.iter().any(|(known, values)| *known == name && values.contains(&value))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::args::options;
+
+    #[test]
+    fn each_option_is_in_the_table_once() {
+        for (at, (name, values)) in DEFAULTS.iter().enumerate() {
+            assert!(options::find(name).is_some_and(|option| option.name == *name), "{name}");
+            assert!(DEFAULTS[..at].iter().all(|(other, _)| other != name), "{name} stands twice");
+            assert!(!values.is_empty(), "{name}");
+        }
+    }
+}
