@@ -1,14 +1,13 @@
 //! A job while its options are being read, and the meanings of their values.
 
+use super::cmdprio_draft::CmdPrioDraft;
 use super::file_draft::FileDraft;
 use super::value::Value;
 use super::verify_draft::VerifyDraft;
 use crate::error::UsageError;
 use crate::units::{self, KbBase};
 use blkmq_core::{Class, IoPrio, Nanos};
-use blkmq_lab::workload::{
-    BlockSize, Depth, Direction, Distribution, Job, Latencies, PerDirection, ThinkTime,
-};
+use blkmq_lab::workload::{BlockSize, Depth, Direction, Job, Latencies, PerDirection, ThinkTime};
 
 /// The options of a job that have been read so far. Fields of the job that depend on several options are computed in
 /// [`finish`](Self::finish), so that the order of the options does not matter.
@@ -38,6 +37,8 @@ pub struct JobDraft {
     pub prioclass: Option<u8>,
     /// `prio`.
     pub prio: Option<u16>,
+    /// `cmdprio_percentage` and its companions.
+    pub cmdprio: CmdPrioDraft,
     /// `gtod_reduce`.
     pub gtod_reduce: bool,
     /// `filename`, `ioengine` and their companions.
@@ -63,6 +64,7 @@ impl Default for JobDraft {
             thinktime_blocks: 1,
             prioclass: None,
             prio: None,
+            cmdprio: CmdPrioDraft::default(),
             gtod_reduce: false,
             files: FileDraft::default(),
             verify: VerifyDraft::default(),
@@ -100,6 +102,7 @@ impl JobDraft {
         job.thinktime = (self.thinktime > Nanos::ZERO)
             .then_some(ThinkTime { pause: self.thinktime, blocks: self.thinktime_blocks });
         job.prio = prio(self.prioclass, self.prio);
+        job.cmdprio = self.cmdprio.finish(name, notes)?;
         if self.gtod_reduce {
             job.latencies = Latencies::NONE;
         }
@@ -189,24 +192,6 @@ pub fn split(value: Value<'_>) -> Result<BlockSize, UsageError> {
         (bs, share)
     });
     Ok(BlockSize::Split(filled.collect()))
-}
-
-/// `random_distribution`, with fio's default parameters.
-pub fn distribution(text: &str) -> Result<Distribution, UsageError> {
-    const ACCEPTED: &str = "random, zipf:THETA, pareto:POWER, normal:DEVIATION";
-    let (kind, parameter) = match text.split_once(':') {
-        Some((kind, parameter)) => (kind, Some(units::decimal(parameter, ACCEPTED)?)),
-        None => (text, None),
-    };
-    let distribution = match (kind, parameter) {
-        ("random", None) => Distribution::Uniform,
-        ("zipf", theta) => Distribution::Zipf(theta.unwrap_or(1.1)),
-        ("pareto", power) => Distribution::Pareto(power.unwrap_or(0.2)),
-        ("normal", Some(deviation)) => Distribution::Normal(deviation),
-        _ => return Err(UsageError::new(format!("accepted: {ACCEPTED}"))),
-    };
-    distribution.validate().map_err(|e| UsageError::new(e.to_string()))?;
-    Ok(distribution)
 }
 
 /// Rates by direction; 0 is fio's "unlimited".

@@ -5,6 +5,7 @@
 //! value and where, [`sections`] to which job it belongs, and [`drafts`] collect the meaning until it can be checked as
 //! a whole.
 
+mod cmdprio_draft;
 mod command_line;
 mod definition;
 mod drafts;
@@ -14,6 +15,7 @@ mod job_draft;
 mod job_file;
 mod nearest;
 pub mod options;
+mod places;
 mod quote;
 mod run_draft;
 mod section;

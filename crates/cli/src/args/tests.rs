@@ -2,9 +2,10 @@
 
 use super::{Request, parse};
 use crate::plan::{Plan, ScopeChoice, Time, job_file};
-use blkmq_core::{Class, Nanos};
+use blkmq_core::{Class, IoPrio, Nanos};
 use blkmq_lab::workload::{
-    Amount, BlockSize, Depth, Direction, Distribution, Job, Latencies, PerDirection, Rw, Verify,
+    Amount, BlockSize, CmdPrio, Depth, Direction, Distribution, Job, Latencies, PerDirection, Rw,
+    Verify,
     verify::{Method, Pattern},
 };
 
@@ -90,11 +91,11 @@ fn every_workload_option_reaches_its_field() {
         ("--norandommap", Job { norandommap: true, ..base() }),
         (
             "--random_distribution=zipf:1.2",
-            Job { random_distribution: Distribution::Zipf(1.2), ..base() },
+            Job { random_distribution: Distribution::Zipf(1.2, None), ..base() },
         ),
         (
             "--random_distribution=pareto",
-            Job { random_distribution: Distribution::Pareto(0.2), ..base() },
+            Job { random_distribution: Distribution::Pareto(0.2, None), ..base() },
         ),
         (
             "--percentage_random=50,25",
@@ -222,6 +223,11 @@ fn jobs_survive_being_printed_and_read_again() {
         "--name=a --bsrange=1k-4k,8k-16k --ba=512 --norandommap --size=50% --offset=1m",
         "--name=a --bssplit=4k/60:8k/40,16k --rw=randwrite --random_distribution=zipf:1.2 --fsync=8",
         "--name=a --rate_iops=10,20 --rate=1m, --thinktime=5ms --thinktime_blocks=3 --prio=3",
+        "--name=a --rw=randread:8 --random_distribution=normal:25:0.25 --rate_iops=9 --rate_process=poisson",
+        "--name=a --rw=write:-8k --io_size=50% --name=b --rw=randread --bsrange=512:1m \
+         --random_distribution=zoned:60/10:40/20 --name=c --rw=randread --random_distribution=zoned_abs:100/1m",
+        "--name=a --rw=rw --cmdprio_percentage=30,20 --cmdprio_class=2 --cmdprio=3,4 --name=b --bssplit=4k/50:8k/50 \
+         --cmdprio_bssplit=4k/30:8k/50/3/1,8k/10",
         "--name=a --prioclass=3 --runtime=90 --time_based --ramp_time=1500us --gtod_reduce=1",
         "--name=a --stonewall --name=b --iodepth=8 --iodepth_low=2 --iodepth_batch_complete_min=0 \
          --iodepth_batch_complete_max=4 --percentile_list=50:99.99 --number_ios=9 --loops=2 --sync=1 \
@@ -237,6 +243,34 @@ fn jobs_survive_being_printed_and_read_again() {
         let file = File::new(&format!("printed{at}"), &job_file(&jobs));
         assert_eq!(plan(&format!("--device=memory {}", file.path())).jobs, jobs, "{line}");
     }
+}
+
+#[test]
+fn a_part_of_the_ios_gets_another_priority() {
+    let prio = |class, level| IoPrio::new(class, level).expect("a level");
+    let special =
+        |line: &str, direction| job(&format!("--rw=randrw {line}")).cmdprio[direction].clone();
+    let (read, write) = (Direction::Read, Direction::Write);
+    let highest = CmdPrio::Percentage(30, prio(Class::Realtime, 0));
+    assert_eq!(special("--cmdprio_percentage=30", write), highest);
+    assert_eq!(special("--cmdprio_percentage=30,0", write), CmdPrio::None);
+    assert_eq!(special("--cmdprio_percentage=30", Direction::Trim), CmdPrio::None);
+    let low = CmdPrio::Percentage(5, prio(Class::BestEffort, 4));
+    assert_eq!(special("--cmdprio=4 --cmdprio_class=2 --cmdprio_percentage=5", read), low);
+    let split = vec![(4096, 30, prio(Class::Idle, 2)), (8192, 50, prio(Class::BestEffort, 1))];
+    let line = "--cmdprio_bssplit=4k/30:8k/50/2/1 --cmdprio_class=3 --cmdprio=2";
+    assert_eq!(special(line, read), CmdPrio::Split(split));
+    for (line, expected) in [
+        ("--cmdprio_percentage=30 --cmdprio_bssplit=4k/30", "one of the two"),
+        ("--cmdprio_bssplit=4k/60:4k/50", "110 percent"),
+        ("--cmdprio_bssplit=4k/60/1", "SIZE/PERCENT/CLASS/LEVEL"),
+        ("--cmdprio_class=0", "1 to 3"),
+    ] {
+        let message = refusal(&format!("--rw=randrw {line}"));
+        assert!(message.contains(expected), "{line}: {message}");
+    }
+    let notes = plan("--name=a --cmdprio=3").notes;
+    assert!(notes[0].contains("no effect without cmdprio_percentage"), "{notes:?}");
 }
 
 #[test]

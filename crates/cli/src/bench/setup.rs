@@ -64,9 +64,11 @@ fn fits(job: &Job, limits: &Limits) -> Result<(), UsageError> {
             );
         }
         let bs = &job.bs[*direction];
-        if !bs.min().is_multiple_of(limits.logical_block_size) {
-            let block = limits.logical_block_size;
-            return refuse(format!("bs={}; the device takes multiples of {block}", bs.min()));
+        for bs in [bs.min(), bs.max()] {
+            if !bs.is_multiple_of(limits.logical_block_size) {
+                let block = limits.logical_block_size;
+                return refuse(format!("bs={bs}; the device takes multiples of {block}"));
+            }
         }
     }
     Ok(())

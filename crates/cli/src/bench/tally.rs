@@ -2,8 +2,9 @@
 
 use super::usage::Usage;
 use crate::report::job::{Direction, JobResult, Latency, Samples, Verified};
-use blkmq_core::Histogram;
+use blkmq_core::{Histogram, IoPrio};
 use blkmq_lab::workload::{self, Job, Sample, Tally, Times};
+use std::collections::BTreeMap;
 
 /// The counts of one thread, and the CPU time that it used meanwhile.
 pub struct Part {
@@ -64,6 +65,17 @@ fn add(into: &mut [u64; 7], from: &[u64; 7]) {
     into.iter_mut().zip(from).for_each(|(into, from)| *into += from);
 }
 
+/// Latencies by priority; empty if fewer than two priorities have had any I/O.
+fn prios(parts: &[&Part], direction: workload::Direction) -> Vec<(IoPrio, Latency)> {
+    let mut all: BTreeMap<u16, Latency> = BTreeMap::new();
+    let counts = parts.iter().map(|part| &part.tally.counts[direction as usize]);
+    for (prio, clat) in counts.flat_map(|c| &c.prios).filter(|(_, clat)| clat.count() > 0) {
+        all.entry(prio.to_bits()).or_default().0.merge(clat);
+    }
+    let several = if all.len() > 1 { all } else { BTreeMap::new() };
+    several.into_iter().map(|(bits, clat)| (IoPrio::from_bits(bits), clat)).collect()
+}
+
 fn direction(parts: &[&Part], direction: workload::Direction, runtime_ns: u64) -> Direction {
     let counts = || parts.iter().map(|part| &part.tally.counts[direction as usize]);
     let latency = |pick: fn(&Times) -> &Option<Histogram>| {
@@ -86,6 +98,7 @@ fn direction(parts: &[&Part], direction: workload::Direction, runtime_ns: u64) -
         slat: latency(|t| &t.slat),
         clat: latency(|t| &t.clat),
         lat: latency(|t| &t.lat),
+        prios: prios(parts, direction),
         iops_samples: samples(|s| s.ios),
         bw_samples: samples(|s| s.bytes),
         ..Direction::default()

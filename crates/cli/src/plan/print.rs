@@ -1,8 +1,8 @@
 //! Prints jobs in fio's spelling: the output can be given to `blkmq bench`, or to fio, as a job file.
 
-use blkmq_core::{Class, Nanos};
+use blkmq_core::{Class, IoPrio, Nanos};
 use blkmq_lab::workload::{
-    Amount, BlockSize, Direction, Distribution, Job, Latencies, PerDirection,
+    Amount, BlockSize, CmdPrio, Direction, Distribution, Job, Latencies, PerDirection,
 };
 use std::fmt::{Display, Write};
 
@@ -71,13 +71,17 @@ impl Section<'_> {
 
 fn pattern(out: &mut Section<'_>, job: &Job) {
     let default = Job::default();
-    out.line("rw", job.rw);
+    match (job.run, job.hole) {
+        (1, 0) => out.line("rw", job.rw),
+        (1, hole) => out.line("rw", format!("{}:{hole}", job.rw)),
+        (run, _) => out.line("rw", format!("{}:{run}", job.rw)),
+    }
     out.unless("rwmixread", job.rwmixread, default.rwmixread);
     block_sizes(out, &job.bs);
     out.directions("blockalign", &job.blockalign);
     out.flag("norandommap", job.norandommap);
     if job.random_distribution != Distribution::Uniform {
-        out.line("random_distribution", job.random_distribution);
+        out.line("random_distribution", &job.random_distribution);
     }
     if job.percentage_random != default.percentage_random {
         let Job { percentage_random: p, .. } = job;
@@ -160,6 +164,9 @@ fn verify(out: &mut Section<'_>, job: &Job) {
 fn pace(out: &mut Section<'_>, job: &Job) {
     out.directions("rate_iops", &job.rate_iops);
     out.directions("rate", &job.rate);
+    if job.poisson {
+        out.line("rate_process", "poisson");
+    }
     if let Some(think) = job.thinktime {
         // In bare microseconds: older versions of fio take no unit here.
         out.line("thinktime", think.pause.0 / 1_000);
@@ -170,12 +177,41 @@ fn pace(out: &mut Section<'_>, job: &Job) {
         out.line("prioclass", class as u8);
         out.unless("prio", job.prio.level(), if class == Class::None { 8 } else { 0 });
     }
+    cmdprio(out, job);
     if let Some(cgroup) = &job.cgroup {
         out.line("cgroup", cgroup);
     }
     if let Some(weight) = job.cgroup_weight {
         out.line("cgroup_weight", weight);
     }
+}
+
+/// `cmdprio_bssplit` with a priority in each entry, or `cmdprio_percentage` and its companions.
+fn cmdprio(out: &mut Section<'_>, job: &Job) {
+    let numbers = |prio: IoPrio| (prio.class() as u8, prio.level());
+    let (mut shares, mut classes) = (PerDirection::default(), PerDirection::default());
+    let (mut levels, mut splits) = (PerDirection::default(), PerDirection::default());
+    for (direction, special) in job.cmdprio.iter() {
+        match special {
+            CmdPrio::None => {}
+            CmdPrio::Percentage(share, prio) => {
+                let (class, level) = numbers(*prio);
+                shares[direction] = Some(*share);
+                (classes[direction], levels[direction]) = (Some(class), Some(level));
+            }
+            CmdPrio::Split(parts) => {
+                let entry = |(len, share, prio): &(u32, u8, IoPrio)| {
+                    let (class, level) = numbers(*prio);
+                    format!("{len}/{share}/{class}/{level}")
+                };
+                splits[direction] = Some(Vec::from_iter(parts.iter().map(entry)).join(":"));
+            }
+        }
+    }
+    out.directions("cmdprio_percentage", &shares);
+    out.directions("cmdprio_class", &classes);
+    out.directions("cmdprio", &levels);
+    out.directions("cmdprio_bssplit", &splits);
 }
 
 fn schedule(out: &mut Section<'_>, job: &Job) {

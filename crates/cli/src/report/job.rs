@@ -4,7 +4,7 @@
 //! how the figures are printed.
 
 use super::ratio::ratio;
-use blkmq_core::Histogram;
+use blkmq_core::{Histogram, IoPrio};
 pub use blkmq_lab::workload::{Batches, Levels};
 
 /// The figures of one job, or of a group of jobs reported together.
@@ -87,6 +87,8 @@ pub struct Direction {
     pub clat: Option<Latency>,
     /// The sum of both.
     pub lat: Option<Latency>,
+    /// Completion latencies by priority, if the I/Os had several.
+    pub prios: Vec<(IoPrio, Latency)>,
     /// I/Os per second, sampled.
     pub iops_samples: Samples,
     /// Bytes per second, sampled.

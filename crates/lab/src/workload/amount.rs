@@ -1,4 +1,4 @@
-//! An amount of data: in bytes, or as a share of the device.
+//! An amount of data: in bytes, or as a share of the device (of `size`, for `io_size`).
 
 use std::fmt;
 
@@ -7,7 +7,7 @@ use std::fmt;
 pub enum Amount {
     /// A number of bytes.
     Bytes(u64),
-    /// A percentage of the device, 0 to 100.
+    /// A percentage of the device, or of `size` for `io_size`; 0 to 100.
     Percent(u8),
 }
 
@@ -15,13 +15,13 @@ impl Amount {
     /// Zero bytes.
     pub const ZERO: Self = Self::Bytes(0);
 
-    /// The amount in bytes. A share is rounded down to a multiple of `granule` bytes.
+    /// The amount in bytes. A share is one of `whole` bytes, and is rounded down to a multiple of `granule` bytes.
     #[must_use]
-    pub fn bytes(self, device_bytes: u64, granule: u64) -> u64 {
+    pub fn bytes(self, whole: u64, granule: u64) -> u64 {
         match self {
             Self::Bytes(bytes) => bytes,
             Self::Percent(percent) => {
-                let exact = u128::from(device_bytes) * u128::from(percent) / 100;
+                let exact = u128::from(whole) * u128::from(percent) / 100;
                 let exact = u64::try_from(exact).unwrap_or(u64::MAX);
                 exact - exact % granule.max(1)
             }

@@ -8,14 +8,16 @@ use std::fmt;
 pub enum BlockSize {
     /// Always the same (`bs`).
     Fixed(u32),
-    /// Any multiple of `min` from `min` to `max`, all equally likely (`bsrange`).
+    /// Any multiple of `min` up to `max`, and `max` itself (`bsrange`). As in fio, all numbers of sectors up to `max`
+    /// are equally likely, and are rounded up.
     Range {
         /// Smallest.
         min: u32,
         /// Largest.
         max: u32,
     },
-    /// Each size with its share in percent (`bssplit`); the shares sum to 100.
+    /// Each size with its share in percent (`bssplit`); the shares sum to 100. As in fio, sizes are rounded down to
+    /// multiples of the smallest.
     Split(Vec<(u32, u8)>),
 }
 
@@ -61,6 +63,11 @@ impl BlockSize {
             Self::Range { min, .. } => *min,
             Self::Split(parts) => parts.iter().map(|(bs, _)| *bs).min().unwrap_or(0),
         }
+    }
+
+    /// Is there one size only?
+    pub(super) fn is_fixed(&self) -> bool {
+        self.min() == self.max()
     }
 
     /// The largest size that can occur, in bytes.
@@ -122,7 +129,7 @@ impl fmt::Display for BlockSize {
 #[derive(Clone, Debug)]
 pub(super) enum Sizes {
     Fixed(u32),
-    Steps { unit: u32, steps: u64 },
+    Steps { unit: u32, max: u32 },
     Split(Vec<(u32, u32)>),
 }
 
@@ -132,12 +139,14 @@ impl Sizes {
         match bs {
             BlockSize::Fixed(bs) => Self::Fixed(bs / SECTOR_SIZE),
             BlockSize::Range { min, max } => {
-                Self::Steps { unit: min / SECTOR_SIZE, steps: u64::from(max / min) }
+                Self::Steps { unit: min / SECTOR_SIZE, max: max / SECTOR_SIZE }
             }
             BlockSize::Split(parts) => {
+                let min = (bs.min() / SECTOR_SIZE).max(1);
                 let cumulate = |below: &mut u32, (bs, share): &(u32, u8)| {
                     *below += u32::from(*share);
-                    Some((*below, bs / SECTOR_SIZE))
+                    let sectors = bs / SECTOR_SIZE;
+                    Some((*below, sectors - sectors % min))
                 };
                 Self::Split(parts.iter().scan(0, cumulate).collect())
             }
@@ -148,7 +157,10 @@ impl Sizes {
     pub(super) fn next(&self, rng: &mut Rng) -> u32 {
         match self {
             Self::Fixed(sectors) => *sectors,
-            Self::Steps { unit, steps } => unit * (rng.below(*steps) as u32 + 1),
+            Self::Steps { unit, max } => {
+                let sectors = rng.below(u64::from(*max)) as u32 + 1;
+                sectors.next_multiple_of(*unit).min(*max)
+            }
             Self::Split(parts) => {
                 let percent = rng.below(100) as u32;
                 let part = parts.iter().find(|(below, _)| percent < *below);
@@ -189,6 +201,24 @@ mod tests {
             seen.insert(sizes.next(&mut rng));
         });
         assert_eq!(Vec::from_iter(seen), [2, 4, 6, 8]);
+    }
+
+    #[test]
+    fn the_end_of_an_odd_range_has_the_rest_of_the_share() {
+        // As observed with fio 3.33 and bsrange=4k-30k: the last two KiB of 30 are half a step.
+        let sizes = Sizes::new(&BlockSize::Range { min: 4096, max: 30720 });
+        let (mut rng, mut seen) = (Rng::new(1), std::collections::BTreeMap::new());
+        (0..30_000).for_each(|_| *seen.entry(sizes.next(&mut rng)).or_insert(0u32) += 1);
+        assert_eq!(Vec::from_iter(seen.keys().copied()), [8, 16, 24, 32, 40, 48, 56, 60]);
+        assert!(seen[&8].abs_diff(4_000) < 200 && seen[&60].abs_diff(2_000) < 150, "{seen:?}");
+    }
+
+    #[test]
+    fn sizes_of_a_split_are_multiples_of_its_smallest() {
+        let sizes = Sizes::new(&BlockSize::Split(vec![(4096, 50), (6144, 25), (9216, 25)]));
+        let mut rng = Rng::new(1);
+        let seen = std::collections::BTreeSet::from_iter((0..200).map(|_| sizes.next(&mut rng)));
+        assert_eq!(Vec::from_iter(seen), [8, 16]);
     }
 
     #[test]

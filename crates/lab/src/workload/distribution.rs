@@ -3,24 +3,31 @@
 //! Blocks are numbers below a count; the generator turns them into sectors. The skewed distributions draw a *rank* (0
 //! is the hottest) and scatter ranks over the region with a fixed [`Permutation`], as fio does with a hash, so that
 //! hot blocks are not neighbours that merge. Unlike a hash, a permutation never puts two ranks on one block, so the
-//! share of the hottest blocks is exactly the formula's.
+//! share of the hottest blocks is exactly the formula's. A *centre* moves all places, round the end of the region, so
+//! that the hottest block lies there. Zones are not scattered.
 
-use super::Permutation;
+use super::{Permutation, Zones};
 use blkmq_core::Rng;
 use std::fmt;
 
 /// The distribution of random places.
-#[derive(Clone, Copy, PartialEq, Debug, Default)]
+#[derive(Clone, PartialEq, Debug, Default)]
 pub enum Distribution {
     /// All blocks are equally likely.
     #[default]
     Uniform,
     /// The block of rank r (from 1) is drawn in proportion to `1 / r^theta`.
-    Zipf(f64),
+    /// `theta`, and the centre.
+    Zipf(f64, Option<f64>),
     /// Self-similar: a share of `1 - h` goes to a share of `h` of the blocks, and again so within these.
-    Pareto(f64),
-    /// A bell over the ranks; the standard deviation is this many percent of the region.
-    Normal(f64),
+    /// `h`, and the centre.
+    Pareto(f64, Option<f64>),
+    /// fio's bell: the mean of twelve uniform numbers, which has a standard deviation of a twelfth of the region, plus
+    /// one uniform number as wide as the deviation, in percent of the region and up to 50. The deviation, and the
+    /// centre, without which the hottest block is the middle one.
+    Normal(f64, Option<f64>),
+    /// Each zone has a share of the I/Os, and all places within a zone are equally likely.
+    Zoned(Zones),
 }
 
 /// A parameter out of range.
@@ -32,6 +39,12 @@ pub enum DistributionError {
     Power(f64),
     /// The parameter of normal.
     Deviation(f64),
+    /// The centre.
+    Centre(f64),
+    /// Shares of the I/Os of zones that sum to this, not to 100.
+    Shares(u32),
+    /// Zones that are this many percent of the region, which is more than 100.
+    Percent(u32),
 }
 
 impl fmt::Display for DistributionError {
@@ -41,6 +54,13 @@ impl fmt::Display for DistributionError {
             Self::Power(x) => write!(f, "pareto:{x}; accepted is a power above 0 and below 1"),
             Self::Deviation(x) => {
                 write!(f, "normal:{x}; accepted is a deviation above 0 and up to 100 percent")
+            }
+            Self::Centre(x) => write!(f, "a centre of {x}; accepted is 0 to 1"),
+            Self::Shares(sum) => {
+                write!(f, "zones with {sum} percent of the I/Os; accepted is 100 percent in all")
+            }
+            Self::Percent(sum) => {
+                write!(f, "zones of {sum} percent of the region; accepted is up to 100 in all")
             }
         }
     }
@@ -53,16 +73,35 @@ impl Distribution {
     ///
     /// # Errors
     /// If it is out of range or no number.
-    pub fn validate(self) -> Result<(), DistributionError> {
-        match self {
-            Self::Zipf(theta) if !(theta > 0.0 && theta <= 100.0) => {
-                Err(DistributionError::Theta(theta))
+    pub fn validate(&self) -> Result<(), DistributionError> {
+        let centre = match *self {
+            Self::Uniform => None,
+            Self::Zipf(theta, _) if !(theta > 0.0 && theta <= 100.0) => {
+                return Err(DistributionError::Theta(theta));
             }
-            Self::Pareto(h) if !(h > 0.0 && h < 1.0) => Err(DistributionError::Power(h)),
-            Self::Normal(dev) if !(dev > 0.0 && dev <= 100.0) => {
-                Err(DistributionError::Deviation(dev))
+            Self::Pareto(h, _) if !(h > 0.0 && h < 1.0) => return Err(DistributionError::Power(h)),
+            Self::Normal(dev, _) if !(dev > 0.0 && dev <= 100.0) => {
+                return Err(DistributionError::Deviation(dev));
+            }
+            Self::Zipf(_, centre) | Self::Pareto(_, centre) | Self::Normal(_, centre) => centre,
+            Self::Zoned(ref zones) => return zones.validate(),
+        };
+        match centre {
+            Some(centre) if !(0.0..=1.0).contains(&centre) => {
+                Err(DistributionError::Centre(centre))
             }
             _ => Ok(()),
+        }
+    }
+}
+
+impl Distribution {
+    /// The place of the hottest block, from 0 to 1 of the region; `None` leaves it to chance.
+    pub(super) fn centre(&self) -> Option<f64> {
+        match self {
+            Self::Uniform | Self::Zoned(_) => None,
+            Self::Zipf(_, centre) | Self::Pareto(_, centre) => *centre,
+            Self::Normal(_, centre) => Some(centre.unwrap_or(0.5)),
         }
     }
 }
@@ -70,12 +109,23 @@ impl Distribution {
 impl fmt::Display for Distribution {
     /// In fio's spelling.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Uniform => f.write_str("random"),
-            Self::Zipf(theta) => write!(f, "zipf:{theta}"),
-            Self::Pareto(h) => write!(f, "pareto:{h}"),
-            Self::Normal(dev) => write!(f, "normal:{dev}"),
-        }
+        let centre = match self {
+            Self::Uniform => return f.write_str("random"),
+            Self::Zoned(zones) => return zones.fmt(f),
+            Self::Zipf(theta, centre) => {
+                write!(f, "zipf:{theta}")?;
+                centre
+            }
+            Self::Pareto(h, centre) => {
+                write!(f, "pareto:{h}")?;
+                centre
+            }
+            Self::Normal(dev, centre) => {
+                write!(f, "normal:{dev}")?;
+                centre
+            }
+        };
+        centre.map_or(Ok(()), |centre| write!(f, ":{centre}"))
     }
 }
 
@@ -86,8 +136,10 @@ pub(super) enum Places {
     Uniform { blocks: u64 },
     /// Draws each block once, then each again in another order.
     EachOnce { order: Permutation, drawn: u64 },
-    /// Draws by rank.
-    Ranked { ranks: Ranks, scatter: Permutation },
+    /// Draws by rank. All places are moved by `shift` blocks, round the end.
+    Ranked { ranks: Ranks, scatter: Permutation, shift: u64 },
+    /// Each zone: the percentage below which its draws are, its first block, and the number of its blocks.
+    Zoned(Vec<(u32, u64, u64)>),
 }
 
 impl Places {
@@ -101,9 +153,19 @@ impl Places {
         Self::EachOnce { order: Permutation::new(blocks, rng), drawn: 0 }
     }
 
-    /// Skewed draws; `scatter` decides which blocks are hot.
-    pub(super) fn ranked(ranks: Ranks, blocks: u64, scatter: &mut Rng) -> Self {
-        Self::Ranked { ranks, scatter: Permutation::new(blocks, scatter) }
+    /// Skewed draws; `scatter` decides which blocks are hot, and a centre where the hottest one is.
+    pub(super) fn ranked(
+        ranks: Ranks,
+        blocks: u64,
+        centre: Option<f64>,
+        scatter: &mut Rng,
+    ) -> Self {
+        let scatter = Permutation::new(blocks, scatter);
+        let shift = centre.map_or(0, |centre| {
+            let hottest = ((blocks as f64 * centre) as u64).min(blocks - 1);
+            (hottest + (blocks - scatter.at(0))) % blocks
+        });
+        Self::Ranked { ranks, scatter, shift }
     }
 
     #[inline]
@@ -118,7 +180,16 @@ impl Places {
                 *drawn += 1;
                 order.at(*drawn - 1)
             }
-            Self::Ranked { ranks, scatter } => scatter.at(ranks.next(rng)),
+            Self::Ranked { ranks, scatter, shift } => {
+                let (at, blocks) = (scatter.at(ranks.next(rng)), scatter.len());
+                if at < blocks - *shift { at + *shift } else { at - (blocks - *shift) }
+            }
+            Self::Zoned(zones) => {
+                let percent = rng.below(100) as u32;
+                let zone = zones.iter().find(|(below, ..)| percent < *below);
+                let (_, first, blocks) = *zone.expect("shares sum to 100");
+                first + rng.below(blocks)
+            }
         }
     }
 }
@@ -128,21 +199,22 @@ impl Places {
 pub(super) enum Ranks {
     Zipf(Zipf),
     Pareto { blocks: u64, exponent: f64 },
-    Normal { blocks: u64, deviation: f64 },
+    Normal { blocks: u64, width: f64 },
 }
 
 impl Ranks {
-    /// `None` for [`Distribution::Uniform`], which has no ranks.
-    pub(super) fn new(distribution: Distribution, blocks: u64) -> Option<Self> {
-        match distribution {
-            Distribution::Uniform => None,
-            Distribution::Zipf(theta) => Some(Self::Zipf(Zipf::new(blocks, theta))),
+    /// `None` for [`Distribution::Uniform`] and zones, which have no ranks.
+    pub(super) fn new(distribution: &Distribution, blocks: u64) -> Option<Self> {
+        match *distribution {
+            Distribution::Uniform | Distribution::Zoned(_) => None,
+            Distribution::Zipf(theta, _) => Some(Self::Zipf(Zipf::new(blocks, theta))),
             // Drawing u^e with e = ln h / ln(1 - h) puts 1 - h of the draws below h.
-            Distribution::Pareto(h) => {
+            Distribution::Pareto(h, _) => {
                 Some(Self::Pareto { blocks, exponent: h.ln() / (1.0 - h).ln() })
             }
-            Distribution::Normal(percent) => {
-                Some(Self::Normal { blocks, deviation: blocks as f64 * percent / 100.0 })
+            // As observed with fio 3.33: beyond 50 percent nothing changes.
+            Distribution::Normal(percent, _) => {
+                Some(Self::Normal { blocks, width: percent.min(50.0) / 100.0 })
             }
         }
     }
@@ -154,16 +226,12 @@ impl Ranks {
                 let rank = *blocks as f64 * rng.unit_f64().powf(*exponent);
                 (rank as u64).min(blocks - 1)
             }
-            Self::Normal { blocks, deviation } => loop {
-                // Box and Muller's method; a draw outside the region is repeated. At the largest deviation 38 % fall
-                // inside, so the loop is short.
-                let radius = (-2.0 * (1.0 - rng.unit_f64()).ln()).sqrt();
-                let z = radius * (std::f64::consts::TAU * rng.unit_f64()).cos();
-                let at = *blocks as f64 / 2.0 + deviation * z;
-                if at >= 0.0 && at < *blocks as f64 {
-                    return (at as u64).min(blocks - 1);
-                }
-            },
+            // Rank 0 is the top of the bell; ranks below it are the last ones.
+            Self::Normal { blocks, width } => {
+                let mean = (0..12).map(|_| rng.unit_f64()).sum::<f64>() / 12.0;
+                let at = mean - 0.5 + width * (rng.unit_f64() - 0.5);
+                ((*blocks as f64 * at.rem_euclid(1.0)) as u64).min(blocks - 1)
+            }
         }
     }
 }
@@ -237,7 +305,7 @@ mod tests {
         for (blocks, theta) in [(10_000u64, 1.2), (10_000, 0.8), (5_000, 1.0), (100, 2.5)] {
             let sum = |n: u64| (1..=n).map(|r| (r as f64).powf(-theta)).sum::<f64>();
             let expected = sum(blocks / 100) / sum(blocks);
-            let ranks = Ranks::new(Distribution::Zipf(theta), blocks).expect("has ranks");
+            let ranks = Ranks::new(&Distribution::Zipf(theta, None), blocks).expect("has ranks");
             let seen = share(&ranks, |rank| rank < blocks / 100);
             assert!((seen - expected).abs() < 0.004, "theta {theta}: {seen} for {expected}");
         }
@@ -254,23 +322,51 @@ mod tests {
 
     #[test]
     fn pareto_is_self_similar() {
-        let ranks = Ranks::new(Distribution::Pareto(0.2), 100_000).expect("has ranks");
+        let ranks = Ranks::new(&Distribution::Pareto(0.2, None), 100_000).expect("has ranks");
         assert!((share(&ranks, |rank| rank < 20_000) - 0.8).abs() < 0.004);
         assert!((share(&ranks, |rank| rank < 4_000) - 0.64).abs() < 0.004);
     }
 
+    /// Shares of ranks on either side of the top, in steps of a thirty-second of the region, as fio 3.33 has them:
+    /// 4096 blocks, a million I/Os, its scattering undone.
     #[test]
-    fn normal_keeps_two_thirds_within_a_deviation() {
-        let ranks = Ranks::new(Distribution::Normal(10.0), 1_000).expect("has ranks");
-        let seen = share(&ranks, |rank| (400..600).contains(&rank));
-        assert!((seen - 0.6827).abs() < 0.004, "{seen}");
+    fn normal_has_the_shape_that_fio_shows() {
+        let observed: [(f64, [f64; 8]); 4] = [
+            (5.0, [14.19, 12.58, 9.71, 6.57, 3.85, 1.94, 0.86, 0.31]),
+            (10.0, [13.65, 12.19, 9.64, 6.68, 4.12, 2.17, 1.03, 0.41]),
+            (25.0, [10.77, 10.04, 8.75, 7.15, 5.38, 3.65, 2.23, 1.19]),
+            (90.0, [6.26, 6.22, 6.13, 5.95, 5.64, 5.16, 4.43, 3.62]),
+        ];
+        for (deviation, shares) in observed {
+            let normal = Distribution::Normal(deviation, None);
+            let ranks = Ranks::new(&normal, 4096).expect("has ranks");
+            for (step, expected) in (0u64..).zip(shares) {
+                let above = share(&ranks, |rank| rank / 128 == step);
+                let below = share(&ranks, |rank| (4095 - rank) / 128 == step);
+                for seen in [100.0 * above, 100.0 * below] {
+                    assert!((seen - expected).abs() < 0.25, "{deviation}: {seen} for {expected}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_centre_is_the_place_of_the_hottest_block() {
+        for (centre, expected) in [(0.0, 0), (0.3, 300), (1.0, 999)] {
+            let ranks = Ranks::new(&Distribution::Zipf(1.5, None), 1_000).expect("has ranks");
+            let mut places = Places::ranked(ranks, 1_000, Some(centre), &mut Rng::new(5));
+            let (mut rng, mut counts) = (Rng::new(1), vec![0u32; 1_000]);
+            (0..20_000).for_each(|_| counts[places.next(&mut rng) as usize] += 1);
+            assert_eq!((0..1_000).max_by_key(|&at| counts[at]), Some(expected));
+            assert!(counts.iter().filter(|count| **count > 0).count() > 500, "all are moved");
+        }
     }
 
     #[test]
     fn skew_survives_scattering_and_moves_with_its_seed() {
         let hottest = |seed| {
-            let ranks = Ranks::new(Distribution::Zipf(1.5), 1_000).expect("has ranks");
-            let mut places = Places::ranked(ranks, 1_000, &mut Rng::new(seed));
+            let ranks = Ranks::new(&Distribution::Zipf(1.5, None), 1_000).expect("has ranks");
+            let mut places = Places::ranked(ranks, 1_000, None, &mut Rng::new(seed));
             let mut rng = Rng::new(1);
             let mut counts = vec![0u32; 1_000];
             (0..20_000).for_each(|_| counts[places.next(&mut rng) as usize] += 1);
@@ -284,10 +380,12 @@ mod tests {
     #[test]
     fn parameters_out_of_range_say_what_is_accepted() {
         for wrong in [
-            Distribution::Zipf(0.0),
-            Distribution::Zipf(f64::NAN),
-            Distribution::Pareto(1.0),
-            Distribution::Normal(101.0),
+            Distribution::Zipf(0.0, None),
+            Distribution::Zipf(f64::NAN, None),
+            Distribution::Pareto(1.0, None),
+            Distribution::Normal(101.0, None),
+            Distribution::Zipf(1.0, Some(1.1)),
+            Distribution::Normal(1.0, Some(f64::NAN)),
         ] {
             let message = wrong.validate().expect_err("out of range").to_string();
             assert!(message.contains("accepted"), "{message}");

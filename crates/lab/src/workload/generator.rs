@@ -5,8 +5,10 @@
 //! is found by a multiplication instead of a division.
 
 use super::block_size::Sizes;
+use super::cmdprio::Prios;
+use super::cover::Cover;
 use super::distribution::{Places, Ranks};
-use super::{Direction, Job, JobError, Region, RegionError, Rw};
+use super::{BlockSize, Direction, Distribution, Job, JobError, Region, RegionError, Rw};
 use blkmq_core::{IoFlags, IoPrio, Op, Rng, SECTOR_SIZE};
 use std::fmt;
 
@@ -17,7 +19,7 @@ pub struct NextIo {
     pub op: Op,
     /// Sync for reads, and for writes of `direct` and `sync` jobs; FUA for writes of `sync` jobs.
     pub flags: IoFlags,
-    /// The job's priority.
+    /// The job's priority, or that of `cmdprio`.
     pub prio: IoPrio,
     /// Length in sectors.
     pub sectors: u32,
@@ -32,6 +34,8 @@ pub enum GeneratorError {
     Job(JobError),
     /// The job does not fit the device.
     Region(RegionError),
+    /// The map of a random job with several block sizes would have this many blocks.
+    Map(u64),
 }
 
 impl fmt::Display for GeneratorError {
@@ -39,6 +43,11 @@ impl fmt::Display for GeneratorError {
         match self {
             Self::Job(e) => e.fmt(f),
             Self::Region(e) => e.fmt(f),
+            Self::Map(blocks) => write!(
+                f,
+                "a random map of {blocks} blocks; accepted with several block sizes are up to {}, or norandommap",
+                Cover::MAX
+            ),
         }
     }
 }
@@ -48,10 +57,9 @@ impl std::error::Error for GeneratorError {}
 /// Yields the I/Os of one thread, in order. Allocates nothing after its creation.
 ///
 /// It ends after `loops` passes of `io_size` bytes or `number_ios` I/Os each; a `time_based` stream never
-/// ends. A random pass without `norandommap` starts no I/O at a block where one has started before, until
-/// all blocks of the region have had their turn; reads and writes of a mix share the turns if they share a
-/// block size. With several block sizes, blocks are those of the smallest, and longer I/Os overlap the
-/// next ones.
+/// ends. A random pass without `norandommap` covers each block of the region once, with reads and writes
+/// alike, before any comes again. With several block sizes, an I/O that would begin at a covered block
+/// begins at the next free one, and an I/O that would run into a covered block ends before it.
 #[derive(Clone, Debug)]
 pub struct Generator {
     rng: Rng,
@@ -60,7 +68,14 @@ pub struct Generator {
     /// The streams, by direction.
     streams: [Stream; 3],
     places: [Places; 3],
-    prio: IoPrio,
+    /// The blocks that are covered, and the sectors in a block; with several block sizes.
+    cover: Option<(Cover, u64)>,
+    /// I/Os of a run, and those left of the current one (`rw=randread:8`).
+    run: (u32, u32),
+    /// Sectors between the end of a sequential I/O and the next one (`rw=read:4k`), and the meaning of an end of the
+    /// region within them: does the pass go on at its start?
+    hole: (i64, bool),
+    prios: Prios,
     start: u64,
     end: u64,
     /// Issued before any new I/O: the write half of a trimwrite, or a flush.
@@ -108,6 +123,8 @@ struct Stream {
     random_below: u64,
     /// The sector behind the last I/O.
     cursor: u64,
+    /// Has the pass had no I/O yet?
+    fresh: bool,
 }
 
 const ALWAYS: u64 = u64::MAX;
@@ -130,6 +147,7 @@ impl Generator {
         let mut rng = Rng::new(shared.next_u64() ^ u64::from(thread));
         let mut streams = Direction::ALL.map(|direction| Stream::new(job, direction, region));
         let places = place(job, region, &mut streams, &mut shared, &mut rng);
+        let cover = cover(job, region)?;
         let trimwrite = matches!(job.rw, Rw::TrimWrite | Rw::RandTrimWrite);
         let pass = Pass {
             sectors_left: 0,
@@ -150,7 +168,10 @@ impl Generator {
             random: job.rw.is_random(),
             streams,
             places,
-            prio: job.prio,
+            cover,
+            run: (job.run, 0),
+            hole: (job.hole / i64::from(SECTOR_SIZE), region.io_size > region.size),
+            prios: Prios::new(job, job.randseed ^ u64::from(job.index) << 32 ^ u64::from(thread)),
             start: region.start / u64::from(SECTOR_SIZE),
             end: (region.start + region.size) / u64::from(SECTOR_SIZE),
             queued: None,
@@ -172,33 +193,107 @@ impl Generator {
             pass.more -= 1;
         }
         (pass.sectors_left, pass.ios_left) = (pass.sectors, pass.ios);
-        self.streams.iter_mut().for_each(|stream| stream.cursor = self.start);
+        for stream in &mut self.streams {
+            (stream.cursor, stream.fresh) = (self.start, true);
+        }
         true
     }
 
+    /// `None` if the pass ends here, because the next sequential I/O would lie beyond the region.
     #[inline]
-    fn draw(&mut self) -> NextIo {
+    fn draw(&mut self, steer: impl FnOnce(Direction) -> Direction) -> Option<NextIo> {
         let direction = match self.choice {
             Choice::Only(direction) => direction,
-            Choice::Mix(read_below) if self.rng.next_u64() < read_below => Direction::Read,
-            Choice::Mix(_) => Direction::Write,
+            Choice::Mix(read_below) if self.rng.next_u64() < read_below => steer(Direction::Read),
+            Choice::Mix(_) => steer(Direction::Write),
+        };
+        let wanted = u64::from(self.streams[direction as usize].sizes.next(&mut self.rng));
+        let random = self.is_random(direction);
+        let sector = if random {
+            let stream = &self.streams[direction as usize];
+            self.start + self.places[stream.places].next(&mut self.rng) * stream.unit
+        } else {
+            self.sequential(direction)?
+        };
+        // As in fio, a longer I/O that reaches beyond the end becomes one of the smallest.
+        let least = self.streams[direction as usize].min;
+        let sectors = if sector + wanted > self.end { least } else { wanted };
+        let (sector, sectors) = match &mut self.cover {
+            Some((cover, unit)) if random => {
+                let (first, blocks) = cover.take((sector - self.start) / *unit, sectors / *unit);
+                (self.start + first * *unit, blocks * *unit)
+            }
+            _ => (sector, sectors),
         };
         let stream = &mut self.streams[direction as usize];
-        let sectors = stream.sizes.next(&mut self.rng);
-        let random = self.random
-            && (stream.random_below == ALWAYS || self.rng.next_u64() < stream.random_below);
-        let sector = if random {
-            let block = self.places[stream.places].next(&mut self.rng);
-            self.start + block * stream.unit
-        } else if stream.cursor + stream.min > self.end {
-            self.start
-        } else {
-            stream.cursor
-        };
-        // Only lengths above the smallest can reach beyond the end.
-        let sectors = u64::from(sectors).min(self.end - sector) as u32;
-        stream.cursor = sector + u64::from(sectors);
-        NextIo { op: stream.op, flags: stream.flags, prio: self.prio, sectors, sector }
+        (stream.cursor, stream.fresh) = (sector + sectors, false);
+        let (op, flags) = (stream.op, stream.flags);
+        let prio = self.prios.next(direction, sectors);
+        Some(NextIo { op, flags, prio, sectors: sectors as u32, sector })
+    }
+
+    /// Is the place of the next I/O drawn?
+    #[inline]
+    fn is_random(&mut self, direction: Direction) -> bool {
+        if !self.random {
+            return false;
+        }
+        let (run, left) = &mut self.run;
+        if *left > 0 {
+            *left -= 1;
+            return false;
+        }
+        *left = *run - 1;
+        let below = self.streams[direction as usize].random_below;
+        below == ALWAYS || self.rng.next_u64() < below
+    }
+
+    /// The sector of the next sequential I/O; `None` beyond the region.
+    #[inline]
+    fn sequential(&self, direction: Direction) -> Option<u64> {
+        let Stream { cursor, min, fresh, .. } = self.streams[direction as usize];
+        let (hole, goes_on) = self.hole;
+        if hole == 0 || fresh {
+            return Some(if cursor + min > self.end { self.start } else { cursor });
+        }
+        let fits = |sector: u64| sector >= self.start && sector + min <= self.end;
+        let next = cursor.checked_add_signed(hole);
+        if next.is_some_and(fits) {
+            return next;
+        }
+        if hole < 0 {
+            // Backwards from the end.
+            return self.end.checked_add_signed(hole).filter(|sector| fits(*sector));
+        }
+        // As observed with fio: an I/O that would begin right at the end begins at the start.
+        (next == Some(self.end) || goes_on).then_some(self.start)
+    }
+
+    /// The next I/O, as [`next`](Iterator::next). For a mix of reads and writes, `steer` gets the direction that was
+    /// drawn, and decides.
+    #[inline]
+    pub fn next_steered(&mut self, steer: impl Fn(Direction) -> Direction) -> Option<NextIo> {
+        if let Some(io) = self.queued.take() {
+            // As in fio, a trim and its write count once, in bytes and in number_ios.
+            self.chain(&io);
+            return Some(io);
+        }
+        loop {
+            if (self.pass.sectors_left == 0 || self.pass.ios_left == 0) && !self.begin_pass() {
+                return None;
+            }
+            let Some(io) = self.draw(&steer) else {
+                // A pass has at least the I/O at its start, so this does not go on for ever.
+                self.pass.ios_left = 0;
+                continue;
+            };
+            self.pass.sectors_left = self.pass.sectors_left.saturating_sub(io.sectors.into());
+            self.pass.ios_left -= 1;
+            if self.chains {
+                self.chain(&io);
+            }
+            return Some(io);
+        }
     }
 
     /// Queues the I/O that must follow `io`.
@@ -213,7 +308,7 @@ impl Generator {
                 self.queued = Some(NextIo {
                     op: Op::Flush,
                     flags: IoFlags::SYNC,
-                    prio: self.prio,
+                    prio: self.prios.own(),
                     sectors: 0,
                     sector: 0,
                 });
@@ -227,21 +322,7 @@ impl Iterator for Generator {
 
     #[inline]
     fn next(&mut self) -> Option<NextIo> {
-        if let Some(io) = self.queued.take() {
-            // As in fio, a trim and its write count once, in bytes and in number_ios.
-            self.chain(&io);
-            return Some(io);
-        }
-        if (self.pass.sectors_left == 0 || self.pass.ios_left == 0) && !self.begin_pass() {
-            return None;
-        }
-        let io = self.draw();
-        self.pass.sectors_left = self.pass.sectors_left.saturating_sub(io.sectors.into());
-        self.pass.ios_left -= 1;
-        if self.chains {
-            self.chain(&io);
-        }
-        Some(io)
+        self.next_steered(|direction| direction)
     }
 }
 
@@ -263,6 +344,7 @@ impl Stream {
             places: 0,
             random_below: threshold(job.percentage_random[direction]),
             cursor: region.start / u64::from(SECTOR_SIZE),
+            fresh: true,
         }
     }
 
@@ -293,14 +375,47 @@ fn place(
         let at = direction as usize;
         made[at] = Some((unit, blocks));
         stream.places = at;
-        let uniform = job.norandommap || job.blockalign[direction].is_some();
-        places[at] = match Ranks::new(job.random_distribution, blocks) {
-            Some(ranks) => Places::ranked(ranks, blocks, shared),
-            None if uniform => Places::uniform(blocks),
-            None => Places::each_once(blocks, rng),
+        let uniform = !has_map(job) || !has_one_size(job);
+        let bytes = unit * u64::from(SECTOR_SIZE);
+        places[at] = match (Ranks::new(&job.random_distribution, blocks), &job.random_distribution)
+        {
+            (Some(ranks), distribution) => {
+                Places::ranked(ranks, blocks, distribution.centre(), shared)
+            }
+            (None, Distribution::Zoned(zones)) => Places::Zoned(zones.blocks(blocks, bytes)),
+            (None, _) if uniform => Places::uniform(blocks),
+            (None, _) => Places::each_once(blocks, rng),
         };
     }
     places
+}
+
+/// Does the job cover each block once? Runs of sequential I/Os overlap, whatever blocks they begin at.
+fn has_map(job: &Job) -> bool {
+    let aligned = |direction: &Direction| job.blockalign[*direction].is_some();
+    job.rw.is_random()
+        && job.random_distribution == Distribution::Uniform
+        && !(job.norandommap || job.run > 1 || job.rw.directions().iter().any(aligned))
+}
+
+/// Have all I/Os of the job the same length?
+fn has_one_size(job: &Job) -> bool {
+    let mut sizes = job.used_block_sizes();
+    let first = sizes.next().map(BlockSize::min);
+    job.used_block_sizes().all(|bs| bs.is_fixed() && Some(bs.min()) == first)
+}
+
+/// The map of a job with several block sizes. Its blocks are what all of them have in common.
+fn cover(job: &Job, region: Region) -> Result<Option<(Cover, u64)>, GeneratorError> {
+    if !has_map(job) || has_one_size(job) {
+        return Ok(None);
+    }
+    let unit = u64::from(job.io_unit());
+    let blocks = region.size / unit;
+    if blocks > Cover::MAX {
+        return Err(GeneratorError::Map(blocks));
+    }
+    Ok(Some((Cover::new(blocks), unit / u64::from(SECTOR_SIZE))))
 }
 
 #[cfg(test)]

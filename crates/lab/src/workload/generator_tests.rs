@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::workload::Distribution;
-use crate::workload::{Amount, BlockSize, PerDirection, ThinkTime};
+use crate::workload::{Amount, BlockSize, CmdPrio, PerDirection, ThinkTime, Zones};
 use blkmq_core::Nanos;
 use std::collections::BTreeSet;
 
@@ -42,6 +42,153 @@ fn a_random_pass_visits_each_block_exactly_once_and_so_does_the_next() {
     assert_eq!(BTreeSet::from_iter(first.iter().copied()), all);
     assert_eq!(BTreeSet::from_iter(second.iter().copied()), all);
     assert_ne!(first, second);
+}
+
+/// The lengths of the map's blocks, and the number of times that each block was touched.
+fn touched(ios: &[NextIo], sectors: usize) -> Vec<u32> {
+    let mut count = vec![0; sectors];
+    for io in ios {
+        count[io.sector as usize..][..io.sectors as usize].iter_mut().for_each(|n| *n += 1);
+    }
+    count
+}
+
+/// With several lengths the map was void: `randread` of 16 MiB in `4k/50:64k/50` issued 475 I/Os, and a third of the
+/// blocks was never read. fio 3.33 issues 876, and reads each block once.
+#[test]
+fn a_random_pass_covers_each_block_once_whatever_the_sizes() {
+    let split = PerDirection::all(BlockSize::Split(vec![(4096, 50), (65536, 50)]));
+    let range = |min, max| PerDirection::all(BlockSize::Range { min, max });
+    let mixed =
+        PerDirection::new(BlockSize::Fixed(8192), BlockSize::Fixed(12288), BlockSize::Fixed(512));
+    for (rw, bs, least, most) in [
+        (Rw::RandRead, split, 690, 940),
+        (Rw::RandWrite, range(4096, 65536), 650, 760),
+        (Rw::RandRw, range(4096, 30720), 0, 1700),
+        (Rw::RandRead, range(512, 1 << 20), 40, 90),
+        (Rw::RandRw, mixed, 0, 4096),
+    ] {
+        let job = Job { rw, bs, loops: 2, size: Some(Amount::Bytes(16 * MIB)), ..Job::default() };
+        let ios = Vec::from_iter(stream(&job, 0));
+        assert!(touched(&ios, 32768).iter().all(|count| *count == 2), "{rw} {:?}", job.bs);
+        let ios = Vec::from_iter(stream(&Job { loops: 1, ..job }, 0));
+        assert!(touched(&ios, 32768).iter().all(|count| *count == 1), "{rw}");
+        assert!((least..=most).contains(&ios.len()), "{rw}: {} I/Os", ios.len());
+        assert!(ios.iter().any(|io| io.sectors > 8), "{rw}");
+    }
+}
+
+#[test]
+fn a_map_with_too_many_blocks_is_refused() {
+    let job = Job {
+        bs: PerDirection::all(BlockSize::Range { min: 512, max: 4096 }),
+        ..random(Rw::RandRead)
+    };
+    let job = Job { size: Some(Amount::Bytes(1 << 44)), ..job };
+    let error = Generator::new(&job, 0, 1 << 45).expect_err("four terabits").to_string();
+    assert!(error.contains("17179869184") && error.contains("norandommap"), "{error}");
+    assert!(Generator::new(&Job { norandommap: true, ..job }, 0, 1 << 45).is_ok());
+}
+
+#[test]
+fn a_longer_block_that_does_not_fit_becomes_the_smallest() {
+    let bs = PerDirection::all(BlockSize::Split(vec![(4096, 1), (61440, 99)]));
+    let job = Job { rw: Rw::Read, bs, size: Some(Amount::Bytes(100 * 1024)), ..Job::default() };
+    let lengths = Vec::from_iter(stream(&job, 0).map(|io| io.sectors / 2));
+    // As fio 3.33.
+    assert_eq!(lengths, [60, 4, 4, 4, 4, 4, 4, 4, 4, 4, 4]);
+}
+
+#[test]
+fn runs_begin_at_random_places_and_count_over_both_directions() {
+    let job = Job { run: 8, ..random(Rw::RandRead) };
+    let ios = Vec::from_iter(stream(&job, 0));
+    assert_eq!(ios.len(), 1024, "as fio: the size, whatever is touched twice");
+    let jumps = ios.windows(2).filter(|pair| pair[1].sector != pair[0].sector + 8).count();
+    assert!((120..=130).contains(&jumps), "{jumps} jumps between 128 runs");
+    let runs =
+        ios.chunks(8).filter(|run| run.windows(2).all(|two| two[1].sector == two[0].sector + 8));
+    assert!(runs.count() > 120, "but for the end of the region");
+    let mixed = Vec::from_iter(stream(&Job { run: 4, ..random(Rw::RandRw) }, 0));
+    // In a mix the first I/O of each four is random, and the others go on where their direction was.
+    let mut cursors = [0, 0];
+    for (at, io) in mixed.iter().enumerate() {
+        let cursor = &mut cursors[usize::from(io.op == Op::Write)];
+        assert!(at % 4 == 0 || io.sector == *cursor || *cursor == 8192, "{at}: {io:?}");
+        *cursor = io.sector + 8;
+    }
+}
+
+/// Numbers and places as fio 3.33 has them for a MiB in blocks of 4 KiB.
+#[test]
+fn holes_are_left_out_between_sequential_ios() {
+    let kib = |job: &Job| Vec::from_iter(stream(job, 0).map(|io| io.sector / 2));
+    let hole = |rw, kib: i64| Job {
+        rw,
+        hole: kib * 1024,
+        size: Some(Amount::Bytes(MIB)),
+        ..Job::default()
+    };
+    for (kilobytes, count, distinct, first) in [
+        (4, 256, 128, [0, 8, 16]),
+        (8, 86, 86, [0, 12, 24]),
+        (3, 146, 146, [0, 7, 14]),
+        (2, 171, 171, [0, 6, 12]),
+        (-8, 256, 255, [0, 1016, 1012]),
+        (-12, 256, 128, [0, 1012, 1004]),
+        (-6, 256, 256, [0, 1018, 1016]),
+    ] {
+        let seen = kib(&hole(Rw::Read, kilobytes));
+        assert_eq!((seen.len(), &seen[..3]), (count, &first[..]), "{kilobytes}");
+        assert_eq!(BTreeSet::from_iter(&seen).len(), distinct, "{kilobytes}");
+    }
+    let twice = Job { loops: 2, ..hole(Rw::Write, 8) };
+    assert_eq!(kib(&twice).len(), 172);
+    let longer = Job { io_size: Some(Amount::Bytes(2 * MIB)), ..hole(Rw::Write, 8) };
+    assert_eq!(kib(&longer).len(), 512, "more than the size goes on at the start");
+    let endless = Job { time_based: true, runtime: Some(Nanos(1)), ..hole(Rw::Write, 8) };
+    assert_eq!(stream(&endless, 0).take(1_000).count(), 1_000);
+    assert!((140..=172).contains(&kib(&hole(Rw::ReadWrite, 8)).len()));
+}
+
+#[test]
+fn holes_that_cannot_be_are_refused() {
+    let error = |job: Job| job.validate().expect_err("impossible").to_string();
+    assert!(error(Job { hole: 1, ..random(Rw::Read) }).contains("multiples of 512"));
+    assert!(error(Job { hole: 512, ..random(Rw::RandRead) }).contains("between sequential"));
+}
+
+#[test]
+fn zones_get_their_shares_of_ios() {
+    let zones = Zones::Percent(vec![(60, 10), (30, 20), (10, 30)]);
+    let job = Job { random_distribution: Distribution::Zoned(zones), ..random(Rw::RandRead) };
+    let job = Job { io_size: Some(Amount::Bytes(200 * MIB)), ..job };
+    let sectors = Vec::from_iter(stream(&job, 0).map(|io| io.sector));
+    let share = |range: std::ops::Range<u64>| {
+        sectors.iter().filter(|sector| range.contains(sector)).count() * 1000 / sectors.len()
+    };
+    // 1024 blocks: zones end at blocks 102, 307 and 614.
+    let shares = [share(0..816), share(816..2456), share(2456..4912), share(4912..8192)];
+    for (seen, expected) in shares.into_iter().zip([600usize, 300, 100, 0]) {
+        assert!(seen.abs_diff(expected) < 12, "{shares:?}");
+    }
+    let zones = Zones::Bytes(vec![(60, MIB), (40, 4 * MIB)]);
+    let job = Job { random_distribution: Distribution::Zoned(zones), ..job };
+    let error = Generator::new(&job, 0, 64 * MIB).expect_err("5 of 4 MiB").to_string();
+    assert!(error.contains("zones end at 5242880"), "{error}");
+}
+
+#[test]
+fn priorities_do_not_change_the_places() {
+    let high = IoPrio::new(blkmq_core::Class::Realtime, 0).expect("a level");
+    let plain = random(Rw::RandRead);
+    let job = Job { cmdprio: PerDirection::all(CmdPrio::Percentage(30, high)), ..plain.clone() };
+    let sectors = |job: &Job| Vec::from_iter(stream(job, 0).map(|io| io.sector));
+    assert_eq!(sectors(&plain), sectors(&job));
+    let count = stream(&job, 0).filter(|io| io.prio == high).count();
+    assert!(count.abs_diff(307) < 50, "{count} of 1024");
+    let other = stream(&job, 1).map(|io| io.prio);
+    assert!(!stream(&job, 0).map(|io| io.prio).eq(other), "threads draw of their own");
 }
 
 #[test]
@@ -192,7 +339,7 @@ fn who_waits_shows_in_the_flags() {
 
 #[test]
 fn skewed_places_repeat_and_are_the_same_for_all_threads() {
-    let job = Job { random_distribution: Distribution::Zipf(1.2), ..random(Rw::RandRead) };
+    let job = Job { random_distribution: Distribution::Zipf(1.2, None), ..random(Rw::RandRead) };
     let hottest = |thread| {
         let mut counts = vec![0u32; 1024];
         stream(&job, thread).for_each(|io| counts[(io.sector / 8) as usize] += 1);

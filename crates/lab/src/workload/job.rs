@@ -1,8 +1,8 @@
 //! The typed meaning of one fio job. Defaults are fio's.
 
 use super::verify::{Verify, VerifyError};
-use super::{Amount, BlockSize, BlockSizeError, Direction, Distribution, DistributionError};
-use super::{PerDirection, Rw};
+use super::{Amount, BlockSize, BlockSizeError, CmdPrio, Direction, Distribution};
+use super::{DistributionError, PerDirection, Rw};
 use blkmq_core::{IoPrio, Nanos, SECTOR_SIZE};
 use std::fmt;
 
@@ -17,6 +17,12 @@ pub struct Job {
     pub index: u32,
     /// `rw`.
     pub rw: Rw,
+    /// The number behind a random `rw` (`rw=randread:8`): this many sequential I/Os begin at each random place. More
+    /// than 1 implies `norandommap`.
+    pub run: u32,
+    /// The number behind a sequential `rw` (`rw=read:4k`, `rw=read:-8k`): bytes left out between two I/Os of a
+    /// direction. With a negative number the next I/O begins that much before the end of the last one.
+    pub hole: i64,
     /// `rwmixread`: reads in a mix, in percent.
     pub rwmixread: u8,
     /// `bs`, `bsrange` or `bssplit`.
@@ -26,7 +32,7 @@ pub struct Job {
     pub blockalign: PerDirection<Option<u32>>,
     /// `size`: the length of each thread's region; `None` is the rest of the device.
     pub size: Option<Amount>,
-    /// `io_size`: the bytes that a thread issues in one pass; `None` is `size`.
+    /// `io_size`: the bytes that a thread issues in one pass; `None` is `size`, and a share is one of `size`.
     pub io_size: Option<Amount>,
     /// `offset` of the first thread's region.
     pub offset: Amount,
@@ -55,6 +61,8 @@ pub struct Job {
     pub verify: Option<Verify>,
     /// `prioclass` and `prio`.
     pub prio: IoPrio,
+    /// `cmdprio_percentage` and its companions.
+    pub cmdprio: PerDirection<CmdPrio>,
     /// `cgroup`: the group that the job's I/O is for.
     pub cgroup: Option<String>,
     /// `cgroup_weight`: the weight of that group, 1 to 1000.
@@ -65,6 +73,8 @@ pub struct Job {
     pub rate_iops: PerDirection<Option<u64>>,
     /// `rate`: bytes per second and thread.
     pub rate: PerDirection<Option<u64>>,
+    /// `rate_process=poisson`: rates are averages of random times between I/Os, and not of equal ones.
+    pub poisson: bool,
     /// `thinktime` and `thinktime_blocks`.
     pub thinktime: Option<ThinkTime>,
     /// `numjobs`: the number of threads.
@@ -149,6 +159,8 @@ impl Default for Job {
             name: String::from("job"),
             index: 0,
             rw: Rw::Read,
+            run: 1,
+            hole: 0,
             rwmixread: 50,
             bs: PerDirection::all(BlockSize::Fixed(4096)),
             blockalign: PerDirection::all(None),
@@ -167,11 +179,13 @@ impl Default for Job {
             fsync: 0,
             verify: None,
             prio: IoPrio::default(),
+            cmdprio: PerDirection::default(),
             cgroup: None,
             cgroup_weight: None,
             depth: Depth::default(),
             rate_iops: PerDirection::all(None),
             rate: PerDirection::all(None),
+            poisson: false,
             thinktime: None,
             numjobs: 1,
             runtime: None,
@@ -215,6 +229,10 @@ pub enum JobError {
     BatchInverted(u32, u32),
     /// `verify` and its companions.
     Verify(VerifyError),
+    /// A hole that is no multiple of a sector, or a hole between random I/Os.
+    Hole(i64),
+    /// `cmdprio_percentage` or `cmdprio_bssplit` with more than 100 percent.
+    CmdPrio(u32),
 }
 
 impl fmt::Display for JobError {
@@ -240,6 +258,13 @@ impl fmt::Display for JobError {
                  iodepth_batch_complete_max={max}"
             ),
             Self::Verify(e) => e.fmt(f),
+            Self::Hole(n) => write!(
+                f,
+                "rw with a hole of {n} bytes; accepted are multiples of {SECTOR_SIZE}, between sequential I/Os"
+            ),
+            Self::CmdPrio(sum) => {
+                write!(f, "cmdprio of {sum} percent of the I/Os of a length; accepted is up to 100")
+            }
         }
     }
 }
@@ -273,8 +298,10 @@ impl Job {
             }
         }
         percent("rwmixread", self.rwmixread)?;
+        self.validate_pattern()?;
         self.random_distribution.validate().map_err(JobError::Distribution)?;
-        for (option, count) in [("numjobs", self.numjobs), ("loops", self.loops)] {
+        for (option, count) in [("numjobs", self.numjobs), ("loops", self.loops), ("rw", self.run)]
+        {
             if count == 0 {
                 return Err(JobError::Zero(option));
             }
@@ -286,6 +313,15 @@ impl Job {
         self.depth.validate()?;
         self.validate_verify().map_err(JobError::Verify)?;
         if self.time_based && self.runtime.is_none() { Err(JobError::NoRuntime) } else { Ok(()) }
+    }
+
+    fn validate_pattern(&self) -> Result<(), JobError> {
+        let sectors = self.hole % i64::from(SECTOR_SIZE) == 0;
+        if !sectors || self.hole != 0 && self.rw.is_random() {
+            return Err(JobError::Hole(self.hole));
+        }
+        let most = self.cmdprio.iter().map(|(_, special)| special.most()).max().unwrap_or(0);
+        if most > 100 { Err(JobError::CmdPrio(most)) } else { Ok(()) }
     }
 
     fn validate_amounts(&self) -> Result<(), JobError> {

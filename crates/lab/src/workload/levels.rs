@@ -20,10 +20,10 @@ fn shares(names: [&'static str; 7], counts: &[u64; 7]) -> [(&'static str, f64); 
 }
 
 impl Levels {
-    /// Counts an I/O submitted as the `depth`-th in flight (1 is alone).
+    /// Counts `ios` I/Os that were submitted together, with which `depth` are in flight (1 is alone).
     #[inline]
-    pub fn record(&mut self, depth: u32) {
-        self.0[(depth.max(1).ilog2() as usize).min(6)] += 1;
+    pub fn record(&mut self, depth: u32, ios: u32) {
+        self.0[(depth.max(1).ilog2() as usize).min(6)] += u64::from(ios);
     }
 
     /// fio's names of the classes, and the percentage of I/Os in each.
@@ -59,8 +59,8 @@ mod tests {
     #[test]
     fn levels_reach_up_and_batches_reach_down() {
         let mut levels = Levels::default();
-        [1, 2, 3, 4, 31, 32, 63, 64, 9_999].into_iter().for_each(|d| levels.record(d));
-        assert_eq!(levels.0, [1, 2, 1, 0, 1, 2, 2]);
+        [1, 2, 3, 4, 31, 32, 63, 64, 9_999].into_iter().for_each(|d| levels.record(d, 2));
+        assert_eq!(levels.0, [2, 4, 2, 0, 2, 4, 4]);
         let mut batches = Batches::default();
         [0, 1, 4, 5, 8, 9, 16, 17, 32, 33, 64, 65].into_iter().for_each(|s| batches.record(s));
         assert_eq!(batches.0, [1, 2, 2, 2, 2, 2, 1]);

@@ -12,6 +12,8 @@
 
 mod amount;
 mod block_size;
+mod cmdprio;
+mod cover;
 mod direction;
 mod distribution;
 mod failures;
@@ -25,9 +27,11 @@ mod series;
 mod tally;
 pub mod verify;
 mod worker;
+mod zones;
 
 pub use amount::Amount;
 pub use block_size::{BlockSize, BlockSizeError};
+pub use cmdprio::CmdPrio;
 pub use direction::{Direction, PerDirection, Rw};
 pub use distribution::{Distribution, DistributionError};
 pub use failures::{Failed, Failures, Unfinished};
@@ -41,3 +45,4 @@ pub use series::{BINS, Bin, Course, Series};
 pub use tally::{Counts, Sample, Tally, Times};
 pub use verify::{Verifier, Verify};
 pub use worker::{Buffers, NoBuffers, Port, Step, Stream, Taking, Window, Worker, longest};
+pub use zones::Zones;

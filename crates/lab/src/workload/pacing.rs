@@ -1,11 +1,12 @@
-//! The time at which the next I/O may leave: fio's `rate`, `rate_iops` and `thinktime`, as arithmetic on given times.
+//! The time at which the next I/O may leave: fio's `rate`, `rate_iops`, `rate_process` and `thinktime`, as arithmetic
+//! on given times.
 //!
 //! Rates are kept against the start of the run and not against the last I/O, so that rounding and a slow device cost
-//! nothing in the long run: late I/Os are caught up. The order of a stream is never changed; a read that has to wait
-//! holds back the write behind it, so that a mix keeps its ratio.
+//! nothing in the long run: late I/Os are caught up. Directions do not wait for each other: in a mix, a direction
+//! whose time has not come lets the other one pass ([`Pacer::steer`]), as in fio, so that rates win over `rwmixread`.
 
 use super::{Direction, Job, NextIo, ThinkTime};
-use blkmq_core::{Instant, Nanos, SECTOR_SIZE};
+use blkmq_core::{Instant, Nanos, Rng, SECTOR_SIZE};
 
 /// The answer to "may this I/O leave now?".
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -27,6 +28,8 @@ pub struct Pacer {
     /// The rates, by direction; the unit is I/Os or sectors.
     rates: [[Rate; 2]; 3],
     think: Option<Think>,
+    /// Draws the times between I/Os, if they are those of a Poisson process.
+    poisson: Option<Rng>,
 }
 
 /// A rate in units per second, and the number of units that have left.
@@ -35,6 +38,8 @@ struct Rate {
     /// The limit; 0 for none.
     per_second: u64,
     done: u64,
+    /// The time of the next unit in nanoseconds after the start, if times are drawn.
+    drawn: f64,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -46,7 +51,7 @@ struct Think {
 
 impl Rate {
     fn new(per_second: Option<u64>) -> Self {
-        Self { per_second: per_second.unwrap_or(0), done: 0 }
+        Self { per_second: per_second.unwrap_or(0), done: 0, drawn: 0.0 }
     }
 
     /// The time at which the next unit is due, in nanoseconds after the start.
@@ -54,8 +59,22 @@ impl Rate {
         if self.per_second == 0 {
             return Nanos::ZERO;
         }
+        if self.drawn > 0.0 {
+            return Nanos(self.drawn as u64);
+        }
         let ns = u128::from(self.done) * 1_000_000_000 / u128::from(self.per_second);
         Nanos(u64::try_from(ns).unwrap_or(u64::MAX))
+    }
+
+    /// `units` have left. With `uniform`, a random number below 1, the time to the next unit is drawn: it is
+    /// exponential, and on average what the rate says.
+    fn count(&mut self, units: u64, uniform: Option<f64>) {
+        self.done += units;
+        if let Some(uniform) = uniform
+            && self.per_second > 0
+        {
+            self.drawn -= (1.0 - uniform).ln() * units as f64 * 1e9 / self.per_second as f64;
+        }
     }
 }
 
@@ -67,7 +86,33 @@ impl Pacer {
         let think = job.thinktime.filter(|time| time.pause > Nanos::ZERO);
         let think = think.map(|time| Think { time, since_pause: 0, until: None });
         let rated = rates.as_flattened().iter().any(|rate| rate.per_second > 0);
-        Self { paced: rated || think.is_some(), start, rates, think }
+        Self { paced: rated || think.is_some(), start, rates, think, poisson: None }
+    }
+
+    /// Draws times between I/Os from `seed`, if the job wants those of a Poisson process.
+    #[must_use]
+    pub fn seeded(mut self, job: &Job, seed: u64) -> Self {
+        self.poisson = job.poisson.then(|| Rng::new(job.randseed ^ seed));
+        self
+    }
+
+    /// The direction that comes next at `now` in a mix that has drawn `drawn`: the other one, if the time of `drawn`
+    /// has not come and the other one's is earlier.
+    #[inline]
+    #[must_use]
+    pub fn steer(&self, now: Instant, drawn: Direction) -> Direction {
+        if !self.paced {
+            return drawn;
+        }
+        let other = if drawn == Direction::Read { Direction::Write } else { Direction::Read };
+        let due = self.due(drawn);
+        if due > now && self.due(other) < due { other } else { drawn }
+    }
+
+    /// The time of the next I/O of `direction`.
+    fn due(&self, direction: Direction) -> Instant {
+        let [iops, bytes] = &self.rates[direction as usize];
+        self.start + iops.due().max(bytes.due())
     }
 
     /// May `io` leave at `now`, with `in_flight` others on their way? `now` never runs backwards. The caller asks
@@ -99,16 +144,16 @@ impl Pacer {
             (think.since_pause, think.until) = (0, None);
         }
         let Some(direction) = Direction::of(io.op) else { return Pace::Go };
-        let [iops, bytes] = self.rates[direction as usize];
-        let due = self.start + iops.due().max(bytes.due());
+        let due = self.due(direction);
         if now < due { Pace::WaitUntil(due) } else { Pace::Go }
     }
 
     fn count(&mut self, io: &NextIo) {
         let Some(direction) = Direction::of(io.op) else { return };
+        let uniform = self.poisson.as_mut().map(Rng::unit_f64);
         let [iops, bytes] = &mut self.rates[direction as usize];
-        iops.done += 1;
-        bytes.done += u64::from(io.sectors) * u64::from(SECTOR_SIZE);
+        iops.count(1, uniform);
+        bytes.count(u64::from(io.sectors) * u64::from(SECTOR_SIZE), uniform);
         if let Some(think) = &mut self.think {
             think.since_pause += 1;
         }
@@ -168,6 +213,73 @@ mod tests {
         assert_eq!(pacer.poll(Instant::ZERO, &io(Op::Flush, 0), 0), Pace::Go);
         let second = Instant::from_nanos(SECOND);
         assert_eq!(pacer.poll(Instant::ZERO, &io(Op::Write, 8), 0), Pace::WaitUntil(second));
+    }
+
+    /// The rates of the directions were coupled: reads waited behind writes, so that `rate_iops=1000,200` gave 200 of
+    /// each.
+    #[test]
+    fn a_mix_keeps_both_rates_and_no_ratio() {
+        for (rates, drawn, expected) in [
+            ([Some(1000), Some(200)], [1, 1], [1000, 200]),
+            ([Some(1000), Some(200)], [4, 1], [1000, 200]),
+            ([Some(10), Some(2000)], [1, 4], [10, 2000]),
+        ] {
+            let rate_iops = PerDirection::new(rates[0], rates[1], None);
+            let mut pacer = Pacer::new(&Job { rate_iops, ..Job::default() }, Instant::ZERO);
+            let (mut now, mut count, mut turn) = (Instant::ZERO, [0, 0], 0);
+            while now < Instant::from_nanos(SECOND) {
+                turn += 1;
+                let wanted = turn % (drawn[0] + drawn[1]) < drawn[0];
+                let wanted = if wanted { Direction::Read } else { Direction::Write };
+                let direction = pacer.steer(now, wanted);
+                let io = io(direction.op(), 8);
+                if let Pace::WaitUntil(at) = pacer.poll(now, &io, 0) {
+                    now = at;
+                    if now >= Instant::from_nanos(SECOND) {
+                        break;
+                    }
+                }
+                pacer.issued(&io);
+                count[direction as usize] += 1;
+            }
+            assert_eq!(count, expected, "{rates:?} drawn as {drawn:?}");
+        }
+    }
+
+    #[test]
+    fn a_direction_without_a_rate_never_waits_for_the_other() {
+        let rate_iops = PerDirection::new(Some(1), None, None);
+        let mut pacer = Pacer::new(&Job { rate_iops, ..Job::default() }, Instant::ZERO);
+        assert_eq!(pacer.steer(Instant::ZERO, Direction::Read), Direction::Read);
+        pacer.issued(&io(Op::Read, 8));
+        assert_eq!(pacer.steer(Instant::ZERO, Direction::Read), Direction::Write);
+        assert_eq!(pacer.steer(Instant::from_nanos(SECOND), Direction::Read), Direction::Read);
+        assert_eq!(pacer.steer(Instant::ZERO, Direction::Write), Direction::Write);
+    }
+
+    #[test]
+    fn poisson_keeps_the_rate_and_its_gaps_are_exponential() {
+        let rate_iops = PerDirection::all(Some(10_000));
+        let job = Job { rate_iops, poisson: true, ..Job::default() };
+        let mut pacer = Pacer::new(&job, Instant::ZERO).seeded(&job, 1);
+        let (read, mut now, mut gaps) = (io(Op::Read, 8), Instant::ZERO, Vec::new());
+        for _ in 0..50_000 {
+            let before = now;
+            if let Pace::WaitUntil(at) = pacer.poll(now, &read, 0) {
+                now = at;
+            }
+            gaps.push((now - before).0);
+            pacer.issued(&read);
+        }
+        let seconds = now.as_nanos() as f64 / 1e9;
+        assert!((seconds - 5.0).abs() < 0.1, "{seconds}");
+        // A share of 1 - 1/e of the gaps is shorter than the mean.
+        let short = gaps.iter().filter(|gap| **gap < 100_000).count();
+        assert!(short.abs_diff(31_606) < 600, "{short}");
+        let other = Pacer::new(&job, Instant::ZERO).seeded(&job, 2);
+        let mut others = [other.clone(), pacer.clone()];
+        others.iter_mut().for_each(|pacer| pacer.issued(&read));
+        assert_ne!(others[0].due(Direction::Read), others[1].due(Direction::Read));
     }
 
     #[test]

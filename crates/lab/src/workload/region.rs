@@ -1,6 +1,6 @@
 //! The region of a thread on the device: `offset`, `offset_increment` and `size`, resolved.
 
-use super::{Amount, Job};
+use super::{Amount, Distribution, Job};
 use blkmq_core::SECTOR_SIZE;
 use std::fmt;
 
@@ -35,6 +35,13 @@ pub enum RegionError {
         /// Size of the device.
         device: u64,
     },
+    /// The zones of `zoned_abs` would end behind the end of the region.
+    Zones {
+        /// The end of the last zone.
+        end: u64,
+        /// The length of the region.
+        size: u64,
+    },
     /// Not one block fits into the region.
     TooSmall {
         /// Its length.
@@ -57,6 +64,10 @@ impl fmt::Display for RegionError {
                 "size={size} from offset {start} does not fit into a device of {device} bytes; \
                  accepted is up to {}",
                 device - start
+            ),
+            Self::Zones { end, size } => write!(
+                f,
+                "random_distribution=zoned_abs: the zones end at {end}; accepted is up to {size}, the size of the job"
             ),
             Self::TooSmall { size, bs } => write!(
                 f,
@@ -100,7 +111,13 @@ impl Job {
             return Err(RegionError::TooSmall { size, bs: needed });
         }
         let size = size - size % granule;
-        let io_size = self.io_size.map_or(size, |amount| amount.bytes(device, granule));
+        // A pass ends with the I/O that reaches it, so no share needs to be whole blocks.
+        let io_size = self.io_size.map_or(size, |amount| amount.bytes(size, 1));
+        if let Distribution::Zoned(zones) = &self.random_distribution
+            && zones.end() > size
+        {
+            return Err(RegionError::Zones { end: zones.end(), size });
+        }
         Ok(Region { start, size, io_size })
     }
 }
@@ -134,6 +151,19 @@ mod tests {
         let region = job.region(0, 1_000_448).expect("fits");
         assert_eq!((region.start % 4096, region.size % 4096), (0, 0));
         assert_eq!((region.start, region.size), (327_680, 499_712));
+    }
+
+    /// fio 3.33 reads 85 blocks of 4 KiB for 33 percent of a MiB, wherever it lies.
+    #[test]
+    fn io_size_is_a_share_of_size() {
+        let io_size = Some(Amount::Percent(33));
+        let job = Job { size: Some(Amount::Bytes(1 << 20)), io_size, ..Job::default() };
+        let region = job.region(0, GIB).expect("fits");
+        assert_eq!(region.io_size, (1 << 20) * 33 / 100);
+        assert_eq!(region.io_size.div_ceil(4096), 85);
+        let half =
+            Job { size: Some(Amount::Percent(50)), io_size: Some(Amount::Percent(50)), ..job };
+        assert_eq!(half.region(0, GIB).expect("fits").io_size, GIB / 4);
     }
 
     #[test]

@@ -3,8 +3,8 @@
 //! Plain counts and times, in integers; the report gives them their meaning.
 
 use super::verify::Findings;
-use super::{Batches, Failures, Job, Levels, Series, Unfinished};
-use blkmq_core::{Histogram, Instant, Nanos};
+use super::{Batches, Direction, Failures, Job, Levels, Series, Unfinished};
+use blkmq_core::{Histogram, Instant, IoPrio, Nanos};
 
 /// fio samples rates over windows of this length.
 const WINDOW: Nanos = Nanos::from_millis(500);
@@ -42,6 +42,8 @@ pub struct Counts {
     pub bytes: u64,
     /// The times that they took.
     pub times: Times,
+    /// Completion latencies by priority, in ascending order; empty if all I/Os have the same, or none is measured.
+    pub prios: Vec<(IoPrio, Histogram)>,
     /// Samples, window by window.
     pub samples: Vec<Sample>,
     sampled: (u64, u64),
@@ -86,7 +88,13 @@ impl Tally {
     pub fn new(job: &Job, now: Instant) -> Self {
         let histogram = |wanted: bool| wanted.then(Histogram::new);
         let latencies = job.latencies;
-        let counts = || Counts {
+        let counts = |direction: Direction| Counts {
+            prios: match job.prios(direction) {
+                several if several.len() > 1 && latencies.clat => {
+                    several.into_iter().map(|prio| (prio, Histogram::new())).collect()
+                }
+                _ => Vec::new(),
+            },
             times: Times {
                 slat: histogram(latencies.slat),
                 clat: histogram(latencies.clat),
@@ -95,7 +103,7 @@ impl Tally {
             ..Counts::default()
         };
         Self {
-            counts: [counts(), counts(), counts()],
+            counts: Direction::ALL.map(counts),
             flushes: 0,
             levels: Levels::default(),
             submits: Batches::default(),

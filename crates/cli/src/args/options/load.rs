@@ -1,7 +1,9 @@
 //! fio's options for how hard, how fast and how long a job works.
 
+use super::super::cmdprio_draft;
 use super::super::job_draft::{percentiles, rates};
 use super::{Group, Opt};
+use crate::error::UsageError;
 use crate::units::TimeUnit;
 
 const fn job(
@@ -100,6 +102,19 @@ pub const OPTIONS: &[Opt] = &[
         d.job.rate = rates(v)?;
         Ok(())
     }),
+    job(
+        "rate_process",
+        "linear, poisson",
+        "equal times between rated I/Os, or random ones",
+        |d, v| {
+            d.job.poisson = match v.text {
+                "linear" => false,
+                "poisson" => true,
+                _ => return Err(UsageError::new("accepted: linear, poisson")),
+            };
+            Ok(())
+        },
+    ),
     job("thinktime", "TIME", "pause between I/Os; microseconds unless a unit is given", |d, v| {
         d.thinktime = v.time(TimeUnit::Micros)?;
         Ok(())
@@ -116,6 +131,37 @@ pub const OPTIONS: &[Opt] = &[
         d.prio = Some(v.count(0..=7)?);
         Ok(())
     }),
+    job(
+        "cmdprio_percentage",
+        "0-100[,0-100]",
+        "reads and writes with the priority of cmdprio_class and cmdprio, in percent (default 0)",
+        |d, v| {
+            d.cmdprio.percentage = v.directions(|v| crate::units::percent(v.text))?;
+            Ok(())
+        },
+    ),
+    job(
+        "cmdprio_class",
+        "1-3[,1-3]",
+        "the class of that priority (default 1, realtime)",
+        |d, v| {
+            d.cmdprio.class = v.directions(|v| v.count(1..=3))?;
+            Ok(())
+        },
+    ),
+    job("cmdprio", "0-7[,0-7]", "the level of that priority (default 0)", |d, v| {
+        d.cmdprio.level = v.directions(|v| v.count(0..=7))?;
+        Ok(())
+    }),
+    job(
+        "cmdprio_bssplit",
+        "SIZE/PERCENT[/CLASS/LEVEL]:...",
+        "the same by the length of the I/O; not with cmdprio_percentage",
+        |d, v| {
+            d.cmdprio.split = v.directions(cmdprio_draft::split)?;
+            Ok(())
+        },
+    ),
     job("cgroup", "NAME", "the group that the I/O is for; see group", |d, v| {
         d.job.cgroup = Some(v.non_empty("the name of a group")?.into());
         Ok(())

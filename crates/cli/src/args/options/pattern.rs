@@ -1,10 +1,11 @@
 //! fio's options for the pattern of a job's I/Os.
 
-use super::super::job_draft::{block_size, distribution, split};
+use super::super::job_draft::{block_size, split};
+use super::super::places::{distribution, pattern, range};
 use super::{Group, Opt};
 use crate::error::UsageError;
 use crate::units;
-use blkmq_lab::workload::{BlockSize, Direction, Rw};
+use blkmq_lab::workload::{BlockSize, Direction};
 
 const fn job(
     name: &'static str,
@@ -17,14 +18,16 @@ const fn job(
 
 /// The table.
 pub const OPTIONS: &[Opt] = &[
-    job("rw", "PATTERN", "read, write, trim, rw, trimwrite, or rand and one of them", |d, v| {
-        d.job.rw = Rw::parse(v.text).ok_or_else(|| {
-            let names = Rw::NAMES.iter().flat_map(|(_, names)| names.iter().copied());
-            let names = Vec::from_iter(names).join(", ");
-            UsageError::new(format!("accepted: {names}"))
-        })?;
-        Ok(())
-    })
+    job(
+        "rw",
+        "PATTERN[:NUMBER]",
+        "read, write, trim, rw, trimwrite, or rand and one of them; NUMBER: I/Os in sequence at each random place, \
+         or bytes to leave out between sequential ones (negative: backwards)",
+        |d, v| {
+            (d.job.rw, d.job.run, d.job.hole) = pattern(v)?;
+            Ok(())
+        },
+    )
     .or(&["readwrite"]),
     job("rwmixread", "0-100", "reads in a mix, in percent (default 50)", |d, v| {
         d.job.rwmixread = v.count(0..=100)?;
@@ -44,15 +47,8 @@ pub const OPTIONS: &[Opt] = &[
         Ok(())
     })
     .or(&["blocksize"]),
-    job("bsrange", "MIN-MAX[,MIN-MAX...]", "block sizes are multiples of MIN up to MAX", |d, v| {
-        let ranges = v.directions(|v| {
-            let refuse = || UsageError::new("accepted: a range of sizes, such as 1k-4k");
-            let (min, max) = v.text.split_once('-').ok_or_else(refuse)?;
-            let [min, max] = [min, max].map(|text| block_size(super::Value { text, ..v }));
-            let range = BlockSize::Range { min: min?, max: max? };
-            range.validate().map_err(|e| UsageError::new(e.to_string()))?;
-            Ok(range)
-        })?;
+    job("bsrange", "MIN-MAX[,MIN-MAX...]", "block sizes are multiples of MIN, and MAX", |d, v| {
+        let ranges = v.directions(range)?;
         for direction in Direction::ALL {
             if let Some(range) = &ranges[direction] {
                 d.job.bs[direction] = range.clone();
@@ -91,9 +87,10 @@ pub const OPTIONS: &[Opt] = &[
     job(
         "random_distribution",
         "KIND",
-        "random, zipf:THETA, pareto:POWER or normal:DEVIATION",
+        "random, zipf:THETA, pareto:POWER, normal:DEVIATION (fio's bell; all three with :CENTRE, 0 to 1, the place of \
+         the hottest block), zoned:SHARE/PERCENT:... or zoned_abs:SHARE/SIZE:... (shares of the I/Os, in percent)",
         |d, v| {
-            d.job.random_distribution = distribution(v.text)?;
+            d.job.random_distribution = distribution(v)?;
             Ok(())
         },
     ),
@@ -124,7 +121,7 @@ pub const OPTIONS: &[Opt] = &[
             Ok(())
         },
     ),
-    job("io_size", "SIZE or PERCENT%", "what a thread issues in a pass (default: size)", |d, v| {
+    job("io_size", "SIZE or PERCENT%", "what a thread issues in a pass (default: size, of which PERCENT is)", |d, v| {
         let amount = v.amount()?;
         d.job.io_size = Some(amount).filter(|amount| *amount != blkmq_lab::workload::Amount::ZERO);
         Ok(())

@@ -7,6 +7,7 @@ use super::super::job::{Direction, JobResult, Latency};
 use super::super::ratio::ratio;
 use super::Detail;
 use super::map::Map;
+use blkmq_core::IoPrio;
 
 #[derive(Serialize)]
 pub(super) struct Transfer {
@@ -22,6 +23,8 @@ pub(super) struct Transfer {
     slat_ns: Times,
     clat_ns: Times,
     lat_ns: Times,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    prios: Vec<Prio>,
     bw_min: u64,
     bw_max: u64,
     bw_agg: f64,
@@ -33,6 +36,14 @@ pub(super) struct Transfer {
     iops_mean: f64,
     iops_stddev: f64,
     iops_samples: u64,
+}
+
+/// The latency of the I/Os of one priority, as fio prints it.
+#[derive(Serialize)]
+struct Prio {
+    prioclass: u8,
+    prio: u16,
+    clat_ns: Times,
 }
 
 #[derive(Serialize)]
@@ -80,6 +91,11 @@ impl Transfer {
             slat_ns: Times::new(direction.slat.as_ref(), Show::Summary),
             clat_ns: Times::new(direction.clat.as_ref(), shown),
             lat_ns: Times::new(direction.lat.as_ref(), Show::Summary),
+            prios: direction
+                .prios
+                .iter()
+                .map(|(prio, clat)| Prio::new(*prio, clat, shown))
+                .collect(),
             bw_min: kib(bw.min),
             bw_max: kib(bw.max),
             bw_agg,
@@ -92,6 +108,13 @@ impl Transfer {
             iops_stddev: iops.stddev,
             iops_samples: iops.count,
         }
+    }
+}
+
+impl Prio {
+    fn new(prio: IoPrio, clat: &Latency, shown: Show) -> Self {
+        let (prioclass, level) = (prio.class() as u8, prio.level());
+        Self { prioclass, prio: level, clat_ns: Times::new(Some(clat), shown) }
     }
 }
 

@@ -48,8 +48,9 @@ impl Job {
         let mut unit = 0;
         for &direction in self.rw.directions() {
             match &self.bs[direction] {
-                // All other sizes are multiples of the smallest.
-                BlockSize::Fixed(bs) | BlockSize::Range { min: bs, .. } => unit = gcd(unit, *bs),
+                BlockSize::Fixed(bs) => unit = gcd(unit, *bs),
+                // All sizes between are multiples of the smallest.
+                BlockSize::Range { min, max } => unit = gcd(gcd(unit, *min), *max),
                 BlockSize::Split(parts) => parts.iter().for_each(|(bs, _)| unit = gcd(unit, *bs)),
             }
             unit = gcd(unit, self.blockalign[direction].unwrap_or(0));

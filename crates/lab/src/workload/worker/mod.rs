@@ -178,7 +178,7 @@ impl<'a, P, B: Buffers<P>> Worker<'a, P, B> {
             owner,
             group,
             generator,
-            pacer: Pacer::new(job, window.start),
+            pacer: Pacer::new(job, window.start).seeded(job, owner.0.into()),
             next: None,
             tally: Tally::new(job, window.start),
             stamps: timed.then(|| Stamps::new(depth)),
@@ -424,7 +424,9 @@ impl<'a, P, B: Buffers<P>> Worker<'a, P, B> {
             if in_flight == depth.iodepth {
                 break Stop::Depth;
             }
-            let Some(io) = self.next.take().or_else(|| self.generator.next()) else {
+            let pacer = &self.pacer;
+            let drawn = || self.generator.next_steered(|direction| pacer.steer(now, direction));
+            let Some(io) = self.next.take().or_else(drawn) else {
                 break Stop::End;
             };
             if self.verifying().is_some_and(|verify| !verify.verifier().admits(&io)) {
@@ -444,10 +446,11 @@ impl<'a, P, B: Buffers<P>> Worker<'a, P, B> {
             }
             self.push(now, &io, Purpose::Work, port);
             self.pacer.issued(&io);
-            self.tally.levels.record(in_flight + 1);
             batch += 1;
         };
         if batch > 0 {
+            // As in fio, the depth of each is that of the whole portion.
+            self.tally.levels.record(port.outstanding(), batch);
             self.tally.submits.record(batch);
             self.flush(now, port);
         }

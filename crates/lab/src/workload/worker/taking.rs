@@ -4,7 +4,7 @@ use super::flight::{Cookie, FLUSH, Stamps};
 use super::port::Buffers;
 use super::verifying::{Purpose, Verifying};
 use crate::workload::{Tally, Times};
-use blkmq_core::{Histogram, Instant, IoError, Nanos, SECTOR_SIZE};
+use blkmq_core::{Histogram, Instant, IoError, IoPrio, Nanos, SECTOR_SIZE};
 use blkmq_engine::Completion;
 
 /// Takes the completions of one portion.
@@ -48,6 +48,10 @@ impl<P, B: Buffers<P>, C: Fn() -> Instant> Taking<'_, P, B, C> {
                 let times = &mut self.tally.counts[direction as usize].times;
                 let (start, issued) = (stamps.start[slot as usize], stamps.issued[slot as usize]);
                 record(times, start, issued, now);
+                let prios = &mut self.tally.counts[direction as usize].prios;
+                if !prios.is_empty() {
+                    record_prio(prios, cookie, now - issued);
+                }
                 if let Some(course) = &mut self.tally.course {
                     course.record(now, (now - start).0);
                 }
@@ -93,6 +97,13 @@ impl<P, B: Buffers<P>, C: Fn() -> Instant> Taking<'_, P, B, C> {
             counts.ios += 1;
             counts.bytes += cookie.sectors() * u64::from(SECTOR_SIZE);
         }
+    }
+}
+
+/// Counts the completion of an I/O with its priority.
+fn record_prio(prios: &mut [(IoPrio, Histogram)], cookie: Cookie, took: Nanos) {
+    if let Some((_, clat)) = prios.iter_mut().find(|(prio, _)| *prio == cookie.prio()) {
+        clat.record(took.0);
     }
 }
 

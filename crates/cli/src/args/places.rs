@@ -1,0 +1,183 @@
+//! The values of options for the places of I/Os: `rw=PATTERN:NUMBER`, `bsrange` and `random_distribution`.
+
+use super::job_draft::block_size;
+use super::value::Value;
+use crate::error::UsageError;
+use crate::units;
+use blkmq_lab::workload::{BlockSize, Distribution, Rw, Zones};
+
+type Parsed<T> = Result<T, UsageError>;
+
+/// A pattern, the sequential I/Os of a run (1 but for `randread:8`), and the bytes between sequential I/Os.
+pub fn pattern(value: Value<'_>) -> Parsed<(Rw, u32, i64)> {
+    let (name, number) = match value.text.split_once(':') {
+        Some((name, number)) => (name, Some(number)),
+        None => (value.text, None),
+    };
+    let rw = Rw::parse(name).ok_or_else(|| {
+        let names = Rw::NAMES.iter().flat_map(|(_, names)| names.iter().copied());
+        let names = Vec::from_iter(names).join(", ");
+        UsageError::new(format!("accepted: {names}"))
+    })?;
+    let Some(number) = number else { return Ok((rw, 1, 0)) };
+    if rw.is_random() {
+        let run = units::count(number, 1..=u32::MAX, value.base)?;
+        return Ok((rw, run, 0));
+    }
+    let (sign, bytes) = match number.strip_prefix('-') {
+        Some(bytes) => (-1, bytes),
+        None => (1, number),
+    };
+    let bytes = units::bytes(bytes, value.base)?;
+    let bytes =
+        i64::try_from(bytes).map_err(|_| UsageError::new("accepted: a hole of up to 7e"))?;
+    Ok((rw, 1, sign * bytes))
+}
+
+/// One direction of `bsrange`: two sizes with `-` or `:` between them.
+pub fn range(value: Value<'_>) -> Parsed<BlockSize> {
+    let refuse = || UsageError::new("accepted: a range of sizes, such as 1k-4k");
+    let (min, max) = value.text.split_once(['-', ':']).ok_or_else(refuse)?;
+    let [min, max] = [min, max].map(|text| block_size(Value { text, ..value }));
+    let range = BlockSize::Range { min: min?, max: max? };
+    range.validate().map_err(|e| UsageError::new(e.to_string()))?;
+    Ok(range)
+}
+
+const DISTRIBUTIONS: &str = "random, zipf:THETA, pareto:POWER, normal:DEVIATION, each with :CENTRE, \
+                             zoned:SHARE/PERCENT:..., zoned_abs:SHARE/SIZE:...";
+
+/// `random_distribution`, with fio's default parameters.
+pub fn distribution(value: Value<'_>) -> Parsed<Distribution> {
+    let refuse = || UsageError::new(format!("accepted: {DISTRIBUTIONS}"));
+    let (kind, rest) = match value.text.split_once(':') {
+        Some((kind, rest)) => (kind, Some(rest)),
+        None => (value.text, None),
+    };
+    let distribution = match (kind, rest) {
+        ("random", None) => Distribution::Uniform,
+        ("zoned", Some(list)) => {
+            Distribution::Zoned(Zones::Percent(zones(list, 100, units::percent)?))
+        }
+        ("zoned_abs", Some(list)) => {
+            let size = |text: &str| units::bytes(text, value.base);
+            Distribution::Zoned(Zones::Bytes(zones(list, 0, size)?))
+        }
+        ("zipf" | "pareto" | "normal", rest) => {
+            let mut numbers = rest.into_iter().flat_map(|rest| rest.splitn(2, ':'));
+            let mut number =
+                || numbers.next().map(|n| units::decimal(n, DISTRIBUTIONS)).transpose();
+            let (parameter, centre) = (number()?, number()?);
+            match kind {
+                "zipf" => Distribution::Zipf(parameter.unwrap_or(1.1), centre),
+                "pareto" => Distribution::Pareto(parameter.unwrap_or(0.2), centre),
+                _ => Distribution::Normal(parameter.ok_or_else(refuse)?, centre),
+            }
+        }
+        _ => return Err(refuse()),
+    };
+    distribution.validate().map_err(|e| UsageError::new(e.to_string()))?;
+    Ok(distribution)
+}
+
+/// `SHARE/LENGTH:SHARE/LENGTH`. In percent, zones without a length divide the rest of `whole` among them.
+fn zones<L>(list: &str, whole: u32, length: impl Fn(&str) -> Parsed<L>) -> Parsed<Vec<(u8, L)>>
+where
+    L: Copy + Into<u64> + TryFrom<u32>,
+{
+    let refuse = || UsageError::new(format!("accepted: {DISTRIBUTIONS}"));
+    let mut zones: Vec<(u8, Option<L>)> = Vec::new();
+    for part in list.split(':') {
+        let (share, len) = part.split_once('/').ok_or_else(refuse)?;
+        let len = if len.is_empty() { None } else { Some(length(len)?) };
+        zones.push((units::percent(share)?, len));
+    }
+    if zones.len() > Zones::MAX {
+        return Err(UsageError::new(format!(
+            "{} zones; accepted are up to {}",
+            zones.len(),
+            Zones::MAX
+        )));
+    }
+    let given: u64 = zones.iter().filter_map(|(_, len)| len.map(Into::into)).sum();
+    let open = zones.iter().filter(|(_, len)| len.is_none()).count() as u32;
+    let rest = u64::from(whole).saturating_sub(given) as u32 / open.max(1);
+    let filled = zones.into_iter().map(|(share, len)| {
+        let len = match len {
+            None if whole > 0 => L::try_from(rest).ok(),
+            len => len,
+        };
+        Ok((share, len.ok_or_else(refuse)?))
+    });
+    filled.collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::units::KbBase;
+
+    fn value(text: &str) -> Value<'_> {
+        Value { text, base: KbBase::Binary }
+    }
+
+    #[test]
+    fn the_number_of_a_pattern_is_a_run_or_a_hole() {
+        for (text, expected) in [
+            ("read", (Rw::Read, 1, 0)),
+            ("randread:8", (Rw::RandRead, 8, 0)),
+            ("randrw:4k", (Rw::RandRw, 4096, 0)),
+            ("read:4k", (Rw::Read, 1, 4096)),
+            ("rw:-8k", (Rw::ReadWrite, 1, -8192)),
+        ] {
+            assert_eq!(pattern(value(text)), Ok(expected), "{text}");
+        }
+        for text in ["reed", "randread:0", "randread:-1", "read:x", "read:", "read:9e"] {
+            assert!(pattern(value(text)).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_range_is_written_either_way_and_may_be_odd() {
+        let odd = BlockSize::Range { min: 512, max: 1 << 20 };
+        assert_eq!(range(value("512:1M")), Ok(odd.clone()));
+        assert_eq!(range(value("512-1M")), Ok(odd));
+        assert_eq!(range(value("4k-30k")), Ok(BlockSize::Range { min: 4096, max: 30720 }));
+        for text in ["4k", "8k-4k", "4k-5000", ":4k"] {
+            assert!(range(value(text)).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn distributions_have_centres_and_zones() {
+        let percent = |zones: &[(u8, u8)]| Distribution::Zoned(Zones::Percent(zones.to_vec()));
+        let bytes = |zones: &[(u8, u64)]| Distribution::Zoned(Zones::Bytes(zones.to_vec()));
+        for (text, expected) in [
+            ("zipf", Distribution::Zipf(1.1, None)),
+            ("zipf:1.2:0.3", Distribution::Zipf(1.2, Some(0.3))),
+            ("pareto:0.3:0", Distribution::Pareto(0.3, Some(0.0))),
+            ("normal:25:0.5", Distribution::Normal(25.0, Some(0.5))),
+            ("zoned:60/10:30/20:8/30:2/40", percent(&[(60, 10), (30, 20), (8, 30), (2, 40)])),
+            ("zoned:50/5:50/", percent(&[(50, 5), (50, 95)])),
+            ("zoned_abs:60/1m:40/3m", bytes(&[(60, 1 << 20), (40, 3 << 20)])),
+        ] {
+            assert_eq!(distribution(value(text)), Ok(expected.clone()), "{text}");
+            assert_eq!(distribution(value(&expected.to_string())), Ok(expected), "{text}");
+        }
+        for text in [
+            "normal",
+            "zipf:1.2:2",
+            "zipf:1:2:3",
+            "zoned:",
+            "zoned:50/5",
+            "zoned:60/10:50/90",
+            "zoned",
+            "zoned:50/50:50/60",
+            "zoned_abs:100/",
+            "random:1",
+            "x",
+        ] {
+            assert!(distribution(value(text)).is_err(), "{text}");
+        }
+    }
+}
