@@ -2,6 +2,7 @@
 //! `cargo test -p blkmq-cli --test all command_line::` runs one file.
 
 mod command_line;
+mod measured;
 mod replay;
 mod scenarios;
 #[cfg(target_os = "linux")]

@@ -5,6 +5,7 @@
 
 mod foreign;
 mod load;
+pub mod logs;
 mod pattern;
 mod run;
 mod verify;
@@ -44,6 +45,8 @@ pub enum Group {
     Load,
     /// Whether contents are right.
     Verify,
+    /// Logs of single I/Os.
+    Logs,
     /// The schedulers, devices and modes that are compared.
     Compare,
     /// Options of simulations only.
@@ -61,6 +64,8 @@ pub enum Kind {
     Flag,
     /// Always.
     Value,
+    /// It may have one.
+    Optional,
 }
 
 impl Group {
@@ -71,6 +76,7 @@ impl Group {
             Self::Pattern => "Pattern",
             Self::Load => "Load and time",
             Self::Verify => "Verification",
+            Self::Logs => "Logs",
             Self::Compare => "What is compared",
             Self::Virtual => "Virtual time",
             Self::Output => "Output",
@@ -135,7 +141,7 @@ impl Opt {
 
 /// Every option, in the order of the help.
 pub fn all() -> impl Iterator<Item = &'static Opt> + Clone {
-    let tables = [run::JOBS, pattern::OPTIONS, load::OPTIONS, verify::OPTIONS];
+    let tables = [run::JOBS, pattern::OPTIONS, load::OPTIONS, verify::OPTIONS, logs::OPTIONS];
     tables.into_iter().chain([run::OPTIONS, foreign::OPTIONS]).flatten()
 }
 

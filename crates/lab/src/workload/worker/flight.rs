@@ -1,7 +1,7 @@
 //! Places in flight: the facts about an I/O that are needed when it comes back.
 
 use crate::workload::{Direction, Failed, NextIo};
-use blkmq_core::{Instant, IoError, SECTOR_SIZE};
+use blkmq_core::{Instant, IoError, IoPrio, SECTOR_SIZE};
 
 /// Direction, then length in sectors, then its place in flight.
 #[derive(Clone, Copy)]
@@ -46,33 +46,44 @@ impl Cookie {
     }
 }
 
-/// The times at which the I/O in each place was decided on and handed over.
+/// The I/O in a place.
+#[derive(Clone, Copy)]
+pub(super) struct What {
+    pub(super) cookie: Cookie,
+    /// Its first sector.
+    pub(super) sector: u64,
+    pub(super) prio: IoPrio,
+}
+
+/// The times at which the I/O in each place was decided on and pushed.
 pub(super) struct Stamps {
     pub(super) free: Vec<u32>,
-    /// Places of the portion that is being gathered.
-    pub(super) batch: Vec<u32>,
+    /// The time at which the portion that is being gathered was first pushed, once it was.
+    pub(super) pushed: Option<Instant>,
     pub(super) start: Box<[Instant]>,
     pub(super) issued: Box<[Instant]>,
-    /// The cookie and the first sector of each I/O.
-    pub(super) what: Box<[(Cookie, u64)]>,
+    pub(super) what: Box<[What]>,
 }
 
 impl Stamps {
     pub(super) fn new(depth: u32) -> Self {
         let places = depth as usize;
+        let idle = What { cookie: Cookie(0), sector: 0, prio: IoPrio::default() };
         Self {
             free: (0..depth).rev().collect(),
-            batch: Vec::with_capacity(places),
+            pushed: None,
             start: vec![Instant::ZERO; places].into_boxed_slice(),
             issued: vec![Instant::ZERO; places].into_boxed_slice(),
-            what: vec![(Cookie(0), 0); places].into_boxed_slice(),
+            what: vec![idle; places].into_boxed_slice(),
         }
     }
 
-    pub(super) fn begin(&mut self, now: Instant) -> u32 {
+    /// A place for an I/O that was decided on at `now`. `clock` is read once for each portion: the other I/Os of a
+    /// portion are drawn in a few nanoseconds each, and an I/O that is pushed may wait in the plug for them.
+    pub(super) fn begin(&mut self, now: Instant, clock: impl FnOnce() -> Instant) -> u32 {
         let slot = self.free.pop().expect("a place for each I/O that may be in flight");
         self.start[slot as usize] = now;
-        self.batch.push(slot);
+        self.issued[slot as usize] = *self.pushed.get_or_insert_with(clock);
         slot
     }
 
@@ -81,6 +92,6 @@ impl Stamps {
         let mut is_free = vec![false; self.what.len()];
         self.free.iter().for_each(|slot| is_free[*slot as usize] = true);
         let all = is_free.into_iter().zip(&self.what);
-        all.filter(|(is_free, _)| !is_free).map(|(_, (cookie, _))| *cookie).collect()
+        all.filter(|(is_free, _)| !is_free).map(|(_, what)| what.cookie).collect()
     }
 }
