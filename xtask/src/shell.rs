@@ -127,6 +127,20 @@ impl Cmd {
         Ok(String::from_utf8(output.stdout)?)
     }
 
+    /// Runs it in `folder`, where it may leave files, and returns its standard output.
+    ///
+    /// # Errors
+    /// As [`output`](Self::output).
+    pub(crate) fn output_in(&self, folder: &Path) -> Result<String> {
+        let output = self.command().current_dir(folder).output();
+        let output = output.map_err(|error| format!("{self}: {error}"))?;
+        if !output.status.success() {
+            let remarks = String::from_utf8_lossy(&output.stderr);
+            return Err(format!("{self}: {}: {}", output.status, remarks.trim()).into());
+        }
+        Ok(String::from_utf8(output.stdout)?)
+    }
+
     /// Runs it without any output, and returns its exit code, if it was not ended by a signal.
     ///
     /// # Errors

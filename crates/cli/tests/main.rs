@@ -4,6 +4,7 @@
 mod command_line;
 #[cfg(target_os = "linux")]
 mod files;
+mod measured;
 mod replay;
 mod scenarios;
 #[cfg(target_os = "linux")]

@@ -156,7 +156,7 @@ fn the_work_is_that_of_a_bench() {
     };
     let real = work("bench");
     assert_eq!(real.len(), 3);
-    assert_eq!(real[0].0, [0, 1024]);
+    assert_eq!(real[0].0, [1024, 1024]);
     assert_eq!(real, work("sim"));
 }
 

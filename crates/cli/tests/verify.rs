@@ -61,7 +61,8 @@ fn merged_writes_of_several_threads_are_right_under_every_scheduler() {
         assert!(jobs.len() >= 4, "two schedulers at least, in two ways");
         for job in jobs {
             assert_eq!(verified(&job), 8 << 20);
-            assert_eq!(job["read"]["total_ios"], 0, "reading back is no part of the workload");
+            let reads = &job["read"]["total_ios"];
+            assert_eq!((reads, &job["blkmq"]["verify"]["reads"]), (&2048.into(), &2048.into()));
             let merges = job["blkmq"]["merges"].as_object().expect("an object").values();
             let merged: u64 = merges.filter_map(Value::as_u64).sum();
             assert!(merged > 0, "{}", job["blkmq"]);
@@ -132,19 +133,24 @@ fn a_timed_job_is_read_back_when_its_time_is_over() {
     assert!(jobs.iter().all(|job| verified(job) > 0));
 }
 
+/// With several schedulers theirs is behind the name of the job.
+fn is_check(job: &Value) -> bool {
+    job["job options"]["name"] == "check"
+}
+
 #[test]
 fn a_later_job_checks_what_an_earlier_one_wrote() {
     let line = "--bs=8k --size=1m --verify=crc32c --name=fill --rw=randwrite --do_verify=0 \
                 --name=check --stonewall --rw=randread --iodepth=8";
     for job in right(line) {
-        let bytes = if job["jobname"] == "check" { 1 << 20 } else { 0 };
+        let bytes = if is_check(&job) { 1 << 20 } else { 0 };
         assert_eq!(verified(&job), bytes);
     }
     // Sequential streams do not depend on the job's place in the plan.
     let line = "--size=1m --verify=crc32 --rw=write --name=fill --do_verify=0 \
                 --name=check --stonewall --verify_only";
     for job in right(line) {
-        let only = job["jobname"] == "check";
+        let only = is_check(&job);
         assert_eq!(verified(&job), if only { 1 << 20 } else { 0 });
         assert_eq!(job["write"]["total_ios"], if only { 0 } else { 256 });
     }

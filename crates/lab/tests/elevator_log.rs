@@ -71,7 +71,7 @@ fn recorded(scheduler: &str) -> Vec<u8> {
         let generator = Generator::new(&job, thread, bytes).expect("a job that fits");
         let stream =
             Stream { generator, verifier: None, owner: Owner(thread), group: GroupId::ROOT };
-        Program { job: &job, stream, buffers: NoBuffers, course: false, pid: 0 }
+        Program { job: &job, stream, buffers: NoBuffers, course: false, journal: None, pid: 0 }
     };
     simulation.run((0..4).map(program)).expect("everything ends");
     assert!(simulation.stats().requeues > 0);

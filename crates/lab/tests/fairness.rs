@@ -121,7 +121,14 @@ impl Case {
             let generator = Generator::new(&job, thread, bytes).expect("a job that fits");
             let group = tree.find(&format!("g{group}")).expect("it is there");
             let stream = Stream { generator, verifier: None, owner: Owner(thread + 1), group };
-            Program { job: &job, stream, buffers: NoBuffers, course: false, pid: thread }
+            Program {
+                job: &job,
+                stream,
+                buffers: NoBuffers,
+                course: false,
+                journal: None,
+                pid: thread,
+            }
         });
         let done = simulation.run(programs).expect("everything ends");
         let mut bytes = done.iter().map(|done| done.tally.counts.iter().map(|c| c.bytes).sum());

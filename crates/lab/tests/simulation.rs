@@ -32,6 +32,7 @@ fn programs<'a>(text: &str, job: &'a Job) -> Vec<Program<'a, NoBuffers>> {
             stream: Stream { generator, verifier: None, owner: Owner(0), group: GroupId::ROOT },
             buffers: NoBuffers,
             course: true,
+            journal: None,
             pid: thread,
         }
     };

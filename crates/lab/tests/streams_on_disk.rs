@@ -48,7 +48,7 @@ fn run(iodepth: u32, access: Access, habits: Habits, seed: u64) -> QueueStats {
         let generator = Generator::new(&job, thread, bytes).expect("a job that fits");
         let (owner, group) = (Owner(thread + 1), GroupId::ROOT);
         let stream = Stream { generator, verifier: None, owner, group };
-        Program { job: &job, stream, buffers: NoBuffers, course: false, pid: thread }
+        Program { job: &job, stream, buffers: NoBuffers, course: false, journal: None, pid: thread }
     });
     _ = simulation.run(programs).expect("everything ends");
     simulation.stats()

@@ -55,7 +55,7 @@ pub fn read(args: &[String]) -> Result<Words, UsageError> {
         if value.is_none() {
             let takes = |next: &&String| match known.kind {
                 Kind::Flag => matches!(next.as_str(), "0" | "1"),
-                Kind::Value => !looks_like_option(next),
+                Kind::Value | Kind::Optional => !looks_like_option(next),
             };
             value = rest.next_if(takes).cloned();
         }

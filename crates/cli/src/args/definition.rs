@@ -86,6 +86,7 @@ fn arg(option: &'static Opt) -> Arg {
     let arg = match option.kind {
         Kind::Flag => arg.action(ArgAction::SetTrue),
         Kind::Value => valued(arg, option.accepts),
+        Kind::Optional => valued(arg, option.accepts).num_args(0..=1),
     };
     let arg = arg.help(option.help).help_heading(option.group.heading());
     match option.meaning {

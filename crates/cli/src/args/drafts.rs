@@ -118,6 +118,7 @@ fn text<'a>(setting: &'a Setting, option: &Opt) -> Result<&'a str, UsageError> {
     match (&setting.value, option.kind) {
         (Some(text), _) => Ok(text),
         (None, Kind::Flag) => Ok("1"),
+        (None, Kind::Optional) => Ok(""),
         (None, Kind::Value) => {
             let accepts = if option.accepts.is_empty() { "a value" } else { option.accepts };
             Err(setting.refuse(&UsageError::new(format!("needs a value; accepted: {accepts}"))))

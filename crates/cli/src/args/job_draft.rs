@@ -2,12 +2,15 @@
 
 use super::cmdprio_draft::CmdPrioDraft;
 use super::file_draft::FileDraft;
+use super::options::logs;
 use super::value::Value;
 use super::verify_draft::VerifyDraft;
 use crate::error::UsageError;
 use crate::units::{self, KbBase};
 use blkmq_core::{Class, IoPrio, Nanos};
-use blkmq_lab::workload::{BlockSize, Depth, Direction, Job, Latencies, PerDirection, ThinkTime};
+use blkmq_lab::workload::{
+    BlockSize, Depth, Direction, Job, Latencies, Logs, PerDirection, ThinkTime,
+};
 
 /// The options of a job that have been read so far. Fields of the job that depend on several options are computed in
 /// [`finish`](Self::finish), so that the order of the options does not matter.
@@ -108,6 +111,8 @@ impl JobDraft {
         }
         job.verify = self.verify.finish(name, job.rw, notes);
         self.files.bound(&mut job);
+        job.logs = logs::finish(job.logs, name).map_err(|e| e.at(format!("job '{name}'")))?;
+        idle_logs(&job, notes);
         let refuse = |e: blkmq_lab::workload::JobError| UsageError::new(e.to_string());
         job.validate().map_err(|e| refuse(e).at(format!("job '{name}'")))?;
         Ok((job, self.files))
@@ -135,6 +140,22 @@ impl JobDraft {
             batch_complete_min: min,
             batch_complete_max: max.max(min).max(1),
         }
+    }
+}
+
+/// Options of logs that have no effect are described in `notes`.
+fn idle_logs(job: &Job, notes: &mut Vec<String>) {
+    let logs = &job.logs;
+    let default = Logs { bw: None, iops: None, lat: None, hist: None, ..logs.clone() };
+    let mut note = |what: &str| notes.push(format!("job '{}': {what}", job.name));
+    if !logs.any() && default != Logs::default() {
+        note("options of logs: no effect without write_bw_log or one of its like");
+    }
+    if logs.lat.is_some() && job.latencies == Latencies::NONE {
+        note("write_lat_log: no effect, since no latencies are taken");
+    }
+    if logs.hist.is_some() && logs.hist_window == Nanos::ZERO {
+        note("write_hist_log: empty without log_hist_msec");
     }
 }
 

@@ -39,8 +39,8 @@ pub fn results<P: Send + 'static>(
         for (thread, part) in parts {
             let name = plan.jobs[thread.job].cgroup.as_deref().unwrap_or("/");
             if name == group.name {
-                group.ios += part.tally.counts.iter().map(|counts| counts.ios).sum::<u64>();
-                group.bytes += part.tally.counts.iter().map(|counts| counts.bytes).sum::<u64>();
+                group.ios += part.tally.ios();
+                group.bytes += part.tally.bytes();
             }
         }
         group.stats = stats(level, *id, queue);

@@ -7,6 +7,7 @@
 
 mod drive;
 mod groups;
+mod logs;
 mod outcome;
 mod payload;
 pub mod progress;
@@ -51,14 +52,14 @@ pub fn run(plan: &Plan) -> Result<(), Failure> {
     let mut repetitions: Vec<Vec<Run>> = (0..plan.cases()).map(|_| Vec::new()).collect();
     let mut progress = Progress::new(specs.len(), plan.run_time().is_some());
     let mut troubles = Troubles::default();
-    for (number, spec) in specs.iter().enumerate() {
+    for spec in &specs {
         progress.begin(&label(plan, spec));
         let observation = watch::observation(plan, spec);
         let outcome = match plan.time {
             Time::Real => run::run(plan, spec, &observation)?,
             Time::Virtual { seed } => simulate::run(plan, spec, seed, &observation)?,
         };
-        let written = watch::write(plan, spec, number, &observation)?;
+        let written = watch::write(plan, spec, &observation)?;
         for note in outcome.notes.into_iter().chain(written) {
             if !report.notes.contains(&note) {
                 report.notes.push(note);

@@ -41,12 +41,14 @@ pub struct Counted<'a> {
     pub cpu_ns: Option<u64>,
     /// The observers of the run.
     pub observed: &'a Observation,
+    /// Logs that could not be written to their end.
+    pub incomplete: Vec<String>,
 }
 
 /// Puts together the outcome of `spec`.
 pub fn outcome(plan: &Plan, spec: &RunSpec<'_>, device: &Device, counted: Counted<'_>) -> Outcome {
-    let Counted { mut notes, parts, stats, groups, shared, elapsed, end, cpu_ns, observed } =
-        counted;
+    let Counted { mut notes, parts, stats, groups, shared, elapsed, end, cpu_ns, .. } = counted;
+    let (observed, incomplete) = (counted.observed, counted.incomplete);
     let ramp = plan
         .jobs
         .iter()
@@ -66,9 +68,11 @@ pub fn outcome(plan: &Plan, spec: &RunSpec<'_>, device: &Device, counted: Counte
             Scope::HwQueue => "hwqueue".into(),
         },
         threads: spec.threads.len() as u32,
-        jobs: results(plan, parts),
+        jobs: results(plan, spec, parts),
         elapsed_ns: elapsed.0.saturating_sub(ramp),
         ramp_ns: ramp,
+        case: plan.case_name(spec),
+        repetition: spec.repetition as usize,
         repetitions: Vec::new(),
         // With a ramp, or with reading back, the CPU time of the process covers more than the measurement; the jobs'
         // own times are right.
@@ -79,7 +83,9 @@ pub fn outcome(plan: &Plan, spec: &RunSpec<'_>, device: &Device, counted: Counte
         courses: watch::courses(plan, parts, device, observed, end),
     };
     notes.splice(..0, device.notes().iter().cloned());
-    Outcome { run, notes, troubles: trouble::all(plan, parts) }
+    let mut troubles = trouble::all(plan, parts);
+    troubles.extend(incomplete.into_iter().map(Trouble::Log));
+    Outcome { run, notes, troubles }
 }
 
 fn name_and_options(text: &str) -> (String, String) {
@@ -88,7 +94,7 @@ fn name_and_options(text: &str) -> (String, String) {
 }
 
 /// One result per thread, or per group if the plan asks for group reporting, as fio reports.
-fn results(plan: &Plan, parts: &[(ThreadSpec, Part)]) -> Vec<JobResult> {
+fn results(plan: &Plan, spec: &RunSpec<'_>, parts: &[(ThreadSpec, Part)]) -> Vec<JobResult> {
     let mut results = Vec::new();
     let mut at = 0;
     let mut parts: Vec<(ThreadSpec, Option<&Part>)> =
@@ -110,7 +116,7 @@ fn results(plan: &Plan, parts: &[(ThreadSpec, Part)]) -> Vec<JobResult> {
         if !mine.is_empty() {
             let cgroup = cgroup(plan, &mine);
             let mine = Vec::from_iter(mine.into_iter().map(|(_, part)| part));
-            let result = tally::result(job, thread.group, options(job), &mine);
+            let result = tally::result(job, thread.group, options(plan, spec, job), &mine);
             results.push(JobResult { cgroup, ..result });
         }
         at += 1;
@@ -125,14 +131,31 @@ fn cgroup(plan: &Plan, mine: &[(ThreadSpec, &Part)]) -> Option<String> {
     mine.iter().all(|(thread, _)| of(thread) == Some(first)).then(|| first.to_owned())
 }
 
-/// The job's options as a job file spells them.
-fn options(job: &Job) -> Vec<(String, String)> {
+/// The job's options as a job file spells them, with the name and the engine that readers of fio's results look for.
+fn options(plan: &Plan, spec: &RunSpec<'_>, job: &Job) -> Vec<(String, String)> {
+    let mut options = vec![
+        ("name".to_owned(), job.name.clone()),
+        ("ioengine".to_owned(), engine(plan, spec).to_owned()),
+    ];
     let text = plan::job_file(std::slice::from_ref(job));
     let pair = |line: &str| match line.split_once('=') {
         Some((key, value)) => (key.to_owned(), value.to_owned()),
         None => (line.to_owned(), "1".to_owned()),
     };
-    text.lines().filter(|line| !line.is_empty() && !line.starts_with('[')).map(pair).collect()
+    let lines = text.lines().filter(|line| !line.is_empty() && !line.starts_with('['));
+    options.extend(lines.map(pair));
+    options
+}
+
+/// The engine that the command line names; otherwise that of the device, `blkmq` for one of its models.
+fn engine<'a>(plan: &'a Plan, spec: &RunSpec<'_>) -> &'a str {
+    let named = plan.annotations.iter().rfind(|(name, _)| *name == "ioengine");
+    match (named, spec.device.name.as_str()) {
+        (Some((_, engine)), _) => engine,
+        (None, "uring") => "io_uring",
+        (None, "null") => "null",
+        (None, _) => "blkmq",
+    }
 }
 
 fn counters(stats: &QueueStats, longest: Nanos) -> Counters {

@@ -2,6 +2,7 @@
 
 use super::drive::{OnCpu, drive};
 use super::groups;
+use super::logs::RunLogs;
 use super::outcome::{Counted, Outcome, outcome};
 use super::payload::{BenchPayload, Pool};
 use super::setup;
@@ -18,7 +19,7 @@ use blkmq_buf::AlignedBuf;
 use blkmq_core::Buffer;
 use blkmq_lab::observe::Observation;
 use blkmq_lab::trace::ClientTrace;
-use blkmq_lab::workload::{Stream, Window, Worker, longest};
+use blkmq_lab::workload::{Journal, Stream, Window, Worker, longest};
 use blkmq_runtime::Service;
 use std::sync::Arc;
 
@@ -62,10 +63,11 @@ fn run_with<P: BenchPayload>(
     }
     let before = (clock.now(), Usage::of_process());
     let mut parts: Vec<(ThreadSpec, Part)> = Vec::new();
+    let mut logs = RunLogs::default();
     let phases = spec.threads.iter().map(|thread| thread.phase).max().unwrap_or(0);
     for phase in 0..=phases {
         let phase = Phase { plan, spec, number: phase, device: &device, observation };
-        parts.extend(phase.run(&service, &source)?);
+        parts.extend(phase.run(&service, &source, &mut logs)?);
         // I/Os that never completed still hold what the next phase needs.
         if parts.iter().any(|(_, part)| part.tally.unfinished.abandoned > 0) {
             break;
@@ -82,9 +84,13 @@ fn run_with<P: BenchPayload>(
         end,
         cpu_ns: Some(cpu.user_ns + cpu.system_ns),
         observed: observation,
+        incomplete: logs.incomplete(),
     };
     Ok(outcome(plan, spec, &device, counted))
 }
+
+/// The I/Os of a thread, and the log of them.
+type Begun = (Stream, Option<Box<dyn Journal>>);
 
 /// A phase: threads that run side by side.
 struct Phase<'a> {
@@ -101,15 +107,18 @@ impl Phase<'_> {
         &self,
         service: &Service<P>,
         source: &P::Source,
+        logs: &mut RunLogs,
     ) -> Result<Vec<(ThreadSpec, Part)>, Failure> {
         let Self { plan, spec, device, .. } = *self;
         let mine = |(_, thread): &(usize, &ThreadSpec)| thread.phase == self.number;
         let threads: Vec<(usize, &ThreadSpec)> =
             spec.threads.iter().enumerate().filter(mine).collect();
-        let stream =
-            |(_, thread): &(usize, &ThreadSpec)| setup::stream(plan, spec, **thread, device);
-        let streams: Vec<Stream> = threads.iter().map(stream).collect::<Result<_, _>>()?;
-        let work = |((number, thread), stream): (&(usize, &ThreadSpec), Stream)| {
+        let mut begin = |(number, thread): &(usize, &ThreadSpec)| {
+            let journal = logs.journal(plan, spec, *number, &plan.jobs[thread.job])?;
+            Ok((setup::stream(plan, spec, **thread, device)?, journal))
+        };
+        let begun = threads.iter().map(&mut begin).collect::<Result<Vec<Begun>, Failure>>()?;
+        let work = |((number, thread), (stream, journal)): (&(usize, &ThreadSpec), Begun)| {
             let job = &plan.jobs[thread.job];
             let (source, trace) = (source.clone(), self.trace(*number));
             move |ticket: Ticket<'_>| {
@@ -119,12 +128,12 @@ impl Phase<'_> {
                 }
                 let window = Window::of(job, client.clock().now());
                 let pool = Pool::new(job.depth.iodepth, longest(job), source);
-                let worker = Worker::new(job, stream, pool, window);
+                let worker = Worker::new(job, stream, pool, window).with_journal(journal);
                 let worker = if plan.draws() { worker.with_course() } else { worker };
                 Some(drive(worker, client, trace))
             }
         };
-        let works = threads.iter().zip(streams).map(work).collect();
+        let works = threads.iter().zip(begun).map(work).collect();
         let parts = together(&mut Threads, works).map_err(Failure::Threads)?;
         Ok(threads.iter().map(|(_, thread)| **thread).zip(parts).collect())
     }

@@ -1,6 +1,7 @@
 //! One run in virtual time: the same queue and workers as in a real one, on virtual CPUs.
 
 use super::groups;
+use super::logs::RunLogs;
 use super::outcome::{Counted, Outcome, outcome};
 use super::payload::{BenchPayload, Pool};
 use super::setup;
@@ -49,18 +50,21 @@ fn run_with<P: BenchPayload<Source = ()> + 'static>(
     let mut simulation = simulation.map_err(setup::impossible)?;
     simulation.observe_stalls(|stall| eprintln!("blkmq: {}: {stall}", spec.scheduler.text));
     let mut parts: Vec<(ThreadSpec, Part)> = Vec::new();
+    let mut logs = RunLogs::default();
     let phases = spec.threads.iter().map(|thread| thread.phase).max().unwrap_or(0);
     for phase in 0..=phases {
         let mine = |(_, thread): &(usize, &ThreadSpec)| thread.phase == phase;
         let threads: Vec<(usize, &ThreadSpec)> =
             spec.threads.iter().enumerate().filter(mine).collect();
-        let program = |(number, thread): &(usize, &ThreadSpec)| {
+        let mut program = |(number, thread): &(usize, &ThreadSpec)| {
             let job = &plan.jobs[thread.job];
             let stream = setup::stream(plan, spec, **thread, device)?;
             let buffers = Pool::<P>::new(job.depth.iodepth, longest(job), ());
-            Ok(Program { job, stream, buffers, course: plan.draws(), pid: watch::pid(*number) })
+            let journal = logs.journal(plan, spec, *number, job)?;
+            let (course, pid) = (plan.draws(), watch::pid(*number));
+            Ok(Program { job, stream, buffers, course, journal, pid })
         };
-        let programs: Vec<_> = threads.iter().map(program).collect::<Result<_, Failure>>()?;
+        let programs: Vec<_> = threads.iter().map(&mut program).collect::<Result<_, Failure>>()?;
         let done = simulation.run(programs).map_err(|e| Failure::Simulation(e.to_string()))?;
         let part = |Done { tally, busy }| Part {
             tally,
@@ -82,6 +86,7 @@ fn run_with<P: BenchPayload<Source = ()> + 'static>(
         // The CPU time of virtual CPUs is in the jobs' own times.
         cpu_ns: None,
         observed: observation,
+        incomplete: logs.incomplete(),
     };
     Ok(outcome(plan, spec, device, counted))
 }

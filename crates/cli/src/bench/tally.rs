@@ -1,7 +1,7 @@
 //! Combines the counts of several threads into a job's result.
 
 use super::usage::Usage;
-use crate::report::job::{Direction, JobResult, Latency, Samples, Verified};
+use crate::report::job::{Checks, Direction, JobResult, Latency, Samples, SyncResult, Verified};
 use blkmq_core::{Histogram, IoPrio};
 use blkmq_lab::workload::{self, Job, Sample, Tally, Times};
 use std::collections::BTreeMap;
@@ -19,7 +19,7 @@ pub fn result(job: &Job, group: u32, options: Vec<(String, String)>, parts: &[&P
     let usage = parts.iter().fold(Usage::default(), |sum, part| sum.plus(part.usage));
     let percent =
         |ns: u64| 100.0 * ns as f64 / (runtime_ns.max(1) as f64 * parts.len().max(1) as f64);
-    let direction = |d: workload::Direction| direction(parts, d, runtime_ns);
+    let direction = |d: workload::Direction| direction(parts, d);
     let mut result = JobResult {
         name: job.name.clone(),
         group,
@@ -38,15 +38,44 @@ pub fn result(job: &Job, group: u32, options: Vec<(String, String)>, parts: &[&P
         minf: usage.minor_faults,
         iodepth: job.depth.iodepth,
         verify: verified(parts),
+        checks: checks(parts),
+        sync: sync(parts),
+        end_fsync_ns: parts.iter().filter_map(|part| part.tally.end_fsync).map(|it| it.0).max(),
         ..JobResult::default()
     };
-    result.sync.total_ios = parts.iter().map(|part| part.tally.flushes).sum();
     for part in parts {
         add(&mut result.iodepth_level.0, &part.tally.levels.0);
         add(&mut result.iodepth_submit.0, &part.tally.submits.0);
         add(&mut result.iodepth_complete.0, &part.tally.completes.0);
     }
     result
+}
+
+/// The reads that only checked contents, of all threads.
+fn checks(parts: &[&Part]) -> Checks {
+    let all = || parts.iter().map(|part| &part.tally.checks);
+    Checks {
+        ios: all().map(|checks| checks.ios).sum(),
+        bytes: all().map(|checks| checks.bytes).sum(),
+        ns: all().map(|checks| checks.time.0).max().unwrap_or(0),
+    }
+}
+
+/// The flushes of all threads.
+fn sync(parts: &[&Part]) -> SyncResult {
+    SyncResult {
+        total_ios: parts.iter().map(|part| part.tally.flushes).sum(),
+        lat: merged(parts.iter().filter_map(|part| part.tally.sync.as_ref())),
+    }
+}
+
+/// All values together; `None` if nothing was measured.
+fn merged<'a>(histograms: impl Iterator<Item = &'a Histogram>) -> Option<Latency> {
+    let mut all: Option<Histogram> = None;
+    for histogram in histograms {
+        all.get_or_insert_with(Histogram::new).merge(histogram);
+    }
+    all.map(Latency)
 }
 
 /// The combined verification counts; `None` if no thread verified.
@@ -76,16 +105,11 @@ fn prios(parts: &[&Part], direction: workload::Direction) -> Vec<(IoPrio, Latenc
     several.into_iter().map(|(bits, clat)| (IoPrio::from_bits(bits), clat)).collect()
 }
 
-fn direction(parts: &[&Part], direction: workload::Direction, runtime_ns: u64) -> Direction {
+fn direction(parts: &[&Part], direction: workload::Direction) -> Direction {
     let counts = || parts.iter().map(|part| &part.tally.counts[direction as usize]);
     let latency = |pick: fn(&Times) -> &Option<Histogram>| {
-        let mut all: Option<Histogram> = None;
-        for histogram in counts().filter_map(|c| pick(&c.times).as_ref()) {
-            all.get_or_insert_with(Histogram::new).merge(histogram);
-        }
-        all.map(Latency)
+        merged(counts().filter_map(|c| pick(&c.times).as_ref()))
     };
-    let total_ios = counts().map(|c| c.ios).sum();
     let samples = |pick: fn(&Sample) -> u64| {
         let rate = |sample: &Sample| pick(sample) as f64 * (1e9 / sample.length.0 as f64);
         let all: Vec<f64> = counts().flat_map(|c| &c.samples).map(rate).collect();
@@ -93,8 +117,8 @@ fn direction(parts: &[&Part], direction: workload::Direction, runtime_ns: u64) -
     };
     Direction {
         io_bytes: counts().map(|c| c.bytes).sum(),
-        runtime_ns: if total_ios == 0 { 0 } else { runtime_ns },
-        total_ios,
+        runtime_ns: parts.iter().map(|p| p.tally.runtime_of(direction).0).max().unwrap_or(0),
+        total_ios: counts().map(|c| c.ios).sum(),
         slat: latency(|t| &t.slat),
         clat: latency(|t| &t.clat),
         lat: latency(|t| &t.lat),

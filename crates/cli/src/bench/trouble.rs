@@ -15,12 +15,14 @@ pub enum Trouble {
     Io(String),
     /// I/Os did not end with the runtime.
     Unfinished(String),
+    /// A log could not be written.
+    Log(String),
 }
 
 impl Trouble {
     fn text(&self) -> &str {
         match self {
-            Self::Verify(text) | Self::Io(text) | Self::Unfinished(text) => text,
+            Self::Verify(text) | Self::Io(text) | Self::Unfinished(text) | Self::Log(text) => text,
         }
     }
 
@@ -30,6 +32,7 @@ impl Trouble {
             Self::Verify(_) => "verification failed with",
             Self::Io(_) => "I/O failed with",
             Self::Unfinished(_) => "I/O stalled with",
+            Self::Log(_) => "writing failed with",
         }
     }
 }
@@ -67,7 +70,7 @@ impl Troubles {
         };
         Err(match trouble {
             Trouble::Verify(_) => Failure::Verify(line),
-            Trouble::Io(_) | Trouble::Unfinished(_) => Failure::Io(line),
+            Trouble::Io(_) | Trouble::Unfinished(_) | Trouble::Log(_) => Failure::Io(line),
         })
     }
 }

@@ -60,22 +60,21 @@ pub fn pid(number: usize) -> u32 {
     number as u32 + 1
 }
 
-/// Writes the records of run `number`, and returns the notes about them.
+/// Writes the records of a run, and returns the notes about them.
 ///
 /// # Errors
 /// If a file cannot be written.
 pub fn write(
     plan: &Plan,
     spec: &RunSpec<'_>,
-    number: usize,
     observed: &Observation,
 ) -> Result<Vec<String>, Failure> {
     let mut notes = Vec::new();
     if let (Some(trace), Some(tracer)) = (&plan.trace, &observed.tracer) {
-        notes.extend(write_trace(plan, spec, number, trace, tracer)?);
+        notes.extend(write_trace(plan, spec, trace, tracer)?);
     }
     if let (Some(file), Some(log)) = (&plan.elevator_log, &observed.log) {
-        let path = PathBuf::from(of_run(plan, file, number));
+        let path = PathBuf::from(plan.file_of(spec, file));
         std::fs::write(&path, log.bytes(&plan.command)).map_err(|e| unwritable(&path, &e))?;
         let missed = log.missed();
         notes.extend((missed > 0).then(|| {
@@ -88,14 +87,13 @@ pub fn write(
 fn write_trace(
     plan: &Plan,
     spec: &RunSpec<'_>,
-    number: usize,
     trace: &TracePlan,
     tracer: &Tracer,
 ) -> Result<Option<String>, Failure> {
     let names = spec.threads.iter().enumerate();
     let names = names.map(|(at, thread)| (pid(at), plan.jobs[thread.job].name.as_str()));
     let missed = tracer.missed();
-    let prefix = of_run(plan, &trace.prefix, number);
+    let prefix = plan.file_of(spec, &trace.prefix);
     let file = |cpu: u32| PathBuf::from(format!("{prefix}.blktrace.{cpu}"));
     let mut cpus = 0;
     for buffer in tracer.buffers(&names.collect::<Vec<_>>()) {
@@ -118,10 +116,4 @@ fn write_trace(
 
 fn unwritable(path: &Path, e: &std::io::Error) -> Failure {
     UsageError::new(format!("{}: {e}", path.display())).into()
-}
-
-/// The path of a file for run `number`, numbered if there may be several runs.
-fn of_run(plan: &Plan, name: &str, number: usize) -> String {
-    let runs = plan.cases() * plan.repeat as usize;
-    if runs == 1 { name.into() } else { format!("{name}.run{}", number + 1) }
 }

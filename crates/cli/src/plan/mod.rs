@@ -7,6 +7,7 @@ pub mod access;
 pub mod choices;
 pub mod groups;
 pub mod matrix;
+mod naming;
 pub mod overlap;
 mod print;
 pub mod runs;

@@ -2,7 +2,7 @@
 
 use blkmq_core::{Class, IoPrio, Nanos};
 use blkmq_lab::workload::{
-    Amount, BlockSize, CmdPrio, Direction, Distribution, Job, Latencies, PerDirection,
+    Amount, BlockSize, CmdPrio, Direction, Distribution, Job, Latencies, Logs, PerDirection,
 };
 use std::fmt::{Display, Write};
 
@@ -92,6 +92,7 @@ fn pattern(out: &mut Section<'_>, job: &Job) {
     out.flag("direct", job.direct);
     out.flag("sync", job.sync);
     out.unless("fsync", job.fsync, 0);
+    out.flag("end_fsync", job.end_fsync);
 }
 
 /// One of `bs`, `bsrange` and `bssplit`, the one that can express the sizes. The parser makes no other mixtures.
@@ -234,8 +235,35 @@ fn measure(out: &mut Section<'_>, job: &Job) {
     out.flag("disable_slat", !slat);
     out.flag("disable_clat", !clat);
     out.flag("disable_lat", !lat);
+    logs(out, &job.logs);
     if job.percentile_list != Job::default().percentile_list {
         let list = job.percentile_list.iter().map(f64::to_string);
         out.line("percentile_list", Vec::from_iter(list).join(":"));
+    }
+}
+
+fn logs(out: &mut Section<'_>, logs: &Logs) {
+    let names = [
+        ("write_bw_log", &logs.bw),
+        ("write_iops_log", &logs.iops),
+        ("write_lat_log", &logs.lat),
+        ("write_hist_log", &logs.hist),
+    ];
+    for (key, prefix) in names {
+        if let Some(prefix) = prefix {
+            out.line(key, prefix);
+        }
+    }
+    for (key, window) in [("log_avg_msec", logs.avg), ("log_hist_msec", logs.hist_window)] {
+        if window != Nanos::ZERO {
+            out.line(key, window.0 / 1_000_000);
+        }
+    }
+    out.unless("log_hist_coarseness", logs.coarseness, 0);
+    out.flag("log_offset", logs.offset);
+    out.flag("log_prio", logs.prio);
+    out.flag("log_max_value", logs.max_value);
+    if !logs.per_job {
+        out.line("per_job_logs", 0);
     }
 }

@@ -1,11 +1,13 @@
 //! The columns of a comparison, named and formatted once for the terminal and for the page.
 
+use super::job::Latency;
 use super::label::{Varying, scheduler};
 use super::model::{Report, Run};
 use super::number::{bandwidth, bytes, count, nanos, percent};
 use super::percentile::Percentile;
 use super::ratio::ratio;
 use super::text_table::Align;
+use blkmq_lab::workload::Direction;
 
 /// One column.
 pub struct Column {
@@ -38,11 +40,10 @@ const fn figures(name: &'static str, help: &'static str, cell: fn(&Run, &Run) ->
 #[must_use]
 pub fn columns(report: &Report) -> Vec<Column> {
     let varying = Varying::of(report);
-    let timed = report.runs.iter().any(|run| run.latency().is_some());
     let merged = report.runs.iter().any(|run| run.counters.merges.total() > 0);
     let verified = report.runs.iter().any(|run| verified(run).is_some());
     let locked = report.runs.iter().any(|run| run.waited_share().is_some());
-    let all = [
+    let before = [
         (
             true,
             words("scheduler", "and those of its attributes that were set", |r, _| scheduler(r)),
@@ -53,14 +54,8 @@ pub fn columns(report: &Report) -> Vec<Column> {
         (true, figures("threads", "that submitted", |r, _| r.threads.to_string())),
         (true, figures("IOPS", "I/Os per second of all threads", |r, _| count(r.iops()))),
         (true, figures("bandwidth", "bytes per second", |r, _| bandwidth(r.bytes_per_second()))),
-        (
-            timed,
-            figures("p50", "half of the I/Os took no longer", |r, _| latency(r, Percentile::P50)),
-        ),
-        (
-            timed,
-            figures("p99", "99 % of the I/Os took no longer", |r, _| latency(r, Percentile::P99)),
-        ),
+    ];
+    let after = [
         (
             true,
             figures("CPU us/IO", "CPU time of all threads per I/O, in microseconds", |r, _| cpu(r)),
@@ -94,11 +89,60 @@ pub fn columns(report: &Report) -> Vec<Column> {
             figures("verified", "bytes compared, or blocks that were wrong", |r, _| verify(r)),
         ),
     ];
-    all.into_iter().filter_map(|(shown, column)| shown.then_some(column)).collect()
+    let shown = |(shown, column): (bool, Column)| shown.then_some(column);
+    let mut columns = Vec::from_iter(before.into_iter().filter_map(shown));
+    columns.extend(latencies(report));
+    columns.extend(after.into_iter().filter_map(shown));
+    columns
 }
 
-fn latency(run: &Run, percentile: Percentile) -> String {
-    run.latency().map_or_else(|| "-".into(), |l| nanos(percentile.of(&l.0) as f64))
+/// Percentiles of latency, of each kind of I/O that some workload does; none if nothing was measured.
+fn latencies(report: &Report) -> Vec<Column> {
+    const P50: &str = "half of them took no longer, from the push to the completion";
+    const P99: &str = "99 % of them took no longer, from the push to the completion";
+    use Direction::{Read, Trim, Write};
+    let is_used = |direction: Direction| report.runs.iter().any(|run| run.does(direction));
+    let used = Direction::ALL.into_iter().filter(|direction| is_used(*direction)).count();
+    if report.runs.iter().all(|run| run.latency().is_none()) {
+        return vec![];
+    }
+    if !report.runs.iter().any(Run::has_clat) {
+        return vec![
+            figures("lat p50", "half of the I/Os took no longer", |r, _| all(r, Percentile::P50)),
+            figures("lat p99", "99 % of the I/Os took no longer", |r, _| all(r, Percentile::P99)),
+        ];
+    }
+    if used < 2 {
+        return vec![
+            figures("clat p50", P50, |r, _| all(r, Percentile::P50)),
+            figures("clat p99", P99, |r, _| all(r, Percentile::P99)),
+        ];
+    }
+    let each = [
+        (Read, figures("read clat p50", P50, |r, _| one(r, Read, Percentile::P50))),
+        (Read, figures("read clat p99", P99, |r, _| one(r, Read, Percentile::P99))),
+        (Write, figures("write clat p50", P50, |r, _| one(r, Write, Percentile::P50))),
+        (Write, figures("write clat p99", P99, |r, _| one(r, Write, Percentile::P99))),
+        (Trim, figures("trim clat p50", P50, |r, _| one(r, Trim, Percentile::P50))),
+        (Trim, figures("trim clat p99", P99, |r, _| one(r, Trim, Percentile::P99))),
+    ];
+    let shown = each.into_iter().filter(|(direction, _)| is_used(*direction));
+    shown.map(|(_, column)| column).collect()
+}
+
+/// A percentile of all I/Os.
+fn all(run: &Run, percentile: Percentile) -> String {
+    shown(run.latency(), percentile)
+}
+
+/// A percentile of the I/Os of one kind.
+fn one(run: &Run, direction: Direction, percentile: Percentile) -> String {
+    shown(run.latency_of(direction), percentile)
+}
+
+fn shown(latency: Option<Latency>, percentile: Percentile) -> String {
+    let latency = latency.filter(|latency| latency.0.count() > 0);
+    latency.map_or_else(|| "-".into(), |l| nanos(percentile.of(&l.0) as f64))
 }
 
 /// Verified bytes and errors of all jobs of a run; `None` if no job verified.

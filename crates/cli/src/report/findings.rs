@@ -53,7 +53,13 @@ fn cost(report: &Report) -> Option<String> {
     let clause = |run: &&Run| {
         let name = varying.series_name(run);
         if !is_apart(base, run) {
-            format!("{name} makes no difference that the repetitions can tell")
+            // Equality is a statement about noise, and one run shows none.
+            match (base.spread(), run.spread()) {
+                (Some(_), Some(_)) => {
+                    format!("{name} makes no difference that the repetitions can tell")
+                }
+                _ => format!("one repetition cannot tell {name} from it; --repeat=5 may"),
+            }
         } else if in_time && per_io(run) > per_io(base) {
             format!("{name} costs {} more", nanos(per_io(run) - per_io(base)))
         } else {
@@ -183,6 +189,12 @@ mod tests {
         assert!(
             findings(&report)[0]
                 .ends_with("kyber makes no difference that the repetitions can tell.")
+        );
+        report.runs[1].repetitions.truncate(1);
+        let text = &findings(&report)[0];
+        assert!(
+            text.ends_with("one repetition cannot tell kyber from it; --repeat=5 may."),
+            "{text}"
         );
         report.runs[1] = sample::run("kyber", "combining", 1, 7_000_000, 180);
         report.runs[0].device.kind = DeviceKind::File;

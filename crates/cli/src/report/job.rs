@@ -32,7 +32,7 @@ pub struct JobResult {
     pub trim: Direction,
     /// Flushes.
     pub sync: SyncResult,
-    /// Wall time of the job while measuring, in nanoseconds (the longest of its members).
+    /// Wall time of the job while measuring, in nanoseconds (the longest of its members), without the checks at its end.
     pub runtime_ns: u64,
     /// CPU time in user space, percent of `runtime_ns` of each member (100 is one busy core each).
     pub usr_cpu: f64,
@@ -54,10 +54,24 @@ pub struct JobResult {
     pub iodepth_complete: Batches,
     /// The result of verification; `None` if nothing was verified.
     pub verify: Option<Verified>,
+    /// Reads that only checked contents; they are also in `read`, as in fio.
+    pub checks: Checks,
+    /// The time of the flush of `end_fsync` in nanoseconds (the longest of its members), if there was one.
+    pub end_fsync_ns: Option<u64>,
 }
 
-/// The result of comparing contents with the data that was written. Reads for verification alone count in no other
-/// figure.
+/// Reads that only checked contents.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Checks {
+    /// Reads completed.
+    pub ios: u64,
+    /// Bytes read.
+    pub bytes: u64,
+    /// Time spent on nothing else, when all other work was done, in nanoseconds.
+    pub ns: u64,
+}
+
+/// The result of comparing contents with the data that was written.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Verified {
     /// Bytes that were compared.
@@ -73,7 +87,8 @@ pub struct Verified {
 pub struct Direction {
     /// Bytes moved.
     pub io_bytes: u64,
-    /// From the first to the last I/O of this kind while measuring, in nanoseconds.
+    /// The time in which I/Os of this kind were done while measuring, in nanoseconds: for reads also that of the
+    /// checks at the end.
     pub runtime_ns: u64,
     /// I/Os completed.
     pub total_ios: u64,
@@ -81,9 +96,9 @@ pub struct Direction {
     pub short_ios: u64,
     /// I/Os given up.
     pub drop_ios: u64,
-    /// From the job's decision to issue until the I/O was handed to the queue.
+    /// From the job's decision to issue until the I/O was pushed.
     pub slat: Option<Latency>,
-    /// From the handing over to the completion.
+    /// From the push to the completion: the wait in the plug and in the scheduler included.
     pub clat: Option<Latency>,
     /// The sum of both.
     pub lat: Option<Latency>,
@@ -124,10 +139,29 @@ pub struct Samples {
 }
 
 impl JobResult {
-    /// Data transfers completed, all kinds.
+    /// Data transfers of the workload completed, all kinds: without reads that only check.
     #[must_use]
     pub fn total_ios(&self) -> u64 {
-        self.read.total_ios + self.write.total_ios + self.trim.total_ios
+        self.directions().iter().map(|(_, d)| d.total_ios).sum::<u64>() - self.checks.ios
+    }
+
+    /// I/Os of the workload per second, all kinds together.
+    #[must_use]
+    pub fn iops(&self) -> f64 {
+        ratio(self.total_ios() as f64 * 1e9, self.runtime_ns as f64)
+    }
+
+    /// Bytes of the workload per second, all kinds together.
+    #[must_use]
+    pub fn bytes_per_second(&self) -> f64 {
+        let bytes = self.directions().iter().map(|(_, d)| d.io_bytes).sum::<u64>();
+        ratio((bytes - self.checks.bytes) as f64 * 1e9, self.runtime_ns as f64)
+    }
+
+    /// Did the workload itself read?
+    #[must_use]
+    pub fn reads(&self) -> bool {
+        self.read.total_ios > self.checks.ios
     }
 
     /// CPU time of all members in nanoseconds.

@@ -5,7 +5,14 @@
 //! whole seconds with the ramp, depths and latency classes in percent. Keys, nesting and order are fio's too.
 //! Additions to the schema are in objects named `blkmq`: one at the top (command, machine, notes, warnings) and one
 //! in each job (the queue and its counts; all jobs of a run share a queue, so they repeat the same counts, and `run`
-//! says which belong together). When runs are compared, the jobs of every run stand in `jobs`, run by run.
+//! says which belong together). When runs are compared, the jobs of every run stand in `jobs`, run by run: each run has
+//! groups of its own, and `jobname` is the name of the job, a dot, and the name of the case, as in `fill.mq-deadline`. Files
+//! of traces and logs have the same behind their prefix, and with several repetitions `.rep` and the number of the
+//! repetition from 0; `repetition` says which one the figures are of. `job options` has the name alone.
+//!
+//! As in fio, reads that check contents count as reads, and the flush of `end_fsync` not as `sync`: it is
+//! `end_fsync_ns`. A flush for `fdatasync` is counted in `sync`, where fio 3.33 has its times alone. `clat_ns` is the
+//! time from the push, so that it has the wait in the scheduler in it.
 //!
 //! The object at the top has a list `queues` if there are any figures of queues as such: for each such `run` its
 //! `tokens`, by pool; its `governor`, the state that the scheduler's instances share and show; and its `groups`, the

@@ -8,7 +8,7 @@ use super::job::{Direction, JobResult, Latency};
 use super::machine::Machine;
 use super::ratio::ratio;
 use blkmq_device::Span;
-use blkmq_lab::workload::Series;
+use blkmq_lab::workload::{self, Series};
 
 /// The results of one `blkmq bench` or `blkmq sim`.
 #[derive(Clone, Debug, Default)]
@@ -53,6 +53,10 @@ pub struct Run {
     pub elapsed_ns: u64,
     /// Wall time before measuring began, in nanoseconds; excluded from every figure of the jobs.
     pub ramp_ns: u64,
+    /// The name that tells the run from others of the report, fit for file names; empty if there are none.
+    pub case: String,
+    /// The repetition that the figures are of, from 0.
+    pub repetition: usize,
     /// I/Os per second over all jobs, one value for each repetition.
     pub repetitions: Vec<f64>,
     /// CPU time of the whole process while measuring, in nanoseconds: threads that serve no job of their own (pumps)
@@ -269,7 +273,7 @@ impl Counters {
 }
 
 impl Run {
-    /// I/Os that the jobs completed while measuring.
+    /// I/Os of the workload that the jobs completed while measuring, without reads that only check.
     #[must_use]
     pub fn total_ios(&self) -> u64 {
         self.jobs.iter().map(JobResult::total_ios).sum()
@@ -278,24 +282,43 @@ impl Run {
     /// I/Os per second, all jobs and directions together.
     #[must_use]
     pub fn iops(&self) -> f64 {
-        self.directions().map(Direction::iops).sum()
+        self.jobs.iter().map(JobResult::iops).sum()
     }
 
     /// Bytes per second, all jobs and directions together.
     #[must_use]
     pub fn bytes_per_second(&self) -> f64 {
-        self.directions().map(Direction::bytes_per_second).sum()
+        self.jobs.iter().map(JobResult::bytes_per_second).sum()
     }
 
-    /// Completion latency of all I/Os (from issue; where that was not measured, from submission). None
+    /// Completion latency of all I/Os, from the push (where that was not measured, from the decision to issue). None
     /// if nothing was measured, as under `gtod_reduce`.
     #[must_use]
     pub fn latency(&self) -> Option<Latency> {
-        self.directions().filter_map(|d| d.clat.as_ref().or(d.lat.as_ref())).fold(None, |all, l| {
-            let mut all: Latency = all.unwrap_or_default();
-            all.0.merge(&l.0);
-            Some(all)
-        })
+        merged(self.directions())
+    }
+
+    /// The same for the I/Os of one kind.
+    #[must_use]
+    pub fn latency_of(&self, direction: workload::Direction) -> Option<Latency> {
+        merged(self.jobs.iter().map(|job| job.directions()[direction as usize].1))
+    }
+
+    /// Does the workload do I/Os of this kind? Reads that only check contents are no part of it.
+    #[must_use]
+    pub fn does(&self, direction: workload::Direction) -> bool {
+        let does = |job: &JobResult| match direction {
+            workload::Direction::Read => job.reads(),
+            workload::Direction::Write => job.write.total_ios > 0,
+            workload::Direction::Trim => job.trim.total_ios > 0,
+        };
+        self.jobs.iter().any(does)
+    }
+
+    /// Was the time from the push to the completion measured?
+    #[must_use]
+    pub fn has_clat(&self) -> bool {
+        self.directions().any(|direction| direction.clat.is_some())
     }
 
     /// CPU time per I/O in nanoseconds, or None if no I/O was done.
@@ -337,6 +360,15 @@ impl Run {
     fn directions(&self) -> impl Iterator<Item = &Direction> {
         self.jobs.iter().flat_map(|j| [&j.read, &j.write, &j.trim])
     }
+}
+
+/// The latencies of several kinds of I/O together; `None` if none was measured.
+fn merged<'a>(directions: impl Iterator<Item = &'a Direction>) -> Option<Latency> {
+    directions.filter_map(|d| d.clat.as_ref().or(d.lat.as_ref())).fold(None, |all, l| {
+        let mut all: Latency = all.unwrap_or_default();
+        all.0.merge(&l.0);
+        Some(all)
+    })
 }
 
 #[cfg(test)]

@@ -104,10 +104,7 @@ fn job_summary(out: &mut String, job: &JobResult) {
     for (name, direction) in job.directions().into_iter().filter(|(_, d)| d.total_ios > 0) {
         direction_summary(out, name, direction);
     }
-    if job.sync.total_ios > 0 {
-        push_line(out, 2, &format!("sync: {} flushes", job.sync.total_ios));
-        times(out, "lat", job.sync.lat.as_ref());
-    }
+    sync_summary(out, job);
     if let Some(found) = &job.verify {
         let line = format!(
             "verify   : {} compared, {} wrong",
@@ -127,6 +124,21 @@ fn job_summary(out: &mut String, job: &JobResult) {
     push_line(out, 2, &format!("complete : {}", shares(&job.iodepth_complete.shares())));
 }
 
+/// The flushes of `fsync`, and that of `end_fsync`.
+fn sync_summary(out: &mut String, job: &JobResult) {
+    if job.sync.total_ios > 0 {
+        let noun = if job.sync.total_ios == 1 { "flush" } else { "flushes" };
+        push_line(out, 2, &format!("sync: {} {noun}", job.sync.total_ios));
+        if let Some(latency) = job.sync.lat.as_ref().filter(|latency| latency.0.count() > 0) {
+            times(out, "sync", Some(latency));
+            percentiles(out, "sync", latency);
+        }
+    }
+    if let Some(ns) = job.end_fsync_ns {
+        push_line(out, 2, &format!("end_fsync: {}", nanos(ns as f64)));
+    }
+}
+
 fn direction_summary(out: &mut String, name: &str, direction: &Direction) {
     let line = format!(
         "{name}: IOPS={}, BW={} ({} in {})",
@@ -143,8 +155,9 @@ fn direction_summary(out: &mut String, name: &str, direction: &Direction) {
     times(out, "slat", direction.slat.as_ref());
     times(out, "clat", direction.clat.as_ref());
     times(out, "lat", direction.lat.as_ref());
-    if let Some(latency) = direction.clat.as_ref().or(direction.lat.as_ref()) {
-        percentiles(out, latency);
+    let clat = direction.clat.as_ref().map(|latency| ("clat", latency));
+    if let Some((name, latency)) = clat.or(direction.lat.as_ref().map(|latency| ("lat", latency))) {
+        percentiles(out, name, latency);
     }
     samples(out, "BW", &direction.bw_samples, bandwidth);
     samples(out, "IOPS", &direction.iops_samples, count);
@@ -162,8 +175,8 @@ fn times(out: &mut String, name: &str, latency: Option<&Latency>) {
     push_line(out, 4, &line);
 }
 
-fn percentiles(out: &mut String, latency: &Latency) {
-    push_line(out, 4, "percentiles:");
+fn percentiles(out: &mut String, name: &str, latency: &Latency) {
+    push_line(out, 4, &format!("{name} percentiles:"));
     for row in PERCENTILES.chunks(4) {
         let cell = |p: &super::percentile::Percentile| {
             format!("{:>5.2}th=[{:>8}]", p.percent(), nanos(p.of(&latency.0) as f64))
@@ -324,6 +337,45 @@ mod tests {
         let heading = render(&report);
         let heading = heading.lines().next().expect("a table has a heading");
         assert!(!heading.contains("p50") && heading.contains("IOPS"), "{heading}");
+    }
+
+    #[test]
+    fn flushes_have_lines_of_their_own() {
+        let mut report = sample::single();
+        let job = &mut report.runs[0].jobs[0];
+        job.sync.total_ios = 2;
+        let latency = job.sync.lat.get_or_insert_default();
+        [1_000, 3_000].iter().for_each(|ns| latency.0.record(*ns));
+        job.end_fsync_ns = Some(5_000_000);
+        let text = render(&report);
+        let line = "\n  sync: 2 flushes\n    sync: min=1.00 us, max=3.00 us, avg=2.00 us, stdev=1.41 us\n    \
+                    sync percentiles:\n";
+        assert!(text.contains(line), "{text}");
+        assert!(text.contains("\n  end_fsync: 5.00 ms\n"), "{text}");
+    }
+
+    /// The latencies of reads and writes differ by orders of magnitude; a mean of both is that of neither.
+    #[test]
+    fn directions_have_columns_of_their_own() {
+        let mut report = sample::comparison();
+        let reads = report.runs[0].jobs[0].read.clone();
+        report.runs[0].jobs[0].write = reads;
+        let heading = render(&report);
+        let heading = heading.lines().next().expect("a table has a heading");
+        for name in ["read clat p50", "read clat p99", "write clat p50", "write clat p99"] {
+            assert!(heading.contains(name), "{name} is not in {heading}");
+        }
+        assert!(!heading.contains("trim"));
+        // Reads that only check are no workload.
+        let mut report = sample::comparison();
+        for run in &mut report.runs {
+            let job = &mut run.jobs[0];
+            job.write = job.read.clone();
+            (job.checks.ios, job.checks.bytes) = (job.read.total_ios, job.read.io_bytes);
+        }
+        let text = render(&report);
+        let heading = text.lines().next().expect("a table has a heading");
+        assert!(heading.contains("  clat p50") && !heading.contains("read clat"), "{heading}");
     }
 
     #[test]

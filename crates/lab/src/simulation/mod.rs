@@ -16,7 +16,7 @@ use crate::host::{Wake, Wakes};
 use crate::observe::Observation;
 use crate::timeline::{Timeline, Who};
 use crate::trace::{ClientTrace, Tracer, on_cpu};
-use crate::workload::{Buffers, Job, Stream, Tally};
+use crate::workload::{Buffers, Job, Journal, Stream, Tally};
 use blkmq_core::{HwQueue, Instant, Nanos, Payload, Rng};
 use blkmq_engine::{Config, ConfigError, DeviceShape, PumpMode, Queue, QueueStats};
 pub use stalls::Stall;
@@ -52,6 +52,8 @@ pub struct Program<'a, B> {
     pub buffers: B,
     /// Record completions over time as well?
     pub course: bool,
+    /// The log of its completed I/Os, if there is one.
+    pub journal: Option<Box<dyn Journal>>,
     /// Its process number in traces.
     pub pid: u32,
 }
@@ -61,7 +63,8 @@ pub struct Program<'a, B> {
 pub struct Done {
     /// The counts.
     pub tally: Tally,
-    /// How long the CPU was at work while counting.
+    /// How long the CPU was at work while counting. A wait is no work, even if the thread stays awake for a while: a
+    /// real one may sleep, poll, or do something else, and how long it waits depends on the device.
     pub busy: Nanos,
 }
 

@@ -125,9 +125,9 @@ impl<'a, P: Payload + 'static, B: Buffers<P>> Thread<'a, P, B> {
         number: usize,
         now: Instant,
     ) -> Self {
-        let Program { job, stream, buffers, course, pid } = program;
+        let Program { job, stream, buffers, course, journal, pid } = program;
         let stalls = Stalls::new(now, &body.submitter);
-        let worker = Worker::new(job, stream, buffers, Window::of(job, now));
+        let worker = Worker::new(job, stream, buffers, Window::of(job, now)).with_journal(journal);
         Self {
             body,
             worker: if course { worker.with_course() } else { worker },
@@ -168,9 +168,6 @@ impl<'a, P: Payload + 'static, B: Buffers<P>> Thread<'a, P, B> {
 
     /// One turn.
     pub(super) fn turn(&mut self, turn: &Turn<'_, P>) -> Next {
-        if self.body.is_parked() {
-            self.meter.busy += (turn.now - self.rested).0.min(turn.costs.spin.0);
-        }
         if let Some(next) = self.body.resume(turn.now, turn.costs) {
             self.meter.busy += turn.costs.step.0;
             return next;

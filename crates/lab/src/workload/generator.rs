@@ -27,6 +27,13 @@ pub struct NextIo {
     pub sector: u64,
 }
 
+impl NextIo {
+    /// A flush of the device's cache, which a thread waits for.
+    pub(super) fn flush(prio: IoPrio) -> Self {
+        Self { op: Op::Flush, flags: IoFlags::SYNC, prio, sectors: 0, sector: 0 }
+    }
+}
+
 /// A job that cannot be turned into a stream.
 #[derive(Clone, PartialEq, Debug)]
 pub enum GeneratorError {
@@ -78,12 +85,13 @@ pub struct Generator {
     prios: Prios,
     start: u64,
     end: u64,
-    /// Issued before any new I/O: the write half of a trimwrite, or a flush.
+    /// Issued before any new I/O: the write half of a trimwrite.
     queued: Option<NextIo>,
-    /// Does an I/O ever put another one into `queued`?
+    /// Does an I/O ever cause another one?
     chains: bool,
     trimwrite: bool,
     fsync: u32,
+    /// Writes since the last flush; with `fsync` of them, a flush goes before the next I/O.
     writes_since_flush: u32,
     pass: Pass,
 }
@@ -282,6 +290,11 @@ impl Generator {
             if (self.pass.sectors_left == 0 || self.pass.ios_left == 0) && !self.begin_pass() {
                 return None;
             }
+            // As in fio, a flush goes before an I/O and not behind the last one.
+            if self.fsync > 0 && self.writes_since_flush >= self.fsync {
+                self.writes_since_flush = 0;
+                return Some(NextIo::flush(self.prios.own()));
+            }
             let Some(io) = self.draw(&steer) else {
                 // A pass has at least the I/O at its start, so this does not go on for ever.
                 self.pass.ios_left = 0;
@@ -296,23 +309,13 @@ impl Generator {
         }
     }
 
-    /// Queues the I/O that must follow `io`.
+    /// Queues the I/O that must follow `io`, or counts the write.
     fn chain(&mut self, io: &NextIo) {
         if self.trimwrite && io.op == Op::Discard {
             let write = &self.streams[Direction::Write as usize];
             self.queued = Some(NextIo { op: write.op, flags: write.flags, ..*io });
-        } else if self.fsync > 0 && io.op == Op::Write {
+        } else if io.op == Op::Write {
             self.writes_since_flush += 1;
-            if self.writes_since_flush == self.fsync {
-                self.writes_since_flush = 0;
-                self.queued = Some(NextIo {
-                    op: Op::Flush,
-                    flags: IoFlags::SYNC,
-                    prio: self.prios.own(),
-                    sectors: 0,
-                    sector: 0,
-                });
-            }
         }
     }
 }

@@ -320,11 +320,17 @@ fn trimwrite_discards_each_block_and_then_writes_it() {
 }
 
 #[test]
-fn fsync_flushes_after_every_nth_write() {
+fn fsync_flushes_between_writes_and_not_behind_the_last() {
+    let ops = |job: Job| Vec::from_iter(stream(&job, 0).map(|io| io.op));
     let job = Job { fsync: 2, number_ios: Some(5), ..random(Rw::Write) };
-    let ops = Vec::from_iter(stream(&job, 0).map(|io| io.op));
     let (w, f) = (Op::Write, Op::Flush);
-    assert_eq!(ops, [w, w, f, w, w, f, w]);
+    assert_eq!(ops(job.clone()), [w, w, f, w, w, f, w]);
+    assert_eq!(ops(Job { number_ios: Some(4), ..job.clone() }), [w, w, f, w, w]);
+    let twice = Job { number_ios: Some(2), loops: 2, ..job.clone() };
+    assert_eq!(ops(twice), [w, w, f, w, w], "a flush between passes");
+    let trims = Job { rw: Rw::TrimWrite, number_ios: Some(2), fsync: 1, ..job };
+    let t = Op::Discard;
+    assert_eq!(ops(trims), [t, w, f, t, w]);
 }
 
 #[test]

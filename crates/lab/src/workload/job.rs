@@ -2,7 +2,7 @@
 
 use super::verify::{Verify, VerifyError};
 use super::{Amount, BlockSize, BlockSizeError, CmdPrio, Direction, Distribution};
-use super::{DistributionError, PerDirection, Rw};
+use super::{DistributionError, Logs, PerDirection, Rw};
 use blkmq_core::{IoPrio, Nanos, SECTOR_SIZE};
 use std::fmt;
 
@@ -57,6 +57,8 @@ pub struct Job {
     pub sync: bool,
     /// `fsync`: the number of writes between two flushes; 0 for no flushes.
     pub fsync: u32,
+    /// `end_fsync`: a flush when all is written, within the measured time.
+    pub end_fsync: bool,
     /// `verify` and its companions; `None` does not check contents.
     pub verify: Option<Verify>,
     /// `prioclass` and `prio`.
@@ -97,6 +99,8 @@ pub struct Job {
     pub latencies: Latencies,
     /// `percentile_list`, ascending, in percent.
     pub percentile_list: Vec<f64>,
+    /// `write_bw_log` and its companions.
+    pub logs: Logs,
 }
 
 /// The number of I/Os that a thread keeps in flight, and their portions. Counts are at least 1 unless said otherwise.
@@ -177,6 +181,7 @@ impl Default for Job {
             direct: false,
             sync: false,
             fsync: 0,
+            end_fsync: false,
             verify: None,
             prio: IoPrio::default(),
             cmdprio: PerDirection::default(),
@@ -197,6 +202,7 @@ impl Default for Job {
             group_reporting: false,
             latencies: Latencies::ALL,
             percentile_list: PERCENTILES.to_vec(),
+            logs: Logs::default(),
         }
     }
 }

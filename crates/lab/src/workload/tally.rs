@@ -14,9 +14,9 @@ const SAMPLES: usize = 4096;
 /// Times of one kind of I/O, as far as they are measured, in nanoseconds.
 #[derive(Clone, Debug, Default)]
 pub struct Times {
-    /// From the decision to issue until the I/O was handed to the queue.
+    /// From the decision to issue until the I/O was pushed.
     pub slat: Option<Histogram>,
-    /// From the handing over to the completion.
+    /// From the push to the completion: the plug and the scheduler included.
     pub clat: Option<Histogram>,
     /// The sum of both.
     pub lat: Option<Histogram>,
@@ -49,13 +49,32 @@ pub struct Counts {
     sampled: (u64, u64),
 }
 
+/// Reads that only checked written blocks.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Checks {
+    /// Reads completed.
+    pub ios: u64,
+    /// Bytes read.
+    pub bytes: u64,
+    /// Those of the reads that came after all other work.
+    pub at_end: u64,
+    /// Time that was spent on nothing else, at the end of the thread.
+    pub time: Nanos,
+}
+
 /// One thread's counts.
 #[derive(Clone, Debug)]
 pub struct Tally {
     /// The counts, by direction.
     pub counts: [Counts; 3],
-    /// Flushes completed.
+    /// Flushes completed, without that of `end_fsync`.
     pub flushes: u64,
+    /// The times that they took, from the decision to issue to the completion, if latencies are measured at all.
+    pub sync: Option<Histogram>,
+    /// The time that the flush of `end_fsync` took. As in fio, it is not among the others.
+    pub end_fsync: Option<Nanos>,
+    /// Reads that checked written blocks. They are also among the counts of reads.
+    pub checks: Checks,
     /// I/Os in flight when each was submitted.
     pub levels: Levels,
     /// I/Os in a submission.
@@ -105,6 +124,9 @@ impl Tally {
         Self {
             counts: Direction::ALL.map(counts),
             flushes: 0,
+            sync: histogram(job.fsync > 0 && (latencies.clat || latencies.lat)),
+            end_fsync: None,
+            checks: Checks::default(),
             levels: Levels::default(),
             submits: Batches::default(),
             completes: Batches::default(),
@@ -152,9 +174,28 @@ impl Tally {
         self.ended - self.started
     }
 
-    /// I/Os completed, all kinds, without flushes.
+    /// I/Os of the workload completed, all kinds, without flushes and checks.
     #[must_use]
     pub fn ios(&self) -> u64 {
-        self.counts.iter().map(|counts| counts.ios).sum()
+        self.counts.iter().map(|counts| counts.ios).sum::<u64>() - self.checks.ios
+    }
+
+    /// Bytes moved by them.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        self.counts.iter().map(|counts| counts.bytes).sum::<u64>() - self.checks.bytes
+    }
+
+    /// The time in which I/Os of `direction` were done: that of the workload, unless there were none of it, and for
+    /// reads also that of checks.
+    #[must_use]
+    pub fn runtime_of(&self, direction: Direction) -> Nanos {
+        let ios = self.counts[direction as usize].ios;
+        if direction != Direction::Read {
+            return if ios > 0 { self.runtime() } else { Nanos::ZERO };
+        }
+        let among_work = ios > self.checks.at_end;
+        let work = if among_work { self.runtime() } else { Nanos::ZERO };
+        Nanos(work.0 + self.checks.time.0)
     }
 }

@@ -16,7 +16,8 @@ const IN_ORDER: &str =
 const NO_DISK: &str = "no disk of the system is used";
 
 const NO_VERIFY: &str = "this variant of verification is not built";
-const NO_LOGS: &str = "no logs are written; see --output-format=json+";
+const NO_LOGS: &str = "this variant of a log is not built; see write_bw_log";
+const STREAMED: &str = "logs are written as the run goes on";
 const NO_ZONES: &str = "zones are not built";
 const NO_REPLAY: &str = "traces are not replayed by bench";
 const NO_PLACEMENT: &str = "threads are not bound to CPUs or nodes";
@@ -84,6 +85,7 @@ pub const OPTIONS: &[Opt] = &[
     valued("status_interval", PROGRESS),
     bare("disable_bw_measurement", BANDWIDTH).or(&["disable_bw"]),
     bare("disk_util", NO_DISK),
+    valued("log_entries", STREAMED),
     bare("verifysort", IN_ORDER),
     valued("verifysort_nr", IN_ORDER),
     not_built("verify_offset", NO_VERIFY),
@@ -100,13 +102,13 @@ pub const OPTIONS: &[Opt] = &[
     not_built("trim_verify_zero", NO_VERIFY),
     not_built("trim_backlog", NO_VERIFY),
     not_built("trim_backlog_batch", NO_VERIFY),
-    not_built("write_bw_log", NO_LOGS),
-    not_built("write_lat_log", NO_LOGS),
-    not_built("write_iops_log", NO_LOGS),
-    not_built("write_hist_log", NO_LOGS),
-    not_built("log_avg_msec", NO_LOGS),
-    not_built("log_hist_msec", NO_LOGS),
     not_built("bandwidth_log", NO_LOGS),
+    not_built("log_compression", NO_LOGS),
+    not_built("log_compression_cpus", NO_LOGS),
+    not_built("log_store_compressed", NO_LOGS),
+    not_built("log_unix_epoch", NO_LOGS),
+    not_built("log_alternate_epoch", NO_LOGS),
+    not_built("log_alternate_epoch_clock_id", NO_LOGS),
     not_built("zonemode", NO_ZONES),
     not_built("zonesize", NO_ZONES),
     not_built("zonerange", NO_ZONES),
@@ -136,7 +138,6 @@ pub const OPTIONS: &[Opt] = &[
     not_built("continue_on_error", NO_CONTROL),
     not_built("rw_sequencer", NO_VARIANT),
     not_built("bs_unaligned", NO_VARIANT).flag().or(&["blocksize_unaligned"]),
-    not_built("end_fsync", NO_VARIANT).flag(),
     not_built("fsync_on_close", NO_VARIANT),
     not_built("thinktime_spin", NO_VARIANT),
     not_built("thinktime_blocks_type", NO_VARIANT),

@@ -211,6 +211,16 @@ pub const OPTIONS: &[Opt] = &[
         Ok(())
     })
     .flag(),
+    job(
+        "end_fsync",
+        "",
+        "flush the device when all is written, within the measured time",
+        |d, v| {
+            d.job.end_fsync = v.flag()?;
+            Ok(())
+        },
+    )
+    .flag(),
     job("percentile_list", "P:P:...", "percentiles of latency to report, up to 20", |d, v| {
         d.job.percentile_list = percentiles(v.text)?;
         Ok(())

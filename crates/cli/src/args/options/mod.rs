@@ -7,6 +7,7 @@ mod defaults;
 mod files;
 mod foreign;
 mod load;
+pub mod logs;
 mod pattern;
 mod refused;
 mod run;
@@ -52,6 +53,8 @@ pub enum Group {
     Load,
     /// Whether contents are right.
     Verify,
+    /// Logs of single I/Os.
+    Logs,
     /// The schedulers, devices and modes that are compared.
     Compare,
     /// Options of simulations only.
@@ -69,6 +72,8 @@ pub enum Kind {
     Flag,
     /// Always.
     Value,
+    /// It may have one.
+    Optional,
 }
 
 impl Group {
@@ -80,6 +85,7 @@ impl Group {
             Self::Pattern => "Pattern",
             Self::Load => "Load and time",
             Self::Verify => "Verification",
+            Self::Logs => "Logs",
             Self::Compare => "What is compared",
             Self::Virtual => "Virtual time",
             Self::Output => "Output",
@@ -147,7 +153,8 @@ impl Opt {
 /// Every option, in the order of the help.
 pub fn all() -> impl Iterator<Item = &'static Opt> + Clone {
     let tables = [run::JOBS, files::OPTIONS, pattern::OPTIONS, load::OPTIONS, verify::OPTIONS];
-    tables.into_iter().chain([run::OPTIONS, foreign::OPTIONS, refused::OPTIONS]).flatten()
+    let others = [logs::OPTIONS, run::OPTIONS, foreign::OPTIONS, refused::OPTIONS];
+    tables.into_iter().chain(others).flatten()
 }
 
 /// The option called `name`. Dashes and underscores within it are alike.

@@ -174,7 +174,7 @@ pub const OPTIONS: &[Opt] = &[
     job(
         "fsync",
         "COUNT",
-        "flush the device after every COUNT writes (default 0, never)",
+        "flush the device between every COUNT writes (default 0, never)",
         |d, v| {
             d.job.fsync = v.count(0..=u32::MAX)?;
             Ok(())

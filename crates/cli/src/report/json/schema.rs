@@ -8,6 +8,7 @@ use super::Detail;
 use super::map::Map;
 use super::queues::Details;
 use super::transfer::{Show, Times, Transfer, latency_classes, millis};
+use std::borrow::Cow;
 
 /// Options as fio prints them: an option without a value has the empty text.
 fn texts(options: &[(String, String)]) -> Map<&str, &str> {
@@ -49,7 +50,7 @@ struct About<'a> {
 
 #[derive(serde::Serialize)]
 struct Job<'a> {
-    jobname: &'a str,
+    jobname: Cow<'a, str>,
     groupid: u32,
     error: i32,
     eta: u64,
@@ -83,6 +84,7 @@ struct Job<'a> {
 #[derive(serde::Serialize)]
 struct Queue<'a> {
     run: usize,
+    repetition: usize,
     scheduler: &'a str,
     scheduler_options: &'a str,
     device: &'a str,
@@ -109,6 +111,8 @@ struct Queue<'a> {
     longest_run_ns: u64,
     #[serde(skip_serializing_if = "Option::is_none")]
     verify: Option<Verify>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    end_fsync_ns: Option<u64>,
 }
 
 /// An object of blkmq's own: the job's verification.
@@ -116,6 +120,7 @@ struct Queue<'a> {
 struct Verify {
     verified: u64,
     errors: u64,
+    reads: u64,
 }
 
 #[derive(serde::Serialize)]
@@ -124,18 +129,30 @@ struct Sync {
     lat_ns: Times,
 }
 
+/// The place of a run among those of the report.
+#[derive(Clone, Copy)]
+struct Place {
+    index: usize,
+    /// Reporting groups of the runs before.
+    groups: u32,
+}
+
 impl<'a> Document<'a> {
     pub(super) fn new(report: &'a Report, detail: Detail) -> Self {
-        let jobs = report.runs.iter().enumerate().flat_map(|(index, run)| {
-            run.jobs.iter().map(move |job| Job::new(index, run, job, detail))
-        });
+        let mut groups = 0;
+        let mut jobs = Vec::new();
+        for (index, run) in report.runs.iter().enumerate() {
+            let place = Place { index, groups };
+            jobs.extend(run.jobs.iter().map(|job| Job::new(place, run, job, detail)));
+            groups += run.jobs.iter().map(|job| job.group + 1).max().unwrap_or(0);
+        }
         Self {
             version: format!("blkmq-{}", report.version),
             timestamp: report.time_ms / 1000,
             timestamp_ms: report.time_ms,
             time: number::date(report.time_ms),
             global_options: texts(&report.global_options),
-            jobs: jobs.collect(),
+            jobs,
             blkmq: About::new(report),
         }
     }
@@ -163,7 +180,7 @@ impl<'a> About<'a> {
 }
 
 impl<'a> Job<'a> {
-    fn new(index: usize, run: &'a Run, job: &'a JobResult, detail: Detail) -> Self {
+    fn new(place: Place, run: &'a Run, job: &'a JobResult, detail: Detail) -> Self {
         let [latency_ns, latency_us, latency_ms] = latency_classes(job).map(Map);
         let share = |direction: fn(&JobResult) -> &Direction| {
             let group = run.jobs.iter().filter(|j| j.group == job.group);
@@ -171,8 +188,11 @@ impl<'a> Job<'a> {
             (100.0 * ratio(direction(job).bw_samples.mean, total)).min(100.0)
         };
         Self {
-            jobname: &job.name,
-            groupid: job.group,
+            jobname: match run.case.as_str() {
+                "" => job.name.as_str().into(),
+                case => format!("{}.{case}", job.name).into(),
+            },
+            groupid: place.groups + job.group,
             error: job.error,
             eta: 0,
             elapsed: (run.elapsed_ns + run.ramp_ns).div_ceil(1_000_000_000),
@@ -182,9 +202,9 @@ impl<'a> Job<'a> {
             trim: Transfer::new(&job.trim, share(|j| &j.trim), detail),
             sync: Sync {
                 total_ios: job.sync.total_ios,
-                lat_ns: Times::new(job.sync.lat.as_ref(), Show::Summary),
+                lat_ns: Times::new(job.sync.lat.as_ref(), Show::all(detail)),
             },
-            job_runtime: millis(job.runtime_ns),
+            job_runtime: millis(job.runtime_ns + job.checks.ns),
             usr_cpu: job.usr_cpu,
             sys_cpu: job.sys_cpu,
             ctx: job.ctx,
@@ -200,7 +220,7 @@ impl<'a> Job<'a> {
             latency_target: 0,
             latency_percentile: 100.0,
             latency_window: 0,
-            blkmq: Queue::new(index, run, job),
+            blkmq: Queue::new(place.index, run, job),
         }
     }
 }
@@ -210,6 +230,7 @@ impl<'a> Queue<'a> {
         let counters = &run.counters;
         Self {
             run: index,
+            repetition: run.repetition,
             scheduler: &run.scheduler,
             scheduler_options: &run.scheduler_options,
             device: &run.device.text,
@@ -244,10 +265,12 @@ impl<'a> Queue<'a> {
             retries: counters.retries,
             longest_run_passes: counters.longest_run_passes,
             longest_run_ns: counters.longest_run_ns,
-            verify: job
-                .verify
-                .as_ref()
-                .map(|found| Verify { verified: found.bytes, errors: found.errors }),
+            verify: job.verify.as_ref().map(|found| Verify {
+                verified: found.bytes,
+                errors: found.errors,
+                reads: job.checks.ios,
+            }),
+            end_fsync_ns: job.end_fsync_ns,
         }
     }
 }

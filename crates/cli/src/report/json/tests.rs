@@ -3,7 +3,7 @@ use std::process::Command;
 
 use serde_json::Value;
 
-use super::super::job::Verified;
+use super::super::job::{Latency, SyncResult, Verified};
 use super::super::model::Report;
 use super::super::{PERCENTILES, sample};
 use super::*;
@@ -172,7 +172,7 @@ fn verification_is_beside_the_queue_where_there_was_any() {
     report.runs[1].jobs[0].verify = Some(found);
     let json = parsed(&report, Detail::Plain);
     assert_eq!(json["jobs"][0]["blkmq"].get("verify"), None);
-    let expected = serde_json::json!({ "verified": 8192, "errors": 2 });
+    let expected = serde_json::json!({ "verified": 8192, "errors": 2, "reads": 0 });
     assert_eq!(json["jobs"][1]["blkmq"]["verify"], expected);
 }
 
@@ -221,6 +221,45 @@ fn bins_count_every_completion() {
     let bins = clat["bins"].as_object().expect("json+ has bins");
     assert_eq!(bins.values().filter_map(Value::as_u64).sum::<u64>(), clat["N"]);
     assert!(bins.keys().all(|key| key.parse::<u64>().is_ok()));
+}
+
+/// Flushes have the keys that fio has: a summary, percentiles, and in json+ bins.
+#[test]
+fn flushes_are_timed_like_other_io() {
+    let mut report = sample::single();
+    let job = &mut report.runs[0].jobs[0];
+    let mut latency = Latency::default();
+    [100, 200, 300].iter().for_each(|ns| latency.0.record(*ns));
+    job.sync = SyncResult { total_ios: 3, lat: Some(latency) };
+    job.end_fsync_ns = Some(77);
+    let json = parsed(&report, Detail::Plain);
+    let sync = &json["jobs"][0]["sync"];
+    let found = ["min", "max", "N"].map(|key| sync["lat_ns"][key].as_u64());
+    assert_eq!((sync["total_ios"].as_u64(), found), (Some(3), [Some(100), Some(300), Some(3)]));
+    let percentiles = sync["lat_ns"]["percentile"].as_object().expect("an object");
+    assert_eq!(percentiles.len(), PERCENTILES.len());
+    assert_eq!(percentiles["50.000000"], 201);
+    assert_eq!(sync["lat_ns"].get("bins"), None);
+    assert_eq!(json["jobs"][0]["blkmq"]["end_fsync_ns"], 77);
+    let json = parsed(&report, Detail::Bins);
+    let bins = json["jobs"][0]["sync"]["lat_ns"]["bins"].as_object().expect("json+ has bins");
+    assert_eq!(bins.values().filter_map(Value::as_u64).sum::<u64>(), 3);
+}
+
+/// A job has the name of its case behind its own, and each run its own reporting groups.
+#[test]
+fn jobs_of_several_runs_are_told_apart() {
+    let mut report = sample::shared();
+    for (run, case) in report.runs.iter_mut().zip(["bfq", "none"]) {
+        run.case = case.into();
+        run.jobs[1].group = 1;
+    }
+    let json = parsed(&report, Detail::Plain);
+    let jobs = json["jobs"].as_array().expect("jobs are a list");
+    let names = Vec::from_iter(jobs.iter().map(|job| (&job["jobname"], &job["groupid"])));
+    let expected = [("randread.bfq", 0), ("copy.bfq", 1), ("randread.none", 2), ("copy.none", 3)];
+    let expected = expected.map(|(name, group)| (Value::from(name), Value::from(group)));
+    assert!(names.iter().copied().eq(expected.iter().map(|(n, g)| (n, g))), "{names:?}");
 }
 
 #[test]

@@ -68,14 +68,21 @@ pub(super) enum Show {
     Bins,
 }
 
+impl Show {
+    /// Everything that a report with this detail shows.
+    pub(super) fn all(detail: Detail) -> Self {
+        match detail {
+            Detail::Plain => Self::Percentiles,
+            Detail::Bins => Self::Bins,
+        }
+    }
+}
+
 impl Transfer {
     pub(super) fn new(direction: &Direction, bw_agg: f64, detail: Detail) -> Self {
         let Direction { bw_samples: bw, iops_samples: iops, .. } = *direction;
         let bw_bytes = direction.bytes_per_second().round() as u64;
-        let shown = match detail {
-            Detail::Plain => Show::Percentiles,
-            Detail::Bins => Show::Bins,
-        };
+        let shown = Show::all(detail);
         let (kib, whole) =
             (|value: f64| (value / 1024.0).round() as u64, |v: f64| v.round() as u64);
         Self {

@@ -3,13 +3,12 @@
 use crate::workload::{Direction, Failed, NextIo};
 use blkmq_core::{Instant, IoError, IoPrio, SECTOR_SIZE};
 
-/// Direction, then length in sectors, then its place in flight, then its priority.
+/// Direction, then length in sectors, then its place in flight.
 #[derive(Clone, Copy)]
 pub(super) struct Cookie(pub(super) u64);
 
 const SECTORS_SHIFT: u32 = 2;
 const SLOT_SHIFT: u32 = 34;
-const PRIO_SHIFT: u32 = 59;
 /// The direction of a flush, which has none.
 pub(super) const FLUSH: u64 = 3;
 
@@ -17,9 +16,7 @@ impl Cookie {
     #[inline]
     pub(super) fn new(io: &NextIo, slot: u32) -> Self {
         let direction = Direction::of(io.op).map_or(FLUSH, |d| d as u64);
-        let (class, level) = (io.prio.class() as u64, u64::from(io.prio.level()));
-        let place = u64::from(slot) << SLOT_SHIFT | (class << 3 | level) << PRIO_SHIFT;
-        Self(direction | u64::from(io.sectors) << SECTORS_SHIFT | place)
+        Self(direction | u64::from(io.sectors) << SECTORS_SHIFT | u64::from(slot) << SLOT_SHIFT)
     }
 
     /// The failure of an I/O with this cookie, which begins at `sector` if that is known.
@@ -45,44 +42,48 @@ impl Cookie {
 
     #[inline]
     pub(super) fn slot(self) -> u32 {
-        (self.0 >> SLOT_SHIFT) as u32 & ((1 << (PRIO_SHIFT - SLOT_SHIFT)) - 1)
-    }
-
-    /// The priority.
-    pub(super) fn prio(self) -> IoPrio {
-        let bits = (self.0 >> PRIO_SHIFT) as u16;
-        // Linux has the class in the upper three bits.
-        IoPrio::from_bits((bits >> 3) << 13 | bits & 7)
+        (self.0 >> SLOT_SHIFT) as u32
     }
 }
 
-/// The times at which the I/O in each place was decided on and handed over.
+/// The I/O in a place.
+#[derive(Clone, Copy)]
+pub(super) struct What {
+    pub(super) cookie: Cookie,
+    /// Its first sector.
+    pub(super) sector: u64,
+    pub(super) prio: IoPrio,
+}
+
+/// The times at which the I/O in each place was decided on and pushed.
 pub(super) struct Stamps {
     pub(super) free: Vec<u32>,
-    /// Places of the portion that is being gathered.
-    pub(super) batch: Vec<u32>,
+    /// The time at which the portion that is being gathered was first pushed, once it was.
+    pub(super) pushed: Option<Instant>,
     pub(super) start: Box<[Instant]>,
     pub(super) issued: Box<[Instant]>,
-    /// The cookie and the first sector of each I/O.
-    pub(super) what: Box<[(Cookie, u64)]>,
+    pub(super) what: Box<[What]>,
 }
 
 impl Stamps {
     pub(super) fn new(depth: u32) -> Self {
         let places = depth as usize;
+        let idle = What { cookie: Cookie(0), sector: 0, prio: IoPrio::default() };
         Self {
             free: (0..depth).rev().collect(),
-            batch: Vec::with_capacity(places),
+            pushed: None,
             start: vec![Instant::ZERO; places].into_boxed_slice(),
             issued: vec![Instant::ZERO; places].into_boxed_slice(),
-            what: vec![(Cookie(0), 0); places].into_boxed_slice(),
+            what: vec![idle; places].into_boxed_slice(),
         }
     }
 
-    pub(super) fn begin(&mut self, now: Instant) -> u32 {
+    /// A place for an I/O that was decided on at `now`. `clock` is read once for each portion: the other I/Os of a
+    /// portion are drawn in a few nanoseconds each, and an I/O that is pushed may wait in the plug for them.
+    pub(super) fn begin(&mut self, now: Instant, clock: impl FnOnce() -> Instant) -> u32 {
         let slot = self.free.pop().expect("a place for each I/O that may be in flight");
         self.start[slot as usize] = now;
-        self.batch.push(slot);
+        self.issued[slot as usize] = *self.pushed.get_or_insert_with(clock);
         slot
     }
 
@@ -91,24 +92,6 @@ impl Stamps {
         let mut is_free = vec![false; self.what.len()];
         self.free.iter().for_each(|slot| is_free[*slot as usize] = true);
         let all = is_free.into_iter().zip(&self.what);
-        all.filter(|(is_free, _)| !is_free).map(|(_, (cookie, _))| *cookie).collect()
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use blkmq_core::{Class, IoFlags, Op};
-
-    #[test]
-    fn a_cookie_keeps_all_that_it_was_given() {
-        for (class, level) in [(Class::None, 0), (Class::Realtime, 7), (Class::Idle, 3)] {
-            let prio = IoPrio::new(class, level).expect("a level");
-            let io =
-                NextIo { op: Op::Write, flags: IoFlags::NONE, prio, sectors: 1 << 21, sector: 9 };
-            let cookie = Cookie::new(&io, 65_535);
-            assert_eq!((cookie.direction(), cookie.sectors(), cookie.slot()), (1, 1 << 21, 65_535));
-            assert_eq!(cookie.prio(), prio);
-        }
+        all.filter(|(is_free, _)| !is_free).map(|(_, what)| what.cookie).collect()
     }
 }

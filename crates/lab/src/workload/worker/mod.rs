@@ -5,6 +5,7 @@
 //! waits, with a real thread or in virtual time, hands over the completions ([`Worker::take`]), and calls again. So
 //! the same code is measured in both.
 
+mod closing;
 mod ending;
 mod flight;
 mod port;
@@ -14,11 +15,11 @@ mod verifying;
 pub use port::{Buffers, NoBuffers, Port};
 pub use taking::Taking;
 
-use super::{BlockSize, Generator, Job, NextIo, Pace, Pacer, Series, Tally, Verifier};
-use blkmq_core::{GroupId, Instant, IoError, Op, Owner, SECTOR_SIZE};
+use super::{BlockSize, Generator, Job, Journal, NextIo, Pace, Pacer, Series, Tally, Verifier};
+use blkmq_core::{GroupId, Instant, IoError, Nanos, Op, Owner, SECTOR_SIZE};
 use blkmq_engine::{Io, Refused};
-use ending::{Ending, Verdict};
-use flight::{Cookie, Stamps};
+use ending::Ending;
+use flight::{Cookie, Stamps, What};
 use std::marker::PhantomData;
 use verifying::{Purpose, Verifying};
 
@@ -41,10 +42,14 @@ pub struct Worker<'a, P, B> {
     stamps: Option<Stamps>,
     verify: Option<Verifying>,
     buffers: B,
+    journal: Option<Box<dyn Journal>>,
     submissions: u32,
     measuring: bool,
     stopped: bool,
     state: State,
+    phase: Phase,
+    /// The time at which the flush of `end_fsync` was issued.
+    closing: Instant,
     /// Set while the worker waits, after its time, for I/Os in flight.
     ending: Option<Ending>,
     payload: PhantomData<P>,
@@ -93,6 +98,17 @@ enum State {
     Draining(Then),
     Checking(Then),
     Over,
+}
+
+/// The purpose of what a worker issues.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Phase {
+    /// The workload, and the checks of a backlog.
+    Work,
+    /// The flush of `end_fsync`.
+    Closing,
+    /// Checks of all that is left to be checked.
+    Checking,
 }
 
 /// The next phase when nothing is in flight.
@@ -184,10 +200,13 @@ impl<'a, P, B: Buffers<P>> Worker<'a, P, B> {
             stamps: timed.then(|| Stamps::new(depth)),
             verify: verifier.map(|verifier| Verifying::new(verifier, depth)),
             buffers,
+            journal: None,
             submissions: 0,
             measuring: false,
             stopped: false,
             state: State::New,
+            phase: Phase::Work,
+            closing: Instant::ZERO,
             ending: None,
             payload: PhantomData,
         }
@@ -200,9 +219,24 @@ impl<'a, P, B: Buffers<P>> Worker<'a, P, B> {
         self
     }
 
+    /// Tells `journal` of each I/O that completes, checks included. The clock is read for that even under
+    /// `gtod_reduce`.
+    #[must_use]
+    pub fn with_journal(mut self, journal: Option<Box<dyn Journal>>) -> Self {
+        if journal.is_some() {
+            self.stamps.get_or_insert_with(|| Stamps::new(self.job.depth.iodepth));
+        }
+        self.journal = journal;
+        self
+    }
+
     /// The counts.
     #[must_use]
     pub fn into_tally(mut self) -> Tally {
+        if let Some(journal) = &mut self.journal {
+            let after = self.tally.checks.time.0;
+            journal.ended(Nanos(self.tally.runtime().0 + after));
+        }
         if let Some(verify) = self.verify {
             let findings = verify.into_findings();
             if findings.errors > 0 && self.tally.error == 0 {
@@ -264,51 +298,6 @@ impl<'a, P, B: Buffers<P>> Worker<'a, P, B> {
                 State::Over => return Step::Over,
             }
         }
-    }
-
-    /// The treatment of I/Os in flight when no more are issued; `None` if they never come back. A thread without a
-    /// runtime waits for them.
-    fn end(&mut self, in_flight: u32, port: &mut impl Port<P>) -> Option<Step> {
-        if self.window.end == Instant::MAX {
-            return Some(all(Instant::MAX, in_flight));
-        }
-        let now = port.now();
-        let fresh = || Ending::new(now, self.window.end, in_flight);
-        let ending = self.ending.get_or_insert_with(fresh);
-        let verdict = ending.judge(now, in_flight, &mut self.tally.unfinished);
-        let until = ending.look;
-        match verdict {
-            Verdict::Wait => {}
-            Verdict::Cancel => {
-                let cookies = self.stamps.as_ref().map(Stamps::in_flight).unwrap_or_default();
-                cookies.into_iter().for_each(|cookie| port.cancel(now, cookie.0));
-                self.stopped = true;
-            }
-            Verdict::Abandon => return None,
-        }
-        Some(all(until, in_flight))
-    }
-
-    /// Ends the thread without the I/Os in flight.
-    fn abandoned(&mut self, port: &mut impl Port<P>) {
-        if self.tally.ended <= self.tally.started {
-            self.tally.ended = port.now();
-            port.measuring_ends();
-        }
-        self.state = State::Over;
-    }
-
-    fn drained(&mut self, then: Then, port: &mut impl Port<P>) {
-        self.ending = None;
-        self.state = match then {
-            Then::Measured => {
-                self.tally.ended = port.now();
-                port.measuring_ends();
-                State::Checking(Then::Measured)
-            }
-            Then::Work => State::Working,
-            Then::End => State::Over,
-        };
     }
 
     /// Issues one portion; `None` when there is no more to do.
@@ -401,6 +390,8 @@ impl<'a, P, B: Buffers<P>> Worker<'a, P, B> {
         }
         let in_flight = port.outstanding();
         if batch > 0 {
+            self.tally.levels.record(in_flight, batch);
+            self.tally.submits.record(batch);
             self.flush(now, port);
         } else if in_flight == 0 {
             return None;
@@ -459,7 +450,7 @@ impl<'a, P, B: Buffers<P>> Worker<'a, P, B> {
 
     #[inline]
     fn push(&mut self, now: Instant, io: &NextIo, purpose: Purpose, port: &mut impl Port<P>) {
-        let slot = self.stamps.as_mut().map_or(0, |stamps| stamps.begin(now));
+        let slot = self.stamps.as_mut().map_or(0, |stamps| stamps.begin(now, || port.now()));
         let moves = matches!(io.op, Op::Read | Op::Write);
         let bytes = if moves { io.sectors * SECTOR_SIZE } else { 0 };
         let mut payload = self.buffers.take(bytes as usize);
@@ -468,7 +459,8 @@ impl<'a, P, B: Buffers<P>> Worker<'a, P, B> {
         }
         let cookie = Cookie::new(io, slot);
         if let Some(stamps) = &mut self.stamps {
-            stamps.what[slot as usize] = (cookie, io.sector);
+            let (sector, prio) = (io.sector, io.prio);
+            stamps.what[slot as usize] = What { cookie, sector, prio };
         }
         let cookie = cookie.0;
         let io = Io {
@@ -497,7 +489,6 @@ impl<'a, P, B: Buffers<P>> Worker<'a, P, B> {
         self.tally.failures.note(failed);
         self.stopped = true;
         if let Some(stamps) = &mut self.stamps {
-            stamps.batch.pop();
             stamps.free.push(slot);
         }
     }
@@ -514,13 +505,9 @@ impl<'a, P, B: Buffers<P>> Worker<'a, P, B> {
             }
             return;
         };
-        let before = port.now();
+        let pushed = stamps.pushed.take().unwrap_or(now);
         port.flush(now);
-        let after = port.now();
-        self.tally.longest_call = self.tally.longest_call.max(after - before);
-        for slot in stamps.batch.drain(..) {
-            stamps.issued[slot as usize] = after;
-        }
+        self.tally.longest_call = self.tally.longest_call.max(port.now() - pushed);
     }
 
     /// Takes the completions that `from` passes to its [`Taking`]; `from` returns their number. `clock` is read once
@@ -538,16 +525,14 @@ impl<'a, P, B: Buffers<P>> Worker<'a, P, B> {
             buffers: &mut self.buffers,
             clock,
             now: None,
-            checks: 0,
+            phase: self.phase,
+            journal: self.journal.as_deref_mut().filter(|_| self.measuring),
             failed: false,
             payload: PhantomData,
         };
         let got = from(&mut taking);
-        let (failed, checks) = (taking.failed, taking.checks);
-        self.stopped |= failed;
-        if checks == 0 || got > checks {
-            self.tally.completes.record(got - checks);
-        }
+        self.stopped |= taking.failed;
+        self.tally.completes.record(got);
     }
 }
 

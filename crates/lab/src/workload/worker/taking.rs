@@ -1,9 +1,10 @@
 //! The completions of one thread: counted, timed and checked; their places and payloads are free again.
 
+use super::Phase;
 use super::flight::{Cookie, FLUSH, Stamps};
 use super::port::Buffers;
 use super::verifying::{Purpose, Verifying};
-use crate::workload::{Tally, Times};
+use crate::workload::{Completed, Direction, Journal, Tally, Times};
 use blkmq_core::{Histogram, Instant, IoError, IoPrio, Nanos, SECTOR_SIZE};
 use blkmq_engine::Completion;
 
@@ -16,8 +17,9 @@ pub struct Taking<'a, P, B, C> {
     pub(super) clock: C,
     /// The time, read once for completions that are taken together.
     pub(super) now: Option<Instant>,
-    /// The number of reads among them that only check.
-    pub(super) checks: u32,
+    pub(super) phase: Phase,
+    /// The log of completions, if there is one and the thread counts.
+    pub(super) journal: Option<&'a mut (dyn Journal + 'static)>,
     /// The thread has to end.
     pub(super) failed: bool,
     pub(super) payload: std::marker::PhantomData<P>,
@@ -35,27 +37,58 @@ impl<P, B: Buffers<P>, C: Fn() -> Instant> Taking<'_, P, B, C> {
         }
         let purpose = self.check(&mut io);
         self.buffers.give(io.payload);
-        match purpose {
-            Purpose::Work if ended.is_ok() => self.count(cookie),
-            Purpose::Work => {}
-            Purpose::Check => self.checks += 1,
+        if ended.is_ok() {
+            self.count(cookie, purpose);
         }
         if let Some(stamps) = self.stamps {
             let slot = cookie.slot();
             stamps.free.push(slot);
-            if direction != FLUSH && purpose == Purpose::Work && ended.is_ok() {
+            if ended.is_ok() {
                 let now = *self.now.get_or_insert_with(|| (self.clock)());
-                let times = &mut self.tally.counts[direction as usize].times;
                 let (start, issued) = (stamps.start[slot as usize], stamps.issued[slot as usize]);
-                record(times, start, issued, now);
-                let prios = &mut self.tally.counts[direction as usize].prios;
-                if !prios.is_empty() {
-                    record_prio(prios, cookie, now - issued);
-                }
-                if let Some(course) = &mut self.tally.course {
-                    course.record(now, (now - start).0);
+                let what = stamps.what[slot as usize];
+                match Direction::ALL.get(direction as usize) {
+                    Some(direction) => {
+                        let io = Completed {
+                            at: now - self.tally.started,
+                            direction: *direction,
+                            bytes: cookie.sectors() * u64::from(SECTOR_SIZE),
+                            offset: what.sector * u64::from(SECTOR_SIZE),
+                            prio: what.prio,
+                            slat: issued - start,
+                            clat: now - issued,
+                        };
+                        self.time(&io, purpose, now);
+                    }
+                    // A flush has none.
+                    None => self.time_flush(now - start),
                 }
             }
+        }
+    }
+
+    #[inline]
+    fn time(&mut self, io: &Completed, purpose: Purpose, now: Instant) {
+        let counts = &mut self.tally.counts[io.direction as usize];
+        record(&mut counts.times, io.slat, io.clat);
+        if !counts.prios.is_empty() {
+            record_prio(&mut counts.prios, io);
+        }
+        if purpose == Purpose::Work
+            && let Some(course) = &mut self.tally.course
+        {
+            course.record(now, io.slat.0 + io.clat.0);
+        }
+        if let Some(journal) = &mut self.journal {
+            journal.completed(io);
+        }
+    }
+
+    fn time_flush(&mut self, span: Nanos) {
+        if self.phase != Phase::Closing
+            && let Some(sync) = &mut self.tally.sync
+        {
+            sync.record(span.0);
         }
     }
 
@@ -84,36 +117,43 @@ impl<P, B: Buffers<P>, C: Fn() -> Instant> Taking<'_, P, B, C> {
             self.tally.error = error.0;
         }
         let what = self.stamps.as_ref().map(|stamps| stamps.what[cookie.slot() as usize]);
-        self.tally.failures.note(cookie.failed(what.map(|(_, sector)| sector), error));
+        self.tally.failures.note(cookie.failed(what.map(|what| what.sector), error));
     }
 
     #[inline]
-    fn count(&mut self, cookie: Cookie) {
+    fn count(&mut self, cookie: Cookie, purpose: Purpose) {
         let direction = cookie.direction();
         if direction == FLUSH {
-            self.tally.flushes += 1;
-        } else {
-            let counts = &mut self.tally.counts[direction as usize];
-            counts.ios += 1;
-            counts.bytes += cookie.sectors() * u64::from(SECTOR_SIZE);
+            self.tally.flushes += u64::from(self.phase != Phase::Closing);
+            return;
+        }
+        let bytes = cookie.sectors() * u64::from(SECTOR_SIZE);
+        let counts = &mut self.tally.counts[direction as usize];
+        counts.ios += 1;
+        counts.bytes += bytes;
+        if purpose == Purpose::Check {
+            let checks = &mut self.tally.checks;
+            checks.ios += 1;
+            checks.bytes += bytes;
+            checks.at_end += u64::from(self.phase == Phase::Checking);
         }
     }
 }
 
 /// Counts the completion of an I/O with its priority.
-fn record_prio(prios: &mut [(IoPrio, Histogram)], cookie: Cookie, took: Nanos) {
-    if let Some((_, clat)) = prios.iter_mut().find(|(prio, _)| *prio == cookie.prio()) {
-        clat.record(took.0);
+fn record_prio(prios: &mut [(IoPrio, Histogram)], io: &Completed) {
+    if let Some((_, clat)) = prios.iter_mut().find(|(prio, _)| *prio == io.prio) {
+        clat.record(io.clat.0);
     }
 }
 
-fn record(times: &mut Times, start: Instant, issued: Instant, now: Instant) {
-    let take = |histogram: &mut Option<Histogram>, span: Nanos| {
+fn record(times: &mut Times, slat: Nanos, clat: Nanos) {
+    let take = |histogram: &mut Option<Histogram>, span: u64| {
         if let Some(histogram) = histogram.as_mut() {
-            histogram.record(span.0);
+            histogram.record(span);
         }
     };
-    take(&mut times.slat, issued - start);
-    take(&mut times.clat, now - issued);
-    take(&mut times.lat, now - start);
+    take(&mut times.slat, slat.0);
+    take(&mut times.clat, clat.0);
+    take(&mut times.lat, slat.0 + clat.0);
 }

@@ -10,7 +10,7 @@ use blkmq_core::{IoFlags, IoPrio, IoResult, Op};
 pub(super) enum Purpose {
     /// The workload's own I/O. It counts.
     Work,
-    /// A read that checks written blocks. It counts in no figure but those of verification.
+    /// A read that checks written blocks. As in fio it counts as a read.
     Check,
 }
 

@@ -1,0 +1,103 @@
+//! fio's options for logs of completed I/Os.
+
+use super::{Group, Kind, Opt};
+use crate::error::UsageError;
+use blkmq_core::Nanos;
+use blkmq_lab::workload::Logs;
+
+const fn job(
+    name: &'static str,
+    accepts: &'static str,
+    help: &'static str,
+    apply: super::ApplyJob,
+) -> Opt {
+    Opt::job(Group::Logs, name, accepts, help, apply)
+}
+
+/// An option that makes a log. Without a value its files are named after the job, which is known later.
+const fn log(name: &'static str, help: &'static str, apply: super::ApplyJob) -> Opt {
+    Opt { kind: Kind::Optional, ..job(name, "PREFIX", help, apply) }
+}
+
+/// The longest time of a line: a day.
+const MAX_MSEC: u64 = 86_400_000;
+
+/// The table.
+pub const OPTIONS: &[Opt] = &[
+    log(
+        "write_bw_log",
+        "log of bandwidth: PREFIX_bw.1.log and so on (default: the job's name)",
+        |d, v| {
+            d.job.logs.bw = Some(v.text.into());
+            Ok(())
+        },
+    ),
+    log("write_iops_log", "log of I/Os per second: PREFIX_iops.1.log and so on", |d, v| {
+        d.job.logs.iops = Some(v.text.into());
+        Ok(())
+    }),
+    log("write_lat_log", "logs of latencies: PREFIX_slat.1.log, _clat and _lat", |d, v| {
+        d.job.logs.lat = Some(v.text.into());
+        Ok(())
+    }),
+    log("write_hist_log", "log of latencies as histograms: PREFIX_clat_hist.1.log", |d, v| {
+        d.job.logs.hist = Some(v.text.into());
+        Ok(())
+    }),
+    job(
+        "log_avg_msec",
+        "MSEC",
+        "a line for each so long time (default 0, for each I/O)",
+        |d, v| {
+            d.job.logs.avg = Nanos::from_millis(v.count(0..=MAX_MSEC)?);
+            Ok(())
+        },
+    ),
+    job("log_hist_msec", "MSEC", "a histogram for each so long time (default 0, none)", |d, v| {
+        d.job.logs.hist_window = Nanos::from_millis(v.count(0..=MAX_MSEC)?);
+        Ok(())
+    }),
+    job("log_hist_coarseness", "0-6", "each step halves the 1856 bins (default 0)", |d, v| {
+        d.job.logs.coarseness = v.count(0..=6)?;
+        Ok(())
+    }),
+    job("log_offset", "", "lines have the offset of the I/O", |d, v| {
+        d.job.logs.offset = v.flag()?;
+        Ok(())
+    })
+    .flag(),
+    job("log_prio", "", "lines have the priority of the I/O", |d, v| {
+        d.job.logs.prio = v.flag()?;
+        Ok(())
+    })
+    .flag(),
+    job("log_max_value", "", "with log_avg_msec: the largest latency, not the mean", |d, v| {
+        d.job.logs.max_value = v.flag()?;
+        Ok(())
+    })
+    .flag(),
+    job("per_job_logs", "", "files of its own for each thread (default 1)", |d, v| {
+        d.job.logs.per_job = v.flag()?;
+        Ok(())
+    })
+    .flag(),
+];
+
+/// The logs of the job called `name`, checked as a whole.
+///
+/// # Errors
+/// If a name is no beginning of a file's name.
+pub fn finish(mut logs: Logs, name: &str) -> Result<Logs, UsageError> {
+    for prefix in
+        [&mut logs.bw, &mut logs.iops, &mut logs.lat, &mut logs.hist].into_iter().flatten()
+    {
+        if prefix.is_empty() {
+            *prefix = name.into();
+        }
+        if prefix.ends_with('/') {
+            let text = format!("log {prefix}: a folder; accepted: what names of files begin with");
+            return Err(UsageError::new(text));
+        }
+    }
+    Ok(logs)
+}

@@ -1,0 +1,175 @@
+//! fio's logs of I/Os: bandwidth, rate, latencies and histograms over time, in its formats and with its file names.
+//!
+//! Each thread has a [`Log`], which its worker tells of every completed I/O. Entries go to the files in portions while
+//! the run goes on, so that a log takes the same memory however long it becomes. A
+//! thread does not stop for an error of writing: the error is kept, and told when the run is over.
+//!
+//! A line is `time, value, direction, block size, priority`, with the offset before the priority if it is wanted; time
+//! is in milliseconds since counting began. A line of a histogram is `time, direction, block size` and the bins.
+
+mod file;
+mod hist;
+mod series;
+
+use crate::error::{Failure, UsageError};
+use crate::plan::Plan;
+use crate::plan::runs::RunSpec;
+use blkmq_core::Nanos;
+use blkmq_lab::workload::{Completed, Job, Journal, Logs};
+use file::{LogFile, Sink};
+use hist::Histograms;
+use series::{Latencies, Rates};
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+/// The logs of one run.
+#[derive(Default)]
+pub struct RunLogs {
+    files: BTreeMap<PathBuf, Arc<LogFile>>,
+}
+
+/// The logs of one thread.
+struct Log {
+    bw: Option<Rates>,
+    iops: Option<Rates>,
+    slat: Option<Latencies>,
+    clat: Option<Latencies>,
+    lat: Option<Latencies>,
+    hist: Option<Histograms>,
+}
+
+/// The unit of a log of rates.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Unit {
+    /// KiB.
+    Bytes,
+    /// I/Os.
+    Ios,
+}
+
+impl RunLogs {
+    /// The journal of thread `number` of `spec`, which runs `job`; `None` if the job has no log.
+    ///
+    /// # Errors
+    /// If a file cannot be made.
+    pub fn journal(
+        &mut self,
+        plan: &Plan,
+        spec: &RunSpec<'_>,
+        number: usize,
+        job: &Job,
+    ) -> Result<Option<Box<dyn Journal>>, Failure> {
+        let logs = &job.logs;
+        if !logs.any() {
+            return Ok(None);
+        }
+        let mut open = |prefix: &Option<String>, wanted: bool, kind: &str| {
+            let Some(prefix) = prefix.as_ref().filter(|_| wanted) else { return Ok(None) };
+            self.sink(&plan.file_of(spec, prefix), kind, logs.per_job.then_some(number)).map(Some)
+        };
+        let taken = job.latencies;
+        let latencies = |sink: Option<Sink>| sink.map(|sink| Latencies::new(sink, logs));
+        let log = Log {
+            bw: open(&logs.bw, true, "bw")?.map(|sink| Rates::new(sink, logs, Unit::Bytes)),
+            iops: open(&logs.iops, true, "iops")?.map(|sink| Rates::new(sink, logs, Unit::Ios)),
+            slat: latencies(open(&logs.lat, taken.slat, "slat")?),
+            clat: latencies(open(&logs.lat, taken.clat, "clat")?),
+            lat: latencies(open(&logs.lat, taken.lat, "lat")?),
+            hist: open(&logs.hist, true, "clat_hist")?.map(|sink| Histograms::new(sink, logs)),
+        };
+        Ok(Some(Box::new(log)))
+    }
+
+    /// The file of a log, shared by threads that write to the same one.
+    fn sink(&mut self, prefix: &str, kind: &str, thread: Option<usize>) -> Result<Sink, Failure> {
+        let path = match thread {
+            // fio counts threads from 1.
+            Some(number) => format!("{prefix}_{kind}.{}.log", number + 1),
+            None => format!("{prefix}_{kind}.log"),
+        };
+        let path = PathBuf::from(path);
+        let file = match self.files.get(&path) {
+            Some(file) => Arc::clone(file),
+            None => {
+                let refuse = |e| UsageError::new(format!("log {}: {e}", path.display()));
+                let file = Arc::new(LogFile::create(&path).map_err(refuse)?);
+                self.files.insert(path, Arc::clone(&file));
+                file
+            }
+        };
+        Ok(Sink::new(file))
+    }
+
+    /// The logs that could not be written to their end, a text each. To be asked when all threads have ended.
+    pub fn incomplete(&self) -> Vec<String> {
+        let failed = |(path, file): (&PathBuf, &Arc<LogFile>)| {
+            file.failure().map(|why| format!("log {} is incomplete: {why}", path.display()))
+        };
+        let mut failed = Vec::from_iter(self.files.iter().filter_map(failed));
+        failed.sort();
+        failed
+    }
+}
+
+impl Journal for Log {
+    fn completed(&mut self, io: &Completed) {
+        for rates in [&mut self.bw, &mut self.iops].into_iter().flatten() {
+            rates.record(io);
+        }
+        let lat = Nanos(io.slat.0 + io.clat.0);
+        let values = [(&mut self.slat, io.slat), (&mut self.clat, io.clat), (&mut self.lat, lat)];
+        for (log, value) in values {
+            if let Some(log) = log {
+                log.record(io, value);
+            }
+        }
+        if let Some(hist) = &mut self.hist {
+            hist.record(io);
+        }
+    }
+
+    fn ended(&mut self, at: Nanos) {
+        for rates in [&mut self.bw, &mut self.iops].into_iter().flatten() {
+            rates.end(at);
+        }
+        for log in [&mut self.slat, &mut self.clat, &mut self.lat].into_iter().flatten() {
+            log.end(at);
+        }
+        if let Some(hist) = &mut self.hist {
+            hist.end(at);
+        }
+    }
+}
+
+/// The number of the window of this length that `at` is in.
+fn window(at: Nanos, length: Nanos) -> u64 {
+    at.0 / length.0.max(1)
+}
+
+/// Whole milliseconds.
+fn millis(at: Nanos) -> u64 {
+    at.0 / 1_000_000
+}
+
+/// The end of the line of a single I/O: direction, block size, offset and priority.
+fn about(io: &Completed, logs: &Logs) -> String {
+    use std::fmt::Write;
+    let mut text = format!("{}, {}", io.direction as u8, io.bytes);
+    let written = if logs.offset { write!(text, ", {}", io.offset) } else { Ok(()) };
+    let written = written.and_then(|()| {
+        if logs.prio {
+            write!(text, ", 0x{:04x}", io.prio.to_bits())
+        } else {
+            write!(text, ", {}", u8::from(io.prio.class() == blkmq_core::Class::Realtime))
+        }
+    });
+    written.expect("a string takes any text");
+    text
+}
+
+/// The same of a window, which has no block size, offset or priority.
+fn about_window(direction: usize, logs: &Logs) -> String {
+    let offset = if logs.offset { ", 0" } else { "" };
+    format!("{direction}, 0{offset}, {}", if logs.prio { "0x0000" } else { "0" })
+}
