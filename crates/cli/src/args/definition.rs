@@ -42,7 +42,7 @@ schedulers by what they do to the device.
 Options are those of blkmq bench. Files and disks of this machine are no devices here. Without any argument, every \
 scheduler is compared on the null device with 1, 2 and 8 threads.",
     examples: &[
-        "blkmq sim --device=null,irqmode=2,completion_nsec=100000,hw_queue_depth=1 \\\n      \
+        "blkmq sim --device=null,irqmode=2,hw_queue_depth=1 \\\n      \
          --rw=randrw --iodepth=32 --numjobs=4 --runtime=1 --report=page.html",
         "blkmq sim --scheduler=mq-deadline --rw=write --numjobs=64 --size=16m \\\n      \
          --offset_increment=1g --seed=7 --output-format=json",

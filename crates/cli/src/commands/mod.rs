@@ -10,13 +10,13 @@ mod refusal;
 
 use crate::args::{self, Request, quote};
 use crate::error::Failure;
+use crate::output::{print, print_results};
 use crate::page::Page;
 use crate::plan::Time;
 use crate::{bench, doc, dry_run, replay, repro};
 #[cfg(target_os = "linux")]
 use crate::{ctl, serve};
 use clap::{ArgMatches, Command};
-use std::io::{ErrorKind, Write};
 
 /// The name of the program, whatever its file is called.
 const PROGRAM: &str = "blkmq";
@@ -121,16 +121,9 @@ fn ctl(found: &ArgMatches, _: &[String]) -> Result<(), Failure> {
 
 fn repro(found: &ArgMatches, words: &[String]) -> Result<(), Failure> {
     let wanted = repro::args::Wanted::of(found);
-    print(&repro::run(&wanted, quote("repro", words))?)
-}
-
-/// Writes to standard output. A reader that has closed the pipe is no error.
-fn print(text: &str) -> Result<(), Failure> {
-    let mut out = std::io::stdout().lock();
-    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
-        Err(e) if e.kind() != ErrorKind::BrokenPipe => Err(Failure::Output(e)),
-        _ => Ok(()),
-    }
+    let (text, verdict) = repro::run(&wanted, quote("repro", words))?;
+    print_results(&text)?;
+    verdict
 }
 
 #[cfg(test)]

@@ -79,7 +79,8 @@ impl Plan {
     /// Is a page with plots to be written?
     pub fn draws(&self) -> bool {
         let paths = || self.report.iter().chain(&self.output);
-        self.format == Format::Html || paths().any(|path| Format::of_path(path) == Format::Html)
+        self.format == Format::Html
+            || paths().any(|path| Format::of_path(path) == Some(Format::Html))
     }
 }
 

@@ -7,6 +7,9 @@
 //! in each job (the queue and its counts; all jobs of a run share a queue, so they repeat the same counts, and `run`
 //! says which belong together). When runs are compared, the jobs of every run stand in `jobs`, run by run.
 //!
+//! Where runs are missing, the object at the top has `partial`: the `runs` that have ended, of those `planned`, and the
+//! `signal` that ended the command (null while it goes on). A run that the signal cut short has `partial` true.
+//!
 //! The object at the top has a list `queues` if there are any figures of queues as such: for each such `run` its
 //! `tokens`, by pool; its `governor`, the state that the scheduler's instances share and show; and its `groups`, the
 //! root first, with `parent`, `weight`, the `ios` and `bytes` of jobs in it alone, the `share` of all bytes that it

@@ -32,6 +32,8 @@ pub(super) struct Document<'a> {
 struct About<'a> {
     command: &'a str,
     #[serde(skip_serializing_if = "Option::is_none")]
+    partial: Option<Missing>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     seed: Option<u64>,
     cpu_model: &'a str,
     cores: u32,
@@ -83,6 +85,8 @@ struct Job<'a> {
 #[derive(serde::Serialize)]
 struct Queue<'a> {
     run: usize,
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    partial: bool,
     scheduler: &'a str,
     scheduler_options: &'a str,
     device: &'a str,
@@ -109,6 +113,14 @@ struct Queue<'a> {
     longest_run_ns: u64,
     #[serde(skip_serializing_if = "Option::is_none")]
     verify: Option<Verify>,
+}
+
+/// An object of blkmq's own: how many runs there are of those that were planned.
+#[derive(serde::Serialize)]
+struct Missing {
+    runs: usize,
+    planned: usize,
+    signal: Option<i32>,
 }
 
 /// An object of blkmq's own: the job's verification.
@@ -146,6 +158,11 @@ impl<'a> About<'a> {
         let machine = &report.machine;
         Self {
             command: &report.command,
+            partial: report.partial.map(|it| Missing {
+                runs: it.done,
+                planned: it.planned,
+                signal: it.signal,
+            }),
             seed: report.seed,
             cpu_model: &machine.cpu_model,
             cores: machine.cores,
@@ -210,6 +227,7 @@ impl<'a> Queue<'a> {
         let counters = &run.counters;
         Self {
             run: index,
+            partial: run.is_cut,
             scheduler: &run.scheduler,
             scheduler_options: &run.scheduler_options,
             device: &run.device.text,

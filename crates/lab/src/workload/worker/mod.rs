@@ -8,6 +8,7 @@
 mod ending;
 mod flight;
 mod port;
+mod stopping;
 mod taking;
 mod verifying;
 
