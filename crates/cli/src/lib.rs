@@ -28,6 +28,7 @@ mod repro;
 #[cfg(target_os = "linux")]
 mod serve;
 mod terminal;
+mod tour;
 mod units;
 
 use error::{Failure, UsageError};

@@ -51,6 +51,16 @@ pub fn run(plan: &Plan) -> Result<(), Failure> {
     }
 }
 
+/// The report of `plan`'s runs, or of those until `stop` is set.
+///
+/// # Errors
+/// As [`run`], but for the signal.
+pub fn report(plan: &Plan, stop: &Stop) -> Result<Report, Failure> {
+    let mut outputs = Outputs::open(plan)?;
+    let (report, verdict) = measure(plan, stop, &mut outputs)?;
+    verdict.map(|()| report)
+}
+
 /// Makes the runs of `plan` until `stop` is set. Returns the report, which is in the files of `outputs` as well, and
 /// the verdict on the runs.
 ///

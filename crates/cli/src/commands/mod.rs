@@ -13,7 +13,7 @@ use crate::error::Failure;
 use crate::output::{print, print_results};
 use crate::page::Page;
 use crate::plan::Time;
-use crate::{bench, doc, dry_run, replay, repro};
+use crate::{bench, doc, dry_run, replay, repro, tour};
 #[cfg(target_os = "linux")]
 use crate::{ctl, serve};
 use clap::{ArgMatches, Command};
@@ -26,7 +26,7 @@ const PAGE: Page = Page {
     summary: "A multi-queue block layer for user space: compare I/O schedulers, serve devices",
     description: "",
     examples: &[
-        "blkmq bench                 compare every scheduler, in well under a minute",
+        "blkmq bench                 what schedulers cost, and what for, in 20 seconds",
         "blkmq serve                 serve a device over NBD",
         "blkmq help bench            the options of a command",
         "blkmq doc mq-deadline       the page of a scheduler",
@@ -83,8 +83,16 @@ pub fn run(words: &[String]) -> Result<(), Failure> {
 fn runs(words: &[String], time: Time) -> Result<(), Failure> {
     match args::parse(words, time)? {
         Request::Help => fixed(&["help", time.command()].map(String::from)),
-        Request::Plan(plan) if plan.dry_run => print(&dry_run::render(&plan)),
-        Request::Plan(plan) => bench::run(&plan),
+        Request::Plan(mut plan) => {
+            plan.bound();
+            if plan.dry_run {
+                print(&dry_run::render(&plan))
+            } else if plan.default_matrix {
+                tour::run(&plan)
+            } else {
+                bench::run(&plan)
+            }
+        }
     }
 }
 

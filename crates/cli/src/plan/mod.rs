@@ -4,6 +4,7 @@
 //! code that runs them needs no option and no default.
 
 pub mod access;
+mod bound;
 pub mod choices;
 pub mod groups;
 pub mod matrix;

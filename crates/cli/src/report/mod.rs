@@ -18,12 +18,12 @@ mod figures;
 mod group_figures;
 pub mod html;
 mod json;
-mod label;
+pub mod label;
 pub mod markup;
 pub mod number;
 mod output;
 pub mod paper;
-mod percentile;
+pub mod percentile;
 mod ratio;
 #[cfg(test)]
 pub(crate) mod sample;
