@@ -1,6 +1,7 @@
 //! The errors of the command line. Each is printed as one line.
 
 use crate::bench::start::StartError;
+use crate::interrupt;
 use std::fmt;
 use std::process::ExitCode;
 
@@ -49,6 +50,10 @@ pub enum Failure {
     Threads(StartError),
     /// I/Os failed, or did not end in time; which and where.
     Io(String),
+    /// Files of results could not be written; which, and what became of them.
+    Results(String),
+    /// A signal ended the work: its number, and the work done until then.
+    Interrupted(i32, String),
     /// The server could not start, or a thread of it failed.
     Serve(String),
     /// A block did not hold the data written to it, or could not be verified; which and where.
@@ -56,12 +61,13 @@ pub enum Failure {
 }
 
 impl Failure {
-    /// 2 for a command line that cannot be understood, else 1; 0 for a reader that closed the pipe.
+    /// 2 for a command line that cannot be understood, 128 after a signal, else 1.
     pub fn exit_code(&self) -> ExitCode {
         ExitCode::from(match self {
             Self::Usage(_) => 2,
+            Self::Interrupted(..) => interrupt::EXIT,
             Self::Output(_) | Self::Simulation(_) | Self::Replay(_) | Self::Verify(_) => 1,
-            Self::Threads(_) | Self::Io(_) | Self::Serve(_) => 1,
+            Self::Threads(_) | Self::Io(_) | Self::Serve(_) | Self::Results(_) => 1,
         })
     }
 }
@@ -72,10 +78,12 @@ impl fmt::Display for Failure {
             Self::Usage(e) => e.fmt(f),
             Self::Output(e) => write!(f, "standard output: {e}"),
             Self::Threads(e) => e.fmt(f),
+            Self::Interrupted(signal, done) => write!(f, "ended by signal {signal}; {done}"),
             Self::Simulation(what)
             | Self::Replay(what)
             | Self::Verify(what)
             | Self::Io(what)
+            | Self::Results(what)
             | Self::Serve(what) => f.write_str(what),
         }
     }

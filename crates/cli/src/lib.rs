@@ -1,8 +1,8 @@
 //! The command `blkmq`: compare I/O schedulers on real, multi-threaded I/O, and serve devices.
 //!
 //! A library only so that fuzz targets reach its parsers: the program calls [`main`] and nothing else. This file turns
-//! every error into one line on standard error. Exit codes are 0, 1 for a failure of the work, and 2 for a command line
-//! that cannot be understood.
+//! every error into one line on standard error. Exit codes are 0, 1 for a failure of the work, 2 for a command line
+//! that cannot be understood, and 128, as of fio, for a signal that ended the work.
 
 #![forbid(unsafe_code)]
 
@@ -18,6 +18,8 @@ mod dry_run;
 mod error;
 #[doc(hidden)]
 pub mod fuzzing;
+mod interrupt;
+mod output;
 mod page;
 mod plan;
 mod replay;
@@ -25,6 +27,8 @@ mod report;
 mod repro;
 #[cfg(target_os = "linux")]
 mod serve;
+mod terminal;
+mod tour;
 mod units;
 
 use error::{Failure, UsageError};
@@ -37,7 +41,7 @@ pub fn main() -> ExitCode {
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
-            eprintln!("blkmq: {failure}");
+            output::complain(format_args!("{failure}"));
             failure.exit_code()
         }
     }

@@ -4,6 +4,7 @@
 //! paragraphs a line has no end: clap breaks it at the width of the terminal. Indented lines stay as they are, so they
 //! have at most 80 columns. A page does not run its command.
 
+use crate::terminal;
 use clap::Command;
 
 /// The widest page, on however wide a terminal.
@@ -39,7 +40,7 @@ impl Page {
             .about(self.summary)
             .after_help(format!("{notes}Examples:{}", String::from_iter(examples)))
             .help_template(LAYOUT)
-            .max_term_width(WIDEST)
+            .term_width(terminal::width().min(WIDEST))
             .args_override_self(true);
         if self.description.is_empty() { command } else { command.before_help(self.description) }
     }

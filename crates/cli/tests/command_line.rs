@@ -164,6 +164,8 @@ const REFUSED: &[(&str, &[&str])] = &[
     ("bench --seed=1", &["--seed=1: chance in real time has no seed", "accepted by blkmq sim"]),
     ("sim --seed=-1", &["--seed=-1: ", "0 to 18446744073709551615"]),
     ("sim --device=zram", &["no device 'zram'", "accepted: null"]),
+    ("bench --report=x.pdf", &["--report=x.pdf: no format ends so", ".html, .htm, .json, .csv"]),
+    ("bench --report=x", &["--report=x: no format ends so"]),
     ("bench --trace_events=5", &["trace_events without a trace", "--trace=PREFIX"]),
     ("replay", &["FILE is missing: an elevator log", "accepted: FILE, --scheduler=NAME"]),
     ("replay a b", &["b: one argument too many", "accepted: FILE, --scheduler=NAME"]),
@@ -334,13 +336,14 @@ fn help_and_pages_are_printed() {
     assert!(shown(&["doc", "null"]).contains("null"));
 }
 
-/// The page of each command: its usage, every line within 80 columns, and examples at the end.
+/// The page of each command: its usage, every line within the width, and examples at the end.
 #[test]
 fn every_command_has_a_page_that_fits_a_terminal_and_ends_in_examples() {
-    for command in ["", "bench", "sim", "replay", "repro", "doc", "completions", "man"] {
+    let commands = ["", "bench", "sim", "replay", "repro", "doc", "completions", "man"];
+    for (command, width) in commands.iter().flat_map(|it| [60, 80, 100].map(|width| (*it, width))) {
         let page = |args: &[&str]| {
             let mut program = Command::new(env!("CARGO_BIN_EXE_blkmq"));
-            let output = program.env("COLUMNS", "80").args(args).output();
+            let output = program.env("COLUMNS", width.to_string()).args(args).output();
             let output = output.expect("the binary starts");
             assert!(output.status.success() && output.stderr.is_empty(), "{args:?}");
             String::from_utf8(output.stdout).expect("text")
@@ -355,7 +358,7 @@ fn every_command_has_a_page_that_fits_a_terminal_and_ends_in_examples() {
         let examples = text.split_once("\nExamples:\n").expect("there are some").1;
         assert!(examples.starts_with("  blkmq"), "{examples}");
         for line in text.lines() {
-            assert!(line.chars().count() <= 80, "{command}: {line}");
+            assert!(line.chars().count() <= width, "{command}: {line}");
         }
         assert_eq!(page(&[&words[..], &["-h"]].concat()), text);
         assert_eq!(page(&[&["help"], &words[..]].concat()), text);

@@ -10,6 +10,8 @@ mod scenarios;
 #[cfg(target_os = "linux")]
 mod serve;
 mod simulation;
+#[cfg(target_os = "linux")]
+mod terminal;
 mod trace;
 mod trouble;
 mod verify;

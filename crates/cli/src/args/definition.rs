@@ -17,7 +17,9 @@ const BENCH: Page = Page {
     summary: "run fio's workloads against several schedulers and compare them",
     description: "\
 Options are fio's: --opt=value, --opt value and -opt=value are alike, and job files may be given. Without any argument, \
-every scheduler is compared on the null device with 1, 2 and twice as many threads as cores.",
+in some 20 seconds: what every scheduler costs, on the null device with 1, 2 and twice as many threads as cores, and \
+what schedulers are for, on a modelled disk and a modelled SSD. A job with neither runtime nor size gets a runtime, so \
+that all runs together take some 20 seconds.",
     examples: &[
         "blkmq bench --scheduler=none,mq-deadline --access=combining,spin --threads=1,2 \\\n      \
          --rw=randread --bs=4k --iodepth=32 --runtime=5 --time_based",
@@ -39,10 +41,11 @@ code as in blkmq bench, the threads are virtual CPUs, and every thread has one o
 run, bit for bit, on every machine. What the device takes is simulated; what the CPU takes is assumed, so compare \
 schedulers by what they do to the device.
 
-Options are those of blkmq bench. Files and disks of this machine are no devices here. Without any argument, every \
-scheduler is compared on the null device with 1, 2 and 8 threads.",
+Options are those of blkmq bench. Files and disks of this machine are no devices here. Without any argument: what every \
+scheduler does for a reader beside writers and for sequential readers, on a modelled disk and a modelled SSD. A job \
+with neither runtime nor size runs for 10 seconds of virtual time.",
     examples: &[
-        "blkmq sim --device=null,irqmode=2,completion_nsec=100000,hw_queue_depth=1 \\\n      \
+        "blkmq sim --device=null,irqmode=2,hw_queue_depth=1 \\\n      \
          --rw=randrw --iodepth=32 --numjobs=4 --runtime=1 --report=page.html",
         "blkmq sim --scheduler=mq-deadline --rw=write --numjobs=64 --size=16m \\\n      \
          --offset_increment=1g --seed=7 --output-format=json",

@@ -9,7 +9,6 @@ use crate::plan::{
     StatsChoice, Time, TracePlan, groups, matrix, overlap,
 };
 use crate::report::Format;
-use blkmq_core::Nanos;
 use blkmq_engine::{Access, GroupSpec, Modes};
 use blkmq_lab::workload::{Direction, Job};
 use std::path::PathBuf;
@@ -108,9 +107,6 @@ impl RunDraft {
 /// The default number of events that a trace keeps on each CPU: some 50 MB.
 const TRACE_EVENTS: usize = 1 << 20;
 
-/// The runtime of a simulated job that sets no end itself.
-const SIMULATED: Nanos = Nanos::from_secs(10);
-
 /// The most threads that a run may have, over all jobs.
 const MAX_THREADS: usize = 4_096;
 
@@ -119,8 +115,7 @@ impl RunDraft {
     ///
     /// # Errors
     /// If choices contradict each other or a job does not fit a device.
-    pub fn finish(mut self, mut jobs: Vec<Job>, args: &[String]) -> Result<Plan, UsageError> {
-        self.bound(&mut jobs);
+    pub fn finish(mut self, jobs: Vec<Job>, args: &[String]) -> Result<Plan, UsageError> {
         let schedulers = self.take_schedulers()?;
         if self.trace.is_none() && self.trace_events.is_some() {
             return Err(UsageError::new(
@@ -172,23 +167,6 @@ impl RunDraft {
         }
         check(&plan, self.readonly)?;
         Ok(plan)
-    }
-
-    /// Gives jobs without an end a runtime: in virtual time a user would not notice how long a pass over a whole disk
-    /// is.
-    fn bound(&mut self, jobs: &mut [Job]) {
-        if self.time == Time::Real {
-            return;
-        }
-        for job in jobs {
-            let bounded = job.runtime.is_some() || job.number_ios.is_some();
-            if !bounded && job.size.is_none() && job.io_size.is_none() {
-                (job.runtime, job.time_based) = (Some(SIMULATED), true);
-                let text =
-                    format!("job '{}': neither runtime nor size: 10 s of virtual time", job.name);
-                self.notes.push(text);
-            }
-        }
     }
 
     /// Without `--device`, the device that the jobs' files mean.

@@ -397,7 +397,11 @@ fn threads_that_write_where_others_verify_are_refused() {
 fn schedulers_come_from_either_option() {
     assert_eq!(plan("--ioscheduler=none").schedulers.len(), 1);
     assert_eq!(plan("--name=a --ioscheduler=none --name=b --ioscheduler=none").schedulers.len(), 1);
-    assert_eq!(plan("--scheduler none --scheduler none").schedulers.len(), 2);
+    let names = |line| Vec::from_iter(plan(line).schedulers.into_iter().map(|it| it.text));
+    assert_eq!(names("--scheduler none --scheduler none"), ["none"]);
+    assert_eq!(names("--scheduler none,none"), ["none", "none"], "one list may repeat a name");
+    let twice = "--scheduler=mq-deadline --scheduler=none,mq-deadline";
+    assert_eq!(names(twice), ["mq-deadline", "none"]);
     assert_eq!(plan("--rw=read").schedulers.len(), blkmq_sched::registry::ALL.len());
     assert_eq!(plan("--rw=read --scope=queue").scope, Some(ScopeChoice::Queue));
 }

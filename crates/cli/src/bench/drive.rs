@@ -3,7 +3,8 @@
 use super::payload::{BenchPayload, Pool};
 use super::tally::Part;
 use super::usage::Usage;
-use blkmq_core::Instant;
+use crate::interrupt::Stop;
+use blkmq_core::{Instant, Nanos};
 use blkmq_engine::{Io, Refused};
 use blkmq_lab::trace::{ClientTrace, Plugged, Traced, on_cpu};
 use blkmq_lab::workload::{Port, Step, Worker};
@@ -66,18 +67,22 @@ pub struct OnCpu {
     pub trace: ClientTrace,
 }
 
-/// Runs `worker` to its end.
+/// How long a thread waits without a look at its [`Stop`].
+const LOOK: Nanos = Nanos::from_millis(50);
+
+/// Runs `worker` to its end, or until `stop` is set.
 pub fn drive<P: BenchPayload>(
     worker: Worker<'_, P, Pool<P>>,
     client: Client<P>,
     trace: Option<OnCpu>,
+    stop: &Stop,
 ) -> Part {
     // Two loops, so that the usual one knows nothing of traces.
     match trace {
-        None => drive_with(worker, client, Worker::step),
+        None => drive_with(worker, client, stop, Worker::step),
         Some(OnCpu { cpu, pid, mut trace }) => {
             on_cpu(cpu, pid);
-            drive_with(worker, client, |worker, port| {
+            drive_with(worker, client, stop, |worker, port| {
                 worker.step(&mut Traced { port, trace: &mut trace })
             })
         }
@@ -88,11 +93,17 @@ pub fn drive<P: BenchPayload>(
 fn drive_with<'a, P: BenchPayload>(
     mut worker: Worker<'a, P, Pool<P>>,
     client: Client<P>,
+    stop: &Stop,
     mut step: impl FnMut(&mut Worker<'a, P, Pool<P>>, &mut Real<P>) -> Step,
 ) -> Part {
     let clock = client.clock();
     let mut port = Real { client, clock, usage: Usage::default() };
+    // The next look at `stop` of a thread that waits.
+    let mut look = clock.now() + LOOK;
     loop {
+        if stop.is_set() {
+            worker.stop(clock.now());
+        }
         match step(&mut worker, &mut port) {
             Step::Go => {}
             Step::Look { most } => {
@@ -101,11 +112,39 @@ fn drive_with<'a, P: BenchPayload>(
             }
             Step::Wait { until, least, most } => worker.take(
                 || clock.now(),
-                |taking| port.client.wait_until(until, least, most, |io| taking.take(io)),
+                |taking| {
+                    let mut got = 0;
+                    loop {
+                        let pause = until.min(look);
+                        let take = |io| taking.take(io);
+                        got += port.client.wait_until(pause, least - got, most - got, take);
+                        if got >= least || stop.is_set() {
+                            return got;
+                        }
+                        let now = clock.now();
+                        look = now + LOOK;
+                        // Before its time the client returns if I/Os are lost.
+                        if now < pause || now >= until {
+                            return got;
+                        }
+                    }
+                },
             ),
-            Step::Sleep { until } => clock.sleep_until(until),
-            Step::Over => return Part { tally: worker.into_tally(), usage: port.usage },
+            Step::Sleep { until } => sleep(clock, until, stop),
+            Step::Over => {
+                let counted = worker.is_measuring();
+                return Part { tally: worker.into_tally(), usage: port.usage, counted };
+            }
         }
+    }
+}
+
+/// Sleeps until `until`, or until shortly after `stop` is set.
+fn sleep(clock: Clock, until: Instant, stop: &Stop) {
+    let mut now = clock.now();
+    while until > now && !stop.is_set() {
+        clock.sleep_until(until.min(now + LOOK));
+        now = clock.now();
     }
 }
 

@@ -104,7 +104,7 @@ fn run(job: &Job, lie: Lie, after: u32) -> Tally {
     };
     let window = Window::of(job, client.clock().now());
     let pool = Pool::new(job.depth.iodepth, longest(job), ());
-    drive(Worker::new(job, stream, pool, window), client, None).tally
+    drive(Worker::new(job, stream, pool, window), client, None, &Stop::default()).tally
 }
 
 /// A job that writes all of 64 blocks twice.

@@ -9,6 +9,7 @@ mod drive;
 mod groups;
 mod logs;
 mod outcome;
+mod outputs;
 mod payload;
 pub mod progress;
 mod run;
@@ -21,23 +22,56 @@ mod usage;
 mod watch;
 
 use crate::error::{Failure, UsageError};
+use crate::interrupt::Stop;
 use crate::plan::runs::RunSpec;
 use crate::plan::{Plan, Time};
 use crate::report::machine::Machine;
-use crate::report::model::{Report, Run};
-use crate::report::{Format, Output, open, open_as, render};
+use crate::report::model::{Partial, Report, Run};
 use blkmq_lab::observe::Observation;
+use outputs::Outputs;
 use progress::Progress;
-use std::io::Write;
 use trouble::Troubles;
 
-/// Runs all of `plan`, and prints and writes its report.
+/// Runs all of `plan`, and prints and writes its report. After a signal, that of the runs until then.
 ///
 /// # Errors
 /// If the requested device or queue cannot be made, a result cannot be written, a block did not hold the data written
-/// to it, or I/Os failed or did not end.
+/// to it, I/Os failed or did not end, or a signal ended the runs.
 pub fn run(plan: &Plan) -> Result<(), Failure> {
-    let mut outputs = outputs(plan)?;
+    let stop = Stop::on_signals();
+    let mut outputs = Outputs::open(plan)?;
+    let (report, verdict) = measure(plan, &stop, &mut outputs)?;
+    let printed = outputs.print(&report);
+    let written = outputs.verdict();
+    match report.partial {
+        Some(Partial { done, planned, signal: Some(signal) }) => {
+            printed.and(written)?;
+            Err(Failure::Interrupted(signal, format!("{done} of {planned} runs are whole")))
+        }
+        _ => verdict.and(printed).and(written),
+    }
+}
+
+/// The report of `plan`'s runs, or of those until `stop` is set.
+///
+/// # Errors
+/// As [`run`], but for the signal.
+pub fn report(plan: &Plan, stop: &Stop) -> Result<Report, Failure> {
+    let mut outputs = Outputs::open(plan)?;
+    let (report, verdict) = measure(plan, stop, &mut outputs)?;
+    verdict.map(|()| report)
+}
+
+/// Makes the runs of `plan` until `stop` is set. Returns the report, which is in the files of `outputs` as well, and
+/// the verdict on the runs.
+///
+/// # Errors
+/// If a device or queue cannot be made.
+fn measure(
+    plan: &Plan,
+    stop: &Stop,
+    outputs: &mut Outputs<'_>,
+) -> Result<(Report, Result<(), Failure>), Failure> {
     let specs = plan.runs();
     // Every refusal comes before the first second is spent.
     let mut opened = Vec::new();
@@ -50,16 +84,34 @@ pub fn run(plan: &Plan) -> Result<(), Failure> {
     opened.dedup();
     report.notes.append(&mut opened);
     let mut repetitions: Vec<Vec<Run>> = (0..plan.cases()).map(|_| Vec::new()).collect();
-    let mut progress = Progress::new(specs.len(), plan.run_time().is_some());
+    let mut progress =
+        Progress::new(specs.len(), plan.run_time().filter(|_| plan.time == Time::Real));
     let mut troubles = Troubles::default();
+    let mut done = 0;
+    let partial = |done| Partial { done, planned: specs.len(), signal: stop.signal() };
     for spec in &specs {
+        if stop.is_set() {
+            report.partial = Some(partial(done));
+            break;
+        }
         progress.begin(&label(plan, spec));
         let observation = watch::observation(plan, spec);
-        let outcome = match plan.time {
-            Time::Real => run::run(plan, spec, &observation)?,
-            Time::Virtual { seed } => simulate::run(plan, spec, seed, &observation)?,
+        let mut outcome = match plan.time {
+            Time::Real => run::run(plan, spec, &observation, stop)?,
+            Time::Virtual { seed } => simulate::run(plan, spec, seed, &observation, stop)?,
         };
-        let written = watch::write(plan, spec, &observation)?;
+        if stop.is_set() {
+            report.partial = Some(partial(done));
+            // Of a case that was repeated, only whole runs count; and a run that has not begun to count says nothing.
+            if !repetitions[spec.case].is_empty() || outcome.run.total_ios() == 0 {
+                break;
+            }
+            outcome.run.is_cut = true;
+        } else {
+            done += 1;
+            report.partial = (done < specs.len()).then(|| partial(done));
+        }
+        let written = outputs.records(spec, &observation);
         for note in outcome.notes.into_iter().chain(written) {
             if !report.notes.contains(&note) {
                 report.notes.push(note);
@@ -69,49 +121,39 @@ pub fn run(plan: &Plan) -> Result<(), Failure> {
         report.notes.extend(troubles.add(&label(plan, spec), &outcome.troubles));
         repetitions[spec.case].push(outcome.run);
         report.runs = repetitions.iter().filter_map(|runs| median(runs)).collect();
-        for output in &mut outputs {
-            output.write(&report)?;
-        }
+        outputs.write(&report);
         progress.end();
     }
     progress.finish();
-    if plan.output.is_none() {
-        print(&render(&report, plan.format))?;
+    if let Some(partial) = &mut report.partial {
+        // The signal may have come between two runs; the files say so as well.
+        partial.signal = stop.signal();
+        outputs.write(&report);
     }
-    if let Some(path) = &plan.report
-        && plan.format == Format::Normal
-        && plan.output.is_none()
-    {
-        print(&format!("\nThe same with plots: {}\n", path.display()))?;
-    }
-    troubles.verdict(specs.len())
+    Ok((report, troubles.verdict(specs.len())))
 }
 
-/// The only run of `plan`, in real time, with this `observation`, and the notes about it. Makes no report.
+/// The only run of `plan`, in real time, with this `observation`, and the notes about it; `None` if `stop` was set
+/// before its end. Makes no report.
 ///
 /// # Errors
 /// If the requested device or queue cannot be made, or the run did not go well.
-pub fn once(plan: &Plan, observation: &Observation) -> Result<(Run, Vec<String>), Failure> {
+pub fn once(
+    plan: &Plan,
+    observation: &Observation,
+    stop: &Stop,
+) -> Result<Option<(Run, Vec<String>)>, Failure> {
     let specs = plan.runs();
     let [spec] = specs.as_slice() else { panic!("a plan of {} runs, not of one", specs.len()) };
     setup::check(plan, spec)?;
-    let outcome = run::run(plan, spec, observation)?;
+    let outcome = run::run(plan, spec, observation, stop)?;
+    if stop.is_set() {
+        return Ok(None);
+    }
     let mut troubles = Troubles::default();
     troubles.add(&label(plan, spec), &outcome.troubles);
     troubles.verdict(1)?;
-    Ok((outcome.run, outcome.notes))
-}
-
-/// The files of the report.
-fn outputs(plan: &Plan) -> Result<Vec<Output>, Failure> {
-    let mut outputs = Vec::new();
-    if let Some(path) = &plan.output {
-        outputs.push(open_as(path, plan.format)?);
-    }
-    if let Some(path) = &plan.report {
-        outputs.push(open(path)?);
-    }
-    Ok(outputs)
+    Ok(Some((outcome.run, outcome.notes)))
 }
 
 /// The report before the first run.
@@ -156,15 +198,6 @@ fn label(plan: &Plan, spec: &RunSpec<'_>) -> String {
     let threads = spec.threads.len();
     label.push_str(&format!(", {threads} thread{}", if threads == 1 { "" } else { "s" }));
     label
-}
-
-fn print(text: &str) -> Result<(), Failure> {
-    let mut out = std::io::stdout().lock();
-    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
-        // A reader that closed the pipe has read enough.
-        Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(()),
-        result => result.map_err(Failure::Output),
-    }
 }
 
 impl From<crate::report::OutputError> for Failure {

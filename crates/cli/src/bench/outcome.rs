@@ -68,6 +68,7 @@ pub fn outcome(plan: &Plan, spec: &RunSpec<'_>, device: &Device, counted: Counte
             Scope::HwQueue => "hwqueue".into(),
         },
         threads: spec.threads.len() as u32,
+        is_cut: false,
         jobs: results(plan, spec, parts),
         elapsed_ns: elapsed.0.saturating_sub(ramp),
         ramp_ns: ramp,

@@ -11,6 +11,8 @@ use super::tally::Part;
 use super::usage::Usage;
 use super::watch;
 use crate::error::Failure;
+use crate::interrupt::Stop;
+use crate::output::complain;
 use crate::plan::Plan;
 use crate::plan::runs::{RunSpec, ThreadSpec};
 use blkmq::Device;
@@ -23,21 +25,26 @@ use blkmq_lab::workload::{Journal, Stream, Window, Worker, longest};
 use blkmq_runtime::Service;
 use std::sync::Arc;
 
-/// Runs `spec`.
+/// Runs `spec`, or its beginning until `stop` is set.
 ///
 /// # Errors
 /// As [`setup::check`].
-pub fn run(plan: &Plan, spec: &RunSpec<'_>, observation: &Observation) -> Result<Outcome, Failure> {
+pub fn run(
+    plan: &Plan,
+    spec: &RunSpec<'_>,
+    observation: &Observation,
+    stop: &Stop,
+) -> Result<Outcome, Failure> {
     let device = setup::device(plan, spec)?;
     let verifies = spec.threads.iter().any(|thread| plan.jobs[thread.job].verify.is_some());
     // If no worker checks contents and the device does not store them, runs without payloads measure the queue alone.
     match device {
         #[cfg(target_os = "linux")]
-        Device::File(_) => run_with::<AlignedBuf>(plan, spec, device, observation),
+        Device::File(_) => run_with::<AlignedBuf>(plan, spec, device, (observation, stop)),
         Device::Virtual(_) if verifies || spec.device.keeps => {
-            run_with::<Buffer>(plan, spec, device, observation)
+            run_with::<Buffer>(plan, spec, device, (observation, stop))
         }
-        Device::Virtual(_) => run_with::<()>(plan, spec, device, observation),
+        Device::Virtual(_) => run_with::<()>(plan, spec, device, (observation, stop)),
     }
 }
 
@@ -46,7 +53,7 @@ fn run_with<P: BenchPayload>(
     plan: &Plan,
     spec: &RunSpec<'_>,
     mut device: Device,
-    observation: &Observation,
+    (observation, stop): (&Observation, &Stop),
 ) -> Result<Outcome, Failure> {
     let jobs = || spec.threads.iter().map(|thread| &plan.jobs[thread.job]);
     let in_flight = jobs().map(|job| job.depth.iodepth).sum();
@@ -56,7 +63,7 @@ fn run_with<P: BenchPayload>(
     let start = |config| Service::start(config);
     let mut service = observation.of(config, start).map_err(setup::impossible)?;
     let scheduler = spec.scheduler.text.clone();
-    service.set_observer(Arc::new(move |event| eprintln!("blkmq: {scheduler}: {event}")));
+    service.set_observer(Arc::new(move |event| complain(format_args!("{scheduler}: {event}"))));
     let clock = service.clock();
     if let Some(tracer) = &observation.tracer {
         tracer.set_clock(move || clock.now());
@@ -66,14 +73,18 @@ fn run_with<P: BenchPayload>(
     let mut logs = RunLogs::default();
     let phases = spec.threads.iter().map(|thread| thread.phase).max().unwrap_or(0);
     for phase in 0..=phases {
-        let phase = Phase { plan, spec, number: phase, device: &device, observation };
+        let phase = Phase { plan, spec, number: phase, device: &device, observation, stop };
         parts.extend(phase.run(&service, &source, &mut logs)?);
         // I/Os that never completed still hold what the next phase needs.
-        if parts.iter().any(|(_, part)| part.tally.unfinished.abandoned > 0) {
+        let abandoned = parts.iter().any(|(_, part)| part.tally.unfinished.abandoned > 0);
+        if abandoned || stop.is_set() {
             break;
         }
     }
     let (end, cpu) = (clock.now(), Usage::of_process().since(before.1));
+    if stop.is_set() {
+        parts.retain(|(_, part)| part.counted);
+    }
     let counted = Counted {
         notes,
         parts: &parts,
@@ -99,6 +110,7 @@ struct Phase<'a> {
     number: u32,
     device: &'a Device,
     observation: &'a Observation,
+    stop: &'a Stop,
 }
 
 impl Phase<'_> {
@@ -130,7 +142,7 @@ impl Phase<'_> {
                 let pool = Pool::new(job.depth.iodepth, longest(job), source);
                 let worker = Worker::new(job, stream, pool, window).with_journal(journal);
                 let worker = if plan.draws() { worker.with_course() } else { worker };
-                Some(drive(worker, client, trace))
+                Some(drive(worker, client, trace, self.stop))
             }
         };
         let works = threads.iter().zip(begun).map(work).collect();

@@ -9,6 +9,8 @@ use super::tally::Part;
 use super::usage::Usage;
 use super::watch;
 use crate::error::Failure;
+use crate::interrupt::Stop;
+use crate::output::complain;
 use crate::plan::Plan;
 use crate::plan::runs::{RunSpec, ThreadSpec};
 use blkmq::Device;
@@ -17,7 +19,7 @@ use blkmq_lab::observe::Observation;
 use blkmq_lab::simulation::{Done, Program, Settings, Simulation};
 use blkmq_lab::workload::longest;
 
-/// Runs `spec`; all randomness comes from `seed`.
+/// Runs `spec`, or its beginning until `stop` is set; all randomness comes from `seed`.
 ///
 /// # Errors
 /// As [`setup::check`], and if the queue stands still.
@@ -26,14 +28,15 @@ pub fn run(
     spec: &RunSpec<'_>,
     seed: u64,
     observation: &Observation,
+    stop: &Stop,
 ) -> Result<Outcome, Failure> {
     let device = setup::device(plan, spec)?;
     let verifies = spec.threads.iter().any(|thread| plan.jobs[thread.job].verify.is_some());
     // Moving bytes takes no virtual time. Payloads carry bytes only for workers that verify them.
     if verifies {
-        run_with::<Buffer>(plan, spec, &device, (seed, observation))
+        run_with::<Buffer>(plan, spec, &device, (seed, observation, stop))
     } else {
-        run_with::<()>(plan, spec, &device, (seed, observation))
+        run_with::<()>(plan, spec, &device, (seed, observation, stop))
     }
 }
 
@@ -41,14 +44,15 @@ fn run_with<P: BenchPayload<Source = ()> + 'static>(
     plan: &Plan,
     spec: &RunSpec<'_>,
     device: &Device,
-    (seed, observation): (u64, &Observation),
+    (seed, observation, stop): (u64, &Observation, &Stop),
 ) -> Result<Outcome, Failure> {
     let config = setup::config::<P>(plan, spec, device)?;
     let notes = setup::notes(&config);
     let settings = Settings::new(spec.seed_of(seed));
     let simulation = Simulation::observed(config, settings, observation);
     let mut simulation = simulation.map_err(setup::impossible)?;
-    simulation.observe_stalls(|stall| eprintln!("blkmq: {}: {stall}", spec.scheduler.text));
+    simulation.observe_stalls(|stall| complain(format_args!("{}: {stall}", spec.scheduler.text)));
+    simulation.stop_when(|| stop.is_set());
     let mut parts: Vec<(ThreadSpec, Part)> = Vec::new();
     let mut logs = RunLogs::default();
     let phases = spec.threads.iter().map(|thread| thread.phase).max().unwrap_or(0);
@@ -66,14 +70,19 @@ fn run_with<P: BenchPayload<Source = ()> + 'static>(
         };
         let programs: Vec<_> = threads.iter().map(&mut program).collect::<Result<_, Failure>>()?;
         let done = simulation.run(programs).map_err(|e| Failure::Simulation(e.to_string()))?;
-        let part = |Done { tally, busy }| Part {
+        let part = |Done { tally, busy, counted }| Part {
             tally,
             usage: Usage { user_ns: busy.0, ..Usage::default() },
+            counted,
         };
         parts.extend(threads.iter().map(|(_, thread)| **thread).zip(done.into_iter().map(part)));
-        if parts.iter().any(|(_, part)| part.tally.unfinished.abandoned > 0) {
+        let abandoned = parts.iter().any(|(_, part)| part.tally.unfinished.abandoned > 0);
+        if abandoned || stop.is_set() {
             break;
         }
+    }
+    if stop.is_set() {
+        parts.retain(|(_, part)| part.counted);
     }
     let counted = Counted {
         notes,

@@ -10,6 +10,8 @@ use std::collections::BTreeMap;
 pub struct Part {
     pub tally: Tally,
     pub usage: Usage,
+    /// Did it count at all? A thread that is stopped before its start, or in its ramp, did not.
+    pub counted: bool,
 }
 
 /// The result of `job` from the counts of its threads, or of a group of jobs that is reported under the name of its

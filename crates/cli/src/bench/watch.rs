@@ -75,7 +75,7 @@ pub fn write(
     }
     if let (Some(file), Some(log)) = (&plan.elevator_log, &observed.log) {
         let path = PathBuf::from(plan.file_of(spec, file));
-        std::fs::write(&path, log.bytes(&plan.command)).map_err(|e| unwritable(&path, &e))?;
+        put(&path, &log.bytes(&plan.command))?;
         let missed = log.missed();
         notes.extend((missed > 0).then(|| {
             format!("{missed} calls are missing at the end of elevator log {}.", path.display())
@@ -98,7 +98,7 @@ fn write_trace(
     let mut cpus = 0;
     for buffer in tracer.buffers(&names.collect::<Vec<_>>()) {
         let path = file(buffer.cpu);
-        std::fs::write(&path, &buffer.bytes).map_err(|e| unwritable(&path, &e))?;
+        put(&path, &buffer.bytes)?;
         cpus = cpus.max(buffer.cpu + 1);
     }
     // Files of an earlier trace with the same name and more CPUs would be read as part of this trace.
@@ -112,6 +112,17 @@ fn write_trace(
              them."
         )
     }))
+}
+
+/// Writes a file whole, or leaves none behind.
+fn put(path: &Path, bytes: &[u8]) -> Result<(), Failure> {
+    std::fs::write(path, bytes).map_err(|e| {
+        // Half a record would be read as a whole one.
+        let is_file = path.metadata().is_ok_and(|it| it.is_file());
+        let removed = is_file && std::fs::remove_file(path).is_ok();
+        let left = if removed { "; the file is removed" } else { "" };
+        Failure::Results(format!("{}: {e}{left}", path.display()))
+    })
 }
 
 fn unwritable(path: &Path, e: &std::io::Error) -> Failure {

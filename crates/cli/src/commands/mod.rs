@@ -10,13 +10,13 @@ mod refusal;
 
 use crate::args::{self, Request, quote};
 use crate::error::Failure;
+use crate::output::{print, print_results};
 use crate::page::Page;
 use crate::plan::Time;
-use crate::{bench, doc, dry_run, replay, repro};
+use crate::{bench, doc, dry_run, replay, repro, tour};
 #[cfg(target_os = "linux")]
 use crate::{ctl, serve};
 use clap::{ArgMatches, Command};
-use std::io::{ErrorKind, Write};
 
 /// The name of the program, whatever its file is called.
 const PROGRAM: &str = "blkmq";
@@ -26,7 +26,7 @@ const PAGE: Page = Page {
     summary: "A multi-queue block layer for user space: compare I/O schedulers, serve devices",
     description: "",
     examples: &[
-        "blkmq bench                 compare every scheduler, in well under a minute",
+        "blkmq bench                 what schedulers cost, and what for, in 20 seconds",
         "blkmq serve                 serve a device over NBD",
         "blkmq help bench            the options of a command",
         "blkmq doc mq-deadline       the page of a scheduler",
@@ -83,8 +83,16 @@ pub fn run(words: &[String]) -> Result<(), Failure> {
 fn runs(words: &[String], time: Time) -> Result<(), Failure> {
     match args::parse(words, time)? {
         Request::Help => fixed(&["help", time.command()].map(String::from)),
-        Request::Plan(plan) if plan.dry_run => print(&dry_run::render(&plan)),
-        Request::Plan(plan) => bench::run(&plan),
+        Request::Plan(mut plan) => {
+            plan.bound();
+            if plan.dry_run {
+                print(&dry_run::render(&plan))
+            } else if plan.default_matrix {
+                tour::run(&plan)
+            } else {
+                bench::run(&plan)
+            }
+        }
     }
 }
 
@@ -121,16 +129,9 @@ fn ctl(found: &ArgMatches, _: &[String]) -> Result<(), Failure> {
 
 fn repro(found: &ArgMatches, words: &[String]) -> Result<(), Failure> {
     let wanted = repro::args::Wanted::of(found);
-    print(&repro::run(&wanted, quote("repro", words))?)
-}
-
-/// Writes to standard output. A reader that has closed the pipe is no error.
-fn print(text: &str) -> Result<(), Failure> {
-    let mut out = std::io::stdout().lock();
-    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
-        Err(e) if e.kind() != ErrorKind::BrokenPipe => Err(Failure::Output(e)),
-        _ => Ok(()),
-    }
+    let (text, verdict) = repro::run(&wanted, quote("repro", words))?;
+    print_results(&text)?;
+    verdict
 }
 
 #[cfg(test)]

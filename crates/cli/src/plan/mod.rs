@@ -4,6 +4,7 @@
 //! code that runs them needs no option and no default.
 
 pub mod access;
+mod bound;
 pub mod choices;
 pub mod groups;
 pub mod matrix;
@@ -80,7 +81,8 @@ impl Plan {
     /// Is a page with plots to be written?
     pub fn draws(&self) -> bool {
         let paths = || self.report.iter().chain(&self.output);
-        self.format == Format::Html || paths().any(|path| Format::of_path(path) == Format::Html)
+        self.format == Format::Html
+            || paths().any(|path| Format::of_path(path) == Some(Format::Html))
     }
 }
 

@@ -2,7 +2,8 @@
 //! names of the columns.
 //!
 //! Counters are those of the queue, which all jobs of a run share; `run` tells which lines belong to one run. A
-//! figure that was not measured is an empty cell, never 0.
+//! figure that was not measured is an empty cell, never 0. `partial` is `run` for a run that a signal has cut short, and
+//! `report` where other runs are missing.
 
 use super::job::{Direction, JobResult};
 use super::model::{Report, Run};
@@ -16,10 +17,17 @@ type Line = Vec<(String, String)>;
 pub fn render(report: &Report) -> String {
     let mut out = String::new();
     let blank = cells(0, &Run::default(), &JobResult::default());
-    push(&mut out, blank.iter().map(|(name, _)| name.as_str()));
+    let names = blank.iter().map(|(name, _)| name.as_str());
+    push(&mut out, names.chain(["partial"]));
     for (index, run) in report.runs.iter().enumerate() {
         for job in &run.jobs {
-            push(&mut out, cells(index, run, job).iter().map(|(_, cell)| cell.as_str()));
+            let partial = match report.partial {
+                _ if run.is_cut => "run",
+                Some(_) => "report",
+                None => "",
+            };
+            let cells = cells(index, run, job);
+            push(&mut out, cells.iter().map(|(_, cell)| cell.as_str()).chain([partial]));
         }
     }
     out

@@ -14,6 +14,12 @@ const MOST: usize = 4;
 /// The sentences, at most four; none for a single run.
 #[must_use]
 pub fn findings(report: &Report) -> Vec<String> {
+    if report.runs.iter().any(|run| run.is_cut) {
+        // A run that was cut short is compared with none.
+        let mut whole = report.clone();
+        whole.runs.retain(|run| !run.is_cut);
+        return findings(&whole);
+    }
     if report.runs.len() < 2 {
         return vec![];
     }
@@ -218,6 +224,15 @@ mod tests {
         let report = Report { seed: Some(0), ..sample::comparison() };
         let found = findings(&report);
         assert!(found.len() == 1 && found[0].starts_with("Merging spared"), "{found:?}");
+    }
+
+    #[test]
+    fn a_run_that_was_cut_short_is_compared_with_none() {
+        let mut report = sample::comparison();
+        report.runs.truncate(4);
+        assert!(findings(&report)[0].contains("mq-deadline costs"), "{:?}", findings(&report));
+        report.runs[3].is_cut = true;
+        assert!(findings(&report).iter().all(|it| !it.contains("mq-deadline")));
     }
 
     #[test]

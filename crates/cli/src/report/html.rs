@@ -52,6 +52,8 @@ fn body(m: &mut Markup, report: &Report) {
         Some(seed) => format!("virtual time, seed {seed}, {cpu_model}"),
     };
     m.leaf("p", &[("class", &"soft")], &format!("{when}, {cores}"));
+    let partial = report.partial.map(|partial| partial.to_string());
+    list(m, "warnings", partial.as_slice());
     if report.runs.is_empty() {
         m.leaf("p", &[], "No run was made.");
     }

@@ -14,6 +14,9 @@
 //! `end_fsync_ns`. A flush for `fdatasync` is counted in `sync`, where fio 3.33 has its times alone. `clat_ns` is the
 //! time from the push, so that it has the wait in the scheduler in it.
 //!
+//! Where runs are missing, the object at the top has `partial`: the `runs` that have ended, of those `planned`, and the
+//! `signal` that ended the command (null while it goes on). A run that the signal cut short has `partial` true.
+//!
 //! The object at the top has a list `queues` if there are any figures of queues as such: for each such `run` its
 //! `tokens`, by pool; its `governor`, the state that the scheduler's instances share and show; and its `groups`, the
 //! root first, with `parent`, `weight`, the `ios` and `bytes` of jobs in it alone, the `share` of all bytes that it

@@ -18,11 +18,12 @@ mod figures;
 mod group_figures;
 pub mod html;
 mod json;
-mod label;
+pub mod label;
 pub mod markup;
 pub mod number;
 mod output;
-mod percentile;
+pub mod paper;
+pub mod percentile;
 mod ratio;
 #[cfg(test)]
 pub(crate) mod sample;
@@ -34,6 +35,7 @@ use std::fmt;
 use std::path::Path;
 use std::str::FromStr;
 
+use crate::terminal;
 use model::Report;
 pub use output::{Output, OutputError, open, open_as};
 use percentile::PERCENTILES;
@@ -63,15 +65,19 @@ impl Format {
         ("html", Self::Html),
     ];
 
-    /// The format that a file name suggests; text if it suggests none.
+    /// The endings of file names that suggest a format.
+    pub const ENDINGS: &str = ".html, .htm, .json, .csv, .txt";
+
+    /// The format that the ending of a file name suggests; `None` if it suggests none.
     #[must_use]
-    pub fn of_path(path: &Path) -> Self {
+    pub fn of_path(path: &Path) -> Option<Self> {
         let extension = path.extension().and_then(|e| e.to_str()).map(str::to_ascii_lowercase);
         match extension.as_deref() {
-            Some("json") => Self::Json,
-            Some("csv") => Self::Csv,
-            Some("html" | "htm") => Self::Html,
-            _ => Self::Normal,
+            Some("json") => Some(Self::Json),
+            Some("csv") => Some(Self::Csv),
+            Some("html" | "htm") => Some(Self::Html),
+            Some("txt") => Some(Self::Normal),
+            _ => None,
         }
     }
 }
@@ -98,11 +104,11 @@ impl FromStr for Format {
     }
 }
 
-/// The report in the given format, ending in a newline.
+/// The report in the given format, ending in a newline; text for the terminal's width.
 #[must_use]
 pub fn render(report: &Report, format: Format) -> String {
     match format {
-        Format::Normal => table::render(report),
+        Format::Normal => table::render(report, terminal::width()),
         Format::Json => json::render(report, json::Detail::Plain),
         Format::JsonPlus => json::render(report, json::Detail::Bins),
         Format::Csv => csv::render(report),
@@ -122,8 +128,12 @@ mod tests {
         let error = "xml".parse::<Format>().unwrap_err();
         let expected = "no output format 'xml'; accepted: normal, json, json+, csv, html";
         assert_eq!(error.to_string(), expected);
-        assert_eq!(Format::of_path(Path::new("a.b/x.JSON")), Format::Json);
-        assert_eq!(Format::of_path(Path::new("x.txt")), Format::Normal);
+        assert_eq!(Format::of_path(Path::new("a.b/x.JSON")), Some(Format::Json));
+        assert_eq!(Format::of_path(Path::new("x.txt")), Some(Format::Normal));
+        assert_eq!(Format::of_path(Path::new("x.pdf")), None);
+        for ending in Format::ENDINGS.split(", ") {
+            assert!(Format::of_path(Path::new(&format!("x{ending}"))).is_some(), "{ending}");
+        }
     }
 
     #[test]

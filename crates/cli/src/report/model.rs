@@ -9,6 +9,7 @@ use super::machine::Machine;
 use super::ratio::ratio;
 use blkmq_device::Span;
 use blkmq_lab::workload::{self, Series};
+use std::fmt;
 
 /// The results of one `blkmq bench` or `blkmq sim`.
 #[derive(Clone, Debug, Default)]
@@ -29,6 +30,31 @@ pub struct Report {
     pub notes: Vec<String>,
     /// The runs in the order in which they are shown; the others are compared with the first.
     pub runs: Vec<Run>,
+    /// The number of missing runs, if there are any.
+    pub partial: Option<Partial>,
+}
+
+/// A report before all runs have ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Partial {
+    /// Runs that have ended as planned.
+    pub done: usize,
+    /// Runs that were planned.
+    pub planned: usize,
+    /// The signal that ended the command; `None` while it goes on.
+    pub signal: Option<i32>,
+}
+
+impl fmt::Display for Partial {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { done, planned, signal } = self;
+        match signal {
+            Some(signal) => {
+                write!(f, "Partial: ended by signal {signal} after {done} of {planned} runs.")
+            }
+            None => write!(f, "Partial: {done} of {planned} runs so far."),
+        }
+    }
 }
 
 /// One workload on one queue. If it was repeated, everything but `repetitions` is of the repetition with the median
@@ -47,6 +73,8 @@ pub struct Run {
     pub scope: String,
     /// Threads that submitted.
     pub threads: u32,
+    /// Did a signal cut it short?
+    pub is_cut: bool,
     /// The figures of each job (or group of jobs).
     pub jobs: Vec<JobResult>,
     /// Measured wall time in nanoseconds, without the ramp.

@@ -1,7 +1,8 @@
 //! Files for a report, opened before the first run: an hour of measuring must not end in "no such directory".
 //!
 //! A file that exists keeps its content until the report is written over it; a file that was created for a report
-//! that is never written is removed again.
+//! that is never written is removed again. Where a report cannot be written, half of one is not left behind: the file is
+//! removed if it was created here, and emptied otherwise.
 
 use std::fmt;
 use std::fs::{self, File, OpenOptions};
@@ -10,6 +11,7 @@ use std::path::{Path, PathBuf};
 
 use super::model::Report;
 use super::{Format, render};
+use crate::output::quietly;
 
 /// A place for a report, ready to be written to.
 #[derive(Debug)]
@@ -17,8 +19,10 @@ pub struct Output {
     path: PathBuf,
     format: Format,
     file: File,
-    /// Did this process create the file, and is it still empty?
-    is_ours: bool,
+    /// Did this process create the file?
+    is_created: bool,
+    /// Has a report been written to it?
+    is_written: bool,
 }
 
 /// A file that could not be opened or written.
@@ -26,11 +30,32 @@ pub struct Output {
 pub struct OutputError {
     path: PathBuf,
     cause: io::Error,
+    /// What became of the file.
+    left: Left,
+}
+
+/// What becomes of a file that a report could not be written to.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Left {
+    /// It is as it was, or it is no file that could hold a half of a report.
+    Alone,
+    /// It is removed.
+    Removed,
+    /// It is empty.
+    Emptied,
+    /// It may hold a part of the report.
+    Part,
 }
 
 impl fmt::Display for OutputError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "cannot write the report to '{}': {}", self.path.display(), self.cause)
+        write!(f, "cannot write the report to '{}': {}", self.path.display(), self.cause)?;
+        f.write_str(match self.left {
+            Left::Alone => "",
+            Left::Removed => "; the file is removed",
+            Left::Emptied => "; the file is empty now",
+            Left::Part => "; the file may hold a part of it",
+        })
     }
 }
 
@@ -46,7 +71,7 @@ impl std::error::Error for OutputError {
 /// # Errors
 /// If the file cannot be opened for writing.
 pub fn open(path: &Path) -> Result<Output, OutputError> {
-    open_as(path, Format::of_path(path))
+    open_as(path, Format::of_path(path).unwrap_or(Format::Normal))
 }
 
 /// Opens `path` for a report in the given format.
@@ -54,16 +79,16 @@ pub fn open(path: &Path) -> Result<Output, OutputError> {
 /// # Errors
 /// If the file cannot be opened for writing.
 pub fn open_as(path: &Path, format: Format) -> Result<Output, OutputError> {
-    let failed = |cause| OutputError { path: path.to_owned(), cause };
+    let failed = |cause| OutputError { path: path.to_owned(), cause, left: Left::Alone };
     let mut options = OpenOptions::new();
     options.write(true);
-    let (file, is_ours) = match options.clone().create_new(true).open(path) {
+    let (file, is_created) = match options.clone().create_new(true).open(path) {
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
             (options.open(path).map_err(failed)?, false)
         }
         created => (created.map_err(failed)?, true),
     };
-    Ok(Output { path: path.to_owned(), format, file, is_ours })
+    Ok(Output { path: path.to_owned(), format, file, is_created, is_written: false })
 }
 
 impl Output {
@@ -71,7 +96,7 @@ impl Output {
     /// saved.
     ///
     /// # Errors
-    /// If the file cannot be written; it may then hold a part of the report.
+    /// If the file cannot be written. It is then removed or emptied, and the output is of no more use.
     pub fn write(&mut self, report: &Report) -> Result<(), OutputError> {
         let text = render(report, self.format);
         self.write_text(&text)
@@ -82,10 +107,27 @@ impl Output {
     /// # Errors
     /// As [`write`](Self::write).
     pub fn write_text(&mut self, text: &str) -> Result<(), OutputError> {
-        self.replace(text.as_bytes())
-            .map_err(|cause| OutputError { path: self.path.clone(), cause })?;
-        self.is_ours = false;
-        Ok(())
+        self.is_written = true;
+        quietly(self.replace(text.as_bytes())).map_err(|cause| {
+            let left = self.clear();
+            OutputError { path: self.path.clone(), cause, left }
+        })
+    }
+
+    /// Removes or empties the file after a failure.
+    fn clear(&self) -> Left {
+        if !self.file.metadata().is_ok_and(|it| it.is_file()) {
+            return Left::Alone;
+        }
+        // Emptied first: the name may be gone, or belong to another file by now.
+        let emptied = self.file.set_len(0).is_ok();
+        if self.is_created && fs::remove_file(&self.path).is_ok() {
+            Left::Removed
+        } else if emptied {
+            Left::Emptied
+        } else {
+            Left::Part
+        }
     }
 
     fn replace(&mut self, text: &[u8]) -> io::Result<()> {
@@ -102,7 +144,7 @@ impl Output {
 
 impl Drop for Output {
     fn drop(&mut self) {
-        if self.is_ours {
+        if self.is_created && !self.is_written {
             // An empty file that stays is a nuisance and no harm, so an error is ignored here.
             let _ = fs::remove_file(&self.path);
         }
@@ -161,6 +203,25 @@ mod tests {
             return;
         }
         let mut output = open_as(full, Format::Json).unwrap();
-        assert!(output.write(&sample::single()).is_err());
+        let error = output.write(&sample::single()).unwrap_err().to_string();
+        assert!(error.starts_with("cannot write the report to '/dev/full': "), "{error}");
+        assert!(!error.contains("; the file"), "a device is left alone: {error}");
+        assert!(full.exists());
+    }
+
+    #[test]
+    fn half_a_report_does_not_stay() {
+        let path = path("half.json");
+        // A file that cannot be written to: it fails as a full disk does.
+        let unwritable = |is_created| {
+            fs::write(&path, "half").unwrap();
+            let file = File::open(&path).unwrap();
+            Output { path: path.clone(), format: Format::Json, file, is_created, is_written: true }
+        };
+        let error = unwritable(true).write(&sample::single()).unwrap_err().to_string();
+        assert!(error.ends_with("; the file is removed") && !path.exists(), "{error}");
+        let error = unwritable(false).write(&sample::single()).unwrap_err().to_string();
+        assert!(error.ends_with("; the file may hold a part of it"), "{error}");
+        fs::remove_file(&path).unwrap();
     }
 }

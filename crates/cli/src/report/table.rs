@@ -1,8 +1,6 @@
 //! The report for the terminal: a summary of each job if there is one run, and one table if there are several; then
 //! the meaning of the figures, the limits of their meaning, and the warnings.
 
-use std::fmt::Write as _;
-
 use super::figures::columns;
 use super::findings::findings;
 use super::group_figures;
@@ -10,17 +8,19 @@ use super::job::{Direction, JobResult, Latency, Samples};
 use super::label::{Varying, scheduler};
 use super::model::{Counters, Device, Report, Run, Shared};
 use super::number::{bandwidth, bytes, count, counted, nanos, percent};
+use super::paper::{Paper, paragraph, push_line};
 use super::percentile::PERCENTILES;
-use super::text_table::{TextTable, printable};
+use super::text_table::TextTable;
 use super::warnings::{limits_of, warnings};
 
-/// Columns of a terminal, for text that wraps.
-const WIDTH: usize = 100;
-
-/// The report as lines of text.
+/// The report as lines of text, no line wider than `width`.
 #[must_use]
-pub fn render(report: &Report) -> String {
-    let mut out = String::new();
+pub fn render(report: &Report, width: usize) -> String {
+    let mut out = Paper::new(width);
+    if let Some(partial) = report.partial {
+        paragraph(&mut out, "", &partial.to_string());
+        out.push('\n');
+    }
     match &report.runs[..] {
         [] => out.push_str("No run was made.\n"),
         [run] => summary(&mut out, report, run),
@@ -39,16 +39,18 @@ pub fn render(report: &Report) -> String {
     for warning in warnings {
         paragraph(&mut out, "Warning: ", &warning.to_string());
     }
-    out
+    out.finish()
 }
 
-fn comparison(out: &mut String, report: &Report, runs: &[Run]) {
+fn comparison(out: &mut Paper, report: &Report, runs: &[Run]) {
     let columns = columns(report);
     let mut table = TextTable::new(columns.iter().map(|c| (c.name.to_owned(), c.align)).collect());
+    // The columns before the first figure name a run.
+    table.keys(columns.iter().position(|c| c.name == "IOPS").unwrap_or(1));
     for run in runs {
         table.row(&columns.iter().map(|c| c.cell(run, &runs[0])).collect::<Vec<_>>());
     }
-    out.push_str(&table.render());
+    out.table(&table);
     out.push('\n');
     let varying = Varying::of(report);
     for run in runs {
@@ -78,7 +80,7 @@ pub(super) fn limits(report: &Report) -> Vec<&'static str> {
     said
 }
 
-fn summary(out: &mut String, report: &Report, run: &Run) {
+fn summary(out: &mut Paper, report: &Report, run: &Run) {
     let Device { text: device, .. } = &run.device;
     let threads = counted(run.threads.into(), "thread");
     let (name, access, scope) = (scheduler(run), &run.access, &run.scope);
@@ -97,7 +99,7 @@ fn summary(out: &mut String, report: &Report, run: &Run) {
     }
 }
 
-fn job_summary(out: &mut String, job: &JobResult) {
+fn job_summary(out: &mut Paper, job: &JobResult) {
     let threads = counted(job.members.max(1).into(), "thread");
     let heading = format!("{}: (group {}, {threads}, error {})", job.name, job.group, job.error);
     push_line(out, 0, &heading);
@@ -125,7 +127,7 @@ fn job_summary(out: &mut String, job: &JobResult) {
 }
 
 /// The flushes of `fsync`, and that of `end_fsync`.
-fn sync_summary(out: &mut String, job: &JobResult) {
+fn sync_summary(out: &mut Paper, job: &JobResult) {
     if job.sync.total_ios > 0 {
         let noun = if job.sync.total_ios == 1 { "flush" } else { "flushes" };
         push_line(out, 2, &format!("sync: {} {noun}", job.sync.total_ios));
@@ -139,7 +141,7 @@ fn sync_summary(out: &mut String, job: &JobResult) {
     }
 }
 
-fn direction_summary(out: &mut String, name: &str, direction: &Direction) {
+fn direction_summary(out: &mut Paper, name: &str, direction: &Direction) {
     let line = format!(
         "{name}: IOPS={}, BW={} ({} in {})",
         count(direction.iops()),
@@ -163,7 +165,7 @@ fn direction_summary(out: &mut String, name: &str, direction: &Direction) {
     samples(out, "IOPS", &direction.iops_samples, count);
 }
 
-fn times(out: &mut String, name: &str, latency: Option<&Latency>) {
+fn times(out: &mut Paper, name: &str, latency: Option<&Latency>) {
     let Some(latency) = latency.filter(|l| l.0.count() > 0) else { return };
     let line = format!(
         "{name:>4}: min={}, max={}, avg={}, stdev={}",
@@ -175,9 +177,11 @@ fn times(out: &mut String, name: &str, latency: Option<&Latency>) {
     push_line(out, 4, &line);
 }
 
-fn percentiles(out: &mut String, name: &str, latency: &Latency) {
+fn percentiles(out: &mut Paper, name: &str, latency: &Latency) {
     push_line(out, 4, &format!("{name} percentiles:"));
-    for row in PERCENTILES.chunks(4) {
+    // Each of them takes 20 columns.
+    let together = (out.width().saturating_sub(5) / 20).clamp(1, 4);
+    for row in PERCENTILES.chunks(together) {
         let cell = |p: &super::percentile::Percentile| {
             format!("{:>5.2}th=[{:>8}]", p.percent(), nanos(p.of(&latency.0) as f64))
         };
@@ -185,7 +189,7 @@ fn percentiles(out: &mut String, name: &str, latency: &Latency) {
     }
 }
 
-fn samples(out: &mut String, name: &str, samples: &Samples, show: fn(f64) -> String) {
+fn samples(out: &mut Paper, name: &str, samples: &Samples, show: fn(f64) -> String) {
     if samples.count == 0 {
         return;
     }
@@ -201,7 +205,7 @@ fn shares(shares: &[(&str, f64)]) -> String {
     text.collect::<Vec<_>>().join(", ")
 }
 
-fn queue_summary(out: &mut String, run: &Run) {
+fn queue_summary(out: &mut Paper, run: &Run) {
     let counters = &run.counters;
     let merges: Vec<String> =
         counters.merges.each().iter().map(|(name, n)| format!("{name}={n}")).collect();
@@ -245,7 +249,7 @@ fn queue_summary(out: &mut String, run: &Run) {
 }
 
 /// A table of the groups of a run, if it had any.
-fn groups(out: &mut String, heading: &str, run: &Run) {
+fn groups(out: &mut Paper, heading: &str, run: &Run) {
     let rows = group_figures::rows(run);
     if rows.is_empty() {
         return;
@@ -255,37 +259,42 @@ fn groups(out: &mut String, heading: &str, run: &Run) {
     let mut table = TextTable::new(columns.collect());
     rows.iter().for_each(|row| table.row(row));
     push_line(out, 0, heading);
-    out.push_str(&table.render());
+    out.table(&table);
     out.push('\n');
-}
-
-/// A line of `text` behind so many spaces.
-pub fn push_line(out: &mut String, indent: usize, text: &str) {
-    writeln!(out, "{:indent$}{}", "", printable(text)).expect("a String takes every text");
-}
-
-/// Wraps text at 100 columns, with the lines after the first under the text of the first.
-pub fn paragraph(out: &mut String, lead: &str, text: &str) {
-    let indent = lead.len();
-    let mut line = lead.to_owned();
-    for word in printable(text).split(' ').filter(|word| !word.is_empty()) {
-        let gap = usize::from(line.len() > indent);
-        if line.len() > indent && line.chars().count() + gap + word.chars().count() > WIDTH {
-            push_line(out, 0, &line);
-            line = " ".repeat(indent);
-        } else if gap == 1 {
-            line.push(' ');
-        }
-        line.push_str(word);
-    }
-    push_line(out, 0, &line);
 }
 
 #[cfg(test)]
 mod tests {
     use super::super::job::Verified;
+    use super::super::model::Partial;
     use super::super::sample;
     use super::*;
+
+    /// On paper that is wide enough for every table.
+    fn render(report: &Report) -> String {
+        super::render(report, 200)
+    }
+
+    #[test]
+    fn no_line_is_wider_than_the_terminal_and_no_column_is_lost() {
+        let mut cut = sample::comparison();
+        cut.partial = Some(Partial { done: 8, planned: 9, signal: Some(2) });
+        cut.runs[8].is_cut = true;
+        let reports = [cut, sample::single(), sample::shared(), sample::hostile(), sample::drawn()];
+        for (report, width) in reports.iter().flat_map(|it| (60..=200).map(move |w| (it, w))) {
+            let text = super::render(report, width);
+            for line in text.lines() {
+                assert!(line.chars().count() <= width, "{width}: {line}");
+            }
+        }
+        let (narrow, wide) = (super::render(&reports[0], 60), render(&reports[0]));
+        let heading = wide.lines().find(|line| line.starts_with("scheduler")).expect("a table");
+        for name in heading.split("  ").map(str::trim).filter(|name| !name.is_empty()) {
+            assert!(narrow.contains(name), "{name} is missing in\n{narrow}");
+        }
+        let partial = "Partial: ended by signal 2 after 8 of 9 runs.\n\n";
+        assert!(wide.starts_with(partial) && wide.contains("cut short by a signal"), "{wide}");
+    }
 
     /// Shows the first difference; the texts are too long to print whole.
     fn assert_same(text: &str, expected: &str) {
@@ -417,15 +426,5 @@ mod tests {
             assert!(text.chars().all(|c| c == '\n' || !c.is_control()), "{text:?}");
         }
         assert_eq!(render(&Report::default()), "No run was made.\n");
-    }
-
-    #[test]
-    fn long_text_wraps_under_itself() {
-        let mut out = String::new();
-        paragraph(&mut out, "Note: ", &"word ".repeat(40));
-        let lines: Vec<&str> = out.lines().collect();
-        assert_eq!(lines.len(), 3);
-        assert!(lines.iter().all(|l| l.len() <= WIDTH && !l.ends_with(' ')), "{lines:?}");
-        assert!(lines[1].starts_with("      word"));
     }
 }

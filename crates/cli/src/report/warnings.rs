@@ -32,6 +32,8 @@ pub struct Warning {
 /// Weaknesses of a measurement, the gravest first.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Doubt {
+    /// A signal cut the run short.
+    Cut,
     /// The queue's counters contradict each other.
     Imbalance,
     /// A job ended with an error.
@@ -61,6 +63,7 @@ impl Doubt {
     #[must_use]
     pub fn advice(self) -> &'static str {
         match self {
+            Self::Cut => "Compare it with no run that has had its whole time.",
             Self::Imbalance => {
                 "Do not use these figures; this is a bug in blkmq, please report it."
             }
@@ -128,7 +131,8 @@ pub fn warnings(report: &Report) -> Vec<Warning> {
     found
 }
 
-const OF_RUNS: [Doubt; 8] = [
+const OF_RUNS: [Doubt; 9] = [
+    Doubt::Cut,
     Doubt::Imbalance,
     Doubt::Failed,
     Doubt::Short,
@@ -170,6 +174,10 @@ fn of_machine(report: &Report) -> Vec<Warning> {
 fn fact(doubt: Doubt, run: &Run, report: &Report) -> Option<Fact> {
     let cores = report.machine.cores;
     let (is_weak, badness, text) = match doubt {
+        Doubt::Cut => {
+            let text = format!("cut short by a signal after {}.", nanos(run.elapsed_ns as f64));
+            (run.is_cut, 0.0, text)
+        }
         // I/Os that were given up leave the counts unequal; another message reports them.
         Doubt::Imbalance if run.jobs.iter().any(|job| job.unfinished > 0) => return None,
         Doubt::Imbalance => (true, 0.0, imbalance(run.counters.imbalance()?)),
@@ -275,7 +283,8 @@ mod tests {
     #[test]
     fn each_weakness_is_found() {
         type Change = fn(&mut Report);
-        let cases: [(Doubt, Change); 11] = [
+        let cases: [(Doubt, Change); 12] = [
+            (Doubt::Cut, |r| r.runs[0].is_cut = true),
             (Doubt::Imbalance, |r| r.runs[0].counters.completed -= 1),
             (Doubt::Failed, |r| r.runs[0].jobs[0].error = 5),
             (Doubt::Short, |r| r.runs[0].elapsed_ns = 999_999_999),

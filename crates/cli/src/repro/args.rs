@@ -123,7 +123,7 @@ fn threads(text: &str) -> Result<Vec<u32>, UsageError> {
 
 fn report(text: &str) -> Result<PathBuf, UsageError> {
     let path = PathBuf::from(text);
-    if Format::of_path(&path) == Format::Html {
+    if Format::of_path(&path) == Some(Format::Html) {
         Ok(path)
     } else {
         Err(UsageError::new("a page; accepted: a name that ends in .html"))

@@ -18,6 +18,8 @@ pub fn render(repro: &Repro) -> String {
         m.leaf("h1", &[], title);
         let when = format!("{} UTC, {}", date(repro.time_ms), machine(repro));
         m.leaf("p", &[("class", &"soft")], &when);
+        let partial = repro.partial.map(|partial| partial.to_string());
+        list(m, "warnings", partial.as_slice());
         if repro.experiments.is_empty() {
             m.leaf("p", &[], "Nothing was measured.");
         }

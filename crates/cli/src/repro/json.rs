@@ -3,11 +3,13 @@
 //!
 //! Figures have full numbers and the unit in their keys. `ratio` is that of the claim's metric, named by `metric`,
 //! relative to the first *before* with the same scheduler and setting. A figure that was not measured has no key.
+//! `partial` says how many `runs` of those `planned` there are, if a `signal` has ended the measurement.
 
 use super::findings::{findings, limits};
 use super::metric::Metric;
 use super::model::{Experiment, Point, Repro, Timeline};
 use super::published::{Source, published};
+use crate::report::model::Partial;
 use crate::report::number::date;
 use serde_json::{Map, Value, json};
 
@@ -19,7 +21,7 @@ pub fn render(repro: &Repro) -> String {
         value["limits"] = json!(limits(experiment, machine));
         value
     });
-    let document = json!({
+    let mut document = json!({
         "blkmq": repro.version,
         "command": repro.command,
         "timestamp_ms": repro.time_ms,
@@ -36,6 +38,9 @@ pub fn render(repro: &Repro) -> String {
         },
         "experiments": all.collect::<Vec<_>>(),
     });
+    if let Some(Partial { done, planned, signal }) = repro.partial {
+        document["partial"] = json!({ "runs": done, "planned": planned, "signal": signal });
+    }
     format!("{document:#}\n")
 }
 

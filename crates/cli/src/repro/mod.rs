@@ -23,26 +23,39 @@ mod table;
 mod text;
 
 use crate::error::Failure;
+use crate::interrupt::Stop;
+use crate::report::model::Partial;
 use crate::report::{self, Format};
+use crate::terminal;
 use args::Wanted;
 use model::Repro;
 
-/// Measures the claims of `wanted`, writes the page if one is asked for, and returns the text to print.
+/// Measures the claims of `wanted`, and writes the page if one is asked for. Returns the text to print, and the verdict:
+/// an error if the page could not be written, or a signal ended the measurement.
 ///
 /// # Errors
-/// If a claim cannot be measured here, or the page cannot be written.
-pub fn run(wanted: &Wanted, command: String) -> Result<String, Failure> {
+/// If a claim cannot be measured here, or the page cannot be opened.
+pub fn run(wanted: &Wanted, command: String) -> Result<(String, Result<(), Failure>), Failure> {
+    let stop = Stop::on_signals();
     // The page is opened before the minutes of measuring are spent.
     let page = wanted.report.as_deref().map(report::open).transpose()?;
-    let repro = run::run(wanted, command)?;
+    let repro = run::run(wanted, command, &stop)?;
     let mut text = render(&repro, wanted.format);
     if let (Some(mut file), Some(path)) = (page, &wanted.report) {
-        file.write_text(&render(&repro, Format::Html))?;
+        if let Err(e) = file.write_text(&render(&repro, Format::Html)) {
+            return Ok((text, Err(Failure::Results(e.to_string()))));
+        }
         if wanted.format == Format::Normal {
             text.push_str(&format!("\nThe same with plots: {}\n", path.display()));
         }
     }
-    Ok(text)
+    let verdict = match repro.partial {
+        Some(Partial { done, planned, signal: Some(signal) }) => {
+            Err(Failure::Interrupted(signal, format!("{done} of {planned} runs are whole")))
+        }
+        _ => Ok(()),
+    };
+    Ok((text, verdict))
 }
 
 /// The results in the given format, ending in a newline; as text for the two formats that `blkmq repro` does not
@@ -51,7 +64,7 @@ pub fn render(repro: &Repro, format: Format) -> String {
     match format {
         Format::Json => json::render(repro),
         Format::Html => html::render(repro),
-        Format::Normal | Format::JsonPlus | Format::Csv => text::render(repro),
+        Format::Normal | Format::JsonPlus | Format::Csv => text::render(repro, terminal::width()),
     }
 }
 

@@ -6,7 +6,7 @@ use super::metric::Metric;
 use super::name::Name;
 use crate::report::job::JobResult;
 use crate::report::machine::Machine;
-use crate::report::model::Run;
+use crate::report::model::{Partial, Run};
 
 /// The results of one `blkmq repro`.
 #[derive(Clone, Debug, Default)]
@@ -21,6 +21,8 @@ pub struct Repro {
     pub machine: Machine,
     /// The claims in the order in which they are shown.
     pub experiments: Vec<Experiment>,
+    /// The number of missing runs, if a signal ended the measurement.
+    pub partial: Option<Partial>,
 }
 
 /// The measurements of one claim.

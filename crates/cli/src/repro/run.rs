@@ -12,9 +12,10 @@ use super::name::Name;
 use crate::args;
 use crate::bench::{self, progress::Progress};
 use crate::error::Failure;
+use crate::interrupt::Stop;
 use crate::plan::{Plan, Time};
 use crate::report::machine::Machine;
-use crate::report::model::Run;
+use crate::report::model::{Partial, Run};
 use blkmq_core::{Instant, Nanos};
 use blkmq_engine::KickMode;
 use blkmq_engine::calls;
@@ -23,11 +24,11 @@ use blkmq_lab::observe::{Inversions, Observation};
 /// The slots of every observed elevator, and to spare.
 const REQUESTS: usize = 1 << 16;
 
-/// Measures the claims of `wanted`. `command` is the command line.
+/// Measures the claims of `wanted`, or the first of them until `stop` is set. `command` is the command line.
 ///
 /// # Errors
 /// If a case cannot be run on this machine.
-pub fn run(wanted: &Wanted, command: String) -> Result<Repro, Failure> {
+pub fn run(wanted: &Wanted, command: String, stop: &Stop) -> Result<Repro, Failure> {
     let machine = Machine::detect();
     let disk = wanted.names.contains(&Name::Kick).then(MemoryDisk::new);
     let (queues, depth) = cases::KICK_QUEUES;
@@ -38,28 +39,44 @@ pub fn run(wanted: &Wanted, command: String) -> Result<Repro, Failure> {
         .map(|name| (*name, cases::cases(*name, wanted, machine.cores, &device)))
         .collect();
     let rows: usize = claims.iter().map(|(_, cases)| cases.len()).sum();
-    let mut progress = Progress::new(rows * REPETITIONS as usize, true);
+    let planned = rows * REPETITIONS as usize;
+    let mut turns = Turns { progress: Progress::new(planned, None), stop, done: 0 };
     let mut repro = Repro {
         command,
         version: env!("CARGO_PKG_VERSION").into(),
         time_ms: blkmq_runtime::wall_clock_millis(),
         machine,
         experiments: Vec::new(),
+        partial: None,
     };
     for (name, cases) in &claims {
+        if stop.is_set() {
+            break;
+        }
         let (mut points, mut notes) = (Vec::new(), Vec::new());
         if *name == Name::Kick {
             notes.extend(disk.as_ref().and_then(MemoryDisk::note).map(String::from));
         }
         for group in cases.chunk_by(|a, b| (a.scheduler, a.setting) == (b.scheduler, b.setting)) {
-            points.extend(in_turns(*name, group, &mut progress, &mut notes)?);
+            points.extend(in_turns(*name, group, &mut turns, &mut notes)?);
         }
         let timelines = if *name == Name::Kick { timelines() } else { Vec::new() };
         let workload = cases::workload(*name, wanted);
         repro.experiments.push(Experiment { name: *name, workload, points, timelines, notes });
     }
-    progress.finish();
+    turns.progress.finish();
+    if turns.done < planned {
+        repro.partial = Some(Partial { done: turns.done, planned, signal: stop.signal() });
+    }
     Ok(repro)
+}
+
+/// The course of all runs.
+struct Turns<'a> {
+    progress: Progress,
+    stop: &'a Stop,
+    /// Runs that have ended as planned.
+    done: usize,
 }
 
 /// A row while it is measured.
@@ -71,11 +88,11 @@ struct Row<'a> {
     inverted: Vec<f64>,
 }
 
-/// The points of rows that are compared; notes about them are added to `notes`.
+/// The points of rows that are compared, as far as they were measured; notes about them are added to `notes`.
 fn in_turns(
     name: Name,
     group: &[Case],
-    progress: &mut Progress,
+    turns: &mut Turns<'_>,
     notes: &mut Vec<String>,
 ) -> Result<Vec<Point>, Failure> {
     let mut rows = Vec::new();
@@ -86,21 +103,28 @@ fn in_turns(
     for _ in 0..REPETITIONS {
         for row in &mut rows {
             let Case { scheduler, how, setting, .. } = row.case;
-            progress.begin(&format!(
+            turns.progress.begin(&format!(
                 "{}: {scheduler}, {how}, {} {}",
                 name.word(),
                 setting.what,
                 setting.value
             ));
-            for note in row.once(name)? {
+            let Some(found) = row.once(name, turns.stop)? else { return Ok(points(&rows)) };
+            for note in found {
                 if !notes.contains(&note) {
                     notes.push(note);
                 }
             }
-            progress.end();
+            turns.progress.end();
+            turns.done += 1;
         }
     }
-    Ok(rows.iter().map(Row::point).collect())
+    Ok(points(&rows))
+}
+
+/// The points of the rows that were run at least once.
+fn points(rows: &[Row<'_>]) -> Vec<Point> {
+    rows.iter().filter_map(Row::point).collect()
 }
 
 /// The plan of a case. Its only run is repeated here, in turns with others.
@@ -112,29 +136,32 @@ fn plan(case: &Case) -> Result<Plan, Failure> {
 }
 
 impl Row<'_> {
-    /// Runs the row once more, and returns the notes about it.
-    fn once(&mut self, name: Name) -> Result<Vec<String>, Failure> {
+    /// Runs the row once more, and returns the notes about it; `None` if `stop` is set before the end of the run.
+    fn once(&mut self, name: Name, stop: &Stop) -> Result<Option<Vec<String>>, Failure> {
         let inversions = (name == Name::Order).then(|| Inversions::new(REQUESTS));
         let observation = Observation { inversions: inversions.clone(), ..Observation::default() };
-        let (run, notes) = bench::once(&self.plan, &observation)?;
+        let Some((run, notes)) = bench::once(&self.plan, &observation, stop)? else {
+            return Ok(None);
+        };
         self.runs.push(run);
         if let Some(inversions) = inversions {
             let (arrived, inverted) = inversions.counts();
             self.inverted.push(inverted as f64 * 1_000.0 / arrived.max(1) as f64);
         }
-        Ok(notes)
+        Ok(Some(notes))
     }
 
-    /// The row's run with the median rate; the share of time waiting is that run's, inversions are the median.
-    fn point(&self) -> Point {
-        let run = bench::median(&self.runs).expect("every row was run");
+    /// The row's run with the median rate; the share of time waiting is that run's, inversions are the median. `None`
+    /// before the first run.
+    fn point(&self) -> Option<Point> {
+        let run = bench::median(&self.runs)?;
         let command = format!("blkmq bench {} --repeat={REPETITIONS}", self.case.args.join(" "));
         let mut point = Point::of(self.case, command, &run);
         point.figures.extend(run.waited_share().map(|share| (Metric::Waiting, share)));
         let mut inverted = self.inverted.clone();
         inverted.sort_by(f64::total_cmp);
         point.figures.extend(inverted.get(inverted.len() / 2).map(|n| (Metric::Inversions, *n)));
-        point
+        Some(point)
     }
 }
 
@@ -169,7 +196,9 @@ fn timelines() -> Vec<Timeline> {
 #[cfg(test)]
 mod tests {
     use super::super::args::tests::wanted;
+    use super::super::render;
     use super::*;
+    use crate::report::Format;
 
     #[test]
     fn only_the_flag_lets_the_last_call_wait() {
@@ -178,11 +207,24 @@ mod tests {
     }
 
     #[test]
+    fn after_a_signal_there_is_what_was_measured_until_then() {
+        let stop = Stop::after_ctrl_c();
+        let repro = run(&wanted("batch"), "blkmq repro".into(), &stop).expect("it ends");
+        assert!(repro.experiments.is_empty());
+        let partial = repro.partial.expect("everything is missing");
+        assert!(partial.done == 0 && partial.planned > 0 && partial.signal == Some(2));
+        for format in [Format::Normal, Format::Json, Format::Html] {
+            assert!(render(&repro, format).to_lowercase().contains("partial"), "{format:?}");
+        }
+    }
+
+    #[test]
     fn every_claim_can_be_run() {
         let mut wanted = wanted("--runtime=25ms --threads=2");
         // Merge and Depth need seconds for any result at all.
         wanted.names.retain(|name| !matches!(name, Name::Merge | Name::Depth));
-        let repro = run(&wanted, "blkmq repro".into()).expect("it can be measured");
+        let repro =
+            run(&wanted, "blkmq repro".into(), &Stop::default()).expect("it can be measured");
         for experiment in &repro.experiments {
             let metric = experiment.name.metric();
             for point in &experiment.points {

@@ -78,6 +78,7 @@ pub fn kick() -> Experiment {
 /// Both claims, on a small machine.
 pub fn both() -> Repro {
     Repro {
+        partial: None,
         command: "blkmq repro contention kick".into(),
         version: "0.1.0".into(),
         time_ms: 1_795_259_797_343,

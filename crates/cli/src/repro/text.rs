@@ -7,12 +7,16 @@ use super::published::{Published, Source, published};
 use super::table::{self, Table};
 use crate::report::machine::Machine;
 use crate::report::number::{bytes, counted};
-use crate::report::table::{paragraph, push_line};
+use crate::report::paper::{Paper, paragraph, push_line};
 use crate::report::text_table::TextTable;
 
-/// The results as lines of text.
-pub fn render(repro: &Repro) -> String {
-    let mut out = String::new();
+/// The results as lines of text, no line wider than `width`.
+pub fn render(repro: &Repro, width: usize) -> String {
+    let mut out = Paper::new(width);
+    if let Some(partial) = repro.partial {
+        paragraph(&mut out, "", &partial.to_string());
+        out.push('\n');
+    }
     if repro.experiments.is_empty() {
         out.push_str("Nothing was measured.\n");
     }
@@ -22,7 +26,7 @@ pub fn render(repro: &Repro) -> String {
     }
     let Machine { os, kernel, .. } = &repro.machine;
     paragraph(&mut out, "", &format!("Measured on {}; {os}, kernel {kernel}.", machine(repro)));
-    out
+    out.finish()
 }
 
 /// The processor and the memory of the machine, in a few words.
@@ -31,7 +35,7 @@ pub fn machine(repro: &Repro) -> String {
     format!("{cpu_model}, {}, {}", counted((*cores).into(), "core"), bytes(*memory_bytes as f64))
 }
 
-fn claim(out: &mut String, experiment: &Experiment, machine: &Machine) {
+fn claim(out: &mut Paper, experiment: &Experiment, machine: &Machine) {
     let Published { title, claim, tables, .. } = published(experiment.name);
     let heading = format!("{}: {title}", experiment.name.word());
     push_line(out, 0, &heading);
@@ -66,17 +70,32 @@ pub fn cited(source: &Source) -> String {
     format!("{}; {}; {}.", source.by, source.hardware, source.workload)
 }
 
-fn push_table(out: &mut String, table: &Table) {
+fn push_table(out: &mut Paper, table: &Table) {
     let columns = table.columns.iter().map(|(name, _, align)| ((*name).to_owned(), *align));
     let mut text = TextTable::new(columns.collect());
     table.rows.iter().for_each(|row| text.row(row));
-    out.push_str(&text.render());
+    out.table(&text);
 }
 
 #[cfg(test)]
 mod tests {
     use super::super::sample;
     use super::*;
+
+    fn render(repro: &Repro) -> String {
+        super::render(repro, 200)
+    }
+
+    #[test]
+    fn no_line_is_wider_than_the_terminal() {
+        for repro in [sample::both(), sample::hostile()] {
+            for width in 60..=200 {
+                let text = super::render(&repro, width);
+                let wide = text.lines().find(|line| line.chars().count() > width);
+                assert_eq!(wide, None, "{width}");
+            }
+        }
+    }
 
     #[test]
     fn what_was_published_and_what_was_measured_stand_together() {

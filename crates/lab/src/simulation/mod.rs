@@ -66,6 +66,8 @@ pub struct Done {
     /// How long the CPU was at work while counting. A wait is no work, even if the thread stays awake for a while: a
     /// real one may sleep, poll, or do something else, and how long it waits depends on the device.
     pub busy: Nanos,
+    /// Did it count at all? A program that is stopped before its start, or in its ramp, did not.
+    pub counted: bool,
 }
 
 /// No turn is due any more, and I/Os are in flight: the engine or the device has lost something.
@@ -89,6 +91,12 @@ impl std::error::Error for Stuck {}
 /// The operator of the queue: called when its time has come, and returns the time of the next call.
 type Operator<'a, P> = Box<dyn FnMut(Instant, &Queue<P>) -> Option<Instant> + 'a>;
 
+/// Says whether programs are to end before their time.
+type Stop<'a> = Box<dyn Fn() -> bool + 'a>;
+
+/// Turns between two looks at [`Stop`]: some milliseconds.
+const TURNS: u64 = 1 << 10;
+
 /// The callback for stalls.
 type Observer<'a> = Box<dyn FnMut(&Stall) + 'a>;
 
@@ -106,6 +114,8 @@ pub struct Simulation<'a, P, B> {
     operator: Option<Operator<'a, P>>,
     /// The callback for I/Os that take too long.
     observer: Option<Observer<'a>>,
+    /// Whether programs are to end.
+    stop: Option<Stop<'a>>,
     /// The tracer, and the shape that clients need for their events.
     tracer: Option<(Tracer, DeviceShape)>,
 }
@@ -151,6 +161,7 @@ impl<'a, P: Payload + 'static, B: Buffers<P>> Simulation<'a, P, B> {
             threads: (0..cpus).map(|_| None).collect(),
             operator: None,
             observer: None,
+            stop: None,
             tracer: observation.tracer.clone().map(|tracer| (tracer, shape)),
         })
     }
@@ -168,6 +179,11 @@ impl<'a, P: Payload + 'static, B: Buffers<P>> Simulation<'a, P, B> {
     /// From now on `observer` is told of I/Os that take more than 10 s, as [`Stall`] describes.
     pub fn observe_stalls(&mut self, observer: impl FnMut(&Stall) + 'a) {
         self.observer = Some(Box::new(observer));
+    }
+
+    /// From the time on at which `stop` holds, all programs end, as at the end of a runtime.
+    pub fn stop_when(&mut self, stop: impl Fn() -> bool + 'a) {
+        self.stop = Some(Box::new(stop));
     }
 
     /// The virtual time.
@@ -221,6 +237,11 @@ impl<'a, P: Payload + 'static, B: Buffers<P>> Simulation<'a, P, B> {
         }
         let mut left = done.len();
         while left > 0 {
+            if self.events().is_multiple_of(TURNS) && self.stop.as_ref().is_some_and(|stop| stop())
+            {
+                self.stop = None;
+                self.stop_all();
+            }
             let Some(who) = self.timeline.next_turn() else { return Err(self.stuck()) };
             if let Some((number, one)) = self.turn(who) {
                 done[number] = Some(one);
@@ -228,6 +249,17 @@ impl<'a, P: Payload + 'static, B: Buffers<P>> Simulation<'a, P, B> {
             }
         }
         Ok(done.into_iter().flatten().collect())
+    }
+
+    fn stop_all(&mut self) {
+        let now = self.now();
+        for (cpu, thread) in self.threads.iter_mut().enumerate() {
+            if let Some(thread) = thread
+                && thread.stop(now)
+            {
+                self.timeline.wake(Who::Cpu(cpu), Nanos::ZERO);
+            }
+        }
     }
 
     fn stuck(&self) -> Stuck {

@@ -149,7 +149,19 @@ impl<'a, P: Payload + 'static, B: Buffers<P>> Thread<'a, P, B> {
     }
 
     pub(super) fn into_done(self) -> Done {
-        Done { tally: self.worker.into_tally(), busy: Nanos(self.meter.measured) }
+        let counted = self.worker.is_measuring();
+        Done { tally: self.worker.into_tally(), busy: Nanos(self.meter.measured), counted }
+    }
+
+    /// Ends the program before its time. True if it waits, and is to go on at once.
+    pub(super) fn stop(&mut self, now: Instant) -> bool {
+        self.worker.stop(now);
+        let waits = self.body.is_parked() || matches!(self.step, Step::Sleep { .. });
+        match &mut self.step {
+            Step::Sleep { until } | Step::Wait { until, .. } => *until = now.min(*until),
+            Step::Go | Step::Look { .. } | Step::Over => {}
+        }
+        waits
     }
 
     pub(super) fn outstanding(&self) -> u32 {

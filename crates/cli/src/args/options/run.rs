@@ -5,6 +5,8 @@ use super::{Group, Kind, Meaning, Opt};
 use crate::devices;
 use crate::error::UsageError;
 use crate::plan::{AccessChoice, Choice, SchedulerChoice, StatsChoice, Time, access, groups};
+use crate::report::Format;
+use std::path::PathBuf;
 
 const fn compare(
     name: &'static str,
@@ -85,7 +87,10 @@ pub const OPTIONS: &[Opt] = &[
         "NAME[:KEY=VALUE,...],...",
         "schedulers to compare, or all (default)",
         |d, v| {
-            d.schedulers.extend(SchedulerChoice::parse(v.text)?);
+            // A repeated option adds new names only; one list may repeat a name, to show the noise.
+            let mut more = SchedulerChoice::parse(v.text)?;
+            more.retain(|choice| d.schedulers.iter().all(|known| known.text != choice.text));
+            d.schedulers.extend(more);
             Ok(())
         },
     ),
@@ -258,9 +263,15 @@ pub const OPTIONS: &[Opt] = &[
     output(
         "report",
         "FILE",
-        "also write a page with plots (.html) or data (.json, .csv)",
+        "also write a page with plots (.html), data (.json, .csv) or text (.txt)",
         |d, v| {
-            d.report = Some(v.non_empty("the path of a file")?.into());
+            let path = PathBuf::from(v.non_empty("the path of a file")?);
+            if Format::of_path(&path).is_none() {
+                let text =
+                    format!("no format ends so; accepted: a name that ends in {}", Format::ENDINGS);
+                return Err(UsageError::new(text));
+            }
+            d.report = Some(path);
             Ok(())
         },
     ),

@@ -33,6 +33,8 @@ pub(super) struct Document<'a> {
 struct About<'a> {
     command: &'a str,
     #[serde(skip_serializing_if = "Option::is_none")]
+    partial: Option<Missing>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     seed: Option<u64>,
     cpu_model: &'a str,
     cores: u32,
@@ -85,6 +87,8 @@ struct Job<'a> {
 struct Queue<'a> {
     run: usize,
     repetition: usize,
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    partial: bool,
     scheduler: &'a str,
     scheduler_options: &'a str,
     device: &'a str,
@@ -113,6 +117,14 @@ struct Queue<'a> {
     verify: Option<Verify>,
     #[serde(skip_serializing_if = "Option::is_none")]
     end_fsync_ns: Option<u64>,
+}
+
+/// An object of blkmq's own: how many runs there are of those that were planned.
+#[derive(serde::Serialize)]
+struct Missing {
+    runs: usize,
+    planned: usize,
+    signal: Option<i32>,
 }
 
 /// An object of blkmq's own: the job's verification.
@@ -163,6 +175,11 @@ impl<'a> About<'a> {
         let machine = &report.machine;
         Self {
             command: &report.command,
+            partial: report.partial.map(|it| Missing {
+                runs: it.done,
+                planned: it.planned,
+                signal: it.signal,
+            }),
             seed: report.seed,
             cpu_model: &machine.cpu_model,
             cores: machine.cores,
@@ -231,6 +248,7 @@ impl<'a> Queue<'a> {
         Self {
             run: index,
             repetition: run.repetition,
+            partial: run.is_cut,
             scheduler: &run.scheduler,
             scheduler_options: &run.scheduler_options,
             device: &run.device.text,

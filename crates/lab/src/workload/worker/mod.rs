@@ -9,6 +9,7 @@ mod closing;
 mod ending;
 mod flight;
 mod port;
+mod stopping;
 mod taking;
 mod verifying;
 

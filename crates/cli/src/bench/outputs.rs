@@ -1,0 +1,88 @@
+//! The places of a report: files, written after each run, and standard output, written at the end.
+//!
+//! A place that fails is given up, and the runs go on; the report goes to standard output if its own file fails. The
+//! failure is the command's verdict, but no result is lost that can still be printed.
+
+use super::watch;
+use crate::error::Failure;
+use crate::output::print_results;
+use crate::plan::Plan;
+use crate::plan::runs::RunSpec;
+use crate::report::model::Report;
+use crate::report::{Format, Output, open, open_as, render};
+use crate::terminal::shown;
+use blkmq_lab::observe::Observation;
+
+/// The places of the report of a plan.
+pub struct Outputs<'a> {
+    plan: &'a Plan,
+    /// The file for the results, if it is to be written and can be.
+    results: Option<Output>,
+    /// The page, or data, besides.
+    report: Option<Output>,
+    /// What could not be written, in the order of the failures.
+    failures: Vec<String>,
+}
+
+impl<'a> Outputs<'a> {
+    /// Opens the files.
+    ///
+    /// # Errors
+    /// If one of them cannot be opened.
+    pub fn open(plan: &'a Plan) -> Result<Self, Failure> {
+        let results = plan.output.as_deref().map(|path| open_as(path, plan.format)).transpose()?;
+        let report = plan.report.as_deref().map(open).transpose()?;
+        Ok(Self { plan, results, report, failures: Vec::new() })
+    }
+
+    /// Writes the report to the files.
+    pub fn write(&mut self, report: &Report) {
+        for place in [&mut self.results, &mut self.report] {
+            let Some(Err(e)) = place.as_mut().map(|file| file.write(report)) else { continue };
+            *place = None;
+            self.failures.push(e.to_string());
+        }
+    }
+
+    /// Writes the records of a run, and returns the notes about them.
+    pub fn records(&mut self, spec: &RunSpec<'_>, observation: &Observation) -> Vec<String> {
+        watch::write(self.plan, spec, observation).unwrap_or_else(|e| {
+            let text = e.to_string();
+            if !self.failures.contains(&text) {
+                self.failures.push(text);
+            }
+            Vec::new()
+        })
+    }
+
+    /// Prints the report where it is in no file.
+    ///
+    /// # Errors
+    /// If standard output cannot be written.
+    pub fn print(&self, report: &Report) -> Result<(), Failure> {
+        if self.results.is_some() {
+            return Ok(());
+        }
+        let text = render(report, self.plan.format);
+        print_results(&if self.plan.format == Format::Normal {
+            shown(&text)
+        } else {
+            text.into()
+        })?;
+        match (&self.plan.report, &self.report) {
+            (Some(path), Some(_)) if self.plan.format == Format::Normal => {
+                print_results(&format!("\nThe same with plots: {}\n", path.display()))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// An error if anything could not be written.
+    pub fn verdict(self) -> Result<(), Failure> {
+        if self.failures.is_empty() {
+            Ok(())
+        } else {
+            Err(Failure::Results(self.failures.join("; ")))
+        }
+    }
+}

@@ -1,0 +1,70 @@
+//! The terminal: how wide it is, and whether it shows more than ASCII. Draws nothing.
+
+use std::borrow::Cow;
+use std::env;
+
+/// Text for a narrower terminal is laid out for this one.
+const NARROWEST: usize = 60;
+/// Text for a wider terminal is laid out for this one.
+const WIDEST: usize = 200;
+/// The width where nothing is known about it.
+const USUAL: usize = 80;
+
+/// Columns for text: `COLUMNS`, else the terminal's own, else 80; within 60 and 200.
+pub fn width() -> usize {
+    let terminal = terminal_size::terminal_size().map(|(width, _)| usize::from(width.0));
+    chosen(env::var("COLUMNS").ok().as_deref(), terminal)
+}
+
+fn chosen(columns: Option<&str>, terminal: Option<usize>) -> usize {
+    let columns = columns.and_then(|text| text.trim().parse().ok());
+    let known = [columns, terminal].into_iter().flatten().find(|width| *width > 0);
+    known.unwrap_or(USUAL).clamp(NARROWEST, WIDEST)
+}
+
+/// The text as it can be shown: with `?` for letters beyond ASCII where the locale is not UTF-8 or the terminal is dumb.
+pub fn shown(text: &str) -> Cow<'_, str> {
+    if text.is_ascii() || is_rich(|name| env::var(name).ok()) {
+        return Cow::Borrowed(text);
+    }
+    text.chars().map(|c| if c.is_ascii() { c } else { '?' }).collect()
+}
+
+/// Does it show more than ASCII, by these variables of the environment?
+fn is_rich(variable: impl Fn(&str) -> Option<String>) -> bool {
+    // The first that is set decides, as in setlocale(3).
+    let mut locales = ["LC_ALL", "LC_CTYPE", "LANG"].into_iter().filter_map(&variable);
+    let locale = locales.find(|value| !value.is_empty()).unwrap_or_default().to_ascii_lowercase();
+    let is_utf8 = locale.contains("utf-8") || locale.contains("utf8");
+    is_utf8 && variable("TERM").is_none_or(|term| term != "dumb")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn columns_win_over_the_terminal_and_both_have_bounds() {
+        assert_eq!(chosen(None, None), 80);
+        assert_eq!(chosen(None, Some(132)), 132);
+        assert_eq!(chosen(Some("100"), Some(132)), 100);
+        assert_eq!((chosen(Some("9"), None), chosen(Some("999"), None)), (60, 200));
+        for unknown in ["", "wide", "0", "-1"] {
+            assert_eq!(chosen(Some(unknown), Some(90)), 90, "{unknown}");
+        }
+        assert_eq!(chosen(None, Some(0)), 80, "a terminal that does not know its size");
+    }
+
+    #[test]
+    fn the_locale_and_the_terminal_decide_about_letters() {
+        let rich = |set: &[(&str, &str)]| {
+            let find = |name: &str| set.iter().find(|(known, _)| *known == name);
+            is_rich(|name| find(name).map(|(_, value)| (*value).to_owned()))
+        };
+        assert!(rich(&[("LANG", "en_GB.UTF-8")]) && rich(&[("LC_CTYPE", "C.utf8")]));
+        assert!(!rich(&[]) && !rich(&[("LANG", "C")]));
+        assert!(!rich(&[("LC_ALL", "C"), ("LANG", "en_GB.UTF-8")]));
+        assert!(rich(&[("LC_ALL", ""), ("LANG", "en_GB.UTF-8")]));
+        assert!(!rich(&[("LANG", "en_GB.UTF-8"), ("TERM", "dumb")]));
+    }
+}

@@ -1,0 +1,289 @@
+//! The command on a terminal: Ctrl-C, widths, locales and terminals that can do little; and where its output goes
+//! nowhere: a full disk, a closed pipe.
+//!
+//! The terminals are pseudo-terminals. Nothing here waits for a time: a key is pressed when the screen shows that it is
+//! time for it.
+
+use nix::pty::{OpenptyResult, Winsize, openpty};
+use serde_json::Value;
+use std::fs::File;
+use std::io::{Read, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+
+const BIN: &str = env!("CARGO_BIN_EXE_blkmq");
+const CTRL_C: &[u8] = &[3];
+/// Two runs that end only if they are ended.
+const LONG: &str =
+    "--scheduler=none,mq-deadline --rw=randread --iodepth=4 --runtime=600 --time_based";
+
+/// A command on a terminal of its own.
+struct Terminal {
+    screen: File,
+    child: Child,
+    /// Everything that has been shown so far.
+    shown: String,
+}
+
+impl Terminal {
+    /// Starts the command of `line` on a terminal with so many columns.
+    fn start(line: &str, columns: u16, environment: &[(&str, &str)]) -> Self {
+        let size = Winsize { ws_row: 40, ws_col: columns, ws_xpixel: 0, ws_ypixel: 0 };
+        let OpenptyResult { master, slave } = openpty(&size, None).expect("a pseudo-terminal");
+        let end = || Stdio::from(slave.try_clone().expect("another descriptor"));
+        // `setsid -c` makes the terminal the one whose keys send signals.
+        let mut command = Command::new("setsid");
+        command.args(["-c", BIN]).args(line.split_whitespace());
+        for name in ["COLUMNS", "LC_ALL", "LC_CTYPE", "NO_COLOR"] {
+            command.env_remove(name);
+        }
+        command.env("LANG", "C.UTF-8").env("TERM", "xterm");
+        command.envs(environment.iter().copied());
+        let child = command.stdin(end()).stdout(end()).stderr(end()).spawn().expect("it starts");
+        Self { screen: File::from(master), child, shown: String::new() }
+    }
+
+    /// Reads more of the screen. False at the end: when no program has the terminal any more.
+    fn look(&mut self) -> bool {
+        let mut bytes = [0; 4096];
+        // The end of a pseudo-terminal is an error.
+        let read = self.screen.read(&mut bytes).unwrap_or(0);
+        self.shown.push_str(&String::from_utf8_lossy(&bytes[..read]));
+        read > 0
+    }
+
+    fn until(&mut self, text: &str) {
+        while !self.shown.contains(text) {
+            assert!(self.look(), "'{text}' never came:\n{}", self.shown);
+        }
+    }
+
+    fn press(&mut self, keys: &[u8]) {
+        self.screen.write_all(keys).expect("the terminal is there");
+    }
+
+    /// The whole screen, and the status in which the command ended.
+    fn end(mut self) -> (String, ExitStatus) {
+        while self.look() {}
+        (self.shown, self.child.wait().expect("it ends"))
+    }
+}
+
+/// A path in the folder that cargo gives to integration tests, at which there is nothing.
+fn fresh(name: &str) -> PathBuf {
+    let path = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(name);
+    let _ = std::fs::remove_file(&path);
+    path
+}
+
+#[test]
+fn ctrl_c_ends_the_runs_and_prints_what_was_measured() {
+    let (json, csv, page) = (fresh("cut.json"), fresh("cut.csv"), fresh("cut.html"));
+    // Twice 49 s, of which more than one is over: then the first run counts.
+    let long = "--scheduler=none,mq-deadline --rw=randread --iodepth=4 --runtime=49 --time_based";
+    let press = |line: &str| {
+        let mut terminal = Terminal::start(line, 100, &[]);
+        terminal.until("(about 96 s left)");
+        terminal.press(CTRL_C);
+        let (shown, status) = terminal.end();
+        assert_eq!(status.code(), Some(128), "{shown}");
+        assert!(shown.contains("blkmq: ended by signal 2; 0 of 2 runs are whole"), "{shown}");
+        shown
+    };
+    let shown = press(&format!("bench {long} --report={}", page.display()));
+    assert!(shown.contains("Partial: ended by signal 2 after 0 of 2 runs."), "{shown}");
+    assert!(shown.contains("IOPS=") && shown.contains("cut short by a signal"), "{shown}");
+    let (output, report) = (json.display(), csv.display());
+    press(&format!("bench {long} --output={output} --output-format=json --report={report}"));
+    let text = |path| std::fs::read_to_string(path).expect("it is written");
+    assert!(text(&page).contains("Partial: ended by signal 2 after 0 of 2 runs."));
+    let (head, line) = (text(&csv), text(&csv));
+    assert!(head.lines().next().is_some_and(|head| head.ends_with(",partial")), "{head}");
+    assert!(line.lines().nth(1).is_some_and(|line| line.ends_with(",run")), "{line}");
+    let json: Value = serde_json::from_str(&text(&json)).expect("JSON");
+    let partial = serde_json::json!({ "runs": 0, "planned": 2, "signal": 2 });
+    assert_eq!(
+        (&json["blkmq"]["partial"], json["jobs"].as_array().map(Vec::len)),
+        (&partial, Some(1))
+    );
+    let job = &json["jobs"][0];
+    assert_eq!(job["blkmq"]["partial"], true);
+    let (ios, ms) = (&job["read"]["total_ios"], &job["job_runtime"]);
+    assert!(ios.as_u64() > Some(0) && (1..49_000).contains(&ms.as_u64().unwrap_or(0)), "{job}");
+}
+
+#[test]
+fn ctrl_c_ends_a_simulation_and_a_claim() {
+    let sim = format!("sim --device=flash {LONG}");
+    for (line, shows) in [(sim.as_str(), "none"), ("repro batch --runtime=600", "batch")] {
+        let mut terminal = Terminal::start(line, 100, &[]);
+        terminal.until(shows);
+        terminal.press(CTRL_C);
+        let (shown, status) = terminal.end();
+        assert_eq!(status.code(), Some(128), "{shown}");
+        assert!(shown.contains("Partial: ended by signal 2 after 0 of"), "{shown}");
+    }
+}
+
+/// The queue waits for I/Os that never come back, for a second or two.
+#[test]
+fn a_second_ctrl_c_ends_the_command_at_once() {
+    let stuck = "bench --scheduler=none --rw=randread --runtime=99 --device=faults,timeout=1,timeout_nsec=600000000000:null";
+    let mut terminal = Terminal::start(stuck, 100, &[]);
+    terminal.until("(about 97 s left)");
+    while terminal.child.try_wait().expect("its status").is_none() {
+        // The command may have gone, and its terminal with it.
+        let _ = terminal.screen.write_all(CTRL_C);
+        std::thread::yield_now();
+    }
+    let (shown, status) = terminal.end();
+    assert_eq!(status.code(), Some(128), "{shown}");
+    assert!(!shown.contains("Partial"), "{shown}");
+}
+
+/// Four runs with every column that a table can have.
+const TABLE: &str = "bench --scheduler=none,mq-deadline --access=combining,spin --scope=queue --rw=randwrite \
+    --bs=4k --size=1m --iodepth=32 --device=memory,size=64,submit_queues=1 --verify=crc32c";
+
+/// The lines of a screen without what a progress bar draws over itself.
+fn lines(shown: &str) -> Vec<&str> {
+    let start = shown.rfind('\u{1b}').map_or(0, |at| at + 1);
+    let rest = &shown[start..];
+    rest.lines()
+        .map(|line| line.trim_start_matches(|c| c != 's' && line.starts_with('[')))
+        .collect()
+}
+
+#[test]
+fn nothing_is_wider_than_the_terminal() {
+    for columns in [60, 200] {
+        for line in
+            [TABLE, "bench --scheduler=none --rw=read --size=1m --iodepth=8", "bench --help"]
+        {
+            let (shown, status) = Terminal::start(line, columns, &[]).end();
+            assert!(status.success(), "{shown}");
+            let lines = lines(&shown);
+            let widest = lines.iter().map(|line| line.chars().count()).max().unwrap_or(0);
+            assert!(lines.len() > 5 && widest <= usize::from(columns), "{columns}: {shown}");
+        }
+        let (shown, _) = Terminal::start(TABLE, columns, &[]).end();
+        let tables = lines(&shown).iter().filter(|line| line.starts_with("---")).count();
+        assert_eq!(tables > 1, columns == 60, "{shown}");
+    }
+}
+
+#[test]
+fn columns_win_over_the_terminal() {
+    let (shown, _) = Terminal::start(TABLE, 200, &[("COLUMNS", "72")]).end();
+    let widest = lines(&shown).iter().map(|line| line.chars().count()).max();
+    assert!((60..=72).contains(&widest.expect("lines")), "{shown}");
+}
+
+#[test]
+fn plain_terminals_get_plain_text() {
+    let named = "bench --scheduler=none --rw=read --size=1m --iodepth=8 --name=caf\u{e9}";
+    let (rich, _) = Terminal::start(named, 100, &[]).end();
+    assert!(rich.contains("caf\u{e9}"), "{rich}");
+    for plain in [[("LANG", "C")], [("TERM", "dumb")]] {
+        let (shown, status) = Terminal::start(named, 100, &plain).end();
+        assert!(status.success() && shown.contains("IOPS"), "{shown}");
+        assert!(shown.is_ascii(), "{plain:?}: {shown}");
+        if plain[0].0 == "TERM" {
+            assert!(!shown.contains('\u{1b}'), "it knows no escapes: {shown}");
+        }
+    }
+}
+
+const SMALL: &str = "bench --scheduler=none --rw=read --size=1m --iodepth=8 --output-format=json";
+
+fn output(line: &str, stdout: Stdio) -> (Option<i32>, String, String) {
+    let mut command = Command::new(BIN);
+    let output = command.args(line.split_whitespace()).stdout(stdout).stderr(Stdio::piped());
+    let output = output.spawn().and_then(Child::wait_with_output).expect("it starts");
+    let text = |bytes| String::from_utf8(bytes).expect("text");
+    (output.status.code(), text(output.stdout), text(output.stderr))
+}
+
+fn is_report(text: &str) -> bool {
+    serde_json::from_str::<Value>(text).is_ok_and(|json| json["jobs"].is_array())
+}
+
+#[test]
+fn a_full_disk_loses_no_results() {
+    let (code, printed, errors) = output(&format!("{SMALL} --output=/dev/full"), Stdio::piped());
+    assert_eq!(code, Some(1), "{errors}");
+    assert!(is_report(&printed), "{printed}");
+    assert!(errors.contains("cannot write the report to '/dev/full': No space left"), "{errors}");
+    let full = File::options().write(true).open("/dev/full").expect("there is one");
+    let (code, _, errors) = output(SMALL, full.into());
+    assert_eq!(code, Some(1));
+    let (report, complaint) = errors.rsplit_once("blkmq: ").expect("a complaint at the end");
+    assert!(is_report(report), "the results go to standard error: {errors}");
+    assert!(complaint.starts_with("standard output: No space left"), "{complaint}");
+}
+
+/// A file system of a few pages, mounted for one test.
+struct Tiny(tempfile::TempDir);
+
+impl Tiny {
+    fn new() -> Option<Self> {
+        let dir = tempfile::tempdir().expect("a folder");
+        let mut mount = Command::new("mount");
+        let mount = mount.args(["-t", "tmpfs", "-o", "size=8k", "none"]).arg(dir.path());
+        mount.output().is_ok_and(|it| it.status.success()).then_some(Self(dir))
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.0.path().join(name)
+    }
+}
+
+impl Drop for Tiny {
+    fn drop(&mut self) {
+        // A folder that stays mounted is a nuisance; the test is over.
+        let _ = Command::new("umount").arg(self.0.path()).output();
+    }
+}
+
+#[test]
+fn files_that_did_not_fit_are_removed_or_emptied() {
+    let Some(tiny) = Tiny::new() else {
+        println!("SKIP files_that_did_not_fit_are_removed_or_emptied: no right to mount a tmpfs");
+        return;
+    };
+    let old = tiny.path("old.html");
+    std::fs::write(&old, "old").expect("it fits");
+    let new = tiny.path("new.html");
+    let with = |report: &Path| format!("{SMALL} --report={}", report.display());
+    let (code, printed, errors) = output(&with(&new), Stdio::piped());
+    assert!(code == Some(1) && is_report(&printed), "{errors}");
+    assert!(errors.contains("; the file is removed") && !new.exists(), "{errors}");
+    let (code, printed, errors) = output(&with(&old), Stdio::piped());
+    assert!(code == Some(1) && is_report(&printed), "{errors}");
+    assert!(errors.contains("; the file is empty now"), "{errors}");
+    assert_eq!(std::fs::read(&old).expect("it is there"), b"");
+    let trace = format!("{SMALL} --trace={}", tiny.path("trace").display());
+    let (code, printed, errors) = output(&trace, Stdio::piped());
+    assert!(code == Some(1) && is_report(&printed), "{errors}");
+    assert!(!tiny.path("trace.blktrace.0").exists(), "half a trace stays");
+}
+
+#[test]
+fn a_closed_pipe_ends_the_command_quietly() {
+    for line in [SMALL, "bench --scheduler=none --rw=read --size=1m --output=/dev/stdout"] {
+        let mut child = Command::new(BIN)
+            .args(line.split_whitespace())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("it starts");
+        drop(child.stdout.take());
+        let output = child.wait_with_output().expect("it ends");
+        assert!(output.status.success() && output.stderr.is_empty(), "{line}: {output:?}");
+    }
+    // Without a reader of standard error a refusal is still a refusal, and no panic.
+    let mut child =
+        Command::new(BIN).arg("bensh").stderr(Stdio::piped()).spawn().expect("it starts");
+    drop(child.stderr.take());
+    assert_eq!(child.wait().expect("it ends").code(), Some(2));
+}
