@@ -12,7 +12,9 @@ const IOLOGS: &str = "traces are not replayed by bench; blkmq replay replays ele
 const PROGRAMS: &str = "no other program is run";
 const ZONES: &str = "zones are not built";
 const CONTROL: &str = "jobs do not steer each other or themselves";
-const LOGS: &str = "no logs are written; see --output-format=json+";
+const LOGS: &str = "this variant of a log is not built; see write_bw_log";
+const STREAMED: &str = "logs are written as the run goes on";
+const AVERAGES: &str = "rates are averaged over half a second";
 const STEADY: &str = "steady states are not looked for";
 const RIGHTS: &str = "jobs have the rights of the command";
 const REMOTE: &str = "runs are local";
@@ -65,16 +67,10 @@ pub const OPTIONS: &[Opt] = &[
     not_built("exit_what", CONTROL),
     not_built("flow_id", CONTROL),
     not_built("flow_sleep", CONTROL),
-    bare("per_job_logs", LOGS),
-    valued("bwavgtime", LOGS),
-    valued("iopsavgtime", LOGS),
-    valued("log_entries", LOGS),
-    not_built("log_hist_coarseness", LOGS),
-    not_built("log_max_value", LOGS).flag(),
-    not_built("log_offset", LOGS).flag(),
-    not_built("log_prio", LOGS).flag(),
-    valued("log_compression", LOGS),
-    valued("log_compression_cpus", LOGS),
+    valued("bwavgtime", AVERAGES),
+    valued("iopsavgtime", AVERAGES),
+    valued("log_compression", STREAMED),
+    valued("log_compression_cpus", STREAMED),
     not_built("log_store_compressed", LOGS).flag(),
     not_built("log_unix_epoch", LOGS).flag(),
     not_built("log_alternate_epoch", LOGS).flag(),
@@ -113,7 +109,6 @@ pub const OPTIONS: &[Opt] = &[
     bare("warnings_fatal", "whatever cannot be accepted is an error"),
     not_built("hipri_percentage", "no I/O is polled"),
     not_built("nowait", "an I/O waits where it must").flag(),
-    not_built("cmdprio", "priorities by chance are not built"),
 ];
 
 /// Options of engines that have no meaning here.
