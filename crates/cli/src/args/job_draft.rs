@@ -1,5 +1,6 @@
 //! A job while its options are being read, and the meanings of their values.
 
+use super::cpus_draft::CpusDraft;
 use super::file_draft::FileDraft;
 use super::value::Value;
 use super::verify_draft::VerifyDraft;
@@ -42,6 +43,8 @@ pub struct JobDraft {
     pub gtod_reduce: bool,
     /// `filename`, `ioengine` and their companions.
     pub files: FileDraft,
+    /// `cpus_allowed` and its policy.
+    pub cpus: CpusDraft,
     /// `verify` and its companions.
     pub verify: VerifyDraft,
     /// Has any option about the workload been given?
@@ -65,6 +68,7 @@ impl Default for JobDraft {
             prio: None,
             gtod_reduce: false,
             files: FileDraft::default(),
+            cpus: CpusDraft::default(),
             verify: VerifyDraft::default(),
             touched: false,
         }

@@ -75,7 +75,9 @@ pub fn run(plan: &Plan) -> Result<(), Failure> {
     }
     progress.finish();
     if plan.output.is_none() {
-        print(&render(&report, plan.format))?;
+        for format in [plan.format].iter().chain(&plan.also) {
+            print(&render(&report, *format))?;
+        }
     }
     if let Some(path) = &plan.report
         && plan.format == Format::Normal

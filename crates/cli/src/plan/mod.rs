@@ -5,6 +5,7 @@
 
 pub mod access;
 pub mod choices;
+pub mod cpus;
 pub mod groups;
 pub mod matrix;
 pub mod overlap;
@@ -19,6 +20,7 @@ pub use access::AccessChoice;
 use blkmq_engine::GroupTree;
 use blkmq_lab::workload::Job;
 pub use choices::{Choice, Nomerges, PumpChoice, ScopeChoice, StatsChoice};
+pub use cpus::Cpus;
 pub use print::{job_file, time};
 pub use scheduler::SchedulerChoice;
 use std::path::PathBuf;
@@ -33,6 +35,8 @@ pub struct Plan {
     pub jobs: Vec<Job>,
     /// The groups that jobs are in.
     pub groups: GroupTree,
+    /// The CPUs that the threads of each job are bound to, if they are; one for each job.
+    pub cpus: Vec<Option<Cpus>>,
     /// The level of statistics about groups.
     pub group_stats: StatsChoice,
     /// The devices to compare; at least one.
@@ -55,6 +59,8 @@ pub struct Plan {
     pub repeat: u32,
     /// The format of the results.
     pub format: Format,
+    /// Further formats, printed after that one.
+    pub also: Vec<Format>,
     /// The file for the results; `None` is standard output.
     pub output: Option<PathBuf>,
     /// The file for an additional page with plots.
@@ -79,7 +85,9 @@ impl Plan {
     /// Is a page with plots to be written?
     pub fn draws(&self) -> bool {
         let paths = || self.report.iter().chain(&self.output);
-        self.format == Format::Html || paths().any(|path| Format::of_path(path) == Format::Html)
+        self.format == Format::Html
+            || self.also.contains(&Format::Html)
+            || paths().any(|path| Format::of_path(path) == Format::Html)
     }
 }
 

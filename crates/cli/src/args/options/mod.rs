@@ -7,6 +7,8 @@ mod defaults;
 mod files;
 mod foreign;
 mod load;
+#[cfg(test)]
+mod page;
 mod pattern;
 mod refused;
 mod run;
