@@ -56,7 +56,7 @@ fn totals(plan: &Plan) -> String {
         "nomerges={} nr_requests={nr_requests} pump={} format={} output={} report={} trace={}\n",
         plan.nomerges,
         plan.pump,
-        plan.format.word(),
+        Vec::from_iter([plan.format].iter().chain(&plan.also).map(|it| it.word())).join(","),
         file(&plan.output, "standard output"),
         file(&plan.report, "none"),
         plan.trace.as_ref().map_or("none", |trace| trace.prefix.as_str()),

@@ -1,11 +1,9 @@
 //! Applies settings, section by section, and makes the plan.
 
-use super::command_line::Words;
 use super::job_draft::JobDraft;
 use super::options::{self, Kind, Meaning, Opt};
 use super::run_draft::RunDraft;
 use super::section::Section;
-use super::sections;
 use super::setting::Setting;
 use super::value::Value;
 use crate::error::UsageError;
@@ -16,31 +14,31 @@ use blkmq_lab::workload::Job;
 /// The name of a job that has options but no name.
 const UNNAMED: &str = "blkmq";
 
-/// Makes the plan that a command line describes, for runs in `time`; `args` are the original words of the command
+/// Makes the plan that the sections of a command line describe, for runs in `time`; `args` are the original words of the command
 /// line.
 ///
 /// # Errors
 /// For the first word or value that cannot be accepted.
-pub fn plan(words: Words, args: &[String], time: Time) -> Result<Plan, UsageError> {
+pub fn plan(sections: &[Section], args: &[String], time: Time) -> Result<Plan, UsageError> {
     let mut run = RunDraft::new(time);
     let mut jobs = Vec::new();
     // Globals of the command line hold for every file, globals of a file only for its own jobs.
     let mut everywhere = JobDraft::default();
     let mut globals = JobDraft::default();
     let (mut file, mut last_job_file) = (0, None);
-    for section in sections::collect(words)? {
+    for section in sections {
         if section.file != file {
             (file, globals) = (section.file, everywhere.clone());
         }
         let Some(name) = section.job() else {
-            apply(&section, &mut globals, &mut run)?;
+            apply(section, &mut globals, &mut run)?;
             if file == 0 {
                 everywhere = globals.clone();
             }
             continue;
         };
         let mut draft = globals.clone();
-        apply(&section, &mut draft, &mut run)?;
+        apply(section, &mut draft, &mut run)?;
         // As in fio, the jobs of a second file wait for those of the first.
         draft.job.stonewall |= file > 1 && last_job_file.is_some_and(|last| last != file);
         last_job_file = Some(file);
@@ -59,6 +57,7 @@ fn finish(
     jobs: &mut Vec<Job>,
     run: &mut RunDraft,
 ) -> Result<(), UsageError> {
+    run.cpus.push(draft.cpus.finish());
     let (job, files) = draft.finish(name, jobs.len(), &mut run.notes)?;
     jobs.push(job);
     run.files.push(files);

@@ -133,3 +133,49 @@ fn an_option_at_fios_default_is_accepted() {
         }
     }
 }
+
+#[test]
+fn a_job_file_is_shown_as_a_command_line() {
+    let file = File::new("shown.fio", 0);
+    let text = "[global]\nname=all\nsize=64k\n[one]\ntime_based=0\n[two]\nname=own\nbs=8k\n";
+    std::fs::write(&file.0, text).expect("it can be written");
+    let args = [file.path(), "--showcmd"].map(str::to_owned);
+    let shown = |args: &[String]| match parse(args, Time::Real) {
+        Ok(Request::Command(text)) => text,
+        other => panic!("{other:?}"),
+    };
+    let line = "blkmq bench --size=64k --name=one --time_based=0 --name=own --bs=8k\n";
+    assert_eq!(shown(&args), line);
+    // The line means what the file means.
+    let words = line.trim_end().strip_prefix("blkmq bench ").expect("its beginning");
+    assert_eq!(plan(words).jobs, plan(file.path()).jobs);
+}
+
+#[test]
+fn several_formats_are_printed_one_after_the_other() {
+    use crate::report::Format;
+    let formats = |line: &str| {
+        let plan = plan(line);
+        Vec::from_iter([plan.format].into_iter().chain(plan.also))
+    };
+    assert_eq!(formats("--output-format=json,normal"), [Format::Json, Format::Normal]);
+    assert_eq!(formats("--minimal"), [Format::Terse]);
+    assert_eq!(formats("--append-terse --terse-version=3"), [Format::Normal, Format::Terse]);
+    assert!(refusal("--output-format=json,xml").contains("accepted: normal, json, json+, csv"));
+    assert!(refusal("--output-format=json,csv --output=x").contains("several formats in one file"));
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn cpus_are_kept_for_each_job_and_refused_in_virtual_time() {
+    let all = plan("--name=a --rw=read --cpumask=0xffffffffffffffff --name=b --rw=read");
+    assert_eq!(all.cpus.len(), 2);
+    assert!(all.cpus[0].as_ref().is_some_and(|cpus| !cpus.is_split) && all.cpus[1].is_none());
+    let split = plan("--rw=read --cpumask=0xffffffffffffffff --cpus_allowed_policy=split");
+    assert!(split.cpus[0].as_ref().is_some_and(|cpus| cpus.is_split));
+    let text = read("--rw=read --cpumask=0xff", Time::Virtual { seed: 0 }).expect_err("refused");
+    assert_eq!(
+        text,
+        "cpus_allowed: each virtual thread has a CPU of its own; accepted by blkmq bench"
+    );
+}

@@ -1,6 +1,7 @@
 //! A job while its options are being read, and the meanings of their values.
 
 use super::cmdprio_draft::CmdPrioDraft;
+use super::cpus_draft::CpusDraft;
 use super::file_draft::FileDraft;
 use super::options::logs;
 use super::value::Value;
@@ -46,6 +47,8 @@ pub struct JobDraft {
     pub gtod_reduce: bool,
     /// `filename`, `ioengine` and their companions.
     pub files: FileDraft,
+    /// `cpus_allowed` and its policy.
+    pub cpus: CpusDraft,
     /// `verify` and its companions.
     pub verify: VerifyDraft,
     /// Has any option about the workload been given?
@@ -70,6 +73,7 @@ impl Default for JobDraft {
             cmdprio: CmdPrioDraft::default(),
             gtod_reduce: false,
             files: FileDraft::default(),
+            cpus: CpusDraft::default(),
             verify: VerifyDraft::default(),
             touched: false,
         }

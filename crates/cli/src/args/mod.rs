@@ -7,6 +7,7 @@
 
 mod cmdprio_draft;
 mod command_line;
+mod cpus_draft;
 mod definition;
 mod drafts;
 mod engine;
@@ -21,6 +22,7 @@ mod run_draft;
 mod section;
 mod sections;
 mod setting;
+mod show_command;
 mod target;
 mod value;
 mod verify_draft;
@@ -38,6 +40,8 @@ pub enum Request {
     Help,
     /// Run this plan, or show it.
     Plan(Box<Plan>),
+    /// Print this text: the job file as a command line.
+    Command(String),
 }
 
 /// Parses the arguments behind `blkmq bench` or, for virtual time, `blkmq sim`.
@@ -49,7 +53,12 @@ pub fn parse(args: &[String], time: Time) -> Result<Request, UsageError> {
     if words.help {
         return Ok(Request::Help);
     }
-    drafts::plan(words, args, time).map(|plan| Request::Plan(Box::new(plan)))
+    let sections = sections::collect(words)?;
+    let plan = drafts::plan(&sections, args, time)?;
+    Ok(match show_command::of(&sections, time)? {
+        Some(text) => Request::Command(text),
+        None => Request::Plan(Box::new(plan)),
+    })
 }
 
 #[cfg(test)]

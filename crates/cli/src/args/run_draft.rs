@@ -5,7 +5,7 @@ use super::quote::quote;
 use super::target;
 use crate::error::UsageError;
 use crate::plan::{
-    AccessChoice, DeviceChoice, Nomerges, Plan, PumpChoice, SchedulerChoice, ScopeChoice,
+    AccessChoice, Cpus, DeviceChoice, Nomerges, Plan, PumpChoice, SchedulerChoice, ScopeChoice,
     StatsChoice, Time, TracePlan, groups, matrix, overlap,
 };
 use crate::report::Format;
@@ -52,6 +52,10 @@ pub struct RunDraft {
     pub dry_run: bool,
     /// `output_format`.
     pub format: Format,
+    /// Formats of `output_format` behind the first.
+    pub also: Vec<Format>,
+    /// The CPUs of each job.
+    pub cpus: Vec<Option<Cpus>>,
     /// `output`.
     pub output: Option<PathBuf>,
     /// `report`.
@@ -92,6 +96,8 @@ impl RunDraft {
             readonly: false,
             dry_run: false,
             format: Format::Normal,
+            also: Vec::new(),
+            cpus: Vec::new(),
             output: None,
             report: None,
             trace: None,
@@ -123,6 +129,7 @@ impl RunDraft {
             ));
         }
         self.choose_device(&jobs)?;
+        self.check_output()?;
         let free_choice = jobs.is_empty();
         let mut threads = Vec::from_iter(self.threads.iter().copied().map(Some));
         if threads.is_empty() {
@@ -149,6 +156,8 @@ impl RunDraft {
             pump: self.pump,
             repeat,
             format: self.format,
+            also: self.also,
+            cpus: self.cpus,
             output: self.output,
             report: self.report,
             elevator_log: self.elevator_log,
@@ -163,6 +172,7 @@ impl RunDraft {
             dry_run: self.dry_run,
         };
         if free_choice {
+            plan.cpus = vec![None];
             plan.jobs = vec![matrix::job(plan.cases() * repeat as usize, plan.time)];
         }
         check(&plan, self.readonly)?;
@@ -180,6 +190,19 @@ impl RunDraft {
         } else {
             // Nothing is done to files.
             self.files.clear();
+        }
+        Ok(())
+    }
+
+    /// Can everything be written as it is asked for, and be bound where it is asked for?
+    fn check_output(&self) -> Result<(), UsageError> {
+        if self.output.is_some() && !self.also.is_empty() {
+            let text = "several formats in one file; accepted with --output: one format";
+            return Err(UsageError::new(text).at("--output-format"));
+        }
+        if self.time != Time::Real && self.cpus.iter().any(Option::is_some) {
+            let text = "each virtual thread has a CPU of its own; accepted by blkmq bench";
+            return Err(UsageError::new(text).at("cpus_allowed"));
         }
         Ok(())
     }

@@ -63,12 +63,10 @@ impl<'a> Outputs<'a> {
         if self.results.is_some() {
             return Ok(());
         }
-        let text = render(report, self.plan.format);
-        print_results(&if self.plan.format == Format::Normal {
-            shown(&text)
-        } else {
-            text.into()
-        })?;
+        for format in [self.plan.format].iter().chain(&self.plan.also) {
+            let text = render(report, *format);
+            print_results(&if *format == Format::Normal { shown(&text) } else { text.into() })?;
+        }
         match (&self.plan.report, &self.report) {
             (Some(path), Some(_)) if self.plan.format == Format::Normal => {
                 print_results(&format!("\nThe same with plots: {}\n", path.display()))

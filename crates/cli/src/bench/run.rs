@@ -133,7 +133,12 @@ impl Phase<'_> {
         let work = |((number, thread), (stream, journal)): (&(usize, &ThreadSpec), Begun)| {
             let job = &plan.jobs[thread.job];
             let (source, trace) = (source.clone(), self.trace(*number));
+            let cpus = plan.cpus.get(thread.job).and_then(Option::as_ref);
+            let number = thread.thread;
             move |ticket: Ticket<'_>| {
+                if let Some(cpus) = cpus {
+                    cpus.bind(number).expect("one of the CPUs was there when the plan was made");
+                }
                 let client = service.client().expect("the queue was built for all threads");
                 if !ticket.pass() {
                     return None;

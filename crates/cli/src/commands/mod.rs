@@ -83,6 +83,7 @@ pub fn run(words: &[String]) -> Result<(), Failure> {
 fn runs(words: &[String], time: Time) -> Result<(), Failure> {
     match args::parse(words, time)? {
         Request::Help => fixed(&["help", time.command()].map(String::from)),
+        Request::Command(text) => print(&text),
         Request::Plan(mut plan) => {
             plan.bound();
             if plan.dry_run {

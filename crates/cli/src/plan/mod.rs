@@ -6,6 +6,7 @@
 pub mod access;
 mod bound;
 pub mod choices;
+pub mod cpus;
 pub mod groups;
 pub mod matrix;
 mod naming;
@@ -21,6 +22,7 @@ pub use access::AccessChoice;
 use blkmq_engine::GroupTree;
 use blkmq_lab::workload::Job;
 pub use choices::{Choice, Nomerges, PumpChoice, ScopeChoice, StatsChoice};
+pub use cpus::Cpus;
 pub use print::{job_file, time};
 pub use scheduler::SchedulerChoice;
 use std::path::PathBuf;
@@ -35,6 +37,8 @@ pub struct Plan {
     pub jobs: Vec<Job>,
     /// The groups that jobs are in.
     pub groups: GroupTree,
+    /// The CPUs that the threads of each job are bound to, if they are; one for each job.
+    pub cpus: Vec<Option<Cpus>>,
     /// The level of statistics about groups.
     pub group_stats: StatsChoice,
     /// The devices to compare; at least one.
@@ -57,6 +61,8 @@ pub struct Plan {
     pub repeat: u32,
     /// The format of the results.
     pub format: Format,
+    /// Further formats, printed after that one.
+    pub also: Vec<Format>,
     /// The file for the results; `None` is standard output.
     pub output: Option<PathBuf>,
     /// The file for an additional page with plots.
@@ -82,6 +88,7 @@ impl Plan {
     pub fn draws(&self) -> bool {
         let paths = || self.report.iter().chain(&self.output);
         self.format == Format::Html
+            || self.also.contains(&Format::Html)
             || paths().any(|path| Format::of_path(path) == Some(Format::Html))
     }
 }

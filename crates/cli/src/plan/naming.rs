@@ -59,7 +59,7 @@ mod tests {
         let args = Vec::from_iter(line.split_whitespace().map(String::from));
         match parse(&args, Time::Virtual { seed: 0 }).expect(line) {
             Request::Plan(plan) => plan,
-            Request::Help => panic!("{line} is no plan"),
+            Request::Help | Request::Command(_) => panic!("{line} is no plan"),
         }
     }
 

@@ -58,5 +58,12 @@ pub fn render(report: &Report, detail: Detail) -> String {
     text
 }
 
+/// The same as a value.
+#[must_use]
+pub fn value(report: &Report) -> serde_json::Value {
+    serde_json::to_value(Document::new(report, Detail::Plain))
+        .expect("keys are texts and numbers, and every figure is one")
+}
+
 #[cfg(test)]
 mod tests;

@@ -29,6 +29,7 @@ mod ratio;
 pub(crate) mod sample;
 pub mod svg;
 pub mod table;
+mod terse;
 pub mod text_table;
 
 use std::fmt;
@@ -53,16 +54,19 @@ pub enum Format {
     Csv,
     /// One page with plots.
     Html,
+    /// fio's terse lines, version 3.
+    Terse,
 }
 
 impl Format {
     /// Every format with the name that the command line knows it by.
-    pub const ALL: [(&'static str, Self); 5] = [
+    pub const ALL: [(&'static str, Self); 6] = [
         ("normal", Self::Normal),
         ("json", Self::Json),
         ("json+", Self::JsonPlus),
         ("csv", Self::Csv),
         ("html", Self::Html),
+        ("terse", Self::Terse),
     ];
 
     /// The endings of file names that suggest a format.
@@ -113,6 +117,7 @@ pub fn render(report: &Report, format: Format) -> String {
         Format::JsonPlus => json::render(report, json::Detail::Bins),
         Format::Csv => csv::render(report),
         Format::Html => html::render(report),
+        Format::Terse => terse::render(report),
     }
 }
 
@@ -126,7 +131,7 @@ mod tests {
             assert_eq!(name.parse(), Ok(format));
         }
         let error = "xml".parse::<Format>().unwrap_err();
-        let expected = "no output format 'xml'; accepted: normal, json, json+, csv, html";
+        let expected = "no output format 'xml'; accepted: normal, json, json+, csv, html, terse";
         assert_eq!(error.to_string(), expected);
         assert_eq!(Format::of_path(Path::new("a.b/x.JSON")), Some(Format::Json));
         assert_eq!(Format::of_path(Path::new("x.txt")), Some(Format::Normal));

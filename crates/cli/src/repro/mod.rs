@@ -64,7 +64,9 @@ pub fn render(repro: &Repro, format: Format) -> String {
     match format {
         Format::Json => json::render(repro),
         Format::Html => html::render(repro),
-        Format::Normal | Format::JsonPlus | Format::Csv => text::render(repro, terminal::width()),
+        Format::Normal | Format::JsonPlus | Format::Csv | Format::Terse => {
+            text::render(repro, terminal::width())
+        }
     }
 }
 

@@ -48,7 +48,7 @@ pub fn run(plan: &Plan) -> Result<(), Failure> {
 fn plan_of(scene: &Scene) -> Result<Plan, Failure> {
     match args::parse(&scene.words(), Time::Virtual { seed: 0 })? {
         Request::Plan(plan) => Ok(*plan),
-        Request::Help => unreachable!("no scene asks for help"),
+        Request::Help | Request::Command(_) => unreachable!("a scene is a plan"),
     }
 }
 

@@ -9,6 +9,7 @@ const DATA: &str =
 const ENGINE: &str = "I/O goes through blkmq, not through a system call";
 const FILES: &str = "files are laid out before the first run, written through, and stay";
 const REPEATS: &str = "streams always repeat; randseed chooses another";
+const SUBMISSION: &str = "no submission waits for the device, so none needs a thread of its own";
 const PROGRESS: &str = "results come at the end";
 const BANDWIDTH: &str = "bandwidth is counted, which costs nothing";
 const IN_ORDER: &str =
@@ -20,7 +21,7 @@ const NO_LOGS: &str = "this variant of a log is not built; see write_bw_log";
 const STREAMED: &str = "logs are written as the run goes on";
 const NO_ZONES: &str = "zones are not built";
 const NO_REPLAY: &str = "traces are not replayed by bench";
-const NO_PLACEMENT: &str = "threads are not bound to CPUs or nodes";
+const NO_PLACEMENT: &str = "threads are bound to CPUs only: cpus_allowed";
 const NO_CONTROL: &str = "jobs do not steer each other or themselves";
 const NO_VARIANT: &str = "this variant of the workload is not built";
 const NO_FORMAT: &str = "the format of results is fixed; see --output-format";
@@ -112,9 +113,6 @@ pub const OPTIONS: &[Opt] = &[
     not_built("write_iolog", NO_REPLAY),
     not_built("replay_no_stall", NO_REPLAY),
     not_built("merge_blktrace_file", NO_REPLAY),
-    not_built("cpumask", NO_PLACEMENT),
-    not_built("cpus_allowed", NO_PLACEMENT),
-    not_built("cpus_allowed_policy", NO_PLACEMENT),
     not_built("numa_cpu_nodes", NO_PLACEMENT),
     not_built("numa_mem_policy", NO_PLACEMENT),
     not_built("nice", NO_PLACEMENT),
@@ -136,16 +134,13 @@ pub const OPTIONS: &[Opt] = &[
     not_built("thinktime_spin", NO_VARIANT),
     not_built("thinktime_blocks_type", NO_VARIANT),
     not_built("thinktime_iotime", NO_VARIANT),
-    not_built("io_submit_mode", NO_VARIANT),
+    valued("io_submit_mode", SUBMISSION),
     not_built("serialize_overlap", NO_VARIANT),
     not_built("write_hint", NO_VARIANT),
     not_built("nrfiles", "a job has one file").or(&["nr_files"]),
     not_built("unified_rw_reporting", NO_FORMAT),
     not_built("significant_figures", NO_FORMAT),
     not_built("unit_base", NO_FORMAT),
-    not_built("minimal", NO_FORMAT),
-    not_built("terse_version", NO_FORMAT),
-    not_built("append_terse", NO_FORMAT),
     not_built("clat_percentiles", NO_FORMAT),
     not_built("lat_percentiles", NO_FORMAT),
     not_built("slat_percentiles", NO_FORMAT),

@@ -4,6 +4,7 @@ use super::super::cmdprio_draft;
 use super::super::job_draft::{percentiles, rates};
 use super::{Group, Opt};
 use crate::error::UsageError;
+use crate::plan::Cpus;
 use crate::units::TimeUnit;
 
 const fn job(
@@ -123,6 +124,27 @@ pub const OPTIONS: &[Opt] = &[
         d.thinktime_blocks = v.count(1..=u32::MAX)?;
         Ok(())
     }),
+    job("cpus_allowed", "CPU[-CPU][,...]", "bind the threads of the job to these CPUs", |d, v| {
+        d.cpus.list = Some(Cpus::parse(v.text)?);
+        Ok(())
+    }),
+    job("cpumask", "NUMBER", "the same as a number, with a bit for each CPU", |d, v| {
+        d.cpus.list = Some(Cpus::of_mask(v.count(1..=u64::MAX)?)?);
+        Ok(())
+    }),
+    job(
+        "cpus_allowed_policy",
+        "shared or split",
+        "all of them for each thread (default), or one in turn",
+        |d, v| {
+            d.cpus.is_split = match v.text {
+                "shared" => false,
+                "split" => true,
+                _ => return Err(UsageError::new("accepted: shared, split")),
+            };
+            Ok(())
+        },
+    ),
     job("prioclass", "0-3", "0 none, 1 realtime, 2 best-effort, 3 idle", |d, v| {
         d.prioclass = Some(v.count(0..=3)?);
         Ok(())

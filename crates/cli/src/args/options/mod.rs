@@ -8,6 +8,8 @@ mod files;
 mod foreign;
 mod load;
 pub mod logs;
+#[cfg(test)]
+mod page;
 mod pattern;
 mod refused;
 mod run;

@@ -222,13 +222,38 @@ pub const OPTIONS: &[Opt] = &[
     .or(&["parse_only"]),
     output(
         "output_format",
-        "FORMAT",
-        "normal, json, json+, csv or html (default normal)",
+        "FORMAT[,FORMAT]...",
+        "normal, json, json+, csv, html or terse (default normal)",
         |d, v| {
-            d.format = v.choice()?;
+            let formats = v.text.split(',').map(|text| super::Value { text, ..v }.choice());
+            let mut formats = formats.collect::<Result<Vec<_>, _>>()?;
+            d.format = formats.remove(0);
+            d.also = formats;
             Ok(())
         },
     ),
+    output("minimal", "", "fio's terse lines: the same as --output-format=terse", |d, v| {
+        if v.flag()? {
+            d.format = Format::Terse;
+        }
+        Ok(())
+    })
+    .flag(),
+    output("append_terse", "", "print terse lines behind the results", |d, v| {
+        if v.flag()? {
+            d.also.push(Format::Terse);
+        }
+        Ok(())
+    })
+    .flag(),
+    output("terse_version", "3", "the version of terse lines", |_, v| match v.text {
+        "3" => Ok(()),
+        _ => Err(UsageError::new("accepted: 3")),
+    }),
+    compare("showcmd", "", "print the job file as a command line, and run nothing", |_, v| {
+        v.flag().map(drop) // The sections are printed as they were read.
+    })
+    .flag(),
     output("output", "FILE", "print results there", |d, v| {
         d.output = Some(v.non_empty("the path of a file")?.into());
         Ok(())

@@ -1,0 +1,106 @@
+//! The page `docs/fio-options.md` is made from the table, so that neither says what the other does not.
+
+use super::{Meaning, defaults, find};
+
+const HEAD: &str = "\
+# Options of fio that are out
+
+`blkmq bench` and `blkmq sim` know every option of fio by name. `--help` lists those that have their effect. This page
+lists the others: an option without effect is accepted, and a note of the run gives the reason; a refused option is
+accepted at fio's default only, which is what holds. What fio can do and a study of schedulers does not need stays out.
+The page is made from the table of options: `BLESS=1 cargo test -p blkmq-cli the_page_of_options` writes it.
+
+**Engines.** `ioengine=null` is the null device. libaio, io_uring, posixaio, sync, psync, vsync, pvsync and pvsync2
+move the data of files, here all of them through io_uring; as in fio, the last five have one I/O in flight. Every other
+engine is refused: it does no block I/O, or does it over a network or a library.
+
+**Files.** With `filename`, and without `--device`, I/O goes to that file or block device. A file that does not exist
+or is too short is laid out before the first run, to the size that the options ask for (`size` behind `offset`, or
+`filesize`), with random bytes and written through. fio goes through the page cache unless there is `direct=1`; behind
+the cache, schedulers see little of what a job does, so here `direct=0` or `buffered=1` must ask for it, and a note says
+which of the two was done. All jobs of a run name the same file, because a run has one queue around one device;
+`directory` alone is a file `JOBNAME.0.0`, for one thread. Without a file and a device, I/O goes to the null device. In
+virtual time no file is touched, and a note says so.
+
+| option | here | why |
+| --- | --- | --- |
+";
+
+/// The page.
+fn page() -> String {
+    let mut rows = Vec::new();
+    for option in super::all() {
+        let (here, why) = match option.meaning {
+            Meaning::NoOp(why) => ("no effect".to_owned(), why),
+            Meaning::Unsupported(why) => {
+                let default = defaults::DEFAULTS.iter().find(|(name, _)| *name == option.name);
+                let here = default.map_or("refused".to_owned(), |(_, values)| {
+                    format!("refused, except `{}`", values[0])
+                });
+                (here, why)
+            }
+            _ => continue,
+        };
+        let names = [&option.name].into_iter().chain(option.aliases);
+        let names = Vec::from_iter(names.map(|name| format!("`{name}`"))).join(", ");
+        rows.push(format!("| {names} | {here} | {why} |\n"));
+    }
+    rows.sort();
+    format!("{HEAD}{}", rows.concat())
+}
+
+#[test]
+fn the_page_of_options_is_the_table() {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/fio-options.md");
+    if std::env::var_os("BLESS").is_some() {
+        std::fs::write(path, page()).expect("the page can be written");
+    }
+    let written = std::fs::read_to_string(path).expect("the page is there");
+    let (written, made) = (Vec::from_iter(written.lines()), page());
+    let made = Vec::from_iter(made.lines());
+    for line in &made {
+        assert!(written.contains(line), "docs/fio-options.md lacks this line: {line}");
+    }
+    for line in &written {
+        assert!(made.contains(line), "docs/fio-options.md has a line too many: {line}");
+    }
+}
+
+/// What `fio --cmdhelp=all` of fio 3.33 lists and this table once did not know.
+#[test]
+fn every_option_of_fio_is_known_by_name() {
+    let names = "description name wait_for filename lockfile directory filename_format unique_filename opendir rw bs \
+        ba bsrange bssplit bs_unaligned randrepeat randseed norandommap ignore_error rw_sequencer ioengine iodepth \
+        iodepth_batch iodepth_batch_complete_min iodepth_batch_complete_max iodepth_low serialize_overlap \
+        io_submit_mode size io_size fill_device filesize file_append offset offset_increment offset_align number_ios \
+        random_generator random_distribution percentage_random allrandrepeat nrfiles file_service_type openfiles \
+        fallocate fadvise_hint fsync fdatasync write_barrier sync_file_range direct atomic buffered overwrite loops \
+        numjobs startdelay runtime time_based verify_only ramp_time clocksource mem verify do_verify verify_interval \
+        verify_offset verify_pattern verify_fatal verify_dump verify_async verify_backlog verify_backlog_batch \
+        experimental_verify verify_state_load verify_state_save trim_percentage trim_verify_zero trim_backlog \
+        trim_backlog_batch write_iolog read_iolog read_iolog_chunked replay_no_stall replay_redirect replay_scale \
+        replay_align replay_time_scale replay_skip merge_blktrace_file merge_blktrace_scalars merge_blktrace_iters \
+        exec_prerun exec_postrun ioscheduler zonemode zonesize zonecapacity zonerange zoneskip read_beyond_wp \
+        max_open_zones job_max_open_zones ignore_zone_limits zone_reset_threshold zone_reset_frequency lockmem \
+        rwmixread rwmixwrite nice prio prioclass thinktime thinktime_spin thinktime_blocks thinktime_blocks_type \
+        thinktime_iotime rate rate_min rate_process rate_cycle rate_ignore_thinktime rate_iops rate_iops_min \
+        max_latency latency_target latency_window latency_percentile latency_run invalidate sync write_hint \
+        create_serialize create_fsync create_on_open create_only allow_file_create allow_mounted_write pre_read \
+        cpumask cpus_allowed cpus_allowed_policy numa_cpu_nodes numa_mem_policy end_fsync fsync_on_close unlink \
+        unlink_each_loop exitall exit_what exitall_on_error stonewall new_group thread per_job_logs write_bw_log \
+        bwavgtime write_lat_log write_iops_log iopsavgtime log_entries log_avg_msec log_hist_msec \
+        log_hist_coarseness write_hist_log log_max_value log_offset log_prio log_compression log_compression_cpus \
+        log_store_compressed log_unix_epoch log_alternate_epoch log_alternate_epoch_clock_id \
+        block_error_percentiles group_reporting stats zero_buffers refill_buffers scramble_buffers buffer_pattern \
+        buffer_compress_percentage buffer_compress_chunk dedupe_percentage dedupe_mode \
+        dedupe_working_set_percentage dedupe_global clat_percentiles lat_percentiles slat_percentiles \
+        percentile_list significant_figures disk_util gtod_reduce disable_lat disable_clat disable_slat \
+        disable_bw_measurement gtod_cpu unified_rw_reporting continue_on_error error_dump profile cgroup \
+        cgroup_nodelete cgroup_weight uid gid kb_base unit_base hugepage-size flow_id flow flow_sleep steadystate \
+        steadystate_duration steadystate_ramp_time readwrite blocksize blockalign blocksize_range \
+        blocksize_unaligned iodepth_batch_submit iodepth_batch_complete io_limit fill_fs fileoffset nr_files \
+        timeout iomem ratemin ratecycle wait_for_previous disable_bw ss ss_dur ss_ramp";
+    for name in names.split_whitespace() {
+        assert!(find(name).is_some(), "{name}");
+    }
+}

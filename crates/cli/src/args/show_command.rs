@@ -1,0 +1,42 @@
+//! `--showcmd`: the sections of a command line and its job files as one command line, as fio prints it.
+
+use super::quote::quote;
+use super::section::Section;
+use crate::error::UsageError;
+use crate::plan::Time;
+
+/// The command line that means `sections`, if they hold `showcmd`.
+///
+/// # Errors
+/// If they are of several job files: on a command line, the globals of one would hold for the next.
+pub fn of(sections: &[Section], time: Time) -> Result<Option<String>, UsageError> {
+    let is_asked = |section: &Section| {
+        let given = section.settings.iter().rfind(|setting| setting.name == "showcmd");
+        given.is_some_and(|setting| setting.value.as_deref() != Some("0"))
+    };
+    if !sections.iter().any(is_asked) {
+        return Ok(None);
+    }
+    if sections.iter().any(|section| section.file > 1) {
+        return Err(UsageError::new("--showcmd: several job files; accepted: one"));
+    }
+    let mut words = Vec::new();
+    for (at, section) in sections.iter().enumerate() {
+        match section.job() {
+            Some(name) => words.push(format!("--name={name}")),
+            // At the beginning of the line, options are globals in any case.
+            None if at > 0 && sections[..at].iter().any(|before| before.name.is_some()) => {
+                words.push("--name=global".into());
+            }
+            None => {}
+        }
+        let others = |name: &str| !matches!(name, "name" | "showcmd");
+        for setting in section.settings.iter().filter(|setting| others(&setting.name)) {
+            words.push(match &setting.value {
+                Some(value) => format!("--{}={value}", setting.name),
+                None => format!("--{}", setting.name),
+            });
+        }
+    }
+    Ok(Some(format!("{}\n", quote(time.command(), &words))))
+}

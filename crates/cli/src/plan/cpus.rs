@@ -1,0 +1,139 @@
+//! The CPUs that the threads of a job are bound to: fio's `cpus_allowed`.
+
+use crate::error::UsageError;
+use crate::units::{self, KbBase};
+
+/// The most CPUs of a machine, as Linux's sets of them have it.
+const MOST: u64 = 1024;
+
+/// A choice of CPUs.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Cpus {
+    /// Their numbers, ascending; at least one of them exists.
+    pub list: Vec<usize>,
+    /// Each thread has one of them, in turn, instead of all.
+    pub is_split: bool,
+}
+
+impl Cpus {
+    /// Reads a list such as `0-3,8`.
+    ///
+    /// # Errors
+    /// If it is of another form, or this process may use none of them.
+    pub fn parse(text: &str) -> Result<Self, UsageError> {
+        let mut list = Vec::new();
+        for part in text.split(',') {
+            let (first, last) = part.split_once('-').unwrap_or((part, part));
+            let cpu = |text| units::count(text, 0..=MOST - 1, KbBase::Binary);
+            let refuse = |_| UsageError::new("accepted: numbers of CPUs, such as 0-3,8");
+            let (first, last) = (cpu(first).map_err(refuse)?, cpu(last).map_err(refuse)?);
+            list.extend((first..=last).map(|cpu| cpu as usize));
+        }
+        Self::of(list)
+    }
+
+    /// Reads a number with a bit for each CPU.
+    ///
+    /// # Errors
+    /// If this process may use none of them.
+    pub fn of_mask(mask: u64) -> Result<Self, UsageError> {
+        Self::of((0..64).filter(|cpu| mask >> cpu & 1 == 1).collect())
+    }
+
+    fn of(mut list: Vec<usize>) -> Result<Self, UsageError> {
+        list.sort_unstable();
+        list.dedup();
+        let usable = usable()?;
+        if list.iter().all(|cpu| !usable.contains(cpu)) {
+            let usable = Vec::from_iter(usable.iter().map(ToString::to_string)).join(",");
+            let text = format!("this process may use none of them; accepted: some of {usable}");
+            return Err(UsageError::new(text));
+        }
+        Ok(Self { list, is_split: false })
+    }
+
+    /// The CPUs of thread `thread` of the job.
+    fn of_thread(&self, thread: u32) -> Vec<usize> {
+        if !self.is_split {
+            return self.list.clone();
+        }
+        // As in fio, threads take them in turn; those that do not exist are left out.
+        let usable = usable().unwrap_or_default();
+        let list = Vec::from_iter(self.list.iter().copied().filter(|cpu| usable.contains(cpu)));
+        list.get(thread as usize % list.len().max(1)).copied().into_iter().collect()
+    }
+
+    /// Binds the calling thread, which is thread `thread` of the job.
+    ///
+    /// # Errors
+    /// Of the system, if none of the CPUs exists any more.
+    #[cfg(target_os = "linux")]
+    pub fn bind(&self, thread: u32) -> std::io::Result<()> {
+        let mut set = nix::sched::CpuSet::new();
+        for cpu in self.of_thread(thread) {
+            set.set(cpu)?;
+        }
+        Ok(nix::sched::sched_setaffinity(nix::unistd::Pid::from_raw(0), &set)?)
+    }
+
+    /// Threads are bound on Linux only; elsewhere the option is refused.
+    #[cfg(not(target_os = "linux"))]
+    pub fn bind(&self, thread: u32) -> std::io::Result<()> {
+        drop(self.of_thread(thread));
+        Err(std::io::ErrorKind::Unsupported.into())
+    }
+}
+
+/// The CPUs that this process may use.
+#[cfg(target_os = "linux")]
+fn usable() -> Result<Vec<usize>, UsageError> {
+    let set = nix::sched::sched_getaffinity(nix::unistd::Pid::from_raw(0))
+        .map_err(|e| UsageError::new(format!("the CPUs of this process are not known: {e}")))?;
+    Ok((0..nix::sched::CpuSet::count()).filter(|cpu| set.is_set(*cpu).unwrap_or(false)).collect())
+}
+
+#[cfg(not(target_os = "linux"))]
+fn usable() -> Result<Vec<usize>, UsageError> {
+    Err(UsageError::new("threads are bound on Linux only"))
+}
+
+#[cfg(all(test, target_os = "linux"))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lists_ranges_and_masks_name_cpus() {
+        let one = usable().expect("there is one")[0];
+        let text = format!("{one},1000-1002,{one}");
+        assert_eq!(Cpus::parse(&text).expect("one exists").list, [one, 1000, 1001, 1002]);
+        if one < 64 {
+            assert_eq!(Cpus::of_mask(1 << one).expect("one exists").list, [one]);
+        }
+        let message = |text| Cpus::parse(text).expect_err(text).to_string();
+        assert!(message("1000-1001").starts_with("this process may use none of them; accepted"));
+        for text in ["", "a", "0-", "1-0x", "9999"] {
+            assert!(message(text).contains("accepted: numbers of CPUs, such as 0-3,8"), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_thread_runs_where_it_is_bound() {
+        let cpus = usable().expect("there is one");
+        for is_split in [false, true] {
+            let choice = Cpus { list: cpus.clone(), is_split };
+            let bound = |thread| {
+                std::thread::scope(|scope| {
+                    let work = scope.spawn(|| {
+                        choice.bind(thread).expect("they exist");
+                        usable().expect("it is bound")
+                    });
+                    work.join().expect("no panic")
+                })
+            };
+            for thread in 0..3 {
+                let one = vec![cpus[thread as usize % cpus.len()]];
+                assert_eq!(bound(thread), if is_split { one } else { cpus.clone() });
+            }
+        }
+    }
+}

@@ -1,0 +1,113 @@
+//! The report as fio's terse output, version 3: a line for each job of each run, with fields between semicolons.
+//!
+//! The fields are those of fio's manual in their order; like fio where no disk is looked at, there are none of disks.
+//! The figures are those of the JSON, in microseconds and KiB.
+
+use super::PERCENTILES;
+use super::json;
+use super::model::Report;
+use serde_json::Value;
+
+/// The places for percentiles in a line.
+const PLACES: usize = 20;
+
+/// The report, a line for each job.
+#[must_use]
+pub fn render(report: &Report) -> String {
+    let document = json::value(report);
+    let version = document["fio version"].as_str().unwrap_or_default();
+    let jobs = document["jobs"].as_array().map_or(&[][..], Vec::as_slice);
+    let lines = Vec::from_iter(jobs.iter().map(|job| line(version, job)));
+    format!("{}\n", lines.join("\n"))
+}
+
+fn line(version: &str, job: &Value) -> String {
+    let name = job["jobname"].as_str().unwrap_or_default().replace(';', ",");
+    let mut fields =
+        vec!["3".into(), version.into(), name, text(&job["groupid"]), text(&job["error"])];
+    for direction in ["read", "write"] {
+        transfer(&mut fields, &job[direction]);
+    }
+    for share in ["usr_cpu", "sys_cpu"] {
+        fields.push(format!("{:.6}%", number(&job[share])));
+    }
+    fields.extend(["ctx", "majf", "minf"].map(|key| text(&job[key])));
+    let depths = ["1", "2", "4", "8", "16", "32", ">=64"];
+    fields.extend(depths.map(|key| format!("{:.1}%", number(&job["iodepth_level"][key]))));
+    // The first class has all that is faster.
+    let nanos = job["latency_ns"].as_object().map_or(0.0, |all| all.values().map(number).sum());
+    let classes = ["2", "4", "10", "20", "50", "100", "250", "500", "750", "1000"];
+    for (at, key) in classes.iter().enumerate() {
+        let faster = if at == 0 { nanos } else { 0.0 };
+        fields.push(format!("{:.2}%", number(&job["latency_us"][key]) + faster));
+    }
+    for key in classes.iter().chain(&["2000", ">=2000"]) {
+        fields.push(format!("{:.2}%", number(&job["latency_ms"][key])));
+    }
+    fields.join(";")
+}
+
+fn transfer(fields: &mut Vec<String>, of: &Value) {
+    fields.extend(["io_kbytes", "bw"].map(|key| text(&of[key])));
+    fields.push(format!("{:.0}", number(&of["iops"])));
+    fields.push(text(&of["runtime"]));
+    times(fields, &of["slat_ns"]);
+    times(fields, &of["clat_ns"]);
+    let percentile = &of["clat_ns"]["percentile"];
+    for at in 0..PLACES {
+        fields.push(match PERCENTILES.get(at) {
+            Some(place) => {
+                let key = format!("{:.6}", place.percent());
+                format!("{key}%={:.0}", (number(&percentile[&key]) / 1e3).floor())
+            }
+            None => "0%=0".into(),
+        });
+    }
+    times(fields, &of["lat_ns"]);
+    fields.extend(["bw_min", "bw_max"].map(|key| text(&of[key])));
+    fields.push(format!("{:.6}%", number(&of["bw_agg"])));
+    fields.extend(["bw_mean", "bw_dev"].map(|key| format!("{:.6}", number(&of[key]))));
+}
+
+/// Least and most in whole microseconds, mean and deviation with a fraction.
+fn times(fields: &mut Vec<String>, of: &Value) {
+    fields.extend(["min", "max"].map(|key| format!("{:.0}", (number(&of[key]) / 1e3).floor())));
+    fields.extend(["mean", "stddev"].map(|key| format!("{:.6}", number(&of[key]) / 1e3)));
+}
+
+fn number(value: &Value) -> f64 {
+    value.as_f64().unwrap_or(0.0)
+}
+
+fn text(value: &Value) -> String {
+    if value.is_null() { "0".into() } else { value.to_string() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::sample;
+    use super::*;
+
+    /// The names that fio's manual gives to the fields of version 3, without those of disks: 5 of the job, 41 of
+    /// each direction, 5 of the processor, 7 of depths, 22 of latencies.
+    #[test]
+    fn a_line_has_the_fields_of_the_manual_in_their_order() {
+        let report = sample::single();
+        let text = render(&report);
+        let line = text.strip_suffix('\n').expect("a line");
+        let fields = Vec::from_iter(line.split(';'));
+        assert_eq!(fields.len(), 5 + 2 * 41 + 5 + 7 + 22);
+        let job = &report.runs[0].jobs[0];
+        assert_eq!((fields[0], fields[2]), ("3", job.name.as_str()));
+        assert_eq!(fields[5], (job.read.io_bytes / 1024).to_string());
+        assert_eq!(fields[8], ((job.read.runtime_ns + 500_000) / 1_000_000).to_string());
+        assert!(fields[17].starts_with("1.000000%=") && fields[33].starts_with("99.990000%="));
+        assert_eq!((fields[34], fields[36]), ("0%=0", "0%=0"));
+        assert!(fields[43].ends_with('%'), "the share of the bandwidth: {}", fields[43]);
+        assert_eq!(fields[46], (job.write.io_bytes / 1024).to_string());
+        assert!(fields[87].ends_with('%') && fields[89] == job.ctx.to_string());
+        let classes = fields[99..].iter().map(|field| field.trim_end_matches('%').parse::<f64>());
+        let sum: f64 = classes.map(|share| share.expect("a share")).sum();
+        assert!((sum - 100.0).abs() < 0.5, "{sum}");
+    }
+}
