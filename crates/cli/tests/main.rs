@@ -10,3 +10,4 @@ mod simulation;
 mod trace;
 mod trouble;
 mod verify;
+mod workload;

@@ -6,6 +6,7 @@
 //! [`Worker`]: blkmq_lab::workload::Worker
 
 mod drive;
+mod exits;
 mod groups;
 mod outcome;
 mod payload;

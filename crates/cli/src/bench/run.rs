@@ -1,6 +1,7 @@
 //! One run in real time: a queue is built, the threads of each phase drive it, and everything is counted.
 
 use super::drive::{OnCpu, drive};
+use super::exits::Exits;
 use super::groups;
 use super::outcome::{Counted, Outcome, outcome};
 use super::payload::{BenchPayload, Pool};
@@ -106,8 +107,10 @@ impl Phase<'_> {
         let mine = |(_, thread): &(usize, &ThreadSpec)| thread.phase == self.number;
         let threads: Vec<(usize, &ThreadSpec)> =
             spec.threads.iter().enumerate().filter(mine).collect();
-        let stream =
-            |(_, thread): &(usize, &ThreadSpec)| setup::stream(plan, spec, **thread, device);
+        let exits = Exits::new(plan, &spec.threads);
+        let stream = |(_, thread): &(usize, &ThreadSpec)| {
+            setup::stream(plan, spec, **thread, device, exits.of(thread))
+        };
         let streams: Vec<Stream> = threads.iter().map(stream).collect::<Result<_, _>>()?;
         let work = |((number, thread), stream): (&(usize, &ThreadSpec), Stream)| {
             let job = &plan.jobs[thread.job];

@@ -1,5 +1,6 @@
 //! One run in virtual time: the same queue and workers as in a real one, on virtual CPUs.
 
+use super::exits::Exits;
 use super::groups;
 use super::outcome::{Counted, Outcome, outcome};
 use super::payload::{BenchPayload, Pool};
@@ -54,9 +55,10 @@ fn run_with<P: BenchPayload<Source = ()> + 'static>(
         let mine = |(_, thread): &(usize, &ThreadSpec)| thread.phase == phase;
         let threads: Vec<(usize, &ThreadSpec)> =
             spec.threads.iter().enumerate().filter(mine).collect();
+        let exits = Exits::new(plan, &spec.threads);
         let program = |(number, thread): &(usize, &ThreadSpec)| {
             let job = &plan.jobs[thread.job];
-            let stream = setup::stream(plan, spec, **thread, device)?;
+            let stream = setup::stream(plan, spec, **thread, device, exits.of(thread))?;
             let buffers = Pool::<P>::new(job.depth.iodepth, longest(job), ());
             Ok(Program { job, stream, buffers, course: plan.draws(), pid: watch::pid(*number) })
         };

@@ -58,6 +58,8 @@ pub struct Tally {
     pub flushes: u64,
     /// I/Os in flight when each was submitted.
     pub levels: Levels,
+    /// The depth that a latency target allowed at the end, if there was one.
+    pub latency_depth: Option<u32>,
     /// I/Os in a submission.
     pub submits: Batches,
     /// Completions reaped together.
@@ -106,6 +108,7 @@ impl Tally {
             counts: Direction::ALL.map(counts),
             flushes: 0,
             levels: Levels::default(),
+            latency_depth: None,
             submits: Batches::default(),
             completes: Batches::default(),
             course: None,

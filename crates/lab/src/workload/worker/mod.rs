@@ -7,6 +7,7 @@
 
 mod ending;
 mod flight;
+mod limits;
 mod port;
 mod taking;
 mod verifying;
@@ -14,7 +15,8 @@ mod verifying;
 pub use port::{Buffers, NoBuffers, Port};
 pub use taking::Taking;
 
-use super::{BlockSize, Generator, Job, NextIo, Pace, Pacer, Series, Tally, Verifier};
+use super::goal::Goal;
+use super::{BlockSize, Exit, Generator, Job, NextIo, Pace, Pacer, Series, Tally, Verifier};
 use blkmq_core::{GroupId, Instant, IoError, Op, Owner, SECTOR_SIZE};
 use blkmq_engine::{Io, Refused};
 use ending::{Ending, Verdict};
@@ -44,6 +46,11 @@ pub struct Worker<'a, P, B> {
     submissions: u32,
     measuring: bool,
     stopped: bool,
+    /// A write has found no space, which ends a job with `fill_device`.
+    full: bool,
+    /// The search for the depth that keeps a latency.
+    goal: Option<Goal>,
+    exit: Option<Exit>,
     state: State,
     /// Set while the worker waits, after its time, for I/Os in flight.
     ending: Option<Ending>,
@@ -133,6 +140,8 @@ pub struct Stream {
     pub owner: Owner,
     /// The group of the I/Os.
     pub group: GroupId,
+    /// Shared with the threads that end when one of them ends.
+    pub exit: Option<Exit>,
 }
 
 /// The times at which a thread runs and counts.
@@ -169,9 +178,10 @@ impl<'a, P, B: Buffers<P>> Worker<'a, P, B> {
     pub fn new(job: &'a Job, stream: Stream, buffers: B, window: Window) -> Self {
         let depth = job.depth.iodepth;
         let latencies = job.latencies;
-        let Stream { generator, verifier, owner, group } = stream;
+        let Stream { generator, verifier, owner, group, exit } = stream;
         // Verification needs the places in flight, even without their times.
-        let timed = latencies.slat || latencies.clat || latencies.lat || verifier.is_some();
+        let measured = latencies.slat || latencies.clat || latencies.lat;
+        let timed = measured || verifier.is_some() || job.latency_target.is_some();
         Self {
             job,
             window,
@@ -187,6 +197,9 @@ impl<'a, P, B: Buffers<P>> Worker<'a, P, B> {
             submissions: 0,
             measuring: false,
             stopped: false,
+            full: false,
+            goal: job.latency_target.map(|target| Goal::new(target, depth)),
+            exit,
             state: State::New,
             ending: None,
             payload: PhantomData,
@@ -203,6 +216,7 @@ impl<'a, P, B: Buffers<P>> Worker<'a, P, B> {
     /// The counts.
     #[must_use]
     pub fn into_tally(mut self) -> Tally {
+        self.tally.latency_depth = self.goal.as_ref().map(Goal::depth);
         if let Some(verify) = self.verify {
             let findings = verify.into_findings();
             if findings.errors > 0 && self.tally.error == 0 {
@@ -219,8 +233,7 @@ impl<'a, P, B: Buffers<P>> Worker<'a, P, B> {
         loop {
             match self.state {
                 State::New => {
-                    self.state = State::Begun;
-                    return Step::Sleep { until: self.window.start };
+                    return Step::Sleep { until: self.sleep_in(port) };
                 }
                 State::Begun => {
                     port.measuring_begins();
@@ -314,7 +327,8 @@ impl<'a, P, B: Buffers<P>> Worker<'a, P, B> {
     /// Issues one portion; `None` when there is no more to do.
     fn work(&mut self, port: &mut impl Port<P>) -> Option<Step> {
         let now = port.now();
-        if now >= self.window.end || self.stopped {
+        if self.is_finished(now) {
+            self.tell_others();
             return None;
         }
         if !self.measuring && now >= self.window.measure {
@@ -333,19 +347,19 @@ impl<'a, P, B: Buffers<P>> Worker<'a, P, B> {
         let in_flight = port.outstanding();
         self.state = State::Portion;
         Some(match stop {
-            Stop::Batch if in_flight < depth.iodepth => match depth.batch_complete_min {
+            Stop::Batch if in_flight < self.depth() => match depth.batch_complete_min {
                 0 => Step::Look { most: depth.batch_complete_max },
                 _ => Step::Go,
             },
             Stop::Batch | Stop::Depth => {
                 // With `iodepth_low` at its default one portion is enough.
-                if depth.low < depth.iodepth {
+                if depth.low < self.depth() {
                     self.state = State::Lowering;
                 }
                 self.wait(in_flight)
             }
             Stop::Paced(at) => {
-                let until = at.min(self.window.end);
+                let until = self.nap(at.min(self.window.end), port.now());
                 if in_flight > 0 {
                     self.state = State::Sleeping(until);
                     all(until, in_flight)
@@ -355,12 +369,15 @@ impl<'a, P, B: Buffers<P>> Worker<'a, P, B> {
             }
             Stop::Occupied => Step::Wait { until: self.window.end, least: 1, most: in_flight },
             Stop::Drain => all(self.window.end, in_flight),
-            Stop::End => return None,
+            Stop::End => {
+                self.tell_others();
+                return None;
+            }
         })
     }
 
     fn low(&self) -> u32 {
-        self.job.depth.low.min(self.job.depth.iodepth - 1)
+        self.job.depth.low.min(self.depth() - 1)
     }
 
     fn wait(&self, in_flight: u32) -> Step {
@@ -414,14 +431,14 @@ impl<'a, P, B: Buffers<P>> Worker<'a, P, B> {
 
     /// Submits one portion.
     fn fill(&mut self, now: Instant, port: &mut impl Port<P>) -> Stop {
-        let depth = self.job.depth;
+        let (depth, most) = (self.job.depth, self.depth());
         let mut batch = 0;
         let stop = loop {
             if batch == depth.batch_submit {
                 break Stop::Batch;
             }
             let in_flight = port.outstanding();
-            if in_flight == depth.iodepth {
+            if in_flight >= most {
                 break Stop::Depth;
             }
             let pacer = &self.pacer;
@@ -540,11 +557,14 @@ impl<'a, P, B: Buffers<P>> Worker<'a, P, B> {
             now: None,
             checks: 0,
             failed: false,
+            full: self.job.fill_device.then_some(false),
+            goal: &mut self.goal,
             payload: PhantomData,
         };
         let got = from(&mut taking);
-        let (failed, checks) = (taking.failed, taking.checks);
+        let (failed, checks, full) = (taking.failed, taking.checks, taking.full);
         self.stopped |= failed;
+        self.full |= full == Some(true);
         if checks == 0 || got > checks {
             self.tally.completes.record(got - checks);
         }

@@ -3,6 +3,7 @@
 use super::flight::{Cookie, FLUSH, Stamps};
 use super::port::Buffers;
 use super::verifying::{Purpose, Verifying};
+use crate::workload::goal::Goal;
 use crate::workload::{Tally, Times};
 use blkmq_core::{Histogram, Instant, IoError, IoPrio, Nanos, SECTOR_SIZE};
 use blkmq_engine::Completion;
@@ -20,6 +21,9 @@ pub struct Taking<'a, P, B, C> {
     pub(super) checks: u32,
     /// The thread has to end.
     pub(super) failed: bool,
+    /// Has a write found no space? `None` if that is an error, as it is without `fill_device`.
+    pub(super) full: Option<bool>,
+    pub(super) goal: &'a mut Option<Goal>,
     pub(super) payload: std::marker::PhantomData<P>,
 }
 
@@ -52,6 +56,9 @@ impl<P, B: Buffers<P>, C: Fn() -> Instant> Taking<'_, P, B, C> {
                 if !prios.is_empty() {
                     record_prio(prios, cookie, now - issued);
                 }
+                if let Some(goal) = self.goal {
+                    goal.count(start, now - start);
+                }
                 if let Some(course) = &mut self.tally.course {
                     course.record(now, (now - start).0);
                 }
@@ -77,6 +84,12 @@ impl<P, B: Buffers<P>, C: Fn() -> Instant> Taking<'_, P, B, C> {
     fn note(&mut self, cookie: Cookie, error: IoError) {
         if self.tally.unfinished.outstanding > 0 && error == IoError::CANCELLED {
             self.tally.unfinished.cancelled += 1;
+            return;
+        }
+        if let Some(full) = &mut self.full
+            && error == IoError::NO_SPACE
+        {
+            *full = true;
             return;
         }
         self.failed = true;
