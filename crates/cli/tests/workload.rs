@@ -142,6 +142,13 @@ fn the_depth_that_keeps_a_latency_is_found() {
         (&110_000.into(), &20_000.into())
     );
     assert_eq!(found["latency_percentile"], 99.0);
+    let words =
+        format!("sim --scheduler=none {line} --latency_target=110 --runtime=10 --time_based");
+    let text = Command::new(env!("CARGO_BIN_EXE_blkmq")).args(words.split_whitespace()).output();
+    let text = String::from_utf8_lossy(&text.expect("it starts").stdout).into_owned();
+    let words = Vec::from_iter(text.split_whitespace()).join(" ");
+    let sentence = format!("99 % of its I/Os within 110us at a depth of {depth}");
+    assert!(words.contains(&sentence), "{text}");
     let run = job(&format!("{line} --latency_target=110 --latency_run --runtime=2 --time_based"));
     assert_eq!((&run["latency_depth"], &run["job_runtime"]), (&depth.into(), &2_000.into()));
     assert_eq!(job(&format!("{SERIAL} --iodepth=9 --number_ios=9"))["latency_depth"], 9);

@@ -7,6 +7,7 @@
 
 mod drive;
 mod exits;
+mod found;
 mod groups;
 mod outcome;
 mod payload;
@@ -55,7 +56,8 @@ pub fn run(plan: &Plan) -> Result<(), Failure> {
             Time::Virtual { seed } => simulate::run(plan, spec, seed, &observation)?,
         };
         let written = watch::write(plan, spec, number, &observation)?;
-        for note in outcome.notes.into_iter().chain(written) {
+        let found = found::depths(&label(plan, spec), &outcome.run);
+        for note in outcome.notes.into_iter().chain(written).chain(found) {
             if !report.notes.contains(&note) {
                 report.notes.push(note);
             }
