@@ -102,7 +102,7 @@ const REFUSED: &[(&str, &[&str])] = &[
     ("bench --time_based", &["time_based needs a runtime"]),
     ("bench --direct=yes", &["--direct=yes: accepted: 0, 1"]),
     ("bench --sync=always", &["none", "dsync"]),
-    ("bench --random_distribution=zoned:50/5", &["accepted: random, zipf"]),
+    ("bench --random_distribution=zoned:50/5", &["accepted is 100 percent"]),
     ("bench --random_distribution=zipf:0", &["theta above 0"]),
     ("bench --percentile_list=50:101", &["up to 100"]),
     ("bench --kb_base=1001", &["accepted: 1024, 1000"]),

@@ -15,3 +15,4 @@ mod terminal;
 mod trace;
 mod trouble;
 mod verify;
+mod workload;

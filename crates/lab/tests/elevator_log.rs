@@ -69,8 +69,8 @@ fn recorded(scheduler: &str) -> Vec<u8> {
     let bytes = device(DEVICE).shape.limits.capacity * u64::from(SECTOR_SIZE);
     let program = |thread| {
         let generator = Generator::new(&job, thread, bytes).expect("a job that fits");
-        let stream =
-            Stream { generator, verifier: None, owner: Owner(thread), group: GroupId::ROOT };
+        let (owner, group) = (Owner(thread), GroupId::ROOT);
+        let stream = Stream { generator, verifier: None, owner, group, exit: None };
         Program { job: &job, stream, buffers: NoBuffers, course: false, journal: None, pid: 0 }
     };
     simulation.run((0..4).map(program)).expect("everything ends");

@@ -120,7 +120,8 @@ impl Case {
         let programs = members.zip(0..).map(|(group, thread)| {
             let generator = Generator::new(&job, thread, bytes).expect("a job that fits");
             let group = tree.find(&format!("g{group}")).expect("it is there");
-            let stream = Stream { generator, verifier: None, owner: Owner(thread + 1), group };
+            let stream =
+                Stream { generator, verifier: None, owner: Owner(thread + 1), group, exit: None };
             Program {
                 job: &job,
                 stream,

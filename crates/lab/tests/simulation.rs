@@ -29,7 +29,13 @@ fn programs<'a>(text: &str, job: &'a Job) -> Vec<Program<'a, NoBuffers>> {
         let generator = Generator::new(job, thread, bytes).expect("a job that fits");
         Program {
             job,
-            stream: Stream { generator, verifier: None, owner: Owner(0), group: GroupId::ROOT },
+            stream: Stream {
+                generator,
+                verifier: None,
+                owner: Owner(0),
+                group: GroupId::ROOT,
+                exit: None,
+            },
             buffers: NoBuffers,
             course: true,
             journal: None,

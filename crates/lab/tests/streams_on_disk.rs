@@ -47,7 +47,7 @@ fn run(iodepth: u32, access: Access, habits: Habits, seed: u64) -> QueueStats {
     let programs = (0..job.numjobs).map(|thread| {
         let generator = Generator::new(&job, thread, bytes).expect("a job that fits");
         let (owner, group) = (Owner(thread + 1), GroupId::ROOT);
-        let stream = Stream { generator, verifier: None, owner, group };
+        let stream = Stream { generator, verifier: None, owner, group, exit: None };
         Program { job: &job, stream, buffers: NoBuffers, course: false, journal: None, pid: thread }
     });
     _ = simulation.run(programs).expect("everything ends");

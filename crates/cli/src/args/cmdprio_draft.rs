@@ -1,6 +1,6 @@
 //! The options of a job that give a part of its I/Os another priority: `cmdprio_percentage` and its companions.
 
-use super::job_draft::block_size;
+use super::places::block_size;
 use super::value::Value;
 use crate::error::UsageError;
 use crate::units;

@@ -4,13 +4,14 @@ use super::cmdprio_draft::CmdPrioDraft;
 use super::cpus_draft::CpusDraft;
 use super::file_draft::FileDraft;
 use super::options::logs;
+pub use super::places::block_size;
 use super::value::Value;
 use super::verify_draft::VerifyDraft;
 use crate::error::UsageError;
 use crate::units::{self, KbBase};
 use blkmq_core::{Class, IoPrio, Nanos};
 use blkmq_lab::workload::{
-    BlockSize, Depth, Direction, Job, Latencies, Logs, PerDirection, ThinkTime,
+    BlockSize, Depth, Direction, Job, Latencies, LatencyTarget, Logs, PerDirection, ThinkTime,
 };
 
 /// The options of a job that have been read so far. Fields of the job that depend on several options are computed in
@@ -43,6 +44,10 @@ pub struct JobDraft {
     pub prio: Option<u16>,
     /// `cmdprio_percentage` and its companions.
     pub cmdprio: CmdPrioDraft,
+    /// `latency_target`; 0 for none.
+    pub latency_target: Nanos,
+    /// `latency_window`, `latency_percentile` and `latency_run`.
+    pub latency: LatencyTarget,
     /// `gtod_reduce`.
     pub gtod_reduce: bool,
     /// `filename`, `ioengine` and their companions.
@@ -71,6 +76,13 @@ impl Default for JobDraft {
             prioclass: None,
             prio: None,
             cmdprio: CmdPrioDraft::default(),
+            latency_target: Nanos::ZERO,
+            latency: LatencyTarget {
+                target: Nanos::ZERO,
+                window: Nanos::ZERO,
+                percentile: 100.0,
+                run: false,
+            },
             gtod_reduce: false,
             files: FileDraft::default(),
             cpus: CpusDraft::default(),
@@ -109,6 +121,9 @@ impl JobDraft {
         job.thinktime = (self.thinktime > Nanos::ZERO)
             .then_some(ThinkTime { pause: self.thinktime, blocks: self.thinktime_blocks });
         job.prio = prio(self.prioclass, self.prio);
+        let target = self.latency_target;
+        job.latency_target =
+            (target > Nanos::ZERO).then_some(LatencyTarget { target, ..self.latency });
         job.cmdprio = self.cmdprio.finish(name, notes)?;
         if self.gtod_reduce {
             job.latencies = Latencies::NONE;
@@ -172,24 +187,6 @@ fn prio(class: Option<u8>, level: Option<u16>) -> IoPrio {
         _ => Class::None,
     };
     IoPrio::new(class, level.unwrap_or(0)).expect("the option's range is that of levels")
-}
-
-/// A block size in bytes.
-pub fn block_size(value: Value<'_>) -> Result<u32, UsageError> {
-    let bytes = units::bytes(value.text, value.base)?;
-    let bs = u32::try_from(bytes).unwrap_or(u32::MAX);
-    let checked = if bytes > BlockSize::MAX.into() {
-        Err(format!("{bytes} bytes; accepted are multiples of 512 bytes from 512 to 1g"))
-    } else {
-        BlockSize::Fixed(bs).validate().map_err(|e| e.to_string())
-    };
-    match checked {
-        Ok(()) => Ok(bs),
-        Err(e) if value.base == KbBase::Binary && value.text.contains(['i', 'I']) => {
-            Err(UsageError::new(format!("{e}; with kb_base=1024, ki is 1000 as in fio: write k")))
-        }
-        Err(e) => Err(UsageError::new(e)),
-    }
 }
 
 /// One direction of `bssplit`: `4k/60:8k/40`. Sizes without a share divide the remaining percentage among them.

@@ -1,9 +1,9 @@
-//! The values of options for the places of I/Os: `rw=PATTERN:NUMBER`, `bsrange` and `random_distribution`.
+//! The values of options for the places and lengths of I/Os: `rw=PATTERN:NUMBER`, block sizes and
+//! `random_distribution`.
 
-use super::job_draft::block_size;
 use super::value::Value;
 use crate::error::UsageError;
-use crate::units;
+use crate::units::{self, KbBase};
 use blkmq_lab::workload::{BlockSize, Distribution, Rw, Zones};
 
 type Parsed<T> = Result<T, UsageError>;
@@ -32,6 +32,24 @@ pub fn pattern(value: Value<'_>) -> Parsed<(Rw, u32, i64)> {
     let bytes =
         i64::try_from(bytes).map_err(|_| UsageError::new("accepted: a hole of up to 7e"))?;
     Ok((rw, 1, sign * bytes))
+}
+
+/// A block size in bytes.
+pub fn block_size(value: Value<'_>) -> Result<u32, UsageError> {
+    let bytes = units::bytes(value.text, value.base)?;
+    let bs = u32::try_from(bytes).unwrap_or(u32::MAX);
+    let checked = if bytes > BlockSize::MAX.into() {
+        Err(format!("{bytes} bytes; accepted are multiples of 512 bytes from 512 to 1g"))
+    } else {
+        BlockSize::Fixed(bs).validate().map_err(|e| e.to_string())
+    };
+    match checked {
+        Ok(()) => Ok(bs),
+        Err(e) if value.base == KbBase::Binary && value.text.contains(['i', 'I']) => {
+            Err(UsageError::new(format!("{e}; with kb_base=1024, ki is 1000 as in fio: write k")))
+        }
+        Err(e) => Err(UsageError::new(e)),
+    }
 }
 
 /// One direction of `bsrange`: two sizes with `-` or `:` between them.
@@ -115,7 +133,6 @@ where
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::units::KbBase;
 
     fn value(text: &str) -> Value<'_> {
         Value { text, base: KbBase::Binary }

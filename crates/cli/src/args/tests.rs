@@ -228,6 +228,8 @@ fn jobs_survive_being_printed_and_read_again() {
          --random_distribution=zoned:60/10:40/20 --name=c --rw=randread --random_distribution=zoned_abs:100/1m",
         "--name=a --rw=rw --cmdprio_percentage=30,20 --cmdprio_class=2 --cmdprio=3,4 --name=b --bssplit=4k/50:8k/50 \
          --cmdprio_bssplit=4k/30:8k/50/3/1,8k/10",
+        "--name=a --latency_target=500 --latency_window=50ms --latency_percentile=99.5 --latency_run --exitall \
+         --name=b --rw=write --fill_device",
         "--name=a --prioclass=3 --runtime=90 --time_based --ramp_time=1500us --gtod_reduce=1",
         "--name=a --stonewall --name=b --iodepth=8 --iodepth_low=2 --iodepth_batch_complete_min=0 \
          --iodepth_batch_complete_max=4 --percentile_list=50:99.99 --number_ios=9 --loops=2 --sync=1 \

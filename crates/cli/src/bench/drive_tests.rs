@@ -101,6 +101,7 @@ fn run(job: &Job, lie: Lie, after: u32) -> Tally {
         verifier: Verifier::new(job, 0, bytes).expect("possible"),
         owner: Owner(1),
         group: GroupId::ROOT,
+        exit: None,
     };
     let window = Window::of(job, client.clock().now());
     let pool = Pool::new(job.depth.iodepth, longest(job), ());

@@ -6,6 +6,8 @@
 //! [`Worker`]: blkmq_lab::workload::Worker
 
 mod drive;
+mod exits;
+mod found;
 mod groups;
 mod logs;
 mod outcome;
@@ -112,7 +114,8 @@ fn measure(
             report.partial = (done < specs.len()).then(|| partial(done));
         }
         let written = outputs.records(spec, &observation);
-        for note in outcome.notes.into_iter().chain(written) {
+        let found = found::depths(&label(plan, spec), &outcome.run);
+        for note in outcome.notes.into_iter().chain(written).chain(found) {
             if !report.notes.contains(&note) {
                 report.notes.push(note);
             }

@@ -1,6 +1,7 @@
 //! One run in real time: a queue is built, the threads of each phase drive it, and everything is counted.
 
 use super::drive::{OnCpu, drive};
+use super::exits::Exits;
 use super::groups;
 use super::logs::RunLogs;
 use super::outcome::{Counted, Outcome, outcome};
@@ -125,9 +126,10 @@ impl Phase<'_> {
         let mine = |(_, thread): &(usize, &ThreadSpec)| thread.phase == self.number;
         let threads: Vec<(usize, &ThreadSpec)> =
             spec.threads.iter().enumerate().filter(mine).collect();
+        let exits = Exits::new(plan, &spec.threads);
         let mut begin = |(number, thread): &(usize, &ThreadSpec)| {
             let journal = logs.journal(plan, spec, *number, &plan.jobs[thread.job])?;
-            Ok((setup::stream(plan, spec, **thread, device)?, journal))
+            Ok((setup::stream(plan, spec, **thread, device, exits.of(thread))?, journal))
         };
         let begun = threads.iter().map(&mut begin).collect::<Result<Vec<Begun>, Failure>>()?;
         let work = |((number, thread), (stream, journal)): (&(usize, &ThreadSpec), Begun)| {

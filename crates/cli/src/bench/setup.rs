@@ -10,7 +10,7 @@ use blkmq::Device;
 use blkmq_buf::AlignedBuf;
 use blkmq_core::{GroupId, Limits, Owner, SECTOR_SIZE};
 use blkmq_engine::{Config, ConfigNote, NoMerges, PumpMode, Queue, StatsMode};
-use blkmq_lab::workload::{Direction, Generator, GeneratorError, Job, Stream, Verifier};
+use blkmq_lab::workload::{Direction, Exit, Generator, GeneratorError, Job, Stream, Verifier};
 use blkmq_sched::StatsLevel;
 use std::borrow::Cow;
 
@@ -33,7 +33,7 @@ pub fn check(plan: &Plan, spec: &RunSpec<'_>) -> Result<Vec<String>, Failure> {
     for thread in &spec.threads {
         let job = &plan.jobs[thread.job];
         fits(job, &device.shape().limits)?;
-        stream(plan, spec, *thread, &device)?;
+        stream(plan, spec, *thread, &device, None)?;
     }
     match device {
         Device::Virtual(_) => built::<()>(plan, spec, &device)?,
@@ -88,7 +88,7 @@ fn seeded<'a>(plan: &'a Plan, spec: &RunSpec<'_>, thread: ThreadSpec) -> Cow<'a,
     }
 }
 
-/// The I/O stream of a thread, and its verification.
+/// The I/O stream of a thread, its verification, and the word that it shares with threads that end with it.
 ///
 /// # Errors
 /// If the job is impossible or does not fit the device.
@@ -97,6 +97,7 @@ pub fn stream(
     spec: &RunSpec<'_>,
     thread: ThreadSpec,
     device: &Device,
+    exit: Option<&Exit>,
 ) -> Result<Stream, UsageError> {
     let job = &*seeded(plan, spec, thread);
     let bytes = device.shape().limits.capacity * u64::from(SECTOR_SIZE);
@@ -107,7 +108,8 @@ pub fn stream(
     let owner = Owner((thread.job as u32) << 16 | (thread.thread + 1));
     let group = job.cgroup.as_deref().map_or(Ok(GroupId::ROOT), |name| plan.groups.find(name));
     let group = group.map_err(|e| UsageError::new(e.to_string()))?;
-    Ok(Stream { generator, verifier, owner, group })
+    let exit = exit.cloned();
+    Ok(Stream { generator, verifier, owner, group, exit })
 }
 
 /// The credit that a thread of `job` needs for `iodepth` I/Os in flight, each divided into as many parts as possible.

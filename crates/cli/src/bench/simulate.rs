@@ -1,5 +1,6 @@
 //! One run in virtual time: the same queue and workers as in a real one, on virtual CPUs.
 
+use super::exits::Exits;
 use super::groups;
 use super::logs::RunLogs;
 use super::outcome::{Counted, Outcome, outcome};
@@ -60,9 +61,10 @@ fn run_with<P: BenchPayload<Source = ()> + 'static>(
         let mine = |(_, thread): &(usize, &ThreadSpec)| thread.phase == phase;
         let threads: Vec<(usize, &ThreadSpec)> =
             spec.threads.iter().enumerate().filter(mine).collect();
+        let exits = Exits::new(plan, &spec.threads);
         let mut program = |(number, thread): &(usize, &ThreadSpec)| {
             let job = &plan.jobs[thread.job];
-            let stream = setup::stream(plan, spec, **thread, device)?;
+            let stream = setup::stream(plan, spec, **thread, device, exits.of(thread))?;
             let buffers = Pool::<P>::new(job.depth.iodepth, longest(job), ());
             let journal = logs.journal(plan, spec, *number, job)?;
             let (course, pid) = (plan.draws(), watch::pid(*number));

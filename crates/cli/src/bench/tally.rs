@@ -22,6 +22,7 @@ pub fn result(job: &Job, group: u32, options: Vec<(String, String)>, parts: &[&P
     let percent =
         |ns: u64| 100.0 * ns as f64 / (runtime_ns.max(1) as f64 * parts.len().max(1) as f64);
     let direction = |d: workload::Direction| direction(parts, d);
+    let depth = parts.iter().filter_map(|part| part.tally.latency_depth).max();
     let mut result = JobResult {
         name: job.name.clone(),
         group,
@@ -38,7 +39,8 @@ pub fn result(job: &Job, group: u32, options: Vec<(String, String)>, parts: &[&P
         ctx: usage.context_switches,
         majf: usage.major_faults,
         minf: usage.minor_faults,
-        iodepth: job.depth.iodepth,
+        iodepth: depth.unwrap_or(job.depth.iodepth),
+        latency_target: job.latency_target,
         verify: verified(parts),
         checks: checks(parts),
         sync: sync(parts),

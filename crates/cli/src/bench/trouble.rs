@@ -4,7 +4,7 @@ use super::tally::Part;
 use crate::error::Failure;
 use crate::plan::Plan;
 use crate::plan::runs::ThreadSpec;
-use blkmq_lab::workload::Unfinished;
+use blkmq_lab::workload::{NEVER_KEPT, Unfinished};
 
 /// A kind of failure of a run, as text: the failure and its first place.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -17,12 +17,15 @@ pub enum Trouble {
     Unfinished(String),
     /// A log could not be written.
     Log(String),
+    /// No depth keeps `latency_target`.
+    Latency(String),
 }
 
 impl Trouble {
     fn text(&self) -> &str {
         match self {
-            Self::Verify(text) | Self::Io(text) | Self::Unfinished(text) | Self::Log(text) => text,
+            Self::Verify(text) | Self::Io(text) | Self::Unfinished(text) => text,
+            Self::Log(text) | Self::Latency(text) => text,
         }
     }
 
@@ -33,6 +36,7 @@ impl Trouble {
             Self::Io(_) => "I/O failed with",
             Self::Unfinished(_) => "I/O stalled with",
             Self::Log(_) => "writing failed with",
+            Self::Latency(_) => "latency target missed with",
         }
     }
 }
@@ -70,7 +74,9 @@ impl Troubles {
         };
         Err(match trouble {
             Trouble::Verify(_) => Failure::Verify(line),
-            Trouble::Io(_) | Trouble::Unfinished(_) | Trouble::Log(_) => Failure::Io(line),
+            Trouble::Io(_) | Trouble::Unfinished(_) | Trouble::Log(_) | Trouble::Latency(_) => {
+                Failure::Io(line)
+            }
         })
     }
 }
@@ -80,11 +86,21 @@ pub fn all(plan: &Plan, parts: &[(ThreadSpec, Part)]) -> Vec<Trouble> {
     let wrong = wrong(plan, parts).map(Trouble::Verify);
     let io = failed(plan, parts).map(Trouble::Io);
     let unfinished = unfinished(plan, parts).map(Trouble::Unfinished);
-    wrong.into_iter().chain(io).chain(unfinished).collect()
+    let latency = latency(plan, parts).map(Trouble::Latency);
+    wrong.into_iter().chain(io).chain(unfinished).chain(latency).collect()
 }
 
 fn place(plan: &Plan, thread: &ThreadSpec) -> String {
     format!("job '{}', thread {}", plan.jobs[thread.job].name, thread.thread)
+}
+
+/// The first thread whose target is missed by one I/O at a time.
+fn latency(plan: &Plan, parts: &[(ThreadSpec, Part)]) -> Option<String> {
+    let missed = |part: &Part| part.tally.latency_depth.is_some() && part.tally.error == NEVER_KEPT;
+    let (thread, _) = parts.iter().find(|(_, part)| missed(part))?;
+    let target = plan.jobs[thread.job].latency_target?.target;
+    let place = place(plan, thread);
+    Some(format!("{place}: {target} is too short even for one I/O at a time (error {NEVER_KEPT})"))
 }
 
 /// The number of failed I/Os of all threads, and the first of them.

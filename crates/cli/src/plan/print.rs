@@ -178,6 +178,13 @@ fn pace(out: &mut Section<'_>, job: &Job) {
         out.line("prioclass", class as u8);
         out.unless("prio", job.prio.level(), if class == Class::None { 8 } else { 0 });
     }
+    if let Some(latency) = job.latency_target {
+        // In bare microseconds, as thinktime.
+        out.line("latency_target", latency.target.0 / 1_000);
+        out.line("latency_window", latency.window.0 / 1_000);
+        out.line("latency_percentile", latency.percentile);
+        out.flag("latency_run", latency.run);
+    }
     cmdprio(out, job);
     if let Some(cgroup) = &job.cgroup {
         out.line("cgroup", cgroup);
@@ -225,6 +232,8 @@ fn schedule(out: &mut Section<'_>, job: &Job) {
             out.line(key, time(span));
         }
     }
+    out.flag("fill_device", job.fill_device);
+    out.flag("exitall", job.exitall);
     out.flag("stonewall", job.stonewall);
     out.flag("new_group", job.new_group);
 }

@@ -5,6 +5,7 @@
 
 use super::ratio::ratio;
 use blkmq_core::{Histogram, IoPrio};
+use blkmq_lab::workload::LatencyTarget;
 pub use blkmq_lab::workload::{Batches, Levels};
 
 /// The figures of one job, or of a group of jobs reported together.
@@ -44,8 +45,10 @@ pub struct JobResult {
     pub majf: u64,
     /// Page faults that needed no I/O.
     pub minf: u64,
-    /// The largest number of I/Os in flight that the job was allowed.
+    /// The largest number of I/Os in flight that the job was allowed, at the end.
     pub iodepth: u32,
+    /// `latency_target` and its companions, which found `iodepth`.
+    pub latency_target: Option<LatencyTarget>,
     /// I/Os in flight when each I/O was submitted.
     pub iodepth_level: Levels,
     /// I/Os per submission call.

@@ -29,8 +29,8 @@
 //! not the middle; `time` is in UTC.
 //!
 //! fio's schema has figures that blkmq does not measure. They have the values that fio prints when they do not apply:
-//! `eta` 0, `latency_target` 0, `latency_window` 0, `latency_percentile` 100. There is no `disk_util`, and no
-//! `percentile` where no I/O was timed, again as in fio.
+//! `eta` 0, and without a latency target `latency_target` 0, `latency_window` 0 and `latency_percentile` 100. There is
+//! no `disk_util`, and no `percentile` where no I/O was timed, again as in fio.
 
 mod map;
 mod queues;

@@ -6,7 +6,7 @@
 //! share of the hottest blocks is exactly the formula's. A *centre* moves all places, round the end of the region, so
 //! that the hottest block lies there. Zones are not scattered.
 
-use super::{Permutation, Zones};
+use super::{Permutation, Zones, ZonesError};
 use blkmq_core::Rng;
 use std::fmt;
 
@@ -41,10 +41,8 @@ pub enum DistributionError {
     Deviation(f64),
     /// The centre.
     Centre(f64),
-    /// Shares of the I/Os of zones that sum to this, not to 100.
-    Shares(u32),
-    /// Zones that are this many percent of the region, which is more than 100.
-    Percent(u32),
+    /// The zones.
+    Zones(ZonesError),
 }
 
 impl fmt::Display for DistributionError {
@@ -56,12 +54,7 @@ impl fmt::Display for DistributionError {
                 write!(f, "normal:{x}; accepted is a deviation above 0 and up to 100 percent")
             }
             Self::Centre(x) => write!(f, "a centre of {x}; accepted is 0 to 1"),
-            Self::Shares(sum) => {
-                write!(f, "zones with {sum} percent of the I/Os; accepted is 100 percent in all")
-            }
-            Self::Percent(sum) => {
-                write!(f, "zones of {sum} percent of the region; accepted is up to 100 in all")
-            }
+            Self::Zones(e) => e.fmt(f),
         }
     }
 }
@@ -84,7 +77,7 @@ impl Distribution {
                 return Err(DistributionError::Deviation(dev));
             }
             Self::Zipf(_, centre) | Self::Pareto(_, centre) | Self::Normal(_, centre) => centre,
-            Self::Zoned(ref zones) => return zones.validate(),
+            Self::Zoned(ref zones) => return zones.validate().map_err(DistributionError::Zones),
         };
         match centre {
             Some(centre) if !(0.0..=1.0).contains(&centre) => {

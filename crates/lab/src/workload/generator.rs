@@ -5,9 +5,9 @@
 //! is found by a multiplication instead of a division.
 
 use super::block_size::Sizes;
-use super::cmdprio::Prios;
 use super::cover::Cover;
 use super::distribution::{Places, Ranks};
+use super::prios::Prios;
 use super::{BlockSize, Direction, Distribution, Job, JobError, Region, RegionError, Rw};
 use blkmq_core::{IoFlags, IoPrio, Op, Rng, SECTOR_SIZE};
 use std::fmt;

@@ -2,7 +2,7 @@
 
 use super::verify::{Verify, VerifyError};
 use super::{Amount, BlockSize, BlockSizeError, CmdPrio, Direction, Distribution};
-use super::{DistributionError, Logs, PerDirection, Rw};
+use super::{DistributionError, LatencyTarget, Logs, PerDirection, Rw};
 use blkmq_core::{IoPrio, Nanos, SECTOR_SIZE};
 use std::fmt;
 
@@ -77,6 +77,8 @@ pub struct Job {
     pub rate: PerDirection<Option<u64>>,
     /// `rate_process=poisson`: rates are averages of random times between I/Os, and not of equal ones.
     pub poisson: bool,
+    /// `latency_target` and its companions.
+    pub latency_target: Option<LatencyTarget>,
     /// `thinktime` and `thinktime_blocks`.
     pub thinktime: Option<ThinkTime>,
     /// `numjobs`: the number of threads.
@@ -89,6 +91,11 @@ pub struct Job {
     pub ramp_time: Nanos,
     /// `startdelay`.
     pub startdelay: Nanos,
+    /// `fill_device`: the region reaches to the end of the device, whatever `size` is, and a write that finds no space
+    /// ends the job without an error.
+    pub fill_device: bool,
+    /// `exitall`: all jobs of a group end with the first of them. As in fio, it holds for all jobs.
+    pub exitall: bool,
     /// `stonewall`: wait until all earlier jobs are done.
     pub stonewall: bool,
     /// `new_group`: begin a reporting group.
@@ -191,12 +198,15 @@ impl Default for Job {
             rate_iops: PerDirection::all(None),
             rate: PerDirection::all(None),
             poisson: false,
+            latency_target: None,
             thinktime: None,
             numjobs: 1,
             runtime: None,
             time_based: false,
             ramp_time: Nanos::ZERO,
             startdelay: Nanos::ZERO,
+            fill_device: false,
+            exitall: false,
             stonewall: false,
             new_group: false,
             group_reporting: false,
@@ -237,6 +247,8 @@ pub enum JobError {
     Verify(VerifyError),
     /// A hole that is no multiple of a sector, or a hole between random I/Os.
     Hole(i64),
+    /// `latency_target` without a window, or with a percentile that is none.
+    LatencyTarget(&'static str),
     /// `cmdprio_percentage` or `cmdprio_bssplit` with more than 100 percent.
     CmdPrio(u32),
 }
@@ -268,6 +280,7 @@ impl fmt::Display for JobError {
                 f,
                 "rw with a hole of {n} bytes; accepted are multiples of {SECTOR_SIZE}, between sequential I/Os"
             ),
+            Self::LatencyTarget(why) => f.write_str(why),
             Self::CmdPrio(sum) => {
                 write!(f, "cmdprio of {sum} percent of the I/Os of a length; accepted is up to 100")
             }
@@ -325,6 +338,17 @@ impl Job {
         let sectors = self.hole % i64::from(SECTOR_SIZE) == 0;
         if !sectors || self.hole != 0 && self.rw.is_random() {
             return Err(JobError::Hole(self.hole));
+        }
+        if let Some(LatencyTarget { window, percentile, .. }) = self.latency_target {
+            if window == Nanos::ZERO {
+                return Err(JobError::LatencyTarget(
+                    "latency_target needs a latency_window, such as 50ms",
+                ));
+            }
+            if !(percentile > 0.0 && percentile <= 100.0) {
+                let text = "latency_percentile; accepted is above 0 and up to 100";
+                return Err(JobError::LatencyTarget(text));
+            }
         }
         let most = self.cmdprio.iter().map(|(_, special)| special.most()).max().unwrap_or(0);
         if most > 100 { Err(JobError::CmdPrio(most)) } else { Ok(()) }

@@ -100,6 +100,7 @@ impl Job {
         let room = device - start;
         // A share is of the whole device, so it is cut to fit; a size in bytes that does not fit is an error.
         let size = match self.size {
+            _ if self.fill_device => room,
             None => room,
             Some(share @ Amount::Percent(_)) => share.bytes(device, granule).min(room),
             Some(Amount::Bytes(size)) if size > room => {

@@ -77,6 +77,8 @@ pub struct Tally {
     pub checks: Checks,
     /// I/Os in flight when each was submitted.
     pub levels: Levels,
+    /// The depth that a latency target allowed at the end, if there was one.
+    pub latency_depth: Option<u32>,
     /// I/Os in a submission.
     pub submits: Batches,
     /// Completions reaped together.
@@ -128,6 +130,7 @@ impl Tally {
             end_fsync: None,
             checks: Checks::default(),
             levels: Levels::default(),
+            latency_depth: None,
             submits: Batches::default(),
             completes: Batches::default(),
             course: None,

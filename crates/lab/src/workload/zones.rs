@@ -1,6 +1,5 @@
 //! fio's `zoned` and `zoned_abs`: shares of the I/Os that go to parts of the region, in their order.
 
-use super::DistributionError;
 use std::fmt;
 
 /// Zones from the start of the region on, without gaps. Each has its share of the I/Os in percent, and its length.
@@ -12,22 +11,46 @@ pub enum Zones {
     Bytes(Vec<(u8, u64)>),
 }
 
+/// Zones that cannot be.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum ZonesError {
+    /// Shares of the I/Os that sum to this, not to 100.
+    Shares(u32),
+    /// Zones that are this many percent of the region, which is more than 100.
+    Percent(u32),
+}
+
+impl fmt::Display for ZonesError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Shares(sum) => {
+                write!(f, "zones with {sum} percent of the I/Os; accepted is 100 percent in all")
+            }
+            Self::Percent(sum) => {
+                write!(f, "zones of {sum} percent of the region; accepted is up to 100 in all")
+            }
+        }
+    }
+}
+
+impl std::error::Error for ZonesError {}
+
 impl Zones {
     /// The most zones, as in fio.
     pub const MAX: usize = 256;
 
-    pub(super) fn validate(&self) -> Result<(), DistributionError> {
+    pub(super) fn validate(&self) -> Result<(), ZonesError> {
         let shares: u32 = match self {
             Self::Percent(zones) => zones.iter().map(|(share, _)| u32::from(*share)).sum(),
             Self::Bytes(zones) => zones.iter().map(|(share, _)| u32::from(*share)).sum(),
         };
         if shares != 100 {
-            return Err(DistributionError::Shares(shares));
+            return Err(ZonesError::Shares(shares));
         }
         match self {
             Self::Percent(zones) => match zones.iter().map(|(_, len)| u32::from(*len)).sum() {
                 0..=100 => Ok(()),
-                sum => Err(DistributionError::Percent(sum)),
+                sum => Err(ZonesError::Percent(sum)),
             },
             Self::Bytes(_) => Ok(()),
         }

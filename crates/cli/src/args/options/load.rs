@@ -192,6 +192,59 @@ pub const OPTIONS: &[Opt] = &[
         d.job.cgroup_weight = Some(v.count(1..=1000)?);
         Ok(())
     }),
+    job(
+        "latency_target",
+        "TIME",
+        "find the most I/Os in flight, up to iodepth, that take no longer, and end; microseconds without a unit",
+        |d, v| {
+            d.latency_target = v.time(TimeUnit::Micros)?;
+            Ok(())
+        },
+    ),
+    job(
+        "latency_window",
+        "TIME",
+        "try each depth for so long; microseconds without a unit",
+        |d, v| {
+            d.latency.window = v.time(TimeUnit::Micros)?;
+            Ok(())
+        },
+    ),
+    job("latency_percentile", "PERCENT", "I/Os that must keep the target (default 100)", |d, v| {
+        d.latency.percentile = crate::units::decimal(v.text, "above 0 and up to 100")?;
+        Ok(())
+    }),
+    job(
+        "latency_run",
+        "",
+        "go on with the depth that was found, and lower it if it has to be",
+        |d, v| {
+            d.latency.run = v.flag()?;
+            Ok(())
+        },
+    )
+    .flag(),
+    job(
+        "fill_device",
+        "",
+        "work up to the end of the device; no space left is no error",
+        |d, v| {
+            d.job.fill_device = v.flag()?;
+            Ok(())
+        },
+    )
+    .flag()
+    .or(&["fill_fs"]),
+    job(
+        "exitall",
+        "",
+        "the first job that ends ends all jobs of its group; holds for all groups",
+        |d, v| {
+            d.job.exitall = v.flag()?;
+            Ok(())
+        },
+    )
+    .flag(),
     job("stonewall", "", "wait until all earlier jobs have ended", |d, v| {
         d.job.stonewall = v.flag()?;
         Ok(())

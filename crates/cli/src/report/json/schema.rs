@@ -234,9 +234,10 @@ impl<'a> Job<'a> {
             latency_us,
             latency_ms,
             latency_depth: job.iodepth,
-            latency_target: 0,
-            latency_percentile: 100.0,
-            latency_window: 0,
+            latency_target: job.latency_target.map_or(0, |latency| latency.target.0),
+            latency_percentile: job.latency_target.map_or(100.0, |latency| latency.percentile),
+            // In microseconds, as in fio.
+            latency_window: job.latency_target.map_or(0, |latency| latency.window.0 / 1_000),
             blkmq: Queue::new(place.index, run, job),
         }
     }

@@ -8,6 +8,7 @@
 mod closing;
 mod ending;
 mod flight;
+mod limits;
 mod port;
 mod stopping;
 mod taking;
@@ -16,7 +17,10 @@ mod verifying;
 pub use port::{Buffers, NoBuffers, Port};
 pub use taking::Taking;
 
-use super::{BlockSize, Generator, Job, Journal, NextIo, Pace, Pacer, Series, Tally, Verifier};
+use super::goal::Goal;
+use super::{
+    BlockSize, Exit, Generator, Job, Journal, NextIo, Pace, Pacer, Series, Tally, Verifier,
+};
 use blkmq_core::{GroupId, Instant, IoError, Nanos, Op, Owner, SECTOR_SIZE};
 use blkmq_engine::{Io, Refused};
 use ending::Ending;
@@ -47,6 +51,11 @@ pub struct Worker<'a, P, B> {
     submissions: u32,
     measuring: bool,
     stopped: bool,
+    /// A write has found no space, which ends a job with `fill_device`.
+    full: bool,
+    /// The search for the depth that keeps a latency.
+    goal: Option<Goal>,
+    exit: Option<Exit>,
     state: State,
     phase: Phase,
     /// The time at which the flush of `end_fsync` was issued.
@@ -150,6 +159,8 @@ pub struct Stream {
     pub owner: Owner,
     /// The group of the I/Os.
     pub group: GroupId,
+    /// Shared with the threads that end when one of them ends.
+    pub exit: Option<Exit>,
 }
 
 /// The times at which a thread runs and counts.
@@ -186,9 +197,10 @@ impl<'a, P, B: Buffers<P>> Worker<'a, P, B> {
     pub fn new(job: &'a Job, stream: Stream, buffers: B, window: Window) -> Self {
         let depth = job.depth.iodepth;
         let latencies = job.latencies;
-        let Stream { generator, verifier, owner, group } = stream;
+        let Stream { generator, verifier, owner, group, exit } = stream;
         // Verification needs the places in flight, even without their times.
-        let timed = latencies.slat || latencies.clat || latencies.lat || verifier.is_some();
+        let measured = latencies.slat || latencies.clat || latencies.lat;
+        let timed = measured || verifier.is_some() || job.latency_target.is_some();
         Self {
             job,
             window,
@@ -205,6 +217,9 @@ impl<'a, P, B: Buffers<P>> Worker<'a, P, B> {
             submissions: 0,
             measuring: false,
             stopped: false,
+            full: false,
+            goal: job.latency_target.map(|target| Goal::new(target, depth)),
+            exit,
             state: State::New,
             phase: Phase::Work,
             closing: Instant::ZERO,
@@ -234,6 +249,7 @@ impl<'a, P, B: Buffers<P>> Worker<'a, P, B> {
     /// The counts.
     #[must_use]
     pub fn into_tally(mut self) -> Tally {
+        self.tally.latency_depth = self.goal.as_ref().map(Goal::depth);
         if let Some(journal) = &mut self.journal {
             let after = self.tally.checks.time.0;
             journal.ended(Nanos(self.tally.runtime().0 + after));
@@ -254,8 +270,7 @@ impl<'a, P, B: Buffers<P>> Worker<'a, P, B> {
         loop {
             match self.state {
                 State::New => {
-                    self.state = State::Begun;
-                    return Step::Sleep { until: self.window.start };
+                    return Step::Sleep { until: self.sleep_in(port) };
                 }
                 State::Begun => {
                     port.measuring_begins();
@@ -304,7 +319,8 @@ impl<'a, P, B: Buffers<P>> Worker<'a, P, B> {
     /// Issues one portion; `None` when there is no more to do.
     fn work(&mut self, port: &mut impl Port<P>) -> Option<Step> {
         let now = port.now();
-        if now >= self.window.end || self.stopped {
+        if self.is_finished(now) {
+            self.tell_others();
             return None;
         }
         if !self.measuring && now >= self.window.measure {
@@ -323,19 +339,19 @@ impl<'a, P, B: Buffers<P>> Worker<'a, P, B> {
         let in_flight = port.outstanding();
         self.state = State::Portion;
         Some(match stop {
-            Stop::Batch if in_flight < depth.iodepth => match depth.batch_complete_min {
+            Stop::Batch if in_flight < self.depth() => match depth.batch_complete_min {
                 0 => Step::Look { most: depth.batch_complete_max },
                 _ => Step::Go,
             },
             Stop::Batch | Stop::Depth => {
                 // With `iodepth_low` at its default one portion is enough.
-                if depth.low < depth.iodepth {
+                if depth.low < self.depth() {
                     self.state = State::Lowering;
                 }
                 self.wait(in_flight)
             }
             Stop::Paced(at) => {
-                let until = at.min(self.window.end);
+                let until = self.nap(at.min(self.window.end), port.now());
                 if in_flight > 0 {
                     self.state = State::Sleeping(until);
                     all(until, in_flight)
@@ -345,12 +361,15 @@ impl<'a, P, B: Buffers<P>> Worker<'a, P, B> {
             }
             Stop::Occupied => Step::Wait { until: self.window.end, least: 1, most: in_flight },
             Stop::Drain => all(self.window.end, in_flight),
-            Stop::End => return None,
+            Stop::End => {
+                self.tell_others();
+                return None;
+            }
         })
     }
 
     fn low(&self) -> u32 {
-        self.job.depth.low.min(self.job.depth.iodepth - 1)
+        self.job.depth.low.min(self.depth() - 1)
     }
 
     fn wait(&self, in_flight: u32) -> Step {
@@ -406,14 +425,14 @@ impl<'a, P, B: Buffers<P>> Worker<'a, P, B> {
 
     /// Submits one portion.
     fn fill(&mut self, now: Instant, port: &mut impl Port<P>) -> Stop {
-        let depth = self.job.depth;
+        let (depth, most) = (self.job.depth, self.depth());
         let mut batch = 0;
         let stop = loop {
             if batch == depth.batch_submit {
                 break Stop::Batch;
             }
             let in_flight = port.outstanding();
-            if in_flight == depth.iodepth {
+            if in_flight >= most {
                 break Stop::Depth;
             }
             let pacer = &self.pacer;
@@ -529,10 +548,14 @@ impl<'a, P, B: Buffers<P>> Worker<'a, P, B> {
             phase: self.phase,
             journal: self.journal.as_deref_mut().filter(|_| self.measuring),
             failed: false,
+            full: self.job.fill_device.then_some(false),
+            goal: &mut self.goal,
             payload: PhantomData,
         };
         let got = from(&mut taking);
-        self.stopped |= taking.failed;
+        let (failed, full) = (taking.failed, taking.full);
+        self.stopped |= failed;
+        self.full |= full == Some(true);
         self.tally.completes.record(got);
     }
 }

@@ -4,6 +4,7 @@ use super::Phase;
 use super::flight::{Cookie, FLUSH, Stamps};
 use super::port::Buffers;
 use super::verifying::{Purpose, Verifying};
+use crate::workload::goal::Goal;
 use crate::workload::{Completed, Direction, Journal, Tally, Times};
 use blkmq_core::{Histogram, Instant, IoError, IoPrio, Nanos, SECTOR_SIZE};
 use blkmq_engine::Completion;
@@ -22,6 +23,9 @@ pub struct Taking<'a, P, B, C> {
     pub(super) journal: Option<&'a mut (dyn Journal + 'static)>,
     /// The thread has to end.
     pub(super) failed: bool,
+    /// Has a write found no space? `None` if that is an error, as it is without `fill_device`.
+    pub(super) full: Option<bool>,
+    pub(super) goal: &'a mut Option<Goal>,
     pub(super) payload: std::marker::PhantomData<P>,
 }
 
@@ -58,7 +62,7 @@ impl<P, B: Buffers<P>, C: Fn() -> Instant> Taking<'_, P, B, C> {
                             slat: issued - start,
                             clat: now - issued,
                         };
-                        self.time(&io, purpose, now);
+                        self.time(&io, purpose, start, now);
                     }
                     // A flush has none.
                     None => self.time_flush(now - start),
@@ -68,16 +72,21 @@ impl<P, B: Buffers<P>, C: Fn() -> Instant> Taking<'_, P, B, C> {
     }
 
     #[inline]
-    fn time(&mut self, io: &Completed, purpose: Purpose, now: Instant) {
+    fn time(&mut self, io: &Completed, purpose: Purpose, start: Instant, now: Instant) {
         let counts = &mut self.tally.counts[io.direction as usize];
         record(&mut counts.times, io.slat, io.clat);
         if !counts.prios.is_empty() {
             record_prio(&mut counts.prios, io);
         }
         if purpose == Purpose::Work
+            && let Some(goal) = self.goal
+        {
+            goal.count(start, now - start);
+        }
+        if purpose == Purpose::Work
             && let Some(course) = &mut self.tally.course
         {
-            course.record(now, io.slat.0 + io.clat.0);
+            course.record(now, (now - start).0);
         }
         if let Some(journal) = &mut self.journal {
             journal.completed(io);
@@ -110,6 +119,12 @@ impl<P, B: Buffers<P>, C: Fn() -> Instant> Taking<'_, P, B, C> {
     fn note(&mut self, cookie: Cookie, error: IoError) {
         if self.tally.unfinished.outstanding > 0 && error == IoError::CANCELLED {
             self.tally.unfinished.cancelled += 1;
+            return;
+        }
+        if let Some(full) = &mut self.full
+            && error == IoError::NO_SPACE
+        {
+            *full = true;
             return;
         }
         self.failed = true;

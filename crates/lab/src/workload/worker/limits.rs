@@ -1,0 +1,59 @@
+//! Limits of a worker that change while it runs: the depth that a latency target allows, and the end of other threads.
+
+use super::{Buffers, Port, State, Worker};
+use crate::workload::Exit;
+use crate::workload::goal::{Goal, NEVER_KEPT, Verdict};
+use blkmq_core::{Instant, Nanos};
+
+/// The longest sleep of a thread that ends with others.
+const NAP: Nanos = Nanos::from_millis(1);
+
+impl<P, B: Buffers<P>> Worker<'_, P, B> {
+    /// The most I/Os in flight for now.
+    #[inline]
+    pub(super) fn depth(&self) -> u32 {
+        self.goal.as_ref().map_or(self.job.depth.iodepth, Goal::depth)
+    }
+
+    /// Is there no more to do at `now`, whatever the generator has?
+    pub(super) fn is_finished(&mut self, now: Instant) -> bool {
+        let full = self.full || self.exit.as_ref().is_some_and(Exit::is_over);
+        if now >= self.window.end || self.stopped || full {
+            return true;
+        }
+        match self.goal.as_mut().map_or(Verdict::Continue, |goal| goal.judge(now)) {
+            Verdict::Continue => false,
+            Verdict::Found => true,
+            Verdict::Missed => {
+                self.tally.error = NEVER_KEPT;
+                true
+            }
+        }
+    }
+
+    /// The end of a sleep that is to last until `until`: earlier if another thread may end meanwhile.
+    pub(super) fn nap(&self, until: Instant, now: Instant) -> Instant {
+        if self.exit.is_some() { until.min(now + NAP) } else { until }
+    }
+
+    /// Sleeps until the thread is to start. The thread starts at once if the others are over, and then ends.
+    pub(super) fn sleep_in(&mut self, port: &impl Port<P>) -> Instant {
+        let now = port.now();
+        let over = self.exit.as_ref().is_some_and(Exit::is_over);
+        if over {
+            (self.tally.started, self.window.end) = (now, now);
+        }
+        let until = if over { now } else { self.nap(self.window.start, now) };
+        if over || until >= self.window.start {
+            self.state = State::Begun;
+        }
+        until
+    }
+
+    /// The thread's own work is done.
+    pub(super) fn tell_others(&self) {
+        if let Some(exit) = &self.exit {
+            exit.end();
+        }
+    }
+}

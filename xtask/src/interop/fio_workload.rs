@@ -1,0 +1,183 @@
+//! The I/Os that a job issues: fio and blkmq are given the same options, and their counts, bytes, rates and depths are
+//! compared. Which blocks are covered is compared through verification: what was written once is compared once.
+
+use super::{Outcome, parse};
+use crate::Result;
+use crate::shell::{BLKMQ, Cmd};
+use serde_json::Value;
+
+/// Options with which both must do the same number of I/Os and move the same number of bytes.
+const SAME: &[&str] = &[
+    "--rw=read --size=1m --io_size=33%",
+    "--rw=randread --bs=64k --size=1m --io_size=10%",
+    "--rw=randread:8 --size=1m",
+    "--rw=randwrite:3 --size=1m --number_ios=10",
+    "--rw=read:4k --size=1m",
+    "--rw=read:3k --size=1m",
+    "--rw=write:8k --size=1m",
+    "--rw=write:8k --size=1m --loops=2",
+    "--rw=write:8k --size=1m --io_size=2m",
+    "--rw=read:-8k --size=1m",
+    "--rw=read:-12k --size=1m",
+    "--rw=trim:4k --size=1m",
+    "--rw=read --bssplit=4k/50:6k/50 --size=1m",
+    "--rw=randread --bssplit=4k/50:6k/50 --size=1m",
+    "--rw=randread --norandommap --bssplit=4k/50:64k/50 --size=64k",
+    "--rw=read --bs=8k --size=100k",
+];
+
+/// Options with several block sizes: bytes are the same, and the number of I/Os is within these bounds, which hold
+/// for any seed.
+const COVERED: &[(&str, u64, u64)] = &[
+    ("--rw=randread --size=16m --bssplit=4k/50:64k/50", 650, 980),
+    ("--rw=randread --size=16m --bsrange=4k-64k", 620, 800),
+    ("--rw=randread --size=16m --bsrange=512:1M", 35, 90),
+    ("--rw=randread --size=1m --loops=2 --bssplit=4k:8k", 340, 440),
+];
+
+/// Rates of reads and writes, which are reached whatever the mix is.
+const RATES: &[(&str, [f64; 2])] = &[
+    ("--rw=randrw --rate_iops=1000,200", [1000.0, 200.0]),
+    ("--rw=rw --rate=1m,2m", [256.0, 512.0]),
+    ("--rw=randrw --rwmixread=80 --rate_iops=1000,200", [1000.0, 200.0]),
+    ("--rw=randrw --rwmixread=20 --rate_iops=1000,200", [1000.0, 200.0]),
+];
+
+/// Portions, and the share of I/Os at each depth.
+const DEPTHS: &[&str] = &[
+    "--iodepth=16 --iodepth_batch=16 --iodepth_batch_complete=16",
+    "--iodepth=32 --iodepth_batch=8 --iodepth_batch_complete=8",
+    "--iodepth=8",
+];
+
+fn fio(options: &str) -> Result<Value> {
+    parse(&Cmd::new(&format!("fio --name=check --output-format=json {options}")).output()?)
+}
+
+fn ours(options: &str) -> Result<Value> {
+    let line = format!(
+        "{BLKMQ} sim --scheduler=none --device=null,discard=1 --output-format=json --name=check {options}"
+    );
+    parse(&Cmd::new(&line).output()?)
+}
+
+/// I/Os and bytes of reads, writes and trims.
+fn work(report: &Value) -> [(u64, u64); 3] {
+    ["read", "write", "trim"].map(|direction| {
+        let counts = &report["jobs"][0][direction];
+        let count = |key: &str| counts[key].as_u64().unwrap_or(0);
+        (count("total_ios"), count("io_bytes"))
+    })
+}
+
+fn differ(options: &str, fio: impl std::fmt::Debug, ours: impl std::fmt::Debug) -> Result<()> {
+    Err(format!("with {options}: fio {fio:?}, blkmq {ours:?}").into())
+}
+
+/// See the tables above.
+///
+/// # Errors
+/// If fio and blkmq differ.
+pub(super) fn check() -> Result<Outcome> {
+    let null = "--ioengine=null";
+    for options in SAME {
+        let (fio, ours) = (work(&fio(&format!("{null} {options}"))?), work(&ours(options)?));
+        if fio != ours {
+            differ(options, fio, ours)?;
+        }
+    }
+    for (options, least, most) in COVERED {
+        let ([fio, ..], [ours, ..]) =
+            (work(&fio(&format!("{null} {options}"))?), work(&ours(options)?));
+        let bounded = |ios: u64| (*least..=*most).contains(&ios);
+        if fio.1 != ours.1 || !bounded(fio.0) || !bounded(ours.0) {
+            differ(options, fio, ours)?;
+        }
+    }
+    for (options, expected) in RATES {
+        let options = format!("{options} --size=64m --time_based --runtime=1");
+        for report in [fio(&format!("{null} {options}"))?, ours(&options)?] {
+            let job = &report["jobs"][0];
+            let rates = ["read", "write"].map(|d| job[d]["iops"].as_f64().unwrap_or(0.0));
+            if rates
+                .iter()
+                .zip(expected)
+                .any(|(rate, expected)| (rate / expected - 1.0).abs() > 0.03)
+            {
+                differ(&options, expected, rates)?;
+            }
+        }
+    }
+    depths()?;
+    shape()?;
+    verified()
+}
+
+/// A device that keeps I/Os for a while shows the depths; fio's null engine does not.
+fn depths() -> Result<()> {
+    let device =
+        "--device=null,irqmode=2,completion_nsec=50000,hw_queue_depth=64 --size=4m --rw=randread";
+    let file = std::env::temp_dir().join(format!("blkmq-workload-{}", std::process::id()));
+    for options in DEPTHS {
+        let engine =
+            format!("--ioengine=libaio --filename={} --size=4m --rw=randread", file.display());
+        let [fio, ours] =
+            [fio(&format!("{engine} {options}"))?, ours(&format!("{device} {options}"))?]
+                .map(|report| report["jobs"][0]["iodepth_level"].clone());
+        for key in ["1", "2", "4", "8", "16", "32", ">=64"] {
+            let share = |report: &Value| report[key].as_f64().unwrap_or(-1.0);
+            // The first I/Os fill the queue; on a file, completions may come in other portions now and then.
+            if (share(&fio) - share(&ours)).abs() > 5.0 {
+                let _ = std::fs::remove_file(&file);
+                return differ(options, fio, ours);
+            }
+        }
+    }
+    std::fs::remove_file(&file)?;
+    Ok(())
+}
+
+/// The share of the I/Os that go to the most used fifth of the blocks, with fio's bell of each width. The number of
+/// blocks is a power of two, for which fio scatters without collisions.
+fn shape() -> Result<()> {
+    let folder = std::env::temp_dir();
+    for (deviation, expected) in [(5, 77.0), (10, 75.5), (25, 64.0), (50, 40.0)] {
+        let log = folder.join(format!("blkmq-iolog-{}", std::process::id()));
+        let options = format!(
+            "--ioengine=null --rw=randread --size=4m --io_size=400m --random_distribution=normal:{deviation}"
+        );
+        fio(&format!("{options} --write_iolog={}", log.display()))?;
+        let text = std::fs::read_to_string(&log)?;
+        std::fs::remove_file(&log)?;
+        let mut counts = vec![0u32; 1024];
+        for line in text.lines().filter(|line| line.contains(" read ")) {
+            let offset =
+                line.split_whitespace().nth_back(1).and_then(|word| word.parse::<usize>().ok());
+            if let Some(count) = offset.and_then(|offset| counts.get_mut(offset / 4096)) {
+                *count += 1;
+            }
+        }
+        counts.sort_unstable_by(|a, b| b.cmp(a));
+        let sum = |counts: &[u32]| f64::from(counts.iter().sum::<u32>());
+        let share = 100.0 * sum(&counts[..205]) / sum(&counts).max(1.0);
+        // The unit test of blkmq's own shape has the same formula.
+        if (share - expected).abs() > 2.5 {
+            differ(&options, share, expected)?;
+        }
+    }
+    Ok(())
+}
+
+/// All that was written with several block sizes is compared, once.
+fn verified() -> Result<Outcome> {
+    let options = "--rw=randwrite --bssplit=4k/50:64k/50 --size=4m --verify=crc32c";
+    let line = format!(
+        "{BLKMQ} sim --scheduler=none --device=memory,size=64 --output-format=json --name=check {options}"
+    );
+    let report = parse(&Cmd::new(&line).output()?)?;
+    let verify = &report["jobs"][0]["blkmq"]["verify"];
+    if verify["verified"] != 4 << 20 || verify["errors"] != 0 {
+        return Err(format!("with {options}: {verify}, expected 4 MiB").into());
+    }
+    Ok(Outcome::Passed)
+}
