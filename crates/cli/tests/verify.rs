@@ -205,6 +205,43 @@ fn what_could_not_be_read_back_is_no_success() {
     assert_eq!(jobs[0]["blkmq"]["verify"]["errors"], 0);
 }
 
+/// Every method of fio that blkmq has finds the damage of one that another job has done.
+#[test]
+fn every_method_finds_damage_and_nothing_else() {
+    for method in [
+        "crc7", "crc16", "crc32", "crc32c", "crc64", "xxhash", "md5", "sha1", "sha256", "sha512",
+        "sha3-224", "sha3-256", "sha3-384", "sha3-512",
+    ] {
+        let line = format!(
+            "--rw=randwrite --bs=4k --size=64k --scheduler=none --verify={method} --verify_backlog=4"
+        );
+        assert_eq!(verified(&right(&line)[0]), 64 << 10, "{method}");
+        let (jobs, message) = wrong(&DAMAGE.replace("crc32c", method));
+        assert!(message.contains("2 wrong blocks"), "{method}: {message}");
+        assert_eq!(jobs[2]["blkmq"]["verify"]["errors"], 2);
+    }
+}
+
+#[test]
+fn a_pattern_may_be_a_file() {
+    let file = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join("pattern");
+    std::fs::write(&file, b"some bytes").expect("a file");
+    let pattern = format!("--verify_pattern='{}'", file.display());
+    let line = format!(
+        "--scheduler=none --bs=4k --size=64k --name=fill --rw=write --verify=pattern {pattern} --do_verify=0 \
+         --name=check --stonewall --rw=read --verify=pattern"
+    );
+    right(&format!("{line} --verify_pattern=\"some\"0x20\"bytes\""));
+    let (_, message) = wrong(&format!("{line} --verify_pattern=\"some\"0x21\"bytes\""));
+    assert!(message.contains("16 wrong blocks"), "{message}");
+    for (name, why) in [("/nonexistent", "No such file"), ("/", "no regular file")] {
+        let output =
+            bench(&format!("--rw=write --size=64k --verify=pattern --verify_pattern='{name}'"));
+        let message = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(message.contains(why) && message.contains("accepted:"), "{message}");
+    }
+}
+
 #[test]
 fn null_does_everything_but_look() {
     let jobs = right("--device=null --verify=null --rw=randwrite --size=64k --scheduler=none");
