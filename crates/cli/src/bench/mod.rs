@@ -15,6 +15,7 @@ mod run;
 mod setup;
 mod simulate;
 pub mod start;
+mod state;
 mod tally;
 mod trouble;
 mod usage;

@@ -98,8 +98,6 @@ pub const OPTIONS: &[Opt] = &[
     not_built("verify_backlog_batch", NO_VERIFY),
     not_built("verify_header_seed", NO_VERIFY),
     not_built("verify_write_sequence", NO_VERIFY),
-    not_built("verify_state_load", NO_VERIFY),
-    not_built("verify_state_save", NO_VERIFY),
     not_built("experimental_verify", NO_VERIFY),
     not_built("trim_percentage", NO_VERIFY),
     not_built("trim_verify_zero", NO_VERIFY),

@@ -86,6 +86,21 @@ pub const OPTIONS: &[Opt] = &[
             Ok(())
         },
     ),
+    job(
+        "verify_state_save",
+        "",
+        "keep what each block holds in local-NAME-THREAD-verify.state, in a form of blkmq (default 0)",
+        |d, v| {
+            d.verify.state_save = Some(v.flag()?);
+            Ok(())
+        },
+    )
+    .flag(),
+    job("verify_state_load", "", "with verify_only: check what such a file says", |d, v| {
+        d.verify.state_load = Some(v.flag()?);
+        Ok(())
+    })
+    .flag(),
     job("verify_only", "", "write nothing; check what the same job has written before", |d, v| {
         d.verify.only = Some(v.flag()?);
         Ok(())

@@ -95,6 +95,10 @@ pub struct Verify {
     pub backlog: u32,
     /// `verify_only`: write nothing; check the blocks that an earlier run of the same job has written.
     pub only: bool,
+    /// `verify_state_save`: keep what each block holds, for a later run.
+    pub state_save: bool,
+    /// `verify_state_load`: with `only`, check what an earlier run has kept.
+    pub state_load: bool,
 }
 
 impl Verify {
@@ -109,6 +113,8 @@ impl Verify {
             fatal: false,
             backlog: 0,
             only: false,
+            state_save: false,
+            state_load: false,
         }
     }
 }
@@ -133,6 +139,8 @@ pub enum VerifyError {
     Timed,
     /// `verify_only` of a job that does not read either.
     Nothing,
+    /// `verify_state_load` of a job that writes.
+    StateOfWriter,
 }
 
 impl fmt::Display for VerifyError {
@@ -153,7 +161,11 @@ impl fmt::Display for VerifyError {
             ),
             Self::Timed => f.write_str(
                 "verify_only of a job that ends by the clock, so that nobody knows what it has written; \
-                 accepted: without runtime",
+                 accepted: without runtime, or with verify_state_load",
+            ),
+            Self::StateOfWriter => f.write_str(
+                "verify_state_load without verify_only; accepted: both, in a job that checks what the same \
+                 job has written with verify_state_save",
             ),
             Self::Nothing => f.write_str("verify_only with do_verify=0; accepted: one of the two"),
         }
