@@ -36,7 +36,7 @@ const CHECKS: &[Check] = &[
     Check { name: "fio-workload", requires: Some("fio"), run: fio_workload::check },
     Check { name: "fio-flushes", requires: Some("fio"), run: measured::flushes },
     Check { name: "fio-verify-phase", requires: Some("fio"), run: measured::verify_phase },
-    Check { name: "fio-logs", requires: Some("fio2gnuplot"), run: measured::logs },
+    Check { name: "fio-logs", requires: Some("fio"), run: measured::logs },
     Check { name: "blktrace", requires: Some("blkparse"), run: blktrace::check },
     Check { name: "file-contents", requires: None, run: files::contents },
     Check { name: "loop-contents", requires: Some("losetup"), run: files::loop_contents },

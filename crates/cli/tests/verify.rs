@@ -19,6 +19,11 @@ fn jobs(output: &Output) -> Vec<Value> {
     report["jobs"].as_array().expect("jobs are a list").clone()
 }
 
+/// The jobs, if a report was printed.
+fn jobs_or_none(output: &Output) -> Vec<Value> {
+    if output.stdout.is_empty() { Vec::new() } else { jobs(output) }
+}
+
 /// The jobs of a bench without any failure.
 fn right(line: &str) -> Vec<Value> {
     let output = bench(line);
@@ -203,6 +208,83 @@ fn what_could_not_be_read_back_is_no_success() {
     );
     assert!(message.contains("error 5 before everything was verified"), "{message}");
     assert_eq!(jobs[0]["blkmq"]["verify"]["errors"], 0);
+}
+
+/// Every method of fio that blkmq has finds the damage of one that another job has done.
+#[test]
+fn every_method_finds_damage_and_nothing_else() {
+    for method in [
+        "crc7", "crc16", "crc32", "crc32c", "crc64", "xxhash", "md5", "sha1", "sha256", "sha512",
+        "sha3-224", "sha3-256", "sha3-384", "sha3-512",
+    ] {
+        let line = format!(
+            "--rw=randwrite --bs=4k --size=64k --scheduler=none --verify={method} --verify_backlog=4"
+        );
+        assert_eq!(verified(&right(&line)[0]), 64 << 10, "{method}");
+        let (jobs, message) = wrong(&DAMAGE.replace("crc32c", method));
+        assert!(message.contains("2 wrong blocks"), "{method}: {message}");
+        assert_eq!(jobs[2]["blkmq"]["verify"]["errors"], 2);
+    }
+}
+
+/// The run ends by the clock, and a later one checks exactly what it has written: the blocks of its last pass and of
+/// the one before.
+#[test]
+fn a_state_says_what_a_run_has_written() {
+    let folder = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join("state");
+    let _ = std::fs::remove_dir_all(&folder);
+    std::fs::create_dir_all(&folder).expect("a folder");
+    let run = |line: &str| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_blkmq"));
+        command.current_dir(&folder).args(["sim", "--output-format=json", "--scheduler=none"]);
+        let output = command.args(line.split_whitespace()).output().expect("the binary starts");
+        (jobs_or_none(&output), String::from_utf8_lossy(&output.stderr).into_owned())
+    };
+    let write = "--device=memory,size=64 --name=w --rw=randwrite --bs=4k --size=1m --numjobs=2 --offset_increment=1m \
+                 --runtime=20us --time_based --verify=sha256";
+    let (saved, errors) = run(&format!("{write} --verify_state_save=1 --do_verify=0"));
+    assert_eq!((saved.len(), errors.as_str()), (2, ""));
+    let state = |thread: u32| folder.join(format!("local-w-{thread}-verify.state"));
+    let bytes = std::fs::read(state(1)).expect("a state");
+    assert_eq!(bytes.len(), 32 + 256 * 4 + 4);
+    // In virtual time a device forgets at the end of the command, so that every block that is looked at is wrong.
+    let (checked, _) = run(&format!("{write} --verify_only --verify_state_load=1"));
+    for (job, thread) in checked.iter().zip(0..) {
+        let bytes = std::fs::read(state(thread)).expect("a state");
+        let known = bytes[32..32 + 1024].chunks(4).filter(|entry| *entry != [0; 4]).count() as u64;
+        assert!(known > 5, "{known}");
+        assert_eq!((verified(job), &job["write"]["total_ios"]), (known << 12, &0.into()));
+    }
+    let refused = |line: &str, why: &str| {
+        let (_, errors) = run(line);
+        assert!(errors.contains(why), "{errors}");
+    };
+    refused(&format!("{write} --verify_only --verify_state_load=1 --randseed=5"), "another job");
+    refused(&format!("{write} --verify_state_load=1"), "without verify_only");
+    std::fs::write(state(0), b"no state").expect("a file");
+    refused(&format!("{write} --verify_only --verify_state_load=1"), "no state of a verification");
+    std::fs::remove_file(state(0)).expect("a file");
+    refused(&format!("{write} --verify_only --verify_state_load=1"), "No such file");
+}
+
+#[test]
+fn a_pattern_may_be_a_file() {
+    let file = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join("pattern");
+    std::fs::write(&file, b"some bytes").expect("a file");
+    let pattern = format!("--verify_pattern='{}'", file.display());
+    let line = format!(
+        "--scheduler=none --bs=4k --size=64k --name=fill --rw=write --verify=pattern {pattern} --do_verify=0 \
+         --name=check --stonewall --rw=read --verify=pattern"
+    );
+    right(&format!("{line} --verify_pattern=\"some\"0x20\"bytes\""));
+    let (_, message) = wrong(&format!("{line} --verify_pattern=\"some\"0x21\"bytes\""));
+    assert!(message.contains("16 wrong blocks"), "{message}");
+    for (name, why) in [("/nonexistent", "No such file"), ("/", "no regular file")] {
+        let output =
+            bench(&format!("--rw=write --size=64k --verify=pattern --verify_pattern='{name}'"));
+        let message = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(message.contains(why) && message.contains("accepted:"), "{message}");
+    }
 }
 
 #[test]

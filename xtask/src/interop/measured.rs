@@ -100,6 +100,10 @@ pub(super) fn verify_phase() -> Result<Outcome> {
 
 /// Logs of both, in a folder each: the same files, with lines of the same form, which the tools read.
 pub(super) fn logs() -> Result<Outcome> {
+    // It does not know --version, by which other programs are looked for.
+    if Cmd::new("fio2gnuplot --help").quiet_code().is_err() {
+        return Ok(Outcome::Skipped("fio2gnuplot is not installed".into()));
+    }
     for (name, options) in [
         ("each", "--log_offset=1 --log_prio=1"),
         ("windows", "--log_avg_msec=100 --log_hist_msec=200 --log_hist_coarseness=2"),

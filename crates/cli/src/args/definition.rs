@@ -55,7 +55,8 @@ with neither runtime nor size runs for 10 seconds of virtual time.",
 const VERIFYING: &str = "\
 Verification needs a device that keeps what is written. Each block of verify_interval bytes begins with a header: which \
 block it is, which write of it, and a checksum of the rest. Reading back follows the writes of all passes, whether or \
-not the runtime is over; it is in no figure but its own. Reads of a mix check what the job has written so far; a job \
+not the runtime is over. As in fio it counts as reads, in a time of their own; the rates in a comparison and the CPU \
+time per I/O are those of the workload alone. Reads of a mix check what the job has written so far; a job \
 that only reads checks what an earlier one has written with the same verify, verify_interval and randseed. What is \
 trimmed is forgotten, and an I/O to blocks that another one is on its way to waits for it. No other thread may write there \
 meanwhile: those that overlap are refused, where fio would find errors. A wrong block is error 84, and exit code 1.

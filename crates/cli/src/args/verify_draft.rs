@@ -22,6 +22,10 @@ pub struct VerifyDraft {
     pub backlog: Option<u32>,
     /// `verify_only`.
     pub only: Option<bool>,
+    /// `verify_state_save`.
+    pub state_save: Option<bool>,
+    /// `verify_state_load`.
+    pub state_load: Option<bool>,
 }
 
 impl VerifyDraft {
@@ -41,6 +45,8 @@ impl VerifyDraft {
             ("verify_fatal", self.fatal.is_some()),
             ("verify_backlog", self.backlog.is_some()),
             ("verify_only", self.only.is_some()),
+            ("verify_state_save", self.state_save.is_some()),
+            ("verify_state_load", self.state_load.is_some()),
         ];
         let among = |names: &[&str]| {
             let both = given.iter().filter(|(name, given)| *given && names.contains(name));
@@ -52,9 +58,10 @@ impl VerifyDraft {
         };
         let do_verify = self.do_verify.unwrap_or(true);
         let mut backlog = self.backlog.unwrap_or(0);
-        if matches!(rw, Rw::Read | Rw::RandRead) {
+        let reads = matches!(rw, Rw::Read | Rw::RandRead);
+        if reads {
             let why = "on a job that only reads: it checks all that it reads";
-            idle(&among(&["do_verify", "verify_backlog"]), why);
+            idle(&among(&["do_verify", "verify_backlog", "verify_state_save"]), why);
         } else if self.only == Some(true) {
             idle(&among(&["verify_backlog"]), "with verify_only: nothing is written");
             backlog = 0;
@@ -73,6 +80,8 @@ impl VerifyDraft {
             fatal: self.fatal.unwrap_or(false),
             backlog,
             only: self.only.unwrap_or(false),
+            state_save: self.state_save.unwrap_or(false) && !reads,
+            state_load: self.state_load.unwrap_or(false),
         })
     }
 }

@@ -18,6 +18,7 @@ mod run;
 mod setup;
 mod simulate;
 pub mod start;
+mod state;
 mod tally;
 mod trouble;
 mod usage;

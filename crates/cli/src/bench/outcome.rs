@@ -1,5 +1,6 @@
 //! The outcome of a run: the counts of its threads and its queue, in the report's form.
 
+use super::state;
 use super::tally::{self, Part};
 use super::trouble::{self, Trouble};
 use super::watch;
@@ -85,7 +86,8 @@ pub fn outcome(plan: &Plan, spec: &RunSpec<'_>, device: &Device, counted: Counte
     };
     notes.splice(..0, device.notes().iter().cloned());
     let mut troubles = trouble::all(plan, parts);
-    troubles.extend(incomplete.into_iter().map(Trouble::Log));
+    let unsaved = state::save(plan, spec, parts);
+    troubles.extend(incomplete.into_iter().chain(unsaved).map(Trouble::Log));
     Outcome { run, notes, troubles }
 }
 

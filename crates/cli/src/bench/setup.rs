@@ -1,6 +1,7 @@
 //! The parts of a run: a device, a stream for each thread, and the configuration of the queue.
 
 use super::payload::BenchPayload;
+use super::state;
 use crate::devices;
 use crate::error::{Failure, UsageError};
 use crate::plan::runs::{RunSpec, ThreadSpec};
@@ -103,7 +104,8 @@ pub fn stream(
     let bytes = device.shape().limits.capacity * u64::from(SECTOR_SIZE);
     let refuse = |e: GeneratorError| UsageError::new(format!("job '{}': {e}", job.name));
     let generator = Generator::new(job, thread.thread, bytes).map_err(refuse)?;
-    let verifier = Verifier::new(job, thread.thread, bytes).map_err(refuse)?;
+    let mut verifier = Verifier::new(job, thread.thread, bytes).map_err(refuse)?;
+    state::load(plan, spec, thread, &mut verifier)?;
     // Each thread is a process of its own.
     let owner = Owner((thread.job as u32) << 16 | (thread.thread + 1));
     let group = job.cgroup.as_deref().map_or(Ok(GroupId::ROOT), |name| plan.groups.find(name));

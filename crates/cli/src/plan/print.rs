@@ -160,6 +160,8 @@ fn verify(out: &mut Section<'_>, job: &Job) {
     out.flag("verify_fatal", verify.fatal);
     out.unless("verify_backlog", verify.backlog, 0);
     out.flag("verify_only", verify.only);
+    out.flag("verify_state_save", verify.state_save);
+    out.flag("verify_state_load", verify.state_load);
 }
 
 fn pace(out: &mut Section<'_>, job: &Job) {

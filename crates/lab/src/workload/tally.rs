@@ -93,6 +93,8 @@ pub struct Tally {
     pub unfinished: Unfinished,
     /// The results of verification, if there was any.
     pub verify: Option<Findings>,
+    /// What each block holds at the end, if that is to be kept (`verify_state_save`).
+    pub verify_state: Option<Vec<u8>>,
     /// The longest time of a call into the engine, among the calls that were timed.
     pub longest_call: Nanos,
     /// The time at which counting began.
@@ -138,6 +140,7 @@ impl Tally {
             failures: Failures::default(),
             unfinished: Unfinished::default(),
             verify: None,
+            verify_state: None,
             longest_call: Nanos::ZERO,
             started: now,
             ended: now,

@@ -17,6 +17,7 @@ const IN_ORDER: &str =
 const NO_DISK: &str = "no disk of the system is used";
 
 const NO_VERIFY: &str = "this variant of verification is not built";
+const NO_DUMP: &str = "a wrong block is named with what is wrong with it, and not dumped";
 const NO_LOGS: &str = "this variant of a log is not built; see write_bw_log";
 const STREAMED: &str = "logs are written as the run goes on";
 const NO_ZONES: &str = "zones are not built";
@@ -90,14 +91,12 @@ pub const OPTIONS: &[Opt] = &[
     bare("verifysort", IN_ORDER),
     valued("verifysort_nr", IN_ORDER),
     not_built("verify_offset", NO_VERIFY),
-    not_built("verify_dump", NO_VERIFY),
+    not_built("verify_dump", NO_DUMP),
     not_built("verify_async", NO_VERIFY),
     not_built("verify_async_cpus", NO_VERIFY),
     not_built("verify_backlog_batch", NO_VERIFY),
     not_built("verify_header_seed", NO_VERIFY),
     not_built("verify_write_sequence", NO_VERIFY),
-    not_built("verify_state_load", NO_VERIFY),
-    not_built("verify_state_save", NO_VERIFY),
     not_built("experimental_verify", NO_VERIFY).flag(),
     not_built("trim_percentage", NO_VERIFY),
     not_built("trim_verify_zero", NO_VERIFY),

@@ -4,6 +4,8 @@ use super::super::job_draft::block_size;
 use super::{Group, Opt};
 use crate::error::UsageError;
 use blkmq_lab::workload::verify::{Method, Pattern};
+use std::fs::File;
+use std::io::Read;
 
 const fn job(
     name: &'static str,
@@ -14,12 +16,26 @@ const fn job(
     Opt::job(Group::Verify, name, accepts, help, apply)
 }
 
+/// The bytes of a file that is part of a pattern; of a long one, enough to see that it is too long.
+fn bytes_of(name: &str) -> Result<Vec<u8>, String> {
+    let failed = |e: std::io::Error| e.to_string();
+    // A device has no end, and even to open a pipe may take for ever.
+    if !std::fs::metadata(name).map_err(failed)?.is_file() {
+        return Err("no regular file".into());
+    }
+    let mut bytes = Vec::new();
+    let file = File::open(name).map_err(failed)?;
+    file.take(Pattern::MAX as u64 + 1).read_to_end(&mut bytes).map_err(failed)?;
+    Ok(bytes)
+}
+
 /// The table.
 pub const OPTIONS: &[Opt] = &[
     job(
         "verify",
-        "crc32c, crc32, xxhash, pattern, null",
-        "read back what was written, and check it; or check what is read",
+        "METHOD",
+        "read back what was written, and check it; or check what is read: with a checksum (crc7 to crc64, crc32c, \
+         xxhash), a digest (md5, sha1, sha256, sha512, sha3-224 to sha3-512), pattern or null",
         |d, v| {
             d.verify.method = match v.text {
                 "0" => None,
@@ -34,11 +50,11 @@ pub const OPTIONS: &[Opt] = &[
     ),
     job(
         "verify_pattern",
-        "0xHEX, NUMBER, \"TEXT\", %o",
+        "0xHEX, NUMBER, \"TEXT\", 'FILE', %o",
         "fill blocks with this, %o being their offset (default: from a seed)",
         |d, v| {
-            let pattern = Pattern::parse(v.text).map_err(|e| UsageError::new(e.to_string()))?;
-            d.verify.pattern = Some(pattern);
+            let pattern = Pattern::parse_with(v.text, bytes_of);
+            d.verify.pattern = Some(pattern.map_err(|e| UsageError::new(e.to_string()))?);
             Ok(())
         },
     ),
@@ -70,6 +86,21 @@ pub const OPTIONS: &[Opt] = &[
             Ok(())
         },
     ),
+    job(
+        "verify_state_save",
+        "",
+        "keep what each block holds in local-NAME-THREAD-verify.state, in a form of blkmq (default 0)",
+        |d, v| {
+            d.verify.state_save = Some(v.flag()?);
+            Ok(())
+        },
+    )
+    .flag(),
+    job("verify_state_load", "", "with verify_only: check what such a file says", |d, v| {
+        d.verify.state_load = Some(v.flag()?);
+        Ok(())
+    })
+    .flag(),
     job("verify_only", "", "write nothing; check what the same job has written before", |d, v| {
         d.verify.only = Some(v.flag()?);
         Ok(())

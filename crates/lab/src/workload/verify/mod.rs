@@ -4,16 +4,19 @@
 //! and the write of it (`layout.rs`), a table remembers the latest write of each block (`table.rs`), and [`Verifier`]
 //! combines both for the code that drives a queue. Nothing here issues an I/O, owns a buffer, or knows the time.
 
+mod digest;
 mod findings;
 mod layout;
 mod options;
 mod pattern;
+mod state;
 mod table;
 mod verifier;
 
 pub use findings::{Fault, Findings, Mismatch};
 pub use options::{Method, Verify, VerifyError};
 pub use pattern::{Pattern, PatternError};
+pub use state::StateError;
 pub use verifier::Verifier;
 
 use super::{BlockSize, Job, Rw};
@@ -38,7 +41,10 @@ impl Job {
             Rw::Trim | Rw::RandTrim => Err(VerifyError::OnlyTrims),
             Rw::Read | Rw::RandRead if verify.only => Err(VerifyError::OnlyReads),
             _ if verify.only && !verify.do_verify => Err(VerifyError::Nothing),
-            _ if verify.only && self.runtime.is_some() => Err(VerifyError::Timed),
+            _ if verify.state_load && !verify.only => Err(VerifyError::StateOfWriter),
+            _ if verify.only && self.runtime.is_some() && !verify.state_load => {
+                Err(VerifyError::Timed)
+            }
             _ => Ok(()),
         }
     }
@@ -94,6 +100,7 @@ mod tests {
         let verify = Verify::new(Method::Crc32c);
         let interval = |interval| Verify { interval: Some(interval), ..verify.clone() };
         let only = Verify { only: true, ..verify.clone() };
+        let loads = Verify { state_load: true, ..verify.clone() };
         let timed = Job { runtime: Some(Nanos::from_secs(1)), ..job(Rw::Write, only.clone()) };
         for (job, expected) in [
             (job(Rw::Write, interval(0)), "verify_interval=0"),
@@ -105,6 +112,7 @@ mod tests {
             (job(Rw::RandRead, only.clone()), "verify_only repeats"),
             (job(Rw::Write, Verify { do_verify: false, ..only }), "verify_only with do_verify=0"),
             (timed, "verify_only of a job that ends by the clock"),
+            (job(Rw::Write, loads), "verify_state_load without verify_only"),
         ] {
             let message = job.validate().expect_err(expected).to_string();
             assert!(message.starts_with(expected), "{message}");
@@ -118,6 +126,6 @@ mod tests {
             assert!(words.iter().all(|word| Method::parse(word) == Some(method)));
             assert_eq!(Method::parse(&method.to_string()), Some(method));
         }
-        assert_eq!(Method::parse("md5"), None);
+        assert_eq!(Method::parse("meta"), None);
     }
 }

@@ -11,8 +11,30 @@ pub enum Method {
     Crc32c,
     /// A header, and in it a CRC-32 of the rest, that of zip and Ethernet (`crc32`).
     Crc32,
+    /// A header, and in it a CRC-7 of the rest, that of memory cards (`crc7`).
+    Crc7,
+    /// A header, and in it a CRC-16 of the rest, that of ARC (`crc16`).
+    Crc16,
+    /// A header, and in it a CRC-64 of the rest, that of ECMA-182 (`crc64`).
+    Crc64,
     /// A header, and in it an XXH64 of the rest (`xxhash`).
     Xxhash,
+    /// A header, and behind it an MD5 of the rest (`md5`).
+    Md5,
+    /// A header, and behind it a SHA-1 of the rest (`sha1`).
+    Sha1,
+    /// A header, and behind it a SHA-256 of the rest (`sha256`).
+    Sha256,
+    /// A header, and behind it a SHA-512 of the rest (`sha512`).
+    Sha512,
+    /// A header, and behind it a SHA3-224 of the rest (`sha3-224`).
+    Sha3x224,
+    /// A header, and behind it a SHA3-256 of the rest (`sha3-256`).
+    Sha3x256,
+    /// A header, and behind it a SHA3-384 of the rest (`sha3-384`).
+    Sha3x384,
+    /// A header, and behind it a SHA3-512 of the rest (`sha3-512`).
+    Sha3x512,
     /// No header: the whole block is `verify_pattern` (`pattern`). An older write cannot be distinguished from the
     /// latest.
     Pattern,
@@ -22,10 +44,21 @@ pub enum Method {
 
 impl Method {
     /// Each method with fio's words for it; the first is the one to print.
-    pub const NAMES: [(Self, &'static [&'static str]); 5] = [
+    pub const NAMES: [(Self, &'static [&'static str]); 16] = [
         (Self::Crc32c, &["crc32c", "crc32c-intel"]),
         (Self::Crc32, &["crc32"]),
+        (Self::Crc7, &["crc7"]),
+        (Self::Crc16, &["crc16"]),
+        (Self::Crc64, &["crc64"]),
         (Self::Xxhash, &["xxhash"]),
+        (Self::Md5, &["md5"]),
+        (Self::Sha1, &["sha1"]),
+        (Self::Sha256, &["sha256"]),
+        (Self::Sha512, &["sha512"]),
+        (Self::Sha3x224, &["sha3-224"]),
+        (Self::Sha3x256, &["sha3-256"]),
+        (Self::Sha3x384, &["sha3-384"]),
+        (Self::Sha3x512, &["sha3-512"]),
         (Self::Pattern, &["pattern"]),
         (Self::Null, &["null"]),
     ];
@@ -62,6 +95,10 @@ pub struct Verify {
     pub backlog: u32,
     /// `verify_only`: write nothing; check the blocks that an earlier run of the same job has written.
     pub only: bool,
+    /// `verify_state_save`: keep what each block holds, for a later run.
+    pub state_save: bool,
+    /// `verify_state_load`: with `only`, check what an earlier run has kept.
+    pub state_load: bool,
 }
 
 impl Verify {
@@ -76,6 +113,8 @@ impl Verify {
             fatal: false,
             backlog: 0,
             only: false,
+            state_save: false,
+            state_load: false,
         }
     }
 }
@@ -100,6 +139,8 @@ pub enum VerifyError {
     Timed,
     /// `verify_only` of a job that does not read either.
     Nothing,
+    /// `verify_state_load` of a job that writes.
+    StateOfWriter,
 }
 
 impl fmt::Display for VerifyError {
@@ -120,7 +161,11 @@ impl fmt::Display for VerifyError {
             ),
             Self::Timed => f.write_str(
                 "verify_only of a job that ends by the clock, so that nobody knows what it has written; \
-                 accepted: without runtime",
+                 accepted: without runtime, or with verify_state_load",
+            ),
+            Self::StateOfWriter => f.write_str(
+                "verify_state_load without verify_only; accepted: both, in a job that checks what the same \
+                 job has written with verify_state_save",
             ),
             Self::Nothing => f.write_str("verify_only with do_verify=0; accepted: one of the two"),
         }

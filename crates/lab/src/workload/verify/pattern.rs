@@ -2,7 +2,8 @@
 //!
 //! A pattern is written as parts in a row: `0x` with hexadecimal digits, which are bytes in the written order; a
 //! decimal number, which is as many bytes as it needs, lowest first; text in double quotes; and `%o`, the offset of
-//! the block in bytes, as 8 bytes, lowest first.
+//! the block in bytes, as 8 bytes, lowest first; and the name of a file in single quotes, which is the file's bytes. The
+//! caller reads the file.
 
 use std::fmt;
 
@@ -29,6 +30,8 @@ pub enum PatternError {
     Part(String),
     /// More bytes than 512.
     TooLong(usize),
+    /// A file that cannot be read, and the reason.
+    File(String, String),
 }
 
 impl fmt::Display for PatternError {
@@ -37,11 +40,12 @@ impl fmt::Display for PatternError {
             Self::Empty => f.write_str("no pattern")?,
             Self::Part(rest) => write!(f, "not understood from '{rest}' on")?,
             Self::TooLong(bytes) => write!(f, "{bytes} bytes")?,
+            Self::File(name, why) => write!(f, "file '{name}': {why}")?,
         }
         write!(
             f,
-            "; accepted: up to {MAX} bytes as 0xdeadbeef, 123, \"text\" and %o (the block's offset), \
-             in a row"
+            "; accepted: up to {MAX} bytes as 0xdeadbeef, 123, \"text\", 'file' and %o (the block's \
+             offset), in a row"
         )
     }
 }
@@ -49,15 +53,37 @@ impl fmt::Display for PatternError {
 impl std::error::Error for PatternError {}
 
 impl Pattern {
-    /// Reads a pattern.
+    /// The longest pattern in bytes.
+    pub const MAX: usize = MAX;
+
+    /// Reads a pattern without files.
     ///
     /// # Errors
-    /// If a part of it is none of the four kinds, or it is empty or too long.
+    /// If a part of it is of no kind, or it is empty or too long.
     pub fn parse(text: &str) -> Result<Self, PatternError> {
+        Self::parse_with(text, |_| Err("no files are read here".into()))
+    }
+
+    /// Reads a pattern; `read` returns the bytes of a file, or the reason why it cannot.
+    ///
+    /// # Errors
+    /// As [`parse`](Self::parse), and if `read` fails.
+    pub fn parse_with(
+        text: &str,
+        mut read: impl FnMut(&str) -> Result<Vec<u8>, String>,
+    ) -> Result<Self, PatternError> {
         let mut pattern = Self { bytes: Vec::new(), offsets: Vec::new() };
         let mut rest = text.trim();
         while !rest.is_empty() {
             let refuse = || PatternError::Part(rest.to_owned());
+            if let Some(quoted) = rest.strip_prefix('\'') {
+                let end = quoted.find('\'').filter(|end| *end > 0).ok_or_else(refuse)?;
+                let name = &quoted[..end];
+                let failed = |why| PatternError::File(name.to_owned(), why);
+                pattern.bytes.extend(read(name).map_err(failed)?);
+                rest = &quoted[end + 1..];
+                continue;
+            }
             let used = pattern.part(rest).ok_or_else(refuse)?;
             rest = &rest[used..];
         }
@@ -201,7 +227,9 @@ mod tests {
             ("0x", "from '0x' on"),
             ("0x12zz", "from 'zz' on"),
             ("abcd", "from 'abcd' on"),
-            ("'file'", "from ''file'' on"),
+            ("'file'", "file 'file': no files are read here"),
+            ("'file", "from ''file' on"),
+            ("''", "from '''' on"),
             ("\"open", "from '\"open' on"),
             ("%x", "from '%x' on"),
             ("-", "from '-' on"),
@@ -213,6 +241,20 @@ mod tests {
         let long = format!("0x{}", "00".repeat(513));
         assert_eq!(Pattern::parse(&long), Err(PatternError::TooLong(513)));
         assert!(Pattern::parse(&long[..long.len() - 2]).is_ok());
+    }
+
+    #[test]
+    fn a_file_is_its_bytes() {
+        let read = |name: &str| match name {
+            "a b" => Ok(vec![1, 2, 3]),
+            "long" => Ok(vec![0; MAX + 1]),
+            _ => Err("not there".to_owned()),
+        };
+        let parse = |text| Pattern::parse_with(text, read);
+        assert_eq!(parse("'a b'"), Pattern::parse("0x010203"));
+        assert_eq!(parse("\"abcd\"-12'a b'%o"), Pattern::parse("0x61626364f4010203%o"));
+        assert_eq!(parse("'long'"), Err(PatternError::TooLong(MAX + 1)));
+        assert_eq!(parse("'x'"), Err(PatternError::File("x".into(), "not there".into())));
     }
 
     #[test]

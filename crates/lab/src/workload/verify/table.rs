@@ -22,6 +22,11 @@ impl Table {
         Self(vec![0; blocks].into_boxed_slice())
     }
 
+    /// The number of blocks.
+    pub(super) fn len(&self) -> usize {
+        self.0.len()
+    }
+
     /// Does no I/O touch any of `blocks`? O(blocks), as the other methods.
     pub(super) fn is_idle(&self, blocks: Range<usize>) -> bool {
         self.0[blocks].iter().all(|entry| entry & BUSY == 0)
@@ -68,6 +73,21 @@ impl Table {
     /// The generation that block `block` holds, if it is known.
     pub(super) fn known(&self, block: usize) -> Option<u32> {
         (self.0[block] & KNOWN != 0).then(|| self.generation(block))
+    }
+
+    /// The generation that each block holds; 0 where it is not known, or an I/O in flight may change it.
+    pub(super) fn generations(&self) -> impl Iterator<Item = u32> {
+        let held = |entry: &u32| entry & (BUSY | KNOWN) == KNOWN;
+        self.0.iter().map(move |entry| if held(entry) { entry & GENERATION } else { 0 })
+    }
+
+    /// Blocks that hold these generations; 0 is not known.
+    pub(super) fn of(generations: impl Iterator<Item = u32>) -> Self {
+        let entry = |generation: u32| match generation & GENERATION {
+            0 => 0,
+            generation => generation | KNOWN,
+        };
+        Self(generations.map(entry).collect())
     }
 
     /// The next blocks from `from` on with known contents, at most `most` of them, without a gap.
@@ -123,6 +143,20 @@ mod tests {
         table.claim_write(0..1);
         table.written(0..1);
         assert_eq!(table.known(0), Some(3));
+    }
+
+    #[test]
+    fn generations_survive_and_what_is_in_flight_is_not_known() {
+        let mut table = Table::new(4);
+        table.claim_write(0..3);
+        table.written(0..3);
+        table.claim_write(1..2);
+        table.written(1..2);
+        table.claim_write(2..3);
+        assert_eq!(table.generations().collect::<Vec<_>>(), [1, 2, 0, 0]);
+        let again = Table::of(table.generations());
+        let known = [0, 1, 2, 3].map(|block| again.known(block));
+        assert_eq!(known, [Some(1), Some(2), None, None]);
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 use super::findings::{Findings, Mismatch};
 use super::layout::{Expect, Layout};
+use super::state::{Place, StateError};
 use super::table::Table;
 use super::{Method, Verify};
 use crate::workload::{Direction, Generator, GeneratorError, Job, NextIo, Region, Rw};
@@ -39,6 +40,8 @@ pub struct Verifier {
     /// Blocks that were written and not yet read back, in portions as written; with a backlog.
     backlog: VecDeque<Range<usize>>,
     findings: Findings,
+    /// Is the table that of an earlier run (`verify_state_load`)?
+    restored: bool,
 }
 
 impl Verifier {
@@ -73,6 +76,7 @@ impl Verifier {
             cursor: 0,
             backlog: VecDeque::new(),
             findings: Findings::default(),
+            restored: false,
         }))
     }
 
@@ -94,8 +98,39 @@ impl Verifier {
         self.verify.only
     }
 
-    /// Treats all I/Os of `ios` as done, by an earlier run (`verify_only`).
+    /// What each block holds, as bytes for [`restore`](Self::restore), if the job wants it kept
+    /// (`verify_state_save`).
+    #[must_use]
+    pub fn state(&self) -> Option<Vec<u8>> {
+        self.verify.state_save.then(|| self.place().encode(self.table.generations()))
+    }
+
+    /// Is a state of an earlier run to be restored (`verify_state_load`)?
+    #[must_use]
+    pub fn loads(&self) -> bool {
+        self.verify.state_load
+    }
+
+    /// From now on each block has to hold what it held when `state` was made.
+    ///
+    /// # Errors
+    /// If `state` is none, or of another job.
+    pub fn restore(&mut self, state: &[u8]) -> Result<(), StateError> {
+        self.table = Table::of(self.place().decode(state)?);
+        self.restored = true;
+        Ok(())
+    }
+
+    fn place(&self) -> Place {
+        let blocks = self.table.len() as u64;
+        Place { block: self.block, start: self.start, randseed: self.layout.randseed, blocks }
+    }
+
+    /// Treats all I/Os of `ios` as done, by an earlier run (`verify_only`), unless the state of that run is known.
     pub fn replay(&mut self, ios: &mut Generator) {
+        if self.restored {
+            return;
+        }
         for io in ios {
             let blocks = self.blocks(&io);
             match io.op {

@@ -283,3 +283,34 @@ fn a_job_without_verify_has_no_verifier() {
     let job = Job { verify: None, ..job(Rw::Write, crc()) };
     assert!(Verifier::new(&job, 0, DEVICE).expect("possible").is_none());
 }
+
+/// A run that was cut short leaves its state, and a later one checks what was written, and that it is the latest.
+#[test]
+fn a_state_is_checked_by_a_later_run() {
+    let saves = Verify { state_save: true, do_verify: false, ..crc() };
+    let loads = Verify { state_load: true, only: true, ..crc() };
+    let mut first = Rig::new(&job(Rw::RandWrite, saves), 7);
+    let writes = Generator::new(&job(Rw::RandWrite, crc()), 0, DEVICE).expect("possible");
+    writes.take(100).for_each(|io| first.issue(io, 8));
+    first.drain();
+    let state = first.verifier.state().expect("it is to be kept");
+    let check = |memory: &[u8]| {
+        let mut later = Rig::new(&job(Rw::RandWrite, loads.clone()), 1);
+        later.verifier.restore(&state).expect("the same job");
+        assert_eq!(later.verifier.state(), None, "nothing is to be kept again");
+        later.memory.copy_from_slice(memory);
+        later.check();
+        later.verifier.findings().clone()
+    };
+    let found = check(&first.memory);
+    assert!(found.verified > 40 * 4096 && found.errors == 0, "{found:?}");
+    // A block that was written again behind the state's back, and one that lost its write.
+    let again = Generator::new(&job(Rw::RandWrite, crc()), 0, DEVICE).expect("possible");
+    again.take(1).for_each(|io| first.issue(io, 8));
+    first.drain();
+    assert_eq!(check(&first.memory).errors, 1);
+    first.memory.fill(0);
+    assert_eq!(check(&first.memory).errors, found.verified / 4096);
+    let mut other = Rig::new(&Job { randseed: 1, ..job(Rw::RandWrite, loads) }, 1);
+    assert!(other.verifier.restore(&state).is_err());
+}

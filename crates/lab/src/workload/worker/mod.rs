@@ -254,7 +254,8 @@ impl<'a, P, B: Buffers<P>> Worker<'a, P, B> {
             let after = self.tally.checks.time.0;
             journal.ended(Nanos(self.tally.runtime().0 + after));
         }
-        if let Some(verify) = self.verify {
+        if let Some(mut verify) = self.verify {
+            self.tally.verify_state = verify.verifier().state();
             let findings = verify.into_findings();
             if findings.errors > 0 && self.tally.error == 0 {
                 self.tally.error = WRONG_CONTENTS;
@@ -275,8 +276,9 @@ impl<'a, P, B: Buffers<P>> Worker<'a, P, B> {
                 State::Begun => {
                     port.measuring_begins();
                     self.measuring = self.window.measure <= self.window.start;
-                    self.skip_if_only_verifying();
-                    self.state = State::Working;
+                    let skips = self.skips();
+                    self.state =
+                        if skips { State::Draining(Then::Measured) } else { State::Working };
                 }
                 State::Working => match self.work(port) {
                     Some(step) => return step,
@@ -385,12 +387,12 @@ impl<'a, P, B: Buffers<P>> Worker<'a, P, B> {
     }
 
     /// With `verify_only` the whole stream counts as issued, by an earlier run.
-    fn skip_if_only_verifying(&mut self) {
-        if let Some(verify) = &mut self.verify
-            && verify.verifier().is_only()
-        {
-            verify.verifier().replay(&mut self.generator);
-        }
+    fn skips(&mut self) -> bool {
+        let only =
+            self.verify.as_mut().map(Verifying::verifier).filter(|verifier| verifier.is_only());
+        let Some(verifier) = only else { return false };
+        verifier.replay(&mut self.generator);
+        true
     }
 
     /// Issues reads that check the written blocks. They are neither paced nor ended by the clock, as otherwise the
