@@ -9,6 +9,7 @@ pub mod choices;
 pub mod groups;
 pub mod matrix;
 pub mod overlap;
+mod page;
 mod print;
 pub mod runs;
 pub mod scheduler;

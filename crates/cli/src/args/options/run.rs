@@ -231,10 +231,15 @@ pub const OPTIONS: &[Opt] = &[
             Ok(())
         },
     ),
-    output("output", "FILE", "print results there", |d, v| {
-        d.output = Some(v.non_empty("the path of a file")?.into());
-        Ok(())
-    }),
+    output(
+        "output",
+        "FILE",
+        "write results there; beside text, a page with plots: FILE.html",
+        |d, v| {
+            d.output = Some(v.non_empty("the path of a file")?.into());
+            Ok(())
+        },
+    ),
     output(
         "trace",
         "PREFIX",
