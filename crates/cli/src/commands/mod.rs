@@ -86,6 +86,7 @@ fn runs(words: &[String], time: Time) -> Result<(), Failure> {
         Request::Command(text) => print(&text),
         Request::Plan(mut plan) => {
             plan.bound();
+            plan.add_page();
             if plan.dry_run {
                 print(&dry_run::render(&plan))
             } else if plan.default_matrix {

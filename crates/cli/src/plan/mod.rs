@@ -11,6 +11,7 @@ pub mod groups;
 pub mod matrix;
 mod naming;
 pub mod overlap;
+mod page;
 mod print;
 pub mod runs;
 pub mod scheduler;

@@ -7,15 +7,16 @@ mod groups;
 
 use super::figures::columns;
 use super::findings::findings;
-use super::label::series;
 use super::machine::Machine;
 use super::markup::Markup;
 use super::model::{Merges, Report};
 use super::number::{bytes, counted, date, nanos};
+use super::svg::look::Looks;
 use super::svg::{self, Swatch};
 use super::table::{limits, virtual_time};
 use super::text_table::Align;
 use super::warnings::warnings;
+use std::borrow::Cow;
 
 /// Nothing may be loaded, from anywhere; styles are the page's own.
 const POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'";
@@ -67,12 +68,11 @@ fn body(m: &mut Markup, report: &Report) {
     let notes: Vec<String> = report.notes.iter().map(|note| format!("Note: {note}")).collect();
     list(m, "notes", &notes);
     if !report.runs.is_empty() {
-        rates(m, report);
-        latencies(m, report);
-        over_time(m, report);
+        let looks = Looks::of(report);
+        drawings(m, report, &looks);
         occupancies(m, report);
         merges(m, report);
-        groups::shares(m, report);
+        groups::shares(m, report, &looks);
         figures(m, report);
         queues(m, report);
         groups::figures(m, report);
@@ -106,67 +106,102 @@ pub fn list(m: &mut Markup, class: &str, lines: &[String]) {
     });
 }
 
-fn rates(m: &mut Markup, report: &Report) {
-    m.leaf("h2", &[], "I/Os per second");
+/// The one legend of all plots of runs.
+fn looks_legend(m: &mut Markup, looks: &Looks) {
+    m.element("ul", &[("class", &"legend")], |m| {
+        for (name, class, shape) in looks.schedulers() {
+            entry(m, Swatch::Curve(shape), &class, name);
+        }
+        for (name, pattern) in looks.ways() {
+            entry(m, Swatch::Line, &format!("plain{pattern}"), name);
+        }
+    });
+}
+
+/// The runs on each device, for plots that have a scale for each; with its name where there are several.
+fn by_device(report: &Report) -> Vec<(Option<&str>, Cow<'_, Report>)> {
+    let mut devices: Vec<&str> = Vec::new();
+    for run in &report.runs {
+        if !devices.contains(&run.device.text.as_str()) {
+            devices.push(&run.device.text);
+        }
+    }
+    if devices.len() < 2 {
+        return vec![(None, Cow::Borrowed(report))];
+    }
+    let part = |device: &&str| {
+        let runs = report.runs.iter().filter(|run| run.device.text == *device).cloned();
+        Report {
+            runs: runs.collect(),
+            machine: report.machine.clone(),
+            seed: report.seed,
+            ..Report::default()
+        }
+    };
+    devices.iter().map(|device| (Some(*device), Cow::Owned(part(device)))).collect()
+}
+
+/// Adds what `draw` draws for each device, behind a heading and `says`; nothing if it draws nothing.
+fn plots(
+    m: &mut Markup,
+    parts: &[(Option<&str>, Cow<'_, Report>)],
+    (heading, says): (&str, &str),
+    draw: impl Fn(&mut Markup, &Report) -> bool,
+) {
+    let mut is_first = true;
+    for (device, part) in parts {
+        let mut plot = Markup::default();
+        if !draw(&mut plot, part) {
+            continue;
+        }
+        if std::mem::take(&mut is_first) {
+            m.leaf("h2", &[], heading);
+            if !says.is_empty() {
+                m.leaf("p", &[("class", &"soft")], says);
+            }
+        }
+        if let Some(device) = device {
+            m.leaf("h3", &[], device);
+        }
+        m.append(&plot);
+    }
+}
+
+/// Everything that is drawn of runs, with one legend.
+fn drawings(m: &mut Markup, report: &Report, looks: &Looks) {
+    looks_legend(m, looks);
+    let parts = by_device(report);
     let repeated = report.runs.iter().map(|run| run.repetitions.len()).max().unwrap_or(0);
     let error_bars = if repeated > 1 {
         format!(" Error bars: slowest and fastest of {repeated} repetitions.")
     } else {
         String::new()
     };
-    m.leaf("p", &[("class", &"soft")], &format!("More is better.{error_bars}"));
-    let mut plot = Markup::default();
-    if svg::rates(&mut plot, report) {
-        let all = series(report);
-        let names = all.iter().map(|s| s.label.as_str());
-        legend(m, Swatch::Curve, names.zip(svg::series_classes(report, &all)));
-    }
-    m.append(&plot);
-}
-
-fn latencies(m: &mut Markup, report: &Report) {
-    let mut plot = Markup::default();
-    if !svg::latencies(&mut plot, report) {
-        return;
-    }
-    m.leaf("h2", &[], "Completion latency");
-    let says = "Less is better; each gridline is ten times the one before. From left to right: full dot \
-                half of the I/Os (p50), large ring 99 % (p99), small ring 99.9 %, upright stroke the \
+    let says = format!("More is better.{error_bars}");
+    plots(m, &parts, ("I/Os per second", &says), |m, part| {
+        svg::rates(m, part, looks);
+        true
+    });
+    let says = "Less is better; each gridline is ten times the one before. From left to right: full marker \
+                half of the I/Os (p50), large hollow one 99 % (p99), small one 99.9 %, upright stroke the \
                 slowest.";
-    m.leaf("p", &[("class", &"soft")], says);
-    m.append(&plot);
-}
-
-/// Distributions and courses, with a curve for each run.
-fn over_time(m: &mut Markup, report: &Report) {
-    let mut plots: Vec<(&str, &str, Markup)> = Vec::new();
-    let mut plot = Markup::default();
-    if svg::distributions(&mut plot, report) {
-        let says = "Which share of the I/Os took no longer; further left is better.";
-        plots.push(("Latency distribution", says, plot));
-    }
+    plots(m, &parts, ("Completion latency", says), |m, part| svg::latencies(m, part, looks));
+    let says = |text: &str| {
+        let most = parts.iter().map(|(_, part)| (svg::drawn(part).count(), part.runs.len()));
+        let cut = most.filter(|(drawn, all)| drawn < all).max();
+        let first = cut
+            .map_or_else(String::new, |(drawn, all)| format!("The first {drawn} of {all} runs. "));
+        format!("{first}{text}").trim_end().to_owned()
+    };
+    let share = says("Which share of the I/Os took no longer; further left is better.");
+    plots(m, &parts, ("Latency distribution", &share), |m, part| {
+        svg::distributions(m, part, looks)
+    });
+    let over_time = says("");
     for quantity in svg::Quantity::ALL {
-        let mut plot = Markup::default();
-        if svg::courses(&mut plot, report, quantity) {
-            plots.push((quantity.heading(), "", plot));
-        }
-    }
-    let varying = super::label::Varying::of(report);
-    for (heading, says, plot) in plots {
-        m.leaf("h2", &[], heading);
-        let (drawn, all) = (svg::drawn(report).count(), report.runs.len());
-        let left_out =
-            if drawn < all { format!("The first {drawn} of {all} runs. ") } else { String::new() };
-        let says = format!("{left_out}{says}");
-        if !says.is_empty() {
-            m.leaf("p", &[("class", &"soft")], says.trim_end());
-        }
-        let names: Vec<(String, String)> = svg::drawn(report)
-            .map(|(index, run)| (varying.run_name(run), svg::distinct(index)))
-            .collect();
-        let entries = names.iter().map(|(name, class)| (name.as_str(), class.clone()));
-        legend(m, Swatch::Curve, entries);
-        m.append(&plot);
+        plots(m, &parts, (quantity.heading(), &over_time), |m, part| {
+            svg::courses(m, part, looks, quantity)
+        });
     }
 }
 
@@ -218,12 +253,14 @@ fn merges(m: &mut Markup, report: &Report) {
 /// A legend: names and the classes that they are drawn with.
 pub fn legend<'a>(m: &mut Markup, kind: Swatch, entries: impl Iterator<Item = (&'a str, String)>) {
     m.element("ul", &[("class", &"legend")], |m| {
-        for (name, class) in entries {
-            m.element("li", &[], |m| {
-                svg::swatch(m, kind, &class);
-                m.text(name);
-            });
-        }
+        entries.for_each(|(name, class)| entry(m, kind, &class, name));
+    });
+}
+
+fn entry(m: &mut Markup, kind: Swatch, class: &str, name: &str) {
+    m.element("li", &[], |m| {
+        svg::swatch(m, kind, class);
+        m.text(name);
     });
 }
 
@@ -276,7 +313,8 @@ fn queues(m: &mut Markup, report: &Report) {
 /// A table: each column has a name, a meaning, and the edge to which its cells are aligned.
 pub fn table(m: &mut Markup, columns: &[(&str, &str, Align)], rows: &[Vec<String>]) {
     let class = |align| if align == Align::Right { "right" } else { "text" };
-    m.element("div", &[("class", &"scroll")], |m| {
+    // Reached by the keyboard as well, since it may have to be scrolled.
+    m.element("div", &[("class", &"scroll"), ("tabindex", &"0")], |m| {
         m.element("table", &[], |m| {
             m.element("thead", &[], |m| {
                 m.element("tr", &[], |m| {

@@ -8,6 +8,7 @@ mod course;
 mod distribution;
 mod graph;
 mod latency;
+pub mod look;
 mod merges;
 mod occupancy;
 mod rates;
@@ -23,67 +24,27 @@ pub use occupancy::{ACTIVITIES, occupancy};
 pub use rates::rates;
 pub use shares::shares;
 
-use super::label::{Series, scheduler, series};
 use super::markup::{Attributes, Markup, Px};
 use super::model::{Report, Run};
+use look::{Shape, mark};
 
 /// Width of every plot, in the units of its view box; the page scales it.
 const WIDTH: f64 = 860.0;
-/// Colours in the style sheet.
-const COLOURS: usize = 8;
-/// Line patterns in the style sheet, for series that share a colour.
-const PATTERNS: [&str; 3] = ["", " dashed", " dotted"];
-
-/// The classes that give each series its look: a colour of its own while there are enough, and otherwise the colour
-/// of its scheduler, with a pattern.
-pub fn series_classes(report: &Report, all: &[Series]) -> Vec<String> {
-    if all.len() <= COLOURS {
-        return (0..all.len()).map(|index| format!("c{index}")).collect();
-    }
-    let mut seen: Vec<(String, usize)> = Vec::new();
-    let class = |one: &Series| {
-        let name = scheduler(&report.runs[one.runs[0]]);
-        let place = seen.iter().position(|(known, _)| *known == name).unwrap_or_else(|| {
-            seen.push((name, 0));
-            seen.len() - 1
-        });
-        let pattern = PATTERNS[seen[place].1 % PATTERNS.len()];
-        seen[place].1 += 1;
-        format!("c{}{pattern}", place % COLOURS)
-    };
-    all.iter().map(class).collect()
-}
-
-/// Runs that have a curve of their own in one plot: as many as differ by colour or pattern.
-const MOST_CURVES: usize = COLOURS * PATTERNS.len();
+/// Runs that have a curve of their own in one plot: with more of them, none can be followed.
+const MOST_CURVES: usize = 24;
 
 /// The runs that have curves of their own.
 pub fn drawn(report: &Report) -> impl Iterator<Item = (usize, &Run)> {
     report.runs.iter().enumerate().take(MOST_CURVES)
 }
 
-/// The class of run `index` where every run has a curve of its own.
-pub fn distinct(index: usize) -> String {
-    format!("c{}{}", index % COLOURS, PATTERNS[index / COLOURS % PATTERNS.len()])
-}
-
-/// The classes of each run, which are those of its series.
-fn run_classes(report: &Report) -> Vec<String> {
-    let all = series(report);
-    let mut classes = vec![String::new(); report.runs.len()];
-    for (series, class) in all.iter().zip(series_classes(report, &all)) {
-        for &run in &series.runs {
-            classes[run].clone_from(&class);
-        }
-    }
-    classes
-}
-
 /// The mark that a legend shows beside a name.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Swatch {
+    /// A marker on a piece of a curve.
+    Curve(Shape),
     /// A piece of a curve.
-    Curve,
+    Line,
     /// A piece of a bar.
     Bar,
 }
@@ -92,10 +53,11 @@ pub enum Swatch {
 pub fn swatch(m: &mut Markup, kind: Swatch, class: &str) {
     let hidden: Attributes = &[("viewBox", &"0 0 44 12"), ("aria-hidden", &"true")];
     m.element("svg", hidden, |m| match kind {
-        Swatch::Curve => {
+        Swatch::Curve(shape) => {
             line(m, &format!("curve {class}"), (2.0, 6.0), (42.0, 6.0));
-            dot(m, &format!("fill {class}"), (22.0, 6.0), 4.5, "");
+            mark(m, shape, &format!("fill {class}"), (22.0, 6.0), 4.5, "");
         }
+        Swatch::Line => line(m, &format!("curve {class}"), (2.0, 6.0), (42.0, 6.0)),
         Swatch::Bar => bar(m, &format!("fill {class}"), (13.0, 0.0), (18.0, 12.0), ""),
     });
 }
@@ -103,7 +65,8 @@ pub fn swatch(m: &mut Markup, kind: Swatch, class: &str) {
 /// A plot of the given height, with a description in words.
 fn plot(m: &mut Markup, height: f64, says: &str, content: impl FnOnce(&mut Markup)) {
     let view = format!("0 0 {WIDTH} {}", Px(height));
-    m.element("svg", &[("viewBox", &view), ("role", &"img"), ("aria-label", &says)], content);
+    let attributes: Attributes = &[("viewBox", &view), ("role", &"img"), ("aria-label", &says)];
+    m.element("div", &[("class", &"plot")], |m| m.element("svg", attributes, content));
 }
 
 /// A line.
@@ -123,13 +86,6 @@ fn text(m: &mut Markup, class: &str, anchor: &str, at: (f64, f64), text: &str) {
     let place: Attributes =
         &[("class", &class), ("text-anchor", &anchor), ("x", &Px(at.0)), ("y", &Px(at.1))];
     m.leaf("text", place, text);
-}
-
-/// A circle that shows `title` under the pointer.
-fn dot(m: &mut Markup, class: &str, at: (f64, f64), radius: f64, title: &str) {
-    let place: Attributes =
-        &[("class", &class), ("cx", &Px(at.0)), ("cy", &Px(at.1)), ("r", &Px(radius))];
-    titled(m, "circle", place, title);
 }
 
 /// An upright rectangle that shows `title` under the pointer.
@@ -152,3 +108,6 @@ fn titled(m: &mut Markup, tag: &'static str, place: Attributes, title: &str) {
         m.element(tag, place, |m| m.leaf("title", &[], title));
     }
 }
+
+#[cfg(test)]
+mod palette_tests;

@@ -35,6 +35,7 @@ pub const DEFAULTS: &[Default] = &[
     ("max_latency", OFF),
     ("max_open_zones", OFF),
     ("nice", OFF),
+    ("nrfiles", ON),
     ("offset_align", OFF),
     ("rate_cycle", &["1000"]),
     ("rate_ignore_thinktime", OFF),

@@ -254,10 +254,15 @@ pub const OPTIONS: &[Opt] = &[
         v.flag().map(drop) // The sections are printed as they were read.
     })
     .flag(),
-    output("output", "FILE", "print results there", |d, v| {
-        d.output = Some(v.non_empty("the path of a file")?.into());
-        Ok(())
-    }),
+    output(
+        "output",
+        "FILE",
+        "write results there; beside text, a page with plots: FILE.html",
+        |d, v| {
+            d.output = Some(v.non_empty("the path of a file")?.into());
+            Ok(())
+        },
+    ),
     output(
         "trace",
         "PREFIX",

@@ -5,14 +5,14 @@ use super::super::group_figures::{columns, rows};
 use super::super::label::Varying;
 use super::super::markup::Markup;
 use super::super::model::{Report, Run};
-use super::super::svg;
+use super::super::svg::{self, look::Looks};
 use super::super::text_table::Align;
 use super::table;
 
 /// The shares that groups had, beside the shares that are due to their weights.
-pub(super) fn shares(m: &mut Markup, report: &Report) {
+pub(super) fn shares(m: &mut Markup, report: &Report, looks: &Looks) {
     let mut plot = Markup::default();
-    let Some((drawn, of)) = svg::shares(&mut plot, report) else { return };
+    let Some((drawn, of)) = svg::shares(&mut plot, report, looks) else { return };
     m.leaf("h2", &[], "Shares of groups");
     let left_out =
         if drawn < of { format!("The first {drawn} of {of} groups. ") } else { String::new() };

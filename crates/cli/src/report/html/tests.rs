@@ -57,10 +57,11 @@ fn the_page_is_well_formed_and_has_its_parts() {
     assert_eq!(count(&tags, "table"), 2);
     // A heading and nine runs in each table.
     assert_eq!(count(&tags, "tr"), 20);
-    // Four plots; three series, nine runs and two kinds of merge in legends.
-    assert_eq!(count(&tags, "svg"), 4 + 3 + 9 + 2);
-    // The nine points of the curves, three dots for each latency, and the legends' three and nine.
-    assert_eq!(count(&tags, "circle"), 9 + 27 + 3 + 9);
+    // Four plots; one legend of two schedulers and two ways to share, and two kinds of merge.
+    assert_eq!(count(&tags, "svg"), 4 + 2 + 2 + 2);
+    // Of the first scheduler three points of a curve, three dots for each of three latencies, seven markers and the rest
+    // of the points on each of three distributions, and the legend's.
+    assert!(count(&tags, "circle") > 3 + 9 + 3 * 7);
     for text in ["blkmq bench --rw=randread", "Some CPU @ 2.0GHz", "15.5M", "No run was"] {
         assert_eq!(page.contains(text), text != "No run was", "{text}");
     }
@@ -100,8 +101,8 @@ fn text_is_escaped_wherever_it_stands() {
 fn few_thread_counts_are_bars_and_no_merges_are_said() {
     let page = render(&sample::single());
     let tags = tags(&page);
-    // Two plots, and a distribution with its legend.
-    assert_eq!(count(&tags, "svg"), 2 + 2);
+    // Three plots, and the legend of one scheduler.
+    assert_eq!(count(&tags, "svg"), 3 + 1);
     assert!(page.contains("No I/O was merged with another."));
     let empty = render(&Report::default());
     assert!(empty.contains("No run was made.") && !empty.contains("<svg"));
@@ -171,4 +172,91 @@ fn what_happened_over_time_is_drawn_and_no_more_than_can_be_told_apart() {
     assert!(page.contains("a-scheduler-with-a-very-long-name-12"));
     let plain = render(&sample::comparison());
     assert!(!plain.contains("over time") && !plain.contains("heads"), "nothing was noted");
+}
+
+/// The parts of the page that begin with `start`, each to its end.
+fn parts<'a>(page: &'a str, start: &str, end: &str) -> Vec<&'a str> {
+    let found = page.match_indices(start).map(|(at, _)| &page[at..]);
+    found.map(|rest| &rest[..rest.find(end).expect("it ends")]).collect()
+}
+
+#[test]
+fn every_device_has_a_scale_of_its_own_and_every_scheduler_one_look() {
+    let mut report = sample::comparison();
+    // A device that is a thousand times slower.
+    let slow =
+        ["none", "mq-deadline"].map(|name| sample::run(name, "combining", 1, 900, 1_000_000));
+    for mut run in slow {
+        run.device.text = "disk".into();
+        report.runs.push(run);
+    }
+    let page = render(&report);
+    tags(&page);
+    let plots = parts(&page, "aria-label=\"I/Os per second", "</svg>");
+    assert_eq!(plots.len(), 2, "one for each device");
+    assert!(plots[1].contains(">1k<") && !plots[1].contains('M'), "{}", plots[1]);
+    assert_eq!(page.matches("<h3>disk</h3>").count(), 3);
+    assert_eq!(
+        parts(&page, "class=\"legend\"", "</ul>").len(),
+        2,
+        "one, and that of the kinds of merge"
+    );
+    // Full circles belong to the first scheduler, full squares to the second.
+    let classes = |tag: &str| parts(&page, &format!("<{tag} class=\"fill "), ">");
+    assert!(classes("circle").iter().all(|it| it.contains("fill c0")));
+    assert!(classes("polygon").iter().all(|it| it.contains("fill c1")));
+    assert!(classes("circle").len() > 9 && classes("polygon").len() > 9);
+}
+
+#[test]
+fn no_two_labels_of_an_axis_are_alike() {
+    let mut report = sample::comparison();
+    for run in &mut report.runs {
+        run.counters.merges = Merges { back: run.counters.submitted / 60_000, ..Merges::default() };
+    }
+    for page in [render(&report), render(&sample::drawn()), render(&sample::shared())] {
+        for plot in parts(&page, "<svg viewBox=", "</svg>") {
+            // The labels along one edge share a coordinate.
+            let labels = parts(plot, "<text class=\"tick\"", "</text>");
+            for (at, label) in labels.iter().enumerate() {
+                assert!(!labels[..at].contains(label), "{label}");
+                let (place, text) = label.split_once('>').expect("a tag ends");
+                let twin = |other: &&&str| {
+                    let (there, same) = other.split_once('>').expect("a tag ends");
+                    same == text && edge(there) == edge(place)
+                };
+                assert!(labels[..at].iter().find(twin).is_none(), "{label}");
+            }
+        }
+    }
+}
+
+/// The edge of the plot that a label stands at.
+fn edge(place: &str) -> String {
+    let of =
+        |name: &str| place.split(name).nth(1).and_then(|it| it.split('"').next()).map(String::from);
+    let along = if place.contains("anchor=\"end\"") { " x=\"" } else { " y=\"" };
+    format!("{along}{:?}", of(along))
+}
+
+/// A plot as wide as the screen would have text of 5 px on a telephone.
+#[test]
+fn text_can_be_read_on_a_narrow_screen() {
+    let sheet = include_str!("../html.css");
+    let number = |before: &str| -> f64 {
+        let (_, rest) = sheet.split_once(before).expect(before);
+        let digits: String = rest.chars().take_while(|c| c.is_ascii_digit() || *c == '.').collect();
+        digits.parse().expect("a number")
+    };
+    let (font, least) = (number("height: auto; font-size: "), number(".plot svg { min-width: "));
+    let page = render(&sample::drawn());
+    for plot in parts(&page, "<svg viewBox=\"0 0 860", ">") {
+        assert!(plot.contains("role=\"img\""), "{plot}");
+    }
+    assert!(font * least / 860.0 >= 9.0, "{font} px of 860 on {least}");
+    let wrapped = page.matches("<div class=\"plot\"><svg viewBox=\"0 0 860").count();
+    assert_eq!(wrapped, page.matches("viewBox=\"0 0 860").count(), "every plot can be scrolled");
+    let tables = page.matches("<div class=\"scroll\" tabindex=\"0\"><table").count();
+    assert_eq!(tables, page.matches("<table").count(), "and every table");
+    assert!(sheet.contains(".scroll, .plot { overflow-x: auto; max-width: 100%; }"));
 }

@@ -4,9 +4,10 @@ use super::super::label::Varying;
 use super::super::markup::Markup;
 use super::super::model::{Courses, Report};
 use super::super::number::{nanos, tick};
+use super::drawn;
 use super::graph::{BOTTOM, Curve, Frame, LEFT, RIGHT, TOP, curves, frame};
+use super::look::Looks;
 use super::scale::Linear;
-use super::{distinct, drawn};
 use blkmq_lab::workload::{Bin, Series};
 
 /// A quantity that is drawn over time.
@@ -62,7 +63,7 @@ impl Quantity {
 }
 
 /// Draws the courses of one quantity; returns whether there was one.
-pub fn courses(m: &mut Markup, report: &Report, quantity: Quantity) -> bool {
+pub fn courses(m: &mut Markup, report: &Report, looks: &Looks, quantity: Quantity) -> bool {
     let varying = Varying::of(report);
     let values: Vec<(usize, Vec<(f64, f64)>)> = drawn(report)
         .filter_map(|(index, run)| {
@@ -82,10 +83,17 @@ pub fn courses(m: &mut Markup, report: &Report, quantity: Quantity) -> bool {
         columns: across.ticks().map(|v| (across.at(v), nanos(v))).collect(),
         rows: up.ticks().map(|v| (up.at(v), quantity.label(v))).collect(),
     };
-    let curve = |(index, values): &(usize, Vec<(f64, f64)>)| Curve {
-        class: distinct(*index),
-        name: varying.run_name(&report.runs[*index]),
-        points: values.iter().map(|(at, value)| (across.at(*at), up.at(*value))).collect(),
+    let curve = |(index, values): &(usize, Vec<(f64, f64)>)| {
+        let run = &report.runs[*index];
+        let says =
+            |(at, value): &(f64, f64)| format!("{} at {}", quantity.label(*value), nanos(*at));
+        Curve {
+            class: looks.curve(run),
+            name: varying.run_name(run),
+            points: values.iter().map(|(at, value)| (across.at(*at), up.at(*value))).collect(),
+            shape: looks.shape(run),
+            values: values.iter().map(says).collect(),
+        }
     };
     let all: Vec<Curve> = values.iter().map(curve).collect();
     frame(m, &around, |m| curves(m, &all));

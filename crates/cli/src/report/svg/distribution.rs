@@ -3,17 +3,19 @@
 use super::super::label::Varying;
 use super::super::markup::Markup;
 use super::super::model::Report;
+use super::super::number::nanos;
+use super::drawn;
 use super::graph::{BOTTOM, Curve, Frame, LEFT, RIGHT, TOP, curves, frame};
 use super::latency::decade;
+use super::look::Looks;
 use super::scale::{Linear, Log};
-use super::{distinct, drawn};
 use blkmq_core::Histogram;
 
 /// Points of one curve.
 const POINTS: u64 = 200;
 
 /// Draws the distributions; returns whether there was one.
-pub fn distributions(m: &mut Markup, report: &Report) -> bool {
+pub fn distributions(m: &mut Markup, report: &Report, looks: &Looks) -> bool {
     let varying = Varying::of(report);
     let timed: Vec<(usize, Histogram)> = drawn(report)
         .filter_map(|(index, run)| Some((index, run.latency().filter(|l| l.0.count() > 0)?.0)))
@@ -36,10 +38,17 @@ pub fn distributions(m: &mut Markup, report: &Report) -> bool {
             let ns = latency.quantile(share, 10_000) as f64;
             (across.at(ns), up.at(share as f64 / 100.0))
         };
+        let value = |share: u64| {
+            let ns = latency.quantile(share, 10_000) as f64;
+            format!("{} % within {}", share as f64 / 100.0, nanos(ns))
+        };
+        let run = &report.runs[*index];
         Curve {
-            class: distinct(*index),
-            name: varying.run_name(&report.runs[*index]),
-            points: shares.map(point).collect(),
+            class: looks.curve(run),
+            name: varying.run_name(run),
+            points: shares.clone().map(point).collect(),
+            shape: looks.shape(run),
+            values: shares.map(value).collect(),
         }
     };
     let all: Vec<Curve> = timed.iter().map(curve).collect();

@@ -1,6 +1,7 @@
 //! Curves over two axes: the frame that distributions and courses over time are drawn in.
 
 use super::super::markup::{Attributes, Markup, Px};
+use super::look::{Shape, mark};
 use super::{WIDTH, line, plot, text, titled};
 
 /// Height of a graph.
@@ -35,6 +36,10 @@ pub(super) struct Curve {
     pub(super) name: String,
     /// The points from left to right.
     pub(super) points: Vec<(f64, f64)>,
+    /// The marker of some of the points.
+    pub(super) shape: Shape,
+    /// The values of the points, shown under the pointer; without them the curve has no markers.
+    pub(super) values: Vec<String>,
 }
 
 /// Draws the frame, and in it the drawing of `content`.
@@ -54,13 +59,22 @@ pub(super) fn frame(m: &mut Markup, frame: &Frame<'_>, content: impl FnOnce(&mut
     });
 }
 
-/// Draws curves.
+/// Markers on a curve.
+const MARKERS: usize = 7;
+
+/// Draws curves, with their markers at different places: of curves that coincide, each can be seen.
 pub(super) fn curves(m: &mut Markup, all: &[Curve]) {
-    for Curve { class, name, points } in all {
-        let points: Vec<String> =
+    for (number, Curve { class, name, points, shape, values }) in all.iter().enumerate() {
+        let line: Vec<String> =
             points.iter().map(|(x, y)| format!("{},{}", Px(*x), Px(*y))).collect();
-        let class = format!("path {class}");
-        let place: Attributes = &[("class", &class), ("points", &points.join(" "))];
+        let path = format!("path {class}");
+        let place: Attributes = &[("class", &path), ("points", &line.join(" "))];
         titled(m, "polyline", place, name);
+        let step = (points.len() / MARKERS).max(1);
+        let marked = points.iter().zip(values).skip(step * number / all.len()).step_by(step);
+        for (at, value) in marked {
+            let says = format!("{name}: {value}");
+            mark(m, *shape, &format!("fill {class}"), *at, 3.5, &says);
+        }
     }
 }

@@ -7,13 +7,14 @@ use super::super::markup::Markup;
 use super::super::model::Report;
 use super::super::number::nanos;
 use super::super::percentile::Percentile;
+use super::look::{Looks, Shape, mark};
 use super::rows::{Axis, LEFT, RIGHT, Row, rows};
 use super::scale::Log;
-use super::{bar, dot, line, run_classes};
+use super::{bar, line};
 
 /// Draws the latencies of the runs that have any; returns whether there was one.
-pub fn latencies(m: &mut Markup, report: &Report) -> bool {
-    let (classes, varying) = (run_classes(report), Varying::of(report));
+pub fn latencies(m: &mut Markup, report: &Report, looks: &Looks) -> bool {
+    let varying = Varying::of(report);
     let timed: Vec<(usize, Latency)> = report
         .runs
         .iter()
@@ -44,12 +45,13 @@ pub fn latencies(m: &mut Markup, report: &Report) -> bool {
         .collect();
     rows(m, "Completion latency of each run, logarithmic", &axis, &named, |m, row, y| {
         let (index, latency) = &timed[row];
-        marks(m, latency, &scale, y, &classes[*index]);
+        let run = &report.runs[*index];
+        marks(m, latency, &scale, y, (&looks.colour(run), looks.shape(run)));
     });
     true
 }
 
-fn marks(m: &mut Markup, latency: &Latency, scale: &Log, y: f64, class: &str) {
+fn marks(m: &mut Markup, latency: &Latency, scale: &Log, y: f64, (class, shape): (&str, Shape)) {
     let at = |p: Percentile| p.of(&latency.0) as f64;
     let says = |name: &str, ns: f64| format!("{name}: {}", nanos(ns));
     let max = latency.0.max() as f64;
@@ -66,7 +68,8 @@ fn marks(m: &mut Markup, latency: &Latency, scale: &Log, y: f64, class: &str) {
     ];
     for (percentile, style, radius, name) in dots {
         let ns = at(percentile);
-        dot(m, &format!("{style} {class}"), (scale.at(ns), y), radius, &says(name, ns));
+        let class = format!("{style} {class}");
+        mark(m, shape, &class, (scale.at(ns), y), radius, &says(name, ns));
     }
 }
 

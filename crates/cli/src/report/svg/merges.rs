@@ -21,17 +21,12 @@ pub fn merges(m: &mut Markup, report: &Report) -> bool {
     }
     let varying = Varying::of(report);
     let scale = Linear::covering(most, LEFT, RIGHT);
-    let axis = Axis {
-        ticks: scale.ticks().map(|v| (scale.at(v), format!("{} %", short(v)))).collect(),
-        figures: "merged",
-    };
+    let axis =
+        Axis { ticks: scale.ticks().map(|v| (scale.at(v), fine(v))).collect(), figures: "merged" };
     let named: Vec<Row> = report
         .runs
         .iter()
-        .map(|run| Row {
-            name: varying.run_name(run),
-            figure: percent(run.counters.merged_share()),
-        })
+        .map(|run| Row { name: varying.run_name(run), figure: fine(share(run)) })
         .collect();
     rows(m, "Share of I/Os merged, by kind", &axis, &named, |m, index, y| {
         let counters = &report.runs[index].counters;
@@ -50,7 +45,31 @@ pub fn merges(m: &mut Markup, report: &Report) -> bool {
     true
 }
 
-/// The value of a tick: as many decimals as it needs, at most three.
-fn short(value: f64) -> f64 {
-    (value * 1000.0).round() / 1000.0
+/// A percentage with as many decimals as tell small ones apart: `12.5 %`, `0.0015 %`.
+fn fine(value: f64) -> String {
+    let digits =
+        if value > 0.0 { (1.0 - value.log10().floor()).clamp(1.0, 9.0) as usize } else { 0 };
+    let text = format!("{value:.digits$}");
+    let text =
+        if text.contains('.') { text.trim_end_matches('0').trim_end_matches('.') } else { &text };
+    format!("{text} %")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ticks_of_small_shares_differ() {
+        for most in [0.000_2, 0.001_7, 0.03, 0.5, 7.0, 99.0] {
+            let ticks = Vec::from_iter(Linear::covering(most, LEFT, RIGHT).ticks().map(fine));
+            for (at, tick) in ticks.iter().enumerate() {
+                assert!(!ticks[..at].contains(tick), "{most}: {ticks:?}");
+            }
+        }
+        assert_eq!(
+            [0.0, 0.001, 0.0015, 12.5, 100.0].map(fine),
+            ["0 %", "0.001 %", "0.0015 %", "12.5 %", "100 %"]
+        );
+    }
 }

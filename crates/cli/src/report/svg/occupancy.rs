@@ -6,6 +6,7 @@ use super::super::markup::{Markup, Px};
 use super::super::model::Run;
 use super::super::number::{nanos, tick};
 use super::graph::{BOTTOM, Curve, Frame, LEFT, RIGHT, TOP, curves, frame};
+use super::look::Shape;
 use super::scale::Linear;
 use super::titled;
 use blkmq_device::{Activity, Span};
@@ -63,7 +64,10 @@ pub fn occupancy(m: &mut Markup, run: &Run) -> Option<Drawn> {
                 points.push((across.at(ns(span.end)), place(span)));
             }
             let name = scheduler(run);
-            curves(m, &[Curve { class: "c0".into(), name, points }]);
+            curves(
+                m,
+                &[Curve { class: "c0".into(), name, points, shape: Shape::Circle, values: vec![] }],
+            );
             return;
         }
         for span in spans {

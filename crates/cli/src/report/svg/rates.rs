@@ -5,26 +5,26 @@ use super::super::label::{Series, Varying, series};
 use super::super::markup::Markup;
 use super::super::model::{Report, Run};
 use super::super::number::{count, counted, tick};
+use super::look::{Looks, mark};
 use super::rows::{Axis, LEFT, RIGHT, Row, rows};
 use super::scale::Linear;
-use super::{WIDTH, bar, dot, line, plot, run_classes, series_classes, text};
+use super::{WIDTH, bar, line, plot, text};
 
 const HEIGHT: f64 = 360.0;
 const BOTTOM: f64 = 312.0;
 const TOP: f64 = 16.0;
 const AXIS: f64 = 64.0;
 
-/// Draws the rates; returns whether the plot needs a legend of the series.
-pub fn rates(m: &mut Markup, report: &Report) -> bool {
+/// Draws the rates.
+pub fn rates(m: &mut Markup, report: &Report, looks: &Looks) {
     let mut threads: Vec<u32> = report.runs.iter().map(|run| run.threads).collect();
     threads.sort_unstable();
     threads.dedup();
     if threads.len() < 3 {
-        bars(m, report);
-        return false;
+        bars(m, report, looks);
+    } else {
+        curves(m, report, &threads, looks);
     }
-    curves(m, report, &threads);
-    true
 }
 
 fn highest(report: &Report) -> f64 {
@@ -42,8 +42,8 @@ fn says(name: &str, run: &Run) -> String {
     }
 }
 
-fn bars(m: &mut Markup, report: &Report) {
-    let (classes, varying) = (run_classes(report), Varying::of(report));
+fn bars(m: &mut Markup, report: &Report, looks: &Looks) {
+    let varying = Varying::of(report);
     let scale = Linear::covering(highest(report), LEFT, RIGHT);
     let axis =
         Axis { ticks: scale.ticks().map(|v| (scale.at(v), tick(v))).collect(), figures: "IOPS" };
@@ -54,7 +54,7 @@ fn bars(m: &mut Markup, report: &Report) {
         .collect();
     rows(m, "I/Os per second of each run", &axis, &named, |m, index, y| {
         let run = &report.runs[index];
-        let class = format!("fill {}", classes[index]);
+        let class = format!("fill {}", looks.colour(run));
         let size = (scale.at(run.iops()) - LEFT, 16.0);
         bar(m, &class, (LEFT, y - 8.0), size, &says(&named[index].name, run));
         if let Some((low, high)) = run.range().filter(|_| run.repetitions.len() > 1) {
@@ -66,7 +66,7 @@ fn bars(m: &mut Markup, report: &Report) {
     });
 }
 
-fn curves(m: &mut Markup, report: &Report, threads: &[u32]) {
+fn curves(m: &mut Markup, report: &Report, threads: &[u32], looks: &Looks) {
     let scale = Linear::covering(highest(report), BOTTOM, TOP);
     let gap = (WIDTH - AXIS - 16.0) / threads.len() as f64;
     let x = |n: u32| {
@@ -84,10 +84,9 @@ fn curves(m: &mut Markup, report: &Report, threads: &[u32]) {
         }
         text(m, "tick", "middle", (f64::midpoint(AXIS, WIDTH - 16.0), BOTTOM + 38.0), "threads");
         cores(m, report, threads, x);
-        let all = series(report);
-        for (series, class) in all.iter().zip(series_classes(report, &all)) {
+        for series in &series(report) {
             let at = |run: &Run| (x(run.threads), scale.at(run.iops()));
-            curve(m, report, series, &class, at, &scale);
+            curve(m, report, series, looks, at, &scale);
         }
     });
 }
@@ -109,11 +108,12 @@ fn curve(
     m: &mut Markup,
     report: &Report,
     series: &Series,
-    class: &str,
+    looks: &Looks,
     at: impl Fn(&Run) -> (f64, f64),
     scale: &Linear,
 ) {
     let runs: Vec<&Run> = series.runs.iter().map(|&index| &report.runs[index]).collect();
+    let (class, shape) = (looks.series(runs[0]), looks.shape(runs[0]));
     for pair in runs.windows(2) {
         line(m, &format!("curve {class}"), at(pair[0]), at(pair[1]));
     }
@@ -127,6 +127,6 @@ fn curve(
             line(m, &whisker, (x - 4.0, high), (x + 4.0, high));
         }
         let name = format!("{}, {}", series.label, counted(run.threads.into(), "thread"));
-        dot(m, &format!("fill {class}"), (x, y), 4.5, &says(&name, run));
+        mark(m, shape, &format!("fill {class}"), (x, y), 4.5, &says(&name, run));
     }
 }

@@ -4,17 +4,18 @@ use super::super::label::Varying;
 use super::super::markup::Markup;
 use super::super::model::Report;
 use super::super::number::percent;
+use super::look::Looks;
 use super::rows::{Axis, LEFT, RIGHT, Row, rows};
 use super::scale::Linear;
-use super::{bar, line, run_classes};
+use super::{bar, line};
 
 /// The most bars of one plot; more of them cannot be read.
 const MOST: usize = 60;
 
 /// Draws the shares of all groups but the roots; returns the number of bars drawn and the number of all bars, if
 /// there is one.
-pub fn shares(m: &mut Markup, report: &Report) -> Option<(usize, usize)> {
-    let (classes, varying) = (run_classes(report), Varying::of(report));
+pub fn shares(m: &mut Markup, report: &Report, looks: &Looks) -> Option<(usize, usize)> {
+    let varying = Varying::of(report);
     let runs = report.runs.iter().enumerate();
     let mut all: Vec<(usize, usize)> =
         runs.flat_map(|(run, it)| (1..it.groups.all.len()).map(move |at| (run, at))).collect();
@@ -44,7 +45,13 @@ pub fn shares(m: &mut Markup, report: &Report) -> Option<(usize, usize)> {
         let groups = &report.runs[run].groups;
         let says = format!("{}: {}", named[index].name, named[index].figure);
         let end = scale.at(100.0 * groups.share(at));
-        bar(m, &format!("fill {}", classes[run]), (LEFT, y - 7.0), (end - LEFT, 14.0), &says);
+        bar(
+            m,
+            &format!("fill {}", looks.colour(&report.runs[run])),
+            (LEFT, y - 7.0),
+            (end - LEFT, 14.0),
+            &says,
+        );
         if let Some(due) = groups.due(at) {
             let due = scale.at(100.0 * due);
             line(m, "error", (due, y - 11.0), (due, y + 11.0));
