@@ -62,7 +62,7 @@ const REFUSED: &[(&str, &[&str])] = &[
     ("bench --name=a --filename=a --name=b", &["job 'b'", "has no file", "filename=a", "--device"]),
     ("bench --numjobs=2 --directory=/no", &["directory without filename", "--device"]),
     ("bench --filename=no --size=1m --allow_file_create=0", &["allow_file_create=0 forbids"]),
-    ("bench --exitall", &["fio's, but not built"]),
+    ("bench --exitall_on_error", &["fio's, but not built"]),
     ("bench --nrfiles=2", &["a job has one file"]),
     ("bench --device=memory,size=512k", &["size=512k", "a whole number of MiB", "512m, 1g"]),
     ("bench --device=null,completion_nsec=3k", &["whole number of ns", "500ns, 10us, 5ms, 1s"]),
