@@ -173,6 +173,15 @@ impl Places {
                 *drawn += 1;
                 order.at(*drawn - 1)
             }
+            Self::Ranked { .. } | Self::Zoned(_) => self.skewed(rng),
+        }
+    }
+
+    /// [`next`](Self::next), where not all blocks are equally likely.
+    #[inline(never)]
+    fn skewed(&self, rng: &mut Rng) -> u64 {
+        match self {
+            Self::Uniform { .. } | Self::EachOnce { .. } => 0,
             Self::Ranked { ranks, scatter, shift } => {
                 let (at, blocks) = (scatter.at(ranks.next(rng)), scatter.len());
                 if at < blocks - *shift { at + *shift } else { at - (blocks - *shift) }

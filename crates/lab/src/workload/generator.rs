@@ -192,6 +192,7 @@ impl Generator {
     }
 
     /// Starts the next pass, if there is one.
+    #[cold]
     fn begin_pass(&mut self) -> bool {
         let pass = &mut self.pass;
         if pass.more == 0 || pass.ios == 0 {
@@ -226,18 +227,24 @@ impl Generator {
         // As in fio, a longer I/O that reaches beyond the end becomes one of the smallest.
         let least = self.streams[direction as usize].min;
         let sectors = if sector + wanted > self.end { least } else { wanted };
-        let (sector, sectors) = match &mut self.cover {
-            Some((cover, unit)) if random => {
-                let (first, blocks) = cover.take((sector - self.start) / *unit, sectors / *unit);
-                (self.start + first * *unit, blocks * *unit)
-            }
-            _ => (sector, sectors),
+        let (sector, sectors) = if random && self.cover.is_some() {
+            self.uncovered(sector, sectors)
+        } else {
+            (sector, sectors)
         };
         let stream = &mut self.streams[direction as usize];
         (stream.cursor, stream.fresh) = (sector + sectors, false);
         let (op, flags) = (stream.op, stream.flags);
         let prio = self.prios.next(direction, sectors);
         Some(NextIo { op, flags, prio, sectors: sectors as u32, sector })
+    }
+
+    /// The blocks that are taken for an I/O that was drawn at `sector`.
+    #[inline(never)]
+    fn uncovered(&mut self, sector: u64, sectors: u64) -> (u64, u64) {
+        let Some((cover, unit)) = &mut self.cover else { return (sector, sectors) };
+        let (first, blocks) = cover.take((sector - self.start) / *unit, sectors / *unit);
+        (self.start + first * *unit, blocks * *unit)
     }
 
     /// Is the place of the next I/O drawn?
@@ -259,11 +266,19 @@ impl Generator {
     /// The sector of the next sequential I/O; `None` beyond the region.
     #[inline]
     fn sequential(&self, direction: Direction) -> Option<u64> {
-        let Stream { cursor, min, fresh, .. } = self.streams[direction as usize];
-        let (hole, goes_on) = self.hole;
-        if hole == 0 || fresh {
-            return Some(if cursor + min > self.end { self.start } else { cursor });
+        let stream = &self.streams[direction as usize];
+        if self.hole.0 == 0 || stream.fresh {
+            let over = stream.cursor + stream.min > self.end;
+            return Some(if over { self.start } else { stream.cursor });
         }
+        self.behind_hole(stream)
+    }
+
+    /// The sector of a sequential I/O of `stream` that is not the first of its pass; `None` beyond the region.
+    #[inline(never)]
+    fn behind_hole(&self, stream: &Stream) -> Option<u64> {
+        let Stream { cursor, min, .. } = *stream;
+        let (hole, goes_on) = self.hole;
         let fits = |sector: u64| sector >= self.start && sector + min <= self.end;
         let next = cursor.checked_add_signed(hole);
         if next.is_some_and(fits) {
@@ -310,6 +325,7 @@ impl Generator {
     }
 
     /// Queues the I/O that must follow `io`, or counts the write.
+    #[inline(never)]
     fn chain(&mut self, io: &NextIo) {
         if self.trimwrite && io.op == Op::Discard {
             let write = &self.streams[Direction::Write as usize];

@@ -101,9 +101,11 @@ impl Pacer {
     #[inline]
     #[must_use]
     pub fn steer(&self, now: Instant, drawn: Direction) -> Direction {
-        if !self.paced {
-            return drawn;
-        }
+        if self.paced { self.steer_paced(now, drawn) } else { drawn }
+    }
+
+    #[inline(never)]
+    fn steer_paced(&self, now: Instant, drawn: Direction) -> Direction {
         let other = if drawn == Direction::Read { Direction::Write } else { Direction::Read };
         let due = self.due(drawn);
         if due > now && self.due(other) < due { other } else { drawn }

@@ -43,6 +43,7 @@ impl Prios {
         if self.varied { self.draw(direction, sectors) } else { self.prio }
     }
 
+    #[inline(never)]
     fn draw(&mut self, direction: Direction, sectors: u64) -> IoPrio {
         let mut percent = self.rng.below(100) as u8;
         match &self.special[direction] {
