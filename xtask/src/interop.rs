@@ -5,6 +5,7 @@
 
 mod blktrace;
 mod files;
+mod fio_jobs;
 mod nbd;
 mod serve;
 
@@ -31,6 +32,7 @@ pub(crate) enum Outcome {
 const CHECKS: &[Check] = &[
     Check { name: "fio-json-schema", requires: Some("fio"), run: same_schema },
     Check { name: "fio-same-work", requires: Some("fio"), run: same_work },
+    Check { name: "fio-jobs", requires: Some("fio"), run: fio_jobs::check },
     Check { name: "blktrace", requires: Some("blkparse"), run: blktrace::check },
     Check { name: "file-contents", requires: None, run: files::contents },
     Check { name: "loop-contents", requires: Some("losetup"), run: files::loop_contents },

@@ -1,7 +1,7 @@
 //! The defaults of fio's options whose other values are refused: a job file that states what holds anyway is accepted.
 
 /// An option, and every spelling of its default.
-type Default = (&'static str, &'static [&'static str]);
+pub type Default = (&'static str, &'static [&'static str]);
 
 const OFF: &[&str] = &["0"];
 const ON: &[&str] = &["1"];
@@ -13,15 +13,11 @@ pub const DEFAULTS: &[Default] = &[
     ("block_error_percentiles", OFF),
     ("bs_unaligned", OFF),
     ("clat_percentiles", ON),
-    ("continue_on_error", NONE),
     ("create_only", OFF),
-    ("end_fsync", OFF),
     ("exit_what", &["group"]),
-    ("exitall", OFF),
     ("exitall_on_error", OFF),
     ("experimental_verify", OFF),
     ("file_append", OFF),
-    ("fill_device", OFF),
     ("filename_format", &["$jobname.$jobnum.$filenum"]),
     ("flow", OFF),
     ("flow_id", OFF),
@@ -30,21 +26,7 @@ pub const DEFAULTS: &[Default] = &[
     ("ignore_zone_limits", OFF),
     ("job_max_open_zones", OFF),
     ("lat_percentiles", OFF),
-    ("latency_percentile", &["100", "100.0"]),
-    ("latency_run", OFF),
-    ("latency_target", OFF),
-    ("latency_window", OFF),
     ("lockfile", NONE),
-    ("log_alternate_epoch", OFF),
-    ("log_alternate_epoch_clock_id", OFF),
-    ("log_avg_msec", OFF),
-    ("log_hist_coarseness", OFF),
-    ("log_hist_msec", OFF),
-    ("log_max_value", OFF),
-    ("log_offset", OFF),
-    ("log_prio", OFF),
-    ("log_store_compressed", OFF),
-    ("log_unix_epoch", OFF),
     ("max_latency", OFF),
     ("max_open_zones", OFF),
     ("nice", OFF),
@@ -54,7 +36,6 @@ pub const DEFAULTS: &[Default] = &[
     ("rate_ignore_thinktime", OFF),
     ("rate_iops_min", OFF),
     ("rate_min", OFF),
-    ("rate_process", &["linear"]),
     ("read_beyond_wp", OFF),
     ("read_iolog_chunked", OFF),
     ("replay_align", OFF),
@@ -79,7 +60,6 @@ pub const DEFAULTS: &[Default] = &[
     ("unlink_each_loop", OFF),
     ("verify_async", OFF),
     ("verify_backlog_batch", OFF),
-    ("verify_dump", OFF),
     ("verify_offset", OFF),
     ("verify_state_load", OFF),
     ("verify_state_save", ON),
@@ -94,9 +74,14 @@ pub const DEFAULTS: &[Default] = &[
     ("zoneskip", OFF),
 ];
 
+/// All defaults.
+pub fn all() -> impl Iterator<Item = &'static Default> {
+    DEFAULTS.iter().chain(super::later::DEFAULTS)
+}
+
 /// Is `value` fio's default of the option called `name` in the table?
 pub fn is_default(name: &str, value: &str) -> bool {
-    DEFAULTS.iter().any(|(known, values)| *known == name && values.contains(&value))
+    all().any(|(known, values)| *known == name && values.contains(&value))
 }
 
 #[cfg(test)]
@@ -106,9 +91,14 @@ mod tests {
 
     #[test]
     fn each_option_is_in_the_table_once() {
-        for (at, (name, values)) in DEFAULTS.iter().enumerate() {
-            assert!(options::find(name).is_some_and(|option| option.name == *name), "{name}");
-            assert!(DEFAULTS[..at].iter().all(|(other, _)| other != name), "{name} stands twice");
+        for (at, (name, values)) in all().enumerate() {
+            let option = options::find(name).filter(|option| option.name == *name);
+            let meaning = option.map(|option| option.meaning);
+            assert!(
+                matches!(meaning, Some(options::Meaning::Unsupported(_))),
+                "{name}: not refused"
+            );
+            assert!(all().take(at).all(|(other, _)| other != name), "{name} stands twice");
             assert!(!values.is_empty(), "{name}");
         }
     }

@@ -10,6 +10,7 @@ const ENGINE: &str = "I/O goes through blkmq, not through a system call";
 const FILES: &str = "files are laid out before the first run, written through, and stay";
 const REPEATS: &str = "streams always repeat; randseed chooses another";
 const SUBMISSION: &str = "no submission waits for the device, so none needs a thread of its own";
+const ON_ERROR: &str = "a job goes on after an I/O that failed, and counts it";
 const PROGRESS: &str = "results come at the end";
 const BANDWIDTH: &str = "bandwidth is counted, which costs nothing";
 const IN_ORDER: &str =
@@ -131,7 +132,7 @@ pub const OPTIONS: &[Opt] = &[
     not_built("latency_percentile", NO_CONTROL),
     not_built("max_latency", NO_CONTROL),
     not_built("steadystate", NO_CONTROL).or(&["ss"]),
-    not_built("continue_on_error", NO_CONTROL),
+    valued("continue_on_error", ON_ERROR),
     not_built("rate_process", NO_VARIANT),
     not_built("rw_sequencer", NO_VARIANT),
     not_built("bs_unaligned", NO_VARIANT).flag().or(&["blocksize_unaligned"]),

@@ -6,6 +6,7 @@
 mod defaults;
 mod files;
 mod foreign;
+mod later;
 mod load;
 #[cfg(test)]
 mod page;
@@ -20,7 +21,7 @@ use super::run_draft::RunDraft;
 use super::value::Value;
 use crate::error::UsageError;
 #[cfg(test)]
-pub use defaults::DEFAULTS;
+pub use defaults::all as defaults;
 pub use defaults::is_default;
 
 /// One option.
@@ -149,7 +150,10 @@ impl Opt {
 /// Every option, in the order of the help.
 pub fn all() -> impl Iterator<Item = &'static Opt> + Clone {
     let tables = [run::JOBS, files::OPTIONS, pattern::OPTIONS, load::OPTIONS, verify::OPTIONS];
-    tables.into_iter().chain([run::OPTIONS, foreign::OPTIONS, refused::OPTIONS]).flatten()
+    tables
+        .into_iter()
+        .chain([run::OPTIONS, foreign::OPTIONS, refused::OPTIONS, later::OPTIONS])
+        .flatten()
 }
 
 /// The option called `name`. Dashes and underscores within it are alike.
