@@ -5,6 +5,7 @@
 
 mod blktrace;
 mod files;
+mod fio_jobs;
 mod fio_workload;
 mod measured;
 mod nbd;
@@ -33,6 +34,7 @@ pub(crate) enum Outcome {
 const CHECKS: &[Check] = &[
     Check { name: "fio-json-schema", requires: Some("fio"), run: same_schema },
     Check { name: "fio-same-work", requires: Some("fio"), run: same_work },
+    Check { name: "fio-jobs", requires: Some("fio"), run: fio_jobs::check },
     Check { name: "fio-workload", requires: Some("fio"), run: fio_workload::check },
     Check { name: "fio-flushes", requires: Some("fio"), run: measured::flushes },
     Check { name: "fio-verify-phase", requires: Some("fio"), run: measured::verify_phase },

@@ -123,7 +123,7 @@ fn a_synchronous_engine_has_one_io_in_flight() {
 /// About 47 options were refused at the value that they have anyway.
 #[test]
 fn an_option_at_fios_default_is_accepted() {
-    for (name, values) in super::options::DEFAULTS {
+    for (name, values) in super::options::defaults() {
         for value in *values {
             for time in [Time::Real, Time::Virtual { seed: 0 }] {
                 let line = format!("--name=a --rw=read --size=1m --{name}={value}");

@@ -1,7 +1,7 @@
 //! The defaults of fio's options whose other values are refused: a job file that states what holds anyway is accepted.
 
 /// An option, and every spelling of its default.
-type Default = (&'static str, &'static [&'static str]);
+pub type Default = (&'static str, &'static [&'static str]);
 
 const OFF: &[&str] = &["0"];
 const ON: &[&str] = &["1"];
@@ -13,7 +13,6 @@ pub const DEFAULTS: &[Default] = &[
     ("block_error_percentiles", OFF),
     ("bs_unaligned", OFF),
     ("clat_percentiles", ON),
-    ("continue_on_error", NONE),
     ("create_only", OFF),
     ("exit_what", &["group"]),
     ("exitall_on_error", OFF),
@@ -65,7 +64,6 @@ pub const DEFAULTS: &[Default] = &[
     ("unlink_each_loop", OFF),
     ("verify_async", OFF),
     ("verify_backlog_batch", OFF),
-    ("verify_dump", OFF),
     ("verify_offset", OFF),
     ("write_barrier", OFF),
     ("write_hint", NONE),
@@ -77,6 +75,12 @@ pub const DEFAULTS: &[Default] = &[
     ("zonesize", OFF),
     ("zoneskip", OFF),
 ];
+
+/// All defaults.
+#[cfg(test)]
+pub fn all() -> impl Iterator<Item = &'static Default> {
+    DEFAULTS.iter()
+}
 
 /// Is `value` fio's default of the option called `name` in the table?
 pub fn is_default(name: &str, value: &str) -> bool {

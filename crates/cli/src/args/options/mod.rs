@@ -21,7 +21,7 @@ use super::run_draft::RunDraft;
 use super::value::Value;
 use crate::error::UsageError;
 #[cfg(test)]
-pub use defaults::DEFAULTS;
+pub use defaults::all as defaults;
 pub use defaults::is_default;
 
 /// One option.

@@ -33,7 +33,7 @@ fn page() -> String {
         let (here, why) = match option.meaning {
             Meaning::NoOp(why) => ("no effect".to_owned(), why),
             Meaning::Unsupported(why) => {
-                let default = defaults::DEFAULTS.iter().find(|(name, _)| *name == option.name);
+                let default = defaults::all().find(|(name, _)| *name == option.name);
                 let here = default.map_or("refused".to_owned(), |(_, values)| {
                     format!("refused, except `{}`", values[0])
                 });

@@ -6,7 +6,7 @@ use super::foreign::{bare, not_built, valued};
 
 const FILES: &str = "a job has one file";
 const ALIGNMENT: &str = "places and lengths are whole sectors";
-const ERRORS: &str = "failed I/Os are counted, and the job goes on";
+const ERRORS: &str = "a job ends with its first failed I/O";
 const BARRIERS: &str = "only whole flushes are built: fsync, fdatasync, sync";
 const IOLOGS: &str = "traces are not replayed by bench; blkmq replay replays elevator logs";
 const PROGRAMS: &str = "no other program is run";
