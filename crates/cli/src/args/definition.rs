@@ -65,6 +65,13 @@ Several names in --scheduler and --device: a word with '=' sets an option of the
 --scheduler=mq-deadline:fifo_batch=8,read_expire=100,none
 ";
 
+const FILES: &str = "
+Where several schedulers, accesses, thread counts or devices are compared, the jobs of the JSON and the files of traces \
+and logs have them behind their name, as in fill.mq-deadline and PREFIX.mq-deadline_bw.1.log; with --repeat also the \
+repetition, as in PREFIX.none.rep0.blktrace.0. Logs have fio's form; clat is from the push into the queue, so that it has \
+the wait in the scheduler in it.
+";
+
 /// The longest line of a list.
 const WIDTH: usize = 78;
 
@@ -112,6 +119,7 @@ fn valued(arg: Arg, accepts: &'static str) -> Arg {
 /// Verification, devices, and the options that have no effect or are refused.
 fn notes(time: Time) -> String {
     let mut text = String::from(VERIFYING);
+    text.push_str(FILES);
     text.push_str("\nDevices, each with a page in blkmq doc:\n");
     text.push_str(&devices::list(|device| device.is_in(time)));
     text.push_str("\nAccepted without effect:\n");

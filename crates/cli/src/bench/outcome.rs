@@ -174,6 +174,8 @@ fn counters(stats: &QueueStats, longest: Nanos) -> Counters {
             request: merges.request,
             discard: merges.discard,
         },
+        cancelled: stats.cancelled.total(),
+        flush_surplus: stats.flushes.surplus(),
         dispatches: stats.dispatched,
         requests_completed: stats.completed_requests,
         batch_mean: stats.batch_mean(),

@@ -63,6 +63,7 @@ fn cells(index: usize, run: &Run, job: &JobResult) -> Line {
     for (name, direction) in job.directions() {
         transfer(&mut line, name, direction);
     }
+    sync(&mut line, job);
     let mut add = |name: &str, cell: String| line.push((name.to_owned(), cell));
     let found = job.verify.as_ref();
     add("verified_bytes", found.map_or_else(String::new, |found| found.bytes.to_string()));
@@ -99,6 +100,18 @@ fn transfer(line: &mut Line, name: &str, direction: &Direction) {
         add(field, whole(latency.map(|l| percentile.of(&l.0))));
     }
     add("clat_max_ns", whole(latency.map(|l| l.0.max())));
+}
+
+fn sync(line: &mut Line, job: &JobResult) {
+    let mut add = |name: &str, cell: Option<u64>| {
+        line.push((name.to_owned(), cell.map_or_else(String::new, |cell| cell.to_string())));
+    };
+    let times = job.sync.lat.as_ref().map(|latency| &latency.0).filter(|times| times.count() > 0);
+    add("sync_ios", Some(job.sync.total_ios));
+    add("sync_p50_ns", times.map(|times| Percentile::P50.of(times)));
+    add("sync_p99_ns", times.map(|times| Percentile::P99.of(times)));
+    add("sync_max_ns", times.map(blkmq_core::Histogram::max));
+    add("end_fsync_ns", job.end_fsync_ns);
 }
 
 fn counters(line: &mut Line, run: &Run) {
@@ -196,6 +209,19 @@ mod tests {
         let rows = parse(&render(&report));
         let cells = |line| ["verified_bytes", "verify_errors"].map(|name| cell(&rows, line, name));
         assert_eq!((cells(1), cells(2)), (["", ""], ["4096", "0"]));
+    }
+
+    #[test]
+    fn flushes_have_columns_of_their_own() {
+        let mut report = sample::comparison();
+        let job = &mut report.runs[1].jobs[0];
+        job.sync.total_ios = 2;
+        let latency = job.sync.lat.get_or_insert_default();
+        [10, 30].iter().for_each(|ns| latency.0.record(*ns));
+        let rows = parse(&render(&report));
+        let names = ["sync_ios", "sync_p50_ns", "sync_p99_ns", "sync_max_ns", "end_fsync_ns"];
+        let cells = |line| names.map(|name| cell(&rows, line, name));
+        assert_eq!((cells(1), cells(2)), (["0", "", "", "", ""], ["2", "10", "30", "30", ""]));
     }
 
     #[test]

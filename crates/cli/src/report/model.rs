@@ -166,6 +166,11 @@ pub struct Counters {
     pub splits: u64,
     /// Bios and requests that became part of another request.
     pub merges: Merges,
+    /// Bios given up because their submitters asked for it.
+    pub cancelled: u64,
+    /// Requests at the device that exceed those of the submitters because of flushes: below zero where a device without
+    /// a cache has nothing to flush.
+    pub flush_surplus: i64,
     /// Requests that left the elevator for the device; a request that came back counts again.
     pub dispatches: u64,
     /// Requests that the device completed.
@@ -240,7 +245,7 @@ pub enum Imbalance {
         /// Completed bios.
         completed: u64,
     },
-    /// Bios less merges are not the dispatches less requeues.
+    /// Bios less merges, with flushes and cancellations accounted for, are not the dispatches less requeues.
     Dispatches {
         /// Bios less merges.
         expected: i128,
@@ -280,7 +285,8 @@ impl Counters {
     /// The first contradiction, or None if every bio is accounted for.
     #[must_use]
     pub fn imbalance(&self) -> Option<Imbalance> {
-        let expected = i128::from(self.submitted) - i128::from(self.merges.total());
+        let bios = i128::from(self.submitted) - i128::from(self.cancelled);
+        let expected = bios - i128::from(self.merges.total()) + i128::from(self.flush_surplus);
         let dispatched = i128::from(self.dispatches) - i128::from(self.requeues);
         if self.submitted != self.completed {
             Some(Imbalance::Bios { submitted: self.submitted, completed: self.completed })
@@ -423,6 +429,10 @@ mod tests {
         assert_eq!(lost.imbalance(), Some(Imbalance::Bios { submitted: 100, completed: 99 }));
         let extra = Counters { dispatches: 89, ..balanced() };
         assert_eq!(extra.imbalance(), Some(Imbalance::Dispatches { expected: 85, dispatched: 86 }));
+        let needless = Counters { submitted: 104, completed: 104, flush_surplus: -4, ..balanced() };
+        assert_eq!(needless.imbalance(), None);
+        let given_up = Counters { submitted: 101, completed: 101, cancelled: 1, ..balanced() };
+        assert_eq!(given_up.imbalance(), None);
         let stuck = Counters { requests_completed: 84, ..balanced() };
         assert_eq!(stuck.imbalance(), Some(Imbalance::Requests { dispatched: 85, completed: 84 }));
     }

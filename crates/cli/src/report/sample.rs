@@ -75,6 +75,8 @@ pub fn run(scheduler: &str, access: &str, threads: u32, iops: u64, clat: u64) ->
             completed: ios,
             splits: 0,
             merges: Merges { plug: merged / 2, back: merged - merged / 2, ..Merges::default() },
+            cancelled: 0,
+            flush_surplus: 0,
             dispatches: ios - merged + 3,
             requests_completed: ios - merged,
             batch_mean: 7.25,
