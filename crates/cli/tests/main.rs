@@ -2,6 +2,8 @@
 //! `cargo test -p blkmq-cli --test all command_line::` runs one file.
 
 mod command_line;
+#[cfg(target_os = "linux")]
+mod documented;
 mod replay;
 mod scenarios;
 #[cfg(target_os = "linux")]

@@ -22,7 +22,7 @@ what schedulers are for, on a modelled disk and a modelled SSD. A job with neith
 that all runs together take some 20 seconds.",
     examples: &[
         "blkmq bench --scheduler=none,mq-deadline --access=combining,spin --threads=1,2 \\\n      \
-         --rw=randread --bs=4k --iodepth=32 --runtime=5 --time_based",
+         --rw=randread --bs=4k --iodepth=32 --runtime=2 --time_based",
         "blkmq bench --device=memory --rw=randwrite --size=64m --iodepth=32 --verify=crc32c",
         "blkmq bench --device=memory --rw=randrw --norandommap --numjobs=4 --size=64m \\\n      \
          --offset_increment=64m --loops=4 --verify=xxhash --verify_backlog=1024",
