@@ -135,6 +135,18 @@ fn ctrl_c_ends_a_simulation_and_a_claim() {
     }
 }
 
+/// `timeout` sends its signal twice at once, which is no second Ctrl-C: the results were lost.
+#[test]
+fn a_signal_that_is_sent_twice_is_one() {
+    let mut command = Command::new("timeout");
+    let output = command.args(["-s", "INT", "1", BIN, "bench"]).args(LONG.split(' ')).output();
+    let output = output.expect("it starts");
+    let text = String::from_utf8(output.stdout).expect("text");
+    assert!(text.contains("Partial: ended by signal 2 after 0 of 2 runs."), "{text}");
+    let errors = String::from_utf8(output.stderr).expect("text");
+    assert!(errors.ends_with("blkmq: ended by signal 2; 0 of 2 runs are whole\n"), "{errors}");
+}
+
 /// The queue waits for I/Os that never come back, for a second or two.
 #[test]
 fn a_second_ctrl_c_ends_the_command_at_once() {
