@@ -15,9 +15,12 @@ const AT_ONCE: u64 = 5_000;
 /// Seeds in which each planted bug is looked for.
 const CANARY: u64 = 1_000;
 
-/// Simulations that `cargo test` leaves out because they take a minute.
-const LONG: [&str; 2] =
-    ["-p blkmq-cli --test all -- scenarios::", "-p blkmq-lab --test all -- streams_on_disk::"];
+/// Simulations, and commands as they are documented, that `cargo test` leaves out because they take a minute.
+const LONG: [&str; 3] = [
+    "-p blkmq-cli --test all -- scenarios::",
+    "-p blkmq-lab --test all -- streams_on_disk::",
+    "-p blkmq-cli --test all -- documented::",
+];
 /// I/Os of each combination that is stressed.
 const STRESS_IOS: &str = "20000";
 /// Seeds of the interleavings of completions and timeouts: half a minute.

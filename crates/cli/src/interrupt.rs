@@ -1,15 +1,22 @@
-//! Signals that end a run early: after the first, runs end in good order and print their results; the second ends the
+//! Signals that end a run early: after the first, runs end in good order and print their results; a second one ends the
 //! program at once.
 //!
 //! This file stops nothing itself: runs look at their [`Stop`]. The server has signals of its own.
 
+use blkmq_core::{Instant, Nanos};
+use blkmq_runtime::Clock;
 use signal_hook::consts::{SIGINT, SIGTERM};
-use signal_hook::flag;
+use signal_hook::iterator::Signals;
+use signal_hook::{flag, low_level};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::thread::Builder;
 
 /// The exit code of a program that a signal has ended; fio's.
 pub const EXIT: u8 = 128;
+
+/// Signals closer together are one: `timeout` sends its signal to the program and again to all of its group.
+const ONE: Nanos = Nanos::from_millis(500);
 
 /// Says whether a run is to end now. Copies agree.
 #[derive(Clone, Debug, Default)]
@@ -19,22 +26,38 @@ pub struct Stop {
 }
 
 impl Stop {
-    /// Is set by the first signal that asks the program to end. From then on a second one ends the program at once.
+    /// Is set by the first signal that asks the program to end. A later one ends the program at once.
     pub fn on_signals() -> Self {
-        let (stop, asked) = (Self::default(), Arc::new(AtomicBool::new(false)));
-        for signal in [SIGINT, SIGTERM] {
-            // In the order of registration: at the first signal nothing has been asked yet. If a handler cannot be
-            // registered, the signal ends the program as it does by default.
-            let _ = flag::register_conditional_shutdown(signal, EXIT.into(), asked.clone());
-            let _ = flag::register(signal, asked.clone());
-            let _ = flag::register_usize(signal, stop.signal.clone(), signal as usize);
+        let (stop, asked) = (Self::default(), [SIGINT, SIGTERM]);
+        // If no handler can be installed, signals end the program as they do by default.
+        let Ok(signals) = Signals::new(asked) else { return stop };
+        let watched = stop.clone();
+        let watcher = Builder::new().name("signals".into()).spawn(move || watched.watch(signals));
+        if watcher.is_err() {
+            // Without a thread the first signal has to end the program, since nothing else would notice it.
+            for signal in asked {
+                let at_once = Arc::new(AtomicBool::new(true));
+                let _ = flag::register_conditional_shutdown(signal, EXIT.into(), at_once);
+            }
         }
         stop
     }
 
+    fn watch(&self, mut signals: Signals) {
+        let clock = Clock::start();
+        let mut first: Option<Instant> = None;
+        for signal in signals.forever() {
+            let now = clock.now();
+            if now - *first.get_or_insert(now) >= ONE {
+                low_level::exit(EXIT.into());
+            }
+            // Nothing else is published with it.
+            self.signal.store(signal as usize, Ordering::Relaxed);
+        }
+    }
+
     /// The signal, if there was one.
     pub fn signal(&self) -> Option<i32> {
-        // Nothing else is published by the handler.
         match self.signal.load(Ordering::Relaxed) {
             0 => None,
             signal => Some(signal as i32),

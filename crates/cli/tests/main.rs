@@ -3,6 +3,8 @@
 
 mod command_line;
 #[cfg(target_os = "linux")]
+mod documented;
+#[cfg(target_os = "linux")]
 mod files;
 mod measured;
 mod replay;

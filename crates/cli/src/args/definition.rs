@@ -22,7 +22,7 @@ what schedulers are for, on a modelled disk and a modelled SSD. A job with neith
 that all runs together take some 20 seconds.",
     examples: &[
         "blkmq bench --scheduler=none,mq-deadline --access=combining,spin --threads=1,2 \\\n      \
-         --rw=randread --bs=4k --iodepth=32 --runtime=5 --time_based",
+         --rw=randread --bs=4k --iodepth=32 --runtime=2 --time_based",
         "blkmq bench --device=memory --rw=randwrite --size=64m --iodepth=32 --verify=crc32c",
         "blkmq bench --device=memory --rw=randrw --norandommap --numjobs=4 --size=64m \\\n      \
          --offset_increment=64m --loops=4 --verify=xxhash --verify_backlog=1024",
@@ -51,6 +51,15 @@ with neither runtime nor size runs for 10 seconds of virtual time.",
          --offset_increment=1g --seed=7 --output-format=json",
     ],
 };
+
+/// The end before the end, and the exit codes.
+const ENDING: &str = "\
+Ctrl-C ends the runs. What was measured until then is printed and written, and marked as partial: in text and on the \
+page at the top, in JSON as blkmq.partial, in CSV in the last column. A second Ctrl-C ends the command at once. The exit \
+code is then 128, as of fio; else 0, 1 for runs that did not go well or results that could not be written, and 2 for a \
+command line that cannot be understood. Results that do not fit on a disk go to standard output.
+
+";
 
 const VERIFYING: &str = "\
 Verification needs a device that keeps what is written. Each block of verify_interval bytes begins with a header: which \
@@ -118,9 +127,8 @@ fn valued(arg: Arg, accepts: &'static str) -> Arg {
 
 /// Verification, devices, and the options that have no effect or are refused.
 fn notes(time: Time) -> String {
-    let mut text = String::from(VERIFYING);
-    text.push_str(FILES);
-    text.push_str("\nDevices, each with a page in blkmq doc:\n");
+    let mut text = format!("{VERIFYING}{FILES}\n{ENDING}");
+    text.push_str("Devices, each with a page in blkmq doc:\n");
     text.push_str(&devices::list(|device| device.is_in(time)));
     text.push_str("\nAccepted without effect:\n");
     reasons(&mut text, |meaning| match meaning {

@@ -18,12 +18,12 @@ Measures again, on this machine, what was published about the block layer's sche
 published figures and the hardware that those are from. Every step is run as the kernel does it (before), as it was \
 proposed for the kernel, and as it is done here (ours), in one program and one after the other, so that ratios mean \
 something on any machine; rates do not. Each row can be repeated alone: --output-format=json has its command. Without a \
-CLAIM all of them are measured, in a few minutes.",
+CLAIM all of them are measured, in a few minutes; with a shorter --runtime in less, and with more noise.",
     examples: &[
-        "blkmq repro",
-        "blkmq repro contention batch --runtime=5 --report=locks.html",
-        "blkmq repro contention --threads=1,2,4,8,16,32",
-        "blkmq repro stats --output-format=json",
+        "blkmq repro --runtime=100ms",
+        "blkmq repro contention batch --runtime=300ms --report=locks.html",
+        "blkmq repro contention --threads=1,2,4,8,16,32 --runtime=100ms",
+        "blkmq repro stats --runtime=500ms --output-format=json",
     ],
 };
 

@@ -36,7 +36,7 @@ pub const SCENES: [Scene; 4] = [
         title: "A reader beside writers, on flash",
         device: "flash",
         kind: Kind::Beside,
-        ms: 1_000,
+        ms: 500,
     },
     Scene {
         title: "Eight sequential readers, on a disk",

@@ -9,8 +9,8 @@ use super::bar;
 use super::rows::{Axis, LEFT, RIGHT, Row, rows};
 use super::scale::Linear;
 
-/// The colours of plug, back, front, request and discard; the first schedulers have other colours.
-pub const KINDS: [&str; 5] = ["c5", "c4", "c3", "c6", "c7"];
+/// The greys of plug, back, front, request and discard: colours belong to schedulers.
+pub const KINDS: [&str; 5] = ["g0", "g1", "g2", "g3", "g4"];
 
 /// Draws the merges; returns whether there were any.
 pub fn merges(m: &mut Markup, report: &Report) -> bool {

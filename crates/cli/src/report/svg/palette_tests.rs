@@ -6,6 +6,8 @@ const LEAST: f64 = 20.0;
 const LEAST_OF_FOUR: f64 = 30.0;
 /// The least contrast of a colour to the page, as for large text and graphics.
 const CONTRAST: f64 = 3.0;
+/// The least distance of two greys of the kinds of merge, which stand side by side in one bar.
+const LEAST_OF_GREYS: f64 = 10.0;
 
 type Matrix = [[f64; 3]; 3];
 
@@ -67,12 +69,15 @@ fn luminance(hex: &str) -> f64 {
     times(&XYZ, linear(hex))[1]
 }
 
+/// A colour of a theme.
+fn colour(sheet: &str, name: &str) -> String {
+    let (_, rest) = sheet.split_once(&format!("--{name}: ")).expect(name);
+    rest[..7].to_owned()
+}
+
 /// The colours of a theme, and its page.
 fn theme(sheet: &str) -> (Vec<String>, String) {
-    let colour = |name: &str| {
-        let (_, rest) = sheet.split_once(&format!("--{name}: ")).expect(name);
-        rest[..7].to_owned()
-    };
+    let colour = |name: &str| colour(sheet, name);
     let colours = (0..super::look::COLOURS).map(|at| colour(&format!("c{at}"))).collect();
     (colours, colour("page"))
 }
@@ -97,6 +102,20 @@ fn every_reader_can_tell_the_colours_apart() {
                 let (one, other) = (&colours[a], &colours[b]);
                 assert!(apart >= least, "{name}, {sight}: {one} and {other}: {apart:.1}");
             }
+        }
+    }
+}
+
+#[test]
+fn kinds_of_merge_have_greys_that_differ() {
+    let sheet = include_str!("../html.css");
+    let (light, dark) =
+        sheet.split_once("prefers-color-scheme: dark").expect("there are two themes");
+    for sheet in [light, dark] {
+        let greys = super::KINDS.map(|name| lab(linear(&colour(sheet, name))));
+        for (a, b) in (0..greys.len()).flat_map(|b| (0..b).map(move |a| (a, b))) {
+            assert!(greys[a][1].abs() + greys[a][2].abs() < 1.0, "no colour");
+            assert!(distance(greys[a], greys[b]) >= LEAST_OF_GREYS, "{a} and {b}");
         }
     }
 }

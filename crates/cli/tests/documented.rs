@@ -1,0 +1,177 @@
+//! Every command that the README, the pages of help and the pages of the documentation show: each is carried out by a
+//! shell as it is written, and ends well, within half a minute.
+//!
+//! Commands that serve, or that steer a server, do not end by themselves: `serve.rs` has them.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+const BIN: &str = env!("CARGO_BIN_EXE_blkmq");
+/// The time that a user waits for a command that is shown.
+const SECONDS: &str = "30";
+/// Commands of `blkmq` with pages of help.
+const COMMANDS: [&str; 8] = [
+    "--help",
+    "bench --help",
+    "sim --help",
+    "replay --help",
+    "repro --help",
+    "doc --help",
+    "completions --help",
+    "man --help",
+];
+
+/// A command of this program, from its first word to the end of its words: comments stand two spaces behind it.
+fn command(line: &str) -> Option<String> {
+    let line = line.trim();
+    if let Some(words) = line.strip_prefix("cargo run --release -- ") {
+        return Some(format!("blkmq {words}"));
+    }
+    line.starts_with("blkmq ").then(|| line.split("  ").next().unwrap_or(line).to_owned())
+}
+
+/// The commands in the lines of a text; a backslash continues a line.
+fn of_lines(text: &str) -> Vec<String> {
+    let mut whole = String::new();
+    for line in text.lines() {
+        match line.strip_suffix('\\') {
+            Some(line) => whole.push_str(&format!("{} ", line.trim())),
+            None if whole.ends_with(' ') => whole.push_str(&format!("{}\n", line.trim())),
+            None => whole.push_str(&format!("{line}\n")),
+        }
+        // A continued command begins at the start of a line.
+        if whole.ends_with(' ') && !whole.contains('\n') {
+            whole.insert(0, '\n');
+        }
+    }
+    whole.lines().filter_map(command).collect()
+}
+
+/// The commands of a page in Markdown: lines of its blocks.
+fn of_page(text: &str) -> Vec<String> {
+    let blocks = text.split("```").skip(1).step_by(2);
+    blocks.flat_map(of_lines).collect()
+}
+
+/// The same, and words in backticks, which may run over lines. On other pages than the README these are names.
+fn of_readme(text: &str) -> Vec<String> {
+    let mut found = Vec::new();
+    for (number, block) in text.split("```").enumerate() {
+        if number % 2 == 1 {
+            found.extend(of_lines(block));
+        } else {
+            let inline = block.split('`').skip(1).step_by(2).map(|it| it.replace('\n', " "));
+            // A command without its words is a name.
+            found.extend(inline.filter(|it| it.contains(" --")).filter_map(|it| command(&it)));
+        }
+    }
+    found
+}
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
+
+/// The pages of the documentation.
+fn pages() -> Vec<PathBuf> {
+    let mut pages = vec![root().join("README.md")];
+    let crates = std::fs::read_dir(root().join("crates")).expect("it can be read");
+    let docs = crates.map(|it| it.expect("it can be read").path().join("doc"));
+    for folder in docs.chain([root().join("docs")]).filter(|it| it.is_dir()) {
+        let files = std::fs::read_dir(folder).expect("it can be read");
+        let files = files.map(|it| it.expect("it can be read").path());
+        pages.extend(files.filter(|it| it.extension().is_some_and(|it| it == "md")));
+    }
+    pages.sort();
+    pages
+}
+
+/// All commands that are shown, in an order in which each finds the files of those before it.
+fn shown() -> BTreeSet<String> {
+    let mut all = BTreeSet::new();
+    for page in pages() {
+        let text = std::fs::read_to_string(&page).expect("text");
+        all.extend(if page.ends_with("README.md") { of_readme(&text) } else { of_page(&text) });
+    }
+    for words in COMMANDS {
+        let mut help = Command::new(BIN);
+        let output = help.args(words.split(' ')).env("COLUMNS", "200").output().expect("it starts");
+        let text = String::from_utf8(output.stdout).expect("text");
+        let (_, examples) = text.split_once("\nExamples:\n").expect("there are some");
+        all.extend(of_lines(examples));
+    }
+    all
+}
+
+/// Serves or steers a server, is about a disk of one machine, or installs something there.
+fn is_elsewhere(line: &str) -> bool {
+    let words = ["blkmq serve", "blkmq ctl", "/dev/", "/usr/local/", "~/", "man -l"];
+    words.iter().any(|word| line.contains(word))
+}
+
+/// Carries out a line in `folder`; an error says what went wrong.
+fn carry_out(line: &str, folder: &Path) -> Result<(), String> {
+    let script = line.replace("blkmq ", "\"$BLKMQ\" ");
+    let mut shell = Command::new("timeout");
+    shell.args([SECONDS, "sh", "-c", &script]).current_dir(folder).env("BLKMQ", BIN);
+    let output = shell.output().expect("timeout and a shell are there");
+    let errors = String::from_utf8_lossy(&output.stderr);
+    match output.status.code() {
+        Some(0) => Ok(()),
+        Some(124) => Err(format!("{line}: not within {SECONDS} s")),
+        code => Err(format!("{line}: {code:?}: {errors}")),
+    }
+}
+
+#[test]
+fn commands_are_found_as_they_are_written() {
+    let text = "Run `blkmq sim\n--seed=1` or `blkmq bench`.\n```\nblkmq doc none     a page\n  blkmq bench \\\n      --rw=read\n```";
+    assert_eq!(of_page(text), ["blkmq doc none", "blkmq bench --rw=read"]);
+    assert_eq!(of_readme(text), ["blkmq sim --seed=1", "blkmq doc none", "blkmq bench --rw=read"]);
+    let all = shown();
+    for line in ["blkmq bench", "blkmq replay run.log", "blkmq doc attributes"] {
+        assert!(all.contains(line), "{line} is missing in {all:#?}");
+    }
+    let readme = "blkmq bench --scheduler none,mq-deadline --access combining,spin --threads 1,2 --rw=randread --bs=4k \
+                  --iodepth=32";
+    assert!(all.contains(readme), "{all:#?}");
+    assert!(all.iter().filter(|line| !is_elsewhere(line)).count() > 15);
+}
+
+/// Those that measure for seconds; and, one after the other, since each of them needs the whole machine.
+#[test]
+#[ignore = "long; cargo xtask soak runs it"]
+fn every_command_that_is_shown_ends_well_within_half_a_minute() {
+    let folder = tempfile::tempdir().expect("a folder");
+    // The log that is replayed is that of the example above it.
+    let log = "blkmq sim --scheduler=mq-deadline --rw=randrw --size=64m --elevator-log=run.log";
+    carry_out(log, folder.path()).expect("a log");
+    let all = shown();
+    let here = all.iter().filter(|line| !is_elsewhere(line));
+    let wrong = Vec::from_iter(here.filter_map(|line| carry_out(line, folder.path()).err()));
+    assert!(wrong.is_empty(), "{wrong:#?}");
+}
+
+/// Of every command that is shown at least the options are understood: those that measure are only planned.
+#[test]
+fn every_command_that_is_shown_is_understood() {
+    let folder = tempfile::tempdir().expect("a folder");
+    for line in shown().iter().filter(|line| !is_elsewhere(line)) {
+        let measures = ["blkmq bench ", "blkmq sim "].iter().any(|word| line.starts_with(word));
+        let quick = ["blkmq doc ", "blkmq help "].iter().any(|word| line.starts_with(word));
+        if measures || quick {
+            let line = if measures { format!("{line} --dry-run") } else { line.clone() };
+            carry_out(&line, folder.path()).expect("it is understood");
+        }
+    }
+}
+
+#[test]
+fn a_file_of_text_has_a_page_beside_it() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let line = "blkmq bench --scheduler=none --rw=read --size=1m --output=results.txt";
+    carry_out(line, folder.path()).expect("it ends well");
+    let read = |name| std::fs::read_to_string(folder.path().join(name)).expect("it is written");
+    assert!(read("results.txt").contains("IOPS=") && read("results.txt.html").contains("<svg"));
+}
