@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 const PLAIN: [&str; 9] =
     ["libaio", "io_uring", "sync", "psync", "vsync", "pvsync", "pvsync2", "posixaio", "null"];
 
-/// Options that say where I/O goes, when, and what is in it: a short run on nothing has no use for them.
+/// Options about the place, the time and the contents of I/O: a short run on the null device has no use for them.
 const DROPPED: [&str; 29] = [
     "ioengine",
     "filename",
@@ -90,7 +90,7 @@ pub(super) fn check() -> Result<Outcome> {
 
 /// The job files of the source package, which is put into `folder`.
 fn sources(folder: &Path) -> Result<Vec<PathBuf>> {
-    // What an earlier run has left would count twice.
+    // Files of an earlier run would count twice.
     let _ = fs::remove_dir_all(folder);
     fs::create_dir_all(folder.join("lists/partial"))?;
     let mut list = String::new();
@@ -166,7 +166,7 @@ fn named(file: &Path, why: &str, known: &BTreeSet<String>) -> Result<String> {
     Ok(reason.to_owned())
 }
 
-/// The job file for a short run on nothing.
+/// The job file for a short run on the null device.
 fn short(text: &str) -> String {
     let kept =
         text.lines().filter(|line| pair(line).is_none_or(|(key, _)| !DROPPED.contains(&key)));

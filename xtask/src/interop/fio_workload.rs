@@ -1,5 +1,5 @@
 //! The I/Os that a job issues: fio and blkmq are given the same options, and their counts, bytes, rates and depths are
-//! compared. Which blocks are covered is compared through verification: what was written once is compared once.
+//! compared. The coverage of blocks is compared through verification: a block that was written once is compared once.
 
 use super::{Outcome, parse};
 use crate::Result;
