@@ -12,16 +12,24 @@ impl<P, B: Buffers<P>> Worker<'_, P, B> {
     /// The most I/Os in flight for now.
     #[inline]
     pub(super) fn depth(&self) -> u32 {
-        self.goal.as_ref().map_or(self.job.depth.iodepth, Goal::depth)
+        self.most
     }
 
     /// Is there no more to do at `now`, whatever the generator has?
+    #[inline]
     pub(super) fn is_finished(&mut self, now: Instant) -> bool {
-        let full = self.full || self.exit.as_ref().is_some_and(Exit::is_over);
-        if now >= self.window.end || self.stopped || full {
+        now >= self.window.end || self.stopped || self.limited && self.is_at_limit(now)
+    }
+
+    /// Do others, a full device or the latency target end the thread?
+    #[inline(never)]
+    fn is_at_limit(&mut self, now: Instant) -> bool {
+        if self.full || self.exit.as_ref().is_some_and(Exit::is_over) {
             return true;
         }
-        match self.goal.as_mut().map_or(Verdict::Continue, |goal| goal.judge(now)) {
+        let verdict = self.goal.as_mut().map_or(Verdict::Continue, |goal| goal.judge(now));
+        self.most = self.goal.as_ref().map_or(self.most, Goal::depth);
+        match verdict {
             Verdict::Continue => false,
             Verdict::Found => true,
             Verdict::Missed => {
@@ -51,6 +59,7 @@ impl<P, B: Buffers<P>> Worker<'_, P, B> {
     }
 
     /// The thread's own work is done.
+    #[cold]
     pub(super) fn tell_others(&self) {
         if let Some(exit) = &self.exit {
             exit.end();

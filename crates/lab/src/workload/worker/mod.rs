@@ -53,6 +53,10 @@ pub struct Worker<'a, P, B> {
     stopped: bool,
     /// A write has found no space, which ends a job with `fill_device`.
     full: bool,
+    /// The most I/Os in flight for now.
+    most: u32,
+    /// Can anything but time and the generator end the thread, or change `most`?
+    limited: bool,
     /// The search for the depth that keeps a latency.
     goal: Option<Goal>,
     exit: Option<Exit>,
@@ -218,6 +222,8 @@ impl<'a, P, B: Buffers<P>> Worker<'a, P, B> {
             measuring: false,
             stopped: false,
             full: false,
+            most: job.latency_target.map_or(depth, |_| 1),
+            limited: job.latency_target.is_some() || exit.is_some() || job.fill_device,
             goal: job.latency_target.map(|target| Goal::new(target, depth)),
             exit,
             state: State::New,
