@@ -8,8 +8,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 const BIN: &str = env!("CARGO_BIN_EXE_blkmq");
-/// The time that a user waits for a command that is shown.
-const SECONDS: &str = "30";
+/// Twice the half minute that a user waits at most for a command that is shown: the machine may be busy.
+const SECONDS: &str = "60";
 /// Commands of `blkmq` with pages of help.
 const COMMANDS: [&str; 8] = [
     "--help",

@@ -139,7 +139,7 @@ fn ctrl_c_ends_a_simulation_and_a_claim() {
 #[test]
 fn a_signal_that_is_sent_twice_is_one() {
     let mut command = Command::new("timeout");
-    let output = command.args(["-s", "INT", "1", BIN, "bench"]).args(LONG.split(' ')).output();
+    let output = command.args(["-s", "INT", "3", BIN, "bench"]).args(LONG.split(' ')).output();
     let output = output.expect("it starts");
     let text = String::from_utf8(output.stdout).expect("text");
     assert!(text.contains("Partial: ended by signal 2 after 0 of 2 runs."), "{text}");

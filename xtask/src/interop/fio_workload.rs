@@ -96,14 +96,13 @@ pub(super) fn check() -> Result<Outcome> {
     }
     for (options, expected) in RATES {
         let options = format!("{options} --size=64m --time_based --runtime=1");
-        for report in [fio(&format!("{null} {options}"))?, ours(&options)?] {
+        // fio measures in real time, and other programs may hold it up.
+        let both = [(fio(&format!("{null} {options}"))?, 0.2), (ours(&options)?, 0.03)];
+        for (report, tolerance) in both {
             let job = &report["jobs"][0];
             let rates = ["read", "write"].map(|d| job[d]["iops"].as_f64().unwrap_or(0.0));
-            if rates
-                .iter()
-                .zip(expected)
-                .any(|(rate, expected)| (rate / expected - 1.0).abs() > 0.03)
-            {
+            let is_off = |(rate, wanted): (&f64, &f64)| (rate / wanted - 1.0).abs() > tolerance;
+            if rates.iter().zip(expected).any(is_off) {
                 differ(&options, expected, rates)?;
             }
         }

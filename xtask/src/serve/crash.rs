@@ -91,7 +91,8 @@ fn start(device: &str) -> Result<Server> {
 fn write_until_it_ends(socket: &Path, written: &mut Written) -> Result<u64> {
     let clients: std::io::Result<Vec<Client>> =
         (0..WRITERS).map(|_| Client::connect(socket)).collect();
-    let mut clients = clients?;
+    // On a busy machine the server may be killed amid the handshakes. A server that takes none fails in `lost`.
+    let Ok(mut clients) = clients else { return Ok(0) };
     let mut count = 0;
     loop {
         let mut batch = Vec::new();
