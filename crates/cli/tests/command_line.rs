@@ -111,7 +111,7 @@ const REFUSED: &[(&str, &[&str])] = &[
     ("bench --verify_interval=100", &["multiples of 512"]),
     ("bench --verify_backlog=-1", &["0 to 4294967295"]),
     ("bench --do_verify=2", &["accepted: 0, 1"]),
-    ("bench --verify_dump=1", &["not built", "not dumped"]),
+    ("bench --verify_offset=8", &["not built", "verification"]),
     (
         "bench --verify=pattern --rw=write --device=memory",
         &["verify=pattern needs a verify_pattern"],

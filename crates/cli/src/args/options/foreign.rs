@@ -16,6 +16,8 @@ const IN_ORDER: &str =
     "what was written is read back in order of place, or of writing with verify_backlog";
 const NO_DISK: &str = "no disk of the system is used";
 
+const OWN_THREAD: &str = "a thread checks its blocks itself";
+const REMEMBERED: &str = "what was written is remembered, and not drawn again";
 const NO_VERIFY: &str = "this variant of verification is not built";
 const NO_DUMP: &str = "a wrong block is named with what is wrong with it, and not dumped";
 const NO_LOGS: &str = "this variant of a log is not built; see write_bw_log";
@@ -92,13 +94,13 @@ pub const OPTIONS: &[Opt] = &[
     bare("verifysort", IN_ORDER),
     valued("verifysort_nr", IN_ORDER),
     not_built("verify_offset", NO_VERIFY),
-    not_built("verify_dump", NO_DUMP),
-    not_built("verify_async", NO_VERIFY),
-    not_built("verify_async_cpus", NO_VERIFY),
+    bare("verify_dump", NO_DUMP),
+    valued("verify_async", OWN_THREAD),
+    valued("verify_async_cpus", OWN_THREAD),
     not_built("verify_backlog_batch", NO_VERIFY),
     not_built("verify_header_seed", NO_VERIFY),
     not_built("verify_write_sequence", NO_VERIFY),
-    not_built("experimental_verify", NO_VERIFY).flag(),
+    bare("experimental_verify", REMEMBERED),
     not_built("trim_percentage", NO_VERIFY),
     not_built("trim_verify_zero", NO_VERIFY),
     not_built("trim_backlog", NO_VERIFY),
