@@ -19,26 +19,26 @@ use crate::terminal::{shown, width};
 use scene::{SCENES, Scene};
 use text::Detail;
 
-/// Shows all of it: the cost of `plan`, if it is in real time, and the scenes.
+/// Shows all of it: the scenes, which take a moment, and then the cost of `plan`, if it is in real time.
 ///
 /// # Errors
 /// If a run cannot be made, standard output cannot be written, or a signal ended the runs.
 pub fn run(plan: &Plan) -> Result<(), Failure> {
     let stop = Stop::on_signals();
     let detail = match plan.time {
-        Time::Real => {
-            print_with(|out| paragraph(out, "", text::COST))?;
-            let report = bench::report(plan, &stop)?;
-            print_results(&shown(&format!("\n{}", table::render(&report, width()))))?;
-            ended(&report)?;
-            Detail::Brief
-        }
+        Time::Real => Detail::Brief,
         Time::Virtual { .. } => Detail::Full,
     };
     print_with(|out| paragraph(out, "", text::behaviour(detail)))?;
     for scene in &SCENES {
         let report = bench::report(&plan_of(scene)?, &stop)?;
         print_with(|out| text::scene(out, scene, &report, detail))?;
+        ended(&report)?;
+    }
+    if plan.time == Time::Real {
+        print_with(|out| paragraph(out, "", text::COST))?;
+        let report = bench::report(plan, &stop)?;
+        print_results(&shown(&format!("\n{}", table::render(&report, width()))))?;
         ended(&report)?;
     }
     print_with(|out| paragraph(out, "", text::further(detail)))
