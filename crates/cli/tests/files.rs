@@ -52,7 +52,7 @@ fn a_file_is_laid_out_and_its_data_is_what_was_written() {
     // A second command finds the data where the first one has put it.
     let read = report(test, &format!("{jobs} --name=w --rw=read")).expect("as before");
     assert_eq!(read["jobs"][0]["error"], 0);
-    // What is long enough is left as long as it is.
+    // A file that is long enough keeps its length.
     report(test, &format!("--filename={name} --size=4k --rw=read --direct=1")).expect("as before");
     assert_eq!(std::fs::metadata(&path).expect("it is there").len(), (256 + 64) << 10);
     std::fs::remove_file(&path).expect("it was there");

@@ -16,7 +16,7 @@ const MAX_NESTED: usize = 16;
 /// The most files that one job file includes in all, each of them inside others or not.
 const MAX_INCLUDED: usize = 256;
 
-/// What surrounds the text of job files.
+/// The surroundings of the text of job files.
 struct Around<'a> {
     /// The value of a variable of the environment.
     variable: &'a dyn Fn(&str) -> Option<String>,

@@ -11,7 +11,7 @@ use blkmq_core::SECTOR_SIZE;
 use blkmq_lab::workload::{Amount, Direction, Job};
 use std::fs::FileType;
 
-/// What the choice depends on.
+/// The input of the choice.
 pub struct Asked<'a> {
     /// The options about files, for each job.
     pub files: &'a [FileDraft],

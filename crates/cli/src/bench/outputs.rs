@@ -20,7 +20,7 @@ pub struct Outputs<'a> {
     results: Option<Output>,
     /// The page, or data, besides.
     report: Option<Output>,
-    /// What could not be written, in the order of the failures.
+    /// The places that could not be written, in the order of the failures.
     failures: Vec<String>,
 }
 

@@ -30,11 +30,11 @@ pub struct Output {
 pub struct OutputError {
     path: PathBuf,
     cause: io::Error,
-    /// What became of the file.
+    /// The fate of the file.
     left: Left,
 }
 
-/// What becomes of a file that a report could not be written to.
+/// The fate of a file that a report could not be written to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Left {
     /// It is as it was, or it is no file that could hold a half of a report.

@@ -114,7 +114,7 @@ pub fn scene(out: &mut Paper, scene: &Scene, report: &Report, detail: Detail) {
     }
 }
 
-/// What the schedulers do for the reader, and what that costs the writers.
+/// The gain of the reader from a scheduler, and the price that the writers pay.
 fn beside(runs: &[Run]) -> Option<String> {
     let median = |run: &Run| times(reads(run)).map(|l| Percentile::P50.of(&l.0));
     let none = runs.iter().find(|run| run.scheduler == "none")?;

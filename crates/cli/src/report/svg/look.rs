@@ -117,7 +117,7 @@ impl Looks {
         looks
     }
 
-    /// What differs besides the scheduler: the access and the scope, or else the number of threads.
+    /// The difference besides the scheduler: the access and the scope, or else the number of threads.
     fn way(&self, run: &Run) -> String {
         match (self.varying.access, self.varying.scope, self.varying.threads) {
             (true, true, _) => format!("{}, {}", run.access, run.scope),
