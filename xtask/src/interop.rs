@@ -4,6 +4,7 @@
 //! "passed" never hides "was not tested"; `.ci/run` installs the programs that it can.
 
 mod blktrace;
+mod browser;
 mod files;
 mod fio_jobs;
 mod fio_workload;
@@ -64,6 +65,7 @@ const CHECKS: &[Check] = &[
     Check { name: "serve-ext4", requires: Some("nbdfuse"), run: serve::ext4 },
     Check { name: "serve-crash", requires: None, run: serve::crash },
     Check { name: "serve-reconnect", requires: Some("qemu-io"), run: serve::reconnects },
+    Check { name: "browser", requires: Some(browser::CHROMIUM), run: browser::check },
     Check { name: "loop-device-tests", requires: Some("losetup"), run: files::loop_tests },
 ];
 

@@ -113,6 +113,16 @@ impl Cmd {
         Ok(command.spawn().map_err(|error| format!("{self}: {error}"))?)
     }
 
+    /// Starts it with pipes for its standard input and output, and with its standard error in `log`.
+    ///
+    /// # Errors
+    /// If it cannot be started.
+    pub(crate) fn piped(&self, log: File) -> Result<Child> {
+        let mut command = self.command();
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(log);
+        Ok(command.spawn().map_err(|error| format!("{self}: {error}"))?)
+    }
+
     /// Runs it and returns its standard output; its standard error is passed on.
     ///
     /// # Errors

@@ -1,0 +1,302 @@
+//! Chromium without a window, for checks of pages: it opens them, presses keys, and hears every complaint.
+//!
+//! It is driven over two pipes by the protocol of its own tools (DevTools), as Puppeteer drives it, so that nothing but
+//! Debian's package is needed. A browser has one tab and a profile of its own. A check gives it an address, asks with
+//! [`eval`](Browser::eval) and [`until`](Browser::until), acts with [`click`](Browser::click) and
+//! [`key`](Browser::key), and ends with [`assert_quiet`](Browser::assert_quiet).
+
+mod check;
+mod keys;
+mod pipe;
+
+use crate::Result;
+use crate::shell::Cmd;
+use pipe::Pipe;
+use serde_json::{Value, json};
+use std::fs;
+use std::path::{Path, PathBuf};
+
+pub(super) use check::check;
+
+/// The program.
+pub(crate) const CHROMIUM: &str = "chromium";
+
+/// No window, nothing asked of the network by itself, and nothing of a user's profile.
+const FLAGS: &str = "--headless --no-sandbox --disable-gpu --disable-quic --no-first-run --no-default-browser-check \
+                     --disable-background-networking --disable-component-update --disable-sync --disable-extensions \
+                     --disable-default-apps --disable-domain-reliability --hide-scrollbars --mute-audio \
+                     --disable-dev-shm-usage --password-store=basic --metrics-recording-only";
+
+/// Seconds after which a browser is ended, whatever it does: a check that hangs fails.
+const PATIENCE: u32 = 240;
+
+/// How [`Browser::until`] looks: every 50 ms, for 20 s.
+const LOOK_MS: u32 = 50;
+const LOOKS: u32 = 400;
+
+/// What a user prefers, for `prefers-color-scheme` and `prefers-reduced-motion`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Scheme {
+    /// Dark on light.
+    Light,
+    /// Light on dark.
+    Dark,
+}
+
+/// A browser with one tab; ended, and its folder removed, when this is dropped.
+pub(crate) struct Browser {
+    pipe: Pipe,
+    folder: PathBuf,
+    session: String,
+    /// Errors of the console, exceptions, refusals of the page's policy, and requests that failed.
+    complaints: Vec<String>,
+    /// The addresses of all requests.
+    requests: Vec<String>,
+    /// Pages that have been loaded.
+    loads: u32,
+}
+
+impl Browser {
+    /// Starts one; `name` is for its folder.
+    ///
+    /// # Errors
+    /// If it does not start; then with its own message.
+    pub(crate) fn start(name: &str) -> Result<Self> {
+        let folder = format!("blkmq-browser-{name}-{}", std::process::id());
+        let folder = std::env::temp_dir().join(folder);
+        fs::create_dir_all(&folder)?;
+        let profile = format!("--user-data-dir={}", folder.join("profile").display());
+        // The protocol is spoken on descriptors 3 and 4; standard output would mix with it.
+        let line = format!("exec {CHROMIUM} {FLAGS} {profile} --remote-debugging-pipe about:blank");
+        let cmd = Cmd::new("sh -c").arg(format!("{line} 3<&0 4>&1 1>&2"));
+        let child = cmd
+            .under(&format!("timeout --kill-after=5 {PATIENCE}"))
+            .piped(fs::File::create(folder.join("log"))?)?;
+        let mut browser = Self {
+            pipe: Pipe::new(child),
+            folder,
+            session: String::new(),
+            complaints: Vec::new(),
+            requests: Vec::new(),
+            loads: 0,
+        };
+        browser.attach().map_err(|e| {
+            let log = fs::read_to_string(browser.folder.join("log")).unwrap_or_default();
+            format!("{CHROMIUM}: {e}: {}", log.lines().last().unwrap_or(""))
+        })?;
+        Ok(browser)
+    }
+
+    /// Finds the tab, and asks for its events.
+    fn attach(&mut self) -> Result<()> {
+        let targets = self.call("Target.getTargets", &json!({}))?;
+        let all = targets["targetInfos"].as_array().cloned().unwrap_or_default();
+        let tab = all.iter().find(|target| target["type"] == "page").ok_or("it has no tab")?;
+        let wanted = json!({ "targetId": tab["targetId"], "flatten": true });
+        let attached = self.call("Target.attachToTarget", &wanted)?;
+        attached["sessionId"].as_str().ok_or("no session")?.clone_into(&mut self.session);
+        for domain in ["Page", "Runtime", "Log", "Network"] {
+            self.call(&format!("{domain}.enable"), &json!({}))?;
+        }
+        Ok(())
+    }
+
+    /// Calls a method of the protocol, and hears the events on the way.
+    ///
+    /// # Errors
+    /// If the browser refuses, or has ended.
+    pub(crate) fn call(&mut self, method: &str, parameters: &Value) -> Result<Value> {
+        let number = self.pipe.send(&self.session, method, parameters)?;
+        loop {
+            let message = self.pipe.receive()?;
+            if message["id"] != number {
+                self.hear(&message);
+            } else if message["error"].is_null() {
+                return Ok(message["result"].clone());
+            } else {
+                return Err(format!("{method}: {}", message["error"]["message"]).into());
+            }
+        }
+    }
+
+    fn hear(&mut self, event: &Value) {
+        let of = &event["params"];
+        match event["method"].as_str().unwrap_or("") {
+            "Page.loadEventFired" => self.loads += 1,
+            "Network.requestWillBeSent" => {
+                self.requests.push(of["request"]["url"].as_str().unwrap_or("").to_owned());
+            }
+            "Network.loadingFailed" if of["canceled"] != true => {
+                self.complaints.push(format!("a request failed: {}", of["errorText"]));
+            }
+            "Runtime.exceptionThrown" => {
+                let details = &of["exceptionDetails"];
+                self.complaints.push(format!("{} {}", details["text"], details["exception"]));
+            }
+            "Runtime.consoleAPICalled"
+                if matches!(of["type"].as_str(), Some("error" | "assert" | "warning")) =>
+            {
+                self.complaints.push(format!("console: {}", of["args"]));
+            }
+            // Refusals of the page's policy are among them.
+            "Log.entryAdded"
+                if matches!(of["entry"]["level"].as_str(), Some("error" | "warning")) =>
+            {
+                self.complaints.push(format!("log: {}", of["entry"]["text"]));
+            }
+            _ => {}
+        }
+    }
+
+    /// Opens an address, and waits until the page is loaded.
+    ///
+    /// # Errors
+    /// If it cannot be opened.
+    pub(crate) fn open(&mut self, address: &str) -> Result<()> {
+        let before = self.loads;
+        let opened = self.call("Page.navigate", &json!({ "url": address }))?;
+        if let Some(error) = opened["errorText"].as_str() {
+            return Err(format!("{address}: {error}").into());
+        }
+        while self.loads == before {
+            let event = self.pipe.receive()?;
+            self.hear(&event);
+        }
+        Ok(())
+    }
+
+    /// The value of an expression of JavaScript in the page, waited for if it is a promise.
+    ///
+    /// # Errors
+    /// If it throws.
+    pub(crate) fn eval(&mut self, expression: &str) -> Result<Value> {
+        let wanted =
+            json!({ "expression": expression, "returnByValue": true, "awaitPromise": true });
+        let done = self.call("Runtime.evaluate", &wanted)?;
+        let thrown = &done["exceptionDetails"];
+        if thrown.is_null() {
+            return Ok(done["result"]["value"].clone());
+        }
+        Err(format!("{expression}: {} {}", thrown["text"], thrown["exception"]["description"])
+            .into())
+    }
+
+    /// Waits until an expression is true, and returns its value.
+    ///
+    /// # Errors
+    /// If it is not, for some seconds, or throws.
+    pub(crate) fn until(&mut self, expression: &str) -> Result<Value> {
+        let script = format!(
+            "(async () => {{ for (let n = 0; n < {LOOKS}; n += 1) {{ const found = ({expression}); \
+             if (found) return found; await new Promise((go) => setTimeout(go, {LOOK_MS})); }} return null; }})()"
+        );
+        match self.eval(&script)? {
+            Value::Null => Err(format!("it never came: {expression}").into()),
+            found => Ok(found),
+        }
+    }
+
+    /// Clicks on the middle of the element that a selector of CSS finds, where a user would.
+    ///
+    /// # Errors
+    /// If there is none, or something covers it.
+    pub(crate) fn click(&mut self, selector: &str) -> Result<()> {
+        let selector = json!(selector);
+        let place = self.eval(&format!(
+            "(() => {{ const it = document.querySelector({selector}); if (!it) return 'there is no ' + {selector}; \
+             it.scrollIntoView({{ block: 'center', behavior: 'instant' }}); const box = it.getBoundingClientRect(); \
+             const [x, y] = [box.x + box.width / 2, box.y + box.height / 2]; \
+             const top = document.elementFromPoint(x, y); \
+             return it.contains(top) ? {{ x, y }} : {selector} + ' is covered'; }})()"
+        ))?;
+        if let Some(why) = place.as_str() {
+            return Err(why.into());
+        }
+        for kind in ["mousePressed", "mouseReleased"] {
+            let event = json!({ "type": kind, "x": place["x"], "y": place["y"], "button": "left", "clickCount": 1 });
+            self.call("Input.dispatchMouseEvent", &event)?;
+        }
+        Ok(())
+    }
+
+    /// Presses a key and lets it go: a character, or a name as in [`keys`].
+    ///
+    /// # Errors
+    /// If there is no such key.
+    pub(crate) fn key(&mut self, name: &str) -> Result<()> {
+        for event in keys::press(name)? {
+            self.call("Input.dispatchKeyEvent", &event)?;
+        }
+        Ok(())
+    }
+
+    /// The page is as wide and high as this, in pixels of CSS.
+    ///
+    /// # Errors
+    /// If the browser has ended.
+    pub(crate) fn size(&mut self, width: u32, height: u32) -> Result<()> {
+        let size =
+            json!({ "width": width, "height": height, "deviceScaleFactor": 1, "mobile": false });
+        self.call("Emulation.setDeviceMetricsOverride", &size).map(drop)
+    }
+
+    /// The user prefers this scheme, and no motion.
+    ///
+    /// # Errors
+    /// If the browser has ended.
+    pub(crate) fn prefer(&mut self, scheme: Scheme) -> Result<()> {
+        let scheme = if scheme == Scheme::Dark { "dark" } else { "light" };
+        let features = json!([
+            { "name": "prefers-color-scheme", "value": scheme },
+            { "name": "prefers-reduced-motion", "value": "reduce" },
+        ]);
+        self.call("Emulation.setEmulatedMedia", &json!({ "features": features })).map(drop)
+    }
+
+    /// Writes what is seen as a PNG.
+    ///
+    /// # Errors
+    /// If the file cannot be written.
+    pub(crate) fn screenshot(&mut self, file: &Path) -> Result<()> {
+        let shot = self.call("Page.captureScreenshot", &json!({ "format": "png" }))?;
+        let text = self.folder.join("shot");
+        fs::write(&text, shot["data"].as_str().ok_or("no picture")?)?;
+        let decode = format!("base64 --decode '{}' >'{}'", text.display(), file.display());
+        Cmd::new("sh -c").arg(decode).output().map(drop)
+    }
+
+    /// The addresses of all requests so far.
+    pub(crate) fn requests(&self) -> &[String] {
+        &self.requests
+    }
+
+    /// Nothing was complained about so far, and every request went to an address that begins with `home`.
+    ///
+    /// # Errors
+    /// Otherwise.
+    pub(crate) fn assert_quiet(&mut self, home: &str) -> Result<()> {
+        // Events that were sent before the answer to this are heard with it.
+        self.eval("0")?;
+        if let Some(away) = self
+            .requests
+            .iter()
+            .find(|request| !request.starts_with(home) && !request.starts_with("data:"))
+        {
+            return Err(format!("the page asks elsewhere: {away}").into());
+        }
+        match self.complaints.first() {
+            Some(first) => {
+                Err(format!("{} complaints, the first: {first}", self.complaints.len()).into())
+            }
+            None => Ok(()),
+        }
+    }
+}
+
+impl Drop for Browser {
+    fn drop(&mut self) {
+        self.pipe.close();
+        // A folder that is left over does no harm.
+        let _ = fs::remove_dir_all(&self.folder);
+    }
+}
