@@ -7,9 +7,13 @@ mod blktrace;
 mod browser;
 mod files;
 mod fio_jobs;
+mod fio_plot;
 mod fio_workload;
+mod folder;
+mod log_tools;
 mod measured;
 mod nbd;
+mod python;
 mod serve;
 
 use crate::Result;
@@ -40,6 +44,8 @@ const CHECKS: &[Check] = &[
     Check { name: "fio-flushes", requires: Some("fio"), run: measured::flushes },
     Check { name: "fio-verify-phase", requires: Some("fio"), run: measured::verify_phase },
     Check { name: "fio-logs", requires: Some("fio"), run: measured::logs },
+    Check { name: "fio-log-tools", requires: Some("python3"), run: log_tools::check },
+    Check { name: "fio-plot", requires: Some("python3"), run: fio_plot::check },
     Check { name: "blktrace", requires: Some("blkparse"), run: blktrace::check },
     Check { name: "file-contents", requires: None, run: files::contents },
     Check { name: "loop-contents", requires: Some("losetup"), run: files::loop_contents },
