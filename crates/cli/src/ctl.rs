@@ -5,6 +5,7 @@ mod stat;
 mod text;
 
 use crate::error::Failure;
+use crate::terminal;
 use args::{Asked, Wanted};
 use blkmq_server::control::{Answer, Request, call};
 use std::time::Duration;
@@ -29,7 +30,11 @@ fn ask(wanted: &Wanted, request: &Request) -> Result<Answer, Failure> {
 }
 
 fn shown(wanted: &Wanted, answer: &Answer) -> String {
-    if wanted.json { text::json(answer) } else { text::of(answer) }
+    if wanted.json {
+        text::json(answer)
+    } else {
+        terminal::shown(&text::of(answer, terminal::width())).into_owned()
+    }
 }
 
 /// A table for each interval, from the counts at its ends.
@@ -48,7 +53,11 @@ fn stat(
         std::thread::park_timeout(every);
         let now = counts()?;
         let rates = stat::between(&before, &now);
-        say(&if wanted.json { text::json(&rates) } else { stat::text(&rates) })?;
+        say(&if wanted.json {
+            text::json(&rates)
+        } else {
+            terminal::shown(&stat::text(&rates, terminal::width())).into_owned()
+        })?;
         before = now;
     }
     Ok(())

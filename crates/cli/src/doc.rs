@@ -1,7 +1,11 @@
 //! `blkmq doc`: the pages of schedulers and devices, and the table of attributes.
 
+mod reflow;
+
 use crate::devices;
 use crate::page::Page;
+use crate::report::paper::{Paper, paragraph};
+use crate::terminal;
 use blkmq_engine::attributes;
 use blkmq_sched::registry as schedulers;
 use clap::builder::PossibleValuesParser;
@@ -25,11 +29,32 @@ pub fn definition() -> Command {
     PAGE.command(&list()).arg(page.help("the name of a scheduler or device, or attributes"))
 }
 
-/// The page that is asked for, or the list of all.
-pub fn run(found: &ArgMatches) -> Cow<'static, str> {
-    match found.get_one::<String>("page") {
+/// The page that is asked for, or the list of all: for the terminal, or as it is where there is none, such as in a file.
+pub fn run(found: &ArgMatches) -> String {
+    let text = match found.get_one::<String>("page") {
         Some(name) => page(name).expect("clap refuses other names"),
         None => format!("{}\nblkmq doc PAGE prints a page.\n", list()).into(),
+    };
+    match (terminal::known_width(), found.get_one::<String>("page")) {
+        (Some(width), Some(_)) => reflow::reflow(&text, width),
+        (Some(width), None) => {
+            let mut out = Paper::new(width);
+            text.lines().for_each(|line| listed(&mut out, line));
+            out.finish()
+        }
+        (None, _) => text.into_owned(),
+    }
+}
+
+/// A line of the list, which goes on under its own words.
+fn listed(out: &mut Paper, line: &str) {
+    let indent = line.len() - line.trim_start().len();
+    match line.trim_start().split_once("  ") {
+        Some((name, summary)) if indent > 0 => {
+            let lead = line.len() - summary.trim_start().len();
+            paragraph(out, &format!("{:indent$}{name:<1$}", "", lead - indent), summary);
+        }
+        _ => paragraph(out, &" ".repeat(indent), line),
     }
 }
 

@@ -2,79 +2,101 @@
 //! started.
 
 use crate::plan::{Choice, Plan, job_file, time};
+use crate::report::paper::{Paper, paragraph, push_command, push_line};
+use crate::report::text_table::{Align, TextTable};
 use blkmq_core::Nanos;
 use blkmq_sched::Scope;
 
-/// The plan as text: how much there is to do, the jobs as a job file, the runs in order, and the notes.
-pub fn render(plan: &Plan) -> String {
-    let mut text = format!("{}\n\n", plan.command);
-    text.push_str(&totals(plan));
-    text.push_str("\nJobs, as a job file:\n\n");
+/// The plan as text, no line wider than `width` but those of the job file: how much there is to do, the jobs as a job
+/// file, the runs in order, and the notes.
+pub fn render(plan: &Plan, width: usize) -> String {
+    let mut out = Paper::new(width);
+    push_command(&mut out, 0, &plan.command);
+    out.push('\n');
+    totals(&mut out, plan);
+    out.push_str("\nJobs, as a job file:\n\n");
     if !plan.annotations.is_empty() {
-        text.push_str("[global]\n");
-        plan.annotations.iter().for_each(|(key, value)| text.push_str(&format!("{key}={value}\n")));
-        text.push('\n');
+        out.push_str("[global]\n");
+        plan.annotations.iter().for_each(|(key, value)| out.push_str(&format!("{key}={value}\n")));
+        out.push('\n');
     }
-    text.push_str(&job_file(&plan.jobs));
-    text.push_str("\nRuns, in order:\n\n");
-    text.push_str(&runs(plan));
+    out.push_str(&job_file(&plan.jobs));
+    out.push_str("\nRuns, in order:\n\n");
+    out.table(&runs(plan));
     if !plan.notes.is_empty() {
-        text.push_str("\nNotes:\n\n");
-        plan.notes.iter().for_each(|note| text.push_str(&format!("  {note}\n")));
+        out.push_str("\nNotes:\n\n");
+        plan.notes.iter().for_each(|note| paragraph(&mut out, "  ", note));
     }
-    text
+    out.finish()
 }
 
-fn totals(plan: &Plan) -> String {
+fn totals(out: &mut Paper, plan: &Plan) {
     let of = |n: usize, what: &str| format!("{n} {what}{}", if n == 1 { "" } else { "s" });
-    let runs = plan.cases() * plan.repeat as usize;
-    let mut text = String::new();
+    let count = plan.cases() * plan.repeat as usize;
     if plan.default_matrix {
-        text.push_str("Nothing was asked for, so everything is compared.\n");
+        paragraph(out, "", "Nothing was asked for, so everything is compared.");
     }
-    text.push_str(&format!(
-        "{}: {} x {} x {} x {}, each {}\n",
-        of(runs, "run"),
+    let sizes = format!(
+        "{}: {} x {} x {} x {}, each {}",
+        of(count, "run"),
         of(plan.devices.len(), "device"),
         of(plan.threads.len(), "thread count"),
         of(plan.access.len(), "access path"),
         of(plan.schedulers.len(), "scheduler"),
         if plan.repeat == 1 { "once".into() } else { format!("{} times", plan.repeat) },
-    ));
+    );
+    paragraph(out, "", &sizes);
+    let runs = plan.runs();
+    // The whole names: in the table a long one is shortened.
+    named(out, "device", runs.iter().map(|run| run.device.text.as_str()));
+    named(out, "scheduler", runs.iter().map(|run| run.scheduler.text.as_str()));
     match plan.run_time() {
         Some(run) => {
-            let total = Nanos(run.0.saturating_mul(runs as u64));
-            text.push_str(&format!("At most {} a run, {} in all.\n", time(run), time(total)));
+            let total = Nanos(run.0.saturating_mul(count as u64));
+            let text = format!("At most {} a run, {} in all.", time(run), time(total));
+            paragraph(out, "", &text);
         }
-        None => text.push_str("A job without runtime ends when its I/O is done.\n"),
+        None => paragraph(out, "", "A job without runtime ends when its I/O is done."),
     }
     let nr_requests = plan.nr_requests.map_or("default".into(), |n| n.to_string());
     let file = |path: &Option<std::path::PathBuf>, without: &str| {
         path.as_ref().map_or(without.into(), |path| path.display().to_string())
     };
-    text.push_str(&format!(
-        "nomerges={} nr_requests={nr_requests} pump={} format={} output={} report={} trace={}\n",
+    let settings = format!(
+        "nomerges={} nr_requests={nr_requests} pump={} format={} output={} report={} trace={}",
         plan.nomerges,
         plan.pump,
         Vec::from_iter([plan.format].iter().chain(&plan.also).map(|it| it.word())).join(","),
         file(&plan.output, "standard output"),
         file(&plan.report, "none"),
         plan.trace.as_ref().map_or("none", |trace| trace.prefix.as_str()),
-    ));
-    text
+    );
+    paragraph(out, "", &settings);
 }
 
-fn runs(plan: &Plan) -> String {
-    let mut rows = vec![
-        ["run", "case", "rep", "threads", "access", "scope", "scheduler", "device"]
-            .map(String::from),
-    ];
+/// A line for each of the names, each once.
+fn named<'a>(out: &mut Paper, what: &str, names: impl Iterator<Item = &'a str>) {
+    let mut known: Vec<&str> = Vec::new();
+    for name in names {
+        if !known.contains(&name) {
+            known.push(name);
+            push_line(out, 2, &format!("{what} {name}"));
+        }
+    }
+}
+
+fn runs(plan: &Plan) -> TextTable {
+    let figures = ["run", "case", "rep", "threads"].map(|name| (name.to_owned(), Align::Right));
+    let words = ["access", "scope", "scheduler", "device"];
+    let words = words.map(|name| (name.to_owned(), Align::Left));
+    let mut table = TextTable::new(figures.into_iter().chain(words).collect());
+    table.keys(1);
     for (i, run) in plan.runs().iter().enumerate() {
         let scope = match run.scope {
             Scope::Queue => "queue",
             Scope::HwQueue => "hwqueue",
         };
-        rows.push([
+        table.row(&[
             (i + 1).to_string(),
             run.case.to_string(),
             (run.repetition + 1).to_string(),
@@ -85,16 +107,5 @@ fn runs(plan: &Plan) -> String {
             run.device.text.clone(),
         ]);
     }
-    align(&rows)
-}
-
-/// Columns as wide as their widest cell.
-fn align<const N: usize>(rows: &[[String; N]]) -> String {
-    let widths: [usize; N] =
-        std::array::from_fn(|at| rows.iter().map(|row| row[at].len()).max().unwrap_or(0));
-    let line = |row: &[String; N]| {
-        let cells = row.iter().zip(widths).map(|(cell, width)| format!("{cell:<width$}"));
-        format!("  {}\n", Vec::from_iter(cells).join("  ").trim_end())
-    };
-    rows.iter().map(line).collect()
+    table
 }

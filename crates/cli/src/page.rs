@@ -4,11 +4,14 @@
 //! paragraphs a line has no end: clap breaks it at the width of the terminal. Indented lines stay as they are, so they
 //! have at most 80 columns. A page does not run its command.
 
+use crate::report::paper::{Paper, push_command};
 use crate::terminal;
 use clap::Command;
 
 /// The widest page, on however wide a terminal.
 const WIDEST: usize = 100;
+/// The widest example: those of the manual are the same on every terminal that is as wide.
+const EXAMPLE: usize = 80;
 
 /// The sentence, the paragraphs, the usage; then everything that clap knows of the arguments.
 const LAYOUT: &str = "\
@@ -25,7 +28,8 @@ pub struct Page {
     pub summary: &'static str,
     /// Its effect in paragraphs; may be empty.
     pub description: &'static str,
-    /// Whole command lines; those after the first line of an example are indented further.
+    /// Whole command lines. One that is continued behind a backslash is broken where the terminal needs it; any other
+    /// stays as it is.
     pub examples: &'static [&'static str],
 }
 
@@ -33,14 +37,22 @@ impl Page {
     /// The command, still without arguments. `notes` are paragraphs, and lists below lines that end in a colon; they
     /// stand between the options and the examples.
     pub fn command(&self, notes: &str) -> Command {
-        let examples = self.examples.iter().map(|example| format!("\n  {example}"));
+        let width = terminal::width();
+        let mut examples = Paper::new(width.min(EXAMPLE));
+        for example in self.examples {
+            match example.split_once("\\\n") {
+                Some(_) => push_command(&mut examples, 2, &example.replace("\\\n", "")),
+                None if example.contains("  ") => examples.push_str(&format!("  {example}\n")),
+                None => push_command(&mut examples, 2, example),
+            }
+        }
         let notes =
             if notes.is_empty() { String::new() } else { format!("{}\n\n", notes.trim_end()) };
         let command = Command::new(self.name)
             .about(self.summary)
-            .after_help(format!("{notes}Examples:{}", String::from_iter(examples)))
+            .after_help(format!("{notes}Examples:\n{}", examples.finish().trim_end()))
             .help_template(LAYOUT)
-            .term_width(terminal::width().min(WIDEST))
+            .term_width(width.min(WIDEST))
             .args_override_self(true);
         if self.description.is_empty() { command } else { command.before_help(self.description) }
     }

@@ -7,6 +7,7 @@ use crate::devices;
 use crate::error::{Failure, UsageError};
 use crate::plan::{SchedulerChoice, Time};
 use crate::report::number::nanos;
+use crate::report::paper::{Paper, push_command, push_line};
 use crate::report::text_table::{Align, TextTable};
 use args::Wanted;
 use blkmq_core::{Histogram, Nanos, SECTOR_SIZE};
@@ -20,16 +21,18 @@ use blkmq_lab::observe::Observation;
 /// The longest log that is read; it is held as a whole.
 const MAX_BYTES: u64 = 1 << 30;
 
-/// Plays a log back. Returns the output as text, and whether the answers are those that were recorded.
+/// Plays a log back. Returns the output as text, no line wider than `width`, and whether the answers are those that were recorded.
 ///
 /// # Errors
 /// If the log cannot be understood, or the simulation cannot be made.
-pub fn run(wanted: Wanted) -> Result<(String, Result<(), Failure>), Failure> {
+pub fn run(wanted: Wanted, width: usize) -> Result<(String, Result<(), Failure>), Failure> {
     let bytes = bounded::read(&wanted.file, "an elevator log", MAX_BYTES)?;
     let broken = |e: LogError| UsageError::new(e.to_string()).at(&wanted.file);
     let log = Log::parse(&bytes).map_err(broken)?;
     let recorded = summary(&log).map_err(broken)?;
-    let mut text = format!("{}: {}\n", wanted.file, log.command);
+    let mut out = Paper::new(width);
+    push_line(&mut out, 0, &format!("{}:", wanted.file));
+    push_command(&mut out, 2, log.command);
     let same = |choice: &SchedulerChoice| log.instances.iter().all(|it| is_of(it, choice));
     match wanted.scheduler.filter(|choice| !same(choice)) {
         None if wanted.device.is_some() => {
@@ -37,10 +40,10 @@ pub fn run(wanted: Wanted) -> Result<(String, Result<(), Failure>), Failure> {
             Err(UsageError::new(text).into())
         }
         None => {
-            let verdict = exact(&log, &mut text)?;
-            text.push('\n');
-            text.push_str(&table(&[("recorded", &recorded)]));
-            Ok((text, verdict))
+            let verdict = exact(&log, &mut out)?;
+            out.push('\n');
+            out.table(&table(&[("recorded", &recorded)]));
+            Ok((out.finish(), verdict))
         }
         Some(choice) => {
             let workload = Workload::of(&log).map_err(broken)?;
@@ -48,20 +51,18 @@ pub fn run(wanted: Wanted) -> Result<(String, Result<(), Failure>), Failure> {
             let again = simulate(&log, &workload, &choice, &device)?;
             let log = Log::parse(&again).expect("it was written just now");
             let simulated = summary(&log).expect("it was written just now");
-            text.push_str(&format!(
-                "{} I/Os arrive again; simulated with {}\n",
-                workload.len(),
-                choice.text
-            ));
+            let arrive =
+                format!("{} I/Os arrive again; simulated with {}", workload.len(), choice.text);
+            push_line(&mut out, 0, &arrive);
             if workload.unknown() > 0 {
                 let unknown = workload.unknown();
-                text.push_str(&format!(
-                    "{unknown} discards are left out: their places are not in the log\n"
-                ));
+                let left_out =
+                    format!("{unknown} discards are left out: their places are not in the log");
+                push_line(&mut out, 0, &left_out);
             }
-            text.push('\n');
-            text.push_str(&table(&[("recorded", &recorded), (&choice.text, &simulated)]));
-            Ok((text, Ok(())))
+            out.push('\n');
+            out.table(&table(&[("recorded", &recorded), (&choice.text, &simulated)]));
+            Ok((out.finish(), Ok(())))
         }
     }
 }
@@ -78,18 +79,19 @@ fn is_of(instance: &Instance<'_>, choice: &SchedulerChoice) -> bool {
             .all(|it| given(it.name).is_none_or(|_| given(it.name) == recorded(it.name)))
 }
 
-fn exact(log: &Log<'_>, text: &mut String) -> Result<Result<(), Failure>, Failure> {
+fn exact(log: &Log<'_>, out: &mut Paper) -> Result<Result<(), Failure>, Failure> {
     let mut verdict = Ok(());
     for (number, instance) in log.instances.iter().enumerate() {
         let options = instance.options.iter().map(|(name, value)| format!(" {name}={value}"));
         let name =
             format!("elevator {number} ({}{})", instance.policy, options.collect::<String>());
         let replayed = replay(instance).map_err(|e| Failure::Replay(format!("{name}: {e}")))?;
-        text.push_str(&format!("{name}: {} calls, {} answers", replayed.calls, replayed.answers));
+        let counts = format!("{name}: {} calls, {} answers", replayed.calls, replayed.answers);
         match &replayed.difference {
-            None => text.push_str(", all the same\n"),
+            None => push_line(out, 0, &format!("{counts}, all the same")),
             Some(difference) => {
-                text.push_str(&format!("\n{difference}\n"));
+                push_line(out, 0, &counts);
+                difference.to_string().lines().for_each(|line| push_line(out, 0, line));
                 verdict = Err(Failure::Replay(format!(
                     "{name}: call {} is answered differently",
                     difference.call
@@ -98,7 +100,8 @@ fn exact(log: &Log<'_>, text: &mut String) -> Result<Result<(), Failure>, Failur
         }
         if instance.missed > 0 {
             let missed = instance.missed;
-            text.push_str(&format!("  the log was full then; {missed} more calls are not in it\n"));
+            let full = format!("the log was full then; {missed} more calls are not in it");
+            push_line(out, 2, &full);
         }
     }
     Ok(verdict)
@@ -169,7 +172,7 @@ const TIMES: [(&str, Times); 4] = [
 ];
 
 /// The figures side by side.
-fn table(columns: &[(&str, &Summary)]) -> String {
+fn table(columns: &[(&str, &Summary)]) -> TextTable {
     let heading = columns.iter().map(|(name, _)| ((*name).to_owned(), Align::Right));
     let mut table =
         TextTable::new([(String::new(), Align::Left)].into_iter().chain(heading).collect());
@@ -192,7 +195,7 @@ fn table(columns: &[(&str, &Summary)]) -> String {
         row(&format!("{what}, 99 %"), &|s| quantile(times(s), 99));
         row(&format!("{what}, longest"), &|s| quantile(times(s), 100));
     }
-    table.render()
+    table
 }
 
 fn time(span: Nanos) -> String {

@@ -12,14 +12,19 @@ const USUAL: usize = 80;
 
 /// Columns for text: `COLUMNS`, else the terminal's own, else 80; within 60 and 200.
 pub fn width() -> usize {
+    known_width().unwrap_or(USUAL)
+}
+
+/// The same; `None` where there is neither.
+pub fn known_width() -> Option<usize> {
     let terminal = terminal_size::terminal_size().map(|(width, _)| usize::from(width.0));
     chosen(env::var("COLUMNS").ok().as_deref(), terminal)
 }
 
-fn chosen(columns: Option<&str>, terminal: Option<usize>) -> usize {
+fn chosen(columns: Option<&str>, terminal: Option<usize>) -> Option<usize> {
     let columns = columns.and_then(|text| text.trim().parse().ok());
-    let known = [columns, terminal].into_iter().flatten().find(|width| *width > 0);
-    known.unwrap_or(USUAL).clamp(NARROWEST, WIDEST)
+    let known = [columns, terminal].into_iter().flatten().find(|width| *width > 0)?;
+    Some(known.clamp(NARROWEST, WIDEST))
 }
 
 /// The text as it can be shown: with `?` for letters beyond ASCII where the locale is not UTF-8 or the terminal is dumb.
@@ -45,14 +50,14 @@ mod tests {
 
     #[test]
     fn columns_win_over_the_terminal_and_both_have_bounds() {
-        assert_eq!(chosen(None, None), 80);
-        assert_eq!(chosen(None, Some(132)), 132);
-        assert_eq!(chosen(Some("100"), Some(132)), 100);
-        assert_eq!((chosen(Some("9"), None), chosen(Some("999"), None)), (60, 200));
+        assert_eq!(chosen(None, None), None);
+        assert_eq!(chosen(None, Some(132)), Some(132));
+        assert_eq!(chosen(Some("100"), Some(132)), Some(100));
+        assert_eq!((chosen(Some("9"), None), chosen(Some("999"), None)), (Some(60), Some(200)));
         for unknown in ["", "wide", "0", "-1"] {
-            assert_eq!(chosen(Some(unknown), Some(90)), 90, "{unknown}");
+            assert_eq!(chosen(Some(unknown), Some(90)), Some(90), "{unknown}");
         }
-        assert_eq!(chosen(None, Some(0)), 80, "a terminal that does not know its size");
+        assert_eq!(chosen(None, Some(0)), None, "a terminal that does not know its size");
     }
 
     #[test]

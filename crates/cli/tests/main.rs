@@ -7,8 +7,12 @@ mod documented;
 #[cfg(target_os = "linux")]
 mod files;
 mod measured;
+#[cfg(target_os = "linux")]
+mod pty;
 mod replay;
 mod scenarios;
+#[cfg(target_os = "linux")]
+mod screens;
 #[cfg(target_os = "linux")]
 mod serve;
 mod simulation;

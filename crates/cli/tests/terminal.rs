@@ -1,83 +1,15 @@
-//! The command on a terminal: Ctrl-C, widths, locales and terminals that can do little; and where its output goes
-//! nowhere: a full disk, a closed pipe.
-//!
-//! The terminals are pseudo-terminals. Nothing here waits for a time: a key is pressed when the screen shows that it is
-//! time for it.
+//! `blkmq bench` on a terminal: Ctrl-C, widths, locales and terminals that can do little; and where its output goes
+//! nowhere: a full disk, a closed pipe. The other commands are in `screens.rs`.
 
-use nix::pty::{OpenptyResult, Winsize, openpty};
+use crate::pty::{BIN, CTRL_C, Terminal, lines};
 use serde_json::Value;
 use std::fs::File;
-use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitStatus, Stdio};
+use std::process::{Child, Command, Stdio};
 
-const BIN: &str = env!("CARGO_BIN_EXE_blkmq");
-const CTRL_C: &[u8] = &[3];
 /// Two runs that end only if they are ended.
 const LONG: &str =
     "--scheduler=none,mq-deadline --rw=randread --iodepth=4 --runtime=600 --time_based";
-
-/// A command on a terminal of its own.
-struct Terminal {
-    screen: File,
-    child: Child,
-    /// Everything that has been shown so far.
-    shown: String,
-}
-
-impl Terminal {
-    /// Starts the command of `line` on a terminal with so many columns.
-    fn start(line: &str, columns: u16, environment: &[(&str, &str)]) -> Self {
-        let size = Winsize { ws_row: 40, ws_col: columns, ws_xpixel: 0, ws_ypixel: 0 };
-        let OpenptyResult { master, slave } = openpty(&size, None).expect("a pseudo-terminal");
-        let end = || Stdio::from(slave.try_clone().expect("another descriptor"));
-        // `setsid -c` makes the terminal the one whose keys send signals.
-        let mut command = Command::new("setsid");
-        command.args(["-c", BIN]).args(line.split_whitespace());
-        for name in ["COLUMNS", "LC_ALL", "LC_CTYPE", "NO_COLOR"] {
-            command.env_remove(name);
-        }
-        command.env("LANG", "C.UTF-8").env("TERM", "xterm");
-        command.envs(environment.iter().copied());
-        let child = command.stdin(end()).stdout(end()).stderr(end()).spawn().expect("it starts");
-        Self { screen: File::from(master), child, shown: String::new() }
-    }
-
-    /// Reads more of the screen. False at the end: when no program has the terminal any more.
-    fn look(&mut self) -> bool {
-        let mut bytes = [0; 4096];
-        // The end of a pseudo-terminal is an error.
-        let read = self.screen.read(&mut bytes).unwrap_or(0);
-        self.shown.push_str(&String::from_utf8_lossy(&bytes[..read]));
-        read > 0
-    }
-
-    fn until(&mut self, text: &str) {
-        while !self.shown.contains(text) {
-            assert!(self.look(), "'{text}' never came:\n{}", self.shown);
-        }
-    }
-
-    /// Until no more than so many seconds are left; on a busy machine the screen may skip some of them.
-    fn until_left(&mut self, most: u32) {
-        let says = |shown: &str| {
-            (most - 20..=most).any(|left| shown.contains(&format!("(about {left} s left)")))
-        };
-        while !says(&self.shown) {
-            assert!(self.look(), "there was always more than {most} s left:\n{}", self.shown);
-        }
-    }
-
-    fn press(&mut self, keys: &[u8]) {
-        self.screen.write_all(keys).expect("the terminal is there");
-    }
-
-    /// The whole screen, and the status in which the command ended.
-    fn end(mut self) -> (String, ExitStatus) {
-        while self.look() {}
-        (self.shown, self.child.wait().expect("it ends"))
-    }
-}
 
 /// A path in the folder that cargo gives to integration tests, at which there is nothing.
 fn fresh(name: &str) -> PathBuf {
@@ -154,8 +86,7 @@ fn a_second_ctrl_c_ends_the_command_at_once() {
     let mut terminal = Terminal::start(stuck, 100, &[]);
     terminal.until_left(97);
     while terminal.child.try_wait().expect("its status").is_none() {
-        // The command may have gone, and its terminal with it.
-        let _ = terminal.screen.write_all(CTRL_C);
+        terminal.try_press(CTRL_C);
         std::thread::yield_now();
     }
     let (shown, status) = terminal.end();
@@ -166,15 +97,6 @@ fn a_second_ctrl_c_ends_the_command_at_once() {
 /// Four runs with every column that a table can have.
 const TABLE: &str = "bench --scheduler=none,mq-deadline --access=combining,spin --scope=queue --rw=randwrite \
     --bs=4k --size=1m --iodepth=32 --device=memory,size=64,submit_queues=1 --verify=crc32c";
-
-/// The lines of a screen without what a progress bar draws over itself.
-fn lines(shown: &str) -> Vec<&str> {
-    let start = shown.rfind('\u{1b}').map_or(0, |at| at + 1);
-    let rest = &shown[start..];
-    rest.lines()
-        .map(|line| line.trim_start_matches(|c| c != 's' && line.starts_with('[')))
-        .collect()
-}
 
 #[test]
 fn nothing_is_wider_than_the_terminal() {

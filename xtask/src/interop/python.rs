@@ -25,8 +25,7 @@ pub(super) fn programs() -> Result<std::result::Result<PathBuf, String>> {
     let list = folder.join("wanted.txt");
     fs::write(&list, PINNED)?;
     let made = Cmd::new("python3 -m venv").arg(folder.to_string_lossy()).output();
-    let install =
-        "-m pip install --quiet --disable-pip-version-check --only-binary :all: --requirement";
+    let install = "-m pip install --quiet --disable-pip-version-check --requirement";
     let pip = install
         .split(' ')
         .fold(Cmd::new("").arg(programs.join("python3").to_string_lossy()), Cmd::arg);

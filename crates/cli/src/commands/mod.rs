@@ -13,6 +13,7 @@ use crate::error::Failure;
 use crate::output::{print, print_results};
 use crate::page::Page;
 use crate::plan::Time;
+use crate::terminal::{shown, width};
 use crate::{bench, doc, dry_run, replay, repro, tour};
 #[cfg(target_os = "linux")]
 use crate::{ctl, serve};
@@ -50,7 +51,7 @@ const FIXED: &[Fixed] = &[
     Fixed { definition: ctl::args::definition, run: ctl },
     Fixed { definition: replay::args::definition, run: replay },
     Fixed { definition: repro::args::definition, run: repro },
-    Fixed { definition: doc::definition, run: |found, _| print(&doc::run(found)) },
+    Fixed { definition: doc::definition, run: |found, _| print(&shown(&doc::run(found))) },
     Fixed {
         definition: completions::definition,
         run: |found, _| print(&completions::script(found, definition())),
@@ -88,7 +89,7 @@ fn runs(words: &[String], time: Time) -> Result<(), Failure> {
             plan.bound();
             plan.add_page();
             if plan.dry_run {
-                print(&dry_run::render(&plan))
+                print(&shown(&dry_run::render(&plan, width())))
             } else if plan.default_matrix {
                 tour::run(&plan)
             } else {
@@ -114,8 +115,8 @@ fn fixed(words: &[String]) -> Result<(), Failure> {
 
 /// Prints the result before it reports an error.
 fn replay(found: &ArgMatches, _: &[String]) -> Result<(), Failure> {
-    let (text, verdict) = replay::run(replay::args::Wanted::of(found))?;
-    print(&text)?;
+    let (text, verdict) = replay::run(replay::args::Wanted::of(found), width())?;
+    print(&shown(&text))?;
     verdict
 }
 

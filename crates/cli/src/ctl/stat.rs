@@ -94,8 +94,8 @@ const COLUMNS: &[(&str, bool)] = &[
     ("aqu-sz", true),
 ];
 
-/// The rates as a table.
-pub fn text(rates: &Rates) -> String {
+/// The rates as a table, no line wider than `width`.
+pub fn text(rates: &Rates, width: usize) -> String {
     let mut out = table(COLUMNS);
     for row in &rates.rows {
         let mut cells = vec![row.kind.to_owned(), row.name.clone()];
@@ -107,7 +107,7 @@ pub fn text(rates: &Rates) -> String {
         cells.push(format!("{:.2}", row.queue));
         out.row(&cells);
     }
-    out.render() + "\n"
+    out.render_within(width) + "\n"
 }
 
 #[cfg(test)]
@@ -130,8 +130,13 @@ mod tests {
         assert_eq!((row.ios, row.kib), ([50.0, 25.0, 0.0], [200.0, 25.0, 0.0]));
         assert_eq!((row.merged, row.await_ms), ([0.0, 75.0, 0.0], [4.0, 10.0, 0.0]));
         assert_eq!((row.wait_ms, row.queue), ([1.0, 0.0, 0.0], 0.45));
-        let text = text(&rates);
-        assert!(text.lines().next().is_some_and(|line| line.contains("r_await")), "{text}");
+        let wide = text(&rates, 200);
+        assert!(wide.lines().next().is_some_and(|line| line.contains("r_await")), "{wide}");
+        let narrow = text(&rates, 60);
+        assert!(
+            narrow.lines().all(|line| line.len() <= 60) && narrow.contains("aqu-sz"),
+            "{narrow}"
+        );
     }
 
     #[test]

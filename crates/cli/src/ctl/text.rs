@@ -9,8 +9,8 @@ pub fn json(answer: &impl Serialize) -> String {
     serde_json::to_string(answer).expect("answers have a form in JSON") + "\n"
 }
 
-/// For people.
-pub fn of(answer: &Answer) -> String {
+/// For people, no line of a table wider than `width`.
+pub fn of(answer: &Answer, width: usize) -> String {
     match answer {
         Answer::List { devices, exports } => {
             let mut disks = table(&[
@@ -50,7 +50,7 @@ pub fn of(answer: &Answer) -> String {
                     export.max.clone(),
                 ]);
             }
-            format!("{}\n{}", disks.render(), list.render())
+            format!("{}\n{}", disks.render_within(width), list.render_within(width))
         }
         Answer::Attributes(all) => match &all[..] {
             [(_, value)] => format!("{value}\n"),

@@ -121,6 +121,40 @@ pub fn push_line(out: &mut Paper, indent: usize, text: &str) {
     }
 }
 
+/// Adds a command line, which a shell reads back: a longer one goes on behind a backslash, never within quotes.
+pub fn push_command(out: &mut Paper, indent: usize, line: &str) {
+    let (line, mut text) = (printable(line), " ".repeat(indent));
+    let mut is_empty = true;
+    for word in shell_words(&line) {
+        let gap = usize::from(!is_empty);
+        // The backslash and the space before it.
+        if !is_empty && text.width() + gap + word.width() + 2 > out.width {
+            out.line(&format!("{text} \\"));
+            (text, is_empty) = (" ".repeat(indent + HANGING), true);
+        }
+        if !is_empty {
+            text.push(' ');
+        }
+        text.push_str(word);
+        is_empty = false;
+    }
+    out.line(&text);
+}
+
+/// The words of a command line, with their quotes.
+fn shell_words(line: &str) -> Vec<&str> {
+    let mut quote = None;
+    let words = line.split(move |c: char| {
+        match quote {
+            Some(open) if c == open => quote = None,
+            None if c == '\'' || c == '"' => quote = Some(c),
+            _ => {}
+        }
+        c == ' ' && quote.is_none()
+    });
+    words.filter(|word| !word.is_empty()).collect()
+}
+
 /// Adds a paragraph, with the lines after the first under the text of the first.
 pub fn paragraph(out: &mut Paper, lead: &str, text: &str) {
     out.wrap(lead, &printable(text), lead.len(), out.width.min(PROSE));
@@ -134,6 +168,20 @@ mod tests {
         let mut paper = Paper::new(width);
         write(&mut paper);
         paper.finish().lines().map(String::from).collect()
+    }
+
+    #[test]
+    fn a_command_goes_on_behind_a_backslash_and_never_within_quotes() {
+        let line = "blkmq bench --name='a b  c' --rw=read --size=1m";
+        let text = lines(24, |paper| push_command(paper, 2, line));
+        let expected = [
+            "  blkmq bench \\",
+            "      --name='a b  c' \\",
+            "      --rw=read \\",
+            "      --size=1m",
+        ];
+        assert_eq!(text, expected);
+        assert_eq!(lines(80, |paper| push_command(paper, 0, line)), [line]);
     }
 
     #[test]

@@ -5,7 +5,7 @@ use crate::report::job::{Direction, JobResult, Latency};
 use crate::report::label::scheduler;
 use crate::report::model::{Report, Run};
 use crate::report::number::{bandwidth, count, nanos, percent};
-use crate::report::paper::{Paper, paragraph, push_line};
+use crate::report::paper::{Paper, paragraph, push_command, push_line};
 use crate::report::percentile::Percentile;
 use crate::report::text_table::{Align, TextTable};
 
@@ -89,7 +89,7 @@ const STREAMS: &[Figure] = &[
 pub fn scene(out: &mut Paper, scene: &Scene, report: &Report, detail: Detail) {
     push_line(out, 0, scene.title);
     if detail == Detail::Full {
-        paragraph(out, "", &report.command);
+        push_command(out, 0, &report.command);
     }
     let figures = match scene.kind {
         Kind::Beside => BESIDE,

@@ -1,0 +1,127 @@
+//! Pages in Markdown, laid out for a terminal: paragraphs and items of lists are broken where the terminal needs it, and
+//! rows of a table that is too wide become items. Marks such as backticks stay. Reads no page.
+
+use crate::report::paper::{Paper, paragraph, push_line};
+use unicode_width::UnicodeWidthStr;
+
+/// A part of a page.
+enum Part<'a> {
+    /// Stays as it is: code, and empty lines.
+    Line(&'a str),
+    /// Words behind what the first line begins with.
+    Words(&'a str, String),
+    /// The lines of a table.
+    Table(Vec<&'a str>),
+}
+
+/// The page in lines of up to `width`; only lines of code may be wider.
+pub fn reflow(page: &str, width: usize) -> String {
+    let mut out = Paper::new(width);
+    for part in parts(page) {
+        match part {
+            Part::Line(line) => {
+                out.push_str(line);
+                out.push('\n');
+            }
+            Part::Words(lead, words) => paragraph(&mut out, lead, &words),
+            Part::Table(lines) => table(&mut out, &lines),
+        }
+    }
+    out.finish()
+}
+
+fn parts(page: &str) -> Vec<Part<'_>> {
+    let (mut parts, mut is_code) = (Vec::new(), false);
+    for line in page.lines() {
+        let is_fence = line.starts_with("```");
+        is_code ^= is_fence;
+        if is_code || is_fence || line.trim().is_empty() {
+            parts.push(Part::Line(line));
+        } else if line.starts_with('|') {
+            match parts.last_mut() {
+                Some(Part::Table(lines)) => lines.push(line),
+                _ => parts.push(Part::Table(vec![line])),
+            }
+        } else {
+            let (lead, words) = line.split_at(lead(line));
+            match parts.last_mut() {
+                // A line without a mark goes on with the words before it.
+                Some(Part::Words(_, before)) if lead.trim().is_empty() => {
+                    before.push(' ');
+                    before.push_str(words);
+                }
+                _ => parts.push(Part::Words(lead, words.to_owned())),
+            }
+        }
+    }
+    parts
+}
+
+/// The length of what a line begins with: spaces, and the mark of an item or of a heading.
+fn lead(line: &str) -> usize {
+    let spaces = line.len() - line.trim_start().len();
+    let word = line[spaces..].split(' ').next().unwrap_or("");
+    let is_number = word.strip_suffix('.').is_some_and(|number| number.parse::<u32>().is_ok());
+    let is_heading = !word.is_empty() && word.bytes().all(|byte| byte == b'#');
+    if is_number || is_heading || word == "-" || word == "*" {
+        spaces + word.len() + 1
+    } else {
+        spaces
+    }
+}
+
+/// A table as it is where it fits; else an item for each row, in which figures have the names of their columns.
+fn table(out: &mut Paper, lines: &[&str]) {
+    if lines.iter().all(|line| line.width() <= out.width()) {
+        lines.iter().for_each(|line| push_line(out, 0, line));
+        return;
+    }
+    let mut rows = lines.iter().map(|line| cells(line));
+    let heading = rows.next().unwrap_or_default();
+    // Behind the heading is a rule.
+    for row in rows.skip(1) {
+        let last = row.len().saturating_sub(1);
+        let mut words = String::new();
+        for (at, cell) in row.iter().enumerate().skip(1).filter(|(_, cell)| !cell.is_empty()) {
+            let gap = if words.is_empty() { "" } else { "; " };
+            let name = heading.get(at).filter(|name| at < last && !name.is_empty());
+            let name = name.map_or_else(String::new, |name| format!("{name} "));
+            words.push_str(&format!("{gap}{name}{cell}"));
+        }
+        let first = row.first().map_or("", String::as_str);
+        paragraph(out, "- ", &format!("{first}: {words}"));
+    }
+}
+
+/// The cells of a line of a table.
+fn cells(line: &str) -> Vec<String> {
+    let line = line.trim().trim_matches('|').replace("\\|", "\u{0}");
+    line.split('|').map(|cell| cell.trim().replace('\u{0}', "|")).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PAGE: &str = "# disk\n\nA rotating disk: one arm,\nplatters that always turn.\n\n- one item that is\n  long\n- \
+                        two\n\n```\nblkmq sim --device=disk --rw=read --size=1m\n```\n| name | unit | meaning |\n|---|---|---|\n| \
+                        `rpm` | 1/min | how often it turns |\n";
+
+    #[test]
+    fn words_are_broken_anew_and_code_is_not() {
+        let text = reflow(PAGE, 30);
+        let expected = "# disk\n\nA rotating disk: one arm,\nplatters that always turn.\n\n- one item that is long\n- two\n\n\
+                        ```\nblkmq sim --device=disk --rw=read --size=1m\n```\n- `rpm`: unit 1/min; how often\n  it turns\n";
+        assert_eq!(text, expected);
+    }
+
+    #[test]
+    fn a_table_that_fits_stays_one() {
+        assert!(reflow(PAGE, 80).contains("\n| `rpm` | 1/min | how often it turns |\n"));
+    }
+
+    #[test]
+    fn a_bar_within_a_cell_is_no_border() {
+        assert_eq!(cells("| `a\\|b` | c |"), ["`a|b`", "c"]);
+    }
+}

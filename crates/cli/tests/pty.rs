@@ -1,0 +1,89 @@
+//! A command on a pseudo-terminal, for tests. Nothing here waits for a time: a key is pressed when the screen shows that it
+//! is time for it.
+
+use nix::pty::{OpenptyResult, Winsize, openpty};
+use std::fs::File;
+use std::io::{Read, Write};
+use std::process::{Child, Command, ExitStatus, Stdio};
+
+/// The command.
+pub const BIN: &str = env!("CARGO_BIN_EXE_blkmq");
+/// The key that interrupts.
+pub const CTRL_C: &[u8] = &[3];
+/// A command on a terminal of its own.
+pub struct Terminal {
+    screen: File,
+    /// The command.
+    pub child: Child,
+    /// Everything that has been shown so far.
+    shown: String,
+}
+
+impl Terminal {
+    /// Starts the command of `line` on a terminal with so many columns.
+    pub fn start(line: &str, columns: u16, environment: &[(&str, &str)]) -> Self {
+        let size = Winsize { ws_row: 40, ws_col: columns, ws_xpixel: 0, ws_ypixel: 0 };
+        let OpenptyResult { master, slave } = openpty(&size, None).expect("a pseudo-terminal");
+        let end = || Stdio::from(slave.try_clone().expect("another descriptor"));
+        // `setsid -c` makes the terminal the one whose keys send signals.
+        let mut command = Command::new("setsid");
+        command.args(["-c", BIN]).args(line.split_whitespace());
+        for name in ["COLUMNS", "LC_ALL", "LC_CTYPE", "NO_COLOR"] {
+            command.env_remove(name);
+        }
+        command.env("LANG", "C.UTF-8").env("TERM", "xterm");
+        command.envs(environment.iter().copied());
+        let child = command.stdin(end()).stdout(end()).stderr(end()).spawn().expect("it starts");
+        Self { screen: File::from(master), child, shown: String::new() }
+    }
+
+    /// Reads more of the screen. False at the end: when no program has the terminal any more.
+    fn look(&mut self) -> bool {
+        let mut bytes = [0; 4096];
+        // The end of a pseudo-terminal is an error.
+        let read = self.screen.read(&mut bytes).unwrap_or(0);
+        self.shown.push_str(&String::from_utf8_lossy(&bytes[..read]));
+        read > 0
+    }
+
+    /// Reads until the screen has shown `text`.
+    pub fn until(&mut self, text: &str) {
+        while !self.shown.contains(text) {
+            assert!(self.look(), "'{text}' never came:\n{}", self.shown);
+        }
+    }
+
+    /// Until no more than so many seconds are left; on a busy machine the screen may skip some of them.
+    pub fn until_left(&mut self, most: u32) {
+        let says = |shown: &str| {
+            (most - 20..=most).any(|left| shown.contains(&format!("(about {left} s left)")))
+        };
+        while !says(&self.shown) {
+            assert!(self.look(), "there was always more than {most} s left:\n{}", self.shown);
+        }
+    }
+
+    pub fn press(&mut self, keys: &[u8]) {
+        self.screen.write_all(keys).expect("the terminal is there");
+    }
+
+    /// Presses a key on a terminal that may be gone with its command.
+    pub fn try_press(&mut self, keys: &[u8]) {
+        let _ = self.screen.write_all(keys);
+    }
+
+    /// The whole screen, and the status in which the command ended.
+    pub fn end(mut self) -> (String, ExitStatus) {
+        while self.look() {}
+        (self.shown, self.child.wait().expect("it ends"))
+    }
+}
+
+/// The lines of a screen without what a progress bar draws over itself.
+pub fn lines(shown: &str) -> Vec<&str> {
+    let start = shown.rfind('\u{1b}').map_or(0, |at| at + 1);
+    let rest = &shown[start..];
+    rest.lines()
+        .map(|line| line.trim_start_matches(|c| c != 's' && line.starts_with('[')))
+        .collect()
+}
