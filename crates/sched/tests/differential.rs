@@ -36,7 +36,7 @@ fn shared(driver: &Driver) -> impl PartialEq + Debug {
 /// Every other seed has owners in groups, and every third a rotating device.
 fn script(factory: &Factory, seed: u64) -> (Script, Shape) {
     let new = if seed.is_multiple_of(2) { Script::new } else { Script::with_tenants };
-    let script = new(seed, factory.attributes).keeping(naive::kept(factory.name));
+    let script = new(seed, factory.attributes);
     let shape = Driver::shape(1 << Rng::new(seed).below(8));
     (script, Shape { rotational: seed.is_multiple_of(3), ..shape })
 }
@@ -116,6 +116,26 @@ fn the_scripts_reach_refusals_of_mq_deadline() {
     assert!(refused > 100, "only {refused} picks were refused");
 }
 
+/// Of each seed, the picks of a request while the device is kept idle: requests of other queues than the one that is
+/// waited for.
+fn injected(seed: u64) -> u32 {
+    let factory = registry::find("bfq").expect("it is registered");
+    let (mut script, shape) = script(factory, seed);
+    let options = script.options();
+    let mut policy = Driver::of_shape(factory, &shape, &options);
+    (0..STEPS).fold(0, |injected, _| {
+        let issued = matches!(policy.apply(script.step()), Event::Picked(Pick::Issue(_)));
+        // A pick from the queue in service ends the idling.
+        injected + u32::from(issued && policy.shown("idling") == 1)
+    })
+}
+
+#[test]
+fn the_scripts_reach_the_injection_of_bfq() {
+    let seeds = (0..200).filter(|seed| injected(*seed) >= 5).count();
+    assert!(seeds >= 5, "only {seeds} seeds");
+}
+
 /// The number of seeds, of 200, that reach a state of `bfq` in which the counter `name` is at least `least`.
 fn seeds_that_show(name: &str, least: u64) -> usize {
     let factory = registry::find("bfq").expect("it is registered");
@@ -138,6 +158,7 @@ fn the_scripts_reach_what_bfq_is_about() {
         ("raised_busy", 2),
         ("serving_raised", 3_000),
         ("serving_in_burst", 1),
+        ("serving_shared", 1),
         ("groups_pending", 3),
         ("idle_busy", 1),
         ("rt_busy", 1),

@@ -136,7 +136,10 @@ impl Bfq {
         if self.procs.at(p).requests == 0 {
             self.procs.remove(p);
         } else {
-            self.procs.at_mut(p).left = true;
+            let proc = self.procs.at_mut(p);
+            proc.left = true;
+            // If it comes back, it begins anew.
+            (proc.saved, proc.twin) = (None, None);
         }
     }
 

@@ -29,6 +29,10 @@ pub enum Event {
     Admitted(bool),
 }
 
+/// Time passes in multiples of one of these. Limits of policies are often multiples of the coarse ones, and are then
+/// met exactly.
+const GRAINS: [Nanos; 4] = [Nanos(1), Nanos(1), Nanos::from_millis(1), Nanos::from_millis(20)];
+
 /// A stream of steps.
 pub struct Script {
     rng: Rng,
@@ -43,8 +47,10 @@ pub struct Script {
     classes: u64,
     /// Requests have this many owners.
     owners: u64,
-    /// Time passes in steps below this.
+    /// Time passes in steps below this, and of at least one `grain`.
     stride: Nanos,
+    /// Steps of time are multiples of this.
+    grain: Nanos,
     /// Attributes that stay as they are.
     fixed: &'static [(&'static str, i64)],
     tenants: Option<Tenants>,
@@ -78,6 +84,8 @@ impl Script {
             classes: if rng.chance(1, 3) { 0 } else { rng.below(9) },
             owners: if rng.chance(1, 2) { 1 } else { 1 << rng.below(9) },
             stride: Nanos(1 << (10 + rng.below(24))),
+            // A generator of its own: a seed with the finest grain gives the same script as without grains.
+            grain: GRAINS[Rng::new(seed ^ 0x6a09_e667).below(GRAINS.len() as u64) as usize],
             fixed: &[],
             tenants: None,
             rng,
@@ -168,8 +176,13 @@ impl Script {
                 let attribute = &self.attributes[nth];
                 Step::Set(attribute.name, self.value_of(attribute))
             }
-            _ => Step::Advance(Nanos(self.rng.below(self.stride.0))),
+            _ => Step::Advance(self.span()),
         }
+    }
+
+    fn span(&mut self) -> Nanos {
+        let (grain, span) = (self.grain.0, self.rng.below(self.stride.0));
+        Nanos(if grain == 1 { span } else { span / grain * grain + grain })
     }
 
     fn meta(&mut self) -> IoMeta {

@@ -1,4 +1,5 @@
-//! Features that the naive twin lacks: merging and splitting of queues, injection, and wakers.
+//! Merging and splitting of queues, injection, and wakers: the rules one by one, where the comparison with the twin
+//! meets them by chance.
 
 use super::common::{
     Client, Path, With, World, disk, driver, issue_owner, ms, put, put_all, read, us, write,
@@ -161,6 +162,38 @@ fn on_a_disk_they_become_one_after_600_ms_unless_waiting_for_each_pays() {
         before - d.shown("queues")
     };
     assert_eq!((begin(true), begin(false)), (1, 0));
+}
+
+/// An owner that left with a request in the device, and came back later, was merged for good with a queue beside which
+/// its former queue had begun: of the state learned about it, the queue that it is to share was remembered.
+#[test]
+fn an_owner_that_leaves_and_comes_back_begins_beside_no_queue_of_the_past() {
+    let begin = |leaves: bool| {
+        let mut d = disk("queue_merge=2,low_latency=0");
+        let first = put(&mut d, read(1, 0).level(3));
+        assert_eq!(d.issue(), first);
+        d.complete(first);
+        d.advance(ms(50));
+        let second = put(&mut d, read(2, 1 << 30).level(3));
+        assert_eq!(d.issue(), second);
+        if leaves {
+            d.owner_gone(Owner(2));
+        }
+        d.advance(ms(350));
+        put(&mut d, read(2, 1 << 31).level(3));
+        d.advance(ms(700));
+        d.complete(second);
+        // Idling does not pay while a queue is raised, and the two are merged.
+        d.set("low_latency", 1);
+        put(&mut d, read(9, 1 << 40));
+        assert_eq!(d.shown("raised_busy"), 1);
+        let before = d.shown("queues");
+        put(&mut d, read(2, 1 << 32).level(3));
+        d.drain();
+        before - d.shown("queues")
+    };
+    assert_eq!(begin(false), 1, "it stayed, and began beside owner 1");
+    assert_eq!(begin(true), 0);
 }
 
 /// The device is kept idle for owner 1, which has more weight, while `of_others` wait. Returns the owner of the

@@ -19,13 +19,6 @@ pub const TWINS: &[(&str, Build, Option<Common>)] = &[
     ("bfq", bfq::build, None),
 ];
 
-/// Attributes of a policy that must have these values in comparisons with its twin, because the twin lacks the
-/// features that they switch on.
-#[must_use]
-pub fn kept(name: &str) -> &'static [(&'static str, i64)] {
-    if name == "bfq" { bfq::KEPT } else { &[] }
-}
-
 /// The twin of the policy called `name`, with the state that its instances share.
 #[must_use]
 pub fn twin(name: &str) -> Option<(Build, Option<Common>)> {

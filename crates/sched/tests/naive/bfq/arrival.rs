@@ -1,7 +1,7 @@
 //! Arrivals and departures in the twin: sections 4 and 5, and the limits on tags (section 15).
 
 use super::turns::Reason;
-use super::{Place, Queue, Request, Sender, Twin, is_sync};
+use super::{Injection, Place, Proc, Queue, Request, Sender, Twin, Waker, is_sync};
 use blkmq_core::{IoMeta, Nanos, RequestId};
 use blkmq_sched::Used;
 use blkmq_sched::bfq::values::{IoShare, Priority, Seeks, ThinkTime};
@@ -19,24 +19,41 @@ impl Twin {
     pub(super) fn queue_of(&mut self, io: &IoMeta) -> usize {
         let (sender, level) = (self.sender_of(io), self.level_of(io.group));
         let priority = Priority::of(io.ioprio);
-        match self.senders.get(&sender).copied() {
-            Some(queue) => {
-                self.move_queue(queue, level);
-                if self.q(queue).priority != priority {
-                    self.q_mut(queue).priority = priority;
-                    self.want(queue);
-                }
-                queue
-            }
-            None => self.new_queue(sender, level, priority),
+        let Some(proc) = self.senders.get_mut(&sender) else {
+            let (ioprio, group) = (io.ioprio, Some(io.group));
+            let proc = Proc { queue: None, ioprio, group, saved: None, twin: None };
+            self.senders.insert(sender, proc);
+            return self.new_queue(sender, level, priority);
+        };
+        let queue = proc.queue.expect("it has one between calls");
+        let same = proc.ioprio == io.ioprio && proc.group == Some(io.group);
+        (proc.ioprio, proc.group) = (io.ioprio, Some(io.group));
+        if same && !self.q(queue).to_split {
+            return queue;
         }
+        if self.q(queue).shared && self.engine.level(queue as u32) != level {
+            // The other senders stay in their group.
+            self.sender_mut(sender).queue = None;
+            self.free_if_unused(queue);
+            return self.new_queue(sender, level, priority);
+        }
+        self.move_queue(queue, level);
+        if self.q(queue).priority != priority {
+            self.q_mut(queue).priority = priority;
+            self.want(queue);
+        }
+        let q = self.q(queue);
+        if q.to_split && q.shared && !q.stable { self.split(sender, queue) } else { queue }
     }
 
-    fn new_queue(&mut self, sender: Sender, level: u32, priority: Priority) -> usize {
+    pub(super) fn new_queue(&mut self, sender: Sender, level: u32, priority: Priority) -> usize {
         let free = self.queues.iter().position(Option::is_none);
         let queue = free.expect("scripts have few senders");
         let (now, sync) = (self.now, matches!(sender, Sender::Owner(_)));
+        let born = self.number();
         self.queues[queue] = Some(Queue {
+            born,
+            created: now,
             sync,
             priority,
             busy: false,
@@ -64,13 +81,25 @@ impl Twin {
             raised_service: 0,
             soft_rt_after: now,
             soft_rt_due: false,
+            first_io: now,
+            shared: false,
+            stable: false,
+            to_split: false,
+            split: None,
+            filed: None,
+            injection: Injection::NEW,
+            waker: Waker::new(now),
         });
         self.engine.attach(queue as u32, level, priority.class, priority.weight());
-        self.senders.insert(sender, queue);
-        if sync {
+        self.sender_mut(sender).queue = Some(queue);
+        if !sync {
+            return queue;
+        }
+        let joined = self.join_series(sender, queue);
+        if joined == queue {
             self.join_burst(queue);
         }
-        queue
+        joined
     }
 
     pub(super) fn new_request(
@@ -80,30 +109,42 @@ impl Twin {
         place: Place,
         meta: &IoMeta,
     ) -> Request {
-        self.filings += 1;
+        let filing = self.number();
         let due = self.now + self.tunables.fifo_expire[usize::from(self.q(queue).sync)];
-        let (sector, sectors, filing) = (meta.sector, meta.sectors, self.filings);
-        Request { rq, queue, place, sector, sectors, filing, due }
+        let (owner, sector, sectors) = (meta.owner.0, meta.sector, meta.sectors);
+        Request { rq, queue, owner, place, sector, sectors, filing, due }
     }
 
     pub(super) fn arrive(&mut self, rq: RequestId, meta: &IoMeta) {
-        let queue = self.queue_of(meta);
+        let mut queue = self.queue_of(meta);
+        if self.q(queue).sync {
+            queue = self.cooperate(self.sender_of(meta), queue, meta);
+        }
         let (now, slice) = (self.now, self.tunables.slice_idle);
         let (idle_class, in_flight) = (self.class(queue) == Class::Idle, self.in_flight(queue));
         let nothing = self.waiting(queue) == 0 && in_flight == 0;
         let far = self.far(self.q(queue).last_end, meta);
         let q = self.q_mut(queue);
+        let was_short = q.short_think;
+        if q.sync && !q.busy && in_flight == 0 {
+            q.think.arrived(now, slice);
+        }
+        if q.sync && !idle_class && slice > Nanos::ZERO && !q.just_split(now) {
+            q.short_think = !q.think.exceeds(Nanos(slice.0 / 2));
+        }
+        if q.short_think != was_short {
+            self.think_time_changed(queue);
+        }
+        let q = self.q_mut(queue);
         if q.sync {
-            if !q.busy && in_flight == 0 {
-                q.think.arrived(now, slice);
-            }
-            if !idle_class && slice > Nanos::ZERO {
-                q.short_think = !q.think.exceeds(Nanos(slice.0 / 2));
-            }
             let idle = if nothing { now.since(q.think.last_end) } else { Nanos::ZERO };
             q.share.arrived(now, idle);
         }
         q.seeks.push(far);
+        if q.sync && self.tunables.injection && self.waiting(queue) == 0 {
+            self.look_for_waker(queue);
+            self.sample_arrival(queue);
+        }
         let request = self.new_request(rq, queue, Place::Waiting, meta);
         self.requests.push(request);
         self.put_in(queue, rq);
@@ -133,6 +174,7 @@ impl Twin {
         } else {
             interactive = self.wake(queue);
         }
+        self.refile(queue);
         let ordinary = factor == 1 || self.q(queue).factor == 1;
         if self.tunables.low_latency && (ordinary || interactive) {
             self.q_mut(queue).raised_at = self.now;
@@ -168,8 +210,7 @@ impl Twin {
         }
         q.just_created = false;
         let interactive = self.raise_on_arrival(queue);
-        self.filings += 1;
-        let number = self.filings;
+        let number = self.number();
         let q = self.q_mut(queue);
         q.busy_number = number;
         (q.backlogged, q.waiting_since, q.served) = (now, now, 0);
@@ -211,14 +252,15 @@ impl Twin {
         if place != Place::Waiting || sector == old {
             return;
         }
-        self.filings += 1;
-        (self.requests[at].sector, self.requests[at].filing) = (sector, self.filings);
+        let filing = self.number();
+        (self.requests[at].sector, self.requests[at].filing) = (sector, filing);
         let before = self.q(queue).next;
         let next = self.next_with(queue, rq);
         self.q_mut(queue).next = Some(next);
         if before != Some(next) {
             self.next_changed(queue);
         }
+        self.refile(queue);
     }
 
     pub(super) fn admitted(&self, io: &IoMeta, used: Used) -> bool {
@@ -234,7 +276,7 @@ impl Twin {
         if u64::from(taken) >= cap {
             return false;
         }
-        let Some(queue) = self.senders.get(&self.sender_of(io)).copied() else { return true };
+        let Some(queue) = self.known_queue(io) else { return true };
         let its = self.requests.iter().filter(|r| r.queue == queue).count() as u64;
         its == 0 || self.is_within_share(queue, its, cap)
     }

@@ -97,6 +97,7 @@ impl Twin {
             self.engine.activate(id, From::Now, self.now);
             self.q_mut(queue).waiting_since = self.now;
         }
+        self.refile(queue);
     }
 
     pub(super) fn remove_group(&mut self, group: GroupId) {

@@ -1,27 +1,27 @@
 //! `bfq`, written from its page and `spec/bfq.md`: vectors and scans. All counts are computed anew each time.
 //!
-//! Covers everything marked CORE and IMP there, groups and depth limits included, and bursts: the order of a queue,
-//! activation, selection, budgets, expiry, idling, raising. Queue merging, injection and wakers are not included:
-//! comparisons switch them off ([`KEPT`]), and they have tests of their own.
+//! Covers all of it: the order of a queue, activation, selection, budgets, expiry, idling, raising, bursts, groups,
+//! depth limits, and the merging of queues, injection and wakers. Statistics have tests of their own.
 //!
 //! Shares with the policy its `values`: the habits of a queue, the estimate of the rate, and the meaning of attributes
 //! and priorities; no table, tree, count or decision.
 
 mod arrival;
 mod idle;
+mod inject;
+mod join;
 mod raise;
 mod turns;
 pub mod wf2q;
 
-use blkmq_core::{GroupId, HwQueue, Instant, IoFlags, IoMeta, Nanos, Owner, RequestId};
+use blkmq_core::{GroupId, HwQueue, Instant, IoFlags, IoMeta, IoPrio, Nanos, Owner, RequestId};
 use blkmq_sched::bfq::values::{IoShare, PeakRate, Priority, Seeks, ThinkTime, Tunables};
 use blkmq_sched::bfq::wf2q::{Class, ROOT};
 use blkmq_sched::{At, Cx, Done, GroupChange, Grown, Options, Pick, Scheduler, Shape, Used};
+use inject::{Injection, Sampling, Waker};
+use join::Filed;
 use std::collections::BTreeMap;
 use wf2q::{Bug, Naive};
-
-/// Attributes that must have these values in comparisons with the twin.
-pub const KEPT: &[(&str, i64)] = &[("queue_merge", 0), ("injection", 0)];
 
 /// The number of queues that the twin can have; scripts have few owners.
 const QUEUES: u32 = 160;
@@ -43,6 +43,10 @@ pub(super) fn build(shape: &Shape, options: &Options) -> Box<dyn Scheduler> {
         idle_until: None,
         idle_began: Instant::ZERO,
         last_position: 0,
+        serving_position: 0,
+        last_completed: None,
+        last_created: None,
+        sampling: Sampling::NONE,
         last_completion: Instant::ZERO,
         device_queues: None,
         device_samples: 0,
@@ -69,6 +73,19 @@ enum Sender {
     Async(u32, u8),
 }
 
+/// A sender's queue, and the state that is not the queue's.
+#[derive(Clone)]
+struct Proc {
+    queue: Option<usize>,
+    ioprio: IoPrio,
+    /// The group of its last I/O; none if another group has that name now.
+    group: Option<GroupId>,
+    /// Its own queue as it was before it was shared.
+    saved: Option<Box<Queue>>,
+    /// The number of the queue that it is to share for good.
+    twin: Option<u64>,
+}
+
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Place {
     Head,
@@ -80,6 +97,7 @@ enum Place {
 struct Request {
     rq: RequestId,
     queue: usize,
+    owner: u32,
     place: Place,
     sector: u64,
     sectors: u32,
@@ -90,6 +108,9 @@ struct Request {
 
 #[derive(Clone)]
 struct Queue {
+    /// A number that no other queue has.
+    born: u64,
+    created: Instant,
     sync: bool,
     priority: Priority,
     busy: bool,
@@ -118,6 +139,28 @@ struct Queue {
     raised_service: u64,
     soft_rt_after: Instant,
     soft_rt_due: bool,
+    first_io: Instant,
+    shared: bool,
+    stable: bool,
+    to_split: bool,
+    split: Option<Instant>,
+    filed: Option<Filed>,
+    injection: Injection,
+    waker: Waker,
+}
+
+impl Queue {
+    fn inherit_raising(&mut self, from: &Self) {
+        (self.factor, self.raised_for, self.raised_at) =
+            (from.factor, from.raised_for, from.raised_at);
+        (self.interrupted, self.raised_service) = (from.interrupted, from.raised_service);
+        (self.soft_rt_after, self.soft_rt_due) = (from.soft_rt_after, from.soft_rt_due);
+    }
+
+    /// Did it become a queue of its own again less than 2 s ago?
+    fn just_split(&self, now: Instant) -> bool {
+        self.split.is_some_and(|at| now <= at + Nanos::from_secs(2))
+    }
 }
 
 struct Twin {
@@ -126,7 +169,7 @@ struct Twin {
     now: Instant,
     engine: Naive,
     queues: Vec<Option<Queue>>,
-    senders: BTreeMap<Sender, usize>,
+    senders: BTreeMap<Sender, Proc>,
     /// The level of each group.
     levels: BTreeMap<GroupId, u32>,
     /// All held and issued requests: those at the head first, then in FIFO order.
@@ -138,6 +181,12 @@ struct Twin {
     idle_until: Option<Instant>,
     idle_began: Instant,
     last_position: u64,
+    /// The end of the last request of a queue in service.
+    serving_position: u64,
+    /// The queues of the last completion and of the last creation, by the numbers of their births.
+    last_completed: Option<u64>,
+    last_created: Option<u64>,
+    sampling: Sampling,
     last_completion: Instant,
     device_queues: Option<bool>,
     device_samples: u32,
@@ -195,7 +244,17 @@ impl Twin {
     }
 
     fn has_sender(&self, queue: usize) -> bool {
-        self.senders.values().any(|q| *q == queue)
+        self.senders.values().any(|proc| proc.queue == Some(queue))
+    }
+
+    fn sender_mut(&mut self, sender: Sender) -> &mut Proc {
+        self.senders.get_mut(&sender).expect("it is known")
+    }
+
+    /// A number above all before it.
+    fn number(&mut self) -> u64 {
+        self.filings += 1;
+        self.filings
     }
 
     fn busy(&self) -> Vec<usize> {
@@ -221,6 +280,11 @@ impl Twin {
 
     fn class(&self, queue: usize) -> Class {
         self.engine.class(queue as u32)
+    }
+
+    /// The queue that an I/O would go to now, if there is one.
+    fn known_queue(&self, io: &IoMeta) -> Option<usize> {
+        self.senders.get(&self.sender_of(io))?.queue
     }
 
     fn budget(&self, queue: usize) -> u64 {
@@ -350,14 +414,14 @@ impl Scheduler for Twin {
         out("serving_weight", of(&|q| self.weight(q)));
         out("serving_raised", of(&|q| self.q(q).factor.into()));
         out("serving_in_burst", of(&|q| self.q(q).in_burst.into()));
-        out("serving_shared", 0);
+        out("serving_shared", of(&|q| self.q(q).shared.into()));
         out("idling", self.idle_until.is_some().into());
         out("vtime", self.engine.vtime(ROOT, Class::BestEffort));
     }
 
     fn may_merge(&self, _: &Cx<'_>, into: RequestId, io: &IoMeta) -> bool {
         let Request { queue, place, .. } = self.request(into);
-        place == Place::Waiting && self.senders.get(&self.sender_of(io)) == Some(&queue)
+        place == Place::Waiting && self.known_queue(io) == Some(queue)
     }
 
     fn grown(&mut self, cx: &Cx<'_>, rq: RequestId, _: Grown) {
@@ -385,6 +449,8 @@ impl Scheduler for Twin {
             GroupChange::Added { group, parent, weight } => {
                 let level = self.engine.add_level(self.level_of(parent), weight);
                 self.levels.insert(group, level);
+                let its = self.senders.values_mut().filter(|proc| proc.group == Some(group));
+                its.for_each(|proc| proc.group = None);
             }
             GroupChange::Weight { group, weight } => {
                 let level = self.level_of(group);
@@ -398,8 +464,8 @@ impl Scheduler for Twin {
 
     fn owner_gone(&mut self, cx: &Cx<'_>, owner: Owner) {
         self.enter(cx);
-        if let Some(queue) = self.senders.remove(&Sender::Owner(owner.0)) {
-            self.free_if_unused(queue);
+        if let Some(proc) = self.senders.remove(&Sender::Owner(owner.0)) {
+            self.free_if_unused(proc.queue.expect("it has one between calls"));
         }
     }
 

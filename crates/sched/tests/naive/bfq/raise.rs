@@ -25,7 +25,7 @@ impl Twin {
         let interactive = ordinary && in_flight == 0 && long;
         let soft_rt =
             ordinary && in_flight == 0 && !q.seeks.is_totally_seeky() && now > q.soft_rt_after;
-        if !self.tunables.low_latency {
+        if !self.tunables.low_latency || q.just_split(now) {
             return interactive;
         }
         if q.factor > 1 {
@@ -42,7 +42,7 @@ impl Twin {
                 self.q_mut(queue).raised_at = now;
                 self.set_factor(queue, 3_000);
             }
-        } else if q.sync && (interactive || soft_rt) {
+        } else if q.sync && (!q.shared || q.stable) && (interactive || soft_rt) {
             let mut_q = self.q_mut(queue);
             mut_q.raised_service = 0;
             mut_q.interrupted = None;

@@ -61,7 +61,8 @@ impl Twin {
                 let in_flight = self.in_flight(q) > 0;
                 let waits = self.idle_until.is_some() || (in_flight && self.better_to_idle(q));
                 if waits && !draining {
-                    return None;
+                    let other = self.inject(q)?;
+                    return self.q(other).next;
                 }
                 self.expire(Reason::NoMore);
                 continue;
@@ -96,12 +97,20 @@ impl Twin {
         let Request { queue, sector, .. } = self.request(rq);
         let charge = self.charge(rq);
         let meta = *cx.requests.get(rq);
+        let (now, serving) = (self.now, self.serving == Some(queue));
         let queue_mut = self.q_mut(queue);
+        if queue_mut.served == 0 {
+            queue_mut.first_io = now;
+        }
         queue_mut.served += charge;
         if queue_mut.factor > 1 {
             queue_mut.raised_service += charge;
         }
         self.engine.serve(queue as u32, charge);
+        if serving {
+            self.sample_dispatch(rq);
+            self.serving_position = meta.sector + u64::from(meta.sectors);
+        }
         let dispatch = Dispatch {
             now: self.now,
             sectors: meta.sectors,
@@ -116,9 +125,11 @@ impl Twin {
         let at = self.at(rq);
         self.requests[at].place = Place::Device;
         self.taken_out(queue, rq, sector);
-        self.review_raising(queue);
-        if self.class(queue) == Class::Idle && self.busy().len() > 1 {
-            self.expire(Reason::Exhausted);
+        if serving {
+            self.review_raising(queue);
+            if self.class(queue) == Class::Idle && self.busy().len() > 1 {
+                self.expire(Reason::Exhausted);
+            }
         }
         rq
     }
@@ -132,6 +143,7 @@ impl Twin {
                 self.next_changed(queue);
             }
         }
+        self.refile(queue);
         if self.waiting(queue) == 0 && self.q(queue).busy && self.serving != Some(queue) {
             self.retire(queue);
         }
@@ -194,6 +206,7 @@ impl Twin {
 
     pub(super) fn back(&mut self, rq: RequestId, completed: Instant) {
         let queue = self.request(rq).queue;
+        self.sample_completion(rq, completed);
         self.sample_device();
         let at = self.at(rq);
         // Neither waiting nor in the device, until the caller decides its place.
@@ -208,6 +221,7 @@ impl Twin {
             self.adapt_budget();
         }
         self.last_completion = self.last_completion.max(completed);
+        self.last_completed = Some(self.q(queue).born);
         if self.q(queue).soft_rt_due && in_flight == 0 && self.q(queue).factor != 30 {
             self.expect_soft_rt(queue);
         }
@@ -254,6 +268,8 @@ impl Twin {
             }
         }
         self.feed_back(queue, reason);
+        let q = self.q_mut(queue);
+        q.to_split |= q.shared && q.seeks.is_seeky();
         let stays = reason == Reason::Preempted && self.needed(queue);
         if self.waiting(queue) == 0 && !stays {
             if self.in_flight(queue) == 0 {
@@ -267,6 +283,7 @@ impl Twin {
         }
         self.engine.end_slot(id);
         self.serving = None;
+        (self.sampling.armed, self.sampling.watched) = (false, None);
         let used_up = reason == Reason::Timeout || reason == Reason::Exhausted;
         let back_soon = !self.q(queue).busy && !used_up;
         self.q_mut(queue).back_soon = back_soon;
