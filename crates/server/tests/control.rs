@@ -63,18 +63,20 @@ fn counts_begin_with_the_first_question() {
         Answer::Stat(stat) => stat,
         other => panic!("no counts: {other:?}"),
     };
-    assert_eq!(ask().devices[0].1.ios, [0, 0, 0]);
+    assert_eq!(ask().devices[0].figures.ios, [0, 0, 0]);
     let (mut a, mut b) = (rig.client("a"), rig.client("b"));
     for n in 0..10 {
         a.write(n * 8192, &[1; 4096]).expect("it fits");
         b.read(n * 8192, 512).expect("it fits");
     }
     let stat = ask();
-    let of =
-        |at: usize| (stat.exports[at].0.as_str(), stat.exports[at].1.ios, stat.exports[at].1.bytes);
+    let of = |at: usize| {
+        let export = &stat.exports[at];
+        (export.name.as_str(), export.figures.ios, export.figures.bytes)
+    };
     assert_eq!(of(0), ("a", [0, 10, 0], [0, 40960, 0]));
     assert_eq!(of(1), ("b", [10, 0, 0], [5120, 0, 0]));
-    assert_eq!(stat.devices[0].1.ios, [10, 10, 0]);
+    assert_eq!(stat.devices[0].figures.ios, [10, 10, 0]);
 }
 
 #[test]

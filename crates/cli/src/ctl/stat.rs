@@ -10,7 +10,7 @@
 //! | aqu-sz | requests that were waiting or served, on average |
 
 use super::text::table;
-use blkmq_server::control::{Figures, Stat};
+use blkmq_server::control::{DeviceStat, ExportStat, Figures, Stat};
 use serde::Serialize;
 
 /// The rates of an interval.
@@ -46,12 +46,16 @@ pub struct Row {
 /// The rates between two counts.
 pub fn between(before: &Stat, now: &Stat) -> Rates {
     let seconds = now.at.saturating_sub(before.at) as f64 / 1e9;
-    let of = |kind: &'static str, before: &[(String, Figures)], now: &[(String, Figures)]| {
-        let pairs = now.iter().zip(before).map(|((name, now), (_, before))| (name, before, now));
-        Vec::from_iter(pairs.map(|(name, before, now)| row(kind, name, before, now, seconds)))
+    let export = |it: &ExportStat| {
+        let before = before.exports.iter().find(|old| old.name == it.name);
+        let before = before.map(|old| old.figures).unwrap_or_default();
+        row("export", &it.name, &before, &it.figures, seconds)
     };
-    let mut rows = of("export", &before.exports, &now.exports);
-    rows.append(&mut of("device", &before.devices, &now.devices));
+    let device = |(it, before): (&DeviceStat, &DeviceStat)| {
+        row("device", &it.name, &before.figures, &it.figures, seconds)
+    };
+    let devices = now.devices.iter().zip(&before.devices).map(device);
+    let rows = now.exports.iter().map(export).chain(devices).collect();
     Rates { seconds, rows }
 }
 
@@ -123,7 +127,11 @@ mod tests {
             wait: [100_000_000, 0, 0],
             service: [300_000_000, 500_000_000, 0],
         };
-        let stat = |at, figures| Stat { at, exports: vec![("a".into(), figures)], devices: vec![] };
+        let stat = |at, figures| Stat {
+            at,
+            exports: vec![ExportStat { name: "a".into(), figures, ..ExportStat::default() }],
+            devices: vec![],
+        };
         let rates = between(&stat(5, Figures::default()), &stat(2_000_000_005, figures));
         assert!((rates.seconds - 2.0).abs() < 1e-9);
         let row = &rates.rows[0];
@@ -141,7 +149,7 @@ mod tests {
 
     #[test]
     fn nothing_between_is_no_rate() {
-        let stat = Stat { exports: vec![("a".into(), Figures::default())], ..Stat::default() };
+        let stat = Stat { exports: vec![ExportStat::default()], ..Stat::default() };
         let rates = between(&stat, &stat);
         assert_eq!((rates.rows[0].ios, rates.rows[0].queue), ([0.0; 3], 0.0));
     }

@@ -1,7 +1,8 @@
 //! The answers to requests, from the state that workers share.
 
 use super::Program;
-use super::message::{Answer, DeviceState, ExportSettings, ExportState, Figures, Request, Stat};
+use super::figures::{DeviceStat, ExportStat, Figures, Stages, Stat, Times};
+use super::message::{Answer, DeviceState, ExportSettings, ExportState, Request};
 use crate::disk::Disk;
 use crate::export::{Cache, Served};
 use crate::worker::Shared;
@@ -123,13 +124,29 @@ fn stat(shared: &Shared) -> Result<Answer, String> {
             service.set_attribute(STATS, "basic").map_err(|error| error.to_string())?;
         }
         stat.at = service.clock().now().as_nanos();
-        let all = service.queue().group_io(GroupId::ROOT).unwrap_or_default();
-        stat.devices.push((disk.name().to_owned(), figures(&all)));
+        let queue = service.queue();
+        let io = queue.group_io(GroupId::ROOT).unwrap_or_default();
+        stat.devices.push(DeviceStat {
+            name: disk.name().to_owned(),
+            scheduler: queue.plan().scheduler.name.to_owned(),
+            figures: figures(&io),
+            stages: stages(&io),
+            flushes: queue.stats().flushes.issued,
+            ..DeviceStat::default()
+        });
     }
     for export in shared.exports.now().all() {
         let queue = shared.disks[export.disk].service().queue();
         let io = queue.group_io(export.group.id()).unwrap_or_default();
-        stat.exports.push((export.info.name.clone(), figures(&io)));
+        let plan = queue.plan();
+        stat.exports.push(ExportStat {
+            name: export.info.name.clone(),
+            device: export.disk + 1,
+            weight: plan.groups.get(export.group.id()).map_or(0, |group| group.weight),
+            connections: export.connections(),
+            figures: figures(&io),
+            stages: stages(&io),
+        });
     }
     Ok(Answer::Stat(stat))
 }
@@ -143,4 +160,14 @@ fn figures(io: &GroupIo) -> Figures {
         wait: each(&io.wait),
         service: each(&io.service),
     }
+}
+
+fn stages(io: &GroupIo) -> Stages {
+    let sums = |of: fn(&Flow) -> u64| {
+        let (count, queue, device) = (of(&io.ios), of(&io.wait), of(&io.service));
+        [queue, device, queue + device].map(|sum| Times { count, sum, buckets: Vec::new() })
+    };
+    let all = [sums(|it| it.read), sums(|it| it.write), sums(|it| it.discard), Default::default()];
+    let stage = |at: usize| all.each_ref().map(|of| of[at].clone());
+    Stages { queue: stage(0), device: stage(1), total: stage(2), ..Stages::default() }
 }

@@ -1,5 +1,6 @@
 //! The messages of control, and the call of a client.
 
+use super::figures::Stat;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::io::{self, BufRead, BufReader, Write};
@@ -112,32 +113,6 @@ pub struct ExportState {
     pub cache: String,
     /// Connections that have agreed on it.
     pub connections: usize,
-}
-
-/// Counts so far.
-#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
-pub struct Stat {
-    /// The server's time in nanoseconds.
-    pub at: u64,
-    /// By export: its name and counts.
-    pub exports: Vec<(String, Figures)>,
-    /// By device: its description and counts.
-    pub devices: Vec<(String, Figures)>,
-}
-
-/// Counts of requests, as iostat has them; each is of reads, writes and discards.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
-pub struct Figures {
-    /// Completed requests.
-    pub ios: [u64; 3],
-    /// Their bytes.
-    pub bytes: [u64; 3],
-    /// I/Os merged into another request.
-    pub merged: [u64; 3],
-    /// Nanoseconds that requests waited for the device, summed.
-    pub wait: [u64; 3],
-    /// Nanoseconds that requests were at the device, summed.
-    pub service: [u64; 3],
 }
 
 /// The reason why a call had no answer.

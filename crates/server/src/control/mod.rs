@@ -5,13 +5,13 @@
 //! settings of groups, which take effect while I/O goes on. The socket can be reached by its user only.
 
 mod answer;
+mod figures;
 mod message;
 mod program;
 mod socket;
 
 pub(crate) use answer::to as respond;
-pub use message::{
-    Answer, CallError, DeviceState, ExportSettings, ExportState, Figures, Request, Stat, call,
-};
+pub use figures::{DeviceStat, ExportStat, Figures, Stages, Stat, Times};
+pub use message::{Answer, CallError, DeviceState, ExportSettings, ExportState, Request, call};
 pub use program::Program;
 pub(crate) use socket::Control;
