@@ -14,6 +14,7 @@ mod log_tools;
 mod measured;
 mod nbd;
 mod python;
+mod remote;
 mod serve;
 
 use crate::Result;
@@ -72,6 +73,10 @@ const CHECKS: &[Check] = &[
     Check { name: "serve-crash", requires: None, run: serve::crash },
     Check { name: "serve-reconnect", requires: Some("qemu-io"), run: serve::reconnects },
     Check { name: "browser", requires: Some(browser::CHROMIUM), run: browser::check },
+    Check { name: "remote-verified", requires: Some("nbdkit"), run: remote::verified },
+    Check { name: "remote-filters", requires: Some("nbdkit"), run: remote::filters },
+    Check { name: "remote-tls", requires: None, run: remote::tls },
+    Check { name: "remote-killed", requires: Some("nbdkit"), run: remote::killed },
     Check { name: "loop-device-tests", requires: Some("losetup"), run: files::loop_tests },
 ];
 

@@ -79,18 +79,23 @@
 //!
 //! The lower layers are separate crates, re-exported here as modules: [`core`](mod@core) has the basic types, [`sched`]
 //! the schedulers, [`engine`] the queue and the device interface, [`device`](mod@device) the virtual devices,
-//! [`runtime`] the clocks, threads and clients, [`buf`] the buffers, and `uring`, on Linux, files and block devices.
+//! [`runtime`] the clocks, threads and clients, [`buf`] the buffers, and, on Linux, `uring` files and block devices and
+//! `remote` the exports of NBD servers.
 //!
 //! # Features
 //!
 //! `testkit`: the conformance suites of the built-in devices and schedulers, for devices and schedulers of your own. It
 //! is meant for `[dev-dependencies]`.
 //!
+//! `nbd`, on by default: exports of NBD servers as devices (`NbdDevice`); with `tls`, inside TLS too.
+//!
 //! `compare`: elevators behind locks, as the kernel has them and as patches proposed them (`Access`, `Modes`), and hooks
 //! that hold a thread up in virtual time. For measurements; a program that does I/O does not need it.
 
 #![forbid(unsafe_code)]
 
+#[cfg(target_os = "linux")]
+mod layers;
 mod open;
 #[cfg(feature = "testkit")]
 pub mod testkit;
@@ -103,6 +108,9 @@ pub use blkmq_core as core;
 pub use blkmq_device as device;
 #[doc(inline)]
 pub use blkmq_engine as engine;
+#[cfg(all(target_os = "linux", feature = "nbd"))]
+#[doc(inline)]
+pub use blkmq_remote as remote;
 #[doc(inline)]
 pub use blkmq_runtime as runtime;
 #[doc(inline)]
@@ -111,6 +119,8 @@ pub use blkmq_sched as sched;
 #[doc(inline)]
 pub use blkmq_uring as uring;
 
+#[cfg(target_os = "linux")]
+pub use layers::Layers;
 #[cfg(target_os = "linux")]
 pub use open::FileDevice;
 pub use open::{Device, OpenError, StartError, device_names, open, open_on};
@@ -133,6 +143,9 @@ pub use blkmq_engine::{
     NoSubmitterLeft, Outstanding, Place, Plan, PumpMode, Queue, QueueStats, Quiesce, Refusal,
     Refused, SharedTags, StatsMode, Submitter, Unsubmitted, Verdict, WriteCache,
 };
+#[cfg(all(target_os = "linux", feature = "nbd"))]
+#[doc(inline)]
+pub use blkmq_remote::NbdDevice;
 #[doc(inline)]
 pub use blkmq_runtime::{
     Answer, Batch, Blocking, CallError, Canceller, Client, Clock, Event, GroupGuard, GroupOptions,

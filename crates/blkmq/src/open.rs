@@ -1,19 +1,20 @@
 //! [`open`]: opens any device by its description, the text that the command line takes after `--device`.
 //!
-//! `blkmq-device` parses the descriptions of virtual devices, `blkmq-uring` those of files and block devices; a fault
-//! layer wraps either. This module chooses between them and knows no parameter of any device.
+//! `blkmq-device` parses the descriptions of virtual devices, `blkmq-uring` those of files and block devices, and
+//! `blkmq-remote` those of exports of NBD servers; fault layers wrap any of them. This module chooses between them and
+//! knows no parameter of any device.
 
+#[cfg(target_os = "linux")]
+use crate::layers::{Layers, Wrapped};
 use blkmq_buf::{BufferPool, IoBuf};
 use blkmq_core::{Extent, Payload, SECTOR_SIZE};
-#[cfg(target_os = "linux")]
-use blkmq_device::faults::{FaultsParams, Faulty};
-#[cfg(target_os = "linux")]
-use blkmq_device::registry::Around;
 use blkmq_device::{DeviceError, MachineShape, registry};
 use blkmq_engine::{BlockDevice, DeviceQueues, DeviceShape};
+#[cfg(all(target_os = "linux", feature = "nbd"))]
+use blkmq_remote::NbdDevice;
 use blkmq_runtime::{Service, ServiceError, available_cpus, numa_nodes};
 #[cfg(target_os = "linux")]
-use blkmq_uring::{FACTORY, UringDevice};
+use blkmq_uring::UringDevice;
 use std::ops::Range;
 use std::{fmt, io};
 
@@ -28,18 +29,14 @@ pub enum Device {
     /// A file or block device.
     #[cfg(target_os = "linux")]
     File(FileDevice),
+    /// An export of an NBD server.
+    #[cfg(all(target_os = "linux", feature = "nbd"))]
+    Nbd(Layers<NbdDevice>),
 }
 
 /// A file or block device, and the fault layers around it.
 #[cfg(target_os = "linux")]
-#[derive(Clone, Debug)]
-pub struct FileDevice {
-    device: UringDevice,
-    /// The outermost layer first.
-    faults: Vec<FaultsParams>,
-    shape: DeviceShape,
-    notes: Vec<String>,
-}
+pub type FileDevice = Layers<UringDevice>;
 
 /// Why a device could not be opened.
 #[derive(Debug)]
@@ -50,6 +47,9 @@ pub enum OpenError {
     /// The file or block device cannot be opened.
     #[cfg(target_os = "linux")]
     File(blkmq_uring::OpenError),
+    /// The export of an NBD server cannot be opened.
+    #[cfg(all(target_os = "linux", feature = "nbd"))]
+    Nbd(blkmq_remote::OpenError),
 }
 
 impl fmt::Display for OpenError {
@@ -58,6 +58,8 @@ impl fmt::Display for OpenError {
             Self::Description(e) => e.fmt(f),
             #[cfg(target_os = "linux")]
             Self::File(e) => e.fmt(f),
+            #[cfg(all(target_os = "linux", feature = "nbd"))]
+            Self::Nbd(e) => e.fmt(f),
         }
     }
 }
@@ -70,6 +72,8 @@ impl OpenError {
             Self::Description(_) => false,
             #[cfg(target_os = "linux")]
             Self::File(e) => e.is_unavailable(),
+            #[cfg(all(target_os = "linux", feature = "nbd"))]
+            Self::Nbd(_) => false,
         }
     }
 
@@ -80,6 +84,8 @@ impl OpenError {
             Self::Description(_) => false,
             #[cfg(target_os = "linux")]
             Self::File(e) => e.is_busy(),
+            #[cfg(all(target_os = "linux", feature = "nbd"))]
+            Self::Nbd(_) => false,
         }
     }
 }
@@ -90,6 +96,8 @@ impl std::error::Error for OpenError {
             Self::Description(e) => Some(e),
             #[cfg(target_os = "linux")]
             Self::File(e) => Some(e),
+            #[cfg(all(target_os = "linux", feature = "nbd"))]
+            Self::Nbd(e) => Some(e),
         }
     }
 }
@@ -100,13 +108,14 @@ impl std::error::Error for OpenError {
 /// |---|---|
 /// | `"uring:/dev/nvme0n1"`, `"uring:disk.img,size=64"` | a block device; a file, made 64 MiB long if it is shorter |
 /// | `"memory,size=1024"` | memory, 1 GiB |
+/// | `"nbd://host/export"`, `"nbd+unix:///export?socket=/run/nbd.sock"` | an export of an NBD server |
 /// | `"null"`, `"disk"`, `"flash"` | a counterpart of null_blk; models of a rotating disk and an SSD |
 /// | `"faults,error=0.01:uring:disk.img"` | any of these, with one request in a hundred failing |
 ///
 /// `blkmq doc` lists every device and its parameters. The default number of hardware queues depends on the machine.
 ///
 /// # Errors
-/// If there is no such device, the device does not have a given parameter, or the file cannot be opened.
+/// If there is no such device, the device does not have a given parameter, or the file or export cannot be opened.
 pub fn open(text: &str) -> Result<Device, OpenError> {
     open_on(text, &MachineShape { cpus: available_cpus(), nodes: numa_nodes() })
 }
@@ -117,8 +126,8 @@ pub fn open(text: &str) -> Result<Device, OpenError> {
 /// As for [`open`].
 pub fn open_on(text: &str, machine: &MachineShape) -> Result<Device, OpenError> {
     #[cfg(target_os = "linux")]
-    if let Some(file) = FileDevice::open(text)? {
-        return Ok(Device::File(file));
+    if let Some(device) = open_real(text)? {
+        return Ok(device);
     }
     registry::parse(text, machine).map(Device::Virtual).map_err(|e| {
         OpenError::Description(match e {
@@ -135,42 +144,29 @@ pub fn open_on(text: &str, machine: &MachineShape) -> Result<Device, OpenError> 
 pub fn device_names() -> impl Iterator<Item = &'static str> {
     let names = registry::ALL.iter().map(|factory| factory.name);
     #[cfg(target_os = "linux")]
-    let names = names.chain([FACTORY.name]);
+    let names = names.chain([blkmq_uring::FACTORY.name]);
+    #[cfg(all(target_os = "linux", feature = "nbd"))]
+    let names = names.chain([blkmq_remote::FACTORY.name]);
     names
 }
 
+/// Opens the device that `text` describes, if it is one outside of this program.
 #[cfg(target_os = "linux")]
-impl FileDevice {
-    /// Opens the file or block device that `text` describes; `None` if `text` describes another device.
-    fn open(text: &str) -> Result<Option<Self>, OpenError> {
-        let (mut faults, mut notes, mut inside) = (Vec::new(), Vec::new(), text.trim());
-        while let Some(around) = Around::parse(inside).map_err(OpenError::Description)? {
-            faults.push(around.params);
-            notes.extend(around.notes);
-            inside = around.inside.trim();
-        }
-        let Some(file) = inside.strip_prefix(FACTORY.name) else { return Ok(None) };
-        if !(file.is_empty() || file.starts_with([':', ','])) {
-            return Ok(None);
-        }
-        let file = file.strip_prefix(':').unwrap_or_default();
-        let device = UringDevice::parse(file).map_err(OpenError::File)?;
-        notes.extend(device.notes.iter().cloned());
-        let shape = faults.iter().rev().fold(device.shape, |shape, params| params.shape(&shape));
-        Ok(Some(Self { device, faults, shape, notes }))
+fn open_real(text: &str) -> Result<Option<Device>, OpenError> {
+    let wrapped = Wrapped::parse(text).map_err(OpenError::Description)?;
+    let inside = wrapped.inside;
+    if let Some(rest) = inside.strip_prefix(blkmq_uring::FACTORY.name)
+        && (rest.is_empty() || rest.starts_with([':', ',']))
+    {
+        let file = UringDevice::parse(rest.strip_prefix(':').unwrap_or_default());
+        return Ok(Some(Device::File(wrapped.around(file.map_err(OpenError::File)?))));
     }
-
-    /// Returns the file itself, without the fault layers around it.
-    #[must_use]
-    pub fn device(&self) -> &UringDevice {
-        &self.device
+    #[cfg(feature = "nbd")]
+    if let Some(export) = blkmq_remote::description(inside) {
+        let export = NbdDevice::parse(export).map_err(OpenError::Nbd)?;
+        return Ok(Some(Device::Nbd(wrapped.around(export))));
     }
-
-    fn queues<P: IoBuf>(&self) -> io::Result<DeviceQueues<P>> {
-        // A fault layer reads only fields of the shape that no fault layer changes, so all take the outer shape.
-        let around = |queues, params| Faulty::wrap(params, &self.shape, queues);
-        Ok(self.faults.iter().rev().fold(self.device.queues()?, around))
-    }
+    Ok(None)
 }
 
 impl Device {
@@ -181,6 +177,8 @@ impl Device {
             Self::Virtual(device) => &device.shape,
             #[cfg(target_os = "linux")]
             Self::File(file) => &file.shape,
+            #[cfg(all(target_os = "linux", feature = "nbd"))]
+            Self::Nbd(export) => &export.shape,
         }
     }
 
@@ -203,6 +201,8 @@ impl Device {
             }),
             #[cfg(target_os = "linux")]
             Self::File(file) => file.device.extents(range, most),
+            #[cfg(all(target_os = "linux", feature = "nbd"))]
+            Self::Nbd(_) => Ok(vec![Extent { end: range.end, is_hole: false }]),
         }
     }
 
@@ -214,6 +214,8 @@ impl Device {
             Self::Virtual(device) => device.memory().is_some(),
             #[cfg(target_os = "linux")]
             Self::File(_) => true,
+            #[cfg(all(target_os = "linux", feature = "nbd"))]
+            Self::Nbd(_) => true,
         }
     }
 
@@ -224,6 +226,8 @@ impl Device {
             Self::Virtual(device) => &device.notes,
             #[cfg(target_os = "linux")]
             Self::File(file) => &file.notes,
+            #[cfg(all(target_os = "linux", feature = "nbd"))]
+            Self::Nbd(export) => &export.notes,
         }
     }
 
@@ -234,6 +238,8 @@ impl Device {
             Self::Virtual(device) => device.default_scheduler(),
             #[cfg(target_os = "linux")]
             Self::File(file) => file.shape.default_scheduler(),
+            #[cfg(all(target_os = "linux", feature = "nbd"))]
+            Self::Nbd(export) => export.shape.default_scheduler(),
         }
     }
 
@@ -244,6 +250,8 @@ impl Device {
             Self::Virtual(_) => {}
             #[cfg(target_os = "linux")]
             Self::File(file) => file.device.register(pool),
+            #[cfg(all(target_os = "linux", feature = "nbd"))]
+            Self::Nbd(_) => {}
         }
     }
 
@@ -270,6 +278,8 @@ impl<P: IoBuf + Payload> BlockDevice<P> for Device {
             Self::Virtual(device) => Ok(device.queues()),
             #[cfg(target_os = "linux")]
             Self::File(file) => file.queues(),
+            #[cfg(all(target_os = "linux", feature = "nbd"))]
+            Self::Nbd(export) => export.queues(),
         }
     }
 
@@ -328,7 +338,7 @@ mod tests {
 
     #[test]
     fn every_device_is_a_name_away() {
-        for name in device_names().filter(|name| !["uring", "faults"].contains(name)) {
+        for name in device_names().filter(|name| !["uring", "nbd", "faults"].contains(name)) {
             let device = open(name).expect(name);
             let config = BlockDevice::<AlignedBuf>::config(&device).expect(name);
             assert_eq!(config.queues.len(), usize::from(device.shape().hw_queues));
@@ -341,6 +351,14 @@ mod tests {
     #[cfg(target_os = "linux")]
     #[test]
     fn faults_stand_around_files_as_around_others() {
+        #[cfg(feature = "nbd")]
+        {
+            assert!(refusal("nbd").contains("accepted: nbd://HOST[:PORT]/EXPORT"));
+            assert!(
+                refusal("faults,late=0.1:nbd+unix:///?socket=/no").contains("cannot be reached")
+            );
+            assert!(refusal("nbd:nbd://a,color=1").contains("no parameter 'color'"));
+        }
         let missing = refusal("faults,late=0.1:faults,error=0.5:uring:/nowhere/at/all");
         assert!(missing.contains("/nowhere/at/all"), "{missing}");
         assert!(refusal("faults,error=2:uring:/x").contains("error=2 is not possible"));

@@ -37,6 +37,9 @@ pub fn offers() -> Vec<Offer> {
         let blkmq_uring::UringFactory { name, summary, doc, .. } = blkmq_uring::FACTORY;
         let form = format!("{name}:PATH[,KEY=VALUE]...");
         offers.push(Offer { name, summary, form, doc, real: true });
+        let blkmq::remote::NbdFactory { name, summary, doc, .. } = blkmq::remote::FACTORY;
+        let form = format!("{name}:URI[,KEY=VALUE]...");
+        offers.push(Offer { name, summary, form, doc, real: true });
     }
     offers
 }
@@ -54,7 +57,7 @@ pub fn kind(device: &Device) -> DeviceKind {
         Device::Virtual(device) if device.is_model() => DeviceKind::Model,
         Device::Virtual(_) => DeviceKind::Null,
         #[cfg(target_os = "linux")]
-        Device::File(_) => DeviceKind::File,
+        Device::File(_) | Device::Nbd(_) => DeviceKind::File,
     }
 }
 
@@ -63,7 +66,7 @@ pub fn occupancy(device: &Device) -> Option<&OccupancyLog> {
     match device {
         Device::Virtual(device) => device.occupancy.as_ref(),
         #[cfg(target_os = "linux")]
-        Device::File(_) => None,
+        Device::File(_) | Device::Nbd(_) => None,
     }
 }
 
@@ -128,9 +131,7 @@ pub fn choose(text: &str, time: Time) -> Result<DeviceChoice, UsageError> {
 
 /// The names of all devices that store written data, for messages.
 pub fn keeping() -> String {
-    let keeping = |offer: &Offer| {
-        open(offer.name, Time::Real).map_or(offer.form.contains("PATH"), |it| keeps(&it))
-    };
+    let keeping = |offer: &Offer| open(offer.name, Time::Real).map_or(offer.real, |it| keeps(&it));
     let names = offers().into_iter().filter(keeping).map(|offer| offer.name);
     Vec::from_iter(names).join(", ")
 }

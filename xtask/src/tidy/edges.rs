@@ -20,7 +20,8 @@ const TABLE: &[(&str, &[&str])] = &[
     ("runtime", &["core", "sched", "engine"]),
     ("lab", &["core", "sched", "engine", "device"]),
     ("nbd", &[]),
-    ("blkmq", &["core", "buf", "sched", "engine", "device", "uring", "runtime"]),
+    ("remote", &["core", "buf", "engine", "nbd"]),
+    ("blkmq", &["core", "buf", "sched", "engine", "device", "uring", "remote", "runtime"]),
     ("server", &["nbd", "blkmq"]),
     (
         "cli",

@@ -21,7 +21,7 @@ pub(super) use killed::{killed, verified};
 pub(super) use libnbd::{handshakes, started};
 pub(super) use live::changed;
 pub(super) use reconnect::reconnects;
-pub(super) use tls::tls;
+pub(super) use tls::{certificates, tls};
 
 const MIB: u64 = 1 << 20;
 const DEVICE: &str = "memory,size=256,discard=1";

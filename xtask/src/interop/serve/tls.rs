@@ -25,7 +25,7 @@ pub(in crate::interop) fn tls() -> Result<Outcome> {
 }
 
 /// Makes an authority, and folders for a server and a client with certificates that it has signed.
-fn certificates(folder: &Path) -> Result<()> {
+pub(in crate::interop) fn certificates(folder: &Path) -> Result<()> {
     let openssl = |words: String| Cmd::new(&format!("openssl {words}")).output();
     let at = |name: &str| folder.join(name).display().to_string();
     for side in ["server", "client"] {

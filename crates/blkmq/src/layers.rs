@@ -1,0 +1,67 @@
+//! [`Layers`]: a real device, and the fault layers around it. It knows no parameter of either.
+
+use blkmq_buf::{AlignedBuf, IoBuf};
+use blkmq_device::DeviceError;
+use blkmq_device::faults::{FaultsParams, Faulty};
+use blkmq_device::registry::Around;
+use blkmq_engine::{BlockDevice, DeviceQueues, DeviceShape};
+use std::io;
+
+/// A device that exists outside of this program, and the fault layers around it.
+#[derive(Clone, Debug)]
+pub struct Layers<D> {
+    pub(crate) device: D,
+    /// The outermost layer first.
+    faults: Vec<FaultsParams>,
+    pub(crate) shape: DeviceShape,
+    pub(crate) notes: Vec<String>,
+}
+
+/// The fault layers at the beginning of a description, and what they are around.
+pub(crate) struct Wrapped<'a> {
+    faults: Vec<FaultsParams>,
+    notes: Vec<String>,
+    pub(crate) inside: &'a str,
+}
+
+impl<'a> Wrapped<'a> {
+    /// Reads the fault layers of `text`.
+    ///
+    /// # Errors
+    /// If one of them has a parameter that does not exist, or an impossible value.
+    pub(crate) fn parse(text: &'a str) -> Result<Self, DeviceError> {
+        let (mut faults, mut notes, mut inside) = (Vec::new(), Vec::new(), text.trim());
+        while let Some(around) = Around::parse(inside)? {
+            faults.push(around.params);
+            notes.extend(around.notes);
+            inside = around.inside.trim();
+        }
+        Ok(Self { faults, notes, inside })
+    }
+
+    /// The layers around `device`.
+    pub(crate) fn around<D: BlockDevice<AlignedBuf>>(self, device: D) -> Layers<D> {
+        let Self { faults, mut notes, .. } = self;
+        notes.extend(device.notes().iter().cloned());
+        let inner = device.shape();
+        let shape = faults.iter().rev().fold(inner, |shape, params| params.shape(&shape));
+        Layers { device, faults, shape, notes }
+    }
+}
+
+impl<D> Layers<D> {
+    /// Returns the device itself, without the fault layers around it.
+    #[must_use]
+    pub fn device(&self) -> &D {
+        &self.device
+    }
+
+    pub(crate) fn queues<P: IoBuf>(&self) -> io::Result<DeviceQueues<P>>
+    where
+        D: BlockDevice<P>,
+    {
+        // A fault layer reads only fields of the shape that no fault layer changes, so all take the outer shape.
+        let around = |queues, params| Faulty::wrap(params, &self.shape, queues);
+        Ok(self.faults.iter().rev().fold(self.device.queues()?, around))
+    }
+}

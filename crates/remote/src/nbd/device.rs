@@ -1,0 +1,101 @@
+//! [`NbdDevice`]: an export of a server, from which hardware queues are made.
+
+use super::error::OpenError;
+use super::link::Link;
+use super::options::Options;
+use super::outages::Outages;
+use super::queue::NbdQueue;
+use super::shape;
+use super::target::Target;
+use super::uri::Uri;
+use blkmq_buf::IoBuf;
+use blkmq_engine::{BlockDevice, DeviceQueue, DeviceQueues, DeviceShape};
+use blkmq_nbd::TransmissionFlags;
+use std::io;
+use std::sync::Arc;
+
+/// An export of an NBD server.
+///
+/// Each hardware queue has a connection of its own, which is made by [`queues`](BlockDevice::queues), and made anew
+/// when it is lost. `doc/nbd.md` has the parameters, and what is promised when a server goes away.
+#[derive(Clone, Debug)]
+pub struct NbdDevice {
+    target: Arc<Target>,
+    options: Options,
+    shape: DeviceShape,
+    notes: Vec<String>,
+}
+
+impl NbdDevice {
+    /// Opens the export that `text` describes: `URI[,KEY=VALUE]...`.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open), and for a word that is not understood.
+    pub fn parse(text: &str) -> Result<Self, OpenError> {
+        let (uri, options) = Options::parse(text)?;
+        Self::open(&uri, &options)
+    }
+
+    /// Connects to the server, agrees on the export, and disconnects. Blocks, 10 seconds at most for each answer of the
+    /// server, and as long as it takes to look up the name of a host.
+    ///
+    /// # Errors
+    /// If the server cannot be reached, refuses, or has an export that cannot be a device.
+    pub fn open(uri: &Uri, options: &Options) -> Result<Self, OpenError> {
+        if uri.tls && cfg!(not(feature = "tls")) {
+            return Err(OpenError::NoTls);
+        }
+        let target = Target::find(uri)?;
+        let (shape, notes) = shape::of(&target.agreed, options)?;
+        let mut options = options.clone();
+        options.readonly |= target.agreed.details.flags.contains(TransmissionFlags::READ_ONLY);
+        Ok(Self { target: Arc::new(target), options, shape, notes })
+    }
+
+    /// What the engine must know of the export.
+    #[must_use]
+    pub fn shape(&self) -> &DeviceShape {
+        &self.shape
+    }
+
+    /// Deviations from the description: one sentence each.
+    #[must_use]
+    pub fn notes(&self) -> &[String] {
+        &self.notes
+    }
+
+    /// The connections that were lost so far, of all queues around this device.
+    #[must_use]
+    pub fn outages(&self) -> Outages {
+        self.target.outages.read()
+    }
+
+    /// A connection for each hardware queue.
+    ///
+    /// # Errors
+    /// If the server cannot be reached, refuses, or no longer has the export that was opened.
+    pub fn queues<P: IoBuf>(&self) -> io::Result<DeviceQueues<P>> {
+        let queue = |_| -> Result<Box<dyn DeviceQueue<P>>, OpenError> {
+            let welcome = self.target.connect()?;
+            shape::check_same(&self.target.agreed, &welcome.agreed)?;
+            let style = welcome.agreed.style;
+            let link = Link::new(Arc::clone(&self.target), welcome)?;
+            Ok(Box::new(NbdQueue::new(link, style, &self.options)))
+        };
+        (0..self.shape.hw_queues).map(queue).collect::<Result<_, _>>().map_err(io::Error::other)
+    }
+}
+
+impl<P: IoBuf> BlockDevice<P> for NbdDevice {
+    fn shape(&self) -> DeviceShape {
+        self.shape
+    }
+
+    fn queues(&self) -> io::Result<DeviceQueues<P>> {
+        self.queues()
+    }
+
+    fn notes(&self) -> &[String] {
+        &self.notes
+    }
+}

@@ -1,0 +1,31 @@
+//! Exports of NBD servers.
+//!
+//! | file | |
+//! |---|---|
+//! | `uri.rs`, `options.rs`, `factory.rs` | the description of a device |
+//! | `address.rs`, `socket.rs`, `stream.rs`, `tls.rs` | sockets that never block |
+//! | `greeting.rs` | from a connected socket to an agreement on the export |
+//! | `target.rs`, `device.rs`, `shape.rs` | the agreement, and what the engine must know of it |
+//! | `link.rs`, `outages.rs` | a connection, its loss and the next one |
+//! | `place.rs`, `send.rs`, `receive.rs` | requests in flight, their bytes out and in |
+//! | `queue.rs` | one hardware queue out of these |
+
+mod address;
+pub(crate) mod device;
+pub(crate) mod error;
+pub(crate) mod factory;
+mod greeting;
+mod link;
+pub(crate) mod options;
+pub(crate) mod outages;
+mod place;
+pub(crate) mod queue;
+mod receive;
+mod send;
+mod shape;
+mod socket;
+mod stream;
+mod target;
+#[cfg(feature = "tls")]
+mod tls;
+pub(crate) mod uri;

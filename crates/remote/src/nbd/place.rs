@@ -1,0 +1,219 @@
+//! [`Flight`]: the requests of a hardware queue that are not answered yet, in their places.
+
+use crate::memory::Memory;
+use blkmq_core::{IoError, IoFlags, IoResult, Op, SECTOR_SIZE, Tag};
+use blkmq_engine::{Finished, Inflight, Verdict};
+use blkmq_nbd::client::{InFlight, Pending, Requests};
+use blkmq_nbd::{Command, CommandFlags, Cookie, Header, Request, Span};
+use std::collections::VecDeque;
+
+/// A place for one request.
+#[derive(Debug, Default)]
+pub(crate) struct Place {
+    pub(crate) memory: Memory,
+    /// The request as the server gets it, and what its reply is judged by.
+    wire: Option<(Request, Pending)>,
+    /// The bytes of the request, without its payload, in the form of the present connection.
+    pub(crate) header: Option<Header>,
+    /// The error that the server has answered.
+    failed: Option<IoError>,
+    /// The reply is complete, but the request's last bytes are not sent yet.
+    is_answered: bool,
+    /// Requests in the order in which the engine issued them.
+    serial: u64,
+    /// Replaced with every use, so that a late reply to a former request finds nothing.
+    generation: u32,
+}
+
+/// The requests that are not answered yet, and those that are not sent.
+#[derive(Debug)]
+pub(crate) struct Flight {
+    places: Vec<Place>,
+    free: Vec<u32>,
+    depth: u32,
+    /// Places whose requests have not been sent, or not to the end, on the present connection; in the order of their
+    /// serial numbers.
+    pub(crate) unsent: VecDeque<u32>,
+    serial: u64,
+}
+
+impl Place {
+    /// Bytes of payload behind the header.
+    pub(crate) fn payload_len(&self) -> usize {
+        match &self.wire {
+            Some((request, _)) if request.command == Ok(Command::Write) => {
+                request.span.length as usize
+            }
+            _ => 0,
+        }
+    }
+
+    /// The first byte of the request's range on the export.
+    pub(crate) fn offset(&self) -> u64 {
+        self.wire.as_ref().map_or(0, |(request, _)| request.span.offset)
+    }
+
+    /// The server has answered with an error; the first one counts.
+    pub(crate) fn fail(&mut self, error: IoError) {
+        self.failed.get_or_insert(error);
+    }
+}
+
+/// The wire's command, flags and range of a request.
+fn command(rq: &Inflight) -> (Command, CommandFlags, Span) {
+    let command = match rq.op() {
+        Op::Read => Command::Read,
+        Op::Write => Command::Write,
+        Op::Flush => return (Command::Flush, CommandFlags::NONE, Span::default()),
+        Op::Discard => Command::Trim,
+        Op::WriteZeroes => Command::WriteZeroes,
+    };
+    let is_durable = rq.op().is_write() && rq.flags().contains(IoFlags::FUA);
+    let flags = if is_durable { CommandFlags::FUA } else { CommandFlags::NONE };
+    let bytes = |sectors: u64| sectors * u64::from(SECTOR_SIZE);
+    (command, flags, Span { offset: bytes(rq.sector()), length: bytes(rq.sectors().into()) })
+}
+
+impl Flight {
+    /// No places at first: they are made when they are needed, at most `depth`.
+    pub(crate) fn new(depth: u32) -> Self {
+        let unsent = VecDeque::new();
+        Self { places: Vec::new(), free: Vec::new(), depth, unsent, serial: 0 }
+    }
+
+    /// A free place; `None` if all are taken.
+    pub(crate) fn vacant(&mut self) -> Option<u32> {
+        if let Some(at) = self.free.last() {
+            return Some(*at);
+        }
+        let at = self.places.len() as u32;
+        if at == self.depth {
+            return None;
+        }
+        self.places.push(Place::default());
+        // Room is made here, so that neither sending nor giving a place back allocates.
+        self.free.reserve(self.places.len());
+        self.unsent.reserve(self.places.len());
+        self.free.push(at);
+        Some(at)
+    }
+
+    /// The request has been put into the memory of place `at`, which [`vacant`](Self::vacant) has named: sends it
+    /// next.
+    pub(crate) fn take(&mut self, at: u32, requests: Requests) {
+        assert_eq!(self.free.pop(), Some(at), "the place that was named last");
+        self.serial += 1;
+        let place = &mut self.places[at as usize];
+        place.serial = self.serial;
+        self.prepare(at, requests);
+        self.unsent.push_back(at);
+    }
+
+    /// Makes the request of place `at` anew, with another cookie, as if it had never been sent.
+    fn prepare(&mut self, at: u32, requests: Requests) {
+        let place = &mut self.places[at as usize];
+        let rq = place.memory.request().expect("a place that is taken has a request");
+        let (command, flags, span) = command(rq);
+        place.generation = place.generation.wrapping_add(1);
+        let cookie = Cookie(u64::from(place.generation) << 32 | u64::from(at));
+        let request = Request { command: Ok(command), flags, cookie, span };
+        let pending = Pending::of(&request).expect("only DISC has no reply");
+        place.wire = Some((request, pending));
+        place.header = requests.header(&request);
+        assert!(place.header.is_some(), "limits keep lengths within the form of headers");
+        (place.failed, place.is_answered) = (None, false);
+    }
+
+    /// A new connection: everything that is not answered is sent again, in the order of issue.
+    pub(crate) fn restart(&mut self, requests: Requests) {
+        self.unsent.clear();
+        for at in 0..self.places.len() as u32 {
+            if self.places[at as usize].memory.request().is_some() {
+                self.prepare(at, requests);
+                self.unsent.push_back(at);
+            }
+        }
+        let places = &self.places;
+        self.unsent.make_contiguous().sort_unstable_by_key(|at| places[*at as usize].serial);
+    }
+
+    /// The requests that are not answered.
+    pub(crate) fn count(&self) -> usize {
+        self.places.len() - self.free.len()
+    }
+
+    pub(crate) fn place(&self, at: u32) -> &Place {
+        &self.places[at as usize]
+    }
+
+    pub(crate) fn place_mut(&mut self, at: u32) -> &mut Place {
+        &mut self.places[at as usize]
+    }
+
+    /// The place of a cookie that [`find`](InFlight::find) has found.
+    pub(crate) fn of(cookie: Cookie) -> u32 {
+        cookie.0 as u32
+    }
+
+    /// Is there a request with this tag?
+    pub(crate) fn has(&self, tag: Tag) -> bool {
+        self.places.iter().any(|place| place.memory.request().is_some_and(|rq| rq.tag() == tag))
+    }
+
+    /// The reply to the request of place `at` is complete. The request comes back once its last byte is sent, too:
+    /// until then its payload is needed.
+    pub(crate) fn answered(&mut self, at: u32, out: &mut Vec<Finished>) {
+        if self.unsent.contains(&at) {
+            self.place_mut(at).is_answered = true;
+        } else {
+            let failed = self.place(at).failed;
+            self.finish(at, failed.map_or(Ok(()), Err), out);
+        }
+    }
+
+    /// The last byte of the first unsent request is sent.
+    pub(crate) fn sent(&mut self, out: &mut Vec<Finished>) {
+        let at = self.unsent.pop_front().expect("a request was being sent");
+        if self.place(at).is_answered {
+            self.answered(at, out);
+        }
+    }
+
+    fn finish(&mut self, at: u32, result: IoResult, out: &mut Vec<Finished>) {
+        if let Some(rq) = self.release(at) {
+            out.push(Finished { rq, verdict: Verdict::Done(result) });
+        }
+    }
+
+    fn release(&mut self, at: u32) -> Option<Inflight> {
+        let place = &mut self.places[at as usize];
+        let rq = place.memory.release()?;
+        place.wire = None;
+        self.free.push(at);
+        Some(rq)
+    }
+
+    /// Ends every request with `error`.
+    pub(crate) fn fail_all(&mut self, error: IoError, out: &mut Vec<Finished>) {
+        self.unsent.clear();
+        for at in 0..self.places.len() as u32 {
+            self.finish(at, Err(error), out);
+        }
+    }
+
+    /// Gives every request back.
+    pub(crate) fn abandon(&mut self, out: &mut Vec<Inflight>) {
+        self.unsent.clear();
+        for at in 0..self.places.len() as u32 {
+            out.extend(self.release(at));
+        }
+    }
+}
+
+impl InFlight for Flight {
+    fn find(&mut self, cookie: Cookie) -> Option<&mut Pending> {
+        let place = self.places.get_mut(Self::of(cookie) as usize)?;
+        let (request, pending) = place.wire.as_mut()?;
+        (request.cookie == cookie && !place.is_answered).then_some(pending)
+    }
+}

@@ -1,0 +1,167 @@
+//! [`NbdQueue`]: one hardware queue, with a connection of its own.
+
+use super::link::{Connection, Link};
+use super::options::Options;
+use super::place::Flight;
+use blkmq_buf::IoBuf;
+use blkmq_core::{Instant, IoError, Nanos, Op, Tag};
+use blkmq_engine::{BioTable, Busy, DeviceQueue, Enqueued, Expiry, Finished, Inflight};
+use blkmq_nbd::client::Requests;
+use blkmq_nbd::{Command, CommandFlags, Cookie, HeaderStyle, Request, Span};
+use std::io::IoSlice;
+use std::os::fd::BorrowedFd;
+
+/// EROFS: the answer of a read-only device to every operation that would change it.
+const READ_ONLY: IoError = IoError(30);
+
+/// One hardware queue of an export.
+#[derive(Debug)]
+pub struct NbdQueue {
+    link: Link,
+    flight: Flight,
+    /// The form of headers of the present connection, or of the last one.
+    requests: Requests,
+    readonly: bool,
+    reconnect_delay: Nanos,
+    /// The server's silence ends the connection.
+    has_timeout: bool,
+    /// Requests that ended outside of `reap`.
+    ended: Vec<Finished>,
+}
+
+impl NbdQueue {
+    pub(crate) fn new(link: Link, style: HeaderStyle, options: &Options) -> Self {
+        Self {
+            link,
+            flight: Flight::new(options.hw_queue_depth),
+            requests: Requests::new(style),
+            readonly: options.readonly,
+            reconnect_delay: options.reconnect_delay,
+            has_timeout: options.timeout.is_some(),
+            ended: Vec::new(),
+        }
+    }
+
+    /// When requests no longer wait for a connection; `None` while there is one.
+    fn fails_at(&self) -> Option<Instant> {
+        self.link.down_since().map(|since| since + self.reconnect_delay)
+    }
+
+    fn send(&mut self, now: Instant) {
+        let Some(Connection { stream, output, .. }) = self.link.connection() else { return };
+        let sent = output.send(stream, &mut self.flight, &mut self.ended);
+        let watched = sent.and_then(|is_all| self.link.watch_room(!is_all));
+        if let Err(error) = watched {
+            self.link.lose(now, &error);
+        }
+    }
+
+    fn receive(&mut self, now: Instant, out: &mut Vec<Finished>) {
+        let Some(Connection { stream, input, .. }) = self.link.connection() else { return };
+        let before = out.len();
+        let received = input.receive(stream, &mut self.flight, out);
+        if out.len() > before {
+            self.link.proven();
+        }
+        if let Err(lost) = received {
+            self.link.lose(now, &lost);
+        }
+    }
+
+    /// Sends everything that is not answered on a connection that has just been made.
+    fn restart(&mut self, now: Instant) {
+        if let Some(connection) = self.link.connection() {
+            self.requests = Requests::new(connection.style);
+        }
+        self.flight.restart(self.requests);
+        self.send(now);
+    }
+
+    /// Ends the connection as the protocol wants it, if it is between two requests.
+    fn disconnect(&mut self) {
+        let request = Request {
+            command: Ok(Command::Disconnect),
+            flags: CommandFlags::NONE,
+            cookie: Cookie(0),
+            span: Span::default(),
+        };
+        let header = self.requests.header(&request);
+        if let (Some(header), Some(connection)) = (header, self.link.connection())
+            && connection.output.is_between()
+        {
+            // A server that is not told notices the end of the connection.
+            let _ = connection.stream.write(&[IoSlice::new(&header)]);
+        }
+    }
+}
+
+impl<P: IoBuf> DeviceQueue<P> for NbdQueue {
+    fn enqueue(&mut self, now: Instant, bios: &BioTable<P>, rq: Inflight) -> Enqueued {
+        if self.readonly && rq.op().is_write() && rq.op() != Op::Flush {
+            return Enqueued::Done(rq, Err(READ_ONLY));
+        }
+        if self.fails_at().is_some_and(|at| at <= now) {
+            return Enqueued::Done(rq, Err(IoError::IO));
+        }
+        let Some(at) = self.flight.vacant() else {
+            // Every place is taken, so a request will complete.
+            return Enqueued::Busy(rq, Busy::DevResource);
+        };
+        let memory = &mut self.flight.place_mut(at).memory;
+        if matches!(rq.op(), Op::Read | Op::Write) {
+            if let Err((rq, error)) = memory.hold_data(bios, rq) {
+                return Enqueued::Done(rq, Err(error));
+            }
+        } else {
+            memory.hold(rq);
+        }
+        self.flight.take(at, self.requests);
+        Enqueued::Accepted
+    }
+
+    fn commit(&mut self, now: Instant) {
+        self.send(now);
+    }
+
+    fn reap(&mut self, now: Instant, out: &mut Vec<Finished>) {
+        if self.link.step(now) {
+            self.restart(now);
+        }
+        self.receive(now, out);
+        if !self.flight.unsent.is_empty() {
+            self.send(now);
+        }
+        // A connection that has just been lost is tried again at once.
+        if self.link.next_event().is_some_and(|at| at <= now) && self.link.step(now) {
+            self.restart(now);
+        }
+        out.append(&mut self.ended);
+        if self.fails_at().is_some_and(|at| at <= now) {
+            self.flight.fail_all(IoError::IO, out);
+        }
+    }
+
+    /// With `timeout` the connection is given up, and the request is sent again on the next one, as Linux's nbd does.
+    fn timed_out(&mut self, now: Instant, tag: Tag) -> Expiry {
+        debug_assert!(self.flight.has(tag), "the engine asks about what is here");
+        if self.has_timeout && self.link.connection().is_some() {
+            self.link.lose(now, &"a request had no answer within the timeout");
+        }
+        Expiry::ResetTimer
+    }
+
+    fn next_event(&self) -> Option<Instant> {
+        let fails_at = self.fails_at().filter(|_| self.flight.count() > 0);
+        self.link.next_event().into_iter().chain(fails_at).min()
+    }
+
+    fn event_fd(&self) -> Option<BorrowedFd<'_>> {
+        Some(self.link.event_fd())
+    }
+
+    fn abandon(&mut self, out: &mut Vec<Inflight>) {
+        self.disconnect();
+        out.extend(self.ended.drain(..).map(|finished| finished.rq));
+        self.flight.abandon(out);
+    }
+}

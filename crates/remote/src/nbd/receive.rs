@@ -1,0 +1,190 @@
+//! [`Input`]: replies as they arrive. The bytes of reads go from the socket to their payloads.
+
+use super::place::Flight;
+use super::stream::Stream;
+use blkmq_core::IoError;
+use blkmq_engine::Finished;
+use blkmq_nbd::client::{BrokenReply, Content, Parsed, Replies, Reply};
+use blkmq_nbd::{ErrorCode, HeaderStyle, Limits};
+use std::fmt;
+use std::io::{self, IoSliceMut};
+
+/// Bytes read at once, besides those that go to a payload: the replies to a depth of writes, or small reads.
+const BUFFER: usize = 64 << 10;
+/// Slices in one system call: pieces of a payload, and the buffer.
+const SLICES: usize = 33;
+
+/// Replies as they arrive.
+pub(crate) struct Input {
+    replies: Replies,
+    /// Bytes from `start` to `end` have been read and are not consumed.
+    buffer: Box<[u8]>,
+    start: usize,
+    end: usize,
+    data: Option<Data>,
+}
+
+/// A chunk of a read whose bytes arrive.
+struct Data {
+    place: u32,
+    /// The position in the request's memory.
+    at: usize,
+    left: usize,
+    /// The request is answered with it.
+    is_last: bool,
+}
+
+/// Why a connection is of no more use.
+#[derive(Debug)]
+pub(crate) enum Lost {
+    Socket(io::Error),
+    Broken(BrokenReply),
+    /// The server takes no more requests.
+    ShutDown,
+}
+
+impl fmt::Display for Lost {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Socket(error) => error.fmt(f),
+            Self::Broken(broken) => write!(f, "the server breaks the protocol: {broken}"),
+            Self::ShutDown => f.write_str("the server is shutting down"),
+        }
+    }
+}
+
+impl From<io::Error> for Lost {
+    fn from(error: io::Error) -> Self {
+        Self::Socket(error)
+    }
+}
+
+impl fmt::Debug for Input {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Input").field("here", &(self.end - self.start)).finish_non_exhaustive()
+    }
+}
+
+impl Input {
+    /// For replies in this form, the first bytes of which are here already.
+    pub(crate) fn new(style: HeaderStyle, early: &[u8]) -> Self {
+        let mut buffer = vec![0; BUFFER.max(early.len())].into_boxed_slice();
+        buffer[..early.len()].copy_from_slice(early);
+        let replies = Replies::new(style, &Limits::default());
+        Self { replies, buffer, start: 0, end: early.len(), data: None }
+    }
+
+    /// Takes the replies that have arrived; answered requests go to `out`.
+    ///
+    /// # Errors
+    /// If the connection is lost or broken.
+    pub(crate) fn receive(
+        &mut self,
+        stream: &mut Stream,
+        flight: &mut Flight,
+        out: &mut Vec<Finished>,
+    ) -> Result<(), Lost> {
+        loop {
+            self.consume(flight, out)?;
+            let (read, room) = match self.read(stream, flight) {
+                Ok(read) => read,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
+                Err(error) => return Err(error.into()),
+            };
+            // The socket is empty if it did not fill the room; otherwise it is asked again.
+            if read < room && !stream.has_more() {
+                return self.consume(flight, out);
+            }
+        }
+    }
+
+    /// Reads into the payload that bytes arrive for, and behind it into the buffer. Returns the bytes read, and those
+    /// that there was room for.
+    fn read(&mut self, stream: &mut Stream, flight: &mut Flight) -> io::Result<(usize, usize)> {
+        self.buffer.copy_within(self.start..self.end, 0);
+        (self.start, self.end) = (0, self.end - self.start);
+        let tail = &mut self.buffer[self.end..];
+        let room = tail.len();
+        let Some(data) = &mut self.data else {
+            let read = stream.read(&mut [IoSliceMut::new(tail)])?;
+            self.end += read;
+            return Ok((read, room));
+        };
+        // All bytes in the buffer have been consumed for the payload.
+        let mut slices: [_; SLICES] = std::array::from_fn(|_| IoSliceMut::new(&mut []));
+        let memory = &mut flight.place_mut(data.place).memory;
+        let mut count = memory.slices_mut(data.at, data.left, &mut slices[..SLICES - 1]);
+        let direct: usize = slices[..count].iter().map(|slice| slice.len()).sum();
+        let takes_all = direct == data.left;
+        if takes_all {
+            slices[count] = IoSliceMut::new(tail);
+            count += 1;
+        }
+        let read = stream.read(&mut slices[..count])?;
+        let moved = read.min(direct);
+        data.at += moved;
+        data.left -= moved;
+        self.end += read - moved;
+        Ok((read, if takes_all { direct + room } else { direct }))
+    }
+
+    /// Consumes what is in the buffer.
+    fn consume(&mut self, flight: &mut Flight, out: &mut Vec<Finished>) -> Result<(), Lost> {
+        loop {
+            if let Some(data) = &mut self.data {
+                let here = data.left.min(self.end - self.start);
+                let bytes = &self.buffer[self.start..self.start + here];
+                flight.place_mut(data.place).memory.fill(data.at, bytes);
+                self.start += here;
+                data.at += here;
+                data.left -= here;
+                if data.left > 0 {
+                    return Ok(());
+                }
+                let Some(Data { place, is_last, .. }) = self.data.take() else { return Ok(()) };
+                if is_last {
+                    flight.answered(place, out);
+                }
+            }
+            match self.replies.next(&self.buffer[self.start..self.end], flight) {
+                Parsed::NeedMore => return Ok(()),
+                Parsed::Broken(broken) => return Err(Lost::Broken(broken)),
+                Parsed::Reply(reply) => {
+                    let (header_len, data) = take(&reply, flight, out)?;
+                    self.start += header_len;
+                    self.data = data;
+                }
+            }
+        }
+    }
+}
+
+/// Carries out a reply; returns its length without the payload, and the way of the payload.
+fn take(
+    reply: &Reply<'_>,
+    flight: &mut Flight,
+    out: &mut Vec<Finished>,
+) -> Result<(usize, Option<Data>), Lost> {
+    let at = Flight::of(reply.cookie);
+    let place = flight.place_mut(at);
+    match reply.content {
+        Content::None => {}
+        Content::Error { error: ErrorCode::Shutdown, .. } => return Err(Lost::ShutDown),
+        Content::Error { error, .. } => place.fail(IoError(error.to_wire() as u16)),
+        Content::Hole(span) => {
+            let from = (span.offset - place.offset()) as usize;
+            place.memory.zero(from, span.length as usize);
+        }
+        Content::Data(span) => {
+            let from = (span.offset - place.offset()) as usize;
+            let left = reply.payload_len as usize;
+            let data = Data { place: at, at: from, left, is_last: reply.is_last };
+            return Ok((reply.header_len, Some(data)));
+        }
+        Content::Extents { .. } => unreachable!("no context is chosen"),
+    }
+    if reply.is_last {
+        flight.answered(at, out);
+    }
+    Ok((reply.header_len, None))
+}

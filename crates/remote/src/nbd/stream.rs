@@ -1,0 +1,81 @@
+//! [`Stream`]: a connected socket, with TLS or without, which never blocks.
+
+use super::socket::Socket;
+#[cfg(feature = "tls")]
+use super::tls::Session;
+use std::io::{self, IoSlice, IoSliceMut, Read, Write};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+/// A connection.
+#[derive(Debug)]
+pub(crate) struct Stream {
+    socket: Socket,
+    #[cfg(feature = "tls")]
+    tls: Option<Box<Session>>,
+}
+
+impl Stream {
+    pub(crate) fn new(socket: OwnedFd) -> Self {
+        Self {
+            socket: socket.into(),
+            #[cfg(feature = "tls")]
+            tls: None,
+        }
+    }
+
+    /// All bytes from now on are inside TLS.
+    #[cfg(feature = "tls")]
+    pub(crate) fn start_tls(&mut self, session: Session) {
+        self.tls = Some(Box::new(session));
+    }
+
+    /// Reads into the buffers, the first one first.
+    ///
+    /// # Errors
+    /// `WouldBlock` if nothing is there, and `UnexpectedEof` at the end: a server does not end a connection by itself.
+    pub(crate) fn read(&mut self, into: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
+        #[cfg(feature = "tls")]
+        let read = match &mut self.tls {
+            Some(tls) => tls.read(&mut self.socket, into)?,
+            None => self.socket.read_vectored(into)?,
+        };
+        #[cfg(not(feature = "tls"))]
+        let read = self.socket.read_vectored(into)?;
+        if read == 0 { Err(io::ErrorKind::UnexpectedEof.into()) } else { Ok(read) }
+    }
+
+    /// Takes bytes for the server.
+    ///
+    /// # Errors
+    /// `WouldBlock` if there is no room.
+    pub(crate) fn write(&mut self, from: &[IoSlice<'_>]) -> io::Result<usize> {
+        #[cfg(feature = "tls")]
+        if let Some(tls) = &mut self.tls {
+            return tls.write(&mut self.socket, from);
+        }
+        self.socket.write_vectored(from)
+    }
+
+    /// Sends the bytes that TLS keeps; false if some are left.
+    pub(crate) fn send_rest(&mut self) -> io::Result<bool> {
+        #[cfg(feature = "tls")]
+        if let Some(tls) = &mut self.tls {
+            return tls.send(&mut self.socket);
+        }
+        Ok(true)
+    }
+
+    /// Bytes have arrived for which the socket is no longer readable: TLS has decrypted them.
+    pub(crate) fn has_more(&self) -> bool {
+        #[cfg(feature = "tls")]
+        return self.tls.as_ref().is_some_and(|tls| tls.has_more());
+        #[cfg(not(feature = "tls"))]
+        false
+    }
+}
+
+impl AsFd for Stream {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+}

@@ -1,0 +1,99 @@
+//! [`Target`]: where connections go, and what they must agree on; and a connection to it that is waited for.
+
+use super::address::{self, Address};
+use super::error::OpenError;
+use super::greeting::{Greeted, Greeting, Welcome};
+use super::outages::Log;
+use super::stream::Stream;
+#[cfg(feature = "tls")]
+use super::tls::Tls;
+use super::uri::Uri;
+use blkmq_nbd::HeaderStyle;
+use blkmq_nbd::client::{Agreed, Details};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+
+/// Seconds for which [`Target::connect`] waits for a server that does nothing.
+const PATIENCE: i64 = 10;
+
+/// Where connections go, and what they must agree on.
+#[derive(Debug)]
+pub(crate) struct Target {
+    addresses: Vec<Address>,
+    export: String,
+    #[cfg(feature = "tls")]
+    tls: Option<Tls>,
+    /// What the server has told when the device was opened.
+    pub(crate) agreed: Agreed,
+    pub(crate) outages: Log,
+}
+
+impl Target {
+    /// The target of `uri`, with what its server tells. Blocks as [`connect`](Self::connect) does.
+    pub(crate) fn find(uri: &Uri) -> Result<Self, OpenError> {
+        let mut target = Self {
+            addresses: Address::all(&uri.server)?,
+            export: uri.export.clone(),
+            #[cfg(feature = "tls")]
+            tls: if uri.tls { Some(Tls::load(uri)?) } else { None },
+            agreed: Agreed {
+                details: Details::default(),
+                style: HeaderStyle::default(),
+                contexts: Vec::new(),
+            },
+            outages: Log::default(),
+        };
+        target.agreed = target.connect()?.agreed;
+        Ok(target)
+    }
+
+    /// The address for this try: all of them in turn.
+    pub(crate) fn address(&self, attempt: u32) -> &Address {
+        &self.addresses[attempt as usize % self.addresses.len()]
+    }
+
+    /// A handshake on a socket that has arrived.
+    pub(crate) fn greeting(&self, stream: Stream) -> Box<Greeting> {
+        Box::new(Greeting::new(
+            stream,
+            &self.export,
+            #[cfg(feature = "tls")]
+            self.tls.as_ref(),
+        ))
+    }
+
+    /// Connects and agrees on the export, and blocks meanwhile. The first address that answers counts.
+    pub(crate) fn connect(&self) -> Result<Welcome, OpenError> {
+        let mut last = OpenError::Silent;
+        for address in &self.addresses {
+            match self.connect_to(address) {
+                Err(error @ (OpenError::Server(_) | OpenError::Silent)) => last = error,
+                answer => return answer,
+            }
+        }
+        Err(last)
+    }
+
+    fn connect_to(&self, address: &Address) -> Result<Welcome, OpenError> {
+        let socket = address.connect()?;
+        wait(socket.as_fd(), PollFlags::OUT)?;
+        address::outcome(&socket)?;
+        let mut greeting = self.greeting(Stream::new(socket));
+        loop {
+            match greeting.step()? {
+                Greeted::Agreed(welcome) => return Ok(welcome),
+                Greeted::Waiting(waiting) => greeting = waiting,
+            }
+            let room = if greeting.wants_write() { PollFlags::OUT } else { PollFlags::empty() };
+            wait(greeting.stream().as_fd(), PollFlags::IN | room)?;
+        }
+    }
+}
+
+fn wait(socket: BorrowedFd<'_>, events: PollFlags) -> Result<(), OpenError> {
+    let mut polled = [PollFd::new(&socket, events)];
+    let patience = Timespec { tv_sec: PATIENCE, tv_nsec: 0 };
+    let ready = rustix::io::retry_on_intr(|| poll(&mut polled, Some(&patience)));
+    if ready.map_err(io::Error::from)? == 0 { Err(OpenError::Silent) } else { Ok(()) }
+}

@@ -1,0 +1,204 @@
+//! A server of one export in memory, which follows a plan for each connection: it answers late, wrongly, or not at all.
+
+use blkmq_nbd::server::{self, Config, Handshake, Next, Parsed, Replies, Requests};
+use blkmq_nbd::{
+    BlockSizes, Command, ErrorCode, ExportInfo, Exports, HeaderStyle, Limits, Request,
+    TransmissionFlags,
+};
+use std::io::{Read, Write};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::sync::{Arc, Mutex};
+use tempfile::TempDir;
+
+/// Bytes of the export.
+pub const SIZE: usize = 1 << 20;
+
+/// What becomes of a connection.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    pub most: HeaderStyle,
+    pub size: u64,
+    pub flags: TransmissionFlags,
+    /// Requests that are answered before the connection is closed. One more has been carried out by then.
+    pub answers: usize,
+    /// Collects so many requests, and answers them in reverse order.
+    pub reversed: usize,
+    /// The answer to writes, before their payload is read.
+    pub writes_fail: Option<ErrorCode>,
+    /// Reads of zeroes are answered by a hole, if the form of headers has holes.
+    pub holes: bool,
+    /// The last answer is no reply at all.
+    pub ends_with_garbage: bool,
+}
+
+impl Default for Plan {
+    fn default() -> Self {
+        let flags = TransmissionFlags::SEND_FLUSH
+            .with(TransmissionFlags::SEND_FUA)
+            .with(TransmissionFlags::SEND_TRIM)
+            .with(TransmissionFlags::SEND_WRITE_ZEROES);
+        Self {
+            most: HeaderStyle::Extended,
+            size: SIZE as u64,
+            flags,
+            answers: usize::MAX,
+            reversed: 1,
+            writes_fail: None,
+            holes: false,
+            ends_with_garbage: false,
+        }
+    }
+}
+
+/// The server. It ends with the process.
+pub struct Fake {
+    folder: TempDir,
+    pub data: Arc<Mutex<Vec<u8>>>,
+}
+
+impl Fake {
+    /// Serves connections by the plans, one after the other; those beyond the last plan are refused.
+    pub fn start(plans: Vec<Plan>) -> Self {
+        let folder = TempDir::new().expect("a folder");
+        let listener = UnixListener::bind(folder.path().join("s")).expect("a socket");
+        let data = Arc::new(Mutex::new(vec![0; SIZE]));
+        let store = Arc::clone(&data);
+        std::thread::spawn(move || {
+            for (socket, plan) in listener.incoming().zip(plans) {
+                let store = Arc::clone(&store);
+                // The end of a connection, whichever side ends it, is the end of the thread.
+                std::thread::spawn(move || drop(serve(socket.expect("a client"), &plan, &store)));
+            }
+        });
+        Self { folder, data }
+    }
+
+    /// The description of the export.
+    pub fn uri(&self, options: &str) -> String {
+        format!("nbd+unix:///?socket={}{options}", self.folder.path().join("s").display())
+    }
+}
+
+struct One(Plan);
+
+impl Exports for One {
+    fn find(&self, _: &str) -> Option<ExportInfo> {
+        let blocks = BlockSizes::DEFAULT.with_min(512).ok()?.with_max_payload(1 << 20).ok()?;
+        Some(ExportInfo { size: self.0.size, flags: self.0.flags, blocks, ..ExportInfo::default() })
+    }
+
+    fn list(&self, _: &mut dyn FnMut(&str, &str)) {}
+}
+
+/// A request and the bytes that it wrote.
+type Arrived = (Request, Vec<u8>);
+
+fn serve(mut socket: UnixStream, plan: &Plan, store: &Mutex<Vec<u8>>) -> std::io::Result<()> {
+    let mut handshake = Handshake::new(Config { most: plan.most, ..Config::default() });
+    let (mut input, mut output) = (Vec::new(), Vec::new());
+    handshake.greeting(&mut output);
+    let style = loop {
+        socket.write_all(&output)?;
+        output.clear();
+        more(&mut socket, &mut input)?;
+        let progress = handshake.feed(&input, &One(plan.clone()), &mut output);
+        input.drain(..progress.consumed);
+        match progress.next {
+            Next::Go(negotiated) => break negotiated.terms.style,
+            Next::NeedMore => {}
+            Next::StartTls | Next::Close(_) => return Ok(()),
+        }
+    };
+    socket.write_all(&output)?;
+    let mut left = plan.answers;
+    loop {
+        let mut batch = Vec::new();
+        while batch.len() < plan.reversed {
+            let Some(arrived) = next(&mut socket, &mut input, style, plan)? else { return Ok(()) };
+            batch.push(arrived);
+        }
+        for (request, written) in batch.into_iter().rev() {
+            let answer = carry_out(&request, &written, style, plan, store);
+            if left == 0 {
+                if plan.ends_with_garbage {
+                    socket.write_all(&[0xaa; 64])?;
+                }
+                return Ok(());
+            }
+            left -= 1;
+            socket.write_all(&answer)?;
+        }
+    }
+}
+
+fn more(socket: &mut UnixStream, input: &mut Vec<u8>) -> std::io::Result<()> {
+    let mut buffer = [0; 4096];
+    let read = socket.read(&mut buffer)?;
+    input.extend_from_slice(&buffer[..read]);
+    if read == 0 { Err(std::io::ErrorKind::UnexpectedEof.into()) } else { Ok(()) }
+}
+
+/// The next request; `None` for the end of the connection.
+fn next(
+    socket: &mut UnixStream,
+    input: &mut Vec<u8>,
+    style: HeaderStyle,
+    plan: &Plan,
+) -> std::io::Result<Option<Arrived>> {
+    let requests = Requests::new(style, &Limits::default());
+    let (request, header_len, payload_len) = loop {
+        match requests.next(input) {
+            Parsed::Request { request, header_len, payload_len } => {
+                break (request, header_len, payload_len as usize);
+            }
+            Parsed::NeedMore => more(socket, input)?,
+            Parsed::Malformed(malformed) => panic!("the client sent {malformed}"),
+        }
+    };
+    if request.command == Ok(Command::Disconnect) {
+        return Ok(None);
+    }
+    if let (Ok(Command::Write), Some(error)) = (request.command, plan.writes_fail) {
+        socket.write_all(&Replies::new(style).error(request.reply_to(), error))?;
+    }
+    while input.len() < header_len + payload_len {
+        more(socket, input)?;
+    }
+    let written = input[header_len..header_len + payload_len].to_vec();
+    input.drain(..header_len + payload_len);
+    Ok(Some((request, written)))
+}
+
+fn carry_out(
+    request: &Request,
+    written: &[u8],
+    style: HeaderStyle,
+    plan: &Plan,
+    store: &Mutex<Vec<u8>>,
+) -> Vec<u8> {
+    let replies = Replies::new(style);
+    let mut data = store.lock().expect("no test panics with it");
+    let (from, len) = (request.span.offset as usize, request.span.length as usize);
+    let to = request.reply_to();
+    match request.command {
+        Ok(Command::Write) if plan.writes_fail.is_some() => return Vec::new(),
+        Ok(Command::Write) => data[from..from + len].copy_from_slice(written),
+        Ok(Command::Trim | Command::WriteZeroes) => data[from..from + len].fill(0),
+        Ok(Command::Read) => {
+            let bytes = &data[from..from + len];
+            if plan.holes
+                && bytes.iter().all(|byte| *byte == 0)
+                && let Some(pieces) = replies.pieces(to, len as u32)
+            {
+                return hole(pieces, len as u32);
+            }
+            return [&replies.read(to, len as u32)[..], bytes].concat();
+        }
+        _ => {}
+    }
+    replies.done(to).to_vec()
+}
+
+fn hole(mut pieces: server::Pieces, len: u32) -> Vec<u8> {
+    pieces.hole(len).to_vec()
+}

@@ -1,0 +1,83 @@
+//! Connections that are lost: what was not answered is sent again, and nothing is lost or done out of order.
+
+use crate::contents::{BLOCK, open, round_trip, start};
+use crate::fake::{Fake, Plan};
+use blkmq_buf::AlignedBuf;
+use blkmq_core::{Bytes, IoError};
+use blkmq_engine::Io;
+use blkmq_nbd::TransmissionFlags;
+
+/// Every connection ends in the middle of requests, one of which has been carried out without an answer.
+#[test]
+fn requests_without_an_answer_are_sent_again() {
+    for ends_with_garbage in [false, true] {
+        let lossy = |n: usize| Plan { answers: 1 + n % 5, ends_with_garbage, ..Plan::default() };
+        let mut plans = vec![Plan::default()];
+        plans.extend((0..40).map(lossy));
+        plans.push(Plan::default());
+        let fake = Fake::start(plans);
+        let device = open(&fake, "");
+        let service = start(&device);
+        let mut client = service.client().expect("a client");
+        for round in 0..3 {
+            round_trip(&mut client, round);
+        }
+        let outages = device.outages();
+        assert_eq!((outages.lost, outages.restored), (40, 40), "{outages:?}");
+        let why = outages.last.expect("a reason");
+        assert!(!ends_with_garbage || why.contains("breaks the protocol"), "{why}");
+    }
+}
+
+/// A server that accepts connections and answers nothing is tried less and less often, and requests fail in time.
+#[test]
+fn a_server_that_only_accepts_is_no_connection() {
+    let mute = Plan { answers: 0, ..Plan::default() };
+    let fake = Fake::start([vec![Plan::default()], vec![mute; 1000]].concat());
+    let device = open(&fake, ",reconnect_delay=1");
+    let service = start(&device);
+    let mut disk = service.blocking().expect("a client");
+    let (result, _) = disk.call(Io::read(Bytes(0), AlignedBuf::new(BLOCK))).expect("taken");
+    assert_eq!(result, Err(IoError::IO));
+    // At once, and after 0.1, 0.2, 0.4 s.
+    let lost = device.outages().lost;
+    assert!((2..=6).contains(&lost), "{lost} connections");
+}
+
+#[test]
+fn requests_fail_when_their_time_without_a_connection_is_over() {
+    // The first connection opens the device.
+    let fake = Fake::start(vec![Plan::default(), Plan { answers: 0, ..Plan::default() }]);
+    let device = open(&fake, ",reconnect_delay=0");
+    let service = start(&device);
+    let mut disk = service.blocking().expect("a client");
+    for _ in 0..3 {
+        let (result, _) = disk.call(Io::read(Bytes(0), AlignedBuf::new(BLOCK))).expect("taken");
+        assert_eq!(result, Err(IoError::IO));
+    }
+    assert_eq!(device.outages().lost, 1);
+}
+
+/// An export that has become smaller, or read-only, is another one: requests would fail for reasons that they do not
+/// have.
+#[test]
+fn a_server_that_comes_back_with_less_is_not_used() {
+    let read_only = Plan::default().flags.with(TransmissionFlags::READ_ONLY);
+    for (plan, why) in [
+        (Plan { size: 4096, ..Plan::default() }, "is smaller than before"),
+        (Plan { flags: read_only, ..Plan::default() }, "can do less than before"),
+        (Plan { flags: TransmissionFlags::NONE, ..Plan::default() }, "can do less than before"),
+    ] {
+        let lossy = Plan { answers: 0, ..Plan::default() };
+        let fake = Fake::start(vec![Plan::default(), lossy, plan, Plan::default()]);
+        let device = open(&fake, "");
+        let service = start(&device);
+        let mut disk = service.blocking().expect("a client");
+        let (result, _) = disk.call(Io::read(Bytes(0), AlignedBuf::new(BLOCK))).expect("taken");
+        assert_eq!(result, Ok(()));
+        let outages = device.outages();
+        let last = outages.last.expect("a reason");
+        assert!(last.contains(why), "{last}");
+        assert_eq!((outages.lost, outages.restored), (1, 1));
+    }
+}

@@ -1,0 +1,8 @@
+//! NBD devices against a server that does what a test wants.
+
+#![cfg(target_os = "linux")]
+
+mod contents;
+mod fake;
+mod losses;
+mod refusals;

@@ -1,0 +1,174 @@
+//! Exports of NBD servers as devices: blkmq reads back what it wrote to real servers, through filters that delay, limit
+//! and fail, over TLS, and while the server is killed.
+
+use super::Outcome;
+use super::serve::certificates;
+use crate::Result;
+use crate::nbd::Server;
+use crate::serve::fio::pause;
+use crate::shell::{BLKMQ, Cmd, is_installed};
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+
+/// Kills of each server.
+const KILLS: u32 = 50;
+/// Seconds that a run may take beyond the kills.
+const LIMIT: u32 = 60;
+const SCHEDULERS: &str = "none,mq-deadline,kyber,bfq";
+
+/// A folder of a check, removed when this is dropped.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new(name: &str) -> Result<Self> {
+        let folder = std::env::temp_dir().join(format!("blkmq-{name}-{}", std::process::id()));
+        fs::create_dir_all(&folder)?;
+        Ok(Self(folder))
+    }
+
+    /// A file of so many MiB, without data.
+    fn disk(&self, mib: u64) -> Result<String> {
+        let disk = self.0.join("disk");
+        File::create(&disk)?.set_len(mib << 20)?;
+        Ok(disk.display().to_string())
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        // A folder that is left over does no harm.
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+/// The command line of a run on `device`.
+fn bench(device: &str, options: &str) -> Cmd {
+    Cmd::new(&format!("{BLKMQ} bench --name=remote {options}")).arg(format!("--device={device}"))
+}
+
+/// Mixed reads and writes of several sizes, with every block checked.
+const VERIFIED: &str =
+    "--rw=randrw --bssplit=4k/60:16k/30:128k/10 --size=32m --iodepth=32 --verify=crc32c";
+
+/// Every block is what was written last, under each scheduler, at qemu-nbd, nbdkit and `blkmq serve`, over one
+/// connection and over four where the server has several.
+pub(super) fn verified() -> Result<Outcome> {
+    let folder = Folder::new("remote")?;
+    let disk = folder.disk(64)?;
+    let started = |line: &str| Server::start("remote", line);
+    for (program, line, options) in [
+        ("qemu-nbd", format!("qemu-nbd -t -e 8 -f raw -k SOCKET {disk}"), ",hw_queues=4"),
+        ("nbdkit", format!("nbdkit -f -U SOCKET file {disk}"), ",hw_queues=4"),
+        ("nbdkit", "nbdkit -f -U SOCKET memory 64M".to_owned(), ""),
+    ] {
+        if !is_installed(program) {
+            return Ok(Outcome::Skipped(format!("{program} is not installed")));
+        }
+        let server = started(&line)?;
+        let device = format!("{}{options}", server.uri(""));
+        bench(&device, &format!("{VERIFIED} --scheduler={SCHEDULERS}")).output()?;
+    }
+    let server = Server::blkmq("remote", "memory,size=64,discard=1", "mq-deadline", "--export=")?;
+    let device = format!("{},hw_queues=4", server.uri(""));
+    bench(&device, &format!("{VERIFIED} --scheduler={SCHEDULERS}")).output()?;
+    Ok(Outcome::Passed)
+}
+
+/// A server that delays, or limits its rate, gives the same contents; one that fails gives its own error, and exit code
+/// 1.
+pub(super) fn filters() -> Result<Outcome> {
+    let memory = |filter: &str, parameters: &str| {
+        Server::start(
+            "filters",
+            &format!("nbdkit -f -U SOCKET --filter={filter} memory 64M {parameters}"),
+        )
+    };
+    for (filter, parameters) in [
+        ("delay", "rdelay=1ms wdelay=2ms"),
+        ("rate", "rate=400M"),
+        ("limit", "limit=1"),
+        ("nozero", ""),
+        ("fua", "fuamode=emulate"),
+    ] {
+        let server = memory(filter, parameters)?;
+        bench(&server.uri(""), &format!("{VERIFIED} --scheduler=mq-deadline")).output()?;
+    }
+    let server = memory("error", "error=ENOSPC error-pwrite-rate=5%")?;
+    let options = "--rw=randwrite --bs=4k --size=8m --iodepth=8 --scheduler=none";
+    let cmd = bench(&server.uri(""), options);
+    match cmd.quiet_code()? {
+        Some(1) => Ok(Outcome::Passed),
+        code => Err(format!("{cmd}: exit code {code:?} where writes fail").into()),
+    }
+}
+
+/// A run inside TLS, with certificates for both sides; without them there is a refusal that says what is needed.
+pub(super) fn tls() -> Result<Outcome> {
+    // openssl knows no --version.
+    if Cmd::new("openssl version").quiet_code().is_err() {
+        return Ok(Outcome::Skipped("openssl is not installed".into()));
+    }
+    let folder = Folder::new("remote-tls")?;
+    certificates(&folder.0)?;
+    let side = |name: &str| folder.0.join(name).display().to_string();
+    let more = format!("--export= --tls-certificates={}", side("server"));
+    let server = Server::blkmq("remote-tls", "memory,size=64,discard=1", "none", &more)?;
+    let plain = server.uri("");
+    let uri = format!(
+        "{}&tls-certificates={}&tls-hostname=localhost",
+        plain.replace("nbd+", "nbds+"),
+        side("client")
+    );
+    bench(&uri, &format!("{VERIFIED} --scheduler=none,bfq")).output()?;
+    if bench(&plain, VERIFIED).quiet_code()? != Some(2) {
+        return Err("a device without TLS was opened".into());
+    }
+    Ok(Outcome::Passed)
+}
+
+/// The server is killed again and again under load, and started on the same file: no I/O fails, and every block is what
+/// was written last.
+pub(super) fn killed() -> Result<Outcome> {
+    let folder = Folder::new("remote-killed")?;
+    for line in [
+        "nbdkit -f -U SOCKET file DISK".to_owned(),
+        format!("{BLKMQ} serve --listen=unix:SOCKET --device=uring:DISK --export= --log=error"),
+    ] {
+        let line = line.replace("DISK", &folder.disk(64)?);
+        kill(&folder.0, || Server::start("remote-killed", &line))?;
+    }
+    Ok(Outcome::Passed)
+}
+
+fn kill(folder: &Path, start: impl Fn() -> Result<Server>) -> Result<()> {
+    let mut server = start()?;
+    let log = folder.join("log");
+    let options = "--rw=randwrite --bs=4k --size=64m --iodepth=16 --rate_iops=1200 --verify=crc32c \
+                   --scheduler=mq-deadline";
+    let mut run = bench(&server.uri(""), options).start(File::create(&log)?)?;
+    let (mut kills, mut waits) = (0, 0);
+    let code = loop {
+        if let Some(status) = run.try_wait()? {
+            break status.code();
+        }
+        pause(0.2)?;
+        if kills < KILLS {
+            // Its socket goes as well.
+            drop(server);
+            pause(0.02)?;
+            server = start()?;
+            kills += 1;
+        } else {
+            waits += 1;
+            if waits > LIMIT * 5 {
+                run.kill()?;
+            }
+        }
+    };
+    let said = fs::read_to_string(&log)?;
+    if code != Some(0) || kills < KILLS / 2 {
+        return Err(format!("after {kills} kills the run ended with {code:?}: {said}").into());
+    }
+    println!("killed {kills} times; every block is what was written last");
+    Ok(())
+}
