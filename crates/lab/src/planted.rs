@@ -8,8 +8,8 @@ use blkmq_core::{HwQueue, Instant, IoMeta, Op, Owner, RequestId, SubmitterId, Ta
 use blkmq_engine::DeviceQueues;
 use blkmq_engine::{BioTable, DeviceQueue, Enqueued, Expiry, Finished, Host, Inflight};
 use blkmq_sched::{
-    At, Cx, DepthLimits, Done, GroupChange, Grown, Note, Pick, PolicyEnv, Scheduler, StatsLevel,
-    Used,
+    At, Capacity, Cx, DepthLimits, Done, GroupChange, Grown, Note, Pick, PolicyEnv, Scheduler,
+    StatsLevel, Used,
 };
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -308,6 +308,10 @@ impl Scheduler for BrokenPolicy {
 
     fn shares_by_group(&self) -> bool {
         self.inner.shares_by_group()
+    }
+
+    fn capacity(&self) -> Option<Capacity> {
+        self.inner.capacity()
     }
 
     fn notes_groups(&self) -> bool {

@@ -6,6 +6,54 @@
 use blkmq_core::{GroupId, Nanos, Op};
 use core::fmt;
 
+/// A rate of I/O, as a part of the time of a device: the parts that its three numbers stand for are added.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Rate {
+    /// Random reads of 4 KiB per second, or other I/O that takes the device as long.
+    pub iops: u64,
+    /// Bytes read per second, or other transfers that take the device as long.
+    pub bps: u64,
+    /// Percent of the device's time.
+    pub percent: u32,
+}
+
+impl Rate {
+    /// Does it say nothing?
+    #[must_use]
+    pub fn is_none(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
+/// The capacity of a device, as far as floors are promised by it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Capacity {
+    /// Random reads of 4 KiB per second; at least 1.
+    pub iops: u64,
+    /// Bytes read per second; at least 1.
+    pub bps: u64,
+    /// The part of it that may be promised, in percent.
+    pub safe_percent: u32,
+}
+
+impl Capacity {
+    /// The part of the capacity that `rate` is, in millionths.
+    #[must_use]
+    pub fn millionths(&self, rate: &Rate) -> u128 {
+        let part = |of: u64, whole: u64| u128::from(of) * 1_000_000 / u128::from(whole.max(1));
+        part(rate.iops, self.iops) + part(rate.bps, self.bps) + part(rate.percent.into(), 100)
+    }
+}
+
+/// The floor and the ceiling of a group, for policies that keep them.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Guarantee {
+    /// The group gets at least this while it has requests waiting. None: no floor.
+    pub reserve: Rate,
+    /// The group gets no more than this, even from an idle device, but for its floor. None: no ceiling.
+    pub limit: Rate,
+}
+
 /// A change to the tree of groups.
 ///
 /// A policy built after the groups is told of all of them first, parents before children.
@@ -26,6 +74,13 @@ pub enum GroupChange {
         group: GroupId,
         /// The new weight, 1 to 1000.
         weight: u32,
+    },
+    /// What is promised to a group changes from now on. A new group has no guarantee.
+    Guarantee {
+        /// The group, which exists.
+        group: GroupId,
+        /// Its floor and its ceiling.
+        guarantee: Guarantee,
     },
     /// A group was removed; it had no children. I/O that it still holds, and I/O that arrives in its name, belongs to
     /// the parent (to the root, where the policy has forgotten the parent).

@@ -61,6 +61,7 @@ pub mod group_stats;
 mod groups;
 pub mod index;
 pub mod kyber;
+pub mod mclock;
 pub mod none;
 mod options;
 mod policy;
@@ -72,7 +73,7 @@ pub mod testkit;
 
 pub use env::{Common, Governor, NoEnv, PolicyEnv, StatsLevel};
 pub use group_stats::{Flow, GroupIo, GroupStats, Reading, Tallies, Tally};
-pub use groups::{About, Direction, Event, GroupChange, Note};
+pub use groups::{About, Capacity, Direction, Event, GroupChange, Guarantee, Note, Rate};
 pub use options::{Attribute, OptionError, Options, Unit};
 pub use policy::{At, Cx, DepthLimits, Done, Factory, Grown, Pick, Scheduler, Scope, Used};
 pub use requests::Requests;

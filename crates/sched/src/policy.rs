@@ -1,8 +1,8 @@
 //! The contract between the engine and a policy, and nothing else.
 
 use crate::{
-    About, Attribute, Common, Event, GroupChange, Note, Options, PolicyEnv, Requests, Shape,
-    StatsLevel, Tallies,
+    About, Attribute, Capacity, Common, Event, GroupChange, Note, Options, PolicyEnv, Requests,
+    Shape, StatsLevel, Tallies,
 };
 use alloc::boxed::Box;
 use blkmq_core::{HwQueue, Instant, IoMeta, IoResult, Owner, RequestId};
@@ -220,6 +220,12 @@ pub trait Scheduler: Send {
     /// names. Asked once, after creation.
     fn notes_groups(&self) -> bool {
         false
+    }
+
+    /// The capacity by which the policy keeps floors of groups; `None` if it keeps none. Asked before floors are
+    /// promised, after creation.
+    fn capacity(&self) -> Option<Capacity> {
+        None
     }
 
     /// The tree of groups has changed. Policies that do not share by group may ignore it.

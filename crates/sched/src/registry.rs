@@ -1,9 +1,10 @@
 //! Every policy by name. A line here is all that a policy needs to be offered, tested and compared.
 
-use crate::{Factory, bfq, deadline, kyber, none};
+use crate::{Factory, bfq, deadline, kyber, mclock, none};
 
 /// All policies, in the order in which lists show them.
-pub const ALL: &[&Factory] = &[&none::FACTORY, &deadline::FACTORY, &kyber::FACTORY, &bfq::FACTORY];
+pub const ALL: &[&Factory] =
+    &[&none::FACTORY, &deadline::FACTORY, &kyber::FACTORY, &bfq::FACTORY, &mclock::FACTORY];
 
 /// The policy called `name`.
 #[must_use]

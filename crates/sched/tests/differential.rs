@@ -74,7 +74,7 @@ fn compare(factory: &Factory, seed: u64) -> (u32, u32) {
 }
 
 /// The policies with a test below; a filter for one of these names compares that policy alone.
-const COMPARED: [&str; 4] = ["none", "mq-deadline", "kyber", "bfq"];
+const COMPARED: [&str; 5] = ["none", "mq-deadline", "kyber", "bfq", "mclock"];
 
 fn decides_as_its_twin_does(policy: &str) {
     let factory = registry::find(policy).expect("it is registered");
@@ -107,6 +107,11 @@ fn kyber_decides_as_its_twin_does() {
 #[test]
 fn bfq_decides_as_its_twin_does() {
     decides_as_its_twin_does("bfq");
+}
+
+#[test]
+fn mclock_decides_as_its_twin_does() {
+    decides_as_its_twin_does("mclock");
 }
 
 #[test]
@@ -175,4 +180,14 @@ fn no_twin_is_without_its_policy() {
     for (name, ..) in naive::TWINS {
         assert!(registry::find(name).is_some(), "twin '{name}' mimics nothing");
     }
+}
+
+#[test]
+#[ignore = "takes a minute; cargo xtask soak runs it"]
+fn mclock_decides_as_its_twin_does_in_ten_thousand_histories() {
+    let factory = registry::find("mclock").expect("it is registered");
+    let (issued, refused) = (0..10_000)
+        .map(|seed| compare(factory, seed))
+        .fold((0, 0), |sum, one| (sum.0 + one.0, sum.1 + one.1));
+    assert!(issued > 1_000_000 && refused > 100_000, "{issued} picks, {refused} refusals");
 }

@@ -4,5 +4,6 @@ mod bfq;
 mod conformance;
 mod differential;
 mod kyber;
+mod mclock;
 mod mq_deadline;
 mod naive;

@@ -14,7 +14,7 @@
 
 use crate::observe::env::Heard;
 use blkmq_core::{HwQueue, Instant, IoFlags, IoMeta, Op, Owner, RequestId};
-use blkmq_sched::{At, DepthLimits, Done, GroupChange, Grown, Pick, Shape, Used};
+use blkmq_sched::{At, DepthLimits, Done, GroupChange, Grown, Pick, Rate, Shape, Used};
 use std::fmt;
 
 mod read;
@@ -318,6 +318,13 @@ fn put_change(out: &mut Vec<u8>, head: impl Fn(&mut Vec<u8>, u8), change: GroupC
             head(out, 23);
             put_number(out, group.0.into());
             put_number(out, weight.into());
+        }
+        GroupChange::Guarantee { group, guarantee } => {
+            head(out, 33);
+            put_number(out, group.0.into());
+            for Rate { iops, bps, percent } in [guarantee.reserve, guarantee.limit] {
+                [iops, bps, percent.into()].into_iter().for_each(|n| put_number(out, n));
+            }
         }
         GroupChange::Removed { group } => {
             head(out, 24);

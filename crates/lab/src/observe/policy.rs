@@ -8,7 +8,8 @@ use super::env::{Heard, Memory, Spied};
 use crate::policies;
 use blkmq_core::{HwQueue, Instant, IoMeta, Owner, RequestId};
 use blkmq_sched::{
-    At, Cx, DepthLimits, Done, Factory, GroupChange, Grown, Options, Pick, Scheduler, Shape, Used,
+    At, Capacity, Cx, DepthLimits, Done, Factory, GroupChange, Grown, Options, Pick, Scheduler,
+    Shape, Used,
 };
 use std::cell::RefCell;
 use std::sync::OnceLock;
@@ -192,6 +193,10 @@ impl Scheduler for Watched {
 
     fn shares_by_group(&self) -> bool {
         self.inner.shares_by_group()
+    }
+
+    fn capacity(&self) -> Option<Capacity> {
+        self.inner.capacity()
     }
 
     fn notes_groups(&self) -> bool {

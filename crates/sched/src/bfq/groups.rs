@@ -115,6 +115,7 @@ impl Bfq {
                     self.wf.set_level_weight(level, weight.clamp(1, 1_000));
                 }
             }
+            GroupChange::Guarantee { .. } => {}
             GroupChange::Removed { group } => self.remove_group(cx, group),
         }
     }

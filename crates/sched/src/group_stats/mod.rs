@@ -257,7 +257,7 @@ impl GroupStats {
     pub fn regroup(&mut self, change: GroupChange) {
         match change {
             GroupChange::Added { group, parent, .. } => self.add(group, self.place(parent)),
-            GroupChange::Weight { .. } => {}
+            GroupChange::Weight { .. } | GroupChange::Guarantee { .. } => {}
             GroupChange::Removed { group } => self.remove(group),
         }
     }

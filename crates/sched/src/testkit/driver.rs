@@ -321,10 +321,11 @@ impl Driver {
     /// order in which requests were picked.
     ///
     /// # Panics
-    /// If the policy waits more often than twice per request plus a hundred times.
+    /// If the policy waits more often than eight times per request plus a hundred times.
     pub fn drain(&mut self) -> Vec<RequestId> {
         let mut order = Vec::new();
-        let mut waits = 2 * (self.held().len() + self.issued().len()) + 100;
+        // A policy may wait for a ceiling on each level of the tree, and for a completion.
+        let mut waits = 8 * (self.held().len() + self.issued().len()) + 100;
         loop {
             match self.pick() {
                 Pick::Issue(rq) => {

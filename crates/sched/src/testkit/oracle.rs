@@ -4,7 +4,7 @@
 //! to wait for is in the future, and a request is in flight when the policy waits for a completion. That every held
 //! request is picked *eventually* needs a driver that keeps asking: [`Driver::drain`](super::Driver::drain).
 
-use crate::{At, Cx, DepthLimits, Done, GroupChange, Grown, Pick, Scheduler, Used};
+use crate::{At, Capacity, Cx, DepthLimits, Done, GroupChange, Grown, Pick, Scheduler, Used};
 use alloc::boxed::Box;
 use alloc::collections::BTreeSet;
 use blkmq_core::{HwQueue, Instant, IoMeta, Owner, RequestId};
@@ -135,6 +135,10 @@ impl Scheduler for Checked {
 
     fn notes_groups(&self) -> bool {
         self.inner.notes_groups()
+    }
+
+    fn capacity(&self) -> Option<Capacity> {
+        self.inner.capacity()
     }
 
     fn admits(&self, cx: &Cx<'_>, io: &IoMeta, used: Used) -> bool {

@@ -1,7 +1,7 @@
 //! Owners in groups, for scripts: the owner of an I/O, and changes of the tree of groups.
 
 use super::Step;
-use crate::GroupChange;
+use crate::{GroupChange, Guarantee, Rate};
 use alloc::vec::Vec;
 use blkmq_core::{Class, GroupId, IoFlags, IoMeta, IoPrio, Op, Owner, Rng};
 
@@ -77,7 +77,7 @@ impl Tenants {
         if !self.rng.chance(self.changes, 1_000) {
             return None;
         }
-        match self.rng.below(8) {
+        match self.rng.below(9) {
             0 => return Some(Step::Left(Owner(owner as u32))),
             1 | 2 => {
                 let mut meta = IoMeta::new(Op::Write, 8, 8);
@@ -90,6 +90,7 @@ impl Tenants {
             }
             5 => self.weight(),
             6 => self.remove(),
+            7 => self.guarantee(),
             _ => self.add(),
         }
         .map(Step::Regroup)
@@ -115,6 +116,24 @@ impl Tenants {
         let group = self.any_group();
         let weight = 1 + self.rng.below(1_000) as u32;
         (group != GroupId::ROOT).then_some(GroupChange::Weight { group, weight })
+    }
+
+    fn guarantee(&mut self) -> Option<GroupChange> {
+        let group = self.any_group();
+        let guarantee = Guarantee { reserve: self.rate(), limit: self.rate() };
+        (group != GroupId::ROOT).then_some(GroupChange::Guarantee { group, guarantee })
+    }
+
+    /// Often none; else up to some thousand I/Os or some MB a second, or up to twice the device.
+    fn rate(&mut self) -> Rate {
+        let bits = self.rng.below(24);
+        let number = self.rng.below(1 << bits);
+        match self.rng.below(6) {
+            0 => Rate { iops: number >> 10, ..Rate::default() },
+            1 => Rate { bps: number, ..Rate::default() },
+            2 => Rate { percent: self.rng.below(200) as u32, ..Rate::default() },
+            _ => Rate::default(),
+        }
     }
 
     /// Removes a group without groups below it. Its owners keep naming it for a while.

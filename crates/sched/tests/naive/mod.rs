@@ -4,6 +4,7 @@
 pub mod bfq;
 mod deadline;
 mod kyber;
+mod mclock;
 mod none;
 
 use blkmq_sched::{Common, Options, Scheduler, Shape};
@@ -17,6 +18,7 @@ pub const TWINS: &[(&str, Build, Option<Common>)] = &[
     ("mq-deadline", deadline::build, None),
     ("kyber", kyber::build, Some(kyber::COMMON)),
     ("bfq", bfq::build, None),
+    ("mclock", mclock::build, None),
 ];
 
 /// The twin of the policy called `name`, with the state that its instances share.

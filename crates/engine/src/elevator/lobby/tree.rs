@@ -158,6 +158,8 @@ impl Tree {
                     self.at(node).all.weight = weight;
                 }
             }
+            // Slots are shared by weight alone.
+            GroupChange::Guarantee { .. } => {}
             GroupChange::Removed { group } => self.remove(self.node(group)),
         }
     }

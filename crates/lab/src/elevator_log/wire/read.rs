@@ -6,7 +6,9 @@ use blkmq_core::{
     GroupId, HwQueue, Instant, IoError, IoFlags, IoMeta, IoPrio, IoResult, Owner, RequestId,
 };
 use blkmq_sched::index::LAST_SECTOR;
-use blkmq_sched::{At, DepthLimits, Done, GroupChange, Grown, Pick, Shape, StatsLevel, Used};
+use blkmq_sched::{
+    At, DepthLimits, Done, GroupChange, Grown, Guarantee, Pick, Rate, Shape, StatsLevel, Used,
+};
 
 /// The rest of the input.
 struct Input<'a> {
@@ -143,8 +145,17 @@ impl<'a> Input<'a> {
         Ok(match kind {
             22 => GroupChange::Added { group, parent: self.group()?, weight: self.small(WHAT)? },
             23 => GroupChange::Weight { group, weight: self.small(WHAT)? },
+            33 => {
+                let guarantee = Guarantee { reserve: self.rate()?, limit: self.rate()? };
+                GroupChange::Guarantee { group, guarantee }
+            }
             _ => GroupChange::Removed { group },
         })
+    }
+
+    fn rate(&mut self) -> Result<Rate, LogError> {
+        let (iops, bps) = (self.number()?, self.number()?);
+        Ok(Rate { iops, bps, percent: self.small("a percentage of more than 32 bits")? })
     }
 
     fn heard(&mut self, kind: u8) -> Result<Heard, LogError> {
@@ -218,7 +229,7 @@ impl<'a> Input<'a> {
             20 | 21 => {
                 Entry::Admits { io: self.meta(now)?, used: self.used()?, answer: kind == 21 }
             }
-            22..=24 => Entry::Regroup(self.change(kind)?),
+            22..=24 | 33 => Entry::Regroup(self.change(kind)?),
             25 => Entry::Left(Owner(self.small("an owner of more than 32 bits")?)),
             26 | 27 | 29..=32 => Entry::Heard(self.heard(kind)?),
             _ => return Err(self.invalid("an entry of an unknown kind")),

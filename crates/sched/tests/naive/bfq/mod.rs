@@ -458,6 +458,7 @@ impl Scheduler for Twin {
                     self.engine.set_level_weight(level, weight);
                 }
             }
+            GroupChange::Guarantee { .. } => {}
             GroupChange::Removed { group } => self.remove_group(group),
         }
     }

@@ -1,0 +1,147 @@
+//! The cost of a request: the time that a device of the configured capacity needs for it; and rates as parts of that
+//! time.
+//!
+//! The model is the linear one of `io.cost.model`: a base for each kind of request, and a price for each sector. All
+//! numbers are integers: nanoseconds, and fractions of the device's time in units of 2^-32.
+
+use crate::Rate;
+use blkmq_core::{IoMeta, Op};
+
+/// No request costs more, in nanoseconds, so that costs fit into 31 bits.
+const MOST: u64 = (1 << 31) - 1;
+/// No gap between two tags is longer, in nanoseconds: 73 minutes.
+const MOST_GAP: u64 = 1 << 42;
+/// The sectors of the requests by which devices are rated: 4 KiB.
+const RATED: u64 = 8;
+/// No device is faster, in I/Os or bytes a second; greater rates count as this one.
+const MOST_RATE: u64 = 1 << 48;
+const SECOND: u64 = 1_000_000_000;
+
+/// A part of the device's time, in units of 2^-32; up to 16 times the whole.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(super) struct Share(u64);
+
+impl Share {
+    /// The whole device.
+    pub(super) const WHOLE: u64 = 1 << 32;
+
+    pub(super) fn percent(percent: u32) -> Self {
+        Self((u64::from(percent) * Self::WHOLE / 100).clamp(1, 16 * Self::WHOLE))
+    }
+
+    /// The time in which this part of the device does what costs `cost`.
+    #[inline]
+    pub(super) fn gap(self, cost: u64) -> u64 {
+        ((cost << 32) / self.0).min(MOST_GAP)
+    }
+}
+
+/// Prices of one direction.
+#[derive(Clone, Copy, Debug)]
+struct Prices {
+    /// Of a request behind the one before it, and of any other, without its sectors.
+    base: [u64; 2],
+    /// Nanoseconds for a sector, in units of 2^-16.
+    sector: u64,
+    /// Of a request that transfers nothing.
+    bare: u64,
+}
+
+/// What requests cost.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Costs([Prices; 2]);
+
+impl Prices {
+    /// From bytes, sequential and random I/Os per second, each at least 1.
+    fn of([bps, sequential, random]: [u64; 3]) -> Self {
+        let sector = ((512 * SECOND) << 16) / bps;
+        let rated = (sector * RATED) >> 16;
+        let base = |iops: u64| (SECOND / iops).saturating_sub(rated);
+        Self { base: [base(sequential), base(random)], sector, bare: (SECOND / random).max(1) }
+    }
+
+    fn transfer(&self, sectors: u64) -> u64 {
+        ((u128::from(sectors) * u128::from(self.sector)) >> 16).min(u128::from(MOST)) as u64
+    }
+}
+
+impl Costs {
+    /// Of a device that has this capacity.
+    pub(super) fn new(capacity: [[u64; 3]; 2]) -> Self {
+        Self(capacity.map(|of| Prices::of(of.map(|n| n.max(1)))))
+    }
+
+    /// The cost of a request, which may begin where the group's last one ended. At least 1.
+    #[inline]
+    pub(super) fn of(&self, io: &IoMeta, sequential: bool) -> u64 {
+        let prices = &self.0[usize::from(io.op.is_write())];
+        match io.op {
+            Op::Read | Op::Write => {
+                let base = prices.base[usize::from(!sequential)];
+                (base + prices.transfer(io.sectors.into())).clamp(1, MOST)
+            }
+            Op::Discard | Op::WriteZeroes | Op::Flush => prices.bare.min(MOST),
+        }
+    }
+
+    /// The part of the device that a rate is; `None` for no rate.
+    pub(super) fn share(&self, rate: &Rate) -> Option<Share> {
+        if rate.is_none() {
+            return None;
+        }
+        let reads = &self.0[0];
+        let one = u128::from(reads.base[1] + reads.transfer(RATED)).max(1);
+        let whole = u128::from(Share::WHOLE);
+        let second = u128::from(SECOND);
+        let iops = u128::from(rate.iops.min(MOST_RATE)) * one * whole / second;
+        let bps = u128::from(rate.bps.min(MOST_RATE)) * u128::from(reads.sector) * (whole >> 16)
+            / 512
+            / second;
+        let all = iops + bps + u128::from(rate.percent) * whole / 100;
+        Some(Share(all.clamp(1, 16 * whole) as u64))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The disk of a cloud: 3566 I/Os of 4 KiB, or 173 MB, a second.
+    fn costs() -> Costs {
+        Costs::new([[173_471_131, 3_566, 3_566], [173_471_131, 3_566, 1_783]])
+    }
+
+    #[test]
+    fn a_second_of_the_device_costs_a_second() {
+        let second =
+            |op, sectors, count: u64| costs().of(&IoMeta::new(op, 0, sectors), false) * count;
+        let within = |cost: u64, permille: u64| cost.abs_diff(SECOND) <= SECOND / 1_000 * permille;
+        assert!(within(second(Op::Read, 8, 3_566), 1));
+        assert!(within(second(Op::Write, 8, 1_783), 1));
+        assert!(within(second(Op::Discard, 1 << 20, 1_783), 1));
+        // The base comes on top of the transfer, as in Linux: 4 % of 165 I/Os of 1 MiB.
+        assert!(within(second(Op::Read, 2_048, 165), 45));
+    }
+
+    #[test]
+    fn rates_are_parts_of_the_time() {
+        let permille = |rate| costs().share(&rate).expect("a rate").0 * 1_000 / Share::WHOLE;
+        assert_eq!(permille(Rate { iops: 357, ..Rate::default() }), 100);
+        assert_eq!(permille(Rate { bps: 86_800_000, ..Rate::default() }), 500);
+        assert_eq!(permille(Rate { iops: 1_784, bps: 0, percent: 25 }), 750);
+        assert_eq!(costs().share(&Rate::default()), None);
+    }
+
+    #[test]
+    fn nothing_overflows() {
+        let least = Costs::new([[1; 3]; 2]);
+        let most = Costs::new([[1 << 40, 1 << 30, 1 << 30]; 2]);
+        let io = IoMeta::new(Op::Write, 0, u32::MAX);
+        assert_eq!((least.of(&io, true), most.of(&IoMeta::new(Op::Read, 0, 1), true)), (MOST, 1));
+        let rate = Rate { iops: u64::MAX, bps: u64::MAX, percent: u32::MAX };
+        let share = least.share(&rate).expect("a rate");
+        assert_eq!((share.0, share.gap(MOST)), (16 * Share::WHOLE, MOST / 16));
+        let small = most.share(&Rate { iops: 1, ..Rate::default() }).expect("a rate");
+        assert!(small.gap(MOST) <= MOST_GAP);
+    }
+}

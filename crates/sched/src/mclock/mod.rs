@@ -1,0 +1,339 @@
+//! `mclock`: a floor, a weight and a ceiling for each group.
+//!
+//! `doc/mclock.md` is the page. This file is the [`Scheduler`]: it follows a request from insertion to completion.
+//! `tree.rs` decides which group is next, `queues.rs` which of its requests; `cost.rs` has the prices.
+
+mod cost;
+mod options;
+mod queues;
+mod tree;
+
+use crate::{
+    At, Capacity, Cx, Done, Factory, GroupChange, Grown, Options, Pick, Scheduler, Scope, Shape,
+};
+use alloc::boxed::Box;
+use alloc::vec;
+use blkmq_core::{HwQueue, Instant, IoMeta, RequestId};
+use cost::Costs;
+use options::{ATTRIBUTES, Tunables};
+use queues::Queues;
+use tree::{ROOT, Reason, Tree};
+
+/// The registry line.
+pub const FACTORY: Factory = Factory {
+    name: "mclock",
+    summary: "floors, weights and ceilings of groups, in device time",
+    scope: Scope::Queue,
+    doc: include_str!("../../doc/mclock.md"),
+    attributes: ATTRIBUTES,
+    common: None,
+    build: |shape, options| Box::new(Mclock::new(shape, options)),
+};
+
+/// After this many picks for floors in a row, one goes by weight.
+const MOST_IN_A_ROW: u32 = 255;
+
+/// The state of a slot's request beyond its metadata, from insertion to completion.
+#[derive(Clone, Copy)]
+struct Item {
+    rq: RequestId,
+    /// The node of requests that it belongs to, while it is held.
+    leaf: u32,
+    /// What it cost when it was picked, in nanoseconds.
+    cost: u64,
+    /// Returned by `pick`, and neither completed nor requeued since.
+    issued: bool,
+    /// Its cost was charged: it was picked before, and requeued.
+    paid: bool,
+}
+
+/// Requests by the reason for which they were picked.
+#[derive(Default)]
+struct Picked {
+    by_floor: u64,
+    by_weight: u64,
+    from_head: u64,
+}
+
+struct Mclock {
+    tunables: Tunables,
+    costs: Costs,
+    tree: Tree,
+    queues: Queues,
+    items: Box<[Item]>,
+    /// The node of requests that was served last by weight.
+    serving: Option<u32>,
+    /// The time of the last insert or pick: attributes are set without being told the time.
+    now: Instant,
+    /// Picks for floors since the last one by weight.
+    in_a_row: u32,
+    /// Device time of the requests in flight, in nanoseconds.
+    inflight: u64,
+    picked: Picked,
+}
+
+impl Mclock {
+    fn new(shape: &Shape, options: &Options) -> Self {
+        let tunables = Tunables::new(shape, options);
+        let nothing =
+            Item { rq: RequestId::new(0, 0), leaf: 0, cost: 0, issued: false, paid: false };
+        let mut mclock = Self {
+            costs: Costs::new(tunables.capacity()),
+            tunables,
+            tree: Tree::new(),
+            queues: Queues::new(shape.slots),
+            items: vec![nothing; shape.slots as usize].into_boxed_slice(),
+            serving: None,
+            now: Instant::ZERO,
+            in_a_row: 0,
+            inflight: 0,
+            picked: Picked::default(),
+        };
+        mclock.reprice();
+        mclock
+    }
+
+    fn reprice(&mut self) {
+        self.costs = Costs::new(self.tunables.capacity());
+        self.tree.reprice(&self.costs, self.tunables.pace_percent(), self.now);
+    }
+
+    /// Puts `rq` behind the requests of `leaf`.
+    fn enqueue(&mut self, cx: &Cx<'_>, rq: RequestId, leaf: u32) {
+        self.items[rq.index()].leaf = leaf;
+        if self.queues.push(leaf, rq, cx.requests.get(rq).sector) {
+            self.tree.filled(leaf, cx.now);
+        }
+    }
+
+    /// Takes the held request `rq` out of its queue.
+    fn unlink(&mut self, rq: RequestId) {
+        let leaf = self.items[rq.index()].leaf;
+        if self.queues.remove(leaf, rq) {
+            self.tree.emptied(leaf);
+        }
+    }
+
+    /// Charges the picked request `rq` of `leaf`.
+    fn charge(&mut self, cx: &Cx<'_>, rq: RequestId, leaf: u32, reason: Reason) {
+        let io = cx.requests.get(rq);
+        let sequential = self.queues.follows(leaf, io);
+        let cost = self.costs.of(io, sequential);
+        self.items[rq.index()].cost = cost;
+        self.tree.charge(leaf, cost, reason, cx.now);
+    }
+
+    fn issue(&mut self, rq: RequestId) -> Pick {
+        let item = &mut self.items[rq.index()];
+        item.issued = true;
+        self.inflight += item.cost;
+        Pick::Issue(rq)
+    }
+
+    /// Picks a request of `leaf`.
+    fn serve(&mut self, cx: &Cx<'_>, leaf: u32, reason: Reason) -> Pick {
+        if let Reason::Floor(_) = reason {
+            self.in_a_row += 1;
+            self.picked.by_floor += 1;
+        } else {
+            self.in_a_row = 0;
+            self.picked.by_weight += 1;
+            self.serving = Some(leaf);
+        }
+        let (rq, is_last) = self.queues.pop(leaf, self.tunables.batch());
+        self.charge(cx, rq, leaf, reason);
+        if is_last {
+            self.tree.emptied(leaf);
+        }
+        self.issue(rq)
+    }
+
+    fn serve_head(&mut self, cx: &Cx<'_>, rq: RequestId) -> Pick {
+        self.picked.from_head += 1;
+        let Item { leaf, paid, .. } = self.items[rq.index()];
+        if !paid {
+            self.charge(cx, rq, leaf, Reason::Extra);
+        }
+        self.issue(rq)
+    }
+
+    /// The node of requests that was served last, if its batch goes on.
+    fn batch(&self) -> Option<u32> {
+        let leaf = self.serving?;
+        let goes_on = self.queues.batch_goes_on(leaf, self.tunables.batch());
+        (goes_on && self.tree.is_within_limits(leaf)).then_some(leaf)
+    }
+
+    /// The device has enough to do.
+    fn is_full(&self) -> bool {
+        self.tunables.inflight().is_some_and(|most| self.inflight >= most)
+    }
+
+    /// Nothing may be picked now. `allowed` is the time at which something may be by weight.
+    fn wait(&self, allowed: Option<u64>) -> Pick {
+        let next = [allowed, self.tree.next_due()].into_iter().flatten().min();
+        next.map_or(Pick::WaitCompletion, |at| Pick::WaitUntil(Instant::from_nanos(at)))
+    }
+
+    /// Takes out a group; its requests join those of its parent.
+    fn remove_group(&mut self, cx: &Cx<'_>, node: u32) {
+        let parent = self.tree.parent(node);
+        let (from, to) = (tree::own(node), tree::own(parent));
+        while let Some((rq, is_last)) = self.queues.pop_oldest(from) {
+            // In this order: the parent has requests all the time, and keeps what its floor is owed.
+            self.enqueue(cx, rq, to);
+            if is_last {
+                self.tree.emptied(from);
+            }
+        }
+        self.queues.forget(from);
+        self.serving = self.serving.filter(|leaf| *leaf != from);
+        let Self { queues, items, .. } = self;
+        let heads = queues.heads().map(RequestId::index);
+        heads.for_each(|slot| {
+            if items[slot].leaf == from {
+                items[slot].leaf = to;
+            }
+        });
+        self.tree.remove(node);
+    }
+}
+
+impl Scheduler for Mclock {
+    fn insert(&mut self, cx: &Cx<'_>, rq: RequestId, at: At) {
+        self.now = cx.now;
+        let io = cx.requests.get(rq);
+        let leaf = tree::own(self.tree.named(io.group));
+        let item = &mut self.items[rq.index()];
+        let requeued = core::mem::take(&mut item.issued);
+        assert!(!requeued || item.rq == rq, "{rq:?} took the slot of {:?}, still issued", item.rq);
+        let cost = if requeued { item.cost } else { 0 };
+        *item = Item { rq, leaf, cost, issued: false, paid: requeued };
+        self.inflight -= cost;
+        match at {
+            At::Head => self.queues.push_head(rq),
+            At::Tail => self.enqueue(cx, rq, leaf),
+        }
+    }
+
+    fn pick(&mut self, cx: &Cx<'_>, _: HwQueue) -> Pick {
+        self.now = cx.now;
+        if let Some(rq) = self.queues.pop_head() {
+            return self.serve_head(cx, rq);
+        }
+        if self.queues.held() == 0 {
+            return Pick::Empty;
+        }
+        self.tree.release(cx.now);
+        if self.in_a_row >= MOST_IN_A_ROW
+            && let Some(leaf) = self.tree.turn()
+        {
+            return self.serve(cx, leaf, Reason::Turn);
+        }
+        if let Some((leaf, reason)) = self.tree.due(cx.now) {
+            return self.serve(cx, leaf, reason);
+        }
+        if self.is_full() {
+            return self.wait(None);
+        }
+        if let Some(until) = self.tree.paced_until(cx.now) {
+            return self.wait(Some(until));
+        }
+        if let Some(leaf) = self.batch() {
+            return self.serve(cx, leaf, Reason::Extra);
+        }
+        match self.tree.turn() {
+            Some(leaf) => self.serve(cx, leaf, Reason::Turn),
+            None => self.wait(self.tree.next_release()),
+        }
+    }
+
+    fn completed(&mut self, _: &Cx<'_>, done: &Done) {
+        let item = &mut self.items[done.rq.index()];
+        assert!(item.issued && item.rq == done.rq, "{:?} completed without being issued", done.rq);
+        item.issued = false;
+        self.inflight -= item.cost;
+    }
+
+    fn withdraw(&mut self, _: &Cx<'_>, rq: RequestId) {
+        self.unlink(rq);
+    }
+
+    fn absorbed(&mut self, cx: &Cx<'_>, into: RequestId, gone: RequestId) {
+        self.queues.take_place(into, gone);
+        self.unlink(gone);
+        self.queues.refile(into, cx.requests.get(into).sector);
+    }
+
+    fn inspect(&self, out: &mut dyn FnMut(&'static str, u64)) {
+        let Picked { by_floor, by_weight, from_head } = self.picked;
+        out("queued", u64::from(self.queues.held()));
+        out("inflight_nsec", self.inflight);
+        out("by_floor", by_floor);
+        out("by_weight", by_weight);
+        out("from_head", from_head);
+        out("floors", self.tree.floors() as u64);
+        out("held_back", self.tree.held_back() as u64);
+        out("written_off_nsec", self.tree.slip());
+        out("short_nsec", self.tree.short());
+    }
+
+    fn may_merge(&self, _: &Cx<'_>, into: RequestId, _: &IoMeta) -> bool {
+        // A request at the head is in no order, and other I/O may depend on its position.
+        !self.queues.is_head(into)
+    }
+
+    fn front_merges(&self) -> bool {
+        self.tunables.front_merges()
+    }
+
+    fn grown(&mut self, cx: &Cx<'_>, rq: RequestId, edge: Grown) {
+        match edge {
+            Grown::Back => {}
+            Grown::Front { .. } | Grown::Discard => {
+                self.queues.refile(rq, cx.requests.get(rq).sector);
+            }
+        }
+    }
+
+    fn shares_by_group(&self) -> bool {
+        true
+    }
+
+    fn capacity(&self) -> Option<Capacity> {
+        let [[bps, _, iops], _] = self.tunables.capacity();
+        Some(Capacity { iops, bps, safe_percent: self.tunables.safe_percent() })
+    }
+
+    fn regroup(&mut self, cx: &Cx<'_>, change: GroupChange) {
+        match change {
+            GroupChange::Added { group, parent, weight } => {
+                let node = self.tree.add(group, parent, weight);
+                self.queues.make_room(self.tree.len());
+                self.queues.forget(tree::own(node));
+            }
+            GroupChange::Weight { group, weight } => {
+                self.tree.set_weight(self.tree.named(group), weight);
+            }
+            GroupChange::Guarantee { group, guarantee } => {
+                self.tree.promise(self.tree.named(group), guarantee, &self.costs, cx.now);
+            }
+            GroupChange::Removed { group } => {
+                let node = self.tree.named(group);
+                if node != ROOT && self.tree.id(node) == group {
+                    self.remove_group(cx, node);
+                }
+            }
+        }
+    }
+
+    fn attribute(&self, name: &str) -> Option<i64> {
+        self.tunables.get(name)
+    }
+
+    fn set_attribute(&mut self, name: &str, value: i64) -> bool {
+        let known = self.tunables.set(name, value);
+        self.reprice();
+        known
+    }
+}

@@ -1,0 +1,185 @@
+//! Attributes: the capacity of the device in the words of `io.cost.model`, and the bounds of the policy's own choices.
+
+use crate::{Attribute, Options, Shape, Unit};
+
+/// Bytes per second, at most: no device is near it.
+const MOST_BPS: i64 = 1 << 40;
+const MOST_IOPS: i64 = 1 << 30;
+
+/// The capacity first, by the words of `io.cost.model`.
+pub(super) const ATTRIBUTES: &[Attribute] = &[
+    Attribute::new(
+        "rbps",
+        Unit::Count,
+        0,
+        (0, MOST_BPS),
+        "bytes that the device reads a second; 0: a guess",
+    ),
+    Attribute::new(
+        "rseqiops",
+        Unit::Count,
+        0,
+        (0, MOST_IOPS),
+        "sequential reads of 4 KiB a second; 0: a guess",
+    ),
+    Attribute::new(
+        "rrandiops",
+        Unit::Count,
+        0,
+        (0, MOST_IOPS),
+        "random reads of 4 KiB a second; 0: a guess",
+    ),
+    Attribute::new(
+        "wbps",
+        Unit::Count,
+        0,
+        (0, MOST_BPS),
+        "bytes that the device writes a second; 0: as reads",
+    ),
+    Attribute::new(
+        "wseqiops",
+        Unit::Count,
+        0,
+        (0, MOST_IOPS),
+        "sequential writes a second; 0: as reads",
+    ),
+    Attribute::new(
+        "wrandiops",
+        Unit::Count,
+        0,
+        (0, MOST_IOPS),
+        "random writes a second; 0: as reads",
+    ),
+    Attribute::new(
+        "safe_percent",
+        Unit::Count,
+        90,
+        (1, 100),
+        "part of the capacity that may be promised to groups",
+    ),
+    Attribute::new(
+        "pace_percent",
+        Unit::Count,
+        0,
+        (0, 1_000),
+        "part of the capacity at which requests without a floor leave; 0: as fast as the device takes them",
+    ),
+    Attribute::new(
+        "inflight_usec",
+        Unit::Micros,
+        0,
+        (0, 10_000_000),
+        "device time of the requests in the device beyond which only floors are served; 0: no bound",
+    ),
+    Attribute::new(
+        "fifo_batch",
+        Unit::Count,
+        0,
+        (0, 1_000),
+        "requests of one group in a row, in order of sector; 0: 16 if the device rotates, else 1",
+    ),
+    Attribute::new(
+        "front_merges",
+        Unit::Flag,
+        1,
+        (0, 1),
+        "look for requests that begin where an I/O ends",
+    ),
+];
+
+/// Current values, as they were set.
+pub(super) struct Tunables {
+    values: [i64; ATTRIBUTES.len()],
+    rotational: bool,
+}
+
+/// The automatic values of `io.cost.model` in Linux, in the order of [`ATTRIBUTES`].
+const ROTATING: [i64; 6] = [174_019_176, 41_708, 370, 178_075_866, 42_705, 378];
+const SOLID: [i64; 6] = [488_636_629, 8_932, 8_518, 427_891_549, 28_755, 21_940];
+
+impl Tunables {
+    pub(super) fn new(shape: &Shape, options: &Options) -> Self {
+        let values = core::array::from_fn(|at| options.get(ATTRIBUTES[at].name));
+        Self { values, rotational: shape.rotational }
+    }
+
+    fn position(name: &str) -> Option<usize> {
+        ATTRIBUTES.iter().position(|attribute| attribute.name == name)
+    }
+
+    pub(super) fn get(&self, name: &str) -> Option<i64> {
+        Self::position(name).map(|at| self.values[at])
+    }
+
+    /// Sets `name` to `value`, which is within the attribute's range. Returns false if there is no such attribute.
+    pub(super) fn set(&mut self, name: &str, value: i64) -> bool {
+        Self::position(name).map(|at| self.values[at] = value).is_some()
+    }
+
+    fn value(&self, name: &str) -> u64 {
+        self.get(name).expect("the names are those of the table").unsigned_abs()
+    }
+
+    /// Bytes per second, sequential and random I/Os per second: of reads, then of writes.
+    pub(super) fn capacity(&self) -> [[u64; 3]; 2] {
+        let guess = if self.rotational { ROTATING } else { SOLID };
+        let or = |at: usize, other: i64| if self.values[at] > 0 { self.values[at] } else { other };
+        let given = |at: usize| self.values[at];
+        // Of a device whose random reads are known, sequential ones are no slower.
+        let random = or(2, guess[2]);
+        let sequential = or(1, if given(2) > 0 { given(2) } else { guess[1] });
+        let read = [or(0, guess[0]), sequential, random];
+        // Writes are as reads where the reads were given.
+        let like = |at: usize| if given(at) > 0 { given(at) } else { guess[at + 3] };
+        let random = or(5, like(2));
+        let sequential = or(4, if given(1) > 0 || given(2) > 0 { read[1] } else { guess[4] });
+        let write = [or(3, like(0)), sequential, random];
+        [read, write].map(|of| of.map(i64::unsigned_abs))
+    }
+
+    pub(super) fn safe_percent(&self) -> u32 {
+        self.value("safe_percent") as u32
+    }
+
+    pub(super) fn pace_percent(&self) -> u32 {
+        self.value("pace_percent") as u32
+    }
+
+    /// The most device time in flight, in nanoseconds.
+    pub(super) fn inflight(&self) -> Option<u64> {
+        let usec = self.value("inflight_usec");
+        (usec > 0).then_some(usec * 1_000)
+    }
+
+    pub(super) fn batch(&self) -> u32 {
+        match self.value("fifo_batch") {
+            0 if self.rotational => 16,
+            0 => 1,
+            given => given as u32,
+        }
+    }
+
+    pub(super) fn front_merges(&self) -> bool {
+        self.value("front_merges") != 0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn capacity(rotational: bool, text: &str) -> [[u64; 3]; 2] {
+        let shape = Shape { slots: 64, nr_requests: 64, hw_depth: 32, hw_queues: 1, rotational };
+        Tunables::new(&shape, &Options::parse(ATTRIBUTES, text).expect("valid options")).capacity()
+    }
+
+    #[test]
+    fn what_is_not_given_is_as_what_is() {
+        assert_eq!(capacity(true, ""), [[174_019_176, 41_708, 370], [178_075_866, 42_705, 378]]);
+        assert_eq!(capacity(false, "rbps=7,rrandiops=5"), [[7, 5, 5], [7, 5, 5]]);
+        assert_eq!(
+            capacity(false, "rrandiops=5,rseqiops=6,wrandiops=2"),
+            [[488_636_629, 6, 5], [427_891_549, 6, 2]]
+        );
+    }
+}

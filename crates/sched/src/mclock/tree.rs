@@ -1,0 +1,537 @@
+//! The tree of groups with the tags of mClock: which group is next, and how service changes the tags.
+//!
+//! A node is a group, or the requests of a group itself, which compete with the groups below it. This module knows
+//! nothing of requests: a node of requests is *filled* or *emptied*, and served at a cost.
+
+use super::cost::{Costs, Share};
+use crate::index::Heap;
+use crate::{Guarantee, Rate};
+use alloc::vec::Vec;
+use blkmq_core::{GroupId, Instant};
+
+/// The group of all groups.
+pub(super) const ROOT: u32 = 0;
+/// The weight of a group's own requests among its groups.
+const OWN_WEIGHT: u32 = 100;
+/// What floors are owed at most, in nanoseconds of the clock; older debts are written off.
+const MOST_OWED: u64 = 1_000_000_000;
+/// The time for which a ceiling that was not used may be made up, in nanoseconds.
+const SLACK: u64 = 10_000_000;
+
+/// A group if its number is even; the next number is the group's own requests.
+#[derive(Debug)]
+struct Node {
+    id: GroupId,
+    parent: u32,
+    /// Its number among the members of its parent.
+    member: u32,
+    depth: u16,
+    weight: u32,
+    guarantee: Guarantee,
+    reserve: Option<Share>,
+    limit: Option<Share>,
+    /// The reservation tag, by the clock of reservations.
+    r: u64,
+    /// The limit tag.
+    l: u64,
+    /// The tag among its siblings, in nanoseconds of service over weight, and the remainder of the last division.
+    p: u64,
+    rem: u64,
+    /// The tag of the member that was last chosen in order.
+    v: u64,
+    /// It has requests, in itself or below, that no limit below it holds back.
+    ready: bool,
+    /// The time on the books of shortfalls at which it became ready.
+    ready_at: u64,
+    /// Time for which its floor was not kept, over its ready periods that have ended.
+    short: u64,
+    /// Nodes below it, by member; [`NOBODY`] where one was removed.
+    members: Vec<u32>,
+    /// Members that are ready and within their limits.
+    standing: Heap<(u64, u32)>,
+}
+
+const NOBODY: u32 = u32::MAX;
+
+/// Why a node was served.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Reason {
+    /// The floor of this node was due; below it, weights decided.
+    Floor(u32),
+    /// It was its turn by weight.
+    Turn,
+    /// Outside its turn: more of a batch, or a request at the head.
+    Extra,
+}
+
+/// The groups.
+#[derive(Debug)]
+pub(super) struct Tree {
+    nodes: Vec<Node>,
+    /// Numbers of groups that were removed.
+    free: Vec<u32>,
+    /// By group: its node, or for a removed group the node that its name leads to now.
+    names: Vec<u32>,
+    /// Ready nodes with floors, by reservation tag; of equal ones the deeper node first.
+    floors: Heap<(u64, u32)>,
+    /// Ready nodes that their limits hold back, by limit tag.
+    aside: Heap<u64>,
+    /// The time by which the clock of reservations is slow: debts that were written off.
+    slip: u64,
+    /// The part of the device that is given by weight, and its tag.
+    pace: Option<Share>,
+    pace_tag: u64,
+}
+
+impl Node {
+    fn new(id: GroupId, parent: u32, depth: u16, weight: u32) -> Self {
+        Self {
+            id,
+            parent,
+            member: 0,
+            depth,
+            weight,
+            guarantee: Guarantee::default(),
+            reserve: None,
+            limit: None,
+            r: 0,
+            l: 0,
+            p: 0,
+            rem: 0,
+            v: 0,
+            ready: false,
+            ready_at: 0,
+            short: 0,
+            members: Vec::new(),
+            standing: Heap::new(),
+        }
+    }
+}
+
+/// The node of the requests of `group` itself.
+pub(super) const fn own(group: u32) -> u32 {
+    group + 1
+}
+
+impl Tree {
+    pub(super) fn new() -> Self {
+        let mut tree = Self {
+            nodes: Vec::new(),
+            free: Vec::new(),
+            names: alloc::vec![ROOT],
+            floors: Heap::new(),
+            aside: Heap::new(),
+            slip: 0,
+            pace: None,
+            pace_tag: 0,
+        };
+        tree.place(
+            ROOT,
+            Node::new(GroupId::ROOT, NOBODY, 0, 1),
+            Node::new(GroupId::ROOT, ROOT, 1, OWN_WEIGHT),
+        );
+        tree
+    }
+
+    /// The group that I/O of `group` belongs to.
+    #[inline]
+    pub(super) fn named(&self, group: GroupId) -> u32 {
+        self.names.get(usize::from(group.0)).copied().unwrap_or(ROOT)
+    }
+
+    /// Numbers of nodes are below this.
+    pub(super) fn len(&self) -> usize {
+        self.nodes.len()
+    }
+
+    fn at(&self, node: u32) -> &Node {
+        &self.nodes[node as usize]
+    }
+
+    fn at_mut(&mut self, node: u32) -> &mut Node {
+        &mut self.nodes[node as usize]
+    }
+
+    pub(super) fn parent(&self, node: u32) -> u32 {
+        self.at(node).parent
+    }
+
+    pub(super) fn id(&self, node: u32) -> GroupId {
+        self.at(node).id
+    }
+
+    /// Makes a group and its own requests the nodes `node` and the next one.
+    fn place(&mut self, node: u32, group: Node, own: Node) {
+        let at = node as usize;
+        if at == self.nodes.len() {
+            self.nodes.extend([group, own]);
+            let all = self.nodes.len();
+            self.floors.make_room(all);
+            self.aside.make_room(all);
+        } else {
+            (self.nodes[at], self.nodes[at + 1]) = (group, own);
+        }
+        self.join(node, node + 1);
+    }
+
+    fn join(&mut self, parent: u32, node: u32) {
+        let above = self.at_mut(parent);
+        let member =
+            above.members.iter().position(|other| *other == NOBODY).unwrap_or(above.members.len());
+        if member == above.members.len() {
+            above.members.push(node);
+            above.standing.make_room(member + 1);
+        } else {
+            above.members[member] = node;
+        }
+        self.at_mut(node).member = member as u32;
+    }
+
+    pub(super) fn add(&mut self, id: GroupId, parent: GroupId, weight: u32) -> u32 {
+        let above = self.named(parent);
+        let depth = self.at(above).depth + 1;
+        let node = self.free.pop().unwrap_or(self.nodes.len() as u32);
+        self.place(
+            node,
+            Node::new(id, above, depth, weight.max(1)),
+            Node::new(id, node, depth + 1, OWN_WEIGHT),
+        );
+        self.join(above, node);
+        let at = usize::from(id.0);
+        if self.names.len() <= at {
+            self.names.resize(at + 1, ROOT);
+        }
+        self.names[at] = node;
+        node
+    }
+
+    pub(super) fn set_weight(&mut self, node: u32, weight: u32) {
+        if node != ROOT {
+            self.at_mut(node).weight = weight.max(1);
+        }
+    }
+
+    /// Takes out the group `node`, which has no requests, nor groups below it. Its name leads to its parent.
+    pub(super) fn remove(&mut self, node: u32) {
+        let &Node { parent, member, ready, .. } = self.at(node);
+        debug_assert!(!ready, "its requests have moved");
+        self.names.iter_mut().filter(|name| **name == node).for_each(|name| *name = parent);
+        self.at_mut(parent).members[member as usize] = NOBODY;
+        self.at_mut(node).guarantee = Guarantee::default();
+        self.at_mut(node).short = 0;
+        self.free.push(node);
+    }
+
+    /// Sets what is promised to `node` and begins its tags anew.
+    pub(super) fn promise(&mut self, node: u32, guarantee: Guarantee, costs: &Costs, now: Instant) {
+        if node == ROOT {
+            return;
+        }
+        let tau = self.tau(now);
+        let [reserve, limit] =
+            [guarantee.reserve, guarantee.limit].map(|rate: Rate| costs.share(&rate));
+        let ready = self.at(node).ready;
+        self.end_books(node);
+        let of = self.at_mut(node);
+        (of.guarantee, of.reserve, of.limit) = (guarantee, reserve, limit);
+        (of.r, of.l) = (tau, now.as_nanos());
+        if ready {
+            self.floors.remove(node);
+            self.begin_floor(node, tau);
+            if self.aside.remove(node) {
+                self.stand(node, now);
+            }
+        }
+    }
+
+    /// The capacity of the device has changed.
+    pub(super) fn reprice(&mut self, costs: &Costs, pace_percent: u32, now: Instant) {
+        self.pace = (pace_percent > 0).then(|| Share::percent(pace_percent));
+        self.pace_tag = 0;
+        for node in (0..self.nodes.len() as u32).step_by(2) {
+            let guarantee = self.at(node).guarantee;
+            if guarantee != Guarantee::default() {
+                self.promise(node, guarantee, costs, now);
+            }
+        }
+    }
+
+    /// The clock of reservations.
+    fn tau(&self, now: Instant) -> u64 {
+        now.as_nanos() - self.slip.min(now.as_nanos())
+    }
+
+    fn begin_floor(&mut self, node: u32, tau: u64) {
+        let slip = self.slip;
+        let of = self.at_mut(node);
+        if of.reserve.is_some() {
+            of.r = of.r.max(tau);
+            of.ready_at = slip;
+            self.file_floor(node);
+        }
+    }
+
+    fn file_floor(&mut self, node: u32) {
+        let of = self.at(node);
+        let key = (of.r, u32::from(!of.depth) << 16 | u32::from(of.id.0));
+        self.floors.set(node, key);
+    }
+
+    fn end_books(&mut self, node: u32) {
+        let slip = self.slip;
+        if self.floors.contains(node) {
+            let of = self.at_mut(node);
+            of.short += slip - of.ready_at;
+            of.ready_at = slip;
+        }
+    }
+
+    /// The node of requests `node` is no longer empty.
+    pub(super) fn filled(&mut self, node: u32, now: Instant) {
+        self.become_ready(node, now);
+    }
+
+    /// `node`, and then each group above that had nothing ready, is ready.
+    fn become_ready(&mut self, mut node: u32, now: Instant) {
+        let tau = self.tau(now);
+        loop {
+            self.at_mut(node).ready = true;
+            self.begin_floor(node, tau);
+            if node == ROOT {
+                return;
+            }
+            let of = self.at(node);
+            if of.l > now.as_nanos() {
+                self.aside.set(node, of.l);
+                return;
+            }
+            if !self.enter(node) {
+                return;
+            }
+            node = self.at(node).parent;
+        }
+    }
+
+    /// Files `node` among the standing members of its parent; true if it is the first.
+    fn enter(&mut self, node: u32) -> bool {
+        let v = self.at(self.at(node).parent).v;
+        let of = self.at_mut(node);
+        of.p = of.p.max(v);
+        let parent = of.parent;
+        self.file(node);
+        self.at(parent).standing.len() == 1
+    }
+
+    fn file(&mut self, node: u32) {
+        let of = self.at(node);
+        let is_own = node % 2 == 1;
+        let key = (of.p, if is_own { 0 } else { 1 + u32::from(of.id.0) });
+        let (parent, member) = (of.parent, of.member);
+        self.at_mut(parent).standing.set(member, key);
+    }
+
+    /// `node`, which stood aside, competes again.
+    fn stand(&mut self, node: u32, now: Instant) {
+        if self.enter(node) {
+            self.become_ready(self.at(node).parent, now);
+        }
+    }
+
+    /// The node of requests `node` is empty.
+    pub(super) fn emptied(&mut self, node: u32) {
+        self.end_ready(node);
+    }
+
+    /// `node`, and each group above that has nothing ready without it, is no longer ready.
+    fn end_ready(&mut self, mut node: u32) {
+        loop {
+            self.end_books(node);
+            self.floors.remove(node);
+            self.at_mut(node).ready = false;
+            if node == ROOT || self.aside.remove(node) || !self.leave(node) {
+                return;
+            }
+            node = self.at(node).parent;
+        }
+    }
+
+    /// Takes `node` from the standing members of its parent; true if it was the last.
+    fn leave(&mut self, node: u32) -> bool {
+        let &Node { parent, member, .. } = self.at(node);
+        let standing = &mut self.at_mut(parent).standing;
+        standing.remove(member);
+        standing.is_empty()
+    }
+
+    fn is_standing(&self, node: u32) -> bool {
+        let of = self.at(node);
+        self.at(of.parent).standing.contains(of.member)
+    }
+
+    /// May the node of requests `node` be served outside its turn, as far as limits go?
+    pub(super) fn is_within_limits(&self, mut node: u32) -> bool {
+        while node != ROOT {
+            if !self.is_standing(node) {
+                return false;
+            }
+            node = self.at(node).parent;
+        }
+        true
+    }
+
+    /// Lets nodes compete whose limits allow it now.
+    pub(super) fn release(&mut self, now: Instant) {
+        while let Some((_, node)) = self.aside.least().filter(|(l, _)| *l <= now.as_nanos()) {
+            self.aside.remove(node);
+            self.stand(node, now);
+        }
+    }
+
+    /// The floor that is due first, if one is due, and the node of requests that it is for. Writes off the debts that
+    /// are too old.
+    pub(super) fn due(&mut self, now: Instant) -> Option<(u32, Reason)> {
+        let ((r, _), node) = self.floors.least()?;
+        let owed = self.tau(now).saturating_sub(r);
+        self.slip += owed.saturating_sub(MOST_OWED);
+        (r <= self.tau(now)).then(|| (self.descend(node), Reason::Floor(node)))
+    }
+
+    /// When the next floor is due that is not due now.
+    pub(super) fn next_due(&self) -> Option<u64> {
+        self.floors.least().map(|((r, _), _)| r.saturating_add(self.slip))
+    }
+
+    /// The node of requests whose turn it is by weight, if limits leave any.
+    pub(super) fn turn(&self) -> Option<u32> {
+        (!self.at(ROOT).standing.is_empty()).then(|| self.descend(ROOT))
+    }
+
+    /// The time before which nothing goes by weight, because of the pace.
+    pub(super) fn paced_until(&self, now: Instant) -> Option<u64> {
+        self.pace.map(|_| self.pace_tag).filter(|tag| *tag > now.as_nanos())
+    }
+
+    /// When the next limit that holds a node back ends.
+    pub(super) fn next_release(&self) -> Option<u64> {
+        self.aside.least().map(|(l, _)| l)
+    }
+
+    /// Follows the least tags from a ready node down to requests.
+    fn descend(&self, mut node: u32) -> u32 {
+        while node.is_multiple_of(2) {
+            let of = self.at(node);
+            let (_, member) = of.standing.least().expect("a group is ready if a member stands");
+            node = of.members[member as usize];
+        }
+        node
+    }
+
+    /// Charges the node of requests `leaf`, and the groups above it, for service that costs `cost`.
+    pub(super) fn charge(&mut self, leaf: u32, cost: u64, reason: Reason, now: Instant) {
+        let tau = self.tau(now);
+        let mut in_turn = reason != Reason::Extra;
+        let mut node = leaf;
+        while node != ROOT {
+            if reason == Reason::Floor(node) {
+                in_turn = false;
+            }
+            let served = if in_turn {
+                Served::InTurn
+            } else if reason == Reason::Extra {
+                Served::Extra
+            } else {
+                Served::Ahead
+            };
+            self.charge_weight(node, cost, served);
+            let of = self.at_mut(node);
+            if let Some(reserve) = of.reserve {
+                of.r = of.r.min(tau).saturating_add(reserve.gap(cost));
+            }
+            if let Some(limit) = of.limit {
+                let from = of.l.max(now.as_nanos().saturating_sub(SLACK));
+                of.l = from.saturating_add(limit.gap(cost));
+            }
+            if self.floors.contains(node) {
+                self.file_floor(node);
+            }
+            node = self.at(node).parent;
+        }
+        if let Some(pace) = self.pace {
+            self.pace_tag = self.pace_tag.max(now.as_nanos()).saturating_add(pace.gap(cost));
+        }
+        self.hold_back(leaf, now);
+    }
+
+    fn charge_weight(&mut self, node: u32, cost: u64, served: Served) {
+        let parent = self.at(node).parent;
+        let p = self.at(node).p;
+        if served == Served::InTurn {
+            let above = self.at_mut(parent);
+            above.v = above.v.max(p);
+        }
+        let v = self.at(parent).v;
+        let of = self.at_mut(node);
+        let weight = u64::from(of.weight);
+        let whole = cost + of.rem;
+        (of.p, of.rem) = (p + whole / weight, whole % weight);
+        if served == Served::Ahead {
+            // The floor is not paid for with turns that come long after it.
+            of.p = of.p.min(p.max(v + 2 * cost / weight));
+        }
+        if self.is_standing(node) {
+            self.file(node);
+        }
+    }
+
+    /// Sets aside the nodes on the way up from `leaf` that have used up their limits.
+    fn hold_back(&mut self, leaf: u32, now: Instant) {
+        let mut node = leaf;
+        while node != ROOT {
+            let of = self.at(node);
+            let (parent, l) = (of.parent, of.l);
+            if l > now.as_nanos() && self.is_standing(node) {
+                let was_last = self.leave(node);
+                self.aside.set(node, l);
+                if was_last {
+                    self.end_ready(parent);
+                }
+            } else if self.aside.contains(node) {
+                self.aside.set(node, l);
+            }
+            node = parent;
+        }
+    }
+
+    /// The time by which the clock of reservations is slow, in nanoseconds.
+    pub(super) fn slip(&self) -> u64 {
+        self.slip
+    }
+
+    /// Time, in nanoseconds, for which floors of groups were written off, over all groups with floors.
+    pub(super) fn short(&self) -> u64 {
+        let groups = (0..self.nodes.len() as u32).step_by(2);
+        groups.map(|node| self.short_of(node)).sum()
+    }
+
+    fn short_of(&self, node: u32) -> u64 {
+        let of = self.at(node);
+        let open = if self.floors.contains(node) { self.slip - of.ready_at } else { 0 };
+        of.short + open
+    }
+
+    pub(super) fn held_back(&self) -> usize {
+        self.aside.len()
+    }
+
+    pub(super) fn floors(&self) -> usize {
+        self.floors.len()
+    }
+}
+
+/// How a node was served, as far as its siblings are concerned.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Served {
+    InTurn,
+    Ahead,
+    Extra,
+}

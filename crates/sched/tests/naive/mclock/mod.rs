@@ -1,0 +1,313 @@
+//! `mclock`, written from its page: a list of requests, a map of nodes, and scans.
+//!
+//! A node is named by a group and by whether it stands for the requests of that group itself.
+
+mod nodes;
+mod prices;
+
+use blkmq_core::{GroupId, HwQueue, Instant, IoMeta, RequestId};
+use blkmq_sched::{At, Cx, Done, GroupChange, Grown, Options, Pick, Scheduler, Shape};
+use nodes::{How, Name, Nodes};
+use prices::{Values, cost};
+use std::collections::BTreeMap;
+
+pub(super) fn build(shape: &Shape, options: &Options) -> Box<dyn Scheduler> {
+    let values = Values::new(shape.rotational, options);
+    let mut naive = Naive {
+        nodes: Nodes::new(),
+        values,
+        requests: Vec::new(),
+        issued: Vec::new(),
+        orders: BTreeMap::new(),
+        serving: None,
+        now: Instant::ZERO,
+        in_a_row: 0,
+        filings: 0,
+        picked: [0; 3],
+    };
+    naive.nodes.reprice(&naive.values, 0);
+    Box::new(naive)
+}
+
+#[derive(Clone, Copy)]
+struct Entry {
+    rq: RequestId,
+    group: GroupId,
+    head: bool,
+    paid: bool,
+    /// Its place in the order of arrival.
+    arrival: u64,
+    sector: u64,
+    /// Orders requests at one sector.
+    filing: u64,
+    cost: u64,
+}
+
+/// A group's own order.
+#[derive(Clone, Copy, Default)]
+struct Order {
+    next: u64,
+    run: u64,
+    end: u64,
+}
+
+struct Naive {
+    nodes: Nodes,
+    values: Values,
+    /// Those at the head first, the latest first; then in order of arrival.
+    requests: Vec<Entry>,
+    issued: Vec<Entry>,
+    orders: BTreeMap<GroupId, Order>,
+    serving: Option<GroupId>,
+    now: Instant,
+    in_a_row: u32,
+    filings: u64,
+    /// By floor, by weight, from the head.
+    picked: [u64; 3],
+}
+
+impl Naive {
+    fn heads(&self) -> usize {
+        self.requests.iter().filter(|e| e.head).count()
+    }
+
+    /// Tells the nodes which groups have requests of their own, beside those at the head.
+    fn settle(&mut self, now: Instant) {
+        let full = |group: GroupId| self.requests.iter().any(|e| !e.head && e.group == group);
+        self.nodes.settle(now.as_nanos(), full);
+    }
+
+    fn next_in_batch(&self, group: GroupId) -> Option<Entry> {
+        let order = self.orders.get(&group).copied().unwrap_or_default();
+        if order.run == 0 || order.run >= self.values.batch() {
+            return None;
+        }
+        let mine = self.requests.iter().filter(|e| !e.head && e.group == group);
+        mine.filter(|e| e.sector >= order.next).min_by_key(|e| (e.sector, e.filing)).copied()
+    }
+
+    fn take(&mut self, rq: RequestId) -> Entry {
+        let at = self.requests.iter().position(|e| e.rq == rq).expect("held");
+        self.requests.remove(at)
+    }
+
+    fn charge(&mut self, cx: &Cx<'_>, entry: &mut Entry, how: How) {
+        let io = cx.requests.get(entry.rq);
+        let order = self.orders.entry(entry.group).or_default();
+        let sequential = io.sector == order.end;
+        order.end = io.end();
+        entry.cost = cost(&self.values, io, sequential);
+        self.nodes.charge(entry.group, entry.cost, how, &self.values, cx.now.as_nanos());
+    }
+
+    fn serve(&mut self, cx: &Cx<'_>, group: GroupId, how: How) -> Pick {
+        if let How::Floor(_) = how {
+            self.in_a_row += 1;
+            self.picked[0] += 1;
+        } else {
+            self.in_a_row = 0;
+            self.picked[1] += 1;
+            self.serving = Some(group);
+        }
+        let batched = self.next_in_batch(group);
+        let oldest = self.requests.iter().find(|e| !e.head && e.group == group).copied();
+        let chosen = batched.or(oldest).expect("the group has requests");
+        let mut entry = self.take(chosen.rq);
+        let order = self.orders.entry(group).or_default();
+        order.run = if batched.is_some() { order.run + 1 } else { 1 };
+        order.next = entry.sector;
+        self.charge(cx, &mut entry, how);
+        self.settle(cx.now);
+        self.issued.push(entry);
+        Pick::Issue(entry.rq)
+    }
+
+    fn serve_head(&mut self, cx: &Cx<'_>) -> Pick {
+        let mut entry = self.requests.remove(0);
+        self.picked[2] += 1;
+        if !entry.paid {
+            self.charge(cx, &mut entry, How::Extra);
+            self.settle(cx.now);
+        }
+        self.issued.push(entry);
+        Pick::Issue(entry.rq)
+    }
+
+    fn inflight(&self) -> u64 {
+        self.issued.iter().map(|e| e.cost).sum()
+    }
+
+    fn wait(&self, allowed: Option<u64>) -> Pick {
+        let next = allowed.into_iter().chain(self.nodes.next_due()).min();
+        next.map_or(Pick::WaitCompletion, |at| Pick::WaitUntil(Instant::from_nanos(at)))
+    }
+
+    fn next(&mut self, cx: &Cx<'_>) -> Pick {
+        let now = cx.now.as_nanos();
+        self.nodes.release(now);
+        self.settle(cx.now);
+        if self.in_a_row >= 255
+            && let Some(group) = self.nodes.turn()
+        {
+            return self.serve(cx, group, How::Turn);
+        }
+        if let Some((name, group)) = self.nodes.due(now) {
+            return self.serve(cx, group, How::Floor(name));
+        }
+        let bound = self.values.get("inflight_usec") * 1_000;
+        if bound > 0 && self.inflight() >= bound {
+            return self.wait(None);
+        }
+        if let Some(until) = self.nodes.paced_until(&self.values, now) {
+            return self.wait(Some(until));
+        }
+        if let Some(group) = self.serving
+            && self.next_in_batch(group).is_some()
+            && self.nodes.within_limits((group, true))
+        {
+            return self.serve(cx, group, How::Extra);
+        }
+        match self.nodes.turn() {
+            Some(group) => self.serve(cx, group, How::Turn),
+            None => self.wait(self.nodes.next_release()),
+        }
+    }
+
+    fn refile(&mut self, cx: &Cx<'_>, rq: RequestId) {
+        let sector = cx.requests.get(rq).sector;
+        self.filings += 1;
+        let filing = self.filings;
+        if let Some(e) = self.requests.iter_mut().find(|e| e.rq == rq && e.sector != sector) {
+            (e.sector, e.filing) = (sector, filing);
+        }
+    }
+
+    fn remove_group(&mut self, now: Instant, group: GroupId) {
+        let Some(parent) = self.nodes.parent_of(group) else { return };
+        let (moving, mut rest): (Vec<_>, Vec<_>) =
+            self.requests.iter().copied().partition(|e: &Entry| !e.head && e.group == group);
+        for mut entry in moving {
+            self.filings += 1;
+            (entry.group, entry.filing) = (parent, self.filings);
+            entry.arrival = self.filings;
+            rest.push(entry);
+        }
+        self.requests = rest;
+        self.requests.iter_mut().filter(|e| e.group == group).for_each(|e| e.group = parent);
+        self.orders.remove(&group);
+        self.serving = self.serving.filter(|serving| *serving != group);
+        self.settle(now);
+        self.nodes.remove(group);
+    }
+}
+
+impl Scheduler for Naive {
+    fn insert(&mut self, cx: &Cx<'_>, rq: RequestId, at: At) {
+        self.now = cx.now;
+        let io = cx.requests.get(rq);
+        let before = self.issued.iter().position(|e| e.rq == rq).map(|at| self.issued.remove(at));
+        self.filings += 1;
+        let entry = Entry {
+            rq,
+            group: self.nodes.named(io.group),
+            head: at == At::Head,
+            paid: before.is_some(),
+            arrival: self.filings,
+            sector: io.sector,
+            filing: self.filings,
+            cost: before.map_or(0, |e| e.cost),
+        };
+        let place = if at == At::Head { 0 } else { self.requests.len() };
+        self.requests.insert(place, entry);
+        self.settle(cx.now);
+    }
+
+    fn pick(&mut self, cx: &Cx<'_>, _: HwQueue) -> Pick {
+        self.now = cx.now;
+        if self.heads() > 0 {
+            return self.serve_head(cx);
+        }
+        if self.requests.is_empty() { Pick::Empty } else { self.next(cx) }
+    }
+
+    fn completed(&mut self, _: &Cx<'_>, done: &Done) {
+        self.issued.retain(|e| e.rq != done.rq);
+    }
+
+    fn withdraw(&mut self, cx: &Cx<'_>, rq: RequestId) {
+        let _ = self.take(rq);
+        self.settle(cx.now);
+    }
+
+    fn absorbed(&mut self, cx: &Cx<'_>, into: RequestId, gone: RequestId) {
+        let lost = self.take(gone);
+        let at = self.requests.iter().position(|e| e.rq == into).expect("held");
+        let mut kept = self.requests[at];
+        if lost.arrival < kept.arrival && lost.group == kept.group && !lost.head && !kept.head {
+            self.requests.remove(at);
+            kept.arrival = lost.arrival;
+            let older = |e: &Entry| e.head || e.group != kept.group || e.arrival < lost.arrival;
+            let place = self.requests.iter().position(|e| !older(e));
+            self.requests.insert(place.unwrap_or(self.requests.len()), kept);
+        }
+        self.refile(cx, into);
+        self.settle(cx.now);
+    }
+
+    fn inspect(&self, out: &mut dyn FnMut(&'static str, u64)) {
+        out("queued", self.requests.len() as u64);
+        out("inflight_nsec", self.inflight());
+        out("by_floor", self.picked[0]);
+        out("by_weight", self.picked[1]);
+        out("from_head", self.picked[2]);
+        self.nodes.inspect(out);
+    }
+
+    fn may_merge(&self, _: &Cx<'_>, into: RequestId, _: &IoMeta) -> bool {
+        self.requests.iter().all(|e| e.rq != into || !e.head)
+    }
+
+    fn front_merges(&self) -> bool {
+        self.values.get("front_merges") == 1
+    }
+
+    fn grown(&mut self, cx: &Cx<'_>, rq: RequestId, _: Grown) {
+        self.refile(cx, rq);
+    }
+
+    fn shares_by_group(&self) -> bool {
+        true
+    }
+
+    fn regroup(&mut self, cx: &Cx<'_>, change: GroupChange) {
+        let now = cx.now.as_nanos();
+        match change {
+            GroupChange::Added { group, parent, weight } => {
+                self.nodes.add(group, parent, weight);
+                self.orders.remove(&group);
+            }
+            GroupChange::Weight { group, weight } => self.nodes.set_weight(group, weight),
+            GroupChange::Guarantee { group, guarantee } => {
+                self.nodes.promise(group, guarantee, &self.values, now);
+                self.settle(cx.now);
+            }
+            GroupChange::Removed { group } => self.remove_group(cx.now, group),
+        }
+    }
+
+    fn attribute(&self, name: &str) -> Option<i64> {
+        self.values.shown(name)
+    }
+
+    fn set_attribute(&mut self, name: &str, value: i64) -> bool {
+        let known = self.values.set(name, value);
+        self.nodes.reprice(&self.values, self.now.as_nanos());
+        self.settle(self.now);
+        known
+    }
+}
+
+/// The name of a group's own requests.
+const fn own(group: GroupId) -> Name {
+    (group, true)
+}

@@ -1,0 +1,296 @@
+//! The nodes with their tags. After each change, `settle` looks at every node and begins or ends what has changed.
+
+use super::own;
+use super::prices::{Values, gap, share};
+use blkmq_core::GroupId;
+use blkmq_sched::Guarantee;
+use std::collections::BTreeMap;
+
+/// A group, or, if true, the requests of that group itself.
+pub(super) type Name = (GroupId, bool);
+const ROOT: Name = (GroupId::ROOT, false);
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum How {
+    Floor(Name),
+    Turn,
+    Extra,
+}
+
+#[derive(Clone, Copy)]
+struct Node {
+    parent: Name,
+    weight: u64,
+    guarantee: Guarantee,
+    reserve: u128,
+    limit: u128,
+    r: u64,
+    l: u64,
+    p: u64,
+    rem: u64,
+    v: u64,
+    ready: bool,
+    aside: bool,
+    ready_at: u64,
+    short: u64,
+}
+
+impl Node {
+    fn new(parent: Name, weight: u32) -> Self {
+        Self {
+            parent,
+            weight: weight.into(),
+            guarantee: Guarantee::default(),
+            reserve: 0,
+            limit: 0,
+            r: 0,
+            l: 0,
+            p: 0,
+            rem: 0,
+            v: 0,
+            ready: false,
+            aside: false,
+            ready_at: 0,
+            short: 0,
+        }
+    }
+
+    fn stands(&self) -> bool {
+        self.ready && !self.aside
+    }
+}
+
+pub(super) struct Nodes {
+    all: BTreeMap<Name, Node>,
+    /// Where the names of removed groups lead.
+    led: BTreeMap<GroupId, GroupId>,
+    slip: u64,
+    /// Of groups that are gone and of guarantees that have changed.
+    pace_tag: u64,
+}
+
+impl Nodes {
+    pub(super) fn new() -> Self {
+        let root = Node::new(ROOT, 1);
+        let all = [(ROOT, root), (own(GroupId::ROOT), Node::new(ROOT, 100))];
+        Self { all: all.into(), led: BTreeMap::new(), slip: 0, pace_tag: 0 }
+    }
+
+    pub(super) fn named(&self, group: GroupId) -> GroupId {
+        if self.all.contains_key(&(group, false)) {
+            return group;
+        }
+        self.led.get(&group).copied().unwrap_or(GroupId::ROOT)
+    }
+
+    pub(super) fn add(&mut self, group: GroupId, parent: GroupId, weight: u32) {
+        self.led.remove(&group);
+        let parent = (self.named(parent), false);
+        self.all.insert((group, false), Node::new(parent, weight));
+        self.all.insert(own(group), Node::new((group, false), 100));
+    }
+
+    pub(super) fn set_weight(&mut self, group: GroupId, weight: u32) {
+        let name = (self.named(group), false);
+        if name != ROOT {
+            self.all.get_mut(&name).expect("there").weight = weight.into();
+        }
+    }
+
+    /// `None` for the root and for a group that is not there.
+    pub(super) fn parent_of(&self, group: GroupId) -> Option<GroupId> {
+        let name = (group, false);
+        (name != ROOT).then(|| self.all.get(&name).map(|node| node.parent.0)).flatten()
+    }
+
+    pub(super) fn remove(&mut self, group: GroupId) {
+        let parent = self.all[&(group, false)].parent.0;
+        self.all.remove(&(group, false));
+        self.all.remove(&own(group));
+        self.led.values_mut().filter(|to| **to == group).for_each(|to| *to = parent);
+        self.led.insert(group, parent);
+    }
+
+    fn tau(&self, now: u64) -> u64 {
+        now.saturating_sub(self.slip)
+    }
+
+    pub(super) fn promise(&mut self, group: GroupId, to: Guarantee, values: &Values, now: u64) {
+        let name = (self.named(group), false);
+        if name == ROOT {
+            return;
+        }
+        let (tau, slip) = (self.tau(now), self.slip);
+        let node = self.all.get_mut(&name).expect("there");
+        if node.ready && node.reserve > 0 {
+            node.short += slip - node.ready_at;
+        }
+        node.ready_at = slip;
+        node.guarantee = to;
+        node.reserve = share(values, to.reserve);
+        node.limit = share(values, to.limit);
+        (node.r, node.l) = (tau, now);
+        if node.aside {
+            self.stand(name);
+        }
+    }
+
+    pub(super) fn reprice(&mut self, values: &Values, now: u64) {
+        self.pace_tag = 0;
+        let promised = self.all.iter().filter(|(_, node)| node.guarantee != Guarantee::default());
+        let promised: Vec<_> = promised.map(|(name, node)| (name.0, node.guarantee)).collect();
+        promised.into_iter().for_each(|(group, to)| self.promise(group, to, values, now));
+    }
+
+    fn stand(&mut self, name: Name) {
+        let v = self.all[&self.all[&name].parent].v;
+        let node = self.all.get_mut(&name).expect("there");
+        node.aside = false;
+        node.p = node.p.max(v);
+    }
+
+    fn path(&self, group: GroupId) -> Vec<Name> {
+        let up = |name: &Name| Some(self.all[name].parent).filter(|parent| *parent != ROOT);
+        std::iter::successors(Some(own(group)), up).collect()
+    }
+
+    fn depth(&self, name: Name) -> usize {
+        if name == ROOT { 0 } else { 1 + self.depth(self.all[&name].parent) }
+    }
+
+    /// Brings every node in line with its requests and members, the deepest first.
+    pub(super) fn settle(&mut self, now: u64, full: impl Fn(GroupId) -> bool) {
+        let mut names: Vec<Name> = self.all.keys().copied().collect();
+        names.sort_by_key(|name| std::cmp::Reverse(self.depth(*name)));
+        for name in names {
+            let stands = |(member, node): (&Name, &Node)| {
+                *member != ROOT && node.parent == name && node.stands()
+            };
+            let ready = if name.1 { full(name.0) } else { self.all.iter().any(stands) };
+            let (tau, slip) = (self.tau(now), self.slip);
+            let node = self.all.get_mut(&name).expect("there");
+            if ready && !node.ready {
+                node.ready = true;
+                if node.reserve > 0 {
+                    node.r = node.r.max(tau);
+                    node.ready_at = slip;
+                }
+                node.aside = name != ROOT && node.l > now;
+                if !node.aside {
+                    self.stand(name);
+                }
+            } else if !ready && node.ready {
+                if node.reserve > 0 {
+                    node.short += slip - node.ready_at;
+                    node.ready_at = slip;
+                }
+                (node.ready, node.aside) = (false, false);
+            }
+        }
+    }
+
+    pub(super) fn release(&mut self, now: u64) {
+        let over: Vec<Name> =
+            self.all.iter().filter(|(_, n)| n.aside && n.l <= now).map(|(name, _)| *name).collect();
+        over.into_iter().for_each(|name| self.stand(name));
+    }
+
+    fn least_floor(&self) -> Option<(u64, Name)> {
+        let floors = self.all.iter().filter(|(_, node)| node.ready && node.reserve > 0);
+        let least = floors
+            .min_by_key(|(name, node)| (node.r, std::cmp::Reverse(self.depth(**name)), name.0));
+        least.map(|(name, node)| (node.r, *name))
+    }
+
+    pub(super) fn due(&mut self, now: u64) -> Option<(Name, GroupId)> {
+        let (r, name) = self.least_floor()?;
+        let owed = self.tau(now).saturating_sub(r);
+        self.slip += owed.saturating_sub(1_000_000_000);
+        (r <= self.tau(now)).then(|| (name, self.descend(name)))
+    }
+
+    pub(super) fn next_due(&self) -> Option<u64> {
+        self.least_floor().map(|(r, _)| r + self.slip)
+    }
+
+    fn descend(&self, mut name: Name) -> GroupId {
+        while !name.1 {
+            let members = self
+                .all
+                .iter()
+                .filter(|(member, node)| **member != ROOT && node.parent == name && node.stands());
+            // A group's own requests come before its groups.
+            let least = members.min_by_key(|(member, node)| (node.p, !member.1, member.0));
+            name = *least.expect("a ready group has a standing member").0;
+        }
+        name.0
+    }
+
+    pub(super) fn turn(&self) -> Option<GroupId> {
+        self.all[&ROOT].ready.then(|| self.descend(ROOT))
+    }
+
+    pub(super) fn paced_until(&self, values: &Values, now: u64) -> Option<u64> {
+        (values.get("pace_percent") > 0 && self.pace_tag > now).then_some(self.pace_tag)
+    }
+
+    pub(super) fn next_release(&self) -> Option<u64> {
+        self.all.values().filter(|node| node.aside).map(|node| node.l).min()
+    }
+
+    pub(super) fn within_limits(&self, name: Name) -> bool {
+        self.path(name.0).iter().all(|name| self.all[name].stands())
+    }
+
+    pub(super) fn charge(
+        &mut self,
+        group: GroupId,
+        cost: u64,
+        how: How,
+        values: &Values,
+        now: u64,
+    ) {
+        let tau = self.tau(now);
+        let mut in_turn = how != How::Extra;
+        for name in self.path(group) {
+            if how == How::Floor(name) {
+                in_turn = false;
+            }
+            let parent = self.all[&name].parent;
+            let p = self.all[&name].p;
+            if in_turn {
+                let above = self.all.get_mut(&parent).expect("there");
+                above.v = above.v.max(p);
+            }
+            let v = self.all[&parent].v;
+            let node = self.all.get_mut(&name).expect("there");
+            let whole = cost + node.rem;
+            (node.p, node.rem) = (p + whole / node.weight, whole % node.weight);
+            if !in_turn && how != How::Extra {
+                node.p = node.p.min(p.max(v + 2 * cost / node.weight));
+            }
+            if node.reserve > 0 {
+                node.r = node.r.min(tau) + gap(cost, node.reserve);
+            }
+            if node.limit > 0 {
+                node.l = node.l.max(now.saturating_sub(10_000_000)) + gap(cost, node.limit);
+            }
+            if node.ready && node.l > now {
+                node.aside = true;
+            }
+        }
+        let pace = u128::from(values.get("pace_percent")) * (1 << 32) / 100;
+        if pace > 0 {
+            self.pace_tag = self.pace_tag.max(now) + gap(cost, pace);
+        }
+    }
+
+    pub(super) fn inspect(&self, out: &mut dyn FnMut(&'static str, u64)) {
+        let floors = self.all.values().filter(|node| node.ready && node.reserve > 0);
+        out("floors", floors.clone().count() as u64);
+        out("held_back", self.all.values().filter(|node| node.aside).count() as u64);
+        out("written_off_nsec", self.slip);
+        let open: u64 = floors.map(|node| self.slip - node.ready_at).sum();
+        out("short_nsec", open + self.all.values().map(|node| node.short).sum::<u64>());
+    }
+}
