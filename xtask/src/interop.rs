@@ -77,6 +77,7 @@ const CHECKS: &[Check] = &[
     Check { name: "remote-filters", requires: Some("nbdkit"), run: remote::filters },
     Check { name: "remote-tls", requires: None, run: remote::tls },
     Check { name: "remote-killed", requires: Some("nbdkit"), run: remote::killed },
+    Check { name: "serve-page", requires: Some(browser::CHROMIUM), run: serve::page },
     Check { name: "loop-device-tests", requires: Some("losetup"), run: files::loop_tests },
 ];
 
@@ -114,6 +115,18 @@ pub(crate) fn main(args: &[String]) -> Result<()> {
     }
     println!("interop: {passed} passed, {skipped} skipped, {failed} failed");
     if failed == 0 { Ok(()) } else { Err(format!("{failed} checks failed").into()) }
+}
+
+/// `cargo xtask screenshots`
+///
+/// # Errors
+/// If the browser or the server does not run.
+pub(crate) fn screenshots(_: &[String]) -> Result<()> {
+    if !is_installed(browser::CHROMIUM) {
+        return Err(format!("{} is not installed", browser::CHROMIUM).into());
+    }
+    build()?;
+    serve::screenshots()
 }
 
 /// Options that fio and blkmq must understand alike: 16384 I/Os, in any mix of directions.

@@ -131,6 +131,12 @@ const VERBS: &[Verb] = &[
         run: bench::main,
     },
     Verb {
+        name: "screenshots",
+        usage: "",
+        summary: "what a browser shows of the live page, into docs/images",
+        run: interop::screenshots,
+    },
+    Verb {
         name: "nbd",
         usage: "[PAIRS]",
         summary: "what a read costs the example's server and nbdkit's, in turns",

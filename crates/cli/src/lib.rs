@@ -28,6 +28,8 @@ mod repro;
 #[cfg(target_os = "linux")]
 mod serve;
 mod terminal;
+#[cfg(target_os = "linux")]
+mod top;
 mod tour;
 mod units;
 

@@ -13,6 +13,18 @@ pub fn print(text: &str) -> Result<(), Failure> {
     quietly(write(io::stdout().lock(), text)).map_err(Failure::Output)
 }
 
+/// Writes to standard output, and returns false if its reader has closed the pipe: more of the same has no reader.
+///
+/// # Errors
+/// If it cannot be written.
+pub fn reaches(text: &str) -> Result<bool, Failure> {
+    match write(io::stdout().lock(), text) {
+        Ok(()) => Ok(true),
+        Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(false),
+        Err(error) => Err(Failure::Output(error)),
+    }
+}
+
 /// Writes results to standard output and, where that is impossible, to standard error: a full disk loses no measurement.
 ///
 /// # Errors

@@ -7,6 +7,7 @@ pub mod args;
 mod bounds;
 mod config;
 mod export;
+mod http;
 mod reload;
 mod rights;
 mod sockets;
@@ -16,7 +17,8 @@ use crate::error::{Failure, UsageError};
 use args::Asked;
 use blkmq::{Device, OpenError};
 use blkmq_server::control::Program;
-use blkmq_server::{Disk, Listener, Server, Settings, Tls};
+use blkmq_server::{Disk, Listener, Rights, Server, Settings, Tls};
+use http::Http;
 use listenfd::ListenFd;
 use reload::{Reloader, SetLevel};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
@@ -78,7 +80,8 @@ fn serve(
     let listeners = sockets::listeners(&wanted, handed_over).map_err(failed)?;
     let mut server = start(&wanted, listeners).map_err(failed)?;
     let control = wanted.control.path(server.listening());
-    let text = welcome(&wanted, &server, control.as_deref());
+    let page = start_http(&wanted, &mut server).map_err(failed)?;
+    let text = welcome(&wanted, &server, control.as_deref(), page.as_deref());
     let reloader = Arc::new(Reloader::new(wanted, path, server.handle(), set_level));
     if let Some(path) = &control {
         let listens = server.control(path, Box::new(Running(Arc::clone(&reloader))));
@@ -180,8 +183,19 @@ fn start(wanted: &Wanted, listeners: Vec<Listener>) -> Result<Server, String> {
         .map_err(|e| e.to_string())
 }
 
+/// Starts HTTP, if it is wanted. Returns the address of the page, with its key.
+fn start_http(wanted: &Wanted, server: &mut Server) -> Result<Option<String>, String> {
+    let Some(http) = &wanted.http else { return Ok(None) };
+    // For the user of the server only, as the socket for control is.
+    let listener = Listener::bind(&http.address, &Rights::default());
+    let listener = listener.map_err(|e| format!("cannot listen on {}: {e}", http.address))?;
+    let at = listener.address().clone();
+    let key = server.http(listener, http.names.clone()).map_err(|e| format!("HTTP: {e}"))?;
+    Ok(Some(Http::page(&at, &key)))
+}
+
 /// What the server serves, and the addresses to paste into clients.
-fn welcome(wanted: &Wanted, server: &Server, control: Option<&Path>) -> String {
+fn welcome(wanted: &Wanted, server: &Server, control: Option<&Path>, page: Option<&str>) -> String {
     let mut text = String::new();
     for (number, disk) in (1..).zip(server.disks()) {
         let (bytes, scheduler) =
@@ -215,6 +229,9 @@ fn welcome(wanted: &Wanted, server: &Server, control: Option<&Path>) -> String {
     }
     if let Some(path) = control {
         let _ = writeln!(text, "control: blkmq ctl --socket={} list", path.display());
+    }
+    if let Some(page) = page {
+        let _ = writeln!(text, "page: {page}");
     }
     text.push_str("SIGTERM or Ctrl-C ends it, once the requests in flight are answered.\n");
     text

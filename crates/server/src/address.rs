@@ -19,15 +19,16 @@ pub enum Address {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct AddressError {
     text: String,
+    port: u16,
 }
 
 impl fmt::Display for AddressError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "'{}' is no address; accepted are unix:PATH and tcp:IP[:PORT], for example tcp:127.0.0.1:{PORT} or \
+            "'{}' is no address; accepted are unix:PATH and tcp:IP[:PORT], for example tcp:127.0.0.1:{} or \
              tcp:[::1]",
-            self.text
+            self.text, self.port
         )
     }
 }
@@ -37,24 +38,33 @@ impl std::error::Error for AddressError {}
 impl FromStr for Address {
     type Err = AddressError;
 
+    /// The port of NBD, if there is none.
     fn from_str(text: &str) -> Result<Self, AddressError> {
-        let error = || AddressError { text: text.to_owned() };
-        match text.split_once(':') {
-            Some(("unix", path)) if !path.is_empty() => Ok(Self::Unix(path.into())),
-            Some(("tcp", place)) => tcp(place).map(Self::Tcp).ok_or_else(error),
-            _ => Err(error()),
-        }
+        Self::with_port(text, PORT)
     }
 }
 
-/// An IP address, with the port of NBD if there is none.
-fn tcp(place: &str) -> Option<SocketAddr> {
+/// An IP address, with this port if there is none.
+fn tcp(place: &str, port: u16) -> Option<SocketAddr> {
     let host = place.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')).unwrap_or(place);
-    let alone = host.parse::<IpAddr>().ok().map(|ip| SocketAddr::new(ip, PORT));
+    let alone = host.parse::<IpAddr>().ok().map(|ip| SocketAddr::new(ip, port));
     alone.or_else(|| place.parse().ok())
 }
 
 impl Address {
+    /// Reads an address, with the port `port` if it names none.
+    ///
+    /// # Errors
+    /// If it is none; with what is accepted.
+    pub fn with_port(text: &str, port: u16) -> Result<Self, AddressError> {
+        let error = || AddressError { text: text.to_owned(), port };
+        match text.split_once(':') {
+            Some(("unix", path)) if !path.is_empty() => Ok(Self::Unix(path.into())),
+            Some(("tcp", place)) => tcp(place, port).map(Self::Tcp).ok_or_else(error),
+            _ => Err(error()),
+        }
+    }
+
     /// Can other machines reach it?
     #[must_use]
     pub fn is_remote(&self) -> bool {
@@ -113,6 +123,8 @@ mod tests {
         let short: Address = "tcp:[::1]".parse().expect("an address");
         assert_eq!(short.to_string(), "tcp:[::1]:10809");
         assert_eq!("tcp:::1".parse(), Ok(short));
+        let other = Address::with_port("tcp:::1", 7).expect("an address");
+        assert_eq!(other.to_string(), "tcp:[::1]:7");
     }
 
     #[test]

@@ -18,6 +18,7 @@ mod disk;
 mod export;
 mod flight;
 mod guest;
+mod http;
 mod inbox;
 mod input;
 mod listener;

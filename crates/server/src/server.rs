@@ -7,6 +7,7 @@ use crate::control::{self, Answer, Control, Program, Request};
 use crate::disk::Disk;
 use crate::export::{Catalog, Export, ExportError};
 use crate::guest::Guests;
+use crate::http::Http;
 use crate::inbox::{Inbox, Message};
 use crate::listener::Listener;
 use crate::tls::Tls;
@@ -58,6 +59,7 @@ pub struct Server {
     acceptor: Option<Running>,
     workers: Vec<Running>,
     control: Option<Control>,
+    http: Option<Http>,
 }
 
 /// A way to look at a running server, and to change it.
@@ -144,6 +146,7 @@ impl Server {
             acceptor: None,
             workers: Vec::new(),
             control: None,
+            http: None,
         };
         server.start_threads(listeners, workers).map_err(ServerError::System)?;
         Ok(server)
@@ -175,6 +178,20 @@ impl Server {
         let shared = Arc::clone(&self.shared);
         self.control = Some(Control::start(path, shared, program)?);
         Ok(())
+    }
+
+    /// Answers HTTP on `listener`, until the server ends: a page to look at, figures for programs, and changes for
+    /// requests with the key, which is returned. `names` are host names that users have for the server, besides
+    /// `localhost` and its IP addresses; requests to others are refused.
+    ///
+    /// # Errors
+    /// If the system has no random numbers, descriptors or threads left.
+    pub fn http(&mut self, listener: Listener, names: Vec<String>) -> io::Result<String> {
+        let (shared, guests) = (Arc::clone(&self.shared), Arc::clone(&self.guests));
+        let http = Http::start(listener, names, shared, guests)?;
+        let key = http.key().to_owned();
+        self.http = Some(http);
+        Ok(key)
     }
 
     /// A way to look at the server and to change it, from any thread. It holds the disks.
@@ -219,6 +236,9 @@ impl Server {
     /// # Errors
     /// If a thread of the server failed.
     pub fn drain(mut self) -> io::Result<()> {
+        if let Some(http) = &self.http {
+            http.drain();
+        }
         self.end(|| Message::Drain)
     }
 

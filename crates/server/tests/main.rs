@@ -5,6 +5,7 @@ mod client;
 mod control;
 mod durability;
 mod hostile;
+mod http;
 mod isolation;
 mod life;
 mod live;

@@ -16,7 +16,7 @@ use crate::plan::Time;
 use crate::terminal::{shown, width};
 use crate::{bench, doc, dry_run, replay, repro, tour};
 #[cfg(target_os = "linux")]
-use crate::{ctl, serve};
+use crate::{ctl, serve, top};
 use clap::{ArgMatches, Command};
 
 /// The name of the program, whatever its file is called.
@@ -49,6 +49,8 @@ const FIXED: &[Fixed] = &[
     Fixed { definition: serve::args::definition, run: serve },
     #[cfg(target_os = "linux")]
     Fixed { definition: ctl::args::definition, run: ctl },
+    #[cfg(target_os = "linux")]
+    Fixed { definition: top::args::definition, run: top },
     Fixed { definition: replay::args::definition, run: replay },
     Fixed { definition: repro::args::definition, run: repro },
     Fixed { definition: doc::definition, run: |found, _| print(&shown(&doc::run(found))) },
@@ -128,6 +130,11 @@ fn serve(found: &ArgMatches, _: &[String]) -> Result<(), Failure> {
 #[cfg(target_os = "linux")]
 fn ctl(found: &ArgMatches, _: &[String]) -> Result<(), Failure> {
     ctl::run(&ctl::args::Wanted::of(found), print)
+}
+
+#[cfg(target_os = "linux")]
+fn top(found: &ArgMatches, _: &[String]) -> Result<(), Failure> {
+    top::run(&top::args::Wanted::of(found))
 }
 
 fn repro(found: &ArgMatches, words: &[String]) -> Result<(), Failure> {

@@ -68,6 +68,7 @@ fn the_manual_has_a_page_for_each_command_with_every_option_of_the_table() {
         "-sim",
         "-serve",
         "-ctl",
+        "-top",
         "-replay",
         "-repro",
         "-doc",

@@ -1,7 +1,8 @@
 //! The page of `blkmq serve`, its options, and their meaning.
 
+use super::http::Http;
 use super::wanted::{self, Control, DiskChoice, Wanted};
-use super::{config, export, rights};
+use super::{config, export, http, rights};
 use crate::error::UsageError;
 use crate::page::Page;
 use crate::plan::SchedulerChoice;
@@ -90,6 +91,16 @@ pub fn definition() -> Command {
         option("control", "PATH").help(
             "the socket of blkmq ctl; empty for none (default: that of --listen, with .control)",
         ),
+        option("http", "ADDRESS")
+            .value_parser(http::address)
+            .help("a live page, figures and health over HTTP, at unix:PATH or tcp:IP[:PORT] (default: off)"),
+        Arg::new("http-public")
+            .long("http-public")
+            .action(ArgAction::SetTrue)
+            .help("an address of --http that other machines reach: they see all figures, without encryption"),
+        list("http-name", "HOST")
+            .value_parser(http::name)
+            .help("a host name that browsers have for --http, besides localhost; several for several"),
         option("tls-certificates", "DIR").value_parser(clap::value_parser!(PathBuf)).help(
             "TLS for all clients, with server-cert.pem and server-key.pem, and ca-cert.pem if clients need certificates",
         ),
@@ -104,13 +115,16 @@ pub fn definition() -> Command {
 }
 
 /// Options that a file has as settings. The level of the log can be given beside a file.
-const SETTINGS: [&str; 10] = [
+const SETTINGS: [&str; 13] = [
     "device",
     "scheduler",
     "export",
     "listen",
     "workers",
     "control",
+    "http",
+    "http-public",
+    "http-name",
     "tls-certificates",
     "socket-mode",
     "socket-owner",
@@ -159,11 +173,17 @@ fn options(found: &ArgMatches) -> Result<Wanted, UsageError> {
         }
     }
     let workers = found.get_one("workers").copied();
+    let http = Http::new(
+        found.get_one("http").cloned(),
+        found.get_flag("http-public"),
+        found.get_many("http-name").into_iter().flatten().cloned().collect(),
+    );
     Ok(Wanted {
         disks,
         exports,
         control: Control::named(found.get_one::<String>("control").map(String::as_str)),
         listen: found.get_many("listen").into_iter().flatten().cloned().collect(),
+        http: http.map_err(|e| e.at("--http".to_owned()))?,
         workers: workers.unwrap_or_else(blkmq_runtime::available_cpus),
         log: found.get_one("log").copied().unwrap_or(LevelFilter::INFO),
         bounds: Bounds::default(),
@@ -233,6 +253,19 @@ mod tests {
         assert!(
             names("--scheduler=none,bfq").expect_err("two").contains("accepted: one scheduler")
         );
+    }
+
+    #[test]
+    fn http_is_off_and_then_for_this_machine() {
+        assert_eq!(wanted("").expect("possible").http, None);
+        let http =
+            wanted("--http=tcp:127.0.0.1 --http-name=a --http-name=b").expect("possible").http;
+        let http = http.expect("it was asked for");
+        assert_eq!((http.address.to_string(), http.names.len()), ("tcp:127.0.0.1:10810".into(), 2));
+        let refused = wanted("--http=tcp:0.0.0.0").err().expect("it is open to other machines");
+        assert!(refused.contains("--http: ") && refused.contains("http-public"), "{refused}");
+        assert!(wanted("--http=tcp:0.0.0.0 --http-public").is_ok());
+        assert!(wanted("--http-public").is_err());
     }
 
     #[test]

@@ -133,6 +133,7 @@ fn changes(old: &Wanted, new: &Wanted, default: &dyn Fn(usize) -> &'static str) 
         ("listen", old.listen != new.listen),
         ("workers", old.workers != new.workers),
         ("control", old.control != new.control),
+        ("http, http-public, http-name", old.http != new.http),
         ("bounds", old.bounds != new.bounds),
         ("TLS on or off", old.tls.is_some() != new.tls.is_some()),
         ("socket-mode, socket-owner, socket-group", old.rights != new.rights),

@@ -1,5 +1,6 @@
 //! What is to be served, however it was said, and the values that the command line and a file have in common.
 
+use super::http::Http;
 use crate::error::UsageError;
 use crate::plan::SchedulerChoice;
 use crate::units::{self, KbBase};
@@ -20,6 +21,8 @@ pub struct Wanted {
     pub workers: u16,
     /// The socket for control.
     pub control: Control,
+    /// HTTP; `None` for none.
+    pub http: Option<Http>,
     /// What is logged.
     pub log: LevelFilter,
     /// Bounds against clients that ask for too much.

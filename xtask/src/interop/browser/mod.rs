@@ -158,6 +158,10 @@ impl Browser {
         if let Some(error) = opened["errorText"].as_str() {
             return Err(format!("{address}: {error}").into());
         }
+        // Only what follows the # is another one: nothing was loaded.
+        if opened["loaderId"].is_null() {
+            self.call("Page.reload", &json!({}))?;
+        }
         while self.loads == before {
             let event = self.pipe.receive()?;
             self.hear(&event);

@@ -4,6 +4,7 @@ mod ext4;
 mod killed;
 mod libnbd;
 mod live;
+mod page;
 mod reconnect;
 mod tls;
 
@@ -20,6 +21,8 @@ pub(super) use ext4::ext4;
 pub(super) use killed::{killed, verified};
 pub(super) use libnbd::{handshakes, started};
 pub(super) use live::changed;
+pub(super) use page::page;
+pub(crate) use page::screenshots;
 pub(super) use reconnect::reconnects;
 pub(super) use tls::{certificates, tls};
 

@@ -7,6 +7,7 @@ mod faults;
 mod table;
 
 use super::export::{self, Draft};
+use super::http::{self, Http};
 use super::wanted::{self, Control, DiskChoice, Wanted};
 use super::{bounds, rights};
 use crate::args::nearest;
@@ -69,6 +70,7 @@ fn whole(mut file: Table<'_>, faults: &mut Faults) -> Wanted {
             Err(error) => faults.add(&span, error),
         }
     }
+    let http = read_http(&mut file, faults);
     let workers = file.value("workers", faults, wanted::workers);
     let control = file.text("control", faults).map(|(text, _)| text);
     let log = file.value("log", faults, wanted::level);
@@ -100,12 +102,34 @@ fn whole(mut file: Table<'_>, faults: &mut Faults) -> Wanted {
         exports,
         control: Control::named(control.as_deref()),
         listen,
+        http,
         workers: workers.unwrap_or_else(blkmq_runtime::available_cpus),
         log: log.unwrap_or(LevelFilter::INFO),
         bounds: bounds.unwrap_or_default(),
         tls,
         rights: socket.rights(),
     }
+}
+
+/// The settings of HTTP. A fault between two of them is one of the address.
+fn read_http(file: &mut Table<'_>, faults: &mut Faults) -> Option<Http> {
+    let [address, public, name] = http::KEYS;
+    let at = file.text(address, faults);
+    let is_public = file.value(public, faults, http::yes).unwrap_or(false);
+    let mut names = Vec::new();
+    for (text, span) in file.texts(name, faults) {
+        match http::name(&text) {
+            Ok(name) => names.push(name),
+            Err(error) => faults.add(&span, error.at(name)),
+        }
+    }
+    let span = at.as_ref().map_or_else(|| file.span.clone(), |(_, span)| span.clone());
+    let read = at.map(|(text, _)| http::address(&text)).transpose();
+    let http = read.and_then(|at| Http::new(at, is_public, names));
+    http.unwrap_or_else(|error| {
+        faults.add(&span, error.at(address));
+        None
+    })
 }
 
 fn read_bounds(mut table: Table<'_>, faults: &mut Faults) -> Bounds {

@@ -21,6 +21,7 @@ fn the_shortest_file_has_a_device() {
 fn every_key_is_read() {
     let wanted = parsed(
         "listen = ['unix:/x', 'tcp:127.0.0.1']\nworkers = 3\ncontrol = '/c'\nlog = 'debug'\nsocket-mode = '0660'\n\
+         http = 'tcp:0.0.0.0'\nhttp-public = true\nhttp-name = ['a.example', 'b']\n\
          [bounds]\nrequests = 7\nbytes = '100m'\nhandshake = '3s'\n\
          [[device]]\nname = 'a'\ndevice = 'null'\n\
          [[device]]\nname = 'b'\ndevice = 'memory,size=8'\nscheduler = 'bfq:low_latency=0'\n\
@@ -30,6 +31,8 @@ fn every_key_is_read() {
     assert_eq!((wanted.listen.len(), wanted.workers, wanted.log), (2, 3, LevelFilter::DEBUG));
     assert_eq!(wanted.control, Control::At("/c".into()));
     assert_eq!(wanted.rights.mode, 0o660);
+    let http = wanted.http.expect("it is there");
+    assert_eq!((http.address.to_string(), http.names.len()), ("tcp:0.0.0.0:10810".to_owned(), 2));
     assert_eq!((wanted.bounds.requests, wanted.bounds.bytes), (7, 100 << 20));
     assert_eq!(wanted.disks[1].scheduler.as_ref().map(|it| it.factory.name), Some("bfq"));
     let export = &wanted.exports[0];
@@ -101,4 +104,23 @@ fn the_example_has_every_key_and_no_fault() {
         };
         assert!(text.lines().any(is_set), "{key}");
     }
+}
+
+#[test]
+fn http_is_for_this_machine_unless_it_is_public() {
+    assert_eq!(parsed(DEVICE).http, None);
+    let found = faults(&format!("http = 'tcp:0.0.0.0'\n{DEVICE}"));
+    assert!(found[0].starts_with("f:1:8: http: tcp:0.0.0.0:10810 is open to"), "{found:?}");
+    let found = faults(&format!("http-name = 'a b'\nhttp-public = 2\nhttp = 'x'\n{DEVICE}"));
+    let expected = [
+        "f:1:13: http-name: 'a b' is no host name",
+        "f:2:15: http-public: ",
+        "f:3:8: http: 'x' is no",
+    ];
+    for (found, expected) in found.iter().zip(expected) {
+        assert!(found.starts_with(expected) && found.contains("accepted"), "{found}");
+    }
+    assert_eq!(found.len(), 3, "{found:?}");
+    let found = faults(&format!("http-name = 'a'\n{DEVICE}"));
+    assert!(found.len() == 1 && found[0].contains("http, which is off"), "{found:?}");
 }

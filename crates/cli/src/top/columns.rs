@@ -1,0 +1,287 @@
+//! The columns: iostat's, by its names and formulas (`iostat -x`), then those that iostat cannot have.
+//!
+//! Times of iostat's columns and percentiles are in milliseconds. Percentiles are of reads and writes; `q_` is the queue,
+//! from the arrival to the pick of the scheduler, `d_` the device from then on, `t_` both.
+
+use super::rates::{Kind, Of, Row, part};
+use serde_json::{Map, Value as Json, json};
+
+/// A value of a column.
+#[derive(Clone, PartialEq, Debug)]
+pub enum Value {
+    Number(f64),
+    Count(u64),
+    Word(String),
+    /// This kind of row has no such value, or nothing came in the interval.
+    None,
+}
+
+/// A column.
+pub struct Column {
+    pub name: &'static str,
+    /// The lower it is, the longer the column stays where there is not enough room for all.
+    rank: u8,
+    value: fn(&Row) -> Value,
+}
+
+const READ: usize = 0;
+const WRITE: usize = 1;
+const DISCARD: usize = 2;
+/// The stages of [`Row::times`].
+const QUEUE: usize = 0;
+const DEVICE: usize = 1;
+const TOTAL: usize = 2;
+
+/// All columns behind the name, in their order.
+pub const COLUMNS: &[Column] = &[
+    column("r/s", 0, |row| rate(row, READ)),
+    column("rkB/s", 2, |row| kib(row, READ)),
+    column("rrqm/s", 40, |row| merges(row, READ)),
+    column("%rrqm", 20, |row| merged(row, READ)),
+    column("r_await", 10, |row| wait(row, READ)),
+    column("rareq-sz", 22, |row| size(row, READ)),
+    column("w/s", 1, |row| rate(row, WRITE)),
+    column("wkB/s", 3, |row| kib(row, WRITE)),
+    column("wrqm/s", 41, |row| merges(row, WRITE)),
+    column("%wrqm", 21, |row| merged(row, WRITE)),
+    column("w_await", 11, |row| wait(row, WRITE)),
+    column("wareq-sz", 23, |row| size(row, WRITE)),
+    column("d/s", 42, |row| rate(row, DISCARD)),
+    column("dkB/s", 43, |row| kib(row, DISCARD)),
+    column("drqm/s", 46, |row| merges(row, DISCARD)),
+    column("%drqm", 47, |row| merged(row, DISCARD)),
+    column("d_await", 44, |row| wait(row, DISCARD)),
+    column("dareq-sz", 45, |row| size(row, DISCARD)),
+    column("f/s", 30, |row| flushes(row).0),
+    column("f_await", 31, |row| flushes(row).1),
+    column("aqu-sz", 7, depth),
+    column("%util", 9, util),
+    column("share%", 5, |row| shares(row).0),
+    column("due%", 6, |row| shares(row).1),
+    column("weight", 12, weight),
+    column("conn", 15, connections),
+    column("flight", 13, |row| held(row).0),
+    column("waiting", 14, |row| held(row).1),
+    column("q_p50", 24, |row| quantile(row, QUEUE, 0.5)),
+    column("q_p99", 4, |row| quantile(row, QUEUE, 0.99)),
+    column("q_p99.9", 26, |row| quantile(row, QUEUE, 0.999)),
+    column("d_p50", 25, |row| quantile(row, DEVICE, 0.5)),
+    column("d_p99", 8, |row| quantile(row, DEVICE, 0.99)),
+    column("d_p99.9", 27, |row| quantile(row, DEVICE, 0.999)),
+    column("t_p50", 17, |row| quantile(row, TOTAL, 0.5)),
+    column("t_p99", 16, |row| quantile(row, TOTAL, 0.99)),
+    column("t_p99.9", 18, |row| quantile(row, TOTAL, 0.999)),
+    column("scheduler", 19, scheduler),
+];
+
+const fn column(name: &'static str, rank: u8, value: fn(&Row) -> Value) -> Column {
+    Column { name, rank, value }
+}
+
+impl Column {
+    pub fn value(&self, row: &Row) -> Value {
+        (self.value)(row)
+    }
+
+    pub fn rank(&self) -> u8 {
+        self.rank
+    }
+
+    /// The characters that it takes, with the gap before it.
+    pub fn width(&self) -> usize {
+        self.name.len().max(7) + 1
+    }
+}
+
+impl Value {
+    /// As text of at most seven characters, but for words.
+    pub fn text(&self) -> String {
+        match self {
+            Self::Number(number) if *number < 1000.0 => format!("{number:.2}"),
+            Self::Number(number) if *number < 100_000.0 => format!("{number:.1}"),
+            Self::Number(number) if *number < 10_000_000.0 => format!("{number:.0}"),
+            Self::Number(number) => format!("{:.2}G", number / 1e9),
+            Self::Count(count) => count.to_string(),
+            Self::Word(word) => word.clone(),
+            Self::None => "-".to_owned(),
+        }
+    }
+
+    /// For sorting: the larger, the earlier.
+    pub fn weight(&self) -> f64 {
+        match self {
+            Self::Number(number) => *number,
+            Self::Count(count) => *count as f64,
+            Self::Word(_) | Self::None => f64::NEG_INFINITY,
+        }
+    }
+}
+
+/// A row as JSON: the names of the columns are its keys.
+pub fn json(row: &Row) -> Json {
+    let mut all = Map::new();
+    let kind = if row.kind == Kind::Device { "device" } else { "export" };
+    all.insert("kind".to_owned(), kind.into());
+    all.insert("name".to_owned(), row.name.as_str().into());
+    all.insert("device".to_owned(), row.device.into());
+    for column in COLUMNS {
+        let value = match column.value(row) {
+            Value::Number(number) => json!(number),
+            Value::Count(count) => json!(count),
+            Value::Word(word) => json!(word),
+            Value::None => Json::Null,
+        };
+        all.insert(column.name.to_owned(), value);
+    }
+    Json::Object(all)
+}
+
+fn per_second(row: &Row, count: f64) -> Value {
+    Value::Number(if row.seconds > 0.0 { count / row.seconds } else { 0.0 })
+}
+
+fn rate(row: &Row, at: usize) -> Value {
+    per_second(row, row.figures.ios[at] as f64)
+}
+
+fn kib(row: &Row, at: usize) -> Value {
+    per_second(row, row.figures.bytes[at] as f64 / 1024.0)
+}
+
+fn merges(row: &Row, at: usize) -> Value {
+    per_second(row, row.figures.merged[at] as f64)
+}
+
+fn merged(row: &Row, at: usize) -> Value {
+    let merged = row.figures.merged[at];
+    Value::Number(100.0 * part(merged, merged + row.figures.ios[at]))
+}
+
+fn wait(row: &Row, at: usize) -> Value {
+    let all = row.figures.wait[at] + row.figures.service[at];
+    Value::Number(part(all, row.figures.ios[at]) / 1e6)
+}
+
+fn size(row: &Row, at: usize) -> Value {
+    Value::Number(part(row.figures.bytes[at], row.figures.ios[at]) / 1024.0)
+}
+
+/// Flushes of the device in a second, and the milliseconds of one.
+fn flushes(row: &Row) -> (Value, Value) {
+    match row.of {
+        Of::Device { flushes, flush_time, .. } => {
+            (per_second(row, flushes as f64), Value::Number(part(flush_time, flushes) / 1e6))
+        }
+        Of::Export { .. } => (Value::None, Value::None),
+    }
+}
+
+fn depth(row: &Row) -> Value {
+    let of_flushes = if let Of::Device { flush_time, .. } = row.of { flush_time } else { 0 };
+    let times = row.figures.wait.iter().chain(&row.figures.service).sum::<u64>() + of_flushes;
+    per_second(row, times as f64 / 1e9)
+}
+
+fn util(row: &Row) -> Value {
+    match row.of {
+        Of::Device { busy, .. } if row.seconds > 0.0 => {
+            Value::Number((100.0 * busy as f64 / 1e9 / row.seconds).min(100.0))
+        }
+        _ => Value::None,
+    }
+}
+
+fn shares(row: &Row) -> (Value, Value) {
+    match row.of {
+        Of::Export { share, due, .. } => (Value::Number(100.0 * share), Value::Number(100.0 * due)),
+        Of::Device { .. } => (Value::None, Value::None),
+    }
+}
+
+fn weight(row: &Row) -> Value {
+    match row.of {
+        Of::Export { weight, .. } => Value::Count(weight.into()),
+        Of::Device { .. } => Value::None,
+    }
+}
+
+fn connections(row: &Row) -> Value {
+    match row.of {
+        Of::Export { connections, .. } => Value::Count(connections as u64),
+        Of::Device { .. } => Value::None,
+    }
+}
+
+/// Requests at the device and those that wait, at the end of the interval.
+fn held(row: &Row) -> (Value, Value) {
+    match row.of {
+        Of::Device { in_flight, waiting, .. } => (Value::Count(in_flight), Value::Count(waiting)),
+        Of::Export { .. } => (Value::None, Value::None),
+    }
+}
+
+fn scheduler(row: &Row) -> Value {
+    match &row.of {
+        Of::Device { scheduler, .. } => Value::Word(scheduler.clone()),
+        Of::Export { .. } => Value::None,
+    }
+}
+
+fn quantile(row: &Row, stage: usize, q: f64) -> Value {
+    row.times[stage].quantile(q).map_or(Value::None, |ns| Value::Number(ns as f64 / 1e6))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::rates::between;
+    use super::super::rates::tests::two;
+    use super::*;
+
+    #[test]
+    fn columns_of_iostat_have_its_formulas() {
+        let [before, now] = two();
+        let rows = between(&before, &now);
+        let (disk, gold) = (json(&rows[0]), json(&rows[1]));
+        let expected = [
+            ("r/s", 50.0),
+            ("rkB/s", 200.0),
+            ("r_await", 4.0),
+            ("rareq-sz", 4.0),
+            ("w/s", 25.0),
+            ("wrqm/s", 75.0),
+            ("%wrqm", 75.0),
+            ("w_await", 10.0),
+            ("d/s", 0.0),
+        ];
+        for (name, value) in expected {
+            assert_eq!((&disk[name], &gold[name]), (&json!(value), &json!(value)), "{name}");
+        }
+        assert_eq!((&gold["aqu-sz"], &disk["aqu-sz"]), (&json!(0.45), &json!(0.454)));
+        assert_eq!((&disk["f/s"], &disk["f_await"]), (&json!(2.0), &json!(2.0)));
+        assert_eq!((&disk["%util"], &gold["%util"]), (&json!(50.0), &Json::Null));
+    }
+
+    #[test]
+    fn our_own_columns_follow() {
+        let [before, now] = two();
+        let rows = between(&before, &now);
+        let (disk, gold, rest) = (json(&rows[0]), json(&rows[1]), json(&rows[2]));
+        assert_eq!((&gold["q_p99"], &gold["d_p99"]), (&json!(1.0), &json!(3.0)));
+        assert_eq!((&gold["t_p99"], &gold["t_p99.9"]), (&json!(4.0), &json!(90.0)));
+        assert_eq!((&gold["share%"], &gold["weight"]), (&json!(100.0), &json!(300)));
+        assert_eq!((&rest["share%"], &rest["t_p50"]), (&json!(0.0), &Json::Null));
+        assert_eq!((&disk["flight"], &disk["waiting"]), (&json!(4), &json!(5)));
+        assert_eq!(disk["scheduler"], "bfq");
+    }
+
+    #[test]
+    fn every_column_has_its_own_name_and_rank_and_numbers_fit() {
+        for (at, column) in COLUMNS.iter().enumerate() {
+            let mut others = COLUMNS[..at].iter();
+            assert!(others.all(|it| it.name != column.name && it.rank != column.rank));
+        }
+        for number in [0.0, 999.99, 99_999.9, 9_999_999.0, 8e10] {
+            assert!(Value::Number(number).text().len() <= 7, "{number}");
+        }
+    }
+}

@@ -1,0 +1,232 @@
+//! The figures of an interval, from the counts at its ends. How they are shown is in `columns.rs`.
+
+use blkmq_server::control::{DeviceStat, ExportStat, Figures, Stages, Stat, Times};
+use std::collections::BTreeMap;
+
+/// The reads and writes among the operations of [`Stages`].
+const READS_AND_WRITES: usize = 2;
+
+/// What a row is about.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Kind {
+    Device,
+    Export,
+}
+
+/// The counts that came in an interval for a device or an export, and its state at the end of that.
+#[derive(Clone, Debug)]
+pub struct Row {
+    pub kind: Kind,
+    pub name: String,
+    /// The number of the device, from 1.
+    pub device: usize,
+    /// The length of the interval.
+    pub seconds: f64,
+    pub figures: Figures,
+    /// Times of reads and writes in the queue, at the device, and in all.
+    pub times: [Times; 3],
+    pub of: Of,
+}
+
+/// What only one kind of row has.
+#[derive(Clone, Debug)]
+pub enum Of {
+    Device {
+        scheduler: String,
+        flushes: u64,
+        flush_time: u64,
+        busy: u64,
+        in_flight: u64,
+        waiting: u64,
+    },
+    Export {
+        weight: u32,
+        connections: usize,
+        /// Its part of the bytes of the device, and its part by weight among the exports whose I/O moves.
+        share: f64,
+        due: f64,
+    },
+}
+
+/// The rows of the interval between two counts: each device, and behind it its exports. Exports that were not there at
+/// the beginning are left out.
+pub fn between(before: &Stat, now: &Stat) -> Vec<Row> {
+    let seconds = now.at.saturating_sub(before.at) as f64 / 1e9;
+    let mut rows = Vec::new();
+    for (number, (one, old)) in (1..).zip(now.devices.iter().zip(&before.devices)) {
+        rows.push(device(number, one, old, seconds));
+        let old = |name: &str| before.exports.iter().find(|old| old.name == name);
+        let exports = now.exports.iter().filter(|one| one.device == number);
+        let pairs = exports.filter_map(|one| old(&one.name).map(|old| (one, old)));
+        let mut exports: Vec<Row> = pairs.map(|(one, old)| export(one, old, seconds)).collect();
+        divide(&mut exports);
+        rows.append(&mut exports);
+    }
+    rows
+}
+
+fn device(number: usize, now: &DeviceStat, before: &DeviceStat, seconds: f64) -> Row {
+    Row {
+        kind: Kind::Device,
+        name: now.name.clone(),
+        device: number,
+        seconds,
+        figures: grown(&now.figures, &before.figures),
+        times: times(&now.stages, &before.stages),
+        of: Of::Device {
+            scheduler: now.scheduler.clone(),
+            flushes: now.flushes.saturating_sub(before.flushes),
+            flush_time: now.flush_time.saturating_sub(before.flush_time),
+            busy: now.busy_time.saturating_sub(before.busy_time),
+            in_flight: now.in_flight.iter().sum(),
+            waiting: now.waiting,
+        },
+    }
+}
+
+fn export(now: &ExportStat, before: &ExportStat, seconds: f64) -> Row {
+    let (weight, connections) = (now.weight, now.connections);
+    Row {
+        kind: Kind::Export,
+        name: now.name.clone(),
+        device: now.device,
+        seconds,
+        figures: grown(&now.figures, &before.figures),
+        times: times(&now.stages, &before.stages),
+        of: Of::Export { weight, connections, share: 0.0, due: 0.0 },
+    }
+}
+
+fn grown(now: &Figures, before: &Figures) -> Figures {
+    let each = |now: &[u64; 3], before: &[u64; 3]| {
+        std::array::from_fn(|at| now[at].saturating_sub(before[at]))
+    };
+    Figures {
+        ios: each(&now.ios, &before.ios),
+        bytes: each(&now.bytes, &before.bytes),
+        merged: each(&now.merged, &before.merged),
+        wait: each(&now.wait, &before.wait),
+        service: each(&now.service, &before.service),
+    }
+}
+
+fn times(now: &Stages, before: &Stages) -> [Times; 3] {
+    let of = |stage: fn(&Stages) -> &[Times; 4]| {
+        let pairs = stage(now).iter().zip(stage(before)).take(READS_AND_WRITES);
+        sum(pairs.map(|(now, before)| now.since(before)))
+    };
+    [of(|it| &it.queue), of(|it| &it.device), of(|it| &it.total)]
+}
+
+fn sum(all: impl Iterator<Item = Times>) -> Times {
+    let mut buckets = BTreeMap::new();
+    let mut whole = Times::default();
+    for times in all {
+        whole.count += times.count;
+        whole.sum += times.sum;
+        for (end, count) in times.buckets {
+            *buckets.entry(end).or_insert(0) += count;
+        }
+    }
+    whole.buckets = buckets.into_iter().collect();
+    whole
+}
+
+/// Gives the exports of one device their parts.
+fn divide(exports: &mut [Row]) {
+    let bytes = |row: &Row| row.figures.bytes.iter().sum::<u64>();
+    let weight = |row: &Row| match row.of {
+        Of::Export { weight, .. } if bytes(row) > 0 => u64::from(weight),
+        _ => 0,
+    };
+    let (moved, weights): (u64, u64) =
+        (exports.iter().map(bytes).sum(), exports.iter().map(weight).sum());
+    for row in exports {
+        let (own, by_weight) = (bytes(row), weight(row));
+        if let Of::Export { share, due, .. } = &mut row.of {
+            (*share, *due) = (part(own, moved), part(by_weight, weights));
+        }
+    }
+}
+
+/// A part of a whole; 0 of nothing.
+pub fn part(part: u64, whole: u64) -> f64 {
+    if whole > 0 { part as f64 / whole as f64 } else { 0.0 }
+}
+
+#[cfg(test)]
+pub mod tests {
+    use super::*;
+
+    /// Counts at the beginning, and 2 s later: two exports of weight 300 and 100, of which the first has read 100
+    /// requests of 4 KiB and written 50, and the second has done nothing.
+    pub fn two() -> [Stat; 2] {
+        let times = |count, end| Times { count, sum: count * end, buckets: vec![(end, count)] };
+        let mut stages = Stages::default();
+        (stages.queue[0], stages.device[0]) = (times(100, 1_000_000), times(100, 3_000_000));
+        (stages.total[0], stages.total[1]) = (times(100, 4_000_000), times(1, 90_000_000));
+        let figures = Figures {
+            ios: [100, 50, 0],
+            bytes: [409_600, 51_200, 0],
+            merged: [0, 150, 0],
+            wait: [100_000_000, 0, 0],
+            service: [300_000_000, 500_000_000, 0],
+        };
+        let gold = ExportStat {
+            name: "gold".into(),
+            device: 1,
+            weight: 300,
+            connections: 2,
+            figures,
+            stages: stages.clone(),
+        };
+        let rest =
+            ExportStat { name: "rest".into(), device: 1, weight: 100, ..ExportStat::default() };
+        let disk = DeviceStat {
+            name: "disk".into(),
+            scheduler: "bfq".into(),
+            figures,
+            stages,
+            flushes: 4,
+            flush_time: 8_000_000,
+            in_flight: [3, 1],
+            busy_time: 1_000_000_000,
+            waiting: 5,
+        };
+        let now = Stat { at: 2_000_000_005, exports: vec![gold, rest], devices: vec![disk] };
+        let empty = |one: &ExportStat| ExportStat {
+            figures: Figures::default(),
+            stages: Stages::default(),
+            ..one.clone()
+        };
+        let before = Stat {
+            at: 5,
+            exports: now.exports.iter().map(empty).collect(),
+            devices: vec![DeviceStat::default()],
+        };
+        [before, now]
+    }
+
+    #[test]
+    fn exports_stand_behind_their_device_with_their_shares() {
+        let [before, now] = two();
+        let rows = between(&before, &now);
+        let names: Vec<&str> = rows.iter().map(|row| row.name.as_str()).collect();
+        assert_eq!(names, ["disk", "gold", "rest"]);
+        let of = |at: usize| match rows[at].of {
+            Of::Export { share, due, .. } => (share, due),
+            Of::Device { .. } => panic!("an export"),
+        };
+        assert_eq!((of(1), of(2)), ((1.0, 1.0), (0.0, 0.0)));
+        assert_eq!(rows[1].times[0].quantile(0.99), Some(1_000_000));
+        assert_eq!(rows[1].times[2].buckets, [(4_000_000, 100), (90_000_000, 1)]);
+    }
+
+    #[test]
+    fn an_export_that_came_meanwhile_has_no_row() {
+        let [mut before, now] = two();
+        before.exports.remove(0);
+        let rows = between(&before, &now);
+        assert!(rows.iter().all(|row| row.name != "gold"));
+    }
+}

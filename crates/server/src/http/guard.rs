@@ -1,0 +1,89 @@
+//! Refuses requests that a page of another site makes through a user's browser, and changes without the key.
+//!
+//! - A page whose name has been pointed to this machine (DNS rebinding) is of the same origin for the browser. Its name is
+//!   in `Host`, so only IP addresses, `localhost` and names that were configured are served.
+//! - A page of another site cannot read an answer, since none allows it; it could cause a change. A browser names the
+//!   page's site in `Origin` and `Sec-Fetch-Site`, and sends no JSON across sites without asking first, which is
+//!   refused, too.
+//! - Other users of the machine reach its ports without a browser. They lack the key.
+
+use super::Site;
+use super::reply::{JSON, Refusal};
+use super::request::{Method, Request};
+use std::net::{IpAddr, Ipv6Addr};
+
+/// Looks at a request before anything else does.
+///
+/// # Errors
+/// With the answer, if it is refused.
+pub(super) fn check(request: &Request, site: &Site) -> Result<(), Refusal> {
+    if !is_known(name(&request.host), &site.names) {
+        let why = "this host name is not known; accepted: an IP address, localhost, and names of --http-name";
+        return Err(Refusal::new(421, why));
+    }
+    if let Some(origin) = &request.origin
+        && !is_own(origin, &request.host)
+    {
+        return Err(Refusal::new(403, "a page of another site asks"));
+    }
+    // A link from elsewhere may lead to the page; nothing of it leads to figures or switches.
+    let foreign = matches!(request.fetch_site.as_deref(), Some("cross-site" | "same-site"));
+    if foreign && (request.method == Method::Post || request.path != "/") {
+        return Err(Refusal::new(403, "a page of another site asks"));
+    }
+    if request.method != Method::Post {
+        return Ok(());
+    }
+    let kind = request.content_type.split(';').next().unwrap_or_default().trim();
+    if !kind.eq_ignore_ascii_case(JSON) {
+        return Err(Refusal::new(415, format!("accepted: {JSON}")));
+    }
+    match &request.key {
+        Some(key) if site.key.is(key) => Ok(()),
+        _ => Err(Refusal::new(401, "a change needs the key that the server printed as it started")),
+    }
+}
+
+/// A host without its port.
+fn name(host: &str) -> &str {
+    if let Some(rest) = host.strip_prefix('[') {
+        return rest.split(']').next().unwrap_or_default();
+    }
+    host.split(':').next().unwrap_or_default()
+}
+
+fn is_known(name: &str, names: &[String]) -> bool {
+    let is_address = name.parse::<IpAddr>().is_ok() || name.parse::<Ipv6Addr>().is_ok();
+    is_address || name == "localhost" || names.iter().any(|known| known.eq_ignore_ascii_case(name))
+}
+
+/// Is this the site of the page that `host` serves? TLS may have been taken off by a proxy.
+fn is_own(origin: &str, host: &str) -> bool {
+    let origin = origin.to_ascii_lowercase();
+    ["http://", "https://"].iter().any(|scheme| origin.strip_prefix(scheme) == Some(host))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hosts_are_addresses_and_names_that_are_known() {
+        let known = |host: &str| is_known(name(host), &["disks.example".to_owned()]);
+        for host in ["127.0.0.1:10810", "[::1]:10810", "10.0.0.7", "localhost:1", "DISKS.example"] {
+            assert!(known(host), "{host}");
+        }
+        for host in ["evil.example:10810", "", "localhost.evil.example", "127.0.0.1.nip.io", "[]"] {
+            assert!(!known(host), "{host}");
+        }
+    }
+
+    #[test]
+    fn an_origin_is_own_with_the_same_host_and_port() {
+        assert!(is_own("http://localhost:1", "localhost:1"));
+        assert!(is_own("https://disks.example", "disks.example"));
+        for origin in ["http://localhost:2", "null", "http://evil.example", "localhost:1", ""] {
+            assert!(!is_own(origin, "localhost:1"), "{origin}");
+        }
+    }
+}

@@ -1,0 +1,88 @@
+"use strict";
+// Rates from two answers of /stat.json. No part of this touches the page.
+
+const READ = 0, WRITE = 1;
+const QUANTILES = [0.5, 0.99, 0.999];
+const STAGES = ["queue", "device", "total"];
+
+const sum = (list) => list.reduce((all, one) => all + one, 0);
+
+// The figures of an export or a device over `seconds`. Times are in nanoseconds.
+function flow(now, before, seconds) {
+  // A count that is smaller than before began anew.
+  const grown = (key) => now.figures[key].map((count, at) => Math.max(0, count - before.figures[key][at]));
+  const [ios, bytes, wait, service] = ["ios", "bytes", "wait", "service"].map(grown);
+  return {
+    name: now.name,
+    ios: ios.map((count) => count / seconds),
+    bytes: bytes.map((count) => count / seconds),
+    // Requests that were waiting, and at the device, on average: those that ended.
+    waiting: sum(wait) / 1e9 / seconds,
+    flight: sum(service) / 1e9 / seconds,
+    latency: Object.fromEntries(STAGES.map((stage) => [stage, quantiles(now.stages[stage], before.stages[stage])])),
+  };
+}
+
+// The quantiles of the reads and writes between two states of one stage: the end of the bucket, or null without any.
+function quantiles(now, before) {
+  const buckets = new Map();
+  for (const op of [READ, WRITE]) {
+    const old = new Map(before[op].buckets);
+    for (const [end, count] of now[op].buckets) {
+      const more = count - (old.get(end) || 0);
+      if (more > 0) buckets.set(end, (buckets.get(end) || 0) + more);
+    }
+  }
+  const sorted = [...buckets].sort((a, b) => a[0] - b[0]);
+  const all = sum(sorted.map(([, count]) => count));
+  return QUANTILES.map((quantile) => {
+    let left = Math.max(1, Math.ceil(all * quantile));
+    for (const [end, count] of sorted) {
+      left -= count;
+      if (left <= 0) return end;
+    }
+    return null;
+  });
+}
+
+// What the page shows of the interval between two answers; null if there is none yet.
+function rates(before, now) {
+  const seconds = before ? (now.at - before.at) / 1e9 : 0;
+  if (seconds <= 0) return null;
+  const exports = now.exports.flatMap((one) => {
+    const old = before.exports.find((it) => it.name === one.name);
+    const { device, weight, connections } = one;
+    return old ? [{ ...flow(one, old, seconds), device, weight, connections }] : [];
+  });
+  const devices = now.devices.map((one, at) => ({
+    ...flow(one, before.devices[at], seconds), number: at + 1, scheduler: one.scheduler,
+    // At this moment: also those that have waited for longer than an interval.
+    flight: sum(one.in_flight), waiting: one.waiting,
+  }));
+  for (const device of devices) shares(exports.filter((one) => one.device === device.number));
+  return { seconds, exports, devices };
+}
+
+// Adds to each export of a device its part of the bytes, and its part by weight among those whose I/O moved.
+function shares(exports) {
+  const bytes = sum(exports.map((one) => sum(one.bytes)));
+  const asks = (one) => sum(one.bytes) > 0;
+  const weight = sum(exports.filter(asks).map((one) => one.weight));
+  for (const one of exports) {
+    one.share = bytes > 0 ? sum(one.bytes) / bytes : 0;
+    one.due = asks(one) ? one.weight / weight : 0;
+  }
+}
+
+// Numbers with three digits and a unit.
+function short(number, units) {
+  let at = 0;
+  while (number >= 999.5 && at < units.length - 1) { number /= 1000; at += 1; }
+  const digits = number >= 99.95 || number === 0 ? 0 : number >= 9.995 ? 1 : 2;
+  return [number.toFixed(digits), units[at]];
+}
+const count = (number) => number < 9999.5 ? [number.toFixed(0), ""] : short(number, ["", "k", "M"]);
+const average = (number) => [number.toFixed(number < 9.95 ? 1 : 0), ""];
+const bandwidth = (bytes) => short(bytes, ["B/s", "kB/s", "MB/s", "GB/s"]);
+const duration = (ns) => ns === null ? "-" : short(ns, ["ns", "\u00b5s", "ms", "s"]).join(" ");
+const percent = (part) => (100 * part).toFixed(part < 0.0995 && part > 0 ? 1 : 0) + " %";

@@ -1,0 +1,132 @@
+//! A request becomes an answer, or a change that takes its time.
+
+use super::key::random;
+use super::reply::{Refusal, Reply};
+use super::request::{Method, Request};
+use super::{Site, guard};
+use crate::control::{self, Answer, ExportSettings};
+use serde::Deserialize;
+use std::sync::atomic::Ordering;
+
+/// The page: one file, in its parts.
+const PAGE: &str = concat!(
+    include_str!("page/head.html"),
+    include_str!("page/style.css"),
+    include_str!("page/body.html"),
+    include_str!("page/rates.js"),
+    include_str!("page/draw.js"),
+    include_str!("page/live.js"),
+    "</script>\n</body>\n</html>\n"
+);
+/// Stands in the page where the nonce of an answer belongs.
+const NONCE: &str = "%NONCE%";
+const HTML: &str = "text/html; charset=utf-8";
+
+/// What a request leads to.
+#[derive(Debug)]
+pub(super) enum Action {
+    /// This answer.
+    Reply(Reply),
+    /// A change, whose answer comes when it is in force.
+    Change(control::Request),
+}
+
+/// The body of `/api/scheduler`.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Scheduler {
+    /// The number of the device, from 1.
+    device: usize,
+    scheduler: String,
+}
+
+/// The body of `/api/export`.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Export {
+    name: String,
+    #[serde(default)]
+    weight: Option<u32>,
+    /// As [`ExportSettings::max`].
+    #[serde(default)]
+    max: Option<String>,
+}
+
+pub(super) fn action(request: &Request, site: &Site) -> Action {
+    let found = guard::check(request, site).and_then(|()| match request.method {
+        Method::Get | Method::Head => get(request, site).map(Action::Reply),
+        Method::Post => post(request).map(Action::Change),
+    });
+    found.unwrap_or_else(|refusal| Action::Reply(refusal.into()))
+}
+
+/// The answer to a change.
+pub(super) fn changed(answer: &Answer) -> Reply {
+    let status = if matches!(answer, Answer::Refused(_)) { 422 } else { 200 };
+    Reply::json(status, answer)
+}
+
+fn get(request: &Request, site: &Site) -> Result<Reply, Refusal> {
+    let asked = |what| match control::respond(what, &site.shared, None) {
+        Answer::Refused(why) => Reply::text(503, &why),
+        answer => Reply::json(200, &answer),
+    };
+    match request.path.as_str() {
+        "/" => page(),
+        "/stat.json" => Ok(asked(control::Request::Stat)),
+        "/list.json" => Ok(asked(control::Request::List)),
+        "/schedulers.json" => Ok(Reply::json(200, &schedulers())),
+        "/healthz" => Ok(health(site)),
+        "/readyz" => Ok(readiness(site)),
+        _ => Err(Refusal::new(404, "accepted: /, /stat.json, /list.json, /healthz, /readyz")),
+    }
+}
+
+/// The names of all schedulers, in the order of lists.
+fn schedulers() -> Vec<&'static str> {
+    blkmq::sched::registry::ALL.iter().map(|factory| factory.name).collect()
+}
+
+fn page() -> Result<Reply, Refusal> {
+    let nonce = random().map_err(|error| Refusal::new(503, error.to_string()))?;
+    let mut reply = Reply::new(200, HTML, PAGE.replace(NONCE, &nonce).into_bytes());
+    reply.policy = format!(
+        "default-src 'none'; script-src 'nonce-{nonce}'; style-src 'nonce-{nonce}'; connect-src 'self'; img-src data:; \
+         base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+    )
+    .into();
+    Ok(reply)
+}
+
+fn health(site: &Site) -> Reply {
+    if site.draining.load(Ordering::Relaxed) {
+        Reply::text(503, "draining")
+    } else {
+        Reply::text(200, "serving")
+    }
+}
+
+fn readiness(site: &Site) -> Reply {
+    let most = site.shared.bounds.connections;
+    match site.guests.total() {
+        _ if site.draining.load(Ordering::Relaxed) => Reply::text(503, "draining"),
+        all if all >= most => Reply::text(503, &format!("all {most} connections are taken")),
+        all => Reply::text(200, &format!("ready, {all} of {most} connections")),
+    }
+}
+
+fn post(request: &Request) -> Result<control::Request, Refusal> {
+    match request.path.as_str() {
+        "/api/scheduler" => body(request).map(|Scheduler { device, scheduler: value }| {
+            control::Request::Set { device, path: "queue/scheduler".to_owned(), value }
+        }),
+        "/api/export" => body(request).map(|Export { name, weight, max }| {
+            control::Request::Export { name, settings: ExportSettings { weight, max } }
+        }),
+        _ => Err(Refusal::new(404, "accepted: /api/scheduler, /api/export")),
+    }
+}
+
+fn body<'a, T: Deserialize<'a>>(request: &'a Request) -> Result<T, Refusal> {
+    serde_json::from_slice(&request.body).map_err(|error| Refusal::new(400, error.to_string()))
+}

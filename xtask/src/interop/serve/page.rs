@@ -1,0 +1,278 @@
+//! The live page in a browser: it shows what the server counts while fio works, its switches take effect, and it asks
+//! nothing of any other host.
+
+use super::super::Outcome;
+use super::super::browser::{Browser, Scheme};
+use crate::Result;
+use crate::nbd::Server;
+use crate::serve::fio::{Fio, pause};
+use crate::shell::root;
+use serde_json::{Value, json};
+use std::fs;
+
+/// Seconds that the clients work; the check takes less.
+const SECONDS: u32 = 60;
+/// The part by which two looks at the same load may differ: they are at other times.
+const TOLERANCE: f64 = 0.35;
+
+/// A server with a page, under load from three exports, and a browser.
+struct Scene {
+    server: Server,
+    clients: Vec<Fio>,
+    browser: Browser,
+    /// The address with the key.
+    address: String,
+}
+
+const EXPORTS: [(&str, u32, &str); 3] = [
+    ("gold", 300, "--rw=randread --bs=4k --iodepth=16"),
+    ("silver", 200, "--rw=randrw --bs=16k --iodepth=8"),
+    ("backup", 100, "--rw=read --bs=128k --iodepth=16"),
+];
+
+impl Scene {
+    fn new(name: &str) -> Result<Self> {
+        let exports: String = (0..)
+            .zip(EXPORTS)
+            .map(|(at, (name, weight, _))| {
+                format!(" --export={name},offset={}m,size=64m,weight={weight}", at * 64)
+            })
+            .collect();
+        let scheduler = "bfq:low_latency=0,max_budget=2048";
+        let more = format!("--http=tcp:127.0.0.1:0{exports}");
+        let server = Server::blkmq(name, "flash,size=192", scheduler, &more)?;
+        let clients: Result<Vec<Fio>> = EXPORTS
+            .iter()
+            .map(|(name, _, load)| {
+                let options = format!("{load} --size=64m --time_based --runtime={SECONDS}");
+                Fio::start(&server.uri(name), &server.path(&format!("fio-{name}")), &options)
+            })
+            .collect();
+        let clients = clients?;
+        server.connected(EXPORTS.len() as u64)?;
+        let log = fs::read_to_string(server.path("log"))?;
+        let address = log.lines().find_map(|line| line.strip_prefix("page: "));
+        let address = address.ok_or("the server says nothing of a page")?.to_owned();
+        let browser = Browser::start(name)?;
+        Ok(Self { server, clients, browser, address })
+    }
+
+    /// The address without the key.
+    fn home(&self) -> &str {
+        self.address.split('#').next().unwrap_or("")
+    }
+
+    fn open(&mut self) -> Result<()> {
+        let address = self.address.clone();
+        self.browser.open(&address)?;
+        self.browser.until("document.querySelectorAll('.export').length === 3").map(drop)
+    }
+
+    /// The scheduler of the device, by `blkmq ctl`.
+    fn scheduler(&self) -> Result<Value> {
+        Ok(self.server.ctl("list")?["list"]["devices"][0]["scheduler"].clone())
+    }
+
+    /// The weight of an export, by `blkmq ctl`.
+    fn weight(&self, at: usize) -> Result<Value> {
+        Ok(self.server.ctl("list")?["list"]["exports"][at]["weight"].clone())
+    }
+}
+
+/// See above.
+pub(in crate::interop) fn page() -> Result<Outcome> {
+    let mut scene = Scene::new("page")?;
+    scene.browser.size(1280, 900)?;
+    scene.open()?;
+    agrees(&mut scene)?;
+    switches(&mut scene)?;
+    by_keyboard(&mut scene)?;
+    fits(&mut scene)?;
+    locked(&mut scene)?;
+    let home = scene.home().to_owned();
+    scene.browser.assert_quiet(&home)?;
+    // They are still at work: the whole check was under load.
+    for client in &mut scene.clients {
+        if client.is_over()? {
+            return Err("a client was over before the check was".into());
+        }
+    }
+    Ok(Outcome::Passed)
+}
+
+/// The page shows the rates that `blkmq ctl stat` counts in the same seconds.
+fn agrees(scene: &mut Scene) -> Result<()> {
+    let before = scene.server.ctl("stat --count=1 --interval=3")?;
+    let shown = scene.browser.eval(
+        "[...document.querySelectorAll('.export')].map((card) => [card.dataset.key, \
+         card.course.slice(-3).reduce((a, b) => a + b, 0) / Math.min(3, card.course.length)])",
+    )?;
+    for (name, ..) in EXPORTS {
+        let counted =
+            before["rows"].as_array().and_then(|rows| rows.iter().find(|row| row["name"] == name));
+        let counted: f64 = counted
+            .and_then(|row| row["ios"].as_array())
+            .map_or(0.0, |ios| ios.iter().filter_map(Value::as_f64).sum());
+        let page = shown.as_array().and_then(|all| all.iter().find(|one| one[0] == name));
+        let page = page.and_then(|one| one[1].as_f64()).unwrap_or(0.0);
+        println!("{name}: {counted:.0} I/Os a second by ctl, {page:.0} on the page");
+        if counted <= 0.0 || (page / counted - 1.0).abs() > TOLERANCE {
+            return Err(format!("{name}: the page has {page} I/Os a second, ctl {counted}").into());
+        }
+    }
+    Ok(())
+}
+
+/// Clicks change the scheduler and a weight, the page says so, and `blkmq ctl` has them.
+fn switches(scene: &mut Scene) -> Result<()> {
+    scene.browser.eval("document.querySelector('form.scheduler select').value = 'kyber'")?;
+    scene.browser.click("form.scheduler button")?;
+    scene
+        .browser
+        .until("/kyber: in force after/.test(document.querySelector('#answer').textContent)")?;
+    if scene.scheduler()? != "kyber" {
+        return Err(format!("the page says kyber, ctl {}", scene.scheduler()?).into());
+    }
+    scene.browser.eval("document.querySelector('form.weight input').value = 77")?;
+    scene.browser.click("form.weight button")?;
+    scene
+        .browser
+        .until("/weight 77: in force after/.test(document.querySelector('#answer').textContent)")?;
+    if scene.weight(0)? != 77 {
+        return Err(format!("the page says weight 77, ctl {}", scene.weight(0)?).into());
+    }
+    // Another program changes it: the page follows.
+    scene.server.ctl("switch bfq")?;
+    scene.browser.until("document.querySelector('form.scheduler select').value === 'bfq'").map(drop)
+}
+
+/// A user without a pointer reaches every switch, sees where the focus is, and changes a weight.
+fn by_keyboard(scene: &mut Scene) -> Result<()> {
+    scene.open()?;
+    let mut stops = Vec::new();
+    for _ in 0..40 {
+        scene.browser.key("Tab")?;
+        let stop = scene.browser.eval(
+            "(() => { const it = document.activeElement; const style = getComputedStyle(it); \
+             return { name: `${it.tagName} ${it.dataset.f || it.id || it.textContent}`, \
+             ring: style.outlineStyle !== 'none' && parseFloat(style.outlineWidth) >= 2, \
+             weight: it.dataset.f === 'weight' }; })()",
+        )?;
+        if stop["name"].as_str().is_some_and(|name| name.starts_with("BODY")) {
+            break;
+        }
+        if stop["ring"] != true {
+            return Err(format!("the focus cannot be seen on {}", stop["name"]).into());
+        }
+        stops.push(stop["name"].as_str().unwrap_or("").to_owned());
+        if stop["weight"] == true {
+            break;
+        }
+    }
+    for wanted in ["SELECT interval", "BUTTON pause", "SELECT scheduler", "INPUT weight"] {
+        if !stops.iter().any(|stop| stop == wanted) {
+            return Err(format!("no way to {wanted} by Tab: {stops:?}").into());
+        }
+    }
+    // The focus is in the field of the first weight: its text is replaced, and sent.
+    scene.browser.eval("document.activeElement.select()")?;
+    for key in ["1", "2", "3", "Enter"] {
+        scene.browser.key(key)?;
+    }
+    scene.browser.until(
+        "/weight 123: in force after/.test(document.querySelector('#answer').textContent)",
+    )?;
+    if scene.weight(0)? == 123 {
+        Ok(())
+    } else {
+        Err("a weight that was typed is not in force".into())
+    }
+}
+
+/// From a telephone to a wide screen, in both schemes: nothing is wider than the window, and text has contrast.
+fn fits(scene: &mut Scene) -> Result<()> {
+    for scheme in [Scheme::Light, Scheme::Dark] {
+        scene.browser.prefer(scheme)?;
+        for width in [400, 768, 1280, 1920] {
+            scene.browser.size(width, 900)?;
+            let found = scene.browser.eval(CONTRAST)?;
+            if found["wide"] != json!(0) {
+                return Err(
+                    format!("{width} pixels: the page is wider by {}", found["wide"]).into()
+                );
+            }
+            if found["poor"] != json!([]) {
+                return Err(format!("{scheme:?}: poor contrast: {}", found["poor"]).into());
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Pixels by which the page is too wide, and texts below 4.5 to 1 (WCAG AA), large ones below 3 to 1.
+const CONTRAST: &str = r"
+(() => {
+  const parts = (text) => text.match(/[\d.]+/g).map(Number);
+  const light = ([r, g, b]) => [r, g, b].map((c) => c / 255)
+    .map((c) => c <= 0.04045 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4)
+    .reduce((sum, c, at) => sum + c * [0.2126, 0.7152, 0.0722][at], 0);
+  const behind = (it) => {
+    for (let at = it; at; at = at.parentElement) {
+      const colour = parts(getComputedStyle(at).backgroundColor);
+      if (colour.length < 4 || colour[3] === 1) return colour;
+    }
+    return [255, 255, 255];
+  };
+  const poor = [];
+  for (const it of document.body.querySelectorAll('*')) {
+    const own = [...it.childNodes].some((node) => node.nodeType === 3 && node.textContent.trim());
+    if (!own || it.disabled || ['SCRIPT', 'STYLE', 'OPTION'].includes(it.tagName) || !it.checkVisibility()) continue;
+    const style = getComputedStyle(it);
+    const [a, b] = [light(parts(style.color)), light(behind(it))];
+    const ratio = (Math.max(a, b) + 0.05) / (Math.min(a, b) + 0.05);
+    const size = parseFloat(style.fontSize);
+    const large = size >= 24 || size >= 18.66 && style.fontWeight >= 700;
+    if (ratio < (large ? 3 : 4.5)) poor.push(`${it.tagName} ${it.textContent.trim().slice(0, 30)} ${ratio.toFixed(2)}`);
+  }
+  return { wide: Math.max(0, document.documentElement.scrollWidth - innerWidth), poor };
+})()";
+
+/// Without the key the page shows, and changes nothing.
+fn locked(scene: &mut Scene) -> Result<()> {
+    scene.browser.eval("sessionStorage.clear()")?;
+    let home = scene.home().to_owned();
+    scene.browser.open(&home)?;
+    scene.browser.until("document.querySelectorAll('.export').length === 3")?;
+    let found = scene.browser.eval(
+        "[document.querySelectorAll('.steer :is(button, input, select):not(:disabled)').length, \
+         document.querySelector('#locked').checkVisibility()]",
+    )?;
+    if found == json!([0, true]) { Ok(()) } else { Err(format!("without the key: {found}").into()) }
+}
+
+/// `cargo xtask screenshots`: what a user sees of the page, for the documentation.
+///
+/// # Errors
+/// If the server or the browser does not run.
+pub(crate) fn screenshots() -> Result<()> {
+    let mut scene = Scene::new("screenshots")?;
+    let folder = root().join("docs/images");
+    fs::create_dir_all(&folder)?;
+    scene.browser.size(1280, 900)?;
+    scene.open()?;
+    // A course of some length.
+    pause(25.0)?;
+    let views = [
+        ("page-light.png", Scheme::Light, 1280, 900),
+        ("page-dark.png", Scheme::Dark, 1280, 900),
+        ("page-narrow.png", Scheme::Light, 400, 1200),
+    ];
+    for (name, scheme, width, height) in views {
+        scene.browser.size(width, height)?;
+        scene.browser.prefer(scheme)?;
+        pause(1.2)?;
+        scene.browser.screenshot(&folder.join(name))?;
+        println!("docs/images/{name}");
+    }
+    Ok(())
+}
