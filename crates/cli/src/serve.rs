@@ -177,6 +177,8 @@ fn start(wanted: &Wanted, listeners: Vec<Listener>) -> Result<Server, String> {
     let settings = Settings {
         tls: tls.map_err(|e| e.to_string())?,
         bounds: wanted.bounds,
+        counting: wanted.counting,
+        slow: wanted.slow,
         ..Settings::default()
     };
     Server::start(disks, &wanted.exports, listeners, wanted.workers, &settings)

@@ -85,6 +85,7 @@ mod shared;
 mod shuttle_tests;
 mod submission;
 mod sync;
+mod times;
 
 pub use block_device::{BlockDevice, DeviceQueues};
 #[cfg(feature = "compare")]
@@ -101,8 +102,8 @@ pub use dispatch::{
 };
 pub use elevator::merge::NoMerges;
 pub use groups::{
-    Group, GroupError, GroupSpec, GroupTree, IoMax, IoMaxError, MAX_GROUPS, MAX_WEIGHT, StatsMode,
-    weight_of_io_weight,
+    Group, GroupError, GroupSpec, GroupTree, IoMax, IoMaxError, IoTimes, KINDS, Latencies,
+    MAX_GROUPS, MAX_WEIGHT, SlowIo, StatsMode, weight_of_io_weight,
 };
 pub use host::{Host, NoHost};
 pub use outstanding::{Outstanding, Place};
@@ -127,3 +128,4 @@ pub use submission::{
     plug::{PLUG_REQUESTS, PLUG_SECTORS},
     submitter::Submitter,
 };
+pub use times::QueueTimes;

@@ -1,8 +1,8 @@
 //! The requests that a queue still owes its submitters: for a report on I/Os that do not come back.
 //!
 //! This is a snapshot, and no state is kept for it: elevators know every request that has a slot, pumps know the
-//! requests that their devices refused. So the snapshot is taken from inside both. A busy elevator is left out, and a
-//! busy pump is not asked; a busy one makes progress. I/Os that have no slot yet (in a plug, in staging, behind a
+//! requests that their devices refused. So the snapshot is taken from inside both. An elevator that is busy at every one of
+//! many tries is left out, and such a pump is not asked. I/Os that have no slot yet (in a plug, in staging, behind a
 //! group's limits) are not in it.
 //!
 //! The device, which may be the part that hangs, is not asked. Its requests are those that have left the elevator and
@@ -12,8 +12,12 @@ use crate::Queue;
 use crate::dispatch::engine::Engine;
 use crate::dispatch::gate::{Entered, Gate};
 use crate::shared::shard::Shard;
+use crate::sync::yield_now;
 use blkmq_core::{GroupId, HwQueue, Instant, IoMeta, Op, Owner, RequestId, Tag};
 use std::fmt;
+
+/// How often a busy elevator or pump is tried.
+pub(crate) const TRIES: u32 = if cfg!(any(loom, shuttle)) { 2 } else { 200 };
 
 /// Where a request is.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -108,8 +112,9 @@ impl fmt::Display for Aged {
 }
 
 impl<P: Send + 'static> Queue<P> {
-    /// Up to `most` requests that have not ended, the oldest first. Requests of a busy elevator are left out. A busy
-    /// pump is not asked, so the place and hardware queue of its requests are a guess.
+    /// Up to `most` requests that have not ended, the oldest first. Requests of an elevator that is busy at
+    /// each of 200 tries are left out. Such a pump is not asked, so the place and hardware queue of its requests are a
+    /// guess.
     ///
     /// For reports and not for the hot path: O(slots). Also does the work that is due at `now`, as
     /// [`Submitter::poll`](crate::Submitter::poll) does.
@@ -138,13 +143,24 @@ struct Below {
 }
 
 impl<P: Send> Engine<P> {
-    /// Enters the elevator or pump behind `gate`, unless it is busy.
+    /// Enters the elevator or pump behind `gate`, unless it is busy however often this thread looks: a pass takes
+    /// microseconds.
     fn unless_busy<'a, T>(&self, gate: &'a Gate<T>) -> Option<Entered<'a, T>> {
-        #[cfg(feature = "compare")]
-        if self.is_locked() {
-            return gate.try_lock(self.hub.changer()).map(Entered::Lock);
-        }
-        gate.enter(self.hub.changer())
+        let enter = |_| {
+            #[cfg(feature = "compare")]
+            let entered = if self.is_locked() {
+                gate.try_lock(self.hub.changer()).map(Entered::Lock)
+            } else {
+                gate.enter(self.hub.changer())
+            };
+            #[cfg(not(feature = "compare"))]
+            let entered = gate.enter(self.hub.changer());
+            if entered.is_none() {
+                yield_now();
+            }
+            entered
+        };
+        (0..TRIES).find_map(enter)
     }
 
     /// Adds every request that has a slot of `shard`'s elevator.

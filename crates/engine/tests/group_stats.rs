@@ -9,7 +9,7 @@ use blkmq_sched::{Options, Reading, StatsLevel, registry};
 use common::{assert_at_rest, config, replan, shape, ways};
 
 fn stats(level: StatsLevel, inline: bool) -> StatsMode {
-    StatsMode { level, inline }
+    StatsMode { level, inline, ..StatsMode::default() }
 }
 
 /// A queue with bfq and the groups `top`, and `a` and `b` below it; a device that takes 100 us.

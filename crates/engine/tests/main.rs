@@ -22,6 +22,7 @@ mod shared_tags;
 mod splitting;
 mod submission;
 mod timeouts;
+mod times;
 mod tokens;
 mod waiting;
 mod wakeups;

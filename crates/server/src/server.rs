@@ -4,14 +4,18 @@ use crate::acceptor::Acceptor;
 use crate::address::Address;
 use crate::bounds::Bounds;
 use crate::control::{self, Answer, Control, Program, Request};
+use crate::counting::Counting;
 use crate::disk::Disk;
 use crate::export::{Catalog, Export, ExportError};
 use crate::guest::Guests;
 use crate::http::Http;
 use crate::inbox::{Inbox, Message};
 use crate::listener::Listener;
+use crate::metrics::{self, Format};
 use crate::tls::Tls;
+use crate::watch::Watch;
 use crate::worker::{Shared, Worker};
+use blkmq::Nanos;
 use blkmq_nbd::server::{self as nbd, Config};
 use std::fmt;
 use std::io;
@@ -28,6 +32,11 @@ pub struct Settings {
     pub handshake: Config,
     /// TLS, which all clients must use then; `None` for none at all.
     pub tls: Option<Tls>,
+    /// When requests are counted.
+    pub counting: Counting,
+    /// I/Os that take longer are logged, with the stages that took the time; zero for none. They are counted from the
+    /// start then.
+    pub slow: Nanos,
 }
 
 /// The reason why a server could not start.
@@ -60,6 +69,8 @@ pub struct Server {
     workers: Vec<Running>,
     control: Option<Control>,
     http: Option<Http>,
+    /// Dropped with the server.
+    _watch: Watch,
 }
 
 /// A way to look at a running server, and to change it.
@@ -95,12 +106,37 @@ impl Handle {
         self.0.tls.as_ref()
     }
 
+    /// The counts of the server for Prometheus; counting begins with the first call.
+    ///
+    /// # Errors
+    /// If the server must not count.
+    pub fn metrics(&self, format: Format) -> Result<String, String> {
+        metrics::text(&self.0, format)
+    }
+
     /// Does what a client of control may ask for. [`Request::Drain`] and [`Request::Reload`] are the program's, and
     /// refused here.
     #[must_use]
     pub fn ask(&self, request: Request) -> Answer {
         control::respond(request, &self.0, None)
     }
+}
+
+/// Switches counting on, if it begins with the server.
+fn count(shared: &Shared, settings: &Settings) -> io::Result<()> {
+    let slow = settings.slow > Nanos::ZERO;
+    for disk in &shared.disks {
+        let set = |path: &str, value: &str| {
+            disk.service().set_attribute(path, value).map(|_| ()).map_err(io::Error::other)
+        };
+        if slow {
+            set("blkmq/slow_io", &settings.slow.0.div_ceil(1_000_000).to_string())?;
+        }
+        if slow || settings.counting == Counting::Always {
+            set("queue/iostats", "1")?;
+        }
+    }
+    Ok(())
 }
 
 /// A thread, and the way to tell it something.
@@ -138,7 +174,10 @@ impl Server {
             handshakes: settings.bounds.handshakes.div_ceil(workers.max(1).into()),
             handshake: Config { tls, ..settings.handshake },
             tls: settings.tls.clone(),
+            counting: settings.counting,
         });
+        count(&shared, settings).map_err(ServerError::System)?;
+        let watch = Watch::start(Arc::clone(&shared)).map_err(ServerError::System)?;
         let mut server = Self {
             shared,
             guests: Arc::new(Guests::new(workers.into())),
@@ -147,6 +186,7 @@ impl Server {
             workers: Vec::new(),
             control: None,
             http: None,
+            _watch: watch,
         };
         server.start_threads(listeners, workers).map_err(ServerError::System)?;
         Ok(server)

@@ -1,8 +1,8 @@
 //! Control of a running server.
 
-use crate::rig::serve;
-use blkmq_server::Export;
+use crate::rig::{Rig, serve};
 use blkmq_server::control::{Answer, ExportSettings, Program, Request, call};
+use blkmq_server::{Counting, Export, Format, Settings};
 use std::io::{Read, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixStream;
@@ -42,7 +42,7 @@ fn a_running_server_is_listed_and_changed() {
     let set = Request::Set { device: 1, path: path(), value: "bfq".to_owned() };
     assert!(matches!(ask(set), Answer::Done(_)));
     let got = ask(Request::Get { device: 1, path: Some(path()) });
-    let value = "none mq-deadline kyber [bfq]".to_owned();
+    let value = "none mq-deadline kyber [bfq] mclock".to_owned();
     assert_eq!(got, Answer::Attributes(vec![(path(), value)]));
     let settings = ExportSettings { weight: Some(7), max: Some("wiops=50".to_owned()) };
     let change = |name: &str, settings| Request::Export { name: name.to_owned(), settings };
@@ -117,4 +117,55 @@ fn what_is_not_understood_is_refused_and_the_next_one_is_served() {
     };
     assert!(refused(set("queue/scheduler", "cfq")).contains("mq-deadline"));
     assert!(refused(set("queue/schedule", "bfq")).contains("queue/scheduler"));
+}
+
+#[test]
+fn a_server_that_must_not_count_says_how_it_could() {
+    let settings = Settings { counting: Counting::Never, ..Settings::default() };
+    let rig = Rig::start("memory,size=16", &[Export::new("a", 0)], &settings);
+    let refused = |answer| match answer {
+        Answer::Refused(why) => why,
+        other => panic!("counted: {other:?}"),
+    };
+    let handle = rig.server.handle();
+    assert!(refused(handle.ask(Request::Stat)).contains("queue/iostats 1"));
+    assert!(handle.metrics(Format::Prometheus).is_err_and(|why| why.contains("stats=never")));
+}
+
+#[test]
+fn figures_stages_and_distributions_are_of_the_same_requests() {
+    let rig = serve(&[Export::new("a", 0), Export::new("b", 0)]);
+    let handle = rig.server.handle();
+    let ask = || match handle.ask(Request::Stat) {
+        Answer::Stat(stat) => stat,
+        other => panic!("no counts: {other:?}"),
+    };
+    let _ = ask();
+    let (mut a, mut b) = (rig.client("a"), rig.client("b"));
+    for n in 0..50 {
+        a.write(n * 8192, &[1; 4096]).expect("it fits");
+        b.read(n * 8192, 512).expect("it fits");
+    }
+    let stat = ask();
+    for export in &stat.exports {
+        let of = &export.stages;
+        for op in 0..4 {
+            let ios = export.figures.ios.get(op).copied().unwrap_or(of.total[op].count);
+            for times in [&of.queue[op], &of.device[op], &of.total[op]] {
+                assert_eq!(times.buckets.iter().map(|(_, count)| count).sum::<u64>(), ios);
+                assert_eq!(times.count, ios);
+            }
+            let parts = of.slot[op].sum + of.policy[op].sum + of.tag[op].sum;
+            assert_eq!(parts, of.queue[op].sum);
+            assert_eq!(parts + of.device[op].sum, of.total[op].sum);
+        }
+    }
+    let device = &stat.devices[0];
+    let sum = |op: usize| stat.exports.iter().map(|it| it.stages.total[op].count).sum::<u64>();
+    assert_eq!([0, 1, 2, 3].map(sum), device.stages.total.each_ref().map(|it| it.count));
+    assert_eq!((device.in_flight, device.waiting, device.errors), ([0, 0], 0, [0; 4]));
+    assert!(device.busy_time <= stat.at);
+    let text = handle.metrics(Format::OpenMetrics).expect("it counts");
+    assert!(text.contains("blkmq_export_requests_total{export=\"a\",op=\"write\"} 50\n"), "{text}");
+    assert!(text.ends_with("# EOF\n"));
 }

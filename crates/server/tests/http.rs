@@ -75,7 +75,10 @@ fn figures_are_those_of_control_and_the_page_allows_nothing_from_elsewhere() {
     assert!(status == 200 && stat.starts_with("{\"stat\":{\"at\":"), "{status} {stat}");
     let (_, list) = site.get("/list.json?anything");
     assert!(list.contains("\"scheduler\":\"mq-deadline\"") && list.contains("gold"), "{list}");
-    assert_eq!(site.get("/schedulers.json").1, "[\"none\",\"mq-deadline\",\"kyber\",\"bfq\"]");
+    assert_eq!(
+        site.get("/schedulers.json").1,
+        "[\"none\",\"mq-deadline\",\"kyber\",\"bfq\",\"mclock\"]"
+    );
     assert_eq!(site.get("/nothing").0, 404);
     let (status, empty) = site.ask("HEAD /stat.json", "", "");
     assert_eq!((status, empty.as_str()), (200, ""));

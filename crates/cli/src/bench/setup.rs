@@ -146,9 +146,15 @@ pub fn config<P: BenchPayload>(
         groups: plan.groups.clone(),
         stats: match plan.group_stats {
             StatsChoice::Off => StatsMode::default(),
-            StatsChoice::Basic => StatsMode { level: StatsLevel::Basic, inline: false },
-            StatsChoice::Full => StatsMode { level: StatsLevel::Full, inline: false },
-            StatsChoice::Inline => StatsMode { level: StatsLevel::Full, inline: true },
+            StatsChoice::Basic => {
+                StatsMode { level: StatsLevel::Basic, inline: false, ..StatsMode::default() }
+            }
+            StatsChoice::Full => {
+                StatsMode { level: StatsLevel::Full, inline: false, ..StatsMode::default() }
+            }
+            StatsChoice::Inline => {
+                StatsMode { level: StatsLevel::Full, inline: true, ..StatsMode::default() }
+            }
         },
         access: spec.access.access,
         modes: spec.access.modes,

@@ -108,6 +108,12 @@ pub fn definition() -> Command {
             .help("the mode of sockets in the file system (default: 0600)"),
         option("socket-owner", "USER").help("their owner (default: the user of the server)"),
         option("socket-group", "GROUP").help("their group (default: that of the server)"),
+        option("stats", "WHEN").value_parser(wanted::counting).help(
+            "count requests and their times: asked (once a client asks; default), always or never",
+        ),
+        option("slow-io", "TIME")
+            .value_parser(wanted::slow)
+            .help("log I/Os that take longer, with the stages that took the time"),
         option("log", "LEVEL")
             .value_parser(wanted::level)
             .help("error, warn, info or debug, on standard error (default: info)"),
@@ -115,7 +121,9 @@ pub fn definition() -> Command {
 }
 
 /// Options that a file has as settings. The level of the log can be given beside a file.
-const SETTINGS: [&str; 13] = [
+const SETTINGS: [&str; 15] = [
+    "stats",
+    "slow-io",
     "device",
     "scheduler",
     "export",
@@ -189,6 +197,8 @@ fn options(found: &ArgMatches) -> Result<Wanted, UsageError> {
         bounds: Bounds::default(),
         tls: found.get_one("tls-certificates").cloned(),
         rights: names.rights(),
+        counting: found.get_one("stats").copied().unwrap_or_default(),
+        slow: found.get_one("slow-io").copied().unwrap_or_default(),
     })
 }
 

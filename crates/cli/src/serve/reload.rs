@@ -135,6 +135,8 @@ fn changes(old: &Wanted, new: &Wanted, default: &dyn Fn(usize) -> &'static str) 
         ("control", old.control != new.control),
         ("http, http-public, http-name", old.http != new.http),
         ("bounds", old.bounds != new.bounds),
+        ("stats", old.counting != new.counting),
+        ("slow-io", old.slow != new.slow),
         ("TLS on or off", old.tls.is_some() != new.tls.is_some()),
         ("socket-mode, socket-owner, socket-group", old.rights != new.rights),
         ("the number of devices", old.disks.len() != new.disks.len()),

@@ -4,7 +4,8 @@ use super::http::Http;
 use crate::error::UsageError;
 use crate::plan::SchedulerChoice;
 use crate::units::{self, KbBase};
-use blkmq_server::{Address, Bounds, Export, Rights};
+use blkmq_core::Nanos;
+use blkmq_server::{Address, Bounds, Counting, Export, Rights};
 use std::path::{Path, PathBuf};
 use tracing_subscriber::filter::LevelFilter;
 
@@ -31,6 +32,10 @@ pub struct Wanted {
     pub tls: Option<PathBuf>,
     /// The rights of the sockets in the file system.
     pub rights: Rights,
+    /// When requests are counted.
+    pub counting: Counting,
+    /// I/Os that take longer are logged; zero for none.
+    pub slow: Nanos,
 }
 
 /// The choice of a socket for control.
@@ -67,6 +72,21 @@ pub fn level(text: &str) -> Result<LevelFilter, UsageError> {
     level.ok_or_else(|| {
         UsageError::new(format!("'{text}' is no level; accepted: error, warn, info, debug"))
     })
+}
+
+/// When requests are counted.
+pub fn counting(text: &str) -> Result<Counting, UsageError> {
+    match text {
+        "asked" => Ok(Counting::Asked),
+        "always" => Ok(Counting::Always),
+        "never" => Ok(Counting::Never),
+        _ => Err(UsageError::new(format!("'{text}': accepted: asked, always, never"))),
+    }
+}
+
+/// The time beyond which an I/O is slow.
+pub fn slow(text: &str) -> Result<Nanos, UsageError> {
+    units::time(text, units::TimeUnit::Seconds)
 }
 
 /// Checks that there are devices such as this description begins with. What follows is checked when it is opened.

@@ -173,6 +173,7 @@ pub mod tests {
             service: [300_000_000, 500_000_000, 0],
         };
         let gold = ExportStat {
+            errors: [0; 4],
             name: "gold".into(),
             device: 1,
             weight: 300,
@@ -183,6 +184,7 @@ pub mod tests {
         let rest =
             ExportStat { name: "rest".into(), device: 1, weight: 100, ..ExportStat::default() };
         let disk = DeviceStat {
+            errors: [0; 4],
             name: "disk".into(),
             scheduler: "bfq".into(),
             figures,

@@ -135,6 +135,26 @@ pub(super) const QUEUE: &[Row] = &[
         |plan| plan.retries.into(),
     )
     .set(|_| Ok(0..=u8::MAX.into()), Edges::Strict, |plan, n| Plan { retries: n as u8, ..plan }),
+    number(
+        "queue/iostats",
+        Unit::COUNT,
+        "1: requests, and where their time goes, are counted for each group; 0: they are not",
+        |plan| plan.stats.times.into(),
+    )
+    .set(|_| Ok(0..=1), Edges::Strict, |mut plan, n| {
+        plan.stats.times = n == 1;
+        plan
+    }),
+    number(
+        "blkmq/slow_io",
+        Unit::MILLIS,
+        "blkmq's own: requests that take longer are listed, if queue/iostats is 1; 0: none",
+        |plan| plan.stats.slow.0 / MILLI.0,
+    )
+    .set(|_| Ok(0..=u32::MAX.into()), Edges::Strict, |mut plan, n| {
+        plan.stats.slow = Nanos::from_millis(n);
+        plan
+    }),
     words(
         "blkmq/scope",
         "blkmq's own: one elevator for the 'queue', one per 'hwqueue', or 'auto', as the policy prefers",

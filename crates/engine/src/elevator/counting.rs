@@ -20,10 +20,11 @@ fn about(meta: &IoMeta) -> About {
 impl Elevator {
     /// Counts an I/O that has joined a request.
     #[inline]
-    pub(super) fn count_merged(&self, meta: &IoMeta) {
+    pub(super) fn count_merged(&mut self, meta: &IoMeta) {
         if self.counts_groups {
             Cx::new(self.now, &self.requests, &self.env).note(about(meta), Event::Merged);
         }
+        self.time_merged(meta);
     }
 
     /// Counts a request that has finished, all at once: its pick is not counted by itself.
@@ -32,6 +33,7 @@ impl Elevator {
         if self.counts_groups {
             self.count_whole(done);
         }
+        self.time_completed(done);
     }
 
     #[inline(never)]

@@ -34,6 +34,7 @@ pub(crate) mod merge_index;
 mod merging;
 pub(crate) mod runner;
 mod sequence;
+pub(crate) mod timing;
 mod waiting;
 
 /// Slots for bare flushes alone, which must pass a full scheduler (`spec/framework.md` section 6). A bare flush may
@@ -107,6 +108,8 @@ pub(crate) struct Elevator {
     limits_slots: bool,
     /// The elevator counts events of groups, because the policy does not.
     counts_groups: bool,
+    /// Where the time of requests goes, if that is counted.
+    pub(crate) timing: Option<Box<timing::Timing>>,
     /// The queue's `async_depth` or the policy's, whichever is less.
     async_depth: u32,
     requests: Requests,
@@ -140,6 +143,7 @@ impl Elevator {
             front_merges: policy.front_merges(),
             limits_slots: policy.limits_slots(),
             counts_groups: counting::counts(&*policy, env.level()),
+            timing: timing::wanted(env.stats_mode(), slots),
             env,
             async_depth: async_depth(&*policy, config.async_depth),
             policy,
@@ -214,6 +218,8 @@ impl Elevator {
         self.counts_groups = counting::counts(&*self.policy, tuning.stats.level);
         self.regroup(&tuning.regroup);
         self.env.count_notes();
+        self.count_times();
+        self.tune_timing(tuning.stats);
         self.front_merges = self.policy.front_merges();
         self.config.async_depth = tuning.async_depth;
         self.async_depth = async_depth(&*self.policy, tuning.async_depth);
@@ -359,6 +365,7 @@ impl Elevator {
         let id = self.requests.alloc(meta).expect("a free slot was seen");
         self.put_chain(id, Chain { head: bio, bios, retries: 0 });
         self.counters.inserted.add(1);
+        self.time_inserted(id);
         self.hold(id);
         let used = self.used(meta.hw);
         used.all += 1;
@@ -409,6 +416,7 @@ impl Elevator {
     fn issue_plain(&mut self, id: RequestId, hw: HwQueue, tag: Tag) -> Inflight {
         let chain = self.chains[id.index()].take().expect("a picked request has its bios");
         let pool = self.env.picked();
+        self.time_issued(id);
         Inflight::new(chain, id, tag, hw, self.now, self.requests.get(id), pool)
     }
 

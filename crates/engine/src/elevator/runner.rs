@@ -140,6 +140,7 @@ impl Runner {
         self.admit_all(hub, shard, freed, own);
         let mut ready = Ready::default();
         self.dispatch_all(hub, shard, home, &mut ready);
+        self.elevator.time_busy();
         self.end();
         ready
     }
@@ -190,6 +191,7 @@ impl Runner {
                     elevator.take_back(back, |bio, result| completions.push(lasting, bio, result));
             }
         }
+        elevator.time_busy();
         completions.flush(lasting);
         duties.wake(&mut completions.wake);
         freed

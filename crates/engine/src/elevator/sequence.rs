@@ -32,6 +32,7 @@ impl Elevator {
         let id = self.requests.alloc(meta).expect("a free slot was seen");
         self.put_chain(id, Chain { head: bio, bios, retries: 0 });
         self.counters.inserted.add(1);
+        self.time_inserted(id);
         if meta.op != Op::Flush {
             let used = self.used(meta.hw);
             used.all += 1;
@@ -76,7 +77,7 @@ impl Elevator {
         match way {
             Way::Plain => unreachable!("a plain request that is done goes to its submitters"),
             Way::Data => self.data_done(&Done { rq: id, result, issued, completed: at }, &mut end),
-            Way::Flush => self.flushed(id, result, &mut end),
+            Way::Flush => self.flushed(&Done { rq: id, result, issued, completed: at }, &mut end),
         }
     }
 
@@ -94,20 +95,17 @@ impl Elevator {
         false
     }
 
-    fn flushed(
-        &mut self,
-        carrier: RequestId,
-        result: IoResult,
-        end: &mut impl FnMut(Bio, IoResult),
-    ) -> bool {
-        let hw = self.requests.get(carrier).hw;
-        self.flushes.flushed(hw, carrier, result);
+    fn flushed(&mut self, done: &Done, end: &mut impl FnMut(Bio, IoResult)) -> bool {
+        let hw = self.requests.get(done.rq).hw;
+        self.time_flushed(done);
+        self.flushes.flushed(hw, done.rq, done.result);
         let mut freed = false;
         while let Some((id, next)) = self.flushes.next_served(hw) {
             match next {
                 Next::Data => self.released.push(id),
                 Next::End { result, data } => {
                     self.counters.dataless.add((!data).into());
+                    self.time_served(id, done);
                     self.end(id, result, end);
                     freed = true;
                 }

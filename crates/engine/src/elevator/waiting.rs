@@ -19,6 +19,11 @@ impl Elevator {
         !self.lobby.is_empty()
     }
 
+    /// I/Os that wait in the lobby.
+    pub(crate) fn in_lobby(&self) -> usize {
+        self.lobby.waiting()
+    }
+
     /// Tells the lobby of a change to a group, if the policy shares by group.
     pub(super) fn regroup_lobby(&mut self, change: GroupChange) {
         if self.policy.shares_by_group() {

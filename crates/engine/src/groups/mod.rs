@@ -6,16 +6,21 @@
 
 mod bounds;
 mod error;
+mod latency;
 mod limits;
 mod meters;
 mod stats;
+mod times;
 mod tree;
 
 pub use bounds::{MAX_GROUPS, MAX_WEIGHT};
 pub use error::GroupError;
+pub use latency::Latencies;
 pub use limits::{IoMax, IoMaxError};
 pub(crate) use meters::Meters;
 pub use stats::StatsMode;
 pub(crate) use stats::{Book, Ledger};
+pub(crate) use times::{Counted, Spent};
+pub use times::{IoTimes, KINDS, SlowIo};
 pub(crate) use tree::DEFAULT_WEIGHT;
 pub use tree::{Group, GroupSpec, GroupTree, weight_of_io_weight};

@@ -6,8 +6,9 @@
 //! run, as Linux did before its series on this (`spec/history.md` section 5). It exists for comparison (decision
 //! 0008).
 
+use super::times::{Account, Counted};
 use crate::sync::{Mutex, MutexGuard, PoisonError};
-use blkmq_core::GroupId;
+use blkmq_core::{GroupId, Nanos};
 use blkmq_sched::{GroupChange, GroupIo, GroupStats, Note, Reading, StatsLevel, Tallies, Tally};
 
 /// How much is counted about groups, and when.
@@ -17,6 +18,10 @@ pub struct StatsMode {
     pub level: StatsLevel,
     /// Count each event at once, while the elevator runs, instead of after the run.
     pub inline: bool,
+    /// Count where the time of requests goes ([`Queue::times`](crate::Queue::times)).
+    pub times: bool,
+    /// With `times`: list requests that take longer ([`Queue::take_slow`](crate::Queue::take_slow)); zero for none.
+    pub slow: Nanos,
 }
 
 /// The numbers of a queue's groups.
@@ -26,15 +31,20 @@ pub(crate) struct Ledger(Mutex<Book>);
 pub(crate) struct Book {
     stats: GroupStats,
     incoming: Vec<Tally>,
+    pub(crate) account: Account,
 }
 
 impl Ledger {
     pub(crate) fn new() -> Self {
-        Self(Mutex::new(Book { stats: GroupStats::new(), incoming: Vec::new() }))
+        Self(Mutex::new(Book {
+            stats: GroupStats::new(),
+            incoming: Vec::new(),
+            account: Account::default(),
+        }))
     }
 
     /// The book, after waiting for another thread that counts.
-    fn book(&self) -> MutexGuard<'_, Book> {
+    pub(crate) fn book(&self) -> MutexGuard<'_, Book> {
         // Numbers that a panic has left half counted are only a little off.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -53,6 +63,11 @@ impl Ledger {
         book.count();
     }
 
+    /// Takes the times that elevator number `shard` has counted.
+    pub(crate) fn count_times(&self, shard: u16, counted: &mut Counted) {
+        self.book().account.take(shard, counted);
+    }
+
     /// Counts one note at once.
     pub(crate) fn count_one(&self, note: &Note) {
         self.book().stats.apply(note);
@@ -62,7 +77,10 @@ impl Ledger {
     pub(crate) fn regroup(&self, changes: impl IntoIterator<Item = GroupChange>) {
         let mut book = self.book();
         book.count();
-        changes.into_iter().for_each(|change| book.stats.regroup(change));
+        changes.into_iter().for_each(|change| {
+            book.stats.regroup(change);
+            book.account.regroup(change);
+        });
     }
 
     /// The I/O of a group and of all groups below it.
@@ -88,7 +106,7 @@ impl Book {
 
     /// Adds the sums taken so far to the numbers.
     pub(crate) fn count(&mut self) {
-        let Self { stats, incoming } = self;
+        let Self { stats, incoming, .. } = self;
         incoming.drain(..).for_each(|tally| stats.apply_tally(&tally));
     }
 }

@@ -396,7 +396,10 @@ impl<P> Held<'_, P> {
     /// Takes the devices, the staging and the waiting I/Os for the next queue. This queue is not used again, except
     /// by threads that have not seen the change yet, and they find no work in it.
     fn take(mut self) -> Handover<P> {
-        self.runners.iter().for_each(|runner| runner.elevator.env.count_notes());
+        self.runners.iter_mut().for_each(|runner| {
+            runner.elevator.env.count_notes();
+            runner.elevator.count_times();
+        });
         Handover {
             devices: self.pumps.iter_mut().map(|pump| pump.take_device()).collect(),
             waiting: self.runners.iter_mut().flat_map(|r| r.elevator.take_waiting()).collect(),

@@ -10,7 +10,7 @@
 //! counter is written by one runner at a time and never reset; the governor's state remembers the sums that it has
 //! seen.
 
-use crate::groups::{Book, Ledger, StatsMode};
+use crate::groups::{Book, Counted, Ledger, StatsMode};
 use crate::sync::{Arc, AtomicU64, Mutex, MutexGuard, Ordering, PoisonError, TokenPool};
 use blkmq_core::{Instant, Nanos, SECTOR_SIZE};
 use blkmq_sched::{
@@ -210,6 +210,16 @@ impl ElevatorEnv {
         self.stats.set(stats);
     }
 
+    /// What is counted, and when.
+    pub(crate) fn stats_mode(&self) -> StatsMode {
+        self.stats.get()
+    }
+
+    /// Moves the times of completed requests to the ledger, after waiting for another thread that counts.
+    pub(crate) fn count_times(&self, counted: &mut Counted) {
+        self.ledger.count_times(self.shard, counted);
+    }
+
     /// How much is counted.
     pub(crate) fn level(&self) -> StatsLevel {
         self.stats.get().level
@@ -382,7 +392,7 @@ impl PolicyEnv for ElevatorEnv {
 
     #[inline]
     fn sums(&self) -> Option<&RefCell<Tallies>> {
-        let StatsMode { level, inline } = self.stats.get();
+        let StatsMode { level, inline, .. } = self.stats.get();
         (level > StatsLevel::Off && !inline).then_some(&self.notes)
     }
 

@@ -104,11 +104,15 @@ const SCOPES: [(&str, Option<Scope>); 3] =
     [(OWN, None), ("queue", Some(Scope::Queue)), ("hw_queue", Some(Scope::HwQueue))];
 /// The levels of statistics about groups, with the time of counting.
 pub(crate) const STATS: [(&str, StatsMode); 4] = [
-    ("off", StatsMode { level: StatsLevel::Off, inline: false }),
-    ("basic", StatsMode { level: StatsLevel::Basic, inline: false }),
-    ("full", StatsMode { level: StatsLevel::Full, inline: false }),
-    ("inline", StatsMode { level: StatsLevel::Full, inline: true }),
+    ("off", stats(StatsLevel::Off, false)),
+    ("basic", stats(StatsLevel::Basic, false)),
+    ("full", stats(StatsLevel::Full, false)),
+    ("inline", stats(StatsLevel::Full, true)),
 ];
+const fn stats(level: StatsLevel, inline: bool) -> StatsMode {
+    StatsMode { level, inline, times: false, slow: Nanos::ZERO }
+}
+
 const PUMPS: [(&str, PumpMode); 2] = [("inline", PumpMode::Inline), ("thread", PumpMode::Thread)];
 const MERGES: [NoMerges; 3] = [NoMerges::All, NoMerges::Simple, NoMerges::None];
 

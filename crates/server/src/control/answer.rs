@@ -1,17 +1,13 @@
 //! The answers to requests, from the state that workers share.
 
 use super::Program;
-use super::figures::{DeviceStat, ExportStat, Figures, Stages, Stat, Times};
+use super::counts::{begin, counts};
 use super::message::{Answer, DeviceState, ExportSettings, ExportState, Request};
 use crate::disk::Disk;
 use crate::export::{Cache, Served};
 use crate::worker::Shared;
 use blkmq::core::Class;
-use blkmq::{Flow, GroupId, GroupIo};
 use blkmq_nbd::TransmissionFlags;
-
-/// The attribute that switches counting on.
-const STATS: &str = "blkmq/group_stats";
 
 /// Does what `request` asks for. Without a program its part of the requests is refused.
 pub(crate) fn to(request: Request, shared: &Shared, program: Option<&dyn Program>) -> Answer {
@@ -117,57 +113,6 @@ fn change(shared: &Shared, name: &str, settings: &ExportSettings) -> Result<Answ
 }
 
 fn stat(shared: &Shared) -> Result<Answer, String> {
-    let mut stat = Stat::default();
-    for disk in &shared.disks {
-        let service = disk.service();
-        if service.attribute(STATS).is_ok_and(|level| level == "off") {
-            service.set_attribute(STATS, "basic").map_err(|error| error.to_string())?;
-        }
-        stat.at = service.clock().now().as_nanos();
-        let queue = service.queue();
-        let io = queue.group_io(GroupId::ROOT).unwrap_or_default();
-        stat.devices.push(DeviceStat {
-            name: disk.name().to_owned(),
-            scheduler: queue.plan().scheduler.name.to_owned(),
-            figures: figures(&io),
-            stages: stages(&io),
-            flushes: queue.stats().flushes.issued,
-            ..DeviceStat::default()
-        });
-    }
-    for export in shared.exports.now().all() {
-        let queue = shared.disks[export.disk].service().queue();
-        let io = queue.group_io(export.group.id()).unwrap_or_default();
-        let plan = queue.plan();
-        stat.exports.push(ExportStat {
-            name: export.info.name.clone(),
-            device: export.disk + 1,
-            weight: plan.groups.get(export.group.id()).map_or(0, |group| group.weight),
-            connections: export.connections(),
-            figures: figures(&io),
-            stages: stages(&io),
-        });
-    }
-    Ok(Answer::Stat(stat))
-}
-
-fn figures(io: &GroupIo) -> Figures {
-    let each = |flow: &Flow| [flow.read, flow.write, flow.discard];
-    Figures {
-        ios: each(&io.ios),
-        bytes: each(&io.bytes),
-        merged: each(&io.merged),
-        wait: each(&io.wait),
-        service: each(&io.service),
-    }
-}
-
-fn stages(io: &GroupIo) -> Stages {
-    let sums = |of: fn(&Flow) -> u64| {
-        let (count, queue, device) = (of(&io.ios), of(&io.wait), of(&io.service));
-        [queue, device, queue + device].map(|sum| Times { count, sum, buckets: Vec::new() })
-    };
-    let all = [sums(|it| it.read), sums(|it| it.write), sums(|it| it.discard), Default::default()];
-    let stage = |at: usize| all.each_ref().map(|of| of[at].clone());
-    Stages { queue: stage(0), device: stage(1), total: stage(2), ..Stages::default() }
+    begin(shared)?;
+    Ok(Answer::Stat(counts(shared)))
 }

@@ -1,7 +1,7 @@
 //! The counts of a server at a moment: what `stat`, the metrics and the page show.
 //!
 //! All of them only grow while counting is on, but for those that say otherwise. They are taken in
-//! `control/answer.rs`.
+//! `control/counts.rs`.
 
 use serde::{Deserialize, Serialize};
 
@@ -31,6 +31,8 @@ pub struct ExportStat {
     pub figures: Figures,
     /// Where their time went.
     pub stages: Stages,
+    /// Failed requests: reads, writes, discards and flushes.
+    pub errors: [u64; 4],
 }
 
 /// Counts of a device: those of all its exports, and what only the device knows.
@@ -44,6 +46,8 @@ pub struct DeviceStat {
     pub figures: Figures,
     /// Where their time went.
     pub stages: Stages,
+    /// Failed requests: reads, writes, discards and flushes.
+    pub errors: [u64; 4],
     /// Flushes sent to the device; one of them may serve many requests.
     pub flushes: u64,
     /// Nanoseconds that these flushes were at the device, summed.

@@ -36,7 +36,8 @@ pub enum Request {
         /// The settings to change.
         settings: ExportSettings,
     },
-    /// The counts of devices and exports so far. Counting begins with the first such request.
+    /// The counts of devices and exports so far. Counting begins with the first such request, if the server's
+    /// [`Counting`](crate::Counting) does not say otherwise.
     Stat,
     /// As SIGHUP: reads the configuration again.
     Reload,

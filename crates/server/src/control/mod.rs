@@ -5,12 +5,14 @@
 //! settings of groups, which take effect while I/O goes on. The socket can be reached by its user only.
 
 mod answer;
+mod counts;
 mod figures;
 mod message;
 mod program;
 mod socket;
 
 pub(crate) use answer::to as respond;
+pub(crate) use counts::{begin, counts};
 pub use figures::{DeviceStat, ExportStat, Figures, Stages, Stat, Times};
 pub use message::{Answer, CallError, DeviceState, ExportSettings, ExportState, Request, call};
 pub use program::Program;

@@ -7,6 +7,7 @@
 //! | path | |
 //! |---|---|
 //! | `/` | the page, one file that asks nothing of any other host |
+//! | `/metrics` | the same counts for [Prometheus](crate::Format) |
 //! | `/stat.json`, `/list.json` | the answers of [control](crate::control) to `stat` and `list` |
 //! | `/schedulers.json` | the names of the schedulers |
 //! | `/healthz` | 200, or 503 once the server drains |

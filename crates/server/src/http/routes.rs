@@ -5,6 +5,7 @@ use super::reply::{Refusal, Reply};
 use super::request::{Method, Request};
 use super::{Site, guard};
 use crate::control::{self, Answer, ExportSettings};
+use crate::metrics::{self, Format};
 use serde::Deserialize;
 use std::sync::atomic::Ordering;
 
@@ -76,9 +77,13 @@ fn get(request: &Request, site: &Site) -> Result<Reply, Refusal> {
         "/stat.json" => Ok(asked(control::Request::Stat)),
         "/list.json" => Ok(asked(control::Request::List)),
         "/schedulers.json" => Ok(Reply::json(200, &schedulers())),
+        "/metrics" => Ok(scrape(request, site)),
         "/healthz" => Ok(health(site)),
         "/readyz" => Ok(readiness(site)),
-        _ => Err(Refusal::new(404, "accepted: /, /stat.json, /list.json, /healthz, /readyz")),
+        _ => Err(Refusal::new(
+            404,
+            "accepted: /, /metrics, /stat.json, /list.json, /healthz, /readyz",
+        )),
     }
 }
 
@@ -96,6 +101,15 @@ fn page() -> Result<Reply, Refusal> {
     )
     .into();
     Ok(reply)
+}
+
+/// The counts, in the form that the client prefers.
+fn scrape(request: &Request, site: &Site) -> Reply {
+    let format = Format::wanted_by(&request.accept);
+    match metrics::text(&site.shared, format) {
+        Ok(text) => Reply::new(200, format.content_type(), text.into_bytes()),
+        Err(why) => Reply::text(503, &why),
+    }
 }
 
 fn health(site: &Site) -> Reply {

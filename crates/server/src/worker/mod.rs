@@ -22,6 +22,7 @@ mod spin;
 mod status;
 
 use crate::bounds::Bounds;
+use crate::counting::Counting;
 use crate::disk::Disk;
 use crate::export::Catalog;
 use crate::flight::{Flights, Key};
@@ -66,6 +67,7 @@ pub(crate) struct Shared {
     pub(crate) handshakes: usize,
     pub(crate) handshake: Config,
     pub(crate) tls: Option<Tls>,
+    pub(crate) counting: Counting,
 }
 
 /// An I/O that has ended.

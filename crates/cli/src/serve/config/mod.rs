@@ -74,6 +74,8 @@ fn whole(mut file: Table<'_>, faults: &mut Faults) -> Wanted {
     let workers = file.value("workers", faults, wanted::workers);
     let control = file.text("control", faults).map(|(text, _)| text);
     let log = file.value("log", faults, wanted::level);
+    let counting = file.value("stats", faults, wanted::counting);
+    let slow = file.value("slow-io", faults, wanted::slow);
     let tls = file.text("tls-certificates", faults).map(|(text, _)| text.into());
     let mut socket = rights::Names::default();
     for key in rights::KEYS {
@@ -108,6 +110,8 @@ fn whole(mut file: Table<'_>, faults: &mut Faults) -> Wanted {
         bounds: bounds.unwrap_or_default(),
         tls,
         rights: socket.rights(),
+        counting: counting.unwrap_or_default(),
+        slow: slow.unwrap_or_default(),
     }
 }
 

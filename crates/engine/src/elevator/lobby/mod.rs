@@ -121,6 +121,11 @@ impl Lobby {
         self.waiting == 0
     }
 
+    /// How many I/Os wait.
+    pub(crate) fn waiting(&self) -> usize {
+        self.waiting as usize
+    }
+
     /// Does a bare flush wait?
     #[inline]
     pub(crate) fn has_flush(&self) -> bool {

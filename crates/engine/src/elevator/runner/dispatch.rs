@@ -44,6 +44,7 @@ impl Runner {
             // again.
             hctx.restart.mark();
             if hctx.is_stuck() {
+                self.elevator.is_short();
                 return false;
             }
         }
@@ -86,6 +87,7 @@ impl Runner {
         if hub.budget.is_limited() {
             budget = hub.take_budget(shard, want.min(BUDGET_BATCH));
             if budget == 0 {
+                self.elevator.is_short();
                 return (0, false);
             }
         }
@@ -96,9 +98,11 @@ impl Runner {
             tags = hctx.tags.get_batch(&mut lane.hint, budget);
         }
         let Some(mut tags) = tags else {
+            self.elevator.is_short();
             self.give_back(hub, hctx, budget);
             return (0, false);
         };
+        self.elevator.is_supplied();
         let (mut sent, mut more) = (0, true);
         while let Some(tag) = tags.pop() {
             match self.elevator.pick(hw) {

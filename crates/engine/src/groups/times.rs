@@ -1,0 +1,357 @@
+//! The times of completed requests by group and operation: what a runner counts, and the sums that a queue keeps.
+//!
+//! A runner counts on its own, in [`Counted`]. A thread that reads moves the counts of every elevator to the
+//! [`Account`] of the queue, so the path of an I/O has no line that threads share, and all figures of one reading are
+//! of the same moment.
+
+use super::latency::Latencies;
+use blkmq_core::{GroupId, Instant, IoMeta, Nanos, Op};
+use blkmq_sched::GroupChange;
+
+/// The kinds of I/O that are counted apart: reads, writes (of zeroes, too), discards and bare flushes.
+pub const KINDS: usize = 4;
+/// The most slow I/Os that are kept until they are taken.
+const MOST_SLOW: usize = 64;
+
+/// The place of `op` among the [`KINDS`].
+#[inline]
+pub(crate) fn kind(op: Op) -> usize {
+    match op {
+        Op::Read => 0,
+        Op::Write | Op::WriteZeroes => 1,
+        Op::Discard => 2,
+        Op::Flush => 3,
+    }
+}
+
+/// Completed requests of one kind of one group: how many, and where their time went. None of the numbers ever
+/// decreases. Sums of times are in nanoseconds; `slot + policy + tag` is the time before the device.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct IoTimes {
+    /// Requests.
+    pub ios: u64,
+    /// Their bytes.
+    pub bytes: u64,
+    /// I/Os that were merged into another request in the scheduler.
+    pub merged: u64,
+    /// Requests that failed.
+    pub errors: u64,
+    /// From the arrival until the request had a slot.
+    pub slot: u64,
+    /// In the scheduler, while it could have been picked.
+    pub policy: u64,
+    /// In the scheduler, while there was no driver tag, budget or room at the device.
+    pub tag: u64,
+    /// From the pick until the completion was found at the device.
+    pub device: u64,
+    /// The distribution of the times before the device.
+    pub queue_times: Latencies,
+    /// The distribution of the times at the device.
+    pub device_times: Latencies,
+    /// The distribution of the whole times.
+    pub total_times: Latencies,
+}
+
+impl IoTimes {
+    fn take(&mut self, other: &mut Self) {
+        for (into, from) in [
+            (&mut self.ios, &mut other.ios),
+            (&mut self.bytes, &mut other.bytes),
+            (&mut self.merged, &mut other.merged),
+            (&mut self.errors, &mut other.errors),
+            (&mut self.slot, &mut other.slot),
+            (&mut self.policy, &mut other.policy),
+            (&mut self.tag, &mut other.tag),
+            (&mut self.device, &mut other.device),
+        ] {
+            *into += std::mem::take(from);
+        }
+        self.queue_times.take(&mut other.queue_times);
+        self.device_times.take(&mut other.device_times);
+        self.total_times.take(&mut other.total_times);
+    }
+
+    /// Adds the numbers of `other`.
+    pub fn add(&mut self, other: &Self) {
+        self.take(&mut other.clone());
+    }
+}
+
+/// A request that took longer than [`StatsMode::slow`](super::StatsMode::slow), and where its time went.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct SlowIo {
+    /// Its group.
+    pub group: GroupId,
+    /// The operation.
+    pub op: Op,
+    /// The first sector.
+    pub sector: u64,
+    /// The length in sectors.
+    pub sectors: u32,
+    /// When its completion was found.
+    pub completed: Instant,
+    /// From the arrival until the request had a slot.
+    pub slot: Nanos,
+    /// In the scheduler, while it could have been picked.
+    pub policy: Nanos,
+    /// In the scheduler, while there was no driver tag, budget or room at the device.
+    pub tag: Nanos,
+    /// At the device.
+    pub device: Nanos,
+}
+
+/// The stages of one request.
+#[derive(Clone, Copy)]
+pub(crate) struct Spent {
+    pub(crate) slot: u64,
+    pub(crate) policy: u64,
+    pub(crate) tag: u64,
+    pub(crate) device: u64,
+}
+
+/// The requests that one elevator has completed since its counts were last moved away.
+#[derive(Default)]
+pub(crate) struct Counted {
+    /// By group and kind; `None` before the first such request. Memory for a kind is allocated with its first request.
+    by_kind: Vec<Option<Box<IoTimes>>>,
+    slow: Vec<SlowIo>,
+    /// Slow I/Os for which there was no room.
+    slow_lost: u64,
+    /// Flushes of the device that ended, and the nanoseconds that they took.
+    pub(crate) flushes: (u64, u64),
+    /// Nanoseconds in which at least one request was in flight.
+    pub(crate) busy: u64,
+}
+
+impl Counted {
+    #[inline]
+    fn of(&mut self, group: GroupId, kind: usize) -> &mut IoTimes {
+        let at = usize::from(group.0) * KINDS + kind;
+        if self.by_kind.get(at).is_none_or(Option::is_none) {
+            self.begin(at);
+        }
+        self.by_kind[at].as_mut().expect("it is there since a moment ago at the latest")
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn begin(&mut self, at: usize) {
+        if self.by_kind.len() <= at {
+            self.by_kind.resize_with(at + 1, || None);
+        }
+        self.by_kind[at] = Some(Box::default());
+    }
+
+    /// An I/O like `io` has joined a request.
+    pub(crate) fn merged(&mut self, io: &IoMeta) {
+        self.of(io.group, kind(io.op)).merged += 1;
+    }
+
+    /// A request of `bytes` has ended.
+    #[inline]
+    pub(crate) fn completed(&mut self, io: &IoMeta, bytes: u64, failed: bool, spent: Spent) {
+        let Spent { slot, policy, tag, device } = spent;
+        let queue = slot + policy + tag;
+        let times = self.of(io.group, kind(io.op));
+        times.ios += 1;
+        times.bytes += bytes;
+        times.errors += u64::from(failed);
+        times.slot += slot;
+        times.policy += policy;
+        times.tag += tag;
+        times.device += device;
+        times.queue_times.record(queue);
+        times.device_times.record(device);
+        times.total_times.record(queue + device);
+    }
+
+    /// The request took long.
+    #[cold]
+    pub(crate) fn slow(&mut self, io: &IoMeta, completed: Instant, spent: Spent) {
+        if self.slow.len() == MOST_SLOW {
+            self.slow_lost += 1;
+            return;
+        }
+        let Spent { slot, policy, tag, device } = spent;
+        self.slow.push(SlowIo {
+            group: io.group,
+            op: io.op,
+            sector: io.sector,
+            sectors: io.sectors,
+            completed,
+            slot: Nanos(slot),
+            policy: Nanos(policy),
+            tag: Nanos(tag),
+            device: Nanos(device),
+        });
+    }
+}
+
+/// The requests that a queue has completed, by group.
+#[derive(Default)]
+pub(crate) struct Account {
+    by_kind: Vec<Option<Box<IoTimes>>>,
+    /// By group: where the numbers of a removed one go; `None` for a group that is there.
+    heirs: Vec<Option<GroupId>>,
+    /// By group: the group above it.
+    parents: Vec<GroupId>,
+    slow: Vec<SlowIo>,
+    slow_lost: u64,
+    flushes: (u64, u64),
+    /// By elevator: as [`Counted::busy`].
+    busy: Vec<u64>,
+}
+
+impl Account {
+    /// Follows a change of the tree of groups. The numbers of a removed group go to the one above it.
+    pub(crate) fn regroup(&mut self, change: GroupChange) {
+        match change {
+            GroupChange::Added { group, parent, .. } => {
+                let at = usize::from(group.0);
+                if self.parents.len() <= at {
+                    self.parents.resize(at + 1, GroupId::ROOT);
+                    self.heirs.resize(at + 1, None);
+                }
+                (self.parents[at], self.heirs[at]) = (parent, None);
+            }
+            GroupChange::Weight { .. } | GroupChange::Guarantee { .. } => {}
+            GroupChange::Removed { group } => {
+                let at = usize::from(group.0);
+                let Some(heir) = self.parents.get(at).copied() else { return };
+                self.heirs[at] = Some(heir);
+                for kind in 0..KINDS {
+                    if let Some(mut times) =
+                        self.by_kind.get_mut(at * KINDS + kind).and_then(Option::take)
+                    {
+                        self.of(heir, kind).take(&mut times);
+                    }
+                }
+            }
+        }
+    }
+
+    fn of(&mut self, group: GroupId, kind: usize) -> &mut IoTimes {
+        let mut group = group;
+        // A removed group is below another, so this ends.
+        for _ in 0..=self.heirs.len() {
+            match self.heirs.get(usize::from(group.0)) {
+                Some(Some(heir)) => group = *heir,
+                _ => break,
+            }
+        }
+        let at = usize::from(group.0) * KINDS + kind;
+        if self.by_kind.len() <= at {
+            self.by_kind.resize_with(at + 1, || None);
+        }
+        self.by_kind[at].get_or_insert_default()
+    }
+
+    /// Moves the counts of elevator number `shard` here.
+    pub(crate) fn take(&mut self, shard: u16, counted: &mut Counted) {
+        for (at, times) in counted.by_kind.iter_mut().enumerate() {
+            if let Some(times) = times
+                && (times.ios > 0 || times.merged > 0)
+            {
+                self.of(GroupId((at / KINDS) as u16), at % KINDS).take(times);
+            }
+        }
+        let room = MOST_SLOW - self.slow.len();
+        self.slow_lost += std::mem::take(&mut counted.slow_lost);
+        self.slow_lost += counted.slow.len().saturating_sub(room) as u64;
+        self.slow.extend(counted.slow.drain(..).take(room));
+        let (flushes, time) = std::mem::take(&mut counted.flushes);
+        self.flushes = (self.flushes.0 + flushes, self.flushes.1 + time);
+        let shard = usize::from(shard);
+        self.busy.resize(self.busy.len().max(shard + 1), 0);
+        self.busy[shard] += std::mem::take(&mut counted.busy);
+    }
+
+    /// The numbers of each group that has any, without those of the groups below it.
+    pub(crate) fn all(&self) -> Vec<(GroupId, [IoTimes; KINDS])> {
+        let chunks = self.by_kind.chunks(KINDS).enumerate();
+        let some = chunks.filter(|(_, kinds)| kinds.iter().any(Option::is_some));
+        let of = |kinds: &[Option<Box<IoTimes>>], kind: usize| {
+            kinds.get(kind).and_then(|times| times.as_deref().cloned()).unwrap_or_default()
+        };
+        let group = |(at, kinds)| (GroupId(at as u16), std::array::from_fn(|kind| of(kinds, kind)));
+        some.map(group).collect()
+    }
+
+    /// Flushes of the device, and the nanoseconds that they took.
+    pub(crate) fn flushes(&self) -> (u64, u64) {
+        self.flushes
+    }
+
+    /// Nanoseconds in which at least one request was in flight; of several elevators, those of the busiest.
+    pub(crate) fn busy(&self) -> u64 {
+        self.busy.iter().copied().max().unwrap_or(0)
+    }
+
+    /// Takes the slow I/Os, and the number of those that were not kept.
+    pub(crate) fn take_slow(&mut self) -> (Vec<SlowIo>, u64) {
+        (std::mem::take(&mut self.slow), std::mem::take(&mut self.slow_lost))
+    }
+}
+
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests {
+    use super::*;
+
+    fn added(group: u16, parent: u16) -> GroupChange {
+        GroupChange::Added { group: GroupId(group), parent: GroupId(parent), weight: 100 }
+    }
+
+    fn one(account: &mut Account, group: u16, op: Op) {
+        let mut counted = Counted::default();
+        let io = IoMeta { group: GroupId(group), ..IoMeta::new(op, 0, 8) };
+        counted.completed(&io, 4096, false, Spent { slot: 1, policy: 2, tag: 3, device: 4 });
+        counted.merged(&io);
+        account.take(0, &mut counted);
+        account.take(0, &mut counted);
+    }
+
+    #[test]
+    fn counts_are_moved_once_and_add_up() {
+        let mut account = Account::default();
+        account.regroup(added(1, 0));
+        one(&mut account, 1, Op::Read);
+        one(&mut account, 1, Op::Read);
+        one(&mut account, 0, Op::WriteZeroes);
+        let all = account.all();
+        assert_eq!(all.iter().map(|(group, _)| group.0).collect::<Vec<_>>(), [0, 1]);
+        let read = &all[1].1[0];
+        assert_eq!((read.ios, read.bytes, read.merged), (2, 8192, 2));
+        assert_eq!((read.slot, read.policy, read.tag, read.device), (2, 4, 6, 8));
+        let of = |times: &Latencies| times.buckets().collect::<Vec<_>>();
+        assert_eq!([of(&read.queue_times), of(&read.device_times)], [vec![(6, 2)], vec![(4, 2)]]);
+        assert_eq!((of(&read.total_times), all[0].1[1].ios), (vec![(10, 2)], 1));
+    }
+
+    #[test]
+    fn numbers_of_a_removed_group_and_what_comes_late_are_those_of_the_group_above() {
+        let mut account = Account::default();
+        account.regroup(added(1, 0));
+        account.regroup(added(2, 1));
+        one(&mut account, 2, Op::Read);
+        account.regroup(GroupChange::Removed { group: GroupId(2) });
+        one(&mut account, 2, Op::Read);
+        assert_eq!(account.all()[0].1[0].ios, 2);
+        account.regroup(GroupChange::Removed { group: GroupId(1) });
+        one(&mut account, 2, Op::Read);
+        let all = account.all();
+        assert_eq!((all.len(), all[0].0, all[0].1[0].ios), (1, GroupId::ROOT, 3));
+    }
+
+    #[test]
+    fn slow_ios_are_kept_up_to_a_bound_and_the_others_counted() {
+        let (mut account, mut counted) = (Account::default(), Counted::default());
+        let spent = Spent { slot: 1, policy: 2, tag: 3, device: 4 };
+        for sector in 0..100 {
+            counted.slow(&IoMeta::new(Op::Read, sector, 8), Instant::ZERO, spent);
+        }
+        account.take(0, &mut counted);
+        let (kept, lost) = account.take_slow();
+        assert_eq!((kept.len(), lost, kept[1].sector), (64, 36, 1));
+        assert_eq!(account.take_slow(), (Vec::new(), 0));
+    }
+}

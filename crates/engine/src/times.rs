@@ -1,0 +1,115 @@
+//! Reading where the time of a queue's requests went, and what it has at this moment.
+
+use crate::Queue;
+use crate::dispatch::engine::Engine;
+use crate::groups::{IoTimes, KINDS, SlowIo};
+use crate::outstanding::TRIES;
+use crate::shared::shard::Shard;
+use crate::sync::yield_now;
+use blkmq_core::{GroupId, Op};
+
+/// The counts of a queue, all of one moment if no elevator was busy all the time.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct QueueTimes {
+    /// By group: reads, writes, discards and bare flushes. Groups without any are left out, and numbers of groups below
+    /// are not in those of a group. A removed group leaves its numbers to the one above it.
+    pub groups: Vec<(GroupId, [IoTimes; KINDS])>,
+    /// Flushes of the device that ended; one of them may serve many requests.
+    pub flushes: u64,
+    /// Nanoseconds that these were at the device, summed.
+    pub flush_time: u64,
+    /// Nanoseconds in which at least one request was in flight. Where there is an elevator for each hardware queue, this
+    /// is the time of the busiest.
+    pub busy: u64,
+    /// Reads that have been picked and have not ended, at present.
+    pub reads_in_flight: u64,
+    /// All other requests of which that is true.
+    pub others_in_flight: u64,
+    /// I/Os that wait in the scheduler, or by group for a slot, at present.
+    pub waiting: u64,
+    /// Elevators that were busy whenever they were tried: what they have counted lately, and what they hold, is missing.
+    pub busy_elevators: u32,
+}
+
+impl QueueTimes {
+    /// The numbers of a group alone.
+    #[must_use]
+    pub fn group(&self, group: GroupId) -> [IoTimes; KINDS] {
+        let found = self.groups.iter().find(|(id, _)| *id == group);
+        found.map(|(_, times)| times.clone()).unwrap_or_default()
+    }
+
+    /// The sum over all groups.
+    #[must_use]
+    pub fn all(&self) -> [IoTimes; KINDS] {
+        let mut sum: [IoTimes; KINDS] = Default::default();
+        for (_, times) in &self.groups {
+            sum.iter_mut().zip(times).for_each(|(sum, times)| sum.add(times));
+        }
+        sum
+    }
+}
+
+impl<P: Send + 'static> Queue<P> {
+    /// Where the time of the requests went that were completed while [`StatsMode::times`](crate::StatsMode::times) was
+    /// on, under every scheduler. The numbers never decrease; they stay when the queue is changed. O(groups + slots).
+    #[must_use]
+    pub fn times(&self) -> QueueTimes {
+        // Held because elevators are entered here under the number of the thread that changes the queue.
+        let _state = self.root.change_state();
+        let q = self.root.current();
+        let mut now = QueueTimes::default();
+        for shard in &q.hub.shards {
+            if !q.read_times(shard, &mut now) {
+                now.busy_elevators += 1;
+            }
+        }
+        let book = q.hub.lasting.ledger.book();
+        (now.flushes, now.flush_time) = book.account.flushes();
+        now.busy = book.account.busy();
+        now.groups = book.account.all();
+        now
+    }
+
+    /// Takes the slow requests that [`times`](Self::times) has found by now, oldest first, and the number of those for
+    /// which there was no room: 64 are kept.
+    #[must_use]
+    pub fn take_slow(&self) -> (Vec<SlowIo>, u64) {
+        self.root.current().hub.lasting.ledger.book().account.take_slow()
+    }
+}
+
+impl<P: Send> Engine<P> {
+    /// Moves the counts of an elevator to the ledger, and adds what it holds to `now`. False if it is busy.
+    fn read_times(&self, shard: &Shard, now: &mut QueueTimes) -> bool {
+        let enter = |_| {
+            let entered = self.enter_elevator(shard);
+            if entered.is_none() {
+                yield_now();
+            }
+            entered
+        };
+        let Some(mut runner) = (0..TRIES).find_map(enter) else { return false };
+        // The policy has not been told of the last completions if the elevator waited for none.
+        if runner.take_returns(&self.hub.lasting) {
+            let _ = self.gate(shard).kick();
+        }
+        let mut wakes = Vec::new();
+        self.carry_out(self.gate(shard), &mut runner.duties, &mut wakes);
+        runner.elevator.count_times();
+        for (_, meta, waits) in runner.elevator.live() {
+            let count = match (waits, meta.op) {
+                (true, _) => &mut now.waiting,
+                (false, Op::Read) => &mut now.reads_in_flight,
+                (false, _) => &mut now.others_in_flight,
+            };
+            *count += 1;
+        }
+        now.waiting += runner.elevator.in_lobby() as u64;
+        #[cfg(feature = "compare")]
+        runner.publish(shard);
+        drop(runner);
+        self.wake(&wakes);
+        true
+    }
+}

@@ -1,0 +1,99 @@
+//! Takes the counts of a server: one reading of each queue, so that the figures of exports and device are of one moment.
+
+use super::figures::{DeviceStat, ExportStat, Figures, Stages, Stat, Times};
+use crate::counting::Counting;
+use crate::worker::Shared;
+use blkmq::{IoTimes, Latencies, Plan, QueueTimes};
+
+/// The attribute that switches counting on.
+const IOSTATS: &str = "queue/iostats";
+
+/// Switches counting on where it is off, unless the server must not count.
+pub(crate) fn begin(shared: &Shared) -> Result<(), String> {
+    for disk in &shared.disks {
+        let service = disk.service();
+        if service.queue().plan().stats.times {
+            continue;
+        }
+        if shared.counting == Counting::Never {
+            return Err(format!(
+                "the server does not count (stats=never); accepted: blkmq ctl set {IOSTATS} 1"
+            ));
+        }
+        service.set_attribute(IOSTATS, "1").map_err(|error| error.to_string())?;
+    }
+    Ok(())
+}
+
+/// The counts so far. Figures that were not counted are 0.
+pub(crate) fn counts(shared: &Shared) -> Stat {
+    let mut stat = Stat::default();
+    let mut read: Vec<(QueueTimes, Plan)> = Vec::new();
+    for disk in &shared.disks {
+        let queue = disk.service().queue();
+        let times = queue.times();
+        stat.at = disk.service().clock().now().as_nanos();
+        let plan = queue.plan();
+        let all = times.all();
+        stat.devices.push(DeviceStat {
+            name: disk.name().to_owned(),
+            scheduler: plan.scheduler.name.to_owned(),
+            figures: figures(&all),
+            stages: stages(&all),
+            errors: all.each_ref().map(|times| times.errors),
+            flushes: times.flushes,
+            flush_time: times.flush_time,
+            in_flight: [times.reads_in_flight, times.others_in_flight],
+            busy_time: times.busy,
+            waiting: times.waiting,
+        });
+        read.push((times, plan));
+    }
+    for export in shared.exports.now().all() {
+        let (times, plan) = &read[export.disk];
+        let of = times.group(export.group.id());
+        stat.exports.push(ExportStat {
+            name: export.info.name.clone(),
+            device: export.disk + 1,
+            weight: plan.groups.get(export.group.id()).map_or(0, |group| group.weight),
+            connections: export.connections(),
+            figures: figures(&of),
+            stages: stages(&of),
+            errors: of.each_ref().map(|times| times.errors),
+        });
+    }
+    stat
+}
+
+fn figures(of: &[IoTimes; 4]) -> Figures {
+    let each = |f: fn(&IoTimes) -> u64| [f(&of[0]), f(&of[1]), f(&of[2])];
+    Figures {
+        ios: each(|it| it.ios),
+        bytes: each(|it| it.bytes),
+        merged: each(|it| it.merged),
+        wait: each(before_device),
+        service: each(|it| it.device),
+    }
+}
+
+fn before_device(it: &IoTimes) -> u64 {
+    it.slot + it.policy + it.tag
+}
+
+fn stages(of: &[IoTimes; 4]) -> Stages {
+    let sums = |f: fn(&IoTimes) -> u64| {
+        of.each_ref().map(|it| Times { count: it.ios, sum: f(it), buckets: Vec::new() })
+    };
+    let whole = |f: fn(&IoTimes) -> u64, times: fn(&IoTimes) -> &Latencies| {
+        let one = |it| Times { buckets: times(it).buckets().collect(), count: it.ios, sum: f(it) };
+        of.each_ref().map(one)
+    };
+    Stages {
+        slot: sums(|it| it.slot),
+        policy: sums(|it| it.policy),
+        tag: sums(|it| it.tag),
+        queue: whole(before_device, |it| &it.queue_times),
+        device: whole(|it| it.device, |it| &it.device_times),
+        total: whole(|it| before_device(it) + it.device, |it| &it.total_times),
+    }
+}

@@ -1,0 +1,292 @@
+//! The metrics of a server for Prometheus: names, units and labels, from the counts of one reading.
+//!
+//! The names of a device are those of node_exporter behind `blkmq_disk_`. Labels are names of devices and exports,
+//! operations and stages, and nothing that clients choose.
+
+mod process;
+mod writer;
+
+pub use writer::Format;
+
+use crate::control::{DeviceStat, ExportStat, Stat, Times, begin, counts};
+use crate::worker::Shared;
+use blkmq::QueueStats;
+use writer::{Kind, Value, Writer, seconds};
+
+/// Operations, in the order of the counts.
+const OPS: [&str; 4] = ["read", "write", "discard", "flush"];
+/// The ends of the buckets of a histogram: powers of two in nanoseconds, from 1.024 us to 8.59 s, which are ends of the
+/// finer buckets that are counted, too.
+const ENDS: std::ops::Range<u32> = 10..34;
+
+/// The metrics of the server, as text.
+///
+/// # Errors
+/// If the server must not count.
+pub(crate) fn text(shared: &Shared, format: Format) -> Result<String, String> {
+    begin(shared)?;
+    let stat = counts(shared);
+    let queues: Vec<QueueStats> =
+        shared.disks.iter().map(|disk| disk.service().queue().stats()).collect();
+    let tags: Vec<u64> = shared.disks.iter().map(|disk| tags_in_use(disk.service())).collect();
+    Ok(written(&stat, &queues, &tags, format))
+}
+
+/// Driver tags in use by all hardware queues.
+fn tags_in_use(service: &blkmq::Service<blkmq::AlignedBuf>) -> u64 {
+    let queue = service.queue();
+    let device = queue.plan().device;
+    // Shared tags are counted once.
+    let queues = if device.shared_tags { 1 } else { device.hw_queues };
+    (0..queues).map(|hw| u64::from(queue.tags_in_use(blkmq::core::HwQueue(hw)))).sum()
+}
+
+fn written(stat: &Stat, queues: &[QueueStats], tags: &[u64], format: Format) -> String {
+    let mut out = Writer::new(format);
+    let names = names(&stat.devices);
+    let devices: Vec<(&str, &DeviceStat)> =
+        names.iter().map(String::as_str).zip(&stat.devices).collect();
+    disks(&mut out, &devices);
+    exports(&mut out, &stat.exports);
+    durations(&mut out, &stat.exports);
+    let engines: Vec<(&str, &QueueStats)> = names.iter().map(String::as_str).zip(queues).collect();
+    engine(&mut out, &engines);
+    out.family("blkmq_tags_in_use", Kind::Gauge, "Driver tags in use.");
+    for (device, tags) in names.iter().zip(tags) {
+        out.sample(&[("device", device)], Value::Count(*tags));
+    }
+    out.family("blkmq_info", Kind::Gauge, "The version of the server.");
+    out.sample(&[("version", env!("CARGO_PKG_VERSION"))], Value::Count(1));
+    process::write(&mut out);
+    out.end()
+}
+
+/// The names of devices; those that are not unique have their numbers in front.
+fn names(devices: &[DeviceStat]) -> Vec<String> {
+    let same = |name: &str| devices.iter().filter(|device| device.name == name).count();
+    let name = |(number, device): (usize, &DeviceStat)| match same(&device.name) {
+        1 => device.name.clone(),
+        _ => format!("{number}:{}", device.name),
+    };
+    (1..).zip(devices).map(name).collect()
+}
+
+/// A family of counters of a device.
+type DiskFamily = (&'static str, &'static str, fn(&DeviceStat) -> Value);
+
+/// As node_exporter has them.
+const DISK: [DiskFamily; 17] = [
+    ("blkmq_disk_reads_completed", "Reads that ended, as requests.", |it| ios(it, 0)),
+    ("blkmq_disk_reads_merged", "Reads merged into another.", |it| merged(it, 0)),
+    ("blkmq_disk_read_bytes", "Bytes read.", |it| Value::Count(it.figures.bytes[0])),
+    ("blkmq_disk_read_time_seconds", "Time of all reads, from arrival to end.", |it| time(it, 0)),
+    ("blkmq_disk_writes_completed", "Writes that ended, as requests.", |it| ios(it, 1)),
+    ("blkmq_disk_writes_merged", "Writes merged into another.", |it| merged(it, 1)),
+    ("blkmq_disk_written_bytes", "Bytes written.", |it| Value::Count(it.figures.bytes[1])),
+    ("blkmq_disk_write_time_seconds", "Time of all writes.", |it| time(it, 1)),
+    ("blkmq_disk_discards_completed", "Discards that ended, as requests.", |it| ios(it, 2)),
+    ("blkmq_disk_discards_merged", "Discards merged into another.", |it| merged(it, 2)),
+    ("blkmq_disk_discarded_sectors", "Sectors of 512 bytes discarded.", |it| {
+        Value::Count(it.figures.bytes[2] / 512)
+    }),
+    ("blkmq_disk_discard_time_seconds", "Time of all discards.", |it| time(it, 2)),
+    ("blkmq_disk_flush_requests", "Flushes sent to the device.", |it| Value::Count(it.flushes)),
+    ("blkmq_disk_flush_requests_time_seconds", "Time of these flushes.", |it| {
+        Value::Nanos(it.flush_time)
+    }),
+    ("blkmq_disk_io_time_seconds", "Time with a request in flight.", |it| {
+        Value::Nanos(it.busy_time)
+    }),
+    ("blkmq_disk_io_time_weighted_seconds", "Time of all requests and flushes.", |it| {
+        let all = (0..3).map(|op| it.stages.total[op].sum).sum::<u64>();
+        Value::Nanos(all + it.flush_time)
+    }),
+    ("blkmq_disk_errors", "Requests that failed.", |it| Value::Count(it.errors.iter().sum())),
+];
+
+fn ios(it: &DeviceStat, op: usize) -> Value {
+    Value::Count(it.figures.ios[op])
+}
+
+fn merged(it: &DeviceStat, op: usize) -> Value {
+    Value::Count(it.figures.merged[op])
+}
+
+fn time(it: &DeviceStat, op: usize) -> Value {
+    Value::Nanos(it.stages.total[op].sum)
+}
+
+fn disks(out: &mut Writer, devices: &[(&str, &DeviceStat)]) {
+    for (family, help, of) in DISK {
+        out.family(family, Kind::Counter, help);
+        for (name, device) in devices {
+            out.sample(&[("device", name)], of(device));
+        }
+    }
+    out.family("blkmq_disk_io_now", Kind::Gauge, "Requests in flight.");
+    for (name, device) in devices {
+        out.sample(&[("device", name)], Value::Count(device.in_flight.iter().sum()));
+    }
+    out.family("blkmq_disk_waiting", Kind::Gauge, "I/Os that wait in the scheduler.");
+    for (name, device) in devices {
+        out.sample(&[("device", name)], Value::Count(device.waiting));
+    }
+    out.family("blkmq_disk_info", Kind::Gauge, "The scheduler of a device.");
+    for (name, device) in devices {
+        let labels = [("device", *name), ("scheduler", &device.scheduler)];
+        out.sample(&labels, Value::Count(1));
+    }
+}
+
+fn exports(out: &mut Writer, exports: &[ExportStat]) {
+    out.family("blkmq_export_requests", Kind::Counter, "Requests of an export that ended.");
+    for_ops(out, exports, |it, op| Value::Count(it.stages.total[op].count));
+    out.family("blkmq_export_bytes", Kind::Counter, "Their bytes.");
+    for_ops(out, exports, |it, op| Value::Count(it.figures.bytes.get(op).copied().unwrap_or(0)));
+    out.family("blkmq_export_merged", Kind::Counter, "I/Os merged into another request.");
+    for_ops(out, exports, |it, op| Value::Count(it.figures.merged.get(op).copied().unwrap_or(0)));
+    out.family("blkmq_errors", Kind::Counter, "Requests of an export that failed.");
+    for_ops(out, exports, |it, op| Value::Count(it.errors[op]));
+    out.family("blkmq_export_weight", Kind::Gauge, "The share of an export, 1 to 1000.");
+    for export in exports {
+        out.sample(&[("export", &export.name)], Value::Count(export.weight.into()));
+    }
+    out.family("blkmq_connections", Kind::Gauge, "Connections to an export.");
+    for export in exports {
+        let labels = [("export", export.name.as_str()), ("protocol", "nbd")];
+        out.sample(&labels, Value::Count(export.connections as u64));
+    }
+    out.family(
+        "blkmq_request_wait_seconds",
+        Kind::Counter,
+        "Time before the device: for a slot, in the scheduler, or for a tag.",
+    );
+    for export in exports {
+        for (op, name) in OPS.into_iter().enumerate() {
+            let of = &export.stages;
+            for (stage, times) in [("slot", &of.slot), ("policy", &of.policy), ("tag", &of.tag)] {
+                let labels = [("export", export.name.as_str()), ("op", name), ("stage", stage)];
+                out.sample(&labels, Value::Nanos(times[op].sum));
+            }
+        }
+    }
+}
+
+fn for_ops(out: &mut Writer, exports: &[ExportStat], of: fn(&ExportStat, usize) -> Value) {
+    for export in exports {
+        for (op, name) in OPS.into_iter().enumerate() {
+            out.sample(&[("export", &export.name), ("op", name)], of(export, op));
+        }
+    }
+}
+
+/// The histograms. Those of an operation that an export has never had are left out.
+fn durations(out: &mut Writer, exports: &[ExportStat]) {
+    out.family(
+        "blkmq_request_duration_seconds",
+        Kind::Histogram,
+        "Times of requests: before the device, at it, and both.",
+    );
+    for export in exports {
+        let of = &export.stages;
+        for (op, name) in OPS.into_iter().enumerate().filter(|(op, _)| of.total[*op].count > 0) {
+            for (stage, all) in [("queue", &of.queue), ("device", &of.device), ("total", &of.total)]
+            {
+                let labels = [("export", export.name.as_str()), ("op", name), ("stage", stage)];
+                out.histogram(&labels, buckets(&all[op]), (all[op].count, all[op].sum));
+            }
+        }
+    }
+}
+
+/// By the end of a bucket, in seconds: the times below it.
+fn buckets(times: &Times) -> impl Iterator<Item = (String, u64)> {
+    ENDS.map(|power| {
+        let end = 1 << power;
+        let below = times.buckets.iter().take_while(|(upper, _)| *upper < end);
+        (seconds(end), below.map(|(_, count)| count).sum())
+    })
+}
+
+/// A family of counts of a queue.
+type EngineFamily = (&'static str, Kind, &'static str, fn(&QueueStats) -> u64);
+
+const ENGINE: [EngineFamily; 8] = [
+    ("blkmq_elevator_runs", Kind::Counter, "Passes over an elevator.", |it| it.passes),
+    ("blkmq_elevator_handoffs", Kind::Counter, "Runs handed to another thread.", |it| {
+        it.hand_overs
+    }),
+    ("blkmq_elevator_longest_run", Kind::Gauge, "The most passes of one run.", |it| it.longest_run),
+    ("blkmq_requeues", Kind::Counter, "Requests that went back to the elevator.", |it| it.requeues),
+    ("blkmq_timeouts", Kind::Counter, "Requests kept for too long by the device.", |it| {
+        it.timeouts
+    }),
+    ("blkmq_retries", Kind::Counter, "Requests tried again after an error.", |it| it.retries),
+    ("blkmq_device_busy", Kind::Counter, "Times that the device had no room.", |it| it.busy),
+    ("blkmq_throttled", Kind::Counter, "I/Os held back by a limit of a group.", |it| it.throttled),
+];
+
+fn engine(out: &mut Writer, queues: &[(&str, &QueueStats)]) {
+    for (family, kind, help, of) in ENGINE {
+        out.family(family, kind, help);
+        for (device, queue) in queues {
+            out.sample(&[("device", device)], Value::Count(of(queue)));
+        }
+    }
+    out.family("blkmq_merges", Kind::Counter, "Merges, by the place or kind.");
+    for (device, queue) in queues {
+        let of = queue.merges;
+        for (kind, count) in [
+            ("plug", of.plug),
+            ("back", of.back),
+            ("front", of.front),
+            ("fuse", of.request),
+            ("discard", of.discard),
+        ] {
+            out.sample(&[("device", device), ("kind", kind)], Value::Count(count));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn stat() -> Stat {
+        let times = |sum| Times { count: 3, sum, buckets: vec![(1023, 1), (2047, 1), (9000, 1)] };
+        let mut export = ExportStat { name: "a\"b".to_owned(), ..ExportStat::default() };
+        export.stages.total[0] = times(12_000);
+        export.stages.device[0] = times(12_000);
+        export.stages.queue[0] = Times { count: 3, ..Times::default() };
+        let device = DeviceStat { name: "null".to_owned(), ..DeviceStat::default() };
+        Stat { at: 0, exports: vec![export], devices: vec![device.clone(), device] }
+    }
+
+    #[test]
+    fn a_histogram_is_cumulative_and_its_parts_are_one_family() {
+        let text = written(&stat(), &[QueueStats::default(); 2], &[0, 0], Format::OpenMetrics);
+        let line = |of: &str| {
+            let found = text.lines().find(|line| line.starts_with(of)).expect(of);
+            found.rsplit(' ').next().expect("a value").to_owned()
+        };
+        let labels = "{export=\"a\\\"b\",op=\"read\",stage=\"total\"";
+        let bucket = |le: &str| {
+            line(&format!("blkmq_request_duration_seconds_bucket{labels},le=\"{le}\"}}"))
+        };
+        assert_eq!([bucket("0.000001024"), bucket("0.000002048"), bucket("+Inf")], ["1", "2", "3"]);
+        assert_eq!(line(&format!("blkmq_request_duration_seconds_sum{labels}}}")), "0.000012");
+        assert_eq!(text.matches("le=\"+Inf\"").count(), 3, "only what there was");
+        assert!(text.contains("device=\"1:null\"") && text.contains("device=\"2:null\""));
+    }
+
+    #[test]
+    fn no_family_and_no_series_is_there_twice() {
+        let text = written(&stat(), &[QueueStats::default(); 2], &[0, 0], Format::Prometheus);
+        let mut seen = std::collections::BTreeSet::new();
+        for line in text.lines() {
+            let series = line.rsplit_once(' ').expect("a value").0;
+            assert!(seen.insert(series.to_owned()), "{line}");
+        }
+        assert!(text.contains("# TYPE blkmq_disk_reads_completed_total counter\n"));
+    }
+}

@@ -1,0 +1,154 @@
+//! The watch over a running server: I/Os that took long are logged with their stages, and I/Os that do not come back
+//! while they do not.
+//!
+//! A thread of its own looks once a second. It writes few lines, however much is slow.
+
+use crate::export::Table;
+use crate::worker::Shared;
+use blkmq::{Instant, Nanos, SlowIo};
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::{Builder, JoinHandle};
+use std::time::Duration;
+
+/// The time between two looks.
+const PERIOD: Duration = Duration::from_secs(1);
+/// The most slow I/Os that are logged at a look.
+const LINES: usize = 10;
+/// I/Os that are older than this are reported, and again at twice the age.
+const OLD: Nanos = Nanos::from_secs(10);
+/// The most requests that such a report names.
+const NAMED: usize = 4;
+
+/// The thread; it ends when this is dropped.
+#[derive(Debug)]
+pub(crate) struct Watch {
+    stopped: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Watch {
+    /// # Errors
+    /// If there is no thread left.
+    pub(crate) fn start(shared: Arc<Shared>) -> io::Result<Self> {
+        let stopped = Arc::new(AtomicBool::new(false));
+        let is_stopped = Arc::clone(&stopped);
+        let mut reported = vec![OLD; shared.disks.len()];
+        let run = move || {
+            while !is_stopped.load(Ordering::Relaxed) {
+                std::thread::park_timeout(PERIOD);
+                for (disk, next) in (0..).zip(&mut reported) {
+                    log_slow(&shared, disk);
+                    log_old(&shared, disk, next);
+                }
+            }
+        };
+        let thread = Builder::new().name("watch".to_owned()).spawn(run)?;
+        Ok(Self { stopped, thread: Some(thread) })
+    }
+}
+
+impl Drop for Watch {
+    fn drop(&mut self) {
+        self.stopped.store(true, Ordering::Relaxed);
+        if let Some(thread) = self.thread.take() {
+            thread.thread().unpark();
+            // A panic there has been reported.
+            let _ = thread.join();
+        }
+    }
+}
+
+fn log_slow(shared: &Shared, disk: usize) {
+    let queue = shared.disks[disk].service().queue();
+    if queue.plan().stats.slow == Nanos::ZERO {
+        return;
+    }
+    // Takes what the elevators have found.
+    let _ = queue.times();
+    let (slow, lost) = queue.take_slow();
+    let exports = shared.exports.now();
+    for io in slow.iter().take(LINES) {
+        tracing::warn!("{}", line(io, &name(&exports, disk, io)));
+    }
+    let more = slow.len().saturating_sub(LINES) as u64 + lost;
+    if more > 0 {
+        tracing::warn!("and {more} more slow I/Os of {}", shared.disks[disk].name());
+    }
+}
+
+/// The export that a request came from.
+fn name(exports: &Table, disk: usize, io: &SlowIo) -> String {
+    let mut all = exports.all().filter(|export| export.disk == disk);
+    let of = all.find(|export| export.group.id() == io.group);
+    of.map_or_else(
+        || "an export that is gone".to_owned(),
+        |it| format!("export '{}'", it.info.name),
+    )
+}
+
+fn line(io: &SlowIo, export: &str) -> String {
+    let SlowIo { op, sector, sectors, slot, policy, tag, device, .. } = *io;
+    let ms = |span: Nanos| span.0 as f64 / 1e6;
+    let all = Nanos(slot.0 + policy.0 + tag.0 + device.0);
+    format!(
+        "slow I/O of {export}: {op:?} of {sectors} sectors at {sector} took {:.1} ms: {:.1} for a slot, {:.1} in the \
+         scheduler, {:.1} for a tag, {:.1} at the device",
+        ms(all),
+        ms(slot),
+        ms(policy),
+        ms(tag),
+        ms(device)
+    )
+}
+
+/// Reports the oldest I/Os if they are older than `next`, and says when they are gone.
+fn log_old(shared: &Shared, disk: usize, next: &mut Nanos) {
+    let disk = &shared.disks[disk];
+    let now = disk.service().clock().now();
+    let oldest = disk.service().queue().outstanding(now, usize::MAX);
+    let age = |since: Instant| now.since(since);
+    let first = oldest.first().map_or(Nanos::ZERO, |it| age(it.since));
+    if first >= *next {
+        let old = oldest.iter().filter(|it| age(it.since) >= OLD);
+        let named: Vec<String> =
+            oldest.iter().take(NAMED).map(|it| it.at(now).to_string()).collect();
+        let (count, seconds) = (old.count(), first.0 / 1_000_000_000);
+        tracing::warn!(
+            "{}: {count} outstanding for {seconds} s:\n  {}",
+            disk.name(),
+            named.join("\n  ")
+        );
+        *next = Nanos(first.0.saturating_mul(2));
+    } else if first < OLD && *next > OLD {
+        tracing::warn!("{}: goes on", disk.name());
+        *next = OLD;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use blkmq::{GroupId, Op};
+
+    #[test]
+    fn a_slow_io_says_where_its_time_went() {
+        let io = SlowIo {
+            group: GroupId(1),
+            op: Op::Read,
+            sector: 64,
+            sectors: 8,
+            completed: Instant::ZERO,
+            slot: Nanos::from_micros(500),
+            policy: Nanos::from_millis(20),
+            tag: Nanos::from_millis(4),
+            device: Nanos::from_millis(100),
+        };
+        assert_eq!(
+            line(&io, "export 'gold'"),
+            "slow I/O of export 'gold': Read of 8 sectors at 64 took 124.5 ms: 0.5 for a slot, 20.0 in the scheduler, \
+             4.0 for a tag, 100.0 at the device"
+        );
+    }
+}
