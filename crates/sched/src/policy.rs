@@ -232,7 +232,9 @@ pub trait Scheduler: Send {
     fn regroup(&mut self, _cx: &Cx<'_>, _change: GroupChange) {}
 
     /// No I/O of this owner will arrive for a long time, if ever: the policy may forget its state. This is a hint,
-    /// which may also come too early.
+    /// which may also come too early, and which a policy must not need: the engine does not give it, because to the
+    /// engine an owner is a number that any submitter may name at any time. Programs that drive a policy by
+    /// themselves may know more.
     fn owner_gone(&mut self, _cx: &Cx<'_>, _owner: Owner) {}
 
     /// The current value of an attribute of the policy's [`Factory`]; `None` if it has no such attribute.

@@ -199,6 +199,7 @@ mod tests {
         }
         let meter = Meter::new();
         meter.set_rate(Some(u64::MAX));
+        assert!(meter.is_limited(), "the price of a unit is never nothing");
         assert_eq!(meter.reserve(Instant::MAX, u64::MAX), Instant::MAX);
     }
 
@@ -212,6 +213,15 @@ mod tests {
         assert_eq!(meter.reserve(at(SILENCE), 0), at(SILENCE), "as a discard of no bytes");
         meter.set_rate(None);
         assert_eq!(meter.reserve(at(SILENCE), 1), at(SILENCE), "what was reserved does not count");
+    }
+
+    #[test]
+    fn a_rate_of_none_is_one_in_a_second() {
+        let meter = Meter::new();
+        meter.set_rate(Some(0));
+        let times = [(); 3].map(|()| meter.reserve(at(SILENCE), 1));
+        // The first one uses the slack.
+        assert_eq!(times, [0, SILENCE - SLACK.0, 2 * SILENCE - SLACK.0].map(|ns| at(SILENCE + ns)));
     }
 
     #[test]

@@ -254,6 +254,27 @@ mod tests {
         assert!(!injection.lowered_before(now, SAMPLE));
         (0..9).for_each(|_| injection.learn(now, &Sample { most: 4, ..crowded }));
         assert_eq!(injection.limit, 5, "one more than there have ever been");
+        (0..9).for_each(|_| injection.learn(now, &Sample { total: Nanos(1_500), ..crowded }));
+        assert_eq!(injection.limit, 0);
+    }
+
+    /// A limit that is learned anew while a measured request is in the device has no baseline when that comes back.
+    #[test]
+    fn a_time_among_others_says_nothing_without_a_time_alone() {
+        let now = Instant::ZERO;
+        let mut injection = Injection::new(now);
+        injection.reset(now, false);
+        let before = injection;
+        injection.learn(now, &Sample { injected: true, alone: false, ..ALONE });
+        assert_eq!(injection, before);
+        let nothing = Sample { total: Nanos::ZERO, alone: false, ..ALONE };
+        injection.reset(now, true);
+        injection.learn(now, &nothing);
+        assert_eq!(
+            (injection.limit, injection.baseline),
+            (0, Nanos::ZERO),
+            "nor a time of nothing"
+        );
     }
 
     #[test]

@@ -80,7 +80,6 @@ impl Bfq {
         q != other
             && a.sync
             && b.sync
-            && a.procs > 0
             && b.procs > 0
             && self.wf.level(q) == self.wf.level(other)
             && a.priority.class == b.priority.class
@@ -188,7 +187,6 @@ impl Bfq {
         self.procs.at_mut(p).twin = None;
         let twin = self.queues.follow(link)?;
         let wanted = twin != q
-            && self.queues[q].procs > 0
             && self.are_alike(q, twin)
             && !self.idling_boosts(q)
             && self.tunables.joining == Joining::Stable;

@@ -4,7 +4,7 @@
 use super::common::{
     Client, Path, With, World, disk, driver, issue_owner, ms, put, put_all, read, us, write,
 };
-use blkmq_core::{Instant, IoMeta, Nanos, Owner};
+use blkmq_core::{Instant, IoMeta, Nanos, Owner, RequestId};
 use blkmq_sched::Pick;
 use blkmq_sched::testkit::Driver;
 
@@ -38,6 +38,11 @@ fn a_process_that_reads_where_the_one_in_service_does_shares_its_queue() {
     let mut d = two_busy("low_latency=0,queue_merge=0");
     put(&mut d, read(2, 16));
     assert_eq!(d.shown("queues"), 3, "switched off");
+    for (away, queues) in [(8_192, 2), (8_200, 3)] {
+        let mut d = two_busy("low_latency=0");
+        put(&mut d, read(2, 8 + away));
+        assert_eq!(d.shown("queues"), queues, "{away} sectors away");
+    }
 }
 
 #[test]
@@ -144,7 +149,7 @@ fn queues_that_begin_together_are_one_for_good_if_that_is_asked_for() {
 
 #[test]
 fn on_a_disk_they_become_one_after_600_ms_unless_waiting_for_each_pays() {
-    let begin = |raise: bool| {
+    let begin = |raise: bool, wait: u64| {
         let mut d = disk("queue_merge=2");
         for owner in 1..=2 {
             let rq = put(&mut d, read(owner, u64::from(owner) << 20).level(3));
@@ -152,7 +157,7 @@ fn on_a_disk_they_become_one_after_600_ms_unless_waiting_for_each_pays() {
             d.complete(rq);
             d.advance(ms(50));
         }
-        d.advance(ms(700));
+        d.advance(ms(wait));
         if raise {
             // Another queue is raised, so that idling is no longer for throughput.
             put(&mut d, read(9, 1 << 28));
@@ -161,7 +166,9 @@ fn on_a_disk_they_become_one_after_600_ms_unless_waiting_for_each_pays() {
         put(&mut d, read(2, 2 << 20).level(3));
         before - d.shown("queues")
     };
-    assert_eq!((begin(true), begin(false)), (1, 0));
+    assert_eq!((begin(true, 700), begin(false, 700)), (1, 0));
+    // The second queue is created after 50 ms, and 100 ms have passed.
+    assert_eq!((begin(true, 550), begin(true, 551)), (0, 1));
 }
 
 /// An owner that left with a request in the device, and came back later, was merged for good with a queue beside which
@@ -262,49 +269,73 @@ fn injection_gives_back_idle_time_and_costs_the_one_who_is_waited_for_little() {
     assert!(idle_too < idle, "{idle:?} and {idle_too:?}");
 }
 
+/// The device is kept idle for owner 1, whose requests take a millisecond each, alone.
+fn knows_a_millisecond() -> Driver {
+    let mut d = driver("low_latency=0");
+    for n in 0..3 {
+        let rq = put(&mut d, read(1, 8 * n).level(0));
+        assert_eq!(d.issue(), rq);
+        d.advance(ms(1));
+        d.complete(rq);
+        d.advance(ms(6));
+    }
+    d
+}
+
+/// Inserts an I/O with little weight. Returns it if it is let in.
+fn let_in(d: &mut Driver, io: IoMeta) -> Option<RequestId> {
+    put(d, io.level(7));
+    match d.pick() {
+        Pick::Issue(rq) => Some(rq),
+        _ => None,
+    }
+}
+
+/// A request of owner 1 takes this long behind an injected one.
+fn behind_an_injected_request(d: &mut Driver, span: Nanos) {
+    let other = let_in(d, read(2, 1 << 20)).expect("it is not known what that costs");
+    let rq = put(d, read(1, 24).level(0));
+    assert_eq!(d.issue(), rq);
+    d.advance(span);
+    [other, rq].into_iter().for_each(|rq| d.complete(rq));
+    assert_eq!(d.shown("idling"), 1);
+}
+
 /// A request that was injected before a request of the queue in service arrived, and is still in the device at that
 /// time, delays it. It was not counted as injected: the long time was taken for the time of a request alone, so that
 /// further injection did not seem to lengthen it, and beside a writer of megabytes a reader of ten times its weight
 /// had a tenth of its share.
 #[test]
 fn what_was_let_in_before_a_request_came_is_part_of_what_letting_in_costs() {
-    let mut d = driver("low_latency=0");
-    let one = |n: u64| read(1, 8 * n).level(0);
-    let let_in = |d: &mut Driver, n: u64| {
-        put(d, read(2, n << 20).level(7));
-        match d.pick() {
-            Pick::Issue(rq) => Some(rq),
-            _ => None,
-        }
+    let mut d = knows_a_millisecond();
+    // Behind an injected request one takes ten.
+    behind_an_injected_request(&mut d, ms(10));
+    assert_eq!(let_in(&mut d, read(2, 2 << 20)), None, "it is known now");
+}
+
+/// Beside a request that was let in, a large one is not, where nothing rotates.
+#[test]
+fn one_large_request_at_a_time_is_let_in() {
+    let second = |sectors: u32| {
+        let mut d = knows_a_millisecond();
+        behind_an_injected_request(&mut d, ms(1));
+        // That cost nothing, so two are let in, the first of any size.
+        assert!(let_in(&mut d, IoMeta { sectors: 64, ..read(2, 2 << 20) }).is_some());
+        let_in(&mut d, IoMeta { sectors, ..read(3, 3 << 20) }).is_some()
     };
-    // Alone, a request takes a millisecond.
-    for n in 0..3 {
-        let rq = put(&mut d, one(n));
-        assert_eq!(d.issue(), rq);
-        d.advance(ms(1));
-        d.complete(rq);
-        d.advance(ms(6));
-    }
-    // Behind an injected request it takes ten.
-    let other = let_in(&mut d, 1).expect("it is not known what that costs");
-    let rq = put(&mut d, one(3));
-    assert_eq!(d.issue(), rq);
-    d.advance(ms(10));
-    [other, rq].into_iter().for_each(|rq| d.complete(rq));
-    assert_eq!(d.shown("idling"), 1);
-    assert_eq!(let_in(&mut d, 2), None, "it is known now");
+    assert_eq!((second(56), second(64)), (true, false));
 }
 
 #[test]
 fn a_queue_that_is_woken_three_times_has_a_waker_that_is_let_in_first() {
-    let run = |rounds: u64| {
+    let run = |rounds: u64, gap: Nanos| {
         let mut d = driver("low_latency=0");
         for i in 0..rounds {
-            // A request of owner 2 completes, and a millisecond later owner 1 continues.
+            // A request of owner 2 completes, and soon owner 1 continues.
             let rq = put(&mut d, read(2, (1 << 20) + 8 * i).level(7));
             assert_eq!(d.issue(), rq);
             d.complete(rq);
-            d.advance(ms(1));
+            d.advance(gap);
             let rq = put(&mut d, read(1, 8 * i).level(0));
             assert_eq!(d.issue(), rq);
             d.complete(rq);
@@ -320,8 +351,10 @@ fn a_queue_that_is_woken_three_times_has_a_waker_that_is_let_in_first() {
         assert_eq!(d.shown("idling"), 1);
         issue_owner(&mut d)
     };
-    assert_eq!(run(3), 3, "whoever has been busy for longer");
-    assert_eq!(run(8), 2, "its waker");
+    assert_eq!(run(3, ms(1)), 3, "the queue that has been busy for longer");
+    assert_eq!(run(8, ms(1)), 2, "its waker");
+    assert_eq!(run(8, Nanos(3_999_999)), 2, "its waker");
+    assert_eq!(run(8, ms(4)), 3, "too late to be woken by it");
 }
 
 /// Owner 1, raised, has completed its first request and the device is kept idle for it. Owner 3 is not raised, owner
